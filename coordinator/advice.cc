@@ -79,7 +79,7 @@ std::string SkippedText(const JobRecord& record) {
 std::string UnreadableText(const JobRecord& record) {
   std::vector<std::string> parts;
   for (const v1::JobWorker& worker : record.job.workers()) {
-    const int64_t samples = worker.unreadable_samples();
+    const int64_t samples = worker.run().unreadable_samples();
     if (samples == 0) continue;
     parts.push_back(absl::StrCat(
         worker.name(), " could not read ", samples,

@@ -154,8 +154,8 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
       Settle(moment);
     }
   }
-  if (report.measurement.has_value()) {
-    TakeMeasurement(*member, *report.measurement);
+  if (heartbeat.has_measurement()) {
+    TakeMeasurement(*member, heartbeat.measurement());
     Settle(moment);
   }
   if (!report.member.has_value()) {
@@ -186,7 +186,9 @@ void Brain::TakeRecords(Job& job, const Member& member, WorkerReport& report,
   // Steps of an earlier attempt, or that came after the end, are not the
   // job's any more.
   if (FindRunning(FenceOf(heartbeat.run())) != &job) return;
-  for (const RoundRecord& round : report.rounds) TakeRound(job, round, moment);
+  for (const v1::RoundRecord& round : heartbeat.rounds()) {
+    TakeRound(job, round, moment);
+  }
   if (heartbeat.steps().empty() && heartbeat.evaluations().empty()) return;
   StoreBatch::Records& records = actions_.writes.records[job.record.id()];
   for (const v1::StepRecord& step : heartbeat.steps()) {
@@ -256,10 +258,12 @@ void Brain::TakeRun(Job& job, WorkerId worker, const v1::RunState& run,
                     Moment moment) {
   v1::Job& record = job.record.job;
   v1::JobWorker& part = *FindWorker(job.record, worker);
-  *part.mutable_seconds() = run.seconds();
-  if (run.has_flow()) TakeFlow(job, part, run, moment);
-  part.set_peak_memory_bytes(run.peak_memory_bytes());
   TakeUnreadable(job, part, run, moment);
+  const v1::RunState::Phase before = part.run().phase();
+  *part.mutable_run() = run;
+  part.mutable_run()->clear_member();
+  part.mutable_run()->set_phase(before);
+  if (run.has_flow()) TakeFlow(job, moment);
   TakeTimes(job.record, worker, run);
   if (!IsInference(job.record.spec)) {
     record.set_step(std::max(record.step(), run.step()));
@@ -278,8 +282,9 @@ void Brain::TakeRun(Job& job, WorkerId worker, const v1::RunState& run,
     job.preparing_since.erase(worker);
   }
   if (job.group.has_value()) {
-    part.set_phase(run.phase());  // TakeMemberReport() judges it
-  } else if (run.phase() > part.phase()) {
+    // TakeMemberReport() judges it.
+    part.mutable_run()->set_phase(run.phase());
+  } else if (run.phase() > before) {
     OnPhase(job, part, run, moment);
   }
   Put(job);
@@ -287,7 +292,7 @@ void Brain::TakeRun(Job& job, WorkerId worker, const v1::RunState& run,
 
 void Brain::TakeUnreadable(Job& job, v1::JobWorker& part,
                            const v1::RunState& run, Moment moment) {
-  if (run.unreadable_samples() > 0 && part.unreadable_samples() == 0) {
+  if (run.unreadable_samples() > 0 && part.run().unreadable_samples() == 0) {
     AddEvent(job, "unreadable",
              absl::StrCat("worker ", part.name(),
                           " cannot read all samples of the data set and leaves "
@@ -295,19 +300,16 @@ void Brain::TakeUnreadable(Job& job, v1::JobWorker& part,
                           job.record.id().value, "' names them"),
              moment);
   }
-  part.set_unreadable_samples(run.unreadable_samples());
 }
 
-void Brain::TakeFlow(Job& job, v1::JobWorker& part, const v1::RunState& run,
-                     Moment moment) {
-  *part.mutable_flow() = run.flow();
+void Brain::TakeFlow(Job& job, Moment moment) {
   if (!IsInference(job.record.spec)) return;
   // What has left the pipeline, by whichever replica of its last stage.
   int64_t micro_batches = 0;
   int64_t samples = 0;
   for (const v1::JobWorker* const last : LastStageOf(job.record)) {
-    micro_batches += last->flow().micro_batches();
-    samples += last->flow().samples();
+    micro_batches += last->run().flow().micro_batches();
+    samples += last->run().flow().samples();
   }
   if (micro_batches <= job.record.job.step()) return;
   const int64_t before = job.recent.empty() ? 0 : job.flow_samples;
@@ -328,8 +330,8 @@ void Brain::TrimRecent(Job& job) {
 
 void Brain::OnPhase(Job& job, v1::JobWorker& worker, const v1::RunState& run,
                     Moment moment) {
-  const bool were_running = AllAtLeast(job.record, RunPhase::kRunning);
-  worker.set_phase(run.phase());
+  const bool were_running = AllAtLeast(job.record, v1::RunState::PHASE_RUNNING);
+  worker.mutable_run()->set_phase(run.phase());
   if (run.phase() == v1::RunState::PHASE_FAILED) {
     const absl::Status error = ErrorOf(run);
     return OnPipelineBroken(
@@ -342,13 +344,13 @@ void Brain::OnPhase(Job& job, v1::JobWorker& worker, const v1::RunState& run,
          .error = error},
         moment);
   }
-  if (!were_running && AllAtLeast(job.record, RunPhase::kRunning)) {
+  if (!were_running && AllAtLeast(job.record, v1::RunState::PHASE_RUNNING)) {
     AddEvent(job, "running",
              IsInference(job.record.spec) ? "all workers are ready and predict"
                                           : "all workers are ready and train",
              moment);
   }
-  if (!job.saving && AllAtLeast(job.record, RunPhase::kDone)) {
+  if (!job.saving && AllAtLeast(job.record, v1::RunState::PHASE_DONE)) {
     OnAllDone(job, moment);
   }
 }
@@ -360,9 +362,9 @@ void Brain::Evaluate(Job& job, Moment moment) {
   double loss = 0;
   double correct = 0;
   for (const v1::JobWorker* const last : LastStageOf(job.record)) {
-    samples += last->flow().labels();
-    loss += last->flow().loss();
-    correct += static_cast<double>(last->flow().correct());
+    samples += last->run().flow().labels();
+    loss += last->run().flow().loss();
+    correct += static_cast<double>(last->run().flow().correct());
   }
   const auto sum = EvaluationOf(/*step=*/0, samples, loss, correct);
   if (sum.has_value()) TakeEvaluation(job, *sum, moment);

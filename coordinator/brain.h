@@ -65,8 +65,6 @@ struct Submission {
 struct WorkerReport {
   v1::Heartbeat heartbeat;             // of a process in a group with `member`
   std::optional<MemberReport> member;  // heartbeat.run.member
-  std::vector<RoundRecord> rounds;     // heartbeat.rounds
-  std::optional<Measurement> measurement;  // heartbeat.measurement
 };
 
 // Of all round groups since the start.
@@ -285,8 +283,7 @@ class Brain {
                         const v1::RunState& run);
   void TakeUnreadable(Job& job, v1::JobWorker& part, const v1::RunState& run,
                       Moment moment);
-  static void TakeFlow(Job& job, v1::JobWorker& part, const v1::RunState& run,
-                       Moment moment);
+  static void TakeFlow(Job& job, Moment moment);
   static void TrimRecent(Job& job);
   void TakeRecords(Job& job, const Member& member, WorkerReport& report,
                    Moment moment);
@@ -309,7 +306,7 @@ class Brain {
                         const WorkerReport& report, Moment moment);
   void TakePeers(const Member& member, const MemberReport& report,
                  Moment moment);
-  void TakeRound(Job& job, const RoundRecord& record, Moment moment);
+  void TakeRound(Job& job, const v1::RoundRecord& record, Moment moment);
   void TakePartEvaluation(Job& job, WorkerId worker,
                           const v1::EvaluationRecord& part, Moment moment);
   // True when no further part of the oldest open evaluation can come.
@@ -373,7 +370,8 @@ class Brain {
   std::optional<v1::RunEstimate> EstimateOf(
       const JobSpec& spec, const ModelDescription& model,
       const std::vector<StageOfPlan>& stages) const;
-  void TakeMeasurement(const Member& member, const Measurement& measurement);
+  void TakeMeasurement(const Member& member,
+                       const v1::Measurement& measurement);
   std::vector<MeasureWorker> MeasureWorkers() const;
   std::string FirstIdle(const std::vector<std::string>& names) const;
   std::vector<std::string> LiveNames() const;

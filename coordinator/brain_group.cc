@@ -34,10 +34,11 @@ bool IsPunished(GroupExit exit) {
          exit == GroupExit::kMismatch || exit == GroupExit::kFailed;
 }
 
-bool HasLatePart(const RoundRecord& record) {
-  return std::any_of(
-      record.skipped.begin(), record.skipped.end(),
-      [](const RoundRecord::Skip& skip) { return skip.reason == "late"; });
+bool HasLatePart(const v1::RoundRecord& record) {
+  return std::any_of(record.skipped().begin(), record.skipped().end(),
+                     [](const v1::RoundRecord::Skip& skip) {
+                       return skip.reason() == "late";
+                     });
 }
 
 }  // namespace
@@ -137,7 +138,7 @@ void Brain::TakeMemberReport(Job& job, const Member& member,
                      AtStep(job.record), ": ", error.message()));
     job.group->OnGone(id, GroupExit::kFailed, std::string(error.message()));
   } else {
-    job.group->OnReport(id, static_cast<RunPhase>(run.phase()), report.member,
+    job.group->OnReport(id, run.phase(), report.member,
                         report.heartbeat.progress(), moment.now);
   }
   if (report.member.has_value()) TakePeers(member, *report.member, moment);
@@ -163,12 +164,12 @@ void Brain::TakePeers(const Member& member, const MemberReport& report,
               moment);
 }
 
-void Brain::TakeRound(Job& job, const RoundRecord& record, Moment moment) {
+void Brain::TakeRound(Job& job, const v1::RoundRecord& record, Moment moment) {
   const auto event = job.events.OnRecord(
       record, [this](WorkerId worker) { return NameOf(worker); });
   if (event.has_value()) AddEvent(job, event->kind, event->text, moment);
   const double longest = job.record.spec.aggregation.deadline;
-  if (record.seconds < longest || !HasLatePart(record)) return;
+  if (record.seconds() < longest || !HasLatePart(record)) return;
   if (std::exchange(job.said_deadline, true)) return;
   AddEvent(job, "warning",
            absl::StrFormat(
@@ -176,7 +177,7 @@ void Brain::TakeRound(Job& job, const RoundRecord& record, Moment moment) {
                "%g s, for the parts of slow members or over slow links: those "
                "that come later train nothing. Let it be longer, or send less: "
                "aggregation.shards, codec: bf16",
-               record.seconds, longest),
+               record.seconds(), longest),
            moment);
 }
 

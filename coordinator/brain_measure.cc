@@ -139,17 +139,19 @@ absl::StatusOr<v1::StartProfileResponse> Brain::OnProfile(
 }
 
 void Brain::TakeMeasurement(const Member& member,
-                            const Measurement& measurement) {
+                            const v1::Measurement& measurement) {
   const std::string& name = member.registration.name();
-  const std::optional<Measurement> kept =
+  const std::optional<v1::Measurement> kept =
       measures_.OnMeasurement(name, measurement);
   if (!kept.has_value()) return;
   // A worker speaks for itself only.
-  if (kept->profile.has_value() && kept->profile->key.device == name) {
-    measured_.Put(*kept->profile);
-    actions_.writes.measurements.Put(*kept->profile);
+  if (kept->has_profile() && kept->profile().device() == name) {
+    const DeviceProfile profile = *FromProto(kept->profile());
+    measured_.Put(profile);
+    actions_.writes.measurements.Put(profile);
   }
-  for (const LinkMeasurement& link : kept->links) {
+  for (const v1::LinkMeasurement& each : kept->links()) {
+    const LinkMeasurement link = *FromProto(each);
     measured_.Put(link);
     actions_.writes.measurements.Put(link);
   }

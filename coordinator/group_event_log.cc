@@ -12,8 +12,8 @@ namespace paceline {
 namespace {
 
 constexpr int64_t kMostEvents = 1000;  // of a kind
-// Of those that say the same of the same members: one that hands nothing in
-// all the time must not silence what happens to others.
+// Bounds those that say the same of the same members: one that hands nothing
+// in all the time must not silence what happens to others.
 constexpr int64_t kMostAlike = 100;
 // Records that may still come again; a worker keeps fewer.
 constexpr size_t kMostSeen = 4096;
@@ -23,13 +23,13 @@ constexpr size_t kMostOpen = 8;
 // By the rule, which leaves somebody out in every round, or may.
 constexpr char kOutvoted[] = "outvoted";
 
-std::string SkipText(const RoundRecord& record,
+std::string SkipText(const v1::RoundRecord& record,
                      const GroupEventLog::Names& names) {
   // By reason, in the order of the reasons.
   std::map<std::string, std::vector<std::string>> workers;
-  for (const RoundRecord::Skip& skip : record.skipped) {
-    if (skip.reason == kOutvoted) continue;
-    workers[skip.reason].push_back(names(skip.worker));
+  for (const v1::RoundRecord::Skip& skip : record.skipped()) {
+    if (skip.reason() == kOutvoted) continue;
+    workers[skip.reason()].push_back(names(WorkerId{skip.worker_id()}));
   }
   return absl::StrJoin(workers, ", ", [](std::string* out, const auto& each) {
     absl::StrAppend(out, each.second.size() == 1 ? "part of " : "parts of ",
@@ -41,47 +41,50 @@ std::string SkipText(const RoundRecord& record,
 }  // namespace
 
 std::optional<GroupEventLog::Event> GroupEventLog::OnRecord(
-    const RoundRecord& record, const Names& names) {
-  const bool takeover = record.lost_server.assigned();
+    const v1::RoundRecord& record, const Names& names) {
+  const bool takeover = record.lost_server() > 0;
   CountOutvoted(record, names);
   const std::string skips = SkipText(record, names);
-  if (!takeover && !record.is_void && skips.empty()) return std::nullopt;
-  const std::string kind = takeover         ? "takeover"
-                           : record.is_void ? "void"
-                                            : "skipped";
+  if (!takeover && !record.is_void() && skips.empty()) return std::nullopt;
+  const std::string kind = takeover           ? "takeover"
+                           : record.is_void() ? "void"
+                                              : "skipped";
   std::vector<std::string> parts;
   if (takeover) {
-    parts.push_back(absl::StrFormat(
-        "server %s lost, %s took over in %.0f ms", names(record.lost_server),
-        names(record.server), 1000 * record.takeover_seconds));
+    parts.push_back(absl::StrFormat("server %s lost, %s took over in %.0f ms",
+                                    names(WorkerId{record.lost_server()}),
+                                    names(WorkerId{record.server()}),
+                                    1000 * record.takeover_seconds()));
   }
-  if (record.is_void) {
+  if (record.is_void()) {
     // Else the event's kind says it.
     parts.push_back(absl::StrCat(takeover ? "void: " : "",
                                  "no update, for too few usable parts or none "
                                  "that the rule could use"));
   }
   if (!skips.empty()) parts.push_back(skips);
-  std::string text =
-      absl::StrCat("step ", record.step + 1, ": ", absl::StrJoin(parts, ", "));
-  // What several members tell of one round differs in how long it took them.
-  const std::string same = takeover ? names(record.lost_server) : text;
-  if (!IsNew({record.step, kind, same})) return std::nullopt;
+  std::string text = absl::StrCat("step ", record.step() + 1, ": ",
+                                  absl::StrJoin(parts, ", "));
+  // Several members tell of one round, and differ in how long it took them.
+  const std::string same =
+      takeover ? names(WorkerId{record.lost_server()}) : text;
+  if (!IsNew({record.step(), kind, same})) return std::nullopt;
   if (takeover) ++takeovers_;
-  if (record.is_void) ++voids_;
-  for (const RoundRecord::Skip& skip : record.skipped) {
-    if (skip.reason != kOutvoted) ++skipped_[skip.reason];
+  if (record.is_void()) ++voids_;
+  for (const v1::RoundRecord::Skip& skip : record.skipped()) {
+    if (skip.reason() != kOutvoted) ++skipped_[skip.reason()];
   }
   return Count(kind, kind == "skipped" ? skips : kind, std::move(text));
 }
 
-void GroupEventLog::CountOutvoted(const RoundRecord& record,
+void GroupEventLog::CountOutvoted(const v1::RoundRecord& record,
                                   const Names& names) {
   std::vector<std::string> workers;
-  for (const RoundRecord::Skip& skip : record.skipped) {
-    if (skip.reason == kOutvoted) workers.push_back(names(skip.worker));
+  for (const v1::RoundRecord::Skip& skip : record.skipped()) {
+    if (skip.reason() == kOutvoted)
+      workers.push_back(names(WorkerId{skip.worker_id()}));
   }
-  if (workers.empty() || !IsNew({record.step, kOutvoted, ""})) return;
+  if (workers.empty() || !IsNew({record.step(), kOutvoted, ""})) return;
   for (const std::string& worker : workers) ++outvoted_[worker];
 }
 

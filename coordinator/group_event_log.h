@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
-#include "core/cluster/run_report.h"
+#include "paceline/v1/coordinator.pb.h"
 #include "paceline/v1/types.pb.h"
 
 namespace paceline {
@@ -30,7 +30,8 @@ class GroupEventLog {
   // leaves parts out is its work, and is counted only), where the
   // same was told before, and beyond the first kMostAlike that say the same of
   // other steps, or kMostEvents of a kind, which are only counted.
-  std::optional<Event> OnRecord(const RoundRecord& record, const Names& names);
+  std::optional<Event> OnRecord(const v1::RoundRecord& record,
+                                const Names& names);
 
   // "rounds: 3 void, 2 servers replaced, parts skipped: 4 late, 1 lost,
   // outvoted: w4 60, w1 2"; empty where nothing happened.
@@ -41,7 +42,7 @@ class GroupEventLog {
   // other parts are forgotten.
   std::optional<v1::EvaluationRecord> OnEvaluation(
       WorkerId member, const v1::EvaluationRecord& part);
-  // Whose parts of `step` are in.
+  // The members whose parts of `step` are in.
   std::set<WorkerId> EvaluatedBy(int64_t step) const;
   // Evaluations up to `step` were stored by an earlier coordinator, whole or
   // not; -1: a new attempt, of which there are none.
@@ -51,7 +52,7 @@ class GroupEventLog {
   using Told = std::tuple<int64_t, std::string, std::string>;
 
   bool IsNew(const Told& told);
-  void CountOutvoted(const RoundRecord& record, const Names& names);
+  void CountOutvoted(const v1::RoundRecord& record, const Names& names);
   // alike: what the text says but for the step.
   std::optional<Event> Count(const std::string& kind, const std::string& alike,
                              std::string text);

@@ -38,7 +38,7 @@ absl::string_view GroupExitName(GroupExit exit) {
 JobGroup::JobGroup(const GroupOptions& options, std::optional<View> stored,
                    const std::map<WorkerId, Incarnation>& excluded)
     : options_(options), keeper_(options.term, stored) {
-  // Of a coordinator before this one: some may have begun.
+  // A coordinator before this one stored it: some may have begun.
   begun_ = stored.has_value();
   ViewActions none;  // it has no view to be left out of
   for (const auto& [worker, incarnation] : excluded) {
@@ -139,7 +139,8 @@ void JobGroup::Carry(ViewActions actions) {
     if (store == nullptr) continue;  // orders carry views; lost() is asked
     news_.view = store->view;
     ++news_.views;
-    // Who is left may have waited for who went: its time begins anew.
+    // Those who are left may have waited for the one that went: their time
+    // begins anew.
     for (auto& [id, process] : processes_) Excuse(process, process.heard);
     // See the assumption: what sees it is sent after it is kept.
     ViewActions sent;
@@ -167,7 +168,7 @@ std::string JobGroup::PausedText() const {
 
 // --- what members say -------------------------------------------------------
 
-void JobGroup::OnReport(const MemberId& member, RunPhase phase,
+void JobGroup::OnReport(const MemberId& member, v1::RunState::Phase phase,
                         const std::optional<MemberReport>& report,
                         int64_t progress, Instant now) {
   const auto found = processes_.find(member);
@@ -176,7 +177,7 @@ void JobGroup::OnReport(const MemberId& member, RunPhase phase,
   Hear(process, now);
   const bool same_phase = process.phase == phase;
   process.phase = phase;
-  if (phase >= RunPhase::kRunning) begun_ = true;
+  if (phase >= v1::RunState::PHASE_RUNNING) begun_ = true;
   const MemberReport said = report.value_or(process.report);
   OnFurther(said.next, now);
   if (said.next > 0) begun_ = true;
@@ -191,7 +192,7 @@ void JobGroup::OnReport(const MemberId& member, RunPhase phase,
   process.report = said;
   const bool was_member = IsMember(member);
   if (said.has_taken_part && !was_member) {
-    // Of an earlier coordinator's view, or it missed that it was taken out.
+    // It is in an earlier coordinator's view, or missed that it was taken out.
     return OnGone(member, GroupExit::kLost, "it is in no view any more");
   }
   if (said.has_taken_part) taken_part_.insert(member);
@@ -274,8 +275,12 @@ void JobGroup::EvictHung() {
   if (paused_) return;
   std::map<MemberId, MemberWork> work;
   for (const auto& [member, process] : processes_) {
-    work[member] = {process.phase, process.report.next,    process.report.turn,
-                    process.heard, process.progress_since, process.left_behind};
+    work[member] = {process.phase == v1::RunState::PHASE_RUNNING,
+                    process.report.next,
+                    process.report.turn,
+                    process.heard,
+                    process.progress_since,
+                    process.left_behind};
   }
   const std::optional<Hang> hang =
       DecideHang(*view(), work, options_.instruction_bound);
@@ -348,7 +353,8 @@ bool JobGroup::AllDone() const {
   if (lost() || !view().has_value() || view()->members.empty()) return false;
   for (const ViewMember& member : view()->members) {
     const auto found = processes_.find(member.id);
-    if (found == processes_.end() || found->second.phase != RunPhase::kDone) {
+    if (found == processes_.end() ||
+        found->second.phase != v1::RunState::PHASE_DONE) {
       return false;
     }
     if (member.id == view()->leveller &&

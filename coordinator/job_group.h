@@ -16,8 +16,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
-#include "core/cluster/run_report.h"
 #include "core/round/view.h"
 #include "core/round/view_keeper.h"
 #include "paceline/v1/control.pb.h"
@@ -58,7 +58,7 @@ struct GroupEvent {
   std::string text;
 };
 
-// What the events since the last TakeNews() lead to.
+// The events since the last TakeNews() lead to this.
 struct GroupNews {
   std::optional<View> view;  // the newest one, to be stored
   int64_t views = 0;         // that were decided
@@ -84,7 +84,7 @@ class JobGroup {
   void Admit(const GroupWorker& worker, double share, Instant now);
 
   // report: nothing where it said nothing of the group.
-  void OnReport(const MemberId& member, RunPhase phase,
+  void OnReport(const MemberId& member, v1::RunState::Phase phase,
                 const std::optional<MemberReport>& report, int64_t progress,
                 Instant now);
   // Its worker's last heartbeat, whatever was in it.
@@ -113,7 +113,7 @@ class JobGroup {
   bool IsExcluded(const MemberId& member) const {
     return keeper_.IsExcluded(member);
   }
-  // Of a worker, the process that takes part; null: none does.
+  // The process of a worker that takes part; null: none does.
   const MemberId* FindProcess(WorkerId worker) const;
   bool IsMember(const MemberId& member) const;
 
@@ -133,7 +133,7 @@ class JobGroup {
 
   // The last one decided; a group that has begun has one.
   const std::optional<View>& view() const { return keeper_.view(); }
-  // What the processes said of themselves last.
+  // The processes said this of themselves last.
   std::map<WorkerId, v1::JobMember> Members() const;
   int members() const;
   int listeners() const;
@@ -144,7 +144,7 @@ class JobGroup {
  private:
   struct Process {
     GroupWorker worker;
-    RunPhase phase = RunPhase::kNone;
+    v1::RunState::Phase phase = v1::RunState::PHASE_UNSPECIFIED;
     MemberReport report = {};
     int64_t progress = 0;
     Instant progress_since = {};

@@ -97,7 +97,8 @@ std::string Sentence(const std::vector<std::string>& parts) {
 
 // Whether what `worker` holds cannot be made again from the order alone.
 bool Began(const JobRecord& record, const v1::JobWorker& worker) {
-  return PhaseOf(worker) >= RunPhase::kRunning || record.job.step() > 0;
+  return worker.run().phase() >= v1::RunState::PHASE_RUNNING ||
+         record.job.step() > 0;
 }
 
 std::vector<const v1::JobWorker*> LastStageOf(const JobRecord& record) {
@@ -134,21 +135,21 @@ v1::JobWorker* FindWorker(JobRecord& record, WorkerId id) {
   return nullptr;
 }
 
-bool AllAtLeast(const JobRecord& record, RunPhase phase) {
+bool AllAtLeast(const JobRecord& record, v1::RunState::Phase phase) {
   return std::all_of(record.job.workers().begin(), record.job.workers().end(),
                      [&](const v1::JobWorker& worker) {
-                       return PhaseOf(worker) >= phase ||
-                              (phase == RunPhase::kDone &&
+                       return worker.run().phase() >= phase ||
+                              (phase == v1::RunState::PHASE_DONE &&
                                !HasTurn(record, WorkerId{worker.id()}));
                      });
 }
 
 std::string PhaseOf(const JobRecord& record) {
   if (record.state() != JobState::kRunning) return "";
-  if (!AllAtLeast(record, RunPhase::kRunning)) return "preparing";
+  if (!AllAtLeast(record, v1::RunState::PHASE_RUNNING)) return "preparing";
   const bool trained =
       record.job.steps() > 0 && record.job.step() >= record.job.steps();
-  if (trained || AllAtLeast(record, RunPhase::kDone)) return "saving";
+  if (trained || AllAtLeast(record, v1::RunState::PHASE_DONE)) return "saving";
   return IsInference(record.spec) ? "predicting" : "training";
 }
 

@@ -36,7 +36,7 @@ std::optional<v1::EvaluationRecord> EvaluationOf(int64_t step, int64_t samples,
 std::string EvaluationText(const JobSpec& spec,
                            const v1::EvaluationRecord& evaluation);
 
-// What the job's file holds: "weights" or "predictions".
+// The job's file holds this: "weights" or "predictions".
 std::string ResultName(const JobSpec& spec);
 
 // Why the gate has skipped this step.
@@ -62,7 +62,7 @@ bool Began(const JobRecord& record, const v1::JobWorker& worker);
 // Null when `id` has no part in the job.
 v1::JobWorker* FindWorker(JobRecord& record, WorkerId id);
 
-// Who holds the last stage of a job that is placed, in the plan's order.
+// The workers that hold the last stage of a placed job, in the plan's order.
 std::vector<const v1::JobWorker*> LastStageOf(const JobRecord& record);
 
 // Whether any micro-batch goes to that worker; true while it is not known how
@@ -71,10 +71,10 @@ bool HasTurn(const JobRecord& record, WorkerId worker);
 
 // Whether every worker of the job has come to `phase`; to kDone all that have
 // anything to do.
-bool AllAtLeast(const JobRecord& record, RunPhase phase);
+bool AllAtLeast(const JobRecord& record, v1::RunState::Phase phase);
 
-// What each stage of the present plan was predicted to take and takes, of
-// replicas one each; none before it is placed.
+// The time that each stage of the present plan was predicted to take and takes,
+// one for each replica; none before it is placed.
 std::vector<v1::StageDrift> DriftOf(const JobRecord& record);
 
 // Mean of the steps timed so far; 0: none yet.

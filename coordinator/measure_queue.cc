@@ -98,44 +98,45 @@ void MeasureQueue::End(const Task& task, const absl::Status& error) {
   request->second.add_failed(absl::StrCat(TextOf(task), ": ", error.message()));
 }
 
-void MeasureQueue::KeepLinksOf(const Task& task,
-                               std::vector<LinkMeasurement>& links) {
+void MeasureQueue::KeepLinksOf(const Task& task, v1::Measurement& measurement) {
   std::set<std::string> from;
-  std::erase_if(links, [&](const LinkMeasurement& link) {
-    const bool there = link.from == task.worker && link.to == task.peer;
-    const bool back = link.from == task.peer && link.to == task.worker;
-    return task.peer.empty() || !(there || back) ||
-           !from.insert(link.from).second;
-  });
+  auto& links = *measurement.mutable_links();
+  const auto others = std::remove_if(
+      links.begin(), links.end(), [&](const v1::LinkMeasurement& link) {
+        const bool there = link.from() == task.worker && link.to() == task.peer;
+        const bool back = link.from() == task.peer && link.to() == task.worker;
+        return task.peer.empty() || !(there || back) ||
+               !from.insert(link.from()).second;
+      });
+  links.erase(others, links.end());
 }
 
-std::optional<Measurement> MeasureQueue::OnMeasurement(
-    const std::string& worker, Measurement measurement) {
+std::optional<v1::Measurement> MeasureQueue::OnMeasurement(
+    const std::string& worker, v1::Measurement measurement) {
   const auto task =
       std::find_if(tasks_.begin(), tasks_.end(), [&](const Task& candidate) {
-        return candidate.running && candidate.order.id == measurement.id &&
+        return candidate.running && candidate.order.id == measurement.id() &&
                candidate.worker == worker;
       });
   if (task == tasks_.end()) return std::nullopt;
-  KeepLinksOf(*task, measurement.links);
+  KeepLinksOf(*task, measurement);
   const auto request = requests_.find(task->request);
-  if (!measurement.error.ok()) {
-    End(*task, measurement.error);
+  const absl::Status error = ErrorOf(measurement);
+  if (!error.ok()) {
+    End(*task, error);
   } else if (request != requests_.end()) {
     v1::GetProfileResponse& view = request->second;
-    if (measurement.script.has_value()) {
-      *view.mutable_script() = ToProto(*measurement.script);
+    if (measurement.has_script()) {
+      *view.mutable_script() = measurement.script();
     }
-    if (measurement.profile.has_value()) {
-      *view.add_profiles() = ToProto(*measurement.profile);
+    if (measurement.has_profile()) {
+      *view.add_profiles() = measurement.profile();
     }
-    for (const LinkMeasurement& link : measurement.links) {
-      *view.add_links() = ToProto(link);
-    }
+    view.mutable_links()->MergeFrom(measurement.links());
     Sort(view);
   }
   tasks_.erase(task);
-  if (!measurement.error.ok()) return std::nullopt;
+  if (!error.ok()) return std::nullopt;
   return measurement;
 }
 

@@ -64,8 +64,8 @@ class MeasureQueue {
   // The answer to the order that `worker` has; any other is ignored.  What of
   // it is to be kept: nothing unless it was the first answer and no error; of
   // links those that were asked for, one each way, whatever else it names.
-  std::optional<Measurement> OnMeasurement(const std::string& worker,
-                                           Measurement measurement);
+  std::optional<v1::Measurement> OnMeasurement(const std::string& worker,
+                                               v1::Measurement measurement);
 
   // Hands out, takes back, and gives up.  workers: all that are known.
   void Assign(const std::vector<MeasureWorker>& workers, Instant now);
@@ -100,8 +100,7 @@ class MeasureQueue {
                      Instant now) const;
   void End(const Task& task, const absl::Status& error);
   static std::string TextOf(const Task& task);
-  static void KeepLinksOf(const Task& task,
-                          std::vector<LinkMeasurement>& links);
+  static void KeepLinksOf(const Task& task, v1::Measurement& measurement);
 
   const MeasurePolicy policy_;
   int64_t next_id_ = 1;

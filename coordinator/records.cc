@@ -18,9 +18,6 @@ v1::Job ToStored(const JobRecord& record) {
     into.set_share(stage.share);
   }
   job.clear_total_samples();
-  for (v1::JobWorker& worker : *job.mutable_workers()) {
-    worker.clear_unreadable_samples();
-  }
   return job;
 }
 
@@ -30,9 +27,10 @@ absl::StatusOr<JobRecord> FromStored(v1::Job job) {
         absl::StrCat("state ", static_cast<int>(job.state())));
   }
   for (const v1::JobWorker& worker : job.workers()) {
-    if (worker.phase() >= 0 && worker.phase() < kRunPhases) continue;
+    const v1::RunState::Phase phase = worker.run().phase();
+    if (v1::RunState::Phase_IsValid(phase)) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("phase ", static_cast<int>(worker.phase())));
+        absl::StrCat("phase ", static_cast<int>(phase)));
   }
   JobRecord record;
   record.spec = FromProto(job.spec());

@@ -12,7 +12,6 @@
 #include "core/cluster/job_state.h"
 #include "core/cluster/measure_order.h"
 #include "core/cluster/run_order.h"
-#include "core/cluster/run_report.h"
 #include "core/model/job_spec.h"
 #include "core/plan/plan.h"
 #include "paceline/v1/control.pb.h"
@@ -37,14 +36,10 @@ struct JobRecord {
   std::vector<StageOfPlan> stages;  // empty until placed; see plan.h
 };
 
-// Of a message that says of which run it is.
+// The fence of the run that a message belongs to.
 template <typename Message>
 Fence FenceOf(const Message& message) {
   return {JobId{message.job()}, message.attempt(), message.plan_version()};
-}
-
-inline RunPhase PhaseOf(const v1::JobWorker& worker) {
-  return static_cast<RunPhase>(worker.phase());
 }
 
 // The job as it is stored.

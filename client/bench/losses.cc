@@ -29,11 +29,11 @@ struct Window {
 absl::StatusOr<Window> WindowOf(const v1::Job& job) {
   Window window;
   for (const v1::JobWorker& worker : job.workers()) {
-    if (!worker.has_flow() || worker.flow().micro_batches() == 0) {
+    if (!worker.run().has_flow() || worker.run().flow().micro_batches() == 0) {
       return FailedPrecondition("job ", job.id(), ": worker ", worker.name(),
                                 " has not said how its micro-batches passed");
     }
-    const v1::FlowTimes& flow = worker.flow();
+    const v1::FlowTimes& flow = worker.run().flow();
     if (window.first_us == 0 || flow.first_unix_us() < window.first_us) {
       window.first_us = flow.first_unix_us();
     }
@@ -152,7 +152,7 @@ absl::StatusOr<BenchBaseline> BaselineOf(const v1::Job& job) {
   }
   PACELINE_ASSIGN_OR_RETURN(const double layers, LayerSeconds(job, stages[0]));
   const auto count = static_cast<double>(window.micro_batches);
-  const v1::FlowTimes& flow = job.workers(0).flow();
+  const v1::FlowTimes& flow = job.workers(0).run().flow();
   return BenchBaseline{window.seconds / count,
                        flow.data() / count,
                        layers,
@@ -179,7 +179,7 @@ double NeedlessPart(const v1::Job& job, const Window& window,
                     const BenchBaseline& one) {
   double cpu = 0;
   for (const v1::JobWorker& worker : job.workers()) {
-    cpu += worker.flow().compute_cpu();
+    cpu += worker.run().flow().compute_cpu();
   }
   if (one.cpu <= 0 || cpu <= 0) return 0;
   return 1 - one.cpu * static_cast<double>(window.micro_batches) / cpu;
@@ -199,7 +199,7 @@ BenchLosses SecondsLost(const v1::Job& job, const Window& window,
   BenchLosses lost;
   const double needless = NeedlessPart(job, window, one);
   for (const v1::JobWorker& worker : job.workers()) {
-    const v1::FlowTimes& flow = worker.flow();
+    const v1::FlowTimes& flow = worker.run().flow();
     const double share = CpuShareOf(shares, worker.name());
     const double alone =
         one.worker.empty() ? share : CpuShareOf(shares, one.worker);
@@ -226,7 +226,7 @@ void SetLatency(const v1::Job& job, BenchRow& row) {
   } else {
     for (const v1::JobWorker& worker : job.workers()) {
       for (const v1::StagePlacement& stage : worker.stages()) {
-        if (stage.stage() == 0) flow = worker.flow();
+        if (stage.stage() == 0) flow = worker.run().flow();
       }
     }
   }

@@ -70,18 +70,18 @@ Document WorkerDocument(const v1::JobWorker& worker) {
                     {"last_layer", stage.last_layer()},
                     {"share", stage.share()}};
   };
-  return {
-      {"id", worker.id()},
-      {"name", worker.name()},
-      {"stages", ListOf(worker.stages(),
-                        [](const auto& stage) { return stage.stage(); })},
-      {"placements", ListOf(worker.stages(), placement)},
-      {"seconds", MessageDocument(worker.seconds())},
-      {"flow", worker.has_flow() ? MessageDocument(worker.flow()) : Document()},
-      {"peak_memory_bytes", OrNull(worker.peak_memory_bytes())},
-      {"predicted_memory_bytes", OrNull(worker.predicted_memory_bytes())},
-      {"member",
-       worker.has_member() ? MemberDocument(worker.member()) : Document()}};
+  const v1::RunState& run = worker.run();
+  return {{"id", worker.id()},
+          {"name", worker.name()},
+          {"stages", ListOf(worker.stages(),
+                            [](const auto& stage) { return stage.stage(); })},
+          {"placements", ListOf(worker.stages(), placement)},
+          {"seconds", MessageDocument(run.seconds())},
+          {"flow", run.has_flow() ? MessageDocument(run.flow()) : Document()},
+          {"peak_memory_bytes", OrNull(run.peak_memory_bytes())},
+          {"predicted_memory_bytes", OrNull(worker.predicted_memory_bytes())},
+          {"member",
+           worker.has_member() ? MemberDocument(worker.member()) : Document()}};
 }
 
 Document LossDocument(const v1::StepRecord& point) {
@@ -159,12 +159,12 @@ std::string RenderSplit(const v1::Job& job) {
   for (const SplitPart& part : kSplitParts) titles.emplace_back(part.title);
   Table table(std::move(titles));
   for (const v1::JobWorker& worker : job.workers()) {
-    const double wall = worker.seconds().wall();
+    const double wall = worker.run().seconds().wall();
     std::vector<std::string> row = {worker.name(), Stages(worker),
                                     Layers(worker),
                                     absl::StrFormat("%.1f", wall)};
     for (const SplitPart& part : kSplitParts) {
-      const double seconds = (worker.seconds().*part.seconds)();
+      const double seconds = (worker.run().seconds().*part.seconds)();
       row.push_back(wall > 0 ? absl::StrFormat("%.1f", 100 * seconds / wall)
                              : "-");
     }
@@ -239,7 +239,7 @@ std::string RenderMemory(const v1::Job& job) {
   bool known = false;
   for (const v1::JobWorker& worker : job.workers()) {
     const auto predicted = static_cast<double>(worker.predicted_memory_bytes());
-    const auto peak = static_cast<double>(worker.peak_memory_bytes());
+    const auto peak = static_cast<double>(worker.run().peak_memory_bytes());
     known = known || predicted > 0 || peak > 0;
     table.AddRow({worker.name(), bytes(predicted), bytes(peak),
                   predicted > 0 && peak > 0
@@ -310,7 +310,7 @@ std::optional<v1::FlowTimes> ResultFlow(const v1::Job& job) {
   std::optional<v1::FlowTimes> sum;
   double weighted_p50 = 0;
   for (const v1::JobWorker& worker : job.workers()) {
-    const v1::FlowTimes& flow = worker.flow();
+    const v1::FlowTimes& flow = worker.run().flow();
     if (flow.micro_batches() == 0) continue;
     for (const v1::StagePlacement& stage : worker.stages()) {
       if (stage.stage() != last) continue;

@@ -105,12 +105,8 @@ absl::StatusOr<WorkerReport> FromProto(v1::Heartbeat heartbeat) {
     PACELINE_ASSIGN_OR_RETURN(report.member,
                               FromProto(heartbeat.run().member()));
   }
-  for (const v1::RoundRecord& round : heartbeat.rounds()) {
-    PACELINE_ASSIGN_OR_RETURN(report.rounds.emplace_back(), FromProto(round));
-  }
   if (heartbeat.has_measurement()) {
-    PACELINE_ASSIGN_OR_RETURN(report.measurement,
-                              FromProto(heartbeat.measurement()));
+    PACELINE_RETURN_IF_ERROR(CheckMeasurement(heartbeat.measurement()));
   }
   report.heartbeat = std::move(heartbeat);
   return report;

@@ -139,7 +139,7 @@ namespace {
 const MemberWork* WorkOf(const std::map<MemberId, MemberWork>& work,
                          const ViewMember& member) {
   const auto found = work.find(member.id);
-  if (found == work.end() || found->second.phase != RunPhase::kRunning ||
+  if (found == work.end() || !found->second.running ||
       found->second.next < member.from_step) {
     return nullptr;
   }

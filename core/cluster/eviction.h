@@ -16,7 +16,7 @@
 
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/cluster/run_report.h"
+#include "core/cluster/member_report.h"
 #include "core/round/view.h"
 
 namespace paceline {
@@ -47,7 +47,7 @@ void AddAwaited(const std::vector<MemberId>& awaited,
 
 // The coordinator's knowledge of a member's compute thread.
 struct MemberWork {
-  RunPhase phase = RunPhase::kNone;
+  bool running = false;    // it neither prepares nor has ended
   int64_t next = 0;        // steps applied
   int64_t turn = 0;        // it is at work on; 0: it waits
   Instant heard;           // last

@@ -1,16 +1,11 @@
-// The order to measure something, and the answer to it: plain data, the same
-// on both ends of the control stream.
+// The order to measure something, the same on both ends of the control stream.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "absl/status/status.h"
-#include "core/base/ids.h"
 #include "core/model/job_spec.h"
-#include "core/plan/measurement.h"
 
 namespace paceline {
 
@@ -34,15 +29,6 @@ struct MeasureOrder {
   friend bool operator==(const MeasureOrder& a, const MeasureOrder& b) {
     return a.id == b.id;
   }
-};
-
-// The answer; repeated in every heartbeat until the order is withdrawn.
-struct Measurement {
-  int64_t id = 0;
-  absl::Status error;
-  std::optional<DeviceProfile> profile;
-  std::vector<LinkMeasurement> links;  // there and back
-  std::optional<ScriptModel> script;   // instead of a profile: NeedsWorker()
 };
 
 }  // namespace paceline

@@ -34,15 +34,6 @@ int64_t ToMilliseconds(absl::Duration duration) {
   return std::max<int64_t>(1, absl::ToInt64Milliseconds(duration));
 }
 
-// Worker ids start at 1.
-int64_t ToNumber(WorkerId worker) {
-  return worker.assigned() ? worker.value : 0;
-}
-
-WorkerId FromNumber(int64_t number) {
-  return number > 0 ? WorkerId{number} : WorkerId{};
-}
-
 absl::Status CheckReason(const std::string& reason) {
   const bool is_word =
       !reason.empty() && reason.size() <= kMaxReasonBytes &&
@@ -240,50 +231,26 @@ absl::StatusOr<MemberReport> FromProto(const v1::MemberState& proto) {
   return report;
 }
 
-v1::RoundRecord ToProto(const RoundRecord& record) {
-  v1::RoundRecord proto;
-  proto.set_step(record.step);
-  *proto.mutable_view() = ToProto(record.view);
-  proto.set_is_void(record.is_void);
-  proto.set_seconds(record.seconds);
-  proto.set_contributors(record.contributors);
-  proto.set_server(ToNumber(record.server));
-  proto.set_lost_server(ToNumber(record.lost_server));
-  proto.set_takeover_seconds(record.takeover_seconds);
-  for (const RoundRecord::Skip& skip : record.skipped) {
-    v1::RoundRecord::Skip& into = *proto.add_skipped();
-    into.set_worker_id(ToNumber(skip.worker));
-    into.set_reason(skip.reason);
-  }
-  proto.set_unix_ms(record.unix_ms);
-  return proto;
-}
-
-absl::StatusOr<RoundRecord> FromProto(const v1::RoundRecord& proto) {
+absl::Status CheckRoundRecord(const v1::RoundRecord& record) {
   PACELINE_RETURN_IF_ERROR(
-      CheckProcesses("round record: skipped", proto.skipped_size()));
-  PACELINE_RETURN_IF_ERROR(CheckCount("round record: step", proto.step()));
+      CheckProcesses("round record: skipped", record.skipped_size()));
+  PACELINE_RETURN_IF_ERROR(FromProto(record.view()).status());
+  PACELINE_RETURN_IF_ERROR(CheckCount("round record: step", record.step()));
   PACELINE_RETURN_IF_ERROR(
-      CheckCount("round record: contributors", proto.contributors()));
+      CheckCount("round record: contributors", record.contributors()));
   PACELINE_RETURN_IF_ERROR(
-      CheckNumber("round record: seconds", proto.seconds()));
+      CheckNumber("round record: seconds", record.seconds()));
   PACELINE_RETURN_IF_ERROR(
-      CheckNumber("round record: takeover_seconds", proto.takeover_seconds()));
-  RoundRecord record;
-  record.step = proto.step();
-  PACELINE_ASSIGN_OR_RETURN(record.view, FromProto(proto.view()));
-  record.is_void = proto.is_void();
-  record.seconds = proto.seconds();
-  record.contributors = proto.contributors();
-  record.server = FromNumber(proto.server());
-  record.lost_server = FromNumber(proto.lost_server());
-  record.takeover_seconds = proto.takeover_seconds();
-  for (const v1::RoundRecord::Skip& skip : proto.skipped()) {
+      CheckNumber("round record: takeover_seconds", record.takeover_seconds()));
+  PACELINE_RETURN_IF_ERROR(CheckCount("round record: server", record.server()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckCount("round record: lost_server", record.lost_server()));
+  for (const v1::RoundRecord::Skip& skip : record.skipped()) {
+    PACELINE_RETURN_IF_ERROR(
+        CheckCount("round record: a skipped worker", skip.worker_id()));
     PACELINE_RETURN_IF_ERROR(CheckReason(skip.reason()));
-    record.skipped.push_back({FromNumber(skip.worker_id()), skip.reason()});
   }
-  record.unix_ms = proto.unix_ms();
-  return record;
+  return absl::OkStatus();
 }
 
 }  // namespace paceline

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
-#include "core/cluster/run_report.h"
 #include "core/rpc/member_convert.h"
 #include "paceline/v1/coordinator.pb.h"
 
@@ -28,9 +28,8 @@ absl::StatusOr<MemberReport> FromProto(const v1::MemberState& proto);
 v1::GroupOrder ViewToProto(const View& view);
 absl::StatusOr<View> ViewFromProto(const v1::GroupOrder& proto);
 
-v1::RoundRecord ToProto(const RoundRecord& record);
 // Errors: InvalidArgument  a number out of range or not finite; a reason that
 //         is no word
-absl::StatusOr<RoundRecord> FromProto(const v1::RoundRecord& proto);
+absl::Status CheckRoundRecord(const v1::RoundRecord& record);
 
 }  // namespace paceline

@@ -10,6 +10,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/rpc/convert.h"
+#include "core/rpc/member_convert.h"
 #include "core/rpc/status.h"
 
 namespace paceline {
@@ -211,50 +212,30 @@ absl::StatusOr<MeasureOrder> FromProto(const v1::MeasureOrder& proto) {
       "an order to measure that names neither layers nor a link");
 }
 
-v1::Measurement ToProto(const Measurement& measurement) {
-  v1::Measurement proto;
-  proto.set_id(measurement.id);
-  proto.set_error_code(static_cast<int32_t>(measurement.error.code()));
-  proto.set_error_message(
-      ToUtf8(measurement.error.message(), kMaxStatusMessageBytes));
-  if (measurement.profile.has_value()) {
-    *proto.mutable_profile() = ToProto(*measurement.profile);
-  }
-  for (const LinkMeasurement& link : measurement.links) {
-    *proto.add_links() = ToProto(link);
-  }
-  if (measurement.script.has_value()) {
-    *proto.mutable_script() = ToProto(*measurement.script);
-  }
-  return proto;
-}
-
-absl::StatusOr<Measurement> FromProto(const v1::Measurement& proto) {
+absl::Status CheckMeasurement(const v1::Measurement& measurement) {
   constexpr int32_t kLastCode =
       static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
-  if (proto.error_code() < 0 || proto.error_code() > kLastCode) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "measurement ", proto.id(), ": no such code ", proto.error_code()));
-  }
-  if (proto.links_size() > kMaxMeasuredLinks) {
+  if (measurement.error_code() < 0 || measurement.error_code() > kLastCode) {
     return absl::InvalidArgumentError(
-        absl::StrCat("measurement ", proto.id(), ": ", proto.links_size(),
-                     " links, need at most ", kMaxMeasuredLinks));
+        absl::StrCat("measurement ", measurement.id(), ": no such code ",
+                     measurement.error_code()));
   }
-  Measurement measurement;
-  measurement.id = proto.id();
-  measurement.error =
-      absl::Status(static_cast<absl::StatusCode>(proto.error_code()),
-                   ToUtf8(proto.error_message(), kMaxStatusMessageBytes));
-  if (proto.has_profile()) {
-    PACELINE_ASSIGN_OR_RETURN(measurement.profile, FromProto(proto.profile()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckSize(absl::StrCat("measurement ", measurement.id(), ": links"),
+                measurement.links_size(), kMaxMeasuredLinks));
+  if (measurement.has_profile()) {
+    PACELINE_RETURN_IF_ERROR(FromProto(measurement.profile()).status());
   }
-  for (const v1::LinkMeasurement& link : proto.links()) {
-    PACELINE_ASSIGN_OR_RETURN(measurement.links.emplace_back(),
-                              FromProto(link));
+  for (const v1::LinkMeasurement& link : measurement.links()) {
+    PACELINE_RETURN_IF_ERROR(FromProto(link).status());
   }
-  if (proto.has_script()) measurement.script = FromProto(proto.script());
-  return measurement;
+  return absl::OkStatus();
+}
+
+absl::Status ErrorOf(const v1::Measurement& measurement) {
+  return absl::Status(
+      static_cast<absl::StatusCode>(measurement.error_code()),
+      ToUtf8(measurement.error_message(), kMaxStatusMessageBytes));
 }
 
 }  // namespace paceline

@@ -1,6 +1,8 @@
-// Measurements and the orders for them: protos to the logic's structs and back.
+// Measurements and the orders for them: the check of an answer, and protos of
+// profiles, links and orders to the logic's structs and back.
 #pragma once
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/cluster/measure_order.h"
 #include "core/plan/measurement.h"
@@ -26,9 +28,11 @@ v1::MeasureOrder ToProto(const MeasureOrder& order);
 // Errors: InvalidArgument  it says neither layers nor link.
 absl::StatusOr<MeasureOrder> FromProto(const v1::MeasureOrder& proto);
 
-v1::Measurement ToProto(const Measurement& measurement);
 // Errors: InvalidArgument  as above, a code that does not exist, or more than
 // kMaxMeasuredLinks.
-absl::StatusOr<Measurement> FromProto(const v1::Measurement& proto);
+absl::Status CheckMeasurement(const v1::Measurement& measurement);
+
+// Why nothing was measured.
+absl::Status ErrorOf(const v1::Measurement& measurement);
 
 }  // namespace paceline

@@ -1,36 +1,28 @@
-// Orders and reports of the control stream: the worker's structs to protos and
-// back, and what the coordinator checks of a report.  A wrong form is refused
-// here; what it means is checked by the logic.
+// The control stream: the check of a worker's heartbeat, and orders as protos
+// and structs.  A wrong form is refused here; what it means is checked by the
+// logic.
 #pragma once
 
+#include <cstddef>
+
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/cluster/run_order.h"
-#include "core/cluster/run_report.h"
 #include "paceline/v1/coordinator.pb.h"
 #include "paceline/v1/types.pb.h"
 
 namespace paceline {
 
-v1::TimeSplit ToProto(const TimeSplit& seconds);
-TimeSplit FromProto(const v1::TimeSplit& proto);
-v1::FlowTimes ToProto(const FlowTimes& flow);
-FlowTimes FromProto(const v1::FlowTimes& proto);
-
-v1::StepRecord ToProto(const StepRecord& step);
-v1::EvaluationRecord ToProto(const EvaluationRecord& evaluation);
-// LogLine::sequence is LogRecord::origin_sequence.
-v1::LogLine ToProto(const LogRecord& line);
-
-v1::StageTime ToProto(const StageTime& time);
-v1::RunState ToProto(const RunReport& report);
+// A line of the log that is longer says nothing more to a person.
+inline constexpr size_t kMaxLogTextBytes = 8192;
 
 // Refuses what has a wrong form, and cleans the rest, since the peer may be
 // anybody: times and counts of the run that cannot be (NaN, infinite, negative)
-// become 0, each text of a log becomes one line of at most 8 KiB.  MemberState,
-// RoundRecord and Measurement are left to group_convert.h and
+// become 0, each text of a log becomes one line of at most kMaxLogTextBytes.
+// MemberState and Measurement are left to group_convert.h and
 // measurement_convert.h.
 // Errors: InvalidArgument  a phase, job, step or code that does not exist, a
-// record of a step below 1, samples below 0
+// record of a step below 1, samples below 0; as CheckRoundRecord()
 absl::Status CheckHeartbeat(v1::Heartbeat& heartbeat);
 
 // Why the run has failed; OK unless its phase says that it has.

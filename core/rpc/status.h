@@ -2,6 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "core/base/utf8.h"
 #include "grpcpp/support/status.h"
 
 namespace paceline {
@@ -10,6 +11,14 @@ namespace paceline {
 // three bytes for each that is not ASCII, and a status that does not fit
 // (kMaxMetadataBytes, channel.h) would fail the call as something else.
 constexpr int kMaxStatusMessageBytes = 16 << 10;
+
+// Writes `error` to a message's error_code and error_message.  Its text may be
+// long, and of any bytes, such as those of a file's name.
+template <typename Message>
+void SetError(const absl::Status& error, Message& message) {
+  message.set_error_code(static_cast<int>(error.code()));
+  message.set_error_message(ToUtf8(error.message(), kMaxStatusMessageBytes));
+}
 
 grpc::Status ToGrpc(const absl::Status& status);
 

@@ -34,7 +34,7 @@ class BenchMember final : public RoundObserver {
   // Hands it in and applies the result; crashes when that is not the sum.
   void Reduce();
 
-  void OnRound(const RoundRecord& /*record*/) override {}
+  void OnRound(const v1::RoundRecord& /*record*/) override {}
   void OnMemberChanged() override {}
 
  private:

@@ -23,7 +23,7 @@ v1::JobWorker Worker(int id, int stage, const std::string& flow_text,
   worker.set_name(std::string(1, static_cast<char>('a' + id)));
   *worker.mutable_stages() =
       Placed({{stage, stage, stage + 1, id, worker.name()}});
-  v1::FlowTimes& flow = *worker.mutable_flow();
+  v1::FlowTimes& flow = *worker.mutable_run()->mutable_flow();
   flow = Parse<v1::FlowTimes>(flow_text);
   flow.set_micro_batches(10);
   flow.set_samples(40);
@@ -78,7 +78,7 @@ TEST(BenchLosses, AddUpToWhatIsMissing) {
 // s at its share, in 6.5.
 TEST(BenchLosses, WaitsThatAQuotaGivesBackAreNoLoss) {
   v1::Job job = TwoStages();
-  job.mutable_workers(1)->mutable_flow()->set_compute_cpu(2.8);
+  job.mutable_workers(1)->mutable_run()->mutable_flow()->set_compute_cpu(2.8);
   const BenchRow row =
       RowOrFail(job, {.seconds = 1.5, .data = 0, .layers = 1.5},
                 {{"a", 0.4}, {"b", 0.4}});
@@ -135,7 +135,8 @@ TEST(BenchLosses, OfReplicasCountEveryMicroBatchOnce) {
     drift { stage: 0 worker_id: 0 layer_seconds: 0.9 })")
                              .drift();
   for (int w = 0; w < 3; ++w) {
-    v1::FlowTimes& flow = *job.mutable_workers(w)->mutable_flow();
+    v1::FlowTimes& flow =
+        *job.mutable_workers(w)->mutable_run()->mutable_flow();
     flow.set_micro_batches(w == 0 ? 20 : 10);
     flow.set_samples(w == 0 ? 80 : 40);
   }
@@ -203,7 +204,7 @@ TEST(BenchLosses, OfTrainingAreThoseOfItsBatches) {
     kind: "train" train { batch: 20 micro_batch: 4 }
     pipeline { policy: "dp" schedule: "1f1b" })");
   for (v1::JobWorker& worker : *job.mutable_workers()) {
-    v1::FlowTimes& flow = *worker.mutable_flow();
+    v1::FlowTimes& flow = *worker.mutable_run()->mutable_flow();
     flow.set_seconds(8);
     flow.set_fill(1);
     flow.set_data(0.5);
@@ -211,8 +212,8 @@ TEST(BenchLosses, OfTrainingAreThoseOfItsBatches) {
     flow.clear_in_flight();
     flow.set_compute_cpu(flow.compute());
   }
-  job.mutable_workers(0)->mutable_flow()->set_latency_p50(0.25);
-  job.mutable_workers(0)->mutable_flow()->set_latency_p99(0.5);
+  job.mutable_workers(0)->mutable_run()->mutable_flow()->set_latency_p50(0.25);
+  job.mutable_workers(0)->mutable_run()->mutable_flow()->set_latency_p99(0.5);
   const BenchRow row =
       RowOrFail(job, {.seconds = 1.2, .data = 0.05, .layers = 1.5});
 
@@ -250,7 +251,7 @@ TEST(BenchLosses, AWorkerAloneIsExactlyAsFastAsItself) {
 
 TEST(BenchLosses, NeedTheTimesOfEveryWorker) {
   v1::Job job = TwoStages();
-  job.mutable_workers(1)->clear_flow();
+  job.mutable_workers(1)->mutable_run()->clear_flow();
   const absl::Status none = RowOf(job, {1, 0, 1}, {}).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(none));
   EXPECT_THAT(none.message(), HasSubstr("worker b"));

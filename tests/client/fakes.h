@@ -353,7 +353,7 @@ inline v1::Job SucceededJob() {
     weights_path: "/state/jobs/7/weights.safetensors" weights_sha256: "00ff"
     workers {
       id: 1 name: "w1"
-      seconds { forward: 2 backward: 4 unexplained: 0.25 wall: 10 } })"));
+      run { seconds { forward: 2 backward: 4 unexplained: 0.25 wall: 10 } } })"));
   job.clear_phase();
   *job.mutable_curve() = Losses({{1, 2.5}, {10, 1.25}, {20, 0.5}});
   *job.mutable_workers(0)->mutable_stages() =

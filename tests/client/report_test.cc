@@ -293,10 +293,10 @@ TEST(JobTable, ShowsThePeakOfMemoryBesideThePlanners) {
   v1::Job job = SucceededJob();
   EXPECT_THAT(RenderJob(job, {}), Not(HasSubstr("MEMORY OF")));
   job.mutable_workers(0)->set_predicted_memory_bytes(2 << 20);
-  job.mutable_workers(0)->set_peak_memory_bytes(3 << 20);
+  job.mutable_workers(0)->mutable_run()->set_peak_memory_bytes(3 << 20);
   *job.add_workers() = v1::JobWorker(job.workers(0));
   job.mutable_workers(1)->set_name("w2");
-  job.mutable_workers(1)->clear_peak_memory_bytes();
+  job.mutable_workers(1)->clear_run();
 
   EXPECT_THAT(RenderJob(job, {}),
               HasSubstr("MEMORY OF  PREDICTED      PEAK  RATIO\n"

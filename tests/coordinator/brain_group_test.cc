@@ -441,9 +441,10 @@ TEST(BrainGroup, LossOfAllMembersBeginsAnewAttemptWithThoseWhoAreThere) {
 
 TEST(BrainGroup, NewAttemptHasACurveOfItsOwn) {
   GroupMesh mesh = Training(2);
-  Heartbeat told = mesh.Beat("w1");
-  told.steps = {{1, 2.5, 64, 0, 0, false, 1}, {2, 2.25, 64, 0, 0, false, 2}};
-  told.evaluations = {{2, 2.25, 0.5, 100}};
+  v1::Heartbeat told = mesh.Beat("w1");
+  *told.add_steps() = StepOf(1, 2.5, 1);
+  *told.add_steps() = StepOf(2, 2.25, 2);
+  *told.add_evaluations() = PartOf(2, 2.25, 0.5, 100);
   mesh.Send("w1", told);
   ASSERT_EQ(mesh.Curve().size(), 2u);
   mesh.Attach("w3", 103);  // listens
@@ -457,8 +458,8 @@ TEST(BrainGroup, NewAttemptHasACurveOfItsOwn) {
   EXPECT_TRUE(mesh.Evaluations().empty());
   EXPECT_FALSE(mesh.Job().has_loss());
   EXPECT_FALSE(mesh.Job().has_accuracy());
-  Heartbeat again = mesh.Beat("w3");
-  again.steps = {{1, 2.75, 64, 0, 0, false, 3}};
+  v1::Heartbeat again = mesh.Beat("w3");
+  *again.add_steps() = StepOf(1, 2.75, 3);
   mesh.Send("w3", again);
   EXPECT_EQ(mesh.Curve().size(), 1u);
   EXPECT_EQ(mesh.Job().loss(), 2.75);
@@ -466,8 +467,8 @@ TEST(BrainGroup, NewAttemptHasACurveOfItsOwn) {
 
 TEST(BrainGroup, MemberThatIsStoppedLeavesAtOnce) {
   GroupMesh mesh = Training(3);
-  Heartbeat last = mesh.Beat("w2");
-  last.stopping = true;
+  v1::Heartbeat last = mesh.Beat("w2");
+  last.set_stopping(true);
 
   mesh.Send("w2", last);
 
@@ -511,9 +512,9 @@ TEST(BrainGroup, ProcessesThatStartAnewBeforeTheRunAreWaitedFor) {
   mesh.AttachAll(2);
   mesh.Submit(GroupSpec());
   for (const std::string name : {"w1", "w2"}) {
-    Heartbeat restarting = mesh.Beat(name);
-    restarting.restarting = true;
-    restarting.run.reset();
+    v1::Heartbeat restarting = mesh.Beat(name);
+    restarting.set_restarting(true);
+    restarting.clear_run();
     mesh.Send(name, restarting);
   }
   mesh.Break("w1");
@@ -583,27 +584,34 @@ TEST(BrainGroup, TooFewMembersPauseTheJobUntilOneReturns) {
 // --- its end, drained workers, a later coordinator, what rounds tell --------
 
 void Evaluate(GroupMesh& mesh, const std::string& name,
-              const std::vector<EvaluationRecord>& parts) {
-  Heartbeat heartbeat = mesh.Beat(name);
-  heartbeat.evaluations = parts;
+              const std::vector<v1::EvaluationRecord>& parts) {
+  v1::Heartbeat heartbeat = mesh.Beat(name);
+  heartbeat.mutable_evaluations()->Assign(parts.begin(), parts.end());
   mesh.Send(name, heartbeat);
 }
 
-void TellOf(GroupMesh& mesh, const RoundRecord& round) {
-  Heartbeat heartbeat = mesh.Beat("w3");
-  heartbeat.rounds = {round};
+void AddSkip(int64_t worker, const std::string& reason,
+             v1::RoundRecord& round) {
+  v1::RoundRecord::Skip& skip = *round.add_skipped();
+  skip.set_worker_id(worker);
+  skip.set_reason(reason);
+}
+
+void TellOf(GroupMesh& mesh, const v1::RoundRecord& round) {
+  v1::Heartbeat heartbeat = mesh.Beat("w3");
+  *heartbeat.add_rounds() = round;
   mesh.Send("w3", heartbeat);
 }
 
 void Fail(GroupMesh& mesh, const std::string& name) {
-  Heartbeat failed = mesh.Beat(name);
-  failed.run->phase = RunPhase::kFailed;
-  failed.run->error = absl::NotFoundError("no such file");
+  v1::Heartbeat failed = mesh.Beat(name);
+  failed.mutable_run()->set_phase(v1::RunState::PHASE_FAILED);
+  SetError(absl::NotFoundError("no such file"), *failed.mutable_run());
   mesh.Send(name, failed);
 }
 
 void Finish(GroupMesh& mesh, const std::string& name) {
-  mesh.worker(name).phase = RunPhase::kDone;
+  mesh.worker(name).phase = v1::RunState::PHASE_DONE;
   mesh.Say(name, 60);
 }
 
@@ -708,7 +716,7 @@ TEST_F(BrainDrain, LetsAWorkerFinishItsPipelineAndGivesItNoOtherJob) {
   ASSERT_TRUE(Drain("a", true).ok());
   EXPECT_EQ(Order(a_).run->fence.job, job_);
   EXPECT_THAT(Story(), Contains(HasSubstr("draining: worker a is let go")));
-  Report(RunPhase::kDone, 60);
+  Report(v1::RunState::PHASE_DONE, 60);
   Saved(kSaved);
 
   EXPECT_EQ(State(next), JobState::kQueued);
@@ -730,7 +738,7 @@ TEST(BrainGroup, EndOfAJobLeavesWorkersAloneThatAnotherJobHasByThen) {
 
   ASSERT_TRUE(mesh.Run("w2").has_value());
   EXPECT_EQ(mesh.Run("w2")->fence.job, next);
-  mesh.Report(mesh.worker("w2").stream, next, RunPhase::kDone, 60);
+  mesh.Report(mesh.worker("w2").stream, next, v1::RunState::PHASE_DONE, 60);
   mesh.Saved(kSaved, next);
   EXPECT_EQ(mesh.State(next), JobState::kSucceeded);
 }
@@ -847,10 +855,10 @@ TEST(BrainGroup, GoesOnWithAllItsMembersAfterTheCoordinatorStoodStill) {
 TEST(BrainGroup, PartialEvaluationsAreMergedByTheirSamples) {
   GroupMesh mesh = Training(2);
 
-  Evaluate(mesh, "w1", {{10, 2.0, 0.5, 100}});
+  Evaluate(mesh, "w1", {PartOf(10, 2.0, 0.5, 100)});
   EXPECT_THAT(mesh.Story(), Each(Not(HasSubstr("evaluated"))));
-  Evaluate(mesh, "w2", {{10, 1.0, 0.9, 300}});
-  Evaluate(mesh, "w2", {{10, 1.0, 0.9, 300}});  // was not acknowledged
+  Evaluate(mesh, "w2", {PartOf(10, 1.0, 0.9, 300)});
+  Evaluate(mesh, "w2", {PartOf(10, 1.0, 0.9, 300)});  // was not acknowledged
 
   EXPECT_THAT(mesh.Story(),
               Contains("evaluated: accuracy 0.8000, loss 1.2500 after step 10 "
@@ -861,14 +869,16 @@ TEST(BrainGroup, PartialEvaluationsAreMergedByTheirSamples) {
 TEST(BrainGroup, AnEvaluationOfAPartOfTheTestSetIsToldApart) {
   GroupMesh mesh = Training(2);
 
-  Evaluate(mesh, "w1", {{10, 2.0, 0.5, 5000}});
+  Evaluate(mesh, "w1", {PartOf(10, 2.0, 0.5, 5000)});
   mesh.Break("w2");
   mesh.Pass(600);
   ASSERT_EQ(mesh.Members("w1"), "w1");
   EXPECT_FALSE(mesh.Job().has_accuracy());
-  Evaluate(mesh, "w1", {{20, 1.0, 0.8, 10000}});  // alone it has the whole set
-  Evaluate(mesh, "w1", {{30, 1.0, 0.9, 7000}});   // lost before the first part
-  Evaluate(mesh, "w1", {{40, 1.0, 0.7, 10000}});
+  Evaluate(mesh, "w1",
+           {PartOf(20, 1.0, 0.8, 10000)});  // alone it has the whole set
+  Evaluate(mesh, "w1",
+           {PartOf(30, 1.0, 0.9, 7000)});  // lost before the first part
+  Evaluate(mesh, "w1", {PartOf(40, 1.0, 0.7, 10000)});
 
   const std::vector<std::string> story = mesh.Story();
   EXPECT_THAT(
@@ -886,8 +896,8 @@ TEST(BrainGroup, AnEvaluationOfAPartOfTheTestSetIsToldApart) {
 TEST(BrainGroup, AnEvaluationWaitsForMembersThatHaveNotSentTheNextOne) {
   GroupMesh mesh = Training(2);
 
-  Evaluate(mesh, "w1", {{10, 2.0, 0.5, 100}, {11, 1.0, 0.6, 100}});
-  Evaluate(mesh, "w2", {{10, 2.0, 0.7, 100}, {11, 1.0, 0.8, 100}});
+  Evaluate(mesh, "w1", {PartOf(10, 2.0, 0.5, 100), PartOf(11, 1.0, 0.6, 100)});
+  Evaluate(mesh, "w2", {PartOf(10, 2.0, 0.7, 100), PartOf(11, 1.0, 0.8, 100)});
 
   const std::vector<std::string> story = mesh.Story();
   EXPECT_THAT(story, Contains(HasSubstr("evaluated: accuracy 0.6000")));
@@ -898,9 +908,10 @@ TEST(BrainGroup, AnEvaluationWaitsForMembersThatHaveNotSentTheNextOne) {
 TEST(BrainGroup, StepsThatMembersRecordTwiceOrOutOfOrderCountAllOnce) {
   GroupMesh mesh = Training(2);
   const auto tell = [&mesh](const char* name, int64_t step, bool skipped) {
-    Heartbeat heartbeat = mesh.Beat(name);
-    heartbeat.steps = {{step, 0.1 * static_cast<double>(step), 64, 0.1, 1,
-                        skipped, 1000 * step}};
+    v1::Heartbeat heartbeat = mesh.Beat(name);
+    v1::StepRecord& record = *heartbeat.add_steps();
+    record = StepOf(step, 0.1 * static_cast<double>(step), 1000 * step);
+    record.set_skipped(skipped);
     mesh.Send(name, heartbeat);
   };
 
@@ -916,15 +927,15 @@ TEST(BrainGroup, StepsThatMembersRecordTwiceOrOutOfOrderCountAllOnce) {
 
 TEST(BrainGroup, RoundsThatWentWrongBecomeOneEvent) {
   GroupMesh mesh = Training(3);
-  RoundRecord round;
-  round.step = 16;
-  round.server = WorkerId{3};
-  round.lost_server = WorkerId{2};
-  round.takeover_seconds = 0.041;
-  round.skipped = {{WorkerId{2}, "lost"}};
+  v1::RoundRecord round;
+  round.set_step(16);
+  round.set_server(3);
+  round.set_lost_server(2);
+  round.set_takeover_seconds(0.041);
+  AddSkip(2, "lost", round);
 
   TellOf(mesh, round);
-  round.takeover_seconds = 0.043;  // as another member saw it
+  round.set_takeover_seconds(0.043);  // as another member saw it
   TellOf(mesh, round);
 
   EXPECT_THAT(mesh.Story(), Contains(HasSubstr("takeover:")).Times(1));
@@ -936,10 +947,10 @@ TEST(BrainGroup, RoundsThatWentWrongBecomeOneEvent) {
 TEST(BrainGroup, ADeadlineThatSlowLinksMissIsWarnedOfOnce) {
   GroupMesh mesh = Training(3);
   const auto tell = [&mesh](int64_t step, double seconds, const char* reason) {
-    RoundRecord round;
-    round.step = step;
-    round.seconds = seconds;
-    round.skipped = {{WorkerId{2}, reason}};
+    v1::RoundRecord round;
+    round.set_step(step);
+    round.set_seconds(seconds);
+    AddSkip(2, reason, round);
     TellOf(mesh, round);
   };
   const auto warning = Contains(HasSubstr(

@@ -28,12 +28,15 @@ JobSpec InferSpecOf(int stages) {
 
 // `worker` reports `done` micro-batches of 4; the first stage's knows that
 // there are 40 samples.
-Heartbeat Report(Mesh& mesh, RunPhase phase, int64_t done, bool first_stage) {
-  Heartbeat heartbeat = mesh.Beat(phase, done);
-  heartbeat.run->steps = 10;
-  heartbeat.run->samples = 4 * done;
-  heartbeat.run->flow = FlowTimes{.micro_batches = done, .samples = 4 * done};
-  if (first_stage) heartbeat.run->total_samples = 40;
+v1::Heartbeat Report(Mesh& mesh, v1::RunState::Phase phase, int64_t done,
+                     bool first_stage) {
+  v1::Heartbeat heartbeat = mesh.Beat(phase, done);
+  v1::RunState& run = *heartbeat.mutable_run();
+  run.set_steps(10);
+  run.set_samples(4 * done);
+  run.mutable_flow()->set_micro_batches(done);
+  run.mutable_flow()->set_samples(4 * done);
+  if (first_stage) run.set_total_samples(40);
   return heartbeat;
 }
 
@@ -50,8 +53,12 @@ TEST(BrainInfer, LaysThePredictionsOutOnceTheFirstStageHasCounted) {
       << "nobody knows yet how many there are";
 
   const StreamId first = mesh.StageWorker(job, 0) == "a" ? a : b;
-  ASSERT_TRUE(mesh.Send(first, Report(mesh, RunPhase::kRunning, 0, true)).ok());
-  ASSERT_TRUE(mesh.Send(first, Report(mesh, RunPhase::kRunning, 1, true)).ok());
+  ASSERT_TRUE(
+      mesh.Send(first, Report(mesh, v1::RunState::PHASE_RUNNING, 0, true))
+          .ok());
+  ASSERT_TRUE(
+      mesh.Send(first, Report(mesh, v1::RunState::PHASE_RUNNING, 1, true))
+          .ok());
 
   ASSERT_THAT(mesh.weights(), SizeIs(2)) << "once, however often it is said";
   const SafetensorsLayout& layout = mesh.weights()[1].layout;
@@ -85,23 +92,26 @@ TEST(BrainInfer, CountsWhatHasComeOutOfTheLastStage) {
   for (const int64_t done : {1, 3, 5}) {
     mesh.Pass(500, {a, b});
     ASSERT_TRUE(
-        mesh.Send(last, Report(mesh, RunPhase::kRunning, done, false)).ok());
+        mesh.Send(last, Report(mesh, v1::RunState::PHASE_RUNNING, done, false))
+            .ok());
   }
 
   EXPECT_EQ(mesh.Record().job.step(), 5);
   EXPECT_NEAR(mesh.Job().samples_per_second(), 16, 0.1)
       << "16 samples in the second after the first report";
   const v1::JobWorker worker = mesh.Job().workers(a_is_last ? 0 : 1);
-  EXPECT_EQ(worker.flow().samples(), 20);
+  EXPECT_EQ(worker.run().flow().samples(), 20);
 }
 
 TEST(BrainInfer, TellsOfPredictionsNotOfWeights) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
   mesh.Submit(InferSpecOf(1));
-  ASSERT_TRUE(mesh.Send(a, Report(mesh, RunPhase::kRunning, 1, true)).ok());
+  ASSERT_TRUE(
+      mesh.Send(a, Report(mesh, v1::RunState::PHASE_RUNNING, 1, true)).ok());
   EXPECT_EQ(mesh.Job().phase(), "predicting");
-  ASSERT_TRUE(mesh.Send(a, Report(mesh, RunPhase::kDone, 10, true)).ok());
+  ASSERT_TRUE(
+      mesh.Send(a, Report(mesh, v1::RunState::PHASE_DONE, 10, true)).ok());
   mesh.Saved(kSaved);
 
   EXPECT_EQ(mesh.State(), JobState::kSucceeded);
@@ -154,12 +164,14 @@ JobSpec SharedSpec() {
 class SharedStage : public ::testing::Test {
  protected:
   // `done` micro-batches of 4 samples, half of the labels right.
-  void Send(StreamId stream, RunPhase phase, int64_t done, int64_t total = 0) {
-    Heartbeat heartbeat = Report(mesh_, phase, done, false);
-    heartbeat.run->total_samples = total;
-    heartbeat.run->flow->labels = 4 * done;
-    heartbeat.run->flow->correct = 2 * done;
-    heartbeat.run->flow->loss = 8.0 * static_cast<double>(done);
+  void Send(StreamId stream, v1::RunState::Phase phase, int64_t done,
+            int64_t total = 0) {
+    v1::Heartbeat heartbeat = Report(mesh_, phase, done, false);
+    heartbeat.mutable_run()->set_total_samples(total);
+    v1::FlowTimes& flow = *heartbeat.mutable_run()->mutable_flow();
+    flow.set_labels(4 * done);
+    flow.set_correct(2 * done);
+    flow.set_loss(8.0 * static_cast<double>(done));
     ASSERT_TRUE(mesh_.Send(stream, heartbeat).ok());
   }
 
@@ -187,16 +199,16 @@ TEST_F(SharedStage, IsOrderedWithItsRoute) {
 }
 
 TEST_F(SharedStage, CountsAndJudgesWhatAllItsReplicasDid) {
-  Send(a_, RunPhase::kRunning, 10, 40);
-  Send(b_, RunPhase::kRunning, 1);
-  Send(c_, RunPhase::kRunning, 4);
+  Send(a_, v1::RunState::PHASE_RUNNING, 10, 40);
+  Send(b_, v1::RunState::PHASE_RUNNING, 1);
+  Send(c_, v1::RunState::PHASE_RUNNING, 4);
   EXPECT_EQ(mesh_.Record().job.step(), 5);
 
-  Send(a_, RunPhase::kDone, 10, 40);
-  Send(b_, RunPhase::kDone, 3);
+  Send(a_, v1::RunState::PHASE_DONE, 10, 40);
+  Send(b_, v1::RunState::PHASE_DONE, 3);
   EXPECT_EQ(mesh_.State(), JobState::kRunning);
   EXPECT_THAT(mesh_.Story(), Not(Contains(HasSubstr("saving"))));
-  Send(c_, RunPhase::kDone, 7);
+  Send(c_, v1::RunState::PHASE_DONE, 7);
   EXPECT_EQ(mesh_.Record().job.step(), 10);
   EXPECT_THAT(
       mesh_.Story(),
@@ -206,10 +218,10 @@ TEST_F(SharedStage, CountsAndJudgesWhatAllItsReplicasDid) {
 }
 
 TEST_F(SharedStage, EndsWithoutAReplicaThatGetsNothing) {
-  Send(a_, RunPhase::kDone, 1, 4);  // one micro-batch, which is "c"'s
-  Send(b_, RunPhase::kRunning, 0);
+  Send(a_, v1::RunState::PHASE_DONE, 1, 4);  // one micro-batch, which is "c"'s
+  Send(b_, v1::RunState::PHASE_RUNNING, 0);
   EXPECT_THAT(mesh_.Story(), Not(Contains(HasSubstr("saving"))));
-  Send(c_, RunPhase::kDone, 1);
+  Send(c_, v1::RunState::PHASE_DONE, 1);
   EXPECT_THAT(mesh_.Story(), Contains(HasSubstr("saving")));
 }
 

@@ -27,17 +27,17 @@ DeviceProfile GrowingProfileOf(const JobSpec& spec, const std::string& device) {
   return profile;
 }
 
-Heartbeat Answer(int64_t id) {
-  Heartbeat heartbeat;
-  heartbeat.measurement.emplace();
-  heartbeat.measurement->id = id;
+v1::Heartbeat Answer(int64_t id) {
+  v1::Heartbeat heartbeat;
+  heartbeat.mutable_measurement()->set_id(id);
   return heartbeat;
 }
 // Says that `device` has measured what that worker was last told to.
 void AnswerFor(Mesh& mesh, StreamId stream, const JobSpec& spec,
                const std::string& device) {
-  Heartbeat heartbeat = Answer(mesh.Order(stream).measure->id);
-  heartbeat.measurement->profile = GrowingProfileOf(spec, device);
+  v1::Heartbeat heartbeat = Answer(mesh.Order(stream).measure->id);
+  *heartbeat.mutable_measurement()->mutable_profile() =
+      ToProto(GrowingProfileOf(spec, device));
   ASSERT_TRUE(mesh.Send(stream, heartbeat).ok());
 }
 
@@ -96,7 +96,7 @@ TEST(BrainMeasure, HasOneWorkerLookIntoAScriptThatNobodyKnows) {
   const StreamId a = mesh.Attach("a", 1);
   const StreamId b = mesh.Attach("b", 1);
   // Their link comes first.
-  Heartbeat probed = Answer(mesh.Order(b).measure->id);
+  v1::Heartbeat probed = Answer(mesh.Order(b).measure->id);
   ASSERT_TRUE(mesh.Send(b, probed).ok());
 
   const auto ticket = mesh.Profile(ScriptSpec(), {}, /*links=*/true);
@@ -109,9 +109,8 @@ TEST(BrainMeasure, HasOneWorkerLookIntoAScriptThatNobodyKnows) {
   const auto other = mesh.Order(b).measure;
   EXPECT_FALSE(other.has_value() && other->layers.has_value());
 
-  Heartbeat found = Answer(order->id);
-  found.measurement->script.emplace();
-  found.measurement->script->sha256 = "abc";
+  v1::Heartbeat found = Answer(order->id);
+  found.mutable_measurement()->mutable_script()->set_sha256("abc");
   ASSERT_TRUE(mesh.Send(a, found).ok());
 
   const auto view = mesh.brain().ViewProfile(ticket->id(), mesh.Now().now);
@@ -173,9 +172,12 @@ TEST(BrainMeasure, CutsByWhatWasMeasured) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
   const StreamId b = mesh.Attach("b", 1);
-  Heartbeat probed = Answer(mesh.Order(b).measure->id);
-  probed.measurement->links = {{"a", "b", 1e9, 1e-5, 0},
-                               {"b", "a", 1e9, 1e-5, 0}};
+  v1::Heartbeat probed = Answer(mesh.Order(b).measure->id);
+  for (const LinkMeasurement& link :
+       {LinkMeasurement{"a", "b", 1e9, 1e-5, 0},
+        LinkMeasurement{"b", "a", 1e9, 1e-5, 0}}) {
+    *probed.mutable_measurement()->add_links() = ToProto(link);
+  }
   ASSERT_TRUE(mesh.Send(b, probed).ok());
   JobSpec spec = SpecOf(2);
   spec.pipeline.policy = "dp";
@@ -198,10 +200,12 @@ TEST(BrainMeasure, PutsPredictedAndMeasuredSideBySide) {
   const JobSpec spec = SpecOf(1);
   Measure(mesh, a, spec, "a");
   mesh.Submit(spec);
-  Heartbeat heartbeat = mesh.Beat(RunPhase::kRunning, 3);
-  heartbeat.run->stage_times = {{0, 0.5, 10}};
-  heartbeat.run->step_seconds = 3;
-  heartbeat.run->timed_steps = 2;
+  v1::Heartbeat heartbeat = mesh.Beat(v1::RunState::PHASE_RUNNING, 3);
+  v1::RunState& run = *heartbeat.mutable_run();
+  run.add_stage_times()->set_seconds(0.5);
+  run.mutable_stage_times(0)->set_micro_batches(10);
+  run.set_step_seconds(3);
+  run.set_timed_steps(2);
 
   ASSERT_TRUE(mesh.Send(a, heartbeat).ok());
 
@@ -218,29 +222,34 @@ TEST(BrainMeasure, PutsPredictedAndMeasuredSideBySide) {
 using BrainMeasuresAJob = MeshWithAJob;
 
 TEST_F(BrainMeasuresAJob, IgnoresTimesOfStagesThatThereAreNot) {
-  Heartbeat heartbeat = Beat(RunPhase::kRunning, 3);
-  heartbeat.run->stage_times = {{-1, 1, 1}, {1 << 30, 1, 1}};
+  v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, 3);
+  for (const int stage : {-1, 1 << 30}) {
+    v1::StageTime& time = *heartbeat.mutable_run()->add_stage_times();
+    time.set_stage(stage);
+    time.set_seconds(1);
+    time.set_micro_batches(1);
+  }
 
   ASSERT_TRUE(Send(a_, heartbeat).ok());
 
   EXPECT_EQ(DriftOf(Record())[0].measured_seconds(), 0);
 }
 
-TEST(BrainMeasure, KeepsTheMemoryOfEveryWorkerBesideWhatWasPlanned) {
+TEST(BrainMeasure, KeepsWhatEveryWorkerReportedBesideWhatWasPlanned) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
   mesh.Attach("b", 2);
   mesh.Submit(SpecOf(2));
-  Heartbeat heartbeat = mesh.Beat(RunPhase::kRunning, 3);
-  heartbeat.run->peak_memory_bytes = 12345;
+  v1::Heartbeat heartbeat = mesh.Beat(v1::RunState::PHASE_RUNNING, 3);
+  heartbeat.mutable_run()->mutable_seconds()->set_wall(12);
 
   ASSERT_TRUE(mesh.Send(a, heartbeat).ok());
 
   const v1::Job view = mesh.Job();
   const auto& workers = view.workers();
   ASSERT_THAT(workers, SizeIs(2));
-  EXPECT_EQ(workers[0].peak_memory_bytes(), 12345);
-  EXPECT_EQ(workers[1].peak_memory_bytes(), 0);
+  EXPECT_EQ(workers[0].run().DebugString(), heartbeat.run().DebugString());
+  EXPECT_FALSE(workers[1].has_run());
   EXPECT_GT(workers[0].predicted_memory_bytes(), 0);
   EXPECT_GT(workers[1].predicted_memory_bytes(), 0);
 }

@@ -31,12 +31,12 @@ TEST_F(BrainOfTwo, JobRunsToItsEnd) {
   EXPECT_EQ(State(), JobState::kRunning);
   EXPECT_EQ(Job().phase(), "preparing");
 
-  Report(a_, job_, RunPhase::kRunning, 0);
+  Report(a_, job_, v1::RunState::PHASE_RUNNING, 0);
   EXPECT_EQ(Job().phase(), "preparing");
-  Report(b_, job_, RunPhase::kRunning, 3);
+  Report(b_, job_, v1::RunState::PHASE_RUNNING, 3);
   EXPECT_EQ(Job().phase(), "training");
-  Report(a_, job_, RunPhase::kDone, 60);
-  Report(b_, job_, RunPhase::kDone, 60);
+  Report(a_, job_, v1::RunState::PHASE_DONE, 60);
+  Report(b_, job_, v1::RunState::PHASE_DONE, 60);
   EXPECT_EQ(Job().phase(), "saving");
   EXPECT_EQ(weights().back().kind, Actions::Weights::Kind::kSave);
   Saved(kSaved);
@@ -85,7 +85,7 @@ TEST_F(BrainOfOne, SecondJobWaitsForTheFirstAndSaysSo) {
   EXPECT_THAT(Why(second), HasSubstr("waits for job 1"));
   EXPECT_THAT(Why(third), HasSubstr("waits for job 2"));
 
-  Report(RunPhase::kFailed, 0, absl::NotFoundError("no such file"));
+  Report(v1::RunState::PHASE_FAILED, 0, absl::NotFoundError("no such file"));
 
   EXPECT_EQ(State(second), JobState::kRunning);
   EXPECT_EQ(Order(a_).run->fence.job, second);
@@ -133,7 +133,7 @@ TEST(Brain, JobThatWaitsForAnAbsentWorkerHoldsUpNoOther) {
 
 TEST_F(BrainOfOne, JobWhoseBusyWorkerIsSuspectIsNotPassed) {
   const StreamId b = Attach("b", 1);
-  Report(RunPhase::kRunning, 1);
+  Report(v1::RunState::PHASE_RUNNING, 1);
   Submit(SpecOnAAndB());
   Break(a_);
 
@@ -171,7 +171,7 @@ TEST_F(BrainOfOne, WorkerThatAJobWaitsForIsNotForgotten) {
 }
 
 TEST_F(BrainOfOne, WorkerThatIsStoppedFailsItsPipelineAtOnceAndIsNotLost) {
-  Report(RunPhase::kRunning, 5);
+  Report(v1::RunState::PHASE_RUNNING, 5);
 
   Leave(a_, /*restarting=*/false);
   Pass(50);
@@ -180,7 +180,7 @@ TEST_F(BrainOfOne, WorkerThatIsStoppedFailsItsPipelineAtOnceAndIsNotLost) {
   EXPECT_EQ(State(), JobState::kFailed);
   EXPECT_THAT(Why(), HasSubstr("was stopped at step 5 of 60: its process was "
                                "ended on request"));
-  EXPECT_TRUE(Send(a_, Heartbeat{}).ok());  // before it has gone
+  EXPECT_TRUE(Send(a_, v1::Heartbeat{}).ok());  // before it has gone
   Break(a_);
   Pass(5000);
   EXPECT_EQ(ViewWorkers()[0].state(), v1::WORKER_STATE_STOPPED);
@@ -268,7 +268,8 @@ TEST(Brain, SameRequestIdIsTheSameJob) {
 }
 
 TEST_F(BrainOfOne, WorkersFailureFailsTheJobWithItsMessage) {
-  Report(RunPhase::kFailed, 7, absl::NotFoundError("train: not an IDX file"));
+  Report(v1::RunState::PHASE_FAILED, 7,
+         absl::NotFoundError("train: not an IDX file"));
 
   EXPECT_EQ(State(), JobState::kFailed);
   EXPECT_THAT(Why(), HasSubstr("worker a (stage 0) failed at step 7"));
@@ -300,7 +301,7 @@ TEST(Brain, SaysToSubmitAgainOnlyAfterWhatNeedNotComeAgain) {
     const StreamId a = mesh.Attach("a", 1);
     const JobId job = mesh.Submit(SpecOf(1));
 
-    mesh.Report(a, job, RunPhase::kFailed, 7, one.error);
+    mesh.Report(a, job, v1::RunState::PHASE_FAILED, 7, one.error);
 
     EXPECT_THAT(mesh.Why(), HasSubstr(one.advice)) << one.error;
     EXPECT_EQ(absl::StrContains(mesh.Why(), "submit it again"), one.again)
@@ -309,8 +310,8 @@ TEST(Brain, SaysToSubmitAgainOnlyAfterWhatNeedNotComeAgain) {
 }
 
 TEST_F(BrainOfTwo, WorkerLostInTrainingFailsTheJobAfterTheGrace) {
-  Report(a_, job_, RunPhase::kRunning, 4);
-  Report(b_, job_, RunPhase::kRunning, 4);
+  Report(a_, job_, v1::RunState::PHASE_RUNNING, 4);
+  Report(b_, job_, v1::RunState::PHASE_RUNNING, 4);
   Break(b_);
 
   Pass(450, {a_});
@@ -324,18 +325,18 @@ TEST_F(BrainOfTwo, WorkerLostInTrainingFailsTheJobAfterTheGrace) {
 }
 
 TEST_F(BrainOfOne, SilentWorkerIsEndedAndItsJobFails) {
-  Report(RunPhase::kRunning, 1);
+  Report(v1::RunState::PHASE_RUNNING, 1);
 
   Pass(3000);
 
   EXPECT_EQ(State(), JobState::kFailed);
   ASSERT_EQ(ends().size(), 1u);
   EXPECT_EQ(ends()[0].stream, a_);
-  EXPECT_TRUE(absl::IsAborted(Send(a_, Heartbeat{})));
+  EXPECT_TRUE(absl::IsAborted(Send(a_, v1::Heartbeat{})));
 }
 
 TEST_F(BrainOfOne, StreamThatComesBackInTimeLosesNothing) {
-  Report(RunPhase::kRunning, 1);
+  Report(v1::RunState::PHASE_RUNNING, 1);
   Break(a_);
   Pass(450);
 
@@ -346,8 +347,8 @@ TEST_F(BrainOfOne, StreamThatComesBackInTimeLosesNothing) {
 }
 
 TEST_F(BrainOfTwo, ReexecutionBeforeTrainingIsGivenTheSameOrder) {
-  Report(a_, job_, RunPhase::kRunning, 0);
-  Report(b_, job_, RunPhase::kPreparing, 0);
+  Report(a_, job_, v1::RunState::PHASE_RUNNING, 0);
+  Report(b_, job_, v1::RunState::PHASE_PREPARING, 0);
   Break(b_);
   Pass(5000, {a_});  // LibTorch loads slowly
   EXPECT_EQ(State(), JobState::kRunning) << Why();
@@ -363,7 +364,7 @@ TEST_F(BrainOfTwo, ReexecutionBeforeTrainingIsGivenTheSameOrder) {
 }
 
 TEST_F(BrainOfOne, RestartAfterTrainingBeganFailsTheJob) {
-  Report(RunPhase::kRunning, 0);
+  Report(v1::RunState::PHASE_RUNNING, 0);
 
   const StreamId again = Attach("a", 2);
 
@@ -373,7 +374,8 @@ TEST_F(BrainOfOne, RestartAfterTrainingBeganFailsTheJob) {
 }
 
 TEST_F(BrainOfTwo, RestartIsALossOnceAnyStepWasApplied) {
-  Report(a_, job_, RunPhase::kRunning, 1);  // b's report was lost with it
+  Report(a_, job_, v1::RunState::PHASE_RUNNING,
+         1);  // b's report was lost with it
 
   Attach("b", 3);
 
@@ -392,7 +394,7 @@ TEST_F(BrainOfOne, WorkerThatNeverComesBackBeforeTrainingFailsTheJobInTheEnd) {
 }
 
 TEST_F(BrainOfOne, WorkerLostAfterAllAreDoneCostsNothing) {
-  Report(RunPhase::kDone, 60);
+  Report(v1::RunState::PHASE_DONE, 60);
   Break(a_);
   Pass(30000);
 
@@ -411,7 +413,7 @@ TEST(Brain, WeightsThatCannotBeSavedFailTheJob) {
   for (const auto& one : kCases) {
     Mesh mesh;
     const StreamId a = mesh.Attach("a", 1);
-    mesh.Report(a, mesh.Submit(SpecOf(1)), RunPhase::kDone, 60);
+    mesh.Report(a, mesh.Submit(SpecOf(1)), v1::RunState::PHASE_DONE, 60);
 
     mesh.Saved(one.error);
 
@@ -439,7 +441,7 @@ TEST_F(BrainOfOne, StopEndsARunningAndAQueuedJobForGood) {
   EXPECT_EQ(State(), JobState::kStopped);
   EXPECT_EQ(State(second), JobState::kStopped);
   EXPECT_FALSE(Order(a_).run.has_value());
-  Report(RunPhase::kFailed, 3, absl::CancelledError("cancelled"));
+  Report(v1::RunState::PHASE_FAILED, 3, absl::CancelledError("cancelled"));
   EXPECT_TRUE(Stop().ok());
   EXPECT_EQ(State(), JobState::kStopped);
   EXPECT_TRUE(absl::IsNotFound(Stop(JobId{9})));
@@ -457,13 +459,13 @@ TEST_F(BrainOfOne, DeleteTakesEndedJobsOnly) {
 }
 
 TEST_F(BrainOfOne, RestartedCoordinatorGoesOnWithReattachingWorkers) {
-  Report(RunPhase::kRunning, 5);
+  Report(v1::RunState::PHASE_RUNNING, 5);
 
   Mesh after(stored(), 100000);
   EXPECT_EQ(after.weights()[0].kind, Actions::Weights::Kind::kOpen);
   after.Pass(3000);
   const StreamId a = after.Attach("a", 1);
-  after.Report(a, job_, RunPhase::kRunning, 9);
+  after.Report(a, job_, v1::RunState::PHASE_RUNNING, 9);
   after.Pass(2000, {a});
 
   EXPECT_EQ(after.State(), JobState::kRunning) << after.Why();
@@ -472,7 +474,7 @@ TEST_F(BrainOfOne, RestartedCoordinatorGoesOnWithReattachingWorkers) {
 }
 
 TEST_F(BrainOfOne, RestartedCoordinatorFailsAJobWhoseWorkerStaysAway) {
-  Report(RunPhase::kRunning, 5);
+  Report(v1::RunState::PHASE_RUNNING, 5);
 
   Mesh after(stored(), 100000);
   after.Pass(3450);
@@ -484,7 +486,7 @@ TEST_F(BrainOfOne, RestartedCoordinatorFailsAJobWhoseWorkerStaysAway) {
 }
 
 TEST_F(BrainOfOne, RestartedCoordinatorNoticesARestartedWorker) {
-  Report(RunPhase::kRunning, 5);
+  Report(v1::RunState::PHASE_RUNNING, 5);
 
   Mesh after(stored(), 100000);
   after.Attach("a", 2);
@@ -510,12 +512,12 @@ TEST(Brain, RestoredQueueWaitsForAllKnownWorkersButNotForever) {
 }
 
 TEST_F(BrainOfOne, RecordsAreWrittenAndAcknowledged) {
-  Heartbeat heartbeat = Beat(RunPhase::kRunning, 2);
-  heartbeat.sequence = 3;
-  heartbeat.steps = {{1, 2.0, 64, 0, 0, false, 1000},
-                     {2, 1.0, 64, 0, 0, false, 1500}};
-  heartbeat.evaluations = {{2, 1.5, 0.5, 100}};
-  heartbeat.logs = {{0, 1, "info", "", "hello"}};
+  v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, 2);
+  heartbeat.set_sequence(3);
+  *heartbeat.add_steps() = StepOf(1, 2.0, 1000);
+  *heartbeat.add_steps() = StepOf(2, 1.0, 1500);
+  *heartbeat.add_evaluations() = PartOf(2, 1.5, 0.5, 100);
+  *heartbeat.add_logs() = LineOf("hello");
   ASSERT_TRUE(brain().OnReport(a_, ReportOf(heartbeat), Now()).ok());
   const Actions actions = brain().TakeActions();
 
@@ -534,23 +536,23 @@ TEST_F(BrainOfOne, RecordsAreWrittenAndAcknowledged) {
 }
 
 // What a job's samples per second are once its worker has told of `steps`.
-double RateOf(const std::vector<StepRecord>& steps) {
+double RateOf(const std::vector<v1::StepRecord>& steps) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
   mesh.Submit(SpecOf(1));
-  Heartbeat heartbeat = mesh.Beat(RunPhase::kRunning, 2);
-  heartbeat.steps = steps;
+  v1::Heartbeat heartbeat = mesh.Beat(v1::RunState::PHASE_RUNNING, 2);
+  heartbeat.mutable_steps()->Assign(steps.begin(), steps.end());
   EXPECT_TRUE(mesh.Send(a, heartbeat).ok());
   return mesh.Job().samples_per_second();
 }
 
 // Every step was kept until the worker's clock moved.
 TEST(Brain, KeepsABoundedNumberOfStepsWhenAClockStandsStill) {
-  std::vector<StepRecord> steps;
+  std::vector<v1::StepRecord> steps;
   for (int64_t step = 1; step <= 10'000; ++step) {
-    steps.push_back({step, 1.0, 64, 0, 0, false, 1000});
+    steps.push_back(StepOf(step, 1.0, 1000));
   }
-  steps.back().unix_ms = 2000;
+  steps.back().set_unix_ms(2000);
 
   const double rate = RateOf(steps);
 
@@ -562,21 +564,21 @@ TEST(Brain, CountsOnWithNumbersThatCannotBeAdded) {
   constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
-  EXPECT_GT(RateOf({{1, 1.0, 64, 0, 0, false, 0},
-                    {2, 1.0, kMost, 0, 0, false, 500},
-                    {3, 1.0, kMost, 0, 0, false, 1000}}),
-            0);
-  EXPECT_GT(RateOf({{1, 1.0, 64, 0, 0, false, kLeast},
-                    {2, 1.0, 64, 0, 0, false, kLeast},
-                    {3, 1.0, 64, 0, 0, false, kMost}}),
+  std::vector<v1::StepRecord> steps = {StepOf(1, 1.0, 0), StepOf(2, 1.0, 500),
+                                       StepOf(3, 1.0, 1000)};
+  steps[1].set_samples(kMost);
+  steps[2].set_samples(kMost);
+  EXPECT_GT(RateOf(steps), 0);
+  EXPECT_GT(RateOf({StepOf(1, 1.0, kLeast), StepOf(2, 1.0, kLeast),
+                    StepOf(3, 1.0, kMost)}),
             0);
 }
 
 TEST_F(BrainOfOne, RecordsOfAnOlderAttemptAreNotTheJobs) {
-  Heartbeat heartbeat = Beat(RunPhase::kFailed, 9);
-  heartbeat.run->fence.attempt = 0;
-  heartbeat.run->error = absl::InternalError("old");
-  heartbeat.steps = {{9, 2.0, 64, 0, 0, false, 1000}};
+  v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_FAILED, 9);
+  heartbeat.mutable_run()->set_attempt(0);
+  SetError(absl::InternalError("old"), *heartbeat.mutable_run());
+  *heartbeat.add_steps() = StepOf(9, 2.0, 1000);
 
   Send(a_, heartbeat).IgnoreError();
 

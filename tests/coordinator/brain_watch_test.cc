@@ -28,8 +28,8 @@ using UnreadableSamples = MeshWithAJob;
 
 TEST_F(UnreadableSamples, HaveOneEventAndAreInTheEndOfTheJob) {
   const auto report = [&](int64_t unreadable) {
-    Heartbeat heartbeat = Beat(RunPhase::kRunning, 3);
-    heartbeat.run->unreadable_samples = unreadable;
+    v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, 3);
+    heartbeat.mutable_run()->set_unreadable_samples(unreadable);
     EXPECT_TRUE(Send(a_, heartbeat).ok());
   };
   report(0);
@@ -50,11 +50,12 @@ TEST_F(UnreadableSamples, HaveOneEventAndAreInTheEndOfTheJob) {
 using SkippedSteps = MeshWithAJob;
 
 TEST_F(SkippedSteps, HaveOneEventWhenTheyBeginAndOneWhenTheyEnd) {
-  ReportSteps(RunPhase::kRunning, 1, 4, false);
+  ReportSteps(v1::RunState::PHASE_RUNNING, 1, 4, false);
 
-  ReportSteps(RunPhase::kRunning, 5, 6, true);
-  ReportSteps(RunPhase::kRunning, 6, 7, true);  // one of them comes again
-  ReportSteps(RunPhase::kRunning, 8, 9, false);
+  ReportSteps(v1::RunState::PHASE_RUNNING, 5, 6, true);
+  ReportSteps(v1::RunState::PHASE_RUNNING, 6, 7,
+              true);  // one of them comes again
+  ReportSteps(v1::RunState::PHASE_RUNNING, 8, 9, false);
 
   EXPECT_THAT(
       Story(),
@@ -68,20 +69,20 @@ TEST_F(SkippedSteps, HaveOneEventWhenTheyBeginAndOneWhenTheyEnd) {
 }
 
 TEST_F(SkippedSteps, AreKnownToARestartedCoordinator) {
-  ReportSteps(RunPhase::kRunning, 1, 3, true);
+  ReportSteps(v1::RunState::PHASE_RUNNING, 1, 3, true);
 
   Mesh after(stored(), 100000);
   const StreamId a = after.Attach("a", 1);
-  after.ReportSteps(a, RunPhase::kRunning, 2, 5, true);
-  after.ReportSteps(a, RunPhase::kRunning, 6, 6, false);
+  after.ReportSteps(a, v1::RunState::PHASE_RUNNING, 2, 5, true);
+  after.ReportSteps(a, v1::RunState::PHASE_RUNNING, 6, 6, false);
 
   EXPECT_EQ(after.Record().job.skipped_steps(), 5);
   EXPECT_THAT(after.Events(), ElementsAre("applying"));
 }
 
 TEST_F(SkippedSteps, AreInTheEndOfAJobThatSucceeded) {
-  ReportSteps(RunPhase::kRunning, 1, 30, true);
-  ReportSteps(RunPhase::kDone, 31, 60, false);
+  ReportSteps(v1::RunState::PHASE_RUNNING, 1, 30, true);
+  ReportSteps(v1::RunState::PHASE_DONE, 31, 60, false);
   ASSERT_EQ(Job().phase(), "saving") << "they are not more than half";
 
   Saved(kSaved);
@@ -93,7 +94,7 @@ TEST_F(SkippedSteps, AreInTheEndOfAJobThatSucceeded) {
 }
 
 TEST_F(SkippedSteps, AreInTheWhyOfAJobThatWasStopped) {
-  ReportSteps(RunPhase::kRunning, 1, 4, true);
+  ReportSteps(v1::RunState::PHASE_RUNNING, 1, 4, true);
 
   ASSERT_TRUE(Stop().ok());
 
@@ -102,7 +103,7 @@ TEST_F(SkippedSteps, AreInTheWhyOfAJobThatWasStopped) {
 }
 
 TEST_F(SkippedSteps, FailAJobWhenThereWasNoOther) {
-  ReportSteps(RunPhase::kDone, 1, 60, true);
+  ReportSteps(v1::RunState::PHASE_DONE, 1, 60, true);
 
   EXPECT_EQ(State(), JobState::kFailed);
   EXPECT_THAT(Why(), AllOf(HasSubstr("nothing was learnt"),
@@ -116,9 +117,9 @@ TEST(SkippedStepsOfAMesh, FailAJobWhenTheyAreMoreThanHalfAndSayWhatToChange) {
   JobSpec spec = SpecOf(1);
   spec.precision = "bf16";
   mesh.Submit(spec);
-  mesh.ReportSteps(a, RunPhase::kRunning, 1, 31, true);
+  mesh.ReportSteps(a, v1::RunState::PHASE_RUNNING, 1, 31, true);
 
-  mesh.ReportSteps(a, RunPhase::kDone, 32, 60, false);
+  mesh.ReportSteps(a, v1::RunState::PHASE_DONE, 32, 60, false);
 
   EXPECT_EQ(mesh.State(), JobState::kFailed);
   EXPECT_THAT(
@@ -138,10 +139,12 @@ TEST(SkippedUpdates, OfTheWorstStageCountWhereEveryMicroBatchIsOne) {
     JobSpec spec = SpecOf(1);
     spec.pipeline.schedule = "pipedream";
     mesh.Submit(spec);
-    mesh.ReportSteps(a, RunPhase::kRunning, 1, 60, true);
-    Heartbeat done = mesh.Beat(RunPhase::kDone, 60);
-    done.run->stage_times = {
-        {.stage = 0, .updates = 96, .skipped_updates = skipped}};
+    mesh.ReportSteps(a, v1::RunState::PHASE_RUNNING, 1, 60, true);
+    v1::Heartbeat done = mesh.Beat(v1::RunState::PHASE_DONE, 60);
+    v1::StageVersions& versions =
+        *done.mutable_run()->add_stage_times()->mutable_versions();
+    versions.set_updates(96);
+    versions.set_skipped_updates(skipped);
 
     EXPECT_TRUE(mesh.Send(a, done).ok());
 
@@ -153,7 +156,7 @@ TEST(SkippedUpdates, OfTheWorstStageCountWhereEveryMicroBatchIsOne) {
 
 TEST_F(SkippedSteps, ThatComeAndGoWithoutEndFillNoDisk) {
   for (int64_t step = 1; step <= 1000; ++step) {
-    ReportSteps(RunPhase::kRunning, step, step, step % 2 == 0);
+    ReportSteps(v1::RunState::PHASE_RUNNING, step, step, step % 2 == 0);
   }
 
   EXPECT_EQ(Record().job.skipped_steps(), 500);
@@ -192,7 +195,7 @@ using Preparing = MeshWithAJob;
 TEST_F(Preparing, ForLongIsSaidOfTheJobAndOfThoseThatWaitForIt) {
   const JobId second = Submit(SpecOf(1));
   const JobId third = Submit(SpecOf(1));
-  Report(RunPhase::kPreparing);
+  Report(v1::RunState::PHASE_PREPARING);
 
   Pass(29950, {a_});
   EXPECT_EQ(Why(), "");
@@ -207,17 +210,17 @@ TEST_F(Preparing, ForLongIsSaidOfTheJobAndOfThoseThatWaitForIt) {
   Pass(59000, {a_});
   EXPECT_THAT(Why(), HasSubstr("preparing for 60 s"));
 
-  Report(RunPhase::kRunning);
+  Report(v1::RunState::PHASE_RUNNING);
   Pass(50, {a_});
   EXPECT_EQ(Why(), "");
 }
 
 TEST_F(Preparing, BeginsAnewWithANewProcess) {
-  Report(RunPhase::kPreparing);
+  Report(v1::RunState::PHASE_PREPARING);
   Pass(20000, {a_});
 
   const StreamId again = Attach("a", 2);
-  Report(again, job_, RunPhase::kPreparing);
+  Report(again, job_, v1::RunState::PHASE_PREPARING);
   Pass(29000, {again});
 
   EXPECT_EQ(Why(), "");
@@ -305,7 +308,7 @@ class FullDisk : public MeshWithAJob {
     brain().OnStoreFailed(absl::ResourceExhaustedError("disk is full"), Now());
   }
   // A heartbeat that the store cannot take.
-  Actions ActionsAfterFailure(const Heartbeat& heartbeat) {
+  Actions ActionsAfterFailure(const v1::Heartbeat& heartbeat) {
     EXPECT_TRUE(brain().OnReport(a_, ReportOf(heartbeat), Now()).ok());
     FailStore();
     return brain().TakeActions();
@@ -332,9 +335,9 @@ TEST_F(FullDisk, IsSaidOfEveryJobThatHasNotEndedAndTakenBack) {
 // The worker does not send them again on the same stream: later
 // acknowledgements cover them.
 TEST_F(FullDisk, KeepsRecordsForTheNextTryAndTakesAcknowledgementsBack) {
-  Heartbeat heartbeat = Beat(RunPhase::kRunning, 1);
-  heartbeat.steps = {{1, 2.0, 64, 0, 0, false, 1000}};
-  heartbeat.logs = {{0, 1, "info", "", "hello"}};
+  v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, 1);
+  *heartbeat.add_steps() = StepOf(1, 2.0, 1000);
+  *heartbeat.add_logs() = LineOf("hello");
 
   const Actions actions = ActionsAfterFailure(heartbeat);
 
@@ -344,9 +347,9 @@ TEST_F(FullDisk, KeepsRecordsForTheNextTryAndTakesAcknowledgementsBack) {
 }
 
 TEST_F(FullDisk, KeepsABoundedNumberOfRecords) {
-  Heartbeat heartbeat = Beat(RunPhase::kRunning, 1);
+  v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, 1);
   for (int64_t step = 1; step <= 100'500; ++step) {
-    heartbeat.steps.push_back({step, 2.0, 64, 0, 0, false, 1000});
+    *heartbeat.add_steps() = StepOf(step, 2.0, 1000);
   }
 
   const Actions actions = ActionsAfterFailure(heartbeat);
@@ -361,7 +364,7 @@ TEST_F(FullDisk, KeepsABoundedNumberOfRecords) {
 using AnnouncedRestart = MeshWithAJob;
 
 TEST_F(AnnouncedRestart, IsNoLossWithinTheLease) {
-  Report(RunPhase::kPreparing);
+  Report(v1::RunState::PHASE_PREPARING);
   Leave(a_, /*restarting=*/true);
   Break(a_);
 
@@ -385,8 +388,11 @@ TEST_F(AnnouncedRestart, ThatNeverComesBackIsALoss) {
 using LogLines = MeshWithAJob;
 
 TEST_F(LogLines, CarryTheProcessTheyAreOf) {
-  Heartbeat heartbeat = Beat(RunPhase::kRunning, 1);
-  heartbeat.logs = {{0, 1, "info", "forged", "hello", 4, {}}};
+  v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, 1);
+  v1::LogLine& forged = *heartbeat.add_logs();
+  forged = LineOf("hello");
+  forged.set_source("forged");
+  forged.set_sequence(4);
   ASSERT_TRUE(brain().OnReport(a_, ReportOf(heartbeat), Now()).ok());
 
   const Actions actions = brain().TakeActions();

@@ -124,11 +124,16 @@ class TestCoordinator {
     return status;
   }
 
-  void Report(StreamId id, const Fence& fence, RunPhase phase) {
-    Heartbeat heartbeat;
-    heartbeat.sequence = ++sequence_;
-    heartbeat.run =
-        RunReport{.fence = fence, .phase = phase, .step = 60, .steps = 60};
+  void Report(StreamId id, const Fence& fence, v1::RunState::Phase phase) {
+    v1::Heartbeat heartbeat;
+    heartbeat.set_sequence(++sequence_);
+    v1::RunState& run = *heartbeat.mutable_run();
+    run.set_job(fence.job.value);
+    run.set_attempt(fence.attempt);
+    run.set_plan_version(fence.plan_version);
+    run.set_phase(phase);
+    run.set_step(60);
+    run.set_steps(60);
     coordinator_.OnReport(
         id, ReportOf(heartbeat),
         [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; });
@@ -212,8 +217,8 @@ TEST(Coordinator, TakesTheWeightsStoresAnswerWhenClientsHaveFilledItsQueue) {
   ASSERT_TRUE(coordinator.Attach(stream, coordinator.NewStream()).ok());
   const v1::Job job = coordinator.Submit(SpecOf(1));
   const Fence fence = {JobId{job.id()}, job.attempt(), job.plan_version()};
-  coordinator.Report(stream, fence, RunPhase::kRunning);
-  coordinator.Report(stream, fence, RunPhase::kDone);
+  coordinator.Report(stream, fence, v1::RunState::PHASE_RUNNING);
+  coordinator.Report(stream, fence, v1::RunState::PHASE_DONE);
   const FakeWeightsStore::Saved& saved =
       coordinator.weights_store().AwaitSave();
   absl::Notification blocked, go_on, answered;

@@ -13,19 +13,27 @@ using ::testing::HasSubstr;
 
 std::string Name(WorkerId worker) { return absl::StrCat("w", worker.value); }
 
-RoundRecord Skipped(int64_t step, int64_t worker, const std::string& reason) {
-  RoundRecord record;
-  record.step = step;
-  record.server = WorkerId{1};
-  record.skipped = {{WorkerId{worker}, reason}};
+void AddSkip(int64_t worker, const std::string& reason,
+             v1::RoundRecord& record) {
+  v1::RoundRecord::Skip& skip = *record.add_skipped();
+  skip.set_worker_id(worker);
+  skip.set_reason(reason);
+}
+
+v1::RoundRecord Skipped(int64_t step, int64_t worker,
+                        const std::string& reason) {
+  v1::RoundRecord record;
+  record.set_step(step);
+  record.set_server(1);
+  AddSkip(worker, reason, record);
   return record;
 }
 
 TEST(GroupEventLog, SaysNothingOfARoundInWhichAllWasWell) {
   GroupEventLog log;
-  RoundRecord record;
-  record.step = 3;
-  record.contributors = 5;
+  v1::RoundRecord record;
+  record.set_step(3);
+  record.set_contributors(5);
 
   EXPECT_FALSE(log.OnRecord(record, Name).has_value());
   EXPECT_EQ(log.Summary(), "");
@@ -33,9 +41,9 @@ TEST(GroupEventLog, SaysNothingOfARoundInWhichAllWasWell) {
 
 TEST(GroupEventLog, NamesWhoWasSkippedAndWhyByReason) {
   GroupEventLog log;
-  RoundRecord record = Skipped(16, 3, "late");
-  record.skipped.push_back({WorkerId{2}, "not-finite"});
-  record.skipped.push_back({WorkerId{4}, "late"});
+  v1::RoundRecord record = Skipped(16, 3, "late");
+  AddSkip(2, "not-finite", record);
+  AddSkip(4, "late", record);
 
   const auto event = log.OnRecord(record, Name);
 
@@ -48,7 +56,7 @@ TEST(GroupEventLog, NamesWhoWasSkippedAndWhyByReason) {
 
 TEST(GroupEventLog, TellsTheStepsOfANewAttemptAnew) {
   GroupEventLog log;
-  const RoundRecord record = Skipped(3, 2, "late");
+  const v1::RoundRecord record = Skipped(3, 2, "late");
   ASSERT_TRUE(log.OnRecord(record, Name).has_value());
   EXPECT_FALSE(log.OnRecord(record, Name).has_value());
 
@@ -60,12 +68,12 @@ TEST(GroupEventLog, TellsTheStepsOfANewAttemptAnew) {
 // The kind is printed before it, so the text says void where the kind does not.
 TEST(GroupEventLog, SaysWhyARoundWasVoid) {
   GroupEventLog log;
-  RoundRecord record = Skipped(16, 2, "late");
-  record.is_void = true;
+  v1::RoundRecord record = Skipped(16, 2, "late");
+  record.set_is_void(true);
   const auto only = log.OnRecord(record, Name);
-  record.step = 17;
-  record.server = WorkerId{3};
-  record.lost_server = WorkerId{2};
+  record.set_step(17);
+  record.set_server(3);
+  record.set_lost_server(2);
   const auto after_a_loss = log.OnRecord(record, Name);
 
   ASSERT_TRUE(only.has_value() && after_a_loss.has_value());
@@ -88,9 +96,9 @@ TEST(GroupEventLog, CountsWhatItNoLongerTells) {
     ++told;
     last = event->text;
   }
-  RoundRecord round;
-  round.step = 300;
-  round.is_void = true;
+  v1::RoundRecord round;
+  round.set_step(300);
+  round.set_is_void(true);
   const auto other_kind = log.OnRecord(round, Name);
 
   EXPECT_EQ(told, 100);
@@ -115,12 +123,12 @@ TEST(GroupEventLog, OneThatHandsNothingInSilencesNobodyElse) {
 TEST(GroupEventLog, OnlyCountsWhomTheRuleLeftOut) {
   GroupEventLog log;
   for (int64_t step = 0; step < 5; ++step) {
-    const RoundRecord record = Skipped(step, step < 2 ? 2 : 4, "outvoted");
+    const v1::RoundRecord record = Skipped(step, step < 2 ? 2 : 4, "outvoted");
     EXPECT_FALSE(log.OnRecord(record, Name).has_value());
     EXPECT_FALSE(log.OnRecord(record, Name).has_value()) << "again";
   }
-  RoundRecord both = Skipped(5, 3, "late");
-  both.skipped.push_back({WorkerId{4}, "outvoted"});
+  v1::RoundRecord both = Skipped(5, 3, "late");
+  AddSkip(4, "outvoted", both);
 
   const auto event = log.OnRecord(both, Name);
 

@@ -32,7 +32,7 @@ class Group {
 
   // A heartbeat, and the coordinator's look at all.
   void Say(int worker, double seconds, int64_t next, int64_t progress,
-           RunPhase phase = RunPhase::kRunning) {
+           v1::RunState::Phase phase = v1::RunState::PHASE_RUNNING) {
     MemberReport report;
     report.view = group_.view()->id;
     report.next = next;
@@ -52,7 +52,7 @@ TEST(GroupHang, PreparingIsNotHanging) {
   Group group;
   for (int i = 0; i <= 10; ++i) {
     for (int w = 1; w <= 3; ++w) {
-      group.Say(w, 0.5 * i, 0, 0, RunPhase::kPreparing);
+      group.Say(w, 0.5 * i, 0, 0, v1::RunState::PHASE_PREPARING);
     }
   }
   for (int w = 1; w <= 3; ++w) group.Say(w, 5.1, 0, 0);

@@ -23,7 +23,7 @@ class GroupMesh : public Mesh {
     uint64_t incarnation = 0;
     StreamId stream;
     bool silent = false;  // sends no heartbeats while time passes
-    RunPhase phase = RunPhase::kRunning;
+    v1::RunState::Phase phase = v1::RunState::PHASE_RUNNING;
     MemberReport report;
     int64_t progress = 0;
   };
@@ -85,26 +85,26 @@ class GroupMesh : public Mesh {
     Say(name);
   }
   void Say(const std::string& name) { Send(name, Beat(name)); }
-  Heartbeat Beat(const std::string& name) {
+  v1::Heartbeat Beat(const std::string& name) {
     Worker& worker = workers_.at(name);
     const std::optional<RunOrder> run = Run(name);
     if (!run.has_value()) {
-      Heartbeat idle;
-      idle.progress = worker.progress;
+      v1::Heartbeat idle;
+      idle.set_progress(worker.progress);
       return idle;
     }
     worker.report.view = run->group->view.id;
     worker.report.has_taken_part =
         worker.report.has_taken_part ||
         (worker.report.next > 0 && Contains(run->group->view, Id(name)));
-    Heartbeat heartbeat =
+    v1::Heartbeat heartbeat =
         Mesh::Beat(worker.phase, worker.report.next, run->fence.job);
-    heartbeat.progress = worker.progress;
-    heartbeat.run->member = worker.report;
+    heartbeat.set_progress(worker.progress);
+    *heartbeat.mutable_run()->mutable_member() = ToProto(worker.report);
     return heartbeat;
   }
   using Mesh::Send;
-  void Send(const std::string& name, const Heartbeat& heartbeat) {
+  void Send(const std::string& name, const v1::Heartbeat& heartbeat) {
     EXPECT_TRUE(Send(worker(name).stream, heartbeat).ok());
   }
   // It has all of the state by now, and `next` steps applied.

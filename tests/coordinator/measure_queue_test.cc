@@ -1,5 +1,7 @@
 #include "coordinator/measure_queue.h"
 
+#include "core/rpc/measurement_convert.h"
+#include "core/rpc/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -26,10 +28,18 @@ JobSpec Spec() {
   return spec;
 }
 
-Measurement Link(int64_t id, const std::string& from, const std::string& to) {
-  Measurement measurement;
-  measurement.id = id;
-  measurement.links = {{from, to, 1e8, 1e-3, 0}, {to, from, 2e8, 1e-3, 0}};
+void AddLink(const std::string& from, const std::string& to,
+             v1::Measurement& measurement) {
+  *measurement.add_links() =
+      ToProto(LinkMeasurement{from, to, 1e8, 1e-3, /*measured_unix_ms=*/0});
+}
+
+v1::Measurement Link(int64_t id, const std::string& from,
+                     const std::string& to) {
+  v1::Measurement measurement;
+  measurement.set_id(id);
+  AddLink(from, to, measurement);
+  AddLink(to, from, measurement);
   return measurement;
 }
 
@@ -80,25 +90,27 @@ TEST(MeasureQueue, KeepsTheLinksThatItAskedForOneEachWay) {
   const std::vector<MeasureWorker> workers = Workers({"a", "b", "c"});
   queue.Assign(workers, At(0));
   for (const char* name : {"a", "b"}) {
-    Measurement layers;
-    layers.id = queue.OrderOf(name)->id;
-    layers.links = {{name, "c", 3e8, 1e-3, 0}, {name, "", 3e8, 1e-3, 0}};
+    v1::Measurement layers;
+    layers.set_id(queue.OrderOf(name)->id);
+    AddLink(name, "c", layers);
+    AddLink(name, "", layers);
     const auto kept = queue.OnMeasurement(name, layers);
     ASSERT_TRUE(kept.has_value());
-    EXPECT_THAT(kept->links, IsEmpty()) << "layers were asked for";
+    EXPECT_THAT(kept->links(), IsEmpty()) << "layers were asked for";
   }
   queue.Assign(workers, At(1));
   ASSERT_TRUE(queue.OrderOf("a").has_value());
-  Measurement answer = Link(queue.OrderOf("a")->id, "a", "b");
-  const std::vector<LinkMeasurement> asked_for = answer.links;
-  answer.links.push_back({"a", "c", 3e8, 1e-3, 0});
-  answer.links.push_back({"c", "b", 3e8, 1e-3, 0});
-  answer.links.push_back({"b", "a", 3e8, 1e-3, 0});
+  v1::Measurement answer = Link(queue.OrderOf("a")->id, "a", "b");
+  const v1::Measurement asked_for = answer;
+  AddLink("a", "c", answer);
+  AddLink("c", "b", answer);
+  AddLink("b", "a", answer);
+  answer.mutable_links(4)->set_bytes_per_second(3e8);
 
   const auto kept = queue.OnMeasurement("a", answer);
 
   ASSERT_TRUE(kept.has_value());
-  EXPECT_EQ(kept->links, asked_for);
+  EXPECT_EQ(kept->DebugString(), asked_for.DebugString());
   EXPECT_EQ(queue.View(request, At(0))->links_size(), 2);
 }
 
@@ -137,10 +149,9 @@ TEST(MeasureQueue, SaysWhatIsFinishedAndWhatNot) {
   const int64_t id = queue.Request(Spec(), "avx2", {"a", "b"}, true);
   const std::vector<MeasureWorker> workers = Workers({"a", "b"});
   queue.Assign(workers, At(0));
-  Measurement layers;
-  layers.id = queue.OrderOf("a")->id;
-  layers.profile.emplace();
-  layers.profile->key.device = "a";
+  v1::Measurement layers;
+  layers.set_id(queue.OrderOf("a")->id);
+  layers.mutable_profile()->set_device("a");
 
   queue.OnMeasurement("a", layers);
   queue.Assign(workers, At(1));
@@ -191,10 +202,10 @@ TEST(MeasureQueue, EndsWhatTakesTooLong) {
   const int64_t id = queue.Request(Spec(), "avx2", {"a", "b"}, true);
   const std::vector<MeasureWorker> workers = Workers({"a", "b"});
   queue.Assign(workers, At(0));
-  Measurement failed;
-  failed.error = absl::ResourceExhaustedError("no memory");
+  v1::Measurement failed;
+  SetError(absl::ResourceExhaustedError("no memory"), failed);
   for (const char* name : {"a", "b"}) {
-    failed.id = queue.OrderOf(name)->id;
+    failed.set_id(queue.OrderOf(name)->id);
     queue.OnMeasurement(name, failed);
   }
   queue.Assign(workers, At(1));

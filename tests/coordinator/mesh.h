@@ -17,6 +17,7 @@
 #include "core/rpc/group_convert.h"
 #include "core/rpc/measurement_convert.h"
 #include "core/rpc/report_convert.h"
+#include "core/rpc/status.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/memory_store.h"
 
@@ -89,27 +90,38 @@ inline const SavedWeights kSaved = {"/state/jobs/1/weights.safetensors", "abc",
                                     10};
 
 // What the coordinator makes of what a worker sends.
-inline WorkerReport ReportOf(const Heartbeat& heartbeat) {
-  v1::Heartbeat proto;
-  proto.set_sequence(heartbeat.sequence);
-  proto.set_progress(heartbeat.progress);
-  proto.set_restarting(heartbeat.restarting);
-  proto.set_stopping(heartbeat.stopping);
-  if (heartbeat.run.has_value()) *proto.mutable_run() = ToProto(*heartbeat.run);
-  if (heartbeat.measurement.has_value()) {
-    *proto.mutable_measurement() = ToProto(*heartbeat.measurement);
-  }
-  for (const auto& step : heartbeat.steps) *proto.add_steps() = ToProto(step);
-  for (const auto& evaluation : heartbeat.evaluations) {
-    *proto.add_evaluations() = ToProto(evaluation);
-  }
-  for (const auto& line : heartbeat.logs) *proto.add_logs() = ToProto(line);
-  for (const auto& round : heartbeat.rounds) {
-    *proto.add_rounds() = ToProto(round);
-  }
-  absl::StatusOr<WorkerReport> report = FromProto(std::move(proto));
+inline WorkerReport ReportOf(const v1::Heartbeat& heartbeat) {
+  absl::StatusOr<WorkerReport> report = FromProto(heartbeat);
   EXPECT_TRUE(report.ok()) << report.status();
   return report.ok() ? *std::move(report) : WorkerReport();
+}
+
+// The record of a step with 64 samples.
+inline v1::StepRecord StepOf(int64_t step, double loss, int64_t unix_ms) {
+  v1::StepRecord record;
+  record.set_step(step);
+  record.set_loss(loss);
+  record.set_samples(64);
+  record.set_unix_ms(unix_ms);
+  return record;
+}
+
+inline v1::EvaluationRecord PartOf(int64_t step, double loss, double accuracy,
+                                   int64_t samples) {
+  v1::EvaluationRecord record;
+  record.set_step(step);
+  record.set_loss(loss);
+  record.set_accuracy(accuracy);
+  record.set_samples(samples);
+  return record;
+}
+
+inline v1::LogLine LineOf(const std::string& text) {
+  v1::LogLine line;
+  line.set_unix_ms(1);
+  line.set_level("info");
+  line.set_text(text);
+  return line;
 }
 
 // Thread-compatible.  Applies the brain's writes to a StoredState, so that a
@@ -209,29 +221,37 @@ class Mesh {
 
   // The last that a process says before it stops, or executes itself anew.
   void Leave(StreamId stream, bool restarting) {
-    Heartbeat last;
-    last.sequence = 9;
-    (restarting ? last.restarting : last.stopping) = true;
+    v1::Heartbeat last;
+    last.set_sequence(9);
+    last.set_restarting(restarting);
+    last.set_stopping(!restarting);
     EXPECT_TRUE(Send(stream, last).ok());
   }
   // What a worker of the job says next.
-  Heartbeat Beat(RunPhase phase, int64_t step, JobId job = {}) {
-    Heartbeat heartbeat;
-    heartbeat.sequence = ++sequence_;
-    heartbeat.run = RunReport{.fence = Record(job).fence(),
-                              .phase = phase,
-                              .step = step,
-                              .steps = 60};
+  v1::Heartbeat Beat(v1::RunState::Phase phase, int64_t step, JobId job = {}) {
+    v1::Heartbeat heartbeat;
+    heartbeat.set_sequence(++sequence_);
+    v1::RunState& run = *heartbeat.mutable_run();
+    const Fence fence = Record(job).fence();
+    run.set_job(fence.job.value);
+    run.set_attempt(fence.attempt);
+    run.set_plan_version(fence.plan_version);
+    run.set_phase(phase);
+    run.set_step(step);
+    run.set_steps(60);
     return heartbeat;
   }
-  void Report(StreamId stream, JobId job, RunPhase phase, int64_t step = 0,
+  void Report(StreamId stream, JobId job, v1::RunState::Phase phase,
+              int64_t step = 0,
               const absl::Status& error = absl::InternalError("")) {
-    Heartbeat heartbeat = Beat(phase, step, job);
-    if (phase == RunPhase::kFailed) heartbeat.run->error = error;
+    v1::Heartbeat heartbeat = Beat(phase, step, job);
+    if (phase == v1::RunState::PHASE_FAILED) {
+      SetError(error, *heartbeat.mutable_run());
+    }
     EXPECT_TRUE(Send(stream, heartbeat).ok());
   }
 
-  absl::Status Send(StreamId stream, const Heartbeat& heartbeat) {
+  absl::Status Send(StreamId stream, const v1::Heartbeat& heartbeat) {
     const absl::Status status =
         brain_.OnReport(stream, ReportOf(heartbeat), Now());
     Collect();
@@ -268,11 +288,12 @@ class Mesh {
   size_t Orders(StreamId stream) { return orders_[stream].size(); }
 
   // A heartbeat of a run with records of steps `first` to `last`.
-  void ReportSteps(StreamId stream, RunPhase phase, int64_t first, int64_t last,
-                   bool skipped) {
-    Heartbeat heartbeat = Beat(phase, last);
+  void ReportSteps(StreamId stream, v1::RunState::Phase phase, int64_t first,
+                   int64_t last, bool skipped) {
+    v1::Heartbeat heartbeat = Beat(phase, last);
     for (int64_t step = first; step <= last; ++step) {
-      heartbeat.steps.push_back({step, 1.0, 64, 0, 0, skipped, 1000 * step});
+      *heartbeat.add_steps() = StepOf(step, 1.0, 1000 * step);
+      heartbeat.mutable_steps()->rbegin()->set_skipped(skipped);
     }
     EXPECT_TRUE(Send(stream, heartbeat).ok());
   }
@@ -375,11 +396,12 @@ class Mesh {
 class MeshWithAJob : public testing::Test, public Mesh {
  protected:
   using Mesh::Report;
-  void Report(RunPhase phase, int64_t step = 0,
+  void Report(v1::RunState::Phase phase, int64_t step = 0,
               const absl::Status& error = absl::InternalError("")) {
     Report(a_, job_, phase, step, error);
   }
-  void ReportSteps(RunPhase phase, int64_t first, int64_t last, bool skipped) {
+  void ReportSteps(v1::RunState::Phase phase, int64_t first, int64_t last,
+                   bool skipped) {
     Mesh::ReportSteps(a_, phase, first, last, skipped);
   }
 

@@ -31,7 +31,7 @@ class MetricsOfAMesh : public ::testing::Test {
 TEST_F(MetricsOfAMesh, HaveSeriesOfAJobUntilItEnds) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
-  mesh.Report(a, mesh.Submit(SpecOf(1)), RunPhase::kRunning, 5);
+  mesh.Report(a, mesh.Submit(SpecOf(1)), v1::RunState::PHASE_RUNNING, 5);
   EXPECT_THAT(
       Read(mesh),
       AllOf(HasSubstr("paceline_coordinator_job_step{job=\"1\"} 5"),

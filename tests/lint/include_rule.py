@@ -14,6 +14,7 @@ LIBRARIES = {
     "absl": r"absl/",
     "grpc": r"grpc(pp)?/|grpc\+\+/",
     "protobuf": r"google/protobuf/|google/rpc/",
+    "stubs": r"paceline/v1/.*\.grpc\.pb\.h$",
     "generated": r"paceline/v1/.*\.pb\.h$",
     "torch": r"(torch|ATen|c10|caffe2)/",
     "blas": r"cblas\.h$|openblas_config\.h$|f77blas\.h$",
@@ -49,7 +50,7 @@ RPC = r"core/rpc/"
 # The client, but for its use of gRPC.
 CLIENT = r"client/(options|(bench|commands|files|render)/[^/]+|" \
          r"rpc/control_client)\.h$"
-WIRE = {"grpc", "protobuf", "generated"}
+WIRE = {"grpc", "protobuf", "stubs", "generated"}
 # Messages as structs of the logic, for whoever stores or shows them.
 CONVERT = r"core/rpc/[a-z_]*(convert|status|channel)\.h$"
 
@@ -101,8 +102,9 @@ RULES = [
      [CORE_LOGIC, OBS, RPC, WORKER, r"worker/rpc/"]),
     (r"worker/data/", {"zlib", "images", "posix"},
      [CORE_LOGIC, OBS, WORKER, r"worker/data/"]),
-    (WORKER.replace(r"\.h$", r"\.(h|cc)$"), {"posix"},
-     [CORE_LOGIC, OBS, WORKER]),
+    # Its reports are messages from the beginning.
+    (WORKER.replace(r"\.h$", r"\.(h|cc)$"), {"posix", "generated"},
+     [CORE_LOGIC, OBS, CONVERT, WORKER]),
 
     (r"client/rpc/", WIRE | {"posix"}, [CORE_LOGIC, RPC, r"client/rpc/"]),
     (r"client/files/", {"generated", "yaml", "json", "posix"},
@@ -128,7 +130,8 @@ RULES = [
     (r"tests/torch/", {"gtest", "torch", "blas", "json", "posix"},
      [CORE_LOGIC, OBS, r"core/weights/", r"worker/", r"tests/support/"]),
     (r"tests/support/tsan/", {"posix", "sanitizer"}, []),
-    (r"tests/support/", {"gtest", "posix", "zlib", "images", "json"},
+    (r"tests/support/",
+     {"gtest", "posix", "zlib", "images", "json", "generated"},
      [CORE_LOGIC, OBS, WORKER, here("coordinator"),
       r"tests/support/"]),
     (r"tests/coordinator/", WIRE | {"gtest", "sqlite", "posix"},

@@ -48,7 +48,8 @@ def run(mesh, file, sets, steps):
 
 
 def of_fullest_worker(job, what):
-    return max(worker[what] for worker in job["workers"]) / 2**20
+    return max(worker[f"{what}_memory_bytes"]
+               for worker in job["workers"]) / 2**20
 
 
 def table(mesh, model, steps):
@@ -61,13 +62,13 @@ def table(mesh, model, steps):
         seconds = job["measured_step_seconds"]
         print(f"{name:12} {1e3 * seconds:10.2f} "
               f"{seconds / jobs['fp32']['measured_step_seconds']:8.2f} "
-              f"{of_fullest_worker(job, 'peak_memory_bytes'):9.1f} "
-              f"{of_fullest_worker(job, 'predicted_memory_bytes'):8.1f} "
+              f"{of_fullest_worker(job, 'peak'):9.1f} "
+              f"{of_fullest_worker(job, 'predicted'):8.1f} "
               f"{job['test_accuracy']:9.4f}  {job['weights_sha256'][:12]}",
               flush=True)
 
     def peak(name):
-        return of_fullest_worker(jobs[name], "peak_memory_bytes")
+        return of_fullest_worker(jobs[name], "peak")
 
     for name, than in (("stage", "fp32"), ("every-2", "fp32"),
                        ("bf16, stage", "bf16")):

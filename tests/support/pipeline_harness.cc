@@ -31,7 +31,7 @@ class Collector final : public RunObserver {
   }
 
   void OnStep(const StepVerdict& verdict, int64_t,
-              const std::optional<StepRecord>& record) override {
+              const std::optional<v1::StepRecord>& record) override {
     absl::MutexLock lock(&mutex_);
     if (record.has_value()) outcome_.steps.push_back(*record);
     if (verdict.step + 1 != copied_step_) return;
@@ -48,26 +48,27 @@ class Collector final : public RunObserver {
     absl::MutexLock lock(&mutex_);
     ++outcome_.skipped_updates;
   }
-  void OnEvaluation(const EvaluationRecord& record) override {
+  void OnEvaluation(const v1::EvaluationRecord& record) override {
     absl::MutexLock lock(&mutex_);
     outcome_.evaluations.push_back(record);
   }
-  void OnFlow(const FlowTimes& flow, int64_t, bool) override {
+  void OnFlow(const v1::FlowTimes& flow, int64_t, bool) override {
     absl::MutexLock lock(&mutex_);
     outcome_.flows[worker_] = flow;
   }
   void OnBatch(std::optional<absl::Duration>,
-               const std::vector<StageTime>& times) override {
+               const std::vector<v1::StageTime>& times) override {
     absl::MutexLock lock(&mutex_);
-    for (const StageTime& time : times) {
-      StageTime& sum = outcome_.stages[time.stage];
-      sum.stage = time.stage;
-      sum.micro_batches += time.micro_batches;
-      sum.updates += time.updates;
-      sum.skipped_updates += time.skipped_updates;
-      sum.staleness += time.staleness;
-      sum.versions = std::max(sum.versions, time.versions);
-      sum.version_bytes = std::max(sum.version_bytes, time.version_bytes);
+    for (const v1::StageTime& time : times) {
+      if (!time.has_versions()) continue;
+      const v1::StageVersions& more = time.versions();
+      v1::StageVersions& sum = outcome_.versions[time.stage()];
+      sum.set_updates(sum.updates() + more.updates());
+      sum.set_skipped_updates(sum.skipped_updates() + more.skipped_updates());
+      sum.set_staleness(sum.staleness() + more.staleness());
+      sum.set_versions(std::max(sum.versions(), more.versions()));
+      sum.set_version_bytes(
+          std::max(sum.version_bytes(), more.version_bytes()));
     }
   }
   void OnUnreadable(int64_t samples) override {
@@ -248,13 +249,13 @@ void ExpectToGoOn(PipelineRequest request, int64_t step,
   EXPECT_EQ(rest.weights, whole.weights) << "from step " << step;
   ASSERT_EQ(rest.steps.size() + step, whole.steps.size());
   for (size_t i = 0; i < rest.steps.size(); ++i) {
-    const StepRecord& expected = whole.steps[step + i];
-    EXPECT_EQ(rest.steps[i].step, expected.step);
-    EXPECT_EQ(rest.steps[i].loss, expected.loss) << expected.step;
-    EXPECT_EQ(rest.steps[i].learning_rate, expected.learning_rate);
+    const v1::StepRecord& expected = whole.steps[step + i];
+    EXPECT_EQ(rest.steps[i].step(), expected.step());
+    EXPECT_EQ(rest.steps[i].loss(), expected.loss()) << expected.step();
+    EXPECT_EQ(rest.steps[i].learning_rate(), expected.learning_rate());
   }
   ASSERT_FALSE(rest.evaluations.empty());
-  EXPECT_EQ(rest.evaluations.back().loss, whole.evaluations.back().loss);
+  EXPECT_EQ(rest.evaluations.back().loss(), whole.evaluations.back().loss());
 }
 
 }  // namespace paceline

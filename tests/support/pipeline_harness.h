@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/cluster/run_report.h"
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
 #include "core/schedule/instruction.h"
+#include "paceline/v1/types.pb.h"
 #include "worker/pipeline/batch_source.h"
 #include "worker/pipeline/stage_engine.h"
 
@@ -43,11 +43,11 @@ struct PipelineRequest {
 struct PipelineOutcome {
   // By name; of inference jobs the predictions.
   std::map<std::string, std::vector<uint8_t>> weights;
-  std::map<int, FlowTimes> flows;  // by worker
-  std::vector<StepRecord> steps;
-  std::vector<EvaluationRecord> evaluations;
-  // By stage, of training.
-  std::map<int, StageTime> stages;  // seconds are not summed
+  std::map<int, v1::FlowTimes> flows;  // by worker
+  std::vector<v1::StepRecord> steps;
+  std::vector<v1::EvaluationRecord> evaluations;
+  // By stage, of training; versions alone of asynchronous schedules.
+  std::map<int, v1::StageVersions> versions;
   std::map<int, InstructionList> instructions;
   std::map<int, std::vector<uint8_t>> states;  // by layer
   int64_t skipped_updates = 0;

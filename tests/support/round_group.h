@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,10 +17,19 @@ inline MemberId MemberOf(int number, uint64_t life = 1) {
   return {WorkerId{number}, Incarnation{100 * life + number}};
 }
 
+// "2 late" of each part that the round was without.
+inline std::vector<std::string> SkipsOf(const v1::RoundRecord& record) {
+  std::vector<std::string> skips;
+  for (const v1::RoundRecord::Skip& skip : record.skipped()) {
+    skips.push_back(absl::StrCat(skip.worker_id(), " ", skip.reason()));
+  }
+  return skips;
+}
+
 // Remembers what it was told.  Thread-safe.
 class RecordingObserver final : public RoundObserver {
  public:
-  void OnRound(const RoundRecord& record) override {
+  void OnRound(const v1::RoundRecord& record) override {
     const absl::MutexLock lock(&mutex_);
     records_.push_back(record);
   }
@@ -27,7 +37,7 @@ class RecordingObserver final : public RoundObserver {
     const absl::MutexLock lock(&mutex_);
     ++changes_;
   }
-  std::vector<RoundRecord> records() const {
+  std::vector<v1::RoundRecord> records() const {
     const absl::MutexLock lock(&mutex_);
     return records_;
   }
@@ -43,7 +53,7 @@ class RecordingObserver final : public RoundObserver {
 
  private:
   mutable absl::Mutex mutex_;
-  std::vector<RoundRecord> records_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::RoundRecord> records_ ABSL_GUARDED_BY(mutex_);
   int changes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -41,14 +41,14 @@ TEST(Stream, LearnsWithStaleGradientsAndFreesTheirVersions) {
       const auto outcome = RunPipeline(request);
 
       ASSERT_TRUE(outcome.ok()) << outcome.status();
-      EXPECT_LT(outcome->steps.back().loss, outcome->steps.front().loss)
+      EXPECT_LT(outcome->steps.back().loss(), outcome->steps.front().loss())
           << model;
       for (int stage = 0; stage < 3; ++stage) {
-        const StageTime& time = outcome->stages.at(stage);
+        const auto& time = outcome->versions.at(stage);
         const int ahead = vertical_sync ? 2 : 2 - stage;
-        EXPECT_EQ(time.versions, ahead + 1) << model << " stage " << stage;
-        EXPECT_EQ(time.updates, 3 * 15);
-        EXPECT_EQ(time.staleness,
+        EXPECT_EQ(time.versions(), ahead + 1) << model << " stage " << stage;
+        EXPECT_EQ(time.updates(), 3 * 15);
+        EXPECT_EQ(time.staleness(),
                   3 * (ahead * (ahead - 1) / 2 + (15 - ahead) * ahead));
       }
     }
@@ -63,7 +63,7 @@ TEST(Stream, EndsWithTheSameBytesEveryTime) {
     request.spec.precision = precision;
     const auto first = RunPipeline(request);
     ASSERT_TRUE(first.ok()) << first.status();
-    EXPECT_LT(first->steps.back().loss, first->steps.front().loss);
+    EXPECT_LT(first->steps.back().loss(), first->steps.front().loss());
 
     for (int i = 0; i < 3; ++i) {
       const auto again = RunPipeline(request);
@@ -102,9 +102,9 @@ TEST(Stream, OfAScriptLearnsAndRepeatsItself) {
   const auto again = RunPipeline(request);
 
   ASSERT_TRUE(first.ok() && again.ok()) << first.status() << again.status();
-  EXPECT_LT(first->steps.back().loss, first->steps.front().loss);
+  EXPECT_LT(first->steps.back().loss(), first->steps.front().loss());
   EXPECT_EQ(first->weights, again->weights);
-  EXPECT_EQ(first->stages.at(0).versions, 3);
+  EXPECT_EQ(first->versions.at(0).versions(), 3);
 }
 
 // Recurrences go back at the version that they went forward with.
@@ -129,7 +129,7 @@ TEST(Stream, OfATranslatorLearnsAndRepeatsItself) {
 
   ASSERT_TRUE(first.ok() && recomputed.ok())
       << first.status() << recomputed.status();
-  EXPECT_LT(first->steps.back().loss, 0.9 * first->steps.front().loss);
+  EXPECT_LT(first->steps.back().loss(), 0.9 * first->steps.front().loss());
   EXPECT_EQ(first->weights, recomputed->weights);
 }
 

@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "core/rpc/report_convert.h"
 #include "gtest/gtest.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/memory_link.h"
@@ -180,16 +181,16 @@ class AgentTest : public ::testing::Test {
   }
 
   // Heartbeats until the run is in `phase`; collects the records on the way.
-  RunReport Await(RunPhase phase) {
+  v1::RunState Await(v1::RunState::Phase phase) {
     const absl::Time give_up = absl::Now() + kLongest;
     for (;;) {
-      HeartbeatContent beat = agent_->Heartbeat();
-      for (const StepRecord& step : beat.steps) steps_.push_back(step);
-      for (const auto& one : beat.evaluations) evaluations_.push_back(one);
-      if (beat.run.has_value() && beat.run->phase == phase) return *beat.run;
-      if (beat.run.has_value() && beat.run->phase == RunPhase::kFailed) {
-        ADD_FAILURE() << beat.run->error;
-        return *beat.run;
+      const v1::Heartbeat beat = agent_->Heartbeat().heartbeat;
+      for (const v1::StepRecord& step : beat.steps()) steps_.push_back(step);
+      for (const auto& one : beat.evaluations()) evaluations_.push_back(one);
+      if (beat.run().phase() == phase) return beat.run();
+      if (beat.run().phase() == v1::RunState::PHASE_FAILED) {
+        ADD_FAILURE() << ErrorOf(beat.run());
+        return beat.run();
       }
       if (absl::Now() > give_up) break;
       agent_->AwaitChange(absl::Milliseconds(20));
@@ -206,8 +207,8 @@ class AgentTest : public ::testing::Test {
   std::string active_capability_;
   std::string restart_at_;
   absl::Notification restarted_;
-  std::vector<StepRecord> steps_;
-  std::vector<EvaluationRecord> evaluations_;
+  std::vector<v1::StepRecord> steps_;
+  std::vector<v1::EvaluationRecord> evaluations_;
   std::unique_ptr<Agent> agent_;
 };
 

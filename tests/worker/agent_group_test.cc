@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "core/rpc/report_convert.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/fake_run_factory.h"
@@ -93,26 +94,26 @@ class GroupAgent {
   }
 
   // Heartbeats until one is as wanted; the last one.
-  RunReport Await(const std::function<bool(const RunReport&)>& wanted) {
+  v1::RunState Await(const std::function<bool(const v1::RunState&)>& wanted) {
     const absl::Time give_up = absl::Now() + kLongest;
-    RunReport report;
+    v1::RunState report;
     do {
-      report = agent_->Heartbeat().run.value_or(RunReport());
+      report = agent_->Heartbeat().heartbeat.run();
       if (wanted(report)) return report;
       agent_->AwaitChange(absl::Milliseconds(20));
     } while (absl::Now() < give_up);
     ADD_FAILURE() << "worker " << self_.worker.value << " is in phase "
-                  << static_cast<int>(report.phase) << " at step "
-                  << report.step << ": " << report.error;
+                  << static_cast<int>(report.phase()) << " at step "
+                  << report.step() << ": " << report.error_message();
     return report;
   }
-  RunReport AwaitPhase(RunPhase phase) {
-    return Await([phase](const RunReport& r) { return r.phase == phase; });
+  v1::RunState AwaitPhase(v1::RunState::Phase phase) {
+    return Await([phase](const v1::RunState& r) { return r.phase() == phase; });
   }
   // Until `steps` are applied.
-  RunReport AwaitStep(int64_t steps) {
-    return Await([steps](const RunReport& r) {
-      return r.member.has_value() && r.member->next >= steps;
+  v1::RunState AwaitStep(int64_t steps) {
+    return Await([steps](const v1::RunState& r) {
+      return r.has_member() && r.member().next() >= steps;
     });
   }
 
@@ -161,16 +162,16 @@ TEST_F(AgentGroupTest, MembersTrainTogetherAndOneHandsTheWeightsOver) {
 
   first.Order(TrainingJob(8), Both());
   second.Order(TrainingJob(8), Both());
-  first.AwaitPhase(RunPhase::kDone);
-  second.AwaitPhase(RunPhase::kDone);
+  first.AwaitPhase(v1::RunState::PHASE_DONE);
+  second.AwaitPhase(v1::RunState::PHASE_DONE);
 
-  const auto whole = [](const RunReport& report) {
-    return report.member.has_value() && report.member->state_step == 8;
+  const auto whole = [](const v1::RunState& report) {
+    return report.has_member() && report.member().state_step() == 8;
   };
-  EXPECT_EQ(first.Await(whole).member->state_hash,
-            second.Await(whole).member->state_hash);
+  EXPECT_EQ(first.Await(whole).member().state_hash(),
+            second.Await(whole).member().state_hash());
   // It does so once it is done.
-  first.Await([&](const RunReport&) { return first.factory.uploads() > 0; });
+  first.Await([&](const v1::RunState&) { return first.factory.uploads() > 0; });
   EXPECT_EQ(first.factory.uploads(), 1);
   EXPECT_EQ(second.factory.uploads(), 0);
   EXPECT_GT(first.predicted_memory_bytes(), 0);
@@ -181,8 +182,9 @@ TEST_F(AgentGroupTest, CountsAllRoundsOfRunsThatAreOver) {
 
   for (int64_t attempt = 1; attempt <= 2; ++attempt) {
     agent.Order(TrainingJob(8), Alone(), attempt);
-    agent.Await([attempt](const RunReport& report) {
-      return report.fence.attempt == attempt && report.phase == RunPhase::kDone;
+    agent.Await([attempt](const v1::RunState& report) {
+      return report.attempt() == attempt &&
+             report.phase() == v1::RunState::PHASE_DONE;
     });
     agent.Stop();
   }
@@ -203,10 +205,10 @@ TEST_F(AgentGroupTest, AViewOfTheSameFenceGoesToTheRunThatIsThere) {
   without.view.id.counter = 2;
   first.Order(TrainingJob(kForEver), without);
 
-  const RunReport adopted = first.Await([&](const RunReport& report) {
-    return report.member.has_value() && report.member->view == without.view.id;
+  const v1::RunState adopted = first.Await([&](const v1::RunState& report) {
+    return report.has_member() && report.member().view().counter() == 2;
   });
-  first.AwaitStep(adopted.member->next + 3);
+  first.AwaitStep(adopted.member().next() + 3);
   EXPECT_THAT(first.factory.attempts(), ElementsAre(1)) << "one run, all along";
 }
 
@@ -217,15 +219,16 @@ TEST_F(AgentGroupTest, SaysWhoOwesAnAnswerForTheCoordinatorsLease) {
   order.lease = absl::Milliseconds(150);
   first.Order(TrainingJob(kForEver), order);
 
-  const RunReport report = first.Await([](const RunReport& report) {
-    return report.member.has_value() && !report.member->peers.empty() &&
-           report.member->peers[0].owing > absl::ZeroDuration();
+  const v1::RunState report = first.Await([](const v1::RunState& report) {
+    return report.has_member() && !report.member().peers().empty() &&
+           report.member().peers(0).owing_ms() > 0;
   });
 
-  ASSERT_FALSE(report.member->peers.empty());
-  EXPECT_EQ(report.member->peers[0].peer, MemberOf(2));
-  EXPECT_GE(report.member->peers[0].owing, order.lease);
-  EXPECT_LT(report.member->peers[0].owing, RoundExchangeOptions().lease);
+  ASSERT_FALSE(report.member().peers().empty());
+  const v1::PeerState& peer = report.member().peers(0);
+  EXPECT_EQ(peer.peer().worker_id(), 2);
+  EXPECT_GE(absl::Milliseconds(peer.owing_ms()), order.lease);
+  EXPECT_LT(absl::Milliseconds(peer.owing_ms()), RoundExchangeOptions().lease);
 }
 
 TEST_F(AgentGroupTest, WhoIsNoMemberAnyMoreAsksToStartAnew) {
@@ -240,23 +243,23 @@ TEST_F(AgentGroupTest, WhoIsNoMemberAnyMoreAsksToStartAnew) {
   second.Order(TrainingJob(kForEver), without);
 
   EXPECT_TRUE(second.restarted.WaitForNotificationWithTimeout(kLongest));
-  EXPECT_NE(second.Await([](const RunReport&) { return true; }).phase,
-            RunPhase::kFailed);
+  EXPECT_NE(second.Await([](const v1::RunState&) { return true; }).phase(),
+            v1::RunState::PHASE_FAILED);
   EXPECT_FALSE(first.restarted.HasBeenNotified());
 }
 
 TEST_F(AgentGroupTest, AnotherAttemptEndsTheRunAndBeginsAtTheBeginning) {
   GroupAgent agent(network_, 1);
   agent.Order(TrainingJob(kForEver), Alone());
-  const int64_t before = agent.AwaitStep(20).member->next;
+  const int64_t before = agent.AwaitStep(20).member().next();
 
   agent.Order(TrainingJob(8), Alone(), /*attempt=*/2);
-  const RunReport done = agent.Await([](const RunReport& report) {
-    return report.fence.attempt == 2 && report.phase == RunPhase::kDone;
+  const v1::RunState done = agent.Await([](const v1::RunState& report) {
+    return report.attempt() == 2 && report.phase() == v1::RunState::PHASE_DONE;
   });
 
   EXPECT_GE(before, 20);
-  EXPECT_EQ(done.step, 8);
+  EXPECT_EQ(done.step(), 8);
   EXPECT_THAT(agent.factory.attempts(), ElementsAre(1, 2));
   EXPECT_FALSE(agent.restarted.HasBeenNotified());
 }
@@ -278,10 +281,10 @@ TEST_F(AgentGroupTest, AFaultScriptThatItCannotCarryOutFailsTheRun) {
   GroupAgent agent(network_, 1, /*can_fail=*/false);
 
   agent.Order(spec, Alone());
-  const RunReport failed = agent.AwaitPhase(RunPhase::kFailed);
+  const v1::RunState failed = agent.AwaitPhase(v1::RunState::PHASE_FAILED);
 
-  EXPECT_EQ(failed.error.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(failed.error.message()),
+  EXPECT_EQ(ErrorOf(failed).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(ErrorOf(failed).message()),
               HasSubstr("submit it without `faults`"));
 }
 
@@ -296,15 +299,15 @@ TEST_F(AgentGroupTest, SaysWhetherItsComputeThreadIsAtWork) {
   second.Order(spec, Both());
 
   const auto stands = [](bool at_work) {
-    return [at_work](const RunReport& report) {
-      return report.member.has_value() && report.member->next == 1 &&
-             (report.member->turn > 0) == at_work;
+    return [at_work](const v1::RunState& report) {
+      return report.has_member() && report.member().next() == 1 &&
+             (report.member().turn() > 0) == at_work;
     };
   };
-  const int64_t turn = second.Await(stands(true)).member->turn;
+  const int64_t turn = second.Await(stands(true)).member().turn();
   first.Await(stands(false));
 
-  EXPECT_EQ(second.Await(stands(true)).member->turn, turn);
+  EXPECT_EQ(second.Await(stands(true)).member().turn(), turn);
 }
 
 }  // namespace

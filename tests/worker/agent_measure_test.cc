@@ -53,11 +53,11 @@ class MeasuringAgentTest : public AgentTest {
     order.layers->model.file = "/net.pt";
     return order;
   }
-  Measurement AwaitMeasurement() {
+  v1::Measurement AwaitMeasurement() {
     const absl::Time give_up = absl::Now() + kLongest;
     while (absl::Now() < give_up) {
-      const HeartbeatContent beat = agent_->Heartbeat();
-      if (beat.measurement.has_value()) return *beat.measurement;
+      const v1::Heartbeat beat = agent_->Heartbeat().heartbeat;
+      if (beat.has_measurement()) return beat.measurement();
       agent_->AwaitChange(absl::Milliseconds(20));
     }
     ADD_FAILURE() << "no measurement came";
@@ -71,15 +71,15 @@ TEST_F(MeasuringAgentTest, AnswersUntilTheOrderIsWithdrawn) {
   MakeAgent();
 
   agent_->OnMeasure(LinkOrder(7));
-  const Measurement answer = AwaitMeasurement();
+  const v1::Measurement answer = AwaitMeasurement();
 
-  EXPECT_EQ(answer.id, 7);
-  EXPECT_TRUE(answer.error.ok()) << answer.error;
-  EXPECT_THAT(answer.links, SizeIs(2));
-  EXPECT_EQ(answer.links[0].from, "w");
-  EXPECT_TRUE(agent_->Heartbeat().measurement.has_value());
+  EXPECT_EQ(answer.id(), 7);
+  EXPECT_TRUE(answer.error_code() == 0) << answer.error_message();
+  EXPECT_THAT(answer.links(), SizeIs(2));
+  EXPECT_EQ(answer.links(0).from(), "w");
+  EXPECT_TRUE(agent_->Heartbeat().heartbeat.has_measurement());
   agent_->OnMeasure(std::nullopt);
-  EXPECT_FALSE(agent_->Heartbeat().measurement.has_value());
+  EXPECT_FALSE(agent_->Heartbeat().heartbeat.has_measurement());
 }
 
 TEST_F(MeasuringAgentTest, MeasuresTheLayersOfASpec) {
@@ -88,15 +88,15 @@ TEST_F(MeasuringAgentTest, MeasuresTheLayersOfASpec) {
   order.layers->threads = 2;
 
   agent_->OnMeasure(order);
-  const Measurement answer = AwaitMeasurement();
+  const v1::Measurement answer = AwaitMeasurement();
 
-  ASSERT_TRUE(answer.error.ok()) << answer.error;
-  ASSERT_TRUE(answer.profile.has_value());
-  EXPECT_EQ(answer.profile->key.device, "w");
-  EXPECT_EQ(answer.profile->key.micro_batch, 4);
-  EXPECT_EQ(answer.profile->key.threads, 2);
-  EXPECT_EQ(answer.profile->frame_seconds, 1e-4);
-  EXPECT_GT(answer.profile->runs, 0);
+  ASSERT_TRUE(answer.error_code() == 0) << answer.error_message();
+  ASSERT_TRUE(answer.has_profile());
+  EXPECT_EQ(answer.profile().device(), "w");
+  EXPECT_EQ(answer.profile().micro_batch(), 4);
+  EXPECT_EQ(answer.profile().threads(), 2);
+  EXPECT_EQ(answer.profile().frame_seconds(), 1e-4);
+  EXPECT_GT(answer.profile().runs(), 0);
   EXPECT_EQ(factory_.threads_, 2);
 }
 
@@ -104,12 +104,12 @@ TEST_F(MeasuringAgentTest, LooksIntoAScriptThatNobodyHasLookedInto) {
   MakeAgent();
 
   agent_->OnMeasure(ScriptOrder());
-  const Measurement answer = AwaitMeasurement();
+  const v1::Measurement answer = AwaitMeasurement();
 
-  ASSERT_TRUE(answer.error.ok()) << answer.error;
-  EXPECT_FALSE(answer.profile.has_value());
-  ASSERT_TRUE(answer.script.has_value());
-  EXPECT_EQ(answer.script->sha256, "hash of /net.pt");
+  ASSERT_TRUE(answer.error_code() == 0) << answer.error_message();
+  EXPECT_FALSE(answer.has_profile());
+  ASSERT_TRUE(answer.has_script());
+  EXPECT_EQ(answer.script().sha256(), "hash of /net.pt");
 }
 
 TEST_F(MeasuringAgentTest, DoesNotMeasureASpecThatCannotBe) {
@@ -118,10 +118,11 @@ TEST_F(MeasuringAgentTest, DoesNotMeasureASpecThatCannotBe) {
   order.layers->train.micro_batch = 0;
 
   agent_->OnMeasure(order);
-  const Measurement answer = AwaitMeasurement();
+  const v1::Measurement answer = AwaitMeasurement();
 
-  EXPECT_TRUE(absl::IsInvalidArgument(answer.error)) << answer.error;
-  EXPECT_THAT(std::string(answer.error.message()),
+  EXPECT_EQ(static_cast<absl::StatusCode>(answer.error_code()),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(answer.error_message(),
               HasSubstr("order: train.micro_batch: must be from 1"));
 }
 
@@ -166,7 +167,7 @@ TEST_F(MeasuringAgentTest, LetsARunThatCameAfterAMeasurementTakeItsTime) {
   MakeAgent();
   agent_->OnMeasure(LinkOrder(7));
   agent_->OnOrder(Order(1));
-  Await(RunPhase::kRunning);
+  Await(v1::RunState::PHASE_RUNNING);
 
   agent_->OnMeasure(std::nullopt);
   fake_clock_.Advance(absl::Hours(1));
@@ -183,8 +184,8 @@ TEST_F(MeasuringAgentTest, LeavesAMeasurementForARun) {
   agent_->OnMeasure(std::nullopt);
   agent_->OnOrder(Order(1));
 
-  Await(RunPhase::kDone);
-  EXPECT_FALSE(agent_->Heartbeat().measurement.has_value());
+  Await(v1::RunState::PHASE_DONE);
+  EXPECT_FALSE(agent_->Heartbeat().heartbeat.has_measurement());
 }
 
 TEST_F(MeasuringAgentTest, SaysThatItCannotMeasureWithoutAProber) {
@@ -193,7 +194,8 @@ TEST_F(MeasuringAgentTest, SaysThatItCannotMeasureWithoutAProber) {
 
   agent_->OnMeasure(LinkOrder(7));
 
-  EXPECT_TRUE(absl::IsUnimplemented(AwaitMeasurement().error));
+  EXPECT_EQ(static_cast<absl::StatusCode>(AwaitMeasurement().error_code()),
+            absl::StatusCode::kUnimplemented);
 }
 
 TEST_F(MeasuringAgentTest, EndsWhileItMeasures) {

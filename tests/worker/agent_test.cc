@@ -23,15 +23,14 @@ TEST_F(AgentTest, RunsAnOrderToItsEndAndHandsTheWeightsOver) {
   MakeAgent();
 
   agent_->OnOrder(Order(1));
-  const RunReport status = Await(RunPhase::kDone);
+  const v1::RunState status = Await(v1::RunState::PHASE_DONE);
 
-  EXPECT_EQ(status.step, 4);
-  EXPECT_EQ(status.steps, 4);
-  EXPECT_EQ(status.samples, 32);
+  EXPECT_EQ(status.step(), 4);
+  EXPECT_EQ(status.steps(), 4);
+  EXPECT_EQ(status.samples(), 32);
   EXPECT_THAT(steps_, SizeIs(4));
   EXPECT_THAT(evaluations_, SizeIs(1));
   EXPECT_THAT(factory_.uploaded_, SizeIs(4));  // two weights, two biases
-  EXPECT_GT(status.peak_memory_bytes, 0);
   EXPECT_GT(agent_->recorder().predicted_memory_bytes(), 0);
   EXPECT_EQ(factory_.threads_, 3);
 }
@@ -39,27 +38,27 @@ TEST_F(AgentTest, RunsAnOrderToItsEndAndHandsTheWeightsOver) {
 TEST_F(AgentTest, DoesNothingWhenTheSameOrderComesAgain) {
   MakeAgent();
   agent_->OnOrder(Order(1));
-  Await(RunPhase::kDone);
+  Await(v1::RunState::PHASE_DONE);
 
   agent_->OnOrder(Order(1));
 
-  EXPECT_EQ(Await(RunPhase::kDone).step, 4);
+  EXPECT_EQ(Await(v1::RunState::PHASE_DONE).step(), 4);
   EXPECT_EQ(agent_->recorder().total_steps(), 4);
 }
 
 TEST_F(AgentTest, RepeatsRecordsThatWereNotAcknowledged) {
   MakeAgent();
   agent_->OnOrder(Order(1));
-  Await(RunPhase::kDone);
-  EXPECT_THAT(agent_->Heartbeat().steps, IsEmpty());
+  Await(v1::RunState::PHASE_DONE);
+  EXPECT_THAT(agent_->Heartbeat().heartbeat.steps(), IsEmpty());
 
   agent_->OnAttached();
-  const HeartbeatContent again = agent_->Heartbeat();
-  EXPECT_THAT(again.steps, SizeIs(4));
+  const MarkedHeartbeat again = agent_->Heartbeat();
+  EXPECT_THAT(again.heartbeat.steps(), SizeIs(4));
 
   agent_->OnAck(again.marks);
   agent_->OnAttached();
-  EXPECT_THAT(agent_->Heartbeat().steps, IsEmpty());
+  EXPECT_THAT(agent_->Heartbeat().heartbeat.steps(), IsEmpty());
 }
 
 TEST_F(AgentTest, StartsAnewWhenARunThatWasWithdrawnDoesNotEnd) {
@@ -87,13 +86,13 @@ TEST_F(AgentTest, EndsARunWhenItsOrderIsWithdrawn) {
   factory_.upload_blocks_ = true;
   MakeAgent();
   agent_->OnOrder(Order(1));
-  Await(RunPhase::kRunning);
+  Await(v1::RunState::PHASE_RUNNING);
 
   agent_->OnOrder(std::nullopt);
   factory_.upload_blocks_ = false;
   agent_->OnOrder(Order(2));
 
-  EXPECT_EQ(Await(RunPhase::kDone).fence.job, JobId{2});
+  EXPECT_EQ(Await(v1::RunState::PHASE_DONE).job(), 2);
 }
 
 // The control thread may still be cancelling the old run when the compute
@@ -102,7 +101,7 @@ TEST_F(AgentTest, OpensTheNextRunOnlyWhenTheLastOneIsClosed) {
   MakeAgent();
   for (int64_t job = 1; job <= 3; ++job) {
     agent_->OnOrder(Order(job));
-    EXPECT_EQ(Await(RunPhase::kDone).fence.job, JobId{job});
+    EXPECT_EQ(Await(v1::RunState::PHASE_DONE).job(), job);
   }
 }
 
@@ -123,10 +122,10 @@ TEST_F(AgentTest, FailsTheRunWhenItsKernelsAreAtAnotherCapability) {
   MakeAgent();
 
   agent_->OnOrder(Order(1));
-  const RunReport status = Await(RunPhase::kFailed);
+  const v1::RunState status = Await(v1::RunState::PHASE_FAILED);
 
-  EXPECT_EQ(status.error.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.error.message()),
+  EXPECT_EQ(ErrorOf(status).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(ErrorOf(status).message()),
               AllOf(HasSubstr("cpu_capability avx2"),
                     HasSubstr("kernels run at default")));
   EXPECT_EQ(agent_->recorder().total_steps(), 0);
@@ -138,33 +137,35 @@ TEST_F(AgentTest, RunsWhenItsKernelsSayTheOrderedCapability) {
 
   agent_->OnOrder(Order(1));
 
-  EXPECT_EQ(Await(RunPhase::kDone).step, 4);
+  EXPECT_EQ(Await(v1::RunState::PHASE_DONE).step(), 4);
 }
 
 TEST_F(AgentTest, SaysThatItRestartsInEveryHeartbeatFromThenOn) {
   MakeAgent();
-  EXPECT_FALSE(agent_->Heartbeat().restarting);
+  EXPECT_FALSE(agent_->Heartbeat().heartbeat.restarting());
 
   agent_->AnnounceRestart();
 
-  EXPECT_TRUE(agent_->Heartbeat().restarting);
-  EXPECT_TRUE(agent_->Heartbeat().restarting);
+  EXPECT_TRUE(agent_->Heartbeat().heartbeat.restarting());
+  EXPECT_TRUE(agent_->Heartbeat().heartbeat.restarting());
 }
 
 TEST_F(AgentTest, NumbersTheLinesOfItsLog) {
   MakeAgent();
   agent_->OnOrder(Order(1));
-  Await(RunPhase::kDone);
-  agent_->AddLog({0, 0, "info", "", "one"});
-  agent_->AddLog({0, 0, "info", "", "two"});
+  Await(v1::RunState::PHASE_DONE);
+  agent_->AddLog(LineOf("one"));
+  agent_->AddLog(LineOf("skipped caf\xE9.png"));
 
   agent_->Heartbeat();
   agent_->OnAttached();  // nothing was acknowledged
-  const HeartbeatContent again = agent_->Heartbeat();
+  const MarkedHeartbeat again = agent_->Heartbeat();
 
-  ASSERT_EQ(again.logs.size(), 2u);
-  EXPECT_EQ(again.logs[0].origin_sequence, 1);
-  EXPECT_EQ(again.logs[1].origin_sequence, 2);
+  const auto& logs = again.heartbeat.logs();
+  ASSERT_EQ(logs.size(), 2);
+  EXPECT_EQ(logs[0].sequence(), 1);
+  EXPECT_EQ(logs[1].sequence(), 2);
+  EXPECT_EQ(logs[1].text(), "skipped caf\\xe9.png") << "must be UTF-8";
 }
 
 // The records that had gathered while the coordinator was away did not fit into
@@ -178,43 +179,45 @@ TEST_F(AgentTest, SendsABacklogOfRecordsInHeartbeatsOfBoundedSize) {
   agent_->OnOrder(Order(1));
   factory_.data_begun_.WaitForNotification();
   for (int line = 0; line < kLines; ++line) {
-    agent_->AddLog({0, 0, "info", "", std::string(8000, 'x')});
+    agent_->AddLog(LineOf(std::string(8000, 'x')));
   }
   ends.Notify();
   while (agent_->recorder().running()) std::this_thread::yield();
 
   int heartbeats = 0;
-  std::vector<LogRecord> lines;
-  RunPhase phase = RunPhase::kNone;
-  for (; phase != RunPhase::kDone; ++heartbeats) {
-    const HeartbeatContent beat = agent_->Heartbeat();
-    EXPECT_LE(ToProto(beat, 1).ByteSizeLong(), kMostBytes);
-    ASSERT_FALSE(beat.logs.empty()) << "an end without the last lines";
-    lines.insert(lines.end(), beat.logs.begin(), beat.logs.end());
-    phase = beat.run->phase;
-    agent_->OnAck(beat.marks);
+  std::vector<v1::LogLine> lines;
+  v1::RunState::Phase phase = v1::RunState::PHASE_UNSPECIFIED;
+  for (; phase != v1::RunState::PHASE_DONE; ++heartbeats) {
+    const auto [beat, marks] = agent_->Heartbeat();
+    EXPECT_LE(beat.ByteSizeLong(), kMostBytes);
+    ASSERT_FALSE(beat.logs().empty()) << "an end without the last lines";
+    lines.insert(lines.end(), beat.logs().begin(), beat.logs().end());
+    phase = beat.run().phase();
+    agent_->OnAck(marks);
     agent_->OnAttached();  // what was not acknowledged is sent again
     // The rest is due, however long the period is.
-    if (phase != RunPhase::kDone) agent_->AwaitChange(absl::InfiniteDuration());
+    if (phase != v1::RunState::PHASE_DONE)
+      agent_->AwaitChange(absl::InfiniteDuration());
   }
 
   EXPECT_GT(heartbeats, 1);
   ASSERT_THAT(lines, SizeIs(kLines));
-  for (int i = 0; i < kLines; ++i) EXPECT_EQ(lines[i].origin_sequence, i + 1);
-  EXPECT_THAT(agent_->Heartbeat().logs, IsEmpty());
+  for (int i = 0; i < kLines; ++i) EXPECT_EQ(lines[i].sequence(), i + 1);
+  EXPECT_THAT(agent_->Heartbeat().heartbeat.logs(), IsEmpty());
 }
 
 TEST_F(AgentTest, FailsTheRunWhenANeighbourHasMoved) {
   factory_.upload_blocks_ = true;
   MakeAgent();
   agent_->OnOrder(Order(1));
-  Await(RunPhase::kRunning);
+  Await(v1::RunState::PHASE_RUNNING);
   RunOrder moved = Order(1);
   moved.stages[0].address = "h:2";
 
   agent_->OnOrder(moved);
 
-  EXPECT_EQ(Await(RunPhase::kFailed).error.code(), absl::StatusCode::kAborted)
+  EXPECT_EQ(ErrorOf(Await(v1::RunState::PHASE_FAILED)).code(),
+            absl::StatusCode::kAborted)
       << "a new submit mends it";
 }
 
@@ -226,9 +229,9 @@ TEST_F(AgentTest, ReportsWhyARunFailed) {
 
   agent_->OnOrder(order);
 
-  const RunReport status = Await(RunPhase::kFailed);
-  EXPECT_FALSE(status.error.ok());
-  EXPECT_THAT(std::string(status.error.message()),
+  const v1::RunState status = Await(v1::RunState::PHASE_FAILED);
+  EXPECT_FALSE(ErrorOf(status).ok());
+  EXPECT_THAT(std::string(ErrorOf(status).message()),
               HasSubstr("/no/such/folder"));
 }
 
@@ -241,7 +244,7 @@ TEST_F(AgentTest, BeginsWithTheWeightsOfAFile) {
   factory_.train_ = order.spec.train;
 
   agent_->OnOrder(order);
-  Await(RunPhase::kDone);
+  Await(v1::RunState::PHASE_DONE);
 
   for (const float value : factory_.first_upload_.As<float>()) {
     ASSERT_NEAR(value, 0, 1e-25);
@@ -255,8 +258,8 @@ TEST_F(AgentTest, FailsTheRunWhenItsWeightsCannotBeRead) {
 
   agent_->OnOrder(order);
 
-  const RunReport report = Await(RunPhase::kFailed);
-  EXPECT_TRUE(absl::IsNotFound(report.error)) << report.error;
+  const v1::RunState report = Await(v1::RunState::PHASE_FAILED);
+  EXPECT_TRUE(absl::IsNotFound(ErrorOf(report))) << ErrorOf(report);
 }
 
 TEST_F(AgentTest, RefusesAnOrderWhoseLayersDoNotFit) {
@@ -266,7 +269,7 @@ TEST_F(AgentTest, RefusesAnOrderWhoseLayersDoNotFit) {
 
   agent_->OnOrder(order);
 
-  EXPECT_EQ(Await(RunPhase::kFailed).error.code(),
+  EXPECT_EQ(ErrorOf(Await(v1::RunState::PHASE_FAILED)).code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -277,7 +280,7 @@ TEST_F(AgentTest, FailsTheRunOfASpecThatCannotBe) {
     RunOrder order = Order(1);
     spoil(order.spec.train);
     agent_->OnOrder(order);
-    const absl::Status error = Await(RunPhase::kFailed).error;
+    const absl::Status error = ErrorOf(Await(v1::RunState::PHASE_FAILED));
     EXPECT_TRUE(absl::IsInvalidArgument(error)) << error;
     return std::string(error.message());
   };
@@ -294,7 +297,7 @@ TEST_F(AgentTest, StopsInTheMiddleOfARun) {
   factory_.upload_blocks_ = true;
   MakeAgent();
   agent_->OnOrder(Order(1));
-  Await(RunPhase::kRunning);
+  Await(v1::RunState::PHASE_RUNNING);
 
   agent_.reset();  // joins the compute thread
 

@@ -286,9 +286,9 @@ TEST(AttachClient, ComesBackAfterABreakWithWhatWasNotAcknowledged) {
        }});
   Worker worker(coordinator.address());
   ASSERT_TRUE(Await(failed));
-  worker.agent().AddLog({0, 0, "info", "", "one"});
+  worker.agent().AddLog(LineOf("one"));
   ASSERT_TRUE(Await(acknowledged));
-  worker.agent().AddLog({0, 0, "info", "", "two"});
+  worker.agent().AddLog(LineOf("two"));
 
   ASSERT_TRUE(Await(done));
   EXPECT_EQ(second_hello.registration().incarnation(), 77u);

@@ -62,8 +62,8 @@ inline void ExpectTheSameBytesEverywhere(
     const std::vector<std::vector<int>>& placements) {
   const auto alone = RunPipeline(make("gpipe", {0}));
   ASSERT_TRUE(alone.ok()) << alone.status();
-  EXPECT_LT(alone->steps[alone->steps.size() - 2].loss,
-            alone->steps.front().loss);
+  EXPECT_LT(alone->steps[alone->steps.size() - 2].loss(),
+            alone->steps.front().loss());
   for (const char* schedule :
        {"gpipe", "1f1b", "interleaved-1f1b", "zero-bubble"}) {
     for (const std::vector<int>& worker_of : placements) {
@@ -75,9 +75,9 @@ inline void ExpectTheSameBytesEverywhere(
           << schedule << " on " << worker_of.size() << " stages";
       ASSERT_EQ(outcome->steps.size(), alone->steps.size());
       for (size_t i = 0; i < alone->steps.size(); ++i) {
-        EXPECT_EQ(outcome->steps[i].loss, alone->steps[i].loss);
-        EXPECT_EQ(outcome->steps[i].gradient_norm,
-                  alone->steps[i].gradient_norm);
+        EXPECT_EQ(outcome->steps[i].loss(), alone->steps[i].loss());
+        EXPECT_EQ(outcome->steps[i].gradient_norm(),
+                  alone->steps[i].gradient_norm());
       }
     }
   }

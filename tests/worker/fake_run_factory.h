@@ -3,16 +3,25 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/cluster/run_order.h"
 #include "core/model/catalog.h"
+#include "paceline/v1/types.pb.h"
 #include "tests/support/fake_engine.h"
 #include "worker/agent/run_factory.h"
 #include "worker/data/batch_loader.h"
 
 namespace paceline {
+
+inline v1::LogLine LineOf(const std::string& text) {
+  v1::LogLine line;
+  line.set_level("info");
+  line.set_text(text);
+  return line;
+}
 
 class FakeRunFactory : public RunFactory {
  public:

@@ -27,10 +27,10 @@ TEST(FlowMeter, CountsNothingBeforeTheFirstInput) {
   meter.OnBlocked(absl::Seconds(3), absl::Seconds(1));
   meter.OnInput(At(5), Wait(0, 5), UnixAt(4));
 
-  EXPECT_EQ(meter.times().starved, 0);
-  EXPECT_EQ(meter.times().in_flight, 0);
-  EXPECT_EQ(meter.times().blocked, 0);
-  EXPECT_EQ(meter.times().first_unix_us, UnixAt(5));
+  EXPECT_EQ(meter.times().starved(), 0);
+  EXPECT_EQ(meter.times().in_flight(), 0);
+  EXPECT_EQ(meter.times().blocked(), 0);
+  EXPECT_EQ(meter.times().first_unix_us(), UnixAt(5));
 }
 
 TEST(FlowMeter, TellsAStageThatComputesFromAFrameOnItsWay) {
@@ -38,8 +38,8 @@ TEST(FlowMeter, TellsAStageThatComputesFromAFrameOnItsWay) {
   meter.OnInput(At(1), Wait(0, 1), UnixAt(1));
   meter.OnInput(At(6), Wait(2, 6), UnixAt(5));
 
-  EXPECT_DOUBLE_EQ(meter.times().starved, 3);
-  EXPECT_DOUBLE_EQ(meter.times().in_flight, 1);
+  EXPECT_DOUBLE_EQ(meter.times().starved(), 3);
+  EXPECT_DOUBLE_EQ(meter.times().in_flight(), 1);
 }
 
 TEST(FlowMeter, BelievesNoClockThatIsFarOff) {
@@ -48,11 +48,11 @@ TEST(FlowMeter, BelievesNoClockThatIsFarOff) {
   meter.OnInput(At(6), Wait(4, 6), UnixAt(-50));
   meter.OnInput(At(9), Wait(8, 9), UnixAt(50));
 
-  EXPECT_DOUBLE_EQ(meter.times().in_flight, 2) << "no more than the wait";
-  EXPECT_DOUBLE_EQ(meter.times().starved, 1) << "sent after it came";
+  EXPECT_DOUBLE_EQ(meter.times().in_flight(), 2) << "no more than the wait";
+  EXPECT_DOUBLE_EQ(meter.times().starved(), 1) << "sent after it came";
 
   meter.OnInput(At(12), Wait(10, 12), std::numeric_limits<int64_t>::min());
-  EXPECT_DOUBLE_EQ(meter.times().in_flight, 4);
+  EXPECT_DOUBLE_EQ(meter.times().in_flight(), 4);
 }
 
 TEST(FlowMeter, CountsTheLoaderApart) {
@@ -60,8 +60,8 @@ TEST(FlowMeter, CountsTheLoaderApart) {
   meter.OnInput(At(1), Wait(0, 1), 0);
   meter.OnInput(At(3), Wait(1, 3), 0);
 
-  EXPECT_DOUBLE_EQ(meter.times().data, 2);
-  EXPECT_DOUBLE_EQ(meter.times().starved, 0);
+  EXPECT_DOUBLE_EQ(meter.times().data(), 2);
+  EXPECT_DOUBLE_EQ(meter.times().starved(), 0);
 }
 
 TEST(FlowMeter, SplitsAWaitForRoomByWhatTheLinkWasDoing) {
@@ -69,8 +69,8 @@ TEST(FlowMeter, SplitsAWaitForRoomByWhatTheLinkWasDoing) {
   meter.OnInput(At(1), Wait(0, 1), 0);
   meter.OnBlocked(absl::Seconds(5), absl::Seconds(2));
 
-  EXPECT_DOUBLE_EQ(meter.times().in_flight, 2);
-  EXPECT_DOUBLE_EQ(meter.times().blocked, 3);
+  EXPECT_DOUBLE_EQ(meter.times().in_flight(), 2);
+  EXPECT_DOUBLE_EQ(meter.times().blocked(), 3);
 }
 
 TEST(FlowMeter, SumsComputeAndWhatOtherThreadsUsed) {
@@ -81,12 +81,12 @@ TEST(FlowMeter, SumsComputeAndWhatOtherThreadsUsed) {
   meter.OnDone(At(18), 4);
   meter.OnDone(At(20), 3);
 
-  EXPECT_DOUBLE_EQ(meter.times().compute, 6);
-  EXPECT_DOUBLE_EQ(meter.times().compute_cpu, 4);
-  EXPECT_DOUBLE_EQ(meter.times().other_cpu, 5) << "half of ten seconds";
-  EXPECT_EQ(meter.times().micro_batches, 2);
-  EXPECT_EQ(meter.times().samples, 7);
-  EXPECT_EQ(meter.times().last_unix_us, UnixAt(20));
+  EXPECT_DOUBLE_EQ(meter.times().compute(), 6);
+  EXPECT_DOUBLE_EQ(meter.times().compute_cpu(), 4);
+  EXPECT_DOUBLE_EQ(meter.times().other_cpu(), 5) << "half of ten seconds";
+  EXPECT_EQ(meter.times().micro_batches(), 2);
+  EXPECT_EQ(meter.times().samples(), 7);
+  EXPECT_EQ(meter.times().last_unix_us(), UnixAt(20));
 }
 
 TEST(FlowMeter, OfTrainingCountsWholeBatches) {
@@ -100,15 +100,15 @@ TEST(FlowMeter, OfTrainingCountsWholeBatches) {
   meter.OnUpdate(absl::Seconds(1));
   meter.OnBatchEnd(At(20), 4, 8);
 
-  const FlowTimes& times = meter.times();
-  EXPECT_DOUBLE_EQ(times.fill, 2 + 2) << "before a backward, and at the gate";
-  EXPECT_DOUBLE_EQ(times.starved, 1);
-  EXPECT_DOUBLE_EQ(times.in_flight, 2);
-  EXPECT_DOUBLE_EQ(times.update, 1);
-  EXPECT_DOUBLE_EQ(times.seconds, 10);
-  EXPECT_DOUBLE_EQ(times.other_cpu, 5);
-  EXPECT_EQ(times.micro_batches, 4);
-  EXPECT_EQ(times.samples, 8);
+  const v1::FlowTimes& times = meter.times();
+  EXPECT_DOUBLE_EQ(times.fill(), 2 + 2) << "before a backward, and at the gate";
+  EXPECT_DOUBLE_EQ(times.starved(), 1);
+  EXPECT_DOUBLE_EQ(times.in_flight(), 2);
+  EXPECT_DOUBLE_EQ(times.update(), 1);
+  EXPECT_DOUBLE_EQ(times.seconds(), 10);
+  EXPECT_DOUBLE_EQ(times.other_cpu(), 5);
+  EXPECT_EQ(times.micro_batches(), 4);
+  EXPECT_EQ(times.samples(), 8);
 }
 
 TEST(FlowMeter, OfTrainingLeavesOutABatchThatDoesNotCount) {
@@ -121,9 +121,9 @@ TEST(FlowMeter, OfTrainingLeavesOutABatchThatDoesNotCount) {
   meter.OnBatchBegin(At(20));
   meter.OnBatchEnd(At(21), 1, 1);
 
-  EXPECT_EQ(meter.times().fill, 0);
-  EXPECT_EQ(meter.times().compute, 0);
-  EXPECT_DOUBLE_EQ(meter.times().seconds, 1);
+  EXPECT_EQ(meter.times().fill(), 0);
+  EXPECT_EQ(meter.times().compute(), 0);
+  EXPECT_DOUBLE_EQ(meter.times().seconds(), 1);
 }
 
 TEST(FlowMeter, OfTrainingLeavesOutTheFirstBatch) {
@@ -136,12 +136,12 @@ TEST(FlowMeter, OfTrainingLeavesOutTheFirstBatch) {
   meter.OnCompute(absl::Seconds(2), absl::Seconds(1));
   meter.OnBatchEnd(At(14), 2, 4);
 
-  EXPECT_DOUBLE_EQ(meter.times().compute, 2);
-  EXPECT_DOUBLE_EQ(meter.times().compute_cpu, 1);
-  EXPECT_EQ(meter.times().fill, 0);
-  EXPECT_EQ(meter.times().starved, 0);
-  EXPECT_EQ(meter.times().blocked, 0);
-  EXPECT_EQ(meter.times().first_unix_us, UnixAt(10));
+  EXPECT_DOUBLE_EQ(meter.times().compute(), 2);
+  EXPECT_DOUBLE_EQ(meter.times().compute_cpu(), 1);
+  EXPECT_EQ(meter.times().fill(), 0);
+  EXPECT_EQ(meter.times().starved(), 0);
+  EXPECT_EQ(meter.times().blocked(), 0);
+  EXPECT_EQ(meter.times().first_unix_us(), UnixAt(10));
 }
 
 TEST(FlowMeter, KnowsTheQuantilesOfLatency) {
@@ -149,9 +149,9 @@ TEST(FlowMeter, KnowsTheQuantilesOfLatency) {
   for (int i = 100; i >= 1; --i) meter.OnResult(absl::Milliseconds(i));
   meter.Finish();
 
-  EXPECT_FLOAT_EQ(meter.times().latency_p50, 0.050);
-  EXPECT_FLOAT_EQ(meter.times().latency_p99, 0.099);
-  EXPECT_FLOAT_EQ(meter.times().latency_max, 0.100);
+  EXPECT_FLOAT_EQ(meter.times().latency_p50(), 0.050);
+  EXPECT_FLOAT_EQ(meter.times().latency_p99(), 0.099);
+  EXPECT_FLOAT_EQ(meter.times().latency_max(), 0.100);
 }
 
 TEST(FlowMeter, OfTrainingKnowsLatenciesOfBatchesThatCount) {
@@ -165,8 +165,8 @@ TEST(FlowMeter, OfTrainingKnowsLatenciesOfBatchesThatCount) {
   meter.OnResult(absl::Seconds(9));
   meter.Finish();
 
-  EXPECT_EQ(meter.times().latency_p50, 2);
-  EXPECT_EQ(meter.times().latency_max, 2);
+  EXPECT_EQ(meter.times().latency_p50(), 2);
+  EXPECT_EQ(meter.times().latency_max(), 2);
 }
 
 TEST(FlowMeter, ForgetsOldLatencies) {
@@ -177,7 +177,7 @@ TEST(FlowMeter, ForgetsOldLatencies) {
   }
   meter.Finish();
 
-  EXPECT_EQ(meter.times().latency_max, 1);
+  EXPECT_EQ(meter.times().latency_max(), 1);
 }
 
 }  // namespace

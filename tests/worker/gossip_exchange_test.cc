@@ -206,10 +206,9 @@ TEST_F(GossipExchangeTest, InfinityInParametersIsRefusedAndTold) {
 
   EXPECT_EQ(turn->theirs, nullptr);
   ASSERT_EQ(observer.records().size(), 1u);
-  EXPECT_EQ(observer.records()[0].step, 0);
-  EXPECT_THAT(
-      observer.records()[0].skipped,
-      testing::ElementsAre(RoundRecord::Skip{WorkerId{1}, "not-finite"}));
+  EXPECT_EQ(observer.records()[0].step(), 0);
+  EXPECT_THAT(SkipsOf(observer.records()[0]),
+              testing::ElementsAre("1 not-finite"));
 }
 
 TEST_F(GossipExchangeTest, ACopyThatIsNotWhatItSaysIsNotTaken) {

@@ -14,6 +14,7 @@
 namespace paceline {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -37,10 +38,11 @@ double LastLoss(TrainingGroup& group, int64_t steps) {
   double loss = 0;
   int64_t samples = 0;
   for (size_t i = 0; i < group.size(); ++i) {
-    for (const EvaluationRecord& record : group.trainer(i).seen().evaluations) {
-      if (record.step != steps) continue;
-      loss += record.loss * static_cast<double>(record.samples);
-      samples += record.samples;
+    for (const v1::EvaluationRecord& record :
+         group.trainer(i).seen().evaluations) {
+      if (record.step() != steps) continue;
+      loss += record.loss() * static_cast<double>(record.samples());
+      samples += record.samples();
     }
   }
   EXPECT_EQ(samples, 24) << "the test set is divided among the members";
@@ -60,10 +62,10 @@ int64_t Skipped(Trainer& trainer, SkipReason reason) {
 }
 
 // Whom this member named, and why.
-std::vector<RoundRecord::Skip> Named(const Trainer& trainer) {
-  std::vector<RoundRecord::Skip> named;
-  for (const RoundRecord& record : trainer.observer.records()) {
-    for (const auto& skip : record.skipped) named.push_back(skip);
+std::vector<std::string> Named(const Trainer& trainer) {
+  std::vector<std::string> named;
+  for (const v1::RoundRecord& record : trainer.observer.records()) {
+    for (const std::string& skip : SkipsOf(record)) named.push_back(skip);
   }
   return named;
 }
@@ -139,9 +141,7 @@ TEST(GossipRunner, AKilledMemberIsNotWaitedForAndIsNamed) {
   for (const size_t i : {0u, 1u, 3u}) {
     EXPECT_EQ(group.trainer(i).seen().steps.size(), 30u);
     lost += Skipped(group.trainer(i), SkipReason::kLost);
-    for (const RoundRecord::Skip& skip : Named(group.trainer(i))) {
-      EXPECT_EQ(skip, (RoundRecord::Skip{WorkerId{2}, "lost"}));
-    }
+    EXPECT_THAT(Named(group.trainer(i)), Each("2 lost"));
   }
   // One partner was without it in each step, and that of the step before may
   // not have heard its last word.
@@ -221,7 +221,7 @@ TEST(GossipRunner, ParametersThatAreNotFiniteOrNotThoseNamedAreRefused) {
     group.Train();
 
     EXPECT_EQ(Skipped(group.trainer(0), reason), 3) << kind;
-    const RoundRecord::Skip named{WorkerId{1}, SkipReasonName(reason)};
+    const std::string named = absl::StrCat("1 ", SkipReasonName(reason));
     EXPECT_THAT(Named(group.trainer(0)), ElementsAre(named, named, named));
     EXPECT_THAT(Named(group.trainer(1)), IsEmpty()) << "it is not to blame";
     EXPECT_EQ(Averaged(group), 2 * (8 - 3)) << "neither averages";

@@ -144,21 +144,24 @@ TEST_F(WorkerMetricsTest, SayNothingOfThePresentWhereThereIsNoGroup) {
 WorkerReading OfPipeDream() {
   WorkerReading reading;
   reading.running = true;
-  reading.stages = {{.stage = 1,
-                     .updates = 8,
-                     .skipped_updates = 1,
-                     .staleness = 12,
-                     .versions = 3,
-                     .version_bytes = 4096},
-                    {.stage = 2}};
-  reading.flow = FlowTimes{.compute = 4,
-                           .starved = 1,
-                           .blocked = 0.5,
-                           .latency_p50 = 0.25,
-                           .latency_p99 = 0.75,
-                           .latency_max = 1,
-                           .fill = 2,
-                           .update = 0.125};
+  v1::StageVersions& versions =
+      *reading.run.add_stage_times()->mutable_versions();
+  versions.set_stage(1);
+  versions.set_updates(8);
+  versions.set_skipped_updates(1);
+  versions.set_staleness(12);
+  versions.set_versions(3);
+  versions.set_version_bytes(4096);
+  reading.run.add_stage_times()->set_stage(2);
+  v1::FlowTimes& flow = *reading.run.mutable_flow();
+  flow.set_compute(4);
+  flow.set_starved(1);
+  flow.set_blocked(0.5);
+  flow.set_latency_p50(0.25);
+  flow.set_latency_p99(0.75);
+  flow.set_latency_max(1);
+  flow.set_fill(2);
+  flow.set_update(0.125);
   return reading;
 }
 

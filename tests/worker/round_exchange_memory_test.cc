@@ -122,7 +122,7 @@ struct LoneExchange {
 
 // Stands still when it hears of something first.
 struct StandingObserver final : public RoundObserver {
-  void OnRound(const RoundRecord&) override {}
+  void OnRound(const v1::RoundRecord&) override {}
   void OnMemberChanged() override {
     if (stands.HasBeenNotified()) return;
     stands.Notify();
@@ -135,7 +135,7 @@ struct StandingObserver final : public RoundObserver {
 
 // Asks at once for what it hears of.
 struct AskingObserver final : public RoundObserver {
-  void OnRound(const RoundRecord&) override {}
+  void OnRound(const v1::RoundRecord&) override {}
   void OnMemberChanged() override {
     if (asked.HasBeenNotified()) return;
     report = exchange->Report();

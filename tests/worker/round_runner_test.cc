@@ -93,8 +93,9 @@ TEST(RoundRunner, TheTestSetIsDividedAmongTheMembers) {
 
   int64_t samples = 0;
   for (size_t i = 0; i < group.size(); ++i) {
-    for (const EvaluationRecord& record : group.trainer(i).seen().evaluations) {
-      if (record.step == 4) samples += record.samples;
+    for (const v1::EvaluationRecord& record :
+         group.trainer(i).seen().evaluations) {
+      if (record.step() == 4) samples += record.samples();
     }
   }
   EXPECT_EQ(samples, 24);
@@ -165,14 +166,14 @@ void KillServerAt(int shards) {
   }
   if (shards > 1) return;
   // One of the survivors took its role over, and says so.
-  std::vector<RoundRecord> records;
+  std::vector<v1::RoundRecord> records;
   for (size_t i = 0; i < 3; ++i) {
-    for (const RoundRecord& each : group.trainer(i).observer.records()) {
-      if (each.lost_server == server.worker) records.push_back(each);
+    for (const v1::RoundRecord& each : group.trainer(i).observer.records()) {
+      if (each.lost_server() == server.worker.value) records.push_back(each);
     }
   }
   ASSERT_EQ(records.size(), 1u);
-  EXPECT_EQ(records[0].step, 3);
+  EXPECT_EQ(records[0].step(), 3);
 }
 
 TEST(RoundRunner, TheServerIsKilledWhileItGathers) {

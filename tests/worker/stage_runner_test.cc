@@ -61,13 +61,13 @@ TEST(StageRunner, RecordsEveryStepAndEvaluatesAfterEveryEpoch) {
 
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   ASSERT_THAT(outcome->steps, SizeIs(10));
-  EXPECT_EQ(outcome->steps.front().step, 1);
-  EXPECT_EQ(outcome->steps[4].samples, 4) << "the last, shorter batch";
-  EXPECT_LT(outcome->steps[8].loss, outcome->steps[0].loss);
+  EXPECT_EQ(outcome->steps.front().step(), 1);
+  EXPECT_EQ(outcome->steps[4].samples(), 4) << "the last, shorter batch";
+  EXPECT_LT(outcome->steps[8].loss(), outcome->steps[0].loss());
   ASSERT_THAT(outcome->evaluations, SizeIs(2));
-  EXPECT_EQ(outcome->evaluations[0].step, 5);
-  EXPECT_EQ(outcome->evaluations[1].step, 10);
-  EXPECT_EQ(outcome->evaluations[1].samples, 30);
+  EXPECT_EQ(outcome->evaluations[0].step(), 5);
+  EXPECT_EQ(outcome->evaluations[1].step(), 10);
+  EXPECT_EQ(outcome->evaluations[1].samples(), 30);
 }
 
 TEST(StageRunner, OfTrainingTheFirstStagesWorkerKnowsTheLatency) {
@@ -81,10 +81,10 @@ TEST(StageRunner, OfTrainingTheFirstStagesWorkerKnowsTheLatency) {
         RunPipeline(FourLayerJob(schedule, worker_of));
 
     ASSERT_TRUE(outcome.ok()) << outcome.status();
-    EXPECT_GT(outcome->flows.at(0).latency_p50, 0) << schedule;
-    EXPECT_GE(outcome->flows.at(0).latency_max,
-              outcome->flows.at(0).latency_p99);
-    EXPECT_EQ(outcome->flows.at(1).latency_max, 0) << schedule;
+    EXPECT_GT(outcome->flows.at(0).latency_p50(), 0) << schedule;
+    EXPECT_GE(outcome->flows.at(0).latency_max(),
+              outcome->flows.at(0).latency_p99());
+    EXPECT_EQ(outcome->flows.at(1).latency_max(), 0) << schedule;
   }
 }
 
@@ -103,8 +103,8 @@ TEST(StageRunner, InfersTheSameOnAnyNumberOfStagesAndWorkers) {
   ASSERT_TRUE(alone.ok()) << alone.status();
   EXPECT_EQ(alone->weights.at("classes").size(), 30 * sizeof(int64_t));
   EXPECT_EQ(alone->weights.at("outputs").size(), 30 * 3 * sizeof(float));
-  EXPECT_EQ(alone->flows.at(0).labels, 30);
-  EXPECT_GT(alone->flows.at(0).loss, 0);
+  EXPECT_EQ(alone->flows.at(0).labels(), 30);
+  EXPECT_GT(alone->flows.at(0).loss(), 0);
   EXPECT_THAT(alone->evaluations, SizeIs(0)) << "the coordinator sums up";
   EXPECT_THAT(alone->steps, SizeIs(0));
 
@@ -115,11 +115,11 @@ TEST(StageRunner, InfersTheSameOnAnyNumberOfStagesAndWorkers) {
     ASSERT_TRUE(outcome.ok()) << outcome.status();
     EXPECT_EQ(outcome->weights, alone->weights);
     for (const auto& [worker, flow] : outcome->flows) {
-      EXPECT_EQ(flow.micro_batches, 8) << "worker " << worker;
-      EXPECT_EQ(flow.samples, 30);
-      EXPECT_GT(flow.first_unix_us, 0);
+      EXPECT_EQ(flow.micro_batches(), 8) << "worker " << worker;
+      EXPECT_EQ(flow.samples(), 30);
+      EXPECT_GT(flow.first_unix_us(), 0);
     }
-    EXPECT_GT(outcome->flows.at(worker_of.back()).latency_p50, 0);
+    EXPECT_GT(outcome->flows.at(worker_of.back()).latency_p50(), 0);
   }
 }
 
@@ -139,28 +139,28 @@ TEST(StageRunner, ReplicasInferTheSameAndEachItsTurns) {
     ASSERT_TRUE(outcome.ok()) << outcome.status();
     EXPECT_EQ(outcome->weights, alone->weights);
 
-    FlowTimes last;
+    v1::FlowTimes last;
     for (size_t stage = 0; stage < replicas.size(); ++stage) {
       std::vector<int> workers = {static_cast<int>(stage)};
       workers.insert(workers.end(), replicas[stage].begin(),
                      replicas[stage].end());
       int64_t micro_batches = 0;
       for (const int worker : workers) {
-        const FlowTimes& flow = outcome->flows.at(worker);
+        const v1::FlowTimes& flow = outcome->flows.at(worker);
         const auto share = 8 / static_cast<int64_t>(workers.size());
-        EXPECT_GE(flow.micro_batches, share);
-        EXPECT_LE(flow.micro_batches, share + 1);
-        micro_batches += flow.micro_batches;
+        EXPECT_GE(flow.micro_batches(), share);
+        EXPECT_LE(flow.micro_batches(), share + 1);
+        micro_batches += flow.micro_batches();
         if (stage + 1 < replicas.size()) continue;
-        last.labels += flow.labels;
-        last.correct += flow.correct;
-        last.loss += flow.loss;
+        last.set_labels(last.labels() + flow.labels());
+        last.set_correct(last.correct() + flow.correct());
+        last.set_loss(last.loss() + flow.loss());
       }
       EXPECT_EQ(micro_batches, 8) << "stage " << stage;
     }
-    EXPECT_EQ(last.labels, alone->flows.at(0).labels);
-    EXPECT_EQ(last.correct, alone->flows.at(0).correct);
-    EXPECT_NEAR(last.loss, alone->flows.at(0).loss, 1e-9);
+    EXPECT_EQ(last.labels(), alone->flows.at(0).labels());
+    EXPECT_EQ(last.correct(), alone->flows.at(0).correct());
+    EXPECT_NEAR(last.loss(), alone->flows.at(0).loss(), 1e-9);
   }
 }
 
@@ -173,7 +173,7 @@ TEST(StageRunner, AReplicaOfTheFirstStageEndsWithoutAMicroBatch) {
 
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->weights.at("classes").size(), 6 * sizeof(int64_t));
-  EXPECT_EQ(outcome->flows.at(3).micro_batches, 0);
+  EXPECT_EQ(outcome->flows.at(3).micro_batches(), 0);
 }
 
 TEST(StageRunner, InfersOnlyTheSamplesAskedFor) {
@@ -264,8 +264,8 @@ TEST(StageRunner, SkipsAStepOnAllStagesWhenOneReportsNoNumber) {
 
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   ASSERT_THAT(outcome->steps, SizeIs(10));
-  EXPECT_TRUE(outcome->steps[3].skipped);
-  EXPECT_FALSE(outcome->steps[4].skipped);
+  EXPECT_TRUE(outcome->steps[3].skipped());
+  EXPECT_FALSE(outcome->steps[4].skipped());
 }
 
 // 100 samples in batches of 24 and micro-batches of 6: whole groups of two, but
@@ -302,12 +302,12 @@ TEST(StageRunner, StreamsMicroBatchesThroughWithoutAFlush) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   ASSERT_THAT(outcome->steps, SizeIs(10));
   for (int step = 0; step < 10; ++step) {
-    EXPECT_EQ(outcome->steps[step].step, step + 1);
+    EXPECT_EQ(outcome->steps[step].step(), step + 1);
   }
-  EXPECT_EQ(outcome->steps[4].samples, 4) << "the last, shorter batch";
-  EXPECT_LT(outcome->steps[8].loss, outcome->steps[0].loss);
+  EXPECT_EQ(outcome->steps[4].samples(), 4) << "the last, shorter batch";
+  EXPECT_LT(outcome->steps[8].loss(), outcome->steps[0].loss());
   ASSERT_THAT(outcome->evaluations, SizeIs(2));
-  EXPECT_EQ(outcome->evaluations[1].samples, 30);
+  EXPECT_EQ(outcome->evaluations[1].samples(), 30);
   // An epoch is a stream, since an evaluation follows it: exactly what the
   // generator says of so many micro-batches, twice.
   const Schedule epoch =
@@ -335,15 +335,15 @@ TEST(StageRunner, ExportsTheStalenessOfEveryGradient) {
 
       ASSERT_TRUE(outcome.ok()) << outcome.status();
       for (int stage = 0; stage < stages; ++stage) {
-        const StageTime& time = outcome->stages.at(stage);
+        const v1::StageVersions& time = outcome->versions.at(stage);
         // The n-th micro-batch of a stream is at most n updates late.
         const int ahead = WarmUp(vertical_sync ? 0 : stage, stages);
         const int64_t epoch =
             ahead * (ahead - 1) / 2 + (kUpdatesAnEpoch - ahead) * ahead;
-        EXPECT_EQ(time.updates, 2 * kUpdatesAnEpoch);
-        EXPECT_EQ(time.staleness, 2 * epoch) << "stage " << stage;
-        EXPECT_EQ(time.versions, ahead + 1);
-        EXPECT_GT(time.version_bytes, 0);
+        EXPECT_EQ(time.updates(), 2 * kUpdatesAnEpoch);
+        EXPECT_EQ(time.staleness(), 2 * epoch) << "stage " << stage;
+        EXPECT_EQ(time.versions(), ahead + 1);
+        EXPECT_GT(time.version_bytes(), 0);
       }
     }
   }
@@ -396,9 +396,10 @@ TEST(StageRunner, AStreamSkipsAnUpdateOnOneStageAlone) {
 
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->skipped_updates, 1);
-  EXPECT_EQ(outcome->stages.at(0).skipped_updates, 1);
-  EXPECT_EQ(outcome->stages.at(1).skipped_updates, 0);
-  EXPECT_EQ(outcome->stages.at(0).updates, outcome->stages.at(1).updates);
+  EXPECT_EQ(outcome->versions.at(0).skipped_updates(), 1);
+  EXPECT_EQ(outcome->versions.at(1).skipped_updates(), 0);
+  EXPECT_EQ(outcome->versions.at(0).updates(),
+            outcome->versions.at(1).updates());
 }
 
 TEST(StageRunner, AStreamEndsWithTheErrorOfAnEngine) {

@@ -121,10 +121,10 @@ TEST(Ties, ASkippedStepChangesNeitherCopy) {
 
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   ASSERT_EQ(outcome->steps.size(), 4u);
-  EXPECT_FALSE(outcome->steps[0].skipped);
-  EXPECT_TRUE(outcome->steps[1].skipped) << "the owner has the user's part";
-  EXPECT_FALSE(outcome->steps[2].skipped);
-  EXPECT_TRUE(std::isfinite(outcome->steps[3].loss));
+  EXPECT_FALSE(outcome->steps[0].skipped());
+  EXPECT_TRUE(outcome->steps[1].skipped()) << "the owner has the user's part";
+  EXPECT_FALSE(outcome->steps[2].skipped());
+  EXPECT_TRUE(std::isfinite(outcome->steps[3].loss()));
 }
 
 // Two engines of one worker.

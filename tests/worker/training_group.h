@@ -191,7 +191,7 @@ class Trainer final : public RunObserver, public FaultActions {
     int hangs = 0;
     int progress = 0;  // instructions that the compute thread has finished
     std::map<int64_t, StepVerdict> steps;  // by the steps that there are then
-    std::vector<EvaluationRecord> evaluations;
+    std::vector<v1::EvaluationRecord> evaluations;
   };
   Seen seen() const {
     const absl::MutexLock lock(&mutex_);
@@ -214,18 +214,18 @@ class Trainer final : public RunObserver, public FaultActions {
                                    absl::Seconds(60));
   }
   void OnStep(const StepVerdict& verdict, int64_t,
-              const std::optional<StepRecord>&) override {
+              const std::optional<v1::StepRecord>&) override {
     const absl::MutexLock lock(&mutex_);
     seen_.steps[verdict.step + 1] = verdict;
   }
   void OnSkippedUpdate(int64_t, const std::string&) override {}
-  void OnEvaluation(const EvaluationRecord& record) override {
+  void OnEvaluation(const v1::EvaluationRecord& record) override {
     const absl::MutexLock lock(&mutex_);
     seen_.evaluations.push_back(record);
   }
-  void OnFlow(const FlowTimes&, int64_t, bool) override {}
+  void OnFlow(const v1::FlowTimes&, int64_t, bool) override {}
   void OnBatch(std::optional<absl::Duration>,
-               const std::vector<StageTime>&) override {}
+               const std::vector<v1::StageTime>&) override {}
   void OnUnreadable(int64_t /*samples*/) override {}
   void OnProgress(const Instruction&, const BatchInfo&) override {
     const absl::MutexLock lock(&mutex_);

@@ -7,6 +7,8 @@
 #include "core/base/tensor_memory.h"
 #include "core/model/description.h"
 #include "core/obs/log.h"
+#include "core/rpc/group_convert.h"
+#include "core/rpc/measurement_convert.h"
 #include "worker/agent/run_order.h"
 #include "worker/measure/profiler.h"
 
@@ -103,19 +105,22 @@ void Agent::EndWhatIsOverdue() {
   options_.restart(options_.cpu_capability);
 }
 
-HeartbeatContent Agent::Heartbeat() {
+MarkedHeartbeat Agent::Heartbeat() {
   EndWhatIsOverdue();
   const TimeReading seconds = time_.Read();
-  HeartbeatContent content;
+  MarkedHeartbeat content;
+  v1::Heartbeat& heartbeat = content.heartbeat;
   // Before anything is asked: what changes from here on is told once more.
   recorder_.BeginHeartbeat();
   WorkerRun* run = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     run = BorrowRun();
-    content.restarting = restarting_;
-    content.stopping = leaving_;
-    content.measurement = measurement_;
+    heartbeat.set_restarting(restarting_);
+    heartbeat.set_stopping(leaving_);
+    if (measurement_.has_value()) {
+      *heartbeat.mutable_measurement() = *measurement_;
+    }
   }
   std::optional<MemberReport> member;
   if (run != nullptr) {
@@ -123,9 +128,11 @@ HeartbeatContent Agent::Heartbeat() {
     ReturnRun();
   }
   recorder_.Fill(content);
-  if (content.run.has_value()) {
-    content.run->seconds = ToTimeSplit(seconds);
-    content.run->member = std::move(member);
+  if (heartbeat.has_run()) {
+    *heartbeat.mutable_run()->mutable_seconds() = ToProto(seconds);
+    if (member.has_value()) {
+      *heartbeat.mutable_run()->mutable_member() = ToProto(*member);
+    }
   }
   return content;
 }
@@ -241,12 +248,12 @@ void Agent::Run(const RunOrder& order, const CancelToken& cancel) {
       {"status", status.ToString()}};
   if (status.ok()) {
     Log(LogLevel::kInfo, "run is done", fields);
-    recorder_.SetPhase(RunPhase::kDone);
+    recorder_.SetPhase(v1::RunState::PHASE_DONE);
   } else if (absl::IsCancelled(status)) {
     Log(LogLevel::kInfo, "run was ended", fields);
   } else {
     Log(LogLevel::kError, "run failed", fields);
-    recorder_.SetPhase(RunPhase::kFailed, status);
+    recorder_.SetPhase(v1::RunState::PHASE_FAILED, status);
   }
 }
 
@@ -312,7 +319,7 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
 
 void Agent::Measure(const MeasureOrder& order, const CancelToken& cancel) {
   if (order.layers.has_value() && NeedsRestart(order.cpu_capability)) return;
-  Measurement measurement =
+  v1::Measurement measurement =
       CarryOut(order,
                {options_.name, options_.cpu_capability, options_.cpu_model,
                 options_.memory_bytes, options_.prober, factory_, clock_},
@@ -320,7 +327,7 @@ void Agent::Measure(const MeasureOrder& order, const CancelToken& cancel) {
   Log(LogLevel::kInfo, "measured",
       {{"measurement", order.id},
        {"what", order.link.has_value() ? order.link->name : "layers"},
-       {"status", measurement.error.ToString()}});
+       {"status", ErrorOf(measurement).ToString()}});
   {
     absl::MutexLock lock(&mutex_);
     if (measure_ != order) return;  // withdrawn meanwhile

@@ -72,7 +72,7 @@ class Agent {
   // A new control stream: records not acknowledged are due again.
   void OnAttached() { recorder_.Rewind(); }
   // As RunRecorder::Fill.  Also judges whether what was withdrawn has ended.
-  HeartbeatContent Heartbeat();
+  MarkedHeartbeat Heartbeat();
   // Waits until the next heartbeat is due at once, or `longest`.
   void AwaitChange(absl::Duration longest) const {
     recorder_.AwaitChange(longest);
@@ -86,7 +86,7 @@ class Agent {
   void AnnounceStop();
 
   // As RunRecorder::AddLog.
-  void AddLog(LogRecord record) { recorder_.AddLog(std::move(record)); }
+  void AddLog(v1::LogLine line) { recorder_.AddLog(std::move(line)); }
 
   // The records of its runs, for the metrics.
   const RunRecorder& recorder() const { return recorder_; }
@@ -133,7 +133,7 @@ class Agent {
   bool order_is_new_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<MeasureOrder> measure_ ABSL_GUARDED_BY(mutex_);
   bool measure_is_new_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<Measurement> measurement_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::Measurement> measurement_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Since when the compute thread is to leave what it is at; nothing while it
   // is not to, or has left.

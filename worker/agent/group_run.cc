@@ -70,7 +70,7 @@ absl::Status GroupRun::Run() {
   absl::Status status = Prepare();
   if (status.ok()) status = run_.cancel.status();
   if (status.ok()) {
-    run_.recorder.SetPhase(RunPhase::kRunning);
+    run_.recorder.SetPhase(v1::RunState::PHASE_RUNNING);
     status = TakeTurns();
   }
   Close();
@@ -219,11 +219,11 @@ absl::Status GroupRun::TakeTurns() {
   FaultActions& actions =
       run_.fault_actions != nullptr ? *run_.fault_actions : none;
   const auto on_done = [this](bool uploads) {
-    if (!uploads) run_.recorder.SetPhase(RunPhase::kDone);
+    if (!uploads) run_.recorder.SetPhase(v1::RunState::PHASE_DONE);
   };
   const auto upload = [this]() -> absl::Status {
     PACELINE_RETURN_IF_ERROR(UploadWeights(run_, *engine_));
-    run_.recorder.SetPhase(RunPhase::kDone);
+    run_.recorder.SetPhase(v1::RunState::PHASE_DONE);
     return absl::OkStatus();
   };
   const MemberParts parts{*engine_,    *source_,   actions,

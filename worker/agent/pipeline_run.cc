@@ -50,7 +50,7 @@ void PipelineRun::Cancel(const absl::Status& why) {
 
 absl::Status PipelineRun::Run() {
   PACELINE_RETURN_IF_ERROR(Prepare());
-  run_.recorder.SetPhase(RunPhase::kRunning);
+  run_.recorder.SetPhase(v1::RunState::PHASE_RUNNING);
   StageRunnerParts parts{
       {},      *connections_.link, *connections_.gate, source_.get(),
       nullptr, run_.time,          run_.clock,         run_.recorder};

@@ -1,7 +1,10 @@
 #include "worker/agent/run_recorder.h"
 
 #include "core/base/tensor_memory.h"
+#include "core/base/utf8.h"
 #include "core/obs/log.h"
+#include "core/rpc/report_convert.h"
+#include "core/rpc/status.h"
 
 namespace paceline {
 namespace {
@@ -9,33 +12,34 @@ namespace {
 // The bytes of records in one heartbeat: two seconds of 1 Mbit/s.
 constexpr int64_t kMostRecordBytes = 256 << 10;
 
-// At most so many bytes on the wire.
-constexpr int64_t kMostFieldBytes = 100;  // all that have a fixed size
-int64_t BytesOf(const StepRecord& /*step*/) { return kMostFieldBytes; }
-int64_t BytesOf(const EvaluationRecord& /*record*/) { return kMostFieldBytes; }
-int64_t BytesOf(const LogRecord& line) {
-  return kMostFieldBytes + std::ssize(line.text);
-}
-int64_t BytesOf(const RoundRecord& round) {
-  int64_t bytes = kMostFieldBytes;
-  for (const RoundRecord::Skip& skip : round.skipped) {
-    bytes += kMostFieldBytes + std::ssize(skip.reason);
-  }
-  return bytes;
-}
-
-// Moves new records while there is room; the last one may exceed it.
-template <typename Record>
-void TakeNew(RecordOutbox<Record>& outbox, int64_t& room,
-             std::vector<Record>& into) {
+// Takes new records while there is room; the last one may pass it.
+template <typename Record, typename Records>
+void TakeNew(RecordOutbox<Record>& outbox, int64_t& room, Records& into) {
   while (room > 0 && outbox.has_new()) {
-    into.push_back(outbox.TakeNew());
-    room -= BytesOf(into.back());
+    Record& taken = *into.Add();
+    taken = outbox.TakeNew();
+    room -= static_cast<int64_t>(taken.ByteSizeLong());
   }
 }
 
-bool HasEnded(const RunReport& run) {
-  return run.phase == RunPhase::kDone || run.phase == RunPhase::kFailed;
+bool HasEnded(const v1::RunState& run) {
+  return run.phase() == v1::RunState::PHASE_DONE ||
+         run.phase() == v1::RunState::PHASE_FAILED;
+}
+
+// Adds what a batch took to the sums of the run.
+void AddTo(v1::StageTime& sum, const v1::StageTime& time) {
+  sum.set_seconds(sum.seconds() + time.seconds());
+  sum.set_micro_batches(sum.micro_batches() + time.micro_batches());
+  if (!time.has_versions()) return;
+  const v1::StageVersions& more = time.versions();
+  v1::StageVersions& all = *sum.mutable_versions();
+  all.set_stage(time.stage());
+  all.set_updates(all.updates() + more.updates());
+  all.set_skipped_updates(all.skipped_updates() + more.skipped_updates());
+  all.set_staleness(all.staleness() + more.staleness());
+  all.set_versions(std::max(all.versions(), more.versions()));
+  all.set_version_bytes(std::max(all.version_bytes(), more.version_bytes()));
 }
 
 }  // namespace
@@ -44,8 +48,10 @@ void RunRecorder::Begin(const Fence& fence) {
   predicted_memory_bytes_ = 0;
   absl::MutexLock lock(&mutex_);
   run_.emplace();
-  run_->fence = fence;
-  run_->phase = RunPhase::kPreparing;
+  run_->set_job(fence.job.value);
+  run_->set_attempt(fence.attempt);
+  run_->set_plan_version(fence.plan_version);
+  run_->set_phase(v1::RunState::PHASE_PREPARING);
 }
 
 void RunRecorder::Clear() {
@@ -56,25 +62,27 @@ void RunRecorder::Clear() {
   rounds_.Clear();
 }
 
-void RunRecorder::SetPhase(RunPhase phase, absl::Status error) {
+void RunRecorder::SetPhase(v1::RunState::Phase phase,
+                           const absl::Status& error) {
   absl::MutexLock lock(&mutex_);
-  if (!HasEnded(*run_)) phase_before_end_ = run_->phase;
-  run_->phase = phase;
-  run_->error = std::move(error);
+  if (!HasEnded(*run_)) phase_before_end_ = run_->phase();
+  run_->set_phase(phase);
+  SetError(error, *run_);
   changed_ = true;
 }
 
 void RunRecorder::SetTotals(int64_t steps, int64_t samples) {
   absl::MutexLock lock(&mutex_);
-  run_->steps = steps;
-  run_->total_samples = samples;
+  run_->set_steps(steps);
+  run_->set_total_samples(samples);
 }
 
-void RunRecorder::AddLog(LogRecord record) {
+void RunRecorder::AddLog(v1::LogLine line) {
+  line.set_text(ToUtf8(line.text(), kMaxLogTextBytes));
   absl::MutexLock lock(&mutex_);
   if (!run_.has_value()) return;
-  record.origin_sequence = ++log_lines_;
-  logs_.Add(std::move(record));
+  line.set_sequence(++log_lines_);
+  logs_.Add(std::move(line));
 }
 
 void RunRecorder::NoteChange() {
@@ -108,26 +116,35 @@ void RunRecorder::BeginHeartbeat() {
   changed_ = false;
 }
 
-void RunRecorder::Fill(HeartbeatContent& content) {
-  content.progress = progress_;
+v1::RunState RunRecorder::Run() const {
   absl::MutexLock lock(&mutex_);
-  content.run = run_;
-  if (content.run.has_value()) {
-    content.run->peak_memory_bytes = TensorBytesPeak();
-  }
+  if (!run_.has_value()) return {};
+  v1::RunState run = *run_;
+  run.set_peak_memory_bytes(TensorBytesPeak());
+  return run;
+}
+
+void RunRecorder::Fill(MarkedHeartbeat& content) {
+  v1::Heartbeat& heartbeat = content.heartbeat;
+  heartbeat.set_progress(progress_);
+  absl::MutexLock lock(&mutex_);
   int64_t room = kMostRecordBytes;
-  TakeNew(steps_, room, content.steps);
-  TakeNew(evaluations_, room, content.evaluations);
-  TakeNew(logs_, room, content.logs);
-  TakeNew(rounds_, room, content.rounds);
+  TakeNew(steps_, room, *heartbeat.mutable_steps());
+  TakeNew(evaluations_, room, *heartbeat.mutable_evaluations());
+  TakeNew(logs_, room, *heartbeat.mutable_logs());
+  TakeNew(rounds_, room, *heartbeat.mutable_rounds());
   content.marks = {steps_.taken(), evaluations_.taken(), logs_.taken(),
                    rounds_.taken()};
   const bool more = steps_.has_new() || evaluations_.has_new() ||
                     logs_.has_new() || rounds_.has_new();
   changed_ = changed_ || more;
-  if (more && content.run.has_value() && HasEnded(*content.run)) {
-    content.run->phase = phase_before_end_;
-    content.run->error = absl::OkStatus();
+  if (!run_.has_value()) return;
+  v1::RunState& run = *heartbeat.mutable_run();
+  run = *run_;
+  run.set_peak_memory_bytes(TensorBytesPeak());
+  if (more && HasEnded(run)) {
+    run.set_phase(phase_before_end_);
+    SetError(absl::OkStatus(), run);
   }
 }
 
@@ -137,7 +154,7 @@ bool RunRecorder::running() const {
 }
 
 void RunRecorder::OnStep(const StepVerdict& verdict, int64_t samples,
-                         const std::optional<StepRecord>& record) {
+                         const std::optional<v1::StepRecord>& record) {
   const int64_t steps_done = verdict.step + 1;
   ++total_steps_;
   if (verdict.skip) {
@@ -147,47 +164,39 @@ void RunRecorder::OnStep(const StepVerdict& verdict, int64_t samples,
   }
   total_samples_ += samples;
   absl::MutexLock lock(&mutex_);
-  run_->step = steps_done;
-  run_->samples += samples;
+  run_->set_step(steps_done);
+  run_->set_samples(run_->samples() + samples);
   if (record.has_value()) steps_.Add(*record);
 }
 
-void RunRecorder::OnEvaluation(const EvaluationRecord& record) {
+void RunRecorder::OnEvaluation(const v1::EvaluationRecord& record) {
   absl::MutexLock lock(&mutex_);
   evaluations_.Add(record);
 }
 
-void RunRecorder::OnFlow(const FlowTimes& flow, int64_t samples, bool last) {
+void RunRecorder::OnFlow(const v1::FlowTimes& flow, int64_t samples,
+                         bool last) {
   total_samples_ += samples;
   absl::MutexLock lock(&mutex_);
-  run_->flow = flow;
+  *run_->mutable_flow() = flow;
   if (!last || samples == 0) return;
-  run_->step = flow.micro_batches;
-  run_->samples = flow.samples;
+  run_->set_step(flow.micro_batches());
+  run_->set_samples(flow.samples());
 }
 
 void RunRecorder::OnBatch(std::optional<absl::Duration> wall,
-                          const std::vector<StageTime>& stages) {
+                          const std::vector<v1::StageTime>& stages) {
   absl::MutexLock lock(&mutex_);
   if (wall.has_value()) {
-    run_->step_seconds += absl::ToDoubleSeconds(*wall);
-    ++run_->timed_steps;
-  }
-  std::vector<StageTime>& sums = run_->stage_times;
-  if (sums.empty()) {
-    sums = stages;
-    return;
+    run_->set_step_seconds(run_->step_seconds() + absl::ToDoubleSeconds(*wall));
+    run_->set_timed_steps(run_->timed_steps() + 1);
   }
   // A worker holds the same stages as long as the run lasts.
-  for (size_t i = 0; i < sums.size() && i < stages.size(); ++i) {
-    sums[i].seconds += stages[i].seconds;
-    sums[i].micro_batches += stages[i].micro_batches;
-    sums[i].updates += stages[i].updates;
-    sums[i].skipped_updates += stages[i].skipped_updates;
-    sums[i].staleness += stages[i].staleness;
-    sums[i].versions = std::max(sums[i].versions, stages[i].versions);
-    sums[i].version_bytes =
-        std::max(sums[i].version_bytes, stages[i].version_bytes);
+  for (int i = 0; i < std::ssize(stages); ++i) {
+    if (i == run_->stage_times_size()) {
+      run_->add_stage_times()->set_stage(stages[i].stage());
+    }
+    AddTo(*run_->mutable_stage_times(i), stages[i]);
   }
 }
 
@@ -198,17 +207,7 @@ void RunRecorder::OnSkippedUpdate(int64_t update, const std::string& why) {
 
 void RunRecorder::OnUnreadable(int64_t samples) {
   absl::MutexLock lock(&mutex_);
-  run_->unreadable_samples = samples;
-}
-
-std::vector<StageTime> RunRecorder::StageTimes() const {
-  absl::MutexLock lock(&mutex_);
-  return run_.has_value() ? run_->stage_times : std::vector<StageTime>();
-}
-
-std::optional<FlowTimes> RunRecorder::Flow() const {
-  absl::MutexLock lock(&mutex_);
-  return run_.has_value() ? run_->flow : std::nullopt;
+  run_->set_unreadable_samples(samples);
 }
 
 void RunRecorder::OnProgress(const Instruction& done, const BatchInfo& batch) {
@@ -220,7 +219,7 @@ void RunRecorder::OnProgress(const Instruction& done, const BatchInfo& batch) {
        {"step", batch.step}});
 }
 
-void RunRecorder::OnRound(const RoundRecord& record) {
+void RunRecorder::OnRound(const v1::RoundRecord& record) {
   absl::MutexLock lock(&mutex_);
   rounds_.Add(record);
 }

@@ -15,8 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "core/cluster/measure_order.h"
-#include "core/cluster/run_report.h"
+#include "paceline/v1/coordinator.pb.h"
 #include "worker/pipeline/stage_runner.h"
 #include "worker/rounds/group_exchange.h"
 
@@ -87,17 +86,8 @@ struct RecordMarks {
   int64_t rounds = 0;
 };
 
-// The content of a heartbeat.
-struct HeartbeatContent {
-  int64_t progress = 0;  // instructions done since the process began
-  std::optional<RunReport> run;
-  std::vector<StepRecord> steps;
-  std::vector<EvaluationRecord> evaluations;
-  std::vector<LogRecord> logs;
-  std::vector<RoundRecord> rounds;
-  bool restarting = false;  // the process is about to execute itself anew
-  bool stopping = false;    // the process ends on request
-  std::optional<Measurement> measurement;  // finished and not withdrawn
+struct MarkedHeartbeat {
+  v1::Heartbeat heartbeat;  // without its sequence
   RecordMarks marks;
 };
 
@@ -108,7 +98,8 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   void Begin(const Fence& fence);
   // The run is closed: it and its records are forgotten.
   void Clear();
-  void SetPhase(RunPhase phase, absl::Status error = absl::OkStatus());
+  void SetPhase(v1::RunState::Phase phase,
+                const absl::Status& error = absl::OkStatus());
   // samples: that an inference job takes.
   void SetTotals(int64_t steps, int64_t samples = 0);
   // Bytes of tensors that the run is predicted to take at most; 0: not known
@@ -116,8 +107,8 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   void SetPredictedMemory(int64_t bytes) { predicted_memory_bytes_ = bytes; }
 
   // Lines of the log, for the job that is running; dropped when none is.  They
-  // are numbered here.
-  void AddLog(LogRecord record);
+  // are numbered here, and may be any bytes.
+  void AddLog(v1::LogLine line);
   // The next heartbeat is due at once.
   void NoteChange();
   // Waits until the run's phase has changed, or something else that should not
@@ -133,7 +124,7 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   // link carries them within a lease, and the next heartbeat is due at once.  A
   // run says that it has ended with the last of them, since the coordinator may
   // forget it then.
-  void Fill(HeartbeatContent& content);
+  void Fill(MarkedHeartbeat& content);
 
   // A run was begun and has neither ended nor been closed.
   bool running() const;
@@ -143,22 +134,21 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   int64_t total_samples() const { return total_samples_; }
   int64_t progress() const { return progress_; }
   int64_t predicted_memory_bytes() const { return predicted_memory_bytes_; }
-  // Times of the present run, up to its last batch; empty when there is none.
-  std::vector<StageTime> StageTimes() const;
-  std::optional<FlowTimes> Flow() const;
+  // The present run, or empty.
+  v1::RunState Run() const;
 
   // RunObserver, on the compute thread.
   void OnStep(const StepVerdict& verdict, int64_t samples,
-              const std::optional<StepRecord>& record) override;
+              const std::optional<v1::StepRecord>& record) override;
   void OnSkippedUpdate(int64_t update, const std::string& why) override;
-  void OnEvaluation(const EvaluationRecord& record) override;
-  void OnFlow(const FlowTimes& flow, int64_t samples, bool last) override;
+  void OnEvaluation(const v1::EvaluationRecord& record) override;
+  void OnFlow(const v1::FlowTimes& flow, int64_t samples, bool last) override;
   void OnBatch(std::optional<absl::Duration> wall,
-               const std::vector<StageTime>& stages) override;
+               const std::vector<v1::StageTime>& stages) override;
   void OnUnreadable(int64_t samples) override;
   void OnProgress(const Instruction& done, const BatchInfo& batch) override;
   // RoundObserver, on the rounds' thread.
-  void OnRound(const RoundRecord& record) override;
+  void OnRound(const v1::RoundRecord& record) override;
   void OnMemberChanged() override { NoteChange(); }
 
  private:
@@ -174,16 +164,17 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   std::atomic<int64_t> predicted_memory_bytes_{0};
 
   mutable absl::Mutex mutex_;
-  std::optional<RunReport> run_ ABSL_GUARDED_BY(mutex_);
-  // The last phase of run_ before it ended.
-  RunPhase phase_before_end_ ABSL_GUARDED_BY(mutex_) = RunPhase::kNone;
+  std::optional<v1::RunState> run_ ABSL_GUARDED_BY(mutex_);
+  // The phase of run_ before it ended, when it has.
+  v1::RunState::Phase phase_before_end_ ABSL_GUARDED_BY(mutex_) =
+      v1::RunState::PHASE_UNSPECIFIED;
   bool changed_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t log_lines_ ABSL_GUARDED_BY(mutex_) = 0;  // number of the last one
-  RecordOutbox<StepRecord> steps_ ABSL_GUARDED_BY(mutex_){kMostSteps};
-  RecordOutbox<EvaluationRecord> evaluations_ ABSL_GUARDED_BY(mutex_){
+  RecordOutbox<v1::StepRecord> steps_ ABSL_GUARDED_BY(mutex_){kMostSteps};
+  RecordOutbox<v1::EvaluationRecord> evaluations_ ABSL_GUARDED_BY(mutex_){
       kMostSteps};
-  RecordOutbox<LogRecord> logs_ ABSL_GUARDED_BY(mutex_){kMostLogs};
-  RecordOutbox<RoundRecord> rounds_ ABSL_GUARDED_BY(mutex_){kMostRounds};
+  RecordOutbox<v1::LogLine> logs_ ABSL_GUARDED_BY(mutex_){kMostLogs};
+  RecordOutbox<v1::RoundRecord> rounds_ ABSL_GUARDED_BY(mutex_){kMostRounds};
 };
 
 }  // namespace paceline

@@ -27,7 +27,7 @@ constexpr char kVersions[] = "paceline_worker_weight_versions";
 constexpr char kVersionBytes[] = "paceline_worker_weight_versions_bytes";
 constexpr char kUpdatesSkipped[] = "paceline_worker_updates_skipped";
 constexpr char kFlowTime[] = "paceline_worker_flow_time_seconds";
-// Where a micro-batch's way ends (FlowTimes).
+// Where a micro-batch's way ends (v1::FlowTimes).
 constexpr char kLatency[] = "paceline_worker_micro_batch_latency_seconds";
 
 // Metrics of round groups.
@@ -215,18 +215,18 @@ void WorkerMetrics::UpdateFrames(const PlaneStats& frames,
   Raise(kRoundBorrowed, {}, rounds.bytes_borrowed);
 }
 
-void WorkerMetrics::UpdateFlow(const FlowTimes& flow) {
+void WorkerMetrics::UpdateFlow(const v1::FlowTimes& flow) {
   const std::pair<const char*, double> parts[] = {
-      {"compute", flow.compute},     {"starved", flow.starved},
-      {"in_flight", flow.in_flight}, {"blocked", flow.blocked},
-      {"data", flow.data},           {"fill", flow.fill},
-      {"update", flow.update}};
+      {"compute", flow.compute()},     {"starved", flow.starved()},
+      {"in_flight", flow.in_flight()}, {"blocked", flow.blocked()},
+      {"data", flow.data()},           {"fill", flow.fill()},
+      {"update", flow.update()}};
   for (const auto& [part, seconds] : parts) {
     registry_.GetGauge(kFlowTime, {part}).Set(seconds);
   }
-  if (flow.latency_max <= 0) return;
-  registry_.GetGauge(kLatency, {"50"}).Set(flow.latency_p50);
-  registry_.GetGauge(kLatency, {"99"}).Set(flow.latency_p99);
+  if (flow.latency_max() <= 0) return;
+  registry_.GetGauge(kLatency, {"50"}).Set(flow.latency_p50());
+  registry_.GetGauge(kLatency, {"99"}).Set(flow.latency_p99());
 }
 
 void WorkerMetrics::Raise(const std::string& name, const LabelValues& labels,
@@ -239,19 +239,16 @@ void WorkerMetrics::Raise(const std::string& name, const LabelValues& labels,
   last = total;
 }
 
-void WorkerMetrics::UpdateVersions(const std::vector<StageTime>& stages) {
-  for (const StageTime& time : stages) {
-    if (time.updates == 0) continue;
-    const LabelValues stage = {absl::StrCat(time.stage)};
-    registry_.GetGauge(kStaleness, stage)
-        .Set(static_cast<double>(time.staleness) /
-             static_cast<double>(time.updates));
-    registry_.GetGauge(kVersions, stage).Set(time.versions);
-    registry_.GetGauge(kVersionBytes, stage)
-        .Set(static_cast<double>(time.version_bytes));
-    registry_.GetGauge(kUpdatesSkipped, stage)
-        .Set(static_cast<double>(time.skipped_updates));
-  }
+void WorkerMetrics::UpdateVersions(const v1::StageVersions& versions) {
+  const LabelValues stage = {absl::StrCat(versions.stage())};
+  registry_.GetGauge(kStaleness, stage)
+      .Set(static_cast<double>(versions.staleness()) /
+           static_cast<double>(versions.updates()));
+  registry_.GetGauge(kVersions, stage).Set(versions.versions());
+  registry_.GetGauge(kVersionBytes, stage)
+      .Set(static_cast<double>(versions.version_bytes()));
+  registry_.GetGauge(kUpdatesSkipped, stage)
+      .Set(static_cast<double>(versions.skipped_updates()));
 }
 
 void WorkerMetrics::Update(const WorkerReading& reading) {
@@ -274,10 +271,12 @@ void WorkerMetrics::Update(const WorkerReading& reading) {
     }
     return;
   }
-  UpdateVersions(reading.stages);
-  if (reading.flow.has_value()) UpdateFlow(*reading.flow);
+  for (const v1::StageTime& time : reading.run.stage_times()) {
+    if (time.versions().updates() > 0) UpdateVersions(time.versions());
+  }
+  if (reading.run.has_flow()) UpdateFlow(reading.run.flow());
   registry_.GetGauge(kPeakMemory)
-      .Set(static_cast<double>(reading.peak_memory_bytes));
+      .Set(static_cast<double>(reading.run.peak_memory_bytes()));
   if (reading.predicted_memory_bytes > 0) {
     registry_.GetGauge(kPredictedMemory)
         .Set(static_cast<double>(reading.predicted_memory_bytes));

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/cluster/run_report.h"
 #include "core/obs/metrics.h"
+#include "paceline/v1/coordinator.pb.h"
 #include "worker/measure/plane_stats.h"
 #include "worker/measure/time_meter.h"
 #include "worker/rounds/round_event_log.h"
@@ -26,13 +26,10 @@ struct WorkerReading {
   int64_t samples = 0;
   PlaneStats frames;  // between stages
   TimeReading time;
-  std::vector<StageTime> stages;  // of the present run
-  std::optional<FlowTimes> flow;  // of the present run
+  v1::RunState run;  // the present one
   RoundReading rounds;
   PlaneStats round_frames;
-  // The most bytes of tensors in the present run; predicted 0: not known.
-  int64_t peak_memory_bytes = 0;
-  int64_t predicted_memory_bytes = 0;
+  int64_t predicted_memory_bytes = 0;  // of the present run; 0: not known
 };
 
 // Turns readings into metrics.  Thread-compatible: one caller at a time.
@@ -45,8 +42,8 @@ class WorkerMetrics {
   void Update(const WorkerReading& reading);
 
  private:
-  void UpdateFlow(const FlowTimes& flow);
-  void UpdateVersions(const std::vector<StageTime>& stages);
+  void UpdateFlow(const v1::FlowTimes& flow);
+  void UpdateVersions(const v1::StageVersions& versions);
   void UpdateRounds(const RoundReading& reading);
   void AddDurations(const RoundStats& rounds);
   void UpdateFrames(const PlaneStats& frames, const PlaneStats& rounds);

@@ -15,6 +15,9 @@
 #include "core/plan/inputs.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
+#include "core/rpc/convert.h"
+#include "core/rpc/measurement_convert.h"
+#include "core/rpc/status.h"
 #include "worker/agent/run_order.h"
 #include "worker/measure/cpu.h"
 
@@ -423,37 +426,41 @@ absl::StatusOr<DeviceProfile> MeasureLayers(const JobSpec& spec,
 }
 
 absl::Status Fill(const MeasureOrder& order, const MeasureParts& parts,
-                  const CancelToken& cancel, Measurement& measurement) {
+                  const CancelToken& cancel, v1::Measurement& measurement) {
   if (parts.prober == nullptr) {
     return absl::UnimplementedError("this worker cannot measure");
   }
   if (order.link.has_value()) {
     PACELINE_ASSIGN_OR_RETURN(
-        measurement.links,
+        std::vector<LinkMeasurement> links,
         parts.prober->ProbeLink(parts.name, *order.link, cancel));
-    const int64_t now = absl::ToUnixMillis(parts.clock.Today());
-    for (LinkMeasurement& link : measurement.links) link.measured_unix_ms = now;
+    for (LinkMeasurement& link : links) {
+      link.measured_unix_ms = absl::ToUnixMillis(parts.clock.Today());
+      *measurement.add_links() = ToProto(link);
+    }
     return absl::OkStatus();
   }
   PACELINE_RETURN_IF_ERROR(CheckSpecOfOrder(*order.layers));
   if (NeedsWorker(order.layers->model)) {
     parts.factory.SetThreads(order.layers->threads);
-    PACELINE_ASSIGN_OR_RETURN(measurement.script,
+    PACELINE_ASSIGN_OR_RETURN(const ScriptModel script,
                               parts.factory.ReadScript(*order.layers));
+    *measurement.mutable_script() = ToProto(script);
     return absl::OkStatus();
   }
-  PACELINE_ASSIGN_OR_RETURN(measurement.profile,
+  PACELINE_ASSIGN_OR_RETURN(const DeviceProfile profile,
                             MeasureLayers(*order.layers, parts, cancel));
+  *measurement.mutable_profile() = ToProto(profile);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-Measurement CarryOut(const MeasureOrder& order, const MeasureParts& parts,
-                     const CancelToken& cancel) {
-  Measurement measurement;
-  measurement.id = order.id;
-  measurement.error = Fill(order, parts, cancel, measurement);
+v1::Measurement CarryOut(const MeasureOrder& order, const MeasureParts& parts,
+                         const CancelToken& cancel) {
+  v1::Measurement measurement;
+  measurement.set_id(order.id);
+  SetError(Fill(order, parts, cancel, measurement), measurement);
   return measurement;
 }
 

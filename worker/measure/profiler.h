@@ -16,6 +16,7 @@
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
 #include "core/plan/measurement.h"
+#include "paceline/v1/coordinator.pb.h"
 #include "worker/agent/run_factory.h"
 #include "worker/pipeline/stage_engine.h"
 
@@ -113,8 +114,8 @@ struct MeasureParts {
 };
 
 // Blocks until everything is measured or `cancel` says otherwise.  On the
-// compute thread; never fails but in Measurement::error.
-Measurement CarryOut(const MeasureOrder& order, const MeasureParts& parts,
-                     const CancelToken& cancel);
+// compute thread; never fails but in the answer's error.
+v1::Measurement CarryOut(const MeasureOrder& order, const MeasureParts& parts,
+                         const CancelToken& cancel);
 
 }  // namespace paceline

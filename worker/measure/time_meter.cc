@@ -16,22 +16,22 @@ absl::Duration TimeReading::unexplained() const {
          std::accumulate(parts.begin(), parts.end(), absl::ZeroDuration());
 }
 
-TimeSplit ToTimeSplit(const TimeReading& reading) {
+v1::TimeSplit ToProto(const TimeReading& reading) {
   const auto seconds = [&reading](TimePart part) {
     return absl::ToDoubleSeconds(reading.parts[static_cast<int>(part)]);
   };
-  TimeSplit split;
-  split.forward = seconds(TimePart::kForward);
-  split.backward = seconds(TimePart::kBackward);
-  split.send = seconds(TimePart::kSend);
-  split.receive_wait = seconds(TimePart::kReceiveWait);
-  split.aggregate = seconds(TimePart::kAggregate);
-  split.optimizer = seconds(TimePart::kOptimizer);
-  split.snapshot = seconds(TimePart::kSnapshot);
-  split.data = seconds(TimePart::kData);
-  split.orders = seconds(TimePart::kOrders);
-  split.unexplained = absl::ToDoubleSeconds(reading.unexplained());
-  split.wall = absl::ToDoubleSeconds(reading.wall);
+  v1::TimeSplit split;
+  split.set_forward(seconds(TimePart::kForward));
+  split.set_backward(seconds(TimePart::kBackward));
+  split.set_send(seconds(TimePart::kSend));
+  split.set_receive_wait(seconds(TimePart::kReceiveWait));
+  split.set_aggregate(seconds(TimePart::kAggregate));
+  split.set_optimizer(seconds(TimePart::kOptimizer));
+  split.set_snapshot(seconds(TimePart::kSnapshot));
+  split.set_data(seconds(TimePart::kData));
+  split.set_orders(seconds(TimePart::kOrders));
+  split.set_unexplained(absl::ToDoubleSeconds(reading.unexplained()));
+  split.set_wall(absl::ToDoubleSeconds(reading.wall));
   return split;
 }
 

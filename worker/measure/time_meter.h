@@ -9,7 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/cluster/run_report.h"
+#include "paceline/v1/types.pb.h"
 
 namespace paceline {
 
@@ -36,7 +36,7 @@ struct TimeReading {
 };
 
 // As heartbeats carry it.
-TimeSplit ToTimeSplit(const TimeReading& reading);
+v1::TimeSplit ToProto(const TimeReading& reading);
 
 // Thread-safe: the compute thread enters and leaves parts, others read.  Parts
 // do not nest.

@@ -21,12 +21,13 @@ void FlowMeter::OnInput(const FlowMoment& now, const FlowWait& wait,
     if (counts_ == Counts::kBatches) return;
     began_ = true;
     first_ = now;
-    times_.first_unix_us = times_.last_unix_us = now.unix_us;
+    times_.set_first_unix_us(now.unix_us);
+    times_.set_last_unix_us(now.unix_us);
     return;
   }
   const absl::Duration waited = wait.end - wait.begin;
   if (sent_us == 0) {
-    times_.data += absl::ToDoubleSeconds(waited);
+    times_.set_data(times_.data() + absl::ToDoubleSeconds(waited));
     return;
   }
   // Clocks of two machines may differ: no way is longer than the wait.  What a
@@ -36,33 +37,39 @@ void FlowMeter::OnInput(const FlowMoment& now, const FlowWait& wait,
                                    (now.steady - wait.end);
   const absl::Duration way =
       std::clamp(travelled, absl::ZeroDuration(), waited);
-  times_.in_flight += absl::ToDoubleSeconds(way);
-  (filling_ ? times_.fill : times_.starved) +=
-      absl::ToDoubleSeconds(waited - way);
+  times_.set_in_flight(times_.in_flight() + absl::ToDoubleSeconds(way));
+  const double other = absl::ToDoubleSeconds(waited - way);
+  if (filling_) {
+    times_.set_fill(times_.fill() + other);
+  } else {
+    times_.set_starved(times_.starved() + other);
+  }
 }
 
 void FlowMeter::OnBatchBegin(const FlowMoment& now) {
-  if (times_.first_unix_us == 0) times_.first_unix_us = now.unix_us;
+  if (times_.first_unix_us() == 0) times_.set_first_unix_us(now.unix_us);
   began_ = filling_ = true;
   first_ = now;
 }
 
 void FlowMeter::OnBatchEnd(const FlowMoment& now, int64_t micro_batches,
                            int64_t samples) {
-  times_.micro_batches += micro_batches;
-  times_.samples += samples;
-  times_.last_unix_us = now.unix_us;
-  times_.seconds += absl::ToDoubleSeconds(now.steady - first_.steady);
-  times_.other_cpu += OtherCpu(now);
+  times_.set_micro_batches(times_.micro_batches() + micro_batches);
+  times_.set_samples(times_.samples() + samples);
+  times_.set_last_unix_us(now.unix_us);
+  times_.set_seconds(times_.seconds() +
+                     absl::ToDoubleSeconds(now.steady - first_.steady));
+  times_.set_other_cpu(times_.other_cpu() + OtherCpu(now));
   began_ = false;
 }
 
 void FlowMeter::OnGate(absl::Duration wait) {
-  if (began_) times_.fill += absl::ToDoubleSeconds(wait);
+  if (began_) times_.set_fill(times_.fill() + absl::ToDoubleSeconds(wait));
 }
 
 void FlowMeter::OnUpdate(absl::Duration wall) {
-  if (began_) times_.update += absl::ToDoubleSeconds(wall);
+  if (!began_) return;
+  times_.set_update(times_.update() + absl::ToDoubleSeconds(wall));
 }
 
 double FlowMeter::OtherCpu(const FlowMoment& now) const {
@@ -73,29 +80,29 @@ double FlowMeter::OtherCpu(const FlowMoment& now) const {
 
 void FlowMeter::OnCompute(absl::Duration wall, absl::Duration cpu) {
   if (!began_) return;
-  times_.compute += absl::ToDoubleSeconds(wall);
-  times_.compute_cpu += absl::ToDoubleSeconds(cpu);
+  times_.set_compute(times_.compute() + absl::ToDoubleSeconds(wall));
+  times_.set_compute_cpu(times_.compute_cpu() + absl::ToDoubleSeconds(cpu));
 }
 
 void FlowMeter::OnBlocked(absl::Duration wait, absl::Duration link) {
   if (!began_) return;  // nothing can be on the way yet
   link = std::clamp(link, absl::ZeroDuration(), wait);
-  times_.in_flight += absl::ToDoubleSeconds(link);
-  times_.blocked += absl::ToDoubleSeconds(wait - link);
+  times_.set_in_flight(times_.in_flight() + absl::ToDoubleSeconds(link));
+  times_.set_blocked(times_.blocked() + absl::ToDoubleSeconds(wait - link));
 }
 
 void FlowMeter::OnDone(const FlowMoment& now, int64_t samples) {
-  ++times_.micro_batches;
-  times_.samples += samples;
-  times_.last_unix_us = now.unix_us;
-  times_.seconds = absl::ToDoubleSeconds(now.steady - first_.steady);
-  times_.other_cpu = OtherCpu(now);
+  times_.set_micro_batches(times_.micro_batches() + 1);
+  times_.set_samples(times_.samples() + samples);
+  times_.set_last_unix_us(now.unix_us);
+  times_.set_seconds(absl::ToDoubleSeconds(now.steady - first_.steady));
+  times_.set_other_cpu(OtherCpu(now));
 }
 
 void FlowMeter::OnLabels(int64_t labels, int64_t correct, double loss) {
-  times_.labels += labels;
-  times_.correct += correct;
-  times_.loss += loss;
+  times_.set_labels(times_.labels() + labels);
+  times_.set_correct(times_.correct() + correct);
+  times_.set_loss(times_.loss() + loss);
 }
 
 void FlowMeter::OnResult(absl::Duration latency) {
@@ -115,9 +122,9 @@ void FlowMeter::SortLatencies() {
   if (latencies_.empty()) return;
   std::vector<float> sorted = latencies_;
   std::sort(sorted.begin(), sorted.end());
-  times_.latency_p50 = Quantile(sorted, 0.5);
-  times_.latency_p99 = Quantile(sorted, 0.99);
-  times_.latency_max = sorted.back();
+  times_.set_latency_p50(Quantile(sorted, 0.5));
+  times_.set_latency_p99(Quantile(sorted, 0.99));
+  times_.set_latency_max(sorted.back());
 }
 
 }  // namespace paceline

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "core/cluster/run_report.h"
+#include "paceline/v1/types.pb.h"
 
 namespace paceline {
 
@@ -77,7 +77,7 @@ class FlowMeter {
 
   // Quantiles are sorted out when a power of two of results is there, and at
   // the end.
-  const FlowTimes& times() const { return times_; }
+  const v1::FlowTimes& times() const { return times_; }
   void Finish() { SortLatencies(); }
 
  private:
@@ -86,7 +86,7 @@ class FlowMeter {
   double OtherCpu(const FlowMoment& now) const;
 
   const Counts counts_;
-  FlowTimes times_;
+  v1::FlowTimes times_;  // numbers alone: nothing is allocated
   FlowMoment first_;
   bool began_ = false;
   bool filling_ = false;

@@ -91,7 +91,7 @@ absl::Status StageRunner::Run() {
     if (options_.inference && ordinal >= batch.total_micro_batches) break;
   }
   FinishEvaluation();
-  if (options_.inference || flow_.times().micro_batches > 0) FinishFlow();
+  if (options_.inference || flow_.times().micro_batches() > 0) FinishFlow();
   return absl::OkStatus();
 }
 
@@ -115,7 +115,7 @@ void StageRunner::SayUnreadable() {
 }
 
 void StageRunner::SayStageTimes(std::optional<absl::Duration> wall) {
-  std::vector<StageTime> times;
+  std::vector<v1::StageTime> times;
   for (const auto& [stage, time] : stage_times_) times.push_back(time);
   stage_times_.clear();
   parts_.observer.OnBatch(wall, times);
@@ -124,16 +124,47 @@ void StageRunner::SayStageTimes(std::optional<absl::Duration> wall) {
 void StageRunner::AddStageTime(const Instruction& done, Instant begin,
                                const BatchInfo& batch) {
   if (batch.phase != BatchPhase::kTrain && !options_.inference) return;
-  StageTime& time = stage_times_[done.stage];
-  time.stage = done.stage;
-  time.seconds += absl::ToDoubleSeconds(parts_.clock.Now() - begin);
-  time.micro_batches += done.op == Op::kForward;
+  v1::StageTime& time = stage_times_[done.stage];
+  time.set_stage(done.stage);
+  time.set_seconds(time.seconds() +
+                   absl::ToDoubleSeconds(parts_.clock.Now() - begin));
+  if (done.op == Op::kForward) time.set_micro_batches(time.micro_batches() + 1);
 }
 
-double StageRunner::MeanLoss() const {
-  return losses_.samples == 0
-             ? 0
-             : losses_.loss / static_cast<double>(losses_.samples);
+v1::StepRecord RecordOf(const StepVerdict& verdict, const LossSums& losses,
+                        int64_t samples, absl::Time now) {
+  v1::StepRecord record;
+  record.set_step(verdict.step + 1);
+  // Over the samples that have a label.
+  if (losses.samples > 0) {
+    record.set_loss(losses.loss / static_cast<double>(losses.samples));
+  }
+  record.set_samples(samples);
+  record.set_learning_rate(verdict.learning_rate);
+  record.set_gradient_norm(verdict.gradient_norm);
+  record.set_skipped(verdict.skip);
+  record.set_unix_ms(absl::ToUnixMillis(now));
+  return record;
+}
+
+v1::EvaluationRecord RecordOf(int64_t step, const LossSums& losses) {
+  const auto samples = static_cast<double>(losses.samples);
+  v1::EvaluationRecord record;
+  record.set_step(step);
+  record.set_loss(losses.loss / samples);
+  record.set_accuracy(static_cast<double>(losses.correct) / samples);
+  record.set_samples(losses.samples);
+  return record;
+}
+
+void StageRunner::SayStep(const StepVerdict& verdict, const BatchInfo& batch,
+                          bool skipped) {
+  std::optional<v1::StepRecord> record;
+  if (own_stages_.back() == stages_ - 1) {
+    record = RecordOf(verdict, losses_, batch.samples, parts_.clock.Today());
+    record->set_skipped(skipped);
+  }
+  parts_.observer.OnStep(verdict, batch.samples, record);
 }
 
 // The first stage asks its source; the others learn what the batch is from the
@@ -419,27 +450,13 @@ absl::Status StageRunner::Step(const Instruction& instruction,
     PACELINE_RETURN_IF_ERROR(Apply(batch, verdict));
     flow_.OnUpdate(parts_.clock.Now() - begin);
   }
-  std::optional<StepRecord> record;
-  if (own_stages_.back() == stages_ - 1) {
-    record = StepRecord{batch.step + 1,
-                        MeanLoss(),
-                        batch.samples,
-                        verdict.learning_rate,
-                        verdict.gradient_norm,
-                        verdict.skip,
-                        absl::ToUnixMillis(parts_.clock.Today())};
-  }
-  parts_.observer.OnStep(verdict, batch.samples, record);
+  SayStep(verdict, batch, verdict.skip);
   return absl::OkStatus();
 }
 
 void StageRunner::FinishEvaluation() {
   if (evaluation_.samples == 0) return;
-  const auto samples = static_cast<double>(evaluation_.samples);
-  parts_.observer.OnEvaluation(
-      {evaluation_step_, evaluation_.loss / samples,
-       static_cast<double>(evaluation_.correct) / samples,
-       evaluation_.samples});
+  parts_.observer.OnEvaluation(RecordOf(evaluation_step_, evaluation_));
   evaluation_ = {};
 }
 
@@ -545,12 +562,12 @@ absl::Status StageRunner::Update(const InFlight& what) {
   ++updates_;
   flow_.OnUpdate(parts_.clock.Now() - begin);
   const StashReading stash = engine.Stash();
-  StageTime& time = stage_times_[stage];
-  time.staleness += stash.staleness;
-  time.versions = std::max(time.versions, stash.versions);
-  time.version_bytes = std::max(time.version_bytes, stash.bytes);
-  ++time.updates;
-  time.skipped_updates += verdict.skip;
+  v1::StageVersions& time = *stage_times_[stage].mutable_versions();
+  time.set_staleness(time.staleness() + stash.staleness);
+  time.set_versions(std::max(time.versions(), stash.versions));
+  time.set_version_bytes(std::max(time.version_bytes(), stash.bytes));
+  time.set_updates(time.updates() + 1);
+  if (verdict.skip) time.set_skipped_updates(time.skipped_updates() + 1);
   batch_skipped_ = batch_skipped_ || verdict.skip;
   if (verdict.skip) {
     parts_.observer.OnSkippedUpdate(alone.step + 1, verdict.why);
@@ -567,18 +584,8 @@ void StageRunner::FinishStreamedBatch(const BatchInfo& batch,
   verdict.step = batch.step;
   // Single updates are skipped, not a batch.
   verdict.skip = false;
-  std::optional<StepRecord> record;
-  if (own_stages_.back() == stages_ - 1) {
-    record = StepRecord{batch.step + 1,
-                        MeanLoss(),
-                        batch.samples,
-                        last.learning_rate,
-                        last.gradient_norm,
-                        batch_skipped_,
-                        absl::ToUnixMillis(parts_.clock.Today())};
-  }
+  SayStep(verdict, batch, batch_skipped_);
   batch_skipped_ = false;
-  parts_.observer.OnStep(verdict, batch.samples, record);
   SayBatch(batch);
   SayUnreadable();
 }

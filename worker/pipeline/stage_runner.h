@@ -14,8 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
-#include "core/cluster/run_report.h"
 #include "core/schedule/schedule.h"
+#include "paceline/v1/coordinator.pb.h"
+#include "paceline/v1/types.pb.h"
 #include "worker/measure/time_meter.h"
 #include "worker/pipeline/batch_source.h"
 #include "worker/pipeline/flow_meter.h"
@@ -32,26 +33,33 @@ class RunObserver {
   virtual ~RunObserver() = default;
   // After every step, on every worker; `record` only where the last stage is.
   virtual void OnStep(const StepVerdict& verdict, int64_t samples,
-                      const std::optional<StepRecord>& record) = 0;
+                      const std::optional<v1::StepRecord>& record) = 0;
   // Asynchronous schedules: an update of one stage was skipped; `update` counts
   // from 1.
   virtual void OnSkippedUpdate(int64_t update, const std::string& why) = 0;
-  virtual void OnEvaluation(const EvaluationRecord& record) = 0;
+  virtual void OnEvaluation(const v1::EvaluationRecord& record) = 0;
   // Inference: this worker is done with another micro-batch, of `samples`; the
   // last time with samples 0, when `flow` is whole.  Training: after every
   // batch that followed another one, with samples 0.
   //   last  the last stage is here: it has left the pipeline
-  virtual void OnFlow(const FlowTimes& flow, int64_t samples, bool last) = 0;
+  virtual void OnFlow(const v1::FlowTimes& flow, int64_t samples,
+                      bool last) = 0;
   // After every training batch: what it took since the end of the one before
   // (nothing where that was none, or an evaluation), and what this worker's
   // stages computed, ascending.
   virtual void OnBatch(std::optional<absl::Duration> wall,
-                       const std::vector<StageTime>& stages) = 0;
+                       const std::vector<v1::StageTime>& stages) = 0;
   // More of the data set than before could not be read: `samples` so far.
   virtual void OnUnreadable(int64_t samples) = 0;
   // After every instruction: the compute thread is alive.
   virtual void OnProgress(const Instruction& done, const BatchInfo& batch) = 0;
 };
+
+// The records of a training step, and of an evaluation after `step` steps, with
+// these losses.
+v1::StepRecord RecordOf(const StepVerdict& verdict, const LossSums& losses,
+                        int64_t samples, absl::Time now);
+v1::EvaluationRecord RecordOf(int64_t step, const LossSums& losses);
 
 struct StageRunnerOptions {
   std::string schedule;
@@ -144,8 +152,9 @@ class StageRunner {
   void FinishStreamedBatch(const BatchInfo& batch, const StepVerdict& last);
   absl::Status Do(Op op, const InFlight& what);
 
-  // The loss of this batch, over the samples that have a label.
-  double MeanLoss() const;
+  // A training step has ended.
+  void SayStep(const StepVerdict& verdict, const BatchInfo& batch,
+               bool skipped);
   void FinishEvaluation();
   // Adds what a forward or backward took since `begin`.
   void AddStageTime(const Instruction& done, Instant begin,
@@ -171,7 +180,7 @@ class StageRunner {
   std::vector<int> stepped_;         // stages of this batch that wait for it
   std::vector<StepReport> reports_;  // of this batch, waiting for the gate
   LossSums losses_;                  // of this batch
-  std::map<int, StageTime> stage_times_;  // of this batch, by stage
+  std::map<int, v1::StageTime> stage_times_;  // of this batch, by stage
   std::optional<Instant> trained_;  // when the training batch before ended
   int64_t updates_ = 0;  // of asynchronous schedules, made by this runner
   bool batch_skipped_ = false;  // an update of the streamed batch

@@ -5,6 +5,7 @@
 
 #include "core/obs/log.h"
 #include "core/round/rule_blocks.h"
+#include "core/rpc/member_convert.h"
 #include "worker/rounds/round_part.h"
 
 namespace paceline {
@@ -199,13 +200,15 @@ void GossipDriver::Count(const EndExchange& end) {
   const std::optional<SkipReason> fault = FaultOf(end.outcome);
   if (!fault.has_value()) return;
   ++stats_.skipped[static_cast<size_t>(*fault)];
-  RoundRecord record;
-  record.step = end.step;
-  if (member_->view().has_value()) record.view = member_->view()->id;
-  record.seconds = seconds;
-  record.contributors = 1;
-  record.skipped.push_back({end.partner.worker, SkipReasonName(*fault)});
-  record.unix_ms = absl::ToUnixMillis(parts_.clock.Today());
+  v1::RoundRecord record;
+  record.set_step(end.step);
+  if (member_->view().has_value()) {
+    *record.mutable_view() = ToProto(member_->view()->id);
+  }
+  record.set_seconds(seconds);
+  record.set_contributors(1);
+  AddSkip(end.partner, *fault, record);
+  record.set_unix_ms(absl::ToUnixMillis(parts_.clock.Today()));
   parts_.observer.OnRound(record);
 }
 

@@ -12,7 +12,7 @@
 
 #include "absl/strings/string_view.h"
 #include "core/base/clock.h"
-#include "core/cluster/run_report.h"
+#include "core/cluster/member_report.h"
 #include "core/round/gossip_member.h"
 #include "worker/rounds/group_driver.h"
 #include "worker/rounds/round_payload.h"

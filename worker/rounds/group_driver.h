@@ -16,8 +16,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
-#include "core/cluster/run_report.h"
 #include "core/model/aggregation.h"
 #include "core/model/job_spec.h"
 #include "core/obs/log.h"
@@ -77,7 +77,7 @@ struct RoundExchangeOptions {
 class RoundObserver {
  public:
   virtual ~RoundObserver() = default;
-  virtual void OnRound(const RoundRecord& record) = 0;
+  virtual void OnRound(const v1::RoundRecord& record) = 0;
   // The report says something that should not wait for the next heartbeat.
   virtual void OnMemberChanged() = 0;
 };

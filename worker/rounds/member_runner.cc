@@ -101,23 +101,18 @@ absl::Status MemberRunner::ComputeMicroBatch(
         parts_.engine.Backward(batch, micro_batch, {}).status());
   }
   parts_.observer.OnProgress({0, Op::kBackward, micro_batch}, batch);
-  stage_time_.seconds += absl::ToDoubleSeconds(parts_.clock.Now() - began);
-  ++stage_time_.micro_batches;
+  stage_time_.set_seconds(stage_time_.seconds() +
+                          absl::ToDoubleSeconds(parts_.clock.Now() - began));
+  stage_time_.set_micro_batches(stage_time_.micro_batches() + 1);
   return absl::OkStatus();
 }
 
 void MemberRunner::Tell(const StepVerdict& verdict, const BatchInfo& batch,
                         int64_t own, int64_t all) {
   // A member that had no part of the batch knows nothing of its loss.
-  std::optional<StepRecord> record;
+  std::optional<v1::StepRecord> record;
   if (losses_.samples > 0) {
-    record = StepRecord{verdict.step + 1,
-                        losses_.loss / static_cast<double>(losses_.samples),
-                        all,
-                        verdict.learning_rate,
-                        verdict.gradient_norm,
-                        verdict.skip,
-                        absl::ToUnixMillis(parts_.clock.Today())};
+    record = RecordOf(verdict, losses_, all, parts_.clock.Today());
   }
   parts_.observer.OnStep(verdict, own, record);
   parts_.observer.OnProgress({0, Op::kStep, 0}, batch);
@@ -157,10 +152,7 @@ absl::Status MemberRunner::Evaluate(int64_t steps) {
   told_at_.reset();
   SayUnreadable();
   if (sums.samples == 0) return absl::OkStatus();
-  const auto samples = static_cast<double>(sums.samples);
-  parts_.observer.OnEvaluation({steps, sums.loss / samples,
-                                static_cast<double>(sums.correct) / samples,
-                                sums.samples});
+  parts_.observer.OnEvaluation(RecordOf(steps, sums));
   return absl::OkStatus();
 }
 

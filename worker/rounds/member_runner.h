@@ -120,9 +120,9 @@ class MemberRunner {
                              const std::vector<int>& own, LossSums& sums);
 
   GroupExchange& exchange_;
-  StageTime stage_time_;
-  // The time at which the previous step was reported; nothing: the next one did
-  // not follow at once.
+  v1::StageTime stage_time_;
+  // When the step before was told of; nothing: what came next did not follow at
+  // once.
   std::optional<Instant> told_at_;
   int64_t unreadable_ = 0;  // samples, as was said
 };

@@ -10,8 +10,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
-#include "core/cluster/run_report.h"
 #include "core/round/view.h"
 
 namespace paceline {

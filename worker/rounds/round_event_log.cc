@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/rpc/member_convert.h"
+
 namespace paceline {
 
 const char* SkipReasonName(SkipReason reason) {
@@ -22,6 +24,13 @@ const char* SkipReasonName(SkipReason reason) {
       return "outvoted";
   }
   return "unknown";
+}
+
+void AddSkip(const MemberId& member, SkipReason reason,
+             v1::RoundRecord& record) {
+  v1::RoundRecord::Skip& skip = *record.add_skipped();
+  skip.set_worker_id(member.worker.value);
+  skip.set_reason(SkipReasonName(reason));
 }
 
 void RoundStats::AddCounts(const RoundStats& other) {
@@ -96,10 +105,10 @@ std::optional<SkipReason> RoundEventLog::ReasonFor(
 }
 
 void RoundEventLog::AddSkips(const RoundResult& result, const View& view,
-                             RoundRecord& record) {
+                             v1::RoundRecord& record) {
   const auto add = [&](const MemberId& member, SkipReason reason) {
     ++stats_.skipped[static_cast<size_t>(reason)];
-    record.skipped.push_back({member.worker, SkipReasonName(reason)});
+    AddSkip(member, reason, record);
   };
   for (const MemberId& member : MembersAt(view, result.step)) {
     for (const ShardResult& shard : result.shards) {
@@ -129,36 +138,39 @@ void RoundEventLog::AddDuration(double seconds) {
   stats_.seconds += seconds;
 }
 
-std::optional<RoundRecord> RoundEventLog::OnApply(
+std::optional<v1::RoundRecord> RoundEventLog::OnApply(
     const RoundResult& result, const std::optional<View>& view, bool running,
     Instant now, int64_t unix_ms) {
-  RoundRecord record;
-  record.step = result.step;
-  record.view = result.view;
-  record.is_void = result.is_void();
-  record.seconds =
-      first_.has_value() ? absl::ToDoubleSeconds(now - *first_) : 0;
-  record.unix_ms = unix_ms;
-  if (!record.is_void) {
-    record.contributors =
-        static_cast<int32_t>(result.shards.front().contributors.size());
+  v1::RoundRecord record;
+  record.set_step(result.step);
+  *record.mutable_view() = ToProto(result.view);
+  record.set_is_void(result.is_void());
+  if (first_.has_value()) {
+    record.set_seconds(absl::ToDoubleSeconds(now - *first_));
+    AddDuration(record.seconds());
   }
-  ++(record.is_void ? stats_.void_rounds : stats_.committed);
-  if (first_.has_value()) AddDuration(record.seconds);
-  stats_.last_contributors = record.contributors;
+  record.set_unix_ms(unix_ms);
+  if (!record.is_void()) {
+    record.set_contributors(
+        static_cast<int32_t>(result.shards.front().contributors.size()));
+  }
+  ++(record.is_void() ? stats_.void_rounds : stats_.committed);
+  stats_.last_contributors = record.contributors();
 
   bool tell = false;
   if (view.has_value() && !MembersAt(*view, result.step).empty()) {
-    record.server = running ? ServerOf(*view, mode_, result.step, 0).worker
-                            : view->leveller.worker;
-    tell = record.server == self_.worker;
+    const WorkerId server = running
+                                ? ServerOf(*view, mode_, result.step, 0).worker
+                                : view->leveller.worker;
+    record.set_server(server.value);
+    tell = server == self_.worker;
   }
   if (tell) {
     AddSkips(result, *view, record);
     if (lost_server_.worker.assigned()) {
       ++stats_.takeovers;
-      record.lost_server = lost_server_.worker;
-      record.takeover_seconds = absl::ToDoubleSeconds(now - lost_at_);
+      record.set_lost_server(lost_server_.worker.value);
+      record.set_takeover_seconds(absl::ToDoubleSeconds(now - lost_at_));
     }
   }
   first_.reset();

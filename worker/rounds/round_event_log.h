@@ -12,9 +12,9 @@
 
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/cluster/run_report.h"
 #include "core/round/message.h"
 #include "core/round/view.h"
+#include "paceline/v1/coordinator.pb.h"
 #include "worker/rounds/round_sum.h"
 
 namespace paceline {
@@ -31,6 +31,9 @@ enum class SkipReason : uint8_t {
 };
 constexpr int kSkipReasons = 7;
 const char* SkipReasonName(SkipReason reason);
+
+void AddSkip(const MemberId& member, SkipReason reason,
+             v1::RoundRecord& record);
 
 // Upper bounds of RoundStats::durations, in seconds.
 inline constexpr std::array<double, 13> kRoundBounds = {
@@ -81,10 +84,10 @@ class RoundEventLog {
   void OnJudged(const std::vector<MemberId>& dropped) { outvoted_ = dropped; }
   // The record, where this member committed it or levelled it.  running: rounds
   // went on; else it was applied while levelling.
-  std::optional<RoundRecord> OnApply(const RoundResult& result,
-                                     const std::optional<View>& view,
-                                     bool running, Instant now,
-                                     int64_t unix_ms);
+  std::optional<v1::RoundRecord> OnApply(const RoundResult& result,
+                                         const std::optional<View>& view,
+                                         bool running, Instant now,
+                                         int64_t unix_ms);
 
   RoundStats& stats() { return stats_; }
   const RoundStats& stats() const { return stats_; }
@@ -94,7 +97,7 @@ class RoundEventLog {
   std::optional<SkipReason> ReasonFor(const MemberId& member,
                                       const ShardResult& shard) const;
   void AddSkips(const RoundResult& result, const View& view,
-                RoundRecord& record);
+                v1::RoundRecord& record);
   void AddDuration(double seconds);
 
   const MemberId self_;

@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "core/base/ids.h"
+#include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
-#include "core/cluster/run_report.h"
 #include "core/round/message.h"
 #include "worker/rounds/round_payload.h"
 

@@ -222,7 +222,7 @@ void AttachClient::HeartbeatLoop() {
       if (stopping_) return;
       if (!welcomed_) continue;
     }
-    const HeartbeatContent content = agent_.Heartbeat();
+    MarkedHeartbeat content = agent_.Heartbeat();
     std::shared_ptr<Session> session;
     v1::WorkerMessage message;
     {
@@ -230,10 +230,13 @@ void AttachClient::HeartbeatLoop() {
       if (session_ == nullptr) continue;
       session = session_;
       marks_[++sequence_] = content.marks;
-      if ((content.restarting || content.stopping) && announced_in_ == 0) {
+      v1::Heartbeat& heartbeat = *message.mutable_heartbeat();
+      heartbeat = std::move(content.heartbeat);
+      heartbeat.set_sequence(sequence_);
+      if ((heartbeat.restarting() || heartbeat.stopping()) &&
+          announced_in_ == 0) {
         announced_in_ = sequence_;
       }
-      *message.mutable_heartbeat() = ToProto(content, sequence_);
     }
     // A failed write shows as the end of the reader's stream.
     session->stream->Write(message);
@@ -250,31 +253,6 @@ absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto) {
   }
   order.renew = proto.renew();
   return order;
-}
-
-v1::Heartbeat ToProto(const HeartbeatContent& content, int64_t sequence) {
-  v1::Heartbeat proto;
-  proto.set_sequence(sequence);
-  proto.set_progress(content.progress);
-  proto.set_restarting(content.restarting);
-  proto.set_stopping(content.stopping);
-  if (content.measurement.has_value()) {
-    *proto.mutable_measurement() = ToProto(*content.measurement);
-  }
-  if (content.run.has_value()) *proto.mutable_run() = ToProto(*content.run);
-  for (const StepRecord& record : content.steps) {
-    *proto.add_steps() = ToProto(record);
-  }
-  for (const EvaluationRecord& record : content.evaluations) {
-    *proto.add_evaluations() = ToProto(record);
-  }
-  for (const LogRecord& record : content.logs) {
-    *proto.add_logs() = ToProto(record);
-  }
-  for (const RoundRecord& record : content.rounds) {
-    *proto.add_rounds() = ToProto(record);
-  }
-  return proto;
 }
 
 }  // namespace paceline

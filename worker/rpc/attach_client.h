@@ -102,8 +102,6 @@ class AttachClient {
   Thread attach_thread_;
 };
 
-// The control stream's messages to the worker's structs and back.
-
 // The coordinator wants the worker to do this; neither: to be idle.
 struct WorkerOrder {
   std::optional<RunOrder> run;
@@ -114,7 +112,5 @@ struct WorkerOrder {
 // Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...; an order to
 // measure nothing
 absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto);
-
-v1::Heartbeat ToProto(const HeartbeatContent& content, int64_t sequence);
 
 }  // namespace paceline

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/host_port.h"
 #include "core/base/status_macros.h"
-#include "core/base/tensor_memory.h"
 #include "core/base/utf8.h"
 #include "core/base/version.h"
 #include "core/obs/log.h"
@@ -85,11 +84,11 @@ absl::Status Daemon::Start() {
                    .fault_actions = &fault_actions_},
       *factory_, clock_);
   SetLogSink([this](LogLevel level, const std::string& text) {
-    LogRecord record;
-    record.unix_ms = absl::ToUnixMillis(clock_.Today());
-    record.level = std::string(LogLevelName(level));
-    record.text = text;
-    agent_->AddLog(std::move(record));
+    v1::LogLine line;
+    line.set_unix_ms(absl::ToUnixMillis(clock_.Today()));
+    line.set_level(std::string(LogLevelName(level)));
+    line.set_text(text);
+    agent_->AddLog(std::move(line));
   });
   PACELINE_RETURN_IF_ERROR(StartHttp());
   PACELINE_RETURN_IF_ERROR(
@@ -216,11 +215,9 @@ HttpAnswer Daemon::Metrics() {
   reading.samples = agent_->recorder().total_samples();
   reading.frames = data_plane_.stats();
   reading.time = agent_->Time();
-  reading.stages = agent_->recorder().StageTimes();
-  reading.flow = agent_->recorder().Flow();
+  reading.run = agent_->recorder().Run();
   reading.rounds = agent_->Rounds();
   reading.round_frames = round_plane_.stats();
-  reading.peak_memory_bytes = TensorBytesPeak();
   reading.predicted_memory_bytes = agent_->recorder().predicted_memory_bytes();
 
   absl::MutexLock lock(&metrics_mutex_);

@@ -15,7 +15,7 @@ MemberId Number(int64_t n) { return {WorkerId{n}, {uint64_t(100 + n)}}; }
 // All are heard at 10 s.
 MemberWork Work(double progress_since, int64_t turn = 7) {
   MemberWork work;
-  work.phase = RunPhase::kRunning;
+  work.running = true;
   work.next = 5;
   work.turn = turn;
   work.heard = At(10);
@@ -29,7 +29,7 @@ MemberWork LeftBehind(MemberWork work, double since) {
 }
 
 MemberWork Preparing(MemberWork work) {
-  work.phase = RunPhase::kPreparing;
+  work.running = false;
   return work;
 }
 

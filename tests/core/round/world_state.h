@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/random.h"
-#include "core/cluster/run_report.h"
+#include "core/cluster/member_report.h"
 #include "core/model/fault_plan.h"
 #include "core/round/round_member.h"
 #include "core/round/view_keeper.h"

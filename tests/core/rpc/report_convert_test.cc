@@ -3,6 +3,7 @@
 #include <limits>
 #include <string>
 
+#include "core/rpc/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/rpc/filler.h"
@@ -31,12 +32,6 @@ Proto Filled() {
   return proto;
 }
 
-TEST(ConvertReports, KeepEveryFieldThatTheProtoKnows) {
-  EXPECT_EQ(LostOnTheWay(Filled<v1::TimeSplit>()), "");
-  EXPECT_EQ(LostOnTheWay(Filled<v1::FlowTimes>()), "");
-  EXPECT_EQ(LostOnTheWay(Filled<v1::StagePlacement>()), "");
-}
-
 v1::Heartbeat BeatOf(v1::RunState::Phase phase) {
   v1::Heartbeat heartbeat;
   heartbeat.mutable_run()->set_job(1);
@@ -47,6 +42,9 @@ v1::Heartbeat BeatOf(v1::RunState::Phase phase) {
 TEST(CheckHeartbeat, LeavesWhatIsRightAsItIs) {
   auto heartbeat = Filled<v1::Heartbeat>();
   heartbeat.mutable_run()->set_error_code(14);
+  for (v1::RoundRecord& round : *heartbeat.mutable_rounds()) {
+    for (auto& skip : *round.mutable_skipped()) skip.set_reason("late");
+  }
   const v1::Heartbeat before = heartbeat;
 
   const absl::Status checked = CheckHeartbeat(heartbeat);
@@ -90,30 +88,37 @@ TEST(CheckHeartbeat, TakesNumbersThatCannotBeAsNotKnown) {
   }
 }
 
-// The coordinator could not read such a heartbeat, and the worker sent it again
-// for ever.
-TEST(ConvertRunReport, CarriesAnErrorOfAnyBytesAndAnyLength) {
-  RunReport report;
-  report.fence.job = JobId{1};
-  report.phase = RunPhase::kFailed;
-  report.error = absl::NotFoundError("no file /data/caf\xE9.png");
-  v1::RunState proto;
-  ASSERT_TRUE(proto.ParseFromString(ToProto(report).SerializeAsString()));
-  EXPECT_EQ(ErrorOf(proto).message(), "no file /data/caf\\xe9.png");
+// No number of a hostile worker gets in below 0: it is refused, or not known.
+TEST(CheckHeartbeat, LetsNoNumberOfARunBeNegative) {
+  const auto& fields = *v1::RunState::descriptor();
+  const auto& values = *v1::RunState::default_instance().GetReflection();
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const auto& field = *fields.field(i);
+    if (field.cpp_type() != field.CPPTYPE_INT64) continue;
+    v1::Heartbeat heartbeat = BeatOf(v1::RunState::PHASE_RUNNING);
+    values.SetInt64(heartbeat.mutable_run(), &field, -1);
 
-  report.error = absl::NotFoundError(std::string(20 << 20, '\xE9'));
-  ASSERT_TRUE(proto.ParseFromString(ToProto(report).SerializeAsString()));
-  EXPECT_LE(proto.error_message().size(), size_t{16} << 10);
+    const absl::Status checked = CheckHeartbeat(heartbeat);
+
+    EXPECT_TRUE(absl::IsInvalidArgument(checked) ||
+                values.GetInt64(heartbeat.run(), &field) == 0)
+        << field.name();
+  }
 }
 
-TEST(ConvertLogLine, OfAnyBytesCanBeRead) {
-  LogRecord line;
-  line.text = "skipped caf\xE9.png";
-  v1::LogLine proto;
+// The coordinator could not read such a heartbeat, and the worker sent it again
+// for ever.
+TEST(SetError, TakesAMessageOfAnyBytesAndAnyLength) {
+  v1::RunState run;
+  run.set_phase(v1::RunState::PHASE_FAILED);
+  SetError(absl::NotFoundError("no file /data/caf\xE9.png"), run);
+  v1::RunState read;
+  ASSERT_TRUE(read.ParseFromString(run.SerializeAsString()));
+  EXPECT_EQ(ErrorOf(read), absl::NotFoundError("no file /data/caf\\xe9.png"));
 
-  ASSERT_TRUE(proto.ParseFromString(ToProto(line).SerializeAsString()));
-
-  EXPECT_EQ(proto.text(), "skipped caf\\xe9.png");
+  SetError(absl::NotFoundError(std::string(20 << 20, '\xE9')), run);
+  ASSERT_TRUE(read.ParseFromString(run.SerializeAsString()));
+  EXPECT_LE(read.error_message().size(), size_t{16} << 10);
 }
 
 TEST(ErrorOf, AFailureWithoutAReasonSaysSo) {
@@ -137,8 +142,7 @@ TEST(CheckHeartbeat, RefusesWhatDoesNotExist) {
            [](auto& p) { p.set_phase(v1::RunState::Phase(9)); },
            [](auto& p) { p.set_job(0); }, [](auto& p) { p.set_step(-1); },
            [](auto& p) { p.set_steps(-1); }, [](auto& p) { p.set_samples(-1); },
-           [](auto& p) { p.set_error_code(17); },
-           [](auto& p) { p.set_peak_memory_bytes(-1); }}) {
+           [](auto& p) { p.set_error_code(17); }}) {
     EXPECT_EQ(refused(spoil), kBad);
   }
 }
@@ -154,6 +158,13 @@ TEST(CheckHeartbeat, RefusesStepsAndSamplesThatCannotBe) {
               HasSubstr("-4 samples"));
   heartbeat.clear_steps();
   heartbeat.add_evaluations()->set_step(-1);
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckHeartbeat(heartbeat)));
+}
+
+TEST(CheckHeartbeat, RefusesARoundThatNoMemberWouldTellOf) {
+  v1::Heartbeat heartbeat;
+  heartbeat.add_rounds()->set_step(-1);
+
   EXPECT_TRUE(absl::IsInvalidArgument(CheckHeartbeat(heartbeat)));
 }
 
