@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,69 +18,64 @@
 namespace paceline {
 namespace {
 
-// Of records, for samples_per_second.
-constexpr int64_t kRateWindowMs = 2000;
-// And at most so many, whatever a worker's clock does.
-constexpr size_t kMostRates = 4096;
-// Steps that may come in another order than they were made in.
-constexpr size_t kMostCounted = 4096;
-// Runs of skipped steps that get events of their own, in a job.
-constexpr int kMostSkipRuns = 100;
+// So many records of each kind and job are kept while the store refuses writes:
+// as many as a worker would keep.
+constexpr size_t kMostUnstored = 100'000;
 
-// A count or a time of a worker, so that kMostRates of them can be added and
-// any two taken from each other.
-int64_t Bounded(int64_t number) {
-  return std::clamp<int64_t>(number, 0, int64_t{1} << 50);
+template <typename Record>
+void KeepNewest(std::vector<Record>& records) {
+  if (records.size() <= kMostUnstored) return;
+  records.erase(records.begin(), records.end() - kMostUnstored);
 }
 
 }  // namespace
 
 Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
-    : policy_(policy),
-      start_(start.now),
-      membership_(policy.membership, start.now),
-      drained_(std::move(stored.drained)),
-      term_(stored.term + 1),
-      next_job_(stored.next_job) {
-  actions_.writes.term = term_;
+    : mesh_(policy, start.now),
+      progress_(mesh_),
+      measurements_(mesh_),
+      groups_(mesh_, progress_),
+      pipelines_(mesh_, progress_),
+      queue_(mesh_, groups_, measurements_, stored.next_job) {
+  mesh_.drained = std::move(stored.drained);
+  mesh_.term = stored.term + 1;
+  mesh_.actions.writes.term = mesh_.term;
   for (const auto& [id, registration] : stored.workers) {
-    membership_.Restore(id, registration);
+    mesh_.membership.Restore(id, registration);
   }
-  measured_ = std::move(stored.measurements);
+  mesh_.measured = std::move(stored.measurements);
   for (auto& [id, record] : stored.jobs) {
-    Job& job = jobs_[id];
+    JobEntry& job = mesh_.jobs[id];
     job.record = std::move(record);
     job.restored = true;
     job.counted_through = job.record.job.recorded_step();
     job.kept = stored.views[id];
     if (HasEnded(job.record.state())) {
-      ++ended_[job.record.state()];
+      ++mesh_.ended[job.record.state()];
       continue;
     }
-    open_.insert(id);
+    mesh_.open.insert(id);
     if (job.record.state() != JobState::kRunning) continue;
     for (const v1::JobWorker& worker : job.record.job.workers()) {
-      if (!worker.let_go()) busy_[WorkerId{worker.id()}] = id;
+      if (!worker.let_go()) mesh_.busy[WorkerId{worker.id()}] = id;
     }
-    OpenWeights(job, start);
+    mesh_.OpenWeights(job, start);
     if (IsDataParallel(job.record.spec)) {
-      RestoreGroup(job, start);
+      groups_.Restore(job, start);
     }
   }
 }
-
-// --- workers ----------------------------------------------------------------
 
 absl::StatusOr<AttachVerdict> Brain::OnAttach(
     const v1::Registration& registration, StreamId stream, Moment moment) {
   PACELINE_RETURN_IF_ERROR(CheckRegistration(registration));
   PACELINE_ASSIGN_OR_RETURN(
       const AttachVerdict verdict,
-      membership_.OnAttach(registration, stream, moment.now));
-  actions_.writes.workers[verdict.id] = registration;
+      mesh_.membership.OnAttach(registration, stream, moment.now));
+  mesh_.actions.writes.workers[verdict.id] = registration;
   if (verdict.replaced.assigned()) {
     sent_.erase(verdict.replaced);
-    actions_.ends.push_back(
+    mesh_.actions.ends.push_back(
         {verdict.replaced,
          absl::AbortedError(absl::StrCat(
              "worker ", registration.name(), " has attached on a newer stream",
@@ -93,40 +87,27 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(
                                 "each")
                  : ""))});
   }
-  AddNotice(verdict.id, absl::StrCat("worker ", registration.name(),
-                                     verdict.arrival == Arrival::kReattached
-                                         ? " re-attached"
-                                     : verdict.arrival == Arrival::kRestarted
-                                         ? " attached as a new process"
-                                         : " attached"));
+  mesh_.AddNotice(
+      verdict.id,
+      absl::StrCat("worker ", registration.name(),
+                   verdict.arrival == Arrival::kReattached ? " re-attached"
+                   : verdict.arrival == Arrival::kRestarted
+                       ? " attached as a new process"
+                       : " attached"));
   if (verdict.arrival != Arrival::kReattached) {
-    measures_.OnArrival(registration.name(), LiveNames());
+    mesh_.measures.OnArrival(registration.name(), mesh_.LiveNames());
   }
-  Job* const job = JobOf(verdict.id);
-  if (verdict.arrival == Arrival::kRestarted && job != nullptr) {
-    job->preparing_since.erase(verdict.id);
-    if (!job->saving && !IsDataParallel(job->record.spec) &&
-        Began(job->record, *FindWorker(job->record, verdict.id))) {
-      OnPipelineBroken(
-          *job,
-          {.kind = PipelineBreak::Kind::kWorkerGone,
-           .why = absl::StrCat("worker ", registration.name(), " restarted ",
-                               AtStep(job->record), " and what it had of ",
-                               StagesOf(job->record, verdict.id), " is gone"),
-           .error = {}},
-          moment);
-    }
+  if (JobEntry* const job = mesh_.JobOf(verdict.id)) {
+    CheckWorkers(*job, moment);
   }
-  // Looked up again: a job that failed has let its workers go.
-  if (Job* const still = JobOf(verdict.id)) CheckGroup(*still, moment);
-  queue_changed_ = true;
+  mesh_.queue_changed = true;
   Settle(moment);
   return verdict;
 }
 
 void Brain::OnStreamBroken(StreamId stream, Moment moment) {
   sent_.erase(stream);
-  const auto change = membership_.OnStreamBroken(stream, moment.now);
+  const auto change = mesh_.membership.OnStreamBroken(stream, moment.now);
   if (!change.has_value()) return;
   // A second witness was there already: it need not wait for the tick.
   TakeChanges({*change}, moment);
@@ -136,448 +117,116 @@ void Brain::OnStreamBroken(StreamId stream, Moment moment) {
 absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
                              Moment moment) {
   const v1::Heartbeat& heartbeat = report.heartbeat;
-  const Member* const member = membership_.OnHeard(stream, moment.now);
+  const Member* const member = mesh_.membership.OnHeard(stream, moment.now);
   if (member == nullptr) {
     return absl::AbortedError(
         "heartbeat on a stream that was replaced or lost");
   }
-  actions_.acks.push_back({stream, heartbeat.sequence()});
+  mesh_.actions.acks.push_back({stream, heartbeat.sequence()});
   if (heartbeat.restarting() && !member->restarting) {
-    membership_.OnRestarting(stream);
-    AddNotice(member->id, absl::StrCat("worker ", member->registration.name(),
-                                       " executes itself anew"));
+    mesh_.membership.OnRestarting(stream);
+    mesh_.AddNotice(member->id,
+                    absl::StrCat("worker ", member->registration.name(),
+                                 " executes itself anew"));
   }
   if (heartbeat.stopping()) {
-    const auto change = membership_.OnStopping(stream, moment.now);
+    const auto change = mesh_.membership.OnStopping(stream, moment.now);
     if (change.has_value()) {
       TakeChanges({*change}, moment);
       Settle(moment);
     }
   }
   if (heartbeat.has_measurement()) {
-    TakeMeasurement(*member, heartbeat.measurement());
+    measurements_.TakeMeasurement(*member, heartbeat.measurement());
     Settle(moment);
   }
+  JobEntry* const job = heartbeat.has_run()
+                            ? mesh_.FindJob(JobId{heartbeat.run().job()})
+                            : nullptr;
+  const bool is_its =
+      job != nullptr && FindWorker(job->record, member->id) != nullptr;
   if (!report.member.has_value()) {
-    membership_.OnLinks(member->id, {}, moment.now);  // it has no neighbours
+    // It has no neighbours.
+    mesh_.membership.OnLinks(member->id, {}, moment.now);
+  } else if (is_its && job->group.has_value() && !job->saving) {
+    TakeChanges(
+        mesh_.membership.OnLinks(
+            member->id, groups_.BrokenLinks(*report.member), moment.now),
+        moment);
   }
-  if (!heartbeat.has_run()) return absl::OkStatus();
-  Job* const job = FindJob(JobId{heartbeat.run().job()});
-  if (job == nullptr || FindWorker(job->record, member->id) == nullptr) {
-    return absl::OkStatus();
-  }
-  TakeRecords(*job, *member, report, moment);
-  if (FindRunning(FenceOf(heartbeat.run())) == job) {
-    TakeRun(*job, member->id, heartbeat.run(), moment);
-    TakeMemberReport(*job, *member, report, moment);
+  if (!is_its) return absl::OkStatus();
+  if (progress_.TakeRecords(*job, *member, report.heartbeat, moment)) {
+    if (job->group.has_value()) {
+      groups_.TakeReport(*job, *member, report, moment);
+    } else {
+      pipelines_.TakeReport(*job, member->id, heartbeat, moment);
+    }
   }
   Settle(moment);
   return absl::OkStatus();
 }
 
-void Brain::TakeRecords(Job& job, const Member& member, WorkerReport& report,
-                        Moment moment) {
-  v1::Heartbeat& heartbeat = report.heartbeat;
-  for (v1::LogLine& line : *heartbeat.mutable_logs()) {
-    line.set_source(member.registration.name());
-    actions_.writes.records[job.record.id()].logs.emplace_back(
-        member.incarnation(), std::move(line));
-  }
-  // Steps of an earlier attempt, or that came after the end, are not the
-  // job's any more.
-  if (FindRunning(FenceOf(heartbeat.run())) != &job) return;
-  for (const v1::RoundRecord& round : heartbeat.rounds()) {
-    TakeRound(job, round, moment);
-  }
-  if (heartbeat.steps().empty() && heartbeat.evaluations().empty()) return;
-  StoreBatch::Records& records = actions_.writes.records[job.record.id()];
-  for (const v1::StepRecord& step : heartbeat.steps()) {
-    records.steps.push_back(step);
-    if (IsNewStep(job, step.step())) CountStep(job, step, moment);
-  }
-  TrimRecent(job);
-  for (const v1::EvaluationRecord& evaluation : heartbeat.evaluations()) {
-    if (job.group.has_value()) {
-      TakePartEvaluation(job, member.id, evaluation, moment);
-    } else {
-      TakeEvaluation(job, evaluation, moment);
-    }
-  }
-  Put(job);
-}
-
-// One that came before, and whose acknowledgement was lost, counts once.  Those
-// of a round group come from several members, in any order.
-bool Brain::IsNewStep(Job& job, int64_t step) {
-  if (step <= job.counted_through || !job.counted.insert(step).second) {
-    return false;
-  }
-  if (job.counted.size() > kMostCounted) {
-    job.counted_through = *job.counted.begin();
-    job.counted.erase(job.counted.begin());
-  }
-  return true;
-}
-
-void Brain::CountStep(Job& job, const v1::StepRecord& step, Moment moment) {
-  JobRecord& record = job.record;
-  const bool newest = step.step() > record.job.recorded_step();
-  record.job.set_recorded_step(
-      std::max(record.job.recorded_step(), step.step()));
-  record.job.set_step(std::max(record.job.step(), step.step()));
-  job.recent.push_back(
-      {step.step(), Bounded(step.samples()), Bounded(step.unix_ms())});
-  record.job.set_skipped_steps(record.job.skipped_steps() + step.skipped());
-  if (!newest) return;
-  job.loss = step.loss();
-  if (step.skipped()) {
-    if (record.job.skipping_since() > 0) return;
-    record.job.set_skipping_since(step.step());
-    if (++job.skip_runs > kMostSkipRuns) return;
-    AddEvent(job, "skipping",
-             absl::StrCat("steps are skipped from step ", step.step(),
-                          " on: ", SkipReason(step),
-                          job.skip_runs == kMostSkipRuns
-                              ? "; later ones are only counted"
-                              : ""),
-             moment);
-  } else if (record.job.skipping_since() > 0) {
-    const int64_t skipped = step.step() - record.job.skipping_since();
-    record.job.set_skipping_since(0);
-    if (job.skip_runs > kMostSkipRuns) return;
-    AddEvent(
-        job, "applying",
-        absl::StrCat("steps apply again from step ", step.step(), " on, after ",
-                     skipped,
-                     skipped == 1 ? " that was skipped" : " that were skipped"),
-        moment);
-  }
-}
-
-void Brain::TakeRun(Job& job, WorkerId worker, const v1::RunState& run,
-                    Moment moment) {
-  v1::Job& record = job.record.job;
-  v1::JobWorker& part = *FindWorker(job.record, worker);
-  TakeUnreadable(job, part, run, moment);
-  const v1::RunState::Phase before = part.run().phase();
-  *part.mutable_run() = run;
-  part.mutable_run()->clear_member();
-  part.mutable_run()->set_phase(before);
-  if (run.has_flow()) TakeFlow(job, moment);
-  TakeTimes(job.record, worker, run);
-  if (!IsInference(job.record.spec)) {
-    record.set_step(std::max(record.step(), run.step()));
-  }
-  record.set_steps(std::max(record.steps(), run.steps()));
-  if (IsInference(job.record.spec) && run.total_samples() > 0 &&
-      record.total_samples() == 0) {
-    record.set_total_samples(run.total_samples());
-    OpenWeights(job, moment);
-    // What cannot be laid out has ended the job.
-    if (HasEnded(job.record.state())) return;
-  }
-  if (run.phase() == v1::RunState::PHASE_PREPARING) {
-    job.preparing_since.try_emplace(worker, moment.now);
-  } else {
-    job.preparing_since.erase(worker);
-  }
-  if (job.group.has_value()) {
-    // TakeMemberReport() judges it.
-    part.mutable_run()->set_phase(run.phase());
-  } else if (run.phase() > before) {
-    OnPhase(job, part, run, moment);
-  }
-  Put(job);
-}
-
-void Brain::TakeUnreadable(Job& job, v1::JobWorker& part,
-                           const v1::RunState& run, Moment moment) {
-  if (run.unreadable_samples() > 0 && part.run().unreadable_samples() == 0) {
-    AddEvent(job, "unreadable",
-             absl::StrCat("worker ", part.name(),
-                          " cannot read all samples of the data set and leaves "
-                          "them out: 'paceline job logs ",
-                          job.record.id().value, "' names them"),
-             moment);
-  }
-}
-
-void Brain::TakeFlow(Job& job, Moment moment) {
-  if (!IsInference(job.record.spec)) return;
-  // What has left the pipeline, by whichever replica of its last stage.
-  int64_t micro_batches = 0;
-  int64_t samples = 0;
-  for (const v1::JobWorker* const last : LastStageOf(job.record)) {
-    micro_batches += last->run().flow().micro_batches();
-    samples += last->run().flow().samples();
-  }
-  if (micro_batches <= job.record.job.step()) return;
-  const int64_t before = job.recent.empty() ? 0 : job.flow_samples;
-  job.record.job.set_step(micro_batches);
-  job.flow_samples = samples;
-  job.recent.push_back(
-      {micro_batches, Bounded(samples - before), moment.unix_ms});
-  TrimRecent(job);
-}
-
-void Brain::TrimRecent(Job& job) {
-  while (job.recent.size() > kMostRates ||
-         (job.recent.size() > 2 &&
-          job.recent.back().unix_ms - job.recent[1].unix_ms >= kRateWindowMs)) {
-    job.recent.pop_front();
-  }
-}
-
-void Brain::OnPhase(Job& job, v1::JobWorker& worker, const v1::RunState& run,
-                    Moment moment) {
-  const bool were_running = AllAtLeast(job.record, v1::RunState::PHASE_RUNNING);
-  worker.mutable_run()->set_phase(run.phase());
-  if (run.phase() == v1::RunState::PHASE_FAILED) {
-    const absl::Status error = ErrorOf(run);
-    return OnPipelineBroken(
-        job,
-        {.kind = PipelineBreak::Kind::kWorkerFailed,
-         .why = absl::StrCat("worker ", worker.name(), " (",
-                             StagesOf(job.record, WorkerId{worker.id()}),
-                             ") failed ", AtStep(job.record), ": ",
-                             error.message()),
-         .error = error},
-        moment);
-  }
-  if (!were_running && AllAtLeast(job.record, v1::RunState::PHASE_RUNNING)) {
-    AddEvent(job, "running",
-             IsInference(job.record.spec) ? "all workers are ready and predict"
-                                          : "all workers are ready and train",
-             moment);
-  }
-  if (!job.saving && AllAtLeast(job.record, v1::RunState::PHASE_DONE)) {
-    OnAllDone(job, moment);
-  }
-}
-
-// Of an inference job the sums of all replicas of its last stage, always added
-// in the same order.
-void Brain::Evaluate(Job& job, Moment moment) {
-  int64_t samples = 0;
-  double loss = 0;
-  double correct = 0;
-  for (const v1::JobWorker* const last : LastStageOf(job.record)) {
-    samples += last->run().flow().labels();
-    loss += last->run().flow().loss();
-    correct += static_cast<double>(last->run().flow().correct());
-  }
-  const auto sum = EvaluationOf(/*step=*/0, samples, loss, correct);
-  if (sum.has_value()) TakeEvaluation(job, *sum, moment);
-}
-
-void Brain::TakeEvaluation(Job& job, const v1::EvaluationRecord& evaluation,
-                           Moment moment) {
-  actions_.writes.records[job.record.id()].evaluations.push_back(evaluation);
-  if (evaluation.step() <= job.record.job.evaluated_step()) return;
-  job.record.job.set_evaluated_step(evaluation.step());
-  job.accuracy = evaluation.accuracy();
-  AddEvent(job, "evaluated", EvaluationText(job.record.spec, evaluation),
-           moment);
-}
-
-void Brain::OnAllDone(Job& job, Moment moment) {
-  const JobRecord& record = job.record;
-  if (MostlySkipped(record)) {
-    FailJob(job, WhyMostlySkipped(record), AdviceAfterSkips(record.spec),
-            moment);
-    return;
-  }
-  job.saving = true;
-  if (IsInference(record.spec)) Evaluate(job, moment);
-  actions_.weights.push_back(
-      {Actions::Weights::Kind::kSave, record.fence(), {}});
-  AddEvent(job, "saving",
-           IsInference(record.spec)
-               ? "the last stage has handed its predictions over"
-           : job.group.has_value()
-               ? "a member has handed the weights over"
-               : "all stages have handed their weights over",
-           moment);
+// Looks for processes that are gone or others, and at what that means.
+void Brain::CheckWorkers(JobEntry& job, Moment moment) {
+  if (job.record.state() != JobState::kRunning) return;
+  job.group.has_value() ? groups_.Check(job, moment)
+                        : pipelines_.Check(job, moment);
 }
 
 void Brain::TakeChanges(const std::vector<MembershipChange>& changes,
                         Moment moment) {
   for (const MembershipChange& change : changes) {
-    const Member member = *membership_.Find(change.id);
-    AddNotice(member.id,
-              absl::StrCat("worker ", member.registration.name(), " is ",
-                           MemberStateName(change.state), ": ", member.why),
-              change.state != MemberState::kStopped);
+    const Member member = *mesh_.membership.Find(change.id);
+    mesh_.AddNotice(
+        member.id,
+        absl::StrCat("worker ", member.registration.name(), " is ",
+                     MemberStateName(change.state), ": ", member.why),
+        change.state != MemberState::kStopped);
     if (IsGone(change.state)) OnWorkerLost(member, moment);
   }
 }
 
 void Brain::OnStandstill(absl::Duration duration, Moment moment) {
-  membership_.OnStandstill(duration, moment.now);
-  start_ = std::min(start_ + duration, moment.now);
+  mesh_.membership.OnStandstill(duration, moment.now);
+  mesh_.start = std::min(mesh_.start + duration, moment.now);
 }
 
 void Brain::OnTick(Moment moment) {
-  TakeChanges(membership_.OnTick(moment.now), moment);
-  for (Job* const job : OpenJobs()) {
-    if (job->record.state() == JobState::kRunning) {
-      job->group.has_value() ? CheckGroup(*job, moment)
-                             : CheckWorkersOf(*job, moment);
-    }
-    RefreshWhy(*job, moment);
+  TakeChanges(mesh_.membership.OnTick(moment.now), moment);
+  for (JobEntry* const job : mesh_.OpenJobs()) {
+    CheckWorkers(*job, moment);
+    mesh_.RefreshWhy(*job, moment);
   }
   // Suspects that were heard again and the time after a start come without
   // an event of their own.
-  queue_changed_ = true;
+  mesh_.queue_changed = true;
   Settle(moment);
 }
 
 void Brain::OnWorkerLost(const Member& member, Moment moment) {
   const bool lost = member.state == MemberState::kLost;
   if (lost && member.stream.assigned()) {
-    actions_.ends.push_back({member.stream, absl::UnavailableError(absl::StrCat(
-                                                "counted as lost: ", member.why,
-                                                "; attach again"))});
+    mesh_.actions.ends.push_back(
+        {member.stream,
+         absl::UnavailableError(
+             absl::StrCat("counted as lost: ", member.why, "; attach again"))});
     OnStreamBroken(member.stream, moment);
   }
-  queue_changed_ = true;
-  Job* const job = JobOf(member.id);
+  mesh_.queue_changed = true;
+  JobEntry* const job = mesh_.JobOf(member.id);
   if (job == nullptr) return;
-  if (job->group.has_value()) return CheckGroup(*job, moment);
-  AddEvent(*job, lost ? "lost" : "left",
-           absl::StrCat("worker ", member.registration.name(), " is ",
-                        MemberStateName(member.state), ": ", member.why),
-           moment);
-}
-
-void Brain::CheckWorkersOf(Job& job, Moment moment) {
-  if (job.saving) return;  // the workers have given all that they had
-  for (const v1::JobWorker& worker : job.record.job.workers()) {
-    const WorkerId id{worker.id()};
-    const Member* const member = membership_.Find(id);
-    if (member != nullptr && !IsGone(member->state)) continue;
-    const MembershipPolicy& policy = policy_.membership;
-    const bool seen = member != nullptr && member->seen;
-    const Instant since = member != nullptr ? member->gone_since : start_;
-    const absl::Duration patience = !Began(job.record, worker)
-                                        ? policy_.return_period
-                                    : seen ? absl::ZeroDuration()
-                                           : policy.lease + policy.grace;
-    if (moment.now - since < patience) continue;
-    return OnPipelineBroken(
-        job,
-        {.kind = PipelineBreak::Kind::kWorkerGone,
-         .why = absl::StrCat(
-             "worker ", worker.name(), " (", StagesOf(job.record, id), ") was ",
-             member != nullptr ? MemberStateName(member->state) : "lost", " ",
-             AtStep(job.record), ": ",
-             member != nullptr ? member->why : "it is not known"),
-         .error = {}},
-        moment);
-  }
-}
-
-// A report has the whole run so far of its worker's stages.
-void Brain::TakeTimes(JobRecord& record, WorkerId worker,
-                      const v1::RunState& run) {
-  const std::vector<int> numbers = StageNumbers(record.stages);
-  const int stages = static_cast<int>(record.stages.size());
-  for (const v1::StageTime& time : run.stage_times()) {
-    for (int i = 0; i < stages; ++i) {
-      if (numbers[i] != time.stage() || record.stages[i].worker != worker) {
-        continue;
-      }
-      while (record.job.stage_times_size() < stages) {
-        record.job.add_stage_times();
-      }
-      *record.job.mutable_stage_times(i) = time;
-      if (time.stage() > 0) continue;
-      record.job.set_timed_seconds(run.step_seconds());
-      record.job.set_timed_steps(run.timed_steps());
-    }
-  }
-}
-
-// --- jobs -------------------------------------------------------------------
-
-void Brain::AddStages(const std::vector<StageOfPlan>& stages,
-                      v1::SubmitJobResponse& answer) const {
-  for (const StagePlacement& stage : Place(stages)) {
-    *answer.add_stages() = ToProto(stage);
-  }
-}
-
-absl::StatusOr<Submission> Brain::CheckSubmit(
-    const v1::SubmitJobRequest& request, Moment moment) const {
-  Submission submission;
-  const auto known =
-      request.request_id().empty()
-          ? jobs_.end()
-          : std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
-              return entry.second.record.job.request_id() ==
-                     request.request_id();
-            });
-  if (known != jobs_.end()) {
-    submission.job = known->second.record;
-    submission.repeated = true;
-    AddStages(submission.job.stages, submission.answer);
-    return submission;
-  }
-  const JobSpec spec = FromProto(request.spec());
-  PACELINE_RETURN_IF_ERROR(CheckSpec(spec));
-  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
-  const std::vector<Candidate> candidates = Candidates();
-  PACELINE_RETURN_IF_ERROR(CheckFaultsOf(spec, candidates));
-  const PlacementVerdict verdict =
-      DecidePlacement(spec, model, candidates, measured_);
-  PACELINE_RETURN_IF_ERROR(verdict.impossible);
-  const Plan* const plan = verdict.plan ? &*verdict.plan : nullptr;
-  if (plan != nullptr) {
-    PACELINE_RETURN_IF_ERROR(
-        CheckMembersOfRule(spec, std::ssize(plan->stages)));
-  }
-  v1::SubmitJobResponse& answer = submission.answer;
-  for (const std::string& note : PlacementNotes(spec, plan, candidates)) {
-    answer.add_notes(note);
-  }
-  if (plan != nullptr) {
-    AddStages(plan->stages, answer);
-    if (const std::optional<v1::RunEstimate> estimate =
-            EstimateOf(spec, model, plan->stages)) {
-      *answer.mutable_estimate() = *estimate;
-    }
-    const std::string left_out = DealingNote(spec, *plan, candidates);
-    if (!left_out.empty()) answer.add_notes(left_out);
-  } else {
-    answer.add_notes(absl::StrCat("queued: it ", verdict.why));
-  }
-  submission.job.spec = spec;
-  v1::Job& job = submission.job.job;
-  job.set_id(next_job_.value);
-  job.set_state(v1::JOB_STATE_QUEUED);
-  job.set_request_id(request.request_id());
-  job.set_threads(spec.threads);
-  job.set_submitted_unix_ms(moment.unix_ms);
-  job.set_evaluated_step(-1);
-  return submission;
-}
-
-void Brain::OnSubmitted(JobRecord record, Moment moment) {
-  next_job_ = JobId{record.id().value + 1};
-  Job& job = jobs_[record.id()];
-  open_.insert(record.id());
-  job.record = std::move(record);
-  AddEvent(job, "submitted", absl::StrCat("job ", job.record.spec.name),
-           moment);
-  queue_changed_ = true;
-  Settle(moment);
+  if (job->group.has_value()) return groups_.Check(*job, moment);
+  mesh_.AddEvent(*job, lost ? "lost" : "left",
+                 absl::StrCat("worker ", member.registration.name(), " is ",
+                              MemberStateName(member.state), ": ", member.why),
+                 moment);
 }
 
 absl::Status Brain::OnStop(JobId id, Moment moment) {
-  Job* const job = FindJob(id);
+  JobEntry* const job = mesh_.FindJob(id);
   if (job == nullptr) return NoSuchJob(id);
   if (HasEnded(job->record.state())) return absl::OkStatus();
-  EndJob(
+  mesh_.EndJob(
       *job, JobState::kStopped,
       job->record.state() == JobState::kQueued
           ? "stopped on request before it began"
@@ -589,8 +238,8 @@ absl::Status Brain::OnStop(JobId id, Moment moment) {
 }
 
 absl::Status Brain::CheckDelete(JobId id) const {
-  const auto found = jobs_.find(id);
-  if (found == jobs_.end()) return NoSuchJob(id);
+  const auto found = mesh_.jobs.find(id);
+  if (found == mesh_.jobs.end()) return NoSuchJob(id);
   const JobState state = found->second.record.state();
   if (HasEnded(state)) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -599,21 +248,21 @@ absl::Status Brain::CheckDelete(JobId id) const {
 }
 
 void Brain::OnDeleted(JobId id) {
-  const JobRecord& record = jobs_.at(id).record;
-  actions_.weights.push_back(
+  const JobRecord& record = mesh_.jobs.at(id).record;
+  mesh_.actions.weights.push_back(
       {Actions::Weights::Kind::kForget, record.fence(), {}});
-  // What waits to be stored would bring it back.
-  actions_.writes.jobs.erase(id);
-  actions_.writes.restarted.erase(id);
-  actions_.writes.records.erase(id);
-  actions_.writes.views.erase(id);
-  --ended_[record.state()];
-  jobs_.erase(id);
+  // Records that wait to be stored would bring it back.
+  mesh_.actions.writes.jobs.erase(id);
+  mesh_.actions.writes.restarted.erase(id);
+  mesh_.actions.writes.records.erase(id);
+  mesh_.actions.writes.views.erase(id);
+  --mesh_.ended[record.state()];
+  mesh_.jobs.erase(id);
 }
 
 void Brain::OnWeightsSaved(const Fence& fence,
                            absl::StatusOr<SavedWeights> saved, Moment moment) {
-  Job* const job = FindRunning(fence);
+  JobEntry* const job = mesh_.FindRunning(fence);
   if (job == nullptr) return;
   if (!saved.ok()) {
     OnWeightsFailed(fence, saved.status(), moment);
@@ -622,17 +271,18 @@ void Brain::OnWeightsSaved(const Fence& fence,
   // A path may hold any bytes.
   job->record.job.set_weights_path(ToUtf8(saved->path, kMaxStatusMessageBytes));
   job->record.job.set_weights_sha256(saved->sha256);
-  EndJob(*job, JobState::kSucceeded,
-         Sentence({SkippedText(job->record), UnreadableText(job->record)}),
-         moment);
+  mesh_.EndJob(
+      *job, JobState::kSucceeded,
+      Sentence({SkippedText(job->record), UnreadableText(job->record)}),
+      moment);
   Settle(moment);
 }
 
 void Brain::OnWeightsFailed(const Fence& fence, const absl::Status& error,
                             Moment moment) {
-  Job* const job = FindRunning(fence);
-  if (job == nullptr || WaitsForUpload(*job, error, moment)) return;
-  OnPipelineBroken(
+  JobEntry* const job = mesh_.FindRunning(fence);
+  if (job == nullptr || groups_.WaitsForUpload(*job, error, moment)) return;
+  pipelines_.OnBroken(
       *job,
       {.kind = PipelineBreak::Kind::kNotSaved,
        .why = absl::StrCat("the ", ResultName(job->record.spec),
@@ -640,6 +290,259 @@ void Brain::OnWeightsFailed(const Fence& fence, const absl::Status& error,
        .error = error},
       moment);
   Settle(moment);
+}
+
+void Brain::Settle(Moment moment) {
+  if (mesh_.queue_changed) {
+    queue_.Serve(moment);
+    groups_.AdmitJoiners(moment);
+  }
+  mesh_.measures.Assign(measurements_.MeasureWorkers(), moment.now);
+  RefreshOrders();
+}
+
+void Brain::RefreshOrders() {
+  for (const auto& [id, member] : mesh_.membership.members()) {
+    if (!member.stream.assigned()) continue;
+    StandingOrder order = OrderOf(id);
+    const auto [sent, first] = sent_.try_emplace(member.stream, order);
+    if (!first) {
+      if (sent->second == order) continue;
+      sent->second = order;
+    }
+    mesh_.actions.orders.push_back({member.stream, std::move(order)});
+  }
+}
+
+StandingOrder Brain::OrderOf(WorkerId worker) const {
+  const JobEntry* const of_worker = mesh_.JobOf(worker);
+  if (of_worker == nullptr) {
+    return {std::nullopt, mesh_.measures.OrderOf(mesh_.NameOf(worker))};
+  }
+  if (IsDataParallel(of_worker->record.spec)) {
+    return groups_.OrderOf(*of_worker, worker);
+  }
+  return {pipelines_.OrderOf(of_worker->record), std::nullopt};
+}
+
+Actions Brain::TakeActions() { return std::exchange(mesh_.actions, Actions{}); }
+
+void Brain::OnStoreFailed(const absl::Status& error, Moment moment) {
+  mesh_.actions.acks.clear();
+  for (auto& [id, records] : mesh_.actions.writes.records) {
+    KeepNewest(records.steps);
+    KeepNewest(records.evaluations);
+    KeepNewest(records.logs);
+  }
+  if (mesh_.store_error == error.message()) return;
+  mesh_.store_error = std::string(error.message());
+  for (JobEntry* const job : mesh_.OpenJobs()) {
+    mesh_.AddEvent(
+        *job, "store",
+        absl::StrCat(mesh_.StoreText(),
+                     "; what goes on is kept in memory until it can"),
+        moment);
+    mesh_.RefreshWhy(*job, moment);
+  }
+  queue_.Serve(moment);
+}
+
+void Brain::OnStoreWorks(Moment moment) {
+  if (mesh_.store_error.empty()) return;
+  mesh_.store_error.clear();
+  for (JobEntry* const job : mesh_.OpenJobs()) {
+    mesh_.AddEvent(*job, "store", "the coordinator stores its state again",
+                   moment);
+    mesh_.RefreshWhy(*job, moment);
+  }
+  mesh_.queue_changed = true;
+  Settle(moment);
+}
+
+std::vector<v1::JobEvent> Brain::PendingEvents(JobId job) const {
+  const auto found = mesh_.actions.writes.records.find(job);
+  if (found == mesh_.actions.writes.records.end()) return {};
+  return found->second.events;
+}
+
+absl::StatusOr<const JobRecord*> Brain::FindRecord(JobId id) const {
+  const auto found = mesh_.jobs.find(id);
+  if (found == mesh_.jobs.end()) return NoSuchJob(id);
+  return &found->second.record;
+}
+
+absl::StatusOr<v1::Job> Brain::ViewJob(JobId id) const {
+  const auto found = mesh_.jobs.find(id);
+  if (found == mesh_.jobs.end()) return NoSuchJob(id);
+  return ViewOf(found->second);
+}
+
+v1::Job Brain::ViewOf(const JobEntry& job) const {
+  v1::Job view = job.record.job;
+  *view.mutable_spec() = ToProto(job.record.spec);
+  std::map<WorkerId, v1::JobMember> members;
+  if (job.group.has_value()) members = job.group->Members();
+  const std::vector<StagePlacement> stages = mesh_.Place(job.record.stages);
+  for (v1::JobWorker& part : *view.mutable_workers()) {
+    const WorkerId worker{part.id()};
+    const auto member = members.find(worker);
+    if (member != members.end()) *part.mutable_member() = member->second;
+    for (const StagePlacement& stage : stages) {
+      if (stage.worker == worker) *part.add_stages() = ToProto(stage);
+    }
+  }
+  view.set_samples_per_second(SamplesPerSecond(job));
+  if (job.loss.has_value()) view.set_loss(*job.loss);
+  if (job.accuracy.has_value()) view.set_accuracy(*job.accuracy);
+  view.set_phase(groups_.PhaseOf(job));
+  for (const v1::StageDrift& drift : DriftOf(job.record)) {
+    *view.add_drift() = drift;
+  }
+  for (const v1::StageTime& time : job.record.job.stage_times()) {
+    if (time.versions().updates() == 0) continue;
+    v1::StageVersions& versions = *view.add_versions();
+    versions = time.versions();
+    versions.set_stage(time.stage());
+  }
+  view.set_step_seconds(MeasuredStepSeconds(job.record));
+  return view;
+}
+
+std::vector<v1::Job> Brain::ViewJobs(int64_t limit) const {
+  std::vector<v1::Job> views;
+  for (auto it = mesh_.jobs.rbegin(); it != mesh_.jobs.rend(); ++it) {
+    if (limit > 0 && std::ssize(views) >= limit) break;
+    views.push_back(ViewOf(it->second));
+  }
+  return views;
+}
+
+std::vector<v1::Job> Brain::ViewOpenJobs() const {
+  std::vector<v1::Job> views;
+  for (const JobId id : mesh_.open) views.push_back(ViewOf(mesh_.jobs.at(id)));
+  return views;
+}
+
+std::map<JobState, int64_t> Brain::CountJobs() const {
+  std::map<JobState, int64_t> jobs = mesh_.ended;
+  for (const JobId id : mesh_.open) ++jobs[mesh_.jobs.at(id).record.state()];
+  return jobs;
+}
+
+std::vector<v1::Worker> Brain::ViewWorkers(Instant now) const {
+  std::vector<v1::Worker> views;
+  for (const auto& [id, member] : mesh_.membership.members()) {
+    views.push_back(ViewWorker(member, now));
+  }
+  return views;
+}
+
+v1::Worker Brain::ViewWorker(const Member& member, Instant now) const {
+  v1::Worker view;
+  view.set_id(member.id.value);
+  *view.mutable_registration() = member.registration;
+  view.set_last_heard_seconds(absl::ToDoubleSeconds(now - member.last_heard));
+  view.set_drained(mesh_.drained.contains(member.id));
+  const JobEntry* const job = mesh_.JobOf(member.id);
+  // By MemberState, of workers that do nothing.
+  constexpr v1::WorkerState kStates[] = {
+      v1::WORKER_STATE_IDLE, v1::WORKER_STATE_SUSPECT, v1::WORKER_STATE_LOST,
+      v1::WORKER_STATE_STOPPED};
+  view.set_state(kStates[static_cast<int>(member.state)]);
+  if (member.state == MemberState::kLive && job != nullptr) {
+    view.set_state(v1::WORKER_STATE_BUSY);
+  } else if (member.state == MemberState::kLive &&
+             mesh_.measures.Holds(member.registration.name())) {
+    view.set_state(v1::WORKER_STATE_MEASURING);
+  }
+  if (job == nullptr) return view;
+  view.set_job(job->record.id().value);
+  const std::vector<StageOfPlan>& stages = job->record.stages;
+  const std::vector<int> numbers = StageNumbers(stages);
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (stages[i].worker == member.id) view.add_stages(numbers[i]);
+  }
+  return view;
+}
+
+absl::StatusOr<v1::Worker> Brain::OnForget(const std::string& worker,
+                                           Moment moment) {
+  PACELINE_ASSIGN_OR_RETURN(const Member* const found,
+                            mesh_.FindMember(worker));
+  const WorkerId id = found->id;
+  const std::string& name = found->registration.name();
+  if (!IsGone(found->state)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", name, " is there (", MemberStateName(found->state),
+        "): end its process first"));
+  }
+  if (const JobEntry* const job = mesh_.JobOf(id)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job->record.id().value, " waits for worker ", name,
+                     ": end the job first with: paceline job stop ",
+                     job->record.id().value));
+  }
+  v1::Worker view = ViewWorker(*found, moment.now);
+  mesh_.AddNotice(id, absl::StrCat("worker ", name, " is forgotten"));
+  mesh_.actions.writes.workers.erase(id);
+  mesh_.actions.writes.forgotten.push_back(id);
+  mesh_.actions.writes.durable = true;
+  mesh_.drained.erase(id);
+  mesh_.membership.Forget(id);
+  mesh_.queue_changed = true;
+  Settle(moment);
+  return view;
+}
+
+absl::StatusOr<v1::Worker> Brain::OnDrain(const std::string& worker, bool drain,
+                                          Moment moment) {
+  PACELINE_ASSIGN_OR_RETURN(const Member* const found,
+                            mesh_.FindMember(worker));
+  const WorkerId id = found->id;
+  if (mesh_.drained.contains(id) == drain)
+    return ViewWorker(*found, moment.now);
+  if (drain) {
+    mesh_.drained.insert(id);
+  } else {
+    mesh_.drained.erase(id);
+  }
+  mesh_.actions.writes.drained[id] = drain;
+  mesh_.actions.writes.durable = true;
+  mesh_.AddNotice(id, absl::StrCat("worker ", found->registration.name(),
+                                   drain ? " is drained: it gets nothing new"
+                                         : " is taken back"));
+  for (JobEntry* const job : mesh_.OpenJobs()) {
+    groups_.SetDraining(*job, id, drain, moment);
+  }
+  const JobEntry* const job =
+      mesh_.JobOf(id);  // one that left a group has none any more
+  if (drain && job != nullptr) {
+    mesh_.AddEvent(*job, "draining",
+                   absl::StrCat("worker ", found->registration.name(),
+                                " is let go when it is no longer needed here"),
+                   moment);
+  }
+  mesh_.queue_changed = true;
+  Settle(moment);
+  return ViewWorker(*mesh_.membership.Find(id), moment.now);
+}
+
+absl::StatusOr<Submission> Brain::CheckSubmit(
+    const v1::SubmitJobRequest& request, Moment moment) const {
+  return queue_.CheckSubmit(request, moment);
+}
+
+void Brain::OnSubmitted(JobRecord job, Moment moment) {
+  queue_.OnSubmitted(std::move(job), moment);
+  Settle(moment);
+}
+
+absl::StatusOr<v1::StartProfileResponse> Brain::OnProfile(
+    const v1::StartProfileRequest& request, Moment moment) {
+  absl::StatusOr<v1::StartProfileResponse> ticket =
+      measurements_.OnProfile(request);
+  Settle(moment);
+  return ticket;
 }
 
 }  // namespace paceline

@@ -12,8 +12,8 @@ namespace paceline {
 namespace {
 
 constexpr int64_t kMostEvents = 1000;  // of a kind
-// Bounds those that say the same of the same members: one that hands nothing
-// in all the time must not silence what happens to others.
+// The bound on events that say the same of the same members: a member that
+// never hands anything in must not silence the events of others.
 constexpr int64_t kMostAlike = 100;
 // Records that may still come again; a worker keeps fewer.
 constexpr size_t kMostSeen = 4096;
@@ -65,7 +65,7 @@ std::optional<GroupEventLog::Event> GroupEventLog::OnRecord(
   if (!skips.empty()) parts.push_back(skips);
   std::string text = absl::StrCat("step ", record.step() + 1, ": ",
                                   absl::StrJoin(parts, ", "));
-  // Several members tell of one round, and differ in how long it took them.
+  // Several members report one round; their times differ.
   const std::string same =
       takeover ? names(WorkerId{record.lost_server()}) : text;
   if (!IsNew({record.step(), kind, same})) return std::nullopt;

@@ -38,7 +38,7 @@ int64_t Needed(const JobSpec& spec) {
   return std::max<int64_t>(1, spec.aggregation.min_parts);
 }
 
-// Of one micro-batch on that worker.
+// Estimates one micro-batch on that worker.
 std::optional<RunEstimate> EstimateOn(const JobSpec& spec,
                                       const ModelDescription& model,
                                       const Member& member,
@@ -52,7 +52,7 @@ std::optional<RunEstimate> EstimateOn(const JobSpec& spec,
   return *std::move(estimate);
 }
 
-// What the job waits for while `free` workers can run it now.
+// Says what the job waits for while `free` workers can run it now.
 // absent: as AbsentText() says it.
 std::string WaitText(const JobSpec& spec, size_t free,
                      const std::set<JobId>& ahead, bool measuring,

@@ -42,7 +42,7 @@ absl::Status CheckRoom(const JobSpec& spec, const ModelDescription& model,
                        const std::vector<const Member*>& members,
                        const Member& joiner);
 
-// What part of a batch each of `workers` shall do, as above.
+// The share of a batch that each of `workers` shall do, as above.
 std::map<WorkerId, double> SharesOf(const JobSpec& spec,
                                     const ModelDescription& model,
                                     const std::vector<const Member*>& workers,

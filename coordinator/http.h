@@ -19,7 +19,7 @@ namespace paceline {
 std::string ServiceDiscoveryJson(const std::vector<v1::Worker>& workers,
                                  const std::string& own_http_address);
 
-// What /readyz asks.
+// /readyz answers from these.
 struct Readiness {
   std::atomic<bool> serving{false};  // gRPC listens
 };

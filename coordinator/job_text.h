@@ -36,7 +36,7 @@ std::optional<v1::EvaluationRecord> EvaluationOf(int64_t step, int64_t samples,
 std::string EvaluationText(const JobSpec& spec,
                            const v1::EvaluationRecord& evaluation);
 
-// The job's file holds this: "weights" or "predictions".
+// Names the content of the job's file: "weights" or "predictions".
 std::string ResultName(const JobSpec& spec);
 
 // Why the gate has skipped this step.
@@ -73,8 +73,8 @@ bool HasTurn(const JobRecord& record, WorkerId worker);
 // anything to do.
 bool AllAtLeast(const JobRecord& record, v1::RunState::Phase phase);
 
-// The time that each stage of the present plan was predicted to take and takes,
-// one for each replica; none before it is placed.
+// The predicted and the measured time of each stage of the present plan, one
+// entry a replica; none before the job is placed.
 std::vector<v1::StageDrift> DriftOf(const JobRecord& record);
 
 // Mean of the steps timed so far; 0: none yet.

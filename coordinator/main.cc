@@ -39,7 +39,7 @@ namespace paceline {
 namespace {
 
 constexpr absl::Duration kTickPeriod = absl::Milliseconds(50);
-// Of the five seconds that a stop may take.
+// Calls may take so long of the five seconds that a stop may take.
 constexpr std::chrono::seconds kCallsMayTake(2);
 
 // Blocked before the first thread starts, so that every thread inherits it and

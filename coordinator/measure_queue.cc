@@ -61,7 +61,7 @@ void MeasureQueue::OnArrival(const std::string& name,
   std::erase_if(tasks_, [&](const Task& task) {
     return task.request == 0 && (task.worker == name || task.peer == name);
   });
-  // What runs on another process of this name ended with it.
+  // Measurements that ran on another process of this name ended with it.
   for (Task& task : tasks_) {
     if (task.worker != name && task.peer != name) continue;
     if (task.running) ++task.ended_processes;

@@ -35,8 +35,8 @@ struct MeasurePolicy {
   absl::Duration layers_limit = absl::Minutes(30);
   // Somebody's own code is loaded and executed once, and may never return.
   absl::Duration script_limit = absl::Minutes(5);
-  // Of a script only who asked for it wants to know; a measurement is kept for
-  // everybody, whoever waits.
+  // Only the client that asked about a script wants the answer.  A measurement
+  // is kept for all, even if no client waits.
   absl::Duration unasked_limit = absl::Seconds(30);
   // How long something waits for a worker that is gone: it may be executing
   // itself anew.

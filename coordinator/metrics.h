@@ -41,14 +41,14 @@ constexpr char kStagePredicted[] =
 constexpr char kStageMeasured[] =
     "paceline_coordinator_job_stage_measured_seconds";
 
-// Of round groups.
+// These describe round groups.
 constexpr char kGroupMembers[] = "paceline_coordinator_job_group_members";
 constexpr char kGroupPaused[] = "paceline_coordinator_job_group_paused";
 constexpr char kViews[] = "paceline_coordinator_group_views_total";
 constexpr char kLeavers[] = "paceline_coordinator_group_leavers_total";
 
-// What Prometheus shows for a worker: idle, busy, measuring, suspect, lost,
-// stopped.
+// A worker's state as Prometheus shows it: idle, busy, measuring, suspect,
+// lost, stopped.
 std::string WorkerStateName(v1::WorkerState state);
 
 // Thread-safe, but Update(), which is the loop's.  The registry outlives it.

@@ -16,14 +16,15 @@
 namespace paceline {
 namespace {
 
-// What has the workers that are not idle.
+// Says what keeps the workers that are not idle.
 std::string Ahead(const std::set<JobId>& jobs, bool measuring) {
   if (jobs.empty()) return "a profile that is being taken";
   return absl::StrCat(JobsText(jobs),
                       measuring ? " and a profile that is being taken" : "");
 }
 
-// What becomes of a batch that its micro-batches do not divide; empty: they do.
+// Says what becomes of a batch that its micro-batches do not divide; empty:
+// they do.
 std::string UnevenBatch(const JobSpec& spec) {
   const TrainSpec& train = spec.train;
   const int64_t rest = train.batch % train.micro_batch;

@@ -86,7 +86,7 @@ std::vector<std::string> ThreadWarnings(
     const JobSpec& spec, const Plan& plan,
     const std::vector<Candidate>& candidates);
 
-// What a person should know before a job starts; `plan` may be null.
+// Notes that a person should read before a job starts; `plan` may be null.
 std::vector<std::string> PlacementNotes(
     const JobSpec& spec, const Plan* plan,
     const std::vector<Candidate>& candidates);

@@ -42,7 +42,7 @@ class WeightsStore {
   virtual void Write(v1::WeightsPiece piece,
                      std::function<void(absl::Status)> done) = 0;
 
-  // What was written under `fence` is on the disk when `done` is called.
+  // All that was written under `fence` is on the disk when `done` is called.
   virtual void Sync(const Fence& fence,
                     std::function<void(absl::Status)> done) = 0;
 

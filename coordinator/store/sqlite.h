@@ -26,7 +26,7 @@ class Database {
   absl::Status Execute(const std::string& sql);
   absl::StatusOr<int64_t> QueryInteger(const std::string& sql);
 
-  // What the last failing call said.
+  // The text of the last failing call.
   absl::Status Error(int code) const;
 
   sqlite3* handle() { return handle_; }

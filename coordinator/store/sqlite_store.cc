@@ -145,7 +145,7 @@ absl::StatusOr<JobRecord> FromProto(const v1::Job& job) {
   return FromStored(job);
 }
 
-// What a row that holds a Message means.
+// Reads a row that holds a Message.
 template <typename Message, typename Value>
 absl::StatusOr<Value> ParseInto(const std::string& bytes,
                                 absl::string_view what) {

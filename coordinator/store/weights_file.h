@@ -46,7 +46,7 @@ class WeightsFile {
   absl::Status Write(const std::string& tensor, int64_t offset_bytes,
                      absl::string_view data);
 
-  // What was written before is on the disk when this returns.
+  // All that was written before is on the disk when this returns.
   absl::Status Sync();
 
   // Syncs, hashes and names the file.  Safe to repeat.

@@ -494,6 +494,18 @@ TEST_F(BrainOfOne, RestartedCoordinatorNoticesARestartedWorker) {
   EXPECT_EQ(after.State(), JobState::kFailed);
 }
 
+TEST_F(BrainOfOne, RestartedCoordinatorComparesProcessesWithTheJobsOwnRecord) {
+  Report(v1::RunState::PHASE_RUNNING, 5);
+  StoredState kept = stored();
+  kept.workers.begin()->second.set_incarnation(2);
+
+  Mesh after(kept, 100000);
+  after.Attach("a", 2);
+
+  EXPECT_EQ(after.State(), JobState::kFailed);
+  EXPECT_THAT(after.Why(), HasSubstr("restarted"));
+}
+
 TEST(Brain, RestoredQueueWaitsForAllKnownWorkersButNotForever) {
   Mesh before;
   before.Break(before.Attach("a", 1));

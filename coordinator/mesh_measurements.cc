@@ -1,11 +1,11 @@
-// The part of Brain that has workers measure and keeps what they found.
+#include "coordinator/mesh_measurements.h"
+
 #include <algorithm>
-#include <optional>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/brain.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
 #include "core/cluster/registration.h"
@@ -47,18 +47,9 @@ v1::RunEstimate ToProto(const RunEstimate& estimate) {
 
 }  // namespace
 
-std::vector<std::string> Brain::LiveNames() const {
-  std::vector<std::string> names;
-  for (const auto& [id, member] : membership_.members()) {
-    if (member.state == MemberState::kLive) {
-      names.push_back(member.registration.name());
-    }
-  }
-  return names;
-}
-
 // names: at least one.
-std::string Brain::FirstIdle(const std::vector<std::string>& names) const {
+std::string MeshMeasurements::FirstIdle(
+    const std::vector<std::string>& names) const {
   for (const MeasureWorker& worker : MeasureWorkers()) {
     if (worker.live && !worker.busy &&
         std::count(names.begin(), names.end(), worker.name) > 0) {
@@ -68,24 +59,24 @@ std::string Brain::FirstIdle(const std::vector<std::string>& names) const {
   return names.front();
 }
 
-std::vector<MeasureWorker> Brain::MeasureWorkers() const {
+std::vector<MeasureWorker> MeshMeasurements::MeasureWorkers() const {
   std::vector<MeasureWorker> workers;
-  for (const auto& [id, member] : membership_.members()) {
-    workers.push_back({member.registration.name(),
-                       member.registration.address(),
-                       member.state == MemberState::kLive, busy_.contains(id)});
+  for (const auto& [id, member] : mesh_.membership.members()) {
+    workers.push_back(
+        {member.registration.name(), member.registration.address(),
+         member.state == MemberState::kLive, mesh_.busy.contains(id)});
   }
   return workers;
 }
 
-std::optional<v1::RunEstimate> Brain::EstimateOf(
+std::optional<v1::RunEstimate> MeshMeasurements::EstimateOf(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<StageOfPlan>& stages) const {
   std::vector<InputWorker> workers;
   std::vector<EstimateStage> placed;
   std::map<WorkerId, int> index;
   for (const StageOfPlan& stage : stages) {
-    const Member* const member = membership_.Find(stage.worker);
+    const Member* const member = mesh_.membership.Find(stage.worker);
     if (member == nullptr) return std::nullopt;
     const auto [found, is_new] =
         index.emplace(stage.worker, static_cast<int>(workers.size()));
@@ -97,18 +88,18 @@ std::optional<v1::RunEstimate> Brain::EstimateOf(
     placed.push_back({stage.layers, found->second, stage.share});
   }
   const absl::StatusOr<RunEstimate> estimate =
-      EstimateRun(spec, model, placed, workers, measured_);
+      EstimateRun(spec, model, placed, workers, mesh_.measured);
   if (!estimate.ok()) return std::nullopt;
   return ToProto(*estimate);
 }
 
-absl::StatusOr<v1::StartProfileResponse> Brain::OnProfile(
-    const v1::StartProfileRequest& request, Moment moment) {
+absl::StatusOr<v1::StartProfileResponse> MeshMeasurements::OnProfile(
+    const v1::StartProfileRequest& request) {
   const JobSpec spec = FromProto(request.spec());
   PACELINE_RETURN_IF_ERROR(CheckSpec(spec));
   const bool describe = NeedsWorker(spec.model);
   if (!describe) PACELINE_RETURN_IF_ERROR(Describe(spec).status());
-  const std::vector<std::string> live = LiveNames();
+  const std::vector<std::string> live = mesh_.LiveNames();
   if (live.empty()) {
     return absl::FailedPreconditionError(
         "no worker is attached that could measure: start one with "
@@ -127,46 +118,46 @@ absl::StatusOr<v1::StartProfileResponse> Brain::OnProfile(
   // All find the same file; what one says of it will do.
   if (describe) workers = {FirstIdle(workers)};
   v1::StartProfileResponse ticket;
-  ticket.set_id(measures_.Request(
-      spec,
-      spec.cpu_capability == "auto"
-          ? LowestCapability(spec.precision, workers, membership_.members())
-          : spec.cpu_capability,
-      workers, request.links() && !describe));
+  ticket.set_id(
+      mesh_.measures.Request(spec,
+                             spec.cpu_capability == "auto"
+                                 ? LowestCapability(spec.precision, workers,
+                                                    mesh_.membership.members())
+                                 : spec.cpu_capability,
+                             workers, request.links() && !describe));
   ticket.mutable_workers()->Add(workers.begin(), workers.end());
-  Settle(moment);
   return ticket;
 }
 
-void Brain::TakeMeasurement(const Member& member,
-                            const v1::Measurement& measurement) {
+void MeshMeasurements::TakeMeasurement(const Member& member,
+                                       const v1::Measurement& measurement) {
   const std::string& name = member.registration.name();
   const std::optional<v1::Measurement> kept =
-      measures_.OnMeasurement(name, measurement);
+      mesh_.measures.OnMeasurement(name, measurement);
   if (!kept.has_value()) return;
   // A worker speaks for itself only.
   if (kept->has_profile() && kept->profile().device() == name) {
     const DeviceProfile profile = *FromProto(kept->profile());
-    measured_.Put(profile);
-    actions_.writes.measurements.Put(profile);
+    mesh_.measured.Put(profile);
+    mesh_.actions.writes.measurements.Put(profile);
   }
   for (const v1::LinkMeasurement& each : kept->links()) {
     const LinkMeasurement link = *FromProto(each);
-    measured_.Put(link);
-    actions_.writes.measurements.Put(link);
+    mesh_.measured.Put(link);
+    mesh_.actions.writes.measurements.Put(link);
   }
-  queue_changed_ = true;  // a job may have waited for this worker
+  mesh_.queue_changed = true;  // a job may have waited for this worker
 }
 
-v1::ListMeasurementsResponse Brain::ViewMeasurements(
+v1::ListMeasurementsResponse MeshMeasurements::ViewMeasurements(
     const std::string& model) const {
   v1::ListMeasurementsResponse view;
-  for (const auto& [key, profile] : measured_.profiles) {
+  for (const auto& [key, profile] : mesh_.measured.profiles) {
     if (model.empty() || key.model == model) {
       *view.add_profiles() = ToProto(profile);
     }
   }
-  for (const auto& [ends, link] : measured_.links) {
+  for (const auto& [ends, link] : mesh_.measured.links) {
     *view.add_links() = ToProto(link);
   }
   return view;

@@ -1,0 +1,96 @@
+// Groups keeps the round groups of data-parallel jobs: how they begin, what
+// their members say, who joins and leaves, and what becomes of a job whose
+// group is lost.
+//
+// Assumes: a data-parallel job goes on with the members that are left, and
+// takes in new ones while no job waits in the queue.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "coordinator/job_progress.h"
+#include "coordinator/mesh_state.h"
+
+namespace paceline {
+
+// A heartbeat whose contents were checked.
+struct WorkerReport {
+  v1::Heartbeat heartbeat;             // of a process in a group with `member`
+  std::optional<MemberReport> member;  // heartbeat.run.member
+};
+
+// Counts over all round groups since the start.
+struct GroupCounts {
+  int64_t views = 0;                     // decided
+  std::map<GroupExit, int64_t> leavers;  // processes that left
+};
+
+// Thread-compatible; lives on the coordinator's loop.
+class Groups {
+ public:
+  // Both outlive this.
+  Groups(MeshState& mesh, JobProgress& progress)
+      : mesh_(mesh), progress_(progress) {}
+
+  // The first view of an attempt; the job is placed.
+  void Start(JobEntry& job, Moment moment);
+  // Goes on with the view that an earlier coordinator stored.
+  void Restore(JobEntry& job, Moment moment);
+
+  // Takes what a worker reports of the present run of a job with a group.
+  void TakeReport(JobEntry& job, const Member& member,
+                  const WorkerReport& report, Moment moment);
+  // The neighbours whose links a member says are broken, and how.
+  std::map<WorkerId, std::string> BrokenLinks(const MemberReport& report) const;
+  // Looks at every process of the job's group: who is gone, another one, back.
+  // Nothing for a job that has none.
+  void Check(JobEntry& job, Moment moment);
+  void SetDraining(JobEntry& job, WorkerId worker, bool drain, Moment moment);
+  // Takes idle workers into the groups, unless a queued job may want them.
+  void AdmitJoiners(Moment moment);
+
+  // Processes of the job's last attempt that start anew, in a sentence; empty:
+  // none.
+  std::string WaitsForReturn(const JobEntry& job) const;
+  // Whether the result that could not be saved is asked for again.
+  bool WaitsForUpload(JobEntry& job, const absl::Status& error, Moment moment);
+
+  StandingOrder OrderOf(const JobEntry& job, WorkerId worker) const;
+  // preparing, training, paused, saving; of a job without a group too.
+  static std::string PhaseOf(const JobEntry& job);
+  const GroupCounts& counts() const { return counts_; }
+
+ private:
+  GroupOptions OptionsOf(const JobEntry& job) const;
+  static GroupWorker WorkerOf(const Member& member);
+  void TakeRound(JobEntry& job, const v1::RoundRecord& record, Moment moment);
+  void TakePartEvaluation(JobEntry& job, WorkerId worker,
+                          const v1::EvaluationRecord& part, Moment moment);
+  // True when no further part of the oldest open evaluation can come.
+  static bool EvaluationIsOver(const JobEntry& job);
+  // Ends the oldest open evaluation.
+  void EndEvaluation(JobEntry& job, Moment moment);
+  void TakeNews(JobEntry& job, Moment moment);
+  void Keep(JobEntry& job, const GroupNews& news);
+  void TakeLeaver(JobEntry& job, const GroupLeaver& leaver, Moment moment);
+  void OnLost(JobEntry& job, Moment moment);
+  void BeginAgain(JobEntry& job, const std::string& why, Moment moment);
+
+  void CheckProcess(JobEntry& job, WorkerId worker, Moment moment);
+  void RefreshRenewals(JobEntry& job, Moment moment);
+  void AddWorker(JobEntry& job, const Member& member,
+                 const ModelDescription& model);
+  void AdmitJoinersOf(JobEntry& job, Moment moment);
+  bool HasMemory(JobEntry& job, const Member& joiner,
+                 const ModelDescription& model, Moment moment);
+  static bool HasRoom(const JobEntry& job);
+
+  MeshState& mesh_;
+  JobProgress& progress_;
+  GroupCounts counts_;
+};
+
+}  // namespace paceline

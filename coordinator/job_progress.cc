@@ -1,0 +1,248 @@
+#include "coordinator/job_progress.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/advice.h"
+#include "coordinator/job_text.h"
+#include "core/model/aggregation.h"
+
+namespace paceline {
+namespace {
+
+// samples_per_second is taken over records of this time.
+constexpr int64_t kRateWindowMs = 2000;
+// It is taken over at most so many, whatever a worker's clock does.
+constexpr size_t kMostRates = 4096;
+// Steps that may come in another order than they were made in.
+constexpr size_t kMostCounted = 4096;
+// Runs of skipped steps that get events of their own, in a job.
+constexpr int kMostSkipRuns = 100;
+
+// A count or a time of a worker, so that kMostRates of them can be added and
+// any two taken from each other.
+int64_t Bounded(int64_t number) {
+  return std::clamp<int64_t>(number, 0, int64_t{1} << 50);
+}
+
+}  // namespace
+
+bool JobProgress::TakeRecords(JobEntry& job, const Member& member,
+                              v1::Heartbeat& heartbeat, Moment moment) {
+  for (v1::LogLine& line : *heartbeat.mutable_logs()) {
+    line.set_source(member.registration.name());
+    mesh_.actions.writes.records[job.record.id()].logs.emplace_back(
+        member.incarnation(), std::move(line));
+  }
+  // Steps of an earlier attempt, or that came after the end, are not the
+  // job's any more.
+  if (mesh_.FindRunning(FenceOf(heartbeat.run())) != &job) return false;
+  if (heartbeat.steps().empty()) return true;
+  StoreBatch::Records& records = mesh_.actions.writes.records[job.record.id()];
+  for (const v1::StepRecord& step : heartbeat.steps()) {
+    records.steps.push_back(step);
+    if (IsNewStep(job, step.step())) CountStep(job, step, moment);
+  }
+  TrimRecent(job);
+  mesh_.Put(job);
+  return true;
+}
+
+// One that came before, and whose acknowledgement was lost, counts once.  Those
+// of a round group come from several members, in any order.
+bool JobProgress::IsNewStep(JobEntry& job, int64_t step) {
+  if (step <= job.counted_through || !job.counted.insert(step).second) {
+    return false;
+  }
+  if (job.counted.size() > kMostCounted) {
+    job.counted_through = *job.counted.begin();
+    job.counted.erase(job.counted.begin());
+  }
+  return true;
+}
+
+void JobProgress::CountStep(JobEntry& job, const v1::StepRecord& step,
+                            Moment moment) {
+  JobRecord& record = job.record;
+  const bool newest = step.step() > record.job.recorded_step();
+  record.job.set_recorded_step(
+      std::max(record.job.recorded_step(), step.step()));
+  record.job.set_step(std::max(record.job.step(), step.step()));
+  job.recent.push_back(
+      {step.step(), Bounded(step.samples()), Bounded(step.unix_ms())});
+  record.job.set_skipped_steps(record.job.skipped_steps() + step.skipped());
+  if (!newest) return;
+  job.loss = step.loss();
+  if (step.skipped()) {
+    if (record.job.skipping_since() > 0) return;
+    record.job.set_skipping_since(step.step());
+    if (++job.skip_runs > kMostSkipRuns) return;
+    mesh_.AddEvent(job, "skipping",
+                   absl::StrCat("steps are skipped from step ", step.step(),
+                                " on: ", SkipReason(step),
+                                job.skip_runs == kMostSkipRuns
+                                    ? "; later ones are only counted"
+                                    : ""),
+                   moment);
+  } else if (record.job.skipping_since() > 0) {
+    const int64_t skipped = step.step() - record.job.skipping_since();
+    record.job.set_skipping_since(0);
+    if (job.skip_runs > kMostSkipRuns) return;
+    mesh_.AddEvent(
+        job, "applying",
+        absl::StrCat("steps apply again from step ", step.step(), " on, after ",
+                     skipped,
+                     skipped == 1 ? " that was skipped" : " that were skipped"),
+        moment);
+  }
+}
+
+void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
+                          const v1::RunState& run, Moment moment) {
+  v1::Job& record = job.record.job;
+  v1::JobWorker& part = *FindWorker(job.record, worker);
+  TakeUnreadable(job, part, run, moment);
+  const v1::RunState::Phase before = part.run().phase();
+  *part.mutable_run() = run;
+  part.mutable_run()->clear_member();
+  part.mutable_run()->set_phase(before);
+  if (run.has_flow()) TakeFlow(job, moment);
+  TakeTimes(job.record, worker, run);
+  if (!IsInference(job.record.spec)) {
+    record.set_step(std::max(record.step(), run.step()));
+  }
+  record.set_steps(std::max(record.steps(), run.steps()));
+  if (IsInference(job.record.spec) && run.total_samples() > 0 &&
+      record.total_samples() == 0) {
+    record.set_total_samples(run.total_samples());
+    mesh_.OpenWeights(job, moment);
+    // Predictions that cannot be laid out have ended the job.
+    if (HasEnded(job.record.state())) return;
+  }
+  if (run.phase() == v1::RunState::PHASE_PREPARING) {
+    job.preparing_since.try_emplace(worker, moment.now);
+  } else {
+    job.preparing_since.erase(worker);
+  }
+  mesh_.Put(job);
+}
+
+void JobProgress::TakeUnreadable(JobEntry& job, v1::JobWorker& part,
+                                 const v1::RunState& run, Moment moment) {
+  if (run.unreadable_samples() > 0 && part.run().unreadable_samples() == 0) {
+    mesh_.AddEvent(
+        job, "unreadable",
+        absl::StrCat("worker ", part.name(),
+                     " cannot read all samples of the data set and leaves "
+                     "them out: 'paceline job logs ",
+                     job.record.id().value, "' names them"),
+        moment);
+  }
+}
+
+void JobProgress::TakeFlow(JobEntry& job, Moment moment) {
+  if (!IsInference(job.record.spec)) return;
+  // Counts what has left the pipeline, by any replica of its last stage.
+  int64_t micro_batches = 0;
+  int64_t samples = 0;
+  for (const v1::JobWorker* const last : LastStageOf(job.record)) {
+    micro_batches += last->run().flow().micro_batches();
+    samples += last->run().flow().samples();
+  }
+  if (micro_batches <= job.record.job.step()) return;
+  const int64_t before = job.recent.empty() ? 0 : job.flow_samples;
+  job.record.job.set_step(micro_batches);
+  job.flow_samples = samples;
+  job.recent.push_back(
+      {micro_batches, Bounded(samples - before), moment.unix_ms});
+  TrimRecent(job);
+}
+
+void JobProgress::TrimRecent(JobEntry& job) {
+  while (job.recent.size() > kMostRates ||
+         (job.recent.size() > 2 &&
+          job.recent.back().unix_ms - job.recent[1].unix_ms >= kRateWindowMs)) {
+    job.recent.pop_front();
+  }
+}
+
+// A report has the whole run so far of its worker's stages.
+void JobProgress::TakeTimes(JobRecord& record, WorkerId worker,
+                            const v1::RunState& run) {
+  const std::vector<int> numbers = StageNumbers(record.stages);
+  const int stages = static_cast<int>(record.stages.size());
+  for (const v1::StageTime& time : run.stage_times()) {
+    for (int i = 0; i < stages; ++i) {
+      if (numbers[i] != time.stage() || record.stages[i].worker != worker) {
+        continue;
+      }
+      while (record.job.stage_times_size() < stages) {
+        record.job.add_stage_times();
+      }
+      *record.job.mutable_stage_times(i) = time;
+      if (time.stage() > 0) continue;
+      record.job.set_timed_seconds(run.step_seconds());
+      record.job.set_timed_steps(run.timed_steps());
+    }
+  }
+}
+
+// An inference job's evaluation adds the sums of all replicas of its last
+// stage, always in the same order.
+void JobProgress::Evaluate(JobEntry& job, Moment moment) {
+  int64_t samples = 0;
+  double loss = 0;
+  double correct = 0;
+  for (const v1::JobWorker* const last : LastStageOf(job.record)) {
+    samples += last->run().flow().labels();
+    loss += last->run().flow().loss();
+    correct += static_cast<double>(last->run().flow().correct());
+  }
+  const auto sum = EvaluationOf(/*step=*/0, samples, loss, correct);
+  if (sum.has_value()) TakeEvaluation(job, *sum, moment);
+}
+
+void JobProgress::TakeEvaluation(JobEntry& job,
+                                 const v1::EvaluationRecord& evaluation,
+                                 Moment moment) {
+  mesh_.actions.writes.records[job.record.id()].evaluations.push_back(
+      evaluation);
+  if (evaluation.step() <= job.record.job.evaluated_step()) return;
+  job.record.job.set_evaluated_step(evaluation.step());
+  job.accuracy = evaluation.accuracy();
+  mesh_.AddEvent(job, "evaluated", EvaluationText(job.record.spec, evaluation),
+                 moment);
+}
+
+void JobProgress::OnAllDone(JobEntry& job, Moment moment) {
+  const JobRecord& record = job.record;
+  if (MostlySkipped(record)) {
+    mesh_.FailJob(job, WhyMostlySkipped(record), AdviceAfterSkips(record.spec),
+                  moment);
+    return;
+  }
+  job.saving = true;
+  if (IsInference(record.spec)) Evaluate(job, moment);
+  mesh_.actions.weights.push_back(
+      {Actions::Weights::Kind::kSave, record.fence(), {}});
+  mesh_.AddEvent(job, "saving",
+                 IsInference(record.spec)
+                     ? "the last stage has handed its predictions over"
+                 : job.group.has_value()
+                     ? "a member has handed the weights over"
+                     : "all stages have handed their weights over",
+                 moment);
+}
+
+double SamplesPerSecond(const JobEntry& job) {
+  if (job.recent.size() < 2) return 0;
+  int64_t samples = 0;
+  for (const Rate& rate : job.recent) samples += rate.samples;
+  samples -= job.recent.front().samples;  // done before the window began
+  const int64_t ms = job.recent.back().unix_ms - job.recent.front().unix_ms;
+  return ms <= 0 ? 0 : 1000.0 * static_cast<double>(samples) / ms;
+}
+
+}  // namespace paceline

@@ -1,0 +1,44 @@
+// JobProgress takes into a job's record how far its workers say they are.
+#pragma once
+
+#include <cstdint>
+
+#include "coordinator/mesh_state.h"
+
+namespace paceline {
+
+// Thread-compatible; lives on the coordinator's loop.
+class JobProgress {
+ public:
+  explicit JobProgress(MeshState& mesh) : mesh_(mesh) {}  // outlives this
+
+  // Logs, and of the present run steps.  Returns whether the heartbeat is of
+  // the job's present run.
+  bool TakeRecords(JobEntry& job, const Member& member,
+                   v1::Heartbeat& heartbeat, Moment moment);
+  // Takes all that a worker reports of the present run, but for its phase.
+  void TakeRun(JobEntry& job, WorkerId worker, const v1::RunState& run,
+               Moment moment);
+  void TakeEvaluation(JobEntry& job, const v1::EvaluationRecord& evaluation,
+                      Moment moment);
+  // Every worker has handed over what it had.
+  void OnAllDone(JobEntry& job, Moment moment);
+
+ private:
+  static bool IsNewStep(JobEntry& job, int64_t step);
+  void CountStep(JobEntry& job, const v1::StepRecord& step, Moment moment);
+  void TakeUnreadable(JobEntry& job, v1::JobWorker& part,
+                      const v1::RunState& run, Moment moment);
+  static void TakeFlow(JobEntry& job, Moment moment);
+  static void TrimRecent(JobEntry& job);
+  static void TakeTimes(JobRecord& record, WorkerId worker,
+                        const v1::RunState& run);
+  void Evaluate(JobEntry& job, Moment moment);
+
+  MeshState& mesh_;
+};
+
+// Over the last steps; 0: not known.
+double SamplesPerSecond(const JobEntry& job);
+
+}  // namespace paceline

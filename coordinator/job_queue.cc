@@ -1,0 +1,266 @@
+#include "coordinator/job_queue.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/advice.h"
+#include "coordinator/job_text.h"
+#include "core/base/status_macros.h"
+#include "core/model/aggregation.h"
+#include "core/rpc/convert.h"
+#include "core/rpc/report_convert.h"
+
+namespace paceline {
+
+void JobQueue::AddStages(const std::vector<StageOfPlan>& stages,
+                         v1::SubmitJobResponse& answer) const {
+  for (const StagePlacement& stage : mesh_.Place(stages)) {
+    *answer.add_stages() = ToProto(stage);
+  }
+}
+
+absl::StatusOr<Submission> JobQueue::CheckSubmit(
+    const v1::SubmitJobRequest& request, Moment moment) const {
+  Submission submission;
+  const auto known =
+      request.request_id().empty()
+          ? mesh_.jobs.end()
+          : std::find_if(mesh_.jobs.begin(), mesh_.jobs.end(),
+                         [&](const auto& entry) {
+                           return entry.second.record.job.request_id() ==
+                                  request.request_id();
+                         });
+  if (known != mesh_.jobs.end()) {
+    submission.job = known->second.record;
+    submission.repeated = true;
+    AddStages(submission.job.stages, submission.answer);
+    return submission;
+  }
+  const JobSpec spec = FromProto(request.spec());
+  PACELINE_RETURN_IF_ERROR(CheckSpec(spec));
+  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
+  const std::vector<Candidate> candidates = mesh_.Candidates();
+  PACELINE_RETURN_IF_ERROR(CheckFaultsOf(spec, candidates));
+  const PlacementVerdict verdict =
+      DecidePlacement(spec, model, candidates, mesh_.measured);
+  PACELINE_RETURN_IF_ERROR(verdict.impossible);
+  const Plan* const plan = verdict.plan ? &*verdict.plan : nullptr;
+  if (plan != nullptr) {
+    PACELINE_RETURN_IF_ERROR(
+        CheckMembersOfRule(spec, std::ssize(plan->stages)));
+  }
+  v1::SubmitJobResponse& answer = submission.answer;
+  for (const std::string& note : PlacementNotes(spec, plan, candidates)) {
+    answer.add_notes(note);
+  }
+  if (plan != nullptr) {
+    AddStages(plan->stages, answer);
+    if (const std::optional<v1::RunEstimate> estimate =
+            measurements_.EstimateOf(spec, model, plan->stages)) {
+      *answer.mutable_estimate() = *estimate;
+    }
+    const std::string left_out = DealingNote(spec, *plan, candidates);
+    if (!left_out.empty()) answer.add_notes(left_out);
+  } else {
+    answer.add_notes(absl::StrCat("queued: it ", verdict.why));
+  }
+  submission.job.spec = spec;
+  v1::Job& job = submission.job.job;
+  job.set_id(next_job_.value);
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_request_id(request.request_id());
+  job.set_threads(spec.threads);
+  job.set_submitted_unix_ms(moment.unix_ms);
+  job.set_evaluated_step(-1);
+  return submission;
+}
+
+void JobQueue::OnSubmitted(JobRecord record, Moment moment) {
+  next_job_ = JobId{record.id().value + 1};
+  JobEntry& job = mesh_.jobs[record.id()];
+  mesh_.open.insert(record.id());
+  job.record = std::move(record);
+  mesh_.AddEvent(job, "submitted", absl::StrCat("job ", job.record.spec.name),
+                 moment);
+  mesh_.queue_changed = true;
+}
+
+// The next attempt, which is durable before any worker is told of it.
+void JobQueue::BeginAttempt(JobEntry& job, const PlacementVerdict& verdict,
+                            Moment moment) {
+  v1::Job& kept = job.record.job;
+  kept.set_state(v1::JOB_STATE_RUNNING);
+  kept.clear_why();
+  kept.set_attempt(kept.attempt() + 1);
+  kept.set_plan_version(kept.plan_version() + 1);
+  kept.set_cpu_capability(verdict.cpu_capability);
+  if (kept.started_unix_ms() == 0) kept.set_started_unix_ms(moment.unix_ms);
+  mesh_.actions.writes.durable = true;
+}
+
+// Forgets what the attempt before had come to.
+void JobQueue::ResetProgress(JobEntry& job) {
+  v1::Job& kept = job.record.job;
+  kept.clear_recorded_step();
+  kept.clear_skipped_steps();
+  kept.clear_skipping_since();
+  kept.clear_total_samples();
+  kept.clear_step();
+  kept.set_evaluated_step(-1);
+  kept.clear_stage_times();
+  kept.clear_timed_seconds();
+  kept.clear_timed_steps();
+  job.counted_through = 0;
+  job.counted.clear();
+  job.preparing_since.clear();
+}
+
+void JobQueue::PlaceOn(JobEntry& job, const Plan& plan) {
+  JobRecord& record = job.record;
+  record.stages = plan.stages;
+  record.job.clear_workers();
+  std::set<WorkerId> workers;
+  for (const StageOfPlan& stage : record.stages) workers.insert(stage.worker);
+  for (const WorkerId worker : workers) {
+    v1::JobWorker& part = *record.job.add_workers();
+    part.set_id(worker.value);
+    part.set_name(mesh_.NameOf(worker));
+    const Member* const member = mesh_.membership.Find(worker);
+    if (member != nullptr) part.set_incarnation(member->incarnation().value);
+    part.set_predicted_memory_bytes(BytesOn(plan, worker));
+    mesh_.busy[worker] = record.id();
+  }
+}
+
+void JobQueue::StartJob(JobEntry& job, const PlacementVerdict& verdict,
+                        Moment moment) {
+  const JobRecord& record = job.record;
+  const std::vector<std::string> warnings =
+      ThreadWarnings(record.spec, *verdict.plan, mesh_.Candidates());
+  BeginAttempt(job, verdict, moment);
+  ResetProgress(job);
+  PlaceOn(job, *verdict.plan);
+  mesh_.AddEvent(
+      job, "placed",
+      absl::StrCat(IsDataParallel(record.spec)
+                       ? absl::StrCat(record.job.workers_size(), " members: ")
+                       : absl::StrCat(StageNumbers(record.stages).back() + 1,
+                                      " stages on "),
+                   absl::StrJoin(record.job.workers(), ", ",
+                                 [](std::string* out, const auto& worker) {
+                                   absl::StrAppend(out, worker.name());
+                                 }),
+                   verdict.plan->why.empty() ? "" : ": ", verdict.plan->why),
+      moment);
+  for (const std::string& warning : warnings) {
+    mesh_.AddEvent(job, "warning", warning, moment);
+  }
+  mesh_.OpenWeights(job, moment);
+  if (IsDataParallel(record.spec) && record.state() == JobState::kRunning) {
+    groups_.Start(job, moment);
+  }
+  mesh_.Put(job);
+}
+
+void JobQueue::Serve(Moment moment) {
+  mesh_.queue_changed = false;
+  const MembershipPolicy& policy = mesh_.policy.membership;
+  const bool settled =
+      moment.now - mesh_.start >= policy.lease + policy.grace ||
+      std::all_of(mesh_.membership.members().begin(),
+                  mesh_.membership.members().end(),
+                  [](const auto& entry) { return entry.second.seen; });
+  JobId head;
+  std::string slow;  // what keeps those that the head waits for
+  for (JobEntry* const job : mesh_.OpenJobs()) {
+    if (job->record.state() != JobState::kQueued) continue;
+    job->may_be_passed = false;
+    if (head.assigned()) {
+      mesh_.SetWhy(*job,
+                   Sentence({absl::StrCat("waits for job ", head.value,
+                                          ", which is before it in the queue"),
+                             slow, mesh_.StoreText()}));
+    } else if (HoldsTheQueue(*job, settled, slow, moment)) {
+      head = job->record.id();
+    } else {
+      job->may_be_passed = job->record.state() == JobState::kQueued;
+    }
+  }
+  mesh_.queue_changed = false;  // also what this walk itself has changed
+}
+
+// Starts the job if it can; if not, whether later ones have to wait for it.
+// settled: the workers have had the time to come back after a restart.
+// slow: what keeps those that it waits for.
+bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, std::string& slow,
+                             Moment moment) {
+  const JobSpec& spec = job.record.spec;
+  if (job.restored && !settled) {
+    mesh_.SetWhy(job, Sentence({"waits for the workers to come back: the "
+                                "coordinator has just started",
+                                mesh_.StoreText()}));
+    return true;
+  }
+  if (const std::string whom = groups_.WaitsForReturn(job); !whom.empty()) {
+    mesh_.SetWhy(job, Sentence({whom, mesh_.StoreText()}));
+    return true;
+  }
+  const absl::StatusOr<ModelDescription> model = Describe(spec);
+  if (!model.ok()) {
+    mesh_.FailJob(job, std::string(model.status().message()),
+                  AdviceAfter(model.status()), moment);
+    return false;
+  }
+  const PlacementVerdict verdict =
+      DecideStart(spec, *model, mesh_.Candidates());
+  if (verdict.plan.has_value()) {
+    job.record.job.clear_estimate();
+    if (const auto estimate =
+            measurements_.EstimateOf(spec, *model, verdict.plan->stages)) {
+      *job.record.job.mutable_estimate() = *estimate;
+    }
+    StartJob(job, verdict, moment);
+    return false;
+  }
+  // It holds up others only if all workers that are there, were they free,
+  // would do: else it may wait for ever.  One that is suspect is there.
+  std::vector<Candidate> there;
+  for (const auto& [id, member] : mesh_.membership.members()) {
+    if (IsGone(member.state)) continue;
+    there.push_back({&member, JobId{}, false, mesh_.drained.contains(id)});
+  }
+  const bool holds = DecideStart(spec, *model, there).plan.has_value();
+  std::string keeps;
+  for (const JobId ahead : verdict.waits_for) {
+    const JobEntry& other = mesh_.jobs.at(ahead);
+    const std::string text =
+        PreparingText(other.record, other.preparing_since,
+                      mesh_.policy.preparing_bound, moment.now);
+    if (text.empty()) continue;
+    keeps = Sentence({keeps, absl::StrCat("job ", ahead.value, ": ", text)});
+  }
+  mesh_.SetWhy(job, Sentence({verdict.why, keeps, mesh_.StoreText()}));
+  if (holds) slow = keeps;
+  return holds;
+}
+
+// Also by its rule: every round of fewer than that wants would be void.
+PlacementVerdict JobQueue::DecideStart(
+    const JobSpec& spec, const ModelDescription& model,
+    const std::vector<Candidate>& candidates) const {
+  PlacementVerdict verdict =
+      DecidePlacement(spec, model, candidates, mesh_.measured);
+  if (!verdict.plan.has_value()) return verdict;
+  const absl::Status rule =
+      CheckMembersOfRule(spec, std::ssize(verdict.plan->stages));
+  if (rule.ok()) return verdict;
+  verdict.plan.reset();
+  verdict.why = absl::StrCat("waits for more workers: ", rule.message());
+  return verdict;
+}
+
+}  // namespace paceline

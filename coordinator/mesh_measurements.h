@@ -1,0 +1,40 @@
+// MeshMeasurements has workers measure, keeps what they found, and estimates
+// runs from it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "coordinator/mesh_state.h"
+
+namespace paceline {
+
+// Thread-compatible; lives on the coordinator's loop.
+class MeshMeasurements {
+ public:
+  explicit MeshMeasurements(MeshState& mesh) : mesh_(mesh) {}  // outlives this
+
+  // As Brain::OnProfile().
+  absl::StatusOr<v1::StartProfileResponse> OnProfile(
+      const v1::StartProfileRequest& request);
+  void TakeMeasurement(const Member& member,
+                       const v1::Measurement& measurement);
+  // The workers as the queue of measurements sees them.
+  std::vector<MeasureWorker> MeasureWorkers() const;
+
+  // Nothing when it cannot be said.
+  std::optional<v1::RunEstimate> EstimateOf(
+      const JobSpec& spec, const ModelDescription& model,
+      const std::vector<StageOfPlan>& stages) const;
+  // model: empty for all.
+  v1::ListMeasurementsResponse ViewMeasurements(const std::string& model) const;
+
+ private:
+  std::string FirstIdle(const std::vector<std::string>& names) const;
+
+  MeshState& mesh_;
+};
+
+}  // namespace paceline

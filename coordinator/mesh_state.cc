@@ -1,0 +1,227 @@
+#include "coordinator/mesh_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/advice.h"
+#include "coordinator/job_text.h"
+#include "core/base/status_macros.h"
+#include "core/base/utf8.h"
+#include "core/model/aggregation.h"
+#include "core/model/predictions.h"
+#include "core/rpc/convert.h"
+#include "core/rpc/report_convert.h"
+#include "core/rpc/status.h"
+
+namespace paceline {
+
+JobEntry* MeshState::FindJob(JobId id) {
+  const auto found = jobs.find(id);
+  return found == jobs.end() ? nullptr : &found->second;
+}
+
+JobEntry* MeshState::JobOf(WorkerId worker) {
+  const auto found = busy.find(worker);
+  return found == busy.end() ? nullptr : &jobs.at(found->second);
+}
+
+const JobEntry* MeshState::JobOf(WorkerId worker) const {
+  const auto found = busy.find(worker);
+  return found == busy.end() ? nullptr : &jobs.at(found->second);
+}
+
+absl::StatusOr<const Member*> MeshState::FindMember(
+    const std::string& worker) const {
+  const Member* found = nullptr;
+  std::vector<std::string> names;
+  for (const auto& [id, member] : membership.members()) {
+    names.push_back(member.registration.name());
+    if (member.registration.name() == worker) found = &member;
+  }
+  for (const auto& [id, member] : membership.members()) {
+    if (found == nullptr && absl::StrCat(id.value) == worker) found = &member;
+  }
+  if (found == nullptr) {
+    return absl::NotFoundError(absl::StrCat(
+        "no worker '", worker, "'; known are: ",
+        names.empty() ? std::string("none") : absl::StrJoin(names, ", ")));
+  }
+  return found;
+}
+
+std::vector<JobEntry*> MeshState::OpenJobs() {
+  std::vector<JobEntry*> there;
+  for (const JobId id : open) there.push_back(&jobs.at(id));
+  return there;
+}
+
+JobEntry* MeshState::FindRunning(const Fence& fence) {
+  JobEntry* const job = FindJob(fence.job);
+  if (job == nullptr || job->record.state() != JobState::kRunning)
+    return nullptr;
+  return job->record.fence() == fence ? job : nullptr;
+}
+
+std::vector<Candidate> MeshState::Candidates() const {
+  std::vector<Candidate> candidates;
+  for (const auto& [id, member] : membership.members()) {
+    if (member.state != MemberState::kLive) continue;
+    const JobEntry* const job = JobOf(id);
+    candidates.push_back({&member, job == nullptr ? JobId{} : job->record.id(),
+                          measures.Holds(member.registration.name()),
+                          drained.contains(id)});
+  }
+  return candidates;
+}
+
+std::vector<StagePlacement> MeshState::Place(
+    const std::vector<StageOfPlan>& stages) const {
+  const std::vector<int> numbers = StageNumbers(stages);
+  std::vector<StagePlacement> placements;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const StageOfPlan& stage = stages[i];
+    const Member* const member = membership.Find(stage.worker);
+    placements.push_back(
+        {numbers[i], stage.layers, stage.worker,
+         member != nullptr ? member->registration.name() : "",
+         member != nullptr ? member->registration.address() : "", stage.share});
+  }
+  return placements;
+}
+
+std::string MeshState::NameOf(WorkerId worker) const {
+  const Member* const member = membership.Find(worker);
+  return member != nullptr ? member->registration.name()
+                           : absl::StrCat(worker.value);
+}
+
+void MeshState::Put(const JobEntry& job) {
+  actions.writes.jobs[job.record.id()] = job.record;
+}
+
+void MeshState::SetWhy(JobEntry& job, const std::string& text) {
+  const std::string why = ToUtf8(text, kMaxStatusMessageBytes);
+  if (job.record.job.why() == why) return;
+  job.record.job.set_why(why);
+  if (!why.empty()) {
+    actions.notices.push_back(
+        {false, absl::StrCat("job ", why), job.record.id(), WorkerId{}});
+  }
+  Put(job);
+}
+
+void MeshState::AddEvent(const JobEntry& job, const std::string& kind,
+                         const std::string& text, Moment moment) {
+  const JobId id = job.record.id();
+  v1::JobEvent& event = actions.writes.records[id].events.emplace_back();
+  event.set_unix_ms(moment.unix_ms);
+  event.set_kind(kind);
+  event.set_text(ToUtf8(text, kMaxStatusMessageBytes));
+  const bool warn = kind == "failed" || kind == "lost" || kind == "warning" ||
+                    kind == "skipping" || kind == "store" ||
+                    kind == "evicted" || kind == "takeover" || kind == "void" ||
+                    kind == "mismatch" || kind == "paused" || kind == "again";
+  actions.notices.push_back(
+      {warn, absl::StrCat("job ", kind, ": ", text), id, WorkerId{}});
+}
+
+void MeshState::AddNotice(WorkerId worker, const std::string& text, bool warn) {
+  actions.notices.push_back({warn, text, JobId{}, worker});
+}
+
+std::string MeshState::StoreText() const {
+  if (store_error.empty()) return "";
+  return absl::StrCat("the coordinator cannot store its state: ", store_error);
+}
+
+void MeshState::RefreshWhy(JobEntry& job, Moment moment) {
+  if (job.record.state() != JobState::kRunning) return;
+  SetWhy(job, Sentence({PreparingText(job.record, job.preparing_since,
+                                      policy.preparing_bound, moment.now),
+                        job.group.has_value() ? job.group->PausedText() : "",
+                        StoreText()}));
+}
+
+void MeshState::LetGo(const JobEntry& job, v1::JobWorker& worker) {
+  worker.set_let_go(true);
+  const WorkerId id{worker.id()};
+  if (JobOf(id) == &job) busy.erase(id);
+}
+
+void MeshState::OpenWeights(JobEntry& job, Moment moment) {
+  absl::StatusOr<SafetensorsLayout> layout =
+      [&]() -> absl::StatusOr<SafetensorsLayout> {
+    const JobRecord& record = job.record;
+    PACELINE_ASSIGN_OR_RETURN(const ModelDescription model,
+                              Describe(record.spec));
+    if (!IsInference(record.spec)) return LayOut(model);
+    // How many there are is the first stage's to say.
+    if (record.job.total_samples() == 0) return SafetensorsLayout();
+    return LayOutPredictions(model, record.spec.infer,
+                             record.job.total_samples());
+  }();
+  if (!layout.ok()) {
+    FailJob(job,
+            absl::StrCat("its model cannot be described: ",
+                         layout.status().message()),
+            AdviceAfter(layout.status()), moment);
+    return;
+  }
+  actions.weights.push_back(
+      {Actions::Weights::Kind::kOpen, job.record.fence(), *std::move(layout)});
+}
+
+void MeshState::FailJob(JobEntry& job, const std::string& why,
+                        const std::string& advice, Moment moment) {
+  EndJob(job, JobState::kFailed,
+         Sentence({why, SkippedText(job.record), advice}), moment);
+}
+
+void MeshState::EndJob(JobEntry& job, JobState state, const std::string& why,
+                       Moment moment) {
+  JobRecord& record = job.record;
+  record.job.set_state(static_cast<v1::JobState>(state));
+  record.job.set_why(ToUtf8(why, kMaxStatusMessageBytes));
+  record.job.set_ended_unix_ms(moment.unix_ms);
+  job.saving = false;
+  job.preparing_since.clear();
+  if (const std::string rounds = job.events.Summary();
+      job.group.has_value() && !rounds.empty()) {
+    AddEvent(job, "rounds", rounds, moment);
+  }
+  job.group.reset();
+  job.returns.clear();
+  job.renew.clear();
+  for (v1::JobWorker& worker : *record.job.mutable_workers()) {
+    LetGo(job, worker);
+  }
+  open.erase(record.id());
+  ++ended[state];
+  if (state != JobState::kSucceeded && record.job.attempt() > 0) {
+    actions.weights.push_back(
+        {Actions::Weights::Kind::kForget, record.fence(), {}});
+  }
+  const std::string where =
+      state == JobState::kSucceeded
+          ? absl::StrCat(ResultName(record.spec), " are in ",
+                         record.job.weights_path())
+          : "";
+  AddEvent(job, std::string(JobStateName(state)),
+           Sentence({where, record.job.why()}), moment);
+  Put(job);
+  queue_changed = true;
+}
+
+std::vector<std::string> MeshState::LiveNames() const {
+  std::vector<std::string> names;
+  for (const auto& [id, member] : membership.members()) {
+    if (member.state == MemberState::kLive) {
+      names.push_back(member.registration.name());
+    }
+  }
+  return names;
+}
+
+}  // namespace paceline

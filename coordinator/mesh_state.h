@@ -1,0 +1,203 @@
+// The state that the parts of the Brain share: the workers, the jobs, who works
+// for which job, and what the events since the last TakeActions() lead to.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "coordinator/group_event_log.h"
+#include "coordinator/job_group.h"
+#include "coordinator/job_store.h"
+#include "coordinator/measure_queue.h"
+#include "coordinator/placement.h"
+#include "coordinator/records.h"
+#include "coordinator/weights_store.h"
+#include "core/base/clock.h"
+#include "core/base/ids.h"
+#include "core/cluster/membership.h"
+
+namespace paceline {
+
+struct BrainPolicy {
+  MembershipPolicy membership;
+  // How long a job that has not trained yet waits for a worker that is gone:
+  // loading LibTorch again takes seconds on a small machine.
+  absl::Duration return_period = absl::Seconds(20);
+  // A worker that prepares for longer is named in the why of its job, and of
+  // those that wait for it.
+  absl::Duration preparing_bound = absl::Seconds(30);
+  // A process that was taken out of a round group although its worker is live
+  // is asked to start anew, the first time after so long, then twice as long.
+  absl::Duration first_pause = absl::Seconds(1);
+  absl::Duration longest_pause = absl::Minutes(1);
+};
+
+// Something a person should see in the log.
+struct Notice {
+  bool warn = false;
+  std::string text;
+  JobId job;
+  WorkerId worker;
+};
+
+// The consequences of the events since the last TakeActions().  Writes come
+// first: nothing else may be seen outside before they are stored.
+struct Actions {
+  struct Ack {
+    StreamId stream;
+    int64_t sequence;
+  };
+  struct Order {
+    StreamId stream;
+    StandingOrder order;
+  };
+  struct End {
+    StreamId stream;
+    absl::Status status;
+  };
+  struct Weights {
+    enum class Kind : uint8_t { kOpen, kSave, kForget };
+    Kind kind;
+    Fence fence;
+    SafetensorsLayout layout;  // kOpen
+  };
+
+  StoreBatch writes;
+  std::vector<Ack> acks;
+  std::vector<Order> orders;
+  std::vector<End> ends;
+  std::vector<Weights> weights;
+  std::vector<Notice> notices;
+};
+
+// Samples and time of recent steps, for samples_per_second only.
+struct Rate {
+  int64_t step;
+  int64_t samples;
+  int64_t unix_ms;
+};
+// A job as the coordinator knows it: its record, and what is not stored.
+struct JobEntry {
+  JobRecord record;
+  std::deque<Rate> recent;
+  int64_t flow_samples = 0;  // of an inference job, in the newest of recent
+  std::optional<double> loss;
+  std::optional<double> accuracy;
+  bool saving = false;    // all workers are done; the file is being closed
+  bool restored = false;  // loaded at start
+  // Queued: it waits for workers that are not there, and holds up no other.
+  bool may_be_passed = false;
+  int skip_runs = 0;  // that have an event
+  // Steps that records told of: all up to counted_through, and these.
+  int64_t counted_through = 0;
+  std::set<int64_t> counted;
+  // Since when its workers are known to prepare, those that do.
+  std::map<WorkerId, Instant> preparing_since;
+
+  // Set while a data-parallel job runs.
+  std::optional<JobGroup> group;
+  GroupEventLog events;
+  bool said_running = false;
+  bool said_deadline = false;  // that it is too short
+  // As in the store.  Where a group that trained was lost, what goes wrong on
+  // purpose went wrong, and would again.
+  KeptView kept;
+  // Attempts in a row that ended before anything was ready, or before a step.
+  int false_starts = 0;
+  int lost_groups = 0;
+  absl::Status lost_error;  // of the last member that failed
+  // By step: evaluations of which parts may be missing.
+  struct OpenEvaluation {
+    v1::EvaluationRecord sum;
+    std::set<WorkerId> members;  // had a part of it when the first one came
+  };
+  std::map<int64_t, OpenEvaluation> evaluating;
+  int64_t most_evaluated = 0;  // samples of whole evaluations
+  Instant save_again;          // not before, after an incomplete upload
+  int incomplete_saves = 0;
+  // Processes that were taken out: when they shall start anew.
+  struct Return {
+    int times = 0;
+    Instant due;
+  };
+  std::map<WorkerId, Return> returns;
+  std::set<WorkerId> renew;  // are due
+  // Processes that cannot become members, so that they are not asked twice.
+  std::map<WorkerId, Incarnation> unfit;
+  // Those for whom there was no memory in a group of so many.
+  std::map<WorkerId, std::pair<Incarnation, size_t>> cramped;
+};
+
+// Thread-compatible; lives on the coordinator's loop.
+struct MeshState {
+  MeshState(const BrainPolicy& policy, Instant start)
+      : policy(policy), start(start), membership(policy.membership, start) {}
+
+  // --- workers ---
+
+  // worker: its name, or its number.  Errors: NotFound  lists those there are
+  absl::StatusOr<const Member*> FindMember(const std::string& worker) const;
+  std::string NameOf(WorkerId worker) const;
+  std::vector<std::string> LiveNames() const;
+  std::vector<Candidate> Candidates() const;  // by id
+  // With today's names and addresses.
+  std::vector<StagePlacement> Place(
+      const std::vector<StageOfPlan>& stages) const;
+
+  // --- jobs; null: there is none ---
+
+  JobEntry* FindJob(JobId id);
+  JobEntry* FindRunning(const Fence& fence);
+  // The job that has the worker.
+  JobEntry* JobOf(WorkerId worker);
+  const JobEntry* JobOf(WorkerId worker) const;
+  // A copy: they may end while one goes through them.
+  std::vector<JobEntry*> OpenJobs();
+
+  // --- changes ---
+
+  // The record is to be stored.
+  void Put(const JobEntry& job);
+  void SetWhy(JobEntry& job, const std::string& text);
+  void RefreshWhy(JobEntry& job, Moment moment);
+  void AddEvent(const JobEntry& job, const std::string& kind,
+                const std::string& text, Moment moment);
+  void AddNotice(WorkerId worker, const std::string& text, bool warn = false);
+  // Has the job's file opened, to receive its weights or predictions.
+  void OpenWeights(JobEntry& job, Moment moment);
+  // The worker works for this job no more.
+  void LetGo(const JobEntry& job, v1::JobWorker& worker);
+  void EndJob(JobEntry& job, JobState state, const std::string& why,
+              Moment moment);
+  // advice: what to do next, as coordinator/advice.h has it.
+  void FailJob(JobEntry& job, const std::string& why, const std::string& advice,
+               Moment moment);
+  // That the store refuses writes; empty: it does not.
+  std::string StoreText() const;
+
+  const BrainPolicy policy;
+  Instant start;  // later by the time in which nothing was done
+  Membership membership;
+  std::map<JobId, JobEntry> jobs;
+  std::set<JobId> open;               // have not ended
+  std::map<JobState, int64_t> ended;  // how many of the others
+  std::map<WorkerId, JobId> busy;
+  MeasureQueue measures;
+  StoredMeasurements measured;
+  std::set<WorkerId> drained;
+  int64_t term = 0;           // of the views that this coordinator makes
+  bool queue_changed = true;  // something a queued job may have waited for
+  std::string store_error;    // of the last transaction; empty: it was stored
+  Actions actions;
+};
+
+}  // namespace paceline
