@@ -56,28 +56,29 @@ struct StoredState {
 struct StoreBatch {
   // Also survives a power cut, not only a crash of the process.
   bool durable = false;
-  std::map<WorkerId, v1::Registration> workers;  // put
-  std::map<WorkerId, bool> drained;              // put; false: no more
-  std::vector<WorkerId>
-      forgotten;                // workers, with their drain marks; after both
-  std::optional<int64_t> term;  // put
-  std::map<JobId, KeptView> views;  // put; one a job
-  std::map<JobId, JobRecord> jobs;  // put
+  std::map<WorkerId, v1::Registration> workers = {};  // put
+  std::map<WorkerId, bool> drained = {};              // put; false: no more
+  // Workers that go, with their drain marks; after both.
+  std::vector<WorkerId> forgotten = {};
+  std::optional<int64_t> term = {};      // put
+  std::map<JobId, KeptView> views = {};  // put; one a job
+  std::map<JobId, JobRecord> jobs = {};  // put
   // Begin again from step 0: steps and evaluations that are there go, before
   // those below are put.
-  std::set<JobId> restarted;
+  std::set<JobId> restarted = {};
   struct Records {
-    std::vector<v1::StepRecord> steps;              // put by step
-    std::vector<v1::EvaluationRecord> evaluations;  // put by step
-    std::vector<v1::JobEvent> events;               // appended
+    std::vector<v1::StepRecord> steps = {};              // put by step
+    std::vector<v1::EvaluationRecord> evaluations = {};  // put by step
+    std::vector<v1::JobEvent> events = {};               // appended
     // Appended, each beside the process it is of; but a line whose process and
     // sequence (not 0) are those of one that is there already is the same line,
     // and is dropped.
-    std::vector<std::pair<Incarnation, v1::LogLine>> logs;
+    std::vector<std::pair<Incarnation, v1::LogLine>> logs = {};
   };
-  std::map<JobId, Records> records;
-  StoredMeasurements measurements;  // put by key
-  std::vector<JobId> deleted;  // with all their records; after everything else
+  std::map<JobId, Records> records = {};
+  StoredMeasurements measurements = {};  // put by key
+  // Jobs that go, with all their records; after everything else.
+  std::vector<JobId> deleted = {};
 
   bool empty() const {
     return workers.empty() && drained.empty() && forgotten.empty() &&

@@ -1,8 +1,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <string>
@@ -35,17 +33,9 @@ class JobStoreTest : public testing::Test {
     const absl::Status committed = store_->Commit(batch);
     EXPECT_TRUE(committed.ok()) << committed;
   }
-  // A batch that `fill` fills.
-  void Commit(const std::function<void(StoreBatch&)>& fill) {
-    StoreBatch batch;
-    fill(batch);
-    Commit(batch);
-  }
   // Records of job 1.
-  void CommitRecords(const std::function<void(StoreBatch::Records&)>& fill) {
-    StoreBatch batch;
-    fill(batch.records[JobId{1}]);
-    Commit(batch);
+  void CommitRecords(const StoreBatch::Records& records) {
+    Commit({.records = {{JobId{1}, records}}});
   }
 
   const std::unique_ptr<SqliteStore> store_ = OpenSqlite(":memory:");
@@ -115,11 +105,9 @@ JobRecord FullRecord() {
 
 TEST_F(JobStoreTest, GivesBackWorkersAndJobsWhole) {
   const v1::Registration worker = WorkerNamed("a", 0xffffffffffffffffu);
-  Commit([&](auto& batch) {
-    batch.durable = true;
-    batch.workers = {{WorkerId{1}, worker}};
-    batch.jobs = {{JobId{3}, FullRecord()}};
-  });
+  Commit({.durable = true,
+          .workers = {{WorkerId{1}, worker}},
+          .jobs = {{JobId{3}, FullRecord()}}});
 
   const absl::StatusOr<StoredState> state = store_->Load();
 
@@ -150,16 +138,12 @@ View ViewOfTwo(int64_t counter) {
 }
 
 TEST_F(JobStoreTest, KeepsTheNewestViewOfEachJobAndTheHighestTerm) {
-  Commit([&](auto& batch) {
-    batch.term = 3;
-    batch.views = {{JobId{1}, {1, ViewOfTwo(1)}},
-                   {JobId{2}, {1, ViewOfTwo(2)}}};
-  });
-  Commit([&](auto& batch) {
-    batch.durable = true;
-    batch.views = {{JobId{1}, {2, ViewOfTwo(7)}}};
-    batch.deleted = {JobId{2}};
-  });
+  Commit({.term = 3,
+          .views = {{JobId{1}, {1, ViewOfTwo(1)}},
+                    {JobId{2}, {1, ViewOfTwo(2)}}}});
+  Commit({.durable = true,
+          .views = {{JobId{1}, {2, ViewOfTwo(7)}}},
+          .deleted = {JobId{2}}});
 
   const StoredState state = *store_->Load();
 
@@ -172,13 +156,9 @@ TEST_F(JobStoreTest, KeepsTheNewestViewOfEachJobAndTheHighestTerm) {
 TEST_F(JobStoreTest, KeepsWhoWasTakenOutOfAGroupBesideItsView) {
   const std::map<WorkerId, Incarnation> excluded = {
       {WorkerId{3}, {~uint64_t{0}}}, {WorkerId{4}, {44}}};
-  Commit([&](auto& batch) {
-    batch.views = {{JobId{1}, {1, ViewOfTwo(7), excluded}},
-                   {JobId{2}, {1, ViewOfTwo(1), excluded, true}}};
-  });
-  Commit([&](auto& batch) {
-    batch.views = {{JobId{2}, {2, ViewOfTwo(1), {}, true}}};
-  });
+  Commit({.views = {{JobId{1}, {1, ViewOfTwo(7), excluded}},
+                    {JobId{2}, {1, ViewOfTwo(1), excluded, true}}}});
+  Commit({.views = {{JobId{2}, {2, ViewOfTwo(1), {}, true}}}});
 
   const StoredState state = *store_->Load();
 
@@ -189,28 +169,22 @@ TEST_F(JobStoreTest, KeepsWhoWasTakenOutOfAGroupBesideItsView) {
 }
 
 TEST_F(JobStoreTest, KeepsWhoIsDrainedUntilTakenBackOrForgotten) {
-  Commit([&](auto& batch) {
-    batch.workers = {{WorkerId{1}, WorkerNamed("a", 1)},
-                     {WorkerId{2}, WorkerNamed("b", 2)}};
-    batch.drained = {{WorkerId{1}, true}, {WorkerId{2}, true}};
-  });
-  Commit([&](auto& batch) {
-    batch.drained = {{WorkerId{1}, false}, {WorkerId{3}, false}};
-  });
+  Commit({.workers = {{WorkerId{1}, WorkerNamed("a", 1)},
+                      {WorkerId{2}, WorkerNamed("b", 2)}},
+          .drained = {{WorkerId{1}, true}, {WorkerId{2}, true}}});
+  Commit({.drained = {{WorkerId{1}, false}, {WorkerId{3}, false}}});
   EXPECT_EQ(store_->Load()->drained, std::set<WorkerId>{WorkerId{2}});
 
-  Commit([&](auto& batch) { batch.forgotten = {WorkerId{2}}; });
+  Commit({.forgotten = {WorkerId{2}}});
 
   EXPECT_EQ(store_->Load()->workers.size(), 1u);
   EXPECT_TRUE(store_->Load()->drained.empty());
 }
 
 TEST_F(JobStoreTest, NumberOfADeletedJobIsNotUsedAgain) {
-  Commit([&](auto& batch) {
-    batch.jobs = {{JobId{3}, FullRecord()}};
-    batch.records[JobId{3}].steps = {StepOf(1, 1.0)};
-  });
-  Commit([&](auto& batch) { batch.deleted = {JobId{3}}; });
+  Commit({.jobs = {{JobId{3}, FullRecord()}},
+          .records = {{JobId{3}, {.steps = {StepOf(1, 1.0)}}}}});
+  Commit({.deleted = {JobId{3}}});
 
   const absl::StatusOr<StoredState> state = store_->Load();
 
@@ -220,12 +194,12 @@ TEST_F(JobStoreTest, NumberOfADeletedJobIsNotUsedAgain) {
 }
 
 TEST_F(JobStoreTest, CurveIsTakenEvenlyAndEndsWithTheNewest) {
-  CommitRecords([](auto& records) {
-    for (int step = 1; step <= 100; ++step) {
-      records.steps.push_back(StepOf(step, 1.0 / step));
-      records.steps.back().set_skipped(step == 50);
-    }
-  });
+  StoreBatch::Records records;
+  for (int step = 1; step <= 100; ++step) {
+    records.steps.push_back(StepOf(step, 1.0 / step));
+    records.steps.back().set_skipped(step == 50);
+  }
+  CommitRecords(records);
 
   const auto curve = store_->Curve(JobId{1}, 0, 4);
 
@@ -239,14 +213,9 @@ TEST_F(JobStoreTest, CurveIsTakenEvenlyAndEndsWithTheNewest) {
 
 TEST_F(JobStoreTest, SameStepAgainReplacesAndNanSurvives) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  CommitRecords([&](auto& records) {
-    records.steps = {StepOf(1, 3.0)};
-    records.evaluations = {EvaluationOf(1)};
-  });
-  CommitRecords([&](auto& records) {
-    records.steps = {StepOf(1, nan, 6)};
-    records.evaluations = {EvaluationOf(1)};
-  });
+  for (const v1::StepRecord& step : {StepOf(1, 3.0), StepOf(1, nan, 6)}) {
+    CommitRecords({.steps = {step}, .evaluations = {EvaluationOf(1)}});
+  }
 
   const auto curve = store_->Curve(JobId{1}, 0, 10);
 
@@ -257,13 +226,9 @@ TEST_F(JobStoreTest, SameStepAgainReplacesAndNanSurvives) {
 }
 
 TEST_F(JobStoreTest, EvaluationsAreTheNewestByStep) {
-  CommitRecords([&](auto& records) {
-    records.evaluations = {EvaluationOf(30), EvaluationOf(10), EvaluationOf(40),
-                           EvaluationOf(20)};
-  });
-  Commit([&](auto& batch) {
-    batch.records[JobId{2}].evaluations = {EvaluationOf(50)};
-  });
+  CommitRecords({.evaluations = {EvaluationOf(30), EvaluationOf(10),
+                                 EvaluationOf(40), EvaluationOf(20)}});
+  Commit({.records = {{JobId{2}, {.evaluations = {EvaluationOf(50)}}}}});
   const auto steps = [this](int64_t newest) {
     return StepsOf(*store_->Evaluations(JobId{1}, newest));
   };
@@ -274,16 +239,12 @@ TEST_F(JobStoreTest, EvaluationsAreTheNewestByStep) {
 }
 
 TEST_F(JobStoreTest, JobThatBeginsAgainKeepsNoStepOfBefore) {
-  CommitRecords([&](auto& records) {
-    records.steps = {StepOf(1, 2.5), StepOf(2, 2.0)};
-    records.evaluations = {EvaluationOf(2)};
-    records.events = {EventOf("kept")};
-  });
+  CommitRecords({.steps = {StepOf(1, 2.5), StepOf(2, 2.0)},
+                 .evaluations = {EvaluationOf(2)},
+                 .events = {EventOf("kept")}});
 
-  Commit([&](auto& batch) {
-    batch.restarted = {JobId{1}};
-    batch.records[JobId{1}].steps = {StepOf(1, 3.0)};
-  });
+  Commit({.restarted = {JobId{1}},
+          .records = {{JobId{1}, {.steps = {StepOf(1, 3.0)}}}}});
 
   const auto curve = store_->Curve(JobId{1}, 0, 10);
   ASSERT_EQ(curve->size(), 1u);
@@ -293,10 +254,8 @@ TEST_F(JobStoreTest, JobThatBeginsAgainKeepsNoStepOfBefore) {
 }
 
 TEST_F(JobStoreTest, EventsAndLogsGoOnFromASequence) {
-  CommitRecords([&](auto& records) {
-    records.events = {EventOf("submitted"), EventOf("placed")};
-    records.logs = {LineOf("one"), LineOf("two"), LineOf("three")};
-  });
+  CommitRecords({.events = {EventOf("submitted"), EventOf("placed")},
+                 .logs = {LineOf("one"), LineOf("two"), LineOf("three")}});
 
   const auto events = store_->Events(JobId{1}, 0, 10);
   ASSERT_EQ(events->size(), 2u);
@@ -317,10 +276,8 @@ TEST_F(JobStoreTest, KeepsTheNewestLogLinesOnly) {
   for (int64_t i = 0; i < kLogLinesKept + 5; ++i) {
     records.logs.push_back(LineOf(std::to_string(i)));
   }
-  Commit([&](auto& batch) {
-    batch.records[JobId{1}] = records;
-    batch.records[JobId{2}].logs = {LineOf("other")};
-  });
+  Commit({.records = {{JobId{1}, records},
+                      {JobId{2}, {.logs = {LineOf("other")}}}}});
 
   const auto logs = store_->Logs(JobId{1}, 0, 2 * kLogLinesKept);
 
@@ -333,11 +290,10 @@ TEST_F(JobStoreTest, LogLineThatComesAgainIsStoredOnceIfItHasANumber) {
   const auto first = LineOf("one", 1, 7);
   const auto second = LineOf("two", 2, 7);
   const auto restarted = LineOf("three", 1, 8);
-  CommitRecords([&](auto& records) { records.logs = {first, second}; });
+  CommitRecords({.logs = {first, second}});
 
-  CommitRecords([&](auto& records) {
-    records.logs = {first, second, restarted, LineOf("same"), LineOf("same")};
-  });
+  CommitRecords(
+      {.logs = {first, second, restarted, LineOf("same"), LineOf("same")}});
 
   const auto logs = store_->Logs(JobId{1}, 0, 10);
   ASSERT_EQ(logs->size(), 5u);
@@ -399,66 +355,60 @@ TEST(EvenlyTaken, AlwaysHasTheLast) {
   }
 }
 
-TEST(SqliteStore, ReopenedFileHasWhatWasCommitted) {
-  const TempFolder folder;
-  StoreBatch batch;
-  batch.jobs[JobId{3}] = FullRecord();
-  ASSERT_TRUE(OpenSqlite(folder.path() + "/db")->Commit(batch).ok());
+class SqliteFile : public testing::Test {
+ protected:
+  // A store with job 3.
+  void MakeStore() {
+    ASSERT_TRUE(
+        OpenSqlite(path_)->Commit({.jobs = {{JobId{3}, FullRecord()}}}).ok());
+  }
 
-  const auto state = OpenSqlite(folder.path() + "/db")->Load();
+  const TempFolder folder_;
+  const std::string path_ = folder_.path() + "/db";
+};
 
-  EXPECT_EQ(state->jobs.size(), 1u);
+TEST_F(SqliteFile, ReopenedFileHasWhatWasCommitted) {
+  MakeStore();
+
+  EXPECT_EQ(OpenSqlite(path_)->Load()->jobs.size(), 1u);
 }
 
-TEST(SqliteStore, RowThatIsNoMessageIsRefusedClearly) {
-  const TempFolder folder;
-  const std::string path = folder.path() + "/db";
-  OpenSqlite(path);
-  ASSERT_TRUE((*Database::Open(path))
+TEST_F(SqliteFile, RowThatIsNoMessageIsRefusedClearly) {
+  OpenSqlite(path_);
+  ASSERT_TRUE((*Database::Open(path_))
                   ->Execute("INSERT INTO jobs VALUES (3, x'ff')")
                   .ok());
 
-  const absl::Status loaded = OpenSqlite(path)->Load().status();
+  const absl::Status loaded = OpenSqlite(path_)->Load().status();
 
   EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
   EXPECT_THAT(std::string(loaded.message()), HasSubstr("job 3"));
 }
 
-TEST(SqliteStore, FileThatIsNoDatabaseIsRefusedClearly) {
-  const TempFolder folder;
-  const std::string path = folder.path() + "/db";
-  std::ofstream(path) << std::string(8192, 'x');
+TEST_F(SqliteFile, FileThatIsNoDatabaseIsRefusedClearly) {
+  std::ofstream(path_) << std::string(8192, 'x');
 
-  const auto store = SqliteStore::Open(path);
+  const auto store = SqliteStore::Open(path_);
 
   EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss)
       << store.status();
-  EXPECT_THAT(std::string(store.status().message()), HasSubstr(path));
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr(path_));
 }
 
-TEST(SqliteStore, DamagedPagesAreAnErrorAndNoCrash) {
-  const TempFolder folder;
-  const std::string path = folder.path() + "/db";
-  StoreBatch batch;
-  batch.jobs[JobId{3}] = FullRecord();
-  ASSERT_TRUE(OpenSqlite(path)->Commit(batch).ok());
-  const auto bytes = std::filesystem::file_size(path);
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+TEST_F(SqliteFile, DamagedPagesAreAnErrorAndNoCrash) {
+  MakeStore();
+  const auto bytes = std::filesystem::file_size(path_);
+  std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
   for (std::uintmax_t offset = 4096; offset < bytes; offset += 97) {
     file.seekp(static_cast<std::streamoff>(offset));
     file.put('\x5a');
   }
   file.close();
 
-  const auto store = SqliteStore::Open(path);
+  const auto store = SqliteStore::Open(path_);
 
   EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss)
       << store.status();
-}
-
-std::string ContentOf(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // Versions that are not ours, and tables of another program.
@@ -483,13 +433,13 @@ TEST(SqliteStore, RefusesWhatItHasNotWrittenAndLeavesItUntouched) {
     const TempFolder folder;
     const std::string path = folder.path() + "/db";
     ASSERT_TRUE((*Database::Open(path))->Execute(each.sql).ok());
-    const std::string before = ContentOf(path);
+    const std::string before = ReadFile(path);
 
     const absl::Status status = SqliteStore::Open(path).status();
 
     EXPECT_EQ(status.code(), each.code) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(each.says));
-    EXPECT_EQ(ContentOf(path), before);
+    EXPECT_EQ(ReadFile(path), before);
   }
 }
 

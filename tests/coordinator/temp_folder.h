@@ -1,9 +1,11 @@
-// A folder that lives as long as a test.
+// A folder that lives as long as a test, and what is in a file of it.
 #pragma once
 
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -27,5 +29,10 @@ class TempFolder {
  private:
   std::string path_;
 };
+
+inline std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 }  // namespace paceline

@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 
@@ -25,18 +24,26 @@ SafetensorsLayout TwoTensors() {
                  {{"format", "pt"}});
 }
 
-std::string Read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::unique_ptr<WeightsFile> Open(const std::string& folder, Fence fence) {
-  auto file = WeightsFile::Open(folder, fence, TwoTensors());
-  EXPECT_TRUE(file.ok()) << file.status();
-  return file.ok() ? *std::move(file) : nullptr;
-}
-
 const Fence kRun = {JobId{1}, 1, 1};
+
+class WeightsFileTest : public testing::Test {
+ protected:
+  std::unique_ptr<WeightsFile> Open(
+      const Fence& fence = kRun, const SafetensorsLayout& layout = TwoTensors(),
+      const std::string& folder = "") {
+    auto file = WeightsFile::Open(folder_.path() + folder, fence, layout);
+    EXPECT_TRUE(file.ok()) << file.status();
+    return file.ok() ? *std::move(file) : nullptr;
+  }
+  // As a process does that ends after it has synced tensor a.
+  void WriteAndSyncA() {
+    const auto file = Open();
+    EXPECT_TRUE(file->Write("a", 0, "abcdefgh").ok());
+    EXPECT_TRUE(file->Sync().ok());
+  }
+
+  const TempFolder folder_;
+};
 
 // Writes all of the two tensors.
 void Fill(WeightsFile& file) {
@@ -44,16 +51,8 @@ void Fill(WeightsFile& file) {
   EXPECT_TRUE(file.Write("b", 0, "012345678901").ok());
 }
 
-// Of a process that ends after it has synced tensor a.
-void WriteAndSyncA(const std::string& folder) {
-  const auto file = Open(folder, kRun);
-  EXPECT_TRUE(file->Write("a", 0, "abcdefgh").ok());
-  EXPECT_TRUE(file->Sync().ok());
-}
-
-TEST(WeightsFile, PiecesInAnyOrderAndTwiceMakeTheWholeFile) {
-  const TempFolder folder;
-  auto file = Open(folder.path(), kRun);
+TEST_F(WeightsFileTest, PiecesInAnyOrderAndTwiceMakeTheWholeFile) {
+  auto file = Open();
 
   ASSERT_TRUE(file->Write("b", 6, "456789").ok());
   ASSERT_TRUE(file->Write("b", 0, "012345").ok());
@@ -62,18 +61,17 @@ TEST(WeightsFile, PiecesInAnyOrderAndTwiceMakeTheWholeFile) {
   const auto saved = file->Save();
 
   ASSERT_TRUE(saved.ok()) << saved.status();
-  EXPECT_EQ(Read(saved->path),
+  EXPECT_EQ(ReadFile(saved->path),
             TwoTensors().header + "abcdefgh" + "012345456789");
   EXPECT_EQ(saved->bytes, TwoTensors().file_bytes);
   EXPECT_EQ(saved->sha256.size(), 64u);
 }
 
-TEST(WeightsFile, EqualWeightsOfTwoJobsHaveTheSameHash) {
-  const TempFolder folder;
+TEST_F(WeightsFileTest, EqualWeightsOfTwoJobsHaveTheSameHash) {
   std::string hashes[2];
   for (int job = 0; job < 2; ++job) {
-    auto file = Open(folder.path() + "/" + std::to_string(job),
-                     Fence{JobId{job + 1}, 1, 1});
+    auto file = Open(Fence{JobId{job + 1}, 1, 1}, TwoTensors(),
+                     "/" + std::to_string(job));
     Fill(*file);
     hashes[job] = file->Save()->sha256;
   }
@@ -81,25 +79,23 @@ TEST(WeightsFile, EqualWeightsOfTwoJobsHaveTheSameHash) {
   EXPECT_EQ(hashes[0], hashes[1]);
 }
 
-TEST(WeightsFile, Sha256IsThatOfTheStandard) {
+TEST_F(WeightsFileTest, Sha256IsThatOfTheStandard) {
   // FIPS 180-4 example "abc": here the whole file is header and data, so take
   // a layout whose bytes are exactly those.
-  const TempFolder folder;
   SafetensorsLayout layout;
   layout.header = "ab";
   layout.tensors = {{"c", DType::kU8, {1}, 2, 1}};
   layout.file_bytes = 3;
-  auto file = WeightsFile::Open(folder.path(), kRun, layout);
-  ASSERT_TRUE((*file)->Write("c", 0, "c").ok());
+  auto file = Open(kRun, layout);
+  ASSERT_TRUE(file->Write("c", 0, "c").ok());
 
-  EXPECT_EQ((*file)->Save()->sha256,
+  EXPECT_EQ(file->Save()->sha256,
             "ba7816bf8f01cfea414140de5dae2223"
             "b00361a396177a9cb410ff61f20015ad");
 }
 
-TEST(WeightsFile, UnknownTensorAndWrongRangesAreRefused) {
-  const TempFolder folder;
-  auto file = Open(folder.path(), kRun);
+TEST_F(WeightsFileTest, UnknownTensorAndWrongRangesAreRefused) {
+  auto file = Open();
 
   for (const absl::Status& status :
        {file->Write("c", 0, "x"), file->Write("a", 1, "12345678"),
@@ -108,9 +104,8 @@ TEST(WeightsFile, UnknownTensorAndWrongRangesAreRefused) {
   }
 }
 
-TEST(WeightsFile, GapIsNamedAtSave) {
-  const TempFolder folder;
-  auto file = Open(folder.path(), kRun);
+TEST_F(WeightsFileTest, GapIsNamedAtSave) {
+  auto file = Open();
   ASSERT_TRUE(file->Write("a", 0, "abcdefgh").ok());
   ASSERT_TRUE(file->Write("b", 0, "0123").ok());
   ASSERT_TRUE(file->Write("b", 8, "0123").ok());
@@ -122,41 +117,37 @@ TEST(WeightsFile, GapIsNamedAtSave) {
               HasSubstr("1 of 2 tensors did not arrive whole; the first is b"));
 }
 
-TEST(WeightsFile, IsCalledByWhatItHolds) {
-  const TempFolder folder;
+TEST_F(WeightsFileTest, IsCalledByWhatItHolds) {
   SafetensorsLayout layout = TwoTensors();
   layout.content = "predictions";
-  auto file = WeightsFile::Open(folder.path(), kRun, layout);
-  ASSERT_TRUE(file.ok()) << file.status();
-  Fill(**file);
+  auto file = Open(kRun, layout);
+  Fill(*file);
 
-  const auto saved = (*file)->Save();
+  const auto saved = file->Save();
 
   ASSERT_TRUE(saved.ok()) << saved.status();
-  EXPECT_EQ(saved->path, folder.path() + "/predictions.safetensors");
+  EXPECT_EQ(saved->path, folder_.path() + "/predictions.safetensors");
 }
 
-TEST(WeightsFile, AnotherAttemptBeginsFromNothing) {
-  const TempFolder folder;
-  WriteAndSyncA(folder.path());
+TEST_F(WeightsFileTest, AnotherAttemptBeginsFromNothing) {
+  WriteAndSyncA();
 
-  auto file = Open(folder.path(), Fence{JobId{1}, 2, 1});
+  auto file = Open(Fence{JobId{1}, 2, 1});
   ASSERT_TRUE(file->Write("b", 0, "012345678901").ok());
 
   EXPECT_EQ(file->Save().status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(WeightsFile, SavedFileIsTakenOverWhenNobodyWasTold) {
-  const TempFolder folder;
+TEST_F(WeightsFileTest, SavedFileIsTakenOverWhenNobodyWasTold) {
   std::string hash;
   {
-    auto file = Open(folder.path(), kRun);
+    auto file = Open();
     Fill(*file);
     hash = file->Save()->sha256;
   }
 
-  auto file = Open(folder.path(), kRun);
+  auto file = Open();
 
   EXPECT_EQ(file->Save()->sha256, hash);
 }
@@ -176,57 +167,54 @@ class FileSizeLimit {
   rlimit before_;
 };
 
-TEST(WeightsFile, FullDiskIsSaidAtOnceWithThePath) {
-  const TempFolder folder;
+TEST_F(WeightsFileTest, FullDiskIsSaidAtOnceWithThePath) {
   const SafetensorsLayout large =
       *LayOut({{"a", DType::kF32, {1 << 20}}}, {{"format", "pt"}});
 
   absl::Status status;
   {
     const FileSizeLimit limit(1 << 16);
-    status = WeightsFile::Open(folder.path(), kRun, large).status();
+    status = WeightsFile::Open(folder_.path(), kRun, large).status();
   }
 
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr(folder.path()));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(folder_.path()));
 }
 
 // Replicas hand their rows over at different times.
-TEST(WeightsFile, AnotherProcessGoesOnWithTheRowsThatWereSynced) {
-  const TempFolder folder;
-  auto killed = Open(folder.path(), kRun);
+TEST_F(WeightsFileTest, AnotherProcessGoesOnWithTheRowsThatWereSynced) {
+  auto killed = Open();
   ASSERT_TRUE(killed->Write("b", 4, "4567").ok());
   ASSERT_TRUE(killed->Write("a", 0, "abcdefgh").ok());
   ASSERT_TRUE(killed->Sync().ok());
   ASSERT_TRUE(killed->Write("b", 8, "89ab").ok());  // not synced
   killed = nullptr;
 
-  auto next = Open(folder.path(), kRun);
+  auto next = Open();
   ASSERT_TRUE(next->Write("b", 0, "0123").ok());
   EXPECT_THAT(std::string(next->Save().status().message()), HasSubstr("is b"));
   ASSERT_TRUE(next->Write("b", 8, "89ab").ok());
   const auto saved = next->Save();
 
   ASSERT_TRUE(saved.ok()) << saved.status();
-  EXPECT_EQ(Read(saved->path),
+  EXPECT_EQ(ReadFile(saved->path),
             TwoTensors().header + "abcdefgh" + "0123456789ab");
 }
 
-TEST(WeightsFile, ALineOfProgressThatWasCutShortCountsForNothing) {
-  const TempFolder folder;
-  WriteAndSyncA(folder.path());
-  const std::string path = folder.path() + "/weights.progress";
+TEST_F(WeightsFileTest, ALineOfProgressThatWasCutShortCountsForNothing) {
+  WriteAndSyncA();
+  const std::string path = folder_.path() + "/weights.progress";
   std::ofstream(path, std::ios::app)
       << "9 3 b\n0 99 b\nx 4 b\n0 4 c\n0 4\n0 12 b";  // no end
 
-  auto next = Open(folder.path(), kRun);
+  auto next = Open();
   EXPECT_THAT(std::string(next->Save().status().message()),
               HasSubstr("1 of 2 tensors did not arrive whole; the first is b"));
 
   // And spoils no line after it.
   ASSERT_TRUE(next->Write("b", 0, "012345678901").ok());
   ASSERT_TRUE(next->Sync().ok());
-  next = Open(folder.path(), kRun);
+  next = Open();
   EXPECT_TRUE(next->Save().ok());
 }
 
