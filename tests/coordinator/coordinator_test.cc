@@ -113,15 +113,11 @@ class TestCoordinator {
   }
   absl::Status Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
                       const std::string& name = "a") {
-    absl::Status status;
-    Await([&](auto done) {
-      coordinator_.Attach(id, std::move(stream), WorkerNamed(name, 1),
-                          [&status, done](const auto& welcome) {
-                            status = welcome.status();
-                            done();
-                          });
-    });
-    return status;
+    return Await<v1::Welcome>([&](auto done) {
+             coordinator_.Attach(id, std::move(stream), WorkerNamed(name, 1),
+                                 done);
+           })
+        .status();
   }
 
   void Report(StreamId id, const Fence& fence, v1::RunState::Phase phase) {
@@ -140,40 +136,23 @@ class TestCoordinator {
   }
 
   v1::Job Submit(const JobSpec& spec) {
-    int64_t job = 0;
-    Await([&](auto done) {
-      coordinator_.Submit(SubmissionOf(spec), [&job, done](const auto& taken) {
-        EXPECT_TRUE(taken.ok()) << taken.status();
-        job = taken->id();
-        done();
-      });
-    });
-    return GetJob(job);
+    return GetJob(Await<v1::SubmitJobResponse>([&](auto done) {
+                    coordinator_.Submit(SubmissionOf(spec), done);
+                  })
+                      .value()
+                      .id());
   }
-
   v1::Job GetJob(int64_t id) {
     v1::GetJobRequest request;
     request.set_id(id);
-    v1::Job job;
-    Await([&](auto done) {
-      coordinator_.GetJob(request, [&job, done](const auto& view) {
-        EXPECT_TRUE(view.ok()) << view.status();
-        job = *view;
-        done();
-      });
-    });
-    return job;
+    return Await<v1::Job>(
+               [&](auto done) { coordinator_.GetJob(request, done); })
+        .value();
   }
-
   v1::ListWorkersResponse Workers() {
-    v1::ListWorkersResponse views;
-    Await([&](auto done) {
-      coordinator_.ListWorkers([&views, done](const auto& workers) {
-        views = *workers;
-        done();
-      });
-    });
-    return views;
+    return Await<v1::ListWorkersResponse>(
+               [&](auto done) { coordinator_.ListWorkers(done); })
+        .value();
   }
 
   // Until all that the tick led to is done: the first answer may come before
@@ -193,12 +172,17 @@ class TestCoordinator {
   FakeWeightsStore& weights_store() { return weights_store_; }
 
  private:
-  // Calls `ask` with what its answer has to call.
-  template <typename Ask>
-  static void Await(const Ask& ask) {
+  // What `ask` gives the callback that it is called with.
+  template <typename T, typename Ask>
+  static absl::StatusOr<T> Await(const Ask& ask) {
+    absl::StatusOr<T> answer;
     absl::Notification answered;
-    ask([&answered] { answered.Notify(); });
+    ask([&](absl::StatusOr<T> given) {
+      answer = std::move(given);
+      answered.Notify();
+    });
     answered.WaitForNotification();
+    return answer;
   }
 
   FakeClock clock_;

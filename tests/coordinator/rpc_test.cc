@@ -16,6 +16,7 @@
 #include "core/base/clock.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
+#include "core/rpc/status.h"
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
@@ -60,34 +61,52 @@ class RpcTest : public testing::Test {
     weights_store_.Stop();
   }
 
+  using Control = v1::Control::Stub;
+
   template <typename Request, typename Response>
-  grpc::Status Call(grpc::Status (v1::Control::Stub::*method)(
-                        grpc::ClientContext*, const Request&, Response*),
-                    const Request& request, Response* response) {
+  absl::StatusOr<Response> Call(
+      grpc::Status (Control::*method)(grpc::ClientContext*, const Request&,
+                                      Response*),
+      const Request& request = {}) {
     grpc::ClientContext context;
-    return ((*control_).*method)(&context, request, response);
+    Response response;
+    const absl::Status status =
+        FromGrpc(((*control_).*method)(&context, request, &response));
+    if (!status.ok()) return status;
+    return response;
   }
-
-  int64_t Submit(const JobSpec& spec) {
-    v1::SubmitJobResponse response;
-    submitted_ =
-        Call(&v1::Control::Stub::SubmitJob, SubmissionOf(spec), &response);
-    return response.id();
-  }
-
-  v1::Job GetJob(int64_t id) {
-    v1::GetJobRequest request;
+  template <typename Request>
+  static Request Of(int64_t id) {
+    Request request;
     request.set_id(id);
-    request.set_points(100);
-    v1::Job job;
-    EXPECT_TRUE(Call(&v1::Control::Stub::GetJob, request, &job).ok());
-    return job;
+    return request;
   }
 
-  v1::ListJobsResponse ListJobs() {
-    v1::ListJobsResponse jobs;
-    EXPECT_TRUE(Call(&v1::Control::Stub::ListJobs, {}, &jobs).ok());
-    return jobs;
+  absl::StatusOr<v1::SubmitJobResponse> TrySubmit() {
+    return Call(&Control::SubmitJob, SubmissionOf(SpecOf(1)));
+  }
+  int64_t Submit() { return TrySubmit()->id(); }
+  v1::Job GetJob(int64_t id) {
+    auto request = Of<v1::GetJobRequest>(id);
+    request.set_points(100);
+    return Call(&Control::GetJob, request).value();
+  }
+  v1::ListJobsResponse ListJobs() { return Call(&Control::ListJobs).value(); }
+
+  // The bytes from `offset` on, of `total_bytes_`.
+  absl::StatusOr<std::string> Export(int64_t job, int64_t offset = 0) {
+    grpc::ClientContext context;
+    auto request = Of<v1::ExportWeightsRequest>(job);
+    request.set_offset_bytes(offset);
+    const auto reader = control_->ExportWeights(&context, request);
+    std::string exported;
+    for (v1::WeightsChunk chunk; reader->Read(&chunk);) {
+      exported += chunk.data();
+      total_bytes_ = chunk.total_bytes();
+    }
+    const absl::Status end = FromGrpc(reader->Finish());
+    if (!end.ok()) return end;
+    return exported;
   }
 
   // From now on the store has no room.
@@ -106,10 +125,11 @@ class RpcTest : public testing::Test {
     }
   }
 
-  grpc::Status Upload(const v1::RunOrder& run, const SafetensorsLayout& layout,
-                      v1::WeightsReceipt* receipt) {
+  absl::StatusOr<v1::WeightsReceipt> Upload(const v1::RunOrder& run,
+                                            const SafetensorsLayout& layout) {
     grpc::ClientContext context;
-    auto writer = stub_->UploadWeights(&context, receipt);
+    v1::WeightsReceipt receipt;
+    auto writer = stub_->UploadWeights(&context, &receipt);
     for (const TensorPlace& place : layout.tensors) {
       v1::WeightsPiece piece;
       piece.set_job(run.job());
@@ -120,7 +140,9 @@ class RpcTest : public testing::Test {
       if (!writer->Write(piece)) break;
     }
     writer->WritesDone();
-    return writer->Finish();
+    const absl::Status end = FromGrpc(writer->Finish());
+    if (!end.ok()) return end;
+    return receipt;
   }
 
   TempFolder folder_;
@@ -137,7 +159,7 @@ class RpcTest : public testing::Test {
   std::unique_ptr<v1::Control::Stub> control_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
   std::unique_ptr<Ticker> ticker_;
-  grpc::Status submitted_;
+  int64_t total_bytes_ = 0;
 };
 
 v1::WorkerMessage Hello(const std::string& name, uint64_t incarnation) {
@@ -149,11 +171,16 @@ v1::WorkerMessage Hello(const std::string& name, uint64_t incarnation) {
 // A worker's end of Attach.
 class FakeWorker {
  public:
-  FakeWorker(v1::Coordinator::Stub& stub, const v1::WorkerMessage& hello)
+  explicit FakeWorker(v1::Coordinator::Stub& stub,
+                      const v1::WorkerMessage& hello = Hello("a", 1))
       : stream_(stub.Attach(&context_)) {
     stream_->Write(hello);
   }
-  ~FakeWorker() { Leave(); }
+  ~FakeWorker() {
+    if (finished_) return;
+    context_.TryCancel();
+    Finish().IgnoreError();
+  }
 
   // The next message; nothing when the stream has ended.
   std::optional<v1::CoordinatorMessage> Read() {
@@ -181,14 +208,12 @@ class FakeWorker {
     *message.mutable_heartbeat() = heartbeat;
     stream_->Write(message);
   }
-  grpc::Status Finish() {
+  // Reads to the end of the stream, and why it ended.
+  absl::Status Finish() {
+    while (Read().has_value()) {
+    }
     finished_ = true;
-    return stream_->Finish();
-  }
-  void Leave() {
-    if (finished_) return;
-    context_.TryCancel();
-    Finish();
+    return FromGrpc(stream_->Finish());
   }
 
  private:
@@ -213,12 +238,12 @@ v1::Heartbeat BeatOf(const v1::RunOrder& run, v1::RunState::Phase phase,
 }
 
 TEST_F(RpcTest, WorkerIsWelcomedOrderedAcknowledgedAndItsWeightsExported) {
-  FakeWorker worker(*stub_, Hello("a", 1));
+  FakeWorker worker(*stub_);
   const auto welcome = worker.Read();
   ASSERT_TRUE(welcome.has_value());
   EXPECT_EQ(welcome->welcome().worker_id(), 1);
   EXPECT_EQ(welcome->welcome().heartbeat_period_ms(), 500);
-  const int64_t job = Submit(SpecOf(1));
+  const int64_t job = Submit();
   const v1::RunOrder run = worker.ReadRun();
   EXPECT_EQ(run.job(), job);
   EXPECT_EQ(run.stages(0).address(), "a:7401");
@@ -233,33 +258,22 @@ TEST_F(RpcTest, WorkerIsWelcomedOrderedAcknowledgedAndItsWeightsExported) {
   EXPECT_EQ(GetJob(job).curve(0).loss(), 2.5);
 
   const SafetensorsLayout layout = *LayOut(*Describe(SpecOf(1)));
-  v1::WeightsReceipt receipt;
-  const grpc::Status uploaded = Upload(run, layout, &receipt);
-  ASSERT_TRUE(uploaded.ok()) << uploaded.error_message();
-  EXPECT_EQ(receipt.bytes() + std::ssize(layout.header), layout.file_bytes);
+  const auto receipt = Upload(run, layout);
+  ASSERT_TRUE(receipt.ok()) << receipt.status();
+  EXPECT_EQ(receipt->bytes() + std::ssize(layout.header), layout.file_bytes);
   worker.Beat(BeatOf(run, v1::RunState::PHASE_DONE, 2));
   const v1::Job ended = WaitForEnd(job);
   EXPECT_EQ(ended.state(), v1::JOB_STATE_SUCCEEDED) << ended.why();
   EXPECT_EQ(ended.weights_sha256().size(), 64u);
 
-  grpc::ClientContext context;
-  v1::ExportWeightsRequest request;
-  request.set_id(job);
-  auto reader = control_->ExportWeights(&context, request);
-  std::string exported;
-  v1::WeightsChunk chunk;
-  while (reader->Read(&chunk)) exported += chunk.data();
-  EXPECT_TRUE(reader->Finish().ok());
-  EXPECT_EQ(std::ssize(exported), layout.file_bytes);
-  EXPECT_EQ(exported.substr(0, layout.header.size()), layout.header);
-
-  grpc::ClientContext rest;
-  request.set_offset_bytes(layout.file_bytes - 5);
-  auto last = control_->ExportWeights(&rest, request);
-  ASSERT_TRUE(last->Read(&chunk));
-  EXPECT_EQ(chunk.data(), "wwwww");
-  EXPECT_EQ(chunk.total_bytes(), layout.file_bytes);
-  EXPECT_TRUE(last->Finish().ok());
+  const auto exported = Export(job);
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  EXPECT_EQ(std::ssize(*exported), layout.file_bytes);
+  EXPECT_EQ(exported->substr(0, layout.header.size()), layout.header);
+  const auto rest = Export(job, layout.file_bytes - 5);
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  EXPECT_EQ(*rest, "wwwww");
+  EXPECT_EQ(total_bytes_, layout.file_bytes);
 }
 
 TEST_F(RpcTest, RegistrationThatMakesNoSenseIsRefused) {
@@ -268,21 +282,21 @@ TEST_F(RpcTest, RegistrationThatMakesNoSenseIsRefused) {
                                                              1);
   const struct {
     v1::WorkerMessage hello;
-    grpc::StatusCode code;
+    absl::StatusCode code;
     const char* why;
   } kCases[] = {
-      {other_version, grpc::StatusCode::UNIMPLEMENTED,
+      {other_version, absl::StatusCode::kUnimplemented,
        "update the coordinator"},
-      {Hello("../../etc", 1), grpc::StatusCode::INVALID_ARGUMENT, "name"},
-      {v1::WorkerMessage(), grpc::StatusCode::INVALID_ARGUMENT, ""}};
+      {Hello("../../etc", 1), absl::StatusCode::kInvalidArgument, "name"},
+      {v1::WorkerMessage(), absl::StatusCode::kInvalidArgument, ""}};
   for (const auto& one : kCases) {
     FakeWorker worker(*stub_, one.hello);
 
     EXPECT_FALSE(worker.Read().has_value());
 
-    const grpc::Status status = worker.Finish();
-    EXPECT_EQ(status.error_code(), one.code);
-    EXPECT_THAT(status.error_message(), HasSubstr(one.why));
+    const absl::Status status = worker.Finish();
+    EXPECT_EQ(status.code(), one.code);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(one.why));
   }
 }
 
@@ -299,33 +313,30 @@ TEST_F(ShortRegistrationTest, AttachThatNeverRegistersIsEnded) {
   v1::CoordinatorMessage message;
   EXPECT_FALSE(stream->Read(&message));
 
-  const grpc::Status end = stream->Finish();
-  EXPECT_EQ(end.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_THAT(end.error_message(), HasSubstr("no registration came within"));
+  const absl::Status end = FromGrpc(stream->Finish());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(end)) << end;
+  EXPECT_THAT(std::string(end.message()),
+              HasSubstr("no registration came within"));
 }
 
 TEST_F(RpcTest, HeartbeatThatMakesNoSenseEndsTheStream) {
-  FakeWorker worker(*stub_, Hello("a", 1));
+  FakeWorker worker(*stub_);
   v1::Heartbeat beat;
   beat.mutable_run()->set_job(-4);
 
   worker.Beat(beat);
 
-  while (worker.Read().has_value()) {
-  }
-  EXPECT_EQ(worker.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(absl::IsInvalidArgument(worker.Finish()));
 }
 
 TEST_F(RpcTest, NewerStreamEndsTheOlderOne) {
-  FakeWorker first(*stub_, Hello("a", 1));
+  FakeWorker first(*stub_);
   first.Read();
 
-  FakeWorker second(*stub_, Hello("a", 1));
+  FakeWorker second(*stub_);
   EXPECT_EQ(second.Read()->welcome().worker_id(), 1);
 
-  while (first.Read().has_value()) {
-  }
-  EXPECT_EQ(first.Finish().error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_TRUE(absl::IsAborted(first.Finish()));
 }
 
 TEST_F(RpcTest, EmptyHostBecomesThePeers) {
@@ -334,8 +345,7 @@ TEST_F(RpcTest, EmptyHostBecomesThePeers) {
   FakeWorker worker(*stub_, hello);
   worker.Read();
 
-  v1::ListWorkersResponse response;
-  ASSERT_TRUE(Call(&v1::Control::Stub::ListWorkers, {}, &response).ok());
+  const v1::ListWorkersResponse response = *Call(&Control::ListWorkers);
 
   ASSERT_EQ(response.workers_size(), 1);
   EXPECT_EQ(response.workers(0).registration().address(), "127.0.0.1:7401");
@@ -343,79 +353,60 @@ TEST_F(RpcTest, EmptyHostBecomesThePeers) {
 }
 
 TEST_F(RpcTest, WorkerIsDrainedAndTakenBackAndNotForgottenWhileItIsThere) {
-  FakeWorker worker(*stub_, Hello("a", 1));
+  FakeWorker worker(*stub_);
   worker.Read();
-  const auto drain = [&](const std::string& name, bool undrain,
-                         v1::Worker* answer) {
+  const auto drain = [&](const std::string& name, bool undrain) {
     v1::DrainWorkerRequest request;
     request.set_worker(name);
     request.set_undrain(undrain);
-    return Call(&v1::Control::Stub::DrainWorker, request, answer).error_code();
+    return Call(&Control::DrainWorker, request);
   };
-  v1::Worker drained, back;
 
-  EXPECT_EQ(drain("a", false, &drained), grpc::StatusCode::OK);
-  EXPECT_EQ(drain("1", true, &back), grpc::StatusCode::OK);
-  EXPECT_TRUE(drained.drained());
-  EXPECT_FALSE(back.drained());
-  EXPECT_EQ(drain("b", false, &back), grpc::StatusCode::NOT_FOUND);
+  EXPECT_TRUE(drain("a", false)->drained());
+  EXPECT_FALSE(drain("1", true)->drained());
+  EXPECT_TRUE(absl::IsNotFound(drain("b", false).status()));
 
   v1::ForgetWorkerRequest forget;
   forget.set_worker("a");
-  EXPECT_EQ(Call(&v1::Control::Stub::ForgetWorker, forget, &back).error_code(),
-            grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      Call(&Control::ForgetWorker, forget).status()));
 }
 
 TEST_F(RpcTest, WeightsOfAnotherAttemptAreAborted) {
   v1::RunOrder run;
   run.set_job(9);
-  v1::WeightsReceipt receipt;
 
-  const grpc::Status status =
-      Upload(run, *LayOut({{"a", DType::kF32, {2}}}, {}), &receipt);
+  const auto receipt = Upload(run, *LayOut({{"a", DType::kF32, {2}}}, {}));
 
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_TRUE(absl::IsAborted(receipt.status())) << receipt.status();
 }
 
 TEST_F(RpcTest, UnknownJobsAreNotFound) {
-  v1::GetJobRequest request;
-  request.set_id(7);
-  v1::Job job;
+  const absl::Status status =
+      Call(&Control::GetJob, Of<v1::GetJobRequest>(7)).status();
 
-  const grpc::Status status = Call(&v1::Control::Stub::GetJob, request, &job);
-
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_THAT(status.error_message(), HasSubstr("paceline job list"));
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("paceline job list"));
 }
 
 TEST_F(RpcTest, ExportOfAJobWithoutWeightsIsRefused) {
-  const int64_t job = Submit(SpecOf(1));
-  grpc::ClientContext context;
-  v1::ExportWeightsRequest request;
-  request.set_id(job);
-  auto reader = control_->ExportWeights(&context, request);
-  v1::WeightsChunk chunk;
+  const absl::Status refused = Export(Submit()).status();
 
-  EXPECT_FALSE(reader->Read(&chunk));
-
-  EXPECT_EQ(reader->Finish().error_code(),
-            grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
 }
 
 TEST_F(RpcTest, DryRunStoresNothing) {
   v1::SubmitJobRequest request = SubmissionOf(SpecOf(1));
   request.set_dry_run(true);
-  v1::SubmitJobResponse response;
 
-  ASSERT_TRUE(Call(&v1::Control::Stub::SubmitJob, request, &response).ok());
+  EXPECT_EQ(Call(&Control::SubmitJob, request).value().id(), 0);
 
-  EXPECT_EQ(response.id(), 0);
   EXPECT_EQ(ListJobs().jobs_size(), 0);
 }
 
 TEST_F(RpcTest, AnswersOnALongJobAreOfBoundedSize) {
-  FakeWorker worker(*stub_, Hello("a", 1));
-  const int64_t job = Submit(SpecOf(1));
+  FakeWorker worker(*stub_);
+  const int64_t job = Submit();
   v1::Heartbeat beat = BeatOf(worker.ReadRun(), v1::RunState::PHASE_RUNNING, 1);
   for (int64_t step = 1; step <= 1500; ++step) {
     v1::EvaluationRecord& evaluation = *beat.add_evaluations();
@@ -435,12 +426,10 @@ TEST_F(RpcTest, AnswersOnALongJobAreOfBoundedSize) {
   ASSERT_EQ(jobs.jobs(0).evaluations_size(), 1);
   EXPECT_EQ(jobs.jobs(0).evaluations(0).step(), 1500);
 
-  v1::GetEventsRequest request;
-  request.set_id(job);
+  auto request = Of<v1::GetEventsRequest>(job);
   int events = 0;
   for (int of_page = -1; of_page != 0; events += of_page) {
-    v1::GetEventsResponse page;
-    ASSERT_TRUE(Call(&v1::Control::Stub::GetEvents, request, &page).ok());
+    const auto page = Call(&Control::GetEvents, request).value();
     of_page = page.events_size();
     ASSERT_LE(of_page, 1000);
     if (of_page > 0) request.set_after(page.events(of_page - 1).sequence());
@@ -451,28 +440,21 @@ TEST_F(RpcTest, AnswersOnALongJobAreOfBoundedSize) {
 TEST_F(RpcTest, SubmitToAFullDiskIsAnErrorAndNoJob) {
   FillDisk();
 
-  EXPECT_EQ(Submit(SpecOf(1)), 0);
+  EXPECT_TRUE(absl::IsInternal(TrySubmit().status()));
 
-  EXPECT_EQ(submitted_.error_code(), grpc::StatusCode::INTERNAL);
   EXPECT_EQ(ListJobs().jobs_size(), 0);
 }
 
 TEST_F(RpcTest, DeleteOnAFullDiskIsAnErrorAndLeavesTheJob) {
-  const int64_t job = Submit(SpecOf(1));
-  v1::StopJobRequest stop;
-  stop.set_id(job);
-  v1::Job stopped;
-  ASSERT_TRUE(Call(&v1::Control::Stub::StopJob, stop, &stopped).ok());
+  const int64_t job = Submit();
+  ASSERT_TRUE(Call(&Control::StopJob, Of<v1::StopJobRequest>(job)).ok());
   FillDisk();
 
-  v1::DeleteJobRequest request;
-  request.set_id(job);
-  v1::DeleteJobResponse response;
-  const grpc::Status deleted =
-      Call(&v1::Control::Stub::DeleteJob, request, &response);
+  const absl::Status deleted =
+      Call(&Control::DeleteJob, Of<v1::DeleteJobRequest>(job)).status();
 
-  EXPECT_EQ(deleted.error_code(), grpc::StatusCode::INTERNAL);
-  EXPECT_THAT(deleted.error_message(), HasSubstr("still there"));
+  EXPECT_TRUE(absl::IsInternal(deleted)) << deleted;
+  EXPECT_THAT(std::string(deleted.message()), HasSubstr("still there"));
   EXPECT_EQ(GetJob(job).state(), v1::JOB_STATE_STOPPED);
   store_.FailWith(absl::OkStatus());
   coordinator_.Tick();
@@ -481,8 +463,8 @@ TEST_F(RpcTest, DeleteOnAFullDiskIsAnErrorAndLeavesTheJob) {
 }
 
 TEST_F(RpcTest, FullDiskIsSaidOfTheJobAndCostsNoRecord) {
-  FakeWorker worker(*stub_, Hello("a", 1));
-  const int64_t job = Submit(SpecOf(1));
+  FakeWorker worker(*stub_);
+  const int64_t job = Submit();
   const v1::RunOrder run = worker.ReadRun();
   FillDisk();
   v1::Heartbeat first = BeatOf(run, v1::RunState::PHASE_RUNNING, 1);
@@ -491,11 +473,9 @@ TEST_F(RpcTest, FullDiskIsSaidOfTheJobAndCostsNoRecord) {
   while (GetJob(job).why().empty()) std::this_thread::yield();
 
   EXPECT_THAT(GetJob(job).why(), HasSubstr("disk is full"));
-  v1::GetEventsRequest request;
-  request.set_id(job);
-  v1::GetEventsResponse events;
-  ASSERT_TRUE(Call(&v1::Control::Stub::GetEvents, request, &events).ok());
-  EXPECT_EQ(events.events(events.events_size() - 1).kind(), "store");
+  const v1::GetEventsResponse events =
+      Call(&Control::GetEvents, Of<v1::GetEventsRequest>(job)).value();
+  EXPECT_EQ(events.events().rbegin()->kind(), "store");
 
   ASSERT_TRUE(coordinator_.Answers(absl::Seconds(5)));
   store_.FailWith(absl::OkStatus());
@@ -508,8 +488,8 @@ TEST_F(RpcTest, FullDiskIsSaidOfTheJobAndCostsNoRecord) {
 }
 
 TEST_F(RpcTest, LineThatIsSentAgainIsReadOnceUnderTheWorkersName) {
-  FakeWorker worker(*stub_, Hello("a", 1));
-  const int64_t job = Submit(SpecOf(1));
+  FakeWorker worker(*stub_);
+  const int64_t job = Submit();
   v1::Heartbeat beat =
       BeatOf(worker.ReadRun(), v1::RunState::PHASE_PREPARING, 1);
   beat.add_logs()->set_text("one");
@@ -520,10 +500,8 @@ TEST_F(RpcTest, LineThatIsSentAgainIsReadOnceUnderTheWorkersName) {
   worker.Beat(beat);
   worker.ReadAck();
 
-  v1::GetLogsRequest request;
-  request.set_id(job);
-  v1::GetLogsResponse response;
-  ASSERT_TRUE(Call(&v1::Control::Stub::GetLogs, request, &response).ok());
+  const v1::GetLogsResponse response =
+      Call(&Control::GetLogs, Of<v1::GetLogsRequest>(job)).value();
 
   ASSERT_EQ(response.lines_size(), 1);
   EXPECT_EQ(response.lines(0).source(), "a");
