@@ -9,7 +9,6 @@
 #include <set>
 #include <string>
 #include <tuple>
-#include <vector>
 
 #include "core/base/ids.h"
 #include "paceline/v1/coordinator.pb.h"

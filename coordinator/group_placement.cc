@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
 #include "core/cluster/registration.h"

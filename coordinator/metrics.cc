@@ -1,6 +1,5 @@
 #include "coordinator/metrics.h"
 
-#include <map>
 #include <utility>
 
 #include "absl/strings/ascii.h"

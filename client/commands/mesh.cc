@@ -20,7 +20,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "client/files/document.h"
 #include "client/files/settings.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"

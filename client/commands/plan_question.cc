@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/commands/profile.h"
-#include "client/files/profile_file.h"
 #include "client/render/text.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/commands/command.h"
 #include "client/files/profile_file.h"
 #include "client/render/report.h"
 #include "client/render/text.h"

@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/commands/command.h"
 #include "client/commands/plan_question.h"
 #include "client/render/text.h"
 #include "core/base/errors.h"
@@ -22,7 +21,6 @@
 #include "core/optim/optimizer.h"
 #include "core/plan/cut.h"
 #include "core/schedule/schedule.h"
-#include "core/simulate/simulation.h"
 #include "core/simulate/trace_text.h"
 
 namespace paceline {

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/commands/command.h"
 #include "client/render/text.h"
 #include "core/base/status_macros.h"
 

@@ -7,7 +7,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/render/text.h"
-#include "core/base/errors.h"
 #include "yaml-cpp/yaml.h"
 
 namespace paceline {

@@ -24,7 +24,6 @@
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/job_keys.h"
-#include "core/model/job_spec.h"
 #include "core/rpc/convert.h"
 #include "paceline/v1/types.pb.h"
 #include "yaml-cpp/yaml.h"

@@ -8,8 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/files/document.h"
-#include "client/files/plan_file.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
 #include "core/base/errors.h"

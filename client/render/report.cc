@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/render/text.h"
 #include "core/rpc/convert.h"
 
 namespace paceline {

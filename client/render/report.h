@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "client/files/document.h"
 #include "client/render/text.h"

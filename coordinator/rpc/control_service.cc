@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/rpc/status.h"
 
 namespace paceline {
 namespace {

@@ -1,7 +1,5 @@
 #include "coordinator/store/sqlite.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 
 namespace paceline {

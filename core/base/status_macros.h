@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 
 // Returns from the enclosing function when `expression` is not OK.
 #define PACELINE_RETURN_IF_ERROR(expression)                                  \

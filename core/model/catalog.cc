@@ -30,7 +30,7 @@ const std::vector<std::string>& VitKeys() {
 }
 
 CatalogEntry Small(const char* name, std::vector<std::string> keys,
-                   Describe* describe) {
+                   DescribeFunction* describe) {
   CatalogEntry entry{{}, std::move(keys), SmallImage(), 10, describe};
   entry.model.name = name;
   return entry;
@@ -52,7 +52,7 @@ CatalogEntry ImageNetVit(const char* name, int32_t width) {
 // A convolutional network for ImageNet; `width` counts the first channels.
 CatalogEntry ImageNetConvolutions(const char* name,
                                   std::vector<std::string> keys,
-                                  Describe* describe) {
+                                  DescribeFunction* describe) {
   CatalogEntry entry{
       {}, std::move(keys), ImageNetImage(), kImageNetClasses, describe};
   entry.model.name = name;
@@ -76,7 +76,7 @@ struct LanguageSizes {
 
 CatalogEntry Language(const LanguageSizes& sizes, int32_t positions,
                       int32_t vocabulary, Shape input, int32_t classes,
-                      Describe* describe) {
+                      DescribeFunction* describe) {
   CatalogEntry entry{
       {},
       {"depth", "width", "heads", "dropout", "positions", "vocabulary"},

@@ -14,9 +14,9 @@ namespace paceline {
 
 // Describes the model that `spec` names for samples of shape `input`.
 // Errors: InvalidArgument  sizes that are impossible, or do not fit the samples
-using Describe = absl::StatusOr<ModelDescription>(const ModelSpec& spec,
-                                                  const Shape& input,
-                                                  int32_t classes);
+using DescribeFunction = absl::StatusOr<ModelDescription>(const ModelSpec& spec,
+                                                          const Shape& input,
+                                                          int32_t classes);
 
 struct CatalogEntry {
   // With the model's own sizes, which a job file may override.
@@ -28,7 +28,7 @@ struct CatalogEntry {
   // that have no shape of their own take these.
   Shape input;
   int32_t classes = 0;
-  Describe* describe;
+  DescribeFunction* describe;
   // The data set that needs no files and has such samples.
   const char* synthetic = "synthetic";
   int32_t padding = 0;  // the token that it does not look at, where it has one

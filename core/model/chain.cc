@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
 #include "core/base/errors.h"

@@ -15,35 +15,35 @@ constexpr int64_t kLargestSize = 65536;
 
 // Fully connected: flatten, then linear and relu for each of `hidden`, then
 // the classes.  Any input.
-Describe DescribeMlp;
+DescribeFunction DescribeMlp;
 
 // The convolutional network of the quickstart, after LeCun et al. 1998, for
 // images [channels, height, width] of at least 4 x 4.
-Describe DescribeLenet;
+DescribeFunction DescribeLenet;
 
 // A vision transformer (Dosovitskiy et al. 2021), pre-norm, with a class
 // token, for images whose height and width `patch` divides.  vit_b_16 has the
 // parameter names of torchvision, all others those of timm.
-Describe DescribeVit;
+DescribeFunction DescribeVit;
 
 // A residual network (He et al. 2016) for images of at least 2 x 2: resnet50
 // has bottlenecks, resnet18 has not.  Each block is a layer.  Normalises over
 // the micro-batch, so that its size is a part of what is trained.
-Describe DescribeResnet;
+DescribeFunction DescribeResnet;
 
 // A convolutional network of 3x3 kernels (Simonyan and Zisserman 2015) for
 // images of at least 32 x 32: vgg11 or vgg16.  Each convolution is a layer.
-Describe DescribeVgg;
+DescribeFunction DescribeVgg;
 
 // A language model after GPT-2 (Radford et al. 2019): pre-norm, causal
 // attention, the embedding tied to the scores.  Samples are tokens [block], and
 // each has the next one as its label; `classes` counts the data's tokens.
-Describe DescribeGpt;
+DescribeFunction DescribeGpt;
 
 // A classifier of texts after BERT (Devlin et al. 2019) or, with a name that
 // begins with it, RoBERTa (Liu et al. 2019): post-norm, attention to all tokens
 // but those that fill a sample up.  Samples are tokens [block].
-Describe DescribeBert;
+DescribeFunction DescribeBert;
 
 // A translator after GNMT (Wu et al. 2016), as MLPerf trained it: an encoder
 // and a decoder of `depth` LSTM layers each, the encoder's first in both
@@ -68,12 +68,12 @@ Describe DescribeBert;
 //   decoder.att_rnn.attn.normalize_bias              [width]
 //   decoder.rnn_layers.{0,...}.*      of 2 x width; depth - 1 of them
 //   decoder.classifier.classifier.{weight,bias}      [vocabulary, width]
-Describe DescribeGnmt;
+DescribeFunction DescribeGnmt;
 
 // A TorchScript file, out of spec.script, which a worker has filled in: each
 // child of its root is a layer of one operation `script`.
 //
 // Errors (besides): FailedPrecondition  no worker has filled it in yet
-Describe DescribeScript;
+DescribeFunction DescribeScript;
 
 }  // namespace paceline

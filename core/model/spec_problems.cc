@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace paceline {

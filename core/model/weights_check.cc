@@ -1,7 +1,6 @@
 #include "core/model/weights_check.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 

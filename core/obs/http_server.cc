@@ -11,7 +11,6 @@
 #include <cstring>
 #include <list>
 #include <map>
-#include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"

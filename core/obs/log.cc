@@ -1,7 +1,6 @@
 #include "core/obs/log.h"
 
 #include <array>
-#include <cstdio>
 #include <memory>
 #include <utility>
 

@@ -1,7 +1,6 @@
 // Prometheus metrics without Prometheus in the header.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "absl/types/span.h"
 #include "core/model/job_spec.h"

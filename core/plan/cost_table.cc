@@ -1,7 +1,6 @@
 #include "core/plan/cost_table.h"
 
 #include <cmath>
-#include <cstdint>
 #include <utility>
 
 namespace paceline {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -17,7 +15,6 @@
 #include "core/optim/optimizer.h"
 #include "core/plan/memory.h"
 #include "core/plan/pooling.h"
-#include "core/predict/layer_predictor.h"
 #include "core/predict/time_predictor.h"
 #include "core/transfer/tensor_codec.h"
 

@@ -1,7 +1,6 @@
 #include "core/plan/interleave.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <limits>
 
 #include "absl/status/status.h"

@@ -2,7 +2,6 @@
 // memory.  Values, a parser, and the devices and links of a planning problem.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>

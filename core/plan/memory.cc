@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
-#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +9,6 @@
 #include "core/base/tensor.h"
 #include "core/model/aggregation.h"
 #include "core/model/checkpointing.h"
-#include "core/model/precision.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/plan.h"
 #include "core/round/rule_traits.h"

@@ -1,12 +1,10 @@
 #include "core/plan/pooling.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <tuple>
-#include <vector>
 
 namespace paceline {
 namespace {

@@ -1,10 +1,8 @@
 #include "core/plan/shared_plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"

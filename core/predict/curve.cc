@@ -6,7 +6,6 @@
 #include <map>
 #include <numeric>
 #include <tuple>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"

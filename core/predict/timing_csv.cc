@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"

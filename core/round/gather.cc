@@ -1,8 +1,5 @@
 #include "core/round/gather.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "core/base/check.h"
 
 namespace paceline {

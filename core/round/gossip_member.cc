@@ -1,7 +1,6 @@
 #include "core/round/gossip_member.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/base/random.h"
 

@@ -1,7 +1,5 @@
 #include "core/round/leveller.h"
 
-#include <algorithm>
-
 namespace paceline {
 
 bool Leveller::OnAnswer(const MemberId& from, const Answer& answer) {

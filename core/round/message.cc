@@ -1,7 +1,5 @@
 #include "core/round/message.h"
 
-#include <initializer_list>
-
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -2,10 +2,7 @@
 
 #include <cmath>
 #include <cstddef>
-#include <string>
-#include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"

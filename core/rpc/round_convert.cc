@@ -1,8 +1,6 @@
 #include "core/rpc/round_convert.h"
 
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

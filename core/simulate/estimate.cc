@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
-#include "core/plan/cost.h"
 #include "core/schedule/route.h"
 #include "core/schedule/traits.h"
 

@@ -1,7 +1,6 @@
 // Turns the placement into workers with instruction lists.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"

@@ -1,8 +1,6 @@
 #include "core/simulate/simulation.h"
 
 #include <cmath>
-#include <cstddef>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

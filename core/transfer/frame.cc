@@ -1,10 +1,7 @@
 #include "core/transfer/frame.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

@@ -8,9 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "core/base/ids.h"
 #include "core/base/tensor.h"
 #include "core/model/batch.h"

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/transfer/checksum.h"
-#include "core/transfer/wire.h"
 
 namespace paceline {
 namespace {

@@ -11,7 +11,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/status_macros.h"
 #include "core/model/weights_check.h"
 #include "core/weights/safetensors.h"
 

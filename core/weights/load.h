@@ -1,7 +1,6 @@
 // Weights that a model shall begin with, out of a file.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"

@@ -10,7 +10,6 @@
 // A file is hostile until proven otherwise.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <set>
 #include <string>

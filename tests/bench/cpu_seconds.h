@@ -1,7 +1,5 @@
 #pragma once
 
-#include <ctime>
-
 namespace paceline {
 
 // CPU time, user and system, of this process so far.

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"

@@ -2,8 +2,6 @@
 
 #include <sys/stat.h>
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "coordinator/store/file_system.h"
 #include "coordinator/store/sqlite_store.h"
 #include "gmock/gmock.h"

@@ -1,8 +1,6 @@
 // Backwards that compute their forward once more: the same bytes, less memory.
 #include <cstdint>
-#include <map>
 #include <string>
-#include <vector>
 
 #include "core/base/tensor_memory.h"
 #include "core/model/precision.h"

@@ -2,8 +2,6 @@
 // sequences, packed where a direction begins behind the padding.
 #pragma once
 
-#include <vector>
-
 #include "tests/torch/plain_models.h"
 
 namespace paceline {

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ATen/autocast_mode.h"

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/synchronization/notification.h"

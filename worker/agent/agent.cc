@@ -10,7 +10,6 @@
 #include "core/rpc/group_convert.h"
 #include "core/rpc/measurement_convert.h"
 #include "worker/agent/run_order.h"
-#include "worker/measure/profiler.h"
 
 namespace paceline {
 

@@ -4,7 +4,6 @@
 #include <numeric>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -15,7 +14,6 @@
 #include "worker/data/byte_images.h"
 #include "worker/data/crop.h"
 #include "worker/data/image_folder_set.h"
-#include "worker/data/sample_set.h"
 #include "worker/data/synthetic.h"
 #include "worker/data/text_set.h"
 #include "worker/measure/cpu.h"

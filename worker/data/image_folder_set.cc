@@ -6,7 +6,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,7 +13,6 @@
 #include "core/base/status_macros.h"
 #include "core/model/data_sets.h"
 #include "core/obs/log.h"
-#include "worker/data/crop.h"
 #include "worker/data/image_reader.h"
 
 namespace paceline {

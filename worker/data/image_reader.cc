@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"

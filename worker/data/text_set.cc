@@ -6,14 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "core/base/byte_file.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/model/data_sets.h"

@@ -3,10 +3,8 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/obs/metrics.h"
 #include "paceline/v1/coordinator.pb.h"

@@ -1,7 +1,6 @@
 #include "worker/measure/profiler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -9,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
-#include "core/model/description.h"
 #include "core/model/precision.h"
 #include "core/optim/step_gate.h"
 #include "core/plan/inputs.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "core/transfer/frame.h"
 
 namespace paceline {
 

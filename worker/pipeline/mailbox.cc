@@ -1,11 +1,8 @@
 #include "worker/pipeline/mailbox.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
-#include "core/transfer/frame.h"
 
 namespace paceline {
 

@@ -1,11 +1,8 @@
 #include "worker/pipeline/shared_step_gate.h"
 
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "core/base/check.h"
-#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
-#include <optional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"

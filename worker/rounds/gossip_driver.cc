@@ -1,7 +1,6 @@
 #include "worker/rounds/gossip_driver.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/obs/log.h"
 #include "core/round/rule_blocks.h"

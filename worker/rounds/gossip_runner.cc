@@ -1,12 +1,9 @@
 #include "worker/rounds/gossip_runner.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
-#include "core/obs/log.h"
 #include "core/optim/step_gate.h"
 #include "core/round/rule_blocks.h"
 #include "core/schedule/instruction.h"

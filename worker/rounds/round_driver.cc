@@ -1,12 +1,10 @@
 #include "worker/rounds/round_driver.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/base/random.h"
 #include "core/cluster/eviction.h"
 #include "core/obs/log.h"
-#include "worker/rounds/round_part.h"
 
 namespace paceline {
 namespace {

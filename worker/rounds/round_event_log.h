@@ -7,10 +7,8 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/round/message.h"
 #include "core/round/view.h"

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
-#include "core/obs/log.h"
 #include "core/transfer/tensor_codec.h"
 
 namespace paceline {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
-#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/tensor.h"

@@ -1,7 +1,6 @@
 #include "worker/rounds/round_runner.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"

@@ -1,9 +1,6 @@
 #include "worker/rounds/round_store.h"
 
 #include <algorithm>
-#include <set>
-#include <utility>
-#include <vector>
 
 #include "core/obs/log.h"
 

@@ -6,7 +6,6 @@
 #include "core/base/status_macros.h"
 #include "core/round/rule_blocks.h"
 #include "core/transfer/checksum.h"
-#include "worker/rounds/round_part.h"
 
 namespace paceline {
 namespace {

@@ -6,10 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "core/base/ids.h"
 #include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"

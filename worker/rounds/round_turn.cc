@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/status/status.h"
-
 namespace paceline {
 
 void WriteResult(const RoundTurn& turn, const RoundShape& shape,

@@ -1,7 +1,6 @@
 // RoundTurns queues what the compute thread of a member shall do next.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>

@@ -15,7 +15,6 @@
 #include "core/base/version.h"
 #include "core/obs/log.h"
 #include "core/obs/port_file.h"
-#include "core/rpc/channel.h"
 #include "worker/measure/cpu.h"
 
 namespace paceline {

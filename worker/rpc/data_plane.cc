@@ -1,7 +1,5 @@
 #include "worker/rpc/data_plane.h"
 
-#include <set>
-#include <string>
 #include <utility>
 #include <vector>
 

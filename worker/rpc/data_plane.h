@@ -1,12 +1,10 @@
 // How a worker's stages reach those of other workers: stage.proto, both sides.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "core/base/ids.h"
 #include "grpcpp/impl/codegen/service_type.h"
 #include "worker/pipeline/link.h"

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"

@@ -5,11 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/host_port.h"

@@ -1,7 +1,6 @@
 #include "worker/rpc/grpc_run_factory.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"

@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"

@@ -3,7 +3,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/time/clock.h"
 #include "core/rpc/channel.h"

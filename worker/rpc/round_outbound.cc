@@ -1,12 +1,9 @@
 #include "worker/rpc/round_outbound.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/host_port.h"
 #include "core/obs/log.h"

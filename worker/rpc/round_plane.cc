@@ -1,6 +1,5 @@
 #include "worker/rpc/round_plane.h"
 
-#include <memory>
 #include <utility>
 #include <vector>
 

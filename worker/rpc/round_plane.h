@@ -2,11 +2,9 @@
 // both sides.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "core/base/ids.h"
 #include "core/round/view.h"
 #include "grpcpp/impl/codegen/service_type.h"

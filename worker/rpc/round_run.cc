@@ -1,7 +1,6 @@
 #include "worker/rpc/round_run.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"

@@ -2,7 +2,6 @@
 // stage is, the gate that all others report to.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
-#include "core/transfer/frame.h"
 
 namespace paceline {
 namespace {

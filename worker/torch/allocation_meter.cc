@@ -2,7 +2,6 @@
 
 #include <malloc.h>
 
-#include <cstdint>
 #include <cstring>
 
 #include "c10/core/Allocator.h"

@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,7 +14,6 @@
 #include "ATen/Parallel.h"
 #include "ATen/Version.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -29,7 +26,6 @@
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
 #include "torch/torch.h"
-#include "worker/pipeline/stage_engine.h"
 #include "worker/torch/allocation_meter.h"
 #include "worker/torch/checkpoint.h"
 #include "worker/torch/guard.h"

@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <utility>
-
 #include "torch/torch.h"
 
 namespace paceline {

@@ -4,8 +4,6 @@
 #include <map>
 #include <memory>
 #include <sstream>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

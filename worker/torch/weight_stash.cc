@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/types/span.h"
 #include "core/base/status_macros.h"
 #include "torch/torch.h"
 #include "worker/torch/tensor_bridge.h"

@@ -1,7 +1,6 @@
 #include "core/plan/pipedream/model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"

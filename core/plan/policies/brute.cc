@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

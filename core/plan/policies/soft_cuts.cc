@@ -1,7 +1,6 @@
 #include "core/plan/policies/soft_cuts.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace paceline {
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <utility>
 
 #include "core/plan/stage_memory.h"
 

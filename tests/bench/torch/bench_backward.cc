@@ -5,7 +5,6 @@
 #include <chrono>
 #include <map>
 #include <memory>
-#include <utility>
 
 #include "benchmark/benchmark.h"
 #include "core/base/check.h"

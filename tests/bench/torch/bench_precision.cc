@@ -6,7 +6,6 @@
 
 #include "ATen/autocast_mode.h"
 #include "benchmark/benchmark.h"
-#include "core/base/check.h"
 #include "core/model/description.h"
 #include "torch/torch.h"
 #include "worker/torch/engine.h"

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <string>
 #include <vector>
 
 #include "core/plan/policies/policies.h"

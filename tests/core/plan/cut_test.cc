@@ -1,6 +1,5 @@
 #include "core/plan/cut.h"
 
-#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"

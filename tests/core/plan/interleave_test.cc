@@ -1,7 +1,6 @@
 #include "core/plan/interleave.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "core/plan/cost.h"

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <cmath>
-#include <vector>
 
 #include "core/plan/cost_table.h"
 #include "core/plan/policies/policies.h"

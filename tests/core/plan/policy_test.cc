@@ -1,7 +1,6 @@
 #include "core/plan/policy.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <vector>
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,3 @@
-#include <string>
 #include <vector>
 
 #include "core/plan/policies/policies.h"

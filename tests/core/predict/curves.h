@@ -1,7 +1,6 @@
 // Curves for the tests of core/predict, made from formulas.
 #pragma once
 
-#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>

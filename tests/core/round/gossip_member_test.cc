@@ -1,8 +1,5 @@
 #include "core/round/gossip_member.h"
 
-#include <cmath>
-
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/round/gossip_world.h"

@@ -1,7 +1,4 @@
-#include <cmath>
 #include <cstring>
-#include <limits>
-#include <numeric>
 #include <set>
 
 #include "core/base/random.h"

@@ -1,6 +1,5 @@
 #include "core/round/rule_traits.h"
 
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>

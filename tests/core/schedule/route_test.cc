@@ -4,7 +4,6 @@
 #include <random>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

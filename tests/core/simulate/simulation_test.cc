@@ -1,6 +1,5 @@
 #include "core/simulate/simulation.h"
 
-#include <algorithm>
 #include <random>
 #include <string>
 

@@ -1,4 +1,3 @@
-#include <string>
 
 #include "core/transfer/checksum.h"
 #include "gtest/gtest.h"

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <bit>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

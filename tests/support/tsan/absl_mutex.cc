@@ -16,7 +16,6 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 
 namespace {
 
