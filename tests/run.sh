@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds kills liars bench
+readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars bench
   bed speed round-speed torch-free tsan asan trixie)
 
 usage() {
@@ -83,6 +83,14 @@ area_codecs() {
 area_rounds() {
   deploy/build.sh release round_simulation
   build/release/bin/round_simulation --schedules 1000000 --coverage
+}
+
+# 200,000 schedules of faults for the core of the recovery, and the large cases
+# of its model.
+area_recover() {
+  deploy/build.sh release recover_simulation
+  build/release/bin/recover_simulation --schedules 200000 --coverage
+  tests/core/recover/model_check.py nightly
 }
 
 # The server of a round is killed in each phase, twenty times; a quarter of an

@@ -44,7 +44,7 @@ STANDARD = re.compile(
 OWN = re.compile(r"(core|coordinator|worker|client|tests)/")
 
 CORE_LOGIC = (r"core/(base|model|plan|predict|schedule|simulate|cluster|round|"
-              r"optim|transfer)/")
+              r"recover|optim|transfer)/")
 OBS = r"core/obs/"
 RPC = r"core/rpc/"
 # The client, but for its use of gRPC.
@@ -124,6 +124,8 @@ RULES = [
     # A program; it reads job files.
     (r"tests/core/round/simulation_main\.cc$", {"cli11"},
      [CORE_LOGIC, r"client/files/job_file\.h$", r"tests/core/round/"]),
+    (r"tests/core/recover/simulation_main\.cc$", {"cli11"},
+     [CORE_LOGIC, r"tests/core/recover/"]),
     (r"tests/core/weights/", {"gtest", "posix"},
      [CORE_LOGIC, r"core/weights/", r"tests/support/"]),
     (r"tests/core/", {"gtest"}, [CORE_LOGIC, r"tests/support/"]),

@@ -22,7 +22,8 @@ MAY_SLEEP = ("tests/cluster/", "tests/bench/")
 # Logic takes (state, policy, now).  core/base holds the clock, the
 # threads and the locks that the rest is given.
 PURE = ("core/model/", "core/plan/", "core/predict/", "core/schedule/",
-        "core/simulate/", "core/cluster/", "core/round/", "core/optim/")
+        "core/simulate/", "core/cluster/", "core/round/", "core/recover/",
+        "core/optim/")
 IMPURE = re.compile(
     r"\babsl::Now\(|_clock::now\(|\b(SleepFor|sleep_for)\(|absl::Mutex\b|"
     r"std::(mutex|thread|jthread|random_device|cout|cerr)\b|"

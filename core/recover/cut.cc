@@ -1,0 +1,92 @@
+#include "core/recover/cut.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+
+namespace paceline {
+
+std::string CutText(Cut cut) {
+  if (cut == Cut()) return "the beginning";
+  return absl::StrCat("step ", cut.step, " of attempt ", cut.attempt);
+}
+
+void Lineage::Add(const AttemptRow& row) {
+  PACELINE_CHECK(row.attempt > newest(),
+                 absl::StrCat("attempt ", row.attempt, " after ", newest()));
+  rows_.push_back(row);
+}
+
+bool Lineage::IsValid(Cut cut) const {
+  if (cut == Cut()) return true;
+  const bool known = std::any_of(
+      rows_.begin(), rows_.end(),
+      [cut](const AttemptRow& row) { return row.attempt == cut.attempt; });
+  return known && !IsSuperseded(cut);
+}
+
+bool Lineage::IsSuperseded(Cut cut) const {
+  return std::any_of(rows_.begin(), rows_.end(), [cut](const AttemptRow& row) {
+    return row.attempt > cut.attempt && row.base.step < cut.step;
+  });
+}
+
+void Holdings::Set(const MemberId& process, MachineId machine,
+                   std::set<Piece> pieces) {
+  held_[process] = {machine, std::move(pieces)};
+}
+
+std::vector<MemberId> Holdings::HoldersOf(const Piece& piece) const {
+  std::vector<MemberId> holders;
+  for (const auto& [process, held] : held_) {
+    if (held.pieces.count(piece) > 0) holders.push_back(process);
+  }
+  return holders;
+}
+
+std::map<Cut, int> Holdings::Copies(const std::set<MemberId>& without) const {
+  std::map<Piece, std::set<MachineId>> machines;
+  for (const auto& [process, held] : held_) {
+    if (without.count(process) > 0) continue;
+    for (const Piece& piece : held.pieces) {
+      machines[piece].insert(held.machine);
+    }
+  }
+  std::map<Cut, std::pair<int, int>> found;  // layers held, fewest machines
+  for (const auto& [piece, holders] : machines) {
+    if (piece.layer < 0 || piece.layer >= layers_) continue;
+    const int count = static_cast<int>(holders.size());
+    auto& [layers, fewest] = found[piece.cut];
+    fewest = layers == 0 ? count : std::min(fewest, count);
+    ++layers;
+  }
+  std::map<Cut, int> copies;
+  for (const auto& [cut, layers_and_fewest] : found) {
+    if (layers_and_fewest.first == layers_) {
+      copies[cut] = layers_and_fewest.second;
+    }
+  }
+  return copies;
+}
+
+Cut NewestCut(const std::map<Cut, int>& copies, int machines,
+              const std::function<bool(Cut)>& is_valid) {
+  const auto newest =
+      std::find_if(copies.rbegin(), copies.rend(), [&](const auto& each) {
+        return each.second >= machines && is_valid(each.first);
+      });
+  return newest == copies.rend() ? Cut() : newest->first;
+}
+
+int FollowersOf(int wanted, int machines) {
+  return std::max(0, std::min(wanted, machines - 1));
+}
+
+bool MayDrop(const Piece& piece, const KeepRule& rule) {
+  if (!rule.floor.has_value() || rule.pins.count(piece.cut) > 0) return false;
+  return piece.cut < *rule.floor || Lineage(rule.rows).IsSuperseded(piece.cut);
+}
+
+}  // namespace paceline

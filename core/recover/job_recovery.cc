@@ -1,0 +1,988 @@
+#include "core/recover/job_recovery.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+
+namespace paceline {
+namespace {
+
+constexpr absl::string_view kPhaseNames[kJobPhases] = {
+    "queued",  "adopting",  "choosing", "starting", "running", "stopping",
+    "leaving", "finishing", "paused",   "done",     "failed"};
+constexpr absl::string_view kCauseNames[kJobCauses] = {
+    "begin",           "adopted",   "not adopted", "stored",  "no plan",
+    "too many losses", "returned",  "members",     "all run", "all done",
+    "all stopped",     "move",      "loss",        "failure", "hopeless",
+    "all left",        "to finish", "finished"};
+
+// Another attempt may succeed, on other workers if need be.
+bool IsTransient(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+      return false;
+    default:
+      return true;
+  }
+}
+
+// The worker lacks something that another one may have.
+bool MakesUnfit(absl::StatusCode code) {
+  return code == absl::StatusCode::kNotFound ||
+         code == absl::StatusCode::kFailedPrecondition;
+}
+
+void AddEvent(RecoveryActions& actions, std::string kind, std::string text) {
+  actions.push_back(RecoveryEvent{std::move(kind), std::move(text)});
+}
+
+}  // namespace
+
+absl::string_view JobPhaseName(JobPhase phase) {
+  return kPhaseNames[static_cast<int>(phase)];
+}
+
+absl::string_view JobCauseName(JobCause cause) {
+  return kCauseNames[static_cast<int>(cause)];
+}
+
+const std::vector<JobTransition>& JobTransitions() {
+  using P = JobPhase;
+  using C = JobCause;
+  static const auto* const table = new std::vector<JobTransition>{
+      {P::kQueued, C::kBegin, P::kChoosing},
+      {P::kAdopting, C::kAdopted, P::kStarting},
+      {P::kAdopting, C::kNotAdopted, P::kLeaving},
+      {P::kChoosing, C::kStored, P::kStarting},
+      {P::kChoosing, C::kNoPlan, P::kPaused},
+      {P::kChoosing, C::kTooManyLosses, P::kPaused},
+      {P::kChoosing, C::kReturned, P::kLeaving},
+      {P::kPaused, C::kMembersChanged, P::kChoosing},
+      {P::kStarting, C::kAllRun, P::kRunning},
+      {P::kStarting, C::kLoss, P::kLeaving},
+      {P::kStarting, C::kFailure, P::kLeaving},
+      {P::kStarting, C::kHopeless, P::kFailed},
+      {P::kRunning, C::kMove, P::kStopping},
+      {P::kRunning, C::kAllDone, P::kDone},
+      {P::kRunning, C::kLoss, P::kLeaving},
+      {P::kRunning, C::kFailure, P::kLeaving},
+      {P::kRunning, C::kHopeless, P::kFailed},
+      {P::kStopping, C::kAllStopped, P::kChoosing},
+      {P::kStopping, C::kAllDone, P::kDone},
+      {P::kStopping, C::kLoss, P::kLeaving},
+      {P::kStopping, C::kFailure, P::kLeaving},
+      {P::kStopping, C::kHopeless, P::kFailed},
+      {P::kLeaving, C::kAllLeft, P::kChoosing},
+      {P::kLeaving, C::kCanFinish, P::kFinishing},
+      {P::kFinishing, C::kFinished, P::kChoosing},
+      {P::kFinishing, C::kLoss, P::kLeaving},
+  };
+  return *table;
+}
+
+JobRecovery::JobRecovery(const RecoveryPolicy& policy, OrderCounter& orders,
+                         PlacementPlanner planner)
+    : policy_(policy),
+      orders_(orders),
+      planner_(std::move(planner)),
+      holdings_(policy.layers) {}
+
+// --- Events ------------------------------------------------------------------
+
+void JobRecovery::Begin(Instant now, RecoveryActions& actions) {
+  floor_ = Cut();  // nobody holds anything yet
+  Go(JobCause::kBegin, "looks for workers", actions);
+  Advance(now, actions);
+}
+
+void JobRecovery::Restore(std::vector<AttemptRow> rows,
+                          std::vector<RunPlace> places) {
+  PACELINE_CHECK(!rows.empty(), "a job that began has an attempt");
+  lineage_ = Lineage(std::move(rows));
+  attempt_ = seen_attempt_ = lineage_.newest();
+  base_ = lineage_.rows().back().base;
+  places_ = std::move(places);
+  phase_ = JobPhase::kAdopting;
+  why_ = "the coordinator has started anew and listens";
+}
+
+void JobRecovery::OnKnown(WorkerId worker, MachineId machine,
+                          const std::string& name) {
+  Peer& peer = peers_[worker];
+  peer.process.worker = worker;
+  peer.machine = machine;
+  peer.name = name;
+  peer.has_pieces = true;  // it may
+}
+
+void JobRecovery::OnAttached(const MemberId& process, MachineId machine,
+                             const std::string& name, Instant now,
+                             RecoveryActions& actions) {
+  Peer& peer = peers_[process.worker];
+  if (peer.process != process) {
+    holdings_.Remove(peer.process);
+    issued_.erase(peer.process);
+    peer = Peer();
+    peer.process = process;
+  }
+  peer.machine = machine;
+  peer.name = name;
+  if (peer.presence != Peer::Presence::kLive) {
+    // It is there when it has said what it runs and holds.
+    peer.presence = Peer::Presence::kUnheard;
+    peer.since = now;
+  }
+  OnMembersChanged();
+  Advance(now, actions);
+}
+
+void JobRecovery::OnLost(WorkerId worker, const std::string& why, Instant now,
+                         RecoveryActions& actions) {
+  const auto found = peers_.find(worker);
+  if (found == peers_.end()) return;
+  Peer& peer = found->second;
+  if (peer.presence == Peer::Presence::kLost) return;
+  peer.presence = Peer::Presence::kLost;
+  peer.since = now;
+  holdings_.Remove(peer.process);
+  issued_.erase(peer.process);
+  if (IsMember(peer.process)) {
+    AddEvent(actions, "lost", absl::StrCat(peer.name, ": ", why));
+  }
+  OnMembersChanged();
+  Advance(now, actions);
+}
+
+void JobRecovery::OnReport(const MemberId& process, const JobReport& report,
+                           Instant now, RecoveryActions& actions) {
+  const auto found = peers_.find(process.worker);
+  if (found == peers_.end() || found->second.process != process) return;
+  Peer& peer = found->second;
+  if (peer.presence == Peer::Presence::kLost || IsExcluded(process)) return;
+  const bool is_first = peer.presence == Peer::Presence::kUnheard;
+  if (is_first) {
+    peer.presence = Peer::Presence::kLive;
+    peer.since = now;
+    OnMembersChanged();
+  }
+  seen_attempt_ = std::max(seen_attempt_, report.attempt);
+  if (report.pieces.has_value() && !report.pieces->empty()) {
+    seen_attempt_ =
+        std::max(seen_attempt_, report.pieces->rbegin()->cut.attempt);
+  }
+  if (report.attempt == attempt_ && attempt_ > 0) {
+    furthest_ = std::max(furthest_, report.step);
+  }
+  if (report.floor > reported_floor_ && IsValid(report.floor)) {
+    reported_floor_ = report.floor;
+  }
+  const bool had_pieces = peer.has_pieces;
+  if (report.pieces.has_value()) {
+    peer.has_pieces = !report.pieces->empty();
+    holdings_.Set(process, peer.machine, *report.pieces);
+    holdings_changed_ = true;
+  }
+  if (report.refuses_pieces != peer.report.refuses_pieces) {
+    holdings_changed_ = orders_changed_ = true;
+    AddEvent(actions, "copies",
+             absl::StrCat(peer.name, report.refuses_pieces ? " has no" : " has",
+                          " memory for pieces of others"));
+  }
+  const bool is_known =
+      !is_first && !report.pieces.has_value() && report == peer.report;
+  // Somebody who was not concerned before may be now.
+  if (is_first || report.attempt != peer.report.attempt ||
+      peer.has_pieces != had_pieces) {
+    orders_changed_ = true;
+  }
+  peer.report = report;
+  peer.report.pieces.reset();
+  if (!is_known) Advance(now, actions);
+}
+
+void JobRecovery::OnStuck(const MemberId& process, const std::string& why,
+                          Instant now, RecoveryActions& actions) {
+  if (!IsOrdered() || !IsMember(process) || FindLive(process) == nullptr) {
+    return;
+  }
+  ++losses_;
+  Leave(JobCause::kLoss, absl::StrCat(NameOf(process), ": ", why), now,
+        actions);
+  Advance(now, actions);
+}
+
+void JobRecovery::SetUnfit(WorkerId worker, const std::string& why, Instant now,
+                           RecoveryActions& actions) {
+  const auto found = peers_.find(worker);
+  if (found == peers_.end() || found->second.unfit == why) return;
+  found->second.unfit = why;
+  OnMembersChanged();
+  Advance(now, actions);
+}
+
+void JobRecovery::SetDraining(WorkerId worker, bool draining, Instant now,
+                              RecoveryActions& actions) {
+  const auto found = peers_.find(worker);
+  if (found == peers_.end() || found->second.draining == draining) return;
+  found->second.draining = draining;
+  holdings_changed_ = true;
+  OnMembersChanged();
+  Advance(now, actions);
+}
+
+void JobRecovery::OnBetterPlan(const std::string& why, Instant now,
+                               RecoveryActions& actions) {
+  if (phase_ != JobPhase::kRunning) return;
+  stop_ = true;
+  AddEvent(actions, "move", why);
+  Go(JobCause::kMove, why, actions);
+  Advance(now, actions);
+}
+
+void JobRecovery::OnStored(int64_t attempt, bool ok, Instant now,
+                           RecoveryActions& actions) {
+  if (!storing_.has_value() || storing_->row.attempt != attempt) return;
+  if (ok) {
+    Announce(actions);
+  } else {
+    // Whether the row is there or not: the next one of this number, which
+    // nobody has heard of, takes its place.
+    why_ = absl::StrCat("attempt ", attempt, " could not be stored");
+    AddEvent(actions, "store", why_);
+    retry_at_ = now + policy_.store_retry;
+    storing_.reset();
+  }
+  Advance(now, actions);
+}
+
+void JobRecovery::OnUploaded(int64_t attempt, LayerRange layers, Instant now,
+                             RecoveryActions& actions) {
+  if (attempt != attempt_) return;
+  for (int layer = layers.first; layer < layers.last; ++layer) {
+    uploaded_.insert(layer);
+  }
+  Advance(now, actions);
+}
+
+void JobRecovery::Pin(Cut cut, Instant now, RecoveryActions& actions) {
+  pins_.insert(cut);
+  orders_changed_ = true;
+  Advance(now, actions);
+}
+
+void JobRecovery::Unpin(Cut cut, Instant now, RecoveryActions& actions) {
+  pins_.erase(cut);
+  orders_changed_ = true;
+  Advance(now, actions);
+}
+
+void JobRecovery::OnTick(Instant now, RecoveryActions& actions) {
+  Advance(now, actions);
+}
+
+// --- The phases --------------------------------------------------------------
+
+void JobRecovery::Advance(Instant now, RecoveryActions& actions) {
+  do {
+    UpdateFloor(actions);
+  } while (Step(now, actions));
+  UpdateFloor(actions);
+  SendOrders(actions);
+}
+
+bool JobRecovery::Step(Instant now, RecoveryActions& actions) {
+  switch (phase_) {
+    case JobPhase::kAdopting:
+      return Adopt(now, actions);
+    case JobPhase::kChoosing:
+      return Choose(now, actions);
+    case JobPhase::kStarting:
+    case JobPhase::kRunning:
+    case JobPhase::kStopping:
+      return Watch(now, actions);
+    case JobPhase::kLeaving:
+      return WaitForLeave(now, actions);
+    case JobPhase::kFinishing:
+      return WaitForFinish(now, actions);
+    case JobPhase::kPaused:
+      return Reconsider(now, actions);
+    case JobPhase::kQueued:
+    case JobPhase::kDone:
+    case JobPhase::kFailed:
+      return false;
+  }
+  return false;
+}
+
+// The one way into another phase.
+bool JobRecovery::Go(JobCause cause, std::string why,
+                     RecoveryActions& actions) {
+  for (const JobTransition& row : JobTransitions()) {
+    if (row.from != phase_ || row.cause != cause) continue;
+    phase_ = row.to;
+    orders_changed_ = true;
+    why_ = std::move(why);
+    actions.push_back(row);
+    return true;
+  }
+  PACELINE_CHECK(false, absl::StrCat(JobCauseName(cause), " while ",
+                                     JobPhaseName(phase_)));
+  return false;
+}
+
+bool JobRecovery::Adopt(Instant now, RecoveryActions& actions) {
+  if (seen_attempt_ > attempt_) {
+    return Leave(JobCause::kNotAdopted,
+                 absl::StrCat("attempt ", seen_attempt_,
+                              " runs, which is newer than what is stored"),
+                 now, actions);
+  }
+  bool all_heard = true;
+  for (const RunPlace& place : places_) {
+    if (IsGone(place.process)) {
+      return Leave(JobCause::kNotAdopted,
+                   absl::StrCat(NameOf(place.process), " is gone"), now,
+                   actions);
+    }
+    const Peer* const peer = FindLive(place.process);
+    if (peer == nullptr) {
+      all_heard = false;
+    } else if (peer->report.attempt != attempt_ ||
+               peer->report.phase == WorkPhase::kIdle ||
+               peer->report.phase == WorkPhase::kFailed) {
+      return Leave(JobCause::kNotAdopted,
+                   absl::StrCat(peer->name, " does not run attempt ", attempt_),
+                   now, actions);
+    }
+  }
+  if (!all_heard) return false;
+  TakeSources();
+  AddEvent(actions, "adopted", absl::StrCat("attempt ", attempt_, " goes on"));
+  return Go(JobCause::kAdopted, "its workers go on", actions);
+}
+
+bool JobRecovery::Watch(Instant now, RecoveryActions& actions) {
+  for (const RunPlace& place : places_) {
+    if (!IsGone(place.process) || IsUploaded(place.layers)) continue;
+    ++losses_;
+    return Leave(JobCause::kLoss,
+                 absl::StrCat(NameOf(place.process), " is lost"), now, actions);
+  }
+  for (const RunPlace& place : places_) {
+    const Peer* const peer = FindLive(place.process);
+    if (peer != nullptr && peer->report.attempt == attempt_ &&
+        peer->report.phase == WorkPhase::kFailed) {
+      return OnFailure(*peer, now, actions);
+    }
+  }
+  return WatchWork(actions);
+}
+
+// All members are there.
+bool JobRecovery::WatchWork(RecoveryActions& actions) {
+  size_t running = 0;
+  size_t stopped = 0;
+  size_t done = 0;
+  bool drains = false;
+  std::set<int64_t> stopped_at;
+  for (const RunPlace& place : places_) {
+    const Peer* const peer = FindLive(place.process);
+    const bool is_uploaded = IsUploaded(place.layers);
+    const bool runs = peer != nullptr && peer->report.attempt == attempt_;
+    const WorkPhase phase = runs ? peer->report.phase : WorkPhase::kIdle;
+    drains = drains || (peer != nullptr && peer->draining);
+    if (is_uploaded || phase == WorkPhase::kDone) {
+      ++done;
+    } else if (phase == WorkPhase::kStopped) {
+      ++stopped;
+      stopped_at.insert(peer->report.step);
+    } else if (phase == WorkPhase::kRunning) {
+      ++running;
+    }
+  }
+  const size_t all = places_.size();
+  if (phase_ == JobPhase::kStarting) {
+    if (running + stopped + done < all) return false;
+    return Go(JobCause::kAllRun, "all stages run", actions);
+  }
+  if (done == all &&
+      (!policy_.needs_upload || IsUploaded({0, policy_.layers}))) {
+    return Go(JobCause::kAllDone, "all steps are applied", actions);
+  }
+  if (phase_ == JobPhase::kRunning) {
+    if (stopped > 0) {
+      stop_ = true;
+      return Go(JobCause::kMove, "a stage has stopped", actions);
+    }
+    return drains && Drain(actions);
+  }
+  if (stopped < all || stopped_at.size() != 1) return false;
+  stopped_ = true;
+  return Go(JobCause::kAllStopped,
+            absl::StrCat("all stages stopped after step ", *stopped_at.begin()),
+            actions);
+}
+
+// A worker of the running job is to go.
+bool JobRecovery::Drain(RecoveryActions& actions) {
+  if (drain_refused_) return false;
+  const auto plan = planner_(Candidates());
+  if (!plan.ok()) {
+    drain_refused_ = true;
+    AddEvent(actions, "drain",
+             absl::StrCat("a worker that drains is still needed: ",
+                          plan.status().message()));
+    return false;
+  }
+  stop_ = true;
+  return Go(JobCause::kMove, "a worker drains", actions);
+}
+
+bool JobRecovery::OnFailure(const Peer& peer, Instant now,
+                            RecoveryActions& actions) {
+  const absl::Status error = peer.report.error;
+  const std::string text = absl::StrCat(
+      peer.name, " failed at step ", peer.report.step, ": ", error.message());
+  AddEvent(actions, "failed", text);
+  if (!IsTransient(error.code())) return Go(JobCause::kHopeless, text, actions);
+  if (MakesUnfit(error.code())) {
+    peers_[peer.process.worker].unfit = std::string(error.message());
+  } else {
+    failures_ = furthest_ > failed_furthest_ ? 1 : failures_ + 1;
+    failed_furthest_ = furthest_;
+    if (failures_ >= policy_.most_failures) {
+      return Go(
+          JobCause::kHopeless,
+          absl::StrCat(failures_, " attempts failed without a step after ",
+                       furthest_, "; last: ", text),
+          actions);
+    }
+  }
+  return Leave(JobCause::kFailure, text, now, actions);
+}
+
+bool JobRecovery::Leave(JobCause cause, const std::string& why, Instant now,
+                        RecoveryActions& actions) {
+  Go(cause, why, actions);
+  AddEvent(actions, "left", absl::StrCat("attempt ", attempt_, " ends: ", why));
+  leave_mark_ = orders_.last;
+  leave_since_ = now;
+  issued_.clear();  // so that everybody gets an order after the mark
+  stopped_ = false;
+  finish_.reset();
+  OnMembersChanged();
+  return true;
+}
+
+bool JobRecovery::HasLeft(const Peer& peer) const {
+  return peer.report.echo > leave_mark_;
+}
+
+bool JobRecovery::AllHeard() const {
+  return std::none_of(peers_.begin(), peers_.end(), [](const auto& each) {
+    return each.second.presence == Peer::Presence::kUnheard;
+  });
+}
+
+bool JobRecovery::AllLeft() const {
+  // All that they hold is known, unless one of them is lost since: then what
+  // others hold of its pieces must be heard first.
+  const bool all_there = std::all_of(
+      places_.begin(), places_.end(), [this](const RunPlace& place) {
+        return FindLive(place.process) != nullptr;
+      });
+  if (stopped_ && all_there) return true;
+  return std::all_of(peers_.begin(), peers_.end(), [this](const auto& each) {
+    const Peer& peer = each.second;
+    return !IsCounted(peer) || !IsConcerned(peer) || HasLeft(peer);
+  });
+}
+
+bool JobRecovery::WaitForLeave(Instant now, RecoveryActions& actions) {
+  for (const auto& [worker, peer] : peers_) {
+    if (!IsCounted(peer) || !IsConcerned(peer) || HasLeft(peer)) continue;
+    if (now - std::max(leave_since_, peer.since) >= policy_.leave_bound) {
+      Exclude(peer, actions);
+    }
+  }
+  if (!AllHeard() || !AllLeft()) return false;
+  finish_ = StepToFinish();
+  if (!finish_.has_value()) return Go(JobCause::kAllLeft, why_, actions);
+  finish_since_ = now;
+  return Go(JobCause::kCanFinish,
+            absl::StrCat("replicas finish step ", *finish_), actions);
+}
+
+void JobRecovery::Exclude(const Peer& peer, RecoveryActions& actions) {
+  AddEvent(actions, "excluded",
+           absl::StrCat(peer.name, " does not leave attempt ", attempt_,
+                        "; only a new process of it may come back"));
+  actions.push_back(ExcludeProcess{peer.process});
+  excluded_.insert(peer.process);
+  if (IsExcluded(peer.process)) holdings_.Remove(peer.process);
+  OnMembersChanged();
+}
+
+// The newest step that a survivor has applied, if the replicas that are left
+// can bring all layers to it; nothing: no, or its cut is there already.
+std::optional<int64_t> JobRecovery::StepToFinish() const {
+  int64_t furthest = 0;
+  for (const RunPlace& place : places_) {
+    const Peer* const peer = FindLive(place.process);
+    if (peer != nullptr && peer->report.kept.has_value()) {
+      furthest = std::max(furthest, peer->report.kept->applied);
+    }
+  }
+  if (furthest <= NewestCut(holdings_.Copies(), 1, IsValidCut()).step) {
+    return std::nullopt;
+  }
+  std::set<int> reached;  // first layers of stages
+  for (const RunPlace& place : places_) {
+    const Peer* const peer = FindLive(place.process);
+    if (peer == nullptr || !peer->report.kept.has_value()) continue;
+    const KeptState& kept = *peer->report.kept;
+    if (kept.applied == furthest ||
+        (kept.applied == furthest - 1 && kept.held == furthest)) {
+      reached.insert(place.layers.first);
+    }
+  }
+  const bool all =
+      std::all_of(places_.begin(), places_.end(), [&](const RunPlace& place) {
+        return reached.count(place.layers.first) > 0;
+      });
+  return all ? std::optional<int64_t>(furthest) : std::nullopt;
+}
+
+bool JobRecovery::WaitForFinish(Instant now, RecoveryActions& actions) {
+  const Cut cut{attempt_, *finish_};
+  if (holdings_.Copies().count(cut) > 0) {
+    return Go(JobCause::kFinished,
+              absl::StrCat("step ", *finish_, " is applied everywhere"),
+              actions);
+  }
+  if (StepToFinish() != finish_) {
+    ++losses_;
+    return Leave(JobCause::kLoss, "a replica was lost while it finished", now,
+                 actions);
+  }
+  if (now - finish_since_ < policy_.leave_bound) return false;
+  return Go(JobCause::kFinished,
+            absl::StrCat("step ", *finish_, " is run again"), actions);
+}
+
+bool JobRecovery::Reconsider(Instant now, RecoveryActions& actions) {
+  const bool is_over =
+      paused_until_.has_value() ? now >= *paused_until_ : members_changed_;
+  if (!is_over) return false;
+  paused_until_.reset();
+  return Go(JobCause::kMembersChanged, "looks for workers again", actions);
+}
+
+bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
+  if (storing_.has_value() || !AllHeard()) return false;
+  if (!AllLeft()) {
+    return Leave(JobCause::kReturned,
+                 "a worker may run it still, or hold more than it said", now,
+                 actions);
+  }
+  if (losses_ >= policy_.most_losses) {
+    paused_until_ = now + policy_.loss_pause;
+    const std::string why =
+        absl::StrCat(losses_, " workers were lost since step ",
+                     floor_.value_or(Cut()).step, " was safe");
+    losses_ = 0;
+    return Pause(JobCause::kTooManyLosses, why, actions);
+  }
+  if (retry_at_.has_value() && now < *retry_at_) return false;
+  if (!plan_.has_value()) plan_ = planner_(Candidates());
+  members_changed_ = false;
+  if (!plan_->ok()) {
+    return Pause(JobCause::kNoPlan, std::string(plan_->status().message()),
+                 actions);
+  }
+  if (WaitsForSettling(**plan_, now, actions)) return false;
+  const Cut base = ChooseBase();
+  if (WaitsForReturn(base, now)) return false;
+  if (recorded_.has_value() && base.step > *recorded_) {
+    AddEvent(actions, "records",
+             absl::StrCat("records of steps ", *recorded_ + 1, " to ",
+                          base.step, " are missing"));
+  }
+  retry_at_.reset();
+  storing_ = Pending{{NextAttempt(), base}, **plan_};
+  undecided_step_ = std::min(undecided_step_.value_or(base.step), base.step);
+  why_ = absl::StrCat("attempt ", storing_->row.attempt, " is being stored");
+  actions.push_back(StoreAttempt{storing_->row, storing_->places});
+  return false;
+}
+
+bool JobRecovery::Pause(JobCause cause, const std::string& why,
+                        RecoveryActions& actions) {
+  if (why != last_pause_) AddEvent(actions, "paused", why);
+  last_pause_ = why;
+  return Go(cause, why, actions);
+}
+
+// Those of the plan whose environment is another one execute themselves anew.
+bool JobRecovery::WaitsForSettling(const std::vector<RunPlace>& places,
+                                   Instant now, RecoveryActions& actions) {
+  std::set<MemberId> unsettled;
+  for (const RunPlace& place : places) {
+    const Peer* const peer = FindLive(place.process);
+    if (peer != nullptr && !peer->report.settled) {
+      unsettled.insert(place.process);
+    }
+  }
+  if (unsettled != settling_) {
+    settling_since_ = now;
+    orders_changed_ = true;
+  }
+  settling_ = std::move(unsettled);
+  if (settling_.empty()) return false;
+  why_ = absl::StrCat(NameOf(*settling_.begin()),
+                      " takes over the job's CPU environment");
+  if (now - settling_since_ < policy_.leave_bound) return true;
+  for (const MemberId& process : std::set<MemberId>(std::move(settling_))) {
+    Exclude(*FindLive(process), actions);
+  }
+  settling_.clear();
+  return true;
+}
+
+// Goes below what was safe, or may have been, only when those who may hold more
+// have had their time.
+bool JobRecovery::WaitsForReturn(Cut base, Instant now) {
+  const Cut floor = floor_.value_or(Cut());
+  for (const auto& [worker, peer] : peers_) {
+    if (peer.presence != Peer::Presence::kLost || !IsConcerned(peer) ||
+        excluded_.count(peer.process) > 0 ||
+        now - peer.since >= policy_.return_period) {
+      continue;
+    }
+    // Since this coordinator started nobody has told it of a floor.
+    const bool never_heard =
+        peer.process.incarnation == Incarnation() && reported_floor_ == Cut();
+    if (base.step >= floor.step && !never_heard) continue;
+    why_ = absl::StrCat("waits for ", peer.name, ", since only ", CutText(base),
+                        " is there and ", never_heard ? "more" : CutText(floor),
+                        never_heard ? " may have been safe" : " was safe");
+    return true;
+  }
+  return false;
+}
+
+// The newest cut that is there.  One whose records are all stored is preferred,
+// unless that would give up what was safe.
+Cut JobRecovery::ChooseBase() const {
+  std::map<Cut, int> copies = holdings_.Copies();
+  if (checkpoint_ != Cut()) ++copies[checkpoint_];
+  const Cut newest = NewestCut(copies, 1, IsValidCut());
+  // After a stop their records are on their way, or will be said again.
+  if (!recorded_.has_value() || newest.step <= *recorded_ || stopped_) {
+    return newest;
+  }
+  const Cut recorded = NewestCut(copies, 1, [this](Cut cut) {
+    return cut.step <= *recorded_ && IsValid(cut);
+  });
+  return recorded.step >= floor_.value_or(Cut()).step ? recorded : newest;
+}
+
+int64_t JobRecovery::NextAttempt() const {
+  return std::max(lineage_.newest(), seen_attempt_) + 1;
+}
+
+// It is stored: from now on it may be seen.
+void JobRecovery::Announce(RecoveryActions& actions) {
+  lineage_.Add(storing_->row);
+  attempt_ = seen_attempt_ = storing_->row.attempt;
+  base_ = storing_->row.base;
+  places_ = std::move(storing_->places);
+  storing_.reset();
+  undecided_step_.reset();
+  stop_ = stopped_ = false;
+  recovered_ = base_ == Cut();
+  last_pause_.clear();
+  finish_.reset();
+  uploaded_.clear();
+  concerned_.clear();
+  orders_changed_ = true;
+  furthest_ = std::max(furthest_, base_.step);
+  holdings_changed_ = true;
+  TakeSources();
+  AddEvent(actions, "attempt",
+           absl::StrCat("attempt ", attempt_, " begins from ", CutText(base_)));
+  // Whoever was lost meanwhile: found by the next look at the phase.
+  Go(JobCause::kStored, absl::StrCat("attempt ", attempt_, " begins"), actions);
+}
+
+void JobRecovery::TakeSources() {
+  sources_.assign(policy_.layers, {});
+  if (base_ == Cut()) return;
+  for (int layer = 0; layer < policy_.layers; ++layer) {
+    sources_[layer] = holdings_.HoldersOf({base_, layer});
+  }
+}
+
+// --- Members -----------------------------------------------------------------
+
+void JobRecovery::OnMembersChanged() {
+  members_changed_ = true;
+  holdings_changed_ = true;
+  orders_changed_ = true;
+  drain_refused_ = false;
+  plan_.reset();
+}
+
+std::function<bool(Cut)> JobRecovery::IsValidCut() const {
+  return [this](Cut cut) { return IsValid(cut); };
+}
+
+bool JobRecovery::IsExcluded(const MemberId& process) const {
+  return excluded_.count(process) > 0;
+}
+
+bool JobRecovery::IsCounted(const Peer& peer) const {
+  return peer.presence == Peer::Presence::kLive && !IsExcluded(peer.process);
+}
+
+const JobRecovery::Peer* JobRecovery::FindLive(const MemberId& process) const {
+  const auto found = peers_.find(process.worker);
+  const bool is_live = found != peers_.end() &&
+                       found->second.process == process &&
+                       IsCounted(found->second);
+  return is_live ? &found->second : nullptr;
+}
+
+bool JobRecovery::IsGone(const MemberId& process) const {
+  const auto found = peers_.find(process.worker);
+  if (found == peers_.end()) return true;
+  const Peer& peer = found->second;
+  if (peer.presence == Peer::Presence::kUnheard) {
+    // Another process has attached, or it is not known which one will.
+    return peer.process.incarnation != Incarnation() && peer.process != process;
+  }
+  return FindLive(process) == nullptr;
+}
+
+bool JobRecovery::IsMember(const MemberId& process) const {
+  return std::any_of(
+      places_.begin(), places_.end(),
+      [&](const RunPlace& place) { return place.process == process; });
+}
+
+// Whether it has, or may have, something of the job.
+bool JobRecovery::IsConcerned(const Peer& peer) const {
+  return IsMember(peer.process) || peer.report.attempt > 0 || peer.has_pieces ||
+         peer.report.follows || concerned_.count(peer.process) > 0;
+}
+
+bool JobRecovery::IsUploaded(LayerRange layers) const {
+  for (int layer = layers.first; layer < layers.last; ++layer) {
+    if (uploaded_.count(layer) == 0) return false;
+  }
+  return true;
+}
+
+bool JobRecovery::IsOrdered() const {
+  return phase_ == JobPhase::kStarting || phase_ == JobPhase::kRunning ||
+         phase_ == JobPhase::kStopping;
+}
+
+std::string JobRecovery::NameOf(const MemberId& process) const {
+  const auto found = peers_.find(process.worker);
+  return found == peers_.end() ? absl::StrCat("worker ", process.worker.value)
+                               : found->second.name;
+}
+
+std::vector<RunCandidate> JobRecovery::Candidates() const {
+  std::vector<RunCandidate> candidates;
+  for (const auto& [worker, peer] : peers_) {
+    if (!IsCounted(peer)) continue;
+    candidates.push_back(
+        {peer.process, peer.machine, peer.draining ? "it drains" : peer.unfit});
+  }
+  return candidates;
+}
+
+std::set<MachineId> JobRecovery::UsableMachines() const {
+  std::set<MachineId> machines;
+  for (const auto& [worker, peer] : peers_) {
+    const bool is_lost = peer.presence == Peer::Presence::kLost ||
+                         excluded_.count(peer.process) > 0;
+    if (!is_lost && !peer.draining && !peer.report.refuses_pieces) {
+      machines.insert(peer.machine);
+    }
+  }
+  return machines;
+}
+
+// An owner that holds nothing of others leaves all the others to be followers.
+int JobRecovery::followers() const {
+  const std::set<MachineId> usable = UsableMachines();
+  bool owners_apart = !places_.empty();
+  for (const RunPlace& place : places_) {
+    const Peer* const owner = FindLive(place.process);
+    owners_apart =
+        owners_apart && owner != nullptr && usable.count(owner->machine) == 0;
+  }
+  const int machines = static_cast<int>(usable.size()) + (owners_apart ? 1 : 0);
+  return FollowersOf(policy_.copies, machines);
+}
+
+std::set<MemberId> JobRecovery::Draining() const {
+  std::set<MemberId> draining;
+  for (const auto& [worker, peer] : peers_) {
+    if (peer.draining) draining.insert(peer.process);
+  }
+  return draining;
+}
+
+bool JobRecovery::MayGo(WorkerId worker) const {
+  const auto found = peers_.find(worker);
+  if (found == peers_.end()) return true;
+  if (!floor_.has_value() || IsMember(found->second.process)) return false;
+  if (*floor_ == Cut()) return base_ == Cut();
+  std::set<MemberId> without = Draining();
+  without.insert(found->second.process);
+  const std::map<Cut, int> copies = holdings_.Copies(without);
+  const auto safe = copies.find(*floor_);
+  return safe != copies.end() && safe->second > followers();
+}
+
+// --- The floor and the orders ------------------------------------------------
+
+Cut JobRecovery::FloorAfter(Cut floor, Cut computed) const {
+  return std::max(floor, computed);
+}
+
+void JobRecovery::UpdateFloor(RecoveryActions& actions) {
+  if (!holdings_changed_ || phase_ == JobPhase::kQueued ||
+      phase_ == JobPhase::kAdopting) {
+    return;
+  }
+  if (!floor_.has_value()) {
+    if (!AllHeard()) return;
+    floor_ = reported_floor_;
+    orders_changed_ = true;
+  }
+  holdings_changed_ = false;
+  // A floor above a base that may be stored would let the base be dropped.
+  const Cut computed =
+      NewestCut(holdings_.Copies(Draining()), followers() + 1, [this](Cut cut) {
+        return IsValid(cut) &&
+               (!undecided_step_.has_value() || cut.step <= *undecided_step_);
+      });
+  // A new attempt may have begun below it.
+  const Cut before = IsValid(*floor_) ? *floor_ : Cut();
+  const Cut after = FloorAfter(before, computed);
+  if (after > *floor_) losses_ = 0;
+  orders_changed_ = orders_changed_ || after != *floor_;
+  floor_ = after;
+  if (!recovered_ && *floor_ >= Cut{attempt_, base_.step}) {
+    recovered_ = true;
+    AddEvent(actions, "recovered",
+             absl::StrCat(CutText(*floor_), " lies on ", followers() + 1,
+                          " machines"));
+  }
+}
+
+// The next machines after a stage's own pull its pieces: those with stages
+// first, in the order of stages, then idle ones by id.
+std::map<MemberId, std::vector<Follow>> JobRecovery::Followers() const {
+  std::map<MemberId, std::vector<Follow>> followers_of;
+  if (!IsOrdered()) return followers_of;
+  std::vector<std::pair<MachineId, MemberId>> ring;  // a process a machine
+  std::set<MachineId> in_ring;
+  const auto add = [&](const Peer* peer) {
+    if (peer == nullptr || peer->draining || peer->report.refuses_pieces) {
+      return;
+    }
+    if (in_ring.insert(peer->machine).second) {
+      ring.push_back({peer->machine, peer->process});
+    }
+  };
+  for (const RunPlace& place : places_) add(FindLive(place.process));
+  for (const auto& [worker, peer] : peers_) add(FindLive(peer.process));
+  for (size_t i = 0; i < places_.size();) {
+    const LayerRange layers = places_[i].layers;
+    const MemberId source = places_[i].process;
+    std::set<MachineId> holding;
+    for (; i < places_.size() && places_[i].layers == layers; ++i) {
+      const Peer* const owner = FindLive(places_[i].process);
+      if (owner != nullptr) holding.insert(owner->machine);
+    }
+    const Peer* const first = FindLive(source);
+    const auto at =
+        std::find_if(ring.begin(), ring.end(), [&](const auto& each) {
+          return first != nullptr && each.first == first->machine;
+        });
+    const size_t begin = at == ring.end() ? 0 : at - ring.begin() + 1;
+    for (size_t n = 0; n < ring.size(); ++n) {
+      if (static_cast<int>(holding.size()) > followers()) break;
+      const auto& [machine, process] = ring[(begin + n) % ring.size()];
+      if (!holding.insert(machine).second) continue;
+      followers_of[process].push_back({source, layers});
+    }
+  }
+  return followers_of;
+}
+
+JobOrder JobRecovery::MakeOrder(const MemberId& process) const {
+  JobOrder order;
+  if (IsOrdered() && IsMember(process)) {
+    order.run = RunPlan{attempt_, base_, places_, sources_, stop_};
+  }
+  order.keep.floor = floor_;
+  for (const AttemptRow& row : lineage_.rows()) {
+    if (row.attempt >= floor_.value_or(Cut()).attempt) {
+      order.keep.rows.push_back(row);
+    }
+  }
+  order.keep.pins = pins_;
+  if (phase_ == JobPhase::kStarting && base_ != Cut()) {
+    order.keep.pins.insert(base_);
+  }
+  if (phase_ == JobPhase::kFinishing) order.finish = finish_;
+  order.settle = settling_.count(process) > 0;
+  return order;
+}
+
+void JobRecovery::SendOrders(RecoveryActions& actions) {
+  if (!orders_changed_ || phase_ == JobPhase::kQueued ||
+      phase_ == JobPhase::kAdopting) {
+    return;
+  }
+  orders_changed_ = false;
+  const std::map<MemberId, std::vector<Follow>> followers_of = Followers();
+  for (const auto& [worker, peer] : peers_) {
+    if (peer.presence != Peer::Presence::kLive) continue;
+    const auto follows = followers_of.find(peer.process);
+    if (!IsConcerned(peer) && follows == followers_of.end() &&
+        settling_.count(peer.process) == 0) {
+      continue;
+    }
+    JobOrder order = MakeOrder(peer.process);
+    if (follows != followers_of.end()) order.follow = follows->second;
+    const auto before = issued_.find(peer.process);
+    if (before != issued_.end() && before->second.SameAs(order)) continue;
+    order.number = orders_.Next();
+    issued_[peer.process] = order;
+    if (order.run.has_value() || !order.follow.empty()) {
+      concerned_.insert(peer.process);
+    }
+    actions.push_back(SendOrder{peer.process, order});
+  }
+}
+
+const JobOrder* JobRecovery::OrderOf(const MemberId& process) const {
+  const auto found = issued_.find(process);
+  return found == issued_.end() ? nullptr : &found->second;
+}
+
+}  // namespace paceline

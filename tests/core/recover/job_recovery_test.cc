@@ -1,0 +1,655 @@
+#include "core/recover/job_recovery.h"
+
+#include <algorithm>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int kLayers = 4;
+
+// A coordinator's side with workers that answer at once, unless held.
+class JobRecoveryTest : public ::testing::Test {
+ protected:
+  struct Worker {
+    MemberId process;
+    MachineId machine;
+    JobReport report;
+    std::set<Piece> pieces;
+    bool answers = true;
+  };
+
+  JobRecoveryTest() { Make(); }
+
+  void Make() {
+    job_.emplace(
+        policy_, counter_,
+        [this](const std::vector<RunCandidate>& all) { return Plan(all); });
+  }
+
+  // Two stages on the first two that are fit.
+  absl::StatusOr<std::vector<RunPlace>> Plan(
+      const std::vector<RunCandidate>& candidates) const {
+    std::vector<RunPlace> places;
+    std::string why = "no worker";
+    for (const RunCandidate& each : candidates) {
+      if (!each.unfit.empty()) {
+        why = each.unfit;
+      } else if (places.size() < 2) {
+        const int first = places.empty() ? 0 : 2;
+        places.push_back({{first, first + 2}, each.process});
+      }
+    }
+    if (places.empty()) return absl::UnavailableError(why);
+    if (places.size() == 1) places[0].layers.last = kLayers;
+    return places;
+  }
+
+  void Attach(int64_t id, int64_t machine = 0, uint64_t incarnation = 1) {
+    Worker& worker = workers_[id];
+    if (worker.process.incarnation.value != incarnation) worker = Worker();
+    worker.process = {{id}, {incarnation}};
+    worker.machine = {machine == 0 ? id : machine};
+    job_->OnAttached(worker.process, worker.machine, NameOf(id), now_,
+                     actions_);
+    worker.report.pieces = worker.pieces;
+    Report(id);
+  }
+  static std::string NameOf(int64_t id) { return "w" + std::to_string(id); }
+
+  void Report(int64_t id) {
+    Worker& worker = workers_[id];
+    const JobReport report = worker.report;
+    worker.report.pieces.reset();
+    job_->OnReport(worker.process, report, now_, actions_);
+    Settle();
+  }
+  // Orders and the store are answered until nothing is left to do.
+  void Settle() {
+    while (!actions_.empty()) {
+      const RecoveryAction action = std::move(actions_.front());
+      actions_.erase(actions_.begin());
+      if (const auto* store = std::get_if<StoreAttempt>(&action)) {
+        stored_.push_back(store->row);
+        if (store_answers_) {
+          job_->OnStored(store->row.attempt, store_ok_, now_, actions_);
+        }
+      } else if (const auto* send = std::get_if<SendOrder>(&action)) {
+        OnOrder(send->to.worker.value, send->order);
+      } else if (const auto* event = std::get_if<RecoveryEvent>(&action)) {
+        events_.push_back(*event);
+      }
+    }
+  }
+  void OnOrder(int64_t id, const JobOrder& order) {
+    Worker& worker = workers_[id];
+    orders_[id] = order;
+    if (!worker.answers) return;
+    worker.report.echo = order.number;
+    const int64_t attempt = order.run.has_value() ? order.run->attempt : 0;
+    if (attempt != worker.report.attempt) {
+      worker.report.attempt = attempt;
+      worker.report.phase =
+          attempt > 0 ? WorkPhase::kRunning : WorkPhase::kIdle;
+      worker.report.step = attempt > 0 ? order.run->base.step : 0;
+    }
+    if (order.settle) worker.report.settled = true;
+    job_->OnReport(worker.process, worker.report, now_, actions_);
+  }
+  void Lose(int64_t id) {
+    job_->OnLost({id}, "its process is gone", now_, actions_);
+    Settle();
+  }
+  void Hold(int64_t id, Cut cut, std::vector<int> layers) {
+    for (const int layer : layers) workers_[id].pieces.insert({cut, layer});
+    workers_[id].report.pieces = workers_[id].pieces;
+    Report(id);
+  }
+  void Pass(absl::Duration duration) {
+    now_ = now_ + duration;
+    job_->OnTick(now_, actions_);
+    Settle();
+  }
+  void BeginWith(int64_t count) {
+    for (int64_t id = 1; id <= count; ++id) Attach(id);
+    job_->Begin(now_, actions_);
+    Settle();
+  }
+  // Everybody holds all of it.
+  void Snapshot(Cut cut) {
+    for (const auto& [id, worker] : workers_) Hold(id, cut, {0, 1, 2, 3});
+  }
+  std::vector<std::string> Kinds() const {
+    std::vector<std::string> kinds;
+    for (const RecoveryEvent& event : events_) kinds.push_back(event.kind);
+    return kinds;
+  }
+  bool Has(const std::string& kind) const {
+    const std::vector<std::string> kinds = Kinds();
+    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  }
+
+  RecoveryPolicy policy_{.layers = kLayers, .copies = 1};
+  OrderCounter counter_{{1, 0}};
+  std::optional<JobRecovery> job_;
+  std::map<int64_t, Worker> workers_;
+  std::map<int64_t, JobOrder> orders_;
+  std::vector<AttemptRow> stored_;
+  std::vector<RecoveryEvent> events_;
+  RecoveryActions actions_;
+  Instant now_{absl::Seconds(100)};
+  bool store_answers_ = true;
+  bool store_ok_ = true;
+};
+
+TEST_F(JobRecoveryTest, BeginsWithTheFirstAttempt) {
+  BeginWith(3);
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
+  EXPECT_THAT(stored_, ElementsAre(AttemptRow{1, {}}));
+  EXPECT_EQ(orders_.at(1).run->places.size(), 2u);
+  EXPECT_FALSE(orders_.at(3).run.has_value());
+}
+
+TEST_F(JobRecoveryTest, AnnouncesNothingBeforeItIsStored) {
+  store_answers_ = false;
+  BeginWith(2);
+  EXPECT_EQ(job_->phase(), JobPhase::kChoosing);
+  EXPECT_TRUE(orders_.empty());
+
+  job_->OnStored(1, true, now_, actions_);
+  Settle();
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+}
+
+TEST_F(JobRecoveryTest, TriesAgainUnderTheSameNumberWhenTheStoreFails) {
+  store_ok_ = false;
+  BeginWith(2);
+  EXPECT_EQ(job_->phase(), JobPhase::kChoosing);
+
+  store_ok_ = true;
+  Pass(absl::Milliseconds(999));
+  EXPECT_EQ(stored_.size(), 1u);
+  Pass(absl::Milliseconds(1));
+  EXPECT_THAT(stored_, ElementsAre(AttemptRow{1, {}}, AttemptRow{1, {}}));
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+}
+
+TEST_F(JobRecoveryTest, ALossBringsItToTheSurvivorsFromTheNewestCut) {
+  BeginWith(3);
+  Snapshot({1, 5});
+  EXPECT_EQ(job_->floor(), (Cut{1, 5}));
+
+  Lose(1);
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
+  EXPECT_THAT(stored_, ElementsAre(AttemptRow{1, {}}, AttemptRow{2, {1, 5}}));
+  EXPECT_EQ(orders_.at(2).run->places[0].process.worker, WorkerId{2});
+  EXPECT_THAT(orders_.at(2).run->sources[0],
+              ElementsAre(workers_[2].process, workers_[3].process));
+  EXPECT_FALSE(Has("recovered"));
+  Snapshot({2, 5});
+  EXPECT_TRUE(Has("recovered"));
+}
+
+TEST_F(JobRecoveryTest, LeavingCountsEchoesOfThisLeaveOrderOnly) {
+  BeginWith(3);
+  workers_[2].answers = false;
+  Lose(1);
+  EXPECT_EQ(job_->phase(), JobPhase::kLeaving);
+
+  workers_[2].report.attempt = 0;  // as before it had the order to run
+  workers_[2].report.phase = WorkPhase::kIdle;
+  Report(2);
+  EXPECT_EQ(job_->phase(), JobPhase::kLeaving);
+
+  workers_[2].report.echo = orders_.at(2).number;
+  workers_[2].answers = true;
+  Report(2);
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+}
+
+TEST_F(JobRecoveryTest, ExcludesTheProcessThatDoesNotLeave) {
+  BeginWith(3);
+  workers_[2].answers = false;
+  job_->OnStuck(workers_[2].process, "it hangs", now_, actions_);
+  Settle();
+  Pass(policy_.leave_bound - absl::Milliseconds(1));
+  EXPECT_EQ(job_->phase(), JobPhase::kLeaving);
+
+  Pass(absl::Milliseconds(1));
+  EXPECT_TRUE(Has("excluded"));
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_EQ(orders_.at(1).run->places[1].process.worker, WorkerId{3});
+
+  workers_[2].answers = true;
+  Report(2);
+  Lose(3);  // the excluded one takes its place only as another process
+  EXPECT_EQ(orders_.at(1).run->places.size(), 1u);
+  Attach(2, 0, 2);
+  Lose(1);
+  EXPECT_EQ(orders_.at(2).run->places[0].process, workers_[2].process);
+}
+
+TEST_F(JobRecoveryTest, PausesWithTheReasonAndGoesOnWhenAWorkerComes) {
+  BeginWith(1);
+  job_->SetUnfit({1}, "it has no AVX2", now_, actions_);
+  Lose(1);
+  EXPECT_EQ(job_->phase(), JobPhase::kPaused);
+  EXPECT_EQ(job_->why(), "no worker");
+
+  Attach(2);
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+}
+
+TEST_F(JobRecoveryTest, WaitsForThoseWhoMayHoldMoreBeforeItGoesBelowTheFloor) {
+  BeginWith(3);
+  Hold(1, {1, 5}, {0, 1, 2, 3});
+  Hold(2, {1, 5}, {0, 1, 2, 3});
+  ASSERT_EQ(job_->floor(), (Cut{1, 5}));
+
+  Lose(1);
+  Lose(2);
+  EXPECT_EQ(job_->phase(), JobPhase::kChoosing);
+  EXPECT_THAT(job_->why(), HasSubstr("waits for w1"));
+  Pass(policy_.return_period - absl::Milliseconds(1));
+  EXPECT_EQ(job_->phase(), JobPhase::kChoosing);
+
+  Attach(2);  // the process that it was
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_EQ(job_->base(), (Cut{1, 5}));
+}
+
+TEST_F(JobRecoveryTest, GoesBelowTheFloorWhenNobodyCameBack) {
+  BeginWith(3);
+  Hold(1, {1, 5}, {0, 1, 2, 3});
+  Hold(2, {1, 5}, {0, 1, 2, 3});
+  Lose(1);
+  Lose(2);
+
+  Pass(policy_.return_period);
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_EQ(job_->base(), Cut());
+  EXPECT_EQ(job_->floor(), Cut());
+}
+
+TEST_F(JobRecoveryTest, DoesNotWaitForProcessesThatWereRestarted) {
+  BeginWith(3);
+  Hold(1, {1, 5}, {0, 1, 2, 3});
+  Hold(2, {1, 5}, {0, 1, 2, 3});
+  workers_[1].pieces.clear();
+  workers_[2].pieces.clear();
+  Attach(1, 0, 2);
+  Attach(2, 0, 2);
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
+  EXPECT_EQ(job_->base(), Cut());
+}
+
+TEST_F(JobRecoveryTest, AMoveStopsAllAtOneStepAndBeginsThere) {
+  BeginWith(3);
+  job_->OnBetterPlan("w3 is faster", now_, actions_);
+  Settle();
+  EXPECT_EQ(job_->phase(), JobPhase::kStopping);
+  EXPECT_TRUE(orders_.at(1).run->stop_after_batch);
+
+  for (const int64_t id : {1, 2}) {
+    workers_[id].report.phase = WorkPhase::kStopped;
+    workers_[id].report.step = 7;
+    Hold(id, {1, 7}, {0, 1, 2, 3});
+  }
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_EQ(job_->base(), (Cut{1, 7}));
+}
+
+TEST_F(JobRecoveryTest, StagesThatStoppedAtTwoStepsAreNotStopped) {
+  BeginWith(3);
+  job_->OnBetterPlan("w3 is faster", now_, actions_);
+  Settle();
+  for (const int64_t id : {1, 2}) {
+    workers_[id].report.phase = WorkPhase::kStopped;
+    workers_[id].report.step = 6 + id;
+    Report(id);
+  }
+
+  EXPECT_EQ(job_->phase(), JobPhase::kStopping);
+}
+
+TEST_F(JobRecoveryTest, ALossWhileItStopsIsALoss) {
+  BeginWith(3);
+  job_->OnBetterPlan("w3 is faster", now_, actions_);
+  Settle();
+  Lose(2);
+
+  EXPECT_EQ(job_->attempt(), 2);
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_FALSE(orders_.at(1).run->stop_after_batch);
+}
+
+TEST_F(JobRecoveryTest, ADrainMovesTheStagesAndLetsGoWhenAllIsSafeElsewhere) {
+  BeginWith(3);
+  Snapshot({1, 5});
+  job_->SetDraining({1}, true, now_, actions_);
+  Settle();
+  EXPECT_EQ(job_->phase(), JobPhase::kStopping);
+  EXPECT_FALSE(job_->MayGo({1}));
+
+  for (const int64_t id : {1, 2}) {
+    workers_[id].report.phase = WorkPhase::kStopped;
+    workers_[id].report.step = 7;
+    Hold(id, {1, 7}, id == 1 ? std::vector<int>{0, 1} : std::vector<int>{2, 3});
+  }
+  ASSERT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
+  EXPECT_EQ(orders_.at(2).run->places[0].process.worker, WorkerId{2});
+  EXPECT_TRUE(job_->MayGo({1}));  // the floor lies on two others
+}
+
+TEST_F(JobRecoveryTest, ADrainOfTheOnlyWorkerDoesNotStopTheJob) {
+  BeginWith(1);
+  job_->SetDraining({1}, true, now_, actions_);
+  Settle();
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_TRUE(Has("drain"));
+}
+
+TEST_F(JobRecoveryTest, FailsWithAPermanentError) {
+  BeginWith(2);
+  workers_[2].report.phase = WorkPhase::kFailed;
+  workers_[2].report.error = absl::InvalidArgumentError("no such label");
+  Report(2);
+
+  EXPECT_EQ(job_->phase(), JobPhase::kFailed);
+  EXPECT_EQ(job_->why(), "w2 failed at step 0: no such label");
+  EXPECT_FALSE(orders_.at(1).run.has_value());
+}
+
+TEST_F(JobRecoveryTest, AWorkerThatLacksAFileIsUnfitAndTheJobGoesOn) {
+  BeginWith(3);
+  workers_[2].report.phase = WorkPhase::kFailed;
+  workers_[2].report.error = absl::NotFoundError("no /data/train");
+  Report(2);
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_EQ(orders_.at(1).run->places[1].process.worker, WorkerId{3});
+}
+
+TEST_F(JobRecoveryTest, FailsAfterThreeAttemptsWithoutANewStep) {
+  BeginWith(2);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(job_->phase(), JobPhase::kRunning);
+    workers_[1].report.phase = WorkPhase::kFailed;
+    workers_[1].report.error = absl::UnavailableError("no source left");
+    Report(1);
+  }
+
+  EXPECT_EQ(job_->phase(), JobPhase::kFailed);
+  EXPECT_THAT(job_->why(), HasSubstr("3 attempts failed"));
+}
+
+TEST_F(JobRecoveryTest, AStepBetweenFailuresCountsAsProgress) {
+  BeginWith(2);
+  for (int64_t i = 1; i <= 5; ++i) {
+    ASSERT_EQ(job_->phase(), JobPhase::kRunning);
+    workers_[1].report.step = i;
+    Report(1);
+    workers_[1].report.phase = WorkPhase::kFailed;
+    workers_[1].report.error = absl::UnavailableError("a link broke");
+    Report(1);
+  }
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+}
+
+TEST_F(JobRecoveryTest, PausesForAWhileAfterTooManyLosses) {
+  policy_.most_losses = 3;
+  Make();
+  BeginWith(2);
+  for (uint64_t i = 0; i < 3; ++i) Attach(1, 0, 2 + i);
+  EXPECT_EQ(job_->phase(), JobPhase::kPaused);
+  EXPECT_THAT(job_->why(), HasSubstr("3 workers were lost since step 0"));
+
+  Pass(policy_.loss_pause - absl::Milliseconds(1));
+  EXPECT_EQ(job_->phase(), JobPhase::kPaused);
+  Pass(absl::Milliseconds(1));
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+}
+
+TEST_F(JobRecoveryTest, PrefersACutWhoseRecordsAreStored) {
+  BeginWith(3);
+  for (const int64_t id : {2, 3}) {
+    Hold(id, {1, 5}, {0, 1, 2, 3});
+    Hold(id, {1, 8}, {0, 1});
+  }
+  Hold(2, {1, 8}, {2, 3});  // complete, but the floor is at 5
+  job_->OnRecorded(6);
+  Lose(1);
+
+  EXPECT_EQ(job_->base(), (Cut{1, 5}));
+  EXPECT_FALSE(Has("records"));
+}
+
+TEST_F(JobRecoveryTest,
+       NamesTheRecordsThatAreMissingRatherThanGoBelowTheFloor) {
+  BeginWith(3);
+  Snapshot({1, 5});
+  job_->OnRecorded(3);
+  Lose(1);
+
+  EXPECT_EQ(job_->base(), (Cut{1, 5}));
+  ASSERT_TRUE(Has("records"));
+}
+
+TEST_F(JobRecoveryTest, UsesTheCheckpointWhereNothingNewerLives) {
+  BeginWith(2);
+  job_->OnCheckpoint({1, 4});
+  Lose(1);
+
+  EXPECT_EQ(job_->base(), (Cut{1, 4}));
+  EXPECT_TRUE(orders_.at(2).run->sources[0].empty());
+}
+
+TEST_F(JobRecoveryTest, AnUploadStandsInForALostWorkerThatWasDone) {
+  policy_.needs_upload = true;
+  Make();
+  BeginWith(3);
+  for (const int64_t id : {1, 2}) {
+    workers_[id].report.phase = WorkPhase::kDone;
+    workers_[id].report.step = 40;
+    Report(id);
+  }
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  job_->OnUploaded(1, {0, 2}, now_, actions_);
+  Lose(1);
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  job_->OnUploaded(1, {2, 4}, now_, actions_);
+  EXPECT_EQ(job_->phase(), JobPhase::kDone);
+}
+
+TEST_F(JobRecoveryTest, AWorkerThatIsLostBeforeItsUploadIsRunAgain) {
+  policy_.needs_upload = true;
+  Make();
+  BeginWith(3);
+  job_->OnUploaded(1, {2, 4}, now_, actions_);
+  Lose(1);
+
+  EXPECT_EQ(job_->attempt(), 2);
+  job_->OnUploaded(1, {0, 2}, now_, actions_);  // of the attempt before
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+}
+
+TEST_F(JobRecoveryTest, SettlesCpuEnvironmentsBeforeTheAttempt) {
+  workers_[2].process.incarnation = {1};
+  workers_[2].report.settled = false;
+  workers_[2].answers = false;
+  BeginWith(2);
+  EXPECT_EQ(job_->phase(), JobPhase::kChoosing);
+  EXPECT_TRUE(stored_.empty());
+  EXPECT_TRUE(orders_.at(2).settle);
+
+  workers_[2].answers = true;
+  Attach(2, 0, 2);  // it has executed itself anew
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_FALSE(orders_.at(2).settle);
+}
+
+TEST_F(JobRecoveryTest, AReplicaFinishesTheStepThatAnotherHasApplied) {
+  policy_.layers = 2;
+  job_.emplace(policy_, counter_,
+               [](const std::vector<RunCandidate>& all)
+                   -> absl::StatusOr<std::vector<RunPlace>> {
+                 std::vector<RunPlace> places;
+                 for (const RunCandidate& each : all)
+                   places.push_back({{0, 2}, each.process});
+                 return places;
+               });
+  BeginWith(3);
+  for (const int64_t id : {1, 2}) workers_[id].answers = false;
+  Lose(3);
+  workers_[1].report.kept = KeptState{6, 7};
+  workers_[2].report.kept = KeptState{7, 0};
+  for (const int64_t id : {1, 2}) {
+    workers_[id].report.attempt = 0;
+    workers_[id].report.echo = orders_.at(id).number;
+    workers_[id].answers = true;
+  }
+  Report(1);
+  EXPECT_EQ(job_->phase(), JobPhase::kLeaving);
+  Report(2);
+  EXPECT_EQ(job_->phase(), JobPhase::kFinishing);
+  EXPECT_EQ(orders_.at(1).finish, 7);
+
+  Hold(1, {1, 7}, {0, 1});
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_EQ(job_->base(), (Cut{1, 7}));
+}
+
+class RestartedCoordinator : public JobRecoveryTest {
+ protected:
+  RestartedCoordinator() {
+    BeginWith(3);
+    Snapshot({1, 5});
+    for (auto& [id, worker] : workers_) worker.report.floor = {1, 5};
+    counter_ = OrderCounter{{2, 0}};
+    const std::vector<RunPlace> places = job_->places();
+    Make();
+    job_->Restore({{1, {}}}, places);
+    for (const auto& [id, worker] : workers_) {
+      job_->OnKnown({id}, worker.machine, NameOf(id));
+    }
+    orders_.clear();
+  }
+};
+
+TEST_F(RestartedCoordinator, AdoptsTheAttemptWhenAllItsWorkersRunIt) {
+  Attach(1);
+  EXPECT_EQ(job_->phase(), JobPhase::kAdopting);
+  EXPECT_TRUE(orders_.empty());
+  EXPECT_FALSE(job_->floor().has_value());
+
+  Attach(2);
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_EQ(job_->attempt(), 1);
+  EXPECT_FALSE(job_->floor().has_value());  // w3 was not heard of
+  EXPECT_FALSE(orders_.at(1).keep.floor.has_value());
+  Lose(3);
+  EXPECT_EQ(job_->floor(), (Cut{1, 5}));
+}
+
+TEST_F(RestartedCoordinator, LeavesWhatAWorkerDoesNotRun) {
+  workers_[2].report.attempt = 0;
+  workers_[2].report.phase = WorkPhase::kIdle;
+  Attach(2);
+  EXPECT_EQ(job_->phase(), JobPhase::kLeaving);
+  Attach(1);
+  Attach(3);
+
+  EXPECT_EQ(job_->attempt(), 2);
+  EXPECT_EQ(job_->base(), (Cut{1, 5}));
+}
+
+TEST_F(RestartedCoordinator, GoesAboveAnAttemptThatTheStoreLacks) {
+  workers_[1].report.attempt = 4;
+  Attach(1);
+  EXPECT_EQ(job_->phase(), JobPhase::kLeaving);
+  Attach(2);
+  Attach(3);
+
+  EXPECT_EQ(job_->attempt(), 5);
+}
+
+TEST_F(RestartedCoordinator, KeepsAFloorThatWorkersWereTold) {
+  workers_[2].pieces.clear();
+  workers_[3].pieces.clear();
+  Attach(1);
+  Attach(2);
+  Attach(3);
+
+  EXPECT_EQ(job_->floor(), (Cut{1, 5}));
+}
+
+TEST(JobTransitions, LeadToOnePhaseEach) {
+  std::set<std::pair<JobPhase, JobCause>> seen;
+  for (const JobTransition& row : JobTransitions()) {
+    EXPECT_TRUE(seen.insert({row.from, row.cause}).second)
+        << JobPhaseName(row.from) << ", " << JobCauseName(row.cause);
+  }
+}
+
+TEST_F(JobRecoveryTest, TheNextMachinesFollowStagesFirst) {
+  policy_.copies = 2;
+  Make();
+  Attach(1, 1);
+  Attach(2, 2);
+  Attach(3, 1);  // on the machine of w1
+  Attach(4, 4);
+  Attach(5, 5);
+  job_->Begin(now_, actions_);
+  Settle();
+
+  const Follow first{workers_[1].process, {0, 2}};
+  const Follow second{workers_[2].process, {2, 4}};
+  EXPECT_THAT(orders_.at(1).follow, ElementsAre());
+  EXPECT_THAT(orders_.at(2).follow, ElementsAre(first));
+  EXPECT_THAT(orders_.at(4).follow, ElementsAre(first, second));
+  EXPECT_THAT(orders_.at(5).follow, ElementsAre(second));
+  EXPECT_EQ(orders_.count(3), 0u);
+
+  Lose(4);  // another machine follows, and the job runs on
+  EXPECT_EQ(job_->attempt(), 1);
+  EXPECT_THAT(orders_.at(5).follow, ElementsAre(first, second));
+}
+
+TEST_F(JobRecoveryTest, AMachineWithoutMemoryLowersTheCopies) {
+  policy_.copies = 2;
+  Make();
+  BeginWith(3);
+  EXPECT_EQ(job_->followers(), 2);
+  workers_[3].report.refuses_pieces = true;
+  Report(3);
+
+  EXPECT_EQ(job_->followers(), 1);
+  EXPECT_TRUE(Has("copies"));
+  EXPECT_TRUE(orders_.at(3).follow.empty());
+}
+
+TEST_F(JobRecoveryTest, TwoMachinesKeepTheCopiesThatTheyCan) {
+  policy_.copies = 2;
+  Make();
+  BeginWith(2);
+  EXPECT_EQ(job_->followers(), 1);
+  Snapshot({1, 5});
+  Lose(2);
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_EQ(job_->base(), (Cut{1, 5}));
+  EXPECT_EQ(job_->followers(), 0);
+}
+
+}  // namespace
+}  // namespace paceline

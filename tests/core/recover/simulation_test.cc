@@ -1,0 +1,110 @@
+#include <ostream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/recover/simulation_runs.h"
+
+namespace paceline {
+
+// For ctest's list of names.
+void PrintTo(RecoverFlaw flaw, std::ostream* out) {
+  *out << "flaw " << static_cast<int>(flaw);
+}
+
+namespace recover_world {
+namespace {
+
+constexpr uint64_t kSchedules = 5'000;
+
+TEST(RecoverSimulation, NoScheduleBreaksAnInvariantAndEveryRowComesUp) {
+  const Totals totals = RunSchedules({}, 1, kSchedules, 2);
+
+  ASSERT_EQ(totals.first_broken, "")
+      << "replay: recover_simulation --trace --seed " << totals.broken_seed;
+  EXPECT_EQ(totals.schedules, static_cast<int64_t>(kSchedules));
+  EXPECT_GT(totals.faults, 3 * totals.schedules);
+  EXPECT_GT(totals.floors, totals.schedules);
+  EXPECT_THAT(totals.coverage.Problems(totals.schedules), ::testing::IsEmpty());
+}
+
+class RecoverSeeds : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(RecoverSeeds, AreStillRight) {
+  WorldOptions options;
+  options.seed = GetParam();
+  EXPECT_EQ(RunWorld(options, nullptr).violation, "");
+}
+
+// Seeds that once found a mistake stay, though what a seed draws changes with
+// the world.
+INSTANTIATE_TEST_SUITE_P(Past, RecoverSeeds,
+                         ::testing::Values(292, 749, 841, 1656, 4650, 7110,
+                                           17906, 20022, 29882));
+
+TEST(RecoverWorld, TheSameSeedIsTheSameScheduleWhoeverWatches) {
+  WorldOptions options;
+  options.seed = 7;
+  Coverage coverage;
+
+  const WorldResult first = RunWorld(options, nullptr);
+  const WorldResult again = RunWorld(options, &coverage);
+
+  EXPECT_EQ(first.events, again.events);
+  EXPECT_EQ(first.steps, again.steps);
+  EXPECT_EQ(first.attempts, again.attempts);
+}
+
+struct PlantedFlaw {
+  RecoverFlaw flaw;
+  uint64_t schedules;  // within which it must be found
+};
+void PrintTo(const PlantedFlaw& planted, std::ostream* out) {
+  PrintTo(planted.flaw, out);
+}
+
+class Flawed : public ::testing::TestWithParam<PlantedFlaw> {};
+
+TEST_P(Flawed, IsCaughtWithinItsSchedules) {
+  WorldOptions options;
+  options.flaw = GetParam().flaw;
+
+  const Totals totals = RunSchedules(options, 1, GetParam().schedules, 2);
+
+  EXPECT_NE(totals.first_broken, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Core, Flawed,
+    ::testing::Values(PlantedFlaw{RecoverFlaw::kMixAttempts, 5'000},
+                      PlantedFlaw{RecoverFlaw::kAnnounceFirst, 100},
+                      PlantedFlaw{RecoverFlaw::kCountWorkers, 20'000},
+                      PlantedFlaw{RecoverFlaw::kReuseAttempt, 20'000},
+                      PlantedFlaw{RecoverFlaw::kForgetFloor, 5'000},
+                      PlantedFlaw{RecoverFlaw::kAcceptExcluded, 5'000},
+                      PlantedFlaw{RecoverFlaw::kLeaveByStaleReport, 10'000},
+                      PlantedFlaw{RecoverFlaw::kBeginTwice, 40'000},
+                      PlantedFlaw{RecoverFlaw::kFloorIsBase, 10'000},
+                      PlantedFlaw{RecoverFlaw::kCopiesOfAttached, 20'000},
+                      PlantedFlaw{RecoverFlaw::kNextAttemptOnly, 60'000},
+                      PlantedFlaw{RecoverFlaw::kPruneOwn, 1'000},
+                      PlantedFlaw{RecoverFlaw::kKeepList, 1'000},
+                      PlantedFlaw{RecoverFlaw::kUnequalStop, 5'000},
+                      PlantedFlaw{RecoverFlaw::kMarkByStage, 1'000},
+                      PlantedFlaw{RecoverFlaw::kStopClosesGate, 5'000},
+                      PlantedFlaw{RecoverFlaw::kGateFromZero, 1'000},
+                      PlantedFlaw{RecoverFlaw::kTornDeposit, 1'000}));
+
+TEST(RecoverCoverage, NamesWhatNeverCameUp) {
+  Coverage coverage;
+  const size_t unhit = coverage.Problems(kSchedules).size();
+  EXPECT_GT(unhit, 100u);
+  EXPECT_GT(coverage.Problems(100'000).size(), unhit);
+
+  coverage.HitTransition(JobPhase::kRunning, JobCause::kLoss);
+  coverage.HitFault(Fault::kKill, JobPhase::kLeaving);
+  EXPECT_EQ(coverage.Problems(kSchedules).size(), unhit - 2);
+}
+
+}  // namespace
+}  // namespace recover_world
+}  // namespace paceline

@@ -1,0 +1,437 @@
+// The simulation does the work of the coordinator's adapters: streams, leases,
+// the store.
+#include "absl/strings/str_cat.h"
+#include "tests/core/recover/world_state.h"
+
+namespace paceline::recover_world {
+
+// --- The core with a mistake -------------------------------------------------
+
+bool FlawedJob::IsValid(Cut cut) const {
+  if (flaw_ != RecoverFlaw::kNextAttemptOnly) return JobRecovery::IsValid(cut);
+  if (cut == Cut()) return true;
+  bool known = false;
+  for (const AttemptRow& row : lineage_.rows()) {
+    known = known || row.attempt == cut.attempt;
+    if (row.attempt > cut.attempt) return known && cut.step <= row.base.step;
+  }
+  return known;
+}
+
+bool FlawedJob::HasLeft(const Peer& peer) const {
+  if (flaw_ != RecoverFlaw::kLeaveByStaleReport) {
+    return JobRecovery::HasLeft(peer);
+  }
+  return peer.report.attempt == 0;
+}
+
+bool FlawedJob::IsExcluded(const MemberId& process) const {
+  return flaw_ != RecoverFlaw::kAcceptExcluded &&
+         JobRecovery::IsExcluded(process);
+}
+
+int64_t FlawedJob::NextAttempt() const {
+  return flaw_ == RecoverFlaw::kReuseAttempt ? lineage_.newest() + 1
+                                             : JobRecovery::NextAttempt();
+}
+
+bool FlawedJob::AllHeard() const {
+  return flaw_ == RecoverFlaw::kCopiesOfAttached || JobRecovery::AllHeard();
+}
+
+std::set<MachineId> FlawedJob::UsableMachines() const {
+  if (flaw_ != RecoverFlaw::kCopiesOfAttached) {
+    return JobRecovery::UsableMachines();
+  }
+  std::set<MachineId> machines;
+  for (const MachineId machine : JobRecovery::UsableMachines()) {
+    for (const auto& [worker, peer] : peers_) {
+      const bool is_live = peer.presence == Peer::Presence::kLive;
+      if (is_live && peer.machine == machine) machines.insert(machine);
+    }
+  }
+  return machines;
+}
+
+Cut FlawedJob::FloorAfter(Cut floor, Cut computed) const {
+  if (flaw_ == RecoverFlaw::kForgetFloor) return computed;
+  const Cut after = JobRecovery::FloorAfter(floor, computed);
+  return flaw_ == RecoverFlaw::kFloorIsBase ? std::max(after, base()) : after;
+}
+
+// --- Its life ----------------------------------------------------------------
+
+RecoveryPolicy World::Policy() const {
+  RecoveryPolicy policy;
+  policy.layers = layers_;
+  policy.copies = copies_;
+  policy.leave_bound = absl::Milliseconds(400);
+  policy.return_period = return_period_;
+  policy.most_failures = 6;
+  policy.most_losses = most_losses_;
+  policy.loss_pause = absl::Milliseconds(500);
+  policy.store_retry = absl::Milliseconds(50);
+  policy.needs_upload = uploads_;
+  return policy;
+}
+
+void World::OnCoordinator(Task task) {
+  if (!job_.has_value()) return;
+  if (coordinator_frozen_) {
+    coordinator_deferred_.push_back(std::move(task));
+  } else {
+    task();
+  }
+}
+
+void World::StartCoordinator() {
+  ++life_;
+  counter_.last = {life_, 0};
+  coordinator_frozen_ = false;
+  coordinator_deferred_.clear();
+  links_.clear();
+  draining_.clear();
+  excluded_.clear();  // not stored: whoever has left may come back
+  job_.emplace(
+      options_.flaw, Policy(), counter_,
+      [this](const std::vector<RunCandidate>& all) { return Plan(all); });
+  Trace(absl::StrCat("coordinator starts, term ", life_));
+  RecoveryActions actions;
+  if (rows_.empty()) {
+    phase_ = JobPhase::kQueued;
+    job_->Begin(Now(), actions);
+  } else {
+    job_->Restore(rows_, places_);
+    phase_ = JobPhase::kAdopting;
+    for (const int64_t index : known_) {
+      job_->OnKnown({index + 1}, MachineOf(index), NameOf(index));
+      links_[index].last_heard_us = now_us_;
+    }
+    if (checkpoint_ != Cut()) job_->OnCheckpoint(checkpoint_);
+    if (records_) job_->OnRecorded(recorded_);
+    if (uploaded_attempt_ == rows_.back().attempt) {
+      for (const auto& [layer, state] : uploads_done_) {
+        job_->OnUploaded(uploaded_attempt_, {layer, layer + 1}, Now(), actions);
+      }
+    }
+  }
+  Carry(std::move(actions));
+  Tick();
+}
+
+void World::CrashCoordinator(bool roll_back) {
+  Trace(roll_back ? "coordinator crashes and loses a row"
+                  : "coordinator crashes");
+  job_.reset();
+  ++life_;
+  if (roll_back && rows_.size() > 1) {
+    rows_.pop_back();
+    places_ = places_before_;
+    safe_ = told_floor_ = Cut();
+  }
+  for (Worker& worker : workers_) {
+    AfterOnProcess(worker, Between(0, 20 * kMs), [this, &worker] {
+      if (!job_.has_value()) worker.stream = 0;
+    });
+  }
+  After(Between(20, 300) * kMs, [this] {
+    if (job_.has_value()) return;
+    // Nobody holds on to the stream of a process that is gone.
+    for (Worker& worker : workers_) worker.stream = 0;
+    StartCoordinator();
+  });
+}
+
+void World::Tick() {
+  After(10 * kMs, [this, life = life_] {
+    if (life != life_) return;
+    if (coordinator_frozen_) {
+      coordinator_deferred_.push_back([this] { Tick(); });
+      return;
+    }
+    for (auto& [index, link] : links_) {
+      if (link.lost || now_us_ - link.last_heard_us < kLeaseUs) continue;
+      Lose(index, "it is silent");
+    }
+    RecoveryActions actions;
+    job_->OnTick(Now(), actions);
+    Carry(std::move(actions));
+    CheckWatchdogs();
+    MakeCheckpoint();
+    if (!calm_ && OneIn(12)) MaybeFault();
+    if (life == life_) Tick();
+  });
+}
+
+void World::Lose(int64_t index, const std::string& why) {
+  Link& link = links_[index];
+  link.lost = true;
+  link.lost_at_us = now_us_;
+  Worker& worker = workers_[index];
+  AfterOnProcess(worker, Between(200, 3 * kMs),
+                 [&worker, stream = link.stream] {
+                   if (worker.stream == stream && !worker.cut)
+                     worker.stream = 0;
+                 });
+  LoseMachine(workers_[index].machine);
+  Trace(absl::StrCat("lost: w", index, ", ", why));
+  RecoveryActions actions;
+  job_->OnLost({index + 1}, why, Now(), actions);
+  Carry(std::move(actions));
+}
+
+void World::OnBroken(int64_t index, int64_t stream) {
+  const auto link = links_.find(index);
+  if (link == links_.end() || link->second.stream != stream ||
+      link->second.lost) {
+    return;
+  }
+  Lose(index, "nobody listens there");
+}
+
+// --- What workers say --------------------------------------------------------
+
+void World::OnReport(int64_t index, int64_t stream, const MemberId& id,
+                     JobReport report) {
+  Link& link = links_[index];
+  Worker& worker = workers_[index];
+  if (stream < link.stream || (stream == link.stream && link.lost)) return;
+  const bool attaches = stream > link.stream;
+  if (attaches && !report.pieces.has_value()) return;  // its stream was lost
+  link.last_heard_us = now_us_;
+  if (report.pieces.has_value()) link.pieces = *report.pieces;
+  if (options_.flaw == RecoverFlaw::kMixAttempts && report.pieces.has_value()) {
+    for (const Piece& piece : std::set<Piece>(*report.pieces)) {
+      for (const AttemptRow& row : job_->lineage().rows()) {
+        report.pieces->insert({{row.attempt, piece.cut.step}, piece.layer});
+      }
+    }
+  }
+  RecoveryActions actions;
+  if (attaches) {
+    link.stream = stream;
+    link.lost = false;
+    known_.insert(index);
+    job_->OnAttached(id, MachineOf(index), NameOf(index), Now(), actions);
+    Carry(std::move(actions));
+    if (const JobOrder* const order = job_->OrderOf(id)) SendDown(id, *order);
+    if (excluded_.count(id) > 0) End(worker);
+    actions.clear();
+  }
+  if (records_ && !job_->places().empty() && report.attempt > 0 &&
+      report.attempt == job_->attempt() &&
+      job_->places().back().process == id && report.step > recorded_) {
+    recorded_ = report.step;
+    job_->OnRecorded(recorded_);
+  }
+  job_->OnReport(id, report, Now(), actions);
+  Carry(std::move(actions));
+  if (!job_.has_value() || !job_->floor().has_value()) return;
+  if (worker.cut || worker.id() != id) return;
+  AfterOnProcess(worker, Between(200, 3 * kMs),
+                 [this, &worker] { worker.acknowledged = Now(); });
+}
+
+void World::CheckWatchdogs() {
+  if (now_us_ % (100 * kMs) >= 10 * kMs) return;
+  for (Worker& worker : workers_) {
+    const bool is_hung = worker.alive && worker.hung &&
+                         now_us_ - worker.hung_since_us > 200 * kMs;
+    if (!is_hung || links_[worker.index].lost) continue;
+    RecoveryActions actions;
+    job_->OnStuck(worker.id(), "it finishes no instruction", Now(), actions);
+    Carry(std::move(actions));
+  }
+  for (const auto& [link, since_us] : cut_links_) {
+    if (now_us_ - since_us < 200 * kMs) continue;
+    const MemberId first = workers_[link.first].id();
+    const MemberId second = workers_[link.second].id();
+    std::set<MemberId> members;
+    for (const RunPlace& place : job_->places()) members.insert(place.process);
+    if (members.count(first) == 0 || members.count(second) == 0) continue;
+    RecoveryActions actions;
+    job_->OnStuck(first, "its link to a neighbour is broken", Now(), actions);
+    Carry(std::move(actions));
+  }
+}
+
+// --- What it does ------------------------------------------------------------
+
+void World::Carry(RecoveryActions actions) {
+  for (const RecoveryAction& action : actions) {
+    if (const auto* store = std::get_if<StoreAttempt>(&action)) {
+      CheckRow(*store);
+      Store(*store);
+    } else if (const auto* send = std::get_if<SendOrder>(&action)) {
+      CheckOrder(send->to, send->order);
+      SendDown(send->to, send->order);
+    } else if (const auto* exclude = std::get_if<ExcludeProcess>(&action)) {
+      excluded_.insert(exclude->process);
+      Worker& worker = workers_[exclude->process.worker.value - 1];
+      LoseMachine(worker.machine);
+      End(worker);
+    } else if (const auto* row = std::get_if<JobTransition>(&action)) {
+      phase_ = row->to;
+      if (coverage_ != nullptr) coverage_->HitTransition(row->from, row->cause);
+      Trace(absl::StrCat(JobPhaseName(row->from), " -> ", JobPhaseName(row->to),
+                         ": ", JobCauseName(row->cause)));
+      const bool is_short = row->to == JobPhase::kFinishing;
+      if (!calm_ && OneIn(is_short ? 1 : 4)) {
+        After(Between(0, (is_short ? 3 : 15) * kMs), [this] { MaybeFault(); });
+      }
+    } else {
+      const auto& event = std::get<RecoveryEvent>(action);
+      Trace(absl::StrCat("event ", event.kind, ": ", event.text));
+    }
+  }
+}
+
+// Asks the process to end; its supervisor starts another one.
+void World::End(Worker& worker) {
+  AfterOnProcess(worker, Between(1, 20) * kMs, [this, &worker] {
+    if (!worker.cut) Kill(worker, true);
+  });
+}
+
+void World::Store(const StoreAttempt& store) {
+  const bool slow = now_us_ < slow_store_until_us_;
+  const bool fails = now_us_ < failing_store_until_us_;
+  const bool keeps = !fails || OneIn(2);
+  const int64_t write = slow ? Between(20, 300) * kMs : Between(100, 5 * kMs);
+  const auto durable = [this, store] {
+    places_before_ = places_;
+    std::erase_if(rows_, [&](const AttemptRow& row) {
+      return row.attempt >= store.row.attempt;
+    });
+    rows_.push_back(store.row);
+    places_ = store.places;
+    recorded_ = std::min(recorded_, store.row.base.step);
+    ++result_.attempts;
+    if (!IsValid(safe_)) {
+      safe_ = Cut();
+      lost_machines_.clear();
+    }
+    if (!IsValid(told_floor_)) told_floor_ = Cut();
+  };
+  const auto answer = [this, fails, attempt = store.row.attempt] {
+    OnCoordinator([this, fails, attempt] {
+      RecoveryActions actions;
+      job_->OnStored(attempt, !fails, Now(), actions);
+      Carry(std::move(actions));
+    });
+  };
+  if (options_.flaw == RecoverFlaw::kAnnounceFirst) {
+    After(0, answer);
+    After(write, [life = life_, this, durable] {
+      if (life == life_) durable();
+    });
+    return;
+  }
+  // A crash may come before it is on the disk, or before anybody knows.
+  After(write, [=, this, life = life_] {
+    if (life != life_) return;
+    if (keeps) durable();
+    After(Between(0, 2 * kMs), [=, this] {
+      if (life == life_) answer();
+    });
+  });
+}
+
+void World::SendDown(const MemberId& to, const JobOrder& order) {
+  Worker& worker = workers_[to.worker.value - 1];
+  const Link& link = links_[worker.index];
+  const int64_t stream = link.stream;
+  if (worker.id() != to || worker.cut || link.lost) return;
+  std::set<Cut> listed;
+  if (options_.flaw == RecoverFlaw::kKeepList) {
+    listed = ListedCuts();
+    listed.insert(order.keep.floor.value_or(Cut()));
+  }
+  const int64_t delay = now_us_ < worker.slow_down_until_us
+                            ? Between(20 * kMs, 250 * kMs)
+                            : Between(200, 3 * kMs);
+  worker.last_down_us = std::max(worker.last_down_us + 1, now_us_ + delay);
+  AfterOnProcess(worker, worker.last_down_us - now_us_,
+                 [this, &worker, order, stream, listed] {
+                   if (worker.stream != stream || worker.cut) return;
+                   worker.listed = listed;
+                   OnOrder(worker, order);
+                 });
+}
+
+// The cuts that are complete as far as the coordinator has heard.
+std::set<Cut> World::ListedCuts() const {
+  std::map<Cut, std::set<int>> layers;
+  for (const auto& [index, link] : links_) {
+    if (link.lost) continue;
+    for (const Piece& piece : link.pieces) {
+      layers[piece.cut].insert(piece.layer);
+    }
+  }
+  std::set<Cut> cuts;
+  for (const auto& [cut, held] : layers) {
+    if (static_cast<int>(held.size()) == layers_) cuts.insert(cut);
+  }
+  return cuts;
+}
+
+// Copies what is safe now to the coordinator's disk.
+void World::MakeCheckpoint() {
+  if (!checkpoints_ || !OneIn(40) || !job_->floor().has_value()) return;
+  const Cut cut = *job_->floor();
+  if (cut <= checkpoint_ || phase_ != JobPhase::kRunning) return;
+  RecoveryActions actions;
+  job_->Pin(cut, Now(), actions);
+  Carry(std::move(actions));
+  After(Between(5, 60) * kMs, [this, cut, life = life_] {
+    if (life != life_) return;
+    OnCoordinator([this, cut] {
+      std::map<int, uint64_t> layers;
+      for (const Worker& worker : workers_) {
+        if (!worker.responds()) continue;
+        for (const auto& [piece, content] : worker.pieces) {
+          if (piece.cut == cut) layers[piece.layer] = content;
+        }
+      }
+      if (static_cast<int>(layers.size()) == layers_ && IsValid(cut)) {
+        checkpoint_ = cut;
+        checkpoint_layers_ = std::move(layers);
+        job_->OnCheckpoint(cut);
+      }
+      RecoveryActions unpinned;
+      job_->Unpin(cut, Now(), unpinned);
+      Carry(std::move(unpinned));
+    });
+  });
+}
+
+// Contiguous stages on those who are fit, two replicas each if asked for.
+absl::StatusOr<std::vector<RunPlace>> World::Plan(
+    const std::vector<RunCandidate>& candidates) const {
+  std::vector<MemberId> fit;
+  for (const RunCandidate& each : candidates) {
+    if (each.unfit.empty()) fit.push_back(each.process);
+  }
+  const int64_t count = static_cast<int64_t>(fit.size());
+  if (count < needed_workers_) {
+    return absl::UnavailableError(absl::StrCat(count, " workers are fit, and ",
+                                               needed_workers_, " are needed"));
+  }
+  std::rotate(fit.begin(), fit.begin() + rotation_ % count, fit.end());
+  // Some stay idle, and some hold two stages.
+  const int64_t used = std::max(needed_workers_, count - idle_workers_);
+  const int64_t replicas = replicas_ && used >= 2 ? 2 : 1;
+  const int64_t stages =
+      std::min<int64_t>(layers_, used / replicas + two_stages_);
+  std::vector<RunPlace> places;
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    const LayerRange layers{static_cast<int>(stage * layers_ / stages),
+                            static_cast<int>((stage + 1) * layers_ / stages)};
+    for (int64_t i = 0; i < replicas; ++i) {
+      places.push_back({layers, fit[(stage * replicas + i) % used]});
+    }
+  }
+  return places;
+}
+
+}  // namespace paceline::recover_world

@@ -1,0 +1,307 @@
+// The simulated world itself; world.h says what it is for.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/random.h"
+#include "core/recover/job_recovery.h"
+#include "core/recover/run_state.h"
+#include "tests/core/recover/world.h"
+
+namespace paceline::recover_world {
+
+constexpr int64_t kMs = 1000;
+constexpr int64_t kLeaseUs = 300 * kMs;
+constexpr int64_t kHeartbeatUs = 50 * kMs;
+constexpr int64_t kRetryUs = 30 * kMs;
+
+using Task = std::function<void()>;
+
+// The core with a mistake, if one is asked for.
+class FlawedJob final : public JobRecovery {
+ public:
+  FlawedJob(RecoverFlaw flaw, const RecoveryPolicy& policy,
+            OrderCounter& orders, PlacementPlanner planner)
+      : JobRecovery(policy, orders, std::move(planner)), flaw_(flaw) {}
+
+ private:
+  bool IsValid(Cut cut) const override;
+  bool HasLeft(const Peer& peer) const override;
+  bool IsExcluded(const MemberId& process) const override;
+  int64_t NextAttempt() const override;
+  bool AllHeard() const override;
+  std::set<MachineId> UsableMachines() const override;
+  Cut FloorAfter(Cut floor, Cut computed) const override;
+
+  const RecoverFlaw flaw_;
+};
+
+class FlawedRun final : public WorkState {
+ public:
+  FlawedRun(RecoverFlaw flaw, const MemberId& self, int64_t last_step)
+      : WorkState(self, last_step), flaw_(flaw) {}
+
+ private:
+  bool HasLeft(int64_t attempt) const override {
+    return flaw_ != RecoverFlaw::kBeginTwice && WorkState::HasLeft(attempt);
+  }
+
+  const RecoverFlaw flaw_;
+};
+
+struct Worker {
+  MemberId id() const { return {{index + 1}, {incarnation}}; }
+  // Does what it is told, as far as others can see.
+  bool responds() const { return alive && !frozen; }
+
+  int64_t index = 0;
+  MachineId machine;
+  bool lacks_file = false;
+  bool stays_dead = false;  // in the calm, if it is dead then
+
+  // The process.
+  uint64_t incarnation = 0;
+  bool alive = false;
+  bool frozen = false;
+  bool hung = false;  // its compute thread
+  int64_t hung_since_us = 0;
+  bool settled = true;
+  bool refuses = false;
+  std::vector<Task> deferred;  // until it thaws
+  std::unique_ptr<WorkState> state;
+  std::map<Piece, uint64_t> pieces;
+
+  // Its stream to the coordinator.
+  bool cut = false;
+  int64_t stream = 0;  // 0: none
+  bool pieces_said = false;
+  int64_t last_up_us = 0;  // delivery of the last report
+  int64_t last_down_us = 0;
+  int64_t slow_up_until_us = 0;
+  int64_t slow_down_until_us = 0;
+  Instant acknowledged{absl::InfiniteDuration() * -1};
+  std::set<Cut> listed;  // of a flawed coordinator
+
+  // Its run.
+  bool active = false;  // has begun, and was not told to leave
+  int64_t attempt = 0;
+  std::map<int, uint64_t> layers;  // state
+  int64_t step = 0;                // applied
+  int64_t computed = 0;            // the step that it has computed and held
+  int64_t run_number = 0;          // grows with every begin and leave
+  std::vector<Task> when_unhung;
+  std::vector<Cut> torn;  // deposits that a layer is still missing from
+  int64_t own_mark = 0;   // kMarkByStage
+
+  // As stage 0.
+  std::optional<SnapshotClock> clock;
+  std::set<MemberId> reported;  // that have computed step + 1
+  bool mark = false;            // of step + 1, in its headers
+  bool last = false;
+  std::map<int64_t, std::pair<bool, bool>> verdicts;  // mark and last, by step
+};
+
+// The coordinator's adapter knows this of a worker.
+struct Link {
+  int64_t stream = 0;  // 0: never attached
+  int64_t last_heard_us = 0;
+  bool lost = false;
+  int64_t lost_at_us = 0;
+  std::set<Piece> pieces;  // for kKeepList
+};
+
+class World {
+ public:
+  World(const WorldOptions& options, Coverage* coverage);
+
+  WorldResult Run();
+
+ private:
+  // --- time and chance
+  Instant Now() const { return {absl::Microseconds(now_us_)}; }
+  void After(int64_t delay_us, Task task);
+  int64_t Between(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random_.Below(high - low + 1));
+  }
+  bool OneIn(int64_t n) { return random_.Below(n) == 0; }
+  void Fail(const std::string& what);
+  void Trace(const std::string& line) const;
+
+  // --- workers
+  void StartProcess(Worker& worker);
+  void EndProcess(Worker& worker);
+  // Runs when the process is not frozen, unless it is gone.
+  void OnProcess(Worker& worker, Task task);
+  void AfterOnProcess(Worker& worker, int64_t delay_us, Task task);
+  void Heartbeat(Worker& worker);
+  void SendReport(Worker& worker);
+  void TryAttach(Worker& worker);
+  void OnOrder(Worker& worker, const JobOrder& order);
+  void CarryOut(Worker& worker, const WorkActions& actions);
+  void LeaveNow(Worker& worker, bool keep_state);
+  void Gather(Worker& worker);
+  bool Fetch(Worker& worker, std::map<int, uint64_t>& layers);
+  std::optional<uint64_t> FindPiece(Worker& worker, const Piece& piece,
+                                    const std::vector<MemberId>& sources);
+  void Begin(Worker& worker, int64_t step);
+  void BeginStep(Worker& worker);
+  void Compute(Worker& worker);
+  void SayComputed(Worker& worker);
+  void OnComputed(Worker& first, const MemberId& from, int64_t step);
+  void OnVerdict(Worker& worker, int64_t step, bool mark, bool last);
+  void Apply(Worker& worker, int64_t step, bool mark, bool last);
+  void ApplyToLayers(Worker& worker, int64_t step);
+  void Deposit(Worker& worker, Cut cut);
+  void Prune(Worker& worker);
+  void Pull(Worker& follower);
+  bool IsLinked(const Worker& a, const Worker& b) const;
+  Worker* Find(const MemberId& id);  // null: that process is gone
+  std::set<MemberId> MembersOf(const RunPlan& run) const;
+  void Upload(Worker& worker);
+
+  // --- coordinator
+  void StartCoordinator();
+  void CrashCoordinator(bool roll_back);
+  void OnCoordinator(Task task);  // when it is up and not frozen
+  void OnReport(int64_t index, int64_t stream, const MemberId& id,
+                JobReport report);
+  void OnBroken(int64_t index, int64_t stream);
+  void Lose(int64_t index, const std::string& why);
+  MachineId MachineOf(int64_t index) const {
+    return options_.flaw == RecoverFlaw::kCountWorkers
+               ? MachineId{index}
+               : workers_[index].machine;
+  }
+  static std::string NameOf(int64_t index) {
+    return "w" + std::to_string(index);
+  }
+  std::set<Cut> ListedCuts() const;
+  void Tick();
+  void Carry(RecoveryActions actions);
+  void End(Worker& worker);
+  void Store(const StoreAttempt& store);
+  void SendDown(const MemberId& to, const JobOrder& order);
+  void CheckWatchdogs();
+  void MakeCheckpoint();
+  absl::StatusOr<std::vector<RunPlace>> Plan(
+      const std::vector<RunCandidate>& candidates) const;
+  RecoveryPolicy Policy() const;
+
+  // --- faults
+  void MaybeFault();
+  void Do(Fault fault);
+  bool DoToWorker(Fault fault, Worker& worker);
+  bool DoToCoordinator(Fault fault);
+  bool Partition(Worker& worker);
+  bool Drain(Worker& worker);
+  void Kill(Worker& worker, bool come_back);
+  void Thaw(Worker& worker);
+  void Unhang(Worker& worker);
+  void HealStream(Worker& worker);
+  void ThawCoordinator();
+  void Calm();
+  bool HasEnded() const;
+  std::string WhyNotEnded() const;
+
+  // --- checks
+  uint64_t Expected(int64_t attempt, int64_t step, int layer);
+  // By the durable rows, for an attempt that replaces rows of its number on.
+  bool IsValid(Cut cut, int64_t for_attempt = INT64_MAX) const;
+  bool IsStored(int64_t attempt) const;
+  void LoseMachine(MachineId machine) { lost_machines_.insert(machine); }
+  void SeePiece(Cut cut);
+  bool LivesComplete(Cut cut, bool reachable_only, size_t machines) const;
+  void CheckRow(const StoreAttempt& store);
+  void CheckOrder(const MemberId& to, const JobOrder& order);
+  void CheckEnd();
+
+  const WorldOptions options_;
+  Coverage* const coverage_;
+  SplitMix64 random_;
+  WorldResult result_;
+
+  // The shape of this world.
+  int layers_ = 4;
+  int64_t last_step_ = 12;
+  int copies_ = 1;
+  SnapshotPolicy snapshots_;
+  bool replicas_ = false;
+  bool uploads_ = false;
+  bool records_ = false;
+  bool settles_ = false;
+  bool checkpoints_ = false;
+  bool may_roll_back_ = false;
+  int64_t needed_workers_ = 1;
+  int64_t idle_workers_ = 0;
+  int64_t two_stages_ = 0;  // so many more stages than workers
+  int most_losses_ = 8;
+  absl::Duration return_period_;
+  bool slow_pulls_ = false;
+  int64_t rotation_ = 0;  // of the planner's order of workers
+
+  // Events by time.
+  struct Event {
+    int64_t at_us;
+    int64_t number;
+    Task task;
+  };
+  std::vector<Event> heap_;
+  int64_t numbers_ = 0;
+  int64_t now_us_ = 0;
+
+  std::vector<Worker> workers_;
+  uint64_t incarnations_ = 0;
+  int64_t streams_ = 0;
+  // Pairs of workers, the lower first, and since when.
+  std::map<std::pair<int64_t, int64_t>, int64_t> cut_links_;
+
+  // The coordinator.
+  std::optional<FlawedJob> job_;
+  OrderCounter counter_;
+  int64_t life_ = 0;
+  bool coordinator_frozen_ = false;
+  std::vector<Task> coordinator_deferred_;
+  std::map<int64_t, Link> links_;
+  JobPhase phase_ = JobPhase::kQueued;
+  std::set<int64_t> draining_;
+  int64_t slow_store_until_us_ = 0;
+  int64_t failing_store_until_us_ = 0;
+  // Durable.
+  std::vector<AttemptRow> rows_;
+  std::vector<RunPlace> places_;
+  std::vector<RunPlace> places_before_;  // of the row before the newest
+  std::set<int64_t> known_;
+  Cut checkpoint_;
+  std::map<int, uint64_t> checkpoint_layers_;
+  int64_t uploaded_attempt_ = 0;
+  std::map<int, uint64_t> uploads_done_;
+  int64_t recorded_ = 0;
+
+  // Faults.
+  int64_t faults_left_ = 4;
+  bool calm_ = false;
+  bool failed_for_good_ = false;
+  int64_t calm_since_us_ = 0;
+
+  // The checks know this, from outside.
+  std::map<int64_t, Cut> bases_;  // of all attempts that were ever announced
+  std::map<std::pair<Cut, int>, uint64_t> expected_;
+  std::set<std::pair<MemberId, int64_t>> begun_;
+  std::set<MemberId> excluded_;
+  int64_t newest_announced_ = 0;
+  Cut safe_;  // the newest cut that was on enough machines
+  int safe_followers_ = 0;
+  std::set<MachineId> lost_machines_;  // since then
+  Cut told_floor_;
+};
+
+}  // namespace paceline::recover_world

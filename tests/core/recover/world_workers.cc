@@ -1,0 +1,526 @@
+// The simulation does the work of a worker's adapters: processes, steps, gate,
+// pieces.
+#include "absl/strings/str_cat.h"
+#include "tests/core/recover/world_state.h"
+
+namespace paceline::recover_world {
+
+void World::OnProcess(Worker& worker, Task task) {
+  if (!worker.alive) return;
+  if (worker.frozen) {
+    worker.deferred.push_back(std::move(task));
+  } else {
+    task();
+  }
+}
+
+void World::AfterOnProcess(Worker& worker, int64_t delay_us, Task task) {
+  After(delay_us, [this, &worker, id = worker.id(), task = std::move(task)] {
+    if (worker.id() == id) OnProcess(worker, task);
+  });
+}
+
+Worker* World::Find(const MemberId& id) {
+  Worker& worker = workers_[id.worker.value - 1];
+  return worker.alive && worker.id() == id ? &worker : nullptr;
+}
+
+bool World::IsLinked(const Worker& a, const Worker& b) const {
+  return cut_links_.count(std::minmax(a.index, b.index)) == 0;
+}
+
+// --- Processes ---------------------------------------------------------------
+
+void World::StartProcess(Worker& worker) {
+  worker.incarnation = ++incarnations_;
+  worker.alive = true;
+  worker.frozen = worker.hung = worker.active = false;
+  worker.deferred.clear();
+  worker.when_unhung.clear();
+  worker.torn.clear();
+  worker.layers.clear();
+  worker.stream = 0;
+  worker.acknowledged = {absl::InfiniteDuration() * -1};
+  worker.listed.clear();
+  worker.state =
+      std::make_unique<FlawedRun>(options_.flaw, worker.id(), last_step_);
+  Trace(absl::StrCat("w", worker.index, " starts as ", worker.incarnation));
+  AfterOnProcess(worker, Between(0, 5 * kMs),
+                 [this, &worker] { Heartbeat(worker); });
+}
+
+void World::EndProcess(Worker& worker) {
+  worker.alive = false;
+  worker.refuses = false;
+  if (worker.stream == 0 || !job_.has_value()) return;
+  // Its host says that nobody listens; or nothing is heard until the lease.
+  if (worker.cut || OneIn(4)) return;
+  const int64_t stream = worker.stream;
+  After(Between(1, 20 * kMs), [this, &worker, stream, life = life_] {
+    if (life == life_) {
+      OnCoordinator([=, this, &worker] { OnBroken(worker.index, stream); });
+    }
+  });
+}
+
+void World::Heartbeat(Worker& worker) {
+  if (worker.stream == 0) TryAttach(worker);
+  SendReport(worker);
+  Pull(worker);
+  if (uploads_ && worker.state->phase() == WorkPhase::kDone) Upload(worker);
+  AfterOnProcess(worker, kHeartbeatUs, [this, &worker] { Heartbeat(worker); });
+}
+
+void World::TryAttach(Worker& worker) {
+  if (worker.cut || !job_.has_value()) return;
+  worker.stream = ++streams_;
+  worker.pieces_said = false;
+  worker.last_up_us = worker.last_down_us = now_us_;
+}
+
+// Everything that a stream carries comes in order.
+void World::SendReport(Worker& worker) {
+  if (worker.stream == 0 || worker.cut) return;
+  JobReport report = worker.state->Report();
+  report.settled = worker.settled;
+  report.refuses_pieces = worker.refuses;
+  if (!worker.pieces_said) {
+    report.pieces.emplace();
+    for (const auto& [piece, content] : worker.pieces) {
+      report.pieces->insert(piece);
+    }
+    worker.pieces_said = true;
+  }
+  const int64_t delay = now_us_ < worker.slow_up_until_us
+                            ? Between(20 * kMs, 250 * kMs)
+                            : Between(200, 3 * kMs);
+  worker.last_up_us = std::max(worker.last_up_us + 1, now_us_ + delay);
+  After(worker.last_up_us - now_us_,
+        [this, index = worker.index, stream = worker.stream, id = worker.id(),
+         life = life_, report = std::move(report)] {
+          if (life != life_ || workers_[index].cut) return;
+          OnCoordinator([=, this] { OnReport(index, stream, id, report); });
+        });
+}
+
+// --- Orders ------------------------------------------------------------------
+
+void World::OnOrder(Worker& worker, const JobOrder& order) {
+  if (order.settle && !worker.settled) {
+    worker.settled = true;
+    Trace(absl::StrCat("w", worker.index, " executes itself anew"));
+    LoseMachine(worker.machine);
+    EndProcess(worker);
+    After(Between(1, 10 * kMs), [this, &worker] {
+      if (!worker.alive) StartProcess(worker);  // its pieces are handed over
+    });
+    return;
+  }
+  WorkActions actions;
+  worker.state->OnOrder(order, actions);
+  CarryOut(worker, actions);
+  Prune(worker);
+  Pull(worker);
+  AfterOnProcess(worker, Between(0, 2 * kMs),
+                 [this, &worker] { SendReport(worker); });
+}
+
+void World::CarryOut(Worker& worker, const WorkActions& actions) {
+  for (const WorkAction& action : actions) {
+    if (const auto* leave = std::get_if<LeaveRun>(&action)) {
+      LeaveNow(worker, leave->keep_state);
+    } else if (std::holds_alternative<GatherPieces>(action)) {
+      Gather(worker);
+    } else if (const auto* begin = std::get_if<BeginRun>(&action)) {
+      Begin(worker, begin->step);
+    } else if (const auto* deposit = std::get_if<DepositPieces>(&action)) {
+      Deposit(worker, deposit->cut);
+    } else if (const auto* held = std::get_if<ApplyHeld>(&action)) {
+      ApplyToLayers(worker, held->step);
+    } else {
+      worker.layers.clear();
+    }
+  }
+}
+
+void World::LeaveNow(Worker& worker, bool keep_state) {
+  worker.active = false;
+  ++worker.run_number;
+  const auto left = [this, &worker, keep_state] {
+    std::optional<KeptState> kept;
+    if (keep_state && !worker.layers.empty()) {
+      kept = KeptState{worker.step,
+                       worker.computed > worker.step ? worker.computed : 0};
+    } else {
+      worker.layers.clear();
+    }
+    WorkActions actions;
+    worker.state->OnLeft(kept, actions);
+    CarryOut(worker, actions);
+    SendReport(worker);
+  };
+  AfterOnProcess(worker, OneIn(4) ? Between(5, 60) * kMs : Between(0, 2 * kMs),
+                 [&worker, left] {
+                   if (worker.hung) {
+                     worker.when_unhung.push_back(left);
+                   } else {
+                     left();
+                   }
+                 });
+}
+
+void World::Gather(Worker& worker) {
+  const int64_t attempt = worker.state->run()->attempt;
+  const auto gathered = [this, &worker, attempt] {
+    const RunPlan* const run = worker.state->run();
+    if (worker.state->phase() != WorkPhase::kGathering || run == nullptr ||
+        run->attempt != attempt) {
+      return;
+    }
+    std::map<int, uint64_t> layers;
+    if (worker.lacks_file) {
+      worker.state->OnFailed(absl::NotFoundError("it lacks the data"));
+    } else if (!Fetch(worker, layers)) {
+      worker.state->OnFailed(absl::UnavailableError("no source left"));
+    } else {
+      worker.layers = std::move(layers);
+      worker.attempt = attempt;
+      worker.step = worker.computed = run->base.step;
+      WorkActions actions;
+      worker.state->OnGathered(actions);
+      CarryOut(worker, actions);
+    }
+    SendReport(worker);
+  };
+  AfterOnProcess(worker, Between(2, 40) * kMs, [&worker, gathered] {
+    if (worker.hung) {
+      worker.when_unhung.push_back(gathered);
+    } else {
+      gathered();
+    }
+  });
+}
+
+// Whether there is a source for all of its layers now.
+bool World::Fetch(Worker& worker, std::map<int, uint64_t>& layers) {
+  const RunPlan run = *worker.state->run();
+  for (const LayerRange& range : worker.state->OwnLayers()) {
+    for (int layer = range.first; layer < range.last; ++layer) {
+      const Piece piece{run.base, layer};
+      if (run.base == Cut()) {
+        layers[layer] = Expected(0, 0, layer);
+        continue;
+      }
+      const auto found = FindPiece(worker, piece, run.sources[layer]);
+      if (!found.has_value()) {
+        Trace(absl::StrCat("w", worker.index, " finds no layer ", layer, " at ",
+                           CutText(run.base), " of ", run.sources[layer].size(),
+                           " sources"));
+        return false;
+      }
+      layers[layer] = *found;
+      if (*found != Expected(run.base.attempt, run.base.step, layer)) {
+        Fail(absl::StrCat("w", worker.index, " restores layer ", layer, " at ",
+                          CutText(run.base), " with another state"));
+      }
+      worker.pieces[piece] = *found;  // keeps its key
+    }
+  }
+  worker.pieces_said = false;
+  return true;
+}
+
+std::optional<uint64_t> World::FindPiece(Worker& worker, const Piece& piece,
+                                         const std::vector<MemberId>& sources) {
+  const auto look = [&](const Worker& holder) -> std::optional<uint64_t> {
+    const auto found = holder.pieces.find(piece);
+    if (found != holder.pieces.end()) return found->second;
+    if (options_.flaw != RecoverFlaw::kMixAttempts) return std::nullopt;
+    for (const auto& [each, content] : holder.pieces) {
+      if (each.cut.step == piece.cut.step && each.layer == piece.layer) {
+        return content;
+      }
+    }
+    return std::nullopt;
+  };
+  if (const auto own = look(worker)) return own;
+  for (const MemberId& source : sources) {
+    const Worker* const holder = Find(source);
+    if (holder == nullptr || holder->frozen || !IsLinked(worker, *holder)) {
+      continue;
+    }
+    if (const auto found = look(*holder)) return found;
+  }
+  if (piece.cut == checkpoint_ && job_.has_value()) {
+    return checkpoint_layers_.at(piece.layer);
+  }
+  return std::nullopt;
+}
+
+// --- Steps -------------------------------------------------------------------
+
+void World::Begin(Worker& worker, int64_t step) {
+  if (!begun_.insert({worker.id(), worker.attempt}).second) {
+    Fail(absl::StrCat("w", worker.index, " begins attempt ", worker.attempt,
+                      " twice"));
+  }
+  if (options_.flaw == RecoverFlaw::kGateFromZero) {
+    step = worker.step = worker.computed = 0;
+  }
+  worker.active = true;
+  worker.own_mark = step;
+  worker.verdicts.clear();
+  worker.reported.clear();
+  worker.clock.reset();
+  if (worker.state->run()->places[0].process == worker.id()) {
+    worker.clock.emplace(snapshots_, step);
+  }
+  Trace(absl::StrCat("w", worker.index, " runs attempt ", worker.attempt,
+                     " from step ", step));
+  BeginStep(worker);
+}
+
+void World::BeginStep(Worker& worker) {
+  if (!worker.active || worker.state->phase() != WorkPhase::kRunning) return;
+  if (worker.clock.has_value()) {
+    const int64_t floor = worker.state->floor().step;
+    if (worker.clock->MustWait(worker.step, floor, worker.acknowledged,
+                               Now())) {
+      AfterOnProcess(worker, 10 * kMs, [this, &worker, n = worker.run_number] {
+        if (n == worker.run_number) BeginStep(worker);
+      });
+      return;
+    }
+    worker.mark = worker.clock->ShouldMark(worker.step + 1, floor);
+    if (worker.mark) worker.clock->OnMarked(worker.step + 1);
+    worker.last = worker.state->run()->stop_after_batch;
+  }
+  Compute(worker);
+}
+
+void World::Compute(Worker& worker) {
+  const auto computed = [this, &worker, n = worker.run_number] {
+    if (n != worker.run_number) return;
+    worker.computed = worker.step + 1;
+    SayComputed(worker);
+  };
+  AfterOnProcess(worker, Between(2, 8) * kMs, [&worker, computed] {
+    if (worker.hung) {
+      worker.when_unhung.push_back(computed);
+    } else {
+      computed();
+    }
+  });
+}
+
+// Until the verdict is there: this message or the answer may be lost.
+void World::SayComputed(Worker& worker) {
+  if (!worker.active || worker.computed <= worker.step) return;
+  const RunPlan& run = *worker.state->run();
+  const MemberId to = run.places[0].process;
+  Worker& first = workers_[to.worker.value - 1];
+  if (first.id() == to && IsLinked(worker, first) && !OneIn(50)) {
+    AfterOnProcess(first, &first == &worker ? 0 : Between(100, kMs),
+                   [this, &first, from = worker.id(), attempt = run.attempt,
+                    step = worker.computed] {
+                     if (first.active && first.attempt == attempt) {
+                       OnComputed(first, from, step);
+                     }
+                   });
+  }
+  AfterOnProcess(
+      worker, kRetryUs,
+      [this, &worker, n = worker.run_number, step = worker.computed] {
+        if (n == worker.run_number && step == worker.computed)
+          SayComputed(worker);
+      });
+}
+
+std::set<MemberId> World::MembersOf(const RunPlan& run) const {
+  std::set<MemberId> members;
+  for (const RunPlace& place : run.places) members.insert(place.process);
+  return members;
+}
+
+void World::OnComputed(Worker& first, const MemberId& from, int64_t step) {
+  if (options_.flaw == RecoverFlaw::kStopClosesGate &&
+      first.state->phase() == WorkPhase::kStopped) {
+    return;
+  }
+  const auto answer = [this, &first](const MemberId& to, int64_t of) {
+    const auto verdict = first.verdicts.find(of);
+    Worker& worker = workers_[to.worker.value - 1];
+    if (verdict == first.verdicts.end() || worker.id() != to ||
+        !IsLinked(first, worker) || OneIn(50)) {
+      return;
+    }
+    AfterOnProcess(
+        worker, Between(100, kMs),
+        [this, &worker, of, attempt = first.attempt, flags = verdict->second] {
+          if (worker.active && worker.attempt == attempt) {
+            OnVerdict(worker, of, flags.first, flags.second);
+          }
+        });
+  };
+  if (step <= first.step) return answer(from, step);
+  if (step != first.step + 1) return;
+  first.reported.insert(from);
+  const std::set<MemberId> members = MembersOf(*first.state->run());
+  if (first.reported != members) return;
+  first.reported.clear();
+  first.verdicts[step] = {first.mark, first.last};
+  Apply(first, step, first.mark, first.last);
+  for (const MemberId& member : members) {
+    if (member != first.id()) answer(member, step);
+  }
+}
+
+void World::OnVerdict(Worker& worker, int64_t step, bool mark, bool last) {
+  if (step != worker.step + 1 || worker.computed != step) return;
+  if (worker.hung) {
+    worker.when_unhung.push_back([=, this, &worker, n = worker.run_number] {
+      if (n == worker.run_number) OnVerdict(worker, step, mark, last);
+    });
+    return;
+  }
+  Apply(worker, step, mark, last);
+}
+
+void World::Apply(Worker& worker, int64_t step, bool mark, bool last) {
+  ApplyToLayers(worker, step);
+  const int64_t floor = worker.state->floor().step;
+  if (options_.flaw == RecoverFlaw::kMarkByStage) {
+    mark = floor >= worker.own_mark &&
+           step - worker.own_mark >= (snapshots_.every + 1) / 2;
+    if (mark) worker.own_mark = step;
+  }
+  if (options_.flaw == RecoverFlaw::kUnequalStop) {
+    last = worker.state->run()->stop_after_batch;
+  }
+  const bool said = mark || last || step >= last_step_;
+  WorkActions actions;
+  worker.state->OnApplied(step, mark, last, actions);
+  CarryOut(worker, actions);
+  if (said) {
+    AfterOnProcess(worker, Between(0, 10 * kMs),
+                   [this, &worker] { SendReport(worker); });
+  }
+  BeginStep(worker);
+}
+
+void World::ApplyToLayers(Worker& worker, int64_t step) {
+  for (auto& [layer, state] : worker.layers) {
+    state = MixSeed({state, static_cast<uint64_t>(worker.attempt),
+                     static_cast<uint64_t>(step)});
+    if (state != Expected(worker.attempt, step, layer)) {
+      Fail(absl::StrCat("w", worker.index, " has another state of layer ",
+                        layer, " after step ", step, " of attempt ",
+                        worker.attempt));
+    }
+  }
+  worker.step = step;
+  ++result_.steps;
+  for (const Cut& cut : worker.torn) {
+    const auto& [layer, state] = *worker.layers.rbegin();
+    worker.pieces[{cut, layer}] = state;
+    worker.pieces_said = false;
+  }
+  worker.torn.clear();
+}
+
+// --- Pieces ------------------------------------------------------------------
+
+void World::Deposit(Worker& worker, Cut cut) {
+  for (const auto& [layer, state] : worker.layers) {
+    if (options_.flaw == RecoverFlaw::kTornDeposit && cut.step < last_step_ &&
+        layer == worker.layers.rbegin()->first) {
+      worker.torn.push_back(cut);
+    } else {
+      worker.pieces[{cut, layer}] = state;
+    }
+  }
+  worker.pieces_said = false;
+  SeePiece(cut);
+  Prune(worker);
+  for (Worker& other : workers_) {
+    if (&other != &worker && other.responds()) Pull(other);
+  }
+}
+
+// The hanging streams of what it follows.
+void World::Pull(Worker& follower) {
+  if (follower.refuses) return;
+  for (const Follow& follow : follower.state->follow()) {
+    const Worker* const source = Find(follow.source);
+    if (source == nullptr || source->frozen || !IsLinked(follower, *source)) {
+      continue;
+    }
+    for (const auto& [piece, content] : source->pieces) {
+      if (piece.layer < follow.layers.first ||
+          piece.layer >= follow.layers.last ||
+          follower.pieces.count(piece) > 0 ||
+          MayDrop(piece, follower.state->keep())) {
+        continue;
+      }
+      AfterOnProcess(follower, Between(1, 25) * kMs,
+                     [this, &follower, piece = piece, content = content] {
+                       if (MayDrop(piece, follower.state->keep()) ||
+                           !follower.pieces.emplace(piece, content).second) {
+                         return;
+                       }
+                       follower.pieces_said = false;
+                       SeePiece(piece.cut);
+                       Prune(follower);
+                       AfterOnProcess(
+                           follower, Between(0, 10 * kMs),
+                           [this, &follower] { SendReport(follower); });
+                     });
+    }
+  }
+}
+
+void World::Prune(Worker& worker) {
+  KeepRule rule = worker.state->keep();
+  Cut own;
+  for (const auto& [piece, content] : worker.pieces) {
+    if (worker.layers.count(piece.layer) > 0) own = std::max(own, piece.cut);
+  }
+  if (options_.flaw == RecoverFlaw::kNextAttemptOnly) rule.rows.clear();
+  const size_t dropped = std::erase_if(worker.pieces, [&](const auto& each) {
+    const Piece& piece = each.first;
+    if (options_.flaw == RecoverFlaw::kPruneOwn && piece.cut < own) return true;
+    if (options_.flaw == RecoverFlaw::kKeepList && !worker.listed.empty() &&
+        worker.listed.count(piece.cut) == 0) {
+      return true;
+    }
+    return MayDrop(piece, rule);
+  });
+  if (dropped > 0) {
+    Trace(absl::StrCat("w", worker.index, " drops ", dropped));
+  }
+  if (dropped > 0) worker.pieces_said = false;
+}
+
+// The durable result of a worker that is done.
+void World::Upload(Worker& worker) {
+  if (worker.cut || worker.stream == 0) return;
+  After(Between(2, 30) * kMs,
+        [this, id = worker.id(), life = life_, attempt = worker.attempt,
+         layers = worker.layers, ranges = worker.state->OwnLayers()] {
+          if (life != life_) return;
+          OnCoordinator([=, this] {
+            if (rows_.empty() || rows_.back().attempt != attempt) return;
+            if (uploaded_attempt_ != attempt) uploads_done_.clear();
+            uploaded_attempt_ = attempt;
+            for (const auto& [layer, state] : layers)
+              uploads_done_[layer] = state;
+            RecoveryActions actions;
+            for (const LayerRange& range : ranges) {
+              job_->OnUploaded(attempt, range, Now(), actions);
+            }
+            Carry(std::move(actions));
+          });
+        });
+}
+
+}  // namespace paceline::recover_world
