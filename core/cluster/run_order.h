@@ -3,14 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "core/base/ids.h"
 #include "core/model/job_spec.h"
 #include "core/plan/plan.h"
+#include "core/recover/order.h"
 #include "core/round/view.h"
 #include "core/schedule/route.h"
 
@@ -52,11 +55,52 @@ struct GroupOrder {
   friend bool operator==(const GroupOrder&, const GroupOrder&) = default;
 };
 
+// A process that holds the pieces of some layers of a cut.
+struct PieceSource {
+  LayerRange layers;
+  MemberId holder;
+  std::string address;
+
+  friend bool operator==(const PieceSource&, const PieceSource&) = default;
+};
+
+// Copy what `source` deposits of these layers in its runs of `attempt`.
+struct FollowOrder {
+  JobId job;
+  int64_t attempt = 0;
+  MemberId source;
+  std::string address;
+  LayerRange layers;
+
+  friend bool operator==(const FollowOrder&, const FollowOrder&) = default;
+  friend bool operator<(const FollowOrder& a, const FollowOrder& b) {
+    const auto key = [](const FollowOrder& order) {
+      return std::tie(order.job, order.attempt, order.source, order.address,
+                      order.layers.first, order.layers.last);
+    };
+    return key(a) < key(b);
+  }
+};
+
+// A standing order says this of pieces.
+struct KeepOrder {
+  OrderNumber number;  // of the standing order
+  std::map<JobId, KeepRule> keep;
+  std::vector<FollowOrder> follow;
+
+  friend bool operator==(const KeepOrder&, const KeepOrder&) = default;
+};
+
 // The job that a worker works on, and its part in it.  The order lists all
 // stages, so that a worker finds its own and its neighbours.
 struct RunOrder {
   Fence fence;
-  int64_t restore_step = 0;
+  Cut base = {};  // the run begins with this state
+  // Processes that hold pieces of it, by holder.
+  std::vector<PieceSource> sources = {};
+  // The first stage ends the walk with the batch that it is at.  Changes within
+  // a fence.
+  bool stop_after_batch = false;
   JobSpec spec;
   std::vector<StagePlacement> stages;  // ascending; replicas side by side
   // [stages]: which of its replicas, in the order above, computes what.
@@ -65,9 +109,11 @@ struct RunOrder {
   int32_t threads = 1;
   std::optional<GroupOrder> group;  // data parallelism; changes within a fence
 
-  // The spec and what was settled with it never change within a fence.
+  // The spec, the base and what was settled with it never change within a
+  // fence.
   friend bool operator==(const RunOrder& a, const RunOrder& b) {
-    return a.fence == b.fence && a.stages == b.stages && a.group == b.group;
+    return a.fence == b.fence && a.stages == b.stages && a.group == b.group &&
+           a.stop_after_batch == b.stop_after_batch && a.sources == b.sources;
   }
 };
 

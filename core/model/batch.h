@@ -29,6 +29,10 @@ struct BatchInfo {
   // Micro-batches of training before this batch: the updates so far where each
   // micro-batch is one.
   int64_t first_update = 0;
+  // Every stage keeps the state that it has after this batch.
+  bool marked = false;
+  // The walk ends with this batch, which is final, before its end.
+  bool stops = false;
 
   friend bool operator==(const BatchInfo&, const BatchInfo&) = default;
 };

@@ -112,11 +112,73 @@ void CleanRun(v1::RunState& run) {
 
 }  // namespace
 
+v1::Cut ToProto(Cut cut) {
+  v1::Cut proto;
+  proto.set_attempt(cut.attempt);
+  proto.set_step(cut.step);
+  return proto;
+}
+
+v1::LayerRange ToProto(const LayerRange& layers) {
+  v1::LayerRange proto;
+  proto.set_first(layers.first);
+  proto.set_last(layers.last);
+  return proto;
+}
+
+namespace {
+
+absl::StatusOr<Cut> FromProto(const v1::Cut& proto) {
+  if (proto.attempt() < 0 || proto.step() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a cut at step ", proto.step(), " of attempt ",
+                     proto.attempt(), ", need no negative numbers"));
+  }
+  return Cut{proto.attempt(), proto.step()};
+}
+
+absl::StatusOr<LayerRange> FromProto(const v1::LayerRange& proto) {
+  if (proto.first() < 0 || proto.last() <= proto.first()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pieces of layers [", proto.first(), ", ", proto.last(), ")"));
+  }
+  return LayerRange{proto.first(), proto.last()};
+}
+
+}  // namespace
+
+namespace {
+
+// Keeps a peer from having the coordinator count for ever.
+constexpr int kMostRanges = 100'000;
+
+absl::Status CheckPieces(const v1::PiecesHeld& held) {
+  PACELINE_RETURN_IF_ERROR(CheckCount("pieces: refused", held.refused()));
+  int ranges = 0;
+  for (const v1::PiecesHeld::OfJob& job : held.jobs()) {
+    PACELINE_RETURN_IF_ERROR(CheckCount("pieces: job", job.job()));
+    PACELINE_RETURN_IF_ERROR(FromProto(job.floor()).status());
+    for (const v1::PiecesHeld::HeldCut& cut : job.cuts()) {
+      PACELINE_RETURN_IF_ERROR(FromProto(cut.cut()).status());
+      ranges += cut.layers_size();
+      PACELINE_RETURN_IF_ERROR(
+          CheckSize("pieces: ranges of layers", ranges, kMostRanges));
+      for (const v1::LayerRange& layers : cut.layers()) {
+        PACELINE_RETURN_IF_ERROR(FromProto(layers).status());
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckHeartbeat(v1::Heartbeat& heartbeat) {
   if (heartbeat.has_run()) {
     PACELINE_RETURN_IF_ERROR(CheckRun(heartbeat.run()));
     CleanRun(*heartbeat.mutable_run());
   }
+  PACELINE_RETURN_IF_ERROR(CheckPieces(heartbeat.pieces()));
   PACELINE_RETURN_IF_ERROR(CheckRecords(heartbeat));
   for (const v1::RoundRecord& round : heartbeat.rounds()) {
     PACELINE_RETURN_IF_ERROR(CheckRoundRecord(round));
@@ -161,12 +223,77 @@ StagePlacement FromProto(const v1::StagePlacement& proto) {
   return stage;
 }
 
+void AddKeep(const KeepOrder& order, v1::StandingOrder& proto) {
+  proto.mutable_number()->set_term(order.number.term);
+  proto.mutable_number()->set_n(order.number.n);
+  for (const auto& [job, rule] : order.keep) {
+    v1::KeepOrder& into = *proto.add_keep();
+    into.set_job(job.value);
+    if (rule.floor.has_value()) *into.mutable_floor() = ToProto(*rule.floor);
+    for (const AttemptRow& row : rule.rows) {
+      v1::AttemptRow& attempt = *into.add_attempts();
+      attempt.set_attempt(row.attempt);
+      *attempt.mutable_base() = ToProto(row.base);
+    }
+    for (const Cut cut : rule.pins) *into.add_pins() = ToProto(cut);
+    for (const FollowOrder& follow : order.follow) {
+      if (follow.job != job) continue;
+      v1::FollowOrder& followed = *into.add_follow();
+      *followed.mutable_source() = ToProto(follow.source);
+      followed.set_address(follow.address);
+      *followed.mutable_layers() = ToProto(follow.layers);
+    }
+  }
+}
+
+absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto) {
+  KeepOrder order;
+  order.number = {proto.number().term(), proto.number().n()};
+  for (const v1::KeepOrder& keep : proto.keep()) {
+    KeepRule& rule = order.keep[JobId{keep.job()}];
+    if (keep.has_floor()) {
+      PACELINE_ASSIGN_OR_RETURN(rule.floor, FromProto(keep.floor()));
+    }
+    int64_t newest = 0;
+    for (const v1::AttemptRow& row : keep.attempts()) {
+      if (row.attempt() <= newest) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("order: attempt ", row.attempt(), " of job ",
+                         keep.job(), " stands behind attempt ", newest));
+      }
+      newest = row.attempt();
+      PACELINE_ASSIGN_OR_RETURN(const Cut base, FromProto(row.base()));
+      rule.rows.push_back({newest, base});
+    }
+    for (const v1::Cut& pin : keep.pins()) {
+      PACELINE_ASSIGN_OR_RETURN(const Cut cut, FromProto(pin));
+      rule.pins.insert(cut);
+    }
+    for (const v1::FollowOrder& follow : keep.follow()) {
+      FollowOrder& into = order.follow.emplace_back();
+      into.job = JobId{keep.job()};
+      into.attempt = newest;
+      PACELINE_ASSIGN_OR_RETURN(into.source, FromProto(follow.source()));
+      into.address = follow.address();
+      PACELINE_ASSIGN_OR_RETURN(into.layers, FromProto(follow.layers()));
+    }
+  }
+  return order;
+}
+
 v1::RunOrder ToProto(const RunOrder& order) {
   v1::RunOrder proto;
   proto.set_job(order.fence.job.value);
   proto.set_attempt(order.fence.attempt);
   proto.set_plan_version(order.fence.plan_version);
-  proto.set_restore_step(order.restore_step);
+  if (order.base != Cut()) *proto.mutable_base() = ToProto(order.base);
+  for (const PieceSource& source : order.sources) {
+    v1::PieceSource& into = *proto.add_sources();
+    *into.mutable_layers() = ToProto(source.layers);
+    *into.mutable_holder() = ToProto(source.holder);
+    into.set_address(source.address);
+  }
+  proto.set_stop_after_batch(order.stop_after_batch);
   *proto.mutable_spec() = ToProto(order.spec);
   for (const StagePlacement& stage : order.stages) {
     *proto.add_stages() = ToProto(stage);
@@ -184,7 +311,14 @@ v1::RunOrder ToProto(const RunOrder& order) {
 absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto) {
   RunOrder order;
   order.fence = {JobId{proto.job()}, proto.attempt(), proto.plan_version()};
-  order.restore_step = proto.restore_step();
+  PACELINE_ASSIGN_OR_RETURN(order.base, FromProto(proto.base()));
+  for (const v1::PieceSource& source : proto.sources()) {
+    PieceSource& into = order.sources.emplace_back();
+    PACELINE_ASSIGN_OR_RETURN(into.layers, FromProto(source.layers()));
+    PACELINE_ASSIGN_OR_RETURN(into.holder, FromProto(source.holder()));
+    into.address = source.address();
+  }
+  order.stop_after_batch = proto.stop_after_batch();
   order.spec = FromProto(proto.spec());
   for (const v1::StagePlacement& stage : proto.stages()) {
     const int next = StageCount(order);

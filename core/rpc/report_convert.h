@@ -22,7 +22,8 @@ inline constexpr size_t kMaxLogTextBytes = 8192;
 // MemberState and Measurement are left to group_convert.h and
 // measurement_convert.h.
 // Errors: InvalidArgument  a phase, job, step or code that does not exist, a
-// record of a step below 1, samples below 0; as CheckRoundRecord()
+// record of a step below 1, samples below 0, pieces that cannot be; as
+// CheckRoundRecord()
 absl::Status CheckHeartbeat(v1::Heartbeat& heartbeat);
 
 // Why the run has failed; OK unless its phase says that it has.
@@ -31,9 +32,17 @@ absl::Status ErrorOf(const v1::RunState& run);
 v1::StagePlacement ToProto(const StagePlacement& stage);
 StagePlacement FromProto(const v1::StagePlacement& proto);
 
+v1::Cut ToProto(Cut cut);
+v1::LayerRange ToProto(const LayerRange& layers);
+
 v1::RunOrder ToProto(const RunOrder& order);
-// Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...; what
-// group_convert.h refuses.
+// Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...; a cut or
+// layers that cannot be; what group_convert.h refuses.
 absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto);
+
+// A standing order's number and what it says of pieces.
+void AddKeep(const KeepOrder& order, v1::StandingOrder& proto);
+// Errors: InvalidArgument  numbers out of range, attempts that do not ascend
+absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto);
 
 }  // namespace paceline

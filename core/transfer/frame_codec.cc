@@ -36,6 +36,8 @@ enum FrameField : uint32_t {
   kAdmitted = 20,
   kSent = 21,
   kFirstUpdate = 22,
+  kMarked = 23,
+  kStops = 24,
 };
 enum TensorField : uint32_t { kDType = 1, kShape = 2, kCodec = 3 };
 
@@ -88,6 +90,8 @@ void AppendHeader(std::string* out, const FrameHeader& header,
   AppendIntField(out, kAdmitted, header.admitted_us);
   AppendIntField(out, kSent, header.sent_us);
   AppendIntField(out, kFirstUpdate, header.batch.first_update);
+  AppendIntField(out, kMarked, header.batch.marked);
+  AppendIntField(out, kStops, header.batch.stops);
   for (const Tensor& tensor : tensors) AppendTensor(out, tensor, codec);
 }
 
@@ -175,6 +179,10 @@ class FrameParser {
         return reader_.ReadCount(field, &header.sent_us);
       case kFirstUpdate:
         return reader_.ReadCount(field, &header.batch.first_update);
+      case kMarked:
+        return reader_.ReadInteger(field, 0, kAnyNumber, &header.batch.marked);
+      case kStops:
+        return reader_.ReadInteger(field, 0, kAnyNumber, &header.batch.stops);
       default:
         return reader_.Skip(field.type);
     }

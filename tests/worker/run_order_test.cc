@@ -67,7 +67,14 @@ TEST(CheckOrder, RefusesWhatTheCoordinatorCouldHaveSentWrong) {
               HasSubstr("stages cover 9 layers, the model four has 4"));
   EXPECT_THAT(refused([](RunOrder&) {}, kC),
               HasSubstr("no stage is placed on this worker"));
-  EXPECT_NE(refused([](RunOrder& o) { o.restore_step = 7; }), "");
+  EXPECT_EQ(refused([](RunOrder& o) {
+              o.base = {o.fence.attempt - 1, 7};
+            }),
+            "");
+  EXPECT_THAT(refused([](RunOrder& o) {
+                o.base = {o.fence.attempt, 7};
+              }),
+              HasSubstr("an attempt before its own"));
   EXPECT_NE(refused([](RunOrder& o) { o.threads = 0; }), "");
 }
 
@@ -240,8 +247,10 @@ TEST(CheckGroupOrder, RefusesWhatTheCoordinatorCouldHaveSentWrong) {
               HasSubstr("aggregation.shards is 0"));
   EXPECT_THAT(refused([](RunOrder& o) { o.spec.kind = kInferKind; }),
               HasSubstr("no training steps to divide"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.restore_step = 5; }),
-              HasSubstr("restore from step 5"));
+  EXPECT_THAT(refused([](RunOrder& o) {
+                o.base = {0, 5};
+              }),
+              HasSubstr("begins with step 5 of attempt 0: need a pipeline"));
   EXPECT_THAT(refused([](RunOrder& o) { o.threads = 0; }),
               HasSubstr("threads is 0, need 1 or more"));
   EXPECT_NE(refused([](RunOrder& o) { o.group->view.members.clear(); }), "");

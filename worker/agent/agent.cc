@@ -1,26 +1,39 @@
 #include "worker/agent/agent.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/base/status_macros.h"
 #include "core/base/tensor_memory.h"
 #include "core/model/description.h"
 #include "core/obs/log.h"
 #include "core/rpc/group_convert.h"
 #include "core/rpc/measurement_convert.h"
+#include "core/rpc/report_convert.h"
 #include "worker/agent/run_order.h"
 
 namespace paceline {
+namespace {
+
+// Between two heartbeats that only say which pieces are held.
+constexpr absl::Duration kPiecesPause = absl::Milliseconds(10);
+
+}  // namespace
 
 Agent::Agent(AgentOptions options, RunFactory& factory, const Clock& clock)
     : options_(std::move(options)),
       factory_(factory),
       clock_(clock),
       time_(clock),
+      listener_(options_.pieces == nullptr
+                    ? -1
+                    : options_.pieces->Listen([this] { OnPieces(); })),
       compute_("compute", [this] { ComputeLoop(); }) {}
 
 Agent::~Agent() {
+  if (options_.pieces != nullptr) options_.pieces->Unlisten(listener_);
   const absl::Status why = absl::CancelledError("the worker is stopping");
   WorkerRun* run = nullptr;
   {
@@ -42,20 +55,83 @@ void Agent::OnWelcome(WorkerId self) {
   self_ = self;
 }
 
-void Agent::OnOrder(std::optional<RunOrder> order) {
+void Agent::OnKeep(const KeepOrder& order) {
+  if (options_.pieces == nullptr) return;
+  options_.pieces->OnKeep(order.keep, clock_.Now());
+  options_.exchange->Follow(order.follow);
+}
+
+void Agent::OnAttached() {
+  recorder_.Rewind();
+  absl::MutexLock lock(&mutex_);
+  pieces_are_new_ = true;
+}
+
+void Agent::OnAck(const RecordMarks& marks) {
+  recorder_.Acknowledge(marks);
+  const Instant now = clock_.Now();
+  {
+    absl::MutexLock lock(&mutex_);
+    acknowledged_ = now;
+  }
+  if (options_.pieces != nullptr) options_.pieces->OnAcknowledged(now);
+}
+
+void Agent::OnPieces() {
+  {
+    absl::MutexLock lock(&mutex_);
+    pieces_are_new_ = true;
+  }
+  recorder_.NoteChange();
+}
+
+void Agent::AwaitChange(absl::Duration longest) const {
+  recorder_.AwaitChange(longest);
+  absl::Duration pause;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (pieces_are_new_) pause = pieces_said_ + kPiecesPause - clock_.Now();
+  }
+  absl::SleepFor(std::min(pause, kPiecesPause));
+}
+
+void Agent::AddPieces(v1::PiecesHeld& held) const {
+  const PieceStore& store = *options_.pieces;
+  held.set_refused(store.stats().refused);
+  for (const auto& [job, cuts] : store.Holdings()) {
+    v1::PiecesHeld::OfJob& of_job = *held.add_jobs();
+    of_job.set_job(job.value);
+    if (const std::optional<Cut> floor = store.Floor(job)) {
+      *of_job.mutable_floor() = ToProto(*floor);
+    }
+    for (const auto& [cut, layers] : cuts) {
+      v1::PiecesHeld::HeldCut& into = *of_job.add_cuts();
+      *into.mutable_cut() = ToProto(cut);
+      for (const LayerRange& range : layers) {
+        *into.add_layers() = ToProto(range);
+      }
+    }
+  }
+}
+
+void Agent::OnOrder(std::optional<RunOrder> order, OrderNumber number) {
   WorkerRun* run = nullptr;
+  bool stop = false;
   std::optional<GroupOrder> group;
   absl::Status why = absl::CancelledError("the standing order has changed");
   {
     absl::MutexLock lock(&mutex_);
     const bool same_run = order.has_value() == order_.has_value() &&
                           (!order.has_value() || order->fence == order_->fence);
+    number_ = number;
+    if (same_run && !order_is_new_) SetCarriedOut();
     if (same_run && order.has_value() && order->group.has_value()) {
       // Members come and go; the run stays.
       group = *order->group;
     } else if (same_run &&
                (!order.has_value() || order->stages == order_->stages)) {
-      return;
+      stop = order.has_value() && order->stop_after_batch;
+      if (!stop) return;
     } else if (same_run) {
       // A worker that executes itself anew keeps its port.  Where it could
       // not, failing loudly beats dialling an address where nobody is.
@@ -67,13 +143,21 @@ void Agent::OnOrder(std::optional<RunOrder> order) {
     }
     order_ = std::move(order);
     // A run that comes now finds this.
-    if (cancel_ != nullptr && !group.has_value()) cancel_->Cancel(why);
+    if (cancel_ != nullptr && !group.has_value() && !stop) {
+      cancel_->Cancel(why);
+    }
     // The order before this one began it: a run of this order may begin as soon
     // as the lock is let go.
     run = BorrowRun();
   }
   if (run == nullptr) return;
-  group.has_value() ? run->OnGroup(*group) : run->Cancel(why);
+  if (group.has_value()) {
+    run->OnGroup(*group);
+  } else if (stop) {
+    run->OnStop();
+  } else {
+    run->Cancel(why);
+  }
   ReturnRun();
 }
 
@@ -112,11 +196,17 @@ MarkedHeartbeat Agent::Heartbeat() {
   // Before anything is asked: what changes from here on is told once more.
   recorder_.BeginHeartbeat();
   WorkerRun* run = nullptr;
+  bool says_pieces = false;
   {
     absl::MutexLock lock(&mutex_);
     run = BorrowRun();
     heartbeat.set_restarting(restarting_);
     heartbeat.set_stopping(leaving_);
+    heartbeat.mutable_echo()->set_term(carried_out_.term);
+    heartbeat.mutable_echo()->set_n(carried_out_.n);
+    says_pieces =
+        options_.pieces != nullptr && std::exchange(pieces_are_new_, false);
+    if (says_pieces) pieces_said_ = clock_.Now();
     if (measurement_.has_value()) {
       *heartbeat.mutable_measurement() = *measurement_;
     }
@@ -127,6 +217,8 @@ MarkedHeartbeat Agent::Heartbeat() {
     ReturnRun();
   }
   recorder_.Fill(content);
+  // After the echo was taken: what is deposited in between is told already.
+  if (says_pieces) AddPieces(*heartbeat.mutable_pieces());
   if (heartbeat.has_run()) {
     *heartbeat.mutable_run()->mutable_seconds() = ToProto(seconds);
     if (member.has_value()) {
@@ -158,6 +250,12 @@ RoundReading Agent::Rounds() const {
   if (run_ != nullptr) reading = run_->Rounds();
   reading.stats.AddCounts(closed_rounds_);
   return reading;
+}
+
+void Agent::SetCarriedOut() {
+  if (carried_out_ == number_) return;
+  carried_out_ = number_;
+  recorder_.NoteChange();
 }
 
 WorkerRun* Agent::BorrowRun() {
@@ -198,6 +296,7 @@ Agent::Work Agent::AwaitWork() {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return {};
     ending_since_.reset();
+    if (order_is_new_) SetCarriedOut();
     const bool begin =
         std::exchange(order_is_new_, false) && order_.has_value();
     const bool measure =
@@ -246,8 +345,10 @@ void Agent::Run(const RunOrder& order, const CancelToken& cancel) {
       {"plan", fence.plan_version},
       {"status", status.ToString()}};
   if (status.ok()) {
-    Log(LogLevel::kInfo, "run is done", fields);
-    recorder_.SetPhase(v1::RunState::PHASE_DONE);
+    const bool stopped = recorder_.Run().stopped_at() > 0;
+    Log(LogLevel::kInfo, stopped ? "run has stopped" : "run is done", fields);
+    recorder_.SetPhase(stopped ? v1::RunState::PHASE_STOPPED
+                               : v1::RunState::PHASE_DONE);
   } else if (absl::IsCancelled(status)) {
     Log(LogLevel::kInfo, "run was ended", fields);
   } else {
@@ -278,6 +379,13 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
   {
     absl::MutexLock lock(&mutex_);
     self = self_;
+    if (!order.group.has_value()) {
+      if (left_.has_value() && order.fence <= *left_) {
+        return absl::AbortedError(
+            absl::StrCat(ToText(order.fence), " was left here before"));
+      }
+      left_ = order.fence;
+    }
   }
   PACELINE_ASSIGN_OR_RETURN(
       ModelDescription model,
@@ -301,7 +409,13 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
                      cancel,
                      options_.memory_bytes,
                      options_.fault_actions,
-                     options_.restart};
+                     options_.restart,
+                     options_.pieces,
+                     options_.exchange,
+                     [this] {
+                       absl::MutexLock lock(&mutex_);
+                       return acknowledged_;
+                     }};
   std::unique_ptr<WorkerRun> made = in_group
                                         ? MakeGroupRun(std::move(context))
                                         : MakePipelineRun(std::move(context));
@@ -312,6 +426,7 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
     // A view of the group may have arrived in the meantime.
     const bool same = order_.has_value() && order_->fence == order.fence;
     if (same && order_->group.has_value()) run.OnGroup(*order_->group);
+    if (same && order_->stop_after_batch) run.OnStop();
   }
   return run.Run();
 }

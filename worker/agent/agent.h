@@ -48,6 +48,9 @@ struct AgentOptions {
   // Carries out the jobs' fault scripts; outlives the agent.  Null: the agent
   // refuses jobs that have such a script.
   FaultActions* fault_actions = nullptr;
+  // As in RunContext; both outlive the agent.
+  PieceStore* pieces = nullptr;
+  PieceExchange* exchange = nullptr;
 };
 
 // Thread-safe.  The compute thread lives from construction to destruction,
@@ -62,22 +65,28 @@ class Agent {
   void OnWelcome(WorkerId self);
 
   // The standing order, whole; nothing: be idle.  The order of the present
-  // fence again changes nothing but the round group, another one ends the run.
-  void OnOrder(std::optional<RunOrder> order);
+  // fence again changes nothing but the round group, and whether to stop;
+  // another one ends the run.  A pipeline's fence that was left fails.
+  //   number  of the standing order: heartbeats echo it from when it is carried
+  //           out
+  void OnOrder(std::optional<RunOrder> order, OrderNumber number = {});
+
+  // Takes what the standing order says of pieces.  To be called before
+  // OnOrder().
+  void OnKeep(const KeepOrder& order);
 
   // The standing order's other half: measure this, or nothing.  The same id
   // again changes nothing.  Never given beside a run.
   void OnMeasure(std::optional<MeasureOrder> order);
 
   // A new control stream: records not acknowledged are due again.
-  void OnAttached() { recorder_.Rewind(); }
+  void OnAttached();
   // As RunRecorder::Fill.  Also judges whether what was withdrawn has ended.
   MarkedHeartbeat Heartbeat();
   // Waits until the next heartbeat is due at once, or `longest`.
-  void AwaitChange(absl::Duration longest) const {
-    recorder_.AwaitChange(longest);
-  }
-  void OnAck(const RecordMarks& marks) { recorder_.Acknowledge(marks); }
+  // Changes of pieces within 10 ms are told together.
+  void AwaitChange(absl::Duration longest) const;
+  void OnAck(const RecordMarks& marks);
 
   // From now on heartbeats say that the process is about to execute itself
   // anew.
@@ -113,7 +122,11 @@ class Agent {
   // follows unless it is null.
   WorkerRun* BorrowRun() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReturnRun();
+  // The newest order is carried out; the next heartbeat says so at once.
+  void SetCarriedOut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndWhatIsOverdue();
+  void OnPieces();
+  void AddPieces(v1::PiecesHeld& held) const;
   // Says so, and has the process execute itself anew, when `capability` is not
   // what it was started for.
   bool NeedsRestart(const std::string& capability);
@@ -138,6 +151,12 @@ class Agent {
   // Since when the compute thread is to leave what it is at; nothing while it
   // is not to, or has left.
   std::optional<Instant> ending_since_ ABSL_GUARDED_BY(mutex_);
+  OrderNumber number_ ABSL_GUARDED_BY(mutex_);         // of the newest order
+  OrderNumber carried_out_ ABSL_GUARDED_BY(mutex_);    // the newest
+  std::optional<Fence> left_ ABSL_GUARDED_BY(mutex_);  // the last of a pipeline
+  Instant acknowledged_ ABSL_GUARDED_BY(mutex_) = {-absl::InfiniteDuration()};
+  bool pieces_are_new_ ABSL_GUARDED_BY(mutex_) = true;  // to the coordinator
+  Instant pieces_said_ ABSL_GUARDED_BY(mutex_);
   bool restarting_ ABSL_GUARDED_BY(mutex_) = false;
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;  // on request
   // Cancels the present run or measurement.  Shared by the compute thread,
@@ -149,6 +168,7 @@ class Agent {
   int users_ ABSL_GUARDED_BY(mutex_) = 0;  // calls that have borrowed run_
   RoundStats closed_rounds_ ABSL_GUARDED_BY(mutex_);  // of runs before run_
 
+  int listener_ = -1;  // at the piece store
   Thread compute_;
 };
 

@@ -1,9 +1,12 @@
+#include <atomic>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
+#include "core/recover/run_state.h"
 #include "worker/agent/run_order.h"
 #include "worker/agent/worker_run.h"
 #include "worker/pipeline/predictions.h"
@@ -13,23 +16,35 @@ namespace paceline {
 namespace {
 
 constexpr int kWarmUps = 2;
+// How often a first stage that waits for a snapshot looks whether it is safe.
+constexpr absl::Duration kLook = absl::Milliseconds(1);
 
-class PipelineRun final : public WorkerRun {
+class PipelineRun final : public WorkerRun, public SnapshotKeeper {
  public:
-  explicit PipelineRun(RunContext context) : run_(std::move(context)) {}
+  explicit PipelineRun(RunContext context)
+      : run_(std::move(context)),
+        snapshots_(SnapshotPolicy(), run_.order.base.step) {}
 
   absl::Status Run() override;
   void Cancel(const absl::Status& why) override;
+  void OnStop() override { stop_ = true; }
+
+  // SnapshotKeeper.
+  absl::Status OnBatch(BatchInfo& batch) override;
+  void Deposit(int64_t step) override;
 
  private:
   absl::Status Prepare();
   absl::Status MakeEngine(int stage);
+  absl::Status Restore();
   absl::Status WarmUp(int stage, StageEngine& engine) const;
   absl::Status OpenData();
   absl::Status HandOver(Predictions& predictions);
   bool infers() const { return IsInference(run_.order.spec); }
 
   const RunContext run_;
+  SnapshotClock snapshots_;
+  std::atomic<bool> stop_{false};
   std::map<int, std::unique_ptr<StageEngine>> engines_;  // by stage
   std::unique_ptr<BatchSource> source_;  // where stage 0 is ours
 
@@ -51,9 +66,15 @@ void PipelineRun::Cancel(const absl::Status& why) {
 absl::Status PipelineRun::Run() {
   PACELINE_RETURN_IF_ERROR(Prepare());
   run_.recorder.SetPhase(v1::RunState::PHASE_RUNNING);
-  StageRunnerParts parts{
-      {},      *connections_.link, *connections_.gate, source_.get(),
-      nullptr, run_.time,          run_.clock,         run_.recorder};
+  StageRunnerParts parts{{},
+                         *connections_.link,
+                         *connections_.gate,
+                         source_.get(),
+                         nullptr,
+                         run_.time,
+                         run_.clock,
+                         run_.recorder,
+                         infers() || run_.pieces == nullptr ? nullptr : this};
   for (const auto& [stage, engine] : engines_) {
     parts.engines[stage] = engine.get();
   }
@@ -63,6 +84,10 @@ absl::Status PipelineRun::Run() {
                      std::move(parts));
   PACELINE_RETURN_IF_ERROR(runner.Run());
   if (infers()) return HandOver(predictions);
+  if (const std::optional<int64_t> step = runner.stopped_at()) {
+    run_.recorder.SetStopped(*step);
+    return absl::OkStatus();
+  }
   const ScopedPart part(run_.time, TimePart::kSnapshot);
   for (const auto& [stage, engine] : engines_) {
     PACELINE_RETURN_IF_ERROR(UploadWeights(run_, *engine));
@@ -82,6 +107,7 @@ absl::Status PipelineRun::Prepare() {
   PACELINE_ASSIGN_OR_RETURN(const int64_t bytes,
                             PredictBytes(order, run_.model, run_.self));
   run_.recorder.SetPredictedMemory(bytes);
+  PACELINE_RETURN_IF_ERROR(Restore());
   PACELINE_ASSIGN_OR_RETURN(connections_, run_.factory.Connect(wiring));
   if (engines_.contains(0)) PACELINE_RETURN_IF_ERROR(OpenData());
   {
@@ -100,7 +126,9 @@ absl::Status PipelineRun::MakeEngine(int stage) {
       run_.factory.MakeEngine(EngineOptionsOf(order, run_.model, stage)));
   StageEngine& engine = *engines_[stage];
   if (infers()) PACELINE_RETURN_IF_ERROR(WarmUp(stage, engine));
-  if (order.spec.model.weights.empty()) return absl::OkStatus();
+  if (order.spec.model.weights.empty() || order.base != Cut()) {
+    return absl::OkStatus();
+  }
   PACELINE_ASSIGN_OR_RETURN(
       const std::vector<NamedTensor> weights,
       run_.factory.ReadWeights(order.spec.model, run_.model,
@@ -111,6 +139,77 @@ absl::Status PipelineRun::MakeEngine(int stage) {
        {"tensors", static_cast<int64_t>(weights.size())},
        {"file", order.spec.model.weights}});
   return absl::OkStatus();
+}
+
+// The state of a layer holds what the layer borrows, so that no tied value has
+// to be shared here.
+absl::Status PipelineRun::Restore() {
+  const RunOrder& order = run_.order;
+  if (order.base == Cut()) return absl::OkStatus();
+  if (run_.exchange == nullptr) {
+    return absl::UnimplementedError("this worker keeps no pieces");
+  }
+  PieceWant want{order.fence.job, order.base, {}, order.sources};
+  for (const auto& [stage, engine] : engines_) {
+    int layer = ReplicasOf(order, stage).front().layers.first;
+    for (const ScatteredBytes& state : engine->State()) {
+      want.bytes[layer++] = static_cast<int64_t>(state.size());
+    }
+  }
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<PiecePtr> pieces,
+                            run_.exchange->Gather(want, run_.cancel));
+  auto next = pieces.begin();
+  for (const auto& [stage, engine] : engines_) {
+    const LayerRange layers = ReplicasOf(order, stage).front().layers;
+    std::vector<absl::Span<const uint8_t>> states;
+    for (int layer = layers.first; layer < layers.last; ++layer, ++next) {
+      states.push_back((*next)->bytes());
+    }
+    PACELINE_RETURN_IF_ERROR(engine->RestoreState(states));
+  }
+  std::vector<PiecePtr> kept;
+  for (const PiecePtr& piece : pieces) {
+    kept.push_back(AsOf({order.fence.attempt, order.base.step}, *piece));
+  }
+  run_.pieces->Deposit(order.fence.job, kept);
+  Log(LogLevel::kInfo, "stages go on from an earlier state",
+      {{"job", order.fence.job.value},
+       {"attempt", order.fence.attempt},
+       {"from", CutText(order.base)},
+       {"layers", static_cast<int64_t>(pieces.size())}});
+  return absl::OkStatus();
+}
+
+absl::Status PipelineRun::OnBatch(BatchInfo& batch) {
+  const JobId job = run_.order.fence.job;
+  // The last state takes the place of a worker that is lost before the weights
+  // are stored.
+  bool mark = batch.step + 1 == source_->total_steps();
+  while (!stop_ && run_.pieces->IsNamed(job)) {
+    const int64_t floor = run_.pieces->Floor(job).value_or(Cut()).step;
+    if (!snapshots_.MustWait(batch.step, floor, run_.acknowledged(),
+                             run_.clock.Now())) {
+      mark = mark || snapshots_.ShouldMark(batch.step + 1, floor);
+      break;
+    }
+    PACELINE_RETURN_IF_ERROR(run_.cancel.Pause(kLook));
+  }
+  batch.stops = stop_;
+  batch.marked = batch.stops || (mark && run_.pieces->IsNamed(job));
+  if (batch.marked) snapshots_.OnMarked(batch.step + 1);
+  return absl::OkStatus();
+}
+
+void PipelineRun::Deposit(int64_t step) {
+  const Fence& fence = run_.order.fence;
+  std::vector<PiecePtr> pieces;
+  for (const auto& [stage, engine] : engines_) {
+    int layer = ReplicasOf(run_.order, stage).front().layers.first;
+    for (const ScatteredBytes& state : engine->State()) {
+      pieces.push_back(CopyPiece({{fence.attempt, step}, layer++}, state));
+    }
+  }
+  run_.pieces->Deposit(fence.job, pieces);
 }
 
 // Some forwards on zeros, before the first sample.  A library prepares for
@@ -139,13 +238,13 @@ absl::Status PipelineRun::OpenData() {
   const RunOrder& order = run_.order;
   PACELINE_ASSIGN_OR_RETURN(
       source_, run_.factory.OpenData(order.spec, TurnsOf(order, run_.self)));
-  source_->BeginAt(order.restore_step);
+  source_->BeginAt(order.base.step);
   // Replicas of the first stage would each have a gate, and nobody who asks.
   if (!infers()) {
     run_.recorder.SetTotals(source_->total_steps());
     return run_.factory.OpenGate(
         order.fence,
-        {order.spec.train, source_->total_steps(), order.restore_step});
+        {order.spec.train, source_->total_steps(), order.base.step});
   }
   const int64_t samples = source_->test_samples();
   const int64_t micro_batch = order.spec.infer.micro_batch;

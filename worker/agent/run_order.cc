@@ -36,10 +36,11 @@ absl::StatusOr<ScheduleBounds> BoundsOf(const RunOrder& order, WorkerId self,
 }
 
 absl::Status CheckNumbers(const RunOrder& order) {
-  if (order.restore_step != 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("order: restore from step ", order.restore_step,
-                     ", but this worker has no snapshots"));
+  if (order.base != Cut() &&
+      (order.group.has_value() || order.base.attempt >= order.fence.attempt)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "order: ", ToText(order.fence), " begins with ", CutText(order.base),
+        ": need a pipeline, and an attempt before its own"));
   }
   if (order.threads < 1) {
     return absl::InvalidArgumentError(

@@ -24,7 +24,8 @@ void TakeNew(RecordOutbox<Record>& outbox, int64_t& room, Records& into) {
 
 bool HasEnded(const v1::RunState& run) {
   return run.phase() == v1::RunState::PHASE_DONE ||
-         run.phase() == v1::RunState::PHASE_FAILED;
+         run.phase() == v1::RunState::PHASE_FAILED ||
+         run.phase() == v1::RunState::PHASE_STOPPED;
 }
 
 // Adds what a batch took to the sums of the run.
@@ -69,6 +70,11 @@ void RunRecorder::SetPhase(v1::RunState::Phase phase,
   run_->set_phase(phase);
   SetError(error, *run_);
   changed_ = true;
+}
+
+void RunRecorder::SetStopped(int64_t step) {
+  absl::MutexLock lock(&mutex_);
+  run_->set_stopped_at(step);
 }
 
 void RunRecorder::SetTotals(int64_t steps, int64_t samples) {

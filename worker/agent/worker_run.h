@@ -16,6 +16,8 @@
 #include "worker/agent/run_factory.h"
 #include "worker/agent/run_recorder.h"
 #include "worker/measure/time_meter.h"
+#include "worker/pipeline/piece_exchange.h"
+#include "worker/pipeline/piece_store.h"
 #include "worker/rounds/faults.h"
 #include "worker/rounds/round_event_log.h"
 
@@ -35,6 +37,11 @@ struct RunContext {
   FaultActions* fault_actions = nullptr;  // null: no faults on purpose
   // Has the process execute itself anew, at that CPU capability.
   std::function<void(const std::string& capability)> restart;
+  // Both or none: without them no state is kept, and no run begins with one.
+  PieceStore* pieces = nullptr;
+  PieceExchange* exchange = nullptr;
+  // When the coordinator acknowledged something last.
+  std::function<Instant()> acknowledged = nullptr;
 };
 
 // Made and destroyed on the compute thread, while no other thread uses it;
@@ -49,6 +56,8 @@ class WorkerRun {
   virtual absl::Status Run() = 0;
   // Ends every wait of Run() with `why`.
   virtual void Cancel(const absl::Status& why) = 0;
+  // The order wants the walk to end with the batch that it is at.
+  virtual void OnStop() {}
   // The standing order's group, whole: the newest.
   virtual void OnGroup(const GroupOrder& /*group*/) {}
   // The report of a member of a round group; nothing if the run is no member.

@@ -84,6 +84,7 @@ absl::Status StageRunner::Run() {
       trained_.reset();
       if (!options_.inference) flow_.OnBatchDropped();
     }
+    if (batch.stops) stopped_at_ = batch.step + 1;
     if (batch.final_batch) break;
     ordinal = options_.turns.Next(batch.ordinal + 1);
     if (options_.inference && ordinal >= batch.total_micro_batches) break;
@@ -180,9 +181,16 @@ absl::StatusOr<std::optional<BatchInfo>> StageRunner::NextBatch(
     return batch;
   }
   const ScopedPart part(parts_.time, TimePart::kData);
-  PACELINE_ASSIGN_OR_RETURN(const std::optional<BatchInfo> batch,
+  PACELINE_ASSIGN_OR_RETURN(std::optional<BatchInfo> batch,
                             parts_.source->NextBatch());
-  if (batch.has_value() && batch->ordinal == ordinal) return batch;
+  if (batch.has_value() && batch->ordinal == ordinal) {
+    if (parts_.keeper != nullptr && batch->phase == BatchPhase::kTrain) {
+      const ScopedPart snapshot(parts_.time, TimePart::kSnapshot);
+      PACELINE_RETURN_IF_ERROR(parts_.keeper->OnBatch(*batch));
+      if (batch->stops) batch->final_batch = batch->drains = true;
+    }
+    return batch;
+  }
   // Fewer batches in all than it has to wait for its turn.
   const bool first = ordinal == options_.turns.Next(0);
   if (!batch.has_value() && first && options_.turns.route.period() > 0)
@@ -416,6 +424,12 @@ absl::Status StageRunner::Apply(const BatchInfo& batch,
   return verdict.skip ? absl::OkStatus() : ties_.ShareValues(batch);
 }
 
+void StageRunner::Deposit(const BatchInfo& batch) {
+  if (parts_.keeper == nullptr || !batch.marked) return;
+  const ScopedPart part(parts_.time, TimePart::kSnapshot);
+  parts_.keeper->Deposit(batch.step + 1);
+}
+
 // A worker of several stages has several STEPs in its list: it reports for
 // each, and asks the gate once, with the last.  Who owns a parameter that
 // others use too has its sum only when all stages here have theirs.
@@ -448,6 +462,7 @@ absl::Status StageRunner::Step(const Instruction& instruction,
     PACELINE_RETURN_IF_ERROR(Apply(batch, verdict));
     flow_.OnUpdate(parts_.clock.Now() - begin);
   }
+  Deposit(batch);
   SayStep(verdict, batch, verdict.skip);
   return absl::OkStatus();
 }
@@ -578,6 +593,7 @@ absl::Status StageRunner::Update(const InFlight& what) {
 
 void StageRunner::FinishStreamedBatch(const BatchInfo& batch,
                                       const StepVerdict& last) {
+  Deposit(batch);
   StepVerdict verdict = last;
   verdict.step = batch.step;
   // Single updates are skipped, not a batch.

@@ -59,6 +59,20 @@ v1::StepRecord RecordOf(const StepVerdict& verdict, const LossSums& losses,
                         int64_t samples, absl::Time now);
 v1::EvaluationRecord RecordOf(int64_t step, const LossSums& losses);
 
+// Decides after which batches the state is kept, and keeps it.  Called on the
+// compute thread.
+class SnapshotKeeper {
+ public:
+  virtual ~SnapshotKeeper() = default;
+  // Where stage 0 is, before every training batch: sets `marked`, and where no
+  // other batch is to follow `stops`.  May wait.
+  // Errors: those that end the run
+  virtual absl::Status OnBatch(BatchInfo& batch) = 0;
+  // On every worker, when a batch that is marked has been applied or skipped:
+  // copies the states of its stages, which are those after `step` steps.
+  virtual void Deposit(int64_t step) = 0;
+};
+
 struct StageRunnerOptions {
   std::string schedule;
   std::vector<int> worker_of;  // [stages], as in ScheduleRequest
@@ -83,6 +97,7 @@ struct StageRunnerParts {
   TimeMeter& time;
   const Clock& clock;
   RunObserver& observer;
+  SnapshotKeeper* keeper = nullptr;  // null: nothing is kept
 };
 
 // Lives on the compute thread.
@@ -93,6 +108,8 @@ class StageRunner {
   // Runs batch after batch until the final one.  The first error of an engine,
   // a link or the gate ends it and is returned as it is.
   absl::Status Run();
+  // After Run(): the walk was ended before its end, after so many steps.
+  std::optional<int64_t> stopped_at() const { return stopped_at_; }
 
  private:
   // Tensors pass between two instructions by (stage, micro-batch).
@@ -121,6 +138,7 @@ class StageRunner {
   absl::Status Step(const Instruction& instruction, const BatchInfo& batch);
   absl::Status Report(int stage, const BatchInfo& batch);
   absl::Status Apply(const BatchInfo& batch, const StepVerdict& verdict);
+  void Deposit(const BatchInfo& batch);
 
   // Now, as the flow meter wants to know it.
   FlowMoment MomentOfFlow() const;
@@ -192,6 +210,7 @@ class StageRunner {
   // Training, on the first stage: (batch, micro-batch) in the pipeline.
   std::map<std::pair<int64_t, int>, Instant> entered_;
   int64_t evaluation_step_ = 0;
+  std::optional<int64_t> stopped_at_;
   int64_t unreadable_ = 0;  // samples, as was said
 };
 

@@ -178,8 +178,9 @@ void AttachClient::OnOrder(const v1::StandingOrder& order) {
         {{"status", parsed.status().ToString()}});
     return;
   }
+  agent_.OnKeep(parsed->keep);
   agent_.OnMeasure(std::move(parsed->measure));
-  agent_.OnOrder(std::move(parsed->run));
+  agent_.OnOrder(std::move(parsed->run), parsed->keep.number);
   if (!parsed->renew || options_.renew == nullptr) return;
   Log(LogLevel::kWarn,
       "taken out of the round group: starting anew to join it again");
@@ -252,6 +253,7 @@ absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto) {
     PACELINE_ASSIGN_OR_RETURN(order.measure, FromProto(proto.measure()));
   }
   order.renew = proto.renew();
+  PACELINE_ASSIGN_OR_RETURN(order.keep, KeepFromProto(proto));
   return order;
 }
 

@@ -107,10 +107,11 @@ struct WorkerOrder {
   std::optional<RunOrder> run;
   std::optional<MeasureOrder> measure;
   bool renew = false;  // be another process
+  KeepOrder keep;
 };
 
 // Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...; an order to
-// measure nothing
+// measure nothing; what KeepFromProto() refuses
 absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto);
 
 }  // namespace paceline

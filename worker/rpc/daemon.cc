@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <limits>
 #include <random>
 #include <thread>
 #include <utility>
@@ -32,6 +33,12 @@ Incarnation DrawIncarnation() {
   return {(static_cast<uint64_t>(random()) << 32 | random()) | 1};
 }
 
+// Half of the memory, where it is known: the rest is for the runs.
+int64_t RoomForPieces(int64_t memory_bytes) {
+  return memory_bytes > 0 ? memory_bytes / 2
+                          : std::numeric_limits<int64_t>::max();
+}
+
 absl::StatusOr<HostPort> HttpAddress(const WorkerOptions& options) {
   absl::StatusOr<HostPort> address = ParseHostPort(options.http);
   if (address.ok() && !IsLoopback(address->host) && !options.insecure) {
@@ -51,6 +58,9 @@ Daemon::Daemon(DaemonOptions options, ComputeParts compute)
       compute_(std::move(compute)),
       incarnation_(DrawIncarnation()),
       metrics_(registry_, kVersion),
+      pieces_(RoomForPieces(MemoryShare())),
+      data_plane_(
+          PlaneOptions{.incarnation = incarnation_, .pieces = &pieces_}),
       round_plane_(PlaneOptions{.incarnation = incarnation_}) {}
 
 Daemon::~Daemon() { Stop(); }
@@ -72,6 +82,7 @@ absl::Status Daemon::Start() {
   factory_ = std::make_unique<GrpcRunFactory>(compute_, data_plane_,
                                               round_plane_, *stub_);
   prober_ = std::make_unique<GrpcProber>(grpc_address_, advertised_);
+  exchange_ = std::make_unique<PieceClient>(pieces_);
   agent_ = std::make_unique<Agent>(
       AgentOptions{.name = options_.worker.name,
                    .cpu_model = CpuModelName(),
@@ -80,7 +91,9 @@ absl::Status Daemon::Start() {
                    .cpu_capability = options_.cpu_capability,
                    .active_capability = options_.active_capability,
                    .restart = options_.restart,
-                   .fault_actions = &fault_actions_},
+                   .fault_actions = &fault_actions_,
+                   .pieces = &pieces_,
+                   .exchange = exchange_.get()},
       *factory_, clock_);
   SetLogSink([this](LogLevel level, const std::string& text) {
     v1::LogLine line;
@@ -117,6 +130,7 @@ void Daemon::Stop() {
   SetLogSink(nullptr);
   attach_.reset();
   agent_.reset();
+  exchange_.reset();
   data_plane_.Shutdown();
   round_plane_.Shutdown();
   if (server_.server == nullptr) return;

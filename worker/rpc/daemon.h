@@ -21,6 +21,7 @@
 #include "worker/rpc/data_plane.h"
 #include "worker/rpc/grpc_prober.h"
 #include "worker/rpc/grpc_run_factory.h"
+#include "worker/rpc/piece_client.h"
 #include "worker/rpc/round_plane.h"
 
 namespace paceline {
@@ -81,6 +82,7 @@ class Daemon {
   std::string advertised_;  // grpc_address_ as others reach it
   std::string grpc_address_;
   std::string http_address_;
+  PieceStore pieces_;
   DataPlane data_plane_;
   RoundPlane round_plane_;
   ProcessFaults fault_actions_;
@@ -88,6 +90,7 @@ class Daemon {
   std::unique_ptr<v1::Coordinator::Stub> stub_;
   std::unique_ptr<GrpcRunFactory> factory_;
   std::unique_ptr<GrpcProber> prober_;
+  std::unique_ptr<PieceClient> exchange_;
   std::unique_ptr<Agent> agent_;
   std::unique_ptr<AttachClient> attach_;
   // attach_, for HTTP's threads, which start before it and stop before it.

@@ -11,6 +11,7 @@
 #include "core/rpc/status.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "worker/rpc/grpc_prober.h"
+#include "worker/rpc/piece_server.h"
 #include "worker/rpc/plane.h"
 #include "worker/rpc/run_gate.h"
 #include "worker/rpc/run_state.h"
@@ -62,7 +63,15 @@ class ReportReactor final : public grpc::ServerUnaryReactor {
 class DataPlane::State final : public Plane {
  public:
   explicit State(const PlaneOptions& options)
-      : Plane(options, "data-plane", InboundStream::kSmallBytes) {}
+      : Plane(options, "data-plane", InboundStream::kSmallBytes),
+        pieces_(std::make_shared<PieceServer>(shared_, [this] {
+          const auto run = OpenState();
+          return run != nullptr && run->IsSending();
+        })) {
+    pieces_->Start();
+  }
+
+  PieceServer& pieces() { return *pieces_; }
 
   // As DataPlane.
   absl::StatusOr<RunConnections> Open(const RunWiring& wiring);
@@ -96,6 +105,9 @@ class DataPlane::State final : public Plane {
   std::shared_ptr<RunState> OpenState();
   // Both ends of `run` are dropped.
   void Close(const Run& run);
+
+  // Shared with its streams, which end before this: Shutdown() of the server.
+  const std::shared_ptr<PieceServer> pieces_;
 
   Run run_ ABSL_GUARDED_BY(mutex_);
   // Streams of closed runs; gRPC and timers keep them while there is need.
@@ -156,6 +168,7 @@ absl::Status DataPlane::State::OpenGate(const Fence& fence,
 }
 
 void DataPlane::State::EndRun(const absl::Status& why) {
+  pieces_->Shutdown();
   Run run;
   std::vector<std::weak_ptr<StageOutbound>> lingering;
   {
@@ -267,8 +280,9 @@ void DataPlane::State::Report(const v1::StepReport& report,
 
 class DataPlane::Service final
     : public v1::Stage::WithRawCallbackMethod_Exchange<
-          v1::Stage::WithCallbackMethod_ReportStep<
-              v1::Stage::WithCallbackMethod_Probe<v1::Stage::Service>>> {
+          v1::Stage::WithRawCallbackMethod_Pieces<
+              v1::Stage::WithCallbackMethod_ReportStep<
+                  v1::Stage::WithCallbackMethod_Probe<v1::Stage::Service>>>> {
  public:
   // `state` outlives this.
   explicit Service(State& state) : state_(state) {}
@@ -292,6 +306,12 @@ class DataPlane::Service final
   grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* Probe(
       grpc::CallbackServerContext* context) override {
     return AnswerProbe(*context, state_.strangers());
+  }
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Pieces(
+      grpc::CallbackServerContext* context,
+      const grpc::ByteBuffer* request) override {
+    return state_.pieces().Accept(context->peer(), *request);
   }
 
  private:

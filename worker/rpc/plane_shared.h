@@ -21,6 +21,8 @@
 
 namespace paceline {
 
+class PieceStore;
+
 // Thread-safe.  As PlaneStats.
 struct PlaneCounters {
   PlaneStats Read() const {
@@ -44,9 +46,12 @@ struct PlaneCounters {
 };
 
 struct PlaneOptions {
-  // Rounds: of this process.  A frame for another one is refused at once, even
-  // when no run is open.  Not set: the run's.
+  // This process.  A request for pieces of another one is refused, and at once,
+  // even when no run is open, a frame of a round.  Not set: the run's.
   Incarnation incarnation = {};
+  // The data plane serves these pieces to other workers; null: none.  Outlives
+  // it.
+  PieceStore* pieces = nullptr;
   // How long a stream of a newer fence, or of a sender that is no peer yet,
   // waits for this worker's own order.
   absl::Duration hold = absl::Seconds(30);

@@ -350,6 +350,12 @@ void RunState::Flush() {
   }
 }
 
+bool RunState::IsSending() const {
+  return std::any_of(outbound_.begin(), outbound_.end(), [](const auto& entry) {
+    return entry.second->IsSending();
+  });
+}
+
 // Under the lock, so that frames reach the mailbox in the order in which the
 // ledger has counted them, and Receive() cannot be quicker than the ledger.
 void RunState::FlushLocked(Inbound* inbound) {

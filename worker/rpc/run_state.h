@@ -69,6 +69,8 @@ class RunState final : public Link,
   absl::StatusOr<SequenceVerdict> CheckIncoming(
       const std::shared_ptr<InboundStream>& stream, const FrameHeader& header);
   void Flush();
+  // Whether a frame waits to be sent, or is being sent.
+  bool IsSending() const;
   void OnStreamDone(const std::shared_ptr<InboundStream>& stream);
 
  private:

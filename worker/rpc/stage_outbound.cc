@@ -168,6 +168,11 @@ bool StageOutbound::FrameReadyLocked() const {
                      [](const auto& entry) { return entry.second.ready(); });
 }
 
+bool StageOutbound::IsSending() const {
+  absl::MutexLock lock(&mutex_);
+  return ended_.ok() && (IsWritingLocked() || FrameReadyLocked());
+}
+
 bool StageOutbound::EverythingSentLocked() const {
   return std::all_of(windows_.begin(), windows_.end(), [](const auto& entry) {
     return entry.second.kept() == 0 || entry.second.all_sent();

@@ -48,6 +48,9 @@ class StageOutbound final : public OutboundStream {
   // As Link::AwaitRoom.
   absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int frames);
 
+  // Whether a frame may be sent that is not, or is being sent.
+  bool IsSending() const;
+
   // Ends every present and future wait with `why`; the first wins.  linger:
   // what was handed to Send() still goes out, for a while.
   void Close(const absl::Status& why, bool linger);

@@ -189,6 +189,53 @@ TEST(ConvertRunOrder, KeepsEveryFieldThatTheProtoKnows) {
   EXPECT_EQ(LostOnTheWay(proto), "");
 }
 
+TEST(ConvertKeep, KeepsEveryFieldThatTheProtoKnows) {
+  auto proto = Filled<v1::StandingOrder>();
+  proto.clear_run();
+  proto.clear_measure();
+  proto.clear_renew();
+
+  const auto order = KeepFromProto(proto);
+
+  ASSERT_TRUE(order.ok()) << order.status();
+  v1::StandingOrder back;
+  AddKeep(*order, back);
+  EXPECT_EQ(Difference(proto, back), "");
+}
+
+TEST(ConvertKeep, RefusesNumbersThatCannotBe) {
+  v1::StandingOrder proto;
+  v1::KeepOrder& keep = *proto.add_keep();
+  keep.set_job(1);
+  EXPECT_TRUE(KeepFromProto(proto).ok());
+  keep.mutable_floor()->set_step(-1);
+  EXPECT_THAT(KeepFromProto(proto).status().ToString(),
+              HasSubstr("a cut at step -1"));
+  keep.clear_floor();
+  keep.add_attempts()->set_attempt(2);
+  keep.add_attempts()->set_attempt(2);
+  EXPECT_THAT(KeepFromProto(proto).status().ToString(),
+              HasSubstr("attempt 2 of job 1 stands behind attempt 2"));
+}
+
+TEST(CheckHeartbeat, RefusesPiecesThatCannotBe) {
+  const auto error = [](int first, int last, int64_t step) {
+    v1::Heartbeat heartbeat;
+    v1::PiecesHeld::HeldCut& cut =
+        *heartbeat.mutable_pieces()->add_jobs()->add_cuts();
+    cut.mutable_cut()->set_step(step);
+    v1::LayerRange& layers = *cut.add_layers();
+    layers.set_first(first);
+    layers.set_last(last);
+    return CheckHeartbeat(heartbeat).ToString();
+  };
+
+  EXPECT_EQ(error(0, 1, 0), "OK");
+  EXPECT_THAT(error(2, 2, 0), HasSubstr("layers [2, 2)"));
+  EXPECT_THAT(error(-1, 2, 0), HasSubstr("layers [-1, 2)"));
+  EXPECT_THAT(error(0, 1, -5), HasSubstr("a cut at step -5"));
+}
+
 TEST(ConvertRunOrder, RefusesStagesOutOfTheirOrder) {
   v1::RunOrder proto;
   proto.add_stages()->set_stage(1);

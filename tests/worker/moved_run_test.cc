@@ -1,0 +1,468 @@
+// Pipelines that go on elsewhere: agents over real sockets whose runs stop, or
+// are withdrawn, and begin again with pieces of other workers.
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "core/rpc/channel.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker/fake_pipeline.h"
+#include "tests/worker/fake_run_factory.h"
+#include "worker/agent/agent.h"
+#include "worker/rpc/data_plane.h"
+#include "worker/rpc/piece_client.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr JobId kJob{4};
+constexpr absl::Duration kLongest = absl::Seconds(60);
+using Weights = std::map<std::string, std::vector<uint8_t>>;
+
+// Runs over the data plane; keeps what is uploaded.
+class PlaneRunFactory final : public FakeRunFactory {
+ public:
+  explicit PlaneRunFactory(DataPlane& plane) : plane_(plane) {}
+
+  absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) override {
+    return plane_.Open(wiring);
+  }
+  absl::Status OpenGate(const Fence& fence, const GateOptions& gate) override {
+    return plane_.OpenGate(fence, gate);
+  }
+  absl::Status UploadWeights(const Fence&, const std::vector<TensorPart>& parts,
+                             const CancelToken&) override {
+    absl::MutexLock lock(&mutex_);
+    for (const TensorPart& part : parts) {
+      const uint8_t* bytes = part.tensor.data.get();
+      uploaded_[part.name].assign(bytes, bytes + part.tensor.bytes());
+    }
+    return absl::OkStatus();
+  }
+
+  Weights uploaded() const {
+    absl::MutexLock lock(&mutex_);
+    return uploaded_;
+  }
+
+ private:
+  DataPlane& plane_;
+  mutable absl::Mutex mutex_;
+  Weights uploaded_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A worker but for its control stream.
+struct TestWorker {
+  explicit TestWorker(int64_t number)
+      : id{WorkerId{number}, Incarnation{1000u + number}},
+        plane({.incarnation = id.incarnation, .pieces = &pieces}),
+        server(
+            StartServer({.listen = "127.0.0.1:0"}, {plane.service()}).value()) {
+    AgentOptions options;
+    options.cpu_capability = "avx2";
+    options.restart = [](const std::string&) {};
+    options.pieces = &pieces;
+    options.exchange = &exchange;
+    agent = std::make_unique<Agent>(std::move(options), factory, clock);
+    agent->OnWelcome(id.worker);
+  }
+  ~TestWorker() {
+    agent.reset();
+    exchange.Shutdown();
+    plane.Shutdown();
+    if (server.server != nullptr) server.server->Shutdown();
+  }
+  // As the end of the process does.
+  void Die() {
+    plane.Shutdown();
+    server.server->Shutdown();
+    server.server.reset();
+  }
+  std::string address() const {
+    return absl::StrCat("127.0.0.1:", server.port);
+  }
+
+  const MemberId id;
+  const SystemClock clock{};
+  PieceStore pieces;
+  DataPlane plane;
+  BoundServer server;
+  PlaneRunFactory factory{plane};
+  PieceClient exchange{pieces};
+  std::unique_ptr<Agent> agent;
+};
+
+// Which worker holds so many layers, in layer order.
+using Cuts = std::vector<std::pair<int, int>>;  // worker, layers
+
+class Mesh {
+ public:
+  Mesh(JobSpec spec, int workers) : spec_(std::move(spec)) {
+    for (int i = 0; i < workers; ++i) {
+      workers_.push_back(std::make_unique<TestWorker>(i));
+    }
+  }
+
+  TestWorker& worker(int i) { return *workers_[i]; }
+
+  RunOrder Order(const Cuts& cuts) {
+    RunOrder order;
+    order.fence = {kJob, ++attempt_, attempt_};
+    order.spec = spec_;
+    order.spec.pipeline.stages = static_cast<int32_t>(cuts.size());
+    order.cpu_capability = "avx2";
+    int layer = 0;
+    for (const auto& [worker, layers] : cuts) {
+      const TestWorker& holder = *workers_[worker];
+      order.stages.push_back({static_cast<int32_t>(order.stages.size()),
+                              {layer, layer + layers},
+                              holder.id.worker,
+                              absl::StrCat("w", worker),
+                              holder.address()});
+      layer += layers;
+    }
+    return order;
+  }
+
+  // A coordinator would say so in the same standing order.
+  void Keep(KeepOrder keep) {
+    for (const auto& worker : workers_) worker->agent->OnKeep(keep);
+  }
+
+  // Begins the order on its workers, and withdraws from the others.
+  void Give(const RunOrder& order) {
+    std::set<WorkerId> holders;
+    for (const StagePlacement& stage : order.stages) {
+      holders.insert(stage.worker);
+    }
+    for (const auto& worker : workers_) {
+      worker->agent->OnOrder(holders.contains(worker->id.worker)
+                                 ? std::optional(order)
+                                 : std::nullopt);
+    }
+  }
+  void Withdraw() {
+    for (const auto& worker : workers_) worker->agent->OnOrder(std::nullopt);
+  }
+
+  // Until the order's workers are in that phase; their states.
+  std::vector<v1::RunState> Await(const RunOrder& order,
+                                  v1::RunState::Phase phase) {
+    std::vector<v1::RunState> states;
+    std::set<WorkerId> asked;
+    const absl::Time give_up = absl::Now() + kLongest;
+    for (const StagePlacement& stage : order.stages) {
+      if (!asked.insert(stage.worker).second) continue;
+      Agent& agent = *workers_[stage.worker.value]->agent;
+      for (;;) {
+        const v1::Heartbeat beat = agent.Heartbeat().heartbeat;
+        if (beat.has_run() && beat.run().attempt() == order.fence.attempt) {
+          if (beat.run().phase() == phase) {
+            states.push_back(beat.run());
+            break;
+          }
+          if (beat.run().phase() == v1::RunState::PHASE_FAILED ||
+              absl::Now() > give_up) {
+            ADD_FAILURE() << "worker " << stage.worker.value << ": "
+                          << beat.run().ShortDebugString();
+            return states;
+          }
+        }
+        agent.AwaitChange(absl::Milliseconds(20));
+      }
+    }
+    return states;
+  }
+
+  // The order's workers handed these over.
+  Weights Uploaded(const RunOrder& order) {
+    Weights all;
+    for (const StagePlacement& stage : order.stages) {
+      all.merge(workers_[stage.worker.value]->factory.uploaded());
+    }
+    return all;
+  }
+
+  // All workers that hold pieces of the cut, as sources.
+  std::vector<PieceSource> Sources(Cut cut) {
+    std::vector<PieceSource> sources;
+    for (const auto& worker : workers_) {
+      if (worker->server.server == nullptr) continue;
+      const auto held = worker->pieces.Holdings();
+      const auto of_job = held.find(kJob);
+      if (of_job == held.end() || !of_job->second.contains(cut)) continue;
+      for (const LayerRange& layers : of_job->second.at(cut)) {
+        sources.push_back({layers, worker->id, worker->address()});
+      }
+    }
+    return sources;
+  }
+
+ private:
+  const JobSpec spec_;
+  std::vector<std::unique_ptr<TestWorker>> workers_;
+  int64_t attempt_ = 0;
+};
+
+// Eight steps of four layers; AdamW and clipping, with a shorter last batch.
+JobSpec SmallJob() {
+  JobSpec spec;
+  spec.model.name = "mlp";
+  spec.model.hidden = {12, 10, 8};
+  spec.data.name = "synthetic";
+  spec.data.train_samples = 84;
+  spec.data.test_samples = 10;
+  spec.data.shape = {1, 4, 4};
+  spec.data.classes = 3;
+  spec.train.epochs = 2;
+  spec.train.batch = 24;
+  spec.train.micro_batch = 5;
+  spec.train.optimizer.name = "adamw";
+  spec.train.clip_norm = 1.0;
+  spec.train.learning_rate = {0.01, "cosine", 3};
+  spec.pipeline.schedule = "1f1b";
+  return spec;
+}
+
+Weights Undisturbed(const JobSpec& spec, const Cuts& cuts) {
+  Mesh mesh(spec, static_cast<int>(cuts.size()));
+  const RunOrder order = mesh.Order(cuts);
+  mesh.Give(order);
+  mesh.Await(order, v1::RunState::PHASE_DONE);
+  return mesh.Uploaded(order);
+}
+
+// Moves after each of the first steps, and ends with the same bytes.
+void ExpectToMove(const JobSpec& spec, const std::vector<Cuts>& cuts) {
+  const Weights expected = Undisturbed(spec, cuts[0]);
+  ASSERT_FALSE(expected.empty());
+  Mesh mesh(spec, 5);
+  Cut base;
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    const bool last = i + 1 == cuts.size();
+    RunOrder order = mesh.Order(cuts[i]);
+    order.base = base;
+    if (base != Cut()) order.sources = mesh.Sources(base);
+    order.stop_after_batch = !last;
+    mesh.Give(order);
+    const auto states = mesh.Await(
+        order, last ? v1::RunState::PHASE_DONE : v1::RunState::PHASE_STOPPED);
+    if (testing::Test::HasFailure()) return;
+    if (last) {
+      EXPECT_EQ(mesh.Uploaded(order), expected);
+      return;
+    }
+    base = {order.fence.attempt, base.step + 1};
+    for (const v1::RunState& state : states) {
+      EXPECT_EQ(state.stopped_at(), base.step);
+    }
+  }
+}
+
+const std::vector<Cuts> kFourLayers = {{{0, 1}, {1, 1}, {2, 1}, {3, 1}},
+                                       {{4, 3}, {0, 1}},
+                                       {{2, 1}, {3, 3}},
+                                       {{1, 4}},
+                                       {{3, 2}, {4, 1}, {0, 1}}};
+
+TEST(MovedRun, EndsWithTheSameBytesWhereverItStops) {
+  ExpectToMove(SmallJob(), kFourLayers);
+}
+
+TEST(MovedRun, MovesMomentum) {
+  JobSpec spec = SmallJob();
+  spec.train.optimizer = {.name = "sgd", .momentum = 0.9};
+
+  ExpectToMove(spec, kFourLayers);
+}
+
+TEST(MovedRun, MovesParametersThatTwoLayersShare) {
+  ModelSpec model = DefaultModel("gpt");
+  model.depth = 2;
+  model.width = 4;
+  model.heads = 2;
+  JobSpec spec = SmallTokenJob(model, 6);
+  spec.train.clip_norm = 1.0;
+  spec.pipeline.schedule = "1f1b";
+
+  ExpectToMove(spec, {{{0, 2}, {1, 2}, {2, 2}},
+                      {{3, 6}},
+                      {{4, 1}, {0, 2}, {1, 3}},
+                      {{2, 3}, {3, 3}}});
+}
+
+TEST(MovedRun, InterleavesAsBefore) {
+  JobSpec spec = SmallJob();
+  spec.pipeline.schedule = "interleaved-1f1b";
+  spec.train.micro_batch = 6;
+
+  ExpectToMove(spec, {{{0, 1}, {1, 1}, {0, 1}, {1, 1}},
+                      {{2, 1}, {3, 1}, {2, 1}, {3, 1}},
+                      {{3, 1}, {0, 1}, {3, 1}, {0, 1}}});
+}
+
+TEST(MovedRun, GoesOnFromAMarkedStepWhenAWorkerIsLost) {
+  const JobSpec spec = SmallJob();
+  const Weights expected = Undisturbed(spec, kFourLayers[0]);
+  Mesh mesh(spec, 5);
+  // The fifth worker keeps copies of what the fourth, which dies, deposits.
+  KeepOrder keep;
+  keep.keep[kJob] = {std::nullopt, {{1, {}}}, {}};
+  mesh.Keep(keep);
+  keep.follow = {
+      {kJob, 1, mesh.worker(3).id, mesh.worker(3).address(), {3, 4}}};
+  mesh.worker(4).agent->OnKeep(keep);
+  const RunOrder first = mesh.Order(kFourLayers[0]);
+  mesh.Give(first);
+  mesh.Await(first, v1::RunState::PHASE_DONE);
+  const Cut marked{1, 5};
+  const absl::Time give_up = absl::Now() + kLongest;
+  while (mesh.worker(4).pieces.Find(kJob, {marked, 3}) == nullptr &&
+         absl::Now() < give_up) {
+    mesh.worker(4).agent->Heartbeat();
+    mesh.worker(4).agent->AwaitChange(absl::Milliseconds(20));
+  }
+
+  mesh.worker(3).Die();
+  RunOrder second = mesh.Order({{4, 2}, {0, 1}, {1, 1}});
+  second.base = marked;
+  second.sources = mesh.Sources(marked);
+  mesh.Give(second);
+  mesh.Await(second, v1::RunState::PHASE_DONE);
+
+  EXPECT_EQ(mesh.Uploaded(second), expected);
+  // The restored step is deposited again, under the new attempt.
+  EXPECT_NE(mesh.worker(4).pieces.Find(kJob, {{2, 5}, 1}), nullptr);
+}
+
+// Steps 1 to 10 are all that a failure may cost, while the coordinator answers.
+TEST(MovedRun, WaitsForTheFloorWhileTheCoordinatorAnswers) {
+  JobSpec spec = SmallJob();
+  spec.train.epochs = 4;
+  Mesh mesh(spec, 2);
+  KeepOrder keep;
+  keep.keep[kJob] = {std::nullopt, {{1, {}}}, {}};
+  mesh.Keep(keep);
+  const RunOrder order = mesh.Order({{0, 2}, {1, 2}});
+  Agent& agent = *mesh.worker(0).agent;
+  agent.OnAck({});
+  mesh.Give(order);
+  const absl::Time give_up = absl::Now() + kLongest;
+  const auto beat = [&agent] {
+    const MarkedHeartbeat content = agent.Heartbeat();
+    agent.OnAck(content.marks);
+    agent.AwaitChange(absl::Milliseconds(5));
+    return content.heartbeat.run();
+  };
+  while (beat().step() < 10 && absl::Now() < give_up) {
+  }
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(beat().step(), 10);
+
+  keep.keep[kJob].floor = Cut{1, 5};
+  mesh.Keep(keep);
+  mesh.Await(order, v1::RunState::PHASE_DONE);
+
+  // Marked when the floor had reached the mark before, and at the end.
+  const auto held = mesh.worker(1).pieces.Holdings();
+  EXPECT_TRUE(held.at(kJob).contains({1, 11}));
+  EXPECT_TRUE(held.at(kJob).contains({1, 16}));
+}
+
+TEST(MovedRun, FailsWhereNoSourceIsLeft) {
+  Mesh mesh(SmallJob(), 1);
+  mesh.Order({{0, 4}});
+  RunOrder order = mesh.Order({{0, 4}});
+  order.base = {1, 5};
+  mesh.Give(order);
+
+  v1::RunState run;
+  for (int i = 0; i < 1000 && run.phase() != v1::RunState::PHASE_FAILED; ++i) {
+    mesh.worker(0).agent->AwaitChange(absl::Milliseconds(20));
+    run = mesh.worker(0).agent->Heartbeat().heartbeat.run();
+  }
+
+  EXPECT_EQ(run.error_code(), static_cast<int>(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(run.error_message(),
+              HasSubstr("layer 0 of step 5 of attempt 1 of job 4"));
+}
+
+TEST(MovedRun, NeverBeginsAFenceThatItHasLeft) {
+  Mesh mesh(SmallJob(), 1);
+  const RunOrder order = mesh.Order({{0, 4}});
+  mesh.Give(order);
+  mesh.Await(order, v1::RunState::PHASE_DONE);
+
+  mesh.Withdraw();
+  mesh.Give(order);
+  const v1::RunState run =
+      mesh.Await(order, v1::RunState::PHASE_FAILED).front();
+
+  EXPECT_EQ(run.error_code(), static_cast<int>(absl::StatusCode::kAborted));
+  EXPECT_THAT(run.error_message(), HasSubstr("was left here before"));
+}
+
+TEST(MovedRun, EchoesAnOrderWhenWhatItWithdrewHasEnded) {
+  Mesh mesh(SmallJob(), 1);
+  Agent& agent = *mesh.worker(0).agent;
+  const auto echo = [&agent] {
+    const v1::OrderNumber said = agent.Heartbeat().heartbeat.echo();
+    return OrderNumber{said.term(), said.n()};
+  };
+  const RunOrder order = mesh.Order({{0, 4}});
+  agent.OnOrder(order, {2, 1});
+  mesh.Await(order, v1::RunState::PHASE_DONE);
+  EXPECT_EQ(echo(), (OrderNumber{2, 1}));
+
+  agent.OnOrder(order, {2, 2});  // nothing is to be done
+  EXPECT_EQ(echo(), (OrderNumber{2, 2}));
+  agent.OnOrder(std::nullopt, {2, 3});
+  const absl::Time give_up = absl::Now() + kLongest;
+  while (echo() != OrderNumber{2, 3} && absl::Now() < give_up) {
+    agent.AwaitChange(absl::Milliseconds(20));
+  }
+
+  const v1::Heartbeat beat = agent.Heartbeat().heartbeat;
+  EXPECT_EQ(beat.echo().n(), 3);
+  EXPECT_FALSE(beat.has_run());
+}
+
+TEST(MovedRun, SaysOnceWhatItHoldsAndAgainOnANewStream) {
+  Mesh mesh(SmallJob(), 1);
+  TestWorker& worker = mesh.worker(0);
+  KeepOrder keep;
+  keep.keep[kJob] = {Cut{1, 2}, {{1, {}}}, {}};
+  mesh.Keep(keep);
+  worker.agent->Heartbeat();
+
+  ScatteredBytes nothing;
+  worker.pieces.Deposit(
+      kJob, {CopyPiece({{1, 5}, 0}, nothing), CopyPiece({{1, 5}, 1}, nothing)});
+  const v1::Heartbeat said = worker.agent->Heartbeat().heartbeat;
+  ASSERT_THAT(said.pieces().jobs(), SizeIs(1));
+  const v1::PiecesHeld::OfJob& job = said.pieces().jobs(0);
+  EXPECT_EQ(job.job(), kJob.value);
+  EXPECT_EQ(job.floor().step(), 2);
+  ASSERT_THAT(job.cuts(), SizeIs(1));
+  EXPECT_EQ(job.cuts(0).cut().step(), 5);
+  ASSERT_THAT(job.cuts(0).layers(), SizeIs(1));
+  EXPECT_EQ(job.cuts(0).layers(0).last(), 2);
+
+  EXPECT_FALSE(worker.agent->Heartbeat().heartbeat.has_pieces());
+  worker.agent->OnAttached();
+  EXPECT_TRUE(worker.agent->Heartbeat().heartbeat.has_pieces());
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,230 @@
+#include "worker/pipeline/piece_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/transfer/checksum.h"
+
+namespace paceline {
+namespace {
+
+bool Contains(absl::Span<const LayerRange> ranges, int layer) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [&](const LayerRange& range) {
+                       return range.first <= layer && layer < range.last;
+                     });
+}
+
+// The floor that counts when `next` comes after `before`.
+std::optional<Cut> FloorAfter(const std::optional<Cut>& before,
+                              const KeepRule& next) {
+  if (!before.has_value() || Lineage(next.rows).IsSuperseded(*before)) {
+    return next.floor;
+  }
+  return std::max(before, next.floor);
+}
+
+}  // namespace
+
+PiecePtr CopyPiece(const Piece& piece, const ScatteredBytes& state) {
+  auto copy = std::make_shared<StoredPiece>();
+  copy->piece = piece;
+  copy->size = state.size();
+  copy->data = std::make_shared_for_overwrite<uint8_t[]>(copy->size);
+  state.CopyTo(copy->data.get());
+  copy->checksum = HashBytes(copy->bytes());
+  return copy;
+}
+
+PiecePtr AsOf(Cut cut, const StoredPiece& piece) {
+  return std::make_shared<StoredPiece>(StoredPiece{
+      {cut, piece.piece.layer}, piece.data, piece.size, piece.checksum});
+}
+
+void PieceStore::AddLocked(Job& job, const PiecePtr& piece) {
+  const bool is_new = job.pieces.emplace(piece->piece, piece).second;
+  if (!is_new) return;
+  ++stats_.pieces;
+  stats_.bytes += static_cast<int64_t>(piece->size);
+}
+
+void PieceStore::Deposit(JobId job, absl::Span<const PiecePtr> pieces) {
+  {
+    absl::MutexLock lock(&mutex_);
+    Job& into = jobs_[job];
+    for (const PiecePtr& piece : pieces) {
+      AddLocked(into, piece);
+      into.newest[piece->piece.layer] = {++deposits_, piece};
+    }
+    PruneLocked(into);
+  }
+  Tell();
+}
+
+absl::Status PieceStore::Put(JobId job, PiecePtr piece) {
+  {
+    absl::MutexLock lock(&mutex_);
+    Job& into = jobs_[job];
+    const auto size = static_cast<int64_t>(piece->size);
+    if (!into.pieces.contains(piece->piece) &&
+        size > most_bytes_ - stats_.bytes) {
+      ++stats_.refused;
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "no room for layer ", piece->piece.layer, " of ",
+          CutText(piece->piece.cut), " of job ", job.value, ": ", size,
+          " bytes, and ", stats_.bytes, " of ", most_bytes_, " are taken"));
+    }
+    AddLocked(into, piece);
+    PruneLocked(into);
+  }
+  Tell();
+  return absl::OkStatus();
+}
+
+PiecePtr PieceStore::Find(JobId job, const Piece& piece) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end()) return nullptr;
+  const auto held = found->second.pieces.find(piece);
+  return held == found->second.pieces.end() ? nullptr : held->second;
+}
+
+PieceStore::Deposited PieceStore::NextDeposit(
+    JobId job, int64_t attempt, absl::Span<const LayerRange> layers,
+    int64_t number) const {
+  absl::MutexLock lock(&mutex_);
+  Deposited next;
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end()) return next;
+  for (const auto& [layer, newest] : found->second.newest) {
+    if (newest.piece->piece.cut.attempt != attempt || newest.number <= number ||
+        (next.piece != nullptr && next.number < newest.number)) {
+      continue;
+    }
+    if (Contains(layers, layer)) next = newest;
+  }
+  return next;
+}
+
+std::map<JobId, PieceStore::HeldCuts> PieceStore::Holdings() const {
+  std::map<JobId, HeldCuts> all;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, job] : jobs_) {
+    for (const auto& [piece, held] : job.pieces) {
+      std::vector<LayerRange>& ranges = all[id][piece.cut];
+      if (ranges.empty() || ranges.back().last != piece.layer) {
+        ranges.push_back({piece.layer, piece.layer});
+      }
+      ++ranges.back().last;
+    }
+  }
+  return all;
+}
+
+PieceStore::Stats PieceStore::stats() const {
+  absl::MutexLock lock(&mutex_);
+  return stats_;
+}
+
+void PieceStore::PruneLocked(Job& job) {
+  for (auto at = job.pieces.begin(); at != job.pieces.end();) {
+    const auto& [piece, held] = *at;
+    if (!MayDrop(piece, job.keep)) {
+      ++at;
+      continue;
+    }
+    const auto newest = job.newest.find(piece.layer);
+    if (newest != job.newest.end() && newest->second.piece == held) {
+      job.newest.erase(newest);
+    }
+    --stats_.pieces;
+    stats_.bytes -= static_cast<int64_t>(held->size);
+    at = job.pieces.erase(at);
+  }
+}
+
+void PieceStore::OnKeep(const std::map<JobId, KeepRule>& keep, Instant now) {
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, rule] : keep) {
+      Job& job = jobs_[id];
+      const std::optional<Cut> floor = FloorAfter(job.keep.floor, rule);
+      job.keep = rule;
+      job.keep.floor = floor;
+      job.is_named = true;
+      job.unnamed_since.reset();
+      PruneLocked(job);
+    }
+    for (auto& [id, job] : jobs_) {
+      if (keep.contains(id)) continue;
+      job.is_named = false;
+      if (!job.unnamed_since.has_value()) job.unnamed_since = now;
+    }
+  }
+  Tell();
+}
+
+void PieceStore::OnAcknowledged(Instant now) {
+  bool forgot = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto at = jobs_.begin(); at != jobs_.end();) {
+      const Job& job = at->second;
+      if (!job.unnamed_since.has_value() ||
+          now - *job.unnamed_since < kForgetAfter) {
+        ++at;
+        continue;
+      }
+      for (const auto& [piece, held] : job.pieces) {
+        --stats_.pieces;
+        stats_.bytes -= static_cast<int64_t>(held->size);
+      }
+      at = jobs_.erase(at);
+      forgot = true;
+    }
+  }
+  if (forgot) Tell();
+}
+
+std::optional<Cut> PieceStore::Floor(JobId job) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = jobs_.find(job);
+  return found == jobs_.end() ? std::nullopt : found->second.keep.floor;
+}
+
+bool PieceStore::IsNamed(JobId job) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = jobs_.find(job);
+  return found != jobs_.end() && found->second.is_named;
+}
+
+int PieceStore::Listen(std::function<void()> changed) {
+  absl::MutexLock lock(&mutex_);
+  listeners_[next_listener_] =
+      std::make_shared<const std::function<void()>>(std::move(changed));
+  return next_listener_++;
+}
+
+void PieceStore::Unlisten(int id) {
+  const auto quiet = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return telling_ == 0;
+  };
+  absl::MutexLock lock(&mutex_);
+  listeners_.erase(id);
+  mutex_.Await(absl::Condition(&quiet));
+}
+
+void PieceStore::Tell() {
+  std::vector<std::shared_ptr<const std::function<void()>>> told;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, listener] : listeners_) told.push_back(listener);
+    ++telling_;
+  }
+  for (const auto& listener : told) (*listener)();
+  absl::MutexLock lock(&mutex_);
+  --telling_;
+}
+
+}  // namespace paceline
