@@ -36,9 +36,9 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
       measurements_(mesh_),
       groups_(mesh_, progress_),
       pipelines_(mesh_, progress_),
-      queue_(mesh_, groups_, measurements_, stored.next_job) {
+      queue_(mesh_, groups_, pipelines_, measurements_, stored.next_job) {
   mesh_.drained = std::move(stored.drained);
-  mesh_.term = stored.term + 1;
+  mesh_.term = mesh_.orders.last.term = stored.term + 1;
   mesh_.actions.writes.term = mesh_.term;
   for (const auto& [id, registration] : stored.workers) {
     mesh_.membership.Restore(id, registration);
@@ -62,6 +62,9 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     mesh_.OpenWeights(job, start);
     if (IsDataParallel(job.record.spec)) {
       groups_.Restore(job, start);
+    } else if (job.record.job.attempts_size() > 0 &&
+               mesh_.Recovers(job.record.spec)) {
+      pipelines_.Restore(job);
     }
   }
 }
@@ -98,8 +101,10 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(
     mesh_.measures.OnArrival(registration.name(), mesh_.LiveNames());
   }
   if (JobEntry* const job = mesh_.JobOf(verdict.id)) {
+    job->renew.erase(verdict.id);
     CheckWorkers(*job, moment);
   }
+  pipelines_.OnAttached(*mesh_.membership.Find(verdict.id), moment);
   mesh_.queue_changed = true;
   Settle(moment);
   return verdict;
@@ -154,15 +159,16 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
             member->id, groups_.BrokenLinks(*report.member), moment.now),
         moment);
   }
-  if (!is_its) return absl::OkStatus();
-  if (progress_.TakeRecords(*job, *member, report.heartbeat, moment)) {
+  if (is_its &&
+      progress_.TakeRecords(*job, *member, report.heartbeat, moment)) {
     if (job->group.has_value()) {
       groups_.TakeReport(*job, *member, report, moment);
     } else {
       pipelines_.TakeReport(*job, member->id, heartbeat, moment);
     }
   }
-  Settle(moment);
+  const bool changed = pipelines_.OnHeartbeat(*member, heartbeat, moment);
+  if (is_its || changed) Settle(moment);
   return absl::OkStatus();
 }
 
@@ -193,6 +199,7 @@ void Brain::OnStandstill(absl::Duration duration, Moment moment) {
 
 void Brain::OnTick(Moment moment) {
   TakeChanges(mesh_.membership.OnTick(moment.now), moment);
+  pipelines_.OnTick(moment);
   for (JobEntry* const job : mesh_.OpenJobs()) {
     CheckWorkers(*job, moment);
     mesh_.RefreshWhy(*job, moment);
@@ -213,8 +220,9 @@ void Brain::OnWorkerLost(const Member& member, Moment moment) {
     OnStreamBroken(member.stream, moment);
   }
   mesh_.queue_changed = true;
+  pipelines_.OnLost(member, moment);
   JobEntry* const job = mesh_.JobOf(member.id);
-  if (job == nullptr) return;
+  if (job == nullptr || job->recovery != nullptr) return;
   if (job->group.has_value()) return groups_.Check(*job, moment);
   mesh_.AddEvent(*job, lost ? "lost" : "left",
                  absl::StrCat("worker ", member.registration.name(), " is ",
@@ -305,6 +313,7 @@ void Brain::RefreshOrders() {
   for (const auto& [id, member] : mesh_.membership.members()) {
     if (!member.stream.assigned()) continue;
     StandingOrder order = OrderOf(id);
+    order.keep = pipelines_.KeepOf(member.process());
     const auto [sent, first] = sent_.try_emplace(member.stream, order);
     if (!first) {
       if (sent->second == order) continue;
@@ -322,7 +331,8 @@ StandingOrder Brain::OrderOf(WorkerId worker) const {
   if (IsDataParallel(of_worker->record.spec)) {
     return groups_.OrderOf(*of_worker, worker);
   }
-  return {pipelines_.OrderOf(of_worker->record), std::nullopt};
+  return {pipelines_.OrderOf(*of_worker, worker), std::nullopt,
+          of_worker->renew.contains(worker)};
 }
 
 Actions Brain::TakeActions() { return std::exchange(mesh_.actions, Actions{}); }
@@ -511,6 +521,7 @@ absl::StatusOr<v1::Worker> Brain::OnDrain(const std::string& worker, bool drain,
   mesh_.AddNotice(id, absl::StrCat("worker ", found->registration.name(),
                                    drain ? " is drained: it gets nothing new"
                                          : " is taken back"));
+  pipelines_.OnDrain(id, drain, moment);
   for (JobEntry* const job : mesh_.OpenJobs()) {
     groups_.SetDraining(*job, id, drain, moment);
   }

@@ -365,7 +365,7 @@ void Groups::BeginAgain(JobEntry& job, const std::string& why, Moment moment) {
   StoreBatch::Records& records = mesh_.actions.writes.records[record.id()];
   records.steps.clear();
   records.evaluations.clear();
-  mesh_.actions.writes.restarted.insert(record.id());
+  mesh_.actions.writes.restarted[record.id()] = 0;
   job.renew.clear();
   job.preparing_since.clear();
   job.saving = false;
@@ -438,6 +438,13 @@ StandingOrder Groups::OrderOf(const JobEntry& with_group,
 
 std::string Groups::PhaseOf(const JobEntry& job) {
   const JobRecord& record = job.record;
+  if (job.recovery != nullptr) {
+    const JobPhase phase = job.recovery->phase();
+    if (phase == JobPhase::kPaused) return "paused";
+    const bool runs = phase == JobPhase::kRunning ||
+                      phase == JobPhase::kStopping || phase == JobPhase::kDone;
+    if (!runs && record.job.attempt() > 1) return "recovering";
+  }
   if (!job.group.has_value()) return paceline::PhaseOf(record);
   if (job.saving ||
       (record.job.steps() > 0 && record.job.step() >= record.job.steps())) {

@@ -89,81 +89,15 @@ void JobQueue::OnSubmitted(JobRecord record, Moment moment) {
   mesh_.queue_changed = true;
 }
 
-// The next attempt, which is durable before any worker is told of it.
-void JobQueue::BeginAttempt(JobEntry& job, const PlacementVerdict& verdict,
-                            Moment moment) {
-  v1::Job& kept = job.record.job;
-  kept.set_state(v1::JOB_STATE_RUNNING);
-  kept.clear_why();
-  kept.set_attempt(kept.attempt() + 1);
-  kept.set_plan_version(kept.plan_version() + 1);
-  kept.set_cpu_capability(verdict.cpu_capability);
-  if (kept.started_unix_ms() == 0) kept.set_started_unix_ms(moment.unix_ms);
-  mesh_.actions.writes.durable = true;
-}
-
-// Forgets what the attempt before had come to.
-void JobQueue::ResetProgress(JobEntry& job) {
-  v1::Job& kept = job.record.job;
-  kept.clear_recorded_step();
-  kept.clear_skipped_steps();
-  kept.clear_skipping_since();
-  kept.clear_total_samples();
-  kept.clear_step();
-  kept.set_evaluated_step(-1);
-  kept.clear_stage_times();
-  kept.clear_timed_seconds();
-  kept.clear_timed_steps();
-  job.counted_through = 0;
-  job.counted.clear();
-  job.preparing_since.clear();
-}
-
-void JobQueue::PlaceOn(JobEntry& job, const Plan& plan) {
-  JobRecord& record = job.record;
-  record.stages = plan.stages;
-  record.job.clear_workers();
-  std::set<WorkerId> workers;
-  for (const StageOfPlan& stage : record.stages) workers.insert(stage.worker);
-  for (const WorkerId worker : workers) {
-    v1::JobWorker& part = *record.job.add_workers();
-    part.set_id(worker.value);
-    part.set_name(mesh_.NameOf(worker));
-    const Member* const member = mesh_.membership.Find(worker);
-    if (member != nullptr) part.set_incarnation(member->incarnation().value);
-    part.set_predicted_memory_bytes(BytesOn(plan, worker));
-    mesh_.busy[worker] = record.id();
-  }
-}
-
 void JobQueue::StartJob(JobEntry& job, const PlacementVerdict& verdict,
                         Moment moment) {
-  const JobRecord& record = job.record;
-  const std::vector<std::string> warnings =
-      ThreadWarnings(record.spec, *verdict.plan, mesh_.Candidates());
-  BeginAttempt(job, verdict, moment);
-  ResetProgress(job);
-  PlaceOn(job, *verdict.plan);
-  mesh_.AddEvent(
-      job, "placed",
-      absl::StrCat(IsDataParallel(record.spec)
-                       ? absl::StrCat(record.job.workers_size(), " members: ")
-                       : absl::StrCat(StageNumbers(record.stages).back() + 1,
-                                      " stages on "),
-                   absl::StrJoin(record.job.workers(), ", ",
-                                 [](std::string* out, const auto& worker) {
-                                   absl::StrAppend(out, worker.name());
-                                 }),
-                   verdict.plan->why.empty() ? "" : ": ", verdict.plan->why),
-      moment);
-  for (const std::string& warning : warnings) {
-    mesh_.AddEvent(job, "warning", warning, moment);
-  }
-  mesh_.OpenWeights(job, moment);
-  if (IsDataParallel(record.spec) && record.state() == JobState::kRunning) {
+  if (mesh_.Recovers(job.record.spec)) return pipelines_.Begin(job, moment);
+  mesh_.BeginAttempt(job, verdict, job.record.job.attempt() + 1, /*step=*/0,
+                     moment);
+  if (IsDataParallel(job.record.spec) &&
+      job.record.state() == JobState::kRunning) {
     groups_.Start(job, moment);
   }
-  mesh_.Put(job);
 }
 
 void JobQueue::Serve(Moment moment) {

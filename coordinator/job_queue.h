@@ -12,6 +12,7 @@
 #include "coordinator/groups.h"
 #include "coordinator/mesh_measurements.h"
 #include "coordinator/mesh_state.h"
+#include "coordinator/pipelines.h"
 
 namespace paceline {
 
@@ -25,10 +26,11 @@ struct Submission {
 class JobQueue {
  public:
   // next: the id of the next job.  The others outlive this.
-  JobQueue(MeshState& mesh, Groups& groups,
+  JobQueue(MeshState& mesh, Groups& groups, Pipelines& pipelines,
            const MeshMeasurements& measurements, JobId next)
       : mesh_(mesh),
         groups_(groups),
+        pipelines_(pipelines),
         measurements_(measurements),
         next_job_(next) {}
 
@@ -48,13 +50,10 @@ class JobQueue {
                                const ModelDescription& model,
                                const std::vector<Candidate>& candidates) const;
   void StartJob(JobEntry& job, const PlacementVerdict& verdict, Moment moment);
-  void BeginAttempt(JobEntry& job, const PlacementVerdict& verdict,
-                    Moment moment);
-  static void ResetProgress(JobEntry& job);
-  void PlaceOn(JobEntry& job, const Plan& plan);
 
   MeshState& mesh_;
   Groups& groups_;
+  Pipelines& pipelines_;
   const MeshMeasurements& measurements_;
   JobId next_job_;
 };

@@ -62,9 +62,10 @@ struct StoreBatch {
   std::optional<int64_t> term = {};      // put
   std::map<JobId, KeptView> views = {};  // put; one a job
   std::map<JobId, JobRecord> jobs = {};  // put
-  // Begin again from step 0: steps and evaluations that are there go, before
-  // those below are put.
-  std::set<JobId> restarted = {};
+  // Go on after so many steps: records of later steps that are there go, and
+  // with 0 the evaluation before the first step too, before those below are
+  // put.
+  std::map<JobId, int64_t> restarted = {};
   struct Records {
     std::vector<v1::StepRecord> steps = {};              // put by step
     std::vector<v1::EvaluationRecord> evaluations = {};  // put by step

@@ -138,7 +138,10 @@ v1::JobWorker* FindWorker(JobRecord& record, WorkerId id) {
 bool AllAtLeast(const JobRecord& record, v1::RunState::Phase phase) {
   return std::all_of(record.job.workers().begin(), record.job.workers().end(),
                      [&](const v1::JobWorker& worker) {
-                       return worker.run().phase() >= phase ||
+                       const bool stopped =
+                           worker.run().phase() == v1::RunState::PHASE_STOPPED;
+                       return (stopped ? v1::RunState::PHASE_RUNNING
+                                       : worker.run().phase()) >= phase ||
                               (phase == v1::RunState::PHASE_DONE &&
                                !HasTurn(record, WorkerId{worker.id()}));
                      });

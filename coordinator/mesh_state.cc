@@ -16,6 +16,10 @@
 
 namespace paceline {
 
+bool MeshState::Recovers(const JobSpec& spec) const {
+  return policy.recovers && !IsDataParallel(spec) && !IsInference(spec);
+}
+
 JobEntry* MeshState::FindJob(JobId id) {
   const auto found = jobs.find(id);
   return found == jobs.end() ? nullptr : &found->second;
@@ -140,7 +144,94 @@ void MeshState::RefreshWhy(JobEntry& job, Moment moment) {
   SetWhy(job, Sentence({PreparingText(job.record, job.preparing_since,
                                       policy.preparing_bound, moment.now),
                         job.group.has_value() ? job.group->PausedText() : "",
+                        job.recovery != nullptr &&
+                                job.recovery->phase() == JobPhase::kPaused
+                            ? job.recovery->why()
+                            : "",
                         StoreText()}));
+}
+
+namespace {
+
+// Forgets what the attempt before had come to beyond `step` steps.
+void ResetProgress(JobEntry& job, int64_t step) {
+  v1::Job& kept = job.record.job;
+  kept.set_recorded_step(std::min(kept.recorded_step(), step));
+  kept.set_step(step);
+  kept.set_evaluated_step(step == 0 ? -1
+                                    : std::min(kept.evaluated_step(), step));
+  if (step == 0) kept.clear_skipped_steps();
+  kept.clear_skipping_since();
+  kept.clear_total_samples();
+  kept.clear_stage_times();
+  kept.clear_timed_seconds();
+  kept.clear_timed_steps();
+  job.counted_through = kept.recorded_step();
+  job.counted.clear();
+  job.preparing_since.clear();
+  job.recent.clear();
+}
+
+}  // namespace
+
+void MeshState::BeginAttempt(JobEntry& job, const PlacementVerdict& verdict,
+                             int64_t attempt, int64_t step, Moment moment) {
+  JobRecord& record = job.record;
+  v1::Job& kept = record.job;
+  const Plan& plan = *verdict.plan;
+  const std::vector<std::string> warnings =
+      ThreadWarnings(record.spec, plan, Candidates());
+  if (job.recovery != nullptr && kept.attempt() > 0) {
+    actions.weights.push_back(
+        {Actions::Weights::Kind::kForget, record.fence(), {}});
+  }
+  kept.set_state(v1::JOB_STATE_RUNNING);
+  kept.clear_why();
+  kept.set_attempt(attempt);
+  kept.set_plan_version(kept.plan_version() + 1);
+  kept.set_cpu_capability(verdict.cpu_capability);
+  if (kept.started_unix_ms() == 0) kept.set_started_unix_ms(moment.unix_ms);
+  actions.writes.durable = true;
+  actions.writes.restarted[record.id()] = step;
+  StoreBatch::Records& waiting = actions.writes.records[record.id()];
+  const auto is_later = [step](const auto& record) {
+    return record.step() > step;
+  };
+  std::erase_if(waiting.steps, is_later);
+  std::erase_if(waiting.evaluations, is_later);
+  ResetProgress(job, step);
+
+  for (v1::JobWorker& worker : *kept.mutable_workers()) LetGo(job, worker);
+  record.stages = plan.stages;
+  kept.clear_workers();
+  std::set<WorkerId> workers;
+  for (const StageOfPlan& stage : record.stages) workers.insert(stage.worker);
+  for (const WorkerId worker : workers) {
+    v1::JobWorker& part = *kept.add_workers();
+    part.set_id(worker.value);
+    part.set_name(NameOf(worker));
+    const Member* const member = membership.Find(worker);
+    if (member != nullptr) part.set_incarnation(member->incarnation().value);
+    part.set_predicted_memory_bytes(BytesOn(plan, worker));
+    busy[worker] = record.id();
+  }
+  AddEvent(
+      job, "placed",
+      absl::StrCat(IsDataParallel(record.spec)
+                       ? absl::StrCat(kept.workers_size(), " members: ")
+                       : absl::StrCat(StageNumbers(record.stages).back() + 1,
+                                      " stages on "),
+                   absl::StrJoin(kept.workers(), ", ",
+                                 [](std::string* out, const auto& worker) {
+                                   absl::StrAppend(out, worker.name());
+                                 }),
+                   plan.why.empty() ? "" : ": ", plan.why),
+      moment);
+  for (const std::string& warning : warnings) {
+    AddEvent(job, "warning", warning, moment);
+  }
+  OpenWeights(job, moment);
+  Put(job);
 }
 
 void MeshState::LetGo(const JobEntry& job, v1::JobWorker& worker) {
@@ -191,6 +282,7 @@ void MeshState::EndJob(JobEntry& job, JobState state, const std::string& why,
     AddEvent(job, "rounds", rounds, moment);
   }
   job.group.reset();
+  job.recovery.reset();
   job.returns.clear();
   job.renew.clear();
   for (v1::JobWorker& worker : *record.job.mutable_workers()) {

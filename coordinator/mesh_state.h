@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -24,11 +25,14 @@
 #include "core/base/clock.h"
 #include "core/base/ids.h"
 #include "core/cluster/membership.h"
+#include "core/recover/job_recovery.h"
 
 namespace paceline {
 
 struct BrainPolicy {
   MembershipPolicy membership;
+  // A pipeline that trains goes on when it loses a worker; otherwise it fails.
+  bool recovers = false;
   // How long a job that has not trained yet waits for a worker that is gone:
   // loading LibTorch again takes seconds on a small machine.
   absl::Duration return_period = absl::Seconds(20);
@@ -103,6 +107,10 @@ struct JobEntry {
   // Since when its workers are known to prepare, those that do.
   std::map<WorkerId, Instant> preparing_since;
 
+  // Set while a pipeline trains: what becomes of it when a worker is lost.
+  std::unique_ptr<JobRecovery> recovery;
+  // The placement that was decided last for it.
+  PlacementVerdict verdict;
   // Set while a data-parallel job runs.
   std::optional<JobGroup> group;
   GroupEventLog events;
@@ -155,6 +163,9 @@ struct MeshState {
 
   // --- jobs; null: there is none ---
 
+  // Whether the job outlives the workers that it loses as a pipeline.
+  bool Recovers(const JobSpec& spec) const;
+
   JobEntry* FindJob(JobId id);
   JobEntry* FindRunning(const Fence& fence);
   // The job that has the worker.
@@ -174,6 +185,10 @@ struct MeshState {
   void AddNotice(WorkerId worker, const std::string& text, bool warn = false);
   // Has the job's file opened, to receive its weights or predictions.
   void OpenWeights(JobEntry& job, Moment moment);
+  // The next attempt, which is durable before any worker is told of it, on the
+  // workers of the plan.  It goes on after `step` steps of those before.
+  void BeginAttempt(JobEntry& job, const PlacementVerdict& verdict,
+                    int64_t attempt, int64_t step, Moment moment);
   // The worker works for this job no more.
   void LetGo(const JobEntry& job, v1::JobWorker& worker);
   void EndJob(JobEntry& job, JobState state, const std::string& why,
@@ -195,6 +210,7 @@ struct MeshState {
   StoredMeasurements measured;
   std::set<WorkerId> drained;
   int64_t term = 0;           // of the views that this coordinator makes
+  OrderCounter orders;        // numbers of standing orders
   bool queue_changed = true;  // something a queued job may have waited for
   std::string store_error;    // of the last transaction; empty: it was stored
   Actions actions;

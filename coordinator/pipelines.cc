@@ -1,11 +1,306 @@
 #include "coordinator/pipelines.h"
 
+#include <algorithm>
+#include <utility>
+#include <variant>
+
 #include "absl/strings/str_cat.h"
 #include "coordinator/advice.h"
 #include "coordinator/job_text.h"
+#include "core/base/status_macros.h"
+#include "core/model/aggregation.h"
 #include "core/rpc/report_convert.h"
 
 namespace paceline {
+namespace {
+
+WorkPhase WorkPhaseOf(v1::RunState::Phase phase) {
+  switch (phase) {
+    case v1::RunState::PHASE_PREPARING:
+      return WorkPhase::kGathering;
+    case v1::RunState::PHASE_RUNNING:
+      return WorkPhase::kRunning;
+    case v1::RunState::PHASE_STOPPED:
+      return WorkPhase::kStopped;
+    case v1::RunState::PHASE_DONE:
+      return WorkPhase::kDone;
+    case v1::RunState::PHASE_FAILED:
+      return WorkPhase::kFailed;
+    default:
+      return WorkPhase::kIdle;
+  }
+}
+
+// A heartbeat as the job with `layers` layers reads it.
+JobReport ReportOf(const v1::Heartbeat& heartbeat, JobId job, int layers) {
+  JobReport report;
+  report.echo = {heartbeat.echo().term(), heartbeat.echo().n()};
+  const v1::RunState& run = heartbeat.run();
+  if (JobId{run.job()} == job &&
+      run.phase() != v1::RunState::PHASE_UNSPECIFIED) {
+    report.attempt = run.attempt();
+    report.phase = WorkPhaseOf(run.phase());
+    report.step = run.stopped_at() > 0 ? run.stopped_at() : run.step();
+    report.error = ErrorOf(run);
+  }
+  if (!heartbeat.has_pieces()) return report;
+  report.refuses_pieces = heartbeat.pieces().refused() > 0;
+  report.pieces.emplace();
+  for (const v1::PiecesHeld::OfJob& held : heartbeat.pieces().jobs()) {
+    if (JobId{held.job()} != job) continue;
+    report.floor = {held.floor().attempt(), held.floor().step()};
+    for (const v1::PiecesHeld::HeldCut& each : held.cuts()) {
+      const Cut cut = {each.cut().attempt(), each.cut().step()};
+      for (const v1::LayerRange& range : each.layers()) {
+        const int last = std::min(range.last(), layers);
+        for (int layer = std::max(range.first(), 0); layer < last; ++layer) {
+          report.pieces->insert({cut, layer});
+        }
+      }
+    }
+  }
+  return report;
+}
+
+// The layers of the model whose stages the record holds.
+int LayersOf(const JobRecord& record) {
+  return record.stages.empty() ? 0 : record.stages.back().layers.last;
+}
+
+}  // namespace
+
+// --- Jobs that recover -------------------------------------------------------
+
+void Pipelines::MakeRecovery(JobEntry& job) {
+  const JobId id = job.record.id();
+  RecoveryPolicy policy;
+  if (const auto model = Describe(job.record.spec); model.ok()) {
+    policy.layers = static_cast<int>(model->layers.size());
+  }
+  policy.leave_bound = mesh_.policy.membership.lease;
+  policy.return_period = mesh_.policy.return_period;
+  job.recovery = std::make_unique<JobRecovery>(
+      policy, mesh_.orders, [this, id](const std::vector<RunCandidate>& there) {
+        return PlanFor(*mesh_.FindJob(id), there);
+      });
+}
+
+void Pipelines::Begin(JobEntry& job, Moment moment) {
+  job.record.job.set_state(v1::JOB_STATE_RUNNING);
+  job.record.job.clear_why();
+  MakeRecovery(job);
+  RecoveryActions actions;
+  for (const auto& [id, member] : mesh_.membership.members()) {
+    if (member.state != MemberState::kLive) continue;
+    const auto machine = machines_.try_emplace(
+        member.registration.machine_id(),
+        MachineId{static_cast<int64_t>(machines_.size())});
+    job.recovery->OnAttached(member.process(), machine.first->second,
+                             member.registration.name(), moment.now, actions);
+    JobReport nothing;
+    nothing.pieces.emplace();
+    job.recovery->OnReport(member.process(), nothing, moment.now, actions);
+    job.recovery->SetDraining(id, mesh_.drained.contains(id), moment.now,
+                              actions);
+  }
+  job.recovery->Begin(moment.now, actions);
+  Carry(job, actions, moment);
+}
+
+void Pipelines::Restore(JobEntry& job) {
+  MakeRecovery(job);
+  for (const auto& [id, member] : mesh_.membership.members()) {
+    const auto machine = machines_.try_emplace(
+        member.registration.machine_id(),
+        MachineId{static_cast<int64_t>(machines_.size())});
+    job.recovery->OnKnown(id, machine.first->second,
+                          member.registration.name());
+  }
+  std::vector<AttemptRow> rows;
+  for (const v1::AttemptRow& row : job.record.job.attempts()) {
+    rows.push_back({row.attempt(), {row.base().attempt(), row.base().step()}});
+  }
+  std::vector<RunPlace> places;
+  for (const StageOfPlan& stage : job.record.stages) {
+    const v1::JobWorker& worker = *FindWorker(job.record, stage.worker);
+    places.push_back({stage.layers, {stage.worker, {worker.incarnation()}}});
+  }
+  job.recovery->Restore(std::move(rows), std::move(places));
+}
+
+// Workers that another job has are as good as absent: who goes on with fewer
+// is better than who waits.
+absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
+    JobEntry& job, const std::vector<RunCandidate>& there) const {
+  JobSpec spec = job.record.spec;
+  if (!job.record.job.cpu_capability().empty()) {
+    spec.cpu_capability = job.record.job.cpu_capability();
+  }
+  std::vector<Candidate> candidates;
+  std::map<WorkerId, MemberId> processes;
+  for (const RunCandidate& each : there) {
+    const WorkerId id = each.process.worker;
+    const Member* const member = mesh_.membership.Find(id);
+    const JobEntry* const has = mesh_.JobOf(id);
+    if (member == nullptr || !each.unfit.empty() ||
+        (has != nullptr && has != &job)) {
+      continue;
+    }
+    processes[id] = each.process;
+    candidates.push_back({member, JobId{},
+                          mesh_.measures.Holds(member->registration.name()),
+                          mesh_.drained.contains(id)});
+  }
+  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
+  job.verdict = DecidePlacement(spec, model, candidates, mesh_.measured);
+  if (!job.verdict.plan.has_value()) {
+    return absl::UnavailableError(job.verdict.impossible.ok()
+                                      ? job.verdict.why
+                                      : job.verdict.impossible.message());
+  }
+  std::vector<RunPlace> places;
+  for (const StageOfPlan& stage : job.verdict.plan->stages) {
+    places.push_back({stage.layers, processes.at(stage.worker)});
+  }
+  return places;
+}
+
+void Pipelines::ForEach(Moment moment, const Act& act) {
+  for (JobEntry* const job : mesh_.OpenJobs()) {
+    if (job->recovery == nullptr) continue;
+    RecoveryActions actions;
+    act(*job->recovery, actions);
+    Carry(*job, actions, moment);
+  }
+}
+
+void Pipelines::OnAttached(const Member& member, Moment moment) {
+  const auto machine =
+      machines_.try_emplace(member.registration.machine_id(),
+                            MachineId{static_cast<int64_t>(machines_.size())});
+  ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
+    recovery.OnAttached(member.process(), machine.first->second,
+                        member.registration.name(), moment.now, actions);
+    recovery.SetDraining(member.id, mesh_.drained.contains(member.id),
+                         moment.now, actions);
+  });
+}
+
+void Pipelines::OnLost(const Member& member, Moment moment) {
+  ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
+    recovery.OnLost(member.id, member.why, moment.now, actions);
+  });
+}
+
+void Pipelines::OnDrain(WorkerId worker, bool drain, Moment moment) {
+  ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
+    recovery.SetDraining(worker, drain, moment.now, actions);
+  });
+}
+
+void Pipelines::OnTick(Moment moment) {
+  ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
+    recovery.OnTick(moment.now, actions);
+  });
+}
+
+bool Pipelines::OnHeartbeat(const Member& member,
+                            const v1::Heartbeat& heartbeat, Moment moment) {
+  bool changed = false;
+  for (JobEntry* const job : mesh_.OpenJobs()) {
+    if (job->recovery == nullptr) continue;
+    RecoveryActions actions;
+    job->recovery->OnRecorded(job->record.job.recorded_step());
+    job->recovery->OnReport(
+        member.process(),
+        ReportOf(heartbeat, job->record.id(), LayersOf(job->record)),
+        moment.now, actions);
+    changed = changed || !actions.empty();
+    Carry(*job, actions, moment);
+  }
+  return changed;
+}
+
+void Pipelines::Carry(JobEntry& job, const RecoveryActions& actions,
+                      Moment moment) {
+  for (const RecoveryAction& action : actions) {
+    if (job.recovery == nullptr) return;  // the job has ended
+    if (const auto* attempt = std::get_if<StoreAttempt>(&action)) {
+      OnStoreAttempt(job, *attempt, moment);
+    } else if (const auto* event = std::get_if<RecoveryEvent>(&action)) {
+      mesh_.AddEvent(job, event->kind, event->text, moment);
+    } else if (const auto* exclude = std::get_if<ExcludeProcess>(&action)) {
+      job.renew.insert(exclude->process.worker);
+    } else if (const auto* change = std::get_if<JobTransition>(&action)) {
+      OnTransition(job, *change, moment);
+    }
+    // Orders are derived: JobRecovery::OrderOf().
+  }
+}
+
+// The brain's writes are stored before any order leaves, and are tried again
+// until they are: so the attempt counts as stored from here on.
+void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
+                               Moment moment) {
+  const AttemptRow& row = attempt.row;
+  mesh_.BeginAttempt(job, job.verdict, row.attempt, row.base.step, moment);
+  if (job.recovery == nullptr) return;  // what it makes cannot be laid out
+  auto& rows = *job.record.job.mutable_attempts();
+  while (!rows.empty() && rows.rbegin()->attempt() >= row.attempt) {
+    rows.RemoveLast();
+  }
+  v1::AttemptRow& stored = *rows.Add();
+  stored.set_attempt(row.attempt);
+  *stored.mutable_base() = ToProto(row.base);
+  mesh_.Put(job);
+  RecoveryActions actions;
+  job.recovery->OnStored(row.attempt, true, moment.now, actions);
+  Carry(job, actions, moment);
+}
+
+void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
+                             Moment moment) {
+  switch (transition.to) {
+    case JobPhase::kRunning:
+      mesh_.AddEvent(job, "running", "all workers are ready and train", moment);
+      break;
+    case JobPhase::kDone:
+      progress_.OnAllDone(job, moment);
+      break;
+    case JobPhase::kFailed:
+      mesh_.FailJob(job,
+                    job.lost_error.ok() ? job.recovery->why()
+                                        : std::string(job.lost_error.message()),
+                    AdviceAfter(job.lost_error), moment);
+      break;
+    default:
+      break;
+  }
+}
+
+std::string Pipelines::AddressOf(const MemberId& process) const {
+  const Member* const member = mesh_.membership.Find(process.worker);
+  return member == nullptr ? "" : member->registration.address();
+}
+
+KeepOrder Pipelines::KeepOf(const MemberId& process) const {
+  KeepOrder keep;
+  for (const JobId id : mesh_.open) {
+    const JobEntry& job = mesh_.jobs.at(id);
+    if (job.recovery == nullptr) continue;
+    const JobOrder* const order = job.recovery->OrderOf(process);
+    if (order == nullptr) continue;
+    keep.number = std::max(keep.number, order->number);
+    keep.keep[id] = order->keep;
+    for (const Follow& follow : order->follow) {
+      keep.follow.push_back({id, job.recovery->attempt(), follow.source,
+                             AddressOf(follow.source), follow.layers});
+    }
+  }
+  return keep;
+}
+
+// --- All pipelines -----------------------------------------------------------
 
 void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
                            const v1::Heartbeat& heartbeat, Moment moment) {
@@ -16,7 +311,17 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
   // Predictions that cannot be laid out have ended the job.
   if (HasEnded(job.record.state())) return;
   v1::JobWorker& part = *FindWorker(job.record, worker);
-  if (heartbeat.run().phase() > part.run().phase()) {
+  if (job.recovery != nullptr) {
+    // OnHeartbeat() judges it.
+    part.mutable_run()->set_phase(heartbeat.run().phase());
+    if (const absl::Status error = ErrorOf(heartbeat.run()); !error.ok()) {
+      job.lost_error =
+          absl::Status(error.code(),
+                       absl::StrCat("worker ", part.name(), " (",
+                                    StagesOf(job.record, worker), ") failed ",
+                                    AtStep(job.record), ": ", error.message()));
+    }
+  } else if (heartbeat.run().phase() > part.run().phase()) {
     OnPhase(job, part, heartbeat.run(), moment);
   }
   mesh_.Put(job);
@@ -53,7 +358,8 @@ void Pipelines::OnPhase(JobEntry& job, v1::JobWorker& worker,
 // A worker that has begun and runs as another process, or is gone, has lost
 // what it had.
 void Pipelines::Check(JobEntry& job, Moment moment) {
-  if (job.saving) return;  // the workers have given all that they had
+  // The workers of a job that saves have given all that they had.
+  if (job.saving || job.recovery != nullptr) return;
   for (v1::JobWorker& worker : *job.record.job.mutable_workers()) {
     const WorkerId id{worker.id()};
     const Member* const member = mesh_.membership.Find(id);
@@ -110,8 +416,25 @@ void Pipelines::OnBroken(JobEntry& job, const PipelineBreak& cause,
   }
 }
 
-RunOrder Pipelines::OrderOf(const JobRecord& job) const {
+std::optional<RunOrder> Pipelines::OrderOf(const JobEntry& entry,
+                                           WorkerId worker) const {
+  const JobRecord& job = entry.record;
   RunOrder run;
+  if (entry.recovery != nullptr) {
+    const Member* const member = mesh_.membership.Find(worker);
+    const JobOrder* const order =
+        member == nullptr ? nullptr
+                          : entry.recovery->OrderOf(member->process());
+    if (order == nullptr || !order->run.has_value()) return std::nullopt;
+    run.base = order->run->base;
+    run.stop_after_batch = order->run->stop_after_batch;
+    for (size_t layer = 0; layer < order->run->sources.size(); ++layer) {
+      const int first = static_cast<int>(layer);
+      for (const MemberId& holder : order->run->sources[layer]) {
+        run.sources.push_back({{first, first + 1}, holder, AddressOf(holder)});
+      }
+    }
+  }
   run.fence = job.fence();
   run.spec = job.spec;
   run.stages = mesh_.Place(job.stages);

@@ -6,9 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "coordinator/job_progress.h"
 #include "coordinator/mesh_state.h"
 
@@ -32,6 +37,24 @@ class Pipelines {
   Pipelines(MeshState& mesh, JobProgress& progress)
       : mesh_(mesh), progress_(progress) {}
 
+  // --- Jobs that recover; the events concern all of them ---
+
+  // Begins the job on the live workers.
+  void Begin(JobEntry& job, Moment moment);
+  // Goes on with an attempt that an earlier coordinator stored.
+  void Restore(JobEntry& job);
+  void OnAttached(const Member& member, Moment moment);
+  void OnLost(const Member& member, Moment moment);
+  void OnDrain(WorkerId worker, bool drain, Moment moment);
+  // Whether anything follows from it.
+  bool OnHeartbeat(const Member& member, const v1::Heartbeat& heartbeat,
+                   Moment moment);
+  void OnTick(Moment moment);
+  // Says what a process shall keep and copy of all jobs.
+  KeepOrder KeepOf(const MemberId& process) const;
+
+  // --- All pipelines ---
+
   // Takes what a worker reports of the present run.
   void TakeReport(JobEntry& job, WorkerId worker,
                   const v1::Heartbeat& heartbeat, Moment moment);
@@ -47,15 +70,30 @@ class Pipelines {
   // Every event that breaks a pipeline comes here.
   void OnBroken(JobEntry& job, const PipelineBreak& cause, Moment moment);
 
-  // The same for each of its workers.
-  RunOrder OrderOf(const JobRecord& job) const;
+  // Nothing: the worker shall leave what it runs of the job.
+  std::optional<RunOrder> OrderOf(const JobEntry& job, WorkerId worker) const;
 
  private:
   void OnPhase(JobEntry& job, v1::JobWorker& worker, const v1::RunState& run,
                Moment moment);
 
+  using Act = std::function<void(JobRecovery&, RecoveryActions&)>;
+
+  void MakeRecovery(JobEntry& job);
+  absl::StatusOr<std::vector<RunPlace>> PlanFor(
+      JobEntry& job, const std::vector<RunCandidate>& there) const;
+  // Calls `act` for every job that recovers, and carries out what follows.
+  void ForEach(Moment moment, const Act& act);
+  void Carry(JobEntry& job, const RecoveryActions& actions, Moment moment);
+  void OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
+                      Moment moment);
+  void OnTransition(JobEntry& job, const JobTransition& transition,
+                    Moment moment);
+  std::string AddressOf(const MemberId& process) const;
+
   MeshState& mesh_;
   JobProgress& progress_;
+  std::map<std::string, MachineId> machines_;  // by the id that workers say
 };
 
 }  // namespace paceline

@@ -53,6 +53,7 @@ struct StandingOrder {
   // Its process was taken out of a round group: it shall start anew, as another
   // one.  Never beside the others.
   bool renew = false;
+  KeepOrder keep = {};  // of all jobs whose pieces the worker may hold
 
   friend bool operator==(const StandingOrder&, const StandingOrder&) = default;
 };

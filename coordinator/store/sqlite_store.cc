@@ -205,10 +205,12 @@ absl::Status SqliteStore::Write(const StoreBatch& batch) {
     PACELINE_RETURN_IF_ERROR(RaiseNumber("next_job", id.value + 1));
   }
   PACELINE_RETURN_IF_ERROR(WriteValues(batch));
-  for (const JobId id : batch.restarted) {
+  for (const auto& [id, step] : batch.restarted) {
+    // The evaluation before the first step is made again too.
     PACELINE_RETURN_IF_ERROR(
-        Query(*database_, "DELETE FROM records WHERE job=?")
+        Query(*database_, "DELETE FROM records WHERE job=? AND step>?")
             .Bind(id.value)
+            .Bind(step == 0 ? -1 : step)
             .Run());
   }
   for (const auto& [id, records] : batch.records) {

@@ -242,7 +242,7 @@ TEST_F(JobStoreTest, JobThatBeginsAgainKeepsNoStepOfBefore) {
                  .evaluations = {EvaluationOf(2)},
                  .events = {EventOf("kept")}});
 
-  Commit({.restarted = {JobId{1}},
+  Commit({.restarted = {{JobId{1}, 0}},
           .records = {{JobId{1}, {.steps = {StepOf(1, 3.0)}}}}});
 
   const auto curve = store_->Curve(JobId{1}, 0, 10);
