@@ -45,7 +45,8 @@ std::string StateOf(int layer) {
 class Holder {
  public:
   explicit Holder(int64_t worker)
-      : id({WorkerId{worker}, Incarnation{100u + worker}}),
+      : id({WorkerId{worker},
+            Incarnation{static_cast<uint64_t>(100 + worker)}}),
         server({.incarnation = id.incarnation, .pieces = &store}) {}
 
   void Hold(int first, int last, Cut cut = kCut) {

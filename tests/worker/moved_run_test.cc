@@ -66,7 +66,7 @@ class PlaneRunFactory final : public FakeRunFactory {
 // A worker but for its control stream.
 struct TestWorker {
   explicit TestWorker(int64_t number)
-      : id{WorkerId{number}, Incarnation{1000u + number}},
+      : id{WorkerId{number}, Incarnation{static_cast<uint64_t>(1000 + number)}},
         plane({.incarnation = id.incarnation, .pieces = &pieces}),
         server(
             StartServer({.listen = "127.0.0.1:0"}, {plane.service()}).value()) {
