@@ -169,7 +169,10 @@ class PieceServer::Stream final
     }
     PACELINE_ASSIGN_OR_RETURN(place_, server_->places_.Enter(peer));
     if (!wish_.step.has_value()) return absl::OkStatus();
-    PACELINE_ASSIGN_OR_RETURN(cut_, FindCut(*server_->store_, wish_));
+    PACELINE_ASSIGN_OR_RETURN(std::deque<PiecePtr> cut,
+                              FindCut(*server_->store_, wish_));
+    absl::MutexLock lock(&mutex_);
+    cut_ = std::move(cut);
     return absl::OkStatus();
   }
 
