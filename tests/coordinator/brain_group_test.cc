@@ -1,4 +1,4 @@
-// What the brain does with the members of a data-parallel job.
+// These tests hold what the brain does with the members of a data-parallel job.
 #include <functional>
 #include <string>
 #include <utility>

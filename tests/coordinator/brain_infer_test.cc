@@ -1,4 +1,4 @@
-// What the coordinator does for inference jobs besides.
+// An inference job differs from a training job; these tests hold how.
 #include "absl/synchronization/notification.h"
 #include "coordinator/brain.h"
 #include "coordinator/store/file_weights_store.h"

@@ -1,4 +1,4 @@
-// What the brain has measured, and what it makes of it.
+// The brain orders measurements, keeps them, and plans with them.
 #include <string>
 
 #include "coordinator/brain.h"

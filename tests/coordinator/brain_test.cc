@@ -547,7 +547,7 @@ TEST_F(BrainOfOne, RecordsAreWrittenAndAcknowledged) {
   EXPECT_DOUBLE_EQ(Job().samples_per_second(), 128.0);
 }
 
-// What a job's samples per second are once its worker has told of `steps`.
+// Returns a job's samples per second once its worker has reported `steps`.
 double RateOf(const std::vector<v1::StepRecord>& steps) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);

@@ -1,4 +1,4 @@
-// What the brain tells people about a job that does not go as it should:
+// The brain tells people about a job that does not go as it should:
 // skipped steps, workers that prepare for long, too many threads, a store that
 // refuses writes, and processes that execute themselves anew.
 #include <string>

@@ -1,5 +1,5 @@
-// What the coordinator does with events whatever order they come in, however
-// many wait, and however long it stood still.
+// The coordinator gets its events right in every order, however many wait, and
+// however long it stood still.
 #include "coordinator/coordinator.h"
 
 #include <algorithm>
@@ -172,7 +172,7 @@ class TestCoordinator {
   FakeWeightsStore& weights_store() { return weights_store_; }
 
  private:
-  // What `ask` gives the callback that it is called with.
+  // Returns what `ask` gives the callback that it is called with.
   template <typename T, typename Ask>
   static absl::StatusOr<T> Await(const Ask& ask) {
     absl::StatusOr<T> answer;

@@ -142,7 +142,7 @@ TEST(GroupEventLog, TellsAThousandOfAKindAtMost) {
   GroupEventLog log;
   int told = 0;
   for (int64_t step = 0; step < 2000; ++step) {
-    // Of another member each time.
+    // Each record is of another member.
     told += log.OnRecord(Skipped(step, step, "late"), Name).has_value();
   }
   EXPECT_EQ(told, 1000);

@@ -1,5 +1,5 @@
-// Who hangs, and who only looks so: a member is taken out when the others go on
-// without it, not when all of them waited.
+// A member that hangs is taken out: the others go on without it.  Where all of
+// them waited, nobody is taken out.
 #include <cstdint>
 #include <optional>
 #include <vector>

@@ -67,7 +67,7 @@ class GroupMesh : public Mesh {
     }
     return text;
   }
-  // Of everybody who may send.
+  // Returns the names of all workers that may send.
   std::string Workers(const std::string& name) {
     std::string text;
     const auto run = Run(name);  // outlives the loop over a part of it

@@ -31,7 +31,7 @@ class GroupPlacement : public testing::Test {
   PlacementVerdict Decide() {
     return DecidePlacement(spec_, *Describe(spec_), candidates_, measured_);
   }
-  // Of all layers of the job's model, `seconds` each.
+  // Stores a profile in which each layer of the job's model takes `seconds`.
   void Measure(const std::string& worker, double seconds) {
     measured_.Put(ProfileOf(spec_, worker, seconds));
   }

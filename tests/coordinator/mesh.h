@@ -89,7 +89,7 @@ inline v1::SubmitJobRequest SubmissionOf(const JobSpec& spec) {
 inline const SavedWeights kSaved = {"/state/jobs/1/weights.safetensors", "abc",
                                     10};
 
-// What the coordinator makes of what a worker sends.
+// Returns the report that the coordinator reads from a worker's heartbeat.
 inline WorkerReport ReportOf(const v1::Heartbeat& heartbeat) {
   absl::StatusOr<WorkerReport> report = FromProto(heartbeat);
   EXPECT_TRUE(report.ok()) << report.status();
@@ -227,7 +227,7 @@ class Mesh {
     last.set_stopping(!restarting);
     EXPECT_TRUE(Send(stream, last).ok());
   }
-  // What a worker of the job says next.
+  // Returns the next heartbeat of a worker of the job.
   v1::Heartbeat Beat(v1::RunState::Phase phase, int64_t step, JobId job = {}) {
     v1::Heartbeat heartbeat;
     heartbeat.set_sequence(++sequence_);
@@ -268,7 +268,7 @@ class Mesh {
   JobRecord Record(JobId job = {}) const {
     return **brain_.FindRecord(Named(job));
   }
-  // Who has the stage at that place of the plan.
+  // Returns the worker that holds the stage at that place of the plan.
   std::string StageWorker(JobId job, size_t place) const {
     const WorkerId worker = Record(job).stages.at(place).worker;
     const v1::Job view = Job(job);
@@ -315,7 +315,7 @@ class Mesh {
     return kinds;
   }
 
-  // What is stored of its steps and evaluations.
+  // These return the steps and the evaluations that are stored.
   std::vector<v1::StepRecord> Curve() const {
     return *store_->Curve(job(), 0, 1000);
   }

@@ -1,4 +1,4 @@
-// What is seen of jobs and round groups at the coordinator's /metrics.
+// The coordinator's /metrics shows jobs and round groups.
 #include "coordinator/metrics.h"
 
 #include <string>

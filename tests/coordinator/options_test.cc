@@ -31,7 +31,7 @@ class CoordinatorOptionsTest : public ::testing::Test {
     setenv(set_.back().c_str(), value.c_str(), /*overwrite=*/1);
   }
 
-  // Of a command line with the configuration file named.
+  // Parses a command line that names the configuration file.
   std::optional<CoordinatorOptions> Parse(
       const std::vector<std::string>& flags) {
     std::vector<std::string> words = {"--config", file_};

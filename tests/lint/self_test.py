@@ -84,7 +84,7 @@ class IncludeRule(LintTest):
         ("client/commands/a.cc", "<CLI/CLI.hpp>"),
         ("client/commands/a.cc", "<grpcpp/channel.h>"),
         ("client/commands/a.cc", '"client/rpc/grpc_control_client.h"'),
-        ("client/commands/options.cc", '"client/rpc/grpc_control_client.h"'),
+        ("client/options.cc", '"client/rpc/grpc_control_client.h"'),
         ("client/files/a.cc", "<grpcpp/channel.h>"),
         ("client/render/a.cc", "<nlohmann/json.hpp>"),
         ("client/rpc/a.cc", "<CLI/CLI.hpp>"),
@@ -250,7 +250,7 @@ class Words(LintTest):
             with self.subTest(opener=opener):
                 self.write("client/a.h", f"int a;\n  // {opener}\nint b;\n")
                 self.assert_says(words.check_openers, "client/a.h:2:",
-                                 "client has 1, at most 0")
+                                 "begin with a subject")
 
     def test_other_comments_pass(self):
         self.write("client/a.h", "// The times\n// Of a stage.\n"
@@ -262,11 +262,6 @@ class Words(LintTest):
             with self.subTest(name=name):
                 self.write("client/README.md", f"See {name}.\n")
                 self.assert_says(words.check_references, "client/README.md:1:")
-
-    def test_a_folder_may_keep_what_its_table_allows(self):
-        found = {"a/b": [("a/b/c.h", 1), ("a/b/c.h", 9)]}
-        self.assertEqual(list(words.over(found, {"a/b": 2}, "why")), [])
-        self.assertEqual(len(list(words.over(found, {"a/b": 1}, "why"))), 1)
 
 
 class Formats(LintTest):
