@@ -60,20 +60,21 @@ Document WithError(Document before, const RelativeError& error) {
 }
 
 Document ToDocument(const Evaluation& result, const std::vector<Asked>& asked) {
-  Document document = WithError({{"points", result.points}}, result.predicted);
+  Document document = WithError({{"points", result.interior.points}},
+                                result.interior.predicted);
   document["heldout_curves"] = WithError(
-      {{"curves", result.heldout_curves}, {"points", result.heldout_points}},
-      result.heldout);
+      {{"curves", result.heldout_curves}, {"points", result.heldout.points}},
+      result.heldout.predicted);
   document["heldout_curves"]["interval_coverage"] = result.heldout_coverage;
-  document["line"] = WithError({}, result.line);
+  document["line"] = WithError({}, result.interior.line);
   Document& decades = document["decades"] = Document::array();
-  for (const DecadeError& decade : result.decades) {
+  for (const DecadeErrors& decade : result.decades) {
     decades.push_back(WithError({{"size", decade.size_column},
                                  {"from", decade.from},
                                  {"to", decade.to},
-                                 {"points", decade.points}},
-                                decade.predicted));
-    decades.back()["line"] = WithError({}, decade.line);
+                                 {"points", decade.errors.points}},
+                                decade.errors.predicted));
+    decades.back()["line"] = WithError({}, decade.errors.line);
   }
   document["interval_level"] = kIntervalLevel;
   document["interval_coverage"] = result.interior_coverage;
@@ -107,15 +108,14 @@ std::string ErrorText(const RelativeError& error) {
                       Percent(error.median));
 }
 
-std::string DecadesTable(const std::vector<DecadeError>& decades) {
+std::string DecadesTable(const std::vector<DecadeErrors>& decades) {
   Table table({"size", ">from", ">to", ">points", ">mean error", ">median",
                ">line's mean", ">line's median"});
-  for (const DecadeError& decade : decades) {
-    table.AddRow(decade.size_column, HumanNumber(decade.from),
-                 HumanNumber(decade.to), decade.points,
-                 Percent(decade.predicted.mean),
-                 Percent(decade.predicted.median), Percent(decade.line.mean),
-                 Percent(decade.line.median));
+  for (const auto& [size_column, from, to, errors] : decades) {
+    table.AddRow(size_column, HumanNumber(from), HumanNumber(to), errors.points,
+                 Percent(errors.predicted.mean),
+                 Percent(errors.predicted.median), Percent(errors.line.mean),
+                 Percent(errors.line.median));
   }
   return table.Render();
 }
@@ -137,11 +137,12 @@ std::string Render(const Evaluation& result, const std::vector<Asked>& asked) {
       &text, "\n",
       RenderFacts(
           {{"points left out",
-            absl::StrCat(result.points, ": ", ErrorText(result.predicted))},
-           {"one line a curve", ErrorText(result.line)},
+            absl::StrCat(result.interior.points, ": ",
+                         ErrorText(result.interior.predicted))},
+           {"one line a curve", ErrorText(result.interior.line)},
            {"curves left out",
-            absl::StrCat(result.heldout_curves, " (", result.heldout_points,
-                         " points): ", ErrorText(result.heldout))},
+            absl::StrCat(result.heldout_curves, " (", result.heldout.points,
+                         " points): ", ErrorText(result.heldout.predicted))},
            {"in their interval",
             absl::StrCat("points ", Percent(result.interior_coverage),
                          ", curves ", Percent(result.heldout_coverage),
@@ -162,8 +163,8 @@ void NoteWhatWasLeft(Console& console, const Evaluation& result) {
         " rows have a time that is not finite and positive; left aside");
   }
   if (result.sampled) {
-    console.Note("note: not all points were left out, but ", result.points,
-                 ", evenly taken");
+    console.Note("note: not all points were left out, but ",
+                 result.interior.points, ", evenly taken");
   }
 }
 

@@ -2,30 +2,29 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <tuple>
 
-#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 namespace {
 
 constexpr int kLeastCopiedPoints = 3;
 
-// (size column, features), and the times by size.
-using CurveName = std::pair<std::string, std::vector<std::string>>;
-using Measurements = std::map<double, std::vector<double>>;
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// The index of `column`, which is added where it is new.
-size_t IndexOf(const std::string& column, std::vector<std::string>& columns) {
-  const auto at = std::find(columns.begin(), columns.end(), column);
-  if (at != columns.end()) return at - columns.begin();
-  columns.push_back(column);
-  return columns.size() - 1;
+// kUnknown for a word.
+double NumberOf(const std::string& value) {
+  double number;
+  const bool is_number =
+      absl::SimpleAtod(value, &number) && std::isfinite(number);
+  return is_number ? number : kUnknown;
 }
 
 // A copy has at least half its points from one curve before it, to the last
@@ -43,48 +42,80 @@ void FindFamilies(std::vector<Curve>& curves) {
       if (!is_new) ++shared[at->second];
     }
     for (const auto& [family, count] : shared) {
-      if (count >= kLeastCopiedPoints && 2 * count >= curve.points()) {
-        curve.family = family;
-        break;
-      }
+      if (count < kLeastCopiedPoints || 2 * count < curve.points()) continue;
+      curve.family = family;
+      break;
     }
   }
 }
 
-// How far two numbers are apart, in powers of e; 1 for words.
-double Distance(bool numeric, const std::string& a, const std::string& b) {
-  double from, to;
-  if (!numeric || !absl::SimpleAtod(a, &from) || !absl::SimpleAtod(b, &to) ||
-      from <= 0 || to <= 0) {
-    return 1;
-  }
-  return std::abs(std::log(to / from));
-}
-
-// Counts the features in which two curves differ.
-int Differences(const Curve& a, const Curve& b) {
-  int differences = 0;
+// The features in which two curves differ, and how far apart these are: the
+// ratios of numbers in powers of e, 1 for words.
+std::pair<int, double> Unlikeness(const Curve& a, const Curve& b) {
+  std::pair<int, double> unlike = {0, 0};
   for (size_t c = 0; c < a.features.size(); ++c) {
-    differences += a.features[c] != b.features[c];
+    if (a.features[c] == b.features[c]) continue;
+    const double apart =
+        std::abs(std::log(NumberOf(a.features[c]) / NumberOf(b.features[c])));
+    unlike.first += 1;
+    unlike.second += std::isfinite(apart) ? apart : 1;
   }
-  return differences;
+  return unlike;
 }
 
-// Factors at which sizes of `of` may equal sizes of `target`: 1, and the ratio
-// of their element sizes where sizes count elements.
+// Sister::scales.
 std::vector<double> ScalesOf(const CurveSet& set, const Curve& target,
                              const Curve& of) {
-  std::vector<double> scales = {1};
-  if (target.size_column != "elements") return scales;
-  for (size_t c = 0; c < set.columns.size(); ++c) {
-    if (set.columns[c] != "dtype") continue;
-    const double bytes = ElementBytesOf(target.features[c]);
-    const double bytes_of = ElementBytesOf(of.features[c]);
-    if (bytes > 0 && bytes_of > 0 && bytes != bytes_of) {
-      scales.push_back(bytes / bytes_of);
+  const size_t dtype =
+      std::find(set.columns.begin(), set.columns.end(), "dtype") -
+      set.columns.begin();
+  if (target.size_column != "elements" || dtype == set.columns.size()) {
+    return {1};
+  }
+  const double bytes = ElementBytesOf(target.features[dtype]);
+  const double bytes_of = ElementBytesOf(of.features[dtype]);
+  if (bytes == 0 || bytes_of == 0 || bytes == bytes_of) return {1};
+  return {1, bytes / bytes_of};
+}
+
+// The curves whose sizes count what the target's do, by their features; none of
+// its family, and none that differs from it in fewer features.
+using ByFeatures = std::map<std::vector<std::string>, const Curve*>;
+ByFeatures EvidenceFor(const CurveSet& set, const Curve& target,
+                       int least_differences) {
+  ByFeatures evidence;
+  for (const Curve& curve : set.curves) {
+    if (curve.family != target.family &&
+        curve.size_column == target.size_column &&
+        Unlikeness(curve, target).first >= least_differences) {
+      evidence.emplace(curve.features, &curve);
     }
   }
-  return scales;
+  return evidence;
+}
+
+// At most so many, the most alike first: by differences, then by how far they
+// are apart, then by the set's order.
+std::vector<Sister> FindSisters(const CurveSet& set, const Curve& target,
+                                const ByFeatures& evidence, size_t most) {
+  std::vector<std::pair<std::pair<int, double>, const Curve*>> candidates;
+  for (const auto& [features, curve] : evidence) {
+    candidates.emplace_back(Unlikeness(*curve, target), curve);
+  }
+  std::sort(candidates.begin(), candidates.end());
+  if (candidates.size() > most) candidates.resize(most);
+  std::vector<Sister> sisters;
+  for (const auto& [unlike, curve] : candidates) {
+    sisters.push_back({curve, unlike.first, ScalesOf(set, target, *curve)});
+  }
+  return sisters;
+}
+
+// log of the line from point a to point b.
+double LogOnLine(const Curve& curve, size_t a, size_t b, double size) {
+  const double part =
+      (size - curve.sizes[a]) / (curve.sizes[b] - curve.sizes[a]);
+  return std::log((1 - part) * curve.seconds[a] + part * curve.seconds[b]);
 }
 
 }  // namespace
@@ -124,41 +155,43 @@ double Quantile(const std::vector<double>& sorted, double part) {
 }
 
 std::string CanonicalValue(const std::string& value) {
-  double number;
-  if (!absl::SimpleAtod(value, &number) || !std::isfinite(number)) return value;
-  return absl::StrCat(number);
+  const double number = NumberOf(value);
+  return std::isnan(number) ? value : absl::StrCat(number);
 }
 
 absl::StatusOr<CurveSet> BuildCurves(const std::vector<TimingTable>& tables) {
-  if (tables.empty()) {
-    return absl::InvalidArgumentError("got no measurements to fit");
-  }
+  if (tables.empty()) return InvalidArgument("got no measurements to fit");
   CurveSet set;
-  for (const TimingTable& table : tables) {
-    for (const std::string& column : table.columns) {
-      IndexOf(column, set.columns);
-    }
-  }
-  std::map<CurveName, Measurements> named;
+  // (size column, features), and the times by size.
+  std::map<std::pair<std::string, std::vector<std::string>>,
+           std::map<double, std::vector<double>>>
+      named;
   for (const TimingTable& table : tables) {
     if (table.measurements.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(table.name, ": none of its ", table.dropped_rows,
-                       " times is finite and positive: nothing to fit"));
+      return InvalidArgument(table.name, ": none of its ", table.dropped_rows,
+                             " times is finite and positive: nothing to fit");
     }
-    for (const auto& [values, measurements] : table.measurements) {
-      CurveName name{table.size_column,
-                     std::vector<std::string>(set.columns.size())};
-      for (size_t c = 0; c < values.size(); ++c) {
-        name.second[IndexOf(table.columns[c], set.columns)] =
-            CanonicalValue(values[c]);
+    set.dropped_rows += table.dropped_rows;
+    for (const std::string& column : table.columns) {
+      if (std::find(set.columns.begin(), set.columns.end(), column) ==
+          set.columns.end()) {
+        set.columns.push_back(column);
       }
-      Measurements& all = named[std::move(name)];
+    }
+  }
+  for (const TimingTable& table : tables) {
+    for (const auto& [values, measurements] : table.measurements) {
+      std::vector<std::string> features(set.columns.size());
+      for (size_t c = 0; c < values.size(); ++c) {
+        const auto at =
+            std::find(set.columns.begin(), set.columns.end(), table.columns[c]);
+        features[at - set.columns.begin()] = CanonicalValue(values[c]);
+      }
+      auto& all = named[{table.size_column, std::move(features)}];
       for (const auto& [size, seconds] : measurements) {
         all[size].push_back(seconds);
       }
     }
-    set.dropped_rows += table.dropped_rows;
   }
   for (auto& [name, measurements] : named) {
     Curve& curve = set.curves.emplace_back();
@@ -169,34 +202,22 @@ absl::StatusOr<CurveSet> BuildCurves(const std::vector<TimingTable>& tables) {
     }
   }
   FindFamilies(set.curves);
-  for (size_t c = 0; c < set.columns.size(); ++c) {
-    set.numeric.push_back(std::all_of(
-        set.curves.begin(), set.curves.end(), [c](const Curve& curve) {
-          double number;
-          return curve.features[c].empty() ||
-                 absl::SimpleAtod(curve.features[c], &number);
-        }));
-  }
   return set;
 }
 
 double LogSecondsAt(const Curve& curve, double size) {
   const std::vector<double>& sizes = curve.sizes;
-  const std::vector<double>& seconds = curve.seconds;
   const size_t at =
       std::lower_bound(sizes.begin(), sizes.end(), size) - sizes.begin();
-  if (at < sizes.size() && (sizes[at] == size || at == 0)) {
-    return std::log(seconds[at]);
-  }
   if (at < sizes.size()) {
-    const double part = (size - sizes[at - 1]) / (sizes[at] - sizes[at - 1]);
-    return std::log(seconds[at - 1] + part * (seconds[at] - seconds[at - 1]));
+    const bool is_point = at == 0 || sizes[at] == size;
+    return is_point ? std::log(curve.seconds[at])
+                    : LogOnLine(curve, at - 1, at, size);
   }
   const size_t last = at - 1;
-  const double end = std::log(seconds[last]);
-  if (last == 0) return end;
-  if (sizes[last - 1] <= 0) return end;
-  const double slope = (end - std::log(seconds[last - 1])) /
+  const double end = std::log(curve.seconds[last]);
+  if (last == 0 || sizes[last - 1] <= 0) return end;
+  const double slope = (end - std::log(curve.seconds[last - 1])) /
                        std::log(sizes[last] / sizes[last - 1]);
   return end + std::clamp(slope, 0.0, 1.0) * std::log(size / sizes[last]);
 }
@@ -204,47 +225,7 @@ double LogSecondsAt(const Curve& curve, double size) {
 double ElementBytesOf(const std::string& dtype) {
   const size_t digit = dtype.find_first_of("0123456789");
   if (digit == std::string::npos) return 0;
-  const size_t end = dtype.find_first_not_of("0123456789", digit);
-  int bits;
-  if (!absl::SimpleAtoi(dtype.substr(digit, end - digit), &bits)) return 0;
-  return bits / 8.0;
-}
-
-double OctavesBetween(double a, double b) {
-  return std::abs(std::log2((1 + a) / (1 + b)));
-}
-
-std::vector<Sister> FindSisters(const CurveSet& set, const Curve& target,
-                                const SisterLimits& limits) {
-  // (differences, distance, the curve: they lie in the set's order)
-  std::vector<std::tuple<int, double, const Curve*>> candidates;
-  for (const Curve& curve : set.curves) {
-    const int differences = Differences(curve, target);
-    if (curve.family == target.family ||
-        curve.size_column != target.size_column ||
-        differences < limits.least_differences ||
-        differences > limits.differences) {
-      continue;
-    }
-    double distance = 0;
-    for (size_t c = 0; c < set.columns.size(); ++c) {
-      if (curve.features[c] == target.features[c]) continue;
-      distance +=
-          Distance(set.numeric[c], target.features[c], curve.features[c]);
-    }
-    candidates.emplace_back(differences, distance, &curve);
-  }
-  const auto most = std::min<size_t>(candidates.size(), limits.sisters);
-  std::partial_sort(candidates.begin(), candidates.begin() + most,
-                    candidates.end());
-  std::vector<Sister> sisters;
-  for (const auto& [differences, distance, curve] : candidates) {
-    for (const double scale : ScalesOf(set, target, *curve)) {
-      if (static_cast<int>(sisters.size()) == limits.sisters) return sisters;
-      sisters.push_back({curve, scale, differences});
-    }
-  }
-  return sisters;
+  return std::strtol(dtype.c_str() + digit, nullptr, 10) / 8.0;
 }
 
 // --- predictions
@@ -252,6 +233,9 @@ std::vector<Sister> FindSisters(const CurveSet& set, const Curve& target,
 
 namespace {
 
+// Sisters that one prediction listens to.
+constexpr size_t kMostSisters = 24;
+constexpr int kMostDifferences = 2;
 // Points at each side from which a sister's worth is judged: agreement further
 // away says little about here.
 constexpr int kWindow = 7;
@@ -264,265 +248,211 @@ constexpr double kMostDisagreement = 0.3;
 // "No correction" competes as a sister of this prior weight.
 constexpr double kPlainPrior = 0.03;
 
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-
-// A sister at a size of the target; NaN beyond what it has measured.
-double SisterAt(const Sister& sister, double size) {
-  const double scaled = sister.scale * size;
-  if (scaled > sister.curve->sizes.back() ||
-      scaled < sister.curve->sizes.front()) {
-    return kUnknown;
-  }
-  return LogSecondsAt(*sister.curve, scaled);
+// log(seconds) where the curve was measured, or between: else kUnknown.
+double LogSecondsWithin(const Curve& curve, double size) {
+  const bool within = size >= curve.sizes.front() && size <= curve.sizes.back();
+  return within ? LogSecondsAt(curve, size) : kUnknown;
 }
 
-// The measured sizes around one that is asked for, which lies between gap - 1
-// and gap; outside of them both are the nearest.
-struct Around {
-  std::vector<double> sizes;
-  int gap = 0;
-  double size = 0;
-
-  int points() const { return static_cast<int>(sizes.size()); }
-  bool inside() const { return gap > 0 && gap < points(); }
-  int low() const { return std::max(gap - 1, 0); }
-  int high() const { return std::min(gap, points() - 1); }
-
-  // log of the line from (sizes[a], e^logs[a]) to (sizes[b], e^logs[b]).
-  double LineAt(const std::vector<double>& logs, int a, int b,
-                double at) const {
-    const double part = (at - sizes[a]) / (sizes[b] - sizes[a]);
-    return std::log((1 - part) * std::exp(logs[a]) + part * std::exp(logs[b]));
-  }
-
-  // The log at the size by the logs at the sizes alone.
-  double Plain(const std::vector<double>& logs) const {
-    return inside() ? LineAt(logs, low(), high(), size) : logs[low()];
-  }
-
-  // Curves are compared by these numbers at each size.  Inside: how far it is
-  // from the line between its neighbours; NaN for the first, the last and the
-  // two beside the gap, whose line would cross it.  Outside: how far it is from
-  // the one before it.
-  std::vector<double> Changes(const std::vector<double>& logs) const {
-    std::vector<double> changes(sizes.size(), kUnknown);
-    for (int p = 1; p < points(); ++p) {
-      if (!inside()) {
-        changes[p] = logs[p] - logs[p - 1];
-      } else if (p != gap && p != gap - 1 && p + 1 < points()) {
-        changes[p] = logs[p] - LineAt(logs, p - 1, p + 1, sizes[p]);
-      }
+// Curves are compared by these numbers at each point.  Inside: how far it lies
+// from the line between its neighbours, which the first and the last have not.
+// Outside: how far it is from the one before it.
+std::vector<double> ChangesOf(const Curve& curve, bool inside) {
+  std::vector<double> changes(curve.sizes.size(), kUnknown);
+  for (size_t p = 1; p < changes.size(); ++p) {
+    if (!inside) {
+      changes[p] = std::log(curve.seconds[p] / curve.seconds[p - 1]);
+    } else if (p + 1 < changes.size()) {
+      changes[p] = std::log(curve.seconds[p]) -
+                   LogOnLine(curve, p - 1, p + 1, curve.sizes[p]);
     }
-    return changes;
   }
+  return changes;
+}
 
-  // The mean absolute difference, near points first, as a weight.
-  double WeightOf(const std::vector<double>& differences, double prior) const {
-    double sum = 0;
-    double weights = 0;
-    for (int p = 0; p < static_cast<int>(differences.size()); ++p) {
-      if (std::isnan(differences[p])) continue;
-      const int distance = p < high() ? high() - p : p - low();
-      const double weight = 1 / (1 + distance / kFade);
-      sum += weight * std::min(std::abs(differences[p]), kMostDisagreement);
-      weights += weight;
-    }
-    const double mean = weights > 0 ? sum / weights : kMostDisagreement;
-    return prior / ((mean + kNoise) * (mean + kNoise));
+// log(seconds) by the neighbours alone: the last point's beyond the largest.
+double PlainAt(const Curve& curve, int gap, double size) {
+  return gap == curve.points() ? std::log(curve.seconds.back())
+                               : LogSecondsAt(curve, size);
+}
+
+// By the mean absolute disagreement at the points around the one at `gap`, near
+// points first.
+double WeightOf(const std::vector<double>& disagreements, int gap,
+                double prior) {
+  double sum = 0;
+  double weights = 0;
+  for (int p = 0; p < static_cast<int>(disagreements.size()); ++p) {
+    if (std::isnan(disagreements[p])) continue;
+    const double weight = 1 / (1 + std::abs(p - gap + 0.5) / kFade);
+    sum += weight * std::min(std::abs(disagreements[p]), kMostDisagreement);
+    weights += weight;
   }
-};
+  const double mean = weights > 0 ? sum / weights : kMostDisagreement;
+  return prior / ((mean + kNoise) * (mean + kNoise));
+}
 
-constexpr int kMostSources = 12;
-constexpr int kMostPairs = 16;
+constexpr size_t kMostSources = 12;
+constexpr size_t kMostPairs = 16;
 // Pairs are looked for among so many curves, evenly taken from a larger set.
-constexpr int kMostSearched = 1024;
+constexpr size_t kMostSearched = 1024;
 // Expected |log error| for a feature that differs and of which no pair tells.
 constexpr double kUnknownSpread = 0.5;
 
-using CurvePair = std::pair<const Curve*, const Curve*>;
-using ByFeatures = std::map<std::vector<std::string>, const Curve*>;
-
 // `value` changed as `from` became `to`: the other word, or the same ratio.
 // False when `value` is not the word that changes.
-bool Transform(bool numeric, const std::string& from, const std::string& to,
-               std::string* value) {
+bool Transform(const std::string& from, const std::string& to,
+               std::string& value) {
   if (from == to) return true;
-  double a, b, v;
-  if (numeric && absl::SimpleAtod(from, &a) && absl::SimpleAtod(to, &b) &&
-      absl::SimpleAtod(*value, &v) && a != 0) {
-    *value = absl::StrCat(v * b / a);
-    return true;
-  }
-  if (*value != from) return false;
-  *value = to;
+  const double number = NumberOf(value) * NumberOf(to) / NumberOf(from);
+  if (!std::isfinite(number) && value != from) return false;
+  value = std::isfinite(number) ? absl::StrCat(number) : to;
   return true;
 }
 
-// Pairs of curves out of `by_features`, which are those `searched`, that differ
-// as `source` and `target` do; those that are most like the source first.
-std::vector<CurvePair> FindPairs(const CurveSet& set, const Curve& source,
-                                 const Curve& target,
-                                 const std::vector<const Curve*>& searched,
-                                 const ByFeatures& by_features) {
-  std::vector<std::pair<int, size_t>> order;  // (differences, index of found)
-  std::vector<CurvePair> found;
-  const size_t most = std::min<size_t>(searched.size(), kMostSearched);
-  for (size_t s = 0; s < most; ++s) {
-    const Curve& curve = *searched[s * searched.size() / most];
-    std::vector<std::string> features = curve.features;
+// Pairs of curves that differ as `source` and `target` do; those that are most
+// like the source first.
+std::vector<std::pair<const Curve*, const Curve*>> FindPairs(
+    const Curve& source, const Curve& target, const ByFeatures& evidence) {
+  std::vector<std::tuple<int, const Curve*, const Curve*>> found;
+  const size_t stride = 1 + evidence.size() / kMostSearched;
+  size_t index = 0;
+  for (const auto& [name, curve] : evidence) {
+    if (index++ % stride != 0) continue;
+    std::vector<std::string> features = name;
     bool differs_so = true;
-    for (size_t c = 0; differs_so && c < set.columns.size(); ++c) {
-      differs_so = Transform(set.numeric[c], source.features[c],
-                             target.features[c], &features[c]);
+    for (size_t c = 0; differs_so && c < features.size(); ++c) {
+      differs_so =
+          Transform(source.features[c], target.features[c], features[c]);
     }
-    const auto other = by_features.find(features);
-    if (!differs_so || other == by_features.end() ||
-        other->second->family == curve.family) {
-      continue;
+    const auto other = evidence.find(features);
+    if (differs_so && other != evidence.end() &&
+        other->second->family != curve->family) {
+      found.emplace_back(Unlikeness(*curve, source).first, curve,
+                         other->second);
     }
-    order.emplace_back(Differences(curve, source), found.size());
-    found.emplace_back(&curve, other->second);
   }
-  std::sort(order.begin(), order.end());
-  std::vector<CurvePair> pairs;
-  for (size_t i = 0; i < std::min<size_t>(order.size(), kMostPairs); ++i) {
-    pairs.push_back(found[order[i].second]);
+  std::sort(found.begin(), found.end());
+  std::vector<std::pair<const Curve*, const Curve*>> pairs;
+  for (const auto& [differences, from, to] : found) {
+    if (pairs.size() < kMostPairs) pairs.emplace_back(from, to);
   }
   return pairs;
 }
 
-// Features of the target that are numbers beyond those of `usable` curves.
-int NumbersBeyond(const CurveSet& set, const Curve& target,
-                  const std::vector<const Curve*>& usable) {
+// Features of the target that are numbers beyond those of `evidence`.
+int NumbersBeyond(const Curve& target, const ByFeatures& evidence) {
   int beyond = 0;
-  for (size_t c = 0; c < set.columns.size(); ++c) {
-    double number, other;
-    if (!set.numeric[c] || !absl::SimpleAtod(target.features[c], &number)) {
-      continue;
-    }
-    bool below = true;
-    bool above = true;
-    for (const Curve* curve : usable) {
-      if (!absl::SimpleAtod(curve->features[c], &other)) continue;
-      below = below && number < other;
-      above = above && number > other;
+  for (size_t c = 0; c < target.features.size(); ++c) {
+    const double number = NumberOf(target.features[c]);
+    bool below = !std::isnan(number);
+    bool above = below;
+    for (const auto& [features, curve] : evidence) {
+      below = below && !(NumberOf(features[c]) <= number);
+      above = above && !(NumberOf(features[c]) >= number);
     }
     beyond += below || above;
   }
   return beyond;
 }
 
-// The answer of the pairs about log(target / source) at a size.
+// What the pairs of a source say about log(target / source) at a size, and how
+// sure that is.
 struct Change {
   double log_ratio = 0;
   double spread = 0;
 };
 
-Change ChangeAt(const std::vector<CurvePair>& pairs, double size, double scale,
-                double unknown_spread) {
+Change ChangeAt(const Sister& source, double scale, double size) {
   std::vector<double> ratios;
-  for (const auto& [from, to] : pairs) {
+  for (const auto& [from, to] : source.pairs) {
     if (size > to->sizes.back() || scale * size > from->sizes.back()) continue;
     ratios.push_back(LogSecondsAt(*to, size) -
                      LogSecondsAt(*from, scale * size));
   }
   const double median = Median(ratios);
-  std::vector<double> apart;
-  for (const double ratio : ratios) apart.push_back(std::abs(ratio - median));
   // One pair more that says "no change" and knows nothing: a large change needs
   // many pairs, and how far it was pulled is uncertain.
   const auto count = static_cast<double>(ratios.size());
-  return {.log_ratio = median * count / (count + 1),
-          .spread = (Mean(apart) * count + std::abs(median) + unknown_spread) /
-                    (count + 1)};
+  double apart = std::abs(median) + kUnknownSpread * source.differences;
+  for (const double ratio : ratios) apart += std::abs(ratio - median);
+  return {median * count / (count + 1), apart / (count + 1)};
 }
 
 }  // namespace
 
-double KnownCurve::Estimate(double size, int first, int last,
-                            int left_out) const {
+KnownCurve::KnownCurve(const CurveSet& set, const Curve& curve)
+    : curve_(curve),
+      sisters_(
+          FindSisters(set, curve, EvidenceFor(set, curve, 0), kMostSisters)) {}
+
+double KnownCurve::LogSeconds(double size, PointRange left_out) const {
   const auto begin = curve_.sizes.begin();
   const auto above = static_cast<int>(
-      std::lower_bound(begin + first, begin + last, size) - begin);
-  Around around{.sizes = {}, .size = size};
-  std::vector<double> logs;
-  const int end = std::min(last, above + kWindow + (left_out == kNone ? 0 : 1));
-  for (int p = std::max(first, above - kWindow); p < end; ++p) {
-    if (p == left_out) continue;
-    around.gap += p < above;
-    around.sizes.push_back(curve_.sizes[p]);
-    logs.push_back(std::log(curve_.seconds[p]));
-  }
-  if (around.gap < around.points() && around.sizes[around.gap] == size) {
-    return logs[around.gap];
+      std::lower_bound(begin, curve_.sizes.end(), size) - begin);
+  if (left_out.first == left_out.last) left_out = {above, above};
+  Curve near;
+  const auto take = [&](int first, int last) {
+    for (int p = std::max(first, 0); p < std::min(last, curve_.points()); ++p) {
+      near.sizes.push_back(curve_.sizes[p]);
+      near.seconds.push_back(curve_.seconds[p]);
+    }
+  };
+  take(left_out.first - kWindow, left_out.first);
+  const int gap = near.points();
+  take(left_out.last, left_out.last + kWindow);
+  if (gap < near.points() && near.sizes[gap] == size) {
+    return std::log(near.seconds[gap]);
   }
 
-  const std::vector<double> own = around.Changes(logs);
-  std::vector<Weighted> corrections = {{0, around.WeightOf(own, kPlainPrior)}};
-  if (!around.inside()) {
-    Curve near;
-    near.sizes = around.sizes;
-    for (const double log : logs) near.seconds.push_back(std::exp(log));
-    corrections = {{LogSecondsAt(near, size) - around.Plain(logs),
-                    around.WeightOf({}, kPlainPrior)}};
-  }
+  const bool inside = gap > 0 && gap < near.points();
+  const std::vector<double> own = ChangesOf(near, inside);
+  const double plain = PlainAt(near, gap, size);
+  std::vector<Weighted> corrections = {
+      {LogSecondsAt(near, size) - plain,
+       WeightOf(inside ? own : std::vector<double>(), gap, kPlainPrior)}};
   for (const Sister& sister : sisters_) {
-    std::vector<double> theirs;
-    for (const double at : around.sizes) theirs.push_back(SisterAt(sister, at));
-    const double correction = SisterAt(sister, size) - around.Plain(theirs);
-    if (std::isnan(correction)) continue;
-    std::vector<double> differences = around.Changes(theirs);
-    for (size_t p = 0; p < own.size(); ++p) differences[p] -= own[p];
-    const double unlike = 1 + sister.differences;
-    corrections.push_back(
-        {correction, around.WeightOf(differences, 1 / (unlike * unlike))});
+    if (sister.differences > kMostDifferences) break;
+    for (const double scale : sister.scales) {
+      Curve theirs;
+      theirs.sizes = near.sizes;
+      for (const double at : near.sizes) {
+        theirs.seconds.push_back(
+            std::exp(LogSecondsWithin(*sister.curve, scale * at)));
+      }
+      const double correction = LogSecondsWithin(*sister.curve, scale * size) -
+                                PlainAt(theirs, gap, size);
+      if (std::isnan(correction)) continue;
+      std::vector<double> apart = ChangesOf(theirs, inside);
+      for (size_t p = 0; p < apart.size(); ++p) apart[p] -= own[p];
+      const double unlike = 1 + sister.differences;
+      corrections.push_back(
+          {correction, WeightOf(apart, gap, 1 / (unlike * unlike))});
+    }
   }
-  return around.Plain(logs) + WeightedMedian(std::move(corrections));
+  return plain + WeightedMedian(std::move(corrections));
 }
 
 UnseenCurve::UnseenCurve(const CurveSet& set, const Curve& target,
                          int least_differences) {
-  std::vector<const Curve*> others;
-  std::vector<const Curve*> usable;
-  ByFeatures by_features;
-  for (const Curve& curve : set.curves) {
-    if (curve.family == target.family ||
-        curve.size_column != target.size_column) {
-      continue;
-    }
-    others.push_back(&curve);
-    if (Differences(curve, target) >= least_differences) {
-      usable.push_back(&curve);
-      by_features[curve.features] = &curve;
-    }
-  }
+  const ByFeatures evidence = EvidenceFor(set, target, least_differences);
   bool has_pair = false;
-  for (const Sister& sister :
-       FindSisters(set, target,
-                   {.least_differences = least_differences,
-                   .differences = static_cast<int>(set.columns.size()),
-                   .sisters = 2 * kMostSources})) {
-    if (!sources_.empty() && sources_.back().curve == sister.curve) continue;
-    if (static_cast<int>(sources_.size()) == kMostSources) break;
-    sources_.push_back(
-        {.curve = sister.curve,
-         .differences = sister.differences,
-         .scales = ScalesOf(set, target, *sister.curve),
-         .pairs = FindPairs(set, *sister.curve, target, usable, by_features)});
-    has_pair = has_pair || !sources_.back().pairs.empty();
+  sources_ = FindSisters(set, target, evidence, kMostSources);
+  for (Sister& source : sources_) {
+    source.pairs = FindPairs(*source.curve, target, evidence);
+    has_pair = has_pair || !source.pairs.empty();
   }
   if (has_pair) {
-    distance_ =
-        sources_.front().differences + NumbersBeyond(set, target, others);
+    distance_ = sources_.front().differences +
+                NumbersBeyond(target, EvidenceFor(set, target, 0));
   }
 }
 
 double UnseenCurve::LogSeconds(double size) const {
   std::vector<Weighted> answers;
-  for (const Source& source : sources_) {
+  for (const Sister& source : sources_) {
     for (const double scale : source.scales) {
-      const Change change = ChangeAt(source.pairs, size, scale,
-                                     kUnknownSpread * source.differences);
+      const Change change = ChangeAt(source, scale, size);
       const double spread = change.spread + kNoise;
       answers.push_back(
           {LogSecondsAt(*source.curve, scale * size) + change.log_ratio,

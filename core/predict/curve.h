@@ -45,7 +45,6 @@ struct Curve {
 // Immutable once built.
 struct CurveSet {
   std::vector<std::string> columns;  // features, of all tables
-  std::vector<bool> numeric;         // by columns: all its values are numbers
   std::vector<Curve> curves;         // sorted by size column and features
   int64_t dropped_rows = 0;
 };
@@ -67,70 +66,50 @@ double ElementBytesOf(const std::string& dtype);
 // One spelling of a number: "8" and "8.0" are one value.  Words stay.
 std::string CanonicalValue(const std::string& value);
 
-// Doublings between two sizes; 1 is added to both, so that 0 is near 1.
-double OctavesBetween(double a, double b);
-
-// A curve read at `scale * size` for the target's `size`: f16 and f32 agree at
-// equal elements where latency rules and at equal bytes where bandwidth does,
-// so such a pair is listed twice.
+// A curve that is like another one, the target.
 struct Sister {
   const Curve* curve = nullptr;  // borrowed from the set
-  double scale = 1;
-  int differences = 0;  // features that differ from the target's
+  int differences = 0;           // features that differ from the target's
+  // The curve is read at `scale * size` for the target's `size`: 1, and the
+  // ratio of the bytes of their elements.  f16 and f32 agree at equal elements
+  // where latency rules and at equal bytes where bandwidth does.
+  std::vector<double> scales = {1};
+  // (differs as this curve, differs as the target); of UnseenCurve alone.
+  std::vector<std::pair<const Curve*, const Curve*>> pairs = {};
 };
-
-struct SisterLimits {
-  int least_differences = 0;
-  int differences = 2;  // at most
-  int sisters = 32;     // at most
-};
-
-// The most alike first: by differences, then by how far their numbers are
-// apart, then by the set's order.  Only curves whose sizes count the same
-// thing, and none of target.family.  O(curves log curves).
-std::vector<Sister> FindSisters(const CurveSet& set, const Curve& target,
-                                const SisterLimits& limits);
 
 // --- predictions
 // --------------------------------------------------------------
 
+// Points of a curve by index: [first, last).
+struct PointRange {
+  int first = 0;
+  int last = 0;
+};
+
 // Between two measured sizes: the straight line between them, corrected by how
-// far sister curves leave their own line there.  A protocol switch or a first
-// round that is never left out (`elements / group_size` is 0) shows at the
-// same place in the sisters.  A sister weighs what it was worth at the
-// neighbouring points of this curve.
+// far the same line misses sister curves there.  A protocol switch or a first
+// round that is never left out (`elements / group_size` is 0) shows at the same
+// place in the sisters.  A sister weighs what it was worth at the neighbouring
+// points of this curve.
 //
 // Outside: the nearest measured time, moved as the sisters move from there;
-// without sisters on the line through the last two points (in log-log space).
+// without sisters on the line through the last two points (LogSecondsAt).
 //
-// The constants in curve.cc are fixed; README.md says how they came
-// about.
+// The constants in curve.cc are fixed; README.md says how they came about.
 //
 // Immutable; the set and the curve outlive it.
 class KnownCurve {
  public:
-  static constexpr int kNone = -1;
-
   // O(curves log curves).
-  KnownCurve(const CurveSet& set, const Curve& curve)
-      : curve_(curve), sisters_(FindSisters(set, curve, SisterLimits())) {}
+  KnownCurve(const CurveSet& set, const Curve& curve);
 
-  // log(seconds) at `size`.  The point with index `left_out` is not read: the
-  // answer is that of a set that never had it.  Needs another point.
-  // O(sisters * log points).
-  double LogSeconds(double size, int left_out = kNone) const {
-    return Estimate(size, 0, curve_.points(), left_out);
-  }
-
-  // The same from the points [first, last) alone.  For measuring how well
-  // what lies outside is foretold.
-  double LogSecondsFrom(double size, int first, int last) const {
-    return Estimate(size, first, last, kNone);
-  }
+  // log(seconds) at `size`.  The points `left_out`, if any, are those around
+  // the size.  They are not read: the answer is that of a set that never had
+  // them.  Needs another point.  O(sisters * log points).
+  double LogSeconds(double size, PointRange left_out = {}) const;
 
  private:
-  double Estimate(double size, int first, int last, int left_out) const;
-
   const Curve& curve_;
   std::vector<Sister> sisters_;
 };
@@ -163,16 +142,8 @@ class UnseenCurve {
   double LogSeconds(double size) const;
 
  private:
-  struct Source {
-    const Curve* curve = nullptr;
-    int differences = 0;
-    std::vector<double> scales;
-    // (differs as this curve, differs as the target)
-    std::vector<std::pair<const Curve*, const Curve*>> pairs;
-  };
-
   int distance_ = kNoPair;
-  std::vector<Source> sources_;
+  std::vector<Sister> sources_;
 };
 
 }  // namespace paceline

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <tuple>
+#include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/predict/curve.h"
 #include "core/predict/time_predictor.h"
@@ -19,10 +21,6 @@ constexpr int kLevels = 5;
 // Factors that are taken for 90 % intervals when too little was left out.
 constexpr double kGuessedFactors[kLevels] = {1.3, 1.6, 2.5, 4, 6};
 
-// The places of terms.
-constexpr int kFlops = 1;
-constexpr int kBytes = 2;
-
 // Before anything was measured these exponents are believed: half of the
 // time goes with FLOPs, half with bytes; threads help less than they count;
 // twice as wide elements take about 1.4 times as long; backward does forward's
@@ -34,7 +32,17 @@ constexpr std::array<double, 6> kBelief = {0, 0.5, 0.5, -0.7, 0.5, 0.7};
 constexpr std::array<double, 6> kCommonPenalties = {1e-6, 1, 1, 1, 1, 1};
 constexpr std::array<double, 6> kLevelPenalties = {0.5, 2, 2, 1, 1, 1};
 
-constexpr int kRounds = 8;  // of coefficients against offsets
+// Levels from the far one to the near one, as NamesOf() has them.
+constexpr int kAll = 0;
+constexpr int kKind = 1;
+constexpr int kDevice = 2;
+constexpr int kKey = 4;
+
+// First kinds and devices have an offset each and no slopes.  They are fitted
+// in turn, each to what the others leave over, since not every kind was
+// measured on every device.
+constexpr int kRounds = 8;
+constexpr std::array<double, 6> kOffsetPenalties = {1, 1e9, 1e9, 1e9, 1e9, 1e9};
 
 // Records within about a factor 2 of the size share their leftovers.
 constexpr double kNearWidth = 0.7;
@@ -49,62 +57,37 @@ constexpr int kFolds = 8;
 constexpr size_t kMostGroups = 24;  // left out at one level
 constexpr size_t kLeastErrors = 5;
 
-// Levels tell layers apart by these names.  Names of two levels do not meet:
-// text cannot hold the separator.
-constexpr char kBetween[] = "\x1f";
-std::string KindName(const LayerWork& work) {
-  return absl::StrCat(kBetween, work.kind);
-}
-std::string DeviceName(const LayerWork& work) { return work.device; }
-std::string DeviceKindName(const LayerWork& work) {
-  return absl::StrCat(work.device, kBetween, work.kind);
-}
-std::string KeyName(const LayerWork& work) {
-  return absl::StrCat(DeviceKindName(work), kBetween, work.dtype, kBetween,
-                      work.threads, kBetween,
-                      work.pass == LayerPass::kBackward ? 1 : 0);
+// The levels tell layers apart by these names.
+std::array<std::string, kLevels> NamesOf(const LayerWork& work) {
+  const std::string on_device = absl::StrCat(work.device, "\x1f", work.kind);
+  return {"", work.kind, work.device, on_device,
+          absl::StrCat(on_device, "\x1f", work.dtype, "\x1f", work.threads,
+                       work.pass == LayerPass::kBackward ? "b" : "f")};
 }
 
 // Records of one name are left out together to learn how good the predictor
 // is when `level` is the nearest that has data.
-std::string LeftOutName(const LayerWork& work, size_t index, LayerLevel level) {
-  const std::string names[kLevels] = {absl::StrCat(index % kFolds),
-                                      KeyName(work), DeviceKindName(work),
-                                      work.kind, work.device};
-  return names[static_cast<int>(level)];
+std::string LeftOutName(const LayerWork& work, size_t index, int level) {
+  const auto [all, kind, device, on_device, key] = NamesOf(work);
+  const std::string names[] = {absl::StrCat(index % kFolds), key, on_device,
+                               kind, device};
+  return names[level];
 }
 
-double OffsetOf(const std::map<std::string, double>& offsets,
-                const std::string& name, double otherwise) {
-  const auto at = offsets.find(name);
-  return at == offsets.end() ? otherwise : at->second;
-}
-
-absl::Status BadLayer(const LayerWork& work, absl::string_view what, double got,
-                      absl::string_view need) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("layer of kind '", work.kind, "' on '", work.device,
-                   "': ", what, " is ", got, ", need ", need));
-}
-
-absl::Status CheckWork(const LayerWork& work) {
-  for (const auto& [what, amount] :
-       {std::pair("flops", work.flops), std::pair("bytes", work.bytes)}) {
-    if (!std::isfinite(amount) || amount < 0) {
-      return BadLayer(work, what, amount, "a finite number from 0 up");
-    }
+absl::Status Check(const LayerWork& work, double seconds) {
+  const auto is_amount = [](double x) { return std::isfinite(x) && x >= 0; };
+  const std::tuple<const char*, double, bool, const char*> checks[] = {
+      {"flops", work.flops, is_amount(work.flops), "a finite number from 0 up"},
+      {"bytes", work.bytes, is_amount(work.bytes), "a finite number from 0 up"},
+      {"threads", work.threads, work.threads >= 1, "at least 1"},
+      {"seconds", seconds, is_amount(seconds) && seconds > 0,
+       "a finite number above 0"}};
+  for (const auto& [what, got, good, need] : checks) {
+    if (good) continue;
+    return InvalidArgument("layer of kind '", work.kind, "' on '", work.device,
+                           "': ", what, " is ", got, ", need ", need);
   }
-  if (work.threads >= 1) return absl::OkStatus();
-  return BadLayer(work, "threads", work.threads, "at least 1");
-}
-
-absl::Status CheckRecord(const LayerRecord& record) {
-  PACELINE_RETURN_IF_ERROR(CheckWork(record.work));
-  if (std::isfinite(record.seconds) && record.seconds > 0) {
-    return absl::OkStatus();
-  }
-  return BadLayer(record.work, "seconds", record.seconds,
-                  "a finite number above 0");
+  return absl::OkStatus();
 }
 
 auto OrderOf(const LayerRecord& record) {
@@ -113,71 +96,68 @@ auto OrderOf(const LayerRecord& record) {
                   work.flops, work.bytes, record.seconds);
 }
 
-// Inverts a symmetric positive definite matrix by elimination.
+// Inverts a symmetric positive definite matrix in its place, by elimination.
 template <typename Matrix>
-Matrix InverseOf(Matrix matrix) {
-  Matrix inverse = {};
-  for (size_t i = 0; i < matrix.size(); ++i) inverse[i][i] = 1;
+void Invert(Matrix& matrix) {
   for (size_t k = 0; k < matrix.size(); ++k) {
-    const double pivot = matrix[k][k];
-    for (size_t j = 0; j < matrix.size(); ++j) {
-      matrix[k][j] /= pivot;
-      inverse[k][j] /= pivot;
-    }
+    const double pivot = std::exchange(matrix[k][k], 1);
+    for (double& value : matrix[k]) value /= pivot;
     for (size_t i = 0; i < matrix.size(); ++i) {
-      const double factor = matrix[i][k];
-      if (i == k || factor == 0) continue;
+      if (i == k) continue;
+      const double factor = std::exchange(matrix[i][k], 0);
       for (size_t j = 0; j < matrix.size(); ++j) {
         matrix[i][j] -= factor * matrix[k][j];
-        inverse[i][j] -= factor * inverse[k][j];
       }
     }
   }
-  return inverse;
+}
+
+template <typename Terms>
+double Dot(const Terms& a, const Terms& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+}
+
+template <typename Terms>
+Terms Less(Terms terms, const Terms& center) {
+  for (size_t i = 0; i < terms.size(); ++i) terms[i] -= center[i];
+  return terms;
 }
 
 }  // namespace
 
-LayerPredictor::Ridge::Ridge(const Samples& samples, const Terms& penalties) {
-  for (const auto& [terms, value] : samples) {
-    for (int i = 1; i < kTerms; ++i) {
-      center[i] += terms[i] / static_cast<double>(samples.size());
+LayerPredictor::Ridge::Ridge(const std::vector<Sample>& samples,
+                             const Terms& penalties) {
+  for (const Sample& sample : samples) {
+    for (size_t i = 1; i < center.size(); ++i) {
+      center[i] += sample.terms[i] / static_cast<double>(samples.size());
     }
   }
-  std::array<Terms, kTerms> squares = {};
   Terms products = {};
-  for (const auto& [terms, value] : samples) {
-    for (int i = 0; i < kTerms; ++i) {
-      const double centered = terms[i] - center[i];
-      products[i] += centered * value;
-      for (int j = 0; j < kTerms; ++j) {
-        squares[i][j] += centered * (terms[j] - center[j]);
+  for (const Sample& sample : samples) {
+    const Terms terms = Less(sample.terms, center);
+    for (size_t i = 0; i < terms.size(); ++i) {
+      products[i] += terms[i] * sample.log_seconds;
+      for (size_t j = 0; j < terms.size(); ++j) {
+        inverse[i][j] += terms[i] * terms[j];
       }
     }
   }
-  for (int i = 0; i < kTerms; ++i) squares[i][i] += penalties[i];
-  inverse = InverseOf(squares);
-  for (int i = 0; i < kTerms; ++i) {
-    for (int j = 0; j < kTerms; ++j) {
-      coefficients[i] += inverse[i][j] * products[j];
-    }
+  for (size_t i = 0; i < center.size(); ++i) inverse[i][i] += penalties[i];
+  Invert(inverse);
+  for (size_t i = 0; i < center.size(); ++i) {
+    coefficients[i] = Dot(inverse[i], products);
   }
 }
 
 double LayerPredictor::Ridge::At(const Terms& terms) const {
-  double sum = 0;
-  for (int i = 0; i < kTerms; ++i) {
-    sum += coefficients[i] * (terms[i] - center[i]);
-  }
-  return sum;
+  return Dot(coefficients, Less(terms, center));
 }
 
 double LayerPredictor::Ridge::Leverage(const Terms& terms) const {
+  const Terms centered = Less(terms, center);
   double sum = 0;
-  for (int i = 0; i < kTerms; ++i) {
-    for (int j = 0; j < kTerms; ++j) {
-      sum += (terms[i] - center[i]) * inverse[i][j] * (terms[j] - center[j]);
-    }
+  for (size_t i = 0; i < centered.size(); ++i) {
+    sum += centered[i] * Dot(inverse[i], centered);
   }
   return sum;
 }
@@ -197,107 +177,61 @@ LayerPredictor::Terms LayerPredictor::TermsOf(const LayerWork& work) {
 }
 
 LayerPredictor::LayerPredictor(const Records& records) {
-  FitCommon(records);
-  FitLevel(records, KindName, false);
-  FitLevel(records, DeviceName, false);
-  FitLevel(records, DeviceKindName, false);
-  FitLevel(records, KeyName, true);
-}
-
-// Coefficients and offsets in turn, each from what the others leave over.
-void LayerPredictor::FitCommon(const Records& records) {
-  const auto leftover = [&](const LayerRecord* record) {
-    return std::log(record->seconds) -
-           Common(record->work, TermsOf(record->work));
-  };
-  // The mean leftover a name, pulled to 0 as by one more record.
-  const auto fit_offsets = [&](std::string LayerWork::*name,
-                               std::map<std::string, double>& offsets) {
-    offsets.clear();
-    std::map<std::string, std::pair<double, int>> sums;
-    for (const LayerRecord* record : records) {
-      auto& [sum, count] = sums[record->work.*name];
-      sum += leftover(record);
-      ++count;
-    }
-    for (const auto& [key, sum] : sums) {
-      offsets[key] = sum.first / (sum.second + 1);
-    }
-  };
   for (int round = 0; round < kRounds; ++round) {
-    common_ = Ridge();
-    Samples samples;
-    for (const LayerRecord* record : records) {
-      samples.emplace_back(TermsOf(record->work), leftover(record));
-    }
-    common_ = Ridge(samples, kCommonPenalties);
-    fit_offsets(&LayerWork::device, device_offsets_);
-    fit_offsets(&LayerWork::kind, kind_offsets_);
+    FitLevel(records, kAll, kCommonPenalties);
+    FitLevel(records, kKind, kOffsetPenalties);
+    FitLevel(records, kDevice, kOffsetPenalties);
   }
-  std::vector<double> offsets;
-  for (const auto& [device, offset] : device_offsets_) {
-    offsets.push_back(offset);
+  for (int level = kKind; level <= kKey; ++level) {
+    FitLevel(records, level, kLevelPenalties);
   }
-  typical_device_offset_ = Median(offsets);
 }
 
-void LayerPredictor::FitLevel(const Records& records,
-                              std::string (*name)(const LayerWork&),
-                              bool keep_leftovers) {
-  std::map<std::string, Samples> samples;
+void LayerPredictor::FitLevel(const Records& records, int level,
+                              const Terms& penalties) {
+  levels_[level].clear();
+  std::map<std::string, std::vector<Sample>> samples;
   for (const LayerRecord* record : records) {
-    samples[name(record->work)].emplace_back(
-        TermsOf(record->work),
-        std::log(record->seconds) - Estimate(record->work).log_seconds);
+    samples[NamesOf(record->work)[level]].push_back(
+        {TermsOf(record->work),
+         std::log(record->seconds) - Estimate(record->work).log_seconds});
   }
-  for (auto& [key, of_key] : samples) {
-    Level level{.ridge = Ridge(of_key, kLevelPenalties)};
-    if (keep_leftovers) {
-      for (auto& [terms, value] : of_key) value -= level.ridge.At(terms);
-      level.leftovers = std::move(of_key);
+  for (auto& [name, of_name] : samples) {
+    Ridge ridge(of_name, penalties);
+    if (level == kKey) {
+      for (auto& [terms, left] : of_name) left -= ridge.At(terms);
+      ridge.leftovers = std::move(of_name);
     }
-    levels_.emplace(key, std::move(level));
+    levels_[level].emplace(name, std::move(ridge));
   }
-}
-
-double LayerPredictor::Common(const LayerWork& work, const Terms& terms) const {
-  double believed = 0;
-  for (int i = 0; i < kTerms; ++i) believed += kBelief[i] * terms[i];
-  return believed + common_.At(terms) + OffsetOf(kind_offsets_, work.kind, 0) +
-         OffsetOf(device_offsets_, work.device, typical_device_offset_);
 }
 
 LayerPredictor::Answer LayerPredictor::Estimate(const LayerWork& work) const {
   const Terms terms = TermsOf(work);
-  Answer answer{.log_seconds = Common(work, terms)};
-  const auto kind = levels_.find(KindName(work));
-  if (kind != levels_.end()) answer.log_seconds += kind->second.ridge.At(terms);
-  const Ridge* deepest = &common_;
-  for (const auto& [level, name] :
-       {std::pair(LayerLevel::kSameDevice, DeviceName(work)),
-        std::pair(LayerLevel::kSameKind, DeviceKindName(work)),
-        std::pair(LayerLevel::kSameKey, KeyName(work))}) {
-    const auto at = levels_.find(name);
-    if (at == levels_.end()) break;
-    deepest = &at->second.ridge;
-    answer.level = level;
-    answer.log_seconds += deepest->At(terms);
+  const std::array<std::string, kLevels> names = NamesOf(work);
+  Answer answer{.log_seconds = Dot(kBelief, terms)};
+  for (int l = 0; l < kLevels; ++l) {
+    const auto at = levels_[l].find(names[l]);
+    if (at == levels_[l].end()) continue;
+    const Ridge& ridge = at->second;
+    answer.log_seconds += ridge.At(terms);
+    answer.widening = std::sqrt(1 + ridge.Leverage(terms));
+    if (l >= kDevice) answer.level = static_cast<LayerLevel>(kKey - l);
     double near = 0;
     double weight = kNearPrior;
-    for (const auto& [other, leftover] : at->second.leftovers) {
-      const double flops = terms[kFlops] - other[kFlops];
-      const double bytes = terms[kBytes] - other[kBytes];
-      const double w = std::exp(-(flops * flops + bytes * bytes) /
-                                (2 * kNearWidth * kNearWidth));
+    for (const auto& [other, leftover] : ridge.leftovers) {
+      const double apart =
+          std::hypot(terms[1] - other[1], terms[2] - other[2]) / kNearWidth;
+      const double w = std::exp(-apart * apart / 2);
       near += w * leftover;
       weight += w;
     }
     answer.log_seconds += near / weight;
   }
-  if (answer.level == LayerLevel::kSameDevice && kind == levels_.end()) {
+  if (answer.level == LayerLevel::kSameDevice &&
+      !levels_[kKind].contains(work.kind)) {
     answer.level = LayerLevel::kNewKind;
   }
-  answer.widening = std::sqrt(1 + deepest->Leverage(terms));
   return answer;
 }
 
@@ -306,8 +240,7 @@ std::vector<double> LayerPredictor::SpreadsOf(const Records& records) {
   for (int level = 0; level < kLevels; ++level) {
     std::map<std::string, Records> groups;
     for (size_t r = 0; r < records.size(); ++r) {
-      groups[LeftOutName(records[r]->work, r, static_cast<LayerLevel>(level))]
-          .push_back(records[r]);
+      groups[LeftOutName(records[r]->work, r, level)].push_back(records[r]);
     }
     const size_t taken = std::min(groups.size(), kMostGroups);
     for (size_t g = 0; g < taken; ++g) {
@@ -343,11 +276,11 @@ std::vector<double> LayerPredictor::SpreadsOf(const Records& records) {
 absl::StatusOr<LayerPredictor> LayerPredictor::Fit(
     std::vector<LayerRecord> records) {
   if (records.empty()) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "no layer was measured: nothing to fit; measure some first");
   }
   for (const LayerRecord& record : records) {
-    PACELINE_RETURN_IF_ERROR(CheckRecord(record));
+    PACELINE_RETURN_IF_ERROR(Check(record.work, record.seconds));
   }
   std::sort(records.begin(), records.end(),
             [](const LayerRecord& a, const LayerRecord& b) {
@@ -362,7 +295,7 @@ absl::StatusOr<LayerPredictor> LayerPredictor::Fit(
 
 absl::StatusOr<LayerPrediction> LayerPredictor::Predict(
     const LayerWork& work) const {
-  PACELINE_RETURN_IF_ERROR(CheckWork(work));
+  PACELINE_RETURN_IF_ERROR(Check(work, 1));
   const Answer answer = Estimate(work);
   const double factor =
       std::exp(spreads_[static_cast<int>(answer.level)] * answer.widening);

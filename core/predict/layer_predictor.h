@@ -6,7 +6,6 @@
 #include <array>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -52,13 +51,13 @@ struct LayerPrediction {
   LayerLevel level = LayerLevel::kAllDevices;  // the nearest that has data
 };
 
-// log(seconds) = what work of this size takes on all devices, with an offset
-// a kind and an offset a device, plus what this kind adds on all devices, plus
-// what this device adds, plus what this kind on this device adds, plus what
-// this key adds.  Each level is a ridge regression of what the ones above leave
-// over: with few records it adds little, so that the levels above go on
-// deciding.  At the last, the leftover of records of nearly the same size is
-// added, since times have a floor and steps that no power law has.  Immutable.
+// log(seconds) = what work of this size is believed to take, plus what all
+// layers add, plus what this kind adds on all devices, plus what this device
+// adds, plus what this kind on this device adds, plus what this key adds.  Each
+// level is a ridge regression of what the others leave over: with few records
+// it adds little, so that the levels above go on deciding.  At the last, the
+// leftover of records of nearly the same size is added, since times have a
+// floor and steps that no power law has.  Immutable.
 class LayerPredictor {
  public:
   // Records in any order; the order does not matter.  Besides fitting, it
@@ -78,18 +77,19 @@ class LayerPredictor {
 
   // The terms of one layer time: constant, log FLOPs, log bytes, log threads,
   // log bytes of an element, is backward.
-  static constexpr int kTerms = 6;
-  using Terms = std::array<double, kTerms>;
-  using Samples = std::vector<std::pair<Terms, double>>;  // and log seconds
+  using Terms = std::array<double, 6>;
+  struct Sample {
+    Terms terms;
+    double log_seconds = 0;  // left over
+  };
 
-  // Minimises sum (value - c . t)^2 + sum penalty_i * c_i^2, where t are the
-  // terms less their mean, the constant excepted: so a leftover that all
+  // Minimises sum (log_seconds - c . t)^2 + sum penalty_i * c_i^2, where t are
+  // the terms less their mean, the constant excepted: so a leftover that all
   // samples share goes to the constant, and not to slopes that run away
   // elsewhere.
   struct Ridge {
-    Ridge() = default;
     // Penalties > 0, so that there is always one answer.
-    Ridge(const Samples& samples, const Terms& penalties);
+    Ridge(const std::vector<Sample>& samples, const Terms& penalties);
 
     double At(const Terms& terms) const;
     // t' (X'X + P)^-1 t: variance of At() over that of one sample.
@@ -98,11 +98,8 @@ class LayerPredictor {
 
     Terms center = {};
     Terms coefficients = {};
-    std::array<Terms, kTerms> inverse = {};  // of X'X + P
-  };
-  struct Level {
-    Ridge ridge;
-    Samples leftovers = {};  // of each record; kSameKey only
+    std::array<Terms, 6> inverse = {};   // of X'X + P
+    std::vector<Sample> leftovers = {};  // of keys only
   };
   struct Answer {
     double log_seconds = 0;
@@ -115,18 +112,10 @@ class LayerPredictor {
 
   static Terms TermsOf(const LayerWork& work);
   static std::vector<double> SpreadsOf(const Records& records);
-  void FitCommon(const Records& records);
-  // By what is left over after the levels fitted before.
-  void FitLevel(const Records& records, std::string (*name)(const LayerWork&),
-                bool keep_leftovers);
-  double Common(const LayerWork& work, const Terms& terms) const;
+  void FitLevel(const Records& records, int level, const Terms& penalties);
   Answer Estimate(const LayerWork& work) const;
 
-  Ridge common_;
-  std::map<std::string, double> kind_offsets_;
-  std::map<std::string, double> device_offsets_;
-  double typical_device_offset_ = 0;
-  std::map<std::string, Level> levels_;  // by the names of layer_predictor.cc
+  std::array<std::map<std::string, Ridge>, 5> levels_;  // by NamesOf()
   std::vector<double> spreads_;  // by LayerLevel: |log error| in kIntervalLevel
 };
 

@@ -4,27 +4,31 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {
 
-// --- errors
-// -------------------------------------------------------------------
-
 constexpr int kAllDecades = std::numeric_limits<int>::max();
 constexpr size_t kLeastResiduals = 20;
-constexpr double kGuessInside = 2;
+// Factors where too little was left out, and that for one distance more.
+constexpr double kGuessKnown = 2;
 constexpr double kGuessUnseen = 4;
-constexpr double kGuessRemoter = 1.5;  // a difference more
-constexpr double kGuessOutside = 2;    // an octave
+constexpr double kGuessRemoter = 1.5;
 
 // floor(log10(size)); -1 for sizes below 1.
 int DecadeOf(double size) {
   return size < 1 ? -1 : static_cast<int>(std::floor(std::log10(size)));
+}
+
+// LeftOutPoint::distance of a size from the nearest that was measured; 1 is
+// added to both, so that 0 is near 1.
+int DistanceOf(double size, double nearest) {
+  const double octaves = std::abs(std::log2((1 + size) / (1 + nearest)));
+  if (octaves == 0) return 0;
+  return 1 + static_cast<int>(std::ceil(std::log2(std::max(octaves, 1.0))));
 }
 
 // `count` or fewer of [0, of), evenly taken.
@@ -37,137 +41,149 @@ std::vector<int> EvenlyTaken(int64_t of, int64_t count) {
   return indices;
 }
 
-// Both ends: the rest predicts the last and the first point.
-void LeaveOutEnds(const KnownCurve& known, const Curve& curve, int index,
-                  LeftOut& left_out) {
-  const std::vector<double>& sizes = curve.sizes;
-  const int points = curve.points();
-  for (const int cut : {1, 2, 4}) {
-    if (points - cut < 2) continue;
-    const auto leave_out = [&](int point, int first, int last, int nearest) {
-      left_out.outside.push_back(
-          {.curve = index,
-           .point = point,
-           .log_predicted = known.LogSecondsFrom(sizes[point], first, last),
-           .octaves = OctavesBetween(sizes[point], sizes[nearest])});
-    };
-    leave_out(points - 1, 0, points - cut, points - 1 - cut);
-    leave_out(0, cut, points, cut);
-  }
-}
-
-// False when nothing is left to predict the curve from.
-bool LeaveOutWhole(const CurveSet& set, int index, int least_differences,
-                   int64_t most, std::vector<LeftOutPoint>& points) {
-  const Curve& curve = set.curves[index];
-  const UnseenCurve unseen(set, curve, least_differences);
-  if (!unseen.known()) return false;
-  for (const int p : EvenlyTaken(curve.points(), most)) {
-    points.push_back({.curve = index,
-                      .point = p,
-                      .log_predicted = unseen.LogSeconds(curve.sizes[p]),
-                      .distance = unseen.distance()});
-  }
-  return true;
-}
-
-// Errors grow with the distance about as those of a random walk do.
-double Growth(double octaves) { return std::sqrt(std::max(octaves, 1.0)); }
-
-// A new residual falls below the k-th of n with chance k / (n + 1): so many
-// are left outside at each end, and not a part of the n (split conformal
-// prediction: Lei et al. 2018, section 2.2).
-IntervalFactors FactorsOf(const std::vector<double>& sorted, double scale) {
-  const auto n = static_cast<double>(sorted.size());
-  const double rank = (1 - kIntervalLevel) / 2 * (n + 1) - 1;
-  const double tail = std::max(0.0, rank / (n - 1));
-  return {.low = std::exp(std::min(0.0, scale * Quantile(sorted, tail))),
-          .high = std::exp(std::max(0.0, scale * Quantile(sorted, 1 - tail)))};
-}
-
-double PredictedSeconds(const LeftOutPoint& point) {
-  return std::exp(point.log_predicted);
-}
-double LineSeconds(const LeftOutPoint& point) { return point.line_seconds; }
-
-RelativeError ErrorOf(const CurveSet& set,
-                      const std::vector<LeftOutPoint>& points,
-                      double (*seconds)(const LeftOutPoint&)) {
-  if (points.empty()) return {.mean = std::nan(""), .median = std::nan("")};
-  std::vector<double> errors;
-  for (const LeftOutPoint& point : points) {
-    const double measured = set.curves[point.curve].seconds[point.point];
-    errors.push_back(std::abs(seconds(point) - measured) / measured);
-  }
-  return {.mean = Mean(errors), .median = Median(errors)};
-}
-
-std::vector<DecadeError> DecadeErrors(const CurveSet& set,
-                                      const std::vector<LeftOutPoint>& points) {
-  std::map<std::pair<std::string, int>, std::vector<LeftOutPoint>> by_decade;
-  for (const LeftOutPoint& point : points) {
-    const Curve& curve = set.curves[point.curve];
-    by_decade[{curve.size_column, DecadeOf(curve.sizes[point.point])}]
-        .push_back(point);
-  }
-  std::vector<DecadeError> errors;
-  for (const auto& [key, of_decade] : by_decade) {
-    const auto& [size_column, decade] = key;
-    errors.push_back({.size_column = size_column,
-                      .from = decade < 0 ? 0 : std::pow(10.0, decade),
-                      .to = std::pow(10.0, decade + 1),
-                      .points = static_cast<int64_t>(of_decade.size()),
-                      .predicted = ErrorOf(set, of_decade, PredictedSeconds),
-                      .line = ErrorOf(set, of_decade, LineSeconds)});
-  }
-  return errors;
-}
-
-// The part of `points` that lie in the intervals that the other half of the
-// families makes; 0 / 0 is the NaN that is promised.
-double CoverageOf(const CurveSet& set, const LeftOut& left_out,
-                  const std::vector<LeftOutPoint>& points) {
-  const IntervalTable tables[] = {{set, left_out, 1}, {set, left_out, 0}};
-  double held = 0;
-  for (const LeftOutPoint& p : points) {
-    const Curve& curve = set.curves[p.curve];
-    const double size = curve.sizes[p.point];
-    const IntervalTable& table = tables[curve.family % 2];
-    const IntervalFactors factors =
-        p.distance == kInsideCurve
-            ? table.Inside(curve.size_column, size)
-            : table.Unseen(curve.size_column, size, p.distance);
-    const double predicted = std::exp(p.log_predicted);
-    held += predicted * factors.low <= curve.seconds[p.point] &&
-            curve.seconds[p.point] <= predicted * factors.high;
-  }
-  return held / static_cast<double>(points.size());
-}
-
-}  // namespace
-
+// Seconds at each point on the straight line of least squares through the
+// other points of the curve, which are two or more.  O(points).
 std::vector<double> LinesWithout(const Curve& curve) {
-  const int points = curve.points();
-  std::vector<double> lines(points);
-  if (points < 3) return lines;
   const double mean_size = Mean(curve.sizes);
   const double mean_seconds = Mean(curve.seconds);
   double squares = 0;
   double products = 0;
-  for (int p = 0; p < points; ++p) {
+  for (int p = 0; p < curve.points(); ++p) {
     const double d = curve.sizes[p] - mean_size;
     squares += d * d;
     products += d * (curve.seconds[p] - mean_seconds);
   }
   // The residual of a left out point is its residual in the fit of all points
   // over 1 - leverage: the fit without it need not be made.
-  for (int p = 0; p < points; ++p) {
+  std::vector<double> lines;
+  for (int p = 0; p < curve.points(); ++p) {
     const double d = curve.sizes[p] - mean_size;
-    const double leverage = 1.0 / points + d * d / squares;
+    const double leverage = 1.0 / curve.points() + d * d / squares;
     const double fitted = mean_seconds + products / squares * d;
-    lines[p] = curve.seconds[p] - (curve.seconds[p] - fitted) / (1 - leverage);
+    lines.push_back(curve.seconds[p] -
+                    (curve.seconds[p] - fitted) / (1 - leverage));
   }
   return lines;
+}
+
+void LeaveOutInterior(const KnownCurve& known, const Curve& curve, int64_t most,
+                      std::vector<LeftOutPoint>& interior) {
+  const std::vector<double> lines = LinesWithout(curve);
+  for (const int i : EvenlyTaken(std::max(curve.points() - 2, 0), most)) {
+    const int p = i + 1;
+    interior.push_back(
+        {.curve = &curve,
+         .point = p,
+         .seconds = std::exp(known.LogSeconds(curve.sizes[p], {p, p + 1})),
+         .line_seconds = lines[p]});
+  }
+}
+
+// Both ends: the rest predicts the last and the first point.
+void LeaveOutEnds(const KnownCurve& known, const Curve& curve,
+                  std::vector<LeftOutPoint>& outside) {
+  const std::vector<double>& sizes = curve.sizes;
+  const int points = curve.points();
+  for (const int cut : {1, 2, 4}) {
+    if (points - cut < 2) continue;
+    const auto leave_out = [&](int point, PointRange left_out, int nearest) {
+      outside.push_back(
+          {.curve = &curve,
+           .point = point,
+           .seconds = std::exp(known.LogSeconds(sizes[point], left_out)),
+           .distance = DistanceOf(sizes[point], sizes[nearest])});
+    };
+    leave_out(points - 1, {points - cut, points}, points - 1 - cut);
+    leave_out(0, {0, cut}, cut);
+  }
+}
+
+// False when nothing is left to predict the curve from.
+bool LeaveOutWhole(const CurveSet& set, const Curve& curve,
+                   int least_differences, int64_t most,
+                   std::vector<LeftOutPoint>& points) {
+  const UnseenCurve unseen(set, curve, least_differences);
+  if (!unseen.known()) return false;
+  for (const int p : EvenlyTaken(curve.points(), most)) {
+    points.push_back({.curve = &curve,
+                      .point = p,
+                      .seconds = std::exp(unseen.LogSeconds(curve.sizes[p])),
+                      .unseen = true,
+                      .distance = unseen.distance()});
+  }
+  return true;
+}
+
+// A new residual falls below the k-th of n with chance k / (n + 1): so many
+// are left outside at each end, and not a part of the n (split conformal
+// prediction: Lei et al. 2018, section 2.2).
+IntervalFactors FactorsOf(const std::vector<double>& sorted) {
+  const auto n = static_cast<double>(sorted.size());
+  const double rank = (1 - kIntervalLevel) / 2 * (n + 1) - 1;
+  const double tail = std::max(0.0, rank / (n - 1));
+  return {.low = std::exp(std::min(0.0, Quantile(sorted, tail))),
+          .high = std::exp(std::max(0.0, Quantile(sorted, 1 - tail)))};
+}
+
+RelativeError ErrorOf(const std::vector<LeftOutPoint>& points,
+                      double LeftOutPoint::*seconds) {
+  if (points.empty()) return {.mean = std::nan(""), .median = std::nan("")};
+  std::vector<double> errors;
+  for (const LeftOutPoint& p : points) {
+    errors.push_back(std::abs(p.*seconds - p.measured()) / p.measured());
+  }
+  return {.mean = Mean(errors), .median = Median(errors)};
+}
+
+LeftOutErrors ErrorsOf(const std::vector<LeftOutPoint>& points) {
+  return {.points = static_cast<int64_t>(points.size()),
+          .predicted = ErrorOf(points, &LeftOutPoint::seconds),
+          .line = ErrorOf(points, &LeftOutPoint::line_seconds)};
+}
+
+// The part of `points` that lie in the intervals that the other half of the
+// families makes; 0 / 0 is the NaN that is promised.
+double CoverageOf(const LeftOut& left_out,
+                  const std::vector<LeftOutPoint>& points) {
+  const IntervalTable tables[] = {IntervalTable(left_out, 1),
+                                  IntervalTable(left_out, 0)};
+  double held = 0;
+  for (const LeftOutPoint& p : points) {
+    const IntervalFactors factors = tables[p.curve->family % 2].Factors(
+        p.unseen, p.distance, p.curve->size_column, p.size());
+    held += p.seconds * factors.low <= p.measured() &&
+            p.measured() <= p.seconds * factors.high;
+  }
+  return held / static_cast<double>(points.size());
+}
+
+// A curve with the query's names and no points.
+absl::StatusOr<Curve> Named(const CurveSet& set, const TimeQuery& query) {
+  Curve curve;
+  curve.size_column = query.size_column;
+  curve.features.resize(set.columns.size());
+  curve.family = -1;
+  for (const auto& [column, value] : query.features) {
+    const auto at = std::find(set.columns.begin(), set.columns.end(), column);
+    if (at == set.columns.end()) {
+      return InvalidArgument("no measurement has a column '", column,
+                             "'; there are ", absl::StrJoin(set.columns, ", "));
+    }
+    std::string& feature = curve.features[at - set.columns.begin()];
+    if (!feature.empty()) {
+      return InvalidArgument("'", column, "' is given twice");
+    }
+    feature = CanonicalValue(value);
+  }
+  return curve;
+}
+
+}  // namespace
+
+absl::string_view TimeBasisName(TimeBasis basis) {
+  constexpr absl::string_view kNames[] = {"measured", "inside", "outside",
+                                          "unseen"};
+  return kNames[static_cast<int>(basis)];
 }
 
 LeftOut PredictLeftOut(const CurveSet& set, const LeaveOutLimits& limits) {
@@ -182,79 +198,55 @@ LeftOut PredictLeftOut(const CurveSet& set, const LeaveOutLimits& limits) {
   for (const int index : tried) {
     const Curve& curve = set.curves[index];
     const KnownCurve known(set, curve);
-    const std::vector<double> lines = LinesWithout(curve);
-    for (const int i : EvenlyTaken(std::max(curve.points() - 2, 0), most)) {
-      left_out.interior.push_back(
-          {.curve = index,
-           .point = i + 1,
-           .log_predicted = known.LogSeconds(curve.sizes[i + 1], i + 1),
-           .line_seconds = lines[i + 1]});
-    }
-    LeaveOutEnds(known, curve, index, left_out);
+    LeaveOutInterior(known, curve, most, left_out.interior);
+    LeaveOutEnds(known, curve, left_out.remote);
     left_out.unseen_curves +=
-        LeaveOutWhole(set, index, 0, most, left_out.unseen);
+        LeaveOutWhole(set, curve, 0, most, left_out.unseen);
     for (const int least : {2, 3}) {
-      LeaveOutWhole(set, index, least, most, left_out.remote);
+      LeaveOutWhole(set, curve, least, most, left_out.remote);
     }
     left_out.sampled = left_out.sampled || curve.points() > most;
   }
   return left_out;
 }
 
-IntervalTable::IntervalTable(const CurveSet& set, const LeftOut& left_out,
-                             std::optional<int> half) {
-  for (const auto* points : {&left_out.interior, &left_out.unseen,
-                             &left_out.remote, &left_out.outside}) {
+IntervalTable::IntervalTable(const LeftOut& left_out, std::optional<int> half) {
+  for (const auto* points :
+       {&left_out.interior, &left_out.unseen, &left_out.remote}) {
     for (const LeftOutPoint& p : *points) {
-      const Curve& curve = set.curves[p.curve];
-      if (half.has_value() && curve.family % 2 != *half) continue;
-      const double residual =
-          std::log(curve.seconds[p.point]) - p.log_predicted;
-      if (p.octaves > 0) {
-        outside_.push_back(residual / Growth(p.octaves));
-        continue;
-      }
-      for (const int decade : {DecadeOf(curve.sizes[p.point]), kAllDecades}) {
+      if (half.has_value() && p.curve->family % 2 != *half) continue;
+      const double residual = std::log(p.measured() / p.seconds);
+      for (const int decade : {DecadeOf(p.size()), kAllDecades}) {
         std::vector<double>& residuals =
-            residuals_[{p.distance, curve.size_column, decade}];
+            residuals_[{p.unseen, p.distance, p.curve->size_column, decade}];
         residuals.push_back(residual);
         // A change of which no pair tells is as likely upwards as downwards.
-        if (p.distance == UnseenCurve::kNoPair) residuals.push_back(-residual);
+        const bool no_pair = p.unseen && p.distance == UnseenCurve::kNoPair;
+        if (no_pair) residuals.push_back(-residual);
       }
     }
   }
   for (auto& [key, residuals] : residuals_) {
     std::sort(residuals.begin(), residuals.end());
   }
-  std::sort(outside_.begin(), outside_.end());
 }
 
-std::optional<IntervalFactors> IntervalTable::Find(
-    int distance, const std::string& size_column, double size) const {
-  for (const int decade : {DecadeOf(size), kAllDecades}) {
-    const auto at = residuals_.find({distance, size_column, decade});
-    if (at != residuals_.end() && at->second.size() >= kLeastResiduals) {
-      return FactorsOf(at->second, 1);
+IntervalFactors IntervalTable::Factors(bool unseen, int distance,
+                                       const std::string& size_column,
+                                       double size) const {
+  const auto find = [&](int at) -> std::optional<IntervalFactors> {
+    for (const int decade : {DecadeOf(size), kAllDecades}) {
+      const auto found = residuals_.find({unseen, at, size_column, decade});
+      if (found != residuals_.end() &&
+          found->second.size() >= kLeastResiduals) {
+        return FactorsOf(found->second);
+      }
     }
-  }
-  return std::nullopt;
-}
-
-IntervalFactors IntervalTable::Inside(const std::string& size_column,
-                                      double size) const {
-  return Find(kInsideCurve, size_column, size)
-      .value_or(IntervalFactors{.low = 1 / kGuessInside, .high = kGuessInside});
-}
-
-IntervalFactors IntervalTable::Unseen(const std::string& size_column,
-                                      double size, int distance) const {
-  const IntervalFactors guess = {.low = 1 / kGuessUnseen, .high = kGuessUnseen};
-  if (distance == UnseenCurve::kNoPair) {
-    return Find(distance, size_column, size).value_or(guess);
-  }
+    return std::nullopt;
+  };
   std::optional<IntervalFactors> widest;
-  for (int at = 1; at <= distance; ++at) {
-    const auto factors = Find(at, size_column, size);
+  for (int at = unseen && distance > 0 ? 1 : 0; at <= distance; ++at) {
+    const std::optional<IntervalFactors> factors = find(at);
     if (factors.has_value()) {
       widest = widest.value_or(IntervalFactors());
       widest->low = std::min(widest->low, factors->low);
@@ -264,19 +256,10 @@ IntervalFactors IntervalTable::Unseen(const std::string& size_column,
       widest->high *= kGuessRemoter;
     }
   }
-  return widest.value_or(guess);
-}
-
-IntervalFactors IntervalTable::Outside(const std::string& size_column,
-                                       double size, double octaves) const {
-  const IntervalFactors inside = Inside(size_column, size);
-  const double guess = std::pow(kGuessOutside, std::max(octaves, 1.0));
-  const IntervalFactors outside =
-      outside_.size() < kLeastResiduals
-          ? IntervalFactors{.low = 1 / guess, .high = guess}
-          : FactorsOf(outside_, Growth(octaves));
-  return {.low = std::min(inside.low, outside.low),
-          .high = std::max(inside.high, outside.high)};
+  if (widest.has_value()) return *widest;
+  const double guess =
+      unseen ? kGuessUnseen : std::pow(kGuessKnown, std::max(distance, 1));
+  return {.low = 1 / guess, .high = guess};
 }
 
 Evaluation Evaluate(const CurveSet& set, const LeftOut& left_out) {
@@ -288,112 +271,69 @@ Evaluation Evaluate(const CurveSet& set, const LeftOut& left_out) {
   }
   result.dropped_rows = set.dropped_rows;
   result.sampled = left_out.sampled;
-  result.points = static_cast<int64_t>(left_out.interior.size());
-  result.predicted = ErrorOf(set, left_out.interior, PredictedSeconds);
-  result.line = ErrorOf(set, left_out.interior, LineSeconds);
-  result.decades = DecadeErrors(set, left_out.interior);
+  result.interior = ErrorsOf(left_out.interior);
+  std::map<std::pair<std::string, int>, std::vector<LeftOutPoint>> by_decade;
+  for (const LeftOutPoint& p : left_out.interior) {
+    by_decade[{p.curve->size_column, DecadeOf(p.size())}].push_back(p);
+  }
+  for (const auto& [key, points] : by_decade) {
+    const auto& [size_column, decade] = key;
+    result.decades.push_back({.size_column = size_column,
+                              .from = decade < 0 ? 0 : std::pow(10.0, decade),
+                              .to = std::pow(10.0, decade + 1),
+                              .errors = ErrorsOf(points)});
+  }
   result.heldout_curves = left_out.unseen_curves;
-  result.heldout_points = static_cast<int64_t>(left_out.unseen.size());
-  result.heldout = ErrorOf(set, left_out.unseen, PredictedSeconds);
-  result.interior_coverage = CoverageOf(set, left_out, left_out.interior);
-  result.heldout_coverage = CoverageOf(set, left_out, left_out.unseen);
+  result.heldout = ErrorsOf(left_out.unseen);
+  result.interior_coverage = CoverageOf(left_out, left_out.interior);
+  result.heldout_coverage = CoverageOf(left_out, left_out.unseen);
   return result;
 }
 
-// --- predictions
-// --------------------------------------------------------------
-
-namespace {
-
-// A curve with the query's names and no points.
-absl::StatusOr<Curve> Named(const CurveSet& set, const TimeQuery& query) {
-  Curve curve;
-  curve.size_column = query.size_column;
-  curve.features.resize(set.columns.size());
-  curve.family = -1;
-  for (const auto& [column, value] : query.features) {
-    const auto at = std::find(set.columns.begin(), set.columns.end(), column);
-    if (at == set.columns.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("no measurement has a column '", column, "'; there are ",
-                       absl::StrJoin(set.columns, ", ")));
-    }
-    std::string& feature = curve.features[at - set.columns.begin()];
-    if (!feature.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", column, "' is given twice"));
-    }
-    feature = CanonicalValue(value);
-  }
-  return curve;
-}
-
-TimePrediction Around(double log_seconds, const IntervalFactors& factors,
-                      TimeBasis basis) {
-  const double seconds = std::exp(log_seconds);
-  return {.seconds = seconds,
-          .low_seconds = seconds * factors.low,
-          .high_seconds = seconds * factors.high,
-          .basis = basis};
-}
-
-}  // namespace
-
-absl::string_view TimeBasisName(TimeBasis basis) {
-  constexpr absl::string_view kNames[] = {"measured", "inside", "outside",
-                                          "unseen"};
-  return kNames[static_cast<int>(basis)];
-}
-
-TimePredictor::TimePredictor(CurveSet set)
-    : TimePredictor(set, PredictLeftOut(set)) {}
-
-TimePredictor::TimePredictor(CurveSet set, const LeftOut& left_out)
-    : set_(std::move(set)),
-      intervals_(set_, left_out),
-      evaluation_(Evaluate(set_, left_out)) {}
-
-TimePrediction TimePredictor::PredictKnown(const Curve& curve,
-                                           double size) const {
-  const double log_seconds = KnownCurve(set_, curve).LogSeconds(size);
-  const double least = curve.sizes.front();
-  const double most = curve.sizes.back();
-  if (size < least || size > most) {
-    const double octaves = OctavesBetween(size, size < least ? least : most);
-    return Around(log_seconds,
-                  intervals_.Outside(curve.size_column, size, octaves),
-                  TimeBasis::kOutside);
-  }
-  const bool measured =
-      std::binary_search(curve.sizes.begin(), curve.sizes.end(), size);
-  return Around(log_seconds, intervals_.Inside(curve.size_column, size),
-                measured ? TimeBasis::kMeasured : TimeBasis::kInside);
+TimePredictor::TimePredictor(CurveSet set) : set_(std::move(set)) {
+  const LeftOut left_out = PredictLeftOut(set_);
+  intervals_ = IntervalTable(left_out);
+  evaluation_ = Evaluate(set_, left_out);
 }
 
 absl::StatusOr<TimePrediction> TimePredictor::Predict(
     const TimeQuery& query) const {
-  if (!std::isfinite(query.size) || query.size < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(query.size_column, " is ", query.size,
-                     ", need a finite number from 0 up"));
+  const double size = query.size;
+  if (!std::isfinite(size) || size < 0) {
+    return InvalidArgument(query.size_column, " is ", size,
+                           ", need a finite number from 0 up");
   }
   PACELINE_ASSIGN_OR_RETURN(const Curve named, Named(set_, query));
+  const auto answer = [&](double log_seconds, TimeBasis basis, int distance) {
+    const IntervalFactors factors = intervals_.Factors(
+        basis == TimeBasis::kUnseen, distance, query.size_column, size);
+    const double seconds = std::exp(log_seconds);
+    return TimePrediction{.seconds = seconds,
+                          .low_seconds = seconds * factors.low,
+                          .high_seconds = seconds * factors.high,
+                          .basis = basis};
+  };
   for (const Curve& curve : set_.curves) {
-    if (curve.size_column == named.size_column &&
-        curve.features == named.features) {
-      return PredictKnown(curve, query.size);
+    if (curve.size_column != named.size_column ||
+        curve.features != named.features) {
+      continue;
     }
+    const std::vector<double>& sizes = curve.sizes;
+    const double nearest = std::clamp(size, sizes.front(), sizes.back());
+    const TimeBasis basis =
+        nearest != size ? TimeBasis::kOutside
+        : std::binary_search(sizes.begin(), sizes.end(), size)
+            ? TimeBasis::kMeasured
+            : TimeBasis::kInside;
+    return answer(KnownCurve(set_, curve).LogSeconds(size), basis,
+                  DistanceOf(size, nearest));
   }
   const UnseenCurve unseen(set_, named);
   if (!unseen.known()) {
-    return absl::NotFoundError(absl::StrCat(
-        "nothing was measured over ", query.size_column, ": a time for ",
-        query.size, " of them cannot be predicted"));
+    return NotFound("nothing was measured over ", query.size_column,
+                    ": a time for ", size, " of them cannot be predicted");
   }
-  return Around(
-      unseen.LogSeconds(query.size),
-      intervals_.Unseen(named.size_column, query.size, unseen.distance()),
-      TimeBasis::kUnseen);
+  return answer(unseen.LogSeconds(size), TimeBasis::kUnseen, unseen.distance());
 }
 
 }  // namespace paceline

@@ -20,15 +20,20 @@ namespace paceline {
 // --- errors
 // -------------------------------------------------------------------
 
-constexpr int kInsideCurve = -1;  // as a distance
-
+// A measured point that was left out, and what the others say about it.
 struct LeftOutPoint {
-  int curve = 0;  // index into CurveSet::curves
-  int point = 0;  // of that curve
-  double log_predicted = 0;
+  const Curve* curve = nullptr;  // borrowed from the set
+  int point = 0;                 // of that curve
+  double seconds = 0;            // predicted; > 0
+  bool unseen = false;           // the whole curve was left out
+  // How little there was to go by.  Unseen: UnseenCurve::distance.  Else 0
+  // between measured sizes, 1 within an octave of them, and one more whenever
+  // that distance doubles.
+  int distance = 0;
   double line_seconds = 0;  // interior only; may be negative
-  double octaves = 0;       // outside only: how far from what was measured; > 0
-  int distance = kInsideCurve;  // unseen and remote: UnseenCurve::distance
+
+  double size() const { return curve->sizes[point]; }
+  double measured() const { return curve->seconds[point]; }
 };
 
 struct LeftOut {
@@ -38,10 +43,9 @@ struct LeftOut {
   std::vector<LeftOutPoint> unseen;
   int64_t unseen_curves = 0;
   // The same without the curves that differ in fewer than 2, and than 3
-  // features: how good it is when only remote ones are known.
+  // features, which is how good it is when only remote ones are known; and
+  // points that lie 1, 2 and 4 points beyond what was left of their curve.
   std::vector<LeftOutPoint> remote;
-  // Points that lie 1, 2 and 4 points beyond what was left of their curve.
-  std::vector<LeftOutPoint> outside;
   // Not all points were tried, evenly taken ones were.
   bool sampled = false;
 };
@@ -54,14 +58,9 @@ struct LeaveOutLimits {
 
 // Leaves out and predicts.  A left out point or curve, and any copy of it
 // (Curve::family), has no influence on what is said about it; nor does any
-// constant depend on the data.
+// constant depend on the data.  The set outlives the answer.
 LeftOut PredictLeftOut(const CurveSet& set,
                        const LeaveOutLimits& limits = LeaveOutLimits());
-
-// Seconds at each point on the straight line of least squares through
-// the other points of the curve; zeros for a curve of fewer than
-// three points.  O(points).
-std::vector<double> LinesWithout(const Curve& curve);
 
 // The part of true times that intervals are made to hold.
 constexpr double kIntervalLevel = 0.9;
@@ -72,37 +71,28 @@ struct IntervalFactors {
   double high = 1;
 };
 
-// Quantiles of log(measured / predicted): inside a curve by what the size
-// counts and its decade, for an unseen curve also by UnseenCurve::distance,
-// outside by octaves.  A decade with fewer than 20 left out points takes those
-// of all decades, a distance without any those of the next nearer one, 1.5
-// times as wide.  Where there is nothing to go by, the factors are a guess: 2
-// inside, 4 for an unseen curve, 2 an octave outside.  Immutable.
+// Quantiles of measured / predicted among left out points, by their distance,
+// what the size counts and the size's decade.  A decade with fewer than 20 left
+// out points takes those of all decades, a distance without any those of the
+// next nearer one, 1.5 times as wide.  Where there is nothing to go by, the
+// factors are a guess: 2 inside, 2 to the power of the distance outside, 4 for
+// an unseen curve.  Immutable.
 class IntervalTable {
  public:
+  IntervalTable() = default;
   // half: 0 or 1: counts every second family of curves; nothing: all of them.
-  IntervalTable(const CurveSet& set, const LeftOut& left_out,
-                std::optional<int> half = std::nullopt);
+  explicit IntervalTable(const LeftOut& left_out,
+                         std::optional<int> half = std::nullopt);
 
-  IntervalFactors Inside(const std::string& size_column, double size) const;
-  // Never narrower than for a smaller distance.
-  IntervalFactors Unseen(const std::string& size_column, double size,
-                         int distance) const;
-  // `octaves`: doublings between the size and the nearest measured one.  Never
-  // narrower than Inside at that size, wider the further away.
-  IntervalFactors Outside(const std::string& size_column, double size,
-                          double octaves) const;
+  // Never narrower than for a smaller distance.  See LeftOutPoint.
+  IntervalFactors Factors(bool unseen, int distance,
+                          const std::string& size_column, double size) const;
 
  private:
-  // Nothing when too few were left out.
-  std::optional<IntervalFactors> Find(int distance,
-                                      const std::string& size_column,
-                                      double size) const;
+  using Key = std::tuple<bool, int, std::string, int>;
 
-  // Residuals, ascending, by LeftOutPoint::distance,
-  // size column and decade (kAllDecades: of all).
-  std::map<std::tuple<int, std::string, int>, std::vector<double>> residuals_;
-  std::vector<double> outside_;  // an octave away, scaled
+  // log(measured / predicted), ascending; kAllDecades has those of all.
+  std::map<Key, std::vector<double>> residuals_;
 };
 
 // Statistics of |predicted - measured| / measured; NaN when there was no point.
@@ -111,14 +101,18 @@ struct RelativeError {
   double median = 0;
 };
 
+struct LeftOutErrors {
+  int64_t points = 0;
+  RelativeError predicted;
+  RelativeError line;  // one straight line a curve; interior points only
+};
+
 // Interior points whose sizes lie in [from, to).
-struct DecadeError {
+struct DecadeErrors {
   std::string size_column;
   double from = 0;
   double to = 0;
-  int64_t points = 0;
-  RelativeError predicted;
-  RelativeError line;  // one straight line a curve
+  LeftOutErrors errors;
 };
 
 struct Evaluation {
@@ -128,14 +122,10 @@ struct Evaluation {
   int64_t measured_points = 0;
   bool sampled = false;  // LeftOut::sampled
 
-  int64_t points = 0;  // interior, left out one at a time
-  RelativeError predicted;
-  RelativeError line;
-  std::vector<DecadeError> decades;  // by size column, then ascending
-
+  LeftOutErrors interior;             // left out one at a time
+  std::vector<DecadeErrors> decades;  // by size column, then ascending
   int64_t heldout_curves = 0;
-  int64_t heldout_points = 0;
-  RelativeError heldout;
+  LeftOutErrors heldout;
 
   // The part of left out points that lie in their interval; NaN for none.
   // Intervals made from one half of the families are tried on the other.
@@ -186,14 +176,9 @@ class TimePredictor {
   //         NotFound         no curve counts the same sizes
   absl::StatusOr<TimePrediction> Predict(const TimeQuery& query) const;
 
-  const CurveSet& set() const { return set_; }
   const Evaluation& evaluation() const { return evaluation_; }
 
  private:
-  TimePredictor(CurveSet set, const LeftOut& left_out);
-
-  TimePrediction PredictKnown(const Curve& curve, double size) const;
-
   CurveSet set_;
   IntervalTable intervals_;
   Evaluation evaluation_;

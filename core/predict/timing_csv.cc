@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/status/status.h"
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
@@ -11,20 +11,20 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {
 
-constexpr absl::string_view kSeconds = "seconds";
 constexpr absl::string_view kSizeColumns[] = {"elements", "bytes", "flops",
                                               "size"};
 
 // A cell as a message may show it.
 std::string Shown(absl::string_view cell) {
   constexpr size_t kMostShown = 40;
-  std::string text = absl::CHexEscape(cell.substr(0, kMostShown));
-  return absl::StrCat("'", text, cell.size() > kMostShown ? "..." : "", "'");
+  return absl::StrCat("'", absl::CHexEscape(cell.substr(0, kMostShown)),
+                      cell.size() > kMostShown ? "..." : "", "'");
 }
 
 // Thread-compatible.
@@ -35,9 +35,9 @@ class Reader {
   absl::StatusOr<TimingTable> Read(absl::string_view text);
 
  private:
-  absl::Status Error(absl::string_view what) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(table_.name, ":", line_, ": ", what));
+  template <typename... Parts>
+  absl::Status Error(const Parts&... what) const {
+    return InvalidArgument(table_.name, ":", line_, ": ", what...);
   }
   absl::Status ReadHeader(absl::string_view line);
   absl::Status ReadRow(absl::string_view line);
@@ -52,35 +52,32 @@ class Reader {
 absl::Status Reader::ReadHeader(absl::string_view line) {
   absl::ConsumePrefix(&line, "\xef\xbb\xbf");
   std::vector<std::string> sizes;
-  bool has_seconds = false;
   for (const absl::string_view cell : absl::StrSplit(line, ',')) {
     const std::string column(absl::StripAsciiWhitespace(cell));
+    const size_t index = header_.size();
     if (column.empty()) {
-      return Error(absl::StrCat("column ", header_.size() + 1,
-                                " of the header has no name"));
+      return Error("column ", index + 1, " of the header has no name");
     }
     if (std::find(header_.begin(), header_.end(), column) != header_.end()) {
-      return Error(absl::StrCat("the header names ", Shown(column), " twice"));
+      return Error("the header names ", Shown(column), " twice");
     }
+    header_.push_back(column);
     if (IsSizeColumn(column)) {
       sizes.push_back(column);
-      size_at_ = header_.size();
-    } else if (column == kSeconds) {
-      has_seconds = true;
-      seconds_at_ = header_.size();
+      size_at_ = index;
+    } else if (column == "seconds") {
+      seconds_at_ = index;
     } else {
       table_.columns.push_back(column);
     }
-    header_.push_back(column);
   }
-  if (!has_seconds) {
-    return Error(absl::StrCat("no column 'seconds' in the header, which has ",
-                              Shown(line)));
+  if (header_[seconds_at_] != "seconds") {
+    return Error("no column 'seconds' in the header, which has ", Shown(line));
   }
   if (sizes.size() != 1) {
-    return Error(absl::StrCat(
-        "need one size column (", absl::StrJoin(kSizeColumns, ", "), "), got ",
-        sizes.empty() ? "none" : absl::StrJoin(sizes, " and ")));
+    return Error("need one size column (", absl::StrJoin(kSizeColumns, ", "),
+                 "), got ",
+                 sizes.empty() ? "none" : absl::StrJoin(sizes, " and "));
   }
   table_.size_column = sizes.front();
   return absl::OkStatus();
@@ -89,32 +86,28 @@ absl::Status Reader::ReadHeader(absl::string_view line) {
 absl::Status Reader::ReadRow(absl::string_view line) {
   const std::vector<absl::string_view> cells = absl::StrSplit(line, ',');
   if (cells.size() != header_.size()) {
-    return Error(absl::StrCat(
-        "got ", cells.size(), " cells, need ", header_.size(), " (",
-        absl::StrJoin(header_, ","), ")",
-        cells.size() < header_.size() ? ": is the file cut off?" : ""));
-  }
-  double size, seconds;
-  for (const auto& [column, number] :
-       {std::pair(size_at_, &size), std::pair(seconds_at_, &seconds)}) {
-    if (absl::SimpleAtod(cells[column], number)) continue;
-    return Error(absl::StrCat(header_[column], " ", Shown(cells[column]),
-                              " is no number"));
-  }
-  if (!std::isfinite(size) || size < 0) {
-    return Error(absl::StrCat(table_.size_column, " is ", size,
-                              ", need a finite number from 0 up"));
-  }
-  if (!std::isfinite(seconds) || seconds <= 0) {
-    ++table_.dropped_rows;
-    return absl::OkStatus();
+    return Error("got ", cells.size(), " cells, need ", header_.size(), " (",
+                 absl::StrJoin(header_, ","), ")",
+                 cells.size() < header_.size() ? ": is the file cut off?" : "");
   }
   std::vector<std::string> features;
+  double size = 0, seconds = 0;
   for (size_t c = 0; c < cells.size(); ++c) {
-    if (c == size_at_ || c == seconds_at_) continue;
-    features.emplace_back(absl::StripAsciiWhitespace(cells[c]));
+    if (c != size_at_ && c != seconds_at_) {
+      features.emplace_back(absl::StripAsciiWhitespace(cells[c]));
+    } else if (!absl::SimpleAtod(cells[c], c == size_at_ ? &size : &seconds)) {
+      return Error(header_[c], " ", Shown(cells[c]), " is no number");
+    }
   }
-  table_.measurements[std::move(features)].emplace_back(size, seconds);
+  if (!std::isfinite(size) || size < 0) {
+    return Error(table_.size_column, " is ", size,
+                 ", need a finite number from 0 up");
+  }
+  if (std::isfinite(seconds) && seconds > 0) {
+    table_.measurements[std::move(features)].emplace_back(size, seconds);
+  } else {
+    ++table_.dropped_rows;
+  }
   return absl::OkStatus();
 }
 
@@ -126,9 +119,8 @@ absl::StatusOr<TimingTable> Reader::Read(absl::string_view text) {
     absl::ConsumeSuffix(&line, "\r");
     for (const unsigned char byte : line) {
       if (byte >= 0x20 || byte == '\t') continue;
-      return Error(absl::StrCat("is no text: byte 0x",
-                                absl::Hex(byte, absl::kZeroPad2),
-                                " in the line; need comma separated values"));
+      return Error("is no text: byte 0x", absl::Hex(byte, absl::kZeroPad2),
+                   " in the line; need comma separated values");
     }
     if (!absl::StripAsciiWhitespace(line).empty()) {
       PACELINE_RETURN_IF_ERROR(header_.empty() ? ReadHeader(line)
@@ -156,8 +148,7 @@ absl::StatusOr<TimingTable> Reader::Read(absl::string_view text) {
 }  // namespace
 
 bool IsSizeColumn(absl::string_view column) {
-  return std::find(std::begin(kSizeColumns), std::end(kSizeColumns), column) !=
-         std::end(kSizeColumns);
+  return absl::c_linear_search(kSizeColumns, column);
 }
 
 absl::StatusOr<TimingTable> ParseTimingCsv(absl::string_view name,

@@ -14,42 +14,28 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TimingTable Parsed(absl::string_view text) {
-  auto table = ParseTimingCsv("t.csv", text);
-  EXPECT_TRUE(table.ok()) << table.status();
-  return *std::move(table);
+CurveSet Built(const std::vector<std::string>& texts) {
+  std::vector<TimingTable> tables;
+  for (const std::string& text : texts) {
+    tables.push_back(Value(ParseTimingCsv("t.csv", text)));
+  }
+  return Value(BuildCurves(tables));
 }
 
-CurveSet Built(const std::vector<TimingTable>& tables) {
-  auto set = BuildCurves(tables);
-  EXPECT_TRUE(set.ok()) << set.status();
-  return *std::move(set);
-}
-
-TEST(Curves, MergeRepeatsOfOneSizeByTheirMedian) {
+TEST(Curves, SortSizesAndMergeRepeatsOfOneByTheirMedian) {
   const CurveSet set = Built(
-      {Parsed("op,elements,seconds\na,4,9\na,4,1\na,4,2\na,8,1\na,8,3\n")});
+      {"op,elements,seconds\na,4,9\na,4,1\na,4,2\na,8,1\na,8,3\na,0,1\n"});
 
   ASSERT_EQ(set.curves.size(), 1);
-  EXPECT_THAT(set.curves[0].sizes, ElementsAre(4, 8));
-  EXPECT_THAT(set.curves[0].seconds, ElementsAre(2, 2));
-}
-
-TEST(Curves, KeepSizeZeroAndSortSizes) {
-  const CurveSet set =
-      Built({Parsed("op,elements,seconds\na,4,3\na,0,1\na,2,2\n")});
-
-  EXPECT_THAT(set.curves[0].sizes, ElementsAre(0, 2, 4));
-  EXPECT_THAT(set.curves[0].seconds, ElementsAre(1, 2, 3));
+  EXPECT_THAT(set.curves[0].sizes, ElementsAre(0, 4, 8));
+  EXPECT_THAT(set.curves[0].seconds, ElementsAre(1, 2, 2));
 }
 
 TEST(Curves, OfTablesWithOtherColumnsLiveInOneSet) {
-  const CurveSet set =
-      Built({Parsed("op,dtype,elements,seconds\na,f32,1,1\n"),
-             Parsed("dtype,hosts,flops,seconds\nf16,2,1,1\n")});
+  const CurveSet set = Built({"op,dtype,elements,seconds\na,f32,1,1\n",
+                              "dtype,hosts,flops,seconds\nf16,2,1,1\n"});
 
   EXPECT_THAT(set.columns, ElementsAre("op", "dtype", "hosts"));
-  EXPECT_THAT(set.numeric, ElementsAre(false, false, true));
   ASSERT_EQ(set.curves.size(), 2);
   EXPECT_EQ(set.curves[0].size_column, "elements");
   EXPECT_THAT(set.curves[0].features, ElementsAre("a", "f32", ""));
@@ -66,10 +52,10 @@ TEST(Curves, WithTheSameMeasurementsAreOneFamily) {
 }
 
 TEST(Curves, OfATableWithoutAUsableTimeAreRefused) {
-  const auto set =
-      BuildCurves({Parsed("op,elements,seconds\na,1,inf\na,2,nan\n")});
+  const auto table =
+      Value(ParseTimingCsv("t.csv", "op,elements,seconds\na,1,inf\na,2,nan\n"));
 
-  ExpectError(set.status(), absl::StatusCode::kInvalidArgument,
+  ExpectError(BuildCurves({table}).status(), absl::StatusCode::kInvalidArgument,
               HasSubstr("t.csv: none of its 2 times is finite and positive"));
 }
 
@@ -79,30 +65,26 @@ TEST(Curves, OfManyRowsAreBuiltInTimeThatGrowsWithTheRows) {
     absl::StrAppend(&text, "op", row % 5000, ",", row / 5000, ",1e-5\n");
   }
 
-  const CurveSet set = Built({Parsed(text)});
+  const CurveSet set = Built({text});
 
   ASSERT_EQ(set.curves.size(), 5000);
   for (const Curve& curve : set.curves) EXPECT_EQ(curve.points(), 40);
 }
 
-TEST(LogSecondsAt, IsTheLineBetweenNeighboursAndTheSlopeBeyond) {
-  Curve curve;
-  curve.sizes = {0, 4, 8};
-  curve.seconds = {1, 2, 4};
+TEST(LogSecondsAt, IsTheLineBetweenNeighboursAndABoundedSlopeBeyond) {
+  const auto at = [](std::vector<double> sizes, std::vector<double> seconds,
+                     double size) {
+    Curve curve;
+    curve.sizes = std::move(sizes);
+    curve.seconds = std::move(seconds);
+    return std::exp(LogSecondsAt(curve, size));
+  };
 
-  EXPECT_DOUBLE_EQ(std::exp(LogSecondsAt(curve, 4)), 2);
-  EXPECT_DOUBLE_EQ(std::exp(LogSecondsAt(curve, 6)), 3);
-  EXPECT_DOUBLE_EQ(std::exp(LogSecondsAt(curve, 16)), 8);
-}
-
-TEST(LogSecondsAt, NeverFallsOrRisesFasterThanTheSizeBeyondTheLast) {
-  Curve curve;
-  curve.sizes = {1, 2};
-  curve.seconds = {2, 1};
-  EXPECT_DOUBLE_EQ(std::exp(LogSecondsAt(curve, 8)), 1);
-
-  curve.seconds = {1, 100};
-  EXPECT_NEAR(std::exp(LogSecondsAt(curve, 8)), 400, 1e-9);
+  EXPECT_DOUBLE_EQ(at({0, 4, 8}, {1, 2, 4}, 4), 2);
+  EXPECT_DOUBLE_EQ(at({0, 4, 8}, {1, 2, 4}, 6), 3);
+  EXPECT_DOUBLE_EQ(at({0, 4, 8}, {1, 2, 4}, 16), 8);
+  EXPECT_DOUBLE_EQ(at({1, 2}, {2, 1}, 8), 1) << "never falls";
+  EXPECT_NEAR(at({1, 2}, {1, 100}, 8), 400, 1e-9) << "no faster than the size";
 }
 
 TEST(ElementBytesOf, ReadsTheBitsInAName) {
@@ -110,6 +92,7 @@ TEST(ElementBytesOf, ReadsTheBitsInAName) {
   EXPECT_EQ(ElementBytesOf("bf16"), 2);
   EXPECT_EQ(ElementBytesOf("float32"), 4);
   EXPECT_EQ(ElementBytesOf("int8"), 1);
+  EXPECT_EQ(ElementBytesOf("fp8e4m3"), 1);
   EXPECT_EQ(ElementBytesOf("half"), 0);
 }
 
@@ -138,9 +121,9 @@ TEST(KnownCurve, LearnsFromItsSistersWhereAProtocolSwitches) {
   const double truth = Switching(1e-5)(64);
 
   const double without =
-      std::exp(KnownCurve(alone, alone.curves[0]).LogSeconds(64, 7));
+      std::exp(KnownCurve(alone, alone.curves[0]).LogSeconds(64, {7, 8}));
   const double with =
-      std::exp(KnownCurve(sisters, sisters.curves[0]).LogSeconds(64, 7));
+      std::exp(KnownCurve(sisters, sisters.curves[0]).LogSeconds(64, {7, 8}));
 
   EXPECT_GT(std::abs(without - truth) / truth, 0.2);
   EXPECT_LT(std::abs(with - truth) / truth, 0.01);
@@ -154,7 +137,7 @@ TEST(KnownCurve, HeedsNotSistersThatDisagreeNearBy) {
       MakeCurves({"mesh"}, {{{"1"}, Affine(1e-5, 1e-9)}, {{"2"}, wild}});
 
   const double seconds =
-      std::exp(KnownCurve(set, set.curves[0]).LogSeconds(1024, 11));
+      std::exp(KnownCurve(set, set.curves[0]).LogSeconds(1024, {11, 12}));
 
   EXPECT_NEAR(seconds, 1e-5 + 1.024e-6, 1e-8);
 }
@@ -175,7 +158,7 @@ TEST(KnownCurve, DoesNotReadThePointThatIsLeftOut) {
 
     const KnownCurve never(rest, CurveOf(rest, {"1", "f16"}));
 
-    EXPECT_EQ(known.LogSeconds(whole.sizes[p], p),
+    EXPECT_EQ(known.LogSeconds(whole.sizes[p], {p, p + 1}),
               never.LogSeconds(whole.sizes[p]))
         << "point " << p;
   }
@@ -186,8 +169,8 @@ TEST(KnownCurve, TakesNothingFromCopiesOfItself) {
       {"mesh"}, {{{"1"}, Switching(1e-5)}, {{"2"}, Switching(1e-5)}});
   const CurveSet alone = MakeCurves({"mesh"}, {{{"1"}, Switching(1e-5)}});
 
-  EXPECT_EQ(KnownCurve(copied, copied.curves[0]).LogSeconds(64, 7),
-            KnownCurve(alone, alone.curves[0]).LogSeconds(64, 7));
+  EXPECT_EQ(KnownCurve(copied, copied.curves[0]).LogSeconds(64, {7, 8}),
+            KnownCurve(alone, alone.curves[0]).LogSeconds(64, {7, 8}));
 }
 
 TEST(KnownCurve, MovesBeyondItsLastPointAsItsSistersDo) {

@@ -7,6 +7,7 @@
 
 #include "core/predict/curve.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 
@@ -43,9 +44,7 @@ inline TimingTable MakeTable(const std::vector<std::string>& columns,
 inline CurveSet MakeCurves(const std::vector<std::string>& columns,
                            const std::vector<CurveRecipe>& recipes,
                            const std::vector<double>& sizes = Doublings(20)) {
-  auto set = BuildCurves({MakeTable(columns, recipes, sizes)});
-  EXPECT_TRUE(set.ok()) << set.status();
-  return *std::move(set);
+  return Value(BuildCurves({MakeTable(columns, recipes, sizes)}));
 }
 
 inline const Curve& CurveOf(const CurveSet& set,

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -65,16 +66,12 @@ std::vector<LayerRecord> World(const std::vector<std::string>& kinds,
 }
 
 LayerPredictor Fitted(std::vector<LayerRecord> records) {
-  auto predictor = LayerPredictor::Fit(std::move(records));
-  EXPECT_TRUE(predictor.ok()) << predictor.status();
-  return *std::move(predictor);
+  return Value(LayerPredictor::Fit(std::move(records)));
 }
 
 LayerPrediction Predicted(const LayerPredictor& predictor,
                           const LayerWork& work) {
-  const auto prediction = predictor.Predict(work);
-  EXPECT_TRUE(prediction.ok()) << prediction.status();
-  return *prediction;
+  return Value(predictor.Predict(work));
 }
 
 double RelativeError(const LayerPrediction& prediction, const LayerWork& work) {
@@ -205,43 +202,30 @@ TEST(LayerPredictor, TakesLayersWithoutFlopsOrBytes) {
   EXPECT_NEAR(Predicted(Fitted(records), reshape).seconds, 1e-6, 3e-7);
 }
 
-std::string FitErrorOf(const LayerRecord& bad) {
-  std::vector<LayerRecord> records = World({"linear"}, {"a"});
-  records.push_back(bad);
-  const auto predictor = LayerPredictor::Fit(records);
-  EXPECT_EQ(predictor.status().code(), absl::StatusCode::kInvalidArgument);
-  return std::string(predictor.status().message());
-}
-
-TEST(LayerPredictor, RefusesRecordsThatAreNoMeasurements) {
+TEST(LayerPredictor, RefusesRecordsAndWorkThatAreNone) {
+  constexpr absl::StatusCode kWrong = absl::StatusCode::kInvalidArgument;
   const LayerWork good = Work("conv2d", "b", 1, 128);
-  for (const double seconds : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
-    EXPECT_THAT(FitErrorOf({good, seconds}),
-                HasSubstr("kind 'conv2d' on 'b': seconds is"));
+  LayerWork flops = good, bytes = good, threads = good;
+  flops.flops = -1;
+  bytes.bytes = std::nan("");
+  threads.threads = 0;
+  const std::pair<LayerRecord, const char*> kBad[] = {
+      {{good, 0}, "kind 'conv2d' on 'b': seconds is 0"},
+      {{good, -1}, "seconds is -1"},
+      {{good, std::nan("")}, "seconds is nan"},
+      {{good, HUGE_VAL}, "seconds is inf"},
+      {{flops, 1}, "flops is -1, need"},
+      {{bytes, 1}, "bytes is nan, need"},
+      {{threads, 1}, "threads is 0, need at least 1"}};
+  for (const auto& [record, why] : kBad) {
+    std::vector<LayerRecord> records = World({"linear"}, {"a"});
+    records.push_back(record);
+    ExpectError(LayerPredictor::Fit(records).status(), kWrong, HasSubstr(why));
   }
-  LayerWork bad = good;
-  bad.flops = -1;
-  EXPECT_THAT(FitErrorOf({bad, 1}), HasSubstr("flops is -1, need"));
-  bad = good;
-  bad.bytes = std::nan("");
-  EXPECT_THAT(FitErrorOf({bad, 1}), HasSubstr("bytes is nan, need"));
-  bad = good;
-  bad.threads = 0;
-  EXPECT_THAT(FitErrorOf({bad, 1}), HasSubstr("threads is 0, need at least 1"));
-}
-
-TEST(LayerPredictor, RefusesToFitNothing) {
-  EXPECT_THAT(std::string(LayerPredictor::Fit({}).status().message()),
+  ExpectError(LayerPredictor::Fit({}).status(), kWrong,
               HasSubstr("no layer was measured"));
-}
-
-TEST(LayerPredictor, RefusesWorkThatIsNone) {
-  const LayerPredictor predictor = Fitted(World({"linear"}, {"a"}));
-  LayerWork bad = Work("linear", "a", 1, 128);
-
-  bad.threads = -2;
-  EXPECT_EQ(predictor.Predict(bad).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  ExpectError(Fitted(World({"linear"}, {"a"})).Predict(threads).status(),
+              kWrong, HasSubstr("threads is 0"));
 }
 
 }  // namespace
