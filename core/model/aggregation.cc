@@ -17,8 +17,6 @@
 namespace paceline {
 namespace {
 
-constexpr double kGreatestShare = 1e9;
-
 int64_t MicroBatchesOfAStep(const TrainSpec& train) {
   if (train.micro_batch < 1) return 0;
   return train.batch / train.micro_batch +
@@ -37,34 +35,30 @@ std::string MoreMicroBatches(const TrainSpec& train, int64_t members) {
 // Members that gossip average parameters in pairs: there are no rounds that a
 // rule, a server or a least number of parts could belong to.
 void CheckGossip(const AggregationSpec& a, SpecProblems& problems) {
-  const auto refuse = [&problems](const char* path, const std::string& is,
-                                  const char* why) {
-    problems.Add(path, "is ", is, ", but mode gossip ", why);
-  };
-  if (a.rule != AggregationSpec().rule) {
-    refuse("aggregation.rule", absl::CHexEscape(a.rule),
-           "averages two members' parameters at a time and has nobody to "
-           "judge them: leave rule out, or use mode rolling");
-  }
-  if (a.k > 0) {
-    refuse("aggregation.k", absl::StrCat(a.k),
-           "withstands no liars: leave k out, or use mode rolling with a rule "
-           "that does");
-  }
-  if (a.shards > 1) {
-    refuse("aggregation.shards", absl::StrCat(a.shards),
-           "has no servers that could share the work: leave shards out, or "
-           "use mode rolling");
-  }
-  if (a.min_parts > 1) {
-    refuse("aggregation.min_parts", absl::StrCat(a.min_parts),
-           "has no rounds that could be void, and goes on with whoever is "
-           "there: leave min_parts out, or use mode rolling");
-  }
-  if (a.codec != "fp32") {
-    refuse("aggregation.codec", absl::CHexEscape(a.codec),
-           "sends parameters, which would be rounded again in every step: "
-           "leave codec out");
+  const struct {
+    const char* path;
+    bool given;
+    std::string is;
+    const char* why;
+  } refused[] = {
+      {"aggregation.rule", a.rule != AggregationSpec().rule,
+       absl::CHexEscape(a.rule),
+       "averages two members' parameters at a time and has nobody to judge "
+       "them: leave rule out, or use mode rolling"},
+      {"aggregation.k", a.k > 0, absl::StrCat(a.k),
+       "withstands no liars: leave k out, or use mode rolling with a rule that "
+       "does"},
+      {"aggregation.shards", a.shards > 1, absl::StrCat(a.shards),
+       "has no servers that could share the work: leave shards out, or use "
+       "mode rolling"},
+      {"aggregation.min_parts", a.min_parts > 1, absl::StrCat(a.min_parts),
+       "has no rounds that could be void, and goes on with whoever is there: "
+       "leave min_parts out, or use mode rolling"},
+      {"aggregation.codec", a.codec != "fp32", absl::CHexEscape(a.codec),
+       "sends parameters, which would be rounded again in every step: leave "
+       "codec out"}};
+  for (const auto& [path, given, is, why] : refused) {
+    if (given) problems.Add(path, "is ", is, ", but mode gossip ", why);
   }
 }
 
@@ -136,13 +130,7 @@ void CheckShares(const AggregationSpec& aggregation, SpecProblems& problems) {
                  "and so needs these");
     return;
   }
-  const bool positive = std::all_of(
-      shares.begin(), shares.end(),
-      [](double share) { return share > 0 && share < kGreatestShare; });
-  if (positive && shares.size() == aggregation.workers.size()) return;
-  problems.Add(
-      "aggregation.shares", "must be a positive number for each of the ",
-      aggregation.workers.size(), " workers, got ", absl::StrJoin(shares, ","));
+  problems.Shares("aggregation.shares", shares, aggregation.workers.size());
 }
 
 // Checks what the number of members decides.
@@ -155,8 +143,7 @@ void CheckMemberCount(const JobSpec& spec, bool rule, SpecProblems& problems) {
   if (parts && members > 0 && a.min_parts > members) {
     problems.Add("aggregation.min_parts", "is ", a.min_parts,
                  ", but there are ", members,
-                 " members: no round could ever close; lower it "
-                 "to at most ",
+                 " members: no round could ever close; lower it to at most ",
                  members);
   }
   const int64_t least = std::max<int64_t>(members, a.min_parts);
@@ -201,13 +188,12 @@ void CheckBuffers(const ModelDescription& model, SpecProblems& problems) {
   for (const Layer& layer : model.layers) {
     for (const Parameter& parameter : layer.parameters) {
       if (parameter.trainable) continue;
-      problems.Add("aggregation.mode",
-                   "a model with batch normalisation or other buffers "
-                   "cannot be trained data-parallel yet: members would "
-                   "not agree on ",
-                   parameter.name, " of ", model.name,
-                   "; use a pipeline (aggregation.mode none), or a model "
-                   "without them");
+      problems.Add(
+          "aggregation.mode",
+          "a model with batch normalisation or other buffers cannot be trained "
+          "data-parallel yet: members would not agree on ",
+          parameter.name, " of ", model.name,
+          "; use a pipeline (aggregation.mode none), or a model without them");
       return;
     }
   }
@@ -330,18 +316,17 @@ void CheckAggregation(const JobSpec& spec, const ModelDescription* model,
 void CheckFaults(const JobSpec& spec, SpecProblems& problems) {
   if (spec.faults.empty()) return;
   if (!IsDataParallel(spec)) {
-    problems.Add("faults",
-                 "are for data-parallel jobs, whose other members go on: set "
-                 "aggregation.mode to rolling, central or gossip, or leave "
-                 "faults out");
+    problems.Add(
+        "faults",
+        "are for data-parallel jobs, whose other members go on: set "
+        "aggregation.mode to rolling, central or gossip, or leave faults out");
   }
   for (size_t i = 0; i < spec.faults.size(); ++i) {
     CheckFault(spec, i, problems);
     if (!IsGossip(spec) || spec.faults[i].phase == "computing") continue;
-    problems.Add(FaultPath(i) + ".phase", "is ",
-                 absl::CHexEscape(spec.faults[i].phase),
-                 ", a phase of a server, but mode gossip has "
-                 "none: leave phase out");
+    problems.Add(
+        FaultPath(i) + ".phase", "is ", absl::CHexEscape(spec.faults[i].phase),
+        ", a phase of a server, but mode gossip has none: leave phase out");
   }
 }
 
@@ -378,8 +363,7 @@ absl::Status CheckMembersOfRule(const JobSpec& spec, int64_t members) {
       needed == 0
           ? ""
           : absl::StrCat("; or set aggregation.min_parts to at least ", needed,
-                         ", so that the job waits for as many "
-                         "workers"));
+                         ", so that the job waits for as many workers"));
 }
 
 std::vector<std::string> AggregationNotes(const JobSpec& spec,

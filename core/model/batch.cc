@@ -41,10 +41,6 @@ int64_t MicroBatchesIn(const TrainSpec& train, int64_t train_samples,
   return updates;
 }
 
-int32_t MicroBatches(int64_t samples, int64_t micro_batch_size) {
-  return static_cast<int32_t>(CeilDivide(samples, micro_batch_size));
-}
-
 }  // namespace
 
 BatchWalk::BatchWalk(const TrainSpec& train, int64_t train_samples,
@@ -88,15 +84,12 @@ WalkBatch BatchWalk::Training(int64_t step) const {
   PACELINE_CHECK(step >= 0 && step < total_steps_,
                  absl::StrCat("step=", step, " of=", total_steps_));
   const bool evaluation = EvaluationIsDue(step + 1);
-  WalkBatch batch;
+  const int64_t first = step % steps_per_epoch_ * train_.batch;
+  WalkBatch batch = BatchOf(BatchPhase::kTrain, step,
+                            std::min(train_.batch, train_samples_ - first));
   batch.epoch = step / steps_per_epoch_;
-  batch.first = step % steps_per_epoch_ * train_.batch;
+  batch.first = first;
   BatchInfo& info = batch.info;
-  info.ordinal = step;
-  info.phase = BatchPhase::kTrain;
-  info.step = step;
-  info.samples = std::min(train_.batch, train_samples_ - batch.first);
-  info.micro_batches = MicroBatches(info.samples, train_.micro_batch);
   info.final_batch = step + 1 == total_steps_ && !evaluation;
   info.drains = info.final_batch || evaluation;
   info.total_micro_batches = total_micro_batches_;
@@ -106,34 +99,36 @@ WalkBatch BatchWalk::Training(int64_t step) const {
 }
 
 WalkBatch BatchWalk::Evaluation(int64_t steps) const {
-  const bool due = EvaluationIsDue(steps);
-  WalkBatch batch;
-  batch.epoch = std::max<int64_t>(0, steps - 1) / steps_per_epoch_;
-  BatchInfo& info = batch.info;
-  info.ordinal = steps;
-  info.phase = BatchPhase::kEvaluate;
-  info.step = steps;
-  info.samples = due ? test_samples_ : 0;
-  info.micro_batches = MicroBatches(info.samples, train_.micro_batch);
-  info.final_batch = steps == total_steps_;
+  WalkBatch batch = BatchOf(BatchPhase::kEvaluate, steps,
+                            EvaluationIsDue(steps) ? test_samples_ : 0);
+  batch.info.final_batch = steps == total_steps_;
   return batch;
 }
 
 WalkBatch BatchWalk::EvaluationBatch() {
-  WalkBatch batch;
-  batch.epoch = std::max<int64_t>(0, step_ - 1) / steps_per_epoch_;
+  WalkBatch batch = BatchOf(BatchPhase::kEvaluate, step_,
+                            std::min(train_.batch, test_samples_ - evaluated_));
   batch.first = evaluated_;
   BatchInfo& info = batch.info;
   info.ordinal = ordinal_++;
-  info.phase = BatchPhase::kEvaluate;
-  info.step = step_;
-  info.samples = std::min(train_.batch, test_samples_ - evaluated_);
-  info.micro_batches = MicroBatches(info.samples, train_.micro_batch);
   evaluated_ += info.samples;
   const bool last_of_evaluation = evaluated_ == test_samples_;
   if (last_of_evaluation) evaluated_ = -1;
   info.final_batch = last_of_evaluation && step_ == total_steps_;
   if (total_steps_ == 0) info.total_micro_batches = total_micro_batches_;
+  return batch;
+}
+
+WalkBatch BatchWalk::BatchOf(BatchPhase phase, int64_t steps,
+                             int64_t samples) const {
+  WalkBatch batch;
+  batch.epoch = std::max<int64_t>(0, steps - 1) / steps_per_epoch_;
+  batch.info.ordinal = steps;
+  batch.info.phase = phase;
+  batch.info.step = steps;
+  batch.info.samples = samples;
+  batch.info.micro_batches =
+      static_cast<int32_t>(CeilDivide(samples, train_.micro_batch));
   return batch;
 }
 

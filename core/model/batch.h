@@ -75,6 +75,8 @@ class BatchWalk {
  private:
   bool EvaluationIsDue(int64_t steps) const;
   WalkBatch EvaluationBatch();
+  // A batch of so many samples after `steps` updates, as Evaluation() has it.
+  WalkBatch BatchOf(BatchPhase phase, int64_t steps, int64_t samples) const;
 
   const TrainSpec train_;
   const int64_t train_samples_;

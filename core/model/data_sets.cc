@@ -76,8 +76,8 @@ bool CheckImageShape(const DataSpec& data, SpecProblems& problems) {
       data.shape.size() == 3 && (data.shape[0] == 1 || data.shape[0] == 3);
   if (data.name == "imagefolder" && !is_picture) {
     problems.Add("data.shape",
-                 "must be channels,height,width with 1 (grey) or "
-                 "3 (colours) channels, got ",
+                 "must be channels,height,width with 1 (grey) or 3 (colours) "
+                 "channels, got ",
                  absl::StrJoin(data.shape, ","));
     return false;
   }
@@ -106,8 +106,7 @@ void CheckTestFraction(const DataSpec& data, SpecProblems& problems) {
 void CheckByteTokens(const DataSpec& data, SpecProblems& problems) {
   if (data.classes >= kByteTokens) return;
   problems.Add("data.classes",
-               "must be at least 256, since a token is a byte, "
-               "got ",
+               "must be at least 256, since a token is a byte, got ",
                data.classes);
 }
 
@@ -150,9 +149,8 @@ void CheckPerChannel(const char* path, const std::vector<double>& values,
   const auto count = static_cast<int64_t>(values.size());
   if (count > 1 && count != Channels(data)) {
     problems.Add(path, "has ", count,
-                 " numbers; give one, or one "
-                 "for each of the ",
-                 Channels(data), " channels");
+                 " numbers; give one, or one for each of the ", Channels(data),
+                 " channels");
   }
   for (const double value : values) {
     if (std::isfinite(value) && value > above) continue;
@@ -177,12 +175,9 @@ void CheckPictures(const DataSpec& data, SpecProblems& problems) {
       data.shape.size() == 3 ? std::max(data.shape[1], data.shape[2]) : 1;
   if (data.resize < side || data.resize > kLongestSide) {
     problems.Add("data.resize",
-                 "must be 0 (an eighth more than the crop) or "
-                 "from ",
-                 side,
-                 ", the longer side of data.shape, "
-                 "to ",
-                 kLongestSide, ", got ", data.resize);
+                 "must be 0 (an eighth more than the crop) or from ", side,
+                 ", the longer side of data.shape, to ", kLongestSide, ", got ",
+                 data.resize);
   }
 }
 
@@ -247,9 +242,9 @@ bool CheckDataSpec(const DataSpec& data, SpecProblems& problems) {
   }
   const DataSetTraits& set = *FindDataSet(data.name);
   if (set.needs_path && data.path.empty()) {
-    problems.Add("data.path", data.name,
-                 " needs the place of its files, on "
-                 "the workers that read them");
+    problems.Add(
+        "data.path", data.name,
+        " needs the place of its files, on the workers that read them");
   }
   problems.AbsolutePath("data.path", data.path, "the workers that read it");
   if (IsSynthetic(data)) {

@@ -25,8 +25,7 @@ absl::Status CheckRequest(const ModelSpec& spec, const Shape& input,
   if (input.empty() || !positive || values < 1 || values > kMostInputValues) {
     return InvalidArgument(
         "samples of shape [", absl::StrJoin(input, ", "),
-        "] cannot be learned from; need sizes of at least 1 and "
-        "at most ",
+        "] cannot be learned from; need sizes of at least 1 and at most ",
         kMostInputValues, " values");
   }
   if (classes < 2) {

@@ -314,8 +314,8 @@ constexpr JobKey kKeys[] = {
             "greater than 0 and at most 1e30"),
      "", kFault, " sign-flip gaussian "},
     {FAULT(phase),
-     "computing; or of a round that the worker serves: gathering, spreading "
-     "or committing.",
+     "computing; or of a round that the worker serves: gathering, spreading or "
+     "committing.",
      OneOf("phase of a round", " committing computing gathering spreading "),
      "", kFault, " kill "},
 };

@@ -168,8 +168,7 @@ void CheckTrain(const JobSpec& spec, SpecProblems& problems) {
   CheckKey("train.evaluate_every", spec, problems);
   if (!FindCheckpointing(train.activation_checkpointing).has_value()) {
     problems.Add("train.activation_checkpointing",
-                 "must be none, stage, or every-N with N layers "
-                 "from 1 to ",
+                 "must be none, stage, or every-N with N layers from 1 to ",
                  kMostLayersASegment, ", got '",
                  absl::CHexEscape(train.activation_checkpointing), "'");
   }
@@ -179,9 +178,8 @@ void CheckPrecision(const JobSpec& spec, SpecProblems& problems) {
   if (CheckKey("precision", spec, problems) && spec.precision != "fp32" &&
       spec.model.name == kScriptModel) {
     problems.Add("precision", "is ", spec.precision,
-                 ", but a script computes as it is written: leave "
-                 "precision out and write the casts into the "
-                 "script");
+                 ", but a script computes as it is written: leave precision "
+                 "out and write the casts into the script");
   }
 }
 
@@ -268,15 +266,7 @@ void CheckReplicas(const PipelineSpec& pipeline, bool inference,
                  "names a worker twice: beside replicas each holds one stage");
   }
   if (pipeline.shares.empty()) return;
-  const bool positive =
-      std::all_of(pipeline.shares.begin(), pipeline.shares.end(),
-                  [](double share) { return share > 0 && share < 1e9; });
-  if (!positive || pipeline.shares.size() != pipeline.workers.size()) {
-    problems.Add("pipeline.shares",
-                 "must be a positive number for each of the ",
-                 pipeline.workers.size(), " workers, got ",
-                 absl::StrJoin(pipeline.shares, ","));
-  }
+  problems.Shares("pipeline.shares", pipeline.shares, pipeline.workers.size());
 }
 
 // layers: of the model; 0 when it could not be described.
@@ -294,8 +284,7 @@ void CheckPipeline(const JobSpec& spec, int64_t layers,
       !ScheduleTraitsOf(pipeline.schedule).asynchronous) {
     problems.Add("pipeline.vertical_sync",
                  "belongs to the schedule pipedream; under ", pipeline.schedule,
-                 " all stages have the same version anyway: leave "
-                 "it out");
+                 " all stages have the same version anyway: leave it out");
   }
   CheckKey("pipeline.policy", spec, problems);
   CheckKey("pipeline.replicate", spec, problems);
@@ -311,9 +300,8 @@ void CheckInfer(const JobSpec& spec, SpecProblems& problems) {
   const std::string& schedule = spec.pipeline.schedule;
   if (ScheduleTraitsOf(schedule).only_trains) {
     problems.Add("pipeline.schedule", schedule,
-                 " is a way to train; leave it out, since all "
-                 "schedules are the same where nothing comes "
-                 "back");
+                 " is a way to train; leave it out, since all schedules are "
+                 "the same where nothing comes back");
   }
 }
 
@@ -372,19 +360,18 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
     // Other sets do not read it.
     if (!IsInference(spec) && absl::StartsWith(spec.data.name, "text") &&
         spec.data.test_fraction >= 1) {
-      problems.Add("data.test_fraction",
-                   "is 1: nothing would be left to train on; that is for "
-                   "kind: infer");
+      problems.Add(
+          "data.test_fraction",
+          "is 1: nothing would be left to train on; that is for kind: infer");
     }
   }
   if (spec.train.clip_norm > 0 &&
       ScheduleTraitsOf(spec.pipeline.schedule).asynchronous) {
     problems.Add("train.clip_norm",
-                 "clips by the norm over all stages, which "
-                 "pipedream's updates do not wait for, got ",
+                 "clips by the norm over all stages, which pipedream's updates "
+                 "do not wait for, got ",
                  spec.train.clip_norm,
-                 "; leave it out, or use another "
-                 "pipeline.schedule");
+                 "; leave it out, or use another pipeline.schedule");
   }
   CheckPipeline(spec, layers, problems);
   CheckReplicas(spec.pipeline, IsInference(spec), problems);

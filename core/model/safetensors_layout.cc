@@ -115,11 +115,9 @@ absl::StatusOr<SafetensorsLayout> LayOut(const ModelDescription& model) {
   std::vector<TensorPlace> tensors;
   for (const Layer& layer : model.layers) {
     for (const Parameter& parameter : layer.parameters) {
-      TensorPlace place;
-      place.name = parameter.name;
-      place.dtype = parameter.dtype;
-      place.shape = parameter.shape;
-      tensors.push_back(std::move(place));
+      tensors.push_back({.name = parameter.name,
+                         .dtype = parameter.dtype,
+                         .shape = parameter.shape});
     }
   }
   return LayOut(std::move(tensors), {{"format", "pt"}, {"model", model.name}});

@@ -15,8 +15,10 @@ constexpr size_t kMostLayers = 4096;
 constexpr size_t kMostParameters = 100'000;
 constexpr int64_t kMostBytes = int64_t{1} << 40;
 
-absl::Status Impossible(const std::string& what) {
-  return InvalidArgument("the description of the script is impossible: ", what);
+template <typename... Parts>
+absl::Status Impossible(const Parts&... what) {
+  return InvalidArgument("the description of the script is impossible: ",
+                         what...);
 }
 
 bool IsSize(DType dtype, const Shape& shape) {
@@ -28,11 +30,11 @@ absl::Status CheckParameters(const ScriptLayer& layer,
                              std::set<std::string>& names) {
   for (const Parameter& parameter : layer.parameters) {
     if (!names.insert(parameter.name).second) {
-      return Impossible(absl::StrCat("two parameters ", parameter.name));
+      return Impossible("two parameters ", parameter.name);
     }
     if (!IsSize(parameter.dtype, parameter.shape) ||
         (parameter.trainable && parameter.dtype != DType::kF32)) {
-      return Impossible(absl::StrCat("parameter ", parameter.name));
+      return Impossible("parameter ", parameter.name);
     }
   }
   return names.size() <= kMostParameters ? absl::OkStatus()
@@ -47,7 +49,7 @@ absl::StatusOr<Layer> DescribeLayer(const ScriptLayer& script,
                        script.forward_flops >= 0 && script.forward_flops < 1e18;
   if (!numbers || script.output.empty() ||
       !IsSize(DType::kF32, script.output) || NumElements(script.output) < 1) {
-    return Impossible(absl::StrCat("layer ", script.name));
+    return Impossible("layer ", script.name);
   }
   Layer layer;
   layer.name = script.name;
@@ -87,8 +89,7 @@ absl::StatusOr<ModelDescription> DescribeScript(const ModelSpec& spec,
   const ScriptModel& script = spec.script;
   if (script.layers.empty()) {
     return FailedPrecondition("no worker has looked into ", spec.file,
-                              " yet: its layers are not "
-                              "known");
+                              " yet: its layers are not known");
   }
   if (script.input != input) {
     return InvalidArgument(spec.file, " was described for samples of shape [",
@@ -111,7 +112,7 @@ absl::StatusOr<ModelDescription> DescribeScript(const ModelSpec& spec,
   std::set<std::string> layers, parameters;
   for (const ScriptLayer& described : script.layers) {
     if (described.name.empty() || !layers.insert(described.name).second) {
-      return Impossible(absl::StrCat("two layers '", described.name, "'"));
+      return Impossible("two layers '", described.name, "'");
     }
     PACELINE_ASSIGN_OR_RETURN(Layer layer,
                               DescribeLayer(described, parameters));

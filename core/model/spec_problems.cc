@@ -51,6 +51,17 @@ void SpecProblems::AbsolutePath(const char* path, const std::string& file,
       absl::CHexEscape(file), "'");
 }
 
+void SpecProblems::Shares(const char* path, const std::vector<double>& shares,
+                          size_t workers) {
+  constexpr double kGreatestShare = 1e9;
+  const bool positive = std::all_of(
+      shares.begin(), shares.end(),
+      [](double share) { return share > 0 && share < kGreatestShare; });
+  if (positive && shares.size() == workers) return;
+  Add(path, "must be a positive number for each of the ", workers,
+      " workers, got ", absl::StrJoin(shares, ","));
+}
+
 std::vector<SpecProblem> SpecProblems::Take() { return std::move(problems_); }
 
 }  // namespace paceline

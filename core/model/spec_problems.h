@@ -43,6 +43,10 @@ class SpecProblems {
   void AbsolutePath(const char* path, const std::string& file,
                     const char* readers);
 
+  // Adds nothing when `shares` has a positive number for each of the workers.
+  void Shares(const char* path, const std::vector<double>& shares,
+              size_t workers);
+
   std::vector<SpecProblem> Take();
 
  private:

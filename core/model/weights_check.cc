@@ -249,10 +249,9 @@ absl::Status CheckWeights(const ModelDescription& model,
   Add("of another shape", differences.shapes, parts);
   Add("of another dtype", differences.dtypes, parts);
   const char* const remedy =
-      differences.only_head
-          ? ".  All of them belong to the class head: model.reset_head: true "
-            "starts with a new one"
-          : "";
+      differences.only_head ? ".  All of them belong to the class head: "
+                              "model.reset_head: true starts with a new one"
+                            : "";
   return InvalidArgument("the tensors are not those of ", model.name, " with ",
                          model.classes,
                          " classes: ", absl::StrJoin(parts, ".  "), remedy);

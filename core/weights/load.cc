@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/model/weights_check.h"
 #include "core/weights/safetensors.h"
 
@@ -89,11 +90,10 @@ absl::StatusOr<std::vector<NamedTensor>> WithoutAliases(
     const Tensor& second = *by_name[alias];
     const Tensor& first = *by_name[name];
     if (std::memcmp(second.data.get(), first.data.get(), first.bytes()) != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          file, ": ", alias, " and ", name,
-          " differ, but this model computes with one tensor for both: train "
-          "that file elsewhere, or leave ",
-          alias, " out"));
+      return InvalidArgument(file, ": ", alias, " and ", name,
+                             " differ, but this model computes with one tensor "
+                             "for both: train that file elsewhere, or leave ",
+                             alias, " out");
     }
   }
   std::set<std::string> there;
@@ -157,9 +157,9 @@ absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
   for (NamedTensor& named : *tensors) {
     named.tensor = Widened(named.tensor);
     if (!IsFinite(named.tensor)) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "model.weights, on this worker: ", spec.weights, ": ", named.name,
-          " holds NaN or infinity: take weights from before that happened"));
+          " holds NaN or infinity: take weights from before that happened");
     }
     const auto name = ours.find(named.name);
     if (name != ours.end()) named.name = name->second;

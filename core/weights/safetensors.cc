@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/transfer/checksum.h"
 
@@ -35,9 +36,9 @@ constexpr int64_t kMaxHeaderBytes = int64_t{16} << 20;
 constexpr int64_t kMaxReadBytes = 1 << 30;
 constexpr int64_t kHashBytes = 1 << 20;
 
-absl::Status Refuse(const std::string& path, absl::string_view why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, ": not a safetensors file: ", why));
+template <typename... Parts>
+absl::Status Refuse(const std::string& path, const Parts&... why) {
+  return InvalidArgument(path, ": not a safetensors file: ", why...);
 }
 
 // --- The header: its events are read one by one, and nothing is built that the
@@ -83,7 +84,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     switch (at_) {
       case At::kTop:
         if (!names_.insert(text).second) {
-          return Fail(absl::StrCat("two entries named ", Shown(text)));
+          return Fail("two entries named ", Shown(text));
         }
         name_ = text;
         at_ = At::kEntry;
@@ -112,8 +113,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     // Masks, a byte a value.
     place_.dtype = text == "BOOL" ? DType::kU8 : DTypeFromName(text);
     if (!place_.dtype) {
-      return Fail(absl::StrCat("tensor ", Shown(name_), ": unknown dtype ",
-                               Shown(text)));
+      return FailTensor("unknown dtype ", Shown(text));
     }
     at_ = At::kTensor;
     return true;
@@ -132,21 +132,18 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool number_unsigned(number_unsigned_t number) override {
     if (number > uint64_t{std::numeric_limits<int64_t>::max()}) {
-      return Fail(absl::StrCat("tensor ", Shown(name_), ": ", number,
-                               " is beyond every file"));
+      return FailTensor(number, " is beyond every file");
     }
     const auto value = static_cast<int64_t>(number);
     if (at_ == At::kDimensions) {
       place_.shape->push_back(value);
       return place_.shape->size() <= kMaxRank ||
-             Fail(absl::StrCat("tensor ", Shown(name_), ": more than ",
-                               kMaxRank, " dimensions"));
+             FailTensor("more than ", kMaxRank, " dimensions");
     }
     if (at_ == At::kOffsets) {
       place_.offsets->push_back(value);
       return place_.offsets->size() <= 2 ||
-             Fail(absl::StrCat("tensor ", Shown(name_),
-                               ": more than two data_offsets"));
+             FailTensor("more than two data_offsets");
     }
     return Unexpected("a number");
   }
@@ -175,8 +172,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
         absl::StrCat("tensor ", Shown(name_), ": ", number, " is negative"));
   }
   bool number_float(number_float_t, const string_t& text) override {
-    return Fail(absl::StrCat("tensor ", Shown(name_), ": ", Shown(text),
-                             " is no integer of 64 bits"));
+    return FailTensor(Shown(text), " is no integer of 64 bits");
   }
   bool null() override { return Unexpected("null"); }
   bool boolean(bool) override { return Unexpected("a boolean"); }
@@ -184,7 +180,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception&) override {
-    return Fail(absl::StrCat("the header is not JSON at byte ", position));
+    return Fail("the header is not JSON at byte ", position);
   }
 
  private:
@@ -211,9 +207,15 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     std::optional<std::vector<int64_t>> offsets;
   };
 
-  bool Fail(std::string why) {
-    error_ = absl::InvalidArgumentError(std::move(why));
+  template <typename... Parts>
+  bool Fail(const Parts&... why) {
+    error_ = InvalidArgument(why...);
     return false;
+  }
+
+  template <typename... Parts>
+  bool FailTensor(const Parts&... why) {
+    return Fail("tensor ", Shown(name_), ": ", why...);
   }
 
   bool Unexpected(absl::string_view what) {
@@ -237,11 +239,9 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
       place_.offsets.emplace();
       at_ = At::kDataOffsets;
     } else {
-      return Fail(absl::StrCat("tensor ", Shown(name_), ": unknown field ",
-                               Shown(field)));
+      return FailTensor("unknown field ", Shown(field));
     }
-    return !repeated || Fail(absl::StrCat("tensor ", Shown(name_), ": two ",
-                                          field, " fields"));
+    return !repeated || FailTensor("two ", field, " fields");
   }
 
   bool FinishTensor() {
@@ -251,9 +251,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
                        ": one of dtype, shape and data_offsets is missing"));
     }
     if (place_.offsets->size() != 2) {
-      return Fail(absl::StrCat("tensor ", Shown(name_), ": ",
-                               place_.offsets->size(),
-                               " data_offsets, need 2"));
+      return FailTensor(place_.offsets->size(), " data_offsets, need 2");
     }
     const int64_t begin = place_.offsets->front();
     const int64_t end = place_.offsets->back();
@@ -279,29 +277,28 @@ absl::Status CheckPlaces(const std::vector<TensorPlace>& tensors,
     const std::string who = absl::StrCat("tensor ", Shown(place.name));
     if (place.bytes < 0 || place.bytes > data_bytes ||
         place.offset > data_bytes - place.bytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(who, ": ", place.bytes, " bytes from ", place.offset,
-                       " on do not lie in the file's ", data_bytes));
+      return InvalidArgument(who, ": ", place.bytes, " bytes from ",
+                             place.offset, " on do not lie in the file's ",
+                             data_bytes);
     }
     if (place.offset != end) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           who, place.offset < end ? ": overlaps" : ": leaves a hole after",
           " the tensor before it: begins at ", place.offset, ", that ends at ",
-          end));
+          end);
     }
     const int64_t need = TensorBytes(place.dtype, place.shape);
     if (place.bytes != need) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           who, ": ", DTypeName(place.dtype), " of shape [",
           absl::StrJoin(place.shape, ", "), "] ",
           need < 0 ? "overflows" : absl::StrCat("takes ", need, " bytes"),
-          ", its data_offsets hold ", place.bytes));
+          ", its data_offsets hold ", place.bytes);
     }
     end += place.bytes;
   }
   if (end != data_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the tensors end at byte ", end, " of ", data_bytes));
+    return InvalidArgument("the tensors end at byte ", end, " of ", data_bytes);
   }
   return absl::OkStatus();
 }
@@ -402,7 +399,7 @@ absl::Status Source::ReadSize() {
 // Reads the length of the header, as the file states it.
 absl::StatusOr<int64_t> Source::ReadHeaderBytes() const {
   if (file_bytes_ < kLengthBytes) {
-    return Refuse(path_, absl::StrCat("only ", file_bytes_, " bytes"));
+    return Refuse(path_, "only ", file_bytes_, " bytes");
   }
   uint8_t encoded[kLengthBytes] = {};
   PACELINE_RETURN_IF_ERROR(ReadAt(0, encoded, kLengthBytes));
@@ -418,13 +415,12 @@ absl::StatusOr<int64_t> Source::ReadHeaderBytes() const {
     length = length << 8 | encoded[i];
   }
   if (length > uint64_t{kMaxHeaderBytes}) {
-    return Refuse(path_,
-                  absl::StrCat("a header of ", length, " bytes, the limit is ",
-                               kMaxHeaderBytes));
+    return Refuse(path_, "a header of ", length, " bytes, the limit is ",
+                  kMaxHeaderBytes);
   }
   if (length > static_cast<uint64_t>(file_bytes_ - kLengthBytes)) {
-    return Refuse(path_, absl::StrCat("cut short: a header of ", length,
-                                      " bytes in a file of ", file_bytes_));
+    return Refuse(path_, "cut short: a header of ", length,
+                  " bytes in a file of ", file_bytes_);
   }
   return static_cast<int64_t>(length);
 }

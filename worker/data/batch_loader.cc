@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "worker/data/byte_images.h"
 #include "worker/data/crop.h"
@@ -378,16 +379,14 @@ class FirstSamples final : public SampleSet {
 // Checks again what was checked at submit, for callers that did not submit.
 absl::Status CheckSpec(const DataSpec& data) {
   if (FindDataSet(data.name) == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown data set '", data.name, "'; there are ",
-                     absl::StrJoin(DataSetNames(), ", ")));
+    return InvalidArgument("unknown data set '", data.name, "'; there are ",
+                           absl::StrJoin(DataSetNames(), ", "));
   }
   SpecProblems problems;
   CheckDataSpec(data, problems);
   for (const SpecProblem& problem : problems.Take()) {
     if (problem.path == "data.workers") continue;  // 0 is fine: no thread
-    return absl::InvalidArgumentError(
-        absl::StrCat(problem.path, ": ", problem.why));
+    return InvalidArgument(problem.path, ": ", problem.why);
   }
   return absl::OkStatus();
 }
@@ -395,10 +394,9 @@ absl::Status CheckSpec(const DataSpec& data) {
 absl::Status CheckSize(const SampleSet& set, const DataSpec& data) {
   for (const BatchPhase split : {BatchPhase::kTrain, BatchPhase::kEvaluate}) {
     if (set.samples(split) <= kMostSamplesOfASplit) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(data.path, ": has ", set.samples(split),
-                     " samples, at most ", kMostSamplesOfASplit,
-                     " can be numbered; raise data.block or take less"));
+    return InvalidArgument(data.path, ": has ", set.samples(split),
+                           " samples, at most ", kMostSamplesOfASplit,
+                           " can be numbered; raise data.block or take less");
   }
   return absl::OkStatus();
 }
@@ -421,9 +419,9 @@ absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
                             OpenChecked(spec));
   if (IsInference(spec)) {
     if (samples->samples(BatchPhase::kEvaluate) == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "data set ", spec.data.name,
-          " has no test samples, and these are what an inference job takes"));
+          " has no test samples, and these are what an inference job takes");
     }
     samples =
         std::make_unique<FirstSamples>(std::move(samples), spec.infer.samples);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -26,9 +27,11 @@ struct GzCloser {
 };
 using GzHandle = std::unique_ptr<gzFile_s, GzCloser>;
 
-absl::Status Refuse(const std::string& path, absl::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      path, ": ", why, "; fetch the file again, or point data.path elsewhere"));
+template <typename... Parts>
+absl::Status Refuse(const std::string& path, const Parts&... why) {
+  return InvalidArgument(
+      path, ": ", why...,
+      "; fetch the file again, or point data.path elsewhere");
 }
 
 absl::StatusOr<GzHandle> Open(const std::string& path) {
@@ -58,7 +61,7 @@ absl::StatusOr<int64_t> Read(gzFile file, const std::string& path,
   }
   // Z_BUF_ERROR: the compressed stream ends in its middle.
   if (got < 0 || code != Z_OK) {
-    return Refuse(path, absl::StrCat("damaged gzip (", message, ")"));
+    return Refuse(path, "damaged gzip (", message, ")");
   }
   return got;
 }
@@ -70,13 +73,12 @@ absl::StatusOr<Shape> ReadShape(gzFile file, const std::string& path) {
     return Refuse(path, "not an IDX file: it does not begin with 00 00");
   }
   if (magic[2] != kUnsignedByte) {
-    return Refuse(path, absl::StrCat("IDX of type 0x", absl::Hex(magic[2]),
-                                     ", need 0x8 (bytes)"));
+    return Refuse(path, "IDX of type 0x", absl::Hex(magic[2]),
+                  ", need 0x8 (bytes)");
   }
   const int rank = magic[3];
   if (rank < 1 || rank > kMaxRank) {
-    return Refuse(path,
-                  absl::StrCat(rank, " dimensions, need 1 to ", kMaxRank));
+    return Refuse(path, rank, " dimensions, need 1 to ", kMaxRank);
   }
   uint8_t sizes[4 * kMaxRank] = {};
   PACELINE_ASSIGN_OR_RETURN(got, Read(file, path, sizes, 4 * rank));
@@ -103,15 +105,15 @@ absl::StatusOr<std::vector<uint8_t>> ReadValues(gzFile file,
                               Read(file, path, values.data() + have, ask));
     have += got;
     if (got < ask) {
-      return Refuse(path, absl::StrCat("cut short: got ", have,
-                                       " values, its header says ", need));
+      return Refuse(path, "cut short: got ", have, " values, its header says ",
+                    need);
     }
   }
   uint8_t beyond = 0;
   PACELINE_ASSIGN_OR_RETURN(const int64_t more, Read(file, path, &beyond, 1));
   if (more != 0) {
-    return Refuse(path, absl::StrCat("longer than the ", need,
-                                     " values that its header says"));
+    return Refuse(path, "longer than the ", need,
+                  " values that its header says");
   }
   return values;
 }
@@ -125,8 +127,8 @@ absl::StatusOr<IdxFile> ReadIdx(const std::string& path, IdxHeaderCheck check) {
   PACELINE_ASSIGN_OR_RETURN(idx.shape, ReadShape(file.get(), path));
   const int64_t need = NumElements(idx.shape);
   if (need < 0) {
-    return Refuse(path, absl::StrCat("impossible size [",
-                                     absl::StrJoin(idx.shape, ", "), "]"));
+    return Refuse(path, "impossible size [", absl::StrJoin(idx.shape, ", "),
+                  "]");
   }
   PACELINE_RETURN_IF_ERROR(check(idx));
   PACELINE_ASSIGN_OR_RETURN(idx.values, ReadValues(file.get(), path, need));
@@ -146,8 +148,8 @@ absl::StatusOr<std::string> FindFile(const ByteImageOptions& options,
     return absl::PermissionDeniedError(
         absl::StrCat(options.folder, ": may not be searched by this user"));
   }
-  return absl::NotFoundError(absl::StrCat("no data file ", plain, " nor ", name,
-                                          ".gz beside it; ", options.remedy));
+  return NotFound("no data file ", plain, " nor ", name, ".gz beside it; ",
+                  options.remedy);
 }
 
 absl::StatusOr<IdxFile> ReadNamed(const ByteImageOptions& options,
@@ -170,16 +172,15 @@ absl::Status CheckImages(const ByteImageOptions& options,
   const absl::Span<const int64_t> sample =
       absl::MakeConstSpan(images.shape).subspan(1);
   if (!FitsSample(sample, options.shape)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        images.path, ": holds samples of shape [", absl::StrJoin(sample, ", "),
-        "], the job's data.shape is [", absl::StrJoin(options.shape, ", "),
-        "]"));
+    return InvalidArgument(images.path, ": holds samples of shape [",
+                           absl::StrJoin(sample, ", "),
+                           "], the job's data.shape is [",
+                           absl::StrJoin(options.shape, ", "), "]");
   }
   if (images.shape[0] > kMostSamplesOfASplit) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(images.path, ": says that it has ", images.shape[0],
-                     " samples, at most ", kMostSamplesOfASplit,
-                     " can be numbered; take less"));
+    return InvalidArgument(images.path, ": says that it has ", images.shape[0],
+                           " samples, at most ", kMostSamplesOfASplit,
+                           " can be numbered; take less");
   }
   const int64_t bytes = NumElements(images.shape);
   if (options.most_bytes > 0 && bytes > options.most_bytes) {
@@ -194,13 +195,13 @@ absl::Status CheckImages(const ByteImageOptions& options,
 // Looks at the headers alone.
 absl::Status CheckLabelCount(const IdxFile& labels, const IdxFile& images) {
   if (labels.shape.size() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        labels.path, ": ", labels.shape.size(), " dimensions, labels need 1"));
+    return InvalidArgument(labels.path, ": ", labels.shape.size(),
+                           " dimensions, labels need 1");
   }
   if (labels.shape[0] != images.shape[0]) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(labels.path, ": ", labels.shape[0], " labels for the ",
-                     images.shape[0], " images of ", images.path));
+    return InvalidArgument(labels.path, ": ", labels.shape[0],
+                           " labels for the ", images.shape[0], " images of ",
+                           images.path);
   }
   return absl::OkStatus();
 }
@@ -212,12 +213,12 @@ absl::Status CheckLabels(const ByteImageOptions& options,
       values.begin(), values.end(),
       [&options](const auto label) { return label >= options.classes; });
   if (bad == values.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      labels.path, ": label ", *bad, " of sample ", bad - values.begin(),
-      " is no class, the job's data.classes is ", options.classes,
-      ": set data.classes to ",
-      *std::max_element(values.begin(), values.end()) + 1,
-      " or more, or take the file of other labels"));
+  return InvalidArgument(labels.path, ": label ", *bad, " of sample ",
+                         bad - values.begin(),
+                         " is no class, the job's data.classes is ",
+                         options.classes, ": set data.classes to ",
+                         *std::max_element(values.begin(), values.end()) + 1,
+                         " or more, or take the file of other labels");
 }
 
 // CIFAR's images are as wide and as high.
@@ -230,9 +231,9 @@ absl::Status ReadLabels(const ByteImageOptions& options, int64_t label_bytes,
                         const ByteFile& file, std::vector<uint8_t>& labels) {
   const int64_t record = label_bytes + kPixels;
   if (file.size() == 0 || file.size() % record != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         file.path(), ": has ", file.size(), " bytes, need whole records of ",
-        record, " bytes; fetch the file again, or point data.path elsewhere"));
+        record, " bytes; fetch the file again, or point data.path elsewhere");
   }
   return file.Scan(
       record,
@@ -240,12 +241,12 @@ absl::Status ReadLabels(const ByteImageOptions& options, int64_t label_bytes,
         for (size_t at = 0; at < bytes.size(); at += record) {
           const uint8_t label = bytes[at + label_bytes - 1];
           if (label >= options.classes) {
-            return absl::InvalidArgumentError(
-                absl::StrCat(file.path(), ": label ", label, " of record ",
-                             (offset + static_cast<int64_t>(at)) / record,
-                             " is no class, there are ", options.classes,
-                             ": set data.name to the one of its two data sets "
-                             "that the file is of, and data.classes to its"));
+            return InvalidArgument(
+                file.path(), ": label ", label, " of record ",
+                (offset + static_cast<int64_t>(at)) / record,
+                " is no class, there are ", options.classes,
+                ": set data.name to the one of its two data sets that the file "
+                "is of, and data.classes to its");
           }
           labels.push_back(label);
         }
@@ -259,8 +260,7 @@ absl::StatusOr<std::unique_ptr<ByteImages>> ByteImages::OpenIdx(
     const ByteImageOptions& options) {
   PACELINE_ASSIGN_OR_RETURN(Split train, OpenIdxSplit(options, "train"));
   if (train.labels.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.folder, ": no training samples"));
+    return InvalidArgument(options.folder, ": no training samples");
   }
   PACELINE_ASSIGN_OR_RETURN(Split test, OpenIdxSplit(options, "t10k"));
   return std::unique_ptr<ByteImages>(

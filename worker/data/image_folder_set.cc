@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/byte_file.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/data_sets.h"
 #include "core/obs/log.h"
@@ -79,10 +80,9 @@ bool HasClasses(const std::string& path, const std::string& name) {
 }
 
 absl::Status NoPictures(const std::string& folder) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(folder,
-                   ": an empty class: no .jpg, .jpeg or .png in it; "
-                   "add pictures or remove the folder"));
+  return InvalidArgument(folder,
+                         ": an empty class: no .jpg, .jpeg or .png in it; add "
+                         "pictures or remove the folder");
 }
 
 // classes: those of the first split, sorted.
@@ -96,10 +96,9 @@ absl::StatusOr<ImageList> ListSplit(const std::string& folder,
   for (const std::string& name : here) {
     const auto found = std::lower_bound(classes.begin(), classes.end(), name);
     if (found == classes.end() || *found != name) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          folder, ": has a class ", name,
-          " that the training split has not: add a folder with its pictures "
-          "there, or take this one away"));
+      return InvalidArgument(folder, ": has a class ", name,
+                             " that the training split has not: add a folder "
+                             "with its pictures there, or take this one away");
     }
     const std::string of_class = absl::StrCat(folder, "/", name);
     PACELINE_ASSIGN_OR_RETURN(const std::vector<std::string> pictures,
@@ -120,10 +119,10 @@ absl::StatusOr<ImageList> ListWithoutLabels(const std::string& folder,
   PACELINE_ASSIGN_OR_RETURN(list.names,
                             NamesIn(folder, Kind::kPictures, &others));
   if (list.names.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         folder,
         ": no sub-folders, and no .jpg, .jpeg or .png; point data.path to "
-        "pictures, or to one folder of them a class"));
+        "pictures, or to one folder of them a class");
   }
   list.labels.assign(list.names.size(), static_cast<int32_t>(kNoLabel));
   return list;
@@ -142,8 +141,8 @@ ImageFolderOptions WithDefaults(ImageFolderOptions options) {
 absl::Status ReadWhole(const std::string& path, std::vector<uint8_t>& bytes) {
   PACELINE_ASSIGN_OR_RETURN(const auto file, ByteFile::Open(path));
   if (file->size() > kMostFileBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "has ", file->size(), " bytes; at most ", kMostFileBytes, " are read"));
+    return InvalidArgument("has ", file->size(), " bytes; at most ",
+                           kMostFileBytes, " are read");
   }
   bytes.resize(file->size());
   return file->ReadAt(0, absl::MakeSpan(bytes));
@@ -182,23 +181,23 @@ absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
     return folder;
   }
   if (found == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        train, ": no sub-folders; pictures lie in one folder a class"));
+    return InvalidArgument(
+        train, ": no sub-folders; pictures lie in one folder a class");
   }
   if (found == 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         train, ": has one class folder, ", folder.classes.front(),
         "; there is nothing to tell apart: point data.path at the folder that "
         "holds one folder for each class",
         inference ? absl::StrCat(", or, for pictures without labels, at ",
                                  train, "/", folder.classes.front())
-                  : ""));
+                  : "");
   }
   if (found != classes) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         train, ": has ", found, " class folders, from ", folder.classes.front(),
         " to ", folder.classes.back(), ", the job's data.classes is ", classes,
-        "; set data.classes to ", found, " or point data.path elsewhere"));
+        "; set data.classes to ", found, " or point data.path elsewhere");
   }
   PACELINE_ASSIGN_OR_RETURN(folder.train,
                             ListSplit(train, folder.classes, folder.others));
@@ -244,13 +243,11 @@ absl::Status SkipList::Add(int32_t sample, const std::string& file,
   if (count < samples_ && (count <= kAlways || count * 10 <= samples_)) {
     return absl::OkStatus();
   }
-  return absl::DataLossError(
-      absl::StrCat(count, " of ", samples_,
-                   " images cannot be read, more than a tenth; the "
-                   "last is ",
-                   file, ": ", why.message(),
-                   "; the log names those that were met so far: replace or "
-                   "remove them"));
+  return DataLoss(
+      count, " of ", samples_,
+      " images cannot be read, more than a tenth; the last is ", file, ": ",
+      why.message(),
+      "; the log names those that were met so far: replace or remove them");
 }
 
 int64_t DefaultResize(const Shape& shape) {

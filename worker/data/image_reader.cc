@@ -17,6 +17,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -38,14 +39,12 @@ absl::Status CheckImageSize(ImageSize size, size_t bytes,
                             int64_t most_pixels_a_byte) {
   const int64_t pixels = size.width * size.height;
   if (pixels > kMostPixels) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("says it has ", size.width, " x ", size.height,
-                     " pixels; at most ", kMostPixels, " are read"));
+    return InvalidArgument("says it has ", size.width, " x ", size.height,
+                           " pixels; at most ", kMostPixels, " are read");
   }
   if (pixels / most_pixels_a_byte > static_cast<int64_t>(bytes)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("says it has ", size.width, " x ", size.height,
-                     " pixels, which its ", bytes, " bytes cannot hold"));
+    return InvalidArgument("says it has ", size.width, " x ", size.height,
+                           " pixels, which its ", bytes, " bytes cannot hold");
   }
   return absl::OkStatus();
 }
@@ -150,8 +149,7 @@ absl::Status JpegReader::Try(absl::FunctionRef<void()> body) {
     body();
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("is no good JPEG: ", escape_.message));
+  return InvalidArgument("is no good JPEG: ", escape_.message);
 }
 
 absl::Status JpegReader::ReadHeader() {
@@ -274,7 +272,7 @@ absl::Status PngReader::Try(absl::FunctionRef<void()> body) {
     body();
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat("is no good PNG: ", message_));
+  return InvalidArgument("is no good PNG: ", message_);
 }
 
 absl::Status PngReader::ReadHeader() {
@@ -313,10 +311,10 @@ absl::StatusOr<ImageSize> PngReader::Start(int /*most_shrink*/) {
       png_get_interlace_type(png_, info_) != PNG_INTERLACE_NONE;
   const int64_t pixels = size_.width * size_.height;
   if (interlaced && pixels > kMostInterlacedPixels) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("has ", size_.width, " x ", size_.height,
-                     " interlaced pixels; at most ", kMostInterlacedPixels,
-                     " are read, save it without interlacing"));
+    return InvalidArgument("has ", size_.width, " x ", size_.height,
+                           " interlaced pixels; at most ",
+                           kMostInterlacedPixels,
+                           " are read, save it without interlacing");
   }
   PACELINE_RETURN_IF_ERROR(Try([this] {
     SetTransformations();

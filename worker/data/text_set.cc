@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/data_sets.h"
 
@@ -83,9 +84,9 @@ class TextLines::Reader {
  private:
   static constexpr int kMostDigits = 9;  // fit int32
 
-  absl::Status Refuse(absl::string_view why) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path_, ": line ", number_, " ", why));
+  template <typename... Parts>
+  absl::Status Refuse(const Parts&... why) const {
+    return InvalidArgument(path_, ": line ", number_, " ", why...);
   }
   absl::Status RefuseLabel() const {
     return Refuse(
@@ -118,9 +119,8 @@ class TextLines::Reader {
       label_ = kNoLabel;
     }
     if (label_ >= data_.classes) {
-      return Refuse(absl::StrCat("has label ", label_,
-                                 ", the job's data.classes is ", data_.classes,
-                                 "; labels count from 0"));
+      return Refuse("has label ", label_, ", the job's data.classes is ",
+                    data_.classes, "; labels count from 0");
     }
     line_.label = static_cast<int32_t>(label_);
     BeginText(at + 1);
@@ -151,13 +151,13 @@ class TextLines::Reader {
 
   absl::Status Add(uint8_t byte, int64_t most, Text& text) {
     if (pairs_ && byte < kFirstWordToken) {
-      return Refuse(absl::StrCat("has a byte ", static_cast<int>(byte),
-                                 ", which stands for what is no text; take it "
-                                 "out"));
+      return Refuse(
+          absl::StrCat("has a byte ", static_cast<int>(byte),
+                       ", which stands for what is no text; take it out"));
     }
     if (!pairs_ && byte == data_.padding) {
-      return Refuse(absl::StrCat("has a byte ", data_.padding,
-                                 " in its text, which is data.padding"));
+      return Refuse("has a byte ", data_.padding,
+                    " in its text, which is data.padding");
     }
     text.bytes = std::min(text.bytes + 1, most);
     return absl::OkStatus();
@@ -217,11 +217,10 @@ absl::StatusOr<std::unique_ptr<TextLines>> TextLines::Open(
   }
   const bool wants_test = files.size() > 1 || data.test_fraction > 0;
   if (train.empty() || (wants_test && lines.test.empty())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        data.path, ": has ", train.size(), " lines for training and ",
-        lines.test.size(),
-        " for evaluation, need at least 1 of each; data.test_fraction 0 goes "
-        "without evaluation"));
+    return InvalidArgument(data.path, ": has ", train.size(),
+                           " lines for training and ", lines.test.size(),
+                           " for evaluation, need at least 1 of each; "
+                           "data.test_fraction 0 goes without evaluation");
   }
   return std::unique_ptr<TextLines>(
       new TextLines(data, std::move(files), std::move(lines)));
@@ -367,9 +366,8 @@ class Utf8Reader {
 absl::Status ForEachCharacter(const ByteFile& file,
                               absl::FunctionRef<void(uint32_t)> take) {
   const auto refuse = [&file](int64_t at) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file.path(), ": is not UTF-8 at byte ", at,
-                     "; convert it, or set data.tokens to byte"));
+    return InvalidArgument(file.path(), ": is not UTF-8 at byte ", at,
+                           "; convert it, or set data.tokens to byte");
   };
   Utf8Reader reader;
   PACELINE_RETURN_IF_ERROR(file.Scan(
@@ -391,14 +389,14 @@ absl::Status CheckCharacters(const ByteFile& file, int64_t different,
     return absl::OkStatus();
   }
   if (different > kMostCharacters) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        file.path(), ": has ", different, " different characters, at most ",
-        kMostCharacters, " can be numbered; set data.tokens to byte"));
+    return InvalidArgument(file.path(), ": has ", different,
+                           " different characters, at most ", kMostCharacters,
+                           " can be numbered; set data.tokens to byte");
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(file.path(), ": with it there are ", different,
-                   " different characters, the job's data.classes is ", classes,
-                   "; set data.classes to ", different, " or more"));
+  return InvalidArgument(file.path(), ": with it there are ", different,
+                         " different characters, the job's data.classes is ",
+                         classes, "; set data.classes to ", different,
+                         " or more");
 }
 
 absl::Status CheckTokens(const ByteFile& file, int bytes_a_token,
@@ -410,11 +408,11 @@ absl::Status CheckTokens(const ByteFile& file, int bytes_a_token,
         for (size_t i = 0; i < bytes.size(); i += bytes_a_token) {
           const int64_t token = TokenAt(&bytes[i], bytes_a_token);
           if (token < classes) continue;
-          return absl::InvalidArgumentError(
-              absl::StrCat(file.path(), ": token ", token, " at position ",
-                           (offset + static_cast<int64_t>(i)) / bytes_a_token,
-                           " is too great, the job's data.classes is ", classes,
-                           "; set it to the size of the vocabulary"));
+          return InvalidArgument(
+              file.path(), ": token ", token, " at position ",
+              (offset + static_cast<int64_t>(i)) / bytes_a_token,
+              " is too great, the job's data.classes is ", classes,
+              "; set it to the size of the vocabulary");
         }
         return absl::OkStatus();
       });
@@ -424,9 +422,9 @@ absl::StatusOr<std::unique_ptr<TokenSource>> OpenTokenFile(
     const std::string& path, int bytes_a_token, int32_t classes) {
   PACELINE_ASSIGN_OR_RETURN(auto file, ByteFile::Open(path));
   if (file->size() % bytes_a_token != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": has ", file->size(), " bytes, need tokens of ",
-                     bytes_a_token, " bytes each; it may be cut short"));
+    return InvalidArgument(path, ": has ", file->size(),
+                           " bytes, need tokens of ", bytes_a_token,
+                           " bytes each; it may be cut short");
   }
   PACELINE_RETURN_IF_ERROR(CheckTokens(*file, bytes_a_token, classes));
   return std::make_unique<FileTokens>(std::move(file), bytes_a_token);
@@ -468,9 +466,9 @@ absl::Status CheckLengths(const DataSpec& data, int64_t train, int64_t test,
                           bool wants_test) {
   const auto refuse = [&data](const char* part, int64_t tokens,
                               const char* remedy) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        data.path, ": ", part, " has ", tokens, " tokens, a block of ",
-        data.block, " needs ", data.block + 1, "; ", remedy));
+    return InvalidArgument(data.path, ": ", part, " has ", tokens,
+                           " tokens, a block of ", data.block, " needs ",
+                           data.block + 1, "; ", remedy);
   };
   if (SamplesIn(train, data.block) == 0) {
     return refuse("the training split", train, "lower data.block");
