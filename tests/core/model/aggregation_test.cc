@@ -8,7 +8,6 @@ namespace paceline {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -154,65 +153,40 @@ TEST(Aggregation, ZenosStepIsTheLearningRateUnlessTheJobSaysAnother) {
   EXPECT_EQ(RuleOf(spec).gamma, 0.5);
 }
 
+// Four liars of nine are outvoted by five honest ones, and only by all five.
 TEST(Aggregation, ViolatedAssumptionsAreNotedWithTheirNumbers) {
-  JobSpec spec = NamedSpec();
-  spec.aggregation.rule = "krum";
-  spec.aggregation.k = 2;
-  spec.aggregation.min_parts = 5;
-  ASSERT_THAT(CheckJobSpec(spec), IsEmpty());
-
-  EXPECT_THAT(AggregationNotes(spec, 5),
-              Contains(AllOf(HasSubstr("withstands k=2 liars of at least 7 "
-                                       "members"),
-                             HasSubstr("there are 5"))));
-}
-
-TEST(Aggregation, WhatHoldsForAllMembersMayNotHoldForAsFewAsARoundTakes) {
-  JobSpec spec = NamedSpec();
-  spec.aggregation.rule = "trimmed-mean";
-  spec.aggregation.k = 2;
-  spec.aggregation.min_parts = 3;
-
+  const auto notes = [](const char* rule, int k, int min_parts, int members) {
+    JobSpec spec = GoodSpec();
+    spec.aggregation.rule = rule;
+    spec.aggregation.k = k;
+    spec.aggregation.min_parts = min_parts;
+    return AggregationNotes(spec, members);
+  };
   EXPECT_THAT(
-      AggregationNotes(spec, 5),
+      notes("krum", 2, 5, 5),
+      ElementsAre(AllOf(HasSubstr("withstands k=2 liars of at least 7 members"),
+                        HasSubstr("there are 5"))));
+  EXPECT_THAT(
+      notes("trimmed-mean", 2, 3, 5),
       ElementsAre(AllOf(
           HasSubstr("a round may close with min_parts=3 of 5 parts"),
           HasSubstr("use k of at most 1"), HasSubstr("such rounds are void"),
-          HasSubstr("set aggregation.min_parts to at least 5"))));
-  spec.aggregation.min_parts = 5;
-  EXPECT_THAT(AggregationNotes(spec, 5), IsEmpty());
-}
-
-// Four liars of nine are outvoted by five honest ones, and only by all five.
-TEST(Aggregation, SaysHowManyPartsARoundMustWaitForToWithstandItsLiars) {
-  JobSpec spec = GoodSpec();
-  spec.aggregation.members = 9;
-  spec.aggregation.rule = "median";
-  spec.aggregation.k = 4;
-  spec.aggregation.min_parts = 5;
-  ASSERT_THAT(CheckJobSpec(spec), IsEmpty());
-
+          HasSubstr("set aggregation.min_parts to at least 5"))))
+      << "it holds for all members, and not for as few as a round takes";
+  EXPECT_THAT(notes("trimmed-mean", 2, 5, 5), IsEmpty());
   EXPECT_THAT(
-      AggregationNotes(spec, 9),
+      notes("median", 4, 5, 9),
       ElementsAre(AllOf(
           HasSubstr("a round may close with min_parts=5 of 9 parts"),
           HasSubstr("withstands k=4 liars of at least 9 members"),
           HasSubstr("there are 5"),
           HasSubstr("set aggregation.min_parts to at least 9 to have it"))));
-  spec.aggregation.min_parts = 9;
-  EXPECT_THAT(AggregationNotes(spec, 9), IsEmpty());
-}
-
-TEST(Aggregation, NamesNoNumberOfPartsWhereAllMembersAreTooFew) {
-  JobSpec spec = GoodSpec();
-  spec.aggregation.rule = "median";
-  spec.aggregation.k = 4;
-  spec.aggregation.min_parts = 5;
-
-  EXPECT_THAT(AggregationNotes(spec, 7),
+  EXPECT_THAT(notes("median", 4, 9, 9), IsEmpty());
+  EXPECT_THAT(notes("median", 4, 5, 7),
               ElementsAre(HasSubstr("there are 7"),
                           AllOf(HasSubstr("min_parts=5 of 7"),
-                                Not(HasSubstr("at least 9 to have")))));
+                                Not(HasSubstr("at least 9 to have")))))
+      << "all members are too few: no number of parts would help";
 }
 
 TEST(Aggregation, AKThatLeavesNoPartOfTheMembersThereAreIsRefused) {

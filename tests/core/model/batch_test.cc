@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -51,59 +52,43 @@ std::vector<std::string> Text(const std::vector<WalkBatch>& batches) {
   return lines;
 }
 
-TEST(BatchWalk, EndsEveryEpochWithItsShorterBatchAndAnEvaluation) {
-  EXPECT_THAT(Text(Walk(Train(2, 4, 2), /*train_samples=*/9,
-                        /*test_samples=*/5)),
-              ElementsAre("T0 e0 0+4/2", "T1 e0 4+4/2", "T2 e0 8+1/1",
-                          "E3 e0 0+4/2", "E3 e0 4+1/1",  //
-                          "T3 e1 0+4/2", "T4 e1 4+4/2", "T5 e1 8+1/1",
-                          "E6 e1 0+4/2", "E6 e1 4+1/1."));
+TrainSpec Steps(int64_t steps, TrainSpec train) {
+  train.steps = steps;
+  return train;
 }
 
-TEST(BatchWalk, EndsWithTheLastUpdateWhenThereIsNoTestSet) {
-  EXPECT_THAT(
-      Text(Walk(Train(2, 4, 4), 8, 0)),
-      ElementsAre("T0 e0 0+4/1", "T1 e0 4+4/1", "T2 e1 0+4/1", "T3 e1 4+4/1."));
+TrainSpec EvaluatedEvery(int64_t epochs, TrainSpec train) {
+  train.evaluate_every = epochs;
+  return train;
 }
 
-TEST(BatchWalk, StopsInTheMiddleOfAnEpochWhenStepsSaySo) {
-  TrainSpec train = Train(100, 4, 2);
-  train.steps = 3;
-
-  EXPECT_THAT(Text(Walk(train, 8, 3)),
-              ElementsAre("T0 e0 0+4/2", "T1 e0 4+4/2", "E2 e0 0+3/2",
-                          "T2 e1 0+4/2", "E3 e1 0+3/2."));
-}
-
-TEST(BatchWalk, GoesThroughMoreEpochsThanAskedWhenStepsSaySo) {
-  TrainSpec train = Train(1, 4, 4);
-  train.steps = 3;
-
-  EXPECT_THAT(Text(Walk(train, 4, 0)),
-              ElementsAre("T0 e0 0+4/1", "T1 e1 0+4/1", "T2 e2 0+4/1."));
-}
-
-TEST(BatchWalk, EvaluatesEverySoManyEpochsAndOnceAtTheEnd) {
-  TrainSpec train = Train(5, 4, 4);
-  train.evaluate_every = 2;
-
-  EXPECT_THAT(
-      Text(Walk(train, 4, 1)),
-      ElementsAre("T0 e0 0+4/1", "T1 e1 0+4/1", "E2 e1 0+1/1", "T2 e2 0+4/1",
-                  "T3 e3 0+4/1", "E4 e3 0+1/1", "T4 e4 0+4/1", "E5 e4 0+1/1."));
-}
-
-TEST(BatchWalk, EvaluatesOnlyAtTheEndWhenAskedTo) {
-  TrainSpec train = Train(2, 4, 4);
-  train.evaluate_every = 0;
-
-  EXPECT_THAT(Text(Walk(train, 4, 1)),
-              ElementsAre("T0 e0 0+4/1", "T1 e1 0+4/1", "E2 e1 0+1/1."));
-}
-
-TEST(BatchWalk, TakesADataSetThatIsSmallerThanABatch) {
-  EXPECT_THAT(Text(Walk(Train(1, 64, 16), 3, 2)),
-              ElementsAre("T0 e0 0+3/1", "E1 e0 0+2/1."));
+TEST(BatchWalk, GoesThroughEpochsAndEvaluations) {
+  const auto walk = [](const TrainSpec& train, int64_t train_samples,
+                       int64_t test_samples) {
+    return absl::StrJoin(Text(Walk(train, train_samples, test_samples)), ", ");
+  };
+  EXPECT_EQ(walk(Train(2, 4, 2), 9, 5),
+            "T0 e0 0+4/2, T1 e0 4+4/2, T2 e0 8+1/1, E3 e0 0+4/2, E3 e0 4+1/1, "
+            "T3 e1 0+4/2, T4 e1 4+4/2, T5 e1 8+1/1, E6 e1 0+4/2, E6 e1 4+1/1.")
+      << "every epoch ends with its shorter batch and an evaluation";
+  EXPECT_EQ(walk(Train(2, 4, 4), 8, 0),
+            "T0 e0 0+4/1, T1 e0 4+4/1, T2 e1 0+4/1, T3 e1 4+4/1.")
+      << "without a test set the last update is the end";
+  EXPECT_EQ(walk(Steps(3, Train(100, 4, 2)), 8, 3),
+            "T0 e0 0+4/2, T1 e0 4+4/2, E2 e0 0+3/2, T2 e1 0+4/2, E3 e1 0+3/2.")
+      << "steps end the walk in the middle of an epoch";
+  EXPECT_EQ(walk(Steps(3, Train(1, 4, 4)), 4, 0),
+            "T0 e0 0+4/1, T1 e1 0+4/1, T2 e2 0+4/1.")
+      << "steps ask for more epochs";
+  EXPECT_EQ(walk(EvaluatedEvery(2, Train(5, 4, 4)), 4, 1),
+            "T0 e0 0+4/1, T1 e1 0+4/1, E2 e1 0+1/1, T2 e2 0+4/1, T3 e3 0+4/1, "
+            "E4 e3 0+1/1, T4 e4 0+4/1, E5 e4 0+1/1.")
+      << "an evaluation every two epochs, and one at the end";
+  EXPECT_EQ(walk(EvaluatedEvery(0, Train(2, 4, 4)), 4, 1),
+            "T0 e0 0+4/1, T1 e1 0+4/1, E2 e1 0+1/1.")
+      << "an evaluation at the end only";
+  EXPECT_EQ(walk(Train(1, 64, 16), 3, 2), "T0 e0 0+3/1, E1 e0 0+2/1.")
+      << "a data set that is smaller than a batch";
 }
 
 TEST(BatchWalk, CountsTheBatchesOfBothPhases) {
@@ -140,28 +125,17 @@ TEST(BatchWalk, BeginsAtAnyStepLikeTheRestOfTheWholeWalk) {
 
 TEST(BatchWalk, KnowsItsStepsBeforehand) {
   EXPECT_EQ(BatchWalk(Train(3, 4, 2), 9, 0).total_steps(), 9);
-  TrainSpec train = Train(3, 4, 2);
-  train.steps = 5;
-  EXPECT_EQ(BatchWalk(train, 9, 0).total_steps(), 5);
+  EXPECT_EQ(BatchWalk(Steps(5, Train(3, 4, 2)), 9, 0).total_steps(), 5);
   EXPECT_EQ(BatchWalk(Train(INT64_MAX, 4, 2), 9, 0).total_steps(), INT64_MAX);
 }
 
-TEST(MicroBatchSamples, GivesTheLastOneTheRest) {
-  BatchInfo batch;
-  batch.samples = 10;
-  batch.micro_batches = 3;
-
-  EXPECT_EQ(MicroBatchSamples(batch, 4, 0), 4);
-  EXPECT_EQ(MicroBatchSamples(batch, 4, 1), 4);
-  EXPECT_EQ(MicroBatchSamples(batch, 4, 2), 2);
-}
-
-TEST(MicroBatchSamples, AddUpToEveryBatchOfAWalk) {
+TEST(MicroBatchSamples, AddUpToEveryBatchAndTheLastHasTheRest) {
   for (const WalkBatch& batch : Walk(Train(2, 7, 3), 23, 11)) {
     int64_t sum = 0;
     for (int i = 0; i < batch.info.micro_batches; ++i) {
       const int64_t samples = MicroBatchSamples(batch.info, 3, i);
-      EXPECT_GT(samples, 0);
+      const bool last = i + 1 == batch.info.micro_batches;
+      EXPECT_TRUE(samples == 3 || (last && samples > 0));
       sum += samples;
     }
     EXPECT_EQ(sum, batch.info.samples);
@@ -220,18 +194,14 @@ TEST(BatchWalk, SaysWhatATrainingBatchDrainsInto) {
     }
     return text;
   };
-  TrainSpec every_second = Train(3, 4, 2);
-  every_second.evaluate_every = 2;
-
   EXPECT_EQ(drains(Train(2, 4, 2), 5), "--!ee--!ee");
   EXPECT_EQ(drains(Train(2, 4, 2), 0), "-----!");
-  EXPECT_EQ(drains(every_second, 4), "-----!e--!e");
+  EXPECT_EQ(drains(EvaluatedEvery(2, Train(3, 4, 2)), 4), "-----!e--!e");
 }
 
 TEST(BatchWalk, CountsTheUpdatesOfAllMicroBatches) {
   for (const int64_t steps : {0, 1, 2, 3, 4, 8, 9}) {
-    TrainSpec train = Train(2, 4, 3);
-    train.steps = steps;
+    const TrainSpec train = Steps(steps, Train(2, 4, 3));
     int64_t updates = 0;
     const std::vector<WalkBatch> batches = Walk(train, 9, 5);
     for (const WalkBatch& batch : batches) {
