@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
-#include "tests/coordinator/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace paceline {
 namespace {

@@ -24,7 +24,7 @@
 #include "paceline/v1/coordinator.grpc.pb.h"
 #include "tests/coordinator/memory_store.h"
 #include "tests/coordinator/mesh.h"
-#include "tests/coordinator/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace paceline {
 namespace {

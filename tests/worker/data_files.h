@@ -1,11 +1,7 @@
 // For the tests of worker/data: a job on files of a folder that goes away.
 #pragma once
 
-#include <unistd.h>
-
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -13,34 +9,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/pictures.h"
+#include "tests/support/temp_folder.h"
 #include "worker/data/batch_loader.h"
 #include "worker/pipeline/batch_source.h"
 
 namespace paceline {
-
-// Removed with all that is in it.
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = absl::StrCat(::testing::TempDir(), "/dataXXXXXX");
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-
-  const std::string& path() const { return path_; }
-  std::string Path(const std::string& name) const {
-    return absl::StrCat(path_, "/", name);
-  }
-  // Makes the folders above it too.
-  void Write(const std::string& name, const std::string& bytes) const {
-    const std::filesystem::path path = Path(name);
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path, std::ios::binary) << bytes;
-  }
-
- private:
-  std::string path_;
-};
 
 // All micro-batches of a source, one after the other.
 inline std::vector<TensorList> WalkAll(BatchSource& source) {

@@ -4,7 +4,6 @@
 #include <zlib.h>
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -130,9 +129,7 @@ TEST_F(IdxTest, GivesTensorsOfTheShapeThatEnginesExpect) {
 TEST_F(IdxTest, ReadsZippedFilesAsIfTheyWerePlain) {
   const std::vector<float> plain = Walk().values;
   for (const std::string name : {kImages, kTestLabels}) {
-    std::ifstream file(folder_.Path(name), std::ios::binary);
-    const std::string bytes((std::istreambuf_iterator<char>(file)), {});
-    folder_.Write(name + ".gz", Zipped(bytes));
+    folder_.Write(name + ".gz", Zipped(ReadFile(folder_.Path(name))));
     std::filesystem::remove(folder_.Path(name));
   }
 

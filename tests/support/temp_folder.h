@@ -25,6 +25,13 @@ class TempFolder {
   TempFolder& operator=(const TempFolder&) = delete;
 
   const std::string& path() const { return path_; }
+  std::string Path(const std::string& name) const { return path_ + "/" + name; }
+  // Makes the folders above it too.
+  void Write(const std::string& name, const std::string& bytes) const {
+    const std::filesystem::path path = Path(name);
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
 
  private:
   std::string path_;
