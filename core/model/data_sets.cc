@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 
 namespace paceline {
@@ -35,11 +36,6 @@ const std::vector<DataSetTraits>& DataSets() {
       {"text-pairs", kPairs, true, false, {}, 256},
   };
   return sets;
-}
-
-bool IsSynthetic(const DataSpec& data) {
-  return data.name == "synthetic" || data.name == "synthetic-labels" ||
-         data.name == "synthetic-pairs" || data.name == "synthetic-tokens";
 }
 
 bool CheckOwnShape(const DataSetTraits& set, const DataSpec& data,
@@ -226,6 +222,10 @@ SampleFormat FormatOf(const DataSpec& data) {
   }
   const bool each = set->kind == SampleKind::kTokens;
   return {DType::kI64, {data.block}, each ? Shape{data.block} : Shape{}};
+}
+
+bool IsSynthetic(const DataSpec& data) {
+  return absl::StartsWith(data.name, "synthetic");
 }
 
 int64_t VocabularyOf(const DataSpec& data) {

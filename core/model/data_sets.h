@@ -63,6 +63,9 @@ DataSpec DefaultDataSpec(const std::string& name);
 // Returns the form of the samples of `data`.  data.name names a data set.
 SampleFormat FormatOf(const DataSpec& data);
 
+// Whether the samples are drawn from a seed and need no files.
+bool IsSynthetic(const DataSpec& data);
+
 // How many different tokens there are; 0 where samples are none.
 int64_t VocabularyOf(const DataSpec& data);
 

@@ -356,7 +356,7 @@ int NumbersBeyond(const Curve& target, const ByFeatures& evidence) {
   return beyond;
 }
 
-// What the pairs of a source say about log(target / source) at a size, and how
+// The pairs of a source say this about log(target / source) at a size, and how
 // sure that is.
 struct Change {
   double log_ratio = 0;

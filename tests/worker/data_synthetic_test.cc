@@ -53,7 +53,7 @@ struct Sample {
   int64_t label = -1;
 };
 
-Sample Draw(const SyntheticImages& set, BatchPhase split, int32_t index) {
+Sample Draw(const SyntheticSet& set, BatchPhase split, int32_t index) {
   const SampleFormat& format = set.format();
   Tensor input = Tensor::Allocate(DType::kF32, format.shape);
   Tensor label = Tensor::Allocate(DType::kI64, {1});
@@ -63,8 +63,8 @@ Sample Draw(const SyntheticImages& set, BatchPhase split, int32_t index) {
 }
 
 TEST(SyntheticImages, DrawsASampleFromItsNumberAlone) {
-  const SyntheticImages set(SyntheticJob(0).data, 7);
-  const SyntheticImages other_seed(SyntheticJob(0).data, 8);
+  const SyntheticSet set(SyntheticJob(0).data, 7);
+  const SyntheticSet other_seed(SyntheticJob(0).data, 8);
   const Sample sample = Draw(set, BatchPhase::kTrain, 3);
 
   EXPECT_EQ(Draw(set, BatchPhase::kTrain, 3).values, sample.values);
@@ -76,7 +76,7 @@ TEST(SyntheticImages, DrawsASampleFromItsNumberAlone) {
 TEST(SyntheticImages, CanBeLearned) {
   JobSpec spec = SyntheticJob(0);
   spec.data.shape = {1, 10, 10};
-  const SyntheticImages set(spec.data, 7);
+  const SyntheticSet set(spec.data, 7);
   constexpr int kValues = 100;
   // The mean of every class over the training split ...
   std::map<int64_t, std::vector<double>> means;

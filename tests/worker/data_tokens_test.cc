@@ -331,7 +331,7 @@ TEST_F(PairsTest, SyntheticTargetsAreTheirSourcesBackwardsInAnotherAlphabet) {
   Take("synthetic-pairs", kPairBlock);
   spec_.data.train_samples = 40;
   spec_.data.test_samples = 9;
-  const SyntheticPairs pairs(spec_.data, spec_.train.seed);
+  const SyntheticSet pairs(spec_.data, spec_.train.seed);
 
   const auto splits = Splits();
 
@@ -360,7 +360,7 @@ TEST_F(PairsTest, SyntheticTargetsAreTheirSourcesBackwardsInAnotherAlphabet) {
 TEST_F(PairsTest, TheAlphabetHasEveryWordOnceAndIsTheSeeds) {
   Take("synthetic-pairs", kPairBlock);
   std::set<int64_t> words;
-  const SyntheticPairs pairs(spec_.data, 1), other(spec_.data, 2);
+  const SyntheticSet pairs(spec_.data, 1), other(spec_.data, 2);
   int different = 0;
   for (int64_t word = kFirstWordToken; word < spec_.data.classes; ++word) {
     words.insert(pairs.Translate(word));
@@ -404,7 +404,7 @@ TEST_F(TokensTest, SyntheticTokensHaveSuccessorsThatMostlyFollow) {
   spec_.data.classes = 1000;
   spec_.data.train_samples = 80;
   spec_.data.test_samples = 0;
-  const SyntheticTokens set(spec_.data, spec_.train.seed);
+  const SyntheticSet set(spec_.data, spec_.train.seed);
   int followed = 0, count = 0;
   for (const Samples& samples : Splits()) {
     for (const Sample& sample : samples) {
@@ -422,7 +422,7 @@ TEST_F(TokensTest, SyntheticTokensHaveSuccessorsThatMostlyFollow) {
 TEST(SyntheticTokens, AreDrawnFromSeedSplitAndNumber) {
   DataSpec data = DefaultDataSpec("synthetic-tokens");
   const auto draw = [&data](int64_t seed, BatchPhase split, int32_t index) {
-    const SyntheticTokens set(data, seed);
+    const SyntheticSet set(data, seed);
     Tensor input = Tensor::Allocate(DType::kI64, {1, data.block});
     Tensor label = Tensor::Allocate(DType::kI64, {1, data.block});
     EXPECT_TRUE(set.Load({split, 0, {index}}, input, label).ok());

@@ -332,18 +332,7 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenImageFolder(
 
 absl::StatusOr<std::unique_ptr<const SampleSet>> OpenSamples(
     const DataSpec& data, int64_t seed, bool inference) {
-  if (data.name == "synthetic") {
-    return std::make_unique<SyntheticImages>(data, seed);
-  }
-  if (data.name == "synthetic-tokens") {
-    return std::make_unique<SyntheticTokens>(data, seed);
-  }
-  if (data.name == "synthetic-labels") {
-    return std::make_unique<SyntheticLabels>(data, seed);
-  }
-  if (data.name == "synthetic-pairs") {
-    return std::make_unique<SyntheticPairs>(data, seed);
-  }
+  if (IsSynthetic(data)) return std::make_unique<SyntheticSet>(data, seed);
   if (data.name == "text") return TextSet::Open(data);
   if (data.name == "text-labels" || data.name == "text-pairs") {
     return TextLines::Open(data);

@@ -116,28 +116,39 @@ const std::vector<MixValues>& WaysToMixValues() {
   return ways;
 }
 
-SyntheticSet::SyntheticSet(const DataSpec& data, int64_t seed, uint64_t stream)
+SyntheticSet::SyntheticSet(const DataSpec& data, int64_t seed)
     : SampleSet(FormatOf(data), data.train_samples, data.test_samples),
       data_(data),
       seed_(static_cast<uint64_t>(seed)),
-      stream_(stream) {}
+      kind_(FindDataSet(data.name)->kind) {
+  if (kind_ != SampleKind::kPairs) return;
+  alphabet_.resize(data.classes - kFirstWordToken);
+  std::iota(alphabet_.begin(), alphabet_.end(), kFirstWordToken);
+  SplitMix64 random(MixSeed({kAlphabet, seed_}));
+  for (size_t i = alphabet_.size(); i-- > 1;) {  // Fisher and Yates
+    std::swap(alphabet_[i], alphabet_[random.Below(i + 1)]);
+  }
+}
 
 absl::Status SyntheticSet::Load(const MicroBatchPlace& place, Tensor& inputs,
                                 Tensor& labels) const {
+  constexpr std::pair<uint64_t, Make> kMakers[] = {
+      {kImages, &SyntheticSet::MakeImage},     // SampleKind::kImages
+      {kTokens, &SyntheticSet::MakeTokens},    // kTokens
+      {kLabels, &SyntheticSet::MakeLabelled},  // kLabelledTokens
+      {kPairs, &SyntheticSet::MakePair}};      // kPairs
+  const auto& [stream, make] = kMakers[static_cast<int>(kind_)];
   for (size_t i = 0; i < place.indices.size(); ++i) {
     SplitMix64 random(
-        MixSeed({stream_, seed_, static_cast<uint64_t>(place.split),
+        MixSeed({stream, seed_, static_cast<uint64_t>(place.split),
                  static_cast<uint64_t>(place.indices[i])}));
-    Make(random, i, inputs, labels);
+    (this->*make)(random, i, inputs, labels);
   }
   return absl::OkStatus();
 }
 
-SyntheticImages::SyntheticImages(const DataSpec& data, int64_t seed)
-    : SyntheticSet(data, seed, kImages) {}
-
-void SyntheticImages::Make(SplitMix64& random, size_t i, Tensor& inputs,
-                           Tensor& labels) const {
+void SyntheticSet::MakeImage(SplitMix64& random, size_t i, Tensor& inputs,
+                             Tensor& labels) const {
   const absl::Span<float> values = SampleOf<float>(inputs, i);
   const int64_t label = Below(random, data_.classes);
   labels.As<int64_t>()[i] = label;
@@ -149,17 +160,14 @@ void SyntheticImages::Make(SplitMix64& random, size_t i, Tensor& inputs,
   WaysToMixValues().back()(pattern, random, values);
 }
 
-SyntheticTokens::SyntheticTokens(const DataSpec& data, int64_t seed)
-    : SyntheticSet(data, seed, kTokens) {}
-
-int64_t SyntheticTokens::SuccessorOf(int64_t token) const {
+int64_t SyntheticSet::SuccessorOf(int64_t token) const {
   SplitMix64 random(
       MixSeed({kSuccessors, seed_, static_cast<uint64_t>(token)}));
   return Below(random, data_.classes);
 }
 
-void SyntheticTokens::Make(SplitMix64& random, size_t i, Tensor& inputs,
-                           Tensor& labels) const {
+void SyntheticSet::MakeTokens(SplitMix64& random, size_t i, Tensor& inputs,
+                              Tensor& labels) const {
   const absl::Span<int64_t> input = SampleOf<int64_t>(inputs, i);
   const absl::Span<int64_t> label = SampleOf<int64_t>(labels, i);
   int64_t token = Below(random, data_.classes);
@@ -171,11 +179,8 @@ void SyntheticTokens::Make(SplitMix64& random, size_t i, Tensor& inputs,
   }
 }
 
-SyntheticLabels::SyntheticLabels(const DataSpec& data, int64_t seed)
-    : SyntheticSet(data, seed, kLabels) {}
-
-void SyntheticLabels::Make(SplitMix64& random, size_t i, Tensor& inputs,
-                           Tensor& labels) const {
+void SyntheticSet::MakeLabelled(SplitMix64& random, size_t i, Tensor& inputs,
+                                Tensor& labels) const {
   const int64_t block = data_.block;
   const int64_t label = Below(random, data_.classes);
   labels.As<int64_t>()[i] = label;
@@ -193,18 +198,8 @@ void SyntheticLabels::Make(SplitMix64& random, size_t i, Tensor& inputs,
   std::fill(tokens.begin() + length, tokens.end(), data_.padding);
 }
 
-SyntheticPairs::SyntheticPairs(const DataSpec& data, int64_t seed)
-    : SyntheticSet(data, seed, kPairs) {
-  alphabet_.resize(data.classes - kFirstWordToken);
-  std::iota(alphabet_.begin(), alphabet_.end(), kFirstWordToken);
-  SplitMix64 random(MixSeed({kAlphabet, seed_}));
-  for (size_t i = alphabet_.size(); i-- > 1;) {  // Fisher and Yates
-    std::swap(alphabet_[i], alphabet_[random.Below(i + 1)]);
-  }
-}
-
-void SyntheticPairs::Make(SplitMix64& random, size_t i, Tensor& inputs,
-                          Tensor& labels) const {
+void SyntheticSet::MakePair(SplitMix64& random, size_t i, Tensor& inputs,
+                            Tensor& labels) const {
   const int64_t least = data_.block / 2;
   std::vector<int64_t> source(least + Below(random, data_.block - least));
   for (int64_t& word : source) {

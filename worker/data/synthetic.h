@@ -7,86 +7,55 @@
 
 #include "absl/types/span.h"
 #include "core/base/random.h"
+#include "core/model/data_sets.h"
 #include "core/model/job_spec.h"
 #include "worker/data/sample_set.h"
 
 namespace paceline {
 
-// The common part of the four.  Every sample is drawn from (seed, split,
-// index) alone.  Immutable.
-class SyntheticSet : public SampleSet {
+// The four synthetic sets.  Every sample is drawn from (seed, split, index)
+// alone.  Immutable.
+//   images   one random template a class, plus noise
+//   tokens   each token has a successor that mostly follows it
+//   labels   a label a sample; each class prefers some tokens.  A sample has
+//            from half a block of tokens to a whole one, and data.padding
+//            behind
+//   pairs    the target is the source backwards, in an alphabet drawn from the
+//            seed.  A source has from half a block to one token less than a
+//            block
+class SyntheticSet final : public SampleSet {
  public:
+  // data: valid (CheckDataSpec); its data set's kind is that of the samples.
+  SyntheticSet(const DataSpec& data, int64_t seed);
+
   absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
-                    Tensor& labels) const final;
+                    Tensor& labels) const override;
 
- protected:
-  // data: valid (CheckDataSpec).
-  //   stream  keeps the samples apart from those of the other sets
-  SyntheticSet(const DataSpec& data, int64_t seed, uint64_t stream);
-
-  const DataSpec data_;
-  const uint64_t seed_;
-
- private:
-  // Writes sample i of the tensors.
-  virtual void Make(SplitMix64& random, size_t i, Tensor& inputs,
-                    Tensor& labels) const = 0;
-
-  const uint64_t stream_;
-};
-
-// One random template a class, plus noise.
-class SyntheticImages final : public SyntheticSet {
- public:
-  SyntheticImages(const DataSpec& data, int64_t seed);
-
- private:
-  void Make(SplitMix64& random, size_t i, Tensor& inputs,
-            Tensor& labels) const override;
-};
-
-// Each token has a successor that mostly follows it.
-class SyntheticTokens final : public SyntheticSet {
- public:
-  SyntheticTokens(const DataSpec& data, int64_t seed);
-
-  // The token after `token` three times out of four, and now and then by
+  // Tokens: the one after `token` three times out of four, and now and then by
   // chance.
   int64_t SuccessorOf(int64_t token) const;
-
- private:
-  void Make(SplitMix64& random, size_t i, Tensor& inputs,
-            Tensor& labels) const override;
-};
-
-// A label a sample; each class prefers some tokens.  A sample has from half a
-// block of tokens to a whole one, and data.padding behind.
-class SyntheticLabels final : public SyntheticSet {
- public:
-  SyntheticLabels(const DataSpec& data, int64_t seed);
-
- private:
-  void Make(SplitMix64& random, size_t i, Tensor& inputs,
-            Tensor& labels) const override;
-};
-
-// Pairs of sentences: the target is the source backwards, in an alphabet drawn
-// from the seed.  A source has from half a block to one token less than a
-// block.
-class SyntheticPairs final : public SyntheticSet {
- public:
-  SyntheticPairs(const DataSpec& data, int64_t seed);
-
-  // The word of a target for `word` of a source; both are at least
+  // Pairs: the word of a target for `word` of a source; both are at least
   // kFirstWordToken and below classes, and no two words have the same.
   int64_t Translate(int64_t word) const {
     return alphabet_[word - kFirstWordToken];
   }
 
  private:
-  void Make(SplitMix64& random, size_t i, Tensor& inputs,
-            Tensor& labels) const override;
+  // Each writes sample i of the tensors.
+  using Make = void (SyntheticSet::*)(SplitMix64& random, size_t i,
+                                      Tensor& inputs, Tensor& labels) const;
+  void MakeImage(SplitMix64& random, size_t i, Tensor& inputs,
+                 Tensor& labels) const;
+  void MakeTokens(SplitMix64& random, size_t i, Tensor& inputs,
+                  Tensor& labels) const;
+  void MakeLabelled(SplitMix64& random, size_t i, Tensor& inputs,
+                    Tensor& labels) const;
+  void MakePair(SplitMix64& random, size_t i, Tensor& inputs,
+                Tensor& labels) const;
 
+  const DataSpec data_;
+  const uint64_t seed_;
+  const SampleKind kind_;
   std::vector<int64_t> alphabet_;  // constant once made
 };
 

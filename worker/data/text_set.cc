@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -15,6 +16,7 @@
 #include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/base/utf8.h"
 #include "core/model/data_sets.h"
 
 namespace paceline {
@@ -324,63 +326,40 @@ class KeptTokens final : public TokenSource {
   const std::vector<uint16_t> tokens_;
 };
 
-// Takes code points out of bytes that come in pieces.  Thread-compatible.
-class Utf8Reader {
- public:
-  // False when the byte cannot follow the ones before.
-  bool Take(uint8_t byte) {
-    if (more_ > 0) {
-      if ((byte & 0xc0) != 0x80) return false;
-      point_ = point_ << 6 | (byte & 0x3f);
-      return --more_ > 0 || IsCodePoint();
-    }
-    if (byte < 0x80) return Begin(byte, 0, 0);
-    if ((byte & 0xe0) == 0xc0) return Begin(byte & 0x1f, 1, 0x80);
-    if ((byte & 0xf0) == 0xe0) return Begin(byte & 0x0f, 2, 0x800);
-    if ((byte & 0xf8) == 0xf0) return Begin(byte & 0x07, 3, 0x10000);
-    return false;
-  }
-
-  bool whole() const { return more_ == 0; }
-  uint32_t point() const { return point_; }  // when whole
-
- private:
-  bool Begin(uint32_t point, int more, uint32_t least) {
-    point_ = point;
-    more_ = more;
-    least_ = least;
-    return true;
-  }
-  // Not longer than it need be, no half of a surrogate pair, not too great.
-  bool IsCodePoint() const {
-    return point_ >= least_ && point_ <= 0x10ffff &&
-           (point_ < 0xd800 || point_ > 0xdfff);
-  }
-
-  uint32_t point_ = 0;
-  uint32_t least_ = 0;
-  int more_ = 0;
-};
+// text: one character.
+uint32_t CodePoint(absl::string_view text) {
+  uint32_t point = static_cast<uint8_t>(text[0]);
+  if (text.size() > 1) point &= 0xff >> (text.size() + 1);
+  for (const char byte : text.substr(1)) point = point << 6 | (byte & 0x3f);
+  return point;
+}
 
 // Calls `take` with every character of the file.
 absl::Status ForEachCharacter(const ByteFile& file,
                               absl::FunctionRef<void(uint32_t)> take) {
-  const auto refuse = [&file](int64_t at) {
+  constexpr size_t kLongest = 4;  // bytes of a character
+  std::string open;               // the next piece may go on with these
+  int64_t at = 0;                 // of `open` in the file
+  const auto refuse = [&] {
     return InvalidArgument(file.path(), ": is not UTF-8 at byte ", at,
                            "; convert it, or set data.tokens to byte");
   };
-  Utf8Reader reader;
   PACELINE_RETURN_IF_ERROR(file.Scan(
-      1, [&](int64_t offset, absl::Span<const uint8_t> bytes) -> absl::Status {
-        for (size_t i = 0; i < bytes.size(); ++i) {
-          if (!reader.Take(bytes[i])) {
-            return refuse(offset + static_cast<int64_t>(i));
-          }
-          if (reader.whole()) take(reader.point());
+      1, [&](int64_t, absl::Span<const uint8_t> bytes) -> absl::Status {
+        open.append(bytes.begin(), bytes.end());
+        absl::string_view rest = open;
+        while (!rest.empty()) {
+          const size_t length = Utf8SequenceLength(rest);
+          if (length == 0 && rest.size() < kLongest) break;
+          if (length == 0) return refuse();
+          take(CodePoint(rest.substr(0, length)));
+          rest.remove_prefix(length);
+          at += static_cast<int64_t>(length);
         }
+        open = std::string(rest);
         return absl::OkStatus();
       }));
-  return reader.whole() ? absl::OkStatus() : refuse(file.size());
+  return open.empty() ? absl::OkStatus() : refuse();
 }
 
 absl::Status CheckCharacters(const ByteFile& file, int64_t different,

@@ -51,7 +51,7 @@ class LoadWeightsTest : public ::testing::Test {
   void Write(const std::vector<NamedTensor>& tensors) const {
     WriteSafetensors(spec_.weights, tensors);
   }
-  // Of the layers in `range`; of all without.
+  // Reads the tensors of the layers in `range`; those of all without.
   std::vector<NamedTensor> Loaded(std::optional<LayerRange> range = {}) const {
     return Value(
         LoadWeights(spec_, model_, range.value_or(LayerRange{0, layers_})));
