@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <tuple>
 
+#include "core/base/status_macros.h"
 #include "gmock/gmock.h"
+#include "tests/support/status_checks.h"
 #include "tests/worker/data_files.h"
 #include "worker/data/image_reader.h"
 
@@ -21,22 +24,19 @@ absl::Span<const uint8_t> Bytes(const std::string& file) {
 // All that a loader does with a file.
 absl::StatusOr<Picture> Decode(const std::string& file, int channels = 3,
                                int most_shrink = 1) {
-  auto reader = OpenImage(Bytes(file), channels);
-  if (!reader.ok()) return reader.status();
-  const auto size = (*reader)->Start(most_shrink);
-  if (!size.ok()) return size.status();
-  Picture picture{static_cast<int>(size->width),
-                  static_cast<int>(size->height),
+  PACELINE_ASSIGN_OR_RETURN(const auto reader,
+                            OpenImage(Bytes(file), channels));
+  PACELINE_ASSIGN_OR_RETURN(const ImageSize size, reader->Start(most_shrink));
+  Picture picture{static_cast<int>(size.width),
+                  static_cast<int>(size.height),
                   channels,
                   {}};
-  std::vector<uint8_t> row(size->width * channels);
-  for (int64_t y = 0; y < size->height; ++y) {
-    const absl::Status status = (*reader)->ReadRow(absl::MakeSpan(row));
-    if (!status.ok()) return status;
+  std::vector<uint8_t> row(size.width * channels);
+  for (int64_t y = 0; y < size.height; ++y) {
+    PACELINE_RETURN_IF_ERROR(reader->ReadRow(absl::MakeSpan(row)));
     picture.values.insert(picture.values.end(), row.begin(), row.end());
   }
-  const absl::Status status = (*reader)->Finish();
-  if (!status.ok()) return status;
+  PACELINE_RETURN_IF_ERROR(reader->Finish());
   return picture;
 }
 
@@ -86,12 +86,11 @@ std::string WithPngSize(std::string png, int width, int height) {
 TEST(OpenImage, ReadsColoursOfAJpeg) {
   const Picture slope = Slope(50, 37);
   for (const bool progressive : {false, true}) {
-    const auto read = Decode(EncodeJpeg(slope, {progressive}));
+    const Picture read = Value(Decode(EncodeJpeg(slope, {progressive})));
 
-    ASSERT_TRUE(read.ok()) << read.status();
-    EXPECT_EQ(read->width, 50);
-    EXPECT_EQ(read->height, 37);
-    EXPECT_LT(Distance(*read, slope), 12) << progressive;
+    EXPECT_EQ(read.width, 50);
+    EXPECT_EQ(read.height, 37);
+    EXPECT_LT(Distance(read, slope), 12) << progressive;
   }
 }
 
@@ -103,54 +102,53 @@ TEST(OpenImage, GivesAsManyChannelsAsAskedFor) {
     const auto encode = [png](const Picture& picture) {
       return png ? EncodePng(picture) : EncodeJpeg(picture);
     };
-    const auto coloured = Decode(encode(grey), 3);
-    const auto greyed = Decode(encode(red), 1);
+    const Picture coloured = Value(Decode(encode(grey), 3));
+    const Picture greyed = Value(Decode(encode(red), 1));
 
-    ASSERT_TRUE(coloured.ok()) << coloured.status();
-    EXPECT_LE(Distance(*coloured, Plain(9, 5, {80, 80, 80})), 1) << png;
-    ASSERT_TRUE(greyed.ok()) << greyed.status();
-    EXPECT_LE(Distance(*greyed, Plain(9, 5, {luma})), 2) << png;
+    EXPECT_LE(Distance(coloured, Plain(9, 5, {80, 80, 80})), 1) << png;
+    EXPECT_LE(Distance(greyed, Plain(9, 5, {luma})), 2) << png;
   }
 }
 
 TEST(OpenImage, ReadsInkAsLight) {
   // Adobe's way round: 255 is no ink.  libjpeg writes its marker.
-  const auto read = Decode(EncodeJpeg(Plain(16, 16, {255, 128, 0, 200})));
+  const auto read = [](const Picture& ink, int channels) {
+    return Value(Decode(EncodeJpeg(ink), channels));
+  };
 
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_LE(Distance(*read, Plain(16, 16, {200, 100, 0})), 2);
-  const auto grey = Decode(EncodeJpeg(Plain(16, 16, {255, 255, 255, 90})), 1);
-  ASSERT_TRUE(grey.ok()) << grey.status();
-  EXPECT_LE(Distance(*grey, Plain(16, 16, {90})), 2);
+  EXPECT_LE(Distance(read(Plain(16, 16, {255, 128, 0, 200}), 3),
+                     Plain(16, 16, {200, 100, 0})),
+            2);
+  EXPECT_LE(Distance(read(Plain(16, 16, {255, 255, 255, 90}), 1),
+                     Plain(16, 16, {90})),
+            2);
 }
 
 TEST(OpenImage, ReadsEveryKindOfPngExactly) {
   const Picture slope = Slope(19, 13);
   for (const bool interlaced : {false, true}) {
     for (const bool sixteen : {false, true}) {
-      const auto read = Decode(EncodePng(slope, interlaced, sixteen));
-      ASSERT_TRUE(read.ok()) << read.status();
-      EXPECT_EQ(read->values, slope.values) << interlaced << sixteen;
+      EXPECT_EQ(Value(Decode(EncodePng(slope, interlaced, sixteen))).values,
+                slope.values)
+          << interlaced << sixteen;
     }
   }
-  const auto opaque = Decode(EncodePng(Slope(19, 13, 4)));
-  ASSERT_TRUE(opaque.ok()) << opaque.status();
-  EXPECT_EQ(opaque->values, slope.values) << "transparency is dropped";
+  EXPECT_EQ(Value(Decode(EncodePng(Slope(19, 13, 4)))).values, slope.values)
+      << "transparency is dropped";
 }
 
 TEST(OpenImage, DecodesAJpegSmallerWhereThatIsAllowed) {
   const Picture slope = Slope(161, 80);
-  const auto half = Decode(EncodeJpeg(slope), 3, 2);
-  const auto eighth = Decode(EncodeJpeg(slope), 3, 8);
-  const auto png = Decode(EncodePng(slope), 3, 8);
+  const Picture half = Value(Decode(EncodeJpeg(slope), 3, 2));
+  const Picture eighth = Value(Decode(EncodeJpeg(slope), 3, 8));
 
-  ASSERT_TRUE(half.ok() && eighth.ok() && png.ok());
-  EXPECT_EQ(half->width, 81);
-  EXPECT_EQ(half->height, 40);
-  EXPECT_EQ(eighth->width, 21);
-  EXPECT_EQ(eighth->height, 10);
-  EXPECT_EQ(png->width, 161) << "libpng cannot";
-  EXPECT_LT(Distance(*eighth, Slope(21, 10)), 20);
+  EXPECT_EQ(half.width, 81);
+  EXPECT_EQ(half.height, 40);
+  EXPECT_EQ(eighth.width, 21);
+  EXPECT_EQ(eighth.height, 10);
+  EXPECT_EQ(Value(Decode(EncodePng(slope), 3, 8)).width, 161)
+      << "libpng cannot";
+  EXPECT_LT(Distance(eighth, Slope(21, 10)), 20);
 }
 
 TEST(OpenImage, RefusesWhatIsNoPicture) {
@@ -206,15 +204,16 @@ TEST(OpenImage, RefusesAJpegThatLiesAboutItsSize) {
 }
 
 TEST(OpenImage, RefusesAPngThatLiesAboutItsSize) {
-  const std::string png = EncodePng(Slope(40, 24));
-  EXPECT_THAT(Refusal(WithPngSize(png, 900'000, 900'000)),
-              HasSubstr("pixels; at most"));
-  EXPECT_THAT(Refusal(WithPngSize(png, 10'000, 10'000)),
-              HasSubstr("cannot hold"));
-  EXPECT_THAT(Refusal(WithPngSize(png, 2'000'000, 1)),
-              HasSubstr("no good PNG"));
-  EXPECT_THAT(Refusal(WithPngSize(png, 40, 25)), HasSubstr("no good PNG"));
-  EXPECT_THAT(Refusal(WithPngSize(png, 0, 24)), HasSubstr("no good PNG"));
+  const std::tuple<int, int, const char*> kLies[] = {
+      {900'000, 900'000, "pixels; at most"},
+      {10'000, 10'000, "cannot hold"},
+      {2'000'000, 1, "no good PNG"},
+      {40, 25, "no good PNG"},
+      {0, 24, "no good PNG"}};
+  for (const auto& [width, height, why] : kLies) {
+    EXPECT_THAT(Refusal(WithPngSize(EncodePng(Slope(40, 24)), width, height)),
+                HasSubstr(why));
+  }
 }
 
 // libpng would hold all of an interlaced picture.
