@@ -17,6 +17,11 @@ absl::Status FailedPrecondition(const Parts&... message) {
 }
 
 template <typename... Parts>
+absl::Status ResourceExhausted(const Parts&... message) {
+  return absl::ResourceExhaustedError(absl::StrCat(message...));
+}
+
+template <typename... Parts>
 absl::Status NotFound(const Parts&... message) {
   return absl::NotFoundError(absl::StrCat(message...));
 }

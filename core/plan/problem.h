@@ -112,6 +112,9 @@ struct PlanProblem {
   friend bool operator==(const PlanProblem&, const PlanProblem&) = default;
 };
 
+// Errors: InvalidArgument  `what` is negative or not finite
+absl::Status CheckAmount(absl::string_view what, double value);
+
 inline constexpr int64_t kMaxPlannedMicroBatches = int64_t{1} << 20;
 
 // Errors, each names the layer, device or pair and says what would do:

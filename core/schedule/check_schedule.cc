@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/dry_run.h"
 #include "core/schedule/kept_versions.h"
@@ -20,7 +21,7 @@ constexpr int kMissing = -1;
 
 template <typename... Args>
 absl::Status Broken(absl::string_view rule, const Args&... what) {
-  return absl::InvalidArgumentError(absl::StrCat(rule, ": ", what...));
+  return InvalidArgument(rule, ": ", what...);
 }
 
 absl::Status CheckShape(const Schedule& schedule) {
@@ -193,23 +194,11 @@ class Positions {
   }
 
   static absl::Status Missing(const Instruction& wanted) {
-    const auto [stage, op, micro_batch] = wanted;
-    const auto lost = [&wanted](const Instruction& other) {
-      return Broken("pairing", ToText(wanted), " is missing, ", ToText(other),
-                    " is alone");
-    };
-    switch (op) {
-      case Op::kSendF:
-        return lost({stage + 1, Op::kRecvF, micro_batch});
-      case Op::kRecvF:
-        return lost({stage - 1, Op::kSendF, micro_batch});
-      case Op::kSendB:
-        return lost({stage - 1, Op::kRecvB, micro_batch});
-      case Op::kRecvB:
-        return lost({stage + 1, Op::kSendB, micro_batch});
-      default:
-        return Broken("pairing", ToText(wanted), " is missing");
-    }
+    const std::optional<Instruction> partner = PartnerOf(wanted);
+    return Broken("pairing", ToText(wanted), " is missing",
+                  partner.has_value()
+                      ? absl::StrCat(", ", ToText(*partner), " is alone")
+                      : "");
   }
 
   const Schedule& schedule_;  // outlives the positions

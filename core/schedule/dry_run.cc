@@ -23,14 +23,6 @@ std::optional<Channel> ReceivesFrom(const Instruction& instruction) {
   return std::nullopt;
 }
 
-// The send that a receive waits for.
-Instruction Partner(const Instruction& receive) {
-  if (receive.op == Op::kRecvF) {
-    return {receive.stage - 1, Op::kSendF, receive.micro_batch};
-  }
-  return {receive.stage + 1, Op::kSendB, receive.micro_batch};
-}
-
 }  // namespace
 
 DryRun::DryRun(const Schedule& schedule)
@@ -83,7 +75,7 @@ std::string DryRun::DescribeDeadlock() const {
   while (Next(worker) == nullptr) ++worker;
   const auto waits_for = [this](size_t waiting) {
     return static_cast<size_t>(
-        schedule_.worker_of[Partner(*Next(waiting)).stage]);
+        schedule_.worker_of[PartnerOf(*Next(waiting))->stage]);
   };
   // Whom a stuck worker waits for is stuck too, so that as many steps as there
   // are workers surely end inside the circle.
@@ -94,7 +86,7 @@ std::string DryRun::DescribeDeadlock() const {
   do {
     const Instruction& waiting = *Next(worker);
     absl::StrAppend(&text, text.empty() ? "" : ", ", "worker ", worker, " at ",
-                    ToText(waiting), " waits for ", ToText(Partner(waiting)),
+                    ToText(waiting), " waits for ", ToText(*PartnerOf(waiting)),
                     " of worker ", waits_for(worker));
     worker = waits_for(worker);
   } while (worker != first);

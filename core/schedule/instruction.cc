@@ -1,44 +1,42 @@
 #include "core/schedule/instruction.h"
 
-#include <algorithm>
-#include <iterator>
+#include <cstddef>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/string_view.h"
 
 namespace paceline {
 namespace {
 
-struct OpName {
-  Op op;
-  absl::string_view name;
-};
-
-constexpr OpName kOpNames[] = {
-    {Op::kLoad, "LOAD"},       {Op::kRecvF, "RECV_F"},
-    {Op::kForward, "F"},       {Op::kSendF, "SEND_F"},
-    {Op::kRecvB, "RECV_B"},    {Op::kBackward, "B"},
-    {Op::kSendB, "SEND_B"},    {Op::kStep, "STEP"},
-    {Op::kBackwardInput, "I"}, {Op::kBackwardWeight, "W"},
-    {Op::kUpdate, "UPDATE"},
-};
-
-absl::string_view NameOf(Op op) {
-  const auto* entry = std::find_if(
-      std::begin(kOpNames), std::end(kOpNames),
-      [op](const OpName& candidate) { return candidate.op == op; });
-  return entry == std::end(kOpNames) ? absl::string_view("?") : entry->name;
-}
+// By Op.
+constexpr absl::string_view kOpNames[] = {
+    "LOAD",   "RECV_F", "F", "SEND_F", "RECV_B", "B",
+    "SEND_B", "STEP",   "I", "W",      "UPDATE"};
 
 }  // namespace
 
+absl::string_view NameOf(Op op) { return kOpNames[static_cast<size_t>(op)]; }
+
 std::string ToText(const Instruction& instruction) {
-  if (instruction.op == Op::kStep) {
-    return absl::StrCat(instruction.stage, NameOf(instruction.op));
+  const auto [stage, op, micro_batch] = instruction;
+  return op == Op::kStep ? absl::StrCat(stage, NameOf(op))
+                         : absl::StrCat(stage, NameOf(op), micro_batch);
+}
+
+std::optional<Instruction> PartnerOf(const Instruction& instruction) {
+  const auto [stage, op, micro_batch] = instruction;
+  switch (op) {
+    case Op::kSendF:
+      return Instruction{stage + 1, Op::kRecvF, micro_batch};
+    case Op::kRecvF:
+      return Instruction{stage - 1, Op::kSendF, micro_batch};
+    case Op::kSendB:
+      return Instruction{stage - 1, Op::kRecvB, micro_batch};
+    case Op::kRecvB:
+      return Instruction{stage + 1, Op::kSendB, micro_batch};
+    default:
+      return std::nullopt;
   }
-  return absl::StrCat(instruction.stage, NameOf(instruction.op),
-                      instruction.micro_batch);
 }
 
 std::string ToText(const InstructionList& instructions) {

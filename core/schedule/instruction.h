@@ -6,8 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "absl/strings/string_view.h"
 
 namespace paceline {
 
@@ -38,7 +41,11 @@ struct Instruction {
 
 using InstructionList = std::vector<Instruction>;
 
+// "F", "RECV_F".
+absl::string_view NameOf(Op op);
 std::string ToText(const Instruction& instruction);
+// The receive of a send, and the send of a receive; of others there is none.
+std::optional<Instruction> PartnerOf(const Instruction& instruction);
 // One line, separated by blanks.
 std::string ToText(const InstructionList& instructions);
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -24,9 +24,9 @@ absl::Status VersionCounter::Follow(const Instruction& instruction) {
     case Op::kForward: {
       const int version = forced_.empty() ? newest_ : forced_[micro_batch];
       if (version > newest_) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("version: ", ToText(instruction), " needs version ",
-                         version, ", but its stage has made ", newest_));
+        return InvalidArgument("version: ", ToText(instruction),
+                               " needs version ", version,
+                               ", but its stage has made ", newest_);
       }
       version_of_[micro_batch] = version;
       ++users_[version];

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/asynchronous.h"
 #include "core/schedule/schedule.h"
@@ -165,8 +166,9 @@ InstructionList ForwardOnly(const ScheduleRequest& request, int stage) {
 }
 
 // Stages that share a worker are merged.
-std::vector<InstructionList> EachStage(const ScheduleRequest& request,
-                                       int workers, StageOrder stage_order) {
+template <StageOrder stage_order>
+absl::StatusOr<std::vector<InstructionList>> EachStage(
+    const ScheduleRequest& request, int workers) {
   std::vector<InstructionList> orders;
   for (int stage = 0; stage < request.stages; ++stage) {
     orders.push_back(request.training ? stage_order(request, stage)
@@ -175,8 +177,7 @@ std::vector<InstructionList> EachStage(const ScheduleRequest& request,
   return MergeByWorker(orders, request.worker_of, workers);
 }
 
-// --- gpipe, 1f1b
-// --------------------------------------------------------------
+// --- gpipe, 1f1b ------------------------------------------------------------
 
 // `warm_up` forwards, then a forward and a backward in turn while there are
 // forwards left, then the backwards that remain.
@@ -195,35 +196,24 @@ InstructionList InTurn(int stage, int micro_batches, int warm_up) {
   return order;
 }
 
-InstructionList GPipeOfStage(const ScheduleRequest& request, int stage) {
+InstructionList GPipe(const ScheduleRequest& request, int stage) {
   return InTurn(stage, request.micro_batches,
                 /*warm_up=*/request.micro_batches);
 }
 
-InstructionList OneForwardOneBackwardOfStage(const ScheduleRequest& request,
-                                             int stage) {
+InstructionList OneForwardOneBackward(const ScheduleRequest& request,
+                                      int stage) {
   return InTurn(stage, request.micro_batches,
                 std::min(request.stages - 1 - stage, request.micro_batches));
 }
 
-absl::StatusOr<std::vector<InstructionList>> GPipe(
-    const ScheduleRequest& request, int workers) {
-  return EachStage(request, workers, &GPipeOfStage);
-}
-
-absl::StatusOr<std::vector<InstructionList>> OneForwardOneBackward(
-    const ScheduleRequest& request, int workers) {
-  return EachStage(request, workers, &OneForwardOneBackwardOfStage);
-}
-
-// --- zero-bubble
-// --------------------------------------------------------------
+// --- zero-bubble ------------------------------------------------------------
 
 // ZB-H1 of Qi et al. 2023, "Zero Bubble Pipeline Parallelism", section 2.2: as
 // 1f1b, but a stage puts the gradients of its weights off, by so many
 // micro-batches that it keeps as many as the first stage does.  They then fill
 // the gaps in which 1f1b waits for gradients at the end.
-InstructionList ZeroBubbleOfStage(const ScheduleRequest& request, int stage) {
+InstructionList ZeroBubble(const ScheduleRequest& request, int stage) {
   const int micro_batches = request.micro_batches;
   const int warm_up = std::min(request.stages - 1 - stage, micro_batches);
   const int put_off = stage;
@@ -247,13 +237,7 @@ InstructionList ZeroBubbleOfStage(const ScheduleRequest& request, int stage) {
   return order;
 }
 
-absl::StatusOr<std::vector<InstructionList>> ZeroBubble(
-    const ScheduleRequest& request, int workers) {
-  return EachStage(request, workers, &ZeroBubbleOfStage);
-}
-
-// --- interleaved-1f1b
-// ---------------------------------------------------------
+// --- interleaved-1f1b -------------------------------------------------------
 
 absl::Status CheckRoundRobin(const ScheduleRequest& request, int workers) {
   bool good = request.stages % workers == 0;
@@ -261,22 +245,22 @@ absl::Status CheckRoundRobin(const ScheduleRequest& request, int workers) {
     good = good && request.worker_of[stage] == stage % workers;
   }
   if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "interleaved-1f1b deals the stages out in turn, as many to each worker: "
       "got ",
       request.stages, " stages on ", workers, " workers, [",
       absl::StrJoin(request.worker_of, ", "),
-      "]: use a multiple of the workers, stage s on worker s mod ", workers));
+      "]: use a multiple of the workers, stage s on worker s mod ", workers);
 }
 
 absl::Status CheckWholeGroups(const ScheduleRequest& request, int workers) {
   if (request.micro_batches % workers == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "interleaved-1f1b on ", workers,
       " workers needs the micro-batches of a batch to be a multiple of ",
       workers, ", got ", request.micro_batches,
       ": use another train.micro_batch or train.batch, or pipeline.schedule "
-      "1f1b"));
+      "1f1b");
 }
 
 // Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU
@@ -314,16 +298,18 @@ InstructionList InterleavedOfWorker(const ScheduleRequest& request, int workers,
 absl::StatusOr<std::vector<InstructionList>> Interleaved(
     const ScheduleRequest& request, int workers) {
   PACELINE_RETURN_IF_ERROR(CheckRoundRobin(request, workers));
-  if (!request.training) return EachStage(request, workers, &ForwardOnly);
+  if (!request.training) return EachStage<ForwardOnly>(request, workers);
   // With one stage a worker there is nothing to interleave.
   if (request.stages == workers) {
-    return OneForwardOneBackward(request, workers);
+    return EachStage<OneForwardOneBackward>(request, workers);
   }
   const absl::Status whole = CheckWholeGroups(request, workers);
   if (!whole.ok()) {
     // A group that is not whole is not back in time: the order below would
     // deadlock.
-    if (request.shorter_batch) return OneForwardOneBackward(request, workers);
+    if (request.shorter_batch) {
+      return EachStage<OneForwardOneBackward>(request, workers);
+    }
     return whole;
   }
   std::vector<InstructionList> orders;
@@ -333,8 +319,7 @@ absl::StatusOr<std::vector<InstructionList>> Interleaved(
   return orders;
 }
 
-// --- pipedream
-// ----------------------------------------------------------------
+// --- pipedream --------------------------------------------------------------
 
 InstructionList PipeDreamOfStage(const ScheduleRequest& request, int stage) {
   AsynchronousOrder next(stage, request.stages);
@@ -362,12 +347,12 @@ absl::StatusOr<std::vector<InstructionList>> PipeDream(
   // Two stages of one worker would have to agree whose turn it is in a stream
   // whose end nobody knows.
   if (workers != request.stages) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pipedream needs a worker for each stage, got ", request.stages,
-        " stages on ", workers, workers == 1 ? " worker" : " workers",
-        ": use fewer stages, or pipeline.schedule 1f1b"));
+    return InvalidArgument("pipedream needs a worker for each stage, got ",
+                           request.stages, " stages on ", workers,
+                           workers == 1 ? " worker" : " workers",
+                           ": use fewer stages, or pipeline.schedule 1f1b");
   }
-  return EachStage(request, workers, &PipeDreamOfStage);
+  return EachStage<PipeDreamOfStage>(request, workers);
 }
 
 // The order of each of `workers` workers.  request.worker_of names each of
@@ -384,13 +369,14 @@ struct Entry {
 
 // The table of schedules, sorted by name.
 constexpr Entry kSchedules[] = {
-    {{.name = "1f1b"}, &OneForwardOneBackward},
-    {{.name = "gpipe", .keeps_all = true}, &GPipe},
+    {{.name = "1f1b"}, &EachStage<OneForwardOneBackward>},
+    {{.name = "gpipe", .keeps_all = true}, &EachStage<GPipe>},
     {{.name = "interleaved-1f1b", .deals = true, .only_trains = true},
      &Interleaved},
     {{.name = "pipedream", .asynchronous = true, .only_trains = true},
      &PipeDream},
-    {{.name = "zero-bubble", .splits = true, .only_trains = true}, &ZeroBubble},
+    {{.name = "zero-bubble", .splits = true, .only_trains = true},
+     &EachStage<ZeroBubble>},
 };
 
 const Entry* FindSchedule(absl::string_view name) {
@@ -406,69 +392,18 @@ const Entry* FindSchedule(absl::string_view name) {
 absl::StatusOr<int> CountWorkers(const ScheduleRequest& request) {
   const std::vector<int>& worker_of = request.worker_of;
   if (worker_of.size() != static_cast<size_t>(request.stages)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker_of names a worker for ", worker_of.size(),
-                     " stages, need ", request.stages));
+    return InvalidArgument("worker_of names a worker for ", worker_of.size(),
+                           " stages, need ", request.stages);
   }
   std::vector<int> sorted = worker_of;
   std::sort(sorted.begin(), sorted.end());
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   const int workers = static_cast<int>(sorted.size());
   if (sorted.front() != 0 || sorted.back() != workers - 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker_of [", absl::StrJoin(worker_of, ", "),
-                     "] must use every worker from 0 on without a gap"));
+    return InvalidArgument("worker_of [", absl::StrJoin(worker_of, ", "),
+                           "] must use every worker from 0 on without a gap");
   }
   return workers;
-}
-
-absl::Status CheckSizes(const ScheduleRequest& request) {
-  if (request.stages < 1 || request.micro_batches < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a schedule needs at least 1 stage and 1 micro-batch, got ",
-        request.stages, " and ", request.micro_batches));
-  }
-  if (int64_t{request.stages} * request.micro_batches > kMaxScheduleCells) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(request.stages, " stages x ", request.micro_batches,
-                     " micro-batches are too many for one batch, at most ",
-                     kMaxScheduleCells, " together: use larger micro-batches"));
-  }
-  return absl::OkStatus();
-}
-
-// A compute with what it waits for and what it hands on.
-void Append(const ScheduleRequest& request, const Instruction& compute,
-            InstructionList* out) {
-  const auto [stage, op, micro_batch] = compute;
-  const bool first = stage == 0;
-  const bool last = stage == request.stages - 1;
-  switch (op) {
-    case Op::kForward:
-      out->push_back({stage, first ? Op::kLoad : Op::kRecvF, micro_batch});
-      out->push_back({stage, op, micro_batch});
-      if (!last) out->push_back({stage, Op::kSendF, micro_batch});
-      return;
-    case Op::kBackwardWeight:
-      out->push_back({stage, op, micro_batch});
-      return;
-    default:
-      if (!last) out->push_back({stage, Op::kRecvB, micro_batch});
-      out->push_back({stage, op, micro_batch});
-      if (!first) out->push_back({stage, Op::kSendB, micro_batch});
-      // After the send: the stage before does not wait for our optimizer.
-      if (ScheduleTraitsOf(request.name).asynchronous) {
-        out->push_back({stage, Op::kUpdate, micro_batch});
-      }
-  }
-}
-
-InstructionList Expand(const ScheduleRequest& request,
-                       const InstructionList& order) {
-  InstructionList instructions;
-  for (const Instruction& compute : order)
-    Append(request, compute, &instructions);
-  return instructions;
 }
 
 void TakeLarger(const std::vector<int>& other, std::vector<int>* bounds) {
@@ -491,6 +426,47 @@ std::vector<std::string> ScheduleNames() {
   return names;
 }
 
+absl::Status CheckScheduleSizes(int stages, int micro_batches) {
+  if (stages < 1 || micro_batches < 1) {
+    return InvalidArgument(
+        "a schedule needs at least 1 stage and 1 micro-batch, got ", stages,
+        " and ", micro_batches);
+  }
+  if (int64_t{stages} * micro_batches <= kMaxScheduleCells) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument(stages, " stages x ", micro_batches,
+                         " micro-batches are too many for one batch, at most ",
+                         kMaxScheduleCells,
+                         " together: use larger micro-batches");
+}
+
+InstructionList WithFrames(const InstructionList& order, int stages,
+                           bool asynchronous) {
+  InstructionList list;
+  for (const auto& [stage, op, micro_batch] : order) {
+    const bool first = stage == 0;
+    const bool last = stage == stages - 1;
+    switch (op) {
+      case Op::kForward:
+        list.push_back({stage, first ? Op::kLoad : Op::kRecvF, micro_batch});
+        list.push_back({stage, op, micro_batch});
+        if (!last) list.push_back({stage, Op::kSendF, micro_batch});
+        break;
+      case Op::kBackwardWeight:
+        list.push_back({stage, op, micro_batch});
+        break;
+      default:
+        if (!last) list.push_back({stage, Op::kRecvB, micro_batch});
+        list.push_back({stage, op, micro_batch});
+        if (!first) list.push_back({stage, Op::kSendB, micro_batch});
+        // After the send: the stage before does not wait for our optimizer.
+        if (asynchronous) list.push_back({stage, Op::kUpdate, micro_batch});
+    }
+  }
+  return list;
+}
+
 std::string ToText(const Schedule& schedule) {
   std::string text;
   for (const InstructionList& worker : schedule.workers) {
@@ -502,11 +478,12 @@ std::string ToText(const Schedule& schedule) {
 absl::StatusOr<Schedule> MakeSchedule(const ScheduleRequest& request) {
   const Entry* const entry = FindSchedule(request.name);
   if (entry == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no schedule is named '", request.name, "', there are ",
-                     absl::StrJoin(ScheduleNames(), ", ")));
+    return InvalidArgument("no schedule is named '", request.name,
+                           "', there are ",
+                           absl::StrJoin(ScheduleNames(), ", "));
   }
-  PACELINE_RETURN_IF_ERROR(CheckSizes(request));
+  PACELINE_RETURN_IF_ERROR(
+      CheckScheduleSizes(request.stages, request.micro_batches));
   PACELINE_ASSIGN_OR_RETURN(const int workers, CountWorkers(request));
 
   PACELINE_ASSIGN_OR_RETURN(const std::vector<InstructionList> orders,
@@ -519,7 +496,8 @@ absl::StatusOr<Schedule> MakeSchedule(const ScheduleRequest& request) {
                     .worker_of = request.worker_of,
                     .workers = {}};
   for (const InstructionList& order : orders) {
-    schedule.workers.push_back(Expand(request, order));
+    schedule.workers.push_back(
+        WithFrames(order, request.stages, schedule.asynchronous));
   }
   if (!request.training || schedule.asynchronous) return schedule;
   for (int stage = 0; stage < request.stages; ++stage) {

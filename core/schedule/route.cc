@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 namespace {
@@ -108,26 +109,23 @@ RouteTable MakeRouteTable(const std::vector<double>& shares) {
 
 absl::Status CheckTurns(const std::vector<int>& turns, int replicas) {
   if (turns.empty() && replicas == 1) return absl::OkStatus();
-  if (replicas < 1)
-    return absl::InvalidArgumentError("a stage without replicas");
+  if (replicas < 1) return InvalidArgument("a stage without replicas");
   if (std::ssize(turns) > MostTurns(replicas)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a route of ", turns.size(), " turns for ", replicas,
-                     " replicas, at most ", MostTurns(replicas)));
+    return InvalidArgument("a route of ", turns.size(), " turns for ", replicas,
+                           " replicas, at most ", MostTurns(replicas));
   }
   std::vector<int> counts(replicas, 0);
   for (const int turn : turns) {
     if (turn < 0 || turn >= replicas) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a route has a turn for replica ", turn, " of ", replicas));
+      return InvalidArgument("a route has a turn for replica ", turn, " of ",
+                             replicas);
     }
     ++counts[turn];
   }
   const auto idle = std::find(counts.begin(), counts.end(), 0);
   if (idle == counts.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("a route has no turn for replica ", idle - counts.begin(),
-                   " of ", replicas));
+  return InvalidArgument("a route has no turn for replica ",
+                         idle - counts.begin(), " of ", replicas);
 }
 
 }  // namespace paceline

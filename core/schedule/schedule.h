@@ -46,6 +46,15 @@ std::string ToText(const Schedule& schedule);
 // slip in it cannot take the planner's memory.
 inline constexpr int64_t kMaxScheduleCells = int64_t{1} << 20;
 
+// Errors: InvalidArgument  stages or micro_batches < 1, or their product above
+//                          kMaxScheduleCells
+absl::Status CheckScheduleSizes(int stages, int micro_batches);
+
+// Adds to the computes of a worker, in its order, the LOADs, RECVs, SENDs and
+// UPDATEs, as MakeSchedule describes them.
+InstructionList WithFrames(const InstructionList& order, int stages,
+                           bool asynchronous);
+
 // Makes the instruction lists; where a worker holds several stages, theirs
 // are merged by a dry run, so that the result cannot deadlock.
 //

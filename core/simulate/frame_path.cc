@@ -6,17 +6,9 @@
 namespace paceline {
 namespace {
 
-TraceWhat CpuWhat(SimFrameKind kind, CpuPart part) {
-  const bool send = part == CpuPart::kSend;
-  switch (kind) {
-    case SimFrameKind::kActivation:
-      return send ? TraceWhat::kSendForward : TraceWhat::kReceiveForward;
-    case SimFrameKind::kGradient:
-      return send ? TraceWhat::kSendBackward : TraceWhat::kReceiveBackward;
-    case SimFrameKind::kPart:
-      break;
-  }
-  return send ? TraceWhat::kSendPart : TraceWhat::kReceivePart;
+absl::string_view WhatOf(SimFrameKind kind) {
+  constexpr absl::string_view kNames[] = {"F", "B", "part"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 }  // namespace
@@ -106,7 +98,8 @@ std::optional<int> FramePath::OnFrameCpuDue(int worker, uint32_t version) {
                               .seconds = job.due_seconds - job.start_seconds,
                               .device = world_.program.device_of[worker],
                               .track = TraceTrack::kFrames,
-                              .what = CpuWhat(frame.kind, job.part),
+                              .what = WhatOf(frame.kind),
+                              .receives = job.part == CpuPart::kReceive,
                               .stage = frame.stage,
                               .micro_batch = frame.micro_batch,
                               .step = frame.step});
@@ -157,7 +150,7 @@ std::optional<int> FramePath::OnArrived(int id) {
                               .device = world_.program.device_of[frame.from],
                               .peer = to,
                               .track = TraceTrack::kLink,
-                              .what = CpuWhat(frame.kind, CpuPart::kSend),
+                              .what = WhatOf(frame.kind),
                               .stage = frame.stage,
                               .micro_batch = frame.micro_batch,
                               .step = frame.step});

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/schedule.h"
 #include "core/schedule/traits.h"
@@ -174,17 +175,12 @@ absl::Status CheckForReplicas(const Program& program,
   probe.worker_of = {0};
   PACELINE_RETURN_IF_ERROR(MakeSchedule(probe).status());
   if (program.training && ScheduleTraitsOf(request.schedule).only_trains) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the schedule '", request.schedule,
-                     "' is not made for replicated stages: use 1f1b or gpipe, "
-                     "or a plan without replicas"));
+    return InvalidArgument(
+        "the schedule '", request.schedule,
+        "' is not made for replicated stages: use 1f1b or gpipe, "
+        "or a plan without replicas");
   }
-  const int64_t cells = int64_t{program.stages} * program.micro_batches;
-  if (cells <= kMaxScheduleCells) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(program.stages, " stages x ", program.micro_batches,
-                   " micro-batches are too many for one batch, at most ",
-                   kMaxScheduleCells, " together: use larger micro-batches"));
+  return CheckScheduleSizes(program.stages, program.micro_batches);
 }
 
 std::vector<ReplicaWork> WorkOfReplicas(const Program& program,
@@ -208,28 +204,6 @@ std::vector<ReplicaWork> WorkOfReplicas(const Program& program,
   return work;
 }
 
-// As core/schedule: a LOAD or RECV right before the compute that needs it, a
-// SEND right after the one that made it, STEP last.
-InstructionList Expand(const Program& program, int stage,
-                       const InstructionList& order) {
-  const bool first = stage == 0;
-  const bool last = stage == program.stages - 1;
-  InstructionList list;
-  for (const auto& [of, op, micro_batch] : order) {
-    if (op == Op::kBackward) {
-      if (!last) list.push_back({stage, Op::kRecvB, micro_batch});
-      list.push_back({stage, Op::kBackward, micro_batch});
-      if (!first) list.push_back({stage, Op::kSendB, micro_batch});
-      continue;
-    }
-    list.push_back({stage, first ? Op::kLoad : Op::kRecvF, micro_batch});
-    list.push_back({stage, Op::kForward, micro_batch});
-    if (!last) list.push_back({stage, Op::kSendF, micro_batch});
-  }
-  if (program.training) list.push_back({stage, Op::kStep, 0});
-  return list;
-}
-
 std::vector<InstructionList> ListsOfReplicas(const Program& program,
                                              absl::string_view schedule) {
   const std::vector<ReplicaWork> work = WorkOfReplicas(program, schedule);
@@ -237,7 +211,9 @@ std::vector<InstructionList> ListsOfReplicas(const Program& program,
       work, program.stages, program.micro_batches, program.training);
   std::vector<InstructionList> lists;
   for (size_t w = 0; w < work.size(); ++w) {
-    lists.push_back(Expand(program, work[w].stage, orders[w]));
+    lists.push_back(
+        WithFrames(orders[w], program.stages, /*asynchronous=*/false));
+    if (program.training) lists[w].push_back({work[w].stage, Op::kStep, 0});
   }
   return lists;
 }

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 namespace {
@@ -19,23 +19,6 @@ Quota QuotaOf(const SimulationOptions& options, int device) {
   constexpr double kGolden = 0.6180339887498949;
   return {quota.share, quota.period_seconds,
           -std::fmod(device * kGolden, 1.0) * quota.period_seconds};
-}
-
-TraceWhat WhatOf(Op op) {
-  switch (op) {
-    case Op::kLoad:
-      return TraceWhat::kLoad;
-    case Op::kForward:
-      return TraceWhat::kForward;
-    case Op::kBackward:
-      return TraceWhat::kBackward;
-    case Op::kBackwardInput:
-      return TraceWhat::kBackwardInput;
-    case Op::kBackwardWeight:
-      return TraceWhat::kBackwardWeight;
-    default:
-      return TraceWhat::kOptimizer;
-  }
 }
 
 }  // namespace
@@ -63,25 +46,24 @@ void Runner::PrepareWorkers() {
   const PlanProblem& problem = world_.problem;
   world_.uses.resize(program.workers());
   world_.step_of.resize(program.workers(), 0);
-  world_.memory.workers.resize(program.workers());
+  world_.memory.resize(program.workers());
   for (int w = 0; w < program.workers(); ++w) {
     const std::vector<bool>& shared = world_.options.shared_cpu;
     const int device = program.device_of[w];
     world_.processors.emplace_back(shared.empty() || shared[device],
                                    QuotaOf(world_.options, device));
-    world_.memory.workers[w].fixed = problem.reserved_bytes;
+    world_.memory[w].fixed = problem.reserved_bytes;
   }
   for (int stage = 0; stage < program.stages; ++stage) {
     const std::vector<int>& replicas = program.workers_of[stage];
     for (size_t i = 0; i < replicas.size(); ++i) {
       workers_[replicas[i]].replica = static_cast<int>(i);
       world_.uses[replicas[i]].stages.push_back(stage);
-      world_.memory.workers[replicas[i]].fixed +=
-          world_.stages[stage].fixed_bytes;
+      world_.memory[replicas[i]].fixed += world_.stages[stage].fixed_bytes;
     }
   }
   for (int w = 0; w < program.workers(); ++w) {
-    world_.ChangeMemory(w, world_.memory.workers[w].fixed);
+    world_.ChangeMemory(w, world_.memory[w].fixed);
   }
   if (program.streamed_step == 0) return;
   std::vector<int> forced;
@@ -117,11 +99,11 @@ absl::StatusOr<SimulationResult> Runner::Run() {
                           ? std::numeric_limits<double>::infinity()
                           : world_.queue.next_seconds();
     if (at == std::numeric_limits<double>::infinity()) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "in step ", step_ends_.size(), " at ", world_.now,
           " s no worker can go on: a credit of ", world_.options.credit_frames,
           " frames is too small where senders wait for what they send; give "
-          "more, or let transfers overlap"));
+          "more, or let transfers overlap");
     }
     world_.now = at;
     React(world_.queue.Pop());
@@ -376,11 +358,12 @@ void Runner::TraceWork(int worker) {
     return;
   }
   const Instruction& work = world_.program.lists[worker][workers_[worker].next];
+  const bool updates = work.op == Op::kStep || work.op == Op::kUpdate;
   world_.trace.Add(TraceSlice{.begin_seconds = begin,
                               .seconds = world_.now - begin,
                               .device = world_.program.device_of[worker],
                               .track = TraceTrack::kCompute,
-                              .what = WhatOf(work.op),
+                              .what = NameOf(updates ? Op::kStep : work.op),
                               .stage = work.stage,
                               .micro_batch = work.micro_batch,
                               .step = world_.step_of[worker]});
@@ -517,7 +500,7 @@ void Runner::RestartStep() {
   for (int w = 0; w < world_.program.workers(); ++w) {
     workers_[w] = {.replica = workers_[w].replica};
     world_.step_of[w] = step;
-    const MemoryMeter::Bytes& bytes = world_.memory.workers[w];
+    const MemoryMeter& bytes = world_.memory[w];
     world_.ChangeMemory(w, bytes.fixed - bytes.now);
   }
   for (int w = 0; w < world_.program.workers(); ++w) Proceed(w);
@@ -540,7 +523,7 @@ void Runner::CompleteUses() {
                   use.backward_seconds + use.optimizer_seconds;
     if (processor.shared()) busy += use.send_seconds + use.receive_seconds;
     use.wait_seconds = std::max(0.0, result_.seconds - busy);
-    use.peak_bytes = world_.memory.workers[w].peak;
+    use.peak_bytes = world_.memory[w].peak;
     result_.devices[world_.program.device_of[w]] = std::move(use);
   }
 }

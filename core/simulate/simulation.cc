@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/traits.h"
 #include "core/simulate/program.h"
@@ -13,31 +13,30 @@
 namespace paceline {
 namespace {
 
-absl::Status CheckAmount(absl::string_view what, double value) {
-  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      what, " is ", value, ", need a finite number that is not negative"));
+absl::Status CheckCount(absl::string_view what, size_t count,
+                        absl::string_view of, size_t there) {
+  if (count == 0 || count == there) return absl::OkStatus();
+  return InvalidArgument(what, " of ", count, " ", of, ", there are ", there);
 }
 
 absl::Status CheckSize(const PlanProblem& problem, const Placement& placement,
                        int steps) {
   if (problem.micro_batches < 1) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "a simulated step needs micro-batches, got 0: an endless stream has "
         "no step; give a number");
   }
   if (steps < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("need at least 1 step to simulate, got ", steps));
+    return InvalidArgument("need at least 1 step to simulate, got ", steps);
   }
   // Each factor is far below 2^31 and 2^21.
   const int64_t cells =
       static_cast<int64_t>(placement.size()) * problem.micro_batches;
   if (cells > kMaxSimulatedCells / steps) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        placement.size(), " stages x ", problem.micro_batches,
-        " micro-batches x ", steps, " steps are too many to simulate, at most ",
-        kMaxSimulatedCells, " together: use fewer steps"));
+    return InvalidArgument(placement.size(), " stages x ",
+                           problem.micro_batches, " micro-batches x ", steps,
+                           " steps are too many to simulate, at most ",
+                           kMaxSimulatedCells, " together: use fewer steps");
   }
   return absl::OkStatus();
 }
@@ -47,9 +46,8 @@ absl::Status CheckDeviceOf(const PlanProblem& problem, absl::string_view what,
   if (device >= 0 && device < static_cast<int>(problem.devices.size())) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " of device ", device, ": there are ",
-                   problem.devices.size(), " devices counted from 0"));
+  return InvalidArgument(what, " of device ", device, ": there are ",
+                         problem.devices.size(), " devices counted from 0");
 }
 
 absl::Status CheckDisturbances(const PlanProblem& problem,
@@ -60,14 +58,12 @@ absl::Status CheckDisturbances(const PlanProblem& problem,
     PACELINE_RETURN_IF_ERROR(
         CheckAmount("the time of a slow-down", slow.at_seconds));
     if (!(slow.factor >= 1) || !std::isfinite(slow.factor)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a slow-down by factor ", slow.factor,
-                       ", need at least 1: 2 is half as fast"));
+      return InvalidArgument("a slow-down by factor ", slow.factor,
+                             ", need at least 1: 2 is half as fast");
     }
     if (!(slow.for_seconds >= 0)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a slow-down for ", slow.for_seconds,
-                       " s, need 0 or more, or infinity"));
+      return InvalidArgument("a slow-down for ", slow.for_seconds,
+                             " s, need 0 or more, or infinity");
     }
   }
   for (const SimulatedFailure& failure : options.failures) {
@@ -80,10 +76,10 @@ absl::Status CheckDisturbances(const PlanProblem& problem,
                     failure.recover_after_seconds.value_or(0)));
     if (failure.recover_after_seconds.has_value() && problem.training &&
         ScheduleTraitsOf(options.schedule).asynchronous) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "a failure with recovery under ", options.schedule,
           ": its steps overlap, so there is none to run again; simulate a "
-          "failure for good, or another schedule"));
+          "failure for good, or another schedule");
     }
   }
   return absl::OkStatus();
@@ -92,41 +88,31 @@ absl::Status CheckDisturbances(const PlanProblem& problem,
 absl::Status CheckOptions(const PlanProblem& problem,
                           const Placement& placement,
                           const SimulationOptions& options) {
-  if (!options.optimizer_seconds.empty() &&
-      options.optimizer_seconds.size() != placement.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("optimizer_seconds of ", options.optimizer_seconds.size(),
-                     " stages, there are ", placement.size()));
-  }
+  const size_t devices = problem.devices.size();
+  PACELINE_RETURN_IF_ERROR(CheckCount("optimizer_seconds",
+                                      options.optimizer_seconds.size(),
+                                      "stages", placement.size()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckCount("quotas", options.quotas.size(), "devices", devices));
+  PACELINE_RETURN_IF_ERROR(
+      CheckCount("shared_cpu", options.shared_cpu.size(), "devices", devices));
   for (const double seconds : options.optimizer_seconds) {
     PACELINE_RETURN_IF_ERROR(CheckAmount("optimizer_seconds", seconds));
   }
   PACELINE_RETURN_IF_ERROR(CheckAmount("gate_seconds", options.gate_seconds));
   PACELINE_RETURN_IF_ERROR(CheckAmount("load_seconds", options.load_seconds));
-  if (!options.quotas.empty() &&
-      options.quotas.size() != problem.devices.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("quotas of ", options.quotas.size(),
-                     " devices, there are ", problem.devices.size()));
-  }
   for (const CpuQuota& quota : options.quotas) {
     if (!(quota.share > 0 && quota.share <= 1) ||
         !(quota.period_seconds >= 0 && std::isfinite(quota.period_seconds))) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "a quota of ", quota.share, " of every ", quota.period_seconds,
-          " s, need a share in (0, 1] and a period of 0 (none) or more"));
+          " s, need a share in (0, 1] and a period of 0 (none) or more");
     }
   }
-  if (!options.shared_cpu.empty() &&
-      options.shared_cpu.size() != problem.devices.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shared_cpu of ", options.shared_cpu.size(),
-                     " devices, there are ", problem.devices.size()));
-  }
   if (options.credit_frames < 0 || options.micro_batch_samples < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "credit_frames is ", options.credit_frames, " and micro_batch_samples ",
-        options.micro_batch_samples, ", need 0 or more"));
+    return InvalidArgument("credit_frames is ", options.credit_frames,
+                           " and micro_batch_samples ",
+                           options.micro_batch_samples, ", need 0 or more");
   }
   return CheckDisturbances(problem, options);
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "core/plan/cost.h"
 #include "core/plan/problem.h"
 
@@ -101,28 +102,16 @@ struct DeviceUse {
 // On what a slice of the trace lies.
 enum class TraceTrack : uint8_t { kCompute, kFrames, kLink };
 
-enum class TraceWhat : uint8_t {
-  kLoad,
-  kForward,
-  kBackward,
-  kBackwardInput,
-  kBackwardWeight,
-  kOptimizer,
-  kSendForward,     // the frame of an activation: CPU of the sender,
-  kReceiveForward,  // of the receiver; on a link: kSendForward
-  kSendBackward,    // the same of a gradient
-  kReceiveBackward,
-  kSendPart,  // a part of the replicas' all-reduce
-  kReceivePart,
-};
-
 struct TraceSlice {
   double begin_seconds = 0;
   double seconds = 0;
   int device = 0;
   int peer = -1;  // kLink: the device that it goes to
   TraceTrack track = TraceTrack::kCompute;
-  TraceWhat what = TraceWhat::kLoad;
+  // For people: an instruction's operation, STEP for every update; of a frame
+  // F (an activation), B (a gradient) or part (of the replicas' all-reduce).
+  absl::string_view what = "LOAD";
+  bool receives = false;  // kFrames: the CPU is the receiver's
   int stage = 0;
   int micro_batch = 0;  // of a part: its round
   int step = 0;

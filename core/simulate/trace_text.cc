@@ -42,46 +42,13 @@ std::string Micros(int64_t nanoseconds) {
   return absl::StrFormat("%d.%03d", nanoseconds / 1000, nanoseconds % 1000);
 }
 
-absl::string_view Verb(const TraceSlice& slice) {
-  if (slice.track != TraceTrack::kFrames) return "";
-  switch (slice.what) {
-    case TraceWhat::kSendForward:
-    case TraceWhat::kSendBackward:
-    case TraceWhat::kSendPart:
-      return "send ";
-    default:
-      return "receive ";
-  }
-}
-
-absl::string_view Word(TraceWhat what) {
-  switch (what) {
-    case TraceWhat::kLoad:
-      return "LOAD";
-    case TraceWhat::kForward:
-    case TraceWhat::kSendForward:
-    case TraceWhat::kReceiveForward:
-      return "F";
-    case TraceWhat::kBackward:
-    case TraceWhat::kSendBackward:
-    case TraceWhat::kReceiveBackward:
-      return "B";
-    case TraceWhat::kBackwardInput:
-      return "I";
-    case TraceWhat::kBackwardWeight:
-      return "W";
-    case TraceWhat::kOptimizer:
-      return "STEP";
-    case TraceWhat::kSendPart:
-    case TraceWhat::kReceivePart:
-      return "part";
-  }
-  return "";
-}
-
 std::string NameOf(const TraceSlice& slice) {
-  if (slice.what == TraceWhat::kOptimizer) return "STEP";
-  return absl::StrCat(Verb(slice), Word(slice.what), " ", slice.micro_batch);
+  if (slice.what == "STEP") return "STEP";
+  absl::string_view verb;
+  if (slice.track == TraceTrack::kFrames) {
+    verb = slice.receives ? "receive " : "send ";
+  }
+  return absl::StrCat(verb, slice.what, " ", slice.micro_batch);
 }
 
 // Appends lines, a JSON object each.  Thread-compatible.
@@ -153,14 +120,8 @@ class Writer {
   }
 
   int ThreadOf(const TraceSlice& slice) const {
-    switch (slice.track) {
-      case TraceTrack::kCompute:
-        return kComputeThread;
-      case TraceTrack::kFrames:
-        return kFramesThread;
-      case TraceTrack::kLink:
-        break;
-    }
+    if (slice.track == TraceTrack::kCompute) return kComputeThread;
+    if (slice.track == TraceTrack::kFrames) return kFramesThread;
     return links_.at({slice.device, slice.peer});
   }
 

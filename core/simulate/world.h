@@ -15,52 +15,6 @@
 
 namespace paceline {
 
-// Events of one time come out in the order in which they went in, so that the
-// same run gives the same result everywhere.  Thread-compatible.
-//
-// Event: a small value.
-template <typename Event>
-class EventQueue {
- public:
-  bool empty() const { return heap_.empty(); }
-  double next_seconds() const { return heap_.front().at_seconds; }
-
-  void Push(double at_seconds, Event event) {
-    heap_.push_back({at_seconds, pushed_++, event});
-    std::push_heap(heap_.begin(), heap_.end(), &IsLater);
-  }
-
-  // The queue is not empty.
-  Event Pop() {
-    std::pop_heap(heap_.begin(), heap_.end(), &IsLater);
-    const Event event = heap_.back().event;
-    heap_.pop_back();
-    return event;
-  }
-
-  // Drops all events but those that `keep` is true for.
-  template <typename Keep>
-  void Retain(Keep keep) {
-    std::erase_if(heap_, [&](const Entry& e) { return !keep(e.event); });
-    std::make_heap(heap_.begin(), heap_.end(), &IsLater);
-  }
-
- private:
-  struct Entry {
-    double at_seconds;
-    uint64_t order;
-    Event event;
-  };
-
-  static bool IsLater(const Entry& a, const Entry& b) {
-    return a.at_seconds != b.at_seconds ? a.at_seconds > b.at_seconds
-                                        : a.order > b.order;
-  }
-
-  std::vector<Entry> heap_;
-  uint64_t pushed_ = 0;
-};
-
 enum class SimEventKind : uint8_t {
   kWorkDue,      // of worker `index`; `version` is its processor's
   kFrameCpuDue,  // the same for the oldest frame of its CPU
@@ -81,14 +35,54 @@ struct SimEvent {
   uint32_t version = 0;
 };
 
-// Bytes of each worker over time.
-struct MemoryMeter {
-  struct Bytes {
-    double fixed = 0;
-    double now = 0;
-    double peak = 0;
+// Events of one time come out in the order in which they went in, so that the
+// same run gives the same result everywhere.  Thread-compatible.
+class SimEventQueue {
+ public:
+  bool empty() const { return heap_.empty(); }
+  double next_seconds() const { return heap_.front().at_seconds; }
+
+  void Push(double at_seconds, SimEvent event) {
+    heap_.push_back({at_seconds, pushed_++, event});
+    std::push_heap(heap_.begin(), heap_.end(), &IsLater);
+  }
+
+  // The queue is not empty.
+  SimEvent Pop() {
+    std::pop_heap(heap_.begin(), heap_.end(), &IsLater);
+    const SimEvent event = heap_.back().event;
+    heap_.pop_back();
+    return event;
+  }
+
+  // Drops all events but those that `keep` is true for.
+  template <typename Keep>
+  void Retain(Keep keep) {
+    std::erase_if(heap_, [&](const Entry& e) { return !keep(e.event); });
+    std::make_heap(heap_.begin(), heap_.end(), &IsLater);
+  }
+
+ private:
+  struct Entry {
+    double at_seconds;
+    uint64_t order;
+    SimEvent event;
   };
-  std::vector<Bytes> workers;
+
+  static bool IsLater(const Entry& a, const Entry& b) {
+    return a.at_seconds != b.at_seconds ? a.at_seconds > b.at_seconds
+                                        : a.order > b.order;
+  }
+
+  std::vector<Entry> heap_;
+  uint64_t pushed_ = 0;
+};
+
+// Bytes of a worker over time.
+struct MemoryMeter {
+  double fixed = 0;
+  double now = 0;
+  double peak = 0;
 };
 
 // Keeps a trace when asked to.
@@ -126,16 +120,16 @@ struct World {
 
   Network network;
   TraceKeeper trace;
-  MemoryMeter memory = {};
-  EventQueue<SimEvent> queue = {};
+  SimEventQueue queue = {};
   double now = 0;
   std::vector<Processor> processors = {};  // [workers]
+  std::vector<MemoryMeter> memory = {};    // [workers]
   std::vector<DeviceUse> uses = {};        // [workers]
   std::vector<int> step_of = {};           // [workers]: which one it is in
 
   void ChangeMemory(int worker, double bytes) {
     if (bytes == 0) return;
-    MemoryMeter::Bytes& meter = memory.workers[worker];
+    MemoryMeter& meter = memory[worker];
     meter.now += bytes;
     meter.peak = std::max(meter.peak, meter.now);
     if (trace.keeps()) {
