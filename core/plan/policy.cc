@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/job_spec.h"
 #include "core/plan/policies/policies.h"
@@ -17,68 +18,55 @@
 namespace paceline {
 namespace {
 
-struct Solved {
-  Placement placement;
-  bool exact = false;
-};
-
-using Solve = absl::StatusOr<Solved> (*)(const PlanProblem& problem,
-                                         const PolicyOptions& options);
-
 struct Policy {
   absl::string_view name;
-  Solve solve;
+  absl::StatusOr<Solved> (*solve)(const PlanProblem& problem,
+                                  const PolicyOptions& options);
 };
 
-absl::StatusOr<Solved> Inexact(absl::StatusOr<Placement> placement) {
+absl::StatusOr<Solved> Placed(absl::StatusOr<Placement> placement,
+                              bool exact = false) {
   PACELINE_RETURN_IF_ERROR(placement.status());
-  return Solved{*std::move(placement), false};
-}
-
-absl::StatusOr<Solved> SolveBrute(const PlanProblem& problem,
-                                  const PolicyOptions&) {
-  PACELINE_ASSIGN_OR_RETURN(Placement placement, BrutePlacement(problem));
-  return Solved{std::move(placement), true};
-}
-
-absl::StatusOr<Solved> SolveDpPolicy(const PlanProblem& problem,
-                                     const PolicyOptions& options) {
-  PACELINE_ASSIGN_OR_RETURN(
-      DpAnswer answer,
-      SolveHalves(problem, options.levels == 2 ? SolveTwoLevels : SolveDp));
-  return Solved{std::move(answer.placement), answer.exact};
-}
-
-// The policies that prove nothing.
-template <absl::StatusOr<Placement> (*place)(const PlanProblem& problem)>
-absl::StatusOr<Solved> Place(const PlanProblem& problem, const PolicyOptions&) {
-  return Inexact(place(problem));
-}
-template <absl::StatusOr<Placement> (*place)(const PlanProblem& problem,
-                                             uint64_t seed)>
-absl::StatusOr<Solved> Place(const PlanProblem& problem,
-                             const PolicyOptions& options) {
-  return Inexact(place(problem, options.seed));
+  return Solved{*std::move(placement), exact};
 }
 
 // Sorted by name.
 constexpr Policy kPolicies[] = {
-    {"brute", SolveBrute},
-    {"dp", SolveDpPolicy},
-    {"equal", Place<EqualPlacement>},
-    {"mcmc", Place<McmcPlacement>},
-    {"min-cut", Place<MinCutPlacement>},
-    {"soft", Place<SoftPlacement>},
+    {"brute",
+     [](const PlanProblem& problem, const PolicyOptions&) {
+       return Placed(BrutePlacement(problem), true);
+     }},
+    {"dp",
+     [](const PlanProblem& problem, const PolicyOptions& options) {
+       return SolveHalves(problem,
+                          options.levels == 2 ? SolveTwoLevels : SolveDp);
+     }},
+    {"equal",
+     [](const PlanProblem& problem, const PolicyOptions&) {
+       return Placed(EqualPlacement(problem));
+     }},
+    {"mcmc",
+     [](const PlanProblem& problem, const PolicyOptions& options) {
+       return Placed(McmcPlacement(problem, options.seed));
+     }},
+    {"min-cut",
+     [](const PlanProblem& problem, const PolicyOptions&) {
+       return Placed(MinCutPlacement(problem));
+     }},
+    {"soft",
+     [](const PlanProblem& problem, const PolicyOptions& options) {
+       return Placed(SoftPlacement(problem, options.seed));
+     }},
 };
 
 absl::Status UnknownPolicy(absl::string_view policy) {
   constexpr size_t kMostLetters = 64;  // nobody meant a longer one
   const std::string shown(policy.substr(0, kMostLetters));
   const std::string meant = DidYouMean(shown, PolicyNames());
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "no policy '", shown, "'",
       meant.empty() ? "." : absl::StrCat(": did you mean '", meant, "'?"),
-      " There are ", absl::StrJoin(PolicyNames(), ", ")));
+      " There are ", absl::StrJoin(PolicyNames(), ", "));
 }
 
 double GapOf(double seconds, double bound_seconds) {
@@ -96,7 +84,7 @@ absl::StatusOr<PlanAnswer> AnswerOf(const PlanProblem& problem, Solved solved,
   answer.placement = std::move(solved.placement);
   const double seconds = answer.cost.step_seconds;
   if (!std::isfinite(seconds)) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "the step would take longer than a number can hold: check the units of "
         "seconds, bytes and bandwidths");
   }
@@ -156,8 +144,8 @@ absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
   if (known == std::end(kPolicies)) return UnknownPolicy(policy);
   PACELINE_RETURN_IF_ERROR(CheckProblem(problem));
   if (options.levels != 1 && options.levels != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("planning on ", options.levels, " levels, need 1 or 2"));
+    return InvalidArgument("planning on ", options.levels,
+                           " levels, need 1 or 2");
   }
   if (problem.splits && problem.replicas) {
     PlanProblem single = problem;

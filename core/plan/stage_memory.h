@@ -34,13 +34,15 @@ struct StagePlace {
 };
 
 // Bytes of the layers of a stage.
-struct StageAmounts {
-  double fixed = 0;       // parameters and what is there of them always
-  double parameters = 0;  // one copy
-  double kept = 0;        // of a micro-batch, from forward to backward
-  double outputs = 0;     // of a micro-batch, of every layer
-  double boundary = 0;    // over its boundaries, one way
+template <typename Number>
+struct StageAmountsOf {
+  Number fixed = 0;       // parameters and what is there of them always
+  Number parameters = 0;  // one copy
+  Number kept = 0;        // of a micro-batch, from forward to backward
+  Number outputs = 0;     // of a micro-batch, of every layer
+  Number boundary = 0;    // over its boundaries, one way
 };
+using StageAmounts = StageAmountsOf<double>;
 
 // Micro-batches of one device, at most.
 template <typename Number>
@@ -50,7 +52,7 @@ struct InFlight {
   Number stashed;  // of these, with parameters of their own
 };
 
-// Counts of devices are whole here.  soft (soft_relaxation.cc) counts fractions
+// Counts of devices are whole here.  soft (soft_relaxation.h) counts fractions
 // of them and has the same functions for numbers that know their slopes.
 inline double WholeBelow(double value) { return std::floor(value); }
 inline double WholeAbove(double value) { return std::ceil(value); }
@@ -86,13 +88,12 @@ inline constexpr double kFramesOfABoundary = 2;
 
 // On each of the stage's devices.
 template <typename Number>
-Number BytesOf(const PlanProblem& problem, const StageAmounts& amounts,
+Number BytesOf(const PlanProblem& problem,
+               const StageAmountsOf<Number>& amounts,
                const InFlight<Number>& in_flight) {
-  return Number(amounts.fixed + kFramesOfABoundary * amounts.boundary +
-                problem.reserved_bytes) +
-         in_flight.stashed * Number(amounts.parameters) +
-         in_flight.kept * Number(amounts.kept) +
-         in_flight.split * Number(amounts.outputs);
+  return amounts.fixed + kFramesOfABoundary * amounts.boundary +
+         problem.reserved_bytes + in_flight.stashed * amounts.parameters +
+         in_flight.kept * amounts.kept + in_flight.split * amounts.outputs;
 }
 
 // Parameters, gradients, optimizer's state of one layer.  What it borrows has

@@ -2,8 +2,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/plan/cost_table.h"
 #include "core/plan/policies/policies.h"
 #include "core/plan/why.h"
@@ -109,10 +108,10 @@ absl::StatusOr<Placement> BrutePlacement(const PlanProblem& problem) {
   const double count = CountPlacements(problem);
   if (problem.devices.size() > kMostDevices ||
       !(count <= kMostBrutePlacements)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "brute would try ", count, " placements of ", problem.layers.size(),
-        " layers on ", problem.devices.size(), " devices, the limit is ",
-        kMostBrutePlacements, ": use dp"));
+    return InvalidArgument("brute would try ", count, " placements of ",
+                           problem.layers.size(), " layers on ",
+                           problem.devices.size(), " devices, the limit is ",
+                           kMostBrutePlacements, ": use dp");
   }
   Placement best = Walk(problem).Best();
   if (best.empty()) return NothingFits(problem);

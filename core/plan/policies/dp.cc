@@ -48,19 +48,19 @@ std::vector<int> StageCounts(int most, int stages) {
 
 }  // namespace
 
-absl::StatusOr<DpAnswer> SolveDp(const PlanProblem& problem) {
+absl::StatusOr<Solved> SolveDp(const PlanProblem& problem) {
   const CostTable table(problem);
-  DpAnswer answer;
-  answer.placement = SearchPlacement(table, {ShortSearchSteps(table)});
+  Solved answer;
+  answer.placement = SearchPlacement(table, ShortSearchSteps(table));
   const auto known = [&] {
     return answer.placement.empty() ? HUGE_VAL
                                     : ObjectiveOf(table, answer.placement);
   };
-  DpExactAnswer exact = SolveExactly(table, {known(), kExactSteps});
+  Solved exact = SolveExactly(table, known(), kExactSteps);
   if (!exact.placement.empty()) answer.placement = std::move(exact.placement);
-  answer.exact = exact.finished;
-  if (!exact.finished) {
-    Placement longer = SearchPlacement(table, {kLongSearchSteps});
+  answer.exact = exact.exact;
+  if (!answer.exact) {
+    Placement longer = SearchPlacement(table, kLongSearchSteps);
     if (!longer.empty() && ObjectiveOf(table, longer) < known()) {
       answer.placement = std::move(longer);
     }
@@ -69,18 +69,17 @@ absl::StatusOr<DpAnswer> SolveDp(const PlanProblem& problem) {
   return answer;
 }
 
-absl::StatusOr<DpAnswer> SolveHalves(const PlanProblem& problem,
-                                     DpSolver solve) {
+absl::StatusOr<Solved> SolveHalves(const PlanProblem& problem, DpSolver solve) {
   if (!problem.splits || !problem.training || problem.stages > 0) {
     return solve(problem);
   }
   // A problem that has no answer here has none at all.
-  PACELINE_ASSIGN_OR_RETURN(DpAnswer loose, solve(problem));
+  PACELINE_ASSIGN_OR_RETURN(Solved loose, solve(problem));
   if (SecondsOf(problem, loose.placement) < HUGE_VAL) return loose;
 
   const int most =
       static_cast<int>(std::min(problem.layers.size(), problem.devices.size()));
-  DpAnswer best;
+  Solved best;
   best.exact = loose.exact;
   double best_seconds = HUGE_VAL;
   int tried = 0;
@@ -93,7 +92,7 @@ absl::StatusOr<DpAnswer> SolveHalves(const PlanProblem& problem,
       best.exact = false;
       if (!best.placement.empty()) break;
     }
-    absl::StatusOr<DpAnswer> answer = solve(counted);
+    absl::StatusOr<Solved> answer = solve(counted);
     if (!answer.ok()) {
       // A long search that found nothing has proved nothing.
       best.exact = best.exact && most <= kMostStageCounts;

@@ -743,23 +743,22 @@ double CountPairs(const std::vector<std::vector<int>>& classes, bool replicas) {
   return pairs;
 }
 
-DpExactAnswer SolveExactly(const CostTable& table,
-                           const DpExactOptions& options) {
-  DpExactAnswer answer;
+Solved SolveExactly(const CostTable& table, double incumbent_seconds,
+                    double most_steps) {
+  Solved answer;
   Classes classes = InterchangeableDevices(table.problem());
   if (!IsAffordable(table, classes)) return answer;
   const LeastSeconds least = LeastSecondsOf(table);
   // A placement that only rounds differently here and in CostOf is no
   // improvement.
-  const Limit limit = {options.incumbent_seconds * (1 - kRounding),
+  const Limit limit = {incumbent_seconds * (1 - kRounding),
                        table.problem().replicas ? least.together : least.alone};
   const Sets sets(table, std::move(classes));
   const Edges edges(table, sets, limit);
-  double steps = options.most_steps;
-  const Rest rest(table, sets, edges, limit, steps);
-  if (steps < 0) return answer;
-  Search search(table, sets, edges, rest, limit.seconds, steps);
-  answer.finished = search.Run();
+  const Rest rest(table, sets, edges, limit, most_steps);
+  if (most_steps < 0) return answer;
+  Search search(table, sets, edges, rest, limit.seconds, most_steps);
+  answer.exact = search.Run();
   answer.placement = search.Best();
   return answer;
 }

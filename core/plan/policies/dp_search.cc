@@ -99,7 +99,7 @@ std::vector<std::vector<int>> Joined(const std::vector<int>& order, int size) {
 // An order, and how well it packed.
 struct Candidate {
   GroupOrder order;
-  double pace_seconds = HUGE_VAL;  // the least at which it is complete
+  double pace_seconds = HUGE_VAL;
   double objective = HUGE_VAL;
 };
 
@@ -159,7 +159,7 @@ class LocalSearch {
     return objective;
   }
 
-  double Paces(const GroupOrder& order, double least_pace, double* at);
+  double Offer(const GroupOrder& order);
 
   // Long walks remember longer.
   size_t HistorySize(double most_steps) const {
@@ -176,9 +176,8 @@ class LocalSearch {
   SplitMix64 random_;
   Packed packed_;
   std::vector<GroupOrder> starts_;
-  Candidate by_pace_;
-  Candidate by_objective_;
-  double objective_pace_ = HUGE_VAL;  // at which by_objective_ was packed
+  Candidate by_pace_;       // packed at the least pace at which it is complete
+  Candidate by_objective_;  // packed at the best pace for it
   Placement best_;
   double best_objective_ = HUGE_VAL;
 };
@@ -202,21 +201,30 @@ double LocalSearch::LeastPace(const GroupOrder& order) {
   return high;
 }
 
+// Remembers `order`, which is complete at some pace, where it is better than
+// what is known.  Returns the least pace at which it is complete.
+//
 // Fewer, faster devices at a slower pace may be better when steps are short:
 // looks at slower paces too.
-double LocalSearch::Paces(const GroupOrder& order, double least_pace,
-                          double* at) {
-  double best = HUGE_VAL;
+double LocalSearch::Offer(const GroupOrder& order) {
+  const double least_pace = LeastPace(order);
+  if (least_pace == HUGE_VAL) return least_pace;
+  Candidate best = {order, least_pace, HUGE_VAL};
   for (const double factor :
        {1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.6, 2.0, 3.0, 5.0, 9.0, 20.0}) {
     const double objective = Judge(order, least_pace * factor);
-    if (objective < best) {
-      best = objective;
-      *at = least_pace * factor;
+    if (objective < best.objective) {
+      best = {order, least_pace * factor, objective};
     }
     if (table_.weights().sum == 0) break;
   }
-  return best;
+  if (least_pace < by_pace_.pace_seconds) {
+    by_pace_ = {order, least_pace, best.objective};
+  }
+  if (best.objective < by_objective_.objective || by_objective_.order.empty()) {
+    by_objective_ = std::move(best);
+  }
+  return least_pace;
 }
 
 void LocalSearch::Start(const std::vector<std::vector<int>>& groups) {
@@ -225,16 +233,8 @@ void LocalSearch::Start(const std::vector<std::vector<int>>& groups) {
   for (const std::vector<int>& devices : groups) {
     order.push_back(packer_.AddGroup(devices));
   }
-  starts_.push_back(order);
-  const double pace = LeastPace(order);
-  if (pace == HUGE_VAL) return;
-  double at = pace;
-  const double objective = Paces(order, pace, &at);
-  if (pace < by_pace_.pace_seconds) by_pace_ = {order, pace, objective};
-  if (objective < by_objective_.objective) {
-    by_objective_ = {order, pace, objective};
-    objective_pace_ = at;
-  }
+  Offer(order);
+  starts_.push_back(std::move(order));
 }
 
 void LocalSearch::StartOrders() {
@@ -278,11 +278,7 @@ void LocalSearch::FindAny() {
     left = packed_.left;
     current = std::move(order);
     if (left > 0) continue;
-    by_pace_.pace_seconds = LeastPace(current);
-    by_pace_.order = current;
-    by_objective_ = by_pace_;
-    objective_pace_ = by_pace_.pace_seconds;
-    by_objective_.objective = Paces(current, objective_pace_, &objective_pace_);
+    Offer(current);
     return;
   }
 }
@@ -310,15 +306,7 @@ void LocalSearch::Tighten(double most_steps) {
     }
     before = left;
     if (left > 0) continue;
-    const double found = LeastPace(current);
-    double at = found;
-    const double objective = Paces(current, found, &at);
-    by_pace_ = {current, found, objective};
-    if (objective < by_objective_.objective) {
-      by_objective_ = by_pace_;
-      objective_pace_ = at;
-    }
-    pace = found * kFaster;
+    pace = Offer(current) * kFaster;
     packer_.Pack(current, pace, packed_);
     left = packed_.left;
     std::fill(history.begin(), history.end(), left);
@@ -330,7 +318,7 @@ void LocalSearch::Descend(double most_steps) {
   constexpr double kPaces[] = {1.0, 0.999, 0.99, 1.01, 0.95, 1.05, 0.8, 1.3};
   const size_t history_size = HistorySize(most_steps);
   GroupOrder current = by_objective_.order;
-  double pace = objective_pace_;
+  double pace = by_objective_.pace_seconds;
   double objective = by_objective_.objective;
   std::vector<double> history(history_size, objective);
   for (size_t move = 0; packer_.steps() < most_steps; ++move) {
@@ -413,9 +401,8 @@ bool LocalSearch::ChangeReplicas(GroupOrder& order) {
 
 }  // namespace
 
-Placement SearchPlacement(const CostTable& table,
-                          const DpSearchOptions& options) {
-  return LocalSearch(table, options.most_steps).Run();
+Placement SearchPlacement(const CostTable& table, double most_steps) {
+  return LocalSearch(table, most_steps).Run();
 }
 
 }  // namespace paceline

@@ -15,6 +15,11 @@
 
 namespace paceline {
 
+struct Solved {
+  Placement placement;
+  bool exact = false;  // proved optimal, with shares as SharesFor gives them
+};
+
 // --- equal, min-cut (in_order.cc) -------------------------------------------
 //
 // Both cut the chain without looking at the devices, which take the stages in
@@ -56,20 +61,15 @@ absl::StatusOr<Placement> BrutePlacement(const PlanProblem& problem);
 
 // --- dp (dp.cc, dp_exact.cc, dp_search.cc, two_level.cc) ---------------------
 
-struct DpAnswer {
-  Placement placement;
-  bool exact = false;  // proved optimal, with shares as SharesFor gives them
-};
-
 // A short heuristic search, then the exact one below what that found; where
 // the exact one is too large or gives up, a longer heuristic search.  What is
 // too large is a count of states and steps, never a clock.
 //
 // Errors: ResourceExhausted  no placement fits the memory, or (when the exact
 // search is too large) none was found that does.
-absl::StatusOr<DpAnswer> SolveDp(const PlanProblem& problem);
+absl::StatusOr<Solved> SolveDp(const PlanProblem& problem);
 
-using DpSolver = absl::StatusOr<DpAnswer> (*)(const PlanProblem& problem);
+using DpSolver = absl::StatusOr<Solved> (*)(const PlanProblem& problem);
 
 // Schedules with backwards in halves keep more the more stages come before a
 // stage (stage_memory.h), which a search from the last stage to the first does
@@ -84,8 +84,7 @@ using DpSolver = absl::StatusOr<DpAnswer> (*)(const PlanProblem& problem);
 //
 // Errors: those of `solve`
 inline constexpr int kMostStageCounts = 8;
-absl::StatusOr<DpAnswer> SolveHalves(const PlanProblem& problem,
-                                     DpSolver solve);
+absl::StatusOr<Solved> SolveHalves(const PlanProblem& problem, DpSolver solve);
 
 // The exact search.
 //
@@ -109,36 +108,23 @@ std::vector<std::vector<int>> InterchangeableDevices(
 // search's tables are as large as.
 double CountPairs(const std::vector<std::vector<int>>& classes, bool replicas);
 
-struct DpExactOptions {
-  // This cost is known to be possible; only what is cheaper is looked for.
-  // Infinity: nothing is.
-  double incumbent_seconds = 0;
-  // Steps (a stage tried at a label) after which the search gives up.
-  double most_steps = 0;
-};
-
-struct DpExactAnswer {
-  bool finished = false;  // false: too large, or given up
-  Placement placement;    // empty: nothing is cheaper than the incumbent
-};
-
-// Optimal over all placements with shares as SharesFor gives them.
+// Returns an optimal placement over all with shares as SharesFor gives them;
+// not `exact`: the problem is too large, or the search gave up.
 // O(layers^2 x 4^devices) at worst for unlike devices, mostly far less.
-DpExactAnswer SolveExactly(const CostTable& table,
-                           const DpExactOptions& options);
+//
+//   incumbent_seconds  this cost is known to be possible; only what is cheaper
+//                      is looked for, and the placement is empty where nothing
+//                      is.  Infinity: nothing is known
+//   most_steps         (a stage tried at a label) after which it gives up
+Solved SolveExactly(const CostTable& table, double incumbent_seconds,
+                    double most_steps);
 
 // The heuristic search: good orders of devices packed at the best pace, then
-// improved by local search.
-
-struct DpSearchOptions {
-  // Devices looked at while packing; see dp.cc for what one takes.
-  double most_steps = 0;
-};
-
-// The best placement found, shares as SharesFor gives them; empty when none
-// was found that fits.
-Placement SearchPlacement(const CostTable& table,
-                          const DpSearchOptions& options);
+// improved by local search.  Returns the best placement found, shares as
+// SharesFor gives them; empty when none was found that fits.
+//
+//   most_steps  devices looked at while packing; see dp.cc for what one takes
+Placement SearchPlacement(const CostTable& table, double most_steps);
 
 // As PipeDream does (Narayanan et al. 2019, section 3.1): the best stages
 // inside a machine are found for every range of layers, then a chain of
@@ -156,7 +142,7 @@ Placement SearchPlacement(const CostTable& table,
 // are in one machine.
 //
 // Errors: as SolveDp, which is also asked when no chain of machines fits.
-absl::StatusOr<DpAnswer> SolveTwoLevels(const PlanProblem& problem);
+absl::StatusOr<Solved> SolveTwoLevels(const PlanProblem& problem);
 
 // At most `most` places to cut inside `layers`, both ends included, ascending:
 // about evenly spaced in work, each where the fewest bytes cross nearby.
@@ -195,15 +181,14 @@ absl::StatusOr<Placement> McmcPlacement(const PlanProblem& problem,
 //
 // For several numbers of stages (the one asked for, when problem.stages is not
 // 0) and several seeded starts: descend on the Relaxation by Adam (Kingma and
-// Ba 2015, algorithm 1) while it is annealed from soft to hard, round, mend
-// what does not fit, and look once around it for what the rounding cost.  The
-// best of all is the answer.
+// Ba 2015, algorithm 1) while it is annealed from soft to hard, round, and walk
+// downhill from there by random steps: they mend what does not fit and what the
+// rounding cost.  The best of all is the answer.
 //
 // 8 layers on 5 devices take some milliseconds, 1,000 layers on
 // 64 about a second.
 //
-// Errors: ResourceExhausted  no rounded placement could be mended to fit; not
-// a proof.
+// Errors: ResourceExhausted  no placement that it met fits; not a proof.
 absl::StatusOr<Placement> SoftPlacement(const PlanProblem& problem,
                                         uint64_t seed);
 

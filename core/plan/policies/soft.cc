@@ -1,21 +1,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 #include "core/plan/policies/policies.h"
 #include "core/plan/policies/soft_relaxation.h"
-#include "core/plan/why.h"
 
 namespace paceline {
 namespace {
 
 constexpr int kSettleSteps = 32;
-constexpr int kPasses = 2;
-constexpr int kRescues = 4;  // rounds more when nothing fits
+constexpr uint64_t kRescues = 4;  // rounds more when nothing fits
 constexpr double kFirstRate = 0.3;
 constexpr double kCoolRate = 0.88;
 
@@ -128,115 +123,6 @@ void SettleCuts(const CostTable& table, int steps,
 
 namespace {
 
-// Placements are compared first by whether they fit, then by how fast they are.
-struct Score {
-  double excess = HUGE_VAL;
-  double seconds = HUGE_VAL;
-
-  friend bool operator<(const Score& a, const Score& b) {
-    return a.excess != b.excess ? a.excess < b.excess : a.seconds < b.seconds;
-  }
-};
-
-// One look around a rounded placement.
-class Mender {
- public:
-  explicit Mender(const CostTable& table) : table_(table), state_(table) {}
-
-  Score ScoreOf(const std::vector<WalkStage>& placed) {
-    state_.Reset(placed);
-    return ScoreNow();
-  }
-
-  Score Mend(std::vector<WalkStage> placed, int passes) {
-    state_.Reset(std::move(placed));
-    score_ = ScoreNow();
-    state_.Keep();
-    for (int pass = 0; pass < passes; ++pass) {
-      const Score before = score_;
-      Cuts();
-      Devices();
-      if (!(score_ < before)) break;
-    }
-    return score_;
-  }
-
-  Placement ToPlacement() const { return state_.ToPlacement(); }
-
- private:
-  Score ScoreNow() {
-    const WalkCost cost = state_.Evaluate();
-    return {cost.excess, cost.step_seconds};
-  }
-
-  bool Decide() {
-    const Score now = ScoreNow();
-    const bool better = now < score_;
-    if (better) {
-      state_.Keep();
-      score_ = now;
-    } else {
-      state_.Undo();
-    }
-    return better;
-  }
-
-  void Cuts() {
-    for (int s = 1; s < state_.size(); ++s) {
-      for (const int by : {-1, 1}) {
-        for (;;) {
-          const int to = state_.stage(s).layers.first + by;
-          if (to <= state_.stage(s - 1).layers.first ||
-              to >= state_.stage(s).layers.last) {
-            break;
-          }
-          state_.MoveCut(s, to);
-          if (!Decide()) break;
-        }
-      }
-    }
-  }
-
-  int StageOf(int device) const {
-    for (int s = 0; s < state_.size(); ++s) {
-      const std::vector<int>& devices = state_.stage(s).devices;
-      if (std::binary_search(devices.begin(), devices.end(), device)) return s;
-    }
-    return -1;
-  }
-
-  void Devices() {
-    for (int device = 0; device < table_.devices(); ++device) {
-      for (int to = -1; to < state_.size(); ++to) Put(device, to);
-    }
-  }
-
-  // Tries `device` in stage `to`, -1: left out; in the place of a stage's only
-  // device, which takes its place in turn.
-  void Put(int device, int to) {
-    const int from = StageOf(device);
-    if (from == to) return;
-    const bool alone = from >= 0 && state_.stage(from).devices.size() == 1;
-    if (alone && to < 0) return;
-    if (!alone && (to < 0 || table_.problem().replicas)) {
-      if (from >= 0) state_.RemoveDevice(from, device);
-      if (to >= 0) state_.AddDevice(to, device);
-      if (Decide() || to < 0) return;
-    }
-    if (state_.stage(to).devices.size() > 1) return;
-    const int other = state_.stage(to).devices[0];
-    if (from >= 0) state_.RemoveDevice(from, device);
-    state_.RemoveDevice(to, other);
-    state_.AddDevice(to, device);
-    if (from >= 0) state_.AddDevice(from, other);
-    Decide();
-  }
-
-  const CostTable& table_;
-  WalkState state_;
-  Score score_;
-};
-
 // All numbers up to 8, then some on a scale of halves.
 std::vector<int> StagesToTry(const CostTable& table) {
   if (table.problem().stages > 0) return {table.problem().stages};
@@ -263,65 +149,43 @@ int StepsOf(const CostTable& table) {
   return table.devices() <= kFewDevices ? 64 : 160;
 }
 
-// The best of all descents.
-class Best {
- public:
-  explicit Best(const CostTable& table) : table_(table), mender_(table) {}
+// As many as looking at each device in each stage twice would take.
+int64_t WalkSteps(const CostTable& table, int stages) {
+  return int64_t{2} * table.devices() * (stages + 1) + 48;
+}
 
-  void Try(int stages, int starts, uint64_t seed) {
-    Relaxation relaxation(table_, stages);
-    for (int start = 0; start < starts; ++start) {
-      std::vector<double> logits =
-          RandomLogits(relaxation, stages,
-                       MixSeed({seed, static_cast<uint64_t>(stages),
-                                static_cast<uint64_t>(start)}));
-      Descend(table_, StepsOf(table_), relaxation, logits);
-      std::vector<WalkStage> placed = relaxation.Round(logits);
-      SettleCuts(table_, kSettleSteps, placed, relaxation, logits);
-      std::vector<WalkStage> settled = relaxation.Round(logits);
-      // Between cheap cuts and dear ones the second descent may slip.
-      if (mender_.ScoreOf(settled) < mender_.ScoreOf(placed)) {
-        placed = std::move(settled);
-      }
-      const Score score = mender_.Mend(std::move(placed), kPasses);
-      if (!(score < score_)) continue;
-      score_ = score;
-      placement_ = mender_.ToPlacement();
-    }
+// Descends with `stages` stages from some starts, and walks downhill from what
+// that is rounded to.
+void Try(const CostTable& table, int stages, uint64_t seed, Walk& walk) {
+  Relaxation relaxation(table, stages);
+  for (int start = 0; start < StartsOf(table); ++start) {
+    std::vector<double> logits =
+        RandomLogits(relaxation, stages,
+                     MixSeed({seed, static_cast<uint64_t>(stages),
+                              static_cast<uint64_t>(start)}));
+    Descend(table, StepsOf(table), relaxation, logits);
+    const std::vector<WalkStage> placed = relaxation.Round(logits);
+    SettleCuts(table, kSettleSteps, placed, relaxation, logits);
+    // Between cheap cuts and dear ones the second descent may slip.
+    walk.Run(placed, WalkSteps(table, stages), 0);
+    walk.Run(relaxation.Round(logits), WalkSteps(table, stages), 0);
   }
-
-  bool fits() const { return score_.excess == 0; }
-  const Placement& placement() const { return placement_; }
-
- private:
-  const CostTable& table_;
-  Mender mender_;
-  Score score_;
-  Placement placement_;
-};
+}
 
 }  // namespace
 
 absl::StatusOr<Placement> SoftPlacement(const PlanProblem& problem,
                                         uint64_t seed) {
   const CostTable table(problem);
-  Best best(table);
-  for (const int stages : StagesToTry(table)) {
-    best.Try(stages, StartsOf(table), seed);
-  }
-  for (int rescue = 1; !best.fits() && rescue <= kRescues; ++rescue) {
+  Walk walk(table, MixSeed({seed, 0x736f6674}));
+  for (const int stages : StagesToTry(table)) Try(table, stages, seed, walk);
+  walk.CountOnlyExcess();
+  for (uint64_t rescue = 1; !walk.found() && rescue <= kRescues; ++rescue) {
     for (const int stages : StagesToTry(table)) {
-      best.Try(stages, StartsOf(table),
-               MixSeed({seed, static_cast<uint64_t>(rescue)}));
+      Try(table, stages, MixSeed({seed, rescue}), walk);
     }
   }
-  if (!best.fits()) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "no rounded placement could be mended to fit, dp proves whether there "
-        "is one: ",
-        NothingFits(problem).message()));
-  }
-  return best.placement();
+  return walk.BestPlacement();
 }
 
 }  // namespace paceline

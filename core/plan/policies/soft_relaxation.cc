@@ -15,70 +15,18 @@ constexpr double kTiny = 1e-9;
 constexpr double kMeanWeight = 0.02;
 constexpr int kRingOrder = 3;  // mean of order 2^3 over the pairs of a ring
 
-// (a^p + b^p)^(1/p).
-double SmoothMax(double a, double b, int sharpness) {
-  const double most = std::max(a, b);
-  if (most == 0) return 0;
-  return most *
-         RootOf(PowerOf(a / most, sharpness) + PowerOf(b / most, sharpness),
-                sharpness);
-}
+// The features of a cut: the amounts of the layers before it and the bytes over
+// it, then their seconds by the rows of the table.
+constexpr double StageAmounts::*kAmounts[] = {
+    &StageAmounts::fixed, &StageAmounts::parameters, &StageAmounts::kept,
+    &StageAmounts::outputs, &StageAmounts::boundary};
+enum AmountFeature { kFixed, kParameters, kKept, kOutputs, kBytes, kRows };
 
-// d SmoothMax / d value.
-double SmoothSlope(double value, double smooth, int sharpness) {
-  if (smooth == 0 || value == 0) return 0;
-  return PowerOf(value / smooth, sharpness) * smooth / value;
-}
-
-// A number with its slopes by the devices of a stage, before it and after it.
-// What InFlightOf() needs of one: fractions of devices are not rounded.
-struct Sloped {
-  explicit Sloped(double number) : value(number) {}
-
-  double value = 0;
-  double by_replicas = 0;
-  double by_earlier = 0;
-  double by_later = 0;
-};
-
-Sloped Combined(double value, const Sloped& a, double of_a, const Sloped& b,
-                double of_b) {
-  Sloped sum(value);
-  sum.by_replicas = of_a * a.by_replicas + of_b * b.by_replicas;
-  sum.by_earlier = of_a * a.by_earlier + of_b * b.by_earlier;
-  sum.by_later = of_a * a.by_later + of_b * b.by_later;
-  return sum;
-}
-
-Sloped operator+(const Sloped& a, const Sloped& b) {
-  return Combined(a.value + b.value, a, 1, b, 1);
-}
-Sloped operator-(const Sloped& a, const Sloped& b) {
-  return Combined(a.value - b.value, a, 1, b, -1);
-}
-Sloped operator*(const Sloped& a, const Sloped& b) {
-  return Combined(a.value * b.value, a, b.value, b, a.value);
-}
-Sloped operator/(const Sloped& a, const Sloped& b) {
-  const double ratio = a.value / b.value;
-  return Combined(ratio, a, 1 / b.value, b, -ratio / b.value);
-}
-bool operator<(const Sloped& a, const Sloped& b) { return a.value < b.value; }
-Sloped WholeBelow(const Sloped& number) { return number; }
-Sloped WholeAbove(const Sloped& number) { return number; }
-
-// The mean of order 8 of what `pairs` says of a stage's pairs, times the sum of
-// z_u z_v over them; and its slopes by both sums.
-struct PairMean {
-  double value = 0;
-  double to_weight = 0;
-  double to_sum = 0;
-};
-
-PairMean MeanOfPairs(double weight, double sum) {
-  if (!(weight > 1e-30) || !(sum > 1e-30)) return {};
-  const double root = RootOf(sum / weight, kRingOrder);
-  return {weight * root, 7.0 / 8 * root, root / 8 * weight / sum};
+// The mean of order 8 of what `sum` says of a stage's pairs, times the sum of
+// z_u z_v over them.
+Traced MeanOfPairs(const Traced& weight, const Traced& sum) {
+  if (!(weight.value > 1e-30) || !(sum.value > 1e-30)) return 0;
+  return weight * RootOf(sum / weight, kRingOrder);
 }
 
 }  // namespace
@@ -87,25 +35,26 @@ Relaxation::Relaxation(const CostTable& table, int stages)
     : table_(table),
       stages_(stages),
       devices_(table.devices()),
-      cuts_(table, stages) {
+      layers_(table.layers()) {
   FillDevices();
   FillPairs();
   micro_batches_ = static_cast<double>(table.problem().micro_batches);
-  member_.assign(static_cast<size_t>(devices_) * (stages + 1), 0);
-  for (Vector* matrix :
-       {&z_, &to_z_, &work_, &to_work_, &share_, &to_share_, &ahead_, &behind_,
-        &late_ahead_, &late_behind_, &ring_, &ring_late_, &port_left_,
-        &port_right_, &to_left_, &to_right_, &pushed_, &pulled_}) {
-    matrix->assign(At(devices_, 0), 0);
+  const int features = kRows + table.rows();
+  mean_.resize(static_cast<size_t>(features) * (stages + 1));
+  for (int feature = 0; feature < features; ++feature) {
+    Mean(feature, 0) = Feature(feature, 0);
+    Mean(feature, stages) = Feature(feature, layers_);
   }
-  for (Vector* vector : {&count_, &compute_, &sync_, &time_, &to_compute_,
-                         &to_sync_, &to_time_, &busy_, &delay_, &to_delay_}) {
-    vector->assign(static_cast<size_t>(stages), 0);
+  for (Numbers* matrix : {&z_, &share_, &port_left_, &port_right_}) {
+    matrix->resize(At(devices_, 0));
+  }
+  for (Numbers* vector : {&count_, &compute_, &time_, &delay_}) {
+    vector->resize(static_cast<size_t>(stages));
   }
 }
 
 size_t Relaxation::size() const {
-  return static_cast<size_t>(stages_) + member_.size();
+  return static_cast<size_t>(stages_ + devices_ * (stages_ + 1));
 }
 
 void Relaxation::FillDevices() {
@@ -127,8 +76,8 @@ void Relaxation::FillDevices() {
 
 void Relaxation::FillPairs() {
   const size_t pairs = static_cast<size_t>(devices_) * devices_;
-  for (Vector* matrix : {&per_byte_, &per_byte_turned_, &latency_,
-                         &latency_turned_, &ring_bytes8_, &ring_latency8_}) {
+  for (Vector* matrix :
+       {&per_byte_, &latency_, &ring_bytes8_, &ring_latency8_}) {
     matrix->assign(pairs, 0);
   }
   double most_per_byte = 0;
@@ -137,9 +86,7 @@ void Relaxation::FillPairs() {
     for (int b = 0; b < devices_; ++b) {
       const size_t pair = static_cast<size_t>(a) * devices_ + b;
       per_byte_[pair] = table_.Wire(a, b).seconds_per_byte / unit_;
-      per_byte_turned_[pair] = table_.Wire(b, a).seconds_per_byte / unit_;
       latency_[pair] = table_.Wire(a, b).latency_seconds / unit_;
-      latency_turned_[pair] = table_.Wire(b, a).latency_seconds / unit_;
       ring_bytes8_[pair] = table_.RingWire(a, b).seconds_per_byte;
       ring_latency8_[pair] = table_.RingWire(a, b).latency_seconds;
       most_per_byte = std::max(most_per_byte, ring_bytes8_[pair]);
@@ -158,28 +105,72 @@ void Relaxation::FillPairs() {
   ring_latency_ = each * most_latency;
 }
 
-void Relaxation::Multiply(const Vector& links, const Vector& values,
-                          Vector& into) const {
-  for (int u = 0; u < devices_; ++u) {
-    double* const out = &into[At(u, 0)];
-    for (int v = 0; v < devices_; ++v) {
-      const double link = links[static_cast<size_t>(u) * devices_ + v];
-      if (link == 0) continue;
-      const double* const in = &values[At(v, 0)];
-      for (int s = 0; s < stages_; ++s) out[s] += link * in[s];
+// --- cuts -------------------------------------------------------------------
+
+double Relaxation::Feature(int feature, int layer) const {
+  if (feature < kRows) return table_.AmountsBefore(layer).*kAmounts[feature];
+  return table_.SecondsOfRow(feature - kRows, layer);
+}
+
+Relaxation::Amounts Relaxation::AmountsOf(int stage) {
+  return {Between(kFixed, stage), Between(kParameters, stage),
+          Between(kKept, stage), Between(kOutputs, stage),
+          Mean(kBytes, stage) + Mean(kBytes, stage + 1)};
+}
+
+// [stages]: where each stage begins.
+Relaxation::Numbers Relaxation::Positions(const Numbers& logits) const {
+  const Numbers widths = Softmax(logits.data(), stages_, 1);
+  Numbers positions = {0};
+  Traced before = 0;
+  for (int cut = 1; cut < stages_; ++cut) {
+    before += widths[cut - 1];
+    positions.push_back(cut + (layers_ - stages_) * before);
+  }
+  return positions;
+}
+
+void Relaxation::Soften(int cut, const Traced& position) {
+  // Layers further off weigh less than 1e-8.
+  constexpr double kWidths = 6;
+  const double width = soft_.cut_width;
+  const double at = position.value;
+  const int least = std::max(cut, static_cast<int>(at - kWidths * width - 1));
+  const int most = std::min(layers_ - stages_ + cut,
+                            static_cast<int>(at + kWidths * width + 2));
+  const double nearest =
+      std::clamp(std::floor(at + 0.5), double(least), double(most));
+  const double top = (at - nearest) * (at - nearest);
+  Vector weights;
+  double total = 0;
+  double mean = 0;
+  for (int j = least; j <= most; ++j) {
+    const double off = at - j;
+    weights.push_back(ExpOf((top - off * off) / (2 * width * width)));
+    total += weights.back();
+    mean += weights.back() * j;
+  }
+  mean /= total;
+  for (int feature = 0; feature < kRows + table_.rows(); ++feature) {
+    double sum = 0;
+    double slope = 0;
+    for (int j = least; j <= most; ++j) {
+      const double part = weights[j - least] / total * Feature(feature, j);
+      sum += part;
+      slope += part * (j - mean);
     }
+    Mean(feature, cut) = Joined(sum, position, slope / (width * width));
   }
 }
 
-// --- forward ----------------------------------------------------------------
+// --- devices ----------------------------------------------------------------
 
-void Relaxation::Memberships(const double* logits) {
+void Relaxation::PutMemberships(const Numbers& logits) {
   const size_t choices = static_cast<size_t>(stages_) + 1;
   std::fill(count_.begin(), count_.end(), kTiny);
   for (int d = 0; d < devices_; ++d) {
-    double* const member = &member_[static_cast<size_t>(d) * choices];
-    Softmax(logits + static_cast<size_t>(d) * choices, choices,
-            soft_.membership, member);
+    const Numbers member =
+        Softmax(&logits[stages_ + d * choices], choices, soft_.membership);
     for (int s = 0; s < stages_; ++s) {
       z_[At(d, s)] = member[s];
       count_[s] += member[s];
@@ -187,403 +178,167 @@ void Relaxation::Memberships(const double* logits) {
   }
 }
 
-void Relaxation::Work() {
+void Relaxation::PutShares(int stage) {
+  const Amounts amounts = AmountsOf(stage);
+  const int boundaries = (stage > 0) + (stage + 1 < stages_);
+  const bool uneven = table_.problem().uneven_shares;
+  Numbers works, members;
+  Traced sum = 0;
   for (int d = 0; d < devices_; ++d) {
-    const int row = cuts_.SecondsFeature(table_.RowOf(d));
-    for (int s = 0; s < stages_; ++s) {
-      const int boundaries = (s > 0) + (s + 1 < stages_);
-      const double bytes = cuts_.Mean(cuts_.BytesFeature(), s) +
-                           cuts_.Mean(cuts_.BytesFeature(), s + 1);
-      work_[At(d, s)] =
-          scale_[d] * (cuts_.Mean(row, s + 1) - cuts_.Mean(row, s)) +
-          frame_[d] * boundaries + frame_per_byte_[d] * bytes + kTiny;
-    }
+    const size_t at = At(d, stage);
+    const Traced work = scale_[d] * Between(kRows + table_.RowOf(d), stage) +
+                        frame_per_byte_[d] * amounts.boundary +
+                        (frame_[d] * boundaries + kTiny);
+    share_[at] = uneven ? z_[at] / work : z_[at];
+    sum += share_[at];
+    works.push_back(work);
+    members.push_back(z_[at]);
   }
-}
-
-void Relaxation::Shares(int stage) {
-  if (!Uneven()) {
-    // Under its membership, so that a slow device elsewhere sets no scale.
-    double most = 0;
-    for (int d = 0; d < devices_; ++d) {
-      const size_t at = At(d, stage);
-      share_[at] = z_[at] / count_[stage];
-      most = std::max(most, RootOf(z_[at], soft_.sharpness) * work_[at]);
-    }
-    double sum = 0;
-    for (int d = 0; d < devices_; ++d) {
-      const size_t at = At(d, stage);
-      sum += PowerOf(RootOf(z_[at], soft_.sharpness) * work_[at] / most,
-                     soft_.sharpness);
-    }
-    compute_[stage] = most * RootOf(sum, soft_.sharpness) / count_[stage];
-    return;
-  }
-  double sum = 0;
-  for (int d = 0; d < devices_; ++d) {
-    share_[At(d, stage)] = z_[At(d, stage)] / work_[At(d, stage)];
-    sum += share_[At(d, stage)];
-  }
-  compute_[stage] = 1 / sum;
+  if (!uneven) sum += kTiny;
   for (int d = 0; d < devices_; ++d) share_[At(d, stage)] /= sum;
+  // Even shares: under the membership, so that a slow device elsewhere sets no
+  // scale.
+  compute_[stage] =
+      uneven ? 1 / sum : NormOf(works, soft_.sharpness, members) / sum;
 }
 
-void Relaxation::Transfers() {
-  for (Vector* matrix : {&ahead_, &behind_, &late_ahead_, &late_behind_}) {
-    std::fill(matrix->begin(), matrix->end(), 0);
-  }
-  Multiply(per_byte_, share_, ahead_);
-  Multiply(latency_, share_, late_ahead_);
-  if (BothWays()) {
-    behind_ = ahead_;
-    late_behind_ = late_ahead_;
-  } else {
-    Multiply(per_byte_turned_, share_, behind_);
-    Multiply(latency_turned_, share_, late_behind_);
-  }
+void Relaxation::PutTransfers() {
+  const Numbers ahead = tape_.Multiply(per_byte_, false, share_, stages_);
+  const Numbers late = tape_.Multiply(latency_, false, share_, stages_);
+  // In training each transfer goes both ways: the links' table is symmetric.
+  const Numbers behind = table_.problem().training
+                             ? ahead
+                             : tape_.Multiply(per_byte_, true, share_, stages_);
   for (int s = 1; s < stages_; ++s) {
-    const double bytes = cuts_.Mean(cuts_.BytesFeature(), s);
     delay_[s] = 0;
-    for (int d = 0; d < devices_; ++d) {
-      const double left = share_[At(d, s - 1)];
-      port_left_[At(d, s)] = bytes * left * ahead_[At(d, s)];
-      port_right_[At(d, s)] = bytes * share_[At(d, s)] * behind_[At(d, s - 1)];
-      delay_[s] += port_left_[At(d, s)] + left * late_ahead_[At(d, s)];
-    }
-  }
-}
-
-void Relaxation::Syncs() {
-  std::fill(ring_.begin(), ring_.end(), 0);
-  std::fill(ring_late_.begin(), ring_late_.end(), 0);
-  const bool rings = table_.problem().training && table_.problem().replicas;
-  if (rings) {
-    Multiply(ring_bytes8_, z_, ring_);
-    Multiply(ring_latency8_, z_, ring_late_);
-  }
-  for (int s = 0; s < stages_; ++s) {
-    double weight = 0;
-    double bytes = 0;
-    double late = 0;
-    for (int d = 0; rings && d < devices_; ++d) {
-      const double z = z_[At(d, s)];
-      weight += z * (count_[s] - z);
-      bytes += z * ring_[At(d, s)];
-      late += z * ring_late_[At(d, s)];
-    }
-    const double parameters = cuts_.Mean(cuts_.ParametersFeature(), s + 1) -
-                              cuts_.Mean(cuts_.ParametersFeature(), s);
-    sync_[s] = ring_per_byte_ * parameters * MeanOfPairs(weight, bytes).value /
-                   (count_[s] * count_[s]) +
-               ring_latency_ * MeanOfPairs(weight, late).value / count_[s];
-    time_[s] = table_.problem().overlap
-                   ? SmoothMax(compute_[s], sync_[s], soft_.sharpness)
-                   : compute_[s] + sync_[s];
-  }
-}
-
-void Relaxation::Objective() {
-  const bool overlap = table_.problem().overlap;
-  double sum = 0;
-  double most = 0;
-  for (int s = 0; s < stages_; ++s) {
-    busy_[s] = time_[s];
-    if (!overlap) {
-      busy_[s] += delay_[s] + (s + 1 < stages_ ? delay_[s + 1] : 0);
-    }
-    sum += time_[s] + delay_[s];
-    most = std::max(most, busy_[s]);
-  }
-  const Vector* const ports[] = {&port_left_, &port_right_};
-  double powers = 0;
-  for (int s = 0; s < stages_; ++s) {
-    powers += PowerOf(busy_[s] / most, soft_.sharpness);
-  }
-  for (const Vector* port : ports) {
-    if (!overlap) break;
-    for (const double busy : *port) {
-      // Ports above the stages would overflow the power.
-      if (busy > most) {
-        powers *= PowerOf(most / busy, soft_.sharpness);
-        most = busy;
-      }
-      powers += PowerOf(busy / most, soft_.sharpness);
-    }
-  }
-  bottleneck_ = most * RootOf(powers, soft_.sharpness);
-  objective_ = micro_batches_ == 0 ? bottleneck_ + kMeanWeight * sum / stages_
-                                   : sum + (micro_batches_ - 1) * bottleneck_;
-}
-
-// Both penalties go the whole way back at once: nothing else hangs on them.
-void Relaxation::ReplicaPenalty() {
-  if (table_.problem().replicas) return;
-  for (int s = 0; s < stages_; ++s) {
-    for (int d = 0; d < devices_; ++d) {
-      const double z = z_[At(d, s)];
-      loss_ += soft_.penalty * z * (count_[s] - z);
-      to_z_[At(d, s)] += soft_.penalty * 2 * (count_[s] - z);
-    }
-  }
-}
-
-void Relaxation::MemoryPenalty() {
-  const PlanProblem& problem = table_.problem();
-  double all = 0;
-  for (const double count : count_) all += count;
-  double after = 0;  // sum of z in later stages
-  Vector to_count(count_.size(), 0);
-  Vector to_earlier(count_.size(), 0);  // of the sum before each stage
-  Vector to_later(count_.size(), 0);    // of the sum behind each stage
-  for (int s = stages_ - 1; s >= 0; --s) {
-    const auto between = [&](int feature) {
-      return cuts_.Mean(feature, s + 1) - cuts_.Mean(feature, s);
-    };
-    Sloped replicas(std::max(count_[s], 1.0));
-    replicas.by_replicas = count_[s] > 1 ? 1 : 0;
-    Sloped earlier(std::max(all - after - count_[s], 0.0));
-    earlier.by_earlier = 1;
-    Sloped later(after);
-    later.by_later = 1;
-    const InFlight<Sloped> in_flight =
-        InFlightOf(problem, replicas, earlier, later);
-    const StageAmounts amounts = {
-        between(cuts_.FixedFeature()), between(cuts_.ParametersFeature()),
-        between(cuts_.KeptFeature()), between(cuts_.OutputsFeature()),
-        cuts_.Mean(cuts_.BytesFeature(), s) +
-            cuts_.Mean(cuts_.BytesFeature(), s + 1)};
-    const Sloped need = BytesOf(problem, amounts, in_flight);
-    double to_need = 0;
-    for (int d = 0; d < devices_; ++d) {
-      const double there = problem.devices[d].memory_bytes;
-      if (there == 0 || need.value <= there) continue;
-      const double excess = need.value / there - 1;
-      const double charge = soft_.penalty * (excess + excess * excess);
-      loss_ += charge * z_[At(d, s)];
-      to_z_[At(d, s)] += charge;
-      to_need += soft_.penalty * z_[At(d, s)] * (1 + 2 * excess) / there;
-    }
-    const auto add = [&](int feature, double copies) {
-      to_mean_[cuts_.At(feature, s)] -= to_need * copies;
-      to_mean_[cuts_.At(feature, s + 1)] += to_need * copies;
-    };
-    add(cuts_.FixedFeature(), 1);
-    add(cuts_.ParametersFeature(), in_flight.stashed.value);
-    add(cuts_.KeptFeature(), in_flight.kept.value);
-    add(cuts_.OutputsFeature(), in_flight.split.value);
-    for (const int cut : {s, s + 1}) {
-      to_mean_[cuts_.At(cuts_.BytesFeature(), cut)] +=
-          kFramesOfABoundary * to_need;
-    }
-    to_count[s] = to_need * need.by_replicas;
-    to_earlier[s] = to_need * need.by_earlier;
-    to_later[s] = to_need * need.by_later;
-    after += count_[s];
-  }
-  double before = 0;  // of what stages before say of those behind them
-  double behind = 0;
-  for (const double slope : to_earlier) behind += slope;
-  for (int s = 0; s < stages_; ++s) {
-    behind -= to_earlier[s];
-    for (int d = 0; d < devices_; ++d) {
-      to_z_[At(d, s)] += to_count[s] + before + behind;
-    }
-    before += to_later[s];
-  }
-}
-
-// --- backward ---------------------------------------------------------------
-
-void Relaxation::ObjectiveBack() {
-  const bool overlap = table_.problem().overlap;
-  const double to_bottleneck =
-      (micro_batches_ == 0 ? 1 : micro_batches_ - 1) / objective_;
-  const double to_sum =
-      (micro_batches_ == 0 ? kMeanWeight / stages_ : 1) / objective_;
-  for (int s = 0; s < stages_; ++s) to_time_[s] = to_delay_[s] = to_sum;
-  for (int s = 0; s < stages_; ++s) {
-    const double to_busy =
-        to_bottleneck * SmoothSlope(busy_[s], bottleneck_, soft_.sharpness);
-    to_time_[s] += to_busy;
-    if (overlap) continue;
-    to_delay_[s] += to_busy;
-    if (s + 1 < stages_) to_delay_[s + 1] += to_busy;
-  }
-  for (size_t i = 0; i < port_left_.size(); ++i) {
-    to_left_[i] = to_right_[i] = 0;
-    if (!overlap) continue;
-    to_left_[i] = to_bottleneck *
-                  SmoothSlope(port_left_[i], bottleneck_, soft_.sharpness);
-    to_right_[i] = to_bottleneck *
-                   SmoothSlope(port_right_[i], bottleneck_, soft_.sharpness);
-  }
-}
-
-void Relaxation::SyncsBack() {
-  const bool rings = table_.problem().training && table_.problem().replicas;
-  for (int s = 0; s < stages_; ++s) {
-    to_compute_[s] = to_sync_[s] = to_time_[s];
-    if (table_.problem().overlap) {
-      to_compute_[s] *= SmoothSlope(compute_[s], time_[s], soft_.sharpness);
-      to_sync_[s] *= SmoothSlope(sync_[s], time_[s], soft_.sharpness);
-    }
-    if (!rings || to_sync_[s] == 0) continue;
-    double weight = 0;
-    double bytes = 0;
-    double late = 0;
-    double squares = 0;
-    for (int d = 0; d < devices_; ++d) {
-      const double z = z_[At(d, s)];
-      weight += z * (count_[s] - z);
-      bytes += z * ring_[At(d, s)];
-      late += z * ring_late_[At(d, s)];
-      squares += z;
-    }
-    const PairMean by_bytes = MeanOfPairs(weight, bytes);
-    const PairMean by_late = MeanOfPairs(weight, late);
-    const double count = count_[s];
-    const int feature = cuts_.ParametersFeature();
-    const double parameters =
-        cuts_.Mean(feature, s + 1) - cuts_.Mean(feature, s);
-    const double a = to_sync_[s] * ring_per_byte_ / (count * count);
-    const double b = to_sync_[s] * ring_latency_ / count;
-    to_mean_[cuts_.At(feature, s + 1)] += a * by_bytes.value;
-    to_mean_[cuts_.At(feature, s)] -= a * by_bytes.value;
-    const double to_weight =
-        a * parameters * by_bytes.to_weight + b * by_late.to_weight;
-    // count_ is in both divisors and in the weight.
-    const double to_count = -2 * a * parameters * by_bytes.value / count -
-                            b * by_late.value / count + to_weight * squares;
-    for (int d = 0; d < devices_; ++d) {
-      const size_t at = At(d, s);
-      to_z_[at] += to_count + to_weight * (count - 2 * z_[at]) +
-                   2 * a * parameters * by_bytes.to_sum * ring_[at] +
-                   2 * b * by_late.to_sum * ring_late_[at];
-    }
-  }
-}
-
-void Relaxation::TransfersBack() {
-  for (Vector* matrix : {&to_share_, &pushed_, &pulled_}) {
-    std::fill(matrix->begin(), matrix->end(), 0);
-  }
-  for (int s = 1; s < stages_; ++s) {
-    const double bytes = cuts_.Mean(cuts_.BytesFeature(), s);
-    double to_bytes = 0;
     for (int d = 0; d < devices_; ++d) {
       const size_t left = At(d, s - 1);
       const size_t right = At(d, s);
-      // The left ports' sum is the delay's larger part.
-      const double to_left = to_left_[right] + to_delay_[s];
-      const double to_right = to_right_[right];
-      to_bytes += to_left * share_[left] * ahead_[right] +
-                  to_right * share_[right] * behind_[left];
-      to_share_[left] +=
-          to_left * bytes * ahead_[right] + to_delay_[s] * late_ahead_[right];
-      to_share_[right] +=
-          to_right * bytes * behind_[left] + to_delay_[s] * late_behind_[left];
-      pushed_[right] = to_left * bytes * share_[left];
-      pulled_[left] = to_right * bytes * share_[right];
+      port_left_[right] = Mean(kBytes, s) * share_[left] * ahead[right];
+      port_right_[right] = Mean(kBytes, s) * share_[right] * behind[left];
+      delay_[s] += port_left_[right] + share_[left] * late[right];
     }
-    to_mean_[cuts_.At(cuts_.BytesFeature(), s)] += to_bytes;
   }
-  if (BothWays()) {
-    for (size_t i = 0; i < pushed_.size(); ++i) pushed_[i] += pulled_[i];
-  } else {
-    Multiply(per_byte_, pulled_, to_share_);
-  }
-  Multiply(per_byte_turned_, pushed_, to_share_);
 }
 
-void Relaxation::SharesBack(int stage) {
-  double mean = 0;
+Traced Relaxation::SyncOf(int stage, const Numbers& ring,
+                          const Numbers& ring_late) {
+  Traced weight = 0;
+  Traced bytes = 0;
+  Traced late = 0;
+  const Traced& count = count_[stage];
   for (int d = 0; d < devices_; ++d) {
-    mean += to_share_[At(d, stage)] * share_[At(d, stage)];
+    const Traced& z = z_[At(d, stage)];
+    weight += z * (count - z);
+    bytes += z * ring[At(d, stage)];
+    late += z * ring_late[At(d, stage)];
   }
-  const double time = compute_[stage];
-  if (Uneven()) {
+  return ring_per_byte_ * Between(kParameters, stage) *
+             MeanOfPairs(weight, bytes) / (count * count) +
+         ring_latency_ * MeanOfPairs(weight, late) / count;
+}
+
+void Relaxation::PutTimes() {
+  time_ = compute_;
+  if (!table_.problem().training || !table_.problem().replicas) return;
+  const Numbers ring = tape_.Multiply(ring_bytes8_, false, z_, stages_);
+  const Numbers ring_late = tape_.Multiply(ring_latency8_, false, z_, stages_);
+  for (int s = 0; s < stages_; ++s) {
+    const Traced sync = SyncOf(s, ring, ring_late);
+    time_[s] = table_.problem().overlap
+                   ? NormOf({compute_[s], sync}, soft_.sharpness)
+                   : compute_[s] + sync;
+  }
+}
+
+Traced Relaxation::Objective() const {
+  Numbers busy = time_;
+  Traced sum = 0;
+  for (int s = 0; s < stages_; ++s) {
+    sum += time_[s] + delay_[s];
+    if (table_.problem().overlap) continue;
+    busy[s] += delay_[s];
+    if (s + 1 < stages_) busy[s] += delay_[s + 1];
+  }
+  if (table_.problem().overlap) {
+    busy.insert(busy.end(), port_left_.begin(), port_left_.end());
+    busy.insert(busy.end(), port_right_.begin(), port_right_.end());
+  }
+  const Traced bottleneck = NormOf(busy, soft_.sharpness);
+  return micro_batches_ == 0 ? bottleneck + kMeanWeight * sum / stages_
+                             : sum + (micro_batches_ - 1) * bottleneck;
+}
+
+// --- what is not allowed ----------------------------------------------------
+
+Traced Relaxation::ReplicaPenalty() const {
+  Traced sum = 0;
+  if (table_.problem().replicas) return sum;
+  for (int s = 0; s < stages_; ++s) {
     for (int d = 0; d < devices_; ++d) {
-      const size_t at = At(d, stage);
-      const double to_rate =
-          (to_share_[at] - mean - to_compute_[stage] * time) * time;
-      to_z_[at] += to_rate / work_[at];
-      to_work_[at] -= to_rate * z_[at] / (work_[at] * work_[at]);
-    }
-    return;
-  }
-  const double count = count_[stage];
-  const double smooth = time * count;
-  const double p = static_cast<double>(1 << soft_.sharpness);
-  for (int d = 0; d < devices_; ++d) {
-    const size_t at = At(d, stage);
-    // z (W / smooth)^p, which stays in [0, 1] where (W / smooth)^p may not.
-    const double part = PowerOf(
-        RootOf(z_[at], soft_.sharpness) * work_[at] / smooth, soft_.sharpness);
-    const double by_z = z_[at] > 0 ? smooth * part / (p * z_[at]) : 0;
-    to_z_[at] += (to_share_[at] - mean) / count +
-                 to_compute_[stage] * (by_z - time) / count;
-    to_work_[at] += to_compute_[stage] * part * smooth / work_[at] / count;
-  }
-}
-
-void Relaxation::WorkBack() {
-  for (int d = 0; d < devices_; ++d) {
-    const int row = cuts_.SecondsFeature(table_.RowOf(d));
-    for (int s = 0; s < stages_; ++s) {
-      const double to_work = to_work_[At(d, s)];
-      to_mean_[cuts_.At(row, s + 1)] += to_work * scale_[d];
-      to_mean_[cuts_.At(row, s)] -= to_work * scale_[d];
-      const double to_bytes = to_work * frame_per_byte_[d];
-      to_mean_[cuts_.At(cuts_.BytesFeature(), s)] += to_bytes;
-      to_mean_[cuts_.At(cuts_.BytesFeature(), s + 1)] += to_bytes;
+      const Traced& z = z_[At(d, s)];
+      sum += z * (count_[s] - z);
     }
   }
+  return sum;
 }
 
-void Relaxation::MembershipsBack(double* gradient) const {
-  const size_t choices = static_cast<size_t>(stages_) + 1;
-  Vector to_member(choices, 0);
-  for (int d = 0; d < devices_; ++d) {
-    for (int s = 0; s < stages_; ++s) to_member[s] = to_z_[At(d, s)];
-    const size_t at = static_cast<size_t>(d) * choices;
-    SoftmaxBack(&member_[at], to_member.data(), choices, soft_.membership,
-                gradient + at);
+Traced Relaxation::MemoryPenalty() {
+  const PlanProblem& problem = table_.problem();
+  Traced earlier = 0;
+  for (const Traced& count : count_) earlier += count;
+  Traced later = 0;
+  Traced sum = 0;
+  for (int s = stages_ - 1; s >= 0; --s) {
+    earlier = earlier - count_[s];
+    const Traced replicas = count_[s] < 1 ? 1 : count_[s];
+    const Traced need =
+        BytesOf(problem, AmountsOf(s),
+                InFlightOf<Traced>(problem, replicas, earlier, later));
+    for (int d = 0; d < devices_; ++d) {
+      const double there = problem.devices[d].memory_bytes;
+      if (there == 0 || need.value <= there) continue;
+      const Traced excess = need / there - 1;
+      sum += z_[At(d, s)] * (excess + excess * excess);
+    }
+    later += count_[s];
   }
+  return sum;
 }
 
 double Relaxation::Loss(const std::vector<double>& logits,
                         const Softness& softness,
                         std::vector<double>& gradient) {
   soft_ = softness;
-  cuts_.Forward(logits.data(), softness.cut_width);
-  Memberships(logits.data() + stages_);
-  Work();
-  for (int s = 0; s < stages_; ++s) Shares(s);
-  Transfers();
-  Syncs();
-  Objective();
-
-  std::fill(to_z_.begin(), to_z_.end(), 0);
-  std::fill(to_work_.begin(), to_work_.end(), 0);
-  to_mean_.assign(cuts_.At(cuts_.features(), 0), 0);
-  loss_ = std::log(objective_);
-  ReplicaPenalty();
-  MemoryPenalty();
-  ObjectiveBack();
-  SyncsBack();
-  TransfersBack();
-  for (int s = 0; s < stages_; ++s) SharesBack(s);
-  WorkBack();
-  gradient.assign(size(), 0);
-  cuts_.Backward(to_mean_, gradient.data());
-  MembershipsBack(gradient.data() + stages_);
-  return loss_;
+  tape_.Clear();
+  Numbers inputs;
+  for (const double logit : logits) inputs.push_back(tape_.Input(logit));
+  const Numbers positions = Positions(inputs);
+  for (int cut = 1; cut < stages_; ++cut) Soften(cut, positions[cut]);
+  PutMemberships(inputs);
+  for (int s = 0; s < stages_; ++s) PutShares(s);
+  PutTransfers();
+  PutTimes();
+  const Traced objective = Objective();
+  const Traced loss =
+      Joined(std::log(objective.value), objective, 1 / objective.value) +
+      soft_.penalty * (ReplicaPenalty() + MemoryPenalty());
+  gradient.resize(size());
+  tape_.PutSlopes(loss, gradient);
+  return loss.value;
 }
 
 // --- rounding ---------------------------------------------------------------
 
 std::vector<WalkStage> Relaxation::Round(const std::vector<double>& logits) {
-  const std::vector<int> cuts = cuts_.Nearest(logits.data());
+  const Numbers positions = Positions({logits.begin(), logits.end()});
+  std::vector<int> cuts(static_cast<size_t>(stages_) + 1, 0);
+  for (int cut = 1; cut < stages_; ++cut) {
+    // Positions are 1 apart at least; their sums may round a little closer.
+    const int near = static_cast<int>(std::floor(positions[cut].value + 0.5));
+    cuts[cut] = std::clamp(near, cuts[cut - 1] + 1, layers_ - stages_ + cut);
+  }
+  cuts[stages_] = layers_;
   std::vector<WalkStage> placed(static_cast<size_t>(stages_));
   for (int s = 0; s < stages_; ++s) placed[s].layers = {cuts[s], cuts[s + 1]};
 

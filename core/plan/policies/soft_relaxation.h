@@ -1,7 +1,12 @@
 // A placement of a given number of stages with its choices made soft, so that
 // its cost has a gradient.  Pure.
 //
-//   cuts      SoftCuts: all that depends on where a cut is becomes a mean
+//   cuts      the widths of the stages are a softmax of logits, so that cuts
+//             keep their order and each stage at least one layer.  A cut at
+//             position p sits before layer j with weight
+//             ~ exp(-(p - j)^2 / (2 width^2)), j among those that leave the
+//             stages on both sides a layer each; all that depends on where a
+//             cut is becomes a mean
 //   devices   each is a softmax over the stages and "left out"; z is its
 //             membership of a stage
 //   W, q, t   as in cost.h, with z as a part of a device: uneven shares make
@@ -14,7 +19,7 @@
 //             there, is charged under z.  So are pairs of devices in one stage
 //             where replicas are not allowed
 //
-// The gradient is written by hand: each XBack undoes X, in reverse order.
+// The formulas are written once, on a Tape, which knows the gradient.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +27,16 @@
 #include <vector>
 
 #include "core/plan/cost_table.h"
-#include "core/plan/policies/soft_cuts.h"
+#include "core/plan/policies/tape.h"
 #include "core/plan/policies/walk.h"
+#include "core/plan/stage_memory.h"
 
 namespace paceline {
+
+// InFlightOf() of stage_memory.h asks for these: fractions of devices are not
+// rounded.
+inline Traced WholeBelow(const Traced& number) { return number; }
+inline Traced WholeAbove(const Traced& number) { return number; }
 
 // How soft.  All are annealed towards hard choices.
 struct Softness {
@@ -59,40 +70,41 @@ class Relaxation {
 
  private:
   using Vector = std::vector<double>;
+  using Numbers = std::vector<Traced>;
+  using Amounts = StageAmountsOf<Traced>;
 
   size_t At(int row, int stage) const {
     return static_cast<size_t>(row) * static_cast<size_t>(stages_) +
            static_cast<size_t>(stage);
   }
-  bool Uneven() const { return table_.problem().uneven_shares; }
-  // In training each transfer goes both ways: the links' table are symmetric.
-  bool BothWays() const { return table_.problem().training; }
   void FillDevices();
   void FillPairs();
+  double Feature(int feature, int layer) const;
 
-  void Memberships(const double* logits);
-  void Work();
-  void Shares(int stage);
-  void Transfers();
-  void Syncs();
-  void Objective();
-  void ReplicaPenalty();
-  void MemoryPenalty();
-
-  void ObjectiveBack();
-  void SyncsBack();
-  void TransfersBack();
-  void SharesBack(int stage);
-  void WorkBack();
-  void MembershipsBack(double* gradient) const;
-
-  // into [devices][stages] += links [devices][devices] x values
-  void Multiply(const Vector& links, const Vector& values, Vector& into) const;
+  // Means under the weights of a cut; cuts 0 and stages_ are the ends of the
+  // chain.
+  Traced& Mean(int feature, int cut) {
+    return mean_[static_cast<size_t>(feature) * (stages_ + 1) + cut];
+  }
+  Traced Between(int feature, int stage) {
+    return Mean(feature, stage + 1) - Mean(feature, stage);
+  }
+  Amounts AmountsOf(int stage);
+  Numbers Positions(const Numbers& logits) const;
+  void Soften(int cut, const Traced& position);
+  void PutMemberships(const Numbers& logits);
+  void PutShares(int stage);
+  void PutTransfers();
+  Traced SyncOf(int stage, const Numbers& ring, const Numbers& ring_late);
+  void PutTimes();
+  Traced Objective() const;
+  Traced ReplicaPenalty() const;
+  Traced MemoryPenalty();
 
   const CostTable& table_;
   const int stages_;
   const int devices_;
-  SoftCuts cuts_;
+  const int layers_;
 
   // Constant after construction; seconds in units of unit_.
   double unit_ = 1;
@@ -100,27 +112,19 @@ class Relaxation {
   double ring_per_byte_ = 0;  // of the slowest pair, for each synchronisation
   double ring_latency_ = 0;   // of the slowest pair
   Vector scale_, frame_, frame_per_byte_;  // [devices]
-  Vector per_byte_, per_byte_turned_;      // [from][to], [to][from]
-  Vector latency_, latency_turned_;        // the same
+  Vector per_byte_, latency_;              // [from][to]
   Vector ring_bytes8_,
       ring_latency8_;  // pairs over the slowest one, to the 8th
 
   // The last Loss() left these.  [devices][stages] unless said.
   Softness soft_;
-  double loss_ = 0;
-  Vector member_;  // [devices][stages + 1]
-  Vector z_, to_z_, work_, to_work_, share_, to_share_;
-  Vector ahead_, behind_, late_ahead_, late_behind_;  // links x shares
-  Vector ring_, ring_late_;                           // pairs x z
-  Vector port_left_, port_right_, to_left_, to_right_;
-  Vector pushed_, pulled_;        // what TransfersBack multiplies
-  Vector count_;                  // [stages]: sum of z
-  Vector compute_, sync_, time_;  // [stages]
-  Vector to_compute_, to_sync_, to_time_;
-  Vector busy_, delay_, to_delay_;  // [stages]; delay_[s] is before s
-  Vector to_mean_;                  // as SoftCuts::At
-  double bottleneck_ = 0;
-  double objective_ = 0;
+  Tape tape_;
+  Numbers mean_;  // [features][stages + 1]
+  Numbers z_, share_;
+  Numbers count_;           // [stages]: sum of z
+  Numbers compute_, time_;  // [stages]
+  Numbers port_left_, port_right_;
+  Numbers delay_;  // [stages]; delay_[s] is before s
 };
 
 // --- the descent (soft.cc) --------------------------------------------------

@@ -60,11 +60,11 @@ std::vector<Placement> InnerPlans(const CostTable& table, LayerRange layers,
   for (const int stages : counts) {
     part.stages = stages;
     const CostTable inner(part);
-    Placement plan = SearchPlacement(inner, {kInnerSearchSteps});
+    Placement plan = SearchPlacement(inner, kInnerSearchSteps);
     if (CountPairs(InterchangeableDevices(part), part.replicas) <=
         kMostInnerPairs) {
       const double known = plan.empty() ? HUGE_VAL : ObjectiveOf(inner, plan);
-      DpExactAnswer exact = SolveExactly(inner, {known, kInnerExactSteps});
+      Solved exact = SolveExactly(inner, known, kInnerExactSteps);
       if (!exact.placement.empty()) plan = std::move(exact.placement);
     }
     if (plan.empty()) continue;
@@ -313,7 +313,7 @@ std::vector<int> GoodCuts(const CostTable& table, LayerRange layers, int most) {
   return cuts;
 }
 
-absl::StatusOr<DpAnswer> SolveTwoLevels(const PlanProblem& problem) {
+absl::StatusOr<Solved> SolveTwoLevels(const PlanProblem& problem) {
   const std::vector<Machine> machines = MachinesOf(problem);
   if (machines.size() == 1) return SolveDp(problem);
   const CostTable table(problem);
@@ -321,7 +321,7 @@ absl::StatusOr<DpAnswer> SolveTwoLevels(const PlanProblem& problem) {
   for (const std::vector<int>& order : MachineOrders(table, machines)) {
     chain.Lay(order);
   }
-  DpAnswer answer;
+  Solved answer;
   answer.placement = chain.Best();
   if (answer.placement.empty()) return SolveDp(problem);
   PolishCuts(table, answer.placement);

@@ -8,6 +8,9 @@
 #include <numeric>
 #include <utility>
 
+#include "core/base/errors.h"
+#include "core/plan/why.h"
+
 namespace paceline {
 namespace {
 
@@ -478,6 +481,78 @@ bool ProposeMove(const CostTable& table, int busiest, SplitMix64& random,
   };
   const Step step{table, busiest, random, state};
   return kKinds[step.Below(static_cast<int>(std::size(kKinds)))](step);
+}
+
+// --- the walk ---------------------------------------------------------------
+
+namespace {
+
+// 1 / exp(x) for x >= 0 out of products, which all machines round alike:
+// (1 - x / 64)^64 has the same shape.
+double Acceptance(double x) {
+  double power = std::max(1 - x / 64, 0.0);
+  for (int i = 0; i < 6; ++i) power *= power;
+  return power;
+}
+
+}  // namespace
+
+void Walk::Run(std::vector<WalkStage> from, int64_t steps, double temperature) {
+  constexpr int kLevels = 48;
+  constexpr double kCooling = 0.9;
+  state_.Reset(std::move(from));
+  Take(state_.Evaluate());
+  for (int level = 0; level < kLevels; ++level) {
+    for (int64_t i = 0; i < steps / kLevels; ++i) Try(temperature);
+    temperature *= kCooling;
+  }
+}
+
+void Walk::CountOnlyExcess() { excess_weight_ = 1000; }
+
+absl::StatusOr<Placement> Walk::BestPlacement() {
+  if (!found()) {
+    return ResourceExhausted(
+        "the walk met no placement that fits, dp proves whether there is one: ",
+        NothingFits(table_.problem()).message());
+  }
+  state_.Reset(best_);
+  return state_.ToPlacement();
+}
+
+double Walk::Energy(const WalkCost& cost) const {
+  // An endless stream does not see what the stages below the bottleneck take;
+  // the walk has to, or it stands on a plain.
+  constexpr double kMeanWeight = 0.02;
+  const bool endless = table_.problem().micro_batches == 0;
+  return (cost.step_seconds +
+          (endless ? kMeanWeight * cost.mean_busy_seconds : 0)) *
+         (1 + excess_weight_ * cost.excess);
+}
+
+void Walk::Take(const WalkCost& cost) {
+  state_.Keep();
+  energy_ = Energy(cost);
+  busiest_ = cost.busiest_stage;
+  if (cost.excess > 0 || cost.step_seconds >= best_seconds_) return;
+  best_seconds_ = cost.step_seconds;
+  best_.resize(static_cast<size_t>(state_.size()));
+  for (int s = 0; s < state_.size(); ++s) best_[s] = state_.stage(s);
+}
+
+void Walk::Try(double temperature) {
+  if (!ProposeMove(table_, busiest_, random_, state_)) {
+    state_.Undo();
+    return;
+  }
+  const WalkCost cost = state_.Evaluate();
+  const double more = Energy(cost) - energy_;
+  if (more <= 0 ||
+      random_.Unit() < Acceptance(more / (temperature * energy_))) {
+    Take(cost);
+  } else {
+    state_.Undo();
+  }
 }
 
 }  // namespace paceline

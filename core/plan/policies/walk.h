@@ -3,8 +3,11 @@
 // and without a new Placement for every try.  For policies that try many.
 #pragma once
 
+#include <cmath>
+#include <cstdint>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "core/base/random.h"
 #include "core/plan/cost.h"
 #include "core/plan/cost_table.h"
@@ -106,5 +109,45 @@ std::vector<WalkStage> ProportionalStages(const CostTable& table,
 // apply here; the draft may be half changed, undo it.
 bool ProposeMove(const CostTable& table, int busiest, SplitMix64& random,
                  WalkState& state);
+
+// --- the walk ---------------------------------------------------------------
+
+// Remembers the best placement that fits of all those that it met.
+// Thread-compatible; the table must outlive it.
+class Walk {
+ public:
+  Walk(const CostTable& table, uint64_t seed)
+      : table_(table), random_(seed), state_(table) {}
+
+  // Takes random steps from `from` on, each with probability
+  // min(1, exp(-increase / temperature)); the temperature, in parts of the
+  // cost, falls from the one given.  0: only what is no worse.  What does not
+  // fit is charged by how much.
+  void Run(std::vector<WalkStage> from, int64_t steps, double temperature);
+
+  // From now on nearly nothing counts but that it fits.
+  void CountOnlyExcess();
+
+  bool found() const { return best_seconds_ < HUGE_VAL; }
+  const std::vector<WalkStage>& best() const { return best_; }
+
+  // Errors: ResourceExhausted  it met nothing that fits; not a proof
+  absl::StatusOr<Placement> BestPlacement();
+
+ private:
+  double Energy(const WalkCost& cost) const;
+  void Take(const WalkCost& cost);
+  void Try(double temperature);
+
+  const CostTable& table_;
+  SplitMix64 random_;
+  WalkState state_;
+  // How much bytes too many weigh, in parts of the cost.
+  double excess_weight_ = 4;
+  double energy_ = 0;
+  int busiest_ = 0;
+  double best_seconds_ = HUGE_VAL;
+  std::vector<WalkStage> best_;
+};
 
 }  // namespace paceline

@@ -105,7 +105,7 @@ TEST(SearchPlacement, IsNearTheOptimumOfSmallProblems) {
     if (!CountsAllMemory(problem)) continue;
     ++problems;
     const CostTable table(problem);
-    const Placement found = SearchPlacement(table, {20000});
+    const Placement found = SearchPlacement(table, 20000);
     if (found.empty()) continue;
     const auto cost = Value(CostOf(problem, found));
     EXPECT_TRUE(CheckMemory(problem, found, cost).ok());
@@ -125,7 +125,7 @@ TEST(SearchPlacement, MakesAsManyStagesAsAskedWithEachDeviceOnce) {
     problem.stages = 5;
     const CostTable table(problem);
 
-    const Placement found = SearchPlacement(table, {30000});
+    const Placement found = SearchPlacement(table, 30000);
 
     EXPECT_EQ(found.size(), 5u);
     EXPECT_TRUE(CostOf(problem, found).ok()) << CostOf(problem, found).status();
@@ -136,7 +136,7 @@ TEST(SolveExactly, GivesUpAfterTheStepsItIsAllowed) {
   const PlanProblem problem = LargeProblem(30, 8, 1);
   const CostTable table(problem);
 
-  EXPECT_FALSE(SolveExactly(table, {HUGE_VAL, 1000}).finished);
+  EXPECT_FALSE(SolveExactly(table, HUGE_VAL, 1000).exact);
 }
 
 TEST(InterchangeableDevices, JoinsThoseThatOnlyDifferByName) {

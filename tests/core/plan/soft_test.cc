@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "core/plan/policies/policies.h"
-#include "core/plan/policies/soft_cuts.h"
 #include "core/plan/policies/soft_relaxation.h"
 #include "tests/core/plan/random_instances.h"
 

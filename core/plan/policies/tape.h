@@ -1,0 +1,123 @@
+// Numbers that record how they came about, so that the slope of a result by
+// each input is known afterwards: reverse-mode differentiation (Linnainmaa
+// 1976).  Thread-compatible.
+//
+// The functions are made of + - * / and square roots alone: those round alike
+// on every machine, the C library's exp does not.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace paceline {
+
+class Tape;
+
+// A number on a tape, or a constant.
+struct Traced {
+  // Implicit: formulas mix both.
+  Traced(double number = 0) : value(number) {}
+
+  double value;
+  Tape* tape = nullptr;  // null: a constant
+  int at = 0;            // its place there
+};
+
+class Tape {
+ public:
+  Tape() { Clear(); }
+
+  // Forgets all numbers.
+  void Clear();
+
+  // Inputs come before all other numbers.
+  Traced Input(double value) { return Put(value, {}); }
+
+  // A number that changes by `by_a` when the one at `a` changes by 1, and by
+  // `by_b` with the one at `b`.
+  struct Step {
+    int a = 0;
+    int b = 0;
+    double by_a = 0;
+    double by_b = 0;
+  };
+  Traced Put(double value, const Step& step) {
+    Traced traced(value);
+    traced.tape = this;
+    traced.at = static_cast<int>(steps_.size());
+    steps_.push_back(step);
+    return traced;
+  }
+
+  // links x values, [rows][columns], by links or by `turned` links:
+  // [rows][rows].  `links` must stay until Clear().  One step for all.
+  std::vector<Traced> Multiply(const std::vector<double>& links, bool turned,
+                               const std::vector<Traced>& values,
+                               size_t columns);
+
+  // The slopes of `result` by the first slopes.size() inputs.
+  // O(numbers on the tape).
+  void PutSlopes(const Traced& result, std::vector<double>& slopes);
+
+ private:
+  struct Product {
+    const std::vector<double>* links;
+    bool turned;
+    size_t columns;
+    size_t first;             // its first number
+    std::vector<int> values;  // where they are
+  };
+
+  void PutSlopesOf(const Product& product);
+
+  // The first one is nobody's: where constants are.
+  std::vector<Step> steps_;
+  std::vector<Product> products_;
+  std::vector<double> slopes_;  // scratch
+};
+
+inline Traced Joined(double value, const Traced& a, double by_a,
+                     const Traced& b = {}, double by_b = 0) {
+  Tape* const tape = a.tape != nullptr ? a.tape : b.tape;
+  if (tape == nullptr) return value;
+  return tape->Put(value, {a.at, b.at, by_a, by_b});
+}
+
+inline Traced operator+(const Traced& a, const Traced& b) {
+  return Joined(a.value + b.value, a, 1, b, 1);
+}
+inline Traced operator-(const Traced& a, const Traced& b) {
+  return Joined(a.value - b.value, a, 1, b, -1);
+}
+inline Traced operator*(const Traced& a, const Traced& b) {
+  return Joined(a.value * b.value, a, b.value, b, a.value);
+}
+inline Traced operator/(const Traced& a, const Traced& b) {
+  const double ratio = a.value / b.value;
+  return Joined(ratio, a, 1 / b.value, b, -ratio / b.value);
+}
+inline Traced& operator+=(Traced& a, const Traced& b) { return a = a + b; }
+inline Traced& operator/=(Traced& a, const Traced& b) { return a = a / b; }
+inline bool operator<(const Traced& a, const Traced& b) {
+  return a.value < b.value;
+}
+
+// x^(2^exponent) and x^(1 / 2^exponent), x >= 0; the slope is for x > 0.
+double PowerOf(double x, int exponent);
+double RootOf(double x, int exponent);
+Traced RootOf(const Traced& x, int exponent);
+
+// (sum weight x^p)^(1/p), p = 2^exponent: a smooth maximum.  Nothing is below
+// 0.  Weights empty: all are 1.
+Traced NormOf(const std::vector<Traced>& values, int exponent,
+              const std::vector<Traced>& weights = {});
+
+// exp(x) for x <= 0 within 1e-12 of itself; 0 below -700.
+double ExpOf(double x);
+
+// Probabilities proportional to exp(logits / temperature), of `count` logits.
+std::vector<Traced> Softmax(const Traced* logits, size_t count,
+                            double temperature);
+
+}  // namespace paceline
