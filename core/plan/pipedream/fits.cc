@@ -3,21 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/plan/pipedream/bits.h"
+
 namespace paceline {
 namespace {
 
-constexpr int kBits = 64;
 constexpr int kMostOfByte = 0xFF;
 // Bounds that are sums of others are given so much.
 constexpr double kRounding = 1e-9;
-
-bool Has(const uint64_t* bits, int rank) {
-  return (bits[rank / kBits] >> (rank % kBits) & 1) != 0;
-}
-
-void Add(uint64_t* bits, int rank) {
-  bits[rank / kBits] |= uint64_t{1} << (rank % kBits);
-}
 
 // The inner loops: `replicas` more than what lies behind, and so where that and
 // `later` are no more than `most`.

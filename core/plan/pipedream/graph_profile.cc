@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -42,8 +43,7 @@ std::string Shown(absl::string_view text) {
 
 template <typename... Parts>
 absl::Status Wrong(int line, const Parts&... parts) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("profile, line ", line, ": ", parts...));
+  return InvalidArgument("profile, line ", line, ": ", parts...);
 }
 
 absl::StatusOr<double> Number(absl::string_view name, absl::string_view text,
@@ -166,7 +166,7 @@ absl::StatusOr<Lines> LinesOf(absl::string_view text) {
     PACELINE_RETURN_IF_ERROR(AddLine(each, ++line, lines));
   }
   if (lines.nodes.empty()) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "profile: there is no node in it; need lines 'id -- description -- "
         "forward_compute_time=..., ...'");
   }
@@ -350,7 +350,7 @@ absl::StatusOr<GraphProfile> ParseGraphProfile(absl::string_view text) {
   graph.nodes = std::move(lines.nodes);
   graph = WithoutUnusedOutputs(WithoutInputs(graph));
   if (graph.nodes.empty()) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "profile: all its nodes are inputs or unused outputs; need one that "
         "computes");
   }

@@ -6,20 +6,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/plan/pipedream/bits.h"
 
 namespace paceline {
 namespace {
 
-constexpr int kBits = 64;
 // Sums of many numbers are off by so much: no better plan is looked for.
 constexpr double kRounding = 1e-13;
 // A row is solved so far beyond what is asked that no rounding of its seconds
 // makes a difference.
 constexpr double kMargin = 1e-12;
-
-bool Has(const uint64_t* bits, int rank) {
-  return (bits[rank / kBits] >> (rank % kBits) & 1) != 0;
-}
 
 struct Bracket {
   double below;  // nothing is possible there
@@ -144,7 +140,7 @@ void PipedreamLevels::Reach(double most_seconds) {
   const int all = options_.machines;
   reach_.assign(static_cast<size_t>(all + 1) * words, 0);
   const int end = fits_->ranks() - 1;
-  reach_[end / kBits] |= uint64_t{1} << (end % kBits);
+  Add(reach_.data(), end);
   for (int last = end; last > 0; --last) {
     for (int rest = 0; rest < all; ++rest) {
       if (!Has(&reach_[rest * words], last)) continue;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/plan/memory.h"
 #include "core/plan/pipedream/levels.h"
@@ -41,9 +42,9 @@ absl::Status CheckRequest(const PipedreamRequest& request) {
   const int most = levels == 1 ? 4 * kMostInnerDevices : kMostInnerDevices;
   for (const int size : request.machines.sizes) {
     if (size <= most) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "a level of ", size, " devices, at most ", most, " are planned in ",
-        levels == 1 ? "a single level" : "each of two levels"));
+        levels == 1 ? "a single level" : "each of two levels");
   }
   return absl::OkStatus();
 }
@@ -66,13 +67,13 @@ absl::Status NothingFits(const GraphProfile& graph, const StateSpace& space,
   const std::string node =
       absl::StrCat(hardest->id, " (line ", hardest->line, ")");
   if (bytes > memory) {
-    return absl::ResourceExhaustedError(absl::StrCat(
+    return ResourceExhausted(
         "no plan fits: ", node, " alone needs ", BytesTextOfSum(bytes),
         " for parameters and outputs, a device has ", BytesTextOfSum(memory),
         ": ", BytesTextOfSum(bytes - memory),
-        " too much; use a smaller mini-batch or larger devices"));
+        " too much; use a smaller mini-batch or larger devices");
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
+  return ResourceExhausted(
       "no plan fits: one version of parameters and outputs takes ",
       BytesTextOfSum(StateBytes(space, space.last)), ", ", machines.devices(),
       " devices hold at most ",
@@ -80,7 +81,7 @@ absl::Status NothingFits(const GraphProfile& graph, const StateSpace& space,
       ", as stages keep a version for each mini-batch on its way; the hardest "
       "to place, ",
       node, ", needs ", BytesTextOfSum(bytes), " of ", BytesTextOfSum(memory),
-      " for each; use a smaller mini-batch or larger devices"));
+      " for each; use a smaller mini-batch or larger devices");
 }
 
 // Nodes of (first, last] behind those that are there, each after what it needs.

@@ -120,10 +120,11 @@ void PipedreamRow::Keep(int cut, double behind_seconds, const Pass& pass) {
   kept_[end_] = kAfterKept;
 }
 
-// The least of max(behind, stage) over the kept cuts is where the two cross. As
-// `first` goes down stages only grow, so the crossing moves one way, and may be
-// left where it was as long as no cut on either side of it is better than what
-// is known: as a rule, when branches give many chains.  Here the time goes.
+// The least of max(behind, stage) over the kept cuts is where the two cross, or
+// at the first cut after that whose stage fits.  As `first` goes down stages
+// only grow, so both move one way; they may be left where they were as long as
+// no cut on either side of the crossing is better than what is known: as a
+// rule, when branches give many chains.  Here the time goes.
 void PipedreamRow::TakeBestCuts(int first, const Pass& pass) {
   const Kept* const kept = kept_.data();
   const double compute = space_.seconds[first];
@@ -134,49 +135,25 @@ void PipedreamRow::TakeBestCuts(int first, const Pass& pass) {
       return (cut.compute_seconds - compute) * replicas.share +
              (cut.parameter_bytes - parameters) * replicas.sync;
     };
-    // The stage that begins a row has all devices: more behind it are never
-    // worse.
     const int used = m + pass.rest_devices;
-    double& best = pass.as_rest && used < options_.devices ? Rest(used)[first]
-                                                           : seconds_[first];
+    double* const rest =
+        pass.as_rest && used < options_.devices ? &Rest(used)[first] : nullptr;
+    // seconds_ is never more than what is known of the same state in rest_.
+    const double best = rest != nullptr ? *rest : seconds_[first];
     int cross = replicas.cross;
     if (stage(kept[cross - 1]) >= best && kept[cross].behind_seconds >= best) {
       continue;
     }
     while (kept[cross].behind_seconds < stage(kept[cross])) ++cross;
     replicas.cross = cross;
-    double seconds =
-        std::min(stage(kept[cross - 1]), kept[cross].behind_seconds);
-    if (pass.as_rest) {
-      seconds = std::max(seconds, transfer_[first] * replicas.share);
-    }
-    best = std::min(best, seconds);
-  }
-}
-
-// The same where memory is bounded: of the cuts whose stage fits, which begin
-// ever later too.  Fewer devices behind a stage are fewer versions in it, so
-// that each number of them counts for what begins a row.
-void PipedreamRow::TakeBestFits(int first, const Pass& pass) {
-  const Kept* const kept = kept_.data();
-  for (int m = pass.least; m <= pass.most; ++m) {
-    Replicas& replicas = replicas_[m];
-    const auto stage = [&](const Kept& cut) {
-      return (cut.compute_seconds - space_.seconds[first]) * replicas.share +
-             (cut.parameter_bytes - space_.parameter_bytes[first]) *
-                 replicas.sync;
-    };
-    int& cross = replicas.cross;
-    while (kept[cross].behind_seconds < stage(kept[cross])) ++cross;
     int& fits = replicas.fits;
     while (kept[fits].bytes - bytes_[first] > replicas.most_bytes) ++fits;
     double seconds = kept[std::max(cross, fits)].behind_seconds;
     if (cross > fits) seconds = std::min(seconds, stage(kept[cross - 1]));
     if (pass.as_first) seconds_[first] = std::min(seconds_[first], seconds);
-    const int used = m + pass.rest_devices;
-    if (!pass.as_rest || used == options_.devices) continue;
-    double& rest = Rest(used)[first];
-    rest = std::min(rest, std::max(seconds, transfer_[first] * replicas.share));
+    if (rest == nullptr) continue;
+    *rest =
+        std::min(*rest, std::max(seconds, transfer_[first] * replicas.share));
   }
 }
 
@@ -204,11 +181,7 @@ void PipedreamRow::TakeSplitsOf(int first_chain, int cut_chain,
       Keep(next, std::max(rest[next], sent), pass);
     }
     if (end_ == kFirstKept) continue;
-    if (options_.memory_bytes > 0) {
-      TakeBestFits(a, pass);
-    } else {
-      TakeBestCuts(a, pass);
-    }
+    TakeBestCuts(a, pass);
   }
 }
 

@@ -124,7 +124,6 @@ class PipedreamRow {
   void TakeSplitsOf(int first_chain, int cut_chain, const Pass& pass);
   void Keep(int cut, double behind_seconds, const Pass& pass);
   void TakeBestCuts(int first, const Pass& pass);
-  void TakeBestFits(int first, const Pass& pass);
   bool Fits(const RowStage& stage, bool is_first, double most_seconds) const;
   RowStage Largest(int first, int devices, bool is_first,
                    double most_seconds) const;

@@ -10,22 +10,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/plan/pipedream/bits.h"
 
 namespace paceline {
 namespace {
 
-constexpr int kBits = 64;
-
-using Held = std::vector<uint64_t>;  // a bit a node
-
-bool Has(const uint64_t* held, int node) {
-  return (held[node / kBits] >> (node % kBits) & 1) != 0;
-}
-
-void Add(Held& held, int node) {
-  held[node / kBits] |= uint64_t{1} << (node % kBits);
-}
+using Held = Bits;  // nodes
 
 int Count(const Held& held) {
   int count = 0;
@@ -64,7 +56,7 @@ Links LinksOf(const GraphProfile& graph, int words) {
   }
   for (size_t at = 0; at < links.order.size(); ++at) {
     const int node = links.order[at];
-    Add(links.needed[node], node);
+    Add(links.needed[node].data(), node);
     for (const int to : links.next[node]) {
       for (int w = 0; w < words; ++w) {
         links.needed[to][w] |= links.needed[node][w];
@@ -93,10 +85,10 @@ int FirstSource(const Links& links) {
 }
 
 absl::Status TooMany(int most_states) {
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "the profile has more than ", most_states,
       " states where it could be cut: branches side by side multiply; merge "
-      "nodes of a branch into one, or give the branches as one node"));
+      "nodes of a branch into one, or give the branches as one node");
 }
 
 // Nodes outside `held` that a node in it leads to, ascending.
@@ -151,7 +143,8 @@ class ChainCover {
     const int words = static_cast<int>(found[0].size());
     for (int s = 0; s < states_; ++s) {
       for (int k = 0; k < s; ++k) {
-        if (Within(found[k].data(), found[s].data(), words)) Add(inside_[s], k);
+        if (Within(found[k].data(), found[s].data(), words))
+          Add(inside_[s].data(), k);
       }
     }
     for (int s = 0; s < states_; ++s) {
@@ -189,7 +182,7 @@ class ChainCover {
     for (int w = static_cast<int>(visited.size()) - 1; w >= 0; --w) {
       while (const uint64_t left = inside_[s][w] & ~visited[w]) {
         const int k = Highest(w, left);
-        Add(visited, k);
+        Add(visited.data(), k);
         if (!Place(next_[k], visited)) continue;
         next_[k] = s;
         return true;
