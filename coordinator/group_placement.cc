@@ -117,7 +117,8 @@ absl::Status CheckRoom(const JobSpec& spec, const ModelDescription& model,
                                        ", the state that it fetches included"));
   // Any of them may be asked for the state, of which it then has a copy.
   const int64_t need =
-      AddBytes(MemberBytes(spec, model, all), GroupStateBytes(spec, model));
+      (MemberBytes(spec, model, all) + Bytes(GroupStateBytes(spec, model)))
+          .count;
   for (const Member* member : members) {
     PACELINE_RETURN_IF_ERROR(CheckMemory(
         *member, all, need,

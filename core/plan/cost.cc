@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/plan/cost_table.h"
 #include "core/plan/memory.h"
@@ -24,21 +25,21 @@ std::string NameOf(const PlacedStage& stage) {
 
 absl::Status CheckShares(const PlacedStage& stage) {
   if (stage.devices.empty() || stage.devices.size() != stage.shares.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        NameOf(stage), " has ", stage.devices.size(), " devices and ",
-        stage.shares.size(), " shares, need as many of both and at least one"));
+    return InvalidArgument(NameOf(stage), " has ", stage.devices.size(),
+                           " devices and ", stage.shares.size(),
+                           " shares, need as many of both and at least one");
   }
   double total = 0;
   for (const double share : stage.shares) {
     if (!(share > 0)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          NameOf(stage), " has a share ", share, ", need more than 0"));
+      return InvalidArgument(NameOf(stage), " has a share ", share,
+                             ", need more than 0");
     }
     total += share;
   }
   if (std::abs(total - 1) <= kShareSlack) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the shares of ", NameOf(stage), " sum to ", total, ", not 1"));
+  return InvalidArgument("the shares of ", NameOf(stage), " sum to ", total,
+                         ", not 1");
 }
 
 // largest_stage: [devices], the replicas of the largest stage that each holds.
@@ -47,21 +48,19 @@ absl::Status CheckDevices(const PlanProblem& problem, const PlacedStage& stage,
   const int replicas = static_cast<int>(stage.devices.size());
   for (const int device : stage.devices) {
     if (device < 0 || device >= static_cast<int>(problem.devices.size())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("no device ", device, ", there are ",
-                       problem.devices.size(), " counted from 0"));
+      return InvalidArgument("no device ", device, ", there are ",
+                             problem.devices.size(), " counted from 0");
     }
     int& largest = largest_stage[device];
     const std::string& name = problem.devices[device].name;
     if (largest > 0 && holds == DeviceHolds::kOneStage) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("device ", name, " is used twice"));
+      return InvalidArgument("device ", name, " is used twice");
     }
     if (largest > 0 && (largest > 1 || replicas > 1)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("device ", name,
-                       " is used twice, and one of its stages has replicas: a "
-                       "replica holds one stage only"));
+      return InvalidArgument(
+          "device ", name,
+          " is used twice, and one of its stages has replicas: a "
+          "replica holds one stage only");
     }
     largest = replicas;
   }
@@ -155,9 +154,9 @@ absl::Status CheckPlacement(const PlanProblem& problem,
   int next = 0;
   for (const PlacedStage& stage : placement) {
     if (stage.layers.first != next || stage.layers.last <= next) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "a stage holds layers ", stage.layers.first, "..", stage.layers.last,
-          ", expected one that starts at ", next, " and is not empty"));
+          ", expected one that starts at ", next, " and is not empty");
     }
     next = stage.layers.last;
     PACELINE_RETURN_IF_ERROR(CheckShares(stage));
@@ -165,9 +164,8 @@ absl::Status CheckPlacement(const PlanProblem& problem,
         CheckDevices(problem, stage, holds, largest_stage));
   }
   if (next == static_cast<int>(problem.layers.size())) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the stages hold ", next,
-                                                 " layers, the model has ",
-                                                 problem.layers.size()));
+  return InvalidArgument("the stages hold ", next, " layers, the model has ",
+                         problem.layers.size());
 }
 
 absl::StatusOr<PlacementCost> CostOf(const PlanProblem& problem,
@@ -188,14 +186,14 @@ absl::Status CheckMemory(const PlanProblem& problem, const Placement& placement,
       const Device& device = problem.devices[index];
       const double need = cost.memory_bytes[index];
       if (device.memory_bytes == 0 || need <= device.memory_bytes) continue;
-      return absl::ResourceExhaustedError(absl::StrCat(
+      return ResourceExhausted(
           "device ", device.name, " has ", BytesTextOfSum(device.memory_bytes),
           ", its layers ", stage.layers.first, "..", stage.layers.last - 1,
           " (", problem.layers[stage.layers.first].name, " to ",
           problem.layers[stage.layers.last - 1].name, ") need ",
           BytesTextOfSum(need), ": ",
           BytesTextOfSum(need - device.memory_bytes),
-          " too much; use more devices or a smaller micro-batch"));
+          " too much; use more devices or a smaller micro-batch");
     }
   }
   return absl::OkStatus();

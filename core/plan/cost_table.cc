@@ -168,8 +168,12 @@ double CostTable::StageSeconds(const PlacedStage& stage) const {
   return WithSync(stage.layers, compute, SyncOf(stage.devices));
 }
 
-PlacementCost UntiedCostOf(const CostTable& table, const Placement& placement) {
-  const PlanProblem& problem = table.problem();
+namespace {
+
+// The times of a placement, by those of its stages.
+template <typename StageSeconds>
+PlacementCost TimesOf(const CostTable& table, const Placement& placement,
+                      const StageSeconds& stage_seconds) {
   PlacementCost cost;
   double sum = 0;
   TransferCost before;
@@ -180,17 +184,27 @@ PlacementCost UntiedCostOf(const CostTable& table, const Placement& placement) {
       after = table.TransferOf(stage.layers.last, stage, placement[s + 1]);
       cost.transfer_seconds.push_back(after.delay);
     }
-    const double seconds = table.StageSeconds(stage);
+    const double seconds = stage_seconds(stage);
     cost.stage_seconds.push_back(seconds);
     sum += seconds + after.delay;
-    cost.bottleneck_seconds =
-        std::max(cost.bottleneck_seconds,
-                 problem.overlap ? std::max(seconds, after.occupied)
-                                 : seconds + before.delay + after.delay);
+    cost.bottleneck_seconds = std::max(
+        cost.bottleneck_seconds, table.problem().overlap
+                                     ? std::max(seconds, after.occupied)
+                                     : seconds + before.delay + after.delay);
     before = after;
   }
   cost.step_seconds = table.weights().sum * sum +
                       table.weights().pace * cost.bottleneck_seconds;
+  return cost;
+}
+
+}  // namespace
+
+PlacementCost UntiedCostOf(const CostTable& table, const Placement& placement) {
+  const PlanProblem& problem = table.problem();
+  PlacementCost cost = TimesOf(table, placement, [&](const PlacedStage& stage) {
+    return table.StageSeconds(stage);
+  });
   cost.memory_bytes.assign(problem.devices.size(), 0);
   StagePlace place;
   for (const PlacedStage& stage : placement) {
@@ -207,25 +221,14 @@ PlacementCost UntiedCostOf(const CostTable& table, const Placement& placement) {
 }
 
 double ObjectiveOf(const CostTable& table, const Placement& placement) {
-  double sum = 0;
-  double pace = 0;
-  double delay_before = 0;
-  std::vector<double> scratch;
-  for (size_t s = 0; s < placement.size(); ++s) {
-    const PlacedStage& stage = placement[s];
-    const double seconds = table.StageSeconds(
-        stage.layers, stage.devices, table.SyncOf(stage.devices), scratch);
-    TransferCost after;
-    if (s + 1 < placement.size()) {
-      after = table.TransferOf(stage.layers.last, stage, placement[s + 1]);
-    }
-    sum += seconds + after.delay;
-    pace = std::max(pace, table.problem().overlap
-                              ? std::max(seconds, after.occupied)
-                              : delay_before + seconds + after.delay);
-    delay_before = after.delay;
-  }
-  return table.weights().sum * sum + table.weights().pace * pace;
+  std::vector<double> shares;
+  return TimesOf(table, placement,
+                 [&](const PlacedStage& stage) {
+                   return table.StageSeconds(stage.layers, stage.devices,
+                                             table.SyncOf(stage.devices),
+                                             shares);
+                 })
+      .step_seconds;
 }
 
 }  // namespace paceline

@@ -4,14 +4,28 @@
 #include <cstddef>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/plan/interleave.h"
+#include "core/plan/best_cut.h"
 
 namespace paceline {
 namespace {
+
+// Two stages a worker, on as many workers as layers and micro-batches allow.
+Dealing DealTwoEach(const DealingRequest& request) {
+  int workers = std::min(request.workers, request.layers / 2);
+  while (workers > 1 && request.micro_batches % workers != 0) --workers;
+  workers = std::max(workers, 1);
+  return {std::min(2 * workers, request.layers), workers};
+}
+
+int WorkersFor(int stages, int workers) {
+  int used = std::max(1, std::min(workers, stages / 2));
+  while (stages % used != 0) --used;
+  return used;
+}
 
 struct Pieces {
   std::vector<LayerRange> ranges;
@@ -47,13 +61,12 @@ Pieces PiecesOf(const PlanProblem& problem, const PlacedStage& stage,
 
 absl::StatusOr<std::vector<LayerRange>> CutEqually(int layers, int stages) {
   if (stages < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("got ", stages, " stages, need at least 1"));
+    return InvalidArgument("got ", stages, " stages, need at least 1");
   }
   if (layers < stages) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("more stages than layers: ", stages, " stages, but only ",
-                     layers, " layers, and a layer cannot be cut"));
+    return InvalidArgument("more stages than layers: ", stages,
+                           " stages, but only ", layers,
+                           " layers, and a layer cannot be cut");
   }
   std::vector<LayerRange> ranges;
   int first = 0;
@@ -68,17 +81,15 @@ absl::StatusOr<std::vector<LayerRange>> CutEqually(int layers, int stages) {
 absl::StatusOr<std::vector<LayerRange>> CutAt(int layers,
                                               const std::vector<int>& cuts) {
   if (layers < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("got ", layers, " layers, need at least 1"));
+    return InvalidArgument("got ", layers, " layers, need at least 1");
   }
   std::vector<LayerRange> ranges;
   int first = 0;
   for (const int cut : cuts) {
     if (cut <= first || cut >= layers) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("cut at layer ", cut,
-                       " leaves a stage empty: the cut must lie after ", first,
-                       " and before ", layers));
+      return InvalidArgument("cut at layer ", cut,
+                             " leaves a stage empty: the cut must lie after ",
+                             first, " and before ", layers);
     }
     ranges.push_back({first, cut});
     first = cut;
@@ -98,6 +109,37 @@ absl::StatusOr<Cut> ChooseCut(const PipelineSpec& pipeline,
   PACELINE_ASSIGN_OR_RETURN(std::vector<LayerRange> stages,
                             CutEqually(layers, std::max(1, pipeline.stages)));
   return Cut{std::move(stages), "equal"};
+}
+
+absl::StatusOr<Dealing> DealStages(const DealingRequest& request) {
+  if (request.stages == 0) return DealTwoEach(request);
+  const Dealing dealing{request.stages,
+                        WorkersFor(request.stages, request.workers)};
+  if (request.micro_batches % dealing.workers == 0) return dealing;
+  return InvalidArgument(
+      "interleaved-1f1b with ", dealing.stages, " stages on ", dealing.workers,
+      " workers needs the micro-batches of a batch to be a multiple of ",
+      dealing.workers, ", train.batch and train.micro_batch make ",
+      request.micro_batches,
+      ": change one of them, pipeline.stages, or use pipeline.schedule 1f1b");
+}
+
+std::vector<LayerRange> CutForDealing(const PlanProblem& problem, int stages) {
+  const int layers = static_cast<int>(problem.layers.size());
+  // [devices][layers + 1]: seconds of the first layers there.
+  std::vector<std::vector<double>> until(problem.devices.size(), {0});
+  for (size_t device = 0; device < until.size(); ++device) {
+    for (int l = 0; l < layers; ++l) {
+      until[device].push_back(
+          until[device].back() +
+          LayerSeconds(problem, {l, l + 1}, static_cast<int>(device)));
+    }
+  }
+  return BestCut(
+      layers, stages, 0.0, [&](double longest, int stage, LayerRange range) {
+        const auto& seconds = until[stage % until.size()];
+        return std::max(longest, seconds[range.last] - seconds[range.first]);
+      });
 }
 
 std::vector<int> SpreadStages(int stages, int workers) {

@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/checkpointing.h"
 #include "core/model/precision.h"
@@ -367,16 +367,16 @@ std::string MainOperation(const Layer& layer) {
 
 absl::StatusOr<int> CountMicroBatches(const TrainSpec& train) {
   if (train.batch < 1 || train.micro_batch < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("train.batch is ", train.batch, ", train.micro_batch ",
-                     train.micro_batch, ", both must be at least 1"));
+    return InvalidArgument("train.batch is ", train.batch,
+                           ", train.micro_batch ", train.micro_batch,
+                           ", both must be at least 1");
   }
   const int64_t count = (train.batch - 1) / train.micro_batch + 1;
   if (count > kMaxPlannedMicroBatches) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a batch of ", train.batch, " in micro-batches of ", train.micro_batch,
-        " has ", count, " of them, at most ", kMaxPlannedMicroBatches,
-        " can be planned: use larger micro-batches"));
+    return InvalidArgument("a batch of ", train.batch, " in micro-batches of ",
+                           train.micro_batch, " has ", count,
+                           " of them, at most ", kMaxPlannedMicroBatches,
+                           " can be planned: use larger micro-batches");
   }
   return static_cast<int>(count);
 }

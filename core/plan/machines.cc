@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -17,23 +18,22 @@ constexpr size_t kMostLevels = 2;
 
 absl::Status NoNumber(absl::string_view what, absl::string_view text,
                       absl::string_view example) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " '", absl::CHexEscape(text.substr(0, 40)),
-                   "': need numbers like ", example));
+  return InvalidArgument(what, " '", absl::CHexEscape(text.substr(0, 40)),
+                         "': need numbers like ", example);
 }
 
 absl::Status CheckLevels(const Machines& machines) {
   const size_t levels = machines.sizes.size();
   if (levels < 1 || levels > kMostLevels) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "machines of ", levels,
-        " levels, need 1 (devices) or 2 (devices in a machine x machines)"));
+        " levels, need 1 (devices) or 2 (devices in a machine x machines)");
   }
   if (machines.bytes_per_second.size() != levels) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(machines.bytes_per_second.size(), " bandwidths for ",
-                     levels, levels == 1 ? " level" : " levels",
-                     " of machines, need one for each, the inner one first"));
+    return InvalidArgument(
+        machines.bytes_per_second.size(), " bandwidths for ", levels,
+        levels == 1 ? " level" : " levels",
+        " of machines, need one for each, the inner one first");
   }
   return absl::OkStatus();
 }
@@ -77,24 +77,22 @@ absl::Status CheckMachines(const Machines& machines) {
   int64_t devices = 1;
   for (const int size : machines.sizes) {
     if (size < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a level of ", size, " machines, need at least 1"));
+      return InvalidArgument("a level of ", size, " machines, need at least 1");
     }
     devices *= size;
   }
   if (devices > kMostMachineDevices) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        devices, " devices, at most ", kMostMachineDevices, " are planned"));
+    return InvalidArgument(devices, " devices, at most ", kMostMachineDevices,
+                           " are planned");
   }
   for (const double bandwidth : machines.bytes_per_second) {
     if (bandwidth >= 1) continue;  // false for a NaN too
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a bandwidth of ", bandwidth, " bytes a second, need at least 1"));
+    return InvalidArgument("a bandwidth of ", bandwidth,
+                           " bytes a second, need at least 1");
   }
   if (!std::isfinite(machines.memory_bytes) || machines.memory_bytes < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("memory of ", machines.memory_bytes,
-                     " bytes, need a positive number, or 0 for no bound"));
+    return InvalidArgument("memory of ", machines.memory_bytes,
+                           " bytes, need a positive number, or 0 for no bound");
   }
   return absl::OkStatus();
 }

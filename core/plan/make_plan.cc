@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/plan/cut.h"
-#include "core/plan/interleave.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
 #include "core/plan/policy.h"
@@ -74,32 +74,16 @@ std::string Counted(size_t count, absl::string_view noun) {
   return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
 }
 
-absl::Status CheckMemory(const PlannerWorker& worker, const Load& load,
-                         int64_t need_bytes) {
+// `need` begins with whose memory it is and ends where the bytes follow.
+absl::Status CheckMemory(const PlannerWorker& worker, int64_t need_bytes,
+                         absl::string_view need, absl::string_view advice) {
   if (worker.memory_bytes <= 0 || need_bytes <= worker.memory_bytes) {
     return absl::OkStatus();
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
+  return ResourceExhausted(
       "worker ", worker.name, " has ", BytesText(worker.memory_bytes), " (",
-      worker.memory_bytes, " bytes) of memory, its ", StagesText(load.stages),
-      " would need ", BytesText(need_bytes), " (", need_bytes,
-      " bytes): use more workers, a smaller micro-batch (train.micro_batch, "
-      "infer.micro_batch), or other pipeline.cuts"));
-}
-
-// The plan of a data-parallel job places one member, with the whole model.
-absl::Status CheckMember(const PlannerWorker& worker, int64_t members,
-                         int64_t need_bytes) {
-  if (worker.memory_bytes <= 0 || need_bytes <= worker.memory_bytes) {
-    return absl::OkStatus();
-  }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "worker ", worker.name, " has ", BytesText(worker.memory_bytes), " (",
-      worker.memory_bytes, " bytes) of memory, as one of ", members,
-      " members with the whole model it would need ", BytesText(need_bytes),
-      " (", need_bytes,
-      " bytes): use a smaller train.micro_batch, more "
-      "aggregation.shards, aggregation.codec bf16, or a pipeline"));
+      worker.memory_bytes, " bytes) of memory, ", need, " ",
+      BytesText(need_bytes), " (", need_bytes, " bytes): use ", advice);
 }
 
 std::string LayerCountsText(const std::vector<LayerRange>& ranges) {
@@ -177,9 +161,9 @@ absl::StatusOr<Layout> ByName(const JobSpec& spec,
     layout.stages.insert(layout.stages.end(), replicas, cut.stages[stage]);
   }
   if (names.size() != layout.stages.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pipeline.workers names ", names.size(), " workers for ",
-        layout.stages.size(), " stages and replicas: give one for each"));
+    return InvalidArgument("pipeline.workers names ", names.size(),
+                           " workers for ", layout.stages.size(),
+                           " stages and replicas: give one for each");
   }
   if (layout.shares.empty()) layout.shares.assign(names.size(), 1);
   std::map<std::string, int> index;
@@ -188,9 +172,9 @@ absl::StatusOr<Layout> ByName(const JobSpec& spec,
         workers.begin(), workers.end(),
         [&name](const PlannerWorker& worker) { return worker.name == name; });
     if (found == workers.end()) {
-      return absl::FailedPreconditionError(absl::StrCat(
+      return FailedPrecondition(
           "the job's stages go to worker ", name,
-          ", which is not there: start it, or change pipeline.workers"));
+          ", which is not there: start it, or change pipeline.workers");
     }
     const auto [at, is_new] =
         index.emplace(name, static_cast<int>(layout.workers.size()));
@@ -285,16 +269,6 @@ absl::StatusOr<Layout> Deal(const JobSpec& spec, const ModelDescription& model,
   return layout;
 }
 
-// A layout that takes no time to find.
-absl::StatusOr<Layout> CheapLayout(const JobSpec& spec,
-                                   const ModelDescription& model,
-                                   const std::vector<PlannerWorker>& workers) {
-  if (!spec.pipeline.workers.empty()) return ByName(spec, model, workers);
-  if (IsInterleaved(spec)) return Deal(spec, model, workers, nullptr);
-  PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(spec.pipeline, model));
-  return InOrder(std::move(cut), workers);
-}
-
 // Nothing runs empty between batches, and every micro-batch is an update.
 void PlanAStream(PlanInputs& inputs) {
   inputs.problem.micro_batches = 0;
@@ -356,20 +330,22 @@ bool IsShared(const JobSpec& spec, const ModelDescription& model,
          pipeline.stages <= static_cast<int>(model.layers.size());
 }
 
+// `measurements` null: a layout that takes no time to find.
 absl::StatusOr<Layout> LayOut(const JobSpec& spec,
                               const ModelDescription& model,
                               const std::vector<PlannerWorker>& workers,
-                              const Measurements& measurements) {
-  // Each worker holds the whole model: nothing is left to choose.
-  if (IsDataParallel(spec)) return CheapLayout(spec, model, workers);
-  if (!spec.pipeline.workers.empty()) return ByName(spec, model, workers);
-  if (IsInterleaved(spec)) return Deal(spec, model, workers, &measurements);
+                              const Measurements* measurements) {
   const PipelineSpec& pipeline = spec.pipeline;
+  if (!pipeline.workers.empty()) return ByName(spec, model, workers);
+  // Each worker holds the whole model: nothing is left to choose.
+  if (IsDataParallel(spec)) measurements = nullptr;
+  if (IsInterleaved(spec)) return Deal(spec, model, workers, measurements);
   const int layers = static_cast<int>(model.layers.size());
   const bool few = pipeline.stages > static_cast<int>(workers.size());
-  if (IsShared(spec, model, workers) ||
-      (pipeline.cuts.empty() && !few && pipeline.stages <= layers)) {
-    return Solve(spec, model, workers, measurements);
+  if (measurements != nullptr &&
+      (IsShared(spec, model, workers) ||
+       (pipeline.cuts.empty() && !few && pipeline.stages <= layers))) {
+    return Solve(spec, model, workers, *measurements);
   }
   PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(pipeline, model));
   return InOrder(std::move(cut), workers);
@@ -407,15 +383,22 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
     if (IsDataParallel(spec)) {
       const int64_t members = LeastMembers(spec.aggregation);
       need_bytes.push_back(MemberBytes(spec, model, members));
-      PACELINE_RETURN_IF_ERROR(
-          CheckMember(layout.workers[i], members, need_bytes.back()));
+      PACELINE_RETURN_IF_ERROR(CheckMemory(
+          layout.workers[i], need_bytes.back(),
+          absl::StrCat("as one of ", members,
+                       " members with the whole model it would need"),
+          "a smaller train.micro_batch, more aggregation.shards, "
+          "aggregation.codec bf16, or a pipeline"));
       continue;
     }
     need_bytes.push_back(
         EstimateBytes(model, spec.train, loads[i].ranges, loads[i].keeps,
                       FindPrecision(spec.precision).value_or(Precision::kF32)));
-    PACELINE_RETURN_IF_ERROR(
-        CheckMemory(layout.workers[i], loads[i], need_bytes.back()));
+    PACELINE_RETURN_IF_ERROR(CheckMemory(
+        layout.workers[i], need_bytes.back(),
+        absl::StrCat("its ", StagesText(loads[i].stages), " would need"),
+        "more workers, a smaller micro-batch (train.micro_batch, "
+        "infer.micro_batch), or other pipeline.cuts"));
   }
   Plan plan;
   plan.stages = StagesOf(layout);
@@ -426,10 +409,21 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
   return plan;
 }
 
-absl::Status CheckWorkers(const std::vector<PlannerWorker>& workers) {
+absl::Status CheckRequest(const JobSpec& spec, const ModelDescription& model,
+                          const std::vector<PlannerWorker>& workers) {
+  PACELINE_RETURN_IF_ERROR(ChooseCut(spec.pipeline, model).status());
   if (!workers.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
+  return FailedPrecondition(
       "no workers to place stages on: start one, or wait until one is back");
+}
+
+// The plan of a layout that takes no time to find.
+absl::StatusOr<Plan> CheapPlan(const JobSpec& spec,
+                               const ModelDescription& model,
+                               const std::vector<PlannerWorker>& workers) {
+  PACELINE_ASSIGN_OR_RETURN(const Layout layout,
+                            LayOut(spec, model, workers, nullptr));
+  return Finish(spec, model, layout);
 }
 
 }  // namespace
@@ -438,25 +432,20 @@ absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
                               const ModelDescription& model,
                               const std::vector<PlannerWorker>& workers,
                               const Measurements& measurements) {
-  PACELINE_RETURN_IF_ERROR(ChooseCut(spec.pipeline, model).status());
-  PACELINE_RETURN_IF_ERROR(CheckWorkers(workers));
+  PACELINE_RETURN_IF_ERROR(CheckRequest(spec, model, workers));
   const absl::StatusOr<Layout> layout =
-      LayOut(spec, model, workers, measurements);
+      LayOut(spec, model, workers, &measurements);
   if (absl::IsResourceExhausted(layout.status())) {
-    // Nothing fits, equal stages neither; who lacks how much there is said in
-    // a job's words.
-    PACELINE_ASSIGN_OR_RETURN(const Layout cheap,
-                              CheapLayout(spec, model, workers));
-    PACELINE_RETURN_IF_ERROR(Finish(spec, model, cheap).status());
+    // Nothing fits, and equal stages do not either: their message says in a
+    // job's words which worker lacks how much.
+    PACELINE_RETURN_IF_ERROR(CheapPlan(spec, model, workers).status());
   }
   PACELINE_RETURN_IF_ERROR(layout.status());
   absl::StatusOr<Plan> plan = Finish(spec, model, *layout);
   if (absl::IsResourceExhausted(plan.status()) &&
       IsShared(spec, model, workers)) {
     // The policy counts what as many stages as workers keep; more keep more.
-    PACELINE_ASSIGN_OR_RETURN(const Layout cheap,
-                              CheapLayout(spec, model, workers));
-    absl::StatusOr<Plan> equal = Finish(spec, model, cheap);
+    absl::StatusOr<Plan> equal = CheapPlan(spec, model, workers);
     if (equal.ok()) return equal;
   }
   return plan;
@@ -465,11 +454,8 @@ absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
 absl::Status CheckPlannable(const JobSpec& spec, const ModelDescription& model,
                             const std::vector<PlannerWorker>& workers,
                             const Measurements& measurements) {
-  PACELINE_RETURN_IF_ERROR(ChooseCut(spec.pipeline, model).status());
-  PACELINE_RETURN_IF_ERROR(CheckWorkers(workers));
-  PACELINE_ASSIGN_OR_RETURN(const Layout layout,
-                            CheapLayout(spec, model, workers));
-  const absl::Status cheap = Finish(spec, model, layout).status();
+  PACELINE_RETURN_IF_ERROR(CheckRequest(spec, model, workers));
+  const absl::Status cheap = CheapPlan(spec, model, workers).status();
   if (!absl::IsResourceExhausted(cheap)) return cheap;
   // Equal stages do not fit; others may.
   return MakePlan(spec, model, workers, measurements).status();

@@ -17,67 +17,61 @@ namespace paceline {
 namespace {
 
 // For one sample: an activation and a gradient at each boundary of `range`.
-int64_t BoundaryBytes(const ModelDescription& model, const LayerRange& range) {
+Bytes BoundaryBytes(const ModelDescription& model, const LayerRange& range) {
   constexpr int64_t kFramesOfABoundary = 2;
-  int64_t bytes = 0;
-  if (range.first > 0) {
-    bytes = AddBytes(bytes, model.layers[range.first - 1].output_bytes);
-  }
+  Bytes bytes;
+  if (range.first > 0) bytes += model.layers[range.first - 1].output_bytes;
   if (range.last < static_cast<int>(model.layers.size())) {
-    bytes = AddBytes(bytes, model.layers[range.last - 1].output_bytes);
+    bytes += model.layers[range.last - 1].output_bytes;
   }
-  return MultiplyBytes(kFramesOfABoundary, bytes);
+  return kFramesOfABoundary * bytes;
 }
 
 // For one sample: what `range` keeps from forward to backward.
-int64_t ActivationBytes(const ModelDescription& model, const LayerRange& range,
-                        const StageKeeps& keeps, Precision precision,
-                        const Checkpointing& checkpointing) {
-  int64_t inputs = 0;      // of segments
-  int64_t everything = 0;  // of layers
-  int64_t outputs = 0;     // of layers
-  int64_t largest = 0;     // everything of one segment
-  int64_t widest = 0;      // everything of one layer, and its output
+Bytes ActivationBytes(const ModelDescription& model, const LayerRange& range,
+                      const StageKeeps& keeps, Precision precision,
+                      const Checkpointing& checkpointing) {
+  Bytes inputs;      // of segments
+  Bytes everything;  // of layers
+  Bytes outputs;     // of layers
+  Bytes largest;     // everything of one segment
+  Bytes widest;      // everything of one layer, and its output
   for (const auto& [first, last] :
        SegmentsOf(checkpointing, range.last - range.first)) {
-    int64_t segment = 0;
+    Bytes segment;
     for (int layer = range.first + first; layer < range.first + last; ++layer) {
-      const int64_t kept = KeptBytes(model, layer, precision);
-      segment = AddBytes(segment, kept);
-      widest =
-          std::max(widest, AddBytes(kept, model.layers[layer].output_bytes));
-      outputs = AddBytes(outputs, model.layers[layer].output_bytes);
+      const Bytes kept = KeptBytes(model, layer, precision);
+      const Bytes output = model.layers[layer].output_bytes;
+      segment += kept;
+      outputs += output;
+      widest = std::max(widest, kept + output);
     }
-    inputs = AddBytes(inputs, InputBytes(model, range.first + first));
-    everything = AddBytes(everything, segment);
+    inputs += InputBytes(model, range.first + first);
+    everything += segment;
     largest = std::max(largest, segment);
   }
   // Forward only: one layer at a time.
   if (keeps.versions == 0) return widest;
-  const int64_t between_halves = MultiplyBytes(keeps.split, outputs);
   if (!checkpointing.recomputes) {
-    return AddBytes(MultiplyBytes(keeps.micro_batches, everything),
-                    between_halves);
+    return keeps.micro_batches * everything + keeps.split * outputs;
   }
   // Outputs that were computed again stay until the second half.
-  return AddBytes(
-      AddBytes(MultiplyBytes(keeps.micro_batches, inputs),
-               keeps.micro_batches > 0 ? largest : 0),
-      AddBytes(MultiplyBytes(keeps.split, everything), between_halves));
+  return keeps.micro_batches * inputs +
+         (keeps.micro_batches > 0 ? largest : Bytes()) +
+         keeps.split * everything + keeps.split * outputs;
 }
 
 int64_t CeilDivide(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 int64_t TrainableElements(const ModelDescription& model) {
-  int64_t elements = 0;
+  Bytes elements;
   for (const Layer& layer : model.layers) {
     for (const Parameter& parameter : layer.parameters) {
       if (!parameter.trainable) continue;
-      elements = AddBytes(elements,
-                          std::max<int64_t>(0, NumElements(parameter.shape)));
+      elements += std::max<int64_t>(0, NumElements(parameter.shape));
     }
   }
-  return elements;
+  return elements.count;
 }
 
 }  // namespace
@@ -99,7 +93,7 @@ int64_t KeptBytes(const ModelDescription& model, int layer,
       });
   if (precision == Precision::kF32 || recurrent) return bytes;
   // The input as it came and as a product takes it; the rest in two bytes.
-  return AddBytes(bytes / 2, InputBytes(model, layer));
+  return (Bytes(bytes / 2) + InputBytes(model, layer)).count;
 }
 
 std::vector<int> StageNumbers(const std::vector<StageOfPlan>& stages) {
@@ -168,27 +162,25 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
   const Checkpointing checkpointing =
       FindCheckpointing(train.activation_checkpointing)
           .value_or(Checkpointing());
-  int64_t total = 0;
+  Bytes total;
   for (size_t i = 0; i < ranges.size(); ++i) {
+    const int64_t versions = keeps[i].versions;
     // The parameter itself, its summed gradient, the optimizer's state.
-    const int64_t copies = 1 + StateSlots(train.optimizer) + keeps[i].versions;
+    const int64_t copies = 1 + StateSlots(train.optimizer) + versions;
     for (int layer = ranges[i].first; layer < ranges[i].last; ++layer) {
       const Layer& described = model.layers[layer];
-      const int64_t bytes = described.parameter_bytes;
-      total = AddBytes(total, MultiplyBytes(copies, bytes));
+      total += copies * Bytes(described.parameter_bytes);
       // A value a version, and the gradient.
-      total = AddBytes(total, MultiplyBytes(1 + keeps[i].versions,
-                                            described.borrowed_bytes));
+      total += (1 + versions) * Bytes(described.borrowed_bytes);
       if (precision != Precision::kBf16) continue;
-      total = AddBytes(
-          total, MultiplyBytes(std::max(1, keeps[i].versions), bytes / 2));
+      total +=
+          std::max<int64_t>(1, versions) * Bytes(described.parameter_bytes / 2);
     }
-    const int64_t sample_bytes = AddBytes(
-        BoundaryBytes(model, ranges[i]),
-        ActivationBytes(model, ranges[i], keeps[i], precision, checkpointing));
-    total = AddBytes(total, MultiplyBytes(train.micro_batch, sample_bytes));
+    total += train.micro_batch * (BoundaryBytes(model, ranges[i]) +
+                                  ActivationBytes(model, ranges[i], keeps[i],
+                                                  precision, checkpointing));
   }
-  return total;
+  return total.count;
 }
 
 RoundBytes RoundBytesOf(const JobSpec& spec, const ModelDescription& model,
@@ -198,21 +190,20 @@ RoundBytes RoundBytesOf(const JobSpec& spec, const ModelDescription& model,
   const int64_t width = narrow ? 2 : 4;
   const int64_t elements = TrainableElements(model);
   const int64_t shards = ShardsOf(spec, model, members);
-  const int64_t shard = MultiplyBytes(width, CeilDivide(elements, shards));
+  const Bytes shard = Bytes(width) * CeilDivide(elements, shards);
   RoundBytes bytes;
-  bytes.gradient = MultiplyBytes(width, elements);
+  bytes.gradient = (Bytes(width) * elements).count;
   bytes.part = narrow ? bytes.gradient : 0;
   bytes.held = bytes.gradient;
   // Gossip has no results that all have in common.
   if (!IsGossip(spec)) {
-    bytes.kept = MultiplyBytes(kKeptResults, bytes.gradient);
+    bytes.kept = (kKeptResults * Bytes(bytes.gradient)).count;
   }
   // Its own part is among these: it is there already, in `part` or in place.
-  bytes.served = MultiplyBytes(
-      members - 1, MultiplyBytes(CeilDivide(shards, members), shard));
+  bytes.served = ((members - 1) * (CeilDivide(shards, members) * shard)).count;
   const RuleTraits* const rule = FindRule(spec.aggregation.rule);
   if (rule != nullptr && rule->trusts_a_batch) {
-    bytes.trial = MultiplyBytes(4, elements);
+    bytes.trial = (4 * Bytes(elements)).count;
   }
   return bytes;
 }
@@ -221,31 +212,27 @@ int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
                     int64_t members) {
   const RoundBytes rounds = RoundBytesOf(spec, model, members);
   // A borrowed parameter has its owner's memory here, for value and gradient.
-  int64_t borrowed = 0;
+  Bytes borrowed;
   for (const Layer& layer : model.layers) {
-    borrowed = AddBytes(borrowed, MultiplyBytes(2, layer.borrowed_bytes));
+    borrowed += 2 * Bytes(layer.borrowed_bytes);
   }
   const LayerRange all{0, static_cast<int>(model.layers.size())};
   const int64_t training =
       EstimateBytes(model, spec.train, {all}, {{.micro_batches = 1}},
                     FindPrecision(spec.precision).value_or(Precision::kF32));
-  int64_t sum = training < std::numeric_limits<int64_t>::max()
-                    ? training - borrowed
-                    : training;
+  Bytes sum = training < Bytes::kMost ? training - borrowed.count : training;
   for (const int64_t more :
        {rounds.part, rounds.held, rounds.kept, rounds.served, rounds.trial}) {
-    sum = AddBytes(sum, more);
+    sum += more;
   }
-  return sum;
+  return sum.count;
 }
 
 int64_t GroupStateBytes(const JobSpec& spec, const ModelDescription& model) {
-  int64_t bytes = MultiplyBytes(4 * StateSlots(spec.train.optimizer),
-                                TrainableElements(model));
-  for (const Layer& layer : model.layers) {
-    bytes = AddBytes(bytes, layer.parameter_bytes);
-  }
-  return bytes;
+  Bytes bytes =
+      4 * StateSlots(spec.train.optimizer) * Bytes(TrainableElements(model));
+  for (const Layer& layer : model.layers) bytes += layer.parameter_bytes;
+  return bytes.count;
 }
 
 int64_t JoinerBytes(const JobSpec& spec, const ModelDescription& model,
@@ -253,11 +240,11 @@ int64_t JoinerBytes(const JobSpec& spec, const ModelDescription& model,
   JobSpec idle = spec;
   idle.train.micro_batch = 0;  // it computes nothing meanwhile
   const LayerRange all{0, static_cast<int>(model.layers.size())};
-  const int64_t stays =
+  const Bytes stays =
       EstimateBytes(model, idle.train, {all}, {{.micro_batches = 1}},
                     FindPrecision(spec.precision).value_or(Precision::kF32));
   return std::max(MemberBytes(spec, model, members),
-                  AddBytes(stays, GroupStateBytes(spec, model)));
+                  (stays + GroupStateBytes(spec, model)).count);
 }
 
 int64_t LeastMembers(const AggregationSpec& aggregation) {

@@ -12,23 +12,26 @@
 
 namespace paceline {
 
-// Sums of bytes that a hostile spec must not wrap around into a number that
-// fits.
-//
-// INT64_MAX when the sum (product) does not fit; arguments at least 0.
-inline int64_t AddBytes(int64_t a, int64_t b) {
-  int64_t sum = 0;
-  return __builtin_add_overflow(a, b, &sum)
-             ? std::numeric_limits<int64_t>::max()
-             : sum;
-}
+// A number of bytes, at least 0.  Sums and products that do not fit are
+// INT64_MAX: a hostile spec must not wrap one around into a number that fits.
+struct Bytes {
+  // Implicit: formulas mix both.
+  Bytes(int64_t count = 0) : count(count) {}
 
-inline int64_t MultiplyBytes(int64_t a, int64_t b) {
-  int64_t product = 0;
-  return __builtin_mul_overflow(a, b, &product)
-             ? std::numeric_limits<int64_t>::max()
-             : product;
-}
+  friend Bytes operator+(Bytes a, Bytes b) {
+    int64_t sum = 0;
+    return __builtin_add_overflow(a.count, b.count, &sum) ? kMost : sum;
+  }
+  friend Bytes operator*(Bytes a, Bytes b) {
+    int64_t product = 0;
+    return __builtin_mul_overflow(a.count, b.count, &product) ? kMost : product;
+  }
+  Bytes& operator+=(Bytes other) { return *this = *this + other; }
+  friend auto operator<=>(Bytes, Bytes) = default;
+
+  static constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  int64_t count;
+};
 
 // "512 B", "1.5 GiB": the largest binary unit that gives at least 1, one
 // decimal, rounded down so that a bound never reads larger than it is.

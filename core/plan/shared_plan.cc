@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/plan/cost.h"
 #include "core/plan/memory.h"
@@ -61,11 +62,11 @@ absl::Status PutMemory(const PlanProblem& problem, PlanAnswer& answer) {
   for (size_t d = 0; d < memory.size(); ++d) {
     const Device& device = problem.devices[d];
     if (device.memory_bytes == 0 || memory[d] <= device.memory_bytes) continue;
-    return absl::ResourceExhaustedError(absl::StrCat(
+    return ResourceExhausted(
         "device ", device.name, " has ", BytesTextOfSum(device.memory_bytes),
         ", its stages together need ", BytesTextOfSum(memory[d]), ": ",
         BytesTextOfSum(memory[d] - device.memory_bytes),
-        " too much; use more devices, fewer stages or a smaller micro-batch"));
+        " too much; use more devices, fewer stages or a smaller micro-batch");
   }
   return absl::OkStatus();
 }
@@ -96,15 +97,13 @@ absl::Status PutStages(const PlanProblem& problem, const Placement& runs,
 absl::Status CheckShared(const PlanProblem& problem, int stages) {
   const int layers = static_cast<int>(problem.layers.size());
   if (stages > layers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(stages, " stages of ", layers,
-                     " layers: a layer cannot be cut, use fewer stages"));
+    return InvalidArgument(stages, " stages of ", layers,
+                           " layers: a layer cannot be cut, use fewer stages");
   }
   if (problem.stashes && problem.training) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pipedream needs a worker for each stage, got ", stages,
-                     " stages on ", problem.devices.size(),
-                     ": use fewer stages, or pipeline.schedule 1f1b"));
+    return InvalidArgument("pipedream needs a worker for each stage, got ",
+                           stages, " stages on ", problem.devices.size(),
+                           ": use fewer stages, or pipeline.schedule 1f1b");
   }
   return absl::OkStatus();
 }

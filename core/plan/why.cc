@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/base/errors.h"
 #include "core/plan/memory.h"
 #include "core/plan/stage_memory.h"
 
@@ -182,19 +183,19 @@ absl::Status NothingFits(const PlanProblem& problem) {
       "layer ", hardest.layer, " (", problem.layers[hardest.layer].name, ")");
   const std::string largest_device = problem.devices[who].name;
   if (hardest.excess_bytes > 0) {
-    return absl::ResourceExhaustedError(absl::StrCat(
+    return ResourceExhausted(
         "no plan fits: ", layer, " alone needs ", BytesTextOfSum(hardest.bytes),
         ", the largest device, ", largest_device, ", has ",
         BytesTextOfSum(largest), ": ", BytesTextOfSum(hardest.excess_bytes),
-        " too much; use a smaller micro-batch or a larger device"));
+        " too much; use a smaller micro-batch or a larger device");
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
+  return ResourceExhausted(
       "no plan fits: all layers need at least ", BytesTextOfSum(needed),
       " together, the devices have ", BytesTextOfSum(total),
       "; the hardest to place, ", layer, ", needs ",
       BytesTextOfSum(hardest.bytes), " of the ", BytesTextOfSum(largest),
       " of ", largest_device,
-      "; use more devices, fewer stages or a smaller micro-batch"));
+      "; use more devices, fewer stages or a smaller micro-batch");
 }
 
 }  // namespace paceline
