@@ -42,6 +42,14 @@ Measurements Keep(const std::vector<DeviceProfile>& profiles) {
   return measurements;
 }
 
+// The inputs of a job on workers a and b, or on `a` alone, of machines m and n.
+PlanInputs InputsOf(const JobSpec& spec, const ModelDescription& model,
+                    const Measurements& measurements, bool with_b = false) {
+  std::vector<InputWorker> workers = {{"a", "m", 0}};
+  if (with_b) workers.push_back({"b", "n", 0});
+  return Value(MakePlanInputs(spec, model, workers, measurements));
+}
+
 TEST(PlanInputs, TakesWhatWasMeasured) {
   const JobSpec spec = Job();
   const ModelDescription model = SmallModel(3);
@@ -50,8 +58,7 @@ TEST(PlanInputs, TakesWhatWasMeasured) {
   measurements.links[{"b", "a"}] = {"b", "a", 2e6, 0.02, 0};
   measurements.profiles.merge(Keep({Profile(spec, model, "b")}).profiles);
 
-  const auto inputs = Value(MakePlanInputs(
-      spec, model, {{"a", "m", 0}, {"b", "n", 0}}, measurements));
+  const auto inputs = InputsOf(spec, model, measurements, /*with_b=*/true);
 
   EXPECT_TRUE(inputs.measured);
   EXPECT_FALSE(inputs.predicted.has_value());
@@ -72,8 +79,7 @@ TEST(PlanInputs, TakesNoiseBetweenMachinesOfOneKindForNoise) {
   for (DeviceProfile& profile : profiles) profile.cpu_model = "Cortex-A76";
   for (LayerMeasurement& layer : profiles[1].layers) layer.forward.wall *= 1.05;
 
-  const auto inputs = Value(MakePlanInputs(
-      spec, model, {{"a", "m", 0}, {"b", "n", 0}}, Keep(profiles)));
+  const auto inputs = InputsOf(spec, model, Keep(profiles), /*with_b=*/true);
   const auto& devices = inputs.problem.devices;
   EXPECT_NEAR(devices[0].layer_seconds[0], devices[1].layer_seconds[0], 1e-5);
 }
@@ -84,8 +90,7 @@ TEST(PlanInputs, TakesNoiseBetweenLikeLayersForNoise) {
   DeviceProfile profile = Profile(spec, model, "a");
   profile.layers[1].forward.wall *= 1.02;
 
-  const auto inputs =
-      Value(MakePlanInputs(spec, model, {{"a", "m", 0}}, Keep({profile})));
+  const auto inputs = InputsOf(spec, model, Keep({profile}));
 
   const std::vector<double>& seconds = inputs.problem.devices[0].layer_seconds;
   EXPECT_NEAR(seconds[0], seconds[1], 1e-5);
@@ -99,9 +104,7 @@ TEST(PlanInputs, CountsTheBytesThatTheCodecLeavesOfAllFloats) {
   model.layers[0].beside = {{DType::kU8, {10}}, {DType::kF32, {64}}};
   const auto bytes_of = [&](const std::string& codec) {
     spec.pipeline.codec = codec;
-    return MakePlanInputs(spec, model, {{"a", "m", 0}}, {})
-        ->problem.layers[0]
-        .output_bytes;
+    return InputsOf(spec, model, {}).problem.layers[0].output_bytes;
   };
 
   EXPECT_DOUBLE_EQ(bytes_of("fp32"), 16.0 * (1024 + 10 + 256));
@@ -122,8 +125,7 @@ TEST(PlanInputs, AByteCostsWhatItDidOverTheRealLinks) {
   measurements.links[{"b", "a"}] = {"b", "a", 2e6, 0.02, 0, 7e-9, 6e-9};
   measurements.links[{"a", "c"}] = {"a", "c", 2e6, 0.02, 0};  // not known
 
-  const auto inputs = Value(MakePlanInputs(
-      spec, model, {{"a", "m", 0}, {"b", "n", 0}}, measurements));
+  const auto inputs = InputsOf(spec, model, measurements, /*with_b=*/true);
 
   const std::vector<Device>& devices = inputs.problem.devices;
   // The mean of sending to b and receiving from it.
@@ -139,13 +141,12 @@ TEST(PlanInputs, StretchesCpuTimeByAQuota) {
   profile.cpu_share = 0.25;
   profile.quota_period_seconds = 0.005;
 
-  const auto inputs =
-      MakePlanInputs(spec, model, {{"a", "m", 0}}, Keep({profile}));
+  const auto inputs = InputsOf(spec, model, Keep({profile}));
 
   // (1 ms + 2 ms) of CPU at a quarter.
-  EXPECT_DOUBLE_EQ(inputs->problem.devices[0].layer_seconds[0], 0.012);
-  EXPECT_DOUBLE_EQ(inputs->problem.devices[0].frame_seconds, 4e-4);
-  EXPECT_DOUBLE_EQ(inputs->facts[0].forward_seconds[0], 0.001);
+  EXPECT_DOUBLE_EQ(inputs.problem.devices[0].layer_seconds[0], 0.012);
+  EXPECT_DOUBLE_EQ(inputs.problem.devices[0].frame_seconds, 4e-4);
+  EXPECT_DOUBLE_EQ(inputs.facts[0].forward_seconds[0], 0.001);
 }
 
 TEST(PlanInputs, PredictsAWorkerThatDidNotMeasure) {
@@ -153,19 +154,18 @@ TEST(PlanInputs, PredictsAWorkerThatDidNotMeasure) {
   const ModelDescription model = SmallModel(3);
 
   const auto inputs =
-      MakePlanInputs(spec, model, {{"a", "m", 0}, {"b", "m", 0}},
-                     Keep({Profile(spec, model, "a")}));
+      InputsOf(spec, model, Keep({Profile(spec, model, "a")}), /*with_b=*/true);
 
-  EXPECT_FALSE(inputs->measured);
-  EXPECT_THAT(inputs->source, HasSubstr("measured on a"));
-  EXPECT_THAT(inputs->source,
+  EXPECT_FALSE(inputs.measured);
+  EXPECT_THAT(inputs.source, HasSubstr("measured on a"));
+  EXPECT_THAT(inputs.source,
               HasSubstr("predicted from other measurements for b (90 % "
                         "between "));
-  ASSERT_TRUE(inputs->predicted.has_value());
-  EXPECT_FALSE(inputs->predicted->assumed);
-  EXPECT_LT(inputs->predicted->low_factor, 1);
-  EXPECT_GT(inputs->predicted->high_factor, 1);
-  EXPECT_GT(inputs->problem.devices[1].layer_seconds[0], 0);
+  ASSERT_TRUE(inputs.predicted.has_value());
+  EXPECT_FALSE(inputs.predicted->assumed);
+  EXPECT_LT(inputs.predicted->low_factor, 1);
+  EXPECT_GT(inputs.predicted->high_factor, 1);
+  EXPECT_GT(inputs.problem.devices[1].layer_seconds[0], 0);
 }
 
 TEST(PlanInputs, FallsBackToFlopsAndSaysSo) {
@@ -173,15 +173,15 @@ TEST(PlanInputs, FallsBackToFlopsAndSaysSo) {
   const auto model = DescribeModel(spec.model, {1, 28, 28}, 10);
   ASSERT_TRUE(model.ok());
 
-  const auto inputs = MakePlanInputs(spec, *model, {{"a", "m", 0}}, {});
+  const auto inputs = InputsOf(spec, *model, {});
 
-  EXPECT_THAT(inputs->source,
+  EXPECT_THAT(inputs.source,
               HasSubstr("assumed from FLOPs for a (how far off they are is not "
                         "known)"));
-  ASSERT_TRUE(inputs->predicted.has_value());
-  EXPECT_TRUE(inputs->predicted->assumed);
+  ASSERT_TRUE(inputs.predicted.has_value());
+  EXPECT_TRUE(inputs.predicted->assumed);
   const double flops = model->layers[0].forward_flops * 16;
-  EXPECT_DOUBLE_EQ(inputs->problem.devices[0].layer_seconds[0],
+  EXPECT_DOUBLE_EQ(inputs.problem.devices[0].layer_seconds[0],
                    3 * flops / kAssumedFlopsPerSecond);
 }
 
@@ -192,9 +192,8 @@ TEST(PlanInputs, IntervalsAreWiderFarFromWhatWasMeasured) {
   const Measurements measurements = Keep({Profile(spec, model, "a")});
   const auto width = [&](int64_t micro_batch) {
     spec.train.micro_batch = micro_batch;
-    const auto inputs =
-        MakePlanInputs(spec, model, {{"a", "m", 0}}, measurements);
-    return inputs->predicted->high_factor / inputs->predicted->low_factor;
+    const auto inputs = InputsOf(spec, model, measurements);
+    return inputs.predicted->high_factor / inputs.predicted->low_factor;
   };
 
   const double near = width(2 * spec.train.micro_batch);
@@ -210,9 +209,9 @@ TEST(PlanInputs, WhatIsBorrowedHasNoStateOfTheOptimizer) {
   const auto model = DescribeModel(spec.model, {8}, 16);
   ASSERT_TRUE(model.ok()) << model.status();
 
-  const auto inputs = MakePlanInputs(spec, *model, {{"a", "m", 0}}, {});
+  const auto inputs = InputsOf(spec, *model, {});
 
-  const PlanProblem& problem = inputs->problem;
+  const PlanProblem& problem = inputs.problem;
   EXPECT_EQ(problem.owner_copies, StateSlots(spec.train.optimizer));
   EXPECT_EQ(problem.parameter_copies, 2 + problem.owner_copies);
   const Layer& user = model->layers[SharedParameters(*model)[0].user];
@@ -229,10 +228,9 @@ TEST(PlanInputs, IgnoresAProfileOfAnotherNumberOfLayers) {
   DeviceProfile profile = Profile(spec, model, "a");
   profile.layers.pop_back();
 
-  const auto inputs =
-      MakePlanInputs(spec, model, {{"a", "m", 0}}, Keep({profile}));
+  const auto inputs = InputsOf(spec, model, Keep({profile}));
 
-  EXPECT_FALSE(inputs->measured);
+  EXPECT_FALSE(inputs.measured);
 }
 
 TEST(PlanInputs, RefusesMoreMicroBatchesThanCanBePlanned) {
@@ -254,7 +252,7 @@ TEST(PlanInputs, TakesTimesOfTheJobsOwnPrecision) {
   profile.key.dtype = "bf16";
   const Measurements bf16 = Keep({profile});
   const auto measured = [&](const Measurements& measurements) {
-    return MakePlanInputs(spec, model, {{"a", "m", 0}}, measurements)->measured;
+    return InputsOf(spec, model, measurements).measured;
   };
 
   EXPECT_TRUE(measured(fp32));
@@ -271,8 +269,7 @@ TEST(PlanInputs, ARecomputingBackwardTakesItsForwardToo) {
   spec.pipeline.stages = 1;
   spec.train.activation_checkpointing = "every-2";
 
-  const auto inputs =
-      Value(MakePlanInputs(spec, model, {{"a", "m", 0}}, measurements));
+  const auto inputs = InputsOf(spec, model, measurements);
 
   EXPECT_TRUE(inputs.measured);
   EXPECT_DOUBLE_EQ(inputs.facts[0].forward_seconds[1], 0.002);
@@ -288,7 +285,7 @@ TEST(PlanInputs, ARecomputingJobKeepsInputsAndHasRoomForASegment) {
   const auto problem = [&](const char* word, int stages) {
     spec.train.activation_checkpointing = word;
     spec.pipeline.stages = stages;
-    return MakePlanInputs(spec, model, {{"a", "m", 0}}, measurements)->problem;
+    return InputsOf(spec, model, measurements).problem;
   };
   const double input = 16.0 * static_cast<double>(model.layers[0].output_bytes);
 
