@@ -58,26 +58,25 @@ GossipMember::GossipMember(const GossipOptions& options, MemberId self,
 
 // --- Sending ----------------------------------------------------------------
 
-void GossipMember::Send(const MemberId& to, Body body,
-                        GossipActions& actions) const {
+void GossipMember::Send(const MemberId& to, Body body, const Call& call) const {
   RoundMessage message;
   message.attempt = options_.attempt;
   if (view_.has_value()) message.view = view_->id;
   message.from = self_;
   message.committed_through = next_;
   message.body = std::move(body);
-  actions.push_back(SendMessage{to, std::move(message)});
+  call.actions.push_back(SendMessage{to, std::move(message)});
 }
 
 void GossipMember::Reply(const MemberId& to, const ParameterOffer& offer,
-                         Verdict verdict, GossipActions& actions) const {
-  Send(to, ParameterAnswer{offer.step, offer.hash, verdict}, actions);
+                         Verdict verdict, const Call& call) const {
+  Send(to, ParameterAnswer{offer.step, offer.hash, verdict}, call);
 }
 
-void GossipMember::Offer(Instant now, GossipActions& actions) {
-  exchange_->repeated = now;
+void GossipMember::Offer(const Call& call) {
+  exchange_->repeated = call.now;
   Send(exchange_->partner, ParameterOffer{exchange_->step, exchange_->hash},
-       actions);
+       call);
 }
 
 // --- The group --------------------------------------------------------------
@@ -97,13 +96,13 @@ void GossipMember::OnView(const View& view, Instant now,
   std::erase_if(waits_, gone);
   // Not early_: who is not in this view may be in the next one.
   if (exchange_.has_value() && !Contains(view, exchange_->partner)) {
-    End(GossipOutcome::kLost, now, actions);
+    End(GossipOutcome::kLost, {now, actions});
   }
   for (const ViewMember& member : view.members) {
     if (member.id != self_ || joined_) continue;
     joined_ = true;
     next_ = std::max(next_, member.from_step);
-    AnswerEarly(now, actions);
+    AnswerEarly({now, actions});
   }
 }
 
@@ -115,7 +114,7 @@ void GossipMember::OnLink(const MemberId& peer, bool dead, Instant now,
   }
   dead_.insert(peer);
   if (exchange_.has_value() && exchange_->partner == peer) {
-    End(GossipOutcome::kLost, now, actions);
+    End(GossipOutcome::kLost, {now, actions});
   }
 }
 
@@ -123,7 +122,7 @@ void GossipMember::Join(const MemberId& donor, Instant now,
                         GossipActions& actions) {
   donor_ = donor;
   asked_ = now;
-  if (!has_state_) Send(donor, CopyRequest{}, actions);
+  if (!has_state_) Send(donor, CopyRequest{}, {now, actions});
 }
 
 // --- Events -----------------------------------------------------------------
@@ -133,22 +132,22 @@ void GossipMember::OnMessage(const RoundMessage& message, Verdict bytes,
   if (message.attempt != options_.attempt || message.from == self_) return;
   const MemberId& from = message.from;
   if (const auto* offer = std::get_if<ParameterOffer>(&message.body)) {
-    OnOffer(from, *offer, bytes, now, actions);
+    OnOffer(from, *offer, bytes, {now, actions});
   } else if (const auto* answer = std::get_if<ParameterAnswer>(&message.body)) {
-    OnAnswer(from, *answer, now, actions);
+    OnAnswer(from, *answer, {now, actions});
   } else if (std::holds_alternative<CopyRequest>(message.body)) {
     if (is_member() && has_state_) actions.push_back(SendCopy{from});
   } else if (const auto* copy = std::get_if<Copy>(&message.body)) {
-    OnCopy(from, *copy, actions);
+    OnCopy(from, *copy, {now, actions});
   }
 }
 
 void GossipMember::OnCopy(const MemberId& from, const Copy& copy,
-                          GossipActions& actions) {
+                          const Call& call) {
   if (has_state_) return;
   has_state_ = true;
   next_ = std::max(next_, copy.next);
-  actions.push_back(TakeCopy{from, copy.next, copy.state_hash});
+  call.actions.push_back(TakeCopy{from, copy.next, copy.state_hash});
 }
 
 void GossipMember::OnParameters(int64_t step, uint64_t hash, Instant now,
@@ -163,32 +162,32 @@ void GossipMember::OnParameters(int64_t step, uint64_t hash, Instant now,
   if (partner.has_value()) exchange.partner = *partner;
   exchange_ = exchange;
   if (!partner.has_value() || hash == 0) {
-    End(GossipOutcome::kAlone, now, actions);
+    End(GossipOutcome::kAlone, {now, actions});
   } else if (dead_.count(*partner) > 0) {
-    End(GossipOutcome::kLost, now, actions);
+    End(GossipOutcome::kLost, {now, actions});
   } else {
-    Offer(now, actions);
-    AnswerEarly(now, actions);
+    Offer({now, actions});
+    AnswerEarly({now, actions});
   }
 }
 
-void GossipMember::AnswerEarly(Instant now, GossipActions& actions) {
+void GossipMember::AnswerEarly(const Call& call) {
   const int64_t step = next_;  // an exchange of it need not be open yet
   auto early = std::exchange(early_, {});
   for (auto& [key, each] : early) {
     if (key.second > step) {
       early_.emplace(key, each);
     } else {
-      OnOffer(key.first, each.offer, each.bytes, now, actions);
+      OnOffer(key.first, each.offer, each.bytes, call);
     }
   }
 }
 
 void GossipMember::OnTick(Instant now, GossipActions& actions) {
   if (exchange_.has_value()) {
-    if (now >= *DueAt()) return End(GossipOutcome::kLate, now, actions);
+    if (now >= *DueAt()) return End(GossipOutcome::kLate, {now, actions});
     if (now - exchange_->repeated < options_.retry_period) return;
-    return Offer(now, actions);
+    return Offer({now, actions});
   }
   if (has_state_ || !donor_.worker.assigned()) return;
   if (now - asked_ >= options_.retry_period) Join(donor_, now, actions);
@@ -202,28 +201,27 @@ std::optional<Instant> GossipMember::DueAt() const {
 // --- An exchange ------------------------------------------------------------
 
 void GossipMember::OnOffer(const MemberId& from, const ParameterOffer& offer,
-                           Verdict bytes, Instant now, GossipActions& actions) {
-  if (offer.step < next_) return OnPastOffer(from, offer, now, actions);
+                           Verdict bytes, const Call& call) {
+  if (offer.step < next_) return OnPastOffer(from, offer, call);
   if (!exchange_.has_value() || offer.step > next_) {
     // It need not wait to hear that.
-    if (bytes != Verdict::kTaken) Reply(from, offer, bytes, actions);
+    if (bytes != Verdict::kTaken) Reply(from, offer, bytes, call);
     if (bytes == Verdict::kBehind) return;
     // A member that is refused goes on to its next step, which is early too.
     if (early_.size() < kMostEarly) early_[{from, offer.step}] = {offer, bytes};
     return;
   }
   if (from != exchange_->partner) {
-    return Reply(from, offer, Verdict::kOtherPartner, actions);
+    return Reply(from, offer, Verdict::kOtherPartner, call);
   }
-  TakeOffer(offer, bytes, now, actions);
+  TakeOffer(offer, bytes, call);
 }
 
 void GossipMember::OnPastOffer(const MemberId& from,
-                               const ParameterOffer& offer, Instant now,
-                               GossipActions& actions) {
+                               const ParameterOffer& offer, const Call& call) {
   const auto found = memory_.find(from);
   if (found == memory_.end()) {
-    return Reply(from, offer, Verdict::kPast, actions);
+    return Reply(from, offer, Verdict::kPast, call);
   }
   Memory& memory = found->second;
   const bool averaged =
@@ -231,24 +229,24 @@ void GossipMember::OnPastOffer(const MemberId& from,
   // It came after all: next time it is given the time that it took.
   if (memory.gave_up == offer.step) {
     memory.gave_up = -1;
-    Learn(from, now - memory.began);
+    Learn(from, call.now - memory.began);
   }
-  Reply(from, offer, averaged ? Verdict::kTaken : Verdict::kPast, actions);
+  Reply(from, offer, averaged ? Verdict::kTaken : Verdict::kPast, call);
 }
 
 void GossipMember::TakeOffer(const ParameterOffer& offer, Verdict bytes,
-                             Instant now, GossipActions& actions) {
+                             const Call& call) {
   const MemberId partner = exchange_->partner;
   // One process has one set of parameters after a step.
   if (exchange_->theirs.has_value() && *exchange_->theirs != offer.hash) return;
-  Reply(partner, offer, bytes, actions);
-  if (bytes != Verdict::kTaken) return End(OutcomeOf(bytes), now, actions);
+  Reply(partner, offer, bytes, call);
+  if (bytes != Verdict::kTaken) return End(OutcomeOf(bytes), call);
   exchange_->theirs = offer.hash;
-  TryAverage(now, actions);
+  TryAverage(call);
 }
 
 void GossipMember::OnAnswer(const MemberId& from, const ParameterAnswer& answer,
-                            Instant now, GossipActions& actions) {
+                            const Call& call) {
   if (!exchange_.has_value() || from != exchange_->partner ||
       answer.step != exchange_->step || answer.hash != exchange_->hash) {
     return;
@@ -256,30 +254,29 @@ void GossipMember::OnAnswer(const MemberId& from, const ParameterAnswer& answer,
   switch (answer.verdict) {
     case Verdict::kTaken:
       exchange_->taken = true;
-      return TryAverage(now, actions);
+      return TryAverage(call);
     case Verdict::kNotFinite:
     case Verdict::kWrongBytes:
-      return End(GossipOutcome::kRefused, now, actions);
+      return End(GossipOutcome::kRefused, call);
     case Verdict::kOtherPartner:
-      return End(GossipOutcome::kOtherPartner, now, actions);
+      return End(GossipOutcome::kOtherPartner, call);
     case Verdict::kBehind:
-      return End(GossipOutcome::kLate, now, actions);
+      return End(GossipOutcome::kLate, call);
     case Verdict::kPast:
-      return End(GossipOutcome::kPast, now, actions);
+      return End(GossipOutcome::kPast, call);
   }
 }
 
-void GossipMember::TryAverage(Instant now, GossipActions& actions) {
+void GossipMember::TryAverage(const Call& call) {
   if (exchange_->taken && exchange_->theirs.has_value()) {
-    End(GossipOutcome::kAveraged, now, actions);
+    End(GossipOutcome::kAveraged, call);
   }
 }
 
-void GossipMember::End(GossipOutcome outcome, Instant now,
-                       GossipActions& actions) {
+void GossipMember::End(GossipOutcome outcome, const Call& call) {
   const Exchange exchange = *std::exchange(exchange_, {});
   EndExchange end{exchange.step, exchange.partner, outcome, 0,
-                  now - exchange.began};
+                  call.now - exchange.began};
   Memory& memory = memory_[exchange.partner];
   if (outcome == GossipOutcome::kAveraged) {
     end.hash = *exchange.theirs;
@@ -290,7 +287,7 @@ void GossipMember::End(GossipOutcome outcome, Instant now,
     memory.began = exchange.began;
   }
   next_ = exchange.step + 1;
-  actions.push_back(end);
+  call.actions.push_back(end);
 }
 
 absl::Duration GossipMember::PatienceWith(const MemberId& partner) const {

@@ -135,6 +135,12 @@ class GossipMember {
   absl::Duration longest_wait() const;
 
  private:
+  // One call from outside: when it came, and where what it leads to goes.
+  struct Call {
+    Instant now;
+    GossipActions& actions;
+  };
+
   using Verdict = ParameterAnswer::Verdict;
 
   struct Exchange {
@@ -158,25 +164,24 @@ class GossipMember {
     Instant began;                   // of that one
   };
 
-  void Send(const MemberId& to, Body body, GossipActions& actions) const;
+  void Send(const MemberId& to, Body body, const Call& call) const;
   void Reply(const MemberId& to, const ParameterOffer& offer, Verdict verdict,
-             GossipActions& actions) const;
-  void Offer(Instant now, GossipActions& actions);
+             const Call& call) const;
+  void Offer(const Call& call);
   void OnOffer(const MemberId& from, const ParameterOffer& offer, Verdict bytes,
-               Instant now, GossipActions& actions);
+               const Call& call);
   void OnPastOffer(const MemberId& from, const ParameterOffer& offer,
-                   Instant now, GossipActions& actions);
+                   const Call& call);
   // The partner's words in the open exchange.
-  void TakeOffer(const ParameterOffer& offer, Verdict bytes, Instant now,
-                 GossipActions& actions);
+  void TakeOffer(const ParameterOffer& offer, Verdict bytes, const Call& call);
   void OnAnswer(const MemberId& from, const ParameterAnswer& answer,
-                Instant now, GossipActions& actions);
-  void OnCopy(const MemberId& from, const Copy& copy, GossipActions& actions);
+                const Call& call);
+  void OnCopy(const MemberId& from, const Copy& copy, const Call& call);
   // Answers the members that wait for a step that this one has reached or
   // passed.
-  void AnswerEarly(Instant now, GossipActions& actions);
-  void TryAverage(Instant now, GossipActions& actions);
-  void End(GossipOutcome outcome, Instant now, GossipActions& actions);
+  void AnswerEarly(const Call& call);
+  void TryAverage(const Call& call);
+  void End(GossipOutcome outcome, const Call& call);
   absl::Duration PatienceWith(const MemberId& partner) const;
   void Learn(const MemberId& partner, absl::Duration wait);
 

@@ -49,21 +49,20 @@ RoundMessage RoundMember::Message(Body body) const {
   return message;
 }
 
-void RoundMember::Send(const MemberId& to, Body body, Instant now,
-                       RoundActions& actions) {
+void RoundMember::Send(const MemberId& to, Body body, const Call& call) {
   RoundMessage message = Message(std::move(body));
-  if (to == self_) return Handle(message, now, actions);
-  actions.push_back(SendMessage{to, std::move(message)});
+  if (to == self_) return Handle(message, call);
+  call.actions.push_back(SendMessage{to, std::move(message)});
 }
 
 // Itself last: what it does then may end the round that this is about.
-void RoundMember::SendToAll(const Body& body, Instant now,
-                            RoundActions& actions) {
+void RoundMember::SendToAll(const Body& body, const Call& call) {
   const RoundMessage message = Message(body);
   for (const ViewMember& member : view_->members) {
-    if (member.id != self_) actions.push_back(SendMessage{member.id, message});
+    if (member.id == self_) continue;
+    call.actions.push_back(SendMessage{member.id, message});
   }
-  Handle(message, now, actions);
+  Handle(message, call);
 }
 
 // --- Events -----------------------------------------------------------------
@@ -85,12 +84,12 @@ void RoundMember::OnView(const View& view, Instant now, RoundActions& actions) {
   }
   phase_ = Phase::kLevelling;
   if (is_leveller()) leveller_.emplace(view);
-  Send(view.leveller, OwnAnswer(), now, actions);
+  Send(view.leveller, OwnAnswer(), {now, actions});
 }
 
 void RoundMember::OnMessage(const RoundMessage& message, Instant now,
                             RoundActions& actions) {
-  if (message.from != self_) Handle(message, now, actions);
+  if (message.from != self_) Handle(message, {now, actions});
 }
 
 bool RoundMember::MayTake(const RoundMessage& message) const {
@@ -107,32 +106,30 @@ bool RoundMember::MayTake(const RoundMessage& message) const {
          Contains(*view_, message.from);
 }
 
-void RoundMember::Handle(const RoundMessage& message, Instant now,
-                         RoundActions& actions) {
+void RoundMember::Handle(const RoundMessage& message, const Call& call) {
   if (!MayTake(message)) return;
   if (phase_ == Phase::kRunning || IsOfLevelling(message.body)) {
     if (message.view == view_->id) {
-      TakeProof(message.committed_through, message.committed_hash, now,
-                actions);
+      TakeProof(message.committed_through, message.committed_hash, call);
     }
   }
   if (std::holds_alternative<LevelDone>(message.body)) {
     if (phase_ == Phase::kLevelling && message.from == view_->leveller) {
-      EnterRunning(message.committed_through, now, actions);
+      EnterRunning(message.committed_through, call);
     }
     return;
   }
-  std::visit([&](const auto& body) { On(message.from, body, now, actions); },
+  std::visit([&](const auto& body) { On(message.from, body, call); },
              message.body);
 }
 
 // "A result or commit of t+1 proves t committed: who holds t applies it first."
 void RoundMember::TakeProof(int64_t committed_through, uint64_t committed_hash,
-                            Instant now, RoundActions& actions) {
+                            const Call& call) {
   if (committed_through == next_ + 1 && held_.has_value() &&
       held_->step == next_ && held_->hash() == committed_hash) {
-    progress_ = now;
-    ApplyResult(*std::exchange(held_, {}), now, actions);
+    progress_ = call.now;
+    ApplyResult(*std::exchange(held_, {}), call);
   }
 }
 
@@ -142,7 +139,7 @@ void RoundMember::OnPart(const std::vector<PartOffer>& shards, Instant now,
   PACELINE_CHECK(static_cast<int>(shards.size()) == options_.shards,
                  "a part has one offer a shard");
   part_ = shards;
-  OfferPart(now, actions);
+  OfferPart({now, actions});
 }
 
 void RoundMember::OnState(int64_t steps, uint64_t hash) {
@@ -155,21 +152,21 @@ void RoundMember::OnTick(Instant now, RoundActions& actions) {
   if (phase_ == Phase::kRunning) {
     for (int shard = 0; shard < options_.shards; ++shard) {
       if (gathers_.find(shard) != gathers_.end()) {
-        TryClose(shard, now, actions);
+        TryClose(shard, {now, actions});
       }
     }
   }
   if (now - repeated_ < options_.retry_period) return;
   repeated_ = now;
-  Repeat(now, actions);
-  SuspectSilent(now, actions);
+  Repeat({now, actions});
+  SuspectSilent({now, actions});
 }
 
 void RoundMember::Join(const MemberId& donor, Instant now,
                        RoundActions& actions) {
   donor_ = donor;
   if (phase_ == Phase::kListening) {
-    Send(donor, CopyRequest{}, now, actions);
+    Send(donor, CopyRequest{}, {now, actions});
   }
 }
 
@@ -197,19 +194,19 @@ bool RoundMember::is_counted() const {
 
 // --- A member's own way through a round ---
 
-void RoundMember::OfferPart(Instant now, RoundActions& actions) {
+void RoundMember::OfferPart(const Call& call) {
   if (phase_ != Phase::kRunning || !is_counted() || held_.has_value()) return;
   const int64_t step = next_;
   // A copy: the last offer may end the step when it reaches this very member.
   const std::vector<PartOffer> part = part_;
   for (const PartOffer& offer : part) {
     if (next_ != step || shards_.find(offer.shard) != shards_.end()) continue;
-    Send(Server(offer.shard), offer, now, actions);
+    Send(Server(offer.shard), offer, call);
   }
 }
 
-void RoundMember::On(const MemberId& from, const Spread& spread, Instant now,
-                     RoundActions& actions) {
+void RoundMember::On(const MemberId& from, const Spread& spread,
+                     const Call& call) {
   const int shard = spread.result.shard;
   if (phase_ != Phase::kRunning || spread.step != next_ || shard < 0 ||
       shard >= options_.shards || MembersAt(*view_, next_).empty() ||
@@ -218,13 +215,13 @@ void RoundMember::On(const MemberId& from, const Spread& spread, Instant now,
   }
   if (held_.has_value()) {
     // The hold was lost, or is on its way.
-    return Send(Server(0), OwnHold(), now, actions);
+    return Send(Server(0), OwnHold(), call);
   }
   shards_.emplace(shard, spread.result);
   if (static_cast<int>(shards_.size()) < options_.shards) return;
   RoundResult result{next_, view_->id, {}};
   for (auto& [number, each] : shards_) result.shards.push_back(each);
-  HoldResult(std::move(result), Server(0), now, actions);
+  HoldResult(std::move(result), Server(0), call);
 }
 
 Hold RoundMember::OwnHold() const {
@@ -232,24 +229,22 @@ Hold RoundMember::OwnHold() const {
 }
 
 void RoundMember::HoldResult(RoundResult result, const MemberId& ack_to,
-                             Instant now, RoundActions& actions) {
+                             const Call& call) {
   held_ = std::move(result);
-  progress_ = now;
-  Send(ack_to, OwnHold(), now, actions);
+  progress_ = call.now;
+  Send(ack_to, OwnHold(), call);
 }
 
-void RoundMember::On(const MemberId&, const Commit& commit, Instant now,
-                     RoundActions& actions) {
+void RoundMember::On(const MemberId&, const Commit& commit, const Call& call) {
   if (phase_ != Phase::kRunning || commit.step != next_ || !held_.has_value() ||
       held_->hash() != commit.hash) {
     return;
   }
-  progress_ = now;
-  ApplyResult(*std::exchange(held_, {}), now, actions);
+  progress_ = call.now;
+  ApplyResult(*std::exchange(held_, {}), call);
 }
 
-void RoundMember::ApplyResult(RoundResult result, Instant now,
-                              RoundActions& actions) {
+void RoundMember::ApplyResult(RoundResult result, const Call& call) {
   PACELINE_CHECK(result.step == next_, "steps are applied in order");
   for (const ShardResult& shard : result.shards) deadline_.Add(shard.arrivals);
   ++next_;
@@ -260,75 +255,74 @@ void RoundMember::ApplyResult(RoundResult result, Instant now,
   gathers_.clear();
   holds_.clear();
   suspected_.clear();
-  applied_ = now;
+  applied_ = call.now;
   recent_.push_back(result);
   if (static_cast<int>(recent_.size()) > options_.kept_results) {
     recent_.pop_front();
   }
-  actions.push_back(Apply{std::move(result)});
+  call.actions.push_back(Apply{std::move(result)});
 }
 
-void RoundMember::Repeat(Instant now, RoundActions& actions) {
+void RoundMember::Repeat(const Call& call) {
   switch (phase_) {
     case Phase::kListening:
       // Excluded from its view it waits for its end.
       if (!donor_.worker.assigned() || view_.has_value()) return;
-      if (state_hash_ == 0) return Send(donor_, CopyRequest{}, now, actions);
-      return Send(donor_, Want{next_, 0}, now, actions);
+      if (state_hash_ == 0) return Send(donor_, CopyRequest{}, call);
+      return Send(donor_, Want{next_, 0}, call);
     case Phase::kLevelling:
       if (is_leveller() && leveller_->phase() != Leveller::Phase::kAsking) {
-        return GoOnLevelling(now, actions);
+        return GoOnLevelling(call);
       }
-      return Send(view_->leveller, OwnAnswer(), now, actions);
+      return Send(view_->leveller, OwnAnswer(), call);
     case Phase::kRunning:
       break;
   }
-  if (is_behind()) return Send(view_->leveller, Want{next_, 0}, now, actions);
+  if (is_behind()) return Send(view_->leveller, Want{next_, 0}, call);
   if (MembersAt(*view_, next_).empty()) return;
   if (held_.has_value()) {
-    return Send(Server(0), OwnHold(), now, actions);
+    return Send(Server(0), OwnHold(), call);
   }
-  if (!part_.empty()) return OfferPart(now, actions);
+  if (!part_.empty()) return OfferPart(call);
   const int64_t step = next_;
   for (int shard = 0; shard < options_.shards && next_ == step; ++shard) {
     if (shards_.find(shard) != shards_.end()) continue;
-    Send(Server(shard), Want{step, shard}, now, actions);
+    Send(Server(shard), Want{step, shard}, call);
   }
 }
 
 // --- Those who lack results ---
 
-void RoundMember::AnswerPast(const MemberId& from, int64_t step, Instant now,
-                             RoundActions& actions) {
+void RoundMember::AnswerPast(const MemberId& from, int64_t step,
+                             const Call& call) {
   for (const RoundResult& result : recent_) {
     if (result.step == step) {
-      return Send(from, Committed{result}, now, actions);
+      return Send(from, Committed{result}, call);
     }
   }
-  Send(from, TooOld{step}, now, actions);
+  Send(from, TooOld{step}, call);
 }
 
-void RoundMember::On(const MemberId&, const Committed& committed, Instant now,
-                     RoundActions& actions) {
+void RoundMember::On(const MemberId&, const Committed& committed,
+                     const Call& call) {
   // A final result is the only one of its step, whatever the view.
   if (committed.result.step != next_ || state_hash_ == 0) return;
-  progress_ = now;
-  ApplyResult(committed.result, now, actions);
-  if (phase_ == Phase::kLevelling && is_leveller()) GoOnLevelling(now, actions);
+  progress_ = call.now;
+  ApplyResult(committed.result, call);
+  if (phase_ == Phase::kLevelling && is_leveller()) GoOnLevelling(call);
 }
 
-void RoundMember::On(const MemberId& from, const TooOld& old, Instant now,
-                     RoundActions& actions) {
-  if (old.step == next_) Send(from, CopyRequest{}, now, actions);
+void RoundMember::On(const MemberId& from, const TooOld& old,
+                     const Call& call) {
+  if (old.step == next_) Send(from, CopyRequest{}, call);
 }
 
-void RoundMember::On(const MemberId& from, const CopyRequest&, Instant,
-                     RoundActions& actions) {
-  if (phase_ != Phase::kListening) actions.push_back(SendCopy{from});
+void RoundMember::On(const MemberId& from, const CopyRequest&,
+                     const Call& call) {
+  if (phase_ != Phase::kListening) call.actions.push_back(SendCopy{from});
 }
 
-void RoundMember::On(const MemberId& from, const Copy& copy, Instant now,
-                     RoundActions& actions) {
+void RoundMember::On(const MemberId& from, const Copy& copy, const Call& call) {
   // The results in a copy are final; so was the step that is held here.
   const bool first = state_hash_ == 0 && phase_ == Phase::kListening;
   if (!first && copy.next <= next_) return;
@@ -342,8 +336,8 @@ void RoundMember::On(const MemberId& from, const Copy& copy, Instant now,
   gathers_.clear();
   holds_.clear();
   recent_.clear();
-  actions.push_back(TakeCopy{from, copy.next, copy.state_hash});
-  if (phase_ == Phase::kLevelling && is_leveller()) GoOnLevelling(now, actions);
+  call.actions.push_back(TakeCopy{from, copy.next, copy.state_hash});
+  if (phase_ == Phase::kLevelling && is_leveller()) GoOnLevelling(call);
 }
 
 // --- Server ---
@@ -365,32 +359,31 @@ Gather* RoundMember::FindGather(int shard, Instant now) {
               .first->second;
 }
 
-void RoundMember::On(const MemberId& from, const PartOffer& offer, Instant now,
-                     RoundActions& actions) {
-  if (offer.step < next_) return AnswerPast(from, offer.step, now, actions);
+void RoundMember::On(const MemberId& from, const PartOffer& offer,
+                     const Call& call) {
+  if (offer.step < next_) return AnswerPast(from, offer.step, call);
   if (offer.step > next_) return;
-  Gather* const gather = FindGather(offer.shard, now);
+  Gather* const gather = FindGather(offer.shard, call.now);
   if (gather == nullptr || !gather->Counts(from)) return;
-  gather->Add(from, offer, now);
+  gather->Add(from, offer, call.now);
   if (gather->result().has_value()) {
-    return Send(from, Spread{next_, *gather->result()}, now, actions);
+    return Send(from, Spread{next_, *gather->result()}, call);
   }
-  TryClose(offer.shard, now, actions);
+  TryClose(offer.shard, call);
 }
 
-void RoundMember::On(const MemberId& from, const Want& want, Instant now,
-                     RoundActions& actions) {
-  if (want.step < next_) return AnswerPast(from, want.step, now, actions);
+void RoundMember::On(const MemberId& from, const Want& want, const Call& call) {
+  if (want.step < next_) return AnswerPast(from, want.step, call);
   if (want.step > next_ || !view_.has_value() || !Contains(*view_, from)) {
     return;
   }
-  const Gather* const gather = FindGather(want.shard, now);
+  const Gather* const gather = FindGather(want.shard, call.now);
   if (gather != nullptr && gather->result().has_value()) {
-    Send(from, Spread{next_, *gather->result()}, now, actions);
+    Send(from, Spread{next_, *gather->result()}, call);
   }
 }
 
-void RoundMember::TryClose(int shard, Instant now, RoundActions& actions) {
+void RoundMember::TryClose(int shard, const Call& call) {
   const auto found = gathers_.find(shard);
   // With fewer members than parts are needed the group is paused.  Joiners
   // count: the steps until theirs pass as void ones, else they never came.
@@ -399,10 +392,10 @@ void RoundMember::TryClose(int shard, Instant now, RoundActions& actions) {
     return;
   }
   const absl::Duration deadline = deadline_.Get(found->second.first_after());
-  if (!found->second.TryClose(options_.min_parts, deadline, now)) return;
+  if (!found->second.TryClose(options_.min_parts, deadline, call.now)) return;
   deadline_in_force_ = deadline;
-  if (found->second.is_void()) return SpreadResult(shard, now, actions);
-  actions.push_back(
+  if (found->second.is_void()) return SpreadResult(shard, call);
+  call.actions.push_back(
       Aggregate{view_->id, next_, shard, found->second.contributors()});
 }
 
@@ -416,39 +409,38 @@ void RoundMember::OnAggregated(const Aggregate& request, uint64_t hash,
   const auto found = gathers_.find(request.shard);
   if (found == gathers_.end() || found->second.result().has_value()) return;
   found->second.SetResult(hash, divisor);
-  SpreadResult(request.shard, now, actions);
+  SpreadResult(request.shard, {now, actions});
 }
 
-void RoundMember::SpreadResult(int shard, Instant now, RoundActions& actions) {
+void RoundMember::SpreadResult(int shard, const Call& call) {
   const Spread spread{next_, *gathers_.at(shard).result()};
-  SendToAll(spread, now, actions);
+  SendToAll(spread, call);
 }
 
-void RoundMember::On(const MemberId& from, const Hold& hold, Instant now,
-                     RoundActions& actions) {
+void RoundMember::On(const MemberId& from, const Hold& hold, const Call& call) {
   if (phase_ == Phase::kLevelling) {
     if (is_leveller() && leveller_->OnHold(from, hold.hash)) {
-      GoOnLevelling(now, actions);
+      GoOnLevelling(call);
     }
     return;
   }
   if (hold.step < next_) {
     for (const RoundResult& result : recent_) {
       if (result.step != hold.step) continue;
-      return Send(from, Commit{hold.step, result.hash()}, now, actions);
+      return Send(from, Commit{hold.step, result.hash()}, call);
     }
     // A joiner whom that step did not count: nobody has waited for it.
-    return Send(from, TooOld{hold.step}, now, actions);
+    return Send(from, TooOld{hold.step}, call);
   }
   if (phase_ != Phase::kRunning || hold.step != next_ ||
       MembersAt(*view_, next_).empty() || Server(0) != self_) {
     return;
   }
   holds_[from] = hold;
-  TryCommit(now, actions);
+  TryCommit(call);
 }
 
-bool RoundMember::HasMismatch(RoundActions& actions) {
+bool RoundMember::HasMismatch(const Call& call) {
   if (mismatch_) return true;
   std::map<MemberId, uint64_t> states;
   for (const auto& [member, hold] : holds_) {
@@ -459,11 +451,13 @@ bool RoundMember::HasMismatch(RoundActions& actions) {
   for (const auto& [member, hash] : states) {
     mismatch_ = mismatch_ || hash != states.begin()->second;
   }
-  if (mismatch_) actions.push_back(ReportMismatch{next_, std::move(states)});
+  if (mismatch_) {
+    call.actions.push_back(ReportMismatch{next_, std::move(states)});
+  }
   return mismatch_;
 }
 
-void RoundMember::TryCommit(Instant now, RoundActions& actions) {
+void RoundMember::TryCommit(const Call& call) {
   if (!held_.has_value() || held_->step != next_) return;
   const uint64_t hash = held_->hash();
   size_t holding = 0;
@@ -472,11 +466,11 @@ void RoundMember::TryCommit(Instant now, RoundActions& actions) {
     const auto hold = holds_.find(member);
     holding += hold != holds_.end() && hold->second.hash == hash;
   }
-  if (holding < members.size() || HasMismatch(actions)) return;
+  if (holding < members.size() || HasMismatch(call)) return;
   const int64_t step = next_;
-  progress_ = now;
-  ApplyResult(*std::exchange(held_, {}), now, actions);
-  SendToAll(Commit{step, hash}, now, actions);
+  progress_ = call.now;
+  ApplyResult(*std::exchange(held_, {}), call);
+  SendToAll(Commit{step, hash}, call);
 }
 
 // --- Leveller ---
@@ -485,34 +479,34 @@ bool RoundMember::is_leveller() const {
   return view_.has_value() && view_->leveller == self_;
 }
 
-void RoundMember::On(const MemberId& from, const Answer& answer, Instant now,
-                     RoundActions& actions) {
+void RoundMember::On(const MemberId& from, const Answer& answer,
+                     const Call& call) {
   // A joiner knows too little to level a view, even one of its own: who is gone
   // may have applied what it has never seen.  A coordinator that has just
   // started may name one; what members report makes it think again.
   if (!is_leveller() || is_joiner()) return;
   if (phase_ == Phase::kRunning) {
-    if (from != self_) Send(from, LevelDone{}, now, actions);
+    if (from != self_) Send(from, LevelDone{}, call);
     return;
   }
-  if (leveller_->OnAnswer(from, answer)) return GoOnLevelling(now, actions);
+  if (leveller_->OnAnswer(from, answer)) return GoOnLevelling(call);
   if (leveller_->phase() == Leveller::Phase::kSpreading && from != self_) {
-    Send(from, Level{LevelTarget()}, now, actions);
+    Send(from, Level{LevelTarget()}, call);
   }
 }
 
-void RoundMember::GoOnLevelling(Instant now, RoundActions& actions) {
+void RoundMember::GoOnLevelling(const Call& call) {
   // A late word from the view before came after this member's own answer.
   leveller_->OnApplied(next_, last_hash_);
   // Somebody applied what this member only holds.
-  TakeProof(leveller_->applied(), leveller_->applied_hash(), now, actions);
+  TakeProof(leveller_->applied(), leveller_->applied_hash(), call);
   if (leveller_->phase() == Leveller::Phase::kAsking ||
       leveller_->phase() == Leveller::Phase::kSpreading) {
     return;
   }
   // It was level once and fell behind before its first step.
   if (next_ < leveller_->applied()) {
-    return Send(leveller_->furthest(), Want{next_, 0}, now, actions);
+    return Send(leveller_->furthest(), Want{next_, 0}, call);
   }
   switch (leveller_->phase()) {
     case Leveller::Phase::kAsking:
@@ -521,18 +515,17 @@ void RoundMember::GoOnLevelling(Instant now, RoundActions& actions) {
     case Leveller::Phase::kFetching:
       if (held_.has_value() && held_->step == leveller_->target()->step &&
           held_->hash() == leveller_->target()->hash()) {
-        return SpreadTarget(now, actions);
+        return SpreadTarget(call);
       }
       return Send(leveller_->holder(),
                   Fetch{leveller_->target()->step, leveller_->target()->hash()},
-                  now, actions);
+                  call);
     case Leveller::Phase::kDone:
       if (leveller_->target().has_value()) {
-        TakeProof(leveller_->level_at(), leveller_->target()->hash(), now,
-                  actions);
+        TakeProof(leveller_->level_at(), leveller_->target()->hash(), call);
       }
-      EnterRunning(next_, now, actions);
-      return SendToAll(LevelDone{}, now, actions);
+      EnterRunning(next_, call);
+      return SendToAll(LevelDone{}, call);
   }
 }
 
@@ -544,54 +537,52 @@ RoundResult RoundMember::LevelTarget() const {
   return result;
 }
 
-void RoundMember::SpreadTarget(Instant now, RoundActions& actions) {
+void RoundMember::SpreadTarget(const Call& call) {
   if (next_ != leveller_->target()->step) return;
   leveller_->OnBytes();
   RoundResult result = LevelTarget();
   held_ = result;
-  SendToAll(Level{std::move(result)}, now, actions);
+  SendToAll(Level{std::move(result)}, call);
 }
 
-void RoundMember::On(const MemberId& from, const Level& level, Instant now,
-                     RoundActions& actions) {
+void RoundMember::On(const MemberId& from, const Level& level,
+                     const Call& call) {
   if (phase_ != Phase::kLevelling || from != view_->leveller) return;
   // A joiner that is behind.
-  if (level.result.step > next_)
-    return Send(from, Want{next_, 0}, now, actions);
+  if (level.result.step > next_) return Send(from, Want{next_, 0}, call);
   if (level.result.step + 1 == next_ && level.result.hash() == last_hash_) {
     // Applied already, on a late word from the view before.
-    return Send(from, Hold{level.result.step, last_hash_, 0, 0}, now, actions);
+    return Send(from, Hold{level.result.step, last_hash_, 0, 0}, call);
   }
   if (level.result.step < next_) return;
-  HoldResult(level.result, view_->leveller, now, actions);
+  HoldResult(level.result, view_->leveller, call);
 }
 
-void RoundMember::EnterRunning(int64_t level_at, Instant now,
-                               RoundActions& actions) {
+void RoundMember::EnterRunning(int64_t level_at, const Call& call) {
   phase_ = Phase::kRunning;
   level_at_ = level_at;
-  progress_ = now;
+  progress_ = call.now;
   suspected_.clear();
   // The result that is still held is of no step that is open.
   held_.reset();
   shards_.clear();
-  OfferPart(now, actions);
+  OfferPart(call);
 }
 
-void RoundMember::On(const MemberId& from, const Fetch& fetch, Instant now,
-                     RoundActions& actions) {
+void RoundMember::On(const MemberId& from, const Fetch& fetch,
+                     const Call& call) {
   if (phase_ == Phase::kLevelling && held_.has_value() &&
       held_->step == fetch.step && held_->hash() == fetch.hash) {
-    Send(from, Fetched{*held_}, now, actions);
+    Send(from, Fetched{*held_}, call);
   }
 }
 
-void RoundMember::On(const MemberId&, const Fetched& fetched, Instant now,
-                     RoundActions& actions) {
+void RoundMember::On(const MemberId&, const Fetched& fetched,
+                     const Call& call) {
   if (phase_ == Phase::kLevelling && is_leveller() &&
       leveller_->phase() == Leveller::Phase::kFetching &&
       fetched.result.hash() == leveller_->target()->hash()) {
-    SpreadTarget(now, actions);
+    SpreadTarget(call);
   }
 }
 
@@ -631,11 +622,11 @@ std::vector<MemberId> RoundMember::Awaited() const {
   return awaited;
 }
 
-void RoundMember::SuspectSilent(Instant now, RoundActions& actions) {
-  if (now - progress_ < options_.lease) return;
+void RoundMember::SuspectSilent(const Call& call) {
+  if (call.now - progress_ < options_.lease) return;
   for (const MemberId& member : Owing()) {
     if (member != self_ && suspected_.insert(member).second) {
-      actions.push_back(Suspect{member});
+      call.actions.push_back(Suspect{member});
     }
   }
 }

@@ -151,42 +151,35 @@ class RoundMember {
   virtual Answer OwnAnswer() const { return {next_, last_hash_, held_}; }
 
  private:
+  // One call from outside: when it came, and where what it leads to goes.
+  struct Call {
+    Instant now;
+    RoundActions& actions;
+  };
+
   // Sends, or handles at once what it sends to itself.
-  void Send(const MemberId& to, Body body, Instant now, RoundActions& actions);
-  void SendToAll(const Body& body, Instant now, RoundActions& actions);
+  void Send(const MemberId& to, Body body, const Call& call);
+  void SendToAll(const Body& body, const Call& call);
   RoundMessage Message(Body body) const;
 
-  void Handle(const RoundMessage& message, Instant now, RoundActions& actions);
-  void On(const MemberId& from, const PartOffer& offer, Instant now,
-          RoundActions& actions);
-  void On(const MemberId& from, const Want& want, Instant now,
-          RoundActions& actions);
-  void On(const MemberId& from, const Spread& spread, Instant now,
-          RoundActions& actions);
-  void On(const MemberId& from, const Hold& hold, Instant now,
-          RoundActions& actions);
-  void On(const MemberId& from, const Commit& commit, Instant now,
-          RoundActions& actions);
-  void On(const MemberId& from, const Committed& committed, Instant now,
-          RoundActions& actions);
-  void On(const MemberId& from, const TooOld& old, Instant now,
-          RoundActions& actions);
-  void On(const MemberId& from, const Answer& answer, Instant now,
-          RoundActions& actions);
-  void On(const MemberId& from, const Fetch& fetch, Instant now,
-          RoundActions& actions);
-  void On(const MemberId& from, const Fetched& fetched, Instant now,
-          RoundActions& actions);
-  void On(const MemberId& from, const Level& level, Instant now,
-          RoundActions& actions);
-  void On(const MemberId&, const LevelDone&, Instant, RoundActions&) {}
+  void Handle(const RoundMessage& message, const Call& call);
+  void On(const MemberId& from, const PartOffer& offer, const Call& call);
+  void On(const MemberId& from, const Want& want, const Call& call);
+  void On(const MemberId& from, const Spread& spread, const Call& call);
+  void On(const MemberId& from, const Hold& hold, const Call& call);
+  void On(const MemberId& from, const Commit& commit, const Call& call);
+  void On(const MemberId& from, const Committed& committed, const Call& call);
+  void On(const MemberId& from, const TooOld& old, const Call& call);
+  void On(const MemberId& from, const Answer& answer, const Call& call);
+  void On(const MemberId& from, const Fetch& fetch, const Call& call);
+  void On(const MemberId& from, const Fetched& fetched, const Call& call);
+  void On(const MemberId& from, const Level& level, const Call& call);
+  void On(const MemberId&, const LevelDone&, const Call&) {}
   // Gossip is no business of a round.
-  void On(const MemberId&, const ParameterOffer&, Instant, RoundActions&) {}
-  void On(const MemberId&, const ParameterAnswer&, Instant, RoundActions&) {}
-  void On(const MemberId& from, const CopyRequest& request, Instant now,
-          RoundActions& actions);
-  void On(const MemberId& from, const Copy& copy, Instant now,
-          RoundActions& actions);
+  void On(const MemberId&, const ParameterOffer&, const Call&) {}
+  void On(const MemberId&, const ParameterAnswer&, const Call&) {}
+  void On(const MemberId& from, const CopyRequest& request, const Call& call);
+  void On(const MemberId& from, const Copy& copy, const Call& call);
 
   // Member.
   bool is_counted() const;  // in the next step
@@ -196,33 +189,31 @@ class RoundMember {
   bool takes_part() const { return phase_ == Phase::kRunning && is_counted(); }
   bool MayTake(const RoundMessage& message) const;
   void TakeProof(int64_t committed_through, uint64_t committed_hash,
-                 Instant now, RoundActions& actions);
+                 const Call& call);
   Hold OwnHold() const;  // of held_, which is there
-  void OfferPart(Instant now, RoundActions& actions);
-  void HoldResult(RoundResult result, const MemberId& ack_to, Instant now,
-                  RoundActions& actions);
-  void ApplyResult(RoundResult result, Instant now, RoundActions& actions);
+  void OfferPart(const Call& call);
+  void HoldResult(RoundResult result, const MemberId& ack_to, const Call& call);
+  void ApplyResult(RoundResult result, const Call& call);
   // Asks once more for everything that it waits for.
-  void Repeat(Instant now, RoundActions& actions);
-  void AnswerPast(const MemberId& from, int64_t step, Instant now,
-                  RoundActions& actions);
+  void Repeat(const Call& call);
+  void AnswerPast(const MemberId& from, int64_t step, const Call& call);
 
   // Server.
   Gather* FindGather(int shard, Instant now);  // null: not this member's turn
   MemberId Server(int shard) const;
-  void TryClose(int shard, Instant now, RoundActions& actions);
-  void SpreadResult(int shard, Instant now, RoundActions& actions);
-  void TryCommit(Instant now, RoundActions& actions);
-  bool HasMismatch(RoundActions& actions);
+  void TryClose(int shard, const Call& call);
+  void SpreadResult(int shard, const Call& call);
+  void TryCommit(const Call& call);
+  bool HasMismatch(const Call& call);
 
   // Leveller.
   bool is_leveller() const;
-  void GoOnLevelling(Instant now, RoundActions& actions);
+  void GoOnLevelling(const Call& call);
   RoundResult LevelTarget() const;
-  void SpreadTarget(Instant now, RoundActions& actions);
-  void EnterRunning(int64_t level_at, Instant now, RoundActions& actions);
+  void SpreadTarget(const Call& call);
+  void EnterRunning(int64_t level_at, const Call& call);
 
-  void SuspectSilent(Instant now, RoundActions& actions);
+  void SuspectSilent(const Call& call);
   std::vector<MemberId> Owing() const;
 
   const RoundOptions options_;

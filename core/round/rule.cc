@@ -1,11 +1,15 @@
 #include "core/round/rule.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/round/rule_blocks.h"
 #include "core/round/rule_kinds.h"
@@ -32,35 +36,65 @@ absl::Status CheckParts(absl::Span<const RulePart> parts) {
   int64_t room = std::numeric_limits<int64_t>::max();
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].values.size() != parts[0].values.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "part ", i, " has ", parts[i].values.size(), " values, part 0 has ",
-          parts[0].values.size(), ": parts of one round are of one length"));
+      return InvalidArgument("part ", i, " has ", parts[i].values.size(),
+                             " values, part 0 has ", parts[0].values.size(),
+                             ": parts of one round are of one length");
     }
     if (parts[i].samples < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("part ", i, " covers ", parts[i].samples,
-                       " samples: leave out a part without any"));
+      return InvalidArgument("part ", i, " covers ", parts[i].samples,
+                             " samples: leave out a part without any");
     }
     if (parts[i].samples > room) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("part ", i, " covers ", parts[i].samples,
-                       " samples: more than can be counted with the others'; "
-                       "refuse such a part where it arrives"));
+      return InvalidArgument(
+          "part ", i, " covers ", parts[i].samples,
+          " samples: more than can be counted with the others'; "
+          "refuse such a part where it arrives");
     }
     room -= parts[i].samples;
   }
   return absl::OkStatus();
 }
 
-absl::Status NonFinitePart(absl::Span<const RulePart> parts) {
+absl::Status CheckDrops(const char* name, int64_t k,
+                        absl::Span<const RulePart> parts) {
+  if (k < std::ssize(parts)) return absl::OkStatus();
+  return FailedPrecondition(name, " drops k=", k,
+                            " members and leaves none of ", parts.size(),
+                            " parts: wait for more, or use a lower k");
+}
+
+absl::Status CheckFinite(absl::Span<const RulePart> parts,
+                         absl::Span<const double> distances) {
+  if (std::all_of(distances.begin(), distances.end(),
+                  [](double distance) { return std::isfinite(distance); })) {
+    return absl::OkStatus();
+  }
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t at = FindNonFinite(parts[i].values);
     if (at == parts[i].values.size()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("part ", i, " holds ", parts[i].values[at], " at value ",
-                     at, ": refuse such a part where it arrives"));
+    return InvalidArgument("part ", i, " holds ", parts[i].values[at],
+                           " at value ", at,
+                           ": refuse such a part where it arrives");
   }
   return absl::InternalError("a distance between finite parts is not finite");
+}
+
+std::vector<double> SquaredDistancesTo(
+    absl::Span<const RulePart> parts,
+    absl::FunctionRef<void(const BlockRows& means, float* block)> reference) {
+  const size_t length = parts[0].values.size();
+  const std::vector<float> factors = MeanFactors(parts);
+  std::vector<double> distances(parts.size(), 0);
+  BlockRows means(parts.size());
+  float block[kRuleBlock] = {};
+  for (size_t at = 0; at < length; at += kRuleBlock) {
+    means.Load(parts, factors, at, length);
+    reference(means, block);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      distances[i] += SquaredDistance(means.row(i), block);
+    }
+  }
+  return distances;
 }
 
 RuleVerdict AllUsed(absl::Span<const RulePart> parts) {
@@ -85,6 +119,13 @@ void SetWeights(absl::Span<const RulePart> parts,
     verdict.used.push_back(static_cast<int>(i));
     verdict.samples += parts[i].samples;
   }
+}
+
+std::string WhyUsed(const char* does, const char* scores,
+                    const RuleVerdict& verdict) {
+  return absl::StrCat(does, " ", absl::StrJoin(verdict.used, ", "), " of ",
+                      verdict.scores.size(), " members; ", scores, " ",
+                      absl::StrJoin(verdict.scores, ", "));
 }
 
 std::vector<int> Ascending(absl::Span<const double> values) {
@@ -133,10 +174,10 @@ absl::StatusOr<std::unique_ptr<Rule>> MakeRule(const RuleSpec& spec,
   PACELINE_RETURN_IF_ERROR(CheckRuleNumbers(spec));
   const RuleTraits& traits = TraitsOf(spec.name);
   if (traits.trusts_a_batch && loss == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "rule ", spec.name,
         " scores parts by a loss and got none: give it a trusted batch, or use "
-        "another rule"));
+        "another rule");
   }
   return traits.make(spec, loss);
 }
@@ -147,9 +188,8 @@ absl::StatusOr<RuleVerdict> Aggregate(const Rule& rule,
   PACELINE_ASSIGN_OR_RETURN(RuleVerdict verdict, rule.Decide(parts));
   const size_t length = parts[0].values.size();
   if (result.size() != length) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the result has room for ", result.size(),
-                     " values, the parts have ", length));
+    return InvalidArgument("the result has room for ", result.size(),
+                           " values, the parts have ", length);
   }
   rule.Combine(parts, verdict, 0, length, result);
   return verdict;

@@ -2,11 +2,11 @@
 // the median.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/round/rule_blocks.h"
 #include "core/round/rule_kinds.h"
@@ -47,16 +47,6 @@ double ScoreOf(std::vector<double> distances, size_t self, size_t neighbours) {
       distances.begin() + static_cast<std::ptrdiff_t>(neighbours), 0.0);
 }
 
-absl::Status CheckFinite(absl::Span<const RulePart> parts,
-                         const Matrix& distances) {
-  const bool finite = std::all_of(
-      distances.begin(), distances.end(), [](const std::vector<double>& row) {
-        return std::all_of(row.begin(), row.end(),
-                           [](double d) { return std::isfinite(d); });
-      });
-  return finite ? absl::OkStatus() : NonFinitePart(parts);
-}
-
 // Blanchard, El Mhamdi, Guerraoui and Stainer 2017, "Machine learning with
 // adversaries: Byzantine tolerant gradient descent", section 4 (Krum) and 5
 // (Multi-Krum).  A part's score is the sum of the squared distances to its
@@ -74,20 +64,21 @@ class KrumRule final : public WeightedRule {
     PACELINE_RETURN_IF_ERROR(CheckParts(parts));
     const auto members = static_cast<int64_t>(parts.size());
     if (k_ > members - 3) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("krum with k=", k_, " needs at least ", k_ + 3,
-                       " parts, so that each has a neighbour; ", members,
-                       " came: wait for more, or use a lower k"));
+      return FailedPrecondition("krum with k=", k_, " needs at least ", k_ + 3,
+                                " parts, so that each has a neighbour; ",
+                                members,
+                                " came: wait for more, or use a lower k");
     }
     if (selected_ > members - k_) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("krum averages selected=", selected_, " of ", members,
-                       " parts of which k=", k_,
-                       " may lie: wait for more, or select fewer"));
+      return FailedPrecondition("krum averages selected=", selected_, " of ",
+                                members, " parts of which k=", k_,
+                                " may lie: wait for more, or select fewer");
     }
 
     const Matrix distances = SquaredDistances(parts);
-    PACELINE_RETURN_IF_ERROR(CheckFinite(parts, distances));
+    for (const std::vector<double>& row : distances) {
+      PACELINE_RETURN_IF_ERROR(CheckFinite(parts, row));
+    }
     RuleVerdict verdict;
     for (size_t i = 0; i < parts.size(); ++i) {
       verdict.scores.push_back(
@@ -97,9 +88,7 @@ class KrumRule final : public WeightedRule {
     std::vector<double> weights(parts.size(), 0);
     for (int64_t i = 0; i < selected_; ++i) weights[order[i]] = 1;
     SetWeights(parts, weights, verdict);
-    verdict.why = absl::StrCat("krum chose ", absl::StrJoin(verdict.used, ", "),
-                               " of ", members, " members; scores ",
-                               absl::StrJoin(verdict.scores, ", "));
+    verdict.why = WhyUsed("krum chose", "scores", verdict);
     return verdict;
   }
 
@@ -110,20 +99,12 @@ class KrumRule final : public WeightedRule {
 
 // Distance of each part's mean to the coordinate-wise median.
 std::vector<double> DistancesToMedian(absl::Span<const RulePart> parts) {
-  const size_t length = parts[0].values.size();
-  const std::vector<float> factors = MeanFactors(parts);
-  std::vector<double> distances(parts.size(), 0);
-  BlockRows rows(parts.size());
   BlockRows scratch(parts.size());
-  float median[kRuleBlock];
-  for (size_t at = 0; at < length; at += kRuleBlock) {
-    rows.Load(parts, factors, at, length);
-    scratch = rows;
-    MedianOfColumns(scratch, median);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      distances[i] += SquaredDistance(rows.row(i), median);
-    }
-  }
+  std::vector<double> distances =
+      SquaredDistancesTo(parts, [&](const BlockRows& means, float* median) {
+        scratch = means;
+        MedianOfColumns(scratch, median);
+      });
   for (double& distance : distances) distance = std::sqrt(distance);
   return distances;
 }
@@ -151,18 +132,10 @@ class SuspicionRule final : public WeightedRule {
   absl::StatusOr<RuleVerdict> Decide(
       absl::Span<const RulePart> parts) const override {
     PACELINE_RETURN_IF_ERROR(CheckParts(parts));
-    const auto members = static_cast<int64_t>(parts.size());
-    if (k_ >= members) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("suspicion drops k=", k_, " members and leaves none of ",
-                       members, " parts: wait for more, or use a lower k"));
-    }
-
+    PACELINE_RETURN_IF_ERROR(CheckDrops("suspicion", k_, parts));
     const std::vector<double> distances = DistancesToMedian(parts);
+    PACELINE_RETURN_IF_ERROR(CheckFinite(parts, distances));
     RuleVerdict verdict;
-    for (const double distance : distances) {
-      if (!std::isfinite(distance)) return NonFinitePart(parts);
-    }
     const double median_distance = MedianOf(distances);
     for (const double distance : distances) {
       verdict.scores.push_back(SuspicionOf(distance, median_distance));
@@ -171,13 +144,11 @@ class SuspicionRule final : public WeightedRule {
     // weights cannot all be 0.
     const std::vector<int> order = Ascending(verdict.scores);
     std::vector<double> weights(parts.size(), 0);
-    for (int64_t i = 0; i < members - k_; ++i) {
+    for (int64_t i = 0; i < std::ssize(parts) - k_; ++i) {
       weights[order[i]] = alpha_ / (alpha_ + verdict.scores[order[i]]);
     }
     SetWeights(parts, weights, verdict);
-    verdict.why = absl::StrCat(
-        "suspicion uses ", absl::StrJoin(verdict.used, ", "), " of ", members,
-        " members; s ", absl::StrJoin(verdict.scores, ", "));
+    verdict.why = WhyUsed("suspicion uses", "s", verdict);
     return verdict;
   }
 

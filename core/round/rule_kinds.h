@@ -7,11 +7,14 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "core/round/rule.h"
+#include "core/round/rule_blocks.h"
 
 namespace paceline {
 
@@ -19,8 +22,22 @@ namespace paceline {
 // sample, and all samples together fit an int64.  O(parts).
 absl::Status CheckParts(absl::Span<const RulePart> parts);
 
-// The error for parts of which some hold NaN or infinity: names the first.
-absl::Status NonFinitePart(absl::Span<const RulePart> parts);
+// FailedPrecondition where the rule `name`, which drops `k` members, would
+// leave none of the parts.
+absl::Status CheckDrops(const char* name, int64_t k,
+                        absl::Span<const RulePart> parts);
+
+// InvalidArgument where one of `distances`, which are those of finite parts
+// finite, is not: names the first part that holds NaN or infinity.
+absl::Status CheckFinite(absl::Span<const RulePart> parts,
+                         absl::Span<const double> distances);
+
+// Squared distances of the parts' means to a vector, of which `reference` puts
+// each block [kRuleBlock] where it is told, given the means of that block;
+// blocks are added in order.  One read.
+std::vector<double> SquaredDistancesTo(
+    absl::Span<const RulePart> parts,
+    absl::FunctionRef<void(const BlockRows& means, float* block)> reference);
 
 // The verdict in which all members are used: samples and `used` are filled
 // in, factors, scores and why are left to the rule.
@@ -31,6 +48,10 @@ RuleVerdict AllUsed(absl::Span<const RulePart> parts);
 // their sum in member order, in float64.
 void SetWeights(absl::Span<const RulePart> parts,
                 absl::Span<const double> weights, RuleVerdict& verdict);
+
+// "DOES 0, 2 of 3 members; SCORES 1, 5, 2": the members used and their scores.
+std::string WhyUsed(const char* does, const char* scores,
+                    const RuleVerdict& verdict);
 
 // Places 0 .. values.size() - 1, least value first, lower place first among
 // equals.  No NaN.

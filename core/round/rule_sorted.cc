@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/round/rule_blocks.h"
 #include "core/round/rule_kinds.h"
@@ -99,9 +100,9 @@ absl::StatusOr<RuleVerdict> TrimmedMeanRule::Decide(
   PACELINE_RETURN_IF_ERROR(CheckParts(parts));
   const auto members = static_cast<int64_t>(parts.size());
   if (k_ > (members - 1) / 2) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "trimmed-mean cuts k=", k_, " values at each end and leaves none of ",
-        members, " parts: wait for more, or use a lower k"));
+        members, " parts: wait for more, or use a lower k");
   }
   RuleVerdict verdict = AllUsed(parts);
   verdict.factors = MeanFactors(parts);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/round/rule_kinds.h"
 
@@ -69,9 +70,8 @@ absl::Status CheckAtLeast(const char* name, double value, double least,
   if (std::isfinite(value) && (more ? value > least : value >= least)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("aggregation ", name, " is ", value, ": it must be ",
-                   more ? "above " : "at least ", least, " and finite"));
+  return InvalidArgument("aggregation ", name, " is ", value, ": it must be ",
+                         more ? "above " : "at least ", least, " and finite");
 }
 
 // k < members here, so nothing overflows for any real number of members.
@@ -83,18 +83,18 @@ absl::Status CheckMembers(const RuleTraits& traits, const RuleSpec& spec,
                           int64_t members) {
   if (!traits.computes.Holds(members, spec.k)) {
     const int64_t most = traits.computes.MostLiars(members);
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "rule ", spec.name, " with k=", spec.k, " ", traits.what_k_does, " of ",
         members, " members: ",
         most >= 0 ? absl::StrCat("use k of at most ", most)
                   : absl::StrCat("it needs at least ", traits.computes.beside,
-                                 " members")));
+                                 " members"));
   }
   if (traits.selects && spec.selected > members - spec.k) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rule ", spec.name, " averages selected=", spec.selected,
-                     " of ", members, " members of which k=", spec.k,
-                     " may lie: select at most ", members - spec.k));
+    return InvalidArgument("rule ", spec.name,
+                           " averages selected=", spec.selected, " of ",
+                           members, " members of which k=", spec.k,
+                           " may lie: select at most ", members - spec.k);
   }
   return absl::OkStatus();
 }
@@ -136,17 +136,16 @@ std::string ShardableRules() {
 absl::Status CheckRuleNumbers(const RuleSpec& spec) {
   const RuleTraits* const traits = FindRule(spec.name);
   if (traits == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown aggregation rule \"", spec.name,
-                     "\": use one of ", absl::StrJoin(RuleNames(), ", ")));
+    return InvalidArgument("unknown aggregation rule \"", spec.name,
+                           "\": use one of ", absl::StrJoin(RuleNames(), ", "));
   }
   if (spec.k < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("aggregation k is ", spec.k, ": it must be at least 0"));
+    return InvalidArgument("aggregation k is ", spec.k,
+                           ": it must be at least 0");
   }
   if (spec.selected < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "aggregation selected is ", spec.selected, ": it must be at least 1"));
+    return InvalidArgument("aggregation selected is ", spec.selected,
+                           ": it must be at least 1");
   }
   PACELINE_RETURN_IF_ERROR(CheckAtLeast("alpha", spec.alpha, 0, true));
   PACELINE_RETURN_IF_ERROR(
@@ -160,14 +159,13 @@ absl::StatusOr<std::vector<std::string>> CheckRule(const RuleSpec& spec,
   PACELINE_RETURN_IF_ERROR(CheckRuleNumbers(spec));
   const RuleTraits& traits = TraitsOf(spec.name);
   if (members < 1 || shards < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("aggregation over ", members, " members in ", shards,
-                     " shards: both must be at least 1"));
+    return InvalidArgument("aggregation over ", members, " members in ", shards,
+                           " shards: both must be at least 1");
   }
   if (traits.reads_whole_parts && shards > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rule ", spec.name, " judges whole parts and cannot work on ", shards,
-        " shards: use shards 1, or ", ShardableRules()));
+    return InvalidArgument("rule ", spec.name,
+                           " judges whole parts and cannot work on ", shards,
+                           " shards: use shards 1, or ", ShardableRules());
   }
   PACELINE_RETURN_IF_ERROR(CheckMembers(traits, spec, members));
 

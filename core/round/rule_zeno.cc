@@ -1,30 +1,15 @@
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/round/rule_blocks.h"
 #include "core/round/rule_kinds.h"
 
 namespace paceline {
 namespace {
-
-// Squared lengths of the parts' means.
-std::vector<double> SquaredLengths(absl::Span<const RulePart> parts) {
-  const size_t length = parts[0].values.size();
-  const std::vector<float> factors = MeanFactors(parts);
-  const float zeros[kRuleBlock] = {};
-  std::vector<double> lengths(parts.size(), 0);
-  BlockRows rows(parts.size());
-  for (size_t at = 0; at < length; at += kRuleBlock) {
-    rows.Load(parts, factors, at, length);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      lengths[i] += SquaredDistance(rows.row(i), zeros);
-    }
-  }
-  return lengths;
-}
 
 // Xie, Koyejo and Gupta 2019, "Zeno: distributed stochastic gradient descent
 // with suspicion-based fault-tolerance", definitions 2 and 3: the score of a
@@ -55,22 +40,17 @@ class ZenoRule final : public WeightedRule {
 absl::StatusOr<RuleVerdict> ZenoRule::Decide(
     absl::Span<const RulePart> parts) const {
   PACELINE_RETURN_IF_ERROR(CheckParts(parts));
-  const auto members = static_cast<int64_t>(parts.size());
-  if (k_ >= members) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("zeno drops k=", k_, " members and leaves none of ",
-                     members, " parts: wait for more, or use a lower k"));
-  }
-
-  const std::vector<double> lengths = SquaredLengths(parts);
-  for (const double length : lengths) {
-    if (!std::isfinite(length)) return NonFinitePart(parts);
-  }
+  PACELINE_RETURN_IF_ERROR(CheckDrops("zeno", k_, parts));
+  const std::vector<double> lengths =
+      SquaredDistancesTo(parts, [](const BlockRows&, float* zeros) {
+        std::fill_n(zeros, kRuleBlock, 0.0f);
+      });
+  PACELINE_RETURN_IF_ERROR(CheckFinite(parts, lengths));
   PACELINE_ASSIGN_OR_RETURN(const double present, loss_.AtPresent());
   if (!std::isfinite(present)) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "zeno's trusted loss is ", present,
-        " before any step: the model has diverged, restore a snapshot"));
+        " before any step: the model has diverged, restore a snapshot");
   }
   RuleVerdict verdict;
   std::vector<double> worse;  // of each member, the score's negative
@@ -89,18 +69,17 @@ absl::StatusOr<RuleVerdict> ZenoRule::Decide(
 
   const std::vector<int> order = Ascending(worse);
   std::vector<double> weights(parts.size(), 0);
-  for (int64_t i = 0; i < members - k_; ++i) {
+  for (int64_t i = 0; i < std::ssize(parts) - k_; ++i) {
     if (std::isfinite(worse[order[i]])) weights[order[i]] = 1;
   }
   if (weights[order[0]] == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "zeno's trusted loss is not finite after a step of gamma=", gamma_,
-        " along any of ", members, " parts: skip the step, or lower gamma"));
+        " along any of ", parts.size(),
+        " parts: skip the step, or lower gamma");
   }
   SetWeights(parts, weights, verdict);
-  verdict.why = absl::StrCat("zeno uses ", absl::StrJoin(verdict.used, ", "),
-                             " of ", members, " members; scores ",
-                             absl::StrJoin(verdict.scores, ", "));
+  verdict.why = WhyUsed("zeno uses", "scores", verdict);
   return verdict;
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/random.h"
 #include "core/schedule/route.h"
 
@@ -19,20 +20,18 @@ std::string ViewText(ViewId id) {
 absl::Status CheckView(const View& view) {
   const std::string name = absl::StrCat("view ", ViewText(view.id));
   if (view.members.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " has no members"));
+    return InvalidArgument(name, " has no members");
   }
   for (size_t i = 0; i + 1 < view.members.size(); ++i) {
     const WorkerId here = view.members[i].id.worker;
     const WorkerId next = view.members[i + 1].id.worker;
     if (here < next) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " lists worker ", next.value, " after worker ",
-                     here.value, ": members come by id, each once"));
+    return InvalidArgument(name, " lists worker ", next.value, " after worker ",
+                           here.value, ": members come by id, each once");
   }
   if (!Contains(view, view.leveller)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " has worker ", view.leveller.worker.value,
-                     " level it, which is not its member"));
+    return InvalidArgument(name, " has worker ", view.leveller.worker.value,
+                           " level it, which is not its member");
   }
   return absl::OkStatus();
 }
