@@ -30,7 +30,7 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
       .count();
 }
 
-void PrintNumbers(const RunNumbers& n, double seconds) {
+void PrintNumbers(const Totals& n, double seconds) {
   absl::PrintF(
       "%d schedules of %d to %d members\n"
       "%d rounds, at least %d in each; %d void ones beside them\n"
@@ -53,18 +53,17 @@ int RunSeeds(const Arguments& arguments) {
   std::vector<std::string> problems;
   if (arguments.coverage) {
     absl::PrintF("%s\n", totals.coverage.Text());
-    problems = totals.coverage.Problems(totals.numbers.schedules);
+    problems = totals.coverage.Problems(totals.schedules);
     for (const std::string& problem : problems) {
       absl::PrintF("%s\n", problem);
     }
   }
-  const RunNumbers& numbers = totals.numbers;
-  PrintNumbers(numbers, seconds);
-  absl::PrintF("%s%sbroken %d\n", numbers.first_broken,
-               numbers.first_broken.empty() ? "" : "\n", numbers.broken);
-  const bool enough = numbers.fewest_rounds >= arguments.world.rounds &&
-                      numbers.fewest_faults >= arguments.world.faults;
-  return numbers.broken == 0 && enough && problems.empty() ? 0 : 1;
+  PrintNumbers(totals, seconds);
+  absl::PrintF("%s%sbroken %d\n", totals.first_broken,
+               totals.first_broken.empty() ? "" : "\n", totals.broken);
+  const bool enough = totals.fewest_rounds >= arguments.world.rounds &&
+                      totals.fewest_faults >= arguments.world.faults;
+  return totals.broken == 0 && enough && problems.empty() ? 0 : 1;
 }
 
 void PrintTally(uint64_t seed, const WorldResult& result) {

@@ -13,27 +13,28 @@ namespace {
 
 constexpr uint64_t kProgressEvery = 50'000;
 
-RunNumbers NumbersOf(uint64_t seed, const WorldResult& result) {
-  RunNumbers one;
-  one.schedules = 1;
-  one.events = result.events;
-  one.rounds = one.fewest_rounds = result.rounds;
-  one.voids = result.voids;
-  one.views = result.views;
-  one.attempts = result.attempts;
-  one.faults = one.fewest_faults = result.faults;
-  one.fewest_members = one.most_members = result.members;
-  if (!result.violation.empty()) {
-    one.broken = 1;
-    one.broken_seed = seed;
-    one.first_broken = absl::StrCat("seed ", seed, ": ", result.violation);
-  }
-  return one;
-}
-
 }  // namespace
 
-void RunNumbers::Add(const RunNumbers& other) {
+void Totals::Add(const WorldResult& result, uint64_t seed) {
+  ++schedules;
+  events += result.events;
+  rounds += result.rounds;
+  voids += result.voids;
+  views += result.views;
+  attempts += result.attempts;
+  faults += result.faults;
+  fewest_rounds = std::min(fewest_rounds, result.rounds);
+  fewest_faults = std::min<int64_t>(fewest_faults, result.faults);
+  fewest_members = std::min(fewest_members, result.members);
+  most_members = std::max(most_members, result.members);
+  if (result.violation.empty()) return;
+  ++broken;
+  if (seed >= broken_seed) return;
+  broken_seed = seed;
+  first_broken = absl::StrCat("seed ", seed, ": ", result.violation);
+}
+
+void Totals::Add(const Totals& other) {
   schedules += other.schedules;
   events += other.events;
   rounds += other.rounds;
@@ -46,10 +47,10 @@ void RunNumbers::Add(const RunNumbers& other) {
   fewest_members = std::min(fewest_members, other.fewest_members);
   most_members = std::max(most_members, other.most_members);
   broken += other.broken;
-  if (other.broken_seed < broken_seed) {
-    broken_seed = other.broken_seed;
-    first_broken = other.first_broken;
-  }
+  coverage.Add(other.coverage);
+  if (other.broken_seed >= broken_seed) return;
+  broken_seed = other.broken_seed;
+  first_broken = other.first_broken;
 }
 
 Totals RunSchedules(const WorldOptions& options, uint64_t first, uint64_t count,
@@ -61,18 +62,14 @@ Totals RunSchedules(const WorldOptions& options, uint64_t first, uint64_t count,
   const auto work = [&] {
     Totals mine;
     WorldOptions each = options;
-    for (;;) {
-      const uint64_t index = next++;
-      if (index >= count) break;
+    for (uint64_t index = next++; index < count; index = next++) {
       each.seed = first + index;
-      const WorldResult result = RunWorld(each, &mine.coverage);
-      mine.numbers.Add(NumbersOf(each.seed, result));
-      if (mine.numbers.broken > 0) next = count;
+      mine.Add(RunWorld(each, &mine.coverage), each.seed);
+      if (mine.broken > 0) next = count;
       if (progress && (index + 1) % kProgressEvery == 0) progress(index + 1);
     }
     const std::lock_guard<std::mutex> lock(mutex);
-    totals.numbers.Add(mine.numbers);
-    totals.coverage.Add(mine.coverage);
+    totals.Add(mine);
   };
   std::vector<std::thread> others;
   for (unsigned i = 1; i < threads; ++i) others.emplace_back(work);

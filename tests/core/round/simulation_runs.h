@@ -10,7 +10,7 @@
 namespace paceline::round_world {
 
 // Sums over all schedules that were run.
-struct RunNumbers {
+struct Totals {
   int64_t schedules = 0;
   int64_t events = 0;
   int64_t rounds = 0;  // not void
@@ -25,13 +25,10 @@ struct RunNumbers {
   int64_t broken = 0;
   std::string first_broken;  // "seed 17: ..."; of the lowest seed
   uint64_t broken_seed = UINT64_MAX;
-
-  void Add(const RunNumbers& other);
-};
-
-struct Totals {
-  RunNumbers numbers;
   Coverage coverage;
+
+  void Add(const WorldResult& result, uint64_t seed);
+  void Add(const Totals& other);
 };
 
 // The schedules of `count` seeds from `first` on; no more once one has broken

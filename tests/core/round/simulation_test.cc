@@ -20,14 +20,13 @@ constexpr uint64_t kSchedules = 20'000;
 TEST(RoundSimulation, NoScheduleOfFaultsBreaksAnInvariantAndEveryCellComesUp) {
   const Totals totals = RunSchedules({}, 1, kSchedules, 2, nullptr);
 
-  ASSERT_EQ(totals.numbers.first_broken, "")
-      << "replay: round_simulation --trace --seed "
-      << totals.numbers.broken_seed;
-  EXPECT_EQ(totals.numbers.schedules, static_cast<int64_t>(kSchedules));
-  EXPECT_GE(totals.numbers.fewest_rounds, 5);
-  EXPECT_GE(totals.numbers.fewest_faults, 3);
-  EXPECT_EQ(totals.numbers.fewest_members, 3);
-  EXPECT_EQ(totals.numbers.most_members, 7);
+  ASSERT_EQ(totals.first_broken, "")
+      << "replay: round_simulation --trace --seed " << totals.broken_seed;
+  EXPECT_EQ(totals.schedules, static_cast<int64_t>(kSchedules));
+  EXPECT_GE(totals.fewest_rounds, 5);
+  EXPECT_GE(totals.fewest_faults, 3);
+  EXPECT_EQ(totals.fewest_members, 3);
+  EXPECT_EQ(totals.most_members, 7);
   EXPECT_THAT(totals.coverage.Problems(kSchedules), ::testing::IsEmpty());
 }
 
@@ -66,8 +65,8 @@ TEST_P(Flawed, IsCaughtWithinTwentyThousandSchedules) {
 
   const Totals totals = RunSchedules(options, 1, kSchedules, 1, nullptr);
 
-  EXPECT_GT(totals.numbers.broken, 0);
-  EXPECT_LE(totals.numbers.broken_seed, kSchedules);
+  EXPECT_GT(totals.broken, 0);
+  EXPECT_LE(totals.broken_seed, kSchedules);
 }
 
 INSTANTIATE_TEST_SUITE_P(
