@@ -75,35 +75,30 @@ absl::StatusOr<ParsedJob> FileJob(const std::string& file,
       {.name = file == "-" ? "<stdin>" : file, .text = text, .sets = sets});
 }
 
-// The job of one of our models that `--model`, `--batch` and `--set` name;
-// warnings go to `console`.
-absl::StatusOr<JobSpec> ModelJob(const std::string& model,
-                                 std::optional<int64_t> batch,
-                                 const std::vector<std::string>& sets,
-                                 Console& console) {
+// A command line names one of our models, else a file.
+struct JobSource {
+  std::string model;
+  std::optional<int64_t> batch;  // samples of a micro-batch; with a model
+  std::string file;
+  std::vector<std::string> sets;
+};
+
+// The job that a command line names, with what a worker says of its script,
+// where it is of one.  Warnings go to the console.
+absl::StatusOr<JobSpec> JobOf(const CommandContext& context,
+                              std::optional<absl::Duration> timeout,
+                              const JobSource& from) {
+  const bool of_model = !from.model.empty();
   PACELINE_ASSIGN_OR_RETURN(const ParsedJob job,
-                            ParseModelSettings(model, sets));
-  return WithMicroBatch(WithWarnings(job, console),
-                        batch.value_or(job.spec.train.micro_batch), sets);
-}
-
-// That of `model`, where there is one, else that of the file.
-absl::StatusOr<JobSpec> ModelOrFileJob(const std::string& model,
-                                       std::optional<int64_t> batch,
-                                       const std::string& file,
-                                       const std::vector<std::string>& sets,
-                                       Console& console) {
-  if (!model.empty()) return ModelJob(model, batch, sets, console);
-  PACELINE_ASSIGN_OR_RETURN(const ParsedJob job, FileJob(file, sets));
-  return WithWarnings(job, console);
-}
-
-// The job with what a worker says of its script, where it is of one.
-absl::StatusOr<JobSpec> WithScript(const CommandContext& context,
-                                   std::optional<absl::Duration> timeout,
-                                   absl::StatusOr<JobSpec> spec) {
-  if (!spec.ok()) return spec;
-  PACELINE_RETURN_IF_ERROR(FillInScript(context, timeout, &*spec));
+                            of_model ? ParseModelSettings(from.model, from.sets)
+                                     : FileJob(from.file, from.sets));
+  JobSpec spec = WithWarnings(job, context.console);
+  if (of_model) {
+    const int64_t batch = from.batch.value_or(spec.train.micro_batch);
+    PACELINE_ASSIGN_OR_RETURN(
+        spec, WithMicroBatch(std::move(spec), batch, from.sets));
+  }
+  PACELINE_RETURN_IF_ERROR(FillInScript(context, timeout, &spec));
   return spec;
 }
 
@@ -120,9 +115,8 @@ ExitCode Plan(const PlanOptions& plan, const Settings& settings,
     {
       // Ctrl-C is caught while this waits, not while the planner computes.
       SignalPauser pauser;
-      spec = WithScript({client, console, clock, pauser}, std::nullopt,
-                        ModelOrFileJob(plan.model, plan.batch, plan.job_file,
-                                       plan.sets, console));
+      spec = JobOf({client, console, clock, pauser}, std::nullopt,
+                   {plan.model, plan.batch, plan.job_file, plan.sets});
     }
     if (!spec.ok()) return ReportError(console, spec.status());
     question = AskForMesh(client, *spec, plan);
@@ -152,9 +146,8 @@ ExitCode Bench(const CommandContext& context, const ClientOptions& options) {
   bench.sets.push_back(absl::StrCat(
       "train.batch=",
       bench.micro_batch * (bench.train ? bench.micro_batches : 1)));
-  auto spec = WithScript(
-      context, options.timeout,
-      ModelJob(bench.model, bench.micro_batch, bench.sets, context.console));
+  auto spec = JobOf(context, options.timeout,
+                    {bench.model, bench.micro_batch, "", bench.sets});
   if (!spec.ok()) return ReportError(context.console, spec.status());
   return BenchCommand(context, *std::move(spec), bench);
 }
@@ -167,18 +160,16 @@ ExitCode Profile(const CommandContext& context, const ClientOptions& options) {
     return ReportError(context.console, checked);
   }
   const auto spec =
-      WithScript(context, options.timeout,
-                 ModelOrFileJob(profile.model, profile.batch, profile.job_file,
-                                profile.sets, context.console));
+      JobOf(context, options.timeout,
+            {profile.model, profile.batch, profile.job_file, profile.sets});
   if (!spec.ok()) return ReportError(context.console, spec.status());
   return ProfileCommand(context, *spec, profile);
 }
 
 ExitCode PredictModel(const CommandContext& context,
                       const PredictModelOptions& predict) {
-  const auto spec = WithScript(
-      context, std::nullopt,
-      ModelJob(predict.model, predict.batch, predict.sets, context.console));
+  const auto spec = JobOf(context, std::nullopt,
+                          {predict.model, predict.batch, "", predict.sets});
   if (!spec.ok()) return ReportError(context.console, spec.status());
   return PredictModelCommand(context, *spec, predict);
 }

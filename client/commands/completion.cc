@@ -44,6 +44,11 @@ void Visit(const CommandNode& node, const Place& parent,
   for (const CommandNode& child : node.commands) Visit(child, place, visit);
 }
 
+// The words that lead to a place.
+std::string PathOf(const Place& place) {
+  return absl::StrJoin(place.path, " ");
+}
+
 std::vector<std::string> WordsAt(const Place& place) {
   std::vector<std::string> words;
   for (const CommandNode& child : place.node->commands) {
@@ -64,8 +69,8 @@ std::string StepInto(const Place& place, const char* variable) {
   if (place.path.empty()) return "";
   const auto last = place.path.end() - 1;
   return absl::StrCat("      \"", absl::StrJoin(place.path.begin(), last, " "),
-                      ":", *last, "\") ", variable, "=\"",
-                      absl::StrJoin(place.path, " "), "\";;\n");
+                      ":", *last, "\") ", variable, "=\"", PathOf(place),
+                      "\";;\n");
 }
 
 // --- bash -------------------------------------------------------------------
@@ -79,8 +84,7 @@ std::string BashValues(const Place& place) {
     if (!option->takes_value) continue;
     std::vector<std::string> keys;
     for (const std::string& name : option->names) {
-      keys.push_back(
-          absl::StrCat("\"", absl::StrJoin(place.path, " "), ":", name, "\""));
+      keys.push_back(absl::StrCat("\"", PathOf(place), ":", name, "\""));
     }
     absl::StrAppend(&text, "    ", absl::StrJoin(keys, "|"), ") ");
     if (option->takes_file) {
@@ -104,47 +108,45 @@ std::string BashValues(const Place& place) {
   return text;
 }
 
+constexpr char kBash[] = R"(# bash completion of @program@.  Load it with:
+#   source <(@program@ completion bash)
+_@program@() {
+  local current="${COMP_WORDS[COMP_CWORD]}"
+  local previous="${COMP_WORDS[COMP_CWORD-1]}"
+  local path="" words="" files=0 i
+  for ((i = 1; i < COMP_CWORD; ++i)); do
+    case "$path:${COMP_WORDS[i]}" in
+@paths@    esac
+  done
+  case "$path:$previous" in
+@values@  esac
+  case "$path" in
+@words@  esac
+  COMPREPLY=($(compgen -W "$words" -- "$current"))
+  if [[ $files == 1 && $current != -* ]]; then
+    COMPREPLY+=($(compgen -f -- "$current"))
+  fi
+}
+complete -o filenames -F _@program@ @program@
+)";
+
 std::string RenderBash(const CommandNode& root) {
   std::string paths, values, words;
-  std::vector<std::string> value_options;
   Visit(root, {}, [&](const Place& place) {
-    const std::string path = absl::StrJoin(place.path, " ");
     std::vector<std::string> names = WordsAt(place);
     for (const CommandOption* option : place.options) {
       names.insert(names.end(), option->names.begin(), option->names.end());
     }
-    absl::StrAppend(&words, "    \"", path, "\") words=\"",
+    absl::StrAppend(&words, "    \"", PathOf(place), "\") words=\"",
                     absl::StrJoin(names, " "),
                     "\"; files=", place.node->takes_file ? "1" : "0", ";;\n");
     absl::StrAppend(&values, BashValues(place));
     absl::StrAppend(&paths, StepInto(place, "path"));
   });
-  const std::string program = root.name;
-  return absl::StrCat("# bash completion of ", program,
-                      ".  Load it with:\n#   source <(", program,
-                      " completion bash)\n_", program,
-                      "() {\n"
-                      "  local current=\"${COMP_WORDS[COMP_CWORD]}\" "
-                      "previous=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
-                      "  local path=\"\" words=\"\" files=0 i\n"
-                      "  for ((i = 1; i < COMP_CWORD; ++i)); do\n"
-                      "    case \"$path:${COMP_WORDS[i]}\" in\n",
-                      paths,
-                      "    esac\n"
-                      "  done\n"
-                      "  case \"$path:$previous\" in\n",
-                      values,
-                      "  esac\n"
-                      "  case \"$path\" in\n",
-                      words,
-                      "  esac\n"
-                      "  COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
-                      "  if [[ $files == 1 && $current != -* ]]; then\n"
-                      "    COMPREPLY+=($(compgen -f -- \"$current\"))\n"
-                      "  fi\n"
-                      "}\n"
-                      "complete -o filenames -F _",
-                      program, " ", program, "\n");
+  return absl::StrReplaceAll(kBash, {{"@program@", root.name},
+                                     {"@paths@", paths},
+                                     {"@values@", values},
+                                     {"@words@", words}});
 }
 
 // --- zsh --------------------------------------------------------------------
@@ -168,10 +170,31 @@ std::string ZshValues(const CommandOption& option) {
                       absl::StrJoin(option.values, " "));
 }
 
+constexpr char kZsh[] = R"(#compdef @program@
+# zsh completion of @program@.  Load it with:
+#   source <(@program@ completion zsh)
+_@program@() {
+  local position="" files=0 i
+  local -a entries options
+  for ((i = 2; i < CURRENT; ++i)); do
+    case "$position:${words[i]}" in
+@paths@    esac
+  done
+  case "$position:${words[CURRENT-1]}" in
+@values@  esac
+  case "$position" in
+@cases@  esac
+  (( ${#entries} )) && _describe command entries
+  [[ ${words[CURRENT]} == -* ]] && _describe option options
+  (( files )) && _files
+}
+compdef _@program@ @program@
+)";
+
 std::string RenderZsh(const CommandNode& root) {
   std::string paths, cases, values;
   Visit(root, {}, [&](const Place& place) {
-    const std::string path = absl::StrJoin(place.path, " ");
+    const std::string path = PathOf(place);
     absl::StrAppend(&cases, "    \"", path, "\")\n      entries=(");
     for (const CommandNode& child : place.node->commands) {
       absl::StrAppend(&cases, "\n        ", ZshEntry(child.name, child.help));
@@ -192,31 +215,10 @@ std::string RenderZsh(const CommandNode& root) {
         &cases, ")\n      files=", place.node->takes_file ? "1" : "0", ";;\n");
     absl::StrAppend(&paths, StepInto(place, "position"));
   });
-  const std::string program = root.name;
-  return absl::StrCat(
-      "#compdef ", program, "\n# zsh completion of ", program,
-      ".  Load it with:\n#   source <(", program, " completion zsh)\n_",
-      program,
-      "() {\n"
-      "  local position=\"\" files=0 i\n"
-      "  local -a entries options\n"
-      "  for ((i = 2; i < CURRENT; ++i)); do\n"
-      "    case \"$position:${words[i]}\" in\n",
-      paths,
-      "    esac\n"
-      "  done\n"
-      "  case \"$position:${words[CURRENT-1]}\" in\n",
-      values,
-      "  esac\n"
-      "  case \"$position\" in\n",
-      cases,
-      "  esac\n"
-      "  (( ${#entries} )) && _describe command entries\n"
-      "  [[ ${words[CURRENT]} == -* ]] && _describe option options\n"
-      "  (( files )) && _files\n"
-      "}\n"
-      "compdef _",
-      program, " ", program, "\n");
+  return absl::StrReplaceAll(kZsh, {{"@program@", root.name},
+                                    {"@paths@", paths},
+                                    {"@values@", values},
+                                    {"@cases@", cases}});
 }
 
 // --- fish -------------------------------------------------------------------
@@ -226,47 +228,42 @@ std::string FishQuoted(const std::string& text) {
       "'", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"'", "\\'"}}), "'");
 }
 
+// @program@_at: whether the words of the command line that are no options begin
+// with a path; _exactly: whether they are it; _list: the words offered, each
+// behind what stands before the last comma.
+constexpr char kFish[] = R"(# fish completion of @program@.  Load it with:
+#   @program@ completion fish | source
+function __@program@_at
+  set -l words (commandline -opc | string match -v -- '-*')
+  set -l here (string join ' ' $words[2..-1])
+  test "$here" = "$argv[1]"; or string match -q -- "$argv[1] *" "$here"
+end
+function __@program@_exactly
+  set -l words (commandline -opc | string match -v -- '-*')
+  test (string join ' ' $words[2..-1] '') = (string join ' ' $argv '')
+end
+function __@program@_list
+  set -l head (commandline -ct | string replace -r '[^,]*$' '')
+  set -q head[1]; or set head ''
+  printf '%s\n' $head$argv
+end
+complete -c @program@ -f
+)";
+
 std::string RenderFish(const CommandNode& root) {
   const std::string program = root.name;
-  std::string text = absl::StrCat(
-      "# fish completion of ", program, ".  Load it with:\n#   ", program,
-      " completion fish | source\n"
-      // The words of the command line that are no options, joined.
-      "function __",
-      program,
-      "_at\n"
-      "  set -l words (commandline -opc | string match -v -- '-*')\n"
-      "  set -l here (string join ' ' $words[2..-1])\n"
-      "  test \"$here\" = \"$argv[1]\"; or string match -q -- \"$argv[1] *\" "
-      "\"$here\"\n"
-      "end\n"
-      "function __",
-      program,
-      "_exactly\n"
-      "  set -l words (commandline -opc | string match -v -- '-*')\n"
-      "  test (string join ' ' $words[2..-1] '') = (string join ' ' $argv "
-      "'')\n"
-      "end\n"
-      // Each word, behind what stands before the last comma.
-      "function __",
-      program,
-      "_list\n"
-      "  set -l head (commandline -ct | string replace -r '[^,]*$' '')\n"
-      "  set -q head[1]; or set head ''\n"
-      "  printf '%s\\n' $head$argv\n"
-      "end\n"
-      "complete -c ",
-      program, " -f\n");
+  const std::string complete = absl::StrCat("complete -c ", program);
+  std::string text = absl::StrReplaceAll(kFish, {{"@program@", program}});
   Visit(root, {}, [&](const Place& place) {
-    const std::string path = absl::StrJoin(place.path, " ");
+    const std::string path = PathOf(place);
     const std::string exactly =
         FishQuoted(absl::StrCat("__", program, "_exactly ", path));
     for (const CommandNode& child : place.node->commands) {
-      absl::StrAppend(&text, "complete -c ", program, " -n ", exactly, " -a ",
-                      child.name, " -d ", FishQuoted(child.help), "\n");
+      absl::StrAppend(&text, complete, " -n ", exactly, " -a ", child.name,
+                      " -d ", FishQuoted(child.help), "\n");
     }
     if (!place.node->words.empty()) {
-      absl::StrAppend(&text, "complete -c ", program, " -n ", exactly, " -a ",
+      absl::StrAppend(&text, complete, " -n ", exactly, " -a ",
                       FishQuoted(absl::StrJoin(place.node->words, " ")), "\n");
     }
     const std::string condition =
@@ -275,10 +272,10 @@ std::string RenderFish(const CommandNode& root) {
             : absl::StrCat(" -n ", FishQuoted(absl::StrCat(
                                        "__", program, "_at \"", path, "\"")));
     if (place.node->takes_file) {
-      absl::StrAppend(&text, "complete -c ", program, condition, " -F\n");
+      absl::StrAppend(&text, complete, condition, " -F\n");
     }
     for (const CommandOption& option : place.node->options) {
-      absl::StrAppend(&text, "complete -c ", program, condition);
+      absl::StrAppend(&text, complete, condition);
       for (const std::string& name : option.names) {
         const bool is_long = name.size() > 2;
         absl::StrAppend(&text, is_long ? " -l " : " -s ",

@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -88,9 +87,9 @@ absl::StatusOr<std::string> FindProgram(const std::string& program) {
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   std::vector<std::string> folders;
   if (!error) folders.push_back(self.parent_path().string());
-  const char* path = std::getenv("PATH");
+  const std::string path = Environment("PATH");
   for (const absl::string_view folder :
-       absl::StrSplit(path == nullptr ? "" : path, ':', absl::SkipEmpty())) {
+       absl::StrSplit(path, ':', absl::SkipEmpty())) {
     folders.emplace_back(folder);
   }
   for (const std::string& folder : folders) {
@@ -417,15 +416,11 @@ ExitCode UpCommand(const UpOptions& options, Console& console,
 }
 
 std::string DefaultUpState() {
-  if (const char* state = std::getenv("XDG_STATE_HOME");
-      state != nullptr && *state != '\0') {
-    return absl::StrCat(state, "/paceline/up");
-  }
-  if (const char* home = std::getenv("HOME");
-      home != nullptr && *home != '\0') {
-    return absl::StrCat(home, "/.local/state/paceline/up");
-  }
-  return absl::StrCat("/tmp/paceline-", getuid(), "/up");
+  const std::string state = Environment("XDG_STATE_HOME");
+  const std::string home = Environment("HOME");
+  return !state.empty()  ? state + "/paceline/up"
+         : !home.empty() ? home + "/.local/state/paceline/up"
+                         : absl::StrCat("/tmp/paceline-", getuid(), "/up");
 }
 
 }  // namespace paceline

@@ -139,29 +139,11 @@ size_t CountDone(const ProfileProgress& progress) {
   return progress.profiles.size() + links.size() + progress.failed.size();
 }
 
-// Says what is waited for: a redrawn line on a terminal, else a line whenever
-// something was finished.
-class WaitingLine {
- public:
-  explicit WaitingLine(Console& console) : console_(console) {}
-
-  void Show(const ProfileProgress& progress) {
-    if (progress.waiting.empty()) return;
-    const std::string text = Printable(
-        absl::StrCat(CountDone(progress), " done, ", progress.waiting.size(),
-                     " to go: ", absl::StrJoin(progress.waiting, "; ")));
-    if (console_.live()) {
-      console_.Redraw(text);
-    } else if (progress.waiting.size() != last_waiting_) {
-      console_.Note(text);
-    }
-    last_waiting_ = progress.waiting.size();
-  }
-
- private:
-  Console& console_;
-  size_t last_waiting_ = 0;
-};
+std::string WaitingText(const ProfileProgress& progress) {
+  return Printable(
+      absl::StrCat(CountDone(progress), " done, ", progress.waiting.size(),
+                   " to go: ", absl::StrJoin(progress.waiting, "; ")));
+}
 
 absl::StatusOr<v1::StartProfileResponse> Start(ControlClient& client,
                                                const JobSpec& spec,
@@ -191,8 +173,8 @@ absl::StatusOr<Watched> Measure(const CommandContext& context,
   context.console.Note(Printable(absl::StrCat(
       "measuring ", spec.model.name, " in micro-batches of ",
       spec.train.micro_batch, " on ", absl::StrJoin(started.workers(), ", "))));
-  WaitingLine line(context.console);
   Watched watched;
+  size_t last_waiting = 0;
   const auto ask = [&]() -> absl::Status {
     absl::StatusOr<ProfileProgress> progress =
         context.client.GetProfile(started.id());
@@ -204,9 +186,16 @@ absl::StatusOr<Watched> Measure(const CommandContext& context,
     if (progress.ok()) watched.progress = *std::move(progress);
     return progress.status();
   };
+  // A redrawn line on a terminal, else one whenever something was finished.
   const auto take = [&] {
-    line.Show(watched.progress);
-    return watched.progress.waiting.empty();
+    const size_t waiting = watched.progress.waiting.size();
+    if (waiting > 0 && context.console.live()) {
+      context.console.Redraw(WaitingText(watched.progress));
+    } else if (waiting > 0 && waiting != last_waiting) {
+      context.console.Note(WaitingText(watched.progress));
+    }
+    last_waiting = waiting;
+    return waiting == 0;
   };
   const auto end = WaitUntil(
       context, {.period = kPollPeriod, .timeout = options.timeout}, ask, take);

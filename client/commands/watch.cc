@@ -121,40 +121,15 @@ bool PlainProgress::OnProgress(const v1::Job& job, Instant now) {
   return true;
 }
 
-namespace {
-
-// Fast enough to look alive, slow enough to cost nothing.
-constexpr absl::Duration kPollPeriod = absl::Milliseconds(500);
-
-// Shows one job's progress as answers come in.  Thread-compatible.
-class ProgressView {
- public:
-  ProgressView(Console& console, const Clock& clock)
-      : console_(console), clock_(clock) {}
-
-  void Show(const v1::Job& job, std::optional<v1::StepRecord> newest) {
-    const ProgressStyle style = {.bar = console_.live(),
-                                 .unicode = console_.unicode(),
-                                 .columns = console_.columns() - 1};
-    if (console_.live()) {
-      console_.Redraw(ProgressLine(job, newest, style));
-    } else if (!HasEnded(StateOf(job)) &&
-               plain_.OnProgress(job, clock_.Now())) {
-      console_.Note(ProgressLine(job, newest, style));
-    }
-  }
-
- private:
-  Console& console_;
-  const Clock& clock_;
-  PlainProgress plain_;
-};
-
-}  // namespace
-
 absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
                                      std::optional<absl::Duration> timeout) {
-  ProgressView view(context.console, context.clock);
+  // Fast enough to look alive, slow enough to cost nothing.
+  constexpr absl::Duration kPollPeriod = absl::Milliseconds(500);
+  Console& console = context.console;
+  const ProgressStyle style = {.bar = console.live(),
+                               .unicode = console.unicode(),
+                               .columns = console.columns() - 1};
+  PlainProgress plain;
   WatchResult result;
   result.job.set_id(id);
   std::optional<v1::StepRecord> newest;
@@ -166,9 +141,9 @@ absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
   };
   const auto take = [&] {
     if (job->step() < result.job.step()) {  // what was said before is undone
-      context.console.Note("job ", id, " begins again at step ", job->step(),
-                           " (was at ", result.job.step(),
-                           "): paceline job events ", id, " says why");
+      console.Note("job ", id, " begins again at step ", job->step(),
+                   " (was at ", result.job.step(), "): paceline job events ",
+                   id, " says why");
       newest.reset();
       job->clear_curve();
       after_step = 0;
@@ -177,13 +152,18 @@ absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
       newest = *job->curve().rbegin();
       after_step = newest->step();
     }
-    view.Show(*job, newest);
+    if (console.live()) {
+      console.Redraw(ProgressLine(*job, newest, style));
+    } else if (!HasEnded(StateOf(*job)) &&
+               plain.OnProgress(*job, context.clock.Now())) {
+      console.Note(ProgressLine(*job, newest, style));
+    }
     result.job = *std::move(job);
     return HasEnded(StateOf(result.job));
   };
   const absl::StatusOr<WaitEnd> end = WaitUntil(
       context, {.period = kPollPeriod, .timeout = timeout}, ask, take);
-  context.console.EndLive();
+  console.EndLive();
   PACELINE_RETURN_IF_ERROR(end.status());
   result.end = *end;
   return result;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -20,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/files/whole_file.h"
+#include "client/render/console.h"
 #include "client/render/text.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
@@ -208,7 +208,7 @@ class SpecReader {
  public:
   explicit SpecReader(std::string file) : file_(std::move(file)) {}
 
-  void ReadDocument(const YAML::Node& root);
+  void ReadDocument(const YAML::Node& root);  // before the first ReadSet()
   void ReadSet(const std::string& set);
   // only_paths: says only which relative paths would not be found.
   void CheckValues(bool only_paths);
@@ -230,8 +230,6 @@ class SpecReader {
   std::vector<std::string> Warnings(const JobSpec& spec) const;
 
  private:
-  void SetList(const std::string& set, const std::string& text,
-               const FieldDescriptor& field, Message& message);
   std::string Where(const YAML::Node& node) const {
     return set_.empty() ? absl::StrCat(file_, ":", node.Mark().line + 1) : set_;
   }
@@ -246,11 +244,16 @@ class SpecReader {
                   const FieldDescriptor& field, Message& message);
   void ReadMaps(const YAML::Node& list, const std::string& path,
                 const FieldDescriptor& field, Message& message);
-  void SetMaps(const std::string& set, const std::string& text,
+  // The value of a --set; column: where its text begins in the whole.
+  void SetField(const std::string& text, size_t column,
+                const FieldDescriptor& field, Message& message);
+  void SetList(absl::string_view text, size_t column,
+               const FieldDescriptor& field, Message& message);
+  void SetMaps(const std::string& text, size_t column,
                const FieldDescriptor& field, Message& message);
 
   const std::string file_;
-  std::string set_;  // "--set ...", while nodes are of one
+  std::string set_;  // "--set ...", from the first one on
   v1::JobSpec proto_;
   std::map<std::string, std::string> where_;  // of every value, by its path
   std::vector<std::string> problems_;
@@ -265,8 +268,8 @@ std::string PathHint(const JobSpec& spec, const std::string& path) {
                                   : path == "model.file" ? &spec.model.file
                                                          : nullptr;
   if (file == nullptr || file->empty() || file->front() == '/') return "";
-  const char* const home = std::getenv("HOME");
-  const bool of_home = home != nullptr && absl::StartsWith(*file, "~/");
+  const std::string home = Environment("HOME");
+  const bool of_home = !home.empty() && absl::StartsWith(*file, "~/");
   std::error_code error;
   const std::filesystem::path here =
       of_home ? std::filesystem::path(home) / file->substr(2)
@@ -429,31 +432,24 @@ std::vector<absl::string_view> SplitList(absl::string_view text, size_t column,
   return elements;
 }
 
-void SpecReader::SetList(const std::string& set, const std::string& text,
+void SpecReader::SetList(absl::string_view text, size_t column,
                          const FieldDescriptor& field, Message& message) {
-  const std::string where = absl::StrCat("--set ", Printable(set));
   std::string why;
-  const std::vector<absl::string_view> elements =
-      SplitList(text, set.size() - text.size() + 1, &why);
-  message.GetReflection()->ClearField(&message, &field);
-  for (const absl::string_view element : elements) {
+  for (const absl::string_view element : SplitList(text, column, &why)) {
     if (why.empty()) {
       why = SetScalar(message, field, std::string(element));
     }
   }
-  if (!why.empty()) AddProblem(where, "", why);
+  if (!why.empty()) AddProblem(set_, "", why);
 }
 
 // Such a list takes the place of the file's, as it would be written there.
-void SpecReader::SetMaps(const std::string& set, const std::string& text,
+void SpecReader::SetMaps(const std::string& text, size_t column,
                          const FieldDescriptor& field, Message& message) {
   const std::string& path = field.name();
-  set_ = absl::StrCat("--set ", Printable(set));
   std::erase_if(where_, [&](const auto& given) {
     return absl::StartsWith(given.first, path + "[");
   });
-  where_[path] = set_;
-  message.GetReflection()->ClearField(&message, &field);
   try {
     const YAML::Node node = YAML::Load(text);
     if (node.IsSequence()) {
@@ -463,63 +459,63 @@ void SpecReader::SetMaps(const std::string& set, const std::string& text,
                  Describe(node));
     }
   } catch (const YAML::Exception& error) {
-    AddProblem(set_, "", "is not YAML at column ",
-               set.size() - text.size() + error.mark.column + 1, ": ",
-               error.msg);
+    AddProblem(set_, "", "is not YAML at column ", column + error.mark.column,
+               ": ", error.msg);
   }
-  set_.clear();
+}
+
+void SpecReader::SetField(const std::string& text, size_t column,
+                          const FieldDescriptor& field, Message& message) {
+  if (field.is_repeated()) {
+    message.GetReflection()->ClearField(&message, &field);
+    if (field.message_type() != nullptr) {
+      SetMaps(text, column, field, message);
+    } else {
+      SetList(text, column, field, message);
+    }
+    return;
+  }
+  const std::string why = SetScalar(message, field, text);
+  if (!why.empty()) AddProblem(set_, "", why);
 }
 
 void SpecReader::ReadSet(const std::string& set) {
-  const std::string where = absl::StrCat("--set ", Printable(set));
+  set_ = absl::StrCat("--set ", Printable(set));
   const size_t equals = set.find('=');
   if (equals == std::string::npos || equals == 0) {
-    AddProblem(where, "", "expected KEY=VALUE, as in train.steps=60");
+    AddProblem(set_, "", "expected KEY=VALUE, as in train.steps=60");
     return;
   }
   const std::string path = set.substr(0, equals);
-  const std::string text = set.substr(equals + 1);
   Message* message = &proto_;
   const std::vector<std::string> keys = absl::StrSplit(path, '.');
   for (size_t i = 0; i < keys.size(); ++i) {
     const Descriptor& type = *message->GetDescriptor();
-    const FieldDescriptor* field = FindKey(type, keys[i]);
+    const FieldDescriptor* const field = FindKey(type, keys[i]);
     const std::string here =
         absl::StrJoin(keys.begin(), keys.begin() + i + 1, ".");
     if (field == nullptr) {
-      AddProblem(where, Printable(here), UnknownKey(keys[i], type));
+      AddProblem(set_, Printable(here), UnknownKey(keys[i], type));
       return;
     }
+    const Descriptor* const below = field->message_type();
     const bool is_last = i + 1 == keys.size();
-    if (field->message_type() != nullptr && field->is_repeated()) {
-      if (!is_last) {
-        AddProblem(where, "", here, " is a list: set all of it, as in ", here,
-                   "=[{", field->message_type()->field(0)->name(), ": VALUE}]");
-        return;
-      }
-      SetMaps(set, text, *field, *message);
+    if (is_last && below != nullptr && !field->is_repeated()) {
+      AddProblem(set_, "", "name one value, as in ", here, ".",
+                 below->field(0)->name(), "=VALUE");
+    } else if (is_last) {
+      where_[path] = set_;
+      SetField(set.substr(equals + 1), equals + 2, *field, *message);
+    } else if (below == nullptr) {
+      AddProblem(set_, "", here, " has no keys below it");
       return;
-    }
-    if (field->message_type() != nullptr) {
-      if (is_last) {
-        AddProblem(where, "", "name one value, as in ", here, ".",
-                   field->message_type()->field(0)->name(), "=VALUE");
-        return;
-      }
+    } else if (field->is_repeated()) {
+      AddProblem(set_, "", here, " is a list: set all of it, as in ", here,
+                 "=[{", below->field(0)->name(), ": VALUE}]");
+      return;
+    } else {
       message = message->GetReflection()->MutableMessage(message, field);
-      continue;
     }
-    if (!is_last) {
-      AddProblem(where, "", here, " has no keys below it");
-      return;
-    }
-    where_[path] = where;
-    if (field->is_repeated()) {
-      SetList(set, text, *field, *message);
-      return;
-    }
-    const std::string why = SetScalar(*message, *field, text);
-    if (!why.empty()) AddProblem(where, "", why);
   }
 }
 

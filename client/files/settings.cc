@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "client/files/whole_file.h"
@@ -19,10 +18,10 @@ namespace paceline {
 
 namespace {
 
-std::optional<std::string> Environment(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return value;
+// Nothing for a variable that is empty or not set.
+std::optional<std::string> Given(const char* name) {
+  const std::string value = Environment(name);
+  return value.empty() ? std::nullopt : std::optional(value);
 }
 
 // Errors: InvalidArgument  no coordinator can be there
@@ -66,16 +65,17 @@ absl::StatusOr<Settings> ResolveSettings(
 
 SettingsSource EnvironmentSettings() {
   return {.where = "environment",
-          .coordinator = Environment("PACELINE_COORDINATOR"),
-          .output = Environment("PACELINE_OUTPUT")};
+          .coordinator = Given("PACELINE_COORDINATOR"),
+          .output = Given("PACELINE_OUTPUT")};
 }
 
 std::vector<std::string> SettingsFiles() {
   std::vector<std::string> files = {"paceline.yaml"};
-  if (const auto folder = Environment("XDG_CONFIG_HOME"); folder.has_value()) {
-    files.push_back(*folder + "/paceline/paceline.yaml");
-  } else if (const auto home = Environment("HOME"); home.has_value()) {
-    files.push_back(*home + "/.config/paceline/paceline.yaml");
+  if (const std::string folder = Environment("XDG_CONFIG_HOME");
+      !folder.empty()) {
+    files.push_back(folder + "/paceline/paceline.yaml");
+  } else if (const std::string home = Environment("HOME"); !home.empty()) {
+    files.push_back(home + "/.config/paceline/paceline.yaml");
   }
   files.push_back("/etc/paceline/paceline.yaml");
   return files;

@@ -14,11 +14,6 @@
 namespace paceline {
 namespace {
 
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 // As locale(7): the first of the three that is set decides.
 bool LocaleIsUtf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
@@ -31,6 +26,11 @@ bool LocaleIsUtf8() {
 }
 
 }  // namespace
+
+std::string Environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
 
 bool ParseOutputFormat(const std::string& word, OutputFormat* format) {
   const auto found =

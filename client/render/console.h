@@ -13,6 +13,9 @@ enum class OutputFormat { kTable, kJson, kJsonLines, kYaml };
 inline constexpr const char* kOutputFormats[] = {"table", "json", "jsonl",
                                                  "yaml"};
 
+// The value of an environment variable; empty where it is not set.
+std::string Environment(const char* name);
+
 // False for a word that names no format.
 bool ParseOutputFormat(const std::string& word, OutputFormat* format);
 

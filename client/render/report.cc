@@ -154,6 +154,7 @@ std::string Elapsed(const v1::Job& job) {
 }
 
 std::string RenderSplit(const v1::Job& job) {
+  if (job.workers().empty()) return "";
   std::vector<std::string> titles = {"worker", "stages", "layers", ">wall s"};
   for (const SplitPart& part : kSplitParts) titles.emplace_back(part.title);
   Table table(std::move(titles));
@@ -249,6 +250,7 @@ std::string RenderMemory(const v1::Job& job) {
 }
 
 std::string RenderVersions(const v1::Job& job) {
+  if (job.versions().empty()) return "";
   Table table({">stage", ">updates", ">skipped", ">staleness", ">versions",
                ">weights"});
   for (const v1::StageVersions& stage : job.versions()) {
@@ -265,6 +267,7 @@ std::string RenderVersions(const v1::Job& job) {
 
 // Inference has one evaluation, which belongs to no step.
 std::string RenderEvaluations(const v1::Job& job) {
+  if (job.evaluations().empty()) return "";
   const bool steps = !IsInference(job);
   std::vector<std::string> titles = {">test loss", ">accuracy", ">samples"};
   if (steps) titles.insert(titles.begin(), ">step");
@@ -487,22 +490,13 @@ std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
       {ResultName(job), job.weights_path()},
       {"sha256", job.weights_sha256()},
   });
-  if (const std::string curve = PlotLoss(job.curve(), plot); !curve.empty()) {
-    absl::StrAppend(&text, "\nloss\n", curve);
+  const std::string curve = PlotLoss(job.curve(), plot);
+  if (!curve.empty()) absl::StrAppend(&text, "\nloss\n", curve);
+  for (const std::string& part :
+       {RenderEvaluations(job), RenderDrift(job), RenderMemory(job),
+        RenderVersions(job), RenderSplit(job)}) {
+    if (!part.empty()) absl::StrAppend(&text, "\n", part);
   }
-  if (!job.evaluations().empty()) {
-    absl::StrAppend(&text, "\n", RenderEvaluations(job));
-  }
-  if (const std::string drift = RenderDrift(job); !drift.empty()) {
-    absl::StrAppend(&text, "\n", drift);
-  }
-  if (const std::string memory = RenderMemory(job); !memory.empty()) {
-    absl::StrAppend(&text, "\n", memory);
-  }
-  if (!job.versions().empty()) {
-    absl::StrAppend(&text, "\n", RenderVersions(job));
-  }
-  if (!job.workers().empty()) absl::StrAppend(&text, "\n", RenderSplit(job));
   return text;
 }
 

@@ -48,7 +48,7 @@ CORE_LOGIC = (r"core/(base|model|plan|predict|schedule|simulate|cluster|round|"
 OBS = r"core/obs/"
 RPC = r"core/rpc/"
 # The client, but for its use of gRPC.
-CLIENT = r"client/(options|(bench|commands|files|render)/[^/]+|" \
+CLIENT = r"client/(options|usage|(bench|commands|files|render)/[^/]+|" \
          r"rpc/control_client)\.h$"
 WIRE = {"grpc", "protobuf", "stubs", "generated"}
 # Messages as structs of the logic, for whoever stores or shows them.
@@ -70,7 +70,7 @@ RULES = [
     (r"(coordinator|worker|client)/main\.cc$", "any", "any"),
     (r"(coordinator|worker)/options\.(h|cc)$", {"cli11", "posix"},
      [CORE_LOGIC, OBS, r"(coordinator|worker)/[^/]+\.h$"]),
-    (r"client/(commands/)?options\.(h|cc)$", {"cli11", "posix"},
+    (r"client/(options|usage)\.(h|cc)$", {"cli11", "posix"},
      [CORE_LOGIC, CLIENT]),
 
     # Logic that everything else stands on.

@@ -1,0 +1,205 @@
+#include "client/usage.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client/render/text.h"
+#include "core/model/spec_problems.h"
+
+namespace paceline {
+namespace {
+
+// The innermost command that was named.
+const CLI::App* Innermost(const CLI::App* app) {
+  for (;;) {
+    const std::vector<CLI::App*> named = app->get_subcommands();
+    if (named.empty()) return app;
+    app = named.front();
+  }
+}
+
+std::string FullName(const CLI::App* app) {
+  return app->get_parent() == nullptr
+             ? app->get_name()
+             : absl::StrCat(FullName(app->get_parent()), " ", app->get_name());
+}
+
+using Apps = std::vector<const CLI::App*>;
+
+Apps CommandsOf(const CLI::App* app) {
+  return app->get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<std::string> NamesOf(const Apps& apps) {
+  std::vector<std::string> names;
+  for (const CLI::App* app : apps) names.push_back(app->get_name());
+  return names;
+}
+
+// The options that hold at `here`: its own and those of the commands above.
+std::vector<const CLI::Option*> OptionsAt(const CLI::App* here) {
+  std::vector<const CLI::Option*> options;
+  for (const CLI::App* app = here; app != nullptr; app = app->get_parent()) {
+    for (const CLI::Option* option : app->get_options()) {
+      options.push_back(option);
+    }
+  }
+  return options;
+}
+
+std::vector<std::string> FlagsOf(const CLI::Option& option) {
+  std::vector<std::string> flags;
+  for (const std::string& name : option.get_snames()) {
+    flags.push_back("-" + name);
+  }
+  for (const std::string& name : option.get_lnames()) {
+    flags.push_back("--" + name);
+  }
+  return flags;
+}
+
+std::string ExplainMissing(const CLI::App* here, const char* what) {
+  std::vector<std::string> missing;
+  for (const CLI::Option* option : OptionsAt(here)) {
+    if (!option->get_required() || option->count() > 0) continue;
+    // Without what a check has appended: "B:INT in [1 - 256]".
+    const std::string type =
+        option->get_type_name().substr(0, option->get_type_name().find(':'));
+    missing.push_back(absl::StrCat(
+        option->get_positional() ? "" : absl::StrJoin(FlagsOf(*option), ","),
+        option->get_positional() ? "" : " ", type,
+        " is missing: ", option->get_description()));
+  }
+  if (!missing.empty()) return absl::StrJoin(missing, "; ");
+  const Apps commands = CommandsOf(here);
+  return commands.empty()
+             ? what
+             : absl::StrCat("name a command: ",
+                            absl::StrJoin(NamesOf(commands), ", "));
+}
+
+// words: those that no option or command takes, in the order given.
+std::string ExplainUnexpected(const CLI::App* here,
+                              const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (!absl::StartsWith(word, "-")) continue;
+    std::vector<std::string> known;
+    for (const CLI::Option* option : OptionsAt(here)) {
+      const std::vector<std::string> flags = FlagsOf(*option);
+      known.insert(known.end(), flags.begin(), flags.end());
+    }
+    const std::string flag = word.substr(0, word.find('='));
+    const std::string meant = DidYouMean(flag, known);
+    return absl::StrCat(
+        "there is no option ", Printable(flag), " here",
+        meant.empty() ? "" : absl::StrCat("; did you mean ", meant, "?"));
+  }
+  return absl::StrCat("not expected: ", Printable(absl::StrJoin(words, " ")));
+}
+
+// what: "Could not convert: --devices = abc", for a number too great as well.
+std::string ExplainConversion(absl::string_view what) {
+  const std::vector<absl::string_view> parts =
+      absl::StrSplit(absl::StripPrefix(what, "Could not convert: "),
+                     absl::MaxSplits(" = ", 1));
+  if (parts.size() < 2) return std::string(what);
+  return absl::StrCat(parts[0], ": '", Printable(parts[1]),
+                      "' is no number that fits here");
+}
+
+// One line: what is wrong with the command line, and what would be right.
+std::string ExplainUsage(const CLI::App& app, const CLI::ParseError& error) {
+  switch (static_cast<CLI::ExitCodes>(error.get_exit_code())) {
+    case CLI::ExitCodes::RequiredError:
+      return ExplainMissing(Innermost(&app), error.what());
+    case CLI::ExitCodes::ExtrasError:
+      return ExplainUnexpected(Innermost(&app),
+                               app.remaining(/*recurse=*/true));
+    case CLI::ExitCodes::ConversionError:
+      return ExplainConversion(error.what());
+    default:
+      return Printable(error.what());
+  }
+}
+
+// The first word that should have been a command and is none, with what was
+// probably meant.
+std::optional<std::string> UnknownWord(const CLI::App& app, int argc,
+                                       const char* const* argv) {
+  const CLI::App* here = &app;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const Apps children = CommandsOf(here);
+    if (children.empty()) return std::nullopt;
+    if (absl::StartsWith(word, "-")) {
+      const CLI::Option* option = app.get_option_no_throw(word);
+      if (option != nullptr && option->get_items_expected_min() > 0) ++i;
+      continue;
+    }
+    const auto next = std::find_if(
+        children.begin(), children.end(),
+        [&](const CLI::App* child) { return child->get_name() == word; });
+    if (next == children.end()) {
+      const std::vector<std::string> names = NamesOf(children);
+      const std::string close = DidYouMean(word, names);
+      return absl::StrCat(
+          "'", Printable(word), "' is no command; ",
+          close.empty()
+              ? absl::StrCat("there are: ", absl::StrJoin(names, ", "))
+              : absl::StrCat("did you mean '", close, "'?"));
+    }
+    here = *next;
+  }
+  return std::nullopt;
+}
+
+CommandOption Describe(const CLI::Option& option) {
+  CommandOption described;
+  described.names = FlagsOf(option);
+  described.help = option.get_description();
+  described.takes_value = option.get_items_expected_min() > 0;
+  described.values = WordsOfType(option.get_type_name());
+  described.is_list = IsListType(option.get_type_name());
+  described.takes_file =
+      option.get_type_name() == kFile || option.get_type_name() == "DIR";
+  return described;
+}
+
+}  // namespace
+
+std::string ExplainMistake(const CLI::App& app, const CLI::ParseError& error,
+                           int argc, const char* const* argv) {
+  const auto unknown = UnknownWord(app, argc, argv);
+  return absl::StrCat(
+      "paceline: ",
+      ShortenWords(unknown.has_value() ? *unknown : ExplainUsage(app, error)),
+      "\nsee '", FullName(Innermost(&app)), " --help'\n");
+}
+
+CommandNode DescribeCommands(const CLI::App& app) {
+  CommandNode node;
+  node.name = app.get_name();
+  node.help = app.get_description();
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional()) {
+      node.takes_file = node.takes_file || option->get_type_name() == kFile;
+      node.words = WordsOfType(option->get_type_name());
+    }
+    CommandOption described = Describe(*option);
+    if (!described.names.empty()) node.options.push_back(std::move(described));
+  }
+  for (const CLI::App* child : CommandsOf(&app)) {
+    node.commands.push_back(DescribeCommands(*child));
+  }
+  return node;
+}
+
+}  // namespace paceline
