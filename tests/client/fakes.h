@@ -412,4 +412,13 @@ inline DeviceProfile ProfileOf(const JobSpec& spec, const std::string& device,
   return profile;
 }
 
+// All that `profile` measures on two workers.
+inline ProfileProgress TwoProfiles() {
+  ProfileProgress progress;
+  progress.profiles = {ProfileOf(LenetSpec(16), "w1", 1e-3),
+                       ProfileOf(LenetSpec(16), "w2", 2e-3)};
+  progress.links = {{"w1", "w2", 1.25e8, 1e-4, 0}, {"w2", "w1", 2e8, 2e-4, 0}};
+  return progress;
+}
+
 }  // namespace paceline

@@ -283,10 +283,6 @@ TEST(JobFile, ASetWithoutEffectIsNamed) {
                                    "effect: model.name is mlp"));
 }
 
-TEST(JobFile, NothingIsSaidOfWhatWorks) {
-  EXPECT_TRUE(Warnings(kGood).empty());
-}
-
 TEST(Set, ModelSettingsNeedNoJob) {
   const auto job = ParseModelSettings("vit", {"model.depth=2"}).value();
 

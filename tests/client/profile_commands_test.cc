@@ -15,14 +15,6 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
 
-ProfileProgress Finished() {
-  ProfileProgress progress;
-  progress.profiles = {ProfileOf(LenetSpec(16), "w1", 1e-3),
-                       ProfileOf(LenetSpec(16), "w2", 2e-3)};
-  progress.links = {{"w1", "w2", 1.25e8, 2e-4, 0}, {"w2", "w1", 1e8, 3e-4, 0}};
-  return progress;
-}
-
 ProfileProgress Waiting(std::vector<std::string> waiting) {
   ProfileProgress progress;
   progress.waiting = std::move(waiting);
@@ -35,7 +27,7 @@ struct ProfileBed : CommandBed {
                       Console::Traits traits = {})
       : CommandBed(format, traits) {
     client.workers = IdleWorkers({"w1", "w2"});
-    client.progress = {Finished()};
+    client.progress = {TwoProfiles()};
   }
   ExitCode Run(const ProfileOptions& options = {}) {
     return ProfileCommand(context, LenetSpec(16), options);
@@ -50,7 +42,7 @@ TEST(Profile, NeedsAModelOrAJob) {
 
 TEST(Profile, PrintsLayersFactsAndLinks) {
   ProfileBed bed;
-  ProfileProgress finished = Finished();
+  ProfileProgress finished = TwoProfiles();
   // A machine that does other things too.
   finished.profiles[1].cpu_share = 0.11;
   finished.profiles[1].quota_period_seconds = 0.008;
@@ -122,9 +114,9 @@ TEST(Profile, OrdersTheNamedWorkersElseAll) {
 TEST(Profile, DoneAndToGoAreAlwaysAllThatIsMeasured) {
   ProfileBed bed(OutputFormat::kTable, {.live = true, .columns = 80});
   ProfileProgress half = Waiting({"w1 - w3: being measured"});
-  half.profiles = Finished().profiles;
-  half.links = Finished().links;  // w1 - w2
-  bed.client.progress = {Waiting({"a", "b", "c", "d"}), half, Finished()};
+  half.profiles = TwoProfiles().profiles;
+  half.links = TwoProfiles().links;  // w1 - w2
+  bed.client.progress = {Waiting({"a", "b", "c", "d"}), half, TwoProfiles()};
 
   EXPECT_EQ(bed.Run(), kExitOk);
 
@@ -136,7 +128,7 @@ TEST(Profile, DoneAndToGoAreAlwaysAllThatIsMeasured) {
 TEST(Profile, SaysOnceWhatIsWaitedForWithoutATerminal) {
   ProfileBed bed(OutputFormat::kJson);
   bed.client.progress = {Waiting({"layers on w1"}), Waiting({"layers on w1"}),
-                         Finished()};
+                         TwoProfiles()};
 
   EXPECT_EQ(bed.Run(), kExitOk);
 
@@ -146,7 +138,7 @@ TEST(Profile, SaysOnceWhatIsWaitedForWithoutATerminal) {
 
 TEST(Profile, FailsAloudWithWhatItHas) {
   ProfileBed bed(OutputFormat::kJson);
-  ProfileProgress progress = Finished();
+  ProfileProgress progress = TwoProfiles();
   progress.failed = {"w1 -> w3: connection refused"};
   bed.client.progress = {progress};
 
@@ -160,7 +152,7 @@ TEST(Profile, FailsAloudWithWhatItHas) {
 
 TEST(Profile, TimesOutOrEndsAtCtrlCWithWhatItHas) {
   ProfileBed late(OutputFormat::kJson), left(OutputFormat::kJson);
-  ProfileProgress progress = Finished();
+  ProfileProgress progress = TwoProfiles();
   progress.waiting = {"layers on w9"};
   late.client.progress = left.client.progress = {progress};
   left.pauser.leave_at = 3;

@@ -9,20 +9,43 @@ namespace {
 
 Instant At(double seconds) { return {absl::Seconds(seconds)}; }
 
-TEST(ProgressLine, SaysStepSpeedLossAndTimeLeft) {
-  EXPECT_EQ(ProgressLine(RunningJob(10, 40), Loss({10, 0.43215}), {}),
-            "job 7  step 10/40  640 samples/s  loss 0.4321  3 s left");
+v1::Job In(v1::JobState state, const char* phase, const char* why, int64_t step,
+           int64_t steps) {
+  v1::Job job = RunningJob(step, steps);
+  job.set_state(state);
+  job.set_phase(phase);
+  job.set_why(why);
+  return job;
 }
 
-TEST(ProgressLine, SaysThatAStepWasSkipped) {
-  EXPECT_EQ(ProgressLine(RunningJob(10, 40), Loss({10, NAN, true}), {}),
-            "job 7  step 10/40  640 samples/s  skipped  3 s left");
-}
-
-TEST(ProgressLine, DrawsABarWhereItCanBeRedrawn) {
-  EXPECT_EQ(ProgressLine(RunningJob(20, 40), std::nullopt, {.bar = true}),
-            "job 7  [############............]  step 20/40  640 samples/s  "
-            "2 s left");
+TEST(ProgressLine, SaysWhatIsKnownOfAJob) {
+  v1::Job endless = RunningJob(3, 0);
+  endless.set_samples_per_second(0);
+  const auto running = v1::JOB_STATE_RUNNING;
+  const struct {
+    v1::Job job;
+    std::optional<v1::StepRecord> newest;
+    bool bar;
+    const char* line;
+  } kCases[] = {
+      {RunningJob(10, 40), Loss({10, 0.43215}), false,
+       "job 7  step 10/40  640 samples/s  loss 0.4321  3 s left"},
+      {RunningJob(10, 40), Loss({10, NAN, true}), false,
+       "job 7  step 10/40  640 samples/s  skipped  3 s left"},
+      {RunningJob(20, 40), std::nullopt, true,
+       "job 7  [############............]  step 20/40  640 samples/s  2 s "
+       "left"},
+      {endless, std::nullopt, true, "job 7  step 3"},
+      {In(v1::JOB_STATE_QUEUED, "", "waits for job 6", 0, 0), std::nullopt,
+       false, "job 7  queued  waits for job 6"},
+      {In(running, "preparing", "", 0, 40), std::nullopt, false,
+       "job 7  preparing"},
+      {In(running, "saving", "", 40, 40), Loss({40, 0.5}), false,
+       "job 7  step 40/40  640 samples/s  loss 0.5000  saving"},
+  };
+  for (const auto& [job, newest, bar, line] : kCases) {
+    EXPECT_EQ(ProgressLine(job, newest, {.bar = bar}), line);
+  }
 }
 
 TEST(ProgressLine, ShortensTheBarSoThatTheTimeLeftIsSeen) {
@@ -38,33 +61,6 @@ TEST(ProgressLine, ShortensTheBarSoThatTheTimeLeftIsSeen) {
 
   style.columns = 60;
   EXPECT_EQ(ProgressLine(job, newest, style).find('['), std::string::npos);
-}
-
-TEST(ProgressLine, LeavesOutWhatIsNotKnown) {
-  v1::Job job = RunningJob(3, 0);
-  job.set_samples_per_second(0);
-
-  EXPECT_EQ(ProgressLine(job, std::nullopt, {.bar = true}), "job 7  step 3");
-}
-
-TEST(ProgressLine, SaysWhyAJobWaits) {
-  v1::Job job = RunningJob(0, 0);
-  job.set_state(v1::JOB_STATE_QUEUED);
-  job.set_why("waits for job 6");
-
-  EXPECT_EQ(ProgressLine(job, std::nullopt, {}),
-            "job 7  queued  waits for job 6");
-}
-
-TEST(ProgressLine, SaysThePhaseBeforeAndAfterTraining) {
-  v1::Job job = RunningJob(0, 40);
-  job.set_phase("preparing");
-  EXPECT_EQ(ProgressLine(job, std::nullopt, {}), "job 7  preparing");
-
-  job = RunningJob(40, 40);
-  job.set_phase("saving");
-  EXPECT_EQ(ProgressLine(job, Loss({40, 0.5}), {}),
-            "job 7  step 40/40  640 samples/s  loss 0.5000  saving");
 }
 
 TEST(TimeLeft, IsUnknownWithoutSpeedOrEnd) {
@@ -97,9 +93,7 @@ TEST(PlainProgress, PrintsAfterTenSecondsButNotWhenNothingMoved) {
 
 TEST(PlainProgress, PrintsAChangeOfStateOrReason) {
   PlainProgress progress;
-  v1::Job job = RunningJob(0, 100);
-  job.set_state(v1::JOB_STATE_QUEUED);
-  job.set_why("waits for job 6");
+  v1::Job job = In(v1::JOB_STATE_QUEUED, "", "waits for job 6", 0, 100);
 
   EXPECT_TRUE(progress.OnProgress(job, At(0)));
   EXPECT_FALSE(progress.OnProgress(job, At(60)));
@@ -108,20 +102,13 @@ TEST(PlainProgress, PrintsAChangeOfStateOrReason) {
   EXPECT_TRUE(progress.OnProgress(RunningJob(0, 100), At(62)));
 }
 
-TEST(RestartBackoff, DoublesUpToItsLongest) {
+TEST(RestartBackoff, DoublesUpToItsLongestAndForgivesWhatLivedLong) {
   RestartBackoff backoff;
 
   EXPECT_EQ(backoff.OnDeath(absl::ZeroDuration()), absl::Milliseconds(500));
   EXPECT_EQ(backoff.OnDeath(absl::ZeroDuration()), absl::Seconds(1));
   for (int i = 0; i < 20; ++i) backoff.OnDeath(absl::ZeroDuration());
   EXPECT_EQ(backoff.OnDeath(absl::ZeroDuration()), RestartBackoff::kLongest);
-}
-
-TEST(RestartBackoff, ForgivesWhoLivedLong) {
-  RestartBackoff backoff;
-  backoff.OnDeath(absl::ZeroDuration());
-  backoff.OnDeath(absl::ZeroDuration());
-
   EXPECT_EQ(backoff.OnDeath(RestartBackoff::kHealthy), RestartBackoff::kFirst);
 }
 

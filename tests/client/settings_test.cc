@@ -85,29 +85,23 @@ TEST(Settings, TheEnvironmentSpeaksUnlessEmpty) {
   unsetenv("PACELINE_OUTPUT");
 }
 
-TEST(SettingsFile, GivesItsTwoKeys) {
-  const auto source =
-      ParseSettingsFile("p.yaml", "coordinator: h:7400\noutput: json\n")
-          .value();
-
-  EXPECT_EQ(source.coordinator, "h:7400");
-  EXPECT_EQ(source.output, "json");
-}
-
 TEST(SettingsFile, MayBeEmptyOrMissing) {
   EXPECT_TRUE(ParseSettingsFile("p.yaml", "# nothing\n").ok());
   const auto missing = ReadSettingsFile("/nowhere/paceline.yaml").value();
   EXPECT_FALSE(missing.has_value());
 }
 
-TEST(SettingsFile, IsReadFromItsPath) {
+TEST(SettingsFile, GivesItsTwoKeysAndIsReadFromItsPath) {
   const TemporaryFolder folder;
 
   const auto source =
-      ReadSettingsFile(folder.Write("p.yaml", "output: json\n")).value();
+      ReadSettingsFile(
+          folder.Write("p.yaml", "coordinator: h:7400\noutput: json\n"))
+          .value();
 
+  EXPECT_EQ(source->coordinator, "h:7400");
   EXPECT_EQ(source->output, "json");
-  EXPECT_EQ(source->where, folder.Path("p.yaml") + ":1");
+  EXPECT_EQ(source->where, folder.Path("p.yaml") + ":2");
 }
 
 // It was meant to be one, or it is not; both are worth a word.

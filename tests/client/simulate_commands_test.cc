@@ -30,11 +30,15 @@ MachineFlags TwoDevices() {
   return flags;
 }
 
-json Simulated(const SimulateFlags& flags) {
+json Simulated(const SimulateFlags& flags, const SimulatedPlan& plan) {
   CommandBed bed(OutputFormat::kJson);
-  EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.machines)), kExitOk);
+  EXPECT_EQ(SimulateCommand(bed.console, flags, plan), kExitOk);
   EXPECT_EQ(bed.err.str(), "");
   return bed.Output();
+}
+
+json Simulated(const SimulateFlags& flags) {
+  return Simulated(flags, Plan(flags.machines));
 }
 
 SimulateFlags FourMicroBatches() {
@@ -275,15 +279,10 @@ TEST(Simulate, TheFormulaIsOfTheSameRunAsTheSimulation) {
   SimulatedPlan plan = Plan(flags.machines);
   plan.planned = plan.problem;
   plan.planned->micro_batches = 1;
-  CommandBed bed(OutputFormat::kJson);
-  ASSERT_EQ(SimulateCommand(bed.console, flags, plan), kExitOk);
-  const json training = bed.Output();
-  EXPECT_DOUBLE_EQ(training["formula_step_seconds"], 15);
+  EXPECT_DOUBLE_EQ(Simulated(flags, plan)["formula_step_seconds"], 15);
 
   flags.inference = true;
-  CommandBed forward(OutputFormat::kJson);
-  ASSERT_EQ(SimulateCommand(forward.console, flags, plan), kExitOk);
-  const json inferred = forward.Output();
+  const json inferred = Simulated(flags, plan);
   EXPECT_DOUBLE_EQ(inferred["formula_step_seconds"], inferred["step_seconds"]);
 }
 
@@ -333,14 +332,13 @@ TEST(Simulate, RunsForwardsOnlyOfWhichMeasuredTimesAreAThird) {
   flags.inference = true;
   SimulatedPlan plan = Plan(flags.machines);
   plan.problem.devices[0].layer_seconds = {6, 6};
-  CommandBed bed(OutputFormat::kJson);
 
   const json result = Simulated(flags);
-  EXPECT_EQ(SimulateCommand(bed.console, flags, std::move(plan)), kExitOk);
+  const json measured = Simulated(flags, plan);
 
   EXPECT_DOUBLE_EQ(result["step_seconds"], 5);
   EXPECT_EQ(result["training"], false);
-  EXPECT_DOUBLE_EQ(bed.Output()["workers"][0]["seconds"]["forward"], 4 * 2);
+  EXPECT_DOUBLE_EQ(measured["workers"][0]["seconds"]["forward"], 4 * 2);
 }
 
 TEST(Simulate, KeepsWhatThePlanSaysUnlessAFlagDoes) {
@@ -350,11 +348,9 @@ TEST(Simulate, KeepsWhatThePlanSaysUnlessAFlagDoes) {
   plan.problem.micro_batches = 7;
   plan.options.schedule = "gpipe";
   plan.options.gate_seconds = 1;
-  CommandBed bed(OutputFormat::kJson);
 
-  EXPECT_EQ(SimulateCommand(bed.console, flags, plan), kExitOk);
+  const json result = Simulated(flags, plan);
 
-  const json result = bed.Output();
   EXPECT_EQ(result["micro_batches"], 7);
   EXPECT_EQ(result["schedule"], "gpipe");
   EXPECT_DOUBLE_EQ(result["step_seconds"], 8 * 3 + 1);
