@@ -62,8 +62,7 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     mesh_.OpenWeights(job, start);
     if (IsDataParallel(job.record.spec)) {
       groups_.Restore(job, start);
-    } else if (job.record.job.attempts_size() > 0 &&
-               mesh_.Recovers(job.record.spec)) {
+    } else if (Recovers(job.record.spec)) {
       pipelines_.Restore(job);
     }
   }
@@ -175,8 +174,8 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
 // Looks for processes that are gone or others, and at what that means.
 void Brain::CheckWorkers(JobEntry& job, Moment moment) {
   if (job.record.state() != JobState::kRunning) return;
-  job.group.has_value() ? groups_.Check(job, moment)
-                        : pipelines_.Check(job, moment);
+  if (job.group.has_value()) groups_.Check(job, moment);
+  if (IsInference(job.record.spec)) pipelines_.CheckInference(job, moment);
 }
 
 void Brain::TakeChanges(const std::vector<MembershipChange>& changes,
@@ -290,13 +289,10 @@ void Brain::OnWeightsFailed(const Fence& fence, const absl::Status& error,
                             Moment moment) {
   JobEntry* const job = mesh_.FindRunning(fence);
   if (job == nullptr || groups_.WaitsForUpload(*job, error, moment)) return;
-  pipelines_.OnBroken(
-      *job,
-      {.kind = PipelineBreak::Kind::kNotSaved,
-       .why = absl::StrCat("the ", ResultName(job->record.spec),
-                           " could not be saved: ", error.message()),
-       .error = error},
-      moment);
+  mesh_.FailJob(*job,
+                absl::StrCat("the ", ResultName(job->record.spec),
+                             " could not be saved: ", error.message()),
+                AdviceAfterSaving(error), moment);
   Settle(moment);
 }
 

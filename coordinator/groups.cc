@@ -443,7 +443,9 @@ std::string Groups::PhaseOf(const JobEntry& job) {
     if (phase == JobPhase::kPaused) return "paused";
     const bool runs = phase == JobPhase::kRunning ||
                       phase == JobPhase::kStopping || phase == JobPhase::kDone;
-    if (!runs && record.job.attempt() > 1) return "recovering";
+    if (phase == JobPhase::kLeaving || (!runs && record.job.attempt() > 1)) {
+      return "recovering";
+    }
   }
   if (!job.group.has_value()) return paceline::PhaseOf(record);
   if (job.saving ||

@@ -91,7 +91,7 @@ void JobQueue::OnSubmitted(JobRecord record, Moment moment) {
 
 void JobQueue::StartJob(JobEntry& job, const PlacementVerdict& verdict,
                         Moment moment) {
-  if (mesh_.Recovers(job.record.spec)) return pipelines_.Begin(job, moment);
+  if (Recovers(job.record.spec)) return pipelines_.Begin(job, moment);
   mesh_.BeginAttempt(job, verdict, job.record.job.attempt() + 1, /*step=*/0,
                      moment);
   if (IsDataParallel(job.record.spec) &&

@@ -95,12 +95,6 @@ std::string Sentence(const std::vector<std::string>& parts) {
   return sentence;
 }
 
-// Whether what `worker` holds cannot be made again from the order alone.
-bool Began(const JobRecord& record, const v1::JobWorker& worker) {
-  return worker.run().phase() >= v1::RunState::PHASE_RUNNING ||
-         record.job.step() > 0;
-}
-
 std::vector<const v1::JobWorker*> LastStageOf(const JobRecord& record) {
   std::vector<const v1::JobWorker*> workers;
   for (const StageOfPlan& stage : record.stages) {

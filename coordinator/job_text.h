@@ -56,9 +56,6 @@ std::string JobsText(const std::set<JobId>& jobs);
 // The parts that are not empty, with "; " between them.
 std::string Sentence(const std::vector<std::string>& parts);
 
-// Whether what `worker` holds cannot be made again from the order alone.
-bool Began(const JobRecord& record, const v1::JobWorker& worker);
-
 // Null when `id` has no part in the job.
 v1::JobWorker* FindWorker(JobRecord& record, WorkerId id);
 

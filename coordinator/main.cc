@@ -96,7 +96,6 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   CoordinatorMetrics metrics(registry, kVersion);
   BrainPolicy policy;
   policy.membership.lease = options.lease;
-  policy.recovers = options.recover;
   Coordinator coordinator(policy, std::move(stored), store, weights_store,
                           clock, metrics);
   CoordinatorService workers(coordinator, metrics);

@@ -16,8 +16,8 @@
 
 namespace paceline {
 
-bool MeshState::Recovers(const JobSpec& spec) const {
-  return policy.recovers && !IsDataParallel(spec) && !IsInference(spec);
+bool Recovers(const JobSpec& spec) {
+  return !IsDataParallel(spec) && !IsInference(spec);
 }
 
 JobEntry* MeshState::FindJob(JobId id) {

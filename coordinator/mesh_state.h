@@ -31,9 +31,8 @@ namespace paceline {
 
 struct BrainPolicy {
   MembershipPolicy membership;
-  // A pipeline that trains goes on when it loses a worker; otherwise it fails.
-  bool recovers = false;
-  // How long a job that has not trained yet waits for a worker that is gone:
+  // How long a pipeline waits for lost workers before it goes on from less than
+  // was safe, and an inference job that has not begun for any lost worker:
   // loading LibTorch again takes seconds on a small machine.
   absl::Duration return_period = absl::Seconds(20);
   // A worker that prepares for longer is named in the why of its job, and of
@@ -145,6 +144,9 @@ struct JobEntry {
   std::map<WorkerId, std::pair<Incarnation, size_t>> cramped;
 };
 
+// Whether the job is a pipeline that outlives the workers that it loses.
+bool Recovers(const JobSpec& spec);
+
 // Thread-compatible; lives on the coordinator's loop.
 struct MeshState {
   MeshState(const BrainPolicy& policy, Instant start)
@@ -162,9 +164,6 @@ struct MeshState {
       const std::vector<StageOfPlan>& stages) const;
 
   // --- jobs; null: there is none ---
-
-  // Whether the job outlives the workers that it loses as a pipeline.
-  bool Recovers(const JobSpec& spec) const;
 
   JobEntry* FindJob(JobId id);
   JobEntry* FindRunning(const Fence& fence);

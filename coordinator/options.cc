@@ -62,9 +62,6 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
   app.add_flag("--insecure", options.insecure,
                "Allow addresses off loopback without TLS")
       ->envname("PACELINE_COORDINATOR_INSECURE");
-  app.add_flag("--recover", options.recover,
-               "A pipeline that trains outlives the workers that it loses")
-      ->envname("PACELINE_COORDINATOR_RECOVER");
   app.add_option("--lease", lease_seconds,
                  "Seconds of silence after which a worker counts as lost")
       ->envname("PACELINE_COORDINATOR_LEASE")

@@ -16,7 +16,6 @@ struct CoordinatorOptions {
   std::string state;
   std::string port_file;  // empty: none
   bool insecure = false;
-  bool recover = false;  // BrainPolicy::recovers
   absl::Duration lease = absl::Seconds(3);
   LogLevel log_level = LogLevel::kInfo;
   ConfigOrigins origins;

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "coordinator/advice.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
@@ -120,6 +121,8 @@ void Pipelines::Restore(JobEntry& job) {
   for (const v1::AttemptRow& row : job.record.job.attempts()) {
     rows.push_back({row.attempt(), {row.base().attempt(), row.base().step()}});
   }
+  // A program that kept no rows stored it.
+  if (rows.empty()) rows.push_back({job.record.job.attempt(), {}});
   std::vector<RunPlace> places;
   for (const StageOfPlan& stage : job.record.stages) {
     const v1::JobWorker& worker = *FindWorker(job.record, stage.worker);
@@ -137,13 +140,16 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
     spec.cpu_capability = job.record.job.cpu_capability();
   }
   std::vector<Candidate> candidates;
+  std::vector<std::string> unfit;
   std::map<WorkerId, MemberId> processes;
   for (const RunCandidate& each : there) {
     const WorkerId id = each.process.worker;
     const Member* const member = mesh_.membership.Find(id);
     const JobEntry* const has = mesh_.JobOf(id);
-    if (member == nullptr || !each.unfit.empty() ||
-        (has != nullptr && has != &job)) {
+    if (member == nullptr || (has != nullptr && has != &job)) continue;
+    if (!each.unfit.empty()) {
+      unfit.push_back(
+          absl::StrCat(member->registration.name(), " (", each.unfit, ")"));
       continue;
     }
     processes[id] = each.process;
@@ -154,9 +160,15 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
   job.verdict = DecidePlacement(spec, model, candidates, mesh_.measured);
   if (!job.verdict.plan.has_value()) {
-    return absl::UnavailableError(job.verdict.impossible.ok()
-                                      ? job.verdict.why
-                                      : job.verdict.impossible.message());
+    const std::string cannot =
+        unfit.empty() ? ""
+                      : absl::StrCat("cannot use ", absl::StrJoin(unfit, ", "));
+    return absl::UnavailableError(
+        Sentence({candidates.empty() && !unfit.empty() ? "waits for a worker"
+                  : job.verdict.impossible.ok()
+                      ? job.verdict.why
+                      : std::string(job.verdict.impossible.message()),
+                  cannot}));
   }
   std::vector<RunPlace> places;
   for (const StageOfPlan& stage : job.verdict.plan->stages) {
@@ -199,7 +211,13 @@ void Pipelines::OnDrain(WorkerId worker, bool drain, Moment moment) {
 }
 
 void Pipelines::OnTick(Moment moment) {
+  const MembershipPolicy& policy = mesh_.policy.membership;
+  const bool settled = moment.now - mesh_.start >= policy.lease + policy.grace;
   ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
+    for (const auto& [id, member] : mesh_.membership.members()) {
+      if (!settled || member.seen) continue;
+      recovery.OnLost(id, member.why, moment.now, actions);
+    }
     recovery.OnTick(moment.now, actions);
   });
 }
@@ -312,7 +330,6 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
   if (HasEnded(job.record.state())) return;
   v1::JobWorker& part = *FindWorker(job.record, worker);
   if (job.recovery != nullptr) {
-    // OnHeartbeat() judges it.
     part.mutable_run()->set_phase(heartbeat.run().phase());
     if (const absl::Status error = ErrorOf(heartbeat.run()); !error.ok()) {
       job.lost_error =
@@ -322,98 +339,9 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
                                     AtStep(job.record), ": ", error.message()));
     }
   } else if (heartbeat.run().phase() > part.run().phase()) {
-    OnPhase(job, part, heartbeat.run(), moment);
+    OnInferencePhase(job, part, heartbeat.run(), moment);
   }
   mesh_.Put(job);
-}
-
-void Pipelines::OnPhase(JobEntry& job, v1::JobWorker& worker,
-                        const v1::RunState& run, Moment moment) {
-  const bool were_running = AllAtLeast(job.record, v1::RunState::PHASE_RUNNING);
-  worker.mutable_run()->set_phase(run.phase());
-  if (run.phase() == v1::RunState::PHASE_FAILED) {
-    const absl::Status error = ErrorOf(run);
-    return OnBroken(
-        job,
-        {.kind = PipelineBreak::Kind::kWorkerFailed,
-         .why = absl::StrCat("worker ", worker.name(), " (",
-                             StagesOf(job.record, WorkerId{worker.id()}),
-                             ") failed ", AtStep(job.record), ": ",
-                             error.message()),
-         .error = error},
-        moment);
-  }
-  if (!were_running && AllAtLeast(job.record, v1::RunState::PHASE_RUNNING)) {
-    mesh_.AddEvent(job, "running",
-                   IsInference(job.record.spec)
-                       ? "all workers are ready and predict"
-                       : "all workers are ready and train",
-                   moment);
-  }
-  if (!job.saving && AllAtLeast(job.record, v1::RunState::PHASE_DONE)) {
-    progress_.OnAllDone(job, moment);
-  }
-}
-
-// A worker that has begun and runs as another process, or is gone, has lost
-// what it had.
-void Pipelines::Check(JobEntry& job, Moment moment) {
-  // The workers of a job that saves have given all that they had.
-  if (job.saving || job.recovery != nullptr) return;
-  for (v1::JobWorker& worker : *job.record.job.mutable_workers()) {
-    const WorkerId id{worker.id()};
-    const Member* const member = mesh_.membership.Find(id);
-    if (member != nullptr && !IsGone(member->state)) {
-      if (member->incarnation().value == worker.incarnation()) continue;
-      if (!Began(job.record, worker)) {
-        // It has the same order again.
-        worker.set_incarnation(member->incarnation().value);
-        job.preparing_since.erase(id);
-        mesh_.Put(job);
-        continue;
-      }
-      return OnBroken(
-          job,
-          {.kind = PipelineBreak::Kind::kWorkerGone,
-           .why = absl::StrCat("worker ", worker.name(), " restarted ",
-                               AtStep(job.record), " and what it had of ",
-                               StagesOf(job.record, id), " is gone"),
-           .error = {}},
-          moment);
-    }
-    const MembershipPolicy& policy = mesh_.policy.membership;
-    const bool seen = member != nullptr && member->seen;
-    const Instant since = member != nullptr ? member->gone_since : mesh_.start;
-    const absl::Duration patience = !Began(job.record, worker)
-                                        ? mesh_.policy.return_period
-                                    : seen ? absl::ZeroDuration()
-                                           : policy.lease + policy.grace;
-    if (moment.now - since < patience) continue;
-    return OnBroken(
-        job,
-        {.kind = PipelineBreak::Kind::kWorkerGone,
-         .why = absl::StrCat(
-             "worker ", worker.name(), " (", StagesOf(job.record, id), ") was ",
-             member != nullptr ? MemberStateName(member->state) : "lost", " ",
-             AtStep(job.record), ": ",
-             member != nullptr ? member->why : "it is not known"),
-         .error = {}},
-        moment);
-  }
-}
-
-// Until recovery exists, it ends the job.
-void Pipelines::OnBroken(JobEntry& job, const PipelineBreak& cause,
-                         Moment moment) {
-  switch (cause.kind) {
-    case PipelineBreak::Kind::kWorkerGone:
-      return mesh_.FailJob(job, cause.why, SubmitAgain(), moment);
-    case PipelineBreak::Kind::kWorkerFailed:
-      return mesh_.FailJob(job, cause.why, AdviceAfter(cause.error), moment);
-    case PipelineBreak::Kind::kNotSaved:
-      return mesh_.FailJob(job, cause.why, AdviceAfterSaving(cause.error),
-                           moment);
-  }
 }
 
 std::optional<RunOrder> Pipelines::OrderOf(const JobEntry& entry,
@@ -442,6 +370,71 @@ std::optional<RunOrder> Pipelines::OrderOf(const JobEntry& entry,
   run.cpu_capability = job.job.cpu_capability();
   run.threads = job.job.threads();
   return run;
+}
+
+// --- Inference ---------------------------------------------------------------
+
+void Pipelines::OnInferencePhase(JobEntry& job, v1::JobWorker& worker,
+                                 const v1::RunState& run, Moment moment) {
+  const bool were_running = AllAtLeast(job.record, v1::RunState::PHASE_RUNNING);
+  worker.mutable_run()->set_phase(run.phase());
+  if (run.phase() == v1::RunState::PHASE_FAILED) {
+    const absl::Status error = ErrorOf(run);
+    return mesh_.FailJob(
+        job,
+        absl::StrCat("worker ", worker.name(), " (",
+                     StagesOf(job.record, WorkerId{worker.id()}), ") failed ",
+                     AtStep(job.record), ": ", error.message()),
+        AdviceAfter(error), moment);
+  }
+  if (!were_running && AllAtLeast(job.record, v1::RunState::PHASE_RUNNING)) {
+    mesh_.AddEvent(job, "running", "all workers are ready and predict", moment);
+  }
+  if (!job.saving && AllAtLeast(job.record, v1::RunState::PHASE_DONE)) {
+    progress_.OnAllDone(job, moment);
+  }
+}
+
+void Pipelines::CheckInference(JobEntry& job, Moment moment) {
+  // The workers of a job that saves have given all that they had.
+  if (job.saving) return;
+  for (v1::JobWorker& worker : *job.record.job.mutable_workers()) {
+    const WorkerId id{worker.id()};
+    const Member* const member = mesh_.membership.Find(id);
+    const bool began = worker.run().phase() >= v1::RunState::PHASE_RUNNING ||
+                       job.record.job.step() > 0;
+    if (member != nullptr && !IsGone(member->state)) {
+      if (member->incarnation().value == worker.incarnation()) continue;
+      if (!began) {
+        // It has the same order again.
+        worker.set_incarnation(member->incarnation().value);
+        job.preparing_since.erase(id);
+        mesh_.Put(job);
+        continue;
+      }
+      return mesh_.FailJob(
+          job,
+          absl::StrCat("worker ", worker.name(), " restarted ",
+                       AtStep(job.record), " and what it had of ",
+                       StagesOf(job.record, id), " is gone"),
+          SubmitAgain(), moment);
+    }
+    const MembershipPolicy& policy = mesh_.policy.membership;
+    const bool seen = member != nullptr && member->seen;
+    const Instant since = member != nullptr ? member->gone_since : mesh_.start;
+    const absl::Duration patience = !began ? mesh_.policy.return_period
+                                    : seen ? absl::ZeroDuration()
+                                           : policy.lease + policy.grace;
+    if (moment.now - since < patience) continue;
+    return mesh_.FailJob(
+        job,
+        absl::StrCat(
+            "worker ", worker.name(), " (", StagesOf(job.record, id), ") was ",
+            member != nullptr ? MemberStateName(member->state) : "lost", " ",
+            AtStep(job.record), ": ",
+            member != nullptr ? member->why : "it is not known"),
+        SubmitAgain(), moment);
+  }
 }
 
 }  // namespace paceline

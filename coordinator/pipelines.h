@@ -1,8 +1,8 @@
 // Pipelines keeps the jobs whose stages lie on several workers: how far each
 // worker is, and what becomes of the job when one of them breaks.
 //
-// Assumes: until recovery exists, a pipeline fails with the first worker that
-// it loses.
+// A pipeline that trains outlives the workers that it loses.  Inference fails
+// with the first one.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,6 @@
 
 namespace paceline {
 
-// Why a pipeline, or the end of any job, cannot go on as it is.
-struct PipelineBreak {
-  enum class Kind : uint8_t {
-    kWorkerGone,    // lost, stopped, or another process now
-    kWorkerFailed,  // it said so
-    kNotSaved,      // its result cannot be received
-  };
-  Kind kind;
-  std::string why;     // for people
-  absl::Status error;  // of what failed
-};
 // Thread-compatible; lives on the coordinator's loop.
 class Pipelines {
  public:
@@ -55,27 +44,26 @@ class Pipelines {
 
   // --- All pipelines ---
 
-  // Takes what a worker reports of the present run.
+  // Takes what a worker reports of the present run.  OnHeartbeat() judges it.
   void TakeReport(JobEntry& job, WorkerId worker,
                   const v1::Heartbeat& heartbeat, Moment moment);
+  // Nothing: the worker shall leave what it runs of the job.
+  std::optional<RunOrder> OrderOf(const JobEntry& job, WorkerId worker) const;
+
+  // --- Inference ---
+
   // Looks for workers that are gone, or are other processes by now.
   //
   // A worker re-executes itself before a run when its CPU capability
   // environment differs from its order's (same pid, new incarnation).  So one
   // that comes back with a new incarnation, or is gone for less than
-  // `return_period`, is given the same order again as long as nothing was
-  // trained: it has not reported that it runs in this attempt and no step was
-  // applied.  After that the same events mean that what it held is gone.
-  void Check(JobEntry& job, Moment moment);
-  // Every event that breaks a pipeline comes here.
-  void OnBroken(JobEntry& job, const PipelineBreak& cause, Moment moment);
-
-  // Nothing: the worker shall leave what it runs of the job.
-  std::optional<RunOrder> OrderOf(const JobEntry& job, WorkerId worker) const;
+  // `return_period`, is given the same order again as long as it has not
+  // reported that it runs in this attempt and nothing was predicted.
+  void CheckInference(JobEntry& job, Moment moment);
 
  private:
-  void OnPhase(JobEntry& job, v1::JobWorker& worker, const v1::RunState& run,
-               Moment moment);
+  void OnInferencePhase(JobEntry& job, v1::JobWorker& worker,
+                        const v1::RunState& run, Moment moment);
 
   using Act = std::function<void(JobRecovery&, RecoveryActions&)>;
 

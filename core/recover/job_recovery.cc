@@ -453,6 +453,10 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
   if (!IsTransient(error.code())) return Go(JobCause::kHopeless, text, actions);
   if (MakesUnfit(error.code())) {
     peers_[peer.process.worker].unfit = std::string(error.message());
+    // Before the first step that is a mistake in the job.
+    if (furthest_ == 0 && !AnyFit()) {
+      return Go(JobCause::kHopeless, text, actions);
+    }
   } else {
     failures_ = furthest_ > failed_furthest_ ? 1 : failures_ + 1;
     failed_furthest_ = furthest_;
@@ -478,6 +482,12 @@ bool JobRecovery::Leave(JobCause cause, const std::string& why, Instant now,
   finish_.reset();
   OnMembersChanged();
   return true;
+}
+
+bool JobRecovery::AnyFit() const {
+  return std::any_of(peers_.begin(), peers_.end(), [](const auto& each) {
+    return each.second.unfit.empty();
+  });
 }
 
 bool JobRecovery::HasLeft(const Peer& peer) const {

@@ -265,6 +265,7 @@ class JobRecovery {
   void OnMembersChanged();
 
   bool AllLeft() const;
+  bool AnyFit() const;  // not known to lack something, be it lost or not
   std::optional<int64_t> StepToFinish() const;
   bool WaitsForReturn(Cut base, Instant now);
   bool WaitsForSettling(const std::vector<RunPlace>& places, Instant now,

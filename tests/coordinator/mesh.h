@@ -161,7 +161,8 @@ class Mesh {
     for (const int64_t end = ms_ + ms; ms_ < end;) {
       ms_ += 50;
       for (const StreamId stream : alive) {
-        brain_.OnReport(stream, WorkerReport(), Now()).IgnoreError();
+        brain_.OnReport(stream, ReportOf(Echoing(stream, {})), Now())
+            .IgnoreError();
       }
       brain_.OnTick(Now());
       Collect();
@@ -251,9 +252,11 @@ class Mesh {
     EXPECT_TRUE(Send(stream, heartbeat).ok());
   }
 
+  // The worker has carried out the newest order, unless the heartbeat says
+  // which one.
   absl::Status Send(StreamId stream, const v1::Heartbeat& heartbeat) {
     const absl::Status status =
-        brain_.OnReport(stream, ReportOf(heartbeat), Now());
+        brain_.OnReport(stream, ReportOf(Echoing(stream, heartbeat)), Now());
     Collect();
     return status;
   }
@@ -338,6 +341,15 @@ class Mesh {
 
   std::vector<v1::JobEvent> EventsOf(JobId job) const {
     return *store_->Events(Named(job), 0, 1'000'000);
+  }
+
+  v1::Heartbeat Echoing(StreamId stream, v1::Heartbeat heartbeat) const {
+    const auto orders = orders_.find(stream);
+    if (heartbeat.has_echo() || orders == orders_.end()) return heartbeat;
+    const OrderNumber& number = orders->second.back().keep.number;
+    heartbeat.mutable_echo()->set_term(number.term);
+    heartbeat.mutable_echo()->set_n(number.n);
+    return heartbeat;
   }
 
   // `stored`, which is in the store from now on.

@@ -42,27 +42,22 @@ class Failure(MeshCase):
         for key in ("weights_sha256", "weights_path"):
             self.assertNotEqual(second[key], first[key])
 
-    def test_a_killed_worker_fails_the_job_by_name_and_comes_back(self):
-        self.start(3)
-        client = self.background("job", "submit", self.write(LONG_JOB))
-
-        def has_begun():
-            jobs = self.ask("job", "list")["jobs"]
-            return jobs and jobs[0]["step"] > 0
-        self.assertTrue(eventually(has_begun))
-        victim = self.pid_of_worker("w2")
+    def test_the_only_worker_is_waited_for_and_comes_back_by_name(self):
+        self.start(1)
+        self.detach(self.write(LONG_JOB), "pipeline.stages=1")
+        self.await_step_after(0)
+        victim = self.pid_of_worker("w1")
 
         os.kill(victim, signal.SIGKILL)
 
-        self.assertEqual(client.wait(60), 1)
-        self.has(client.errors.read_text(), "w2", "paceline job submit")
-        self.assertTrue(eventually(lambda: any(
-            worker["name"] == "w2" and worker["state"] == "idle" and
-            worker["pid"] != victim for worker in self.workers())),
-            "w2 did not come back under its name")
-
-        # The mesh is whole again: a new job runs.
-        self.submit(self.write(LONG_JOB), "train.steps=3")
+        self.assertTrue(eventually(lambda: self.job()["phase"] == "paused"))
+        self.has(self.job()["why"], "waits for a worker")
+        self.assertTrue(eventually(
+            lambda: self.pid_of_worker("w1") != victim))
+        self.await_step_after(0)
+        self.has(self.client("job", "events", "1").stdout, "w1",
+                 "attempt 2 begins from the beginning")
+        self.stop()
 
     def test_a_coordinator_stopped_beyond_the_lease_accuses_nobody(self):
         """As one on a laptop that was shut for a while."""

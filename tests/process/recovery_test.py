@@ -20,8 +20,6 @@ class Recovery(MeshCase):
 
     def setUp(self):
         super().setUp()
-        os.environ["PACELINE_COORDINATOR_RECOVER"] = "true"
-        self.addCleanup(os.environ.pop, "PACELINE_COORDINATOR_RECOVER")
         self.start(4)
 
     def finished(self, job):

@@ -379,6 +379,25 @@ TEST_F(JobRecoveryTest, AWorkerThatLacksAFileIsUnfitAndTheJobGoesOn) {
   EXPECT_EQ(orders_.at(1).run->places[1].process.worker, WorkerId{3});
 }
 
+TEST_F(JobRecoveryTest, FailsWhenNoWorkerHasTheFileAndPausesIfOneHadItBefore) {
+  for (const int64_t step : {0, 3}) {
+    Make();
+    workers_.clear();
+    BeginWith(2);
+    workers_[1].report.step = step;
+    Report(1);
+    for (const int64_t id : {2, 1}) {
+      EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+      workers_[id].report.phase = WorkPhase::kFailed;
+      workers_[id].report.error = absl::NotFoundError("no /data/train");
+      Report(id);
+    }
+
+    EXPECT_EQ(job_->phase(), step == 0 ? JobPhase::kFailed : JobPhase::kPaused);
+    EXPECT_THAT(job_->why(), HasSubstr("no /data/train"));
+  }
+}
+
 TEST_F(JobRecoveryTest, FailsAfterThreeAttemptsWithoutANewStep) {
   BeginWith(2);
   for (int i = 0; i < 3; ++i) {
