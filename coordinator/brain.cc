@@ -149,15 +149,16 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
                             : nullptr;
   const bool is_its =
       job != nullptr && FindWorker(job->record, member->id) != nullptr;
-  if (!report.member.has_value()) {
-    // It has no neighbours.
-    mesh_.membership.OnLinks(member->id, {}, moment.now);
-  } else if (is_its && job->group.has_value() && !job->saving) {
-    TakeChanges(
-        mesh_.membership.OnLinks(
-            member->id, groups_.BrokenLinks(*report.member), moment.now),
-        moment);
+  std::vector<PeerReport> links;
+  if (is_its && !job->saving && job->group.has_value() &&
+      report.member.has_value()) {
+    links = report.member->peers;
+  } else if (is_its && job->recovery != nullptr) {
+    links = pipelines_.Watch(*job, *member, report, moment);
   }
+  TakeChanges(mesh_.membership.OnLinks(member->id, mesh_.BrokenLinks(links),
+                                       moment.now),
+              moment);
   if (is_its &&
       progress_.TakeRecords(*job, *member, report.heartbeat, moment)) {
     if (job->group.has_value()) {
@@ -310,6 +311,7 @@ void Brain::RefreshOrders() {
     if (!member.stream.assigned()) continue;
     StandingOrder order = OrderOf(id);
     order.keep = pipelines_.KeepOf(member.process());
+    order.renew = order.renew || pipelines_.Excludes(member.process());
     const auto [sent, first] = sent_.try_emplace(member.stream, order);
     if (!first) {
       if (sent->second == order) continue;
@@ -327,8 +329,7 @@ StandingOrder Brain::OrderOf(WorkerId worker) const {
   if (IsDataParallel(of_worker->record.spec)) {
     return groups_.OrderOf(*of_worker, worker);
   }
-  return {pipelines_.OrderOf(*of_worker, worker), std::nullopt,
-          of_worker->renew.contains(worker)};
+  return {pipelines_.OrderOf(*of_worker, worker), std::nullopt};
 }
 
 Actions Brain::TakeActions() { return std::exchange(mesh_.actions, Actions{}); }

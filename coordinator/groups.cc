@@ -154,22 +154,6 @@ void Groups::TakeReport(JobEntry& job, const Member& member,
   TakeNews(job, moment);
 }
 
-std::map<WorkerId, std::string> Groups::BrokenLinks(
-    const MemberReport& report) const {
-  std::map<WorkerId, std::string> broken;
-  for (const PeerReport& peer : report.peers) {
-    if (!peer.refused && peer.broken <= absl::ZeroDuration()) continue;
-    const Member* const about = mesh_.membership.Find(peer.peer.worker);
-    // Not of a process that another one has replaced.
-    if (about == nullptr || about->incarnation() != peer.peer.incarnation) {
-      continue;
-    }
-    broken[about->id] =
-        peer.refused ? "nobody listens at its address" : "its link broke";
-  }
-  return broken;
-}
-
 void Groups::TakeRound(JobEntry& job, const v1::RoundRecord& record,
                        Moment moment) {
   const auto event = job.events.OnRecord(

@@ -16,12 +16,6 @@
 
 namespace paceline {
 
-// A heartbeat whose contents were checked.
-struct WorkerReport {
-  v1::Heartbeat heartbeat;             // of a process in a group with `member`
-  std::optional<MemberReport> member;  // heartbeat.run.member
-};
-
 // Counts over all round groups since the start.
 struct GroupCounts {
   int64_t views = 0;                     // decided
@@ -43,8 +37,6 @@ class Groups {
   // Takes what a worker reports of the present run of a job with a group.
   void TakeReport(JobEntry& job, const Member& member,
                   const WorkerReport& report, Moment moment);
-  // The neighbours whose links a member says are broken, and how.
-  std::map<WorkerId, std::string> BrokenLinks(const MemberReport& report) const;
   // Looks at every process of the job's group: who is gone, another one, back.
   // Nothing for a job that has none.
   void Check(JobEntry& job, Moment moment);

@@ -57,8 +57,8 @@ void JobGroup::Begin(const std::vector<GroupWorker>& workers,
     members.push_back(worker.id);
     taken_part_.insert(worker.id);
     names_[worker.id] = worker.name;
-    processes_[worker.id] = {
-        .worker = worker, .progress_since = now, .heard = now};
+    processes_[worker.id] = {.worker = worker,
+                             .work = {.heard = now, .progress_since = now}};
   }
   for (const auto& [worker, share] : shares) keeper_.SetShare(worker, share);
   ViewActions actions;
@@ -74,8 +74,8 @@ void JobGroup::Admit(const GroupWorker& worker, double share, Instant now) {
   const auto [process, is_new] = processes_.try_emplace(worker.id);
   process->second.worker = worker;
   if (is_new) {
-    process->second.heard = now;
-    Excuse(process->second, now);
+    process->second.work.heard = now;
+    process->second.work.Excuse(now);
   }
   if (!begun_ || IsMember(worker.id) || !is_new) return;
   AddEvent("joining", absl::StrCat("worker ", worker.name,
@@ -84,19 +84,8 @@ void JobGroup::Admit(const GroupWorker& worker, double share, Instant now) {
 
 void JobGroup::OnHeard(const MemberId& member, Instant heard) {
   const auto found = processes_.find(member);
-  if (found != processes_.end()) Hear(found->second, heard);
-}
-
-// After a silence nobody knows what it did meanwhile: it, this coordinator or
-// the whole machine may have been stopped.
-void JobGroup::Hear(Process& process, Instant heard) const {
-  if (heard - process.heard > options_.lease / 2) Excuse(process, heard);
-  process.heard = std::max(process.heard, heard);
-}
-
-void JobGroup::Excuse(Process& process, Instant now) {
-  process.progress_since = now;
-  process.left_behind.reset();
+  if (found == processes_.end()) return;
+  found->second.work.OnHeard(heard, options_.lease);
 }
 
 // Until now all may have waited for one another.
@@ -104,7 +93,8 @@ void JobGroup::OnFurther(int64_t next, Instant now) {
   if (next <= furthest_) return;
   furthest_ = next;
   for (auto& [id, process] : processes_) {
-    if (!process.left_behind.has_value()) process.left_behind = now;
+    MemberWork& work = process.work;
+    if (!work.left_behind.has_value()) work.left_behind = now;
   }
 }
 
@@ -140,7 +130,9 @@ void JobGroup::Carry(ViewActions actions) {
     ++news_.views;
     // Those who are left may have waited for the one that went: their time
     // begins anew.
-    for (auto& [id, process] : processes_) Excuse(process, process.heard);
+    for (auto& [id, process] : processes_) {
+      process.work.Excuse(process.work.heard);
+    }
     // See the assumption: what sees it is sent after it is kept.
     ViewActions sent;
     keeper_.OnStored(store->view.id, sent);
@@ -173,20 +165,15 @@ void JobGroup::OnReport(const MemberId& member, v1::RunState::Phase phase,
   const auto found = processes_.find(member);
   if (found == processes_.end() || lost()) return;
   Process& process = found->second;
-  Hear(process, now);
-  const bool same_phase = process.phase == phase;
+  process.work.OnHeard(now, options_.lease);
   process.phase = phase;
   if (phase >= v1::RunState::PHASE_RUNNING) begun_ = true;
   const MemberReport said = report.value_or(process.report);
   OnFurther(said.next, now);
   if (said.next > 0) begun_ = true;
-  // Preparing takes its time, and is no instruction; neither is another turn
-  // the one before.
-  if (progress != process.progress || !same_phase ||
-      said.turn != process.report.turn) {
-    Excuse(process, now);
-  }
-  process.progress = progress;
+  process.work.OnReport(phase == v1::RunState::PHASE_RUNNING, said.turn,
+                        progress, now);
+  process.work.next = said.next;
   if (!report.has_value()) return;
   process.report = said;
   const bool was_member = IsMember(member);
@@ -202,7 +189,7 @@ void JobGroup::OnReport(const MemberId& member, v1::RunState::Phase phase,
   }
   Carry(std::move(actions));
   if (!was_member && IsMember(member)) {
-    Excuse(process, now);
+    process.work.Excuse(now);
     AddEvent("joined",
              absl::StrCat("worker ", NameOf(member), " joined; ", ViewNote()));
     OnViewChanged();
@@ -263,7 +250,7 @@ void JobGroup::EvictSilent(Instant now) {
   // One that says nothing at all is Membership's: it will be lost soon, or was
   // only slow.
   if (accused == processes_.end() ||
-      now - accused->second.heard >= options_.lease / 2) {
+      now - accused->second.work.heard >= options_.lease / 2) {
     return;
   }
   OnGone(eviction->member, GroupExit::kSilent,
@@ -274,12 +261,7 @@ void JobGroup::EvictHung() {
   if (paused_) return;
   std::map<MemberId, MemberWork> work;
   for (const auto& [member, process] : processes_) {
-    work[member] = {process.phase == v1::RunState::PHASE_RUNNING,
-                    process.report.next,
-                    process.report.turn,
-                    process.heard,
-                    process.progress_since,
-                    process.left_behind};
+    work[member] = process.work;
   }
   const std::optional<Hang> hang =
       DecideHang(*view(), work, options_.instruction_bound);

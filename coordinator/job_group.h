@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/cluster/eviction.h"
 #include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
 #include "core/round/view.h"
@@ -146,20 +147,12 @@ class JobGroup {
     GroupWorker worker;
     v1::RunState::Phase phase = v1::RunState::PHASE_UNSPECIFIED;
     MemberReport report = {};
-    int64_t progress = 0;
-    Instant progress_since = {};
-    Instant heard = {};
-    // Since when the group is known to go on while it makes no progress;
-    // nothing: it does not.
-    std::optional<Instant> left_behind = {};
+    MemberWork work = {};
   };
 
   std::string NameOf(const MemberId& member) const;
   std::string ViewNote() const;  // "view 1.3 of 4 members"
   void Carry(ViewActions actions);
-  // Its time begins anew: it cannot be held against it.
-  static void Excuse(Process& process, Instant now);
-  void Hear(Process& process, Instant heard) const;
   void OnFurther(int64_t next, Instant now);
   void OnViewChanged();
   void TakeMismatch(const MemberReport& report);

@@ -100,6 +100,22 @@ std::string MeshState::NameOf(WorkerId worker) const {
                            : absl::StrCat(worker.value);
 }
 
+std::map<WorkerId, std::string> MeshState::BrokenLinks(
+    const std::vector<PeerReport>& peers) const {
+  std::map<WorkerId, std::string> broken;
+  for (const PeerReport& peer : peers) {
+    if (!peer.refused && peer.broken <= absl::ZeroDuration()) continue;
+    const Member* const about = membership.Find(peer.peer.worker);
+    // Not of a process that another one has replaced.
+    if (about == nullptr || about->incarnation() != peer.peer.incarnation) {
+      continue;
+    }
+    broken[about->id] =
+        peer.refused ? "nobody listens at its address" : "its link broke";
+  }
+  return broken;
+}
+
 void MeshState::Put(const JobEntry& job) {
   actions.writes.jobs[job.record.id()] = job.record;
 }

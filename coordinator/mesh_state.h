@@ -24,6 +24,8 @@
 #include "coordinator/weights_store.h"
 #include "core/base/clock.h"
 #include "core/base/ids.h"
+#include "core/cluster/eviction.h"
+#include "core/cluster/member_report.h"
 #include "core/cluster/membership.h"
 #include "core/recover/job_recovery.h"
 
@@ -42,6 +44,12 @@ struct BrainPolicy {
   // is asked to start anew, the first time after so long, then twice as long.
   absl::Duration first_pause = absl::Seconds(1);
   absl::Duration longest_pause = absl::Minutes(1);
+};
+
+// A heartbeat whose contents were checked.
+struct WorkerReport {
+  v1::Heartbeat heartbeat;
+  std::optional<MemberReport> member;  // heartbeat.run.member
 };
 
 // Something a person should see in the log.
@@ -110,6 +118,17 @@ struct JobEntry {
   std::unique_ptr<JobRecovery> recovery;
   // The placement that was decided last for it.
   PlacementVerdict verdict;
+  // By process of its present attempt: what it says of its compute thread and
+  // of its links.
+  struct Watched {
+    MemberWork work;
+    MemberReport links;
+  };
+  std::map<MemberId, Watched> watched;
+  // Workers that are unfit until then, since a link of theirs is cut.
+  std::map<WorkerId, Instant> cut_off;
+  // Seconds of a micro-batch through all layers, at most; 0: not known.
+  double micro_batch_seconds = 0;
   // Set while a data-parallel job runs.
   std::optional<JobGroup> group;
   GroupEventLog events;
@@ -158,6 +177,9 @@ struct MeshState {
   absl::StatusOr<const Member*> FindMember(const std::string& worker) const;
   std::string NameOf(WorkerId worker) const;
   std::vector<std::string> LiveNames() const;
+  // The neighbours whose links a worker says are broken, and how.
+  std::map<WorkerId, std::string> BrokenLinks(
+      const std::vector<PeerReport>& peers) const;
   std::vector<Candidate> Candidates() const;  // by id
   // With today's names and addresses.
   std::vector<StagePlacement> Place(

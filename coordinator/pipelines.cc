@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/advice.h"
 #include "coordinator/job_text.h"
@@ -14,6 +15,13 @@
 
 namespace paceline {
 namespace {
+
+// An instruction may take so many times what is predicted or was measured.
+constexpr double kPatience = 5;
+// Before the first is measured an instruction may take as long.
+constexpr absl::Duration kLongestInstruction = absl::Minutes(1);
+// A worker with a cut link gets no stage for as long.
+constexpr absl::Duration kCutOffTime = absl::Minutes(1);
 
 WorkPhase WorkPhaseOf(v1::RunState::Phase phase) {
   switch (phase) {
@@ -220,6 +228,12 @@ void Pipelines::OnTick(Moment moment) {
     }
     recovery.OnTick(moment.now, actions);
   });
+  for (JobEntry* const job : mesh_.OpenJobs()) {
+    if (job->recovery == nullptr) continue;
+    RecoveryActions actions;
+    Judge(*job, actions, moment);
+    Carry(*job, actions, moment);
+  }
 }
 
 bool Pipelines::OnHeartbeat(const Member& member,
@@ -247,12 +261,10 @@ void Pipelines::Carry(JobEntry& job, const RecoveryActions& actions,
       OnStoreAttempt(job, *attempt, moment);
     } else if (const auto* event = std::get_if<RecoveryEvent>(&action)) {
       mesh_.AddEvent(job, event->kind, event->text, moment);
-    } else if (const auto* exclude = std::get_if<ExcludeProcess>(&action)) {
-      job.renew.insert(exclude->process.worker);
     } else if (const auto* change = std::get_if<JobTransition>(&action)) {
       OnTransition(job, *change, moment);
     }
-    // Orders are derived: JobRecovery::OrderOf().
+    // Orders are derived: JobRecovery::OrderOf(), Excludes().
   }
 }
 
@@ -272,6 +284,7 @@ void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
   *stored.mutable_base() = ToProto(row.base);
   mesh_.Put(job);
   RecoveryActions actions;
+  job.watched.clear();
   job.recovery->OnStored(row.attempt, true, moment.now, actions);
   Carry(job, actions, moment);
 }
@@ -316,6 +329,110 @@ KeepOrder Pipelines::KeepOf(const MemberId& process) const {
     }
   }
   return keep;
+}
+
+// --- Workers that live and do not work ---------------------------------------
+
+std::vector<PeerReport> Pipelines::Watch(JobEntry& job, const Member& member,
+                                         const WorkerReport& report,
+                                         Moment moment) {
+  const v1::RunState& run = report.heartbeat.run();
+  if (run.attempt() != job.recovery->attempt() || !report.member.has_value()) {
+    return {};
+  }
+  JobEntry::Watched& watched = job.watched[member.process()];
+  watched.work.OnHeard(moment.now, mesh_.policy.membership.lease);
+  watched.work.OnReport(run.phase() == v1::RunState::PHASE_RUNNING,
+                        report.member->turn, report.heartbeat.progress(),
+                        moment.now);
+  // It says which worker is meant, and not which process.
+  watched.links.peers.clear();
+  for (PeerReport peer : report.member->peers) {
+    const auto place = std::find_if(
+        job.recovery->places().begin(), job.recovery->places().end(),
+        [&peer](const RunPlace& each) {
+          return each.process.worker == peer.peer.worker;
+        });
+    if (place == job.recovery->places().end()) continue;
+    peer.peer = place->process;
+    peer.awaited = true;
+    watched.links.peers.push_back(peer);
+  }
+  return watched.links.peers;
+}
+
+// Predictions of a machine that was never measured may be far off: they count
+// for more than was measured, and not for less.
+absl::Duration Pipelines::InstructionBound(JobEntry& job) const {
+  double seconds = 0;
+  bool all_measured = true;
+  for (const v1::StageDrift& drift : DriftOf(job.record)) {
+    all_measured = all_measured && drift.measured_seconds() > 0;
+    seconds += std::max(drift.predicted_seconds(), drift.measured_seconds());
+  }
+  if (all_measured) {
+    job.micro_batch_seconds = std::max(job.micro_batch_seconds, seconds);
+  }
+  return std::max(
+      job.micro_batch_seconds > 0 ? mesh_.policy.membership.lease
+                                  : kLongestInstruction,
+      absl::Seconds(kPatience * std::max(seconds, job.micro_batch_seconds)));
+}
+
+void Pipelines::Judge(JobEntry& job, RecoveryActions& actions, Moment moment) {
+  JobRecovery& recovery = *job.recovery;
+  for (auto due = job.cut_off.begin(); due != job.cut_off.end();) {
+    if (moment.now < due->second) {
+      ++due;
+      continue;
+    }
+    recovery.SetUnfit(due->first, "", moment.now, actions);
+    due = job.cut_off.erase(due);
+  }
+  const absl::Duration bound = InstructionBound(job);
+  recovery.SetLeaveBound(bound);
+  const JobPhase phase = recovery.phase();
+  if (phase != JobPhase::kStarting && phase != JobPhase::kRunning &&
+      phase != JobPhase::kStopping) {
+    return;
+  }
+  View view;
+  std::map<MemberId, MemberReport> links;
+  for (const auto& [process, watched] : job.watched) {
+    const Member* const member = mesh_.membership.Find(process.worker);
+    if (member == nullptr || member->process() != process ||
+        member->state != MemberState::kLive) {
+      continue;
+    }
+    if (IsHung(watched.work, bound)) {
+      const absl::Duration idle =
+          watched.work.heard - watched.work.progress_since;
+      return recovery.OnStuck(
+          process,
+          absl::StrFormat("it answers, but has finished no instruction for "
+                          "%.1f s",
+                          absl::ToDoubleSeconds(idle)),
+          moment.now, actions);
+    }
+    view.members.push_back({process, 0, 1});
+    links[process] = watched.links;
+  }
+  const std::optional<Eviction> cut =
+      DecideEviction(view, links, mesh_.policy.membership.lease);
+  if (!cut.has_value()) return;
+  // Both live, so that either may hold other stages: not next to each other.
+  const std::string why = absl::StrCat(
+      "the link to ", mesh_.NameOf(cut->accuser.worker), " is cut");
+  job.cut_off[cut->member.worker] = moment.now + kCutOffTime;
+  recovery.SetUnfit(cut->member.worker, why, moment.now, actions);
+  recovery.OnStuck(cut->member, why, moment.now, actions);
+}
+
+bool Pipelines::Excludes(const MemberId& process) const {
+  return std::any_of(mesh_.open.begin(), mesh_.open.end(), [&](JobId id) {
+    const JobEntry& job = mesh_.jobs.at(id);
+    return job.recovery != nullptr && job.recovery->Excludes(process);
+  });
 }
 
 // --- All pipelines -----------------------------------------------------------

@@ -39,6 +39,12 @@ class Pipelines {
   bool OnHeartbeat(const Member& member, const v1::Heartbeat& heartbeat,
                    Moment moment);
   void OnTick(Moment moment);
+  // Takes what a worker says of its compute thread and of its links.  Returns
+  // the latter.
+  std::vector<PeerReport> Watch(JobEntry& job, const Member& member,
+                                const WorkerReport& report, Moment moment);
+  // A job has taken the process out: it shall execute itself anew.
+  bool Excludes(const MemberId& process) const;
   // Says what a process shall keep and copy of all jobs.
   KeepOrder KeepOf(const MemberId& process) const;
 
@@ -68,6 +74,10 @@ class Pipelines {
   using Act = std::function<void(JobRecovery&, RecoveryActions&)>;
 
   void MakeRecovery(JobEntry& job);
+  // The longest that one instruction may take.
+  absl::Duration InstructionBound(JobEntry& job) const;
+  // Looks for a worker that hangs, and for a cut link between two workers.
+  void Judge(JobEntry& job, RecoveryActions& actions, Moment moment);
   absl::StatusOr<std::vector<RunPlace>> PlanFor(
       JobEntry& job, const std::vector<RunCandidate>& there) const;
   // Calls `act` for every job that recovers, and carries out what follows.

@@ -133,6 +133,30 @@ void AddAwaited(const std::vector<MemberId>& awaited,
   }
 }
 
+void MemberWork::OnHeard(Instant now, absl::Duration lease) {
+  if (now - heard > lease / 2) Excuse(now);
+  heard = std::max(heard, now);
+}
+
+void MemberWork::OnReport(bool is_running, int64_t its_turn,
+                          int64_t its_progress, Instant now) {
+  if (its_progress != progress || is_running != running || its_turn != turn) {
+    Excuse(now);
+  }
+  running = is_running;
+  turn = its_turn;
+  progress = its_progress;
+}
+
+void MemberWork::Excuse(Instant now) {
+  progress_since = now;
+  left_behind.reset();
+}
+
+bool IsHung(const MemberWork& work, absl::Duration bound) {
+  return work.running && work.turn > 0 && work.IsIdle(bound);
+}
+
 namespace {
 
 // Null: not one to be judged.
@@ -146,10 +170,6 @@ const MemberWork* WorkOf(const std::map<MemberId, MemberWork>& work,
   return &found->second;
 }
 
-bool IsIdle(const MemberWork& work, absl::Duration bound) {
-  return work.heard - work.progress_since >= bound;
-}
-
 }  // namespace
 
 std::optional<Hang> DecideHang(const View& view,
@@ -160,15 +180,14 @@ std::optional<Hang> DecideHang(const View& view,
   const bool somebody_waits = std::any_of(
       view.members.begin(), view.members.end(), [&](const ViewMember& member) {
         const MemberWork* const each = WorkOf(work, member);
-        return each != nullptr && each->turn == 0 && IsIdle(*each, bound);
+        return each != nullptr && each->turn == 0 && each->IsIdle(bound);
       });
   for (const ViewMember& member : view.members) {
     const MemberWork* const each = WorkOf(work, member);
     if (each == nullptr) continue;
     const bool left_behind = each->left_behind.has_value() &&
                              each->heard - *each->left_behind >= bound;
-    const bool at_work = each->turn > 0 && IsIdle(*each, bound);
-    if (left_behind || (at_work && somebody_waits)) {
+    if (left_behind || (IsHung(*each, bound) && somebody_waits)) {
       return Hang{member.id, each->heard - each->progress_since};
     }
   }

@@ -1,6 +1,6 @@
-// Decides which member of a round group goes although its process lives: one
-// that owes the others an answer, one whose compute thread hangs, or one whose
-// state differs from the majority's.
+// Decides which member of a round group, or which worker of a pipeline, goes
+// although its process lives: one that owes the others an answer, one whose
+// compute thread hangs, or one whose state differs from the majority's.
 //
 // Assumes: the reports are of members whose control streams are in order.
 // Membership decides about members that are lost altogether.  A broken link by
@@ -45,17 +45,38 @@ std::optional<Eviction> DecideEviction(
 void AddAwaited(const std::vector<MemberId>& awaited,
                 std::vector<PeerReport>& peers);
 
-// The coordinator's knowledge of a member's compute thread.
+// The coordinator's knowledge of the compute thread of a group's member, or of
+// a worker that holds stages.
 struct MemberWork {
-  bool running = false;    // it neither prepares nor has ended
-  int64_t next = 0;        // steps applied
-  int64_t turn = 0;        // it is at work on; 0: it waits
-  Instant heard;           // last
-  Instant progress_since;  // it has finished no instruction since then
+  // The process was heard, whatever it said.  After a silence of half the lease
+  // nobody knows what it did meanwhile, so its time begins anew.
+  void OnHeard(Instant now, absl::Duration lease);
+  // It says this of itself.  Its time begins anew where anything has changed:
+  // preparing is no instruction, and neither is another turn the one before.
+  void OnReport(bool is_running, int64_t its_turn, int64_t its_progress,
+                Instant now);
+  // Its time begins anew: what was until now cannot be held against it.
+  void Excuse(Instant now);
+  // It has finished no instruction for `bound`, as far as it was heard.
+  bool IsIdle(absl::Duration bound) const {
+    return heard - progress_since >= bound;
+  }
+
+  bool running = false;  // it neither prepares nor has ended
+  int64_t next = 0;      // steps applied
+  int64_t turn = 0;      // it is at work on; 0: it waits
+  int64_t progress = 0;  // instructions finished
+  Instant heard = {};    // last
+  // It has finished no instruction since then.
+  Instant progress_since = {};
   // The moment since when the group is known to go on while this member makes
   // no progress; nothing: the group does not go on.
-  std::optional<Instant> left_behind;
+  std::optional<Instant> left_behind = {};
 };
+
+// Whether the worker of a pipeline is at work on one instruction for `bound`,
+// which is the limit for one.  A worker that waits for others is not suspected.
+bool IsHung(const MemberWork& work, absl::Duration bound);
 
 struct Hang {
   MemberId member;

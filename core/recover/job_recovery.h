@@ -202,6 +202,12 @@ class JobRecovery {
   const std::optional<Cut>& floor() const { return floor_; }
   // How many machines besides its owner's hold each piece now.
   int followers() const;
+  // It was taken out: only another process of its worker may come back.
+  bool Excludes(const MemberId& process) const {
+    return excluded_.count(process) > 0;
+  }
+  // RecoveryPolicy's, from now on.
+  void SetLeaveBound(absl::Duration bound) { policy_.leave_bound = bound; }
   // Whether nothing safe would be lost with a draining worker.
   bool MayGo(WorkerId worker) const;
   // Null: none is out.
@@ -289,7 +295,7 @@ class JobRecovery {
   JobOrder MakeOrder(const MemberId& process) const;
   void SendOrders(RecoveryActions& actions);
 
-  const RecoveryPolicy policy_;
+  RecoveryPolicy policy_;
   OrderCounter& orders_;
   const PlacementPlanner planner_;
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,6 +29,7 @@ struct MeshSpec {
   // [stages], or empty: the other workers of a stage, and their turns.
   std::vector<std::vector<int>> replicas = {};
   std::vector<RouteTable> routes = {};
+  std::function<void()> on_links = nullptr;  // of all workers
 };
 
 // [stages][replicas].
@@ -100,6 +102,7 @@ inline RunWiring WiringOf(const MeshSpec& spec, int self,
   wiring.codec = spec.codec;
   wiring.micro_batch = spec.micro_batch;
   wiring.bounds = BoundsOf(spec);
+  wiring.on_links = spec.on_links;
   return wiring;
 }
 

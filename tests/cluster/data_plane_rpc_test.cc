@@ -25,6 +25,59 @@ using ::testing::HasSubstr;
 // Four of them make a frame of three pieces.
 const Shape kLargeSample = {600'000};
 
+// The two workers of a run say which of their links are broken.
+class BrokenLinksTest : public ::testing::Test {
+ protected:
+  BrokenLinksTest() : mesh_(Spec()) {}
+
+  // Looks again whenever the link has changed.
+  void AwaitLinks(const std::function<bool(std::vector<BrokenLink>)>& as) {
+    for (int64_t seen = 0; !as(mesh_.link(0).BrokenLinks());) {
+      const auto changed = [this, &seen]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+        return changes_ > seen;
+      };
+      absl::MutexLock lock(&mutex_);
+      ASSERT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&changed),
+                                          absl::Seconds(30)));
+      seen = changes_;
+    }
+  }
+  void SendOne(int32_t micro_batch) {
+    ASSERT_TRUE(
+        mesh_.link(0).Send(MakeFrame(ActivationKey(0, micro_batch))).ok());
+    ASSERT_TRUE(mesh_.link(1).Receive(ActivationKey(0, micro_batch)).ok());
+  }
+
+  MeshSpec Spec() {
+    MeshSpec spec;
+    spec.on_links = [this] {
+      absl::MutexLock lock(&mutex_);
+      ++changes_;
+    };
+    return spec;
+  }
+
+  absl::Mutex mutex_;
+  int64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
+  RpcLinkMesh mesh_;
+};
+
+TEST_F(BrokenLinksTest, AreToldAtOnceUntilTheNeighbourIsBack) {
+  SendOne(0);
+  EXPECT_TRUE(mesh_.link(0).BrokenLinks().empty());
+  const int port = mesh_.node(1).port();
+
+  mesh_.node(1).StopServer();
+
+  AwaitLinks([](const std::vector<BrokenLink>& broken) {
+    return broken.size() == 1 && broken[0].neighbour == WorkerId{1} &&
+           broken[0].refused;
+  });
+  mesh_.node(1).StartServerOn(port);
+  AwaitLinks([](const auto& broken) { return broken.empty(); });
+  SendOne(1);
+}
+
 TEST_F(ReceiverTest, ReadsFramesThatProtobufWrote) {
   const RunConnections run = Open(fence_);
   Frame frame = MakeFrame(ActivationKey(3, 1));

@@ -299,7 +299,7 @@ TEST(Brain, SaysToSubmitAgainOnlyAfterWhatNeedNotComeAgain) {
     const StreamId a = mesh.Attach("a", 1);
     const JobId job = mesh.Submit(SpecOf(1));
 
-    // What may pass is tried three times.
+    // An error that may pass comes three times.
     for (int i = 0; i < 3; ++i) {
       if (mesh.State() != JobState::kRunning) continue;
       mesh.Report(a, job, v1::RunState::PHASE_FAILED, 0, one.error);

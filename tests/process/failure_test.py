@@ -70,6 +70,7 @@ class Failure(MeshCase):
 
         self.await_step_after(self.step())
         self.assertEqual(self.job()["state"], "running")
+        self.assertEqual(self.job()["attempt"], 1)
         for worker in self.workers():
             self.assertNotEqual(worker["state"], "lost", worker)
         self.stop()

@@ -4,7 +4,7 @@
 import os
 import signal
 
-from mesh_case import MeshCase, eventually, main
+from mesh_case import MeshCase, eventually, main, stopped
 
 JOB = """
 model: {name: lenet}
@@ -45,6 +45,33 @@ class Recovery(MeshCase):
             events = self.client("job", "events", number).stdout
             self.assertEqual(document["weights_sha256"], expected, events)
             self.has(events, f"{victim}", "attempt 2 begins from step")
+
+    def test_a_coordinator_killed_in_training_costs_no_step(self):
+        job = self.write(JOB)
+        expected = self.submit(job)["weights_sha256"]
+        client = self.background("job", "submit", job, "-o", "json")
+        self.assertTrue(eventually(
+            lambda: len(self.ask("job", "list")["jobs"]) == 2))
+        self.await_step_after(60, "2")
+
+        os.kill(self.pid_of_coordinator(), signal.SIGKILL)
+
+        self.assertEqual(client.wait(120), 0, client.errors.read_text())
+        document = self.job("2")
+        self.assertEqual(document["weights_sha256"], expected)
+        self.assertEqual(document["attempt"], 1, self.events("2"))
+
+    def test_a_worker_that_stands_still_below_the_lease_is_the_one_it_was(self):
+        self.detach(self.write(JOB), "train.steps=100000")
+        self.await_step_after(20)
+
+        with stopped(self.pid_of_worker("w2")):
+            self.assertTrue(eventually(lambda: any(
+                worker["state"] == "suspect" for worker in self.workers())))
+
+        self.await_step_after(self.step())
+        self.assertEqual(self.job()["attempt"], 1, self.events())
+        self.stop()
 
 
 if __name__ == "__main__":

@@ -51,5 +51,21 @@ TEST(TimeMeter, BeginsAgainFromZero) {
   EXPECT_EQ(Part(meter.Read(), TimePart::kData), absl::ZeroDuration());
 }
 
+TEST(TimeMeter, ComputesInWhatNeedsNobodyElse) {
+  FakeClock clock;
+  TimeMeter meter(clock);
+
+  for (int part = 0; part < kTimeParts; ++part) {
+    const auto each = static_cast<TimePart>(part);
+    meter.Enter(each);
+    EXPECT_EQ(meter.IsComputing(), each == TimePart::kForward ||
+                                       each == TimePart::kBackward ||
+                                       each == TimePart::kOptimizer)
+        << TimePartName(each);
+    meter.Leave();
+    EXPECT_FALSE(meter.IsComputing());
+  }
+}
+
 }  // namespace
 }  // namespace paceline

@@ -63,8 +63,12 @@ void Agent::OnKeep(const KeepOrder& order) {
 
 void Agent::OnAttached() {
   recorder_.Rewind();
-  absl::MutexLock lock(&mutex_);
-  pieces_are_new_ = true;
+  {
+    absl::MutexLock lock(&mutex_);
+    pieces_are_new_ = true;
+  }
+  // The coordinator may wait to hear what this process holds.
+  recorder_.NoteChange();
 }
 
 void Agent::OnAck(const RecordMarks& marks) {

@@ -28,6 +28,7 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
   absl::Status Run() override;
   void Cancel(const absl::Status& why) override;
   void OnStop() override { stop_ = true; }
+  std::optional<MemberReport> Member() const override;
 
   // SnapshotKeeper.
   absl::Status OnBatch(BatchInfo& batch) override;
@@ -48,7 +49,7 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
   std::map<int, std::unique_ptr<StageEngine>> engines_;  // by stage
   std::unique_ptr<BatchSource> source_;  // where stage 0 is ours
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   RunConnections connections_;  // constant once connected_
 };
@@ -61,6 +62,23 @@ void PipelineRun::Cancel(const absl::Status& why) {
   }
   connections_.link->Cancel(why);
   connections_.gate->Cancel(why);
+}
+
+// The order names workers, not processes: the coordinator knows which process
+// of a worker takes part in the attempt.
+std::optional<MemberReport> PipelineRun::Member() const {
+  MemberReport report;
+  report.turn = run_.time.IsComputing() ? 1 : 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!connected_) return report;
+  }
+  for (const BrokenLink& link : connections_.link->BrokenLinks()) {
+    report.peers.push_back({.peer = {link.neighbour, Incarnation{1}},
+                            .broken = link.since,
+                            .refused = link.refused});
+  }
+  return report;
 }
 
 absl::Status PipelineRun::Run() {
@@ -102,18 +120,19 @@ absl::Status PipelineRun::Prepare() {
   for (const int stage : StagesOf(order, run_.self)) {
     PACELINE_RETURN_IF_ERROR(MakeEngine(stage));
   }
-  PACELINE_ASSIGN_OR_RETURN(const RunWiring wiring,
+  PACELINE_ASSIGN_OR_RETURN(RunWiring wiring,
                             MakeRunWiring(order, run_.model, run_.self));
+  wiring.on_links = [&recorder = run_.recorder] { recorder.NoteChange(); };
   PACELINE_ASSIGN_OR_RETURN(const int64_t bytes,
                             PredictBytes(order, run_.model, run_.self));
   run_.recorder.SetPredictedMemory(bytes);
   PACELINE_RETURN_IF_ERROR(Restore());
   PACELINE_ASSIGN_OR_RETURN(connections_, run_.factory.Connect(wiring));
-  if (engines_.contains(0)) PACELINE_RETURN_IF_ERROR(OpenData());
   {
     absl::MutexLock lock(&mutex_);
     connected_ = true;
   }
+  if (engines_.contains(0)) PACELINE_RETURN_IF_ERROR(OpenData());
   // Whoever cancels from here on finds the connections; who did so before has
   // left word.
   return run_.cancel.status();

@@ -60,7 +60,8 @@ class WorkerRun {
   virtual void OnStop() {}
   // The standing order's group, whole: the newest.
   virtual void OnGroup(const GroupOrder& /*group*/) {}
-  // The report of a member of a round group; nothing if the run is no member.
+  // The report of a member of a round group.  Stages of a pipeline say which of
+  // their neighbours are out of reach, and in `turn` whether they compute.
   virtual std::optional<MemberReport> Member() const { return std::nullopt; }
   virtual RoundReading Rounds() const { return {}; }
 };

@@ -70,6 +70,13 @@ void TimeMeter::Leave() {
   inside_ = false;
 }
 
+bool TimeMeter::IsComputing() const {
+  absl::MutexLock lock(&mutex_);
+  return inside_ && !stopped_ &&
+         (part_ == TimePart::kForward || part_ == TimePart::kBackward ||
+          part_ == TimePart::kOptimizer);
+}
+
 TimeReading TimeMeter::Read() const {
   // The clock is read under the lock: a reading taken before a part began
   // would give it negative time.

@@ -53,6 +53,8 @@ class TimeMeter {
   void Enter(TimePart part);
   void Leave();
 
+  // Whether the thread computes: it waits neither for others nor for data.
+  bool IsComputing() const;
   // The part that is running counts up to now.
   TimeReading Read() const;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -85,6 +86,13 @@ int SendLimit(int bound);
 // Errors: InvalidArgument  no stages, or bounds for another number of them.
 absl::Status CheckBounds(const ScheduleBounds& bounds, size_t stages);
 
+// A neighbour that is out of reach.
+struct BrokenLink {
+  WorkerId neighbour;
+  absl::Duration since;  // for so long
+  bool refused = false;  // nobody listens at its address any more
+};
+
 // Thread-safe.  One a run, that is for one fence.
 class Link {
  public:
@@ -124,6 +132,9 @@ class Link {
 
   // Ends every present and future wait with `why` (not OK).  The first wins.
   virtual void Cancel(absl::Status why) = 0;
+
+  // The neighbours to whom frames go and who are out of reach now, by id.
+  virtual std::vector<BrokenLink> BrokenLinks() const { return {}; }
 };
 
 // The way to the first stage's StepGate.  Thread-safe.
@@ -173,6 +184,9 @@ struct RunWiring {
   // Every frame is acknowledged when it is here, so that its sender can tell a
   // slow link from a slow neighbour.
   bool acknowledges_at_once = false;
+  // Called on any thread, under a lock of the link, while the run is open:
+  // Link::BrokenLinks() has changed.  Null: nobody wants to know.
+  std::function<void()> on_links = nullptr;
 };
 
 // The step gate needs these; they are known once the data set is open.

@@ -183,7 +183,7 @@ void AttachClient::OnOrder(const v1::StandingOrder& order) {
   agent_.OnOrder(std::move(parsed->run), parsed->keep.number);
   if (!parsed->renew || options_.renew == nullptr) return;
   Log(LogLevel::kWarn,
-      "taken out of the round group: starting anew to join it again");
+      "taken out of its job: starting anew to take part in it again");
   options_.renew();
 }
 

@@ -3,12 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "core/rpc/status.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
 
 namespace paceline {
+
+bool IsRefusedDial(const absl::Status& status) {
+  return absl::IsUnavailable(status) &&
+         absl::StrContains(status.message(), "Connection refused");
+}
 
 // One try of a stream.  Deletes itself when gRPC is done with it.
 class OutboundStream::Call final

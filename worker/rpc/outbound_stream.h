@@ -20,6 +20,9 @@
 
 namespace paceline {
 
+// Whether nobody listens at the address: gRPC says so in words only.
+bool IsRefusedDial(const absl::Status& status);
+
 // Thread-safe.  One write at a time, begun on the plane's thread, on gRPC's, or
 // on one that calls Pump().  gRPC reacts on threads of its own, never on the
 // stack of a caller that starts something.

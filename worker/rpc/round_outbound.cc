@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "core/base/host_port.h"
 #include "core/obs/log.h"
@@ -139,12 +138,9 @@ RoundFrameHeader HeaderOf(const RoundOutboundOptions& options) {
   return header;
 }
 
-// Nobody listens there, or somebody else does: gRPC says the former in words
-// only.
+// Nobody listens there, or somebody else does.
 bool IsRefusal(const absl::Status& status) {
-  return absl::IsNotFound(status) ||
-         (absl::IsUnavailable(status) &&
-          absl::StrContains(status.message(), "Connection refused"));
+  return absl::IsNotFound(status) || IsRefusedDial(status);
 }
 
 bool IsHere(const std::string& address) {

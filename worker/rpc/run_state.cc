@@ -112,6 +112,9 @@ void RunState::Wire() {
     options.on_refused = [weak = weak_from_this()](const absl::Status& why) {
       if (const auto self = weak.lock()) self->OnRefused(why);
     };
+    options.on_link = [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->OnLink();
+    };
     outbound_[key] =
         std::make_shared<StageOutbound>(std::move(options), shared_);
   }
@@ -238,7 +241,29 @@ void RunState::End(const absl::Status& why, bool linger) {
   mailbox_.Cancel(why);
   for (const auto& [key, stream] : outbound_) stream->Close(why, linger);
   absl::MutexLock lock(&mutex_);
+  ended_ = true;
   for (auto& [entrance, inbound] : inbound_) inbound.stream = nullptr;
+}
+
+// Under the lock, so that nobody is called once the run has ended.
+void RunState::OnLink() {
+  absl::MutexLock lock(&mutex_);
+  if (!ended_ && wiring_.on_links != nullptr) wiring_.on_links();
+}
+
+std::vector<BrokenLink> RunState::BrokenLinks() const {
+  std::map<WorkerId, BrokenLink> links;
+  for (const auto& [key, stream] : outbound_) {
+    const std::optional<BrokenLink> broken = stream->broken();
+    if (!broken.has_value()) continue;
+    BrokenLink& link = links[broken->neighbour];
+    link.neighbour = broken->neighbour;
+    link.since = std::max(link.since, broken->since);
+    link.refused = link.refused || broken->refused;
+  }
+  std::vector<BrokenLink> by_id;
+  for (const auto& [neighbour, link] : links) by_id.push_back(link);
+  return by_id;
 }
 
 absl::Status RunState::OnFrame(const std::shared_ptr<InboundStream>& stream,

@@ -56,6 +56,7 @@ class RunState final : public Link,
   absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int64_t ordinal,
                                            int frames) override;
   void Cancel(absl::Status why) override { End(why, /*linger=*/false); }
+  std::vector<BrokenLink> BrokenLinks() const override;
 
   // The link is dropped: as Cancel, but what was sent still goes out unless
   // Cancel() came before.  Returns the streams that see to it.
@@ -108,6 +109,7 @@ class RunState final : public Link,
   void FlushLocked(Inbound* inbound) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnTaken(const FrameHeader& header);
   void OnRefused(const absl::Status& why);
+  void OnLink();
   void End(const absl::Status& why, bool linger);
 
   // Constant after Wire().
@@ -121,6 +123,7 @@ class RunState final : public Link,
   Mailbox mailbox_;
 
   absl::Mutex mutex_;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<Entrance, Inbound> inbound_ ABSL_GUARDED_BY(mutex_);
 };
 

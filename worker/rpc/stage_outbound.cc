@@ -194,6 +194,7 @@ void StageOutbound::OnMessage(grpc::ByteBuffer& message) {
   const Credit credit{proto.granted(), proto.received()};
   absl::Status wrong;
   bool back_again = false;
+  bool was_broken = false;
   {
     absl::MutexLock lock(&mutex_);
     const auto window = windows_.find(boundary);
@@ -204,7 +205,10 @@ void StageOutbound::OnMessage(grpc::ByteBuffer& message) {
             : window->second.OnCredit(credit);
     AnsweredLocked(/*reset_backoff=*/true);
     back_again = std::exchange(break_logged_, false);
+    was_broken = std::exchange(broken_since_, std::nullopt).has_value();
+    dial_refused_ = false;
   }
+  if (was_broken) options_.on_link();
   if (back_again) {
     Log(LogLevel::kInfo, "neighbour is connected again",
         {{"neighbour", options_.neighbour.value},
@@ -243,13 +247,16 @@ OutboundStream::Ended StageOutbound::OnEndedLocked(const absl::Status& status,
             }};
   }
   // An OK after our half-close says that all was read.
+  const bool changed = NoteBreakLocked(status);
   const bool retry =
       need() == Need::kOpen || (need() == Need::kDraining && HasRestLocked() &&
                                 !(half_closed_ && status.ok()));
   if (!retry) return {};
   if (answered) ++shared_->counters.reconnects;
-  if (std::exchange(break_logged_, true)) return {true, nullptr};
-  return {true, [this, status] {
+  const bool logged = std::exchange(break_logged_, true);
+  return {true, [this, status, changed, logged] {
+            if (changed) options_.on_link();
+            if (logged) return;
             Log(LogLevel::kWarn, "neighbour cannot be reached, trying again",
                 {{"neighbour", options_.neighbour.value},
                  {"address", options_.address},
@@ -257,6 +264,26 @@ OutboundStream::Ended StageOutbound::OnEndedLocked(const absl::Status& status,
                  {"run", ToText(options_.fence)},
                  {"why", status.ToString()}});
           }};
+}
+
+bool StageOutbound::NoteBreakLocked(const absl::Status& status) {
+  // Another status is the neighbour's own words.
+  if (!absl::IsUnavailable(status)) return false;
+  const bool refused = dial_refused_ || IsRefusedDial(status);
+  const bool changed = !broken_since_.has_value() || refused != dial_refused_;
+  if (!broken_since_.has_value()) broken_since_ = absl::Now();
+  dial_refused_ = refused;
+  return changed;
+}
+
+std::optional<BrokenLink> StageOutbound::broken() const {
+  absl::MutexLock lock(&mutex_);
+  if (!broken_since_.has_value() || !ended_.ok()) return std::nullopt;
+  // At least some time: none would say that it is not broken.
+  return BrokenLink{
+      options_.neighbour,
+      std::max(absl::Now() - *broken_since_, absl::Milliseconds(1)),
+      dial_refused_};
 }
 
 bool StageOutbound::IsOutOfReachLocked(const absl::Status& status,

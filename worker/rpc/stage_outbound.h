@@ -35,6 +35,8 @@ struct OutboundOptions {
   // Called at most once, on any thread: the neighbour said that what we send
   // can never be right, or it could not be reached from the run's start on.
   std::function<void(absl::Status)> on_refused;
+  // Called on any thread: broken() is another answer now.
+  std::function<void()> on_link = [] {};
 };
 
 // Thread-safe.  The thread that calls Send() begins the write of the first of a
@@ -50,6 +52,9 @@ class StageOutbound final : public OutboundStream {
 
   // Whether a frame may be sent that is not, or is being sent.
   bool IsSending() const;
+
+  // Nothing: the neighbour is in reach, was not asked yet, or the run is over.
+  std::optional<BrokenLink> broken() const;
 
   // Ends every present and future wait with `why`; the first wins.  linger:
   // what was handed to Send() still goes out, for a while.
@@ -72,6 +77,9 @@ class StageOutbound final : public OutboundStream {
   bool FrameReadyLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool EverythingSentLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void Refuse(const absl::Status& why, absl::string_view what) const;
+  // The call has ended.  Whether broken() is another answer now.
+  bool NoteBreakLocked(const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the neighbour was never reached, and has not been for `reach`.
   bool IsOutOfReachLocked(const absl::Status& status, bool answered)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -87,6 +95,9 @@ class StageOutbound final : public OutboundStream {
   int32_t last_boundary_ ABSL_GUARDED_BY(mutex_) = -1;  // they take turns
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool break_logged_ ABSL_GUARDED_BY(mutex_) = false;
+  // Since the call ended and the neighbour has not answered the next one.
+  std::optional<absl::Time> broken_since_ ABSL_GUARDED_BY(mutex_);
+  bool dial_refused_ ABSL_GUARDED_BY(mutex_) = false;
   // When the neighbour was first out of reach; the future once it answered.
   absl::Time out_of_reach_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 };

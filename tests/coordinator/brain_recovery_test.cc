@@ -1,0 +1,217 @@
+// How the brain finds that a worker of a pipeline is lost, hangs, or does not
+// reach a neighbour, and how the job goes on.
+#include <string>
+#include <vector>
+
+#include "coordinator/brain.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/mesh.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Three stages on workers "a", "b" and "c", all running.
+class PipelineOfThree : public testing::Test, public Mesh {
+ protected:
+  PipelineOfThree() {
+    for (const StreamId stream : {a_, b_, c_}) Say(stream, 1);
+  }
+
+  // A heartbeat after `step` steps with progress.
+  v1::Heartbeat At(int64_t step) {
+    v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, step);
+    heartbeat.set_progress(100 * step);
+    heartbeat.mutable_run()->mutable_member();
+    return heartbeat;
+  }
+  void Say(StreamId stream, int64_t step) {
+    ASSERT_TRUE(Send(stream, At(step)).ok());
+  }
+  void SayBroken(StreamId stream, int64_t worker, int64_t broken_ms,
+                 bool refused = false) {
+    v1::Heartbeat heartbeat = At(1);
+    v1::PeerState& link =
+        *heartbeat.mutable_run()->mutable_member()->add_peers();
+    link.mutable_peer()->set_worker_id(worker);
+    link.mutable_peer()->set_incarnation(1);
+    link.set_broken_ms(broken_ms);
+    link.set_refused(refused);
+    ASSERT_TRUE(Send(stream, heartbeat).ok());
+  }
+  void SayAtWork(StreamId stream) {
+    v1::Heartbeat heartbeat = At(1);
+    heartbeat.mutable_run()->mutable_member()->set_turn(1);
+    ASSERT_TRUE(Send(stream, heartbeat).ok());
+  }
+  // The workers that the newest order to that one names.
+  std::vector<std::string> Placed(StreamId stream) {
+    std::vector<std::string> names;
+    for (const StagePlacement& stage : Order(stream).run->stages) {
+      names.push_back(stage.worker_name);
+    }
+    return names;
+  }
+  // Those that leave the attempt, and say so.
+  void Leave(const std::vector<StreamId>& streams) {
+    for (const StreamId stream : streams) {
+      EXPECT_FALSE(Order(stream).run.has_value());
+      ASSERT_TRUE(Send(stream, v1::Heartbeat()).ok());
+    }
+  }
+
+  const StreamId a_ = Attach("a", 1);
+  const StreamId b_ = Attach("b", 2);
+  const StreamId c_ = Attach("c", 3);
+  const JobId job_ = Submit(SpecOf(3));
+};
+
+TEST_F(PipelineOfThree, ABrokenStreamAndANeighboursBrokenLinkAreALossAtOnce) {
+  for (const bool stream_first : {true, false}) {
+    SCOPED_TRACE(stream_first);
+    Mesh mesh;
+    const StreamId a = mesh.Attach("a", 1);
+    const StreamId b = mesh.Attach("b", 2);
+    mesh.Submit(SpecOf(2));
+    mesh.Report(a, mesh.job(), v1::RunState::PHASE_RUNNING);
+    mesh.Report(b, mesh.job(), v1::RunState::PHASE_RUNNING);
+    const auto say_broken = [&] {
+      v1::Heartbeat heartbeat = mesh.Beat(v1::RunState::PHASE_RUNNING, 1);
+      v1::PeerState& link =
+          *heartbeat.mutable_run()->mutable_member()->add_peers();
+      link.mutable_peer()->set_worker_id(2);
+      link.mutable_peer()->set_incarnation(1);
+      link.set_refused(true);
+      ASSERT_TRUE(mesh.Send(a, heartbeat).ok());
+    };
+
+    if (stream_first) mesh.Break(b);
+    say_broken();
+    EXPECT_EQ(mesh.Order(a).run.has_value(), !stream_first);
+    if (!stream_first) mesh.Break(b);
+
+    EXPECT_FALSE(mesh.Order(a).run.has_value()) << "it leaves the attempt";
+    EXPECT_THAT(mesh.Story(),
+                Contains(HasSubstr("lost: b: its stream broke, and nobody "
+                                   "listens at its address, says worker a")));
+  }
+}
+
+TEST_F(PipelineOfThree, ALinkToAnEarlierProcessIsNoWitnessAgainstTheNext) {
+  SayBroken(b_, 1, 10);
+  const StreamId again = Attach("a", 9);
+
+  Break(again);
+
+  EXPECT_THAT(ViewWorkers()[0].state(), v1::WORKER_STATE_SUSPECT);
+}
+
+TEST_F(PipelineOfThree, AWorkerThatHangsInAnInstructionIsTakenOut) {
+  // Nothing is known of how long an instruction may take: a minute.
+  for (int64_t ms = 0; ms < 60'000; ms += 500) {
+    SayAtWork(b_);
+    Say(a_, 1);
+    Say(c_, 1);
+    ASSERT_TRUE(Order(a_).run.has_value()) << ms;
+    Pass(500);
+  }
+  SayAtWork(b_);
+  Pass(50);
+
+  EXPECT_THAT(Story(), Contains(HasSubstr("b: it answers, but has finished no "
+                                          "instruction for 60.0 s")));
+  Leave({a_, c_});
+  // It does not leave either, and is asked to execute itself anew.
+  for (int64_t ms = 0; ms <= 60'000; ms += 500) {
+    for (const StreamId stream : {a_, c_}) {
+      ASSERT_TRUE(Send(stream, v1::Heartbeat()).ok());
+    }
+    v1::Heartbeat stuck = At(1);
+    stuck.mutable_echo()->set_term(1);
+    stuck.mutable_run()->set_attempt(1);
+    ASSERT_TRUE(Send(b_, stuck).ok());
+    Pass(500);
+  }
+
+  EXPECT_THAT(Placed(a_), Not(Contains("b")));
+  EXPECT_TRUE(Order(b_).renew);
+  EXPECT_THAT(Events(), Contains("excluded"));
+}
+
+TEST_F(PipelineOfThree, AMeasuredInstructionHasTheLeaseAtLeast) {
+  const auto timed = [&](StreamId stream, bool at_work) {
+    v1::Heartbeat heartbeat = At(1);
+    heartbeat.mutable_run()->mutable_member()->set_turn(at_work ? 1 : 0);
+    for (int stage = 0; stage < 3; ++stage) {
+      v1::StageTime& time = *heartbeat.mutable_run()->add_stage_times();
+      time.set_stage(stage);
+      time.set_seconds(0.1);
+      time.set_micro_batches(10);
+    }
+    ASSERT_TRUE(Send(stream, heartbeat).ok());
+  };
+  for (int64_t ms = 0; ms < 3000; ms += 500) {
+    timed(a_, false);
+    timed(b_, true);
+    timed(c_, false);
+    ASSERT_TRUE(Order(a_).run.has_value()) << ms;
+    Pass(500);
+  }
+  timed(b_, true);
+  Pass(50);
+
+  EXPECT_THAT(Story(), Contains(HasSubstr("no instruction for 3.0 s")));
+}
+
+TEST_F(PipelineOfThree, AWorkerThatWaitsForOthersDoesNotHang) {
+  for (int64_t ms = 0; ms < 120'000; ms += 500) {
+    for (const StreamId stream : {a_, b_, c_}) Say(stream, 1);
+    Pass(500);
+  }
+
+  EXPECT_EQ(Job().attempt(), 1);
+  EXPECT_TRUE(Order(a_).run.has_value());
+}
+
+// As one whose machine was stopped below the lease, or whose Wi-Fi paused.
+TEST_F(PipelineOfThree, AWorkerThatIsSilentForSecondsComesBackAsTheOneItWas) {
+  SayAtWork(b_);
+  for (int64_t ms = 0; ms < 2900; ms += 100) {
+    Say(a_, 1);
+    Say(c_, 1);
+    Pass(100);
+  }
+  EXPECT_EQ(ViewWorkers()[1].state(), v1::WORKER_STATE_SUSPECT);
+
+  SayAtWork(b_);
+  Pass(50);
+  Say(b_, 2);
+
+  EXPECT_EQ(Job().attempt(), 1);
+  EXPECT_TRUE(Order(b_).run.has_value());
+  EXPECT_THAT(Events(), Not(Contains("left")));
+}
+
+TEST_F(PipelineOfThree, ACutLinkBetweenTwoThatLiveKeepsOneFromHoldingStages) {
+  for (int64_t ms = 0; ms < 3000; ms += 500) {
+    Say(a_, 1);
+    SayBroken(b_, 3, ms);
+    SayBroken(c_, 2, ms);
+    ASSERT_TRUE(Order(a_).run.has_value()) << ms;
+    Pass(500);
+  }
+  SayBroken(b_, 3, 3000);
+  Pass(50);
+  Leave({a_, b_, c_});
+
+  EXPECT_THAT(Story(), Contains(HasSubstr("c: the link to b is cut")));
+  EXPECT_THAT(Placed(a_), Not(Contains("c")));
+  EXPECT_THAT(Placed(a_), Contains("b"));
+}
+
+}  // namespace
+}  // namespace paceline
