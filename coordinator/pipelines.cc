@@ -160,10 +160,14 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
           absl::StrCat(member->registration.name(), " (", each.unfit, ")"));
       continue;
     }
+    if (!each.no_data.empty()) {
+      unfit.push_back(
+          absl::StrCat(member->registration.name(), " (", each.no_data, ")"));
+    }
     processes[id] = each.process;
     candidates.push_back({member, JobId{},
                           mesh_.measures.Holds(member->registration.name()),
-                          mesh_.drained.contains(id)});
+                          mesh_.drained.contains(id), !each.no_data.empty()});
   }
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
   job.verdict = DecidePlacement(spec, model, candidates, mesh_.measured);

@@ -117,6 +117,62 @@ std::string SlowBf16(const JobSpec& spec, const Plan& plan,
                       "float32, slower than precision fp32");
 }
 
+// Has a worker with the data hold the first stage: the plan's place with the
+// fewest changes, in exchange for its own.  Where nobody's memory allows that,
+// only such workers hold stages.
+//
+// Errors: NotFound  what the job waits for; as MakePlan()
+absl::StatusOr<Plan> PlanWithData(const JobSpec& spec,
+                                  const ModelDescription& model,
+                                  const std::vector<Candidate>& capable,
+                                  const std::vector<PlannerWorker>& idle,
+                                  const Measurements& measurements) {
+  std::set<WorkerId> no_data;
+  for (const Candidate& candidate : capable) {
+    if (candidate.no_data) no_data.insert(candidate.member->id);
+  }
+  if (no_data.size() == capable.size()) {
+    return absl::NotFoundError("waits for a worker that has the data");
+  }
+  absl::StatusOr<Plan> plan = MakePlan(spec, model, idle, measurements);
+  if (!plan.ok() || !no_data.contains(plan->stages.front().worker)) return plan;
+  if (!spec.pipeline.workers.empty()) {
+    return absl::NotFoundError(
+        "waits for the data: pipeline.workers names a worker for the first "
+        "stage that does not have it");
+  }
+  const WorkerId first = plan->stages.front().worker;
+  const auto holds = [&plan](const PlannerWorker& worker) {
+    return BytesOn(*plan, worker.worker) > 0;
+  };
+  const auto room = [&idle](WorkerId worker, int64_t bytes) {
+    return std::any_of(idle.begin(), idle.end(), [&](const auto& each) {
+      return each.worker == worker &&
+             (each.memory_bytes == 0 || each.memory_bytes >= bytes);
+    });
+  };
+  std::vector<PlannerWorker> with_data = idle;
+  std::erase_if(with_data, [&](const PlannerWorker& worker) {
+    return no_data.contains(worker.worker);
+  });
+  std::stable_partition(with_data.begin(), with_data.end(), holds);
+  for (const PlannerWorker& other : with_data) {
+    if (!room(other.worker, BytesOn(*plan, first)) ||
+        !room(first, BytesOn(*plan, other.worker))) {
+      continue;
+    }
+    const auto exchange = [&](WorkerId& worker) {
+      worker = worker == first          ? other.worker
+               : worker == other.worker ? first
+                                        : worker;
+    };
+    for (StageOfPlan& stage : plan->stages) exchange(stage.worker);
+    for (WorkerBytes& bytes : plan->memory) exchange(bytes.worker);
+    return plan;
+  }
+  return MakePlan(spec, model, with_data, measurements);
+}
+
 // Whether the whole mesh, all idle, could run it.
 absl::Status CheckPossible(const JobSpec& spec, const ModelDescription& model,
                            const std::vector<Candidate>& capable,
@@ -221,7 +277,12 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
         wanted, " workers it needs ", idle.size() == 1 ? "is" : "are", " free");
     return verdict;
   }
-  absl::StatusOr<Plan> plan = MakePlan(spec, model, idle, measurements);
+  const absl::StatusOr<Plan> plan =
+      PlanWithData(spec, model, capable, idle, measurements);
+  if (absl::IsNotFound(plan.status())) {
+    verdict.why = std::string(plan.status().message());
+    return verdict;
+  }
   if (!plan.ok()) {
     // The whole mesh could (checked above), so it is the busy ones we need.
     verdict.why = absl::StrCat("waits for ", Ahead(ahead, measuring), ": ",
@@ -229,7 +290,7 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
     return verdict;
   }
   verdict.cpu_capability = SettleCapability(spec, *plan, candidates);
-  verdict.plan = *std::move(plan);
+  verdict.plan = *plan;
   return verdict;
 }
 

@@ -24,6 +24,7 @@ struct Candidate {
   JobId job;               // unassigned: idle
   bool measuring = false;  // for a person; not to be disturbed
   bool drained = false;    // gets nothing new
+  bool no_data = false;    // cannot hold the first stage
 };
 
 inline bool IsIdle(const Candidate& candidate) {

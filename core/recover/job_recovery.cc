@@ -452,11 +452,17 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
   AddEvent(actions, "failed", text);
   if (!IsTransient(error.code())) return Go(JobCause::kHopeless, text, actions);
   if (MakesUnfit(error.code())) {
-    peers_[peer.process.worker].unfit = std::string(error.message());
+    Peer& lacks = peers_[peer.process.worker];
+    // The first stage alone reads the data.
+    const bool data = absl::IsNotFound(error) && lacks.no_data.empty() &&
+                      places_.front().process == peer.process;
+    (data ? lacks.no_data : lacks.unfit) = std::string(error.message());
+    AddEvent(actions, "unfit",
+             absl::StrCat(peer.name, " holds no ",
+                          data ? "first stage" : "stage", " from now on"));
     // Before the first step that is a mistake in the job.
-    if (furthest_ == 0 && !AnyFit()) {
+    if (furthest_ == 0 && !AnyFit())
       return Go(JobCause::kHopeless, text, actions);
-    }
   } else {
     failures_ = furthest_ > failed_furthest_ ? 1 : failures_ + 1;
     failed_furthest_ = furthest_;
@@ -482,12 +488,6 @@ bool JobRecovery::Leave(JobCause cause, const std::string& why, Instant now,
   finish_.reset();
   OnMembersChanged();
   return true;
-}
-
-bool JobRecovery::AnyFit() const {
-  return std::any_of(peers_.begin(), peers_.end(), [](const auto& each) {
-    return each.second.unfit.empty();
-  });
 }
 
 bool JobRecovery::HasLeft(const Peer& peer) const {
@@ -814,8 +814,9 @@ std::vector<RunCandidate> JobRecovery::Candidates() const {
   std::vector<RunCandidate> candidates;
   for (const auto& [worker, peer] : peers_) {
     if (!IsCounted(peer)) continue;
-    candidates.push_back(
-        {peer.process, peer.machine, peer.draining ? "it drains" : peer.unfit});
+    candidates.push_back({peer.process, peer.machine,
+                          peer.draining ? "it drains" : peer.unfit,
+                          peer.no_data});
   }
   return candidates;
 }

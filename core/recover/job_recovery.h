@@ -94,7 +94,9 @@ struct RecoveryPolicy {
 struct RunCandidate {
   MemberId process;
   MachineId machine;
-  std::string unfit;  // why it cannot be used; empty: it can
+  std::string unfit = {};  // why it cannot be used; empty: it can
+  // Why it cannot hold the first stage, which reads the data; empty: it can.
+  std::string no_data = {};
 };
 
 // Which process holds which layers, by stage.
@@ -225,6 +227,7 @@ class JobRecovery {
     JobReport report;  // without the pieces
     bool has_pieces = false;
     std::string unfit;
+    std::string no_data;
     bool draining = false;
   };
 
@@ -271,7 +274,13 @@ class JobRecovery {
   void OnMembersChanged();
 
   bool AllLeft() const;
-  bool AnyFit() const;  // not known to lack something, be it lost or not
+  // A worker is not known to lack something, be it lost or not.
+  bool AnyFit() const {
+    for (const auto& [worker, peer] : peers_) {
+      if (peer.unfit.empty() && peer.no_data.empty()) return true;
+    }
+    return false;
+  }
   std::optional<int64_t> StepToFinish() const;
   bool WaitsForReturn(Cut base, Instant now);
   bool WaitsForSettling(const std::vector<RunPlace>& places, Instant now,

@@ -1,5 +1,7 @@
 #include "coordinator/placement.h"
 
+#include <set>
+
 #include "coordinator/job_text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -50,6 +52,30 @@ TEST_F(PlacementTest, TakesTheWorkersThatTheJobNames) {
   ASSERT_EQ(verdict.plan->stages.size(), 2u);
   EXPECT_EQ(verdict.plan->stages[0].worker, WorkerId{3});
   EXPECT_EQ(verdict.plan->stages[1].worker, WorkerId{1});
+}
+
+TEST_F(PlacementTest, PutsTheFirstStageWhereTheDataIs) {
+  for (int with_data = 0; with_data < 3; ++with_data) {
+    for (int i = 0; i < 3; ++i) candidates_[i].no_data = i != with_data;
+
+    const PlacementVerdict verdict = Decide(SpecOf(3));
+
+    ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
+    EXPECT_EQ(verdict.plan->stages[0].worker, WorkerId{with_data + 1});
+    std::set<WorkerId> workers;
+    for (const StageOfPlan& stage : verdict.plan->stages) {
+      workers.insert(stage.worker);
+    }
+    EXPECT_EQ(workers.size(), 3u) << "the others hold the other stages";
+  }
+  candidates_[2].no_data = true;
+  EXPECT_EQ(Decide(SpecOf(3)).why, "waits for a worker that has the data");
+}
+
+TEST_F(PlacementTest, WaitsForTheDataWhereTheJobNamesItsWorkers) {
+  candidates_[2].no_data = true;
+
+  EXPECT_THAT(Decide(OnCAndA()).why, HasSubstr("waits for the data"));
 }
 
 TEST_F(PlacementTest, WaitsForANamedWorkerThatIsNotThere) {

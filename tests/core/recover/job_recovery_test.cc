@@ -40,6 +40,8 @@ class JobRecoveryTest : public ::testing::Test {
     for (const RunCandidate& each : candidates) {
       if (!each.unfit.empty()) {
         why = each.unfit;
+      } else if (places.empty() && !each.no_data.empty()) {
+        why = each.no_data;
       } else if (places.size() < 2) {
         const int first = places.empty() ? 0 : 2;
         places.push_back({{first, first + 2}, each.process});
@@ -377,6 +379,17 @@ TEST_F(JobRecoveryTest, AWorkerThatLacksAFileIsUnfitAndTheJobGoesOn) {
 
   EXPECT_EQ(job_->phase(), JobPhase::kRunning);
   EXPECT_EQ(orders_.at(1).run->places[1].process.worker, WorkerId{3});
+}
+
+TEST_F(JobRecoveryTest, AWorkerThatLacksTheDataMayHoldAnotherStage) {
+  BeginWith(2);
+  workers_[1].report.phase = WorkPhase::kFailed;
+  workers_[1].report.error = absl::NotFoundError("no /data/train");
+  Report(1);
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_EQ(orders_.at(2).run->places[0].process.worker, WorkerId{2});
+  EXPECT_TRUE(Has("unfit"));
 }
 
 TEST_F(JobRecoveryTest, FailsWhenNoWorkerHasTheFileAndPausesIfOneHadItBefore) {
