@@ -412,6 +412,9 @@ v1::Job Brain::ViewOf(const JobEntry& job) const {
     versions.set_stage(time.stage());
   }
   view.set_step_seconds(MeasuredStepSeconds(job.record));
+  if (job.recovery != nullptr && job.recovery->floor().has_value()) {
+    view.set_floor_step(job.recovery->floor()->step);
+  }
   return view;
 }
 

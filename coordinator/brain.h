@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -105,6 +106,10 @@ class Brain {
   std::map<JobState, int64_t> CountJobs() const;
   std::vector<v1::Worker> ViewWorkers(Instant now) const;  // by id
   const GroupCounts& group_counts() const { return groups_.counts(); }
+  // Recoveries that have ended since the last call.
+  std::vector<v1::Recovery> TakeRecoveries() {
+    return std::exchange(mesh_.recoveries, {});
+  }
   // Errors: NotFound.
   absl::StatusOr<v1::GetProfileResponse> ViewProfile(int64_t id, Instant now) {
     return mesh_.measures.View(id, now);

@@ -105,6 +105,9 @@ void Coordinator::AfterBatch() {
   metrics_.Update(brain_.ViewWorkers(now), brain_.ViewOpenJobs(),
                   brain_.CountJobs());
   metrics_.CountGroups(brain_.group_counts());
+  for (const v1::Recovery& recovery : brain_.TakeRecoveries()) {
+    metrics_.CountRecovery(recovery);
+  }
 }
 
 absl::Status Coordinator::StoreBatchOfBrain() {

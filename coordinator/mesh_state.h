@@ -21,6 +21,7 @@
 #include "coordinator/measure_queue.h"
 #include "coordinator/placement.h"
 #include "coordinator/records.h"
+#include "coordinator/recovery_meter.h"
 #include "coordinator/weights_store.h"
 #include "core/base/clock.h"
 #include "core/base/ids.h"
@@ -116,6 +117,7 @@ struct JobEntry {
 
   // Set while a pipeline trains: what becomes of it when a worker is lost.
   std::unique_ptr<JobRecovery> recovery;
+  RecoveryMeter meter;
   // The placement that was decided last for it.
   PlacementVerdict verdict;
   // By process of its present attempt: what it says of its compute thread and
@@ -233,7 +235,9 @@ struct MeshState {
   int64_t term = 0;           // of the views that this coordinator makes
   OrderCounter orders;        // numbers of standing orders
   bool queue_changed = true;  // something a queued job may have waited for
-  std::string store_error;    // of the last transaction; empty: it was stored
+  // That have ended since somebody asked.
+  std::vector<v1::Recovery> recoveries;
+  std::string store_error;  // of the last transaction; empty: it was stored
   Actions actions;
 };
 

@@ -1,5 +1,6 @@
 #include "coordinator/metrics.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -11,6 +12,29 @@ namespace {
 
 std::string CodeName(absl::StatusCode code) {
   return absl::StatusCodeToString(code);
+}
+
+void DeclareRecovery(MetricsRegistry& registry) {
+  registry.DeclareCounter(kRecoveries,
+                          "Times that a pipeline came back to where it was "
+                          "when something of it was lost.");
+  registry.DeclareHistogram(kRecoverySeconds,
+                            "Seconds of these recoveries, by phase.",
+                            {0.01, 0.03, 0.1, 0.3, 1, 3, 10, 60}, {"phase"});
+  registry.DeclareCounter(kReplayed, "Steps of pipelines that were run again.");
+  registry.DeclareGauge(
+      kFloor, "The newest step whose state lies on several machines.", {"job"});
+  registry.DeclareGauge(kSnapshotAge,
+                        "Steps that would be run again if a worker was lost.",
+                        {"job"});
+  registry.DeclareGauge(kGoodput,
+                        "Steps that count, of all that were computed, 0 to 1.",
+                        {"job"});
+  registry.GetCounter(kRecoveries);
+  registry.GetCounter(kReplayed);
+  for (const RecoveryPart& part : kRecoveryParts) {
+    registry.GetHistogram(kRecoverySeconds, {part.name});
+  }
 }
 
 }  // namespace
@@ -56,6 +80,7 @@ CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
       kStageMeasured,
       "Seconds of a micro-batch, forward and backward, as measured.",
       {"job", "stage"});
+  DeclareRecovery(registry);
   registry.DeclareGauge(kGroupMembers,
                         "Processes in a job's round group: members, and "
                         "listeners that shall become some.",
@@ -124,7 +149,7 @@ void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
     for (const char* family :
          {kJobStep, kJobSteps, kJobLoss, kJobAccuracy, kJobRate, kStepPredicted,
           kStepMeasured, kStagePredicted, kStageMeasured, kGroupMembers,
-          kGroupPaused}) {
+          kGroupPaused, kFloor, kSnapshotAge, kGoodput}) {
       registry_.RemoveSeries(family, absl::StrCat(ended.value));
     }
   }
@@ -137,6 +162,7 @@ void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
     registry_.GetGauge(kJobRate, {id}).Set(job.samples_per_second());
     SetDrift(job);
     SetGroup(job);
+    SetRecovery(job);
     if (job.has_loss()) registry_.GetGauge(kJobLoss, {id}).Set(job.loss());
     if (job.has_accuracy()) {
       registry_.GetGauge(kJobAccuracy, {id}).Set(job.accuracy());
@@ -147,6 +173,27 @@ void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
     registry_.GetGauge(kJobs, {std::string(JobStateName(JobState(i)))})
         .Set(count == by_state.end() ? 0 : static_cast<double>(count->second));
   }
+}
+
+void CoordinatorMetrics::CountRecovery(const v1::Recovery& recovery) {
+  registry_.GetCounter(kRecoveries).Add();
+  registry_.GetCounter(kReplayed).Add(static_cast<double>(recovery.again()));
+  for (const RecoveryPart& part : kRecoveryParts) {
+    registry_.GetHistogram(kRecoverySeconds, {part.name})
+        .Observe((recovery.seconds().*part.seconds)());
+  }
+}
+
+void CoordinatorMetrics::SetRecovery(const v1::Job& job) {
+  if (!job.has_floor_step()) return;
+  const std::string id = absl::StrCat(job.id());
+  registry_.GetGauge(kFloor, {id}).Set(job.floor_step());
+  registry_.GetGauge(kSnapshotAge, {id})
+      .Set(std::max<int64_t>(0, job.step() - job.floor_step()));
+  const auto computed =
+      static_cast<double>(job.step() + job.recovery().replayed_steps());
+  registry_.GetGauge(kGoodput, {id})
+      .Set(computed == 0 ? 1 : static_cast<double>(job.step()) / computed);
 }
 
 void CoordinatorMetrics::CountGroups(const GroupCounts& counts) {

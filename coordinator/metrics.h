@@ -41,6 +41,14 @@ constexpr char kStagePredicted[] =
 constexpr char kStageMeasured[] =
     "paceline_coordinator_job_stage_measured_seconds";
 
+// These describe how pipelines outlive their workers.
+constexpr char kRecoveries[] = "paceline_coordinator_recoveries_total";
+constexpr char kRecoverySeconds[] = "paceline_coordinator_recovery_seconds";
+constexpr char kReplayed[] = "paceline_coordinator_steps_replayed_total";
+constexpr char kFloor[] = "paceline_coordinator_job_floor_step";
+constexpr char kSnapshotAge[] = "paceline_coordinator_job_snapshot_age_steps";
+constexpr char kGoodput[] = "paceline_coordinator_job_goodput_ratio";
+
 // These describe round groups.
 constexpr char kGroupMembers[] = "paceline_coordinator_job_group_members";
 constexpr char kGroupPaused[] = "paceline_coordinator_job_group_paused";
@@ -68,12 +76,15 @@ class CoordinatorMetrics {
   void Update(const std::vector<v1::Worker>& workers,
               const std::vector<v1::Job>& open,
               const std::map<JobState, int64_t>& by_state);
+  // The loop's, too.  The last one of a job, once.
+  void CountRecovery(const v1::Recovery& recovery);
   // The loop's, too.  counts: since the start.
   void CountGroups(const GroupCounts& counts);
 
  private:
   void SetDrift(const v1::Job& job);
   void SetGroup(const v1::Job& job);
+  void SetRecovery(const v1::Job& job);
 
   MetricsRegistry& registry_;
   std::set<JobId> running_;  // that have series

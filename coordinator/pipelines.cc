@@ -211,6 +211,9 @@ void Pipelines::OnAttached(const Member& member, Moment moment) {
 }
 
 void Pipelines::OnLost(const Member& member, Moment moment) {
+  if (JobEntry* const job = mesh_.JobOf(member.id)) {
+    job->meter.SetDetection(moment.now - member.gone_since);
+  }
   ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
     recovery.OnLost(member.id, member.why, moment.now, actions);
   });
@@ -295,6 +298,8 @@ void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
 
 void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
                              Moment moment) {
+  job.meter.OnTransition(transition, job.record.job.step(),
+                         job.recovery->base(), job.recovery->why(), moment);
   switch (transition.to) {
     case JobPhase::kRunning:
       mesh_.AddEvent(job, "running", "all workers are ready and train", moment);
@@ -452,6 +457,19 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
   v1::JobWorker& part = *FindWorker(job.record, worker);
   if (job.recovery != nullptr) {
     part.mutable_run()->set_phase(heartbeat.run().phase());
+    job.meter.OnFetched(heartbeat.run().fetch_seconds());
+    v1::Recovery recovery = job.record.job.recovery();
+    if (job.meter.OnStep(job.record.job.step(), moment, recovery)) {
+      *job.record.job.mutable_recovery() = recovery;
+      mesh_.recoveries.push_back(recovery);
+      mesh_.AddEvent(
+          job, "replayed",
+          absl::StrFormat("the job is as far as it was, %.2f s after the loss; "
+                          "it has run %d %s again",
+                          SecondsOf(recovery), recovery.again(),
+                          recovery.again() == 1 ? "step" : "steps"),
+          moment);
+    }
     if (const absl::Status error = ErrorOf(heartbeat.run()); !error.ok()) {
       job.lost_error =
           absl::Status(error.code(),

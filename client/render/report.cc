@@ -419,6 +419,10 @@ Document ToDocument(const v1::Job& job, bool with_curve) {
        {"measured_step_seconds", OrNull(job.step_seconds())},
        {"workers", ListOf(job.workers(), WorkerDocument)},
        {"attempt", job.attempt()},
+       {"floor_step",
+        job.has_floor_step() ? Document(job.floor_step()) : Document()},
+       {"recovery",
+        job.has_recovery() ? MessageDocument(job.recovery()) : Document()},
        {"plan_version", job.plan_version()},
        {"submitted_unix_ms", OrNull(job.submitted_unix_ms())},
        {"started_unix_ms", OrNull(job.started_unix_ms())},
@@ -460,6 +464,24 @@ std::string RenderJobs(const v1::ListJobsResponse& jobs) {
   return table.Render();
 }
 
+namespace {
+
+// "w3 is lost; from step 40, 6 steps again; detect 0.01 s, leave 0.10 s, ...".
+// Empty: there was none.
+std::string RecoveryText(const v1::Recovery& recovery) {
+  if (recovery.recoveries() == 0) return "";
+  const v1::RecoverySeconds& seconds = recovery.seconds();
+  return absl::StrFormat(
+      "%s; from step %d, %d %s again; detect %.2f s, leave %.2f s, choose %.2f "
+      "s, fetch %.2f s, build %.2f s, replay %.2f s",
+      recovery.why(), recovery.from_step(), recovery.again(),
+      recovery.again() == 1 ? "step" : "steps", seconds.detect(),
+      seconds.leave(), seconds.choose(), seconds.fetch(), seconds.build(),
+      seconds.replay());
+}
+
+}  // namespace
+
 std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
   const JobSpec spec = FromProto(job.spec());
   std::string state(JobStateName(StateOf(job)));
@@ -486,6 +508,11 @@ std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
       {"cpu capability", job.cpu_capability()},
       {"submitted", HumanTime(job.submitted_unix_ms())},
       {"took", Elapsed(job)},
+      {"attempt",
+       job.attempt() > 1 ? absl::StrCat(job.attempt()) : std::string()},
+      {"safe step",
+       job.has_floor_step() ? absl::StrCat(job.floor_step()) : std::string()},
+      {"last recovery", RecoveryText(job.recovery())},
       {"test accuracy", Accuracy(job)},
       {ResultName(job), job.weights_path()},
       {"sha256", job.weights_sha256()},

@@ -35,6 +35,9 @@ TEST_F(MetricsOfAMesh, HaveSeriesOfAJobUntilItEnds) {
   EXPECT_THAT(
       Read(mesh),
       AllOf(HasSubstr("paceline_coordinator_job_step{job=\"1\"} 5"),
+            HasSubstr("coordinator_job_floor_step{job=\"1\"} 0"),
+            HasSubstr("coordinator_job_snapshot_age_steps{job=\"1\"} 5"),
+            HasSubstr("coordinator_job_goodput_ratio{job=\"1\"} 1"),
             HasSubstr("paceline_coordinator_workers{state=\"busy\"} 1")));
 
   ASSERT_TRUE(mesh.Stop().ok());
@@ -43,6 +46,20 @@ TEST_F(MetricsOfAMesh, HaveSeriesOfAJobUntilItEnds) {
       Read(mesh),
       AllOf(Not(HasSubstr("job=\"1\"")),
             HasSubstr("paceline_coordinator_jobs{state=\"stopped\"} 1")));
+}
+
+TEST_F(MetricsOfAMesh, CountRecoveriesByPhase) {
+  v1::Recovery recovery;
+  recovery.set_again(6);
+  recovery.mutable_seconds()->set_leave(0.5);
+
+  metrics_.CountRecovery(recovery);
+
+  EXPECT_THAT(registry_.Text(),
+              AllOf(HasSubstr("coordinator_recoveries_total 1"),
+                    HasSubstr("coordinator_steps_replayed_total 6"),
+                    HasSubstr("recovery_seconds_sum{phase=\"leave\"} 0.5"),
+                    HasSubstr("recovery_seconds_count{phase=\"fetch\"} 1")));
 }
 
 TEST_F(MetricsOfAMesh, SayWhoIsThereAndWhetherTheGroupIsPaused) {

@@ -175,8 +175,10 @@ absl::Status PipelineRun::Restore() {
       want.bytes[layer++] = static_cast<int64_t>(state.size());
     }
   }
+  const Instant began = run_.clock.Now();
   PACELINE_ASSIGN_OR_RETURN(const std::vector<PiecePtr> pieces,
                             run_.exchange->Gather(want, run_.cancel));
+  run_.recorder.SetFetched(run_.clock.Now() - began);
   auto next = pieces.begin();
   for (const auto& [stage, engine] : engines_) {
     const LayerRange layers = ReplicasOf(order, stage).front().layers;

@@ -77,6 +77,11 @@ void RunRecorder::SetStopped(int64_t step) {
   run_->set_stopped_at(step);
 }
 
+void RunRecorder::SetFetched(absl::Duration took) {
+  absl::MutexLock lock(&mutex_);
+  run_->set_fetch_seconds(absl::ToDoubleSeconds(took));
+}
+
 void RunRecorder::SetTotals(int64_t steps, int64_t samples) {
   absl::MutexLock lock(&mutex_);
   run_->set_steps(steps);

@@ -102,6 +102,8 @@ class RunRecorder final : public RunObserver, public RoundObserver {
                 const absl::Status& error = absl::OkStatus());
   // The run ended before its end, as it was ordered.
   void SetStopped(int64_t step);
+  // Getting the state that the run begins with took so long.
+  void SetFetched(absl::Duration took);
   // samples: that an inference job takes.
   void SetTotals(int64_t steps, int64_t samples = 0);
   // Bytes of tensors that the run is predicted to take at most; 0: not known

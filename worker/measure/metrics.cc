@@ -21,6 +21,10 @@ constexpr char kRunTime[] = "paceline_worker_run_time_seconds";
 constexpr char kRunWall[] = "paceline_worker_run_wall_seconds";
 constexpr char kPeakMemory[] = "paceline_worker_peak_memory_bytes";
 constexpr char kPredictedMemory[] = "paceline_worker_predicted_memory_bytes";
+// States of layers that are kept, of this worker's stages and of others'.
+constexpr char kPieces[] = "paceline_worker_pieces";
+constexpr char kPieceBytes[] = "paceline_worker_piece_bytes";
+constexpr char kPiecesRefused[] = "paceline_worker_pieces_refused_total";
 // Metrics of stages without a flush (pipeline.schedule pipedream).
 constexpr char kStaleness[] = "paceline_worker_gradient_staleness_updates";
 constexpr char kVersions[] = "paceline_worker_weight_versions";
@@ -154,6 +158,12 @@ WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
       "last stage of an inference job is; to the end of its backward, where "
       "the first stage of a training job is.",
       {"percentile"});
+  registry_.DeclareGauge(
+      kPieces, "States of layers that are kept here for the next attempt.");
+  registry_.DeclareGauge(kPieceBytes, "Bytes of these.");
+  registry_.DeclareCounter(
+      kPiecesRefused,
+      "States of other workers' layers that there was no memory for.");
   DeclareRounds(registry_);
   registry_.GetGauge(kBuildInfo, {version}).Set(1);
 }
@@ -260,6 +270,9 @@ void WorkerMetrics::Update(const WorkerReading& reading) {
   Raise(kSamples, {}, reading.samples);
   UpdateFrames(reading.frames, reading.round_frames);
   UpdateRounds(reading.rounds);
+  registry_.GetGauge(kPieces).Set(static_cast<double>(reading.pieces));
+  registry_.GetGauge(kPieceBytes).Set(static_cast<double>(reading.piece_bytes));
+  Raise(kPiecesRefused, {}, reading.pieces_refused);
   if (!reading.running) {
     registry_.RemoveSeries(kRunTime);
     registry_.RemoveSeries(kRunWall);

@@ -28,6 +28,10 @@ struct WorkerReading {
   RoundReading rounds;
   PlaneStats round_frames;
   int64_t predicted_memory_bytes = 0;  // of the present run; 0: not known
+  // States of layers, kept for the next attempt.
+  int64_t pieces = 0;
+  int64_t piece_bytes = 0;
+  int64_t pieces_refused = 0;  // since the process began
 };
 
 // Turns readings into metrics.  Thread-compatible: one caller at a time.

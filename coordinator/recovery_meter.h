@@ -1,0 +1,62 @@
+// RecoveryMeter takes the time of a job's recoveries, phase by phase.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "coordinator/records.h"
+#include "core/base/clock.h"
+#include "core/recover/job_recovery.h"
+#include "paceline/v1/control.pb.h"
+
+namespace paceline {
+
+// The phases of a recovery: labels of a metric.
+struct RecoveryPart {
+  const char* name;
+  double (v1::RecoverySeconds::*seconds)() const;
+};
+inline constexpr RecoveryPart kRecoveryParts[] = {
+    {"detect", &v1::RecoverySeconds::detect},
+    {"leave", &v1::RecoverySeconds::leave},
+    {"choose", &v1::RecoverySeconds::choose},
+    {"fetch", &v1::RecoverySeconds::fetch},
+    {"build", &v1::RecoverySeconds::build},
+    {"replay", &v1::RecoverySeconds::replay},
+};
+
+// Sums the phases up.
+double SecondsOf(const v1::Recovery& recovery);
+
+// A recovery begins with the loss and ends when the job is as far as it was.
+// A loss meanwhile prolongs it.  Time in which the job was paused is in no
+// phase.  Thread-compatible.
+class RecoveryMeter {
+ public:
+  // The next loss was found so long after the last sign of what is lost.
+  void SetDetection(absl::Duration took) { detection_ = took; }
+  // step: the job has reached.  why: the recovery's.
+  void OnTransition(const JobTransition& transition, int64_t step, Cut base,
+                    const std::string& why, Moment moment);
+  // A worker got its state in that time.
+  void OnFetched(double seconds) { fetch_ = std::max(fetch_, seconds); }
+  // Whether a recovery has ended with this; `sum` has it then.
+  bool OnStep(int64_t step, Moment moment, v1::Recovery& sum);
+
+ private:
+  void CountAgain(int64_t step);
+  double Lap(Moment moment);  // seconds since the last one
+
+  std::optional<v1::Recovery> open_;  // the one that is going on
+  absl::Duration detection_;
+  double fetch_ = 0;
+  Instant since_;
+  int64_t furthest_ = 0;
+  bool begun_ = false;  // an attempt, from open_->from_step()
+  bool replays_ = false;
+};
+
+}  // namespace paceline
