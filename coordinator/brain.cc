@@ -194,6 +194,7 @@ void Brain::TakeChanges(const std::vector<MembershipChange>& changes,
 
 void Brain::OnStandstill(absl::Duration duration, Moment moment) {
   mesh_.membership.OnStandstill(duration, moment.now);
+  pipelines_.OnStandstill(duration, moment);
   mesh_.start = std::min(mesh_.start + duration, moment.now);
 }
 

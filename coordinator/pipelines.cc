@@ -243,6 +243,12 @@ void Pipelines::OnTick(Moment moment) {
   }
 }
 
+void Pipelines::OnStandstill(absl::Duration duration, Moment moment) {
+  ForEach(moment, [&](JobRecovery& recovery, RecoveryActions&) {
+    recovery.OnStandstill(duration, moment.now);
+  });
+}
+
 bool Pipelines::OnHeartbeat(const Member& member,
                             const v1::Heartbeat& heartbeat, Moment moment) {
   bool changed = false;

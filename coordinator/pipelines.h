@@ -45,6 +45,8 @@ class Pipelines {
                                 const WorkerReport& report, Moment moment);
   // A job has taken the process out: it shall execute itself anew.
   bool Excludes(const MemberId& process) const;
+  // The coordinator stood still for so long, until now.
+  void OnStandstill(absl::Duration duration, Moment moment);
   // Says what a process shall keep and copy of all jobs.
   KeepOrder KeepOf(const MemberId& process) const;
 

@@ -286,6 +286,16 @@ void JobRecovery::OnTick(Instant now, RecoveryActions& actions) {
   Advance(now, actions);
 }
 
+void JobRecovery::OnStandstill(absl::Duration duration, Instant now) {
+  const auto shift = [&](Instant& since) {
+    since = std::min(since + duration, now);
+  };
+  for (auto& [worker, peer] : peers_) shift(peer.since);
+  shift(leave_since_);
+  shift(finish_since_);
+  shift(settling_since_);
+}
+
 // --- The phases --------------------------------------------------------------
 
 void JobRecovery::Advance(Instant now, RecoveryActions& actions) {

@@ -192,6 +192,9 @@ class JobRecovery {
   void Unpin(Cut cut, Instant now, RecoveryActions& actions);
 
   void OnTick(Instant now, RecoveryActions& actions);
+  // The coordinator itself stood still for so long, until now: that time counts
+  // against nobody.  Before the first event after it.
+  void OnStandstill(absl::Duration duration, Instant now);
 
   JobPhase phase() const { return phase_; }
   // Why it is in this phase, for people.

@@ -142,13 +142,13 @@ JobReport WorkState::Report() const {
 
 bool SnapshotClock::ShouldMark(int64_t step, int64_t floor) const {
   const int64_t half = (policy_.every + 1) / 2;
-  return floor >= last_mark_ && step - last_mark_ >= half;
+  return half > 0 && floor >= last_mark_ && step - last_mark_ >= half;
 }
 
 bool SnapshotClock::MustWait(int64_t step, int64_t floor, Instant acknowledged,
                              Instant now) const {
-  return last_mark_ > floor && step - floor >= policy_.every &&
-         now - acknowledged < policy_.patience;
+  return policy_.every > 0 && last_mark_ > floor &&
+         step - floor >= policy_.every && now - acknowledged < policy_.patience;
 }
 
 }  // namespace paceline

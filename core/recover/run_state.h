@@ -106,7 +106,7 @@ class WorkState {
 };
 
 struct SnapshotPolicy {
-  int64_t every = 10;  // steps that a failure may cost
+  int64_t every = 10;  // steps that a failure may cost; 0: all of them
   // The coordinator computes no floor while it has not acknowledged anything
   // for as long: nobody is to wait for it.
   absl::Duration patience = absl::Seconds(1);

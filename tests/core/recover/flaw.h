@@ -29,7 +29,9 @@ enum class RecoverFlaw : uint8_t {
   kStopClosesGate,  // a stage that has stopped answers nobody
   kGateFromZero,    // the update counter of a new attempt begins at 0
   kTornDeposit,     // a layer is copied when the next step is applied already
+  // The coordinator's adapter's.
+  kStandstillCounts,  // nobody has left in the time in which it stood still
 };
-constexpr int kRecoverFlaws = 19;
+constexpr int kRecoverFlaws = 20;
 
 }  // namespace paceline

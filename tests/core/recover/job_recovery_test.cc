@@ -238,6 +238,21 @@ TEST_F(JobRecoveryTest, ExcludesTheProcessThatDoesNotLeave) {
   EXPECT_EQ(orders_.at(2).run->places[0].process, workers_[2].process);
 }
 
+TEST_F(JobRecoveryTest, CountsNoTimeInWhichTheCoordinatorItselfStoodStill) {
+  BeginWith(3);
+  workers_[2].answers = false;
+  job_->OnStuck(workers_[2].process, "it hangs", now_, actions_);
+  Settle();
+
+  now_ = now_ + absl::Minutes(1);
+  job_->OnStandstill(absl::Minutes(1), now_);
+  Pass(policy_.leave_bound - absl::Milliseconds(1));
+  EXPECT_FALSE(Has("excluded"));
+
+  Pass(absl::Milliseconds(1));
+  EXPECT_TRUE(Has("excluded"));
+}
+
 TEST_F(JobRecoveryTest, PausesWithTheReasonAndGoesOnWhenAWorkerComes) {
   BeginWith(1);
   job_->SetUnfit({1}, "it has no AVX2", now_, actions_);

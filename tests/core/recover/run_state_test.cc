@@ -201,6 +201,16 @@ TEST(SnapshotClock, MarksAtHalfTheIntervalOnceTheLastMarkIsSafe) {
   EXPECT_TRUE(clock.ShouldMark(30, 25));
 }
 
+TEST(SnapshotClock, NeitherMarksNorWaitsWhereNoSnapshotsAreWanted) {
+  const Instant now{absl::Seconds(100)};
+  SnapshotClock clock({.every = 0}, 0);
+  EXPECT_FALSE(clock.ShouldMark(1, 0));
+  EXPECT_FALSE(clock.ShouldMark(1'000, 0));
+
+  clock.OnMarked(1'000);  // the last one always is
+  EXPECT_FALSE(clock.MustWait(1'000, 0, now, now));
+}
+
 TEST(SnapshotClock, WaitsOnlyWhereTheCoordinatorMayRaiseTheFloor) {
   const Instant now{absl::Seconds(100)};
   const Instant fresh = now + absl::Milliseconds(-999);

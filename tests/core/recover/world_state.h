@@ -78,6 +78,7 @@ struct Worker {
   bool refuses = false;
   std::vector<Task> deferred;  // until it thaws
   std::unique_ptr<WorkState> state;
+  WorkPhase seen_phase = WorkPhase::kIdle;  // for the coverage
   std::map<Piece, uint64_t> pieces;
 
   // Its stream to the coordinator.
@@ -147,6 +148,7 @@ class World {
   void TryAttach(Worker& worker);
   void OnOrder(Worker& worker, const JobOrder& order);
   void CarryOut(Worker& worker, const WorkActions& actions);
+  void SeePhase(Worker& worker, WorkPhase phase);
   void LeaveNow(Worker& worker, bool keep_state);
   void Gather(Worker& worker);
   bool Fetch(Worker& worker, std::map<int, uint64_t>& layers);
@@ -207,7 +209,9 @@ class World {
   void Thaw(Worker& worker);
   void Unhang(Worker& worker);
   void HealStream(Worker& worker);
+  void FreezeCoordinator();
   void ThawCoordinator();
+  void StandStill();
   void Calm();
   bool HasEnded() const;
   std::string WhyNotEnded() const;
@@ -222,6 +226,7 @@ class World {
   bool LivesComplete(Cut cut, bool reachable_only, size_t machines) const;
   void CheckRow(const StoreAttempt& store);
   void CheckOrder(const MemberId& to, const JobOrder& order);
+  void CheckExclusion(const MemberId& process);
   void CheckEnd();
 
   const WorldOptions options_;
@@ -269,6 +274,7 @@ class World {
   OrderCounter counter_;
   int64_t life_ = 0;
   bool coordinator_frozen_ = false;
+  int64_t frozen_since_us_ = 0;
   std::vector<Task> coordinator_deferred_;
   std::map<int64_t, Link> links_;
   JobPhase phase_ = JobPhase::kQueued;
@@ -301,6 +307,7 @@ class World {
   Cut safe_;  // the newest cut that was on enough machines
   int safe_followers_ = 0;
   std::set<MachineId> lost_machines_;  // since then
+  int64_t leaving_since_us_ = 0;       // less what the coordinator stood still
   Cut told_floor_;
 };
 

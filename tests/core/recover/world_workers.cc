@@ -44,6 +44,7 @@ void World::StartProcess(Worker& worker) {
   worker.listed.clear();
   worker.state =
       std::make_unique<FlawedRun>(options_.flaw, worker.id(), last_step_);
+  worker.seen_phase = WorkPhase::kIdle;
   Trace(absl::StrCat("w", worker.index, " starts as ", worker.incarnation));
   AfterOnProcess(worker, Between(0, 5 * kMs),
                  [this, &worker] { Heartbeat(worker); });
@@ -80,6 +81,7 @@ void World::TryAttach(Worker& worker) {
 
 // Everything that a stream carries comes in order.
 void World::SendReport(Worker& worker) {
+  SeePhase(worker, worker.state->phase());
   if (worker.stream == 0 || worker.cut) return;
   JobReport report = worker.state->Report();
   report.settled = worker.settled;
@@ -125,7 +127,15 @@ void World::OnOrder(Worker& worker, const JobOrder& order) {
                  [this, &worker] { SendReport(worker); });
 }
 
+void World::SeePhase(Worker& worker, WorkPhase phase) {
+  if (coverage_ != nullptr && phase != worker.seen_phase) {
+    coverage_->HitWorkTransition(worker.seen_phase, phase);
+  }
+  worker.seen_phase = phase;
+}
+
 void World::CarryOut(Worker& worker, const WorkActions& actions) {
+  SeePhase(worker, worker.state->phase());
   for (const WorkAction& action : actions) {
     if (const auto* leave = std::get_if<LeaveRun>(&action)) {
       LeaveNow(worker, leave->keep_state);
@@ -154,6 +164,7 @@ void World::LeaveNow(Worker& worker, bool keep_state) {
     } else {
       worker.layers.clear();
     }
+    SeePhase(worker, WorkPhase::kIdle);
     WorkActions actions;
     worker.state->OnLeft(kept, actions);
     CarryOut(worker, actions);
