@@ -347,13 +347,41 @@ TEST(MovedRun, GoesOnFromAMarkedStepWhenAWorkerIsLost) {
   EXPECT_NE(mesh.worker(4).pieces.Find(kJob, {{2, 5}, 1}), nullptr);
 }
 
+// Nobody computes its floor, which the run of 20 steps would wait for else.
+TEST(MovedRun, WaitsForNoCoordinatorThatIsGoneOrDoesNotKnowTheFloor) {
+  JobSpec spec = SmallJob();
+  spec.train.epochs = 4;
+  for (const bool is_gone : {false, true}) {
+    SCOPED_TRACE(is_gone);
+    Mesh mesh(spec, 2);
+    KeepOrder keep;
+    keep.keep[kJob] = {std::nullopt, {{1, {}}}, {}};
+    if (is_gone) keep.keep[kJob].floor = Cut();
+    mesh.Keep(keep);
+    mesh.worker(0).agent->OnAck({});
+    if (is_gone) mesh.worker(0).agent->OnDetached();
+    const RunOrder order = mesh.Order({{0, 2}, {1, 2}});
+
+    const absl::Time give_up = absl::Now() + kLongest;
+    mesh.Give(order);
+    while (mesh.worker(0).agent->Heartbeat().heartbeat.run().phase() !=
+               v1::RunState::PHASE_DONE &&
+           absl::Now() < give_up) {
+      mesh.worker(0).agent->OnAck({});
+      mesh.worker(0).agent->AwaitChange(absl::Milliseconds(1));
+    }
+
+    mesh.Await(order, v1::RunState::PHASE_DONE);
+  }
+}
+
 // Steps 1 to 10 are all that a failure may cost, while the coordinator answers.
 TEST(MovedRun, WaitsForTheFloorWhileTheCoordinatorAnswers) {
   JobSpec spec = SmallJob();
   spec.train.epochs = 4;
   Mesh mesh(spec, 2);
   KeepOrder keep;
-  keep.keep[kJob] = {std::nullopt, {{1, {}}}, {}};
+  keep.keep[kJob] = {Cut(), {{1, {}}}, {}};
   mesh.Keep(keep);
   const RunOrder order = mesh.Order({{0, 2}, {1, 2}});
   Agent& agent = *mesh.worker(0).agent;

@@ -57,6 +57,13 @@ void Agent::OnWelcome(WorkerId self) {
 
 void Agent::OnKeep(const KeepOrder& order) {
   if (options_.pieces == nullptr) return;
+  {
+    absl::MutexLock lock(&mutex_);
+    floors_.clear();
+    for (const auto& [job, rule] : order.keep) {
+      if (rule.floor.has_value()) floors_.insert(job);
+    }
+  }
   options_.pieces->OnKeep(order.keep, clock_.Now());
   options_.exchange->Follow(order.follow);
 }
@@ -69,6 +76,11 @@ void Agent::OnAttached() {
   }
   // The coordinator may wait to hear what this process holds.
   recorder_.NoteChange();
+}
+
+void Agent::OnDetached() {
+  absl::MutexLock lock(&mutex_);
+  floors_.clear();
 }
 
 void Agent::OnAck(const RecordMarks& marks) {
@@ -416,9 +428,11 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
                      options_.restart,
                      options_.pieces,
                      options_.exchange,
-                     [this] {
+                     [this, job = order.fence.job] {
                        absl::MutexLock lock(&mutex_);
-                       return acknowledged_;
+                       return floors_.contains(job)
+                                  ? acknowledged_
+                                  : Instant{-absl::InfiniteDuration()};
                      }};
   std::unique_ptr<WorkerRun> made = in_group
                                         ? MakeGroupRun(std::move(context))

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -81,6 +82,8 @@ class Agent {
 
   // A new control stream: records not acknowledged are due again.
   void OnAttached();
+  // The control stream has ended: no run waits for the coordinator.
+  void OnDetached();
   // As RunRecorder::Fill.  Also judges whether what was withdrawn has ended.
   MarkedHeartbeat Heartbeat();
   // Waits until the next heartbeat is due at once, or `longest`.
@@ -155,6 +158,8 @@ class Agent {
   OrderNumber carried_out_ ABSL_GUARDED_BY(mutex_);    // the newest
   std::optional<Fence> left_ ABSL_GUARDED_BY(mutex_);  // the last of a pipeline
   Instant acknowledged_ ABSL_GUARDED_BY(mutex_) = {-absl::InfiniteDuration()};
+  // Jobs whose floor the coordinator has told on this stream: it computes them.
+  std::set<JobId> floors_ ABSL_GUARDED_BY(mutex_);
   bool pieces_are_new_ ABSL_GUARDED_BY(mutex_) = true;  // to the coordinator
   Instant pieces_said_ ABSL_GUARDED_BY(mutex_);
   bool restarting_ ABSL_GUARDED_BY(mutex_) = false;

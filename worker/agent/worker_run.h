@@ -40,7 +40,8 @@ struct RunContext {
   // Both or none: without them no state is kept, and no run begins with one.
   PieceStore* pieces = nullptr;
   PieceExchange* exchange = nullptr;
-  // When the coordinator acknowledged something last.
+  // When a coordinator that computes the job's floor acknowledged something
+  // last.
   std::function<Instant()> acknowledged = nullptr;
 };
 

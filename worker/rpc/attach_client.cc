@@ -139,6 +139,7 @@ absl::Status AttachClient::RunSession() {
     session_.reset();
     welcomed_ = false;
   }
+  agent_.OnDetached();
   const absl::Status status = FromGrpc(session->stream->Finish());
   return status.ok()
              ? absl::UnavailableError("the coordinator closed the stream")
