@@ -45,7 +45,6 @@ bool JobProgress::TakeRecords(JobEntry& job, const Member& member,
     records.steps.push_back(step);
     if (IsNewStep(job, step.step())) CountStep(job, step, moment);
   }
-  TrimRecent(job);
   mesh_.Put(job);
   return true;
 }
@@ -70,8 +69,7 @@ void JobProgress::CountStep(JobEntry& job, const v1::StepRecord& step,
   record.job.set_recorded_step(
       std::max(record.job.recorded_step(), step.step()));
   record.job.set_step(std::max(record.job.step(), step.step()));
-  job.recent.push_back(
-      {step.step(), Bounded(step.samples()), Bounded(step.unix_ms())});
+  AddRate(job, {step.step(), Bounded(step.samples()), Bounded(step.unix_ms())});
   record.job.set_skipped_steps(record.job.skipped_steps() + step.skipped());
   if (!newest) return;
   job.loss = step.loss();
@@ -155,12 +153,16 @@ void JobProgress::TakeFlow(JobEntry& job, Moment moment) {
   const int64_t before = job.recent.empty() ? 0 : job.flow_samples;
   job.record.job.set_step(micro_batches);
   job.flow_samples = samples;
-  job.recent.push_back(
-      {micro_batches, Bounded(samples - before), moment.unix_ms});
-  TrimRecent(job);
+  AddRate(job, {micro_batches, Bounded(samples - before), moment.unix_ms});
 }
 
-void JobProgress::TrimRecent(JobEntry& job) {
+void JobProgress::AddRate(JobEntry& job, const Rate& rate) {
+  // A clock that was set back would leave the window without a length.
+  if (!job.recent.empty() &&
+      job.recent.back().unix_ms - rate.unix_ms >= kRateWindowMs) {
+    job.recent.clear();
+  }
+  job.recent.push_back(rate);
   while (job.recent.size() > kMostRates ||
          (job.recent.size() > 2 &&
           job.recent.back().unix_ms - job.recent[1].unix_ms >= kRateWindowMs)) {

@@ -30,7 +30,7 @@ class JobProgress {
   void TakeUnreadable(JobEntry& job, v1::JobWorker& part,
                       const v1::RunState& run, Moment moment);
   static void TakeFlow(JobEntry& job, Moment moment);
-  static void TrimRecent(JobEntry& job);
+  static void AddRate(JobEntry& job, const Rate& rate);
   static void TakeTimes(JobRecord& record, WorkerId worker,
                         const v1::RunState& run);
   void Evaluate(JobEntry& job, Moment moment);

@@ -1,5 +1,6 @@
 #include "client/render/report.h"
 
+#include <algorithm>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -85,6 +86,7 @@ Document WorkerDocument(const v1::JobWorker& worker) {
 
 Document LossDocument(const v1::StepRecord& point) {
   Document entry = {{"step", point.step()}, {"value", point.loss()}};
+  if (point.unix_ms() != 0) entry["unix_ms"] = point.unix_ms();
   if (point.skipped()) entry["skipped"] = true;
   return entry;
 }
@@ -149,8 +151,10 @@ std::string Accuracy(const v1::Job& job) {
 
 std::string Elapsed(const v1::Job& job) {
   if (job.started_unix_ms() == 0 || job.ended_unix_ms() == 0) return "";
-  return HumanDuration(
-      absl::Milliseconds(job.ended_unix_ms() - job.started_unix_ms()));
+  // A clock may have been set back meanwhile.
+  return HumanDuration(std::max(
+      absl::ZeroDuration(),
+      absl::Milliseconds(job.ended_unix_ms() - job.started_unix_ms())));
 }
 
 std::string RenderSplit(const v1::Job& job) {

@@ -47,11 +47,13 @@ TEST(JobDocument, HasTheDocumentedKeys) {
 TEST(JobDocument, ALossThatIsNotFiniteIsNullAndASkippedStepSaysSo) {
   v1::Job job = SucceededJob();
   *job.mutable_curve() = Losses({{1, NAN, true}, {2, 0.5, false}});
+  job.mutable_curve(1)->set_unix_ms(1'700'000'000'123);
 
   const json loss = JobJson(job)["loss"];
 
   EXPECT_EQ(loss, json::parse(R"([
-    {"step": 1, "value": null, "skipped": true}, {"step": 2, "value": 0.5}])"));
+    {"step": 1, "value": null, "skipped": true},
+    {"step": 2, "value": 0.5, "unix_ms": 1700000000123}])"));
 }
 
 TEST(JobDocument, CountsSkippedStepsAndTheTableOnlySaysSoWhenThereAre) {

@@ -560,6 +560,12 @@ TEST(Brain, KeepsABoundedNumberOfStepsWhenAClockStandsStill) {
   EXPECT_LE(rate, 64 * 4096);
 }
 
+TEST(Brain, KnowsTheRateAgainWhenAWorkersClockWasSetBack) {
+  EXPECT_EQ(RateOf({StepOf(1, 1.0, 3'600'000), StepOf(2, 1.0, 3'601'000),
+                    StepOf(3, 1.0, 1'000), StepOf(4, 1.0, 2'000)}),
+            RateOf({StepOf(1, 1.0, 1'000), StepOf(2, 1.0, 2'000)}));
+}
+
 TEST(Brain, CountsOnWithNumbersThatCannotBeAdded) {
   constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
