@@ -3,8 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars bench
-  bed speed round-speed torch-free tsan asan trixie)
+readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars
+  pipeline-kills coordinator-kills snapshot-cost chaos scale bench bed speed round-speed torch-free tsan asan trixie)
 
 usage() {
   cat <<USAGE
@@ -98,6 +98,40 @@ area_recover() {
 area_kills() {
   deploy/build.sh release paceline paceline-coordinator paceline-worker
   python3 tests/nightly/rounds_kill.py --bin build/release/bin
+}
+
+# Workers of a pipeline are killed: every one, pairs, and while another one is
+# recovered from; an hour.
+area_pipeline_kills() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/pipeline_kills.py --bin build/release/bin
+}
+
+# The coordinator is killed twenty times in one job, and hangs for a minute.
+area_coordinator_kills() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/coordinator_kills.py --bin build/release/bin
+}
+
+# The same job with and without snapshots, here and, as root, on the bed.
+area_snapshot_cost() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/snapshot_cost.py --bin build/release/bin
+}
+
+# Half an hour, and one fault every 20 s; as root ten minutes more on emulated
+# machines, whose links are cut.
+area_chaos() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/process/chaos.py --bin build/release/bin
+  [[ $EUID -ne 0 ]] || python3 tests/process/chaos.py --bin build/release/bin \
+    --bed --minutes 10 --steps 150
+}
+
+# A thousand workers on one coordinator.
+area_scale() {
+  deploy/build.sh release paceline-coordinator bench_many_workers
+  build/release/bin/bench_many_workers --check
 }
 
 # What each rule withstands: nine members of which two, then four lie.

@@ -13,6 +13,14 @@ READY_SECONDS = 130
 STOP_SECONDS = 30
 
 
+def reading(pid):
+    """(resident KiB, open files, threads) of a process."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    values = dict(line.split(":", 1) for line in status.splitlines())
+    return (int(values["VmRSS"].split()[0]),
+            len(os.listdir(f"/proc/{pid}/fd")), int(values["Threads"]))
+
+
 class Mesh:
     """`paceline up` in a process group of its own; a context manager."""
 
@@ -89,6 +97,23 @@ class Mesh:
             raise RuntimeError(f"paceline {' '.join(arguments)} ended with "
                                f"{result.returncode}: {result.stderr.strip()}")
         return json.loads(result.stdout)
+
+    def submit(self, file, *sets):
+        """Begins a job; its number."""
+        changes = [word for each in sets for word in ("--set", each)]
+        return self.ask("job", "submit", str(file), *changes, "--detach")["id"]
+
+    def finish(self, number, timeout=1800):
+        """Waits for the job's end; its document."""
+        # A job that failed is a document, too.
+        self.run("job", "wait", str(number), timeout=timeout)
+        return self.show(number)
+
+    def show(self, number):
+        return self.ask("job", "show", str(number))
+
+    def events(self, number):
+        return self.ask("job", "events", str(number))["events"]
 
     def processes(self):
         """pid -> command line words of the daemons."""

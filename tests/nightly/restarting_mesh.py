@@ -1,11 +1,12 @@
-"""A mesh whose workers may die: each is started again after the same pause,
+"""A mesh whose daemons may die: each is started again after the same pause,
 with a log of its own for each life.
 
 `paceline up` waits longer after each death of a daemon, which is right for
 people and wrong for a test that kills one daemon twenty times.
 """
 
-import json
+import signal
+import socket
 import subprocess
 import threading
 import time
@@ -17,17 +18,24 @@ ASK_SECONDS = 0.1
 
 
 class Life:
-    """One process of a worker.  Times are those of time.time()."""
+    """One process of a daemon.  Times are those of time.time()."""
 
-    def __init__(self, worker, number, log):
-        self.worker = worker
+    def __init__(self, daemon, number, log):
+        self.worker = daemon
         self.number = number
         self.log = log
         self.began = None  # just before the exec
 
 
-class Worker:
-    """A daemon, started again whenever it dies; one thread looks after it."""
+def free_port():
+    """A port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class Daemon:
+    """A program that is started again whenever it dies; one thread looks after
+    it."""
 
     def __init__(self, name, command, logs, pause):
         self.name = name
@@ -46,9 +54,17 @@ class Worker:
         with self._lock:
             return self._process.pid
 
+    def signal(self, number):
+        """The time at which its process had it."""
+        with self._lock:
+            moment = time.time()
+            self._process.send_signal(number)
+        return moment
+
     def end(self):
         self._ending.set()
         with self._lock:
+            self._process.send_signal(signal.SIGCONT)
             self._process.terminate()
             process = self._process
         try:
@@ -63,7 +79,8 @@ class Worker:
         with open(life.log, "wb") as log:
             life.began = time.time()
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True)
         self.lives.append(life)
 
     def _look_after(self):
@@ -78,58 +95,68 @@ class Worker:
 
 
 class RestartingMesh(Mesh):
-    """A context manager, asked like a Mesh."""
+    """A context manager, asked like a Mesh.
 
-    def __init__(self, bin_folder, workers, pause):
+    pause: seconds from a death to the next exec.  The pid of a daemon's newest
+    process, which may be dead: daemon("w1").pid(), daemon("coordinator").pid().
+    """
+
+    def __init__(self, bin_folder, workers, pause, log_level="info"):
         super().__init__(bin_folder, workers)
         self.pause = pause
-        self.daemons = []
+        self.log_level = log_level
+        self.daemons = []  # workers
+        self.coordinator = None
 
     def _start(self):
         (self.state / "logs").mkdir()
-        ports = self.state / "coordinator.json"
-        with open(self.coordinator_log(), "wb") as log:
-            self.process = subprocess.Popen(
-                [self.program + "-coordinator", "--listen", ANY_PORT,
-                 "--http", ANY_PORT, "--state", str(self.state / "coordinator"),
-                 "--port-file", str(ports)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True)
-        self._await(lambda: ports.exists() and ports.stat().st_size > 0,
+        # The same address for each life.
+        self.addresses["coordinator"] = f"127.0.0.1:{free_port()}"
+        self.addresses["http"] = f"127.0.0.1:{free_port()}"
+        self.coordinator = self._daemon(
+            "coordinator", ["--listen", self.addresses["coordinator"],
+                            "--http", self.addresses["http"]])
+        self._await(lambda: self.run("node", "list").returncode == 0,
                     "the coordinator does not listen")
-        self.addresses["coordinator"] = json.loads(
-            ports.read_text(encoding="utf-8"))["grpc"]
         for i in range(1, self.workers + 1):
-            self.daemons.append(self._worker(f"w{i}"))
+            self.daemons.append(self._daemon(f"w{i}", [
+                "--name", f"w{i}", "--machine-id", f"mesh-w{i}",
+                "--coordinator", self.addresses["coordinator"],
+                "--listen", ANY_PORT, "--http", ANY_PORT,
+                "--log-level", self.log_level]))
         self.await_all_idle()
 
-    def _worker(self, name):
-        command = [self.program + "-worker", "--name", name,
-                   "--coordinator", self.addresses["coordinator"],
-                   "--machine-id", f"mesh-{name}", "--listen", ANY_PORT,
-                   "--http", ANY_PORT, "--state", str(self.state / name),
-                   # Each round's line has the hash of the state behind it.
-                   "--log-level", "debug"]
-        return Worker(name, command, self.state / "logs", self.pause)
+    def _daemon(self, name, arguments):
+        kind = "-coordinator" if name == "coordinator" else "-worker"
+        command = [self.program + kind, "--state", str(self.state / name),
+                   *arguments]
+        return Daemon(name, command, self.state / "logs", self.pause)
 
     def _stop(self):
         for daemon in self.daemons:
             daemon.end()
-        super()._stop()
+        if self.coordinator is not None:
+            self.coordinator.end()
 
     def _await(self, condition, why):
         deadline = time.monotonic() + READY_SECONDS
         while not condition():
-            if self.process.poll() is not None:
-                raise RuntimeError("the coordinator ended; see "
-                                   f"{self.coordinator_log()}")
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{why} after {READY_SECONDS} s; see "
                                    f"{self.state}/logs")
             time.sleep(ASK_SECONDS)
 
+    def daemon(self, name):
+        return next(each for each in (self.coordinator, *self.daemons)
+                    if each.name == name)
+
+    def processes(self):
+        """pid -> name of the daemons."""
+        return {each.pid(): each.name
+                for each in (self.coordinator, *self.daemons)}
+
     def coordinator_log(self):
-        return self.state / "logs" / "coordinator.log"
+        return self.coordinator.lives[-1].log
 
     def await_all_idle(self):
         """Until the newest process of every worker has registered, without a

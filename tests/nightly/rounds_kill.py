@@ -448,7 +448,9 @@ def main():
                         help="seconds from a death to the next exec; 2: as "
                         "deploy/systemd has it")
     arguments = parser.parse_args()
-    with RestartingMesh(arguments.bin, MEMBERS, arguments.pause) as mesh:
+    # Each round's line has the hash of the state behind it.
+    with RestartingMesh(arguments.bin, MEMBERS, arguments.pause,
+                        log_level="debug") as mesh:
         jobs, wrong = run_jobs(mesh, arguments)
         kills = [kill for job in jobs for kill in job.kills if not kill.why_not]
         odd = judge(kills)

@@ -8,15 +8,13 @@ threads nor open files grow from the settled state.
 
 import argparse
 import itertools
-import os
 import sys
 import time
-from pathlib import Path
 
 sys.dont_write_bytecode = True
 
 # pylint: disable=wrong-import-position
-from mesh import Mesh
+from mesh import Mesh, reading
 
 SETTLE_JOBS = 10
 # Allocators keep some of what they once had; growth beyond this is a leak.
@@ -28,14 +26,6 @@ STEPS = 40
 SYNTHETIC = ["--set", "data.name=synthetic", "--set", "train.batch=32",
              "--set", "train.micro_batch=8"]
 JOBS = ["deploy/jobs/fashion-mnist.yaml", "deploy/jobs/vit-small.yaml"]
-
-
-def reading(pid):
-    """(resident KiB, open files, threads) of a process."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    values = dict(line.split(":", 1) for line in status.splitlines())
-    return (int(values["VmRSS"].split()[0]),
-            len(os.listdir(f"/proc/{pid}/fd")), int(values["Threads"]))
 
 
 def readings(mesh):

@@ -73,6 +73,57 @@ class Recovery(MeshCase):
         self.assertEqual(self.job()["attempt"], 1, self.events())
         self.stop()
 
+    def disturb(self, *sets):
+        """The weights that a job ends with, and the number of the same job
+        when it has begun to train."""
+        job = self.write(JOB)
+        expected = self.submit(job, *sets)["weights_sha256"]
+        number = self.detach(job, *sets)
+        self.await_step_after(60, number)
+        return expected, number
+
+    def kill(self, *names):
+        for pid in [self.pid_of_worker(name) for name in names]:
+            os.kill(pid, signal.SIGKILL)
+
+    def test_two_that_are_killed_at_once_cost_no_more_than_one(self):
+        expected, job = self.disturb()
+
+        self.kill("w2", "w4")
+
+        self.assertEqual(self.finished(job)["weights_sha256"], expected)
+        self.assertIn("begins from step", self.events(job))
+
+    def test_one_that_is_killed_while_another_is_recovered_from(self):
+        expected, job = self.disturb()
+
+        self.kill("w2")
+        self.assertTrue(eventually(
+            lambda: "attempt 2 begins" in self.events(job)))
+        self.kill("w3")
+
+        self.assertEqual(self.finished(job)["weights_sha256"], expected)
+        self.assertIn("attempt 3 begins", self.events(job))
+
+    def test_a_worker_that_stands_still_costs_its_lease(self):
+        expected, job = self.disturb()
+
+        with stopped(self.pid_of_worker("w3")):
+            self.assertTrue(eventually(
+                lambda: "attempt 2 begins from step" in self.events(job)))
+
+        self.assertEqual(self.finished(job)["weights_sha256"], expected)
+
+    def test_the_last_of_two_machines_goes_on_alone(self):
+        for name in ("w3", "w4"):
+            self.assertEqual(self.client("node", "drain", name).returncode, 0)
+        expected, job = self.disturb("pipeline.stages=2")
+
+        self.kill("w1")
+
+        self.assertEqual(self.finished(job)["weights_sha256"], expected)
+        self.assertIn("begins from step", self.events(job))
+
 
 if __name__ == "__main__":
     main()
