@@ -28,6 +28,18 @@ void KeepNewest(std::vector<Record>& records) {
   records.erase(records.begin(), records.end() - kMostUnstored);
 }
 
+// A job that would lose what is safe if the drained worker were ended; 0: none
+// would.
+int64_t JobThatNeeds(const MeshState& mesh, WorkerId worker) {
+  for (const JobId id : mesh.open) {
+    const JobEntry& job = mesh.jobs.at(id);
+    if (job.recovery != nullptr && !job.recovery->MayGo(worker)) {
+      return id.value;
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
@@ -466,7 +478,10 @@ v1::Worker Brain::ViewWorker(const Member& member, Instant now) const {
              mesh_.measures.Holds(member.registration.name())) {
     view.set_state(v1::WORKER_STATE_MEASURING);
   }
-  if (job == nullptr) return view;
+  if (job == nullptr) {
+    if (view.drained()) view.set_job(JobThatNeeds(mesh_, member.id));
+    return view;
+  }
   view.set_job(job->record.id().value);
   const std::vector<StageOfPlan>& stages = job->record.stages;
   const std::vector<int> numbers = StageNumbers(stages);

@@ -54,7 +54,7 @@ class Brain {
   void OnDeleted(JobId job);
 
   // A worker gets nothing new, and leaves its round group; of a pipeline it
-  // finishes its job first.  Again: nothing.
+  // hands its stages over first.  Again: nothing.
   // Errors: NotFound  no worker of that name or number; lists those there are
   absl::StatusOr<v1::Worker> OnDrain(const std::string& worker, bool drain,
                                      Moment moment);

@@ -725,6 +725,7 @@ void JobRecovery::Announce(RecoveryActions& actions) {
   places_ = std::move(storing_->places);
   storing_.reset();
   undecided_step_.reset();
+  plan_.reset();  // a later one is made at the speeds of then
   stop_ = stopped_ = false;
   recovered_ = base_ == Cut();
   last_pause_.clear();

@@ -366,6 +366,52 @@ TEST_F(JobRecoveryTest, ADrainMovesTheStagesAndLetsGoWhenAllIsSafeElsewhere) {
   EXPECT_TRUE(job_->MayGo({1}));  // the floor lies on two others
 }
 
+// The pieces at the stop lie on their owners alone when one of them dies.
+TEST_F(JobRecoveryTest,
+       AnOwnerThatDiesRightAfterAStopCostsTheStepsSinceTheCut) {
+  BeginWith(3);
+  Snapshot({1, 5});
+  job_->OnBetterPlan("w3 is faster", now_, actions_);
+  Settle();
+  store_answers_ = false;
+  for (const int64_t id : {1, 2}) {
+    workers_[id].report.phase = WorkPhase::kStopped;
+    workers_[id].report.step = 7;
+    Hold(id, {1, 7}, id == 1 ? std::vector<int>{0, 1} : std::vector<int>{2, 3});
+  }
+  ASSERT_EQ(stored_.back().base, (Cut{1, 7}));
+
+  Lose(1);
+  store_answers_ = true;
+  job_->OnStored(stored_.back().attempt, true, now_, actions_);
+  Settle();
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
+  EXPECT_EQ(job_->base(), (Cut{1, 5}));
+}
+
+TEST_F(JobRecoveryTest, APlanForAMoveIsMadeWhenAllHaveStopped) {
+  BeginWith(2);
+  int asked = 0;
+  job_.emplace(policy_, counter_, [&](const std::vector<RunCandidate>& all) {
+    ++asked;
+    return Plan(all);
+  });
+  for (const int64_t id : {1, 2}) Attach(id);
+  job_->Begin(now_, actions_);
+  Settle();
+  ASSERT_EQ(asked, 1);
+  job_->OnBetterPlan("w2 is faster for the first stage now", now_, actions_);
+  Settle();
+  for (const int64_t id : {1, 2}) {
+    workers_[id].report.phase = WorkPhase::kStopped;
+    workers_[id].report.step = 7;
+    Hold(id, {1, 7}, {0, 1, 2, 3});
+  }
+
+  EXPECT_EQ(asked, 2) << "though nobody came or went";
+}
+
 TEST_F(JobRecoveryTest, ADrainOfTheOnlyWorkerDoesNotStopTheJob) {
   BeginWith(1);
   job_->SetDraining({1}, true, now_, actions_);
