@@ -408,6 +408,50 @@ TEST(MovedRun, WaitsForTheFloorWhileTheCoordinatorAnswers) {
   EXPECT_TRUE(held.at(kJob).contains({1, 16}));
 }
 
+// Eight stages have as many batches of one micro-batch on their way: the marked
+// one is among them when the first stage would wait for its snapshot.
+TEST(MovedRun, AStreamDoesNotWaitForASnapshotThatIsOnItsWay) {
+  JobSpec spec = SmallJob();
+  spec.model.hidden = {8, 8, 8, 8, 8, 8, 8};
+  spec.train.batch = spec.train.micro_batch = 3;
+  spec.train.epochs = 1;  // 28 steps
+  spec.train.clip_norm = 0;
+  spec.pipeline.schedule = "pipedream";
+  Mesh mesh(spec, 8);
+  KeepOrder keep;
+  keep.keep[kJob] = {std::nullopt, {{1, {}}}, {}};
+  mesh.Keep(keep);
+  Cuts cuts;
+  for (int i = 0; i < 8; ++i) cuts.push_back({i, 1});
+  const RunOrder order = mesh.Order(cuts);
+  Agent& first = *mesh.worker(0).agent;
+  first.OnAck({});
+  mesh.Give(order);
+
+  // The floor is what all have deposited.
+  const absl::Time give_up = absl::Now() + kLongest;
+  v1::RunState run;
+  while (run.phase() != v1::RunState::PHASE_DONE && absl::Now() < give_up) {
+    const MarkedHeartbeat content = first.Heartbeat();
+    first.OnAck(content.marks);
+    run = content.heartbeat.run();
+    std::map<Cut, size_t> holders;
+    for (int i = 0; i < 8; ++i) {
+      const auto held = mesh.worker(i).pieces.Holdings();
+      if (!held.contains(kJob)) continue;
+      for (const auto& [cut, layers] : held.at(kJob)) ++holders[cut];
+    }
+    for (const auto& [cut, count] : holders) {
+      if (count == 8) keep.keep[kJob].floor = cut;
+    }
+    mesh.Keep(keep);
+    first.AwaitChange(absl::Milliseconds(5));
+  }
+
+  EXPECT_EQ(run.phase(), v1::RunState::PHASE_DONE) << run.ShortDebugString();
+  EXPECT_EQ(run.step(), 28);
+}
+
 TEST(MovedRun, FailsWhereNoSourceIsLeft) {
   Mesh mesh(SmallJob(), 1);
   mesh.Order({{0, 4}});

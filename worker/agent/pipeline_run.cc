@@ -23,7 +23,9 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
  public:
   explicit PipelineRun(RunContext context)
       : run_(std::move(context)),
-        snapshots_(SnapshotPolicy(), run_.order.base.step) {}
+        snapshots_(SnapshotPolicy(), run_.order.base.step),
+        marked_(run_.order.base.step),
+        deposited_(run_.order.base.step) {}
 
   absl::Status Run() override;
   void Cancel(const absl::Status& why) override;
@@ -45,6 +47,8 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
 
   const RunContext run_;
   SnapshotClock snapshots_;
+  int64_t marked_;     // the newest step that stage 0 marked here
+  int64_t deposited_;  // the newest step of our own
   std::atomic<bool> stop_{false};
   std::map<int, std::unique_ptr<StageEngine>> engines_;  // by stage
   std::unique_ptr<BatchSource> source_;  // where stage 0 is ours
@@ -208,7 +212,10 @@ absl::Status PipelineRun::OnBatch(BatchInfo& batch) {
   bool mark = batch.step + 1 == source_->total_steps();
   while (!stop_ && run_.pieces->IsNamed(job)) {
     const int64_t floor = run_.pieces->Floor(job).value_or(Cut()).step;
-    if (!snapshots_.MustWait(batch.step, floor, run_.acknowledged(),
+    // Without a flush the marked batch may still be on its way here, which a
+    // wait would stop.
+    if (deposited_ < marked_ ||
+        !snapshots_.MustWait(batch.step, floor, run_.acknowledged(),
                              run_.clock.Now())) {
       mark = mark || snapshots_.ShouldMark(batch.step + 1, floor);
       break;
@@ -217,7 +224,10 @@ absl::Status PipelineRun::OnBatch(BatchInfo& batch) {
   }
   batch.stops = stop_;
   batch.marked = batch.stops || (mark && run_.pieces->IsNamed(job));
-  if (batch.marked) snapshots_.OnMarked(batch.step + 1);
+  if (batch.marked) {
+    marked_ = batch.step + 1;
+    snapshots_.OnMarked(marked_);
+  }
   return absl::OkStatus();
 }
 
@@ -231,6 +241,7 @@ void PipelineRun::Deposit(int64_t step) {
     }
   }
   run_.pieces->Deposit(fence.job, pieces);
+  deposited_ = step;
 }
 
 // Some forwards on zeros, before the first sample.  A library prepares for
