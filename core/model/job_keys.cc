@@ -204,6 +204,10 @@ constexpr JobKey kKeys[] = {
     {KEY(train.activation_checkpointing),
      "What a forward keeps for its backward: none recomputes nothing, stage "
      "keeps a stage's input, every-N the input of every Nth layer."},
+    {KEY(train.checkpoint_every),
+     "After so many steps the next snapshot is kept on the coordinator's disk, "
+     "and 'job resume' can go on from there. 0: never.",
+     Whole(0, kMostSteps)},
     {KEY(pipeline.stages),
      "How many stages the model is cut into. 0: as many as are fastest.",
      Whole(0, kMostStages)},
@@ -380,9 +384,10 @@ std::string WhyOtherShape(const JobSpec& spec, const std::string& key) {
                ? "aggregation.mode is none"
                : "";
   }
-  return absl::StartsWith(key, "pipeline.") && key != "pipeline.stages"
-             ? "every member holds the whole model"
-             : "";
+  const bool of_pipeline =
+      (absl::StartsWith(key, "pipeline.") && key != "pipeline.stages") ||
+      key == "train.checkpoint_every";
+  return of_pipeline ? "every member holds the whole model" : "";
 }
 
 // Says what makes a key of a fault idle besides the table; empty: nothing.

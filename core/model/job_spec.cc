@@ -166,6 +166,7 @@ void CheckTrain(const JobSpec& spec, SpecProblems& problems) {
   CheckLearningRate(spec, problems);
   CheckKey("train.clip_norm", spec, problems);
   CheckKey("train.evaluate_every", spec, problems);
+  CheckKey("train.checkpoint_every", spec, problems);
   if (!FindCheckpointing(train.activation_checkpointing).has_value()) {
     problems.Add("train.activation_checkpointing",
                  "must be none, stage, or every-N with N layers from 1 to ",

@@ -127,6 +127,9 @@ struct TrainSpec {
   int64_t evaluate_every = 1;  // epochs; 0: only at the end
   // none, stage, every-N: core/model/checkpointing.h
   std::string activation_checkpointing = "none";
+  // After so many steps the next snapshot of a pipeline becomes a checkpoint on
+  // the coordinator's disk; 0: never.
+  int64_t checkpoint_every = 0;
 };
 
 struct PipelineSpec {
