@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/model/data_sets.h"
+#include "core/optim/state_layout.h"
 #include "core/transfer/checksum.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -671,6 +672,33 @@ TEST_P(StageEngineSuite, TheStateOfAStageIsThatOfItsLayers) {
   std::vector<uint8_t> joined = StateOf(*front);
   for (const uint8_t byte : StateOf(*back)) joined.push_back(byte);
   EXPECT_EQ(joined, bytes);
+}
+
+// A checkpoint names the tensors of a state that it got as bytes.
+TEST_P(StageEngineSuite, TheStateLiesAsItIsLaidOutForACheckpoint) {
+  const auto engine = Whole();
+  Train(*engine, Options(), 0, 1);
+  const StateLayout layout =
+      LayOutState(Options().model, Options().train.optimizer).value();
+  const std::vector<ScatteredBytes> state = engine->State();
+  ASSERT_EQ(layout.layers.size(), state.size());
+  for (size_t i = 0; i < state.size(); ++i) {
+    EXPECT_EQ(layout.layers[i].bytes, static_cast<int64_t>(state[i].size()));
+  }
+
+  const std::vector<uint8_t> bytes = StateOf(*engine);
+  const auto weights = engine->Weights().value();
+  for (const NamedTensor& weight : weights) {
+    const auto place = std::find_if(
+        layout.file.tensors.begin(), layout.file.tensors.end(),
+        [&](const TensorPlace& each) { return each.name == weight.name; });
+    ASSERT_NE(place, layout.file.tensors.end()) << weight.name;
+    const auto offset = place->offset - layout.layers[0].offset;
+    const uint8_t* const value = weight.tensor.data.get();
+    EXPECT_TRUE(std::equal(value, value + weight.tensor.bytes(),
+                           bytes.begin() + offset))
+        << weight.name;
+  }
 }
 
 TEST_P(StageEngineSuite, TheHashOfTheStateIsThatOfItsCopy) {

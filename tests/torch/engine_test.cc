@@ -33,6 +33,21 @@ TEST_P(SameBytes, GoingOnFromCopiedStates) {
   ExpectToGoOnFromCopiedStates(SmallExperiment(GetParam()), 4);
 }
 
+// Buffers, and what layers share.
+TEST_P(SameBytes, StatesHaveTheSizesOfACheckpoint) {
+  const Experiment experiment = RichExperiment(GetParam());
+  const auto engine = MakeStage(experiment);
+  const StateLayout layout =
+      LayOutState(Describe(experiment), experiment.job.train.optimizer).value();
+
+  std::vector<int64_t> laid_out, held;
+  for (const auto& range : layout.layers) laid_out.push_back(range.bytes);
+  for (const ScatteredBytes& state : engine->State()) {
+    held.push_back(static_cast<int64_t>(state.size()));
+  }
+  EXPECT_EQ(laid_out, held);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, SameBytes,
                          ::testing::Values("mlp", "lenet", "vit", "vit_b_16",
                                            "resnet18", "resnet50", "vgg11",
