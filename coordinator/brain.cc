@@ -48,6 +48,7 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
       measurements_(mesh_),
       groups_(mesh_, progress_),
       pipelines_(mesh_, progress_),
+      checkpoints_(mesh_, pipelines_),
       queue_(mesh_, groups_, pipelines_, measurements_, stored.next_job) {
   mesh_.drained = std::move(stored.drained);
   mesh_.term = mesh_.orders.last.term = stored.term + 1;
@@ -262,6 +263,13 @@ absl::Status Brain::CheckDelete(JobId id) const {
   const auto found = mesh_.jobs.find(id);
   if (found == mesh_.jobs.end()) return NoSuchJob(id);
   const JobState state = found->second.record.state();
+  if (const JobId user = checkpoints_.UserOf(id); user.assigned()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", user.value, " began from a checkpoint of job ", id.value,
+        " and may need it again; wait for its end, or end it first with: "
+        "paceline job stop ",
+        user.value));
+  }
   if (HasEnded(state)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("job ", id.value, " is ", JobStateName(state),
@@ -272,6 +280,8 @@ void Brain::OnDeleted(JobId id) {
   const JobRecord& record = mesh_.jobs.at(id).record;
   mesh_.actions.weights.push_back(
       {Actions::Weights::Kind::kForget, record.fence(), {}});
+  mesh_.actions.checkpoints.push_back(
+      {Actions::Checkpoint::Kind::kRetain, {id, 0}, {}, {}});
   // Records that wait to be stored would bring it back.
   mesh_.actions.writes.jobs.erase(id);
   mesh_.actions.writes.restarted.erase(id);
@@ -316,6 +326,7 @@ void Brain::Settle(Moment moment) {
     groups_.AdmitJoiners(moment);
   }
   mesh_.measures.Assign(measurements_.MeasureWorkers(), moment.now);
+  checkpoints_.Serve(moment);
   RefreshOrders();
 }
 
@@ -556,7 +567,18 @@ absl::StatusOr<v1::Worker> Brain::OnDrain(const std::string& worker, bool drain,
 
 absl::StatusOr<Submission> Brain::CheckSubmit(
     const v1::SubmitJobRequest& request, Moment moment) const {
-  return queue_.CheckSubmit(request, moment);
+  PACELINE_ASSIGN_OR_RETURN(Submission submission,
+                            queue_.CheckSubmit(request, moment));
+  if (!request.has_resume() || submission.repeated) return submission;
+  PACELINE_ASSIGN_OR_RETURN(const Resumption resumption,
+                            checkpoints_.CheckResume(request));
+  const CheckpointId& from = resumption.checkpoint;
+  v1::Job& job = submission.job.job;
+  job.mutable_resumed()->set_job(from.job.value);
+  job.mutable_resumed()->set_step(from.step);
+  job.set_step(from.step);
+  job.set_recorded_step(from.step);
+  return submission;
 }
 
 void Brain::OnSubmitted(JobRecord job, Moment moment) {

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "coordinator/checkpoints.h"
 #include "coordinator/groups.h"
 #include "coordinator/job_progress.h"
 #include "coordinator/job_queue.h"
@@ -78,6 +79,29 @@ class Brain {
   void OnWeightsFailed(const Fence& fence, const absl::Status& error,
                        Moment moment);
 
+  // See Checkpoints.
+  void OnCheckpointFetched(absl::StatusOr<v1::Checkpoint> fetched,
+                           Moment moment) {
+    checkpoints_.OnFetched(std::move(fetched), moment);
+    Settle(moment);
+  }
+  void OnCheckpointKept(const absl::Status& kept, Moment moment) {
+    checkpoints_.OnKept(kept, moment);
+    Settle(moment);
+  }
+  void OnCheckpointDamaged(JobId job, CheckpointId checkpoint,
+                           const absl::Status& why, Moment moment) {
+    checkpoints_.OnDamaged(job, checkpoint, why, moment);
+    Settle(moment);
+  }
+  absl::StatusOr<std::optional<CheckpointId>> OnExport(JobId job,
+                                                       Moment moment) {
+    auto checkpoint = checkpoints_.OnExport(job, moment);
+    Settle(moment);
+    return checkpoint;
+  }
+  const Checkpoints& checkpoints() const { return checkpoints_; }
+
   // Before anything else that came meanwhile: nothing was done for so long,
   // whoever was at fault.
   void OnStandstill(absl::Duration duration, Moment moment);
@@ -137,6 +161,7 @@ class Brain {
   MeshMeasurements measurements_;
   Groups groups_;
   Pipelines pipelines_;
+  Checkpoints checkpoints_;
   JobQueue queue_;
   std::map<StreamId, StandingOrder> sent_;  // the newest on every stream
 };

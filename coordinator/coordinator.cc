@@ -15,6 +15,10 @@ constexpr absl::Duration kMetricsPeriod = absl::Milliseconds(500);
 // Heartbeats a lease: two may be lost and one late.
 constexpr int kHeartbeatsALease = 6;
 
+absl::Status Stopping() {
+  return absl::UnavailableError("the coordinator is stopping");
+}
+
 void LogNotice(const Notice& notice) {
   std::vector<LogField> fields;
   if (notice.job.assigned()) fields.emplace_back("job", notice.job.value);
@@ -28,10 +32,12 @@ void LogNotice(const Notice& notice) {
 
 Coordinator::Coordinator(const BrainPolicy& policy, StoredState stored,
                          JobStore& store, WeightsStore& weights_store,
-                         const Clock& clock, CoordinatorMetrics& metrics)
+                         CheckpointStore& checkpoints, const Clock& clock,
+                         CoordinatorMetrics& metrics)
     : policy_(policy),
       store_(store),
       weights_store_(weights_store),
+      checkpoints_(checkpoints),
       clock_(clock),
       metrics_(metrics),
       brain_(policy, std::move(stored), Now()),
@@ -108,6 +114,7 @@ void Coordinator::AfterBatch() {
   for (const v1::Recovery& recovery : brain_.TakeRecoveries()) {
     metrics_.CountRecovery(recovery);
   }
+  metrics_.CountCheckpoints(brain_.checkpoints().counts());
 }
 
 absl::Status Coordinator::StoreBatchOfBrain() {
@@ -134,6 +141,16 @@ void Coordinator::Dispatch(const Actions& actions) {
   for (const Notice& notice : actions.notices) LogNotice(notice);
   for (const Actions::Weights& weights : actions.weights) {
     DispatchWeights(weights);
+  }
+  for (const Actions::Checkpoint& checkpoint : actions.checkpoints) {
+    DispatchCheckpoint(checkpoint);
+  }
+  for (const auto& [job, answer] : actions.exports) {
+    const auto [first, last] = exports_.equal_range(job);
+    for (auto waiting = first; waiting != last; ++waiting) {
+      waiting->second(answer);
+    }
+    exports_.erase(first, last);
   }
   const auto find = [this](StreamId id) {
     const auto stream = streams_.find(id);
@@ -171,6 +188,26 @@ void Coordinator::DispatchWeights(const Actions::Weights& weights) {
       break;
     case Actions::Weights::Kind::kForget:
       weights_store_.Forget(fence.job);
+      break;
+  }
+}
+
+void Coordinator::DispatchCheckpoint(const Actions::Checkpoint& checkpoint) {
+  switch (checkpoint.kind) {
+    case Actions::Checkpoint::Kind::kFetch:
+      checkpoints_.Fetch(checkpoint.order, [this](auto fetched) {
+        Post([this, fetched = std::move(fetched)] {
+          brain_.OnCheckpointFetched(fetched, Now());
+        });
+      });
+      break;
+    case Actions::Checkpoint::Kind::kKeep:
+      checkpoints_.Keep(checkpoint.id, [this](const absl::Status& kept) {
+        Post([this, kept] { brain_.OnCheckpointKept(kept, Now()); });
+      });
+      break;
+    case Actions::Checkpoint::Kind::kRetain:
+      checkpoints_.Retain(checkpoint.id.job, checkpoint.steps);
       break;
   }
 }
@@ -278,33 +315,91 @@ void Coordinator::SyncWeights(const Fence& fence, StatusDone done) {
   weights_store_.Sync(fence, std::move(done));
 }
 
-void Coordinator::ReadWeights(JobId job, int64_t offset, int64_t limit,
-                              Done<v1::WeightsChunk> done) {
-  PostRequest(done, [this, job, offset, limit, done] {
+void Coordinator::ReadWeights(JobId job, int64_t step, int64_t offset,
+                              int64_t limit, Done<v1::WeightsChunk> done) {
+  PostRequest(done, [this, job, step, offset, limit, done] {
     const absl::StatusOr<const JobRecord*> found = brain_.FindRecord(job);
-    if (!found.ok()) {
-      done(found.status());
-      return;
-    }
+    if (!found.ok()) return done(found.status());
     const JobRecord& record = **found;
-    if (record.job.weights_path().empty()) {
-      done(absl::FailedPreconditionError(
-          absl::StrCat("job ", job.value, " is ", JobStateName(record.state()),
-                       " and has no ", ResultName(record.spec),
-                       "; only a succeeded job has")));
-    } else {
+    const auto read = [this, offset, limit, done](auto checkpoint) {
+      if (!checkpoint.ok()) return done(checkpoint.status());
+      checkpoints_.ReadWeights(*checkpoint, offset, limit, done);
+    };
+    if (step > 0) {
+      const JobId of = step == record.job.resumed().step()
+                           ? JobId{record.job.resumed().job()}
+                           : job;
+      return read(absl::StatusOr<CheckpointId>(CheckpointId{of, step}));
+    }
+    if (!record.job.weights_path().empty()) {
       // The state folder may have moved since, the file's name has not.
       const std::string& path = record.job.weights_path();
-      weights_store_.Read(job, path.substr(path.rfind('/') + 1), offset, limit,
-                          done);
+      return weights_store_.Read(job, path.substr(path.rfind('/') + 1), offset,
+                                 limit, done);
     }
+    const auto checkpoint = brain_.OnExport(job, Now());
+    if (!checkpoint.ok()) return done(checkpoint.status());
+    if (checkpoint->has_value()) {
+      return read(absl::StatusOr<CheckpointId>(**checkpoint));
+    }
+    if (refuses_exports_) return done(Stopping());
+    exports_.emplace(job, read);
   });
+}
+
+void Coordinator::RefuseExports() {
+  Post([this] {
+    refuses_exports_ = true;
+    for (const auto& [job, done] : exports_) done(Stopping());
+    exports_.clear();
+  });
+}
+
+// --- checkpoints ------------------------------------------------------------
+
+void Coordinator::FindCheckpoint(JobId job, Cut cut, Done<CheckpointId> done) {
+  PostRequest(done, [this, job, cut, done] {
+    done(brain_.checkpoints().Find(job, cut));
+  });
+}
+
+void Coordinator::ReadPiece(JobId job, CheckpointId checkpoint, int layer,
+                            int64_t offset, int64_t limit,
+                            Done<v1::PieceChunk> done) {
+  checkpoints_.ReadPiece(
+      checkpoint, layer, offset, limit,
+      [this, job, checkpoint, done](absl::StatusOr<v1::PieceChunk> chunk) {
+        if (absl::IsDataLoss(chunk.status()) ||
+            absl::IsNotFound(chunk.status())) {
+          Post([this, job, checkpoint, why = chunk.status()] {
+            brain_.OnCheckpointDamaged(job, checkpoint, why, Now());
+          });
+        }
+        done(std::move(chunk));
+      });
 }
 
 // --- clients ----------------------------------------------------------------
 
+// All of a checkpoint is read before a job may go on from it.
 void Coordinator::Submit(const v1::SubmitJobRequest& request,
                          Done<v1::SubmitJobResponse> done) {
+  if (!request.has_resume()) return SubmitChecked(request, std::move(done));
+  PostRequest(done, [this, request, done] {
+    const auto resumption = brain_.checkpoints().CheckResume(request);
+    if (!resumption.ok()) return done(resumption.status());
+    v1::SubmitJobRequest checked = request;
+    checked.mutable_resume()->set_step(resumption->checkpoint.step);
+    checkpoints_.Check(resumption->checkpoint, resumption->wants,
+                       [this, checked, done](const absl::Status& status) {
+                         if (!status.ok()) return done(status);
+                         SubmitChecked(checked, done);
+                       });
+  });
+}
+
+void Coordinator::SubmitChecked(const v1::SubmitJobRequest& request,
+                                Done<v1::SubmitJobResponse> done) {
   PostRequest(done, [this, request, done] {
     const bool dry_run = request.dry_run();
     absl::StatusOr<Submission> submission = brain_.CheckSubmit(request, Now());

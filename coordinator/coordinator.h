@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "coordinator/brain.h"
+#include "coordinator/checkpoint_store.h"
 #include "coordinator/job_store.h"
 #include "coordinator/metrics.h"
 #include "coordinator/records.h"
@@ -61,8 +62,8 @@ class Coordinator {
 
   // `stored` is what store.Load() gave.  All references outlive this.
   Coordinator(const BrainPolicy& policy, StoredState stored, JobStore& store,
-              WeightsStore& weights_store, const Clock& clock,
-              CoordinatorMetrics& metrics);
+              WeightsStore& weights_store, CheckpointStore& checkpoints,
+              const Clock& clock, CoordinatorMetrics& metrics);
   ~Coordinator();  // Stop()
 
   // Ends the loop after what was posted.  After the network was shut down: what
@@ -88,9 +89,19 @@ class Coordinator {
   void WriteWeights(v1::WeightsPiece piece, StatusDone done);
   void SyncWeights(const Fence& fence, StatusDone done);
 
+  // step: of the checkpoint; 0: the result, else the newest checkpoint, which
+  // is made where the job trains.
   // Errors: NotFound; FailedPrecondition  the job has no weights yet.
-  void ReadWeights(JobId job, int64_t offset, int64_t limit,
+  void ReadWeights(JobId job, int64_t step, int64_t offset, int64_t limit,
                    Done<v1::WeightsChunk> done);
+
+  // --- checkpoints ---
+
+  // Errors: NotFound
+  void FindCheckpoint(JobId job, Cut cut, Done<CheckpointId> done);
+  // Reads a checkpoint of `job`, as CheckpointStore does.
+  void ReadPiece(JobId job, CheckpointId checkpoint, int layer, int64_t offset,
+                 int64_t limit, Done<v1::PieceChunk> done);
 
   // --- clients ---
 
@@ -121,6 +132,9 @@ class Coordinator {
 
   // --- the daemon ---
 
+  // Clients that wait for a checkpoint are told to try again, from now on.
+  void RefuseExports();
+
   // Time has passed; from a Ticker.
   void Tick();
 
@@ -150,6 +164,9 @@ class Coordinator {
   absl::Status StoreBatchOfBrain();
   void Dispatch(const Actions& actions);
   void DispatchWeights(const Actions::Weights& weights);
+  void DispatchCheckpoint(const Actions::Checkpoint& checkpoint);
+  void SubmitChecked(const v1::SubmitJobRequest& request,
+                     Done<v1::SubmitJobResponse> done);
   void FailWeights(const Fence& fence, const absl::Status& error);
   Moment Now() const;
 
@@ -157,6 +174,7 @@ class Coordinator {
   const BrainPolicy policy_;
   JobStore& store_;  // the loop's
   WeightsStore& weights_store_;
+  CheckpointStore& checkpoints_;
   const Clock& clock_;
   CoordinatorMetrics& metrics_;
 
@@ -169,6 +187,9 @@ class Coordinator {
   Brain brain_;
   std::map<StreamId, std::shared_ptr<WorkerStream>> streams_;
   std::vector<Reply> replies_;
+  // Clients that wait for a checkpoint.
+  std::multimap<JobId, Done<CheckpointId>> exports_;
+  bool refuses_exports_ = false;
   std::string store_error_;  // last one logged
   Instant ticked_;           // when the last tick was taken
   absl::Duration granted_;   // as a standstill, since then

@@ -84,8 +84,14 @@ void JobQueue::OnSubmitted(JobRecord record, Moment moment) {
   JobEntry& job = mesh_.jobs[record.id()];
   mesh_.open.insert(record.id());
   job.record = std::move(record);
-  mesh_.AddEvent(job, "submitted", absl::StrCat("job ", job.record.spec.name),
-                 moment);
+  const v1::ResumedFrom& from = job.record.job.resumed();
+  mesh_.AddEvent(
+      job, "submitted",
+      absl::StrCat("job ", job.record.spec.name,
+                   from.step() == 0 ? ""
+                                    : absl::StrCat(", from step ", from.step(),
+                                                   " of job ", from.job())),
+      moment);
   mesh_.queue_changed = true;
 }
 

@@ -20,6 +20,9 @@
 #include "coordinator/rpc/control_service.h"
 #include "coordinator/rpc/convert.h"
 #include "coordinator/rpc/coordinator_service.h"
+#include "coordinator/rpc/piece_fetcher.h"
+#include "coordinator/rpc/piece_service.h"
+#include "coordinator/store/file_checkpoint_store.h"
 #include "coordinator/store/file_system.h"
 #include "coordinator/store/file_weights_store.h"
 #include "coordinator/store/sqlite_store.h"
@@ -87,7 +90,7 @@ absl::StatusOr<HostPort> HttpAddress(const CoordinatorOptions& options) {
 // Everything that serves, in the order in which it is to be stopped.
 absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
                    JobStore& store, FileWeightsStore& weights_store,
-                   const sigset_t& signals) {
+                   FileCheckpointStore& checkpoints, const sigset_t& signals) {
   PACELINE_ASSIGN_OR_RETURN(const HostPort http_at, HttpAddress(options));
   PACELINE_ASSIGN_OR_RETURN(StoredState stored, store.Load());
   SkipTakenNumbers(state.NewestJobFolder(), stored);
@@ -97,9 +100,10 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   BrainPolicy policy;
   policy.membership.lease = options.lease;
   Coordinator coordinator(policy, std::move(stored), store, weights_store,
-                          clock, metrics);
+                          checkpoints, clock, metrics);
   CoordinatorService workers(coordinator, metrics);
   ControlService clients(coordinator, metrics);
+  PieceService pieces(coordinator);
   Readiness readiness;
   std::atomic<int> http_port{0};
   const std::string http_host = ReachableHost(http_at.host);
@@ -113,7 +117,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   server_options.listen = options.listen;
   server_options.insecure = options.insecure;
   absl::StatusOr<BoundServer> server =
-      StartServer(server_options, {&workers, &clients});
+      StartServer(server_options, {&workers, &clients, &pieces});
   absl::Status started = AtOption(options.origins, "listen", server.status());
   if (started.ok()) {
     const absl::StatusOr<int> port = http.Start(http_at.host, http_at.port);
@@ -137,6 +141,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
     }
   }
   readiness.serving = false;
+  coordinator.RefuseExports();
   if (server.ok()) {
     server->server->Shutdown(std::chrono::system_clock::now() + kCallsMayTake);
     server->server->Wait();
@@ -144,6 +149,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   http.Stop();
   coordinator.Stop();
   weights_store.Stop();
+  checkpoints.Stop();
   return started;
 }
 
@@ -153,7 +159,14 @@ absl::Status Run(const CoordinatorOptions& options, const sigset_t& signals) {
   PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<SqliteStore> store,
                             SqliteStore::Open(state->database()));
   FileWeightsStore weights_store(state->jobs());
-  return Serve(options, *state, *store, weights_store, signals);
+  const std::string checkpoint_dir = options.checkpoint_dir.empty()
+                                         ? state->checkpoints()
+                                         : options.checkpoint_dir;
+  PACELINE_RETURN_IF_ERROR(
+      AtOption(options.origins, "checkpoint-dir", MakeFolders(checkpoint_dir)));
+  GrpcPieceFetcher fetcher;
+  FileCheckpointStore checkpoints(checkpoint_dir, fetcher);
+  return Serve(options, *state, *store, weights_store, checkpoints, signals);
 }
 
 int Main(int argc, char** argv) {

@@ -141,7 +141,8 @@ void MeshState::AddEvent(const JobEntry& job, const std::string& kind,
   const bool warn = kind == "failed" || kind == "lost" || kind == "warning" ||
                     kind == "skipping" || kind == "store" ||
                     kind == "evicted" || kind == "takeover" || kind == "void" ||
-                    kind == "mismatch" || kind == "paused" || kind == "again";
+                    kind == "mismatch" || kind == "paused" || kind == "again" ||
+                    kind == "checkpoint-failed";
   actions.notices.push_back(
       {warn, absl::StrCat("job ", kind, ": ", text), id, WorkerId{}});
 }

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "coordinator/checkpoint_store.h"
 #include "coordinator/group_event_log.h"
 #include "coordinator/job_group.h"
 #include "coordinator/job_store.h"
@@ -82,12 +83,22 @@ struct Actions {
     Fence fence;
     SafetensorsLayout layout;  // kOpen
   };
+  struct Checkpoint {
+    enum class Kind : uint8_t { kFetch, kKeep, kRetain };
+    Kind kind;
+    CheckpointId id;
+    std::set<int64_t> steps;  // kRetain
+    CheckpointOrder order;    // kFetch
+  };
 
   StoreBatch writes;
   std::vector<Ack> acks;
   std::vector<Order> orders;
   std::vector<End> ends;
   std::vector<Weights> weights;
+  std::vector<Checkpoint> checkpoints;
+  // To all clients that wait for an export of the job.
+  std::vector<std::pair<JobId, absl::StatusOr<CheckpointId>>> exports;
   std::vector<Notice> notices;
 };
 

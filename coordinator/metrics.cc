@@ -92,6 +92,7 @@ CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
   registry.DeclareCounter(kViews, "Views of round groups that were made.");
   registry.DeclareCounter(
       kLeavers, "Processes that left a round group, by reason.", {"reason"});
+  DeclareCheckpoints();
   registry.GetCounter(kViews);
   for (int i = 0; i < kGroupExits; ++i) {
     registry.GetCounter(kLeavers, {std::string(GroupExitName(GroupExit(i)))});
@@ -204,6 +205,26 @@ void CoordinatorMetrics::CountGroups(const GroupCounts& counts) {
         .Add(static_cast<double>(count - counted_.leavers[exit]));
   }
   counted_ = counts;
+}
+
+void CoordinatorMetrics::DeclareCheckpoints() {
+  registry_.DeclareCounter(kCheckpoints,
+                           "Checkpoints that were kept, and that failed.",
+                           {"outcome"});
+  registry_.DeclareCounter(kCheckpointSeconds,
+                           "Seconds that those took which were kept.");
+  CountCheckpoints({});
+}
+
+void CoordinatorMetrics::CountCheckpoints(const CheckpointCounts& counts) {
+  const CheckpointCounts& before = counted_checkpoints_;
+  registry_.GetCounter(kCheckpoints, {"kept"})
+      .Add(static_cast<double>(counts.kept - before.kept));
+  registry_.GetCounter(kCheckpoints, {"failed"})
+      .Add(static_cast<double>(counts.failed - before.failed));
+  registry_.GetCounter(kCheckpointSeconds)
+      .Add(absl::ToDoubleSeconds(counts.took - before.took));
+  counted_checkpoints_ = counts;
 }
 
 void CoordinatorMetrics::SetDrift(const v1::Job& job) {

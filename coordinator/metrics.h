@@ -55,6 +55,10 @@ constexpr char kGroupPaused[] = "paceline_coordinator_job_group_paused";
 constexpr char kViews[] = "paceline_coordinator_group_views_total";
 constexpr char kLeavers[] = "paceline_coordinator_group_leavers_total";
 
+constexpr char kCheckpoints[] = "paceline_coordinator_checkpoints_total";
+constexpr char kCheckpointSeconds[] =
+    "paceline_coordinator_checkpoint_seconds_total";
+
 // A worker's state as Prometheus shows it: idle, busy, measuring, suspect,
 // lost, stopped.
 std::string WorkerStateName(v1::WorkerState state);
@@ -80,8 +84,10 @@ class CoordinatorMetrics {
   void CountRecovery(const v1::Recovery& recovery);
   // The loop's, too.  counts: since the start.
   void CountGroups(const GroupCounts& counts);
+  void CountCheckpoints(const CheckpointCounts& counts);
 
  private:
+  void DeclareCheckpoints();
   void SetDrift(const v1::Job& job);
   void SetGroup(const v1::Job& job);
   void SetRecovery(const v1::Job& job);
@@ -89,6 +95,7 @@ class CoordinatorMetrics {
   MetricsRegistry& registry_;
   std::set<JobId> running_;  // that have series
   GroupCounts counted_;      // so far
+  CheckpointCounts counted_checkpoints_;
 };
 
 }  // namespace paceline

@@ -59,6 +59,9 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
         return text.empty() ? "need the name of a folder" : "";
       })
       ->capture_default_str();
+  app.add_option("--checkpoint-dir", options.checkpoint_dir,
+                 "Folder of checkpoints; default: one in that of --state")
+      ->envname("PACELINE_COORDINATOR_CHECKPOINT_DIR");
   app.add_flag("--insecure", options.insecure,
                "Allow addresses off loopback without TLS")
       ->envname("PACELINE_COORDINATOR_INSECURE");

@@ -14,7 +14,8 @@ struct CoordinatorOptions {
   std::string listen = "127.0.0.1:7400";
   std::string http = "127.0.0.1:7480";
   std::string state;
-  std::string port_file;  // empty: none
+  std::string checkpoint_dir;  // empty: in `state`
+  std::string port_file;       // empty: none
   bool insecure = false;
   absl::Duration lease = absl::Seconds(3);
   LogLevel log_level = LogLevel::kInfo;

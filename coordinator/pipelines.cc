@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/advice.h"
+#include "coordinator/checkpoints.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
 #include "core/model/aggregation.h"
@@ -92,6 +93,7 @@ void Pipelines::MakeRecovery(JobEntry& job) {
       policy, mesh_.orders, [this, id](const std::vector<RunCandidate>& there) {
         return PlanFor(*mesh_.FindJob(id), there);
       });
+  job.recovery->OnCheckpoint(NewestCheckpoint(job.record));
 }
 
 void Pipelines::Begin(JobEntry& job, Moment moment) {
@@ -324,6 +326,18 @@ void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
   }
 }
 
+void Pipelines::Pin(JobEntry& job, Cut cut, Moment moment) {
+  RecoveryActions actions;
+  job.recovery->Pin(cut, moment.now, actions);
+  Carry(job, actions, moment);
+}
+
+void Pipelines::Unpin(JobEntry& job, Cut cut, Moment moment) {
+  RecoveryActions actions;
+  job.recovery->Unpin(cut, moment.now, actions);
+  Carry(job, actions, moment);
+}
+
 std::string Pipelines::AddressOf(const MemberId& process) const {
   const Member* const member = mesh_.membership.Find(process.worker);
   return member == nullptr ? "" : member->registration.address();
@@ -505,6 +519,9 @@ std::optional<RunOrder> Pipelines::OrderOf(const JobEntry& entry,
       const int first = static_cast<int>(layer);
       for (const MemberId& holder : order->run->sources[layer]) {
         run.sources.push_back({{first, first + 1}, holder, AddressOf(holder)});
+      }
+      if (order->run->sources[layer].empty() && run.base != Cut()) {
+        run.sources.push_back({{first, first + 1}, kCoordinatorProcess, ""});
       }
     }
   }

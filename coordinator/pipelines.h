@@ -49,6 +49,10 @@ class Pipelines {
   void OnStandstill(absl::Duration duration, Moment moment);
   // Says what a process shall keep and copy of all jobs.
   KeepOrder KeepOf(const MemberId& process) const;
+  // A cut of a job that runs is kept while it is brought to the disk.
+  void Pin(JobEntry& job, Cut cut, Moment moment);
+  void Unpin(JobEntry& job, Cut cut, Moment moment);
+  std::string AddressOf(const MemberId& process) const;  // empty: not known
 
   // --- All pipelines ---
 
@@ -89,7 +93,6 @@ class Pipelines {
                       Moment moment);
   void OnTransition(JobEntry& job, const JobTransition& transition,
                     Moment moment);
-  std::string AddressOf(const MemberId& process) const;
 
   MeshState& mesh_;
   JobProgress& progress_;

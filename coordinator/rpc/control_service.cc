@@ -20,6 +20,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
       : coordinator_(coordinator),
         metrics_(metrics),
         job_{request.id()},
+        step_(request.step()),
         next_byte_(std::max<int64_t>(0, request.offset_bytes())) {
     ReadNext();
   }
@@ -38,7 +39,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
 
  private:
   void ReadNext() {
-    coordinator_.ReadWeights(job_, next_byte_, kChunkBytes,
+    coordinator_.ReadWeights(job_, step_, next_byte_, kChunkBytes,
                              [this](absl::StatusOr<v1::WeightsChunk> part) {
                                OnPart(std::move(part));
                              });
@@ -52,6 +53,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
                                            next_byte_, ": export it again")));
     } else {
       next_byte_ += static_cast<int64_t>(part->data().size());
+      step_ = part->step();
       chunk_ = *std::move(part);
       StartWrite(&chunk_);
     }
@@ -66,6 +68,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
   CoordinatorMetrics& metrics_;
   const JobId job_;
   v1::WeightsChunk chunk_;
+  int64_t step_;       // of the checkpoint; 0: none, or not known yet
   int64_t next_byte_;  // of the file
 };
 

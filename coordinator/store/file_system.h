@@ -47,6 +47,7 @@ absl::StatusOr<std::string> Sha256OfFile(int file, const std::string& path);
 //   <state>/lock            held while a coordinator runs
 //   <state>/coordinator.db  jobs, workers and records (SQLite)
 //   <state>/jobs/<id>/      weights.safetensors or predictions.safetensors
+//   <state>/checkpoints/    unless they are elsewhere: FileCheckpointStore
 //
 // Immutable.  The folder is ours until destruction, or the process's end.
 class StateDir {
@@ -62,6 +63,7 @@ class StateDir {
 
   std::string database() const { return path_ + "/coordinator.db"; }
   std::string jobs() const { return path_ + "/jobs"; }
+  std::string checkpoints() const { return path_ + "/checkpoints"; }
   // The highest number that a folder of jobs() has; 0: there is none.
   // Whatever the database knows, what is in them is of jobs that were.
   int64_t NewestJobFolder() const;

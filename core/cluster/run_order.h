@@ -55,11 +55,15 @@ struct GroupOrder {
   friend bool operator==(const GroupOrder&, const GroupOrder&) = default;
 };
 
+// This stands for the coordinator where processes that hold pieces are named:
+// it sends those of a checkpoint.
+inline constexpr MemberId kCoordinatorProcess{WorkerId{0}, {1}};
+
 // A process that holds the pieces of some layers of a cut.
 struct PieceSource {
   LayerRange layers;
   MemberId holder;
-  std::string address;
+  std::string address;  // empty: the coordinator's
 
   friend bool operator==(const PieceSource&, const PieceSource&) = default;
 };

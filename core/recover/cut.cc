@@ -10,6 +10,7 @@ namespace paceline {
 
 std::string CutText(Cut cut) {
   if (cut == Cut()) return "the beginning";
+  if (cut.attempt == 0) return absl::StrCat("step ", cut.step);
   return absl::StrCat("step ", cut.step, " of attempt ", cut.attempt);
 }
 
@@ -20,10 +21,11 @@ void Lineage::Add(const AttemptRow& row) {
 }
 
 bool Lineage::IsValid(Cut cut) const {
-  if (cut == Cut()) return true;
-  const bool known = std::any_of(
-      rows_.begin(), rows_.end(),
-      [cut](const AttemptRow& row) { return row.attempt == cut.attempt; });
+  const bool known =
+      cut.attempt == 0 ||
+      std::any_of(rows_.begin(), rows_.end(), [cut](const AttemptRow& row) {
+        return row.attempt == cut.attempt;
+      });
   return known && !IsSuperseded(cut);
 }
 
@@ -42,6 +44,14 @@ std::vector<MemberId> Holdings::HoldersOf(const Piece& piece) const {
   std::vector<MemberId> holders;
   for (const auto& [process, held] : held_) {
     if (held.pieces.count(piece) > 0) holders.push_back(process);
+  }
+  return holders;
+}
+
+std::vector<std::vector<MemberId>> Holdings::HoldersOf(Cut cut) const {
+  std::vector<std::vector<MemberId>> holders;
+  for (int layer = 0; layer < layers_; ++layer) {
+    holders.push_back(HoldersOf(Piece{cut, layer}));
   }
   return holders;
 }

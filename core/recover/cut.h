@@ -25,6 +25,8 @@ using MachineId = Id<struct MachineTag>;
 
 // The state of all layers after `step` steps, as `attempt` computed it.  Cut{}
 // is the beginning: every worker makes it from the seed or the weights file.
+// Another cut of attempt 0 is the checkpoint of another job, with which this
+// one begins.
 // The greater one of two valid cuts has at least as many steps.
 struct Cut {
   int64_t attempt = 0;
@@ -83,6 +85,8 @@ class Holdings {
 
   // By id.
   std::vector<MemberId> HoldersOf(const Piece& piece) const;
+  // [layers]: of the cut's pieces.
+  std::vector<std::vector<MemberId>> HoldersOf(Cut cut) const;
   // The number of machines that hold the layer of which the fewest do, for
   // each cut of which every layer is held.
   //   without  processes that do not count

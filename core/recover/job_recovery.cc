@@ -282,10 +282,6 @@ void JobRecovery::Unpin(Cut cut, Instant now, RecoveryActions& actions) {
   Advance(now, actions);
 }
 
-void JobRecovery::OnTick(Instant now, RecoveryActions& actions) {
-  Advance(now, actions);
-}
-
 void JobRecovery::OnStandstill(absl::Duration duration, Instant now) {
   const auto shift = [&](Instant& since) {
     since = std::min(since + duration, now);
@@ -372,7 +368,7 @@ bool JobRecovery::Adopt(Instant now, RecoveryActions& actions) {
     }
   }
   if (!all_heard) return false;
-  TakeSources();
+  sources_ = HoldersOf(base_);
   AddEvent(actions, "adopted", absl::StrCat("attempt ", attempt_, " goes on"));
   return Go(JobCause::kAdopted, "its workers go on", actions);
 }
@@ -735,19 +731,11 @@ void JobRecovery::Announce(RecoveryActions& actions) {
   orders_changed_ = true;
   furthest_ = std::max(furthest_, base_.step);
   holdings_changed_ = true;
-  TakeSources();
+  sources_ = HoldersOf(base_);
   AddEvent(actions, "attempt",
            absl::StrCat("attempt ", attempt_, " begins from ", CutText(base_)));
   // Whoever was lost meanwhile: found by the next look at the phase.
   Go(JobCause::kStored, absl::StrCat("attempt ", attempt_, " begins"), actions);
-}
-
-void JobRecovery::TakeSources() {
-  sources_.assign(policy_.layers, {});
-  if (base_ == Cut()) return;
-  for (int layer = 0; layer < policy_.layers; ++layer) {
-    sources_[layer] = holdings_.HoldersOf({base_, layer});
-  }
 }
 
 // --- Members -----------------------------------------------------------------

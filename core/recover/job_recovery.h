@@ -181,7 +181,8 @@ class JobRecovery {
 
   // Records and due evaluations of all steps up to this one are stored.
   void OnRecorded(int64_t step) { recorded_ = step; }
-  // A cut that the coordinator itself can serve.
+  // A cut that the coordinator itself can serve; it takes the place of the one
+  // before.
   void OnCheckpoint(Cut cut) { checkpoint_ = cut; }
   // The last state of these layers is stored for good.  Of another attempt
   // than the present one: ignored.
@@ -191,7 +192,7 @@ class JobRecovery {
   void Pin(Cut cut, Instant now, RecoveryActions& actions);
   void Unpin(Cut cut, Instant now, RecoveryActions& actions);
 
-  void OnTick(Instant now, RecoveryActions& actions);
+  void OnTick(Instant now, RecoveryActions& actions) { Advance(now, actions); }
   // The coordinator itself stood still for so long, until now: that time counts
   // against nobody.  Before the first event after it.
   void OnStandstill(absl::Duration duration, Instant now);
@@ -213,6 +214,10 @@ class JobRecovery {
   }
   // RecoveryPolicy's, from now on.
   void SetLeaveBound(absl::Duration bound) { policy_.leave_bound = bound; }
+  // [layers]: processes that hold the cut's piece, by id.
+  std::vector<std::vector<MemberId>> HoldersOf(Cut cut) const {
+    return holdings_.HoldersOf(cut);
+  }
   // Whether nothing safe would be lost with a draining worker.
   bool MayGo(WorkerId worker) const;
   // Null: none is out.
@@ -273,7 +278,6 @@ class JobRecovery {
   void Exclude(const Peer& peer, RecoveryActions& actions);
   bool Pause(JobCause cause, const std::string& why, RecoveryActions& actions);
   void Announce(RecoveryActions& actions);
-  void TakeSources();
   void OnMembersChanged();
 
   bool AllLeft() const;

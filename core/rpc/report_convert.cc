@@ -290,6 +290,7 @@ v1::RunOrder ToProto(const RunOrder& order) {
   for (const PieceSource& source : order.sources) {
     v1::PieceSource& into = *proto.add_sources();
     *into.mutable_layers() = ToProto(source.layers);
+    if (source.holder == kCoordinatorProcess) continue;
     *into.mutable_holder() = ToProto(source.holder);
     into.set_address(source.address);
   }
@@ -315,6 +316,8 @@ absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto) {
   for (const v1::PieceSource& source : proto.sources()) {
     PieceSource& into = order.sources.emplace_back();
     PACELINE_ASSIGN_OR_RETURN(into.layers, FromProto(source.layers()));
+    into.holder = kCoordinatorProcess;
+    if (!source.has_holder()) continue;
     PACELINE_ASSIGN_OR_RETURN(into.holder, FromProto(source.holder()));
     into.address = source.address();
   }

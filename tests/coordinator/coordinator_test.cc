@@ -16,6 +16,7 @@
 #include "coordinator/metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/coordinator/checkpoint_files.h"
 #include "tests/coordinator/memory_store.h"
 #include "tests/coordinator/mesh.h"
 #include "tests/support/fake_clock.h"
@@ -106,7 +107,7 @@ class TestCoordinator {
   explicit TestCoordinator(StoredState stored = {})
       : metrics_(registry_, "test"),
         coordinator_(BrainPolicy{}, std::move(stored), store_, weights_store_,
-                     clock_, metrics_) {}
+                     checkpoints_, clock_, metrics_) {}
 
   std::shared_ptr<FakeStream> NewStream() {
     return std::make_shared<FakeStream>(store_);
@@ -188,6 +189,9 @@ class TestCoordinator {
   FakeClock clock_;
   MemoryStore store_;
   FakeWeightsStore weights_store_;
+  const TempFolder folder_;
+  FakePieceFetcher fetcher_;
+  FileCheckpointStore checkpoints_{folder_.path(), fetcher_};
   MetricsRegistry registry_;
   CoordinatorMetrics metrics_;
   int64_t sequence_ = 0;

@@ -173,6 +173,16 @@ class Mesh {
   JobId Submit(const JobSpec& spec, const std::string& request_id = "") {
     v1::SubmitJobRequest request = SubmissionOf(spec);
     request.set_request_id(request_id);
+    return Submit(request);
+  }
+  // The job goes on from a checkpoint of `from`.
+  JobId Resume(const JobSpec& spec, JobId from, int64_t step) {
+    v1::SubmitJobRequest request = SubmissionOf(spec);
+    request.mutable_resume()->set_job(from.value);
+    request.mutable_resume()->set_step(step);
+    return Submit(request);
+  }
+  JobId Submit(const v1::SubmitJobRequest& request) {
     auto submission = brain_.CheckSubmit(request, Now());
     submit_error_ = submission.status();
     if (!submission.ok()) return JobId{0};
@@ -266,6 +276,25 @@ class Mesh {
     Collect();
   }
 
+  void CheckpointFetched(absl::StatusOr<v1::Checkpoint> fetched) {
+    brain_.OnCheckpointFetched(std::move(fetched), Now());
+    Collect();
+  }
+  void CheckpointKept(const absl::Status& kept) {
+    brain_.OnCheckpointKept(kept, Now());
+    Collect();
+  }
+  void CheckpointDamaged(JobId job, CheckpointId checkpoint,
+                         const absl::Status& why) {
+    brain_.OnCheckpointDamaged(job, checkpoint, why, Now());
+    Collect();
+  }
+  absl::StatusOr<std::optional<CheckpointId>> Export(JobId job) {
+    auto checkpoint = brain_.OnExport(job, Now());
+    Collect();
+    return checkpoint;
+  }
+
   JobId job() const { return first_job_; }
   v1::Job Job(JobId job = {}) const { return *brain_.ViewJob(Named(job)); }
   JobRecord Record(JobId job = {}) const {
@@ -329,6 +358,13 @@ class Mesh {
   Brain& brain() { return brain_; }
   StoredState stored() const { return *store_->Load(); }
   const std::vector<Actions::Weights>& weights() const { return weights_; }
+  const std::vector<Actions::Checkpoint>& checkpoints() const {
+    return checkpoints_;
+  }
+  // Holds the answers to clients that waited for an export.
+  const std::vector<absl::StatusOr<CheckpointId>>& exports() const {
+    return exports_;
+  }
   const std::vector<Actions::End>& ends() const { return ends_; }
   const std::vector<Actions::Ack>& acks() const { return acks_; }
   const std::vector<std::string>& notes() const { return notes_; }
@@ -384,6 +420,10 @@ class Mesh {
       orders_[order.stream].push_back(order.order);
     }
     for (auto& one : actions.weights) weights_.push_back(std::move(one));
+    for (auto& one : actions.checkpoints) {
+      checkpoints_.push_back(std::move(one));
+    }
+    for (auto& [job, answer] : actions.exports) exports_.push_back(answer);
     for (auto& end : actions.ends) ends_.push_back(end);
     for (auto& ack : actions.acks) acks_.push_back(ack);
   }
@@ -397,6 +437,8 @@ class Mesh {
   int64_t sequence_ = 0;
   std::map<StreamId, std::vector<StandingOrder>> orders_;
   std::vector<Actions::Weights> weights_;
+  std::vector<Actions::Checkpoint> checkpoints_;
+  std::vector<absl::StatusOr<CheckpointId>> exports_;
   std::vector<Actions::End> ends_;
   std::vector<Actions::Ack> acks_;
   std::vector<std::string> notes_;

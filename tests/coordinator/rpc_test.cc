@@ -11,6 +11,7 @@
 #include "coordinator/rpc/control_service.h"
 #include "coordinator/rpc/convert.h"
 #include "coordinator/rpc/coordinator_service.h"
+#include "coordinator/rpc/piece_service.h"
 #include "coordinator/store/file_weights_store.h"
 #include "coordinator/ticker.h"
 #include "core/base/clock.h"
@@ -22,6 +23,7 @@
 #include "gtest/gtest.h"
 #include "paceline/v1/control.grpc.pb.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
+#include "tests/coordinator/checkpoint_files.h"
 #include "tests/coordinator/memory_store.h"
 #include "tests/coordinator/mesh.h"
 #include "tests/support/temp_folder.h"
@@ -38,12 +40,13 @@ class RpcTest : public testing::Test {
       : weights_store_(folder_.path()),
         metrics_(registry_, "test"),
         coordinator_(BrainPolicy{}, StoredState{}, store_, weights_store_,
-                     clock_, metrics_),
+                     checkpoints_, clock_, metrics_),
         workers_(coordinator_, metrics_, registration),
-        clients_(coordinator_, metrics_) {
+        clients_(coordinator_, metrics_),
+        pieces_(coordinator_) {
     ServerOptions options;
     options.listen = "127.0.0.1:0";
-    auto server = StartServer(options, {&workers_, &clients_});
+    auto server = StartServer(options, {&workers_, &clients_, &pieces_});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     channel_ = MakeChannel("127.0.0.1:" + std::to_string(server_.port));
@@ -59,6 +62,7 @@ class RpcTest : public testing::Test {
     server_.server->Wait();
     coordinator_.Stop();
     weights_store_.Stop();
+    checkpoints_.Stop();
   }
 
   using Control = v1::Control::Stub;
@@ -149,11 +153,14 @@ class RpcTest : public testing::Test {
   SystemClock clock_;
   MemoryStore store_;
   FileWeightsStore weights_store_;
+  FakePieceFetcher fetcher_;
+  FileCheckpointStore checkpoints_{folder_.path() + "/checkpoints", fetcher_};
   MetricsRegistry registry_;
   CoordinatorMetrics metrics_;
   Coordinator coordinator_;
   CoordinatorService workers_;
   ControlService clients_;
+  PieceService pieces_;
   BoundServer server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Control::Stub> control_;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
 #include "core/recover/run_state.h"
@@ -270,6 +271,10 @@ absl::Status PipelineRun::OpenData() {
   const RunOrder& order = run_.order;
   PACELINE_ASSIGN_OR_RETURN(
       source_, run_.factory.OpenData(order.spec, TurnsOf(order, run_.self)));
+  if (order.base.step > source_->total_steps()) {
+    return InvalidArgument("the job begins at step ", order.base.step,
+                           ", and ends at step ", source_->total_steps());
+  }
   source_->BeginAt(order.base.step);
   // Replicas of the first stage would each have a gate, and nobody who asks.
   if (!infers()) {

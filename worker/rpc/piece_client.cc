@@ -405,7 +405,7 @@ void PieceClient::AskMore(const PieceWant& want, absl::Time now,
       number = g.asked.size();
       g.asked.push_back({nullptr, std::move(layers), now});
     }
-    ask.address = from.address;
+    ask.address = from.address.empty() ? options_.coordinator : from.address;
     ask.to = from.holder.incarnation;
     ask.job = want.job;
     ask.cut = want.cut;
@@ -424,9 +424,12 @@ void PieceClient::AskMore(const PieceWant& want, absl::Time now,
       gathering->asked[number].over = true;
       gathering->changed = true;
       if (status.ok()) return;
-      gathering->last_error = absl::Status(
-          status.code(),
-          absl::StrCat("worker ", holder.value, ": ", status.message()));
+      gathering->last_error =
+          absl::Status(status.code(),
+                       absl::StrCat(holder == kCoordinatorProcess.worker
+                                        ? std::string("the coordinator")
+                                        : absl::StrCat("worker ", holder.value),
+                                    ": ", status.message()));
     };
     std::shared_ptr<PieceCall> call = Call(std::move(ask));
     absl::MutexLock lock(&g.mutex);

@@ -51,6 +51,8 @@ class PieceClient final : public PieceExchange {
     // Between two calls to whom is followed, doubled while they fail.
     absl::Duration first_backoff = absl::Milliseconds(50);
     absl::Duration most_backoff = absl::Seconds(2);
+    // The address of sources that name none.
+    std::string coordinator = {};
   };
 
   // `store` outlives this.

@@ -30,6 +30,13 @@ TEST(Lineage, ACutOfAnUnknownAttemptIsNeitherValidNorSuperseded) {
   EXPECT_FALSE(lineage.IsSuperseded({2, 5}));
 }
 
+// A resumed job's attempts begin with another job's checkpoint.
+TEST(Lineage, WhatTheJobBeganFromIsValidWhereNoAttemptBeganBelowIt) {
+  EXPECT_TRUE(Lineage().IsValid({0, 10}));
+  EXPECT_TRUE(Lineage({{1, {0, 10}}, {2, {1, 15}}}).IsValid({0, 10}));
+  EXPECT_FALSE(Lineage({{1, {}}}).IsValid({0, 10}));
+}
+
 TEST(Holdings, TwoWorkersOnOneMachineAreOneHolder) {
   Holdings holdings(2);
   const Cut cut{1, 10};

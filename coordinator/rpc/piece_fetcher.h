@@ -1,0 +1,34 @@
+// GrpcPieceFetcher gets pieces from workers over Stage.Pieces.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "coordinator/checkpoint_store.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+
+namespace paceline {
+
+// Thread-safe; one fetch at a time.
+class GrpcPieceFetcher final : public PieceFetcher {
+ public:
+  absl::StatusOr<uint64_t> Fetch(
+      const PieceAsk& ask,
+      absl::FunctionRef<absl::Status(absl::string_view)> take) override;
+  void Cancel() override;
+
+ private:
+  absl::Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
+
+  // The last one's, used by Fetch() only: layers of one stage follow each
+  // other.
+  std::string address_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,409 @@
+#include "coordinator/store/file_checkpoint_store.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/job_text.h"
+#include "coordinator/store/file_system.h"
+#include "core/base/byte_file.h"
+#include "core/base/errors.h"
+#include "core/base/status_macros.h"
+#include "core/rpc/convert.h"
+#include "core/rpc/json_convert.h"
+#include "core/transfer/checksum.h"
+
+namespace paceline {
+namespace {
+
+constexpr int kVersion = 1;
+constexpr int64_t kReadBytes = 1 << 20;
+constexpr char kPartial[] = ".partial";
+
+std::string LayersIn(const std::string& path) {
+  return path + "/layers.safetensors";
+}
+std::string ManifestIn(const std::string& path) {
+  return path + "/manifest.json";
+}
+
+absl::Span<const uint8_t> BytesOf(absl::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+// Closes the file of a descriptor.
+struct OpenFile {
+  explicit OpenFile(int descriptor) : descriptor(descriptor) {}
+  ~OpenFile() {
+    if (descriptor >= 0) close(descriptor);
+  }
+  OpenFile(const OpenFile&) = delete;
+  const int descriptor;
+};
+
+absl::Status WriteDurably(const std::string& path, absl::string_view text) {
+  const OpenFile file(
+      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (file.descriptor < 0) return FileError("make", path, errno);
+  PACELINE_RETURN_IF_ERROR(WriteAt(file.descriptor, path, 0, text));
+  return SyncFile(file.descriptor, path);
+}
+
+// Writes a layer at its place.  The answer: its checksum.
+//   failed  addresses that gave no layer before: asked last, since a machine
+//           that is gone costs seconds
+absl::StatusOr<uint64_t> FetchLayer(const CheckpointOrder& order, int layer,
+                                    PieceFetcher& fetcher, int file,
+                                    const std::string& path,
+                                    std::set<std::string>& failed) {
+  const StateLayout::Range& range = order.layout.layers[layer];
+  const v1::Cut& cut = order.manifest.cut();
+  PieceAsk ask{
+      {}, order.id.job, {{cut.attempt(), cut.step()}, layer}, range.bytes};
+  absl::Status last = absl::NotFoundError("nobody holds it");
+  std::vector<PieceHolder> holders = order.holders[layer];
+  std::stable_partition(holders.begin(), holders.end(),
+                        [&](const PieceHolder& holder) {
+                          return !failed.contains(holder.address);
+                        });
+  for (const PieceHolder& holder : holders) {
+    ask.holder = holder;
+    Checksum checksum;
+    int64_t offset = range.offset;
+    absl::Status written;
+    const absl::StatusOr<uint64_t> said =
+        fetcher.Fetch(ask, [&](absl::string_view data) {
+          checksum.Update(BytesOf(data));
+          written = WriteAt(file, path, offset, data);
+          offset += static_cast<int64_t>(data.size());
+          return written;
+        });
+    PACELINE_RETURN_IF_ERROR(written);
+    if (said.ok() && *said == checksum.Digest()) return *said;
+    last = said.ok() ? absl::DataLossError("its checksum is wrong")
+                     : said.status();
+    if (absl::IsCancelled(last)) return last;
+    failed.insert(holder.address);
+  }
+  return absl::UnavailableError(
+      absl::StrCat("layer ", layer, " cannot be had: ", last.message()));
+}
+
+absl::StatusOr<v1::Checkpoint> FetchAll(const CheckpointOrder& order,
+                                        PieceFetcher& fetcher,
+                                        const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+  PACELINE_RETURN_IF_ERROR(MakeFolders(path));
+  const std::string name = LayersIn(path);
+  const OpenFile file(
+      open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (file.descriptor < 0) return FileError("make", name, errno);
+  const SafetensorsLayout& layout = order.layout.file;
+  // All room now: workers shall send nothing in vain.
+  const int error = posix_fallocate(file.descriptor, 0, layout.file_bytes);
+  if (error != 0) return FileError("reserve room for", name, error);
+  PACELINE_RETURN_IF_ERROR(WriteAt(file.descriptor, name, 0, layout.header));
+  v1::CheckpointManifest manifest = order.manifest;
+  manifest.set_version(kVersion);
+  manifest.set_job(order.id.job.value);
+  manifest.set_file_bytes(layout.file_bytes);
+  manifest.set_header_checksum(HashBytes(BytesOf(layout.header)));
+  std::set<std::string> failed;
+  for (size_t i = 0; i < order.layout.layers.size(); ++i) {
+    PACELINE_ASSIGN_OR_RETURN(const uint64_t checksum,
+                              FetchLayer(order, static_cast<int>(i), fetcher,
+                                         file.descriptor, name, failed));
+    v1::CheckpointManifest::LayerState& layer = *manifest.add_layers();
+    layer.set_offset(order.layout.layers[i].offset);
+    layer.set_bytes(order.layout.layers[i].bytes);
+    layer.set_checksum(checksum);
+  }
+  PACELINE_RETURN_IF_ERROR(SyncFile(file.descriptor, name));
+  PACELINE_RETURN_IF_ERROR(WriteDurably(ManifestIn(path), ToJson(manifest)));
+  PACELINE_RETURN_IF_ERROR(SyncFolder(path));
+  v1::Checkpoint checkpoint;
+  *checkpoint.mutable_cut() = manifest.cut();
+  checkpoint.set_bytes(layout.file_bytes);
+  checkpoint.set_unix_ms(manifest.unix_ms());
+  return checkpoint;
+}
+
+// --- Reading -----------------------------------------------------------------
+
+// A checkpoint's two files.  Immutable.
+struct StoredCheckpoint {
+  std::string path;
+  v1::CheckpointManifest manifest;
+  std::unique_ptr<ByteFile> file;
+
+  // Errors: DataLoss
+  template <typename... Parts>
+  absl::Status Damaged(const Parts&... what) const {
+    return DataLoss("the checkpoint ", path, " is damaged: ", what...);
+  }
+
+  absl::StatusOr<std::string> Read(int64_t offset, int64_t bytes) const {
+    std::string data(bytes, '\0');
+    PACELINE_RETURN_IF_ERROR(file->ReadAt(
+        offset, {reinterpret_cast<uint8_t*>(data.data()), data.size()}));
+    return data;
+  }
+
+  // Errors: DataLoss  the bytes have another checksum; names them as `what`
+  absl::Status CheckRange(int64_t offset, int64_t bytes, uint64_t checksum,
+                          const std::string& what) const {
+    Checksum found;
+    for (int64_t at = 0; at < bytes; at += kReadBytes) {
+      PACELINE_ASSIGN_OR_RETURN(
+          const std::string data,
+          Read(offset + at, std::min(kReadBytes, bytes - at)));
+      found.Update(BytesOf(data));
+    }
+    if (found.Digest() == checksum) return absl::OkStatus();
+    return Damaged("the checksum of ", what, " is not the one in its manifest");
+  }
+
+  absl::Status CheckLayer(int layer) const {
+    const v1::CheckpointManifest::LayerState& state = manifest.layers(layer);
+    return CheckRange(state.offset(), state.bytes(), state.checksum(),
+                      absl::StrCat("layer ", layer));
+  }
+
+  absl::StatusOr<StateLayout> Layout() const {
+    const JobSpec spec = FromProto(manifest.spec());
+    PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
+    return LayOutState(model, spec.train.optimizer);
+  }
+};
+
+// Errors: NotFound, DataLoss
+absl::StatusOr<StoredCheckpoint> OpenCheckpoint(CheckpointId id,
+                                                const std::string& path) {
+  StoredCheckpoint opened;
+  opened.path = path;
+  const std::string name = ManifestIn(path);
+  const OpenFile json(open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  if (json.descriptor < 0) {
+    return NotFound("there is no checkpoint of job ", id.job.value, " at step ",
+                    id.step, ": ", FileError("open", name, errno).message());
+  }
+  constexpr int64_t kMostBytes = 64 << 20;
+  PACELINE_ASSIGN_OR_RETURN(const std::string text,
+                            ReadAt(json.descriptor, name, 0, kMostBytes));
+  v1::CheckpointManifest& manifest = opened.manifest;
+  if (const absl::Status read = FromJson(text, manifest); !read.ok()) {
+    return opened.Damaged("its manifest cannot be read: ", read.message());
+  }
+  if (manifest.version() != kVersion || manifest.job() != id.job.value ||
+      manifest.cut().step() != id.step) {
+    return opened.Damaged("its manifest is of job ", manifest.job(), ", step ",
+                          manifest.cut().step(), ", version ",
+                          manifest.version(), "; need job ", id.job.value,
+                          ", step ", id.step, ", version ", kVersion);
+  }
+  absl::StatusOr<std::unique_ptr<ByteFile>> file =
+      ByteFile::Open(LayersIn(path));
+  if (!file.ok()) return opened.Damaged(file.status().message());
+  opened.file = *std::move(file);
+  if (opened.file->size() != manifest.file_bytes()) {
+    return opened.Damaged(LayersIn(path), " has ", opened.file->size(),
+                          " bytes, need ", manifest.file_bytes());
+  }
+  for (const v1::CheckpointManifest::LayerState& layer : manifest.layers()) {
+    if (layer.bytes() < 0 || layer.offset() < 0 ||
+        layer.bytes() > manifest.file_bytes() - layer.offset()) {
+      return opened.Damaged("its manifest has a layer of ", layer.bytes(),
+                            " bytes at ", layer.offset());
+    }
+  }
+  return opened;
+}
+
+absl::Status CheckAll(const StoredCheckpoint& checkpoint,
+                      const StateLayout& wants) {
+  PACELINE_ASSIGN_OR_RETURN(const StateLayout has, checkpoint.Layout());
+  if (const absl::Status same = CheckSameState(has, wants); !same.ok()) {
+    return InvalidArgument("the checkpoint ", checkpoint.path,
+                           " does not fit: ", same.message());
+  }
+  const v1::CheckpointManifest& manifest = checkpoint.manifest;
+  if (manifest.layers_size() != std::ssize(has.layers) ||
+      manifest.file_bytes() != has.file.file_bytes) {
+    return checkpoint.Damaged("its manifest has ", manifest.layers_size(),
+                              " layers in ", manifest.file_bytes(),
+                              " bytes; its model has ", has.layers.size(),
+                              " in ", has.file.file_bytes);
+  }
+  PACELINE_RETURN_IF_ERROR(
+      checkpoint.CheckRange(0, static_cast<int64_t>(has.file.header.size()),
+                            manifest.header_checksum(), "its header"));
+  for (int layer = 0; layer < manifest.layers_size(); ++layer) {
+    PACELINE_RETURN_IF_ERROR(checkpoint.CheckLayer(layer));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::PieceChunk> ReadChunk(const StoredCheckpoint& checkpoint,
+                                         int layer, int64_t offset,
+                                         int64_t limit) {
+  if (layer < 0 || layer >= checkpoint.manifest.layers_size()) {
+    return InvalidArgument("the checkpoint ", checkpoint.path, " has ",
+                           checkpoint.manifest.layers_size(),
+                           " layers, and no layer ", layer);
+  }
+  const v1::CheckpointManifest::LayerState& state =
+      checkpoint.manifest.layers(layer);
+  if (offset == 0) PACELINE_RETURN_IF_ERROR(checkpoint.CheckLayer(layer));
+  PACELINE_ASSIGN_OR_RETURN(
+      std::string data,
+      checkpoint.Read(state.offset() + offset,
+                      std::clamp<int64_t>(state.bytes() - offset, 0, limit)));
+  v1::PieceChunk chunk;
+  chunk.set_layer(layer);
+  chunk.set_total_bytes(state.bytes());
+  chunk.set_offset(offset);
+  chunk.set_checksum(state.checksum());
+  chunk.set_data(std::move(data));
+  return chunk;
+}
+
+// The bytes from `offset` on of the file that Save() would make of the weights
+// alone: its header, then tensors that lie elsewhere in the checkpoint.
+absl::StatusOr<v1::WeightsChunk> ReadWeightsPart(
+    const StoredCheckpoint& checkpoint, int64_t offset, int64_t limit) {
+  if (offset == 0) {  // whoever begins gets a checkpoint that is whole
+    PACELINE_ASSIGN_OR_RETURN(const StateLayout own, checkpoint.Layout());
+    PACELINE_RETURN_IF_ERROR(CheckAll(checkpoint, own));
+  }
+  PACELINE_ASSIGN_OR_RETURN(const StateLayout state, checkpoint.Layout());
+  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model,
+                            Describe(FromProto(checkpoint.manifest.spec())));
+  PACELINE_ASSIGN_OR_RETURN(const SafetensorsLayout weights, LayOut(model));
+  const int64_t end = std::min(offset + limit, weights.file_bytes);
+  const auto header_bytes = static_cast<int64_t>(weights.header.size());
+  std::string data;
+  if (offset < header_bytes) {
+    data = weights.header.substr(offset, end - offset);
+  }
+  auto from = state.file.tensors.begin();
+  for (const TensorPlace& place : weights.tensors) {
+    // Both are in the order of the layers.
+    while (from->name != place.name) ++from;
+    const int64_t first = std::max(offset, place.offset);
+    const int64_t last = std::min(end, place.offset + place.bytes);
+    if (first >= last) continue;
+    PACELINE_ASSIGN_OR_RETURN(
+        const std::string part,
+        checkpoint.Read(from->offset + first - place.offset, last - first));
+    data += part;
+  }
+  v1::WeightsChunk chunk;
+  chunk.set_data(std::move(data));
+  chunk.set_total_bytes(weights.file_bytes);
+  chunk.set_step(checkpoint.manifest.cut().step());
+  return chunk;
+}
+
+}  // namespace
+
+FileCheckpointStore::FileCheckpointStore(std::string folder,
+                                         PieceFetcher& fetcher)
+    : folder_(std::move(folder)),
+      fetcher_(fetcher),
+      writes_("checkpoints"),
+      reads_("pieces") {}
+
+void FileCheckpointStore::Stop() {
+  fetcher_.Cancel();
+  writes_.Stop();
+  reads_.Stop();
+}
+
+std::string FileCheckpointStore::FolderOf(JobId job) const {
+  return absl::StrCat(folder_, "/", job.value);
+}
+
+std::string FileCheckpointStore::PathOf(CheckpointId id) const {
+  return absl::StrCat(FolderOf(id.job), "/step-", id.step);
+}
+
+void FileCheckpointStore::Fetch(
+    CheckpointOrder order,
+    std::function<void(absl::StatusOr<v1::Checkpoint>)> done) {
+  const std::string path = PathOf(order.id) + kPartial;
+  // Shared because std::function wants to be copied.
+  const auto shared = std::make_shared<CheckpointOrder>(std::move(order));
+  writes_.Post([this, shared, path, done] {
+    absl::StatusOr<v1::Checkpoint> fetched = FetchAll(*shared, fetcher_, path);
+    std::error_code ignored;
+    if (!fetched.ok()) std::filesystem::remove_all(path, ignored);
+    done(std::move(fetched));
+  });
+}
+
+void FileCheckpointStore::Keep(CheckpointId id,
+                               std::function<void(absl::Status)> done) {
+  writes_.Post([this, id, done] {
+    const std::string path = PathOf(id);
+    std::error_code ignored;  // of an attempt that counts no more
+    std::filesystem::remove_all(path, ignored);
+    done(rename((path + kPartial).c_str(), path.c_str()) == 0
+             ? SyncFolder(FolderOf(id.job))
+             : FileError("rename to", path, errno));
+  });
+}
+
+void FileCheckpointStore::Retain(JobId job, std::set<int64_t> steps) {
+  writes_.Post([this, job, steps = std::move(steps)] {
+    namespace fs = std::filesystem;
+    std::set<std::string> kept;
+    for (const int64_t step : steps) kept.insert(PathOf({job, step}));
+    std::error_code ignored;  // what stays is deleted the next time
+    std::vector<fs::path> others;
+    for (fs::directory_iterator at(FolderOf(job), ignored), end;
+         !ignored && at != end; at.increment(ignored)) {
+      if (!kept.contains(at->path().string())) others.push_back(at->path());
+    }
+    for (const fs::path& other : others) fs::remove_all(other, ignored);
+    if (kept.empty()) fs::remove(FolderOf(job), ignored);
+  });
+}
+
+void FileCheckpointStore::Check(CheckpointId id, StateLayout wants,
+                                std::function<void(absl::Status)> done) {
+  reads_.Post([path = PathOf(id), id, wants = std::move(wants), done] {
+    const auto checkpoint = OpenCheckpoint(id, path);
+    done(checkpoint.ok() ? CheckAll(*checkpoint, wants) : checkpoint.status());
+  });
+}
+
+void FileCheckpointStore::ReadPiece(
+    CheckpointId id, int layer, int64_t offset, int64_t limit,
+    std::function<void(absl::StatusOr<v1::PieceChunk>)> done) {
+  reads_.Post([path = PathOf(id), id, layer, offset, limit, done] {
+    const auto checkpoint = OpenCheckpoint(id, path);
+    done(checkpoint.ok() ? ReadChunk(*checkpoint, layer, offset, limit)
+                         : checkpoint.status());
+  });
+}
+
+void FileCheckpointStore::ReadWeights(
+    CheckpointId id, int64_t offset, int64_t limit,
+    std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) {
+  reads_.Post([path = PathOf(id), id, offset, limit, done] {
+    const auto checkpoint = OpenCheckpoint(id, path);
+    done(checkpoint.ok() ? ReadWeightsPart(*checkpoint, offset, limit)
+                         : checkpoint.status());
+  });
+}
+
+}  // namespace paceline

@@ -1,0 +1,359 @@
+// Which cuts become checkpoints, and what goes on from them.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/checkpoints.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/mesh.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Kind = Actions::Checkpoint::Kind;
+
+JobSpec CheckpointedSpec(int64_t every = 20) {
+  JobSpec spec = SpecOf(2);
+  spec.train.checkpoint_every = every;
+  return spec;
+}
+
+// Two workers that train a job of four layers, of which each holds all pieces.
+class CheckpointsTest : public testing::Test, public Mesh {
+ protected:
+  CheckpointsTest() { BothHold(0); }
+
+  // Reports that `stream` runs, and holds all pieces of these cuts.
+  void Hold(StreamId stream, const std::vector<Cut>& cuts, JobId job = {}) {
+    const int64_t step = cuts.empty() ? 0 : cuts.back().step;
+    v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, step, job);
+    heartbeat.mutable_run()->set_step(step);
+    v1::PiecesHeld::OfJob& held = *heartbeat.mutable_pieces()->add_jobs();
+    held.set_job(heartbeat.run().job());
+    for (const Cut& cut : cuts) {
+      v1::PiecesHeld::HeldCut& each = *held.add_cuts();
+      *each.mutable_cut() = ToProto(cut);
+      each.add_layers()->set_last(4);
+    }
+    EXPECT_TRUE(Send(stream, heartbeat).ok());
+  }
+  void BothHold(int64_t step) {
+    for (const StreamId stream : {a_, b_}) {
+      Hold(stream, step == 0
+                       ? std::vector<Cut>{}
+                       : std::vector<Cut>{{Record().job.attempt(), step}});
+    }
+  }
+  // Takes what is to be done since the last call.
+  std::vector<Actions::Checkpoint> Todo() {
+    const std::vector<Actions::Checkpoint> todo(checkpoints().begin() + seen_,
+                                                checkpoints().end());
+    seen_ = checkpoints().size();
+    return todo;
+  }
+  // The cut that is to be fetched; Cut{}: none.
+  Cut ToFetch() {
+    for (const Actions::Checkpoint& action : Todo()) {
+      if (action.kind != Kind::kFetch) continue;
+      const v1::Cut& cut = action.order.manifest.cut();
+      return {cut.attempt(), cut.step()};
+    }
+    return {};
+  }
+  static v1::Checkpoint Fetched(Cut cut) {
+    v1::Checkpoint checkpoint;
+    *checkpoint.mutable_cut() = ToProto(cut);
+    checkpoint.set_bytes(1 << 20);
+    return checkpoint;
+  }
+  // The first attempt's state after `step` becomes a checkpoint.
+  void Make(int64_t step) {
+    BothHold(step);
+    ASSERT_EQ(ToFetch(), (Cut{1, step}));
+    CheckpointFetched(Fetched({1, step}));
+    CheckpointKept(absl::OkStatus());
+  }
+  std::vector<int64_t> Kept(JobId job = {}) const {
+    std::vector<int64_t> steps;
+    const v1::Job view = Job(job);
+    for (const v1::Checkpoint& each : view.checkpoints()) {
+      steps.push_back(each.cut().step());
+    }
+    return steps;
+  }
+  // Both processes are replaced by others, which hold nothing.
+  void LoseAll() {
+    a_ = Attach("a", 11);
+    b_ = Attach("b", 12);
+    v1::Heartbeat empty;
+    empty.mutable_pieces();
+    for (int i = 0; i < 500; ++i) {  // longer than they may take to come back
+      Pass(50);
+      for (const StreamId stream : {a_, b_}) {
+        empty.set_sequence(1000 + i);
+        empty.mutable_echo()->set_term(Order(stream).keep.number.term);
+        empty.mutable_echo()->set_n(Order(stream).keep.number.n);
+        EXPECT_TRUE(Send(stream, empty).ok());
+      }
+    }
+  }
+
+  StreamId a_ = Attach("a", 1);
+  StreamId b_ = Attach("b", 2);
+  const JobId job_ = Submit(CheckpointedSpec());
+  size_t seen_ = 0;
+};
+
+TEST_F(CheckpointsTest, TheFirstSafeCutFromItsStepOnIsPinnedAndFetched) {
+  BothHold(15);
+  EXPECT_TRUE(Todo().empty());
+  Hold(a_, {{1, 25}});  // on one machine only
+  EXPECT_TRUE(Todo().empty());
+
+  BothHold(25);
+
+  const std::vector<Actions::Checkpoint> todo = Todo();
+  ASSERT_EQ(todo.size(), 1u);
+  EXPECT_EQ(todo[0].kind, Kind::kFetch);
+  EXPECT_EQ(todo[0].order.manifest.cut().step(), 25);
+  ASSERT_EQ(todo[0].order.holders.size(), 4u);
+  EXPECT_EQ(todo[0].order.holders[3].at(1).address, "b:7401");
+  EXPECT_EQ(Order(a_).keep.keep.at(job_).pins, (std::set<Cut>{{1, 25}}));
+}
+
+TEST_F(CheckpointsTest, OneThatIsKeptIsListedAndNoLongerPinned) {
+  Make(25);
+
+  EXPECT_THAT(Kept(), ElementsAre(25));
+  EXPECT_TRUE(Order(a_).keep.keep.at(job_).pins.empty());
+  EXPECT_THAT(Story(), Contains(HasSubstr("checkpoint: step 25 is on the "
+                                          "coordinator's disk: 1.0 MiB")));
+  EXPECT_EQ(brain().checkpoints().counts().kept, 1);
+}
+
+TEST_F(CheckpointsTest, NothingIsFetchedBesideAnother) {
+  BothHold(25);
+  Todo();
+
+  BothHold(45);
+
+  EXPECT_TRUE(Todo().empty());
+  CheckpointFetched(Fetched({1, 25}));
+  CheckpointKept(absl::OkStatus());
+  EXPECT_EQ(ToFetch(), (Cut{1, 45}));
+}
+
+TEST_F(CheckpointsTest, TheNewestTwoStay) {
+  for (const int64_t step : {20, 40, 50}) {
+    if (step == 50) {
+      BothHold(step);
+      EXPECT_EQ(ToFetch(), Cut());  // the next one is due at 60
+      continue;
+    }
+    Make(step);
+  }
+  Make(60);
+
+  EXPECT_THAT(Kept(), ElementsAre(40, 60));
+  EXPECT_EQ(Todo().back().steps, (std::set<int64_t>{40, 60}));
+}
+
+TEST_F(CheckpointsTest, OneThatFailsIsAnEventAndTheJobTrainsOn) {
+  BothHold(25);
+  CheckpointFetched(absl::ResourceExhaustedError("the disk is full"));
+
+  EXPECT_EQ(State(), JobState::kRunning);
+  EXPECT_THAT(Story(), Contains(HasSubstr("checkpoint-failed: step 25 is not "
+                                          "kept: the disk is full")));
+  EXPECT_TRUE(Order(a_).keep.keep.at(job_).pins.empty());
+  EXPECT_EQ(brain().checkpoints().counts().failed, 1);
+  Todo();
+  BothHold(35);
+  EXPECT_EQ(ToFetch(), Cut());  // nobody is bothered again at once
+  BothHold(45);
+  EXPECT_EQ(ToFetch(), (Cut{1, 45}));
+}
+
+TEST_F(CheckpointsTest, WhatALaterAttemptMadeInvalidIsNotKept) {
+  BothHold(25);
+  LoseAll();
+  ASSERT_EQ(Job().attempt(), 2);
+  Todo();
+
+  CheckpointFetched(Fetched({1, 25}));
+
+  EXPECT_THAT(Kept(), ElementsAre());
+  EXPECT_THAT(Story(), Contains(HasSubstr("gone on from an earlier step")));
+  for (const Actions::Checkpoint& action : Todo()) {
+    EXPECT_NE(action.kind, Kind::kKeep);
+  }
+}
+
+TEST_F(CheckpointsTest, AJobThatLostAllWorkersGoesOnFromTheCoordinatorsOwn) {
+  Make(25);
+
+  LoseAll();
+
+  const StandingOrder order = Order(a_);
+  ASSERT_TRUE(order.run.has_value());
+  EXPECT_EQ(order.run->fence.attempt, 2);
+  EXPECT_EQ(order.run->base, (Cut{1, 25}));
+  ASSERT_EQ(order.run->sources.size(), 4u);
+  for (const PieceSource& source : order.run->sources) {
+    EXPECT_EQ(source.holder, kCoordinatorProcess);
+    EXPECT_EQ(source.address, "");
+  }
+  EXPECT_EQ(brain().checkpoints().Find(job_, {1, 25})->step, 25);
+  EXPECT_FALSE(brain().checkpoints().Find(job_, {2, 25}).ok());
+}
+
+TEST_F(CheckpointsTest, ALaterCoordinatorKnowsThem) {
+  Make(25);
+
+  Mesh next(stored());
+
+  EXPECT_EQ(NewestCheckpoint(next.Record()), (Cut{1, 25}));
+}
+
+TEST_F(CheckpointsTest, AResumedJobIsANewOneThatBeginsThere) {
+  Make(25);
+  ASSERT_TRUE(Stop().ok());
+  JobSpec spec = CheckpointedSpec();
+  spec.pipeline.stages = 1;
+
+  const JobId resumed = Resume(spec, job_, 0);
+
+  ASSERT_TRUE(resumed.assigned() && resumed != job_) << submit_error();
+  EXPECT_EQ(Job(resumed).step(), 25);
+  EXPECT_EQ(Job(resumed).resumed().job(), job_.value);
+  EXPECT_THAT(Story(resumed), Contains(HasSubstr("from step 25 of job 1")));
+  const StandingOrder order = Order(a_);
+  ASSERT_TRUE(order.run.has_value());
+  EXPECT_EQ(order.run->fence.job, resumed);
+  EXPECT_EQ(order.run->base, (Cut{0, 25}));
+  EXPECT_EQ(order.run->sources.at(0).holder, kCoordinatorProcess);
+  const auto found = brain().checkpoints().Find(resumed, {0, 25});
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->job, job_);
+}
+
+TEST_F(CheckpointsTest, AResumedJobNeverGoesBackToTheBeginning) {
+  Make(25);
+  ASSERT_TRUE(Stop().ok());
+  const JobId resumed = Resume(CheckpointedSpec(), job_, 25);
+  Hold(a_, {}, resumed);
+  Hold(b_, {}, resumed);
+
+  LoseAll();
+
+  ASSERT_TRUE(Order(a_).run.has_value());
+  EXPECT_EQ(Order(a_).run->fence.attempt, 2);
+  EXPECT_EQ(Order(a_).run->base, (Cut{0, 25}));
+}
+
+TEST_F(CheckpointsTest, ResumeRefusesWhatCannotGoOn) {
+  Make(25);
+  Resume(CheckpointedSpec(), job_, 0);
+  EXPECT_THAT(submit_error().message(), HasSubstr("end it first"));
+  ASSERT_TRUE(Stop().ok());
+  const JobId plain = Submit(SpecOf(2));
+  ASSERT_TRUE(Stop(plain).ok());
+  JobSpec done = CheckpointedSpec(), members = GroupSpec();
+  done.train.steps = 25;
+
+  for (const auto& [spec, job, step, why] :
+       {std::tuple{CheckpointedSpec(), JobId{99}, 0, "99"},
+        {CheckpointedSpec(), plain, 0, "has no checkpoint: "},
+        {CheckpointedSpec(), job_, 30,
+         "no checkpoint of step 30; there are: "
+         "25"},
+        {done, job_, 0, "the job ends at step 25: let it train longer"},
+        {members, job_, 0, "only a pipeline that trains"}}) {
+    Resume(spec, job, step);
+    EXPECT_THAT(submit_error().message(), HasSubstr(why));
+  }
+}
+
+TEST_F(CheckpointsTest, WhatAnOpenJobBeganFromIsNotDeleted) {
+  Make(25);
+  ASSERT_TRUE(Stop().ok());
+  const JobId resumed = Resume(CheckpointedSpec(), job_, 0);
+
+  EXPECT_THAT(brain().CheckDelete(job_).message(),
+              HasSubstr("job 2 began from a checkpoint of job 1"));
+  ASSERT_TRUE(Stop(resumed).ok());
+  EXPECT_TRUE(brain().CheckDelete(job_).ok());
+}
+
+TEST_F(CheckpointsTest, ADamagedOneGivesWayToTheOneBeforeIt) {
+  Make(20);
+  Make(40);
+
+  CheckpointDamaged(job_, {job_, 40}, absl::DataLossError("layer 1 is wrong"));
+
+  EXPECT_THAT(Kept(), ElementsAre(20));
+  EXPECT_EQ(NewestCheckpoint(Record()), (Cut{1, 20}));
+  EXPECT_EQ(State(), JobState::kRunning);
+  EXPECT_THAT(Story(), Contains("checkpoint-failed: layer 1 is wrong"));
+}
+
+TEST_F(CheckpointsTest, AJobWhoseOnlyBeginningIsDamagedFails) {
+  Make(25);
+  ASSERT_TRUE(Stop().ok());
+  const JobId resumed = Resume(CheckpointedSpec(), job_, 0);
+
+  CheckpointDamaged(resumed, {job_, 25}, absl::DataLossError("layer 1 is bad"));
+
+  EXPECT_EQ(State(resumed), JobState::kFailed);
+  EXPECT_THAT(Why(resumed), HasSubstr("layer 1 is bad"));
+}
+
+TEST_F(CheckpointsTest, AnExportOfAJobThatTrainsMakesACheckpointFirst) {
+  EXPECT_TRUE(absl::IsFailedPrecondition(Export(job_).status()));
+  BothHold(10);
+
+  const auto waits = Export(job_);
+
+  ASSERT_TRUE(waits.ok()) << waits.status();
+  EXPECT_FALSE(waits->has_value());
+  EXPECT_EQ(ToFetch(), (Cut{1, 10}));
+  CheckpointFetched(Fetched({1, 10}));
+  EXPECT_TRUE(exports().empty());
+  CheckpointKept(absl::OkStatus());
+  ASSERT_EQ(exports().size(), 1u);
+  EXPECT_EQ(exports()[0]->step, 10);
+  EXPECT_EQ((*Export(job_))->step, 10);  // nothing newer is there
+}
+
+// A client on a slow link reads for long.
+TEST_F(CheckpointsTest, OneThatIsExportedStaysBesideTheNewestTwo) {
+  Make(20);
+  Export(job_).IgnoreError();
+
+  for (const int64_t step : {40, 60, 80}) Make(step);
+
+  EXPECT_THAT(Kept(), ElementsAre(60, 80));
+  EXPECT_EQ(Todo().back().steps, (std::set<int64_t>{20, 60, 80}));
+}
+
+TEST_F(CheckpointsTest, AnExportThatCannotBeMadeIsAnswered) {
+  BothHold(10);
+  Export(job_).IgnoreError();
+  CheckpointFetched(absl::UnavailableError("layer 2 cannot be had"));
+  BothHold(15);
+  Export(job_).IgnoreError();
+  ASSERT_TRUE(Stop().ok());
+  CheckpointFetched(absl::UnavailableError("layer 3 cannot be had"));
+
+  ASSERT_EQ(exports().size(), 2u);
+  EXPECT_THAT(exports()[0].status().message(), HasSubstr("layer 2"));
+  EXPECT_THAT(exports()[1].status().message(), HasSubstr("layer 3"));
+}
+
+}  // namespace
+}  // namespace paceline
