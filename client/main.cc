@@ -31,6 +31,7 @@
 #include "client/rpc/grpc_control_client.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/rpc/convert.h"
 #include "core/schedule/traits.h"
 #include "core/weights/safetensors.h"
 
@@ -193,10 +194,28 @@ absl::StatusOr<ParsedJob> JobToSubmit(const CommandContext& context,
   return job;
 }
 
-ExitCode Submit(const CommandContext& context, const ClientOptions& options) {
+// The job `id` as it was submitted, but for what `--set` changes.  It goes on
+// with the CPU capability that it had: another one rounds differently.
+absl::StatusOr<ParsedJob> JobToResume(const CommandContext& context, int64_t id,
+                                      const std::vector<std::string>& sets) {
+  PACELINE_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(id, 0, 0));
+  JobSpec spec = FromProto(job.spec());
+  if (!job.cpu_capability().empty()) spec.cpu_capability = job.cpu_capability();
+  return ChangeJob(spec, sets);
+}
+
+ExitCode Submit(const CommandContext& context, const ClientOptions& options,
+                std::optional<int64_t> resumed = std::nullopt) {
   const Instant begin = context.clock.Now();
-  auto job = JobToSubmit(context, options);
+  auto job = resumed.has_value() ? JobToResume(context, *resumed, options.sets)
+                                 : JobToSubmit(context, options);
   if (!job.ok()) return ReportError(context.console, job.status());
+  std::optional<v1::ResumedFrom> resume;
+  if (resumed.has_value()) {
+    resume.emplace();
+    resume->set_job(*resumed);
+    resume->set_step(options.from_step);
+  }
   // The job gets the rest of the time; with nothing left, it is asked about
   // once.
   std::optional<absl::Duration> timeout = options.timeout;
@@ -207,6 +226,7 @@ ExitCode Submit(const CommandContext& context, const ClientOptions& options) {
   return SubmitCommand(context, {.spec = std::move(job->spec),
                                  .warnings = std::move(job->warnings),
                                  .request_id = RandomRequestId(),
+                                 .resume = resume,
                                  .detach = options.detach,
                                  .dry_run = options.dry_run,
                                  .timeout = timeout});
@@ -226,6 +246,8 @@ ExitCode RunOnJob(const CommandContext& context, const ClientOptions& options) {
       return WaitJobCommand(context, *job, options.timeout);
     case Command::kJobStop:
       return StopJobCommand(context, *job);
+    case Command::kJobResume:
+      return Submit(context, options, *job);
     case Command::kJobExport:
       return ExportJobCommand(context, SummarizeSafetensors, *job,
                               options.export_file);

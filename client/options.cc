@@ -188,6 +188,18 @@ class CommandLine {
         "  paceline up --workers 2 --port 0 --http-port 0 --state /tmp/mesh");
   }
 
+  // These options are the same however a job is submitted.
+  void AddSubmission(CLI::App* command) {
+    AddSets(command, options_.sets);
+    AddTimeout(command);
+    command
+        ->add_flag("--detach", options_.detach,
+                   "Returns at once instead of waiting for the end")
+        ->excludes("--timeout");
+    command->add_flag("--dry-run", options_.dry_run,
+                      "Prints the plan and what it needs, and submits nothing");
+  }
+
   void AddSubmit(CLI::App* job) {
     CLI::App* const submit =
         Add(job, "submit", "Submits a job and waits for its end",
@@ -195,14 +207,7 @@ class CommandLine {
     AddTarget(submit, "file,-f,--file", kFile,
               "The job, as YAML, with or without -f; - reads standard "
               "input");
-    AddSets(submit, options_.sets);
-    AddTimeout(submit);
-    submit
-        ->add_flag("--detach", options_.detach,
-                   "Returns at once instead of waiting for the end")
-        ->excludes("--timeout");
-    submit->add_flag("--dry-run", options_.dry_run,
-                     "Prints the plan and what it needs, and submits nothing");
+    AddSubmission(submit);
     AddValue(submit, "--plan", options_.plan_file, kFile,
              "Follows this plan file of 'plan --save': its cuts and workers");
     submit->footer(
@@ -239,7 +244,9 @@ class CommandLine {
     AddTimeout(with_job("wait", "Waits for the job's end", Command::kJobWait));
     with_job("stop", "Stops the job", Command::kJobStop);
     CLI::App* const weights = with_job(
-        "export", "Fetches the job's weights or predictions (safetensors)",
+        "export",
+        "Fetches the job's weights or predictions (safetensors); of a pipeline "
+        "that trains, the weights as they are now",
         Command::kJobExport);
     AddValue(weights, "-o,--output-file", options_.export_file, kFile,
              "The file to write; - writes to standard output")
@@ -247,7 +254,20 @@ class CommandLine {
         ->check(WhyNoExportFile, "");
     weights->footer(
         "Example:\n  paceline job export last -o model.safetensors");
-    with_job("delete", "Deletes an ended job and its weights",
+    CLI::App* const resume = with_job(
+        "resume",
+        "Submits a new job that goes on from a checkpoint of an ended one",
+        Command::kJobResume);
+    AddSubmission(resume);
+    AddValue(resume, "--from", options_.from_step, "STEP",
+             "Goes on from the checkpoint of this step, not from the newest "
+             "one")
+        ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
+    resume->footer(
+        "Examples:\n"
+        "  paceline job resume last\n"
+        "  paceline job resume 7 --from 200 --set pipeline.stages=2");
+    with_job("delete", "Deletes an ended job, its weights and its checkpoints",
              Command::kJobDelete);
     CLI::App* const keys = Add(
         job, "keys", "Explains the keys of a job file; needs no coordinator",

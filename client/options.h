@@ -26,6 +26,7 @@ enum class Command {
   kJobWait,
   kJobStop,
   kJobExport,
+  kJobResume,
   kJobDelete,
   kJobKeys,
   kNodeList,
@@ -55,6 +56,7 @@ struct ClientOptions {
   bool follow = false;
   std::optional<absl::Duration> timeout;
   int limit = 0;            // job list
+  int64_t from_step = 0;    // job resume; 0: the newest checkpoint
   std::string export_file;  // job export
   std::string plan_file;    // job submit, simulate
   UpOptions up;

@@ -132,13 +132,14 @@ absl::Status CameBroken(int64_t id, absl::string_view why) {
 }
 
 // Reads `staged` back and makes sure that it is the result of job `id`.
+//   step  of the checkpoint that it is of; 0: of none
 absl::StatusOr<WeightsSummary> Verify(const CommandContext& context,
                                       const ReadWeights& read, int64_t id,
-                                      const std::string& staged) {
+                                      int64_t step, const std::string& staged) {
   PACELINE_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(id, 0, 0));
   absl::StatusOr<WeightsSummary> weights = read(staged);
   if (!weights.ok()) return CameBroken(id, weights.status().message());
-  if (!job.weights_sha256().empty() &&
+  if (step == 0 && !job.weights_sha256().empty() &&
       weights->sha256 != job.weights_sha256()) {
     return CameBroken(
         id, absl::StrCat("their sha256 is ", weights->sha256,
@@ -147,21 +148,24 @@ absl::StatusOr<WeightsSummary> Verify(const CommandContext& context,
   return weights;
 }
 
-void SayExported(Console& console, int64_t id, const std::string& path,
-                 int64_t bytes, const std::optional<WeightsSummary>& weights) {
+void SayExported(Console& console, int64_t id, int64_t step,
+                 const std::string& path, int64_t bytes,
+                 const std::optional<WeightsSummary>& weights) {
   const bool to_stdout = path == "-";
   if (!console.table() && !to_stdout) {
     console.Print(Document{
         {"id", id},
+        {"step", OrNull(step)},
         {"path", path},
         {"bytes", bytes},
         {"sha256", weights ? Document(weights->sha256) : Document()},
         {"tensors", weights ? Document(weights->tensors.size()) : Document()}});
     return;
   }
-  console.Note("exported the result of job ", id, " to ",
-               to_stdout ? "standard output" : path, " (",
-               HumanBytes(static_cast<double>(bytes)),
+  console.Note("exported the ",
+               step == 0 ? "result" : absl::StrCat("weights after step ", step),
+               " of job ", id, " to ", to_stdout ? "standard output" : path,
+               " (", HumanBytes(static_cast<double>(bytes)),
                weights ? absl::StrCat(", ", weights->tensors.size(),
                                       " tensors, read back and checked)")
                        : ", not checked: it cannot be read back)");
@@ -193,17 +197,18 @@ ExitCode ExportJobCommand(const CommandContext& context,
     bytes += static_cast<int64_t>(chunk.size());
     return (*target)->Write(chunk);
   };
-  absl::Status exported = context.client.ExportWeights(id, take);
+  const auto step = context.client.ExportWeights(id, take);
+  absl::Status exported = step.status();
   std::optional<WeightsSummary> weights;
   if (exported.ok() && !(*target)->staged_path().empty()) {
-    auto verified = Verify(context, read, id, (*target)->staged_path());
+    auto verified = Verify(context, read, id, *step, (*target)->staged_path());
     exported = verified.status();
     if (verified.ok()) weights = *std::move(verified);
   }
   if (exported.ok()) exported = (*target)->Commit();
   target->reset();
   if (!exported.ok()) return ReportError(context.console, exported);
-  SayExported(context.console, id, path, bytes, weights);
+  SayExported(context.console, id, *step, path, bytes, weights);
   return kExitOk;
 }
 

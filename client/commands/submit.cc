@@ -503,6 +503,7 @@ ExitCode SubmitCommand(const CommandContext& context,
   *request.mutable_spec() = ToProto(options.spec);
   request.set_request_id(options.request_id);
   request.set_dry_run(options.dry_run);
+  if (options.resume.has_value()) *request.mutable_resume() = *options.resume;
   const auto submission = SubmitPatiently(context, request);
   if (!submission.ok()) return ReportSubmitError(console, submission.status());
   for (const std::string& note : submission->notes()) {

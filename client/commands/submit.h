@@ -80,6 +80,8 @@ struct SubmitOptions {
   JobSpec spec;
   std::vector<std::string> warnings;  // of the job file, for people
   std::string request_id;  // random; repeats of this call carry the same
+  // The job goes on from a checkpoint; step 0: the newest one.
+  std::optional<v1::ResumedFrom> resume = {};
   bool detach = false;
   bool dry_run = false;
   std::optional<absl::Duration> timeout;  // of the wait; the job goes on

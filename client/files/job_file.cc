@@ -632,6 +632,17 @@ absl::StatusOr<ParsedJob> ParseJobFile(const JobFile& file) {
   return Finished(reader);
 }
 
+absl::StatusOr<ParsedJob> ChangeJob(const JobSpec& spec,
+                                    const std::vector<std::string>& sets) {
+  SpecReader reader("the job");
+  reader.proto() = ToProto(spec);
+  for (const std::string& set : sets) reader.ReadSet(set);
+  PACELINE_RETURN_IF_ERROR(reader.status());
+  reader.CheckValues(/*only_paths=*/false);
+  PACELINE_RETURN_IF_ERROR(reader.status());
+  return Finished(reader);
+}
+
 absl::StatusOr<ParsedJob> ParseModelSettings(
     const std::string& model_name, const std::vector<std::string>& sets) {
   SpecReader reader("model");

@@ -39,6 +39,11 @@ struct ParsedJob {
 //     --set train.steps=many: expected a whole number, got 'many'
 absl::StatusOr<ParsedJob> ParseJobFile(const JobFile& file);
 
+// The job of `spec`, which was checked when it was submitted, changed by
+// `sets`. Errors: InvalidArgument  as ParseJobFile()
+absl::StatusOr<ParsedJob> ChangeJob(const JobSpec& spec,
+                                    const std::vector<std::string>& sets);
+
 // A spec of `model_name` and defaults, changed by `sets` only.  Values are not
 // checked, since there may be no job in it, but for paths that workers open.
 absl::StatusOr<ParsedJob> ParseModelSettings(

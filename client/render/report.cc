@@ -99,6 +99,20 @@ Document DriftDocument(const v1::StageDrift& stage) {
           {"layer_seconds", OrNull(stage.layer_seconds())}};
 }
 
+// "step 40 of job 7"; empty: from the beginning.
+std::string ResumedText(const v1::Job& job) {
+  if (!job.has_resumed()) return "";
+  return absl::StrCat("step ", job.resumed().step(), " of job ",
+                      job.resumed().job());
+}
+
+std::string CheckpointsText(const v1::Job& job) {
+  return absl::StrJoin(job.checkpoints(), ", ",
+                       [](std::string* out, const v1::Checkpoint& each) {
+                         absl::StrAppend(out, "step ", each.cut().step());
+                       });
+}
+
 Document VersionsDocument(const v1::Job& job) {
   Document list = ListOf(job.versions(), MessageDocument);
   for (int i = 0; i < job.versions_size(); ++i) {
@@ -410,6 +424,11 @@ Document ToDocument(const v1::Job& job, bool with_curve) {
        {"evaluations", ListOf(job.evaluations(), MessageDocument)},
        {"weights_path", OrNull(job.weights_path())},
        {"weights_sha256", OrNull(job.weights_sha256())},
+       {"checkpoints",
+        ListOf(job.checkpoints(),
+               [](const auto& each) { return each.cut().step(); })},
+       {"resumed",
+        job.has_resumed() ? MessageDocument(job.resumed()) : Document()},
        {"shards", ShardsDocument(spec)},
        {"threads", job.threads()},
        {"cpu_capability", job.cpu_capability()},
@@ -518,6 +537,8 @@ std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
        job.has_floor_step() ? absl::StrCat(job.floor_step()) : std::string()},
       {"last recovery", RecoveryText(job.recovery())},
       {"test accuracy", Accuracy(job)},
+      {"goes on from", ResumedText(job)},
+      {"checkpoints", CheckpointsText(job)},
       {ResultName(job), job.weights_path()},
       {"sha256", job.weights_sha256()},
   });

@@ -69,10 +69,12 @@ class ControlClient {
   // Errors: FailedPrecondition  it is queued or running
   virtual absl::Status DeleteJob(int64_t id) = 0;
 
+  // The step of the checkpoint that they are of; 0: they are the result.
   // Errors: FailedPrecondition  the job has no weights yet
-  //         DataLoss            fewer or more bytes came than were announced
+  //         DataLoss            fewer or more bytes came than were announced,
+  //                             or the checkpoint is damaged
   //         and those of `take`
-  virtual absl::Status ExportWeights(int64_t id, TakeBytes take) = 0;
+  virtual absl::StatusOr<int64_t> ExportWeights(int64_t id, TakeBytes take) = 0;
 
   // By id.
   virtual absl::StatusOr<v1::ListWorkersResponse> ListWorkers() = 0;

@@ -192,7 +192,8 @@ absl::Status GrpcControlClient::DeleteJob(int64_t id) {
   return Call(&v1::Control::Stub::DeleteJob, request).status();
 }
 
-absl::Status GrpcControlClient::ExportWeights(int64_t id, TakeBytes take) {
+absl::StatusOr<int64_t> GrpcControlClient::ExportWeights(int64_t id,
+                                                         TakeBytes take) {
   ExportProgress progress;
   absl::Status status;
   int64_t before = 0;
@@ -208,7 +209,7 @@ absl::Status GrpcControlClient::ExportWeights(int64_t id, TakeBytes take) {
                     " bytes instead of ", progress.total_bytes,
                     ": export again");
   }
-  return absl::OkStatus();
+  return progress.step;
 }
 
 absl::Status GrpcControlClient::ExportOn(int64_t id, TakeBytes take,
@@ -219,12 +220,14 @@ absl::Status GrpcControlClient::ExportOn(int64_t id, TakeBytes take,
   v1::ExportWeightsRequest request;
   request.set_id(id);
   request.set_offset_bytes(progress.bytes);
+  request.set_step(progress.step);
   const auto reader = stub_->ExportWeights(&context, request);
   v1::WeightsChunk chunk;
   absl::Status written;
   while (written.ok() && reader->Read(&chunk)) {
     progress.bytes += static_cast<int64_t>(chunk.data().size());
     progress.total_bytes = chunk.total_bytes();
+    progress.step = chunk.step();
     written = take(chunk.data());
   }
   if (!written.ok()) context.TryCancel();

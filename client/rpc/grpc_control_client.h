@@ -43,7 +43,7 @@ class GrpcControlClient final : public ControlClient {
                                               int64_t after) override;
   absl::StatusOr<v1::Job> StopJob(int64_t id) override;
   absl::Status DeleteJob(int64_t id) override;
-  absl::Status ExportWeights(int64_t id, TakeBytes take) override;
+  absl::StatusOr<int64_t> ExportWeights(int64_t id, TakeBytes take) override;
   absl::StatusOr<v1::ListWorkersResponse> ListWorkers() override;
   absl::StatusOr<v1::Worker> DrainWorker(const std::string& worker,
                                          bool drain) override;
@@ -65,6 +65,7 @@ class GrpcControlClient final : public ControlClient {
   struct ExportProgress {
     int64_t bytes = 0;
     int64_t total_bytes = 0;  // as the coordinator says
+    int64_t step = 0;         // of a checkpoint
   };
   absl::Status ExportOn(int64_t id, TakeBytes take, ExportProgress& progress);
   // OK once the channel is ready.

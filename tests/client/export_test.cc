@@ -142,10 +142,23 @@ TEST(Export, SaysWhatItDidAsJson) {
   EXPECT_EQ(bed.ExportToW(), kExitOk);
 
   EXPECT_EQ(bed.Output(), nlohmann::json({{"id", 7},
+                                          {"step", nullptr},
                                           {"path", bed.folder.Path("w")},
                                           {"bytes", 100'006},
                                           {"sha256", "00ff"},
                                           {"tensors", 3}}));
+}
+
+// They are not what the job will end with, or ended with meanwhile.
+TEST(Export, SaysTheStepOfWeightsThatAreNoResult) {
+  ExportBed bed;
+  bed.client.exported_step = 120;
+  bed.weights.answer->sha256 = "beef";
+
+  EXPECT_EQ(bed.ExportToW(), kExitOk);
+
+  EXPECT_THAT(bed.err.str(),
+              HasSubstr("exported the weights after step 120 of job 7"));
 }
 
 TEST(Export, SaysThatADeviceWasNotChecked) {

@@ -96,12 +96,13 @@ class FakeControlClient final : public ControlClient {
     return Next(job_answers);
   }
   absl::Status DeleteJob(int64_t) override { return deleted; }
-  absl::Status ExportWeights(int64_t, TakeBytes take) override {
+  absl::StatusOr<int64_t> ExportWeights(int64_t, TakeBytes take) override {
     for (const std::string& chunk : chunks) {
       const absl::Status taken = take(chunk);
       if (!taken.ok()) return taken;
     }
-    return exported;
+    if (!exported.ok()) return exported;
+    return exported_step;
   }
   absl::StatusOr<v1::ListWorkersResponse> ListWorkers() override {
     return workers;
@@ -153,6 +154,7 @@ class FakeControlClient final : public ControlClient {
   v1::GetLogsResponse logs;
   std::vector<std::string> chunks;
   absl::Status exported;
+  int64_t exported_step = 0;
   absl::Status deleted;
 
   std::vector<v1::SubmitJobRequest> submitted;

@@ -254,13 +254,12 @@ TEST_F(OverGrpc, AnExportGoesOnAfterACallThatBroughtSomeOfIt) {
   service_.break_first_export = true;
   std::string text;
 
-  const absl::Status exported =
-      client_->ExportWeights(7, [&](absl::string_view bytes) {
-        text.append(bytes.data(), bytes.size());
-        return absl::OkStatus();
-      });
+  const auto exported = client_->ExportWeights(7, [&](absl::string_view bytes) {
+    text.append(bytes.data(), bytes.size());
+    return absl::OkStatus();
+  });
 
-  EXPECT_TRUE(exported.ok()) << exported;
+  EXPECT_TRUE(exported.ok()) << exported.status();
   EXPECT_EQ(text, "abcdef");
   EXPECT_EQ(service_.offsets, (std::vector<int64_t>{0, 3}));
 }

@@ -283,6 +283,22 @@ TEST(JobFile, ASetWithoutEffectIsNamed) {
                                    "effect: model.name is mlp"));
 }
 
+TEST(ChangeJob, KeepsTheJobButForWhatIsSet) {
+  const JobSpec spec = Parse(kGood).value();
+
+  const auto changed = ChangeJob(
+      spec, {"train.steps=90", "pipeline.stages=2", "model.hidden=[8]"});
+
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_EQ(changed->spec.train.steps, 90);
+  EXPECT_EQ(changed->spec.pipeline.stages, 2);
+  EXPECT_EQ(changed->spec.model.hidden, std::vector<int32_t>{8});
+  EXPECT_EQ(changed->spec.train.optimizer.name, "adamw");
+  EXPECT_EQ(changed->spec.name, "first");
+  EXPECT_THAT(ChangeJob(spec, {"train.steps=-1"}).status().message(),
+              HasSubstr("--set train.steps=-1: train.steps"));
+}
+
 TEST(Set, ModelSettingsNeedNoJob) {
   const auto job = ParseModelSettings("vit", {"model.depth=2"}).value();
 

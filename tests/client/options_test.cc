@@ -85,6 +85,19 @@ TEST(Options, ExportsDashOIsAFile) {
   EXPECT_FALSE(options.output.has_value());
 }
 
+TEST(Options, ResumeTakesWhatSubmitTakesAndAStep) {
+  const ClientOptions options =
+      Parsed("job resume 3 --from 40 --set pipeline.stages=2 --detach");
+
+  EXPECT_EQ(options.command, Command::kJobResume);
+  EXPECT_EQ(options.target, "3");
+  EXPECT_EQ(options.from_step, 40);
+  EXPECT_THAT(options.sets, ElementsAre("pipeline.stages=2"));
+  EXPECT_TRUE(options.detach);
+  EXPECT_EQ(Parsed("job resume last").from_step, 0);
+  EXPECT_EQ(Stopped("job resume 3 --from 0").exit_code, kExitUsage);
+}
+
 // It wrote the weights to a file called json.
 TEST(Options, ExportsDashOIsNoForm) {
   for (const char* form : {"json", "jsonl", "yaml", "table"}) {
@@ -296,10 +309,10 @@ TEST(Completion, TheTreeHasTheWholeContract) {
        });
 
   for (const char* command :
-       {"up", "job submit", "job list", "job show", "job logs", "job events",
-        "job wait", "job stop", "job export", "job delete", "node list",
-        "node show", "model list", "model inspect", "profile", "plan",
-        "predict", "simulate", "completion"}) {
+       {"up",         "job submit", "job list",  "job show",   "job logs",
+        "job events", "job wait",   "job stop",  "job export", "job resume",
+        "job delete", "node list",  "node show", "model list", "model inspect",
+        "profile",    "plan",       "predict",   "simulate",   "completion"}) {
     EXPECT_THAT(paths, HasSubstr(std::string(";") + command + ";"));
   }
 }

@@ -78,7 +78,23 @@ TEST(JobDocument, WhatIsNotThereYetIsNull) {
   EXPECT_EQ(job["loss"], json::array());
   EXPECT_THAT(job, Includes(R"({
     "test_accuracy": null, "weights_sha256": null, "weights_path": null,
+    "checkpoints": [], "resumed": null,
     "started_unix_ms": null, "phase": null})"));
+}
+
+TEST(JobDocument, NamesItsCheckpointsAndTheOneThatItBeganFrom) {
+  v1::Job job = SucceededJob();
+  job.mutable_resumed()->set_job(3);
+  job.mutable_resumed()->set_step(40);
+  for (const int64_t step : {60, 80}) {
+    job.add_checkpoints()->mutable_cut()->set_step(step);
+  }
+
+  EXPECT_EQ(JobJson(job)["checkpoints"], json({60, 80}));
+  EXPECT_EQ(JobJson(job)["resumed"], json({{"job", 3}, {"step", 40}}));
+  const std::string text = RenderJob(job, {});
+  EXPECT_THAT(text, HasSubstr("step 40 of job 3\n"));
+  EXPECT_THAT(text, HasSubstr("step 60, step 80\n"));
 }
 
 v1::Job Predicted(const std::string& source) {
