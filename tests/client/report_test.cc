@@ -44,6 +44,24 @@ TEST(JobDocument, HasTheDocumentedKeys) {
   EXPECT_EQ(worker["seconds"]["unexplained"], 0.25);
 }
 
+TEST(JobDocument, TellsOfTheLastRecoveryAsTheTableDoes) {
+  v1::Job job = SucceededJob();
+  EXPECT_TRUE(JobJson(job)["recovery"].is_null());
+  EXPECT_THAT(RenderJob(job, {}), Not(HasSubstr("recovery")));
+  job.set_floor_step(40);
+  job.mutable_recovery()->set_recoveries(1);
+  job.mutable_recovery()->set_why("w3 is lost");
+  job.mutable_recovery()->set_from_step(40);
+  job.mutable_recovery()->set_again(6);
+  job.mutable_recovery()->mutable_seconds()->set_leave(0.25);
+
+  EXPECT_EQ(JobJson(job)["floor_step"], 40);
+  EXPECT_EQ(JobJson(job)["recovery"]["seconds"]["leave"], 0.25);
+  EXPECT_THAT(RenderJob(job, {}),
+              HasSubstr("w3 is lost; from step 40, 6 steps again; detect 0.00 "
+                        "s, leave 0.25 s"));
+}
+
 TEST(JobDocument, ALossThatIsNotFiniteIsNullAndASkippedStepSaysSo) {
   v1::Job job = SucceededJob();
   *job.mutable_curve() = Losses({{1, NAN, true}, {2, 0.5, false}});
