@@ -47,7 +47,7 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
       progress_(mesh_),
       measurements_(mesh_),
       groups_(mesh_, progress_),
-      pipelines_(mesh_, progress_),
+      pipelines_(mesh_, progress_, measurements_),
       checkpoints_(mesh_, pipelines_),
       queue_(mesh_, groups_, pipelines_, measurements_, stored.next_job) {
   mesh_.drained = std::move(stored.drained);

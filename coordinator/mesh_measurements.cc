@@ -1,7 +1,6 @@
 #include "coordinator/mesh_measurements.h"
 
 #include <algorithm>
-#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -70,7 +69,8 @@ std::vector<MeasureWorker> MeshMeasurements::MeasureWorkers() const {
 
 std::optional<v1::RunEstimate> MeshMeasurements::EstimateOf(
     const JobSpec& spec, const ModelDescription& model,
-    const std::vector<StageOfPlan>& stages) const {
+    const std::vector<StageOfPlan>& stages,
+    const std::map<WorkerId, double>& slowness) const {
   std::vector<InputWorker> workers;
   std::vector<EstimateStage> placed;
   std::map<WorkerId, int> index;
@@ -83,6 +83,8 @@ std::optional<v1::RunEstimate> MeshMeasurements::EstimateOf(
       workers.push_back({member->registration.name(),
                          member->registration.machine_id(),
                          member->registration.memory_bytes()});
+      const auto slow = slowness.find(stage.worker);
+      if (slow != slowness.end()) workers.back().slowness = slow->second;
     }
     placed.push_back({stage.layers, found->second, stage.share});
   }

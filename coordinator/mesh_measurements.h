@@ -2,6 +2,7 @@
 // runs from it.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,9 +26,11 @@ class MeshMeasurements {
   std::vector<MeasureWorker> MeasureWorkers() const;
 
   // Nothing when it cannot be said.
+  //   slowness  InputWorker::slowness, of those of which it is known
   std::optional<v1::RunEstimate> EstimateOf(
       const JobSpec& spec, const ModelDescription& model,
-      const std::vector<StageOfPlan>& stages) const;
+      const std::vector<StageOfPlan>& stages,
+      const std::map<WorkerId, double>& slowness = {}) const;
   // model: empty for all.
   v1::ListMeasurementsResponse ViewMeasurements(const std::string& model) const;
 

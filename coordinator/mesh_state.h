@@ -21,6 +21,7 @@
 #include "coordinator/job_store.h"
 #include "coordinator/measure_queue.h"
 #include "coordinator/placement.h"
+#include "coordinator/plan_watch.h"
 #include "coordinator/records.h"
 #include "coordinator/recovery_meter.h"
 #include "coordinator/weights_store.h"
@@ -142,6 +143,7 @@ struct JobEntry {
   std::map<WorkerId, Instant> cut_off;
   // Seconds of a micro-batch through all layers, at most; 0: not known.
   double micro_batch_seconds = 0;
+  PlanWatch watch;
   // Set while a data-parallel job runs.
   std::optional<JobGroup> group;
   GroupEventLog events;

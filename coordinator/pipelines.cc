@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "coordinator/advice.h"
 #include "coordinator/checkpoints.h"
 #include "coordinator/job_text.h"
@@ -149,6 +150,7 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
   if (!job.record.job.cpu_capability().empty()) {
     spec.cpu_capability = job.record.job.cpu_capability();
   }
+  const bool leaves_idle = LeavesIdle(job);
   std::vector<Candidate> candidates;
   std::vector<std::string> unfit;
   std::map<WorkerId, MemberId> processes;
@@ -156,7 +158,10 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
     const WorkerId id = each.process.worker;
     const Member* const member = mesh_.membership.Find(id);
     const JobEntry* const has = mesh_.JobOf(id);
-    if (member == nullptr || (has != nullptr && has != &job)) continue;
+    if (member == nullptr || (has != nullptr && has != &job) ||
+        (has == nullptr && leaves_idle)) {
+      continue;
+    }
     if (!each.unfit.empty()) {
       unfit.push_back(
           absl::StrCat(member->registration.name(), " (", each.unfit, ")"));
@@ -167,9 +172,10 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
           absl::StrCat(member->registration.name(), " (", each.no_data, ")"));
     }
     processes[id] = each.process;
-    candidates.push_back({member, JobId{},
-                          mesh_.measures.Holds(member->registration.name()),
-                          mesh_.drained.contains(id), !each.no_data.empty()});
+    candidates.push_back(
+        {member, JobId{}, mesh_.measures.Holds(member->registration.name()),
+         mesh_.drained.contains(id), !each.no_data.empty(),
+         job.watch.SlownessOf(each.process)});
   }
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
   job.verdict = DecidePlacement(spec, model, candidates, mesh_.measured);
@@ -189,6 +195,67 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
     places.push_back({stage.layers, processes.at(stage.worker)});
   }
   return places;
+}
+
+bool Pipelines::LeavesIdle(const JobEntry& job) const {
+  return job.recovery->phase() == JobPhase::kRunning &&
+         std::any_of(mesh_.open.begin(), mesh_.open.end(), [this](JobId id) {
+           const JobEntry& other = mesh_.jobs.at(id);
+           return other.record.state() == JobState::kQueued &&
+                  !other.may_be_passed;
+         });
+}
+
+std::optional<MoveEstimate> Pipelines::EstimateMove(JobEntry& job) const {
+  const JobRecord& record = job.record;
+  const auto model = Describe(record.spec);
+  const auto places = job.recovery->PlanNow();  // sets the job's verdict
+  if (!model.ok() || !places.ok()) return std::nullopt;
+  const std::vector<StageOfPlan>& better = job.verdict.plan->stages;
+  std::map<WorkerId, double> slowness;
+  for (const auto& all : {job.recovery->places(), *places}) {
+    for (const RunPlace& place : all) {
+      slowness[place.process.worker] = job.watch.SlownessOf(place.process);
+    }
+  }
+  const auto now =
+      measurements_.EstimateOf(record.spec, *model, record.stages, slowness);
+  const auto then =
+      measurements_.EstimateOf(record.spec, *model, better, slowness);
+  if (!now.has_value() || !then.has_value() || now->step_seconds() <= 0) {
+    return std::nullopt;
+  }
+  const StateTransfer transfer =
+      TransferOf(record.spec, *model, record.stages, better, mesh_.membership,
+                 mesh_.measured);
+  MoveEstimate estimate;
+  estimate.step_seconds = job.watch.step_seconds();
+  // Neither gains by what both estimates lack.
+  estimate.better_step_seconds =
+      estimate.step_seconds * then->step_seconds() / now->step_seconds();
+  estimate.steps_left = record.job.steps() - record.job.step();
+  estimate.bytes = transfer.bytes;
+  estimate.bytes_per_second = transfer.bytes_per_second;
+  estimate.restart_seconds = absl::ToDoubleSeconds(job.watch.restart());
+  return estimate;
+}
+
+void Pipelines::LookForBetterPlan(JobEntry& job, Moment moment) {
+  if (IsInference(job.record.spec) ||
+      job.recovery->phase() != JobPhase::kRunning ||
+      !job.watch.IsDue(moment.now)) {
+    return;
+  }
+  if (!job.watch.Measure(job.record, job.record.job.estimate())) return;
+  const auto estimate = EstimateMove(job);
+  if (!estimate.has_value()) return;
+  const MoveVerdict verdict = job.watch.Decide(*estimate, moment.now);
+  if (!verdict.move) return;
+  RecoveryActions actions;
+  job.recovery->OnBetterPlan(
+      absl::StrCat("there is a better plan: ", verdict.why), moment.now,
+      actions);
+  Carry(job, actions, moment);
 }
 
 void Pipelines::ForEach(Moment moment, const Act& act) {
@@ -242,6 +309,7 @@ void Pipelines::OnTick(Moment moment) {
     RecoveryActions actions;
     Judge(*job, actions, moment);
     Carry(*job, actions, moment);
+    if (job->recovery != nullptr) LookForBetterPlan(*job, moment);
   }
 }
 
@@ -290,6 +358,12 @@ void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
   const AttemptRow& row = attempt.row;
   mesh_.BeginAttempt(job, job.verdict, row.attempt, row.base.step, moment);
   if (job.recovery == nullptr) return;  // what it makes cannot be laid out
+  job.record.job.clear_estimate();
+  if (const auto model = Describe(job.record.spec); model.ok()) {
+    const auto estimate =
+        measurements_.EstimateOf(job.record.spec, *model, job.record.stages);
+    if (estimate.has_value()) *job.record.job.mutable_estimate() = *estimate;
+  }
   auto& rows = *job.record.job.mutable_attempts();
   while (!rows.empty() && rows.rbegin()->attempt() >= row.attempt) {
     rows.RemoveLast();
@@ -309,7 +383,18 @@ void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
   job.meter.OnTransition(transition, job.record.job.step(),
                          job.recovery->base(), job.recovery->why(), moment);
   switch (transition.to) {
+    case JobPhase::kStopping:
+    case JobPhase::kLeaving:
+    case JobPhase::kChoosing:
+      job.watch.OnStopped(transition.cause == JobCause::kMove ||
+                              transition.cause == JobCause::kAllStopped,
+                          moment.now);
+      break;
+    case JobPhase::kPaused:
+      job.watch.OnPaused();
+      break;
     case JobPhase::kRunning:
+      job.watch.OnRunning(moment.now);
       mesh_.AddEvent(job, "running", "all workers are ready and train", moment);
       break;
     case JobPhase::kDone:

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/job_progress.h"
+#include "coordinator/mesh_measurements.h"
 #include "coordinator/mesh_state.h"
 
 namespace paceline {
@@ -22,9 +23,10 @@ namespace paceline {
 // Thread-compatible; lives on the coordinator's loop.
 class Pipelines {
  public:
-  // Both outlive this.
-  Pipelines(MeshState& mesh, JobProgress& progress)
-      : mesh_(mesh), progress_(progress) {}
+  // All outlive this.
+  Pipelines(MeshState& mesh, JobProgress& progress,
+            const MeshMeasurements& measurements)
+      : mesh_(mesh), progress_(progress), measurements_(measurements) {}
 
   // --- Jobs that recover; the events concern all of them ---
 
@@ -86,6 +88,12 @@ class Pipelines {
   void Judge(JobEntry& job, RecoveryActions& actions, Moment moment);
   absl::StatusOr<std::vector<RunPlace>> PlanFor(
       JobEntry& job, const std::vector<RunCandidate>& there) const;
+  // Whether idle workers are left to a job that waits in the queue.
+  bool LeavesIdle(const JobEntry& job) const;
+  // Estimates what the best plan on those who are there would save; nothing:
+  // not known.
+  std::optional<MoveEstimate> EstimateMove(JobEntry& job) const;
+  void LookForBetterPlan(JobEntry& job, Moment moment);
   // Calls `act` for every job that recovers, and carries out what follows.
   void ForEach(Moment moment, const Act& act);
   void Carry(JobEntry& job, const RecoveryActions& actions, Moment moment);
@@ -96,6 +104,7 @@ class Pipelines {
 
   MeshState& mesh_;
   JobProgress& progress_;
+  const MeshMeasurements& measurements_;
   std::map<std::string, MachineId> machines_;  // by the id that workers say
 };
 

@@ -267,7 +267,9 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
   for (const Candidate& candidate : capable) {
     if (candidate.job.assigned()) ahead.insert(candidate.job);
     measuring = measuring || candidate.measuring;
-    if (IsIdle(candidate)) idle.push_back(ToPlanner(*candidate.member));
+    if (!IsIdle(candidate)) continue;
+    idle.push_back(ToPlanner(*candidate.member));
+    idle.back().slowness = candidate.slowness;
   }
   verdict.waits_for.assign(ahead.begin(), ahead.end());
   const size_t wanted = std::min(WorkersWanted(spec), capable.size());

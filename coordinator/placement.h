@@ -25,6 +25,7 @@ struct Candidate {
   bool measuring = false;  // for a person; not to be disturbed
   bool drained = false;    // gets nothing new
   bool no_data = false;    // cannot hold the first stage
+  double slowness = 1;     // InputWorker::slowness, where that is known
 };
 
 inline bool IsIdle(const Candidate& candidate) {

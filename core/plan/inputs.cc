@@ -210,6 +210,13 @@ void AddRecomputing(DeviceFacts& facts) {
   }
 }
 
+void SlowDown(double slowness, DeviceFacts& facts) {
+  for (auto* const seconds : {&facts.forward_seconds, &facts.backward_seconds,
+                              &facts.update_seconds}) {
+    for (double& each : *seconds) each *= slowness;
+  }
+}
+
 // Whole stages are not known before they are cut: taken as equally long.
 int LayersASegment(const Checkpointing& checkpointing,
                    const ModelDescription& model, int stages) {
@@ -441,6 +448,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
       guessed.push_back(worker.name);
     }
     if (checkpointing.recomputes) AddRecomputing(facts);
+    SlowDown(worker.slowness, facts);
     for (size_t i = 0; i < model.layers.size(); ++i) {
       device.layer_seconds.push_back(
           (facts.forward_seconds[i] +

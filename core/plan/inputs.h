@@ -21,6 +21,8 @@ struct InputWorker {
   std::string name;
   std::string machine_id;    // workers of one machine are near each other
   int64_t memory_bytes = 0;  // 0: not known
+  // Its layers take so many times as long now as was measured or predicted.
+  double slowness = 1;
 };
 
 // Everything that was ever measured; of other models and batches too.

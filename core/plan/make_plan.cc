@@ -192,7 +192,8 @@ bool IsInterleaved(const JobSpec& spec) {
 std::vector<InputWorker> AsInputs(const std::vector<PlannerWorker>& workers) {
   std::vector<InputWorker> inputs;
   for (const PlannerWorker& worker : workers) {
-    inputs.push_back({worker.name, worker.machine_id, worker.memory_bytes});
+    inputs.push_back(
+        {worker.name, worker.machine_id, worker.memory_bytes, worker.slowness});
   }
   return inputs;
 }

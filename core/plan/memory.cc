@@ -63,13 +63,19 @@ Bytes ActivationBytes(const ModelDescription& model, const LayerRange& range,
 
 int64_t CeilDivide(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
+int64_t TrainableElements(const Layer& layer) {
+  Bytes elements;
+  for (const Parameter& parameter : layer.parameters) {
+    if (!parameter.trainable) continue;
+    elements += std::max<int64_t>(0, NumElements(parameter.shape));
+  }
+  return elements.count;
+}
+
 int64_t TrainableElements(const ModelDescription& model) {
   Bytes elements;
   for (const Layer& layer : model.layers) {
-    for (const Parameter& parameter : layer.parameters) {
-      if (!parameter.trainable) continue;
-      elements += std::max<int64_t>(0, NumElements(parameter.shape));
-    }
+    elements += TrainableElements(layer);
   }
   return elements.count;
 }
@@ -228,11 +234,20 @@ int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
   return sum.count;
 }
 
-int64_t GroupStateBytes(const JobSpec& spec, const ModelDescription& model) {
-  Bytes bytes =
-      4 * StateSlots(spec.train.optimizer) * Bytes(TrainableElements(model));
-  for (const Layer& layer : model.layers) bytes += layer.parameter_bytes;
+int64_t StateBytes(const JobSpec& spec, const ModelDescription& model,
+                   const LayerRange& layers) {
+  Bytes bytes;
+  for (int i = layers.first; i < layers.last; ++i) {
+    const Layer& layer = model.layers[i];
+    bytes += layer.parameter_bytes;
+    bytes +=
+        4 * StateSlots(spec.train.optimizer) * Bytes(TrainableElements(layer));
+  }
   return bytes.count;
+}
+
+int64_t GroupStateBytes(const JobSpec& spec, const ModelDescription& model) {
+  return StateBytes(spec, model, {0, static_cast<int>(model.layers.size())});
 }
 
 int64_t JoinerBytes(const JobSpec& spec, const ModelDescription& model,

@@ -9,6 +9,7 @@
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
 #include "core/model/precision.h"
+#include "core/plan/problem.h"
 
 namespace paceline {
 
@@ -71,8 +72,11 @@ RoundBytes RoundBytesOf(const JobSpec& spec, const ModelDescription& model,
 int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
                     int64_t members);
 
-// Bytes of the state that a joiner is sent: parameters, buffers, and what the
+// Bytes of the state of these layers: parameters, buffers, and what the
 // optimizer keeps.
+int64_t StateBytes(const JobSpec& spec, const ModelDescription& model,
+                   const LayerRange& layers);
+// The same of all layers: what a joiner is sent.
 int64_t GroupStateBytes(const JobSpec& spec, const ModelDescription& model);
 
 // A joiner needs at most so much to become one of `members`: MemberBytes(), or,

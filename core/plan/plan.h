@@ -51,6 +51,7 @@ struct PlannerWorker {
   std::string name;
   int64_t memory_bytes = 0;  // 0: not known, no bound
   std::string machine_id;
+  double slowness = 1;  // as InputWorker::slowness
 };
 
 // `equal`: stages whose layer counts differ by at most one, the longer ones

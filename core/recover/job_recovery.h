@@ -222,6 +222,10 @@ class JobRecovery {
   bool MayGo(WorkerId worker) const;
   // Null: none is out.
   const JobOrder* OrderOf(const MemberId& process) const;
+  // Asks the planner for the best plan on those who are there.
+  absl::StatusOr<std::vector<RunPlace>> PlanNow() const {
+    return planner_(Candidates());
+  }
 
  protected:
   struct Peer {

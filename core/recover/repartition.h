@@ -41,8 +41,10 @@ class Repartition {
 
   // A new measurement; at least every few seconds.
   MoveVerdict Decide(const MoveEstimate& estimate, Instant now);
-  // The job began to run on another plan, whatever the reason.
+  // The job moved to the better plan.
   void OnMoved(Instant now);
+  // It began on another plan for another reason.
+  void OnReplaced() { better_since_.reset(); }
 
  private:
   const RepartitionPolicy policy_;

@@ -1,4 +1,5 @@
-// A pipeline that trains moves while it runs: off a worker that is drained.
+// A pipeline that trains moves while it runs: to a better plan, and off a
+// worker that is drained.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
@@ -6,14 +7,81 @@
 namespace paceline {
 namespace {
 
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+
+constexpr double kLayerSeconds = 0.02;  // of a micro-batch, both ways
+
+// Six layers, of which the first three workers have profiles.
+JobSpec MovingSpec(int stages) {
+  JobSpec spec = SpecOf(stages);
+  spec.model.hidden = {16, 16, 16, 16, 16};
+  spec.train.steps = 100'000;
+  spec.pipeline.policy = "dp";
+  return spec;
+}
+
+StoredState Profiled() {
+  StoredState state;
+  for (const char* const name : {"a", "b", "c"}) {
+    state.measurements.Put(ProfileOf(MovingSpec(2), name, kLayerSeconds / 2));
+  }
+  return state;
+}
+
 class Moves : public ::testing::Test, public Mesh {
  protected:
+  Moves() : Mesh(Profiled()) {}
+
+  // The worker's stages have computed `micro_batches` more, in so many times
+  // the time that was measured.
+  void Compute(StreamId stream, const std::string& name, double slowness,
+               int64_t micro_batches = 20) {
+    v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, 5);
+    v1::RunState& run = *heartbeat.mutable_run();
+    run.set_steps(100'000);
+    const JobRecord record = Record();
+    for (int i = 0; i < std::ssize(record.stages); ++i) {
+      if (StageWorker(job(), i) != name) continue;
+      v1::StageTime& time = *run.add_stage_times();
+      time.set_stage(i);
+      const v1::StageTime before = record.job.stage_times_size() > i
+                                       ? record.job.stage_times(i)
+                                       : v1::StageTime();
+      const LayerRange layers = record.stages[i].layers;
+      time.set_micro_batches(before.micro_batches() + micro_batches);
+      time.set_seconds(before.seconds() +
+                       slowness * kLayerSeconds * (layers.last - layers.first) *
+                           static_cast<double>(micro_batches));
+      run.set_timed_steps(record.job.timed_steps() + 1);
+      run.set_step_seconds(record.job.timed_seconds() + 1);
+    }
+    ASSERT_TRUE(Send(stream, heartbeat).ok());
+  }
+
+  // `seconds` in which stages compute, those of "b" `slowness` times as long.
+  void Train(int seconds, double slowness,
+             const std::vector<StreamId>& idle = {}) {
+    for (int i = 0; i < seconds; ++i) {
+      Pass(1000, idle);
+      Compute(a_, "a", 1);
+      Compute(b_, "b", slowness);
+    }
+  }
+
+  bool IsToStop(StreamId stream) {
+    return Order(stream).run.has_value() && Order(stream).run->stop_after_batch;
+  }
+
   // Stopped after 7 steps of the first attempt, with all layers' states.
   void StopWithPieces(StreamId stream) {
     v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_STOPPED, 7);
     heartbeat.mutable_run()->set_attempt(1);
     heartbeat.mutable_run()->set_plan_version(1);
     heartbeat.mutable_run()->set_stopped_at(7);
+    heartbeat.mutable_run()->clear_steps();
     AddPieces(heartbeat, {1, 7});
     ASSERT_TRUE(Send(stream, heartbeat).ok());
   }
@@ -23,7 +91,7 @@ class Moves : public ::testing::Test, public Mesh {
     held.set_job(job().value);
     v1::PiecesHeld::HeldCut& of_cut = *held.add_cuts();
     *of_cut.mutable_cut() = ToProto(cut);
-    *of_cut.add_layers() = ToProto(LayerRange{0, 4});
+    *of_cut.add_layers() = ToProto(LayerRange{0, 6});
   }
 
   v1::Worker ViewOf(const std::string& name) const {
@@ -35,30 +103,103 @@ class Moves : public ::testing::Test, public Mesh {
 
   const StreamId a_ = Attach("a", 1);
   const StreamId b_ = Attach("b", 2);
-  const StreamId c_ = Attach("c", 3);
-  const JobId job_ = Submit(SpecOf(2));
 };
 
-TEST_F(Moves, ADrainedWorkerHandsOverAtABatchEndAndThenMayGo) {
-  Report(a_, job_, v1::RunState::PHASE_RUNNING, 5);
-  Report(b_, job_, v1::RunState::PHASE_RUNNING, 5);
-  ASSERT_FALSE(Order(c_).run.has_value());
+TEST_F(Moves, LayersLeaveAWorkerThatHasBecomeSlow) {
+  Submit(MovingSpec(2));
+  Train(60, 1);
+  EXPECT_FALSE(IsToStop(a_)) << "nothing is better than this";
 
-  ASSERT_TRUE(Drain("b", true).ok());
-  EXPECT_TRUE(Order(a_).run->stop_after_batch);
-  EXPECT_TRUE(Order(b_).run->stop_after_batch);
+  Train(29, 2);
+  EXPECT_FALSE(IsToStop(a_)) << "it may be for a moment only";
+  Train(11, 2);
+
+  EXPECT_TRUE(IsToStop(a_));
+  EXPECT_TRUE(IsToStop(b_));
+  EXPECT_THAT(Story(), Contains(HasSubstr("move: there is a better plan: a "
+                                          "move saves")));
   StopWithPieces(a_);
   StopWithPieces(b_);
 
-  ASSERT_TRUE(Order(c_).run.has_value()) << Why();
-  EXPECT_EQ(Order(c_).run->base, (Cut{1, 7}));
+  EXPECT_EQ(Record().job.attempt(), 2);
+  EXPECT_EQ(Order(a_).run->base, (Cut{1, 7}));
+  EXPECT_EQ(
+      Record().stages[StageWorker(job(), 0) == "a" ? 0 : 1].layers.last -
+          Record().stages[StageWorker(job(), 0) == "a" ? 0 : 1].layers.first,
+      4)
+      << "two thirds of the layers";
+}
+
+TEST_F(Moves, AnIdleWorkerTakesTheSlowOnesPlace) {
+  const StreamId c = Attach("c", 3);
+  Submit(MovingSpec(2));
+  ASSERT_EQ(ViewOf("c").job(), 0);
+
+  Train(45, 5, {c});
+  ASSERT_TRUE(IsToStop(a_)) << Why();
+  StopWithPieces(a_);
+  StopWithPieces(b_);
+
+  ASSERT_TRUE(Order(c).run.has_value());
   EXPECT_FALSE(Order(b_).run.has_value());
-  EXPECT_EQ(ViewOf("b").job(), job_.value) << "nobody has a copy yet";
+}
+
+TEST_F(Moves, AWorkerThatJoinsIsUsedWhenItPays) {
+  Submit(MovingSpec(3));
+  Train(10, 1);
+
+  const StreamId c = Attach("c", 3);
+  Train(45, 1, {c});
+
+  EXPECT_TRUE(IsToStop(a_));
+}
+
+TEST_F(Moves, NobodyMovesForTheLastFewSteps) {
+  JobSpec spec = MovingSpec(2);
+  spec.train.steps = 10;
+  Submit(spec);
+  for (int i = 0; i < 60; ++i) {
+    Pass(1000);
+    for (const auto& [stream, name] :
+         {std::pair(a_, "a"), std::pair(b_, "b")}) {
+      Compute(stream, name, *name == 'b' ? 2 : 1);
+      v1::Heartbeat last = Beat(v1::RunState::PHASE_RUNNING, 99'999);
+      ASSERT_TRUE(Send(stream, last).ok());
+    }
+  }
+
+  EXPECT_FALSE(IsToStop(a_));
+}
+
+TEST_F(Moves, IdleWorkersAreLeftToAJobThatWaits) {
+  Submit(MovingSpec(3));
+  Submit(MovingSpec(2));  // wants two workers
+  Train(10, 1);
+  const StreamId c = Attach("c", 3);
+  Train(60, 1, {c});
+
+  EXPECT_FALSE(IsToStop(a_));
+}
+
+TEST_F(Moves, ADrainedWorkerHandsOverAtABatchEndAndThenMayGo) {
+  const StreamId c = Attach("c", 3);
+  Submit(MovingSpec(2));
+  Train(1, 1, {c});
+
+  ASSERT_TRUE(Drain("b", true).ok());
+
+  EXPECT_TRUE(IsToStop(a_));
+  StopWithPieces(a_);
+  StopWithPieces(b_);
+  ASSERT_TRUE(Order(c).run.has_value()) << Why();
+  EXPECT_EQ(Order(c).run->base, (Cut{1, 7}));
+  EXPECT_FALSE(Order(b_).run.has_value());
+  EXPECT_EQ(ViewOf("b").job(), job().value) << "c has no copy yet";
   EXPECT_TRUE(ViewOf("b").stages().empty());
 
   v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, 7);
   AddPieces(heartbeat, {1, 7});
-  ASSERT_TRUE(Send(c_, heartbeat).ok());
+  ASSERT_TRUE(Send(c, heartbeat).ok());
   EXPECT_EQ(ViewOf("b").job(), 0);
 }
 

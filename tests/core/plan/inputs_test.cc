@@ -71,6 +71,23 @@ TEST(PlanInputs, TakesWhatWasMeasured) {
   EXPECT_TRUE(CheckProblem(inputs.problem).ok());
 }
 
+TEST(PlanInputs, TakesAWorkerThatIsSlowNowAsSlow) {
+  const JobSpec spec = Job();
+  const ModelDescription model = SmallModel(3);
+  const Measurements measurements = Keep({Profile(spec, model, "a")});
+
+  const auto inputs = Value(MakePlanInputs(
+      spec, model, {{"a", "m", 0, 3}, {"b", "n", 0, 2}}, measurements));
+  const auto before = Value(MakePlanInputs(
+      spec, model, {{"a", "m", 0}, {"b", "n", 0}}, measurements));
+
+  EXPECT_DOUBLE_EQ(inputs.problem.devices[0].layer_seconds[1], 0.018);
+  EXPECT_DOUBLE_EQ(inputs.facts[0].update_seconds[1], 3e-4);
+  EXPECT_DOUBLE_EQ(inputs.problem.devices[1].layer_seconds[1],
+                   2 * before.problem.devices[1].layer_seconds[1])
+      << "also where it is predicted";
+}
+
 TEST(PlanInputs, TakesNoiseBetweenMachinesOfOneKindForNoise) {
   const JobSpec spec = Job();
   const ModelDescription model = SmallModel(3);

@@ -284,6 +284,11 @@ TEST(JoinerBytes, HaveTheStateTwiceWhileItIsTakenOver) {
   }
   // Parameters of 600 bytes and a buffer of 28; two moments of 600.
   EXPECT_EQ(GroupStateBytes(spec, model), 628 + 1200);
+  int64_t layers = 0;
+  for (int i = 0; i < std::ssize(model.layers); ++i) {
+    layers += StateBytes(spec, model, {i, i + 1});
+  }
+  EXPECT_EQ(layers, 628 + 1200);
 
   EXPECT_EQ(JoinerBytes(spec, model, 1), 4 * 628 + 628 + 1200);
   EXPECT_LT(MemberBytes(spec, model, 1), JoinerBytes(spec, model, 1));

@@ -59,6 +59,15 @@ TEST(Repartition, MovesOnceInTenMinutes) {
   EXPECT_TRUE(repartition.Decide(kGood, At(630)).move);
 }
 
+TEST(Repartition, AnotherPlanAfterALossIsLookedAtAfresh) {
+  Repartition repartition({});
+  repartition.Decide(kGood, At(0));
+  repartition.OnReplaced();
+
+  EXPECT_FALSE(repartition.Decide(kGood, At(30)).move);
+  EXPECT_TRUE(repartition.Decide(kGood, At(60)).move);
+}
+
 TEST(Repartition, AMoveWithoutBytesNeedsNoBandwidth) {
   Repartition repartition({});
   MoveEstimate free = kGood;
