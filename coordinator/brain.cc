@@ -75,7 +75,7 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     mesh_.OpenWeights(job, start);
     if (IsDataParallel(job.record.spec)) {
       groups_.Restore(job, start);
-    } else if (Recovers(job.record.spec)) {
+    } else {
       pipelines_.Restore(job);
     }
   }
@@ -189,7 +189,6 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
 void Brain::CheckWorkers(JobEntry& job, Moment moment) {
   if (job.record.state() != JobState::kRunning) return;
   if (job.group.has_value()) groups_.Check(job, moment);
-  if (IsInference(job.record.spec)) pipelines_.CheckInference(job, moment);
 }
 
 void Brain::TakeChanges(const std::vector<MembershipChange>& changes,

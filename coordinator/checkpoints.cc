@@ -292,7 +292,7 @@ absl::StatusOr<Resumption> Checkpoints::CheckResume(
   }
   const JobSpec spec = FromProto(request.spec());
   PACELINE_RETURN_IF_ERROR(CheckSpec(spec));
-  if (!Recovers(spec)) {
+  if (IsDataParallel(spec) || IsInference(spec)) {
     return FailedPrecondition(
         "only a pipeline that trains can go on from a "
         "checkpoint");

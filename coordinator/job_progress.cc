@@ -119,6 +119,7 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
     // Predictions that cannot be laid out have ended the job.
     if (HasEnded(job.record.state())) return;
   }
+  TakeMarks(job, worker, run);
   if (run.phase() == v1::RunState::PHASE_PREPARING) {
     job.preparing_since.try_emplace(worker, moment.now);
   } else {
@@ -143,7 +144,7 @@ void JobProgress::TakeUnreadable(JobEntry& job, v1::JobWorker& part,
 void JobProgress::TakeFlow(JobEntry& job, Moment moment) {
   if (!IsInference(job.record.spec)) return;
   // Counts what has left the pipeline, by any replica of its last stage.
-  int64_t micro_batches = 0;
+  int64_t micro_batches = job.record.job.predicted_base().through();
   int64_t samples = 0;
   for (const v1::JobWorker* const last : LastStageOf(job.record)) {
     micro_batches += last->run().flow().micro_batches();
@@ -154,6 +155,44 @@ void JobProgress::TakeFlow(JobEntry& job, Moment moment) {
   job.record.job.set_step(micro_batches);
   job.flow_samples = samples;
   AddRate(job, {micro_batches, Bounded(samples - before), moment.unix_ms});
+}
+
+// The newest mark that all replicas of the last stage have passed tells how far
+// the predictions are stored for good.
+void JobProgress::TakeMarks(JobEntry& job, WorkerId worker,
+                            const v1::RunState& run) {
+  v1::Job& record = job.record.job;
+  const int64_t total = MicroBatchesOf(job.record);
+  std::map<int64_t, v1::PredictedMark>& own = job.marks[worker];
+  for (const v1::PredictedMark& mark : run.predicted()) {
+    if (mark.through() > record.predicted().through() &&
+        mark.through() <= total) {
+      own[mark.through()] = mark;
+    }
+  }
+  for (auto newest = own.rbegin(); newest != own.rend(); ++newest) {
+    v1::PredictedMark sum = record.predicted_base();
+    sum.set_through(newest->first);
+    bool have_all_passed = true;
+    for (const v1::JobWorker* const last : LastStageOf(job.record)) {
+      const WorkerId id{last->id()};
+      const auto passed = job.marks[id].find(newest->first);
+      if (passed == job.marks[id].end()) {
+        have_all_passed = have_all_passed && !HasTurn(job.record, id);
+        continue;
+      }
+      sum.set_labels(sum.labels() + passed->second.labels());
+      sum.set_correct(sum.correct() + passed->second.correct());
+      sum.set_loss(sum.loss() + passed->second.loss());
+    }
+    if (!have_all_passed) continue;
+    record.mutable_predicted()->Swap(&sum);
+    for (auto& [id, marks] : job.marks) {
+      marks.erase(marks.begin(),
+                  marks.upper_bound(record.predicted().through()));
+    }
+    return;
+  }
 }
 
 void JobProgress::AddRate(JobEntry& job, const Rate& rate) {
@@ -191,18 +230,10 @@ void JobProgress::TakeTimes(JobRecord& record, WorkerId worker,
   }
 }
 
-// An inference job's evaluation adds the sums of all replicas of its last
-// stage, always in the same order.
 void JobProgress::Evaluate(JobEntry& job, Moment moment) {
-  int64_t samples = 0;
-  double loss = 0;
-  double correct = 0;
-  for (const v1::JobWorker* const last : LastStageOf(job.record)) {
-    samples += last->run().flow().labels();
-    loss += last->run().flow().loss();
-    correct += static_cast<double>(last->run().flow().correct());
-  }
-  const auto sum = EvaluationOf(/*step=*/0, samples, loss, correct);
+  const v1::PredictedMark& all = job.record.job.predicted();
+  const auto sum = EvaluationOf(/*step=*/0, all.labels(), all.loss(),
+                                static_cast<double>(all.correct()));
   if (sum.has_value()) TakeEvaluation(job, *sum, moment);
 }
 

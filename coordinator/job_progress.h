@@ -31,6 +31,8 @@ class JobProgress {
                       const v1::RunState& run, Moment moment);
   static void TakeFlow(JobEntry& job, Moment moment);
   static void AddRate(JobEntry& job, const Rate& rate);
+  static void TakeMarks(JobEntry& job, WorkerId worker,
+                        const v1::RunState& run);
   static void TakeTimes(JobRecord& record, WorkerId worker,
                         const v1::RunState& run);
   void Evaluate(JobEntry& job, Moment moment);

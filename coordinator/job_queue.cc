@@ -97,13 +97,10 @@ void JobQueue::OnSubmitted(JobRecord record, Moment moment) {
 
 void JobQueue::StartJob(JobEntry& job, const PlacementVerdict& verdict,
                         Moment moment) {
-  if (Recovers(job.record.spec)) return pipelines_.Begin(job, moment);
+  if (!IsDataParallel(job.record.spec)) return pipelines_.Begin(job, moment);
   mesh_.BeginAttempt(job, verdict, job.record.job.attempt() + 1, /*step=*/0,
                      moment);
-  if (IsDataParallel(job.record.spec) &&
-      job.record.state() == JobState::kRunning) {
-    groups_.Start(job, moment);
-  }
+  if (job.record.state() == JobState::kRunning) groups_.Start(job, moment);
 }
 
 void JobQueue::Serve(Moment moment) {

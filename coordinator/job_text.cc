@@ -106,18 +106,23 @@ std::vector<const v1::JobWorker*> LastStageOf(const JobRecord& record) {
   return workers;
 }
 
+int64_t MicroBatchesOf(const JobRecord& record) {
+  if (!IsInference(record.spec)) return 0;
+  const int64_t each = record.spec.infer.micro_batch;
+  return (record.job.total_samples() + each - 1) / each;
+}
+
 bool HasTurn(const JobRecord& record, WorkerId worker) {
-  if (!IsInference(record.spec) || record.job.total_samples() == 0) return true;
-  const int64_t micro_batches =
-      (record.job.total_samples() + record.spec.infer.micro_batch - 1) /
-      record.spec.infer.micro_batch;
+  const int64_t micro_batches = MicroBatchesOf(record);
+  if (micro_batches == 0) return true;
+  const int64_t first = record.job.predicted_base().through();
   const std::vector<int> numbers = StageNumbers(record.stages);
   const std::vector<RouteTable> routes = RoutesOf(record.stages);
   int replica = 0;
   for (size_t i = 0; i < record.stages.size(); ++i) {
     replica = i > 0 && numbers[i] == numbers[i - 1] ? replica + 1 : 0;
     if (record.stages[i].worker != worker) continue;
-    if (routes[numbers[i]].NextOf(replica, 0) < micro_batches) return true;
+    if (routes[numbers[i]].NextOf(replica, first) < micro_batches) return true;
   }
   return false;
 }

@@ -62,8 +62,11 @@ v1::JobWorker* FindWorker(JobRecord& record, WorkerId id);
 // The workers that hold the last stage of a placed job, in the plan's order.
 std::vector<const v1::JobWorker*> LastStageOf(const JobRecord& record);
 
-// Whether any micro-batch goes to that worker; true while it is not known how
-// many there are.  A replica that gets none has nothing to end with.
+// Counts those of an inference job; 0: not known yet, or it trains.
+int64_t MicroBatchesOf(const JobRecord& record);
+// Whether any micro-batch of the attempt goes to that worker; true while it is
+// not known how many there are.  A replica that gets none has nothing to end
+// with.
 bool HasTurn(const JobRecord& record, WorkerId worker);
 
 // Whether every worker of the job has come to `phase`; to kDone all that have

@@ -16,10 +16,6 @@
 
 namespace paceline {
 
-bool Recovers(const JobSpec& spec) {
-  return !IsDataParallel(spec) && !IsInference(spec);
-}
-
 JobEntry* MeshState::FindJob(JobId id) {
   const auto found = jobs.find(id);
   return found == jobs.end() ? nullptr : &found->second;
@@ -179,12 +175,13 @@ void ResetProgress(JobEntry& job, int64_t step) {
                                     : std::min(kept.evaluated_step(), step));
   if (step == 0) kept.clear_skipped_steps();
   kept.clear_skipping_since();
-  kept.clear_total_samples();
   kept.clear_stage_times();
   kept.clear_timed_seconds();
   kept.clear_timed_steps();
   job.counted_through = kept.recorded_step();
   job.counted.clear();
+  *kept.mutable_predicted_base() = kept.predicted();
+  job.marks.clear();
   job.preparing_since.clear();
   job.recent.clear();
 }
@@ -198,7 +195,9 @@ void MeshState::BeginAttempt(JobEntry& job, const PlacementVerdict& verdict,
   const Plan& plan = *verdict.plan;
   const std::vector<std::string> warnings =
       ThreadWarnings(record.spec, plan, Candidates());
-  if (job.recovery != nullptr && kept.attempt() > 0) {
+  // Rows of predictions are the same in all attempts.
+  if (job.recovery != nullptr && kept.attempt() > 0 &&
+      !IsInference(record.spec)) {
     actions.weights.push_back(
         {Actions::Weights::Kind::kForget, record.fence(), {}});
   }

@@ -144,6 +144,9 @@ struct JobEntry {
   // Seconds of a micro-batch through all layers, at most; 0: not known.
   double micro_batch_seconds = 0;
   PlanWatch watch;
+  // The attempt's marks of an inference job, by `through`, as each worker told
+  // of them; those below Job.predicted are dropped.
+  std::map<WorkerId, std::map<int64_t, v1::PredictedMark>> marks;
   // Set while a data-parallel job runs.
   std::optional<JobGroup> group;
   GroupEventLog events;
@@ -177,9 +180,6 @@ struct JobEntry {
   // Those for whom there was no memory in a group of so many.
   std::map<WorkerId, std::pair<Incarnation, size_t>> cramped;
 };
-
-// Whether the job is a pipeline that outlives the workers that it loses.
-bool Recovers(const JobSpec& spec);
 
 // Thread-compatible; lives on the coordinator's loop.
 struct MeshState {

@@ -78,6 +78,17 @@ int LayersOf(const JobRecord& record) {
   return record.stages.empty() ? 0 : record.stages.back().layers.last;
 }
 
+// An inference job goes on after what is stored for good.
+Cut PredictedCut(const JobRecord& record) {
+  const int64_t through = record.job.predicted().through();
+  if (through == record.job.predicted_base().through() &&
+      record.job.attempts_size() > 0) {
+    const v1::Cut& base = record.job.attempts().rbegin()->base();
+    return {base.attempt(), base.step()};
+  }
+  return {record.job.attempt(), through};
+}
+
 }  // namespace
 
 // --- Jobs that recover -------------------------------------------------------
@@ -88,6 +99,7 @@ void Pipelines::MakeRecovery(JobEntry& job) {
   if (const auto model = Describe(job.record.spec); model.ok()) {
     policy.layers = static_cast<int>(model->layers.size());
   }
+  policy.stateless = IsInference(job.record.spec);
   policy.leave_bound = mesh_.policy.membership.lease;
   policy.return_period = mesh_.policy.return_period;
   job.recovery = std::make_unique<JobRecovery>(
@@ -140,6 +152,9 @@ void Pipelines::Restore(JobEntry& job) {
     places.push_back({stage.layers, {stage.worker, {worker.incarnation()}}});
   }
   job.recovery->Restore(std::move(rows), std::move(places));
+  if (IsInference(job.record.spec)) {
+    job.recovery->OnCheckpoint(PredictedCut(job.record));
+  }
 }
 
 // Workers that another job has are as good as absent: who goes on with fewer
@@ -172,10 +187,10 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
           absl::StrCat(member->registration.name(), " (", each.no_data, ")"));
     }
     processes[id] = each.process;
-    candidates.push_back(
-        {member, JobId{}, mesh_.measures.Holds(member->registration.name()),
-         mesh_.drained.contains(id), !each.no_data.empty(),
-         job.watch.SlownessOf(each.process)});
+    candidates.push_back({member, JobId{},
+                          mesh_.measures.Holds(member->registration.name()),
+                          mesh_.drained.contains(id), !each.no_data.empty(),
+                          job.watch.SlownessOf(each.process)});
   }
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
   job.verdict = DecidePlacement(spec, model, candidates, mesh_.measured);
@@ -283,9 +298,18 @@ void Pipelines::OnLost(const Member& member, Moment moment) {
   if (JobEntry* const job = mesh_.JobOf(member.id)) {
     job->meter.SetDetection(moment.now - member.gone_since);
   }
-  ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
-    recovery.OnLost(member.id, member.why, moment.now, actions);
-  });
+  for (JobEntry* const job : mesh_.OpenJobs()) {
+    if (job->recovery == nullptr) continue;
+    RecoveryActions actions;
+    const v1::Job& record = job->record.job;
+    if (const int64_t all = MicroBatchesOf(job->record);
+        all > 0 && record.predicted().through() == all) {
+      job->recovery->OnUploaded(record.attempt(), {0, LayersOf(job->record)},
+                                moment.now, actions);
+    }
+    job->recovery->OnLost(member.id, member.why, moment.now, actions);
+    Carry(*job, actions, moment);
+  }
 }
 
 void Pipelines::OnDrain(WorkerId worker, bool drain, Moment moment) {
@@ -319,17 +343,39 @@ void Pipelines::OnStandstill(absl::Duration duration, Moment moment) {
   });
 }
 
+// A worker that is done has handed its weights over: what it had is not needed
+// any more.
+void Pipelines::TellOfUploads(JobEntry& job, const MemberId& process,
+                              const JobReport& report, Moment moment,
+                              RecoveryActions& actions) {
+  if (report.phase != WorkPhase::kDone) return;
+  const std::vector<RunPlace> places = job.recovery->places();
+  for (const RunPlace& place : places) {
+    if (place.process != process) continue;
+    job.recovery->OnUploaded(report.attempt, place.layers, moment.now, actions);
+  }
+}
+
 bool Pipelines::OnHeartbeat(const Member& member,
                             const v1::Heartbeat& heartbeat, Moment moment) {
   bool changed = false;
   for (JobEntry* const job : mesh_.OpenJobs()) {
     if (job->recovery == nullptr) continue;
     RecoveryActions actions;
-    job->recovery->OnRecorded(job->record.job.recorded_step());
-    job->recovery->OnReport(
-        member.process(),
-        ReportOf(heartbeat, job->record.id(), LayersOf(job->record)),
-        moment.now, actions);
+    JobReport report =
+        ReportOf(heartbeat, job->record.id(), LayersOf(job->record));
+    if (IsInference(job->record.spec)) {
+      job->recovery->OnCheckpoint(PredictedCut(job->record));
+      report.step += job->recovery->base().step;
+      if (report.phase == WorkPhase::kRunning &&
+          !HasTurn(job->record, member.id)) {
+        report.phase = WorkPhase::kDone;
+      }
+    } else {
+      job->recovery->OnRecorded(job->record.job.recorded_step());
+      TellOfUploads(*job, member.process(), report, moment, actions);
+    }
+    job->recovery->OnReport(member.process(), report, moment.now, actions);
     changed = changed || !actions.empty();
     Carry(*job, actions, moment);
   }
@@ -395,7 +441,11 @@ void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
       break;
     case JobPhase::kRunning:
       job.watch.OnRunning(moment.now);
-      mesh_.AddEvent(job, "running", "all workers are ready and train", moment);
+      mesh_.AddEvent(job, "running",
+                     IsInference(job.record.spec)
+                         ? "all workers are ready and predict"
+                         : "all workers are ready and train",
+                     moment);
       break;
     case JobPhase::kDone:
       progress_.OnAllDone(job, moment);
@@ -560,54 +610,53 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
   // Predictions that cannot be laid out have ended the job.
   if (HasEnded(job.record.state())) return;
   v1::JobWorker& part = *FindWorker(job.record, worker);
-  if (job.recovery != nullptr) {
-    part.mutable_run()->set_phase(heartbeat.run().phase());
-    job.meter.OnFetched(heartbeat.run().fetch_seconds());
-    v1::Recovery recovery = job.record.job.recovery();
-    if (job.meter.OnStep(job.record.job.step(), moment, recovery)) {
-      *job.record.job.mutable_recovery() = recovery;
-      mesh_.recoveries.push_back(recovery);
-      mesh_.AddEvent(
-          job, "replayed",
-          absl::StrFormat("the job is as far as it was, %.2f s after the loss; "
-                          "it has run %d %s again",
-                          SecondsOf(recovery), recovery.again(),
-                          recovery.again() == 1 ? "step" : "steps"),
-          moment);
-    }
-    if (const absl::Status error = ErrorOf(heartbeat.run()); !error.ok()) {
-      job.lost_error =
-          absl::Status(error.code(),
-                       absl::StrCat("worker ", part.name(), " (",
-                                    StagesOf(job.record, worker), ") failed ",
-                                    AtStep(job.record), ": ", error.message()));
-    }
-  } else if (heartbeat.run().phase() > part.run().phase()) {
-    OnInferencePhase(job, part, heartbeat.run(), moment);
+  part.mutable_run()->set_phase(heartbeat.run().phase());
+  job.meter.OnFetched(heartbeat.run().fetch_seconds());
+  v1::Recovery recovery = job.record.job.recovery();
+  if (job.meter.OnStep(job.record.job.step(), moment, recovery)) {
+    *job.record.job.mutable_recovery() = recovery;
+    mesh_.recoveries.push_back(recovery);
+    mesh_.AddEvent(
+        job, "replayed",
+        absl::StrFormat("the job is as far as it was, %.2f s after the loss; "
+                        "it has run %d %s again",
+                        SecondsOf(recovery), recovery.again(),
+                        recovery.again() == 1 ? "step" : "steps"),
+        moment);
+  }
+  if (const absl::Status error = ErrorOf(heartbeat.run()); !error.ok()) {
+    job.lost_error = absl::Status(
+        error.code(),
+        absl::StrCat("worker ", part.name(), " (", StagesOf(job.record, worker),
+                     ") failed ", AtStep(job.record), ": ", error.message()));
   }
   mesh_.Put(job);
 }
 
 std::optional<RunOrder> Pipelines::OrderOf(const JobEntry& entry,
                                            WorkerId worker) const {
+  if (entry.recovery == nullptr) return std::nullopt;
   const JobRecord& job = entry.record;
+  const Member* const member = mesh_.membership.Find(worker);
+  const JobOrder* const order =
+      member == nullptr ? nullptr : entry.recovery->OrderOf(member->process());
+  if (order == nullptr || !order->run.has_value()) return std::nullopt;
   RunOrder run;
-  if (entry.recovery != nullptr) {
-    const Member* const member = mesh_.membership.Find(worker);
-    const JobOrder* const order =
-        member == nullptr ? nullptr
-                          : entry.recovery->OrderOf(member->process());
-    if (order == nullptr || !order->run.has_value()) return std::nullopt;
-    run.base = order->run->base;
-    run.stop_after_batch = order->run->stop_after_batch;
-    for (size_t layer = 0; layer < order->run->sources.size(); ++layer) {
-      const int first = static_cast<int>(layer);
-      for (const MemberId& holder : order->run->sources[layer]) {
-        run.sources.push_back({{first, first + 1}, holder, AddressOf(holder)});
-      }
-      if (order->run->sources[layer].empty() && run.base != Cut()) {
-        run.sources.push_back({{first, first + 1}, kCoordinatorProcess, ""});
-      }
+  run.base = order->run->base;
+  run.stop_after_batch = order->run->stop_after_batch;
+  if (!IsInference(job.spec) && run.base != Cut()) {
+    run.evaluated = job.job.evaluated_step() >= run.base.step;
+    run.trained = run.base.step == job.job.steps() &&
+                  (run.evaluated || job.job.total_samples() == 0);
+  }
+  for (size_t layer = 0; layer < order->run->sources.size(); ++layer) {
+    const int first = static_cast<int>(layer);
+    for (const MemberId& holder : order->run->sources[layer]) {
+      run.sources.push_back({{first, first + 1}, holder, AddressOf(holder)});
+    }
+    if (order->run->sources[layer].empty() && run.base != Cut() &&
+        !IsInference(job.spec)) {
+      run.sources.push_back({{first, first + 1}, kCoordinatorProcess, ""});
     }
   }
   run.fence = job.fence();
@@ -617,71 +666,6 @@ std::optional<RunOrder> Pipelines::OrderOf(const JobEntry& entry,
   run.cpu_capability = job.job.cpu_capability();
   run.threads = job.job.threads();
   return run;
-}
-
-// --- Inference ---------------------------------------------------------------
-
-void Pipelines::OnInferencePhase(JobEntry& job, v1::JobWorker& worker,
-                                 const v1::RunState& run, Moment moment) {
-  const bool were_running = AllAtLeast(job.record, v1::RunState::PHASE_RUNNING);
-  worker.mutable_run()->set_phase(run.phase());
-  if (run.phase() == v1::RunState::PHASE_FAILED) {
-    const absl::Status error = ErrorOf(run);
-    return mesh_.FailJob(
-        job,
-        absl::StrCat("worker ", worker.name(), " (",
-                     StagesOf(job.record, WorkerId{worker.id()}), ") failed ",
-                     AtStep(job.record), ": ", error.message()),
-        AdviceAfter(error), moment);
-  }
-  if (!were_running && AllAtLeast(job.record, v1::RunState::PHASE_RUNNING)) {
-    mesh_.AddEvent(job, "running", "all workers are ready and predict", moment);
-  }
-  if (!job.saving && AllAtLeast(job.record, v1::RunState::PHASE_DONE)) {
-    progress_.OnAllDone(job, moment);
-  }
-}
-
-void Pipelines::CheckInference(JobEntry& job, Moment moment) {
-  // The workers of a job that saves have given all that they had.
-  if (job.saving) return;
-  for (v1::JobWorker& worker : *job.record.job.mutable_workers()) {
-    const WorkerId id{worker.id()};
-    const Member* const member = mesh_.membership.Find(id);
-    const bool began = worker.run().phase() >= v1::RunState::PHASE_RUNNING ||
-                       job.record.job.step() > 0;
-    if (member != nullptr && !IsGone(member->state)) {
-      if (member->incarnation().value == worker.incarnation()) continue;
-      if (!began) {
-        // It has the same order again.
-        worker.set_incarnation(member->incarnation().value);
-        job.preparing_since.erase(id);
-        mesh_.Put(job);
-        continue;
-      }
-      return mesh_.FailJob(
-          job,
-          absl::StrCat("worker ", worker.name(), " restarted ",
-                       AtStep(job.record), " and what it had of ",
-                       StagesOf(job.record, id), " is gone"),
-          SubmitAgain(), moment);
-    }
-    const MembershipPolicy& policy = mesh_.policy.membership;
-    const bool seen = member != nullptr && member->seen;
-    const Instant since = member != nullptr ? member->gone_since : mesh_.start;
-    const absl::Duration patience = !began ? mesh_.policy.return_period
-                                    : seen ? absl::ZeroDuration()
-                                           : policy.lease + policy.grace;
-    if (moment.now - since < patience) continue;
-    return mesh_.FailJob(
-        job,
-        absl::StrCat(
-            "worker ", worker.name(), " (", StagesOf(job.record, id), ") was ",
-            member != nullptr ? MemberStateName(member->state) : "lost", " ",
-            AtStep(job.record), ": ",
-            member != nullptr ? member->why : "it is not known"),
-        SubmitAgain(), moment);
-  }
 }
 
 }  // namespace paceline

@@ -1,8 +1,9 @@
 // Pipelines keeps the jobs whose stages lie on several workers: how far each
 // worker is, and what becomes of the job when one of them breaks.
 //
-// A pipeline that trains outlives the workers that it loses.  Inference fails
-// with the first one.
+// It outlives the workers that it loses.  One that trains goes on from states
+// that its workers keep; inference goes on after the predictions that are
+// stored.
 #pragma once
 
 #include <cstdint>
@@ -64,21 +65,7 @@ class Pipelines {
   // Nothing: the worker shall leave what it runs of the job.
   std::optional<RunOrder> OrderOf(const JobEntry& job, WorkerId worker) const;
 
-  // --- Inference ---
-
-  // Looks for workers that are gone, or are other processes by now.
-  //
-  // A worker re-executes itself before a run when its CPU capability
-  // environment differs from its order's (same pid, new incarnation).  So one
-  // that comes back with a new incarnation, or is gone for less than
-  // `return_period`, is given the same order again as long as it has not
-  // reported that it runs in this attempt and nothing was predicted.
-  void CheckInference(JobEntry& job, Moment moment);
-
  private:
-  void OnInferencePhase(JobEntry& job, v1::JobWorker& worker,
-                        const v1::RunState& run, Moment moment);
-
   using Act = std::function<void(JobRecovery&, RecoveryActions&)>;
 
   void MakeRecovery(JobEntry& job);
@@ -96,6 +83,9 @@ class Pipelines {
   void LookForBetterPlan(JobEntry& job, Moment moment);
   // Calls `act` for every job that recovers, and carries out what follows.
   void ForEach(Moment moment, const Act& act);
+  static void TellOfUploads(JobEntry& job, const MemberId& process,
+                            const JobReport& report, Moment moment,
+                            RecoveryActions& actions);
   void Carry(JobEntry& job, const RecoveryActions& actions, Moment moment);
   void OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
                       Moment moment);

@@ -17,7 +17,6 @@ v1::Job ToStored(const JobRecord& record) {
     into.set_worker_id(stage.worker.value);
     into.set_share(stage.share);
   }
-  job.clear_total_samples();
   return job;
 }
 

@@ -22,6 +22,14 @@ namespace {
 constexpr char kPartialName[] = "weights.partial";
 constexpr char kProgressName[] = "weights.progress";
 
+// Rows of predictions are the same in every attempt, so that a later one goes
+// on where an earlier one ended.
+std::string RunLine(Fence fence, const SafetensorsLayout& layout) {
+  if (layout.content == "predictions") fence.attempt = fence.plan_version = 0;
+  return absl::StrCat("ranges ", fence.job.value, " ", fence.attempt, " ",
+                      fence.plan_version, " ", layout.file_bytes);
+}
+
 // -1: there is none.
 int64_t FileBytes(const std::string& path) {
   struct stat info;
@@ -46,8 +54,7 @@ WeightsFile::WeightsFile(std::string folder, const Fence& fence,
                          SafetensorsLayout layout)
     : folder_(std::move(folder)),
       name_(absl::StrCat(layout.content, ".safetensors")),
-      run_line_(absl::StrCat("ranges ", fence.job.value, " ", fence.attempt,
-                             " ", fence.plan_version, " ", layout.file_bytes)),
+      run_line_(RunLine(fence, layout)),
       header_(std::move(layout.header)),
       file_bytes_(layout.file_bytes) {
   for (TensorPlace& place : layout.tensors) {

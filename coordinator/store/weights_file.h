@@ -3,7 +3,8 @@
 // While pieces come in, two files lie in the job's folder:
 //   weights.partial    the file itself, header first, every tensor at its place
 //   weights.progress   a line for the run ("ranges 3 1 1 87160": job, attempt,
-//                      plan_version, bytes of the whole file), then a line for
+//                      plan_version, bytes of the whole file; of predictions
+//                      any attempt and plan: 0 0), then a line for
 //                      each range of a tensor that is synced ("0 4096 fc.bias":
 //                      first byte, one past the last)
 // Save() gives the first its name, weights.safetensors (or

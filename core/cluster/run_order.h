@@ -105,6 +105,10 @@ struct RunOrder {
   // The first stage ends the walk with the batch that it is at.  Changes within
   // a fence.
   bool stop_after_batch = false;
+  // The evaluation that is due at the base is stored: the walk begins after it.
+  bool evaluated = false;
+  // The base is the state after the last step, and nothing is to be evaluated.
+  bool trained = false;
   JobSpec spec;
   std::vector<StagePlacement> stages;  // ascending; replicas side by side
   // [stages]: which of its replicas, in the order above, computes what.
@@ -117,7 +121,9 @@ struct RunOrder {
   // fence.
   friend bool operator==(const RunOrder& a, const RunOrder& b) {
     return a.fence == b.fence && a.stages == b.stages && a.group == b.group &&
-           a.stop_after_batch == b.stop_after_batch && a.sources == b.sources;
+           a.stop_after_batch == b.stop_after_batch &&
+           a.evaluated == b.evaluated && a.trained == b.trained &&
+           a.sources == b.sources;
   }
 };
 

@@ -44,7 +44,7 @@ int64_t MicroBatchesIn(const TrainSpec& train, int64_t train_samples,
 }  // namespace
 
 BatchWalk::BatchWalk(const TrainSpec& train, int64_t train_samples,
-                     int64_t test_samples, int64_t first_step)
+                     int64_t test_samples, int64_t first_step, bool evaluated)
     : train_(train),
       train_samples_(train_samples),
       test_samples_(test_samples),
@@ -54,13 +54,20 @@ BatchWalk::BatchWalk(const TrainSpec& train, int64_t train_samples,
                                ? MicroBatchesIn(train, train_samples,
                                                 steps_per_epoch_, total_steps_)
                                : CeilDivide(test_samples, train.micro_batch)),
-      step_(first_step) {
+      step_(total_steps_ > 0 ? first_step : 0) {
   PACELINE_CHECK(train_samples > 0 && test_samples >= 0,
                  absl::StrCat("train_samples=", train_samples,
                               " test_samples=", test_samples));
-  PACELINE_CHECK(first_step >= 0 && first_step <= total_steps_,
-                 absl::StrCat("first_step=", first_step, " of=", total_steps_));
-  if (EvaluationIsDue(first_step)) evaluated_ = 0;
+  const int64_t last = total_steps_ > 0 ? total_steps_ : total_micro_batches_;
+  PACELINE_CHECK(first_step >= 0 && first_step <= last,
+                 absl::StrCat("first_step=", first_step, " of=", last));
+  if (total_steps_ == 0) {
+    ordinal_ = first_step;
+    const int64_t done = first_step * train.micro_batch;
+    if (done < test_samples) evaluated_ = done;
+  } else if (EvaluationIsDue(first_step) && !evaluated) {
+    evaluated_ = 0;
+  }
 }
 
 std::optional<WalkBatch> BatchWalk::Next() {

@@ -53,9 +53,12 @@ class BatchWalk {
  public:
   // train_samples > 0, test_samples >= 0 (0: no evaluation).
   //   first_step  the walk begins with what follows so many updates: with the
-  //               evaluation where one is due after them; <= total_steps()
+  //               evaluation where one is due after them; <= total_steps().
+  //               Where the test set is all there is: after so many
+  //               micro-batches of it, with that ordinal
+  //   evaluated   but not with that evaluation
   BatchWalk(const TrainSpec& train, int64_t train_samples, int64_t test_samples,
-            int64_t first_step = 0);
+            int64_t first_step = 0, bool evaluated = false);
 
   // The next batch; nothing after the final one.
   std::optional<WalkBatch> Next();

@@ -9,15 +9,6 @@
 namespace paceline {
 namespace {
 
-constexpr absl::string_view kPhaseNames[kJobPhases] = {
-    "queued",  "adopting",  "choosing", "starting", "running", "stopping",
-    "leaving", "finishing", "paused",   "done",     "failed"};
-constexpr absl::string_view kCauseNames[kJobCauses] = {
-    "begin",           "adopted",   "not adopted", "stored",  "no plan",
-    "too many losses", "returned",  "members",     "all run", "all done",
-    "all stopped",     "move",      "loss",        "failure", "hopeless",
-    "all left",        "to finish", "finished"};
-
 // Another attempt may succeed, on other workers if need be.
 bool IsTransient(absl::StatusCode code) {
   switch (code) {
@@ -43,48 +34,6 @@ void AddEvent(RecoveryActions& actions, std::string kind, std::string text) {
 }
 
 }  // namespace
-
-absl::string_view JobPhaseName(JobPhase phase) {
-  return kPhaseNames[static_cast<int>(phase)];
-}
-
-absl::string_view JobCauseName(JobCause cause) {
-  return kCauseNames[static_cast<int>(cause)];
-}
-
-const std::vector<JobTransition>& JobTransitions() {
-  using P = JobPhase;
-  using C = JobCause;
-  static const auto* const table = new std::vector<JobTransition>{
-      {P::kQueued, C::kBegin, P::kChoosing},
-      {P::kAdopting, C::kAdopted, P::kStarting},
-      {P::kAdopting, C::kNotAdopted, P::kLeaving},
-      {P::kChoosing, C::kStored, P::kStarting},
-      {P::kChoosing, C::kNoPlan, P::kPaused},
-      {P::kChoosing, C::kTooManyLosses, P::kPaused},
-      {P::kChoosing, C::kReturned, P::kLeaving},
-      {P::kPaused, C::kMembersChanged, P::kChoosing},
-      {P::kStarting, C::kAllRun, P::kRunning},
-      {P::kStarting, C::kLoss, P::kLeaving},
-      {P::kStarting, C::kFailure, P::kLeaving},
-      {P::kStarting, C::kHopeless, P::kFailed},
-      {P::kRunning, C::kMove, P::kStopping},
-      {P::kRunning, C::kAllDone, P::kDone},
-      {P::kRunning, C::kLoss, P::kLeaving},
-      {P::kRunning, C::kFailure, P::kLeaving},
-      {P::kRunning, C::kHopeless, P::kFailed},
-      {P::kStopping, C::kAllStopped, P::kChoosing},
-      {P::kStopping, C::kAllDone, P::kDone},
-      {P::kStopping, C::kLoss, P::kLeaving},
-      {P::kStopping, C::kFailure, P::kLeaving},
-      {P::kStopping, C::kHopeless, P::kFailed},
-      {P::kLeaving, C::kAllLeft, P::kChoosing},
-      {P::kLeaving, C::kCanFinish, P::kFinishing},
-      {P::kFinishing, C::kFinished, P::kChoosing},
-      {P::kFinishing, C::kLoss, P::kLeaving},
-  };
-  return *table;
-}
 
 JobRecovery::JobRecovery(const RecoveryPolicy& policy, OrderCounter& orders,
                          PlacementPlanner planner)
@@ -387,11 +336,11 @@ bool JobRecovery::Watch(Instant now, RecoveryActions& actions) {
       return OnFailure(*peer, now, actions);
     }
   }
-  return WatchWork(actions);
+  return WatchWork(now, actions);
 }
 
 // All members are there.
-bool JobRecovery::WatchWork(RecoveryActions& actions) {
+bool JobRecovery::WatchWork(Instant now, RecoveryActions& actions) {
   size_t running = 0;
   size_t stopped = 0;
   size_t done = 0;
@@ -426,7 +375,7 @@ bool JobRecovery::WatchWork(RecoveryActions& actions) {
       stop_ = true;
       return Go(JobCause::kMove, "a stage has stopped", actions);
     }
-    return drains && Drain(actions);
+    return drains && Drain(now, actions);
   }
   if (stopped < all || stopped_at.size() != 1) return false;
   stopped_ = true;
@@ -436,9 +385,9 @@ bool JobRecovery::WatchWork(RecoveryActions& actions) {
 }
 
 // A worker of the running job is to go.
-bool JobRecovery::Drain(RecoveryActions& actions) {
+bool JobRecovery::Drain(Instant now, RecoveryActions& actions) {
   if (drain_refused_) return false;
-  const auto plan = planner_(Candidates());
+  const auto plan = PlanNow();
   if (!plan.ok()) {
     drain_refused_ = true;
     AddEvent(actions, "drain",
@@ -446,8 +395,10 @@ bool JobRecovery::Drain(RecoveryActions& actions) {
                           plan.status().message()));
     return false;
   }
+  const std::string why = "a worker drains";
+  if (policy_.stateless) return Leave(JobCause::kLoss, why, now, actions);
   stop_ = true;
-  return Go(JobCause::kMove, "a worker drains", actions);
+  return Go(JobCause::kMove, why, actions);
 }
 
 bool JobRecovery::OnFailure(const Peer& peer, Instant now,
@@ -616,7 +567,7 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
     return Pause(JobCause::kTooManyLosses, why, actions);
   }
   if (retry_at_.has_value() && now < *retry_at_) return false;
-  if (!plan_.has_value()) plan_ = planner_(Candidates());
+  if (!plan_.has_value()) plan_ = PlanNow();
   members_changed_ = false;
   if (!plan_->ok()) {
     return Pause(JobCause::kNoPlan, std::string(plan_->status().message()),
@@ -674,6 +625,7 @@ bool JobRecovery::WaitsForSettling(const std::vector<RunPlace>& places,
 // Goes below what was safe, or may have been, only when those who may hold more
 // have had their time.
 bool JobRecovery::WaitsForReturn(Cut base, Instant now) {
+  if (policy_.stateless) return false;
   const Cut floor = floor_.value_or(Cut());
   for (const auto& [worker, peer] : peers_) {
     if (peer.presence != Peer::Presence::kLost || !IsConcerned(peer) ||
@@ -723,7 +675,7 @@ void JobRecovery::Announce(RecoveryActions& actions) {
   undecided_step_.reset();
   plan_.reset();  // a later one is made at the speeds of then
   stop_ = stopped_ = false;
-  recovered_ = base_ == Cut();
+  recovered_ = base_ == Cut() || policy_.stateless;
   last_pause_.clear();
   finish_.reset();
   uploaded_.clear();
@@ -834,6 +786,7 @@ std::set<MachineId> JobRecovery::UsableMachines() const {
 
 // An owner that holds nothing of others leaves all the others to be followers.
 int JobRecovery::followers() const {
+  if (policy_.stateless) return 0;
   const std::set<MachineId> usable = UsableMachines();
   bool owners_apart = !places_.empty();
   for (const RunPlace& place : places_) {
@@ -856,6 +809,7 @@ std::set<MemberId> JobRecovery::Draining() const {
 bool JobRecovery::MayGo(WorkerId worker) const {
   const auto found = peers_.find(worker);
   if (found == peers_.end()) return true;
+  if (policy_.stateless) return !IsMember(found->second.process);
   if (!floor_.has_value() || IsMember(found->second.process)) return false;
   if (*floor_ == Cut()) return base_ == Cut();
   std::set<MemberId> without = Draining();
@@ -883,11 +837,12 @@ void JobRecovery::UpdateFloor(RecoveryActions& actions) {
   }
   holdings_changed_ = false;
   // A floor above a base that may be stored would let the base be dropped.
-  const Cut computed =
+  Cut computed =
       NewestCut(holdings_.Copies(Draining()), followers() + 1, [this](Cut cut) {
         return IsValid(cut) &&
                (!undecided_step_.has_value() || cut.step <= *undecided_step_);
       });
+  if (policy_.stateless) computed = checkpoint_;
   // A new attempt may have begun below it.
   const Cut before = IsValid(*floor_) ? *floor_ : Cut();
   const Cut after = FloorAfter(before, computed);
@@ -906,7 +861,7 @@ void JobRecovery::UpdateFloor(RecoveryActions& actions) {
 // first, in the order of stages, then idle ones by id.
 std::map<MemberId, std::vector<Follow>> JobRecovery::Followers() const {
   std::map<MemberId, std::vector<Follow>> followers_of;
-  if (!IsOrdered()) return followers_of;
+  if (!IsOrdered() || policy_.stateless) return followers_of;
   std::vector<std::pair<MachineId, MemberId>> ring;  // a process a machine
   std::set<MachineId> in_ring;
   const auto add = [&](const Peer* peer) {
@@ -948,6 +903,8 @@ JobOrder JobRecovery::MakeOrder(const MemberId& process) const {
   if (IsOrdered() && IsMember(process)) {
     order.run = RunPlan{attempt_, base_, places_, sources_, stop_};
   }
+  order.settle = settling_.count(process) > 0;
+  if (policy_.stateless) return order;
   order.keep.floor = floor_;
   for (const AttemptRow& row : lineage_.rows()) {
     if (row.attempt >= floor_.value_or(Cut()).attempt) {
@@ -959,7 +916,6 @@ JobOrder JobRecovery::MakeOrder(const MemberId& process) const {
     order.keep.pins.insert(base_);
   }
   if (phase_ == JobPhase::kFinishing) order.finish = finish_;
-  order.settle = settling_.count(process) > 0;
   return order;
 }
 

@@ -17,60 +17,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/recover/job_phases.h"
 #include "core/recover/order.h"
 
 namespace paceline {
-
-enum class JobPhase : uint8_t {
-  kQueued,
-  kAdopting,  // a coordinator that has just started listens, and orders nothing
-  kChoosing,  // a plan and a cut
-  kStarting,
-  kRunning,
-  kStopping,   // stage 0 ends with the batch that it is at
-  kLeaving,    // everybody drops the attempt
-  kFinishing,  // replicas apply the step that one of them has applied
-  kPaused,
-  kDone,
-  kFailed,
-};
-constexpr int kJobPhases = 11;
-absl::string_view JobPhaseName(JobPhase phase);
-
-enum class JobCause : uint8_t {
-  kBegin,
-  kAdopted,
-  kNotAdopted,
-  kStored,
-  kNoPlan,
-  kTooManyLosses,
-  kReturned,  // one that is not known to have left is there
-  kMembersChanged,
-  kAllRun,
-  kAllDone,
-  kAllStopped,
-  kMove,  // a better plan, a drain, a join; or a stage has stopped
-  kLoss,  // lost, restarted, hung
-  kFailure,
-  kHopeless,  // a permanent error, or too many failed attempts
-  kAllLeft,
-  kCanFinish,
-  kFinished,
-};
-constexpr int kJobCauses = 18;
-absl::string_view JobCauseName(JobCause cause);
-
-// Also what the caller is told when it happens.
-struct JobTransition {
-  JobPhase from;
-  JobCause cause;
-  JobPhase to;
-};
-// README.md explains it.  What is not in it never happens.
-const std::vector<JobTransition>& JobTransitions();
 
 struct RecoveryPolicy {
   int layers = 1;
@@ -88,6 +40,9 @@ struct RecoveryPolicy {
   // The job ends when the last state of all layers is uploaded, not only
   // computed.
   bool needs_upload = false;
+  // Workers hold nothing of the job: every base is a checkpoint, and a planned
+  // change leaves the attempt as it is.
+  bool stateless = false;
 };
 
 // A live process that the planner may place stages on.
@@ -183,7 +138,10 @@ class JobRecovery {
   void OnRecorded(int64_t step) { recorded_ = step; }
   // A cut that the coordinator itself can serve; it takes the place of the one
   // before.
-  void OnCheckpoint(Cut cut) { checkpoint_ = cut; }
+  void OnCheckpoint(Cut cut) {
+    holdings_changed_ = holdings_changed_ || cut != checkpoint_;
+    checkpoint_ = cut;
+  }
   // The last state of these layers is stored for good.  Of another attempt
   // than the present one: ignored.
   void OnUploaded(int64_t attempt, LayerRange layers, Instant now,
@@ -268,7 +226,7 @@ class JobRecovery {
   bool Step(Instant now, RecoveryActions& actions);
   bool Adopt(Instant now, RecoveryActions& actions);
   bool Watch(Instant now, RecoveryActions& actions);
-  bool WatchWork(RecoveryActions& actions);
+  bool WatchWork(Instant now, RecoveryActions& actions);
   bool WaitForLeave(Instant now, RecoveryActions& actions);
   bool WaitForFinish(Instant now, RecoveryActions& actions);
   bool Reconsider(Instant now, RecoveryActions& actions);
@@ -277,7 +235,7 @@ class JobRecovery {
   bool Go(JobCause cause, std::string why, RecoveryActions& actions);
   bool Leave(JobCause cause, const std::string& why, Instant now,
              RecoveryActions& actions);
-  bool Drain(RecoveryActions& actions);
+  bool Drain(Instant now, RecoveryActions& actions);
   bool OnFailure(const Peer& peer, Instant now, RecoveryActions& actions);
   void Exclude(const Peer& peer, RecoveryActions& actions);
   bool Pause(JobCause cause, const std::string& why, RecoveryActions& actions);

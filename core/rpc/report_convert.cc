@@ -295,6 +295,8 @@ v1::RunOrder ToProto(const RunOrder& order) {
     into.set_address(source.address);
   }
   proto.set_stop_after_batch(order.stop_after_batch);
+  proto.set_evaluated(order.evaluated);
+  proto.set_trained(order.trained);
   *proto.mutable_spec() = ToProto(order.spec);
   for (const StagePlacement& stage : order.stages) {
     *proto.add_stages() = ToProto(stage);
@@ -322,6 +324,8 @@ absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto) {
     into.address = source.address();
   }
   order.stop_after_batch = proto.stop_after_batch();
+  order.evaluated = proto.evaluated();
+  order.trained = proto.trained();
   order.spec = FromProto(proto.spec());
   for (const v1::StagePlacement& stage : proto.stages()) {
     const int next = StageCount(order);

@@ -110,8 +110,9 @@ TEST(BrainInfer, TellsOfPredictionsNotOfWeights) {
   ASSERT_TRUE(
       mesh.Send(a, Report(mesh, v1::RunState::PHASE_RUNNING, 1, true)).ok());
   EXPECT_EQ(mesh.Job().phase(), "predicting");
-  ASSERT_TRUE(
-      mesh.Send(a, Report(mesh, v1::RunState::PHASE_DONE, 10, true)).ok());
+  v1::Heartbeat done = Report(mesh, v1::RunState::PHASE_DONE, 10, true);
+  done.mutable_run()->add_predicted()->set_through(10);
+  ASSERT_TRUE(mesh.Send(a, done).ok());
   mesh.Saved(kSaved);
 
   EXPECT_EQ(mesh.State(), JobState::kSucceeded);
@@ -163,17 +164,22 @@ JobSpec SharedSpec() {
 
 class SharedStage : public ::testing::Test {
  protected:
-  // `done` micro-batches of 4 samples, half of the labels right.
+  // `done` micro-batches of 4 samples, half of the labels right, stored up to
+  // these marks.
   void Send(StreamId stream, v1::RunState::Phase phase, int64_t done,
-            int64_t total = 0) {
+            int64_t total = 0, const std::vector<int64_t>& marks = {}) {
     v1::Heartbeat heartbeat = Report(mesh_, phase, done, false);
     heartbeat.mutable_run()->set_total_samples(total);
-    v1::FlowTimes& flow = *heartbeat.mutable_run()->mutable_flow();
-    flow.set_labels(4 * done);
-    flow.set_correct(2 * done);
-    flow.set_loss(8.0 * static_cast<double>(done));
+    for (const int64_t through : marks) {
+      v1::PredictedMark& mark = *heartbeat.mutable_run()->add_predicted();
+      mark.set_through(through);
+      mark.set_labels(4 * done);
+      mark.set_correct(2 * done);
+      mark.set_loss(8.0 * static_cast<double>(done));
+    }
     ASSERT_TRUE(mesh_.Send(stream, heartbeat).ok());
   }
+  int64_t Stored() const { return mesh_.Record().job.predicted().through(); }
 
   Mesh mesh_;
   const StreamId a_ = mesh_.Attach("a", 1);
@@ -205,10 +211,10 @@ TEST_F(SharedStage, CountsAndJudgesWhatAllItsReplicasDid) {
   EXPECT_EQ(mesh_.Record().job.step(), 5);
 
   Send(a_, v1::RunState::PHASE_DONE, 10, 40);
-  Send(b_, v1::RunState::PHASE_DONE, 3);
+  Send(b_, v1::RunState::PHASE_DONE, 3, 0, {10});
   EXPECT_EQ(mesh_.State(), JobState::kRunning);
   EXPECT_THAT(mesh_.Story(), Not(Contains(HasSubstr("saving"))));
-  Send(c_, v1::RunState::PHASE_DONE, 7);
+  Send(c_, v1::RunState::PHASE_DONE, 7, 0, {10});
   EXPECT_EQ(mesh_.Record().job.step(), 10);
   EXPECT_THAT(
       mesh_.Story(),
@@ -221,8 +227,97 @@ TEST_F(SharedStage, EndsWithoutAReplicaThatGetsNothing) {
   Send(a_, v1::RunState::PHASE_DONE, 1, 4);  // one micro-batch, which is "c"'s
   Send(b_, v1::RunState::PHASE_RUNNING, 0);
   EXPECT_THAT(mesh_.Story(), Not(Contains(HasSubstr("saving"))));
-  Send(c_, v1::RunState::PHASE_DONE, 1);
+  Send(c_, v1::RunState::PHASE_DONE, 1, 0, {1});
   EXPECT_THAT(mesh_.Story(), Contains(HasSubstr("saving")));
+  EXPECT_THAT(mesh_.Story(), Contains(HasSubstr("over 4 samples")));
+}
+
+TEST_F(SharedStage, IsStoredUpToTheNewestMarkThatAllReplicasHavePassed) {
+  Send(a_, v1::RunState::PHASE_RUNNING, 8, 40);
+  Send(c_, v1::RunState::PHASE_RUNNING, 6, 0, {4, 8});
+  EXPECT_EQ(Stored(), 0) << "nobody knows how far b is";
+  Send(b_, v1::RunState::PHASE_RUNNING, 1, 0, {4});
+  EXPECT_EQ(Stored(), 4);
+  Send(b_, v1::RunState::PHASE_RUNNING, 2, 0, {4, 8});
+  EXPECT_EQ(Stored(), 8);
+  Send(b_, v1::RunState::PHASE_RUNNING, 2, 0, {11});
+  Send(c_, v1::RunState::PHASE_RUNNING, 2, 0, {11});
+  EXPECT_EQ(Stored(), 8) << "there are ten micro-batches";
+}
+
+TEST_F(SharedStage, GoesOnAfterWhatIsStoredAndJudgesItAll) {
+  Send(a_, v1::RunState::PHASE_RUNNING, 8, 40);
+  Send(b_, v1::RunState::PHASE_RUNNING, 2, 0, {4, 8});
+  Send(c_, v1::RunState::PHASE_RUNNING, 5, 0, {4, 8});
+  const size_t opened = mesh_.weights().size();
+
+  const StreamId d = mesh_.Attach("a", 11);  // another process of it
+  for (const StreamId stream : {b_, c_, d}) {
+    ASSERT_TRUE(mesh_.Send(stream, v1::Heartbeat()).ok());
+  }
+
+  EXPECT_EQ(mesh_.Job().attempt(), 2) << mesh_.Why();
+  ASSERT_TRUE(mesh_.Order(b_).run.has_value());
+  EXPECT_EQ(mesh_.Order(b_).run->base, (Cut{1, 8}));
+  EXPECT_THAT(mesh_.Order(b_).run->sources, IsEmpty());
+  EXPECT_EQ(mesh_.Record().job.step(), 8);
+  ASSERT_THAT(mesh_.weights(), SizeIs(opened + 1)) << "nothing is forgotten";
+  EXPECT_THAT(mesh_.weights().back().layout.tensors, SizeIs(3));
+
+  // The last two micro-batches, 8 and 9, are one of each.
+  Send(d, v1::RunState::PHASE_DONE, 2, 40);
+  Send(b_, v1::RunState::PHASE_DONE, 1, 0, {10});
+  Send(c_, v1::RunState::PHASE_DONE, 1, 0, {10});
+  EXPECT_EQ(mesh_.Record().job.step(), 10);
+  EXPECT_THAT(mesh_.Story(),
+              Contains(HasSubstr("accuracy 0.5000, loss 2.0000 over 36")))
+      << "(2 + 5) + (1 + 1) micro-batches of four";
+}
+
+TEST_F(SharedStage, NeedsNobodyOnceAllIsStored) {
+  Send(a_, v1::RunState::PHASE_RUNNING, 10, 40);
+  Send(b_, v1::RunState::PHASE_RUNNING, 3, 0, {10});
+  Send(c_, v1::RunState::PHASE_RUNNING, 7, 0, {10});
+  EXPECT_EQ(Stored(), 10);
+
+  for (const StreamId stream : {a_, b_, c_}) mesh_.Leave(stream, false);
+
+  EXPECT_THAT(mesh_.Events(), Contains("saving"));
+  EXPECT_EQ(mesh_.Job().attempt(), 1);
+}
+
+TEST_F(SharedStage, ARestartedCoordinatorKnowsWhatIsStored) {
+  Send(a_, v1::RunState::PHASE_RUNNING, 8, 40);
+  Send(b_, v1::RunState::PHASE_RUNNING, 2, 0, {4});
+  Send(c_, v1::RunState::PHASE_RUNNING, 5, 0, {4});
+
+  Mesh after(mesh_.stored(), 100'000);
+  ASSERT_THAT(after.weights(), SizeIs(1));
+  EXPECT_THAT(after.weights()[0].layout.tensors, SizeIs(3))
+      << "it need not be said again how many there are";
+  const StreamId a = after.Attach("a", 11);
+  const StreamId b = after.Attach("b", 12);
+  const StreamId c = after.Attach("c", 13);
+  for (int i = 0; i < 2; ++i) {
+    for (const StreamId stream : {a, b, c}) {
+      ASSERT_TRUE(after.Send(stream, v1::Heartbeat()).ok());
+    }
+  }
+
+  ASSERT_TRUE(after.Order(a).run.has_value()) << after.Why();
+  EXPECT_EQ(after.Order(a).run->base, (Cut{1, 4}));
+}
+
+TEST_F(SharedStage, ADrainedWorkerLeavesAtOnce) {
+  Send(a_, v1::RunState::PHASE_RUNNING, 8, 40);
+  Send(b_, v1::RunState::PHASE_RUNNING, 2, 0, {4});
+  Send(c_, v1::RunState::PHASE_RUNNING, 5, 0, {4});
+
+  ASSERT_TRUE(mesh_.Drain("b", true).ok());
+
+  // The job names its workers.
+  EXPECT_THAT(mesh_.Story(), Contains(HasSubstr("drain: a worker that drains "
+                                                "is still needed")));
 }
 
 }  // namespace

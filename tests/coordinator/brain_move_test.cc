@@ -181,6 +181,64 @@ TEST_F(Moves, IdleWorkersAreLeftToAJobThatWaits) {
   EXPECT_FALSE(IsToStop(a_));
 }
 
+// All that it had is stored; only the file of weights is not closed yet.
+TEST_F(Moves, AWorkerThatIsLostAfterItIsDoneIsNotMissed) {
+  Submit(MovingSpec(2));
+  Train(1, 1);
+  Report(a_, job(), v1::RunState::PHASE_DONE, 60);
+
+  Leave(a_, /*restarting=*/false);
+  EXPECT_EQ(Job().attempt(), 1);
+  Report(b_, job(), v1::RunState::PHASE_DONE, 60);
+
+  EXPECT_THAT(Events(), Contains("saving"));
+}
+
+// A drained worker makes the job stop at step 7.  `evaluated`: the newest
+// evaluation that is stored by then; `steps`: of the job.
+class Stops : public Moves {
+ protected:
+  RunOrder OrderAfter(int64_t evaluated, int64_t steps,
+                      int64_t test_samples = 10) {
+    const StreamId c = Attach("c", 3);
+    Submit(MovingSpec(2));
+    for (const StreamId stream : {a_, b_}) {
+      v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, 6);
+      heartbeat.mutable_run()->set_steps(steps);
+      heartbeat.mutable_run()->set_total_samples(test_samples);
+      *heartbeat.add_evaluations() = PartOf(evaluated, 1, 0.5, 10);
+      EXPECT_TRUE(Send(stream, heartbeat).ok());
+    }
+    EXPECT_TRUE(Drain("b", true).ok());
+    StopWithPieces(a_);
+    StopWithPieces(b_);
+    EXPECT_TRUE(Order(c).run.has_value()) << Why();
+    return Order(c).run.value_or(RunOrder());
+  }
+};
+
+TEST_F(Stops, AnEvaluationThatIsStoredIsNotMadeAgain) {
+  const RunOrder order = OrderAfter(7, 20);
+  EXPECT_TRUE(order.evaluated);
+  EXPECT_FALSE(order.trained);
+}
+
+TEST_F(Stops, AnEvaluationThatIsDueAtTheStopIsMade) {
+  EXPECT_FALSE(OrderAfter(6, 20).evaluated);
+}
+
+TEST_F(Stops, AfterTheLastStepTheLastEvaluationIsMade) {
+  EXPECT_FALSE(OrderAfter(6, 7).trained);
+}
+
+TEST_F(Stops, AfterTheLastEvaluationNothingIsLeftToRun) {
+  EXPECT_TRUE(OrderAfter(7, 7).trained);
+}
+
+TEST_F(Stops, AfterTheLastStepNothingIsLeftToRunWithoutATestSet) {
+  EXPECT_TRUE(OrderAfter(0, 7, /*test_samples=*/0).trained);
+}
+
 TEST_F(Moves, ADrainedWorkerHandsOverAtABatchEndAndThenMayGo) {
   const StreamId c = Attach("c", 3);
   Submit(MovingSpec(2));

@@ -139,6 +139,19 @@ TEST_F(WeightsFileTest, AnotherAttemptBeginsFromNothing) {
             absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(WeightsFileTest, AnotherAttemptGoesOnWithPredictions) {
+  SafetensorsLayout layout = TwoTensors();
+  layout.content = "predictions";
+  auto file = Open(kRun, layout);
+  ASSERT_TRUE(file->Write("a", 0, "abcdefgh").ok());
+  ASSERT_TRUE(file->Sync().ok());
+
+  file = Open(Fence{JobId{1}, 2, 3}, layout);
+  ASSERT_TRUE(file->Write("b", 0, "012345678901").ok());
+
+  EXPECT_TRUE(file->Save().ok());
+}
+
 TEST_F(WeightsFileTest, SavedFileIsTakenOverWhenNobodyWasTold) {
   std::string hash;
   {

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""A pipeline moves on purpose: off a worker that is drained."""
+"""Pipelines other than those of recovery_test.py go on elsewhere: off a worker
+that is drained, inference, and one without flushes."""
 
+import math
 import os
 import signal
 
@@ -51,6 +53,54 @@ class Moves(MeshCase):
         steps = [self.sum_of_metric("paceline_worker_steps_total", [target])
                  for target in self.discovered_workers()]
         self.assertEqual(max(steps), 800, steps)
+
+    def finished(self, job):
+        self.assertTrue(eventually(
+            lambda: self.job(job)["state"] not in ("queued", "running"), 120),
+            self.events(job))
+        document = self.job(job)
+        self.assertEqual(document["state"], "succeeded", self.events(job))
+        return document
+
+    def kill_after(self, step, job, worker):
+        self.await_step_after(step, job)
+        self.assertEqual(self.job(job)["state"], "running", "it was too fast")
+        os.kill(self.pid_of_worker(worker), signal.SIGKILL)
+
+    def test_inference_goes_on_after_the_predictions_that_are_stored(self):
+        infer = self.write("""
+kind: infer
+model: {name: lenet}
+data: {name: synthetic, test_samples: 16000}
+infer: {micro_batch: 4}
+pipeline: {stages: 3}
+""")
+        expected = self.submit(infer)
+        self.assertEqual(self.detach(infer), "2")
+        self.kill_after(400, "2", "w2")
+
+        document = self.finished("2")
+
+        events = self.events("2")
+        for key in ("weights_sha256", "test_accuracy", "steps", "step"):
+            self.assertEqual(document[key], expected[key], events)
+        base = int(events.split("attempt 2 begins from step ")[1].split()[0])
+        self.assertGreater(base, 300, events)
+
+    def test_a_stream_goes_on_from_a_batch_end(self):
+        job = self.write(JOB)
+        stream = ("pipeline.schedule=pipedream", "pipeline.stages=2")
+        self.assertEqual(self.detach(job, *stream), "1")
+        self.kill_after(60, "1", "w2")
+
+        document = self.finished("1")
+
+        self.has(self.events("1"), "attempt 2 begins from step")
+        self.assertEqual(document["step"], 400)
+        curve = self.job("1")["loss"]
+        self.assertEqual([each["step"] for each in curve],
+                         list(range(1, 401)))
+        self.assertTrue(all(math.isfinite(each["value"]) for each in curve))
 
     def discovered_workers(self):
         return [each["http_address"] for each in self.workers()

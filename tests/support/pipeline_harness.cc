@@ -89,6 +89,21 @@ class Collector final : public RunObserver {
   std::map<int, const StageEngine*> engines_;  // by their first layer
 };
 
+// Keeps predictions by name.
+class KeepPredictions final : public PredictionSink {
+ public:
+  using Keep = std::function<void(const TensorPart&)>;
+  explicit KeepPredictions(Keep keep) : keep_(std::move(keep)) {}
+  absl::Status Add(std::vector<TensorPart> parts,
+                   const std::optional<v1::PredictedMark>& /*mark*/) override {
+    for (const TensorPart& part : parts) keep_(part);
+    return absl::OkStatus();
+  }
+
+ private:
+  const Keep keep_;
+};
+
 // One worker of the pipeline does this on its thread.
 struct WorkerJob {
   const PipelineRequest& request;
@@ -108,8 +123,18 @@ absl::Status RunWorker(WorkerJob& job) {
   Collector collector(job.outcome, job.worker, job.mutex);
   const std::unique_ptr<GateClient> gate = MakeLocalGateClient(job.shared_gate);
   std::map<int, std::unique_ptr<StageEngine>> engines;
+  const auto keep = [&job](const TensorPart& part) {
+    absl::MutexLock lock(&job.mutex);
+    std::vector<uint8_t>& whole = job.outcome.weights[part.name];
+    const auto end =
+        static_cast<size_t>(part.offset_bytes + part.tensor.bytes());
+    whole.resize(std::max(whole.size(), end));
+    std::copy_n(part.tensor.data.get(), part.tensor.bytes(),
+                whole.begin() + part.offset_bytes);
+  };
+  KeepPredictions sink(keep);
   Predictions predictions(job.request.spec.infer.outputs,
-                          job.request.most_prediction_bytes);
+                          TurnsOf(job.order, WorkerId{job.worker}), sink);
   StageRunnerParts parts{{},           job.link, *gate, job.source.get(),
                          &predictions, meter,    clock, collector};
   for (const int stage : StagesOf(job.order, WorkerId{job.worker})) {
@@ -130,19 +155,7 @@ absl::Status RunWorker(WorkerJob& job) {
       RunnerOptions(job.order, job.request.model, WorkerId{job.worker}),
       std::move(parts));
   PACELINE_RETURN_IF_ERROR(runner.Run());
-  const auto keep = [&job](const TensorPart& part) {
-    absl::MutexLock lock(&job.mutex);
-    std::vector<uint8_t>& whole = job.outcome.weights[part.name];
-    const auto end =
-        static_cast<size_t>(part.offset_bytes + part.tensor.bytes());
-    whole.resize(std::max(whole.size(), end));
-    std::copy_n(part.tensor.data.get(), part.tensor.bytes(),
-                whole.begin() + part.offset_bytes);
-  };
-  if (IsInference(job.request.spec)) {
-    for (const TensorPart& part : predictions.Take()) keep(part);
-    return absl::OkStatus();
-  }
+  if (IsInference(job.request.spec)) return absl::OkStatus();
   for (const auto& [stage, engine] : engines) {
     PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> weights,
                               engine->Weights());
@@ -161,6 +174,7 @@ absl::StatusOr<RunOrder> MakeOrder(const PipelineRequest& request) {
   RunOrder order;
   order.fence = {JobId{1}, 1, 1};
   order.spec = request.spec;
+  if (IsInference(request.spec)) order.base.step = request.first_step;
   for (size_t stage = 0; stage < ranges.size(); ++stage) {
     std::vector<int> holders = {request.worker_of[stage]};
     if (!request.replicas.empty()) {
@@ -203,7 +217,7 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request) {
     PACELINE_ASSIGN_OR_RETURN(
         sources[worker],
         request.open_data(request.spec, TurnsOf(order, place.worker)));
-    sources[worker]->BeginAt(request.first_step);
+    sources[worker]->BeginAt(request.first_step, /*evaluated=*/false);
     total_steps = sources[worker]->total_steps();
   }
   const auto shared_gate = std::make_shared<SharedStepGate>(

@@ -30,10 +30,8 @@ struct PipelineRequest {
       open_data;
   // [stages], or empty: the other workers of a stage, which share it equally.
   std::vector<std::vector<int>> replicas = {};
-  // Bounds the predictions on a worker; 0: no limit.
-  int64_t most_prediction_bytes = 0;
-  // The run begins after so many steps, with these states of all layers; no
-  // states: those that engines are made with.
+  // The run begins after so many steps (inference: micro-batches), with these
+  // states of all layers; no states: those that engines are made with.
   int64_t first_step = 0;
   std::map<int, std::vector<uint8_t>> states = {};
   // The outcome has the states after so many steps; 0: none.

@@ -195,7 +195,7 @@ TEST(BatchLoader, BeginsItsWalkAtAnyStep) {
     const auto source = OpenBatchSource(Synthetic(threads)).value();
     const auto steps = static_cast<int64_t>(whole.training.size());
     for (const int64_t step : {5, 0, 8, 12}) {
-      source->BeginAt(step);
+      source->BeginAt(step, false);
       const Walked rest = Walk(*source);
 
       ASSERT_EQ(std::ssize(rest.bytes), steps - step);
@@ -208,10 +208,10 @@ TEST(BatchLoader, BeginsItsWalkAtAnyStep) {
                              due, whole.evaluations.end()));
     }
     // In the middle of another walk too.
-    source->BeginAt(0);
+    source->BeginAt(0, false);
     ASSERT_TRUE(source->NextBatch().value().has_value());
     ASSERT_TRUE(source->NextMicroBatch().ok());
-    source->BeginAt(7);
+    source->BeginAt(7, false);
     EXPECT_EQ(source->NextBatch().value()->step, 7);
     EXPECT_EQ(NextBytes(*source), whole.bytes[7][0]);
   }
@@ -247,7 +247,7 @@ TEST(BatchLoader, LoadsAheadButNotWithoutBound) {
   constexpr int kThreads = 2;
   constexpr int kBound = kThreads * kAheadPerThread;
   Scripted scripted(kThreads);
-  scripted.loader.BeginAt(0);
+  scripted.loader.BeginAt(0, false);
   EXPECT_EQ(scripted.set.AwaitLoads(kBound), kBound) << "nothing was taken yet";
 
   EXPECT_TRUE(scripted.Next().ok());
@@ -273,7 +273,7 @@ TEST(MicroBatchesAhead, CountsBytesOfLargeOnesButLeavesOneAThread) {
 TEST(BatchLoader, LoadsFewerAheadWhereTheyAreLarge) {
   constexpr int kBound = 4;
   Scripted scripted(2, kValuesOf64MiB);
-  scripted.loader.BeginAt(0);
+  scripted.loader.BeginAt(0, false);
 
   for (int taken = 0; taken <= 10; ++taken) {
     EXPECT_EQ(scripted.set.AwaitLoads(taken + kBound), taken + kBound);
@@ -283,7 +283,7 @@ TEST(BatchLoader, LoadsFewerAheadWhereTheyAreLarge) {
 
 TEST(BatchLoader, EndsWhenNobodyTakesWhatItLoaded) {
   Scripted scripted(3);
-  scripted.loader.BeginAt(0);
+  scripted.loader.BeginAt(0, false);
 
   scripted.set.AwaitLoads(1);  // and drop it, with its threads full or loading
 }

@@ -1,5 +1,6 @@
 // Pipelines that go on elsewhere: agents over real sockets whose runs stop, or
 // are withdrawn, and begin again with pieces of other workers.
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -46,8 +47,12 @@ class PlaneRunFactory final : public FakeRunFactory {
                              const CancelToken&) override {
     absl::MutexLock lock(&mutex_);
     for (const TensorPart& part : parts) {
-      const uint8_t* bytes = part.tensor.data.get();
-      uploaded_[part.name].assign(bytes, bytes + part.tensor.bytes());
+      std::vector<uint8_t>& whole = uploaded_[part.name];
+      const auto end =
+          static_cast<size_t>(part.offset_bytes + part.tensor.bytes());
+      whole.resize(std::max(whole.size(), end));
+      std::copy_n(part.tensor.data.get(), part.tensor.bytes(),
+                  whole.begin() + part.offset_bytes);
     }
     return absl::OkStatus();
   }
@@ -450,6 +455,52 @@ TEST(MovedRun, AStreamDoesNotWaitForASnapshotThatIsOnItsWay) {
 
   EXPECT_EQ(run.phase(), v1::RunState::PHASE_DONE) << run.ShortDebugString();
   EXPECT_EQ(run.step(), 28);
+}
+
+TEST(MovedRun, HandsTheWeightsOverWhereNothingIsLeftToRun) {
+  const JobSpec spec = SmallJob();
+  Mesh mesh(spec, 3);
+  KeepOrder keep;
+  keep.keep[kJob] = {std::nullopt, {{1, {}}}, {}};
+  mesh.Keep(keep);
+  const RunOrder first = mesh.Order({{0, 2}, {1, 2}});
+  mesh.Give(first);
+  mesh.Await(first, v1::RunState::PHASE_DONE);
+  const Weights expected = mesh.Uploaded(first);
+
+  RunOrder second = mesh.Order({{1, 1}, {2, 3}});
+  second.base = {1, 8};
+  second.sources = mesh.Sources(second.base);
+  second.trained = true;
+  mesh.Give(second);
+  mesh.Await(second, v1::RunState::PHASE_DONE);
+
+  EXPECT_EQ(mesh.Uploaded(second), expected);
+}
+
+TEST(MovedRun, PredictsTheRestFromAnyMicroBatchOn) {
+  JobSpec spec = SmallJob();
+  spec.kind = kInferKind;
+  spec.infer.micro_batch = 3;  // of ten samples
+  spec.train = ForInference(spec.infer, spec.train.seed);
+  const Weights whole = Undisturbed(spec, {{0, 2}, {1, 2}});
+  Mesh mesh(spec, 2);
+  mesh.Order({{0, 4}});
+  RunOrder order = mesh.Order({{1, 1}, {0, 3}});
+  order.base = {1, 2};
+
+  mesh.Give(order);
+  const auto states = mesh.Await(order, v1::RunState::PHASE_DONE);
+
+  ASSERT_THAT(states, SizeIs(2));
+  ASSERT_FALSE(states[1].predicted().empty());
+  EXPECT_EQ(states[1].predicted().rbegin()->through(), 4);
+  EXPECT_EQ(states[1].predicted().rbegin()->labels(), 4) << "of this attempt";
+  Weights expected = whole;
+  for (auto& [name, bytes] : expected) {
+    std::fill_n(bytes.begin(), 6 * bytes.size() / 10, 0);
+  }
+  EXPECT_EQ(mesh.Uploaded(order), expected);
 }
 
 TEST(MovedRun, FailsWhereNoSourceIsLeft) {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "core/model/predictions.h"
 #include "gmock/gmock.h"
@@ -11,10 +12,8 @@
 namespace paceline {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 template <typename T>
 Tensor Make(DType dtype, Shape shape, const std::vector<T>& values) {
@@ -31,18 +30,42 @@ Tensor Labels(Shape shape, const std::vector<int64_t>& values) {
   return Make(DType::kI64, std::move(shape), values);
 }
 
-TEST(Predictions, AreTheHighestOutputsFirstOfEquals) {
-  Predictions predictions(/*keep_outputs=*/true);
-  ASSERT_TRUE(
-      predictions
-          .Add(4, Floats({2, 3}, {0, 2, 1, 5, 5, 5}), Labels({2}, {1, 2}))
-          .ok());
-  ASSERT_TRUE(
-      predictions.Add(9, Floats({1, 3}, {-3, -2, -1}), Labels({1}, {-100}))
-          .ok());
+// Keeps all that it is given.
+class Sink final : public PredictionSink {
+ public:
+  absl::Status Add(std::vector<TensorPart> parts,
+                   const std::optional<v1::PredictedMark>& mark) override {
+    for (TensorPart& part : parts) all.push_back(std::move(part));
+    if (mark.has_value()) marks.push_back(*mark);
+    return answer;
+  }
 
-  EXPECT_EQ(predictions.samples(), 3);
-  const std::vector<TensorPart> all = predictions.Take();
+  std::vector<TensorPart> all;
+  std::vector<v1::PredictedMark> marks;
+  absl::Status answer;
+};
+
+class PredictionsTest : public ::testing::Test {
+ protected:
+  absl::Status Add(int64_t first, const Tensor& outputs, const Tensor& labels,
+                   bool keep_outputs = true) {
+    if (!predictions_.has_value()) {
+      predictions_.emplace(keep_outputs, Turns(), sink_);
+    }
+    return predictions_->Add(BatchInfo(), first, outputs, labels, LossSums());
+  }
+
+  Sink sink_;
+  std::optional<Predictions> predictions_;
+};
+
+TEST_F(PredictionsTest, AreTheHighestOutputsFirstOfEquals) {
+  ASSERT_TRUE(
+      Add(4, Floats({2, 3}, {0, 2, 1, 5, 5, 5}), Labels({2}, {1, 2})).ok());
+  ASSERT_TRUE(Add(9, Floats({1, 3}, {-3, -2, -1}), Labels({1}, {-100})).ok());
+
+  EXPECT_EQ(predictions_->samples(), 3);
+  const std::vector<TensorPart>& all = sink_.all;
   ASSERT_EQ(all.size(), 6u);
   EXPECT_EQ(all[0].name, "classes");
   EXPECT_THAT(all[0].tensor.As<int64_t>(), ElementsAre(1, 0));
@@ -55,70 +78,45 @@ TEST(Predictions, AreTheHighestOutputsFirstOfEquals) {
   EXPECT_THAT(all[5].tensor.As<float>(), ElementsAre(-3, -2, -1));
 }
 
-TEST(Predictions, OfNaNAreNoClassAndCounted) {
+TEST_F(PredictionsTest, OfNaNAreNoClassAndCounted) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-  Predictions predictions(/*keep_outputs=*/true);
-  ASSERT_TRUE(predictions
-                  .Add(0, Floats({3, 2}, {1, 2, kNaN, 5, kNaN, kNaN}),
-                       Labels({3}, {1, -100, -100}))
+  ASSERT_TRUE(Add(0, Floats({3, 2}, {1, 2, kNaN, 5, kNaN, kNaN}),
+                  Labels({3}, {1, -100, -100}))
                   .ok());
 
-  EXPECT_EQ(predictions.without_class(), 2);
-  EXPECT_THAT(predictions.Take()[0].tensor.As<int64_t>(),
+  EXPECT_EQ(predictions_->without_class(), 2);
+  EXPECT_THAT(sink_.all[0].tensor.As<int64_t>(),
               ElementsAre(1, kNoClass, kNoClass));
 }
 
-TEST(Predictions, OfTokensHaveAClassEach) {
-  Predictions predictions(/*keep_outputs=*/false);
-  ASSERT_TRUE(
-      predictions
-          .Add(0, Floats({1, 2, 2}, {0, 1, 1, 0}), Labels({1, 2}, {1, 1}))
-          .ok());
+TEST_F(PredictionsTest, OfTokensHaveAClassEach) {
+  ASSERT_TRUE(Add(0, Floats({1, 2, 2}, {0, 1, 1, 0}), Labels({1, 2}, {1, 1}),
+                  /*keep_outputs=*/false)
+                  .ok());
 
-  const std::vector<TensorPart> all = predictions.Take();
-  ASSERT_EQ(all.size(), 2u);
-  EXPECT_THAT(all[0].tensor.shape, ElementsAre(1, 2));
-  EXPECT_THAT(all[0].tensor.As<int64_t>(), ElementsAre(1, 0));
+  ASSERT_EQ(sink_.all.size(), 2u);
+  EXPECT_THAT(sink_.all[0].tensor.shape, ElementsAre(1, 2));
+  EXPECT_THAT(sink_.all[0].tensor.As<int64_t>(), ElementsAre(1, 0));
 }
 
-TEST(Predictions, RefuseWhatDoesNotFit) {
-  Predictions predictions(true);
+TEST_F(PredictionsTest, RefuseWhatDoesNotFit) {
   const absl::Status labels =
-      predictions.Add(0, Floats({2, 2}, {0, 1, 1, 0}), Labels({1}, {1}));
+      Add(0, Floats({2, 2}, {0, 1, 1, 0}), Labels({1}, {1}));
   EXPECT_TRUE(absl::IsInvalidArgument(labels));
   EXPECT_THAT(std::string(labels.message()), HasSubstr("[2, 2]"));
 
-  ASSERT_TRUE(
-      predictions.Add(0, Floats({1, 2}, {0, 1}), Labels({1}, {1})).ok());
+  ASSERT_TRUE(Add(0, Floats({1, 2}, {0, 1}), Labels({1}, {1})).ok());
   const absl::Status width =
-      predictions.Add(0, Floats({1, 3}, {0, 1, 2}), Labels({1}, {1}));
+      Add(0, Floats({1, 3}, {0, 1, 2}), Labels({1}, {1}));
   EXPECT_TRUE(absl::IsInvalidArgument(width));
   EXPECT_THAT(std::string(width.message()), HasSubstr("after samples of [2]"));
-  EXPECT_EQ(predictions.samples(), 1);
+  EXPECT_EQ(predictions_->samples(), 1);
 }
 
-// A class, a label and three outputs: 28 bytes a sample.
-TEST(Predictions, RefuseTheFirstWhereNotAllHaveRoom) {
-  const auto add = [](bool outputs, int64_t expected, int64_t most_bytes) {
-    Predictions predictions(outputs, most_bytes);
-    predictions.Expect(expected);
-    return predictions.Add(0, Floats({1, 3}, {0, 2, 1}), Labels({1}, {1}));
-  };
-  EXPECT_TRUE(add(true, 10, 280).ok());
-  EXPECT_TRUE(add(false, 10, 160).ok());
-  EXPECT_TRUE(add(true, 10, 0).ok()) << "nobody knows how much there is";
+TEST_F(PredictionsTest, EndWithTheErrorOfWhoTakesThem) {
+  sink_.answer = absl::ResourceExhaustedError("the disk is full");
 
-  const absl::Status outputs = add(true, 10, 279);
-  EXPECT_TRUE(absl::IsResourceExhausted(outputs)) << outputs;
-  EXPECT_THAT(
-      std::string(outputs.message()),
-      AllOf(HasSubstr("10 samples"), HasSubstr("28 bytes"), HasSubstr("279"),
-            HasSubstr("infer.samples"), HasSubstr("infer.outputs: false")));
-  const absl::Status classes = add(false, 10, 159);
-  EXPECT_TRUE(absl::IsResourceExhausted(classes)) << classes;
-  EXPECT_THAT(std::string(classes.message()), Not(HasSubstr("infer.outputs")));
-  EXPECT_TRUE(absl::IsResourceExhausted(
-      add(true, std::numeric_limits<int64_t>::max(), 280)));
+  EXPECT_EQ(Add(0, Floats({1, 2}, {0, 1}), Labels({1}, {1})), sink_.answer);
 }
 
 // The worker hands over what the coordinator has made room for.
@@ -128,15 +126,16 @@ TEST(Predictions, AreLaidOutAsTheyAre) {
   spec.hidden = {4};
   const ModelDescription model = DescribeModel(spec, {1, 2, 2}, 3).value();
   for (const bool outputs : {true, false}) {
-    Predictions predictions(outputs);
-    ASSERT_TRUE(
-        predictions
-            .Add(0, Floats({2, 3}, {0, 2, 1, 5, 5, 5}), Labels({2}, {1, 2}))
-            .ok());
+    Sink sink;
+    Predictions predictions(outputs, Turns(), sink);
+    ASSERT_TRUE(predictions
+                    .Add(BatchInfo(), 0, Floats({2, 3}, {0, 2, 1, 5, 5, 5}),
+                         Labels({2}, {1, 2}), LossSums())
+                    .ok());
     const SafetensorsLayout layout =
         LayOutPredictions(model, {.outputs = outputs}, 2).value();
 
-    const std::vector<TensorPart> all = predictions.Take();
+    const std::vector<TensorPart>& all = sink.all;
     ASSERT_EQ(layout.tensors.size(), all.size());
     for (size_t i = 0; i < all.size(); ++i) {
       EXPECT_EQ(layout.tensors[i].name, all[i].name);
@@ -144,6 +143,44 @@ TEST(Predictions, AreLaidOutAsTheyAre) {
       EXPECT_EQ(layout.tensors[i].shape, all[i].tensor.shape);
     }
   }
+}
+
+// The marks of a replica that walks over its turns of `total` micro-batches,
+// each with one label.
+std::vector<std::pair<int64_t, int64_t>> MarksOf(const Turns& turns,
+                                                 int64_t first, int64_t total) {
+  Sink sink;
+  Predictions predictions(false, turns, sink);
+  for (int64_t at = turns.Next(first); at < total; at = turns.Next(at + 1)) {
+    BatchInfo batch;
+    batch.ordinal = at;
+    batch.total_micro_batches = total;
+    EXPECT_TRUE(predictions
+                    .Add(batch, at, Floats({1, 2}, {0, 1}), Labels({1}, {1}),
+                         {.loss = 1, .correct = 1, .samples = 1})
+                    .ok());
+  }
+  std::vector<std::pair<int64_t, int64_t>> marks;
+  for (const v1::PredictedMark& mark : sink.marks) {
+    EXPECT_EQ(mark.correct(), mark.labels());
+    EXPECT_EQ(mark.loss(), static_cast<double>(mark.labels()));
+    marks.emplace_back(mark.through(), mark.labels());
+  }
+  return marks;
+}
+
+using Marks = std::vector<std::pair<int64_t, int64_t>>;  // (through, labels)
+
+TEST(Predictions, HaveAMarkAfterEveryMicroBatchOfOneWorker) {
+  EXPECT_EQ(MarksOf(Turns(), 0, 3), (Marks{{1, 1}, {2, 2}, {3, 3}}));
+  EXPECT_EQ(MarksOf(Turns(), 2, 4), (Marks{{3, 1}, {4, 2}}));
+}
+
+TEST(Predictions, HaveMarksOfReplicasAtTheSamePlaces) {
+  const RouteTable route({1, 0, 1});  // marks at multiples of 33
+  EXPECT_EQ(MarksOf({route, 0}, 0, 70), (Marks{{33, 11}, {66, 22}, {70, 23}}));
+  EXPECT_EQ(MarksOf({route, 1}, 0, 70), (Marks{{33, 22}, {66, 44}, {70, 47}}));
+  EXPECT_EQ(MarksOf({route, 1}, 65, 70), (Marks{{66, 1}, {70, 4}}));
 }
 
 }  // namespace

@@ -188,24 +188,36 @@ TEST(StageRunner, InfersOnlyTheSamplesAskedFor) {
   EXPECT_EQ(outcome->weights.count("outputs"), 0u);
 }
 
-// Eight micro-batches of four samples, counted whole, of which each takes a
-// class, a label and three outputs; of two replicas each has half of them.
-TEST(StageRunner, RefusesToInferWhatMemoryIsTooSmallFor) {
-  for (const bool replicated : {false, true}) {
+TEST(StageRunner, InfersFromAMicroBatchOnAsItWouldHaveFromTheFirst) {
+  for (const auto& replicas : std::vector<std::vector<std::vector<int>>>{
+           {{}, {}}, {{}, {2}}, {{2, 3}, {4}}}) {
     PipelineRequest request = InferenceJob({0, 1});
-    request.replicas.resize(2);
-    if (replicated) request.replicas[1].push_back(2);
-    const int64_t samples = replicated ? 16 : 32;
-    request.most_prediction_bytes = samples * (8 + 8 + 3 * 4);
-    EXPECT_TRUE(RunPipeline(request).ok()) << samples;
+    request.replicas = replicas;
+    const auto whole = RunPipeline(request).value();
+    request.first_step = 3;  // of eight micro-batches, of four samples
 
-    --request.most_prediction_bytes;
-    const absl::Status status = RunPipeline(request).status();
+    const auto rest = RunPipeline(request).value();
 
-    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr(absl::StrCat("of ", samples, " samples")));
+    for (const char* const name : {"classes", "labels", "outputs"}) {
+      const std::vector<uint8_t>& all = whole.weights.at(name);
+      const std::vector<uint8_t>& later = rest.weights.at(name);
+      const auto done = static_cast<std::ptrdiff_t>(3 * all.size() / 8);
+      ASSERT_EQ(later.size(), all.size()) << name;
+      EXPECT_TRUE(
+          std::equal(all.begin() + done, all.end(), later.begin() + done))
+          << name;
+      EXPECT_TRUE(std::all_of(later.begin(), later.begin() + done,
+                              [](uint8_t byte) { return byte == 0; }))
+          << name << ": what was done is done again";
+    }
   }
+}
+
+TEST(StageRunner, InfersNothingWhereAllIsDone) {
+  PipelineRequest request = InferenceJob({0});
+  request.first_step = 8;
+
+  EXPECT_TRUE(RunPipeline(request).value().weights.empty());
 }
 
 TEST(StageRunner, RefusesToInferFromNoSamples) {

@@ -30,7 +30,7 @@ struct AgentOptions {
   // For orders to measure.
   std::string name;
   std::string cpu_model;
-  // Predictions of more than that are refused too; 0: not known.
+  // Bounds what round groups keep, too; 0: not known.
   int64_t memory_bytes = 0;
   Prober* prober = nullptr;  // outlives the agent; null: refuses to measure
 

@@ -140,7 +140,7 @@ absl::Status GroupRun::Prepare() {
   }
   PACELINE_RETURN_IF_ERROR(MakeEngine());
   PACELINE_ASSIGN_OR_RETURN(source_, run_.factory.OpenData(order.spec, {}));
-  run_.recorder.SetTotals(source_->total_steps());
+  run_.recorder.SetTotals(source_->total_steps(), /*samples=*/0);
   faults_ = FaultsOf(order, self_);
   PACELINE_ASSIGN_OR_RETURN(RoundExchangeOptions options, ExchangeOptions());
   // With those who are there now; who joins later is let in with room to spare.

@@ -10,6 +10,7 @@
 #include "core/recover/run_state.h"
 #include "worker/agent/run_order.h"
 #include "worker/agent/worker_run.h"
+#include "worker/pipeline/prediction_upload.h"
 #include "worker/pipeline/predictions.h"
 #include "worker/pipeline/stage_runner.h"
 
@@ -43,7 +44,6 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
   absl::Status Restore();
   absl::Status WarmUp(int stage, StageEngine& engine) const;
   absl::Status OpenData();
-  absl::Status HandOver(Predictions& predictions);
   bool infers() const { return IsInference(run_.order.spec); }
 
   const RunContext run_;
@@ -53,6 +53,8 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
   std::atomic<bool> stop_{false};
   std::map<int, std::unique_ptr<StageEngine>> engines_;  // by stage
   std::unique_ptr<BatchSource> source_;  // where stage 0 is ours
+  // Where the last stage of an inference job is ours.
+  std::unique_ptr<PredictionUpload> upload_;
 
   mutable absl::Mutex mutex_;
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
@@ -67,6 +69,7 @@ void PipelineRun::Cancel(const absl::Status& why) {
   }
   connections_.link->Cancel(why);
   connections_.gate->Cancel(why);
+  if (upload_ != nullptr) upload_->Cancel(why);
 }
 
 // The order names workers, not processes: the coordinator knows which process
@@ -101,12 +104,21 @@ absl::Status PipelineRun::Run() {
   for (const auto& [stage, engine] : engines_) {
     parts.engines[stage] = engine.get();
   }
-  Predictions predictions(run_.order.spec.infer.outputs, run_.memory_bytes);
-  parts.predictions = &predictions;
+  std::optional<Predictions> predictions;
+  if (upload_ != nullptr) {
+    predictions.emplace(run_.order.spec.infer.outputs,
+                        TurnsOf(run_.order, run_.self), *upload_);
+    parts.predictions = &*predictions;
+  }
   StageRunner runner(RunnerOptions(run_.order, run_.model, run_.self),
                      std::move(parts));
   PACELINE_RETURN_IF_ERROR(runner.Run());
-  if (infers()) return HandOver(predictions);
+  if (infers()) {
+    if (!predictions.has_value()) return absl::OkStatus();
+    predictions->WarnOfNoClass();
+    const ScopedPart part(run_.time, TimePart::kSnapshot);
+    return upload_->Finish();
+  }
   if (const std::optional<int64_t> step = runner.stopped_at()) {
     run_.recorder.SetStopped(*step);
     return absl::OkStatus();
@@ -133,6 +145,16 @@ absl::Status PipelineRun::Prepare() {
   run_.recorder.SetPredictedMemory(bytes);
   PACELINE_RETURN_IF_ERROR(Restore());
   PACELINE_ASSIGN_OR_RETURN(connections_, run_.factory.Connect(wiring));
+  if (infers() && engines_.contains(StageCount(order) - 1)) {
+    upload_ = std::make_unique<PredictionUpload>(
+        [this](const std::vector<TensorPart>& parts,
+               const CancelToken& cancel) {
+          return run_.factory.UploadWeights(run_.order.fence, parts, cancel);
+        },
+        [this](const v1::PredictedMark& mark) {
+          run_.recorder.AddPredicted(mark);
+        });
+  }
   {
     absl::MutexLock lock(&mutex_);
     connected_ = true;
@@ -150,7 +172,7 @@ absl::Status PipelineRun::MakeEngine(int stage) {
       run_.factory.MakeEngine(EngineOptionsOf(order, run_.model, stage)));
   StageEngine& engine = *engines_[stage];
   if (infers()) PACELINE_RETURN_IF_ERROR(WarmUp(stage, engine));
-  if (order.spec.model.weights.empty() || order.base != Cut()) {
+  if (order.spec.model.weights.empty() || (order.base != Cut() && !infers())) {
     return absl::OkStatus();
   }
   PACELINE_ASSIGN_OR_RETURN(
@@ -169,7 +191,8 @@ absl::Status PipelineRun::MakeEngine(int stage) {
 // to be shared here.
 absl::Status PipelineRun::Restore() {
   const RunOrder& order = run_.order;
-  if (order.base == Cut()) return absl::OkStatus();
+  // Inference has no state: its base is where the walk begins.
+  if (order.base == Cut() || infers()) return absl::OkStatus();
   if (run_.exchange == nullptr) {
     return absl::UnimplementedError("this worker keeps no pieces");
   }
@@ -271,14 +294,14 @@ absl::Status PipelineRun::OpenData() {
   const RunOrder& order = run_.order;
   PACELINE_ASSIGN_OR_RETURN(
       source_, run_.factory.OpenData(order.spec, TurnsOf(order, run_.self)));
-  if (order.base.step > source_->total_steps()) {
+  if (!infers() && order.base.step > source_->total_steps()) {
     return InvalidArgument("the job begins at step ", order.base.step,
                            ", and ends at step ", source_->total_steps());
   }
-  source_->BeginAt(order.base.step);
+  source_->BeginAt(order.base.step, order.evaluated);
   // Replicas of the first stage would each have a gate, and nobody who asks.
   if (!infers()) {
-    run_.recorder.SetTotals(source_->total_steps());
+    run_.recorder.SetTotals(source_->total_steps(), source_->test_samples());
     return run_.factory.OpenGate(
         order.fence,
         {order.spec.train, source_->total_steps(), order.base.step});
@@ -287,14 +310,6 @@ absl::Status PipelineRun::OpenData() {
   const int64_t micro_batch = order.spec.infer.micro_batch;
   run_.recorder.SetTotals((samples + micro_batch - 1) / micro_batch, samples);
   return absl::OkStatus();
-}
-
-absl::Status PipelineRun::HandOver(Predictions& predictions) {
-  if (predictions.samples() == 0) return absl::OkStatus();
-  predictions.WarnOfNoClass();
-  const ScopedPart part(run_.time, TimePart::kSnapshot);
-  return run_.factory.UploadWeights(run_.order.fence, predictions.Take(),
-                                    run_.cancel);
 }
 
 }  // namespace

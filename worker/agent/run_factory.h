@@ -15,8 +15,8 @@
 
 namespace paceline {
 
-// Called on the compute thread.  One real implementation (worker/rpc), one in
-// the tests.
+// Called on the compute thread, but for UploadWeights().  One real
+// implementation (worker/rpc), one in the tests.
 class RunFactory {
  public:
   virtual ~RunFactory() = default;
@@ -61,7 +61,7 @@ class RunFactory {
                                 const GateOptions& options) = 0;
 
   // Hands weights or predictions over to the coordinator, durably; tries again
-  // until it worked or `cancel` says otherwise.
+  // until it worked or `cancel` says otherwise.  Any thread.
   // Errors: Aborted, InvalidArgument, ResourceExhausted (its disk is full);
   //         cancel.status()
   virtual absl::Status UploadWeights(const Fence& fence,

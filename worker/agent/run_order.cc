@@ -156,6 +156,8 @@ StageRunnerOptions RunnerOptions(const RunOrder& order,
   options.inference = IsInference(order.spec);
   options.ties = TiesOf(order, model);
   options.turns = TurnsOf(order, self);
+  if (options.inference) options.first_batch = order.base.step;
+  options.trained = order.trained;
   return options;
 }
 

@@ -11,6 +11,8 @@ namespace {
 
 // The bytes of records in one heartbeat: two seconds of 1 Mbit/s.
 constexpr int64_t kMostRecordBytes = 256 << 10;
+// A report has so many, so that those of replicas have one in common.
+constexpr int kMostMarks = 8;
 
 // Takes new records while there is room; the last one may pass it.
 template <typename Record, typename Records>
@@ -86,6 +88,14 @@ void RunRecorder::SetTotals(int64_t steps, int64_t samples) {
   absl::MutexLock lock(&mutex_);
   run_->set_steps(steps);
   run_->set_total_samples(samples);
+}
+
+void RunRecorder::AddPredicted(const v1::PredictedMark& mark) {
+  absl::MutexLock lock(&mutex_);
+  if (!run_.has_value()) return;
+  auto& marks = *run_->mutable_predicted();
+  if (marks.size() == kMostMarks) marks.erase(marks.begin());
+  *marks.Add() = mark;
 }
 
 void RunRecorder::AddLog(v1::LogLine line) {

@@ -104,8 +104,11 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   void SetStopped(int64_t step);
   // Getting the state that the run begins with took so long.
   void SetFetched(absl::Duration took);
-  // samples: that an inference job takes.
-  void SetTotals(int64_t steps, int64_t samples = 0);
+  // samples: of the test set.
+  void SetTotals(int64_t steps, int64_t samples);
+  // Predictions are stored for good up to this mark, which is above those
+  // before.
+  void AddPredicted(const v1::PredictedMark& mark);
   // Bytes of tensors that the run is predicted to take at most; 0: not known
   // yet.
   void SetPredictedMemory(int64_t bytes) { predicted_memory_bytes_ = bytes; }

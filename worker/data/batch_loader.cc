@@ -40,23 +40,23 @@ BatchLoader::~BatchLoader() {
   stopping_ = true;
 }
 
-void BatchLoader::BeginAt(int64_t step) {
+void BatchLoader::BeginAt(int64_t step, bool evaluated) {
   absl::MutexLock lock(&mutex_);
-  BeginAtLocked(step);
+  BeginAtLocked(step, evaluated);
 }
 
-void BatchLoader::BeginAtLocked(int64_t step) {
+void BatchLoader::BeginAtLocked(int64_t step, bool evaluated) {
   DropLocked(claimed_ - taken_ + static_cast<int64_t>(tasks_.size()));
   batches_.clear();
   remaining_ = 0;
   begun_ = true;
   walk_.emplace(train_, samples_->samples(BatchPhase::kTrain), test_samples(),
-                step);
+                step, evaluated);
 }
 
 absl::StatusOr<std::optional<BatchInfo>> BatchLoader::NextBatch() {
   absl::MutexLock lock(&mutex_);
-  if (!begun_) BeginAtLocked(0);
+  if (!begun_) BeginAtLocked(0, /*evaluated=*/false);
   DropLocked(std::exchange(remaining_, 0));
   if (batches_.empty() && !WalkOnLocked()) return std::optional<BatchInfo>();
   const BatchInfo batch = batches_.front();

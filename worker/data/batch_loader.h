@@ -39,7 +39,7 @@ class BatchLoader final : public BatchSource {
     return samples_->samples(BatchPhase::kEvaluate);
   }
   int64_t unreadable() const override { return samples_->unreadable(); }
-  void BeginAt(int64_t step) override;
+  void BeginAt(int64_t step, bool evaluated) override;
   absl::StatusOr<std::optional<BatchInfo>> NextBatch() override;
   BatchInfo Training(int64_t step) const override;
   BatchInfo Evaluation(int64_t steps) const override;
@@ -53,7 +53,8 @@ class BatchLoader final : public BatchSource {
     int micro_batch = 0;
   };
 
-  void BeginAtLocked(int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginAtLocked(int64_t step, bool evaluated)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool WalkOnLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropLocked(int64_t micro_batches) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Task ClaimLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -26,9 +26,10 @@ class BatchSource {
   // Samples so far that could not be read and were left out.
   virtual int64_t unreadable() const { return 0; }
 
-  // Begins the walk with what follows `step` updates (BatchWalk); a source of
-  // which nothing was asked walks from step 0.
-  virtual void BeginAt(int64_t step) = 0;
+  // Begins the walk with what follows `step` updates, but not with an
+  // evaluation that is `evaluated` (BatchWalk); a source of which nothing was
+  // asked walks from step 0.
+  virtual void BeginAt(int64_t step, bool evaluated) = 0;
   // Returns the next batch of the walk; nothing after the final one.  Drops
   // micro-batches of the batch before that were not taken.
   virtual absl::StatusOr<std::optional<BatchInfo>> NextBatch() = 0;

@@ -10,20 +10,13 @@
 #include "core/obs/log.h"
 
 namespace paceline {
+namespace {
 
-absl::Status Predictions::CheckRoom(int64_t sample_bytes) const {
-  int64_t bytes = 0;
-  const bool can_be_counted =
-      !__builtin_mul_overflow(expected_, sample_bytes, &bytes);
-  if (most_bytes_ <= 0 || (can_be_counted && bytes <= most_bytes_)) {
-    return absl::OkStatus();
-  }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the predictions of ", expected_, " samples take ", sample_bytes,
-      " bytes each, and this worker has ", most_bytes_,
-      " bytes of memory, in which they stay to the end: lower infer.samples",
-      keep_outputs_ ? ", or set infer.outputs: false" : ""));
-}
+// Replicas pass marks at different times, and the newest that all have passed
+// counts: it must not be gone from a report when the slowest one passes it.
+constexpr int64_t kLeastBetweenMarks = 32;
+
+}  // namespace
 
 void Predictions::WarnOfNoClass() const {
   if (without_class_ == 0) return;
@@ -33,8 +26,9 @@ void Predictions::WarnOfNoClass() const {
       {{"predictions", without_class_}, {"samples", samples_}});
 }
 
-absl::Status Predictions::Add(int64_t first, const Tensor& outputs,
-                              const Tensor& labels) {
+absl::Status Predictions::Add(const BatchInfo& batch, int64_t first,
+                              const Tensor& outputs, const Tensor& labels,
+                              const LossSums& sums) {
   const bool fits =
       outputs.dtype == DType::kF32 && labels.dtype == DType::kI64 &&
       outputs.shape.size() >= 2 && outputs.shape.back() > 0 &&
@@ -50,12 +44,6 @@ absl::Status Predictions::Add(int64_t first, const Tensor& outputs,
                                     absl::StrJoin(sample_, ", "), "]")
                      : ""));
   }
-  if (samples_ == 0) {
-    // Classes have the labels' shape and dtype.
-    const int64_t bytes =
-        2 * labels.bytes() + (keep_outputs_ ? outputs.bytes() : 0);
-    PACELINE_RETURN_IF_ERROR(CheckRoom(bytes / outputs.shape.front()));
-  }
   sample_ = sample;
   samples_ += outputs.shape.front();
   const auto width = static_cast<int64_t>(outputs.shape.back());
@@ -70,14 +58,38 @@ absl::Status Predictions::Add(int64_t first, const Tensor& outputs,
         is_known ? std::max_element(begin, begin + width) - begin : kNoClass;
     without_class_ += is_known ? 0 : 1;
   }
-  const auto keep = [&](const char* name, const Tensor& tensor) {
+  sums_.loss += sums.loss;
+  sums_.correct += sums.correct;
+  sums_.samples += sums.samples;
+  std::vector<TensorPart> parts;
+  const auto add = [&](const char* name, const Tensor& tensor) {
     const int64_t sample_bytes = tensor.bytes() / tensor.shape.front();
-    parts_.push_back({name, tensor, first * sample_bytes});
+    parts.push_back({name, tensor, first * sample_bytes});
   };
-  keep(kPredictedClasses, classes);
-  keep(kPredictedLabels, labels);
-  if (keep_outputs_) keep(kPredictedOutputs, outputs);
-  return absl::OkStatus();
+  add(kPredictedClasses, classes);
+  add(kPredictedLabels, labels);
+  if (keep_outputs_) add(kPredictedOutputs, outputs);
+  return sink_.Add(std::move(parts), MarkAfter(batch));
+}
+
+// Marks are at the same places for all replicas, each of which has a turn in
+// every period of the route.
+std::optional<v1::PredictedMark> Predictions::MarkAfter(
+    const BatchInfo& batch) const {
+  const int64_t period = turns_.route.period();
+  const int64_t spacing =
+      period == 0 ? 1 : (kLeastBetweenMarks + period - 1) / period * period;
+  const int64_t next = turns_.Next(batch.ordinal + 1);
+  const int64_t through = next >= batch.total_micro_batches
+                              ? batch.total_micro_batches
+                              : next / spacing * spacing;
+  if (through <= batch.ordinal) return std::nullopt;
+  v1::PredictedMark mark;
+  mark.set_through(through);
+  mark.set_labels(sums_.samples);
+  mark.set_correct(sums_.correct);
+  mark.set_loss(sums_.loss);
+  return mark;
 }
 
 }  // namespace paceline

@@ -1,36 +1,50 @@
-// Keeps in memory what the last stage of an inference job, or a replica of it,
-// has given so far.
+// The results of an inference job: what its last stage, or a replica of it,
+// gives, as the tensors of core/model/predictions.h.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "core/base/tensor.h"
+#include "core/model/batch.h"
+#include "core/schedule/route.h"
+#include "paceline/v1/coordinator.pb.h"
 #include "worker/pipeline/stage_engine.h"
 
 namespace paceline {
+
+// Takes predictions as they are made, on the compute thread.
+class PredictionSink {
+ public:
+  virtual ~PredictionSink() = default;
+  //   parts  share the tensors' memory; they lie at fixed places
+  //   mark   all that it tells of is in these and earlier parts
+  // Errors: those that end the run
+  virtual absl::Status Add(std::vector<TensorPart> parts,
+                           const std::optional<v1::PredictedMark>& mark) = 0;
+};
 
 // Lives on the compute thread.
 class Predictions {
  public:
   //   keep_outputs  InferSpec::outputs
-  //   most_bytes    of all that is kept; 0: no limit
-  explicit Predictions(bool keep_outputs, int64_t most_bytes = 0)
-      : keep_outputs_(keep_outputs), most_bytes_(most_bytes) {}
+  //   turns         the micro-batches of this replica
+  //   sink          outlives this
+  Predictions(bool keep_outputs, Turns turns, PredictionSink& sink)
+      : keep_outputs_(keep_outputs), turns_(std::move(turns)), sink_(sink) {}
 
-  // Says, before the first Add(), how many samples will be added in all.
-  void Expect(int64_t samples) { expected_ = samples; }
-
-  // Shares the tensors' memory.
+  // Takes the predictions of a batch of one micro-batch; the batches of this
+  // replica come in order.
   //   first    the first of these samples in the test set
   //   outputs  [n, ..., classes] float32
   //   labels   [n, ...] int64
-  // Errors: InvalidArgument  they do not fit together, or to those before
-  //         ResourceExhausted  they are the first, and all that are expected
-  //                            would take more than most_bytes
-  absl::Status Add(int64_t first, const Tensor& outputs, const Tensor& labels);
+  // Errors: InvalidArgument  they do not fit together, or to those before;
+  //         else the sink's
+  absl::Status Add(const BatchInfo& batch, int64_t first, const Tensor& outputs,
+                   const Tensor& labels, const LossSums& sums);
 
   int64_t samples() const { return samples_; }
   // Classes that are kNoClass.
@@ -38,19 +52,17 @@ class Predictions {
   // In the log, where there are any.
   void WarnOfNoClass() const;
 
-  // The tensors of core/model/predictions.h in pieces, as they were added.
-  std::vector<TensorPart> Take() { return std::move(parts_); }
-
  private:
-  absl::Status CheckRoom(int64_t sample_bytes) const;
+  // Nothing: others of this replica come before the next place of a mark.
+  std::optional<v1::PredictedMark> MarkAfter(const BatchInfo& batch) const;
 
   const bool keep_outputs_;
-  const int64_t most_bytes_;
-  int64_t expected_ = 0;  // samples; 0: not known
+  const Turns turns_;
+  PredictionSink& sink_;
   int64_t samples_ = 0;
   int64_t without_class_ = 0;
+  LossSums sums_;
   Shape sample_;  // of outputs, without n
-  std::vector<TensorPart> parts_;
 };
 
 }  // namespace paceline

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
@@ -38,19 +37,6 @@ TensorList Take(Map& map, const typename Map::key_type& slot) {
   return std::move(node.mapped());
 }
 
-// How many of so many micro-batches are this replica's.
-int64_t OwnOf(const Turns& turns, int64_t micro_batches) {
-  const int64_t period = std::max<int64_t>(turns.route.period(), 1);
-  int64_t of_a_period = 0;
-  int64_t of_the_rest = 0;
-  for (int64_t turn = 0; turn < period; ++turn) {
-    if (!turns.Has(turn)) continue;
-    ++of_a_period;
-    if (turn < micro_batches % period) ++of_the_rest;
-  }
-  return micro_batches / period * of_a_period + of_the_rest;
-}
-
 }  // namespace
 
 StageRunner::StageRunner(StageRunnerOptions options, StageRunnerParts parts)
@@ -65,7 +51,8 @@ StageRunner::StageRunner(StageRunnerOptions options, StageRunnerParts parts)
 
 absl::Status StageRunner::Run() {
   const bool streams = ScheduleTraitsOf(options_.schedule).asynchronous;
-  for (int64_t ordinal = options_.turns.Next(0);;) {
+  if (options_.trained) return absl::OkStatus();
+  for (int64_t ordinal = options_.turns.Next(options_.first_batch);;) {
     PACELINE_ASSIGN_OR_RETURN(const std::optional<BatchInfo> next,
                               NextBatch(ordinal));
     if (!next.has_value()) break;
@@ -192,9 +179,8 @@ absl::StatusOr<std::optional<BatchInfo>> StageRunner::NextBatch(
     return batch;
   }
   // Fewer batches in all than it has to wait for its turn.
-  const bool first = ordinal == options_.turns.Next(0);
-  if (!batch.has_value() && first && options_.turns.route.period() > 0)
-    return batch;
+  const bool first = ordinal == options_.turns.Next(options_.first_batch);
+  if (!batch.has_value() && first && options_.inference) return batch;
   return absl::InternalError(absl::StrCat(
       "the data source went on with ",
       batch.has_value() ? absl::StrCat("batch ", batch->ordinal) : "nothing",
@@ -330,14 +316,17 @@ absl::Status StageRunner::Forward(const Instruction& instruction,
                                   const BatchInfo& batch) {
   const Slot slot(instruction.stage, instruction.micro_batch);
   TensorList input = Take(inputs_, slot);
-  const ScopedPart part(parts_.time, TimePart::kForward);
   const Instant begin = parts_.clock.Now();
-  const absl::Duration cpu = ThreadCpuTime();
-  PACELINE_ASSIGN_OR_RETURN(
-      ForwardResult result,
-      parts_.engines.at(instruction.stage)
-          ->Forward(batch, instruction.micro_batch, std::move(input)));
-  flow_.OnCompute(parts_.clock.Now() - begin, ThreadCpuTime() - cpu);
+  ForwardResult result;
+  {
+    const ScopedPart part(parts_.time, TimePart::kForward);
+    const absl::Duration cpu = ThreadCpuTime();
+    PACELINE_ASSIGN_OR_RETURN(
+        result,
+        parts_.engines.at(instruction.stage)
+            ->Forward(batch, instruction.micro_batch, std::move(input)));
+    flow_.OnCompute(parts_.clock.Now() - begin, ThreadCpuTime() - cpu);
+  }
   if (result.loss.has_value()) {
     losses_.loss += result.loss->loss;
     losses_.correct += result.loss->correct;
@@ -348,8 +337,10 @@ absl::Status StageRunner::Forward(const Instruction& instruction,
     outputs_[slot] = std::move(result.output);
     return absl::OkStatus();
   }
-  return options_.inference ? TakeResult(slot, batch, result)
-                            : absl::OkStatus();
+  if (!options_.inference) return absl::OkStatus();
+  // It may wait for room, which is no sign of a thread that hangs.
+  const ScopedPart part(parts_.time, TimePart::kSnapshot);
+  return TakeResult(slot, batch, result);
 }
 
 absl::Status StageRunner::Backward(const Instruction& instruction,
@@ -672,16 +663,9 @@ absl::Status StageRunner::TakeResult(const Slot& slot, const BatchInfo& batch,
   flow_.OnResult(parts_.clock.Today() -
                  absl::FromUnixMicros(admitted_us_[slot]));
   admitted_us_.erase(slot);
-  if (parts_.predictions->samples() == 0) {
-    int64_t samples = 0;
-    const int64_t own = OwnOf(options_.turns, batch.total_micro_batches);
-    if (__builtin_mul_overflow(own, options_.train.batch, &samples)) {
-      samples = std::numeric_limits<int64_t>::max();
-    }
-    parts_.predictions->Expect(samples);
-  }
-  return parts_.predictions->Add(batch.ordinal * options_.train.batch,
-                                 result.output[0], result.output[1]);
+  return parts_.predictions->Add(batch, batch.ordinal * options_.train.batch,
+                                 result.output[0], result.output[1],
+                                 result.loss.value_or(LossSums()));
 }
 
 void StageRunner::FinishFlow() {

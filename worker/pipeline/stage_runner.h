@@ -84,6 +84,9 @@ struct StageRunnerOptions {
   TrainSpec train;             // for the updates of asynchronous schedules
   std::vector<Tie> ties = {};  // of the whole run
   Turns turns = {};            // inference: the batches of this worker
+  int64_t first_batch = 0;     // inference: where the walk begins
+  // The walk is over: there is no batch.
+  bool trained = false;
 };
 
 // The parts of a run.  All outlive the runner.

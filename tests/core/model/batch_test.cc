@@ -123,6 +123,41 @@ TEST(BatchWalk, BeginsAtAnyStepLikeTheRestOfTheWholeWalk) {
   }
 }
 
+TEST(BatchWalk, LeavesOutAnEvaluationThatWasMade) {
+  const TrainSpec train = Train(3, 4, 2);
+  for (int64_t step = 0; step <= 9; ++step) {
+    std::vector<WalkBatch> all, rest;
+    BatchWalk walk(train, 9, 5, step);
+    while (const auto batch = walk.Next()) {
+      const bool is_made = batch->info.phase == BatchPhase::kEvaluate &&
+                           batch->info.step == step;
+      if (!is_made) all.push_back(*batch);
+    }
+    BatchWalk later(train, 9, 5, step, /*evaluated=*/true);
+    while (const auto batch = later.Next()) rest.push_back(*batch);
+
+    EXPECT_EQ(Text(rest), Text(all)) << step;
+  }
+}
+
+TEST(BatchWalk, OfATestSetBeginsAtAnyMicroBatch) {
+  InferSpec infer;
+  infer.micro_batch = 2;
+  for (int64_t first = 0; first <= 5; ++first) {
+    BatchWalk walk(ForInference(infer, 1), 9, 9, first);
+    for (int64_t at = first; at < 5; ++at) {
+      const auto batch = walk.Next();
+      ASSERT_TRUE(batch.has_value());
+      EXPECT_EQ(batch->info.ordinal, at);
+      EXPECT_EQ(batch->first, 2 * at);
+      EXPECT_EQ(batch->info.samples, at == 4 ? 1 : 2);
+      EXPECT_EQ(batch->info.final_batch, at == 4);
+      EXPECT_EQ(batch->info.total_micro_batches, 5);
+    }
+    EXPECT_FALSE(walk.Next().has_value());
+  }
+}
+
 TEST(BatchWalk, KnowsItsStepsBeforehand) {
   EXPECT_EQ(BatchWalk(Train(3, 4, 2), 9, 0).total_steps(), 9);
   EXPECT_EQ(BatchWalk(Steps(5, Train(3, 4, 2)), 9, 0).total_steps(), 5);

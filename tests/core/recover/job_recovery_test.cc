@@ -366,6 +366,51 @@ TEST_F(JobRecoveryTest, ADrainMovesTheStagesAndLetsGoWhenAllIsSafeElsewhere) {
   EXPECT_TRUE(job_->MayGo({1}));  // the floor lies on two others
 }
 
+// Inference: the coordinator has what was predicted, workers have nothing.
+class StatelessJob : public JobRecoveryTest {
+ protected:
+  StatelessJob() {
+    policy_.stateless = true;
+    policy_.most_losses = 2;
+    Make();
+  }
+};
+
+TEST_F(StatelessJob, GoesOnAtTheCheckpointAndWaitsForNobody) {
+  BeginWith(3);
+  job_->OnCheckpoint({1, 40});
+  Lose(2);
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
+  EXPECT_EQ(job_->base(), (Cut{1, 40}));
+  EXPECT_TRUE(orders_.at(1).run->sources[0].empty());
+  EXPECT_TRUE(orders_.at(1).follow.empty());
+}
+
+TEST_F(StatelessJob, ACheckpointCountsAsProgressBetweenLosses) {
+  BeginWith(4);
+  for (const int64_t id : {1, 2, 3}) {
+    job_->OnCheckpoint({job_->attempt(), 10 * id});
+    Report(4);
+    Lose(id);
+    Report(4);
+  }
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
+}
+
+TEST_F(StatelessJob, ADrainedWorkerLeavesAtOnceAndMayGo) {
+  BeginWith(3);
+  job_->OnCheckpoint({1, 40});
+  EXPECT_FALSE(job_->MayGo({1}));
+  job_->SetDraining({1}, true, now_, actions_);
+  Settle();
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
+  EXPECT_EQ(job_->base(), (Cut{1, 40}));
+  EXPECT_TRUE(job_->MayGo({1}));
+}
+
 // The pieces at the stop lie on their owners alone when one of them dies.
 TEST_F(JobRecoveryTest,
        AnOwnerThatDiesRightAfterAStopCostsTheStepsSinceTheCut) {

@@ -1,0 +1,69 @@
+#include "worker/pipeline/prediction_upload.h"
+
+#include <utility>
+
+namespace paceline {
+
+PredictionUpload::PredictionUpload(Upload upload, OnStored on_stored)
+    : upload_(std::move(upload)),
+      on_stored_(std::move(on_stored)),
+      thread_("predictions", [this] { Loop(); }) {}
+
+PredictionUpload::~PredictionUpload() {
+  Cancel(absl::CancelledError("the run has ended"));
+  absl::MutexLock lock(&mutex_);
+  stopping_ = true;
+}
+
+absl::Status PredictionUpload::Add(
+    std::vector<TensorPart> parts,
+    const std::optional<v1::PredictedMark>& mark) {
+  const auto has_room = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !error_.ok() || waiting_bytes_ < kMostWaitingBytes;
+  };
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&has_room));
+  for (TensorPart& part : parts) {
+    waiting_bytes_ += part.tensor.bytes();
+    parts_.push_back(std::move(part));
+  }
+  if (mark.has_value()) marks_.push_back(*mark);
+  return error_;
+}
+
+absl::Status PredictionUpload::Finish() {
+  const auto is_done = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !error_.ok() || waiting_bytes_ == 0;
+  };
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&is_done));
+  return error_;
+}
+
+void PredictionUpload::Loop() {
+  const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || !parts_.empty();
+  };
+  for (absl::Status status; status.ok();) {
+    std::vector<TensorPart> parts;
+    std::vector<v1::PredictedMark> marks;
+    int64_t bytes = 0;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&has_work));
+      if (stopping_) return;
+      parts.swap(parts_);
+      marks.swap(marks_);
+      bytes = waiting_bytes_;
+    }
+    status = upload_(parts, cancel_);
+    if (status.ok()) {
+      for (const v1::PredictedMark& mark : marks) on_stored_(mark);
+    }
+    absl::MutexLock lock(&mutex_);
+    waiting_bytes_ -= bytes;
+    error_ = status;
+  }
+}
+
+}  // namespace paceline
