@@ -225,6 +225,10 @@ constexpr JobKey kKeys[] = {
     {KEY(pipeline.codec),
      "How activations and gradients cross between workers.",
      OneOf("codec", " bf16 fp16 fp32 int8 ")},
+    {KEY(pipeline.snapshot_every),
+     "Steps that are run again at most when a worker is lost; the others keep "
+     "copies of its state. 0: no copies, all steps.",
+     Whole(0, kMostSteps), "", kKind, " train "},
     {KEY(pipeline.workers),
      "With pipeline.cuts: names of the workers that hold the stages, one a "
      "stage. Empty: whoever is free and fastest."},

@@ -290,6 +290,12 @@ void CheckPipeline(const JobSpec& spec, int64_t layers,
   CheckKey("pipeline.policy", spec, problems);
   CheckKey("pipeline.replicate", spec, problems);
   CheckKey("pipeline.codec", spec, problems);
+  if (CheckKey("pipeline.snapshot_every", spec, problems) &&
+      pipeline.snapshot_every == 0 && spec.train.checkpoint_every > 0) {
+    problems.Add("pipeline.snapshot_every",
+                 "is 0, and no state is copied that train.checkpoint_every "
+                 "could keep: leave one of them out");
+  }
   if (stages) CheckCuts(pipeline, layers, problems);
   CheckWorkers(pipeline, problems);
 }

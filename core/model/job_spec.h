@@ -155,6 +155,9 @@ struct PipelineSpec {
   bool vertical_sync = false;
   // On the wire between workers, core/transfer/tensor_codec.h.
   std::string codec = "fp32";
+  // Training: steps that a lost worker may cost, core/recover/run_state.h; 0:
+  // its loss costs all of them.
+  int64_t snapshot_every = 10;
 };
 
 // Says what pipeline.replicate comes to.

@@ -424,7 +424,7 @@ TEST(MovedRun, AStreamDoesNotWaitForASnapshotThatIsOnItsWay) {
   spec.pipeline.schedule = "pipedream";
   Mesh mesh(spec, 8);
   KeepOrder keep;
-  keep.keep[kJob] = {std::nullopt, {{1, {}}}, {}};
+  keep.keep[kJob] = {Cut(), {{1, {}}}, {}};
   mesh.Keep(keep);
   Cuts cuts;
   for (int i = 0; i < 8; ++i) cuts.push_back({i, 1});
@@ -501,6 +501,24 @@ TEST(MovedRun, PredictsTheRestFromAnyMicroBatchOn) {
     std::fill_n(bytes.begin(), 6 * bytes.size() / 10, 0);
   }
   EXPECT_EQ(mesh.Uploaded(order), expected);
+}
+
+// But for the end, which stands in for a worker that is lost after it.
+TEST(MovedRun, CopiesNothingOnTheWayWhereNoSnapshotsAreWanted) {
+  JobSpec spec = SmallJob();
+  spec.train.epochs = 4;
+  spec.pipeline.snapshot_every = 0;
+  Mesh mesh(spec, 2);
+  KeepOrder keep;
+  keep.keep[kJob] = {Cut(), {{1, {}}}, {}};
+  mesh.Keep(keep);
+  mesh.worker(0).agent->OnAck({});
+  const RunOrder order = mesh.Order({{0, 2}, {1, 2}});
+
+  mesh.Give(order);
+  mesh.Await(order, v1::RunState::PHASE_DONE);
+
+  EXPECT_THAT(mesh.worker(1).pieces.Holdings().at(kJob), SizeIs(1));
 }
 
 TEST(MovedRun, FailsWhereNoSourceIsLeft) {

@@ -25,7 +25,8 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
  public:
   explicit PipelineRun(RunContext context)
       : run_(std::move(context)),
-        snapshots_(SnapshotPolicy(), run_.order.base.step),
+        snapshots_({.every = run_.order.spec.pipeline.snapshot_every},
+                   run_.order.base.step),
         marked_(run_.order.base.step),
         deposited_(run_.order.base.step) {}
 
