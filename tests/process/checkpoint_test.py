@@ -2,7 +2,6 @@
 """Checkpoints of a pipeline: jobs go on from them elsewhere, to the same bytes."""
 
 import hashlib
-import os
 from pathlib import Path
 
 from mesh_case import MeshCase, eventually, main
@@ -21,8 +20,6 @@ class Checkpoints(MeshCase):
 
     def setUp(self):
         super().setUp()
-        os.environ["PACELINE_COORDINATOR_RECOVER"] = "true"
-        self.addCleanup(os.environ.pop, "PACELINE_COORDINATOR_RECOVER")
         self.start(3)
 
     def test_a_job_goes_on_from_a_checkpoint_on_other_stages_to_the_same_bytes(self):
