@@ -308,16 +308,16 @@ TEST_F(SharedStage, ARestartedCoordinatorKnowsWhatIsStored) {
   EXPECT_EQ(after.Order(a).run->base, (Cut{1, 4}));
 }
 
-TEST_F(SharedStage, ADrainedWorkerLeavesAtOnce) {
+TEST_F(SharedStage, ADrainedWorkerThatTheJobNamesIsStillNeeded) {
   Send(a_, v1::RunState::PHASE_RUNNING, 8, 40);
   Send(b_, v1::RunState::PHASE_RUNNING, 2, 0, {4});
   Send(c_, v1::RunState::PHASE_RUNNING, 5, 0, {4});
 
   ASSERT_TRUE(mesh_.Drain("b", true).ok());
 
-  // The job names its workers.
   EXPECT_THAT(mesh_.Story(), Contains(HasSubstr("drain: a worker that drains "
                                                 "is still needed")));
+  EXPECT_EQ(mesh_.Job().attempt(), 1);
 }
 
 }  // namespace
