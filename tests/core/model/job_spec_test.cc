@@ -30,7 +30,7 @@ const BadJob kBadSpecs[] = {
     {"pipeline.replicate=allowed", "belongs to kind infer"},
     {"pipeline.replicate=nevr", "did you mean 'never'?"},
     {"pipeline.snapshot_every=-1", "got -1"},
-    {"pipeline.snapshot_every=0; train.checkpoint_every=5",
+    {"train.checkpoint_every=5; pipeline.snapshot_every=0",
      "leave one of them out"},
     {"model.name=lenett", "did you mean 'lenet'?"},
     {"model.name=transmogrifier", "choose one of: bert, bert_base, "},
