@@ -236,7 +236,9 @@ absl::StatusOr<std::optional<CheckpointId>> Checkpoints::OnExport(
   const std::optional<CheckpointId> newest =
       there.empty() ? std::nullopt
                     : std::optional<CheckpointId>(there.rbegin()->second);
-  if (job->recovery != nullptr) {
+  const bool trains =
+      job->recovery != nullptr && !IsInference(job->record.spec);
+  if (trains) {
     const Cut safe = job->recovery->floor().value_or(Cut());
     if (safe.step > (newest.has_value() ? newest->step : 0)) {
       exports_.insert(id);
@@ -251,10 +253,9 @@ absl::StatusOr<std::optional<CheckpointId>> Checkpoints::OnExport(
   return FailedPrecondition(
       "job ", id.value, " is ", JobStateName(job->record.state()),
       " and has no ", ResultName(job->record.spec),
-      job->recovery != nullptr
-          ? " yet: it has not trained long enough"
-          : " and no checkpoint; only a succeeded job, and a pipeline that "
-            "trains, has");
+      trains ? " yet: it has not trained long enough"
+             : " and no checkpoint; only a succeeded job, and a pipeline that "
+               "trains, has");
 }
 
 void Checkpoints::AnswerExport(JobId job, absl::StatusOr<CheckpointId> answer) {

@@ -86,13 +86,15 @@ class CheckpointsTest : public testing::Test, public Mesh {
     }
     return steps;
   }
-  // Both processes are replaced by others, which hold nothing.
+  // Both processes are replaced by others, which hold nothing.  Ends when the
+  // next attempt is ordered.
   void LoseAll() {
     a_ = Attach("a", 11);
     b_ = Attach("b", 12);
     v1::Heartbeat empty;
     empty.mutable_pieces();
-    for (int i = 0; i < 500; ++i) {  // longer than they may take to come back
+    // Longer than lost processes may take to come back.
+    for (int i = 0; i < 500 && !Order(a_).run.has_value(); ++i) {
       Pass(50);
       for (const StreamId stream : {a_, b_}) {
         empty.set_sequence(1000 + i);

@@ -245,6 +245,18 @@ TEST_F(SharedStage, IsStoredUpToTheNewestMarkThatAllReplicasHavePassed) {
   EXPECT_EQ(Stored(), 8) << "there are ten micro-batches";
 }
 
+// Stored predictions are no state that a worker holds.
+TEST_F(SharedStage, HasNothingToExportBeforeItsEnd) {
+  Send(a_, v1::RunState::PHASE_RUNNING, 10, 40);
+  Send(b_, v1::RunState::PHASE_RUNNING, 2, 0, {4});
+  Send(c_, v1::RunState::PHASE_RUNNING, 4, 0, {4});
+  ASSERT_GT(Stored(), 0);
+
+  EXPECT_TRUE(absl::IsFailedPrecondition(mesh_.Export(job_).status()));
+
+  EXPECT_THAT(mesh_.checkpoints(), IsEmpty());
+}
+
 TEST_F(SharedStage, GoesOnAfterWhatIsStoredAndJudgesItAll) {
   Send(a_, v1::RunState::PHASE_RUNNING, 8, 40);
   Send(b_, v1::RunState::PHASE_RUNNING, 2, 0, {4, 8});
