@@ -331,7 +331,11 @@ void Brain::Settle(Moment moment) {
 
 void Brain::RefreshOrders() {
   for (const auto& [id, member] : mesh_.membership.members()) {
-    if (!member.stream.assigned()) continue;
+    const JobEntry* const job = mesh_.JobOf(id);
+    // What it runs goes on without an order until that is adopted or left.
+    const bool adopting = job != nullptr && job->recovery != nullptr &&
+                          job->recovery->phase() == JobPhase::kAdopting;
+    if (!member.stream.assigned() || adopting) continue;
     StandingOrder order = OrderOf(id);
     order.keep = pipelines_.KeepOf(member.process());
     order.renew = order.renew || pipelines_.Excludes(member.process());

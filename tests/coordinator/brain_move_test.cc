@@ -131,8 +131,8 @@ TEST_F(Moves, LayersLeaveAWorkerThatHasBecomeSlow) {
 }
 
 TEST_F(Moves, AnIdleWorkerTakesTheSlowOnesPlace) {
-  const StreamId c = Attach("c", 3);
   Submit(MovingSpec(2));
+  const StreamId c = Attach("c", 3);
   ASSERT_EQ(ViewOf("c").job(), 0);
 
   Train(45, 5, {c});
@@ -200,8 +200,8 @@ class Stops : public Moves {
  protected:
   RunOrder OrderAfter(int64_t evaluated, int64_t steps,
                       int64_t test_samples = 10) {
-    const StreamId c = Attach("c", 3);
     Submit(MovingSpec(2));
+    const StreamId c = Attach("c", 3);
     for (const StreamId stream : {a_, b_}) {
       v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, 6);
       heartbeat.mutable_run()->set_steps(steps);
@@ -240,8 +240,8 @@ TEST_F(Stops, AfterTheLastStepNothingIsLeftToRunWithoutATestSet) {
 }
 
 TEST_F(Moves, ADrainedWorkerHandsOverAtABatchEndAndThenMayGo) {
-  const StreamId c = Attach("c", 3);
   Submit(MovingSpec(2));
+  const StreamId c = Attach("c", 3);
   Train(1, 1, {c});
 
   ASSERT_TRUE(Drain("b", true).ok());

@@ -450,6 +450,7 @@ TEST_F(BrainOfOne, RestartedCoordinatorGoesOnWithReattachingWorkers) {
   EXPECT_EQ(after.weights()[0].kind, Actions::Weights::Kind::kOpen);
   after.Pass(3000);
   const StreamId a = after.Attach("a", 1);
+  EXPECT_EQ(after.Orders(a), 0) << "what it runs would end";
   after.Report(a, job_, v1::RunState::PHASE_RUNNING, 9);
   after.Pass(2000, {a});
 
