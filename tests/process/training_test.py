@@ -64,7 +64,7 @@ class SameBytes(MeshCase):
                 self.assertEqual(job["step"], job["steps"])
                 self.assertEqual(len(job["weights_sha256"]), 64)
                 hashes.add(job["weights_sha256"])
-                curves.add(str(job["loss"]))
+                curves.add(str([each["value"] for each in job["loss"]]))
 
         self.assertEqual(len(hashes), 1)
         self.assertEqual(len(curves), 1)
