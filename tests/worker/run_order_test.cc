@@ -250,7 +250,7 @@ TEST(CheckGroupOrder, RefusesWhatTheCoordinatorCouldHaveSentWrong) {
   EXPECT_THAT(refused([](RunOrder& o) {
                 o.base = {0, 5};
               }),
-              HasSubstr("begins with step 5 of attempt 0: need a pipeline"));
+              HasSubstr("begins with step 5: need a pipeline"));
   EXPECT_THAT(refused([](RunOrder& o) { o.threads = 0; }),
               HasSubstr("threads is 0, need 1 or more"));
   EXPECT_NE(refused([](RunOrder& o) { o.group->view.members.clear(); }), "");

@@ -33,8 +33,9 @@ TEST(Lineage, ACutOfAnUnknownAttemptIsNeitherValidNorSuperseded) {
 // A resumed job's attempts begin with another job's checkpoint.
 TEST(Lineage, WhatTheJobBeganFromIsValidWhereNoAttemptBeganBelowIt) {
   EXPECT_TRUE(Lineage().IsValid({0, 10}));
-  EXPECT_TRUE(Lineage({{1, {0, 10}}, {2, {1, 15}}}).IsValid({0, 10}));
-  EXPECT_FALSE(Lineage({{1, {}}}).IsValid({0, 10}));
+  using Rows = std::vector<AttemptRow>;
+  EXPECT_TRUE(Lineage(Rows{{1, {0, 10}}, {2, {1, 15}}}).IsValid({0, 10}));
+  EXPECT_FALSE(Lineage(Rows{{1, {}}}).IsValid({0, 10}));
 }
 
 TEST(Holdings, TwoWorkersOnOneMachineAreOneHolder) {
