@@ -202,6 +202,7 @@ class Stops : public Moves {
                       int64_t test_samples = 10) {
     Submit(MovingSpec(2));
     const StreamId c = Attach("c", 3);
+    EXPECT_TRUE(Send(c, v1::Heartbeat()).ok());
     for (const StreamId stream : {a_, b_}) {
       v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, 6);
       heartbeat.mutable_run()->set_steps(steps);

@@ -317,7 +317,10 @@ class Mesh {
 
   // The newest order sent over `stream`, and how many there were.
   const StandingOrder& Order(StreamId stream) { return orders_[stream].back(); }
-  size_t Orders(StreamId stream) { return orders_[stream].size(); }
+  size_t Orders(StreamId stream) const {
+    const auto found = orders_.find(stream);
+    return found == orders_.end() ? 0 : found->second.size();
+  }
 
   // A heartbeat of a run with records of steps `first` to `last`.
   void ReportSteps(StreamId stream, v1::RunState::Phase phase, int64_t first,
