@@ -112,10 +112,9 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
     record.set_step(std::max(record.step(), run.step()));
   }
   record.set_steps(std::max(record.steps(), run.steps()));
-  if (IsInference(job.record.spec) && run.total_samples() > 0 &&
-      record.total_samples() == 0) {
+  if (run.total_samples() > 0 && record.total_samples() == 0) {
     record.set_total_samples(run.total_samples());
-    mesh_.OpenWeights(job, moment);
+    if (IsInference(job.record.spec)) mesh_.OpenWeights(job, moment);
     // Predictions that cannot be laid out have ended the job.
     if (HasEnded(job.record.state())) return;
   }
