@@ -332,7 +332,7 @@ void Brain::Settle(Moment moment) {
 void Brain::RefreshOrders() {
   for (const auto& [id, member] : mesh_.membership.members()) {
     const JobEntry* const job = mesh_.JobOf(id);
-    // What it runs goes on without an order until that is adopted or left.
+    // Its run goes on without an order until the attempt is adopted or left.
     const bool adopting = job != nullptr && job->recovery != nullptr &&
                           job->recovery->phase() == JobPhase::kAdopting;
     if (!member.stream.assigned() || adopting) continue;

@@ -96,11 +96,13 @@ bool WeightsFile::CanResume() const {
 
 absl::Status WeightsFile::Begin() {
   const std::string path = PathOf(kPartialName);
-  file_ = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file_ < 0) return FileError("make", path, errno);
-  // All room now: better no start than no room at the end.
+  // All room now: better no start than no room at the end.  What an earlier
+  // attempt reserved stays reserved, also where the disk has filled up since.
   const int error = posix_fallocate(file_, 0, file_bytes_);
   if (error != 0) return FileError("reserve room for", path, error);
+  if (ftruncate(file_, file_bytes_) != 0) return FileError("cut", path, errno);
   PACELINE_RETURN_IF_ERROR(WriteAt(file_, path, 0, header_));
   PACELINE_RETURN_IF_ERROR(SyncFile(file_, path));
   PACELINE_RETURN_IF_ERROR(WriteFileAtomically(PathOf(kProgressName),

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <memory>
@@ -192,6 +193,23 @@ TEST_F(WeightsFileTest, FullDiskIsSaidAtOnceWithThePath) {
 
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(folder_.path()));
+}
+
+TEST_F(WeightsFileTest, AnotherAttemptKeepsTheRoomOfTheOneBefore) {
+  auto first = Open();
+  struct stat before = {}, after = {};
+  const std::string path = folder_.path() + "/weights.partial";
+  ASSERT_EQ(stat(path.c_str(), &before), 0);
+
+  const FileSizeLimit limit(0);  // nothing may be reserved any more
+  const auto next = WeightsFile::Open(
+      folder_.path(), Fence{kRun.job, kRun.attempt + 1, kRun.plan_version + 1},
+      TwoTensors());
+
+  EXPECT_FALSE(next.ok());
+  ASSERT_EQ(stat(path.c_str(), &after), 0);
+  EXPECT_EQ(after.st_blocks, before.st_blocks);
+  EXPECT_EQ(after.st_ino, before.st_ino);
 }
 
 // Replicas hand their rows over at different times.

@@ -209,15 +209,15 @@ class Faults(threading.Thread):
         self.mesh = mesh
         self.faults = faults
         self.over = threading.Event()
-        self.calm = threading.Event()  # a job is about to end
+        # No job starts or ends, which a full disk fails with a reason.
+        self.in_the_middle = threading.Event()
 
     def run(self):
         begin = time.monotonic()
         for fault in self.faults:
             if self.over.wait(begin + fault.at - time.monotonic()):
                 return
-            # Weights that find no room fail their job, and rightly so.
-            while fault.kind == "disk full" and self.calm.is_set():
+            while fault.kind == "disk full" and not self.in_the_middle.is_set():
                 if self.over.wait(0.05):
                     return
             fault.hit = time.time()
@@ -239,7 +239,10 @@ class Faults(threading.Thread):
             victims[0].link("up")
         elif fault.kind == "disk full":
             self.mesh.fill_disk()
-            self.over.wait(fault.seconds)
+            end = time.monotonic() + fault.seconds
+            while (self.in_the_middle.is_set() and time.monotonic() < end
+                   and not self.over.wait(0.05)):
+                pass
             self.mesh.free_disk()
         else:
             stood = (victims[0] if fault.kind == "stop"
@@ -360,16 +363,17 @@ class Run:
 
     def one_job(self, name, thread):
         normal = self.normal[name]
-        thread.calm.clear()
         begin = time.time()
         number = again(self.mesh.submit, *self.jobs[name])
         while True:
             shown = again(self.mesh.show, number)
-            if shown["step"] > 0.6 * normal.steps:
-                thread.calm.set()
+            if 0 < shown["step"] <= 0.6 * normal.steps:
+                thread.in_the_middle.set()
+            else:
+                thread.in_the_middle.clear()
             if shown["state"] not in ("queued", "running"):
                 break
-            time.sleep(0.5)
+            time.sleep(0.2)
         events = again(self.mesh.events, number)
         self.useful += normal.seconds
         self.judge(name, number, shown, events)
