@@ -323,8 +323,14 @@ bool JobRecovery::Adopt(Instant now, RecoveryActions& actions) {
 }
 
 bool JobRecovery::Watch(Instant now, RecoveryActions& actions) {
+  // An upload stands in for a lost worker once nobody needs its verdicts.
+  const bool all_done = std::all_of(
+      places_.begin(), places_.end(),
+      [this](const RunPlace& place) { return IsDone(place); });
   for (const RunPlace& place : places_) {
-    if (!IsGone(place.process) || IsUploaded(place.layers)) continue;
+    if (!IsGone(place.process) || (all_done && IsUploaded(place.layers))) {
+      continue;
+    }
     ++losses_;
     return Leave(JobCause::kLoss,
                  absl::StrCat(NameOf(place.process), " is lost"), now, actions);
@@ -348,11 +354,10 @@ bool JobRecovery::WatchWork(Instant now, RecoveryActions& actions) {
   std::set<int64_t> stopped_at;
   for (const RunPlace& place : places_) {
     const Peer* const peer = FindLive(place.process);
-    const bool is_uploaded = IsUploaded(place.layers);
     const bool runs = peer != nullptr && peer->report.attempt == attempt_;
     const WorkPhase phase = runs ? peer->report.phase : WorkPhase::kIdle;
     drains = drains || (peer != nullptr && peer->draining);
-    if (is_uploaded || phase == WorkPhase::kDone) {
+    if (IsDone(place)) {
       ++done;
     } else if (phase == WorkPhase::kStopped) {
       ++stopped;
@@ -748,6 +753,13 @@ bool JobRecovery::IsUploaded(LayerRange layers) const {
     if (uploaded_.count(layer) == 0) return false;
   }
   return true;
+}
+
+bool JobRecovery::IsDone(const RunPlace& place) const {
+  const Peer* const peer = FindLive(place.process);
+  return IsUploaded(place.layers) ||
+         (peer != nullptr && peer->report.attempt == attempt_ &&
+          peer->report.phase == WorkPhase::kDone);
 }
 
 bool JobRecovery::IsOrdered() const {

@@ -264,6 +264,7 @@ class JobRecovery {
   bool IsMember(const MemberId& process) const;
   bool IsConcerned(const Peer& peer) const;
   bool IsUploaded(LayerRange layers) const;
+  bool IsDone(const RunPlace& place) const;
   bool IsOrdered() const;  // whether the members have orders to run
   std::set<MemberId> Draining() const;
   std::string NameOf(const MemberId& process) const;

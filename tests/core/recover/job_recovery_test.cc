@@ -609,6 +609,19 @@ TEST_F(JobRecoveryTest, AnUploadStandsInForALostWorkerThatWasDone) {
   EXPECT_EQ(job_->phase(), JobPhase::kDone);
 }
 
+// It has died with the last verdict, for which the other stage waits.
+TEST_F(JobRecoveryTest, AnUploadStandsInForNobodyWhileAnotherStageIsNotDone) {
+  policy_.needs_upload = true;
+  Make();
+  BeginWith(3);
+  workers_[2].report.step = 39;
+  Report(2);
+  job_->OnUploaded(1, {0, 2}, now_, actions_);
+  Lose(1);
+
+  EXPECT_EQ(job_->attempt(), 2);
+}
+
 TEST_F(JobRecoveryTest, AWorkerThatIsLostBeforeItsUploadIsRunAgain) {
   policy_.needs_upload = true;
   Make();
