@@ -1,6 +1,9 @@
 // How the brain finds that a worker of a pipeline is lost, hangs, or does not
 // reach a neighbour, and how the job goes on.
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coordinator/brain.h"
@@ -12,6 +15,7 @@ namespace paceline {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -69,6 +73,41 @@ class PipelineOfThree : public testing::Test, public Mesh {
   const StreamId c_ = Attach("c", 3);
   const JobId job_ = Submit(SpecOf(3));
 };
+
+// The coordinator may be killed after every commit: the next one has the same
+// jobs, and none of them is behind what somebody was told.
+TEST_F(PipelineOfThree, EveryCommitLeavesEveryJobOnceAndNoneBehind) {
+  std::map<int64_t, std::pair<int64_t, int64_t>> told;  // attempt, step
+  std::set<v1::JobState> states;
+  size_t jobs = 1;
+  OnCommit([&] {
+    const Brain next(BrainPolicy{}, stored(), Now());
+    const std::vector<v1::Job> found = next.ViewJobs(10);
+    ASSERT_EQ(found.size(), jobs);
+    for (const v1::Job& job : found) {
+      const std::pair<int64_t, int64_t> now = {job.attempt(), job.step()};
+      EXPECT_GE(now, told[job.id()]) << "job " << job.id();
+      told[job.id()] = {job.attempt(), 0};
+      if (job.id() == job_.value) states.insert(job.state());
+    }
+  });
+
+  jobs = 2;
+  const JobId second = Submit(SpecOf(1));
+  ReportSteps(a_, v1::RunState::PHASE_RUNNING, 1, 12, false);
+  Mesh::Leave(b_, /*restarting=*/false);  // attempt 2 begins on the others
+  Leave({a_, c_});
+  EXPECT_EQ(told[job_.value].first, 2);
+  for (const StreamId stream : {a_, c_}) {
+    Report(stream, job_, v1::RunState::PHASE_DONE, 60);
+  }
+  Saved(SavedWeights{"weights", "hash", 1});
+
+  EXPECT_EQ(State(), JobState::kSucceeded) << Why();
+  EXPECT_EQ(State(second), JobState::kRunning);
+  EXPECT_THAT(states,
+              ElementsAre(v1::JOB_STATE_RUNNING, v1::JOB_STATE_SUCCEEDED));
+}
 
 TEST_F(PipelineOfThree, ABrokenStreamAndANeighboursBrokenLinkAreALossAtOnce) {
   for (const bool stream_first : {true, false}) {

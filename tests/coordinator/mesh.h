@@ -295,6 +295,8 @@ class Mesh {
     return checkpoint;
   }
 
+  void OnCommit(std::function<void()> call) { on_commit_ = std::move(call); }
+
   JobId job() const { return first_job_; }
   v1::Job Job(JobId job = {}) const { return *brain_.ViewJob(Named(job)); }
   JobRecord Record(JobId job = {}) const {
@@ -419,6 +421,7 @@ class Mesh {
     EXPECT_TRUE(actions.writes.durable || actions.writes.views.empty())
         << "a view that a power cut takes";
     EXPECT_TRUE(store_->Commit(actions.writes).ok());
+    if (on_commit_) on_commit_();  // nobody has been told of it
     for (auto& order : actions.orders) {
       orders_[order.stream].push_back(order.order);
     }
@@ -433,6 +436,7 @@ class Mesh {
 
   int64_t ms_;
   std::unique_ptr<MemoryStore> store_ = std::make_unique<MemoryStore>();
+  std::function<void()> on_commit_;
   JobId first_job_;
   std::map<JobId, int64_t> attempts_;  // the newest that is stored
   Brain brain_;
