@@ -5,11 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <deque>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -27,6 +23,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/fake_clock.h"
+#include "tests/support/says.h"
+#include "tests/support/temp_folder.h"
 
 namespace paceline {
 
@@ -187,12 +185,6 @@ struct FakeWeights {
   std::vector<std::string> asked;
 };
 
-// Matches text that has all of these parts.
-template <typename... Parts>
-auto Says(const Parts&... parts) {
-  return testing::AllOf(testing::HasSubstr(parts)...);
-}
-
 // Matches a document that has all keys of the JSON text `part`, with their
 // values.
 MATCHER_P(Includes, part, "") {
@@ -206,29 +198,16 @@ MATCHER_P(Includes, part, "") {
 }
 
 // A folder that goes with the test.
-class TemporaryFolder {
+class TemporaryFolder : public TempFolder {
  public:
-  TemporaryFolder() {
-    char pattern[] = "/tmp/paceline-client-XXXXXX";
-    path_ = mkdtemp(pattern);
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-
-  const std::string& path() const { return path_; }
-  std::string Path(const std::string& name) const {
-    return absl::StrCat(path_, "/", name);
-  }
+  // Returns the path of the file.
   std::string Write(const std::string& name, const std::string& text) const {
-    std::ofstream(Path(name), std::ios::binary) << text;
+    TempFolder::Write(name, text);
     return Path(name);
   }
   std::string Read(const std::string& name) const {
-    std::ifstream file(Path(name), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
+    return ReadFile(Path(name));
   }
-
- private:
-  std::string path_;
 };
 
 // A port that nobody listens on: bound, so that nobody else gets it.

@@ -510,8 +510,7 @@ TEST(PlanForAMesh, RefusesSharedWorkersWhereTheyCannotBe) {
     ExitCode code;
     const char* says;
   } kCases[] = {
-      {"pipedream", 4, 1 << 30, kExitUsage,
-       "pipedream needs a worker for each stage, got 4 stages on 3"},
+      {"pipedream", 4, 1 << 30, kExitUsage, "each stage, got 4 stages on 3"},
       {"interleaved-1f1b", 4, 1 << 30, kExitUsage, "'job submit --dry-run'"},
       {"1f1b", 1000, 1 << 30, kExitUsage, "a layer cannot be cut"},
       {"1f1b", 4, 1000, kExitUnplaceable, ""},

@@ -60,16 +60,6 @@ INSTANTIATE_TEST_SUITE_P(
                               }}),
     [](const auto& info) { return info.param.name; });
 
-TEST_P(LinkTest, CarriesFramesBothWays) {
-  const auto mesh = Make();
-
-  Send(mesh->link(0), ActivationKey(0, 0));
-  Send(mesh->link(1), GradientKey(0, 0));
-
-  ExpectReceived(mesh->link(1), ActivationKey(0, 0));
-  ExpectReceived(mesh->link(0), GradientKey(0, 0));
-}
-
 TEST_P(LinkTest, FillsInFenceAndTensors) {
   const MeshSpec spec = {.fence = {JobId{9}, 8, 7}};
   const auto mesh = Make(spec);

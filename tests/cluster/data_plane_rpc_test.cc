@@ -42,11 +42,6 @@ class BrokenLinksTest : public ::testing::Test {
       seen = changes_;
     }
   }
-  void SendOne(int32_t micro_batch) {
-    ASSERT_TRUE(
-        mesh_.link(0).Send(MakeFrame(ActivationKey(0, micro_batch))).ok());
-    ASSERT_TRUE(mesh_.link(1).Receive(ActivationKey(0, micro_batch)).ok());
-  }
 
   MeshSpec Spec() {
     MeshSpec spec;
@@ -63,7 +58,8 @@ class BrokenLinksTest : public ::testing::Test {
 };
 
 TEST_F(BrokenLinksTest, AreToldAtOnceUntilTheNeighbourIsBack) {
-  SendOne(0);
+  ASSERT_TRUE(mesh_.link(0).Send(MakeFrame(ActivationKey(0, 0))).ok());
+  ASSERT_TRUE(mesh_.link(1).Receive(ActivationKey(0, 0)).ok());
   EXPECT_TRUE(mesh_.link(0).BrokenLinks().empty());
   const int port = mesh_.node(1).port();
 
@@ -73,9 +69,15 @@ TEST_F(BrokenLinksTest, AreToldAtOnceUntilTheNeighbourIsBack) {
     return broken.size() == 1 && broken[0].neighbour == WorkerId{1} &&
            broken[0].refused;
   });
+  for (int i = 1; i < 4; ++i) {
+    ASSERT_TRUE(mesh_.link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
+  }
   mesh_.node(1).StartServerOn(port);
   AwaitLinks([](const auto& broken) { return broken.empty(); });
-  SendOne(1);
+  for (int i = 1; i < 4; ++i) {
+    const auto got = mesh_.link(1).Receive(ActivationKey(i, 0)).value();
+    EXPECT_EQ(Difference(got, MakeFrame(ActivationKey(i, 0))), "");
+  }
 }
 
 TEST_F(ReceiverTest, ReadsFramesThatProtobufWrote) {
@@ -223,30 +225,12 @@ std::string Edited(const std::function<void(Frame&)>& edit,
 }
 
 std::vector<Hostile> AllHostile() {
-  SplitMix64 random(3);
-  std::string noise(4000, 0);
-  for (char& byte : noise) byte = static_cast<char>(random.Next());
-  // A tensor of 2^62 elements, in a message of a few bytes.
-  v1::StageFrame oversized;
-  oversized.set_job(kReceiverFence.job.value);
-  oversized.set_attempt(kReceiverFence.attempt);
-  oversized.set_plan_version(kReceiverFence.plan_version);
-  oversized.set_kind(v1::FRAME_KIND_ACTIVATION);
-  oversized.set_phase(v1::BATCH_PHASE_TRAIN);
-  auto* const tensor = oversized.add_tensors();
-  tensor->set_dtype(v1::DTYPE_F32);
-  tensor->add_shape(int64_t{1} << 62);
-  tensor->set_codec(v1::CODEC_RAW);
-  oversized.set_checksum(1);
-  oversized.set_payload("x");
   std::string damaged = DataBytes(kReceiverFence, 0, ActivationKey(0, 0));
   damaged.back() ^= 1;
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
   constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
   return {
       {"EmptyMessage", kInvalid, ""},
-      {"RandomBytes", kInvalid, noise},
-      {"OversizedLength", kInvalid, oversized.SerializeAsString()},
       {"WrongChecksum", kDataLoss, damaged},
       {"SequenceGap", kDataLoss,
        DataBytes(kReceiverFence, 1, ActivationKey(0, 0))},
@@ -366,25 +350,6 @@ TEST_F(ReceiverTest, RefusesAPieceThatIsTooLong) {
   EXPECT_THAT(end.message(), HasSubstr("are missing"));
 }
 
-TEST_F(ReceiverTest, SurvivesThousandsOfDamagedMessages) {
-  const RunConnections run = Open(fence_);
-  const std::string good = DataBytes(fence_, 0, ActivationKey(0, 0));
-  for (uint64_t seed = 0; seed < 200; ++seed) {
-    SplitMix64 random(seed);
-    StageSender stream(node_.address(), fence_);
-    for (int i = 0; i < 20; ++i) {
-      std::string bytes = good;
-      // Past the fence's fields: a newer one would be held.
-      for (int edits = 0; edits < 4; ++edits) {
-        bytes[6 + random.Below(bytes.size() - 6)] =
-            static_cast<char>(random.Next());
-      }
-      if (!stream.Write(bytes)) break;
-    }
-    EXPECT_FALSE(stream.End().ok());
-  }
-}
-
 // Large frames go out in pieces of bounded size.
 TEST(DataPlane, SendsEverythingOnceAlthoughStreamsBreak) {
   const struct {
@@ -410,25 +375,6 @@ TEST(DataPlane, SendsEverythingOnceAlthoughStreamsBreak) {
     }
     EXPECT_GE(mesh.node(0).plane.stats().reconnects, one.reconnects);
     EXPECT_EQ(mesh.node(1).plane.stats().frames_received, one.frames);
-  }
-}
-
-TEST(DataPlane, FindsANeighbourAgainThatComesBackOnItsPort) {
-  MeshSpec spec;
-  RpcLinkMesh mesh(spec);
-  ASSERT_TRUE(mesh.link(0).Send(MakeFrame(ActivationKey(0, 0))).ok());
-  ASSERT_TRUE(mesh.link(1).Receive(ActivationKey(0, 0)).ok());
-
-  const int port = mesh.node(1).port();
-  mesh.node(1).StopServer();
-  for (int i = 1; i < 4; ++i) {
-    ASSERT_TRUE(mesh.link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
-  }
-  mesh.node(1).StartServerOn(port);
-
-  for (int i = 1; i < 4; ++i) {
-    const auto got = mesh.link(1).Receive(ActivationKey(i, 0)).value();
-    EXPECT_EQ(Difference(got, MakeFrame(ActivationKey(i, 0))), "");
   }
 }
 

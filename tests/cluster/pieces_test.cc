@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "tests/cluster/plane_server.h"
+#include "tests/support/says.h"
 #include "worker/rpc/data_plane.h"
 #include "worker/rpc/piece_client.h"
 #include "worker/rpc/piece_server.h"
@@ -23,9 +24,7 @@
 namespace paceline {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr JobId kJob{3};
@@ -141,9 +140,8 @@ TEST_F(PiecesTest, SaysWhichLayerHasNoSourceLeft) {
       client_.Gather(Want(3, {a.Source(0, 2), a.Source(2, 3)}), cancel_);
 
   EXPECT_TRUE(absl::IsUnavailable(pieces.status())) << pieces.status();
-  EXPECT_THAT(std::string(pieces.status().message()),
-              AllOf(HasSubstr("layer 2 of step 40 of attempt 2 of job 3"),
-                    HasSubstr("worker 1: ")));
+  EXPECT_THAT(pieces.status().message(),
+              Says("layer 2 of step 40 of attempt 2 of job 3", "worker 1: "));
 }
 
 TEST_F(PiecesTest, EndsWhenItIsCancelled) {
@@ -275,7 +273,7 @@ TEST_F(PiecesTest, NamesTheLayerThatIsMissing) {
   const absl::Status end = Ask(a.server.address(), Request(a), &chunks);
 
   EXPECT_TRUE(absl::IsNotFound(end)) << end;
-  EXPECT_THAT(std::string(end.message()),
+  EXPECT_THAT(end.message(),
               HasSubstr("layer 1 of step 40 of attempt 2 of job 3"));
   EXPECT_EQ(chunks, 0);
 }

@@ -118,16 +118,6 @@ TEST_F(RoundBorrower, BelievesNoMemoryThatDoesNotHoldTheProof) {
   }
 }
 
-// Another member was told the word and has it in its memory; who passed it on
-// names that memory.
-TEST_F(RoundBorrower, BelievesNoProofThatIsOfAnotherPair) {
-  place_ = MemoryProof(Greet(sender_).word(), header_.to, header_.from);
-  Show(sender_);
-
-  EXPECT_EQ(EndOfLoan(sender_, LoanOf(0)).code(),
-            absl::StatusCode::kInvalidArgument);
-}
-
 TEST_F(RoundBorrower, ReadsNothingWhereTheProofIsGone) {
   Introduce(sender_);
   place_ = 0;

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
+#include "tests/support/says.h"
 
 namespace paceline {
 namespace {
@@ -14,7 +15,6 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using Kind = Actions::Checkpoint::Kind;
 
 JobSpec CheckpointedSpec(int64_t every = 20) {
@@ -31,7 +31,7 @@ class CheckpointsTest : public testing::Test, public Mesh {
   // Reports that `stream` runs, and holds all pieces of these cuts.
   void Hold(StreamId stream, const std::vector<Cut>& cuts, JobId job = {}) {
     const int64_t step = cuts.empty() ? 0 : cuts.back().step;
-    v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, step, job);
+    v1::Heartbeat heartbeat = Beat(kRunning, step, job);
     heartbeat.mutable_run()->set_step(step);
     v1::PiecesHeld::OfJob& held = *heartbeat.mutable_pieces()->add_jobs();
     held.set_job(heartbeat.run().job());
@@ -133,8 +133,7 @@ TEST_F(CheckpointsTest, OneThatIsKeptIsListedAndNoLongerPinned) {
 
   EXPECT_THAT(Kept(), ElementsAre(25));
   EXPECT_TRUE(Order(a_).keep.keep.at(job_).pins.empty());
-  EXPECT_THAT(Story(), Contains(HasSubstr("checkpoint: step 25 is on the "
-                                          "coordinator's disk: 1.0 MiB")));
+  EXPECT_THAT(Story(), Tells("checkpoint: step 25 is on the"));
   EXPECT_EQ(brain().checkpoints().counts().kept, 1);
 }
 
@@ -170,8 +169,7 @@ TEST_F(CheckpointsTest, OneThatFailsIsAnEventAndTheJobTrainsOn) {
   CheckpointFetched(absl::ResourceExhaustedError("the disk is full"));
 
   EXPECT_EQ(State(), JobState::kRunning);
-  EXPECT_THAT(Story(), Contains(HasSubstr("checkpoint-failed: step 25 is not "
-                                          "kept: the disk is full")));
+  EXPECT_THAT(Story(), Tells("checkpoint-failed: step 25", "the disk is full"));
   EXPECT_TRUE(Order(a_).keep.keep.at(job_).pins.empty());
   EXPECT_EQ(brain().checkpoints().counts().failed, 1);
   Todo();
@@ -190,7 +188,7 @@ TEST_F(CheckpointsTest, WhatALaterAttemptMadeInvalidIsNotKept) {
   CheckpointFetched(Fetched({1, 25}));
 
   EXPECT_THAT(Kept(), ElementsAre());
-  EXPECT_THAT(Story(), Contains(HasSubstr("gone on from an earlier step")));
+  EXPECT_THAT(Story(), Tells("gone on from an earlier step"));
   for (const Actions::Checkpoint& action : Todo()) {
     EXPECT_NE(action.kind, Kind::kKeep);
   }
@@ -233,7 +231,7 @@ TEST_F(CheckpointsTest, AResumedJobIsANewOneThatBeginsThere) {
   ASSERT_TRUE(resumed.assigned() && resumed != job_) << submit_error();
   EXPECT_EQ(Job(resumed).step(), 25);
   EXPECT_EQ(Job(resumed).resumed().job(), job_.value);
-  EXPECT_THAT(Story(resumed), Contains(HasSubstr("from step 25 of job 1")));
+  EXPECT_THAT(Story(resumed), Tells("from step 25 of job 1"));
   const StandingOrder order = Order(a_);
   ASSERT_TRUE(order.run.has_value());
   EXPECT_EQ(order.run->fence.job, resumed);
@@ -271,9 +269,7 @@ TEST_F(CheckpointsTest, ResumeRefusesWhatCannotGoOn) {
   for (const auto& [spec, job, step, why] :
        {std::tuple{CheckpointedSpec(), JobId{99}, 0, "99"},
         {CheckpointedSpec(), plain, 0, "has no checkpoint: "},
-        {CheckpointedSpec(), job_, 30,
-         "no checkpoint of step 30; there are: "
-         "25"},
+        {CheckpointedSpec(), job_, 30, "there are: 25"},
         {done, job_, 0, "the job ends at step 25: let it train longer"},
         {members, job_, 0, "only a pipeline that trains"}}) {
     Resume(spec, job, step);

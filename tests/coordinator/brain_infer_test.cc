@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
+#include "tests/support/says.h"
 #include "tests/support/temp_folder.h"
 
 namespace paceline {
@@ -13,7 +14,6 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
@@ -28,7 +28,7 @@ JobSpec InferSpecOf(int stages) {
 
 // `worker` reports `done` micro-batches of 4; the first stage's knows that
 // there are 40 samples.
-v1::Heartbeat Report(Mesh& mesh, v1::RunState::Phase phase, int64_t done,
+v1::Heartbeat BeatOf(Mesh& mesh, v1::RunState::Phase phase, int64_t done,
                      bool first_stage) {
   v1::Heartbeat heartbeat = mesh.Beat(phase, done);
   v1::RunState& run = *heartbeat.mutable_run();
@@ -40,6 +40,11 @@ v1::Heartbeat Report(Mesh& mesh, v1::RunState::Phase phase, int64_t done,
   return heartbeat;
 }
 
+void Report(Mesh& mesh, StreamId stream, int64_t done, bool first_stage) {
+  ASSERT_TRUE(
+      mesh.Send(stream, BeatOf(mesh, kRunning, done, first_stage)).ok());
+}
+
 TEST(BrainInfer, LaysThePredictionsOutOnceTheFirstStageHasCounted) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
@@ -47,18 +52,14 @@ TEST(BrainInfer, LaysThePredictionsOutOnceTheFirstStageHasCounted) {
   const JobId job = mesh.Submit(InferSpecOf(2));
   ASSERT_TRUE(mesh.submit_error().ok()) << mesh.submit_error();
 
-  EXPECT_THAT(mesh.notes(), Contains(HasSubstr("drawn from the seed")));
+  EXPECT_THAT(mesh.notes(), Tells("drawn from the seed"));
   ASSERT_THAT(mesh.weights(), SizeIs(1));
   EXPECT_THAT(mesh.weights()[0].layout.tensors, IsEmpty())
       << "nobody knows yet how many there are";
 
   const StreamId first = mesh.StageWorker(job, 0) == "a" ? a : b;
-  ASSERT_TRUE(
-      mesh.Send(first, Report(mesh, v1::RunState::PHASE_RUNNING, 0, true))
-          .ok());
-  ASSERT_TRUE(
-      mesh.Send(first, Report(mesh, v1::RunState::PHASE_RUNNING, 1, true))
-          .ok());
+  Report(mesh, first, 0, true);
+  Report(mesh, first, 1, true);
 
   ASSERT_THAT(mesh.weights(), SizeIs(2)) << "once, however often it is said";
   const SafetensorsLayout& layout = mesh.weights()[1].layout;
@@ -73,12 +74,11 @@ TEST(BrainInfer, SaysThatANewHeadKnowsNothing) {
   JobSpec spec = InferSpecOf(1);
   spec.model.weights = "/w.safetensors";
   mesh.Submit(spec);
-  EXPECT_THAT(mesh.notes(), Not(Contains(HasSubstr("model.reset_head"))));
+  EXPECT_THAT(mesh.notes(), Not(Tells("model.reset_head")));
 
   spec.model.reset_head = true;
   mesh.Submit(spec);
-  EXPECT_THAT(mesh.notes(),
-              Contains(HasSubstr("model.reset_head draws the head")));
+  EXPECT_THAT(mesh.notes(), Tells("model.reset_head draws the head"));
 }
 
 TEST(BrainInfer, CountsWhatHasComeOutOfTheLastStage) {
@@ -91,9 +91,7 @@ TEST(BrainInfer, CountsWhatHasComeOutOfTheLastStage) {
 
   for (const int64_t done : {1, 3, 5}) {
     mesh.Pass(500, {a, b});
-    ASSERT_TRUE(
-        mesh.Send(last, Report(mesh, v1::RunState::PHASE_RUNNING, done, false))
-            .ok());
+    Report(mesh, last, done, false);
   }
 
   EXPECT_EQ(mesh.Record().job.step(), 5);
@@ -107,18 +105,16 @@ TEST(BrainInfer, TellsOfPredictionsNotOfWeights) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
   mesh.Submit(InferSpecOf(1));
-  ASSERT_TRUE(
-      mesh.Send(a, Report(mesh, v1::RunState::PHASE_RUNNING, 1, true)).ok());
+  Report(mesh, a, 1, true);
   EXPECT_EQ(mesh.Job().phase(), "predicting");
-  v1::Heartbeat done = Report(mesh, v1::RunState::PHASE_DONE, 10, true);
+  v1::Heartbeat done = BeatOf(mesh, kDone, 10, true);
   done.mutable_run()->add_predicted()->set_through(10);
   ASSERT_TRUE(mesh.Send(a, done).ok());
   mesh.Saved(kSaved);
 
   EXPECT_EQ(mesh.State(), JobState::kSucceeded);
-  EXPECT_THAT(mesh.Story(),
-              Contains(HasSubstr("the last stage has handed its predictions")));
-  EXPECT_THAT(mesh.Story(), Contains(HasSubstr("predictions are in")));
+  EXPECT_THAT(mesh.Story(), Tells("the last stage has handed its predictions"));
+  EXPECT_THAT(mesh.Story(), Tells("predictions are in"));
 }
 
 TEST(FileWeightsStore, AsksForPatienceUntilItKnowsHowMuchThereWillBe) {
@@ -168,7 +164,7 @@ class SharedStage : public ::testing::Test {
   // these marks.
   void Send(StreamId stream, v1::RunState::Phase phase, int64_t done,
             int64_t total = 0, const std::vector<int64_t>& marks = {}) {
-    v1::Heartbeat heartbeat = Report(mesh_, phase, done, false);
+    v1::Heartbeat heartbeat = BeatOf(mesh_, phase, done, false);
     heartbeat.mutable_run()->set_total_samples(total);
     for (const int64_t through : marks) {
       v1::PredictedMark& mark = *heartbeat.mutable_run()->add_predicted();
@@ -201,55 +197,54 @@ TEST_F(SharedStage, IsOrderedWithItsRoute) {
   ASSERT_TRUE(order.has_value());
   ASSERT_THAT(order->routes, SizeIs(2));
   EXPECT_THAT(order->routes[1].turns(), ElementsAre(1, 0, 1, 1));
-  EXPECT_THAT(mesh_.Story(), Contains(HasSubstr("2 stages on a, b, c")));
+  EXPECT_THAT(mesh_.Story(), Tells("2 stages on a, b, c"));
 }
 
 TEST_F(SharedStage, CountsAndJudgesWhatAllItsReplicasDid) {
-  Send(a_, v1::RunState::PHASE_RUNNING, 10, 40);
-  Send(b_, v1::RunState::PHASE_RUNNING, 1);
-  Send(c_, v1::RunState::PHASE_RUNNING, 4);
+  Send(a_, kRunning, 10, 40);
+  Send(b_, kRunning, 1);
+  Send(c_, kRunning, 4);
   EXPECT_EQ(mesh_.Record().job.step(), 5);
 
-  Send(a_, v1::RunState::PHASE_DONE, 10, 40);
-  Send(b_, v1::RunState::PHASE_DONE, 3, 0, {10});
+  Send(a_, kDone, 10, 40);
+  Send(b_, kDone, 3, 0, {10});
   EXPECT_EQ(mesh_.State(), JobState::kRunning);
-  EXPECT_THAT(mesh_.Story(), Not(Contains(HasSubstr("saving"))));
-  Send(c_, v1::RunState::PHASE_DONE, 7, 0, {10});
+  EXPECT_THAT(mesh_.Story(), Not(Tells("saving")));
+  Send(c_, kDone, 7, 0, {10});
   EXPECT_EQ(mesh_.Record().job.step(), 10);
-  EXPECT_THAT(
-      mesh_.Story(),
-      Contains(HasSubstr("accuracy 0.5000, loss 2.0000 over 40 samples")));
+  EXPECT_THAT(mesh_.Story(),
+              Tells("accuracy 0.5000, loss 2.0000 over 40 samples"));
   mesh_.Saved(kSaved);
   EXPECT_EQ(mesh_.State(), JobState::kSucceeded);
 }
 
 TEST_F(SharedStage, EndsWithoutAReplicaThatGetsNothing) {
-  Send(a_, v1::RunState::PHASE_DONE, 1, 4);  // one micro-batch, which is "c"'s
-  Send(b_, v1::RunState::PHASE_RUNNING, 0);
-  EXPECT_THAT(mesh_.Story(), Not(Contains(HasSubstr("saving"))));
-  Send(c_, v1::RunState::PHASE_DONE, 1, 0, {1});
-  EXPECT_THAT(mesh_.Story(), Contains(HasSubstr("saving")));
-  EXPECT_THAT(mesh_.Story(), Contains(HasSubstr("over 4 samples")));
+  Send(a_, kDone, 1, 4);  // one micro-batch, which is "c"'s
+  Send(b_, kRunning, 0);
+  EXPECT_THAT(mesh_.Story(), Not(Tells("saving")));
+  Send(c_, kDone, 1, 0, {1});
+  EXPECT_THAT(mesh_.Story(), Tells("saving"));
+  EXPECT_THAT(mesh_.Story(), Tells("over 4 samples"));
 }
 
 TEST_F(SharedStage, IsStoredUpToTheNewestMarkThatAllReplicasHavePassed) {
-  Send(a_, v1::RunState::PHASE_RUNNING, 8, 40);
-  Send(c_, v1::RunState::PHASE_RUNNING, 6, 0, {4, 8});
+  Send(a_, kRunning, 8, 40);
+  Send(c_, kRunning, 6, 0, {4, 8});
   EXPECT_EQ(Stored(), 0) << "nobody knows how far b is";
-  Send(b_, v1::RunState::PHASE_RUNNING, 1, 0, {4});
+  Send(b_, kRunning, 1, 0, {4});
   EXPECT_EQ(Stored(), 4);
-  Send(b_, v1::RunState::PHASE_RUNNING, 2, 0, {4, 8});
+  Send(b_, kRunning, 2, 0, {4, 8});
   EXPECT_EQ(Stored(), 8);
-  Send(b_, v1::RunState::PHASE_RUNNING, 2, 0, {11});
-  Send(c_, v1::RunState::PHASE_RUNNING, 2, 0, {11});
+  Send(b_, kRunning, 2, 0, {11});
+  Send(c_, kRunning, 2, 0, {11});
   EXPECT_EQ(Stored(), 8) << "there are ten micro-batches";
 }
 
 // Stored predictions are no state that a worker holds.
 TEST_F(SharedStage, HasNothingToExportBeforeItsEnd) {
-  Send(a_, v1::RunState::PHASE_RUNNING, 10, 40);
-  Send(b_, v1::RunState::PHASE_RUNNING, 2, 0, {4});
-  Send(c_, v1::RunState::PHASE_RUNNING, 4, 0, {4});
+  Send(a_, kRunning, 10, 40);
+  Send(b_, kRunning, 2, 0, {4});
+  Send(c_, kRunning, 4, 0, {4});
   ASSERT_GT(Stored(), 0);
 
   EXPECT_TRUE(absl::IsFailedPrecondition(mesh_.Export(job_).status()));
@@ -258,15 +253,13 @@ TEST_F(SharedStage, HasNothingToExportBeforeItsEnd) {
 }
 
 TEST_F(SharedStage, GoesOnAfterWhatIsStoredAndJudgesItAll) {
-  Send(a_, v1::RunState::PHASE_RUNNING, 8, 40);
-  Send(b_, v1::RunState::PHASE_RUNNING, 2, 0, {4, 8});
-  Send(c_, v1::RunState::PHASE_RUNNING, 5, 0, {4, 8});
+  Send(a_, kRunning, 8, 40);
+  Send(b_, kRunning, 2, 0, {4, 8});
+  Send(c_, kRunning, 5, 0, {4, 8});
   const size_t opened = mesh_.weights().size();
 
   const StreamId d = mesh_.Attach("a", 11);  // another process of it
-  for (const StreamId stream : {b_, c_, d}) {
-    ASSERT_TRUE(mesh_.Send(stream, v1::Heartbeat()).ok());
-  }
+  mesh_.SayIdle({b_, c_, d});
 
   EXPECT_EQ(mesh_.Job().attempt(), 2) << mesh_.Why();
   ASSERT_TRUE(mesh_.Order(b_).run.has_value());
@@ -277,19 +270,18 @@ TEST_F(SharedStage, GoesOnAfterWhatIsStoredAndJudgesItAll) {
   EXPECT_THAT(mesh_.weights().back().layout.tensors, SizeIs(3));
 
   // The last two micro-batches, 8 and 9, are one of each.
-  Send(d, v1::RunState::PHASE_DONE, 2, 40);
-  Send(b_, v1::RunState::PHASE_DONE, 1, 0, {10});
-  Send(c_, v1::RunState::PHASE_DONE, 1, 0, {10});
+  Send(d, kDone, 2, 40);
+  Send(b_, kDone, 1, 0, {10});
+  Send(c_, kDone, 1, 0, {10});
   EXPECT_EQ(mesh_.Record().job.step(), 10);
-  EXPECT_THAT(mesh_.Story(),
-              Contains(HasSubstr("accuracy 0.5000, loss 2.0000 over 36")))
+  EXPECT_THAT(mesh_.Story(), Tells("accuracy 0.5000, loss 2.0000 over 36"))
       << "(2 + 5) + (1 + 1) micro-batches of four";
 }
 
 TEST_F(SharedStage, NeedsNobodyOnceAllIsStored) {
-  Send(a_, v1::RunState::PHASE_RUNNING, 10, 40);
-  Send(b_, v1::RunState::PHASE_RUNNING, 3, 0, {10});
-  Send(c_, v1::RunState::PHASE_RUNNING, 7, 0, {10});
+  Send(a_, kRunning, 10, 40);
+  Send(b_, kRunning, 3, 0, {10});
+  Send(c_, kRunning, 7, 0, {10});
   EXPECT_EQ(Stored(), 10);
 
   for (const StreamId stream : {a_, b_, c_}) mesh_.Leave(stream, false);
@@ -299,9 +291,9 @@ TEST_F(SharedStage, NeedsNobodyOnceAllIsStored) {
 }
 
 TEST_F(SharedStage, ARestartedCoordinatorKnowsWhatIsStored) {
-  Send(a_, v1::RunState::PHASE_RUNNING, 8, 40);
-  Send(b_, v1::RunState::PHASE_RUNNING, 2, 0, {4});
-  Send(c_, v1::RunState::PHASE_RUNNING, 5, 0, {4});
+  Send(a_, kRunning, 8, 40);
+  Send(b_, kRunning, 2, 0, {4});
+  Send(c_, kRunning, 5, 0, {4});
 
   Mesh after(mesh_.stored(), 100'000);
   ASSERT_THAT(after.weights(), SizeIs(1));
@@ -310,25 +302,21 @@ TEST_F(SharedStage, ARestartedCoordinatorKnowsWhatIsStored) {
   const StreamId a = after.Attach("a", 11);
   const StreamId b = after.Attach("b", 12);
   const StreamId c = after.Attach("c", 13);
-  for (int i = 0; i < 2; ++i) {
-    for (const StreamId stream : {a, b, c}) {
-      ASSERT_TRUE(after.Send(stream, v1::Heartbeat()).ok());
-    }
-  }
+  after.SayIdle({a, b, c});
+  after.SayIdle({a, b, c});
 
   ASSERT_TRUE(after.Order(a).run.has_value()) << after.Why();
   EXPECT_EQ(after.Order(a).run->base, (Cut{1, 4}));
 }
 
 TEST_F(SharedStage, ADrainedWorkerThatTheJobNamesIsStillNeeded) {
-  Send(a_, v1::RunState::PHASE_RUNNING, 8, 40);
-  Send(b_, v1::RunState::PHASE_RUNNING, 2, 0, {4});
-  Send(c_, v1::RunState::PHASE_RUNNING, 5, 0, {4});
+  Send(a_, kRunning, 8, 40);
+  Send(b_, kRunning, 2, 0, {4});
+  Send(c_, kRunning, 5, 0, {4});
 
   ASSERT_TRUE(mesh_.Drain("b", true).ok());
 
-  EXPECT_THAT(mesh_.Story(), Contains(HasSubstr("drain: a worker that drains "
-                                                "is still needed")));
+  EXPECT_THAT(mesh_.Story(), Tells("drain: a worker that drains is"));
   EXPECT_EQ(mesh_.Job().attempt(), 1);
 }
 

@@ -80,8 +80,7 @@ TEST(BrainMeasure, NamesTheWorkersThereAreWhenOneIsNotAndNeedsOne) {
   const auto ticket = mesh.Profile(SpecOf(1), {"nobody"}, false);
 
   EXPECT_TRUE(absl::IsNotFound(ticket.status()));
-  EXPECT_THAT(std::string(ticket.status().message()),
-              HasSubstr("nobody; there are: a"));
+  EXPECT_THAT(ticket.status().message(), HasSubstr("nobody; there are: a"));
 }
 
 JobSpec ScriptSpec() {
@@ -138,7 +137,7 @@ TEST(BrainMeasure, TakesNoJobOfAScriptThatNobodyKnows) {
 
   mesh.Submit(ScriptSpec());
 
-  EXPECT_THAT(std::string(mesh.submit_error().message()),
+  EXPECT_THAT(mesh.submit_error().message(),
               HasSubstr("no worker has looked into /net.pt"));
 }
 
@@ -200,7 +199,7 @@ TEST(BrainMeasure, PutsPredictedAndMeasuredSideBySide) {
   const JobSpec spec = SpecOf(1);
   Measure(mesh, a, spec, "a");
   mesh.Submit(spec);
-  v1::Heartbeat heartbeat = mesh.Beat(v1::RunState::PHASE_RUNNING, 3);
+  v1::Heartbeat heartbeat = mesh.Beat(kRunning, 3);
   v1::RunState& run = *heartbeat.mutable_run();
   run.add_stage_times()->set_seconds(0.5);
   run.mutable_stage_times(0)->set_micro_batches(10);
@@ -222,7 +221,7 @@ TEST(BrainMeasure, PutsPredictedAndMeasuredSideBySide) {
 using BrainMeasuresAJob = MeshWithAJob;
 
 TEST_F(BrainMeasuresAJob, IgnoresTimesOfStagesThatThereAreNot) {
-  v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, 3);
+  v1::Heartbeat heartbeat = Beat(kRunning, 3);
   for (const int stage : {-1, 1 << 30}) {
     v1::StageTime& time = *heartbeat.mutable_run()->add_stage_times();
     time.set_stage(stage);
@@ -240,7 +239,7 @@ TEST(BrainMeasure, KeepsWhatEveryWorkerReportedBesideWhatWasPlanned) {
   const StreamId a = mesh.Attach("a", 1);
   mesh.Attach("b", 2);
   mesh.Submit(SpecOf(2));
-  v1::Heartbeat heartbeat = mesh.Beat(v1::RunState::PHASE_RUNNING, 3);
+  v1::Heartbeat heartbeat = mesh.Beat(kRunning, 3);
   heartbeat.mutable_run()->mutable_seconds()->set_wall(12);
 
   ASSERT_TRUE(mesh.Send(a, heartbeat).ok());

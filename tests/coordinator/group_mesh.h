@@ -23,7 +23,7 @@ class GroupMesh : public Mesh {
     uint64_t incarnation = 0;
     StreamId stream;
     bool silent = false;  // sends no heartbeats while time passes
-    v1::RunState::Phase phase = v1::RunState::PHASE_RUNNING;
+    v1::RunState::Phase phase = kRunning;
     MemberReport report;
     int64_t progress = 0;
   };

@@ -8,12 +8,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/group_mesh.h"
+#include "tests/support/says.h"
 
 namespace paceline {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -77,8 +76,7 @@ TEST_F(GroupPlacement, NamesThoseOfItsWorkersThatAreNotThere) {
   const PlacementVerdict begins = Decide();
   ASSERT_TRUE(begins.plan.has_value());
   EXPECT_THAT(PlacementNotes(spec_, &*begins.plan, candidates_),
-              Contains(AllOf(HasSubstr(kMissing),
-                             HasSubstr("takes in who joins later"))));
+              Tells(kMissing, "takes in who joins later"));
 
   spec_.aggregation.min_parts = 2;
   const PlacementVerdict waits = Decide();
@@ -88,7 +86,7 @@ TEST_F(GroupPlacement, NamesThoseOfItsWorkersThatAreNotThere) {
   spec_.aggregation.min_parts = 1;
   spec_.aggregation.workers = {"w1"};
   EXPECT_THAT(PlacementNotes(spec_, &*begins.plan, candidates_),
-              Not(Contains(HasSubstr("aggregation.workers names"))));
+              Not(Tells("aggregation.workers names")));
 }
 
 TEST_F(GroupPlacement, SaysOfItsWorkersWhichAreDrained) {
@@ -129,8 +127,7 @@ TEST_F(GroupPlacement, LeavesOutWhoseMemoryIsTooSmallForSoManyMembers) {
   EXPECT_EQ(verdict.plan->stages[1].worker, WorkerId{3});
   spec_.aggregation.min_parts = 3;
   members_.back().registration.set_memory_bytes(alone);
-  EXPECT_THAT(Decide().why,
-              AllOf(HasSubstr("a round needs 3 members"), HasSubstr("w2")));
+  EXPECT_THAT(Decide().why, Says("a round needs 3 members", "w2"));
 }
 
 TEST_F(GroupPlacement, JoinerNeedsTheMemoryForTheStateItFetches) {
@@ -146,9 +143,8 @@ TEST_F(GroupPlacement, JoinerNeedsTheMemoryForTheStateItFetches) {
   const absl::Status refused = CheckRoom(spec_, model, {&present}, joiner);
 
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("worker w2 has"), HasSubstr("one of 2 members"),
-                    HasSubstr("the state that it fetches included")));
+  EXPECT_THAT(refused.message(), Says("worker w2 has", "one of 2 members",
+                                      "the state that it fetches included"));
 }
 
 TEST_F(GroupPlacement, JoinerIsNotTakenInWhereAMemberCouldNotHoldItsPart) {
@@ -165,8 +161,7 @@ TEST_F(GroupPlacement, JoinerIsNotTakenInWhereAMemberCouldNotHoldItsPart) {
   EXPECT_TRUE(room(enough).ok()) << room(enough);
   const absl::Status refused = room(enough - 1);
 
-  EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("worker w1 has"), HasSubstr("if w2 joined")));
+  EXPECT_THAT(refused.message(), Says("worker w1 has", "if w2 joined"));
 }
 
 TEST_F(GroupPlacement, SharesFollowTheSpeedWhereAllAreMeasured) {

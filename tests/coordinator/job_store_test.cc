@@ -16,7 +16,6 @@
 namespace paceline {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -39,21 +38,6 @@ class JobStoreTest : public testing::Test {
 
   const std::unique_ptr<SqliteStore> store_ = OpenSqlite(":memory:");
 };
-
-v1::StepRecord StepOf(int64_t step, double loss, int64_t unix_ms = 5) {
-  v1::StepRecord record;
-  record.set_step(step);
-  record.set_loss(loss);
-  record.set_samples(4);
-  record.set_unix_ms(unix_ms);
-  return record;
-}
-
-v1::EvaluationRecord EvaluationOf(int64_t step) {
-  v1::EvaluationRecord record;
-  record.set_step(step);
-  return record;
-}
 
 v1::JobEvent EventOf(const std::string& kind) {
   v1::JobEvent event;
@@ -212,7 +196,7 @@ TEST_F(JobStoreTest, CurveIsTakenEvenlyAndEndsWithTheNewest) {
 TEST_F(JobStoreTest, SameStepAgainReplacesAndNanSurvives) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const v1::StepRecord& step : {StepOf(1, 3.0), StepOf(1, nan, 6)}) {
-    CommitRecords({.steps = {step}, .evaluations = {EvaluationOf(1)}});
+    CommitRecords({.steps = {step}, .evaluations = {PartOf(1)}});
   }
 
   const auto curve = store_->Curve(JobId{1}, 0, 10);
@@ -224,9 +208,9 @@ TEST_F(JobStoreTest, SameStepAgainReplacesAndNanSurvives) {
 }
 
 TEST_F(JobStoreTest, EvaluationsAreTheNewestByStep) {
-  CommitRecords({.evaluations = {EvaluationOf(30), EvaluationOf(10),
-                                 EvaluationOf(40), EvaluationOf(20)}});
-  Commit({.records = {{JobId{2}, {.evaluations = {EvaluationOf(50)}}}}});
+  CommitRecords(
+      {.evaluations = {PartOf(30), PartOf(10), PartOf(40), PartOf(20)}});
+  Commit({.records = {{JobId{2}, {.evaluations = {PartOf(50)}}}}});
   const auto steps = [this](int64_t newest) {
     return StepsOf(*store_->Evaluations(JobId{1}, newest));
   };
@@ -238,7 +222,7 @@ TEST_F(JobStoreTest, EvaluationsAreTheNewestByStep) {
 
 TEST_F(JobStoreTest, JobThatBeginsAgainKeepsNoStepOfBefore) {
   CommitRecords({.steps = {StepOf(1, 2.5), StepOf(2, 2.0)},
-                 .evaluations = {EvaluationOf(2)},
+                 .evaluations = {PartOf(2)},
                  .events = {EventOf("kept")}});
 
   Commit({.restarted = {{JobId{1}, 0}},
@@ -380,7 +364,7 @@ TEST_F(SqliteFile, RowThatIsNoMessageIsRefusedClearly) {
   const absl::Status loaded = OpenSqlite(path_)->Load().status();
 
   EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
-  EXPECT_THAT(std::string(loaded.message()), HasSubstr("job 3"));
+  EXPECT_THAT(loaded.message(), HasSubstr("job 3"));
 }
 
 TEST_F(SqliteFile, FileThatIsNoDatabaseIsRefusedClearly) {
@@ -390,7 +374,7 @@ TEST_F(SqliteFile, FileThatIsNoDatabaseIsRefusedClearly) {
 
   EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss)
       << store.status();
-  EXPECT_THAT(std::string(store.status().message()), HasSubstr(path_));
+  EXPECT_THAT(store.status().message(), HasSubstr(path_));
 }
 
 TEST_F(SqliteFile, DamagedPagesAreAnErrorAndNoCrash) {
@@ -436,7 +420,7 @@ TEST(SqliteStore, RefusesWhatItHasNotWrittenAndLeavesItUntouched) {
     const absl::Status status = SqliteStore::Open(path).status();
 
     EXPECT_EQ(status.code(), each.code) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(each.says));
+    EXPECT_THAT(status.message(), HasSubstr(each.says));
     EXPECT_EQ(ReadFile(path), before);
   }
 }
@@ -463,7 +447,7 @@ TEST(StateDir, SecondCoordinatorOnTheSameFolderIsRefused) {
   const auto second = StateDir::Open(path);
 
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(second.status().message()), HasSubstr("--state"));
+  EXPECT_THAT(second.status().message(), HasSubstr("--state"));
 }
 
 }  // namespace

@@ -23,6 +23,12 @@
 
 namespace paceline {
 
+inline constexpr auto kPreparing = v1::RunState::PHASE_PREPARING;
+inline constexpr auto kRunning = v1::RunState::PHASE_RUNNING;
+inline constexpr auto kStopped = v1::RunState::PHASE_STOPPED;
+inline constexpr auto kDone = v1::RunState::PHASE_DONE;
+inline constexpr auto kFailed = v1::RunState::PHASE_FAILED;
+
 inline v1::Registration WorkerNamed(const std::string& name,
                                     uint64_t incarnation) {
   v1::Registration registration;
@@ -97,7 +103,7 @@ inline WorkerReport ReportOf(const v1::Heartbeat& heartbeat) {
 }
 
 // The record of a step with 64 samples.
-inline v1::StepRecord StepOf(int64_t step, double loss, int64_t unix_ms) {
+inline v1::StepRecord StepOf(int64_t step, double loss, int64_t unix_ms = 5) {
   v1::StepRecord record;
   record.set_step(step);
   record.set_loss(loss);
@@ -106,8 +112,8 @@ inline v1::StepRecord StepOf(int64_t step, double loss, int64_t unix_ms) {
   return record;
 }
 
-inline v1::EvaluationRecord PartOf(int64_t step, double loss, double accuracy,
-                                   int64_t samples) {
+inline v1::EvaluationRecord PartOf(int64_t step, double loss = 0,
+                                   double accuracy = 0, int64_t samples = 0) {
   v1::EvaluationRecord record;
   record.set_step(step);
   record.set_loss(loss);
@@ -256,7 +262,7 @@ class Mesh {
               int64_t step = 0,
               const absl::Status& error = absl::InternalError("")) {
     v1::Heartbeat heartbeat = Beat(phase, step, job);
-    if (phase == v1::RunState::PHASE_FAILED) {
+    if (phase == kFailed) {
       SetError(error, *heartbeat.mutable_run());
     }
     EXPECT_TRUE(Send(stream, heartbeat).ok());
@@ -269,6 +275,13 @@ class Mesh {
         brain_.OnReport(stream, ReportOf(Echoing(stream, heartbeat)), Now());
     Collect();
     return status;
+  }
+
+  // These have no run, and have carried out their newest order.
+  void SayIdle(const std::vector<StreamId>& streams) {
+    for (const StreamId stream : streams) {
+      EXPECT_TRUE(Send(stream, v1::Heartbeat()).ok());
+    }
   }
 
   void Saved(absl::StatusOr<SavedWeights> saved, JobId job = {}) {

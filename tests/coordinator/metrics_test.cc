@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/group_mesh.h"
+#include "tests/support/says.h"
 
 namespace paceline {
 namespace {
@@ -31,14 +32,13 @@ class MetricsOfAMesh : public ::testing::Test {
 TEST_F(MetricsOfAMesh, HaveSeriesOfAJobUntilItEnds) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
-  mesh.Report(a, mesh.Submit(SpecOf(1)), v1::RunState::PHASE_RUNNING, 5);
-  EXPECT_THAT(
-      Read(mesh),
-      AllOf(HasSubstr("paceline_coordinator_job_step{job=\"1\"} 5"),
-            HasSubstr("coordinator_job_floor_step{job=\"1\"} 0"),
-            HasSubstr("coordinator_job_snapshot_age_steps{job=\"1\"} 5"),
-            HasSubstr("coordinator_job_goodput_ratio{job=\"1\"} 1"),
-            HasSubstr("paceline_coordinator_workers{state=\"busy\"} 1")));
+  mesh.Report(a, mesh.Submit(SpecOf(1)), kRunning, 5);
+  EXPECT_THAT(Read(mesh),
+              Says("paceline_coordinator_job_step{job=\"1\"} 5",
+                   "coordinator_job_floor_step{job=\"1\"} 0",
+                   "coordinator_job_snapshot_age_steps{job=\"1\"} 5",
+                   "coordinator_job_goodput_ratio{job=\"1\"} 1",
+                   "paceline_coordinator_workers{state=\"busy\"} 1"));
 
   ASSERT_TRUE(mesh.Stop().ok());
 
@@ -56,29 +56,27 @@ TEST_F(MetricsOfAMesh, CountRecoveriesByPhase) {
   metrics_.CountRecovery(recovery);
 
   EXPECT_THAT(registry_.Text(),
-              AllOf(HasSubstr("coordinator_recoveries_total 1"),
-                    HasSubstr("coordinator_steps_replayed_total 6"),
-                    HasSubstr("recovery_seconds_sum{phase=\"leave\"} 0.5"),
-                    HasSubstr("recovery_seconds_count{phase=\"fetch\"} 1")));
+              Says("coordinator_recoveries_total 1",
+                   "coordinator_steps_replayed_total 6",
+                   "recovery_seconds_sum{phase=\"leave\"} 0.5",
+                   "recovery_seconds_count{phase=\"fetch\"} 1"));
 }
 
 TEST_F(MetricsOfAMesh, SayWhoIsThereAndWhetherTheGroupIsPaused) {
   JobSpec spec = GroupSpec();
   spec.aggregation.min_parts = 2;
   GroupMesh mesh = Training(2, spec);
-  EXPECT_THAT(
-      Read(mesh),
-      AllOf(HasSubstr("job_group_paused{job=\"1\"} 0\n"),
-            HasSubstr("job_group_members{job=\"1\",state=\"member\"} 2\n")));
+  EXPECT_THAT(Read(mesh),
+              Says("job_group_paused{job=\"1\"} 0\n",
+                   "job_group_members{job=\"1\",state=\"member\"} 2\n"));
 
   mesh.Break("w2");
   mesh.Pass(600);
 
-  EXPECT_THAT(
-      Read(mesh),
-      AllOf(HasSubstr("job_group_paused{job=\"1\"} 1\n"),
-            HasSubstr("job_group_members{job=\"1\",state=\"member\"} 1\n"),
-            HasSubstr("group_leavers_total{reason=\"lost\"} 1\n")));
+  EXPECT_THAT(Read(mesh),
+              Says("job_group_paused{job=\"1\"} 1\n",
+                   "job_group_members{job=\"1\",state=\"member\"} 1\n",
+                   "group_leavers_total{reason=\"lost\"} 1\n"));
   ASSERT_TRUE(mesh.Stop().ok());
   EXPECT_THAT(Read(mesh), Not(HasSubstr("job_group_paused{")));
 }

@@ -15,11 +15,6 @@ namespace {
 
 constexpr const char* kWords[] = {"stage", "every-2", "every-1"};
 
-Experiment ExperimentOf(const std::string& model) {
-  return model == kScriptModel ? ScriptExperiment("scripted.pt")
-                               : RichExperiment(model);
-}
-
 class Checkpoints : public ::testing::TestWithParam<const char*> {};
 
 // Dropout is drawn twice, the same way; statistics of normalisations, also

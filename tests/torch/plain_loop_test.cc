@@ -34,7 +34,6 @@ std::unique_ptr<PlainModel> MakePlainModel(const Experiment& experiment) {
   const std::string& name = experiment.job.model.name;
   if (name == "mlp") return std::make_unique<PlainMlp>(experiment);
   if (name == "lenet") return std::make_unique<PlainLenet>(experiment);
-  if (name == "vit") return std::make_unique<PlainVit>(experiment);
   if (name == "gnmt") return std::make_unique<PlainGnmt>(experiment);
   if (name == "resnet18" || name == "resnet50") {
     return std::make_unique<PlainResnet>(experiment);
@@ -247,8 +246,7 @@ TEST(PlainLoop, Bf16IsLibTorchsAutocast) {
 }
 
 TEST(PlainLoop, ModulesHaveTheDescriptionsParameters) {
-  for (const char* name :
-       {"lenet", "mlp", "vit", "resnet18", "resnet50", "gnmt"}) {
+  for (const char* name : {"lenet", "mlp", "resnet18", "resnet50", "gnmt"}) {
     const Experiment experiment = SmallExperiment(name);
     std::map<std::string, Shape> described, built;
 

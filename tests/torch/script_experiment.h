@@ -49,4 +49,10 @@ inline Experiment ScriptOfTokens(const std::string& name) {
   return experiment;
 }
 
+// Of a model of the catalog, or of a script.
+inline Experiment ExperimentOf(const std::string& model) {
+  return model == kScriptModel ? ScriptExperiment("scripted.pt")
+                               : RichExperiment(model);
+}
+
 }  // namespace paceline

@@ -14,6 +14,7 @@
 #include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/says.h"
 #include "tests/torch/in_process_pipeline.h"
 #include "tests/torch/script_experiment.h"
 #include "torch/torch.h"
@@ -24,7 +25,6 @@
 namespace paceline {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -98,10 +98,10 @@ TEST(Script, IsTriedWithTheHighestToken) {
 
   const auto script = ReadScript(spec);
 
-  EXPECT_THAT(std::string(script.status().message()),
-              AllOf(HasSubstr("layer 0 cannot take samples of shape [8] of "
-                              "tokens"),
-                    HasSubstr("index out of range")));
+  EXPECT_THAT(script.status().message(),
+              Says("layer 0 cannot take samples of shape [8] of "
+                   "tokens",
+                   "index out of range"));
 }
 
 TEST(Script, TrainsToTheLossesOfOneProcess) {
@@ -203,7 +203,7 @@ TEST(Script, NamesTheLayerThatTheSamplesDoNotFit) {
   const auto script = ReadScript(spec);
 
   EXPECT_TRUE(absl::IsInvalidArgument(script.status())) << script.status();
-  EXPECT_THAT(std::string(script.status().message()),
+  EXPECT_THAT(script.status().message(),
               HasSubstr("layer 3 cannot take samples of shape [100]"));
 }
 
@@ -221,10 +221,9 @@ TEST(Script, AFailureOfItsOwnCodeIsNotCalledOurs) {
   });
 
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(
-      std::string(status.message()),
-      AllOf(HasSubstr("forward: the script of model.file"),
-            HasSubstr("only small batches"), HasSubstr("correct the script")));
+  EXPECT_THAT(status.message(),
+              Says("forward: the script of model.file", "only small batches",
+                   "correct the script"));
 }
 
 TEST(Script, RefusesAnEndThatIsNotOneScoreAClass) {
@@ -232,7 +231,7 @@ TEST(Script, RefusesAnEndThatIsNotOneScoreAClass) {
 
   const auto model = DescribeModel(experiment.job.model, {2, 4, 4}, 3);
 
-  EXPECT_THAT(std::string(model.status().message()),
+  EXPECT_THAT(model.status().message(),
               HasSubstr("ends with shape [4] of a sample, need [3]"));
 }
 
@@ -278,7 +277,7 @@ TEST(Script, AWorkerWithAnotherFileRefusesTheJob) {
       MakeTorchEngine({model, {0, 1}, experiment.job.train, 0, 1});
 
   EXPECT_TRUE(absl::IsFailedPrecondition(engine.status())) << engine.status();
-  EXPECT_THAT(std::string(engine.status().message()),
+  EXPECT_THAT(engine.status().message(),
               HasSubstr("put the same file on every worker"));
 }
 
@@ -290,7 +289,7 @@ TEST(Script, ALyingDescriptionIsRefused) {
   const auto engine =
       MakeTorchEngine({model, {0, 1}, experiment.job.train, 0, 8});
 
-  EXPECT_THAT(std::string(engine.status().message()),
+  EXPECT_THAT(engine.status().message(),
               HasSubstr("0.weight is not what the file holds"));
 }
 

@@ -84,11 +84,6 @@ class Driven {
   std::unique_ptr<StageEngine> engine_;
 };
 
-Experiment ExperimentOf(const std::string& model) {
-  return model == kScriptModel ? ScriptExperiment("scripted.pt")
-                               : RichExperiment(model);
-}
-
 class StashOfModel : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(StashOfModel, TheGradientIsThatOfTheVersionThatWentForward) {

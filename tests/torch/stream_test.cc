@@ -4,7 +4,6 @@
 #include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/torch/script_experiment.h"
 #include "tests/torch/stream_request.h"
 
 namespace paceline {
@@ -81,30 +80,6 @@ TEST(Stream, GoesOnFromCopiedStates) {
     request.spec.train.learning_rate = {0.01, "cosine", 3};
     ExpectToGoOn(request, 5, {0, 1, 2});
   }
-}
-
-// A script's tensors are bound to one version or another.
-TEST(Stream, OfAScriptLearnsAndRepeatsItself) {
-  PipelineRequest request = StreamRequest("lenet", {0, 1, 2});
-  JobSpec& spec = request.spec;
-  spec.model = DefaultModel(kScriptModel);
-  spec.model.file = ScriptPath("plain.pt");
-  spec.data.shape = {2, 4, 4};
-  spec.data.classes = 3;
-  const auto script = ReadScript(spec);
-  ASSERT_TRUE(script.ok()) << script.status();
-  spec.model.script = *script;
-  spec.train.learning_rate.base = 0.05;
-  request.model =
-      DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
-
-  const auto first = RunPipeline(request);
-  const auto again = RunPipeline(request);
-
-  ASSERT_TRUE(first.ok() && again.ok()) << first.status() << again.status();
-  EXPECT_LT(first->steps.back().loss(), first->steps.front().loss());
-  EXPECT_EQ(first->weights, again->weights);
-  EXPECT_EQ(first->versions.at(0).versions(), 3);
 }
 
 // Recurrences go back at the version that they went forward with.
