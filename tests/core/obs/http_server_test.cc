@@ -17,6 +17,7 @@
 #include "core/base/thread.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -301,8 +302,7 @@ TEST(HttpServer, SaysThatAnAddressIsNotOurs) {
   // 192.0.2.0/24 is for documentation (RFC 5737): nobody's.
   const absl::Status status = server.Start("192.0.2.1", 0).status();
 
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("192.0.2.1"));
+  ExpectError(status, absl::StatusCode::kUnavailable, HasSubstr("192.0.2.1"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("--http"));
 }
 
@@ -311,10 +311,9 @@ TEST(HttpServer, ReachesIpv4ForLocalhostAndForAnEmptyHost) {
     HttpServer server;
     server.Get("/hello", [] { return HttpAnswer{.body = "hello"}; });
 
-    const absl::StatusOr<int> port = server.Start(host, 0);
+    const auto port = Value(server.Start(host, 0));
 
-    ASSERT_TRUE(port.ok()) << port.status();
-    EXPECT_THAT(Fetch(*port, "/hello"), EndsWith("hello")) << host;
+    EXPECT_THAT(Fetch(port, "/hello"), EndsWith("hello")) << host;
   }
 }
 
@@ -368,10 +367,9 @@ TEST(HttpServer, GivesItsPortBackWhenItStopsOnceOrTwice) {
   first.Stop();
 
   HttpServer second;
-  const absl::StatusOr<int> again = second.Start("127.0.0.1", port);
+  const auto again = Value(second.Start("127.0.0.1", port));
 
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(*again, port);
+  EXPECT_EQ(again, port);
 }
 
 }  // namespace
