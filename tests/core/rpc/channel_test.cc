@@ -27,6 +27,7 @@
 #include "grpcpp/server_context.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/stage.grpc.pb.h"
+#include "tests/support/status_checks.h"
 
 // The system's resolver, which alone knows one more name here, as it does where
 // mDNS is set up.  Takes the place of libc's, also for gRPC.
@@ -216,8 +217,7 @@ TEST(StartServer, RefusesAPortOfWhichLocalhostHasOnlyOneAddressFree) {
       StartServer({.listen = absl::StrCat("localhost:", other.port())}, {})
           .status();
 
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("is in use"));
+  ExpectError(status, absl::StatusCode::kUnavailable, HasSubstr("is in use"));
 }
 
 TEST(StartServer, HasItsPortForItselfAlone) {
@@ -277,8 +277,7 @@ TEST(StartServer, SaysThatAnAddressBelongsToAnotherMachine) {
   const absl::Status status =
       StartServer({.listen = "192.0.2.1:0", .insecure = true}, {}).status();
 
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()),
+  ExpectError(status, absl::StatusCode::kUnavailable,
               HasSubstr("192.0.2.1 is not an address of this machine"));
 }
 
@@ -365,9 +364,7 @@ TEST(Channel, ComesBackWhenTheServerDoes) {
   server.server.reset();
   ASSERT_EQ(Report(channel).status.code(), absl::StatusCode::kUnavailable);
 
-  const absl::StatusOr<BoundServer> again =
-      StartServer({.listen = address}, {&stage});
-  ASSERT_TRUE(again.ok()) << again.status();
+  const auto again = Value(StartServer({.listen = address}, {&stage}));
 
   const Reply reply = Report(channel, {}, /*wait_for_ready=*/true);
   EXPECT_TRUE(reply.status.ok()) << reply.status;
