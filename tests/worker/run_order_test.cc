@@ -3,6 +3,7 @@
 #include "core/plan/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -117,16 +118,15 @@ TEST(CheckSpecOfOrder, NamesTheFirstProblemAndWhereItIs) {
 }
 
 TEST(MakeRunWiring, TellsTheShapeAtEachBoundaryAndRoomForTwoBatches) {
-  const auto wiring = MakeRunWiring(ThreeStages(), FourLayers(), kB);
+  const auto wiring = Value(MakeRunWiring(ThreeStages(), FourLayers(), kB));
 
-  ASSERT_TRUE(wiring.ok()) << wiring.status();
-  EXPECT_THAT(wiring->boundaries,
+  EXPECT_THAT(wiring.boundaries,
               ElementsAre(ElementsAre(SampleTensor{DType::kF32, {5}}),
                           ElementsAre(SampleTensor{DType::kF32, {7}})));
-  EXPECT_EQ(wiring->micro_batch, 3);
+  EXPECT_EQ(wiring.micro_batch, 3);
   // Three micro-batches a batch: a forward-only one may have them all under
   // way between two workers, and inside a worker one at a time.
-  EXPECT_THAT(wiring->bounds.activation_frames, ElementsAre(2, 6));
+  EXPECT_THAT(wiring.bounds.activation_frames, ElementsAre(2, 6));
 }
 
 TEST(MakeRunWiring, TakesTheJobsCodec) {
@@ -134,10 +134,9 @@ TEST(MakeRunWiring, TakesTheJobsCodec) {
   for (const std::string& name : CodecNames()) {
     order.spec.pipeline.codec = name;
 
-    const auto wiring = MakeRunWiring(order, FourLayers(), kB);
+    const auto wiring = Value(MakeRunWiring(order, FourLayers(), kB));
 
-    ASSERT_TRUE(wiring.ok()) << wiring.status();
-    EXPECT_EQ(CodecName(wiring->codec), name);
+    EXPECT_EQ(CodecName(wiring.codec), name);
   }
 }
 
@@ -147,8 +146,7 @@ TEST(MakeRunWiring, RefusesACodecOfALaterVersion) {
 
   const absl::Status status = MakeRunWiring(order, FourLayers(), kB).status();
 
-  EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(std::string(status.message()),
+  ExpectError(status, absl::StatusCode::kInvalidArgument,
               HasSubstr("knows fp32, bf16, fp16, int8"));
 }
 
@@ -188,12 +186,11 @@ TEST(PredictBytes, OfAMemberAreTheWholeModelAndThePartsOfItsGroup) {
     order.group->workers.push_back({{worker, Incarnation{1}}, "w", "h:1"});
   }
 
-  const auto bytes = PredictBytes(order, model, kA);
+  const auto bytes = Value(PredictBytes(order, model, kA));
 
-  ASSERT_TRUE(bytes.ok()) << bytes.status();
-  EXPECT_EQ(*bytes, MemberBytes(order.spec, model, 3));
+  EXPECT_EQ(bytes, MemberBytes(order.spec, model, 3));
   // Values and gradients, a result, and the parts of two others.
-  EXPECT_EQ(*bytes, 2 * 160 + 3 * 160 + 2 * 160);
+  EXPECT_EQ(bytes, 2 * 160 + 3 * 160 + 2 * 160);
 }
 
 TEST(UnappliedBytes, AreHalfOfWhatIsLeft) {
@@ -224,10 +221,10 @@ RunOrder OrderOfAGroup() {
 
 TEST(CheckGroupOrder, SaysWhichProcessTheWorkerIsMemberOrListener) {
   for (const WorkerId worker : {kA, kC}) {
-    const auto self = CheckGroupOrder(OrderOfAGroup(), FourLayers(), worker);
+    const auto self =
+        Value(CheckGroupOrder(OrderOfAGroup(), FourLayers(), worker));
 
-    ASSERT_TRUE(self.ok()) << self.status();
-    EXPECT_EQ(*self, (MemberId{worker, Incarnation{7}}));
+    EXPECT_EQ(self, (MemberId{worker, Incarnation{7}}));
   }
 }
 
@@ -304,16 +301,15 @@ TEST(Replicas, SeeThePipelineWithThemselvesInTheirStage) {
 }
 
 TEST(Replicas, AreWiredToAllOfTheOtherStage) {
-  const auto wiring = MakeRunWiring(Replicated(), FourLayers(), kB);
+  const auto wiring = Value(MakeRunWiring(Replicated(), FourLayers(), kB));
 
-  ASSERT_TRUE(wiring.ok()) << wiring.status();
-  ASSERT_EQ(wiring->stages.size(), 2u);
-  EXPECT_EQ(wiring->stages[0].IndexOf(kA), 0);
-  EXPECT_EQ(wiring->stages[1].IndexOf(kC), 1);
-  EXPECT_EQ(wiring->stages[1].IndexOf(kA), -1);
-  EXPECT_EQ(wiring->stages[1].replicas[1].address, "h:3");
-  EXPECT_THAT(wiring->stages[1].route.turns(), ElementsAre(1, 0, 1));
-  EXPECT_EQ(wiring->boundaries.size(), 1u);
+  ASSERT_EQ(wiring.stages.size(), 2u);
+  EXPECT_EQ(wiring.stages[0].IndexOf(kA), 0);
+  EXPECT_EQ(wiring.stages[1].IndexOf(kC), 1);
+  EXPECT_EQ(wiring.stages[1].IndexOf(kA), -1);
+  EXPECT_EQ(wiring.stages[1].replicas[1].address, "h:3");
+  EXPECT_THAT(wiring.stages[1].route.turns(), ElementsAre(1, 0, 1));
+  EXPECT_EQ(wiring.boundaries.size(), 1u);
 }
 
 TEST(Replicas, OfAnOrderThatDoesNotFitAreRefused) {
