@@ -1,6 +1,5 @@
 #include "worker/pipeline/stage_runner.h"
 
-#include "absl/strings/str_cat.h"
 #include "core/model/batch.h"
 #include "core/schedule/asynchronous.h"
 #include "gmock/gmock.h"
@@ -17,21 +16,7 @@ using ::testing::SizeIs;
 // 100 training samples in batches of 24: the fifth has 4, in one micro-batch.
 PipelineRequest FourLayerJob(const std::string& schedule,
                              std::vector<int> worker_of) {
-  JobSpec spec;
-  spec.model.name = "mlp";
-  spec.model.hidden = {12, 10, 8};
-  spec.data.name = "synthetic";
-  spec.data.train_samples = 100;
-  spec.data.test_samples = 30;
-  spec.data.shape = {1, 4, 4};
-  spec.data.classes = 3;
-  spec.train.epochs = 2;
-  spec.train.batch = 24;
-  spec.train.micro_batch = 5;
-  spec.train.optimizer.name = "adamw";
-  spec.train.clip_norm = 1.0;
-  spec.train.learning_rate.base = 0.01;
-  return FakePipeline(std::move(spec), schedule, std::move(worker_of));
+  return FakePipeline(FourLayerSpec(), schedule, std::move(worker_of));
 }
 
 TEST(StageRunner, EndsWithTheSameBytesAtAnyCutScheduleAndPlacement) {
