@@ -51,32 +51,44 @@ TEST(CheckOrder, AcceptsStagesThatCoverTheModel) {
   EXPECT_TRUE(CheckOrder(ThreeStages(), FourLayers(), kB).ok());
 }
 
-TEST(CheckOrder, RefusesWhatTheCoordinatorCouldHaveSentWrong) {
-  const auto refused = [](auto spoil, WorkerId self = kA) {
-    RunOrder order = ThreeStages();
-    spoil(order);
-    return std::string(CheckOrder(order, FourLayers(), self).message());
-  };
+// What is wrong with an order, and what is said of it.
+struct Wrong {
+  const char* says;
+  void (*spoil)(RunOrder&);
+  WorkerId self = kA;
+};
 
-  EXPECT_THAT(refused([](RunOrder& o) {
-                o.stages[1].layers = {2, 3};
-              }),
-              HasSubstr("layer 1 comes next"));
-  EXPECT_THAT(refused([](RunOrder& o) {
-                o.stages[2].layers = {3, 9};
-              }),
-              HasSubstr("stages cover 9 layers, the model four has 4"));
-  EXPECT_THAT(refused([](RunOrder&) {}, kC),
-              HasSubstr("no stage is placed on this worker"));
-  EXPECT_EQ(refused([](RunOrder& o) {
-              o.base = {o.fence.attempt - 1, 7};
-            }),
-            "");
-  EXPECT_THAT(refused([](RunOrder& o) {
-                o.base = {o.fence.attempt, 7};
-              }),
-              HasSubstr("an attempt before its own"));
-  EXPECT_NE(refused([](RunOrder& o) { o.threads = 0; }), "");
+// Whether `check` says so of each.
+template <typename Check>
+void ExpectRefused(const RunOrder& good, const std::vector<Wrong>& all,
+                   const Check& check) {
+  for (const Wrong& wrong : all) {
+    RunOrder order = good;
+    wrong.spoil(order);
+    const absl::Status status = check(order, FourLayers(), wrong.self);
+    EXPECT_FALSE(status.ok()) << wrong.says;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(wrong.says));
+  }
+}
+
+TEST(CheckOrder, RefusesWhatTheCoordinatorCouldHaveSentWrong) {
+  ExpectRefused(ThreeStages(),
+                {{"layer 1 comes next",
+                  [](RunOrder& o) { o.stages[1].layers.first = 2; }},
+                 {"stages cover 9 layers, the model four has 4",
+                  [](RunOrder& o) { o.stages[2].layers.last = 9; }},
+                 {"no stage is placed on this worker", [](RunOrder&) {}, kC},
+                 {"an attempt before its own",
+                  [](RunOrder& o) { o.base.attempt = o.fence.attempt; }},
+                 {"threads", [](RunOrder& o) { o.threads = 0; }}},
+                CheckOrder);
+}
+
+TEST(CheckOrder, TakesABaseOfAnEarlierAttempt) {
+  RunOrder order = ThreeStages();
+  order.base = {order.fence.attempt - 1, 7};
+
+  EXPECT_TRUE(CheckOrder(order, FourLayers(), kA).ok());
 }
 
 TEST(CheckSpecOfOrder, TakesEveryKindOfOrderThatACoordinatorSends) {
@@ -229,32 +241,25 @@ TEST(CheckGroupOrder, SaysWhichProcessTheWorkerIsMemberOrListener) {
 }
 
 TEST(CheckGroupOrder, RefusesWhatTheCoordinatorCouldHaveSentWrong) {
-  const auto refused = [](auto spoil) {
-    RunOrder order = OrderOfAGroup();
-    spoil(order);
-    return std::string(
-        CheckGroupOrder(order, FourLayers(), kA).status().message());
-  };
-
-  EXPECT_THAT(refused([](RunOrder& o) { o.stages[0].layers.last = 3; }),
-              HasSubstr("holds a part of the model"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.spec.aggregation.mode = "none"; }),
-              HasSubstr("a job whose aggregation.mode is none"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.spec.aggregation.shards = 0; }),
-              HasSubstr("aggregation.shards is 0"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.spec.kind = kInferKind; }),
-              HasSubstr("no training steps to divide"));
-  EXPECT_THAT(refused([](RunOrder& o) {
-                o.base = {0, 5};
-              }),
-              HasSubstr("begins with step 5: need a pipeline"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.threads = 0; }),
-              HasSubstr("threads is 0, need 1 or more"));
-  EXPECT_NE(refused([](RunOrder& o) { o.group->view.members.clear(); }), "");
-  EXPECT_THAT(refused([](RunOrder& o) {
-                o.group->workers.erase(o.group->workers.begin() + 1);
-              }),
-              HasSubstr("this worker (id 4) is not in its round group"));
+  ExpectRefused(
+      OrderOfAGroup(),
+      {{"holds a part of the model",
+        [](RunOrder& o) { o.stages[0].layers.last = 3; }},
+       {"a job whose aggregation.mode is none",
+        [](RunOrder& o) { o.spec.aggregation.mode = "none"; }},
+       {"aggregation.shards is 0",
+        [](RunOrder& o) { o.spec.aggregation.shards = 0; }},
+       {"no training steps to divide",
+        [](RunOrder& o) { o.spec.kind = kInferKind; }},
+       {"begins with step 5: need a pipeline",
+        [](RunOrder& o) { o.base.step = 5; }},
+       {"threads is 0, need 1 or more", [](RunOrder& o) { o.threads = 0; }},
+       {"", [](RunOrder& o) { o.group->view.members.clear(); }},
+       {"this worker (id 4) is not in its round group",
+        [](RunOrder& o) {
+          o.group->workers.erase(o.group->workers.begin() + 1);
+        }}},
+      [](const auto&... order) { return CheckGroupOrder(order...).status(); });
 }
 
 TEST(EngineOptionsOf, HandsOnThePrecision) {
@@ -281,13 +286,9 @@ RunOrder Replicated() {
   return order;
 }
 
-std::string ErrorOf(const RunOrder& order, WorkerId self = kA) {
-  return std::string(CheckOrder(order, FourLayers(), self).message());
-}
-
 TEST(Replicas, SeeThePipelineWithThemselvesInTheirStage) {
   const RunOrder order = Replicated();
-  ASSERT_EQ(ErrorOf(order), "");
+  ASSERT_TRUE(CheckOrder(order, FourLayers(), kA).ok());
 
   EXPECT_EQ(StageCount(order), 2);
   EXPECT_THAT(WorkerIndexOfStage(order, kC), ElementsAre(0, 1));
@@ -313,28 +314,19 @@ TEST(Replicas, AreWiredToAllOfTheOtherStage) {
 }
 
 TEST(Replicas, OfAnOrderThatDoesNotFitAreRefused) {
-  const auto refused = [](auto spoil) {
-    RunOrder order = Replicated();
-    spoil(order);
-    return ErrorOf(order);
-  };
-
-  EXPECT_THAT(refused([](RunOrder& o) { o.spec.kind = kTrainKind; }),
-              HasSubstr("replicas that train"));
-  EXPECT_THAT(refused([](RunOrder& o) {
-                o.stages[2].layers = {3, 4};
-              }),
-              HasSubstr("stage 1 hold different layers"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.routes.clear(); }),
-              HasSubstr("no turn for replica 0"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.routes.pop_back(); }),
-              HasSubstr("1 routes for 2 stages"));
-  EXPECT_THAT(refused([](RunOrder& o) {
-                o.routes[1] = RouteTable({0, 1, 2});
-              }),
-              HasSubstr("replica 2 of 2"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.stages[2].worker = kA; }),
-              HasSubstr("worker 4 is a replica"));
+  ExpectRefused(
+      Replicated(),
+      {{"replicas that train", [](RunOrder& o) { o.spec.kind = kTrainKind; }},
+       {"stage 1 hold different layers",
+        [](RunOrder& o) { o.stages[2].layers.first = 3; }},
+       {"no turn for replica 0", [](RunOrder& o) { o.routes.clear(); }},
+       {"1 routes for 2 stages", [](RunOrder& o) { o.routes.pop_back(); }},
+       {"replica 2 of 2",
+        [](RunOrder& o) {
+          o.routes[1] = RouteTable({0, 1, 2});
+        }},
+       {"worker 4 is a replica", [](RunOrder& o) { o.stages[2].worker = kA; }}},
+      CheckOrder);
 }
 
 }  // namespace
