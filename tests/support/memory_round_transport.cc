@@ -111,12 +111,6 @@ void MemoryRoundNetwork::Kill(const MemberId& member) {
   }
 }
 
-void MemoryRoundNetwork::SetStopped(const MemberId& member, bool stopped) {
-  const absl::MutexLock lock(&mutex_);
-  endpoints_[member].stopped = stopped;
-  ++changes_;
-}
-
 void MemoryRoundNetwork::Close(const MemberId& self) {
   const absl::MutexLock lock(&mutex_);
   endpoints_[self].sink = nullptr;
@@ -267,10 +261,8 @@ void MemoryRoundNetwork::TellNotices() {
 }
 
 bool MemoryRoundNetwork::MayTravel(const LinkId& id) const {
-  const auto from = endpoints_.find(id.first);
-  const auto to = endpoints_.find(id.second);
-  return IsOpen(id) && !from->second.stopped && !to->second.stopped &&
-         to->second.peers.count(id.first) > 0;
+  return IsOpen(id) &&
+         endpoints_.find(id.second)->second.peers.count(id.first) > 0;
 }
 
 // The first one whose bytes are there, if it has any.

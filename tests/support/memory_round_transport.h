@@ -41,9 +41,6 @@ class MemoryRoundNetwork final {
   void SetLink(const MemberId& a, const MemberId& b, bool up);
   // As after SIGKILL: whoever has it as a peer finds its address refused.
   void Kill(const MemberId& member);
-  // Nothing of it moves any more, and nothing reaches it, but its links look
-  // well: as after SIGSTOP.
-  void SetStopped(const MemberId& member, bool stopped);
 
   // Waits for so many; false: `longest` was not enough.
   bool AwaitCarried(int64_t bytes, absl::Duration longest) const;
@@ -82,7 +79,6 @@ class MemoryRoundNetwork final {
   struct Endpoint {
     RoundSink* sink = nullptr;  // null: closed
     std::set<MemberId> peers;
-    bool stopped = false;
     bool killed = false;
   };
   struct Notice {

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/memory_link.h"
+#include "tests/worker/await_beat.h"
 #include "tests/worker/fake_run_factory.h"
 #include "worker/agent/agent.h"
 #include "worker/pipeline/shared_step_gate.h"
@@ -165,7 +166,9 @@ class AgentTest : public ::testing::Test {
     return order;
   }
 
-  void MakeAgent() {
+  // The agent, from its first use on.
+  Agent& agent() {
+    if (agent_ != nullptr) return *agent_;
     AgentOptions options;
     options.name = "w";
     options.prober = prober_used_;
@@ -178,25 +181,31 @@ class AgentTest : public ::testing::Test {
     agent_ =
         std::make_unique<Agent>(std::move(options), factory_, *clock_used_);
     agent_->OnWelcome(kSelf);
+    return *agent_;
   }
+
+  // Orders a run, and heartbeats until it is in `phase`.
+  v1::RunState Run(const RunOrder& order, v1::RunState::Phase phase) {
+    agent().OnOrder(order);
+    return Await(phase);
+  }
+  v1::RunState RunToItsEnd(const RunOrder& order) {
+    return Run(order, v1::RunState::PHASE_DONE);
+  }
+  v1::Heartbeat Beat() { return agent().Heartbeat().heartbeat; }
 
   // Heartbeats until the run is in `phase`; collects the records on the way.
   v1::RunState Await(v1::RunState::Phase phase) {
-    const absl::Time give_up = absl::Now() + kLongest;
-    for (;;) {
-      const v1::Heartbeat beat = agent_->Heartbeat().heartbeat;
-      for (const v1::StepRecord& step : beat.steps()) steps_.push_back(step);
-      for (const auto& one : beat.evaluations()) evaluations_.push_back(one);
-      if (beat.run().phase() == phase) return beat.run();
-      if (beat.run().phase() == v1::RunState::PHASE_FAILED) {
-        ADD_FAILURE() << ErrorOf(beat.run());
-        return beat.run();
-      }
-      if (absl::Now() > give_up) break;
-      agent_->AwaitChange(absl::Milliseconds(20));
-    }
-    ADD_FAILURE() << "phase " << static_cast<int>(phase) << " never came";
-    return {};
+    const v1::RunState last =
+        AwaitBeat(agent(), [&](const v1::Heartbeat& beat) {
+          for (const auto& step : beat.steps()) steps_.push_back(step);
+          for (const auto& one : beat.evaluations())
+            evaluations_.push_back(one);
+          return beat.run().phase() == phase ||
+                 beat.run().phase() == v1::RunState::PHASE_FAILED;
+        }).run();
+    EXPECT_EQ(last.phase(), phase) << last.ShortDebugString();
+    return last;
   }
 
   LonelyFactory factory_;

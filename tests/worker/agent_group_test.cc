@@ -11,6 +11,7 @@
 #include "core/rpc/report_convert.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/worker/await_beat.h"
 #include "tests/worker/fake_run_factory.h"
 #include "tests/worker/training_group.h"
 #include "worker/agent/agent.h"
@@ -95,16 +96,11 @@ class GroupAgent {
 
   // Heartbeats until one is as wanted; the last one.
   v1::RunState Await(const std::function<bool(const v1::RunState&)>& wanted) {
-    const absl::Time give_up = absl::Now() + kLongest;
-    v1::RunState report;
-    do {
-      report = agent_->Heartbeat().heartbeat.run();
-      if (wanted(report)) return report;
-      agent_->AwaitChange(absl::Milliseconds(20));
-    } while (absl::Now() < give_up);
-    ADD_FAILURE() << "worker " << self_.worker.value << " is in phase "
-                  << static_cast<int>(report.phase()) << " at step "
-                  << report.step() << ": " << report.error_message();
+    const v1::RunState report =
+        AwaitBeat(*agent_, [&](const v1::Heartbeat& beat) {
+          return wanted(beat.run());
+        }).run();
+    EXPECT_TRUE(wanted(report)) << report.ShortDebugString();
     return report;
   }
   v1::RunState AwaitPhase(v1::RunState::Phase phase) {
@@ -120,10 +116,8 @@ class GroupAgent {
   // Takes the order back, and waits until the run is over.
   void Stop() {
     agent_->OnOrder(std::nullopt);
-    const absl::Time give_up = absl::Now() + kLongest;
-    while (rounds().in_group && absl::Now() < give_up) {
-      agent_->AwaitChange(absl::Milliseconds(20));
-    }
+    AwaitBeat(*agent_,
+              [&](const v1::Heartbeat&) { return !rounds().in_group; });
   }
   RoundReading rounds() const { return agent_->Rounds(); }
 
@@ -153,6 +147,13 @@ class AgentGroupTest : public ::testing::Test {
     return MakeGroup(MakeView(1, {{MemberOf(1), 0}}));
   }
 
+  // Both members begin with the first view.
+  static void Begin(GroupAgent& first, GroupAgent& second,
+                    const JobSpec& spec) {
+    first.Order(spec, Both());
+    second.Order(spec, Both());
+  }
+
   MemoryRoundNetwork network_;
 };
 
@@ -160,8 +161,7 @@ TEST_F(AgentGroupTest, MembersTrainTogetherAndOneHandsTheWeightsOver) {
   GroupAgent first(network_, 1);
   GroupAgent second(network_, 2);
 
-  first.Order(TrainingJob(8), Both());
-  second.Order(TrainingJob(8), Both());
+  Begin(first, second, TrainingJob(8));
   first.AwaitPhase(v1::RunState::PHASE_DONE);
   second.AwaitPhase(v1::RunState::PHASE_DONE);
 
@@ -196,8 +196,7 @@ TEST_F(AgentGroupTest, CountsAllRoundsOfRunsThatAreOver) {
 TEST_F(AgentGroupTest, AViewOfTheSameFenceGoesToTheRunThatIsThere) {
   GroupAgent first(network_, 1);
   GroupAgent second(network_, 2);
-  first.Order(TrainingJob(kForEver), Both());
-  second.Order(TrainingJob(kForEver), Both());
+  Begin(first, second, TrainingJob(kForEver));
   first.AwaitStep(3);
   network_.Kill(MemberOf(2));
 
@@ -234,8 +233,7 @@ TEST_F(AgentGroupTest, SaysWhoOwesAnAnswerForTheCoordinatorsLease) {
 TEST_F(AgentGroupTest, WhoIsNoMemberAnyMoreAsksToStartAnew) {
   GroupAgent first(network_, 1);
   GroupAgent second(network_, 2);
-  first.Order(TrainingJob(kForEver), Both());
-  second.Order(TrainingJob(kForEver), Both());
+  Begin(first, second, TrainingJob(kForEver));
   second.AwaitStep(3);
 
   GroupOrder without =
@@ -295,8 +293,7 @@ TEST_F(AgentGroupTest, SaysWhetherItsComputeThreadIsAtWork) {
   spec.faults = {{"w2", 1, "delay", 1, 3600}};
   GroupAgent first(network_, 1);
   GroupAgent second(network_, 2);
-  first.Order(spec, Both());
-  second.Order(spec, Both());
+  Begin(first, second, spec);
 
   const auto stands = [](bool at_work) {
     return [at_work](const v1::RunState& report) {

@@ -2,6 +2,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/agent_fixture.h"
+#include "tests/worker/await_beat.h"
 
 namespace paceline {
 namespace {
@@ -53,42 +54,35 @@ class MeasuringAgentTest : public AgentTest {
     order.layers->model.file = "/net.pt";
     return order;
   }
-  v1::Measurement AwaitMeasurement() {
-    const absl::Time give_up = absl::Now() + kLongest;
-    while (absl::Now() < give_up) {
-      const v1::Heartbeat beat = agent_->Heartbeat().heartbeat;
-      if (beat.has_measurement()) return beat.measurement();
-      agent_->AwaitChange(absl::Milliseconds(20));
-    }
-    ADD_FAILURE() << "no measurement came";
-    return {};
+  v1::Measurement Measure(const MeasureOrder& order) {
+    agent().OnMeasure(order);
+    const v1::Heartbeat beat = AwaitBeat(
+        agent(),
+        [](const v1::Heartbeat& beat) { return beat.has_measurement(); });
+    EXPECT_TRUE(beat.has_measurement());
+    return beat.measurement();
   }
 
   FakeProber prober_;
 };
 
 TEST_F(MeasuringAgentTest, AnswersUntilTheOrderIsWithdrawn) {
-  MakeAgent();
-
-  agent_->OnMeasure(LinkOrder(7));
-  const v1::Measurement answer = AwaitMeasurement();
+  const v1::Measurement answer = Measure(LinkOrder(7));
 
   EXPECT_EQ(answer.id(), 7);
   EXPECT_TRUE(answer.error_code() == 0) << answer.error_message();
   EXPECT_THAT(answer.links(), SizeIs(2));
   EXPECT_EQ(answer.links(0).from(), "w");
-  EXPECT_TRUE(agent_->Heartbeat().heartbeat.has_measurement());
-  agent_->OnMeasure(std::nullopt);
-  EXPECT_FALSE(agent_->Heartbeat().heartbeat.has_measurement());
+  EXPECT_TRUE(Beat().has_measurement());
+  agent().OnMeasure(std::nullopt);
+  EXPECT_FALSE(Beat().has_measurement());
 }
 
 TEST_F(MeasuringAgentTest, MeasuresTheLayersOfASpec) {
-  MakeAgent();
   MeasureOrder order = LayersOrder();
   order.layers->threads = 2;
 
-  agent_->OnMeasure(order);
-  const v1::Measurement answer = AwaitMeasurement();
+  const v1::Measurement answer = Measure(order);
 
   ASSERT_TRUE(answer.error_code() == 0) << answer.error_message();
   ASSERT_TRUE(answer.has_profile());
@@ -101,10 +95,7 @@ TEST_F(MeasuringAgentTest, MeasuresTheLayersOfASpec) {
 }
 
 TEST_F(MeasuringAgentTest, LooksIntoAScriptThatNobodyHasLookedInto) {
-  MakeAgent();
-
-  agent_->OnMeasure(ScriptOrder());
-  const v1::Measurement answer = AwaitMeasurement();
+  const v1::Measurement answer = Measure(ScriptOrder());
 
   ASSERT_TRUE(answer.error_code() == 0) << answer.error_message();
   EXPECT_FALSE(answer.has_profile());
@@ -113,12 +104,10 @@ TEST_F(MeasuringAgentTest, LooksIntoAScriptThatNobodyHasLookedInto) {
 }
 
 TEST_F(MeasuringAgentTest, DoesNotMeasureASpecThatCannotBe) {
-  MakeAgent();
   MeasureOrder order = LayersOrder();
   order.layers->train.micro_batch = 0;
 
-  agent_->OnMeasure(order);
-  const v1::Measurement answer = AwaitMeasurement();
+  const v1::Measurement answer = Measure(order);
 
   EXPECT_EQ(static_cast<absl::StatusCode>(answer.error_code()),
             absl::StatusCode::kInvalidArgument);
@@ -127,11 +116,10 @@ TEST_F(MeasuringAgentTest, DoesNotMeasureASpecThatCannotBe) {
 }
 
 TEST_F(MeasuringAgentTest, StartsAnewForAnotherCapabilityBeforeItMeasures) {
-  MakeAgent();
   MeasureOrder order = LayersOrder();
   order.cpu_capability = "default";
 
-  agent_->OnMeasure(order);
+  agent().OnMeasure(order);
   restarted_.WaitForNotification();
 
   EXPECT_EQ(restart_at_, "default");
@@ -141,18 +129,17 @@ TEST_F(MeasuringAgentTest, StartsAnewWhenAScriptThatWasWithdrawnDoesNotEnd) {
   clock_used_ = &fake_clock_;
   absl::Notification ends;
   factory_.script_ends_ = &ends;
-  MakeAgent();
-  agent_->OnMeasure(ScriptOrder());
+  agent().OnMeasure(ScriptOrder());
   factory_.script_begun_.WaitForNotification();
   fake_clock_.Advance(absl::Hours(1));  // as long as it is wanted
 
-  agent_->OnMeasure(std::nullopt);
+  agent().OnMeasure(std::nullopt);
   fake_clock_.Advance(absl::Seconds(59));
-  agent_->Heartbeat();
+  agent().Heartbeat();
   EXPECT_FALSE(restarted_.HasBeenNotified());
   fake_clock_.Advance(absl::Seconds(1));
-  agent_->Heartbeat();
-  agent_->Heartbeat();  // says it once: Notify() twice is fatal
+  agent().Heartbeat();
+  agent().Heartbeat();  // says it once: Notify() twice is fatal
 
   EXPECT_TRUE(restarted_.HasBeenNotified());
   EXPECT_EQ(restart_at_, "avx2");
@@ -164,44 +151,34 @@ TEST_F(MeasuringAgentTest, LetsARunThatCameAfterAMeasurementTakeItsTime) {
   clock_used_ = &fake_clock_;
   prober_.blocks = true;
   factory_.upload_blocks_ = true;
-  MakeAgent();
-  agent_->OnMeasure(LinkOrder(7));
-  agent_->OnOrder(Order(1));
-  Await(v1::RunState::PHASE_RUNNING);
+  agent().OnMeasure(LinkOrder(7));
+  Run(Order(1), v1::RunState::PHASE_RUNNING);
 
-  agent_->OnMeasure(std::nullopt);
+  agent().OnMeasure(std::nullopt);
   fake_clock_.Advance(absl::Hours(1));
-  agent_->Heartbeat();
+  agent().Heartbeat();
 
   EXPECT_FALSE(restarted_.HasBeenNotified());
 }
 
 TEST_F(MeasuringAgentTest, LeavesAMeasurementForARun) {
   prober_.blocks = true;
-  MakeAgent();
-  agent_->OnMeasure(LinkOrder(7));
+  agent().OnMeasure(LinkOrder(7));
 
-  agent_->OnMeasure(std::nullopt);
-  agent_->OnOrder(Order(1));
-
-  Await(v1::RunState::PHASE_DONE);
-  EXPECT_FALSE(agent_->Heartbeat().heartbeat.has_measurement());
+  agent().OnMeasure(std::nullopt);
+  RunToItsEnd(Order(1));
+  EXPECT_FALSE(Beat().has_measurement());
 }
 
 TEST_F(MeasuringAgentTest, SaysThatItCannotMeasureWithoutAProber) {
   prober_used_ = nullptr;
-  MakeAgent();
-
-  agent_->OnMeasure(LinkOrder(7));
-
-  EXPECT_EQ(static_cast<absl::StatusCode>(AwaitMeasurement().error_code()),
+  EXPECT_EQ(static_cast<absl::StatusCode>(Measure(LinkOrder(7)).error_code()),
             absl::StatusCode::kUnimplemented);
 }
 
 TEST_F(MeasuringAgentTest, EndsWhileItMeasures) {
   prober_.blocks = true;
-  MakeAgent();
-  agent_->OnMeasure(LinkOrder(7));
+  agent().OnMeasure(LinkOrder(7));
 
   agent_.reset();
 }

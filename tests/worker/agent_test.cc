@@ -1,6 +1,5 @@
 #include "worker/agent/agent.h"
 
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -8,22 +7,19 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 #include "tests/worker/agent_fixture.h"
 #include "worker/rpc/attach_client.h"
 
 namespace paceline {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 TEST_F(AgentTest, RunsAnOrderToItsEndAndHandsTheWeightsOver) {
-  MakeAgent();
-
-  agent_->OnOrder(Order(1));
-  const v1::RunState status = Await(v1::RunState::PHASE_DONE);
+  const v1::RunState status = RunToItsEnd(Order(1));
 
   EXPECT_EQ(status.step(), 4);
   EXPECT_EQ(status.steps(), 4);
@@ -31,50 +27,43 @@ TEST_F(AgentTest, RunsAnOrderToItsEndAndHandsTheWeightsOver) {
   EXPECT_THAT(steps_, SizeIs(4));
   EXPECT_THAT(evaluations_, SizeIs(1));
   EXPECT_THAT(factory_.uploaded_, SizeIs(4));  // two weights, two biases
-  EXPECT_GT(agent_->recorder().predicted_memory_bytes(), 0);
+  EXPECT_GT(agent().recorder().predicted_memory_bytes(), 0);
   EXPECT_EQ(factory_.threads_, 3);
 }
 
 TEST_F(AgentTest, DoesNothingWhenTheSameOrderComesAgain) {
-  MakeAgent();
-  agent_->OnOrder(Order(1));
-  Await(v1::RunState::PHASE_DONE);
+  RunToItsEnd(Order(1));
 
-  agent_->OnOrder(Order(1));
-
-  EXPECT_EQ(Await(v1::RunState::PHASE_DONE).step(), 4);
-  EXPECT_EQ(agent_->recorder().total_steps(), 4);
+  EXPECT_EQ(RunToItsEnd(Order(1)).step(), 4);
+  EXPECT_EQ(agent().recorder().total_steps(), 4);
 }
 
 TEST_F(AgentTest, RepeatsRecordsThatWereNotAcknowledged) {
-  MakeAgent();
-  agent_->OnOrder(Order(1));
-  Await(v1::RunState::PHASE_DONE);
-  EXPECT_THAT(agent_->Heartbeat().heartbeat.steps(), IsEmpty());
+  RunToItsEnd(Order(1));
+  EXPECT_THAT(Beat().steps(), IsEmpty());
 
-  agent_->OnAttached();
-  const MarkedHeartbeat again = agent_->Heartbeat();
+  agent().OnAttached();
+  const MarkedHeartbeat again = agent().Heartbeat();
   EXPECT_THAT(again.heartbeat.steps(), SizeIs(4));
 
-  agent_->OnAck(again.marks);
-  agent_->OnAttached();
-  EXPECT_THAT(agent_->Heartbeat().heartbeat.steps(), IsEmpty());
+  agent().OnAck(again.marks);
+  agent().OnAttached();
+  EXPECT_THAT(Beat().steps(), IsEmpty());
 }
 
 TEST_F(AgentTest, StartsAnewWhenARunThatWasWithdrawnDoesNotEnd) {
   clock_used_ = &fake_clock_;
   absl::Notification ends;
   factory_.data_ends_ = &ends;
-  MakeAgent();
-  agent_->OnOrder(Order(1));
+  agent().OnOrder(Order(1));
   factory_.data_begun_.WaitForNotification();
   fake_clock_.Advance(absl::Hours(1));  // as long as it is wanted
-  agent_->Heartbeat();
+  agent().Heartbeat();
   EXPECT_FALSE(restarted_.HasBeenNotified());
 
-  agent_->OnOrder(std::nullopt);
+  agent().OnOrder(std::nullopt);
   fake_clock_.Advance(absl::Seconds(60));
-  agent_->Heartbeat();
+  agent().Heartbeat();
 
   EXPECT_TRUE(restarted_.HasBeenNotified());
   EXPECT_EQ(restart_at_, "avx2");
@@ -84,82 +73,55 @@ TEST_F(AgentTest, StartsAnewWhenARunThatWasWithdrawnDoesNotEnd) {
 
 TEST_F(AgentTest, EndsARunWhenItsOrderIsWithdrawn) {
   factory_.upload_blocks_ = true;
-  MakeAgent();
-  agent_->OnOrder(Order(1));
-  Await(v1::RunState::PHASE_RUNNING);
+  Run(Order(1), v1::RunState::PHASE_RUNNING);
 
-  agent_->OnOrder(std::nullopt);
+  agent().OnOrder(std::nullopt);
   factory_.upload_blocks_ = false;
-  agent_->OnOrder(Order(2));
 
-  EXPECT_EQ(Await(v1::RunState::PHASE_DONE).job(), 2);
+  EXPECT_EQ(RunToItsEnd(Order(2)).job(), 2);
 }
 
 // The control thread may still be cancelling the old run when the compute
 // thread has already left it.
 TEST_F(AgentTest, OpensTheNextRunOnlyWhenTheLastOneIsClosed) {
-  MakeAgent();
   for (int64_t job = 1; job <= 3; ++job) {
-    agent_->OnOrder(Order(job));
-    EXPECT_EQ(Await(v1::RunState::PHASE_DONE).job(), job);
+    EXPECT_EQ(RunToItsEnd(Order(job)).job(), job);
   }
 }
 
 TEST_F(AgentTest, AsksForARestartWhenAnotherCapabilityIsOrdered) {
-  MakeAgent();
   RunOrder order = Order(1);
   order.cpu_capability = "default";
 
-  agent_->OnOrder(order);
+  agent().OnOrder(order);
 
   ASSERT_TRUE(restarted_.WaitForNotificationWithTimeout(kLongest));
   EXPECT_EQ(restart_at_, "default");
-  EXPECT_EQ(agent_->recorder().total_steps(), 0);
-}
-
-TEST_F(AgentTest, FailsTheRunWhenItsKernelsAreAtAnotherCapability) {
-  active_capability_ = "default";
-  MakeAgent();
-
-  agent_->OnOrder(Order(1));
-  const v1::RunState status = Await(v1::RunState::PHASE_FAILED);
-
-  EXPECT_EQ(ErrorOf(status).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(ErrorOf(status).message()),
-              AllOf(HasSubstr("cpu_capability avx2"),
-                    HasSubstr("kernels run at default")));
-  EXPECT_EQ(agent_->recorder().total_steps(), 0);
+  EXPECT_EQ(agent().recorder().total_steps(), 0);
 }
 
 TEST_F(AgentTest, RunsWhenItsKernelsSayTheOrderedCapability) {
   active_capability_ = "avx2";
-  MakeAgent();
-
-  agent_->OnOrder(Order(1));
-
-  EXPECT_EQ(Await(v1::RunState::PHASE_DONE).step(), 4);
+  EXPECT_EQ(RunToItsEnd(Order(1)).step(), 4);
 }
 
 TEST_F(AgentTest, SaysThatItRestartsInEveryHeartbeatFromThenOn) {
-  MakeAgent();
-  EXPECT_FALSE(agent_->Heartbeat().heartbeat.restarting());
+  EXPECT_FALSE(Beat().restarting());
 
-  agent_->AnnounceRestart();
+  agent().AnnounceRestart();
 
-  EXPECT_TRUE(agent_->Heartbeat().heartbeat.restarting());
-  EXPECT_TRUE(agent_->Heartbeat().heartbeat.restarting());
+  EXPECT_TRUE(Beat().restarting());
+  EXPECT_TRUE(Beat().restarting());
 }
 
 TEST_F(AgentTest, NumbersTheLinesOfItsLog) {
-  MakeAgent();
-  agent_->OnOrder(Order(1));
-  Await(v1::RunState::PHASE_DONE);
-  agent_->AddLog(LineOf("one"));
-  agent_->AddLog(LineOf("skipped caf\xE9.png"));
+  RunToItsEnd(Order(1));
+  agent().AddLog(LineOf("one"));
+  agent().AddLog(LineOf("skipped caf\xE9.png"));
 
-  agent_->Heartbeat();
-  agent_->OnAttached();  // nothing was acknowledged
-  const MarkedHeartbeat again = agent_->Heartbeat();
+  agent().Heartbeat();
+  agent().OnAttached();  // nothing was acknowledged
+  const MarkedHeartbeat again = agent().Heartbeat();
 
   const auto& logs = again.heartbeat.logs();
   ASSERT_EQ(logs.size(), 2);
@@ -175,129 +137,104 @@ TEST_F(AgentTest, SendsABacklogOfRecordsInHeartbeatsOfBoundedSize) {
   constexpr size_t kMostBytes = 300'000;
   absl::Notification ends;
   factory_.data_ends_ = &ends;
-  MakeAgent();
-  agent_->OnOrder(Order(1));
+  agent().OnOrder(Order(1));
   factory_.data_begun_.WaitForNotification();
   for (int line = 0; line < kLines; ++line) {
-    agent_->AddLog(LineOf(std::string(8000, 'x')));
+    agent().AddLog(LineOf(std::string(8000, 'x')));
   }
   ends.Notify();
-  while (agent_->recorder().running()) std::this_thread::yield();
+  while (agent().recorder().running()) std::this_thread::yield();
 
   int heartbeats = 0;
   std::vector<v1::LogLine> lines;
   v1::RunState::Phase phase = v1::RunState::PHASE_UNSPECIFIED;
   for (; phase != v1::RunState::PHASE_DONE; ++heartbeats) {
-    const auto [beat, marks] = agent_->Heartbeat();
+    const auto [beat, marks] = agent().Heartbeat();
     EXPECT_LE(beat.ByteSizeLong(), kMostBytes);
     ASSERT_FALSE(beat.logs().empty()) << "an end without the last lines";
     lines.insert(lines.end(), beat.logs().begin(), beat.logs().end());
     phase = beat.run().phase();
-    agent_->OnAck(marks);
-    agent_->OnAttached();  // what was not acknowledged is sent again
+    agent().OnAck(marks);
+    agent().OnAttached();  // what was not acknowledged is sent again
     // The rest is due, however long the period is.
     if (phase != v1::RunState::PHASE_DONE)
-      agent_->AwaitChange(absl::InfiniteDuration());
+      agent().AwaitChange(absl::InfiniteDuration());
   }
 
   EXPECT_GT(heartbeats, 1);
   ASSERT_THAT(lines, SizeIs(kLines));
   for (int i = 0; i < kLines; ++i) EXPECT_EQ(lines[i].sequence(), i + 1);
-  EXPECT_THAT(agent_->Heartbeat().heartbeat.logs(), IsEmpty());
+  EXPECT_THAT(Beat().logs(), IsEmpty());
 }
 
 TEST_F(AgentTest, FailsTheRunWhenANeighbourHasMoved) {
   factory_.upload_blocks_ = true;
-  MakeAgent();
-  agent_->OnOrder(Order(1));
-  Await(v1::RunState::PHASE_RUNNING);
+  Run(Order(1), v1::RunState::PHASE_RUNNING);
   RunOrder moved = Order(1);
   moved.stages[0].address = "h:2";
 
-  agent_->OnOrder(moved);
+  agent().OnOrder(moved);
 
   EXPECT_EQ(ErrorOf(Await(v1::RunState::PHASE_FAILED)).code(),
             absl::StatusCode::kAborted)
       << "a new submit mends it";
 }
 
-TEST_F(AgentTest, ReportsWhyARunFailed) {
-  MakeAgent();
-  RunOrder order = Order(1);
-  order.spec.data.name = "idx";
-  order.spec.data.path = "/no/such/folder";
-
-  agent_->OnOrder(order);
-
-  const v1::RunState status = Await(v1::RunState::PHASE_FAILED);
-  EXPECT_FALSE(ErrorOf(status).ok());
-  EXPECT_THAT(std::string(ErrorOf(status).message()),
-              HasSubstr("/no/such/folder"));
-}
-
 TEST_F(AgentTest, BeginsWithTheWeightsOfAFile) {
-  MakeAgent();
   RunOrder order = Order(1);
   order.spec.model.weights = "/good";
   // Too small to change a value.
   order.spec.train.learning_rate.base = 1e-30;
   factory_.train_ = order.spec.train;
 
-  agent_->OnOrder(order);
-  Await(v1::RunState::PHASE_DONE);
+  RunToItsEnd(order);
 
   for (const float value : factory_.first_upload_.As<float>()) {
     ASSERT_NEAR(value, 0, 1e-25);
   }
 }
 
-TEST_F(AgentTest, FailsTheRunWhenItsWeightsCannotBeRead) {
-  MakeAgent();
-  RunOrder order = Order(1);
-  order.spec.model.weights = "/gone";
-
-  agent_->OnOrder(order);
-
-  const v1::RunState report = Await(v1::RunState::PHASE_FAILED);
-  EXPECT_TRUE(absl::IsNotFound(ErrorOf(report))) << ErrorOf(report);
-}
-
-TEST_F(AgentTest, RefusesAnOrderWhoseLayersDoNotFit) {
-  MakeAgent();
-  RunOrder order = Order(1);
-  order.stages[0].layers.last = 99;
-
-  agent_->OnOrder(order);
-
-  EXPECT_EQ(ErrorOf(Await(v1::RunState::PHASE_FAILED)).code(),
-            absl::StatusCode::kInvalidArgument);
-}
-
-// The worker divides by these numbers, or breaks an invariant by that name.
-TEST_F(AgentTest, FailsTheRunOfASpecThatCannotBe) {
-  const auto refusal = [this](const std::function<void(TrainSpec&)>& spoil) {
-    MakeAgent();
-    RunOrder order = Order(1);
-    spoil(order.spec.train);
-    agent_->OnOrder(order);
-    const absl::Status error = ErrorOf(Await(v1::RunState::PHASE_FAILED));
-    EXPECT_TRUE(absl::IsInvalidArgument(error)) << error;
-    return std::string(error.message());
+TEST_F(AgentTest, FailsTheRunOfAnOrderThatItCannotCarryOut) {
+  const struct {
+    absl::StatusCode code;
+    const char* says;
+    void (*spoil)(RunOrder&);
+  } kBad[] = {
+      {absl::StatusCode::kNotFound, "/no/such/folder",
+       [](RunOrder& order) {
+         order.spec.data.name = "idx";
+         order.spec.data.path = "/no/such/folder";
+       }},
+      {absl::StatusCode::kNotFound, "/gone",
+       [](RunOrder& order) { order.spec.model.weights = "/gone"; }},
+      {absl::StatusCode::kInvalidArgument, "99 layers",
+       [](RunOrder& order) { order.stages[0].layers.last = 99; }},
+      // The worker divides by this number.
+      {absl::StatusCode::kInvalidArgument, "order: train.micro_batch: must be",
+       [](RunOrder& order) { order.spec.train.micro_batch = 0; }},
   };
+  for (const auto& bad : kBad) {
+    agent_.reset();
+    RunOrder order = Order(1);
+    bad.spoil(order);
 
-  EXPECT_THAT(refusal([](TrainSpec& train) { train.micro_batch = 0; }),
-              HasSubstr("order: train.micro_batch: must be from 1"));
-  EXPECT_THAT(refusal([](TrainSpec& train) { train.batch = 0; }),
-              HasSubstr("order: train.batch: must be"));
-  EXPECT_THAT(refusal([](TrainSpec& train) { train.optimizer.name = "no"; }),
-              HasSubstr("order: train.optimizer.name: unknown optimizer"));
+    ExpectError(ErrorOf(Run(order, v1::RunState::PHASE_FAILED)), bad.code,
+                HasSubstr(bad.says));
+  }
+}
+
+TEST_F(AgentTest, FailsTheRunWhenItsKernelsAreAtAnotherCapability) {
+  active_capability_ = "default";
+
+  ExpectError(ErrorOf(Run(Order(1), v1::RunState::PHASE_FAILED)),
+              absl::StatusCode::kFailedPrecondition,
+              HasSubstr("kernels run at default"));
+  EXPECT_EQ(agent().recorder().total_steps(), 0);
 }
 
 TEST_F(AgentTest, StopsInTheMiddleOfARun) {
   factory_.upload_blocks_ = true;
-  MakeAgent();
-  agent_->OnOrder(Order(1));
-  Await(v1::RunState::PHASE_RUNNING);
+  Run(Order(1), v1::RunState::PHASE_RUNNING);
 
   agent_.reset();  // joins the compute thread
 

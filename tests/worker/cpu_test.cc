@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -11,27 +12,25 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 
 TEST(EnvironmentFor, HoldsAllThreeLibrariesAtOneLevel) {
-  const auto environment = EnvironmentFor("avx2", "x86_64", "avx512");
+  const auto environment = Value(EnvironmentFor("avx2", "x86_64", "avx512"));
 
-  ASSERT_TRUE(environment.ok()) << environment.status();
-  EXPECT_THAT(*environment, Contains(Pair("ATEN_CPU_CAPABILITY", "avx2")));
-  EXPECT_THAT(*environment, Contains(Pair("ONEDNN_MAX_CPU_ISA", "AVX2")));
-  EXPECT_THAT(*environment, Contains(Pair("OPENBLAS_CORETYPE", "HASWELL")));
+  EXPECT_THAT(environment, Contains(Pair("ATEN_CPU_CAPABILITY", "avx2")));
+  EXPECT_THAT(environment, Contains(Pair("ONEDNN_MAX_CPU_ISA", "AVX2")));
+  EXPECT_THAT(environment, Contains(Pair("OPENBLAS_CORETYPE", "HASWELL")));
 }
 
 TEST(EnvironmentFor, KeepsIdleThreadPoolsAtOneThread) {
-  const auto environment = EnvironmentFor("default", "aarch64", "default");
+  const auto environment =
+      Value(EnvironmentFor("default", "aarch64", "default"));
 
-  ASSERT_TRUE(environment.ok()) << environment.status();
-  EXPECT_THAT(*environment, Contains(Pair("OMP_NUM_THREADS", "1")));
-  EXPECT_THAT(*environment, Contains(Pair("OPENBLAS_NUM_THREADS", "1")));
+  EXPECT_THAT(environment, Contains(Pair("OMP_NUM_THREADS", "1")));
+  EXPECT_THAT(environment, Contains(Pair("OPENBLAS_NUM_THREADS", "1")));
 }
 
 TEST(EnvironmentFor, RefusesMoreThanTheCpuHas) {
   const auto environment = EnvironmentFor("avx512", "x86_64", "avx2");
 
-  EXPECT_EQ(environment.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(environment.status().message()),
+  ExpectError(environment.status(), absl::StatusCode::kFailedPrecondition,
               HasSubstr("this CPU has avx2"));
 }
 
@@ -51,13 +50,12 @@ TEST(MemoryBytes, IsKnownHere) { EXPECT_GT(MemoryBytes(), 0); }
 
 TEST(EnvironmentFor, Bf16IsAMatterOfOneDnnAlone) {
   const auto environment =
-      EnvironmentFor("avx512_bf16", "x86_64", "avx512_bf16");
+      Value(EnvironmentFor("avx512_bf16", "x86_64", "avx512_bf16"));
 
-  ASSERT_TRUE(environment.ok()) << environment.status();
-  EXPECT_THAT(*environment, Contains(Pair("ATEN_CPU_CAPABILITY", "avx512")));
-  EXPECT_THAT(*environment,
+  EXPECT_THAT(environment, Contains(Pair("ATEN_CPU_CAPABILITY", "avx512")));
+  EXPECT_THAT(environment,
               Contains(Pair("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")));
-  EXPECT_THAT(*environment, Contains(Pair("OPENBLAS_CORETYPE", "SKYLAKEX")));
+  EXPECT_THAT(environment, Contains(Pair("OPENBLAS_CORETYPE", "SKYLAKEX")));
   EXPECT_FALSE(EnvironmentFor("avx512_bf16", "x86_64", "avx512").ok());
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/random.h"
@@ -165,10 +166,13 @@ class ExchangeGroup {
   }
 
   void Begin() {
+    if (std::exchange(begun_, true)) return;
     for (auto& member : members_) member->exchange.OnGroup(MakeGroup(view_));
   }
+  // plans: of the members; the last one is that of all after it too.
   std::vector<std::map<int64_t, PartOutcome>> Run(
-      const std::vector<PartPlan>& plans) {
+      const std::vector<PartPlan>& plans = {PartPlan()}) {
+    Begin();
     std::vector<std::map<int64_t, PartOutcome>> outcomes(members_.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < members_.size(); ++i) {
@@ -189,6 +193,7 @@ class ExchangeGroup {
   const size_t values_;
   SystemClock clock_;
   View view_;
+  bool begun_ = false;
   std::vector<std::unique_ptr<GroupMember>> members_;
 };
 

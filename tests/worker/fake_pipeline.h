@@ -35,6 +35,26 @@ inline PipelineRequest FakePipeline(JobSpec spec, const std::string& schedule,
   return request;
 }
 
+// A perceptron of four layers; two epochs of four batches of five micro-batches
+// and one of one.
+inline JobSpec FourLayerSpec() {
+  JobSpec spec;
+  spec.model.name = "mlp";
+  spec.model.hidden = {12, 10, 8};
+  spec.data.name = "synthetic";
+  spec.data.train_samples = 100;
+  spec.data.test_samples = 30;
+  spec.data.shape = {1, 4, 4};
+  spec.data.classes = 3;
+  spec.train.epochs = 2;
+  spec.train.batch = 24;
+  spec.train.micro_batch = 5;
+  spec.train.optimizer.name = "adamw";
+  spec.train.clip_norm = 1.0;
+  spec.train.learning_rate.base = 0.01;
+  return spec;
+}
+
 // Samples of `tokens`; two epochs of a batch of five micro-batches and one of
 // one.
 inline JobSpec SmallTokenJob(const ModelSpec& model, int64_t tokens) {

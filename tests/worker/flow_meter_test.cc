@@ -22,8 +22,17 @@ FlowWait Wait(double begin, double end) {
   return {absl::Seconds(begin), absl::Seconds(end)};
 }
 
-TEST(FlowMeter, CountsNothingBeforeTheFirstInput) {
-  FlowMeter meter(FlowMeter::Counts::kInputs);
+class FlowMeterOfInputs : public ::testing::Test {
+ protected:
+  FlowMeter meter{FlowMeter::Counts::kInputs};
+};
+
+class FlowMeterOfBatches : public ::testing::Test {
+ protected:
+  FlowMeter meter{FlowMeter::Counts::kBatches};
+};
+
+TEST_F(FlowMeterOfInputs, CountsNothingBeforeTheFirstInput) {
   meter.OnBlocked(absl::Seconds(3), absl::Seconds(1));
   meter.OnInput(At(5), Wait(0, 5), UnixAt(4));
 
@@ -33,8 +42,7 @@ TEST(FlowMeter, CountsNothingBeforeTheFirstInput) {
   EXPECT_EQ(meter.times().first_unix_us(), UnixAt(5));
 }
 
-TEST(FlowMeter, TellsAStageThatComputesFromAFrameOnItsWay) {
-  FlowMeter meter(FlowMeter::Counts::kInputs);
+TEST_F(FlowMeterOfInputs, TellsAStageThatComputesFromAFrameOnItsWay) {
   meter.OnInput(At(1), Wait(0, 1), UnixAt(1));
   meter.OnInput(At(6), Wait(2, 6), UnixAt(5));
 
@@ -42,8 +50,7 @@ TEST(FlowMeter, TellsAStageThatComputesFromAFrameOnItsWay) {
   EXPECT_DOUBLE_EQ(meter.times().in_flight(), 1);
 }
 
-TEST(FlowMeter, BelievesNoClockThatIsFarOff) {
-  FlowMeter meter(FlowMeter::Counts::kInputs);
+TEST_F(FlowMeterOfInputs, BelievesNoClockThatIsFarOff) {
   meter.OnInput(At(1), Wait(0, 1), UnixAt(1));
   meter.OnInput(At(6), Wait(4, 6), UnixAt(-50));
   meter.OnInput(At(9), Wait(8, 9), UnixAt(50));
@@ -55,8 +62,7 @@ TEST(FlowMeter, BelievesNoClockThatIsFarOff) {
   EXPECT_DOUBLE_EQ(meter.times().in_flight(), 4);
 }
 
-TEST(FlowMeter, CountsTheLoaderApart) {
-  FlowMeter meter(FlowMeter::Counts::kInputs);
+TEST_F(FlowMeterOfInputs, CountsTheLoaderApart) {
   meter.OnInput(At(1), Wait(0, 1), 0);
   meter.OnInput(At(3), Wait(1, 3), 0);
 
@@ -64,8 +70,7 @@ TEST(FlowMeter, CountsTheLoaderApart) {
   EXPECT_DOUBLE_EQ(meter.times().starved(), 0);
 }
 
-TEST(FlowMeter, SplitsAWaitForRoomByWhatTheLinkWasDoing) {
-  FlowMeter meter(FlowMeter::Counts::kInputs);
+TEST_F(FlowMeterOfInputs, SplitsAWaitForRoomByWhatTheLinkWasDoing) {
   meter.OnInput(At(1), Wait(0, 1), 0);
   meter.OnBlocked(absl::Seconds(5), absl::Seconds(2));
 
@@ -73,8 +78,7 @@ TEST(FlowMeter, SplitsAWaitForRoomByWhatTheLinkWasDoing) {
   EXPECT_DOUBLE_EQ(meter.times().blocked(), 3);
 }
 
-TEST(FlowMeter, SumsComputeAndWhatOtherThreadsUsed) {
-  FlowMeter meter(FlowMeter::Counts::kInputs);
+TEST_F(FlowMeterOfInputs, SumsComputeAndWhatOtherThreadsUsed) {
   meter.OnInput(At(10), Wait(0, 10), 0);
   meter.OnCompute(absl::Seconds(4), absl::Seconds(3));
   meter.OnCompute(absl::Seconds(2), absl::Seconds(1));
@@ -89,8 +93,7 @@ TEST(FlowMeter, SumsComputeAndWhatOtherThreadsUsed) {
   EXPECT_EQ(meter.times().last_unix_us(), UnixAt(20));
 }
 
-TEST(FlowMeter, OfTrainingCountsWholeBatches) {
-  FlowMeter meter(FlowMeter::Counts::kBatches);
+TEST_F(FlowMeterOfBatches, CountsWholeBatches) {
   meter.OnBatchBegin(At(10));
   meter.OnInput(At(13), Wait(10, 13), UnixAt(12));
   meter.OnCompute(absl::Seconds(1), absl::Seconds(1));
@@ -111,8 +114,7 @@ TEST(FlowMeter, OfTrainingCountsWholeBatches) {
   EXPECT_EQ(times.samples(), 8);
 }
 
-TEST(FlowMeter, OfTrainingLeavesOutABatchThatDoesNotCount) {
-  FlowMeter meter(FlowMeter::Counts::kBatches);
+TEST_F(FlowMeterOfBatches, LeavesOutABatchThatDoesNotCount) {
   meter.OnBatchBegin(At(10));
   meter.OnBatchDropped();
   meter.OnInput(At(13), Wait(10, 13), UnixAt(12));
@@ -126,8 +128,7 @@ TEST(FlowMeter, OfTrainingLeavesOutABatchThatDoesNotCount) {
   EXPECT_DOUBLE_EQ(meter.times().seconds(), 1);
 }
 
-TEST(FlowMeter, OfTrainingLeavesOutTheFirstBatch) {
-  FlowMeter meter(FlowMeter::Counts::kBatches);
+TEST_F(FlowMeterOfBatches, LeavesOutTheFirstBatch) {
   meter.OnInput(At(1), Wait(0, 1), UnixAt(1));
   meter.OnCompute(absl::Seconds(3), absl::Seconds(3));
   meter.OnInput(At(6), Wait(4, 6), UnixAt(5));
@@ -144,8 +145,7 @@ TEST(FlowMeter, OfTrainingLeavesOutTheFirstBatch) {
   EXPECT_EQ(meter.times().first_unix_us(), UnixAt(10));
 }
 
-TEST(FlowMeter, KnowsTheQuantilesOfLatency) {
-  FlowMeter meter(FlowMeter::Counts::kInputs);
+TEST_F(FlowMeterOfInputs, KnowsTheQuantilesOfLatency) {
   for (int i = 100; i >= 1; --i) meter.OnResult(absl::Milliseconds(i));
   meter.Finish();
 
@@ -154,8 +154,7 @@ TEST(FlowMeter, KnowsTheQuantilesOfLatency) {
   EXPECT_FLOAT_EQ(meter.times().latency_max(), 0.100);
 }
 
-TEST(FlowMeter, OfTrainingKnowsLatenciesOfBatchesThatCount) {
-  FlowMeter meter(FlowMeter::Counts::kBatches);
+TEST_F(FlowMeterOfBatches, KnowsLatenciesOfBatchesThatCount) {
   meter.OnResult(absl::Seconds(9));
   meter.OnBatchBegin(At(10));
   meter.OnResult(absl::Seconds(2));
@@ -169,8 +168,7 @@ TEST(FlowMeter, OfTrainingKnowsLatenciesOfBatchesThatCount) {
   EXPECT_EQ(meter.times().latency_max(), 2);
 }
 
-TEST(FlowMeter, ForgetsOldLatencies) {
-  FlowMeter meter(FlowMeter::Counts::kInputs);
+TEST_F(FlowMeterOfInputs, ForgetsOldLatencies) {
   meter.OnResult(absl::Seconds(1000));
   for (size_t i = 0; i < FlowMeter::kLatenciesKept; ++i) {
     meter.OnResult(absl::Seconds(1));

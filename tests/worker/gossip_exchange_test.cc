@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "tests/support/round_group.h"
+#include "tests/support/status_checks.h"
 #include "worker/rounds/round_part.h"
 
 namespace paceline {
@@ -115,8 +116,8 @@ TEST_F(GossipExchangeTest, BytesOfAnotherLengthOrKindAreRefusedAndNamed) {
   for (const auto& bad : kBad) {
     const absl::Status refused =
         Send(bad.kind, bad.step, bad.bytes, bad.shard).status();
-    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
-    EXPECT_THAT(std::string(refused.message()), HasSubstr(bad.why));
+    ExpectError(refused, absl::StatusCode::kInvalidArgument,
+                HasSubstr(bad.why));
   }
   EXPECT_TRUE(AwaitRefused(6));
 }
@@ -176,11 +177,10 @@ TEST_F(GossipExchangeTest, AveragesWhatIsGoodWhateverElseThePartnerSays) {
       From(1, ParameterAnswer{0, Parameters(1)->hash(),
                               ParameterAnswer::Verdict::kTaken}),
       nullptr);
-  const auto turn = exchange->AwaitTurn(absl::Seconds(30));
+  const auto turn = Value(exchange->AwaitTurn(absl::Seconds(30)));
 
-  ASSERT_TRUE(turn.ok()) << turn.status();
-  EXPECT_EQ(turn->kind, RoundTurn::Kind::kMeet);
-  EXPECT_EQ(turn->theirs, theirs);
+  EXPECT_EQ(turn.kind, RoundTurn::Kind::kMeet);
+  EXPECT_EQ(turn.theirs, theirs);
   EXPECT_EQ(exchange->AwaitTurn(absl::Seconds(30))->step, 1);
 }
 
@@ -189,11 +189,10 @@ TEST_F(GossipExchangeTest, AnOfferWithoutItsBytesIsNotWaitedFor) {
   Meet(0, 1);
 
   exchange->OnMessage(From(1, ParameterOffer{0, 77}), nullptr);
-  const auto turn = exchange->AwaitTurn(absl::Seconds(30));
+  const auto turn = Value(exchange->AwaitTurn(absl::Seconds(30)));
 
-  ASSERT_TRUE(turn.ok()) << turn.status();
-  EXPECT_EQ(turn->kind, RoundTurn::Kind::kMeet);
-  EXPECT_EQ(turn->theirs, nullptr);
+  EXPECT_EQ(turn.kind, RoundTurn::Kind::kMeet);
+  EXPECT_EQ(turn.theirs, nullptr);
 }
 
 TEST_F(GossipExchangeTest, InfinityInParametersIsRefusedAndTold) {
@@ -214,10 +213,9 @@ TEST_F(GossipExchangeTest, InfinityInParametersIsRefusedAndTold) {
 TEST_F(GossipExchangeTest, ACopyThatIsNotWhatItSaysIsNotTaken) {
   // It listens: the view is another one's.
   exchange->OnGroup(MakeGroup(MakeView(1, {{MemberOf(1), 0}}), {MemberOf(0)}));
-  const auto memory = Send(PayloadKey::Kind::kState, 4, kStateBytes);
-  ASSERT_TRUE(memory.ok()) << memory.status();
-  ASSERT_NE(*memory, nullptr);
-  const std::shared_ptr<RoundPayload> state = *memory;
+  const auto memory = Value(Send(PayloadKey::Kind::kState, 4, kStateBytes));
+  ASSERT_NE(memory, nullptr);
+  const std::shared_ptr<RoundPayload> state = memory;
   std::fill(state->mutable_bytes().begin(), state->mutable_bytes().end(), 7);
   MarkAllReady(*state);
   const uint64_t hash = HashBytes(state->bytes());
@@ -229,12 +227,11 @@ TEST_F(GossipExchangeTest, ACopyThatIsNotWhatItSaysIsNotTaken) {
   }
   EXPECT_FALSE(exchange->Report().level);
   exchange->OnMessage(From(1, Copy{4, 0, hash}), state);
-  const auto turn = exchange->AwaitTurn(absl::Seconds(30));
+  const auto turn = Value(exchange->AwaitTurn(absl::Seconds(30)));
 
-  ASSERT_TRUE(turn.ok()) << turn.status();
-  EXPECT_EQ(turn->kind, RoundTurn::Kind::kRestore);
-  EXPECT_EQ(turn->step, 4);
-  EXPECT_EQ(turn->state, state);
+  EXPECT_EQ(turn.kind, RoundTurn::Kind::kRestore);
+  EXPECT_EQ(turn.step, 4);
+  EXPECT_EQ(turn.state, state);
   EXPECT_EQ(exchange->Stats().refused_results, 1);
 }
 

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 
 #include "tests/worker/training_group.h"
@@ -49,11 +48,8 @@ double LastLoss(TrainingGroup& group, int64_t steps) {
 }
 
 int64_t Averaged(TrainingGroup& group) {
-  int64_t averaged = 0;
-  for (size_t i = 0; i < group.size(); ++i) {
-    averaged += group.trainer(i).exchange().Stats().committed;
-  }
-  return averaged;
+  return group.Sum(
+      [](Trainer& each) { return each.exchange().Stats().committed; });
 }
 
 int64_t Skipped(Trainer& trainer, SkipReason reason) {
@@ -92,17 +88,6 @@ TEST(GossipRunner, BothOfAPairEndWithTheSameBytes) {
 
   EXPECT_EQ(Averaged(group), 2 * 7);
   EXPECT_EQ(Distance(group.trainer(0), group.trainer(1)), 0);
-}
-
-TEST(GossipRunner, TheOddOneOutKeepsItsOwn) {
-  TrainingGroup group(GossipJob(12), {1, 1, 1});
-  group.Train();
-
-  EXPECT_EQ(Averaged(group), 2 * 12) << "one of three is left out in each step";
-  for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(group.trainer(i).seen().steps.size(), 12u);
-    EXPECT_EQ(group.trainer(i).exchange().Stats().void_rounds, 0);
-  }
 }
 
 TEST(GossipRunner, OneMemberAloneTrainsAsInAnyMode) {
@@ -146,48 +131,6 @@ TEST(GossipRunner, AKilledMemberIsNotWaitedForAndIsNamed) {
   // not have heard its last word.
   EXPECT_GE(lost, 30 - 5);
   EXPECT_LE(lost, 30 - 4);
-}
-
-TEST(GossipRunner, WithoutTheKilledOneTheOthersMeetEachOther) {
-  JobSpec spec = GossipJob(30);
-  spec.faults = {{"w2", 5, "kill"}};
-  TrainingGroup group(spec, {1, 1, 1});
-  group.trainer(2).SetOnKill([&] { group.Remove(MemberOf(2)); });
-  group.Train();
-
-  EXPECT_GT(Averaged(group), 2 * 20);
-  EXPECT_EQ(Distance(group.trainer(0), group.trainer(1)), 0);
-}
-
-TEST(GossipRunner, AStoppedMemberCostsItsExchangesAndFinishesAllTheSame) {
-  JobSpec spec = GossipJob(24);
-  spec.aggregation.deadline = 0.05;
-  TrainingGroup group(spec, {1, 1, 1, 1});
-  std::atomic<bool> stopped = false;
-  group.network.SetHook([&](const MemberId&, const RoundMessage& message) {
-    const auto* offer = std::get_if<ParameterOffer>(&message.body);
-    if (offer != nullptr && offer->step == 4 && !stopped) {
-      stopped = true;
-      group.network.SetStopped(MemberOf(1), true);
-    }
-    return true;
-  });
-  group.Begin();
-  for (const size_t i : {0u, 2u, 3u}) {
-    ASSERT_TRUE(group.trainer(i).AwaitDone());
-  }
-  group.network.SetStopped(MemberOf(1), false);
-  group.ExpectAllDone();
-
-  EXPECT_TRUE(stopped);
-  int64_t late = 0;
-  for (const size_t i : {0u, 2u, 3u}) {
-    late += Skipped(group.trainer(i), SkipReason::kLate);
-  }
-  EXPECT_GT(late, 10);
-  for (size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(group.trainer(i).seen().steps.size(), 24u);
-  }
 }
 
 TEST(GossipRunner, AJoinerTakesAStateAndEndsNearTheOthers) {

@@ -1,7 +1,6 @@
 // Pipelines that go on elsewhere: agents over real sockets whose runs stop, or
 // are withdrawn, and begin again with pieces of other workers.
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -16,6 +15,7 @@
 #include "core/rpc/channel.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/worker/await_beat.h"
 #include "tests/worker/fake_pipeline.h"
 #include "tests/worker/fake_run_factory.h"
 #include "worker/agent/agent.h"
@@ -145,6 +145,13 @@ class Mesh {
   void Keep(KeepOrder keep) {
     for (const auto& worker : workers_) worker->agent->OnKeep(keep);
   }
+  // Keeps what is at the floor or above, of one attempt.
+  KeepOrder KeepFrom(std::optional<Cut> floor) {
+    KeepOrder keep;
+    keep.keep[kJob] = {floor, {{1, {}}}, {}};
+    Keep(keep);
+    return keep;
+  }
 
   // Begins the order on its workers, and withdraws from the others.
   void Give(const RunOrder& order) {
@@ -158,8 +165,9 @@ class Mesh {
                                  : std::nullopt);
     }
   }
-  void Withdraw() {
-    for (const auto& worker : workers_) worker->agent->OnOrder(std::nullopt);
+  std::vector<v1::RunState> Run(const RunOrder& order) {
+    Give(order);
+    return Await(order, v1::RunState::PHASE_DONE);
   }
 
   // Until the order's workers are in that phase; their states.
@@ -167,26 +175,19 @@ class Mesh {
                                   v1::RunState::Phase phase) {
     std::vector<v1::RunState> states;
     std::set<WorkerId> asked;
-    const absl::Time give_up = absl::Now() + kLongest;
     for (const StagePlacement& stage : order.stages) {
       if (!asked.insert(stage.worker).second) continue;
-      Agent& agent = *workers_[stage.worker.value]->agent;
-      for (;;) {
-        const v1::Heartbeat beat = agent.Heartbeat().heartbeat;
-        if (beat.has_run() && beat.run().attempt() == order.fence.attempt) {
-          if (beat.run().phase() == phase) {
-            states.push_back(beat.run());
-            break;
-          }
-          if (beat.run().phase() == v1::RunState::PHASE_FAILED ||
-              absl::Now() > give_up) {
-            ADD_FAILURE() << "worker " << stage.worker.value << ": "
-                          << beat.run().ShortDebugString();
-            return states;
-          }
-        }
-        agent.AwaitChange(absl::Milliseconds(20));
-      }
+      const v1::RunState run =
+          AwaitBeat(*workers_[stage.worker.value]->agent,
+                    [&](const v1::Heartbeat& beat) {
+                      return beat.run().attempt() == order.fence.attempt &&
+                             (beat.run().phase() == phase ||
+                              beat.run().phase() == v1::RunState::PHASE_FAILED);
+                    })
+              .run();
+      EXPECT_EQ(run.attempt(), order.fence.attempt);
+      EXPECT_EQ(run.phase(), phase) << run.ShortDebugString();
+      states.push_back(run);
     }
     return states;
   }
@@ -223,19 +224,9 @@ class Mesh {
 
 // Eight steps of four layers; AdamW and clipping, with a shorter last batch.
 JobSpec SmallJob() {
-  JobSpec spec;
-  spec.model.name = "mlp";
-  spec.model.hidden = {12, 10, 8};
-  spec.data.name = "synthetic";
+  JobSpec spec = FourLayerSpec();
   spec.data.train_samples = 84;
   spec.data.test_samples = 10;
-  spec.data.shape = {1, 4, 4};
-  spec.data.classes = 3;
-  spec.train.epochs = 2;
-  spec.train.batch = 24;
-  spec.train.micro_batch = 5;
-  spec.train.optimizer.name = "adamw";
-  spec.train.clip_norm = 1.0;
   spec.train.learning_rate = {0.01, "cosine", 3};
   spec.pipeline.schedule = "1f1b";
   return spec;
@@ -244,8 +235,7 @@ JobSpec SmallJob() {
 Weights Undisturbed(const JobSpec& spec, const Cuts& cuts) {
   Mesh mesh(spec, static_cast<int>(cuts.size()));
   const RunOrder order = mesh.Order(cuts);
-  mesh.Give(order);
-  mesh.Await(order, v1::RunState::PHASE_DONE);
+  mesh.Run(order);
   return mesh.Uploaded(order);
 }
 
@@ -323,15 +313,12 @@ TEST(MovedRun, GoesOnFromAMarkedStepWhenAWorkerIsLost) {
   const Weights expected = Undisturbed(spec, kFourLayers[0]);
   Mesh mesh(spec, 5);
   // The fifth worker keeps copies of what the fourth, which dies, deposits.
-  KeepOrder keep;
-  keep.keep[kJob] = {std::nullopt, {{1, {}}}, {}};
-  mesh.Keep(keep);
+  KeepOrder keep = mesh.KeepFrom(std::nullopt);
   keep.follow = {
       {kJob, 1, mesh.worker(3).id, mesh.worker(3).address(), {3, 4}}};
   mesh.worker(4).agent->OnKeep(keep);
   const RunOrder first = mesh.Order(kFourLayers[0]);
-  mesh.Give(first);
-  mesh.Await(first, v1::RunState::PHASE_DONE);
+  mesh.Run(first);
   const Cut marked{1, 5};
   const absl::Time give_up = absl::Now() + kLongest;
   while (mesh.worker(4).pieces.Find(kJob, {marked, 3}) == nullptr &&
@@ -344,8 +331,7 @@ TEST(MovedRun, GoesOnFromAMarkedStepWhenAWorkerIsLost) {
   RunOrder second = mesh.Order({{4, 2}, {0, 1}, {1, 1}});
   second.base = marked;
   second.sources = mesh.Sources(marked);
-  mesh.Give(second);
-  mesh.Await(second, v1::RunState::PHASE_DONE);
+  mesh.Run(second);
 
   EXPECT_EQ(mesh.Uploaded(second), expected);
   // The restored step is deposited again, under the new attempt.
@@ -359,10 +345,7 @@ TEST(MovedRun, WaitsForNoCoordinatorThatIsGoneOrDoesNotKnowTheFloor) {
   for (const bool is_gone : {false, true}) {
     SCOPED_TRACE(is_gone);
     Mesh mesh(spec, 2);
-    KeepOrder keep;
-    keep.keep[kJob] = {std::nullopt, {{1, {}}}, {}};
-    if (is_gone) keep.keep[kJob].floor = Cut();
-    mesh.Keep(keep);
+    mesh.KeepFrom(is_gone ? std::optional(Cut()) : std::nullopt);
     mesh.worker(0).agent->OnAck({});
     if (is_gone) mesh.worker(0).agent->OnDetached();
     const RunOrder order = mesh.Order({{0, 2}, {1, 2}});
@@ -385,9 +368,7 @@ TEST(MovedRun, WaitsForTheFloorWhileTheCoordinatorAnswers) {
   JobSpec spec = SmallJob();
   spec.train.epochs = 4;
   Mesh mesh(spec, 2);
-  KeepOrder keep;
-  keep.keep[kJob] = {Cut(), {{1, {}}}, {}};
-  mesh.Keep(keep);
+  KeepOrder keep = mesh.KeepFrom(Cut());
   const RunOrder order = mesh.Order({{0, 2}, {1, 2}});
   Agent& agent = *mesh.worker(0).agent;
   agent.OnAck({});
@@ -423,9 +404,7 @@ TEST(MovedRun, AStreamDoesNotWaitForASnapshotThatIsOnItsWay) {
   spec.train.clip_norm = 0;
   spec.pipeline.schedule = "pipedream";
   Mesh mesh(spec, 8);
-  KeepOrder keep;
-  keep.keep[kJob] = {Cut(), {{1, {}}}, {}};
-  mesh.Keep(keep);
+  KeepOrder keep = mesh.KeepFrom(Cut());
   Cuts cuts;
   for (int i = 0; i < 8; ++i) cuts.push_back({i, 1});
   const RunOrder order = mesh.Order(cuts);
@@ -460,20 +439,16 @@ TEST(MovedRun, AStreamDoesNotWaitForASnapshotThatIsOnItsWay) {
 TEST(MovedRun, HandsTheWeightsOverWhereNothingIsLeftToRun) {
   const JobSpec spec = SmallJob();
   Mesh mesh(spec, 3);
-  KeepOrder keep;
-  keep.keep[kJob] = {std::nullopt, {{1, {}}}, {}};
-  mesh.Keep(keep);
+  mesh.KeepFrom(std::nullopt);
   const RunOrder first = mesh.Order({{0, 2}, {1, 2}});
-  mesh.Give(first);
-  mesh.Await(first, v1::RunState::PHASE_DONE);
+  mesh.Run(first);
   const Weights expected = mesh.Uploaded(first);
 
   RunOrder second = mesh.Order({{1, 1}, {2, 3}});
   second.base = {1, 8};
   second.sources = mesh.Sources(second.base);
   second.trained = true;
-  mesh.Give(second);
-  mesh.Await(second, v1::RunState::PHASE_DONE);
+  mesh.Run(second);
 
   EXPECT_EQ(mesh.Uploaded(second), expected);
 }
@@ -489,8 +464,7 @@ TEST(MovedRun, PredictsTheRestFromAnyMicroBatchOn) {
   RunOrder order = mesh.Order({{1, 1}, {0, 3}});
   order.base = {1, 2};
 
-  mesh.Give(order);
-  const auto states = mesh.Await(order, v1::RunState::PHASE_DONE);
+  const auto states = mesh.Run(order);
 
   ASSERT_THAT(states, SizeIs(2));
   ASSERT_FALSE(states[1].predicted().empty());
@@ -509,14 +483,11 @@ TEST(MovedRun, CopiesNothingOnTheWayWhereNoSnapshotsAreWanted) {
   spec.train.epochs = 4;
   spec.pipeline.snapshot_every = 0;
   Mesh mesh(spec, 2);
-  KeepOrder keep;
-  keep.keep[kJob] = {Cut(), {{1, {}}}, {}};
-  mesh.Keep(keep);
+  mesh.KeepFrom(Cut());
   mesh.worker(0).agent->OnAck({});
   const RunOrder order = mesh.Order({{0, 2}, {1, 2}});
 
-  mesh.Give(order);
-  mesh.Await(order, v1::RunState::PHASE_DONE);
+  mesh.Run(order);
 
   EXPECT_THAT(mesh.worker(1).pieces.Holdings().at(kJob), SizeIs(1));
 }
@@ -528,11 +499,8 @@ TEST(MovedRun, FailsWhereNoSourceIsLeft) {
   order.base = {1, 5};
   mesh.Give(order);
 
-  v1::RunState run;
-  for (int i = 0; i < 1000 && run.phase() != v1::RunState::PHASE_FAILED; ++i) {
-    mesh.worker(0).agent->AwaitChange(absl::Milliseconds(20));
-    run = mesh.worker(0).agent->Heartbeat().heartbeat.run();
-  }
+  const v1::RunState run =
+      mesh.Await(order, v1::RunState::PHASE_FAILED).front();
 
   EXPECT_EQ(run.error_code(), static_cast<int>(absl::StatusCode::kUnavailable));
   EXPECT_THAT(run.error_message(),
@@ -542,10 +510,9 @@ TEST(MovedRun, FailsWhereNoSourceIsLeft) {
 TEST(MovedRun, NeverBeginsAFenceThatItHasLeft) {
   Mesh mesh(SmallJob(), 1);
   const RunOrder order = mesh.Order({{0, 4}});
-  mesh.Give(order);
-  mesh.Await(order, v1::RunState::PHASE_DONE);
+  mesh.Run(order);
 
-  mesh.Withdraw();
+  mesh.worker(0).agent->OnOrder(std::nullopt);
   mesh.Give(order);
   const v1::RunState run =
       mesh.Await(order, v1::RunState::PHASE_FAILED).front();
@@ -569,12 +536,8 @@ TEST(MovedRun, EchoesAnOrderWhenWhatItWithdrewHasEnded) {
   agent.OnOrder(order, {2, 2});  // nothing is to be done
   EXPECT_EQ(echo(), (OrderNumber{2, 2}));
   agent.OnOrder(std::nullopt, {2, 3});
-  const absl::Time give_up = absl::Now() + kLongest;
-  while (echo() != OrderNumber{2, 3} && absl::Now() < give_up) {
-    agent.AwaitChange(absl::Milliseconds(20));
-  }
-
-  const v1::Heartbeat beat = agent.Heartbeat().heartbeat;
+  const v1::Heartbeat beat = AwaitBeat(
+      agent, [](const v1::Heartbeat& each) { return each.echo().n() == 3; });
   EXPECT_EQ(beat.echo().n(), 3);
   EXPECT_FALSE(beat.has_run());
 }
@@ -582,9 +545,7 @@ TEST(MovedRun, EchoesAnOrderWhenWhatItWithdrewHasEnded) {
 TEST(MovedRun, SaysOnceWhatItHoldsAndAgainOnANewStream) {
   Mesh mesh(SmallJob(), 1);
   TestWorker& worker = mesh.worker(0);
-  KeepOrder keep;
-  keep.keep[kJob] = {Cut{1, 2}, {{1, {}}}, {}};
-  mesh.Keep(keep);
+  mesh.KeepFrom(Cut{1, 2});
   worker.agent->Heartbeat();
 
   ScatteredBytes nothing;

@@ -1,7 +1,5 @@
 #include "worker/pipeline/piece_store.h"
 
-#include <string>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/pieces.h"

@@ -11,6 +11,7 @@
 #include "tests/support/fake_clock.h"
 #include "tests/support/fake_engine.h"
 #include "tests/support/small_model.h"
+#include "tests/support/status_checks.h"
 #include "worker/measure/cpu.h"
 
 namespace paceline {
@@ -113,11 +114,10 @@ class ProfilerTest : public testing::Test {
 
 // The layers have 100, 200 and 300 bytes.
 TEST_F(ProfilerTest, TellsLayersAndDirectionsApart) {
-  const auto layers = Profile(SmallModel(3));
+  const auto layers = Value(Profile(SmallModel(3)));
 
-  ASSERT_TRUE(layers.ok()) << layers.status();
-  ASSERT_THAT(*layers, SizeIs(3));
-  const LayerMeasurement& middle = (*layers)[1];
+  ASSERT_THAT(layers, SizeIs(3));
+  const LayerMeasurement& middle = layers[1];
   EXPECT_NEAR(middle.forward.wall, 0.001, 1e-9);
   EXPECT_NEAR(middle.forward.cpu, 0.0005, 1e-9);
   EXPECT_NEAR(middle.backward.wall, 0.002, 1e-9);
@@ -125,9 +125,9 @@ TEST_F(ProfilerTest, TellsLayersAndDirectionsApart) {
   EXPECT_EQ(middle.name, "layer1");
   EXPECT_EQ(middle.kept_bytes, 100) << "as allocated";
   EXPECT_NEAR(middle.update_seconds, 0.001, 1e-9) << "by its parameters";
-  EXPECT_NEAR((*layers)[2].update_seconds, 0.0015, 1e-9);
-  EXPECT_NEAR((*layers)[2].forward.wall, 0.006, 1e-9) << "with the loss";
-  EXPECT_EQ((*layers)[0].output_bytes, 8);
+  EXPECT_NEAR(layers[2].update_seconds, 0.0015, 1e-9);
+  EXPECT_NEAR(layers[2].forward.wall, 0.006, 1e-9) << "with the loss";
+  EXPECT_EQ(layers[0].output_bytes, 8);
   EXPECT_NEAR(facts_.cpu_share, 0.5, 1e-6) << "of the thread";
 }
 
@@ -165,10 +165,9 @@ TEST_F(ProfilerTest, MeasuresInRunsWhatDoesNotFitAtOnce) {
   ModelDescription model = SmallModel(4);
   for (Layer& layer : model.layers) layer.parameter_bytes = 1000;
 
-  const auto layers = Profile(model, 5000);
+  const auto layers = Value(Profile(model, 5000));
 
-  ASSERT_TRUE(layers.ok()) << layers.status();
-  EXPECT_THAT(*layers, SizeIs(4));
+  EXPECT_THAT(layers, SizeIs(4));
   EXPECT_THAT(ranges_,
               testing::ElementsAre(LayerRange{0, 2}, LayerRange{2, 4}));
 }
@@ -211,12 +210,11 @@ TEST(ProfileLayers, RunsOnTheFakeEngine) {
   const auto model = DescribeModel(spec.model, {1, 3, 3}, 10);
   ProfileFacts facts;
 
-  const auto layers = ProfileOnTheFakeEngine(spec, *model, 0, facts);
+  const auto layers = Value(ProfileOnTheFakeEngine(spec, *model, 0, facts));
 
-  ASSERT_TRUE(layers.ok()) << layers.status();
-  EXPECT_EQ(layers->size(), model->layers.size());
+  EXPECT_EQ(layers.size(), model->layers.size());
   EXPECT_EQ(facts.runs, 2);
-  EXPECT_GT((*layers)[0].kept_bytes, 0);  // the description's
+  EXPECT_GT(layers[0].kept_bytes, 0);  // the description's
 }
 
 // In runs of a few layers, so that what goes beside comes in and goes out.
@@ -224,16 +222,15 @@ TEST(ProfileLayers, GivesAGradientForEachFloatThatCrosses) {
   JobSpec spec;
   spec.model = DefaultModel("gnmt");
   spec.train.micro_batch = 2;
-  const auto model = DescribeModel(spec.model, {8}, 20);
-  ASSERT_TRUE(model.ok()) << model.status();
+  const auto model = Value(DescribeModel(spec.model, {8}, 20));
   ProfileFacts facts;
 
   for (const int64_t memory : {int64_t{6} << 20, int64_t{0}}) {
-    const auto layers = ProfileOnTheFakeEngine(spec, *model, memory, facts);
+    const auto layers =
+        Value(ProfileOnTheFakeEngine(spec, model, memory, facts));
 
-    ASSERT_TRUE(layers.ok()) << layers.status();
-    EXPECT_EQ(layers->size(), model->layers.size());
-    EXPECT_EQ((*layers)[1].kind, "bidirectional_lstm");
+    EXPECT_EQ(layers.size(), model.layers.size());
+    EXPECT_EQ(layers[1].kind, "bidirectional_lstm");
   }
 }
 

@@ -2,7 +2,6 @@
 // engine's, and a copy of a state is as large as the model.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <thread>
@@ -19,7 +18,6 @@ namespace {
 // Else its compute thread waits for the next round, and that one for its part.
 TEST(RoundExchange, ALatePartGivesItsMemoryBackAtOnce) {
   ExchangeGroup group(2, 1000, {.deadline = 0.05});
-  group.Begin();
   absl::Notification applied;
   PartPlan late;
   late.steps = 2;

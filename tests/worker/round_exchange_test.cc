@@ -9,8 +9,6 @@
 #include <limits>
 #include <thread>
 
-#include "absl/synchronization/notification.h"
-#include "core/base/random.h"
 #include "core/round/rule.h"
 #include "tests/support/fake_clock.h"
 #include "tests/worker/exchange_group.h"
@@ -31,9 +29,8 @@ TEST(RoundExchange, AllMembersGetTheSumInOrderOfIdOverAnyLinks) {
     for (const bool reliable : {true, false}) {
       ExchangeGroup group(3, 200'000, {.shards = shards, .min_parts = 3});
       if (!reliable) group.network.SetFaults(bad);
-      group.Begin();
 
-      const auto outcomes = group.Run({PartPlan{}});
+      const auto outcomes = group.Run();
 
       for (int64_t step = 0; step < 3; ++step) {
         for (const auto& outcome : outcomes) {
@@ -51,9 +48,8 @@ TEST(RoundExchange, AnyRuleSeesThePartsOfAllMembers) {
        {"mean", "median", "trimmed-mean", "krum", "suspicion", "zeno"}) {
     ExchangeGroup group(5, 3000,
                         {.rule = rule, .k = 1, .gamma = 0.1, .min_parts = 5});
-    group.Begin();
 
-    const auto outcomes = group.Run({PartPlan{}});
+    const auto outcomes = group.Run();
 
     std::vector<std::vector<float>> values;
     std::vector<RulePart> parts;
@@ -78,7 +74,6 @@ TEST(RoundExchange, AnyRuleSeesThePartsOfAllMembers) {
 TEST(RoundExchange, NaNIsRefusedAtTheBorderWhoeverServes) {
   for (const char* const rule : {"mean", "median"}) {
     ExchangeGroup group(3, 5000, {.rule = rule, .shards = 2});
-    group.Begin();
     PartPlan sick;
     sick.spoil = [](int64_t, std::vector<float>& gradient, PartOptions& part) {
       gradient.front() = std::numeric_limits<float>::quiet_NaN();
@@ -110,7 +105,6 @@ TEST(RoundExchange, NaNIsRefusedAtTheBorderWhoeverServes) {
 
 TEST(RoundExchange, AMemberThatFindsNaNInItsOwnPartSaysSo) {
   ExchangeGroup group(3, 1000, {});
-  group.Begin();
   PartPlan sick;
   sick.spoil = [](int64_t step, std::vector<float>& gradient, PartOptions&) {
     if (step == 1) gradient[500] = std::numeric_limits<float>::quiet_NaN();
@@ -130,7 +124,6 @@ TEST(RoundExchange, AMemberThatFindsNaNInItsOwnPartSaysSo) {
 
 TEST(RoundExchange, APartWhoseBytesAreNotThoseOfItsHashIsRefused) {
   ExchangeGroup group(3, 1000, {});
-  group.Begin();
   PartPlan sick;
   sick.spoil = [](int64_t, std::vector<float>&, PartOptions& part) {
     part.corrupts = true;
@@ -144,33 +137,12 @@ TEST(RoundExchange, APartWhoseBytesAreNotThoseOfItsHashIsRefused) {
   }
 }
 
-TEST(RoundExchange, TooFewUsablePartsMakeAVoidRoundAndTheNextGoesOn) {
-  ExchangeGroup group(3, 1000, {.min_parts = 3});
-  group.Begin();
-  PartPlan empty;
-  empty.samples = 0;
-  PartPlan at_times;
-  at_times.spoil = [](int64_t step, std::vector<float>& gradient,
-                      PartOptions&) {
-    if (step == 1) gradient[0] = std::numeric_limits<float>::infinity();
-  };
-
-  const auto outcomes = group.Run({PartPlan{}, at_times, PartPlan{}});
-
-  for (const auto& outcome : outcomes) {
-    EXPECT_FALSE(outcome.at(0).is_void);
-    EXPECT_TRUE(outcome.at(1).is_void);
-    EXPECT_FALSE(outcome.at(2).is_void);
-  }
-}
-
 TEST(RoundExchange, Bf16RoundsPartsAndTheSumForAllMembersAlike) {
   for (const char* const rule : {"mean", "median", "krum"}) {
     ExchangeGroup group(5, 300'000,
                         {.rule = rule, .min_parts = 5, .codec = "bf16"});
-    group.Begin();
 
-    const auto outcomes = group.Run({PartPlan{}});
+    const auto outcomes = group.Run();
 
     const std::vector<float> exact = PartSum(5, 2, 300'000);
     for (const auto& outcome : outcomes) {
@@ -181,26 +153,6 @@ TEST(RoundExchange, Bf16RoundsPartsAndTheSumForAllMembersAlike) {
       ASSERT_NEAR(outcomes[0].at(2).values[i], exact[i], 0.03) << i;
     }
   }
-}
-
-TEST(RoundExchange, ALatePartIsLeftOutAndNeverAddedToAnotherRound) {
-  ExchangeGroup group(3, 1000, {.deadline = 0.05});
-  group.Begin();
-  absl::Notification go_on;
-  PartPlan slow;
-  slow.before_part = [&](int64_t step) {
-    if (step == 0) go_on.WaitForNotification();
-  };
-  PartPlan quick;
-  quick.before_part = [&](int64_t step) {
-    if (step == 1 && !go_on.HasBeenNotified()) go_on.Notify();
-  };
-
-  const auto outcomes = group.Run({quick, PartPlan{}, slow});
-
-  EXPECT_EQ(outcomes[0].at(0).divisor, 4);
-  EXPECT_EQ(outcomes[0], outcomes[1]);
-  EXPECT_EQ(outcomes[0].at(0), outcomes[2].at(0));
 }
 
 // Members of 2, 4 and 6 samples and gradients of 1 a sample; the second lies.
@@ -224,7 +176,6 @@ constexpr size_t kTwoBlocks = 512;  // a shard each
 
 TEST(RoundExchange, EveryShardIsDividedByTheSamplesOfItsOwnContributors) {
   ExchangeGroup group(3, kTwoBlocks, {.shards = 2});
-  group.Begin();
 
   const auto outcomes = group.Run(OnesAndALiar([](auto& gradient) {
     gradient.front() = std::numeric_limits<float>::quiet_NaN();
@@ -247,7 +198,6 @@ TEST(RoundExchange, EveryShardIsDividedByTheSamplesOfItsOwnContributors) {
 
 TEST(RoundExchange, ARuleThatGivesMeansIsDividedByOneInEveryShard) {
   ExchangeGroup group(3, kTwoBlocks, {.rule = "median", .shards = 2});
-  group.Begin();
 
   const auto outcomes = group.Run(OnesAndALiar([](auto& gradient) {
     gradient.back() = std::numeric_limits<float>::infinity();
@@ -332,7 +282,6 @@ TEST(RoundExchange, ReportsThatItWaitsWhileAResultArrives) {
 
 TEST(RoundExchange, DropsBytesOfStepsThatAreFarAway) {
   ExchangeGroup group(2, 1024, {});
-  group.Begin();
   PartPlan plan;
   plan.steps = 1;
   group.Run({plan});

@@ -3,6 +3,7 @@
 #include "core/plan/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -50,32 +51,44 @@ TEST(CheckOrder, AcceptsStagesThatCoverTheModel) {
   EXPECT_TRUE(CheckOrder(ThreeStages(), FourLayers(), kB).ok());
 }
 
-TEST(CheckOrder, RefusesWhatTheCoordinatorCouldHaveSentWrong) {
-  const auto refused = [](auto spoil, WorkerId self = kA) {
-    RunOrder order = ThreeStages();
-    spoil(order);
-    return std::string(CheckOrder(order, FourLayers(), self).message());
-  };
+// What is wrong with an order, and what is said of it.
+struct Wrong {
+  const char* says;
+  void (*spoil)(RunOrder&);
+  WorkerId self = kA;
+};
 
-  EXPECT_THAT(refused([](RunOrder& o) {
-                o.stages[1].layers = {2, 3};
-              }),
-              HasSubstr("layer 1 comes next"));
-  EXPECT_THAT(refused([](RunOrder& o) {
-                o.stages[2].layers = {3, 9};
-              }),
-              HasSubstr("stages cover 9 layers, the model four has 4"));
-  EXPECT_THAT(refused([](RunOrder&) {}, kC),
-              HasSubstr("no stage is placed on this worker"));
-  EXPECT_EQ(refused([](RunOrder& o) {
-              o.base = {o.fence.attempt - 1, 7};
-            }),
-            "");
-  EXPECT_THAT(refused([](RunOrder& o) {
-                o.base = {o.fence.attempt, 7};
-              }),
-              HasSubstr("an attempt before its own"));
-  EXPECT_NE(refused([](RunOrder& o) { o.threads = 0; }), "");
+// Whether `check` says so of each.
+template <typename Check>
+void ExpectRefused(const RunOrder& good, const std::vector<Wrong>& all,
+                   const Check& check) {
+  for (const Wrong& wrong : all) {
+    RunOrder order = good;
+    wrong.spoil(order);
+    const absl::Status status = check(order, FourLayers(), wrong.self);
+    EXPECT_FALSE(status.ok()) << wrong.says;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(wrong.says));
+  }
+}
+
+TEST(CheckOrder, RefusesWhatTheCoordinatorCouldHaveSentWrong) {
+  ExpectRefused(ThreeStages(),
+                {{"layer 1 comes next",
+                  [](RunOrder& o) { o.stages[1].layers.first = 2; }},
+                 {"stages cover 9 layers, the model four has 4",
+                  [](RunOrder& o) { o.stages[2].layers.last = 9; }},
+                 {"no stage is placed on this worker", [](RunOrder&) {}, kC},
+                 {"an attempt before its own",
+                  [](RunOrder& o) { o.base.attempt = o.fence.attempt; }},
+                 {"threads", [](RunOrder& o) { o.threads = 0; }}},
+                CheckOrder);
+}
+
+TEST(CheckOrder, TakesABaseOfAnEarlierAttempt) {
+  RunOrder order = ThreeStages();
+  order.base = {order.fence.attempt - 1, 7};
+
+  EXPECT_TRUE(CheckOrder(order, FourLayers(), kA).ok());
 }
 
 TEST(CheckSpecOfOrder, TakesEveryKindOfOrderThatACoordinatorSends) {
@@ -117,16 +130,15 @@ TEST(CheckSpecOfOrder, NamesTheFirstProblemAndWhereItIs) {
 }
 
 TEST(MakeRunWiring, TellsTheShapeAtEachBoundaryAndRoomForTwoBatches) {
-  const auto wiring = MakeRunWiring(ThreeStages(), FourLayers(), kB);
+  const auto wiring = Value(MakeRunWiring(ThreeStages(), FourLayers(), kB));
 
-  ASSERT_TRUE(wiring.ok()) << wiring.status();
-  EXPECT_THAT(wiring->boundaries,
+  EXPECT_THAT(wiring.boundaries,
               ElementsAre(ElementsAre(SampleTensor{DType::kF32, {5}}),
                           ElementsAre(SampleTensor{DType::kF32, {7}})));
-  EXPECT_EQ(wiring->micro_batch, 3);
+  EXPECT_EQ(wiring.micro_batch, 3);
   // Three micro-batches a batch: a forward-only one may have them all under
   // way between two workers, and inside a worker one at a time.
-  EXPECT_THAT(wiring->bounds.activation_frames, ElementsAre(2, 6));
+  EXPECT_THAT(wiring.bounds.activation_frames, ElementsAre(2, 6));
 }
 
 TEST(MakeRunWiring, TakesTheJobsCodec) {
@@ -134,10 +146,9 @@ TEST(MakeRunWiring, TakesTheJobsCodec) {
   for (const std::string& name : CodecNames()) {
     order.spec.pipeline.codec = name;
 
-    const auto wiring = MakeRunWiring(order, FourLayers(), kB);
+    const auto wiring = Value(MakeRunWiring(order, FourLayers(), kB));
 
-    ASSERT_TRUE(wiring.ok()) << wiring.status();
-    EXPECT_EQ(CodecName(wiring->codec), name);
+    EXPECT_EQ(CodecName(wiring.codec), name);
   }
 }
 
@@ -147,8 +158,7 @@ TEST(MakeRunWiring, RefusesACodecOfALaterVersion) {
 
   const absl::Status status = MakeRunWiring(order, FourLayers(), kB).status();
 
-  EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(std::string(status.message()),
+  ExpectError(status, absl::StatusCode::kInvalidArgument,
               HasSubstr("knows fp32, bf16, fp16, int8"));
 }
 
@@ -188,12 +198,11 @@ TEST(PredictBytes, OfAMemberAreTheWholeModelAndThePartsOfItsGroup) {
     order.group->workers.push_back({{worker, Incarnation{1}}, "w", "h:1"});
   }
 
-  const auto bytes = PredictBytes(order, model, kA);
+  const auto bytes = Value(PredictBytes(order, model, kA));
 
-  ASSERT_TRUE(bytes.ok()) << bytes.status();
-  EXPECT_EQ(*bytes, MemberBytes(order.spec, model, 3));
+  EXPECT_EQ(bytes, MemberBytes(order.spec, model, 3));
   // Values and gradients, a result, and the parts of two others.
-  EXPECT_EQ(*bytes, 2 * 160 + 3 * 160 + 2 * 160);
+  EXPECT_EQ(bytes, 2 * 160 + 3 * 160 + 2 * 160);
 }
 
 TEST(UnappliedBytes, AreHalfOfWhatIsLeft) {
@@ -224,40 +233,33 @@ RunOrder OrderOfAGroup() {
 
 TEST(CheckGroupOrder, SaysWhichProcessTheWorkerIsMemberOrListener) {
   for (const WorkerId worker : {kA, kC}) {
-    const auto self = CheckGroupOrder(OrderOfAGroup(), FourLayers(), worker);
+    const auto self =
+        Value(CheckGroupOrder(OrderOfAGroup(), FourLayers(), worker));
 
-    ASSERT_TRUE(self.ok()) << self.status();
-    EXPECT_EQ(*self, (MemberId{worker, Incarnation{7}}));
+    EXPECT_EQ(self, (MemberId{worker, Incarnation{7}}));
   }
 }
 
 TEST(CheckGroupOrder, RefusesWhatTheCoordinatorCouldHaveSentWrong) {
-  const auto refused = [](auto spoil) {
-    RunOrder order = OrderOfAGroup();
-    spoil(order);
-    return std::string(
-        CheckGroupOrder(order, FourLayers(), kA).status().message());
-  };
-
-  EXPECT_THAT(refused([](RunOrder& o) { o.stages[0].layers.last = 3; }),
-              HasSubstr("holds a part of the model"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.spec.aggregation.mode = "none"; }),
-              HasSubstr("a job whose aggregation.mode is none"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.spec.aggregation.shards = 0; }),
-              HasSubstr("aggregation.shards is 0"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.spec.kind = kInferKind; }),
-              HasSubstr("no training steps to divide"));
-  EXPECT_THAT(refused([](RunOrder& o) {
-                o.base = {0, 5};
-              }),
-              HasSubstr("begins with step 5: need a pipeline"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.threads = 0; }),
-              HasSubstr("threads is 0, need 1 or more"));
-  EXPECT_NE(refused([](RunOrder& o) { o.group->view.members.clear(); }), "");
-  EXPECT_THAT(refused([](RunOrder& o) {
-                o.group->workers.erase(o.group->workers.begin() + 1);
-              }),
-              HasSubstr("this worker (id 4) is not in its round group"));
+  ExpectRefused(
+      OrderOfAGroup(),
+      {{"holds a part of the model",
+        [](RunOrder& o) { o.stages[0].layers.last = 3; }},
+       {"a job whose aggregation.mode is none",
+        [](RunOrder& o) { o.spec.aggregation.mode = "none"; }},
+       {"aggregation.shards is 0",
+        [](RunOrder& o) { o.spec.aggregation.shards = 0; }},
+       {"no training steps to divide",
+        [](RunOrder& o) { o.spec.kind = kInferKind; }},
+       {"begins with step 5: need a pipeline",
+        [](RunOrder& o) { o.base.step = 5; }},
+       {"threads is 0, need 1 or more", [](RunOrder& o) { o.threads = 0; }},
+       {"", [](RunOrder& o) { o.group->view.members.clear(); }},
+       {"this worker (id 4) is not in its round group",
+        [](RunOrder& o) {
+          o.group->workers.erase(o.group->workers.begin() + 1);
+        }}},
+      [](const auto&... order) { return CheckGroupOrder(order...).status(); });
 }
 
 TEST(EngineOptionsOf, HandsOnThePrecision) {
@@ -284,13 +286,9 @@ RunOrder Replicated() {
   return order;
 }
 
-std::string ErrorOf(const RunOrder& order, WorkerId self = kA) {
-  return std::string(CheckOrder(order, FourLayers(), self).message());
-}
-
 TEST(Replicas, SeeThePipelineWithThemselvesInTheirStage) {
   const RunOrder order = Replicated();
-  ASSERT_EQ(ErrorOf(order), "");
+  ASSERT_TRUE(CheckOrder(order, FourLayers(), kA).ok());
 
   EXPECT_EQ(StageCount(order), 2);
   EXPECT_THAT(WorkerIndexOfStage(order, kC), ElementsAre(0, 1));
@@ -304,41 +302,31 @@ TEST(Replicas, SeeThePipelineWithThemselvesInTheirStage) {
 }
 
 TEST(Replicas, AreWiredToAllOfTheOtherStage) {
-  const auto wiring = MakeRunWiring(Replicated(), FourLayers(), kB);
+  const auto wiring = Value(MakeRunWiring(Replicated(), FourLayers(), kB));
 
-  ASSERT_TRUE(wiring.ok()) << wiring.status();
-  ASSERT_EQ(wiring->stages.size(), 2u);
-  EXPECT_EQ(wiring->stages[0].IndexOf(kA), 0);
-  EXPECT_EQ(wiring->stages[1].IndexOf(kC), 1);
-  EXPECT_EQ(wiring->stages[1].IndexOf(kA), -1);
-  EXPECT_EQ(wiring->stages[1].replicas[1].address, "h:3");
-  EXPECT_THAT(wiring->stages[1].route.turns(), ElementsAre(1, 0, 1));
-  EXPECT_EQ(wiring->boundaries.size(), 1u);
+  ASSERT_EQ(wiring.stages.size(), 2u);
+  EXPECT_EQ(wiring.stages[0].IndexOf(kA), 0);
+  EXPECT_EQ(wiring.stages[1].IndexOf(kC), 1);
+  EXPECT_EQ(wiring.stages[1].IndexOf(kA), -1);
+  EXPECT_EQ(wiring.stages[1].replicas[1].address, "h:3");
+  EXPECT_THAT(wiring.stages[1].route.turns(), ElementsAre(1, 0, 1));
+  EXPECT_EQ(wiring.boundaries.size(), 1u);
 }
 
 TEST(Replicas, OfAnOrderThatDoesNotFitAreRefused) {
-  const auto refused = [](auto spoil) {
-    RunOrder order = Replicated();
-    spoil(order);
-    return ErrorOf(order);
-  };
-
-  EXPECT_THAT(refused([](RunOrder& o) { o.spec.kind = kTrainKind; }),
-              HasSubstr("replicas that train"));
-  EXPECT_THAT(refused([](RunOrder& o) {
-                o.stages[2].layers = {3, 4};
-              }),
-              HasSubstr("stage 1 hold different layers"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.routes.clear(); }),
-              HasSubstr("no turn for replica 0"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.routes.pop_back(); }),
-              HasSubstr("1 routes for 2 stages"));
-  EXPECT_THAT(refused([](RunOrder& o) {
-                o.routes[1] = RouteTable({0, 1, 2});
-              }),
-              HasSubstr("replica 2 of 2"));
-  EXPECT_THAT(refused([](RunOrder& o) { o.stages[2].worker = kA; }),
-              HasSubstr("worker 4 is a replica"));
+  ExpectRefused(
+      Replicated(),
+      {{"replicas that train", [](RunOrder& o) { o.spec.kind = kTrainKind; }},
+       {"stage 1 hold different layers",
+        [](RunOrder& o) { o.stages[2].layers.first = 3; }},
+       {"no turn for replica 0", [](RunOrder& o) { o.routes.clear(); }},
+       {"1 routes for 2 stages", [](RunOrder& o) { o.routes.pop_back(); }},
+       {"replica 2 of 2",
+        [](RunOrder& o) {
+          o.routes[1] = RouteTable({0, 1, 2});
+        }},
+       {"worker 4 is a replica", [](RunOrder& o) { o.stages[2].worker = kA; }}},
+      CheckOrder);
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 #include "worker/pipeline/stage_runner.h"
 
-#include "absl/strings/str_cat.h"
 #include "core/model/batch.h"
 #include "core/schedule/asynchronous.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 #include "tests/worker/fake_pipeline.h"
 
 namespace paceline {
@@ -16,21 +16,7 @@ using ::testing::SizeIs;
 // 100 training samples in batches of 24: the fifth has 4, in one micro-batch.
 PipelineRequest FourLayerJob(const std::string& schedule,
                              std::vector<int> worker_of) {
-  JobSpec spec;
-  spec.model.name = "mlp";
-  spec.model.hidden = {12, 10, 8};
-  spec.data.name = "synthetic";
-  spec.data.train_samples = 100;
-  spec.data.test_samples = 30;
-  spec.data.shape = {1, 4, 4};
-  spec.data.classes = 3;
-  spec.train.epochs = 2;
-  spec.train.batch = 24;
-  spec.train.micro_batch = 5;
-  spec.train.optimizer.name = "adamw";
-  spec.train.clip_norm = 1.0;
-  spec.train.learning_rate.base = 0.01;
-  return FakePipeline(std::move(spec), schedule, std::move(worker_of));
+  return FakePipeline(FourLayerSpec(), schedule, std::move(worker_of));
 }
 
 TEST(StageRunner, EndsWithTheSameBytesAtAnyCutScheduleAndPlacement) {
@@ -56,18 +42,16 @@ TEST(StageRunner, GoesOnFromCopiedStatesAfterAnyStepOnOtherStages) {
 }
 
 TEST(StageRunner, RecordsEveryStepAndEvaluatesAfterEveryEpoch) {
-  const absl::StatusOr<PipelineOutcome> outcome =
-      RunPipeline(FourLayerJob("1f1b", {0, 1}));
+  const auto outcome = Value(RunPipeline(FourLayerJob("1f1b", {0, 1})));
 
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  ASSERT_THAT(outcome->steps, SizeIs(10));
-  EXPECT_EQ(outcome->steps.front().step(), 1);
-  EXPECT_EQ(outcome->steps[4].samples(), 4) << "the last, shorter batch";
-  EXPECT_LT(outcome->steps[8].loss(), outcome->steps[0].loss());
-  ASSERT_THAT(outcome->evaluations, SizeIs(2));
-  EXPECT_EQ(outcome->evaluations[0].step(), 5);
-  EXPECT_EQ(outcome->evaluations[1].step(), 10);
-  EXPECT_EQ(outcome->evaluations[1].samples(), 30);
+  ASSERT_THAT(outcome.steps, SizeIs(10));
+  EXPECT_EQ(outcome.steps.front().step(), 1);
+  EXPECT_EQ(outcome.steps[4].samples(), 4) << "the last, shorter batch";
+  EXPECT_LT(outcome.steps[8].loss(), outcome.steps[0].loss());
+  ASSERT_THAT(outcome.evaluations, SizeIs(2));
+  EXPECT_EQ(outcome.evaluations[0].step(), 5);
+  EXPECT_EQ(outcome.evaluations[1].step(), 10);
+  EXPECT_EQ(outcome.evaluations[1].samples(), 30);
 }
 
 TEST(StageRunner, OfTrainingTheFirstStagesWorkerKnowsTheLatency) {
@@ -77,14 +61,12 @@ TEST(StageRunner, OfTrainingTheFirstStagesWorkerKnowsTheLatency) {
                                            ? std::vector<int>{0, 1, 2}
                                            : std::vector<int>{0, 1, 0, 1};
     if (!IsMadeFor(schedule, 5, worker_of)) continue;
-    const absl::StatusOr<PipelineOutcome> outcome =
-        RunPipeline(FourLayerJob(schedule, worker_of));
+    const auto outcome = Value(RunPipeline(FourLayerJob(schedule, worker_of)));
 
-    ASSERT_TRUE(outcome.ok()) << outcome.status();
-    EXPECT_GT(outcome->flows.at(0).latency_p50(), 0) << schedule;
-    EXPECT_GE(outcome->flows.at(0).latency_max(),
-              outcome->flows.at(0).latency_p99());
-    EXPECT_EQ(outcome->flows.at(1).latency_max(), 0) << schedule;
+    EXPECT_GT(outcome.flows.at(0).latency_p50(), 0) << schedule;
+    EXPECT_GE(outcome.flows.at(0).latency_max(),
+              outcome.flows.at(0).latency_p99());
+    EXPECT_EQ(outcome.flows.at(1).latency_max(), 0) << schedule;
   }
 }
 
@@ -99,35 +81,31 @@ PipelineRequest InferenceJob(std::vector<int> worker_of) {
 }
 
 TEST(StageRunner, InfersTheSameOnAnyNumberOfStagesAndWorkers) {
-  const absl::StatusOr<PipelineOutcome> alone = RunPipeline(InferenceJob({0}));
-  ASSERT_TRUE(alone.ok()) << alone.status();
-  EXPECT_EQ(alone->weights.at("classes").size(), 30 * sizeof(int64_t));
-  EXPECT_EQ(alone->weights.at("outputs").size(), 30 * 3 * sizeof(float));
-  EXPECT_EQ(alone->flows.at(0).labels(), 30);
-  EXPECT_GT(alone->flows.at(0).loss(), 0);
-  EXPECT_THAT(alone->evaluations, SizeIs(0)) << "the coordinator sums up";
-  EXPECT_THAT(alone->steps, SizeIs(0));
+  const auto alone = Value(RunPipeline(InferenceJob({0})));
+  EXPECT_EQ(alone.weights.at("classes").size(), 30 * sizeof(int64_t));
+  EXPECT_EQ(alone.weights.at("outputs").size(), 30 * 3 * sizeof(float));
+  EXPECT_EQ(alone.flows.at(0).labels(), 30);
+  EXPECT_GT(alone.flows.at(0).loss(), 0);
+  EXPECT_THAT(alone.evaluations, SizeIs(0)) << "the coordinator sums up";
+  EXPECT_THAT(alone.steps, SizeIs(0));
 
   for (const std::vector<int>& worker_of :
        {std::vector<int>{0, 1}, {0, 0, 1}, {0, 1, 2, 3}, {0, 1, 0, 1}}) {
-    const absl::StatusOr<PipelineOutcome> outcome =
-        RunPipeline(InferenceJob(worker_of));
-    ASSERT_TRUE(outcome.ok()) << outcome.status();
-    EXPECT_EQ(outcome->weights, alone->weights);
-    for (const auto& [worker, flow] : outcome->flows) {
+    const auto outcome = Value(RunPipeline(InferenceJob(worker_of)));
+    EXPECT_EQ(outcome.weights, alone.weights);
+    for (const auto& [worker, flow] : outcome.flows) {
       EXPECT_EQ(flow.micro_batches(), 8) << "worker " << worker;
       EXPECT_EQ(flow.samples(), 30);
       EXPECT_GT(flow.first_unix_us(), 0);
     }
-    EXPECT_GT(outcome->flows.at(worker_of.back()).latency_p50(), 0);
+    EXPECT_GT(outcome.flows.at(worker_of.back()).latency_p50(), 0);
   }
 }
 
 // Eight micro-batches; stages of one, two and three workers, the first and the
 // last among them.
 TEST(StageRunner, ReplicasInferTheSameAndEachItsTurns) {
-  const absl::StatusOr<PipelineOutcome> alone = RunPipeline(InferenceJob({0}));
-  ASSERT_TRUE(alone.ok()) << alone.status();
+  const auto alone = Value(RunPipeline(InferenceJob({0})));
   for (const std::vector<std::vector<int>>& replicas :
        {std::vector<std::vector<int>>{{}, {2}},
         {{2}, {}},
@@ -135,9 +113,8 @@ TEST(StageRunner, ReplicasInferTheSameAndEachItsTurns) {
         {{2, 3}, {4}}}) {
     PipelineRequest request = InferenceJob({0, 1});
     request.replicas = replicas;
-    const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
-    ASSERT_TRUE(outcome.ok()) << outcome.status();
-    EXPECT_EQ(outcome->weights, alone->weights);
+    const auto outcome = Value(RunPipeline(request));
+    EXPECT_EQ(outcome.weights, alone.weights);
 
     v1::FlowTimes last;
     for (size_t stage = 0; stage < replicas.size(); ++stage) {
@@ -146,7 +123,7 @@ TEST(StageRunner, ReplicasInferTheSameAndEachItsTurns) {
                      replicas[stage].end());
       int64_t micro_batches = 0;
       for (const int worker : workers) {
-        const v1::FlowTimes& flow = outcome->flows.at(worker);
+        const v1::FlowTimes& flow = outcome.flows.at(worker);
         const auto share = 8 / static_cast<int64_t>(workers.size());
         EXPECT_GE(flow.micro_batches(), share);
         EXPECT_LE(flow.micro_batches(), share + 1);
@@ -158,9 +135,9 @@ TEST(StageRunner, ReplicasInferTheSameAndEachItsTurns) {
       }
       EXPECT_EQ(micro_batches, 8) << "stage " << stage;
     }
-    EXPECT_EQ(last.labels(), alone->flows.at(0).labels());
-    EXPECT_EQ(last.correct(), alone->flows.at(0).correct());
-    EXPECT_NEAR(last.loss(), alone->flows.at(0).loss(), 1e-9);
+    EXPECT_EQ(last.labels(), alone.flows.at(0).labels());
+    EXPECT_EQ(last.correct(), alone.flows.at(0).correct());
+    EXPECT_NEAR(last.loss(), alone.flows.at(0).loss(), 1e-9);
   }
 }
 
@@ -169,11 +146,10 @@ TEST(StageRunner, AReplicaOfTheFirstStageEndsWithoutAMicroBatch) {
   request.replicas = {{2, 3}, {}};
   request.spec.infer.samples = 6;  // two micro-batches
 
-  const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
+  const auto outcome = Value(RunPipeline(request));
 
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->weights.at("classes").size(), 6 * sizeof(int64_t));
-  EXPECT_EQ(outcome->flows.at(3).micro_batches(), 0);
+  EXPECT_EQ(outcome.weights.at("classes").size(), 6 * sizeof(int64_t));
+  EXPECT_EQ(outcome.flows.at(3).micro_batches(), 0);
 }
 
 TEST(StageRunner, InfersOnlyTheSamplesAskedFor) {
@@ -181,11 +157,10 @@ TEST(StageRunner, InfersOnlyTheSamplesAskedFor) {
   request.spec.infer.samples = 6;
   request.spec.infer.outputs = false;
 
-  const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
+  const auto outcome = Value(RunPipeline(request));
 
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->weights.at("classes").size(), 6 * sizeof(int64_t));
-  EXPECT_EQ(outcome->weights.count("outputs"), 0u);
+  EXPECT_EQ(outcome.weights.at("classes").size(), 6 * sizeof(int64_t));
+  EXPECT_EQ(outcome.weights.count("outputs"), 0u);
 }
 
 TEST(StageRunner, InfersFromAMicroBatchOnAsItWouldHaveFromTheFirst) {
@@ -226,8 +201,8 @@ TEST(StageRunner, RefusesToInferFromNoSamples) {
 
   const absl::Status status = RunPipeline(request).status();
 
-  EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("no test samples"));
+  ExpectError(status, absl::StatusCode::kInvalidArgument,
+              HasSubstr("no test samples"));
 }
 
 // An engine that fails at one micro-batch.
@@ -250,8 +225,7 @@ TEST(StageRunner, ReturnsTheErrorOfAnEngineAsItIs) {
 
   const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
 
-  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kInternal);
-  EXPECT_THAT(std::string(outcome.status().message()),
+  ExpectError(outcome.status(), absl::StatusCode::kInternal,
               HasSubstr("this engine fails at step 1"));
 }
 
@@ -272,12 +246,11 @@ TEST(StageRunner, SkipsAStepOnAllStagesWhenOneReportsNoNumber) {
   PipelineRequest request = FourLayerJob("gpipe", {0, 1});
   request.make_engine = OnStage<NanEngine>(1);
 
-  const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
+  const auto outcome = Value(RunPipeline(request));
 
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  ASSERT_THAT(outcome->steps, SizeIs(10));
-  EXPECT_TRUE(outcome->steps[3].skipped());
-  EXPECT_FALSE(outcome->steps[4].skipped());
+  ASSERT_THAT(outcome.steps, SizeIs(10));
+  EXPECT_TRUE(outcome.steps[3].skipped());
+  EXPECT_FALSE(outcome.steps[4].skipped());
 }
 
 // 100 samples in batches of 24 and micro-batches of 6: whole groups of two, but
@@ -289,14 +262,11 @@ TEST(StageRunner, InterleavesWithAShorterLastBatch) {
     request.spec.train.micro_batch = 6;
     return RunPipeline(request);
   };
-  const absl::StatusOr<PipelineOutcome> alone = with("gpipe", {0});
-  ASSERT_TRUE(alone.ok()) << alone.status();
+  const auto alone = Value(with("gpipe", {0}));
 
-  const absl::StatusOr<PipelineOutcome> dealt =
-      with("interleaved-1f1b", {0, 1, 0, 1});
+  const auto dealt = Value(with("interleaved-1f1b", {0, 1, 0, 1}));
 
-  ASSERT_TRUE(dealt.ok()) << dealt.status();
-  EXPECT_EQ(dealt->weights, alone->weights);
+  EXPECT_EQ(dealt.weights, alone.weights);
 }
 
 PipelineRequest StreamedJob(int stages) {
@@ -309,23 +279,22 @@ PipelineRequest StreamedJob(int stages) {
 constexpr int kUpdatesAnEpoch = 5 + 5 + 5 + 5 + 1;
 
 TEST(StageRunner, StreamsMicroBatchesThroughWithoutAFlush) {
-  const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(StreamedJob(3));
+  const auto outcome = Value(RunPipeline(StreamedJob(3)));
 
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  ASSERT_THAT(outcome->steps, SizeIs(10));
+  ASSERT_THAT(outcome.steps, SizeIs(10));
   for (int step = 0; step < 10; ++step) {
-    EXPECT_EQ(outcome->steps[step].step(), step + 1);
+    EXPECT_EQ(outcome.steps[step].step(), step + 1);
   }
-  EXPECT_EQ(outcome->steps[4].samples(), 4) << "the last, shorter batch";
-  EXPECT_LT(outcome->steps[8].loss(), outcome->steps[0].loss());
-  ASSERT_THAT(outcome->evaluations, SizeIs(2));
-  EXPECT_EQ(outcome->evaluations[1].samples(), 30);
+  EXPECT_EQ(outcome.steps[4].samples(), 4) << "the last, shorter batch";
+  EXPECT_LT(outcome.steps[8].loss(), outcome.steps[0].loss());
+  ASSERT_THAT(outcome.evaluations, SizeIs(2));
+  EXPECT_EQ(outcome.evaluations[1].samples(), 30);
   // An epoch is a stream, since an evaluation follows it: exactly what the
   // generator says of so many micro-batches, twice.
   const Schedule epoch =
       MustMake("pipedream", 3, kUpdatesAnEpoch, OneWorkerAStage(3));
   for (int stage = 0; stage < 3; ++stage) {
-    const InstructionList& done = outcome->instructions.at(stage);
+    const InstructionList& done = outcome.instructions.at(stage);
     const InstructionList& planned = epoch.workers[stage];
     ASSERT_EQ(done.size(), 2 * planned.size());
     for (size_t i = 0; i < done.size(); ++i) {
@@ -343,11 +312,10 @@ TEST(StageRunner, ExportsTheStalenessOfEveryGradient) {
       PipelineRequest request = StreamedJob(stages);
       request.spec.pipeline.vertical_sync = vertical_sync;
 
-      const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
+      const auto outcome = Value(RunPipeline(request));
 
-      ASSERT_TRUE(outcome.ok()) << outcome.status();
       for (int stage = 0; stage < stages; ++stage) {
-        const v1::StageVersions& time = outcome->versions.at(stage);
+        const v1::StageVersions& time = outcome.versions.at(stage);
         // The n-th micro-batch of a stream is at most n updates late.
         const int ahead = WarmUp(vertical_sync ? 0 : stage, stages);
         const int64_t epoch =
@@ -404,14 +372,12 @@ TEST(StageRunner, AStreamSkipsAnUpdateOnOneStageAlone) {
   PipelineRequest request = StreamedJob(2);
   request.make_engine = OnStage<NanEngine>(0);
 
-  const absl::StatusOr<PipelineOutcome> outcome = RunPipeline(request);
+  const auto outcome = Value(RunPipeline(request));
 
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->skipped_updates, 1);
-  EXPECT_EQ(outcome->versions.at(0).skipped_updates(), 1);
-  EXPECT_EQ(outcome->versions.at(1).skipped_updates(), 0);
-  EXPECT_EQ(outcome->versions.at(0).updates(),
-            outcome->versions.at(1).updates());
+  EXPECT_EQ(outcome.skipped_updates, 1);
+  EXPECT_EQ(outcome.versions.at(0).skipped_updates(), 1);
+  EXPECT_EQ(outcome.versions.at(1).skipped_updates(), 0);
+  EXPECT_EQ(outcome.versions.at(0).updates(), outcome.versions.at(1).updates());
 }
 
 TEST(StageRunner, AStreamEndsWithTheErrorOfAnEngine) {

@@ -137,17 +137,8 @@ class Trainer final : public RunObserver, public FaultActions {
     network_.Kill(self_);
     exchange_->Cancel(absl::CancelledError("killed"));
     cancel_.Cancel(absl::CancelledError("killed"));
-    std::function<void()> on_kill;
-    {
-      const absl::MutexLock lock(&mutex_);
-      seen_.killed = true;
-      on_kill = on_kill_;
-    }
-    if (on_kill) on_kill();
-  }
-  void SetOnKill(std::function<void()> on_kill) {
     const absl::MutexLock lock(&mutex_);
-    on_kill_ = std::move(on_kill);
+    seen_.killed = true;
   }
   void Hang(absl::Duration) override {
     const absl::MutexLock lock(&mutex_);
@@ -252,7 +243,6 @@ class Trainer final : public RunObserver, public FaultActions {
 
   mutable absl::Mutex mutex_;
   Seen seen_ ABSL_GUARDED_BY(mutex_);
-  std::function<void()> on_kill_ ABSL_GUARDED_BY(mutex_);
 
   std::thread compute_;
 };
@@ -322,6 +312,13 @@ class TrainingGroup {
 
   Trainer& trainer(size_t i) { return *trainers_[i]; }
   size_t size() const { return trainers_.size(); }
+  // The sum of what `of` makes of each trainer.
+  template <typename Of>
+  int64_t Sum(const Of& of) {
+    int64_t sum = 0;
+    for (auto& each : trainers_) sum += of(*each);
+    return sum;
+  }
 
   // From the beginning to the end.
   void Train() {

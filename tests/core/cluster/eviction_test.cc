@@ -1,7 +1,6 @@
 #include "core/cluster/eviction.h"
 
 #include <map>
-#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"

@@ -8,6 +8,7 @@
 #include "core/model/operation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -17,10 +18,7 @@ using ::testing::HasSubstr;
 
 ModelDescription Describe(const ModelSpec& spec) {
   const CatalogEntry* const entry = FindModel(spec.name);
-  absl::StatusOr<ModelDescription> model =
-      DescribeModel(spec, entry->input, entry->classes);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return model.ok() ? *model : ModelDescription{};
+  return Value(DescribeModel(spec, entry->input, entry->classes));
 }
 
 ModelSpec Named(const std::string& name) { return DefaultModel(name); }

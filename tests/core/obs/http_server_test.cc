@@ -17,6 +17,7 @@
 #include "core/base/thread.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -95,6 +96,13 @@ int StartHello(HttpServer& server) {
   return port.value_or(0);
 }
 
+// A server that serves /hello.
+class HelloServer : public ::testing::Test {
+ protected:
+  HttpServer server;
+  const int port = StartHello(server);
+};
+
 TEST(HttpServer, ServesWhatAHandlerAnswers) {
   HttpServer server;
   server.Get("/healthz", [] {
@@ -127,30 +135,23 @@ TEST(HttpServer, CallsTheHandlerForEveryRequest) {
   EXPECT_THAT(Fetch(port, "/calls?x=y"), EndsWith("calls=2"));
 }
 
-TEST(HttpServer, AnswersHeadWithoutTheBody) {
-  HttpServer server;
+TEST_F(HelloServer, AnswersHeadWithoutTheBody) {
   const std::string answer =
-      Ask(StartHello(server), "HEAD /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+      Ask(port, "HEAD /hello HTTP/1.1\r\nHost: x\r\n\r\n");
 
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(answer, HasSubstr("Content-Length: 5\r\n"));
   EXPECT_THAT(answer, EndsWith("\r\n\r\n"));
 }
 
-TEST(HttpServer, KnowsOnlyItsOwnPages) {
-  HttpServer server;
-  const int port = StartHello(server);
-
+TEST_F(HelloServer, KnowsOnlyItsOwnPages) {
   for (const std::string path :
        {"/", "/hell", "/hello/", "/hellooo", "/HELLO", "/../etc/passwd"}) {
     EXPECT_THAT(Fetch(port, path), StartsWith("HTTP/1.1 404 ")) << path;
   }
 }
 
-TEST(HttpServer, RefusesOtherMethodsAndTheirBodies) {
-  HttpServer server;
-  const int port = StartHello(server);
-
+TEST_F(HelloServer, RefusesOtherMethodsAndTheirBodies) {
   for (const std::string method : {"POST", "PUT", "DELETE", "OPTIONS"}) {
     const std::string answer = Ask(port, method +
                                              " /hello HTTP/1.1\r\nHost: x\r\n"
@@ -161,22 +162,18 @@ TEST(HttpServer, RefusesOtherMethodsAndTheirBodies) {
   }
 }
 
-TEST(HttpServer, SendsTheWholeBodyHoweverManyRangesAreAskedFor) {
-  HttpServer server;
+TEST_F(HelloServer, SendsTheWholeBodyHoweverManyRangesAreAskedFor) {
   std::string ranges = "0-0";
   for (int i = 0; i < 1000; ++i) ranges += ",0-";
 
   const std::string answer =
-      Fetch(StartHello(server), "/hello", "Range: bytes=" + ranges + "\r\n");
+      Fetch(port, "/hello", "Range: bytes=" + ranges + "\r\n");
 
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(answer, EndsWith("\r\n\r\nhello"));
 }
 
-TEST(HttpServer, SurvivesWhatIsNotHttp) {
-  HttpServer server;
-  const int port = StartHello(server);
-
+TEST_F(HelloServer, SurvivesWhatIsNotHttp) {
   for (const std::string& junk :
        {std::string("\r\n\r\n"), std::string("GET\r\n\r\n"),
         std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11),
@@ -193,9 +190,7 @@ TEST(HttpServer, SurvivesWhatIsNotHttp) {
   EXPECT_THAT(Fetch(port, "/hello"), EndsWith("hello"));
 }
 
-TEST(HttpServer, HangsUpOnARequestAboveSixtyFourKibibytes) {
-  HttpServer server;
-  const int port = StartHello(server);
+TEST_F(HelloServer, HangsUpOnARequestAboveSixtyFourKibibytes) {
   Client client(port);
   client.Send("GET /hello HTTP/1.1\r\n");
 
@@ -209,9 +204,8 @@ TEST(HttpServer, HangsUpOnARequestAboveSixtyFourKibibytes) {
   EXPECT_FALSE(taken) << "48 MB of headers were read";
 }
 
-TEST(HttpServer, HangsUpOnARequestThatTakesAboveFiveSeconds) {
-  HttpServer server;
-  Client client(StartHello(server));
+TEST_F(HelloServer, HangsUpOnARequestThatTakesAboveFiveSeconds) {
+  Client client(port);
   client.Send("GET /hello HT");  // and never the rest
 
   EXPECT_EQ(client.Receive(), "");
@@ -243,9 +237,7 @@ TEST(HttpServer, AnswersWithinASecondBesideTwentyClientsThatAreSlow) {
   }
 }
 
-TEST(HttpServer, HangsUpOnTheOldestOfTooManyHalfRequests) {
-  HttpServer server;
-  const int port = StartHello(server);
+TEST_F(HelloServer, HangsUpOnTheOldestOfTooManyHalfRequests) {
   Client oldest(port);
   oldest.Send("GET /hello HT");
 
@@ -256,9 +248,8 @@ TEST(HttpServer, HangsUpOnTheOldestOfTooManyHalfRequests) {
   EXPECT_LT(absl::Now() - before, absl::Seconds(4)) << "it was the time limit";
 }
 
-TEST(HttpServer, TakesARequestThatComesInPieces) {
-  HttpServer server;
-  Client client(StartHello(server));
+TEST_F(HelloServer, TakesARequestThatComesInPieces) {
+  Client client(port);
   for (const char* piece :
        {"GET /hel", "lo HTTP/1.1\r\nHost: x\r", "\n\r", "\n"}) {
     client.Send(piece);
@@ -267,9 +258,7 @@ TEST(HttpServer, TakesARequestThatComesInPieces) {
   EXPECT_THAT(client.Receive(), EndsWith("hello"));
 }
 
-TEST(HttpServer, AnswersMoreClientsThanItHasThreads) {
-  HttpServer server;
-  const int port = StartHello(server);
+TEST_F(HelloServer, AnswersMoreClientsThanItHasThreads) {
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 50; ++i) {
     clients.push_back(std::make_unique<Client>(port));
@@ -301,8 +290,7 @@ TEST(HttpServer, SaysThatAnAddressIsNotOurs) {
   // 192.0.2.0/24 is for documentation (RFC 5737): nobody's.
   const absl::Status status = server.Start("192.0.2.1", 0).status();
 
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("192.0.2.1"));
+  ExpectError(status, absl::StatusCode::kUnavailable, HasSubstr("192.0.2.1"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("--http"));
 }
 
@@ -311,16 +299,13 @@ TEST(HttpServer, ReachesIpv4ForLocalhostAndForAnEmptyHost) {
     HttpServer server;
     server.Get("/hello", [] { return HttpAnswer{.body = "hello"}; });
 
-    const absl::StatusOr<int> port = server.Start(host, 0);
+    const auto port = Value(server.Start(host, 0));
 
-    ASSERT_TRUE(port.ok()) << port.status();
-    EXPECT_THAT(Fetch(*port, "/hello"), EndsWith("hello")) << host;
+    EXPECT_THAT(Fetch(port, "/hello"), EndsWith("hello")) << host;
   }
 }
 
-TEST(HttpServer, StopsAtOnceWhateverItsClientsDo) {
-  HttpServer server;
-  const int port = StartHello(server);
+TEST_F(HelloServer, StopsAtOnceWhateverItsClientsDo) {
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 30; ++i) {
     clients.push_back(std::make_unique<Client>(port));
@@ -368,10 +353,9 @@ TEST(HttpServer, GivesItsPortBackWhenItStopsOnceOrTwice) {
   first.Stop();
 
   HttpServer second;
-  const absl::StatusOr<int> again = second.Start("127.0.0.1", port);
+  const auto again = Value(second.Start("127.0.0.1", port));
 
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(*again, port);
+  EXPECT_EQ(again, port);
 }
 
 }  // namespace

@@ -15,9 +15,7 @@ namespace paceline {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
-using ::testing::Not;
 
 // Returns the text that `body` writes to stderr through a logger with
 // `options`.

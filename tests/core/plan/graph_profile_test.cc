@@ -8,11 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 #include "core/plan/pipedream/state_space.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::TestWithParam;
 
 std::string Node(const std::string& id, const std::string& description = "L",
@@ -26,16 +29,9 @@ std::string Edge(const std::string& from, const std::string& to) {
   return absl::StrCat("\t", from, " -- ", to, "\n");
 }
 
-std::string MessageOf(const std::string& text) {
-  const auto graph = ParseGraphProfile(text);
-  EXPECT_FALSE(graph.ok()) << text;
-  EXPECT_EQ(graph.status().code(), absl::StatusCode::kInvalidArgument);
-  return std::string(graph.status().message());
-}
-
 void ExpectWrong(const std::string& text, const std::string& said) {
-  EXPECT_NE(MessageOf(text).find(said), std::string::npos)
-      << MessageOf(text) << "\nneeds: " << said;
+  ExpectError(ParseGraphProfile(text).status(),
+              absl::StatusCode::kInvalidArgument, HasSubstr(said));
 }
 
 std::string NumbersWith(const std::string& activation) {
@@ -45,9 +41,7 @@ std::string NumbersWith(const std::string& activation) {
 }
 
 GraphProfile Parsed(const std::string& text) {
-  auto graph = ParseGraphProfile(text);
-  EXPECT_TRUE(graph.ok()) << graph.status();
-  return graph.ok() ? *std::move(graph) : GraphProfile();
+  return Value(ParseGraphProfile(text));
 }
 
 // A to B and C, both to D.
@@ -304,12 +298,9 @@ TEST(StatesOf, RefuseAGraphThatHasTooMany) {
             Edge(absl::StrCat(i), "t");
   }
 
-  const auto space = StatesOf(Parsed(text));
-
-  ASSERT_FALSE(space.ok());
-  EXPECT_EQ(space.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(space.status().message().find("more than 3000 states"),
-            std::string::npos);
+  ExpectError(StatesOf(Parsed(text)).status(),
+              absl::StatusCode::kInvalidArgument,
+              HasSubstr("more than 3000 states"));
 }
 
 TEST(StatesOf, AllowExactlyAsManyAsAsked) {

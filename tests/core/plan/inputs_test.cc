@@ -187,17 +187,16 @@ TEST(PlanInputs, PredictsAWorkerThatDidNotMeasure) {
 
 TEST(PlanInputs, FallsBackToFlopsAndSaysSo) {
   const JobSpec spec = Job();
-  const auto model = DescribeModel(spec.model, {1, 28, 28}, 10);
-  ASSERT_TRUE(model.ok());
+  const auto model = Value(DescribeModel(spec.model, {1, 28, 28}, 10));
 
-  const auto inputs = InputsOf(spec, *model, {});
+  const auto inputs = InputsOf(spec, model, {});
 
   EXPECT_THAT(inputs.source,
               HasSubstr("assumed from FLOPs for a (how far off they are is not "
                         "known)"));
   ASSERT_TRUE(inputs.predicted.has_value());
   EXPECT_TRUE(inputs.predicted->assumed);
-  const double flops = model->layers[0].forward_flops * 16;
+  const double flops = model.layers[0].forward_flops * 16;
   EXPECT_DOUBLE_EQ(inputs.problem.devices[0].layer_seconds[0],
                    3 * flops / kAssumedFlopsPerSecond);
 }
@@ -223,16 +222,15 @@ TEST(PlanInputs, WhatIsBorrowedHasNoStateOfTheOptimizer) {
   JobSpec spec = Job();
   spec.model.name = "gpt";
   spec.train.optimizer.name = "adamw";
-  const auto model = DescribeModel(spec.model, {8}, 16);
-  ASSERT_TRUE(model.ok()) << model.status();
+  const auto model = Value(DescribeModel(spec.model, {8}, 16));
 
-  const auto inputs = InputsOf(spec, *model, {});
+  const auto inputs = InputsOf(spec, model, {});
 
   const PlanProblem& problem = inputs.problem;
   EXPECT_EQ(problem.owner_copies, StateSlots(spec.train.optimizer));
   EXPECT_EQ(problem.parameter_copies, 2 + problem.owner_copies);
-  const Layer& user = model->layers[SharedParameters(*model)[0].user];
-  const LayerCost& cost = problem.layers[SharedParameters(*model)[0].user];
+  const Layer& user = model.layers[SharedParameters(model)[0].user];
+  const LayerCost& cost = problem.layers[SharedParameters(model)[0].user];
   ASSERT_GT(user.borrowed_bytes, 0);
   EXPECT_EQ(cost.borrowed_bytes, static_cast<double>(user.borrowed_bytes));
   EXPECT_EQ(cost.parameter_bytes,

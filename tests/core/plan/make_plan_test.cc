@@ -50,12 +50,6 @@ std::vector<int64_t> Holders(const Plan& plan) {
   return holders;
 }
 
-template <typename Matcher>
-void ExpectRefused(const absl::StatusOr<Plan>& plan, absl::StatusCode code,
-                   const Matcher& message) {
-  ExpectError(plan.status(), code, message);
-}
-
 TEST(MakePlan, GivesEachStageAWorkerInTheOrderGiven) {
   std::vector<PlannerWorker> workers = Workers(3);
   std::swap(workers[0], workers[2]);
@@ -259,8 +253,9 @@ TEST(MakePlan, RefusesWhatCannotBePlannedAndSaysWhy) {
     JobSpec spec = Job(2);
     ChangeJob(spec, refusal.changes);
 
-    ExpectRefused(MakePlan(spec, SmallModel(4), Workers(refusal.workers)),
-                  refusal.code, HasSubstr(refusal.says));
+    ExpectError(
+        MakePlan(spec, SmallModel(4), Workers(refusal.workers)).status(),
+        refusal.code, HasSubstr(refusal.says));
   }
 }
 
@@ -297,11 +292,11 @@ TEST(MakePlan, MemoryThatJustSuffices) {
   EXPECT_TRUE(MakePlan(spec, model, workers).ok());
 
   workers[1].memory_bytes = need - 1;
-  ExpectRefused(MakePlan(spec, model, workers),
-                absl::StatusCode::kResourceExhausted,
-                AllOf(StartsWith("worker b has "), HasSubstr("stage 2"),
-                      HasSubstr(absl::StrCat("(", need - 1, " bytes)")),
-                      HasSubstr(absl::StrCat("(", need, " bytes)"))));
+  ExpectError(MakePlan(spec, model, workers).status(),
+              absl::StatusCode::kResourceExhausted,
+              AllOf(StartsWith("worker b has "), HasSubstr("stage 2"),
+                    HasSubstr(absl::StrCat("(", need - 1, " bytes)")),
+                    HasSubstr(absl::StrCat("(", need, " bytes)"))));
 }
 
 TEST(MakePlan, SaysMemoryInUnitsForPeople) {
@@ -310,10 +305,10 @@ TEST(MakePlan, SaysMemoryInUnitsForPeople) {
   std::vector<PlannerWorker> workers = Workers(1);
   workers[0].memory_bytes = int64_t{512} << 20;
 
-  ExpectRefused(MakePlan(Job(2), model, workers),
-                absl::StatusCode::kResourceExhausted,
-                AllOf(StartsWith("worker a has 512.0 MiB"),
-                      HasSubstr("its stages 0..1 would need 2.0 GiB")));
+  ExpectError(MakePlan(Job(2), model, workers).status(),
+              absl::StatusCode::kResourceExhausted,
+              AllOf(StartsWith("worker a has 512.0 MiB"),
+                    HasSubstr("its stages 0..1 would need 2.0 GiB")));
 }
 
 // gpipe keeps 8 micro-batches on each stage, 1f1b at most 2 here.
@@ -327,8 +322,8 @@ TEST(MakePlan, MemoryFollowsTheSchedule) {
   EXPECT_TRUE(MakePlan(spec, model, workers).ok());
 
   spec.pipeline.schedule = "gpipe";
-  ExpectRefused(MakePlan(spec, model, workers),
-                absl::StatusCode::kResourceExhausted, HasSubstr("worker a"));
+  ExpectError(MakePlan(spec, model, workers).status(),
+              absl::StatusCode::kResourceExhausted, HasSubstr("worker a"));
 }
 
 // A batch of 20 in micro-batches of 8 has three, the last one shorter.

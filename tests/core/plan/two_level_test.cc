@@ -2,7 +2,6 @@
 
 #include "core/plan/policies/policies.h"
 #include "core/plan/policy.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/plan/random_instances.h"
 #include "tests/core/plan/small_problem.h"
@@ -10,8 +9,6 @@
 
 namespace paceline {
 namespace {
-
-using ::testing::ElementsAre;
 
 constexpr PolicyOptions kTwoLevels = {.levels = 2};
 

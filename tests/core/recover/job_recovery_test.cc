@@ -112,6 +112,33 @@ class JobRecoveryTest : public ::testing::Test {
     workers_[id].report.pieces = workers_[id].pieces;
     Report(id);
   }
+  void MoveTo(const std::string& why) {
+    job_->OnBetterPlan(why, now_, actions_);
+    Settle();
+  }
+  void Drain(int64_t id) {
+    job_->SetDraining({id}, true, now_, actions_);
+    Settle();
+  }
+  void Hang(int64_t id) {
+    workers_[id].answers = false;
+    job_->OnStuck(workers_[id].process, "it hangs", now_, actions_);
+    Settle();
+  }
+  // Workers 1 and 2 stop at step 7; each holds these layers of it.
+  void StopAtSeven(const std::vector<int>& of_first,
+                   const std::vector<int>& of_second) {
+    for (const int64_t id : {1, 2}) {
+      workers_[id].report.phase = WorkPhase::kStopped;
+      workers_[id].report.step = 7;
+      Hold(id, {1, 7}, id == 1 ? of_first : of_second);
+    }
+  }
+  void FailWith(int64_t id, const absl::Status& error) {
+    workers_[id].report.phase = WorkPhase::kFailed;
+    workers_[id].report.error = error;
+    Report(id);
+  }
   void Pass(absl::Duration duration) {
     now_ = now_ + duration;
     job_->OnTick(now_, actions_);
@@ -158,17 +185,6 @@ TEST_F(JobRecoveryTest, BeginsWithTheFirstAttempt) {
   EXPECT_FALSE(orders_.at(3).run.has_value());
 }
 
-TEST_F(JobRecoveryTest, AnnouncesNothingBeforeItIsStored) {
-  store_answers_ = false;
-  BeginWith(2);
-  EXPECT_EQ(job_->phase(), JobPhase::kChoosing);
-  EXPECT_TRUE(orders_.empty());
-
-  job_->OnStored(1, true, now_, actions_);
-  Settle();
-  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
-}
-
 TEST_F(JobRecoveryTest, TriesAgainUnderTheSameNumberWhenTheStoreFails) {
   store_ok_ = false;
   BeginWith(2);
@@ -199,28 +215,9 @@ TEST_F(JobRecoveryTest, ALossBringsItToTheSurvivorsFromTheNewestCut) {
   EXPECT_TRUE(Has("recovered"));
 }
 
-TEST_F(JobRecoveryTest, LeavingCountsEchoesOfThisLeaveOrderOnly) {
-  BeginWith(3);
-  workers_[2].answers = false;
-  Lose(1);
-  EXPECT_EQ(job_->phase(), JobPhase::kLeaving);
-
-  workers_[2].report.attempt = 0;  // as before it had the order to run
-  workers_[2].report.phase = WorkPhase::kIdle;
-  Report(2);
-  EXPECT_EQ(job_->phase(), JobPhase::kLeaving);
-
-  workers_[2].report.echo = orders_.at(2).number;
-  workers_[2].answers = true;
-  Report(2);
-  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
-}
-
 TEST_F(JobRecoveryTest, ExcludesTheProcessThatDoesNotLeave) {
   BeginWith(3);
-  workers_[2].answers = false;
-  job_->OnStuck(workers_[2].process, "it hangs", now_, actions_);
-  Settle();
+  Hang(2);
   Pass(policy_.leave_bound - absl::Milliseconds(1));
   EXPECT_EQ(job_->phase(), JobPhase::kLeaving);
 
@@ -238,21 +235,6 @@ TEST_F(JobRecoveryTest, ExcludesTheProcessThatDoesNotLeave) {
   EXPECT_EQ(orders_.at(2).run->places[0].process, workers_[2].process);
 }
 
-TEST_F(JobRecoveryTest, CountsNoTimeInWhichTheCoordinatorItselfStoodStill) {
-  BeginWith(3);
-  workers_[2].answers = false;
-  job_->OnStuck(workers_[2].process, "it hangs", now_, actions_);
-  Settle();
-
-  now_ = now_ + absl::Minutes(1);
-  job_->OnStandstill(absl::Minutes(1), now_);
-  Pass(policy_.leave_bound - absl::Milliseconds(1));
-  EXPECT_FALSE(Has("excluded"));
-
-  Pass(absl::Milliseconds(1));
-  EXPECT_TRUE(Has("excluded"));
-}
-
 TEST_F(JobRecoveryTest, PausesWithTheReasonAndGoesOnWhenAWorkerComes) {
   BeginWith(1);
   job_->SetUnfit({1}, "it has no AVX2", now_, actions_);
@@ -266,8 +248,7 @@ TEST_F(JobRecoveryTest, PausesWithTheReasonAndGoesOnWhenAWorkerComes) {
 
 TEST_F(JobRecoveryTest, WaitsForThoseWhoMayHoldMoreBeforeItGoesBelowTheFloor) {
   BeginWith(3);
-  Hold(1, {1, 5}, {0, 1, 2, 3});
-  Hold(2, {1, 5}, {0, 1, 2, 3});
+  for (const int64_t id : {1, 2}) Hold(id, {1, 5}, {0, 1, 2, 3});
   ASSERT_EQ(job_->floor(), (Cut{1, 5}));
 
   Lose(1);
@@ -284,8 +265,7 @@ TEST_F(JobRecoveryTest, WaitsForThoseWhoMayHoldMoreBeforeItGoesBelowTheFloor) {
 
 TEST_F(JobRecoveryTest, GoesBelowTheFloorWhenNobodyCameBack) {
   BeginWith(3);
-  Hold(1, {1, 5}, {0, 1, 2, 3});
-  Hold(2, {1, 5}, {0, 1, 2, 3});
+  for (const int64_t id : {1, 2}) Hold(id, {1, 5}, {0, 1, 2, 3});
   Lose(1);
   Lose(2);
 
@@ -297,8 +277,7 @@ TEST_F(JobRecoveryTest, GoesBelowTheFloorWhenNobodyCameBack) {
 
 TEST_F(JobRecoveryTest, DoesNotWaitForProcessesThatWereRestarted) {
   BeginWith(3);
-  Hold(1, {1, 5}, {0, 1, 2, 3});
-  Hold(2, {1, 5}, {0, 1, 2, 3});
+  for (const int64_t id : {1, 2}) Hold(id, {1, 5}, {0, 1, 2, 3});
   workers_[1].pieces.clear();
   workers_[2].pieces.clear();
   Attach(1, 0, 2);
@@ -310,24 +289,18 @@ TEST_F(JobRecoveryTest, DoesNotWaitForProcessesThatWereRestarted) {
 
 TEST_F(JobRecoveryTest, AMoveStopsAllAtOneStepAndBeginsThere) {
   BeginWith(3);
-  job_->OnBetterPlan("w3 is faster", now_, actions_);
-  Settle();
+  MoveTo("w3 is faster");
   EXPECT_EQ(job_->phase(), JobPhase::kStopping);
   EXPECT_TRUE(orders_.at(1).run->stop_after_batch);
 
-  for (const int64_t id : {1, 2}) {
-    workers_[id].report.phase = WorkPhase::kStopped;
-    workers_[id].report.step = 7;
-    Hold(id, {1, 7}, {0, 1, 2, 3});
-  }
+  StopAtSeven({0, 1, 2, 3}, {0, 1, 2, 3});
   EXPECT_EQ(job_->phase(), JobPhase::kRunning);
   EXPECT_EQ(job_->base(), (Cut{1, 7}));
 }
 
 TEST_F(JobRecoveryTest, StagesThatStoppedAtTwoStepsAreNotStopped) {
   BeginWith(3);
-  job_->OnBetterPlan("w3 is faster", now_, actions_);
-  Settle();
+  MoveTo("w3 is faster");
   for (const int64_t id : {1, 2}) {
     workers_[id].report.phase = WorkPhase::kStopped;
     workers_[id].report.step = 6 + id;
@@ -339,8 +312,7 @@ TEST_F(JobRecoveryTest, StagesThatStoppedAtTwoStepsAreNotStopped) {
 
 TEST_F(JobRecoveryTest, ALossWhileItStopsIsALoss) {
   BeginWith(3);
-  job_->OnBetterPlan("w3 is faster", now_, actions_);
-  Settle();
+  MoveTo("w3 is faster");
   Lose(2);
 
   EXPECT_EQ(job_->attempt(), 2);
@@ -351,16 +323,11 @@ TEST_F(JobRecoveryTest, ALossWhileItStopsIsALoss) {
 TEST_F(JobRecoveryTest, ADrainMovesTheStagesAndLetsGoWhenAllIsSafeElsewhere) {
   BeginWith(3);
   Snapshot({1, 5});
-  job_->SetDraining({1}, true, now_, actions_);
-  Settle();
+  Drain(1);
   EXPECT_EQ(job_->phase(), JobPhase::kStopping);
   EXPECT_FALSE(job_->MayGo({1}));
 
-  for (const int64_t id : {1, 2}) {
-    workers_[id].report.phase = WorkPhase::kStopped;
-    workers_[id].report.step = 7;
-    Hold(id, {1, 7}, id == 1 ? std::vector<int>{0, 1} : std::vector<int>{2, 3});
-  }
+  StopAtSeven({0, 1}, {2, 3});
   ASSERT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
   EXPECT_EQ(orders_.at(2).run->places[0].process.worker, WorkerId{2});
   EXPECT_TRUE(job_->MayGo({1}));  // the floor lies on two others
@@ -403,8 +370,7 @@ TEST_F(StatelessJob, ADrainedWorkerLeavesAtOnceAndMayGo) {
   BeginWith(3);
   job_->OnCheckpoint({1, 40});
   EXPECT_FALSE(job_->MayGo({1}));
-  job_->SetDraining({1}, true, now_, actions_);
-  Settle();
+  Drain(1);
 
   EXPECT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
   EXPECT_EQ(job_->base(), (Cut{1, 40}));
@@ -416,14 +382,9 @@ TEST_F(JobRecoveryTest,
        AnOwnerThatDiesRightAfterAStopCostsTheStepsSinceTheCut) {
   BeginWith(3);
   Snapshot({1, 5});
-  job_->OnBetterPlan("w3 is faster", now_, actions_);
-  Settle();
+  MoveTo("w3 is faster");
   store_answers_ = false;
-  for (const int64_t id : {1, 2}) {
-    workers_[id].report.phase = WorkPhase::kStopped;
-    workers_[id].report.step = 7;
-    Hold(id, {1, 7}, id == 1 ? std::vector<int>{0, 1} : std::vector<int>{2, 3});
-  }
+  StopAtSeven({0, 1}, {2, 3});
   ASSERT_EQ(stored_.back().base, (Cut{1, 7}));
 
   Lose(1);
@@ -446,21 +407,15 @@ TEST_F(JobRecoveryTest, APlanForAMoveIsMadeWhenAllHaveStopped) {
   job_->Begin(now_, actions_);
   Settle();
   ASSERT_EQ(asked, 1);
-  job_->OnBetterPlan("w2 is faster for the first stage now", now_, actions_);
-  Settle();
-  for (const int64_t id : {1, 2}) {
-    workers_[id].report.phase = WorkPhase::kStopped;
-    workers_[id].report.step = 7;
-    Hold(id, {1, 7}, {0, 1, 2, 3});
-  }
+  MoveTo("w2 is faster for the first stage now");
+  StopAtSeven({0, 1, 2, 3}, {0, 1, 2, 3});
 
   EXPECT_EQ(asked, 2) << "though nobody came or went";
 }
 
 TEST_F(JobRecoveryTest, ADrainOfTheOnlyWorkerDoesNotStopTheJob) {
   BeginWith(1);
-  job_->SetDraining({1}, true, now_, actions_);
-  Settle();
+  Drain(1);
 
   EXPECT_EQ(job_->phase(), JobPhase::kRunning);
   EXPECT_TRUE(Has("drain"));
@@ -468,9 +423,7 @@ TEST_F(JobRecoveryTest, ADrainOfTheOnlyWorkerDoesNotStopTheJob) {
 
 TEST_F(JobRecoveryTest, FailsWithAPermanentError) {
   BeginWith(2);
-  workers_[2].report.phase = WorkPhase::kFailed;
-  workers_[2].report.error = absl::InvalidArgumentError("no such label");
-  Report(2);
+  FailWith(2, absl::InvalidArgumentError("no such label"));
 
   EXPECT_EQ(job_->phase(), JobPhase::kFailed);
   EXPECT_EQ(job_->why(), "w2 failed at step 0: no such label");
@@ -479,9 +432,7 @@ TEST_F(JobRecoveryTest, FailsWithAPermanentError) {
 
 TEST_F(JobRecoveryTest, AWorkerThatLacksAFileIsUnfitAndTheJobGoesOn) {
   BeginWith(3);
-  workers_[2].report.phase = WorkPhase::kFailed;
-  workers_[2].report.error = absl::NotFoundError("no /data/train");
-  Report(2);
+  FailWith(2, absl::NotFoundError("no /data/train"));
 
   EXPECT_EQ(job_->phase(), JobPhase::kRunning);
   EXPECT_EQ(orders_.at(1).run->places[1].process.worker, WorkerId{3});
@@ -489,9 +440,7 @@ TEST_F(JobRecoveryTest, AWorkerThatLacksAFileIsUnfitAndTheJobGoesOn) {
 
 TEST_F(JobRecoveryTest, AWorkerThatLacksTheDataMayHoldAnotherStage) {
   BeginWith(2);
-  workers_[1].report.phase = WorkPhase::kFailed;
-  workers_[1].report.error = absl::NotFoundError("no /data/train");
-  Report(1);
+  FailWith(1, absl::NotFoundError("no /data/train"));
 
   EXPECT_EQ(job_->phase(), JobPhase::kRunning);
   EXPECT_EQ(orders_.at(2).run->places[0].process.worker, WorkerId{2});
@@ -507,9 +456,7 @@ TEST_F(JobRecoveryTest, FailsWhenNoWorkerHasTheFileAndPausesIfOneHadItBefore) {
     Report(1);
     for (const int64_t id : {2, 1}) {
       EXPECT_EQ(job_->phase(), JobPhase::kRunning);
-      workers_[id].report.phase = WorkPhase::kFailed;
-      workers_[id].report.error = absl::NotFoundError("no /data/train");
-      Report(id);
+      FailWith(id, absl::NotFoundError("no /data/train"));
     }
 
     EXPECT_EQ(job_->phase(), step == 0 ? JobPhase::kFailed : JobPhase::kPaused);
@@ -521,9 +468,7 @@ TEST_F(JobRecoveryTest, FailsAfterThreeAttemptsWithoutANewStep) {
   BeginWith(2);
   for (int i = 0; i < 3; ++i) {
     ASSERT_EQ(job_->phase(), JobPhase::kRunning);
-    workers_[1].report.phase = WorkPhase::kFailed;
-    workers_[1].report.error = absl::UnavailableError("no source left");
-    Report(1);
+    FailWith(1, absl::UnavailableError("no source left"));
   }
 
   EXPECT_EQ(job_->phase(), JobPhase::kFailed);
@@ -536,9 +481,7 @@ TEST_F(JobRecoveryTest, AStepBetweenFailuresCountsAsProgress) {
     ASSERT_EQ(job_->phase(), JobPhase::kRunning);
     workers_[1].report.step = i;
     Report(1);
-    workers_[1].report.phase = WorkPhase::kFailed;
-    workers_[1].report.error = absl::UnavailableError("a link broke");
-    Report(1);
+    FailWith(1, absl::UnavailableError("a link broke"));
   }
 
   EXPECT_EQ(job_->phase(), JobPhase::kRunning);

@@ -22,7 +22,6 @@ struct Totals {
   Coverage coverage;
 
   void Add(const WorldResult& result, uint64_t seed);
-  void Add(const Totals& other);
 };
 
 // The schedules of `count` seeds from `first` on; no more once one has broken

@@ -1,8 +1,6 @@
 // The world's clock, its checks, and what it counts.
 #include "tests/core/recover/world.h"
 
-#include <cstdio>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -117,76 +115,63 @@ bool IsRare(const JobTransition& row) {
 }  // namespace
 
 std::vector<std::string> Coverage::Problems(int64_t schedules) const {
-  const bool with_rare = schedules >= 100'000;
   std::vector<std::string> problems;
+  // What is rare is asked of many schedules alone.
+  const auto need = [&](int64_t hits, bool is_rare, const auto&... what) {
+    if (hits > 0 || (is_rare && schedules < 100'000)) return;
+    problems.push_back(absl::StrCat(what..., " never came up"));
+  };
   for (const JobTransition& row : JobTransitions()) {
-    const int64_t hits =
-        transitions_[static_cast<int>(row.from)][static_cast<int>(row.cause)];
-    if (hits > 0 || (IsRare(row) && !with_rare)) continue;
-    problems.push_back(absl::StrCat(JobPhaseName(row.from), ", ",
-                                    JobCauseName(row.cause), " never came up"));
+    need(transitions_[static_cast<int>(row.from)][static_cast<int>(row.cause)],
+         IsRare(row), JobPhaseName(row.from), ", ", JobCauseName(row.cause));
   }
   for (int i = 0; i < kFaults; ++i) {
+    const auto fault = static_cast<Fault>(i);
     for (int j = 0; j < kJobPhases; ++j) {
-      const auto fault = static_cast<Fault>(i);
       const auto phase = static_cast<JobPhase>(j);
-      if (faults_[i][j] > 0 || !CanHit(fault, phase)) continue;
-      if (IsRare(fault, phase) && !with_rare) continue;
-      problems.push_back(absl::StrCat(FaultName(fault), " while ",
-                                      JobPhaseName(phase), " never came up"));
+      if (!CanHit(fault, phase)) continue;
+      need(faults_[i][j], IsRare(fault, phase), FaultName(fault), " while ",
+           JobPhaseName(phase));
     }
     for (int j = 0; j < kWorkPhases; ++j) {
       const auto phase = static_cast<WorkPhase>(j);
-      if (work_[i][j] > 0 || !CanHit(static_cast<Fault>(i), phase)) continue;
-      if (IsRare(phase) && !with_rare) continue;
-      problems.push_back(absl::StrCat(FaultName(static_cast<Fault>(i)),
-                                      " of a worker that is ", kWorkNames[j],
-                                      " never came up"));
+      if (!CanHit(fault, phase)) continue;
+      need(work_[i][j], IsRare(phase), FaultName(fault),
+           " of a worker that is ", kWorkNames[j]);
     }
   }
   for (const WorkTransition& row : kWorkTransitions) {
     const int from = static_cast<int>(row.from);
     const int to = static_cast<int>(row.to);
-    if (work_transitions_[from][to] > 0 || (row.is_rare && !with_rare)) {
-      continue;
-    }
-    problems.push_back(absl::StrCat("a worker, ", kWorkNames[from], " -> ",
-                                    kWorkNames[to], ", never came up"));
+    need(work_transitions_[from][to], row.is_rare, "a worker, ",
+         kWorkNames[from], " -> ", kWorkNames[to], ",");
   }
   return problems;
 }
 
 std::string Coverage::Text() const {
-  std::string text = absl::StrFormat("%-20s", "fault / job");
+  std::string text;
+  const auto add = [&text](const char* corner, const auto& rows,
+                           const auto& columns, const auto& counts) {
+    absl::StrAppendFormat(&text, "%-20s", corner);
+    for (const auto& column : columns) {
+      absl::StrAppendFormat(&text, " %9s", column);
+    }
+    for (size_t i = 0; i < std::size(counts); ++i) {
+      absl::StrAppendFormat(&text, "\n%-20s", rows[i]);
+      for (const int64_t count : counts[i]) {
+        absl::StrAppendFormat(&text, " %9d", count);
+      }
+    }
+    text += "\n\n";
+  };
+  std::vector<std::string> phases;
   for (int j = 0; j < kJobPhases; ++j) {
-    absl::StrAppendFormat(&text, " %9s",
-                          JobPhaseName(static_cast<JobPhase>(j)));
+    phases.emplace_back(JobPhaseName(static_cast<JobPhase>(j)));
   }
-  for (int i = 0; i < kFaults; ++i) {
-    absl::StrAppendFormat(&text, "\n%-20s", kFaultNames[i]);
-    for (const int64_t count : faults_[i]) {
-      absl::StrAppendFormat(&text, " %9d", count);
-    }
-  }
-  absl::StrAppendFormat(&text, "\n\n%-20s", "fault / worker");
-  for (const char* name : kWorkNames)
-    absl::StrAppendFormat(&text, " %9s", name);
-  for (int i = 0; i < kFaults; ++i) {
-    absl::StrAppendFormat(&text, "\n%-20s", kFaultNames[i]);
-    for (const int64_t count : work_[i]) {
-      absl::StrAppendFormat(&text, " %9d", count);
-    }
-  }
-  absl::StrAppendFormat(&text, "\n\n%-20s", "worker from / to");
-  for (const char* name : kWorkNames)
-    absl::StrAppendFormat(&text, " %9s", name);
-  for (int i = 0; i < kWorkPhases; ++i) {
-    absl::StrAppendFormat(&text, "\n%-20s", kWorkNames[i]);
-    for (const int64_t count : work_transitions_[i]) {
-      absl::StrAppendFormat(&text, " %9d", count);
-    }
-  }
-  text += "\n\n";
+  add("fault / job", kFaultNames, phases, faults_);
+  add("fault / worker", kFaultNames, kWorkNames, work_);
+  add("worker from / to", kWorkNames, kWorkNames, work_transitions_);
   for (const JobTransition& row : JobTransitions()) {
     absl::StrAppendFormat(
         &text, "%9d  %s, %s -> %s\n",

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/round/rule_inputs.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -55,18 +56,6 @@ TEST(Mean, AddsInMemberOrder) {
       ElementsAre(1));
 }
 
-TEST(TrimmedMean, AveragesWhatIsLeftBetweenTheEnds) {
-  const Members members =
-      MembersOf({{100, 5}, {1, -100}, {2, 4}, {3, 6}, {-50, 5}});
-
-  const Outcome one = RunRule({.name = "trimmed-mean", .k = 1}, members);
-  const Outcome two = RunRule({.name = "trimmed-mean", .k = 2}, members);
-
-  EXPECT_THAT(one.result, ElementsAre(2, FloatEq(14.0f / 3)));
-  EXPECT_THAT(two.result, ElementsAre(2, 5));
-  EXPECT_EQ(one.verdict.why, "mean of the middle 3 of 5 members");
-}
-
 TEST(TrimmedMean, OfEqualValuesIsThatValue) {
   const float third = 1.0f / 3;
   const Members members =
@@ -75,20 +64,7 @@ TEST(TrimmedMean, OfEqualValuesIsThatValue) {
   const Outcome outcome = RunRule({.name = "trimmed-mean", .k = 2}, members);
 
   EXPECT_THAT(outcome.result, ElementsAre(third, 0.1f));
-}
-
-TEST(Krum, ChoosesThePartNearestToItsNeighbours) {
-  // n - k - 2 = 2 neighbours: scores 4 + 1, 1 + 9, 4 + 9, 9 + 36, large.
-  const Members members = MembersOf({{2}, {1}, {4}, {7}, {100}});
-
-  const Outcome outcome = RunRule({.name = "krum", .k = 1}, members);
-
-  EXPECT_THAT(outcome.verdict.scores,
-              ElementsAre(5, 10, 13, 34, 93 * 93 + 96 * 96));
-  EXPECT_THAT(outcome.verdict.used, ElementsAre(0));
-  EXPECT_THAT(outcome.result, ElementsAre(2));
-  EXPECT_EQ(outcome.verdict.why,
-            "krum chose 0 of 5 members; scores 5, 10, 13, 34, 17865");
+  EXPECT_THAT(outcome.verdict.why, HasSubstr("middle 3 of 7 members"));
 }
 
 TEST(Krum, AveragesTheSelectedWithoutLookingAtTheirSamples) {
@@ -106,6 +82,7 @@ TEST(Krum, AveragesTheSelectedWithoutLookingAtTheirSamples) {
   EXPECT_THAT(outcome.result, ElementsAre(1.5f));
   EXPECT_EQ(outcome.verdict.samples, 9);
   EXPECT_EQ(outcome.verdict.divisor, 1);
+  EXPECT_THAT(outcome.verdict.why, HasSubstr("scores 5, 10, 13, 34, 17865"));
 }
 
 TEST(Krum, BreaksTiesByTheLowerPlace) {
@@ -115,27 +92,13 @@ TEST(Krum, BreaksTiesByTheLowerPlace) {
   EXPECT_THAT(outcome.verdict.used, ElementsAre(1));
 }
 
-TEST(Suspicion, WeighsByNearnessToTheMedian) {
-  // Median 0; distances 1, 0, 3, 1, 5: their median 1.
-  const Members members = MembersOf({{-1}, {0}, {3}, {1}, {-5}});
-
-  const Outcome outcome =
-      RunRule({.name = "suspicion", .k = 1, .alpha = 1}, members);
-
-  EXPECT_THAT(outcome.verdict.scores, ElementsAre(1, 0, 3, 1, 5));
-  EXPECT_THAT(outcome.verdict.used, ElementsAre(0, 1, 2, 3));
-  // Weights 1/2, 1, 1/4, 1/2 over their sum 9/4.
-  EXPECT_THAT(outcome.verdict.factors,
-              ElementsAre(FloatEq(2.0f / 9), FloatEq(4.0f / 9),
-                          FloatEq(1.0f / 9), FloatEq(2.0f / 9), 0));
-  EXPECT_THAT(outcome.result, ElementsAre(FloatEq(1.0f / 3)));
-}
-
 TEST(Suspicion, TrustsMoreEvenlyWithALargerAlpha) {
+  // Median 0; distances 1, 0, 3, 1, 5: their median 1.
   const Members members = MembersOf({{-1}, {0}, {3}, {1}, {-5}});
 
   const Outcome outcome = RunRule({.name = "suspicion", .alpha = 3}, members);
 
+  EXPECT_THAT(outcome.verdict.scores, ElementsAre(1, 0, 3, 1, 5));
   // Weights 3/4, 1, 1/2, 3/4, 3/8 over 27/8.
   EXPECT_THAT(
       outcome.verdict.factors,
@@ -182,22 +145,19 @@ TEST(Rules, RefusePartsThatCannotBeAggregated) {
   Members without_samples = MembersOf({{1}, {1}, {1}});
   without_samples.samples[1] = 0;
   for (const std::string name : kWithoutLoss) {
-    ExpectError({.name = name}, {}, kInvalid,
-                "no part to aggregate: a round needs at least one");
-    ExpectError({.name = name}, unlike.parts(), kInvalid,
-                "part 2 has 1 values, part 0 has 2: parts of one round are of "
-                "one length");
-    ExpectError({.name = name}, without_samples.parts(), kInvalid,
-                "part 1 covers 0 samples: leave out a part without any");
+    ExpectUndecided({.name = name}, {}, kInvalid, "no part to aggregate");
+    ExpectUndecided({.name = name}, unlike.parts(), kInvalid,
+                    "part 2 has 1 values, part 0 has 2");
+    ExpectUndecided({.name = name}, without_samples.parts(), kInvalid,
+                    "part 1 covers 0 samples");
   }
 }
 
 TEST(Rules, RefuseSamplesThatCannotBeAdded) {
   Members members = MembersOf({{1}, {1}, {1}});
   members.samples[2] = std::numeric_limits<int64_t>::max() - 1;
-  ExpectError({.name = "mean"}, members.parts(), kInvalid,
-              "part 2 covers 9223372036854775806 samples: more than can be "
-              "counted with the others'; refuse such a part where it arrives");
+  ExpectUndecided({.name = "mean"}, members.parts(), kInvalid,
+                  "part 2 covers 9223372036854775806 samples");
 
   members.samples[2] -= 1;
   EXPECT_EQ(RunRule({.name = "mean"}, members).verdict.divisor,
@@ -206,27 +166,22 @@ TEST(Rules, RefuseSamplesThatCannotBeAdded) {
 
 TEST(Rules, RefuseARoundWithTooFewParts) {
   const Members members = MembersOf({{1}, {1}, {1}, {1}});
-  ExpectError({.name = "trimmed-mean", .k = 2}, members.parts(), kFailed,
-              "trimmed-mean cuts k=2 values at each end and leaves none of 4 "
-              "parts: wait for more, or use a lower k");
-  ExpectError({.name = "krum", .k = 2}, members.parts(), kFailed,
-              "krum with k=2 needs at least 5 parts, so that each has a "
-              "neighbour; 4 came: wait for more, or use a lower k");
-  ExpectError({.name = "krum", .k = 1, .selected = 4}, members.parts(), kFailed,
-              "krum averages selected=4 of 4 parts of which k=1 may lie: wait "
-              "for more, or select fewer");
-  ExpectError({.name = "suspicion", .k = 4}, members.parts(), kFailed,
-              "suspicion drops k=4 members and leaves none of 4 parts: wait "
-              "for more, or use a lower k");
+  ExpectUndecided({.name = "trimmed-mean", .k = 2}, members.parts(), kFailed,
+                  "cuts k=2 values at each end and leaves none of 4 parts");
+  ExpectUndecided({.name = "krum", .k = 2}, members.parts(), kFailed,
+                  "krum with k=2 needs at least 5 parts");
+  ExpectUndecided({.name = "krum", .k = 1, .selected = 4}, members.parts(),
+                  kFailed, "selected=4 of 4 parts of which k=1 may lie");
+  ExpectUndecided({.name = "suspicion", .k = 4}, members.parts(), kFailed,
+                  "drops k=4 members and leaves none of 4 parts");
 }
 
 TEST(Rules, NameThePartThatIsNotFiniteWhereTheyReadIt) {
   Members members = MembersOf({{1, 1}, {1, 1}, {1, 1}, {1, 1}});
   members.sums[2][1] = std::numeric_limits<float>::infinity();
   for (const std::string name : {"krum", "suspicion"}) {
-    ExpectError({.name = name}, members.parts(), kInvalid,
-                "part 2 holds inf at value 1: refuse such a part where it "
-                "arrives");
+    ExpectUndecided({.name = name}, members.parts(), kInvalid,
+                    "part 2 holds inf at value 1");
   }
 }
 
@@ -322,46 +277,25 @@ TEST(Zeno, DropsWhoeverRuinsTheLossEvenBeyondK) {
 
 TEST(Zeno, SaysWhyItCannotDecide) {
   const double nan = std::nan("");
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const struct {
     int64_t k;
     double present;
     std::vector<double> after;
     float last;  // value of the second part
-    absl::Status error;
+    absl::StatusCode code;
+    const char* says;
   } kAll[] = {
-      {1,
-       1,
-       {nan, nan},
-       1,
-       absl::FailedPreconditionError(
-           "zeno's trusted loss is not finite after a step of gamma=0.5 along "
-           "any of 2 parts: skip the step, or lower gamma")},
-      {1,
-       std::numeric_limits<double>::infinity(),
-       {1, 1},
-       1,
-       absl::FailedPreconditionError(
-           "zeno's trusted loss is inf before any step: the model has "
-           "diverged, restore a snapshot")},
-      {1, 1, {0.5}, 1, absl::UnavailableError("batch is gone")},
-      {2,
-       1,
-       {},
-       1,
-       absl::FailedPreconditionError(
-           "zeno drops k=2 members and leaves none of 2 parts: wait for more, "
-           "or use a lower k")},
-      {1,
-       1,
-       {0, 0},
-       std::nanf(""),
-       absl::InvalidArgumentError("part 1 holds nan at value 0: refuse such a "
-                                  "part where it arrives")},
+      {1, 1, {nan, nan}, 1, kFailed, "after a step of gamma=0.5"},
+      {1, kInfinity, {1, 1}, 1, kFailed, "is inf before any step"},
+      {1, 1, {0.5}, 1, absl::StatusCode::kUnavailable, "batch is gone"},
+      {2, 1, {}, 1, kFailed, "drops k=2 members and leaves none of 2 parts"},
+      {1, 1, {0, 0}, std::nanf(""), kInvalid, "part 1 holds nan at value 0"},
   };
   for (const auto& each : kAll) {
     ListedLoss loss(each.present, each.after);
-    ExpectError(ZenoOf(each.k), MembersOf({{1}, {each.last}}).parts(),
-                each.error.code(), std::string(each.error.message()), &loss);
+    ExpectUndecided(ZenoOf(each.k), MembersOf({{1}, {each.last}}).parts(),
+                    each.code, each.says, &loss);
   }
 }
 
@@ -373,20 +307,15 @@ TEST(Aggregate, RefusesAResultOfAnotherLength) {
   const auto verdict =
       Aggregate(**rule, members.parts(), absl::MakeSpan(result));
 
-  EXPECT_EQ(verdict.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(verdict.status().message(),
-            "the result has room for 3 values, the parts have 2");
+  ExpectError(verdict.status(), kInvalid,
+              HasSubstr("room for 3 values, the parts have 2"));
 }
 
 TEST(MakeRule, RefusesWhatCheckRuleRefusesAndZenoWithoutALoss) {
-  const absl::Status unknown = MakeRule({.name = "best"}, nullptr).status();
-  EXPECT_TRUE(absl::IsInvalidArgument(unknown));
-  EXPECT_THAT(unknown.message(),
+  ExpectError(MakeRule({.name = "best"}, nullptr).status(), kInvalid,
               HasSubstr("unknown aggregation rule \"best\""));
-  EXPECT_EQ(MakeRule(ZenoOf(1), nullptr).status(),
-            absl::InvalidArgumentError(
-                "rule zeno scores parts by a loss and got none: give it a "
-                "trusted batch, or use another rule"));
+  ExpectError(MakeRule(ZenoOf(1), nullptr).status(), kInvalid,
+              HasSubstr("zeno scores parts by a loss and got none"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -37,9 +38,7 @@ RuleSpec KrumOf(int64_t k, int64_t selected) {
 }
 
 std::vector<std::string> WarningsOf(const RuleSpec& spec, int64_t members) {
-  const auto warnings = CheckRule(spec, members, 1);
-  EXPECT_TRUE(warnings.ok()) << warnings.status();
-  return warnings.value_or(std::vector<std::string>());
+  return Value(CheckRule(spec, members, 1));
 }
 
 TEST(CheckRule, RefusesWhatCannotBeAndSaysWhatWould) {
@@ -52,8 +51,7 @@ TEST(CheckRule, RefusesWhatCannotBeAndSaysWhatWould) {
     int64_t shards = 1;
   } kCases[] = {
       {SpecOf("average", 0),
-       "unknown aggregation rule \"average\": use one of mean, median, "
-       "trimmed-mean, krum, suspicion, zeno"},
+       "\"average\": use one of mean, median, trimmed-mean, krum"},
       {SpecOf("median", -1), "aggregation k is -1: it must be at least 0"},
       {KrumOf(1, 0), "aggregation selected is 0: it must be at least 1"},
       {With(suspicion, &RuleSpec::alpha, 0.0),
@@ -66,43 +64,25 @@ TEST(CheckRule, RefusesWhatCannotBeAndSaysWhatWould) {
        "aggregation gamma is 0: it must be above 0 and finite"},
       {With(zeno, &RuleSpec::gamma, std::nan("")),
        "aggregation gamma is nan: it must be above 0 and finite"},
-      {SpecOf("mean", 0),
-       "aggregation over 0 members in 1 shards: both must be at least 1", 0},
-      {SpecOf("mean", 0),
-       "aggregation over 4 members in -2 shards: both must be at least 1", 4,
-       -2},
+      {SpecOf("mean", 0), "0 members in 1 shards", 0},
+      {SpecOf("mean", 0), "4 members in -2 shards", 4, -2},
       {SpecOf("trimmed-mean", 2),
-       "rule trimmed-mean with k=2 cuts k values at each end and leaves no "
-       "part of 4 members: use k of at most 1",
-       4},
+       "leaves no part of 4 members: use k of at most 1", 4},
       {SpecOf("krum", 3),
-       "rule krum with k=3 compares a part with members - k - 2 others and "
-       "leaves no part to compare with of 5 members: use k of at most 2",
-       5},
-      {SpecOf("krum", 0),
-       "rule krum with k=0 compares a part with members - k - 2 others and "
-       "leaves no part to compare with of 2 members: it needs at least 3 "
-       "members",
-       2},
+       "part to compare with of 5 members: use k of at most 2", 5},
+      {SpecOf("krum", 0), "of 2 members: it needs at least 3 members", 2},
       {SpecOf("suspicion", 3),
-       "rule suspicion with k=3 drops k members and leaves no part of 3 "
-       "members: use k of at most 2",
-       3},
-      {SpecOf("median", 4),
-       "rule median with k=4 leaves no honest member of 4 members: use k of "
-       "at most 3",
+       "leaves no part of 3 members: use k of at most 2", 3},
+      {SpecOf("median", 4), "no honest member of 4 members: use k of at most 3",
        4},
       {KrumOf(2, 8),
-       "rule krum averages selected=8 of 9 members of which k=2 may lie: "
-       "select at most 7"},
-      {SpecOf("krum", 1),
-       "rule krum judges whole parts and cannot work on 3 shards: use shards "
-       "1, or mean, median or trimmed-mean",
-       9, 3},
+       "selected=8 of 9 members of which k=2 may lie: select at most 7"},
+      {SpecOf("krum", 1), "cannot work on 3 shards: use shards 1, or mean", 9,
+       3},
   };
   for (const auto& [spec, says, members, shards] : kCases) {
-    EXPECT_EQ(CheckRule(spec, members, shards).status(),
-              absl::InvalidArgumentError(says));
+    ExpectError(CheckRule(spec, members, shards).status(),
+                absl::StatusCode::kInvalidArgument, HasSubstr(says));
   }
 }
 
@@ -136,23 +116,17 @@ TEST(CheckRule, WarnsOfWhatARuleDoesNotWithstandOrCover) {
     const char* says;
   } kCases[] = {
       {SpecOf("krum", 4), 9,
-       "rule krum withstands k=4 liars of at least 11 members (Blanchard et "
-       "al. 2017), there are 9: use k of at most 3, or more members"},
+       "(Blanchard et al. 2017), there are 9: use k of at most 3"},
       {SpecOf("median", 5), 9,
-       "rule median withstands k=5 liars of at least 11 members (Yin et al. "
-       "2018), there are 9: use k of at most 4, or more members"},
+       "(Yin et al. 2018), there are 9: use k of at most 4"},
       {SpecOf("suspicion", 5), 9,
        "at least 11 members (the median's breakdown point), there are 9"},
       {SpecOf("mean", 2), 9,
-       "rule mean withstands no liar, but k=2 of 9 members may lie: one is "
-       "enough to move the result anywhere; use another rule"},
+       "mean withstands no liar, but k=2 of 9 members may lie"},
       {SpecOf("trimmed-mean", 0), 4,
-       "rule trimmed-mean with k=0 averages all 4 members and withstands no "
-       "liar: set k"},
+       "averages all 4 members and withstands no liar: set k"},
       {SpecOf("zeno", 0), 4, "k=0"},
-      {KrumOf(2, 6), 9,
-       "rule krum averages selected=6 parts; with k=2 of 9 members no more "
-       "than 5 are covered (Damaskinos et al. 2019)"},
+      {KrumOf(2, 6), 9, "no more than 5 are covered (Damaskinos et al. 2019)"},
       // Just outside of what the next test has.
       {SpecOf("median", 3), 6, "at least 7 members"},
       {SpecOf("krum", 3), 8, "at least 9 members"},

@@ -1,5 +1,4 @@
 // The `faults:` of a job in the simulated world: the same that workers do.
-#include <algorithm>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -20,9 +20,13 @@ ViewKeeper Begun(int members) {
   return keeper;
 }
 
-TEST(ViewKeeper, AJoinersStepIsBeyondEveryReportedOne) {
-  ViewKeeper keeper = Begun(2);
+class ViewKeeperTest : public ::testing::Test {
+ protected:
   ViewActions actions;
+};
+
+TEST_F(ViewKeeperTest, AJoinersStepIsBeyondEveryReportedOne) {
+  ViewKeeper keeper = Begun(2);
   keeper.OnReport(Member(0), 7, {1, 1}, false, actions);
   keeper.OnReport(Member(1), 8, {1, 1}, false, actions);
   keeper.OnListenerLevel(Member(2), 6, actions);
@@ -31,9 +35,8 @@ TEST(ViewKeeper, AJoinersStepIsBeyondEveryReportedOne) {
   EXPECT_EQ(keeper.view()->leveller, Member(0));
 }
 
-TEST(ViewKeeper, ARestartedProcessWaitsUntilItsOldSelfIsOut) {
+TEST_F(ViewKeeperTest, ARestartedProcessWaitsUntilItsOldSelfIsOut) {
   ViewKeeper keeper = Begun(2);
-  ViewActions actions;
   keeper.OnListenerLevel(Member(1, 2), 5, actions);
   EXPECT_THAT(actions, IsEmpty());
   keeper.OnLost(Member(1), actions);
@@ -41,9 +44,8 @@ TEST(ViewKeeper, ARestartedProcessWaitsUntilItsOldSelfIsOut) {
   EXPECT_TRUE(Contains(*keeper.view(), Member(1, 2)));
 }
 
-TEST(ViewKeeper, WhoWasExcludedStaysSo) {
+TEST_F(ViewKeeperTest, WhoWasExcludedStaysSo) {
   ViewKeeper keeper = Begun(3);
-  ViewActions actions;
   keeper.OnLost(Member(1), actions);
   actions.clear();
   keeper.OnListenerLevel(Member(1), 5, actions);
@@ -52,9 +54,8 @@ TEST(ViewKeeper, WhoWasExcludedStaysSo) {
   EXPECT_FALSE(keeper.IsExcluded(Member(0)));
 }
 
-TEST(ViewKeeper, JoinersAloneAreNoGroup) {
+TEST_F(ViewKeeperTest, JoinersAloneAreNoGroup) {
   ViewKeeper keeper = Begun(2);
-  ViewActions actions;
   keeper.OnListenerLevel(Member(2), 5, actions);
   keeper.OnLost(Member(0), actions);
   EXPECT_FALSE(keeper.lost());
@@ -62,9 +63,8 @@ TEST(ViewKeeper, JoinersAloneAreNoGroup) {
   EXPECT_TRUE(keeper.lost());
 }
 
-TEST(ViewKeeper, AJoinerThatTookPartIsAMember) {
+TEST_F(ViewKeeperTest, AJoinerThatTookPartIsAMember) {
   ViewKeeper keeper = Begun(1);
-  ViewActions actions;
   keeper.OnListenerLevel(Member(2), 5, actions);
   keeper.OnReport(Member(2), 5, keeper.view()->id, true, actions);
   keeper.OnLost(Member(0), actions);
@@ -72,9 +72,8 @@ TEST(ViewKeeper, AJoinerThatTookPartIsAMember) {
   EXPECT_EQ(keeper.view()->leveller, Member(2));
 }
 
-TEST(ViewKeeper, ALaterCoordinatorWaitsForReportsBeforeItGivesAGroupUp) {
+TEST_F(ViewKeeperTest, ALaterCoordinatorWaitsForReportsBeforeItGivesAGroupUp) {
   ViewKeeper first = Begun(2);
-  ViewActions actions;
   first.OnListenerLevel(Member(2), 5, actions);
   first.OnLost(Member(0), actions);
   ViewKeeper keeper(2, first.view());
@@ -84,9 +83,8 @@ TEST(ViewKeeper, ALaterCoordinatorWaitsForReportsBeforeItGivesAGroupUp) {
   EXPECT_TRUE(keeper.lost());
 }
 
-TEST(ViewKeeper, ALaterCoordinatorAddsNobodyBeforeItKnowsAMember) {
+TEST_F(ViewKeeperTest, ALaterCoordinatorAddsNobodyBeforeItKnowsAMember) {
   ViewKeeper keeper(2, Begun(2).view());
-  ViewActions actions;
   keeper.OnListenerLevel(Member(2), 5, actions);
   EXPECT_THAT(actions, IsEmpty());
   keeper.OnReport(Member(1), 5, {1, 1}, true, actions);
@@ -97,9 +95,8 @@ TEST(ViewKeeper, ALaterCoordinatorAddsNobodyBeforeItKnowsAMember) {
 
 // A joiner comes, and the only member that has reported goes: of the others
 // nothing is known, and they may live.
-TEST(ViewKeeper, ALaterCoordinatorGivesNoGroupUpThatHasNotReported) {
+TEST_F(ViewKeeperTest, ALaterCoordinatorGivesNoGroupUpThatHasNotReported) {
   ViewKeeper keeper(2, Begun(3).view());
-  ViewActions actions;
   keeper.OnReport(Member(0), 5, {1, 1}, true, actions);
   keeper.OnListenerLevel(Member(3), 5, actions);
   keeper.OnLost(Member(0), actions);
@@ -111,9 +108,8 @@ TEST(ViewKeeper, ALaterCoordinatorGivesNoGroupUpThatHasNotReported) {
   EXPECT_EQ(keeper.view()->leveller, Member(1));
 }
 
-TEST(ViewKeeper, AJoinerThatWasToLevelIsReplaced) {
+TEST_F(ViewKeeperTest, AJoinerThatWasToLevelIsReplaced) {
   ViewKeeper first = Begun(3);
-  ViewActions actions;
   first.OnLost(Member(0), actions);
   first.OnListenerLevel(Member(0, 2), 5, actions);
   ViewKeeper keeper(2, first.view());
@@ -124,10 +120,9 @@ TEST(ViewKeeper, AJoinerThatWasToLevelIsReplaced) {
   EXPECT_EQ(keeper.view()->leveller, Member(2));
 }
 
-TEST(ViewKeeper, ALaterCoordinatorGoesOnWithHigherViews) {
+TEST_F(ViewKeeperTest, ALaterCoordinatorGoesOnWithHigherViews) {
   const View stored = *Begun(3).view();
   ViewKeeper keeper(2, stored);
-  ViewActions actions;
   keeper.OnReport(Member(2), 4, {}, false, actions);
   ASSERT_THAT(actions, SizeIs(1));
   EXPECT_EQ(std::get<SendView>(actions[0]).view, stored);

@@ -1,5 +1,4 @@
 // The coordinator's part: who is lost, who joins, what its store has.
-#include <algorithm>
 #include <iterator>
 #include <utility>
 

@@ -27,6 +27,7 @@
 #include "grpcpp/server_context.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/stage.grpc.pb.h"
+#include "tests/support/status_checks.h"
 
 // The system's resolver, which alone knows one more name here, as it does where
 // mDNS is set up.  Takes the place of libc's, also for gRPC.
@@ -42,7 +43,6 @@ namespace paceline {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Pair;
 
 // Answers reports as `answer` says and remembers who asked.  Thread-safe.
 class FakeStage final : public v1::Stage::Service {
@@ -132,6 +132,13 @@ class ForeignListener {
   int port_ = 0;
 };
 
+// A stage on any port.
+class RunningStage : public ::testing::Test {
+ protected:
+  FakeStage stage;
+  BoundServer server = StartOnAnyPort(&stage);
+};
+
 TEST(StartServer, ServesOnTheFreePortThatItFound) {
   FakeStage stage([](v1::StepVerdict* verdict) {
     verdict->set_step(41);
@@ -170,9 +177,7 @@ TEST(StartServer, ServesOnLocalhostByName) {
       Report(MakeChannel(absl::StrCat("127.0.0.1:", server.port))).status.ok());
 }
 
-TEST(StartServer, AnswersHealthChecks) {
-  FakeStage stage;
-  const BoundServer server = StartOnAnyPort(&stage);
+TEST_F(RunningStage, AnswersHealthChecks) {
   grpc::TemplatedGenericStub<google::protobuf::StringValue,
                              google::protobuf::Int64Value>
       stub(ChannelTo(server));
@@ -216,38 +221,33 @@ TEST(StartServer, RefusesAPortOfWhichLocalhostHasOnlyOneAddressFree) {
       StartServer({.listen = absl::StrCat("localhost:", other.port())}, {})
           .status();
 
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("is in use"));
+  ExpectError(status, absl::StatusCode::kUnavailable, HasSubstr("is in use"));
 }
 
-TEST(StartServer, HasItsPortForItselfAlone) {
-  FakeStage stage;
-  const BoundServer first = StartOnAnyPort(&stage);
+TEST_F(RunningStage, HasItsPortForItselfAlone) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int yes = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof(yes));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(first.port);
+  address.sin_port = htons(server.port);
 
   const int shared =
       bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
   const absl::Status second =
-      StartServer({.listen = AddressOf(first)}, {}).status();
+      StartServer({.listen = AddressOf(server)}, {}).status();
 
   close(fd);
   EXPECT_NE(shared, 0) << "somebody else could take half of our connections";
   EXPECT_EQ(second.code(), absl::StatusCode::kUnavailable) << second;
 }
 
-TEST(StartServer, GivesItsPortBackWhenItEnds) {
-  FakeStage stage;
-  BoundServer first = StartOnAnyPort(&stage);
-  const std::string address = AddressOf(first);
-  ASSERT_TRUE(Report(ChannelTo(first)).status.ok());
-  first.server->Shutdown();
-  first.server.reset();
+TEST_F(RunningStage, GivesItsPortBackWhenItEnds) {
+  const std::string address = AddressOf(server);
+  ASSERT_TRUE(Report(ChannelTo(server)).status.ok());
+  server.server->Shutdown();
+  server.server.reset();
 
   const absl::StatusOr<BoundServer> second =
       StartServer({.listen = address}, {&stage});
@@ -277,8 +277,7 @@ TEST(StartServer, SaysThatAnAddressBelongsToAnotherMachine) {
   const absl::Status status =
       StartServer({.listen = "192.0.2.1:0", .insecure = true}, {}).status();
 
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()),
+  ExpectError(status, absl::StatusCode::kUnavailable,
               HasSubstr("192.0.2.1 is not an address of this machine"));
 }
 
@@ -287,9 +286,7 @@ TEST(StartServer, RefusesWhatIsNoAddress) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(StartServer, RefusesMessagesAboveItsLimit) {
-  FakeStage stage;
-  const BoundServer server = StartOnAnyPort(&stage);
+TEST_F(RunningStage, RefusesMessagesAboveItsLimit) {
   constexpr int kMostNorms = kMaxRequestBytes / sizeof(double);
   v1::StepReport small;
   small.mutable_squared_norms()->Resize(kMostNorms - 100, 1.0);
@@ -328,9 +325,7 @@ TEST(Channel, CarriesAStatusWithAMessageOfAnyLength) {
             static_cast<size_t>(kMaxStatusMessageBytes));
 }
 
-TEST(Channel, HasAConnectionOfItsOwn) {
-  FakeStage stage;
-  const BoundServer server = StartOnAnyPort(&stage);
+TEST_F(RunningStage, HasAConnectionOfItsOwn) {
   const auto one = ChannelTo(server);
   const auto two = ChannelTo(server);
 
@@ -355,9 +350,7 @@ TEST(Channel, SaysThatNobodyIsThere) {
       << reply.status;
 }
 
-TEST(Channel, ComesBackWhenTheServerDoes) {
-  FakeStage stage;
-  BoundServer server = StartOnAnyPort(&stage);
+TEST_F(RunningStage, ComesBackWhenTheServerDoes) {
   const std::string address = AddressOf(server);
   const auto channel = ChannelTo(server);
   ASSERT_TRUE(Report(channel).status.ok());
@@ -365,26 +358,19 @@ TEST(Channel, ComesBackWhenTheServerDoes) {
   server.server.reset();
   ASSERT_EQ(Report(channel).status.code(), absl::StatusCode::kUnavailable);
 
-  const absl::StatusOr<BoundServer> again =
-      StartServer({.listen = address}, {&stage});
-  ASSERT_TRUE(again.ok()) << again.status();
+  const auto again = Value(StartServer({.listen = address}, {&stage}));
 
   const Reply reply = Report(channel, {}, /*wait_for_ready=*/true);
   EXPECT_TRUE(reply.status.ok()) << reply.status;
 }
-TEST(Channel, FindsANameThatOnlyTheSystemsResolverKnows) {
-  FakeStage stage;
-  const BoundServer server = StartOnAnyPort(&stage);
-
+TEST_F(RunningStage, FindsANameThatOnlyTheSystemsResolverKnows) {
   const Reply reply =
       Report(MakeChannel(JoinHostPort("pi-1.local", server.port)));
 
   EXPECT_TRUE(reply.status.ok()) << reply.status;
 }
 
-TEST(Channel, GoesPastTheEnvironmentsProxy) {
-  FakeStage stage;
-  const BoundServer server = StartOnAnyPort(&stage);
+TEST_F(RunningStage, GoesPastTheEnvironmentsProxy) {
   setenv("http_proxy", "http://127.0.0.1:1", /*overwrite=*/1);
 
   const Reply reply = Report(ChannelTo(server));

@@ -5,6 +5,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/rpc/convert.h"
+#include "core/rpc/group_convert.h"
+#include "core/rpc/report_convert.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -92,6 +95,13 @@ class Filler {
   int next_ = 1000;
 };
 
+template <typename Proto>
+Proto Filled() {
+  Proto proto;
+  Filler().Fill(proto);
+  return proto;
+}
+
 // Empty when equal; else what differs.
 inline std::string Difference(const google::protobuf::Message& want,
                               const google::protobuf::Message& got) {
@@ -99,6 +109,18 @@ inline std::string Difference(const google::protobuf::Message& want,
   google::protobuf::util::MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&report);
   return differencer.Compare(want, got) ? "" : report;
+}
+
+// The fields that do not come back; FromProto may fail.
+template <typename Proto>
+std::string LostOnTheWay(const Proto& proto) {
+  const auto there = FromProto(proto);
+  if constexpr (requires { there.status(); }) {
+    if (!there.ok()) return there.status().ToString();
+    return Difference(proto, ToProto(*there));
+  } else {
+    return Difference(proto, ToProto(there));
+  }
 }
 
 }  // namespace paceline

@@ -44,13 +44,6 @@ v1::GroupOrder Group() {
   return group;
 }
 
-template <typename Proto>
-std::string LostOnTheWay(const Proto& proto) {
-  const auto there = FromProto(proto);
-  if (!there.ok()) return there.status().ToString();
-  return Difference(proto, ToProto(*there));
-}
-
 TEST(ConvertGroupOrder, KeepsEveryFieldThatTheProtoKnows) {
   v1::RunOrder order;
   *order.mutable_group() = Group();
@@ -100,10 +93,7 @@ TEST(ConvertGroupOrder, RefusesWhatIsNoGroup) {
 }
 
 TEST(ConvertMemberReport, KeepsEveryFieldThatTheProtoKnows) {
-  v1::MemberState proto;
-  Filler().Fill(proto);
-
-  EXPECT_EQ(LostOnTheWay(proto), "");
+  EXPECT_EQ(LostOnTheWay(Filled<v1::MemberState>()), "");
 }
 
 TEST(ConvertMemberReport, OfAQuietMemberHasNoMismatch) {
@@ -144,8 +134,7 @@ TEST(ConvertMemberReport, RefusesWhatNoMemberWouldSay) {
            [](auto& p) {
              while (p.peers_size() < 5000) p.add_peers();
            }}) {
-    v1::MemberState proto;
-    Filler().Fill(proto);
+    auto proto = Filled<v1::MemberState>();
 
     spoil(proto);
 
@@ -154,8 +143,7 @@ TEST(ConvertMemberReport, RefusesWhatNoMemberWouldSay) {
 }
 
 v1::RoundRecord FilledRecord() {
-  v1::RoundRecord proto;
-  Filler().Fill(proto);
+  auto proto = Filled<v1::RoundRecord>();
   for (v1::RoundRecord::Skip& skip : *proto.mutable_skipped()) {
     skip.set_reason("not-finite");
   }

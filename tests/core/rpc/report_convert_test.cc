@@ -13,25 +13,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Returns the fields that do not come back; FromProto may fail.
-template <typename Proto>
-std::string LostOnTheWay(const Proto& proto) {
-  const auto there = FromProto(proto);
-  if constexpr (requires { there.status(); }) {
-    if (!there.ok()) return there.status().ToString();
-    return Difference(proto, ToProto(*there));
-  } else {
-    return Difference(proto, ToProto(there));
-  }
-}
-
-template <typename Proto>
-Proto Filled() {
-  Proto proto;
-  Filler().Fill(proto);
-  return proto;
-}
-
 v1::Heartbeat BeatOf(v1::RunState::Phase phase) {
   v1::Heartbeat heartbeat;
   heartbeat.mutable_run()->set_job(1);

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -85,45 +86,39 @@ TEST(RoundConvert, BringsEveryKindOfMessageThereAndBack) {
     const RoundMessage sent = With(bodies[kind]);
 
     const v1::RoundMessage proto = ToProto(sent);
-    const absl::StatusOr<RoundMessage> got =
-        FromProto(proto, sent.attempt, sent.from);
+    const auto got = Value(FromProto(proto, sent.attempt, sent.from));
 
-    ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_EQ(got->body.index(), kind);
-    EXPECT_EQ(got->attempt, sent.attempt);
-    EXPECT_EQ(got->from, sent.from);
-    EXPECT_EQ(got->view, sent.view);
-    EXPECT_EQ(got->committed_through, sent.committed_through);
-    EXPECT_EQ(got->committed_hash, sent.committed_hash);
-    EXPECT_EQ(Text(*got), Text(sent));
+    EXPECT_EQ(got.body.index(), kind);
+    EXPECT_EQ(got.attempt, sent.attempt);
+    EXPECT_EQ(got.from, sent.from);
+    EXPECT_EQ(got.view, sent.view);
+    EXPECT_EQ(got.committed_through, sent.committed_through);
+    EXPECT_EQ(got.committed_hash, sent.committed_hash);
+    EXPECT_EQ(Text(got), Text(sent));
   }
 }
 
 TEST(RoundConvert, KeepsEveryNumberOfAResult) {
-  const absl::StatusOr<RoundMessage> got =
-      FromProto(ToProto(With(Level{Result()})), 3, Member(5));
+  const auto got =
+      Value(FromProto(ToProto(With(Level{Result()})), 3, Member(5)));
 
-  ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_EQ(std::get<Level>(got->body).result, Result());
+  EXPECT_EQ(std::get<Level>(got.body).result, Result());
 }
 
 TEST(RoundConvert, KeepsEveryNumberOfAPart) {
   const PartOffer part{41,  63, 32, 0xffffffffffffffffu, 0x9000000000000000u,
                        true};
 
-  const absl::StatusOr<RoundMessage> got =
-      FromProto(ToProto(With(part)), 3, Member(5));
+  const auto got = Value(FromProto(ToProto(With(part)), 3, Member(5)));
 
-  ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_EQ(std::get<PartOffer>(got->body), part);
+  EXPECT_EQ(std::get<PartOffer>(got.body), part);
 }
 
 TEST(RoundConvert, TellsAnAnswerThatHoldsNothingFromOneThatHolds) {
-  const absl::StatusOr<RoundMessage> got =
-      FromProto(ToProto(With(Answer{41, 14, std::nullopt})), 3, Member(5));
+  const auto got = Value(
+      FromProto(ToProto(With(Answer{41, 14, std::nullopt})), 3, Member(5)));
 
-  ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_FALSE(std::get<Answer>(got->body).held.has_value());
+  EXPECT_FALSE(std::get<Answer>(got.body).held.has_value());
 }
 
 void ExpectRefused(const v1::RoundMessage& proto, const std::string& why) {

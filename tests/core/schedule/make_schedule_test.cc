@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/schedule_builder.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -92,9 +93,7 @@ TEST(MakeSchedule, RefusesWhatAScheduleIsNotMadeFor) {
               << schedule.status();
           if (schedule.ok()) continue;
           ++refused;
-          EXPECT_EQ(schedule.status().code(),
-                    absl::StatusCode::kInvalidArgument);
-          EXPECT_THAT(std::string(schedule.status().message()),
+          ExpectError(schedule.status(), absl::StatusCode::kInvalidArgument,
                       ::testing::StartsWith(name));
         }
       }
@@ -132,16 +131,13 @@ TEST(MakeSchedule, AMergeKeepsTheOrderAndBoundOfEveryStage) {
       for (const int micro_batches : {1, 3, 8, 16}) {
         const Schedule apart =
             MustMake(name, stages, micro_batches, OneWorkerAStage(stages));
-        const auto bounds_apart = CheckSchedule(apart);
-        ASSERT_TRUE(bounds_apart.ok()) << bounds_apart.status();
+        const auto bounds_apart = Value(CheckSchedule(apart));
         for (const std::vector<int>& worker_of : SomePlacements(stages)) {
           const Schedule merged =
               MustMake(name, stages, micro_batches, worker_of);
-          const auto bounds = CheckSchedule(merged);
+          const auto bounds = Value(CheckSchedule(merged));
 
-          ASSERT_TRUE(bounds.ok()) << bounds.status();
-          EXPECT_EQ(bounds->kept_micro_batches,
-                    bounds_apart->kept_micro_batches);
+          EXPECT_EQ(bounds.kept_micro_batches, bounds_apart.kept_micro_batches);
           for (int stage = 0; stage < stages; ++stage) {
             ASSERT_EQ(OfStage(merged.workers[worker_of[stage]], stage),
                       apart.workers[stage])
@@ -174,8 +170,8 @@ TEST(MakeSchedule, RefusesWithTheNumbersThatDoNotFit) {
   for (const auto& [request, why] : refused) {
     const auto schedule = MakeSchedule(request);
 
-    EXPECT_EQ(schedule.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(schedule.status().message()), HasSubstr(why));
+    ExpectError(schedule.status(), absl::StatusCode::kInvalidArgument,
+                HasSubstr(why));
   }
 }
 
@@ -217,18 +213,17 @@ TEST(ScheduleBounds, AreWhatEachScheduleSays) {
   for (const auto& [name, bounds_of] : schedules) {
     for (int stages = 1; stages <= 8; ++stages) {
       for (int micro_batches = 1; micro_batches <= 20; ++micro_batches) {
-        const auto bounds = CheckSchedule(
-            MustMake(name, stages, micro_batches, OneWorkerAStage(stages)));
-        ASSERT_TRUE(bounds.ok()) << bounds.status();
-        ASSERT_EQ(bounds->activation_frames.size(), stages - 1);
+        const auto bounds = Value(CheckSchedule(
+            MustMake(name, stages, micro_batches, OneWorkerAStage(stages))));
+        ASSERT_EQ(bounds.activation_frames.size(), stages - 1);
         for (int stage = 0; stage < stages; ++stage) {
           const StageBounds want = bounds_of(stage, stages, micro_batches);
-          EXPECT_EQ(bounds->kept_micro_batches[stage], want.kept) << name;
-          EXPECT_EQ(bounds->split_micro_batches[stage], want.split) << name;
-          EXPECT_EQ(bounds->kept_versions[stage], want.versions) << name;
+          EXPECT_EQ(bounds.kept_micro_batches[stage], want.kept) << name;
+          EXPECT_EQ(bounds.split_micro_batches[stage], want.split) << name;
+          EXPECT_EQ(bounds.kept_versions[stage], want.versions) << name;
           if (stage == stages - 1 || want.frames < 0) continue;
-          EXPECT_EQ(bounds->activation_frames[stage], want.frames) << name;
-          EXPECT_EQ(bounds->gradient_frames[stage], want.frames) << name;
+          EXPECT_EQ(bounds.activation_frames[stage], want.frames) << name;
+          EXPECT_EQ(bounds.gradient_frames[stage], want.frames) << name;
         }
       }
     }
@@ -241,15 +236,14 @@ TEST(ScheduleBounds, InterleavingKeepsWhatItsWarmUpSays) {
       const int stages = workers * chunks;
       for (int micro_batches = workers; micro_batches <= 4 * workers;
            micro_batches += workers) {
-        const auto bounds =
+        const auto bounds = Value(
             CheckSchedule(MustMake("interleaved-1f1b", stages, micro_batches,
-                                   RoundRobin(stages, workers)));
+                                   RoundRobin(stages, workers))));
 
-        ASSERT_TRUE(bounds.ok()) << bounds.status();
         for (int worker = 0; worker < workers; ++worker) {
           int kept = 0;
           for (int chunk = 0; chunk < chunks; ++chunk) {
-            kept += bounds->kept_micro_batches[chunk * workers + worker];
+            kept += bounds.kept_micro_batches[chunk * workers + worker];
           }
           // Each chunk's most need not be there at the same time.
           const int warm_up =
@@ -265,29 +259,27 @@ TEST(ScheduleBounds, InterleavingKeepsWhatItsWarmUpSays) {
 
 TEST(ScheduleBounds, VerticalSyncKeepsAsManyVersionsOnEveryStage) {
   for (int stages = 1; stages <= 8; ++stages) {
-    const auto bounds = BoundsOfRun({.name = "pipedream",
-                                     .stages = stages,
-                                     .micro_batches = 1,
-                                     .training = true,
-                                     .worker_of = OneWorkerAStage(stages),
-                                     .vertical_sync = true});
+    const auto bounds = Value(BoundsOfRun({.name = "pipedream",
+                                           .stages = stages,
+                                           .micro_batches = 1,
+                                           .training = true,
+                                           .worker_of = OneWorkerAStage(stages),
+                                           .vertical_sync = true}));
 
-    ASSERT_TRUE(bounds.ok()) << bounds.status();
-    EXPECT_THAT(bounds->kept_versions, Each(stages));
+    EXPECT_THAT(bounds.kept_versions, Each(stages));
   }
 }
 
 TEST(ScheduleBounds, OfARunCountAStreamOfSmallBatches) {
-  const auto bounds = BoundsOfRun({.name = "pipedream",
-                                   .stages = 3,
-                                   .micro_batches = 1,
-                                   .training = true,
-                                   .worker_of = {0, 1, 2}});
+  const auto bounds = Value(BoundsOfRun({.name = "pipedream",
+                                         .stages = 3,
+                                         .micro_batches = 1,
+                                         .training = true,
+                                         .worker_of = {0, 1, 2}}));
 
-  ASSERT_TRUE(bounds.ok()) << bounds.status();
-  EXPECT_THAT(bounds->kept_micro_batches, ElementsAre(3, 2, 1));
-  EXPECT_THAT(bounds->kept_versions, ElementsAre(3, 2, 1));
-  EXPECT_THAT(bounds->activation_frames, ElementsAre(3, 2));
+  EXPECT_THAT(bounds.kept_micro_batches, ElementsAre(3, 2, 1));
+  EXPECT_THAT(bounds.kept_versions, ElementsAre(3, 2, 1));
+  EXPECT_THAT(bounds.activation_frames, ElementsAre(3, 2));
 }
 
 TEST(ScheduleBounds, OfARunCountShorterBatches) {
@@ -296,21 +288,19 @@ TEST(ScheduleBounds, OfARunCountShorterBatches) {
                                 .micro_batches = 8,
                                 .training = true,
                                 .worker_of = {0, 1, 0, 1}};
-  const auto run = BoundsOfRun(request);
-  ASSERT_TRUE(run.ok()) << run.status();
+  const auto run = Value(BoundsOfRun(request));
 
   for (int micro_batches = 1; micro_batches <= 8; ++micro_batches) {
     ScheduleRequest shorter = request;
     shorter.micro_batches = micro_batches;
     shorter.shorter_batch = true;
-    const auto one = CheckSchedule(MakeSchedule(shorter).value());
-    ASSERT_TRUE(one.ok()) << one.status();
+    const auto one = Value(CheckSchedule(MakeSchedule(shorter).value()));
     for (size_t i = 0; i < 4; ++i) {
-      EXPECT_LE(one->kept_micro_batches[i], run->kept_micro_batches[i]);
+      EXPECT_LE(one.kept_micro_batches[i], run.kept_micro_batches[i]);
     }
     for (size_t i = 0; i < 3; ++i) {
-      EXPECT_LE(one->activation_frames[i], run->activation_frames[i]);
-      EXPECT_LE(one->gradient_frames[i], run->gradient_frames[i]);
+      EXPECT_LE(one.activation_frames[i], run.activation_frames[i]);
+      EXPECT_LE(one.gradient_frames[i], run.gradient_frames[i]);
     }
   }
 }
@@ -352,13 +342,12 @@ TEST(AsynchronousOrder, IsThatOfTheLists) {
 }
 
 TEST(ScheduleBounds, ForwardOnlyKeepsNothing) {
-  const auto bounds =
-      CheckSchedule(MustMake("1f1b", 3, 5, {0, 1, 2}, /*training=*/false));
+  const auto bounds = Value(
+      CheckSchedule(MustMake("1f1b", 3, 5, {0, 1, 2}, /*training=*/false)));
 
-  ASSERT_TRUE(bounds.ok()) << bounds.status();
-  EXPECT_THAT(bounds->kept_micro_batches, ElementsAre(0, 0, 0));
-  EXPECT_THAT(bounds->activation_frames, ElementsAre(5, 5));
-  EXPECT_THAT(bounds->gradient_frames, ElementsAre(0, 0));
+  EXPECT_THAT(bounds.kept_micro_batches, ElementsAre(0, 0, 0));
+  EXPECT_THAT(bounds.activation_frames, ElementsAre(5, 5));
+  EXPECT_THAT(bounds.gradient_frames, ElementsAre(0, 0));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/support/small_model.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -41,9 +42,7 @@ RunEstimate Estimated(
   }
   Measurements measurements = MeasuredOn(spec, model, layers);
   for (auto& [key, profile] : measurements.profiles) change(profile);
-  const auto estimate = EstimateRun(spec, model, stages, workers, measurements);
-  EXPECT_TRUE(estimate.ok()) << estimate.status();
-  return estimate.value_or(RunEstimate());
+  return Value(EstimateRun(spec, model, stages, workers, measurements));
 }
 
 TEST(EstimateRun, AddsUpOneStage) {

@@ -10,6 +10,7 @@
 #include "core/transfer/wire.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -119,16 +120,14 @@ class FrameCodecPieces : public ::testing::TestWithParam<size_t> {};
 TEST_P(FrameCodecPieces, ReadsBackWhatWasWrittenHoweverItIsCut) {
   const Frame sent = ActivationFrame();
 
-  const absl::StatusOr<Frame> got =
-      Decode(Flatten(EncodeFrame(sent)), GetParam());
+  const auto got = Value(Decode(Flatten(EncodeFrame(sent)), GetParam()));
 
-  ASSERT_TRUE(got.ok()) << got.status();
   FrameHeader expected = sent.header;
   expected.tensors = {{DType::kF32, {16, 3, 5}}, {DType::kI64, {16}}};
-  EXPECT_EQ(got->header, expected);
-  ASSERT_EQ(got->tensors.size(), 2u);
+  EXPECT_EQ(got.header, expected);
+  ASSERT_EQ(got.tensors.size(), 2u);
   for (size_t i = 0; i < 2; ++i) {
-    const Tensor& tensor = got->tensors[i];
+    const Tensor& tensor = got.tensors[i];
     EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data.get()) % 64, 0u);
     EXPECT_EQ(std::memcmp(tensor.data.get(), sent.tensors[i].data.get(),
                           tensor.bytes()),
@@ -152,11 +151,10 @@ TEST(FrameCodec, TakesTensorsWithoutElementsAndWithoutDimensions) {
   Frame frame = ActivationFrame();
   frame.tensors = {Filled(DType::kF32, {0, 4}, 1), Filled(DType::kF32, {}, 2)};
 
-  const absl::StatusOr<Frame> got = Decode(Flatten(EncodeFrame(frame)), 3);
+  const auto got = Value(Decode(Flatten(EncodeFrame(frame)), 3));
 
-  ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_EQ(got->tensors[0].bytes(), 0);
-  EXPECT_EQ(got->tensors[1].As<uint32_t>()[0],
+  EXPECT_EQ(got.tensors[0].bytes(), 0);
+  EXPECT_EQ(got.tensors[1].As<uint32_t>()[0],
             frame.tensors[1].As<uint32_t>()[0]);
 }
 
@@ -171,16 +169,14 @@ TEST(FrameCodec, SkipsFieldsOfLaterVersions) {
   AppendTag(&header, 903, WireType::kFixed32);
   header += std::string(4, 'y');
 
-  const absl::StatusOr<Frame> got = Decode(WithTail(header, ""), 5);
+  const auto got = Value(Decode(WithTail(header, ""), 5));
 
-  ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_EQ(got->header.fence.job, JobId{1});
+  EXPECT_EQ(got.header.fence.job, JobId{1});
 }
 
 TEST(FrameCodec, FindsEveryFlippedBit) {
   const std::string bytes = Flatten(EncodeFrame(ActivationFrame()));
-  const absl::StatusOr<Frame> original = Decode(bytes);
-  ASSERT_TRUE(original.ok());
+  const auto original = Value(Decode(bytes));
   SplitMix64 random(11);
 
   for (size_t bit = 0; bit < bytes.size() * 8; bit += 1 + random.Below(5)) {
@@ -215,20 +211,19 @@ TEST_P(FrameCodecCodecs, FloatsArriveAsTheCodecLeavesThemAndLabelsWhole) {
   }
 
   const EncodedFrame encoded = EncodeFrame(sent, GetParam());
-  const absl::StatusOr<Frame> got = Decode(Flatten(encoded), 7);
+  const auto got = Value(Decode(Flatten(encoded), 7));
 
-  ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_EQ(encoded.payload_bytes,
             EncodedBytes(GetParam(), DType::kF32, {16, 3, 5}) + 16 * 8);
-  EXPECT_EQ(got->header.tensors[0].codec, GetParam());
-  EXPECT_EQ(got->header.tensors[1].codec, Codec::kRaw);
+  EXPECT_EQ(got.header.tensors[0].codec, GetParam());
+  EXPECT_EQ(got.header.tensors[1].codec, Codec::kRaw);
   Tensor expected = Tensor::Allocate(DType::kF32, {16, 3, 5});
   const Tensor wire = Encode(GetParam(), sent.tensors[0]);
   paceline::Decode(GetParam(), wire.As<uint8_t>(), expected);
-  EXPECT_EQ(std::memcmp(got->tensors[0].data.get(), expected.data.get(),
+  EXPECT_EQ(std::memcmp(got.tensors[0].data.get(), expected.data.get(),
                         expected.bytes()),
             0);
-  EXPECT_EQ(std::memcmp(got->tensors[1].data.get(), sent.tensors[1].data.get(),
+  EXPECT_EQ(std::memcmp(got.tensors[1].data.get(), sent.tensors[1].data.get(),
                         16 * 8),
             0);
 }

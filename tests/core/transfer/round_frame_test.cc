@@ -10,6 +10,7 @@
 #include "core/transfer/wire.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -57,8 +58,8 @@ absl::StatusOr<RoundFrameLayout> Parse(const std::string& bytes,
 
 void ExpectRefused(const std::string& bytes, const std::string& why) {
   const auto layout = Parse(bytes);
-  EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(layout.status().message()), HasSubstr(why));
+  ExpectError(layout.status(), absl::StatusCode::kInvalidArgument,
+              HasSubstr(why));
 }
 
 class RoundFramePieces : public ::testing::TestWithParam<size_t> {};
@@ -67,13 +68,12 @@ TEST_P(RoundFramePieces, ReadsBackAPieceHoweverItIsCut) {
   const RoundFrameHeader header = PieceHeader(kMaxRoundDataBytes + 77, 1);
   const std::string bytes = Piece(header, 77);
 
-  const auto layout = Parse(bytes, GetParam());
+  const auto layout = Value(Parse(bytes, GetParam()));
 
-  ASSERT_TRUE(layout.ok()) << layout.status();
-  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kPiece);
-  EXPECT_EQ(layout->header, header);
-  EXPECT_EQ(layout->bytes, 77);
-  EXPECT_EQ(CopyBytes(Cut(bytes, GetParam()), layout->offset, layout->bytes),
+  EXPECT_EQ(layout.kind, RoundFrameLayout::Kind::kPiece);
+  EXPECT_EQ(layout.header, header);
+  EXPECT_EQ(layout.bytes, 77);
+  EXPECT_EQ(CopyBytes(Cut(bytes, GetParam()), layout.offset, layout.bytes),
             std::string(77, 'x'));
 }
 
@@ -82,12 +82,11 @@ TEST_P(RoundFramePieces, ReadsBackAMessageHoweverItIsCut) {
   header.payload = {1, 4, 0, 0, 1000};
   const std::string bytes = EncodeRoundMessagePrefix(header, 5) + "hello";
 
-  const auto layout = Parse(bytes, GetParam());
+  const auto layout = Value(Parse(bytes, GetParam()));
 
-  ASSERT_TRUE(layout.ok()) << layout.status();
-  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kMessage);
-  EXPECT_EQ(layout->header, header);
-  EXPECT_EQ(CopyBytes(Cut(bytes, GetParam()), layout->offset, layout->bytes),
+  EXPECT_EQ(layout.kind, RoundFrameLayout::Kind::kMessage);
+  EXPECT_EQ(layout.header, header);
+  EXPECT_EQ(CopyBytes(Cut(bytes, GetParam()), layout.offset, layout.bytes),
             "hello");
 }
 
@@ -130,12 +129,11 @@ TEST(RoundFrame, ReadsHellosAndPiecesThatAreLent) {
         {EncodeRoundLoan(lent), Kind::kPiece, lent, 77},
         {EncodeRoundLoan(together), Kind::kPiece, together,
          2 * kMaxRoundDataBytes + 77}}) {
-    const auto layout = Parse(each.bytes, 3);
+    const auto layout = Value(Parse(each.bytes, 3));
 
-    ASSERT_TRUE(layout.ok()) << layout.status();
-    EXPECT_EQ(layout->kind, each.kind);
-    EXPECT_EQ(layout->header, each.header);
-    EXPECT_EQ(layout->bytes, each.payload);
+    EXPECT_EQ(layout.kind, each.kind);
+    EXPECT_EQ(layout.header, each.header);
+    EXPECT_EQ(layout.bytes, each.payload);
   }
 }
 
@@ -174,10 +172,10 @@ TEST(RoundFrame, SkipsFieldsOfLaterVersions) {
   bytes += "abc";
   AppendIntField(&bytes, 901, 5);
 
-  const auto layout = Parse(bytes + EncodeRoundMessagePrefix(Header(), 0));
+  const auto layout =
+      Value(Parse(bytes + EncodeRoundMessagePrefix(Header(), 0)));
 
-  ASSERT_TRUE(layout.ok()) << layout.status();
-  EXPECT_EQ(layout->header, Header());
+  EXPECT_EQ(layout.header, Header());
 }
 
 TEST(RoundFrame, TakesThePayloadsSizeBeforeOrBehindItsKey) {
@@ -191,11 +189,10 @@ TEST(RoundFrame, TakesThePayloadsSizeBeforeOrBehindItsKey) {
   AppendVarint(&bytes, 5);
   bytes += "12345";
 
-  const auto layout = Parse(bytes);
+  const auto layout = Value(Parse(bytes));
 
-  ASSERT_TRUE(layout.ok()) << layout.status();
-  EXPECT_EQ(layout->header.payload->bytes, 5);
-  EXPECT_EQ(layout->header.payload->kind, 3);
+  EXPECT_EQ(layout.header.payload->bytes, 5);
+  EXPECT_EQ(layout.header.payload->kind, 3);
 }
 
 TEST(RoundFrame, RefusesEveryTruncationOfAPiece) {
@@ -218,12 +215,11 @@ TEST(RoundFrame, TakesAMessageBeforeTheOtherFieldsAsProtobufWritesIt) {
   AppendVarint(&bytes, 5);
   bytes += "hello" + EncodeRoundHello(header);
 
-  const auto layout = Parse(bytes, 3);
+  const auto layout = Value(Parse(bytes, 3));
 
-  ASSERT_TRUE(layout.ok()) << layout.status();
-  EXPECT_EQ(layout->kind, RoundFrameLayout::Kind::kMessage);
-  EXPECT_EQ(layout->header, header);
-  EXPECT_EQ(CopyBytes(Cut(bytes, 3), layout->offset, layout->bytes), "hello");
+  EXPECT_EQ(layout.kind, RoundFrameLayout::Kind::kMessage);
+  EXPECT_EQ(layout.header, header);
+  EXPECT_EQ(CopyBytes(Cut(bytes, 3), layout.offset, layout.bytes), "hello");
 }
 
 // A piece of 50 bytes whose payload is changed.

@@ -54,11 +54,6 @@ std::string Entry(const std::string& name, const std::string& dtype,
 
 class SafetensorsTest : public ::testing::Test {
  protected:
-  SafetensorsTest()
-      : path_(absl::StrCat(::testing::TempDir(), "/weights-", getpid(),
-                           ".safetensors")) {}
-  ~SafetensorsTest() override { unlink(path_.c_str()); }
-
   absl::StatusOr<std::vector<NamedTensor>> ReadAll() {
     return ReadSafetensors(path_, [](const std::vector<TensorPlace>& tensors) {
       std::set<std::string> names;
@@ -84,7 +79,8 @@ class SafetensorsTest : public ::testing::Test {
 
   std::string Written() const { return ReadFile(path_); }
 
-  const std::string path_;
+  const TempFolder folder_;
+  const std::string path_ = folder_.Path("weights.safetensors");
 };
 
 TEST_F(SafetensorsTest, GivesBackWhatWasWritten) {
