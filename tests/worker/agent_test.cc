@@ -262,6 +262,43 @@ TEST_F(AgentTest, FailsTheRunWhenItsWeightsCannotBeRead) {
   EXPECT_TRUE(absl::IsNotFound(ErrorOf(report))) << ErrorOf(report);
 }
 
+TEST_F(AgentTest, SaysWhatItHasReadAndRefusesWhatTheJobDidNotBeginWith) {
+  MakeAgent();
+  RunOrder order = Order(1);
+  order.spec.model.weights = "/good";
+  order.spec.data.path = "/data";
+  agent_->OnOrder(order);
+  const v1::RunState first = Await(v1::RunState::PHASE_DONE);
+  EXPECT_EQ(first.inputs().weights(), 7u);
+  EXPECT_NE(first.inputs().data(), 0u);
+
+  order.inputs = first.inputs();
+  order.fence.job = JobId{2};
+  agent_->OnOrder(order);
+  EXPECT_EQ(Await(v1::RunState::PHASE_DONE).job(), 2);
+
+  order.inputs.set_weights(8);
+  order.fence.job = JobId{3};
+  agent_->OnOrder(order);
+  v1::RunState failed = Await(v1::RunState::PHASE_FAILED);
+  EXPECT_TRUE(absl::IsFailedPrecondition(ErrorOf(failed)));
+  EXPECT_THAT(std::string(ErrorOf(failed).message()),
+              AllOf(HasSubstr("model.weights /good"),
+                    HasSubstr("fingerprint 0000000000000007 on this worker"),
+                    HasSubstr("began with 0000000000000008")));
+  EXPECT_EQ(failed.inputs().weights(), 0u);
+
+  order.inputs.set_weights(7);
+  order.inputs.set_data(1);
+  order.fence.job = JobId{4};
+  agent_->OnOrder(order);
+  failed = Await(v1::RunState::PHASE_FAILED);
+  EXPECT_TRUE(absl::IsNotFound(ErrorOf(failed))) << ErrorOf(failed);
+  EXPECT_THAT(std::string(ErrorOf(failed).message()),
+              HasSubstr("data.path /data has fingerprint"));
+  EXPECT_EQ(failed.step(), 0);
+}
+
 TEST_F(AgentTest, RefusesAnOrderWhoseLayersDoNotFit) {
   MakeAgent();
   RunOrder order = Order(1);
