@@ -111,6 +111,7 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(
                        : " attached"));
   if (verdict.arrival != Arrival::kReattached) {
     mesh_.measures.OnArrival(registration.name(), mesh_.LiveNames());
+    mesh_.settling.erase(verdict.id);
   }
   if (JobEntry* const job = mesh_.JobOf(verdict.id)) {
     job->renew.erase(verdict.id);
@@ -233,6 +234,7 @@ void Brain::OnWorkerLost(const Member& member, Moment moment) {
     OnStreamBroken(member.stream, moment);
   }
   mesh_.queue_changed = true;
+  mesh_.settling.erase(member.id);
   pipelines_.OnLost(member, moment);
   JobEntry* const job = mesh_.JobOf(member.id);
   if (job == nullptr || job->recovery != nullptr) return;
@@ -337,7 +339,11 @@ void Brain::RefreshOrders() {
                           job->recovery->phase() == JobPhase::kAdopting;
     if (!member.stream.assigned() || adopting) continue;
     StandingOrder order = OrderOf(id);
-    order.keep = pipelines_.KeepOf(member.process());
+    if (const auto found = mesh_.settling.find(id);
+        found != mesh_.settling.end()) {
+      order.settle = found->second;
+    }
+    pipelines_.AddTo(order, member.process());
     order.renew = order.renew || pipelines_.Excludes(member.process());
     const auto [sent, first] = sent_.try_emplace(member.stream, order);
     if (!first) {

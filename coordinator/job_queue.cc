@@ -154,6 +154,7 @@ bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, std::string& slow,
   }
   const PlacementVerdict verdict =
       DecideStart(spec, *model, mesh_.Candidates());
+  if (WaitsForSettling(job, verdict)) return true;
   if (verdict.plan.has_value()) {
     job.record.job.clear_estimate();
     if (const auto estimate =
@@ -183,6 +184,28 @@ bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, std::string& slow,
   mesh_.SetWhy(job, Sentence({verdict.why, keeps, mesh_.StoreText()}));
   if (holds) slow = keeps;
   return holds;
+}
+
+// A worker that executed itself anew in the first attempt would end it.  Those
+// that are about to come back are planned with, so no plan without them counts.
+bool JobQueue::WaitsForSettling(JobEntry& job,
+                                const PlacementVerdict& verdict) {
+  auto& settling = mesh_.settling;
+  if (settling.empty() && verdict.plan.has_value()) {
+    for (const StageOfPlan& stage : verdict.plan->stages) {
+      const Member& member = *mesh_.membership.Find(stage.worker);
+      if (RunsAt(verdict.cpu_capability, member)) continue;
+      settling[stage.worker] = verdict.cpu_capability;
+    }
+  }
+  if (settling.empty()) return false;
+  const auto& [worker, capability] = *settling.begin();
+  mesh_.SetWhy(
+      job,
+      Sentence({absl::StrCat("waits for worker ", mesh_.NameOf(worker),
+                             " to start anew at cpu_capability ", capability),
+                mesh_.StoreText()}));
+  return true;
 }
 
 // Also by its rule: every round of fewer than that wants would be void.

@@ -46,6 +46,7 @@ class JobQueue {
                  v1::SubmitJobResponse& answer) const;
   bool HoldsTheQueue(JobEntry& job, bool settled, std::string& slow,
                      Moment moment);
+  bool WaitsForSettling(JobEntry& job, const PlacementVerdict& verdict);
   PlacementVerdict DecideStart(const JobSpec& spec,
                                const ModelDescription& model,
                                const std::vector<Candidate>& candidates) const;

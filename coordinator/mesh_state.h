@@ -242,6 +242,10 @@ struct MeshState {
   std::set<JobId> open;               // have not ended
   std::map<JobState, int64_t> ended;  // how many of the others
   std::map<WorkerId, JobId> busy;
+  // Processes that start anew, each at this CPU capability, before the next
+  // queued job begins.  Until another process of the worker is there, or it is
+  // lost.
+  std::map<WorkerId, std::string> settling;
   MeasureQueue measures;
   StoredMeasurements measured;
   std::set<WorkerId> drained;

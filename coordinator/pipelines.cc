@@ -375,6 +375,7 @@ bool Pipelines::OnHeartbeat(const Member& member,
       job->recovery->OnRecorded(job->record.job.recorded_step());
       TellOfUploads(*job, member.process(), report, moment, actions);
     }
+    report.settled = RunsAt(job->record.job.cpu_capability(), member);
     job->recovery->OnReport(member.process(), report, moment.now, actions);
     changed = changed || !actions.empty();
     Carry(*job, actions, moment);
@@ -478,13 +479,14 @@ std::string Pipelines::AddressOf(const MemberId& process) const {
   return member == nullptr ? "" : member->registration.address();
 }
 
-KeepOrder Pipelines::KeepOf(const MemberId& process) const {
-  KeepOrder keep;
+void Pipelines::AddTo(StandingOrder& standing, const MemberId& process) const {
+  KeepOrder& keep = standing.keep;
   for (const JobId id : mesh_.open) {
     const JobEntry& job = mesh_.jobs.at(id);
     if (job.recovery == nullptr) continue;
     const JobOrder* const order = job.recovery->OrderOf(process);
     if (order == nullptr) continue;
+    if (order->settle) standing.settle = job.record.job.cpu_capability();
     keep.number = std::max(keep.number, order->number);
     keep.keep[id] = order->keep;
     for (const Follow& follow : order->follow) {
@@ -492,7 +494,6 @@ KeepOrder Pipelines::KeepOf(const MemberId& process) const {
                              AddressOf(follow.source), follow.layers});
     }
   }
-  return keep;
 }
 
 // --- Workers that live and do not work ---------------------------------------
@@ -609,6 +610,19 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
   progress_.TakeRun(job, worker, heartbeat.run(), moment);
   // Predictions that cannot be laid out have ended the job.
   if (HasEnded(job.record.state())) return;
+  // The first report of an input says what the job began with.  Only a worker
+  // whose order did not name that reports another one: nobody knows which of
+  // the two is right, and some of the job was made of each.
+  const v1::Inputs& read = heartbeat.run().inputs();
+  v1::Inputs& began = *job.record.job.mutable_inputs();
+  const absl::Status same = CheckInputs(read, began, job.record.spec);
+  if (!same.ok()) {
+    return mesh_.FailJob(
+        job,
+        absl::StrCat("worker ", mesh_.NameOf(worker), ": ", same.message()),
+        AdviceAfter(same), moment);
+  }
+  began.MergeFrom(read);  // not what is 0 in it
   v1::JobWorker& part = *FindWorker(job.record, worker);
   part.mutable_run()->set_phase(heartbeat.run().phase());
   job.meter.OnFetched(heartbeat.run().fetch_seconds());
@@ -665,6 +679,7 @@ std::optional<RunOrder> Pipelines::OrderOf(const JobEntry& entry,
   run.routes = RoutesOf(job.stages);
   run.cpu_capability = job.job.cpu_capability();
   run.threads = job.job.threads();
+  run.inputs = job.job.inputs();
   return run;
 }
 

@@ -50,8 +50,9 @@ class Pipelines {
   bool Excludes(const MemberId& process) const;
   // The coordinator stood still for so long, until now.
   void OnStandstill(absl::Duration duration, Moment moment);
-  // Says what a process shall keep and copy of all jobs.
-  KeepOrder KeepOf(const MemberId& process) const;
+  // Adds what a process shall keep and copy of all jobs, and at which CPU
+  // capability it shall start anew before an attempt.
+  void AddTo(StandingOrder& standing, const MemberId& process) const;
   // A cut of a job that runs is kept while it is brought to the disk.
   void Pin(JobEntry& job, Cut cut, Moment moment);
   void Unpin(JobEntry& job, Cut cut, Moment moment);

@@ -205,6 +205,11 @@ bool HasCapability(const std::string& capability, const Member& member) {
              CapabilityRank(capability);
 }
 
+bool RunsAt(const std::string& capability, const Member& member) {
+  const std::string& runs_at = member.registration.started_for();
+  return capability.empty() || runs_at.empty() || runs_at == capability;
+}
+
 std::string SettleCapability(const JobSpec& spec, const Plan& plan,
                              const std::vector<Candidate>& candidates) {
   if (spec.cpu_capability != "auto") return spec.cpu_capability;

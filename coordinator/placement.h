@@ -69,6 +69,9 @@ bool HasCores(const JobSpec& spec, const Member& member);
 std::string FewCoresText(const JobSpec& spec, const Member& member);
 // Whether its CPU can compute with `capability`; all can with "auto".
 bool HasCapability(const std::string& capability, const Member& member);
+// Whether its process runs at `capability`; one that does not say so is taken
+// to, and nothing is asked of it with "".
+bool RunsAt(const std::string& capability, const Member& member);
 
 // cpu_capability, settled: the lowest that all workers of the plan have.  What
 // one of them cannot run, none of them runs, or the bytes would depend on who

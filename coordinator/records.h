@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -54,6 +55,8 @@ struct StandingOrder {
   // one.  Never beside the others.
   bool renew = false;
   KeepOrder keep = {};  // of all jobs whose pieces the worker may hold
+  // Its process shall start anew at this CPU capability; empty: it need not.
+  std::string settle = {};
 
   friend bool operator==(const StandingOrder&, const StandingOrder&) = default;
 };

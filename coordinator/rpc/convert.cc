@@ -119,6 +119,7 @@ v1::StandingOrder ToProto(const StandingOrder& order) {
     *proto.mutable_measure() = ToProto(*order.measure);
   }
   proto.set_renew(order.renew);
+  proto.set_settle(order.settle);
   AddKeep(order.keep, proto);
   return proto;
 }

@@ -63,6 +63,9 @@ absl::Status CheckRegistration(const v1::Registration& registration) {
     return Wrong("cpu_capability", r.cpu_capability(),
                  "default, avx2, avx512 or avx512_bf16");
   }
+  if (!r.started_for().empty() && CapabilityRank(r.started_for()) < 0) {
+    return Wrong("started_for", r.started_for(), "a cpu_capability or nothing");
+  }
   for (const std::string* text :
        {&r.cpu_model(), &r.architecture(), &r.version()}) {
     if (!IsPlainText(*text)) {

@@ -2,7 +2,35 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+
 namespace paceline {
+namespace {
+
+std::string WhyOther(absl::string_view key, const std::string& path,
+                     uint64_t read, uint64_t began) {
+  return absl::StrFormat(
+      "%s %s has fingerprint %016x on this worker, and the job began with "
+      "%016x: put the same on every worker",
+      key, path, read, began);
+}
+
+// Both are known and differ.
+bool Differ(uint64_t a, uint64_t b) { return a != 0 && b != 0 && a != b; }
+
+}  // namespace
+
+absl::Status CheckInputs(const v1::Inputs& read, const v1::Inputs& began,
+                         const JobSpec& spec) {
+  if (Differ(read.weights(), began.weights())) {
+    return absl::FailedPreconditionError(WhyOther(
+        "model.weights", spec.model.weights, read.weights(), began.weights()));
+  }
+  if (!Differ(read.data(), began.data())) return absl::OkStatus();
+  return absl::NotFoundError(
+      WhyOther("data.path", spec.data.path, read.data(), began.data()));
+}
 
 int StageCount(const RunOrder& order) {
   return order.stages.empty() ? 0 : order.stages.back().stage + 1;

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "core/base/ids.h"
 #include "core/model/job_spec.h"
@@ -16,6 +17,7 @@
 #include "core/recover/order.h"
 #include "core/round/view.h"
 #include "core/schedule/route.h"
+#include "paceline/v1/types.pb.h"
 
 namespace paceline {
 
@@ -95,6 +97,13 @@ struct KeepOrder {
   friend bool operator==(const KeepOrder&, const KeepOrder&) = default;
 };
 
+// Compares what a worker has read with what the job began with.
+// Errors, which name the file and both fingerprints:
+//   FailedPrecondition  another weights file
+//   NotFound            other data: the job's is not there
+absl::Status CheckInputs(const v1::Inputs& read, const v1::Inputs& began,
+                         const JobSpec& spec);
+
 // The job that a worker works on, and its part in it.  The order lists all
 // stages, so that a worker finds its own and its neighbours.
 struct RunOrder {
@@ -116,6 +125,7 @@ struct RunOrder {
   std::string cpu_capability;
   int32_t threads = 1;
   std::optional<GroupOrder> group;  // data parallelism; changes within a fence
+  v1::Inputs inputs = {};           // the job began with these
 
   // The spec, the base and what was settled with it never change within a
   // fence.

@@ -619,7 +619,8 @@ bool JobRecovery::WaitsForSettling(const std::vector<RunPlace>& places,
   if (settling_.empty()) return false;
   why_ = absl::StrCat(NameOf(*settling_.begin()),
                       " takes over the job's CPU environment");
-  if (now - settling_since_ < policy_.leave_bound) return true;
+  // A process loads its libraries again: that takes longer than to leave.
+  if (now - settling_since_ < policy_.return_period) return true;
   for (const MemberId& process : std::set<MemberId>(std::move(settling_))) {
     Exclude(*FindLive(process), actions);
   }

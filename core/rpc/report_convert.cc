@@ -308,6 +308,7 @@ v1::RunOrder ToProto(const RunOrder& order) {
     for (const int turn : route.turns()) into.add_turns(turn);
   }
   if (order.group.has_value()) *proto.mutable_group() = ToProto(*order.group);
+  *proto.mutable_inputs() = order.inputs;
   return proto;
 }
 
@@ -346,6 +347,7 @@ absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto) {
   if (proto.has_group()) {
     PACELINE_ASSIGN_OR_RETURN(order.group, FromProto(proto.group()));
   }
+  order.inputs = proto.inputs();
   return order;
 }
 

@@ -12,7 +12,9 @@
 #endif
 
 #include "absl/strings/escaping.h"
+#include "core/base/byte_file.h"
 #include "core/base/check.h"
+#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {
@@ -45,6 +47,18 @@ void Checksum::Reset() { XXH3_64bits_reset(StateIn(state_)); }
 uint64_t HashBytes(absl::Span<const uint8_t> bytes) {
   Checksum checksum;
   checksum.Update(bytes);
+  return checksum.Digest();
+}
+
+absl::StatusOr<uint64_t> HashFile(const std::string& path) {
+  PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<ByteFile> file,
+                            ByteFile::Open(path));
+  Checksum checksum;
+  PACELINE_RETURN_IF_ERROR(
+      file->Scan(1, [&](int64_t, absl::Span<const uint8_t> bytes) {
+        checksum.Update(bytes);
+        return absl::OkStatus();
+      }));
   return checksum.Digest();
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
@@ -28,6 +29,10 @@ class Checksum {
 
 // The digest of one piece of memory.
 uint64_t HashBytes(absl::Span<const uint8_t> bytes);
+
+// The digest of all bytes of a file.
+// Errors: NotFound, PermissionDenied  as the system says
+absl::StatusOr<uint64_t> HashFile(const std::string& path);
 
 // SHA-256 (FIPS 180-4) of bytes that come in pieces; it names a weights file.
 

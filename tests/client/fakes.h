@@ -5,7 +5,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <deque>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -24,7 +28,6 @@
 #include "nlohmann/json.hpp"
 #include "tests/support/fake_clock.h"
 #include "tests/support/says.h"
-#include "tests/support/temp_folder.h"
 
 namespace paceline {
 
@@ -198,16 +201,29 @@ MATCHER_P(Includes, part, "") {
 }
 
 // A folder that goes with the test.
-class TemporaryFolder : public TempFolder {
+class TemporaryFolder {
  public:
-  // Returns the path of the file.
+  TemporaryFolder() {
+    char pattern[] = "/tmp/paceline-client-XXXXXX";
+    path_ = mkdtemp(pattern);
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+
+  const std::string& path() const { return path_; }
+  std::string Path(const std::string& name) const {
+    return absl::StrCat(path_, "/", name);
+  }
   std::string Write(const std::string& name, const std::string& text) const {
-    TempFolder::Write(name, text);
+    std::ofstream(Path(name), std::ios::binary) << text;
     return Path(name);
   }
   std::string Read(const std::string& name) const {
-    return ReadFile(Path(name));
+    std::ifstream file(Path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
   }
+
+ private:
+  std::string path_;
 };
 
 // A port that nobody listens on: bound, so that nobody else gets it.

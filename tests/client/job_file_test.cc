@@ -128,12 +128,12 @@ TEST(JobFile, WhatIsWrongIsNamedWithItsLine) {
       {"model: {name: lenet}\n", "job.yaml: data.name: "},
       {"model: {name: lenet}\nfaults: {worker: w1}\n",
        "job.yaml:2: faults: expected a list of keys (worker, step"},
-      {parallel + "    kid: nan\n", "unknown key; did you mean 'kind'?"},
+      {parallel + "    kid: nan\n", "job.yaml:15: faults[1].kid: unknown key"},
       {parallel + "  - {worker: w1, kind: nan, step: -1}\n",
        "job.yaml:15: faults[2].step: must be a whole number"},
       {parallel + "  - {worker: w9, kind: nan}\n",
        "job.yaml:15: faults[2].worker: unknown worker 'w9'"},
-      {parallel + "  - kill\n", "steps, seconds, scale, phase), got 'kill'"},
+      {parallel + "  - kill\n", "job.yaml:15: faults[2]: expected keys"},
   };
   for (const auto& [text, says] : kCases) {
     EXPECT_THAT(Complaint(text), HasSubstr(says)) << text;

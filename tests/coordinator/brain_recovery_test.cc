@@ -1,5 +1,6 @@
 // How the brain finds that a worker of a pipeline is lost, hangs, or does not
 // reach a neighbour, and how the job goes on.
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -217,6 +218,193 @@ TEST_F(PipelineOfThree, ACutLinkBetweenTwoThatLiveKeepsOneFromHoldingStages) {
   EXPECT_THAT(Story(), Tells("c: the link to b is cut"));
   EXPECT_THAT(Placed(a_), Not(Contains("c")));
   EXPECT_THAT(Placed(a_), Contains("b"));
+}
+
+// --- What workers read from their own disks ----------------------------------
+
+// Two stages on two of four workers.
+class PipelineAmongFour : public testing::Test, public Mesh {
+ protected:
+  PipelineAmongFour() {
+    for (const char* const name : {"a", "b", "c", "d"}) {
+      there_.push_back(Attach(name, there_.size() + 1));
+    }
+    JobSpec spec = SpecOf(2);
+    spec.model.weights = "/weights";
+    Submit(spec);
+  }
+  void SayRead(StreamId stream, uint64_t weights, uint64_t data) {
+    v1::Heartbeat heartbeat = Beat(v1::RunState::PHASE_RUNNING, 1);
+    heartbeat.mutable_run()->mutable_inputs()->set_weights(weights);
+    heartbeat.mutable_run()->mutable_inputs()->set_data(data);
+    ASSERT_TRUE(Send(stream, heartbeat).ok());
+  }
+  // Its stream breaks, and the others leave the attempt.
+  void Lose(StreamId stream) {
+    std::erase(there_, stream);
+    Break(stream);
+    Pass(5000, there_);
+  }
+  // Those that are there and have an order to run.
+  std::vector<StreamId> Running() {
+    std::vector<StreamId> running;
+    for (const StreamId stream : there_) {
+      if (Order(stream).run.has_value()) running.push_back(stream);
+    }
+    return running;
+  }
+
+  std::vector<StreamId> there_;
+};
+
+TEST_F(PipelineAmongFour, AWorkerThatHasOtherFilesIsUnfitAndTheJobGoesOn) {
+  const std::vector<StreamId> first = Running();
+  ASSERT_EQ(first.size(), 2u);
+  SayRead(first[0], 5, 6);
+  SayRead(first[1], 5, 0);
+  EXPECT_EQ(Order(first[1]).run->inputs.weights(), 0u) << "nobody had read it";
+  Lose(first[0]);
+  std::vector<StreamId> second = Running();
+  std::erase(second, first[1]);
+  ASSERT_EQ(second.size(), 1u);
+  const StreamId other = second[0];
+  const RunOrder run = *Order(other).run;
+  EXPECT_EQ(run.fence.attempt, 2);
+  EXPECT_EQ(run.inputs.weights(), 5u);
+  EXPECT_EQ(run.inputs.data(), 6u);
+  v1::Inputs others;
+  others.set_weights(7);
+
+  Report(other, job(), v1::RunState::PHASE_FAILED, 0,
+         CheckInputs(others, run.inputs, run.spec));
+  Pass(200, there_);
+
+  EXPECT_THAT(Story(), Contains(HasSubstr("holds no stage from now on")));
+  EXPECT_THAT(Story(),
+              Contains(HasSubstr("model.weights /weights has fingerprint "
+                                 "0000000000000007 on this worker, and the job "
+                                 "began with 0000000000000005")));
+  EXPECT_EQ(State(), JobState::kRunning) << Why();
+  EXPECT_EQ(Job().attempt(), 3);
+  EXPECT_EQ(Running().size(), 2u);
+  EXPECT_THAT(Running(), Not(Contains(other)));
+}
+
+TEST_F(PipelineAmongFour, TwoThatDifferBeforeAnybodyKnewFailTheJob) {
+  const std::vector<StreamId> first = Running();
+  ASSERT_EQ(first.size(), 2u);
+  SayRead(first[0], 5, 6);
+
+  SayRead(first[1], 7, 0);
+
+  EXPECT_EQ(State(), JobState::kFailed);
+  EXPECT_THAT(Why(), HasSubstr(": model.weights /weights has fingerprint "
+                               "0000000000000007 on this worker"));
+  EXPECT_TRUE(Running().empty());
+}
+
+TEST_F(PipelineAmongFour, ACoordinatorThatStartsAnewKnowsWhatTheJobBeganWith) {
+  SayRead(Running().at(0), 5, 6);
+
+  const Mesh again(stored());
+
+  EXPECT_EQ(again.Record(job()).job.inputs().weights(), 5u);
+  EXPECT_EQ(again.Record(job()).job.inputs().data(), 6u);
+}
+
+// --- Environments ------------------------------------------------------------
+
+std::function<void(v1::Registration&)> StartedFor(
+    const std::string& capability) {
+  return [capability](v1::Registration& worker) {
+    worker.set_started_for(capability);
+  };
+}
+
+JobSpec AtDefault(int stages) {
+  JobSpec spec = SpecOf(stages);
+  spec.cpu_capability = "default";
+  return spec;
+}
+
+TEST(Settling, ProcessesStartAnewBeforeTheFirstAttempt) {
+  for (const bool group : {false, true}) {
+    SCOPED_TRACE(group);
+    Mesh mesh;
+    const StreamId a = mesh.Attach("a", 1, StartedFor("avx512"));
+    const StreamId b = mesh.Attach("b", 2, StartedFor("default"));
+    JobSpec spec = group ? GroupSpec() : SpecOf(0);
+    spec.cpu_capability = "default";
+
+    const JobId job = mesh.Submit(spec);
+
+    EXPECT_EQ(mesh.State(), JobState::kQueued);
+    EXPECT_THAT(mesh.Why(), HasSubstr("waits for worker a to start anew at "
+                                      "cpu_capability default"));
+    EXPECT_EQ(mesh.Order(a).settle, "default");
+    EXPECT_EQ(mesh.Order(b).settle, "");
+    // It is planned with meanwhile.
+    mesh.Leave(a, /*restarting=*/true);
+    mesh.Break(a);
+    mesh.Pass(500, {b});
+    EXPECT_EQ(mesh.State(), JobState::kQueued);
+
+    const StreamId again = mesh.Attach("a", 9, StartedFor("default"));
+
+    ASSERT_TRUE(mesh.Order(again).run.has_value()) << mesh.Why();
+    EXPECT_EQ(mesh.Order(again).run->fence, (Fence{job, 1, 1}));
+    EXPECT_EQ(mesh.Order(again).settle, "");
+    EXPECT_TRUE(mesh.Order(b).run.has_value());
+  }
+}
+
+TEST(Settling, AWorkerThatIsLostMeanwhileIsNotWaitedFor) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1, StartedFor("avx512"));
+  const StreamId b = mesh.Attach("b", 2, StartedFor("default"));
+  mesh.Submit(AtDefault(0));
+
+  mesh.Break(a);
+  mesh.Pass(10'000, {b});
+
+  EXPECT_EQ(mesh.State(), JobState::kRunning) << mesh.Why();
+  EXPECT_EQ(mesh.Order(b).run->stages.size(), 1u);
+}
+
+TEST(Settling, LaterJobsWaitBehindTheOneThatIsNext) {
+  Mesh mesh;
+  mesh.Attach("a", 1, StartedFor("avx512"));
+  mesh.Attach("b", 2, StartedFor("avx512"));
+  mesh.Submit(AtDefault(1));
+
+  const JobId second = mesh.Submit(SpecOf(1));
+
+  EXPECT_EQ(mesh.State(second), JobState::kQueued);
+  EXPECT_THAT(mesh.Why(second), HasSubstr("waits for job 1"));
+}
+
+TEST(Settling, ANewcomerStartsAnewBeforeALaterAttempt) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1, StartedFor("default"));
+  const StreamId b = mesh.Attach("b", 2, StartedFor("default"));
+  mesh.Submit(AtDefault(2));
+  mesh.Report(a, mesh.job(), v1::RunState::PHASE_RUNNING);
+  mesh.Report(b, mesh.job(), v1::RunState::PHASE_RUNNING);
+  const StreamId c = mesh.Attach("c", 3, StartedFor("avx512"));
+  ASSERT_TRUE(mesh.Send(c, {}).ok());
+  mesh.Break(a);
+
+  mesh.Pass(5000, {b, c});
+
+  EXPECT_EQ(mesh.Job().attempt(), 1);
+  EXPECT_EQ(mesh.Order(c).settle, "default");
+  EXPECT_FALSE(mesh.Order(c).run.has_value());
+  const StreamId again = mesh.Attach("c", 9, StartedFor("default"));
+  mesh.Pass(100, {b, again});
+
+  ASSERT_TRUE(mesh.Order(again).run.has_value()) << mesh.Why();
+  EXPECT_EQ(mesh.Order(again).run->fence.attempt, 2);
+  EXPECT_EQ(mesh.Order(again).settle, "");
 }
 
 }  // namespace

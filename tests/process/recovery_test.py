@@ -114,6 +114,30 @@ class Recovery(MeshCase):
 
         self.assertEqual(self.finished(job)["weights_sha256"], expected)
 
+    def test_a_worker_that_has_other_data_takes_no_first_stage(self):
+        """The file of the same name is another one when the first stage
+        moves; those that have it open still read the one before."""
+        text = self.write("the line closes up. " * 400, "text.txt")
+        job = self.write(f"""
+model: {{name: gpt, depth: 2, width: 16, heads: 2}}
+data: {{name: text, path: {text}, block: 16}}
+train: {{steps: 100000, batch: 8, micro_batch: 2}}
+pipeline: {{stages: 3}}
+""")
+        self.detach(job)
+        self.await_step_after(20)
+        first = next(each["name"] for each in self.job()["workers"]
+                     if 0 in each["stages"])
+
+        os.replace(self.write("a gap opens up, now. " * 400, "other.txt"), text)
+        self.kill(first)
+
+        self.await_event("holds no first stage from now on")
+        self.has(self.events(), f"data.path {text} has fingerprint",
+                 "put the same on every worker")
+        self.assertEqual(self.job()["state"], "running")
+        self.stop()
+
     def test_the_last_of_two_machines_goes_on_alone(self):
         for name in ("w3", "w4"):
             self.assertEqual(self.client("node", "drain", name).returncode, 0)

@@ -196,6 +196,8 @@ class MeshOfFour(MeshCase):
         alone = self.submit(file, "cpu_capability=default")
 
         self.assertEqual(low["cpu_capability"], "default")
+        # Before the first attempt, which the end of a process would end.
+        self.assertEqual(low["attempt"], 1)
         self.assertEqual(low["weights_sha256"], alone["weights_sha256"])
         self.assertEqual(self.pid_of_worker("w2"), before)
         self.assertEqual(Path(f"/proc/{before}/comm").read_text(),

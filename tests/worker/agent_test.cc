@@ -194,6 +194,38 @@ TEST_F(AgentTest, BeginsWithTheWeightsOfAFile) {
   }
 }
 
+TEST_F(AgentTest, SaysWhatItHasReadAndRefusesWhatTheJobDidNotBeginWith) {
+  RunOrder order = Order(1);
+  order.spec.model.weights = "/good";
+  order.spec.data.path = "/data";
+  const v1::RunState first = Run(order, v1::RunState::PHASE_DONE);
+  EXPECT_EQ(first.inputs().weights(), 7u);
+  EXPECT_NE(first.inputs().data(), 0u);
+
+  order.inputs = first.inputs();
+  order.fence.job = JobId{2};
+  EXPECT_EQ(Run(order, v1::RunState::PHASE_DONE).job(), 2);
+
+  order.inputs.set_weights(8);
+  order.fence.job = JobId{3};
+  v1::RunState failed = Run(order, v1::RunState::PHASE_FAILED);
+  EXPECT_TRUE(absl::IsFailedPrecondition(ErrorOf(failed)));
+  EXPECT_THAT(std::string(ErrorOf(failed).message()),
+              AllOf(HasSubstr("model.weights /good"),
+                    HasSubstr("fingerprint 0000000000000007 on this worker"),
+                    HasSubstr("began with 0000000000000008")));
+  EXPECT_EQ(failed.inputs().weights(), 0u);
+
+  order.inputs.set_weights(7);
+  order.inputs.set_data(1);
+  order.fence.job = JobId{4};
+  failed = Run(order, v1::RunState::PHASE_FAILED);
+  EXPECT_TRUE(absl::IsNotFound(ErrorOf(failed))) << ErrorOf(failed);
+  EXPECT_THAT(std::string(ErrorOf(failed).message()),
+              HasSubstr("data.path /data has fingerprint"));
+  EXPECT_EQ(failed.step(), 0);
+}
+
 TEST_F(AgentTest, FailsTheRunOfAnOrderThatItCannotCarryOut) {
   const struct {
     absl::StatusCode code;

@@ -66,6 +66,11 @@ class Talk {
     if (order.has_value()) *standing.mutable_run() = ToProto(*order);
     stream_.Write(message);
   }
+  void Settle(const std::string& capability) {
+    v1::CoordinatorMessage message;
+    message.mutable_order()->set_settle(capability);
+    stream_.Write(message);
+  }
   void Ack(int64_t sequence) {
     v1::CoordinatorMessage message;
     message.mutable_ack()->set_sequence(sequence);
@@ -175,12 +180,21 @@ class Worker {
       refusal_ = std::move(why);
       refused_.Notify();
     };
+    options.renew = [this](const std::string& capability) {
+      absl::MutexLock lock(&mutex_);
+      renewed_.push_back(capability);
+    };
     client_ = std::make_unique<AttachClient>(std::move(options),
                                              MakeChannel(coordinator), agent_);
   }
 
   Agent& agent() { return agent_; }
   AttachClient& client() { return *client_; }
+  // The capabilities at which the process was asked to start anew.
+  std::vector<std::string> renewed() const {
+    absl::MutexLock lock(&mutex_);
+    return renewed_;
+  }
   bool refused() const { return refused_.HasBeenNotified(); }
   // Why the coordinator will not have us; OK when it did not say so.
   absl::Status AwaitRefusal() {
@@ -194,6 +208,8 @@ class Worker {
   Agent agent_;
   absl::Status refusal_;
   absl::Notification refused_;
+  mutable absl::Mutex mutex_;
+  std::vector<std::string> renewed_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<AttachClient> client_;  // first to go: it calls the others
 };
 
@@ -238,6 +254,21 @@ TEST(AttachClient, CarriesOrdersOutAndReportsThem) {
   ASSERT_TRUE(Await(done));
   EXPECT_EQ(failed.run().job(), 9);
   EXPECT_THAT(failed.run().error_message(), HasSubstr("no engine here"));
+}
+
+TEST(AttachClient, IsAskedOnceToStartAnewAtAnotherCapability) {
+  absl::Notification done;
+  ScriptedCoordinator coordinator({Served([&](Talk& talk) {
+    talk.Settle("default");
+    talk.Settle("default");
+    talk.Order(OrderOfJob(9));
+    talk.ReadBeat(HasFailed);
+    done.Notify();
+  })});
+  const Worker worker(coordinator.address());
+
+  ASSERT_TRUE(Await(done));
+  EXPECT_EQ(worker.renewed(), std::vector<std::string>{"default"});
 }
 
 TEST(AttachClient, DropsAnOrderThatMakesNoSenseAndStays) {

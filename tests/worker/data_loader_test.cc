@@ -255,6 +255,24 @@ TEST(BatchLoader, LoadsAheadButNotWithoutBound) {
   EXPECT_EQ(scripted.set.AwaitLoads(kBound + 1), kBound + 1);
 }
 
+TEST(BatchLoader, HasTheFingerprintOfItsSamples) {
+  const auto of = [](const JobSpec& spec, BatchPhase split) {
+    return OpenBatchSource(spec).value()->Fingerprint(split).value();
+  };
+  const JobSpec spec = Synthetic(1);
+  JobSpec drawn = spec;
+  ++drawn.train.seed;
+  JobSpec longer = spec;
+  ++longer.data.test_samples;
+
+  const uint64_t training = of(spec, BatchPhase::kTrain);
+
+  EXPECT_EQ(of(Synthetic(2), BatchPhase::kTrain), training);
+  EXPECT_NE(of(drawn, BatchPhase::kTrain), training);
+  EXPECT_NE(of(longer, BatchPhase::kTrain), training);
+  EXPECT_NE(of(spec, BatchPhase::kEvaluate), training);
+}
+
 TEST(MicroBatchesAhead, CountsBytesOfLargeOnesButLeavesOneAThread) {
   const auto ahead = [](int64_t values, int64_t micro_batch, int threads) {
     return MicroBatchesAhead({DType::kF32, {values}, {}}, micro_batch, threads);

@@ -37,6 +37,9 @@ class FakeRunFactory : public RunFactory {
       const ModelSpec&, const ModelDescription&, const LayerRange&) override {
     return absl::UnimplementedError("no weights here");
   }
+  absl::StatusOr<uint64_t> FingerprintOf(const std::string&) override {
+    return 7;
+  }
   absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
       const JobSpec& spec, const Turns& turns) override {
     return OpenBatchSource(spec, turns);

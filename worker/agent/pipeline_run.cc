@@ -45,6 +45,7 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
   absl::Status Restore();
   absl::Status WarmUp(int stage, StageEngine& engine) const;
   absl::Status OpenData();
+  absl::Status TakeInputs();
   bool infers() const { return IsInference(run_.order.spec); }
 
   const RunContext run_;
@@ -53,6 +54,7 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
   int64_t deposited_;  // the newest step of our own
   std::atomic<bool> stop_{false};
   std::map<int, std::unique_ptr<StageEngine>> engines_;  // by stage
+  v1::Inputs inputs_;                    // as far as they are read here
   std::unique_ptr<BatchSource> source_;  // where stage 0 is ours
   // Where the last stage of an inference job is ours.
   std::unique_ptr<PredictionUpload> upload_;
@@ -176,6 +178,13 @@ absl::Status PipelineRun::MakeEngine(int stage) {
   if (order.spec.model.weights.empty() || (order.base != Cut() && !infers())) {
     return absl::OkStatus();
   }
+  if (inputs_.weights() == 0) {
+    PACELINE_ASSIGN_OR_RETURN(
+        const uint64_t read,
+        run_.factory.FingerprintOf(order.spec.model.weights));
+    inputs_.set_weights(read);
+    PACELINE_RETURN_IF_ERROR(TakeInputs());
+  }
   PACELINE_ASSIGN_OR_RETURN(
       const std::vector<NamedTensor> weights,
       run_.factory.ReadWeights(order.spec.model, run_.model,
@@ -185,6 +194,14 @@ absl::Status PipelineRun::MakeEngine(int stage) {
       {{"stage", stage},
        {"tensors", static_cast<int64_t>(weights.size())},
        {"file", order.spec.model.weights}});
+  return absl::OkStatus();
+}
+
+// Others than the job began with must not reach the first step.
+absl::Status PipelineRun::TakeInputs() {
+  PACELINE_RETURN_IF_ERROR(
+      CheckInputs(inputs_, run_.order.inputs, run_.order.spec));
+  run_.recorder.SetInputs(inputs_);
   return absl::OkStatus();
 }
 
@@ -295,6 +312,11 @@ absl::Status PipelineRun::OpenData() {
   const RunOrder& order = run_.order;
   PACELINE_ASSIGN_OR_RETURN(
       source_, run_.factory.OpenData(order.spec, TurnsOf(order, run_.self)));
+  PACELINE_ASSIGN_OR_RETURN(
+      const uint64_t read, source_->Fingerprint(infers() ? BatchPhase::kEvaluate
+                                                         : BatchPhase::kTrain));
+  inputs_.set_data(read);
+  PACELINE_RETURN_IF_ERROR(TakeInputs());
   if (!infers() && order.base.step > source_->total_steps()) {
     return InvalidArgument("the job begins at step ", order.base.step,
                            ", and ends at step ", source_->total_steps());

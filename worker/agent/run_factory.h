@@ -2,12 +2,15 @@
 // coordinator.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/cancel_token.h"
+#include "core/transfer/checksum.h"
 #include "worker/pipeline/batch_source.h"
 #include "worker/pipeline/link.h"
 #include "worker/pipeline/stage_engine.h"
@@ -39,6 +42,11 @@ class RunFactory {
   virtual absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
       const ModelSpec& spec, const ModelDescription& model,
       const LayerRange& layers) = 0;
+
+  // As HashFile(), of a weights file.
+  virtual absl::StatusOr<uint64_t> FingerprintOf(const std::string& path) {
+    return HashFile(path);
+  }
 
   // Errors: NotFound, InvalidArgument, DataLoss: name the file
   //   turns  the batches of the walk that this worker takes

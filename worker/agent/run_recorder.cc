@@ -84,6 +84,11 @@ void RunRecorder::SetFetched(absl::Duration took) {
   run_->set_fetch_seconds(absl::ToDoubleSeconds(took));
 }
 
+void RunRecorder::SetInputs(const v1::Inputs& inputs) {
+  absl::MutexLock lock(&mutex_);
+  *run_->mutable_inputs() = inputs;
+}
+
 void RunRecorder::SetTotals(int64_t steps, int64_t samples) {
   absl::MutexLock lock(&mutex_);
   run_->set_steps(steps);

@@ -104,6 +104,8 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   void SetStopped(int64_t step);
   // Getting the state that the run begins with took so long.
   void SetFetched(absl::Duration took);
+  // The run has read these, which are what the job began with.
+  void SetInputs(const v1::Inputs& inputs);
   // samples: of the test set.
   void SetTotals(int64_t steps, int64_t samples);
   // Predictions are stored for good up to this mark, which is above those

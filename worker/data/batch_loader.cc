@@ -12,6 +12,7 @@
 #include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/transfer/checksum.h"
 #include "worker/data/byte_images.h"
 #include "worker/data/crop.h"
 #include "worker/data/image_folder_set.h"
@@ -33,6 +34,27 @@ BatchLoader::BatchLoader(const TrainSpec& train,
   for (int i = 0; i < threads; ++i) {
     loaders_.emplace_back(absl::StrCat("data-", i), [this] { RunLoader(); });
   }
+}
+
+absl::StatusOr<uint64_t> BatchLoader::Fingerprint(BatchPhase split) const {
+  constexpr int64_t kProbes = 16;
+  const int64_t counts[] = {samples_->samples(BatchPhase::kTrain),
+                            samples_->samples(BatchPhase::kEvaluate)};
+  Checksum checksum;
+  checksum.Update(absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(counts),
+                                      sizeof(counts)));
+  const int64_t samples = samples_->samples(split);
+  const int64_t apart = (samples + kProbes - 1) / kProbes;
+  MicroBatchPlace place{split, 0, {}};
+  for (int64_t i = 0; i < samples; i += apart) {
+    place.indices.push_back(static_cast<int32_t>(i));
+  }
+  PACELINE_ASSIGN_OR_RETURN(const TensorList tensors,
+                            LoadMicroBatch(*samples_, place));
+  for (const Tensor& tensor : tensors) {
+    checksum.Update(absl::MakeConstSpan(tensor.data.get(), tensor.bytes()));
+  }
+  return checksum.Digest();
 }
 
 BatchLoader::~BatchLoader() {

@@ -182,10 +182,14 @@ void AttachClient::OnOrder(const v1::StandingOrder& order) {
   agent_.OnKeep(parsed->keep);
   agent_.OnMeasure(std::move(parsed->measure));
   agent_.OnOrder(std::move(parsed->run), parsed->keep.number);
-  if (!parsed->renew || options_.renew == nullptr) return;
+  const bool settles = !parsed->settle.empty();
+  if ((!parsed->renew && !settles) || options_.renew == nullptr) return;
+  if (std::exchange(renews_, true)) return;
   Log(LogLevel::kWarn,
-      "taken out of its job: starting anew to take part in it again");
-  options_.renew();
+      settles ? "starting anew, at the CPU capability of a job to come"
+              : "taken out of its job: starting anew to take part in it again");
+  options_.renew(settles ? parsed->settle
+                         : options_.registration.started_for());
 }
 
 void AttachClient::OnAck(int64_t sequence) {
@@ -254,6 +258,7 @@ absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto) {
     PACELINE_ASSIGN_OR_RETURN(order.measure, FromProto(proto.measure()));
   }
   order.renew = proto.renew();
+  order.settle = proto.settle();
   PACELINE_ASSIGN_OR_RETURN(order.keep, KeepFromProto(proto));
   return order;
 }

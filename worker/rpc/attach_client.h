@@ -32,9 +32,10 @@ struct AttachOptions {
   // name, the versions differ, or it would not take the registration.  Called
   // once, from the attach thread; must not block.
   std::function<void(absl::Status)> on_refused;
-  // The process was taken out of a round group and shall execute itself anew.
-  // Called from the attach thread; must not block.
-  std::function<void()> renew;
+  // The process shall execute itself anew: it was taken out of its job; or, at
+  // this CPU capability, before a job begins.  Called from the attach thread;
+  // must not block.
+  std::function<void(const std::string& capability)> renew;
 };
 
 // Thread-safe.  Threads: "attach" opens the stream, reads it, and opens it
@@ -84,6 +85,7 @@ class AttachClient {
   bool said_broken_ = false;
   bool said_taken_ = false;
   // Attach thread only.
+  bool renews_ = false;        // was asked to, and is never asked twice
   bool was_welcomed_ = false;  // in the newest session
   bool said_unread_ = false;   // since the last acknowledgement
 
@@ -108,6 +110,7 @@ struct WorkerOrder {
   std::optional<MeasureOrder> measure;
   bool renew = false;  // be another process
   KeepOrder keep;
+  std::string settle = {};  // be one at this CPU capability; empty: need not
 };
 
 // Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...; an order to

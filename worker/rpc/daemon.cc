@@ -109,8 +109,7 @@ absl::Status Daemon::Start() {
       WritePortFile(options_.worker.port_file, grpc_address_, http_address_));
   attach_ = std::make_unique<AttachClient>(
       AttachOptions{options_.worker.coordinator, Registration(),
-                    options_.refused,
-                    [this] { options_.restart(options_.cpu_capability); }},
+                    options_.refused, options_.restart},
       channel, *agent_);
   ready_ = attach_.get();
   return absl::OkStatus();
@@ -212,6 +211,7 @@ v1::Registration Daemon::Registration() const {
       AdvertisedAddress("", http_address_).value_or(http_address_));
   registration.set_pid(getpid());
   registration.set_cpu_capability(DetectCpuCapability());
+  registration.set_started_for(options_.cpu_capability);
   registration.set_cpu_model(ToUtf8(CpuModelName(), kMaxModelBytes));
   registration.set_architecture(Architecture());
   registration.set_memory_bytes(MemoryShare());

@@ -175,6 +175,7 @@ TEST(ConvertKeep, KeepsEveryFieldThatTheProtoKnows) {
   proto.clear_run();
   proto.clear_measure();
   proto.clear_renew();
+  proto.clear_settle();
 
   const auto order = KeepFromProto(proto);
 
