@@ -29,8 +29,7 @@ absl::StatusOr<TimePredictor> FitFiles(const std::vector<std::string>& files) {
     PACELINE_ASSIGN_OR_RETURN(TimingTable table, ParseTimingCsv(file, text));
     tables.push_back(std::move(table));
   }
-  PACELINE_ASSIGN_OR_RETURN(CurveSet set, BuildCurves(tables));
-  return TimePredictor(std::move(set));
+  return TimePredictor(BuildCurves(tables));
 }
 
 struct Asked {

@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <tuple>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/errors.h"
+#include "core/base/statistics.h"
 
 namespace paceline {
 namespace {
@@ -63,19 +64,13 @@ std::pair<int, double> Unlikeness(const Curve& a, const Curve& b) {
   return unlike;
 }
 
-// Sister::scales.
-std::vector<double> ScalesOf(const CurveSet& set, const Curve& target,
-                             const Curve& of) {
-  const size_t dtype =
-      std::find(set.columns.begin(), set.columns.end(), "dtype") -
-      set.columns.begin();
-  if (target.size_column != "elements" || dtype == set.columns.size()) {
-    return {1};
+// Bytes of one of the curve's elements; 0 if that is not known.
+double ElementBytes(const CurveSet& set, const Curve& curve) {
+  const auto dtype = absl::c_find(set.columns, "dtype") - set.columns.begin();
+  if (curve.size_column != "elements" || dtype == std::ssize(set.columns)) {
+    return 0;
   }
-  const double bytes = ElementBytesOf(target.features[dtype]);
-  const double bytes_of = ElementBytesOf(of.features[dtype]);
-  if (bytes == 0 || bytes_of == 0 || bytes == bytes_of) return {1};
-  return {1, bytes / bytes_of};
+  return ElementBytesOf(curve.features[dtype]);
 }
 
 // The curves whose sizes count what the target's do, by their features; none of
@@ -94,97 +89,69 @@ ByFeatures EvidenceFor(const CurveSet& set, const Curve& target,
   return evidence;
 }
 
-// At most so many, the most alike first: by differences, then by how far they
-// are apart, then by the set's order.
+// Of at most so many curves, the most alike first: by differences, then by how
+// far they are apart, then by the set's order.
 std::vector<Sister> FindSisters(const CurveSet& set, const Curve& target,
                                 const ByFeatures& evidence, size_t most) {
   std::vector<std::pair<std::pair<int, double>, const Curve*>> candidates;
   for (const auto& [features, curve] : evidence) {
     candidates.emplace_back(Unlikeness(*curve, target), curve);
   }
-  std::sort(candidates.begin(), candidates.end());
+  absl::c_sort(candidates);
   if (candidates.size() > most) candidates.resize(most);
   std::vector<Sister> sisters;
   for (const auto& [unlike, curve] : candidates) {
-    sisters.push_back({curve, unlike.first, ScalesOf(set, target, *curve)});
+    sisters.push_back({.curve = curve, .differences = unlike.first});
+    const double ratio = ElementBytes(set, target) / ElementBytes(set, *curve);
+    if (!std::isfinite(ratio) || ratio == 0 || ratio == 1) continue;
+    sisters.push_back(sisters.back());
+    sisters.back().scale = ratio;
   }
   return sisters;
 }
 
-// log of the line from point a to point b.
-double LogOnLine(const Curve& curve, size_t a, size_t b, double size) {
+// Seconds at `size` on the line between two points of the curve, or those of
+// the only one of them that it has.
+double SecondsAcross(const Curve& curve, int below, int above, double size) {
+  if (below < 0) return curve.seconds[above];
+  if (above >= curve.points()) return curve.seconds[below];
   const double part =
-      (size - curve.sizes[a]) / (curve.sizes[b] - curve.sizes[a]);
-  return std::log((1 - part) * curve.seconds[a] + part * curve.seconds[b]);
+      (size - curve.sizes[below]) / (curve.sizes[above] - curve.sizes[below]);
+  return (1 - part) * curve.seconds[below] + part * curve.seconds[above];
+}
+
+// The first point that is no smaller than `size`.
+int PointFrom(const Curve& curve, double size) {
+  return static_cast<int>(absl::c_lower_bound(curve.sizes, size) -
+                          curve.sizes.begin());
 }
 
 }  // namespace
-
-double WeightedMedian(std::vector<Weighted> values) {
-  std::sort(
-      values.begin(), values.end(),
-      [](const Weighted& a, const Weighted& b) { return a.value < b.value; });
-  double total = 0;
-  for (const Weighted& v : values) total += v.weight;
-  double below = 0;
-  for (const Weighted& v : values) {
-    below += v.weight;
-    if (2 * below >= total) return v.value;
-  }
-  return 0;
-}
-
-double Mean(const std::vector<double>& values) {
-  if (values.empty()) return 0;
-  return std::accumulate(values.begin(), values.end(), 0.0) /
-         static_cast<double>(values.size());
-}
-
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return Quantile(values, 0.5);
-}
-
-double Quantile(const std::vector<double>& sorted, double part) {
-  const double rank = part * static_cast<double>(sorted.size() - 1);
-  const auto low = static_cast<size_t>(std::floor(rank));
-  const size_t high = std::min(low + 1, sorted.size() - 1);
-  return sorted[low] +
-         (rank - static_cast<double>(low)) * (sorted[high] - sorted[low]);
-}
 
 std::string CanonicalValue(const std::string& value) {
   const double number = NumberOf(value);
   return std::isnan(number) ? value : absl::StrCat(number);
 }
 
-absl::StatusOr<CurveSet> BuildCurves(const std::vector<TimingTable>& tables) {
-  if (tables.empty()) return InvalidArgument("got no measurements to fit");
+CurveSet BuildCurves(const std::vector<TimingTable>& tables) {
   CurveSet set;
+  for (const TimingTable& table : tables) {
+    set.dropped_rows += table.dropped_rows;
+    for (const std::string& column : table.columns) {
+      if (!absl::c_linear_search(set.columns, column)) {
+        set.columns.push_back(column);
+      }
+    }
+  }
   // (size column, features), and the times by size.
   std::map<std::pair<std::string, std::vector<std::string>>,
            std::map<double, std::vector<double>>>
       named;
   for (const TimingTable& table : tables) {
-    if (table.measurements.empty()) {
-      return InvalidArgument(table.name, ": none of its ", table.dropped_rows,
-                             " times is finite and positive: nothing to fit");
-    }
-    set.dropped_rows += table.dropped_rows;
-    for (const std::string& column : table.columns) {
-      if (std::find(set.columns.begin(), set.columns.end(), column) ==
-          set.columns.end()) {
-        set.columns.push_back(column);
-      }
-    }
-  }
-  for (const TimingTable& table : tables) {
     for (const auto& [values, measurements] : table.measurements) {
       std::vector<std::string> features(set.columns.size());
       for (size_t c = 0; c < values.size(); ++c) {
-        const auto at =
-            std::find(set.columns.begin(), set.columns.end(), table.columns[c]);
+        const auto at = absl::c_find(set.columns, table.columns[c]);
         features[at - set.columns.begin()] = CanonicalValue(values[c]);
       }
       auto& all = named[{table.size_column, std::move(features)}];
@@ -207,19 +174,12 @@ absl::StatusOr<CurveSet> BuildCurves(const std::vector<TimingTable>& tables) {
 
 double LogSecondsAt(const Curve& curve, double size) {
   const std::vector<double>& sizes = curve.sizes;
-  const size_t at =
-      std::lower_bound(sizes.begin(), sizes.end(), size) - sizes.begin();
-  if (at < sizes.size()) {
-    const bool is_point = at == 0 || sizes[at] == size;
-    return is_point ? std::log(curve.seconds[at])
-                    : LogOnLine(curve, at - 1, at, size);
-  }
-  const size_t last = at - 1;
-  const double end = std::log(curve.seconds[last]);
-  if (last == 0 || sizes[last - 1] <= 0) return end;
-  const double slope = (end - std::log(curve.seconds[last - 1])) /
-                       std::log(sizes[last] / sizes[last - 1]);
-  return end + std::clamp(slope, 0.0, 1.0) * std::log(size / sizes[last]);
+  const int at = PointFrom(curve, size);
+  const double seconds = std::log(SecondsAcross(curve, at - 1, at, size));
+  if (at < curve.points() || at == 1 || sizes[at - 2] <= 0) return seconds;
+  const double slope = (seconds - std::log(curve.seconds[at - 2])) /
+                       std::log(sizes[at - 1] / sizes[at - 2]);
+  return seconds + std::clamp(slope, 0.0, 1.0) * std::log(size / sizes[at - 1]);
 }
 
 double ElementBytesOf(const std::string& dtype) {
@@ -248,6 +208,20 @@ constexpr double kMostDisagreement = 0.3;
 // "No correction" competes as a sister of this prior weight.
 constexpr double kPlainPrior = 0.03;
 
+using WeightByValue = std::map<double, double>;
+
+// The least value with half the weight at or below it; 0 for none.
+double WeightedMedian(const WeightByValue& weights) {
+  double total = 0;
+  for (const auto& [value, weight] : weights) total += weight;
+  double below = 0;
+  for (const auto& [value, weight] : weights) {
+    below += weight;
+    if (2 * below >= total) return value;
+  }
+  return 0;
+}
+
 // log(seconds) where the curve was measured, or between: else kUnknown.
 double LogSecondsWithin(const Curve& curve, double size) {
   const bool within = size >= curve.sizes.front() && size <= curve.sizes.back();
@@ -258,22 +232,14 @@ double LogSecondsWithin(const Curve& curve, double size) {
 // from the line between its neighbours, which the first and the last have not.
 // Outside: how far it is from the one before it.
 std::vector<double> ChangesOf(const Curve& curve, bool inside) {
-  std::vector<double> changes(curve.sizes.size(), kUnknown);
-  for (size_t p = 1; p < changes.size(); ++p) {
-    if (!inside) {
-      changes[p] = std::log(curve.seconds[p] / curve.seconds[p - 1]);
-    } else if (p + 1 < changes.size()) {
-      changes[p] = std::log(curve.seconds[p]) -
-                   LogOnLine(curve, p - 1, p + 1, curve.sizes[p]);
-    }
+  const int points = curve.points();
+  std::vector<double> changes(points, kUnknown);
+  for (int p = 1; p < (inside ? points - 1 : points); ++p) {
+    const double plain =
+        SecondsAcross(curve, p - 1, inside ? p + 1 : points, curve.sizes[p]);
+    changes[p] = std::log(curve.seconds[p] / plain);
   }
   return changes;
-}
-
-// log(seconds) by the neighbours alone: the last point's beyond the largest.
-double PlainAt(const Curve& curve, int gap, double size) {
-  return gap == curve.points() ? std::log(curve.seconds.back())
-                               : LogSecondsAt(curve, size);
 }
 
 // By the mean absolute disagreement at the points around the one at `gap`, near
@@ -345,38 +311,14 @@ int NumbersBeyond(const Curve& target, const ByFeatures& evidence) {
   int beyond = 0;
   for (size_t c = 0; c < target.features.size(); ++c) {
     const double number = NumberOf(target.features[c]);
-    bool below = !std::isnan(number);
-    bool above = below;
-    for (const auto& [features, curve] : evidence) {
-      below = below && !(NumberOf(features[c]) <= number);
-      above = above && !(NumberOf(features[c]) >= number);
-    }
-    beyond += below || above;
+    const auto reaches = [&](double sign) {
+      return absl::c_any_of(evidence, [&](const auto& known) {
+        return sign * NumberOf(known.first[c]) >= sign * number;
+      });
+    };
+    beyond += !std::isnan(number) && !(reaches(1) && reaches(-1));
   }
   return beyond;
-}
-
-// The pairs of a source say this about log(target / source) at a size, and how
-// sure that is.
-struct Change {
-  double log_ratio = 0;
-  double spread = 0;
-};
-
-Change ChangeAt(const Sister& source, double scale, double size) {
-  std::vector<double> ratios;
-  for (const auto& [from, to] : source.pairs) {
-    if (size > to->sizes.back() || scale * size > from->sizes.back()) continue;
-    ratios.push_back(LogSecondsAt(*to, size) -
-                     LogSecondsAt(*from, scale * size));
-  }
-  const double median = Median(ratios);
-  // One pair more that says "no change" and knows nothing: a large change needs
-  // many pairs, and how far it was pulled is uncertain.
-  const auto count = static_cast<double>(ratios.size());
-  double apart = std::abs(median) + kUnknownSpread * source.differences;
-  for (const double ratio : ratios) apart += std::abs(ratio - median);
-  return {median * count / (count + 1), apart / (count + 1)};
 }
 
 }  // namespace
@@ -387,50 +329,48 @@ KnownCurve::KnownCurve(const CurveSet& set, const Curve& curve)
           FindSisters(set, curve, EvidenceFor(set, curve, 0), kMostSisters)) {}
 
 double KnownCurve::LogSeconds(double size, PointRange left_out) const {
-  const auto begin = curve_.sizes.begin();
-  const auto above = static_cast<int>(
-      std::lower_bound(begin, curve_.sizes.end(), size) - begin);
-  if (left_out.first == left_out.last) left_out = {above, above};
+  if (left_out.first == left_out.last) {
+    left_out.first = left_out.last = PointFrom(curve_, size);
+  }
   Curve near;
-  const auto take = [&](int first, int last) {
-    for (int p = std::max(first, 0); p < std::min(last, curve_.points()); ++p) {
-      near.sizes.push_back(curve_.sizes[p]);
-      near.seconds.push_back(curve_.seconds[p]);
-    }
-  };
-  take(left_out.first - kWindow, left_out.first);
-  const int gap = near.points();
-  take(left_out.last, left_out.last + kWindow);
+  for (int p = std::max(left_out.first - kWindow, 0);
+       p < std::min(left_out.last + kWindow, curve_.points()); ++p) {
+    if (p >= left_out.first && p < left_out.last) continue;
+    near.sizes.push_back(curve_.sizes[p]);
+    near.seconds.push_back(curve_.seconds[p]);
+  }
+  const int gap = std::min(left_out.first, kWindow);
+  const bool inside = gap > 0 && gap < near.points();
   if (gap < near.points() && near.sizes[gap] == size) {
     return std::log(near.seconds[gap]);
   }
 
-  const bool inside = gap > 0 && gap < near.points();
+  // By the neighbours alone.
+  const auto plain_of = [&](const Curve& curve) {
+    return std::log(SecondsAcross(curve, gap - 1, gap, size));
+  };
   const std::vector<double> own = ChangesOf(near, inside);
-  const double plain = PlainAt(near, gap, size);
-  std::vector<Weighted> corrections = {
-      {LogSecondsAt(near, size) - plain,
-       WeightOf(inside ? own : std::vector<double>(), gap, kPlainPrior)}};
+  WeightByValue corrections;
+  corrections[LogSecondsAt(near, size) - plain_of(near)] =
+      WeightOf(inside ? own : std::vector<double>(), gap, kPlainPrior);
   for (const Sister& sister : sisters_) {
     if (sister.differences > kMostDifferences) break;
-    for (const double scale : sister.scales) {
-      Curve theirs;
-      theirs.sizes = near.sizes;
-      for (const double at : near.sizes) {
-        theirs.seconds.push_back(
-            std::exp(LogSecondsWithin(*sister.curve, scale * at)));
-      }
-      const double correction = LogSecondsWithin(*sister.curve, scale * size) -
-                                PlainAt(theirs, gap, size);
-      if (std::isnan(correction)) continue;
-      std::vector<double> apart = ChangesOf(theirs, inside);
-      for (size_t p = 0; p < apart.size(); ++p) apart[p] -= own[p];
-      const double unlike = 1 + sister.differences;
-      corrections.push_back(
-          {correction, WeightOf(apart, gap, 1 / (unlike * unlike))});
+    const auto their_log_seconds = [&](double at) {
+      return LogSecondsWithin(*sister.curve, sister.scale * at);
+    };
+    Curve theirs;
+    theirs.sizes = near.sizes;
+    for (const double at : near.sizes) {
+      theirs.seconds.push_back(std::exp(their_log_seconds(at)));
     }
+    const double correction = their_log_seconds(size) - plain_of(theirs);
+    if (std::isnan(correction)) continue;
+    std::vector<double> apart = ChangesOf(theirs, inside);
+    for (size_t p = 0; p < apart.size(); ++p) apart[p] -= own[p];
+    const double unlike = 1 + sister.differences;
+    corrections[correction] += WeightOf(apart, gap, 1 / (unlike * unlike));
   }
-  return plain + WeightedMedian(std::move(corrections));
+  return plain_of(near) + WeightedMedian(corrections);
 }
 
 UnseenCurve::UnseenCurve(const CurveSet& set, const Curve& target,
@@ -449,17 +389,28 @@ UnseenCurve::UnseenCurve(const CurveSet& set, const Curve& target,
 }
 
 double UnseenCurve::LogSeconds(double size) const {
-  std::vector<Weighted> answers;
-  for (const Sister& source : sources_) {
-    for (const double scale : source.scales) {
-      const Change change = ChangeAt(source, scale, size);
-      const double spread = change.spread + kNoise;
-      answers.push_back(
-          {LogSecondsAt(*source.curve, scale * size) + change.log_ratio,
-           1 / (spread * spread)});
+  WeightByValue answers;
+  for (const auto& [curve, differences, scale, pairs] : sources_) {
+    // The pairs say so about log(target / source).
+    std::vector<double> ratios;
+    for (const auto& [from, to] : pairs) {
+      if (size > to->sizes.back() || scale * size > from->sizes.back()) {
+        continue;
+      }
+      ratios.push_back(LogSecondsAt(*to, size) -
+                       LogSecondsAt(*from, scale * size));
     }
+    const double median = Median(ratios);
+    // One pair more that says "no change" and knows nothing: a large change
+    // needs many pairs, and how far it was pulled is uncertain.
+    const auto count = static_cast<double>(ratios.size());
+    double apart = std::abs(median) + kUnknownSpread * differences;
+    for (const double ratio : ratios) apart += std::abs(ratio - median);
+    const double spread = apart / (count + 1) + kNoise;
+    answers[LogSecondsAt(*curve, scale * size) +
+            median * count / (count + 1)] += 1 / (spread * spread);
   }
-  return WeightedMedian(std::move(answers));
+  return WeightedMedian(answers);
 }
 
 }  // namespace paceline

@@ -1,7 +1,6 @@
 // Curves are the times of one thing over its size.  This header says which of
-// them are alike, predicts times at sizes that were not measured, of a curve of
-// which other sizes were and of one of which nothing was, and has the
-// statistics that the predictors share.
+// them are alike, and predicts times at sizes that were not measured, of a
+// curve of which other sizes were and of one of which nothing was.
 #pragma once
 
 #include <cstdint>
@@ -9,24 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "core/predict/timing_csv.h"
 
 namespace paceline {
-
-struct Weighted {
-  double value = 0;
-  double weight = 0;  // > 0
-};
-
-// The least value with half the weight at or below it; 0 for none.
-// O(n log n).
-double WeightedMedian(std::vector<Weighted> values);
-
-double Mean(const std::vector<double>& values);  // 0 for none
-double Median(std::vector<double> values);       // 0 for none
-// Between the ranks; `part` in [0, 1], `sorted` ascending and not empty.
-double Quantile(const std::vector<double>& sorted, double part);
 
 // Times of one combination of features.  A value.
 struct Curve {
@@ -50,8 +34,7 @@ struct CurveSet {
 };
 
 // Merges repeats of one size by their median.  O(rows log rows).
-// Errors: InvalidArgument  no table, or a table without a finite positive time
-absl::StatusOr<CurveSet> BuildCurves(const std::vector<TimingTable>& tables);
+CurveSet BuildCurves(const std::vector<TimingTable>& tables);
 
 // log(seconds) at `size`: the measured one, else on the straight line between
 // the neighbours (times of transfers and kernels are a + b * size there); in
@@ -70,10 +53,11 @@ std::string CanonicalValue(const std::string& value);
 struct Sister {
   const Curve* curve = nullptr;  // borrowed from the set
   int differences = 0;           // features that differ from the target's
-  // The curve is read at `scale * size` for the target's `size`: 1, and the
-  // ratio of the bytes of their elements.  f16 and f32 agree at equal elements
-  // where latency rules and at equal bytes where bandwidth does.
-  std::vector<double> scales = {1};
+  // The curve is read at `scale * size` for the target's `size`.  One whose
+  // elements have other bytes is a sister twice, at 1 and at the ratio of the
+  // bytes: f16 and f32 agree at equal elements where latency rules and at equal
+  // bytes where bandwidth does.
+  double scale = 1;
   // (differs as this curve, differs as the target); of UnseenCurve alone.
   std::vector<std::pair<const Curve*, const Curve*>> pairs = {};
 };

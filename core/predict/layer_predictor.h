@@ -3,9 +3,10 @@
 // log-linear models, each correcting the one above.
 #pragma once
 
-#include <array>
-#include <map>
+#include <compare>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,11 +25,15 @@ struct LayerWork {
   LayerPass pass = LayerPass::kForward;
   double flops = 0;  // of the whole batch; finite, >= 0
   double bytes = 0;  // read and written; finite, >= 0
+
+  auto operator<=>(const LayerWork&) const = default;
 };
 
 struct LayerRecord {
   LayerWork work;
   double seconds = 0;  // finite, > 0
+
+  auto operator<=>(const LayerRecord&) const = default;
 };
 
 // From near to far.
@@ -51,11 +56,11 @@ struct LayerPrediction {
   LayerLevel level = LayerLevel::kAllDevices;  // the nearest that has data
 };
 
-// log(seconds) = what work of this size is believed to take, plus what all
-// layers add, plus what this kind adds on all devices, plus what this device
-// adds, plus what this kind on this device adds, plus what this key adds.  Each
-// level is a ridge regression of what the others leave over: with few records
-// it adds little, so that the levels above go on deciding.  At the last, the
+// log(seconds) = what work of this size is believed to take, plus what each
+// LayerLevel adds by its name: all layers, this device, this kind on all
+// devices, this kind on this device, and at last this key.  Each level is a
+// ridge regression of what the others leave over: with few records it adds
+// little, so that the levels further off go on deciding.  In the end the
 // leftover of records of nearly the same size is added, since times have a
 // floor and steps that no power law has.  Immutable.
 class LayerPredictor {
@@ -73,50 +78,13 @@ class LayerPredictor {
   absl::StatusOr<LayerPrediction> Predict(const LayerWork& work) const;
 
  private:
-  using Records = std::vector<const LayerRecord*>;
+  struct Model;
 
-  // The terms of one layer time: constant, log FLOPs, log bytes, log threads,
-  // log bytes of an element, is backward.
-  using Terms = std::array<double, 6>;
-  struct Sample {
-    Terms terms;
-    double log_seconds = 0;  // left over
-  };
+  explicit LayerPredictor(std::shared_ptr<const Model> model)
+      : model_(std::move(model)) {}
 
-  // Minimises sum (log_seconds - c . t)^2 + sum penalty_i * c_i^2, where t are
-  // the terms less their mean, the constant excepted: so a leftover that all
-  // samples share goes to the constant, and not to slopes that run away
-  // elsewhere.
-  struct Ridge {
-    // Penalties > 0, so that there is always one answer.
-    Ridge(const std::vector<Sample>& samples, const Terms& penalties);
-
-    double At(const Terms& terms) const;
-    // t' (X'X + P)^-1 t: variance of At() over that of one sample.
-    // Grows with the distance from what was seen.
-    double Leverage(const Terms& terms) const;
-
-    Terms center = {};
-    Terms coefficients = {};
-    std::array<Terms, 6> inverse = {};   // of X'X + P
-    std::vector<Sample> leftovers = {};  // of keys only
-  };
-  struct Answer {
-    double log_seconds = 0;
-    LayerLevel level = LayerLevel::kAllDevices;
-    // Factor >= 1 on the spread: grows with the distance from what was seen.
-    double widening = 1;
-  };
-
-  explicit LayerPredictor(const Records& records);
-
-  static Terms TermsOf(const LayerWork& work);
-  static std::vector<double> SpreadsOf(const Records& records);
-  void FitLevel(const Records& records, int level, const Terms& penalties);
-  Answer Estimate(const LayerWork& work) const;
-
-  std::array<std::map<std::string, Ridge>, 5> levels_;  // by NamesOf()
-  std::vector<double> spreads_;  // by LayerLevel: |log error| in kIntervalLevel
+  // Shared by the copies of this predictor, since it never changes.
+  std::shared_ptr<const Model> model_;
 };
 
 }  // namespace paceline

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
+#include "core/base/statistics.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -31,12 +33,13 @@ int DistanceOf(double size, double nearest) {
   return 1 + static_cast<int>(std::ceil(std::log2(std::max(octaves, 1.0))));
 }
 
-// `count` or fewer of [0, of), evenly taken.
-std::vector<int> EvenlyTaken(int64_t of, int64_t count) {
-  const int64_t taken = std::clamp<int64_t>(count, 0, of);
+// `most` or fewer of [first, last), evenly taken.
+std::vector<int> EvenlyTaken(int first, int last, int64_t most) {
+  const int64_t all = last - first;
+  const int64_t taken = std::min(most, all);
   std::vector<int> indices;
   for (int64_t i = 0; i < taken; ++i) {
-    indices.push_back(static_cast<int>(i * of / taken));
+    indices.push_back(first + static_cast<int>(i * all / taken));
   }
   return indices;
 }
@@ -66,63 +69,58 @@ std::vector<double> LinesWithout(const Curve& curve) {
   return lines;
 }
 
-void LeaveOutInterior(const KnownCurve& known, const Curve& curve, int64_t most,
-                      std::vector<LeftOutPoint>& interior) {
-  const std::vector<double> lines = LinesWithout(curve);
-  for (const int i : EvenlyTaken(std::max(curve.points() - 2, 0), most)) {
-    const int p = i + 1;
-    interior.push_back(
-        {.curve = &curve,
-         .point = p,
-         .seconds = std::exp(known.LogSeconds(curve.sizes[p], {p, p + 1})),
-         .line_seconds = lines[p]});
-  }
-}
-
-// Both ends: the rest predicts the last and the first point.
-void LeaveOutEnds(const KnownCurve& known, const Curve& curve,
-                  std::vector<LeftOutPoint>& outside) {
+// Leaves out the points of one curve and the curve; at most `most` of a kind.
+void LeaveOut(const CurveSet& set, const Curve& curve, int64_t most,
+              LeftOut& into) {
   const std::vector<double>& sizes = curve.sizes;
   const int points = curve.points();
-  for (const int cut : {1, 2, 4}) {
-    if (points - cut < 2) continue;
-    const auto leave_out = [&](int point, PointRange left_out, int nearest) {
-      outside.push_back(
-          {.curve = &curve,
-           .point = point,
-           .seconds = std::exp(known.LogSeconds(sizes[point], left_out)),
-           .distance = DistanceOf(sizes[point], sizes[nearest])});
-    };
-    leave_out(points - 1, {points - cut, points}, points - 1 - cut);
-    leave_out(0, {0, cut}, cut);
+  const KnownCurve known(set, curve);
+  const auto leave_out = [&](int point, PointRange left_out, int distance) {
+    return LeftOutPoint{
+        .curve = &curve,
+        .point = point,
+        .seconds = std::exp(known.LogSeconds(sizes[point], left_out)),
+        .distance = distance};
+  };
+  const std::vector<double> lines = LinesWithout(curve);
+  for (const int p : EvenlyTaken(1, points - 1, most)) {
+    into.interior.push_back(leave_out(p, {p, p + 1}, 0));
+    into.interior.back().line_seconds = lines[p];
   }
-}
-
-// False when nothing is left to predict the curve from.
-bool LeaveOutWhole(const CurveSet& set, const Curve& curve,
-                   int least_differences, int64_t most,
-                   std::vector<LeftOutPoint>& points) {
-  const UnseenCurve unseen(set, curve, least_differences);
-  if (!unseen.known()) return false;
-  for (const int p : EvenlyTaken(curve.points(), most)) {
-    points.push_back({.curve = &curve,
+  // Both ends: the rest predicts the last and the first point.
+  for (const int cut : {1, 2, 4}) {
+    if (points - cut < 2) break;
+    const int last = points - 1;
+    into.remote.push_back(
+        leave_out(last, {points - cut, points},
+                  DistanceOf(sizes[last], sizes[last - cut])));
+    into.remote.push_back(
+        leave_out(0, {0, cut}, DistanceOf(sizes[0], sizes[cut])));
+  }
+  for (const int least_differences : {0, 2, 3}) {
+    const UnseenCurve unseen(set, curve, least_differences);
+    if (!unseen.known()) continue;
+    for (const int p : EvenlyTaken(0, points, most)) {
+      (least_differences == 0 ? into.unseen : into.remote)
+          .push_back({.curve = &curve,
                       .point = p,
-                      .seconds = std::exp(unseen.LogSeconds(curve.sizes[p])),
+                      .seconds = std::exp(unseen.LogSeconds(sizes[p])),
                       .unseen = true,
                       .distance = unseen.distance()});
+    }
   }
-  return true;
 }
 
 // A new residual falls below the k-th of n with chance k / (n + 1): so many
 // are left outside at each end, and not a part of the n (split conformal
 // prediction: Lei et al. 2018, section 2.2).
-IntervalFactors FactorsOf(const std::vector<double>& sorted) {
-  const auto n = static_cast<double>(sorted.size());
+IntervalFactors FactorsOf(std::vector<double> residuals) {
+  std::sort(residuals.begin(), residuals.end());
+  const auto n = static_cast<double>(residuals.size());
   const double rank = (1 - kIntervalLevel) / 2 * (n + 1) - 1;
   const double tail = std::max(0.0, rank / (n - 1));
-  return {.low = std::exp(std::min(0.0, Quantile(sorted, tail))),
-          .high = std::exp(std::max(0.0, Quantile(sorted, 1 - tail)))};
+  return {.low = std::exp(std::min(0.0, Quantile(residuals, tail))),
+          .high = std::exp(std::max(0.0, Quantile(residuals, 1 - tail)))};
 }
 
 RelativeError ErrorOf(const std::vector<LeftOutPoint>& points,
@@ -145,8 +143,8 @@ LeftOutErrors ErrorsOf(const std::vector<LeftOutPoint>& points) {
 // families makes; 0 / 0 is the NaN that is promised.
 double CoverageOf(const LeftOut& left_out,
                   const std::vector<LeftOutPoint>& points) {
-  const IntervalTable tables[] = {IntervalTable(left_out, 1),
-                                  IntervalTable(left_out, 0)};
+  const IntervalTable tables[] = {IntervalTable(left_out, 0),
+                                  IntervalTable(left_out, 1)};
   double held = 0;
   for (const LeftOutPoint& p : points) {
     const IntervalFactors factors = tables[p.curve->family % 2].Factors(
@@ -188,75 +186,65 @@ absl::string_view TimeBasisName(TimeBasis basis) {
 
 LeftOut PredictLeftOut(const CurveSet& set, const LeaveOutLimits& limits) {
   LeftOut left_out;
-  const auto curves = static_cast<int64_t>(set.curves.size());
+  const int64_t curves = std::ssize(set.curves);
   if (curves == 0) return left_out;
-  const std::vector<int> tried =
-      EvenlyTaken(curves, std::max<int64_t>(limits.comparisons / curves, 1));
-  const int64_t most =
-      std::max<int64_t>(limits.points / static_cast<int64_t>(tried.size()), 1);
-  left_out.sampled = static_cast<int64_t>(tried.size()) < curves;
-  for (const int index : tried) {
+  const int64_t tried =
+      std::clamp<int64_t>(limits.comparisons / curves, 1, curves);
+  const int64_t most = std::max<int64_t>(limits.points / tried, 1);
+  left_out.sampled = tried < curves;
+  for (const int index : EvenlyTaken(0, static_cast<int>(curves), tried)) {
     const Curve& curve = set.curves[index];
-    const KnownCurve known(set, curve);
-    LeaveOutInterior(known, curve, most, left_out.interior);
-    LeaveOutEnds(known, curve, left_out.remote);
-    left_out.unseen_curves +=
-        LeaveOutWhole(set, curve, 0, most, left_out.unseen);
-    for (const int least : {2, 3}) {
-      LeaveOutWhole(set, curve, least, most, left_out.remote);
-    }
+    LeaveOut(set, curve, most, left_out);
     left_out.sampled = left_out.sampled || curve.points() > most;
   }
   return left_out;
 }
 
-IntervalTable::IntervalTable(const LeftOut& left_out, std::optional<int> half) {
+IntervalTable::IntervalTable(const LeftOut& left_out, int left_aside) {
+  // log(measured / predicted)
+  std::map<Key, std::vector<double>> residuals;
   for (const auto* points :
        {&left_out.interior, &left_out.unseen, &left_out.remote}) {
     for (const LeftOutPoint& p : *points) {
-      if (half.has_value() && p.curve->family % 2 != *half) continue;
+      if (p.curve->family % 2 == left_aside) continue;
       const double residual = std::log(p.measured() / p.seconds);
       for (const int decade : {DecadeOf(p.size()), kAllDecades}) {
-        std::vector<double>& residuals =
-            residuals_[{p.unseen, p.distance, p.curve->size_column, decade}];
-        residuals.push_back(residual);
+        std::vector<double>& of_key =
+            residuals[{p.unseen, p.distance, p.curve->size_column, decade}];
+        of_key.push_back(residual);
         // A change of which no pair tells is as likely upwards as downwards.
         const bool no_pair = p.unseen && p.distance == UnseenCurve::kNoPair;
-        if (no_pair) residuals.push_back(-residual);
+        if (no_pair) of_key.push_back(-residual);
       }
     }
   }
-  for (auto& [key, residuals] : residuals_) {
-    std::sort(residuals.begin(), residuals.end());
+  for (auto& [key, of_key] : residuals) {
+    if (of_key.size() >= kLeastResiduals) {
+      factors_[key] = FactorsOf(std::move(of_key));
+    }
   }
 }
 
 IntervalFactors IntervalTable::Factors(bool unseen, int distance,
                                        const std::string& size_column,
                                        double size) const {
-  const auto find = [&](int at) -> std::optional<IntervalFactors> {
-    for (const int decade : {DecadeOf(size), kAllDecades}) {
-      const auto found = residuals_.find({unseen, at, size_column, decade});
-      if (found != residuals_.end() &&
-          found->second.size() >= kLeastResiduals) {
-        return FactorsOf(found->second);
-      }
-    }
-    return std::nullopt;
-  };
-  std::optional<IntervalFactors> widest;
+  IntervalFactors widest;
+  bool found_any = false;
   for (int at = unseen && distance > 0 ? 1 : 0; at <= distance; ++at) {
-    const std::optional<IntervalFactors> factors = find(at);
-    if (factors.has_value()) {
-      widest = widest.value_or(IntervalFactors());
-      widest->low = std::min(widest->low, factors->low);
-      widest->high = std::max(widest->high, factors->high);
-    } else if (widest.has_value()) {
-      widest->low /= kGuessRemoter;
-      widest->high *= kGuessRemoter;
+    auto found = factors_.find({unseen, at, size_column, DecadeOf(size)});
+    if (found == factors_.end()) {
+      found = factors_.find({unseen, at, size_column, kAllDecades});
+    }
+    if (found != factors_.end()) {
+      found_any = true;
+      widest.low = std::min(widest.low, found->second.low);
+      widest.high = std::max(widest.high, found->second.high);
+    } else if (found_any) {
+      widest.low /= kGuessRemoter;
+      widest.high *= kGuessRemoter;
     }
   }
-  if (widest.has_value()) return *widest;
+  if (found_any) return widest;
   const double guess =
       unseen ? kGuessUnseen : std::pow(kGuessKnown, std::max(distance, 1));
   return {.low = 1 / guess, .high = guess};
@@ -283,7 +271,9 @@ Evaluation Evaluate(const CurveSet& set, const LeftOut& left_out) {
                               .to = std::pow(10.0, decade + 1),
                               .errors = ErrorsOf(points)});
   }
-  result.heldout_curves = left_out.unseen_curves;
+  for (const LeftOutPoint& p : left_out.unseen) {
+    result.heldout_curves += p.point == 0;
+  }
   result.heldout = ErrorsOf(left_out.unseen);
   result.interior_coverage = CoverageOf(left_out, left_out.interior);
   result.heldout_coverage = CoverageOf(left_out, left_out.unseen);

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -41,7 +40,6 @@ struct LeftOut {
   std::vector<LeftOutPoint> interior;
   // All points of a curve, the whole curve left out.
   std::vector<LeftOutPoint> unseen;
-  int64_t unseen_curves = 0;
   // The same without the curves that differ in fewer than 2, and than 3
   // features, which is how good it is when only remote ones are known; and
   // points that lie 1, 2 and 4 points beyond what was left of their curve.
@@ -80,9 +78,8 @@ struct IntervalFactors {
 class IntervalTable {
  public:
   IntervalTable() = default;
-  // half: 0 or 1: counts every second family of curves; nothing: all of them.
-  explicit IntervalTable(const LeftOut& left_out,
-                         std::optional<int> half = std::nullopt);
+  // Every second family of curves is left aside, if `left_aside` is 0 or 1.
+  explicit IntervalTable(const LeftOut& left_out, int left_aside = -1);
 
   // Never narrower than for a smaller distance.  See LeftOutPoint.
   IntervalFactors Factors(bool unseen, int distance,
@@ -91,8 +88,7 @@ class IntervalTable {
  private:
   using Key = std::tuple<bool, int, std::string, int>;
 
-  // log(measured / predicted), ascending; kAllDecades has those of all.
-  std::map<Key, std::vector<double>> residuals_;
+  std::map<Key, IntervalFactors> factors_;
 };
 
 // Statistics of |predicted - measured| / measured; NaN when there was no point.

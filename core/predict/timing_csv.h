@@ -19,7 +19,6 @@ namespace paceline {
 // `seconds`; all others are features, whatever their names.  Cells have no
 // quotes; \r\n, a byte order mark and empty lines are fine.
 struct TimingTable {
-  std::string name;                  // the file's, for messages
   std::string size_column;           // one of the four
   std::vector<std::string> columns;  // features, in the file's order
   // (size, seconds) by the values of `columns`; sizes >= 0, seconds finite and
@@ -32,12 +31,12 @@ struct TimingTable {
 // "elements", "bytes", "flops" or "size".
 bool IsSizeColumn(absl::string_view column);
 
-// O(bytes of text * log).  Messages begin with "NAME:LINE: ".
+// O(bytes of text * log).  Messages begin with "NAME:LINE: ", or "NAME: ".
 // Errors: InvalidArgument  the text is empty, is no text, is cut off (a row
 //                          with too few cells, no line break at the end), has
 //                          no or two size columns, no seconds, no row, or a
 //                          cell that is no number, or a size that is negative
-//                          or not finite
+//                          or not finite, or no time is finite and positive
 absl::StatusOr<TimingTable> ParseTimingCsv(absl::string_view name,
                                            absl::string_view text);
 

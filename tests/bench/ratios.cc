@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/predict/curve.h"
+#include "core/base/statistics.h"
 
 namespace paceline {
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
+#include "core/base/statistics.h"
 #include "core/base/status_macros.h"
 #include "core/model/precision.h"
 #include "core/optim/step_gate.h"
@@ -21,14 +22,6 @@
 
 namespace paceline {
 namespace {
-
-double Quantile(const std::vector<double>& sorted, double q) {
-  const double position = q * static_cast<double>(sorted.size() - 1);
-  const size_t below = static_cast<size_t>(position);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  const double part = position - static_cast<double>(below);
-  return sorted[below] * (1 - part) + sorted[above] * part;
-}
 
 // Readings of one thing.
 struct Samples {

@@ -30,7 +30,6 @@ inline TimingTable MakeTable(const std::vector<std::string>& columns,
                              const std::vector<CurveRecipe>& recipes,
                              const std::vector<double>& sizes) {
   TimingTable table;
-  table.name = "made";
   table.size_column = "elements";
   table.columns = columns;
   for (const CurveRecipe& recipe : recipes) {
@@ -44,7 +43,7 @@ inline TimingTable MakeTable(const std::vector<std::string>& columns,
 inline CurveSet MakeCurves(const std::vector<std::string>& columns,
                            const std::vector<CurveRecipe>& recipes,
                            const std::vector<double>& sizes = Doublings(20)) {
-  return Value(BuildCurves({MakeTable(columns, recipes, sizes)}));
+  return BuildCurves({MakeTable(columns, recipes, sizes)});
 }
 
 inline const Curve& CurveOf(const CurveSet& set,

@@ -162,7 +162,6 @@ TEST(Evaluate, OfAPointKnowsNothingOfThatPoint) {
   const auto before = BuildCurves({table});
   table.measurements[{"a", "1"}][8].second *= 1000;
   const auto after = BuildCurves({table});
-  ASSERT_TRUE(before.ok() && after.ok());
 
   const auto said = [](const CurveSet& set) {
     for (const LeftOutPoint& p : PredictLeftOut(set).interior) {
@@ -171,8 +170,8 @@ TEST(Evaluate, OfAPointKnowsNothingOfThatPoint) {
     return LeftOutPoint();
   };
 
-  EXPECT_EQ(said(*before).seconds, said(*after).seconds);
-  EXPECT_NEAR(said(*before).line_seconds, said(*after).line_seconds, 1e-12);
+  EXPECT_EQ(said(before).seconds, said(after).seconds);
+  EXPECT_NEAR(said(before).line_seconds, said(after).line_seconds, 1e-12);
 }
 
 TEST(Evaluate, OfNothingToLeaveOutHasNoErrors) {
@@ -193,7 +192,7 @@ TEST(LeaveOut, TriesAtMostSoManyPointsEvenlyTaken) {
       PredictLeftOut(set, {.points = 40, .comparisons = 100});
 
   EXPECT_TRUE(left_out.sampled);
-  EXPECT_EQ(left_out.unseen_curves, 5);
+  EXPECT_EQ(Evaluate(set, left_out).heldout_curves, 5);
   EXPECT_EQ(left_out.interior.size(), 40);
   EXPECT_LE(left_out.unseen.size(), 40);
 }
