@@ -243,9 +243,9 @@ void MeasureQueue::Assign(const std::vector<MeasureWorker>& workers,
     begin(task);
   }
   const auto is_free = [&](const std::string& name) {
+    if (taken.contains(name)) return false;
     const auto worker = by_name.find(name);
-    return worker != by_name.end() && worker->second.live &&
-           !taken.contains(name);
+    return worker != by_name.end() && worker->second.live;
   };
   for (auto& [worker, own] : own_) {
     if (own.running.has_value() || !is_free(worker)) continue;
