@@ -40,36 +40,44 @@ std::string MeasureQueue::TextOf(const Task& task) {
              : absl::StrCat("link ", task.worker, " - ", task.peer);
 }
 
-void MeasureQueue::AddLink(int64_t request, const std::string& from,
-                           const std::string& to) {
-  Task& task = AddTask(request, from);
-  task.order.link = LinkTarget{to, ""};
-  task.peer = to;
-}
-
-MeasureQueue::Task& MeasureQueue::AddTask(int64_t request,
-                                          const std::string& worker) {
-  Task& task = tasks_.emplace_back();
+MeasureQueue::Task MeasureQueue::NewTask(int64_t request,
+                                         const std::string& worker) {
+  Task task;
   task.order.id = next_id_++;
   task.request = request;
   task.worker = worker;
   return task;
 }
 
+MeasureQueue::Task MeasureQueue::NewLink(int64_t request,
+                                         const std::string& from,
+                                         const std::string& to) {
+  Task task = NewTask(request, from);
+  task.order.link = LinkTarget{to, ""};
+  task.peer = to;
+  return task;
+}
+
 void MeasureQueue::OnArrival(const std::string& name,
                              const std::vector<std::string>& others) {
-  std::erase_if(tasks_, [&](const Task& task) {
-    return task.request == 0 && (task.worker == name || task.peer == name);
-  });
+  for (auto& [worker, own] : own_) {
+    std::erase(own.peers, name);
+    if (own.running.has_value() && own.running->peer == name) {
+      own.running.reset();
+    }
+  }
   // Measurements that ran on another process of this name ended with it.
   for (Task& task : tasks_) {
     if (task.worker != name && task.peer != name) continue;
     if (task.running) ++task.ended_processes;
     task.running = false;
   }
-  for (const std::string& other : others) {
-    if (other != name) AddLink(0, name, other);
+  std::vector<std::string> peers = others;
+  std::erase(peers, name);
+  if (peers.size() > kMostLinks) {
+    peers.erase(peers.begin(), peers.end() - kMostLinks);
   }
+  own_[name] = {std::move(peers), std::nullopt};
 }
 
 int64_t MeasureQueue::Request(const JobSpec& spec,
@@ -80,13 +88,13 @@ int64_t MeasureQueue::Request(const JobSpec& spec,
   requests_[request];
   if (requests_.size() > kRequestsKept) requests_.erase(requests_.begin());
   for (const std::string& worker : workers) {
-    Task& task = AddTask(request, worker);
+    Task& task = tasks_.emplace_back(NewTask(request, worker));
     task.order.layers = spec;
     task.order.cpu_capability = cpu_capability;
   }
   for (size_t i = 0; links && i < workers.size(); ++i) {
     for (size_t j = i + 1; j < workers.size(); ++j) {
-      AddLink(request, workers[i], workers[j]);
+      tasks_.push_back(NewLink(request, workers[i], workers[j]));
     }
   }
   return request;
@@ -113,12 +121,10 @@ void MeasureQueue::KeepLinksOf(const Task& task, v1::Measurement& measurement) {
 
 std::optional<v1::Measurement> MeasureQueue::OnMeasurement(
     const std::string& worker, v1::Measurement measurement) {
-  const auto task =
-      std::find_if(tasks_.begin(), tasks_.end(), [&](const Task& candidate) {
-        return candidate.running && candidate.order.id == measurement.id() &&
-               candidate.worker == worker;
-      });
-  if (task == tasks_.end()) return std::nullopt;
+  const Task* const task = RunningOn(worker);
+  if (task == nullptr || task->order.id != measurement.id()) {
+    return std::nullopt;
+  }
   KeepLinksOf(*task, measurement);
   const auto request = requests_.find(task->request);
   const absl::Status error = ErrorOf(measurement);
@@ -135,7 +141,7 @@ std::optional<v1::Measurement> MeasureQueue::OnMeasurement(
     view.mutable_links()->MergeFrom(measurement.links());
     Sort(view);
   }
-  tasks_.erase(task);
+  Remove(*task);
   if (!error.ok()) return std::nullopt;
   return measurement;
 }
@@ -180,18 +186,15 @@ absl::Status MeasureQueue::Judge(
 
 void MeasureQueue::Assign(const std::vector<MeasureWorker>& workers,
                           Instant now) {
+  if (tasks_.empty() && own_.empty()) return;
   std::map<std::string, MeasureWorker> by_name;
   for (const MeasureWorker& worker : workers) by_name[worker.name] = worker;
-  std::erase_if(tasks_, [&](Task& task) {
+  const auto ends = [&](Task& task) {
     const absl::Status verdict = Judge(task, by_name, now);
     if (!verdict.ok()) End(task, verdict);
     return !verdict.ok();
-  });
-  // People's first; otherwise as they came.
-  std::stable_sort(tasks_.begin(), tasks_.end(),
-                   [](const Task& a, const Task& b) {
-                     return (a.request != 0) > (b.request != 0);
-                   });
+  };
+  std::erase_if(tasks_, ends);
   std::map<std::string, std::string> taken;  // worker -> by what
   for (const MeasureWorker& worker : workers) {
     if (worker.busy) taken[worker.name] = "its job";
@@ -200,12 +203,32 @@ void MeasureQueue::Assign(const std::vector<MeasureWorker>& workers,
     taken[task.worker] = TextOf(task);
     if (!task.peer.empty()) taken[task.peer] = TextOf(task);
   };
+  const auto begin = [&](Task& task) {
+    task.running = true;
+    task.since = now;
+    if (task.order.link.has_value()) {
+      task.order.link->address = by_name[task.peer].address;
+    }
+    take(task);
+  };
   for (Task& task : tasks_) {
     if (!task.running) continue;
     if (taken.contains(task.worker) || taken.contains(task.peer)) {
       task.running = false;  // a job has come
     } else {
       take(task);
+    }
+  }
+  for (auto& [worker, own] : own_) {
+    if (!own.running.has_value()) continue;
+    const std::string& peer = own.running->peer;
+    if (taken.contains(worker) || taken.contains(peer)) {
+      own.peers.push_back(peer);
+      own.running.reset();
+    } else if (ends(*own.running)) {
+      own.running.reset();
+    } else {
+      take(*own.running);
     }
   }
   for (Task& task : tasks_) {
@@ -217,27 +240,52 @@ void MeasureQueue::Assign(const std::vector<MeasureWorker>& workers,
           absl::StrCat("worker ", taker->first, ": ", taker->second);
       continue;
     }
-    task.running = true;
-    task.since = now;
-    if (task.order.link.has_value()) {
-      task.order.link->address = by_name[task.peer].address;
-    }
-    take(task);
+    begin(task);
   }
+  const auto is_free = [&](const std::string& name) {
+    if (taken.contains(name)) return false;
+    const auto worker = by_name.find(name);
+    return worker != by_name.end() && worker->second.live;
+  };
+  for (auto& [worker, own] : own_) {
+    if (own.running.has_value() || !is_free(worker)) continue;
+    const auto peer = std::find_if(own.peers.begin(), own.peers.end(), is_free);
+    if (peer == own.peers.end()) continue;
+    begin(own.running.emplace(NewLink(0, worker, *peer)));
+    own.peers.erase(peer);
+  }
+  std::erase_if(own_, [](const auto& entry) {
+    return entry.second.peers.empty() && !entry.second.running.has_value();
+  });
+}
+
+const MeasureQueue::Task* MeasureQueue::RunningOn(
+    const std::string& worker) const {
+  for (const Task& task : tasks_) {
+    if (task.running && task.worker == worker) return &task;
+  }
+  const auto own = own_.find(worker);
+  if (own == own_.end() || !own->second.running.has_value()) return nullptr;
+  return &*own->second.running;
+}
+
+void MeasureQueue::Remove(const Task& task) {
+  if (task.request == 0) return own_.at(task.worker).running.reset();
+  std::erase_if(tasks_, [id = task.order.id](const Task& each) {
+    return each.order.id == id;
+  });
 }
 
 std::optional<MeasureOrder> MeasureQueue::OrderOf(
     const std::string& worker) const {
-  for (const Task& task : tasks_) {
-    if (task.running && task.worker == worker) return task.order;
-  }
-  return std::nullopt;
+  const Task* const task = RunningOn(worker);
+  if (task == nullptr) return std::nullopt;
+  return task->order;
 }
 
 bool MeasureQueue::Holds(const std::string& worker) const {
   return std::any_of(tasks_.begin(), tasks_.end(), [&](const Task& task) {
-    return task.request != 0 && task.running &&
-           (task.worker == worker || task.peer == worker);
+    return task.running && (task.worker == worker || task.peer == worker);
   });
 }
 

@@ -7,6 +7,7 @@
 // and fails aloud; the mesh's own waits, gives way and is dropped in silence.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -30,6 +31,10 @@ struct MeasureWorker {
   bool busy = false;  // has a job
 };
 
+// In a larger mesh, a new process measures its links to those that came last:
+// all links of a thousand workers would be half a million.
+inline constexpr size_t kMostLinks = 32;
+
 struct MeasurePolicy {
   absl::Duration link_limit = absl::Seconds(60);
   absl::Duration layers_limit = absl::Minutes(30);
@@ -52,8 +57,8 @@ class MeasureQueue {
  public:
   explicit MeasureQueue(const MeasurePolicy& policy = {}) : policy_(policy) {}
 
-  // A new process of this name: its links are measured anew.  `others`: the
-  // live workers.
+  // A new process of this name: its links are measured anew, up to kMostLinks
+  // of them.  `others`: the live workers, those that came last at the end.
   void OnArrival(const std::string& name,
                  const std::vector<std::string>& others);
 
@@ -91,9 +96,18 @@ class MeasureQueue {
     std::string waits_for;
   };
 
+  // The links of one process that the mesh measures by itself.
+  struct OwnLinks {
+    std::vector<std::string> peers;  // that wait
+    std::optional<Task> running;
+  };
+
   static bool IsScript(const Task& task);
-  Task& AddTask(int64_t request, const std::string& worker);
-  void AddLink(int64_t request, const std::string& from, const std::string& to);
+  Task NewTask(int64_t request, const std::string& worker);
+  Task NewLink(int64_t request, const std::string& from, const std::string& to);
+  // The task whose order `worker` has; null: none.
+  const Task* RunningOn(const std::string& worker) const;
+  void Remove(const Task& task);
   // Why the task must end; OK while it may go on.
   absl::Status Judge(Task& task,
                      const std::map<std::string, MeasureWorker>& workers,
@@ -104,7 +118,8 @@ class MeasureQueue {
 
   const MeasurePolicy policy_;
   int64_t next_id_ = 1;
-  std::deque<Task> tasks_;  // in the order they came
+  std::deque<Task> tasks_;  // that people asked for, in the order they came
+  std::map<std::string, OwnLinks> own_;  // by worker
   // Requests whose outcome may still be asked for; the oldest go.
   std::map<int64_t, v1::GetProfileResponse> requests_;
 };

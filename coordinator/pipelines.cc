@@ -177,6 +177,9 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
         (has == nullptr && leaves_idle)) {
       continue;
     }
+    // No order reaches it.  Where many are lost at once, the job would go on
+    // with one after another of those whose loss it is told of next.
+    if (IsGone(member->state) || !member->stream.assigned()) continue;
     if (!each.unfit.empty()) {
       unfit.push_back(
           absl::StrCat(member->registration.name(), " (", each.unfit, ")"));

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars
-  pipeline-kills coordinator-kills snapshot-cost chaos bench bed speed round-speed torch-free tsan asan trixie)
+  pipeline-kills coordinator-kills snapshot-cost chaos scale bench bed speed round-speed torch-free tsan asan trixie)
 
 usage() {
   cat <<USAGE
@@ -126,6 +126,12 @@ area_chaos() {
   python3 tests/process/chaos.py --bin build/release/bin
   [[ $EUID -ne 0 ]] || python3 tests/process/chaos.py --bin build/release/bin \
     --bed --minutes 10 --steps 150
+}
+
+# A thousand workers on one coordinator.
+area_scale() {
+  deploy/build.sh release paceline-coordinator bench_many_workers
+  build/release/bin/bench_many_workers --check
 }
 
 # What each rule withstands: nine members of which two, then four lie.

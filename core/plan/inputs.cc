@@ -281,23 +281,25 @@ std::string SourceText(const std::vector<std::string>& measured,
   return absl::StrJoin(parts, "; ");
 }
 
+// Whether all links are measured.
 bool FillLinks(const std::vector<InputWorker>& workers,
                const Measurements& measurements, PlanProblem& problem) {
-  bool all = true;
-  for (const InputWorker& from : workers) {
-    std::vector<LinkCost>& row = problem.links.emplace_back();
-    for (const InputWorker& to : workers) {
-      const auto found = measurements.links.find({from.name, to.name});
-      if (found != measurements.links.end()) {
-        row.push_back(
-            {found->second.bytes_per_second, found->second.latency_seconds});
-      } else {
-        row.push_back({kAssumedBytesPerSecond, kAssumedLatencySeconds});
-        all = all && from.name == to.name;
-      }
-    }
+  const size_t count = workers.size();
+  std::map<std::string, size_t> index;
+  for (size_t i = 0; i < count; ++i) index[workers[i].name] = i;
+  problem.links.assign(
+      count, std::vector<LinkCost>(
+                 count, {kAssumedBytesPerSecond, kAssumedLatencySeconds}));
+  size_t known = 0;
+  for (const auto& [ends, link] : measurements.links) {
+    const auto from = index.find(ends.first);
+    const auto to = index.find(ends.second);
+    if (from == index.end() || to == index.end() || from == to) continue;
+    problem.links[from->second][to->second] = {link.bytes_per_second,
+                                               link.latency_seconds};
+    ++known;
   }
-  return all;
+  return known == count * (count - 1);
 }
 
 }  // namespace

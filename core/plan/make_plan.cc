@@ -198,20 +198,32 @@ std::vector<InputWorker> AsInputs(const std::vector<PlannerWorker>& workers) {
   return inputs;
 }
 
+// The search takes time with the square of the workers, so that of more than
+// these the fastest are planned for.
+constexpr size_t kMostPlanned = 64;
+
 // The `count` workers that take least time for the whole model, in the order
-// given.
+// given.  Links do not count.
 absl::StatusOr<std::vector<PlannerWorker>> Fastest(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<PlannerWorker>& workers, const Measurements& measurements,
     size_t count) {
-  PACELINE_ASSIGN_OR_RETURN(
-      const PlanInputs inputs,
-      MakePlanInputs(spec, model, AsInputs(workers), measurements));
+  Measurements without_links;
+  without_links.profiles = measurements.profiles;
   std::vector<std::pair<double, size_t>> order;  // seconds, which
-  for (size_t d = 0; d < workers.size(); ++d) {
-    const std::vector<double>& seconds =
-        inputs.problem.devices[d].layer_seconds;
-    order.emplace_back(std::accumulate(seconds.begin(), seconds.end(), 0.0), d);
+  // All at once would fill a table of all pairs.
+  for (size_t first = 0; first < workers.size(); first += kMostPlanned) {
+    const size_t last = std::min(first + kMostPlanned, workers.size());
+    const std::vector<PlannerWorker> some(workers.begin() + first,
+                                          workers.begin() + last);
+    PACELINE_ASSIGN_OR_RETURN(
+        const PlanInputs inputs,
+        MakePlanInputs(spec, model, AsInputs(some), without_links));
+    for (const Device& device : inputs.problem.devices) {
+      order.emplace_back(std::accumulate(device.layer_seconds.begin(),
+                                         device.layer_seconds.end(), 0.0),
+                         order.size());
+    }
   }
   std::sort(order.begin(), order.end());
   std::vector<bool> taken(workers.size(), false);
@@ -320,6 +332,29 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
   return layout;
 }
 
+// Replicas may be worth as many workers as there are.
+absl::StatusOr<Layout> SolveOnFastest(const JobSpec& spec,
+                                      const ModelDescription& model,
+                                      const std::vector<PlannerWorker>& workers,
+                                      const Measurements& measurements) {
+  const size_t most =
+      std::max(kMostPlanned, static_cast<size_t>(spec.pipeline.stages));
+  const bool replicas = IsInference(spec) && MayReplicate(spec.pipeline);
+  if (workers.size() > most && !replicas) {
+    PACELINE_ASSIGN_OR_RETURN(
+        const std::vector<PlannerWorker> fastest,
+        Fastest(spec, model, workers, measurements, most));
+    absl::StatusOr<Layout> layout = Solve(spec, model, fastest, measurements);
+    if (layout.ok()) {
+      absl::StrAppend(&layout->why, " among the fastest ", most, " of ",
+                      workers.size(), " workers");
+    }
+    // Others may have more memory.
+    if (!absl::IsResourceExhausted(layout.status())) return layout;
+  }
+  return Solve(spec, model, workers, measurements);
+}
+
 // Whether neighbouring stages share a worker that the policy has chosen.
 bool IsShared(const JobSpec& spec, const ModelDescription& model,
               const std::vector<PlannerWorker>& workers) {
@@ -346,7 +381,7 @@ absl::StatusOr<Layout> LayOut(const JobSpec& spec,
   if (measurements != nullptr &&
       (IsShared(spec, model, workers) ||
        (pipeline.cuts.empty() && !few && pipeline.stages <= layers))) {
-    return Solve(spec, model, workers, *measurements);
+    return SolveOnFastest(spec, model, workers, *measurements);
   }
   PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(pipeline, model));
   return InOrder(std::move(cut), workers);

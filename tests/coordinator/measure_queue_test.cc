@@ -1,5 +1,6 @@
 #include "coordinator/measure_queue.h"
 
+#include "absl/strings/str_cat.h"
 #include "core/rpc/measurement_convert.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"
@@ -9,6 +10,7 @@ namespace paceline {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -69,6 +71,26 @@ TEST(MeasureQueue, MeasuresOneThingAWorkerAtATime) {
 
   ASSERT_TRUE(queue.OrderOf("c").has_value());
   EXPECT_EQ(queue.OrderOf("c")->link->name, "b");
+}
+
+TEST(MeasureQueue, MeasuresTheLinksToThoseThatCameLastInALargeMesh) {
+  MeasureQueue queue;
+  std::vector<std::string> names;
+  for (int i = 0; i < 100; ++i) names.push_back(absl::StrCat("w", i));
+  queue.OnArrival("new", names);
+  names.push_back("new");
+
+  std::vector<std::string> measured;
+  queue.Assign(Workers(names), At(0));
+  for (auto order = queue.OrderOf("new"); order.has_value();
+       order = queue.OrderOf("new")) {
+    measured.push_back(order->link->name);
+    queue.OnMeasurement("new", Link(order->id, "new", order->link->name));
+    queue.Assign(Workers(names), At(0));
+  }
+
+  EXPECT_THAT(measured,
+              ElementsAreArray(names.end() - 1 - kMostLinks, names.end() - 1));
 }
 
 TEST(MeasureQueue, TakesAnAnswerOnce) {
