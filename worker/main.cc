@@ -33,7 +33,7 @@
 #include "worker/data/batch_loader.h"
 #include "worker/measure/cpu.h"
 #include "worker/options.h"
-#include "worker/rpc/daemon.h"
+#include "worker/transport/daemon.h"
 #ifdef PACELINE_WITH_TORCH
 #include "worker/torch/engine.h"
 #else

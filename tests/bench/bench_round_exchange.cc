@@ -31,7 +31,7 @@
 #include "tests/bench/bare_exchange.h"
 #include "tests/bench/cpu_seconds.h"
 #include "tests/bench/round_member.h"
-#include "worker/rpc/round_plane.h"
+#include "worker/transport/round_plane.h"
 
 namespace paceline {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/base/clock.h"
 #include "core/round/view.h"
 #include "worker/rounds/round_exchange.h"
-#include "worker/rpc/round_plane.h"
+#include "worker/transport/round_plane.h"
 
 namespace paceline {
 

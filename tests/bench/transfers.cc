@@ -22,7 +22,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "tests/bench/cpu_seconds.h"
-#include "worker/rpc/data_plane.h"
+#include "worker/transport/data_plane.h"
 
 namespace paceline {
 namespace {

@@ -14,7 +14,7 @@
 #include "core/base/random.h"
 #include "tests/cluster/plane_server.h"
 #include "tests/support/memory_link.h"
-#include "worker/rpc/data_plane.h"
+#include "worker/transport/data_plane.h"
 
 namespace paceline {
 

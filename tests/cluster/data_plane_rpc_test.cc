@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "tests/cluster/data_plane_receiver.h"
-#include "worker/rpc/inbound_stream.h"
+#include "worker/transport/inbound_stream.h"
 
 namespace paceline {
 namespace {

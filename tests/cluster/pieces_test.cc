@@ -17,9 +17,9 @@
 #include "paceline/v1/stage.grpc.pb.h"
 #include "tests/cluster/plane_server.h"
 #include "tests/support/says.h"
-#include "worker/rpc/data_plane.h"
-#include "worker/rpc/piece_client.h"
-#include "worker/rpc/piece_server.h"
+#include "worker/transport/data_plane.h"
+#include "worker/transport/piece_client.h"
+#include "worker/transport/piece_server.h"
 
 namespace paceline {
 namespace {

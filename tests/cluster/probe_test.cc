@@ -9,8 +9,8 @@
 #include "gtest/gtest.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "tests/cluster/plane_server.h"
-#include "worker/rpc/data_plane.h"
-#include "worker/rpc/grpc_prober.h"
+#include "worker/transport/data_plane.h"
+#include "worker/transport/grpc_prober.h"
 
 namespace paceline {
 namespace {

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/round_receiver.h"
-#include "worker/rpc/near_memory.h"
+#include "worker/transport/near_memory.h"
 
 namespace paceline {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/base/check.h"
 #include "tests/cluster/plane_server.h"
 #include "tests/support/round_recorder.h"
-#include "worker/rpc/round_plane.h"
+#include "worker/transport/round_plane.h"
 
 namespace paceline {
 

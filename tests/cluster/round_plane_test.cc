@@ -1,6 +1,6 @@
 // Rounds over gRPC: what every transport of rounds promises, and fences, other
 // processes, hostile peers.
-#include "worker/rpc/round_plane.h"
+#include "worker/transport/round_plane.h"
 
 #include <memory>
 #include <string>

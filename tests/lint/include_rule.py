@@ -98,8 +98,8 @@ RULES = [
 
     (r"worker/torch/", {"torch", "blas", "posix"},
      [CORE_LOGIC, OBS, WORKER, r"worker/torch/"]),
-    (r"worker/rpc/", WIRE | {"posix"},
-     [CORE_LOGIC, OBS, RPC, WORKER, r"worker/rpc/"]),
+    (r"worker/transport/", WIRE | {"posix"},
+     [CORE_LOGIC, OBS, RPC, WORKER, r"worker/transport/"]),
     (r"worker/data/", {"zlib", "images", "posix"},
      [CORE_LOGIC, OBS, WORKER, r"worker/data/"]),
     # Its reports are messages from the beginning.
@@ -144,7 +144,7 @@ RULES = [
     (r"tests/client/", WIRE | {"gtest", "json", "yaml", "cli11", "posix"},
      [CORE_LOGIC, RPC, r"client/", r"tests/(client|support)/"]),
     (r"tests/cluster/", WIRE | {"gtest", "posix"},
-     [CORE_LOGIC, OBS, RPC, WORKER, r"worker/rpc/", r"coordinator/",
+     [CORE_LOGIC, OBS, RPC, WORKER, r"worker/transport/", r"coordinator/",
       r"tests/support/"]),
     (r"tests/bench/torch/", {"benchmark", "torch"},
      [CORE_LOGIC, WORKER, r"worker/torch/"]),

@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/rpc/grpc_prober.h"
+#include "worker/transport/grpc_prober.h"
 
 namespace paceline {
 namespace {

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/status_checks.h"
 #include "tests/worker/agent_fixture.h"
-#include "worker/rpc/attach_client.h"
+#include "worker/transport/attach_client.h"
 
 namespace paceline {
 namespace {

@@ -1,5 +1,5 @@
 // AttachClient against a coordinator that does what the test's script says.
-#include "worker/rpc/attach_client.h"
+#include "worker/transport/attach_client.h"
 
 #include <time.h>
 

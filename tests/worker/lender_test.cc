@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/rpc/near_memory.h"
+#include "worker/transport/near_memory.h"
 
 namespace paceline {
 namespace {

@@ -19,8 +19,8 @@
 #include "tests/worker/fake_pipeline.h"
 #include "tests/worker/fake_run_factory.h"
 #include "worker/agent/agent.h"
-#include "worker/rpc/data_plane.h"
-#include "worker/rpc/piece_client.h"
+#include "worker/transport/data_plane.h"
+#include "worker/transport/piece_client.h"
 
 namespace paceline {
 namespace {

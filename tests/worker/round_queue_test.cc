@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/round_recorder.h"
-#include "worker/rpc/round_outbound.h"
+#include "worker/transport/round_outbound.h"
 
 namespace paceline {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "core/rpc/channel.h"
 #include "gtest/gtest.h"
-#include "worker/rpc/grpc_run_factory.h"
+#include "worker/transport/grpc_run_factory.h"
 
 namespace paceline {
 namespace {

@@ -19,7 +19,7 @@
 namespace paceline {
 
 // Called on the compute thread, but for UploadWeights().  One real
-// implementation (worker/rpc), one in the tests.
+// implementation (worker/transport), one in the tests.
 class RunFactory {
  public:
   virtual ~RunFactory() = default;

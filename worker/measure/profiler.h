@@ -84,8 +84,8 @@ struct FrameCost {
   double gate_seconds = 0;      // a step gate's report and verdict
 };
 
-// Called on the compute thread.  One real implementation (worker/rpc), one in
-// the tests.
+// Called on the compute thread.  One real implementation (worker/transport),
+// one in the tests.
 class Prober {
  public:
   virtual ~Prober() = default;

@@ -1,5 +1,5 @@
 // The members of a round group reach one another through a RoundTransport: over
-// gRPC (worker/rpc), or inside a process (tests).
+// gRPC (worker/transport), or inside a process (tests).
 #pragma once
 
 #include <compare>

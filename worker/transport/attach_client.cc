@@ -1,0 +1,266 @@
+#include "worker/transport/attach_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/status_macros.h"
+#include "core/obs/log.h"
+#include "core/rpc/group_convert.h"
+#include "core/rpc/measurement_convert.h"
+#include "core/rpc/report_convert.h"
+#include "core/rpc/status.h"
+
+namespace paceline {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(2);
+
+}  // namespace
+
+AttachClient::AttachClient(AttachOptions options,
+                           std::shared_ptr<grpc::Channel> channel, Agent& agent)
+    : options_(std::move(options)),
+      stub_(v1::Coordinator::NewStub(std::move(channel))),
+      agent_(agent),
+      heartbeat_thread_("heartbeat", [this] { HeartbeatLoop(); }),
+      attach_thread_("attach", [this] { AttachLoop(); }) {}
+
+AttachClient::~AttachClient() {
+  stop_.Cancel(absl::CancelledError("the worker is stopping"));
+  std::shared_ptr<Session> session;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    session = session_;
+  }
+  if (session != nullptr) session->context.TryCancel();
+  attach_thread_.Join();
+  heartbeat_thread_.Join();
+}
+
+bool AttachClient::attached() const {
+  absl::MutexLock lock(&mutex_);
+  return welcomed_;
+}
+
+void AttachClient::AwaitEndKnown(absl::Duration longest) const {
+  const auto known = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return end_is_known_ || !welcomed_;
+  };
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&known), longest);
+}
+
+void AttachClient::AttachLoop() {
+  absl::Duration pause = kFirstPause;
+  while (stop_.status().ok()) {
+    const absl::Status status = RunSession();
+    if (!stop_.status().ok()) return;
+    if (IsRefusal(status)) {
+      options_.on_refused(status);
+      return;
+    }
+    if (absl::IsAlreadyExists(status)) {
+      LogTaken(status);
+    } else if (absl::IsInvalidArgument(status)) {
+      LogUnread(status);
+    } else {
+      LogBroken(status);
+    }
+    // A session that had been welcomed starts the backoff afresh; but what the
+    // coordinator could not take is likely to be sent again at once.
+    pause = tried_ || absl::IsInvalidArgument(status)
+                ? std::min(pause * 2, kLongestPause)
+                : kFirstPause;
+    tried_ = true;
+    if (!stop_.Pause(pause).ok()) return;
+  }
+}
+
+// An invalid argument is the registration only before the welcome.  After it, a
+// heartbeat is meant, and what was wrong in that one may have come from a
+// neighbour and be gone in the next.
+bool AttachClient::IsRefusal(const absl::Status& status) const {
+  return absl::IsAborted(status) || absl::IsUnimplemented(status) ||
+         absl::IsPermissionDenied(status) ||
+         (absl::IsInvalidArgument(status) && !was_welcomed_);
+}
+
+// Once for each time of being without a coordinator, not once a try.
+void AttachClient::LogBroken(const absl::Status& status) {
+  if (std::exchange(said_broken_, true)) return;
+  Log(LogLevel::kWarn,
+      "no coordinator: will keep trying; check --coordinator, and that it runs",
+      {{"coordinator", options_.coordinator}, {"status", status.ToString()}});
+}
+
+// The coordinator's words name the address of the worker that has the name.
+void AttachClient::LogTaken(const absl::Status& status) {
+  if (std::exchange(said_taken_, true)) return;
+  Log(LogLevel::kWarn,
+      "the name is taken: will keep trying; give this worker another with "
+      "--name, or stop the other one",
+      {{"name", options_.registration.name()},
+       {"coordinator", options_.coordinator},
+       {"why", status.message()}});
+}
+
+// Once until a heartbeat is acknowledged again, not once a try.
+void AttachClient::LogUnread(const absl::Status& status) {
+  if (std::exchange(said_unread_, true)) return;
+  Log(LogLevel::kWarn,
+      "the coordinator could not take a heartbeat: will attach again",
+      {{"coordinator", options_.coordinator}, {"status", status.ToString()}});
+}
+
+absl::Status AttachClient::RunSession() {
+  was_welcomed_ = false;
+  auto session = std::make_shared<Session>();
+  session->stream = stub_->Attach(&session->context);
+  v1::WorkerMessage hello;
+  *hello.mutable_registration() = options_.registration;
+  if (session->stream->Write(hello)) {
+    agent_.OnAttached();
+    {
+      absl::MutexLock lock(&mutex_);
+      session_ = session;
+      sequence_ = 0;
+      marks_.clear();
+      announced_in_ = 0;
+      if (stopping_) session->context.TryCancel();
+    }
+    for (v1::CoordinatorMessage message; session->stream->Read(&message);) {
+      OnMessage(message);
+    }
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    session_.reset();
+    welcomed_ = false;
+  }
+  agent_.OnDetached();
+  const absl::Status status = FromGrpc(session->stream->Finish());
+  return status.ok()
+             ? absl::UnavailableError("the coordinator closed the stream")
+             : status;
+}
+
+void AttachClient::OnMessage(const v1::CoordinatorMessage& message) {
+  switch (message.kind_case()) {
+    case v1::CoordinatorMessage::kWelcome: {
+      const v1::Welcome& welcome = message.welcome();
+      agent_.OnWelcome(WorkerId{welcome.worker_id()});
+      tried_ = said_broken_ = said_taken_ = false;
+      was_welcomed_ = true;
+      Log(LogLevel::kInfo, "attached to the coordinator",
+          {{"worker", welcome.worker_id()},
+           {"coordinator", options_.coordinator}});
+      absl::MutexLock lock(&mutex_);
+      welcomed_ = true;
+      if (welcome.heartbeat_period_ms() > 0) {
+        period_ = absl::Milliseconds(welcome.heartbeat_period_ms());
+      }
+      return;
+    }
+    case v1::CoordinatorMessage::kOrder:
+      return OnOrder(message.order());
+    case v1::CoordinatorMessage::kAck:
+      return OnAck(message.ack().sequence());
+    case v1::CoordinatorMessage::KIND_NOT_SET:
+      return;  // a newer coordinator's word; it will not depend on an answer
+  }
+}
+
+void AttachClient::OnOrder(const v1::StandingOrder& order) {
+  absl::StatusOr<WorkerOrder> parsed = FromProto(order);
+  if (!parsed.ok()) {
+    Log(LogLevel::kError, "an order that cannot be carried out was dropped",
+        {{"status", parsed.status().ToString()}});
+    return;
+  }
+  agent_.OnKeep(parsed->keep);
+  agent_.OnMeasure(std::move(parsed->measure));
+  agent_.OnOrder(std::move(parsed->run), parsed->keep.number);
+  const bool settles = !parsed->settle.empty();
+  if ((!parsed->renew && !settles) || options_.renew == nullptr) return;
+  if (std::exchange(renews_, true)) return;
+  Log(LogLevel::kWarn,
+      settles ? "starting anew, at the CPU capability of a job to come"
+              : "taken out of its job: starting anew to take part in it again");
+  options_.renew(settles ? parsed->settle
+                         : options_.registration.started_for());
+}
+
+void AttachClient::OnAck(int64_t sequence) {
+  said_unread_ = false;
+  RecordMarks marks;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = marks_.find(sequence);
+    if (found == marks_.end()) return;
+    if (announced_in_ > 0 && sequence >= announced_in_) {
+      end_is_known_ = true;
+    }
+    marks = found->second;
+    marks_.erase(marks_.begin(), std::next(found));
+  }
+  agent_.OnAck(marks);
+}
+
+void AttachClient::HeartbeatLoop() {
+  for (;;) {
+    absl::Duration period;
+    {
+      // Nobody to tell it: the agent's change stays one, and no wait for it
+      // would be any.
+      const auto attached = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+        return welcomed_ || stopping_;
+      };
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&attached));
+      if (stopping_) return;
+      period = period_;
+    }
+    agent_.AwaitChange(period);
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stopping_) return;
+      if (!welcomed_) continue;
+    }
+    MarkedHeartbeat content = agent_.Heartbeat();
+    std::shared_ptr<Session> session;
+    v1::WorkerMessage message;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (session_ == nullptr) continue;
+      session = session_;
+      marks_[++sequence_] = content.marks;
+      v1::Heartbeat& heartbeat = *message.mutable_heartbeat();
+      heartbeat = std::move(content.heartbeat);
+      heartbeat.set_sequence(sequence_);
+      if ((heartbeat.restarting() || heartbeat.stopping()) &&
+          announced_in_ == 0) {
+        announced_in_ = sequence_;
+      }
+    }
+    // A failed write shows as the end of the reader's stream.
+    session->stream->Write(message);
+  }
+}
+
+absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto) {
+  WorkerOrder order;
+  if (proto.has_run()) {
+    PACELINE_ASSIGN_OR_RETURN(order.run, FromProto(proto.run()));
+  }
+  if (proto.has_measure()) {
+    PACELINE_ASSIGN_OR_RETURN(order.measure, FromProto(proto.measure()));
+  }
+  order.renew = proto.renew();
+  order.settle = proto.settle();
+  PACELINE_ASSIGN_OR_RETURN(order.keep, KeepFromProto(proto));
+  return order;
+}
+
+}  // namespace paceline

@@ -1,0 +1,250 @@
+#include "worker/transport/daemon.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <limits>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/host_port.h"
+#include "core/base/status_macros.h"
+#include "core/base/utf8.h"
+#include "core/base/version.h"
+#include "core/obs/log.h"
+#include "core/obs/port_file.h"
+#include "worker/measure/cpu.h"
+
+namespace paceline {
+namespace {
+
+constexpr auto kServerGrace = std::chrono::seconds(1);
+// A flag that is longer is wrong, which the coordinator says; what a kernel
+// calls a processor is not, and is cut to what a coordinator takes.
+constexpr size_t kMaxFlagBytes = 4096;
+constexpr size_t kMaxModelBytes = 255;
+constexpr absl::Duration kAnnounceTime = absl::Seconds(1);
+
+Incarnation DrawIncarnation() {
+  std::random_device random;
+  return {(static_cast<uint64_t>(random()) << 32 | random()) | 1};
+}
+
+// Half of the memory, where it is known: the rest is for the runs.
+int64_t RoomForPieces(int64_t memory_bytes) {
+  return memory_bytes > 0 ? memory_bytes / 2
+                          : std::numeric_limits<int64_t>::max();
+}
+
+absl::StatusOr<HostPort> HttpAddress(const WorkerOptions& options) {
+  absl::StatusOr<HostPort> address = ParseHostPort(options.http);
+  if (address.ok() && !IsLoopback(address->host) && !options.insecure) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(options.http,
+                     " is off loopback: add --insecure (in the "
+                     "file: insecure = true) if its network is "
+                     "trusted"));
+  }
+  return address;
+}
+
+}  // namespace
+
+Daemon::Daemon(DaemonOptions options, ComputeParts compute)
+    : options_(std::move(options)),
+      compute_(std::move(compute)),
+      incarnation_(DrawIncarnation()),
+      metrics_(registry_, kVersion),
+      pieces_(RoomForPieces(MemoryShare())),
+      data_plane_(
+          PlaneOptions{.incarnation = incarnation_, .pieces = &pieces_}),
+      round_plane_(PlaneOptions{.incarnation = incarnation_}) {}
+
+Daemon::~Daemon() { Stop(); }
+
+absl::Status Daemon::Start() {
+  // A name without a port would be looked up, in vain, for ever.
+  const ConfigOrigins& origins = options_.worker.origins;
+  PACELINE_RETURN_IF_ERROR(
+      AtOption(origins, "coordinator",
+               ParseHostPort(options_.worker.coordinator).status()));
+  PACELINE_RETURN_IF_ERROR(StartGrpc());
+  absl::StatusOr<std::string> advertised =
+      AdvertisedAddress(options_.worker.advertise, grpc_address_);
+  PACELINE_RETURN_IF_ERROR(AtOption(origins, "advertise", advertised.status()));
+  advertised_ = *std::move(advertised);
+  const std::shared_ptr<grpc::Channel> channel =
+      MakeChannel(options_.worker.coordinator);
+  stub_ = v1::Coordinator::NewStub(channel);
+  factory_ = std::make_unique<GrpcRunFactory>(compute_, data_plane_,
+                                              round_plane_, *stub_);
+  prober_ = std::make_unique<GrpcProber>(grpc_address_, advertised_);
+  exchange_ = std::make_unique<PieceClient>(
+      pieces_,
+      PieceClient::Options{.coordinator = options_.worker.coordinator});
+  agent_ = std::make_unique<Agent>(
+      AgentOptions{.name = options_.worker.name,
+                   .cpu_model = CpuModelName(),
+                   .memory_bytes = MemoryShare(),
+                   .prober = prober_.get(),
+                   .cpu_capability = options_.cpu_capability,
+                   .active_capability = options_.active_capability,
+                   .restart = options_.restart,
+                   .fault_actions = &fault_actions_,
+                   .pieces = &pieces_,
+                   .exchange = exchange_.get()},
+      *factory_, clock_);
+  SetLogSink([this](LogLevel level, const std::string& text) {
+    v1::LogLine line;
+    line.set_unix_ms(absl::ToUnixMillis(clock_.Today()));
+    line.set_level(std::string(LogLevelName(level)));
+    line.set_text(text);
+    agent_->AddLog(std::move(line));
+  });
+  PACELINE_RETURN_IF_ERROR(StartHttp());
+  PACELINE_RETURN_IF_ERROR(
+      WritePortFile(options_.worker.port_file, grpc_address_, http_address_));
+  attach_ = std::make_unique<AttachClient>(
+      AttachOptions{options_.worker.coordinator, Registration(),
+                    options_.refused, options_.restart},
+      channel, *agent_);
+  ready_ = attach_.get();
+  return absl::OkStatus();
+}
+
+void Daemon::AnnounceRestart() {
+  agent_->AnnounceRestart();
+  attach_->AwaitEndKnown(kAnnounceTime);
+}
+
+void Daemon::AnnounceStop() {
+  agent_->AnnounceStop();
+  attach_->AwaitEndKnown(kAnnounceTime);
+}
+
+void Daemon::Stop() {
+  http_.Stop();
+  ready_ = nullptr;
+  SetLogSink(nullptr);
+  attach_.reset();
+  agent_.reset();
+  exchange_.reset();
+  data_plane_.Shutdown();
+  round_plane_.Shutdown();
+  if (server_.server == nullptr) return;
+  server_.server->Shutdown(std::chrono::system_clock::now() + kServerGrace);
+  server_.server.reset();
+}
+
+bool Daemon::attached() const {
+  const AttachClient* attach = ready_;
+  return attach != nullptr && attach->attached();
+}
+
+absl::Status Daemon::StartGrpc() {
+  ServerOptions server;
+  server.insecure = options_.worker.insecure;
+  if (const int64_t memory = MemoryShare(); memory > 0) {
+    server.memory_bytes = memory / 2;
+  }
+  const std::vector<grpc::Service*> services = {data_plane_.service(),
+                                                round_plane_.service()};
+  absl::StatusOr<BoundServer> bound = absl::UnavailableError("not tried");
+  if (!options_.earlier_grpc.empty()) {
+    server.listen = options_.earlier_grpc;
+    bound = StartServer(server, services);
+  }
+  if (!bound.ok()) {
+    server.listen = options_.worker.listen;
+    bound = StartServer(server, services);
+  }
+  PACELINE_RETURN_IF_ERROR(
+      AtOption(options_.worker.origins, "listen", bound.status()));
+  server_ = *std::move(bound);
+  grpc_address_ = JoinHostPort(server_.host, server_.port);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::StartHttp() {
+  http_.Get("/metrics", [this] { return Metrics(); });
+  http_.Get("/healthz", [] {
+    HttpAnswer answer;
+    answer.body = "ok\n";
+    return answer;
+  });
+  http_.Get("/readyz", [this] {
+    HttpAnswer answer;
+    answer.status = attached() ? 200 : 503;
+    answer.body = attached() ? "ready\n" : "not attached to a coordinator\n";
+    return answer;
+  });
+  const absl::StatusOr<HostPort> wanted = HttpAddress(options_.worker);
+  PACELINE_RETURN_IF_ERROR(
+      AtOption(options_.worker.origins, "http", wanted.status()));
+  absl::StatusOr<int> port = absl::UnavailableError("not tried");
+  if (absl::StatusOr<HostPort> earlier = ParseHostPort(options_.earlier_http);
+      earlier.ok()) {
+    port = http_.Start(earlier->host, earlier->port);
+  }
+  if (!port.ok()) port = http_.Start(wanted->host, wanted->port);
+  PACELINE_RETURN_IF_ERROR(port.status());
+  http_address_ = JoinHostPort(wanted->host, *port);
+  return absl::OkStatus();
+}
+
+int64_t Daemon::MemoryShare() const {
+  return MemoryBytes() / options_.worker.machine_workers;
+}
+
+v1::Registration Daemon::Registration() const {
+  const WorkerOptions& worker = options_.worker;
+  v1::Registration registration;
+  registration.set_protocol_version(kProtocolVersion);
+  registration.set_name(worker.name);
+  registration.set_machine_id(ToUtf8(worker.machine_id, kMaxFlagBytes));
+  registration.set_incarnation(incarnation_.value);
+  registration.set_address(ToUtf8(advertised_, kMaxFlagBytes));
+  registration.set_http_address(
+      AdvertisedAddress("", http_address_).value_or(http_address_));
+  registration.set_pid(getpid());
+  registration.set_cpu_capability(DetectCpuCapability());
+  registration.set_started_for(options_.cpu_capability);
+  registration.set_cpu_model(ToUtf8(CpuModelName(), kMaxModelBytes));
+  registration.set_architecture(Architecture());
+  registration.set_memory_bytes(MemoryShare());
+  registration.set_cores(static_cast<int>(std::thread::hardware_concurrency()));
+  registration.set_version(kVersion);
+  return registration;
+}
+
+HttpAnswer Daemon::Metrics() {
+  WorkerReading reading;
+  reading.attached = attached();
+  reading.running = agent_->recorder().running();
+  reading.instructions = agent_->recorder().progress();
+  reading.steps = agent_->recorder().total_steps();
+  reading.steps_skipped = agent_->recorder().skipped_steps();
+  reading.samples = agent_->recorder().total_samples();
+  reading.frames = data_plane_.stats();
+  reading.time = agent_->Time();
+  reading.run = agent_->recorder().Run();
+  reading.rounds = agent_->Rounds();
+  const PieceStore::Stats pieces = pieces_.stats();
+  reading.pieces = pieces.pieces;
+  reading.piece_bytes = pieces.bytes;
+  reading.pieces_refused = pieces.refused;
+  reading.round_frames = round_plane_.stats();
+  reading.predicted_memory_bytes = agent_->recorder().predicted_memory_bytes();
+
+  absl::MutexLock lock(&metrics_mutex_);
+  metrics_.Update(reading);
+  HttpAnswer answer;
+  answer.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  answer.body = registry_.Text();
+  return answer;
+}
+
+}  // namespace paceline

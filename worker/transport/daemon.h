@@ -1,0 +1,103 @@
+// The worker as a whole: its servers, its agent, its control stream.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/clock.h"
+#include "core/base/ids.h"
+#include "core/obs/http_server.h"
+#include "core/obs/metrics.h"
+#include "core/rpc/channel.h"
+#include "worker/agent/agent.h"
+#include "worker/measure/metrics.h"
+#include "worker/options.h"
+#include "worker/rounds/faults.h"
+#include "worker/transport/attach_client.h"
+#include "worker/transport/data_plane.h"
+#include "worker/transport/grpc_prober.h"
+#include "worker/transport/grpc_run_factory.h"
+#include "worker/transport/piece_client.h"
+#include "worker/transport/round_plane.h"
+
+namespace paceline {
+
+struct DaemonOptions {
+  WorkerOptions worker;
+  std::string cpu_capability;     // the level this process was started for
+  std::string active_capability;  // what the engine says; empty: nothing
+  // Where the life before an exec listened; empty: there was none.  Tried
+  // first, so that neighbours keep our address.
+  std::string earlier_grpc;
+  std::string earlier_http;
+  // The process shall execute itself anew at this capability; and: the
+  // coordinator will not have us.  Called from other threads, must not block.
+  std::function<void(const std::string& capability)> restart;
+  std::function<void(absl::Status why)> refused;
+};
+
+// Thread-compatible: main's.  Stops in the reverse order of its start.
+class Daemon {
+ public:
+  Daemon(DaemonOptions options, ComputeParts compute);
+  ~Daemon();  // Stop()
+
+  // Errors: Unavailable (a port is in use), InvalidArgument, PermissionDenied;
+  // the message names the flag.
+  absl::Status Start();
+  // Tells the coordinator that the process is about to execute itself anew,
+  // and waits until it knows, at most a second.  After Start(), before Stop().
+  void AnnounceRestart();
+  // The same, that this process ends on request.
+  void AnnounceStop();
+  void Stop();
+
+  // host:port, as bound.
+  const std::string& grpc_address() const { return grpc_address_; }
+  const std::string& http_address() const { return http_address_; }
+
+ private:
+  absl::Status StartGrpc();
+  absl::Status StartHttp();
+  // This worker's part of the machine's memory; 0: not known.
+  int64_t MemoryShare() const;
+  v1::Registration Registration() const;
+  HttpAnswer Metrics();
+  bool attached() const;
+
+  // Constant after construction.
+  const DaemonOptions options_;
+  const ComputeParts compute_;
+  const SystemClock clock_;
+  const Incarnation incarnation_;  // of this process
+
+  MetricsRegistry registry_;
+  absl::Mutex metrics_mutex_;  // one scrape at a time
+  WorkerMetrics metrics_ ABSL_GUARDED_BY(metrics_mutex_);
+
+  std::string advertised_;  // grpc_address_ as others reach it
+  std::string grpc_address_;
+  std::string http_address_;
+  PieceStore pieces_;
+  DataPlane data_plane_;
+  RoundPlane round_plane_;
+  ProcessFaults fault_actions_;
+  BoundServer server_;
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
+  std::unique_ptr<GrpcRunFactory> factory_;
+  std::unique_ptr<GrpcProber> prober_;
+  std::unique_ptr<PieceClient> exchange_;
+  std::unique_ptr<Agent> agent_;
+  std::unique_ptr<AttachClient> attach_;
+  // attach_, for HTTP's threads, which start before it and stop before it.
+  std::atomic<const AttachClient*> ready_{nullptr};
+  HttpServer http_;
+};
+
+// The address under which others reach this worker.
+
+}  // namespace paceline

@@ -1,0 +1,503 @@
+#include "worker/transport/piece_client.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/status_macros.h"
+#include "core/obs/log.h"
+#include "core/rpc/status.h"
+#include "core/transfer/checksum.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/support/client_callback.h"
+#include "paceline/v1/stage.grpc.pb.h"
+
+namespace paceline {
+namespace {
+
+constexpr size_t kMostChunkBytes = 1 << 20;
+// Bounds one layer's state where nobody knows how large it should be.
+constexpr int64_t kMostPieceBytes = int64_t{64} << 30;
+constexpr int kCallsAtOnce = 2;
+// How often a wait looks whether somebody cancelled it.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+
+bool Contains(const std::vector<LayerRange>& ranges, int layer) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [layer](const LayerRange& range) {
+                       return range.first <= layer && layer < range.last;
+                     });
+}
+
+// layers: ascending.
+std::vector<LayerRange> RangesOf(const std::vector<int>& layers) {
+  std::vector<LayerRange> ranges;
+  for (const int layer : layers) {
+    if (ranges.empty() || ranges.back().last != layer) {
+      ranges.push_back({layer, layer});
+    }
+    ++ranges.back().last;
+  }
+  return ranges;
+}
+
+// Puts the pieces of one answer together.  The other side may be anybody.
+// Thread-compatible.
+class PieceReader {
+ public:
+  explicit PieceReader(const PieceAsk& ask) : ask_(ask) {}
+
+  // The piece when it is whole, else null.
+  // Errors: InvalidArgument  it is not what was asked for, or does not fit
+  //                          together
+  //         DataLoss         the checksum is wrong
+  absl::StatusOr<PiecePtr> Take(const v1::PieceChunk& chunk) {
+    PACELINE_RETURN_IF_ERROR(Check(chunk));
+    if (piece_ == nullptr) {
+      piece_ = std::make_shared<StoredPiece>();
+      piece_->piece = IdOf(chunk);
+      piece_->size = static_cast<size_t>(chunk.total_bytes());
+      piece_->checksum = chunk.checksum();
+      // Pages that were not written yet take no memory.
+      piece_->data = std::make_shared_for_overwrite<uint8_t[]>(piece_->size);
+      received_ = 0;
+    }
+    std::memcpy(piece_->data.get() + received_, chunk.data().data(),
+                chunk.data().size());
+    received_ += chunk.data().size();
+    if (received_ < piece_->size) return PiecePtr();
+    const std::shared_ptr<StoredPiece> whole = std::move(piece_);
+    if (HashBytes(whole->bytes()) != whole->checksum) {
+      return absl::DataLossError(absl::StrCat(
+          "layer ", whole->piece.layer, " of ", CutText(whole->piece.cut),
+          ": the checksum of its ", whole->size, " bytes is wrong"));
+    }
+    taken_.insert(whole->piece.layer);
+    return PiecePtr(whole);
+  }
+
+  // The call ended well.
+  // Errors: DataLoss  something is missing
+  absl::Status CheckEnd() const {
+    if (ask_.follows) return absl::UnavailableError("the stream has ended");
+    for (const LayerRange& range : ask_.layers) {
+      for (int layer = range.first; layer < range.last; ++layer) {
+        if (taken_.contains(layer)) continue;
+        return absl::DataLossError(
+            absl::StrCat("the answer ends without layer ", layer));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static Piece IdOf(const v1::PieceChunk& chunk) {
+    return {{chunk.attempt(), chunk.step()}, chunk.layer()};
+  }
+
+  absl::Status Check(const v1::PieceChunk& chunk) const {
+    const Piece id = IdOf(chunk);
+    const auto wrong = [&](auto... what) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a piece of layer ", id.layer, " of ", CutText(id.cut),
+                       " ", what...));
+    };
+    const bool wanted =
+        ask_.follows ? id.cut.attempt == ask_.cut.attempt && id.cut.step >= 0
+                     : id.cut == ask_.cut && !taken_.contains(id.layer);
+    if (!wanted || !Contains(ask_.layers, id.layer)) {
+      return wrong("came, which was not asked for");
+    }
+    const int64_t size = chunk.data().size();
+    const auto known = ask_.bytes.find(id.layer);
+    const int64_t total = chunk.total_bytes();
+    if (total < 0 || total > kMostPieceBytes ||
+        (known != ask_.bytes.end() && total != known->second)) {
+      return wrong("has ", total, " bytes, need ",
+                   known == ask_.bytes.end() ? kMostPieceBytes : known->second,
+                   known == ask_.bytes.end() ? " at most" : "");
+    }
+    const bool goes_on = piece_ != nullptr;
+    if (goes_on &&
+        (id != piece_->piece || total != static_cast<int64_t>(piece_->size) ||
+         chunk.checksum() != piece_->checksum)) {
+      return wrong("came in the middle of layer ", piece_->piece.layer, " of ",
+                   CutText(piece_->piece.cut));
+    }
+    const int64_t offset = goes_on ? static_cast<int64_t>(received_) : 0;
+    if (chunk.offset() != offset || size > total - offset ||
+        size > static_cast<int64_t>(kMostChunkBytes) ||
+        (size == 0 && total > 0)) {
+      return wrong("has ", size, " bytes at ", chunk.offset(), " of ", total,
+                   ", need some at ", offset);
+    }
+    return absl::OkStatus();
+  }
+
+  const PieceAsk& ask_;
+  std::shared_ptr<StoredPiece> piece_;  // not whole yet; null: none
+  size_t received_ = 0;                 // of it
+  std::set<int> taken_;                 // layers of a cut that have come
+};
+
+}  // namespace
+
+// One call.  Thread-safe; gRPC keeps it until OnDone().
+class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
+                        public std::enable_shared_from_this<PieceCall> {
+ public:
+  // `channels` outlives the call.
+  PieceCall(PieceAsk ask, CallChannels& channels)
+      : running_(channels),
+        ask_(std::move(ask)),
+        channels_(channels),
+        reader_(ask_) {
+    v1::PieceRequest& request = request_;
+    request.set_to(ask_.to.value);
+    request.set_job(ask_.job.value);
+    request.set_attempt(ask_.cut.attempt);
+    if (ask_.follows) {
+      request.set_follow(true);
+    } else {
+      request.set_step(ask_.cut.step);
+    }
+    for (const LayerRange& range : ask_.layers) {
+      v1::LayerRange& layers = *request.add_layers();
+      layers.set_first(range.first);
+      layers.set_last(range.last);
+    }
+  }
+
+  void Start() {
+    self_ = shared_from_this();
+    // A channel of its own: gRPC would wait before it dials an address again
+    // that was out of reach.
+    stub_ = v1::Stage::NewStub(channels_.Make(ask_.address));
+    stub_->async()->Pieces(&context_, &request_, this);
+    StartRead(&chunk_);
+    StartCall();
+  }
+  // on_done() is still called.
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok || !failure_.ok()) return;
+    if (ask_.on_chunk != nullptr) ask_.on_chunk();
+    absl::StatusOr<PiecePtr> piece = reader_.Take(chunk_);
+    if (!piece.ok()) {
+      failure_ = piece.status();
+      context_.TryCancel();
+      return;
+    }
+    if (*piece != nullptr) ask_.on_piece(*std::move(piece));
+    StartRead(&chunk_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<PieceCall> self = std::move(self_);
+    absl::Status end = failure_.ok() ? FromGrpc(status) : failure_;
+    if (end.ok()) end = reader_.CheckEnd();
+    ask_.on_done(std::move(end));
+  }
+
+  struct Running {
+    explicit Running(CallChannels& c) : channels(c) { c.OnCallStarted(); }
+    ~Running() { channels.OnCallEnded(); }
+    CallChannels& channels;
+  };
+
+  // Destroyed last: the context holds on to the channel.
+  const Running running_;
+  // Constant after construction.
+  const PieceAsk ask_;
+  CallChannels& channels_;
+  v1::PieceRequest request_;
+
+  grpc::ClientContext context_;
+  std::unique_ptr<v1::Stage::Stub> stub_;
+  // Used by gRPC's reactions, which come one after the other.
+  PieceReader reader_;
+  v1::PieceChunk chunk_;
+  absl::Status failure_;
+  std::shared_ptr<PieceCall> self_;
+};
+
+PieceClient::PieceClient(PieceStore& store) : PieceClient(store, Options()) {}
+
+PieceClient::PieceClient(PieceStore& store, Options options)
+    : store_(store), options_(options), timers_("pieces") {}
+
+PieceClient::~PieceClient() { Shutdown(); }
+
+void PieceClient::Shutdown() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(shut_down_, true)) return;
+  }
+  Follow({});
+  timers_.Stop();
+  channels_.AwaitCalls();
+}
+
+std::shared_ptr<PieceCall> PieceClient::Call(PieceAsk ask) {
+  auto call = std::make_shared<PieceCall>(std::move(ask), channels_);
+  call->Start();
+  return call;
+}
+
+// --- Following ---------------------------------------------------------------
+
+struct PieceClient::Following {
+  FollowOrder order;
+  // All guarded by PieceClient::mutex_.
+  bool over = false;
+  absl::Duration backoff;
+  bool said = false;                // that it does not work
+  std::shared_ptr<PieceCall> call;  // null: waits for the next one
+};
+
+void PieceClient::Follow(const std::vector<FollowOrder>& orders) {
+  std::vector<std::shared_ptr<PieceCall>> ended;
+  std::vector<std::shared_ptr<Following>> begun;
+  {
+    absl::MutexLock lock(&mutex_);
+    std::map<FollowOrder, std::shared_ptr<Following>> next;
+    for (const FollowOrder& order : orders) {
+      if (shut_down_) break;
+      auto node = following_.extract(order);
+      if (!node.empty()) {
+        next.insert(std::move(node));
+      } else if (!next.contains(order)) {
+        begun.push_back(std::make_shared<Following>());
+        begun.back()->order = order;
+        begun.back()->backoff = options_.first_backoff;
+        next[order] = begun.back();
+      }
+    }
+    following_.swap(next);
+    for (const auto& [order, following] : next) {
+      following->over = true;
+      if (following->call != nullptr) ended.push_back(following->call);
+    }
+  }
+  for (const auto& call : ended) call->Cancel();
+  for (const auto& following : begun) Connect(following);
+}
+
+void PieceClient::Connect(const std::shared_ptr<Following>& following) {
+  const FollowOrder& order = following->order;
+  PieceAsk ask;
+  ask.address = order.address;
+  ask.to = order.source.incarnation;
+  ask.job = order.job;
+  ask.cut.attempt = order.attempt;
+  ask.follows = true;
+  ask.layers = {order.layers};
+  ask.on_piece = [this, following](PiecePtr piece) {
+    OnFollowed(following, std::move(piece));
+  };
+  ask.on_done = [this, following](const absl::Status& status) {
+    OnEnded(following, status);
+  };
+  auto call = std::make_shared<PieceCall>(std::move(ask), channels_);
+  absl::MutexLock lock(&mutex_);
+  if (following->over) return;
+  following->call = call;
+  call->Start();
+}
+
+void PieceClient::OnFollowed(const std::shared_ptr<Following>& following,
+                             PiecePtr piece) {
+  const absl::Status put = store_.Put(following->order.job, std::move(piece));
+  bool say = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    following->backoff = options_.first_backoff;
+    say = !put.ok() && !std::exchange(following->said, true);
+    if (put.ok()) following->said = false;
+  }
+  if (!say) return;
+  Log(LogLevel::kWarn, "a piece of another worker was refused",
+      {{"job", following->order.job.value},
+       {"worker", following->order.source.worker.value},
+       {"why", put.message()}});
+}
+
+void PieceClient::OnEnded(const std::shared_ptr<Following>& following,
+                          const absl::Status& status) {
+  absl::Duration pause;
+  bool say = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    following->call = nullptr;
+    if (following->over) return;
+    pause = following->backoff;
+    following->backoff = std::min(2 * pause, options_.most_backoff);
+    say = !std::exchange(following->said, true);
+  }
+  if (say) {
+    Log(LogLevel::kWarn, "pieces of another worker cannot be had: trying again",
+        {{"job", following->order.job.value},
+         {"worker", following->order.source.worker.value},
+         {"address", following->order.address},
+         {"why", status.ToString()}});
+  }
+  timers_.RunAt(absl::Now() + pause, [this, following] {
+    channels_.DropUnused();
+    Connect(following);
+  });
+}
+
+// --- Gathering ---------------------------------------------------------------
+
+// Shared by the waiting thread and by calls, which may end later.
+struct PieceClient::Gathering {
+  struct Asked {
+    std::shared_ptr<PieceCall> call;
+    std::vector<int> layers;
+    absl::Time heard;  // its last chunk, or when it began
+    bool over = false;
+  };
+
+  absl::Mutex mutex;
+  std::map<int, PiecePtr> found ABSL_GUARDED_BY(mutex);  // by layer
+  std::vector<Asked> asked ABSL_GUARDED_BY(mutex);       // never shrinks
+  // (source, layer): no source is asked for a layer twice.
+  std::set<std::pair<size_t, int>> tried ABSL_GUARDED_BY(mutex);
+  absl::Status last_error ABSL_GUARDED_BY(mutex);
+  bool changed ABSL_GUARDED_BY(mutex) = false;
+};
+
+void PieceClient::AskMore(const PieceWant& want, absl::Time now,
+                          const std::shared_ptr<Gathering>& gathering) {
+  Gathering& g = *gathering;
+  for (size_t source = 0; source < want.sources.size(); ++source) {
+    const PieceSource& from = want.sources[source];
+    PieceAsk ask;
+    size_t number = 0;
+    {
+      absl::MutexLock lock(&g.mutex);
+      // A source that says nothing does not count, nor what was asked of it.
+      int active = 0;
+      std::set<int> coming;
+      for (const Gathering::Asked& asked : g.asked) {
+        if (asked.over || now - asked.heard >= options_.hedge) continue;
+        ++active;
+        coming.insert(asked.layers.begin(), asked.layers.end());
+      }
+      if (active >= kCallsAtOnce) return;
+      std::vector<int> layers;
+      for (const auto& [layer, bytes] : want.bytes) {
+        if (layer < from.layers.first || layer >= from.layers.last ||
+            g.found.contains(layer) || coming.contains(layer) ||
+            !g.tried.insert({source, layer}).second) {
+          continue;
+        }
+        layers.push_back(layer);
+        ask.bytes[layer] = bytes;
+      }
+      if (layers.empty()) continue;
+      ask.layers = RangesOf(layers);
+      number = g.asked.size();
+      g.asked.push_back({nullptr, std::move(layers), now});
+    }
+    ask.address = from.address.empty() ? options_.coordinator : from.address;
+    ask.to = from.holder.incarnation;
+    ask.job = want.job;
+    ask.cut = want.cut;
+    ask.on_chunk = [gathering, number] {
+      absl::MutexLock lock(&gathering->mutex);
+      gathering->asked[number].heard = absl::Now();
+    };
+    ask.on_piece = [gathering](PiecePtr piece) {
+      absl::MutexLock lock(&gathering->mutex);
+      gathering->found.emplace(piece->piece.layer, std::move(piece));
+      gathering->changed = true;
+    };
+    ask.on_done = [gathering, number,
+                   holder = from.holder.worker](const absl::Status& status) {
+      absl::MutexLock lock(&gathering->mutex);
+      gathering->asked[number].over = true;
+      gathering->changed = true;
+      if (status.ok()) return;
+      gathering->last_error =
+          absl::Status(status.code(),
+                       absl::StrCat(holder == kCoordinatorProcess.worker
+                                        ? std::string("the coordinator")
+                                        : absl::StrCat("worker ", holder.value),
+                                    ": ", status.message()));
+    };
+    std::shared_ptr<PieceCall> call = Call(std::move(ask));
+    absl::MutexLock lock(&g.mutex);
+    g.asked[number].call = std::move(call);
+  }
+}
+
+absl::StatusOr<std::vector<PiecePtr>> PieceClient::Gather(
+    const PieceWant& wanted, const CancelToken& cancel) {
+  PieceWant want = wanted;
+  std::sort(want.sources.begin(), want.sources.end(),
+            [](const PieceSource& a, const PieceSource& b) {
+              return std::tie(a.holder, a.layers.first) <
+                     std::tie(b.holder, b.layers.first);
+            });
+  const auto gathering = std::make_shared<Gathering>();
+  Gathering& g = *gathering;
+  {
+    absl::MutexLock lock(&g.mutex);
+    for (const auto& [layer, bytes] : want.bytes) {
+      PiecePtr own = store_.Find(want.job, {want.cut, layer});
+      if (own == nullptr || static_cast<int64_t>(own->size) != bytes) continue;
+      g.found[layer] = std::move(own);
+    }
+  }
+  absl::Status end;
+  for (;;) {
+    end = cancel.status();
+    if (!end.ok()) break;
+    {
+      absl::MutexLock lock(&g.mutex);
+      g.changed = false;
+      if (g.found.size() == want.bytes.size()) break;
+    }
+    AskMore(want, absl::Now(), gathering);
+    absl::MutexLock lock(&g.mutex);
+    const bool goes_on =
+        g.changed || std::any_of(g.asked.begin(), g.asked.end(),
+                                 [](const auto& asked) { return !asked.over; });
+    if (!goes_on) {
+      const auto missing =
+          std::find_if(want.bytes.begin(), want.bytes.end(),
+                       [&g](const auto& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                         return !g.found.contains(entry.first);
+                       });
+      end = absl::UnavailableError(
+          absl::StrCat("no source is left for layer ", missing->first, " of ",
+                       CutText(want.cut), " of job ", want.job.value,
+                       g.last_error.ok()
+                           ? ""
+                           : absl::StrCat(" (", g.last_error.ToString(), ")")));
+      break;
+    }
+    g.mutex.AwaitWithTimeout(absl::Condition(&g.changed), kLook);
+  }
+  std::vector<std::shared_ptr<PieceCall>> calls;
+  std::vector<PiecePtr> pieces;
+  {
+    absl::MutexLock lock(&g.mutex);
+    // A call holds on to `gathering`, and so not the other way round.
+    for (Gathering::Asked& asked : g.asked) {
+      calls.push_back(std::move(asked.call));
+    }
+    for (const auto& [layer, piece] : g.found) pieces.push_back(piece);
+  }
+  for (const auto& call : calls) call->Cancel();
+  PACELINE_RETURN_IF_ERROR(end);
+  return pieces;
+}
+
+}  // namespace paceline

@@ -1,0 +1,96 @@
+// PieceClient gets pieces from other workers (Stage.Pieces): those of a cut for
+// a run that is to begin there, and new ones as they are deposited.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/base/cancel_token.h"
+#include "worker/pipeline/piece_exchange.h"
+#include "worker/pipeline/piece_store.h"
+#include "worker/transport/plane_shared.h"
+
+namespace paceline {
+
+class PieceCall;
+
+// One call asks for this, and hands the answer to these functions.
+struct PieceAsk {
+  std::string address;
+  Incarnation to;
+  JobId job;
+  // The cut, or of whom follows the attempt of the run.
+  Cut cut;
+  bool follows = false;
+  std::vector<LayerRange> layers;
+  // [layer]: of how many bytes a piece is; not there: not known.
+  std::map<int, int64_t> bytes = {};
+  // Called on gRPC's threads, one at a time, without a lock.
+  std::function<void()> on_chunk = nullptr;
+  std::function<void(PiecePtr)> on_piece;
+  // The last call.  OK: all pieces of the cut have come.
+  std::function<void(absl::Status)> on_done;
+};
+
+// Thread-safe.  Owns one thread ("pieces"), which opens calls again.
+class PieceClient final : public PieceExchange {
+ public:
+  struct Options {
+    // A source that has sent nothing for as long gets another one beside it.
+    absl::Duration hedge = absl::Milliseconds(300);
+    // Between two calls to whom is followed, doubled while they fail.
+    absl::Duration first_backoff = absl::Milliseconds(50);
+    absl::Duration most_backoff = absl::Seconds(2);
+    // The address of sources that name none.
+    std::string coordinator = {};
+  };
+
+  // `store` outlives this.
+  explicit PieceClient(PieceStore& store);
+  PieceClient(PieceStore& store, Options options);
+  ~PieceClient() override;  // Shutdown()
+
+  // PieceExchange.
+  absl::StatusOr<std::vector<PiecePtr>> Gather(
+      const PieceWant& want, const CancelToken& cancel) override;
+  void Follow(const std::vector<FollowOrder>& orders) override;
+
+  // Ends all calls; safe to repeat.
+  void Shutdown();
+
+ private:
+  struct Following;
+  struct Gathering;
+
+  std::shared_ptr<PieceCall> Call(PieceAsk ask);
+  void Connect(const std::shared_ptr<Following>& following);
+  void OnFollowed(const std::shared_ptr<Following>& following, PiecePtr piece);
+  void OnEnded(const std::shared_ptr<Following>& following,
+               const absl::Status& status);
+  // Asks sources for what is missing where fewer than two are at it.
+  void AskMore(const PieceWant& want, absl::Time now,
+               const std::shared_ptr<Gathering>& gathering);
+
+  PieceStore& store_;
+  const Options options_;
+  CallChannels channels_;
+
+  absl::Mutex mutex_;
+  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<FollowOrder, std::shared_ptr<Following>> following_
+      ABSL_GUARDED_BY(mutex_);
+
+  TimerThread timers_;
+};
+
+}  // namespace paceline

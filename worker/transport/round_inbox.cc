@@ -1,0 +1,193 @@
+#include "worker/transport/round_inbox.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "core/rpc/round_convert.h"
+#include "paceline/v1/round.pb.h"
+
+namespace paceline {
+namespace {
+
+static_assert(kMaxRoundDataBytes == static_cast<int64_t>(kRoundChunkBytes));
+
+PayloadKey KeyOf(const RoundPayloadHeader& payload) {
+  return {static_cast<PayloadKey::Kind>(payload.kind), payload.step,
+          payload.shard, payload.variant};
+}
+
+std::string Text(const PayloadKey& key) {
+  constexpr const char* kNames[] = {"", "part", "result", "state"};
+  return absl::StrCat(kNames[static_cast<int>(key.kind)], " of step ", key.step,
+                      ", shard ", key.shard);
+}
+
+}  // namespace
+
+absl::Status RoundInbox::Take(absl::Span<const ByteSpan> slices,
+                              const RoundFrameLayout& layout,
+                              const Borrower& borrower) {
+  switch (layout.kind) {
+    case RoundFrameLayout::Kind::kHello:
+      return absl::OkStatus();
+    case RoundFrameLayout::Kind::kMessage:
+      return TakeMessage(slices, layout);
+    case RoundFrameLayout::Kind::kPiece:
+      return TakePiece(slices, layout, KeyOf(*layout.header.payload), borrower);
+  }
+  return absl::InternalError("a frame of no kind");
+}
+
+absl::Status RoundInbox::TakePiece(absl::Span<const ByteSpan> slices,
+                                   const RoundFrameLayout& layout,
+                                   const PayloadKey& key,
+                                   const Borrower& borrower) {
+  ++counters_.frames_received;
+  counters_.bytes_received += layout.bytes;
+  PACELINE_ASSIGN_OR_RETURN(const std::shared_ptr<RoundPayload> payload,
+                            Find(key, layout.header.payload->bytes));
+  if (payload == nullptr) {
+    ++counters_.frames_dropped_old;
+    return absl::OkStatus();
+  }
+  const RoundFrameHeader& header = layout.header;
+  if (header.address == 0) {
+    return TakeChunk(key, *payload, header.chunk, header.checksum,
+                     [&](absl::Span<uint8_t> target) {
+                       return CopyAndHash(slices, layout.offset, target);
+                     });
+  }
+  for (size_t i = 0; i <= header.further.size(); ++i) {
+    const auto borrow =
+        [&](absl::Span<uint8_t> target) -> absl::StatusOr<uint64_t> {
+      PACELINE_ASSIGN_OR_RETURN(
+          const uint64_t hash,
+          borrower.Read(header.address + i * kRoundChunkBytes, target));
+      counters_.bytes_borrowed += static_cast<int64_t>(target.size());
+      return hash;
+    };
+    PACELINE_RETURN_IF_ERROR(
+        TakeChunk(key, *payload, header.chunk + static_cast<int>(i),
+                  i == 0 ? header.checksum : header.further[i - 1], borrow));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RoundInbox::TakeChunk(const PayloadKey& key, RoundPayload& payload,
+                                   int chunk, uint64_t checksum,
+                                   FetchChunk fetch) {
+  if (payload.IsReady(chunk)) {
+    ++counters_.frames_dropped_duplicate;
+    return absl::OkStatus();
+  }
+  PACELINE_ASSIGN_OR_RETURN(const uint64_t hash, fetch(payload.chunk(chunk)));
+  if (hash != checksum) {
+    ++counters_.checksum_errors;
+    return absl::DataLossError(absl::StrCat(
+        "chunk ", chunk, " of the ", Text(key),
+        " has another checksum than its sender said: send it again"));
+  }
+  payload.MarkReady(chunk, hash);
+  return absl::OkStatus();
+}
+
+absl::Status RoundInbox::TakeMessage(absl::Span<const ByteSpan> slices,
+                                     const RoundFrameLayout& layout) {
+  ++counters_.frames_received;
+  v1::RoundMessage proto;
+  if (!proto.ParseFromString(CopyBytes(slices, layout.offset, layout.bytes))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a message of ", layout.bytes, " bytes that is no message of a round"));
+  }
+  PACELINE_ASSIGN_OR_RETURN(RoundMessage message,
+                            FromProto(proto, layout.header.attempt, from_));
+  std::shared_ptr<RoundPayload> payload;
+  if (layout.header.payload.has_value()) {
+    const PayloadKey key = KeyOf(*layout.header.payload);
+    PACELINE_RETURN_IF_ERROR(CheckDropped(key));
+    PACELINE_ASSIGN_OR_RETURN(payload, Find(key, layout.header.payload->bytes));
+    if (payload != nullptr && !payload->complete()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a message before the bytes that belong to it, the ", Text(key)));
+    }
+  }
+  sink_.OnMessage(std::move(message), std::move(payload));
+  return absl::OkStatus();
+}
+
+// A sender takes what the stream has carried for received.
+absl::Status RoundInbox::CheckDropped(const PayloadKey& of) {
+  for (auto& [key, incoming] : payloads_) {
+    if (key.kind != of.kind || key.step != of.step || !incoming.dropped) {
+      continue;
+    }
+    PACELINE_ASSIGN_OR_RETURN(const std::shared_ptr<RoundPayload> payload,
+                              Find(key, incoming.bytes));
+    if (payload == nullptr || payload->complete()) continue;
+    return absl::AbortedError(absl::StrCat(
+        "the ", Text(key), " came too early and was dropped: send it again"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<RoundPayload>> RoundInbox::Find(
+    const PayloadKey& key, int64_t bytes) {
+  if (IsForgotten(key)) return nullptr;
+  const auto found = payloads_.find(key);
+  if (found != payloads_.end()) {
+    if (found->second.bytes != bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the ", Text(key), " has ", bytes,
+                       " bytes now, and had ", found->second.bytes));
+    }
+    if (found->second.payload != nullptr) return found->second.payload;
+  } else if (payloads_.size() >= kMostPayloads) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("more than ", kMostPayloads, " payloads at a time"));
+  }
+  PACELINE_ASSIGN_OR_RETURN(
+      std::shared_ptr<RoundPayload> payload,
+      sink_.OnPayload(from_, key, static_cast<size_t>(bytes)));
+  PACELINE_CHECK(
+      payload == nullptr || static_cast<int64_t>(payload->size()) == bytes,
+      absl::StrCat("memory for ", bytes, " bytes has another size"));
+  Incoming& incoming = payloads_[key];
+  incoming.bytes = bytes;
+  incoming.payload = payload;
+  incoming.dropped = incoming.dropped || payload == nullptr;
+  return payload;
+}
+
+bool RoundInbox::IsForgotten(const PayloadKey& key) const {
+  return key.kind != PayloadKey::Kind::kState && key.step < forgotten_before_;
+}
+
+std::vector<std::shared_ptr<RoundPayload>> RoundInbox::Clear() {
+  std::vector<std::shared_ptr<RoundPayload>> dropped;
+  for (auto& [key, incoming] : payloads_) {
+    dropped.push_back(std::move(incoming.payload));
+  }
+  payloads_.clear();
+  return dropped;
+}
+
+std::vector<std::shared_ptr<RoundPayload>> RoundInbox::Forget(int64_t step) {
+  forgotten_before_ = std::max(forgotten_before_, step);
+  std::vector<std::shared_ptr<RoundPayload>> dropped;
+  std::erase_if(payloads_, [&](auto& entry) {
+    auto& [key, incoming] = entry;
+    const bool arrived =
+        incoming.payload == nullptr || incoming.payload->complete();
+    const bool state = key.kind == PayloadKey::Kind::kState;
+    if (key.step >= step || (state && !arrived)) return false;
+    dropped.push_back(std::move(incoming.payload));
+    return true;
+  });
+  return dropped;
+}
+
+}  // namespace paceline

@@ -1,0 +1,403 @@
+#include "worker/transport/round_outbound.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "core/base/host_port.h"
+#include "core/obs/log.h"
+#include "core/transfer/frame.h"
+#include "paceline/v1/round.pb.h"
+#include "worker/transport/frame_buffer.h"
+
+namespace paceline {
+
+RoundQueue::Ticket RoundQueue::AddPayload(
+    const PayloadKey& key, std::shared_ptr<RoundPayload>* payload) {
+  Sending& sending = payloads_[key];
+  if (sending.payload == *payload) return 0;
+  std::swap(sending.payload, *payload);
+  sending.ticket = next_ticket_++;
+  sending.ready.clear();
+  sending.taken = 0;
+  sending.messages.clear();
+  sending.wanted = true;
+  return sending.ticket;
+}
+
+void RoundQueue::OnReady(const PayloadKey& key, Ticket ticket, int chunk) {
+  const auto found = payloads_.find(key);
+  if (found == payloads_.end() || found->second.ticket != ticket) return;
+  found->second.ready.push_back(chunk);
+}
+
+void RoundQueue::Add(std::deque<std::string>* messages, std::string message) {
+  if (std::find(messages->begin(), messages->end(), message) !=
+      messages->end()) {
+    return;
+  }
+  messages->push_back(std::move(message));
+  if (messages->size() > kMostMessages) messages->pop_front();
+}
+
+void RoundQueue::AddMessage(std::string message) {
+  Add(&messages_, std::move(message));
+}
+
+void RoundQueue::AddMessage(std::string message, const PayloadKey& key) {
+  const auto found = payloads_.find(key);
+  // Forgotten between the bytes and their message, by another thread.
+  if (found == payloads_.end()) return;
+  found->second.wanted = true;
+  Add(&found->second.messages, std::move(message));
+}
+
+std::optional<RoundQueue::Item> RoundQueue::TakeNext(int most_chunks) {
+  if (!messages_.empty()) {
+    Item item;
+    item.message = std::move(messages_.front());
+    messages_.pop_front();
+    return item;
+  }
+  for (auto& [key, sending] : payloads_) {
+    if (sending.messages.empty() || !sending.sent()) continue;
+    Item item{std::move(sending.messages.front()), key, sending.payload, -1};
+    sending.messages.pop_front();
+    sending.wanted = !sending.messages.empty();
+    return item;
+  }
+  if (most_chunks == 0) return std::nullopt;
+  // The payload behind the last one is the first to be asked.
+  auto at = payloads_.upper_bound(last_);
+  for (size_t i = 0; i < payloads_.size(); ++i, ++at) {
+    if (at == payloads_.end()) at = payloads_.begin();
+    Sending& sending = at->second;
+    if (!sending.wanted || sending.taken == sending.ready.size()) continue;
+    last_ = at->first;
+    Item item{{}, at->first, sending.payload, sending.ready[sending.taken]};
+    while (item.chunks < most_chunks && sending.taken < sending.ready.size() &&
+           sending.ready[sending.taken] == item.chunk + item.chunks) {
+      ++item.chunks;
+      ++sending.taken;
+    }
+    return item;
+  }
+  return std::nullopt;
+}
+
+void RoundQueue::OnBroken() {
+  for (auto& [key, sending] : payloads_) sending.taken = 0;
+}
+
+std::vector<std::shared_ptr<RoundPayload>> RoundQueue::DropOlderStates(
+    const PayloadKey& key) {
+  std::vector<std::shared_ptr<RoundPayload>> dropped;
+  if (key.kind != PayloadKey::Kind::kState) return dropped;
+  std::erase_if(payloads_, [&key, &dropped](auto& entry) {
+    if (entry.first.kind != key.kind || entry.first.step >= key.step) {
+      return false;
+    }
+    dropped.push_back(std::move(entry.second.payload));
+    return true;
+  });
+  return dropped;
+}
+
+std::vector<std::shared_ptr<RoundPayload>> RoundQueue::Forget(int64_t step) {
+  std::vector<std::shared_ptr<RoundPayload>> dropped;
+  std::erase_if(payloads_, [step, &dropped](auto& entry) {
+    auto& [key, sending] = entry;
+    const bool state = key.kind == PayloadKey::Kind::kState;
+    if (key.step >= step || (state && sending.wanted)) return false;
+    dropped.push_back(std::move(sending.payload));
+    return true;
+  });
+  return dropped;
+}
+
+namespace {
+
+// A process that is killed closes what it has within a few milliseconds.
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(10);
+constexpr absl::Duration kMaxBackoff = absl::Milliseconds(500);
+// A chunk takes as long on a link of 20 Mbit/s.
+constexpr absl::Duration kForgottenWrite = absl::Milliseconds(100);
+constexpr int64_t kMaxReceiptBytes = 1 << 10;
+constexpr char kExchange[] = "/paceline.v1.Round/Exchange";
+
+RoundFrameHeader HeaderOf(const RoundOutboundOptions& options) {
+  const auto process = [](const MemberId& id) {
+    return RoundProcess{id.worker.value, id.incarnation.value};
+  };
+  RoundFrameHeader header;
+  header.job = options.fence.job.value;
+  header.attempt = options.fence.attempt;
+  header.plan_version = options.fence.plan_version;
+  header.from = process(options.self);
+  header.to = process(options.peer.id);
+  return header;
+}
+
+// Nobody listens there, or somebody else does.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsNotFound(status) || IsRefusedDial(status);
+}
+
+bool IsHere(const std::string& address) {
+  const auto where = ParseHostPort(address);
+  return where.ok() && IsLoopback(where->host);
+}
+
+grpc::ByteBuffer OneSlice(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+// A peer that says something else counts as one that said nothing.
+LoanReceipt ReceiptOf(const grpc::ByteBuffer& bytes) {
+  v1::RoundReceipt receipt;
+  MessageView view;
+  if (!view.Open(bytes)) return {};
+  int64_t size = 0;
+  for (const ByteSpan& span : view.spans()) {
+    size += static_cast<int64_t>(span.size());
+  }
+  if (size > kMaxReceiptBytes ||
+      !receipt.ParseFromString(CopyBytes(view.spans(), 0, size))) {
+    return {};
+  }
+  return {receipt.word(), receipt.readable(), receipt.taken()};
+}
+
+void ReleasePayload(void* owner) {
+  delete static_cast<std::shared_ptr<RoundPayload>*>(owner);
+}
+
+}  // namespace
+
+RoundOutbound::RoundOutbound(RoundOutboundOptions options,
+                             std::shared_ptr<PlaneShared> shared)
+    : OutboundStream(
+          {kExchange, options.peer.address, kFirstBackoff, kMaxBackoff},
+          std::move(shared)),
+      options_(std::move(options)),
+      header_(HeaderOf(options_)),
+      lender_(IsHere(options_.peer.address), header_.from, header_.to) {}
+
+void RoundOutbound::SendAhead(const PayloadKey& key,
+                              std::shared_ptr<RoundPayload> payload) {
+  AddPayload(key, payload);
+}
+
+void RoundOutbound::Send(std::string message, const PayloadKey& key,
+                         std::shared_ptr<RoundPayload> payload) {
+  if (payload == nullptr) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (need() == Need::kClosed) return;
+      queue_.AddMessage(std::move(message));
+    }
+    // A small frame's system call costs less than waking a thread for it; but
+    // a chunk may be next in the queue once the message is out.
+    return Pump();
+  }
+  AddPayload(key, payload);
+  absl::MutexLock lock(&mutex_);
+  if (need() == Need::kClosed) return;
+  queue_.AddMessage(std::move(message), key);
+  PumpSoonLocked();
+}
+
+void RoundOutbound::AddPayload(const PayloadKey& key,
+                               const std::shared_ptr<RoundPayload>& payload) {
+  std::shared_ptr<RoundPayload> replaced = payload;
+  std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
+  RoundQueue::Ticket ticket = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (need() == Need::kClosed) return;
+    dropped = queue_.DropOlderStates(key);
+    ticket = queue_.AddPayload(key, &replaced);
+  }
+  if (ticket == 0) return;
+  payload->Subscribe([this, weak = weak_from_this(), key, ticket](int chunk) {
+    if (const auto self = weak.lock()) OnReady(key, ticket, chunk);
+  });
+}
+
+void RoundOutbound::OnReady(const PayloadKey& key, RoundQueue::Ticket ticket,
+                            int chunk) {
+  absl::MutexLock lock(&mutex_);
+  if (need() == Need::kClosed) return;
+  queue_.OnReady(key, ticket, chunk);
+  PumpSoonLocked();
+}
+
+void RoundOutbound::Forget(int64_t step) {
+  std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
+  absl::MutexLock lock(&mutex_);
+  dropped = queue_.Forget(step);
+  const bool writes = IsWritingLocked() && written_key_.has_value() &&
+                      written_key_->step < step &&
+                      written_key_->kind != PayloadKey::Kind::kState;
+  const int64_t loan = lender_.LastLoanBefore(step);
+  if (!writes && loan == 0) return;
+  // The peer answers a frame that lends nothing with what it has taken.
+  if (loan > 0) {
+    hello_due_ = true;
+    PumpSoonLocked();
+  }
+  shared_->timers.RunAt(
+      absl::Now() + kForgottenWrite,
+      [this, self = shared_from_this(), call = calls_,
+       write = writes ? begun_ : 0, loan] { GiveUp(call, write, loan); });
+}
+
+void RoundOutbound::GiveUp(int64_t call, int64_t write, int64_t loan) {
+  absl::MutexLock lock(&mutex_);
+  if (calls_ != call) return;
+  const bool writes = IsWritingLocked() && begun_ == write;
+  if (!writes && !lender_.IsOut(loan)) return;
+  gave_up_ = true;
+  CancelCallLocked();
+}
+
+void RoundOutbound::Close() {
+  RoundQueue dropped;  // freed without the lock
+  absl::MutexLock lock(&mutex_);
+  std::swap(dropped, queue_);
+  CloseLocked(/*linger=*/false);
+}
+
+void RoundOutbound::OnConnectLocked() {
+  ++calls_;
+  hello_due_ = true;
+  written_key_.reset();
+}
+
+std::optional<OutboundStream::Next> RoundOutbound::TakeNextLocked() {
+  const bool hello = std::exchange(hello_due_, false);
+  std::optional<RoundMemory> memory;
+  if (!hello) memory = lender_.TakeIntroduction();
+  std::optional<RoundQueue::Item> item;
+  if (!hello && !memory.has_value()) {
+    const int most_chunks = !lender_.has_room() ? 0
+                            : lender_.lends()   ? kMostLentTogether
+                                                : 1;
+    item = queue_.TakeNext(most_chunks);
+    if (!item.has_value()) return std::nullopt;
+  }
+  ++begun_;
+  if (!item.has_value()) return Next{HelloOf(memory)};
+  const bool chunk = item->chunk >= 0;
+  if (chunk) written_key_ = item->key;
+  const bool lent = chunk && lender_.lends();
+  if (lent) lender_.Lend(*item->key, item->payload);
+  return Next{BufferOf(*item, lent)};
+}
+
+grpc::ByteBuffer RoundOutbound::HelloOf(
+    std::optional<RoundMemory> memory) const {
+  RoundFrameHeader header = header_;
+  header.memory = memory;
+  return OneSlice(EncodeRoundHello(header));
+}
+
+grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item,
+                                         bool lent) const {
+  RoundFrameHeader header = header_;
+  if (item.key.has_value()) {
+    header.payload = {static_cast<uint8_t>(item.key->kind), item.key->step,
+                      item.key->shard, item.key->variant,
+                      static_cast<int64_t>(item.payload->size())};
+  }
+  ++shared_->counters.frames_sent;
+  if (item.chunk < 0) {
+    return OneSlice(EncodeRoundMessagePrefix(
+                        header, static_cast<int64_t>(item.message.size())) +
+                    item.message);
+  }
+  const absl::Span<uint8_t> chunk = item.payload->chunk(item.chunk);
+  header.chunk = item.chunk;
+  header.checksum = item.payload->chunk_hash(item.chunk);
+  shared_->counters.bytes_sent += static_cast<int64_t>(chunk.size());
+  for (int i = item.chunk + 1; i < item.chunk + item.chunks; ++i) {
+    header.further.push_back(item.payload->chunk_hash(i));
+    shared_->counters.bytes_sent +=
+        static_cast<int64_t>(item.payload->chunk(i).size());
+  }
+  if (lent) {
+    header.address = reinterpret_cast<uint64_t>(chunk.data());
+    return OneSlice(EncodeRoundLoan(header));
+  }
+  const std::string prefix =
+      EncodeRoundPiecePrefix(header, static_cast<int64_t>(chunk.size()));
+  const grpc::Slice slices[] = {
+      grpc::Slice(prefix),
+      grpc::Slice(chunk.data(), chunk.size(), &ReleasePayload,
+                  new std::shared_ptr<RoundPayload>(item.payload))};
+  return grpc::ByteBuffer(slices, 2);
+}
+
+void RoundOutbound::OnMessage(grpc::ByteBuffer& receipt) {
+  const LoanReceipt said = ReceiptOf(receipt);
+  std::vector<std::shared_ptr<RoundPayload>> returned;  // without the lock
+  bool first = false;
+  bool tell = false;
+  bool back_again = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (need() == Need::kClosed) return;
+    returned = lender_.OnReceipt(said);
+    first = AnsweredLocked(/*reset_backoff=*/!bad_data_);
+    if (first) {
+      tell = std::exchange(told_, Told::kUp) != Told::kUp;
+      back_again = std::exchange(was_up_, true);
+    }
+  }
+  returned.clear();
+  Pump();
+  if (first && back_again) ++shared_->counters.reconnects;
+  if (!tell) return;
+  if (back_again) {
+    Log(LogLevel::kInfo, "member is connected again",
+        {{"member", options_.peer.id.worker.value},
+         {"address", options_.peer.address}});
+  }
+  options_.on_link(/*up=*/true, /*refused=*/false);
+}
+
+OutboundStream::Ended RoundOutbound::OnEndedLocked(const absl::Status& status,
+                                                   bool /*answered*/) {
+  // The same data may be right the next time: it is another part, or the
+  // peer was wrong.  It may as well be wrong for good.
+  bad_data_ = absl::IsDataLoss(status) || absl::IsInvalidArgument(status);
+  auto returned = std::make_shared<Lender::Returned>(
+      lender_.OnCallDone(absl::IsDataLoss(status)));
+  if (absl::IsUnavailable(status)) DropChannelLocked();
+  queue_.OnBroken();
+  // Once it was refused it stays so until it is up.
+  const bool refused = IsRefusal(status) || told_ == Told::kRefused;
+  const Told told = refused ? Told::kRefused : Told::kDown;
+  // A call that we gave up ourselves says nothing of the peer.
+  const bool tell =
+      !std::exchange(gave_up_, false) && std::exchange(told_, told) != told;
+  const bool closed = need() == Need::kClosed;
+  // Lets go of what was lent without the lock.
+  return {!closed, [this, status, returned, refused, tell, closed] {
+            returned->clear();
+            if (closed || !tell) return;
+            // Aborted is how every run ends, on those that end it last.
+            const bool over = absl::IsAborted(status);
+            Log(over ? LogLevel::kInfo : LogLevel::kWarn,
+                over ? "member does not take our stream"
+                     : "member cannot be reached",
+                {{"member", options_.peer.id.worker.value},
+                 {"address", options_.peer.address},
+                 {"run", ToText(options_.fence)},
+                 {"why", status.ToString()}});
+            options_.on_link(/*up=*/false, refused);
+          }};
+}
+
+}  // namespace paceline

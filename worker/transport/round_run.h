@@ -1,0 +1,106 @@
+// RoundRun is the round group that is open: its peers, what goes to them and
+// what comes from them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "core/cluster/run_order.h"
+#include "core/round/view.h"
+#include "core/transfer/round_frame.h"
+#include "worker/rounds/round_transport.h"
+#include "worker/transport/inbound_stream.h"
+#include "worker/transport/near_memory.h"
+#include "worker/transport/plane_shared.h"
+#include "worker/transport/round_inbox.h"
+#include "worker/transport/round_outbound.h"
+
+namespace paceline {
+
+// Thread-safe.  The sink is called on gRPC's threads or the plane's, never on
+// that of a caller, and without a lock.
+class RoundRun : public std::enable_shared_from_this<RoundRun> {
+ public:
+  // `sink` outlives Close().
+  RoundRun(const Fence& fence, const MemberId& self, RoundSink& sink,
+           std::shared_ptr<PlaneShared> shared);
+
+  const Fence& fence() const { return fence_; }
+  const MemberId& self() const { return self_; }
+
+  // As RoundTransport.
+  void SetPeers(const std::vector<GroupWorker>& peers);
+  void SendAhead(const MemberId& to, const PayloadKey& key,
+                 std::shared_ptr<RoundPayload> payload);
+  void Send(const MemberId& to, const RoundMessage& message,
+            const PayloadKey& key, std::shared_ptr<RoundPayload> payload);
+  void Forget(int64_t step);
+  // Not on a thread that the sink is called on.
+  void Close();
+
+  // A frame of this attempt, to this process.
+  // Errors: as RoundInbox::Take; Aborted  another stream took this one's place
+  absl::StatusOr<FrameSink::Reading> OnFrame(
+      const std::shared_ptr<InboundStream>& stream,
+      absl::Span<const ByteSpan> slices, const RoundFrameLayout& layout);
+  void OnStreamDone(const std::shared_ptr<InboundStream>& stream);
+
+ private:
+  // Frames of one sender are taken one after the other, whatever the number of
+  // its streams: a chunk has one writer.
+  struct Sender {
+    explicit Sender(RoundInbox i) : inbox(std::move(i)) {}
+
+    RoundInbox inbox;   // of the thread that made it busy; else of the lock
+    Borrower borrower;  // the same; of `stream`
+    bool busy = false;
+    std::shared_ptr<InboundStream> stream;   // now; null: none
+    std::shared_ptr<InboundStream> waiting;  // for busy to end
+    int64_t forget_before = 0;
+  };
+  struct Taking {
+    FrameSink::Reading reading = FrameSink::Reading::kHold;
+    std::shared_ptr<Sender> sender;  // busy now; null: hold
+    bool first = false;              // of this stream
+  };
+
+  absl::StatusOr<Taking> BeginTake(const std::shared_ptr<InboundStream>& stream,
+                                   const MemberId& from);
+  void EndTake(const std::shared_ptr<InboundStream>& stream, Sender& sender);
+  std::shared_ptr<RoundOutbound> Find(const MemberId& to);
+  void OnLink(const MemberId& peer, bool up, bool refused);
+  // False when closed; else EndSinkCall() is to follow.
+  bool BeginSinkCall();
+  void EndSinkCall();
+  // On the plane's thread.
+  void ResumeSoon(std::shared_ptr<InboundStream> stream);
+
+  // Constant after construction.
+  const Fence fence_;
+  const MemberId self_;
+  RoundSink& sink_;
+  const std::shared_ptr<PlaneShared> shared_;
+
+  absl::Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  int sink_calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<MemberId, std::shared_ptr<RoundOutbound>> peers_
+      ABSL_GUARDED_BY(mutex_);
+  // Shared with the thread that takes a frame, which may outlast the peer.
+  std::map<MemberId, std::shared_ptr<Sender>> senders_ ABSL_GUARDED_BY(mutex_);
+  // By stream, the member that has sent on it before.
+  // Kept as long as it is listed: another one at its address is another one.
+  std::map<std::shared_ptr<InboundStream>, MemberId> streams_
+      ABSL_GUARDED_BY(mutex_);
+  // Streams of senders that are no peers yet.
+  std::set<std::shared_ptr<InboundStream>> held_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace paceline

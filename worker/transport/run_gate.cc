@@ -1,0 +1,249 @@
+#include "worker/transport/run_gate.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/convert.h"
+#include "core/rpc/status.h"
+#include "paceline/v1/stage.grpc.pb.h"
+
+namespace paceline {
+namespace {
+
+// One try.  The slowest stage may take longer: then the same report is sent
+// again, and answered again.
+constexpr absl::Duration kTry = absl::Seconds(20);
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(10);
+constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
+
+bool MayRetry(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsFailedPrecondition(status);
+}
+
+}  // namespace
+
+// The reports of one Decide(), each asked again until it is answered.
+// Thread-safe.  Shared with its calls and timers, which may end after it was
+// given up.
+class RunGate::Asking : public std::enable_shared_from_this<Asking> {
+ public:
+  Asking(const std::string& address, std::shared_ptr<PlaneShared> shared)
+      : shared_(std::move(shared)),
+        stub_(v1::Stage::NewStub(shared_->channels.Make(address))) {}
+
+  // Null `answer` while waiting; the last answer once all are here.
+  absl::StatusOr<StepVerdict> Ask(const Fence& fence,
+                                  const std::vector<StepReport>& reports) {
+    size_t first = 0;
+    {
+      absl::MutexLock lock(&mutex_);
+      questions_.clear();
+      first = ++round_;
+      missing_ = reports.size();
+      for (const StepReport& report : reports) {
+        Question& question = questions_.emplace_back();
+        question.request = ToProto(report);
+        question.request.set_job(fence.job.value);
+        question.request.set_attempt(fence.attempt);
+        question.request.set_plan_version(fence.plan_version);
+      }
+    }
+    for (size_t i = 0; i < reports.size(); ++i) Start(first, i);
+
+    absl::MutexLock lock(&mutex_);
+    const auto answered = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return missing_ == 0 || !ended_.ok();
+    };
+    mutex_.Await(absl::Condition(&answered));
+    if (!ended_.ok()) return ended_;
+    return verdict_;
+  }
+
+  // Ends Ask() with `why`; the first wins.
+  void End(const absl::Status& why) {
+    std::vector<std::shared_ptr<Try>> running;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!ended_.ok()) return;
+      ended_ = why;
+      for (Question& question : questions_) {
+        if (question.running) running.push_back(std::move(question.running));
+      }
+    }
+    for (const auto& one : running) one->context.TryCancel();
+  }
+
+ private:
+  struct Try {
+    grpc::ClientContext context;
+    v1::StepReport request;
+    v1::StepVerdict response;
+  };
+  struct Question {
+    v1::StepReport request;
+    std::shared_ptr<Try> running;  // shared with the call
+    absl::Duration backoff = kFirstBackoff;
+  };
+
+  void Start(size_t round, size_t index) {
+    const auto one = std::make_shared<Try>();
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!ended_.ok() || round != round_ || missing_ == 0) return;
+      one->request = questions_[index].request;
+      questions_[index].running = one;
+    }
+    one->context.set_deadline(absl::ToChronoTime(absl::Now() + kTry));
+    shared_->channels.OnCallStarted();
+    stub_->async()->ReportStep(
+        &one->context, &one->request, &one->response,
+        [self = shared_from_this(), one = one, round,
+         index](grpc::Status status) mutable {
+          self->OnAnswer(round, index, *one, FromGrpc(status));
+          const std::shared_ptr<PlaneShared> shared = self->shared_;
+          one = nullptr;
+          self = nullptr;
+          shared->timers.Run([shared] { shared->channels.DropUnused(); });
+          shared->channels.OnCallEnded();
+        });
+  }
+
+  void OnAnswer(size_t round, size_t index, const Try& one,
+                const absl::Status& status) {
+    absl::MutexLock lock(&mutex_);
+    if (!ended_.ok() || round != round_ || missing_ == 0) return;
+    Question& question = questions_[index];
+    question.running = nullptr;
+    if (status.ok()) {
+      verdict_ = FromProto(one.response);
+      --missing_;
+    } else if (!MayRetry(status)) {
+      verdict_ = status;
+      missing_ = 0;
+    } else {
+      shared_->timers.RunAt(absl::Now() + question.backoff,
+                            [self = shared_from_this(), round, index] {
+                              self->Start(round, index);
+                            });
+      question.backoff = std::min(2 * question.backoff, kMaxBackoff);
+    }
+  }
+
+  const std::shared_ptr<PlaneShared> shared_;
+  const std::unique_ptr<v1::Stage::Stub> stub_;
+
+  absl::Mutex mutex_;
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
+  size_t round_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t missing_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Question> questions_ ABSL_GUARDED_BY(mutex_);
+  absl::StatusOr<StepVerdict> verdict_ ABSL_GUARDED_BY(mutex_) =
+      absl::UnknownError("no answer");
+};
+
+RunGate::RunGate(const RunWiring& wiring, std::shared_ptr<PlaneShared> shared)
+    : fence_(wiring.fence),
+      self_(wiring.self),
+      first_(wiring.stages.front().replicas.front()),
+      stages_(static_cast<int>(wiring.stages.size())),
+      shared_(std::move(shared)) {
+  if (!holds_first_stage()) {
+    asking_ = std::make_shared<Asking>(first_.address, shared_);
+  }
+}
+
+absl::Status RunGate::Open(const GateOptions& options) {
+  if (!holds_first_stage()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", self_.value, " does not hold the first stage, ",
+                     "worker ", first_.worker.value, " does"));
+  }
+  absl::MutexLock lock(&mutex_);
+  if (gate_ != nullptr) return absl::AlreadyExistsError("the gate is open");
+  gate_ = std::make_shared<SharedStepGate>(options.train, options.total_steps,
+                                           stages_, options.first_step);
+  local_ = MakeLocalGateClient(gate_);
+  return absl::OkStatus();
+}
+
+void RunGate::Report(const StepReport& report, SharedStepGate::Answer answer) {
+  if (!holds_first_stage()) {
+    answer(absl::InvalidArgumentError(
+        absl::StrCat("the first stage is on worker ", first_.worker.value,
+                     ", this is ", self_.value)));
+    return;
+  }
+  std::shared_ptr<SharedStepGate> gate;
+  {
+    absl::MutexLock lock(&mutex_);
+    gate = gate_;
+  }
+  if (gate != nullptr) {
+    gate->Report(report, std::move(answer));
+  } else {
+    answer(absl::FailedPreconditionError("the gate is not open yet"));
+  }
+}
+
+absl::StatusOr<StepVerdict> RunGate::Decide(
+    const std::vector<StepReport>& reports) {
+  if (reports.empty()) return absl::InvalidArgumentError("no report");
+  return holds_first_stage() ? DecideHere(reports) : DecideThere(reports);
+}
+
+absl::StatusOr<StepVerdict> RunGate::DecideHere(
+    const std::vector<StepReport>& reports) {
+  std::shared_ptr<GateClient> local;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto open = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return local_ != nullptr || !ended_.ok();
+    };
+    mutex_.Await(absl::Condition(&open));
+    if (!ended_.ok()) return ended_;
+    local = local_;
+  }
+  return local->Decide(reports);
+}
+
+absl::StatusOr<StepVerdict> RunGate::DecideThere(
+    const std::vector<StepReport>& reports) {
+  std::shared_ptr<Asking> asking;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!ended_.ok()) return ended_;
+    asking = asking_;
+  }
+  return asking->Ask(fence_, reports);
+}
+
+void RunGate::Cancel(absl::Status why) {
+  std::shared_ptr<GateClient> local;
+  std::shared_ptr<Asking> asking;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ended_.ok()) ended_ = why;
+    local = local_;
+    asking = asking_;
+  }
+  if (local != nullptr) local->Cancel(why);
+  if (asking != nullptr) asking->End(why);
+}
+
+void RunGate::Close() {
+  Cancel(absl::CancelledError("the run was closed"));
+  std::shared_ptr<SharedStepGate> gate;
+  {
+    absl::MutexLock lock(&mutex_);
+    gate = gate_;
+  }
+  if (gate != nullptr) {
+    gate->Cancel(absl::AbortedError("the first stage has closed the run"));
+  }
+}
+
+}  // namespace paceline

@@ -1,0 +1,65 @@
+// The step gate of one run: this worker's way to it, and, where the first
+// stage is, the gate that all others report to.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "worker/pipeline/link.h"
+#include "worker/pipeline/shared_step_gate.h"
+#include "worker/transport/plane_shared.h"
+
+namespace paceline {
+
+// Thread-safe.  Shared by the run and, while it is open, the plane.
+class RunGate final : public GateClient {
+ public:
+  RunGate(const RunWiring& wiring, std::shared_ptr<PlaneShared> shared);
+
+  bool holds_first_stage() const { return first_.worker == self_; }
+
+  // As DataPlane::OpenGate.
+  absl::Status Open(const GateOptions& options);
+
+  // A report from another worker.
+  // Errors: FailedPrecondition  not open yet
+  //         InvalidArgument     the first stage is not here
+  //         else as SharedStepGate::Report
+  void Report(const StepReport& report, SharedStepGate::Answer answer);
+
+  // GateClient.  After Cancel() other stages may still ask.
+  absl::StatusOr<StepVerdict> Decide(
+      const std::vector<StepReport>& reports) override;
+  void Cancel(absl::Status why) override;
+  // As Cancel, and nobody is answered any more.
+  void Close();
+
+ private:
+  class Asking;
+
+  absl::StatusOr<StepVerdict> DecideHere(
+      const std::vector<StepReport>& reports);
+  absl::StatusOr<StepVerdict> DecideThere(
+      const std::vector<StepReport>& reports);
+
+  // Constant after construction.
+  const Fence fence_;
+  const WorkerId self_;
+  const WorkerAddress first_;  // that holds stage 0
+  const int stages_;
+  const std::shared_ptr<PlaneShared> shared_;
+
+  absl::Mutex mutex_;
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<SharedStepGate> gate_ ABSL_GUARDED_BY(mutex_);
+  // Where Decide() waits here; null before Open().
+  std::shared_ptr<GateClient> local_ ABSL_GUARDED_BY(mutex_);
+  // Where Decide() waits for others.
+  std::shared_ptr<Asking> asking_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace paceline

@@ -1,0 +1,130 @@
+// RunState is one run as its worker's data plane holds it: what comes in, and
+// what goes out.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/transfer/credit.h"
+#include "core/transfer/frame.h"
+#include "core/transfer/frame_codec.h"
+#include "worker/pipeline/link.h"
+#include "worker/pipeline/mailbox.h"
+#include "worker/transport/frame_buffer.h"
+#include "worker/transport/inbound_stream.h"
+#include "worker/transport/plane_shared.h"
+#include "worker/transport/stage_outbound.h"
+
+namespace paceline {
+
+// Errors: InvalidArgument  the parts of `wiring` do not fit together.
+absl::Status CheckWiring(const RunWiring& wiring);
+
+// Thread-safe.  Shared by the link and, while it is open, the plane: streams
+// may be inside when the run is dropped.
+class RunState final : public Link,
+                       public std::enable_shared_from_this<RunState> {
+ public:
+  // wiring: CheckWiring() is OK.
+  // on_refused: called at most once, on any thread, when a neighbour's answer
+  // has ended the run.
+  RunState(RunWiring wiring, std::shared_ptr<PlaneShared> shared,
+           std::function<void(absl::Status)> on_refused);
+
+  const RunWiring& wiring() const { return wiring_; }
+
+  // Makes boundaries and streams; once, before anybody else has this.
+  void Wire();
+  // Connects to the neighbours; once, after Wire().
+  void Connect();
+
+  // Link.
+  absl::Status Send(Frame frame) override;
+  absl::StatusOr<Frame> Receive(const FrameKey& key) override;
+  absl::StatusOr<BatchInfo> AwaitBatch(int32_t boundary,
+                                       int64_t ordinal) override {
+    return mailbox_.AwaitBatch(boundary, ordinal);
+  }
+  absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int64_t ordinal,
+                                           int frames) override;
+  void Cancel(absl::Status why) override { End(why, /*linger=*/false); }
+  std::vector<BrokenLink> BrokenLinks() const override;
+
+  // The link is dropped: as Cancel, but what was sent still goes out unless
+  // Cancel() came before.  Returns the streams that see to it.
+  std::vector<std::weak_ptr<StageOutbound>> Close();
+
+  // One frame of this run from a stream; at the latest Flush() makes it
+  // visible to Receive().  The error is the stream's.
+  absl::Status OnFrame(const std::shared_ptr<InboundStream>& stream,
+                       absl::Span<const ByteSpan> message, FrameLayout layout);
+  // Whether a frame of that header may come now, on this stream.
+  absl::StatusOr<SequenceVerdict> CheckIncoming(
+      const std::shared_ptr<InboundStream>& stream, const FrameHeader& header);
+  void Flush();
+  // Whether a frame waits to be sent, or is being sent.
+  bool IsSending() const;
+  void OnStreamDone(const std::shared_ptr<InboundStream>& stream);
+
+ private:
+  // A boundary over which frames come, and which replica sends them: another
+  // worker.
+  using Entrance = std::pair<int32_t, int32_t>;
+  struct Inbound {
+    FrameKind kind;
+    BoundaryExpectation expected;
+    CreditLedger ledger;
+    std::shared_ptr<InboundStream> stream;  // the last to say hello
+    std::vector<Frame> staged;              // received, not in the mailbox
+    int64_t staged_bytes = 0;
+  };
+
+  bool IsMine(int stage) const { return OwnReplica(stage) >= 0; }
+  // -1: the stage is not here.
+  int OwnReplica(int stage) const {
+    return wiring_.stages[stage].IndexOf(wiring_.self);
+  }
+  // A crossing that exists.
+  FrameEnds Ends(FrameKind kind, int32_t boundary) const;
+  BoundaryExpectation Expectation(int32_t boundary) const;
+  void AddIncoming(FrameKind kind, int32_t boundary);
+  bool Sends(FrameKind kind, int32_t boundary) const;
+  // The stream to the receiver of the frame; null when that is this worker.
+  StageOutbound* FindOutbound(const FrameKey& key) const;
+  // Errors: InvalidArgument: the frame's sender or receiver is not the one that
+  // the routes name.
+  absl::Status CheckRoute(const FrameHeader& header) const;
+  absl::Status OnHello(const std::shared_ptr<InboundStream>& stream,
+                       const Entrance& entrance);
+  void OnIntact(const std::shared_ptr<InboundStream>& stream, Frame frame,
+                int64_t bytes);
+  void FlushLocked(Inbound* inbound) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnTaken(const FrameHeader& header);
+  void OnRefused(const absl::Status& why);
+  void OnLink();
+  void End(const absl::Status& why, bool linger);
+
+  // Constant after Wire().
+  const RunWiring wiring_;
+  const std::shared_ptr<PlaneShared> shared_;
+  const std::function<void(absl::Status)> on_refused_;
+  std::map<std::pair<WorkerId, FrameKind>, std::shared_ptr<StageOutbound>>
+      outbound_;
+
+  TensorPool pool_;
+  Mailbox mailbox_;
+
+  absl::Mutex mutex_;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<Entrance, Inbound> inbound_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace paceline
