@@ -195,13 +195,13 @@ void MeasureQueue::Assign(const std::vector<MeasureWorker>& workers,
     return !verdict.ok();
   };
   std::erase_if(tasks_, ends);
-  std::map<std::string, std::string> taken;  // worker -> by what
+  std::map<std::string, const Task*> taken;  // by worker; null: by its job
   for (const MeasureWorker& worker : workers) {
-    if (worker.busy) taken[worker.name] = "its job";
+    if (worker.busy) taken[worker.name] = nullptr;
   }
   const auto take = [&taken](const Task& task) {
-    taken[task.worker] = TextOf(task);
-    if (!task.peer.empty()) taken[task.peer] = TextOf(task);
+    taken[task.worker] = &task;
+    if (!task.peer.empty()) taken[task.peer] = &task;
   };
   const auto begin = [&](Task& task) {
     task.running = true;
@@ -236,8 +236,9 @@ void MeasureQueue::Assign(const std::vector<MeasureWorker>& workers,
     auto taker = taken.find(task.worker);
     if (taker == taken.end()) taker = taken.find(task.peer);
     if (taker != taken.end()) {
-      task.waits_for =
-          absl::StrCat("worker ", taker->first, ": ", taker->second);
+      task.waits_for = absl::StrCat(
+          "worker ", taker->first, ": ",
+          taker->second == nullptr ? "its job" : TextOf(*taker->second));
       continue;
     }
     begin(task);

@@ -80,6 +80,8 @@ absl::StatusOr<AttachVerdict> Membership::OnAttach(
   member->registration = registration;
   member->state = MemberState::kLive;
   member->why.clear();
+  by_stream_.erase(member->stream);
+  by_stream_[stream] = verdict.id;
   member->stream = stream;
   member->seen = true;
   member->restarting = false;
@@ -91,6 +93,7 @@ std::optional<MembershipChange> Membership::OnStreamBroken(StreamId stream,
                                                            Instant now) {
   Member* const member = FindByStream(stream);
   if (member == nullptr) return std::nullopt;
+  by_stream_.erase(stream);
   member->stream = StreamId{};
   if (IsGone(member->state)) return std::nullopt;
   member->state = MemberState::kSuspect;
@@ -212,6 +215,7 @@ void Membership::Judge(Member& member, Instant now) const {
 }
 
 void Membership::Forget(WorkerId id) {
+  if (const Member* const member = Find(id)) by_stream_.erase(member->stream);
   members_.erase(id);
   broken_links_.erase(id);
   for (auto& [witness, broken] : broken_links_) broken.erase(id);
@@ -231,11 +235,8 @@ Member* Membership::FindByName(const std::string& name) {
 }
 
 Member* Membership::FindByStream(StreamId stream) {
-  if (!stream.assigned()) return nullptr;
-  for (auto& [id, member] : members_) {
-    if (member.stream == stream) return &member;
-  }
-  return nullptr;
+  const auto found = by_stream_.find(stream);
+  return found == by_stream_.end() ? nullptr : &members_.at(found->second);
 }
 
 }  // namespace paceline

@@ -156,7 +156,8 @@ class Membership {
   // No member is lost before that time; set after a standstill.
   std::optional<Instant> patient_until_;
   std::map<WorkerId, Member> members_;
-  WorkerId last_id_{0};  // that was given to a member
+  std::map<StreamId, WorkerId> by_stream_;  // present streams
+  WorkerId last_id_{0};                     // that was given to a member
   // The broken links that each witness reports.
   std::map<WorkerId, std::map<WorkerId, std::string>> broken_links_;
   // Incarnations that a newer one has replaced, oldest first.

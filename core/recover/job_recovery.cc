@@ -887,6 +887,7 @@ std::map<MemberId, std::vector<Follow>> JobRecovery::Followers() const {
   };
   for (const RunPlace& place : places_) add(FindLive(place.process));
   for (const auto& [worker, peer] : peers_) add(FindLive(peer.process));
+  const int wanted = followers();
   for (size_t i = 0; i < places_.size();) {
     const LayerRange layers = places_[i].layers;
     const MemberId source = places_[i].process;
@@ -902,7 +903,7 @@ std::map<MemberId, std::vector<Follow>> JobRecovery::Followers() const {
         });
     const size_t begin = at == ring.end() ? 0 : at - ring.begin() + 1;
     for (size_t n = 0; n < ring.size(); ++n) {
-      if (static_cast<int>(holding.size()) > followers()) break;
+      if (static_cast<int>(holding.size()) > wanted) break;
       const auto& [machine, process] = ring[(begin + n) % ring.size()];
       if (!holding.insert(machine).second) continue;
       followers_of[process].push_back({source, layers});
