@@ -195,7 +195,9 @@ class StageEngine {
   // restore that layer.
 
   // The state of each layer of this stage, ascending.  The memory is the
-  // engine's own: it has the newest values, and changes with the next Apply().
+  // engine's own: it has the newest values, and changes with the next call.
+  // Buffers that forwards move are as they were before those that wait for
+  // their backward: with the pipeline empty nothing else would be gone on from.
   virtual std::vector<ScatteredBytes> State() const = 0;
   // The same of all layers, one after the other.
   size_t StateBytes() const;

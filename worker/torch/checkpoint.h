@@ -25,8 +25,6 @@ struct KeptSegment {
   // Where it is computed once more: what from.  Else undefined.
   at::Tensor input;
   std::vector<at::Tensor> beside;
-  // [last - first]: values that a script's forward moves, before it did.
-  std::vector<std::vector<Tensor>> buffers;
   // [last - first], or none yet where it is computed once more.
   std::vector<Trace> traces;
 };
@@ -38,6 +36,8 @@ struct KeptLayers {
   int micro_batch = 0;
   std::vector<KeptSegment> segments;
   std::vector<LayerStatistics> statistics;  // one a layer
+  // One a layer: values that a script's forward moves, before it did.
+  std::vector<std::vector<Tensor>> buffers;
 };
 
 struct StageLayersOptions {

@@ -612,13 +612,19 @@ void TorchEngine::LayFlat() {
   }
 }
 
+// The oldest forward that waits for its backward is the first one of what is
+// not in the parameters yet.
 std::vector<ScatteredBytes> TorchEngine::State() const {
   std::vector<ScatteredBytes> state;
-  for (const TorchLayer& layer : layers_) {
+  for (size_t i = 0; i < layers_.size(); ++i) {
     ScatteredBytes& bytes = state.emplace_back();
-    for (const TorchParameter& parameter : layer.parameters()) {
+    std::vector<Tensor> moved;
+    if (!kept_.empty()) moved = kept_.begin()->second.layers.buffers[i];
+    auto before = moved.begin();
+    for (const TorchParameter& parameter : layers_[i].parameters()) {
       if (parameter.borrowed && is_flat()) continue;
-      bytes.Add(parameter.value);
+      const bool is_moved = !parameter.trainable && before != moved.end();
+      bytes.Add(is_moved ? *before++ : parameter.value);
       for (const Tensor& slot : parameter.state) bytes.Add(slot);
     }
   }
