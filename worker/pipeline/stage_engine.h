@@ -196,8 +196,8 @@ class StageEngine {
 
   // The state of each layer of this stage, ascending.  The memory is the
   // engine's own: it has the newest values, and changes with the next call.
-  // Buffers that forwards move are as they were before those that wait for
-  // their backward: with the pipeline empty nothing else would be gone on from.
+  // An engine that stashes gives buffers as they were before the forwards that
+  // wait for their backward: whoever goes on from the state runs these again.
   virtual std::vector<ScatteredBytes> State() const = 0;
   // The same of all layers, one after the other.
   size_t StateBytes() const;

@@ -57,8 +57,10 @@ void StageLayers::Say(int layer, bool backward, int64_t live_bytes) const {
 at::Tensor StageLayers::Forward(at::Tensor x, std::vector<at::Tensor>* beside,
                                 bool* needs_gradient, KeptLayers* kept) const {
   kept->statistics.resize(layers_.size());
-  for (const TorchLayer& layer : layers_) {
-    kept->buffers.push_back(layer.MovedBuffers());
+  if (recomputes() || options_.keeps_buffers) {
+    for (const TorchLayer& layer : layers_) {
+      kept->buffers.push_back(layer.MovedBuffers());
+    }
   }
   for (const auto& [first, last] :
        SegmentsOf(options_.checkpointing, static_cast<int>(layers_.size()))) {

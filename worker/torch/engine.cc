@@ -158,6 +158,7 @@ TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
                    .checkpointing = FindCheckpointing(
                                         options_.train.activation_checkpointing)
                                         .value_or(Checkpointing()),
+                   .keeps_buffers = options_.stashes,
                    .on_layer = options_.on_layer,
                    .counts_memory = !options_.flat_gradient});
   if (options_.flat_gradient && !options_.inference) LayFlat();
@@ -612,14 +613,16 @@ void TorchEngine::LayFlat() {
   }
 }
 
-// The oldest forward that waits for its backward is the first one of what is
-// not in the parameters yet.
+// Among the forwards that wait for their backward, the oldest is the first
+// whose gradient is not in the parameters.
 std::vector<ScatteredBytes> TorchEngine::State() const {
   std::vector<ScatteredBytes> state;
   for (size_t i = 0; i < layers_.size(); ++i) {
     ScatteredBytes& bytes = state.emplace_back();
     std::vector<Tensor> moved;
-    if (!kept_.empty()) moved = kept_.begin()->second.layers.buffers[i];
+    if (options_.stashes && !kept_.empty()) {
+      moved = kept_.begin()->second.layers.buffers[i];
+    }
     auto before = moved.begin();
     for (const TorchParameter& parameter : layers_[i].parameters()) {
       if (parameter.borrowed && is_flat()) continue;
