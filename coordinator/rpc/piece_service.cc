@@ -4,17 +4,15 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "core/base/errors.h"
+#include "core/base/status_macros.h"
 #include "core/cluster/run_order.h"
+#include "core/rpc/report_convert.h"
 #include "core/rpc/status.h"
 
 namespace paceline {
 namespace {
 
 constexpr int64_t kChunkBytes = 1 << 20;
-// As many as a model's description may have.
-constexpr int kMostLayers = 4096;
 
 // One worker's request: a chunk is read when the one before it was sent.  gRPC
 // keeps it alive until Finish(), which comes after every answer of the
@@ -52,20 +50,14 @@ class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
 
  private:
   absl::Status Read(const v1::PieceRequest& request) {
-    if (request.to() != kCoordinatorProcess.incarnation.value) {
-      return absl::AbortedError("a worker's process is meant, not this");
-    }
-    if (!request.has_step()) {
+    PACELINE_ASSIGN_OR_RETURN(
+        const PieceWish wish,
+        FromProto(request, kCoordinatorProcess.incarnation));
+    if (wish.follows) {
       return absl::InvalidArgumentError("nothing can be followed here");
     }
-    for (const v1::LayerRange& range : request.layers()) {
-      const int least = layers_.empty() ? 0 : layers_.back() + 1;
-      if (range.first() < least || range.last() <= range.first() ||
-          range.last() > kMostLayers) {
-        return InvalidArgument("layers [", range.first(), ", ", range.last(),
-                               ") are none, or not ascending");
-      }
-      for (int layer = range.first(); layer < range.last(); ++layer) {
+    for (const LayerRange& range : wish.layers) {
+      for (int layer = range.first; layer < range.last; ++layer) {
         layers_.push_back(layer);
       }
     }

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/rpc/convert.h"
@@ -349,6 +350,44 @@ absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto) {
   }
   order.inputs = proto.inputs();
   return order;
+}
+
+absl::StatusOr<PieceWish> FromProto(const v1::PieceRequest& proto,
+                                    Incarnation self) {
+  // As many as a model's description may have.
+  constexpr int kMostLayers = 4096;
+  if (proto.to() != self.value || proto.to() == 0) {
+    return absl::AbortedError(absl::StrCat("pieces are asked of process ",
+                                           proto.to(),
+                                           ", but another one runs here"));
+  }
+  PieceWish wish;
+  wish.job = JobId{proto.job()};
+  wish.cut = {proto.attempt(), proto.step()};
+  wish.follows = proto.follow();
+  if (proto.job() < 1 || proto.attempt() < 0 || proto.step() < 0 ||
+      !(proto.has_step() || wish.follows)) {
+    return InvalidArgument(
+        "pieces of job ", proto.job(), ", attempt ", proto.attempt(), ", ",
+        proto.has_step() ? absl::StrCat("step ", proto.step())
+                         : "neither step nor new",
+        ": a job from 1 and no negative numbers are needed");
+  }
+  int next = 0;
+  for (const v1::LayerRange& range : proto.layers()) {
+    if (range.first() < next || range.last() <= range.first() ||
+        range.last() > kMostLayers) {
+      return InvalidArgument(
+          "pieces of layers [", range.first(), ", ", range.last(),
+          ") are asked for, need some between ", next, " and ", kMostLayers);
+    }
+    next = range.last();
+    wish.layers.push_back({range.first(), range.last()});
+  }
+  if (wish.layers.empty()) {
+    return InvalidArgument("pieces of no layers are asked for");
+  }
+  return wish;
 }
 
 }  // namespace paceline

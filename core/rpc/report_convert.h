@@ -1,14 +1,16 @@
 // The control stream: the check of a worker's heartbeat, and orders as protos
-// and structs.  A wrong form is refused here; what it means is checked by the
-// logic.
+// and structs; and requests for pieces.  A wrong form is refused here; what it
+// means is checked by the logic.
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/cluster/run_order.h"
 #include "paceline/v1/coordinator.pb.h"
+#include "paceline/v1/stage.pb.h"
 #include "paceline/v1/types.pb.h"
 
 namespace paceline {
@@ -44,5 +46,17 @@ absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto);
 void AddKeep(const KeepOrder& order, v1::StandingOrder& proto);
 // Errors: InvalidArgument  numbers out of range, attempts that do not ascend
 absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto);
+
+struct PieceWish {
+  JobId job;
+  Cut cut;                         // of a follower its attempt alone
+  bool follows = false;            // what comes is wanted, not a cut
+  std::vector<LayerRange> layers;  // ascending, at least one
+};
+// The request that came to the process `self`.
+// Errors: Aborted          another process is meant
+//         InvalidArgument  negative numbers; layers that cannot be, or none
+absl::StatusOr<PieceWish> FromProto(const v1::PieceRequest& proto,
+                                    Incarnation self);
 
 }  // namespace paceline

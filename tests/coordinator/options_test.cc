@@ -78,6 +78,16 @@ TEST_F(CoordinatorOptionsTest, AFlagOrTheEnvironmentNamesTheFile) {
   EXPECT_EQ(Parse({})->listen, "file:1");
 }
 
+TEST_F(CoordinatorOptionsTest, CheckpointsLieWhereSomebodySays) {
+  EXPECT_EQ(Parse({})->checkpoint_dir, "") << "with all else";
+
+  Configure("checkpoint-dir = \"/file\"\n");
+  EXPECT_EQ(Parse({})->checkpoint_dir, "/file");
+  SetEnvironment("CHECKPOINT_DIR", "/environment");
+  EXPECT_EQ(Parse({})->checkpoint_dir, "/environment");
+  EXPECT_EQ(Parse({"--checkpoint-dir", "/flag"})->checkpoint_dir, "/flag");
+}
+
 TEST_F(CoordinatorOptionsTest, AFileThatIsNamedAndMissingIsAMistake) {
   EXPECT_FALSE(ParseAsIs({"--config", "/nowhere.toml"}).has_value());
   EXPECT_EQ(exit_code_, 78);

@@ -1,4 +1,6 @@
 // The coordinator over loopback, with a worker's stream written by hand.
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,14 +17,17 @@
 #include "coordinator/store/file_weights_store.h"
 #include "coordinator/ticker.h"
 #include "core/base/clock.h"
+#include "core/optim/state_layout.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
+#include "core/rpc/report_convert.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/control.grpc.pb.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
+#include "paceline/v1/stage.grpc.pb.h"
 #include "tests/coordinator/checkpoint_files.h"
 #include "tests/coordinator/memory_store.h"
 #include "tests/coordinator/mesh.h"
@@ -36,10 +41,11 @@ using ::testing::HasSubstr;
 // A whole coordinator without main().
 class RpcTest : public testing::Test {
  protected:
-  explicit RpcTest(absl::Duration registration = absl::Seconds(10))
+  explicit RpcTest(absl::Duration registration = absl::Seconds(10),
+                   StoredState stored = {})
       : weights_store_(folder_.path()),
         metrics_(registry_, "test"),
-        coordinator_(BrainPolicy{}, StoredState{}, store_, weights_store_,
+        coordinator_(BrainPolicy{}, std::move(stored), store_, weights_store_,
                      checkpoints_, clock_, metrics_),
         workers_(coordinator_, metrics_, registration),
         clients_(coordinator_, metrics_),
@@ -491,6 +497,99 @@ TEST_F(RpcTest, FullDiskIsSaidOfTheJobAndCostsNoRecord) {
   ASSERT_TRUE(coordinator_.Answers(absl::Seconds(5)));
   EXPECT_EQ(GetJob(job).why(), "");
   EXPECT_EQ(GetJob(job).curve_size(), 1);
+}
+
+// Job 3 has ended, with a checkpoint.
+class PieceRequestTest : public RpcTest {
+ protected:
+  static constexpr Cut kCut{2, 20};
+
+  static StoredState Stored() {
+    StoredState stored;
+    JobRecord& record = stored.jobs[JobId{3}];
+    record.spec = SpecOf(1);
+    record.job.set_id(3);
+    record.job.set_state(v1::JOB_STATE_STOPPED);
+    *record.job.add_checkpoints()->mutable_cut() = ToProto(kCut);
+    return stored;
+  }
+
+  PieceRequestTest() : RpcTest(absl::Seconds(10), Stored()) {
+    const JobSpec spec = SpecOf(1);
+    const CheckpointId id{JobId{3}, kCut.step};
+    CheckpointOrder order{
+        id, {}, LayOutState(*Describe(spec), spec.train.optimizer).value(), {}};
+    *order.manifest.mutable_cut() = ToProto(kCut);
+    *order.manifest.mutable_spec() = ToProto(spec);
+    layers_ = static_cast<int>(order.layout.layers.size());
+    order.holders.assign(layers_, {{"a:1", {1}}});
+    const auto fetched = AwaitAnswer<absl::StatusOr<v1::Checkpoint>>(
+        [&](auto done) { checkpoints_.Fetch(order, done); });
+    EXPECT_TRUE(fetched.ok()) << fetched.status();
+    EXPECT_TRUE(AwaitAnswer<absl::Status>([&](auto done) {
+                  checkpoints_.Keep(id, done);
+                }).ok());
+  }
+
+  // Asks for all layers, but for what `change` does to that; how it ended.
+  absl::StatusCode Ask(const std::function<void(v1::PieceRequest&)>& change =
+                           [](auto&) {}) {
+    v1::PieceRequest request;
+    request.set_to(kCoordinatorProcess.incarnation.value);
+    request.set_job(3);
+    request.set_attempt(kCut.attempt);
+    request.set_step(kCut.step);
+    request.add_layers()->set_last(layers_);
+    change(request);
+    grpc::ClientContext context;
+    const auto stub = v1::Stage::NewStub(channel_);
+    const auto reader = stub->Pieces(&context, request);
+    chunks_ = 0;
+    for (v1::PieceChunk chunk; reader->Read(&chunk);) ++chunks_;
+    return FromGrpc(reader->Finish()).code();
+  }
+
+  int layers_ = 0;
+  int chunks_ = 0;
+};
+
+TEST_F(PieceRequestTest, ThatCannotBeIsAnsweredWithAClearError) {
+  using Code = absl::StatusCode;
+
+  EXPECT_EQ(Ask(), Code::kOk);
+  EXPECT_EQ(chunks_, layers_);
+  EXPECT_EQ(Ask([](auto& r) { r.set_to(0); }), Code::kAborted);
+  EXPECT_EQ(Ask([](auto& r) { r.set_to(7); }), Code::kAborted);
+  EXPECT_EQ(Ask([](auto& r) { r.set_job(-1); }), Code::kInvalidArgument);
+  EXPECT_EQ(Ask([](auto& r) { r.set_job(99); }), Code::kNotFound);
+  EXPECT_EQ(Ask([](auto& r) { r.set_attempt(-1); }), Code::kInvalidArgument);
+  EXPECT_EQ(Ask([](auto& r) { r.set_attempt(9); }), Code::kNotFound);
+  EXPECT_EQ(Ask([](auto& r) { r.set_attempt(0); }), Code::kNotFound);
+  EXPECT_EQ(Ask([](auto& r) { r.set_step(-1); }), Code::kInvalidArgument);
+  EXPECT_EQ(Ask([](auto& r) { r.set_step(INT64_MAX); }), Code::kNotFound);
+  EXPECT_EQ(Ask([](auto& r) { r.clear_what(); }), Code::kInvalidArgument);
+  EXPECT_EQ(Ask([](auto& r) { r.set_follow(true); }), Code::kInvalidArgument);
+  EXPECT_EQ(Ask([](auto& r) { r.set_follow(false); }), Code::kInvalidArgument);
+  EXPECT_EQ(Ask([](auto& r) { r.clear_layers(); }), Code::kInvalidArgument);
+  EXPECT_EQ(Ask([](auto& r) { r.mutable_layers(0)->set_first(-1); }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(Ask([](auto& r) { r.mutable_layers(0)->set_last(0); }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(Ask([](auto& r) { r.mutable_layers(0)->set_last(INT32_MAX); }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(Ask([](auto& r) {
+              for (int i = 0; i < 9000; ++i) *r.add_layers() = r.layers(0);
+            }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(chunks_, 0);
+}
+
+TEST_F(PieceRequestTest, ForMoreLayersThanThereAreGetsThoseFirst) {
+  EXPECT_EQ(Ask([](auto& r) { r.mutable_layers(0)->set_last(4096); }),
+            absl::StatusCode::kInvalidArgument);
+
+  EXPECT_EQ(chunks_, layers_);
+  EXPECT_EQ(GetJob(3).checkpoints_size(), 1) << "it is not damaged";
 }
 
 TEST(HostOfPeer, KnowsBothFamilies) {

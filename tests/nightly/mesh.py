@@ -21,6 +21,15 @@ def reading(pid):
             len(os.listdir(f"/proc/{pid}/fd")), int(values["Threads"]))
 
 
+def flip_a_byte(path):
+    """Of the file's middle, as a disk might."""
+    with open(path, "r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+
+
 class Mesh:
     """`paceline up` in a process group of its own; a context manager."""
 

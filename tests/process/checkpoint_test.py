@@ -2,33 +2,38 @@
 """Checkpoints of a pipeline: jobs go on from them elsewhere, to the same bytes."""
 
 import hashlib
+import os
 from pathlib import Path
+from unittest import mock
 
-from mesh_case import MeshCase, eventually, main
+from mesh_case import JOB, MeshCase, eventually, main
+from mesh import flip_a_byte  # mesh_case says where it is
 
-JOB = """
-model: {name: lenet}
-data: {name: synthetic, train_samples: 512, test_samples: 64}
-train:
-  {steps: 400, batch: 64, micro_batch: 16, evaluate_every: 0, checkpoint_every: 40,
-   optimizer: {name: adamw}}
-pipeline: {stages: 3}
-"""
+JOB = JOB.replace("train:\n  {", "train:\n  {checkpoint_every: 40, ")
 
 
 class Checkpoints(MeshCase):
 
     def setUp(self):
         super().setUp()
-        self.start(3)
+        self.disk = self.folder / "checkpoints"
+        with mock.patch.dict(os.environ, PACELINE_COORDINATOR_CHECKPOINT_DIR=
+                             str(self.disk)):
+            self.start(3)
+
+    def await_checkpoint(self, job):
+        self.assertTrue(eventually(lambda: self.job(job)["checkpoints"], 60),
+                        self.events(job))
+
+    def files_of(self, job):
+        return sorted((self.disk / job).glob("step-*/layers.safetensors"))
 
     def test_a_job_goes_on_from_a_checkpoint_on_other_stages_to_the_same_bytes(self):
         job = self.write(JOB)
         expected = self.submit(job, "pipeline.stages=1")["weights_sha256"]
 
         self.assertEqual(self.detach(job), "2")
-        self.assertTrue(eventually(lambda: self.job("2")["checkpoints"], 60),
-                        self.events("2"))
+        self.await_checkpoint("2")
         exported = self.client("job", "export", "2", "-o",
                                str(self.folder / "now.safetensors"))
         self.stop("2")
@@ -45,6 +50,34 @@ class Checkpoints(MeshCase):
         self.assertEqual(resumed["weights_sha256"], expected, self.events("4"))
         self.assertEqual(resumed["stages"], 2)
         self.has(self.events("4"), "of job 2", "attempt 1 begins from step")
+
+    def test_a_job_goes_on_from_its_checkpoint_when_all_workers_were_killed(self):
+        job = self.write(JOB)
+        expected = self.submit(job)["weights_sha256"]
+        self.assertEqual(self.detach(job), "2")
+        self.await_checkpoint("2")
+        self.assertTrue(self.files_of("2"), list(self.disk.iterdir()))
+
+        self.kill("w1", "w2", "w3")
+
+        document = self.finished("2")
+        self.assertEqual(document["weights_sha256"], expected, self.events("2"))
+        self.assertIn("attempt 2 begins from step", self.events("2"))
+
+    def test_one_that_the_disk_changed_is_noticed_and_not_gone_on_from(self):
+        job = self.write(JOB)
+        sets = ("train.checkpoint_every=150",)  # no other one comes meanwhile
+        expected = self.submit(job, *sets)["weights_sha256"]
+        self.assertEqual(self.detach(job, *sets), "2")
+        self.await_checkpoint("2")
+
+        flip_a_byte(self.files_of("2")[-1])
+        self.kill("w1", "w2", "w3")
+
+        document = self.finished("2")
+        self.assertEqual(document["weights_sha256"], expected, self.events("2"))
+        self.has(self.events("2"), "is not the one in its manifest",
+                 "begins from the beginning")
 
 
 if __name__ == "__main__":

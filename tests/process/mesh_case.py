@@ -32,6 +32,16 @@ from mesh import Mesh
 
 LONGEST_SECONDS = 240
 
+# A pipeline's, of a few seconds.
+JOB = """
+model: {name: lenet}
+data: {name: synthetic, train_samples: 512, test_samples: 64}
+train:
+  {steps: 400, batch: 64, micro_batch: 16, evaluate_every: 100,
+   optimizer: {name: adamw}}
+pipeline: {stages: 3}
+"""
+
 
 class Settings:
     """Where the programs are, and whether they have LibTorch."""
@@ -159,6 +169,15 @@ class MeshCase(ProcessCase):
         self.assertEqual(finished.returncode, 0, finished.stderr)
         return str(json.loads(finished.stdout)["id"])
 
+    def finished(self, job):
+        """Waits for a job that runs, which must succeed; its document."""
+        self.assertTrue(eventually(
+            lambda: self.job(job)["state"] not in ("queued", "running"), 120),
+            self.events(job))
+        document = self.job(job)
+        self.assertEqual(document["state"], "succeeded", self.events(job))
+        return document
+
     def stop(self, job="1"):
         self.assertEqual(self.client("job", "stop", job).returncode, 0)
 
@@ -197,6 +216,10 @@ class MeshCase(ProcessCase):
         pid = {each["name"]: each["pid"] for each in self.workers()}[name]
         self.assertGreater(pid, 1)  # kill(-1) would end every process
         return pid
+
+    def kill(self, *names):
+        for pid in [self.pid_of_worker(name) for name in names]:
+            os.kill(pid, signal.SIGKILL)
 
     def pid_of_coordinator(self):
         return next(pid for pid, words in self.mesh.processes().items()

@@ -3,19 +3,8 @@
 that is drained, inference, and one without flushes."""
 
 import math
-import os
-import signal
 
-from mesh_case import MeshCase, eventually, main
-
-JOB = """
-model: {name: lenet}
-data: {name: synthetic, train_samples: 512, test_samples: 64}
-train:
-  {steps: 400, batch: 64, micro_batch: 16, evaluate_every: 100,
-   optimizer: {name: adamw}}
-pipeline: {stages: 3}
-"""
+from mesh_case import JOB, MeshCase, eventually, main
 
 
 class Moves(MeshCase):
@@ -38,13 +27,10 @@ class Moves(MeshCase):
         self.assertTrue(eventually(lambda: self.state_of("w2") == "drained"),
                         self.events("2"))
         self.assertEqual(self.job("2")["state"], "running")
-        os.kill(self.pid_of_worker("w2"), signal.SIGKILL)
-        self.assertTrue(eventually(
-            lambda: self.job("2")["state"] != "running", 120), self.events("2"))
+        self.kill("w2")
 
-        document = self.job("2")
+        document = self.finished("2")
         events = self.events("2")
-        self.assertEqual(document["state"], "succeeded", events)
         self.assertEqual(document["weights_sha256"], expected, events)
         self.has(events, "attempt 2 begins from step")
         # Nobody missed it, and no step was run twice: both jobs have the last
@@ -54,18 +40,13 @@ class Moves(MeshCase):
                  for target in self.discovered_workers()]
         self.assertEqual(max(steps), 800, steps)
 
-    def finished(self, job):
-        self.assertTrue(eventually(
-            lambda: self.job(job)["state"] not in ("queued", "running"), 120),
-            self.events(job))
-        document = self.job(job)
-        self.assertEqual(document["state"], "succeeded", self.events(job))
-        return document
-
-    def kill_after(self, step, job, worker):
+    def kill_after(self, step, job, stage):
+        """The worker that holds the stage."""
         self.await_step_after(step, job)
-        self.assertEqual(self.job(job)["state"], "running", "it was too fast")
-        os.kill(self.pid_of_worker(worker), signal.SIGKILL)
+        document = self.job(job)
+        self.assertEqual(document["state"], "running", "it was too fast")
+        self.kill(next(worker["name"] for worker in document["workers"]
+                       if stage in worker["stages"]))
 
     def test_inference_goes_on_after_the_predictions_that_are_stored(self):
         infer = self.write("""
@@ -77,7 +58,7 @@ pipeline: {stages: 3}
 """)
         expected = self.submit(infer)
         self.assertEqual(self.detach(infer), "2")
-        self.kill_after(400, "2", "w2")
+        self.kill_after(400, "2", stage=1)
 
         document = self.finished("2")
 
@@ -91,7 +72,7 @@ pipeline: {stages: 3}
         job = self.write(JOB)
         stream = ("pipeline.schedule=pipedream", "pipeline.stages=2")
         self.assertEqual(self.detach(job, *stream), "1")
-        self.kill_after(60, "1", "w2")
+        self.kill_after(60, "1", stage=1)
 
         document = self.finished("1")
 

@@ -4,16 +4,9 @@
 import os
 import signal
 
-from mesh_case import MeshCase, eventually, main, stopped
+from mesh_case import JOB, MeshCase, eventually, main, stopped
 
-JOB = """
-model: {name: lenet}
-data: {name: synthetic, train_samples: 512, test_samples: 64}
-train:
-  {steps: 400, batch: 64, micro_batch: 16, evaluate_every: 100,
-   optimizer: {name: adamw}}
-pipeline: {stages: 4}
-"""
+JOB = JOB.replace("stages: 3", "stages: 4")
 
 
 class Recovery(MeshCase):
@@ -21,15 +14,6 @@ class Recovery(MeshCase):
     def setUp(self):
         super().setUp()
         self.start(4)
-
-    def finished(self, job):
-        self.assertTrue(eventually(
-            lambda: self.job(job)["state"] not in ("queued", "running"), 120),
-            self.client("job", "events", job).stdout)
-        document = self.job(job)
-        self.assertEqual(document["state"], "succeeded",
-                         self.client("job", "events", job).stdout)
-        return document
 
     def test_a_killed_worker_costs_neither_the_job_nor_a_byte(self):
         job = self.write(JOB)
@@ -39,7 +23,7 @@ class Recovery(MeshCase):
             number = str(number)
             self.assertEqual(self.detach(job), number)
             self.await_step_after(60, number)
-            os.kill(self.pid_of_worker(victim), signal.SIGKILL)
+            self.kill(victim)
 
             document = self.finished(number)
             events = self.client("job", "events", number).stdout
@@ -81,10 +65,6 @@ class Recovery(MeshCase):
         number = self.detach(job, *sets)
         self.await_step_after(60, number)
         return expected, number
-
-    def kill(self, *names):
-        for pid in [self.pid_of_worker(name) for name in names]:
-            os.kill(pid, signal.SIGKILL)
 
     def test_two_that_are_killed_at_once_cost_no_more_than_one(self):
         expected, job = self.disturb()

@@ -4,6 +4,7 @@
 #include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/torch/script_experiment.h"
 #include "tests/torch/stream_request.h"
 
 namespace paceline {
@@ -80,6 +81,66 @@ TEST(Stream, GoesOnFromCopiedStates) {
     request.spec.train.learning_rate = {0.01, "cosine", 3};
     ExpectToGoOn(request, 5, {0, 1, 2});
   }
+}
+
+PipelineRequest ScriptStream(const std::string& file) {
+  PipelineRequest request = StreamRequest("lenet", {0, 1, 2});
+  JobSpec& spec = request.spec;
+  spec.model = DefaultModel(kScriptModel);
+  spec.model.file = ScriptPath(file);
+  spec.data.shape = {2, 4, 4};
+  spec.data.classes = 3;
+  spec.model.script = ReadScript(spec).value();
+  spec.train.learning_rate.base = 0.05;
+  request.model =
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
+  return request;
+}
+
+// Forwards of later batches have moved a script's buffers by then: of the next
+// batch, or, where a batch is one micro-batch, of the next two.
+TEST(Stream, StatesOfAScriptInTheMiddleAreThoseOfAShorterRun) {
+  for (const int32_t micro_batch : {8, 24}) {
+    for (const char* checkpointing : {"none", "stage"}) {
+      PipelineRequest request = ScriptStream("scripted.pt");
+      request.spec.train.micro_batch = micro_batch;
+      request.spec.train.activation_checkpointing = checkpointing;
+      request.copied_step = 7;
+      const auto whole = RunPipeline(request);
+      request.spec.train.steps = 7;
+      const auto shorter = RunPipeline(request);
+
+      ASSERT_TRUE(whole.ok() && shorter.ok())
+          << whole.status() << shorter.status();
+      EXPECT_EQ(whole->states, shorter->states)
+          << micro_batch << " " << checkpointing;
+    }
+  }
+}
+
+// A layer's state, with buffers that are not where the layer has them, is taken
+// back.
+TEST(Stream, RestoresAScriptWhileForwardsWait) {
+  const Experiment experiment = ScriptExperiment("scripted.pt");
+  const auto engine = MakeStage(experiment, 0, 1, /*stashes=*/true);
+  const uint64_t before = engine->StateHash();
+  const std::vector<ScatteredBytes> state = engine->State();
+  std::vector<std::vector<uint8_t>> copies;
+  std::vector<absl::Span<const uint8_t>> layers;
+  for (const ScatteredBytes& layer : state) {
+    layer.CopyTo(copies.emplace_back(layer.size()).data());
+    layers.emplace_back(copies.back());
+  }
+  BatchInfo batch;
+  batch.samples = 3;
+  batch.micro_batches = 1;
+
+  ASSERT_TRUE(
+      engine->Forward(batch, 0, experiment.set.Take({0, 1, 2}, 0, 3)).ok());
+
+  EXPECT_EQ(engine->StateHash(), before);
+  ASSERT_TRUE(engine->RestoreState(layers).ok());
+  EXPECT_EQ(engine->StateHash(), before);
 }
 
 // Recurrences go back at the version that they went forward with.

@@ -209,7 +209,7 @@ absl::Status StageEngine::RestoreState(absl::Span<const uint8_t> whole) {
 
 absl::Status StageEngine::RestoreState(
     const std::vector<absl::Span<const uint8_t>>& layers) {
-  const std::vector<ScatteredBytes> state = State();
+  std::vector<ScatteredBytes> state = State();
   if (layers.size() != state.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("a copy of the state of ", layers.size(), " layers, need ",
@@ -221,6 +221,7 @@ absl::Status StageEngine::RestoreState(
                         layers[i].size(), state[i].size()));
   }
   DropStep();
+  state = State();  // forwards that are dropped had some of it
   for (size_t i = 0; i < state.size(); ++i) {
     state[i].CopyFrom(layers[i].data());
   }

@@ -195,7 +195,9 @@ class StageEngine {
   // restore that layer.
 
   // The state of each layer of this stage, ascending.  The memory is the
-  // engine's own: it has the newest values, and changes with the next Apply().
+  // engine's own: it has the newest values, and changes with the next call.
+  // An engine that stashes gives buffers as they were before the forwards that
+  // wait for their backward: whoever goes on from the state runs these again.
   virtual std::vector<ScatteredBytes> State() const = 0;
   // The same of all layers, one after the other.
   size_t StateBytes() const;

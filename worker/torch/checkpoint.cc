@@ -57,6 +57,11 @@ void StageLayers::Say(int layer, bool backward, int64_t live_bytes) const {
 at::Tensor StageLayers::Forward(at::Tensor x, std::vector<at::Tensor>* beside,
                                 bool* needs_gradient, KeptLayers* kept) const {
   kept->statistics.resize(layers_.size());
+  if (recomputes() || options_.keeps_buffers) {
+    for (const TorchLayer& layer : layers_) {
+      kept->buffers.push_back(layer.MovedBuffers());
+    }
+  }
   for (const auto& [first, last] :
        SegmentsOf(options_.checkpointing, static_cast<int>(layers_.size()))) {
     KeptSegment& segment = kept->segments.emplace_back();
@@ -108,7 +113,6 @@ at::Tensor StageLayers::ForwardOnly(at::Tensor x,
   segment->beside = *beside;
   for (int i = segment->first; i < segment->last; ++i) {
     SeedFor(i, *kept);
-    segment->buffers.push_back(layers_[i].MovedBuffers());
     x = layers_[i].Forward(x, /*training=*/true, &kept->statistics[i], beside);
   }
   return x.detach();
@@ -119,9 +123,9 @@ void StageLayers::Recompute(const KeptLayers& kept,
   std::vector<std::vector<Tensor>> now;
   for (int i = segment->first; i < segment->last; ++i) {
     now.push_back(layers_[i].MovedBuffers());
-    layers_[i].SetMovedBuffers(segment->buffers[i - segment->first]);
+    layers_[i].SetMovedBuffers(kept.buffers[i]);
   }
-  KeptLayers again{kept.step, kept.micro_batch, {}, {}};
+  KeptLayers again{kept.step, kept.micro_batch, {}, {}, {}};
   // The statistics were told by the forward; these are dropped.
   again.statistics.resize(layers_.size());
   std::vector<at::Tensor> beside = std::exchange(segment->beside, {});

@@ -25,8 +25,6 @@ struct KeptSegment {
   // Where it is computed once more: what from.  Else undefined.
   at::Tensor input;
   std::vector<at::Tensor> beside;
-  // [last - first]: values that a script's forward moves, before it did.
-  std::vector<std::vector<Tensor>> buffers;
   // [last - first], or none yet where it is computed once more.
   std::vector<Trace> traces;
 };
@@ -38,12 +36,16 @@ struct KeptLayers {
   int micro_batch = 0;
   std::vector<KeptSegment> segments;
   std::vector<LayerStatistics> statistics;  // one a layer
+  // One a layer, or none where nobody wants them: values that a script's
+  // forward moves, before it did.
+  std::vector<std::vector<Tensor>> buffers;
 };
 
 struct StageLayersOptions {
   int first_layer = 0;  // of the stage, in the model
   int64_t seed = 0;
   Checkpointing checkpointing;
+  bool keeps_buffers = false;  // also where nothing is computed once more
   std::function<void(const LayerDone&)> on_layer = nullptr;
   bool counts_memory = true;  // for on_layer
 };

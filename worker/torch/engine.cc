@@ -158,6 +158,7 @@ TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
                    .checkpointing = FindCheckpointing(
                                         options_.train.activation_checkpointing)
                                         .value_or(Checkpointing()),
+                   .keeps_buffers = options_.stashes,
                    .on_layer = options_.on_layer,
                    .counts_memory = !options_.flat_gradient});
   if (options_.flat_gradient && !options_.inference) LayFlat();
@@ -612,13 +613,21 @@ void TorchEngine::LayFlat() {
   }
 }
 
+// Among the forwards that wait for their backward, the oldest is the first
+// whose gradient is not in the parameters.
 std::vector<ScatteredBytes> TorchEngine::State() const {
   std::vector<ScatteredBytes> state;
-  for (const TorchLayer& layer : layers_) {
+  for (size_t i = 0; i < layers_.size(); ++i) {
     ScatteredBytes& bytes = state.emplace_back();
-    for (const TorchParameter& parameter : layer.parameters()) {
+    std::vector<Tensor> moved;
+    if (options_.stashes && !kept_.empty()) {
+      moved = kept_.begin()->second.layers.buffers[i];
+    }
+    auto before = moved.begin();
+    for (const TorchParameter& parameter : layers_[i].parameters()) {
       if (parameter.borrowed && is_flat()) continue;
-      bytes.Add(parameter.value);
+      const bool is_moved = !parameter.trainable && before != moved.end();
+      bytes.Add(is_moved ? *before++ : parameter.value);
       for (const Tensor& slot : parameter.state) bytes.Add(slot);
     }
   }

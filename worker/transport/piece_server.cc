@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/status_macros.h"
+#include "core/rpc/report_convert.h"
 #include "core/rpc/status.h"
 #include "core/transfer/wire.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
@@ -26,66 +26,26 @@ constexpr size_t kChunkBytes = 256 << 10;
 // at most: 10 MiB/s are always left for pieces.
 constexpr absl::Duration kLook = absl::Milliseconds(1);
 constexpr absl::Duration kLongestWait = absl::Milliseconds(25);
-// As many as a model's description may have.
-constexpr int kMostLayers = 4096;
-
-// A request that was checked.
-struct Wish {
-  JobId job;
-  int64_t attempt = 0;
-  std::optional<int64_t> step;  // nothing: follows
-  std::vector<LayerRange> layers;
-};
-
-absl::StatusOr<Wish> ReadWish(const grpc::ByteBuffer& bytes, Incarnation self) {
+absl::StatusOr<PieceWish> ReadWish(const grpc::ByteBuffer& bytes,
+                                   Incarnation self) {
   grpc::ByteBuffer copy = bytes;  // reading empties it
   v1::PieceRequest request;
   if (!grpc::SerializationTraits<v1::PieceRequest>::Deserialize(&copy, &request)
            .ok()) {
     return absl::InvalidArgumentError("not a request for pieces");
   }
-  if (request.to() != self.value || request.to() == 0) {
-    return absl::AbortedError(
-        absl::StrCat("pieces are asked of process ", request.to(),
-                     " of this worker, but another one runs"));
-  }
-  const bool steps = request.has_step();
-  if (request.job() < 1 || request.attempt() < 0 ||
-      (steps ? request.step() < 0 : !request.follow())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pieces of job ", request.job(), ", attempt ", request.attempt(), ", ",
-        steps ? absl::StrCat("step ", request.step()) : "neither step nor new",
-        ": a job from 1 and no negative numbers are needed"));
-  }
-  Wish wish{JobId{request.job()}, request.attempt(), std::nullopt, {}};
-  if (steps) wish.step = request.step();
-  int next = 0;
-  for (const v1::LayerRange& range : request.layers()) {
-    if (range.first() < next || range.last() <= range.first() ||
-        range.last() > kMostLayers) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "pieces of layers [", range.first(), ", ", range.last(),
-          ") are asked for, need some between ", next, " and ", kMostLayers));
-    }
-    next = range.last();
-    wish.layers.push_back({range.first(), range.last()});
-  }
-  if (wish.layers.empty()) {
-    return absl::InvalidArgumentError("pieces of no layers are asked for");
-  }
-  return wish;
+  return FromProto(request, self);
 }
 
 absl::StatusOr<std::deque<PiecePtr>> FindCut(const PieceStore& store,
-                                             const Wish& wish) {
+                                             const PieceWish& wish) {
   std::deque<PiecePtr> found;
   for (const LayerRange& range : wish.layers) {
     for (int layer = range.first; layer < range.last; ++layer) {
-      const Cut cut{wish.attempt, *wish.step};
-      found.push_back(store.Find(wish.job, {cut, layer}));
+      found.push_back(store.Find(wish.job, {wish.cut, layer}));
       if (found.back() != nullptr) continue;
       return absl::NotFoundError(
-          absl::StrCat("layer ", layer, " of ", CutText(cut), " of job ",
+          absl::StrCat("layer ", layer, " of ", CutText(wish.cut), " of job ",
                        wish.job.value, " is not held here"));
     }
   }
@@ -168,7 +128,7 @@ class PieceServer::Stream final
       return absl::NotFoundError("this worker holds no pieces");
     }
     PACELINE_ASSIGN_OR_RETURN(place_, server_->places_.Enter(peer));
-    if (!wish_.step.has_value()) return absl::OkStatus();
+    if (wish_.follows) return absl::OkStatus();
     PACELINE_ASSIGN_OR_RETURN(std::deque<PiecePtr> cut,
                               FindCut(*server_->store_, wish_));
     absl::MutexLock lock(&mutex_);
@@ -178,9 +138,9 @@ class PieceServer::Stream final
 
   // False: there is none, or all were sent and the stream is over.
   bool NextPieceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (!wish_.step.has_value()) {
+    if (wish_.follows) {
       PieceStore::Deposited next = server_->store_->NextDeposit(
-          wish_.job, wish_.attempt, wish_.layers, sent_);
+          wish_.job, wish_.cut.attempt, wish_.layers, sent_);
       if (next.piece == nullptr) return false;
       sent_ = next.number;
       piece_ = std::move(next.piece);
@@ -240,7 +200,7 @@ class PieceServer::Stream final
   }
 
   const std::shared_ptr<PieceServer> server_;
-  Wish wish_;  // constant after Begin()
+  PieceWish wish_;  // constant after Begin()
   std::unique_ptr<StrangerLimit::Place> place_;
 
   absl::Mutex mutex_;
