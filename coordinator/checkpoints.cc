@@ -211,19 +211,23 @@ void Checkpoints::OnDamaged(JobId id, CheckpointId checkpoint,
                             const absl::Status& why, Moment moment) {
   JobEntry* const job = mesh_.FindJob(id);
   if (job == nullptr || job->recovery == nullptr) return;
-  mesh_.AddEvent(*job, "checkpoint-failed", std::string(why.message()), moment);
-  auto& list = *job->record.job.mutable_checkpoints();
-  if (checkpoint.job == id) {
-    const auto is_it = [&](const v1::Checkpoint& each) {
-      return each.cut().step() == checkpoint.step;
-    };
-    list.erase(std::remove_if(list.begin(), list.end(), is_it), list.end());
-    mesh_.Put(*job);
-    Retain(*job);
-    job->recovery->OnCheckpoint(NewestCheckpoint(job->record));
-  } else {
-    mesh_.FailJob(*job, std::string(why.message()), AdviceAfter(why), moment);
+  const std::string text(why.message());
+  if (checkpoint.job != id) {
+    mesh_.AddEvent(*job, "checkpoint-failed", text, moment);
+    mesh_.FailJob(*job, text, AdviceAfter(why), moment);
+    return;
   }
+  auto& list = *job->record.job.mutable_checkpoints();
+  const auto is_it = [&](const v1::Checkpoint& each) {
+    return each.cut().step() == checkpoint.step;
+  };
+  const auto found = std::remove_if(list.begin(), list.end(), is_it);
+  if (found == list.end()) return;  // another worker's request has found it out
+  list.erase(found, list.end());
+  mesh_.AddEvent(*job, "checkpoint-failed", text, moment);
+  mesh_.Put(*job);
+  Retain(*job);
+  job->recovery->OnCheckpoint(NewestCheckpoint(job->record));
 }
 
 // --- Using them --------------------------------------------------------------

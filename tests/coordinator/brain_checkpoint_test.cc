@@ -293,11 +293,14 @@ TEST_F(CheckpointsTest, ADamagedOneGivesWayToTheOneBeforeIt) {
   Make(40);
 
   CheckpointDamaged(job_, {job_, 40}, absl::DataLossError("layer 1 is wrong"));
+  // Another worker's request found the folder deleted.
+  CheckpointDamaged(job_, {job_, 40}, absl::NotFoundError("it is gone"));
 
   EXPECT_THAT(Kept(), ElementsAre(20));
   EXPECT_EQ(NewestCheckpoint(Record()), (Cut{1, 20}));
   EXPECT_EQ(State(), JobState::kRunning);
   EXPECT_THAT(Story(), Contains("checkpoint-failed: layer 1 is wrong"));
+  EXPECT_THAT(Story(), Not(Contains("checkpoint-failed: it is gone")));
 }
 
 TEST_F(CheckpointsTest, AJobWhoseOnlyBeginningIsDamagedFails) {

@@ -22,7 +22,7 @@ def reading(pid):
 
 
 def flip_a_byte(path):
-    """Of the file's middle, as a disk might."""
+    """Changes one in the file's middle, as a disk might."""
     with open(path, "r+b") as file:
         file.seek(path.stat().st_size // 2)
         byte = file.read(1)[0]

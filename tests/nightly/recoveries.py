@@ -5,6 +5,7 @@ import re
 import statistics
 
 BEGINS = re.compile(r"attempt (\d+) begins from (?:step (\d+)|the beginning)")
+REPLAYED = re.compile(r"has run (\d+) steps? again")
 # The coordinator's clock and the script's are the same one, read twice.
 SLACK_SECONDS = 0.003
 
@@ -16,7 +17,7 @@ class Recovery:
         self.kind = kind
         self.detected = detected      # the coordinator's first event
         self.first_step = first_step  # the new attempt's first step is done
-        self.replayed = replayed      # steps that were done before
+        self.replayed = replayed      # steps that the job ran again, as it says
         self.replay = replay          # seconds that these took
 
 
@@ -49,13 +50,12 @@ def recovery_of(kind, document, events, lost_at, until, normal):
         return Recovery(kind, detected, None, None, None)
     base = int(BEGINS.search(begun[-1]["text"])[2] or 0)
     times = curve_of(document)
-    began = [event["unix_ms"] / 1e3 for event in events
-             if event["kind"] == "running"]
     first = times.get(base + 1)
-    base_at = times.get(base) if base > 0 else min(began, default=None)
-    if first is None or base_at is None or first < lost_at:
+    counts = [int(REPLAYED.search(event["text"])[1]) for event in own
+              if event["kind"] == "replayed"]
+    if first is None or first < lost_at or not counts:
         return Recovery(kind, detected, None, None, None)
-    replayed = max(0, int((lost_at - base_at) / normal))
+    replayed = sum(counts)
     last = times.get(base + replayed)
     replay = last - first + normal if replayed and last else 0.0
     return Recovery(kind, detected, first - lost_at, replayed, replay)

@@ -6,18 +6,19 @@ undisturbed, and nothing piles up.
            [--bed]
 
 Five workers and a coordinator, each started again a second after its death,
-train pipelines and round groups in turn.  With --bed they are emulated machines,
-whose links can be cut; that needs root (77: skipped).  The faults, one every so many seconds,
-are drawn from the seed and printed first, so that the same ones come again.  The
-state of the coordinator lies on a small file system of its own where root
-allows, so that its disk can be full.
+run pipelines and round groups in turn.  With --bed they are emulated machines,
+whose links can be cut; that needs root (77: skipped).  The faults, one every so
+many seconds, are drawn from the seed and printed first, so that the same ones
+come again.  The state of the coordinator lies on a small file system of its own
+where root allows, so that its disk can be full.  Where a job's newest checkpoint
+is corrupted, all workers are killed too, so that the job would go on from it.
 
-What must hold: every job succeeds; a pipeline's weights are those of its
-undisturbed run, a group has no members whose states differ.  A table says of
-each kind of fault in how many seconds it was seen, in how many the job took its
-next first step, and how many steps it ran again; then the goodput, which is the
-time that the jobs take undisturbed in that which they took.  Last, how fast
-memory, files and threads of the daemons grew.
+What must hold: every job succeeds; a pipeline's weights or predictions are
+those of its undisturbed run, a group has no members whose states differ.  A
+table says of each kind of fault in how many seconds it was seen, in how many
+the job took its next first step, and how many steps it ran again; then the
+goodput, which is the time that the jobs take undisturbed in that which they
+took.  Last, how fast memory, files and threads of the daemons grew.
 """
 
 import argparse
@@ -41,7 +42,7 @@ sys.path.insert(0, str(ROOT / "tests" / "nightly"))
 
 # pylint: disable=wrong-import-position
 from bed import SKIPPED, TESTBED, Bed
-from mesh import reading
+from mesh import flip_a_byte, reading
 from recoveries import recovery_of, show, step_seconds
 from restarting_mesh import RestartingMesh
 
@@ -55,11 +56,14 @@ LEAST_LIFE_SECONDS = 90
 # A minute, of the median life.
 MOST_GROWTH = {"resident KiB": 8 * 1024, "open files": 1, "threads": 0.5}
 
-KINDS = ("kill", "kill two", "stop", "coordinator kill", "coordinator stop")
+KINDS = ("kill", "kill two", "stop", "coordinator kill", "coordinator stop",
+         "corrupt checkpoint and kill all")
+# These hit no job that begins or ends: that may fail, with a reason.
+IN_THE_MIDDLE = ("disk full", "corrupt checkpoint and kill all")
 BED_KINDS = ("kill", "kill two", "stop", "link cut")
 PIPELINE = ("data.name=synthetic", "data.train_samples=1024",
             "data.test_samples=64", "train.evaluate_every=0",
-            "pipeline.stages=4")
+            "train.checkpoint_every=100", "pipeline.stages=4")
 JOBS = {
     "lenet": ("deploy/jobs/fashion-mnist.yaml", *PIPELINE, "model.dropout=0.2",
               "train.optimizer.name=adamw", "train.learning_rate.base=0.001"),
@@ -67,6 +71,8 @@ JOBS = {
     "group": ("deploy/jobs/data-parallel.yaml", "data.name=synthetic",
               "data.train_samples=1024", "data.test_samples=64",
               "train.evaluate_every=0"),
+    "inference": ("deploy/jobs/fashion-mnist.yaml", *PIPELINE, "kind=infer",
+                  "data.test_samples=20000", "infer.micro_batch=4"),
 }
 
 
@@ -127,6 +133,12 @@ class ChaosMesh(RestartingMesh):
                     pass
         except OSError:
             pass  # it is full
+
+    def newest_checkpoint(self, job):
+        # Not those that are being fetched, whose names end otherwise.
+        files = self.disk.glob(f"checkpoints/{job}/step-*[0-9]/layers.*")
+        return max(files, key=lambda file: int(file.parent.name[len("step-"):]),
+                   default=None)
 
     def free_disk(self):
         (self.disk / "filler").unlink(missing_ok=True)
@@ -209,15 +221,14 @@ class Faults(threading.Thread):
         self.mesh = mesh
         self.faults = faults
         self.over = threading.Event()
-        # No job starts or ends, which a full disk fails with a reason.
-        self.in_the_middle = threading.Event()
+        self.middle_of = None  # the number of a job that does not begin or end
 
     def run(self):
         begin = time.monotonic()
         for fault in self.faults:
             if self.over.wait(begin + fault.at - time.monotonic()):
                 return
-            while fault.kind == "disk full" and not self.in_the_middle.is_set():
+            while fault.kind in IN_THE_MIDDLE and self.middle_of is None:
                 if self.over.wait(0.05):
                     return
             fault.hit = time.time()
@@ -237,10 +248,16 @@ class Faults(threading.Thread):
             victims[0].link("down")
             self.over.wait(fault.seconds)
             victims[0].link("up")
+        elif fault.kind == "corrupt checkpoint and kill all":
+            newest = self.mesh.newest_checkpoint(self.middle_of)
+            if newest is not None:
+                flip_a_byte(newest)
+                for daemon in daemons:
+                    daemon.signal(signal.SIGKILL)
         elif fault.kind == "disk full":
             self.mesh.fill_disk()
             end = time.monotonic() + fault.seconds
-            while (self.in_the_middle.is_set() and time.monotonic() < end
+            while (self.middle_of is not None and time.monotonic() < end
                    and not self.over.wait(0.05)):
                 pass
             self.mesh.free_disk()
@@ -321,7 +338,7 @@ class Undisturbed:
             raise RuntimeError(f"{job}: {shown['why']}")
         self.seconds = time.monotonic() - begin
         self.weights = shown["weights_sha256"]
-        self.step_seconds = step_seconds(shown)
+        self.step_seconds = step_seconds(shown) if shown["loss"] else None
         self.steps = shown["steps"]
 
 
@@ -367,10 +384,8 @@ class Run:
         number = again(self.mesh.submit, *self.jobs[name])
         while True:
             shown = again(self.mesh.show, number)
-            if 0 < shown["step"] <= 0.6 * normal.steps:
-                thread.in_the_middle.set()
-            else:
-                thread.in_the_middle.clear()
+            middle = 0 < shown["step"] <= 0.6 * normal.steps
+            thread.middle_of = number if middle else None
             if shown["state"] not in ("queued", "running"):
                 break
             time.sleep(0.2)
