@@ -89,8 +89,8 @@ ByFeatures EvidenceFor(const CurveSet& set, const Curve& target,
   return evidence;
 }
 
-// Of at most so many curves, the most alike first: by differences, then by how
-// far they are apart, then by the set's order.
+// Gives at most so many curves, the most alike first: by differences, then by
+// how far they are apart, then by the set's order.
 std::vector<Sister> FindSisters(const CurveSet& set, const Curve& target,
                                 const ByFeatures& evidence, size_t most) {
   std::vector<std::pair<std::pair<int, double>, const Curve*>> candidates;

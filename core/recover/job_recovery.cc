@@ -324,9 +324,9 @@ bool JobRecovery::Adopt(Instant now, RecoveryActions& actions) {
 
 bool JobRecovery::Watch(Instant now, RecoveryActions& actions) {
   // An upload stands in for a lost worker once nobody needs its verdicts.
-  const bool all_done = std::all_of(
-      places_.begin(), places_.end(),
-      [this](const RunPlace& place) { return IsDone(place); });
+  const bool all_done =
+      std::all_of(places_.begin(), places_.end(),
+                  [this](const RunPlace& place) { return IsDone(place); });
   for (const RunPlace& place : places_) {
     if (!IsGone(place.process) || (all_done && IsUploaded(place.layers))) {
       continue;

@@ -139,7 +139,7 @@ RULES = [
     (r"tests/coordinator/", WIRE | {"gtest", "sqlite", "posix"},
      [CORE_LOGIC, OBS, RPC, r"coordinator/", r"tests/support/"]),
     (r"tests/worker/", WIRE | {"gtest", "zlib", "images", "json", "posix"},
-     [CORE_LOGIC, OBS, RPC, WORKER, r"worker/(rpc|data)/",
+     [CORE_LOGIC, OBS, RPC, WORKER, r"worker/(transport|data)/",
       r"tests/support/"]),
     (r"tests/client/", WIRE | {"gtest", "json", "yaml", "cli11", "posix"},
      [CORE_LOGIC, RPC, r"client/", r"tests/(client|support)/"]),
@@ -149,7 +149,7 @@ RULES = [
     (r"tests/bench/torch/", {"benchmark", "torch"},
      [CORE_LOGIC, WORKER, r"worker/torch/"]),
     (r"tests/bench/", WIRE | {"gtest", "benchmark", "posix"},
-     [CORE_LOGIC, OBS, RPC, WORKER, r"worker/(rpc|data)/",
+     [CORE_LOGIC, OBS, RPC, WORKER, r"worker/(transport|data)/",
       r"tests/(bench|support)/"]),
 ]
 

@@ -49,7 +49,7 @@ inline Experiment ScriptOfTokens(const std::string& name) {
   return experiment;
 }
 
-// Of a model of the catalog, or of a script.
+// The model is of the catalog, or a script.
 inline Experiment ExperimentOf(const std::string& model) {
   return model == kScriptModel ? ScriptExperiment("scripted.pt")
                                : RichExperiment(model);

@@ -51,7 +51,7 @@ TEST(CheckOrder, AcceptsStagesThatCoverTheModel) {
   EXPECT_TRUE(CheckOrder(ThreeStages(), FourLayers(), kB).ok());
 }
 
-// What is wrong with an order, and what is said of it.
+// A mistake in an order, and a word of the message about it.
 struct Wrong {
   const char* says;
   void (*spoil)(RunOrder&);

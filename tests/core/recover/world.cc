@@ -116,7 +116,7 @@ bool IsRare(const JobTransition& row) {
 
 std::vector<std::string> Coverage::Problems(int64_t schedules) const {
   std::vector<std::string> problems;
-  // What is rare is asked of many schedules alone.
+  // Only many schedules must show what is rare.
   const auto need = [&](int64_t hits, bool is_rare, const auto&... what) {
     if (hits > 0 || (is_rare && schedules < 100'000)) return;
     problems.push_back(absl::StrCat(what..., " never came up"));
