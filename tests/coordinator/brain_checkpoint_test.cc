@@ -15,6 +15,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Kind = Actions::Checkpoint::Kind;
 
 JobSpec CheckpointedSpec(int64_t every = 20) {

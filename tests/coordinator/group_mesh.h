@@ -93,10 +93,12 @@ class GroupMesh : public Mesh {
       idle.set_progress(worker.progress);
       return idle;
     }
-    worker.report.view = run->group->view.id;
-    worker.report.has_taken_part =
-        worker.report.has_taken_part ||
-        (worker.report.next > 0 && Contains(run->group->view, Id(name)));
+    if (run->group.has_value()) {  // not of another job that it has by now
+      worker.report.view = run->group->view.id;
+      worker.report.has_taken_part =
+          worker.report.has_taken_part ||
+          (worker.report.next > 0 && Contains(run->group->view, Id(name)));
+    }
     v1::Heartbeat heartbeat =
         Mesh::Beat(worker.phase, worker.report.next, run->fence.job);
     heartbeat.set_progress(worker.progress);

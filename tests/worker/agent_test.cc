@@ -217,6 +217,7 @@ TEST_F(AgentTest, SaysWhatItHasReadAndRefusesWhatTheJobDidNotBeginWith) {
                     HasSubstr("began with 0000000000000008")));
   EXPECT_EQ(failed.inputs().weights(), 0u);
 
+  agent_.reset();  // whose last report stays
   order.inputs.set_weights(7);
   order.inputs.set_data(1);
   order.fence.job = JobId{4};

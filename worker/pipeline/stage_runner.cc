@@ -453,8 +453,10 @@ absl::Status StageRunner::Step(const Instruction& instruction,
     PACELINE_RETURN_IF_ERROR(Apply(batch, verdict));
     flow_.OnUpdate(parts_.clock.Now() - begin);
   }
-  Deposit(batch);
+  // The record first: whoever hears of the deposit has it then, and the curve
+  // of an attempt that begins there has no hole.
   SayStep(verdict, batch, verdict.skip);
+  Deposit(batch);
   return absl::OkStatus();
 }
 
@@ -584,12 +586,12 @@ absl::Status StageRunner::Update(const InFlight& what) {
 
 void StageRunner::FinishStreamedBatch(const BatchInfo& batch,
                                       const StepVerdict& last) {
-  Deposit(batch);
   StepVerdict verdict = last;
   verdict.step = batch.step;
   // Single updates are skipped, not a batch.
   verdict.skip = false;
   SayStep(verdict, batch, batch_skipped_);
+  Deposit(batch);
   batch_skipped_ = false;
   SayBatch(batch);
   SayUnreadable();
