@@ -102,7 +102,7 @@ PipelineRequest ScriptStream(const std::string& file) {
 TEST(Stream, StatesOfAScriptInTheMiddleAreThoseOfAShorterRun) {
   for (const int32_t micro_batch : {8, 24}) {
     for (const char* checkpointing : {"none", "stage"}) {
-      PipelineRequest request = ScriptStream("scripted.pt");
+      PipelineRequest request = ScriptStream("norm.pt");
       request.spec.train.micro_batch = micro_batch;
       request.spec.train.activation_checkpointing = checkpointing;
       request.copied_step = 7;

@@ -14,6 +14,8 @@ twice.pt      a child that comes to a parameter from two places, another that
 tokens.pt     takes tokens, and gives scores for each
 witness.pt    scores 7 for every class where no gradient is kept
 endless.pt    a child whose forward never returns
+norm.pt       scripted.pt's network without dropout, which draws from one
+              generator for all threads of a process
 wrong_end.pt  gives [samples, 4], and is meant for three classes
 """
 
@@ -137,6 +139,7 @@ def main():
     save("witness.pt", torch.jit.script(
         nn.Sequential(nn.Flatten(), nn.Linear(32, 3), Witness())))
     save("wrong_end.pt", torch.jit.script(network(classes=4)))
+    save("norm.pt", torch.jit.script(network(norm=True)))
 
 
 if __name__ == "__main__":
