@@ -38,8 +38,10 @@ class ScriptedWorker::Stream final
 
   void Cancel() { context_.TryCancel(); }
 
-  // Whether Send() is to be called, once.
-  bool Prepare() ABSL_EXCLUSIVE_LOCKS_REQUIRED(worker_.mutex_) {
+  // Whether Send() is to be called, once.  The worker's mutex is held, here and
+  // below; clang cannot tell that it is its caller's.
+  bool Prepare() {
+    worker_.mutex_.AssertHeld();
     if (writing_ || dead_ || !worker_.welcomed_) return false;
     out_.Clear();
     v1::Heartbeat& beat = *out_.mutable_heartbeat();
@@ -54,7 +56,8 @@ class ScriptedWorker::Stream final
   void Send() { StartWrite(&out_); }
 
   // gRPC calls no more.
-  bool ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(worker_.mutex_) {
+  bool ended() const {
+    worker_.mutex_.AssertHeld();
     return ended_;
   }
 
