@@ -1,6 +1,7 @@
 #include "core/recover/run_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -140,9 +141,20 @@ JobReport WorkState::Report() const {
   return report;
 }
 
-bool SnapshotClock::ShouldMark(int64_t step, int64_t floor) const {
-  const int64_t half = (policy_.every + 1) / 2;
-  return half > 0 && floor >= last_mark_ && step - last_mark_ >= half;
+bool SnapshotClock::ShouldMark(int64_t step, int64_t floor) {
+  if (policy_.every <= 0 || floor < last_mark_) return false;
+  if (!std::exchange(complete_, true)) {
+    lag_ = std::max(step - last_mark_, lag_ - 1);
+  }
+  // One more for a snapshot that takes longer than the last one.
+  const int64_t interval =
+      std::max((policy_.every + 1) / 2, policy_.every - lag_ - 1);
+  return step - last_mark_ >= interval;
+}
+
+void SnapshotClock::OnMarked(int64_t step) {
+  last_mark_ = step;
+  complete_ = false;
 }
 
 bool SnapshotClock::MustWait(int64_t step, int64_t floor, Instant acknowledged,

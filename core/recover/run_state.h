@@ -121,9 +121,12 @@ class SnapshotClock {
   SnapshotClock(const SnapshotPolicy& policy, int64_t start)
       : policy_(policy), last_mark_(start) {}
 
-  // floor: its step, as the worker knows it.
-  bool ShouldMark(int64_t step, int64_t floor) const;
-  void OnMarked(int64_t step) { last_mark_ = step; }
+  // Asked once a step.  floor: its step, as the worker knows it.  Half an
+  // interval after the last mark at the earliest; later where snapshots are
+  // complete after few steps, so that they cost less and a failure costs no
+  // more than an interval.
+  bool ShouldMark(int64_t step, int64_t floor);
+  void OnMarked(int64_t step);
   // Whether step + 1 must not begin yet: too much would be lost, and the
   // coordinator, which acknowledged something at `acknowledged`, may raise the
   // floor to a snapshot that was marked.
@@ -133,6 +136,9 @@ class SnapshotClock {
  private:
   const SnapshotPolicy policy_;
   int64_t last_mark_;
+  bool complete_ = false;  // the floor has reached the last mark
+  // Steps until it did; a longer one is forgotten by one a mark.
+  int64_t lag_ = 0;
 };
 
 }  // namespace paceline

@@ -319,7 +319,7 @@ TEST(MovedRun, GoesOnFromAMarkedStepWhenAWorkerIsLost) {
   mesh.worker(4).agent->OnKeep(keep);
   const RunOrder first = mesh.Order(kFourLayers[0]);
   mesh.Run(first);
-  const Cut marked{1, 5};
+  const Cut marked{1, 8};
   const absl::Time give_up = absl::Now() + kLongest;
   while (mesh.worker(4).pieces.Find(kJob, {marked, 3}) == nullptr &&
          absl::Now() < give_up) {
@@ -335,7 +335,7 @@ TEST(MovedRun, GoesOnFromAMarkedStepWhenAWorkerIsLost) {
 
   EXPECT_EQ(mesh.Uploaded(second), expected);
   // The restored step is deposited again, under the new attempt.
-  EXPECT_NE(mesh.worker(4).pieces.Find(kJob, {{2, 5}, 1}), nullptr);
+  EXPECT_NE(mesh.worker(4).pieces.Find(kJob, {{2, 8}, 1}), nullptr);
 }
 
 // Nobody computes its floor, which the run of 20 steps would wait for else.
@@ -384,13 +384,13 @@ TEST(MovedRun, WaitsForTheFloorWhileTheCoordinatorAnswers) {
   }
   for (int i = 0; i < 20; ++i) EXPECT_EQ(beat().step(), 10);
 
-  keep.keep[kJob].floor = Cut{1, 5};
+  keep.keep[kJob].floor = Cut{1, 8};
   mesh.Keep(keep);
   mesh.Await(order, v1::RunState::PHASE_DONE);
 
-  // Marked when the floor had reached the mark before, and at the end.
+  // Marked after the floor had reached the mark before, and at the end.
   const auto held = mesh.worker(1).pieces.Holdings();
-  EXPECT_TRUE(held.at(kJob).contains({1, 11}));
+  EXPECT_TRUE(held.at(kJob).contains({1, 14}));
   EXPECT_TRUE(held.at(kJob).contains({1, 16}));
 }
 

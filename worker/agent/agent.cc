@@ -65,6 +65,11 @@ void Agent::OnKeep(const KeepOrder& order) {
     }
   }
   options_.pieces->OnKeep(order.keep, clock_.Now());
+  {
+    // Nobody waits to hear that old pieces are gone.
+    absl::MutexLock lock(&mutex_);
+    pieces_are_new_ = true;
+  }
   options_.exchange->Follow(order.follow);
 }
 
@@ -140,7 +145,8 @@ void Agent::OnOrder(std::optional<RunOrder> order, OrderNumber number) {
     const bool same_run = order.has_value() == order_.has_value() &&
                           (!order.has_value() || order->fence == order_->fence);
     number_ = number;
-    if (same_run && !order_is_new_) SetCarriedOut();
+    // Nobody waits to hear that a run goes on.
+    if (same_run && !order_is_new_) SetCarriedOut(!order.has_value());
     if (same_run && order.has_value() && order->group.has_value()) {
       // Members come and go; the run stays.
       group = *order->group;
@@ -268,10 +274,10 @@ RoundReading Agent::Rounds() const {
   return reading;
 }
 
-void Agent::SetCarriedOut() {
+void Agent::SetCarriedOut(bool say_at_once) {
   if (carried_out_ == number_) return;
   carried_out_ = number_;
-  recorder_.NoteChange();
+  if (say_at_once) recorder_.NoteChange();
 }
 
 WorkerRun* Agent::BorrowRun() {
@@ -312,7 +318,7 @@ Agent::Work Agent::AwaitWork() {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return {};
     ending_since_.reset();
-    if (order_is_new_) SetCarriedOut();
+    if (order_is_new_) SetCarriedOut(true);
     const bool begin =
         std::exchange(order_is_new_, false) && order_.has_value();
     const bool measure =

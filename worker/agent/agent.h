@@ -126,7 +126,8 @@ class Agent {
   WorkerRun* BorrowRun() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReturnRun();
   // The newest order is carried out; the next heartbeat says so at once.
-  void SetCarriedOut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // say_at_once: else the next heartbeat says so.
+  void SetCarriedOut(bool say_at_once) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndWhatIsOverdue();
   void OnPieces();
   void AddPieces(v1::PiecesHeld& held) const;

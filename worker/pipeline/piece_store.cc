@@ -145,24 +145,21 @@ void PieceStore::PruneLocked(Job& job) {
 }
 
 void PieceStore::OnKeep(const std::map<JobId, KeepRule>& keep, Instant now) {
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const auto& [id, rule] : keep) {
-      Job& job = jobs_[id];
-      const std::optional<Cut> floor = FloorAfter(job.keep.floor, rule);
-      job.keep = rule;
-      job.keep.floor = floor;
-      job.is_named = true;
-      job.unnamed_since.reset();
-      PruneLocked(job);
-    }
-    for (auto& [id, job] : jobs_) {
-      if (keep.contains(id)) continue;
-      job.is_named = false;
-      if (!job.unnamed_since.has_value()) job.unnamed_since = now;
-    }
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, rule] : keep) {
+    Job& job = jobs_[id];
+    const std::optional<Cut> floor = FloorAfter(job.keep.floor, rule);
+    job.keep = rule;
+    job.keep.floor = floor;
+    job.is_named = true;
+    job.unnamed_since.reset();
+    PruneLocked(job);
   }
-  Tell();
+  for (auto& [id, job] : jobs_) {
+    if (keep.contains(id)) continue;
+    job.is_named = false;
+    if (!job.unnamed_since.has_value()) job.unnamed_since = now;
+  }
 }
 
 void PieceStore::OnAcknowledged(Instant now) {

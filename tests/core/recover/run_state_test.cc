@@ -190,15 +190,32 @@ TEST_F(RunStateTest, IgnoresALowerFloorUntilAnAttemptBeginsBelowIt) {
   EXPECT_EQ(state_.floor(), Cut());
 }
 
-TEST(SnapshotClock, MarksAtHalfTheIntervalOnceTheLastMarkIsSafe) {
+TEST(SnapshotClock, MarksAtHalfTheIntervalOnceASlowSnapshotIsSafe) {
   SnapshotClock clock({.every = 10}, 20);
-  EXPECT_FALSE(clock.ShouldMark(25, 18));  // the restored step is not safe
-  EXPECT_FALSE(clock.ShouldMark(24, 20));
+  EXPECT_FALSE(clock.ShouldMark(24, 18));  // the restored step is not safe
+  EXPECT_FALSE(clock.ShouldMark(24, 20));  // it is, after four steps
   EXPECT_TRUE(clock.ShouldMark(25, 20));
 
   clock.OnMarked(25);
   EXPECT_FALSE(clock.ShouldMark(30, 20));
-  EXPECT_TRUE(clock.ShouldMark(30, 25));
+  EXPECT_TRUE(clock.ShouldMark(31, 25));
+}
+
+TEST(SnapshotClock, MarksLaterWhereTheLastSnapshotsWereSafeSoon) {
+  SnapshotClock clock({.every = 10}, 20);
+  EXPECT_FALSE(clock.ShouldMark(21, 20));
+  EXPECT_FALSE(clock.ShouldMark(27, 20));
+  EXPECT_TRUE(clock.ShouldMark(28, 20));
+
+  clock.OnMarked(28);
+  EXPECT_FALSE(clock.ShouldMark(30, 20));
+  EXPECT_FALSE(clock.ShouldMark(31, 28));  // after three steps
+  EXPECT_TRUE(clock.ShouldMark(34, 28));
+
+  clock.OnMarked(34);
+  EXPECT_FALSE(clock.ShouldMark(35, 34));  // after one, but it may vary
+  EXPECT_FALSE(clock.ShouldMark(40, 34));
+  EXPECT_TRUE(clock.ShouldMark(41, 34));
 }
 
 TEST(SnapshotClock, NeitherMarksNorWaitsWhereNoSnapshotsAreWanted) {
