@@ -156,6 +156,7 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
   }
   if (heartbeat.has_measurement()) {
     measurements_.TakeMeasurement(*member, heartbeat.measurement());
+    mesh_.queue_changed = true;  // a job may have waited for this worker
     Settle(moment);
   }
   JobEntry* const job = heartbeat.has_run()
@@ -325,8 +326,8 @@ void Brain::Settle(Moment moment) {
   if (mesh_.queue_changed) {
     queue_.Serve(moment);
     groups_.AdmitJoiners(moment);
+    mesh_.measures.Assign(measurements_.MeasureWorkers(), moment.now);
   }
-  mesh_.measures.Assign(measurements_.MeasureWorkers(), moment.now);
   checkpoints_.Serve(moment);
   RefreshOrders();
 }
@@ -338,31 +339,28 @@ void Brain::RefreshOrders() {
     const bool adopting = job != nullptr && job->recovery != nullptr &&
                           job->recovery->phase() == JobPhase::kAdopting;
     if (!member.stream.assigned() || adopting) continue;
-    StandingOrder order = OrderOf(id);
+    StandingOrder order = OrderOf(member, job);
     if (const auto found = mesh_.settling.find(id);
         found != mesh_.settling.end()) {
       order.settle = found->second;
     }
     pipelines_.AddTo(order, member.process());
     order.renew = order.renew || pipelines_.Excludes(member.process());
-    const auto [sent, first] = sent_.try_emplace(member.stream, order);
-    if (!first) {
-      if (sent->second == order) continue;
-      sent->second = order;
-    }
+    std::optional<StandingOrder>& sent = sent_[member.stream];
+    if (sent == order) continue;
+    sent = order;
     mesh_.actions.orders.push_back({member.stream, std::move(order)});
   }
 }
 
-StandingOrder Brain::OrderOf(WorkerId worker) const {
-  const JobEntry* const of_worker = mesh_.JobOf(worker);
-  if (of_worker == nullptr) {
-    return {std::nullopt, mesh_.measures.OrderOf(mesh_.NameOf(worker))};
+StandingOrder Brain::OrderOf(const Member& member, const JobEntry* job) const {
+  if (job == nullptr) {
+    return {std::nullopt, mesh_.measures.OrderOf(member.registration.name())};
   }
-  if (IsDataParallel(of_worker->record.spec)) {
-    return groups_.OrderOf(*of_worker, worker);
+  if (IsDataParallel(job->record.spec)) {
+    return groups_.OrderOf(*job, member.id);
   }
-  return {pipelines_.OrderOf(*of_worker, worker), std::nullopt};
+  return {pipelines_.OrderOf(*job, member.id), std::nullopt};
 }
 
 Actions Brain::TakeActions() { return std::exchange(mesh_.actions, Actions{}); }
@@ -599,6 +597,7 @@ absl::StatusOr<v1::StartProfileResponse> Brain::OnProfile(
     const v1::StartProfileRequest& request, Moment moment) {
   absl::StatusOr<v1::StartProfileResponse> ticket =
       measurements_.OnProfile(request);
+  mesh_.queue_changed = true;
   Settle(moment);
   return ticket;
 }

@@ -151,7 +151,8 @@ class Brain {
   // To be called after every event.
   void Settle(Moment moment);
   void RefreshOrders();
-  StandingOrder OrderOf(WorkerId worker) const;
+  // job: the one that has the worker; null: none has.
+  StandingOrder OrderOf(const Member& member, const JobEntry* job) const;
   v1::Worker ViewWorker(const Member& member, Instant now) const;
   v1::Job ViewOf(const JobEntry& job) const;
 
@@ -163,7 +164,8 @@ class Brain {
   Pipelines pipelines_;
   Checkpoints checkpoints_;
   JobQueue queue_;
-  std::map<StreamId, StandingOrder> sent_;  // the newest on every stream
+  // The newest on every stream; nothing yet where one has just begun.
+  std::map<StreamId, std::optional<StandingOrder>> sent_;
 };
 
 }  // namespace paceline

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
@@ -12,6 +13,9 @@ namespace paceline {
 namespace {
 
 constexpr absl::Duration kMetricsPeriod = absl::Milliseconds(500);
+// Events that follow one another sooner are taken together: to wake this thread
+// for each heartbeat of a thousand workers costs more than the heartbeats.
+constexpr absl::Duration kBatchPause = absl::Milliseconds(2);
 // Heartbeats a lease: two may be lost and one late.
 constexpr int kHeartbeatsALease = 6;
 
@@ -105,6 +109,11 @@ void Coordinator::AfterBatch() {
     Dispatch(brain_.TakeActions());
     if (!was_working) brain_.OnStoreWorks(Now());
   }
+  UpdateMetrics();
+  absl::SleepFor(kBatchPause);
+}
+
+void Coordinator::UpdateMetrics() {
   const Instant now = clock_.Now();
   if (now - metrics_updated_ < kMetricsPeriod) return;
   metrics_updated_ = now;

@@ -161,6 +161,7 @@ class Coordinator {
   void Change(Done<T> done, std::function<absl::StatusOr<T>()> change);
   void NoticeStandstill(Moment moment);
   void AfterBatch();
+  void UpdateMetrics();
   absl::Status StoreBatchOfBrain();
   void Dispatch(const Actions& actions);
   void DispatchWeights(const Actions::Weights& weights);

@@ -147,7 +147,6 @@ void MeshMeasurements::TakeMeasurement(const Member& member,
     mesh_.measured.Put(link);
     mesh_.actions.writes.measurements.Put(link);
   }
-  mesh_.queue_changed = true;  // a job may have waited for this worker
 }
 
 v1::ListMeasurementsResponse MeshMeasurements::ViewMeasurements(

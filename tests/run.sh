@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars
-  pipeline-kills coordinator-kills snapshot-cost chaos scale bench bed speed round-speed torch-free tsan asan trixie)
+  pipeline-kills coordinator-kills snapshot-cost moves chaos scale bench bed speed round-speed torch-free tsan asan trixie)
 
 usage() {
   cat <<USAGE
@@ -117,6 +117,13 @@ area_coordinator_kills() {
 area_snapshot_cost() {
   deploy/build.sh release paceline paceline-coordinator paceline-worker
   python3 tests/nightly/snapshot_cost.py --bin build/release/bin
+}
+
+# A machine becomes slow, another one joins: layers move.  A quarter of an hour;
+# needs root.
+area_moves() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/bed_moves.py --bin build/release/bin
 }
 
 # Half an hour, and one fault every 20 s; as root ten minutes more on emulated

@@ -480,7 +480,7 @@ bool JobRecovery::WaitForLeave(Instant now, RecoveryActions& actions) {
   for (const auto& [worker, peer] : peers_) {
     if (!IsCounted(peer) || !IsConcerned(peer) || HasLeft(peer)) continue;
     if (now - std::max(leave_since_, peer.since) >= policy_.leave_bound) {
-      Exclude(peer, actions);
+      Exclude(peer, absl::StrCat("does not leave attempt ", attempt_), actions);
     }
   }
   if (!AllHeard() || !AllLeft()) return false;
@@ -491,9 +491,10 @@ bool JobRecovery::WaitForLeave(Instant now, RecoveryActions& actions) {
             absl::StrCat("replicas finish step ", *finish_), actions);
 }
 
-void JobRecovery::Exclude(const Peer& peer, RecoveryActions& actions) {
+void JobRecovery::Exclude(const Peer& peer, const std::string& why,
+                          RecoveryActions& actions) {
   AddEvent(actions, "excluded",
-           absl::StrCat(peer.name, " does not leave attempt ", attempt_,
+           absl::StrCat(peer.name, " ", why,
                         "; only a new process of it may come back"));
   actions.push_back(ExcludeProcess{peer.process});
   excluded_.insert(peer.process);
@@ -622,7 +623,8 @@ bool JobRecovery::WaitsForSettling(const std::vector<RunPlace>& places,
   // A process loads its libraries again: that takes longer than to leave.
   if (now - settling_since_ < policy_.return_period) return true;
   for (const MemberId& process : std::set<MemberId>(std::move(settling_))) {
-    Exclude(*FindLive(process), actions);
+    Exclude(*FindLive(process), "does not take over the job's CPU environment",
+            actions);
   }
   settling_.clear();
   return true;

@@ -237,7 +237,8 @@ class JobRecovery {
              RecoveryActions& actions);
   bool Drain(Instant now, RecoveryActions& actions);
   bool OnFailure(const Peer& peer, Instant now, RecoveryActions& actions);
-  void Exclude(const Peer& peer, RecoveryActions& actions);
+  void Exclude(const Peer& peer, const std::string& why,
+               RecoveryActions& actions);
   bool Pause(JobCause cause, const std::string& why, RecoveryActions& actions);
   void Announce(RecoveryActions& actions);
   void OnMembersChanged();

@@ -20,6 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 
 JobSpec Job(int stages) {
   JobSpec spec;
@@ -179,6 +180,21 @@ TEST(MakePlan, DealsStagesOutToTheFastestWorkers) {
   EXPECT_EQ(LayersOn(plan, 10), 0) << plan.why;
   EXPECT_EQ(LayersOn(plan, 11), 6) << plan.why;
   EXPECT_EQ(LayersOn(plan, 12), 6) << plan.why;
+}
+
+TEST(MakePlan, ChoosesAmongTheFastestOfManyWorkers) {
+  JobSpec spec = Job(2);
+  spec.pipeline.policy = "dp";
+  const ModelDescription model = SmallModel(4);
+  const std::vector<PlannerWorker> workers = Workers(70);
+  std::vector<double> seconds(70, 0.02);
+  seconds[0] = seconds[69] = 0.01;
+
+  const auto plan = Value(
+      MakePlan(spec, model, workers, Measured(spec, model, workers, seconds)));
+
+  EXPECT_THAT(Holders(plan), UnorderedElementsAre(10, 79)) << plan.why;
+  EXPECT_THAT(plan.why, HasSubstr("fastest 64 of 70"));
 }
 
 TEST(MakePlan, FitsWhereEqualStagesDoWhenWorkersAreFew) {

@@ -8,7 +8,9 @@
 namespace paceline {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::HasSubstr;
 
 constexpr int kLayers = 4;
@@ -590,6 +592,21 @@ TEST_F(JobRecoveryTest, SettlesCpuEnvironmentsBeforeTheAttempt) {
   Attach(2, 0, 2);  // it has executed itself anew
   EXPECT_EQ(job_->phase(), JobPhase::kRunning);
   EXPECT_FALSE(orders_.at(2).settle);
+}
+
+TEST_F(JobRecoveryTest, BeginsWithoutAProcessThatDoesNotSettle) {
+  Attach(3);
+  workers_[2].process.incarnation = {1};
+  workers_[2].report.settled = false;
+  workers_[2].answers = false;
+  BeginWith(2);
+  Pass(policy_.return_period);
+  Pass(absl::Milliseconds(50));
+
+  ASSERT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
+  EXPECT_TRUE(orders_.at(3).run.has_value());
+  EXPECT_THAT(events_, Contains(Field(&RecoveryEvent::text,
+                                      HasSubstr("CPU environment"))));
 }
 
 TEST_F(JobRecoveryTest, AReplicaFinishesTheStepThatAnotherHasApplied) {

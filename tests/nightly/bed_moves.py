@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""A pipeline's layers move by themselves when a machine becomes slow, and when
+another one joins.
+
+  bed_moves.py --bin build/release/bin [--minutes 10] [--name moves]
+
+Four emulated machines of 0.4 core train a pipeline of four stages; a fifth is
+off.  After some steps machine 3 gets half of its CPU time.  Asked: layers move,
+the job then is at least 1.4 times as fast as it was on the slow machine, and it
+moves once more at most in so many minutes.  Then the fifth machine is started.
+Asked: the job uses it.  Exits 77 where there cannot be a bed (not root).
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+# pylint: disable=wrong-import-position
+from bed import NODES, ROOT, SKIPPED, TESTBED, Bed
+from recoveries import curve_of
+
+JOB = ("deploy/jobs/vit-small.yaml", "model.depth=12", "train.steps=1000000",
+       "train.evaluate_every=0")
+SLOW = 3
+LEVEL_SECONDS = 40
+PATIENCE_SECONDS = 240
+LEAST_GAIN = 1.4
+
+
+class Job:
+    def __init__(self, bed):
+        self.bed = bed
+        words = [word for each in JOB[1:] for word in ("--set", each)]
+        self.number = str(bed.json("job", "submit", JOB[0], *words,
+                                   "--detach")["id"])
+
+    def show(self):
+        return self.bed.json("job", "show", self.number)
+
+    def step_seconds(self, begin, end):
+        """Of the steps that were begun and done between these times."""
+        times = curve_of(self.show())
+        lengths = [times[step] - times[step - 1] for step in times
+                   if step - 1 in times and times[step - 1] >= begin
+                   and times[step] <= end]
+        return statistics.median(lengths)
+
+    def level(self):
+        """Seconds a step takes from now on."""
+        begin = time.time()
+        time.sleep(LEVEL_SECONDS)
+        return self.step_seconds(begin, time.time())
+
+    def await_attempt(self, wanted):
+        """When it was there; None: it did not come."""
+        end = time.time() + PATIENCE_SECONDS
+        while time.time() < end:
+            shown = self.show()
+            if shown["state"] not in ("running", "queued"):
+                raise RuntimeError(f"{shown['state']}: {shown['why']}")
+            if shown["attempt"] >= wanted:
+                return time.time()
+            time.sleep(1)
+        return None
+
+
+def testbed(bed, *words):
+    subprocess.run([TESTBED, *words, "--name", bed.name], check=True,
+                   stdout=sys.stderr)
+
+
+def slowed(bed, job, minutes, wrong):
+    normal = job.level()
+    testbed(bed, "set", "--cpu-of", f"{SLOW}=0.2")
+    begin = time.time()
+    moved = job.await_attempt(2)
+    if moved is None:
+        wrong.append("no layers moved off the slow machine")
+        return
+    events = bed.json("job", "events", job.number)["events"]
+    left = min(event["unix_ms"] / 1e3 for event in events
+               if event["unix_ms"] / 1e3 > begin)
+    staying = job.step_seconds(begin, left)
+    after = job.level()
+    print(f"a step takes {normal:.3f} s, {staying:.3f} s on the slow machine, "
+          f"{after:.3f} s after the move {moved - begin:.0f} s later: "
+          f"{staying / after:.2f} times as fast, asked {LEAST_GAIN}", flush=True)
+    if staying / after < LEAST_GAIN:
+        wrong.append("the move gained too little")
+    attempt = job.show()["attempt"]
+    time.sleep(max(0.0, moved + 60 * minutes - time.time()))
+    more = job.show()["attempt"] - attempt
+    print(f"{more} moves in the {minutes:g} minutes after it, asked at most 1",
+          flush=True)
+    if more > 1:
+        wrong.append("the layers move to and fro")
+
+
+def joined(bed, job, wrong):
+    before = job.level()
+    attempt = job.show()["attempt"]
+    testbed(bed, "start", str(NODES + 1))
+    if job.await_attempt(attempt + 1) is None:
+        wrong.append("a machine that joined was not used")
+        return
+    print(f"a fifth machine joined: a step takes {job.level():.3f} s, "
+          f"{before:.3f} s before", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--name", default="moves")
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        print("skipped: a bed needs root", file=sys.stderr)
+        return SKIPPED
+    wrong = []
+    with Bed(arguments.name, arguments.bin,
+             ("--nodes", str(NODES + 1))) as bed:
+        testbed(bed, "kill", str(NODES + 1))
+        job = Job(bed)
+        while job.show()["step"] < 20:
+            time.sleep(1)
+        slowed(bed, job, arguments.minutes, wrong)
+        joined(bed, job, wrong)
+        bed.json("job", "stop", job.number)
+        if wrong:
+            print(bed.run("paceline", "job", "events", job.number).decode())
+    for sentence in wrong:
+        print(f"WRONG: {sentence}")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
