@@ -103,8 +103,8 @@ class PieceStore {
 
   // --- Waiting ---
 
-  // Calls `changed` whenever pieces came or jobs were forgotten, without a lock,
-  // on whichever thread did it.  It must be quick.
+  // Calls `changed` whenever pieces came or jobs were forgotten, without a
+  // lock, on whichever thread did it.  It must be quick.
   int Listen(std::function<void()> changed);
   // Returns when no call of it is under way.
   void Unlisten(int id);
