@@ -124,6 +124,9 @@ class Mesh:
     def events(self, number):
         return self.ask("job", "events", str(number))["events"]
 
+    def delete(self, number):
+        self.ask("job", "delete", str(number))
+
     def processes(self):
         """pid -> command line words of the daemons."""
         found = {}

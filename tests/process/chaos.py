@@ -212,6 +212,9 @@ class ChaosBed(Bed):
     def events(self, number):
         return self.json("job", "events", str(number))["events"]
 
+    def delete(self, number):
+        self.json("job", "delete", str(number))
+
 
 class Faults(threading.Thread):
     """Carries them out, each in its time."""
@@ -393,6 +396,8 @@ class Run:
         self.useful += normal.seconds
         self.judge(name, number, shown, events)
         self.measure(name, shown, events, begin)
+        # The weights and checkpoints of many jobs would fill the small disk.
+        again(self.mesh.delete, number)
 
     def judge(self, name, number, shown, events):
         what = f"job {number} ({name})"
