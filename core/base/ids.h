@@ -30,7 +30,7 @@ struct Incarnation {
 };
 
 // A fence names one life of a job: messages of an earlier one are refused.
-// Fences are ordered: a later job, attempt or plan is greater.
+// Fences of a job are ordered: a later attempt or plan is greater.
 struct Fence {
   JobId job;
   int64_t attempt = 0;       // grows with every restore of the job

@@ -165,11 +165,24 @@ std::string ToText(const TensorMeta& tensor) {
                                                   : CodecName(tensor.codec));
 }
 
+bool LeftFences::Has(const Fence& fence) const {
+  const auto found = fences_.find(fence.job);
+  return found != fences_.end() && fence <= found->second;
+}
+
+void LeftFences::Add(const Fence& fence) {
+  constexpr size_t kMostJobs = 1000;
+  Fence& highest = fences_[fence.job];
+  highest = std::max(highest, fence);
+  if (fences_.size() > kMostJobs) fences_.erase(fences_.begin());
+}
+
 FenceVerdict DecideFence(const FenceState& mine, const Fence& theirs) {
-  if (mine.closed && theirs <= *mine.closed) return FenceVerdict::kDropOlder;
-  if (!mine.open || theirs > *mine.open) return FenceVerdict::kHoldNewer;
-  return theirs == *mine.open ? FenceVerdict::kAccept
-                              : FenceVerdict::kDropOlder;
+  if (mine.open == theirs) return FenceVerdict::kAccept;
+  const bool below_open =
+      mine.open && mine.open->job == theirs.job && theirs < *mine.open;
+  return below_open || mine.left.Has(theirs) ? FenceVerdict::kDropOlder
+                                             : FenceVerdict::kHoldNewer;
 }
 
 std::string ToText(const Fence& fence) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -93,11 +94,23 @@ std::string ToText(const TensorMeta& tensor);
 
 // Which life of a job a frame belongs to, as seen from this worker.
 
-// The fences that this worker knows.  A worker that never ran anything knows
-// none: every fence is newer to it.
+// The highest fence of each job that a worker has left; of the newest jobs, so
+// that it does not grow for ever.
+class LeftFences {
+ public:
+  // The fence, or a higher one of its job, was left.
+  bool Has(const Fence& fence) const;
+  void Add(const Fence& fence);
+
+ private:
+  std::map<JobId, Fence> fences_;
+};
+
+// The fences that this worker knows.  Those of other jobs are newer to it: an
+// older job may move to a worker that ran a later one.
 struct FenceState {
-  std::optional<Fence> open;    // the run it is in
-  std::optional<Fence> closed;  // the highest it has left
+  std::optional<Fence> open;  // the run it is in
+  LeftFences left;
 };
 
 enum class FenceVerdict : uint8_t {

@@ -521,6 +521,17 @@ TEST(MovedRun, NeverBeginsAFenceThatItHasLeft) {
   EXPECT_THAT(run.error_message(), HasSubstr("was left here before"));
 }
 
+// As one that is moved here after a later job has ended.
+TEST(MovedRun, BeginsAnOlderJobAfterALaterOne) {
+  Mesh mesh(SmallJob(), 1);
+  mesh.Run(mesh.Order({{0, 4}}));
+
+  mesh.worker(0).agent->OnOrder(std::nullopt);
+  RunOrder older = mesh.Order({{0, 4}});
+  older.fence.job = JobId{kJob.value - 1};
+  mesh.Run(older);
+}
+
 TEST(MovedRun, EchoesAnOrderWhenWhatItWithdrewHasEnded) {
   Mesh mesh(SmallJob(), 1);
   Agent& agent = *mesh.worker(0).agent;

@@ -402,11 +402,11 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
     absl::MutexLock lock(&mutex_);
     self = self_;
     if (!order.group.has_value()) {
-      if (left_.has_value() && order.fence <= *left_) {
+      if (left_.Has(order.fence)) {
         return absl::AbortedError(
             absl::StrCat(ToText(order.fence), " was left here before"));
       }
-      left_ = order.fence;
+      left_.Add(order.fence);
     }
   }
   PACELINE_ASSIGN_OR_RETURN(

@@ -155,9 +155,9 @@ class Agent {
   // Since when the compute thread is to leave what it is at; nothing while it
   // is not to, or has left.
   std::optional<Instant> ending_since_ ABSL_GUARDED_BY(mutex_);
-  OrderNumber number_ ABSL_GUARDED_BY(mutex_);         // of the newest order
-  OrderNumber carried_out_ ABSL_GUARDED_BY(mutex_);    // the newest
-  std::optional<Fence> left_ ABSL_GUARDED_BY(mutex_);  // the last of a pipeline
+  OrderNumber number_ ABSL_GUARDED_BY(mutex_);       // of the newest order
+  OrderNumber carried_out_ ABSL_GUARDED_BY(mutex_);  // the newest
+  LeftFences left_ ABSL_GUARDED_BY(mutex_);          // of pipelines
   Instant acknowledged_ ABSL_GUARDED_BY(mutex_) = {-absl::InfiniteDuration()};
   // Jobs whose floor the coordinator has told on this stream: it computes them.
   std::set<JobId> floors_ ABSL_GUARDED_BY(mutex_);

@@ -19,17 +19,17 @@ absl::Status Plane::OpenFenceLocked(const Fence& fence) {
         absl::StrCat("cannot open ", ToText(fence), ": ", ToText(*fence_.open),
                      " is still open"));
   }
-  if (fence_.closed && fence <= *fence_.closed) {
-    return absl::AbortedError(absl::StrCat("cannot open ", ToText(fence), ": ",
-                                           ToText(*fence_.closed),
-                                           " was open before"));
+  if (fence_.left.Has(fence)) {
+    return absl::AbortedError(
+        absl::StrCat("cannot open ", ToText(fence),
+                     ": it, or a later one, was open before"));
   }
   fence_.open = fence;
   return absl::OkStatus();
 }
 
 void Plane::CloseFenceLocked() {
-  if (fence_.open) fence_.closed = std::exchange(fence_.open, std::nullopt);
+  if (fence_.open) fence_.left.Add(*std::exchange(fence_.open, std::nullopt));
 }
 
 InboundStream* Plane::Accept(const std::string& peer) {

@@ -21,27 +21,42 @@ Fence FenceOf(int64_t job, int64_t attempt, int64_t plan) {
   return {JobId{job}, attempt, plan};
 }
 
+FenceState StateOf(std::optional<Fence> open, const Fence& left) {
+  FenceState state{open, {}};
+  state.left.Add(left);
+  return state;
+}
+
 TEST(DecideFence, TakesOnlyWhatIsOfTheOpenRun) {
-  const FenceState mine{FenceOf(2, 3, 4), FenceOf(2, 3, 3)};
+  const FenceState mine = StateOf(FenceOf(2, 3, 4), FenceOf(2, 3, 3));
 
   EXPECT_EQ(DecideFence(mine, FenceOf(2, 3, 4)), FenceVerdict::kAccept);
   for (const Fence older :
-       {FenceOf(2, 3, 3), FenceOf(2, 2, 9), FenceOf(1, 9, 9)}) {
+       {FenceOf(2, 3, 3), FenceOf(2, 2, 9), FenceOf(2, 3, 0)}) {
     EXPECT_EQ(DecideFence(mine, older), FenceVerdict::kDropOlder);
   }
-  for (const Fence newer :
-       {FenceOf(2, 3, 5), FenceOf(2, 4, 0), FenceOf(3, 0, 0)}) {
+  for (const Fence newer : {FenceOf(2, 3, 5), FenceOf(2, 4, 0),
+                            FenceOf(3, 0, 0), FenceOf(1, 9, 9)}) {
     EXPECT_EQ(DecideFence(mine, newer), FenceVerdict::kHoldNewer);
   }
 }
 
 TEST(DecideFence, DropsAClosedRunAndAllBelowAndHoldsWhatIsNewer) {
   EXPECT_EQ(DecideFence({}, FenceOf(0, 0, 0)), FenceVerdict::kHoldNewer);
-  const FenceState mine{std::nullopt, FenceOf(2, 3, 4)};
+  const FenceState mine = StateOf(std::nullopt, FenceOf(2, 3, 4));
 
   EXPECT_EQ(DecideFence(mine, FenceOf(2, 3, 4)), FenceVerdict::kDropOlder);
   EXPECT_EQ(DecideFence(mine, FenceOf(2, 1, 9)), FenceVerdict::kDropOlder);
   EXPECT_EQ(DecideFence(mine, FenceOf(2, 3, 5)), FenceVerdict::kHoldNewer);
+}
+
+TEST(DecideFence, KeepsTheFencesThatItLeftOfEachJob) {
+  FenceState mine = StateOf(std::nullopt, FenceOf(1, 3, 1));
+  mine.left.Add(FenceOf(2, 1, 1));
+  mine.left.Add(FenceOf(1, 2, 1));
+
+  EXPECT_EQ(DecideFence(mine, FenceOf(1, 3, 1)), FenceVerdict::kDropOlder);
+  EXPECT_EQ(DecideFence(mine, FenceOf(1, 4, 1)), FenceVerdict::kHoldNewer);
 }
 
 TEST(CreditLedger, GrantsTwiceTheBoundAndThenWhatWasConsumed) {
