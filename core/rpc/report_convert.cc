@@ -58,6 +58,9 @@ std::string OneLine(const std::string& text) {
   return line;
 }
 
+// The coordinator counts on from the attempts that workers tell of.
+constexpr int64_t kMostAttempts = int64_t{1} << 50;
+
 absl::Status CheckRun(const v1::RunState& run) {
   if (run.phase() == v1::RunState::PHASE_UNSPECIFIED ||
       !v1::RunState::Phase_IsValid(run.phase())) {
@@ -66,14 +69,16 @@ absl::Status CheckRun(const v1::RunState& run) {
                      " does not exist, need 1 to ",
                      static_cast<int>(v1::RunState::Phase_MAX)));
   }
-  if (run.job() < 1 || run.step() < 0 || run.steps() < 0 || run.samples() < 0 ||
+  if (run.job() < 1 || run.attempt() < 0 || run.attempt() > kMostAttempts ||
+      run.step() < 0 || run.steps() < 0 || run.samples() < 0 ||
       run.total_samples() < 0 || run.error_code() < 0 ||
       run.error_code() > 16) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "run state: job, step, steps, samples, total_samples or error_code is "
-        "out of range: ",
-        run.job(), ", ", run.step(), ", ", run.steps(), ", ", run.samples(),
-        ", ", run.total_samples(), ", ", run.error_code()));
+        "run state: job, attempt, step, steps, samples, total_samples or "
+        "error_code is out of range: ",
+        run.job(), ", ", run.attempt(), ", ", run.step(), ", ", run.steps(),
+        ", ", run.samples(), ", ", run.total_samples(), ", ",
+        run.error_code()));
   }
   return absl::OkStatus();
 }
@@ -130,10 +135,11 @@ v1::LayerRange ToProto(const LayerRange& layers) {
 namespace {
 
 absl::StatusOr<Cut> FromProto(const v1::Cut& proto) {
-  if (proto.attempt() < 0 || proto.step() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a cut at step ", proto.step(), " of attempt ",
-                     proto.attempt(), ", need no negative numbers"));
+  if (proto.attempt() < 0 || proto.attempt() > kMostAttempts ||
+      proto.step() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a cut at step ", proto.step(), " of attempt ", proto.attempt(),
+        ", need steps of at least 0 and attempts of 0 to ", kMostAttempts));
   }
   return Cut{proto.attempt(), proto.step()};
 }
@@ -151,21 +157,20 @@ absl::StatusOr<LayerRange> FromProto(const v1::LayerRange& proto) {
 namespace {
 
 // Keeps a peer from having the coordinator count for ever.
-constexpr int kMostRanges = 100'000;
+constexpr int64_t kMostPieces = 100'000;
 
 absl::Status CheckPieces(const v1::PiecesHeld& held) {
   PACELINE_RETURN_IF_ERROR(CheckCount("pieces: refused", held.refused()));
-  int ranges = 0;
+  int64_t pieces = 0;
   for (const v1::PiecesHeld::OfJob& job : held.jobs()) {
     PACELINE_RETURN_IF_ERROR(CheckCount("pieces: job", job.job()));
     PACELINE_RETURN_IF_ERROR(FromProto(job.floor()).status());
     for (const v1::PiecesHeld::HeldCut& cut : job.cuts()) {
       PACELINE_RETURN_IF_ERROR(FromProto(cut.cut()).status());
-      ranges += cut.layers_size();
-      PACELINE_RETURN_IF_ERROR(
-          CheckSize("pieces: ranges of layers", ranges, kMostRanges));
-      for (const v1::LayerRange& layers : cut.layers()) {
-        PACELINE_RETURN_IF_ERROR(FromProto(layers).status());
+      for (const v1::LayerRange& range : cut.layers()) {
+        PACELINE_ASSIGN_OR_RETURN(const LayerRange layers, FromProto(range));
+        pieces += layers.last - layers.first;
+        PACELINE_RETURN_IF_ERROR(CheckSize("pieces", pieces, kMostPieces));
       }
     }
   }

@@ -122,10 +122,29 @@ TEST(CheckHeartbeat, RefusesWhatDoesNotExist) {
            [](auto& p) { p.clear_phase(); },
            [](auto& p) { p.set_phase(v1::RunState::Phase(9)); },
            [](auto& p) { p.set_job(0); }, [](auto& p) { p.set_step(-1); },
+           [](auto& p) { p.set_attempt(std::numeric_limits<int64_t>::max()); },
            [](auto& p) { p.set_steps(-1); }, [](auto& p) { p.set_samples(-1); },
            [](auto& p) { p.set_error_code(17); }}) {
     EXPECT_EQ(refused(spoil), kBad);
   }
+}
+
+// The coordinator counts on from attempts, and keeps an entry for each piece.
+TEST(CheckHeartbeat, RefusesPiecesBeyondAllMeasure) {
+  const auto refused = [](int64_t attempt, int layers) {
+    v1::Heartbeat heartbeat;
+    v1::PiecesHeld::OfJob& job = *heartbeat.mutable_pieces()->add_jobs();
+    job.set_job(1);
+    v1::PiecesHeld::HeldCut& cut = *job.add_cuts();
+    cut.mutable_cut()->set_attempt(attempt);
+    cut.add_layers()->set_last(layers);
+    return CheckHeartbeat(heartbeat).code();
+  };
+  const auto kBad = absl::StatusCode::kInvalidArgument;
+
+  EXPECT_EQ(refused(1, 1000), absl::StatusCode::kOk);
+  EXPECT_EQ(refused(std::numeric_limits<int64_t>::max(), 1000), kBad);
+  EXPECT_EQ(refused(1, std::numeric_limits<int>::max()), kBad);
 }
 
 TEST(CheckHeartbeat, RefusesStepsAndSamplesThatCannotBe) {
