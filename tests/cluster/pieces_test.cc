@@ -2,9 +2,11 @@
 #include "tests/support/pieces.h"
 
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -115,6 +117,34 @@ TEST_F(PiecesTest, GathersACutFromSeveralWorkersAndItsOwnStore) {
   store_.Deposit(kJob, {MakePiece(kCut, 5, StateOf(5))});
 
   ExpectGathered(Want(6, {a.Source(0, 2), b.Source(2, 5)}));
+}
+
+int OpenSockets() {
+  int sockets = 0;
+  std::error_code gone;  // the folder's own descriptor, for instance
+  for (const auto& each :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    const auto what = std::filesystem::read_symlink(each.path(), gone);
+    sockets += what.string().starts_with("socket:") ? 1 : 0;
+  }
+  return sockets;
+}
+
+TEST_F(PiecesTest, ClosesTheConnectionsOfCallsThatAreOver) {
+  Holder holder(1);
+  holder.Hold(0, 2);
+  const auto gather = [&] { ExpectGathered(Want(2, {holder.Source(0, 2)})); };
+  gather();
+  const int before = OpenSockets();
+
+  constexpr int kTimes = 20;
+  for (int i = 0; i < kTimes; ++i) gather();
+
+  const absl::Time give_up = absl::Now() + kLongest;
+  while (OpenSockets() >= before + kTimes && absl::Now() < give_up) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_LT(OpenSockets(), before + kTimes);
 }
 
 TEST_F(PiecesTest, GoesOnWithAnotherSourceAfterAnError) {

@@ -150,9 +150,9 @@ class PieceReader {
 class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
                         public std::enable_shared_from_this<PieceCall> {
  public:
-  // `channels` outlives the call.
-  PieceCall(PieceAsk ask, CallChannels& channels)
-      : running_(channels),
+  // `channels` and `timers` outlive the call.
+  PieceCall(PieceAsk ask, CallChannels& channels, TimerThread& timers)
+      : running_(channels, timers),
         ask_(std::move(ask)),
         channels_(channels),
         reader_(ask_) {
@@ -205,9 +205,15 @@ class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
   }
 
   struct Running {
-    explicit Running(CallChannels& c) : channels(c) { c.OnCallStarted(); }
-    ~Running() { channels.OnCallEnded(); }
+    Running(CallChannels& c, TimerThread& t) : channels(c), timers(t) {
+      c.OnCallStarted();
+    }
+    ~Running() {
+      timers.Run([&all = channels] { all.DropUnused(); });
+      channels.OnCallEnded();
+    }
     CallChannels& channels;
+    TimerThread& timers;
   };
 
   // Destroyed last: the context holds on to the channel.
@@ -244,7 +250,7 @@ void PieceClient::Shutdown() {
 }
 
 std::shared_ptr<PieceCall> PieceClient::Call(PieceAsk ask) {
-  auto call = std::make_shared<PieceCall>(std::move(ask), channels_);
+  auto call = std::make_shared<PieceCall>(std::move(ask), channels_, timers_);
   call->Start();
   return call;
 }
@@ -303,7 +309,7 @@ void PieceClient::Connect(const std::shared_ptr<Following>& following) {
   ask.on_done = [this, following](const absl::Status& status) {
     OnEnded(following, status);
   };
-  auto call = std::make_shared<PieceCall>(std::move(ask), channels_);
+  auto call = std::make_shared<PieceCall>(std::move(ask), channels_, timers_);
   absl::MutexLock lock(&mutex_);
   if (following->over) return;
   following->call = call;
@@ -346,10 +352,7 @@ void PieceClient::OnEnded(const std::shared_ptr<Following>& following,
          {"address", following->order.address},
          {"why", status.ToString()}});
   }
-  timers_.RunAt(absl::Now() + pause, [this, following] {
-    channels_.DropUnused();
-    Connect(following);
-  });
+  timers_.RunAt(absl::Now() + pause, [this, following] { Connect(following); });
 }
 
 // --- Gathering ---------------------------------------------------------------
