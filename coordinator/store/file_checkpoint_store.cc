@@ -185,20 +185,26 @@ struct StoredCheckpoint {
   }
 };
 
-// Errors: NotFound, DataLoss
+// Errors: NotFound, DataLoss  of the checkpoint; others are of this machine
 absl::StatusOr<StoredCheckpoint> OpenCheckpoint(CheckpointId id,
                                                 const std::string& path) {
   StoredCheckpoint opened;
   opened.path = path;
-  const std::string name = ManifestIn(path);
-  const OpenFile json(open(name.c_str(), O_RDONLY | O_CLOEXEC));
-  if (json.descriptor < 0) {
+  absl::StatusOr<std::unique_ptr<ByteFile>> file =
+      ByteFile::Open(ManifestIn(path));
+  if (absl::IsNotFound(file.status())) {
     return NotFound("there is no checkpoint of job ", id.job.value, " at step ",
-                    id.step, ": ", FileError("open", name, errno).message());
+                    id.step, ": ", file.status().message());
   }
+  PACELINE_RETURN_IF_ERROR(file.status());
+  opened.file = *std::move(file);
   constexpr int64_t kMostBytes = 64 << 20;
+  if (opened.file->size() > kMostBytes) {
+    return opened.Damaged("its manifest has ", opened.file->size(),
+                          " bytes, need at most ", kMostBytes);
+  }
   PACELINE_ASSIGN_OR_RETURN(const std::string text,
-                            ReadAt(json.descriptor, name, 0, kMostBytes));
+                            opened.Read(0, opened.file->size()));
   v1::CheckpointManifest& manifest = opened.manifest;
   if (const absl::Status read = FromJson(text, manifest); !read.ok()) {
     return opened.Damaged("its manifest cannot be read: ", read.message());
@@ -210,9 +216,12 @@ absl::StatusOr<StoredCheckpoint> OpenCheckpoint(CheckpointId id,
                           manifest.version(), "; need job ", id.job.value,
                           ", step ", id.step, ", version ", kVersion);
   }
-  absl::StatusOr<std::unique_ptr<ByteFile>> file =
-      ByteFile::Open(LayersIn(path));
-  if (!file.ok()) return opened.Damaged(file.status().message());
+  file = ByteFile::Open(LayersIn(path));
+  if (absl::IsNotFound(file.status()) ||
+      absl::IsInvalidArgument(file.status())) {
+    return opened.Damaged(file.status().message());
+  }
+  PACELINE_RETURN_IF_ERROR(file.status());
   opened.file = *std::move(file);
   if (opened.file->size() != manifest.file_bytes()) {
     return opened.Damaged(LayersIn(path), " has ", opened.file->size(),

@@ -187,6 +187,22 @@ TEST_F(CheckpointStoreTest, ATruncatedOrMissingFileIsNamedWithBothSizes) {
               HasSubstr("there is no checkpoint of job 3 at step 20"));
 }
 
+TEST_F(CheckpointStoreTest, AMachineWithoutFreeDescriptorsIsNoDamage) {
+  Make();
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status checked = Check(spec_);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+
+  EXPECT_FALSE(checked.ok() || absl::IsDataLoss(checked) ||
+               absl::IsNotFound(checked))
+      << checked;
+  EXPECT_TRUE(Check(spec_).ok());
+}
+
 TEST_F(CheckpointStoreTest, AnotherModelFewerLayersAndAnotherOptimizerNoFit) {
   Make();
   JobSpec wider = spec_, fewer = spec_, sgd = spec_;
