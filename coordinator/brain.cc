@@ -324,6 +324,7 @@ void Brain::OnWeightsFailed(const Fence& fence, const absl::Status& error,
 
 void Brain::Settle(Moment moment) {
   if (mesh_.queue_changed) {
+    pipelines_.OnPlansChanged(moment);
     queue_.Serve(moment);
     groups_.AdmitJoiners(moment);
     mesh_.measures.Assign(measurements_.MeasureWorkers(), moment.now);

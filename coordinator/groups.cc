@@ -422,14 +422,8 @@ StandingOrder Groups::OrderOf(const JobEntry& with_group,
 
 std::string Groups::PhaseOf(const JobEntry& job) {
   const JobRecord& record = job.record;
-  if (job.recovery != nullptr) {
-    const JobPhase phase = job.recovery->phase();
-    if (phase == JobPhase::kPaused) return "paused";
-    const bool runs = phase == JobPhase::kRunning ||
-                      phase == JobPhase::kStopping || phase == JobPhase::kDone;
-    if (phase == JobPhase::kLeaving || (!runs && record.job.attempt() > 1)) {
-      return "recovering";
-    }
+  if (const absl::string_view broken = job.Interruption(); !broken.empty()) {
+    return std::string(broken);
   }
   if (!job.group.has_value()) return paceline::PhaseOf(record);
   if (job.saving ||

@@ -152,16 +152,26 @@ std::string MeshState::StoreText() const {
   return absl::StrCat("the coordinator cannot store its state: ", store_error);
 }
 
+absl::string_view JobEntry::Interruption() const {
+  if (recovery == nullptr) return "";
+  const JobPhase phase = recovery->phase();
+  if (phase == JobPhase::kPaused) return "paused";
+  const bool runs = phase == JobPhase::kRunning ||
+                    phase == JobPhase::kStopping || phase == JobPhase::kDone;
+  const bool again =
+      phase == JobPhase::kLeaving || (!runs && record.job.attempt() > 1);
+  return again ? "recovering" : "";
+}
+
 void MeshState::RefreshWhy(JobEntry& job, Moment moment) {
   if (job.record.state() != JobState::kRunning) return;
+  const absl::string_view interruption = job.Interruption();
+  std::string why = interruption.empty() ? "" : job.recovery->why();
+  if (interruption == "recovering") why = absl::StrCat("recovering: ", why);
   SetWhy(job, Sentence({PreparingText(job.record, job.preparing_since,
                                       policy.preparing_bound, moment.now),
                         job.group.has_value() ? job.group->PausedText() : "",
-                        job.recovery != nullptr &&
-                                job.recovery->phase() == JobPhase::kPaused
-                            ? job.recovery->why()
-                            : "",
-                        StoreText()}));
+                        why, StoreText()}));
 }
 
 namespace {
@@ -195,12 +205,6 @@ void MeshState::BeginAttempt(JobEntry& job, const PlacementVerdict& verdict,
   const Plan& plan = *verdict.plan;
   const std::vector<std::string> warnings =
       ThreadWarnings(record.spec, plan, Candidates());
-  // Rows of predictions are the same in all attempts.
-  if (job.recovery != nullptr && kept.attempt() > 0 &&
-      !IsInference(record.spec)) {
-    actions.weights.push_back(
-        {Actions::Weights::Kind::kForget, record.fence(), {}});
-  }
   kept.set_state(v1::JOB_STATE_RUNNING);
   kept.clear_why();
   kept.set_attempt(attempt);

@@ -93,6 +93,12 @@ Cut PredictedCut(const JobRecord& record) {
 
 // --- Jobs that recover -------------------------------------------------------
 
+MachineId Pipelines::MachineOf(const Member& member) {
+  const MachineId next{static_cast<int64_t>(machines_.size())};
+  return machines_.try_emplace(member.registration.machine_id(), next)
+      .first->second;
+}
+
 void Pipelines::MakeRecovery(JobEntry& job) {
   const JobId id = job.record.id();
   RecoveryPolicy policy;
@@ -116,10 +122,7 @@ void Pipelines::Begin(JobEntry& job, Moment moment) {
   RecoveryActions actions;
   for (const auto& [id, member] : mesh_.membership.members()) {
     if (member.state != MemberState::kLive) continue;
-    const auto machine = machines_.try_emplace(
-        member.registration.machine_id(),
-        MachineId{static_cast<int64_t>(machines_.size())});
-    job.recovery->OnAttached(member.process(), machine.first->second,
+    job.recovery->OnAttached(member.process(), MachineOf(member),
                              member.registration.name(), moment.now, actions);
     JobReport nothing;
     nothing.pieces.emplace();
@@ -134,11 +137,7 @@ void Pipelines::Begin(JobEntry& job, Moment moment) {
 void Pipelines::Restore(JobEntry& job) {
   MakeRecovery(job);
   for (const auto& [id, member] : mesh_.membership.members()) {
-    const auto machine = machines_.try_emplace(
-        member.registration.machine_id(),
-        MachineId{static_cast<int64_t>(machines_.size())});
-    job.recovery->OnKnown(id, machine.first->second,
-                          member.registration.name());
+    job.recovery->OnKnown(id, MachineOf(member), member.registration.name());
   }
   std::vector<AttemptRow> rows;
   for (const v1::AttemptRow& row : job.record.job.attempts()) {
@@ -286,12 +285,10 @@ void Pipelines::ForEach(Moment moment, const Act& act) {
 }
 
 void Pipelines::OnAttached(const Member& member, Moment moment) {
-  const auto machine =
-      machines_.try_emplace(member.registration.machine_id(),
-                            MachineId{static_cast<int64_t>(machines_.size())});
+  const MachineId machine = MachineOf(member);
   ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
-    recovery.OnAttached(member.process(), machine.first->second,
-                        member.registration.name(), moment.now, actions);
+    recovery.OnAttached(member.process(), machine, member.registration.name(),
+                        moment.now, actions);
     recovery.SetDraining(member.id, mesh_.drained.contains(member.id),
                          moment.now, actions);
   });
@@ -318,6 +315,12 @@ void Pipelines::OnLost(const Member& member, Moment moment) {
 void Pipelines::OnDrain(WorkerId worker, bool drain, Moment moment) {
   ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
     recovery.SetDraining(worker, drain, moment.now, actions);
+  });
+}
+
+void Pipelines::OnPlansChanged(Moment moment) {
+  ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
+    recovery.OnPlansChanged(moment.now, actions);
   });
 }
 

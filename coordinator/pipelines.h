@@ -42,6 +42,8 @@ class Pipelines {
   bool OnHeartbeat(const Member& member, const v1::Heartbeat& heartbeat,
                    Moment moment);
   void OnTick(Moment moment);
+  // Workers or profiles are there that were not.
+  void OnPlansChanged(Moment moment);
   // Takes what a worker says of its compute thread and of its links.  Returns
   // the latter.
   std::vector<PeerReport> Watch(JobEntry& job, const Member& member,
@@ -69,6 +71,7 @@ class Pipelines {
  private:
   using Act = std::function<void(JobRecovery&, RecoveryActions&)>;
 
+  MachineId MachineOf(const Member& member);
   void MakeRecovery(JobEntry& job);
   // The longest that one instruction may take.
   absl::Duration InstructionBound(JobEntry& job) const;

@@ -395,9 +395,10 @@ bool JobRecovery::Drain(Instant now, RecoveryActions& actions) {
   const auto plan = PlanNow();
   if (!plan.ok()) {
     drain_refused_ = true;
-    AddEvent(actions, "drain",
-             absl::StrCat("a worker that drains is still needed: ",
-                          plan.status().message()));
+    const std::string why = absl::StrCat(
+        "a worker that drains is still needed: ", plan.status().message());
+    if (why != last_refusal_) AddEvent(actions, "drain", why);
+    last_refusal_ = why;
     return false;
   }
   const std::string why = "a worker drains";
@@ -426,14 +427,22 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
     if (furthest_ == 0 && !AnyFit())
       return Go(JobCause::kHopeless, text, actions);
   } else {
-    failures_ = furthest_ > failed_furthest_ ? 1 : failures_ + 1;
+    const bool went_on =
+        furthest_ > failed_furthest_ || base_.step > failed_base_;
+    failures_ = went_on ? 1 : failures_ + 1;
     failed_furthest_ = furthest_;
+    failed_base_ = base_.step;
     if (failures_ >= policy_.most_failures) {
-      return Go(
-          JobCause::kHopeless,
-          absl::StrCat(failures_, " attempts failed without a step after ",
-                       furthest_, "; last: ", text),
-          actions);
+      // What it had before may be there again: a disk is full, for instance.
+      if (absl::IsResourceExhausted(error) && furthest_ > 0) {
+        exhausted_ = text;
+      } else {
+        return Go(
+            JobCause::kHopeless,
+            absl::StrCat(failures_, " attempts failed without a step after ",
+                         furthest_, "; last: ", text),
+            actions);
+      }
     }
   }
   return Leave(JobCause::kFailure, text, now, actions);
@@ -565,12 +574,15 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
                  actions);
   }
   if (losses_ >= policy_.most_losses) {
-    paused_until_ = now + policy_.loss_pause;
     const std::string why =
         absl::StrCat(losses_, " workers were lost since step ",
                      floor_.value_or(Cut()).step, " was safe");
     losses_ = 0;
-    return Pause(JobCause::kTooManyLosses, why, actions);
+    return PauseForAWhile(why, now, actions);
+  }
+  if (!exhausted_.empty()) {
+    failures_ = 0;
+    return PauseForAWhile(std::exchange(exhausted_, ""), now, actions);
   }
   if (retry_at_.has_value() && now < *retry_at_) return false;
   if (!plan_.has_value()) plan_ = PlanNow();
@@ -593,6 +605,12 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
   why_ = absl::StrCat("attempt ", storing_->row.attempt, " is being stored");
   actions.push_back(StoreAttempt{storing_->row, storing_->places});
   return false;
+}
+
+bool JobRecovery::PauseForAWhile(const std::string& why, Instant now,
+                                 RecoveryActions& actions) {
+  paused_until_ = now + policy_.loss_pause;
+  return Pause(JobCause::kTooManyLosses, why, actions);
 }
 
 bool JobRecovery::Pause(JobCause cause, const std::string& why,
@@ -699,6 +717,12 @@ void JobRecovery::Announce(RecoveryActions& actions) {
 }
 
 // --- Members -----------------------------------------------------------------
+
+void JobRecovery::OnPlansChanged(Instant now, RecoveryActions& actions) {
+  if (phase_ != JobPhase::kPaused && !drain_refused_) return;
+  OnMembersChanged();
+  Advance(now, actions);
+}
 
 void JobRecovery::OnMembersChanged() {
   members_changed_ = true;
@@ -867,8 +891,12 @@ void JobRecovery::UpdateFloor(RecoveryActions& actions) {
   if (!recovered_ && *floor_ >= Cut{attempt_, base_.step}) {
     recovered_ = true;
     AddEvent(actions, "recovered",
-             absl::StrCat(CutText(*floor_), " lies on ", followers() + 1,
-                          " machines"));
+             absl::StrCat(CutText(*floor_),
+                          followers() == 0
+                              ? " is held once: no other machine is there for "
+                                "a copy"
+                              : absl::StrCat(" lies on ", followers() + 1,
+                                             " machines")));
   }
 }
 

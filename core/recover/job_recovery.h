@@ -131,6 +131,9 @@ class JobRecovery {
   // There is a better plan, for which it pays to move.  Ignored unless it runs.
   void OnBetterPlan(const std::string& why, Instant now,
                     RecoveryActions& actions);
+  // The planner may find what it did not find before: other jobs have let go of
+  // workers, or a profile is there.
+  void OnPlansChanged(Instant now, RecoveryActions& actions);
   void OnStored(int64_t attempt, bool ok, Instant now,
                 RecoveryActions& actions);
 
@@ -240,6 +243,8 @@ class JobRecovery {
   void Exclude(const Peer& peer, const std::string& why,
                RecoveryActions& actions);
   bool Pause(JobCause cause, const std::string& why, RecoveryActions& actions);
+  bool PauseForAWhile(const std::string& why, Instant now,
+                      RecoveryActions& actions);
   void Announce(RecoveryActions& actions);
   void OnMembersChanged();
 
@@ -321,10 +326,13 @@ class JobRecovery {
   std::optional<Instant> paused_until_;
   std::string last_pause_;  // why
   bool drain_refused_ = false;
+  std::string last_refusal_;
 
   int failures_ = 0;
-  int64_t furthest_ = 0;  // step that anybody has applied
-  int64_t failed_furthest_ = -1;
+  int64_t furthest_ = 0;          // step that anybody has applied
+  int64_t failed_furthest_ = -1;  // at the last failure
+  int64_t failed_base_ = 0;       // likewise
+  std::string exhausted_;         // it waits for memory, or for a disk
   int losses_ = 0;
 };
 

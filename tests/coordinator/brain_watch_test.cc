@@ -216,7 +216,7 @@ TEST_F(Preparing, BeginsAnewWithANewProcess) {
   Report(again, job_, kPreparing);
   Pass(29000, {again});
 
-  EXPECT_EQ(Why(), "");
+  EXPECT_EQ(Why(), "recovering: attempt 2 begins");
 }
 
 TEST(PreparingText, NamesTheLongestFirst) {

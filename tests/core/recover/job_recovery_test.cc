@@ -49,7 +49,7 @@ class JobRecoveryTest : public ::testing::Test {
         places.push_back({{first, first + 2}, each.process});
       }
     }
-    if (places.empty()) return absl::UnavailableError(why);
+    if (places.empty() || !plans_) return absl::UnavailableError(why);
     if (places.size() == 1) places[0].layers.last = kLayers;
     return places;
   }
@@ -174,6 +174,7 @@ class JobRecoveryTest : public ::testing::Test {
   std::vector<RecoveryEvent> events_;
   RecoveryActions actions_;
   Instant now_{absl::Seconds(100)};
+  bool plans_ = true;  // the planner finds one
   bool store_answers_ = true;
   bool store_ok_ = true;
 };
@@ -423,6 +424,33 @@ TEST_F(JobRecoveryTest, ADrainOfTheOnlyWorkerDoesNotStopTheJob) {
   EXPECT_TRUE(Has("drain"));
 }
 
+TEST_F(JobRecoveryTest, LooksAgainWhenPlansMayHaveChanged) {
+  BeginWith(1);
+  plans_ = false;
+  Attach(2);
+  Lose(1);
+  ASSERT_EQ(job_->phase(), JobPhase::kPaused);
+
+  plans_ = true;
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(job_->phase(), JobPhase::kPaused);
+  job_->OnPlansChanged(now_, actions_);
+  Settle();
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
+}
+
+TEST_F(JobRecoveryTest, ADrainThatWasRefusedIsTriedAgain) {
+  BeginWith(2);
+  plans_ = false;
+  Drain(2);
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+
+  plans_ = true;
+  job_->OnPlansChanged(now_, actions_);
+  Settle();
+  EXPECT_EQ(job_->phase(), JobPhase::kStopping);
+}
+
 TEST_F(JobRecoveryTest, FailsWithAPermanentError) {
   BeginWith(2);
   FailWith(2, absl::InvalidArgumentError("no such label"));
@@ -486,6 +514,35 @@ TEST_F(JobRecoveryTest, AStepBetweenFailuresCountsAsProgress) {
     FailWith(1, absl::UnavailableError("a link broke"));
   }
 
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+}
+
+// Each of its attempts comes less far than the first one came.
+TEST_F(JobRecoveryTest, ALaterBaseBetweenFailuresCountsAsProgress) {
+  BeginWith(2);
+  workers_[1].report.step = 100;
+  Report(1);
+  for (int64_t i = 1; i <= 5; ++i) {
+    ASSERT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
+    Snapshot({i, 10 * i});
+    FailWith(1, absl::UnavailableError("a link broke"));
+  }
+
+  EXPECT_EQ(job_->base(), (Cut{5, 50}));
+}
+
+TEST_F(JobRecoveryTest, WaitsForADiskThatWasNotFullBefore) {
+  BeginWith(2);
+  workers_[1].report.step = 7;
+  Report(1);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(job_->phase(), JobPhase::kRunning);
+    FailWith(1, absl::ResourceExhaustedError("no space left on device"));
+  }
+  EXPECT_EQ(job_->phase(), JobPhase::kPaused);
+  EXPECT_THAT(job_->why(), HasSubstr("no space left"));
+
+  Pass(policy_.loss_pause);
   EXPECT_EQ(job_->phase(), JobPhase::kRunning);
 }
 
