@@ -76,7 +76,7 @@ class CommandLine {
  public:
   explicit CommandLine(ClientOptions& options)
       : options_(options),
-        app_("Trains neural networks over a file of small machines.",
+        app_("Trains neural networks over a row of small machines.",
              "paceline") {
     app_.formatter(std::make_shared<HelpFormatter>());  // for commands too
     app_.set_version_flag("--version", absl::StrCat("paceline ", kVersion));
@@ -239,7 +239,8 @@ class CommandLine {
                    Command::kJobLogs),
           with_job("events", "Prints what happened to the job",
                    Command::kJobEvents)}) {
-      app->add_flag("--follow", options_.follow, "Goes on until the job ends");
+      app->add_flag("-f,--follow", options_.follow,
+                    "Goes on until the job ends");
     }
     AddTimeout(with_job("wait", "Waits for the job's end", Command::kJobWait));
     with_job("stop", "Stops the job", Command::kJobStop);
@@ -289,8 +290,8 @@ class CommandLine {
     };
     with_node("show", "Shows one worker", Command::kNodeShow);
     with_node("drain",
-              "Gives a worker nothing new; it leaves its round group, and "
-              "finishes the pipeline that it is in",
+              "Gives a worker nothing new; what it holds of jobs moves to "
+              "other workers",
               Command::kNodeDrain);
     with_node("undrain", "Gives a drained worker work again",
               Command::kNodeUndrain);

@@ -242,8 +242,10 @@ ExitCode DrainNodeCommand(const CommandContext& context,
                                ? " is drained: it gets nothing new"
                                : absl::StrCat(
                                      " is draining: it gets nothing new, "
-                                     "and ends its part in job ",
-                                     worker->job(), " first");
+                                     "and its part in job ",
+                                     worker->job(),
+                                     " moves to other workers if they can take "
+                                     "it; `node list` shows when it is free");
   context.console.Print(
       absl::StrCat("worker ", worker->registration().name(), what, "\n"),
       ToDocument(*worker));

@@ -516,8 +516,10 @@ TEST(Nodes, AreDrainedAndTakenBackAndSayWhatThatComesTo) {
   } kCases[] = {
       {0, true, "drained", "worker w1 is drained: it gets nothing new\n"},
       {7, true, "draining",
-       "worker w1 is draining: it gets nothing new, and ends its part in job 7 "
-       "first\n"},
+       "worker w1 is draining: it gets nothing new, and its part in job 7 "
+       "moves "
+       "to other workers if they can take it; `node list` shows when it is "
+       "free\n"},
       {0, false, "idle", "worker w1 takes new work again\n"},
   };
   for (const auto& test : kCases) {
