@@ -433,7 +433,7 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
     failed_furthest_ = furthest_;
     failed_base_ = base_.step;
     if (failures_ >= policy_.most_failures) {
-      // What it had before may be there again: a disk is full, for instance.
+      // A full disk, for instance, may have room again.
       if (absl::IsResourceExhausted(error) && furthest_ > 0) {
         exhausted_ = text;
       } else {
