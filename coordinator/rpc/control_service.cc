@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -16,13 +18,19 @@ constexpr int64_t kChunkBytes = 1 << 20;
 class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
  public:
   ExportReactor(Coordinator& coordinator, CoordinatorMetrics& metrics,
-                const v1::ExportWeightsRequest& request)
+                const v1::ExportWeightsRequest& request,
+                absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place)
       : coordinator_(coordinator),
         metrics_(metrics),
+        place_(std::move(place)),
         job_{request.id()},
         step_(request.step()),
         next_byte_(std::max<int64_t>(0, request.offset_bytes())) {
-    ReadNext();
+    if (place_.ok()) {
+      ReadNext();
+    } else {
+      End(place_.status());
+    }
   }
 
   void OnWriteDone(bool ok) override {
@@ -66,6 +74,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
 
   Coordinator& coordinator_;
   CoordinatorMetrics& metrics_;
+  const absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place_;
   const JobId job_;
   v1::WeightsChunk chunk_;
   int64_t step_;       // of the checkpoint; 0: none, or not known yet
@@ -75,8 +84,9 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
 }  // namespace
 
 grpc::ServerWriteReactor<v1::WeightsChunk>* ControlService::ExportWeights(
-    Context* /*context*/, const v1::ExportWeightsRequest* request) {
-  return new ExportReactor(coordinator_, metrics_, *request);
+    Context* context, const v1::ExportWeightsRequest* request) {
+  return new ExportReactor(coordinator_, metrics_, *request,
+                           exports_.Enter(context->peer()));
 }
 
 }  // namespace paceline

@@ -1,6 +1,7 @@
 #include "coordinator/rpc/piece_service.h"
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -19,12 +20,16 @@ constexpr int64_t kChunkBytes = 1 << 20;
 // coordinator; so the answers may hold a plain pointer.
 class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
  public:
-  PieceReactor(Coordinator& coordinator, const v1::PieceRequest& request)
+  PieceReactor(Coordinator& coordinator, const v1::PieceRequest& request,
+               absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place)
       : coordinator_(coordinator),
+        place_(std::move(place)),
         job_{request.job()},
         cut_{request.attempt(), request.step()} {
-    if (const absl::Status read = Read(request); !read.ok()) {
-      Finish(ToGrpc(read));
+    absl::Status begun = place_.status();
+    if (begun.ok()) begun = Read(request);
+    if (!begun.ok()) {
+      Finish(ToGrpc(begun));
       return;
     }
     coordinator_.FindCheckpoint(job_, cut_,
@@ -79,6 +84,7 @@ class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
   }
 
   Coordinator& coordinator_;
+  const absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place_;
   const JobId job_;
   const Cut cut_;
   std::vector<int> layers_;
@@ -91,8 +97,9 @@ class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
 }  // namespace
 
 grpc::ServerWriteReactor<v1::PieceChunk>* PieceService::Pieces(
-    grpc::CallbackServerContext* /*context*/, const v1::PieceRequest* request) {
-  return new PieceReactor(coordinator_, *request);
+    grpc::CallbackServerContext* context, const v1::PieceRequest* request) {
+  return new PieceReactor(coordinator_, *request,
+                          streams_.Enter(context->peer()));
 }
 
 }  // namespace paceline

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "coordinator/coordinator.h"
+#include "core/rpc/stranger_limit.h"
 #include "paceline/v1/stage.grpc.pb.h"
 
 namespace paceline {
@@ -19,6 +20,7 @@ class PieceService final : public v1::Stage::CallbackService {
 
  private:
   Coordinator& coordinator_;
+  StrangerLimit streams_;
 };
 
 }  // namespace paceline

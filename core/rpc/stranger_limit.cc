@@ -14,8 +14,8 @@ absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> StrangerLimit::Enter(
   if (of_host >= kMostOfAHost || in_all_ >= kMostInAll) {
     return absl::ResourceExhaustedError(
         absl::StrCat(of_host, " streams of ", host, " and ", in_all_,
-                     " in all wait to be known here, at most ", kMostOfAHost,
-                     " and ", kMostInAll, " may: try again later"));
+                     " in all are open here, at most ", kMostOfAHost, " and ",
+                     kMostInAll, " may: try again later"));
   }
   ++of_host_[host];
   ++in_all_;

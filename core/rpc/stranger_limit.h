@@ -1,4 +1,4 @@
-// Bounds the streams that are open while their senders are not known yet.
+// Bounds the streams that are open at a time.
 #pragma once
 
 #include <map>
@@ -11,9 +11,10 @@
 
 namespace paceline {
 
-// Limits the streams of peers that have not said yet who they are.  Each of
-// them can make a server hold a message that never ends.  The server tells a
-// peer that starts many streams at once to slow down, and the peer comes again.
+// Limits the streams of peers that have not said yet who they are, and of those
+// that a server has much to send to.  Each of them can make a server hold a
+// message that never ends.  The server tells a peer that starts many streams at
+// once to slow down, and the peer comes again.
 // Thread-safe.
 class StrangerLimit {
  public:

@@ -5,7 +5,10 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/notification.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/http.h"
 #include "coordinator/job_text.h"
@@ -531,15 +534,19 @@ class PieceRequestTest : public RpcTest {
                 }).ok());
   }
 
-  // Asks for all layers, but for what `change` does to that; how it ended.
-  absl::StatusCode Ask(const std::function<void(v1::PieceRequest&)>& change =
-                           [](auto&) {}) {
+  v1::PieceRequest AllLayers() const {
     v1::PieceRequest request;
     request.set_to(kCoordinatorProcess.incarnation.value);
     request.set_job(3);
     request.set_attempt(kCut.attempt);
     request.set_step(kCut.step);
     request.add_layers()->set_last(layers_);
+    return request;
+  }
+  // Asks for all layers, but for what `change` does to that; how it ended.
+  absl::StatusCode Ask(const std::function<void(v1::PieceRequest&)>& change =
+                           [](auto&) {}) {
+    v1::PieceRequest request = AllLayers();
     change(request);
     grpc::ClientContext context;
     const auto stub = v1::Stage::NewStub(channel_);
@@ -552,6 +559,48 @@ class PieceRequestTest : public RpcTest {
   int layers_ = 0;
   int chunks_ = 0;
 };
+
+// Each holds a chunk that its peer may never read.
+TEST_F(PieceRequestTest, IsRefusedWhereTooManyAreOpen) {
+  absl::Notification read_on;
+  checkpoints_.Check({JobId{99}, 1}, {}, [&](const absl::Status&) {
+    read_on.WaitForNotification();
+  });
+  constexpr int kOver = 6;
+  absl::BlockingCounter refused(kOver);
+  absl::BlockingCounter answered(StrangerLimit::kMostOfAHost);
+  struct Asker : grpc::ClientReadReactor<v1::PieceChunk> {
+    void OnReadDone(bool ok) override {
+      if (ok) StartRead(&chunk);
+    }
+    void OnDone(const grpc::Status& status) override {
+      (status.ok() ? answered : refused)->DecrementCount();
+    }
+    absl::BlockingCounter* answered;
+    absl::BlockingCounter* refused;
+    grpc::ClientContext context;
+    v1::PieceChunk chunk;
+  };
+  const v1::PieceRequest request = AllLayers();
+  std::unique_ptr<v1::Stage::Stub> stub;
+  std::vector<Asker> askers(StrangerLimit::kMostOfAHost + kOver);
+  for (size_t i = 0; i < askers.size(); ++i) {
+    if (i % kMaxCallsAConnection == 0) {
+      stub = v1::Stage::NewStub(
+          MakeChannel("127.0.0.1:" + std::to_string(server_.port)));
+    }
+    Asker& asker = askers[i];
+    asker.answered = &answered;
+    asker.refused = &refused;
+    stub->async()->Pieces(&asker.context, &request, &asker);
+    asker.StartRead(&asker.chunk);
+    asker.StartCall();
+  }
+
+  refused.Wait();
+  read_on.Notify();
+  answered.Wait();
+}
 
 TEST_F(PieceRequestTest, ThatCannotBeIsAnsweredWithAClearError) {
   using Code = absl::StatusCode;
