@@ -2,12 +2,12 @@
 """A pipeline's layers move by themselves when a machine becomes slow, and when
 another one joins.
 
-  bed_moves.py --bin build/release/bin [--minutes 10] [--name moves]
+  bed_moves.py --bin build/release/bin [--name moves]
 
 Four emulated machines of 0.4 core train a pipeline of four stages; a fifth is
 off.  After some steps machine 3 gets half of its CPU time.  Asked: layers move,
 the job then is at least 1.4 times as fast as it was on the slow machine, and it
-moves once more at most in so many minutes.  Then the fifth machine is started.
+moves once more at most in the ten minutes after.  Then the fifth machine is started.
 Asked: the job uses it.  Exits 77 where there cannot be a bed (not root).
 """
 
@@ -24,12 +24,13 @@ sys.dont_write_bytecode = True
 from bed import NODES, ROOT, SKIPPED, TESTBED, Bed
 from recoveries import curve_of
 
-JOB = ("deploy/jobs/vit-small.yaml", "model.depth=12", "train.steps=1000000",
-       "train.evaluate_every=0")
+JOB = ("deploy/jobs/vit-small.yaml", "model.depth=12", "train.micro_batch=16",
+       "train.steps=1000000", "train.evaluate_every=0")
 SLOW = 3
 LEVEL_SECONDS = 40
 PATIENCE_SECONDS = 240
 LEAST_GAIN = 1.4
+MINUTES = 10  # so long a job stays after a move
 
 
 class Job:
@@ -74,7 +75,7 @@ def testbed(bed, *words):
                    stdout=sys.stderr)
 
 
-def slowed(bed, job, minutes, wrong):
+def slowed(bed, job, wrong):
     normal = job.level()
     testbed(bed, "set", "--cpu-of", f"{SLOW}=0.2")
     begin = time.time()
@@ -93,9 +94,9 @@ def slowed(bed, job, minutes, wrong):
     if staying / after < LEAST_GAIN:
         wrong.append("the move gained too little")
     attempt = job.show()["attempt"]
-    time.sleep(max(0.0, moved + 60 * minutes - time.time()))
+    time.sleep(max(0.0, moved + 60 * MINUTES - time.time()))
     more = job.show()["attempt"] - attempt
-    print(f"{more} moves in the {minutes:g} minutes after it, asked at most 1",
+    print(f"{more} moves in the {MINUTES} minutes after it, asked at most 1",
           flush=True)
     if more > 1:
         wrong.append("the layers move to and fro")
@@ -117,7 +118,6 @@ def main():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
-    parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--name", default="moves")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -130,7 +130,7 @@ def main():
         job = Job(bed)
         while job.show()["step"] < 20:
             time.sleep(1)
-        slowed(bed, job, arguments.minutes, wrong)
+        slowed(bed, job, wrong)
         joined(bed, job, wrong)
         bed.json("job", "stop", job.number)
         if wrong:
