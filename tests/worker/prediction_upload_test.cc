@@ -48,6 +48,23 @@ TEST(PredictionUpload, TellsOfAMarkWhenAllBeforeItIsStored) {
   EXPECT_THAT(stored, ElementsAre(1, 2));
 }
 
+TEST(PredictionUpload, HandsOverTogetherWhatComesWithinAPause) {
+  std::vector<size_t> uploads;
+  PredictionUpload upload(
+      [&](const std::vector<TensorPart>& parts, const CancelToken&) {
+        uploads.push_back(parts.size());
+        return absl::OkStatus();
+      },
+      [](const v1::PredictedMark&) {}, /*pause=*/absl::Minutes(10));
+
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(upload.Add(Part(), std::nullopt).ok());
+  }
+  ASSERT_TRUE(upload.Finish().ok());
+
+  EXPECT_THAT(uploads, ElementsAre(5));
+}
+
 TEST(PredictionUpload, AnErrorEndsItAndMarksNothing) {
   const absl::Status full = absl::ResourceExhaustedError("the disk is full");
   int marks = 0;

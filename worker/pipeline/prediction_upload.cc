@@ -4,9 +4,11 @@
 
 namespace paceline {
 
-PredictionUpload::PredictionUpload(Upload upload, OnStored on_stored)
+PredictionUpload::PredictionUpload(Upload upload, OnStored on_stored,
+                                   absl::Duration pause)
     : upload_(std::move(upload)),
       on_stored_(std::move(on_stored)),
+      pause_(pause),
       thread_("predictions", [this] { Loop(); }) {}
 
 PredictionUpload::~PredictionUpload() {
@@ -36,6 +38,7 @@ absl::Status PredictionUpload::Finish() {
     return !error_.ok() || waiting_bytes_ == 0;
   };
   absl::MutexLock lock(&mutex_);
+  finishing_ = true;
   mutex_.Await(absl::Condition(&is_done));
   return error_;
 }
@@ -44,6 +47,9 @@ void PredictionUpload::Loop() {
   const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return stopping_ || !parts_.empty();
   };
+  const auto is_urgent = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || finishing_ || waiting_bytes_ >= kMostWaitingBytes / 2;
+  };
   for (absl::Status status; status.ok();) {
     std::vector<TensorPart> parts;
     std::vector<v1::PredictedMark> marks;
@@ -51,6 +57,7 @@ void PredictionUpload::Loop() {
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(&has_work));
+      mutex_.AwaitWithTimeout(absl::Condition(&is_urgent), pause_);
       if (stopping_) return;
       parts.swap(parts_);
       marks.swap(marks_);

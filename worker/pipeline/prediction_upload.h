@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "core/base/cancel_token.h"
 #include "core/base/thread.h"
 #include "worker/pipeline/predictions.h"
@@ -16,7 +17,8 @@
 namespace paceline {
 
 // Thread-safe.  Its thread "predictions" hands over all that waits, again and
-// again.
+// again, with a pause before each, since the coordinator syncs a disk each
+// time.
 class PredictionUpload final : public PredictionSink {
  public:
   // Returns when the parts are stored for good.
@@ -25,7 +27,8 @@ class PredictionUpload final : public PredictionSink {
   // Called on the thread: all up to the mark is stored for good.
   using OnStored = std::function<void(const v1::PredictedMark& mark)>;
 
-  PredictionUpload(Upload upload, OnStored on_stored);
+  PredictionUpload(Upload upload, OnStored on_stored,
+                   absl::Duration pause = absl::Milliseconds(100));
   // Ends what is under way, and drops what waits.
   ~PredictionUpload() override;
 
@@ -44,10 +47,12 @@ class PredictionUpload final : public PredictionSink {
 
   const Upload upload_;
   const OnStored on_stored_;
+  const absl::Duration pause_;
   CancelToken cancel_;
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<TensorPart> parts_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::PredictedMark> marks_ ABSL_GUARDED_BY(mutex_);
   int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // not stored yet
