@@ -23,7 +23,7 @@ class Moves(MeshCase):
         self.await_step_after(60, "2")
 
         said = self.client("node", "drain", "w2").stdout
-        self.has(said, "w2 is draining", "its part in job 2 first")
+        self.has(said, "w2 is draining", "its part in job 2")
         self.assertTrue(eventually(lambda: self.state_of("w2") == "drained"),
                         self.events("2"))
         self.assertEqual(self.job("2")["state"], "running")
