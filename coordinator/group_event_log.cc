@@ -11,7 +11,7 @@
 namespace paceline {
 namespace {
 
-constexpr int64_t kMostEvents = 1000;  // of a kind
+constexpr int64_t kMostOfAKind = 1000;  // of a kind
 // The bound on events that say the same of the same members: a member that
 // never hands anything in must not silence the events of others.
 constexpr int64_t kMostAlike = 100;
@@ -97,12 +97,12 @@ bool GroupEventLog::IsNew(const Told& told) {
 std::optional<GroupEventLog::Event> GroupEventLog::Count(
     const std::string& kind, const std::string& alike, std::string text) {
   const auto known = alike_.find(alike);
-  if (told_[kind] >= kMostEvents ||
+  if (told_[kind] >= kMostOfAKind ||
       (known != alike_.end() && known->second >= kMostAlike)) {
     return std::nullopt;
   }
   const int64_t count = ++told_[kind];
-  if (count == kMostEvents) {
+  if (count == kMostOfAKind) {
     absl::StrAppend(&text, "; later ones are only counted");
   } else if (++alike_[alike] == kMostAlike) {
     absl::StrAppend(&text, "; later ones of this are only counted");

@@ -28,7 +28,7 @@ class GroupEventLog {
   // The event that `record` is worth; nothing where all was well (that a rule
   // leaves parts out is its work, and is counted only), where the
   // same was told before, and beyond the first kMostAlike that say the same of
-  // other steps, or kMostEvents of a kind, which are only counted.
+  // other steps, or kMostOfAKind of a kind, which are only counted.
   std::optional<Event> OnRecord(const v1::RoundRecord& record,
                                 const Names& names);
 

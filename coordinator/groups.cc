@@ -15,8 +15,6 @@
 namespace paceline {
 namespace {
 
-// A compute thread may take five times as long as predicted.
-constexpr double kPatience = 5;
 // Attempts in a row that may end before their first step.
 constexpr int kMostLostGroups = 3;
 // Five minutes, for a member that begins to upload when another was lost.

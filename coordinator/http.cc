@@ -10,7 +10,7 @@
 namespace paceline {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(2);
+constexpr absl::Duration kAnswerPatience = absl::Seconds(2);
 
 HttpAnswer Plain(int status, std::string text) {
   HttpAnswer answer;
@@ -26,7 +26,7 @@ std::string Target(const std::string& address, const std::string& job,
                       job, R"(","instance":")", instance, R"("}})");
 }
 
-// Blocks up to kPatience; empty when the loop does not answer.
+// Blocks up to kAnswerPatience; empty when the loop does not answer.
 absl::StatusOr<v1::ListWorkersResponse> AskWorkers(Coordinator& coordinator) {
   // Shared with the answer, which may come after this has given up.
   using Answer = absl::StatusOr<v1::ListWorkersResponse>;
@@ -34,7 +34,7 @@ absl::StatusOr<v1::ListWorkersResponse> AskWorkers(Coordinator& coordinator) {
   auto future = promise->get_future();
   coordinator.ListWorkers(
       [promise](auto workers) { promise->set_value(std::move(workers)); });
-  if (future.wait_for(absl::ToChronoMilliseconds(kPatience)) !=
+  if (future.wait_for(absl::ToChronoMilliseconds(kAnswerPatience)) !=
       std::future_status::ready) {
     return absl::DeadlineExceededError("the coordinator's loop is stuck");
   }
@@ -68,7 +68,7 @@ void AddRoutes(HttpServer& server, Coordinator& coordinator,
                       registry.Text()};
   });
   const auto if_it_answers = [&coordinator](std::string text) {
-    return coordinator.Answers(kPatience)
+    return coordinator.Answers(kAnswerPatience)
                ? Plain(200, std::move(text))
                : Plain(503, "the coordinator's loop does not answer\n");
   };

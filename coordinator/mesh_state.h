@@ -34,6 +34,9 @@
 
 namespace paceline {
 
+// An instruction may take so many times what is predicted or was measured.
+inline constexpr double kPatience = 5;
+
 struct BrainPolicy {
   MembershipPolicy membership;
   // How long a pipeline waits for lost workers before it goes on from less than

@@ -18,8 +18,6 @@
 namespace paceline {
 namespace {
 
-// An instruction may take so many times what is predicted or was measured.
-constexpr double kPatience = 5;
 // Before the first is measured an instruction may take as long.
 constexpr absl::Duration kLongestInstruction = absl::Minutes(1);
 // A worker with a cut link gets no stage for as long.

@@ -50,7 +50,7 @@ std::string LayersTable(const DeviceProfile& profile) {
 }
 
 // A worker sees that it is stopped, not by whom.
-std::string ShareText(const DeviceProfile& profile) {
+std::string BusyShareText(const DeviceProfile& profile) {
   std::string text =
       absl::StrFormat("%.0f %% of a core", profile.cpu_share * 100);
   if (profile.quota_period_seconds > 0) {
@@ -76,7 +76,7 @@ std::string RenderProfile(const DeviceProfile& profile) {
       &text, "\n",
       RenderFacts(
           {{"cpu", profile.cpu_model},
-           {"a busy thread gets", ShareText(profile)},
+           {"a busy thread gets", BusyShareText(profile)},
            {"a frame costs",
             absl::StrFormat("%.1f us and %.3f us a KiB, at each end",
                             profile.frame_seconds * 1e6,

@@ -118,13 +118,13 @@ ExitCode InspectModelCommand(Console& console, const JobSpec& spec) {
 
 namespace {
 
-struct Totals {
+struct WeightTotals {
   int64_t values = 0;
   int64_t bytes = 0;  // without the header
 };
 
-Totals Add(const WeightsSummary& weights) {
-  Totals totals;
+WeightTotals Add(const WeightsSummary& weights) {
+  WeightTotals totals;
   for (const TensorPlace& tensor : weights.tensors) {
     totals.values += NumElements(tensor.shape);
     totals.bytes += tensor.bytes;
@@ -143,7 +143,7 @@ Document ToDocument(const std::string& path, const WeightsSummary& weights) {
   }
   Document metadata = Document::object();
   for (const auto& [key, value] : weights.metadata) metadata[key] = value;
-  const Totals totals = Add(weights);
+  const WeightTotals totals = Add(weights);
   return {{"path", path},
           {"bytes", weights.file_bytes},
           {"sha256", weights.sha256},
@@ -160,7 +160,7 @@ std::string Render(const std::string& path, const WeightsSummary& weights) {
                  absl::StrCat("[", absl::StrJoin(tensor.shape, ", "), "]"),
                  tensor.bytes);
   }
-  const Totals totals = Add(weights);
+  const WeightTotals totals = Add(weights);
   std::vector<std::pair<std::string, std::string>> facts = {
       {"file", path},
       {"size", absl::StrCat(weights.file_bytes, " bytes")},

@@ -483,7 +483,7 @@ ExitCode PrintDetached(const CommandContext& context,
   } else {
     const auto job = context.client.GetJob(id, kCurvePoints, 0);
     if (!job.ok()) return ReportError(context.console, job.status());
-    Document document = ToDocument(*job, /*with_curve=*/true);
+    Document document = paceline::ToDocument(*job, /*with_curve=*/true);
     document["warnings"] = options.warnings;
     context.console.Print(document);
   }

@@ -10,7 +10,7 @@
 namespace paceline {
 namespace {
 
-constexpr int64_t kChunkBytes = 1 << 20;
+constexpr int64_t kWeightsChunkBytes = 1 << 20;
 
 // One client's export: a chunk is read from the file when the one before it
 // was sent.  gRPC keeps it alive until Finish(), which comes after every answer
@@ -47,7 +47,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
 
  private:
   void ReadNext() {
-    coordinator_.ReadWeights(job_, step_, next_byte_, kChunkBytes,
+    coordinator_.ReadWeights(job_, step_, next_byte_, kWeightsChunkBytes,
                              [this](absl::StatusOr<v1::WeightsChunk> part) {
                                OnPart(std::move(part));
                              });

@@ -13,7 +13,7 @@
 namespace paceline {
 namespace {
 
-constexpr int64_t kChunkBytes = 1 << 20;
+constexpr int64_t kPieceChunkBytes = 1 << 20;
 
 // One worker's request: a chunk is read when the one before it was sent.  gRPC
 // keeps it alive until Finish(), which comes after every answer of the
@@ -72,7 +72,7 @@ class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
   void ReadNext() {
     if (next_ == layers_.size()) return Finish(grpc::Status::OK);
     coordinator_.ReadPiece(job_, checkpoint_, layers_[next_], offset_,
-                           kChunkBytes, [this](auto chunk) {
+                           kPieceChunkBytes, [this](auto chunk) {
                              if (!chunk.ok()) {
                                return Finish(ToGrpc(chunk.status()));
                              }

@@ -24,7 +24,7 @@
 namespace paceline {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kManifestVersion = 1;
 constexpr int64_t kReadBytes = 1 << 20;
 constexpr char kPartial[] = ".partial";
 
@@ -113,7 +113,7 @@ absl::StatusOr<v1::Checkpoint> FetchAll(const CheckpointOrder& order,
   if (error != 0) return FileError("reserve room for", name, error);
   PACELINE_RETURN_IF_ERROR(WriteAt(file.descriptor, name, 0, layout.header));
   v1::CheckpointManifest manifest = order.manifest;
-  manifest.set_version(kVersion);
+  manifest.set_version(kManifestVersion);
   manifest.set_job(order.id.job.value);
   manifest.set_file_bytes(layout.file_bytes);
   manifest.set_header_checksum(HashBytes(BytesOf(layout.header)));
@@ -209,12 +209,12 @@ absl::StatusOr<StoredCheckpoint> OpenCheckpoint(CheckpointId id,
   if (const absl::Status read = FromJson(text, manifest); !read.ok()) {
     return opened.Damaged("its manifest cannot be read: ", read.message());
   }
-  if (manifest.version() != kVersion || manifest.job() != id.job.value ||
-      manifest.cut().step() != id.step) {
+  if (manifest.version() != kManifestVersion ||
+      manifest.job() != id.job.value || manifest.cut().step() != id.step) {
     return opened.Damaged("its manifest is of job ", manifest.job(), ", step ",
                           manifest.cut().step(), ", version ",
                           manifest.version(), "; need job ", id.job.value,
-                          ", step ", id.step, ", version ", kVersion);
+                          ", step ", id.step, ", version ", kManifestVersion);
   }
   file = ByteFile::Open(LayersIn(path));
   if (absl::IsNotFound(file.status()) ||

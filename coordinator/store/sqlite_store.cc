@@ -16,7 +16,7 @@ namespace {
 
 // PRAGMA user_version.  Versions 1 to 12 were of programs before the first
 // release and had a column for every field.
-constexpr int64_t kVersion = 13;
+constexpr int64_t kSchemaVersion = 13;
 
 constexpr char kSchema[] = R"sql(
 BEGIN IMMEDIATE;
@@ -88,16 +88,17 @@ absl::Status CheckFile(Database& database, const std::string& path,
         "data base ", path, " is damaged: its schema is ", version,
         ", and no paceline-coordinator writes less than 0", kMoveAway));
   }
-  if (version > kVersion) {
+  if (version > kSchemaVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the state was written by a newer paceline-coordinator (schema ",
-        version, ", this one knows ", kVersion,
+        version, ", this one knows ", kSchemaVersion,
         "): update this one, or give it another --state"));
   }
-  if (version > 0 && version < kVersion) {
+  if (version > 0 && version < kSchemaVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the state was written by an older paceline-coordinator (schema ",
-        version, ", this one needs ", kVersion, "): give it another --state"));
+        version, ", this one needs ", kSchemaVersion,
+        "): give it another --state"));
   }
   PACELINE_ASSIGN_OR_RETURN(
       const int64_t tables,

@@ -154,8 +154,8 @@ absl::StatusOr<std::unique_ptr<Rule>> MakeRule(const RuleSpec& spec,
 
 // Decide and Combine over all coordinates at once; result [n] float32.
 // Errors: Decide's, and InvalidArgument for a result of another length.
-absl::StatusOr<RuleVerdict> Aggregate(const Rule& rule,
-                                      absl::Span<const RulePart> parts,
-                                      absl::Span<float> result);
+absl::StatusOr<RuleVerdict> AggregateParts(const Rule& rule,
+                                           absl::Span<const RulePart> parts,
+                                           absl::Span<float> result);
 
 }  // namespace paceline

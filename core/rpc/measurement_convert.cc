@@ -17,7 +17,7 @@ namespace {
 // and come out of files.
 constexpr size_t kMaxNameBytes = 1024;
 
-absl::Status CheckAmount(absl::string_view what, double value) {
+absl::Status CheckMeasured(absl::string_view what, double value) {
   if (std::isfinite(value) && value >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("measurement: ", what, " is ", value,
@@ -33,9 +33,9 @@ v1::MeasuredSeconds ToProto(const MeasuredSeconds& seconds) {
 }
 
 absl::StatusOr<MeasuredSeconds> FromProto(const v1::MeasuredSeconds& proto) {
-  PACELINE_RETURN_IF_ERROR(CheckAmount("wall", proto.wall()));
-  PACELINE_RETURN_IF_ERROR(CheckAmount("spread", proto.spread()));
-  PACELINE_RETURN_IF_ERROR(CheckAmount("cpu", proto.cpu()));
+  PACELINE_RETURN_IF_ERROR(CheckMeasured("wall", proto.wall()));
+  PACELINE_RETURN_IF_ERROR(CheckMeasured("spread", proto.spread()));
+  PACELINE_RETURN_IF_ERROR(CheckMeasured("cpu", proto.cpu()));
   return MeasuredSeconds{proto.wall(), proto.spread(), proto.cpu()};
 }
 
@@ -60,14 +60,14 @@ absl::StatusOr<LayerMeasurement> FromProto(const v1::LayerMeasurement& proto) {
   PACELINE_ASSIGN_OR_RETURN(layer.forward, FromProto(proto.forward()));
   PACELINE_ASSIGN_OR_RETURN(layer.backward, FromProto(proto.backward()));
   PACELINE_RETURN_IF_ERROR(
-      CheckAmount("update_seconds", proto.update_seconds()));
-  PACELINE_RETURN_IF_ERROR(CheckAmount("flops", proto.flops()));
+      CheckMeasured("update_seconds", proto.update_seconds()));
+  PACELINE_RETURN_IF_ERROR(CheckMeasured("flops", proto.flops()));
   PACELINE_RETURN_IF_ERROR(
-      CheckAmount("output_bytes", static_cast<double>(proto.output_bytes())));
-  PACELINE_RETURN_IF_ERROR(CheckAmount(
+      CheckMeasured("output_bytes", static_cast<double>(proto.output_bytes())));
+  PACELINE_RETURN_IF_ERROR(CheckMeasured(
       "parameter_bytes", static_cast<double>(proto.parameter_bytes())));
   PACELINE_RETURN_IF_ERROR(
-      CheckAmount("kept_bytes", static_cast<double>(proto.kept_bytes())));
+      CheckMeasured("kept_bytes", static_cast<double>(proto.kept_bytes())));
   layer.update_seconds = proto.update_seconds();
   layer.flops = proto.flops();
   layer.output_bytes = proto.output_bytes();
@@ -82,13 +82,14 @@ absl::Status CheckDevice(const v1::DeviceProfile& proto) {
         absl::StrCat("measurement: a profile of ", proto.layers_size(),
                      " layers, need 1 to ", kMaxProfiledLayers));
   }
-  PACELINE_RETURN_IF_ERROR(CheckAmount("frame_seconds", proto.frame_seconds()));
   PACELINE_RETURN_IF_ERROR(
-      CheckAmount("frame_seconds_per_byte", proto.frame_seconds_per_byte()));
-  PACELINE_RETURN_IF_ERROR(CheckAmount("gate_seconds", proto.gate_seconds()));
+      CheckMeasured("frame_seconds", proto.frame_seconds()));
   PACELINE_RETURN_IF_ERROR(
-      CheckAmount("quota_period_seconds", proto.quota_period_seconds()));
-  PACELINE_RETURN_IF_ERROR(CheckAmount("cpu_share", proto.cpu_share()));
+      CheckMeasured("frame_seconds_per_byte", proto.frame_seconds_per_byte()));
+  PACELINE_RETURN_IF_ERROR(CheckMeasured("gate_seconds", proto.gate_seconds()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckMeasured("quota_period_seconds", proto.quota_period_seconds()));
+  PACELINE_RETURN_IF_ERROR(CheckMeasured("cpu_share", proto.cpu_share()));
   if (proto.cpu_share() == 0 || proto.micro_batch() < 1 ||
       proto.threads() < 1) {
     return absl::InvalidArgumentError(
@@ -157,13 +158,13 @@ v1::LinkMeasurement ToProto(const LinkMeasurement& link) {
 
 absl::StatusOr<LinkMeasurement> FromProto(const v1::LinkMeasurement& proto) {
   PACELINE_RETURN_IF_ERROR(
-      CheckAmount("bytes_per_second", proto.bytes_per_second()));
+      CheckMeasured("bytes_per_second", proto.bytes_per_second()));
   PACELINE_RETURN_IF_ERROR(
-      CheckAmount("latency_seconds", proto.latency_seconds()));
-  PACELINE_RETURN_IF_ERROR(CheckAmount("send_cpu_seconds_per_byte",
-                                       proto.send_cpu_seconds_per_byte()));
-  PACELINE_RETURN_IF_ERROR(CheckAmount("receive_cpu_seconds_per_byte",
-                                       proto.receive_cpu_seconds_per_byte()));
+      CheckMeasured("latency_seconds", proto.latency_seconds()));
+  PACELINE_RETURN_IF_ERROR(CheckMeasured("send_cpu_seconds_per_byte",
+                                         proto.send_cpu_seconds_per_byte()));
+  PACELINE_RETURN_IF_ERROR(CheckMeasured("receive_cpu_seconds_per_byte",
+                                         proto.receive_cpu_seconds_per_byte()));
   if (proto.bytes_per_second() == 0 || proto.from() == proto.to()) {
     return absl::InvalidArgumentError(
         absl::StrCat("measurement: a link from ", proto.from(), " to ",

@@ -13,27 +13,32 @@ namespace paceline {
 namespace {
 
 // Fields of RoundFrame, GroupMember and PayloadKey.
-enum FrameField : uint32_t {
-  kJob = 1,
-  kAttempt = 2,
-  kFrom = 3,
-  kTo = 4,
-  kMessage = 5,
-  kPayload = 6,
-  kPayloadBytes = 7,
-  kChunk = 8,
-  kChecksum = 9,
-  kAddress = 10,
-  kMemory = 11,
-  kFurther = 12,
-  kPlanVersion = 13,
-  kData = 15,
+enum RoundField : uint32_t {
+  kRoundJob = 1,
+  kRoundAttempt = 2,
+  kRoundFrom = 3,
+  kRoundTo = 4,
+  kRoundMessage = 5,
+  kRoundPayload = 6,
+  kRoundPayloadBytes = 7,
+  kRoundChunk = 8,
+  kRoundChecksum = 9,
+  kRoundAddress = 10,
+  kRoundMemory = 11,
+  kRoundFurther = 12,
+  kRoundPlanVersion = 13,
+  kRoundData = 15,
 };
 enum ProcessField : uint32_t { kWorker = 1, kIncarnation = 2 };
 enum MemoryField : uint32_t { kProcess = 1, kWordAddress = 2 };
-enum KeyField : uint32_t { kKind = 1, kStep = 2, kShard = 3, kVariant = 4 };
+enum KeyField : uint32_t {
+  kKeyKind = 1,
+  kKeyStep = 2,
+  kShard = 3,
+  kVariant = 4
+};
 
-constexpr uint64_t kMostKind = 3;
+constexpr uint64_t kMostKeyKind = 3;
 constexpr int64_t kMaxPayloadBytes = int64_t{1} << 40;
 
 std::string ProcessBody(const RoundProcess& process) {
@@ -52,8 +57,8 @@ std::string MemoryBody(const RoundMemory& memory) {
 
 std::string KeyBody(const RoundPayloadHeader& payload) {
   std::string body;
-  AppendIntField(&body, kKind, payload.kind);
-  AppendIntField(&body, kStep, payload.step);
+  AppendIntField(&body, kKeyKind, payload.kind);
+  AppendIntField(&body, kKeyStep, payload.step);
   AppendIntField(&body, kShard, payload.shard);
   AppendFixed64Field(&body, kVariant, payload.variant);
   return body;
@@ -87,34 +92,34 @@ class RoundFrameParser {
 
   absl::Status ReadAny(const Field& field) {
     switch (field.number) {
-      case kJob:
+      case kRoundJob:
         return reader_.ReadCount(field, &layout_.header.job);
-      case kAttempt:
+      case kRoundAttempt:
         return reader_.ReadCount(field, &layout_.header.attempt);
-      case kPlanVersion:
+      case kRoundPlanVersion:
         return reader_.ReadCount(field, &layout_.header.plan_version);
-      case kFrom:
+      case kRoundFrom:
         return ReadProcess(field, &layout_.header.from);
-      case kTo:
+      case kRoundTo:
         return ReadProcess(field, &layout_.header.to);
-      case kPayload:
+      case kRoundPayload:
         layout_.header.payload.emplace(payload_);
         return ReadKey(field, &*layout_.header.payload);
-      case kPayloadBytes:
+      case kRoundPayloadBytes:
         return reader_.ReadCount(field, &payload_.bytes);
-      case kChunk:
+      case kRoundChunk:
         return reader_.ReadCount(field, &layout_.header.chunk);
-      case kChecksum:
+      case kRoundChecksum:
         return reader_.ReadFixed64(field, &layout_.header.checksum);
-      case kAddress:
+      case kRoundAddress:
         return reader_.ReadFixed64(field, &layout_.header.address);
-      case kMemory:
+      case kRoundMemory:
         return ReadMemory(field, &layout_.header.memory.emplace());
-      case kFurther:
+      case kRoundFurther:
         return ReadFurther(field);
-      case kMessage:
+      case kRoundMessage:
         return ReadBody(field, RoundFrameLayout::Kind::kMessage);
-      case kData:
+      case kRoundData:
         return ReadBody(field, RoundFrameLayout::Kind::kPiece);
       default:
         return reader_.Skip(field.type);
@@ -159,9 +164,9 @@ class RoundFrameParser {
   absl::Status ReadKey(const Field& outer, RoundPayloadHeader* payload) {
     return ReadFields(outer, [this, payload](const Field& field) {
       switch (field.number) {
-        case kKind:
+        case kKeyKind:
           return reader_.ReadCount(field, &payload->kind);
-        case kStep:
+        case kKeyStep:
           return reader_.ReadCount(field, &payload->step);
         case kShard:
           return reader_.ReadCount(field, &payload->shard);
@@ -208,11 +213,11 @@ class RoundFrameParser {
     if (layout_.header.payload.has_value()) {
       layout_.header.payload->bytes = payload_.bytes;
       const uint8_t kind = layout_.header.payload->kind;
-      if (kind < 1 || kind > kMostKind) {
-        return WireReader::OutOfRange({kPayload, WireType::kBytes}, kind);
+      if (kind < 1 || kind > kMostKeyKind) {
+        return WireReader::OutOfRange({kRoundPayload, WireType::kBytes}, kind);
       }
       if (payload_.bytes > kMaxPayloadBytes) {
-        return WireReader::OutOfRange({kPayloadBytes, WireType::kVarint},
+        return WireReader::OutOfRange({kRoundPayloadBytes, WireType::kVarint},
                                       static_cast<uint64_t>(payload_.bytes));
       }
     }
@@ -268,17 +273,17 @@ class RoundFrameParser {
 
 std::string EncodeRoundHello(const RoundFrameHeader& header) {
   std::string out;
-  AppendIntField(&out, kJob, header.job);
-  AppendIntField(&out, kAttempt, header.attempt);
-  AppendIntField(&out, kPlanVersion, header.plan_version);
-  AppendBytesField(&out, kFrom, ProcessBody(header.from));
-  AppendBytesField(&out, kTo, ProcessBody(header.to));
+  AppendIntField(&out, kRoundJob, header.job);
+  AppendIntField(&out, kRoundAttempt, header.attempt);
+  AppendIntField(&out, kRoundPlanVersion, header.plan_version);
+  AppendBytesField(&out, kRoundFrom, ProcessBody(header.from));
+  AppendBytesField(&out, kRoundTo, ProcessBody(header.to));
   if (header.payload.has_value()) {
-    AppendBytesField(&out, kPayload, KeyBody(*header.payload));
-    AppendIntField(&out, kPayloadBytes, header.payload->bytes);
+    AppendBytesField(&out, kRoundPayload, KeyBody(*header.payload));
+    AppendIntField(&out, kRoundPayloadBytes, header.payload->bytes);
   }
   if (header.memory.has_value()) {
-    AppendBytesField(&out, kMemory, MemoryBody(*header.memory));
+    AppendBytesField(&out, kRoundMemory, MemoryBody(*header.memory));
   }
   return out;
 }
@@ -286,26 +291,26 @@ std::string EncodeRoundHello(const RoundFrameHeader& header) {
 std::string EncodeRoundMessagePrefix(const RoundFrameHeader& header,
                                      int64_t bytes) {
   std::string out = EncodeRoundHello(header);
-  AppendLength(&out, kMessage, bytes);
+  AppendLength(&out, kRoundMessage, bytes);
   return out;
 }
 
 std::string EncodeRoundPiecePrefix(const RoundFrameHeader& header,
                                    int64_t bytes) {
   std::string out = EncodeRoundHello(header);
-  AppendIntField(&out, kChunk, header.chunk);
-  AppendFixed64Field(&out, kChecksum, header.checksum);
-  AppendLength(&out, kData, bytes);
+  AppendIntField(&out, kRoundChunk, header.chunk);
+  AppendFixed64Field(&out, kRoundChecksum, header.checksum);
+  AppendLength(&out, kRoundData, bytes);
   return out;
 }
 
 std::string EncodeRoundLoan(const RoundFrameHeader& header) {
   std::string out = EncodeRoundHello(header);
-  AppendIntField(&out, kChunk, header.chunk);
-  AppendFixed64Field(&out, kChecksum, header.checksum);
-  AppendFixed64Field(&out, kAddress, header.address);
+  AppendIntField(&out, kRoundChunk, header.chunk);
+  AppendFixed64Field(&out, kRoundChecksum, header.checksum);
+  AppendFixed64Field(&out, kRoundAddress, header.address);
   if (header.further.empty()) return out;
-  AppendLength(&out, kFurther,
+  AppendLength(&out, kRoundFurther,
                static_cast<int64_t>(header.further.size() * sizeof(uint64_t)));
   for (const uint64_t checksum : header.further) {
     AppendFixed64(&out, checksum);

@@ -52,7 +52,7 @@ void RunRule(benchmark::State& state, const std::string& name) {
   PACELINE_CHECK(rule.ok(), rule.status().ToString());
 
   for (auto _ : state) {
-    const auto verdict = Aggregate(**rule, parts, absl::MakeSpan(result));
+    const auto verdict = AggregateParts(**rule, parts, absl::MakeSpan(result));
     PACELINE_CHECK(verdict.ok(), verdict.status().ToString());
     benchmark::DoNotOptimize(result.data());
   }

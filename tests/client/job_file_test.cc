@@ -38,8 +38,8 @@ absl::StatusOr<ParsedJob> Parsed(const std::string& text,
   return ParseJobFile({.name = "job.yaml", .text = text, .sets = sets});
 }
 
-absl::StatusOr<JobSpec> Parse(const std::string& text,
-                              const std::vector<std::string>& sets = {}) {
+absl::StatusOr<JobSpec> ParseJob(const std::string& text,
+                                 const std::vector<std::string>& sets = {}) {
   auto job = Parsed(text, sets);
   if (!job.ok()) return job.status();
   return job->spec;
@@ -55,13 +55,13 @@ std::vector<std::string> Warnings(const std::string& text,
 // Parses what must be wrong; the message, after checking the exit code.
 std::string Complaint(const std::string& text,
                       const std::vector<std::string>& sets = {}) {
-  const auto spec = Parse(text, sets);
+  const auto spec = ParseJob(text, sets);
   EXPECT_EQ(ExitCodeFor(spec.status()), kExitUsage) << text;
   return std::string(spec.status().message());
 }
 
 TEST(JobFile, GivesWhatItSaysAndDefaultsForTheRest) {
-  const auto spec = Parse(kGood).value();
+  const auto spec = ParseJob(kGood).value();
 
   EXPECT_EQ(spec.name, "first");
   EXPECT_EQ(spec.model.hidden, (std::vector<int32_t>{64, 32}));
@@ -72,7 +72,7 @@ TEST(JobFile, GivesWhatItSaysAndDefaultsForTheRest) {
 }
 
 TEST(JobFile, MayHaveSectionsWithoutKeysAndNoName) {
-  const auto spec = Parse(
+  const auto spec = ParseJob(
                         "model: {name: lenet}\ndata: {name: synthetic}\n"
                         "train:\n  # steps: 3\nfaults:\n")
                         .value();
@@ -196,9 +196,9 @@ TEST(JobFile, DeepNestingAndAliasesEndInAnErrorSoon) {
 
 TEST(Set, OverridesAnyKindOfValue) {
   const auto spec =
-      Parse(kGood,
-            {"train.steps=7", "train.steps=8", "model.hidden=16, 8,4",
-             "threads=2", "train.learning_rate.base=2.5e-3", "name=a=b: c"})
+      ParseJob(kGood,
+               {"train.steps=7", "train.steps=8", "model.hidden=16, 8,4",
+                "threads=2", "train.learning_rate.base=2.5e-3", "name=a=b: c"})
           .value();
 
   EXPECT_EQ(spec.train.steps, 8);
@@ -240,7 +240,7 @@ TEST(Set, MistakesNameTheFlagAndInAListTheColumn) {
 TEST(Set, AnEmptyListIsOne) {
   for (const char* none :
        {"model.hidden=", "model.hidden=[]", "model.hidden=[ ]"}) {
-    const auto spec = Parse(kGood, {none}).value();
+    const auto spec = ParseJob(kGood, {none}).value();
 
     // Absent and empty are one thing in protobuf: the default.
     EXPECT_EQ(spec.model.hidden, ModelSpec().hidden);
@@ -265,7 +265,7 @@ TEST(JobFile, ASetWithoutEffectIsNamed) {
 }
 
 TEST(ChangeJob, KeepsTheJobButForWhatIsSet) {
-  const JobSpec spec = Parse(kGood).value();
+  const JobSpec spec = ParseJob(kGood).value();
 
   const auto changed = ChangeJob(
       spec, {"train.steps=90", "pipeline.stages=2", "model.hidden=[8]"});
@@ -294,7 +294,7 @@ TEST(JobFile, ARelativePathIsRefusedAndSaysWhatItWouldBeHere) {
   const std::string here = std::filesystem::current_path().string();
   const auto problem = [](const std::string& set) {
     return std::string(
-        Parse("model: {name: lenet}\ndata: {name: idx, path: /srv}\n", {set})
+        ParseJob("model: {name: lenet}\ndata: {name: idx, path: /srv}\n", {set})
             .status()
             .message());
   };
@@ -379,7 +379,7 @@ TEST(JobFile, TakesEveryKeyOfTheTable) {
 }
 
 TEST(JobFile, AggregationAndFaultsAreReadAsTheyAreWritten) {
-  const auto spec = Parse(kParallel).value();
+  const auto spec = ParseJob(kParallel).value();
 
   EXPECT_EQ(spec.aggregation.mode, "rolling");
   EXPECT_EQ(spec.aggregation.rule, "trimmed-mean");
@@ -397,9 +397,9 @@ TEST(JobFile, AggregationAndFaultsAreReadAsTheyAreWritten) {
 
 TEST(JobFile, ASetOverridesAggregationAndTheWholeListOfFaults) {
   const auto spec =
-      Parse(kParallel,
-            {"aggregation.mode=central", "aggregation.workers=[w1,w2,w3,w4]",
-             "faults=[{worker: w2, kind: nan, steps: 0}]"})
+      ParseJob(kParallel,
+               {"aggregation.mode=central", "aggregation.workers=[w1,w2,w3,w4]",
+                "faults=[{worker: w2, kind: nan, steps: 0}]"})
           .value();
 
   EXPECT_EQ(spec.aggregation.mode, "central");
@@ -407,7 +407,7 @@ TEST(JobFile, ASetOverridesAggregationAndTheWholeListOfFaults) {
   ASSERT_EQ(spec.faults.size(), 1u);
   EXPECT_EQ(spec.faults[0].worker, "w2");
   EXPECT_EQ(spec.faults[0].steps, 0);
-  EXPECT_TRUE(Parse(kParallel, {"faults=[]"})->faults.empty());
+  EXPECT_TRUE(ParseJob(kParallel, {"faults=[]"})->faults.empty());
 }
 
 TEST(JobFile, FaultsThatNeverComeAreWarnedOf) {

@@ -27,8 +27,8 @@ using testing::HasSubstr;
 using testing::Not;
 
 // Parses "paceline WORDS", which have no blanks in them.
-std::optional<ParseStop> Parse(const std::string& words,
-                               ClientOptions* options) {
+std::optional<ParseStop> ParseWords(const std::string& words,
+                                    ClientOptions* options) {
   const std::vector<std::string> all =
       absl::StrSplit("paceline " + words, ' ', absl::SkipEmpty());
   std::vector<const char*> arguments;
@@ -39,14 +39,14 @@ std::optional<ParseStop> Parse(const std::string& words,
 
 ClientOptions Parsed(const std::string& words) {
   ClientOptions options;
-  const auto stop = Parse(words, &options);
+  const auto stop = ParseWords(words, &options);
   EXPECT_FALSE(stop.has_value()) << stop->err;
   return options;
 }
 
 ParseStop Stopped(const std::string& words) {
   ClientOptions options;
-  const auto stop = Parse(words, &options);
+  const auto stop = ParseWords(words, &options);
   EXPECT_TRUE(stop.has_value());
   return stop.value_or(ParseStop());
 }

@@ -3,11 +3,10 @@
 #include "client/commands/watch.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"
+#include "tests/support/fake_clock.h"
 
 namespace paceline {
 namespace {
-
-Instant At(double seconds) { return {absl::Seconds(seconds)}; }
 
 v1::Job In(v1::JobState state, const char* phase, const char* why, int64_t step,
            int64_t steps) {

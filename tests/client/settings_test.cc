@@ -14,9 +14,9 @@ namespace {
 
 using testing::HasSubstr;
 
-SettingsSource Source(const std::string& where,
-                      std::optional<std::string> coordinator,
-                      std::optional<std::string> output = std::nullopt) {
+SettingsSource From(const std::string& where,
+                    std::optional<std::string> coordinator,
+                    std::optional<std::string> output = std::nullopt) {
   return {.where = where, .coordinator = coordinator, .output = output};
 }
 
@@ -28,15 +28,15 @@ TEST(Settings, AreDefaultsWhenNobodySaysOtherwise) {
 }
 
 TEST(Settings, TheFirstSourceThatSpeaksDecidesEachByItself) {
-  const auto settings = ResolveSettings({Source("flags", std::nullopt, "json"),
-                                         Source("environment", "e:1"),
-                                         Source("file", "f:1", "yaml")})
-                            .value();
+  const auto settings =
+      ResolveSettings({From("flags", std::nullopt, "json"),
+                       From("environment", "e:1"), From("file", "f:1", "yaml")})
+          .value();
 
   EXPECT_EQ(settings.coordinator, "e:1");
   EXPECT_EQ(settings.output, OutputFormat::kJson);
   EXPECT_FALSE(settings.coordinator_from_flag);
-  EXPECT_TRUE(ResolveSettings({Source("flags", "a:1")})->coordinator_from_flag);
+  EXPECT_TRUE(ResolveSettings({From("flags", "a:1")})->coordinator_from_flag);
 }
 
 TEST(Settings, MistakesNameTheirSource) {
@@ -51,14 +51,14 @@ TEST(Settings, MistakesNameTheirSource) {
                                   // Without its brackets it was taken for host
                                   // ::1, which gRPC read as another address.
                                   {"::1:7411", "[::1]:7411"}}) {
-    const auto settings = ResolveSettings({Source("FILE:3", bad)});
+    const auto settings = ResolveSettings({From("FILE:3", bad)});
     EXPECT_EQ(ExitCodeFor(settings.status()), kExitUsage) << bad;
     EXPECT_THAT(settings.status().message(), Says("FILE:3", says));
   }
-  EXPECT_EQ(ResolveSettings({Source("F", "[::1]:7411")})->coordinator,
+  EXPECT_EQ(ResolveSettings({From("F", "[::1]:7411")})->coordinator,
             "[::1]:7411");
   EXPECT_THAT(
-      ResolveSettings({Source("F", std::nullopt, "xml")}).status().message(),
+      ResolveSettings({From("F", std::nullopt, "xml")}).status().message(),
       HasSubstr("none of table, json, jsonl, yaml"));
 }
 

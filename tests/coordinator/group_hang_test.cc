@@ -8,13 +8,12 @@
 #include "coordinator/job_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/fake_clock.h"
 
 namespace paceline {
 namespace {
 
 using ::testing::IsEmpty;
-
-Instant At(double seconds) { return {absl::Seconds(seconds)}; }
 
 MemberId MemberOf(int worker) {
   return {WorkerId{worker}, Incarnation{100u + worker}};

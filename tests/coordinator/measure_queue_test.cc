@@ -5,6 +5,7 @@
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/fake_clock.h"
 
 namespace paceline {
 namespace {
@@ -13,8 +14,6 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-Instant At(double seconds) { return Instant() + absl::Seconds(seconds); }
 
 std::vector<MeasureWorker> Workers(const std::vector<std::string>& names) {
   std::vector<MeasureWorker> workers;

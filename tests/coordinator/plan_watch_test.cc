@@ -3,11 +3,10 @@
 #include "core/plan/memory.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
+#include "tests/support/fake_clock.h"
 
 namespace paceline {
 namespace {
-
-Instant At(double seconds) { return {absl::Seconds(seconds)}; }
 
 constexpr MemberId kA{WorkerId{1}, {11}};
 constexpr MemberId kB{WorkerId{2}, {12}};

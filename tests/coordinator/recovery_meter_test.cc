@@ -8,23 +8,23 @@ namespace {
 using P = JobPhase;
 using C = JobCause;
 
-Moment At(double seconds) {
+Moment MomentAt(double seconds) {
   return {{absl::Seconds(seconds)}, static_cast<int64_t>(1000 * seconds)};
 }
 
 // Reached step 46, and goes on from step 40.
 void Leave(RecoveryMeter& meter, double seconds) {
   meter.OnTransition({P::kRunning, C::kLoss, P::kLeaving}, 46, {}, "w3 is lost",
-                     At(seconds));
+                     MomentAt(seconds));
 }
 void Begin(RecoveryMeter& meter, double left, double chosen, double runs) {
   meter.OnTransition({P::kLeaving, C::kAllLeft, P::kChoosing}, 46, {}, "",
-                     At(left));
+                     MomentAt(left));
   meter.OnTransition({P::kChoosing, C::kStored, P::kStarting}, 40, {1, 40}, "",
-                     At(chosen));
+                     MomentAt(chosen));
   meter.OnFetched(0.125);
   meter.OnTransition({P::kStarting, C::kAllRun, P::kRunning}, 40, {1, 40}, "",
-                     At(runs));
+                     MomentAt(runs));
 }
 
 TEST(RecoveryMeter, SplitsTheTimeUntilTheJobIsAsFarAsItWas) {
@@ -36,9 +36,9 @@ TEST(RecoveryMeter, SplitsTheTimeUntilTheJobIsAsFarAsItWas) {
   Leave(meter, 10);
   Begin(meter, 10.25, 10.5, 11);
 
-  EXPECT_FALSE(meter.OnStep(45, At(11.25), sum));
-  EXPECT_TRUE(meter.OnStep(46, At(13), sum));
-  EXPECT_FALSE(meter.OnStep(47, At(14), sum)) << "it is over";
+  EXPECT_FALSE(meter.OnStep(45, MomentAt(11.25), sum));
+  EXPECT_TRUE(meter.OnStep(46, MomentAt(13), sum));
+  EXPECT_FALSE(meter.OnStep(47, MomentAt(14), sum)) << "it is over";
 
   EXPECT_EQ(sum.recoveries(), 3);
   EXPECT_EQ(sum.replayed_steps(), 16);
@@ -63,7 +63,7 @@ TEST(RecoveryMeter, ALossMeanwhileProlongsIt) {
   Leave(meter, 14);
   Begin(meter, 15, 16, 17);
 
-  EXPECT_TRUE(meter.OnStep(46, At(18), sum));
+  EXPECT_TRUE(meter.OnStep(46, MomentAt(18), sum));
 
   EXPECT_EQ(sum.recoveries(), 1);
   EXPECT_EQ(sum.unix_ms(), 10'000);
@@ -76,17 +76,17 @@ TEST(RecoveryMeter, APauseIsInNoPhase) {
   v1::Recovery sum;
   Leave(meter, 10);
   meter.OnTransition({P::kLeaving, C::kAllLeft, P::kChoosing}, 46, {}, "",
-                     At(10));
+                     MomentAt(10));
   meter.OnTransition({P::kChoosing, C::kNoPlan, P::kPaused}, 46, {}, "",
-                     At(10));
+                     MomentAt(10));
   meter.OnTransition({P::kPaused, C::kMembersChanged, P::kChoosing}, 46, {}, "",
-                     At(100));
+                     MomentAt(100));
   meter.OnTransition({P::kChoosing, C::kStored, P::kStarting}, 46, {1, 46}, "",
-                     At(100));
+                     MomentAt(100));
   meter.OnTransition({P::kStarting, C::kAllRun, P::kRunning}, 46, {1, 46}, "",
-                     At(101));
+                     MomentAt(101));
 
-  EXPECT_TRUE(meter.OnStep(46, At(101), sum));
+  EXPECT_TRUE(meter.OnStep(46, MomentAt(101), sum));
   EXPECT_EQ(SecondsOf(sum), 1);
 }
 

@@ -1,11 +1,14 @@
-// A clock that stands still until a test moves it.
+// Moments, and a clock that stands still until a test moves it.
 #pragma once
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "core/base/clock.h"
 
 namespace paceline {
+
+inline Instant At(double seconds) { return {absl::Seconds(seconds)}; }
 
 // Thread-safe.
 class FakeClock final : public Clock {

@@ -134,8 +134,7 @@ class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
     uint64_t result_hash = 0;
     std::vector<double> squared_norms;
 
-    friend bool operator==(const GradientAtOnce&,
-                           const GradientAtOnce&) = default;
+    bool operator==(const GradientAtOnce&) const = default;
   };
 
   // The gradient of micro-batch 9, whose forward was made.

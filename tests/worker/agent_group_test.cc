@@ -22,7 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLongest = absl::Seconds(30);
+constexpr absl::Duration kLongestTurn = absl::Seconds(30);
 
 // Groups only.  Thread-safe, as the compute thread uses it and tests look.
 class GroupFactory final : public FakeRunFactory {
@@ -240,7 +240,7 @@ TEST_F(AgentGroupTest, WhoIsNoMemberAnyMoreAsksToStartAnew) {
       MakeGroup(MakeView(2, {{MemberOf(1), 0}}), {MemberOf(2)});
   second.Order(TrainingJob(kForEver), without);
 
-  EXPECT_TRUE(second.restarted.WaitForNotificationWithTimeout(kLongest));
+  EXPECT_TRUE(second.restarted.WaitForNotificationWithTimeout(kLongestTurn));
   EXPECT_NE(second.Await([](const v1::RunState&) { return true; }).phase(),
             v1::RunState::PHASE_FAILED);
   EXPECT_FALSE(first.restarted.HasBeenNotified());
@@ -270,7 +270,7 @@ TEST_F(AgentGroupTest, FaultsOnPurposeWorkInALaterAttemptToo) {
 
   agent.Order(spec, Alone(), /*attempt=*/2);
 
-  EXPECT_TRUE(agent.faults.killed.WaitForNotificationWithTimeout(kLongest));
+  EXPECT_TRUE(agent.faults.killed.WaitForNotificationWithTimeout(kLongestTurn));
 }
 
 TEST_F(AgentGroupTest, AFaultScriptThatItCannotCarryOutFailsTheRun) {

@@ -29,7 +29,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLongest = absl::Seconds(30);
+constexpr absl::Duration kLongestWait = absl::Seconds(30);
 constexpr int64_t kWorker = 5;
 
 using Stream =
@@ -198,8 +198,9 @@ class Worker {
   bool refused() const { return refused_.HasBeenNotified(); }
   // Why the coordinator will not have us; OK when it did not say so.
   absl::Status AwaitRefusal() {
-    return refused_.WaitForNotificationWithTimeout(kLongest) ? refusal_
-                                                             : absl::OkStatus();
+    return refused_.WaitForNotificationWithTimeout(kLongestWait)
+               ? refusal_
+               : absl::OkStatus();
   }
 
  private:
@@ -214,7 +215,7 @@ class Worker {
 };
 
 bool Await(absl::Notification& notification) {
-  return notification.WaitForNotificationWithTimeout(kLongest);
+  return notification.WaitForNotificationWithTimeout(kLongestWait);
 }
 
 TEST(AttachClient, RegistersFirstAndIsAttachedWhenWelcome) {
@@ -223,7 +224,7 @@ TEST(AttachClient, RegistersFirstAndIsAttachedWhenWelcome) {
   ScriptedCoordinator coordinator({[&](Talk& talk) {
     hello = talk.Read();
     heard.Notify();
-    go_on.WaitForNotificationWithTimeout(kLongest);
+    go_on.WaitForNotificationWithTimeout(kLongestWait);
     talk.Welcome(kWorker);
     talk.ReadBeat([](const auto& beat) { return beat.sequence() == 2; });
     beaten.Notify();
@@ -422,7 +423,7 @@ TEST(AttachClient, WaitsUntilTheCoordinatorKnowsThatItRestartsOrStops) {
 
     if (restarts) worker.agent().AnnounceRestart();
     if (!restarts) worker.agent().AnnounceStop();
-    worker.client().AwaitEndKnown(kLongest);
+    worker.client().AwaitEndKnown(kLongestWait);
 
     EXPECT_TRUE(acknowledged.HasBeenNotified());
   }
@@ -433,9 +434,9 @@ TEST(AttachClient, DoesNotWaitForACoordinatorThatIsNotThere) {
   const absl::Time before = absl::Now();
 
   worker.agent().AnnounceRestart();
-  worker.client().AwaitEndKnown(kLongest);
+  worker.client().AwaitEndKnown(kLongestWait);
 
-  EXPECT_LT(absl::Now() - before, kLongest / 2);
+  EXPECT_LT(absl::Now() - before, kLongestWait / 2);
 }
 
 double CpuSeconds() {

@@ -30,8 +30,8 @@ std::string BytesUpTo(int count) {
 }
 
 // A sample: its tokens and its labels, in a row.
-using Sample = std::vector<int64_t>;
-using Samples = std::set<Sample>;
+using TokenSample = std::vector<int64_t>;
+using Samples = std::set<TokenSample>;
 
 class TokensTest : public DataTest {
  protected:
@@ -61,7 +61,7 @@ class TokensTest : public DataTest {
       const int64_t samples = tensors[0].shape[0];
       EXPECT_EQ(tensors[1].shape[0], samples);
       for (int64_t i = 0; i < samples; ++i) {
-        Sample sample;
+        TokenSample sample;
         for (const Tensor& tensor : tensors) {
           EXPECT_EQ(tensor.dtype, DType::kI64);
           const auto values = tensor.As<int64_t>();
@@ -193,7 +193,7 @@ TEST_F(TokensTest, ReadsTokensOfTwoBytesInSeveralReads) {
   std::vector<int> tokens;
   for (int i = 0; i < 10'001; ++i) tokens.push_back(i * 5 % 65536);
   folder_.Write("input.txt", Little16(tokens));
-  Sample expected(tokens.begin(), tokens.end() - 1);
+  TokenSample expected(tokens.begin(), tokens.end() - 1);
   expected.insert(expected.end(), tokens.begin() + 1, tokens.end());
 
   EXPECT_EQ(Splits(), std::vector<Samples>{{expected}});
@@ -338,7 +338,7 @@ TEST_F(PairsTest, SyntheticTargetsAreTheirSourcesBackwardsInAnotherAlphabet) {
   ASSERT_EQ(splits.size(), 2u);
   EXPECT_GT(splits[0].size(), 35u) << "most are different";
   std::set<int64_t> lengths;
-  for (const Sample& sample : splits[0]) {
+  for (const TokenSample& sample : splits[0]) {
     const auto padding =
         std::find(sample.begin(), sample.begin() + kPairBlock, kPaddingToken);
     const int64_t length = padding - sample.begin();
@@ -385,7 +385,7 @@ TEST_F(TokensTest, SyntheticLabelsAreTheSameEveryTimeInRangeAndFilledUp) {
   EXPECT_EQ(Splits(), splits);
   std::set<int64_t> labels, tokens;
   int64_t filled = 0;
-  for (const Sample& sample : splits.at(0)) {
+  for (const TokenSample& sample : splits.at(0)) {
     labels.insert(sample.back());
     const auto last = sample.end() - 1;
     tokens.insert(sample.begin(), last);
@@ -407,7 +407,7 @@ TEST_F(TokensTest, SyntheticTokensHaveSuccessorsThatMostlyFollow) {
   const SyntheticSet set(spec_.data, spec_.train.seed);
   int followed = 0, count = 0;
   for (const Samples& samples : Splits()) {
-    for (const Sample& sample : samples) {
+    for (const TokenSample& sample : samples) {
       for (int j = 0; j < 50; ++j, ++count) {
         ASSERT_TRUE(sample[j] >= 0 && sample[j] < 1000);
         followed += sample[50 + j] == set.SuccessorOf(sample[j]);

@@ -10,13 +10,13 @@ namespace {
 
 // At `seconds` on all clocks; half of the process's CPU is the compute
 // thread's.
-FlowMoment At(double seconds) {
+FlowMoment FlowAt(double seconds) {
   const absl::Duration steady = absl::Seconds(seconds);
   return {steady, absl::ToInt64Microseconds(steady) + 1'000'000'000, steady / 2,
           steady};
 }
 
-int64_t UnixAt(double seconds) { return At(seconds).unix_us; }
+int64_t UnixAt(double seconds) { return FlowAt(seconds).unix_us; }
 
 FlowWait Wait(double begin, double end) {
   return {absl::Seconds(begin), absl::Seconds(end)};
@@ -34,7 +34,7 @@ class FlowMeterOfBatches : public ::testing::Test {
 
 TEST_F(FlowMeterOfInputs, CountsNothingBeforeTheFirstInput) {
   meter.OnBlocked(absl::Seconds(3), absl::Seconds(1));
-  meter.OnInput(At(5), Wait(0, 5), UnixAt(4));
+  meter.OnInput(FlowAt(5), Wait(0, 5), UnixAt(4));
 
   EXPECT_EQ(meter.times().starved(), 0);
   EXPECT_EQ(meter.times().in_flight(), 0);
@@ -43,35 +43,35 @@ TEST_F(FlowMeterOfInputs, CountsNothingBeforeTheFirstInput) {
 }
 
 TEST_F(FlowMeterOfInputs, TellsAStageThatComputesFromAFrameOnItsWay) {
-  meter.OnInput(At(1), Wait(0, 1), UnixAt(1));
-  meter.OnInput(At(6), Wait(2, 6), UnixAt(5));
+  meter.OnInput(FlowAt(1), Wait(0, 1), UnixAt(1));
+  meter.OnInput(FlowAt(6), Wait(2, 6), UnixAt(5));
 
   EXPECT_DOUBLE_EQ(meter.times().starved(), 3);
   EXPECT_DOUBLE_EQ(meter.times().in_flight(), 1);
 }
 
 TEST_F(FlowMeterOfInputs, BelievesNoClockThatIsFarOff) {
-  meter.OnInput(At(1), Wait(0, 1), UnixAt(1));
-  meter.OnInput(At(6), Wait(4, 6), UnixAt(-50));
-  meter.OnInput(At(9), Wait(8, 9), UnixAt(50));
+  meter.OnInput(FlowAt(1), Wait(0, 1), UnixAt(1));
+  meter.OnInput(FlowAt(6), Wait(4, 6), UnixAt(-50));
+  meter.OnInput(FlowAt(9), Wait(8, 9), UnixAt(50));
 
   EXPECT_DOUBLE_EQ(meter.times().in_flight(), 2) << "no more than the wait";
   EXPECT_DOUBLE_EQ(meter.times().starved(), 1) << "sent after it came";
 
-  meter.OnInput(At(12), Wait(10, 12), std::numeric_limits<int64_t>::min());
+  meter.OnInput(FlowAt(12), Wait(10, 12), std::numeric_limits<int64_t>::min());
   EXPECT_DOUBLE_EQ(meter.times().in_flight(), 4);
 }
 
 TEST_F(FlowMeterOfInputs, CountsTheLoaderApart) {
-  meter.OnInput(At(1), Wait(0, 1), 0);
-  meter.OnInput(At(3), Wait(1, 3), 0);
+  meter.OnInput(FlowAt(1), Wait(0, 1), 0);
+  meter.OnInput(FlowAt(3), Wait(1, 3), 0);
 
   EXPECT_DOUBLE_EQ(meter.times().data(), 2);
   EXPECT_DOUBLE_EQ(meter.times().starved(), 0);
 }
 
 TEST_F(FlowMeterOfInputs, SplitsAWaitForRoomByWhatTheLinkWasDoing) {
-  meter.OnInput(At(1), Wait(0, 1), 0);
+  meter.OnInput(FlowAt(1), Wait(0, 1), 0);
   meter.OnBlocked(absl::Seconds(5), absl::Seconds(2));
 
   EXPECT_DOUBLE_EQ(meter.times().in_flight(), 2);
@@ -79,11 +79,11 @@ TEST_F(FlowMeterOfInputs, SplitsAWaitForRoomByWhatTheLinkWasDoing) {
 }
 
 TEST_F(FlowMeterOfInputs, SumsComputeAndWhatOtherThreadsUsed) {
-  meter.OnInput(At(10), Wait(0, 10), 0);
+  meter.OnInput(FlowAt(10), Wait(0, 10), 0);
   meter.OnCompute(absl::Seconds(4), absl::Seconds(3));
   meter.OnCompute(absl::Seconds(2), absl::Seconds(1));
-  meter.OnDone(At(18), 4);
-  meter.OnDone(At(20), 3);
+  meter.OnDone(FlowAt(18), 4);
+  meter.OnDone(FlowAt(20), 3);
 
   EXPECT_DOUBLE_EQ(meter.times().compute(), 6);
   EXPECT_DOUBLE_EQ(meter.times().compute_cpu(), 4);
@@ -94,14 +94,14 @@ TEST_F(FlowMeterOfInputs, SumsComputeAndWhatOtherThreadsUsed) {
 }
 
 TEST_F(FlowMeterOfBatches, CountsWholeBatches) {
-  meter.OnBatchBegin(At(10));
-  meter.OnInput(At(13), Wait(10, 13), UnixAt(12));
+  meter.OnBatchBegin(FlowAt(10));
+  meter.OnInput(FlowAt(13), Wait(10, 13), UnixAt(12));
   meter.OnCompute(absl::Seconds(1), absl::Seconds(1));
   meter.OnFilled();
-  meter.OnInput(At(16), Wait(14, 16), UnixAt(15));
+  meter.OnInput(FlowAt(16), Wait(14, 16), UnixAt(15));
   meter.OnGate(absl::Seconds(2));
   meter.OnUpdate(absl::Seconds(1));
-  meter.OnBatchEnd(At(20), 4, 8);
+  meter.OnBatchEnd(FlowAt(20), 4, 8);
 
   const v1::FlowTimes& times = meter.times();
   EXPECT_DOUBLE_EQ(times.fill(), 2 + 2) << "before a backward, and at the gate";
@@ -115,13 +115,13 @@ TEST_F(FlowMeterOfBatches, CountsWholeBatches) {
 }
 
 TEST_F(FlowMeterOfBatches, LeavesOutABatchThatDoesNotCount) {
-  meter.OnBatchBegin(At(10));
+  meter.OnBatchBegin(FlowAt(10));
   meter.OnBatchDropped();
-  meter.OnInput(At(13), Wait(10, 13), UnixAt(12));
+  meter.OnInput(FlowAt(13), Wait(10, 13), UnixAt(12));
   meter.OnCompute(absl::Seconds(1), absl::Seconds(1));
   meter.OnGate(absl::Seconds(2));
-  meter.OnBatchBegin(At(20));
-  meter.OnBatchEnd(At(21), 1, 1);
+  meter.OnBatchBegin(FlowAt(20));
+  meter.OnBatchEnd(FlowAt(21), 1, 1);
 
   EXPECT_EQ(meter.times().fill(), 0);
   EXPECT_EQ(meter.times().compute(), 0);
@@ -129,13 +129,13 @@ TEST_F(FlowMeterOfBatches, LeavesOutABatchThatDoesNotCount) {
 }
 
 TEST_F(FlowMeterOfBatches, LeavesOutTheFirstBatch) {
-  meter.OnInput(At(1), Wait(0, 1), UnixAt(1));
+  meter.OnInput(FlowAt(1), Wait(0, 1), UnixAt(1));
   meter.OnCompute(absl::Seconds(3), absl::Seconds(3));
-  meter.OnInput(At(6), Wait(4, 6), UnixAt(5));
+  meter.OnInput(FlowAt(6), Wait(4, 6), UnixAt(5));
   meter.OnBlocked(absl::Seconds(1), absl::ZeroDuration());
-  meter.OnBatchBegin(At(10));
+  meter.OnBatchBegin(FlowAt(10));
   meter.OnCompute(absl::Seconds(2), absl::Seconds(1));
-  meter.OnBatchEnd(At(14), 2, 4);
+  meter.OnBatchEnd(FlowAt(14), 2, 4);
 
   EXPECT_DOUBLE_EQ(meter.times().compute(), 2);
   EXPECT_DOUBLE_EQ(meter.times().compute_cpu(), 1);
@@ -156,10 +156,10 @@ TEST_F(FlowMeterOfInputs, KnowsTheQuantilesOfLatency) {
 
 TEST_F(FlowMeterOfBatches, KnowsLatenciesOfBatchesThatCount) {
   meter.OnResult(absl::Seconds(9));
-  meter.OnBatchBegin(At(10));
+  meter.OnBatchBegin(FlowAt(10));
   meter.OnResult(absl::Seconds(2));
-  meter.OnBatchEnd(At(20), 1, 8);
-  meter.OnBatchBegin(At(20));
+  meter.OnBatchEnd(FlowAt(20), 1, 8);
+  meter.OnBatchBegin(FlowAt(20));
   meter.OnBatchDropped();
   meter.OnResult(absl::Seconds(9));
   meter.Finish();

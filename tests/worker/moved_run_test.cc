@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 constexpr JobId kJob{4};
-constexpr absl::Duration kLongest = absl::Seconds(60);
+constexpr absl::Duration kLongestMove = absl::Seconds(60);
 using Weights = std::map<std::string, std::vector<uint8_t>>;
 
 // Runs over the data plane; keeps what is uploaded.
@@ -320,7 +320,7 @@ TEST(MovedRun, GoesOnFromAMarkedStepWhenAWorkerIsLost) {
   const RunOrder first = mesh.Order(kFourLayers[0]);
   mesh.Run(first);
   const Cut marked{1, 8};
-  const absl::Time give_up = absl::Now() + kLongest;
+  const absl::Time give_up = absl::Now() + kLongestMove;
   while (mesh.worker(4).pieces.Find(kJob, {marked, 3}) == nullptr &&
          absl::Now() < give_up) {
     mesh.worker(4).agent->Heartbeat();
@@ -350,7 +350,7 @@ TEST(MovedRun, WaitsForNoCoordinatorThatIsGoneOrDoesNotKnowTheFloor) {
     if (is_gone) mesh.worker(0).agent->OnDetached();
     const RunOrder order = mesh.Order({{0, 2}, {1, 2}});
 
-    const absl::Time give_up = absl::Now() + kLongest;
+    const absl::Time give_up = absl::Now() + kLongestMove;
     mesh.Give(order);
     while (mesh.worker(0).agent->Heartbeat().heartbeat.run().phase() !=
                v1::RunState::PHASE_DONE &&
@@ -373,7 +373,7 @@ TEST(MovedRun, WaitsForTheFloorWhileTheCoordinatorAnswers) {
   Agent& agent = *mesh.worker(0).agent;
   agent.OnAck({});
   mesh.Give(order);
-  const absl::Time give_up = absl::Now() + kLongest;
+  const absl::Time give_up = absl::Now() + kLongestMove;
   const auto beat = [&agent] {
     const MarkedHeartbeat content = agent.Heartbeat();
     agent.OnAck(content.marks);
@@ -413,7 +413,7 @@ TEST(MovedRun, AStreamDoesNotWaitForASnapshotThatIsOnItsWay) {
   mesh.Give(order);
 
   // The floor is what all have deposited.
-  const absl::Time give_up = absl::Now() + kLongest;
+  const absl::Time give_up = absl::Now() + kLongestMove;
   v1::RunState run;
   while (run.phase() != v1::RunState::PHASE_DONE && absl::Now() < give_up) {
     const MarkedHeartbeat content = first.Heartbeat();

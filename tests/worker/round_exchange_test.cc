@@ -64,8 +64,8 @@ TEST(RoundExchange, AnyRuleSeesThePartsOfAllMembers) {
     plain.name = rule;
     plain.k = 1;
     std::vector<float> expected(3000);
-    const auto verdict =
-        Aggregate(**MakeRule(plain, nullptr), parts, absl::MakeSpan(expected));
+    const auto verdict = AggregateParts(**MakeRule(plain, nullptr), parts,
+                                        absl::MakeSpan(expected));
     EXPECT_EQ(outcomes[0].at(1).values, expected) << rule;
     EXPECT_EQ(outcomes[0].at(1).divisor, verdict->divisor) << rule;
   }

@@ -264,7 +264,7 @@ TEST(RoundTurns, TellTheEndAndTheUploadOnceEach) {
   EXPECT_EQ(turns.Await()->kind, RoundTurn::Kind::kCopy);
 }
 
-Instant At(int ms) { return {absl::Milliseconds(ms)}; }
+Instant AtMs(int ms) { return {absl::Milliseconds(ms)}; }
 
 // The result of parts of four samples each.
 RoundResult ResultOf(int64_t step, const View& view,
@@ -282,13 +282,13 @@ TEST(RoundEventLog, SaysWhoTookOverAndWhosePartsWereSkipped) {
   RoundEventLog log(MemberOf(1), ServerMode::kRolling);
   const View before = ViewOf(1, {0, 1, 2});
   const View after = ViewOf(2, {1, 2});
-  log.OnOffer(MemberOf(1), {0, 0, 4, 1, 1}, PartCheck::kFine, At(10));
-  log.OnLost(MemberOf(0), At(20));
-  log.OnView(before, after, 0, At(30));
-  log.OnOffer(MemberOf(2), {0, 0, 0, 1, 1}, PartCheck::kNotFinite, At(40));
+  log.OnOffer(MemberOf(1), {0, 0, 4, 1, 1}, PartCheck::kFine, AtMs(10));
+  log.OnLost(MemberOf(0), AtMs(20));
+  log.OnView(before, after, 0, AtMs(30));
+  log.OnOffer(MemberOf(2), {0, 0, 0, 1, 1}, PartCheck::kNotFinite, AtMs(40));
   const RoundResult result = ResultOf(0, after, {1});
 
-  const auto record = log.OnApply(result, after, true, At(61), 7);
+  const auto record = log.OnApply(result, after, true, AtMs(61), 7);
 
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->server(), 1);
@@ -304,13 +304,13 @@ TEST(RoundEventLog, CountsATakeoverFromTheBreakThatWasNotMended) {
   RoundEventLog log(MemberOf(1), ServerMode::kRolling);
   const View before = ViewOf(1, {0, 1});
   const View after = ViewOf(2, {1});
-  log.OnLost(MemberOf(0), At(10));  // it did not listen yet
+  log.OnLost(MemberOf(0), AtMs(10));  // it did not listen yet
   log.OnBack(MemberOf(0));
-  log.OnLost(MemberOf(0), At(60'000));
-  log.OnView(before, after, 0, At(60'010));
+  log.OnLost(MemberOf(0), AtMs(60'000));
+  log.OnView(before, after, 0, AtMs(60'010));
 
   const auto record =
-      log.OnApply(ResultOf(0, after, {1}), after, true, At(60'040), 7);
+      log.OnApply(ResultOf(0, after, {1}), after, true, AtMs(60'040), 7);
 
   ASSERT_TRUE(record.has_value());
   EXPECT_NEAR(record->takeover_seconds(), 0.040, 1e-9);
@@ -320,10 +320,10 @@ TEST(RoundEventLog, CountsHowLongRoundsTookOfWhichItSawAPart) {
   RoundEventLog log(MemberOf(0), ServerMode::kRolling);
   const View view = ViewOf(1, {0});
   for (const int ms : {10, 11, 60'000}) {
-    log.OnOffer(MemberOf(0), {0, 0, 4, 1, 1}, PartCheck::kFine, At(0));
-    log.OnApply(ResultOf(0, view, {0}), view, true, At(ms), 7);
+    log.OnOffer(MemberOf(0), {0, 0, 4, 1, 1}, PartCheck::kFine, AtMs(0));
+    log.OnApply(ResultOf(0, view, {0}), view, true, AtMs(ms), 7);
   }
-  log.OnApply(ResultOf(0, view, {0}), view, true, At(70'000), 7);
+  log.OnApply(ResultOf(0, view, {0}), view, true, AtMs(70'000), 7);
 
   const RoundStats& stats = log.stats();
 
@@ -338,10 +338,10 @@ TEST(RoundEventLog, SkipsNobodyWhosePartIsInTheSumThoughItIsLost) {
   RoundEventLog log(MemberOf(1), ServerMode::kRolling);
   const View before = ViewOf(1, {0, 1});
   const View after = ViewOf(2, {1});
-  log.OnView(before, after, 0, At(30));
+  log.OnView(before, after, 0, AtMs(30));
 
   const auto record = log.OnApply(ResultOf(0, after, {0, 1}), after,
-                                  /*running=*/false, At(60), 7);
+                                  /*running=*/false, AtMs(60), 7);
 
   ASSERT_TRUE(record.has_value());
   EXPECT_THAT(SkipsOf(*record), testing::IsEmpty());
@@ -351,13 +351,13 @@ TEST(RoundEventLog, SkipsNobodyWhosePartIsInTheSumThoughItIsLost) {
 TEST(RoundEventLog, TellsNothingFromNaNInAPartThatItsOwnerKeptBack) {
   RoundEventLog log(MemberOf(0), ServerMode::kRolling);
   const View view = ViewOf(1, {0, 1, 2});
-  log.OnOffer(MemberOf(0), {0, 0, 4, 1, 1}, PartCheck::kFine, At(10));
+  log.OnOffer(MemberOf(0), {0, 0, 4, 1, 1}, PartCheck::kFine, AtMs(10));
   log.OnOffer(MemberOf(1), {0, 0, 0, 0, 1, /*not_finite=*/true},
-              PartCheck::kFine, At(11));
-  log.OnOffer(MemberOf(2), {0, 0, 0, 0, 1}, PartCheck::kFine, At(12));
+              PartCheck::kFine, AtMs(11));
+  log.OnOffer(MemberOf(2), {0, 0, 0, 0, 1}, PartCheck::kFine, AtMs(12));
 
   const auto record =
-      log.OnApply(ResultOf(0, view, {0}), view, true, At(20), 7);
+      log.OnApply(ResultOf(0, view, {0}), view, true, AtMs(20), 7);
 
   ASSERT_TRUE(record.has_value());
   EXPECT_THAT(SkipsOf(*record),
@@ -373,8 +373,10 @@ TEST(RoundEventLog, SaysWhomTheRuleLeftOutOfThisRoundAlone) {
   shard.contributors = {{MemberOf(0), 4}, {MemberOf(1), 4}};
   log.OnJudged({MemberOf(1)});
 
-  const auto first = log.OnApply({0, view.id, {shard}}, view, true, At(20), 7);
-  const auto second = log.OnApply({1, view.id, {shard}}, view, true, At(40), 9);
+  const auto first =
+      log.OnApply({0, view.id, {shard}}, view, true, AtMs(20), 7);
+  const auto second =
+      log.OnApply({1, view.id, {shard}}, view, true, AtMs(40), 9);
 
   ASSERT_TRUE(first.has_value() && second.has_value());
   EXPECT_THAT(SkipsOf(*first), testing::ElementsAre("1 outvoted"));
@@ -389,9 +391,9 @@ TEST(RoundEventLog, LeavesTheTellingToWhoeverCommitted) {
   result.shards[0].hash = 1;
   result.shards[0].divisor = 4;
 
-  EXPECT_FALSE(log.OnApply(result, view, true, At(1), 1).has_value());
+  EXPECT_FALSE(log.OnApply(result, view, true, AtMs(1), 1).has_value());
   result.step = 1;
-  const auto record = log.OnApply(result, view, true, At(2), 2);
+  const auto record = log.OnApply(result, view, true, AtMs(2), 2);
 
   ASSERT_TRUE(record.has_value());
   EXPECT_THAT(SkipsOf(*record), testing::ElementsAre("0 late", "1 late"));
@@ -404,17 +406,17 @@ TEST(RoundEventLog, NamesTheUnusablePartsOfAVoidRoundAndNoOthers) {
   const View before = ViewOf(1, {0, 1, 2, 3});
   const View after = ViewOf(2, {0, 1, 2});
   // The lost one divided the batch otherwise; nobody else did.
-  log.OnOffer(MemberOf(3), {1, 0, 4, 1, 2}, PartCheck::kFine, At(1));
-  log.OnView(before, after, 1, At(2));
-  log.OnOffer(MemberOf(0), {1, 0, 4, 1, 1}, PartCheck::kFine, At(3));
-  log.OnOffer(MemberOf(1), {1, 0, 4, 1, 1}, PartCheck::kFine, At(4));
-  log.OnOffer(MemberOf(2), {1, 0, 0, 1, 1}, PartCheck::kNotFinite, At(5));
+  log.OnOffer(MemberOf(3), {1, 0, 4, 1, 2}, PartCheck::kFine, AtMs(1));
+  log.OnView(before, after, 1, AtMs(2));
+  log.OnOffer(MemberOf(0), {1, 0, 4, 1, 1}, PartCheck::kFine, AtMs(3));
+  log.OnOffer(MemberOf(1), {1, 0, 4, 1, 1}, PartCheck::kFine, AtMs(4));
+  log.OnOffer(MemberOf(2), {1, 0, 0, 1, 1}, PartCheck::kNotFinite, AtMs(5));
   ShardResult shard;
   shard.is_void = true;
   // Server of step 1 of three.
   RoundResult result{1, after.id, {shard}};
 
-  const auto record = log.OnApply(result, after, true, At(6), 7);
+  const auto record = log.OnApply(result, after, true, AtMs(6), 7);
 
   ASSERT_TRUE(record.has_value());
   EXPECT_TRUE(record->is_void());
@@ -509,14 +511,14 @@ constexpr absl::Duration kLease = absl::Seconds(3);
 
 std::vector<PeerReport> Peers(const Arrivals& arrivals, int seconds,
                               std::vector<PeerReport> peers = {}) {
-  arrivals.AddTo(peers, At(1000 * seconds), kLease);
+  arrivals.AddTo(peers, AtMs(1000 * seconds), kLease);
   return peers;
 }
 
 TEST(Arrivals, WhoseBytesComeIsWaitedForLessThanALease) {
   Arrivals arrivals;
   EXPECT_TRUE(Peers(arrivals, 0).empty());
-  arrivals.OnBytes(MemberOf(1), At(5'000));
+  arrivals.OnBytes(MemberOf(1), AtMs(5'000));
 
   const auto at_once = Peers(arrivals, 5);
   const auto later = Peers(arrivals, 7);
@@ -531,16 +533,16 @@ TEST(Arrivals, WhoseBytesComeIsWaitedForLessThanALease) {
 // A wait that ended long ago is no complaint.
 TEST(Arrivals, AreForgottenAfterALease) {
   Arrivals arrivals;
-  arrivals.OnBytes(MemberOf(1), At(5'000));
+  arrivals.OnBytes(MemberOf(1), AtMs(5'000));
 
   EXPECT_TRUE(Peers(arrivals, 8).empty());
-  arrivals.OnBytes(MemberOf(1), At(8'000));
+  arrivals.OnBytes(MemberOf(1), AtMs(8'000));
   EXPECT_EQ(Peers(arrivals, 9).size(), 1u);
 }
 
 TEST(Arrivals, TakeNothingFromWhatIsOwedBesides) {
   Arrivals arrivals;
-  arrivals.OnBytes(MemberOf(1), At(5'000));
+  arrivals.OnBytes(MemberOf(1), AtMs(5'000));
   PeerReport known;
   known.peer = MemberOf(1);
   known.broken = absl::Seconds(1);

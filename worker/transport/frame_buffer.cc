@@ -21,7 +21,7 @@ void Release(void* owner) {
 
 using Slices = absl::InlinedVector<grpc::Slice, 4>;
 
-std::deque<grpc::ByteBuffer> Cut(const Slices& slices) {
+std::deque<grpc::ByteBuffer> CutSlices(const Slices& slices) {
   std::deque<grpc::ByteBuffer> pieces;
   Slices piece;
   size_t room = kMaxPieceBytes;
@@ -56,7 +56,7 @@ std::deque<grpc::ByteBuffer> ToByteBuffers(const EncodedFrame& frame) {
     }
   }
   const int64_t bytes = std::ssize(frame.prefix) + frame.payload_bytes;
-  if (bytes > kMaxPieceBytes) return Cut(slices);
+  if (bytes > kMaxPieceBytes) return CutSlices(slices);
   std::deque<grpc::ByteBuffer> whole;
   whole.emplace_back(slices.data(), slices.size());
   return whole;

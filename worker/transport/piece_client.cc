@@ -24,7 +24,7 @@ constexpr size_t kMostChunkBytes = 1 << 20;
 constexpr int64_t kMostPieceBytes = int64_t{64} << 30;
 constexpr int kCallsAtOnce = 2;
 // How often a wait looks whether somebody cancelled it.
-constexpr absl::Duration kLook = absl::Milliseconds(20);
+constexpr absl::Duration kGatherPoll = absl::Milliseconds(20);
 
 bool Contains(const std::vector<LayerRange>& ranges, int layer) {
   return std::any_of(ranges.begin(), ranges.end(),
@@ -486,7 +486,7 @@ absl::StatusOr<std::vector<PiecePtr>> PieceClient::Gather(
                            : absl::StrCat(" (", g.last_error.ToString(), ")")));
       break;
     }
-    g.mutex.AwaitWithTimeout(absl::Condition(&g.changed), kLook);
+    g.mutex.AwaitWithTimeout(absl::Condition(&g.changed), kGatherPoll);
   }
   std::vector<std::shared_ptr<PieceCall>> calls;
   std::vector<PiecePtr> pieces;

@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kChunkBytes = 256 << 10;
 // How often a stream looks whether frames wait, and how long it lets them pass
 // at most: 10 MiB/s are always left for pieces.
-constexpr absl::Duration kLook = absl::Milliseconds(1);
+constexpr absl::Duration kFollowPoll = absl::Milliseconds(1);
 constexpr absl::Duration kLongestWait = absl::Milliseconds(25);
 absl::StatusOr<PieceWish> ReadWish(const grpc::ByteBuffer& bytes,
                                    Incarnation self) {
@@ -157,15 +157,16 @@ class PieceServer::Stream final
 
   void LookLaterLocked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (std::exchange(looks_later_, true)) return;
-    server_->shared_->timers.RunAt(now + kLook, [weak = weak_from_this()] {
-      const std::shared_ptr<Stream> self = weak.lock();
-      if (self == nullptr) return;
-      {
-        absl::MutexLock lock(&self->mutex_);
-        self->looks_later_ = false;
-      }
-      self->Pump();
-    });
+    server_->shared_->timers.RunAt(
+        now + kFollowPoll, [weak = weak_from_this()] {
+          const std::shared_ptr<Stream> self = weak.lock();
+          if (self == nullptr) return;
+          {
+            absl::MutexLock lock(&self->mutex_);
+            self->looks_later_ = false;
+          }
+          self->Pump();
+        });
   }
 
   void EndLocked(const absl::Status& why)

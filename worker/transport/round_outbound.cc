@@ -118,8 +118,8 @@ std::vector<std::shared_ptr<RoundPayload>> RoundQueue::Forget(int64_t step) {
 namespace {
 
 // A process that is killed closes what it has within a few milliseconds.
-constexpr absl::Duration kFirstBackoff = absl::Milliseconds(10);
-constexpr absl::Duration kMaxBackoff = absl::Milliseconds(500);
+constexpr absl::Duration kFirstRoundBackoff = absl::Milliseconds(10);
+constexpr absl::Duration kMaxRoundBackoff = absl::Milliseconds(500);
 // A chunk takes as long on a link of 20 Mbit/s.
 constexpr absl::Duration kForgottenWrite = absl::Milliseconds(100);
 constexpr int64_t kMaxReceiptBytes = 1 << 10;
@@ -177,9 +177,9 @@ void ReleasePayload(void* owner) {
 
 RoundOutbound::RoundOutbound(RoundOutboundOptions options,
                              std::shared_ptr<PlaneShared> shared)
-    : OutboundStream(
-          {kExchange, options.peer.address, kFirstBackoff, kMaxBackoff},
-          std::move(shared)),
+    : OutboundStream({kExchange, options.peer.address, kFirstRoundBackoff,
+                      kMaxRoundBackoff},
+                     std::move(shared)),
       options_(std::move(options)),
       header_(HeaderOf(options_)),
       lender_(IsHere(options_.peer.address), header_.from, header_.to) {}

@@ -16,8 +16,8 @@ namespace {
 // One try.  The slowest stage may take longer: then the same report is sent
 // again, and answered again.
 constexpr absl::Duration kTry = absl::Seconds(20);
-constexpr absl::Duration kFirstBackoff = absl::Milliseconds(10);
-constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
+constexpr absl::Duration kFirstQuestionBackoff = absl::Milliseconds(10);
+constexpr absl::Duration kMaxQuestionBackoff = absl::Seconds(1);
 
 bool MayRetry(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
@@ -86,7 +86,7 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
   struct Question {
     v1::StepReport request;
     std::shared_ptr<Try> running;  // shared with the call
-    absl::Duration backoff = kFirstBackoff;
+    absl::Duration backoff = kFirstQuestionBackoff;
   };
 
   void Start(size_t round, size_t index) {
@@ -129,7 +129,7 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
                             [self = shared_from_this(), round, index] {
                               self->Start(round, index);
                             });
-      question.backoff = std::min(2 * question.backoff, kMaxBackoff);
+      question.backoff = std::min(2 * question.backoff, kMaxQuestionBackoff);
     }
   }
 

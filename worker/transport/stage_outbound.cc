@@ -15,8 +15,8 @@
 namespace paceline {
 namespace {
 
-constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
-constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
+constexpr absl::Duration kFirstStageBackoff = absl::Milliseconds(50);
+constexpr absl::Duration kMaxStageBackoff = absl::Seconds(2);
 // Frames of at most so many bytes leave in one system call with those behind
 // them.
 constexpr int64_t kSmallFrame = 32 << 10;
@@ -37,8 +37,9 @@ EncodedFrame Hello(const OutboundOptions& options, int32_t boundary) {
 
 StageOutbound::StageOutbound(OutboundOptions options,
                              std::shared_ptr<PlaneShared> shared)
-    : OutboundStream({kExchange, options.address, kFirstBackoff, kMaxBackoff},
-                     std::move(shared)),
+    : OutboundStream(
+          {kExchange, options.address, kFirstStageBackoff, kMaxStageBackoff},
+          std::move(shared)),
       options_(std::move(options)) {
   for (const auto& [boundary, bound] : options_.bounds) windows_[boundary];
 }

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/fake_clock.h"
 
 namespace paceline {
 namespace {
@@ -234,7 +235,6 @@ TEST(DecideMismatch, WhoIsNoMemberAndWhoDoesNotKnowHaveNoVoice) {
 // --- members that hang
 // --------------------------------------------------------
 
-Instant At(double seconds) { return {absl::Seconds(seconds)}; }
 // All are heard at 10 s.
 MemberWork Work(double progress_since, int64_t turn = 7) {
   MemberWork work;

@@ -8,7 +8,7 @@
 namespace paceline {
 namespace {
 
-Instant At(int64_t ms) { return {absl::Milliseconds(ms)}; }
+Instant AtMs(int64_t ms) { return {absl::Milliseconds(ms)}; }
 
 v1::Registration Of(const std::string& name, uint64_t incarnation,
                     const std::string& machine = "m1") {
@@ -23,11 +23,11 @@ v1::Registration Of(const std::string& name, uint64_t incarnation,
 
 // The first of them is worker 1 on stream 1, and so on.
 Membership Workers(std::initializer_list<const char*> names) {
-  Membership membership(MembershipPolicy{}, At(0));
+  Membership membership(MembershipPolicy{}, AtMs(0));
   int64_t id = 0;
   for (const char* name : names) {
     ++id;
-    membership.OnAttach(Of(name, id), StreamId{id}, At(0)).IgnoreError();
+    membership.OnAttach(Of(name, id), StreamId{id}, AtMs(0)).IgnoreError();
   }
   return membership;
 }
@@ -39,27 +39,27 @@ MemberState StateOf(const Membership& membership, int64_t id) {
 TEST(Membership, ReattachKeepsTheIdAndReplacesTheStream) {
   Membership membership = Workers({"a"});
 
-  const auto again = membership.OnAttach(Of("a", 1), StreamId{2}, At(10));
+  const auto again = membership.OnAttach(Of("a", 1), StreamId{2}, AtMs(10));
 
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->id, WorkerId{1});
   EXPECT_EQ(again->arrival, Arrival::kReattached);
   EXPECT_EQ(again->replaced, StreamId{1});
-  EXPECT_EQ(membership.OnHeard(StreamId{1}, At(11)), nullptr);
-  EXPECT_NE(membership.OnHeard(StreamId{2}, At(11)), nullptr);
-  membership.OnStreamBroken(StreamId{1}, At(11));
+  EXPECT_EQ(membership.OnHeard(StreamId{1}, AtMs(11)), nullptr);
+  EXPECT_NE(membership.OnHeard(StreamId{2}, AtMs(11)), nullptr);
+  membership.OnStreamBroken(StreamId{1}, AtMs(11));
   EXPECT_EQ(StateOf(membership, 1), MemberState::kLive);
 }
 
 TEST(Membership, RestartOnTheSameMachineTakesTheNameOverForGood) {
   Membership membership = Workers({"a"});
 
-  const auto restarted = membership.OnAttach(Of("a", 2), StreamId{2}, At(10));
+  const auto restarted = membership.OnAttach(Of("a", 2), StreamId{2}, AtMs(10));
 
   ASSERT_TRUE(restarted.ok()) << restarted.status();
   EXPECT_EQ(restarted->arrival, Arrival::kRestarted);
   EXPECT_EQ(restarted->id, WorkerId{1});
-  const auto stale = membership.OnAttach(Of("a", 1), StreamId{3}, At(20));
+  const auto stale = membership.OnAttach(Of("a", 1), StreamId{3}, AtMs(20));
 
   EXPECT_EQ(stale.status().code(), absl::StatusCode::kAborted)
       << stale.status();
@@ -69,7 +69,7 @@ TEST(Membership, NameOfALiveWorkerIsRefusedToAnotherMachine) {
   Membership membership = Workers({"a"});
 
   const auto refused =
-      membership.OnAttach(Of("a", 2, "m2"), StreamId{2}, At(10));
+      membership.OnAttach(Of("a", 2, "m2"), StreamId{2}, AtMs(10));
 
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kAlreadyExists)
       << refused.status();
@@ -77,11 +77,11 @@ TEST(Membership, NameOfALiveWorkerIsRefusedToAnotherMachine) {
 
 TEST(Membership, NameOfALostWorkerMayMoveToAnotherMachine) {
   Membership membership = Workers({"a"});
-  membership.OnStreamBroken(StreamId{1}, At(0));
-  membership.OnTick(At(500));
+  membership.OnStreamBroken(StreamId{1}, AtMs(0));
+  membership.OnTick(AtMs(500));
 
   const auto moved =
-      membership.OnAttach(Of("a", 2, "m2"), StreamId{2}, At(600));
+      membership.OnAttach(Of("a", 2, "m2"), StreamId{2}, AtMs(600));
 
   ASSERT_TRUE(moved.ok()) << moved.status();
   EXPECT_EQ(moved->id, WorkerId{1});
@@ -89,13 +89,13 @@ TEST(Membership, NameOfALostWorkerMayMoveToAnotherMachine) {
 
 TEST(Membership, BrokenStreamIsLostAfterTheGraceAndNotBefore) {
   Membership membership = Workers({"a"});
-  membership.OnStreamBroken(StreamId{1}, At(100));
+  membership.OnStreamBroken(StreamId{1}, AtMs(100));
   EXPECT_EQ(StateOf(membership, 1), MemberState::kSuspect);
 
-  EXPECT_TRUE(membership.OnTick(At(599)).empty());
+  EXPECT_TRUE(membership.OnTick(AtMs(599)).empty());
   EXPECT_EQ(StateOf(membership, 1), MemberState::kSuspect);
 
-  const auto changes = membership.OnTick(At(600));
+  const auto changes = membership.OnTick(AtMs(600));
   ASSERT_EQ(changes.size(), 1u);
   EXPECT_EQ(changes[0].state, MemberState::kLost);
   EXPECT_EQ(membership.Find(WorkerId{1})->why,
@@ -105,56 +105,56 @@ TEST(Membership, BrokenStreamIsLostAfterTheGraceAndNotBefore) {
 TEST(Membership, SilenceIsSuspectAtHalfTheLeaseAndLostAtTheLease) {
   Membership membership = Workers({"a"});
 
-  EXPECT_TRUE(membership.OnTick(At(1499)).empty());
-  EXPECT_EQ(membership.OnTick(At(1500))[0].state, MemberState::kSuspect);
-  EXPECT_TRUE(membership.OnTick(At(2999)).empty());
-  EXPECT_EQ(membership.OnTick(At(3000))[0].state, MemberState::kLost);
+  EXPECT_TRUE(membership.OnTick(AtMs(1499)).empty());
+  EXPECT_EQ(membership.OnTick(AtMs(1500))[0].state, MemberState::kSuspect);
+  EXPECT_TRUE(membership.OnTick(AtMs(2999)).empty());
+  EXPECT_EQ(membership.OnTick(AtMs(3000))[0].state, MemberState::kLost);
 }
 
 TEST(Membership, NobodyIsSilentWhileTheCoordinatorStandsStill) {
   Membership membership = Workers({"a", "b"});
-  membership.OnStreamBroken(StreamId{2}, At(100));
+  membership.OnStreamBroken(StreamId{2}, AtMs(100));
 
-  membership.OnStandstill(absl::Seconds(2), At(2'100));
+  membership.OnStandstill(absl::Seconds(2), AtMs(2'100));
 
-  EXPECT_TRUE(membership.OnTick(At(2'100)).empty());
-  EXPECT_EQ(membership.OnTick(At(2'600))[0].id, WorkerId{2}) << "its grace";
-  EXPECT_EQ(membership.OnTick(At(5'000))[0].state, MemberState::kLost);
+  EXPECT_TRUE(membership.OnTick(AtMs(2'100)).empty());
+  EXPECT_EQ(membership.OnTick(AtMs(2'600))[0].id, WorkerId{2}) << "its grace";
+  EXPECT_EQ(membership.OnTick(AtMs(5'000))[0].state, MemberState::kLost);
 }
 
 // Its heartbeat was taken before the tick that noticed the standstill.
 TEST(Membership, AShortStandstillGivesNobodyMoreThanTheLease) {
   Membership membership = Workers({"a"});
-  membership.OnHeard(StreamId{1}, At(2'000));
+  membership.OnHeard(StreamId{1}, AtMs(2'000));
 
-  membership.OnStandstill(absl::Seconds(2), At(2'000));
+  membership.OnStandstill(absl::Seconds(2), AtMs(2'000));
 
-  EXPECT_EQ(membership.OnTick(At(5'000))[0].state, MemberState::kLost);
+  EXPECT_EQ(membership.OnTick(AtMs(5'000))[0].state, MemberState::kLost);
 }
 
 TEST(Membership, NobodyIsLostForAsLongAsAfterARestartOnceItStoodStill) {
   Membership membership = Workers({"a", "b"});
-  membership.OnStandstill(absl::Milliseconds(29'500), At(30'000));
-  membership.OnStreamBroken(StreamId{1}, At(30'000));
+  membership.OnStandstill(absl::Milliseconds(29'500), AtMs(30'000));
+  membership.OnStreamBroken(StreamId{1}, AtMs(30'000));
   membership.OnLinks(WorkerId{2}, {{WorkerId{1}, "its link broke"}},
-                     At(30'000));
+                     AtMs(30'000));
 
-  membership.OnTick(At(33'400));
+  membership.OnTick(AtMs(33'400));
   EXPECT_EQ(StateOf(membership, 1), MemberState::kSuspect);
   EXPECT_EQ(StateOf(membership, 2), MemberState::kSuspect);
 
-  membership.OnTick(At(33'500));
+  membership.OnTick(AtMs(33'500));
   EXPECT_EQ(StateOf(membership, 1), MemberState::kLost);
 }
 
 TEST(Membership, StandstillsWithoutEndDoNotKeepADeadMember) {
   Membership membership = Workers({"a"});
-  membership.OnStreamBroken(StreamId{1}, At(0));
+  membership.OnStreamBroken(StreamId{1}, AtMs(0));
   int64_t ms = 0;
   for (int i = 0; i < 10; ++i) {
     ms += 10'000;
-    membership.OnStandstill(absl::Milliseconds(9'500), At(ms));
-    membership.OnTick(At(ms));
+    membership.OnStandstill(absl::Milliseconds(9'500), AtMs(ms));
+    membership.OnTick(AtMs(ms));
   }
 
   EXPECT_EQ(StateOf(membership, 1), MemberState::kLost);
@@ -163,33 +163,34 @@ TEST(Membership, StandstillsWithoutEndDoNotKeepADeadMember) {
 TEST(Membership, WorkerThatStopsIsStoppedUntilItAttachesAgain) {
   Membership membership = Workers({"a"});
 
-  EXPECT_TRUE(membership.OnStopping(StreamId{1}, At(10)).has_value());
-  EXPECT_FALSE(membership.OnStopping(StreamId{1}, At(20)).has_value());
-  EXPECT_NE(membership.OnHeard(StreamId{1}, At(30)), nullptr);
-  membership.OnStreamBroken(StreamId{1}, At(40));
-  membership.OnTick(At(60'000));
+  EXPECT_TRUE(membership.OnStopping(StreamId{1}, AtMs(10)).has_value());
+  EXPECT_FALSE(membership.OnStopping(StreamId{1}, AtMs(20)).has_value());
+  EXPECT_NE(membership.OnHeard(StreamId{1}, AtMs(30)), nullptr);
+  membership.OnStreamBroken(StreamId{1}, AtMs(40));
+  membership.OnTick(AtMs(60'000));
   EXPECT_EQ(StateOf(membership, 1), MemberState::kStopped);
 
-  membership.OnAttach(Of("a", 2, "m2"), StreamId{2}, At(60'000)).IgnoreError();
+  membership.OnAttach(Of("a", 2, "m2"), StreamId{2}, AtMs(60'000))
+      .IgnoreError();
   EXPECT_EQ(StateOf(membership, 1), MemberState::kLive);
 }
 
 TEST(Membership, HeartbeatJustInTimeKeepsItAlive) {
   Membership membership = Workers({"a"});
-  membership.OnTick(At(2999));
+  membership.OnTick(AtMs(2999));
 
-  membership.OnHeard(StreamId{1}, At(2999));
+  membership.OnHeard(StreamId{1}, AtMs(2999));
 
-  EXPECT_TRUE(membership.OnTick(At(4000)).empty());
+  EXPECT_TRUE(membership.OnTick(AtMs(4000)).empty());
   EXPECT_EQ(StateOf(membership, 1), MemberState::kLive);
 }
 
 TEST(Membership, LostMemberIsNotHeardUntilItAttachesAgain) {
   Membership membership = Workers({"a"});
-  membership.OnTick(At(3000));
+  membership.OnTick(AtMs(3000));
 
-  EXPECT_EQ(membership.OnHeard(StreamId{1}, At(3001)), nullptr);
-  membership.OnAttach(Of("a", 1), StreamId{2}, At(3002)).IgnoreError();
+  EXPECT_EQ(membership.OnHeard(StreamId{1}, AtMs(3001)), nullptr);
+  membership.OnAttach(Of("a", 1), StreamId{2}, AtMs(3002)).IgnoreError();
   EXPECT_EQ(StateOf(membership, 1), MemberState::kLive);
 }
 
@@ -199,8 +200,8 @@ TEST(Membership, RestoredWorkerIsLostUntilItAttachesAndKeepsItsId) {
   EXPECT_EQ(StateOf(membership, 7), MemberState::kLost);
   EXPECT_FALSE(membership.Find(WorkerId{7})->seen);
 
-  const auto back = membership.OnAttach(Of("a", 1), StreamId{1}, At(5));
-  const auto other = membership.OnAttach(Of("b", 2), StreamId{2}, At(5));
+  const auto back = membership.OnAttach(Of("a", 1), StreamId{1}, AtMs(5));
+  const auto other = membership.OnAttach(Of("b", 2), StreamId{2}, AtMs(5));
 
   EXPECT_EQ(back->id, WorkerId{7});
   EXPECT_EQ(back->arrival, Arrival::kReattached);
@@ -248,12 +249,12 @@ TEST(CheckRegistration, NamesTheFieldThatIsWrong) {
 TEST(Membership, AnnouncedRestartHasTheLeaseToComeBack) {
   Membership membership = Workers({"a"});
   membership.OnRestarting(StreamId{1});
-  membership.OnStreamBroken(StreamId{1}, At(100));
+  membership.OnStreamBroken(StreamId{1}, AtMs(100));
 
-  membership.OnTick(At(3050));
+  membership.OnTick(AtMs(3050));
   EXPECT_EQ(StateOf(membership, 1), MemberState::kSuspect);
 
-  membership.OnTick(At(3100));
+  membership.OnTick(AtMs(3100));
   EXPECT_EQ(StateOf(membership, 1), MemberState::kLost);
   EXPECT_EQ(membership.Find(WorkerId{1})->why,
             "it was to execute itself anew and it did not come back for 3.0 s");
@@ -262,10 +263,10 @@ TEST(Membership, AnnouncedRestartHasTheLeaseToComeBack) {
 TEST(Membership, AnnouncementIsOverWhenTheNewProcessAttaches) {
   Membership membership = Workers({"a"});
   membership.OnRestarting(StreamId{1});
-  membership.OnAttach(Of("a", 2), StreamId{2}, At(1000)).IgnoreError();
-  membership.OnStreamBroken(StreamId{2}, At(2000));
+  membership.OnAttach(Of("a", 2), StreamId{2}, AtMs(1000)).IgnoreError();
+  membership.OnStreamBroken(StreamId{2}, AtMs(2000));
 
-  membership.OnTick(At(2500));
+  membership.OnTick(AtMs(2500));
 
   EXPECT_EQ(StateOf(membership, 1), MemberState::kLost);
 }
@@ -284,15 +285,15 @@ TEST(Membership, BrokenStreamAndABrokenLinkLoseAtOnceInEitherOrder) {
   Membership link_first = Workers({"w1", "w2", "w3"});
   EXPECT_TRUE(
       link_first
-          .OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(100))
+          .OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, AtMs(100))
           .empty());
   EXPECT_EQ(StateOf(link_first, 2), MemberState::kLive);
-  const auto broken = link_first.OnStreamBroken(StreamId{2}, At(101));
+  const auto broken = link_first.OnStreamBroken(StreamId{2}, AtMs(101));
 
   Membership stream_first = Workers({"w1", "w2", "w3"});
-  EXPECT_FALSE(stream_first.OnStreamBroken(StreamId{2}, At(100)).has_value());
+  EXPECT_FALSE(stream_first.OnStreamBroken(StreamId{2}, AtMs(100)).has_value());
   const auto linked = stream_first.OnLinks(
-      WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(101));
+      WorkerId{1}, {{WorkerId{2}, "its link broke"}}, AtMs(101));
 
   ASSERT_TRUE(broken.has_value());
   EXPECT_EQ(broken->id, WorkerId{2});
@@ -305,20 +306,20 @@ TEST(Membership, BrokenStreamAndABrokenLinkLoseAtOnceInEitherOrder) {
 
 TEST(Membership, LinkThatWorksAgainIsNoWitness) {
   Membership membership = Workers({"w1", "w2", "w3"});
-  membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(100));
-  membership.OnLinks(WorkerId{1}, {}, At(200));
+  membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, AtMs(100));
+  membership.OnLinks(WorkerId{1}, {}, AtMs(200));
 
-  membership.OnStreamBroken(StreamId{2}, At(300));
+  membership.OnStreamBroken(StreamId{2}, AtMs(300));
 
   EXPECT_EQ(StateOf(membership, 2), MemberState::kSuspect);
 }
 
 TEST(Membership, WitnessThatIsGoneItselfIsNone) {
   Membership membership = Workers({"w1", "w2", "w3"});
-  membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(100));
+  membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, AtMs(100));
 
-  membership.OnStreamBroken(StreamId{1}, At(101));
-  membership.OnStreamBroken(StreamId{2}, At(102));
+  membership.OnStreamBroken(StreamId{1}, AtMs(101));
+  membership.OnStreamBroken(StreamId{2}, AtMs(102));
 
   EXPECT_EQ(StateOf(membership, 1), MemberState::kSuspect);
   EXPECT_EQ(StateOf(membership, 2), MemberState::kSuspect);
@@ -326,10 +327,10 @@ TEST(Membership, WitnessThatIsGoneItselfIsNone) {
 
 TEST(Membership, WordsAboutAnEarlierProcessDoNotConcernItsSuccessor) {
   Membership membership = Workers({"w1", "w2", "w3"});
-  membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, At(100));
-  membership.OnAttach(Of("w2", 22), StreamId{9}, At(101)).IgnoreError();
+  membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "its link broke"}}, AtMs(100));
+  membership.OnAttach(Of("w2", 22), StreamId{9}, AtMs(101)).IgnoreError();
 
-  membership.OnStreamBroken(StreamId{9}, At(102));
+  membership.OnStreamBroken(StreamId{9}, AtMs(102));
 
   EXPECT_EQ(StateOf(membership, 2), MemberState::kSuspect);
 }
@@ -337,9 +338,9 @@ TEST(Membership, WordsAboutAnEarlierProcessDoNotConcernItsSuccessor) {
 TEST(Membership, ProcessThatAnnouncedToRestartKeepsTheLeaseAgainstWitnesses) {
   Membership membership = Workers({"w1", "w2", "w3"});
   membership.OnRestarting(StreamId{2});
-  membership.OnStreamBroken(StreamId{2}, At(100));
+  membership.OnStreamBroken(StreamId{2}, AtMs(100));
 
-  membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "refused"}}, At(101));
+  membership.OnLinks(WorkerId{1}, {{WorkerId{2}, "refused"}}, AtMs(101));
 
   EXPECT_EQ(StateOf(membership, 2), MemberState::kSuspect);
 }

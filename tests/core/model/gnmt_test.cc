@@ -21,7 +21,7 @@ ModelSpec Spec(int32_t depth = 3) {
   return spec;
 }
 
-std::string WhyNot(const ModelSpec& spec, const Shape& input, int classes) {
+std::string WhyNotGnmt(const ModelSpec& spec, const Shape& input, int classes) {
   const auto model = DescribeModel(spec, input, classes);
   EXPECT_TRUE(model.ok() || absl::IsInvalidArgument(model.status()));
   return model.ok() ? "nothing" : std::string(model.status().message());
@@ -112,19 +112,20 @@ TEST(Gnmt, SeveralTensorsCrossABoundaryAndTheFloatsComeBack) {
 }
 
 TEST(Gnmt, ImpossibleSizesAreRefusedWithBothNumbers) {
-  EXPECT_THAT(WhyNot(Spec(0), {12}, 20), HasSubstr("depth must be from 2 to"));
-  EXPECT_THAT(WhyNot(Spec(1), {12}, 20), HasSubstr("got 1"));
-  EXPECT_EQ(WhyNot(Spec(2), {12}, 20), "nothing");
+  EXPECT_THAT(WhyNotGnmt(Spec(0), {12}, 20),
+              HasSubstr("depth must be from 2 to"));
+  EXPECT_THAT(WhyNotGnmt(Spec(1), {12}, 20), HasSubstr("got 1"));
+  EXPECT_EQ(WhyNotGnmt(Spec(2), {12}, 20), "nothing");
   ModelSpec spec = Spec();
   spec.width = 0;
-  EXPECT_THAT(WhyNot(spec, {12}, 20), HasSubstr("width must be from 1"));
+  EXPECT_THAT(WhyNotGnmt(spec, {12}, 20), HasSubstr("width must be from 1"));
   spec = Spec();
   spec.vocabulary = 10;
-  EXPECT_THAT(WhyNot(spec, {12}, 20),
+  EXPECT_THAT(WhyNotGnmt(spec, {12}, 20),
               HasSubstr("knows 10 tokens, the data set has 20"));
-  EXPECT_THAT(WhyNot(Spec(), {11}, 20), HasSubstr("samples of shape [11]"));
-  EXPECT_THAT(WhyNot(Spec(), {1, 28, 28}, 20), HasSubstr("[1, 28, 28]"));
-  EXPECT_EQ(WhyNot(Spec(), {2}, 2), "nothing") << "the smallest there is";
+  EXPECT_THAT(WhyNotGnmt(Spec(), {11}, 20), HasSubstr("samples of shape [11]"));
+  EXPECT_THAT(WhyNotGnmt(Spec(), {1, 28, 28}, 20), HasSubstr("[1, 28, 28]"));
+  EXPECT_EQ(WhyNotGnmt(Spec(), {2}, 2), "nothing") << "the smallest there is";
 }
 
 TEST(Gnmt, OperationsRefuseWhatDoesNotFit) {

@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-ModelDescription Model(const std::string& name) {
+ModelDescription PublishedModel(const std::string& name) {
   return DescribeModel(DefaultModel(name), {8}, 20).value();
 }
 
@@ -21,18 +21,18 @@ std::vector<TensorPlace> Named(const std::vector<std::string>& names) {
 }
 
 TEST(PublishedNames, AGptsTrunkMayStandAlone) {
-  EXPECT_THAT(
-      PublishedNames(Model("gpt"), Named({"wte.weight", "h.0.ln_1.bias",
-                                          "ln_f.weight", "h.0.attn.bias"})),
-      ElementsAre(Pair("h.0.ln_1.bias", "transformer.h.0.ln_1.bias"),
-                  Pair("ln_f.weight", "transformer.ln_f.weight"),
-                  Pair("wte.weight", "transformer.wte.weight")));
+  EXPECT_THAT(PublishedNames(PublishedModel("gpt"),
+                             Named({"wte.weight", "h.0.ln_1.bias",
+                                    "ln_f.weight", "h.0.attn.bias"})),
+              ElementsAre(Pair("h.0.ln_1.bias", "transformer.h.0.ln_1.bias"),
+                          Pair("ln_f.weight", "transformer.ln_f.weight"),
+                          Pair("wte.weight", "transformer.wte.weight")));
 }
 
 TEST(PublishedNames, TensorFlowsNormsAreFoundWithAndWithoutTheTrunk) {
   EXPECT_THAT(
       PublishedNames(
-          Model("bert"),
+          PublishedModel("bert"),
           Named({"bert.embeddings.LayerNorm.gamma", "embeddings.LayerNorm.beta",
                  "cls.predictions.transform.LayerNorm.gamma"})),
       ElementsAre(
@@ -42,20 +42,21 @@ TEST(PublishedNames, TensorFlowsNormsAreFoundWithAndWithoutTheTrunk) {
 }
 
 TEST(PublishedNames, TheModelsOwnNamesStay) {
-  EXPECT_THAT(PublishedNames(Model("gpt"), Named({"transformer.wte.weight",
-                                                  "lm_head.weight"})),
-              IsEmpty());
+  EXPECT_THAT(
+      PublishedNames(PublishedModel("gpt"),
+                     Named({"transformer.wte.weight", "lm_head.weight"})),
+      IsEmpty());
 }
 
 TEST(PublishedNames, NoTwoTensorsBecomeOne) {
-  EXPECT_THAT(PublishedNames(Model("gpt"),
+  EXPECT_THAT(PublishedNames(PublishedModel("gpt"),
                              Named({"transformer.wte.weight", "wte.weight"})),
               IsEmpty());
-  EXPECT_THAT(
-      PublishedNames(Model("bert"), Named({"bert.embeddings.LayerNorm.gamma",
-                                           "embeddings.LayerNorm.gamma"})),
-      ElementsAre(Pair("bert.embeddings.LayerNorm.gamma",
-                       "bert.embeddings.LayerNorm.weight")));
+  EXPECT_THAT(PublishedNames(PublishedModel("bert"),
+                             Named({"bert.embeddings.LayerNorm.gamma",
+                                    "embeddings.LayerNorm.gamma"})),
+              ElementsAre(Pair("bert.embeddings.LayerNorm.gamma",
+                               "bert.embeddings.LayerNorm.weight")));
 }
 
 }  // namespace

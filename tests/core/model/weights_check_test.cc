@@ -43,9 +43,9 @@ TensorPlace& Find(std::vector<TensorPlace>& tensors, const std::string& name) {
   return *found;
 }
 
-std::string WhyNot(const ModelDescription& model,
-                   const std::vector<TensorPlace>& tensors,
-                   bool reset_head = false) {
+std::string WhyNoMatch(const ModelDescription& model,
+                       const std::vector<TensorPlace>& tensors,
+                       bool reset_head = false) {
   const absl::Status status = CheckWeights(model, tensors, reset_head);
   if (status.ok()) return "nothing";
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
@@ -58,14 +58,15 @@ TEST(CheckWeights, TakesTheModelsOwnInAnyOrder) {
     std::vector<TensorPlace> tensors = Whole(model);
     std::reverse(tensors.begin(), tensors.end());
 
-    EXPECT_EQ(WhyNot(model, tensors), "nothing") << name;
+    EXPECT_EQ(WhyNoMatch(model, tensors), "nothing") << name;
     tensors.back().dtype = DType::kBF16;
     tensors.front().dtype = DType::kF16;
-    EXPECT_EQ(WhyNot(model, tensors), "nothing") << name << ", short floats";
+    EXPECT_EQ(WhyNoMatch(model, tensors), "nothing")
+        << name << ", short floats";
     std::erase_if(tensors, [](const TensorPlace& place) {
       return place.name.ends_with(".num_batches_tracked");
     });
-    EXPECT_EQ(WhyNot(model, tensors), "nothing") << name << ", no counts";
+    EXPECT_EQ(WhyNoMatch(model, tensors), "nothing") << name << ", no counts";
   }
 }
 
@@ -79,7 +80,7 @@ TEST(CheckWeights, NamesEveryKindOfFaultInOneMessage) {
   Find(tensors, "layer2.0.bn1.bias").name = "layer2.0.bn9.bias";
 
   EXPECT_THAT(
-      WhyNot(model, tensors),
+      WhyNoMatch(model, tensors),
       AllOf(HasSubstr("not those of resnet18 with 10 classes"),
             HasSubstr("2 missing: layer1.0.conv1.weight; layer2.0.bn1.bias"),
             HasSubstr("2 that the model does not have: layer1.0.conv9.weight; "
@@ -95,25 +96,25 @@ TEST(CheckWeights, NamesTheFirstThreeOfAKindAndCountsTheRest) {
   std::vector<TensorPlace> tensors = Whole(model);
   for (TensorPlace& tensor : tensors) tensor.name = "other." + tensor.name;
 
-  const std::string why = WhyNot(model, tensors);
+  const std::string why = WhyNoMatch(model, tensors);
 
   EXPECT_THAT(why, HasSubstr("102 missing: conv1.weight; bn1.weight; bn1.bias "
                              "and 99 more."));
   EXPECT_LT(why.size(), 400u);
 
   for (TensorPlace& tensor : tensors) tensor.name.insert(0, 5000, 'x');
-  EXPECT_LT(WhyNot(model, tensors).size(), 1200u);
+  EXPECT_LT(WhyNoMatch(model, tensors).size(), 1200u);
 }
 
 TEST(CheckWeights, SaysHowToReplaceAHeadOfOtherClasses) {
   const ModelDescription model = Model("resnet18", 10);
   const std::vector<TensorPlace> other = Whole(Model("resnet18", 1000));
 
-  EXPECT_THAT(WhyNot(model, other),
+  EXPECT_THAT(WhyNoMatch(model, other),
               AllOf(HasSubstr("fc.weight [1000, 64], need [10, 64]"),
                     HasSubstr("fc.bias [1000], need [10]"),
                     HasSubstr("model.reset_head: true")));
-  EXPECT_EQ(WhyNot(model, other, /*reset_head=*/true), "nothing");
+  EXPECT_EQ(WhyNoMatch(model, other, /*reset_head=*/true), "nothing");
 }
 
 TEST(CheckWeights, AResetHeadNeedNotBeThere) {
@@ -123,9 +124,9 @@ TEST(CheckWeights, AResetHeadNeedNotBeThere) {
     return place.name == "heads.head.weight" || place.name == "heads.head.bias";
   });
 
-  EXPECT_THAT(WhyNot(model, tensors),
+  EXPECT_THAT(WhyNoMatch(model, tensors),
               HasSubstr("2 missing: heads.head.weight; heads.head.bias"));
-  EXPECT_EQ(WhyNot(model, tensors, /*reset_head=*/true), "nothing");
+  EXPECT_EQ(WhyNoMatch(model, tensors, /*reset_head=*/true), "nothing");
 }
 
 TEST(CheckWeights, TheNormBeforeTheHeadIsNoHead) {
@@ -145,22 +146,22 @@ TEST(CheckWeights, OverlooksMasksAndPositionsThatOldFilesHave) {
        {"transformer.h.0.attn.bias", "transformer.h.0.attn.masked_bias"}) {
     tensors.push_back({name, DType::kF32, {1, 1, 8, 8}});
   }
-  EXPECT_EQ(WhyNot(gpt, tensors), "nothing");
+  EXPECT_EQ(WhyNoMatch(gpt, tensors), "nothing");
 
   const ModelDescription bert =
       DescribeModel(DefaultModel("bert"), {8}, 2).value();
   tensors = Whole(bert);
   tensors.push_back({"bert.embeddings.position_ids", DType::kI64, {1, 8}});
-  EXPECT_EQ(WhyNot(bert, tensors), "nothing");
+  EXPECT_EQ(WhyNoMatch(bert, tensors), "nothing");
 
   tensors.push_back({"transformer.h.0.attn.c_attn.more", DType::kF32, {8}});
-  EXPECT_THAT(WhyNot(bert, tensors), HasSubstr("attn.c_attn.more"))
+  EXPECT_THAT(WhyNoMatch(bert, tensors), HasSubstr("attn.c_attn.more"))
       << "nothing else is";
 }
 
 TEST(CheckWeights, TellsTimmsNamesFromTorchvisions) {
   EXPECT_THAT(
-      WhyNot(Model("deit_tiny_patch16_224"), Whole(Model("vit_b_16"))),
+      WhyNoMatch(Model("deit_tiny_patch16_224"), Whole(Model("vit_b_16"))),
       AllOf(HasSubstr("missing: "), HasSubstr("patch_embed.proj.weight"),
             HasSubstr("conv_proj.weight")));
 }
@@ -171,9 +172,9 @@ TEST(CheckWeights, AnEmbeddingIsNoHeadThoughTheLastLayerBorrowsIt) {
   std::vector<TensorPlace> tensors = Whole(model);
 
   EXPECT_FALSE(IsHead(model, "transformer.wte.weight"));
-  EXPECT_EQ(WhyNot(model, tensors), "nothing");
+  EXPECT_EQ(WhyNoMatch(model, tensors), "nothing");
   Find(tensors, "transformer.wte.weight").shape = {30, 128};
-  EXPECT_THAT(WhyNot(model, tensors, /*reset_head=*/true),
+  EXPECT_THAT(WhyNoMatch(model, tensors, /*reset_head=*/true),
               HasSubstr("[30, 128], need [20, 128]"));
 }
 
@@ -193,17 +194,18 @@ TEST(CheckWeights, APublishedEncoderIsTakenWithANewHead) {
       tensors.push_back({guess, DType::kF32, {8, 8}});
     }
 
-    EXPECT_THAT(WhyNot(model, tensors),
+    EXPECT_THAT(WhyNoMatch(model, tensors),
                 AllOf(HasSubstr("missing: classifier."),
                       HasSubstr("does not have: cls.predictions.bias"),
                       HasSubstr("model.reset_head: true")))
         << name;
-    EXPECT_EQ(WhyNot(model, tensors, /*reset_head=*/true), "nothing") << name;
+    EXPECT_EQ(WhyNoMatch(model, tensors, /*reset_head=*/true), "nothing")
+        << name;
     tensors.pop_back();
     std::erase_if(tensors, [](const TensorPlace& place) {
       return place.name.ends_with("encoder.layer.0.output.dense.bias");
     });
-    EXPECT_THAT(WhyNot(model, tensors, /*reset_head=*/true),
+    EXPECT_THAT(WhyNoMatch(model, tensors, /*reset_head=*/true),
                 HasSubstr("1 missing: "))
         << "an encoder's own is missed";
   }
@@ -215,7 +217,7 @@ TEST(CheckWeights, AFineTunedRobertasDenseLayerIsComparedThoughItsHeadIsNew) {
   std::vector<TensorPlace> tensors = Whole(model);
   Find(tensors, "classifier.dense.bias").shape = {5};
 
-  EXPECT_THAT(WhyNot(model, tensors, /*reset_head=*/true),
+  EXPECT_THAT(WhyNoMatch(model, tensors, /*reset_head=*/true),
               HasSubstr("classifier.dense.bias [5], need"));
 }
 
@@ -224,7 +226,7 @@ TEST(CheckWeights, AnotherHeadIsOverlookedInTextClassifiersOnly) {
   std::vector<TensorPlace> tensors = Whole(model);
   tensors.push_back({"cls.predictions.bias", DType::kF32, {8}});
 
-  EXPECT_THAT(WhyNot(model, tensors, /*reset_head=*/true),
+  EXPECT_THAT(WhyNoMatch(model, tensors, /*reset_head=*/true),
               HasSubstr("does not have: cls.predictions.bias"));
 }
 

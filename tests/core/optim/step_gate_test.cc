@@ -15,8 +15,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNoLoss = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfiniteLoss = std::numeric_limits<double>::infinity();
 constexpr int64_t kTotalSteps = 100;
 
 TrainSpec Train() {
@@ -96,9 +96,9 @@ TEST(DecideStep, SkipsAndNamesTheStagesThatAreNotFinite) {
   StepReport flagged = Report(5, 1);
   flagged.finite = false;
 
-  const StepVerdict verdict =
-      Decide(Train(), {Report(5, 0), flagged, Report(5, 2),
-                       Report(5, 3, {1, kNaN}), Report(5, 4, {kInfinity, 1})});
+  const StepVerdict verdict = Decide(
+      Train(), {Report(5, 0), flagged, Report(5, 2), Report(5, 3, {1, kNoLoss}),
+                Report(5, 4, {kInfiniteLoss, 1})});
 
   EXPECT_TRUE(verdict.skip);
   EXPECT_EQ(verdict.step, 5);
@@ -232,7 +232,7 @@ TEST_F(StepGateTest, RefusesSamplesThatDifferBetweenStages) {
 }
 
 TEST_F(StepGateTest, TakesARepeatedReportWhoseNormIsNaNAndGoesOn) {
-  StepReport bad = Report(0, 0, {kNaN});
+  StepReport bad = Report(0, 0, {kNoLoss});
   bad.finite = false;
   Add(bad);
   Add(Report(0, 1));

@@ -15,7 +15,7 @@
 namespace paceline {
 namespace {
 
-constexpr double kRounding = 1e-12;
+constexpr double kLevelRounding = 1e-12;
 
 class PlainLevels {
  public:
@@ -61,7 +61,7 @@ class PlainLevels {
         between(space_.output_bytes) + between(space_.parameter_bytes);
     const auto versions = static_cast<double>(
         VersionsOf(place, stage.replicas, stage.rest_devices));
-    if (memory > 0 && bytes * versions > memory * (1 + kRounding)) {
+    if (memory > 0 && bytes * versions > memory * (1 + kLevelRounding)) {
       return HUGE_VAL;
     }
     const double m = stage.replicas;
@@ -198,7 +198,7 @@ TEST(PipedreamLevels, AreAsGoodAsPlainTables) {
       EXPECT_TRUE(answer.runs.empty());
       continue;
     }
-    ASSERT_NEAR(answer.seconds / least, 1, kRounding)
+    ASSERT_NEAR(answer.seconds / least, 1, kLevelRounding)
         << i << " " << Text(options);
     ASSERT_FALSE(answer.runs.empty());
     EXPECT_EQ(answer.runs.front().first, 0);
@@ -229,7 +229,7 @@ TEST(PipedreamLevels, CountMoreDevicesThanAByteHolds) {
 
     ASSERT_TRUE(std::isfinite(least)) << memory;
     EXPECT_NEAR(PipedreamLevels(space, options).Solve().seconds / least, 1,
-                kRounding)
+                kLevelRounding)
         << memory;
   }
 }
@@ -247,8 +247,8 @@ TEST(PipedreamFits, FindsNoPlanBelowTheLeastSecondsAndOneFromThere) {
 
     EXPECT_TRUE(fits.Solve(2 * least));
     fits.Narrow();
-    EXPECT_TRUE(fits.Solve(least * (1 + kRounding))) << Text(options);
-    EXPECT_FALSE(fits.Solve(least * (1 - kRounding))) << Text(options);
+    EXPECT_TRUE(fits.Solve(least * (1 + kLevelRounding))) << Text(options);
+    EXPECT_FALSE(fits.Solve(least * (1 - kLevelRounding))) << Text(options);
   }
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kRounding = 1e-12;
+constexpr double kModelRounding = 1e-12;
 
 std::string FileText(const std::string& name) {
   std::ifstream file(
@@ -131,14 +131,14 @@ void ExpectSound(const GraphProfile& graph, const PipedreamRequest& request,
     EXPECT_TRUE(request.replicas || stage.devices.size() == 1);
     if (request.machines.memory_bytes > 0) {
       EXPECT_LE(stage.memory_bytes,
-                request.machines.memory_bytes * (1 + kRounding));
+                request.machines.memory_bytes * (1 + kModelRounding));
     }
   }
   EXPECT_EQ(next, static_cast<int>(graph.nodes.size()));
   EXPECT_EQ(static_cast<int>(devices.size()), answer.devices_used);
   EXPECT_DOUBLE_EQ(answer.bottleneck_seconds, slowest);
   EXPECT_GE(answer.bottleneck_seconds,
-            answer.lower_bound_seconds * (1 - kRounding));
+            answer.lower_bound_seconds * (1 - kModelRounding));
 }
 
 std::string Text(const GraphProfile& graph, const PipedreamRequest& request) {
@@ -179,7 +179,7 @@ TEST(PlanPipedream, IsAsGoodAsTheBestOfAllPlans) {
     }
     ++fitting;
     ExpectSound(graph, request, *answer);
-    ASSERT_NEAR(answer->bottleneck_seconds, least, kRounding * (1 + least))
+    ASSERT_NEAR(answer->bottleneck_seconds, least, kModelRounding * (1 + least))
         << i << "\n"
         << Text(graph, request) << "\n"
         << answer->why;
@@ -233,11 +233,11 @@ TEST(PlanPipedream, AnswersWhatTheReleasedOptimizerDoesOnEachPublishedProfile) {
     const PipedreamAnswer answer = Planned(graph, reference.request);
 
     EXPECT_NEAR(answer.bottleneck_seconds / reference.bottleneck_seconds, 1,
-                kRounding)
+                kModelRounding)
         << line << "\n"
         << answer.why;
     EXPECT_NEAR(answer.one_machine_seconds / reference.one_machine_seconds, 1,
-                kRounding);
+                kModelRounding);
     ExpectSound(graph, reference.request, answer);
   }
 }

@@ -74,7 +74,7 @@ LayerPrediction Predicted(const LayerPredictor& predictor,
   return Value(predictor.Predict(work));
 }
 
-double RelativeError(const LayerPrediction& prediction, const LayerWork& work) {
+double ErrorOf(const LayerPrediction& prediction, const LayerWork& work) {
   return std::abs(prediction.seconds - Truth(work)) / Truth(work);
 }
 
@@ -87,7 +87,7 @@ TEST(LayerPredictor, ForetellsAnotherBatchOfAMeasuredKind) {
     const LayerPrediction prediction = Predicted(predictor, work);
 
     EXPECT_EQ(prediction.level, LayerLevel::kSameKey);
-    EXPECT_LT(RelativeError(prediction, work), 0.15) << "batch " << batch;
+    EXPECT_LT(ErrorOf(prediction, work), 0.15) << "batch " << batch;
   }
 }
 
@@ -104,7 +104,7 @@ TEST(LayerPredictor, ForetellsWhatIsFurtherOff) {
     const LayerPrediction prediction = Predicted(predictor, work);
 
     EXPECT_EQ(prediction.level, level) << LayerLevelName(level);
-    EXPECT_LT(RelativeError(prediction, work), 0.4) << LayerLevelName(level);
+    EXPECT_LT(ErrorOf(prediction, work), 0.4) << LayerLevelName(level);
   }
 }
 
@@ -119,7 +119,7 @@ TEST(LayerPredictor, TakesAKindFromOtherDevicesWhenNewOnThisOne) {
   const LayerPrediction prediction = Predicted(Fitted(records), work);
 
   EXPECT_EQ(prediction.level, LayerLevel::kSameDevice);
-  EXPECT_LT(RelativeError(prediction, work), 0.4);
+  EXPECT_LT(ErrorOf(prediction, work), 0.4);
 }
 
 TEST(LayerPredictor, HoldsAKindNeverMeasuredAnywhereInAWideInterval) {

@@ -1,6 +1,7 @@
 #include "core/recover/repartition.h"
 
 #include "gtest/gtest.h"
+#include "tests/support/fake_clock.h"
 
 namespace paceline {
 namespace {
@@ -12,8 +13,6 @@ constexpr MoveEstimate kGood{.step_seconds = 0.3,
                              .bytes = 200'000'000,
                              .bytes_per_second = 100e6,
                              .restart_seconds = 1};
-
-Instant At(double seconds) { return {absl::Seconds(seconds)}; }
 
 TEST(Repartition, MovesWhenItHasPaidForLongEnough) {
   Repartition repartition({});

@@ -518,7 +518,7 @@ TEST(GossipMember, AMemberWithoutParametersGoesOnAlone) {
 // --- Pairs, and the mean of two
 // ------------------------------------------------
 
-std::vector<MemberId> Members(int count) {
+std::vector<MemberId> MembersUpTo(int count) {
   std::vector<MemberId> members;
   for (int i = 1; i <= count; ++i) {
     members.push_back({WorkerId(i), Incarnation(1000 + i)});
@@ -529,7 +529,7 @@ std::vector<MemberId> Members(int count) {
 TEST(Gossip, EverybodyMeetsAtMostOneAndOneOfAnOddNumberNobody) {
   for (const int count : {0, 1, 2, 3, 8, 9}) {
     for (int64_t step = 0; step < 50; ++step) {
-      const auto pairs = GossipPairs(Members(count), 7, step);
+      const auto pairs = GossipPairs(MembersUpTo(count), 7, step);
 
       std::set<MemberId> met;
       for (const auto& [first, second] : pairs) {
@@ -544,7 +544,7 @@ TEST(Gossip, EverybodyMeetsAtMostOneAndOneOfAnOddNumberNobody) {
 }
 
 TEST(Gossip, PartnersAgreeOnWhomTheyMeet) {
-  const std::vector<MemberId> members = Members(7);
+  const std::vector<MemberId> members = MembersUpTo(7);
   for (int64_t step = 0; step < 50; ++step) {
     int alone = 0;
     for (const MemberId& self : members) {
@@ -562,7 +562,7 @@ TEST(Gossip, PartnersAgreeOnWhomTheyMeet) {
 }
 
 TEST(Gossip, EveryPairMeetsSoonerOrLaterAndSeedsDiffer) {
-  const std::vector<MemberId> members = Members(6);
+  const std::vector<MemberId> members = MembersUpTo(6);
   std::set<std::pair<MemberId, MemberId>> seen;
   bool differs = false;
   for (int64_t step = 0; step < 200; ++step) {

@@ -68,12 +68,12 @@ struct Outcome {
 // Decides and combines; fails the test when the rule does not.  loss: null but
 // for zeno.
 inline Outcome RunRule(const RuleSpec& spec, const Members& members,
-                       TrustedLoss* loss) {
+                       TrustedLoss* loss = nullptr) {
   const auto rule = Value(MakeRule(spec, loss));
   Outcome outcome;
   outcome.result.assign(members.sums[0].size(), -77);
-  outcome.verdict =
-      Value(Aggregate(*rule, members.parts(), absl::MakeSpan(outcome.result)));
+  outcome.verdict = Value(
+      AggregateParts(*rule, members.parts(), absl::MakeSpan(outcome.result)));
   return outcome;
 }
 

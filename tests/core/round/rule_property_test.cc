@@ -36,7 +36,7 @@ RuleSpec SpecOf(const std::string& name, int64_t k) {
   return {.name = name, .k = k, .selected = 2, .gamma = 0.1, .rho = 1e-6};
 }
 
-Outcome RunRule(const RuleSpec& spec, const Members& members) {
+Outcome RunWithLoss(const RuleSpec& spec, const Members& members) {
   SumLoss loss;
   return RunRule(spec, members, &loss);
 }
@@ -87,7 +87,7 @@ class RulesOfThreeOrMore : public RulesOf {};
 TEST_P(RulesOf, MeanIsThatOfAllSamplesInOneProcess) {
   const Members parts = RandomMembers(members(), kLength, 1);
 
-  const Outcome outcome = RunRule(SpecOf("mean", 0), parts);
+  const Outcome outcome = RunWithLoss(SpecOf("mean", 0), parts);
 
   for (size_t at = 0; at < kLength; ++at) {
     double sum = 0;
@@ -102,7 +102,7 @@ TEST_P(RulesOf, MeanIsThatOfAllSamplesInOneProcess) {
 TEST_P(RulesOf, MedianIsThatOfSortedMeans) {
   const Members parts = RandomMembers(members(), kLength, 2);
 
-  const Outcome outcome = RunRule(SpecOf("median", 0), parts);
+  const Outcome outcome = RunWithLoss(SpecOf("median", 0), parts);
 
   for (size_t at = 0; at < kLength; ++at) {
     const std::vector<float> sorted = SortedMeans(parts, at);
@@ -117,7 +117,7 @@ TEST_P(RulesOf, TrimmedMeanIsThatOfSortedMeansForEveryK) {
   const Members parts = RandomMembers(members(), 300, 3);
   for (size_t k = 0; 2 * k < members(); ++k) {
     const Outcome outcome =
-        RunRule(SpecOf("trimmed-mean", static_cast<int64_t>(k)), parts);
+        RunWithLoss(SpecOf("trimmed-mean", static_cast<int64_t>(k)), parts);
 
     for (size_t at = 0; at < 300; ++at) {
       const std::vector<float> sorted = SortedMeans(parts, at);
@@ -134,7 +134,7 @@ TEST_P(RulesOfThreeOrMore, KrumScoresAreSumsOfTheLeastDistances) {
   for (size_t k = 0; k + 3 <= members(); k += 2) {
     RuleSpec spec = SpecOf("krum", static_cast<int64_t>(k));
     spec.selected = 1;
-    const Outcome outcome = RunRule(spec, parts);
+    const Outcome outcome = RunWithLoss(spec, parts);
 
     size_t best = 0;
     std::vector<double> scores;
@@ -158,7 +158,8 @@ TEST_P(RulesOfThreeOrMore, KrumScoresAreSumsOfTheLeastDistances) {
 
 TEST_P(RulesOf, SuspicionWeighsByDistanceToTheMedian) {
   const Members parts = RandomMembers(members(), kLength, 5);
-  const std::vector<float> median = RunRule(SpecOf("median", 0), parts).result;
+  const std::vector<float> median =
+      RunWithLoss(SpecOf("median", 0), parts).result;
   std::vector<double> distances;
   for (size_t i = 0; i < members(); ++i) {
     distances.push_back(std::sqrt(PlainDistance(parts, i, median)));
@@ -170,7 +171,7 @@ TEST_P(RulesOf, SuspicionWeighsByDistanceToTheMedian) {
   const size_t k = members() / 3;
 
   const Outcome outcome =
-      RunRule(SpecOf("suspicion", static_cast<int64_t>(k)), parts);
+      RunWithLoss(SpecOf("suspicion", static_cast<int64_t>(k)), parts);
 
   double weights = 0;
   std::vector<double> expected(kLength, 0);
@@ -202,7 +203,7 @@ TEST_P(RulesOf, ZenoAveragesTheHighestScores) {
   std::sort(sorted.begin(), sorted.end());
 
   const Outcome outcome =
-      RunRule(SpecOf("zeno", static_cast<int64_t>(k)), parts);
+      RunWithLoss(SpecOf("zeno", static_cast<int64_t>(k)), parts);
 
   std::vector<int> used;
   for (size_t i = 0; i < members(); ++i) {
@@ -224,7 +225,7 @@ TEST_P(RulesOf, AnyRangesInAnyOrderGiveTheSameBytes) {
     ASSERT_TRUE(rule.ok()) << rule.status();
     const auto verdict = (*rule)->Decide(parts.parts());
     ASSERT_TRUE(verdict.ok()) << verdict.status();
-    const std::vector<float> whole = RunRule(spec, parts).result;
+    const std::vector<float> whole = RunWithLoss(spec, parts).result;
 
     for (const size_t most : {size_t{1}, size_t{100}, size_t{1500}}) {
       std::vector<float> chunked(kLength);
@@ -246,14 +247,15 @@ TEST_P(RulesOf, SortedRulesDoNotCareWhoSentAValue) {
   for (size_t i = 0; i < members(); ++i) parts.sums[i][5] = i % 2 ? 0.f : -0.f;
   const auto k = static_cast<int64_t>((members() - 1) / 2);
   for (const std::string name : {"median", "trimmed-mean"}) {
-    const std::vector<float> before = RunRule(SpecOf(name, k), parts).result;
+    const std::vector<float> before =
+        RunWithLoss(SpecOf(name, k), parts).result;
     Members turned = parts;
     std::rotate(turned.sums.begin(), turned.sums.begin() + members() / 2,
                 turned.sums.end());
     std::rotate(turned.samples.begin(), turned.samples.begin() + members() / 2,
                 turned.samples.end());
 
-    EXPECT_TRUE(SameBytes(RunRule(SpecOf(name, k), turned).result, before))
+    EXPECT_TRUE(SameBytes(RunWithLoss(SpecOf(name, k), turned).result, before))
         << name;
   }
 }
@@ -274,7 +276,7 @@ TEST_P(RulesOfThreeOrMore, LiarsWithinTheAssumptionCannotLeaveTheHonestRange) {
     }
     for (const std::string name : {"median", "trimmed-mean"}) {
       const std::vector<float> result =
-          RunRule(SpecOf(name, static_cast<int64_t>(liars)), parts).result;
+          RunWithLoss(SpecOf(name, static_cast<int64_t>(liars)), parts).result;
       for (size_t at = 0; at < kLength; ++at) {
         float least = huge;
         float most = -huge;
@@ -316,7 +318,7 @@ TEST(RulesUnderAttack, AllButMeanHoldAgainstTwoSignFlippersOfNineAndDropThem) {
   for (const std::string& name : RuleNames()) {
     SCOPED_TRACE(name);
     // SumLoss asks for parts that point up: the honest ones.
-    const Outcome outcome = RunRule(SpecOf(name, 2), parts);
+    const Outcome outcome = RunWithLoss(SpecOf(name, 2), parts);
 
     double mean = 0;
     for (const float value : outcome.result) {
@@ -351,7 +353,7 @@ TEST(RulesGolden, GiveTheseBytesOnEveryCpu) {
   const Members parts = RandomMembers(9, kLength, 12);
   std::vector<uint64_t> hashes;
   for (const std::string& name : RuleNames()) {
-    hashes.push_back(HashOf(RunRule(SpecOf(name, 2), parts).result));
+    hashes.push_back(HashOf(RunWithLoss(SpecOf(name, 2), parts).result));
   }
 
   EXPECT_THAT(hashes, ::testing::ElementsAre(

@@ -21,10 +21,6 @@ using ::testing::ElementsAre;
 using ::testing::FloatEq;
 using ::testing::HasSubstr;
 
-Outcome RunRule(const RuleSpec& spec, const Members& members) {
-  return RunRule(spec, members, nullptr);
-}
-
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kFailed = absl::StatusCode::kFailedPrecondition;
 constexpr const char* kWithoutLoss[] = {"mean", "median", "trimmed-mean",
@@ -305,7 +301,7 @@ TEST(Aggregate, RefusesAResultOfAnotherLength) {
 
   const auto rule = MakeRule({.name = "mean"}, nullptr);
   const auto verdict =
-      Aggregate(**rule, members.parts(), absl::MakeSpan(result));
+      AggregateParts(**rule, members.parts(), absl::MakeSpan(result));
 
   ExpectError(verdict.status(), kInvalid,
               HasSubstr("room for 3 values, the parts have 2"));

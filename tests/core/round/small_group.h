@@ -5,6 +5,7 @@
 
 #include "core/base/clock.h"
 #include "core/round/view.h"
+#include "tests/support/fake_clock.h"
 
 namespace paceline {
 
@@ -20,7 +21,5 @@ inline View SmallView(int count, int64_t counter = 1) {
   view.leveller = Member(0);
   return view;
 }
-
-inline Instant At(double seconds) { return {absl::Seconds(seconds)}; }
 
 }  // namespace paceline

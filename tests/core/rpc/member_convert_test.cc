@@ -7,14 +7,14 @@
 namespace paceline {
 namespace {
 
-constexpr auto kBad = absl::StatusCode::kInvalidArgument;
+constexpr auto kRefused = absl::StatusCode::kInvalidArgument;
 
 TEST(CheckCount, SaysWhatIsWrongAndWhatItMayBe) {
   EXPECT_TRUE(CheckCount("the step", 0).ok());
   EXPECT_TRUE(CheckCount("the step", kMaxCount).ok());
   EXPECT_TRUE(CheckCount("the shard", 3, 3).ok());
-  EXPECT_EQ(CheckCount("the step", -1).code(), kBad);
-  EXPECT_EQ(CheckCount("the step", kMaxCount + 1).code(), kBad);
+  EXPECT_EQ(CheckCount("the step", -1).code(), kRefused);
+  EXPECT_EQ(CheckCount("the step", kMaxCount + 1).code(), kRefused);
   EXPECT_EQ(CheckCount("the shard", 4, 3).message(),
             "the shard is 4, need 0 to 3");
 }
@@ -37,11 +37,11 @@ TEST(ConvertMember, BringsAProcessThereAndBack) {
 TEST(ConvertMember, IsAProcessOfAWorker) {
   v1::GroupMember proto = ToProto(MemberId{WorkerId{7}, Incarnation{5}});
   proto.set_worker_id(0);
-  EXPECT_EQ(FromProto(proto).status().code(), kBad);
+  EXPECT_EQ(FromProto(proto).status().code(), kRefused);
 
   proto = ToProto(MemberId{WorkerId{7}, Incarnation{5}});
   proto.set_incarnation(0);
-  EXPECT_EQ(FromProto(proto).status().code(), kBad);
+  EXPECT_EQ(FromProto(proto).status().code(), kRefused);
 }
 
 TEST(ConvertViewId, BringsItThereAndBackAndNeverBelowNothing) {

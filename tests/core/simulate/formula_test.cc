@@ -5,13 +5,13 @@
 namespace paceline {
 namespace {
 
-constexpr double kRounding = 1e-9;
+constexpr double kFormulaRounding = 1e-9;
 
 TEST(Formula, HoldsForForwardsThroughUnlikeStages) {
   for (const int64_t micro_batches : {1, 2, 7}) {
     const Chain chain = Chain::Of({0.5, 2, 1, 1.5}, micro_batches, false);
 
-    EXPECT_NEAR(chain.Run().step_seconds, chain.Formula(), kRounding);
+    EXPECT_NEAR(chain.Run().step_seconds, chain.Formula(), kFormulaRounding);
   }
 }
 
@@ -23,9 +23,9 @@ TEST(Formula, HoldsForForwardsOnUnlikeDevices) {
 
   const SimulationResult result = chain.Run();
 
-  EXPECT_NEAR(result.step_seconds, chain.Formula(), kRounding);
-  EXPECT_NEAR(result.devices[1].forward_seconds, 5 * 2.5, kRounding);
-  EXPECT_NEAR(result.devices[2].forward_seconds, 5 * 0.25, kRounding);
+  EXPECT_NEAR(result.step_seconds, chain.Formula(), kFormulaRounding);
+  EXPECT_NEAR(result.devices[1].forward_seconds, 5 * 2.5, kFormulaRounding);
+  EXPECT_NEAR(result.devices[2].forward_seconds, 5 * 0.25, kFormulaRounding);
 }
 
 TEST(Formula, HoldsForTrainingWithEqualStages) {
@@ -37,12 +37,12 @@ TEST(Formula, HoldsForTrainingWithEqualStages) {
 
         const SimulationResult result = chain.Run();
 
-        EXPECT_NEAR(result.step_seconds, chain.Formula(), kRounding)
+        EXPECT_NEAR(result.step_seconds, chain.Formula(), kFormulaRounding)
             << schedule << " " << stages << " x " << micro_batches;
         EXPECT_NEAR(
             result.bubble_share,
             (stages - 1.0) / (static_cast<double>(micro_batches) + stages - 1),
-            kRounding);
+            kFormulaRounding);
       }
     }
   }
@@ -56,9 +56,9 @@ TEST(Formula, EveryTrainingStepIsAsLongAsTheFirst) {
 
   ASSERT_EQ(result.all_step_seconds.size(), 3u);
   for (const double seconds : result.all_step_seconds) {
-    EXPECT_NEAR(seconds, chain.Formula(), kRounding);
+    EXPECT_NEAR(seconds, chain.Formula(), kFormulaRounding);
   }
-  EXPECT_NEAR(result.seconds, 3 * chain.Formula(), kRounding);
+  EXPECT_NEAR(result.seconds, 3 * chain.Formula(), kFormulaRounding);
 }
 
 TEST(Formula, BatchesOfForwardsFollowEachOtherWithoutABubble) {
@@ -67,10 +67,11 @@ TEST(Formula, BatchesOfForwardsFollowEachOtherWithoutABubble) {
 
   const SimulationResult result = chain.Run();
 
-  EXPECT_NEAR(result.all_step_seconds.front(), chain.Formula(), kRounding);
+  EXPECT_NEAR(result.all_step_seconds.front(), chain.Formula(),
+              kFormulaRounding);
   // The slowest stage never stops.
-  EXPECT_NEAR(result.step_seconds, 4 * 2, kRounding);
-  EXPECT_NEAR(result.micro_batches_per_second, 0.5, kRounding);
+  EXPECT_NEAR(result.step_seconds, 4 * 2, kFormulaRounding);
+  EXPECT_NEAR(result.micro_batches_per_second, 0.5, kFormulaRounding);
 }
 
 TEST(Formula, HoldsForTransfersBelowTheBottleneckAndForThoseThatAreIt) {
@@ -79,7 +80,7 @@ TEST(Formula, HoldsForTransfersBelowTheBottleneckAndForThoseThatAreIt) {
     chain.Bytes(300);
     chain.Link(bytes_per_second, /*latency_seconds=*/0.125);
 
-    EXPECT_NEAR(chain.Run().step_seconds, chain.Formula(), kRounding);
+    EXPECT_NEAR(chain.Run().step_seconds, chain.Formula(), kFormulaRounding);
   }
 }
 
@@ -93,7 +94,7 @@ TEST(Formula, HoldsForFramesThatTakeTheComputeThreadsCpu) {
       device.frame_seconds_per_byte = 0.001;
     }
 
-    EXPECT_NEAR(chain.Run().step_seconds, chain.Formula(), kRounding);
+    EXPECT_NEAR(chain.Run().step_seconds, chain.Formula(), kFormulaRounding);
   }
 }
 

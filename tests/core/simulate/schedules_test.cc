@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kRounding = 1e-9;
+constexpr double kScheduleRounding = 1e-9;
 
 // A forward takes 1, a backward 2, half of it for the input.
 Chain With(const std::string& schedule, int stages, int64_t micro_batches) {
@@ -40,10 +40,10 @@ TEST(ZeroBubble, HasAThirdOfTheBubbleOf1f1b) {
       // Qi et al. 2023, table 1: (p - 1)(F + B - 2W) of ZB-H1's I and W here is
       // (p - 1)(F + I - W).
       EXPECT_NEAR(BubbleSeconds(With("zero-bubble", stages, micro_batches)),
-                  stages - 1.0, kRounding)
+                  stages - 1.0, kScheduleRounding)
           << stages << " x " << micro_batches;
       EXPECT_NEAR(BubbleSeconds(With("1f1b", stages, micro_batches)),
-                  3.0 * (stages - 1), kRounding);
+                  3.0 * (stages - 1), kScheduleRounding);
     }
   }
 }
@@ -67,7 +67,7 @@ TEST(Interleaved, DividesTheBubbleByTheStagesOfADevice) {
         // Narayanan et al. 2021, section 2.2.2: (p - 1)(tf + tb) / v.
         EXPECT_NEAR(BubbleSeconds(Interleaved("interleaved-1f1b", devices,
                                               chunks, groups * devices)),
-                    3.0 * (devices - 1), kRounding)
+                    3.0 * (devices - 1), kScheduleRounding)
             << devices << " devices, " << chunks << " stages each, " << groups;
       }
     }
@@ -94,10 +94,11 @@ TEST(Pipedream, HasNoBubbleBetweenSteps) {
     // when it has on all stages, and the last one runs empty as the first
     // fills, so they are equal in between.
     for (size_t i = 1; i < 5; ++i) {
-      EXPECT_NEAR(result.all_step_seconds[i], 8 * 3.5, kRounding);
+      EXPECT_NEAR(result.all_step_seconds[i], 8 * 3.5, kScheduleRounding);
     }
     EXPECT_EQ(result.unfinished_micro_batches, 0);
-    EXPECT_NEAR(result.devices[0].optimizer_seconds, 5 * 8 * 0.5, kRounding);
+    EXPECT_NEAR(result.devices[0].optimizer_seconds, 5 * 8 * 0.5,
+                kScheduleRounding);
   }
 }
 

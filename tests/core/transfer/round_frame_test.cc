@@ -42,7 +42,7 @@ std::string Piece(const RoundFrameHeader& header, int64_t bytes) {
 }
 
 // The bytes in pieces of `piece` each.
-std::vector<Span> Cut(const std::string& bytes, size_t piece) {
+std::vector<Span> CutSpans(const std::string& bytes, size_t piece) {
   const Span all(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   std::vector<Span> spans;
   for (size_t at = 0; at < bytes.size(); at += piece) {
@@ -53,7 +53,7 @@ std::vector<Span> Cut(const std::string& bytes, size_t piece) {
 
 absl::StatusOr<RoundFrameLayout> Parse(const std::string& bytes,
                                        size_t piece = 1 << 20) {
-  return ParseRoundFrame(Cut(bytes, piece));
+  return ParseRoundFrame(CutSpans(bytes, piece));
 }
 
 void ExpectRefused(const std::string& bytes, const std::string& why) {
@@ -73,7 +73,7 @@ TEST_P(RoundFramePieces, ReadsBackAPieceHoweverItIsCut) {
   EXPECT_EQ(layout.kind, RoundFrameLayout::Kind::kPiece);
   EXPECT_EQ(layout.header, header);
   EXPECT_EQ(layout.bytes, 77);
-  EXPECT_EQ(CopyBytes(Cut(bytes, GetParam()), layout.offset, layout.bytes),
+  EXPECT_EQ(CopyBytes(CutSpans(bytes, GetParam()), layout.offset, layout.bytes),
             std::string(77, 'x'));
 }
 
@@ -86,7 +86,7 @@ TEST_P(RoundFramePieces, ReadsBackAMessageHoweverItIsCut) {
 
   EXPECT_EQ(layout.kind, RoundFrameLayout::Kind::kMessage);
   EXPECT_EQ(layout.header, header);
-  EXPECT_EQ(CopyBytes(Cut(bytes, GetParam()), layout.offset, layout.bytes),
+  EXPECT_EQ(CopyBytes(CutSpans(bytes, GetParam()), layout.offset, layout.bytes),
             "hello");
 }
 
@@ -97,7 +97,7 @@ TEST_P(RoundFramePieces, CopiesAndHashesInOnePass) {
   std::vector<uint8_t> target(90'000);
 
   const uint64_t hash =
-      CopyAndHash(Cut(bytes, GetParam()), 1234, absl::MakeSpan(target));
+      CopyAndHash(CutSpans(bytes, GetParam()), 1234, absl::MakeSpan(target));
 
   EXPECT_EQ(std::memcmp(target.data(), bytes.data() + 1234, target.size()), 0);
   Checksum checksum;
@@ -219,7 +219,8 @@ TEST(RoundFrame, TakesAMessageBeforeTheOtherFieldsAsProtobufWritesIt) {
 
   EXPECT_EQ(layout.kind, RoundFrameLayout::Kind::kMessage);
   EXPECT_EQ(layout.header, header);
-  EXPECT_EQ(CopyBytes(Cut(bytes, 3), layout.offset, layout.bytes), "hello");
+  EXPECT_EQ(CopyBytes(CutSpans(bytes, 3), layout.offset, layout.bytes),
+            "hello");
 }
 
 // A piece of 50 bytes whose payload is changed.
