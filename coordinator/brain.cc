@@ -137,8 +137,9 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
   const v1::Heartbeat& heartbeat = report.heartbeat;
   const Member* const member = mesh_.membership.OnHeard(stream, moment.now);
   if (member == nullptr) {
-    return absl::AbortedError(
-        "heartbeat on a stream that was replaced or lost");
+    // Not Aborted: a worker that was lost in this very batch shall come back.
+    return absl::UnavailableError(
+        "heartbeat on a stream that was replaced or lost; attach again");
   }
   mesh_.actions.acks.push_back({stream, heartbeat.sequence()});
   if (heartbeat.restarting() && !member->restarting) {
