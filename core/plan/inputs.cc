@@ -15,6 +15,7 @@
 #include "core/optim/optimizer.h"
 #include "core/plan/memory.h"
 #include "core/plan/pooling.h"
+#include "core/plan/why.h"
 #include "core/predict/time_predictor.h"
 #include "core/transfer/tensor_codec.h"
 
@@ -263,7 +264,7 @@ void TakeWider(const PredictedTimes& times,
 void AddSentence(std::vector<std::string>& parts, absl::string_view what,
                  const std::vector<std::string>& names) {
   if (names.empty()) return;
-  parts.push_back(absl::StrCat(what, absl::StrJoin(names, ", ")));
+  parts.push_back(absl::StrCat(what, FewNames(names)));
 }
 
 std::string SourceText(const std::vector<std::string>& measured,

@@ -19,19 +19,12 @@ std::string Seconds(double seconds) {
   return absl::StrFormat("%.4g s", seconds);
 }
 
-// At most a few names: a plan for 64 machines is read too.
 std::string Names(const PlanProblem& problem, const std::vector<int>& devices) {
-  constexpr size_t kMostNames = 4;
   std::vector<std::string> names;
   for (const int device : devices) {
-    if (names.size() == kMostNames) break;
     names.push_back(problem.devices[device].name);
   }
-  std::string text = absl::StrJoin(names, ", ");
-  if (devices.size() > kMostNames) {
-    absl::StrAppend(&text, " and ", devices.size() - kMostNames, " more");
-  }
-  return text;
+  return FewNames(names);
 }
 
 std::vector<int> LeftOut(const PlanProblem& problem,
@@ -151,6 +144,16 @@ double LeastBytes(const PlanProblem& problem, int layer) {
 }
 
 }  // namespace
+
+std::string FewNames(const std::vector<std::string>& names) {
+  constexpr size_t kMostNames = 4;
+  const size_t shown = std::min(names.size(), kMostNames);
+  return absl::StrCat(
+      absl::StrJoin(names.begin(), names.begin() + shown, ", "),
+      names.size() > shown
+          ? absl::StrCat(" and ", names.size() - shown, " more")
+          : "");
+}
 
 std::string WhyOf(const PlanProblem& problem, const PlanAnswer& answer,
                   bool predicted) {

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "core/plan/policy.h"
 
 namespace paceline {
+
+// "a, b, c, d and 60 more": a plan for 64 machines is read too.
+std::string FewNames(const std::vector<std::string>& names);
 
 // One or two sentences: what bounds the step, who is left out and what taking
 // the best of them would change, and how good the plan is known to be.

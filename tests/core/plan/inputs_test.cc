@@ -1,6 +1,7 @@
 #include "core/plan/inputs.h"
 
 #include "core/optim/optimizer.h"
+#include "core/plan/why.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/small_model.h"
@@ -183,6 +184,11 @@ TEST(PlanInputs, PredictsAWorkerThatDidNotMeasure) {
   EXPECT_LT(inputs.predicted->low_factor, 1);
   EXPECT_GT(inputs.predicted->high_factor, 1);
   EXPECT_GT(inputs.problem.devices[1].layer_seconds[0], 0);
+}
+
+TEST(FewNames, CountsThoseThatNobodyWouldRead) {
+  EXPECT_EQ(FewNames({"a", "b", "c", "d"}), "a, b, c, d");
+  EXPECT_EQ(FewNames({"a", "b", "c", "d", "e", "f"}), "a, b, c, d and 2 more");
 }
 
 TEST(PlanInputs, FallsBackToFlopsAndSaysSo) {
