@@ -13,6 +13,7 @@ JOB = JOB.replace("train:\n  {", "train:\n  {checkpoint_every: 40, ")
 
 
 class Checkpoints(MeshCase):
+    beside_others = True
 
     def setUp(self):
         super().setUp()

@@ -8,6 +8,7 @@ from mesh_case import JOB, MeshCase, eventually, main
 
 
 class Moves(MeshCase):
+    beside_others = True
 
     def setUp(self):
         super().setUp()

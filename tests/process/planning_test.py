@@ -167,6 +167,7 @@ class Memory(MeshCase):
 
 
 class Bf16(MeshCase):
+    beside_others = True
 
     def test_ends_with_the_same_bytes_in_one_stage_and_two(self):
         self.start(2)

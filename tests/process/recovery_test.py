@@ -6,7 +6,7 @@ import signal
 
 from mesh_case import JOB, MeshCase, eventually, main, stopped
 
-JOB = JOB.replace("stages: 3", "stages: 4")
+JOB = JOB.replace("stages: 3", "stages: 4").replace("steps: 400", "steps: 240")
 
 
 class Recovery(MeshCase):

@@ -50,6 +50,7 @@ pipeline: {stages: 4, schedule: pipedream}
 
 
 class SameBytes(MeshCase):
+    beside_others = True
 
     def at_any_number_of_stages_in_every_synchronous_schedule(self, text):
         self.start(4)
