@@ -11,6 +11,8 @@ Parts:
   phases    another one while the first recovery is under way
   stopped   SIGSTOP: only the lease tells
   two       two machines only, copies for two: it goes on with one
+  inference DeiT-S infers: each worker is killed in turn, and every prediction
+            is there once
 
 A worker that is killed is started again a second later.  Every job must end
 with the weights of its undisturbed run.  Asked of a process that dies: seen in
@@ -62,6 +64,9 @@ MODELS = {
                          "pipeline.stages=8"),
     "zero-bubble": (*VIT, "pipeline.schedule=zero-bubble"),
 }
+SAMPLES = 400
+INFERENCE = ("deploy/jobs/deit-small.yaml", "kind=infer", "infer.micro_batch=2",
+             f"data.test_samples={SAMPLES}")
 
 
 class Undisturbed:
@@ -209,8 +214,32 @@ def two(disturber, _):
         disturber.report.judge(*disturber.run("two", normal, [victim]))
 
 
+def inference(disturber, _):
+    """Judged by the file of predictions alone: it has no steps that are run
+    again."""
+    mesh = disturber.mesh
+    normal = mesh.finish(mesh.submit(*INFERENCE))
+    for victim in NAMES:
+        mesh.await_all_idle()
+        number = mesh.submit(*INFERENCE)
+        disturber.await_step(number, disturber.random.randint(
+            SAMPLES // 10, SAMPLES // 3))
+        mesh.daemon(victim).signal(signal.SIGKILL)
+        shown = mesh.finish(number)
+        what = f"inference, job {number}, {victim}"
+        print(f"{what}: {shown['step']} micro-batches, {shown['attempt']} "
+              f"attempts", flush=True)
+        if shown["attempt"] < 2:
+            disturber.report.wrong.append(f"{what}: it was not disturbed")
+        for key in ("state", "step", "weights_sha256"):
+            if shown[key] != normal[key]:
+                disturber.report.wrong.append(
+                    f"{what}: {key} {shown[key]}, undisturbed {normal[key]}: "
+                    f"{shown['why']}")
+
+
 PARTS = {"each": each, "models": models, "pairs": pairs, "phases": phases,
-         "stopped": stopped, "two": two}
+         "stopped": stopped, "two": two, "inference": inference}
 
 
 def main():
