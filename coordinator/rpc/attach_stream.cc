@@ -17,7 +17,7 @@ AttachStream::AttachStream(Coordinator& coordinator,
 
 AttachStream* AttachStream::Start(Coordinator& coordinator,
                                   CoordinatorMetrics& metrics, std::string peer,
-                                  StrangerLimit& strangers,
+                                  StreamLimit& strangers,
                                   absl::Duration registration) {
   auto place = strangers.Enter(peer);
   const std::shared_ptr<AttachStream> stream(

@@ -13,7 +13,7 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/metrics.h"
 #include "core/rpc/call_deadline.h"
-#include "core/rpc/stranger_limit.h"
+#include "core/rpc/stream_limit.h"
 #include "grpcpp/support/server_callback.h"
 #include "paceline/v1/coordinator.pb.h"
 
@@ -32,7 +32,7 @@ class AttachStream final
   // ended when none comes in time.
   static AttachStream* Start(Coordinator& coordinator,
                              CoordinatorMetrics& metrics, std::string peer,
-                             StrangerLimit& strangers,
+                             StreamLimit& strangers,
                              absl::Duration registration);
 
   void SendOrder(const StandingOrder& order) override;
@@ -51,7 +51,7 @@ class AttachStream final
 
   // Until the registration is here.
   struct Stranger {
-    std::unique_ptr<StrangerLimit::Place> place;
+    std::unique_ptr<StreamLimit::Place> place;
     CallDeadline deadline;
   };
 

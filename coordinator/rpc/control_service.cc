@@ -19,7 +19,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
  public:
   ExportReactor(Coordinator& coordinator, CoordinatorMetrics& metrics,
                 const v1::ExportWeightsRequest& request,
-                absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place)
+                absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place)
       : coordinator_(coordinator),
         metrics_(metrics),
         place_(std::move(place)),
@@ -74,7 +74,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
 
   Coordinator& coordinator_;
   CoordinatorMetrics& metrics_;
-  const absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place_;
+  const absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place_;
   const JobId job_;
   v1::WeightsChunk chunk_;
   int64_t step_;       // of the checkpoint; 0: none, or not known yet

@@ -6,7 +6,7 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/metrics.h"
 #include "core/rpc/status.h"
-#include "core/rpc/stranger_limit.h"
+#include "core/rpc/stream_limit.h"
 #include "paceline/v1/control.grpc.pb.h"
 
 namespace paceline {
@@ -117,7 +117,7 @@ class ControlService final : public v1::Control::CallbackService {
 
   Coordinator& coordinator_;
   CoordinatorMetrics& metrics_;
-  StrangerLimit exports_;
+  StreamLimit exports_;
 };
 
 }  // namespace paceline

@@ -22,7 +22,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
  public:
   UploadReactor(Coordinator& coordinator, v1::WeightsReceipt* receipt,
                 grpc::CallbackServerContext& context,
-                absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place)
+                absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place)
       : coordinator_(coordinator),
         receipt_(receipt),
         place_(std::move(place)),
@@ -30,7 +30,8 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
     if (place_.ok()) {
       StartRead(&piece_);
     } else {
-      Finish(ToGrpc(place_.status()));
+      // Not ResourceExhausted: in an upload this word says that a disk is full.
+      Finish(ToGrpc(absl::UnavailableError(place_.status().message())));
     }
   }
 
@@ -68,7 +69,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
   Coordinator& coordinator_;
   v1::WeightsReceipt* const receipt_;
   // Until a piece of a job that is known was written.
-  absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place_;
+  absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place_;
   v1::WeightsPiece piece_;
   Fence fence_;  // of the last piece
   int64_t bytes_ = 0;

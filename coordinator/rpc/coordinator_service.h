@@ -4,7 +4,7 @@
 #include "absl/time/time.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/metrics.h"
-#include "core/rpc/stranger_limit.h"
+#include "core/rpc/stream_limit.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
 
 namespace paceline {
@@ -31,7 +31,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   Coordinator& coordinator_;
   CoordinatorMetrics& metrics_;
   const absl::Duration registration_;
-  StrangerLimit strangers_;
+  StreamLimit strangers_;
 };
 
 }  // namespace paceline

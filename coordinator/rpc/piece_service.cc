@@ -21,7 +21,7 @@ constexpr int64_t kPieceChunkBytes = 1 << 20;
 class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
  public:
   PieceReactor(Coordinator& coordinator, const v1::PieceRequest& request,
-               absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place)
+               absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place)
       : coordinator_(coordinator),
         place_(std::move(place)),
         job_{request.job()},
@@ -84,7 +84,7 @@ class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
   }
 
   Coordinator& coordinator_;
-  const absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place_;
+  const absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place_;
   const JobId job_;
   const Cut cut_;
   std::vector<int> layers_;

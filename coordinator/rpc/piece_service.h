@@ -3,7 +3,7 @@
 #pragma once
 
 #include "coordinator/coordinator.h"
-#include "core/rpc/stranger_limit.h"
+#include "core/rpc/stream_limit.h"
 #include "paceline/v1/stage.grpc.pb.h"
 
 namespace paceline {
@@ -20,7 +20,7 @@ class PieceService final : public v1::Stage::CallbackService {
 
  private:
   Coordinator& coordinator_;
-  StrangerLimit streams_;
+  StreamLimit streams_;
 };
 
 }  // namespace paceline

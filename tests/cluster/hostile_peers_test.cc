@@ -8,7 +8,7 @@
 #include "absl/time/clock.h"
 #include "core/base/tensor_memory.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/stranger_limit.h"
+#include "core/rpc/stream_limit.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/data_plane_mesh.h"
 #include "tests/cluster/stranger.h"
@@ -71,7 +71,7 @@ void PassFrames(RpcLinkMesh& mesh, int first, int last) {
 TEST(HostilePeers, CostAWorkerABoundedAmountOfMemoryAndNoFrame) {
   constexpr int kStrangers = 300;
   constexpr int64_t kMostBytes =
-      int64_t{StrangerLimit::kMostOfAHost} * kMaxRequestBytes + (96 << 20) +
+      int64_t{StreamLimit::kMostOfAHost} * kMaxRequestBytes + (96 << 20) +
       kSanitizerBytes;
   RpcLinkMesh mesh({}, PlaneOptions{.hello = absl::Seconds(5)});
   PassFrames(mesh, 0, 10);
@@ -88,7 +88,7 @@ TEST(HostilePeers, CostAWorkerABoundedAmountOfMemoryAndNoFrame) {
   Pump(strangers, kUntilQuiet, absl::Milliseconds(200));
 
   EXPECT_LT(ResidentBytes() - before, kMostBytes);
-  EXPECT_GE(Ended(strangers), kStrangers - StrangerLimit::kMostOfAHost);
+  EXPECT_GE(Ended(strangers), kStrangers - StreamLimit::kMostOfAHost);
   PassFrames(mesh, 10, 20);
   // A stream that is new to the worker gets in.
   mesh.node(1).plane.BreakStreamsForTest();

@@ -327,7 +327,7 @@ TEST_F(PiecesTest, TakesNoMoreThanSomeStreamsOfAHost) {
   };
   std::vector<std::unique_ptr<Follower>> followers;
   a.Hold(0, 1);
-  for (int i = 0; i < StrangerLimit::kMostOfAHost; ++i) {
+  for (int i = 0; i < StreamLimit::kMostOfAHost; ++i) {
     auto& follower = followers.emplace_back(std::make_unique<Follower>());
     follower->stub = v1::Stage::NewStub(MakeChannel(a.server.address()));
     follower->stream = follower->stub->Pieces(&follower->context, request);

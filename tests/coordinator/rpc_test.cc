@@ -396,6 +396,36 @@ TEST_F(RpcTest, WeightsOfAnotherAttemptAreAborted) {
   EXPECT_TRUE(absl::IsAborted(receipt.status())) << receipt.status();
 }
 
+// Unlike one to a full disk, which pauses the job.
+TEST_F(RpcTest, AnUploadBesideTooManyOthersIsToComeAgain) {
+  struct Other {
+    std::unique_ptr<v1::Coordinator::Stub> stub;
+    grpc::ClientContext context;
+    v1::WeightsReceipt receipt;
+    std::unique_ptr<grpc::ClientWriter<v1::WeightsPiece>> writer;
+  };
+  std::vector<Other> others(StreamLimit::kMostOfAHost);
+  for (Other& other : others) {
+    other.stub = v1::Coordinator::NewStub(
+        MakeChannel("127.0.0.1:" + std::to_string(server_.port)));
+    other.writer = other.stub->UploadWeights(&other.context, &other.receipt);
+  }
+
+  // Until all of them have come.
+  SafetensorsLayout one;
+  one.tensors.emplace_back().bytes = 1;
+  absl::Status end;
+  while (!absl::StrContains(end.message(), "at most 64")) {
+    end = Upload({}, one).status();
+  }
+
+  EXPECT_TRUE(absl::IsUnavailable(end)) << end;
+  for (Other& other : others) {
+    other.context.TryCancel();
+    other.writer->Finish();
+  }
+}
+
 TEST_F(RpcTest, UnknownJobsAreNotFound) {
   const absl::Status status =
       Call(&Control::GetJob, Of<v1::GetJobRequest>(7)).status();
@@ -568,7 +598,7 @@ TEST_F(PieceRequestTest, IsRefusedWhereTooManyAreOpen) {
   });
   constexpr int kOver = 6;
   absl::BlockingCounter refused(kOver);
-  absl::BlockingCounter answered(StrangerLimit::kMostOfAHost);
+  absl::BlockingCounter answered(StreamLimit::kMostOfAHost);
   struct Asker : grpc::ClientReadReactor<v1::PieceChunk> {
     void OnReadDone(bool ok) override {
       if (ok) StartRead(&chunk);
@@ -583,7 +613,7 @@ TEST_F(PieceRequestTest, IsRefusedWhereTooManyAreOpen) {
   };
   const v1::PieceRequest request = AllLayers();
   std::unique_ptr<v1::Stage::Stub> stub;
-  std::vector<Asker> askers(StrangerLimit::kMostOfAHost + kOver);
+  std::vector<Asker> askers(StreamLimit::kMostOfAHost + kOver);
   for (size_t i = 0; i < askers.size(); ++i) {
     if (i % kMaxCallsAConnection == 0) {
       stub = v1::Stage::NewStub(

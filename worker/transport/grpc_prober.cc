@@ -39,7 +39,7 @@ constexpr absl::Duration kLongestProbe = absl::Seconds(60);
 class ProbeReactor final : public grpc::ServerBidiReactor<Message, Message> {
  public:
   ProbeReactor(grpc::CallbackServerContext& context,
-               absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place)
+               absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place)
       : place_(std::move(place)),
         deadline_(kLongestProbe, [&context] { context.TryCancel(); }) {
     if (place_.ok()) {
@@ -68,7 +68,7 @@ class ProbeReactor final : public grpc::ServerBidiReactor<Message, Message> {
   void OnDone() override { delete this; }
 
  private:
-  const absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> place_;
+  const absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place_;
   Message request_;
   Message reply_;
   CallDeadline deadline_;
@@ -199,7 +199,7 @@ absl::StatusOr<Transfer> Probe::OfAByte(int32_t payload_bytes,
 }  // namespace
 
 grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe(
-    grpc::CallbackServerContext& context, StrangerLimit& strangers) {
+    grpc::CallbackServerContext& context, StreamLimit& strangers) {
   return new ProbeReactor(context, strangers.Enter(context.peer()));
 }
 

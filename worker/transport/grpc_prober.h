@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/cancel_token.h"
 #include "core/cluster/measure_order.h"
-#include "core/rpc/stranger_limit.h"
+#include "core/rpc/stream_limit.h"
 #include "grpcpp/support/server_callback.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "worker/measure/profiler.h"
@@ -20,7 +20,7 @@ namespace paceline {
 // The answering side of one probe, which takes a place among `strangers` and is
 // ended after a minute; owns itself.
 grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe(
-    grpc::CallbackServerContext& context, StrangerLimit& strangers);
+    grpc::CallbackServerContext& context, StreamLimit& strangers);
 
 // The asking side: round trips of empty messages, then messages of 64 KiB one
 // way and the other, so many that a transfer takes long enough to be measured.

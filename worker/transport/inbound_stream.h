@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "core/rpc/stranger_limit.h"
+#include "core/rpc/stream_limit.h"
 #include "core/transfer/credit.h"
 #include "core/transfer/frame_codec.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -170,7 +170,7 @@ class InboundStream final
   Work work_ ABSL_GUARDED_BY(mutex_) = Work::kIdle;
   Reads reads_ ABSL_GUARDED_BY(mutex_) = Reads::kIdle;
   // A stranger's place while its next message may be on its way; else null.
-  std::unique_ptr<StrangerLimit::Place> place_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<StreamLimit::Place> place_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t holds_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);

@@ -202,7 +202,7 @@ class PieceServer::Stream final
 
   const std::shared_ptr<PieceServer> server_;
   PieceWish wish_;  // constant after Begin()
-  std::unique_ptr<StrangerLimit::Place> place_;
+  std::unique_ptr<StreamLimit::Place> place_;
 
   absl::Mutex mutex_;
   // Still to be sent, where a cut was asked for.

@@ -9,7 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "core/rpc/stranger_limit.h"
+#include "core/rpc/stream_limit.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "worker/pipeline/piece_store.h"
@@ -51,7 +51,7 @@ class PieceServer : public std::enable_shared_from_this<PieceServer> {
   int listener_ = -1;
 
   // Callers know this process, so they take no places of Exchange's strangers.
-  StrangerLimit places_;
+  StreamLimit places_;
 
   absl::Mutex mutex_;
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;

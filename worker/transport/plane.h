@@ -21,7 +21,7 @@ class Plane : public FrameSink, public std::enable_shared_from_this<Plane> {
  public:
   PlaneStats stats() const { return shared_->counters.Read(); }
   // Where streams that are no exchange of frames take their places.
-  StrangerLimit& strangers() { return shared_->strangers; }
+  StreamLimit& strangers() { return shared_->strangers; }
 
   // A new stream, to be returned to gRPC.
   // peer: as gRPC calls the other side.

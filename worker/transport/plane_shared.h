@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "core/base/ids.h"
 #include "core/base/thread.h"
-#include "core/rpc/stranger_limit.h"
+#include "core/rpc/stream_limit.h"
 #include "grpcpp/channel.h"
 #include "worker/measure/plane_stats.h"
 
@@ -130,7 +130,7 @@ struct PlaneShared {
 
   const PlaneOptions options;
   PlaneCounters counters;
-  StrangerLimit strangers;
+  StreamLimit strangers;
   CallChannels channels;
   TimerThread timers;
 };

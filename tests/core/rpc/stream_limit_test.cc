@@ -1,4 +1,4 @@
-#include "core/rpc/stranger_limit.h"
+#include "core/rpc/stream_limit.h"
 
 #include <memory>
 #include <vector>
@@ -9,10 +9,10 @@
 namespace paceline {
 namespace {
 
-using Places = std::vector<std::unique_ptr<StrangerLimit::Place>>;
+using Places = std::vector<std::unique_ptr<StreamLimit::Place>>;
 
 // Takes as many places for `host` as there are, from a port each.
-Places TakeAll(StrangerLimit& limit, const std::string& host) {
+Places TakeAll(StreamLimit& limit, const std::string& host) {
   Places places;
   for (int port = 1;; ++port) {
     auto place = limit.Enter(absl::StrCat(host, ":", port));
@@ -21,19 +21,19 @@ Places TakeAll(StrangerLimit& limit, const std::string& host) {
   }
 }
 
-TEST(StrangerLimit, AHostHasNoMoreThanItsPlacesAndAnotherOneHasItsOwn) {
-  StrangerLimit limit;
+TEST(StreamLimit, AHostHasNoMoreThanItsPlacesAndAnotherOneHasItsOwn) {
+  StreamLimit limit;
 
   const Places places = TakeAll(limit, "ipv4:192.0.2.1");
 
-  EXPECT_EQ(std::ssize(places), StrangerLimit::kMostOfAHost);
+  EXPECT_EQ(std::ssize(places), StreamLimit::kMostOfAHost);
   EXPECT_TRUE(limit.Enter("ipv4:192.0.2.2:1").ok());
   EXPECT_EQ(limit.Enter("ipv4:192.0.2.1:1").status().code(),
             absl::StatusCode::kResourceExhausted);
 }
 
-TEST(StrangerLimit, AllHostsTogetherAreBounded) {
-  StrangerLimit limit;
+TEST(StreamLimit, AllHostsTogetherAreBounded) {
+  StreamLimit limit;
   std::vector<Places> places;
   int taken = 0;
   for (int host = 1; host <= 3; ++host) {
@@ -42,11 +42,11 @@ TEST(StrangerLimit, AllHostsTogetherAreBounded) {
     taken += static_cast<int>(std::ssize(places.back()));
   }
 
-  EXPECT_EQ(taken, StrangerLimit::kMostInAll);
+  EXPECT_EQ(taken, StreamLimit::kMostInAll);
 }
 
-TEST(StrangerLimit, APlaceThatIsGivenBackIsTakenAgain) {
-  StrangerLimit limit;
+TEST(StreamLimit, APlaceThatIsGivenBackIsTakenAgain) {
+  StreamLimit limit;
   Places places = TakeAll(limit, "ipv4:192.0.2.1");
 
   places.pop_back();

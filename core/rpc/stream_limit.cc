@@ -1,10 +1,10 @@
-#include "core/rpc/stranger_limit.h"
+#include "core/rpc/stream_limit.h"
 
 #include "absl/strings/str_cat.h"
 
 namespace paceline {
 
-absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> StrangerLimit::Enter(
+absl::StatusOr<std::unique_ptr<StreamLimit::Place>> StreamLimit::Enter(
     const std::string& peer) {
   // "ipv4:192.0.2.1:4711", "ipv6:%5B::1%5D:4711".
   std::string host = peer.substr(0, peer.rfind(':'));
@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<StrangerLimit::Place>> StrangerLimit::Enter(
   return std::make_unique<Place>(*this, std::move(host));
 }
 
-void StrangerLimit::Leave(const std::string& host) {
+void StreamLimit::Leave(const std::string& host) {
   absl::MutexLock lock(&mutex_);
   --in_all_;
   const auto found = of_host_.find(host);

@@ -16,7 +16,7 @@ namespace paceline {
 // message that never ends.  The server tells a peer that starts many streams at
 // once to slow down, and the peer comes again.
 // Thread-safe.
-class StrangerLimit {
+class StreamLimit {
  public:
   static constexpr int kMostOfAHost = 64;
   static constexpr int kMostInAll = 128;
@@ -24,14 +24,14 @@ class StrangerLimit {
   // One stream's, until it is dropped.  The limit outlives it.
   class Place {
    public:
-    Place(StrangerLimit& limit, std::string host)
+    Place(StreamLimit& limit, std::string host)
         : limit_(limit), host_(std::move(host)) {}
     ~Place() { limit_.Leave(host_); }
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
 
    private:
-    StrangerLimit& limit_;
+    StreamLimit& limit_;
     const std::string host_;
   };
 
