@@ -316,6 +316,7 @@ Agent::Work Agent::AwaitWork() {
     }
     if (run_is_new) CloseRun();
     absl::MutexLock lock(&mutex_);
+    if (!run_is_new && (stopping_ || order_is_new_)) continue;
     if (stopping_) return {};
     ending_since_.reset();
     if (order_is_new_) SetCarriedOut(true);
