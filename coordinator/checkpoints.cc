@@ -27,14 +27,16 @@ Lineage LineageOf(const JobRecord& record) {
   return Lineage(std::move(rows));
 }
 
-// Those that are listed, and the one with which the job began.
+// The valid ones that are listed, and the one with which the job began.
 std::map<int64_t, CheckpointId> CheckpointsOf(const JobRecord& record) {
   std::map<int64_t, CheckpointId> found;  // by step
   if (record.job.has_resumed()) {
     const v1::ResumedFrom& from = record.job.resumed();
     found[from.step()] = {JobId{from.job()}, from.step()};
   }
+  const Lineage lineage = LineageOf(record);
   for (const v1::Checkpoint& each : record.job.checkpoints()) {
+    if (!lineage.IsValid(CutOf(each.cut()))) continue;
     found[each.cut().step()] = {record.id(), each.cut().step()};
   }
   return found;
@@ -140,16 +142,23 @@ void Checkpoints::Fail(const std::string& why, Moment moment) {
   Retain(*job);
 }
 
+bool Checkpoints::IsStillWanted(Moment moment) {
+  const JobEntry* const job = mesh_.FindJob(under_way_->job);
+  if (job == nullptr) {
+    Fail("the job was deleted", moment);
+    return false;
+  }
+  if (LineageOf(job->record).IsValid(under_way_->cut)) return true;
+  Fail("the job has gone on from an earlier step meanwhile", moment);
+  return false;
+}
+
 void Checkpoints::OnFetched(absl::StatusOr<v1::Checkpoint> fetched,
                             Moment moment) {
   if (!fetched.ok()) {
     return Fail(std::string(fetched.status().message()), moment);
   }
-  const JobEntry* const job = mesh_.FindJob(under_way_->job);
-  if (job == nullptr) return Fail("the job was deleted", moment);
-  if (!LineageOf(job->record).IsValid(under_way_->cut)) {
-    return Fail("the job has gone on from an earlier step meanwhile", moment);
-  }
+  if (!IsStillWanted(moment)) return;
   under_way_->fetched = *std::move(fetched);
   mesh_.actions.checkpoints.push_back({Actions::Checkpoint::Kind::kKeep,
                                        {under_way_->job, under_way_->cut.step},
@@ -159,13 +168,9 @@ void Checkpoints::OnFetched(absl::StatusOr<v1::Checkpoint> fetched,
 
 void Checkpoints::OnKept(const absl::Status& kept, Moment moment) {
   if (!kept.ok()) return Fail(std::string(kept.message()), moment);
+  if (!IsStillWanted(moment)) return;
   const UnderWay made = *under_way_;
   JobEntry* const job = End(moment);
-  if (job == nullptr) {
-    mesh_.actions.checkpoints.push_back(
-        {Actions::Checkpoint::Kind::kRetain, {made.job, 0}, {}, {}});
-    return AnswerExport(made.job, NoSuchJob(made.job));
-  }
   const absl::Duration took = moment.now - made.since;
   ++counts_.kept;
   counts_.took += took;

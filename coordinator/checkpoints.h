@@ -78,6 +78,8 @@ class Checkpoints {
 
   int64_t DueAt(const JobEntry& job) const;
   void Begin(JobEntry& job, Cut cut, Moment moment);
+  // False: what is under way failed, as its job needs it no more.
+  bool IsStillWanted(Moment moment);
   void Fail(const std::string& why, Moment moment);
   // Whoever waits for an export of the job is answered.
   void AnswerExport(JobId job, absl::StatusOr<CheckpointId> answer);

@@ -195,6 +195,18 @@ TEST_F(CheckpointsTest, WhatALaterAttemptMadeInvalidIsNotKept) {
   }
 }
 
+TEST_F(CheckpointsTest, WhatBecameInvalidWhileItWasStoredIsNotKept) {
+  BothHold(25);
+  CheckpointFetched(Fetched({1, 25}));
+  LoseAll();
+  ASSERT_EQ(Job().attempt(), 2);
+
+  CheckpointKept(absl::OkStatus());
+
+  EXPECT_THAT(Kept(), ElementsAre());
+  EXPECT_THAT(Story(), Tells("gone on from an earlier step"));
+}
+
 TEST_F(CheckpointsTest, AJobThatLostAllWorkersGoesOnFromTheCoordinatorsOwn) {
   Make(25);
 
