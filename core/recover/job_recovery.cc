@@ -180,6 +180,7 @@ void JobRecovery::SetDraining(WorkerId worker, bool draining, Instant now,
   const auto found = peers_.find(worker);
   if (found == peers_.end() || found->second.draining == draining) return;
   found->second.draining = draining;
+  last_refusal_.clear();
   holdings_changed_ = true;
   OnMembersChanged();
   Advance(now, actions);

@@ -118,8 +118,8 @@ class JobRecoveryTest : public ::testing::Test {
     job_->OnBetterPlan(why, now_, actions_);
     Settle();
   }
-  void Drain(int64_t id) {
-    job_->SetDraining({id}, true, now_, actions_);
+  void Drain(int64_t id, bool draining = true) {
+    job_->SetDraining({id}, draining, now_, actions_);
     Settle();
   }
   void Hang(int64_t id) {
@@ -449,6 +449,21 @@ TEST_F(JobRecoveryTest, ADrainThatWasRefusedIsTriedAgain) {
   job_->OnPlansChanged(now_, actions_);
   Settle();
   EXPECT_EQ(job_->phase(), JobPhase::kStopping);
+}
+
+TEST_F(JobRecoveryTest, EveryDrainThatIsRefusedIsAnEvent) {
+  BeginWith(2);
+  plans_ = false;
+
+  Drain(2);
+  Drain(2, false);
+  Drain(2);
+
+  EXPECT_EQ(std::count_if(events_.begin(), events_.end(),
+                          [](const RecoveryEvent& event) {
+                            return event.kind == "drain";
+                          }),
+            2);
 }
 
 TEST_F(JobRecoveryTest, FailsWithAPermanentError) {
