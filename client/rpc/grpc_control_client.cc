@@ -76,10 +76,12 @@ GrpcControlClient::GrpcControlClient(std::string address, Deadlines deadlines)
       stub_(v1::Control::NewStub(channel_)) {}
 
 absl::Status GrpcControlClient::Unreachable(const std::string& why) const {
-  return absl::UnavailableError(
-      absl::StrCat("cannot reach the coordinator at ", address_, ": ", why,
-                   ".  Start a mesh with 'paceline up', or say where one is "
-                   "with --coordinator HOST:PORT"));
+  return absl::UnavailableError(absl::StrCat(
+      "cannot reach the coordinator at ", address_, ": ", why,
+      answered_ ? ".  It answered before: start it again; its jobs go on "
+                  "meanwhile, and 'paceline job wait last' waits for one"
+                : ".  Start a mesh with 'paceline up', or say where one is "
+                  "with --coordinator HOST:PORT"));
 }
 
 absl::Status GrpcControlClient::Connect() {
@@ -141,6 +143,7 @@ absl::StatusOr<Response> GrpcControlClient::Call(
   const grpc::Status status =
       (stub_.get()->*method)(&context, request, &response);
   if (!status.ok()) return Explain(status);
+  answered_ = true;
   return response;
 }
 

@@ -78,6 +78,7 @@ class GrpcControlClient final : public ControlClient {
   const Deadlines deadlines_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Control::Stub> stub_;
+  bool answered_ = false;  // to some call
 };
 
 }  // namespace paceline
