@@ -148,11 +148,10 @@ double LeastBytes(const PlanProblem& problem, int layer) {
 std::string FewNames(const std::vector<std::string>& names) {
   constexpr size_t kMostNames = 4;
   const size_t shown = std::min(names.size(), kMostNames);
-  return absl::StrCat(
-      absl::StrJoin(names.begin(), names.begin() + shown, ", "),
-      names.size() > shown
-          ? absl::StrCat(" and ", names.size() - shown, " more")
-          : "");
+  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + shown, ", "),
+                      names.size() > shown
+                          ? absl::StrCat(" and ", names.size() - shown, " more")
+                          : "");
 }
 
 std::string WhyOf(const PlanProblem& problem, const PlanAnswer& answer,
