@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "core/plan/problem.h"
@@ -22,21 +21,24 @@ std::vector<LayerRange> BestCut(int layers, int stages, const Cost& nothing,
                                 const Add& add) {
   // The best cut of the first layers into so many stages.
   struct Prefix {
-    std::optional<Cost> cost;
+    Cost cost;
     int from = 0;  // the first layer of its last stage
   };
-  std::vector<std::vector<Prefix>> best(stages + 1,
-                                        std::vector<Prefix>(layers + 1));
-  best[0][0].cost = nothing;
+  std::vector<std::vector<Prefix>> best(
+      stages + 1, std::vector<Prefix>(layers + 1, {nothing}));
   for (int stage = 0; stage < stages; ++stage) {
+    const auto cost_from = [&](int first, int last) {
+      return add(best[stage][first].cost, stage, LayerRange{first, last});
+    };
     for (int last = stage + 1; last <= layers; ++last) {
-      Prefix& here = best[stage + 1][last];
-      for (int first = stage; first < last; ++first) {
-        const std::optional<Cost>& before = best[stage][first].cost;
-        if (!before.has_value()) continue;
-        const Cost cost = add(*before, stage, LayerRange{first, last});
-        if (!here.cost.has_value() || cost < *here.cost) here = {cost, first};
+      Prefix here = {cost_from(stage, last), stage};
+      // No layer comes before the first stage's.
+      const int end = stage == 0 ? 0 : last;
+      for (int first = stage + 1; first < end; ++first) {
+        const Cost cost = cost_from(first, last);
+        if (cost < here.cost) here = {cost, first};
       }
+      best[stage + 1][last] = here;
     }
   }
   std::vector<LayerRange> ranges;

@@ -1,7 +1,6 @@
 #include "core/plan/cost_table.h"
 
 #include <cmath>
-#include <utility>
 
 namespace paceline {
 
@@ -15,11 +14,11 @@ CostTable::CostTable(const PlanProblem& problem)
       layers_(static_cast<int>(problem.layers.size())),
       devices_(static_cast<int>(problem.devices.size())),
       weights_(WeightsOf(problem)) {
-  std::vector<double> seconds = {0};
+  seconds_ = {0};
   before_.push_back({});
   for (const LayerCost& layer : problem.layers) {
-    seconds.push_back(seconds.back() + layer.forward_seconds +
-                      (problem.training ? layer.backward_seconds : 0));
+    seconds_.push_back(seconds_.back() + layer.forward_seconds +
+                       (problem.training ? layer.backward_seconds : 0));
     const StageAmounts& last = before_.back();
     before_.push_back({last.fixed + FixedBytes(problem, layer),
                        last.parameters + layer.parameter_bytes,
@@ -27,15 +26,15 @@ CostTable::CostTable(const PlanProblem& problem)
                        last.outputs + layer.output_bytes, layer.output_bytes});
   }
   before_.back().boundary = 0;
-  seconds_.push_back(std::move(seconds));
   for (const Device& device : problem.devices) {
-    const bool is_measured = !device.layer_seconds.empty();
-    row_.push_back(is_measured ? rows() : 0);
-    scale_.push_back(is_measured ? 1 : 1 / device.speed);
-    if (!is_measured) continue;
-    std::vector<double>& row = seconds_.emplace_back(1, 0.0);
+    if (device.layer_seconds.empty()) {
+      paces_.push_back({0, 1 / device.speed});
+      continue;
+    }
+    paces_.push_back({static_cast<int>(seconds_.size()), 1});
+    seconds_.push_back(0);
     for (const double layer : device.layer_seconds) {
-      row.push_back(row.back() + layer);
+      seconds_.push_back(seconds_.back() + layer);
     }
   }
   const double back_counts = problem.training ? 1 : 0;
@@ -95,6 +94,10 @@ double CostTable::MemoryOf(const std::vector<int>& devices) const {
 
 TransferRate CostTable::RateOf(const PlacedStage& left,
                                const PlacedStage& right) const {
+  if (left.devices.size() == 1 && right.devices.size() == 1) {  // most are
+    const WireCost& wire = Wire(left.devices[0], right.devices[0]);
+    return {wire.seconds_per_byte, wire.seconds_per_byte, wire.latency_seconds};
+  }
   return RateBetween(
       left.devices.size(), right.devices.size(),
       [&](int side, size_t i) {

@@ -112,15 +112,18 @@ class CostTable {
   }
   // The same without the frames: never falls when a range grows.
   double ComputeOnly(int first, int last, int device) const {
-    const std::vector<double>& seconds = seconds_[row_[device]];
-    return (seconds[last] - seconds[first]) * scale_[device];
+    const Pace& pace = paces_[device];
+    const double* const seconds = seconds_.data() + pace.begin;
+    return (seconds[last] - seconds[first]) * pace.scale;
   }
   // A device's seconds are those of a row times a factor.  Devices
   // that were not measured layer by layer share row 0.
-  int rows() const { return static_cast<int>(seconds_.size()); }
-  int RowOf(int device) const { return row_[device]; }
-  double ScaleOf(int device) const { return scale_[device]; }
-  double SecondsOfRow(int row, int layer) const { return seconds_[row][layer]; }
+  int rows() const { return static_cast<int>(seconds_.size()) / (layers_ + 1); }
+  int RowOf(int device) const { return paces_[device].begin / (layers_ + 1); }
+  double ScaleOf(int device) const { return paces_[device].scale; }
+  double SecondsOfRow(int row, int layer) const {
+    return seconds_[static_cast<size_t>(row) * (layers_ + 1) + layer];
+  }
 
   // The amounts of layers [0, layer), and the bytes over the boundary before
   // `layer`, which are 0 at both ends of the model.
@@ -163,6 +166,11 @@ class CostTable {
   double StageSeconds(const PlacedStage& stage) const;
 
  private:
+  struct Pace {
+    int begin = 0;  // of the device's row
+    double scale = 1;
+  };
+
   double WithSync(LayerRange layers, double compute_seconds,
                   const SyncCost& sync) const;
 
@@ -171,12 +179,11 @@ class CostTable {
   const int devices_;
   const ObjectiveWeights weights_;
   double sync_every_ = 1;
-  std::vector<std::vector<double>> seconds_;  // [rows][layers + 1]
-  std::vector<int> row_;                      // [devices]
-  std::vector<double> scale_;                 // [devices]
-  std::vector<StageAmounts> before_;          // [layers + 1]
-  std::vector<WireCost> wires_;               // [devices x devices]
-  std::vector<WireCost> ring_wires_;          // the same
+  std::vector<double> seconds_;       // [rows x (layers + 1)]
+  std::vector<Pace> paces_;           // [devices]
+  std::vector<StageAmounts> before_;  // [layers + 1]
+  std::vector<WireCost> wires_;       // [devices x devices]
+  std::vector<WireCost> ring_wires_;  // the same
 };
 
 // CostOf of a placement that is one of the table's problem, without its ties.
