@@ -7,7 +7,6 @@
 #include "core/transfer/checksum.h"
 
 namespace paceline {
-namespace {
 
 bool Contains(absl::Span<const LayerRange> ranges, int layer) {
   return std::any_of(ranges.begin(), ranges.end(),
@@ -15,6 +14,8 @@ bool Contains(absl::Span<const LayerRange> ranges, int layer) {
                        return range.first <= layer && layer < range.last;
                      });
 }
+
+namespace {
 
 // The floor that counts when `next` comes after `before`.
 std::optional<Cut> FloorAfter(const std::optional<Cut>& before,

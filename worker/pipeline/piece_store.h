@@ -39,6 +39,9 @@ struct StoredPiece {
 // with it: what the store drops may still be on its way.
 using PiecePtr = std::shared_ptr<const StoredPiece>;
 
+// Whether one of the ranges has the layer.
+bool Contains(absl::Span<const LayerRange> ranges, int layer);
+
 // Copies the state of one layer.
 PiecePtr CopyPiece(const Piece& piece, const ScatteredBytes& state);
 // The same bytes as a piece of another cut.

@@ -26,13 +26,6 @@ constexpr int kCallsAtOnce = 2;
 // How often a wait looks whether somebody cancelled it.
 constexpr absl::Duration kGatherPoll = absl::Milliseconds(20);
 
-bool Contains(const std::vector<LayerRange>& ranges, int layer) {
-  return std::any_of(ranges.begin(), ranges.end(),
-                     [layer](const LayerRange& range) {
-                       return range.first <= layer && layer < range.last;
-                     });
-}
-
 // layers: ascending.
 std::vector<LayerRange> RangesOf(const std::vector<int>& layers) {
   std::vector<LayerRange> ranges;
