@@ -52,10 +52,11 @@ class Job:
         return statistics.median(lengths)
 
     def level(self):
-        """Seconds a step takes from now on."""
-        begin = time.time()
+        """Seconds a step takes from now on.  By the number of steps: of a long
+        job's curve not every step is shown."""
+        begin, step = time.time(), self.show()["step"]
         time.sleep(LEVEL_SECONDS)
-        return self.step_seconds(begin, time.time())
+        return (time.time() - begin) / (self.show()["step"] - step)
 
     def await_attempt(self, wanted):
         """When it was there; None: it did not come."""
