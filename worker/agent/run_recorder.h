@@ -22,8 +22,8 @@
 namespace paceline {
 
 // Records on their way to the coordinator: kept until acknowledged.  Numbers
-// its records from 0 on.  Bounded: above `capacity` the oldest goes, and is
-// counted.  Thread-compatible.
+// its records from 0 on.  Bounded: above `capacity` the oldest goes.
+// Thread-compatible.
 template <typename Record>
 class RecordOutbox {
  public:
@@ -34,7 +34,6 @@ class RecordOutbox {
     if (records_.size() <= capacity_) return;
     records_.pop_front();
     ++first_;
-    ++dropped_;
   }
 
   // Whether there is a record that was not taken since the last Rewind().
@@ -66,8 +65,6 @@ class RecordOutbox {
     records_.clear();
   }
 
-  int64_t dropped() const { return dropped_; }
-
  private:
   int64_t end() const { return first_ + static_cast<int64_t>(records_.size()); }
 
@@ -75,7 +72,6 @@ class RecordOutbox {
   std::deque<Record> records_;
   int64_t first_ = 0;  // number of records_.front()
   int64_t next_ = 0;   // first one not yet taken
-  int64_t dropped_ = 0;
 };
 
 // How far a heartbeat's records reach; handed back with its acknowledgement.

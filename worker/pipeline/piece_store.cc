@@ -15,6 +15,13 @@ bool Contains(absl::Span<const LayerRange> ranges, int layer) {
                      });
 }
 
+void AddLayer(int layer, std::vector<LayerRange>& ranges) {
+  if (ranges.empty() || ranges.back().last != layer) {
+    ranges.push_back({layer, layer});
+  }
+  ++ranges.back().last;
+}
+
 namespace {
 
 // The floor that counts when `next` comes after `before`.
@@ -113,11 +120,7 @@ std::map<JobId, PieceStore::HeldCuts> PieceStore::Holdings() const {
   absl::MutexLock lock(&mutex_);
   for (const auto& [id, job] : jobs_) {
     for (const auto& [piece, held] : job.pieces) {
-      std::vector<LayerRange>& ranges = all[id][piece.cut];
-      if (ranges.empty() || ranges.back().last != piece.layer) {
-        ranges.push_back({piece.layer, piece.layer});
-      }
-      ++ranges.back().last;
+      AddLayer(piece.layer, all[id][piece.cut]);
     }
   }
   return all;

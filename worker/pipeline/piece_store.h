@@ -41,6 +41,8 @@ using PiecePtr = std::shared_ptr<const StoredPiece>;
 
 // Whether one of the ranges has the layer.
 bool Contains(absl::Span<const LayerRange> ranges, int layer);
+// Adds the layer, which lies above all of the ascending ranges.
+void AddLayer(int layer, std::vector<LayerRange>& ranges);
 
 // Copies the state of one layer.
 PiecePtr CopyPiece(const Piece& piece, const ScatteredBytes& state);

@@ -58,9 +58,7 @@ absl::Status Predictions::Add(const BatchInfo& batch, int64_t first,
         is_known ? std::max_element(begin, begin + width) - begin : kNoClass;
     without_class_ += is_known ? 0 : 1;
   }
-  sums_.loss += sums.loss;
-  sums_.correct += sums.correct;
-  sums_.samples += sums.samples;
+  sums_.Add(sums);
   std::vector<TensorPart> parts;
   const auto add = [&](const char* name, const Tensor& tensor) {
     const int64_t sample_bytes = tensor.bytes() / tensor.shape.front();

@@ -28,6 +28,12 @@ struct LossSums {
   double loss = 0;  // cross-entropy, summed
   int64_t correct = 0;
   int64_t samples = 0;  // labels that are some: kNoLabel is none
+
+  void Add(const LossSums& more) {
+    loss += more.loss;
+    correct += more.correct;
+    samples += more.samples;
+  }
 };
 
 struct ForwardResult {

@@ -239,9 +239,7 @@ absl::Status StageRunner::RunBatch(const BatchInfo& batch) {
   }
   if (batch.phase == BatchPhase::kEvaluate && !options_.inference &&
       Contains(own_stages_, stages_ - 1)) {
-    evaluation_.loss += losses_.loss;
-    evaluation_.correct += losses_.correct;
-    evaluation_.samples += losses_.samples;
+    evaluation_.Add(losses_);
     evaluation_step_ = batch.step;
   }
   return absl::OkStatus();
@@ -327,11 +325,7 @@ absl::Status StageRunner::Forward(const Instruction& instruction,
             ->Forward(batch, instruction.micro_batch, std::move(input)));
     flow_.OnCompute(parts_.clock.Now() - begin, ThreadCpuTime() - cpu);
   }
-  if (result.loss.has_value()) {
-    losses_.loss += result.loss->loss;
-    losses_.correct += result.loss->correct;
-    losses_.samples += result.loss->samples;
-  }
+  if (result.loss.has_value()) losses_.Add(*result.loss);
   AddStageTime(instruction, begin, batch);
   if (instruction.stage + 1 < stages_) {
     outputs_[slot] = std::move(result.output);

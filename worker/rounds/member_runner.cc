@@ -87,11 +87,7 @@ absl::Status MemberRunner::ComputeMicroBatch(
     PACELINE_ASSIGN_OR_RETURN(
         const ForwardResult result,
         parts_.engine.Forward(batch, micro_batch, std::move(input)));
-    if (result.loss.has_value()) {
-      losses_.loss += result.loss->loss;
-      losses_.correct += result.loss->correct;
-      losses_.samples += result.loss->samples;
-    }
+    if (result.loss.has_value()) losses_.Add(*result.loss);
   }
   parts_.observer.OnProgress({0, Op::kForward, micro_batch}, batch);
   {
@@ -173,9 +169,7 @@ absl::Status MemberRunner::EvaluateShare(const BatchInfo& batch,
         const ForwardResult result,
         parts_.engine.Forward(batch, micro_batch, std::move(input)));
     if (!result.loss.has_value()) continue;
-    sums.loss += result.loss->loss;
-    sums.correct += result.loss->correct;
-    sums.samples += result.loss->samples;
+    sums.Add(*result.loss);
     parts_.observer.OnProgress({0, Op::kForward, micro_batch}, batch);
   }
   return absl::OkStatus();

@@ -82,9 +82,8 @@ absl::Status Daemon::Start() {
   factory_ = std::make_unique<GrpcRunFactory>(compute_, data_plane_,
                                               round_plane_, *stub_);
   prober_ = std::make_unique<GrpcProber>(grpc_address_, advertised_);
-  exchange_ = std::make_unique<PieceClient>(
-      pieces_,
-      PieceClient::Options{.coordinator = options_.worker.coordinator});
+  exchange_ =
+      std::make_unique<PieceClient>(pieces_, options_.worker.coordinator);
   agent_ = std::make_unique<Agent>(
       AgentOptions{.name = options_.worker.name,
                    .cpu_model = CpuModelName(),

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
+#include "core/rpc/report_convert.h"
 #include "core/rpc/status.h"
 #include "core/transfer/checksum.h"
 #include "grpcpp/client_context.h"
@@ -23,20 +24,13 @@ constexpr size_t kMostChunkBytes = 1 << 20;
 // Bounds one layer's state where nobody knows how large it should be.
 constexpr int64_t kMostPieceBytes = int64_t{64} << 30;
 constexpr int kCallsAtOnce = 2;
+// A source that has sent nothing for as long gets another one beside it.
+constexpr absl::Duration kHedge = absl::Milliseconds(300);
+// Between two calls to whom is followed, doubled while they fail.
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
+constexpr absl::Duration kMostBackoff = absl::Seconds(2);
 // How often a wait looks whether somebody cancelled it.
 constexpr absl::Duration kGatherPoll = absl::Milliseconds(20);
-
-// layers: ascending.
-std::vector<LayerRange> RangesOf(const std::vector<int>& layers) {
-  std::vector<LayerRange> ranges;
-  for (const int layer : layers) {
-    if (ranges.empty() || ranges.back().last != layer) {
-      ranges.push_back({layer, layer});
-    }
-    ++ranges.back().last;
-  }
-  return ranges;
-}
 
 // Puts the pieces of one answer together.  The other side may be anybody.
 // Thread-compatible.
@@ -159,9 +153,7 @@ class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
       request.set_step(ask_.cut.step);
     }
     for (const LayerRange& range : ask_.layers) {
-      v1::LayerRange& layers = *request.add_layers();
-      layers.set_first(range.first);
-      layers.set_last(range.last);
+      *request.add_layers() = ToProto(range);
     }
   }
 
@@ -225,10 +217,8 @@ class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
   std::shared_ptr<PieceCall> self_;
 };
 
-PieceClient::PieceClient(PieceStore& store) : PieceClient(store, Options()) {}
-
-PieceClient::PieceClient(PieceStore& store, Options options)
-    : store_(store), options_(options), timers_("pieces") {}
+PieceClient::PieceClient(PieceStore& store, std::string coordinator)
+    : store_(store), coordinator_(std::move(coordinator)), timers_("pieces") {}
 
 PieceClient::~PieceClient() { Shutdown(); }
 
@@ -273,7 +263,7 @@ void PieceClient::Follow(const std::vector<FollowOrder>& orders) {
       } else if (!next.contains(order)) {
         begun.push_back(std::make_shared<Following>());
         begun.back()->order = order;
-        begun.back()->backoff = options_.first_backoff;
+        begun.back()->backoff = kFirstBackoff;
         next[order] = begun.back();
       }
     }
@@ -315,7 +305,7 @@ void PieceClient::OnFollowed(const std::shared_ptr<Following>& following,
   bool say = false;
   {
     absl::MutexLock lock(&mutex_);
-    following->backoff = options_.first_backoff;
+    following->backoff = kFirstBackoff;
     say = !put.ok() && !std::exchange(following->said, true);
     if (put.ok()) following->said = false;
   }
@@ -335,7 +325,7 @@ void PieceClient::OnEnded(const std::shared_ptr<Following>& following,
     following->call = nullptr;
     if (following->over) return;
     pause = following->backoff;
-    following->backoff = std::min(2 * pause, options_.most_backoff);
+    following->backoff = std::min(2 * pause, kMostBackoff);
     say = !std::exchange(following->said, true);
   }
   if (say) {
@@ -381,7 +371,7 @@ void PieceClient::AskMore(const PieceWant& want, absl::Time now,
       int active = 0;
       std::set<int> coming;
       for (const Gathering::Asked& asked : g.asked) {
-        if (asked.over || now - asked.heard >= options_.hedge) continue;
+        if (asked.over || now - asked.heard >= kHedge) continue;
         ++active;
         coming.insert(asked.layers.begin(), asked.layers.end());
       }
@@ -394,14 +384,14 @@ void PieceClient::AskMore(const PieceWant& want, absl::Time now,
           continue;
         }
         layers.push_back(layer);
+        AddLayer(layer, ask.layers);
         ask.bytes[layer] = bytes;
       }
       if (layers.empty()) continue;
-      ask.layers = RangesOf(layers);
       number = g.asked.size();
       g.asked.push_back({nullptr, std::move(layers), now});
     }
-    ask.address = from.address.empty() ? options_.coordinator : from.address;
+    ask.address = from.address.empty() ? coordinator_ : from.address;
     ask.to = from.holder.incarnation;
     ask.job = want.job;
     ask.cut = want.cut;

@@ -45,19 +45,9 @@ struct PieceAsk {
 // Thread-safe.  Owns one thread ("pieces"), which opens calls again.
 class PieceClient final : public PieceExchange {
  public:
-  struct Options {
-    // A source that has sent nothing for as long gets another one beside it.
-    absl::Duration hedge = absl::Milliseconds(300);
-    // Between two calls to whom is followed, doubled while they fail.
-    absl::Duration first_backoff = absl::Milliseconds(50);
-    absl::Duration most_backoff = absl::Seconds(2);
-    // The address of sources that name none.
-    std::string coordinator = {};
-  };
-
-  // `store` outlives this.
-  explicit PieceClient(PieceStore& store);
-  PieceClient(PieceStore& store, Options options);
+  //   store        outlives this
+  //   coordinator  the address of sources that name none
+  explicit PieceClient(PieceStore& store, std::string coordinator = {});
   ~PieceClient() override;  // Shutdown()
 
   // PieceExchange.
@@ -82,7 +72,7 @@ class PieceClient final : public PieceExchange {
                const std::shared_ptr<Gathering>& gathering);
 
   PieceStore& store_;
-  const Options options_;
+  const std::string coordinator_;
   CallChannels channels_;
 
   absl::Mutex mutex_;
