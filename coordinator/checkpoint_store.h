@@ -82,7 +82,7 @@ class CheckpointStore {
   // Gives what was fetched its name; it is on the disk when this is done.
   virtual void Keep(CheckpointId id,
                     std::function<void(absl::Status)> done) = 0;
-  // Removes all that there is of the job but these.
+  // Removes all that there is of the job but these, kept or only fetched.
   virtual void Retain(JobId job, std::set<int64_t> steps) = 0;
 
   // Reads all of it.

@@ -19,14 +19,6 @@ namespace {
 
 Cut CutOf(const v1::Cut& cut) { return {cut.attempt(), cut.step()}; }
 
-Lineage LineageOf(const JobRecord& record) {
-  std::vector<AttemptRow> rows;
-  for (const v1::AttemptRow& row : record.job.attempts()) {
-    rows.push_back({row.attempt(), CutOf(row.base())});
-  }
-  return Lineage(std::move(rows));
-}
-
 // The valid ones that are listed, and the one with which the job began.
 std::map<int64_t, CheckpointId> CheckpointsOf(const JobRecord& record) {
   std::map<int64_t, CheckpointId> found;  // by step
@@ -48,6 +40,14 @@ absl::StatusOr<StateLayout> LayOutState(const JobSpec& spec) {
 }
 
 }  // namespace
+
+Lineage LineageOf(const JobRecord& record) {
+  std::vector<AttemptRow> rows;
+  for (const v1::AttemptRow& row : record.job.attempts()) {
+    rows.push_back({row.attempt(), CutOf(row.base())});
+  }
+  return Lineage(std::move(rows));
+}
 
 Cut NewestCheckpoint(const JobRecord& record) {
   const Lineage lineage = LineageOf(record);
@@ -203,6 +203,9 @@ void Checkpoints::Retain(const JobEntry& job) {
   std::set<int64_t> steps;
   for (const v1::Checkpoint& each : job.record.job.checkpoints()) {
     steps.insert(each.cut().step());
+  }
+  if (under_way_.has_value() && under_way_->job == job.record.id()) {
+    steps.insert(under_way_->cut.step);
   }
   const auto read = exported_.find(job.record.id());
   if (read != exported_.end()) steps.insert(read->second);

@@ -99,5 +99,6 @@ class Checkpoints {
 // The newest checkpoint that the job may go on from; Cut{}: there is none.
 // One with which it began counts as of attempt 0.
 Cut NewestCheckpoint(const JobRecord& record);
+Lineage LineageOf(const JobRecord& record);
 
 }  // namespace paceline

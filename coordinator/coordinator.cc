@@ -157,7 +157,7 @@ void Coordinator::Dispatch(const Actions& actions) {
   for (const auto& [job, answer] : actions.exports) {
     const auto [first, last] = exports_.equal_range(job);
     for (auto waiting = first; waiting != last; ++waiting) {
-      waiting->second(answer);
+      waiting->second.done(answer);
     }
     exports_.erase(first, last);
   }
@@ -234,6 +234,7 @@ void Coordinator::Tick() {
     NoticeStandstill(moment);
     ticked_ = moment.now;
     granted_ = absl::ZeroDuration();
+    EndExports();
     brain_.OnTick(moment);
   });
 }
@@ -325,8 +326,9 @@ void Coordinator::SyncWeights(const Fence& fence, StatusDone done) {
 }
 
 void Coordinator::ReadWeights(JobId job, int64_t step, int64_t offset,
-                              int64_t limit, Done<v1::WeightsChunk> done) {
-  PostRequest(done, [this, job, step, offset, limit, done] {
+                              int64_t limit, std::function<bool()> has_left,
+                              Done<v1::WeightsChunk> done) {
+  PostRequest(done, [this, job, step, offset, limit, has_left, done] {
     const absl::StatusOr<const JobRecord*> found = brain_.FindRecord(job);
     if (!found.ok()) return done(found.status());
     const JobRecord& record = **found;
@@ -352,14 +354,22 @@ void Coordinator::ReadWeights(JobId job, int64_t step, int64_t offset,
       return read(absl::StatusOr<CheckpointId>(**checkpoint));
     }
     if (refuses_exports_) return done(Stopping());
-    exports_.emplace(job, read);
+    exports_.emplace(job, Export{has_left, read});
+  });
+}
+
+void Coordinator::EndExports() {
+  std::erase_if(exports_, [](const auto& each) {
+    if (!each.second.has_left()) return false;
+    each.second.done(absl::CancelledError("the client has left"));
+    return true;
   });
 }
 
 void Coordinator::RefuseExports() {
   Post([this] {
     refuses_exports_ = true;
-    for (const auto& [job, done] : exports_) done(Stopping());
+    for (const auto& [job, waiting] : exports_) waiting.done(Stopping());
     exports_.clear();
   });
 }

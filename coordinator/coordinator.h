@@ -90,10 +90,12 @@ class Coordinator {
   void SyncWeights(const Fence& fence, StatusDone done);
 
   // step: of the checkpoint; 0: the result, else the newest checkpoint, which
-  // is made where the job trains.
-  // Errors: NotFound; FailedPrecondition  the job has no weights yet.
+  // is made where the job trains.  has_left: asked while that is made, whether
+  // nobody wants it any more.
+  // Errors: NotFound; FailedPrecondition  the job has no weights yet;
+  //         Cancelled  has_left
   void ReadWeights(JobId job, int64_t step, int64_t offset, int64_t limit,
-                   Done<v1::WeightsChunk> done);
+                   std::function<bool()> has_left, Done<v1::WeightsChunk> done);
 
   // --- checkpoints ---
 
@@ -160,6 +162,8 @@ class Coordinator {
   template <typename T>
   void Change(Done<T> done, std::function<absl::StatusOr<T>()> change);
   void NoticeStandstill(Moment moment);
+  // Ends the exports of clients that have left.
+  void EndExports();
   void AfterBatch();
   void UpdateMetrics();
   absl::Status StoreBatchOfBrain();
@@ -188,8 +192,12 @@ class Coordinator {
   Brain brain_;
   std::map<StreamId, std::shared_ptr<WorkerStream>> streams_;
   std::vector<Reply> replies_;
-  // Clients that wait for a checkpoint.
-  std::multimap<JobId, Done<CheckpointId>> exports_;
+  // A client waits for a checkpoint.
+  struct Export {
+    std::function<bool()> has_left;
+    Done<CheckpointId> done;
+  };
+  std::multimap<JobId, Export> exports_;
   bool refuses_exports_ = false;
   std::string store_error_;  // last one logged
   Instant ticked_;           // when the last tick was taken

@@ -137,10 +137,7 @@ void Pipelines::Restore(JobEntry& job) {
   for (const auto& [id, member] : mesh_.membership.members()) {
     job.recovery->OnKnown(id, MachineOf(member), member.registration.name());
   }
-  std::vector<AttemptRow> rows;
-  for (const v1::AttemptRow& row : job.record.job.attempts()) {
-    rows.push_back({row.attempt(), {row.base().attempt(), row.base().step()}});
-  }
+  std::vector<AttemptRow> rows = LineageOf(job.record).rows();
   // A program that kept no rows stored it.
   if (rows.empty()) rows.push_back({job.record.job.attempt(), {}});
   std::vector<RunPlace> places;

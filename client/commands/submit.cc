@@ -121,6 +121,7 @@ absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec, Placements stages,
                     !spec.pipeline.cuts.empty() || IsDataParallel(spec);
   estimate.run = std::move(run);
   estimate.steps = spec.train.steps;
+  estimate.inference = IsInference(spec);
   if (stages.empty()) {
     PACELINE_ASSIGN_OR_RETURN(stages, CutLocally(spec, layers));
   }
@@ -185,20 +186,21 @@ Document ToDocument(const JobEstimate& estimate) {
 }
 
 std::vector<std::pair<std::string, std::string>> RunFacts(
-    const v1::RunEstimate& run, int64_t steps) {
+    const v1::RunEstimate& run, int64_t steps, bool inference) {
+  const auto text = [](double seconds) {
+    return seconds < kShortSeconds ? HumanSeconds(seconds)
+                                   : HumanDuration(absl::Seconds(seconds));
+  };
   std::vector<std::pair<std::string, std::string>> facts = {
-      {"expected step", run.step_seconds() > 0
-                            ? HumanSeconds(run.step_seconds())
-                            : std::string()},
+      {inference ? "expected time" : "expected step",
+       run.step_seconds() > 0 ? text(run.step_seconds()) : std::string()},
       {"samples/s", HumanRate(run.samples_per_second())},
       {"bubbles", absl::StrFormat("%.1f %%", 100 * run.bubble_share())},
       {"from", run.source()}};
   if (steps > 0) {
-    const double all = run.step_seconds() * static_cast<double>(steps);
     facts.insert(facts.begin() + 1,
                  {absl::StrCat("all ", steps, " steps"),
-                  all < kShortSeconds ? HumanSeconds(all)
-                                      : HumanDuration(absl::Seconds(all))});
+                  text(run.step_seconds() * static_cast<double>(steps))});
   }
   return facts;
 }
@@ -217,7 +219,8 @@ std::string RenderEstimate(const JobEstimate& estimate) {
   }
   const std::string run =
       estimate.run.has_value()
-          ? RenderFacts(RunFacts(*estimate.run, estimate.steps))
+          ? RenderFacts(
+                RunFacts(*estimate.run, estimate.steps, estimate.inference))
           : "";
   return absl::StrCat(
       table.Render(),
@@ -467,7 +470,7 @@ void NoteSubmitted(Console& console, const JobSpec& spec,
   NotePlan(console, spec, submission);
   if (!submission.has_estimate()) return;
   for (const auto& [key, value] :
-       RunFacts(submission.estimate(), spec.train.steps)) {
+       RunFacts(submission.estimate(), spec.train.steps, IsInference(spec))) {
     if (value.empty()) continue;
     console.Note("  ", key, ": ", Printable(value));
   }

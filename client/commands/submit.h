@@ -37,6 +37,7 @@ struct JobEstimate {
                        // workers; these are as for one
   std::optional<v1::RunEstimate> run;  // nothing while there is no worker
   int64_t steps = 0;                   // of the job; 0: not known here
+  bool inference = false;
   // Only a data-parallel job has shards; 0: none, or not known before there are
   // workers.
   int32_t shards = 0;
@@ -49,10 +50,11 @@ absl::StatusOr<JobEstimate> EstimateJob(
     const JobSpec& spec, Placements stages,
     std::optional<v1::RunEstimate> run = std::nullopt);
 
-// Lines for people: what a step takes, samples a second, bubbles, where the
-// times come from, and all of it when `steps` is known (not 0).
+// Lines for people: what a step takes, or all of inference, samples a second,
+// bubbles, where the times come from, and all of it when `steps` is known (not
+// 0).
 std::vector<std::pair<std::string, std::string>> RunFacts(
-    const v1::RunEstimate& run, int64_t steps);
+    const v1::RunEstimate& run, int64_t steps, bool inference);
 
 Document ToDocument(const JobEstimate& estimate);
 std::string RenderEstimate(const JobEstimate& estimate);

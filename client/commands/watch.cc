@@ -82,9 +82,8 @@ std::string ProgressLine(const v1::Job& job,
     parts.push_back(job.phase().empty() ? "starting" : Printable(job.phase()));
     return Line(job, std::move(parts), style);
   }
-  const char* const unit = IsInference(job) ? "micro-batch" : "step";
   parts.push_back(
-      absl::StrCat(unit, " ", job.step(),
+      absl::StrCat(StepName(job), " ", job.step(),
                    job.steps() > 0 ? absl::StrCat("/", job.steps()) : ""));
   if (job.samples_per_second() > 0) {
     parts.push_back(
@@ -141,9 +140,9 @@ absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
   };
   const auto take = [&] {
     if (job->step() < result.job.step()) {  // what was said before is undone
-      console.Note("job ", id, " begins again at step ", job->step(),
-                   " (was at ", result.job.step(), "): paceline job events ",
-                   id, " says why");
+      console.Note("job ", id, " begins again at ", StepName(*job), " ",
+                   job->step(), " (was at ", result.job.step(),
+                   "): paceline job events ", id, " says why");
       newest.reset();
       job->clear_curve();
       after_step = 0;

@@ -321,6 +321,10 @@ JobState StateOf(const v1::Job& job) {
 
 bool IsInference(const v1::Job& job) { return job.spec().kind() == kInferKind; }
 
+std::string StepName(const v1::Job& job) {
+  return IsInference(job) ? "micro-batch" : "step";
+}
+
 std::string ResultName(const v1::Job& job) {
   return IsInference(job) ? "predictions" : "weights";
 }
@@ -491,16 +495,18 @@ namespace {
 
 // "w3 is lost; from step 40, 6 steps again; detect 0.01 s, leave 0.10 s, ...".
 // Empty: there was none.
-std::string RecoveryText(const v1::Recovery& recovery) {
+std::string RecoveryText(const v1::Job& job) {
+  const v1::Recovery& recovery = job.recovery();
   if (recovery.recoveries() == 0) return "";
+  const std::string step = StepName(job);
+  const std::string steps = IsInference(job) ? "micro-batches" : "steps";
   const v1::RecoverySeconds& seconds = recovery.seconds();
   return absl::StrFormat(
-      "%s; from step %d, %d %s again; detect %.2f s, leave %.2f s, choose %.2f "
+      "%s; from %s %d, %d %s again; detect %.2f s, leave %.2f s, choose %.2f "
       "s, fetch %.2f s, build %.2f s, replay %.2f s",
-      recovery.why(), recovery.from_step(), recovery.again(),
-      recovery.again() == 1 ? "step" : "steps", seconds.detect(),
-      seconds.leave(), seconds.choose(), seconds.fetch(), seconds.build(),
-      seconds.replay());
+      recovery.why(), step, recovery.from_step(), recovery.again(),
+      recovery.again() == 1 ? step : steps, seconds.detect(), seconds.leave(),
+      seconds.choose(), seconds.fetch(), seconds.build(), seconds.replay());
 }
 
 }  // namespace
@@ -533,9 +539,10 @@ std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
       {"took", Elapsed(job)},
       {"attempt",
        job.attempt() > 1 ? absl::StrCat(job.attempt()) : std::string()},
-      {"safe step",
-       job.has_floor_step() ? absl::StrCat(job.floor_step()) : std::string()},
-      {"last recovery", RecoveryText(job.recovery())},
+      {IsInference(job) ? "stored up to" : "state kept of",
+       job.has_floor_step() ? absl::StrCat(StepName(job), " ", job.floor_step())
+                            : std::string()},
+      {"last recovery", RecoveryText(job)},
       {"test accuracy", Accuracy(job)},
       {"goes on from", ResumedText(job)},
       {"checkpoints", CheckpointsText(job)},

@@ -19,6 +19,9 @@ namespace paceline {
 JobState StateOf(const v1::Job& job);
 bool IsInference(const v1::Job& job);
 
+// Returns what Job.step counts: "step", or "micro-batch" of inference.
+std::string StepName(const v1::Job& job);
+
 // Returns the name of the job's result: "weights" or "predictions".
 std::string ResultName(const v1::Job& job);
 

@@ -1,6 +1,7 @@
 #include "coordinator/rpc/control_service.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -43,14 +44,18 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
     }
   }
 
+  // The coordinator looks for it while the export waits for its checkpoint.
+  void OnCancel() override { has_left_ = true; }
   void OnDone() override { delete this; }
 
  private:
   void ReadNext() {
-    coordinator_.ReadWeights(job_, step_, next_byte_, kWeightsChunkBytes,
-                             [this](absl::StatusOr<v1::WeightsChunk> part) {
-                               OnPart(std::move(part));
-                             });
+    coordinator_.ReadWeights(
+        job_, step_, next_byte_, kWeightsChunkBytes,
+        [this] { return has_left_.load(); },
+        [this](absl::StatusOr<v1::WeightsChunk> part) {
+          OnPart(std::move(part));
+        });
   }
 
   void OnPart(absl::StatusOr<v1::WeightsChunk> part) {
@@ -79,6 +84,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
   v1::WeightsChunk chunk_;
   int64_t step_;       // of the checkpoint; 0: none, or not known yet
   int64_t next_byte_;  // of the file
+  std::atomic<bool> has_left_ = false;
 };
 
 }  // namespace

@@ -180,6 +180,9 @@ struct StoredCheckpoint {
 
   absl::StatusOr<StateLayout> Layout() const {
     const JobSpec spec = FromProto(manifest.spec());
+    if (const absl::Status right = CheckSpec(spec); !right.ok()) {
+      return Damaged("its manifest has a wrong job: ", right.message());
+    }
     PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
     return LayOutState(model, spec.train.optimizer);
   }
@@ -237,13 +240,9 @@ absl::StatusOr<StoredCheckpoint> OpenCheckpoint(CheckpointId id,
   return opened;
 }
 
+// has: checkpoint.Layout()
 absl::Status CheckAll(const StoredCheckpoint& checkpoint,
-                      const StateLayout& wants) {
-  PACELINE_ASSIGN_OR_RETURN(const StateLayout has, checkpoint.Layout());
-  if (const absl::Status same = CheckSameState(has, wants); !same.ok()) {
-    return InvalidArgument("the checkpoint ", checkpoint.path,
-                           " does not fit: ", same.message());
-  }
+                      const StateLayout& has) {
   const v1::CheckpointManifest& manifest = checkpoint.manifest;
   if (manifest.layers_size() != std::ssize(has.layers) ||
       manifest.file_bytes() != has.file.file_bytes) {
@@ -259,6 +258,16 @@ absl::Status CheckAll(const StoredCheckpoint& checkpoint,
     PACELINE_RETURN_IF_ERROR(checkpoint.CheckLayer(layer));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckFits(const StoredCheckpoint& checkpoint,
+                       const StateLayout& wants) {
+  PACELINE_ASSIGN_OR_RETURN(const StateLayout has, checkpoint.Layout());
+  if (const absl::Status same = CheckSameState(has, wants); !same.ok()) {
+    return InvalidArgument("the checkpoint ", checkpoint.path,
+                           " does not fit: ", same.message());
+  }
+  return CheckAll(checkpoint, has);
 }
 
 absl::StatusOr<v1::PieceChunk> ReadChunk(const StoredCheckpoint& checkpoint,
@@ -289,11 +298,9 @@ absl::StatusOr<v1::PieceChunk> ReadChunk(const StoredCheckpoint& checkpoint,
 // alone: its header, then tensors that lie elsewhere in the checkpoint.
 absl::StatusOr<v1::WeightsChunk> ReadWeightsPart(
     const StoredCheckpoint& checkpoint, int64_t offset, int64_t limit) {
-  if (offset == 0) {  // whoever begins gets a checkpoint that is whole
-    PACELINE_ASSIGN_OR_RETURN(const StateLayout own, checkpoint.Layout());
-    PACELINE_RETURN_IF_ERROR(CheckAll(checkpoint, own));
-  }
   PACELINE_ASSIGN_OR_RETURN(const StateLayout state, checkpoint.Layout());
+  // Whoever begins gets a checkpoint that is whole.
+  if (offset == 0) PACELINE_RETURN_IF_ERROR(CheckAll(checkpoint, state));
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model,
                             Describe(FromProto(checkpoint.manifest.spec())));
   PACELINE_ASSIGN_OR_RETURN(const SafetensorsLayout weights, LayOut(model));
@@ -375,7 +382,10 @@ void FileCheckpointStore::Retain(JobId job, std::set<int64_t> steps) {
   writes_.Post([this, job, steps = std::move(steps)] {
     namespace fs = std::filesystem;
     std::set<std::string> kept;
-    for (const int64_t step : steps) kept.insert(PathOf({job, step}));
+    for (const int64_t step : steps) {
+      kept.insert(PathOf({job, step}));
+      kept.insert(PathOf({job, step}) + kPartial);
+    }
     std::error_code ignored;  // what stays is deleted the next time
     std::vector<fs::path> others;
     for (fs::directory_iterator at(FolderOf(job), ignored), end;
@@ -391,7 +401,7 @@ void FileCheckpointStore::Check(CheckpointId id, StateLayout wants,
                                 std::function<void(absl::Status)> done) {
   reads_.Post([path = PathOf(id), id, wants = std::move(wants), done] {
     const auto checkpoint = OpenCheckpoint(id, path);
-    done(checkpoint.ok() ? CheckAll(*checkpoint, wants) : checkpoint.status());
+    done(checkpoint.ok() ? CheckFits(*checkpoint, wants) : checkpoint.status());
   });
 }
 

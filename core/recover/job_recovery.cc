@@ -74,9 +74,16 @@ void JobRecovery::OnAttached(const MemberId& process, MachineId machine,
                              const std::string& name, Instant now,
                              RecoveryActions& actions) {
   Peer& peer = peers_[process.worker];
-  if (peer.process != process) {
-    holdings_.Remove(peer.process);
-    issued_.erase(peer.process);
+  const bool is_new = peer.process != process;
+  if (peer.missed || (is_new && (IsMember(peer.process) ||
+                                 excluded_.count(peer.process) > 0))) {
+    AddEvent(actions, "returned",
+             absl::StrCat(name, is_new ? " is there as a new process"
+                                       : " is there again"));
+  }
+  peer.missed = false;
+  if (is_new) {
+    OnGone(peer);
     peer = Peer();
     peer.process = process;
   }
@@ -97,11 +104,11 @@ void JobRecovery::OnLost(WorkerId worker, const std::string& why, Instant now,
   if (found == peers_.end()) return;
   Peer& peer = found->second;
   if (peer.presence == Peer::Presence::kLost) return;
+  OnGone(peer);
   peer.presence = Peer::Presence::kLost;
   peer.since = now;
-  holdings_.Remove(peer.process);
-  issued_.erase(peer.process);
   if (IsMember(peer.process)) {
+    peer.missed = true;
     AddEvent(actions, "lost", absl::StrCat(peer.name, ": ", why));
   }
   OnMembersChanged();
@@ -433,6 +440,7 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
     failures_ = went_on ? 1 : failures_ + 1;
     failed_furthest_ = furthest_;
     failed_base_ = base_.step;
+    failed_to_begin_ = phase_ == JobPhase::kStarting;
     if (failures_ >= policy_.most_failures) {
       // A full disk, for instance, may have room again.
       if (absl::IsResourceExhausted(error) && furthest_ > 0) {
@@ -460,10 +468,6 @@ bool JobRecovery::Leave(JobCause cause, const std::string& why, Instant now,
   finish_.reset();
   OnMembersChanged();
   return true;
-}
-
-bool JobRecovery::HasLeft(const Peer& peer) const {
-  return peer.report.echo > leave_mark_;
 }
 
 bool JobRecovery::AllHeard() const {
@@ -688,10 +692,6 @@ Cut JobRecovery::ChooseBase() const {
   return recorded.step >= floor_.value_or(Cut()).step ? recorded : newest;
 }
 
-int64_t JobRecovery::NextAttempt() const {
-  return std::max(lineage_.newest(), seen_attempt_) + 1;
-}
-
 // It is stored: from now on it may be seen.
 void JobRecovery::Announce(RecoveryActions& actions) {
   lineage_.Add(storing_->row);
@@ -701,7 +701,7 @@ void JobRecovery::Announce(RecoveryActions& actions) {
   storing_.reset();
   undecided_step_.reset();
   plan_.reset();  // a later one is made at the speeds of then
-  stop_ = stopped_ = false;
+  stop_ = stopped_ = failed_to_begin_ = false;
   recovered_ = base_ == Cut() || policy_.stateless;
   last_pause_.clear();
   finish_.reset();
@@ -733,16 +733,19 @@ void JobRecovery::OnMembersChanged() {
   plan_.reset();
 }
 
+// Its process is no more.  An attempt that failed before it ran did not fail by
+// itself where one of its workers, or a holder of its base, is gone since.
+void JobRecovery::OnGone(const Peer& peer) {
+  if (peer.presence == Peer::Presence::kLive && IsConcerned(peer) &&
+      std::exchange(failed_to_begin_, false) && failures_ > 0) {
+    --failures_;
+  }
+  holdings_.Remove(peer.process);
+  issued_.erase(peer.process);
+}
+
 std::function<bool(Cut)> JobRecovery::IsValidCut() const {
   return [this](Cut cut) { return IsValid(cut); };
-}
-
-bool JobRecovery::IsExcluded(const MemberId& process) const {
-  return excluded_.count(process) > 0;
-}
-
-bool JobRecovery::IsCounted(const Peer& peer) const {
-  return peer.presence == Peer::Presence::kLive && !IsExcluded(peer.process);
 }
 
 const JobRecovery::Peer* JobRecovery::FindLive(const MemberId& process) const {
@@ -860,10 +863,6 @@ bool JobRecovery::MayGo(WorkerId worker) const {
 }
 
 // --- The floor and the orders ------------------------------------------------
-
-Cut JobRecovery::FloorAfter(Cut floor, Cut computed) const {
-  return std::max(floor, computed);
-}
 
 void JobRecovery::UpdateFloor(RecoveryActions& actions) {
   if (!holdings_changed_ || phase_ == JobPhase::kQueued ||

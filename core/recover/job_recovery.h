@@ -7,6 +7,7 @@
 // once; time only grows.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -199,6 +200,7 @@ class JobRecovery {
     Instant since;     // of the presence
     JobReport report;  // without the pieces
     bool has_pieces = false;
+    bool missed = false;  // an event says that it is lost
     std::string unfit;
     std::string no_data;
     bool draining = false;
@@ -206,13 +208,21 @@ class JobRecovery {
 
   // Virtual for the simulation's flaws.
   virtual bool IsValid(Cut cut) const { return lineage_.IsValid(cut); }
-  virtual bool HasLeft(const Peer& peer) const;
-  virtual bool IsExcluded(const MemberId& process) const;
-  virtual int64_t NextAttempt() const;
+  virtual bool HasLeft(const Peer& peer) const {
+    return peer.report.echo > leave_mark_;
+  }
+  virtual bool IsExcluded(const MemberId& process) const {
+    return excluded_.count(process) > 0;
+  }
+  virtual int64_t NextAttempt() const {
+    return std::max(lineage_.newest(), seen_attempt_) + 1;
+  }
   virtual bool AllHeard() const;  // nobody is awaited who may be there
   // Those that may hold pieces of others.
   virtual std::set<MachineId> UsableMachines() const;
-  virtual Cut FloorAfter(Cut floor, Cut computed) const;
+  virtual Cut FloorAfter(Cut floor, Cut computed) const {
+    return std::max(floor, computed);
+  }
 
   std::map<WorkerId, Peer> peers_;
   Lineage lineage_;
@@ -247,6 +257,7 @@ class JobRecovery {
                       RecoveryActions& actions);
   void Announce(RecoveryActions& actions);
   void OnMembersChanged();
+  void OnGone(const Peer& peer);
 
   bool AllLeft() const;
   // A worker is not known to lack something, be it lost or not.
@@ -266,7 +277,9 @@ class JobRecovery {
 
   const Peer* FindLive(const MemberId& process) const;  // null: gone, unheard
   bool IsGone(const MemberId& process) const;
-  bool IsCounted(const Peer& peer) const;
+  bool IsCounted(const Peer& peer) const {
+    return peer.presence == Peer::Presence::kLive && !IsExcluded(peer.process);
+  }
   bool IsMember(const MemberId& process) const;
   bool IsConcerned(const Peer& peer) const;
   bool IsUploaded(LayerRange layers) const;
@@ -329,6 +342,7 @@ class JobRecovery {
   std::string last_refusal_;
 
   int failures_ = 0;
+  bool failed_to_begin_ = false;  // the last attempt: before it ran
   int64_t furthest_ = 0;          // step that anybody has applied
   int64_t failed_furthest_ = -1;  // at the last failure
   int64_t failed_base_ = 0;       // likewise

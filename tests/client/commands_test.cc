@@ -246,6 +246,15 @@ TEST(DryRun, PrintsThePlanItsExpectationsAndNeverAsksForAJob) {
     "stage_seconds": [0.02, 0.03], "measured": true})"));
 }
 
+// Inference has no steps: the estimate is of all of it.
+TEST(RunFacts, OfInferenceSayWhatAllOfItTakes) {
+  v1::RunEstimate run = Expected();
+  run.set_step_seconds(90);
+
+  EXPECT_THAT(RunFacts(run, 0, /*inference=*/true),
+              testing::Contains(testing::Pair("expected time", "1 min 30 s")));
+}
+
 TEST(Submit, SaysWhereStagesGoOrThatTheyAreNotChosenYet) {
   SubmitBed placed, open;
   placed.client.submissions = {PlacedOnTwo()};

@@ -57,9 +57,14 @@ TEST(JobDocument, TellsOfTheLastRecoveryAsTheTableDoes) {
 
   EXPECT_EQ(JobJson(job)["floor_step"], 40);
   EXPECT_EQ(JobJson(job)["recovery"]["seconds"]["leave"], 0.25);
+  EXPECT_THAT(RenderJob(job, {}), HasSubstr("state kept of:   step 40\n"));
   EXPECT_THAT(RenderJob(job, {}),
               HasSubstr("w3 is lost; from step 40, 6 steps again; detect 0.00 "
                         "s, leave 0.25 s"));
+  job.mutable_spec()->set_kind(kInferKind);
+  EXPECT_THAT(RenderJob(job, {}),
+              Says("stored up to:    micro-batch 40\n",
+                   "; from micro-batch 40, 6 micro-batches again; "));
 }
 
 TEST(JobDocument, ALossThatIsNotFiniteIsNullAndASkippedStepSaysSo) {

@@ -316,6 +316,17 @@ TEST_F(CheckpointsTest, ADamagedOneGivesWayToTheOneBeforeIt) {
   EXPECT_THAT(Story(), Not(Contains("checkpoint-failed: it is gone")));
 }
 
+// What came of it lies on the disk already.
+TEST_F(CheckpointsTest, OneThatIsFetchedStaysWhereAnotherIsDamaged) {
+  Make(20);
+  BothHold(45);
+  ASSERT_EQ(ToFetch(), (Cut{1, 45}));
+
+  CheckpointDamaged(job_, {job_, 20}, absl::DataLossError("layer 1 is wrong"));
+
+  EXPECT_EQ(Todo().back().steps, (std::set<int64_t>{45}));
+}
+
 TEST_F(CheckpointsTest, AJobWhoseOnlyBeginningIsDamagedFails) {
   Make(25);
   ASSERT_TRUE(Stop().ok());

@@ -234,6 +234,23 @@ TEST_F(CheckpointStoreTest, TheManifestOfAnotherJobIsNotTaken) {
   EXPECT_THAT(status.message(), HasSubstr("is of job 3, step 20"));
 }
 
+TEST_F(CheckpointStoreTest, AManifestWhoseJobCannotBeIsDamaged) {
+  CheckpointOrder order = Order();
+  order.manifest.mutable_spec()->mutable_model()->clear_hidden();
+  order.manifest.mutable_spec()->mutable_model()->add_hidden(-1);
+  const auto fetched = AwaitAnswer<absl::StatusOr<v1::Checkpoint>>(
+      [&](auto done) { store_.Fetch(order, done); });
+  ASSERT_TRUE(fetched.ok()) << fetched.status();
+  AwaitAnswer<absl::Status>([&](auto done) {
+    store_.Keep(kCheckpoint, done);
+  }).IgnoreError();
+
+  for (const absl::Status& status : {Check(), ReadWeights(0, 10).status()}) {
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_THAT(status.message(), HasSubstr("its manifest has a wrong job"));
+  }
+}
+
 TEST_F(CheckpointStoreTest, AFullDiskIsSaidBeforeAnybodySendsAnything) {
   signal(SIGXFSZ, SIG_IGN);
   rlimit before;
@@ -261,6 +278,17 @@ TEST_F(CheckpointStoreTest, RemovesAllButThoseThatAreToStay) {
   store_.Retain(JobId{3}, {});
   EXPECT_TRUE(Fetch(70).ok());
   EXPECT_THAT(Files(), ElementsAre("step-70.partial"));
+}
+
+TEST_F(CheckpointStoreTest, WhatIsOnlyFetchedStaysWithTheStepsThatAreToStay) {
+  ASSERT_TRUE(Fetch(50).ok());
+
+  store_.Retain(JobId{3}, {50});
+
+  const auto kept = AwaitAnswer<absl::Status>([&](auto done) {
+    store_.Keep({JobId{3}, 50}, done);
+  });
+  EXPECT_TRUE(kept.ok()) << kept;
 }
 
 TEST_F(CheckpointStoreTest, ItsWeightsAreTheFileThatAJobWouldEndWith) {

@@ -441,6 +441,45 @@ TEST_F(RpcTest, ExportOfAJobWithoutWeightsIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
 }
 
+// It kept its place among the exports of its host until the checkpoint came.
+TEST_F(RpcTest, AnExportThatWaitsEndsWhenItsClientLeaves) {
+  absl::Notification go_on;
+  checkpoints_.Keep({JobId{99}, 1}, [&](const absl::Status&) {
+    go_on.WaitForNotification();  // nothing is fetched before
+  });
+  FakeWorker worker(*stub_);
+  worker.Read();  // it is welcome
+  const int64_t job = Submit();
+  v1::Heartbeat beat = BeatOf(worker.ReadRun(), kRunning, 1);
+  v1::PiecesHeld::OfJob& held = *beat.mutable_pieces()->add_jobs();
+  held.set_job(job);
+  v1::PiecesHeld::HeldCut& cut = *held.add_cuts();
+  *cut.mutable_cut() = ToProto(Cut{1, 10});
+  cut.add_layers()->set_last(4);
+  worker.Beat(beat);
+  EXPECT_EQ(worker.ReadAck(), 1);
+  grpc::ClientContext context;
+  const auto request = Of<v1::ExportWeightsRequest>(job);
+  const auto reader = control_->ExportWeights(&context, request);
+  // It waits when its cut is pinned.
+  while (const auto message = worker.Read()) {
+    const v1::StandingOrder& order = message->order();
+    if (order.keep_size() > 0 && order.keep(0).pins_size() > 0) break;
+  }
+
+  context.TryCancel();
+  reader->Finish();
+
+  while (!absl::StrContains(registry_.Text(),
+                            R"(code="CANCELLED",method="ExportWeights")")) {
+    std::this_thread::yield();
+  }
+  go_on.Notify();
+  AwaitAnswer<absl::Status>([&](auto done) {
+    checkpoints_.Keep({JobId{99}, 1}, done);
+  }).IgnoreError();  // its thread needs `go_on` no more
+}
+
 TEST_F(RpcTest, DryRunStoresNothing) {
   v1::SubmitJobRequest request = SubmissionOf(SpecOf(1));
   request.set_dry_run(true);
@@ -587,50 +626,67 @@ class PieceRequestTest : public RpcTest {
     return FromGrpc(reader->Finish()).code();
   }
 
+  // Opens more streams of chunks than a host may have, while nothing is read
+  // from the disk.  Returns when so many are refused and the others answered.
+  template <typename Chunk, typename Open>
+  void OpenTooMany(const Open& open) {
+    absl::Notification read_on;
+    checkpoints_.Check({JobId{99}, 1}, {}, [&](const absl::Status&) {
+      read_on.WaitForNotification();
+    });
+    constexpr int kOver = 6;
+    absl::BlockingCounter refused(kOver);
+    absl::BlockingCounter answered(StreamLimit::kMostOfAHost);
+    struct Asker : grpc::ClientReadReactor<Chunk> {
+      void OnReadDone(bool ok) override {
+        if (ok) this->StartRead(&chunk);
+      }
+      void OnDone(const grpc::Status& status) override {
+        (status.ok() ? answered : refused)->DecrementCount();
+      }
+      absl::BlockingCounter* answered;
+      absl::BlockingCounter* refused;
+      grpc::ClientContext context;
+      Chunk chunk;
+    };
+    std::shared_ptr<grpc::Channel> channel;
+    std::vector<Asker> askers(StreamLimit::kMostOfAHost + kOver);
+    for (size_t i = 0; i < askers.size(); ++i) {
+      if (i % kMaxCallsAConnection == 0) {
+        channel = MakeChannel("127.0.0.1:" + std::to_string(server_.port));
+      }
+      Asker& asker = askers[i];
+      asker.answered = &answered;
+      asker.refused = &refused;
+      open(channel, &asker.context, &asker);
+      asker.StartRead(&asker.chunk);
+      asker.StartCall();
+    }
+
+    refused.Wait();
+    read_on.Notify();
+    answered.Wait();
+  }
+
   int layers_ = 0;
   int chunks_ = 0;
 };
 
 // Each holds a chunk that its peer may never read.
 TEST_F(PieceRequestTest, IsRefusedWhereTooManyAreOpen) {
-  absl::Notification read_on;
-  checkpoints_.Check({JobId{99}, 1}, {}, [&](const absl::Status&) {
-    read_on.WaitForNotification();
-  });
-  constexpr int kOver = 6;
-  absl::BlockingCounter refused(kOver);
-  absl::BlockingCounter answered(StreamLimit::kMostOfAHost);
-  struct Asker : grpc::ClientReadReactor<v1::PieceChunk> {
-    void OnReadDone(bool ok) override {
-      if (ok) StartRead(&chunk);
-    }
-    void OnDone(const grpc::Status& status) override {
-      (status.ok() ? answered : refused)->DecrementCount();
-    }
-    absl::BlockingCounter* answered;
-    absl::BlockingCounter* refused;
-    grpc::ClientContext context;
-    v1::PieceChunk chunk;
-  };
   const v1::PieceRequest request = AllLayers();
-  std::unique_ptr<v1::Stage::Stub> stub;
-  std::vector<Asker> askers(StreamLimit::kMostOfAHost + kOver);
-  for (size_t i = 0; i < askers.size(); ++i) {
-    if (i % kMaxCallsAConnection == 0) {
-      stub = v1::Stage::NewStub(
-          MakeChannel("127.0.0.1:" + std::to_string(server_.port)));
-    }
-    Asker& asker = askers[i];
-    asker.answered = &answered;
-    asker.refused = &refused;
-    stub->async()->Pieces(&asker.context, &request, &asker);
-    asker.StartRead(&asker.chunk);
-    asker.StartCall();
-  }
+  OpenTooMany<v1::PieceChunk>([&](auto channel, auto* context, auto* asker) {
+    v1::Stage::NewStub(channel)->async()->Pieces(context, &request, asker);
+  });
+}
 
-  refused.Wait();
-  read_on.Notify();
-  answered.Wait();
+TEST_F(PieceRequestTest, ThatIsAnExportIsRefusedWhereTooManyAreOpen) {
+  auto request = Of<v1::ExportWeightsRequest>(3);
+  request.set_step(kCut.step);
+  OpenTooMany<v1::WeightsChunk>([&](auto channel, auto* context, auto* asker) {
+    v1::Control::NewStub(channel)->async()->ExportWeights(context, &request,
+                                                          asker);
+  });
 }
 
 TEST_F(PieceRequestTest, ThatCannotBeIsAnsweredWithAClearError) {

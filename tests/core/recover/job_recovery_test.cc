@@ -218,6 +218,25 @@ TEST_F(JobRecoveryTest, ALossBringsItToTheSurvivorsFromTheNewestCut) {
   EXPECT_TRUE(Has("recovered"));
 }
 
+TEST_F(JobRecoveryTest, TellsOfEachWorkerThatItLostAndThatIsBack) {
+  BeginWith(3);
+  Lose(3);  // has no stage
+  Lose(1);
+  ASSERT_EQ(job_->attempt(), 2);
+
+  Attach(3);
+  Attach(1);
+  Attach(1);        // on another stream
+  Attach(2, 0, 2);  // runs the second attempt
+
+  std::vector<std::string> texts;
+  for (const RecoveryEvent& event : events_) {
+    if (event.kind == "returned") texts.push_back(event.text);
+  }
+  EXPECT_THAT(texts,
+              ElementsAre("w1 is there again", "w2 is there as a new process"));
+}
+
 TEST_F(JobRecoveryTest, ExcludesTheProcessThatDoesNotLeave) {
   BeginWith(3);
   Hang(2);
@@ -518,6 +537,21 @@ TEST_F(JobRecoveryTest, FailsAfterThreeAttemptsWithoutANewStep) {
 
   EXPECT_EQ(job_->phase(), JobPhase::kFailed);
   EXPECT_THAT(job_->why(), HasSubstr("3 attempts failed"));
+}
+
+// Workers 2, 3 and 4 die one after another while worker 1 fetches from them.
+TEST_F(JobRecoveryTest, AnAttemptThatALossKeptFromItsBeginDoesNotCount) {
+  workers_[2].process.incarnation = {1};
+  workers_[2].answers = false;
+  BeginWith(4);
+  for (const int64_t id : {2, 3, 4}) {
+    ASSERT_EQ(job_->phase(), JobPhase::kStarting) << job_->why();
+    FailWith(1, absl::UnavailableError("no source left"));
+    workers_[id + 1].answers = false;
+    Lose(id);
+  }
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
 }
 
 TEST_F(JobRecoveryTest, AStepBetweenFailuresCountsAsProgress) {
