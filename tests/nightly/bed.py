@@ -87,14 +87,15 @@ class AwakeBox:
 
 
 class Bed:
-    """Four machines of 0.4 core each on a box that stays awake; a context
+    """Machines of 0.4 core each on a box that stays awake; a context
     manager."""
 
-    def __init__(self, name, bin_folder, more=(), filler=None):
+    def __init__(self, name, bin_folder, more=(), filler=None, nodes=NODES):
         self.name = name
         self._awake = AwakeBox(filler)
-        self.arguments = ["up", "--name", name, "--nodes", str(NODES), "--cpu", "0.4",
-                          "--rate", "1gbit", "--lease", str(LEASE_SECONDS),
+        self.arguments = ["up", "--name", name, "--nodes", str(nodes),
+                          "--cpu", "0.4", "--rate", "1gbit",
+                          "--lease", str(LEASE_SECONDS),
                           "--bin", str(bin_folder), *more]
 
     def __enter__(self):

@@ -125,8 +125,7 @@ def main():
         print("skipped: a bed needs root", file=sys.stderr)
         return SKIPPED
     wrong = []
-    with Bed(arguments.name, arguments.bin,
-             ("--nodes", str(NODES + 1))) as bed:
+    with Bed(arguments.name, arguments.bin, nodes=NODES + 1) as bed:
         testbed(bed, "kill", str(NODES + 1))
         job = Job(bed)
         while job.show()["step"] < 20:

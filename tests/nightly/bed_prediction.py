@@ -2,7 +2,7 @@
 """Predicted against measured step time, on emulated machines.
 
   bed_prediction.py --bin build/release/bin [--steps 40] [--cells PATTERN]
-                    [--tries 3] [--within SECONDS] [--name NAME]
+                    [--tries 3] [--nodes 4] [--within SECONDS] [--name NAME]
 
 Brings a bed up (deploy/testbed.sh, needs root), and for each model with 1 to 4
 stages and both schedules profiles the model there and trains it; then all of it
@@ -35,10 +35,10 @@ MICRO_BATCH = 32
 SLOW_NODE = 3
 
 
-def profile(bed, model):
+def profile(bed, model, nodes):
     """One node after the other: what shares this box must not disturb them."""
     name, sets = model_settings(MODELS[model])
-    for node in range(1, NODES + 1):
+    for node in range(1, nodes + 1):
         bed.json("profile", "--model", name, "--batch", str(MICRO_BATCH),
                  "--worker", f"node-{node}", *sets)
 
@@ -77,11 +77,12 @@ class Rounds:
     """On one bed: the profile of a model, then each of its cells that has not
     enough tries yet once, and again."""
 
-    def __init__(self, bed, box, steps, within):
+    def __init__(self, bed, box, arguments):
         self.bed = bed
         self.box = box
-        self.steps = steps
-        self.within = within
+        self.nodes = arguments.nodes
+        self.steps = arguments.steps
+        self.within = arguments.within
 
     def run(self, model, cells, count):
         """cell -> its tries, (predicted, measured) seconds of a step; fewer
@@ -93,7 +94,7 @@ class Rounds:
             begin = time.monotonic()
             if not missing or begin - first > self.within:
                 break
-            profile(self.bed, model)
+            profile(self.bed, model, self.nodes)
             profiled = self.box.since(begin)
             if not profiled.is_steady():
                 print(f"box: loops spread {profiled.spread:.1%} while the "
@@ -140,6 +141,8 @@ def main():
     parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--tries", type=int, default=3)
+    parser.add_argument("--nodes", type=int, default=NODES,
+                        help="machines of a bed")
     parser.add_argument("--within", type=float, default=3600,
                         help="seconds for the tries of a model on a bed")
     parser.add_argument("--name", default="p", help="begins the beds' names")
@@ -158,9 +161,10 @@ def main():
         cells = cells_of(bed_name, arguments.cells)
         if not cells:
             continue
-        with Bed(arguments.name + bed_name, arguments.bin, more) as bed, \
+        with Bed(arguments.name + bed_name, arguments.bin, more,
+                 nodes=arguments.nodes) as bed, \
                 BoxSpeed() as box:
-            rounds = Rounds(bed, box, arguments.steps, arguments.within)
+            rounds = Rounds(bed, box, arguments)
             for model in MODELS:
                 of_model = [cell for cell in cells if cell[0] == model]
                 for cell, tries in rounds.run(model, of_model,

@@ -67,6 +67,7 @@ class Watched(GroupCase):
 
 
 class KilledServer(Watched):
+    beside_others = True
 
     def step_served_by(self, name, first):
         """The first step from `first` on that this worker serves, with all
@@ -271,6 +272,7 @@ faults:
 
 
 class Gossip(GroupCase):
+    beside_others = True
 
     def gossip_file(self, steps, *faults):
         lines = "".join(f"  - {{{fault}}}\n" for fault in faults)

@@ -4,8 +4,8 @@ client.
 A file of tests ends with `main()`, which takes --bin FOLDER, --torch where the
 programs have LibTorch, and unittest's names of classes and tests.  Whole meshes
 take all cores, and most tests watch the clock too: ctest runs them one at a
-time, but for classes with the line `beside_others = True`, which wait for
-nothing but a job's end.
+time, but for classes with the line `beside_others = True`, which hold on a
+busy box too.
 """
 
 import argparse

@@ -33,6 +33,7 @@ pipeline: {stages: 2, schedule: gpipe}
 
 
 class Planning(MeshCase):
+    beside_others = True
 
     def plan(self, file, *more):
         return self.ask("plan", "-f", file, "--stages", "2", "--no-replicas",
@@ -139,6 +140,7 @@ class Planning(MeshCase):
 
 
 class Memory(MeshCase):
+    beside_others = True
 
     def submit_within_a_factor(self, text, checkpointing):
         """Predicted and measured peaks lie within twice of each other."""

@@ -10,6 +10,7 @@ JOB = JOB.replace("stages: 3", "stages: 4").replace("steps: 400", "steps: 240")
 
 
 class Recovery(MeshCase):
+    beside_others = True
 
     def setUp(self):
         super().setUp()

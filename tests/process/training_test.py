@@ -122,6 +122,7 @@ class Schedules(MeshCase):
 
 
 class MeshOfFour(MeshCase):
+    beside_others = True
 
     def setUp(self):
         super().setUp()
