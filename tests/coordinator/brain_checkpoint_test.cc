@@ -316,7 +316,7 @@ TEST_F(CheckpointsTest, ADamagedOneGivesWayToTheOneBeforeIt) {
   EXPECT_THAT(Story(), Not(Contains("checkpoint-failed: it is gone")));
 }
 
-// What came of it lies on the disk already.
+// Its pieces lie on the disk already.
 TEST_F(CheckpointsTest, OneThatIsFetchedStaysWhereAnotherIsDamaged) {
   Make(20);
   BothHold(45);
