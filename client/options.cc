@@ -205,8 +205,7 @@ class CommandLine {
         Add(job, "submit", "Submits a job and waits for its end",
             Command::kJobSubmit);
     AddTarget(submit, "file,-f,--file", kFile,
-              "The job, as YAML, with or without -f; - reads standard "
-              "input");
+              "The job file (YAML); - reads standard input");
     AddSubmission(submit);
     AddValue(submit, "--plan", options_.plan_file, kFile,
              "Follows this plan file of 'plan --save': its cuts and workers");
@@ -246,8 +245,11 @@ class CommandLine {
     with_job("stop", "Stops the job", Command::kJobStop);
     CLI::App* const weights = with_job(
         "export",
-        "Fetches the job's weights or predictions (safetensors); of a pipeline "
-        "that trains, the weights as they are now",
+        "Fetches the job's weights or predictions (safetensors).  A pipeline "
+        "that trains makes a checkpoint for it, some steps old, which counts "
+        "as "
+        "one of the two that stay.  A job that was stopped gives its newest "
+        "checkpoint",
         Command::kJobExport);
     AddValue(weights, "-o,--output-file", options_.export_file, kFile,
              "The file to write; - writes to standard output")
@@ -274,7 +276,7 @@ class CommandLine {
         job, "keys", "Explains the keys of a job file; needs no coordinator",
         Command::kJobKeys);
     AddValue(keys, "section", options_.target, "SECTION",
-             "Explains one section only, as train or train.optimizer");
+             "Explains one section or key only, as train.optimizer");
     keys->footer(
         "Examples:\n  paceline job keys\n  paceline job keys train.optimizer");
   }
@@ -336,11 +338,14 @@ class CommandLine {
     app->add_flag("--all", options.all,
                   "Measures on all live workers; the default")
         ->excludes(worker);
-    app->add_flag_function(
-        "--links,!--no-links",
-        [&options](int64_t given) { options.links = given > 0; },
+    CLI::Option* const links = app->add_flag_function(
+        "--links", [&options](int64_t) { options.links = true; },
         "Measures bandwidth and latency between the workers too; the default "
         "when there are several");
+    app->add_flag_function(
+           "--no-links", [&options](int64_t) { options.links = false; },
+           "Measures no bandwidth and latency")
+        ->excludes(links);
     AddSets(app, options.sets);
     AddTimeout(app);
     app->footer(
@@ -396,8 +401,8 @@ class CommandLine {
              "micro-batches (training: steps): for machines whose speed "
              "changes")
         ->check(CLI::Range(int64_t{2}, int64_t{1} << 20));
-    app->add_flag(
-        "!--no-profile", options.profile,
+    app->add_flag_function(
+        "--no-profile", [&options](int64_t) { options.profile = false; },
         "Plans without measuring first, with earlier measurements if any");
     app->add_flag("--keep-jobs", options.keep_jobs,
                   "Keeps the jobs, for 'job show'");
@@ -530,8 +535,8 @@ class CommandLine {
     PredictModelOptions& of_model = options_.predict_model;
     CLI::App* const app = app_.add_subcommand(
         "predict",
-        "Predicts times from measured ones: of a file, and says how far off it "
-        "is (--fit), or of a model's layers (--model)");
+        "Predicts times of layers.  --fit tests the prediction on a file; "
+        "--model predicts a model's layers");
     CLI::Option* const fit =
         AddValue(app, "--fit", options_.predict.files, kFile,
                  "Measured times: comma separated, a header line, one size "

@@ -566,7 +566,8 @@ absl::StatusOr<v1::Worker> Brain::OnDrain(const std::string& worker, bool drain,
   if (drain && job != nullptr) {
     mesh_.AddEvent(*job, "draining",
                    absl::StrCat("worker ", found->registration.name(),
-                                " is let go when it is no longer needed here"),
+                                " gets no new work; the job leaves it as soon "
+                                "as it can"),
                    moment);
   }
   mesh_.queue_changed = true;

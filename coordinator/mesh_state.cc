@@ -160,14 +160,17 @@ absl::string_view JobEntry::Interruption() const {
                     phase == JobPhase::kStopping || phase == JobPhase::kDone;
   const bool again =
       phase == JobPhase::kLeaving || (!runs && record.job.attempt() > 1);
-  return again ? "recovering" : "";
+  if (!again) return "";
+  return recovery->moves() ? "moving" : "recovering";
 }
 
 void MeshState::RefreshWhy(JobEntry& job, Moment moment) {
   if (job.record.state() != JobState::kRunning) return;
   const absl::string_view interruption = job.Interruption();
   std::string why = interruption.empty() ? "" : job.recovery->why();
-  if (interruption == "recovering") why = absl::StrCat("recovering: ", why);
+  if (!interruption.empty() && interruption != "paused") {
+    why = absl::StrCat(interruption, ": ", why);
+  }
   SetWhy(job, Sentence({PreparingText(job.record, job.preparing_since,
                                       policy.preparing_bound, moment.now),
                         job.group.has_value() ? job.group->PausedText() : "",

@@ -178,7 +178,8 @@ struct JobEntry {
   };
   std::map<WorkerId, Return> returns;
   std::set<WorkerId> renew;  // are due
-  // "paused" or "recovering" for a pipeline that does not run; else empty.
+  // "paused", "moving" or "recovering" for a pipeline that does not run; else
+  // empty.
   absl::string_view Interruption() const;
   // Processes that cannot become members, so that they are not asked twice.
   std::map<WorkerId, Incarnation> unfit;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include "core/base/exit_code.h"
 #include "core/base/version.h"
@@ -97,6 +99,9 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
     *exit_code = DaemonExitCode(status);
     return std::nullopt;
   }
+  std::error_code error;
+  const auto state = std::filesystem::absolute(options.state, error);
+  if (!error) options.state = state;
   options.lease = absl::Seconds(lease_seconds);
   ParseLogLevel(log_level, &options.log_level);
   return options;

@@ -13,7 +13,7 @@ namespace paceline {
 struct CoordinatorOptions {
   std::string listen = "127.0.0.1:7400";
   std::string http = "127.0.0.1:7480";
-  std::string state;
+  std::string state;           // absolute: clients learn of files in it
   std::string checkpoint_dir;  // empty: in `state`
   std::string port_file;       // empty: none
   bool insecure = false;

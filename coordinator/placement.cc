@@ -339,8 +339,8 @@ std::vector<std::string> PlacementNotes(
   };
   add(absl::StrCat(
       spec.threads, spec.threads == 1 ? " compute thread" : " compute threads",
-      " a worker; --set threads=N changes it, and with it the last bits of "
-      "the result"));
+      " a worker; --set threads=N changes that, and another N may round "
+      "differently"));
   if (IsInference(spec) && spec.model.weights.empty() &&
       spec.model.file.empty()) {
     notes.push_back(

@@ -117,10 +117,24 @@ what_next() {
   cat <<NEXT
 
 The weights are in $WEIGHTS
+NEXT
+  if $keep; then
+    trap - EXIT
+    cat <<KEPT
+The mesh is still running; its state is in $state:
+  kill $mesh_pid            stops it
+  export PACELINE_COORDINATOR=$PACELINE_COORDINATOR
 Try next:
-  $BIN/paceline model inspect $WEIGHTS
+KEPT
+  else
+    cat <<MESH
+Try next:
   $BIN/paceline up --workers 4
 and in a second terminal:
+MESH
+  fi
+  cat <<NEXT
+  $BIN/paceline model inspect $WEIGHTS
   $BIN/paceline job submit deploy/jobs/vit-small.yaml
   $BIN/paceline job submit deploy/jobs/fashion-mnist.yaml \\
     --set pipeline.stages=2 --set train.epochs=1
@@ -128,14 +142,6 @@ and in a second terminal:
   $BIN/paceline node list
 README.md shows how a second machine joins.
 NEXT
-  $keep || return 0
-  trap - EXIT
-  cat <<KEPT
-The mesh is still running; its state is in $state:
-  export PACELINE_COORDINATOR=$PACELINE_COORDINATOR
-  $BIN/paceline node list
-  kill $mesh_pid            stops it
-KEPT
 }
 
 while [[ $# -gt 0 ]]; do
@@ -153,7 +159,7 @@ trap on_exit EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 deploy/install-deps.sh --build
-say "building (the first time takes some minutes)"
+say "building (the first time takes 5 to 20 minutes)"
 deploy/build.sh release "${PROGRAMS[@]}"
 say "starting a mesh: one coordinator, four workers"
 start_mesh

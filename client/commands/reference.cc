@@ -199,7 +199,8 @@ std::vector<std::string> Words(const char* between_blanks) {
 }
 
 bool IsIn(const JobKey& key, const std::string& section) {
-  return section.empty() || absl::StartsWith(key.path, section + ".");
+  return section.empty() || section == key.path ||
+         absl::StartsWith(key.path, section + ".");
 }
 
 // "train", "train.optimizer", ...
@@ -329,7 +330,7 @@ Document JobReferenceDocument(const std::string& section) {
 }
 
 ExitCode JobKeysCommand(Console& console, const std::string& section) {
-  if (!section.empty()) {
+  if (!section.empty() && FindJobKey(section) == nullptr) {
     const absl::Status known = CheckAmong("", "section", section, Sections());
     if (!known.ok()) return ReportError(console, known);
   }

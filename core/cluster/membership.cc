@@ -129,8 +129,8 @@ std::string Membership::Testimony(const Member& member) const {
         who->state != MemberState::kLive) {
       continue;
     }
-    return absl::StrCat(found->second, ", says worker ",
-                        who->registration.name());
+    return absl::StrCat("worker ", who->registration.name(), " says that ",
+                        found->second);
   }
   return "";
 }

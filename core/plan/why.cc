@@ -103,22 +103,25 @@ std::string LeftOutText(const PlanProblem& problem, const PlanAnswer& answer) {
     least = std::min(
         least, SecondsWithOneMore(problem, answer.placement, left_out[i]));
   }
-  const std::string who =
-      absl::StrCat(Names(problem, left_out),
-                   left_out.size() == 1 ? " is left out" : " are left out");
+  const bool one = left_out.size() == 1;
+  const std::string who = absl::StrCat(Names(problem, left_out),
+                                       one ? " is left out" : " are left out");
   const double now = answer.cost.step_seconds;
   if (!std::isfinite(least)) {
     return absl::StrCat(who, ": no stage fits there");
   }
-  if (least <= now) return absl::StrCat(who, ": they would change nothing");
-  return absl::StrCat(who, ": taking one into these stages costs at least ",
-                      Seconds(least - now), " a step more");
+  if (least <= now) {
+    return absl::StrCat(who, one ? ": it" : ": they", " would change nothing");
+  }
+  return absl::StrCat(who, one ? ": with it" : ": with one of them",
+                      " a step would take at least ", Seconds(least - now),
+                      " more");
 }
 
 std::string QualityText(const PlanAnswer& answer, bool predicted) {
   if (answer.exact) {
-    return predicted ? "proved to be the best for layer times that are "
-                       "predicted, not for those that will be measured"
+    return predicted ? "proved to be the best by the predicted times of "
+                       "layers; the real times may differ"
                      : "proved to be the best";
   }
   return absl::StrFormat(

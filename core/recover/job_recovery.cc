@@ -288,6 +288,8 @@ bool JobRecovery::Go(JobCause cause, std::string why,
                      RecoveryActions& actions) {
   for (const JobTransition& row : JobTransitions()) {
     if (row.from != phase_ || row.cause != cause) continue;
+    moves_ = cause == JobCause::kAllStopped ||
+             (moves_ && row.to != JobPhase::kLeaving);
     phase_ = row.to;
     orders_changed_ = true;
     why_ = std::move(why);
@@ -890,7 +892,7 @@ void JobRecovery::UpdateFloor(RecoveryActions& actions) {
   floor_ = after;
   if (!recovered_ && *floor_ >= Cut{attempt_, base_.step}) {
     recovered_ = true;
-    AddEvent(actions, "recovered",
+    AddEvent(actions, "safe",
              absl::StrCat(CutText(*floor_),
                           followers() == 0
                               ? " is held once: no other machine is there for "

@@ -86,7 +86,7 @@ struct ExcludeProcess {
   MemberId process;
 };
 struct RecoveryEvent {
-  std::string kind;  // lost, failed, left, excluded, attempt, recovered, ...
+  std::string kind;  // lost, failed, left, excluded, attempt, safe, ...
   std::string text;
 };
 
@@ -162,6 +162,8 @@ class JobRecovery {
   JobPhase phase() const { return phase_; }
   // Why it is in this phase, for people.
   const std::string& why() const { return why_; }
+  // Its placement changes, or did last, though nothing was lost.
+  bool moves() const { return moves_; }
   int64_t attempt() const { return attempt_; }  // 0: none began
   Cut base() const { return base_; }
   const std::vector<RunPlace>& places() const { return places_; }
@@ -299,6 +301,7 @@ class JobRecovery {
 
   JobPhase phase_ = JobPhase::kQueued;
   std::string why_;
+  bool moves_ = false;
   Holdings holdings_;
   bool holdings_changed_ = false;  // or who counts
   bool members_changed_ = false;   // since a plan was asked for

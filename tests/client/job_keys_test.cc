@@ -103,12 +103,15 @@ TEST(JobReference, SaysTypeDefaultAndWhenAKeyHasAnEffect) {
                    "  # depth:\n", "# - worker:\n"));
 }
 
-TEST(JobReference, MayShowOneSection) {
+TEST(JobReference, MayShowOneSectionOrKey) {
   const std::string text = JobReference("train.optimizer");
 
   EXPECT_THAT(text, HasSubstr("\ntrain:\n\n  optimizer:\n"));
   EXPECT_THAT(text, Not(HasSubstr("epochs:")));
   CommandBed bed;
+  EXPECT_EQ(JobKeysCommand(bed.console, "train.steps"), kExitOk);
+  EXPECT_THAT(bed.out.str(),
+              AllOf(HasSubstr("  steps: 0"), Not(HasSubstr("epochs:"))));
   EXPECT_EQ(JobKeysCommand(bed.console, "trian"), kExitUsage);
   EXPECT_THAT(bed.err.str(), HasSubstr("did you mean 'train'?"));
 }

@@ -129,7 +129,7 @@ TEST(Options, MistakesAreUsageErrorsThatSayWhatWouldBeRight) {
       {"", "name a command: up, job"},
       {"job", "name a command: submit, list"},
       {"job show", "JOB is missing: Number of the job, or 'last'"},
-      {"job submit", "FILE is missing: The job, as YAML"},
+      {"job submit", "FILE is missing: The job file"},
       {"job export 3", "--output-file FILE is missing: The file to write"},
       {"profile --model m --batch 4 -f j", "excludes"},
       {"job show 1 2", "not expected: 2"},

@@ -583,7 +583,7 @@ TEST(PlanForAMesh, OfPredictedTimesSaysForWhatItIsOptimal) {
   EXPECT_LT(plan["predicted"]["low_factor"], 1);
   EXPECT_GT(plan["predicted"]["high_factor"], 1);
   EXPECT_THAT(plan["why"].get<std::string>(),
-              HasSubstr("the best for layer times that are predicted"));
+              HasSubstr("the best by the predicted times"));
   EXPECT_THAT(plan["source"].get<std::string>(), HasSubstr("times as long)"));
 }
 

@@ -648,7 +648,7 @@ TEST_F(BrainDrain, LetsAWorkerFinishItsPipelineAndGivesItNoOtherJob) {
 
   ASSERT_TRUE(Drain("a", true).ok());
   EXPECT_EQ(Order(a_).run->fence.job, job_);
-  EXPECT_THAT(Story(), Tells("draining: worker a is let go"));
+  EXPECT_THAT(Story(), Tells("draining: worker a gets no new work"));
   Report(kDone, 60);
   Saved(kSaved);
 

@@ -117,6 +117,7 @@ TEST_F(Moves, LayersLeaveAWorkerThatHasBecomeSlow) {
   StopWithPieces(b_);
 
   EXPECT_EQ(Record().job.attempt(), 2);
+  EXPECT_EQ(Job().phase(), "moving") << "nothing was lost";
   EXPECT_EQ(Order(a_).run->base, (Cut{1, 7}));
   EXPECT_EQ(
       Record().stages[StageWorker(job(), 0) == "a" ? 0 : 1].layers.last -

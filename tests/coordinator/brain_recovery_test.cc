@@ -118,7 +118,7 @@ TEST_F(PipelineOfThree, ABrokenStreamAndANeighboursBrokenLinkAreALossAtOnce) {
   Break(b_);
 
   EXPECT_FALSE(Order(a_).run.has_value()) << "it leaves the attempt";
-  EXPECT_THAT(Story(), Tells("lost: b: its stream broke", "says worker a"));
+  EXPECT_THAT(Story(), Tells("lost: b: its stream broke", "worker a says"));
 }
 
 TEST_F(PipelineOfThree, AWorkerThatHangsInAnInstructionIsTakenOut) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -50,6 +51,11 @@ class CoordinatorOptionsTest : public ::testing::Test {
   std::vector<std::string> set_;
   int exit_code_ = -1;
 };
+
+TEST_F(CoordinatorOptionsTest, TheStatesFolderIsNamedFromTheRoot) {
+  EXPECT_EQ(Parse({"--state", "here"})->state,
+            std::filesystem::current_path() / "here");
+}
 
 TEST_F(CoordinatorOptionsTest, AFlagIsAboveTheEnvironmentAndThatAboveTheFile) {
   Configure("listen = \"file:1\"\nlease = 7.5\ninsecure = true\n");

@@ -301,7 +301,7 @@ TEST(Membership, BrokenStreamAndABrokenLinkLoseAtOnceInEitherOrder) {
   ASSERT_EQ(linked.size(), 1u);
   EXPECT_EQ(StateOf(stream_first, 2), MemberState::kLost);
   EXPECT_EQ(stream_first.Find(WorkerId{2})->why,
-            "its stream broke, and its link broke, says worker w1");
+            "its stream broke, and worker w1 says that its link broke");
 }
 
 TEST(Membership, LinkThatWorksAgainIsNoWitness) {

@@ -109,7 +109,7 @@ TEST(Why, SaysWhoIsLeftOutAndWhatTakingItWouldCost) {
   const auto answer = Value(SolvePlan("dp", problem, {}));
 
   EXPECT_THAT(answer.why, AllOf(HasSubstr("device1 is left out"),
-                                HasSubstr("costs at least 396 s a step")));
+                                HasSubstr("at least 396 s more")));
 }
 
 TEST(Why, NamesTheTransferThatSetsThePace) {

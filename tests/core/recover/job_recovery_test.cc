@@ -213,9 +213,9 @@ TEST_F(JobRecoveryTest, ALossBringsItToTheSurvivorsFromTheNewestCut) {
   EXPECT_EQ(orders_.at(2).run->places[0].process.worker, WorkerId{2});
   EXPECT_THAT(orders_.at(2).run->sources[0],
               ElementsAre(workers_[2].process, workers_[3].process));
-  EXPECT_FALSE(Has("recovered"));
+  EXPECT_FALSE(Has("safe"));
   Snapshot({2, 5});
-  EXPECT_TRUE(Has("recovered"));
+  EXPECT_TRUE(Has("safe"));
 }
 
 TEST_F(JobRecoveryTest, TellsOfEachWorkerThatItLostAndThatIsBack) {
