@@ -35,7 +35,7 @@ suite() {
   shift
   cmake --preset "$preset" -DPACELINE_WERROR=ON >/dev/null
   deploy/build.sh "$preset"
-  ctest --preset "$preset" -j 2 --no-tests=error "$@"
+  ctest --preset "$preset" -j 3 --no-tests=error "$@"
 }
 
 area_repeat() { suite release --repeat until-fail:20; }
