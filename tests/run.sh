@@ -35,7 +35,8 @@ suite() {
   shift
   cmake --preset "$preset" -DPACELINE_WERROR=ON >/dev/null
   deploy/build.sh "$preset"
-  ctest --preset "$preset" -j 3 --no-tests=error "$@"
+  # One more than there are cores, since most process tests wait.
+  ctest --preset "$preset" -j $(($(nproc) + 1)) --no-tests=error "$@"
 }
 
 area_repeat() { suite release --repeat until-fail:20; }
