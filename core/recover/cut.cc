@@ -99,4 +99,12 @@ bool MayDrop(const Piece& piece, const KeepRule& rule) {
   return piece.cut < *rule.floor || Lineage(rule.rows).IsSuperseded(piece.cut);
 }
 
+std::optional<Cut> FloorAfter(const std::optional<Cut>& before,
+                              const KeepRule& next) {
+  if (!before.has_value() || Lineage(next.rows).IsSuperseded(*before)) {
+    return next.floor;
+  }
+  return std::max(before, next.floor);
+}
+
 }  // namespace paceline

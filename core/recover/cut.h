@@ -128,4 +128,9 @@ struct KeepRule {
 // list of pieces to keep would leave out may be the only copy that is left.
 bool MayDrop(const Piece& piece, const KeepRule& rule);
 
+// The floor that counts for a worker when `next` comes after `before`.  A lower
+// one counts only where a later attempt began below the one before.
+std::optional<Cut> FloorAfter(const std::optional<Cut>& before,
+                              const KeepRule& next);
+
 }  // namespace paceline

@@ -1,108 +1,59 @@
-// WorkState decides, on a worker, what of a job's orders is to be done next,
-// and SnapshotClock which steps stage 0 marks and when it waits.
+// WorkState decides which run a worker's process begins and leaves, and
+// SnapshotClock which steps stage 0 marks and when it waits.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <set>
-#include <variant>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/ids.h"
 #include "core/recover/order.h"
+#include "core/transfer/frame.h"
 
 namespace paceline {
 
-// --- What the worker has to do, in this order --------------------------------
+enum class WorkStep : uint8_t {
+  kNothing,
+  kLeave,  // end the run, without its open step; then call OnLeft()
+  kBegin,  // begin run()
+};
 
-// Cancel what runs and drop the open step; then call OnLeft().
-//   keep_state  a replica: the state and the held result stay, unchanged
-struct LeaveRun {
-  bool keep_state = false;
-};
-// Get the base's pieces of its layers, from its own store or pulled from two
-// sources at once, build the stages and share tied values once; then call
-// OnGathered() or OnFailed().
-struct GatherPieces {};
-// Train.  Data source, gate and update counter begin at `step`.
-struct BeginRun {
-  int64_t step = 0;
-};
-// Copy its layers into the store; buffers are first restored to what they were
-// after that step.
-struct DepositPieces {
-  Cut cut;
-};
-// A replica's kept state: apply the held result of this step.
-struct ApplyHeld {
-  int64_t step = 0;
-};
-// Forget the state that was kept.
-struct DropKept {};
-
-using WorkAction = std::variant<LeaveRun, GatherPieces, BeginRun, DepositPieces,
-                                ApplyHeld, DropKept>;
-using WorkActions = std::vector<WorkAction>;
-
-// The machine (state, event) -> (state, actions) of one job on one worker
-// process; README.md has its table.  Lives as long as the process: what it has
-// left it must not begin again.  Thread-compatible.
+// Follows the standing orders of one process, which carries out one run at a
+// time.  Lives as long as the process: the process must not begin again what it
+// has left.  Orders come in the order of their numbers.  Thread-compatible.
 class WorkState {
  public:
-  // last_step: of the job.
-  WorkState(const MemberId& self, int64_t last_step)
-      : self_(self), last_step_(last_step) {}
   virtual ~WorkState() = default;
 
-  // An order that is not newer than the last one changes nothing.
-  void OnOrder(const JobOrder& order, WorkActions& actions);
-  // LeaveRun is carried out.  kept: what it was to keep.
-  void OnLeft(std::optional<KeptState> kept, WorkActions& actions);
-  void OnGathered(WorkActions& actions);
-  // A step is applied.
-  //   marked  stage 0 marked it in its headers
-  //   last    stage 0 named it as the last batch before a stop
-  void OnApplied(int64_t step, bool marked, bool last, WorkActions& actions);
-  // No source left (Unavailable), or whatever ended the run.
-  void OnFailed(const absl::Status& error);
+  // The newest order names this run, or none.
+  WorkStep OnOrder(OrderNumber number, const std::optional<Fence>& run);
+  // The run that was to be left has ended.
+  WorkStep OnLeft();
 
-  WorkPhase phase() const { return phase_; }
-  // Its own layers in the run that it has or gathers for, by stage.
-  std::vector<LayerRange> OwnLayers() const;
-  // The run that it has or gathers for; null when idle.
-  const RunPlan* run() const { return run_.has_value() ? &*run_ : nullptr; }
-  const KeepRule& keep() const { return order_.keep; }
-  const std::vector<Follow>& follow() const { return order_.follow; }
-  bool settle() const { return order_.settle; }
-  // The newest floor that it was told; a lower one of its attempt is ignored.
-  Cut floor() const { return floor_; }
-  // Without pieces and what only the adapter knows.
-  JobReport Report() const;
+  // Begun or to be begun, and not left yet; it may have ended by itself.
+  const std::optional<Fence>& run() const { return run_; }
+  // Whether run() goes on as far as the newest order says.
+  bool GoesOn() const { return run_.has_value() && !leaving_; }
+  // The number of the newest order that is carried out.
+  OrderNumber echo() const { return carried_out_; }
+  // Errors: Aborted  the process has left run(), or a later run of its job
+  absl::Status CheckNew() const;
 
  protected:
   // Virtual for the simulation's flaws.
-  virtual bool HasLeft(int64_t attempt) const { return attempt <= left_; }
+  virtual bool HasLeft(const Fence& fence) const { return left_.Has(fence); }
 
  private:
-  void CarryOut(WorkActions& actions);
-  bool HasReplicas() const;
-  void Finish(int64_t step, WorkActions& actions);
+  WorkStep CarryOut();
 
-  const MemberId self_;
-  const int64_t last_step_;
-  WorkPhase phase_ = WorkPhase::kIdle;
-  JobOrder order_;  // the newest
+  OrderNumber number_;  // of the newest order
   OrderNumber carried_out_;
-  std::optional<RunPlan> run_;
-  bool leaving_ = false;  // LeaveRun is not carried out yet
-  int64_t left_ = 0;      // the newest attempt that it has left
-  int64_t step_ = 0;
-  Cut floor_;
-  absl::Status error_;
-  std::optional<KeptState> kept_;
-  int64_t kept_attempt_ = 0;
+  std::optional<Fence> ordered_;  // by the newest order
+  std::optional<Fence> run_;
+  bool leaving_ = false;
+  LeftFences left_;
 };
 
 struct SnapshotPolicy {

@@ -139,38 +139,34 @@ void Agent::OnOrder(std::optional<RunOrder> order, OrderNumber number) {
   WorkerRun* run = nullptr;
   bool stop = false;
   std::optional<GroupOrder> group;
-  absl::Status why = absl::CancelledError("the standing order has changed");
+  absl::Status why;  // not OK: what the compute thread is at shall end
   {
     absl::MutexLock lock(&mutex_);
-    const bool same_run = order.has_value() == order_.has_value() &&
-                          (!order.has_value() || order->fence == order_->fence);
-    number_ = number;
-    // Nobody waits to hear that a run goes on.
-    if (same_run && !order_is_new_) SetCarriedOut(!order.has_value());
-    if (same_run && order.has_value() && order->group.has_value()) {
+    const WorkStep step = state_.OnOrder(
+        number, order.has_value() ? std::optional(order->fence) : std::nullopt);
+    if (step != WorkStep::kNothing) {
+      SetNext(step);
+      if (!ending_since_.has_value()) ending_since_ = clock_.Now();
+      why = absl::CancelledError("the standing order has changed");
+    } else if (!state_.GoesOn()) {
+      recorder_.NoteChange();
+    } else if (order->group.has_value()) {
       // Members come and go; the run stays.
       group = *order->group;
-    } else if (same_run &&
-               (!order.has_value() || order->stages == order_->stages)) {
-      stop = order.has_value() && order->stop_after_batch;
-      if (!stop) return;
-    } else if (same_run) {
+    } else if (order->stages == order_->stages) {
+      stop = order->stop_after_batch;
+    } else {
       // A worker that executes itself anew keeps its port.  Where it could
       // not, failing loudly beats dialling an address where nobody is.
       why = absl::AbortedError(
           "a neighbour has moved to another address in the middle of the run");
-    } else {
-      order_is_new_ = true;
-      if (!ending_since_.has_value()) ending_since_ = clock_.Now();
     }
     order_ = std::move(order);
     // A run that comes now finds this.
-    if (cancel_ != nullptr && !group.has_value() && !stop) {
-      cancel_->Cancel(why);
-    }
+    if (!why.ok() && cancel_ != nullptr) cancel_->Cancel(why);
     // The order before this one began it: a run of this order may begin as soon
     // as the lock is let go.
-    run = BorrowRun();
+    if (!why.ok() || stop || group.has_value()) run = BorrowRun();
   }
   if (run == nullptr) return;
   if (group.has_value()) {
@@ -224,8 +220,8 @@ MarkedHeartbeat Agent::Heartbeat() {
     run = BorrowRun();
     heartbeat.set_restarting(restarting_);
     heartbeat.set_stopping(leaving_);
-    heartbeat.mutable_echo()->set_term(carried_out_.term);
-    heartbeat.mutable_echo()->set_n(carried_out_.n);
+    heartbeat.mutable_echo()->set_term(state_.echo().term);
+    heartbeat.mutable_echo()->set_n(state_.echo().n);
     says_pieces =
         options_.pieces != nullptr && std::exchange(pieces_are_new_, false);
     if (says_pieces) pieces_said_ = clock_.Now();
@@ -274,10 +270,11 @@ RoundReading Agent::Rounds() const {
   return reading;
 }
 
-void Agent::SetCarriedOut(bool say_at_once) {
-  if (carried_out_ == number_) return;
-  carried_out_ = number_;
-  if (say_at_once) recorder_.NoteChange();
+void Agent::SetNext(WorkStep step) {
+  next_ = step;
+  if (step == WorkStep::kLeave) return;
+  if (step == WorkStep::kBegin) recorder_.Begin(*state_.run());
+  recorder_.NoteChange();
 }
 
 WorkerRun* Agent::BorrowRun() {
@@ -305,30 +302,29 @@ void Agent::ComputeLoop() {
 
 Agent::Work Agent::AwaitWork() {
   const auto changed = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || order_is_new_ || measure_is_new_;
+    return stopping_ || next_ != WorkStep::kNothing || measure_is_new_;
   };
   for (;;) {
-    bool run_is_new = false;
+    bool leaves = false;
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(&changed));
-      run_is_new = stopping_ || order_is_new_;
+      leaves = stopping_ || next_ == WorkStep::kLeave;
     }
-    if (run_is_new) CloseRun();
+    if (leaves) CloseRun();
     absl::MutexLock lock(&mutex_);
-    if (!run_is_new && (stopping_ || order_is_new_)) continue;
+    if (!leaves && (stopping_ || next_ == WorkStep::kLeave)) continue;
     if (stopping_) return {};
     ending_since_.reset();
-    if (order_is_new_) SetCarriedOut(true);
+    if (leaves) SetNext(state_.OnLeft());
     const bool begin =
-        std::exchange(order_is_new_, false) && order_.has_value();
+        std::exchange(next_, WorkStep::kNothing) == WorkStep::kBegin;
     const bool measure =
         std::exchange(measure_is_new_, false) && measure_.has_value();
     if (!begin && (!measure || order_.has_value())) continue;
     cancel_ = std::make_shared<CancelToken>();
     cancel_is_runs_ = begin;
     if (!begin) return {std::nullopt, measure_, cancel_};
-    recorder_.Begin(order_->fence);
     return {order_, std::nullopt, cancel_};
   }
 }
@@ -402,13 +398,8 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
   {
     absl::MutexLock lock(&mutex_);
     self = self_;
-    if (!order.group.has_value()) {
-      if (left_.Has(order.fence)) {
-        return absl::AbortedError(
-            absl::StrCat(ToText(order.fence), " was left here before"));
-      }
-      left_.Add(order.fence);
-    }
+    // A member of a group may come back to it.
+    if (!order.group.has_value()) PACELINE_RETURN_IF_ERROR(state_.CheckNew());
   }
   PACELINE_ASSIGN_OR_RETURN(
       ModelDescription model,

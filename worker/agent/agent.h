@@ -17,6 +17,7 @@
 #include "core/base/thread.h"
 #include "core/cluster/measure_order.h"
 #include "core/cluster/run_order.h"
+#include "core/recover/run_state.h"
 #include "worker/agent/run_factory.h"
 #include "worker/agent/run_recorder.h"
 #include "worker/agent/worker_run.h"
@@ -125,9 +126,9 @@ class Agent {
   // follows unless it is null.
   WorkerRun* BorrowRun() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReturnRun();
-  // The newest order is carried out; the next heartbeat says so at once.
-  // say_at_once: else the next heartbeat says so.
-  void SetCarriedOut(bool say_at_once) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The compute thread does this next.  Where nothing is to be left, the newest
+  // order is carried out, and the next heartbeat says so at once.
+  void SetNext(WorkStep step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndWhatIsOverdue();
   void OnPieces();
   void AddPieces(v1::PiecesHeld& held) const;
@@ -146,8 +147,9 @@ class Agent {
 
   mutable absl::Mutex mutex_;
   WorkerId self_ ABSL_GUARDED_BY(mutex_);
-  std::optional<RunOrder> order_ ABSL_GUARDED_BY(mutex_);
-  bool order_is_new_ ABSL_GUARDED_BY(mutex_) = false;
+  WorkState state_ ABSL_GUARDED_BY(mutex_);
+  std::optional<RunOrder> order_ ABSL_GUARDED_BY(mutex_);  // the newest
+  WorkStep next_ ABSL_GUARDED_BY(mutex_) = WorkStep::kNothing;
   std::optional<MeasureOrder> measure_ ABSL_GUARDED_BY(mutex_);
   bool measure_is_new_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<v1::Measurement> measurement_ ABSL_GUARDED_BY(mutex_);
@@ -155,9 +157,6 @@ class Agent {
   // Since when the compute thread is to leave what it is at; nothing while it
   // is not to, or has left.
   std::optional<Instant> ending_since_ ABSL_GUARDED_BY(mutex_);
-  OrderNumber number_ ABSL_GUARDED_BY(mutex_);       // of the newest order
-  OrderNumber carried_out_ ABSL_GUARDED_BY(mutex_);  // the newest
-  LeftFences left_ ABSL_GUARDED_BY(mutex_);          // of pipelines
   Instant acknowledged_ ABSL_GUARDED_BY(mutex_) = {-absl::InfiniteDuration()};
   // Jobs whose floor the coordinator has told on this stream: it computes them.
   std::set<JobId> floors_ ABSL_GUARDED_BY(mutex_);

@@ -22,19 +22,6 @@ void AddLayer(int layer, std::vector<LayerRange>& ranges) {
   ++ranges.back().last;
 }
 
-namespace {
-
-// The floor that counts when `next` comes after `before`.
-std::optional<Cut> FloorAfter(const std::optional<Cut>& before,
-                              const KeepRule& next) {
-  if (!before.has_value() || Lineage(next.rows).IsSuperseded(*before)) {
-    return next.floor;
-  }
-  return std::max(before, next.floor);
-}
-
-}  // namespace
-
 PiecePtr CopyPiece(const Piece& piece, const ScatteredBytes& state) {
   auto copy = std::make_shared<StoredPiece>();
   copy->piece = piece;

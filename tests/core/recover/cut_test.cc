@@ -106,5 +106,20 @@ TEST(CutText, NamesTheBeginning) {
   EXPECT_EQ(CutText(Cut()), "the beginning");
 }
 
+TEST(FloorAfter, IgnoresALowerFloorUntilAnAttemptBeginsBelowIt) {
+  const auto rule = [](std::optional<Cut> floor) {
+    KeepRule rule;
+    rule.floor = floor;
+    return rule;
+  };
+  EXPECT_EQ(FloorAfter(std::nullopt, rule(Cut{1, 10})), (Cut{1, 10}));
+  EXPECT_EQ(FloorAfter(Cut{1, 10}, rule(Cut{1, 5})), (Cut{1, 10}));
+  EXPECT_EQ(FloorAfter(Cut{1, 10}, rule(std::nullopt)), (Cut{1, 10}));
+
+  KeepRule below = rule(Cut{1, 4});
+  below.rows = {{1, {}}, {2, {1, 4}}};
+  EXPECT_EQ(FloorAfter(Cut{1, 10}, below), (Cut{1, 4}));
+}
+
 }  // namespace
 }  // namespace paceline

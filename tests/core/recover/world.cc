@@ -288,9 +288,9 @@ std::string World::WhyNotEnded() const {
   for (const Worker& worker : workers_) {
     if (!worker.alive) continue;
     absl::StrAppend(&text, "; w", worker.index, " ",
-                    kWorkNames[static_cast<int>(worker.state->phase())],
-                    " attempt ", worker.state->Report().attempt, " step ",
-                    worker.step, " floor ", worker.state->floor().step);
+                    kWorkNames[static_cast<int>(worker.phase)], " attempt ",
+                    worker.ordered_attempt(), " step ", worker.step, " floor ",
+                    worker.keep.floor.value_or(Cut()).step);
   }
   return text;
 }
@@ -392,7 +392,7 @@ void World::CheckRow(const StoreAttempt& store) {
     const bool has_pieces =
         !worker.pieces.empty() &&
         worker.pieces.rbegin()->first.cut.attempt >= store.row.attempt;
-    if (has_pieces || worker.state->Report().attempt >= store.row.attempt) {
+    if (has_pieces || worker.ordered_attempt() >= store.row.attempt) {
       Fail(absl::StrCat("attempt ", store.row.attempt, " is known to w",
                         worker.index, " already"));
     }

@@ -13,8 +13,7 @@ void World::Do(Fault fault) {
   if (!job_.has_value() || coordinator_frozen_) return;
   Worker& worker = workers_[random_.Below(workers_.size())];
   const JobPhase phase = phase_;
-  const WorkPhase work =
-      worker.alive ? worker.state->phase() : WorkPhase::kIdle;
+  const WorkPhase work = worker.alive ? worker.phase : WorkPhase::kIdle;
   const bool done = fault == Fault::kMove || fault >= Fault::kCrash
                         ? DoToCoordinator(fault) || DoToWorker(fault, worker)
                         : DoToWorker(fault, worker);
@@ -127,13 +126,11 @@ bool World::DoToWorker(Fault fault, Worker& worker) {
       return true;
     }
     case Fault::kFail:
-      if (worker.state->run() == nullptr || OneIn(2)) return false;
+      if (!worker.state->GoesOn() || OneIn(2)) return false;
       failed_for_good_ = OneIn(30);
-      worker.state->OnFailed(failed_for_good_
-                                 ? absl::InvalidArgumentError("no such label")
-                                 : absl::UnavailableError("a link broke"));
-      failed_for_good_ =
-          failed_for_good_ && worker.state->phase() == WorkPhase::kFailed;
+      SetPhase(worker, WorkPhase::kFailed,
+               failed_for_good_ ? absl::InvalidArgumentError("no such label")
+                                : absl::UnavailableError("a link broke"));
       SendReport(worker);
       return true;
     case Fault::kDrain:

@@ -47,12 +47,11 @@ class FlawedJob final : public JobRecovery {
 
 class FlawedRun final : public WorkState {
  public:
-  FlawedRun(RecoverFlaw flaw, const MemberId& self, int64_t last_step)
-      : WorkState(self, last_step), flaw_(flaw) {}
+  explicit FlawedRun(RecoverFlaw flaw) : flaw_(flaw) {}
 
  private:
-  bool HasLeft(int64_t attempt) const override {
-    return flaw_ != RecoverFlaw::kBeginTwice && WorkState::HasLeft(attempt);
+  bool HasLeft(const Fence& fence) const override {
+    return flaw_ != RecoverFlaw::kBeginTwice && WorkState::HasLeft(fence);
   }
 
   const RecoverFlaw flaw_;
@@ -62,6 +61,7 @@ struct Worker {
   MemberId id() const { return {{index + 1}, {incarnation}}; }
   // Does what it is told, as far as others can see.
   bool responds() const { return alive && !frozen; }
+  int64_t ordered_attempt() const { return run ? run->attempt : 0; }
 
   int64_t index = 0;
   MachineId machine;
@@ -78,7 +78,11 @@ struct Worker {
   bool refuses = false;
   std::vector<Task> deferred;  // until it thaws
   std::unique_ptr<WorkState> state;
+  JobOrder order;  // the newest
+  WorkPhase phase = WorkPhase::kIdle;
   WorkPhase seen_phase = WorkPhase::kIdle;  // for the coverage
+  absl::Status error;                       // of kFailed
+  KeepRule keep;
   std::map<Piece, uint64_t> pieces;
 
   // Its stream to the coordinator.
@@ -92,7 +96,8 @@ struct Worker {
   Instant acknowledged{absl::InfiniteDuration() * -1};
   std::set<Cut> listed;  // of a flawed coordinator
 
-  // Its run.
+  // Its run: what the order said of it when it began, and whether to stop.
+  std::optional<RunPlan> run;
   bool active = false;  // has begun, and was not told to leave
   int64_t attempt = 0;
   std::map<int, uint64_t> layers;  // state
@@ -102,6 +107,8 @@ struct Worker {
   std::vector<Task> when_unhung;
   std::vector<Cut> torn;  // deposits that a layer is still missing from
   int64_t own_mark = 0;   // kMarkByStage
+  // A replica has left, and may have to finish.
+  std::optional<KeptState> kept;
 
   // As stage 0.
   std::optional<SnapshotClock> clock;
@@ -147,8 +154,10 @@ class World {
   void SendReport(Worker& worker);
   void TryAttach(Worker& worker);
   void OnOrder(Worker& worker, const JobOrder& order);
-  void CarryOut(Worker& worker, const WorkActions& actions);
-  void SeePhase(Worker& worker, WorkPhase phase);
+  void CarryOut(Worker& worker, WorkStep step);
+  void FinishKept(Worker& worker);
+  void SetPhase(Worker& worker, WorkPhase phase, absl::Status error = {});
+  void SeePhase(Worker& worker);
   void LeaveNow(Worker& worker, bool keep_state);
   void Gather(Worker& worker);
   bool Fetch(Worker& worker, std::map<int, uint64_t>& layers);
@@ -168,6 +177,7 @@ class World {
   bool IsLinked(const Worker& a, const Worker& b) const;
   Worker* Find(const MemberId& id);  // null: that process is gone
   std::set<MemberId> MembersOf(const RunPlan& run) const;
+  std::vector<LayerRange> OwnLayers(const Worker& worker) const;
   void Upload(Worker& worker);
 
   // --- coordinator

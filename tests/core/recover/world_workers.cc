@@ -42,9 +42,13 @@ void World::StartProcess(Worker& worker) {
   worker.stream = 0;
   worker.acknowledged = {absl::InfiniteDuration() * -1};
   worker.listed.clear();
-  worker.state =
-      std::make_unique<FlawedRun>(options_.flaw, worker.id(), last_step_);
-  worker.seen_phase = WorkPhase::kIdle;
+  worker.state = std::make_unique<FlawedRun>(options_.flaw);
+  worker.order = {};
+  worker.phase = worker.seen_phase = WorkPhase::kIdle;
+  worker.error = {};
+  worker.keep = {};
+  worker.run.reset();
+  worker.kept.reset();
   Trace(absl::StrCat("w", worker.index, " starts as ", worker.incarnation));
   AfterOnProcess(worker, Between(0, 5 * kMs),
                  [this, &worker] { Heartbeat(worker); });
@@ -68,7 +72,7 @@ void World::Heartbeat(Worker& worker) {
   if (worker.stream == 0) TryAttach(worker);
   SendReport(worker);
   Pull(worker);
-  if (uploads_ && worker.state->phase() == WorkPhase::kDone) Upload(worker);
+  if (uploads_ && worker.phase == WorkPhase::kDone) Upload(worker);
   AfterOnProcess(worker, kHeartbeatUs, [this, &worker] { Heartbeat(worker); });
 }
 
@@ -81,9 +85,20 @@ void World::TryAttach(Worker& worker) {
 
 // Everything that a stream carries comes in order.
 void World::SendReport(Worker& worker) {
-  SeePhase(worker, worker.state->phase());
+  SeePhase(worker);
   if (worker.stream == 0 || worker.cut) return;
-  JobReport report = worker.state->Report();
+  JobReport report;
+  report.echo = worker.state->echo();
+  report.phase = worker.phase;
+  report.attempt = worker.ordered_attempt();
+  if (report.attempt > 0) {
+    report.step =
+        worker.attempt == report.attempt ? worker.step : worker.run->base.step;
+  }
+  report.error = worker.error;
+  report.kept = worker.kept;
+  report.floor = worker.keep.floor.value_or(Cut());
+  report.follows = !worker.order.follow.empty();
   report.settled = worker.settled;
   report.refuses_pieces = worker.refuses;
   if (!worker.pieces_said) {
@@ -118,56 +133,88 @@ void World::OnOrder(Worker& worker, const JobOrder& order) {
     });
     return;
   }
-  WorkActions actions;
-  worker.state->OnOrder(order, actions);
-  CarryOut(worker, actions);
+  const std::optional<Cut> floor = FloorAfter(worker.keep.floor, order.keep);
+  worker.order = order;
+  worker.keep = order.keep;
+  worker.keep.floor = floor;
+  std::optional<Fence> run;
+  if (order.run.has_value()) run = Fence{{1}, order.run->attempt, 0};
+  CarryOut(worker, worker.state->OnOrder(order.number, run));
   Prune(worker);
   Pull(worker);
   AfterOnProcess(worker, Between(0, 2 * kMs),
                  [this, &worker] { SendReport(worker); });
 }
 
-void World::SeePhase(Worker& worker, WorkPhase phase) {
-  if (coverage_ != nullptr && phase != worker.seen_phase) {
-    coverage_->HitWorkTransition(worker.seen_phase, phase);
-  }
-  worker.seen_phase = phase;
+void World::SetPhase(Worker& worker, WorkPhase phase, absl::Status error) {
+  worker.phase = phase;
+  worker.error = std::move(error);
+  SeePhase(worker);
 }
 
-void World::CarryOut(Worker& worker, const WorkActions& actions) {
-  SeePhase(worker, worker.state->phase());
-  for (const WorkAction& action : actions) {
-    if (const auto* leave = std::get_if<LeaveRun>(&action)) {
-      LeaveNow(worker, leave->keep_state);
-    } else if (std::holds_alternative<GatherPieces>(action)) {
-      Gather(worker);
-    } else if (const auto* begin = std::get_if<BeginRun>(&action)) {
-      Begin(worker, begin->step);
-    } else if (const auto* deposit = std::get_if<DepositPieces>(&action)) {
-      Deposit(worker, deposit->cut);
-    } else if (const auto* held = std::get_if<ApplyHeld>(&action)) {
-      ApplyToLayers(worker, held->step);
-    } else {
-      worker.layers.clear();
-    }
+void World::SeePhase(Worker& worker) {
+  if (coverage_ != nullptr && worker.phase != worker.seen_phase) {
+    coverage_->HitWorkTransition(worker.seen_phase, worker.phase);
   }
+  worker.seen_phase = worker.phase;
+}
+
+void World::CarryOut(Worker& worker, WorkStep step) {
+  if (step == WorkStep::kLeave) {
+    const std::vector<RunPlace>& places = worker.run->places;
+    LeaveNow(worker, std::adjacent_find(places.begin(), places.end(),
+                                        [](const auto& a, const auto& b) {
+                                          return a.layers == b.layers;
+                                        }) != places.end());
+    return;
+  }
+  if (worker.state->run().has_value() && !worker.state->GoesOn()) return;
+  FinishKept(worker);
+  worker.run = worker.order.run;
+  if (step != WorkStep::kBegin) return;
+  if (const absl::Status is_new = worker.state->CheckNew(); !is_new.ok()) {
+    SetPhase(worker, WorkPhase::kFailed, is_new);
+    return;
+  }
+  if (OwnLayers(worker).empty()) {
+    Fail(absl::StrCat("w", worker.index, " is to run without a layer"));
+  }
+  SetPhase(worker, WorkPhase::kGathering);
+  Gather(worker);
+}
+
+// Forgets a replica's state once another attempt was begun.
+void World::FinishKept(Worker& worker) {
+  if (!worker.kept.has_value()) return;
+  if (!worker.keep.rows.empty() &&
+      worker.keep.rows.back().attempt > worker.attempt) {
+    worker.kept.reset();
+    worker.layers.clear();
+    return;
+  }
+  if (!worker.order.finish.has_value()) return;
+  const int64_t step = *worker.order.finish;
+  const bool holds =
+      worker.kept->applied == step - 1 && worker.kept->held == step;
+  if (worker.kept->applied != step && !holds) return;
+  if (holds) ApplyToLayers(worker, step);
+  Deposit(worker, {worker.attempt, step});
+  worker.kept = KeptState{step, 0};
 }
 
 void World::LeaveNow(Worker& worker, bool keep_state) {
   worker.active = false;
   ++worker.run_number;
   const auto left = [this, &worker, keep_state] {
-    std::optional<KeptState> kept;
     if (keep_state && !worker.layers.empty()) {
-      kept = KeptState{worker.step,
-                       worker.computed > worker.step ? worker.computed : 0};
+      worker.kept = KeptState{
+          worker.step, worker.computed > worker.step ? worker.computed : 0};
     } else {
       worker.layers.clear();
     }
-    SeePhase(worker, WorkPhase::kIdle);
-    WorkActions actions;
-    worker.state->OnLeft(kept, actions);
-    CarryOut(worker, actions);
+    worker.run.reset();
+    SetPhase(worker, WorkPhase::kIdle);
+    CarryOut(worker, worker.state->OnLeft());
     SendReport(worker);
   };
   AfterOnProcess(worker, OneIn(4) ? Between(5, 60) * kMs : Between(0, 2 * kMs),
@@ -181,25 +228,28 @@ void World::LeaveNow(Worker& worker, bool keep_state) {
 }
 
 void World::Gather(Worker& worker) {
-  const int64_t attempt = worker.state->run()->attempt;
+  const int64_t attempt = worker.run->attempt;
   const auto gathered = [this, &worker, attempt] {
-    const RunPlan* const run = worker.state->run();
-    if (worker.state->phase() != WorkPhase::kGathering || run == nullptr ||
-        run->attempt != attempt) {
+    if (worker.phase != WorkPhase::kGathering || !worker.state->GoesOn() ||
+        worker.run->attempt != attempt) {
       return;
     }
     std::map<int, uint64_t> layers;
     if (worker.lacks_file) {
-      worker.state->OnFailed(absl::NotFoundError("it lacks the data"));
+      SetPhase(worker, WorkPhase::kFailed,
+               absl::NotFoundError("it lacks the data"));
     } else if (!Fetch(worker, layers)) {
-      worker.state->OnFailed(absl::UnavailableError("no source left"));
+      SetPhase(worker, WorkPhase::kFailed,
+               absl::UnavailableError("no source left"));
     } else {
       worker.layers = std::move(layers);
       worker.attempt = attempt;
-      worker.step = worker.computed = run->base.step;
-      WorkActions actions;
-      worker.state->OnGathered(actions);
-      CarryOut(worker, actions);
+      const int64_t step = worker.run->base.step;
+      worker.step = worker.computed = step;
+      SetPhase(worker,
+               step < last_step_ ? WorkPhase::kRunning : WorkPhase::kDone);
+      if (step > 0) Deposit(worker, {attempt, step});
+      if (step < last_step_) Begin(worker, step);
     }
     SendReport(worker);
   };
@@ -214,8 +264,8 @@ void World::Gather(Worker& worker) {
 
 // Whether there is a source for all of its layers now.
 bool World::Fetch(Worker& worker, std::map<int, uint64_t>& layers) {
-  const RunPlan run = *worker.state->run();
-  for (const LayerRange& range : worker.state->OwnLayers()) {
+  const RunPlan run = *worker.run;
+  for (const LayerRange& range : OwnLayers(worker)) {
     for (int layer = range.first; layer < range.last; ++layer) {
       const Piece piece{run.base, layer};
       if (run.base == Cut()) {
@@ -283,7 +333,7 @@ void World::Begin(Worker& worker, int64_t step) {
   worker.verdicts.clear();
   worker.reported.clear();
   worker.clock.reset();
-  if (worker.state->run()->places[0].process == worker.id()) {
+  if (worker.run->places[0].process == worker.id()) {
     worker.clock.emplace(snapshots_, step);
   }
   Trace(absl::StrCat("w", worker.index, " runs attempt ", worker.attempt,
@@ -292,9 +342,9 @@ void World::Begin(Worker& worker, int64_t step) {
 }
 
 void World::BeginStep(Worker& worker) {
-  if (!worker.active || worker.state->phase() != WorkPhase::kRunning) return;
+  if (!worker.active || worker.phase != WorkPhase::kRunning) return;
   if (worker.clock.has_value()) {
-    const int64_t floor = worker.state->floor().step;
+    const int64_t floor = worker.keep.floor.value_or(Cut()).step;
     if (worker.clock->MustWait(worker.step, floor, worker.acknowledged,
                                Now())) {
       AfterOnProcess(worker, 10 * kMs, [this, &worker, n = worker.run_number] {
@@ -304,7 +354,7 @@ void World::BeginStep(Worker& worker) {
     }
     worker.mark = worker.clock->ShouldMark(worker.step + 1, floor);
     if (worker.mark) worker.clock->OnMarked(worker.step + 1);
-    worker.last = worker.state->run()->stop_after_batch;
+    worker.last = worker.run->stop_after_batch;
   }
   Compute(worker);
 }
@@ -327,7 +377,7 @@ void World::Compute(Worker& worker) {
 // Until the verdict is there: this message or the answer may be lost.
 void World::SayComputed(Worker& worker) {
   if (!worker.active || worker.computed <= worker.step) return;
-  const RunPlan& run = *worker.state->run();
+  const RunPlan& run = *worker.run;
   const MemberId to = run.places[0].process;
   Worker& first = workers_[to.worker.value - 1];
   if (first.id() == to && IsLinked(worker, first) && !OneIn(50)) {
@@ -353,9 +403,17 @@ std::set<MemberId> World::MembersOf(const RunPlan& run) const {
   return members;
 }
 
+std::vector<LayerRange> World::OwnLayers(const Worker& worker) const {
+  std::vector<LayerRange> own;
+  for (const RunPlace& place : worker.run->places) {
+    if (place.process == worker.id()) own.push_back(place.layers);
+  }
+  return own;
+}
+
 void World::OnComputed(Worker& first, const MemberId& from, int64_t step) {
   if (options_.flaw == RecoverFlaw::kStopClosesGate &&
-      first.state->phase() == WorkPhase::kStopped) {
+      first.phase == WorkPhase::kStopped) {
     return;
   }
   const auto answer = [this, &first](const MemberId& to, int64_t of) {
@@ -376,7 +434,7 @@ void World::OnComputed(Worker& first, const MemberId& from, int64_t step) {
   if (step <= first.step) return answer(from, step);
   if (step != first.step + 1) return;
   first.reported.insert(from);
-  const std::set<MemberId> members = MembersOf(*first.state->run());
+  const std::set<MemberId> members = MembersOf(*first.run);
   if (first.reported != members) return;
   first.reported.clear();
   first.verdicts[step] = {first.mark, first.last};
@@ -399,20 +457,21 @@ void World::OnVerdict(Worker& worker, int64_t step, bool mark, bool last) {
 
 void World::Apply(Worker& worker, int64_t step, bool mark, bool last) {
   ApplyToLayers(worker, step);
-  const int64_t floor = worker.state->floor().step;
+  const int64_t floor = worker.keep.floor.value_or(Cut()).step;
   if (options_.flaw == RecoverFlaw::kMarkByStage) {
     mark = floor >= worker.own_mark &&
            step - worker.own_mark >= (snapshots_.every + 1) / 2;
     if (mark) worker.own_mark = step;
   }
   if (options_.flaw == RecoverFlaw::kUnequalStop) {
-    last = worker.state->run()->stop_after_batch;
+    last = worker.run->stop_after_batch;
   }
-  const bool said = mark || last || step >= last_step_;
-  WorkActions actions;
-  worker.state->OnApplied(step, mark, last, actions);
-  CarryOut(worker, actions);
-  if (said) {
+  const bool done = step >= last_step_;
+  if (done || last) {
+    SetPhase(worker, done ? WorkPhase::kDone : WorkPhase::kStopped);
+  }
+  if (mark || last || done) {
+    Deposit(worker, {worker.attempt, step});
     AfterOnProcess(worker, Between(0, 10 * kMs),
                    [this, &worker] { SendReport(worker); });
   }
@@ -461,7 +520,7 @@ void World::Deposit(Worker& worker, Cut cut) {
 // The hanging streams of what it follows.
 void World::Pull(Worker& follower) {
   if (follower.refuses) return;
-  for (const Follow& follow : follower.state->follow()) {
+  for (const Follow& follow : follower.order.follow) {
     const Worker* const source = Find(follow.source);
     if (source == nullptr || source->frozen || !IsLinked(follower, *source)) {
       continue;
@@ -469,13 +528,12 @@ void World::Pull(Worker& follower) {
     for (const auto& [piece, content] : source->pieces) {
       if (piece.layer < follow.layers.first ||
           piece.layer >= follow.layers.last ||
-          follower.pieces.count(piece) > 0 ||
-          MayDrop(piece, follower.state->keep())) {
+          follower.pieces.count(piece) > 0 || MayDrop(piece, follower.keep)) {
         continue;
       }
       AfterOnProcess(follower, Between(1, 25) * kMs,
                      [this, &follower, piece = piece, content = content] {
-                       if (MayDrop(piece, follower.state->keep()) ||
+                       if (MayDrop(piece, follower.keep) ||
                            !follower.pieces.emplace(piece, content).second) {
                          return;
                        }
@@ -491,7 +549,7 @@ void World::Pull(Worker& follower) {
 }
 
 void World::Prune(Worker& worker) {
-  KeepRule rule = worker.state->keep();
+  KeepRule rule = worker.keep;
   Cut own;
   for (const auto& [piece, content] : worker.pieces) {
     if (worker.layers.count(piece.layer) > 0) own = std::max(own, piece.cut);
@@ -517,7 +575,7 @@ void World::Upload(Worker& worker) {
   if (worker.cut || worker.stream == 0) return;
   After(Between(2, 30) * kMs,
         [this, id = worker.id(), life = life_, attempt = worker.attempt,
-         layers = worker.layers, ranges = worker.state->OwnLayers()] {
+         layers = worker.layers, ranges = OwnLayers(worker)] {
           if (life != life_) return;
           OnCoordinator([=, this] {
             if (rows_.empty() || rows_.back().attempt != attempt) return;
