@@ -1,10 +1,16 @@
 #!/usr/bin/env python3
 """A pipeline outlives the workers that it loses, and ends with the same bytes."""
 
+import json
 import os
 import signal
+from unittest import mock
 
-from mesh_case import JOB, MeshCase, eventually, main, stopped
+from mesh_case import (JOB, MeshCase, ProcessCase, Settings, eventually, main,
+                       stopped)
+# mesh_case says where these are.
+from coordinator_kills import check_database
+from restarting_mesh import RestartingMesh
 
 JOB = JOB.replace("stages: 3", "stages: 4").replace("steps: 400", "steps: 240")
 
@@ -128,6 +134,49 @@ pipeline: {{stages: 3}}
 
         self.assertEqual(self.finished(job)["weights_sha256"], expected)
         self.assertIn("begins from step", self.events(job))
+
+
+class CommitPoints(ProcessCase):
+    beside_others = True
+
+    def test_a_coordinator_killed_at_any_commit_loses_and_doubles_no_job(self):
+        kills = Settings.bin / "libkill_at_commit.so"
+        if not kills.exists():
+            self.skipTest("a sanitizer's build has no library to preload")
+        count = self.folder / "count"
+        self.enterContext(mock.patch.dict(os.environ, LD_PRELOAD=str(kills),
+                                          KILL_AT_COMMIT=str(count)))
+        mesh = self.enterContext(RestartingMesh(Settings.bin, 2, pause=0.05))
+        file = self.folder / "job.yaml"
+        file.write_text(JOB)
+
+        sets = ("--set", "train.steps=20", "--set", "pipeline.stages=2")
+        jobs = []
+
+        def all_ended():
+            listed = mesh.run("job", "list", "-o", "json")
+            if listed.returncode == 0:
+                jobs[:] = json.loads(listed.stdout)["jobs"]
+            return listed.returncode == 0 and all(
+                each["state"] not in ("queued", "running") for each in jobs)
+
+        n = 0
+        while not count.exists():  # the last kill was at commit n
+            n += 1
+            before = len(jobs)
+            count.write_text(str(n))
+            submitted = mesh.run("job", "submit", str(file), *sets, "--detach")
+            self.assertTrue(eventually(all_ended), jobs)
+            # Who is not answered does not know whether it was stored.
+            self.assertIn(len(jobs) - before,
+                          (1,) if submitted.returncode == 0 else (0, 1))
+            self.assertEqual(
+                check_database(mesh.state / "coordinator", len(jobs)), "")
+
+        self.assertGreater(n, 5)
+        self.assertEqual({each["state"] for each in jobs}, {"succeeded"})
+        self.assertEqual(len({mesh.show(each["id"])["weights_sha256"]
+                              for each in jobs}), 1)
 
 
 if __name__ == "__main__":

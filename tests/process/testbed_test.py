@@ -367,16 +367,15 @@ class Testbed(Bed):
 class Measured(Bed):
     """Speeds: nothing else may run meanwhile."""
 
-    def reaches_share(self, share, burn):
-        """Nobody gets more than the share, ever.  On a machine that others use
+    def reaches(self, limit, off, measure):
+        """Nobody gets more than the limit, ever.  On a machine that others use
         as well all of it must be reached once in some tries."""
-        off = 0.03
         most = 0
         for _ in range(8):
-            most = max(most, burn())
-            if most >= share - off:
+            most = max(most, measure())
+            if most >= limit - off:
                 break
-        self.assertAlmostEqual(most, share, delta=off)
+        self.assertAlmostEqual(most, limit, delta=off)
 
     def burn_on_node(self, number):
         burnt = run(*self.on_node(number, BURN))
@@ -386,10 +385,10 @@ class Measured(Bed):
     def test_a_node_computes_at_its_quota_and_at_the_next_one(self):
         self.up()
 
-        self.reaches_share(0.4, lambda: self.burn_on_node(1))
+        self.reaches(0.4, 0.03, lambda: self.burn_on_node(1))
 
         self.run_on_bed("set", "--cpu-of", "1=0.15", code=0)
-        self.reaches_share(0.15, lambda: self.burn_on_node(1))
+        self.reaches(0.15, 0.03, lambda: self.burn_on_node(1))
         self.assertEqual(self.node(1)["cpu"], 0.15)
 
     def test_nodes_on_one_core_do_not_slow_each_other(self):
@@ -406,7 +405,7 @@ class Measured(Bed):
             return min(float(node.communicate(timeout=LONGEST_SECONDS)[0])
                        for node in nodes)
 
-        self.reaches_share(0.45, burn_both)
+        self.reaches(0.45, 0.03, burn_both)
 
     def bits_per_second(self, sender, receiver, payload_bytes):
         address = self.address_of(receiver)
@@ -422,12 +421,11 @@ class Measured(Bed):
         self.up("--rate-of", "2=20mbit")
 
         for ends in ((1, 2), (2, 1)):
-            self.assertAlmostEqual(self.bits_per_second(*ends, 2_500_000), 20e6,
-                                   delta=3e6)
+            self.reaches(20e6, 3e6,
+                         lambda: self.bits_per_second(*ends, 2_500_000))
 
         self.run_on_bed("set", "--rate-of", "2=40mbit", code=0)
-        self.assertAlmostEqual(self.bits_per_second(1, 2, 5_000_000), 40e6,
-                               delta=6e6)
+        self.reaches(40e6, 6e6, lambda: self.bits_per_second(1, 2, 5_000_000))
 
 
 class Anybody(ProcessCase):
