@@ -37,7 +37,7 @@ JOB = """
 model: {name: lenet}
 data: {name: synthetic, train_samples: 512, test_samples: 64}
 train:
-  {steps: 400, batch: 64, micro_batch: 16, evaluate_every: 100,
+  {steps: 240, batch: 32, micro_batch: 8, evaluate_every: 100,
    optimizer: {name: adamw}}
 pipeline: {stages: 3}
 """

@@ -21,7 +21,7 @@ class Moves(MeshCase):
         job = self.write(JOB)
         expected = self.submit(job)["weights_sha256"]
         self.assertEqual(self.detach(job), "2")
-        self.await_step_after(60, "2")
+        self.await_step_after(40, "2")
 
         said = self.client("node", "drain", "w2").stdout
         self.has(said, "w2 is draining", "its part in job 2")
@@ -35,11 +35,11 @@ class Moves(MeshCase):
         self.assertEqual(document["weights_sha256"], expected, events)
         self.has(events, "attempt 2 begins from step")
         # Nobody missed it, and no step was run twice: both jobs have the last
-        # stage on a worker that counts 400 of each.
+        # stage on a worker that counts 240 of each.
         self.assertEqual(document["attempt"], 2, events)
         steps = [self.sum_of_metric("paceline_worker_steps_total", [target])
                  for target in self.discovered_workers()]
-        self.assertEqual(max(steps), 800, steps)
+        self.assertEqual(max(steps), 480, steps)
 
     def kill_after(self, step, job, stage):
         """The worker that holds the stage."""
@@ -73,15 +73,15 @@ pipeline: {stages: 3}
         job = self.write(JOB)
         stream = ("pipeline.schedule=pipedream", "pipeline.stages=2")
         self.assertEqual(self.detach(job, *stream), "1")
-        self.kill_after(60, "1", stage=1)
+        self.kill_after(40, "1", stage=1)
 
         document = self.finished("1")
 
         self.has(self.events("1"), "attempt 2 begins from step")
-        self.assertEqual(document["step"], 400)
+        self.assertEqual(document["step"], 240)
         curve = self.job("1")["loss"]
         self.assertEqual([each["step"] for each in curve],
-                         list(range(1, 401)))
+                         list(range(1, 241)))
         self.assertTrue(all(math.isfinite(each["value"]) for each in curve))
 
     def discovered_workers(self):

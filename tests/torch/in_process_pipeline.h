@@ -374,6 +374,12 @@ class InProcessPipeline {
   int64_t labels_ = 0;
 };
 
+// One model of each family and size of block: made as small as
+// SmallExperiment(), the others are the same as one of these.
+inline constexpr const char* kSmallModels[] = {
+    "mlp",   "lenet", "vit", "vit_b_16", "resnet18", "resnet50",
+    "vgg11", "vgg16", "gpt", "bert",     "roberta",  "gnmt"};
+
 // Two epochs of batches 8, 8 and 7 in micro-batches of 3, so that the last
 // has 1 or 2 samples.
 inline Experiment SmallExperiment(const std::string& model) {

@@ -108,7 +108,7 @@ double Seconds() {
 TEST(PlanPolicies, McmcAndSoftAreNearDpInTheMedian) {
   std::vector<Row> rows = {Row("dp"), Row("mcmc"), Row("soft"), Row("equal"),
                            Row("min-cut")};
-  const uint64_t instances = Instances(800);
+  const uint64_t instances = Instances(200);
   for (uint64_t seed = 0; seed < instances; ++seed) {
     const PlanProblem problem = RandomProblem(seed);
     double best = -1;
