@@ -80,10 +80,12 @@ area_codecs() {
   python3 tests/nightly/codec_accuracy.py --bin build/release/bin
 }
 
-# A million schedules of faults for the core of the rolling server.
+# A million schedules of faults for the core of the rolling server, and the
+# large cases of its model.
 area_rounds() {
   deploy/build.sh release round_simulation
   build/release/bin/round_simulation --schedules 1000000 --coverage
+  tests/core/round/model_check.py nightly
 }
 
 # 200,000 schedules of faults for the core of the recovery, and the large cases

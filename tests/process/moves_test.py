@@ -35,11 +35,11 @@ class Moves(MeshCase):
         self.assertEqual(document["weights_sha256"], expected, events)
         self.has(events, "attempt 2 begins from step")
         # Nobody missed it, and no step was run twice: both jobs have the last
-        # stage on a worker that counts 240 of each.
+        # stage on a worker that counts 160 of each.
         self.assertEqual(document["attempt"], 2, events)
         steps = [self.sum_of_metric("paceline_worker_steps_total", [target])
                  for target in self.discovered_workers()]
-        self.assertEqual(max(steps), 480, steps)
+        self.assertEqual(max(steps), 320, steps)
 
     def kill_after(self, step, job, stage):
         """The worker that holds the stage."""
@@ -78,10 +78,10 @@ pipeline: {stages: 3}
         document = self.finished("1")
 
         self.has(self.events("1"), "attempt 2 begins from step")
-        self.assertEqual(document["step"], 240)
+        self.assertEqual(document["step"], 160)
         curve = self.job("1")["loss"]
         self.assertEqual([each["step"] for each in curve],
-                         list(range(1, 241)))
+                         list(range(1, 161)))
         self.assertTrue(all(math.isfinite(each["value"]) for each in curve))
 
     def discovered_workers(self):

@@ -40,7 +40,6 @@ class Case(NamedTuple):
 
 GROUPS = {
     "two": (
-        Case("death", TWO + "DEATHS=1 CRASHES=0 STOPS=0", SAFE),
         Case("death-crash", TWO + "DEATHS=1 CRASHES=1 STOPS=0", SAFE),
         Case("death-stop", TWO + "DEATHS=1 CRASHES=0 STOPS=1", SAFE),
         Case("ends", TWO + "DEATHS=1 CRASHES=1 STOPS=1 REACH_THE_END",
