@@ -11,6 +11,7 @@ from pathlib import Path
 
 READY_SECONDS = 130
 STOP_SECONDS = 30
+UNREACHABLE = 4  # the client's exit code
 
 
 def reading(pid):
@@ -100,17 +101,25 @@ class Mesh:
                               timeout=timeout)
 
     def ask(self, *arguments, timeout=1800):
-        """Runs the client with -o json, which must succeed."""
-        result = self.run(*arguments, "-o", "json", timeout=timeout)
+        """Runs the client with -o json, which must succeed; again, where a busy
+        box does not answer in the client's two seconds."""
+        deadline = time.monotonic() + STOP_SECONDS
+        while True:
+            result = self.run(*arguments, "-o", "json", timeout=timeout)
+            if result.returncode != UNREACHABLE or time.monotonic() > deadline:
+                return self._document(result)
+
+    def _document(self, result):
         if result.returncode != 0:
-            raise RuntimeError(f"paceline {' '.join(arguments)} ended with "
+            raise RuntimeError(f"{' '.join(result.args)} ended with "
                                f"{result.returncode}: {result.stderr.strip()}")
         return json.loads(result.stdout)
 
     def submit(self, file, *sets):
         """Begins a job; its number."""
         changes = [word for each in sets for word in ("--set", each)]
-        return self.ask("job", "submit", str(file), *changes, "--detach")["id"]
+        return self._document(self.run("job", "submit", str(file), *changes,
+                                       "--detach", "-o", "json"))["id"]
 
     def finish(self, number, timeout=1800):
         """Waits for the job's end; its document."""

@@ -1,6 +1,7 @@
 """What a job's events and curve tell of a recovery: when a loss was seen, when
 the next attempt took its first step, how many steps were run again."""
 
+import itertools
 import re
 import statistics
 
@@ -37,11 +38,13 @@ def recovery_of(kind, document, events, lost_at, until, normal):
     """One recovery of a job that has ended.
 
     lost_at: when a worker was killed, or the first of several.
-    until: when the next one was, which belongs to another recovery.
+    until: when the next one was, which belongs to another recovery.  So does a
+    move to a better plan, which may follow when the worker is back.
     normal: seconds of a step of the undisturbed job.
     """
     own = [event for event in events
            if lost_at - SLACK_SECONDS <= event["unix_ms"] / 1e3 < until]
+    own = list(itertools.takewhile(lambda event: event["kind"] != "move", own))
     seen = [event["unix_ms"] / 1e3 - lost_at for event in own
             if event["kind"] in ("lost", "left")]
     detected = max(0.0, seen[0]) if seen else None

@@ -173,7 +173,7 @@ class CommitPoints(ProcessCase):
             self.assertEqual(
                 check_database(mesh.state / "coordinator", len(jobs)), "")
 
-        self.assertGreater(n, 5)
+        self.assertGreater(n, 5, "the coordinator was not killed")
         self.assertEqual({each["state"] for each in jobs}, {"succeeded"})
         self.assertEqual(len({mesh.show(each["id"])["weights_sha256"]
                               for each in jobs}), 1)
