@@ -127,7 +127,8 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& report,
     peer.since = now;
     OnMembersChanged();
   }
-  seen_attempt_ = std::max(seen_attempt_, report.attempt);
+  seen_attempt_ =
+      std::max({seen_attempt_, report.attempt, report.floor.attempt});
   if (report.pieces.has_value() && !report.pieces->empty()) {
     seen_attempt_ =
         std::max(seen_attempt_, report.pieces->rbegin()->cut.attempt);
@@ -305,7 +306,7 @@ bool JobRecovery::Adopt(Instant now, RecoveryActions& actions) {
   if (seen_attempt_ > attempt_) {
     return Leave(JobCause::kNotAdopted,
                  absl::StrCat("attempt ", seen_attempt_,
-                              " runs, which is newer than what is stored"),
+                              " began, which is newer than what is stored"),
                  now, actions);
   }
   bool all_heard = true;
@@ -444,16 +445,13 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
     failed_base_ = base_.step;
     failed_to_begin_ = phase_ == JobPhase::kStarting;
     if (failures_ >= policy_.most_failures) {
-      // A full disk, for instance, may have room again.
-      if (absl::IsResourceExhausted(error) && furthest_ > 0) {
-        exhausted_ = text;
-      } else {
-        return Go(
-            JobCause::kHopeless,
-            absl::StrCat(failures_, " attempts failed without a step after ",
-                         furthest_, "; last: ", text),
-            actions);
-      }
+      hindrance_ =
+          absl::StrCat(failures_, " attempts failed without a step after ",
+                       furthest_, "; last: ", text);
+      // A disk may have room again, and a link may come back.
+      if (!(absl::IsResourceExhausted(error) && furthest_ > 0) &&
+          !(absl::IsUnavailable(error) && failed_to_begin_))
+        return Go(JobCause::kHopeless, hindrance_, actions);
     }
   }
   return Leave(JobCause::kFailure, text, now, actions);
@@ -587,9 +585,9 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
     losses_ = 0;
     return PauseForAWhile(why, now, actions);
   }
-  if (!exhausted_.empty()) {
+  if (!hindrance_.empty()) {
     failures_ = 0;
-    return PauseForAWhile(std::exchange(exhausted_, ""), now, actions);
+    return PauseForAWhile(std::exchange(hindrance_, ""), now, actions);
   }
   if (retry_at_.has_value() && now < *retry_at_) return false;
   if (!plan_.has_value()) plan_ = PlanNow();

@@ -349,7 +349,7 @@ class JobRecovery {
   int64_t furthest_ = 0;          // step that anybody has applied
   int64_t failed_furthest_ = -1;  // at the last failure
   int64_t failed_base_ = 0;       // likewise
-  std::string exhausted_;         // it waits for memory, or for a disk
+  std::string hindrance_;         // it waits for memory, a disk or a link
   int losses_ = 0;
 };
 

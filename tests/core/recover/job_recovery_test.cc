@@ -24,6 +24,7 @@ class JobRecoveryTest : public ::testing::Test {
     JobReport report;
     std::set<Piece> pieces;
     bool answers = true;
+    WorkPhase begins = WorkPhase::kRunning;  // what it says of a run
   };
 
   JobRecoveryTest() { Make(); }
@@ -98,8 +99,7 @@ class JobRecoveryTest : public ::testing::Test {
     const int64_t attempt = order.run.has_value() ? order.run->attempt : 0;
     if (attempt != worker.report.attempt) {
       worker.report.attempt = attempt;
-      worker.report.phase =
-          attempt > 0 ? WorkPhase::kRunning : WorkPhase::kIdle;
+      worker.report.phase = attempt == 0 ? WorkPhase::kIdle : worker.begins;
       worker.report.step = attempt > 0 ? order.run->base.step : 0;
     }
     if (order.settle) worker.report.settled = true;
@@ -595,6 +595,25 @@ TEST_F(JobRecoveryTest, WaitsForADiskThatWasNotFullBefore) {
   EXPECT_EQ(job_->phase(), JobPhase::kRunning);
 }
 
+// The worker that alone holds a piece is there, but the link to it is not.
+TEST_F(JobRecoveryTest, WaitsForALinkWithoutWhichNoAttemptBegins) {
+  for (const int64_t id : {1, 2}) {
+    Attach(id);
+    workers_[id].begins = WorkPhase::kGathering;
+  }
+  job_->Begin(now_, actions_);
+  Settle();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(job_->phase(), JobPhase::kStarting);
+    FailWith(1, absl::UnavailableError("no source left"));
+  }
+  EXPECT_EQ(job_->phase(), JobPhase::kPaused);
+  EXPECT_THAT(job_->why(), HasSubstr("no source left"));
+
+  Pass(policy_.loss_pause);
+  EXPECT_EQ(job_->phase(), JobPhase::kStarting);
+}
+
 TEST_F(JobRecoveryTest, PausesForAWhileAfterTooManyLosses) {
   policy_.most_losses = 3;
   Make();
@@ -796,6 +815,16 @@ TEST_F(RestartedCoordinator, GoesAboveAnAttemptThatTheStoreLacks) {
   EXPECT_EQ(job_->phase(), JobPhase::kLeaving);
   Attach(2);
   Attach(3);
+
+  EXPECT_EQ(job_->attempt(), 5);
+}
+
+// All that took part in it are gone; a worker without a stage heard its floor.
+TEST_F(RestartedCoordinator, GoesAboveAnAttemptOfWhichOnlyAFloorIsLeft) {
+  workers_[3].report.floor = {4, 18};
+  Attach(3);
+  Attach(1);
+  Attach(2);
 
   EXPECT_EQ(job_->attempt(), 5);
 }
