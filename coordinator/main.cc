@@ -114,6 +114,8 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   AddRoutes(http, coordinator, registry, readiness, http_address);
 
   ServerOptions server_options;
+  // What a thousand workers send is small; weights are not.
+  server_options.fixed_window_bytes = 1 << 20;
   server_options.listen = options.listen;
   server_options.insecure = options.insecure;
   absl::StatusOr<BoundServer> server =

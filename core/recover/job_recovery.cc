@@ -706,7 +706,9 @@ void JobRecovery::Announce(RecoveryActions& actions) {
   last_pause_.clear();
   finish_.reset();
   uploaded_.clear();
-  concerned_.clear();
+  for (auto& [worker, peer] : peers_) {
+    peer.was_ordered &= peer.presence != Peer::Presence::kLive;
+  }
   orders_changed_ = true;
   furthest_ = std::max(furthest_, base_.step);
   holdings_changed_ = true;
@@ -776,7 +778,7 @@ bool JobRecovery::IsMember(const MemberId& process) const {
 // Whether it has, or may have, something of the job.
 bool JobRecovery::IsConcerned(const Peer& peer) const {
   return IsMember(peer.process) || peer.report.attempt > 0 || peer.has_pieces ||
-         peer.report.follows || concerned_.count(peer.process) > 0;
+         peer.report.follows || peer.was_ordered;
 }
 
 bool JobRecovery::IsUploaded(LayerRange layers) const {
@@ -970,7 +972,7 @@ void JobRecovery::SendOrders(RecoveryActions& actions) {
   }
   orders_changed_ = false;
   const std::map<MemberId, std::vector<Follow>> followers_of = Followers();
-  for (const auto& [worker, peer] : peers_) {
+  for (auto& [worker, peer] : peers_) {
     if (peer.presence != Peer::Presence::kLive) continue;
     const auto follows = followers_of.find(peer.process);
     if (!IsConcerned(peer) && follows == followers_of.end() &&
@@ -983,9 +985,7 @@ void JobRecovery::SendOrders(RecoveryActions& actions) {
     if (before != issued_.end() && before->second.SameAs(order)) continue;
     order.number = orders_.Next();
     issued_[peer.process] = order;
-    if (order.run.has_value() || !order.follow.empty()) {
-      concerned_.insert(peer.process);
-    }
+    peer.was_ordered |= order.run.has_value() || !order.follow.empty();
     actions.push_back(SendOrder{peer.process, order});
   }
 }

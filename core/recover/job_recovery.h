@@ -202,6 +202,8 @@ class JobRecovery {
     Instant since;     // of the presence
     JobReport report;  // without the pieces
     bool has_pieces = false;
+    // To run or to follow, since the attempt began; where it is lost, before.
+    bool was_ordered = false;
     bool missed = false;  // an event says that it is lost
     std::string unfit;
     std::string no_data;
@@ -308,8 +310,6 @@ class JobRecovery {
   std::set<MemberId> excluded_;
   std::map<MemberId, JobOrder> issued_;
   bool orders_changed_ = false;  // or what they depend on
-  // They had an order since the attempt began.
-  std::set<MemberId> concerned_;
 
   // The newest attempt.
   int64_t attempt_ = 0;

@@ -215,6 +215,11 @@ absl::StatusOr<BoundServer> StartServer(
   grpc::ServerBuilder builder;
   SetKeepalive(builder);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  if (options.fixed_window_bytes > 0) {
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
+                               options.fixed_window_bytes);
+  }
   SetLimits(builder, options);
   for (grpc::Service* service : services) builder.RegisterService(service);
   BoundServer bound;

@@ -46,6 +46,9 @@ struct ServerOptions {
   // calls with ResourceExhausted, whosever they are: the last resort.
   int64_t memory_bytes = int64_t{512} << 20;
   std::string flag = "--listen";  // named in error messages
+  // gRPC fits its windows to the network by a ping with each message, which
+  // costs as much as a small message.  0: it does; else they are this large.
+  int fixed_window_bytes = 0;
 };
 
 // A running server and where it really listens.

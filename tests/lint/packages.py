@@ -16,43 +16,46 @@ def output(*arguments):
 
 
 def needed(program):
-    """Sonames that the program itself names (not what those need in turn)."""
-    return [line.split("[")[1].rstrip("]")
-            for line in output("readelf", "-d", str(program)).split("\n")
-            if "(NEEDED)" in line]
+    """{soname: file} of those that the program itself names."""
+    named = {line.split("[")[1].rstrip("]")
+             for line in output("readelf", "-d", str(program)).split("\n")
+             if "(NEEDED)" in line}
+    lines = [line.split() for line in output("ldd", str(program)).split("\n")]
+    return {words[0]: words[2] for words in lines
+            if len(words) > 2 and words[0] in named}
 
 
-def file_of(soname, program):
-    for line in output("ldd", str(program)).split("\n"):
-        words = line.split()
-        if words[:2] == [soname, "=>"] and len(words) > 2:
-            return words[2]
-    return None
-
-
-def package_of(file):
+def names_of(file):
     """Debian keeps /lib as a link to /usr/lib; dpkg may know either name."""
-    for name in (file, str(Path(file).resolve()),
-                 "/usr" + file, file.removeprefix("/usr")):
-        result = subprocess.run(["dpkg", "-S", name], capture_output=True,
-                                text=True, check=False)
-        if result.returncode == 0:
-            return result.stdout.split(":")[0]
-    return None
+    return {file, str(Path(file).resolve()), "/usr" + file,
+            file.removeprefix("/usr")}
+
+
+def packages_of(files):
+    """{name: package} of all names of these files that dpkg knows."""
+    names = sorted(set().union(*map(names_of, files)))
+    # It fails where it does not know one of them, and prints the others.
+    lines = subprocess.run(["dpkg", "-S", *names], capture_output=True,
+                           text=True, check=False).stdout.split("\n")
+    return {line.split(": ", 1)[1]: line.split(":")[0]
+            for line in lines if ": " in line}
 
 
 def check(tree, build):
     listed = set(output("bash", str(tree.root / "deploy/install-deps.sh"),
                         "--list", "--run").split())
-    for name in PROGRAMS:
-        program = Path(build) / "bin" / name
+    programs = [Path(build) / "bin" / name for name in PROGRAMS]
+    for program in programs:
         if not program.exists():
             yield Problem(str(program), 0, "was not built")
-            continue
-        for soname in needed(program):
-            file = file_of(soname, program)
-            package = package_of(file) if file else None
-            if package not in listed | BASE:
+            return
+    libraries = {program.name: needed(program) for program in programs}
+    packages = packages_of({file for files in libraries.values()
+                            for file in files.values()})
+    for name, files in libraries.items():
+        for soname, file in files.items():
+            owners = {packages.get(each) for each in names_of(file)} - {None}
+            if not owners & (listed | BASE):
                 yield Problem("deploy/install-deps.sh", 0, f"{name} needs "
-                              f"{soname} of package {package}, which --run "
-                              "does not install")
+                              f"{soname} of package {owners or 'unknown'}, "
+                              "which --run does not install")

@@ -285,6 +285,19 @@ TEST_F(JobRecoveryTest, WaitsForThoseWhoMayHoldMoreBeforeItGoesBelowTheFloor) {
   EXPECT_EQ(job_->base(), (Cut{1, 5}));
 }
 
+// It took part in an earlier attempt and never said what it holds.
+TEST_F(JobRecoveryTest, WaitsForOneThatWasLostInAnEarlierAttempt) {
+  BeginWith(3);
+  Lose(2);
+  for (const int64_t id : {1, 3}) Hold(id, {2, 5}, {0, 1, 2, 3});
+  ASSERT_EQ(job_->floor(), (Cut{2, 5}));
+
+  for (const int64_t id : {1, 3}) Attach(id, 0, 2);
+
+  EXPECT_EQ(job_->phase(), JobPhase::kChoosing);
+  EXPECT_THAT(job_->why(), HasSubstr("waits for w2"));
+}
+
 TEST_F(JobRecoveryTest, GoesBelowTheFloorWhenNobodyCameBack) {
   BeginWith(3);
   for (const int64_t id : {1, 2}) Hold(id, {1, 5}, {0, 1, 2, 3});
