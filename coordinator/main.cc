@@ -114,7 +114,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   AddRoutes(http, coordinator, registry, readiness, http_address);
 
   ServerOptions server_options;
-  // What a thousand workers send is small; weights are not.
+  // Heartbeats of a thousand workers are small messages; weights are not.
   server_options.fixed_window_bytes = 1 << 20;
   server_options.listen = options.listen;
   server_options.insecure = options.insecure;
