@@ -38,7 +38,8 @@ struct CheckpointOrder {
   std::vector<std::vector<PieceHolder>> holders;  // [layers]
 };
 
-struct PieceAsk {
+// A piece, and who is asked for it.
+struct HeldPiece {
   PieceHolder holder;
   JobId job;
   Piece piece;
@@ -56,7 +57,7 @@ class PieceFetcher {
   //         InvalidArgument  what came is not the piece
   //         Cancelled        after Cancel()
   virtual absl::StatusOr<uint64_t> Fetch(
-      const PieceAsk& ask,
+      const HeldPiece& ask,
       absl::FunctionRef<absl::Status(absl::string_view)> take) = 0;
   // Ends what is under way, and what comes.
   virtual void Cancel() = 0;

@@ -43,7 +43,7 @@ bool JobProgress::TakeRecords(JobEntry& job, const Member& member,
   StoreBatch::Records& records = mesh_.actions.writes.records[job.record.id()];
   for (const v1::StepRecord& step : heartbeat.steps()) {
     records.steps.push_back(step);
-    if (IsNewStep(job, step.step())) CountStep(job, step, moment);
+    if (IsNewStep(job, step)) CountStep(job, step, moment);
   }
   mesh_.Put(job);
   return true;
@@ -51,12 +51,13 @@ bool JobProgress::TakeRecords(JobEntry& job, const Member& member,
 
 // One that came before, and whose acknowledgement was lost, counts once.  Those
 // of a round group come from several members, in any order.
-bool JobProgress::IsNewStep(JobEntry& job, int64_t step) {
-  if (step <= job.counted_through || !job.counted.insert(step).second) {
+bool JobProgress::IsNewStep(JobEntry& job, const v1::StepRecord& step) {
+  if (step.step() <= job.counted_through ||
+      !job.counted.emplace(step.step(), step.skipped()).second) {
     return false;
   }
   if (job.counted.size() > kMostCounted) {
-    job.counted_through = *job.counted.begin();
+    job.counted_through = job.counted.begin()->first;
     job.counted.erase(job.counted.begin());
   }
   return true;

@@ -25,7 +25,7 @@ class JobProgress {
   void OnAllDone(JobEntry& job, Moment moment);
 
  private:
-  static bool IsNewStep(JobEntry& job, int64_t step);
+  static bool IsNewStep(JobEntry& job, const v1::StepRecord& step);
   void CountStep(JobEntry& job, const v1::StepRecord& step, Moment moment);
   void TakeUnreadable(JobEntry& job, v1::JobWorker& part,
                       const v1::RunState& run, Moment moment);

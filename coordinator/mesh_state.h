@@ -126,7 +126,7 @@ struct JobEntry {
   int skip_runs = 0;  // that have an event
   // Steps that records told of: all up to counted_through, and these.
   int64_t counted_through = 0;
-  std::set<int64_t> counted;
+  std::map<int64_t, bool> counted;  // whether it was skipped
   // Since when its workers are known to prepare, those that do.
   std::map<WorkerId, Instant> preparing_since;
 

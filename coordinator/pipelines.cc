@@ -113,6 +113,17 @@ void Pipelines::MakeRecovery(JobEntry& job) {
   job.recovery->OnCheckpoint(NewestCheckpoint(job.record));
 }
 
+void Pipelines::Introduce(const Member& member, JobRecovery& recovery,
+                          Moment moment, RecoveryActions& actions) {
+  recovery.OnAttached(member.process(), MachineOf(member),
+                      member.registration.name(), moment.now, actions);
+  JobReport nothing;
+  nothing.pieces.emplace();
+  recovery.OnReport(member.process(), nothing, moment.now, actions);
+  recovery.SetDraining(member.id, mesh_.drained.contains(member.id), moment.now,
+                       actions);
+}
+
 void Pipelines::Begin(JobEntry& job, Moment moment) {
   job.record.job.set_state(v1::JOB_STATE_RUNNING);
   job.record.job.clear_why();
@@ -120,13 +131,7 @@ void Pipelines::Begin(JobEntry& job, Moment moment) {
   RecoveryActions actions;
   for (const auto& [id, member] : mesh_.membership.members()) {
     if (member.state != MemberState::kLive) continue;
-    job.recovery->OnAttached(member.process(), MachineOf(member),
-                             member.registration.name(), moment.now, actions);
-    JobReport nothing;
-    nothing.pieces.emplace();
-    job.recovery->OnReport(member.process(), nothing, moment.now, actions);
-    job.recovery->SetDraining(id, mesh_.drained.contains(id), moment.now,
-                              actions);
+    Introduce(member, *job.recovery, moment, actions);
   }
   job.recovery->Begin(moment.now, actions);
   Carry(job, actions, moment);
@@ -363,6 +368,10 @@ bool Pipelines::OnHeartbeat(const Member& member,
   for (JobEntry* const job : mesh_.OpenJobs()) {
     if (job->recovery == nullptr) continue;
     RecoveryActions actions;
+    // It was suspect when the job began.
+    if (!job->recovery->Knows(member.id)) {
+      Introduce(member, *job->recovery, moment, actions);
+    }
     JobReport report =
         ReportOf(heartbeat, job->record.id(), LayersOf(job->record));
     if (IsInference(job->record.spec)) {

@@ -73,6 +73,9 @@ class Pipelines {
 
   MachineId MachineOf(const Member& member);
   void MakeRecovery(JobEntry& job);
+  // A worker that lives, and holds nothing of the job yet.
+  void Introduce(const Member& member, JobRecovery& recovery, Moment moment,
+                 RecoveryActions& actions);
   // The longest that one instruction may take.
   absl::Duration InstructionBound(JobEntry& job) const;
   // Looks for a worker that hangs, and for a cut link between two workers.

@@ -15,7 +15,7 @@ namespace {
 constexpr double kSlowestBytesPerSecond = 1 << 20;
 constexpr double kConnectSeconds = 10;
 
-absl::Status CheckChunk(const v1::PieceChunk& chunk, const PieceAsk& ask,
+absl::Status CheckChunk(const v1::PieceChunk& chunk, const HeldPiece& ask,
                         int64_t received) {
   const Piece& piece = ask.piece;
   const bool is_it = chunk.attempt() == piece.cut.attempt &&
@@ -35,7 +35,7 @@ absl::Status CheckChunk(const v1::PieceChunk& chunk, const PieceAsk& ask,
 }  // namespace
 
 absl::StatusOr<uint64_t> GrpcPieceFetcher::Fetch(
-    const PieceAsk& ask,
+    const HeldPiece& ask,
     absl::FunctionRef<absl::Status(absl::string_view)> take) {
   if (ask.holder.address != address_) {
     address_ = ask.holder.address;

@@ -16,7 +16,7 @@ namespace paceline {
 class GrpcPieceFetcher final : public PieceFetcher {
  public:
   absl::StatusOr<uint64_t> Fetch(
-      const PieceAsk& ask,
+      const HeldPiece& ask,
       absl::FunctionRef<absl::Status(absl::string_view)> take) override;
   void Cancel() override;
 

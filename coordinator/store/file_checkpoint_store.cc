@@ -66,7 +66,7 @@ absl::StatusOr<uint64_t> FetchLayer(const CheckpointOrder& order, int layer,
                                     std::set<std::string>& failed) {
   const StateLayout::Range& range = order.layout.layers[layer];
   const v1::Cut& cut = order.manifest.cut();
-  PieceAsk ask{
+  HeldPiece ask{
       {}, order.id.job, {{cut.attempt(), cut.step()}, layer}, range.bytes};
   absl::Status last = absl::NotFoundError("nobody holds it");
   std::vector<PieceHolder> holders = order.holders[layer];

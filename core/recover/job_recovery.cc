@@ -115,7 +115,7 @@ void JobRecovery::OnLost(WorkerId worker, const std::string& why, Instant now,
   Advance(now, actions);
 }
 
-void JobRecovery::OnReport(const MemberId& process, const JobReport& report,
+void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
                            Instant now, RecoveryActions& actions) {
   const auto found = peers_.find(process.worker);
   if (found == peers_.end() || found->second.process != process) return;
@@ -127,12 +127,11 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& report,
     peer.since = now;
     OnMembersChanged();
   }
+  JobReport report = said;
+  if (!said.pieces.has_value())
+    report.refuses_pieces = peer.report.refuses_pieces;
   seen_attempt_ =
       std::max({seen_attempt_, report.attempt, report.floor.attempt});
-  if (report.pieces.has_value() && !report.pieces->empty()) {
-    seen_attempt_ =
-        std::max(seen_attempt_, report.pieces->rbegin()->cut.attempt);
-  }
   if (report.attempt == attempt_ && attempt_ > 0) {
     furthest_ = std::max(furthest_, report.step);
   }
@@ -142,6 +141,10 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& report,
   const bool had_pieces = peer.has_pieces;
   if (report.pieces.has_value()) {
     peer.has_pieces = !report.pieces->empty();
+    if (peer.has_pieces) {
+      seen_attempt_ =
+          std::max(seen_attempt_, report.pieces->rbegin()->cut.attempt);
+    }
     holdings_.Set(process, peer.machine, *report.pieces);
     holdings_changed_ = true;
   }
@@ -450,7 +453,7 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
                        furthest_, "; last: ", text);
       // A disk may have room again, and a link may come back.
       if (!(absl::IsResourceExhausted(error) && furthest_ > 0) &&
-          !(absl::IsUnavailable(error) && failed_to_begin_))
+          !(absl::IsUnavailable(error) && failed_to_begin_ && base_.step > 0))
         return Go(JobCause::kHopeless, hindrance_, actions);
     }
   }
@@ -598,7 +601,14 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
   }
   if (WaitsForSettling(**plan_, now, actions)) return false;
   const Cut base = ChooseBase();
-  if (WaitsForReturn(base, now)) return false;
+  if (WaitsForReturn(base, now)) {
+    waited_ = true;
+    return false;
+  }
+  if (std::exchange(waited_, false)) {
+    plan_.reset();  // other jobs may have its workers by now
+    return true;
+  }
   if (recorded_.has_value() && base.step > *recorded_) {
     AddEvent(actions, "records",
              absl::StrCat("records of steps ", *recorded_ + 1, " to ",
@@ -767,18 +777,6 @@ bool JobRecovery::IsGone(const MemberId& process) const {
     return peer.process.incarnation != Incarnation() && peer.process != process;
   }
   return FindLive(process) == nullptr;
-}
-
-bool JobRecovery::IsMember(const MemberId& process) const {
-  return std::any_of(
-      places_.begin(), places_.end(),
-      [&](const RunPlace& place) { return place.process == process; });
-}
-
-// Whether it has, or may have, something of the job.
-bool JobRecovery::IsConcerned(const Peer& peer) const {
-  return IsMember(peer.process) || peer.report.attempt > 0 || peer.has_pieces ||
-         peer.report.follows || peer.was_ordered;
 }
 
 bool JobRecovery::IsUploaded(LayerRange layers) const {

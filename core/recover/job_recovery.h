@@ -162,6 +162,7 @@ class JobRecovery {
   JobPhase phase() const { return phase_; }
   // Why it is in this phase, for people.
   const std::string& why() const { return why_; }
+  bool Knows(WorkerId worker) const { return peers_.count(worker) > 0; }
   // Its placement changes, or did last, though nothing was lost.
   bool moves() const { return moves_; }
   int64_t attempt() const { return attempt_; }  // 0: none began
@@ -284,8 +285,16 @@ class JobRecovery {
   bool IsCounted(const Peer& peer) const {
     return peer.presence == Peer::Presence::kLive && !IsExcluded(peer.process);
   }
-  bool IsMember(const MemberId& process) const;
-  bool IsConcerned(const Peer& peer) const;
+  bool IsMember(const MemberId& process) const {
+    return std::any_of(
+        places_.begin(), places_.end(),
+        [&](const RunPlace& place) { return place.process == process; });
+  }
+  // It has, or may have, something of the job.
+  bool IsConcerned(const Peer& peer) const {
+    return IsMember(peer.process) || peer.report.attempt > 0 ||
+           peer.has_pieces || peer.report.follows || peer.was_ordered;
+  }
   bool IsUploaded(LayerRange layers) const;
   bool IsDone(const RunPlace& place) const;
   bool IsOrdered() const;  // whether the members have orders to run
@@ -341,6 +350,7 @@ class JobRecovery {
   std::optional<Instant> retry_at_;
   std::optional<Instant> paused_until_;
   std::string last_pause_;  // why
+  bool waited_ = false;     // for somebody to return, since the plan was made
   bool drain_refused_ = false;
   std::string last_refusal_;
 

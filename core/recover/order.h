@@ -101,9 +101,10 @@ struct JobReport {
   Cut floor = {};
   // All that it holds; nothing: as it said before.
   std::optional<std::set<Piece>> pieces = {};
-  bool follows = false;         // it was told to
-  bool settled = true;          // its CPU environment is the job's
-  bool refuses_pieces = false;  // it has no memory for pieces of others
+  bool follows = false;  // it was told to
+  bool settled = true;   // its CPU environment is the job's
+  // It has no memory for pieces of others; as before, where `pieces` is.
+  bool refuses_pieces = false;
 
   friend bool operator==(const JobReport&, const JobReport&) = default;
 };

@@ -11,6 +11,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "coordinator/rpc/piece_fetcher.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"
@@ -223,14 +224,16 @@ TEST_F(PiecesTest, GoesOnFollowingWhenThereIsNoRoom) {
   Holder a(1);
   a.Hold(0, 1);
   absl::Notification came;
-  const int id = small.Listen([&] { came.Notify(); });
+  const int id = small.Listen([&] {
+    const bool is_there = small.Find(kJob, {kCut, 1}) != nullptr;
+    if (is_there && !came.HasBeenNotified()) came.Notify();
+  });
 
   client.Follow({Follows(a, 0, 2)});
   a.Hold(1, 2);  // nothing in it
 
   EXPECT_TRUE(came.WaitForNotificationWithTimeout(kLongest));
   small.Unlisten(id);
-  EXPECT_NE(small.Find(kJob, {kCut, 1}), nullptr);
   EXPECT_EQ(small.stats().refused, 1);
 }
 
@@ -432,6 +435,62 @@ TEST_F(PiecesTest, TakesNothingOfAnAnswerThatLies) {
               HasSubstr("ends without layer 1"));
   EXPECT_THAT(error([](auto& c) { c.erase(c.begin() + 1, c.end()); }),
               HasSubstr("ends without layer 0"));
+}
+
+TEST_F(PiecesTest, AFollowerTakesNoMemoryForWhatDoesNotFit) {
+  std::vector<v1::PieceChunk> chunks = HonestChunks();
+  chunks[0].set_total_bytes(int64_t{32} << 30);
+  const Liar liar(chunks);
+  PieceStore small(/*most_bytes=*/1'000'000);
+  absl::Notification refused;
+  const int listener = small.Listen([&] {
+    if (small.stats().refused_lately > 0 && !refused.HasBeenNotified())
+      refused.Notify();
+  });
+  PieceClient client(small);
+
+  client.Follow({{kJob,
+                  kCut.attempt,
+                  liar.Source().holder,
+                  liar.Source().address,
+                  {0, 2}}});
+
+  EXPECT_TRUE(refused.WaitForNotificationWithTimeout(kLongest));
+  client.Shutdown();
+  small.Unlisten(listener);
+}
+
+TEST(PieceFetcher, TakesNothingOfAnAnswerThatLies) {
+  using Change = std::function<void(std::vector<v1::PieceChunk>&)>;
+  const auto error = [](const Change& change) {
+    std::vector<v1::PieceChunk> chunks = HonestChunks();
+    chunks.resize(2);  // of layer 0
+    change(chunks);
+    const Liar liar(chunks);
+    const auto size = static_cast<int64_t>(StateOf(0).size());
+    int64_t taken = 0;
+    const auto fetched = GrpcPieceFetcher().Fetch(
+        {{liar.Source().address, {1}}, kJob, {kCut, 0}, size},
+        [&taken](absl::string_view bytes) {
+          taken += static_cast<int64_t>(bytes.size());
+          return absl::OkStatus();
+        });
+    EXPECT_LE(taken, size);
+    return fetched.status().ToString();
+  };
+
+  EXPECT_EQ(error([](auto&) {}), "OK");
+  EXPECT_THAT(error([](auto& c) { c[0].set_total_bytes(5); }),
+              HasSubstr("of 5; need"));
+  EXPECT_THAT(error([](auto& c) { c[1].set_offset(0); }), HasSubstr("at 0 of"));
+  EXPECT_THAT(error([](auto& c) { c[1].mutable_data()->append("x"); }),
+              HasSubstr("350002 bytes at"));
+  EXPECT_THAT(error([](auto& c) { c[0].set_layer(1); }), HasSubstr("layer 1"));
+  EXPECT_THAT(error([](auto& c) { c[0].set_step(41); }), HasSubstr("step 41"));
+  EXPECT_THAT(error([](auto& c) { c[0].set_attempt(1); }), HasSubstr("came"));
+  EXPECT_THAT(error([](auto& c) { c.pop_back(); }),
+              HasSubstr("came as 350000"));
+  EXPECT_THAT(error([](auto& c) { c.clear(); }), HasSubstr("came as 0"));
 }
 
 TEST_F(PiecesTest, AsksAnotherSourceWhenOneLies) {

@@ -112,6 +112,19 @@ class CheckpointsTest : public testing::Test, public Mesh {
   size_t seen_ = 0;
 };
 
+TEST_F(CheckpointsTest, StepsThatAreRunAgainCountAsSkippedOnce) {
+  BothHold(4);
+  ReportSteps(a_, kRunning, 1, 8, true);
+
+  Leave(b_, /*restarting=*/false);
+  SayIdle({a_});
+  ASSERT_EQ(Order(a_).run->base, (Cut{1, 4}));
+  EXPECT_EQ(Record().job.skipped_steps(), 4);
+  ReportSteps(a_, kRunning, 5, 8, true);
+
+  EXPECT_EQ(Record().job.skipped_steps(), 8);
+}
+
 TEST_F(CheckpointsTest, TheFirstSafeCutFromItsStepOnIsPinnedAndFetched) {
   BothHold(15);
   EXPECT_TRUE(Todo().empty());

@@ -111,6 +111,40 @@ TEST_F(PipelineOfThree, EveryCommitLeavesEveryJobOnceAndNoneBehind) {
               ElementsAre(v1::JOB_STATE_RUNNING, v1::JOB_STATE_SUCCEEDED));
 }
 
+TEST_F(PipelineOfThree, GoesOnWithAWorkerThatWasSuspectWhenItBegan) {
+  const StreamId d = Attach("d", 4);
+  const StreamId e = Attach("e", 5);
+  Pass(1600, {a_, b_, c_, d});  // e is suspect
+  const JobId second = Submit(SpecOf(1));
+  ASSERT_EQ(StageWorker(second, 0), "d");
+  SayIdle({e});
+
+  Mesh::Leave(d, /*restarting=*/false);
+  SayIdle({a_, b_, c_, e});  // they followed
+
+  ASSERT_TRUE(Order(e).run.has_value());
+  EXPECT_EQ(Order(e).run->fence.job, second);
+}
+
+TEST_F(PipelineOfThree, WaitsForNoWorkerThatWasForgotten) {
+  Attach("d", 4);
+  Mesh after(stored(), 100000);
+  const StreamId a = after.Attach("a", 1);
+  const StreamId b = after.Attach("b", 2);
+  const StreamId c = after.Attach("c", 3);
+  ASSERT_TRUE(after.Forget("d").ok());
+  for (const StreamId stream : {a, b, c}) {
+    after.Report(stream, after.job(), kRunning, 1);
+  }
+
+  after.Leave(b, /*restarting=*/false);
+  after.SayIdle({a, c});
+  // It may have held more than is known.
+  after.Pass(absl::ToInt64Milliseconds(BrainPolicy().return_period), {a, c});
+
+  EXPECT_EQ(after.Job().attempt(), 2);
+}
+
 // In the other order as well: see the tests of Membership.
 TEST_F(PipelineOfThree, ABrokenStreamAndANeighboursBrokenLinkAreALossAtOnce) {
   SayBroken(a_, 2, 0, /*refused=*/true);

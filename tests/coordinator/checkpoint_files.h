@@ -32,7 +32,7 @@ class FakePieceFetcher final : public PieceFetcher {
   }
 
   absl::StatusOr<uint64_t> Fetch(
-      const PieceAsk& ask,
+      const HeldPiece& ask,
       absl::FunctionRef<absl::Status(absl::string_view)> take) override {
     asked.push_back(ask.holder.address);
     if (refuses == ask.holder.address) return absl::UnavailableError("gone");

@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "absl/synchronization/notification.h"
+#include "coordinator/store/file_weights_store.h"
 #include "core/model/description.h"
 #include "core/model/safetensors_layout.h"
 #include "core/transfer/checksum.h"
@@ -127,6 +129,36 @@ TEST_F(WeightsFileTest, AnotherAttemptGoesOnWithPredictions) {
   ASSERT_TRUE(file->Write("b", 0, "012345678901").ok());
 
   EXPECT_TRUE(file->Save().ok());
+}
+
+// A stage that was left behind uploads what it computed.
+TEST_F(WeightsFileTest, AnEarlierAttemptsPieceIsAborted) {
+  FileWeightsStore store(folder_.path());
+  const auto write = [&store](int64_t attempt) {
+    v1::WeightsPiece piece;
+    piece.set_job(1);
+    piece.set_attempt(attempt);
+    piece.set_plan_version(attempt);
+    piece.set_tensor("a");
+    piece.set_data(std::string(8, 'x'));
+    absl::Status status;
+    absl::Notification done;
+    store.Write(piece, [&](absl::Status written) {
+      status = std::move(written);
+      done.Notify();
+    });
+    done.WaitForNotification();
+    return status;
+  };
+  const auto ignore = [](const absl::Status& opened) {
+    EXPECT_TRUE(opened.ok()) << opened;
+  };
+
+  store.Open({JobId{1}, 1, 1}, TwoTensors(), ignore);
+  EXPECT_TRUE(write(1).ok());
+  store.Open({JobId{1}, 2, 2}, TwoTensors(), ignore);
+  EXPECT_TRUE(absl::IsAborted(write(1)));
+  EXPECT_TRUE(write(2).ok());
 }
 
 TEST_F(WeightsFileTest, SavedFileIsTakenOverWhenNobodyWasTold) {

@@ -67,7 +67,8 @@ class Checkpoints(MeshCase):
 
     def test_one_that_the_disk_changed_is_noticed_and_not_gone_on_from(self):
         job = self.write(JOB)
-        sets = ("train.checkpoint_every=100",)  # no other one comes meanwhile
+        # No other one comes meanwhile.
+        sets = ("train.checkpoint_every=150", "train.steps=299")
         expected = self.submit(job, *sets)["weights_sha256"]
         self.assertEqual(self.detach(job, *sets), "2")
         self.await_checkpoint("2")

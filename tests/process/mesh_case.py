@@ -216,8 +216,9 @@ class MeshCase(ProcessCase):
         return pid
 
     def kill(self, *names):
-        for pid in [self.pid_of_worker(name) for name in names]:
-            os.kill(pid, signal.SIGKILL)
+        pids = {each["name"]: each["pid"] for each in self.workers()}
+        for name in names:
+            os.kill(pids[name], signal.SIGKILL)
 
     def pid_of_coordinator(self):
         return next(pid for pid, words in self.mesh.processes().items()

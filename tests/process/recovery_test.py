@@ -30,7 +30,7 @@ class Recovery(MeshCase):
             number = str(number)
             self.assertEqual(self.detach(job), number)
             self.await_step_after(30, number)
-            self.kill(victim)
+            self.kill_in(number, victim)
 
             document = self.finished(number)
             events = self.client("job", "events", number).stdout
@@ -44,25 +44,19 @@ class Recovery(MeshCase):
         self.assertTrue(eventually(
             lambda: len(self.ask("job", "list")["jobs"]) == 2))
         self.await_step_after(30, "2")
+        self.assertEqual(self.job("2")["state"], "running")
 
         os.kill(self.pid_of_coordinator(), signal.SIGKILL)
 
         self.assertEqual(client.wait(120), 0, client.errors.read_text())
         document = self.job("2")
+        self.assertEqual(len(document["loss"]), document["steps"])
         self.assertEqual(document["weights_sha256"], expected)
         self.assertEqual(document["attempt"], 1, self.events("2"))
 
-    def test_a_worker_that_stands_still_below_the_lease_is_the_one_it_was(self):
-        self.detach(self.write(JOB), "train.steps=100000")
-        self.await_step_after(20)
-
-        with stopped(self.pid_of_worker("w2")):
-            self.assertTrue(eventually(lambda: any(
-                worker["state"] == "suspect" for worker in self.workers())))
-
-        self.await_step_after(self.step())
-        self.assertEqual(self.job()["attempt"], 1, self.events())
-        self.stop()
+    def kill_in(self, job, *names):
+        self.kill(*names)
+        self.assertEqual(self.job(job)["state"], "running", "it was too fast")
 
     def disturb(self, *sets):
         """The weights that a job ends with, and the number of the same job
@@ -76,7 +70,7 @@ class Recovery(MeshCase):
     def test_two_that_are_killed_at_once_cost_no_more_than_one(self):
         expected, job = self.disturb()
 
-        self.kill("w2", "w4")
+        self.kill_in(job, "w2", "w4")
 
         self.assertEqual(self.finished(job)["weights_sha256"], expected)
         self.assertIn("begins from step", self.events(job))
@@ -84,10 +78,10 @@ class Recovery(MeshCase):
     def test_one_that_is_killed_while_another_is_recovered_from(self):
         expected, job = self.disturb()
 
-        self.kill("w2")
+        self.kill_in(job, "w2")
         self.assertTrue(eventually(
             lambda: "attempt 2 begins" in self.events(job)))
-        self.kill("w3")
+        self.kill_in(job, "w3")
 
         self.assertEqual(self.finished(job)["weights_sha256"], expected)
         self.assertIn("attempt 3 begins", self.events(job))
@@ -130,10 +124,26 @@ pipeline: {{stages: 3}}
             self.assertEqual(self.client("node", "drain", name).returncode, 0)
         expected, job = self.disturb("pipeline.stages=2")
 
-        self.kill("w1")
+        self.kill_in(job, "w1")
 
         self.assertEqual(self.finished(job)["weights_sha256"], expected)
         self.assertIn("begins from step", self.events(job))
+
+
+class RecoveryByTheClock(MeshCase):
+    def test_a_worker_that_stands_still_below_the_lease_is_the_one_it_was(self):
+        self.start(4)
+        self.detach(self.write(JOB), "train.steps=100000")
+        self.await_step_after(20)
+
+        with stopped(self.pid_of_worker("w2")):
+            self.assertTrue(eventually(lambda: any(
+                each["name"] == "w2" and each["state"] == "suspect"
+                for each in self.workers())))
+
+        self.await_step_after(self.step())
+        self.assertEqual(self.job()["attempt"], 1, self.events())
+        self.stop()
 
 
 class CommitPoints(ProcessCase):

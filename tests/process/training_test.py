@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """A mesh of real processes trains, and its numbers do not depend on how."""
 
-import os
-import signal
 from pathlib import Path
 
 from mesh_case import MeshCase, main
@@ -204,20 +202,6 @@ class MeshOfFour(MeshCase):
         self.assertEqual(self.pid_of_worker("w2"), before)
         self.assertEqual(Path(f"/proc/{before}/comm").read_text(),
                          "paceline-worker\n")
-
-    def test_trains_on_after_its_coordinator_was_killed_and_came_back(self):
-        job = self.detach(self.write(LENET_JOB), "pipeline.stages=4",
-                          "train.steps=400")
-        self.await_step_after(0, job)
-
-        os.kill(self.pid_of_coordinator(), signal.SIGKILL)
-
-        waited = self.client("job", "wait", job)
-        self.assertEqual(waited.returncode, 0,
-                         waited.stderr + self.log("coordinator"))
-        shown = self.job(job)
-        self.assertEqual(shown["state"], "succeeded")
-        self.assertEqual(len(shown["loss"]), 400, "records were lost")
 
 
 if __name__ == "__main__":

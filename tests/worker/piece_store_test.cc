@@ -49,16 +49,25 @@ TEST(PieceStore, SaysWhatItHoldsAsRangesOfLayers) {
 TEST(PieceStore, RefusesPiecesOfOthersBeyondItsRoomAndNeverItsOwn) {
   PieceStore store(/*most_bytes=*/10);
   store.Deposit(kJob, {MakePiece({1, 1}, 0, "twelve bytes")});
+  int told = 0;
+  const int listener = store.Listen([&told] { ++told; });
 
   const absl::Status refused = store.Put(kJob, MakePiece({1, 1}, 1, "x"));
+  EXPECT_EQ(told, 1) << "the coordinator waits for a copy here";
+  store.Unlisten(listener);
   store.Deposit(kJob, {MakePiece({1, 2}, 0, "more")});
 
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_EQ(store.stats().refused_lately, 1);
   EXPECT_EQ(store.stats().pieces, 2);
   EXPECT_EQ(store.stats().bytes, 16);
   EXPECT_EQ(store.stats().refused, 1);
   // A piece that is here takes no room.
   EXPECT_TRUE(store.Put(kJob, MakePiece({1, 2}, 0, "more")).ok());
+  // There is room again when a job is forgotten.
+  store.OnKeep({}, kNow);
+  store.OnAcknowledged(After(PieceStore::kForgetAfter));
+  EXPECT_EQ(store.stats().refused_lately, 0);
 }
 
 TEST(PieceStore, DropsWhatIsBelowTheFloorOrSupersededButNoPins) {

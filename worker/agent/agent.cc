@@ -118,7 +118,7 @@ void Agent::AwaitChange(absl::Duration longest) const {
 
 void Agent::AddPieces(v1::PiecesHeld& held) const {
   const PieceStore& store = *options_.pieces;
-  held.set_refused(store.stats().refused);
+  held.set_refused(store.stats().refused_lately);
   for (const auto& [job, cuts] : store.Holdings()) {
     v1::PiecesHeld::OfJob& of_job = *held.add_jobs();
     of_job.set_job(job.value);

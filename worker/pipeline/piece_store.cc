@@ -57,24 +57,43 @@ void PieceStore::Deposit(JobId job, absl::Span<const PiecePtr> pieces) {
   Tell();
 }
 
-absl::Status PieceStore::Put(JobId job, PiecePtr piece) {
+absl::Status PieceStore::AdmitLocked(JobId job, const Piece& piece,
+                                     int64_t bytes) {
+  if (jobs_[job].pieces.contains(piece) ||
+      bytes <= most_bytes_ - stats_.bytes) {
+    return absl::OkStatus();
+  }
+  ++stats_.refused;
+  ++stats_.refused_lately;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "no room for layer ", piece.layer, " of ", CutText(piece.cut), " of job ",
+      job.value, ": ", bytes, " bytes, and ", stats_.bytes, " of ", most_bytes_,
+      " are taken"));
+}
+
+absl::Status PieceStore::Admit(JobId job, const Piece& piece, int64_t bytes) {
+  absl::Status admitted;
   {
     absl::MutexLock lock(&mutex_);
-    Job& into = jobs_[job];
-    const auto size = static_cast<int64_t>(piece->size);
-    if (!into.pieces.contains(piece->piece) &&
-        size > most_bytes_ - stats_.bytes) {
-      ++stats_.refused;
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "no room for layer ", piece->piece.layer, " of ",
-          CutText(piece->piece.cut), " of job ", job.value, ": ", size,
-          " bytes, and ", stats_.bytes, " of ", most_bytes_, " are taken"));
+    admitted = AdmitLocked(job, piece, bytes);
+  }
+  if (!admitted.ok()) Tell();
+  return admitted;
+}
+
+absl::Status PieceStore::Put(JobId job, PiecePtr piece) {
+  absl::Status admitted;
+  {
+    absl::MutexLock lock(&mutex_);
+    admitted =
+        AdmitLocked(job, piece->piece, static_cast<int64_t>(piece->size));
+    if (admitted.ok()) {
+      AddLocked(jobs_[job], piece);
+      PruneLocked(jobs_[job]);
     }
-    AddLocked(into, piece);
-    PruneLocked(into);
   }
   Tell();
-  return absl::OkStatus();
+  return admitted;
 }
 
 PiecePtr PieceStore::Find(JobId job, const Piece& piece) const {
@@ -169,6 +188,7 @@ void PieceStore::OnAcknowledged(Instant now) {
         stats_.bytes -= static_cast<int64_t>(held->size);
       }
       at = jobs_.erase(at);
+      stats_.refused_lately = 0;
       forgot = true;
     }
   }

@@ -58,7 +58,8 @@ class PieceStore {
   struct Stats {
     int64_t pieces = 0;
     int64_t bytes = 0;
-    int64_t refused = 0;  // since the process began
+    int64_t refused = 0;         // since the process began
+    int64_t refused_lately = 0;  // since a job was forgotten
   };
 
   // most_bytes: of pieces altogether, before those of others are refused.
@@ -73,6 +74,8 @@ class PieceStore {
   // Takes another worker's piece.  One that is here already stays.
   // Errors: ResourceExhausted  there is no room
   absl::Status Put(JobId job, PiecePtr piece);
+  // The same for a piece of so many bytes that has begun to come.
+  absl::Status Admit(JobId job, const Piece& piece, int64_t bytes);
 
   PiecePtr Find(JobId job, const Piece& piece) const;  // null: not here
 
@@ -108,8 +111,8 @@ class PieceStore {
 
   // --- Waiting ---
 
-  // Calls `changed` whenever pieces came or jobs were forgotten, without a
-  // lock, on whichever thread did it.  It must be quick.
+  // Calls `changed` whenever pieces came or were refused, or jobs were
+  // forgotten, without a lock, on whichever thread did it.  It must be quick.
   int Listen(std::function<void()> changed);
   // Returns when no call of it is under way.
   void Unlisten(int id);
@@ -124,6 +127,8 @@ class PieceStore {
   };
 
   void AddLocked(Job& job, const PiecePtr& piece)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AdmitLocked(JobId job, const Piece& piece, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PruneLocked(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell();

@@ -43,8 +43,13 @@ class PieceReader {
   //                          together
   //         DataLoss         the checksum is wrong
   absl::StatusOr<PiecePtr> Take(const v1::PieceChunk& chunk) {
+    if (IdOf(chunk) == left_out_) return PiecePtr();
     PACELINE_RETURN_IF_ERROR(Check(chunk));
     if (piece_ == nullptr) {
+      if (ask_.admit && !ask_.admit(IdOf(chunk), chunk.total_bytes())) {
+        left_out_ = IdOf(chunk);
+        return PiecePtr();
+      }
       piece_ = std::make_shared<StoredPiece>();
       piece_->piece = IdOf(chunk);
       piece_->size = static_cast<size_t>(chunk.total_bytes());
@@ -128,6 +133,7 @@ class PieceReader {
   const PieceAsk& ask_;
   std::shared_ptr<StoredPiece> piece_;  // not whole yet; null: none
   size_t received_ = 0;                 // of it
+  std::optional<Piece> left_out_;       // the last one
   std::set<int> taken_;                 // layers of a cut that have come
 };
 
@@ -286,6 +292,11 @@ void PieceClient::Connect(const std::shared_ptr<Following>& following) {
   ask.cut.attempt = order.attempt;
   ask.follows = true;
   ask.layers = {order.layers};
+  ask.admit = [this, following](const Piece& piece, int64_t bytes) {
+    const absl::Status room = store_.Admit(following->order.job, piece, bytes);
+    if (!room.ok()) SayRefused(*following, room);
+    return room.ok();
+  };
   ask.on_piece = [this, following](PiecePtr piece) {
     OnFollowed(following, std::move(piece));
   };
@@ -302,18 +313,21 @@ void PieceClient::Connect(const std::shared_ptr<Following>& following) {
 void PieceClient::OnFollowed(const std::shared_ptr<Following>& following,
                              PiecePtr piece) {
   const absl::Status put = store_.Put(following->order.job, std::move(piece));
-  bool say = false;
+  if (!put.ok()) SayRefused(*following, put);
+  absl::MutexLock lock(&mutex_);
+  following->backoff = kFirstBackoff;
+  if (put.ok()) following->said = false;
+}
+
+void PieceClient::SayRefused(Following& following, const absl::Status& why) {
   {
     absl::MutexLock lock(&mutex_);
-    following->backoff = kFirstBackoff;
-    say = !put.ok() && !std::exchange(following->said, true);
-    if (put.ok()) following->said = false;
+    if (std::exchange(following.said, true)) return;
   }
-  if (!say) return;
   Log(LogLevel::kWarn, "a piece of another worker was refused",
-      {{"job", following->order.job.value},
-       {"worker", following->order.source.worker.value},
-       {"why", put.message()}});
+      {{"job", following.order.job.value},
+       {"worker", following.order.source.worker.value},
+       {"why", why.message()}});
 }
 
 void PieceClient::OnEnded(const std::shared_ptr<Following>& following,

@@ -37,6 +37,8 @@ struct PieceAsk {
   std::map<int, int64_t> bytes = {};
   // Called on gRPC's threads, one at a time, without a lock.
   std::function<void()> on_chunk = nullptr;
+  // Asked before memory is taken for so many bytes; false: it is left out.
+  std::function<bool(const Piece&, int64_t bytes)> admit = nullptr;
   std::function<void(PiecePtr)> on_piece;
   // The last call.  OK: all pieces of the cut have come.
   std::function<void(absl::Status)> on_done;
@@ -65,6 +67,8 @@ class PieceClient final : public PieceExchange {
   std::shared_ptr<PieceCall> Call(PieceAsk ask);
   void Connect(const std::shared_ptr<Following>& following);
   void OnFollowed(const std::shared_ptr<Following>& following, PiecePtr piece);
+  // Says so once, until a piece is taken.
+  void SayRefused(Following& following, const absl::Status& why);
   void OnEnded(const std::shared_ptr<Following>& following,
                const absl::Status& status);
   // Asks sources for what is missing where fewer than two are at it.

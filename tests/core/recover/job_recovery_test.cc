@@ -298,6 +298,19 @@ TEST_F(JobRecoveryTest, WaitsForOneThatWasLostInAnEarlierAttempt) {
   EXPECT_THAT(job_->why(), HasSubstr("waits for w2"));
 }
 
+TEST_F(JobRecoveryTest, AsksForAPlanAgainWhenItHasWaited) {
+  BeginWith(3);
+  for (const int64_t id : {1, 2}) Hold(id, {1, 5}, {0, 1, 2, 3});
+  Lose(1);
+  Lose(2);
+  ASSERT_EQ(job_->phase(), JobPhase::kChoosing);
+
+  plans_ = false;  // another job has taken worker 3
+  Pass(policy_.return_period);
+
+  EXPECT_EQ(job_->phase(), JobPhase::kPaused);
+}
+
 TEST_F(JobRecoveryTest, GoesBelowTheFloorWhenNobodyCameBack) {
   BeginWith(3);
   for (const int64_t id : {1, 2}) Hold(id, {1, 5}, {0, 1, 2, 3});
@@ -610,14 +623,11 @@ TEST_F(JobRecoveryTest, WaitsForADiskThatWasNotFullBefore) {
 
 // The worker that alone holds a piece is there, but the link to it is not.
 TEST_F(JobRecoveryTest, WaitsForALinkWithoutWhichNoAttemptBegins) {
-  for (const int64_t id : {1, 2}) {
-    Attach(id);
-    workers_[id].begins = WorkPhase::kGathering;
-  }
-  job_->Begin(now_, actions_);
-  Settle();
-  for (int i = 0; i < 3; ++i) {
-    ASSERT_EQ(job_->phase(), JobPhase::kStarting);
+  BeginWith(2);
+  Snapshot({1, 5});
+  for (auto& [id, worker] : workers_) worker.begins = WorkPhase::kGathering;
+  for (int i = 0; i < 4; ++i) {  // the first one ends an attempt that ran
+    ASSERT_NE(job_->phase(), JobPhase::kPaused);
     FailWith(1, absl::UnavailableError("no source left"));
   }
   EXPECT_EQ(job_->phase(), JobPhase::kPaused);
@@ -890,7 +900,9 @@ TEST_F(JobRecoveryTest, AMachineWithoutMemoryLowersTheCopies) {
   BeginWith(3);
   EXPECT_EQ(job_->followers(), 2);
   workers_[3].report.refuses_pieces = true;
-  Report(3);
+  Hold(3, {1, 5}, {0});
+  workers_[3].report.refuses_pieces = false;
+  Report(3);  // without pieces, which says nothing of that
 
   EXPECT_EQ(job_->followers(), 1);
   EXPECT_TRUE(Has("copies"));

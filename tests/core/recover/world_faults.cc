@@ -143,6 +143,7 @@ bool World::DoToWorker(Fault fault, Worker& worker) {
       return true;
     case Fault::kRefuse:
       worker.refuses = true;
+      worker.pieces_said = false;
       safe_ = Cut();  // fewer copies are promised from now on
       return true;
     default:
