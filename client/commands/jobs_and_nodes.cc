@@ -178,6 +178,10 @@ ExitCode StopJobCommand(const CommandContext& context, int64_t id) {
   if (!job.ok()) return ReportError(context.console, job.status());
   context.console.Print(RenderOutcome(*job),
                         ToDocument(*job, /*with_curve=*/false));
+  const JobState state = StateOf(*job);
+  if (state == JobState::kSucceeded || state == JobState::kFailed) {
+    context.console.Note("job ", id, " had ended before");
+  }
   return kExitOk;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -20,6 +21,14 @@ constexpr absl::Duration kPlainPeriod = absl::Seconds(10);
 
 bool Computes(const v1::Job& job) {
   return job.phase() == "training" || job.phase() == "predicting";
+}
+
+// The phase of a job that does not compute, and why.
+std::string PhaseText(const v1::Job& job) {
+  if (absl::StartsWith(job.why(), job.phase())) return Printable(job.why());
+  return Printable(job.why().empty()
+                       ? job.phase()
+                       : absl::StrCat(job.phase(), ": ", job.why()));
 }
 
 double ShareDone(const v1::Job& job) {
@@ -79,7 +88,7 @@ std::string ProgressLine(const v1::Job& job,
     return absl::StrJoin(parts, "  ");
   }
   if (job.step() == 0 && !Computes(job)) {
-    parts.push_back(job.phase().empty() ? "starting" : Printable(job.phase()));
+    parts.push_back(job.phase().empty() ? "starting" : PhaseText(job));
     return Line(job, std::move(parts), style);
   }
   parts.push_back(
@@ -95,7 +104,7 @@ std::string ProgressLine(const v1::Job& job,
                         : absl::StrFormat("loss %.4f", newest->loss()));
   }
   if (!Computes(job) && !job.phase().empty()) {
-    parts.push_back(Printable(job.phase()));
+    parts.push_back(PhaseText(job));
   } else if (const auto left = TimeLeft(job); left.has_value()) {
     parts.push_back(absl::StrCat(HumanDuration(*left), " left"));
   }
@@ -106,7 +115,7 @@ bool PlainProgress::OnProgress(const v1::Job& job, Instant now) {
   const int64_t tenth = static_cast<int64_t>(ShareDone(job) * 10);
   const bool changed = !printed_ || StateOf(job) != state_ ||
                        job.phase() != phase_ ||
-                       (StateOf(job) == JobState::kQueued && job.why() != why_);
+                       (!Computes(job) && job.why() != why_);
   const bool due = tenth > tenth_ ||
                    (job.step() > step_ && now - printed_at_ >= kPlainPeriod);
   if (!changed && !due) return false;

@@ -379,6 +379,15 @@ TEST(Jobs, DeletingARunningOneFails) {
   EXPECT_EQ(bed.out.str(), "");
 }
 
+TEST(Jobs, StoppingOneThatHadEndedSaysSo) {
+  CommandBed bed(OutputFormat::kTable);
+  bed.client.job_answers = {SucceededJob()};
+
+  EXPECT_EQ(StopJobCommand(bed.context, 7), kExitOk);
+
+  EXPECT_THAT(bed.err.str(), HasSubstr("had ended"));
+}
+
 TEST(Nodes, AreShownByNameOrNumber) {
   for (const auto& [word, code] :
        {std::pair{"w1", kExitOk}, {"4", kExitOk}, {"w9", kExitNotFound}}) {

@@ -41,6 +41,10 @@ TEST(ProgressLine, SaysWhatIsKnownOfAJob) {
        "job 7  preparing"},
       {In(running, "saving", "", 40, 40), Loss({40, 0.5}), false,
        "job 7  step 40/40  640 samples/s  loss 0.5000  saving"},
+      {In(running, "paused", "no worker is fit", 20, 40), std::nullopt, false,
+       "job 7  step 20/40  640 samples/s  paused: no worker is fit"},
+      {In(running, "moving", "moving: w1 drains", 20, 40), std::nullopt, false,
+       "job 7  step 20/40  640 samples/s  moving: w1 drains"},
   };
   for (const auto& [job, newest, bar, line] : kCases) {
     EXPECT_EQ(ProgressLine(job, newest, {.bar = bar}), line);
