@@ -534,7 +534,7 @@ absl::StatusOr<v1::Worker> Brain::OnForget(const std::string& worker,
   mesh_.actions.writes.forgotten.push_back(id);
   mesh_.actions.writes.durable = true;
   mesh_.drained.erase(id);
-  pipelines_.OnLost(*found, moment);  // nobody waits to hear of it
+  pipelines_.OnLost(*found, moment);  // no job waits for it
   mesh_.membership.Forget(id);
   mesh_.queue_changed = true;
   Settle(moment);

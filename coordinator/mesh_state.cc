@@ -186,13 +186,12 @@ void ResetProgress(JobEntry& job, int64_t step) {
   kept.set_step(step);
   kept.set_evaluated_step(step == 0 ? -1
                                     : std::min(kept.evaluated_step(), step));
-  if (step == 0) kept.clear_skipped_steps();
-  // They are run again.
+  // Steps after `step` are run again, and then counted again.
   for (const auto& [counted, skipped] : job.counted) {
-    if (step > 0 && counted > step && skipped) {
-      kept.set_skipped_steps(kept.skipped_steps() - 1);
-    }
+    if (counted <= step || !skipped) continue;
+    kept.set_skipped_steps(kept.skipped_steps() - 1);
   }
+  if (step == 0) kept.clear_skipped_steps();
   kept.clear_skipping_since();
   kept.clear_stage_times();
   kept.clear_timed_seconds();

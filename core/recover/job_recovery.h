@@ -203,7 +203,8 @@ class JobRecovery {
     Instant since;     // of the presence
     JobReport report;  // without the pieces
     bool has_pieces = false;
-    // To run or to follow, since the attempt began; where it is lost, before.
+    // It had an order to run or to follow in this attempt.  A lost process
+    // keeps the mark in later attempts, since it may hold pieces.
     bool was_ordered = false;
     bool missed = false;  // an event says that it is lost
     std::string unfit;

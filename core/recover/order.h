@@ -103,7 +103,7 @@ struct JobReport {
   std::optional<std::set<Piece>> pieces = {};
   bool follows = false;  // it was told to
   bool settled = true;   // its CPU environment is the job's
-  // It has no memory for pieces of others; as before, where `pieces` is.
+  // It has no memory for pieces of others.  Counts only together with `pieces`.
   bool refuses_pieces = false;
 
   friend bool operator==(const JobReport&, const JobReport&) = default;

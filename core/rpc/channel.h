@@ -46,8 +46,8 @@ struct ServerOptions {
   // calls with ResourceExhausted, whosever they are: the last resort.
   int64_t memory_bytes = int64_t{512} << 20;
   std::string flag = "--listen";  // named in error messages
-  // gRPC fits its windows to the network by a ping with each message, which
-  // costs as much as a small message.  0: it does; else they are this large.
+  // How large the receive windows are.  0: gRPC fits them to the network, for
+  // which it sends a ping with each message.  Small messages then cost twice.
   int fixed_window_bytes = 0;
 };
 
