@@ -151,8 +151,10 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
   if (report.refuses_pieces != peer.report.refuses_pieces) {
     holdings_changed_ = orders_changed_ = true;
     AddEvent(actions, "copies",
-             absl::StrCat(peer.name, report.refuses_pieces ? " has no" : " has",
-                          " memory for pieces of others"));
+             absl::StrCat(peer.name,
+                          report.refuses_pieces
+                              ? " takes no pieces of others: its log says why"
+                              : " takes pieces of others again"));
   }
   const bool is_known =
       !is_first && !report.pieces.has_value() && report == peer.report;

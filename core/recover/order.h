@@ -103,7 +103,8 @@ struct JobReport {
   std::optional<std::set<Piece>> pieces = {};
   bool follows = false;  // it was told to
   bool settled = true;   // its CPU environment is the job's
-  // It has no memory for pieces of others.  Counts only together with `pieces`.
+  // It takes no pieces of others: it has no memory, or cannot reach a source.
+  // Counts only together with `pieces`.
   bool refuses_pieces = false;
 
   friend bool operator==(const JobReport&, const JobReport&) = default;

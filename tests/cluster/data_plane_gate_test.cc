@@ -2,11 +2,14 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "core/base/thread.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/status.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "tests/cluster/data_plane_mesh.h"
@@ -113,6 +116,59 @@ TEST_F(GateTest, CancelWakesHereAndThere) {
 
   EXPECT_EQ(here, absl::CancelledError("first"));
   EXPECT_EQ(there, absl::CancelledError("first"));
+}
+
+// The last stage sends the first one nothing but reports.
+TEST(GateLink, IsToldToBeBrokenUntilTheFirstStageIsBack) {
+  absl::Mutex mutex;
+  bool changed = false;
+  MeshSpec spec{{0, 1, 2}};
+  spec.on_links = [&] {
+    absl::MutexLock lock(&mutex);
+    changed = true;
+  };
+  RpcLinkMesh mesh(spec);
+  ASSERT_TRUE(mesh.node(0).plane.OpenGate(spec.fence, {TrainSpec{}, 10}).ok());
+  EXPECT_FALSE(mesh.gate(2).broken().has_value());
+  const int port = mesh.node(0).port();
+  mesh.node(0).StopServer();
+  {
+    const Thread last(
+        "last", [&] { EXPECT_TRUE(mesh.gate(2).Decide({ReportOf(2)}).ok()); });
+    const absl::Time give_up = absl::Now() + absl::Seconds(20);
+    const auto await = [&](const auto& as) {
+      while (!as(mesh.gate(2).broken()) && absl::Now() < give_up) {
+        absl::SleepFor(absl::Milliseconds(5));
+      }
+      return as(mesh.gate(2).broken());
+    };
+
+    EXPECT_TRUE(await([](const std::optional<BrokenLink>& broken) {
+      return broken.has_value() && broken->neighbour == WorkerId{0} &&
+             broken->refused;
+    }));
+    mesh.node(0).StartServerOn(port);
+    // Before the verdict, for which two stages are missing.
+    EXPECT_TRUE(await([](const auto& broken) { return !broken.has_value(); }));
+
+    const Thread middle("middle", [&] {
+      EXPECT_TRUE(mesh.gate(1).Decide({ReportOf(1)}).ok());
+    });
+    EXPECT_TRUE(mesh.gate(0).Decide({ReportOf(0)}).ok());
+  }
+  absl::MutexLock lock(&mutex);
+  EXPECT_TRUE(changed);
+}
+
+// The job stood still for ever.
+TEST(GateLink, EndsTheRunWhenTheFirstStageIsOutOfReachForLong) {
+  RpcLinkMesh mesh(MeshSpec{{0, 1, 2}}, {.reach = absl::Milliseconds(100)});
+  mesh.node(0).StopServer();
+
+  const absl::Status end = mesh.gate(2).Decide({ReportOf(2)}).status();
+
+  EXPECT_TRUE(absl::IsUnavailable(end)) << end;
+  EXPECT_THAT(end.message(), ::testing::HasSubstr("worker 0"));
 }
 
 TEST_F(GateTest, SaysWhatCannotBeRetried) {

@@ -111,6 +111,22 @@ TEST_F(PipelineOfThree, EveryCommitLeavesEveryJobOnceAndNoneBehind) {
               ElementsAre(v1::JOB_STATE_RUNNING, v1::JOB_STATE_SUCCEEDED));
 }
 
+TEST_F(PipelineOfThree, GoesOnAsElseWhenTheWallClockIsSetBack) {
+  SetWallClockBack(3'600'000);
+  Mesh::Leave(b_, /*restarting=*/false);
+  Leave({a_, c_});
+
+  EXPECT_TRUE(Order(a_).run.has_value() && Order(c_).run.has_value());
+  SetWallClockBack(3'600'000);
+  for (const StreamId stream : {a_, c_}) {
+    Report(stream, job_, v1::RunState::PHASE_DONE, 60);
+  }
+  Saved(SavedWeights{"weights", "hash", 1});
+
+  EXPECT_EQ(State(), JobState::kSucceeded) << Why();
+  EXPECT_EQ(Job().attempt(), 2);
+}
+
 TEST_F(PipelineOfThree, GoesOnWithAWorkerThatWasSuspectWhenItBegan) {
   const StreamId d = Attach("d", 4);
   const StreamId e = Attach("e", 5);

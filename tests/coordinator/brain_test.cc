@@ -563,6 +563,7 @@ TEST_F(BrainOfOne, RecordsOfAnOlderAttemptAreNotTheJobs) {
 
   EXPECT_EQ(State(), JobState::kRunning);
   EXPECT_EQ(Job().step(), 0);
+  EXPECT_EQ(Job().recorded_step(), 0);
 }
 
 TEST_F(BrainOfOne, WorkersAreShownWithTheirJobAndStages) {

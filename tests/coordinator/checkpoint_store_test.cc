@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "coordinator/store/file_checkpoint_store.h"
 #include "core/model/safetensors_layout.h"
@@ -167,6 +169,27 @@ TEST_F(CheckpointStoreTest, ABitOfTheHeaderOrTheManifestIsFoundToo) {
   Flip("manifest.json", 0);
   EXPECT_TRUE(absl::IsDataLoss(Check())) << Check();
   EXPECT_THAT(Check().message(), HasSubstr("its manifest cannot be read"));
+}
+
+// The manifest reads well then: a digit has become another one.
+TEST_F(CheckpointStoreTest, AFlippedDigitOfASizeOrAChecksumIsFound) {
+  Make();
+  std::stringstream manifest;
+  manifest << std::ifstream(PathOf("manifest.json")).rdbuf();
+  const std::string text = manifest.str();
+  const size_t begin = text.find("file_bytes");
+  ASSERT_NE(begin, std::string::npos) << text;
+  int digits = 0;
+  for (size_t at = begin; at < text.size(); ++at) {
+    if (!absl::ascii_isdigit(text[at])) continue;
+    ++digits;
+    Flip("manifest.json", static_cast<int64_t>(at));
+    EXPECT_TRUE(absl::IsDataLoss(Check()))
+        << text.substr(begin, at - begin) << ": " << Check();
+    Flip("manifest.json", static_cast<int64_t>(at));
+  }
+  EXPECT_GT(digits, 50);
+  EXPECT_TRUE(Check().ok()) << Check();
 }
 
 TEST_F(CheckpointStoreTest, ATruncatedOrMissingFileIsNamedWithBothSizes) {

@@ -235,6 +235,19 @@ TEST_F(JobStoreTest, JobThatBeginsAgainKeepsNoStepOfBefore) {
   EXPECT_EQ(store_->Events(JobId{1}, 0, 10)->size(), 1u);
 }
 
+TEST_F(JobStoreTest, JobThatGoesOnFromAStepKeepsWhatWasBeforeIt) {
+  CommitRecords({.steps = {StepOf(1, 2.5), StepOf(2, 2.0), StepOf(3, 1.5)},
+                 .evaluations = {PartOf(0), PartOf(2), PartOf(3)}});
+
+  Commit({.restarted = {{JobId{1}, 2}},
+          .records = {{JobId{1}, {.steps = {StepOf(3, 1.0)}}}}});
+
+  const auto curve = store_->Curve(JobId{1}, 0, 10);
+  EXPECT_THAT(StepsOf(*curve), ElementsAre(1, 2, 3));
+  EXPECT_EQ(curve->back().loss(), 1.0);
+  EXPECT_THAT(StepsOf(*store_->Evaluations(JobId{1}, 10)), ElementsAre(0, 2));
+}
+
 TEST_F(JobStoreTest, EventsAndLogsGoOnFromASequence) {
   CommitRecords({.events = {EventOf("submitted"), EventOf("placed")},
                  .logs = {LineOf("one"), LineOf("two"), LineOf("three")}});

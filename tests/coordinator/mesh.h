@@ -140,7 +140,8 @@ class Mesh {
     Collect();
   }
 
-  Moment Now() const { return {{absl::Milliseconds(ms_)}, 1'000'000 + ms_}; }
+  Moment Now() const { return {{absl::Milliseconds(ms_)}, wall_ms_ + ms_}; }
+  void SetWallClockBack(int64_t ms) { wall_ms_ -= ms; }
 
   // The stream it got.
   StreamId Attach(const v1::Registration& registration) {
@@ -447,6 +448,7 @@ class Mesh {
     for (auto& ack : actions.acks) acks_.push_back(ack);
   }
 
+  int64_t wall_ms_ = 1'000'000'000;  // when `ms_` was 0
   int64_t ms_;
   std::unique_ptr<MemoryStore> store_ = std::make_unique<MemoryStore>();
   std::function<void()> on_commit_;

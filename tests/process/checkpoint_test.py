@@ -45,6 +45,11 @@ class Checkpoints(MeshCase):
             hashlib.sha256(weights).hexdigest(),
             self.submit(job, f"train.steps={step}")["weights_sha256"])
 
+        other = self.client("job", "resume", "2", "--set", "model.name=mlp",
+                            "--set", "pipeline.stages=2")
+        self.assertEqual(other.returncode, 2, other.stderr)
+        self.has(other.stderr, "the job's model has")
+
         finished = self.client("job", "resume", "2", "--set", "pipeline.stages=2")
         self.assertEqual(finished.returncode, 0, finished.stderr)
         resumed = self.job("4")

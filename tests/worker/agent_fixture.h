@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +75,25 @@ class CountedLink final : public Link {
   OpenLinks& open_;
 };
 
+// A gate to a first stage that is out of reach.
+class BrokenGate final : public GateClient {
+ public:
+  explicit BrokenGate(const BrokenLink& link) : link_(link) {}
+
+  absl::StatusOr<StepVerdict> Decide(const std::vector<StepReport>&) override {
+    cancelled_.WaitForNotification();
+    return absl::CancelledError("cancelled");
+  }
+  void Cancel(absl::Status) override {
+    if (!cancelled_.HasBeenNotified()) cancelled_.Notify();
+  }
+  std::optional<BrokenLink> broken() const override { return link_; }
+
+ private:
+  const BrokenLink link_;
+  absl::Notification cancelled_;
+};
+
 // A worker alone in its plan.  Keeps the names of what is uploaded.
 class LonelyFactory final : public FakeRunFactory {
  public:
@@ -120,8 +140,14 @@ class LonelyFactory final : public FakeRunFactory {
         {std::vector<std::vector<int>>(wiring.stages.size(), {0}),
          wiring.bounds, wiring.fence});
     if (!links.ok()) return links.status();
+    auto link =
+        std::make_unique<CountedLink>(std::move((*links)[0]), open_links_);
+    if (broken_.has_value()) {
+      return RunConnections{std::move(link),
+                            std::make_shared<BrokenGate>(*broken_)};
+    }
     return RunConnections{
-        std::make_unique<CountedLink>(std::move((*links)[0]), open_links_),
+        std::move(link),
         MakeLocalGateClient(std::make_shared<SharedStepGate>(
             train_, train_.steps, static_cast<int>(wiring.stages.size())))};
   }
@@ -137,6 +163,7 @@ class LonelyFactory final : public FakeRunFactory {
 
   int threads_ = 0;
   bool upload_blocks_ = false;
+  std::optional<BrokenLink> broken_;  // nothing: the first stage is here
   absl::Notification data_begun_;
   absl::Notification* data_ends_ = nullptr;  // null: at once
   absl::Notification script_begun_;

@@ -82,6 +82,21 @@ TEST_F(AgentTest, EndsARunWhenItsOrderIsWithdrawn) {
   EXPECT_EQ(RunToItsEnd(Order(2)).job(), 2);
 }
 
+TEST_F(AgentTest, SaysThatItsReportsDoNotReachTheFirstStage) {
+  factory_.broken_ = {WorkerId{9}, absl::Seconds(2), /*refused=*/true};
+  agent().OnOrder(Order(1));
+
+  const auto run = AwaitBeat(agent(), [](const v1::Heartbeat& beat) {
+                     return !beat.run().member().peers().empty();
+                   }).run();
+
+  ASSERT_EQ(run.member().peers_size(), 1);
+  const v1::PeerState& peer = run.member().peers(0);
+  EXPECT_EQ(peer.peer().worker_id(), 9);
+  EXPECT_EQ(peer.broken_ms(), 2000);
+  EXPECT_TRUE(peer.refused());
+}
+
 // The control thread may still be cancelling the old run when the compute
 // thread has already left it.
 TEST_F(AgentTest, OpensTheNextRunOnlyWhenTheLastOneIsClosed) {

@@ -110,6 +110,20 @@ TEST_F(CifarTest, MovesAndMirrorsTrainingImagesOnly) {
   EXPECT_TRUE(moved && mirrored);
 }
 
+TEST_F(CifarTest, MovesAndMirrorsTheSameWayFromAnyStepOn) {
+  spec_.data.crop = "random";
+  spec_.data.flip = 0.5;
+  spec_.train.epochs = 8;  // a step each
+  spec_.train.evaluate_every = 0;
+  const auto whole = WalkAll(spec_);
+  const auto source = OpenBatchSource(spec_).value();
+
+  source->BeginAt(5, /*evaluated=*/false);
+
+  EXPECT_EQ(BytesOf(WalkAll(*source)),
+            BytesOf({whole.begin() + 5, whole.end()}));
+}
+
 TEST_F(CifarTest, RefusesHalfARecord) {
   folder_.Write("data_batch_2.bin", Record(Byte(1), 1).substr(1));
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("data_batch_2.bin: has 3072 bytes"),

@@ -309,22 +309,24 @@ TEST(MovedRun, InterleavesAsBefore) {
 }
 
 TEST(MovedRun, GoesOnFromAMarkedStepWhenAWorkerIsLost) {
-  const JobSpec spec = SmallJob();
+  JobSpec spec = SmallJob();
+  spec.pipeline.snapshot_every = 4;
   const Weights expected = Undisturbed(spec, kFourLayers[0]);
   Mesh mesh(spec, 5);
   // The fifth worker keeps copies of what the fourth, which dies, deposits.
-  KeepOrder keep = mesh.KeepFrom(std::nullopt);
+  KeepOrder keep = mesh.KeepFrom(Cut());
   keep.follow = {
       {kJob, 1, mesh.worker(3).id, mesh.worker(3).address(), {3, 4}}};
   mesh.worker(4).agent->OnKeep(keep);
-  const RunOrder first = mesh.Order(kFourLayers[0]);
-  mesh.Run(first);
-  const Cut marked{1, 8};
+  mesh.worker(0).agent->OnAck({});
+  mesh.Give(mesh.Order(kFourLayers[0]));
+  // The first stage waits for the floor, which never comes.
+  Cut marked{1, 0};
   const absl::Time give_up = absl::Now() + kLongestMove;
-  while (mesh.worker(4).pieces.Find(kJob, {marked, 3}) == nullptr &&
-         absl::Now() < give_up) {
-    mesh.worker(4).agent->Heartbeat();
-    mesh.worker(4).agent->AwaitChange(absl::Milliseconds(20));
+  while (mesh.Sources(marked).size() < 5 && absl::Now() < give_up) {
+    marked.step = marked.step % 7 + 1;
+    mesh.worker(0).agent->OnAck({});
+    mesh.worker(0).agent->AwaitChange(absl::Milliseconds(1));
   }
 
   mesh.worker(3).Die();
@@ -335,7 +337,7 @@ TEST(MovedRun, GoesOnFromAMarkedStepWhenAWorkerIsLost) {
 
   EXPECT_EQ(mesh.Uploaded(second), expected);
   // The restored step is deposited again, under the new attempt.
-  EXPECT_NE(mesh.worker(4).pieces.Find(kJob, {{2, 8}, 1}), nullptr);
+  EXPECT_NE(mesh.worker(4).pieces.Find(kJob, {{2, marked.step}, 1}), nullptr);
 }
 
 // Nobody computes its floor, which the run of 20 steps would wait for else.
@@ -451,6 +453,29 @@ TEST(MovedRun, HandsTheWeightsOverWhereNothingIsLeftToRun) {
   mesh.Run(second);
 
   EXPECT_EQ(mesh.Uploaded(second), expected);
+}
+
+TEST(MovedRun, MakesAnEvaluationThatIsDueAtTheCutUnlessItWasMade) {
+  JobSpec spec = SmallJob();
+  for (const bool was_made : {false, true}) {
+    Mesh mesh(spec, 3);
+    mesh.KeepFrom(std::nullopt);
+    const RunOrder first = mesh.Order({{0, 2}, {1, 2}});
+    mesh.Run(first);
+    RunOrder second = mesh.Order({{2, 4}});
+    second.base = {1, 8};
+    second.sources = mesh.Sources(second.base);
+    second.evaluated = was_made;
+    mesh.Give(second);
+
+    size_t evaluations = 0;
+    AwaitBeat(*mesh.worker(2).agent, [&](const v1::Heartbeat& beat) {
+      evaluations = std::max<size_t>(evaluations, beat.evaluations_size());
+      return beat.run().phase() == v1::RunState::PHASE_DONE;
+    });
+
+    EXPECT_EQ(evaluations, was_made ? 0u : 1u);
+  }
 }
 
 TEST(MovedRun, PredictsTheRestFromAnyMicroBatchOn) {

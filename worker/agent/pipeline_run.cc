@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <optional>
@@ -84,7 +85,15 @@ std::optional<MemberReport> PipelineRun::Member() const {
     absl::MutexLock lock(&mutex_);
     if (!connected_) return report;
   }
-  for (const BrokenLink& link : connections_.link->BrokenLinks()) {
+  std::vector<BrokenLink> broken = connections_.link->BrokenLinks();
+  if (const std::optional<BrokenLink> gate = connections_.gate->broken();
+      gate.has_value() &&
+      std::none_of(broken.begin(), broken.end(), [&](const BrokenLink& link) {
+        return link.neighbour == gate->neighbour;
+      })) {
+    broken.push_back(*gate);
+  }
+  for (const BrokenLink& link : broken) {
     report.peers.push_back({.peer = {link.neighbour, Incarnation{1}},
                             .broken = link.since,
                             .refused = link.refused});

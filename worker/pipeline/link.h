@@ -150,6 +150,9 @@ class GateClient {
       const std::vector<StepReport>& reports) = 0;
 
   virtual void Cancel(absl::Status why) = 0;
+
+  // The first stage's worker, where reports do not reach it now.
+  virtual std::optional<BrokenLink> broken() const { return std::nullopt; }
 };
 
 // A run knows this of its neighbours.  The agent derives it from the standing
@@ -185,7 +188,8 @@ struct RunWiring {
   // slow link from a slow neighbour.
   bool acknowledges_at_once = false;
   // Called on any thread, under a lock of the link, while the run is open:
-  // Link::BrokenLinks() has changed.  Null: nobody wants to know.
+  // Link::BrokenLinks() or GateClient::broken() has changed.  Null: nobody
+  // wants to know.
   std::function<void()> on_links = nullptr;
 };
 

@@ -81,6 +81,15 @@ absl::Status PieceStore::Admit(JobId job, const Piece& piece, int64_t bytes) {
   return admitted;
 }
 
+void PieceStore::Decline() {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++stats_.refused;
+    ++stats_.refused_lately;
+  }
+  Tell();
+}
+
 absl::Status PieceStore::Put(JobId job, PiecePtr piece) {
   absl::Status admitted;
   {

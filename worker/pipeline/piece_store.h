@@ -76,6 +76,8 @@ class PieceStore {
   absl::Status Put(JobId job, PiecePtr piece);
   // The same for a piece of so many bytes that has begun to come.
   absl::Status Admit(JobId job, const Piece& piece, int64_t bytes);
+  // Counts like a refused piece: those of another worker cannot be had.
+  void Decline();
 
   PiecePtr Find(JobId job, const Piece& piece) const;  // null: not here
 

@@ -29,6 +29,8 @@ constexpr absl::Duration kHedge = absl::Milliseconds(300);
 // Between two calls to whom is followed, doubled while they fail.
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMostBackoff = absl::Seconds(2);
+// A call that lasted for as long was connected: dialling takes less.
+constexpr absl::Duration kLongestDial = absl::Seconds(10);
 // How often a wait looks whether somebody cancelled it.
 constexpr absl::Duration kGatherPoll = absl::Milliseconds(20);
 
@@ -223,8 +225,12 @@ class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
   std::shared_ptr<PieceCall> self_;
 };
 
-PieceClient::PieceClient(PieceStore& store, std::string coordinator)
-    : store_(store), coordinator_(std::move(coordinator)), timers_("pieces") {}
+PieceClient::PieceClient(PieceStore& store, std::string coordinator,
+                         absl::Duration patience)
+    : store_(store),
+      coordinator_(std::move(coordinator)),
+      patience_(patience),
+      timers_("pieces") {}
 
 PieceClient::~PieceClient() { Shutdown(); }
 
@@ -251,7 +257,11 @@ struct PieceClient::Following {
   // All guarded by PieceClient::mutex_.
   bool over = false;
   absl::Duration backoff;
-  bool said = false;                // that it does not work
+  bool said = false;  // that it does not work
+  absl::Time begun;   // of the call
+  // The row of calls that failed without a piece began then.
+  std::optional<absl::Time> failing_since;
+  bool declined = false;
   std::shared_ptr<PieceCall> call;  // null: waits for the next one
 };
 
@@ -307,6 +317,7 @@ void PieceClient::Connect(const std::shared_ptr<Following>& following) {
   absl::MutexLock lock(&mutex_);
   if (following->over) return;
   following->call = call;
+  following->begun = absl::Now();
   call->Start();
 }
 
@@ -316,6 +327,7 @@ void PieceClient::OnFollowed(const std::shared_ptr<Following>& following,
   if (!put.ok()) SayRefused(*following, put);
   absl::MutexLock lock(&mutex_);
   following->backoff = kFirstBackoff;
+  following->failing_since.reset();
   if (put.ok()) following->said = false;
 }
 
@@ -332,8 +344,10 @@ void PieceClient::SayRefused(Following& following, const absl::Status& why) {
 
 void PieceClient::OnEnded(const std::shared_ptr<Following>& following,
                           const absl::Status& status) {
+  const absl::Time now = absl::Now();
   absl::Duration pause;
   bool say = false;
+  bool decline = false;
   {
     absl::MutexLock lock(&mutex_);
     following->call = nullptr;
@@ -341,7 +355,13 @@ void PieceClient::OnEnded(const std::shared_ptr<Following>& following,
     pause = following->backoff;
     following->backoff = std::min(2 * pause, kMostBackoff);
     say = !std::exchange(following->said, true);
+    std::optional<absl::Time>& since = following->failing_since;
+    if (now - following->begun >= kLongestDial) since.reset();
+    if (!since.has_value()) since = now;
+    decline =
+        now - *since >= patience_ && !std::exchange(following->declined, true);
   }
+  if (decline) store_.Decline();
   if (say) {
     Log(LogLevel::kWarn, "pieces of another worker cannot be had: trying again",
         {{"job", following->order.job.value},
@@ -349,7 +369,7 @@ void PieceClient::OnEnded(const std::shared_ptr<Following>& following,
          {"address", following->order.address},
          {"why", status.ToString()}});
   }
-  timers_.RunAt(absl::Now() + pause, [this, following] { Connect(following); });
+  timers_.RunAt(now + pause, [this, following] { Connect(following); });
 }
 
 // --- Gathering ---------------------------------------------------------------

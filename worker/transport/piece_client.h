@@ -47,9 +47,14 @@ struct PieceAsk {
 // Thread-safe.  Owns one thread ("pieces"), which opens calls again.
 class PieceClient final : public PieceExchange {
  public:
+  // After failing for so long, a follower says that it takes no pieces: else
+  // the job would wait for them.
+  static constexpr absl::Duration kPatience = absl::Seconds(30);
+
   //   store        outlives this
   //   coordinator  the address of sources that name none
-  explicit PieceClient(PieceStore& store, std::string coordinator = {});
+  explicit PieceClient(PieceStore& store, std::string coordinator = {},
+                       absl::Duration patience = kPatience);
   ~PieceClient() override;  // Shutdown()
 
   // PieceExchange.
@@ -77,6 +82,7 @@ class PieceClient final : public PieceExchange {
 
   PieceStore& store_;
   const std::string coordinator_;
+  const absl::Duration patience_;
   CallChannels channels_;
 
   absl::Mutex mutex_;

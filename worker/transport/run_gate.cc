@@ -1,6 +1,7 @@
 #include "worker/transport/run_gate.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "core/rpc/convert.h"
 #include "core/rpc/status.h"
 #include "paceline/v1/stage.grpc.pb.h"
+#include "worker/transport/outbound_stream.h"
 
 namespace paceline {
 namespace {
@@ -31,9 +33,14 @@ bool MayRetry(const absl::Status& status) {
 // given up.
 class RunGate::Asking : public std::enable_shared_from_this<Asking> {
  public:
-  Asking(const std::string& address, std::shared_ptr<PlaneShared> shared)
-      : shared_(std::move(shared)),
-        stub_(v1::Stage::NewStub(shared_->channels.Make(address))) {}
+  // on_link: called under the lock when broken() has changed, or null.
+  Asking(WorkerAddress first, std::shared_ptr<PlaneShared> shared,
+         std::function<void()> on_link)
+      : first_(std::move(first)),
+        shared_(std::move(shared)),
+        on_link_(std::move(on_link)),
+        channel_(shared_->channels.Make(first_.address)),
+        stub_(v1::Stage::NewStub(channel_)) {}
 
   // Null `answer` while waiting; the last answer once all are here.
   absl::StatusOr<StepVerdict> Ask(const Fence& fence,
@@ -61,6 +68,17 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
     mutex_.Await(absl::Condition(&answered));
     if (!ended_.ok()) return ended_;
     return verdict_;
+  }
+
+  std::optional<BrokenLink> broken() {
+    absl::MutexLock lock(&mutex_);
+    NoteConnectionLocked();
+    if (!broken_since_.has_value() || !ended_.ok()) return std::nullopt;
+    // At least some time: none would say that it is not broken.
+    return BrokenLink{
+        first_.worker,
+        std::max(absl::Now() - *broken_since_, absl::Milliseconds(1)),
+        dial_refused_};
   }
 
   // Ends Ask() with `why`; the first wins.
@@ -124,6 +142,13 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
     } else if (!MayRetry(status)) {
       verdict_ = status;
       missing_ = 0;
+    } else if (IsOutOfReachLocked(status)) {
+      verdict_ = absl::UnavailableError(absl::StrCat(
+          "worker ", first_.worker.value, " at ", first_.address,
+          ", which has the first stage, could not be reached for ",
+          absl::FormatDuration(shared_->options.reach), " (", status.message(),
+          "): its --advertise must be an address that every worker can dial"));
+      missing_ = 0;
     } else {
       shared_->timers.RunAt(absl::Now() + question.backoff,
                             [self = shared_from_this(), round, index] {
@@ -133,11 +158,38 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
     }
   }
 
+  // A call waits for the slowest stage, so an answer would tell too late that
+  // the link is back: the connection does.
+  void NoteConnectionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
+      broken_since_.reset();
+    }
+  }
+
+  // Whether the link has been broken for `reach`.
+  bool IsOutOfReachLocked(const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    NoteConnectionLocked();
+    if (!absl::IsUnavailable(status)) return false;
+    const bool refused = IsRefusedDial(status);
+    const bool changed = !broken_since_.has_value() || refused != dial_refused_;
+    if (!broken_since_.has_value()) broken_since_ = absl::Now();
+    dial_refused_ = refused;
+    if (changed && on_link_ != nullptr) on_link_();
+    return absl::Now() - *broken_since_ >= shared_->options.reach;
+  }
+
+  const WorkerAddress first_;
   const std::shared_ptr<PlaneShared> shared_;
+  const std::function<void()> on_link_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Stage::Stub> stub_;
 
   absl::Mutex mutex_;
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
+  // When calls began to fail; nothing while the first stage is in reach.
+  std::optional<absl::Time> broken_since_ ABSL_GUARDED_BY(mutex_);
+  bool dial_refused_ ABSL_GUARDED_BY(mutex_) = false;  // by the last of them
   size_t round_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t missing_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Question> questions_ ABSL_GUARDED_BY(mutex_);
@@ -150,11 +202,10 @@ RunGate::RunGate(const RunWiring& wiring, std::shared_ptr<PlaneShared> shared)
       self_(wiring.self),
       first_(wiring.stages.front().replicas.front()),
       stages_(static_cast<int>(wiring.stages.size())),
-      shared_(std::move(shared)) {
-  if (!holds_first_stage()) {
-    asking_ = std::make_shared<Asking>(first_.address, shared_);
-  }
-}
+      shared_(std::move(shared)),
+      asking_(holds_first_stage() ? nullptr
+                                  : std::make_shared<Asking>(
+                                        first_, shared_, wiring.on_links)) {}
 
 absl::Status RunGate::Open(const GateOptions& options) {
   if (!holds_first_stage()) {
@@ -212,26 +263,26 @@ absl::StatusOr<StepVerdict> RunGate::DecideHere(
 
 absl::StatusOr<StepVerdict> RunGate::DecideThere(
     const std::vector<StepReport>& reports) {
-  std::shared_ptr<Asking> asking;
   {
     absl::MutexLock lock(&mutex_);
     if (!ended_.ok()) return ended_;
-    asking = asking_;
   }
-  return asking->Ask(fence_, reports);
+  return asking_->Ask(fence_, reports);
 }
 
 void RunGate::Cancel(absl::Status why) {
   std::shared_ptr<GateClient> local;
-  std::shared_ptr<Asking> asking;
   {
     absl::MutexLock lock(&mutex_);
     if (ended_.ok()) ended_ = why;
     local = local_;
-    asking = asking_;
   }
   if (local != nullptr) local->Cancel(why);
-  if (asking != nullptr) asking->End(why);
+  if (asking_ != nullptr) asking_->End(why);
+}
+
+std::optional<BrokenLink> RunGate::broken() const {
+  return asking_ == nullptr ? std::nullopt : asking_->broken();
 }
 
 void RunGate::Close() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -35,6 +36,7 @@ class RunGate final : public GateClient {
   absl::StatusOr<StepVerdict> Decide(
       const std::vector<StepReport>& reports) override;
   void Cancel(absl::Status why) override;
+  std::optional<BrokenLink> broken() const override;
   // As Cancel, and nobody is answered any more.
   void Close();
 
@@ -53,13 +55,14 @@ class RunGate final : public GateClient {
   const int stages_;
   const std::shared_ptr<PlaneShared> shared_;
 
+  // Where Decide() waits for others; null: the first stage is here.
+  const std::shared_ptr<Asking> asking_;
+
   absl::Mutex mutex_;
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<SharedStepGate> gate_ ABSL_GUARDED_BY(mutex_);
   // Where Decide() waits here; null before Open().
   std::shared_ptr<GateClient> local_ ABSL_GUARDED_BY(mutex_);
-  // Where Decide() waits for others.
-  std::shared_ptr<Asking> asking_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline
