@@ -114,8 +114,7 @@ class KilledServer(Watched):
         self.costs_its_part_and_comes_back("committing")
 
 
-class Rounds(Watched):
-
+class RoundsByTheClock(Watched):
     def test_a_member_stopped_for_half_a_lease_only_makes_the_run_slower(self):
         """min_parts is the whole group, so that each round waits for every
         part: both runs sum the same parts, and end with the same bytes."""
@@ -166,6 +165,10 @@ class Rounds(Watched):
         self.nobody_diverged()
         self.assertEqual(self.look()["attempt"], 1)
         self.stop()
+
+
+class Rounds(Watched):
+    beside_others = True
 
     def metrics_of_a_worker(self):
         return [target for target in self.discovered()
@@ -321,6 +324,7 @@ class Gossip(GroupCase):
 
 
 class GroupInput(GroupCase):
+    beside_others = True
 
     def test_a_rule_that_the_workers_are_too_few_for_is_refused(self):
         """Nobody says how many members there shall be, and three are there."""

@@ -202,6 +202,7 @@ pipeline: {stages: 2}
 
 
 class Bench(MeshCase):
+    beside_others = True
 
     def setUp(self):
         super().setUp()

@@ -24,7 +24,23 @@ faults: [{worker: w2, step: 30, kind: kill}]
 """
 
 
+class TimeParts(MeshCase):
+    def test_explain_ninety_seven_percent_of_every_workers_time(self):
+        self.start(2)
+        self.detach(self.write(JOB))
+        self.await_step_after(2)
+        self.client("job", "stop", "1")
+
+        workers = self.job()["workers"]
+        self.assertEqual(len(workers), 2)
+        for worker in workers:
+            seconds = worker["seconds"]
+            self.assertLess(seconds["unexplained"], 0.03 * seconds["wall"],
+                            worker)
+
+
 class Metrics(MeshCase):
+    beside_others = True
 
     def start_job(self):
         self.start(2)
@@ -41,17 +57,6 @@ class Metrics(MeshCase):
             checked = run("bash", "-c", f"promtool check metrics < {file}")
             self.assertEqual(checked.returncode, 0,
                              target + checked.stderr + checked.stdout)
-
-    def test_explain_ninety_seven_percent_of_every_workers_time(self):
-        self.start_job()
-        self.client("job", "stop", "1")
-
-        workers = self.job()["workers"]
-        self.assertEqual(len(workers), 2)
-        for worker in workers:
-            seconds = worker["seconds"]
-            self.assertLess(seconds["unexplained"], 0.03 * seconds["wall"],
-                            worker)
 
     def test_both_daemons_are_healthy_and_ready(self):
         self.start(1)

@@ -342,23 +342,29 @@ TEST(MovedRun, GoesOnFromAMarkedStepWhenAWorkerIsLost) {
 
 // Nobody computes its floor, which the run of 20 steps would wait for else.
 TEST(MovedRun, WaitsForNoCoordinatorThatIsGoneOrDoesNotKnowTheFloor) {
+  enum Why { kFloorUnknown, kIsGone, kIsJustBack };
   JobSpec spec = SmallJob();
   spec.train.epochs = 4;
-  for (const bool is_gone : {false, true}) {
-    SCOPED_TRACE(is_gone);
+  for (const Why why : {kFloorUnknown, kIsGone, kIsJustBack}) {
+    SCOPED_TRACE(why);
     Mesh mesh(spec, 2);
-    mesh.KeepFrom(is_gone ? std::optional(Cut()) : std::nullopt);
-    mesh.worker(0).agent->OnAck({});
-    if (is_gone) mesh.worker(0).agent->OnDetached();
+    Agent& first = *mesh.worker(0).agent;
+    if (why == kIsJustBack) {
+      first.OnDetached();
+      first.OnAttached();
+    }
+    mesh.KeepFrom(why == kFloorUnknown ? std::nullopt : std::optional(Cut()));
+    first.OnAck({});
+    if (why == kIsGone) first.OnDetached();
     const RunOrder order = mesh.Order({{0, 2}, {1, 2}});
 
     const absl::Time give_up = absl::Now() + kLongestMove;
     mesh.Give(order);
-    while (mesh.worker(0).agent->Heartbeat().heartbeat.run().phase() !=
+    while (first.Heartbeat().heartbeat.run().phase() !=
                v1::RunState::PHASE_DONE &&
            absl::Now() < give_up) {
-      mesh.worker(0).agent->OnAck({});
-      mesh.worker(0).agent->AwaitChange(absl::Milliseconds(1));
+      first.OnAck({});
+      first.AwaitChange(absl::Milliseconds(1));
     }
 
     mesh.Await(order, v1::RunState::PHASE_DONE);
@@ -463,18 +469,20 @@ TEST(MovedRun, MakesAnEvaluationThatIsDueAtTheCutUnlessItWasMade) {
     const RunOrder first = mesh.Order({{0, 2}, {1, 2}});
     mesh.Run(first);
     RunOrder second = mesh.Order({{2, 4}});
+    second.spec.train.epochs = 3;  // ends with an evaluation, too
     second.base = {1, 8};
     second.sources = mesh.Sources(second.base);
     second.evaluated = was_made;
     mesh.Give(second);
 
-    size_t evaluations = 0;
+    std::set<int64_t> evaluated;
     AwaitBeat(*mesh.worker(2).agent, [&](const v1::Heartbeat& beat) {
-      evaluations = std::max<size_t>(evaluations, beat.evaluations_size());
+      for (const auto& one : beat.evaluations()) evaluated.insert(one.step());
       return beat.run().phase() == v1::RunState::PHASE_DONE;
     });
 
-    EXPECT_EQ(evaluations, was_made ? 0u : 1u);
+    EXPECT_EQ(evaluated,
+              was_made ? std::set<int64_t>({12}) : std::set<int64_t>({8, 12}));
   }
 }
 

@@ -19,6 +19,9 @@ namespace {
 
 // Between two heartbeats that only say which pieces are held.
 constexpr absl::Duration kPiecesPause = absl::Milliseconds(10);
+// After a break all workers have dialled the coordinator again by then: the
+// longest pause between two tries is 2 s (core/rpc/channel.cc).
+constexpr absl::Duration kLongestReturn = absl::Seconds(3);
 
 }  // namespace
 
@@ -78,6 +81,7 @@ void Agent::OnAttached() {
   {
     absl::MutexLock lock(&mutex_);
     pieces_are_new_ = true;
+    if (was_detached_) returned_ = clock_.Now();
   }
   // The coordinator may wait to hear what this process holds.
   recorder_.NoteChange();
@@ -86,6 +90,13 @@ void Agent::OnAttached() {
 void Agent::OnDetached() {
   absl::MutexLock lock(&mutex_);
   floors_.clear();
+  was_detached_ = true;
+}
+
+// A coordinator that stood still has lost all streams; it computes no floor
+// before the others are back.
+bool Agent::OthersAreBack() const {
+  return clock_.Now() - returned_ >= kLongestReturn;
 }
 
 void Agent::OnAck(const RecordMarks& marks) {
@@ -428,7 +439,7 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
                      options_.exchange,
                      [this, job = order.fence.job] {
                        absl::MutexLock lock(&mutex_);
-                       return floors_.contains(job)
+                       return floors_.contains(job) && OthersAreBack()
                                   ? acknowledged_
                                   : Instant{-absl::InfiniteDuration()};
                      }};

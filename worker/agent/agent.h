@@ -132,6 +132,7 @@ class Agent {
   void EndWhatIsOverdue();
   void OnPieces();
   void AddPieces(v1::PiecesHeld& held) const;
+  bool OthersAreBack() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Says so, and has the process execute itself anew, when `capability` is not
   // what it was started for.
   bool NeedsRestart(const std::string& capability);
@@ -158,6 +159,9 @@ class Agent {
   // is not to, or has left.
   std::optional<Instant> ending_since_ ABSL_GUARDED_BY(mutex_);
   Instant acknowledged_ ABSL_GUARDED_BY(mutex_) = {-absl::InfiniteDuration()};
+  // When the stream was there again after a break.
+  Instant returned_ ABSL_GUARDED_BY(mutex_) = {-absl::InfiniteDuration()};
+  bool was_detached_ ABSL_GUARDED_BY(mutex_) = false;
   // Jobs whose floor the coordinator has told on this stream: it computes them.
   std::set<JobId> floors_ ABSL_GUARDED_BY(mutex_);
   bool pieces_are_new_ ABSL_GUARDED_BY(mutex_) = true;  // to the coordinator
