@@ -21,6 +21,7 @@
 #include "client/commands/reference.h"
 #include "client/commands/simulate.h"
 #include "client/commands/submit.h"
+#include "client/commands/trust.h"
 #include "client/files/job_file.h"
 #include "client/files/plan_file.h"
 #include "client/files/profile_file.h"
@@ -29,6 +30,7 @@
 #include "client/options.h"
 #include "client/render/console.h"
 #include "client/rpc/grpc_control_client.h"
+#include "client/rpc/grpc_trust_client.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/convert.h"
@@ -296,6 +298,54 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
   }
 }
 
+ExitCode Trust(const ClientOptions& options, const std::string& coordinator,
+               const std::string& folder, Console& console) {
+  GrpcTrustClient client(coordinator, folder);
+  switch (options.command) {
+    case Command::kTokenCreate:
+      return CreateTokenCommand(client, console, coordinator, options.token);
+    case Command::kTokenList:
+      return ListTokensCommand(client, console);
+    case Command::kTokenRevoke:
+      return RevokeTokenCommand(client, console, options.target);
+    case Command::kLogin:
+      return LoginCommand(client, console, coordinator, options.login_token,
+                          options.user.empty() ? UserName() : options.user,
+                          UserSettingsFile());
+    default:
+      return CheckTlsCommand(client, console, coordinator);
+  }
+}
+
+// Commands that call a coordinator, with TLS where there is a certificate for
+// it.
+ExitCode RunOverNetwork(const ClientOptions& options, Settings settings,
+                        Console& console) {
+  const bool names_host = options.command == Command::kLogin ||
+                          options.command == Command::kTlsCheck;
+  if (names_host && !options.target.empty()) {
+    settings.coordinator = options.target;
+  }
+  const std::string folder = TlsFolder(options.tls_dir, settings.coordinator);
+  // A certificate that is being replaced may be of no use.
+  if (options.command != Command::kLogin) {
+    const absl::Status used = UseClientTls(settings.coordinator, folder);
+    if (!used.ok()) return ReportError(console, used);
+  }
+  switch (options.command) {
+    case Command::kPlan:
+      return Plan(options.plan, settings, console);
+    case Command::kTokenCreate:
+    case Command::kTokenList:
+    case Command::kTokenRevoke:
+    case Command::kLogin:
+    case Command::kTlsCheck:
+      return Trust(options, settings.coordinator, folder, console);
+    default:
+      return RunWithCoordinator(options, settings, console);
+  }
+}
+
 ExitCode Up(const ClientOptions& options, Console& console) {
   UpOptions up = options.up;
   const auto coordinator = FindProgram("paceline-coordinator");
@@ -370,14 +420,12 @@ ExitCode Run(const ClientOptions& options) {
       return ListModelsCommand(console);
     case Command::kModelInspect:
       return InspectModel(options, console);
-    case Command::kPlan:
-      return Plan(options.plan, *settings, console);
     case Command::kPredict:
       return PredictFitCommand(console, options.predict);
     case Command::kSimulate:
       return RunSimulation(options, console);
     default:
-      return RunWithCoordinator(options, *settings, console);
+      return RunOverNetwork(options, *settings, console);
   }
 }
 

@@ -86,6 +86,9 @@ class CommandLine {
     AddValue(&app_, "-o,--output", options_.output, "FORMAT",
              "How the result is printed: table, json, jsonl or yaml")
         ->check(CLI::IsMember({"table", "json", "jsonl", "yaml"}));
+    AddValue(&app_, "--tls-dir", options_.tls_dir, "DIR",
+             "Folder of certificate and key (default: where 'login' wrote "
+             "them for the coordinator; or $PACELINE_TLS_DIR)");
     app_.require_subcommand(1);
     app_.fallthrough();
     app_.footer(
@@ -112,6 +115,7 @@ class CommandLine {
     AddPlan();
     AddPredict();
     AddSimulate();
+    AddTrust();
     AddCompletion();
   }
 
@@ -669,6 +673,60 @@ class CommandLine {
         ->needs(model);
   }
 
+  void AddTrust() {
+    CLI::App* const token =
+        AddGroup("token", "Makes tokens with which machines and people join");
+    CLI::App* const create =
+        Add(token, "create", "Prints a new token", Command::kTokenCreate);
+    AddValue(create, "--role", options_.token.role, "ROLE",
+             "What the token makes: worker or client")
+        ->check(CLI::IsMember({"worker", "client"}))
+        ->capture_default_str();
+    AddValue(create, "--uses", options_.token.uses, "N",
+             "How many may join with it")
+        ->check(CLI::Range(int64_t{1}, int64_t{1000}))
+        ->capture_default_str();
+    AddValue(create, "--ttl", ttl_, "TIME",
+             "How long it is good for: 90s, 5m or 2h (default 1h)")
+        ->check([this](const std::string& text) -> std::string {
+          return ParseTimeout(text, &options_.token.ttl)
+                     ? ""
+                     : absl::StrCat("'", text,
+                                    "' is no time, as 90, 90s, 5m or 2h");
+        });
+    create->footer(
+        "Examples:\n"
+        "  paceline token create --role worker\n"
+        "  paceline token create --role client --uses 5 --ttl 10m");
+    Add(token, "list", "Shows tokens that are still good", Command::kTokenList)
+        ->footer("Example:\n  paceline token list -o json");
+    CLI::App* const revoke =
+        Add(token, "revoke", "Makes a token useless", Command::kTokenRevoke);
+    AddTarget(revoke, "id", "ID", "As 'token list' shows it");
+    revoke->footer("Example:\n  paceline token revoke 489c576a");
+    AddLogin();
+  }
+
+  void AddLogin() {
+    CLI::App* const login =
+        Add(&app_, "login", "Gets a client's certificate with a token",
+            Command::kLogin);
+    AddTarget(login, "host", "HOST:PORT", "Where the coordinator is");
+    AddValue(login, "token", options_.login_token, "TOKEN",
+             "As 'token create --role client' prints it")
+        ->required();
+    AddValue(login, "--user", options_.user, "NAME",
+             "Name in the certificate (default: yours on this machine)");
+    login->footer("Example:\n  paceline login pi-1.local:7400 TOKEN");
+    CLI::App* const check = Add(
+        AddGroup("tls", "Looks at certificates"), "check",
+        "Tries a coordinator with the certificate here, and says what is wrong",
+        Command::kTlsCheck);
+    AddValue(check, "host", options_.target, "HOST:PORT",
+             "Where the coordinator is (default: --coordinator)");
+    check->footer("Example:\n  paceline tls check pi-1.local:7400");
+  }
+
   void AddCompletion() {
     CLI::App* const app =
         Add(&app_, "completion", "Prints a completion script for a shell",
@@ -681,6 +739,7 @@ class CommandLine {
   ClientOptions& options_;
   CLI::App app_;
   std::string timeout_;
+  std::string ttl_;
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "client/commands/predict.h"
 #include "client/commands/profile.h"
 #include "client/commands/simulate.h"
+#include "client/commands/trust.h"
 
 namespace paceline {
 
@@ -42,6 +43,11 @@ enum class Command {
   kPredict,       // --fit: asks no coordinator
   kPredictModel,  // --model
   kSimulate,
+  kTokenCreate,
+  kTokenList,
+  kTokenRevoke,
+  kLogin,
+  kTlsCheck,
   kCompletion,
 };
 
@@ -49,6 +55,7 @@ struct ClientOptions {
   Command command = Command::kJobList;
   std::optional<std::string> coordinator;  // --coordinator
   std::optional<std::string> output;       // --output
+  std::optional<std::string> tls_dir;      // --tls-dir
   std::string target;  // job, node, model, job file or shell
   std::vector<std::string> sets;
   bool detach = false;
@@ -66,6 +73,9 @@ struct ClientOptions {
   BenchOptions bench;
   PlanOptions plan;
   SimulateFlags simulate;
+  TokenOptions token;
+  std::string login_token;
+  std::string user;  // login: in the certificate
 };
 
 // The output and exit code of a command line that runs no command.

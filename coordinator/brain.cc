@@ -49,7 +49,8 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
       groups_(mesh_, progress_),
       pipelines_(mesh_, progress_, measurements_),
       checkpoints_(mesh_, pipelines_),
-      queue_(mesh_, groups_, pipelines_, measurements_, stored.next_job) {
+      queue_(mesh_, groups_, pipelines_, measurements_, stored.next_job),
+      tokens_(mesh_, std::move(stored.tokens)) {
   mesh_.drained = std::move(stored.drained);
   mesh_.term = mesh_.orders.last.term = stored.term + 1;
   mesh_.actions.writes.term = mesh_.term;

@@ -19,6 +19,7 @@
 #include "coordinator/mesh_measurements.h"
 #include "coordinator/mesh_state.h"
 #include "coordinator/pipelines.h"
+#include "coordinator/tokens.h"
 #include "coordinator/weights_store.h"
 
 namespace paceline {
@@ -101,6 +102,7 @@ class Brain {
     return checkpoint;
   }
   const Checkpoints& checkpoints() const { return checkpoints_; }
+  Tokens& tokens() { return tokens_; }
 
   // Before anything else that came meanwhile: nothing was done for so long,
   // whoever was at fault.
@@ -164,6 +166,7 @@ class Brain {
   Pipelines pipelines_;
   Checkpoints checkpoints_;
   JobQueue queue_;
+  Tokens tokens_;
   // The newest on every stream; nothing yet where one has just begun.
   std::map<StreamId, std::optional<StandingOrder>> sent_;
 };

@@ -571,6 +571,36 @@ void Coordinator::Forget(const std::string& worker, Done<v1::Worker> done) {
                      [this, worker] { return brain_.OnForget(worker, Now()); });
 }
 
+void Coordinator::CreateToken(const v1::CreateTokenRequest& request,
+                              const std::string& id,
+                              const std::string& secret_sha256,
+                              Done<v1::JoinToken> done) {
+  Change<v1::JoinToken>(std::move(done), [this, request, id, secret_sha256] {
+    return brain_.tokens().OnCreate(request, id, secret_sha256, Now());
+  });
+}
+
+void Coordinator::UseToken(const TokenUse& use, StatusDone done) {
+  PostRequest(done, [this, use, done] {
+    const absl::Status used = brain_.tokens().OnUse(use, Now());
+    replies_.push_back([used, done](const absl::Status& stored) {
+      done(used.ok() ? stored : used);
+    });
+  });
+}
+
+void Coordinator::RevokeToken(const std::string& id, Done<v1::JoinToken> done) {
+  Change<v1::JoinToken>(std::move(done),
+                        [this, id] { return brain_.tokens().OnRevoke(id); });
+}
+
+void Coordinator::ListTokens(Done<v1::ListTokensResponse> done) {
+  Ask<v1::ListTokensResponse>(
+      std::move(done), [this]() -> absl::StatusOr<v1::ListTokensResponse> {
+        return brain_.tokens().View(Now());
+      });
+}
+
 void Coordinator::StartProfile(const v1::StartProfileRequest& request,
                                Done<v1::StartProfileResponse> done) {
   Ask<v1::StartProfileResponse>(std::move(done), [this, request] {

@@ -132,6 +132,15 @@ class Coordinator {
   void ListMeasurements(const std::string& model,
                         Done<v1::ListMeasurementsResponse> done);
 
+  // --- tokens ---
+
+  // As Tokens.
+  void CreateToken(const v1::CreateTokenRequest& request, const std::string& id,
+                   const std::string& secret_sha256, Done<v1::JoinToken> done);
+  void UseToken(const TokenUse& use, StatusDone done);
+  void RevokeToken(const std::string& id, Done<v1::JoinToken> done);
+  void ListTokens(Done<v1::ListTokensResponse> done);
+
   // --- the daemon ---
 
   // Clients that wait for a checkpoint are told to try again, from now on.

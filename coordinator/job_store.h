@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "core/plan/inputs.h"
 #include "core/round/view.h"
 #include "paceline/v1/control.pb.h"
+#include "paceline/v1/trust.pb.h"
 
 namespace paceline {
 
@@ -49,6 +51,7 @@ struct StoredState {
   std::map<JobId, JobRecord> jobs;
   JobId next_job{1};  // never used before, also by jobs that were deleted
   StoredMeasurements measurements;
+  std::map<std::string, v1::JoinToken> tokens;  // by id
 };
 
 // Everything that one transaction writes.
@@ -77,6 +80,8 @@ struct StoreBatch {
   };
   std::map<JobId, Records> records = {};
   StoredMeasurements measurements = {};  // put by key
+  // By id; nothing: it goes.
+  std::map<std::string, std::optional<v1::JoinToken>> tokens = {};
   // Jobs that go, with all their records; after everything else.
   std::vector<JobId> deleted = {};
 
@@ -85,7 +90,7 @@ struct StoreBatch {
            !term.has_value() && views.empty() && jobs.empty() &&
            restarted.empty() && records.empty() &&
            measurements.profiles.empty() && measurements.links.empty() &&
-           deleted.empty();
+           tokens.empty() && deleted.empty();
   }
 };
 

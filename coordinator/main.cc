@@ -1,11 +1,10 @@
 // paceline-coordinator: members, jobs, plans and standing orders of a mesh.
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,23 +12,27 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/http.h"
 #include "coordinator/metrics.h"
 #include "coordinator/options.h"
+#include "coordinator/rpc/authority.h"
 #include "coordinator/rpc/control_service.h"
 #include "coordinator/rpc/convert.h"
 #include "coordinator/rpc/coordinator_service.h"
 #include "coordinator/rpc/piece_fetcher.h"
 #include "coordinator/rpc/piece_service.h"
+#include "coordinator/rpc/trust_service.h"
 #include "coordinator/store/file_checkpoint_store.h"
 #include "coordinator/store/file_system.h"
 #include "coordinator/store/file_weights_store.h"
 #include "coordinator/store/sqlite_store.h"
-#include "coordinator/ticker.h"
 #include "core/base/exit_code.h"
 #include "core/base/host_port.h"
+#include "core/base/signals.h"
 #include "core/base/status_macros.h"
+#include "core/base/ticker.h"
 #include "core/base/version.h"
 #include "core/obs/http_server.h"
 #include "core/obs/log.h"
@@ -42,21 +45,18 @@ namespace paceline {
 namespace {
 
 constexpr absl::Duration kTickPeriod = absl::Milliseconds(50);
+// The loop answers within so long, or systemd is not told that it is alive.
+constexpr absl::Duration kAnswersWithin = absl::Seconds(2);
+// How often certificates are looked at.
+constexpr absl::Duration kRenewalPeriod = absl::Seconds(1);
 // Calls may take so long of the five seconds that a stop may take.
 constexpr std::chrono::seconds kCallsMayTake(2);
 
-// Blocked before the first thread starts, so that every thread inherits it and
-// only sigwait() below sees them.
-sigset_t BlockStopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);  // a full disk is an error, not a death
-  return signals;
-}
+// Main hands this to the parts that serve.
+struct Running {
+  const sigset_t signals;
+  const std::function<void()> reload;  // at SIGHUP
+};
 
 // `host`, or this machine's name where `host` means every address of it.
 std::string ReachableHost(const std::string& host) {
@@ -76,21 +76,44 @@ void SkipTakenNumbers(int64_t newest_folder, StoredState& stored) {
 
 absl::StatusOr<HostPort> HttpAddress(const CoordinatorOptions& options) {
   absl::StatusOr<HostPort> address = ParseHostPort(options.http);
-  if (address.ok() && !IsLoopback(address->host) && !options.insecure) {
+  if (address.ok() && !IsLoopback(address->host) && !options.insecure &&
+      !options.http_insecure) {
     address = absl::PermissionDeniedError(
         absl::StrCat(options.http,
-                     " is off loopback: add --insecure (in the "
-                     "file: insecure = true) if its network is "
-                     "trusted"));
+                     " is off loopback, where anybody may read it: add "
+                     "--http-insecure (in the file: http-insecure = true) if "
+                     "its network is trusted"));
   }
   if (address.ok()) return address;
   return AtOption(options.origins, "http", address.status());
 }
 
+// Null without --tls.
+absl::StatusOr<std::unique_ptr<Authority>> OpenAuthority(
+    const CoordinatorOptions& options) {
+  if (!options.tls) return std::unique_ptr<Authority>();
+  const std::string folder = options.state + "/tls";
+  auto authority =
+      Authority::Open(folder, options.certificate_life, absl::Now());
+  absl::Status status = authority.status();
+  if (status.ok()) status = UseTls((*authority)->own());
+  if (status.ok()) return authority;
+  return absl::Status(status.code(), absl::StrCat("the authority in ", folder,
+                                                  ": ", status.message()));
+}
+
+void Renew(const Authority& authority) {
+  const absl::Status renewed = authority.RenewOwn(absl::Now());
+  if (renewed.ok()) return;
+  Log(LogLevel::kError, "the coordinator's certificate cannot be renewed",
+      {{"why", renewed.message()}});
+}
+
 // Everything that serves, in the order in which it is to be stopped.
 absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
-                   JobStore& store, FileWeightsStore& weights_store,
-                   FileCheckpointStore& checkpoints, const sigset_t& signals) {
+                   const Authority* authority, JobStore& store,
+                   FileWeightsStore& weights_store,
+                   FileCheckpointStore& checkpoints, const Running& running) {
   PACELINE_ASSIGN_OR_RETURN(const HostPort http_at, HttpAddress(options));
   PACELINE_ASSIGN_OR_RETURN(StoredState stored, store.Load());
   SkipTakenNumbers(state.NewestJobFolder(), stored);
@@ -104,6 +127,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   CoordinatorService workers(coordinator, metrics);
   ControlService clients(coordinator, metrics);
   PieceService pieces(coordinator);
+  TrustService trust(coordinator, authority, metrics);
   Readiness readiness;
   std::atomic<int> http_port{0};
   const std::string http_host = ReachableHost(http_at.host);
@@ -118,8 +142,9 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   server_options.fixed_window_bytes = 1 << 20;
   server_options.listen = options.listen;
   server_options.insecure = options.insecure;
+  server_options.with_tls = "add --tls";
   absl::StatusOr<BoundServer> server =
-      StartServer(server_options, {&workers, &clients, &pieces});
+      StartServer(server_options, {&workers, &clients, &pieces, &trust});
   absl::Status started = AtOption(options.origins, "listen", server.status());
   if (started.ok()) {
     const absl::StatusOr<int> port = http.Start(http_at.host, http_at.port);
@@ -128,15 +153,21 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   }
   if (started.ok()) {
     const std::string grpc = JoinHostPort(server->host, server->port);
-    Ticker ticker(kTickPeriod, [&coordinator] { coordinator.Tick(); });
+    Ticker ticker("ticker", kTickPeriod,
+                  [&coordinator] { coordinator.Tick(); });
+    Ticker renewal("renewal", kRenewalPeriod, [authority] {
+      if (authority != nullptr) Renew(*authority);
+    });
     readiness.serving = true;
     started = WritePortFile(options.port_file, grpc, http_address());
     if (started.ok()) {
       Log(LogLevel::kInfo, "coordinator is ready",
           {{"grpc", grpc}, {"http", http_address()}, {"state", options.state}});
       NotifySupervisor("READY=1");
-      int signal = 0;
-      sigwait(&signals, &signal);
+      const Ticker watchdog("watchdog", WatchdogPeriod(), [&coordinator] {
+        if (coordinator.Answers(kAnswersWithin)) NotifySupervisor("WATCHDOG=1");
+      });
+      const int signal = AwaitSignal(running.signals, running.reload);
       Log(LogLevel::kInfo, "coordinator stops", {{"signal", signal}});
       NotifySupervisor("STOPPING=1");
       if (!options.port_file.empty()) unlink(options.port_file.c_str());
@@ -155,7 +186,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   return started;
 }
 
-absl::Status Run(const CoordinatorOptions& options, const sigset_t& signals) {
+absl::Status Run(const CoordinatorOptions& options, const Running& running) {
   PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<StateDir> state,
                             StateDir::Open(options.state));
   PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<SqliteStore> store,
@@ -166,9 +197,12 @@ absl::Status Run(const CoordinatorOptions& options, const sigset_t& signals) {
                                          : options.checkpoint_dir;
   PACELINE_RETURN_IF_ERROR(
       AtOption(options.origins, "checkpoint-dir", MakeFolders(checkpoint_dir)));
+  PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<Authority> authority,
+                            OpenAuthority(options));
   GrpcPieceFetcher fetcher;
   FileCheckpointStore checkpoints(checkpoint_dir, fetcher);
-  return Serve(options, *state, *store, weights_store, checkpoints, signals);
+  return Serve(options, *state, authority.get(), *store, weights_store,
+               checkpoints, running);
 }
 
 int Main(int argc, char** argv) {
@@ -176,11 +210,18 @@ int Main(int argc, char** argv) {
   const std::optional<CoordinatorOptions> options =
       ParseOptions(argc, argv, &exit_code);
   if (!options.has_value()) return exit_code;
-  const sigset_t signals = BlockStopSignals();
+  const Running running = {BlockSignals({SIGTERM, SIGINT}), [argc, argv] {
+                             int wrong = 0;
+                             const auto again =
+                                 ParseOptions(argc, argv, &wrong);
+                             if (again.has_value())
+                               SetLogLevel(again->log_level);
+                           }};
+  signal(SIGXFSZ, SIG_IGN);  // a full disk is an error, not a death
   // Debian's absl keeps a graph of all locks otherwise, at every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   StartLogging({"paceline-coordinator", options->log_level});
-  const absl::Status status = Run(*options, signals);
+  const absl::Status status = Run(*options, running);
   if (status.ok()) return 0;
   std::fprintf(stderr, "paceline-coordinator: %s\n",
                std::string(status.message()).c_str());

@@ -24,6 +24,25 @@ std::string DefaultState() {
          "/.local/state/paceline/coordinator";
 }
 
+void AddTrust(CLI::App& app, CoordinatorOptions& options, double& life_hours) {
+  app.add_flag(
+         "--tls", options.tls,
+         "Use TLS: workers and clients join with a token; the authority's "
+         "files are in the folder tls of --state")
+      ->envname("PACELINE_COORDINATOR_TLS");
+  app.add_option("--certificate-hours", life_hours,
+                 "How long certificates live; they are renewed in time")
+      ->envname("PACELINE_COORDINATOR_CERTIFICATE_HOURS")
+      ->check(CLI::Range(0.001, 10.0 * 365 * 24))
+      ->capture_default_str();
+  app.add_flag("--insecure", options.insecure,
+               "Allow addresses off loopback without TLS")
+      ->envname("PACELINE_COORDINATOR_INSECURE");
+  app.add_flag("--http-insecure", options.http_insecure,
+               "Allow --http off loopback, where anybody may read it")
+      ->envname("PACELINE_COORDINATOR_HTTP_INSECURE");
+}
+
 }  // namespace
 
 std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
@@ -31,6 +50,7 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
   CoordinatorOptions options;
   options.state = DefaultState();
   double lease_seconds = absl::ToDoubleSeconds(options.lease);
+  double life_hours = absl::ToDoubleHours(options.certificate_life);
   std::string log_level = "info";
 
   CLI::App app("Keeps a mesh's members, jobs and plans.",
@@ -64,9 +84,7 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
   app.add_option("--checkpoint-dir", options.checkpoint_dir,
                  "Folder of checkpoints; default: one in that of --state")
       ->envname("PACELINE_COORDINATOR_CHECKPOINT_DIR");
-  app.add_flag("--insecure", options.insecure,
-               "Allow addresses off loopback without TLS")
-      ->envname("PACELINE_COORDINATOR_INSECURE");
+  AddTrust(app, options, life_hours);
   app.add_option("--lease", lease_seconds,
                  "Seconds of silence after which a worker counts as lost")
       ->envname("PACELINE_COORDINATOR_LEASE")
@@ -103,6 +121,7 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
   const auto state = std::filesystem::absolute(options.state, error);
   if (!error) options.state = state;
   options.lease = absl::Seconds(lease_seconds);
+  options.certificate_life = absl::Hours(life_hours);
   ParseLogLevel(log_level, &options.log_level);
   return options;
 }

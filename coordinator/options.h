@@ -17,6 +17,9 @@ struct CoordinatorOptions {
   std::string checkpoint_dir;  // empty: in `state`
   std::string port_file;       // empty: none
   bool insecure = false;
+  bool http_insecure = false;
+  bool tls = false;
+  absl::Duration certificate_life = absl::Hours(24 * 90);
   absl::Duration lease = absl::Seconds(3);
   LogLevel log_level = LogLevel::kInfo;
   ConfigOrigins origins;

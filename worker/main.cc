@@ -24,11 +24,15 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "core/base/config_file.h"
 #include "core/base/exit_code.h"
+#include "core/base/host_port.h"
+#include "core/base/signals.h"
 #include "core/base/status_macros.h"
 #include "core/base/thread.h"
 #include "core/obs/log.h"
 #include "core/obs/notify.h"
+#include "core/rpc/enrol.h"
 #include "core/weights/load.h"
 #include "worker/data/batch_loader.h"
 #include "worker/measure/cpu.h"
@@ -172,19 +176,11 @@ int Fail(const absl::Status& status) {
   return DaemonExitCode(status);
 }
 
-int Run(const WorkerOptions& worker, const std::string& capability,
+int Run(const WorkerOptions& worker, const std::string& capability, int argc,
         char** argv) {
   // The kernel calls it "exe" after the exec; people look for it by name.
   prctl(PR_SET_NAME, "paceline-worker");
-  // Before any thread, so that all inherit it and only main takes signals.
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
-    sigaddset(&signals, signal);
-  }
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  // The reader of the log may leave; the worker stays.
-  signal(SIGPIPE, SIG_IGN);
+  const sigset_t signals = BlockSignals({SIGINT, SIGTERM, SIGUSR1});
 
   // Debian's absl keeps a graph of all locks otherwise, at every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
@@ -212,8 +208,13 @@ int Run(const WorkerOptions& worker, const std::string& capability,
        {"kernels", kernels.empty() ? "none" : kernels}});
   NotifySupervisor("READY=1");
 
-  int signal = 0;
-  sigwait(&signals, &signal);
+  const int signal = AwaitSignal(signals, [argc, argv] {
+    WorkerOptions again;
+    int wrong = 0;
+    if (ParseWorkerOptions(argc, argv, &again, &wrong)) {
+      SetLogLevel(again.log_level);
+    }
+  });
   if (signal == SIGUSR1 && !wake_up.capability().empty()) {
     setenv(kEarlierGrpc, daemon.grpc_address().c_str(), 1);
     setenv(kEarlierHttp, daemon.http_address().c_str(), 1);
@@ -233,6 +234,34 @@ int Run(const WorkerOptions& worker, const std::string& capability,
   });
   if (!wake_up.refused().ok()) return Fail(wake_up.refused());
   Log(LogLevel::kInfo, "worker has stopped", {{"name", worker.name}});
+  return 0;
+}
+
+// 'join': trades the token for a certificate and writes the configuration.
+int Join(const WorkerOptions& worker) {
+  const TlsFiles files(worker.tls_dir);
+  EnrolOptions options;
+  options.coordinator = worker.join;
+  options.token = worker.token;
+  options.identity = {Role::kWorker, worker.name};
+  options.say = [](const std::string& text) {
+    std::fprintf(stderr, "paceline-worker: %s\n", text.c_str());
+  };
+  absl::Status joined = ParseHostPort(worker.join).status();
+  if (joined.ok()) joined = Enrol(options, files);
+  if (!joined.ok()) return Fail(joined);
+  std::printf("worker %s has joined the mesh of %s: its certificate is in %s\n",
+              worker.name.c_str(), worker.join.c_str(), files.folder.c_str());
+  const absl::Status written =
+      SetConfigValue(worker.config, "coordinator", worker.join);
+  if (written.ok()) {
+    std::printf("start it with: systemctl enable --now paceline-worker\n");
+    return 0;
+  }
+  std::printf(
+      "%s\nstart it with: paceline-worker --coordinator %s --tls-dir %s\n",
+      std::string(written.message()).c_str(), worker.join.c_str(),
+      files.folder.c_str());
   return 0;
 }
 
@@ -264,10 +293,11 @@ int main(int argc, char** argv) {
   if (!paceline::ParseWorkerOptions(argc, argv, &options, &exit_code)) {
     return exit_code;
   }
+  if (!options.join.empty()) return paceline::Join(options);
   const char* capability = std::getenv(paceline::kCapabilityVariable);
   if (capability == nullptr) {
     return paceline::Fail(
         paceline::ExecuteAnew(paceline::FirstCpuCapability(), argv, environ));
   }
-  return paceline::Run(options, capability, argv);
+  return paceline::Run(options, capability, argc, argv);
 }

@@ -57,6 +57,28 @@ std::string MachineId(const std::string& state) {
   return id;
 }
 
+void AddTrust(CLI::App& app, WorkerOptions& options) {
+  app.add_option("--tls-dir", options.tls_dir,
+                 "Folder of certificate and key (default: tls in --state); "
+                 "without them no TLS")
+      ->envname("PACELINE_WORKER_TLS_DIR");
+  app.add_flag("--insecure", options.insecure,
+               "Listen off loopback without TLS")
+      ->envname("PACELINE_WORKER_INSECURE");
+  app.add_flag("--http-insecure", options.http_insecure,
+               "Allow --http off loopback, where anybody may read it")
+      ->envname("PACELINE_WORKER_HTTP_INSECURE");
+  CLI::App* const join = app.add_subcommand(
+      "join",
+      "Gets a certificate with a token, writes the configuration, and ends");
+  join->fallthrough();
+  join->add_option("COORDINATOR", options.join, "host:port of the coordinator")
+      ->required();
+  join->add_option("TOKEN", options.token,
+                   "As 'paceline token create --role worker' prints it")
+      ->required();
+}
+
 }  // namespace
 
 bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
@@ -76,10 +98,9 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
         ->envname(std::string("PACELINE_WORKER_") + variable)
         ->capture_default_str();
   };
-  // No configuration file of CLI11's: it puts the file above the environment,
-  // and names no line.
-  std::string config = kDefaultConfig;
-  CLI::Option* const named = option("--config", config, "CONFIG",
+  // CLI11 would put the file above the environment, and name no line.
+  options->config = kDefaultConfig;
+  CLI::Option* const named = option("--config", options->config, "CONFIG",
                                     "File of options (TOML): name = \"pi-1\"")
                                  ->configurable(false);
   option("--coordinator", options->coordinator, "COORDINATOR",
@@ -107,17 +128,17 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
          "Write the ports there as JSON once ready");
   option("--log-level", level, "LOG_LEVEL", "debug, info, warn or error")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
-  app.add_flag("--insecure", options->insecure,
-               "Listen off loopback without TLS")
-      ->envname("PACELINE_WORKER_INSECURE");
+  AddTrust(app, *options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     *exit_code = app.exit(error) == 0 ? 0 : kConfigurationExit;
     return false;
   }
+  // 'join' makes the file.
   if (const absl::Status status = ApplyConfigFile(
-          config, /*must_exist=*/named->count() > 0, app, options->origins);
+          options->config, named->count() > 0 && options->join.empty(), app,
+          options->origins);
       !status.ok()) {
     std::fprintf(stderr, "paceline-worker: %s\n",
                  std::string(status.message()).c_str());
@@ -134,6 +155,7 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
     return false;
   }
   ParseLogLevel(level, &options->log_level);
+  if (options->tls_dir.empty()) options->tls_dir = options->state + "/tls";
   if (options->machine_id.empty()) {
     options->machine_id = MachineId(options->state);
   }

@@ -18,7 +18,13 @@ struct WorkerOptions {
   std::string http = "127.0.0.1:7481";
   std::string state;      // folder for what the worker keeps
   std::string port_file;  // JSON with the ports, written when ready
+  std::string tls_dir;    // default: tls in `state`; used where it has files
   bool insecure = false;
+  bool http_insecure = false;
+  // 'join': where, and with what; both empty: the worker works.
+  std::string join;
+  std::string token;
+  std::string config;
   LogLevel log_level = LogLevel::kInfo;
   ConfigOrigins origins;
 };

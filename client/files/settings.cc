@@ -1,6 +1,8 @@
 #include "client/files/settings.h"
 
+#include <pwd.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -22,6 +24,20 @@ namespace {
 std::optional<std::string> Given(const char* name) {
   const std::string value = Environment(name);
   return value.empty() ? std::nullopt : std::optional(value);
+}
+
+// Two keys, and whatever is said about them.
+constexpr int64_t kMostFileBytes = 1 << 16;
+// The unit's StateDirectory=.
+constexpr char kHostFolder[] = "/var/lib/paceline-coordinator/tls/client";
+
+// Empty: the user has no home.
+std::string UserFolder() {
+  if (const auto folder = Given("XDG_CONFIG_HOME")) {
+    return *folder + "/paceline";
+  }
+  const auto home = Given("HOME");
+  return home.has_value() ? *home + "/.config/paceline" : "";
 }
 
 // Errors: InvalidArgument  no coordinator can be there
@@ -71,20 +87,51 @@ SettingsSource EnvironmentSettings() {
 
 std::vector<std::string> SettingsFiles() {
   std::vector<std::string> files = {"paceline.yaml"};
-  if (const std::string folder = Environment("XDG_CONFIG_HOME");
-      !folder.empty()) {
-    files.push_back(folder + "/paceline/paceline.yaml");
-  } else if (const std::string home = Environment("HOME"); !home.empty()) {
-    files.push_back(home + "/.config/paceline/paceline.yaml");
+  if (const std::string folder = UserFolder(); !folder.empty()) {
+    files.push_back(UserSettingsFile());
   }
   files.push_back("/etc/paceline/paceline.yaml");
   return files;
 }
 
-namespace {
+std::string UserSettingsFile() { return UserFolder() + "/paceline.yaml"; }
 
-// Two keys, and whatever is said about them.
-constexpr int64_t kMostFileBytes = 1 << 16;
+std::string UserName() {
+  const passwd* const user = getpwuid(geteuid());
+  return user == nullptr ? "user" : user->pw_name;
+}
+
+std::string TlsFolder(const std::optional<std::string>& given,
+                      const std::string& coordinator) {
+  if (given.has_value()) return *given;
+  if (const auto variable = Given("PACELINE_TLS_DIR")) return *variable;
+  const std::string own = absl::StrCat(UserFolder(), "/tls/", coordinator);
+  const absl::StatusOr<HostPort> where = ParseHostPort(coordinator);
+  if (access(own.c_str(), F_OK) != 0 && where.ok() && IsLoopback(where->host) &&
+      access(absl::StrCat(kHostFolder, "/key.pem").c_str(), R_OK) == 0) {
+    return kHostFolder;
+  }
+  return own;
+}
+
+absl::StatusOr<bool> RememberCoordinator(const std::string& path,
+                                         const std::string& coordinator) {
+  PACELINE_ASSIGN_OR_RETURN(const std::optional<SettingsSource> there,
+                            ReadSettingsFile(path));
+  if (there.has_value() && there->coordinator.has_value()) {
+    return *there->coordinator == coordinator;
+  }
+  std::string text;
+  if (there.has_value()) {
+    PACELINE_ASSIGN_OR_RETURN(text, ReadWholeFile(path, kMostFileBytes));
+    if (!text.empty() && text.back() != '\n') text += '\n';
+  }
+  absl::StrAppend(&text, "coordinator: ", coordinator, "\n");
+  PACELINE_RETURN_IF_ERROR(WriteWholeFile(path, text));
+  return true;
+}
+
+namespace {
 
 template <typename... Parts>
 absl::Status Wrong(const std::string& path, const YAML::Node& node,

@@ -40,6 +40,21 @@ SettingsSource EnvironmentSettings();
 // user's, /etc/paceline/paceline.yaml.
 std::vector<std::string> SettingsFiles();
 
+// The folder of the certificate for a coordinator: `given`, or
+// $PACELINE_TLS_DIR, or where 'login' writes it; on the coordinator's own host,
+// for whoever may read it, the one that the coordinator made.
+std::string TlsFolder(const std::optional<std::string>& given,
+                      const std::string& coordinator);
+// The user's own file of settings and login name.
+std::string UserSettingsFile();
+std::string UserName();
+
+// Writes the coordinator to the file of settings where that names none yet.
+// False: it names one.
+// Errors: those of WriteWholeFile() and ReadSettingsFile()
+absl::StatusOr<bool> RememberCoordinator(const std::string& path,
+                                         const std::string& coordinator);
+
 // The client's configuration file: YAML with the keys `coordinator` and
 // `output`.
 

@@ -72,12 +72,19 @@ GrpcControlClient::GrpcControlClient(std::string address)
 GrpcControlClient::GrpcControlClient(std::string address, Deadlines deadlines)
     : address_(std::move(address)),
       deadlines_(deadlines),
-      channel_(MakeChannel(address_)),
+      channel_(MakeChannel(address_, Role::kCoordinator)),
       stub_(v1::Control::NewStub(channel_)) {}
 
 absl::Status GrpcControlClient::Unreachable(const std::string& why) const {
+  // With another idea of TLS than ours it hangs up without a word.
+  const bool hung_up = absl::StrContains(why, "closed") ||
+                       absl::StrContains(why, "reset") ||
+                       absl::StrContains(why, "SETTINGS");
   return absl::UnavailableError(absl::StrCat(
       "cannot reach the coordinator at ", address_, ": ", why,
+      hung_up ? absl::StrCat(".  'paceline tls check ", address_,
+                             "' tells whether a certificate is the reason")
+              : "",
       answered_ ? ".  It answered before: start it again; its jobs go on "
                   "meanwhile, and 'paceline job wait last' waits for one"
                 : ".  Start a mesh with 'paceline up', or say where one is "

@@ -9,19 +9,22 @@
 namespace paceline {
 
 AttachStream::AttachStream(Coordinator& coordinator,
-                           CoordinatorMetrics& metrics, std::string peer)
+                           CoordinatorMetrics& metrics, std::string peer,
+                           std::optional<Identity> identity)
     : coordinator_(coordinator),
       metrics_(metrics),
       peer_(std::move(peer)),
+      identity_(std::move(identity)),
       id_(coordinator.NextStream()) {}
 
 AttachStream* AttachStream::Start(Coordinator& coordinator,
                                   CoordinatorMetrics& metrics, std::string peer,
+                                  std::optional<Identity> identity,
                                   StreamLimit& strangers,
                                   absl::Duration registration) {
   auto place = strangers.Enter(peer);
-  const std::shared_ptr<AttachStream> stream(
-      new AttachStream(coordinator, metrics, std::move(peer)));
+  const std::shared_ptr<AttachStream> stream(new AttachStream(
+      coordinator, metrics, std::move(peer), std::move(identity)));
   {
     absl::MutexLock lock(&stream->mutex_);
     stream->self_ = stream;
@@ -65,11 +68,17 @@ void AttachStream::OnReadDone(bool ok) {
 
 void AttachStream::Register(const v1::WorkerMessage& message) {
   v1::Registration registration = message.registration();
-  const absl::Status taken =
+  absl::Status taken =
       message.has_registration()
           ? TakeRegistration(peer_, registration)
           : absl::InvalidArgumentError(
                 "the first message of Attach is no registration");
+  if (taken.ok() && identity_.has_value() &&
+      identity_->name != registration.name()) {
+    taken = absl::PermissionDeniedError(absl::StrCat(
+        "worker ", registration.name(), " shows the certificate of worker ",
+        identity_->name, ": join again under the new name"));
+  }
   if (!taken.ok()) {
     OnWelcome(taken);
     return;

@@ -14,6 +14,7 @@
 #include "coordinator/metrics.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/stream_limit.h"
+#include "core/rpc/tls.h"
 #include "grpcpp/support/server_callback.h"
 #include "paceline/v1/coordinator.pb.h"
 
@@ -28,10 +29,12 @@ class AttachStream final
       public WorkerStream {
  public:
   // `peer`: grpc::CallbackServerContext::peer().  All references outlive it.
+  // A worker that shows the certificate of another name is refused.
   // A stream without a registration takes a place among `strangers`, and is
   // ended when none comes in time.
   static AttachStream* Start(Coordinator& coordinator,
                              CoordinatorMetrics& metrics, std::string peer,
+                             std::optional<Identity> identity,
                              StreamLimit& strangers,
                              absl::Duration registration);
 
@@ -47,7 +50,7 @@ class AttachStream final
 
  private:
   AttachStream(Coordinator& coordinator, CoordinatorMetrics& metrics,
-               std::string peer);
+               std::string peer, std::optional<Identity> identity);
 
   // Until the registration is here.
   struct Stranger {
@@ -68,6 +71,7 @@ class AttachStream final
   Coordinator& coordinator_;
   CoordinatorMetrics& metrics_;
   const std::string peer_;
+  const std::optional<Identity> identity_;  // by its certificate
   const StreamId id_;
 
   // Touched by the one read under way, and between two reads by its handler.

@@ -1,11 +1,9 @@
 // paceline.v1.Control: what clients call.
 #pragma once
 
-#include <utility>
-
 #include "coordinator/coordinator.h"
 #include "coordinator/metrics.h"
-#include "core/rpc/status.h"
+#include "coordinator/rpc/serve.h"
 #include "core/rpc/stream_limit.h"
 #include "paceline/v1/control.grpc.pb.h"
 
@@ -23,98 +21,85 @@ class ControlService final : public v1::Control::CallbackService {
 
   Reactor* SubmitJob(Context* context, const v1::SubmitJobRequest* request,
                      v1::SubmitJobResponse* response) override {
-    return Serve(context, "SubmitJob", response,
+    return Serve(metrics_, context, "SubmitJob", response,
                  [&](auto done) { coordinator_.Submit(*request, done); });
   }
   Reactor* ListJobs(Context* context, const v1::ListJobsRequest* request,
                     v1::ListJobsResponse* response) override {
-    return Serve(context, "ListJobs", response, [&](auto done) {
+    return Serve(metrics_, context, "ListJobs", response, [&](auto done) {
       coordinator_.ListJobs(request->limit(), done);
     });
   }
   Reactor* GetJob(Context* context, const v1::GetJobRequest* request,
                   v1::Job* response) override {
-    return Serve(context, "GetJob", response,
+    return Serve(metrics_, context, "GetJob", response,
                  [&](auto done) { coordinator_.GetJob(*request, done); });
   }
   Reactor* GetEvents(Context* context, const v1::GetEventsRequest* request,
                      v1::GetEventsResponse* response) override {
-    return Serve(context, "GetEvents", response,
+    return Serve(metrics_, context, "GetEvents", response,
                  [&](auto done) { coordinator_.GetEvents(*request, done); });
   }
   Reactor* GetLogs(Context* context, const v1::GetLogsRequest* request,
                    v1::GetLogsResponse* response) override {
-    return Serve(context, "GetLogs", response,
+    return Serve(metrics_, context, "GetLogs", response,
                  [&](auto done) { coordinator_.GetLogs(*request, done); });
   }
   Reactor* StopJob(Context* context, const v1::StopJobRequest* request,
                    v1::Job* response) override {
-    return Serve(context, "StopJob", response, [&](auto done) {
+    return Serve(metrics_, context, "StopJob", response, [&](auto done) {
       coordinator_.Stop(JobId{request->id()}, done);
     });
   }
   Reactor* DeleteJob(Context* context, const v1::DeleteJobRequest* request,
                      v1::DeleteJobResponse* response) override {
-    return Serve(context, "DeleteJob", response, [&](auto done) {
+    return Serve(metrics_, context, "DeleteJob", response, [&](auto done) {
       coordinator_.Delete(JobId{request->id()}, done);
     });
   }
   Reactor* ListWorkers(Context* context,
                        const v1::ListWorkersRequest* /*request*/,
                        v1::ListWorkersResponse* response) override {
-    return Serve(context, "ListWorkers", response,
+    return Serve(metrics_, context, "ListWorkers", response,
                  [&](auto done) { coordinator_.ListWorkers(done); });
   }
   Reactor* DrainWorker(Context* context, const v1::DrainWorkerRequest* request,
                        v1::Worker* response) override {
-    return Serve(context, "DrainWorker", response, [&](auto done) {
+    return Serve(metrics_, context, "DrainWorker", response, [&](auto done) {
       coordinator_.Drain(request->worker(), !request->undrain(), done);
     });
   }
   Reactor* ForgetWorker(Context* context,
                         const v1::ForgetWorkerRequest* request,
                         v1::Worker* response) override {
-    return Serve(context, "ForgetWorker", response, [&](auto done) {
+    return Serve(metrics_, context, "ForgetWorker", response, [&](auto done) {
       coordinator_.Forget(request->worker(), done);
     });
   }
   Reactor* StartProfile(Context* context,
                         const v1::StartProfileRequest* request,
                         v1::StartProfileResponse* response) override {
-    return Serve(context, "StartProfile", response,
+    return Serve(metrics_, context, "StartProfile", response,
                  [&](auto done) { coordinator_.StartProfile(*request, done); });
   }
   Reactor* GetProfile(Context* context, const v1::GetProfileRequest* request,
                       v1::GetProfileResponse* response) override {
-    return Serve(context, "GetProfile", response, [&](auto done) {
+    return Serve(metrics_, context, "GetProfile", response, [&](auto done) {
       coordinator_.GetProfile(request->id(), done);
     });
   }
   Reactor* ListMeasurements(Context* context,
                             const v1::ListMeasurementsRequest* request,
                             v1::ListMeasurementsResponse* response) override {
-    return Serve(context, "ListMeasurements", response, [&](auto done) {
-      coordinator_.ListMeasurements(request->model(), done);
-    });
+    return Serve(metrics_, context, "ListMeasurements", response,
+                 [&](auto done) {
+                   coordinator_.ListMeasurements(request->model(), done);
+                 });
   }
   grpc::ServerWriteReactor<v1::WeightsChunk>* ExportWeights(
       Context* context, const v1::ExportWeightsRequest* request) override;
 
  private:
-  // Has `ask` ask the coordinator; gives the client the answer, counts the call
-  // and finishes it.
-  template <typename Response, typename Ask>
-  Reactor* Serve(Context* context, const char* method, Response* response,
-                 const Ask& ask) {
-    Reactor* const reactor = context->DefaultReactor();
-    ask([=, this](absl::StatusOr<Response> answer) {
-      metrics_.CountControl(method, answer.status().code());
-      if (answer.ok()) *response = *std::move(answer);
-      reactor->Finish(ToGrpc(answer.status()));
-    });
-    return reactor;
-  }
-
   Coordinator& coordinator_;
   CoordinatorMetrics& metrics_;
   StreamLimit exports_;

@@ -81,7 +81,8 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
 CoordinatorService::Attach(grpc::CallbackServerContext* context) {
   return AttachStream::Start(coordinator_, metrics_, context->peer(),
-                             strangers_, registration_);
+                             IdentityOf(*context->auth_context()), strangers_,
+                             registration_);
 }
 
 grpc::ServerReadReactor<v1::WeightsPiece>* CoordinatorService::UploadWeights(

@@ -1,4 +1,4 @@
-// The calls of the operating system that the store needs, with Status.
+// The folder of the coordinator's state.
 #pragma once
 
 #include <cstdint>
@@ -8,35 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
+#include "core/base/files.h"
 
 namespace paceline {
-
-// errno in words: a full disk is ResourceExhausted, a missing file NotFound,
-// a forbidden one PermissionDenied, anything else Internal.  `doing` is as in
-// "cannot <doing> <path>: <reason>".
-absl::Status FileError(absl::string_view doing, const std::string& path,
-                       int error);
-
-// All of `data` at `offset`.
-absl::Status WriteAt(int file, const std::string& path, int64_t offset,
-                     absl::string_view data);
-
-// At most `limit` bytes from `offset` on; less only at the end of the file.
-absl::StatusOr<std::string> ReadAt(int file, const std::string& path,
-                                   int64_t offset, int64_t limit);
-
-absl::Status SyncFile(int file, const std::string& path);
-
-// Makes renames and new names in `folder` durable.
-absl::Status SyncFolder(const std::string& folder);
-
-// With its parents; only its owner may enter what is new.
-absl::Status MakeFolders(const std::string& folder);
-
-// Writes `text` beside `path` and gives it its name: no reader ever sees half.
-absl::Status WriteFileAtomically(const std::string& path,
-                                 absl::string_view text);
 
 // SHA-256 of the whole file, lower hex.
 absl::StatusOr<std::string> Sha256OfFile(int file, const std::string& path);

@@ -243,6 +243,12 @@ absl::Status SqliteStore::WriteValues(const StoreBatch& batch) {
     PACELINE_RETURN_IF_ERROR(PutValue(absl::StrCat("group/", id.value),
                                       ToStored(view).SerializeAsString()));
   }
+  for (const auto& [id, token] : batch.tokens) {
+    const std::string key = absl::StrCat("token/", id);
+    PACELINE_RETURN_IF_ERROR(token.has_value()
+                                 ? PutValue(key, token->SerializeAsString())
+                                 : DropValue(key));
+  }
   for (const auto& [key, profile] : batch.measurements.profiles) {
     PACELINE_RETURN_IF_ERROR(
         PutValue(KeyOf(key), ToProto(profile).SerializeAsString()));
@@ -371,6 +377,9 @@ absl::Status SqliteStore::LoadValues(StoredState& state) {
       PACELINE_ASSIGN_OR_RETURN(
           state.views[JobId{number}],
           (ParseInto<v1::StoredGroup, KeptView>(value, key)));
+    } else if (parts.first == "token") {
+      PACELINE_ASSIGN_OR_RETURN(state.tokens[parts.second],
+                                Parse<v1::JoinToken>(value, key));
     } else if (parts.first == "profile") {
       PACELINE_ASSIGN_OR_RETURN(
           const auto profile,

@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "core/base/files.h"
 #include "core/base/utf8.h"
 
 namespace paceline {
@@ -79,6 +80,23 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(
     entries.push_back({where, key, *std::move(value)});
   }
   return entries;
+}
+
+absl::Status SetConfigValue(const std::string& path, const std::string& key,
+                            const std::string& value) {
+  std::string text;
+  bool set = false;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const absl::string_view stripped = absl::StripAsciiWhitespace(line);
+    const bool is_key = absl::StripAsciiWhitespace(
+                            stripped.substr(0, stripped.find('='))) == key;
+    if (is_key) line = absl::StrCat(key, " = \"", value, "\"");
+    set = set || is_key;
+    absl::StrAppend(&text, line, "\n");
+  }
+  if (!set) absl::StrAppend(&text, key, " = \"", value, "\"\n");
+  return WriteFileAtomically(path, text);
 }
 
 absl::Status AtOption(const ConfigOrigins& origins, const std::string& key,

@@ -34,6 +34,12 @@ struct ConfigEntry {
 absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(
     const std::string& path);
 
+// Gives the key a value in the file, which is made where there is none; all
+// other lines stay.
+// Errors: those of WriteFileAtomically()
+absl::Status SetConfigValue(const std::string& path, const std::string& key,
+                            const std::string& value);
+
 // FILE:LINE: KEY of each option whose value is from the file, by key.
 using ConfigOrigins = std::map<std::string, std::string>;
 

@@ -159,6 +159,11 @@ void StartLogging(const LogOptions& options) {
   TheLogger() = MakeLogger(options);
 }
 
+void SetLogLevel(LogLevel level) {
+  TheLogger()->set_level(ToSpdlog(level));
+  Log(LogLevel::kInfo, absl::StrCat("the log level is ", LogLevelName(level)));
+}
+
 bool LogEnabled(LogLevel level) {
   return TheLogger()->should_log(ToSpdlog(level));
 }

@@ -30,6 +30,9 @@ struct LogOptions {
 // Called once by main, before any thread.  Lines go to stderr.
 void StartLogging(const LogOptions& options);
 
+// Lines of lower levels are dropped from then on.  Thread-safe.
+void SetLogLevel(LogLevel level);
+
 // Thread-safe; a line is whole even when threads log at once.
 //   Log(LogLevel::kInfo, "worker attached", {{"worker", 3}, {"name", name}});
 // gives: "... info worker attached worker=3 name=pi-2".  A value with blanks

@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+
+#include "absl/strings/numbers.h"
 
 namespace paceline {
 namespace {
@@ -40,6 +43,15 @@ void NotifySupervisor(absl::string_view state) {
   (void)sendto(fd, state.data(), state.size(), MSG_NOSIGNAL,
                reinterpret_cast<const sockaddr*>(&address), length);
   close(fd);
+}
+
+absl::Duration WatchdogPeriod() {
+  const char* const text = std::getenv("WATCHDOG_USEC");
+  int64_t micros = 0;
+  if (text == nullptr || !absl::SimpleAtoi(text, &micros) || micros < 1) {
+    return absl::InfiniteDuration();
+  }
+  return absl::Microseconds(micros) / 2;
 }
 
 }  // namespace paceline

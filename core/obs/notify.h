@@ -2,6 +2,7 @@
 #pragma once
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace paceline {
 
@@ -9,5 +10,9 @@ namespace paceline {
 // Does nothing if the variable is not set or no process listens.  Never blocks.
 // Thread-safe as long as no thread changes the environment.
 void NotifySupervisor(absl::string_view state);
+
+// Half of the time after which systemd takes a process for hung that does not
+// send WATCHDOG=1; infinite: it does not watch.
+absl::Duration WatchdogPeriod();
 
 }  // namespace paceline

@@ -18,8 +18,6 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
-#include "grpcpp/security/credentials.h"
-#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "grpcpp/support/channel_arguments.h"
 
@@ -173,7 +171,15 @@ void SetLimits(grpc::ServerBuilder& builder, const ServerOptions& options) {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           Role server) {
+  StartGrpc();
+  return MakeChannel(address, CredentialsTo(server));
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(
+    const std::string& address,
+    const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   StartGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
@@ -191,21 +197,22 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kWriteBufferBytes);
   // The mesh's machines see each other; a proxy sees none of them.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetSslTargetNameOverride(kTlsName);
   // gRPC would keep what was sent until it is sure; replay is ours (NOTES).
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                   arguments);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
 absl::StatusOr<BoundServer> StartServer(
     const ServerOptions& options, const std::vector<grpc::Service*>& services) {
   PACELINE_ASSIGN_OR_RETURN(const HostPort where,
                             ParseHostPort(options.listen));
-  if (!options.insecure && !IsLoopback(where.host)) {
+  if (!options.insecure && !TlsIsUsed() && !IsLoopback(where.host)) {
     return absl::PermissionDeniedError(absl::StrCat(
         "refusing to listen on ", options.listen,
-        ", which other machines can reach, without TLS: add --insecure if you "
-        "trust the network, or stay on this machine with ",
+        ", which other machines can reach, without TLS: ", options.with_tls,
+        ", add --insecure if you trust the network, or stay on this machine "
+        "with ",
         options.flag, " 127.0.0.1:", where.port));
   }
   PACELINE_RETURN_IF_ERROR(CheckPortIsFree(options, where));
@@ -226,7 +233,7 @@ absl::StatusOr<BoundServer> StartServer(
   bound.host = where.host;
   builder.AddListeningPort(
       JoinHostPort(where.host.empty() ? "::" : where.host, where.port),
-      grpc::InsecureServerCredentials(), &bound.port);
+      ServerCredentials(), &bound.port);
   bound.server = builder.BuildAndStart();
   // Somebody was quicker, between the kernel's word and now.
   if (bound.server == nullptr || bound.port <= 0) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/rpc/tls.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/impl/codegen/service_type.h"
 #include "grpcpp/server.h"
@@ -37,7 +38,14 @@ constexpr int kMaxMetadataBytes = 64 << 10;
 // backoff of 100 ms to 2 s.  A pulled cable is noticed in 15 s instead of 15
 // minutes (NOTES, "gRPC 1.51").  Calls are never retried behind the caller's
 // back.  Never fails: calls to a wrong address end with Unavailable.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
+//   server       the role that its certificate must have, where this process
+//                uses TLS (tls.h)
+//   credentials  others than this process's
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           Role server = Role::kWorker);
+std::shared_ptr<grpc::Channel> MakeChannel(
+    const std::string& address,
+    const std::shared_ptr<grpc::ChannelCredentials>& credentials);
 
 struct ServerOptions {
   std::string listen;     // host:port, port 0 for any
@@ -45,7 +53,10 @@ struct ServerOptions {
   // Bounds all that has come in and was not taken yet. Beyond it gRPC ends
   // calls with ResourceExhausted, whosever they are: the last resort.
   int64_t memory_bytes = int64_t{512} << 20;
-  std::string flag = "--listen";  // named in error messages
+  // Named in error messages: the option, and how to use TLS.
+  std::string flag = "--listen";
+  std::string with_tls =
+      "join the mesh first with 'paceline-worker join HOST:PORT TOKEN'";
   // How large the receive windows are.  0: gRPC fits them to the network, for
   // which it sends a ping with each message.  Small messages then cost twice.
   int fixed_window_bytes = 0;

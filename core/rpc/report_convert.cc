@@ -134,7 +134,7 @@ v1::LayerRange ToProto(const LayerRange& layers) {
 
 namespace {
 
-absl::StatusOr<Cut> FromProto(const v1::Cut& proto) {
+absl::StatusOr<Cut> ReadCut(const v1::Cut& proto) {
   if (proto.attempt() < 0 || proto.attempt() > kMostAttempts ||
       proto.step() < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -144,7 +144,7 @@ absl::StatusOr<Cut> FromProto(const v1::Cut& proto) {
   return Cut{proto.attempt(), proto.step()};
 }
 
-absl::StatusOr<LayerRange> FromProto(const v1::LayerRange& proto) {
+absl::StatusOr<LayerRange> ReadLayers(const v1::LayerRange& proto) {
   if (proto.first() < 0 || proto.last() <= proto.first()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "pieces of layers [", proto.first(), ", ", proto.last(), ")"));
@@ -164,11 +164,11 @@ absl::Status CheckPieces(const v1::PiecesHeld& held) {
   int64_t pieces = 0;
   for (const v1::PiecesHeld::OfJob& job : held.jobs()) {
     PACELINE_RETURN_IF_ERROR(CheckCount("pieces: job", job.job()));
-    PACELINE_RETURN_IF_ERROR(FromProto(job.floor()).status());
+    PACELINE_RETURN_IF_ERROR(ReadCut(job.floor()).status());
     for (const v1::PiecesHeld::HeldCut& cut : job.cuts()) {
-      PACELINE_RETURN_IF_ERROR(FromProto(cut.cut()).status());
+      PACELINE_RETURN_IF_ERROR(ReadCut(cut.cut()).status());
       for (const v1::LayerRange& range : cut.layers()) {
-        PACELINE_ASSIGN_OR_RETURN(const LayerRange layers, FromProto(range));
+        PACELINE_ASSIGN_OR_RETURN(const LayerRange layers, ReadLayers(range));
         pieces += layers.last - layers.first;
         PACELINE_RETURN_IF_ERROR(CheckSize("pieces", pieces, kMostPieces));
       }
@@ -258,7 +258,7 @@ absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto) {
   for (const v1::KeepOrder& keep : proto.keep()) {
     KeepRule& rule = order.keep[JobId{keep.job()}];
     if (keep.has_floor()) {
-      PACELINE_ASSIGN_OR_RETURN(rule.floor, FromProto(keep.floor()));
+      PACELINE_ASSIGN_OR_RETURN(rule.floor, ReadCut(keep.floor()));
     }
     int64_t newest = 0;
     for (const v1::AttemptRow& row : keep.attempts()) {
@@ -268,11 +268,11 @@ absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto) {
                          keep.job(), " stands behind attempt ", newest));
       }
       newest = row.attempt();
-      PACELINE_ASSIGN_OR_RETURN(const Cut base, FromProto(row.base()));
+      PACELINE_ASSIGN_OR_RETURN(const Cut base, ReadCut(row.base()));
       rule.rows.push_back({newest, base});
     }
     for (const v1::Cut& pin : keep.pins()) {
-      PACELINE_ASSIGN_OR_RETURN(const Cut cut, FromProto(pin));
+      PACELINE_ASSIGN_OR_RETURN(const Cut cut, ReadCut(pin));
       rule.pins.insert(cut);
     }
     for (const v1::FollowOrder& follow : keep.follow()) {
@@ -281,7 +281,7 @@ absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto) {
       into.attempt = newest;
       PACELINE_ASSIGN_OR_RETURN(into.source, FromProto(follow.source()));
       into.address = follow.address();
-      PACELINE_ASSIGN_OR_RETURN(into.layers, FromProto(follow.layers()));
+      PACELINE_ASSIGN_OR_RETURN(into.layers, ReadLayers(follow.layers()));
     }
   }
   return order;
@@ -321,10 +321,10 @@ v1::RunOrder ToProto(const RunOrder& order) {
 absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto) {
   RunOrder order;
   order.fence = {JobId{proto.job()}, proto.attempt(), proto.plan_version()};
-  PACELINE_ASSIGN_OR_RETURN(order.base, FromProto(proto.base()));
+  PACELINE_ASSIGN_OR_RETURN(order.base, ReadCut(proto.base()));
   for (const v1::PieceSource& source : proto.sources()) {
     PieceSource& into = order.sources.emplace_back();
-    PACELINE_ASSIGN_OR_RETURN(into.layers, FromProto(source.layers()));
+    PACELINE_ASSIGN_OR_RETURN(into.layers, ReadLayers(source.layers()));
     into.holder = kCoordinatorProcess;
     if (!source.has_holder()) continue;
     PACELINE_ASSIGN_OR_RETURN(into.holder, FromProto(source.holder()));

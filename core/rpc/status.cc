@@ -9,7 +9,7 @@ namespace paceline {
 namespace {
 
 // At most `limit` bytes of `text`, not ending inside a UTF-8 sequence.
-std::string Cut(absl::string_view text, size_t limit) {
+std::string Shortened(absl::string_view text, size_t limit) {
   if (text.size() <= limit) return std::string(text);
   size_t end = limit;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
@@ -22,7 +22,7 @@ std::string Cut(absl::string_view text, size_t limit) {
 
 grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
-                      Cut(status.message(), kMaxStatusMessageBytes));
+                      Shortened(status.message(), kMaxStatusMessageBytes));
 }
 
 bool SpeaksNoGrpc(const grpc::Status& status) {

@@ -19,8 +19,8 @@
 #include "coordinator/rpc/coordinator_service.h"
 #include "coordinator/rpc/piece_service.h"
 #include "coordinator/store/file_weights_store.h"
-#include "coordinator/ticker.h"
 #include "core/base/clock.h"
+#include "core/base/ticker.h"
 #include "core/optim/state_layout.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
@@ -62,7 +62,7 @@ class RpcTest : public testing::Test {
     channel_ = MakeChannel("127.0.0.1:" + std::to_string(server_.port));
     control_ = v1::Control::NewStub(channel_);
     stub_ = v1::Coordinator::NewStub(channel_);
-    ticker_ = std::make_unique<Ticker>(absl::Milliseconds(20),
+    ticker_ = std::make_unique<Ticker>("ticker", absl::Milliseconds(20),
                                        [this] { coordinator_.Tick(); });
   }
 

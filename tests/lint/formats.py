@@ -98,6 +98,9 @@ def check_clang_format(tree):
                 yield Problem(name, int(match[2]), "clang-format disagrees")
 
 
+MOST_EXPOSURE = 13  # tenths of what systemd-analyze says
+
+
 def check_systemd(tree):
     """As if installed: the programs of the units are looked for by systemd."""
     units = tree.with_suffix(".service")
@@ -113,3 +116,7 @@ def check_systemd(tree):
                             silent_when_good=True)
             if complaint:
                 yield Problem(path, 0, complaint)
+            elif said := run(["systemd-analyze", "security", "--offline=true",
+                              f"--threshold={MOST_EXPOSURE}", str(copy)]):
+                yield Problem(path, 0, said.splitlines()[-1] +
+                              f": at most {MOST_EXPOSURE / 10} is asked")

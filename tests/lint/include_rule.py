@@ -49,7 +49,7 @@ OBS = r"core/obs/"
 RPC = r"core/rpc/"
 # The client, but for its use of gRPC.
 CLIENT = r"client/(options|usage|(bench|commands|files|render)/[^/]+|" \
-         r"rpc/control_client)\.h$"
+         r"rpc/(control|trust)_client)\.h$"
 WIRE = {"grpc", "protobuf", "stubs", "generated"}
 # Messages as structs of the logic, for whoever stores or shows them.
 CONVERT = r"core/rpc/[a-z_]*(convert|status|channel)\.h$"
@@ -82,6 +82,7 @@ RULES = [
 
     # Adapters of core.
     (r"core/weights/", {"json", "posix"}, [CORE_LOGIC, r"core/weights/"]),
+    (r"core/rpc/certificates\.cc$", {"openssl"}, [CORE_LOGIC, RPC]),
     (r"core/rpc/", WIRE | {"posix"}, [CORE_LOGIC, RPC]),
     (r"core/obs/[^/]+\.cc$", {"spdlog", "prometheus", "httplib", "posix"},
      [r"core/base/", OBS]),

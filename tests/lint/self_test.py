@@ -59,6 +59,7 @@ class IncludeRule(LintTest):
         ("core/transfer/a.h", "<xxhash.h>"),
         ("core/transfer/a.cc", "<grpcpp/grpcpp.h>"),
         ("core/rpc/a.cc", "<yaml-cpp/yaml.h>"),
+        ("core/rpc/certificates.cc", "<grpcpp/grpcpp.h>"),
         ("core/obs/a.h", "<prometheus/registry.h>"),
         ("core/obs/a.h", "<httplib.h>"),
         ("core/obs/a.cc", "<grpcpp/grpcpp.h>"),
@@ -306,12 +307,15 @@ class Formats(LintTest):
         self.assert_says(formats.check_clang_format, "core/base/a.cc:1:")
 
     def test_units_are_verified(self):
-        unit = ("[Unit]\nDescription=x\n[Service]\nType=notify\n"
-                "ExecStart=/nowhere/at/all --config x\n")
+        unit = (Path(__file__).parents[2] /
+                "deploy/systemd/paceline-worker.service").read_text()
         self.write("deploy/a.service", unit)
         self.assert_clean(formats.check_systemd)
         self.write("deploy/a.service", unit + "Restrat=always\n")
         self.assert_says(formats.check_systemd, "Restrat")
+        self.write("deploy/a.service", unit.replace("CapabilityBoundingSet=\n",
+                                                    ""))
+        self.assert_says(formats.check_systemd, "exposure")
 
 
 class Dashboards(LintTest):

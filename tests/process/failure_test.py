@@ -5,6 +5,7 @@ crashes nobody; a wrong configuration too, and systemd does not start it again."
 import json
 import os
 import signal
+import socket
 import time
 
 from mesh_case import (ROOT, ProcessCase, MeshCase, eventually, free_port, get,
@@ -21,6 +22,7 @@ pipeline: {stages: 3}
 
 
 class Failure(MeshCase):
+    beside_others = True
 
     def test_a_database_that_is_moved_away_leaves_its_jobs_numbers_taken(self):
         """Job 1's weights stay where they were; what comes then must not be
@@ -57,22 +59,6 @@ class Failure(MeshCase):
         self.await_step_after(0)
         self.has(self.client("job", "events", "1").stdout, "w1",
                  "attempt 2 begins from the beginning")
-        self.stop()
-
-    def test_a_coordinator_stopped_beyond_the_lease_accuses_nobody(self):
-        """As one on a laptop that was shut for a while."""
-        self.start(2)
-        self.detach(self.write(LONG_JOB), "pipeline.stages=2")
-        self.await_step_after(0)
-
-        with stopped(self.pid_of_coordinator()):
-            time.sleep(4.5)  # 1.5 leases
-
-        self.await_step_after(self.step())
-        self.assertEqual(self.job()["state"], "running")
-        self.assertEqual(self.job()["attempt"], 1)
-        for worker in self.workers():
-            self.assertNotEqual(worker["state"], "lost", worker)
         self.stop()
 
     def test_no_daemon_dies_with_the_reader_of_its_log(self):
@@ -198,6 +184,24 @@ class Failure(MeshCase):
                          "somebody died")
 
 
+class FailureByTheClock(MeshCase):
+    def test_a_coordinator_stopped_beyond_the_lease_accuses_nobody(self):
+        """As one on a laptop that was shut for a while."""
+        self.start(2)
+        self.detach(self.write(LONG_JOB), "pipeline.stages=2")
+        self.await_step_after(0)
+
+        with stopped(self.pid_of_coordinator()):
+            time.sleep(4.5)  # 1.5 leases
+
+        self.await_step_after(self.step())
+        self.assertEqual(self.job()["state"], "running")
+        self.assertEqual(self.job()["attempt"], 1)
+        for worker in self.workers():
+            self.assertNotEqual(worker["state"], "lost", worker)
+        self.stop()
+
+
 class Configuration(ProcessCase):
     """Both daemons with a file of their settings."""
     beside_others = True
@@ -240,6 +244,44 @@ class Configuration(ProcessCase):
             self.assertEqual(unknown.returncode, 78, unknown.stderr)
             self.assertEqual(address.returncode, 78, address.stderr)
             self.assertIn("--listen: '7400' is not HOST:PORT", address.stderr)
+
+    def supervised(self, daemon, *flags):
+        """Starts it as systemd does; what it sends, in lines."""
+        path = self.folder / f"{daemon}.socket"
+        said = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(said.close)
+        said.bind(str(path))
+        said.settimeout(30)
+        process = self.start_process(
+            program(daemon), "--listen", ANY, "--http", ANY, "--state",
+            self.folder / daemon, *flags, NOTIFY_SOCKET=str(path),
+            WATCHDOG_USEC="200000")
+        self.assertEqual(said.recv(100), b"READY=1")
+        return process, said
+
+    def test_a_coordinator_feeds_the_watchdog_while_its_loop_answers(self):
+        _, said = self.supervised("paceline-coordinator")
+
+        for _ in range(3):
+            self.assertEqual(said.recv(100), b"WATCHDOG=1")
+
+    def test_a_hang_up_reads_the_log_level_again(self):
+        file = self.folder / "daemon.toml"
+        for daemon in self.daemons():
+            file.write_text('log-level = "error"\n')
+            process, _ = self.supervised(daemon, "--config", file)
+            self.assertEqual(process.errors.read_text(), "")
+
+            file.write_text('log-level = "info"\n')
+            process.send_signal(signal.SIGHUP)
+            self.assertTrue(eventually(
+                lambda: "the log level is info" in process.errors.read_text()))
+            file.write_text('log-level = "loud"\n')
+            process.send_signal(signal.SIGHUP)
+            self.assertTrue(eventually(
+                lambda: "not in" in process.errors.read_text()))
+            process.terminate()
+            self.assertEqual(process.wait(30), 0)
 
     def test_a_port_in_use_is_tried_again(self):
         address = f"127.0.0.1:{free_port()}"

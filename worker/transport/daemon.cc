@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/base/host_port.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/base/version.h"
 #include "core/obs/log.h"
 #include "core/obs/port_file.h"
+#include "core/rpc/enrol.h"
 #include "worker/measure/cpu.h"
 
 namespace paceline {
@@ -27,6 +29,8 @@ constexpr auto kServerGrace = std::chrono::seconds(1);
 constexpr size_t kMaxFlagBytes = 4096;
 constexpr size_t kMaxModelBytes = 255;
 constexpr absl::Duration kAnnounceTime = absl::Seconds(1);
+// How often the certificate is looked at.
+constexpr absl::Duration kRenewalPeriod = absl::Seconds(1);
 
 Incarnation DrawIncarnation() {
   std::random_device random;
@@ -41,12 +45,13 @@ int64_t RoomForPieces(int64_t memory_bytes) {
 
 absl::StatusOr<HostPort> HttpAddress(const WorkerOptions& options) {
   absl::StatusOr<HostPort> address = ParseHostPort(options.http);
-  if (address.ok() && !IsLoopback(address->host) && !options.insecure) {
+  if (address.ok() && !IsLoopback(address->host) && !options.insecure &&
+      !options.http_insecure) {
     return absl::PermissionDeniedError(
         absl::StrCat(options.http,
-                     " is off loopback: add --insecure (in the "
-                     "file: insecure = true) if its network is "
-                     "trusted"));
+                     " is off loopback, where anybody may read it: add "
+                     "--http-insecure (in the file: http-insecure = true) if "
+                     "its network is trusted"));
   }
   return address;
 }
@@ -71,13 +76,17 @@ absl::Status Daemon::Start() {
   PACELINE_RETURN_IF_ERROR(
       AtOption(origins, "coordinator",
                ParseHostPort(options_.worker.coordinator).status()));
+  const TlsFiles tls(options_.worker.tls_dir);
+  if (tls.exist()) {
+    PACELINE_RETURN_IF_ERROR(AtOption(origins, "tls-dir", UseTls(tls)));
+  }
   PACELINE_RETURN_IF_ERROR(StartGrpc());
   absl::StatusOr<std::string> advertised =
       AdvertisedAddress(options_.worker.advertise, grpc_address_);
   PACELINE_RETURN_IF_ERROR(AtOption(origins, "advertise", advertised.status()));
   advertised_ = *std::move(advertised);
   const std::shared_ptr<grpc::Channel> channel =
-      MakeChannel(options_.worker.coordinator);
+      MakeChannel(options_.worker.coordinator, Role::kCoordinator);
   stub_ = v1::Coordinator::NewStub(channel);
   factory_ = std::make_unique<GrpcRunFactory>(compute_, data_plane_,
                                               round_plane_, *stub_);
@@ -111,6 +120,10 @@ absl::Status Daemon::Start() {
                     options_.refused, options_.restart},
       channel, *agent_);
   ready_ = attach_.get();
+  if (tls.exist()) {
+    renewal_ = std::make_unique<Ticker>("renewal", kRenewalPeriod,
+                                        [this] { Renew(); });
+  }
   return absl::OkStatus();
 }
 
@@ -124,7 +137,20 @@ void Daemon::AnnounceStop() {
   attach_->AwaitEndKnown(kAnnounceTime);
 }
 
+void Daemon::Renew() {
+  const absl::Status renewed =
+      RenewIfDue(options_.worker.coordinator, TlsFiles(options_.worker.tls_dir),
+                 absl::Now());
+  const std::string why(renewed.message());
+  // The same again every few seconds would hide the rest of the log.
+  if (why != std::exchange(not_renewed_, why) && !renewed.ok()) {
+    Log(LogLevel::kWarn, "the certificate cannot be renewed: trying again",
+        {{"why", why}});
+  }
+}
+
 void Daemon::Stop() {
+  renewal_.reset();
   http_.Stop();
   ready_ = nullptr;
   SetLogSink(nullptr);

@@ -10,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
 #include "core/base/ids.h"
+#include "core/base/ticker.h"
 #include "core/obs/http_server.h"
 #include "core/obs/metrics.h"
 #include "core/rpc/channel.h"
@@ -67,6 +68,7 @@ class Daemon {
   int64_t MemoryShare() const;
   v1::Registration Registration() const;
   HttpAnswer Metrics();
+  void Renew();
   bool attached() const;
 
   // Constant after construction.
@@ -96,6 +98,8 @@ class Daemon {
   // attach_, for HTTP's threads, which start before it and stop before it.
   std::atomic<const AttachClient*> ready_{nullptr};
   HttpServer http_;
+  std::string not_renewed_;          // why; the renewal's
+  std::unique_ptr<Ticker> renewal_;  // null without TLS
 };
 
 // The address under which others reach this worker.

@@ -169,7 +169,7 @@ class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
     self_ = shared_from_this();
     // A channel of its own: gRPC would wait before it dials an address again
     // that was out of reach.
-    stub_ = v1::Stage::NewStub(channels_.Make(ask_.address));
+    stub_ = v1::Stage::NewStub(channels_.Make(ask_.address, ask_.server));
     stub_->async()->Pieces(&context_, &request_, this);
     StartRead(&chunk_);
     StartCall();
@@ -425,7 +425,11 @@ void PieceClient::AskMore(const PieceWant& want, absl::Time now,
       number = g.asked.size();
       g.asked.push_back({nullptr, std::move(layers), now});
     }
-    ask.address = from.address.empty() ? coordinator_ : from.address;
+    ask.address = from.address;
+    if (from.address.empty()) {
+      ask.address = coordinator_;
+      ask.server = Role::kCoordinator;
+    }
     ask.to = from.holder.incarnation;
     ask.job = want.job;
     ask.cut = want.cut;

@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/cancel_token.h"
+#include "core/rpc/certificates.h"
 #include "worker/pipeline/piece_exchange.h"
 #include "worker/pipeline/piece_store.h"
 #include "worker/transport/plane_shared.h"
@@ -27,6 +28,7 @@ class PieceCall;
 // One call asks for this, and hands the answer to these functions.
 struct PieceAsk {
   std::string address;
+  Role server = Role::kWorker;
   Incarnation to;
   JobId job;
   // The cut, or of whom follows the attempt of the run.

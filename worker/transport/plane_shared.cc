@@ -30,8 +30,9 @@ PlaneShared::PlaneShared(const PlaneOptions& o, std::string thread_name)
   KeepFreedMemory();
 }
 
-std::shared_ptr<grpc::Channel> CallChannels::Make(const std::string& address) {
-  std::shared_ptr<grpc::Channel> channel = MakeChannel(address);
+std::shared_ptr<grpc::Channel> CallChannels::Make(const std::string& address,
+                                                  Role server) {
+  std::shared_ptr<grpc::Channel> channel = MakeChannel(address, server);
   absl::MutexLock lock(&mutex_);
   channels_.push_back(channel);
   return channel;

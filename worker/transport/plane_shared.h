@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "core/base/ids.h"
 #include "core/base/thread.h"
+#include "core/rpc/certificates.h"
 #include "core/rpc/stream_limit.h"
 #include "grpcpp/channel.h"
 #include "worker/measure/plane_stats.h"
@@ -74,7 +75,8 @@ struct PlaneOptions {
 class CallChannels {
  public:
   // As paceline::MakeChannel.
-  std::shared_ptr<grpc::Channel> Make(const std::string& address);
+  std::shared_ptr<grpc::Channel> Make(const std::string& address,
+                                      Role server = Role::kWorker);
 
   // Around every call, the end after all that the call held is gone.
   void OnCallStarted();

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "gtest/gtest.h"
 
@@ -46,6 +47,17 @@ TEST_F(ConfigFileTest, ValuesAreQuotedOrBareAndCommentsAreLeftOut) {
   EXPECT_EQ((*entries)[2].key, "c-d");
   EXPECT_EQ((*entries)[2].value, "7.5");
   EXPECT_EQ((*entries)[3].value, "");
+}
+
+TEST_F(ConfigFileTest, AKeyIsSetAndOtherLinesStay) {
+  ASSERT_TRUE(Read("# first\n# a = \"default\"\nb = 2\n").ok());
+
+  ASSERT_TRUE(SetConfigValue(path_, "a", "x").ok());
+  ASSERT_TRUE(SetConfigValue(path_, "b", "3").ok());
+
+  std::ostringstream text;
+  text << std::ifstream(path_).rdbuf();
+  EXPECT_EQ(text.str(), "# first\n# a = \"default\"\nb = \"3\"\na = \"x\"\n");
 }
 
 TEST_F(ConfigFileTest, AFaultNamesLineAndKey) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -14,12 +15,12 @@ namespace paceline {
 // Thread-safe.  Destruction stops the thread and joins it.
 class Ticker {
  public:
-  // Calls `tick` every `period` from the thread "ticker", starting one period
+  // Calls `tick` every `period` from a thread of that name, starting one period
   // from now.  A late tick is not made up for.
-  Ticker(absl::Duration period, std::function<void()> tick)
+  Ticker(std::string name, absl::Duration period, std::function<void()> tick)
       : period_(period),
         tick_(std::move(tick)),
-        thread_("ticker", [this] { Run(); }) {}
+        thread_(std::move(name), [this] { Run(); }) {}
   ~Ticker() {
     {
       absl::MutexLock lock(&mutex_);

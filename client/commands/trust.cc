@@ -1,0 +1,100 @@
+#include "client/commands/trust.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/files/settings.h"
+#include "client/render/report.h"
+#include "client/render/text.h"
+
+namespace paceline {
+namespace {
+
+Document CertificateDocument(const ShownCertificate& certificate) {
+  return {
+      {"role", certificate.role},
+      {"name", certificate.name},
+      {"expires", absl::FormatTime(certificate.not_after, absl::UTCTimeZone())},
+      {"folder", certificate.folder}};
+}
+
+}  // namespace
+
+ExitCode CreateTokenCommand(TrustClient& client, Console& console,
+                            const std::string& coordinator,
+                            const TokenOptions& options) {
+  v1::CreateTokenRequest request;
+  request.set_role(options.role);
+  request.set_uses(options.uses);
+  request.set_ttl_seconds(absl::ToInt64Seconds(options.ttl));
+  const auto created = client.CreateToken(request);
+  if (!created.ok()) return ReportError(console, created.status());
+  Document document = MessageDocument(created->kept());
+  document["token"] = created->token();
+  console.Print(absl::StrCat(created->token(), "\n"), document);
+  if (!console.table()) return kExitOk;
+  console.Note(
+      "good for ", options.uses == 1 ? "one " : "each ", options.role,
+      options.uses == 1 ? "" : absl::StrCat(" of ", options.uses), " within ",
+      absl::FormatDuration(options.ttl), "; there: ",
+      options.role == "worker" ? "paceline-worker join " : "paceline login ",
+      coordinator, " TOKEN");
+  return kExitOk;
+}
+
+ExitCode ListTokensCommand(TrustClient& client, Console& console) {
+  const auto tokens = client.ListTokens();
+  if (!tokens.ok()) return ReportError(console, tokens.status());
+  Table table({"id", "role", ">uses left", "expires"});
+  Document documents = Document::array();
+  for (const v1::JoinToken& token : tokens->tokens()) {
+    table.AddRow(token.id(), token.role(), token.uses_left(),
+                 HumanTime(token.expires_unix_ms()));
+    documents.push_back(MessageDocument(token));
+  }
+  console.PrintList(table.Render(), "tokens", std::move(documents));
+  return kExitOk;
+}
+
+ExitCode RevokeTokenCommand(TrustClient& client, Console& console,
+                            const std::string& id) {
+  const auto revoked = client.RevokeToken(id);
+  if (!revoked.ok()) return ReportError(console, revoked.status());
+  console.Print(absl::StrCat("token ", id, " is revoked\n"),
+                MessageDocument(*revoked));
+  return kExitOk;
+}
+
+ExitCode LoginCommand(TrustClient& client, Console& console,
+                      const std::string& coordinator, const std::string& token,
+                      const std::string& user, const std::string& settings) {
+  const auto certificate =
+      client.Login(token, user, [&console](const std::string& text) {
+        console.Note("paceline: ", text);
+      });
+  if (!certificate.ok()) return ReportError(console, certificate.status());
+  const auto remembered = RememberCoordinator(settings, coordinator);
+  if (!remembered.ok()) return ReportError(console, remembered.status());
+  console.Print(
+      absl::StrCat("logged in at ", coordinator, " as ", user,
+                   *remembered ? ""
+                               : absl::StrCat("; use it with --coordinator ",
+                                              coordinator),
+                   "\n"),
+      CertificateDocument(*certificate));
+  return kExitOk;
+}
+
+ExitCode CheckTlsCommand(TrustClient& client, Console& console,
+                         const std::string& coordinator) {
+  const auto certificate = client.Check();
+  if (!certificate.ok()) return ReportError(console, certificate.status());
+  console.Print(absl::StrCat("ok: ", coordinator, " takes the certificate of ",
+                             certificate->role, " ", certificate->name, " in ",
+                             certificate->folder, ", which expires at ",
+                             absl::FormatTime(certificate->not_after), "\n"),
+                CertificateDocument(*certificate));
+  return kExitOk;
+}
+
+}  // namespace paceline

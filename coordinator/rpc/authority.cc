@@ -1,0 +1,67 @@
+#include "coordinator/rpc/authority.h"
+
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/files.h"
+#include "core/base/status_macros.h"
+#include "core/cluster/worker_name.h"
+#include "core/rpc/enrol.h"
+
+namespace paceline {
+
+absl::StatusOr<std::unique_ptr<Authority>> Authority::Open(
+    const std::string& folder, absl::Duration life, absl::Time now) {
+  PACELINE_RETURN_IF_ERROR(MakeFolders(folder));
+  std::unique_ptr<Authority> authority(new Authority(folder, life));
+  const std::string key_path = folder + "/ca.key";
+  if (access(authority->own_.authority.c_str(), F_OK) != 0) {
+    authority->key_ = MakeKey();
+    PACELINE_ASSIGN_OR_RETURN(authority->certificate_,
+                              MakeAuthority(authority->key_, now));
+    PACELINE_RETURN_IF_ERROR(
+        WriteFileAtomically(key_path, authority->key_, 0600));
+    PACELINE_RETURN_IF_ERROR(WriteFileAtomically(authority->own_.authority,
+                                                 authority->certificate_));
+  } else {
+    PACELINE_ASSIGN_OR_RETURN(authority->key_,
+                              ReadFile(key_path, kMostPemBytes));
+    PACELINE_ASSIGN_OR_RETURN(
+        authority->certificate_,
+        ReadFile(authority->own_.authority, kMostPemBytes));
+  }
+  PACELINE_RETURN_IF_ERROR(CheckCertificate(
+      authority->certificate_, authority->key_, authority->certificate_));
+  PACELINE_ASSIGN_OR_RETURN(authority->fingerprint_,
+                            FingerprintOf(authority->certificate_));
+  PACELINE_RETURN_IF_ERROR(authority->RenewOwn(now));
+  return authority;
+}
+
+absl::StatusOr<std::string> Authority::SignFor(const Identity& identity,
+                                               const std::string& request,
+                                               absl::Time now) const {
+  if (const std::string why = WhyNoWorkerName(identity.name); !why.empty()) {
+    return absl::InvalidArgumentError(why);
+  }
+  return Sign({request, identity, certificate_, key_, now, life_});
+}
+
+absl::Status Authority::RenewOwn(absl::Time now) const {
+  PACELINE_RETURN_IF_ERROR(
+      Issue(own_, {Role::kCoordinator, "coordinator"}, now));
+  return Issue(client_, {Role::kClient, "root"}, now);
+}
+
+absl::Status Authority::Issue(const TlsFiles& files, const Identity& identity,
+                              absl::Time now) const {
+  PACELINE_ASSIGN_OR_RETURN(const bool due, RenewalIsDue(files, now));
+  if (!due) return absl::OkStatus();
+  PACELINE_ASSIGN_OR_RETURN(const std::string key, KeyOf(files));
+  PACELINE_ASSIGN_OR_RETURN(const std::string request, MakeSigningRequest(key));
+  PACELINE_ASSIGN_OR_RETURN(const std::string certificate,
+                            SignFor(identity, request, now));
+  return WriteIdentity(files, certificate, certificate_);
+}
+
+}  // namespace paceline

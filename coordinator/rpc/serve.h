@@ -1,0 +1,28 @@
+// Answers a unary call with what the coordinator says.
+#pragma once
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "coordinator/metrics.h"
+#include "core/rpc/status.h"
+#include "grpcpp/support/server_callback.h"
+
+namespace paceline {
+
+// Has `ask` ask; gives the caller the answer, counts the call and finishes it.
+template <typename Response, typename Ask>
+grpc::ServerUnaryReactor* Serve(CoordinatorMetrics& metrics,
+                                grpc::CallbackServerContext* context,
+                                const char* method, Response* response,
+                                const Ask& ask) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  ask([=, &metrics](absl::StatusOr<Response> answer) {
+    metrics.CountControl(method, answer.status().code());
+    if (answer.ok()) *response = *std::move(answer);
+    reactor->Finish(ToGrpc(answer.status()));
+  });
+  return reactor;
+}
+
+}  // namespace paceline

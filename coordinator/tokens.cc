@@ -1,0 +1,150 @@
+#include "coordinator/tokens.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace paceline {
+namespace {
+
+constexpr absl::Duration kUsualLife = absl::Hours(1);
+
+bool MayJoin(const std::string& role) {
+  return role == "worker" || role == "client";
+}
+
+bool HasUsed(const v1::JoinToken& token, const std::string& key) {
+  return std::find(token.used_by().begin(), token.used_by().end(), key) !=
+         token.used_by().end();
+}
+
+absl::Status Refuse(absl::string_view why) {
+  return absl::PermissionDeniedError(
+      absl::StrCat("the token is refused: ", why,
+                   "; get another one with 'paceline token create'"));
+}
+
+v1::JoinToken Shown(v1::JoinToken token) {
+  token.clear_secret_sha256();
+  return token;
+}
+
+}  // namespace
+
+void Tokens::Put(const v1::JoinToken& token) {
+  tokens_[token.id()] = token;
+  mesh_.actions.writes.tokens[token.id()] = token;
+  mesh_.actions.writes.durable = true;
+}
+
+void Tokens::Drop(const std::string& id) {
+  tokens_.erase(id);
+  mesh_.actions.writes.tokens[id] = std::nullopt;
+  mesh_.actions.writes.durable = true;
+}
+
+void Tokens::DropExpired(Moment moment) {
+  for (auto at = tokens_.begin(); at != tokens_.end();) {
+    const auto token = at++;
+    if (token->second.expires_unix_ms() <= moment.unix_ms) {
+      Drop(std::string(token->first));
+    }
+  }
+}
+
+absl::StatusOr<v1::JoinToken> Tokens::OnCreate(
+    const v1::CreateTokenRequest& request, const std::string& id,
+    const std::string& secret_sha256, Moment moment) {
+  DropExpired(moment);
+  const absl::Duration life = request.ttl_seconds() == 0
+                                  ? kUsualLife
+                                  : absl::Seconds(request.ttl_seconds());
+  if (!MayJoin(request.role())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no token makes a '", request.role(),
+                     "': the roles are worker and client"));
+  }
+  if (request.uses() < 0 || request.uses() > kMostUses) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a token has 1 to ", kMostUses, " uses, got ", request.uses()));
+  }
+  if (life < absl::Seconds(1) || life > kLongestLife) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a token lives for 1s to ", absl::FormatDuration(kLongestLife),
+        ", got ", absl::FormatDuration(life)));
+  }
+  if (static_cast<int64_t>(tokens_.size()) >= kMostTokens) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there are ", kMostTokens,
+                     " tokens: revoke some with 'paceline token revoke'"));
+  }
+  v1::JoinToken token;
+  token.set_id(id);
+  token.set_role(request.role());
+  token.set_uses_left(std::max<int64_t>(1, request.uses()));
+  token.set_expires_unix_ms(moment.unix_ms + absl::ToInt64Milliseconds(life));
+  token.set_secret_sha256(secret_sha256);
+  Put(token);
+  return Shown(token);
+}
+
+absl::Status Tokens::OnUse(const TokenUse& use, Moment moment) {
+  while (!wrong_.empty() && moment.now - wrong_.front() >= absl::Minutes(1)) {
+    wrong_.pop_front();
+  }
+  const auto found = tokens_.find(use.id);
+  // One that is right is taken however many strangers guess.
+  if (found == tokens_.end() ||
+      found->second.secret_sha256() != use.secret_sha256) {
+    if (wrong_.size() >= kMostWrongAMinute) {
+      return absl::ResourceExhaustedError(
+          "too many wrong tokens came lately: try again in a minute");
+    }
+    wrong_.push_back(moment.now);
+    return Refuse("it is unknown, used up or revoked");
+  }
+  v1::JoinToken token = found->second;
+  if (token.expires_unix_ms() <= moment.unix_ms)
+    return Refuse("it has expired");
+  if (token.role() != use.role) {
+    return Refuse(
+        absl::StrCat("it makes a ", token.role(), ", not a ", use.role));
+  }
+  if (HasUsed(token, use.key)) return absl::OkStatus();
+  if (token.uses_left() == 0) return Refuse("it is used up");
+  token.set_uses_left(token.uses_left() - 1);
+  token.add_used_by(use.key);
+  Put(token);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::JoinToken> Tokens::OnRevoke(const std::string& id) {
+  const auto found = tokens_.find(id);
+  if (found == tokens_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no token ", id,
+                     ": 'paceline token list' shows those that there are"));
+  }
+  const v1::JoinToken token = found->second;
+  Drop(id);
+  return Shown(token);
+}
+
+v1::ListTokensResponse Tokens::View(Moment moment) const {
+  std::vector<v1::JoinToken> there;
+  for (const auto& [id, token] : tokens_) {
+    if (token.expires_unix_ms() <= moment.unix_ms || token.uses_left() == 0) {
+      continue;
+    }
+    there.push_back(Shown(token));
+  }
+  std::stable_sort(there.begin(), there.end(),
+                   [](const auto& a, const auto& b) {
+                     return a.expires_unix_ms() < b.expires_unix_ms();
+                   });
+  v1::ListTokensResponse response;
+  response.mutable_tokens()->Assign(there.begin(), there.end());
+  return response;
+}
+
+}  // namespace paceline

@@ -1,0 +1,65 @@
+// Tokens with which machines and people join the mesh: short-lived, kept as
+// hashes, each good for so many certificates.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/mesh_state.h"
+#include "paceline/v1/trust.pb.h"
+
+namespace paceline {
+
+// A caller shows this for a certificate.
+struct TokenUse {
+  std::string id;
+  std::string secret_sha256;
+  std::string role;
+  std::string key;  // its fingerprint
+};
+
+// Thread-compatible; a part of the Brain.  Pure.
+class Tokens {
+ public:
+  static constexpr int64_t kMostTokens = 1000;
+  static constexpr int64_t kMostUses = 1000;
+  static constexpr absl::Duration kLongestLife = absl::Hours(24 * 30);
+  // Wrong tokens beyond these are not looked at for the rest of the minute.
+  static constexpr size_t kMostWrongAMinute = 30;
+
+  // `mesh` outlives this.
+  Tokens(MeshState& mesh, std::map<std::string, v1::JoinToken> kept)
+      : mesh_(mesh), tokens_(std::move(kept)) {}
+
+  // `id` and `secret_sha256` are of a secret that was just drawn.
+  // Errors: InvalidArgument    role, uses, lifetime
+  //         ResourceExhausted  kMostTokens are there
+  absl::StatusOr<v1::JoinToken> OnCreate(const v1::CreateTokenRequest& request,
+                                         const std::string& id,
+                                         const std::string& secret_sha256,
+                                         Moment moment);
+  // Takes one use; a key that has one already takes none.
+  // Errors: PermissionDenied, ResourceExhausted  as Trust.Join
+  absl::Status OnUse(const TokenUse& use, Moment moment);
+  // Errors: NotFound
+  absl::StatusOr<v1::JoinToken> OnRevoke(const std::string& id);
+
+  // By time of expiry, without hashes.
+  v1::ListTokensResponse View(Moment moment) const;
+
+ private:
+  void DropExpired(Moment moment);
+  void Put(const v1::JoinToken& token);
+  void Drop(const std::string& id);
+
+  MeshState& mesh_;
+  std::map<std::string, v1::JoinToken> tokens_;  // by id
+  std::deque<Instant> wrong_;                    // of the last minute
+};
+
+}  // namespace paceline

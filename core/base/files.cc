@@ -1,0 +1,115 @@
+#include "core/base/files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+
+absl::Status FileError(absl::string_view doing, const std::string& path,
+                       int error) {
+  const std::string message =
+      absl::StrCat("cannot ", doing, " ", path, ": ",
+                   std::generic_category().message(error));
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return absl::ResourceExhaustedError(
+          absl::StrCat(message, "; make room on that disk"));
+    case ENOENT:
+      return absl::NotFoundError(message);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::PermissionDeniedError(message);
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+absl::Status WriteAt(int file, const std::string& path, int64_t offset,
+                     absl::string_view data) {
+  while (!data.empty()) {
+    const ssize_t written = pwrite(file, data.data(), data.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return FileError("write", path, errno);
+    data.remove_prefix(written);
+    offset += written;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadAt(int file, const std::string& path,
+                                   int64_t offset, int64_t limit) {
+  std::string data(limit, '\0');
+  int64_t got = 0;
+  while (got < limit) {
+    const ssize_t part =
+        pread(file, data.data() + got, limit - got, offset + got);
+    if (part < 0 && errno == EINTR) continue;
+    if (part < 0) return FileError("read", path, errno);
+    if (part == 0) break;
+    got += part;
+  }
+  data.resize(got);
+  return data;
+}
+
+absl::Status SyncFile(int file, const std::string& path) {
+  return fsync(file) == 0 ? absl::OkStatus() : FileError("sync", path, errno);
+}
+
+absl::Status SyncFolder(const std::string& folder) {
+  const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return FileError("open", folder, errno);
+  const absl::Status synced = SyncFile(file, folder);
+  close(file);
+  return synced;
+}
+
+absl::Status MakeFolders(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::is_directory(folder, error)) return absl::OkStatus();
+  fs::create_directories(folder, error);
+  if (error) return FileError("make the folder", folder, error.value());
+  fs::permissions(folder, fs::perms::owner_all, error);
+  if (error) return FileError("protect", folder, error.value());
+  return absl::OkStatus();
+}
+
+absl::Status WriteFileAtomically(const std::string& path,
+                                 absl::string_view text, int mode) {
+  const std::string beside = absl::StrCat(path, ".new");
+  const int file =
+      open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+  if (file < 0) return FileError("make", beside, errno);
+  const absl::Status written = WriteAt(file, beside, 0, text);
+  close(file);
+  PACELINE_RETURN_IF_ERROR(written);
+  if (rename(beside.c_str(), path.c_str()) != 0) {
+    return FileError("rename to", path, errno);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t limit) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return FileError("open", path, errno);
+  absl::StatusOr<std::string> text = ReadAt(file, path, 0, limit + 1);
+  close(file);
+  if (text.ok() && static_cast<int64_t>(text->size()) > limit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " has more than ", limit, " bytes"));
+  }
+  return text;
+}
+
+}  // namespace paceline

@@ -1,0 +1,43 @@
+// The operating system's calls for files, with Status.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace paceline {
+
+// errno in words: a full disk is ResourceExhausted, a missing file NotFound,
+// a forbidden one PermissionDenied, anything else Internal.  `doing` is as in
+// "cannot <doing> <path>: <reason>".
+absl::Status FileError(absl::string_view doing, const std::string& path,
+                       int error);
+
+// All of `data` at `offset`.
+absl::Status WriteAt(int file, const std::string& path, int64_t offset,
+                     absl::string_view data);
+
+// At most `limit` bytes from `offset` on; less only at the end of the file.
+absl::StatusOr<std::string> ReadAt(int file, const std::string& path,
+                                   int64_t offset, int64_t limit);
+
+absl::Status SyncFile(int file, const std::string& path);
+
+// Makes renames and new names in `folder` durable.
+absl::Status SyncFolder(const std::string& folder);
+
+// With its parents; only its owner may enter what is new.
+absl::Status MakeFolders(const std::string& folder);
+
+// Writes `text` beside `path` and gives it its name: no reader ever sees half.
+// mode: who may read it.
+absl::Status WriteFileAtomically(const std::string& path,
+                                 absl::string_view text, int mode = 0644);
+
+// All of a file of at most `limit` bytes.
+absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t limit);
+
+}  // namespace paceline

@@ -1,0 +1,228 @@
+#include "core/rpc/enrol.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "core/base/files.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+namespace {
+
+constexpr absl::Duration kPause = absl::Seconds(1);
+constexpr int kIdBytes = 4;
+constexpr int kSecretBytes = 16;
+
+absl::StatusOr<v1::Authority> AskForAuthority(const std::string& coordinator,
+                                              const Credentials& credentials) {
+  return CallTrust(coordinator, credentials, &v1::Trust::Stub::GetAuthority,
+                   v1::GetAuthorityRequest());
+}
+
+bool IsHex(absl::string_view text, size_t digits) {
+  return text.size() == digits &&
+         std::all_of(text.begin(), text.end(),
+                     [](char c) { return absl::ascii_isxdigit(c); });
+}
+
+// Calls `ask` until the coordinator is there, or for so long.
+template <typename T>
+absl::StatusOr<T> Patiently(const EnrolOptions& options,
+                            const std::function<absl::StatusOr<T>()>& ask) {
+  const absl::Time give_up = absl::Now() + options.patience;
+  for (bool said = false;; said = true) {
+    absl::StatusOr<T> answer = ask();
+    if (answer.ok() || !absl::IsUnavailable(answer.status())) return answer;
+    if (absl::Now() + kPause > give_up) {
+      return absl::UnavailableError(absl::StrCat(
+          "no coordinator with TLS answers at ", options.coordinator, " (",
+          answer.status().message(),
+          "): is it running with --tls, and does it listen there?"));
+    }
+    if (!said && options.say != nullptr) {
+      options.say(absl::StrCat("no coordinator answers at ",
+                               options.coordinator, " yet: trying again"));
+    }
+    absl::SleepFor(kPause);
+  }
+}
+
+}  // namespace
+
+std::string JoinTokenText::ToText() const {
+  return absl::StrCat(id, ".", secret, ".", fingerprint);
+}
+
+absl::StatusOr<JoinTokenText> JoinTokenText::Parse(const std::string& text) {
+  const std::vector<std::string> parts =
+      absl::StrSplit(absl::StripAsciiWhitespace(text), '.');
+  if (parts.size() != 3 || !IsHex(parts[0], 2 * kIdBytes) ||
+      !IsHex(parts[1], 2 * kSecretBytes) ||
+      !IsHex(parts[2], kFingerprintDigits)) {
+    return absl::InvalidArgumentError(
+        "this is no join token: copy all of what 'paceline token create' "
+        "prints");
+  }
+  return JoinTokenText{parts[0], parts[1], parts[2]};
+}
+
+JoinTokenText DrawToken(const std::string& fingerprint) {
+  return {RandomHex(kIdBytes), RandomHex(kSecretBytes), fingerprint};
+}
+
+absl::StatusOr<std::string> KeyOf(const TlsFiles& files) {
+  PACELINE_RETURN_IF_ERROR(MakeFolders(files.folder));
+  if (access(files.key.c_str(), F_OK) == 0) {
+    return ReadFile(files.key, kMostPemBytes);
+  }
+  const std::string key = MakeKey();
+  PACELINE_RETURN_IF_ERROR(WriteFileAtomically(files.key, key, 0600));
+  return key;
+}
+
+absl::Status WriteIdentity(const TlsFiles& files,
+                           const std::string& certificate,
+                           const std::string& authority) {
+  PACELINE_RETURN_IF_ERROR(WriteFileAtomically(files.authority, authority));
+  return WriteFileAtomically(files.certificate, certificate);
+}
+
+absl::Status Enrol(const EnrolOptions& options, const TlsFiles& files) {
+  PACELINE_ASSIGN_OR_RETURN(const JoinTokenText token,
+                            JoinTokenText::Parse(options.token));
+  PACELINE_ASSIGN_OR_RETURN(const v1::Authority authority,
+                            Patiently<v1::Authority>(options, [&options] {
+                              return AskForAuthority(options.coordinator,
+                                                     CredentialsToAnybody());
+                            }));
+  PACELINE_ASSIGN_OR_RETURN(const std::string fingerprint,
+                            FingerprintOf(authority.certificate()));
+  if (fingerprint != token.fingerprint) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "the token is of another mesh: its authority is ", token.fingerprint,
+        ", that of ", options.coordinator, " is ", fingerprint));
+  }
+  PACELINE_ASSIGN_OR_RETURN(const std::string key, KeyOf(files));
+  v1::JoinRequest request;
+  request.set_token(absl::StrCat(token.id, ".", token.secret));
+  request.set_role(std::string(RoleName(options.identity.role)));
+  request.set_name(options.identity.name);
+  PACELINE_ASSIGN_OR_RETURN(*request.mutable_request(),
+                            MakeSigningRequest(key));
+  const Credentials trusted =
+      CredentialsTo(Role::kCoordinator, authority.certificate());
+  PACELINE_ASSIGN_OR_RETURN(const v1::Certificate certificate,
+                            Patiently<v1::Certificate>(options, [&] {
+                              return CallTrust(options.coordinator, trusted,
+                                               &v1::Trust::Stub::Join, request);
+                            }));
+  PACELINE_RETURN_IF_ERROR(CheckCertificate(certificate.certificate(), key,
+                                            authority.certificate()));
+  return WriteIdentity(files, certificate.certificate(),
+                       authority.certificate());
+}
+
+absl::StatusOr<bool> RenewalIsDue(const TlsFiles& files, absl::Time now) {
+  if (!files.exist()) return true;
+  PACELINE_ASSIGN_OR_RETURN(const std::string certificate,
+                            ReadFile(files.certificate, kMostPemBytes));
+  PACELINE_ASSIGN_OR_RETURN(const CertificateInfo info,
+                            ReadCertificate(certificate));
+  return now >= info.renewal();
+}
+
+absl::Status RenewIfDue(const std::string& coordinator, const TlsFiles& files,
+                        absl::Time now) {
+  PACELINE_ASSIGN_OR_RETURN(const bool due, RenewalIsDue(files, now));
+  if (!due) return absl::OkStatus();
+  PACELINE_ASSIGN_OR_RETURN(const std::string key,
+                            ReadFile(files.key, kMostPemBytes));
+  PACELINE_ASSIGN_OR_RETURN(const std::string authority,
+                            ReadFile(files.authority, kMostPemBytes));
+  v1::RenewRequest request;
+  PACELINE_ASSIGN_OR_RETURN(*request.mutable_request(),
+                            MakeSigningRequest(key));
+  PACELINE_ASSIGN_OR_RETURN(
+      const v1::Certificate renewed,
+      CallTrust(coordinator, CredentialsTo(Role::kCoordinator),
+                &v1::Trust::Stub::Renew, request));
+  PACELINE_RETURN_IF_ERROR(
+      CheckCertificate(renewed.certificate(), key, authority));
+  return WriteFileAtomically(files.certificate, renewed.certificate());
+}
+
+absl::StatusOr<CertificateInfo> InspectIdentity(const TlsFiles& files,
+                                                absl::Time now) {
+  if (!files.exist()) {
+    return absl::NotFoundError(absl::StrCat(
+        "there is no certificate in ", files.folder,
+        ": get one with a token ('paceline login HOST:PORT TOKEN' or "
+        "'paceline-worker join HOST:PORT TOKEN')"));
+  }
+  PACELINE_ASSIGN_OR_RETURN(const std::string certificate,
+                            ReadFile(files.certificate, kMostPemBytes));
+  PACELINE_ASSIGN_OR_RETURN(const std::string key,
+                            ReadFile(files.key, kMostPemBytes));
+  PACELINE_ASSIGN_OR_RETURN(const std::string authority,
+                            ReadFile(files.authority, kMostPemBytes));
+  PACELINE_RETURN_IF_ERROR(CheckCertificate(certificate, key, authority));
+  PACELINE_ASSIGN_OR_RETURN(const CertificateInfo info,
+                            ReadCertificate(certificate));
+  if (now < info.not_before) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the certificate is valid from ", absl::FormatTime(info.not_before),
+        " on, and this machine's clock says ", absl::FormatTime(now),
+        ": set the clock"));
+  }
+  if (now > info.not_after) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the certificate has expired at ", absl::FormatTime(info.not_after),
+        ": get another one with a token, or set the clock, which says ",
+        absl::FormatTime(now)));
+  }
+  return info;
+}
+
+absl::StatusOr<CertificateInfo> TryCoordinator(const std::string& coordinator,
+                                               const TlsFiles& files,
+                                               absl::Time now) {
+  PACELINE_ASSIGN_OR_RETURN(const CertificateInfo info,
+                            InspectIdentity(files, now));
+  const auto authority = AskForAuthority(coordinator, CredentialsToAnybody());
+  if (!authority.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("no coordinator with TLS answers at ", coordinator, ": ",
+                     authority.status().message()));
+  }
+  PACELINE_ASSIGN_OR_RETURN(const std::string trusted,
+                            ReadFile(files.authority, kMostPemBytes));
+  if (authority->certificate() != trusted) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("the coordinator at ", coordinator,
+                     " is of another mesh: another authority signed its "
+                     "certificate"));
+  }
+  const absl::Duration apart = now - absl::FromUnixMillis(authority->unix_ms());
+  if (absl::AbsDuration(apart) > kClocksDiffer) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the clocks differ by ",
+        absl::FormatDuration(absl::Trunc(apart, absl::Seconds(1))),
+        " from the coordinator's: set them, or certificates are refused"));
+  }
+  const auto answer =
+      AskForAuthority(coordinator, CredentialsWith(files, Role::kCoordinator));
+  if (answer.ok()) return info;
+  return absl::UnavailableError(absl::StrCat(
+      "the coordinator refuses the certificate: ", answer.status().message()));
+}
+
+}  // namespace paceline

@@ -1,0 +1,103 @@
+// How a machine or a person gets a certificate with a token, and a new one in
+// time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "core/rpc/certificates.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/status.h"
+#include "core/rpc/tls.h"
+#include "grpcpp/client_context.h"
+#include "paceline/v1/trust.grpc.pb.h"
+
+namespace paceline {
+
+inline constexpr int64_t kMostPemBytes = 64 << 10;
+
+using Credentials = std::shared_ptr<grpc::ChannelCredentials>;
+
+// One call of the coordinator's service Trust, on a connection of its own.
+template <typename Request, typename Response>
+absl::StatusOr<Response> CallTrust(
+    const std::string& coordinator, const Credentials& credentials,
+    grpc::Status (v1::Trust::Stub::*method)(grpc::ClientContext*,
+                                            const Request&, Response*),
+    const Request& request) {
+  const auto stub = v1::Trust::NewStub(MakeChannel(coordinator, credentials));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(5)));
+  Response response;
+  const absl::Status status =
+      FromGrpc((stub.get()->*method)(&context, request, &response));
+  if (!status.ok()) return status;
+  return response;
+}
+
+// A token as people copy it: ID.SECRET.FINGERPRINT.
+struct JoinTokenText {
+  std::string id;
+  std::string secret;
+  std::string fingerprint;  // of the authority
+
+  std::string ToText() const;
+  // Errors: InvalidArgument  it is none
+  static absl::StatusOr<JoinTokenText> Parse(const std::string& text);
+};
+// A fresh id and secret.
+JoinTokenText DrawToken(const std::string& fingerprint);
+
+struct EnrolOptions {
+  std::string coordinator;  // host:port
+  std::string token;
+  Identity identity;
+  absl::Duration patience = absl::Minutes(1);
+  // Says once that the coordinator is away and is asked again.
+  std::function<void(const std::string&)> say;
+};
+
+// Makes a key in the folder, where there is none, checks the authority by the
+// token's fingerprint, trades the token for a certificate and writes both.
+// Asks again while the coordinator is away.
+// Errors: InvalidArgument   the token or the name
+//         PermissionDenied  the token is refused, or of another mesh
+//         Unavailable       the coordinator is away, or runs without TLS
+absl::Status Enrol(const EnrolOptions& options, const TlsFiles& files);
+
+// Where a certificate is missing or two thirds of its life are over.
+absl::StatusOr<bool> RenewalIsDue(const TlsFiles& files, absl::Time now);
+// Where it is due: asks the coordinator for a new certificate, and writes it.
+// TlsIsUsed().
+absl::Status RenewIfDue(const std::string& coordinator, const TlsFiles& files,
+                        absl::Time now);
+
+// The key in the folder, which is made where there is none.
+absl::StatusOr<std::string> KeyOf(const TlsFiles& files);
+absl::Status WriteIdentity(const TlsFiles& files,
+                           const std::string& certificate,
+                           const std::string& authority);
+
+// Says what is wrong with a certificate here and now; OK: nothing.
+// Errors: NotFound            there is none
+//         PermissionDenied    another authority, or another key
+//         FailedPrecondition  expired, or not valid yet: a clock is wrong
+absl::StatusOr<CertificateInfo> InspectIdentity(const TlsFiles& files,
+                                                absl::Time now);
+
+// Tries the coordinator with the certificate, and says what keeps them apart.
+// Errors: as InspectIdentity()
+//         PermissionDenied    it is of another mesh
+//         FailedPrecondition  the clocks differ too much
+//         Unavailable         nobody answers, or not with TLS
+absl::StatusOr<CertificateInfo> TryCoordinator(const std::string& coordinator,
+                                               const TlsFiles& files,
+                                               absl::Time now);
+
+}  // namespace paceline

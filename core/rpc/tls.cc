@@ -1,0 +1,239 @@
+#include "core/rpc/tls.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/files.h"
+#include "core/base/status_macros.h"
+#include "core/rpc/status.h"
+#include "grpcpp/security/auth_metadata_processor.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_certificate_verifier.h"
+#include "grpcpp/security/tls_credentials_options.h"
+
+namespace paceline {
+namespace {
+
+namespace tls = grpc::experimental;
+
+constexpr int64_t kMostPemBytes = 64 << 10;
+constexpr unsigned int kLookForNewFilesSeconds = 1;
+constexpr char kPeerUri[] = "peer_uri";  // gRPC's name
+
+using Provider = std::shared_ptr<tls::CertificateProviderInterface>;
+
+// Null: no TLS.  Set once, before threads use it.
+Provider& ProcessProvider() {
+  static Provider* const provider = new Provider;
+  return *provider;
+}
+
+// Accepts servers whose certificate has the role.  The name in it is nobody's
+// host name: workers move, and are dialled by address.  Immutable.
+class RoleVerifier final : public tls::ExternalCertificateVerifier {
+ public:
+  explicit RoleVerifier(std::optional<Role> role) : role_(role) {}
+
+  bool Verify(tls::TlsCustomVerificationCheckRequest* request,
+              std::function<void(grpc::Status)> /*callback*/,
+              grpc::Status* status) override {
+    *status = grpc::Status::OK;
+    if (!role_.has_value()) return true;
+    for (const grpc::string_ref& uri : request->uri_names()) {
+      const auto identity = IdentityOfUri({uri.data(), uri.size()});
+      if (identity.has_value() && identity->role == *role_) return true;
+    }
+    *status = {
+        grpc::StatusCode::UNAUTHENTICATED,
+        absl::StrCat("its certificate is not that of a ", RoleName(*role_))};
+    return true;
+  }
+  void Cancel(tls::TlsCustomVerificationCheckRequest* /*request*/) override {}
+
+ private:
+  const std::optional<Role> role_;
+};
+
+Provider ProviderOf(const TlsFiles& files) {
+  return std::make_shared<tls::FileWatcherCertificateProvider>(
+      files.key, files.certificate, files.authority, kLookForNewFilesSeconds);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(
+    tls::TlsChannelCredentialsOptions options, std::optional<Role> role) {
+  options.set_certificate_verifier(
+      tls::ExternalCertificateVerifier::Create<RoleVerifier>(role));
+  options.set_check_call_host(false);
+  return tls::TlsCredentials(options);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> MutualCredentials(
+    const Provider& provider, Role server) {
+  tls::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(provider);
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  return ChannelCredentialsOf(std::move(options), server);
+}
+
+// Decides about every call.  Immutable.
+class AccessCheck final : public grpc::AuthMetadataProcessor {
+ public:
+  bool IsBlocking() const override { return false; }
+
+  grpc::Status Process(const InputMetadata& metadata,
+                       grpc::AuthContext* context, OutputMetadata* /*consumed*/,
+                       OutputMetadata* /*response*/) override {
+    const auto path = metadata.find(":path");
+    if (path == metadata.end()) {
+      return {grpc::StatusCode::PERMISSION_DENIED, "a call without a method"};
+    }
+    return ToGrpc(CheckAccess({path->second.data(), path->second.size()},
+                              IdentityOf(*context)));
+  }
+};
+
+}  // namespace
+
+bool TlsFiles::exist() const { return access(certificate.c_str(), F_OK) == 0; }
+
+absl::Status UseTls(const TlsFiles& files) {
+  PACELINE_ASSIGN_OR_RETURN(const std::string authority,
+                            ReadFile(files.authority, kMostPemBytes));
+  PACELINE_ASSIGN_OR_RETURN(const std::string certificate,
+                            ReadFile(files.certificate, kMostPemBytes));
+  PACELINE_ASSIGN_OR_RETURN(const std::string key,
+                            ReadFile(files.key, kMostPemBytes));
+  const absl::Status fits = CheckCertificate(certificate, key, authority);
+  if (!fits.ok()) {
+    return absl::Status(fits.code(),
+                        absl::StrCat("the certificate in ", files.folder,
+                                     " cannot be used: ", fits.message()));
+  }
+  ProcessProvider() = ProviderOf(files);
+  return absl::OkStatus();
+}
+
+bool TlsIsUsed() { return ProcessProvider() != nullptr; }
+
+std::shared_ptr<grpc::ChannelCredentials> CredentialsTo(Role server) {
+  return TlsIsUsed() ? MutualCredentials(ProcessProvider(), server)
+                     : grpc::InsecureChannelCredentials();
+}
+
+std::shared_ptr<grpc::ChannelCredentials> CredentialsWith(const TlsFiles& files,
+                                                          Role server) {
+  return MutualCredentials(ProviderOf(files), server);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> CredentialsTo(
+    Role server, const std::string& authority) {
+  tls::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(
+      std::make_shared<tls::StaticDataCertificateProvider>(
+          authority, std::vector<tls::IdentityKeyCertPair>()));
+  options.watch_root_certs();
+  return ChannelCredentialsOf(std::move(options), server);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> CredentialsToAnybody() {
+  tls::TlsChannelCredentialsOptions options;
+  options.set_verify_server_certs(false);
+  return ChannelCredentialsOf(std::move(options), std::nullopt);
+}
+
+std::shared_ptr<grpc::ServerCredentials> ServerCredentials() {
+  if (!TlsIsUsed()) return grpc::InsecureServerCredentials();
+  tls::TlsServerCredentialsOptions options(ProcessProvider());
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
+  auto credentials = tls::TlsServerCredentials(options);
+  credentials->SetAuthMetadataProcessor(std::make_shared<AccessCheck>());
+  return credentials;
+}
+
+std::optional<Identity> IdentityOf(const grpc::AuthContext& context) {
+  if (!context.IsPeerAuthenticated()) return std::nullopt;
+  for (const grpc::string_ref& uri : context.FindPropertyValues(kPeerUri)) {
+    if (auto identity = IdentityOfUri({uri.data(), uri.size()})) {
+      return identity;
+    }
+  }
+  return std::nullopt;
+}
+
+const std::vector<MethodAccess>& AccessTable() {
+  constexpr Role kCoordinator = Role::kCoordinator;
+  constexpr Role kWorker = Role::kWorker;
+  constexpr Role kClient = Role::kClient;
+  static const auto* const table = new std::vector<MethodAccess>{
+      {"/paceline.v1.Control/SubmitJob", {kClient}},
+      {"/paceline.v1.Control/ListJobs", {kClient}},
+      {"/paceline.v1.Control/GetJob", {kClient}},
+      {"/paceline.v1.Control/GetEvents", {kClient}},
+      {"/paceline.v1.Control/GetLogs", {kClient}},
+      {"/paceline.v1.Control/StopJob", {kClient}},
+      {"/paceline.v1.Control/DeleteJob", {kClient}},
+      {"/paceline.v1.Control/ExportWeights", {kClient}},
+      {"/paceline.v1.Control/ListWorkers", {kClient}},
+      {"/paceline.v1.Control/DrainWorker", {kClient}},
+      {"/paceline.v1.Control/ForgetWorker", {kClient}},
+      {"/paceline.v1.Control/StartProfile", {kClient}},
+      {"/paceline.v1.Control/GetProfile", {kClient}},
+      {"/paceline.v1.Control/ListMeasurements", {kClient}},
+      {"/paceline.v1.Coordinator/Attach", {kWorker}},
+      {"/paceline.v1.Coordinator/UploadWeights", {kWorker}},
+      {"/paceline.v1.Stage/Exchange", {kWorker}},
+      {"/paceline.v1.Stage/ReportStep", {kWorker}},
+      {"/paceline.v1.Stage/Probe", {kWorker}},
+      // The coordinator reads checkpoints from workers, and serves them.
+      {"/paceline.v1.Stage/Pieces", {kWorker, kCoordinator}},
+      {"/paceline.v1.Round/Exchange", {kWorker}},
+      {"/paceline.v1.Trust/GetAuthority", {}, true},
+      {"/paceline.v1.Trust/Join", {}, true},
+      {"/paceline.v1.Trust/Renew", {kWorker, kClient}},
+      {"/paceline.v1.Trust/CreateToken", {kClient}},
+      {"/paceline.v1.Trust/ListTokens", {kClient}},
+      {"/paceline.v1.Trust/RevokeToken", {kClient}},
+      {"/grpc.health.v1.Health/Check", {}, true},
+      {"/grpc.health.v1.Health/Watch", {}, true},
+  };
+  return *table;
+}
+
+absl::Status CheckAccess(absl::string_view method,
+                         const std::optional<Identity>& caller) {
+  const auto& table = AccessTable();
+  const auto row = std::find_if(
+      table.begin(), table.end(),
+      [&](const MethodAccess& each) { return each.method == method; });
+  if (row == table.end()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("nobody may call ", method));
+  }
+  if (row->anybody) return absl::OkStatus();
+  const std::string need =
+      absl::StrJoin(row->roles, " or ", [](std::string* out, Role role) {
+        absl::StrAppend(out, RoleName(role));
+      });
+  if (!caller.has_value()) {
+    return absl::UnauthenticatedError(absl::StrCat(
+        method, " needs the certificate of a ", need,
+        ", and none was shown: 'paceline login' or 'paceline-worker join' gets "
+        "one with a token"));
+  }
+  if (std::find(row->roles.begin(), row->roles.end(), caller->role) !=
+      row->roles.end()) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat(method, " needs the certificate of a ", need, ", and ",
+                   caller->name, " is a ", RoleName(caller->role)));
+}
+
+}  // namespace paceline

@@ -1,0 +1,79 @@
+// TLS of this process: whose certificate it shows, whom it trusts, and who may
+// call what.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/rpc/certificates.h"
+#include "grpcpp/security/auth_context.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/security/server_credentials.h"
+
+namespace paceline {
+
+// The files of an identity, in a folder of their own.
+struct TlsFiles {
+  explicit TlsFiles(const std::string& in)
+      : folder(in),
+        authority(in + "/ca.pem"),
+        certificate(in + "/certificate.pem"),
+        key(in + "/key.pem") {}
+
+  // Whether there is a certificate.
+  bool exist() const;
+
+  const std::string folder;
+  const std::string authority;
+  const std::string certificate;
+  const std::string key;
+};
+
+// Channels and servers that are made from then on use TLS with these files,
+// which are read again when they change; open streams stay.  Once, before the
+// first of them.
+// Errors: InvalidArgument   a file is not what it should be
+//         PermissionDenied  one cannot be read; key, certificate and authority
+//                           do not belong together
+//         NotFound          one is missing
+absl::Status UseTls(const TlsFiles& files);
+bool TlsIsUsed();
+
+// Credentials of a channel to a server of that role, and of a server; without
+// TLS insecure ones.  A server asks for a certificate and CheckAccess()
+// decides.
+std::shared_ptr<grpc::ChannelCredentials> CredentialsTo(Role server);
+std::shared_ptr<grpc::ServerCredentials> ServerCredentials();
+// With these files, whatever the process uses.
+std::shared_ptr<grpc::ChannelCredentials> CredentialsWith(const TlsFiles& files,
+                                                          Role server);
+// Trusts whoever answers: only to ask for an authority's certificate, which its
+// fingerprint proves.
+std::shared_ptr<grpc::ChannelCredentials> CredentialsToAnybody();
+// Trusts one authority, and shows no certificate.
+std::shared_ptr<grpc::ChannelCredentials> CredentialsTo(
+    Role server, const std::string& authority);
+
+// The peer's certificate says this.  Nothing: it has shown none.
+std::optional<Identity> IdentityOf(const grpc::AuthContext& context);
+
+// One call of a service, and who may make it.
+struct MethodAccess {
+  absl::string_view method;  // "/paceline.v1.Control/ListJobs"
+  std::vector<Role> roles;
+  bool anybody = false;  // without a certificate too
+};
+const std::vector<MethodAccess>& AccessTable();
+
+// Errors: Unauthenticated   a certificate is needed
+//         PermissionDenied  the role may not; the table does not have the
+//         method
+absl::Status CheckAccess(absl::string_view method,
+                         const std::optional<Identity>& caller);
+
+}  // namespace paceline

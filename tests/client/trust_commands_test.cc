@@ -1,0 +1,105 @@
+// `paceline token`, `login` and `tls check`, over a coordinator of the test's.
+#include <string>
+
+#include "client/commands/trust.h"
+#include "client/files/settings.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/fakes.h"
+#include "tests/support/says.h"
+
+namespace paceline {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kCoordinator[] = "first:7400";
+
+class FakeTrustClient final : public TrustClient {
+ public:
+  absl::StatusOr<v1::CreateTokenResponse> CreateToken(
+      const v1::CreateTokenRequest& request) override {
+    asked = request;
+    v1::CreateTokenResponse response;
+    response.set_token("id.secret.print");
+    response.mutable_kept()->set_id("id");
+    return Answer(response);
+  }
+  absl::StatusOr<v1::ListTokensResponse> ListTokens() override {
+    v1::ListTokensResponse response;
+    response.add_tokens()->set_id("abcd");
+    return Answer(response);
+  }
+  absl::StatusOr<v1::JoinToken> RevokeToken(const std::string&) override {
+    return Answer(v1::JoinToken());
+  }
+  absl::StatusOr<ShownCertificate> Login(
+      const std::string&, const std::string& user,
+      absl::FunctionRef<void(const std::string&)> say) override {
+    say("it is away");
+    return Answer(ShownCertificate{"client", user, absl::UnixEpoch(), "/tls"});
+  }
+  absl::StatusOr<ShownCertificate> Check() override {
+    return Answer(ShownCertificate{"client", "kim", absl::UnixEpoch(), "/tls"});
+  }
+
+  v1::CreateTokenRequest asked;
+  absl::Status error;  // OK: every call succeeds
+
+ private:
+  template <typename T>
+  absl::StatusOr<T> Answer(T answer) const {
+    if (!error.ok()) return error;
+    return answer;
+  }
+};
+
+class TrustCommands : public testing::Test {
+ protected:
+  FakeTrustClient client_;
+  CommandBed bed_;
+  TemporaryFolder folder_;
+};
+
+TEST_F(TrustCommands, ATokenStandsAloneOnStandardOutput) {
+  EXPECT_EQ(CreateTokenCommand(client_, bed_.console, kCoordinator,
+                               {"client", 3, absl::Minutes(5)}),
+            kExitOk);
+
+  EXPECT_EQ(bed_.out.str(), "id.secret.print\n");
+  EXPECT_THAT(bed_.err.str(), Says("paceline login first:7400 TOKEN", "5m"));
+  EXPECT_EQ(client_.asked.role(), "client");
+  EXPECT_EQ(client_.asked.uses(), 3);
+  EXPECT_EQ(client_.asked.ttl_seconds(), 300);
+}
+
+TEST_F(TrustCommands, LoginRemembersTheCoordinatorUnlessThereIsOne) {
+  const std::string settings = folder_.Path("paceline.yaml");
+
+  EXPECT_EQ(
+      LoginCommand(client_, bed_.console, kCoordinator, "t", "kim", settings),
+      kExitOk);
+  EXPECT_EQ(ReadSettingsFile(settings)->value().coordinator, kCoordinator);
+  EXPECT_THAT(bed_.out.str() + bed_.err.str(),
+              Says("logged in at first:7400 as kim", "it is away"));
+
+  EXPECT_EQ(
+      LoginCommand(client_, bed_.console, "other:1", "t", "kim", settings),
+      kExitOk);
+  EXPECT_EQ(ReadSettingsFile(settings)->value().coordinator, kCoordinator);
+  EXPECT_THAT(bed_.out.str() + bed_.err.str(),
+              HasSubstr("--coordinator other:1"));
+}
+
+TEST_F(TrustCommands, AnErrorIsSaidAndEndsWithItsCode) {
+  client_.error = absl::UnauthenticatedError("no certificate");
+
+  EXPECT_EQ(CheckTlsCommand(client_, bed_.console, kCoordinator),
+            kExitNotPermitted);
+  EXPECT_EQ(ListTokensCommand(client_, bed_.console), kExitNotPermitted);
+  EXPECT_EQ(RevokeTokenCommand(client_, bed_.console, "id"), kExitNotPermitted);
+  EXPECT_THAT(bed_.err.str(), HasSubstr("paceline: no certificate"));
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,290 @@
+// Certificates, and who may call what, over real TLS.
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "core/base/files.h"
+#include "core/rpc/certificates.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/enrol.h"
+#include "core/rpc/status.h"
+#include "core/rpc/tls.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/descriptor.h"
+#include "grpcpp/impl/codegen/client_unary_call.h"
+#include "gtest/gtest.h"
+#include "paceline/v1/control.grpc.pb.h"
+#include "paceline/v1/coordinator.grpc.pb.h"
+#include "paceline/v1/round.grpc.pb.h"
+#include "paceline/v1/stage.grpc.pb.h"
+#include "paceline/v1/trust.grpc.pb.h"
+#include "tests/support/temp_folder.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLife = absl::Hours(24);
+
+// An authority, and identities that it has signed, each in a folder.
+class TestAuthority {
+ public:
+  explicit TestAuthority(const std::string& folder) : folder_(folder) {}
+
+  TlsFiles Issue(const Identity& identity, absl::Time now = absl::Now()) {
+    const TlsFiles files(
+        absl::StrCat(folder_, "/", RoleName(identity.role), "-", ++issued_));
+    const std::string request =
+        MakeSigningRequest(KeyOf(files).value()).value();
+    const std::string certificate =
+        Sign({request, identity, certificate_, key_, now, kLife}).value();
+    EXPECT_TRUE(WriteIdentity(files, certificate, certificate_).ok());
+    return files;
+  }
+  const std::string& certificate() const { return certificate_; }
+
+ private:
+  const std::string folder_;
+  const std::string key_ = MakeKey();
+  const std::string certificate_ = MakeAuthority(key_, absl::Now()).value();
+  int issued_ = 0;
+};
+
+TEST(Certificates, SayWhoseTheyAreAndHowLong) {
+  const TempFolder folder;
+  TestAuthority authority(folder.path());
+  const absl::Time now = absl::Now();
+
+  const TlsFiles files = authority.Issue({Role::kWorker, "pi-1"}, now);
+
+  const auto info = InspectIdentity(files, now);
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->identity, (Identity{Role::kWorker, "pi-1"}));
+  EXPECT_NEAR(absl::ToDoubleSeconds(info->not_after - now - kLife), 0, 2);
+  EXPECT_FALSE(*RenewalIsDue(files, now + kLife / 2));
+  EXPECT_TRUE(*RenewalIsDue(files, now + kLife * 3 / 4));
+}
+
+TEST(Certificates, SayWhatKeepsThemFromBeingUsed) {
+  const TempFolder folder;
+  TestAuthority authority(folder.path());
+  TestAuthority other(folder.path() + "/other");
+  const absl::Time now = absl::Now();
+  const TlsFiles files = authority.Issue({Role::kWorker, "a"}, now);
+  const auto why = [&](absl::Time at) {
+    return std::string(InspectIdentity(files, at).status().message());
+  };
+
+  EXPECT_THAT(why(now + 2 * kLife), HasSubstr("has expired"));
+  EXPECT_THAT(why(now - absl::Minutes(10)), HasSubstr("set the clock"));
+  EXPECT_THAT(InspectIdentity(TlsFiles(folder.path() + "/none"), now)
+                  .status()
+                  .message(),
+              HasSubstr("there is no certificate"));
+  ASSERT_TRUE(WriteFileAtomically(files.authority, other.certificate()).ok());
+  EXPECT_THAT(why(now), HasSubstr("another authority"));
+  ASSERT_TRUE(WriteFileAtomically(files.key, "no key").ok());
+  EXPECT_THAT(why(now), HasSubstr("no private key"));
+}
+
+TEST(Certificates, TakeNothingButTheKeyFromARequest) {
+  const std::string key = MakeKey();
+  const std::string authority = MakeAuthority(key, absl::Now()).value();
+  const auto sign = [&](const std::string& request) {
+    return Sign({request,
+                 {Role::kWorker, "a"},
+                 authority,
+                 key,
+                 absl::Now(),
+                 kLife})
+        .status();
+  };
+
+  EXPECT_TRUE(absl::IsInvalidArgument(sign("")));
+  EXPECT_TRUE(absl::IsInvalidArgument(sign(authority)));
+  std::string request = MakeSigningRequest(MakeKey()).value();
+  EXPECT_TRUE(sign(request).ok());
+  // Another signature, or none that can be read.
+  request[request.size() / 2] = request[request.size() / 2] == 'A' ? 'B' : 'A';
+  EXPECT_TRUE(absl::IsInvalidArgument(sign(request)));
+}
+
+TEST(JoinToken, IsReadAsItWasWritten) {
+  const JoinTokenText token = DrawToken(std::string(kFingerprintDigits, 'a'));
+
+  const auto read = JoinTokenText::Parse(token.ToText() + "\n");
+
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->ToText(), token.ToText());
+  for (const char* wrong : {"", "a.b.c", "..", "1234"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(JoinTokenText::Parse(wrong).status()))
+        << wrong;
+  }
+}
+
+// Every service with no method of its own: a call that passes is UNIMPLEMENTED.
+class AccessTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TempFolder;
+    authority_ = new TestAuthority(folder_->path());
+    ASSERT_TRUE(UseTls(authority_->Issue({Role::kCoordinator, "c"})).ok());
+  }
+  void SetUp() override {
+    server_ = StartServer({.listen = "127.0.0.1:0"},
+                          {&control_, &coordinator_, &round_, &stage_, &trust_})
+                  .value();
+  }
+  void TearDown() override { server_.server->Shutdown(); }
+
+  absl::Status Call(const std::shared_ptr<grpc::Channel>& channel,
+                    absl::string_view method) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::seconds(20));
+    const std::string name(method);
+    grpc::ByteBuffer request, response;
+    const grpc::Slice empty;
+    request = grpc::ByteBuffer(&empty, 1);
+    return FromGrpc(
+        grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
+            channel.get(),
+            grpc::internal::RpcMethod(name.c_str(),
+                                      grpc::internal::RpcMethod::NORMAL_RPC),
+            &context, request, &response));
+  }
+  std::shared_ptr<grpc::Channel> ChannelWith(const Credentials& credentials) {
+    return MakeChannel(absl::StrCat("127.0.0.1:", server_.port), credentials);
+  }
+  std::shared_ptr<grpc::Channel> ChannelOf(const TlsFiles& files) {
+    return ChannelWith(CredentialsWith(files, Role::kCoordinator));
+  }
+  static std::vector<std::string> AllMethods() {
+    std::vector<std::string> methods;
+    for (const char* service :
+         {"Control", "Coordinator", "Round", "Stage", "Trust"}) {
+      const auto* const found =
+          google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
+              absl::StrCat("paceline.v1.", service));
+      for (int i = 0; i < found->method_count(); ++i) {
+        methods.push_back(absl::StrCat("/", found->full_name(), "/",
+                                       found->method(i)->name()));
+      }
+    }
+    return methods;
+  }
+
+  static TempFolder* folder_;
+  static TestAuthority* authority_;
+  v1::Control::Service control_;
+  v1::Coordinator::Service coordinator_;
+  v1::Round::Service round_;
+  v1::Stage::Service stage_;
+  v1::Trust::Service trust_;
+  BoundServer server_;
+};
+TempFolder* AccessTest::folder_ = nullptr;
+TestAuthority* AccessTest::authority_ = nullptr;
+
+TEST_F(AccessTest, EveryMethodIsInTheTableAndNothingElse) {
+  std::vector<std::string> methods = AllMethods();
+  ASSERT_GT(methods.size(), 25u);
+  methods.push_back("/grpc.health.v1.Health/Check");
+  methods.push_back("/grpc.health.v1.Health/Watch");
+  std::vector<std::string> table;
+  for (const MethodAccess& row : AccessTable()) {
+    table.push_back(std::string(row.method));
+    EXPECT_NE(row.anybody, !row.roles.empty()) << row.method;
+  }
+
+  EXPECT_THAT(table, testing::UnorderedElementsAreArray(methods));
+}
+
+TEST_F(AccessTest, EveryRoleMayCallWhatTheTableSays) {
+  std::vector<std::pair<std::optional<Role>, std::shared_ptr<grpc::Channel>>>
+      callers;
+  callers.push_back(
+      {std::nullopt, ChannelWith(CredentialsTo(Role::kCoordinator,
+                                               authority_->certificate()))});
+  for (const Role role : {Role::kCoordinator, Role::kWorker, Role::kClient}) {
+    callers.push_back({role, ChannelOf(authority_->Issue({role, "a"}))});
+  }
+  for (const MethodAccess& row : AccessTable()) {
+    if (absl::StartsWith(row.method, "/grpc.health")) continue;
+    for (const auto& [role, channel] : callers) {
+      const bool may =
+          row.anybody ||
+          (role.has_value() && std::find(row.roles.begin(), row.roles.end(),
+                                         *role) != row.roles.end());
+      const absl::StatusCode code = Call(channel, row.method).code();
+
+      EXPECT_EQ(code, may                ? absl::StatusCode::kUnimplemented
+                      : role.has_value() ? absl::StatusCode::kPermissionDenied
+                                         : absl::StatusCode::kUnauthenticated)
+          << row.method << " as " << (role ? RoleName(*role) : "nobody");
+    }
+  }
+}
+
+TEST_F(AccessTest, AMethodThatTheTableLacksIsRefused) {
+  const auto channel = ChannelOf(authority_->Issue({Role::kClient, "a"}));
+
+  EXPECT_TRUE(absl::IsPermissionDenied(Call(channel, "/paceline.v1.New/Do")));
+}
+
+TEST_F(AccessTest, ACertificateThatHasExpiredOrIsForeignIsNotTaken) {
+  TestAuthority foreign(folder_->path() + "/foreign");
+  const TlsFiles expired =
+      authority_->Issue({Role::kClient, "a"}, absl::Now() - 2 * kLife);
+  const TlsFiles other = foreign.Issue({Role::kClient, "a"});
+  // It trusts our server, and shows what another authority signed.
+  ASSERT_TRUE(
+      WriteFileAtomically(other.authority, authority_->certificate()).ok());
+  for (const TlsFiles& files : {expired, other}) {
+    for (const MethodAccess& row : AccessTable()) {
+      if (!absl::StartsWith(row.method, "/paceline.v1.Control/L")) continue;
+      const absl::Status refused = Call(ChannelOf(files), row.method);
+      EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+    }
+  }
+}
+
+TEST_F(AccessTest, AServerOfAnotherRoleOrMeshIsNotTrusted) {
+  TestAuthority foreign(folder_->path() + "/foreign");
+  const TlsFiles own = authority_->Issue({Role::kClient, "a"});
+  const auto method = AccessTable().front().method;
+
+  EXPECT_THAT(
+      Call(ChannelWith(CredentialsWith(own, Role::kWorker)), method).message(),
+      HasSubstr("not that of a worker"));
+  EXPECT_TRUE(absl::IsUnavailable(
+      Call(ChannelOf(foreign.Issue({Role::kClient, "a"})), method)));
+}
+
+TEST_F(AccessTest, ANewCertificateIsShownWithoutARestart) {
+  const TlsFiles worker = authority_->Issue({Role::kWorker, "a"});
+  const TlsFiles client = authority_->Issue({Role::kClient, "a"});
+  const Credentials credentials = CredentialsWith(worker, Role::kCoordinator);
+  const auto method = "/paceline.v1.Control/ListJobs";
+  ASSERT_TRUE(absl::IsPermissionDenied(Call(ChannelWith(credentials), method)));
+
+  for (const auto& [from, to] : {std::pair{client.key, worker.key},
+                                 {client.certificate, worker.certificate}}) {
+    ASSERT_TRUE(WriteFileAtomically(to, ReadFile(from, 1 << 16).value()).ok());
+  }
+
+  const absl::Time give_up = absl::Now() + absl::Seconds(20);
+  absl::Status answer;
+  do {
+    answer = Call(ChannelWith(credentials), method);
+  } while (!absl::IsUnimplemented(answer) && absl::Now() < give_up);
+  EXPECT_TRUE(absl::IsUnimplemented(answer)) << answer;
+}
+
+}  // namespace
+}  // namespace paceline

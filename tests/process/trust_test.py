@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""A mesh with TLS: machines and people join with tokens, whoever has no
+certificate is refused, and certificates are renewed while jobs run."""
+
+import json
+import os
+
+from mesh_case import (JOB, ProcessCase, Settings, eventually, free_port, main,
+                       program, run)
+
+
+class Trust(ProcessCase):
+    beside_others = True
+
+    def start_coordinator(self, *options):
+        self.state = self.folder / "coordinator"
+        self.address = f"127.0.0.1:{free_port()}"
+        self.coordinator = self.start_process(
+            program("paceline-coordinator"), "--tls", "--state", self.state,
+            "--listen", self.address, "--http", "127.0.0.1:0", *options)
+        # What the coordinator made for root on its own host.
+        self.root = self.state / "tls" / "client"
+        self.assertTrue(eventually(
+            lambda: self.client("node", "list").returncode == 0),
+            self.coordinator.errors.read_text())
+
+    def client(self, *arguments, tls=None, home=None):
+        """A client with the certificate in `tls`, or of that home."""
+        chosen = [] if home else ["--tls-dir", tls or self.root]
+        return run(program("paceline"), "--coordinator", self.address, *chosen,
+                   *arguments, XDG_CONFIG_HOME=str(home or self.folder / "none"))
+
+    def ask(self, *arguments):
+        answer = self.client(*arguments, "-o", "json")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        return json.loads(answer.stdout)
+
+    def token(self, *options):
+        return self.ask("token", "create", *options)["token"]
+
+    def join(self, name, token):
+        return run(program("paceline-worker"), "join", self.address, token,
+                   "--name", name, "--state", self.folder / name,
+                   "--config", self.folder / f"{name}.toml")
+
+    def start_worker(self, name):
+        return self.start_process(
+            program("paceline-worker"), "--name", name, "--machine-id", name,
+            "--config", self.folder / f"{name}.toml", "--state",
+            self.folder / name, "--listen", "127.0.0.1:0", "--http",
+            "127.0.0.1:0")
+
+    def start_workers(self, count):
+        token = self.token("--uses", str(count))
+        self.workers = []
+        for i in range(1, count + 1):
+            joined = self.join(f"w{i}", token)
+            self.assertEqual(joined.returncode, 0, joined.stderr)
+            self.workers.append(self.start_worker(f"w{i}"))
+        self.assertTrue(eventually(lambda: sum(
+            each["state"] == "idle"
+            for each in self.ask("node", "list")["workers"]) == count))
+
+    def submit(self, *sets, flags=(), **caller):
+        file = self.folder / "job.yaml"
+        file.write_text(JOB)
+        changes = [word for each in sets for word in ("--set", each)]
+        return self.client("job", "submit", file, *changes, *flags, "-o",
+                           "json", **caller)
+
+    def test_two_commands_bring_a_machine_and_a_person_into_the_mesh(self):
+        self.start_coordinator()
+        self.start_workers(3)
+        home = self.folder / "home"
+
+        login = self.client("login", self.address, self.token("--role", "client"),
+                            "--user", "kim", home=home)
+        self.assertEqual(login.returncode, 0, login.stderr)
+        self.assertEqual(oct(os.stat(next(
+            home.glob("paceline/tls/*/key.pem"))).st_mode)[-3:], "600")
+        checked = self.client("tls", "check", home=home)
+        self.assertIn("client kim", checked.stdout, checked.stderr)
+
+        finished = self.submit(home=home)
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        self.assertEqual(json.loads(finished.stdout)["state"], "succeeded")
+
+    def test_who_has_no_certificate_or_another_role_is_told_so(self):
+        self.start_coordinator()
+        token = self.token()
+        self.assertEqual(self.join("w1", token).returncode, 0)
+
+        # A client without a certificate speaks no TLS; one with a worker's does.
+        stranger = self.client("node", "list", home=self.folder / "nobody")
+        self.assertEqual(stranger.returncode, 4, stranger.stderr)
+        self.has(stranger.stderr, "paceline tls check")
+        checked = self.client("tls", "check", home=self.folder / "nobody")
+        self.assertEqual(checked.returncode, 3)
+        self.has(checked.stderr, "there is no certificate", "paceline login")
+        worker = self.client("node", "list", tls=self.folder / "w1" / "tls")
+        self.assertEqual(worker.returncode, 7, worker.stderr)
+        self.has(worker.stderr, "needs the certificate of a client",
+                 "w1 is a worker")
+        # Nor does a worker take the name of another.
+        (self.folder / "w2").mkdir()
+        os.rename(self.folder / "w1" / "tls", self.folder / "w2" / "tls")
+        os.rename(self.folder / "w1.toml", self.folder / "w2.toml")
+        impostor = self.start_worker("w2")
+        self.assertEqual(impostor.wait(30), 78, impostor.errors.read_text())
+        self.has(impostor.errors.read_text(), "the certificate of worker w1")
+
+    def test_a_file_that_is_damaged_ends_the_daemon_for_good(self):
+        self.start_coordinator()
+        self.assertEqual(self.join("w1", self.token()).returncode, 0)
+        (self.folder / "w1" / "tls" / "key.pem").write_text("no key")
+        worker = self.start_worker("w1")
+        self.assertEqual(worker.wait(30), 78)
+        self.has(worker.errors.read_text(), "tls-dir", "private key")
+
+        self.coordinator.terminate()
+        self.coordinator.wait()
+        (self.state / "tls" / "ca.key").write_text("no key")
+        again = run(program("paceline-coordinator"), "--tls", "--state",
+                    self.state, "--listen", self.address)
+        self.assertEqual(again.returncode, 78, again.stderr)
+        self.has(again.stderr, str(self.state / "tls"), "private key")
+
+    def test_a_token_is_good_once_until_it_is_revoked_and_in_its_mesh_only(self):
+        self.start_coordinator()
+        token = self.token()
+        kept = self.ask("token", "list")["tokens"]
+        self.assertEqual([each["id"] for each in kept], [token.split(".")[0]])
+        self.assertNotIn(token.split(".")[1],
+                         (self.state / "coordinator.db").read_bytes().decode(
+                             "latin-1"))
+
+        self.assertEqual(self.join("w1", token).returncode, 0)
+        again = self.join("w1", token)
+        self.assertEqual(again.returncode, 0, "the same key may ask again")
+        other = self.join("w2", token)
+        self.assertEqual(other.returncode, 78, other.stderr)
+        self.has(other.stderr, "used up")
+        revoked = self.token()
+        self.assertEqual(self.client("token", "revoke",
+                                     revoked.split(".")[0]).returncode, 0)
+        self.has(self.join("w2", revoked).stderr, "revoked")
+        wrong_role = self.join("w2", self.token("--role", "client"))
+        self.has(wrong_role.stderr, "makes a client, not a worker")
+        foreign = self.token()[:-4] + "0000"
+        self.has(self.join("w2", foreign).stderr, "of another mesh")
+        self.has(self.join("w2", "what").stderr, "no join token")
+
+    def test_a_join_waits_for_a_coordinator_that_is_away(self):
+        self.start_coordinator()
+        token = self.token()
+        self.coordinator.terminate()
+        self.coordinator.wait()
+
+        joining = self.start_process(
+            program("paceline-worker"), "join", self.address, token, "--state",
+            self.folder / "w1", "--config", self.folder / "w1.toml")
+        self.assertTrue(eventually(
+            lambda: "trying again" in joining.errors.read_text()))
+        self.start_process(
+            program("paceline-coordinator"), "--tls", "--state", self.state,
+            "--listen", self.address, "--http", "127.0.0.1:0")
+
+        self.assertEqual(joining.wait(60), 0, joining.errors.read_text())
+        self.assertIn(f'coordinator = "{self.address}"',
+                      (self.folder / "w1.toml").read_text())
+
+    def test_certificates_are_renewed_while_a_job_runs_and_no_step_is_lost(self):
+        self.start_coordinator("--certificate-hours", "0.004")  # 14.4 s
+        self.start_workers(3)
+        submitted = self.submit("train.steps=100000", flags=("--detach",))
+        self.assertEqual(submitted.returncode, 0, submitted.stderr)
+
+        for _ in range(2):
+            shown = {path: path.read_text()
+                     for path in self.folder.glob("w?/tls/certificate.pem")}
+            self.assertEqual(len(shown), 3)
+            self.assertTrue(eventually(lambda: all(
+                path.read_text() != text for path, text in shown.items())))
+
+        step = self.ask("job", "show", "1")["step"]
+        self.assertTrue(eventually(
+            lambda: self.ask("job", "show", "1")["step"] > step))
+        self.assertEqual(self.ask("job", "show", "1")["attempt"], 1)
+        # New connections show the new ones: the first are long expired.
+        self.workers[0].kill()
+        self.assertTrue(eventually(
+            lambda: self.ask("job", "show", "1")["attempt"] > 1))
+        step = self.ask("job", "show", "1")["step"]
+        self.assertTrue(eventually(
+            lambda: self.ask("job", "show", "1")["step"] > step))
+
+
+if __name__ == "__main__":
+    main()
