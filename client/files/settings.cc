@@ -106,8 +106,8 @@ std::string TlsFolder(const std::optional<std::string>& given,
   if (given.has_value()) return *given;
   if (const auto variable = Given("PACELINE_TLS_DIR")) return *variable;
   const std::string own = absl::StrCat(UserFolder(), "/tls/", coordinator);
-  const absl::StatusOr<HostPort> where = ParseHostPort(coordinator);
-  if (access(own.c_str(), F_OK) != 0 && where.ok() && IsLoopback(where->host) &&
+  // Another mesh on this host, as of 'paceline up', has another port.
+  if (access(own.c_str(), F_OK) != 0 && coordinator == kDefaultCoordinator &&
       access(absl::StrCat(kHostFolder, "/key.pem").c_str(), R_OK) == 0) {
     return kHostFolder;
   }

@@ -41,8 +41,8 @@ SettingsSource EnvironmentSettings();
 std::vector<std::string> SettingsFiles();
 
 // The folder of the certificate for a coordinator: `given`, or
-// $PACELINE_TLS_DIR, or where 'login' writes it; on the coordinator's own host,
-// for whoever may read it, the one that the coordinator made.
+// $PACELINE_TLS_DIR, or where 'login' writes it; for the default coordinator,
+// and whoever may read it, the one that the coordinator's service made.
 std::string TlsFolder(const std::optional<std::string>& given,
                       const std::string& coordinator);
 // The user's own file of settings and login name.
