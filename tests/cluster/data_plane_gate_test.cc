@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "core/base/thread.h"
 #include "core/rpc/convert.h"
@@ -158,6 +159,37 @@ TEST(GateLink, IsToldToBeBrokenUntilTheFirstStageIsBack) {
   }
   absl::MutexLock lock(&mutex);
   EXPECT_TRUE(changed);
+}
+
+// Nobody looked at the link between the two outages: the first one must not
+// count for the second.
+TEST(GateLink, AnOutageIsOverWhenAReportIsAnswered) {
+  constexpr absl::Duration kReach = absl::Milliseconds(400);
+  RpcLinkMesh mesh(MeshSpec{{0, 1}}, {.reach = kReach});
+  const Fence fence = MeshSpec().fence;
+  ASSERT_TRUE(mesh.node(0).plane.OpenGate(fence, {TrainSpec{}, 10}).ok());
+  const int port = mesh.node(0).port();
+  mesh.node(0).StopServer();
+  absl::Notification answered;
+  const Thread last("last", [&] {
+    EXPECT_TRUE(mesh.gate(1).Decide({ReportOf(1)}).ok());
+    answered.Notify();
+  });
+  const absl::Time give_up = absl::Now() + absl::Seconds(20);
+  while (!mesh.gate(1).broken().has_value() && absl::Now() < give_up) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  mesh.node(0).StartServerOn(port);
+  ASSERT_TRUE(mesh.gate(0).Decide({ReportOf(0)}).ok());
+  answered.WaitForNotification();
+
+  absl::SleepFor(kReach);
+  mesh.node(0).StopServer();
+  EXPECT_FALSE(mesh.gate(1).broken().has_value()) << "no report waits";
+  const absl::Time begin = absl::Now();
+  EXPECT_TRUE(
+      absl::IsUnavailable(mesh.gate(1).Decide({ReportOf(1, 1)}).status()));
+  EXPECT_GE(absl::Now() - begin, kReach);
 }
 
 // The job stood still for ever.

@@ -70,6 +70,23 @@ TEST(PieceStore, RefusesPiecesOfOthersBeyondItsRoomAndNeverItsOwn) {
   EXPECT_EQ(store.stats().refused_lately, 0);
 }
 
+TEST(PieceStore, DeclinesForAWhileFromTheFirstAcknowledgementOn) {
+  PieceStore store;
+
+  store.Decline();
+  EXPECT_EQ(store.stats().refused_lately, 1);
+  store.OnAcknowledged(kNow);
+  store.OnAcknowledged(After(PieceStore::kDeclines - absl::Milliseconds(1)));
+  EXPECT_EQ(store.stats().refused_lately, 1);
+
+  int told = 0;
+  const int listener = store.Listen([&told] { ++told; });
+  store.OnAcknowledged(After(PieceStore::kDeclines));
+  store.Unlisten(listener);
+  EXPECT_EQ(store.stats().refused_lately, 0);
+  EXPECT_EQ(told, 1) << "the coordinator may let it follow again";
+}
+
 TEST(PieceStore, DropsWhatIsBelowTheFloorOrSupersededButNoPins) {
   PieceStore store;
   for (const Cut cut : {Cut{1, 5}, {1, 10}, {1, 20}, {1, 30}, {2, 25}}) {

@@ -19,9 +19,9 @@ namespace {
 
 // Between two heartbeats that only say which pieces are held.
 constexpr absl::Duration kPiecesPause = absl::Milliseconds(10);
-// After a break all workers have dialled the coordinator again by then: the
-// longest pause between two tries is 2 s (core/rpc/channel.cc).
-constexpr absl::Duration kLongestReturn = absl::Seconds(3);
+// After a break all workers have dialled the coordinator again by then: between
+// two tries the client and gRPC wait up to 2 s each.
+constexpr absl::Duration kLongestReturn = absl::Seconds(5);
 
 }  // namespace
 

@@ -84,8 +84,8 @@ absl::Status PieceStore::Admit(JobId job, const Piece& piece, int64_t bytes) {
 void PieceStore::Decline() {
   {
     absl::MutexLock lock(&mutex_);
-    ++stats_.refused;
-    ++stats_.refused_lately;
+    declines_ = true;
+    declines_since_.reset();
   }
   Tell();
 }
@@ -143,7 +143,9 @@ std::map<JobId, PieceStore::HeldCuts> PieceStore::Holdings() const {
 
 PieceStore::Stats PieceStore::stats() const {
   absl::MutexLock lock(&mutex_);
-  return stats_;
+  Stats stats = stats_;
+  if (declines_) ++stats.refused_lately;
+  return stats;
 }
 
 void PieceStore::PruneLocked(Job& job) {
@@ -185,6 +187,11 @@ void PieceStore::OnAcknowledged(Instant now) {
   bool forgot = false;
   {
     absl::MutexLock lock(&mutex_);
+    if (declines_ && !declines_since_.has_value()) declines_since_ = now;
+    if (declines_ && now - *declines_since_ >= kDeclines) {
+      declines_ = false;
+      forgot = true;
+    }
     for (auto at = jobs_.begin(); at != jobs_.end();) {
       const Job& job = at->second;
       if (!job.unnamed_since.has_value() ||

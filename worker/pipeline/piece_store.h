@@ -54,6 +54,8 @@ class PieceStore {
  public:
   // A job that no standing order names is forgotten after as long.
   static constexpr absl::Duration kForgetAfter = absl::Minutes(1);
+  // A link that was broken may be whole again by then.
+  static constexpr absl::Duration kDeclines = absl::Minutes(2);
 
   struct Stats {
     int64_t pieces = 0;
@@ -76,7 +78,8 @@ class PieceStore {
   absl::Status Put(JobId job, PiecePtr piece);
   // The same for a piece of so many bytes that has begun to come.
   absl::Status Admit(JobId job, const Piece& piece, int64_t bytes);
-  // Counts like a refused piece: those of another worker cannot be had.
+  // Counts like a refused piece for kDeclines: those of another worker cannot
+  // be had.
   void Decline();
 
   PiecePtr Find(JobId job, const Piece& piece) const;  // null: not here
@@ -141,6 +144,9 @@ class PieceStore {
   std::map<JobId, Job> jobs_ ABSL_GUARDED_BY(mutex_);
   int64_t deposits_ ABSL_GUARDED_BY(mutex_) = 0;
   Stats stats_ ABSL_GUARDED_BY(mutex_);
+  bool declines_ ABSL_GUARDED_BY(mutex_) = false;
+  // The first acknowledgement since: before it nobody has heard of it.
+  std::optional<Instant> declines_since_ ABSL_GUARDED_BY(mutex_);
   std::map<int, std::shared_ptr<const std::function<void()>>> listeners_
       ABSL_GUARDED_BY(mutex_);
   int next_listener_ ABSL_GUARDED_BY(mutex_) = 0;

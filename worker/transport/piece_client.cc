@@ -29,8 +29,9 @@ constexpr absl::Duration kHedge = absl::Milliseconds(300);
 // Between two calls to whom is followed, doubled while they fail.
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMostBackoff = absl::Seconds(2);
-// A call that lasted for as long was connected: dialling takes less.
-constexpr absl::Duration kLongestDial = absl::Seconds(10);
+// A call that lasted for as long was connected: dialling takes less, also where
+// a name has several addresses.
+constexpr absl::Duration kLongestDial = absl::Seconds(25);
 // How often a wait looks whether somebody cancelled it.
 constexpr absl::Duration kGatherPoll = absl::Milliseconds(20);
 
@@ -258,9 +259,9 @@ struct PieceClient::Following {
   bool over = false;
   absl::Duration backoff;
   bool said = false;  // that it does not work
-  absl::Time begun;   // of the call
-  // The row of calls that failed without a piece began then.
-  std::optional<absl::Time> failing_since;
+  Instant begun;      // of the call
+  // The row of calls that did not reach the source began then.
+  std::optional<Instant> failing_since;
   bool declined = false;
   std::shared_ptr<PieceCall> call;  // null: waits for the next one
 };
@@ -317,7 +318,7 @@ void PieceClient::Connect(const std::shared_ptr<Following>& following) {
   absl::MutexLock lock(&mutex_);
   if (following->over) return;
   following->call = call;
-  following->begun = absl::Now();
+  following->begun = clock_.Now();
   call->Start();
 }
 
@@ -344,7 +345,7 @@ void PieceClient::SayRefused(Following& following, const absl::Status& why) {
 
 void PieceClient::OnEnded(const std::shared_ptr<Following>& following,
                           const absl::Status& status) {
-  const absl::Time now = absl::Now();
+  const Instant now = clock_.Now();
   absl::Duration pause;
   bool say = false;
   bool decline = false;
@@ -355,11 +356,14 @@ void PieceClient::OnEnded(const std::shared_ptr<Following>& following,
     pause = following->backoff;
     following->backoff = std::min(2 * pause, kMostBackoff);
     say = !std::exchange(following->said, true);
-    std::optional<absl::Time>& since = following->failing_since;
-    if (now - following->begun >= kLongestDial) since.reset();
-    if (!since.has_value()) since = now;
-    decline =
-        now - *since >= patience_ && !std::exchange(following->declined, true);
+    std::optional<Instant>& since = following->failing_since;
+    // Another error is the source's own word: it is there, or was restarted.
+    const bool out_of_reach =
+        absl::IsUnavailable(status) && now - following->begun < kLongestDial;
+    if (!out_of_reach) since.reset();
+    if (out_of_reach && !since.has_value()) since = now;
+    decline = since.has_value() && now - *since >= patience_ &&
+              !std::exchange(following->declined, true);
   }
   if (decline) store_.Decline();
   if (say) {
@@ -369,7 +373,7 @@ void PieceClient::OnEnded(const std::shared_ptr<Following>& following,
          {"address", following->order.address},
          {"why", status.ToString()}});
   }
-  timers_.RunAt(now + pause, [this, following] { Connect(following); });
+  timers_.RunAt(absl::Now() + pause, [this, following] { Connect(following); });
 }
 
 // --- Gathering ---------------------------------------------------------------

@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/cancel_token.h"
+#include "core/base/clock.h"
 #include "core/rpc/certificates.h"
 #include "worker/pipeline/piece_exchange.h"
 #include "worker/pipeline/piece_store.h"
@@ -85,6 +86,7 @@ class PieceClient final : public PieceExchange {
   PieceStore& store_;
   const std::string coordinator_;
   const absl::Duration patience_;
+  const SystemClock clock_;
   CallChannels channels_;
 
   absl::Mutex mutex_;

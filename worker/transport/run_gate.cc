@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/status.h"
@@ -70,14 +71,17 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
     return verdict_;
   }
 
+  // Nothing also while no report waits: then nobody knows.
   std::optional<BrokenLink> broken() {
     absl::MutexLock lock(&mutex_);
     NoteConnectionLocked();
-    if (!broken_since_.has_value() || !ended_.ok()) return std::nullopt;
+    if (!broken_since_.has_value() || missing_ == 0 || !ended_.ok()) {
+      return std::nullopt;
+    }
     // At least some time: none would say that it is not broken.
     return BrokenLink{
         first_.worker,
-        std::max(absl::Now() - *broken_since_, absl::Milliseconds(1)),
+        std::max(clock_.Now() - *broken_since_, absl::Milliseconds(1)),
         dial_refused_};
   }
 
@@ -136,13 +140,15 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
     if (!ended_.ok() || round != round_ || missing_ == 0) return;
     Question& question = questions_[index];
     question.running = nullptr;
+    NoteAnswerLocked(status);
     if (status.ok()) {
       verdict_ = FromProto(one.response);
       --missing_;
     } else if (!MayRetry(status)) {
       verdict_ = status;
       missing_ = 0;
-    } else if (IsOutOfReachLocked(status)) {
+    } else if (broken_since_.has_value() &&
+               clock_.Now() - *broken_since_ >= shared_->options.reach) {
       verdict_ = absl::UnavailableError(absl::StrCat(
           "worker ", first_.worker.value, " at ", first_.address,
           ", which has the first stage, could not be reached for ",
@@ -158,37 +164,42 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
     }
   }
 
-  // A call waits for the slowest stage, so an answer would tell too late that
-  // the link is back: the connection does.
+  // A call waits for the slowest stage, so an answer may tell late that the
+  // link is back: the connection does at once.
   void NoteConnectionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
       broken_since_.reset();
     }
   }
 
-  // Whether the link has been broken for `reach`.
-  bool IsOutOfReachLocked(const absl::Status& status)
+  void NoteAnswerLocked(const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const bool was_broken = broken_since_.has_value();
     NoteConnectionLocked();
-    if (!absl::IsUnavailable(status)) return false;
-    const bool refused = IsRefusedDial(status);
-    const bool changed = !broken_since_.has_value() || refused != dial_refused_;
-    if (!broken_since_.has_value()) broken_since_ = absl::Now();
-    dial_refused_ = refused;
-    if (changed && on_link_ != nullptr) on_link_();
-    return absl::Now() - *broken_since_ >= shared_->options.reach;
+    if (absl::IsUnavailable(status)) {
+      const bool refused = IsRefusedDial(status);
+      const bool changed =
+          !broken_since_.has_value() || refused != dial_refused_;
+      if (!broken_since_.has_value()) broken_since_ = clock_.Now();
+      dial_refused_ = refused;
+      if (changed && on_link_ != nullptr) on_link_();
+    } else if (was_broken && !broken_since_.has_value() &&
+               on_link_ != nullptr) {
+      on_link_();
+    }
   }
 
   const WorkerAddress first_;
   const std::shared_ptr<PlaneShared> shared_;
   const std::function<void()> on_link_;
+  const SystemClock clock_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Stage::Stub> stub_;
 
   absl::Mutex mutex_;
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
   // When calls began to fail; nothing while the first stage is in reach.
-  std::optional<absl::Time> broken_since_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Instant> broken_since_ ABSL_GUARDED_BY(mutex_);
   bool dial_refused_ ABSL_GUARDED_BY(mutex_) = false;  // by the last of them
   size_t round_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t missing_ ABSL_GUARDED_BY(mutex_) = 0;
