@@ -325,6 +325,8 @@ ExitCode RunOverNetwork(const ClientOptions& options, Settings settings,
                           options.command == Command::kTlsCheck;
   if (names_host && !options.target.empty()) {
     settings.coordinator = options.target;
+    const absl::Status checked = CheckCoordinator(options.target);
+    if (!checked.ok()) return ReportError(console, checked);
   }
   const std::string folder = TlsFolder(options.tls_dir, settings.coordinator);
   // A certificate that is being replaced may be of no use.
@@ -346,8 +348,10 @@ ExitCode RunOverNetwork(const ClientOptions& options, Settings settings,
   }
 }
 
-ExitCode Up(const ClientOptions& options, Console& console) {
+ExitCode Up(const ClientOptions& options, const Settings& settings,
+            Console& console) {
   UpOptions up = options.up;
+  up.usual_coordinator = settings.coordinator;
   const auto coordinator = FindProgram("paceline-coordinator");
   if (!coordinator.ok()) return ReportError(console, coordinator.status());
   const auto worker = FindProgram("paceline-worker");
@@ -413,7 +417,7 @@ ExitCode Run(const ClientOptions& options) {
   Console console(std::cout, std::cerr, settings->output, DetectTraits());
   switch (options.command) {
     case Command::kUp:
-      return Up(options, console);
+      return Up(options, *settings, console);
     case Command::kJobKeys:
       return JobKeysCommand(console, options.target);
     case Command::kModelList:

@@ -45,8 +45,6 @@ namespace paceline {
 namespace {
 
 constexpr absl::Duration kTickPeriod = absl::Milliseconds(50);
-// The loop answers within so long, or systemd is not told that it is alive.
-constexpr absl::Duration kAnswersWithin = absl::Seconds(2);
 // How often certificates are looked at.
 constexpr absl::Duration kRenewalPeriod = absl::Seconds(1);
 // Calls may take so long of the five seconds that a stop may take.
@@ -72,20 +70,6 @@ void SkipTakenNumbers(int64_t newest_folder, StoredState& stored) {
   Log(LogLevel::kWarn, "numbers of jobs go on after those whose files are here",
       {{"newest", newest_folder}, {"expected", stored.next_job.value - 1}});
   stored.next_job = JobId{newest_folder + 1};
-}
-
-absl::StatusOr<HostPort> HttpAddress(const CoordinatorOptions& options) {
-  absl::StatusOr<HostPort> address = ParseHostPort(options.http);
-  if (address.ok() && !IsLoopback(address->host) && !options.insecure &&
-      !options.http_insecure) {
-    address = absl::PermissionDeniedError(
-        absl::StrCat(options.http,
-                     " is off loopback, where anybody may read it: add "
-                     "--http-insecure (in the file: http-insecure = true) if "
-                     "its network is trusted"));
-  }
-  if (address.ok()) return address;
-  return AtOption(options.origins, "http", address.status());
 }
 
 // Null without --tls.
@@ -114,7 +98,9 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
                    const Authority* authority, JobStore& store,
                    FileWeightsStore& weights_store,
                    FileCheckpointStore& checkpoints, const Running& running) {
-  PACELINE_ASSIGN_OR_RETURN(const HostPort http_at, HttpAddress(options));
+  const absl::StatusOr<HostPort> http_at =
+      ParseHttpAddress(options.http, options.insecure || options.http_insecure);
+  PACELINE_RETURN_IF_ERROR(AtOption(options.origins, "http", http_at.status()));
   PACELINE_ASSIGN_OR_RETURN(StoredState stored, store.Load());
   SkipTakenNumbers(state.NewestJobFolder(), stored);
   const SystemClock clock;
@@ -130,7 +116,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   TrustService trust(coordinator, authority, metrics);
   Readiness readiness;
   std::atomic<int> http_port{0};
-  const std::string http_host = ReachableHost(http_at.host);
+  const std::string http_host = ReachableHost(http_at->host);
   const auto http_address = [&http_host, &http_port] {
     return JoinHostPort(http_host, http_port);
   };
@@ -147,7 +133,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
       StartServer(server_options, {&workers, &clients, &pieces, &trust});
   absl::Status started = AtOption(options.origins, "listen", server.status());
   if (started.ok()) {
-    const absl::StatusOr<int> port = http.Start(http_at.host, http_at.port);
+    const absl::StatusOr<int> port = http.Start(http_at->host, http_at->port);
     started = port.status();
     if (started.ok()) http_port = *port;
   }
@@ -164,8 +150,10 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
       Log(LogLevel::kInfo, "coordinator is ready",
           {{"grpc", grpc}, {"http", http_address()}, {"state", options.state}});
       NotifySupervisor("READY=1");
-      const Ticker watchdog("watchdog", WatchdogPeriod(), [&coordinator] {
-        if (coordinator.Answers(kAnswersWithin)) NotifySupervisor("WATCHDOG=1");
+      // One answer that is late costs nothing yet.
+      const absl::Duration period = WatchdogPeriod();
+      const Ticker watchdog("watchdog", period, [&coordinator, period] {
+        if (coordinator.Answers(period)) NotifySupervisor("WATCHDOG=1");
       });
       const int signal = AwaitSignal(running.signals, running.reload);
       Log(LogLevel::kInfo, "coordinator stops", {{"signal", signal}});

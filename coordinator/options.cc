@@ -18,10 +18,17 @@ namespace {
 constexpr char kConfigFile[] = "/etc/paceline/coordinator.toml";
 
 std::string DefaultState() {
-  if (geteuid() == 0) return "/var/lib/paceline/coordinator";
+  if (geteuid() == 0) return "/var/lib/paceline-coordinator";
   const char* const home = std::getenv("HOME");
   return std::string(home != nullptr ? home : ".") +
          "/.local/state/paceline/coordinator";
+}
+
+// Every comparison with NaN is false: CLI::Range lets it through.
+std::string WhyNoNumber(const std::string& text) {
+  return std::isfinite(std::strtod(text.c_str(), nullptr))
+             ? ""
+             : "need a number, got " + text;
 }
 
 void AddTrust(CLI::App& app, CoordinatorOptions& options, double& life_hours) {
@@ -34,6 +41,7 @@ void AddTrust(CLI::App& app, CoordinatorOptions& options, double& life_hours) {
                  "How long certificates live; they are renewed in time")
       ->envname("PACELINE_COORDINATOR_CERTIFICATE_HOURS")
       ->check(CLI::Range(0.001, 10.0 * 365 * 24))
+      ->check(WhyNoNumber)
       ->capture_default_str();
   app.add_flag("--insecure", options.insecure,
                "Allow addresses off loopback without TLS")
@@ -89,12 +97,7 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
                  "Seconds of silence after which a worker counts as lost")
       ->envname("PACELINE_COORDINATOR_LEASE")
       ->check(CLI::Range(0.3, 3600.0))
-      // Every comparison with NaN is false: Range lets it through.
-      ->check([](const std::string& text) {
-        return std::isfinite(std::strtod(text.c_str(), nullptr))
-                   ? std::string()
-                   : "need a number of seconds, got " + text;
-      })
+      ->check(WhyNoNumber)
       ->capture_default_str();
   app.add_option("--log-level", log_level, "debug, info, warn or error")
       ->envname("PACELINE_COORDINATOR_LOG_LEVEL")

@@ -13,8 +13,8 @@ bool MayJoin(const std::string& role) {
   return role == "worker" || role == "client";
 }
 
-bool HasUsed(const v1::JoinToken& token, const std::string& key) {
-  return std::find(token.used_by().begin(), token.used_by().end(), key) !=
+bool HasUsed(const v1::JoinToken& token, const std::string& holder) {
+  return std::find(token.used_by().begin(), token.used_by().end(), holder) !=
          token.used_by().end();
 }
 
@@ -110,10 +110,10 @@ absl::Status Tokens::OnUse(const TokenUse& use, Moment moment) {
     return Refuse(
         absl::StrCat("it makes a ", token.role(), ", not a ", use.role));
   }
-  if (HasUsed(token, use.key)) return absl::OkStatus();
+  if (HasUsed(token, use.holder)) return absl::OkStatus();
   if (token.uses_left() == 0) return Refuse("it is used up");
   token.set_uses_left(token.uses_left() - 1);
-  token.add_used_by(use.key);
+  token.add_used_by(use.holder);
   Put(token);
   return absl::OkStatus();
 }

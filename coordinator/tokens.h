@@ -20,7 +20,7 @@ struct TokenUse {
   std::string id;
   std::string secret_sha256;
   std::string role;
-  std::string key;  // its fingerprint
+  std::string holder;  // fingerprint of its key, and its name
 };
 
 // Thread-compatible; a part of the Brain.  Pure.
@@ -43,7 +43,7 @@ class Tokens {
                                          const std::string& id,
                                          const std::string& secret_sha256,
                                          Moment moment);
-  // Takes one use; a key that has one already takes none.
+  // Takes one use; a holder that has one already takes none.
   // Errors: PermissionDenied, ResourceExhausted  as Trust.Join
   absl::Status OnUse(const TokenUse& use, Moment moment);
   // Errors: NotFound

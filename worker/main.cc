@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -237,6 +238,18 @@ int Run(const WorkerOptions& worker, const std::string& capability, int argc,
   return 0;
 }
 
+// Gives what 'join' made to the owner of the state folder: systemd has given
+// that to the user of the unit.
+void GiveToOwnerOf(const std::string& state, const TlsFiles& files) {
+  struct stat owner = {};
+  if (stat(state.c_str(), &owner) != 0) return;
+  for (const std::string& path :
+       {files.folder, files.authority, files.certificate, files.key}) {
+    // Without root's right there is nothing to give away.
+    if (lchown(path.c_str(), owner.st_uid, owner.st_gid) != 0) return;
+  }
+}
+
 // 'join': trades the token for a certificate and writes the configuration.
 int Join(const WorkerOptions& worker) {
   const TlsFiles files(worker.tls_dir);
@@ -250,18 +263,24 @@ int Join(const WorkerOptions& worker) {
   absl::Status joined = ParseHostPort(worker.join).status();
   if (joined.ok()) joined = Enrol(options, files);
   if (!joined.ok()) return Fail(joined);
+  GiveToOwnerOf(worker.state, files);
   std::printf("worker %s has joined the mesh of %s: its certificate is in %s\n",
               worker.name.c_str(), worker.join.c_str(), files.folder.c_str());
-  const absl::Status written =
+  absl::Status written =
       SetConfigValue(worker.config, "coordinator", worker.join);
+  // The certificate is of this name, whatever the host is called later.
+  if (written.ok())
+    written = SetConfigValue(worker.config, "name", worker.name);
   if (written.ok()) {
     std::printf("start it with: systemctl enable --now paceline-worker\n");
     return 0;
   }
   std::printf(
-      "%s\nstart it with: paceline-worker --coordinator %s --tls-dir %s\n",
+      "%s\nstart it with: paceline-worker --coordinator %s --name %s --state "
+      "%s "
+      "--tls-dir %s\n",
       std::string(written.message()).c_str(), worker.join.c_str(),
-      files.folder.c_str());
+      worker.name.c_str(), worker.state.c_str(), files.folder.c_str());
   return 0;
 }
 

@@ -32,7 +32,7 @@ std::string FirstLine(const char* path) {
 
 std::string DefaultState() {
   if (const char* given = std::getenv("STATE_DIRECTORY")) return given;
-  if (geteuid() == 0) return "/var/lib/paceline/worker";
+  if (geteuid() == 0) return "/var/lib/paceline-worker";
   const char* home = std::getenv("HOME");
   return std::string(home == nullptr ? "." : home) +
          "/.local/state/paceline/worker";

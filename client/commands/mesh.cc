@@ -19,7 +19,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "client/files/settings.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
 #include "core/base/errors.h"
@@ -160,7 +159,9 @@ absl::Status Mesh::Start() {
   coordinator_ = MakeDaemon("coordinator", options_.coordinator_program);
   for (const std::string& argument :
        {std::string("--listen"), absl::StrCat(kHost, ":", options_.port),
-        std::string("--http"), absl::StrCat(kHost, ":", options_.http_port)}) {
+        std::string("--http"), absl::StrCat(kHost, ":", options_.http_port),
+        // Whatever the machine's own files say: its client has no certificate.
+        std::string("--tls=false")}) {
     coordinator_.arguments.push_back(argument);
   }
   return StartDaemon(coordinator_);
@@ -205,7 +206,8 @@ absl::Status Mesh::StartWorkers() {
          {std::string("--coordinator"), ports_.grpc, std::string("--name"),
           name, std::string("--machine-id"), absl::StrCat("up-", name),
           std::string("--machine-workers"), absl::StrCat(options_.workers),
-          std::string("--listen"), any_port, std::string("--http"), any_port}) {
+          std::string("--listen"), any_port, std::string("--http"), any_port,
+          std::string("--tls-dir"), absl::StrCat(options_.state, "/no-tls")}) {
       daemon.arguments.push_back(argument);
     }
     workers_.push_back(std::move(daemon));
@@ -352,7 +354,7 @@ absl::Status WriteReadyFile(const std::string& path, const Document& document) {
 void Announce(const UpOptions& options, const Mesh& mesh, Console& console) {
   const std::string& address = mesh.coordinator().grpc;
   const std::string program =
-      address == kDefaultCoordinator
+      address == options.usual_coordinator
           ? "paceline"
           : absl::StrCat("paceline --coordinator ", address);
   console.Print(

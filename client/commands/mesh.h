@@ -12,6 +12,7 @@
 #include "client/commands/child_process.h"
 #include "client/commands/command.h"
 #include "client/files/document.h"
+#include "client/files/settings.h"
 #include "client/render/console.h"
 #include "client/rpc/control_client.h"
 #include "core/base/clock.h"
@@ -142,6 +143,8 @@ absl::Status CheckPortFree(int port, const std::string& flag);
 struct UpOptions {
   MeshOptions mesh;
   std::string ready_file;  // written once ready; empty: none
+  // Commands ask this one unless they are told otherwise.
+  std::string usual_coordinator = kDefaultCoordinator;
 };
 
 // Runs until the pauser says so, and then ends with kExitOk: stopping is what

@@ -6,6 +6,8 @@
 #include "client/files/settings.h"
 #include "client/render/report.h"
 #include "client/render/text.h"
+#include "core/base/errors.h"
+#include "core/base/host_port.h"
 
 namespace paceline {
 namespace {
@@ -18,6 +20,14 @@ Document CertificateDocument(const ShownCertificate& certificate) {
       {"folder", certificate.folder}};
 }
 
+// Another machine does not reach this one by its loopback address.
+std::string AsOthersDialIt(const std::string& coordinator) {
+  const auto where = ParseHostPort(coordinator);
+  return where.ok() && IsLoopback(where->host)
+             ? absl::StrCat("HOST:", where->port)
+             : coordinator;
+}
+
 }  // namespace
 
 ExitCode CreateTokenCommand(TrustClient& client, Console& console,
@@ -27,6 +37,11 @@ ExitCode CreateTokenCommand(TrustClient& client, Console& console,
   request.set_role(options.role);
   request.set_uses(options.uses);
   request.set_ttl_seconds(absl::ToInt64Seconds(options.ttl));
+  if (request.ttl_seconds() < 1) {
+    return ReportError(console,
+                       InvalidArgument("--ttl: need 1s at least, got ",
+                                       absl::FormatDuration(options.ttl)));
+  }
   const auto created = client.CreateToken(request);
   if (!created.ok()) return ReportError(console, created.status());
   Document document = MessageDocument(created->kept());
@@ -38,7 +53,7 @@ ExitCode CreateTokenCommand(TrustClient& client, Console& console,
       options.uses == 1 ? "" : absl::StrCat(" of ", options.uses), " within ",
       absl::FormatDuration(options.ttl), "; there: ",
       options.role == "worker" ? "paceline-worker join " : "paceline login ",
-      coordinator, " TOKEN");
+      AsOthersDialIt(coordinator), " TOKEN");
   return kExitOk;
 }
 
@@ -74,14 +89,14 @@ ExitCode LoginCommand(TrustClient& client, Console& console,
       });
   if (!certificate.ok()) return ReportError(console, certificate.status());
   const auto remembered = RememberCoordinator(settings, coordinator);
-  if (!remembered.ok()) return ReportError(console, remembered.status());
-  console.Print(
-      absl::StrCat("logged in at ", coordinator, " as ", user,
-                   *remembered ? ""
-                               : absl::StrCat("; use it with --coordinator ",
-                                              coordinator),
-                   "\n"),
-      CertificateDocument(*certificate));
+  if (!remembered.ok()) console.Note(remembered.status().message());
+  console.Print(absl::StrCat("logged in at ", coordinator, " as ", user,
+                             remembered.value_or(false)
+                                 ? ""
+                                 : absl::StrCat("; use it with --coordinator ",
+                                                coordinator),
+                             "\n"),
+                CertificateDocument(*certificate));
   return kExitOk;
 }
 

@@ -6,11 +6,13 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
 #include "core/base/errors.h"
+#include "core/base/files.h"
 #include "core/base/host_port.h"
 #include "core/base/status_macros.h"
 #include "core/model/job_spec.h"
@@ -40,7 +42,8 @@ std::string UserFolder() {
   return home.has_value() ? *home + "/.config/paceline" : "";
 }
 
-// Errors: InvalidArgument  no coordinator can be there
+}  // namespace
+
 absl::Status CheckCoordinator(const std::string& address) {
   PACELINE_ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(address));
   if (!where.host.empty() && where.port > 0) return absl::OkStatus();
@@ -48,8 +51,6 @@ absl::Status CheckCoordinator(const std::string& address) {
                          where.host.empty() ? "host" : "port",
                          ": it must be HOST:PORT, as in ", kDefaultCoordinator);
 }
-
-}  // namespace
 
 absl::StatusOr<Settings> ResolveSettings(
     const std::vector<SettingsSource>& sources) {
@@ -107,7 +108,9 @@ std::string TlsFolder(const std::optional<std::string>& given,
   if (const auto variable = Given("PACELINE_TLS_DIR")) return *variable;
   const std::string own = absl::StrCat(UserFolder(), "/tls/", coordinator);
   // Another mesh on this host, as of 'paceline up', has another port.
-  if (access(own.c_str(), F_OK) != 0 && coordinator == kDefaultCoordinator &&
+  const bool has_own =
+      access(absl::StrCat(own, "/certificate.pem").c_str(), F_OK) == 0;
+  if (!has_own && coordinator == kDefaultCoordinator &&
       access(absl::StrCat(kHostFolder, "/key.pem").c_str(), R_OK) == 0) {
     return kHostFolder;
   }
@@ -126,7 +129,10 @@ absl::StatusOr<bool> RememberCoordinator(const std::string& path,
     PACELINE_ASSIGN_OR_RETURN(text, ReadWholeFile(path, kMostFileBytes));
     if (!text.empty() && text.back() != '\n') text += '\n';
   }
-  absl::StrAppend(&text, "coordinator: ", coordinator, "\n");
+  // In quotes: YAML takes a bare [::1]:7400 for a list.
+  absl::StrAppend(&text, "coordinator: \"", coordinator, "\"\n");
+  PACELINE_RETURN_IF_ERROR(
+      MakeFolders(std::filesystem::path(path).parent_path()));
   PACELINE_RETURN_IF_ERROR(WriteWholeFile(path, text));
   return true;
 }

@@ -33,6 +33,9 @@ struct Settings {
 absl::StatusOr<Settings> ResolveSettings(
     const std::vector<SettingsSource>& sources);
 
+// Errors: InvalidArgument  no coordinator can be there: it is not HOST:PORT
+absl::Status CheckCoordinator(const std::string& address);
+
 // The environment's words: PACELINE_COORDINATOR, PACELINE_OUTPUT.
 SettingsSource EnvironmentSettings();
 

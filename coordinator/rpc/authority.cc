@@ -15,7 +15,14 @@ absl::StatusOr<std::unique_ptr<Authority>> Authority::Open(
   PACELINE_RETURN_IF_ERROR(MakeFolders(folder));
   std::unique_ptr<Authority> authority(new Authority(folder, life));
   const std::string key_path = folder + "/ca.key";
-  if (access(authority->own_.authority.c_str(), F_OK) != 0) {
+  const bool has_key = access(key_path.c_str(), F_OK) == 0;
+  if (has_key != (access(authority->own_.authority.c_str(), F_OK) == 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        has_key ? "ca.pem" : "ca.key",
+        " is missing: put it back, or move the folder away to begin a new mesh "
+        "that everybody joins anew"));
+  }
+  if (!has_key) {
     authority->key_ = MakeKey();
     PACELINE_ASSIGN_OR_RETURN(authority->certificate_,
                               MakeAuthority(authority->key_, now));
@@ -38,12 +45,15 @@ absl::StatusOr<std::unique_ptr<Authority>> Authority::Open(
   return authority;
 }
 
+absl::Status Authority::CheckName(const std::string& name) {
+  const std::string why = WhyNoWorkerName(name);
+  return why.empty() ? absl::OkStatus() : absl::InvalidArgumentError(why);
+}
+
 absl::StatusOr<std::string> Authority::SignFor(const Identity& identity,
                                                const std::string& request,
                                                absl::Time now) const {
-  if (const std::string why = WhyNoWorkerName(identity.name); !why.empty()) {
-    return absl::InvalidArgumentError(why);
-  }
+  PACELINE_RETURN_IF_ERROR(CheckName(identity.name));
   return Sign({request, identity, certificate_, key_, now, life_});
 }
 
@@ -55,12 +65,15 @@ absl::Status Authority::RenewOwn(absl::Time now) const {
 
 absl::Status Authority::Issue(const TlsFiles& files, const Identity& identity,
                               absl::Time now) const {
-  PACELINE_ASSIGN_OR_RETURN(const bool due, RenewalIsDue(files, now));
-  if (!due) return absl::OkStatus();
+  // One that cannot be read is made anew.
+  if (!RenewalIsDue(files, now).value_or(true)) return absl::OkStatus();
   PACELINE_ASSIGN_OR_RETURN(const std::string key, KeyOf(files));
   PACELINE_ASSIGN_OR_RETURN(const std::string request, MakeSigningRequest(key));
   PACELINE_ASSIGN_OR_RETURN(const std::string certificate,
                             SignFor(identity, request, now));
+  if (access(files.authority.c_str(), F_OK) == 0) {
+    return WriteFileAtomically(files.certificate, certificate);
+  }
   return WriteIdentity(files, certificate, certificate_);
 }
 

@@ -30,6 +30,9 @@ class Authority {
   const std::string& certificate() const { return certificate_; }
   const std::string& fingerprint() const { return fingerprint_; }
 
+  // Errors: InvalidArgument  nobody can have that name
+  static absl::Status CheckName(const std::string& name);
+
   // Errors: InvalidArgument  the name, or the request
   absl::StatusOr<std::string> SignFor(const Identity& identity,
                                       const std::string& request,

@@ -15,6 +15,10 @@
 namespace paceline {
 namespace {
 
+// Twice what a token and a request of a P-256 key take.
+constexpr size_t kMostTokenBytes = 100;
+constexpr size_t kMostRequestBytes = 2048;
+
 std::string Sha256Of(const std::string& text) {
   Sha256 hash;
   hash.Update(text);
@@ -30,47 +34,52 @@ v1::Authority TrustService::ViewAuthority() const {
   return authority;
 }
 
+// Anybody may call this: nothing large is kept, and nothing is signed or logged
+// before the token is good.
 void TrustService::DoJoin(const v1::JoinRequest& request,
                           const std::string& peer,
                           const Done<v1::Certificate>& done) {
   const std::optional<Role> role = RoleOfName(request.role());
-  // Before the token is used, so that a wrong name does not cost it.
-  absl::StatusOr<std::string> signed_pem =
-      authority_->SignFor({role.value_or(Role::kClient), request.name()},
-                          request.request(), absl::Now());
-  if (!signed_pem.ok()) return done(signed_pem.status());
+  if (!role.has_value() || request.token().size() > kMostTokenBytes ||
+      request.request().size() > kMostRequestBytes) {
+    return done(absl::InvalidArgumentError(
+        "this is no role, token and request for a certificate"));
+  }
+  const Identity identity{*role, request.name()};
   const absl::StatusOr<std::string> key = KeyFingerprintOf(request.request());
-  if (!key.ok()) return done(key.status());
+  absl::Status status = key.status();
+  if (status.ok()) status = Authority::CheckName(identity.name);
+  if (!status.ok()) return done(status);
   const std::pair<std::string, std::string> token =
       absl::StrSplit(request.token(), absl::MaxSplits('.', 1));
-  coordinator_.UseToken(
-      {token.first, Sha256Of(token.second), request.role(), *key},
-      [=, pem = *std::move(signed_pem)](const absl::Status& used) {
-        Log(used.ok() ? LogLevel::kInfo : LogLevel::kWarn,
-            used.ok() ? "a certificate was given for a token"
-                      : "a token was refused",
-            {{"role", request.role()},
-             {"name", request.name()},
-             {"peer", peer},
-             {"why", used.ok() ? "its token" : used.message()}});
-        if (!used.ok()) return done(used);
-        v1::Certificate certificate;
-        certificate.set_certificate(pem);
-        done(certificate);
-      });
+  coordinator_.UseToken({token.first, Sha256Of(token.second), request.role(),
+                         absl::StrCat(*key, "/", identity.name)},
+                        [this, done, identity, peer,
+                         pem = request.request()](const absl::Status& used) {
+                          if (!used.ok()) return done(used);
+                          Log(LogLevel::kInfo,
+                              "a certificate was given for a token",
+                              {{"role", RoleName(identity.role)},
+                               {"name", identity.name},
+                               {"peer", peer}});
+                          done(SignFor(identity, pem));
+                        });
+}
+
+absl::StatusOr<v1::Certificate> TrustService::SignFor(
+    const Identity& identity, const std::string& request) const {
+  v1::Certificate certificate;
+  PACELINE_ASSIGN_OR_RETURN(
+      *certificate.mutable_certificate(),
+      authority_->SignFor(identity, request, absl::Now()));
+  return certificate;
 }
 
 absl::StatusOr<v1::Certificate> TrustService::DoRenew(
     const v1::RenewRequest& request, const std::optional<Identity>& caller) {
-  if (!caller.has_value()) {
-    return absl::UnauthenticatedError(
-        "only the holder of a certificate gets a new one");
-  }
-  v1::Certificate certificate;
-  PACELINE_ASSIGN_OR_RETURN(
-      *certificate.mutable_certificate(),
-      authority_->SignFor(*caller, request.request(), absl::Now()));
-  return certificate;
+  if (caller.has_value()) return SignFor(*caller, request.request());
+  return absl::UnauthenticatedError(
+      "only the holder of a certificate gets a new one");
 }
 
 void TrustService::DoCreateToken(const v1::CreateTokenRequest& request,

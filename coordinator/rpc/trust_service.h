@@ -77,6 +77,8 @@ class TrustService final : public v1::Trust::CallbackService {
   v1::Authority ViewAuthority() const;
   void DoJoin(const v1::JoinRequest& request, const std::string& peer,
               const Done<v1::Certificate>& done);
+  absl::StatusOr<v1::Certificate> SignFor(const Identity& identity,
+                                          const std::string& request) const;
   absl::StatusOr<v1::Certificate> DoRenew(
       const v1::RenewRequest& request, const std::optional<Identity>& caller);
   void DoCreateToken(const v1::CreateTokenRequest& request,

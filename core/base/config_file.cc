@@ -1,5 +1,7 @@
 #include "core/base/config_file.h"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -96,7 +98,10 @@ absl::Status SetConfigValue(const std::string& path, const std::string& key,
     absl::StrAppend(&text, line, "\n");
   }
   if (!set) absl::StrAppend(&text, key, " = \"", value, "\"\n");
-  return WriteFileAtomically(path, text);
+  struct stat before = {};
+  const bool is_there = stat(path.c_str(), &before) == 0;
+  return WriteFileAtomically(path, text,
+                             is_there ? before.st_mode & 0777 : 0644);
 }
 
 absl::Status AtOption(const ConfigOrigins& origins, const std::string& key,

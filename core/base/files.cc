@@ -1,9 +1,11 @@
 #include "core/base/files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
@@ -87,17 +89,25 @@ absl::Status MakeFolders(const std::string& folder) {
 
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::string_view text, int mode) {
-  const std::string beside = absl::StrCat(path, ".new");
-  const int file =
-      open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+  // A name that no other writer has.
+  std::string beside = absl::StrCat(path, ".XXXXXX");
+  const int file = mkostemp(beside.data(), O_CLOEXEC);
   if (file < 0) return FileError("make", beside, errno);
-  const absl::Status written = WriteAt(file, beside, 0, text);
-  close(file);
-  PACELINE_RETURN_IF_ERROR(written);
-  if (rename(beside.c_str(), path.c_str()) != 0) {
-    return FileError("rename to", path, errno);
+  absl::Status written = WriteAt(file, beside, 0, text);
+  if (written.ok() && fchmod(file, mode) != 0) {
+    written = FileError("protect", beside, errno);
   }
-  return absl::OkStatus();
+  if (written.ok()) written = SyncFile(file, beside);
+  close(file);
+  if (written.ok() && rename(beside.c_str(), path.c_str()) != 0) {
+    written = FileError("rename to", path, errno);
+  }
+  if (!written.ok()) {
+    unlink(beside.c_str());
+    return written;
+  }
+  const std::string folder = std::filesystem::path(path).parent_path();
+  return SyncFolder(folder.empty() ? "." : folder);
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t limit) {

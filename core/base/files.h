@@ -32,8 +32,8 @@ absl::Status SyncFolder(const std::string& folder);
 // With its parents; only its owner may enter what is new.
 absl::Status MakeFolders(const std::string& folder);
 
-// Writes `text` beside `path` and gives it its name: no reader ever sees half.
-// mode: who may read it.
+// Writes `text` beside `path` and gives it its name: no reader ever sees half,
+// not after a power cut either.  mode: who may read it.
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::string_view text, int mode = 0644);
 

@@ -94,4 +94,14 @@ bool IsLoopback(const std::string& host) {
   return false;
 }
 
+absl::StatusOr<HostPort> ParseHttpAddress(const std::string& address,
+                                          bool allowed) {
+  absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  if (!parsed.ok() || allowed || IsLoopback(parsed->host)) return parsed;
+  return absl::PermissionDeniedError(absl::StrCat(
+      address,
+      " is off loopback, where anybody may read it: add --http-insecure (in "
+      "the file: http-insecure = true) if its network is trusted"));
+}
+
 }  // namespace paceline

@@ -22,4 +22,11 @@ std::string JoinHostPort(const std::string& host, int port);
 // "localhost", 127.0.0.0/8 and ::1.  Other names are not looked up.
 bool IsLoopback(const std::string& host);
 
+// Where HTTP shall listen.
+// Errors: InvalidArgument   as ParseHostPort()
+//         PermissionDenied  off loopback, where anybody may read, and not
+//                           `allowed`
+absl::StatusOr<HostPort> ParseHttpAddress(const std::string& address,
+                                          bool allowed);
+
 }  // namespace paceline

@@ -51,7 +51,7 @@ absl::Duration WatchdogPeriod() {
   if (text == nullptr || !absl::SimpleAtoi(text, &micros) || micros < 1) {
     return absl::InfiniteDuration();
   }
-  return absl::Microseconds(micros) / 2;
+  return absl::Microseconds(micros) / 4;
 }
 
 }  // namespace paceline

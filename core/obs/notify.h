@@ -11,8 +11,8 @@ namespace paceline {
 // Thread-safe as long as no thread changes the environment.
 void NotifySupervisor(absl::string_view state);
 
-// Half of the time after which systemd takes a process for hung that does not
-// send WATCHDOG=1; infinite: it does not watch.
+// A quarter of the time after which systemd takes a process for hung that does
+// not send WATCHDOG=1; infinite: it does not watch.
 absl::Duration WatchdogPeriod();
 
 }  // namespace paceline

@@ -9,12 +9,12 @@
 #include "absl/strings/strip.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/transfer/checksum.h"
 #include "openssl/bio.h"
 #include "openssl/ec.h"
 #include "openssl/evp.h"
 #include "openssl/pem.h"
 #include "openssl/rand.h"
-#include "openssl/sha.h"
 #include "openssl/x509.h"
 #include "openssl/x509v3.h"
 
@@ -23,6 +23,7 @@ namespace {
 
 constexpr char kUriPrefix[] = "paceline://role/";
 constexpr absl::Duration kAuthorityLife = absl::Hours(24 * 3650);
+constexpr absl::string_view kCurve = SN_X9_62_prime256v1;  // P-256
 constexpr int kVersion3 = 2;  // X.509 counts from 0
 
 constexpr std::pair<Role, const char*> kRoles[] = {
@@ -80,10 +81,13 @@ absl::StatusOr<Request> ReadRequest(const std::string& pem) {
                                             nullptr)),
               "request for a certificate (PEM)"));
   EVP_PKEY* const key = X509_REQ_get0_pubkey(request.get());
-  if (key == nullptr || EVP_PKEY_get_base_id(key) != EVP_PKEY_EC ||
+  char curve[32] = {};
+  if (key == nullptr ||
+      EVP_PKEY_get_group_name(key, curve, sizeof(curve), nullptr) != 1 ||
+      absl::string_view(curve) != kCurve ||
       X509_REQ_verify(request.get(), key) != 1) {
     return absl::InvalidArgumentError(
-        "the request is not signed with its own key");
+        "the request is not signed with its own key of the curve P-256");
   }
   return request;
 }
@@ -95,11 +99,9 @@ std::string ToPem(const Certificate& certificate) {
 }
 
 std::string Digest(const std::vector<unsigned char>& bytes) {
-  unsigned char hash[SHA256_DIGEST_LENGTH];
-  SHA256(bytes.data(), bytes.size(), hash);
-  const std::string hex = absl::BytesToHexString(
-      {reinterpret_cast<const char*>(hash), sizeof(hash)});
-  return hex.substr(0, kFingerprintDigits);
+  Sha256 hash;
+  hash.Update({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  return hash.HexDigest().substr(0, kFingerprintDigits);
 }
 
 // As OpenSSL's i2d functions write `object`.
@@ -234,6 +236,11 @@ absl::StatusOr<std::string> Sign(const Signing& signing) {
   if (X509_sign(certificate.get(), key.get(), EVP_sha256()) == 0) {
     return absl::InternalError("OpenSSL did not sign the certificate");
   }
+  return ToPem(certificate);
+}
+
+absl::StatusOr<std::string> OnlyCertificate(const std::string& text) {
+  PACELINE_ASSIGN_OR_RETURN(const Certificate certificate, Read(text));
   return ToPem(certificate);
 }
 

@@ -70,6 +70,9 @@ struct Signing {
 absl::StatusOr<std::string> Sign(const Signing& signing);
 
 absl::StatusOr<CertificateInfo> ReadCertificate(const std::string& certificate);
+// The first certificate of a text, and nothing else of it: a reader that takes
+// all of them would trust whatever stands behind it.
+absl::StatusOr<std::string> OnlyCertificate(const std::string& text);
 // Whether the authority signed it, and the key is its own.  Says nothing of the
 // time.
 // Errors: PermissionDenied  no

@@ -41,7 +41,11 @@ absl::StatusOr<T> Patiently(const EnrolOptions& options,
   const absl::Time give_up = absl::Now() + options.patience;
   for (bool said = false;; said = true) {
     absl::StatusOr<T> answer = ask();
-    if (answer.ok() || !absl::IsUnavailable(answer.status())) return answer;
+    // A network that drops what comes lets the call's time run out.
+    if (!absl::IsUnavailable(answer.status()) &&
+        !absl::IsDeadlineExceeded(answer.status())) {
+      return answer;
+    }
     if (absl::Now() + kPause > give_up) {
       return absl::UnavailableError(absl::StrCat(
           "no coordinator with TLS answers at ", options.coordinator, " (",
@@ -99,13 +103,15 @@ absl::Status WriteIdentity(const TlsFiles& files,
 absl::Status Enrol(const EnrolOptions& options, const TlsFiles& files) {
   PACELINE_ASSIGN_OR_RETURN(const JoinTokenText token,
                             JoinTokenText::Parse(options.token));
-  PACELINE_ASSIGN_OR_RETURN(const v1::Authority authority,
-                            Patiently<v1::Authority>(options, [&options] {
-                              return AskForAuthority(options.coordinator,
-                                                     CredentialsToAnybody());
-                            }));
+  PACELINE_ASSIGN_OR_RETURN(
+      const v1::Authority answer, Patiently<v1::Authority>(options, [&options] {
+        return AskForAuthority(options.coordinator, CredentialsToAnybody());
+      }));
+  // The fingerprint is that of one certificate.
+  PACELINE_ASSIGN_OR_RETURN(const std::string authority,
+                            OnlyCertificate(answer.certificate()));
   PACELINE_ASSIGN_OR_RETURN(const std::string fingerprint,
-                            FingerprintOf(authority.certificate()));
+                            FingerprintOf(authority));
   if (fingerprint != token.fingerprint) {
     return absl::PermissionDeniedError(absl::StrCat(
         "the token is of another mesh: its authority is ", token.fingerprint,
@@ -118,17 +124,15 @@ absl::Status Enrol(const EnrolOptions& options, const TlsFiles& files) {
   request.set_name(options.identity.name);
   PACELINE_ASSIGN_OR_RETURN(*request.mutable_request(),
                             MakeSigningRequest(key));
-  const Credentials trusted =
-      CredentialsTo(Role::kCoordinator, authority.certificate());
+  const Credentials trusted = CredentialsTo(Role::kCoordinator, authority);
   PACELINE_ASSIGN_OR_RETURN(const v1::Certificate certificate,
                             Patiently<v1::Certificate>(options, [&] {
                               return CallTrust(options.coordinator, trusted,
                                                &v1::Trust::Stub::Join, request);
                             }));
-  PACELINE_RETURN_IF_ERROR(CheckCertificate(certificate.certificate(), key,
-                                            authority.certificate()));
-  return WriteIdentity(files, certificate.certificate(),
-                       authority.certificate());
+  PACELINE_RETURN_IF_ERROR(
+      CheckCertificate(certificate.certificate(), key, authority));
+  return WriteIdentity(files, certificate.certificate(), authority);
 }
 
 absl::StatusOr<bool> RenewalIsDue(const TlsFiles& files, absl::Time now) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <functional>
 
 #include "absl/strings/str_cat.h"
@@ -99,7 +100,10 @@ class AccessCheck final : public grpc::AuthMetadataProcessor {
 
 }  // namespace
 
-bool TlsFiles::exist() const { return access(certificate.c_str(), F_OK) == 0; }
+// A file that may not be looked at is there: to use it fails loudly.
+bool TlsFiles::exist() const {
+  return access(certificate.c_str(), F_OK) == 0 || errno == EACCES;
+}
 
 absl::Status UseTls(const TlsFiles& files) {
   PACELINE_ASSIGN_OR_RETURN(const std::string authority,

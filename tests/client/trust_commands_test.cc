@@ -91,6 +91,27 @@ TEST_F(TrustCommands, LoginRemembersTheCoordinatorUnlessThereIsOne) {
               HasSubstr("--coordinator other:1"));
 }
 
+TEST_F(TrustCommands, LoginMakesTheFolderAndQuotesTheAddress) {
+  const std::string settings = folder_.Path("new/paceline.yaml");
+
+  EXPECT_EQ(
+      LoginCommand(client_, bed_.console, "[::1]:7400", "t", "kim", settings),
+      kExitOk);
+  EXPECT_EQ(ReadSettingsFile(settings)->value().coordinator, "[::1]:7400");
+
+  // The login stands though it cannot be remembered.
+  EXPECT_EQ(LoginCommand(client_, bed_.console, kCoordinator, "t", "kim",
+                         settings + "/no/folder"),
+            kExitOk);
+}
+
+TEST_F(TrustCommands, ATokenLivesForASecondAtLeast) {
+  EXPECT_EQ(CreateTokenCommand(client_, bed_.console, kCoordinator,
+                               {"client", 1, absl::Milliseconds(500)}),
+            kExitUsage);
+  EXPECT_THAT(bed_.err.str(), HasSubstr("--ttl"));
+}
+
 TEST_F(TrustCommands, AnErrorIsSaidAndEndsWithItsCode) {
   client_.error = absl::UnauthenticatedError("no certificate");
 

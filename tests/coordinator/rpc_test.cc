@@ -1,5 +1,6 @@
 // The coordinator over loopback, with a worker's stream written by hand.
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,20 +11,25 @@
 #include "absl/strings/match.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/http.h"
 #include "coordinator/job_text.h"
 #include "coordinator/metrics.h"
+#include "coordinator/rpc/authority.h"
 #include "coordinator/rpc/control_service.h"
 #include "coordinator/rpc/convert.h"
 #include "coordinator/rpc/coordinator_service.h"
 #include "coordinator/rpc/piece_service.h"
+#include "coordinator/rpc/trust_service.h"
 #include "coordinator/store/file_weights_store.h"
 #include "core/base/clock.h"
+#include "core/base/files.h"
 #include "core/base/ticker.h"
 #include "core/optim/state_layout.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
+#include "core/rpc/enrol.h"
 #include "core/rpc/report_convert.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"
@@ -53,10 +59,15 @@ class RpcTest : public testing::Test {
                      checkpoints_, clock_, metrics_),
         workers_(coordinator_, metrics_, registration),
         clients_(coordinator_, metrics_),
-        pieces_(coordinator_) {
+        pieces_(coordinator_),
+        authority_(Authority::Open(folder_.path() + "/tls", absl::Hours(1),
+                                   absl::Now())
+                       .value()),
+        trust_(coordinator_, authority_.get(), metrics_) {
     ServerOptions options;
     options.listen = "127.0.0.1:0";
-    auto server = StartServer(options, {&workers_, &clients_, &pieces_});
+    auto server =
+        StartServer(options, {&workers_, &clients_, &pieces_, &trust_});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     channel_ = MakeChannel("127.0.0.1:" + std::to_string(server_.port));
@@ -171,6 +182,8 @@ class RpcTest : public testing::Test {
   CoordinatorService workers_;
   ControlService clients_;
   PieceService pieces_;
+  const std::unique_ptr<Authority> authority_;
+  TrustService trust_;
   BoundServer server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Control::Stub> control_;
@@ -764,6 +777,92 @@ TEST(ServiceDiscovery, ListsLiveWorkersAndTheCoordinator) {
       R"([{"targets":["c:7480"],"labels":{"job":"paceline-coordinator",)"
       R"("instance":"coordinator"}},{"targets":["a:7481"],"labels":{"job":)"
       R"("paceline-worker","instance":"a"}}])");
+}
+
+// --- certificates -----------------------------------------------------------
+
+class TrustTest : public RpcTest {
+ protected:
+  TrustTest() {
+    v1::CreateTokenRequest request;
+    request.set_role("worker");
+    token_ = JoinTokenText::Parse(
+                 CallTrust(Address(), grpc::InsecureChannelCredentials(),
+                           &v1::Trust::Stub::CreateToken, request)
+                     ->token())
+                 .value();
+    join_.set_token(absl::StrCat(token_.id, ".", token_.secret));
+    join_.set_role("worker");
+    join_.set_name("pi-1");
+    join_.set_request(MakeSigningRequest(key_).value());
+  }
+
+  std::string Address() const {
+    return "127.0.0.1:" + std::to_string(server_.port);
+  }
+  absl::StatusOr<v1::Certificate> Join(
+      const std::function<void(v1::JoinRequest&)>& change = nullptr) {
+    v1::JoinRequest request = join_;
+    if (change) change(request);
+    return CallTrust(Address(), grpc::InsecureChannelCredentials(),
+                     &v1::Trust::Stub::Join, request);
+  }
+
+  const std::string key_ = MakeKey();
+  JoinTokenText token_;
+  v1::JoinRequest join_;
+};
+
+TEST_F(TrustTest, ATokenGivesOneHolderACertificateHoweverOftenItAsks) {
+  const auto first = Join();
+  const auto again = Join();
+  const auto renamed = Join([](auto& join) { join.set_name("pi-2"); });
+
+  ASSERT_TRUE(first.ok() && again.ok()) << first.status() << again.status();
+  EXPECT_EQ(ReadCertificate(first->certificate())->identity,
+            (Identity{Role::kWorker, "pi-1"}));
+  EXPECT_TRUE(absl::IsPermissionDenied(renamed.status())) << renamed.status();
+}
+
+TEST_F(TrustTest, WhatCannotBeCostsNoUseAndIsNotKept) {
+  const auto code =
+      [this](const std::function<void(v1::JoinRequest&)>& change) {
+        return Join(change).status().code();
+      };
+  using Code = absl::StatusCode;
+  const std::string much(1 << 20, 'x');
+
+  EXPECT_EQ(code([](auto& j) { j.set_role("root"); }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& j) { j.set_name("a,URI:b"); }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(code([&](auto& j) { j.set_request(much); }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(code([&](auto& j) { j.set_request(much + j.request()); }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(code([&](auto& j) { j.set_token(much); }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& j) { j.set_role("coordinator"); }),
+            Code::kPermissionDenied);
+  EXPECT_EQ(code([](auto& j) { j.set_token("1234.5678"); }),
+            Code::kPermissionDenied);
+
+  EXPECT_TRUE(Join().ok());
+}
+
+TEST_F(TrustTest, AnAuthorityThatHasLostAFileIsNotReplaced) {
+  const std::string folder = folder_.path() + "/tls";
+  const auto open = [&folder] {
+    return Authority::Open(folder, absl::Hours(1), absl::Now()).status();
+  };
+  const std::string key = ReadFile(folder + "/ca.key", 10'000).value();
+  // Its own certificate is made anew.
+  ASSERT_TRUE(WriteFileAtomically(folder + "/certificate.pem", "").ok());
+  EXPECT_TRUE(open().ok()) << open();
+
+  std::filesystem::remove(folder + "/ca.pem");
+
+  EXPECT_TRUE(absl::IsInvalidArgument(open())) << open();
+  EXPECT_THAT(open().message(), HasSubstr("ca.pem is missing"));
+  EXPECT_EQ(ReadFile(folder + "/ca.key", 10'000).value(), key);
 }
 
 }  // namespace

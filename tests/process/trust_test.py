@@ -73,6 +73,8 @@ class Trust(ProcessCase):
         self.start_workers(3)
         home = self.folder / "home"
 
+        nowhere = self.client("login", "first", "token", home=home)
+        self.assertEqual(nowhere.returncode, 2, nowhere.stderr)
         login = self.client("login", self.address, self.token("--role", "client"),
                             "--user", "kim", home=home)
         self.assertEqual(login.returncode, 0, login.stderr)
@@ -137,6 +139,10 @@ class Trust(ProcessCase):
         self.assertEqual(self.join("w1", token).returncode, 0)
         again = self.join("w1", token)
         self.assertEqual(again.returncode, 0, "the same key may ask again")
+        renamed = run(program("paceline-worker"), "join", self.address, token,
+                      "--name", "w9", "--tls-dir", self.folder / "w1" / "tls",
+                      "--config", self.folder / "w9.toml")
+        self.has(renamed.stderr, "used up")
         other = self.join("w2", token)
         self.assertEqual(other.returncode, 78, other.stderr)
         self.has(other.stderr, "used up")
@@ -166,8 +172,8 @@ class Trust(ProcessCase):
             "--listen", self.address, "--http", "127.0.0.1:0")
 
         self.assertEqual(joining.wait(60), 0, joining.errors.read_text())
-        self.assertIn(f'coordinator = "{self.address}"',
-                      (self.folder / "w1.toml").read_text())
+        self.has((self.folder / "w1.toml").read_text(),
+                 f'coordinator = "{self.address}"', "name = ")
 
     def test_certificates_are_renewed_while_a_job_runs_and_no_step_is_lost(self):
         self.start_coordinator("--certificate-hours", "0.004")  # 14.4 s

@@ -43,19 +43,6 @@ int64_t RoomForPieces(int64_t memory_bytes) {
                           : std::numeric_limits<int64_t>::max();
 }
 
-absl::StatusOr<HostPort> HttpAddress(const WorkerOptions& options) {
-  absl::StatusOr<HostPort> address = ParseHostPort(options.http);
-  if (address.ok() && !IsLoopback(address->host) && !options.insecure &&
-      !options.http_insecure) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(options.http,
-                     " is off loopback, where anybody may read it: add "
-                     "--http-insecure (in the file: http-insecure = true) if "
-                     "its network is trusted"));
-  }
-  return address;
-}
-
 }  // namespace
 
 Daemon::Daemon(DaemonOptions options, ComputeParts compute)
@@ -206,7 +193,9 @@ absl::Status Daemon::StartHttp() {
     answer.body = attached() ? "ready\n" : "not attached to a coordinator\n";
     return answer;
   });
-  const absl::StatusOr<HostPort> wanted = HttpAddress(options_.worker);
+  const WorkerOptions& options = options_.worker;
+  const absl::StatusOr<HostPort> wanted =
+      ParseHttpAddress(options.http, options.insecure || options.http_insecure);
   PACELINE_RETURN_IF_ERROR(
       AtOption(options_.worker.origins, "http", wanted.status()));
   absl::StatusOr<int> port = absl::UnavailableError("not tried");

@@ -1,5 +1,6 @@
 #include "core/base/config_file.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -53,7 +54,11 @@ TEST_F(ConfigFileTest, AKeyIsSetAndOtherLinesStay) {
   ASSERT_TRUE(Read("# first\n# a = \"default\"\nb = 2\n").ok());
 
   ASSERT_TRUE(SetConfigValue(path_, "a", "x").ok());
+  ASSERT_EQ(chmod(path_.c_str(), 0640), 0);
   ASSERT_TRUE(SetConfigValue(path_, "b", "3").ok());
+  struct stat file = {};
+  ASSERT_EQ(stat(path_.c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 0777, 0640u);
 
   std::ostringstream text;
   text << std::ifstream(path_).rdbuf();

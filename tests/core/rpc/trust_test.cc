@@ -127,6 +127,14 @@ TEST(JoinToken, IsReadAsItWasWritten) {
   }
 }
 
+TEST(Certificates, OnlyTheFirstOfATextIsTaken) {
+  const std::string first = MakeAuthority(MakeKey(), absl::Now()).value();
+  const std::string second = MakeAuthority(MakeKey(), absl::Now()).value();
+
+  EXPECT_EQ(OnlyCertificate("words\n" + first + second).value(), first);
+  EXPECT_TRUE(absl::IsInvalidArgument(OnlyCertificate("words").status()));
+}
+
 // Every service with no method of its own: a call that passes is UNIMPLEMENTED.
 class AccessTest : public testing::Test {
  protected:
@@ -264,6 +272,53 @@ TEST_F(AccessTest, AServerOfAnotherRoleOrMeshIsNotTrusted) {
       HasSubstr("not that of a worker"));
   EXPECT_TRUE(absl::IsUnavailable(
       Call(ChannelOf(foreign.Issue({Role::kClient, "a"})), method)));
+}
+
+// Whoever stands between could add an authority of its own to the answer.
+class TwoAuthorities final : public v1::Trust::Service {
+ public:
+  TwoAuthorities(std::string authorities, std::string certificate)
+      : authorities_(std::move(authorities)),
+        certificate_(std::move(certificate)) {}
+
+  grpc::Status GetAuthority(grpc::ServerContext*,
+                            const v1::GetAuthorityRequest*,
+                            v1::Authority* answer) override {
+    answer->set_certificate(authorities_);
+    return grpc::Status::OK;
+  }
+  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest*,
+                    v1::Certificate* answer) override {
+    answer->set_certificate(certificate_);
+    return grpc::Status::OK;
+  }
+
+ private:
+  const std::string authorities_;
+  const std::string certificate_;
+};
+
+TEST_F(AccessTest, ATokenVouchesForOneAuthorityOnly) {
+  const std::string foreign = MakeAuthority(MakeKey(), absl::Now()).value();
+  const TlsFiles files = authority_->Issue({Role::kClient, "kim"});
+  TwoAuthorities service(authority_->certificate() + foreign,
+                         ReadFile(files.certificate, kMostPemBytes).value());
+  const BoundServer server =
+      StartServer({.listen = "127.0.0.1:0"}, {&service}).value();
+  EnrolOptions options;
+  options.coordinator = absl::StrCat("127.0.0.1:", server.port);
+  options.identity = {Role::kClient, "kim"};
+  options.token =
+      DrawToken(FingerprintOf(authority_->certificate()).value()).ToText();
+
+  const absl::Status joined = Enrol(options, files);
+
+  EXPECT_TRUE(joined.ok()) << joined;
+  EXPECT_EQ(ReadFile(files.authority, kMostPemBytes).value(),
+            authority_->certificate());
+  options.token = DrawToken(FingerprintOf(foreign).value()).ToText();
+  EXPECT_TRUE(absl::IsPermissionDenied(Enrol(options, files)));
+  server.server->Shutdown();
 }
 
 TEST_F(AccessTest, ANewCertificateIsShownWithoutARestart) {
