@@ -40,6 +40,15 @@ int64_t JobThatNeeds(const MeshState& mesh, WorkerId worker) {
   return 0;
 }
 
+// The process of a worker that is leaving may end: no job needs it, or none can
+// do without it, so that waiting is in vain.
+bool MayLeave(const MeshState& mesh, WorkerId worker) {
+  const JobEntry* const job = mesh.JobOf(worker);
+  if (job == nullptr) return JobThatNeeds(mesh, worker) == 0;
+  if (job->saving) return false;
+  return job->recovery == nullptr || job->recovery->drain_refused();
+}
+
 }  // namespace
 
 Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
@@ -113,6 +122,7 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(
   if (verdict.arrival != Arrival::kReattached) {
     mesh_.measures.OnArrival(registration.name(), mesh_.LiveNames());
     mesh_.settling.erase(verdict.id);
+    mesh_.leaving.erase(verdict.id);
   }
   if (JobEntry* const job = mesh_.JobOf(verdict.id)) {
     job->renew.erase(verdict.id);
@@ -148,6 +158,10 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
     mesh_.AddNotice(member->id,
                     absl::StrCat("worker ", member->registration.name(),
                                  " executes itself anew"));
+  }
+  if (heartbeat.leaving() && mesh_.leaving.insert(member->id).second) {
+    TellOfDrain(*member, moment);
+    Settle(moment);
   }
   if (heartbeat.stopping()) {
     const auto change = mesh_.membership.OnStopping(stream, moment.now);
@@ -349,6 +363,7 @@ void Brain::RefreshOrders() {
     }
     pipelines_.AddTo(order, member.process());
     order.renew = order.renew || pipelines_.Excludes(member.process());
+    order.released = mesh_.leaving.contains(id) && MayLeave(mesh_, id);
     std::optional<StandingOrder>& sent = sent_[member.stream];
     if (sent == order) continue;
     sent = order;
@@ -473,6 +488,16 @@ std::map<JobState, int64_t> Brain::CountJobs() const {
   return jobs;
 }
 
+std::string Brain::Summary() const {
+  int64_t attached = 0;
+  for (const auto& [id, member] : mesh_.membership.members()) {
+    if (member.stream.assigned()) ++attached;
+  }
+  std::map<JobState, int64_t> jobs = CountJobs();
+  return absl::StrCat(attached, " workers attached, ", jobs[JobState::kRunning],
+                      " jobs running, ", jobs[JobState::kQueued], " queued");
+}
+
 std::vector<v1::Worker> Brain::ViewWorkers(Instant now) const {
   std::vector<v1::Worker> views;
   for (const auto& [id, member] : mesh_.membership.members()) {
@@ -486,7 +511,7 @@ v1::Worker Brain::ViewWorker(const Member& member, Instant now) const {
   view.set_id(member.id.value);
   *view.mutable_registration() = member.registration;
   view.set_last_heard_seconds(absl::ToDoubleSeconds(now - member.last_heard));
-  view.set_drained(mesh_.drained.contains(member.id));
+  view.set_drained(mesh_.IsDrained(member.id));
   const JobEntry* const job = mesh_.JobOf(member.id);
   // By MemberState, of workers that do nothing.
   constexpr v1::WorkerState kStates[] = {
@@ -535,6 +560,7 @@ absl::StatusOr<v1::Worker> Brain::OnForget(const std::string& worker,
   mesh_.actions.writes.forgotten.push_back(id);
   mesh_.actions.writes.durable = true;
   mesh_.drained.erase(id);
+  mesh_.leaving.erase(id);
   pipelines_.OnLost(*found, moment);  // no job waits for it
   mesh_.membership.Forget(id);
   mesh_.queue_changed = true;
@@ -559,22 +585,27 @@ absl::StatusOr<v1::Worker> Brain::OnDrain(const std::string& worker, bool drain,
   mesh_.AddNotice(id, absl::StrCat("worker ", found->registration.name(),
                                    drain ? " is drained: it gets nothing new"
                                          : " is taken back"));
-  pipelines_.OnDrain(id, drain, moment);
+  TellOfDrain(*found, moment);
+  Settle(moment);
+  return ViewWorker(*mesh_.membership.Find(id), moment.now);
+}
+
+void Brain::TellOfDrain(const Member& member, Moment moment) {
+  const bool drain = mesh_.IsDrained(member.id);
+  pipelines_.OnDrain(member.id, drain, moment);
   for (JobEntry* const job : mesh_.OpenJobs()) {
-    groups_.SetDraining(*job, id, drain, moment);
+    groups_.SetDraining(*job, member.id, drain, moment);
   }
   const JobEntry* const job =
-      mesh_.JobOf(id);  // one that left a group has none any more
+      mesh_.JobOf(member.id);  // one that left a group has none any more
   if (drain && job != nullptr) {
     mesh_.AddEvent(*job, "draining",
-                   absl::StrCat("worker ", found->registration.name(),
+                   absl::StrCat("worker ", member.registration.name(),
                                 " gets no new work; the job leaves it as soon "
                                 "as it can"),
                    moment);
   }
   mesh_.queue_changed = true;
-  Settle(moment);
-  return ViewWorker(*mesh_.membership.Find(id), moment.now);
 }
 
 absl::StatusOr<Submission> Brain::CheckSubmit(

@@ -130,6 +130,8 @@ class Brain {
   // Those that have not ended, by id.  Cost: theirs, however many have ended.
   std::vector<v1::Job> ViewOpenJobs() const;
   std::map<JobState, int64_t> CountJobs() const;
+  // "3 workers attached, 1 jobs running, 2 queued".
+  std::string Summary() const;
   std::vector<v1::Worker> ViewWorkers(Instant now) const;  // by id
   const GroupCounts& group_counts() const { return groups_.counts(); }
   // Recoveries that have ended since the last call.
@@ -150,6 +152,8 @@ class Brain {
   void TakeChanges(const std::vector<MembershipChange>& changes, Moment moment);
   void CheckWorkers(JobEntry& job, Moment moment);
   void OnWorkerLost(const Member& member, Moment moment);
+  // Tells the jobs whether the worker is drained now.
+  void TellOfDrain(const Member& member, Moment moment);
   // To be called after every event.
   void Settle(Moment moment);
   void RefreshOrders();

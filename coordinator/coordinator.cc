@@ -1,5 +1,7 @@
 #include "coordinator/coordinator.h"
 
+#include <chrono>
+#include <future>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +20,7 @@ constexpr absl::Duration kMetricsPeriod = absl::Milliseconds(500);
 constexpr absl::Duration kBatchPause = absl::Milliseconds(2);
 // Heartbeats a lease: two may be lost and one late.
 constexpr int kHeartbeatsALease = 6;
+constexpr std::chrono::seconds kSummaryPatience(10);
 
 absl::Status Stopping() {
   return absl::UnavailableError("the coordinator is stopping");
@@ -256,6 +259,17 @@ bool Coordinator::Answers(absl::Duration patience) {
   const auto answered = std::make_shared<absl::Notification>();
   Post([answered] { answered->Notify(); });
   return answered->WaitForNotificationWithTimeout(patience);
+}
+
+std::optional<std::string> Coordinator::Summary() {
+  // Shared with the task, as above.
+  const auto line = std::make_shared<std::promise<std::string>>();
+  std::future<std::string> answer = line->get_future();
+  Post([this, line] { line->set_value(brain_.Summary()); });
+  if (answer.wait_for(kSummaryPatience) != std::future_status::ready) {
+    return std::nullopt;
+  }
+  return answer.get();
 }
 
 // --- workers' streams -------------------------------------------------------

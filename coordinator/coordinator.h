@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -151,6 +152,9 @@ class Coordinator {
 
   // Whether the loop answers within `patience`; blocks up to that.
   bool Answers(absl::Duration patience);
+  // How many workers and jobs there are, in a line; nothing: the loop does not
+  // answer.  Blocks up to ten seconds.
+  std::optional<std::string> Summary();
   // Whether the last transaction was stored.
   bool StoreWorks() const { return store_works_; }
 

@@ -476,7 +476,7 @@ void Groups::CheckProcess(JobEntry& job, WorkerId worker, Moment moment) {
     const MemberId gone = *present;
     group.OnGone(gone, GroupExit::kRestarted, "it runs as another process now");
   }
-  if (!member->stream.assigned() || mesh_.drained.contains(worker)) return;
+  if (!member->stream.assigned() || mesh_.IsDrained(worker)) return;
   if (group.IsExcluded(id)) return;  // RefreshRenewals() asks for another one
   if (!group.Has(id) && !HasRoom(job)) {
     mesh_.LetGo(job, *FindWorker(job.record, worker));  // its place is taken
@@ -504,7 +504,7 @@ void Groups::RefreshRenewals(JobEntry& job, Moment moment) {
     const Member* const member = mesh_.membership.Find(worker);
     if (member == nullptr || !member->stream.assigned() ||
         IsGone(member->state) || mesh_.JobOf(worker) != &job ||
-        mesh_.drained.contains(worker)) {
+        mesh_.IsDrained(worker)) {
       continue;
     }
     if (job.group->IsExcluded(member->process()) &&

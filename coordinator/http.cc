@@ -20,10 +20,11 @@ HttpAnswer Plain(int status, std::string text) {
 }
 
 // Names and addresses were checked at registration: no quotes, no controls.
-std::string Target(const std::string& address, const std::string& job,
+std::string Target(const std::string& address, bool tls, const std::string& job,
                    const std::string& instance) {
   return absl::StrCat(R"({"targets":[")", address, R"("],"labels":{"job":")",
-                      job, R"(","instance":")", instance, R"("}})");
+                      job, R"(","instance":")", instance,
+                      tls ? R"(","__scheme__":"https)" : "", R"("}})");
 }
 
 // Blocks up to kAnswerPatience; empty when the loop does not answer.
@@ -44,9 +45,10 @@ absl::StatusOr<v1::ListWorkersResponse> AskWorkers(Coordinator& coordinator) {
 }  // namespace
 
 std::string ServiceDiscoveryJson(const std::vector<v1::Worker>& workers,
-                                 const std::string& own_http_address) {
+                                 const std::string& own_http_address,
+                                 bool own_tls) {
   std::vector<std::string> targets = {
-      Target(own_http_address, "paceline-coordinator", "coordinator")};
+      Target(own_http_address, own_tls, "paceline-coordinator", "coordinator")};
   for (const v1::Worker& worker : workers) {
     const v1::Registration& registration = worker.registration();
     if (worker.state() == v1::WORKER_STATE_LOST ||
@@ -54,7 +56,8 @@ std::string ServiceDiscoveryJson(const std::vector<v1::Worker>& workers,
       continue;
     }
     if (registration.http_address().empty()) continue;
-    targets.push_back(Target(registration.http_address(), "paceline-worker",
+    targets.push_back(Target(registration.http_address(),
+                             registration.http_tls(), "paceline-worker",
                              registration.name()));
   }
   return absl::StrCat("[", absl::StrJoin(targets, ","), "]");
@@ -62,7 +65,7 @@ std::string ServiceDiscoveryJson(const std::vector<v1::Worker>& workers,
 
 void AddRoutes(HttpServer& server, Coordinator& coordinator,
                MetricsRegistry& registry, const Readiness& readiness,
-               std::function<std::string()> own_http_address) {
+               std::function<std::string()> own_http_address, bool own_tls) {
   server.Get("/metrics", [&registry] {
     return HttpAnswer{200, "text/plain; version=0.0.4; charset=utf-8",
                       registry.Text()};
@@ -80,16 +83,16 @@ void AddRoutes(HttpServer& server, Coordinator& coordinator,
     }
     return if_it_answers("ready\n");
   });
-  server.Get("/sd", [&coordinator, own = std::move(own_http_address)] {
+  server.Get("/sd", [&coordinator, own = std::move(own_http_address), own_tls] {
     const absl::StatusOr<v1::ListWorkersResponse> workers =
         AskWorkers(coordinator);
     if (!workers.ok()) {
       return Plain(503, std::string(workers.status().message()));
     }
-    return HttpAnswer{
-        200, "application/json",
-        ServiceDiscoveryJson(
-            {workers->workers().begin(), workers->workers().end()}, own())};
+    return HttpAnswer{200, "application/json",
+                      ServiceDiscoveryJson({workers->workers().begin(),
+                                            workers->workers().end()},
+                                           own(), own_tls)};
   });
 }
 

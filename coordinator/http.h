@@ -14,10 +14,12 @@
 namespace paceline {
 
 // Prometheus http_sd: a target for every worker that is not lost and has an
-// HTTP address, with its name as label `instance`; and the coordinator itself.
+// HTTP address, with its name as label `instance` and, where it speaks https,
+// `__scheme__`; and the coordinator itself.
 // https://prometheus.io/docs/prometheus/2.42/http_sd/
 std::string ServiceDiscoveryJson(const std::vector<v1::Worker>& workers,
-                                 const std::string& own_http_address);
+                                 const std::string& own_http_address,
+                                 bool own_tls);
 
 // /readyz answers from these.
 struct Readiness {
@@ -29,8 +31,9 @@ struct Readiness {
 // A handler waits at most two seconds for the loop.
 //
 // own_http_address: asked when /sd is; known only after Start().
+// own_tls: the server speaks https.
 void AddRoutes(HttpServer& server, Coordinator& coordinator,
                MetricsRegistry& registry, const Readiness& readiness,
-               std::function<std::string()> own_http_address);
+               std::function<std::string()> own_http_address, bool own_tls);
 
 }  // namespace paceline

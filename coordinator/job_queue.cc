@@ -169,7 +169,7 @@ bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, std::string& slow,
   std::vector<Candidate> there;
   for (const auto& [id, member] : mesh_.membership.members()) {
     if (IsGone(member.state)) continue;
-    there.push_back({&member, JobId{}, false, mesh_.drained.contains(id)});
+    there.push_back({&member, JobId{}, false, mesh_.IsDrained(id)});
   }
   const bool holds = DecideStart(spec, *model, there).plan.has_value();
   std::string keeps;

@@ -86,6 +86,18 @@ absl::StatusOr<std::unique_ptr<Authority>> OpenAuthority(
                                                   ": ", status.message()));
 }
 
+// Nothing without --http-tls.
+absl::StatusOr<std::optional<HttpTls>> HttpFiles(
+    const CoordinatorOptions& options, const Authority* authority) {
+  if (!options.http_tls) return std::optional<HttpTls>();
+  if (authority == nullptr) {
+    return AtOption(options.origins, "http-tls",
+                    absl::InvalidArgumentError("it needs --tls as well"));
+  }
+  const TlsFiles& own = authority->own();
+  return HttpTls{own.certificate, own.key, own.authority};
+}
+
 void Renew(const Authority& authority) {
   const absl::Status renewed = authority.RenewOwn(absl::Now());
   if (renewed.ok()) return;
@@ -98,11 +110,14 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
                    const Authority* authority, JobStore& store,
                    FileWeightsStore& weights_store,
                    FileCheckpointStore& checkpoints, const Running& running) {
-  const absl::StatusOr<HostPort> http_at =
-      ParseHttpAddress(options.http, options.insecure || options.http_insecure);
+  const absl::StatusOr<HostPort> http_at = ParseHttpAddress(
+      options.http,
+      options.insecure || options.http_insecure || options.http_tls);
   PACELINE_RETURN_IF_ERROR(AtOption(options.origins, "http", http_at.status()));
   PACELINE_ASSIGN_OR_RETURN(StoredState stored, store.Load());
   SkipTakenNumbers(state.NewestJobFolder(), stored);
+  PACELINE_ASSIGN_OR_RETURN(const std::optional<HttpTls> http_tls,
+                            HttpFiles(options, authority));
   const SystemClock clock;
   MetricsRegistry registry;
   CoordinatorMetrics metrics(registry, kVersion);
@@ -121,7 +136,8 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
     return JoinHostPort(http_host, http_port);
   };
   HttpServer http;
-  AddRoutes(http, coordinator, registry, readiness, http_address);
+  AddRoutes(http, coordinator, registry, readiness, http_address,
+            options.http_tls);
 
   ServerOptions server_options;
   // Heartbeats of a thousand workers are small messages; weights are not.
@@ -133,7 +149,8 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
       StartServer(server_options, {&workers, &clients, &pieces, &trust});
   absl::Status started = AtOption(options.origins, "listen", server.status());
   if (started.ok()) {
-    const absl::StatusOr<int> port = http.Start(http_at->host, http_at->port);
+    const absl::StatusOr<int> port =
+        http.Start(http_at->host, http_at->port, http_tls);
     started = port.status();
     if (started.ok()) http_port = *port;
   }
@@ -149,12 +166,8 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
     if (started.ok()) {
       Log(LogLevel::kInfo, "coordinator is ready",
           {{"grpc", grpc}, {"http", http_address()}, {"state", options.state}});
-      NotifySupervisor("READY=1");
-      // One answer that is late costs nothing yet.
-      const absl::Duration period = WatchdogPeriod();
-      const Ticker watchdog("watchdog", period, [&coordinator, period] {
-        if (coordinator.Answers(period)) NotifySupervisor("WATCHDOG=1");
-      });
+      const std::unique_ptr<Ticker> notifying =
+          KeepNotifying([&coordinator] { return coordinator.Summary(); });
       const int signal = AwaitSignal(running.signals, running.reload);
       Log(LogLevel::kInfo, "coordinator stops", {{"signal", signal}});
       NotifySupervisor("STOPPING=1");

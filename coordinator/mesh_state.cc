@@ -70,7 +70,7 @@ std::vector<Candidate> MeshState::Candidates() const {
     const JobEntry* const job = JobOf(id);
     candidates.push_back({&member, job == nullptr ? JobId{} : job->record.id(),
                           measures.Holds(member.registration.name()),
-                          drained.contains(id)});
+                          IsDrained(id)});
   }
   return candidates;
 }

@@ -241,6 +241,11 @@ struct MeshState {
   // That the store refuses writes; empty: it does not.
   std::string StoreText() const;
 
+  // It gets nothing new: somebody has drained it, or its process ends.
+  bool IsDrained(WorkerId id) const {
+    return drained.contains(id) || leaving.contains(id);
+  }
+
   const BrainPolicy policy;
   Instant start;  // later by the time in which nothing was done
   Membership membership;
@@ -255,6 +260,8 @@ struct MeshState {
   MeasureQueue measures;
   StoredMeasurements measured;
   std::set<WorkerId> drained;
+  // Their processes are about to end on request.
+  std::set<WorkerId> leaving;
   int64_t term = 0;           // of the views that this coordinator makes
   OrderCounter orders;        // numbers of standing orders
   bool queue_changed = true;  // something a queued job may have waited for

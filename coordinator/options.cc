@@ -37,6 +37,10 @@ void AddTrust(CLI::App& app, CoordinatorOptions& options, double& life_hours) {
          "Use TLS: workers and clients join with a token; the authority's "
          "files are in the folder tls of --state")
       ->envname("PACELINE_COORDINATOR_TLS");
+  app.add_flag("--http-tls", options.http_tls,
+               "With --tls: serve --http as https, to certificates of the mesh "
+               "only")
+      ->envname("PACELINE_COORDINATOR_HTTP_TLS");
   app.add_option("--certificate-hours", life_hours,
                  "How long certificates live; they are renewed in time")
       ->envname("PACELINE_COORDINATOR_CERTIFICATE_HOURS")

@@ -19,6 +19,7 @@ struct CoordinatorOptions {
   bool insecure = false;
   bool http_insecure = false;
   bool tls = false;
+  bool http_tls = false;  // with `tls` only
   absl::Duration certificate_life = absl::Hours(24 * 90);
   absl::Duration lease = absl::Seconds(3);
   LogLevel log_level = LogLevel::kInfo;

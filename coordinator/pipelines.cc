@@ -120,7 +120,7 @@ void Pipelines::Introduce(const Member& member, JobRecovery& recovery,
   JobReport nothing;
   nothing.pieces.emplace();
   recovery.OnReport(member.process(), nothing, moment.now, actions);
-  recovery.SetDraining(member.id, mesh_.drained.contains(member.id), moment.now,
+  recovery.SetDraining(member.id, mesh_.IsDrained(member.id), moment.now,
                        actions);
 }
 
@@ -191,7 +191,7 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
     processes[id] = each.process;
     candidates.push_back({member, JobId{},
                           mesh_.measures.Holds(member->registration.name()),
-                          mesh_.drained.contains(id), !each.no_data.empty(),
+                          mesh_.IsDrained(id), !each.no_data.empty(),
                           job.watch.SlownessOf(each.process)});
   }
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
@@ -289,8 +289,8 @@ void Pipelines::OnAttached(const Member& member, Moment moment) {
   ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
     recovery.OnAttached(member.process(), machine, member.registration.name(),
                         moment.now, actions);
-    recovery.SetDraining(member.id, mesh_.drained.contains(member.id),
-                         moment.now, actions);
+    recovery.SetDraining(member.id, mesh_.IsDrained(member.id), moment.now,
+                         actions);
   });
 }
 

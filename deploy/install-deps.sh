@@ -23,7 +23,7 @@ RUN=(
   libjpeg62-turbo
   # The reference BLAS that LibTorch would settle for is 50 times slower.
   libopenblas0-pthread
-  libprometheus-cpp-core1.0 libsqlite3-0 libxxhash0 zlib1g
+  libprometheus-cpp-core1.0 libsqlite3-0 libsystemd0 libxxhash0 zlib1g
 )
 readonly RUN_BOOKWORM=(
   libabsl20220623 libcpp-httplib0.11 libgrpc++1.51 libgrpc29 libpng16-16
@@ -40,7 +40,8 @@ readonly BED=(iproute2)
 readonly BUILD=(
   ccache cmake g++ git ninja-build pkg-config
   libabsl-dev libcli11-dev libcpp-httplib-dev libgrpc++-dev libjpeg-dev
-  libopenblas-dev libpng-dev libprotobuf-dev libspdlog-dev libsqlite3-dev libssl-dev libtorch-dev
+  libopenblas-dev libpng-dev libprotobuf-dev libspdlog-dev libsqlite3-dev libssl-dev
+  libsystemd-dev libtorch-dev
   libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev
   protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )

@@ -25,12 +25,14 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "core/base/clock.h"
 #include "core/base/config_file.h"
 #include "core/base/exit_code.h"
 #include "core/base/host_port.h"
 #include "core/base/signals.h"
 #include "core/base/status_macros.h"
 #include "core/base/thread.h"
+#include "core/base/ticker.h"
 #include "core/obs/log.h"
 #include "core/obs/notify.h"
 #include "core/rpc/enrol.h"
@@ -54,6 +56,10 @@ constexpr char kEarlierHttp[] = "PACELINE_WORKER_EARLIER_HTTP";
 
 // Threads that have not ended by then are not waited for.
 constexpr absl::Duration kLongestStop = absl::Seconds(5);
+// The job moves to other workers within that; the unit's TimeoutStopSec= is
+// longer than both.
+constexpr absl::Duration kLongestLeave = absl::Seconds(20);
+constexpr absl::Duration kLeavePoll = absl::Milliseconds(20);
 
 // Replaces this process by itself, with `environment` changed to that of
 // `capability`.  Returns only when that failed.
@@ -99,6 +105,16 @@ void Stop(Daemon& daemon, const std::function<void()>& overdue) {
   daemon.Stop();
   stopped.Notify();
   watch.Join();
+}
+
+// Waits until the job goes on with other workers.  Another signal ends that.
+void Leave(Daemon& daemon, const sigset_t& signals) {
+  daemon.Announce(WorkerEnd::kLeaving);
+  const SystemClock clock;
+  const Instant end = clock.Now() + kLongestLeave;
+  while (clock.Now() < end && !daemon.AwaitRelease(kLeavePoll)) {
+    if (TakeSignal(signals)) return;
+  }
 }
 
 // The level that the engine says it computes at; the FakeEngine has none.
@@ -185,7 +201,7 @@ int Run(const WorkerOptions& worker, const std::string& capability, int argc,
 
   // Debian's absl keeps a graph of all locks otherwise, at every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  StartLogging({"paceline-worker", worker.log_level});
+  StartLogging({"paceline-worker", worker.log_level, worker.name});
   WakeUp wake_up;
   const std::string kernels = ActiveKernels();
   DaemonOptions options;
@@ -207,7 +223,8 @@ int Run(const WorkerOptions& worker, const std::string& capability, int argc,
        {"coordinator", worker.coordinator},
        {"cpu_capability", capability},
        {"kernels", kernels.empty() ? "none" : kernels}});
-  NotifySupervisor("READY=1");
+  std::unique_ptr<Ticker> notifying =
+      KeepNotifying([&daemon] { return daemon.Status(); });
 
   const int signal = AwaitSignal(signals, [argc, argv] {
     WorkerOptions again;
@@ -219,7 +236,8 @@ int Run(const WorkerOptions& worker, const std::string& capability, int argc,
   if (signal == SIGUSR1 && !wake_up.capability().empty()) {
     setenv(kEarlierGrpc, daemon.grpc_address().c_str(), 1);
     setenv(kEarlierHttp, daemon.http_address().c_str(), 1);
-    daemon.AnnounceRestart();
+    daemon.Announce(WorkerEnd::kRestarting);
+    notifying.reset();
     const auto anew = [&] {
       return Fail(ExecuteAnew(wake_up.capability(), argv, environ));
     };
@@ -227,7 +245,9 @@ int Run(const WorkerOptions& worker, const std::string& capability, int argc,
     return anew();
   }
   NotifySupervisor("STOPPING=1");
-  daemon.AnnounceStop();
+  if (signal == SIGTERM) Leave(daemon, signals);
+  daemon.Announce(WorkerEnd::kStopping);
+  notifying.reset();
   Stop(daemon, [&] {
     Log(LogLevel::kWarn, "what it computes does not end: leaving it",
         {{"name", worker.name}, {"after", absl::FormatDuration(kLongestStop)}});

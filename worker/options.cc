@@ -68,6 +68,9 @@ void AddTrust(CLI::App& app, WorkerOptions& options) {
   app.add_flag("--http-insecure", options.http_insecure,
                "Allow --http off loopback, where anybody may read it")
       ->envname("PACELINE_WORKER_HTTP_INSECURE");
+  app.add_flag("--http-tls", options.http_tls,
+               "Serve --http as https, to certificates of the mesh only")
+      ->envname("PACELINE_WORKER_HTTP_TLS");
   CLI::App* const join = app.add_subcommand(
       "join",
       "Gets a certificate with a token, writes the configuration, and ends");

@@ -21,6 +21,7 @@ struct WorkerOptions {
   std::string tls_dir;    // default: tls in `state`; used where it has files
   bool insecure = false;
   bool http_insecure = false;
+  bool http_tls = false;
   // 'join': where, and with what; both empty: the worker works.
   std::string join;
   std::string token;

@@ -120,6 +120,7 @@ v1::StandingOrder ToProto(const StandingOrder& order) {
   }
   proto.set_renew(order.renew);
   proto.set_settle(order.settle);
+  proto.set_released(order.released);
   AddKeep(order.keep, proto);
   return proto;
 }

@@ -100,8 +100,8 @@ absl::StatusOr<HostPort> ParseHttpAddress(const std::string& address,
   if (!parsed.ok() || allowed || IsLoopback(parsed->host)) return parsed;
   return absl::PermissionDeniedError(absl::StrCat(
       address,
-      " is off loopback, where anybody may read it: add --http-insecure (in "
-      "the file: http-insecure = true) if its network is trusted"));
+      " is off loopback, where anybody may read it: add --http-tls (in the "
+      "file: http-tls = true), or --http-insecure if its network is trusted"));
 }
 
 }  // namespace paceline

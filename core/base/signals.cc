@@ -25,4 +25,9 @@ int AwaitSignal(const sigset_t& signals, const std::function<void()>& reload) {
   }
 }
 
+bool TakeSignal(const sigset_t& signals) {
+  const timespec no_time = {};
+  return sigtimedwait(&signals, nullptr, &no_time) > 0;
+}
+
 }  // namespace paceline

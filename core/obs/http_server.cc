@@ -19,8 +19,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "core/base/check.h"
+#include "core/base/status_macros.h"
 #include "core/base/thread.h"
 #include "httplib.h"
+#include "openssl/err.h"
+#include "openssl/ssl.h"
 
 namespace paceline {
 namespace {
@@ -129,15 +132,47 @@ class ConnectionThreads final : public httplib::TaskQueue {
   httplib::ThreadPool threads_{kThreads};
 };
 
+struct FreeSsl {
+  void operator()(SSL* ssl) const { SSL_free(ssl); }
+  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
+};
+using SslPointer = std::unique_ptr<SSL, FreeSsl>;
+
 // A connection with one deadline and one size limit for the whole request:
 // httplib's own limits start again with every byte and every header line.
 // Lives on one thread.
 class LimitedStream final : public httplib::Stream {
  public:
-  explicit LimitedStream(int fd) : fd_(fd) {}
+  // context: of TLS, or null.
+  LimitedStream(int fd, SSL_CTX* context)
+      : fd_(fd), ssl_(context == nullptr ? nullptr : SSL_new(context)) {
+    if (ssl_ == nullptr) return;
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    SSL_set_fd(ssl_.get(), fd);
+  }
+
+  ~LimitedStream() override {
+    if (ssl_ != nullptr) SSL_shutdown(ssl_.get());
+  }
+
+  // Without TLS there is none.  False: the client has no certificate, or does
+  // not say which in time.
+  bool ShakeHands() {
+    while (ssl_ != nullptr) {
+      ERR_clear_error();
+      const int result = SSL_accept(ssl_.get());
+      if (result == 1) break;
+      const int error = SSL_get_error(ssl_.get(), result);
+      if (error != SSL_ERROR_WANT_READ || !Wait(POLLIN, ReadDeadline())) {
+        return false;
+      }
+    }
+    return true;
+  }
 
   bool is_readable() const override {
-    return next_ < buffer_.size() || Wait(POLLIN, ReadDeadline());
+    return next_ < buffer_.size() || HasDecrypted() ||
+           Wait(POLLIN, ReadDeadline());
   }
   bool is_writable() const override { return Wait(POLLOUT, deadline_); }
 
@@ -151,7 +186,7 @@ class LimitedStream final : public httplib::Stream {
 
   ssize_t write(const char* from, size_t size) override {
     while (true) {
-      const ssize_t sent = send(fd_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+      const ssize_t sent = Send(from, size);
       if (sent >= 0) return sent;
       if (errno == EINTR) continue;
       if (errno != EAGAIN || !Wait(POLLOUT, deadline_)) return -1;
@@ -171,7 +206,7 @@ class LimitedStream final : public httplib::Stream {
     const auto until = std::min(deadline_, SteadyClock::now() + kLingerTime);
     char dropped[4096];
     while (received_ < kMaxRequestBytes && Wait(POLLIN, until)) {
-      const ssize_t got = recv(fd_, dropped, sizeof(dropped), MSG_DONTWAIT);
+      const ssize_t got = Receive(dropped, sizeof(dropped));
       if (got <= 0) return;
       received_ += static_cast<size_t>(got);
     }
@@ -194,11 +229,39 @@ class LimitedStream final : public httplib::Stream {
     }
   }
 
+  // As send() and recv() that do not wait.
+  ssize_t Send(const char* from, size_t size) {
+    if (ssl_ == nullptr) {
+      return send(fd_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    return Told(SSL_write(ssl_.get(), from, static_cast<int>(size)));
+  }
+  ssize_t Receive(char* to, size_t size) {
+    if (ssl_ == nullptr) return recv(fd_, to, size, MSG_DONTWAIT);
+    return Told(SSL_read(ssl_.get(), to, static_cast<int>(size)));
+  }
+  // Turns OpenSSL's answer into that of a system call.
+  ssize_t Told(int result) {
+    if (result > 0) return result;
+    const int error = SSL_get_error(ssl_.get(), result);
+    ERR_clear_error();
+    if (error == SSL_ERROR_ZERO_RETURN) return 0;
+    const bool waits =
+        error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
+    errno = waits ? EAGAIN : EIO;
+    return -1;
+  }
+  // Bytes that have left the socket, and that poll() does not see.
+  bool HasDecrypted() const {
+    return ssl_ != nullptr && SSL_pending(ssl_.get()) > 0;
+  }
+
   bool Fill() {
     char more[4096];
-    while (received_ < kMaxRequestBytes && Wait(POLLIN, ReadDeadline())) {
+    while (received_ < kMaxRequestBytes &&
+           (HasDecrypted() || Wait(POLLIN, ReadDeadline()))) {
       const size_t room = std::min(sizeof(more), kMaxRequestBytes - received_);
-      const ssize_t got = recv(fd_, more, room, MSG_DONTWAIT);
+      const ssize_t got = Receive(more, room);
       if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
       if (got <= 0) return false;
       received_ += static_cast<size_t>(got);
@@ -210,6 +273,7 @@ class LimitedStream final : public httplib::Stream {
   }
 
   const int fd_;
+  const SslPointer ssl_;  // null: plain HTTP
   const SteadyClock::time_point begin_ = SteadyClock::now();
   const SteadyClock::time_point first_byte_deadline_ = begin_ + kFirstByteTime;
   const SteadyClock::time_point deadline_ = begin_ + kRequestTime;
@@ -227,6 +291,37 @@ class LimitedServer final : public httplib::Server {
 
   Connections& connections() { return connections_; }
 
+  // Before Start().
+  absl::Status UseTls(const HttpTls& tls) {
+    context_.reset(SSL_CTX_new(TLS_server_method()));
+    tls_ = tls;
+    SSL_CTX_set_min_proto_version(context_.get(), TLS1_2_VERSION);
+    SSL_CTX_set_verify(context_.get(),
+                       SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
+                       nullptr);
+    SSL_CTX_set_mode(context_.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                         SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    // Read for each connection: they are renewed while the daemon runs.
+    SSL_CTX_set_cert_cb(
+        context_.get(),
+        [](SSL* ssl, void* own) {
+          const HttpTls& files = *static_cast<HttpTls*>(own);
+          return static_cast<int>(
+              SSL_use_certificate_chain_file(ssl, files.certificate.c_str()) ==
+                  1 &&
+              SSL_use_PrivateKey_file(ssl, files.key.c_str(),
+                                      SSL_FILETYPE_PEM) == 1);
+        },
+        &tls_);
+    if (SSL_CTX_load_verify_locations(context_.get(), tls.authority.c_str(),
+                                      nullptr) == 1) {
+      return absl::OkStatus();
+    }
+    return absl::PermissionDeniedError(
+        absl::StrCat("cannot read the authority's certificate ", tls.authority,
+                     " for HTTP with TLS"));
+  }
+
  private:
   bool process_and_close_socket(int fd) override {
     fcntl(fd, F_SETFD, FD_CLOEXEC);  // a worker may re-execute itself
@@ -241,7 +336,8 @@ class LimitedServer final : public httplib::Server {
   }
 
   void Serve(int fd) {
-    LimitedStream stream(fd);
+    LimitedStream stream(fd, context_.get());
+    if (!stream.ShakeHands()) return;
     bool all_read = false;  // nothing of the request is still on its way
     Process(stream, [&](httplib::Request& r) {
       connections_.OnRead(fd);
@@ -267,6 +363,8 @@ class LimitedServer final : public httplib::Server {
     }
   }
 
+  HttpTls tls_;
+  std::unique_ptr<SSL_CTX, FreeSsl> context_;  // null: plain HTTP
   Connections connections_;
 };
 
@@ -337,9 +435,11 @@ void HttpServer::Get(const std::string& path, Handler handler) {
   impl_->handlers[path] = std::move(handler);
 }
 
-absl::StatusOr<int> HttpServer::Start(const std::string& host, int port) {
+absl::StatusOr<int> HttpServer::Start(const std::string& host, int port,
+                                      const std::optional<HttpTls>& tls) {
   PACELINE_CHECK(!impl_->started, "HttpServer started twice");
-  httplib::Server& server = impl_->server;
+  LimitedServer& server = impl_->server;
+  if (tls.has_value()) PACELINE_RETURN_IF_ERROR(server.UseTls(*tls));
   server.set_socket_options(SetSocketOptions);
   server.set_payload_max_length(kMaxRequestBytes);
   // Before httplib's own routing, which matches regular expressions against

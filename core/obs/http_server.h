@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -14,6 +15,14 @@ struct HttpAnswer {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
+};
+
+// Files of a certificate, of its key, and of the authority that also signs
+// those who ask.
+struct HttpTls {
+  std::string certificate;
+  std::string key;
+  std::string authority;
 };
 
 // Thread-safe.  The server's threads call the handlers, several at once;
@@ -36,9 +45,14 @@ class HttpServer {
 
   // Listens on host:port (port 0: any; empty host: every address; localhost:
   // 127.0.0.1) and serves on threads of its own.  Returns the port.  Once.
-  // Errors: Unavailable  the port is in use or not ours; the message says so
-  //                      and names the flag to change.
-  absl::StatusOr<int> Start(const std::string& host, int port);
+  // With `tls` it serves https to those who show a certificate of the
+  // authority. A new certificate in the files is used from the next connection
+  // on. Errors: Unavailable       the port is in use or not ours; the message
+  // says
+  //                           so and names the flag to change.
+  //         PermissionDenied  the authority's file cannot be read
+  absl::StatusOr<int> Start(const std::string& host, int port,
+                            const std::optional<HttpTls>& tls = std::nullopt);
 
   // Closes all connections at once and waits for running handlers.  Safe to
   // repeat, and without Start().

@@ -1,6 +1,13 @@
 #include "core/obs/log.h"
 
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <systemd/sd-journal.h>
+#include <unistd.h>
+
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -33,6 +40,23 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
       break;
   }
   return spdlog::level::err;
+}
+
+// By level, as syslog(3) numbers them.
+constexpr std::array<int, 4> kPriorities = {7, 6, 4, 3};
+// Keys of a line that the journal can be searched for.
+constexpr std::array<std::pair<absl::string_view, absl::string_view>, 4>
+    kJournalKeys = {{{"job", "JOB"},
+                     {"stage", "STAGE"},
+                     {"step", "STEP"},
+                     {"worker", "WORKER"}}};
+
+// As systemd says it: what it has made stderr is the journal.
+bool StderrIsJournal() {
+  const char* const stream = std::getenv("JOURNAL_STREAM");
+  struct stat own = {};
+  return stream != nullptr && fstat(STDERR_FILENO, &own) == 0 &&
+         absl::StrCat(own.st_dev, ":", own.st_ino) == stream;
 }
 
 std::unique_ptr<spdlog::logger> MakeLogger(const LogOptions& options) {
@@ -142,6 +166,33 @@ class LineBuilder {
   bool cut_ = false;
 };
 
+// Constant after StartLogging().
+struct Journal {
+  bool used = false;
+  LogOptions options;
+};
+
+Journal& TheJournal() {
+  static auto& journal = *new Journal;
+  return journal;
+}
+
+void WriteToJournal(LogLevel level, const std::string& text,
+                    absl::Span<const LogField> fields) {
+  const std::vector<std::string> entry =
+      JournalFields(TheJournal().options, level, text, fields);
+  std::vector<iovec> parts;
+  for (const std::string& field : entry) {
+    parts.push_back({const_cast<char*>(field.data()), field.size()});
+  }
+  if (sd_journal_sendv(parts.data(), static_cast<int>(parts.size())) == 0) {
+    return;
+  }
+  // The journal also reads the priority from the beginning of a line.
+  std::fprintf(stderr, "<%d>%s\n", kPriorities[static_cast<size_t>(level)],
+               text.c_str());
+}
+
 std::string FormatText(absl::string_view sentence,
                        absl::Span<const LogField> fields) {
   LineBuilder line;
@@ -156,7 +207,28 @@ std::string FormatText(absl::string_view sentence,
 }  // namespace
 
 void StartLogging(const LogOptions& options) {
+  TheJournal() = {StderrIsJournal(), options};
   TheLogger() = MakeLogger(options);
+}
+
+std::vector<std::string> JournalFields(const LogOptions& options,
+                                       LogLevel level, const std::string& text,
+                                       absl::Span<const LogField> fields) {
+  std::vector<std::string> entry = {
+      absl::StrCat("MESSAGE=", text),
+      absl::StrCat("PRIORITY=", kPriorities[static_cast<size_t>(level)]),
+      absl::StrCat("SYSLOG_IDENTIFIER=", options.program)};
+  if (!options.worker.empty()) {
+    entry.push_back(absl::StrCat("WORKER=", options.worker));
+  }
+  for (const LogField& field : fields) {
+    for (const auto& [key, name] : kJournalKeys) {
+      if (field.key == key) {
+        entry.push_back(absl::StrCat(name, "=", field.value));
+      }
+    }
+  }
+  return entry;
 }
 
 void SetLogLevel(LogLevel level) {
@@ -175,7 +247,9 @@ void Log(LogLevel level, absl::string_view sentence,
   if (!printed && level < LogLevel::kInfo) return;
 
   const std::string text = FormatText(sentence, fields);
-  if (printed) {
+  if (printed && TheJournal().used) {
+    WriteToJournal(level, text, fields);
+  } else if (printed) {
     logger.log(ToSpdlog(level), spdlog::string_view_t(absl::StrCat(
                                     LogLevelName(level), " ", text)));
   }

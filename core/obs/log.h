@@ -5,6 +5,7 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -25,10 +26,19 @@ struct LogField {
 struct LogOptions {
   std::string program;  // "paceline-worker"
   LogLevel level = LogLevel::kInfo;
+  std::string worker = {};  // its name; empty: the program is none
 };
 
-// Called once by main, before any thread.  Lines go to stderr.
+// Called once by main, before any thread.  Lines go to stderr; where that is
+// systemd's journal, they go there with JournalFields().
 void StartLogging(const LogOptions& options);
+
+// Fields of a line's entry in the journal: MESSAGE, PRIORITY and, where the
+// line or the options name them, JOB, STAGE, STEP and WORKER.
+//   text  the line without time, program and level
+std::vector<std::string> JournalFields(const LogOptions& options,
+                                       LogLevel level, const std::string& text,
+                                       absl::Span<const LogField> fields);
 
 // Lines of lower levels are dropped from then on.  Thread-safe.
 void SetLogLevel(LogLevel level);

@@ -1,57 +1,46 @@
 #include "core/obs/notify.h"
 
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
+#include <systemd/sd-daemon.h>
 
-#include <cstddef>
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
+#include <utility>
 
-#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 
 namespace paceline {
 namespace {
 
-// The address that sd_notify(3) describes: a path, or '@' and an abstract
-// name.  False when `name` is neither or too long.
-bool ParseSocketName(absl::string_view name, sockaddr_un* address,
-                     socklen_t* length) {
-  if (name.size() < 2 || (name[0] != '/' && name[0] != '@')) return false;
-  if (name.size() >= sizeof(address->sun_path)) return false;
-  *address = {};
-  address->sun_family = AF_UNIX;
-  std::memcpy(address->sun_path, name.data(), name.size());
-  if (name[0] == '@') address->sun_path[0] = '\0';
-  *length =
-      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
-  return true;
+// A status is that old at most.
+constexpr absl::Duration kLongestPeriod = absl::Seconds(5);
+
+// A quarter of the time after which systemd takes a process for hung that does
+// not send WATCHDOG=1, so that one late answer costs nothing yet.
+absl::Duration NotifyPeriod() {
+  uint64_t micros = 0;
+  if (sd_watchdog_enabled(/*unset_environment=*/0, &micros) <= 0) {
+    return kLongestPeriod;
+  }
+  return std::min(absl::Microseconds(micros) / 4, kLongestPeriod);
 }
 
 }  // namespace
 
 void NotifySupervisor(absl::string_view state) {
-  const char* name = std::getenv("NOTIFY_SOCKET");
-  sockaddr_un address;
-  socklen_t length = 0;
-  if (name == nullptr || !ParseSocketName(name, &address, &length)) return;
-  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return;
-  // A supervisor that does not read is its own trouble: nothing to do about an
-  // error here.
-  (void)sendto(fd, state.data(), state.size(), MSG_NOSIGNAL,
-               reinterpret_cast<const sockaddr*>(&address), length);
-  close(fd);
+  sd_notify(/*unset_environment=*/0, std::string(state).c_str());
 }
 
-absl::Duration WatchdogPeriod() {
-  const char* const text = std::getenv("WATCHDOG_USEC");
-  int64_t micros = 0;
-  if (text == nullptr || !absl::SimpleAtoi(text, &micros) || micros < 1) {
-    return absl::InfiniteDuration();
-  }
-  return absl::Microseconds(micros) / 4;
+std::unique_ptr<Ticker> KeepNotifying(
+    std::function<std::optional<std::string>()> status) {
+  if (std::getenv("NOTIFY_SOCKET") == nullptr) return nullptr;
+  NotifySupervisor(absl::StrCat("READY=1\nSTATUS=", status().value_or("")));
+  return std::make_unique<Ticker>(
+      "watchdog", NotifyPeriod(), [status = std::move(status)] {
+        if (const std::optional<std::string> line = status()) {
+          NotifySupervisor(absl::StrCat("WATCHDOG=1\nSTATUS=", *line));
+        }
+      });
 }
 
 }  // namespace paceline

@@ -1,8 +1,13 @@
 // sd_notify(3): tells systemd that the daemon is ready or stopping.
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
+#include "core/base/ticker.h"
 
 namespace paceline {
 
@@ -11,8 +16,12 @@ namespace paceline {
 // Thread-safe as long as no thread changes the environment.
 void NotifySupervisor(absl::string_view state);
 
-// A quarter of the time after which systemd takes a process for hung that does
-// not send WATCHDOG=1; infinite: it does not watch.
-absl::Duration WatchdogPeriod();
+// Says that the daemon is ready and, every few seconds, that it works and what
+// it does.  Null where no supervisor listens.
+//   status  a line for systemctl status; nothing: the daemon hangs, and is to
+//   be
+//           killed by systemd (WatchdogSec=).  Called on a thread of its own.
+std::unique_ptr<Ticker> KeepNotifying(
+    std::function<std::optional<std::string>()> status);
 
 }  // namespace paceline

@@ -185,6 +185,8 @@ class JobRecovery {
   }
   // Whether nothing safe would be lost with a draining worker.
   bool MayGo(WorkerId worker) const;
+  // The job cannot go on without the workers that drain.
+  bool drain_refused() const { return drain_refused_; }
   // Null: none is out.
   const JobOrder* OrderOf(const MemberId& process) const;
   // Asks the planner for the best plan on those who are there.

@@ -198,7 +198,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(
   // The mesh's machines see each other; a proxy sees none of them.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetSslTargetNameOverride(kTlsName);
-  // gRPC would keep what was sent until it is sure; replay is ours (NOTES).
+  // gRPC would keep what was sent until it is sure; replay is ours.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }

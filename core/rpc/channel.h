@@ -36,8 +36,8 @@ constexpr int kMaxMetadataBytes = 64 << 10;
 // share none, so that a data stream never waits behind another.  Connects
 // when first used, past any HTTP proxy of the environment; reconnects with a
 // backoff of 100 ms to 2 s.  A pulled cable is noticed in 15 s instead of 15
-// minutes (NOTES, "gRPC 1.51").  Calls are never retried behind the caller's
-// back.  Never fails: calls to a wrong address end with Unavailable.
+// minutes.  Calls are never retried behind the caller's back.  Never fails:
+// calls to a wrong address end with Unavailable.
 //   server       the role that its certificate must have, where this process
 //                uses TLS (tls.h)
 //   credentials  others than this process's

@@ -626,6 +626,22 @@ TEST(BrainGroup, DrainedMemberLeavesAndComesBackAsAnotherProcess) {
   EXPECT_EQ(mesh.Workers("w2"), "w1 w2 w3");
 }
 
+TEST(BrainGroup, MemberThatLeavesIsReleased) {
+  GroupMesh mesh = Training(2);
+  v1::Heartbeat leaving = mesh.Beat("w2");
+  leaving.set_leaving(true);
+
+  mesh.Send("w2", leaving);
+
+  EXPECT_EQ(mesh.Members("w1"), "w1");
+  EXPECT_TRUE(mesh.Order(mesh.worker("w2").stream).released);
+  leaving = mesh.Beat("w1");
+  leaving.set_leaving(true);
+  mesh.Send("w1", leaving);
+  EXPECT_EQ(mesh.Members("w1"), "w1") << "nobody else has the state";
+  EXPECT_TRUE(mesh.Order(mesh.worker("w1").stream).released);
+}
+
 TEST(BrainGroup, LastMemberIsDrainedOnlyWhenSomebodyHasTheState) {
   GroupMesh mesh = Training(1);
   ASSERT_TRUE(mesh.Drain("w1", true).ok());

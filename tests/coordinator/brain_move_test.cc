@@ -228,5 +228,52 @@ TEST_F(Moves, ADrainedWorkerHandsOverAtABatchEndAndThenMayGo) {
   EXPECT_EQ(ViewOf("b").job(), 0);
 }
 
+TEST_F(Moves, AWorkerThatLeavesIsReleasedWhenTheJobNeedsItNoMore) {
+  Submit(MovingSpec(2));
+  const StreamId c = Attach("c", 3);
+  Train(1, 1, {c});
+  v1::Heartbeat leaving = Beat(kRunning, 5);
+  leaving.set_leaving(true);
+
+  ASSERT_TRUE(Send(b_, leaving).ok());
+  EXPECT_TRUE(IsToStop(a_));
+  EXPECT_TRUE(ViewOf("b").drained());
+  StopWithPieces(a_);
+  StopWithPieces(b_);
+  EXPECT_FALSE(Order(b_).released) << "c has no copy yet";
+
+  v1::Heartbeat heartbeat = Beat(kRunning, 7);
+  AddPieces(heartbeat, {1, 7});
+  ASSERT_TRUE(Send(c, heartbeat).ok());
+  EXPECT_TRUE(Order(b_).released);
+  EXPECT_FALSE(stored().drained.contains(WorkerId{2}));
+  Attach("b", 22);
+  EXPECT_FALSE(ViewOf("b").drained()) << "it is another process";
+}
+
+TEST_F(Moves, AWorkerThatLeavesInVainIsReleasedAtOnce) {
+  JobSpec spec = SpecOf(2);
+  spec.pipeline.cuts = {1};
+  spec.pipeline.workers = {"a", "b"};
+  ASSERT_TRUE(Submit(spec).assigned()) << submit_error();
+  ASSERT_TRUE(Send(a_, Beat(kRunning, 5)).ok());
+  v1::Heartbeat leaving = Beat(kRunning, 5);
+  leaving.set_leaving(true);
+
+  ASSERT_TRUE(Send(b_, leaving).ok());
+
+  EXPECT_TRUE(Order(b_).released) << "the job names it";
+}
+
+TEST_F(Moves, AnIdleWorkerThatLeavesIsReleasedAtOnce) {
+  v1::Heartbeat leaving;
+  leaving.set_leaving(true);
+
+  ASSERT_TRUE(Send(b_, leaving).ok());
+
+  EXPECT_TRUE(Order(b_).released);
+  EXPECT_FALSE(Order(a_).released);
+}
+
 }  // namespace
 }  // namespace paceline

@@ -770,13 +770,15 @@ TEST(ServiceDiscovery, ListsLiveWorkersAndTheCoordinator) {
   Mesh mesh;
   mesh.Attach("a", 1);
   mesh.Break(mesh.Attach("b", 2));
+  mesh.Attach("c", 3, [](v1::Registration& it) { it.set_http_tls(true); });
   mesh.Pass(500);
 
   EXPECT_EQ(
-      ServiceDiscoveryJson(mesh.ViewWorkers(), "c:7480"),
+      ServiceDiscoveryJson(mesh.ViewWorkers(), "c:7480", false),
       R"([{"targets":["c:7480"],"labels":{"job":"paceline-coordinator",)"
       R"("instance":"coordinator"}},{"targets":["a:7481"],"labels":{"job":)"
-      R"("paceline-worker","instance":"a"}}])");
+      R"("paceline-worker","instance":"a"}},{"targets":["c:7481"],"labels":)"
+      R"({"job":"paceline-worker","instance":"c","__scheme__":"https"}}])");
 }
 
 // --- certificates -----------------------------------------------------------

@@ -29,6 +29,7 @@ LIBRARIES = {
     "json": r"nlohmann/",
     "xxhash": r"xxhash\.h$|xxh3\.h$|xxh_x86dispatch\.h$",
     "openssl": r"openssl/",
+    "systemd": r"systemd/",
     "sanitizer": r"sanitizer/",
     "gtest": r"(gtest|gmock)/",
     "benchmark": r"benchmark/",
@@ -84,7 +85,8 @@ RULES = [
     (r"core/weights/", {"json", "posix"}, [CORE_LOGIC, r"core/weights/"]),
     (r"core/rpc/certificates\.cc$", {"openssl"}, [CORE_LOGIC, RPC]),
     (r"core/rpc/", WIRE | {"posix"}, [CORE_LOGIC, RPC]),
-    (r"core/obs/[^/]+\.cc$", {"spdlog", "prometheus", "httplib", "posix"},
+    (r"core/obs/[^/]+\.cc$",
+     {"spdlog", "prometheus", "httplib", "openssl", "systemd", "posix"},
      [r"core/base/", OBS]),
     (r"core/obs/[^/]+\.h$", set(), [r"core/base/", OBS]),
 

@@ -3,6 +3,8 @@
 that is drained, inference, and one without flushes."""
 
 import math
+import os
+import signal
 
 from mesh_case import JOB, MeshCase, eventually, main
 
@@ -27,7 +29,6 @@ class Moves(MeshCase):
         self.has(said, "w2 is draining", "its part in job 2")
         self.assertTrue(eventually(lambda: self.state_of("w2") == "drained"),
                         self.events("2"))
-        self.assertEqual(self.job("2")["state"], "running")
         self.kill("w2")
 
         document = self.finished("2")
@@ -40,6 +41,22 @@ class Moves(MeshCase):
         steps = [self.sum_of_metric("paceline_worker_steps_total", [target])
                  for target in self.discovered_workers()]
         self.assertEqual(max(steps), 320, steps)
+
+    def test_a_worker_that_is_asked_to_end_hands_its_stage_over_first(self):
+        job = self.write(JOB)
+        expected = self.submit(job)["weights_sha256"]
+        self.assertEqual(self.detach(job), "2")
+        self.await_step_after(40, "2")
+
+        os.kill(self.pid_of_worker("w2"), signal.SIGTERM)
+
+        document = self.finished("2")
+        events = self.events("2")
+        self.assertEqual(document["weights_sha256"], expected, events)
+        self.has(events, "worker w2 gets no new work",
+                 "attempt 2 begins from step")
+        self.assertNotIn("lost", events)
+        self.assertEqual(self.state_of("w2"), "stopped")
 
     def kill_after(self, step, job, stage):
         """The worker that holds the stage."""

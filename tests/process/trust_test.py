@@ -4,6 +4,8 @@ certificate is refused, and certificates are renewed while jobs run."""
 
 import json
 import os
+import socket
+import ssl
 
 from mesh_case import (JOB, ProcessCase, Settings, eventually, free_port, main,
                        program, run)
@@ -15,9 +17,10 @@ class Trust(ProcessCase):
     def start_coordinator(self, *options):
         self.state = self.folder / "coordinator"
         self.address = f"127.0.0.1:{free_port()}"
+        self.http = f"127.0.0.1:{free_port()}"
         self.coordinator = self.start_process(
             program("paceline-coordinator"), "--tls", "--state", self.state,
-            "--listen", self.address, "--http", "127.0.0.1:0", *options)
+            "--listen", self.address, "--http", self.http, *options)
         # What the coordinator made for root on its own host.
         self.root = self.state / "tls" / "client"
         self.assertTrue(eventually(
@@ -68,6 +71,18 @@ class Trust(ProcessCase):
         return self.client("job", "submit", file, *changes, *flags, "-o",
                            "json", **caller)
 
+    def get(self, path, tls=None):
+        """The page over https, and the certificate that was shown."""
+        context = ssl.create_default_context(cafile=self.root / "ca.pem")
+        if tls is not None:
+            context.load_cert_chain(tls / "certificate.pem", tls / "key.pem")
+        host, port = self.http.split(":")
+        with socket.create_connection((host, port)) as plain, \
+                context.wrap_socket(plain, server_hostname="paceline") as secure:
+            shown = secure.getpeercert(binary_form=True)
+            secure.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+            return secure.makefile("rb").read().decode(), shown
+
     def test_two_commands_bring_a_machine_and_a_person_into_the_mesh(self):
         self.start_coordinator()
         self.start_workers(3)
@@ -88,10 +103,15 @@ class Trust(ProcessCase):
         self.assertEqual(json.loads(finished.stdout)["state"], "succeeded")
 
     def test_who_has_no_certificate_or_another_role_is_told_so(self):
-        self.start_coordinator()
+        self.start_coordinator("--http-tls")
         token = self.token()
         self.assertEqual(self.join("w1", token).returncode, 0)
 
+        page, _ = self.get("/metrics", self.root)
+        self.has(page, "200 OK", "paceline_coordinator_")
+        self.has(self.get("/sd", self.root)[0], '"__scheme__":"https"')
+        with self.assertRaises((ssl.SSLError, ConnectionError)):
+            self.get("/metrics")
         # A client without a certificate speaks no TLS; one with a worker's does.
         stranger = self.client("node", "list", home=self.folder / "nobody")
         self.assertEqual(stranger.returncode, 4, stranger.stderr)
@@ -176,8 +196,10 @@ class Trust(ProcessCase):
                  f'coordinator = "{self.address}"', "name = ")
 
     def test_certificates_are_renewed_while_a_job_runs_and_no_step_is_lost(self):
-        self.start_coordinator("--certificate-hours", "0.004")  # 14.4 s
+        self.start_coordinator("--certificate-hours", "0.004",  # 14.4 s
+                               "--http-tls")
         self.start_workers(3)
+        _, first = self.get("/healthz", self.root)
         submitted = self.submit("train.steps=100000", flags=("--detach",))
         self.assertEqual(submitted.returncode, 0, submitted.stderr)
 
@@ -188,6 +210,7 @@ class Trust(ProcessCase):
             self.assertTrue(eventually(lambda: all(
                 path.read_text() != text for path, text in shown.items())))
 
+        self.assertNotEqual(self.get("/healthz", self.root)[1], first)
         step = self.ask("job", "show", "1")["step"]
         self.assertTrue(eventually(
             lambda: self.ask("job", "show", "1")["step"] > step))

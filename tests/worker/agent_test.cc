@@ -124,7 +124,7 @@ TEST_F(AgentTest, RunsWhenItsKernelsSayTheOrderedCapability) {
 TEST_F(AgentTest, SaysThatItRestartsInEveryHeartbeatFromThenOn) {
   EXPECT_FALSE(Beat().restarting());
 
-  agent().AnnounceRestart();
+  agent().Announce(WorkerEnd::kRestarting);
 
   EXPECT_TRUE(Beat().restarting());
   EXPECT_TRUE(Beat().restarting());

@@ -71,6 +71,11 @@ class Talk {
     message.mutable_order()->set_settle(capability);
     stream_.Write(message);
   }
+  void Release() {
+    v1::CoordinatorMessage message;
+    message.mutable_order()->set_released(true);
+    stream_.Write(message);
+  }
   void Ack(int64_t sequence) {
     v1::CoordinatorMessage message;
     message.mutable_ack()->set_sequence(sequence);
@@ -421,19 +426,42 @@ TEST(AttachClient, WaitsUntilTheCoordinatorKnowsThatItRestartsOrStops) {
     Worker worker(coordinator.address());
     ASSERT_TRUE(Await(attached));
 
-    if (restarts) worker.agent().AnnounceRestart();
-    if (!restarts) worker.agent().AnnounceStop();
+    worker.agent().Announce(restarts ? WorkerEnd::kRestarting
+                                     : WorkerEnd::kStopping);
     worker.client().AwaitEndKnown(kLongestWait);
 
     EXPECT_TRUE(acknowledged.HasBeenNotified());
   }
 }
 
+TEST(AttachClient, IsReleasedByTheCoordinatorOrWhereThereIsNone) {
+  absl::Notification attached;
+  ScriptedCoordinator coordinator({Served([&](Talk& talk) {
+    talk.ReadBeat(IsFirst);
+    attached.Notify();
+    talk.ReadBeat([](const v1::Heartbeat& beat) { return beat.leaving(); });
+    talk.Release();
+    const v1::Heartbeat stopping = talk.ReadBeat(
+        [](const v1::Heartbeat& beat) { return beat.stopping(); });
+    talk.Ack(stopping.sequence());
+  })});
+  Worker worker(coordinator.address());
+  ASSERT_TRUE(Await(attached));
+  EXPECT_FALSE(worker.client().AwaitRelease(absl::ZeroDuration()));
+
+  worker.agent().Announce(WorkerEnd::kLeaving);
+
+  EXPECT_TRUE(worker.client().AwaitRelease(kLongestWait));
+  worker.agent().Announce(WorkerEnd::kStopping);
+  worker.client().AwaitEndKnown(kLongestWait);
+  EXPECT_TRUE(Worker("127.0.0.1:1").client().AwaitRelease(kLongestWait));
+}
+
 TEST(AttachClient, DoesNotWaitForACoordinatorThatIsNotThere) {
   Worker worker("127.0.0.1:1");
   const absl::Time before = absl::Now();
 
-  worker.agent().AnnounceRestart();
+  worker.agent().Announce(WorkerEnd::kRestarting);
   worker.client().AwaitEndKnown(kLongestWait);
 
   EXPECT_LT(absl::Now() - before, kLongestWait / 2);
@@ -449,7 +477,7 @@ double CpuSeconds() {
 // Rounds go on meanwhile, and need the CPU.
 TEST(AttachClient, RestsWhileItCannotTellWhatHasChanged) {
   Worker worker("127.0.0.1:1");
-  worker.agent().AnnounceRestart();
+  worker.agent().Announce(WorkerEnd::kRestarting);
   const double before = CpuSeconds();
 
   absl::Notification never;

@@ -58,12 +58,15 @@ TEST(TimeMeter, ComputesInWhatNeedsNobodyElse) {
   for (int part = 0; part < kTimeParts; ++part) {
     const auto each = static_cast<TimePart>(part);
     meter.Enter(each);
-    EXPECT_EQ(meter.IsComputing(), each == TimePart::kForward ||
-                                       each == TimePart::kBackward ||
-                                       each == TimePart::kOptimizer)
+    clock.Advance(absl::Seconds(2));
+    const bool computes = each == TimePart::kForward ||
+                          each == TimePart::kBackward ||
+                          each == TimePart::kOptimizer;
+    EXPECT_EQ(meter.Computing(),
+              computes ? std::optional(absl::Seconds(2)) : std::nullopt)
         << TimePartName(each);
     meter.Leave();
-    EXPECT_FALSE(meter.IsComputing());
+    EXPECT_EQ(meter.Computing(), std::nullopt);
   }
 }
 

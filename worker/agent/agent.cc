@@ -207,7 +207,7 @@ void Agent::OnMeasure(std::optional<MeasureOrder> order) {
 void Agent::EndWhatIsOverdue() {
   {
     absl::MutexLock lock(&mutex_);
-    if (restarting_ || !ending_since_.has_value()) return;
+    if (end_ == WorkerEnd::kRestarting || !ending_since_.has_value()) return;
     if (clock_.Now() - *ending_since_ < options_.longest_end) return;
     ending_since_.reset();
   }
@@ -229,8 +229,9 @@ MarkedHeartbeat Agent::Heartbeat() {
   {
     absl::MutexLock lock(&mutex_);
     run = BorrowRun();
-    heartbeat.set_restarting(restarting_);
-    heartbeat.set_stopping(leaving_);
+    heartbeat.set_restarting(end_ == WorkerEnd::kRestarting);
+    heartbeat.set_stopping(end_ == WorkerEnd::kStopping);
+    heartbeat.set_leaving(end_ == WorkerEnd::kLeaving);
     heartbeat.mutable_echo()->set_term(state_.echo().term);
     heartbeat.mutable_echo()->set_n(state_.echo().n);
     says_pieces =
@@ -257,18 +258,10 @@ MarkedHeartbeat Agent::Heartbeat() {
   return content;
 }
 
-void Agent::AnnounceRestart() {
+void Agent::Announce(WorkerEnd end) {
   {
     absl::MutexLock lock(&mutex_);
-    restarting_ = true;
-  }
-  recorder_.NoteChange();
-}
-
-void Agent::AnnounceStop() {
-  {
-    absl::MutexLock lock(&mutex_);
-    leaving_ = true;
+    end_ = end;
   }
   recorder_.NoteChange();
 }

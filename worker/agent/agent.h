@@ -55,6 +55,14 @@ struct AgentOptions {
   PieceExchange* exchange = nullptr;
 };
 
+// How the process is about to end, as heartbeats say it.
+enum class WorkerEnd : uint8_t {
+  kNone,
+  kLeaving,     // on request, when the coordinator releases it
+  kStopping,    // on request, now
+  kRestarting,  // it executes itself anew
+};
+
 // Thread-safe.  The compute thread lives from construction to destruction,
 // which cancels what is running.
 class Agent {
@@ -92,11 +100,8 @@ class Agent {
   void AwaitChange(absl::Duration longest) const;
   void OnAck(const RecordMarks& marks);
 
-  // From now on heartbeats say that the process is about to execute itself
-  // anew.
-  void AnnounceRestart();
-  // The same, that it ends on request.
-  void AnnounceStop();
+  // From now on heartbeats say so.
+  void Announce(WorkerEnd end);
 
   // As RunRecorder::AddLog.
   void AddLog(v1::LogLine line) { recorder_.AddLog(std::move(line)); }
@@ -104,6 +109,8 @@ class Agent {
   // The records of its runs, for the metrics.
   const RunRecorder& recorder() const { return recorder_; }
   TimeReading Time() const { return time_.Read(); }
+  // As TimeMeter::Computing().
+  std::optional<absl::Duration> Computing() const { return time_.Computing(); }
   // Totals of all runs of this process, and the state of the present one.
   RoundReading Rounds() const;
 
@@ -166,8 +173,7 @@ class Agent {
   std::set<JobId> floors_ ABSL_GUARDED_BY(mutex_);
   bool pieces_are_new_ ABSL_GUARDED_BY(mutex_) = true;  // to the coordinator
   Instant pieces_said_ ABSL_GUARDED_BY(mutex_);
-  bool restarting_ ABSL_GUARDED_BY(mutex_) = false;
-  bool leaving_ ABSL_GUARDED_BY(mutex_) = false;  // on request
+  WorkerEnd end_ ABSL_GUARDED_BY(mutex_) = WorkerEnd::kNone;
   // Cancels the present run or measurement.  Shared by the compute thread,
   // which uses it, and by the threads that end the work from outside.
   std::shared_ptr<CancelToken> cancel_ ABSL_GUARDED_BY(mutex_);

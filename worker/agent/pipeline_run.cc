@@ -80,7 +80,7 @@ void PipelineRun::Cancel(const absl::Status& why) {
 // of a worker takes part in the attempt.
 std::optional<MemberReport> PipelineRun::Member() const {
   MemberReport report;
-  report.turn = run_.time.IsComputing() ? 1 : 0;
+  report.turn = run_.time.Computing().has_value() ? 1 : 0;
   {
     absl::MutexLock lock(&mutex_);
     if (!connected_) return report;

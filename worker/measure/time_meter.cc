@@ -70,11 +70,14 @@ void TimeMeter::Leave() {
   inside_ = false;
 }
 
-bool TimeMeter::IsComputing() const {
+std::optional<absl::Duration> TimeMeter::Computing() const {
   absl::MutexLock lock(&mutex_);
-  return inside_ && !stopped_ &&
-         (part_ == TimePart::kForward || part_ == TimePart::kBackward ||
-          part_ == TimePart::kOptimizer);
+  const bool computes =
+      inside_ && !stopped_ &&
+      (part_ == TimePart::kForward || part_ == TimePart::kBackward ||
+       part_ == TimePart::kOptimizer);
+  if (!computes) return std::nullopt;
+  return clock_.Now() - entered_;
 }
 
 TimeReading TimeMeter::Read() const {

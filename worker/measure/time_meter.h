@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
@@ -53,8 +54,9 @@ class TimeMeter {
   void Enter(TimePart part);
   void Leave();
 
-  // Whether the thread computes: it waits neither for others nor for data.
-  bool IsComputing() const;
+  // How long the thread has been at the part that it computes; nothing: it
+  // waits, for others or for data.
+  std::optional<absl::Duration> Computing() const;
   // The part that is running counts up to now.
   TimeReading Read() const;
 

@@ -44,6 +44,14 @@ bool AttachClient::attached() const {
   return welcomed_;
 }
 
+bool AttachClient::AwaitRelease(absl::Duration longest) const {
+  const auto released = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return released_ || !welcomed_;
+  };
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&released), longest);
+}
+
 void AttachClient::AwaitEndKnown(absl::Duration longest) const {
   const auto known = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return end_is_known_ || !welcomed_;
@@ -179,6 +187,10 @@ void AttachClient::OnOrder(const v1::StandingOrder& order) {
         {{"status", parsed.status().ToString()}});
     return;
   }
+  {
+    absl::MutexLock lock(&mutex_);
+    released_ = parsed->released;
+  }
   agent_.OnKeep(parsed->keep);
   agent_.OnMeasure(std::move(parsed->measure));
   agent_.OnOrder(std::move(parsed->run), parsed->keep.number);
@@ -259,6 +271,7 @@ absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto) {
   }
   order.renew = proto.renew();
   order.settle = proto.settle();
+  order.released = proto.released();
   PACELINE_ASSIGN_OR_RETURN(order.keep, KeepFromProto(proto));
   return order;
 }

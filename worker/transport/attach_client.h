@@ -49,6 +49,10 @@ class AttachClient {
 
   bool attached() const;
 
+  // Waits until the coordinator needs a worker that is leaving no more, or
+  // there is no stream to hear it from.  False: not within `longest`.
+  bool AwaitRelease(absl::Duration longest) const;
+
   // Returns when a heartbeat that announced a restart or a stop was
   // acknowledged, when there is no stream to hear it from, or after `longest`.
   void AwaitEndKnown(absl::Duration longest) const;
@@ -92,6 +96,7 @@ class AttachClient {
   mutable absl::Mutex mutex_;
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);
   bool welcomed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool released_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration period_ ABSL_GUARDED_BY(mutex_) = absl::Milliseconds(250);
   int64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;  // of this stream
@@ -111,6 +116,7 @@ struct WorkerOrder {
   bool renew = false;  // be another process
   KeepOrder keep;
   std::string settle = {};  // be one at this CPU capability; empty: need not
+  bool released = false;    // a worker that is leaving may go
 };
 
 // Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...; an order to

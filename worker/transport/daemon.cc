@@ -29,6 +29,8 @@ constexpr auto kServerGrace = std::chrono::seconds(1);
 constexpr size_t kMaxFlagBytes = 4096;
 constexpr size_t kMaxModelBytes = 255;
 constexpr absl::Duration kAnnounceTime = absl::Seconds(1);
+// No machine takes longer for one instruction of a stage.
+constexpr absl::Duration kLongestInstruction = absl::Minutes(5);
 // How often the certificate is looked at.
 constexpr absl::Duration kRenewalPeriod = absl::Seconds(1);
 
@@ -66,6 +68,11 @@ absl::Status Daemon::Start() {
   const TlsFiles tls(options_.worker.tls_dir);
   if (tls.exist()) {
     PACELINE_RETURN_IF_ERROR(AtOption(origins, "tls-dir", UseTls(tls)));
+  } else if (options_.worker.http_tls) {
+    return AtOption(origins, "http-tls",
+                    absl::InvalidArgumentError(
+                        "there is no certificate: join the mesh first with "
+                        "'paceline-worker join HOST:PORT TOKEN'"));
   }
   PACELINE_RETURN_IF_ERROR(StartGrpc());
   absl::StatusOr<std::string> advertised =
@@ -114,14 +121,20 @@ absl::Status Daemon::Start() {
   return absl::OkStatus();
 }
 
-void Daemon::AnnounceRestart() {
-  agent_->AnnounceRestart();
-  attach_->AwaitEndKnown(kAnnounceTime);
+void Daemon::Announce(WorkerEnd end) {
+  agent_->Announce(end);
+  if (end != WorkerEnd::kLeaving) attach_->AwaitEndKnown(kAnnounceTime);
 }
 
-void Daemon::AnnounceStop() {
-  agent_->AnnounceStop();
-  attach_->AwaitEndKnown(kAnnounceTime);
+std::optional<std::string> Daemon::Status() const {
+  if (agent_->Computing() > kLongestInstruction) return std::nullopt;
+  const std::string where =
+      absl::StrCat(attached() ? "attached to " : "no coordinator at ",
+                   options_.worker.coordinator);
+  const v1::RunState run = agent_->recorder().Run();
+  if (run.job() == 0) return absl::StrCat(where, "; idle");
+  return absl::StrCat(where, "; job ", run.job(), ", attempt ", run.attempt(),
+                      ", step ", run.step(), " of ", run.steps());
 }
 
 void Daemon::Renew() {
@@ -194,16 +207,22 @@ absl::Status Daemon::StartHttp() {
     return answer;
   });
   const WorkerOptions& options = options_.worker;
-  const absl::StatusOr<HostPort> wanted =
-      ParseHttpAddress(options.http, options.insecure || options.http_insecure);
+  const absl::StatusOr<HostPort> wanted = ParseHttpAddress(
+      options.http,
+      options.insecure || options.http_insecure || options.http_tls);
   PACELINE_RETURN_IF_ERROR(
       AtOption(options_.worker.origins, "http", wanted.status()));
+  std::optional<HttpTls> tls;
+  if (options.http_tls) {
+    const TlsFiles files(options.tls_dir);
+    tls = {files.certificate, files.key, files.authority};
+  }
   absl::StatusOr<int> port = absl::UnavailableError("not tried");
   if (absl::StatusOr<HostPort> earlier = ParseHostPort(options_.earlier_http);
       earlier.ok()) {
-    port = http_.Start(earlier->host, earlier->port);
+    port = http_.Start(earlier->host, earlier->port, tls);
   }
-  if (!port.ok()) port = http_.Start(wanted->host, wanted->port);
+  if (!port.ok()) port = http_.Start(wanted->host, wanted->port, tls);
   PACELINE_RETURN_IF_ERROR(port.status());
   http_address_ = JoinHostPort(wanted->host, *port);
   return absl::OkStatus();
@@ -223,6 +242,7 @@ v1::Registration Daemon::Registration() const {
   registration.set_address(ToUtf8(advertised_, kMaxFlagBytes));
   registration.set_http_address(
       AdvertisedAddress("", http_address_).value_or(http_address_));
+  registration.set_http_tls(options_.worker.http_tls);
   registration.set_pid(getpid());
   registration.set_cpu_capability(DetectCpuCapability());
   registration.set_started_for(options_.cpu_capability);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -50,12 +51,19 @@ class Daemon {
   // Errors: Unavailable (a port is in use), InvalidArgument, PermissionDenied;
   // the message names the flag.
   absl::Status Start();
-  // Tells the coordinator that the process is about to execute itself anew,
-  // and waits until it knows, at most a second.  After Start(), before Stop().
-  void AnnounceRestart();
-  // The same, that this process ends on request.
-  void AnnounceStop();
+  // Tells the coordinator how the process is about to end.  A restart or a stop
+  // also waits until it knows, at most a second.  After Start(), before Stop().
+  void Announce(WorkerEnd end);
+  // As AttachClient::AwaitRelease(), after kLeaving was announced.
+  bool AwaitRelease(absl::Duration longest) const {
+    return attach_->AwaitRelease(longest);
+  }
   void Stop();
+
+  // A line for systemctl status; nothing: an instruction has lasted for so long
+  // that the compute thread hangs.  Does not return where a thread keeps a
+  // lock.  After Start(), before Stop().
+  std::optional<std::string> Status() const;
 
   // host:port, as bound.
   const std::string& grpc_address() const { return grpc_address_; }

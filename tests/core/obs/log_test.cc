@@ -202,5 +202,16 @@ TEST(LogLevel, IsLeftAloneByANameThatIsNone) {
   EXPECT_EQ(level, LogLevel::kWarn);
 }
 
+TEST(JournalFields, HaveThePriorityAndWhatTheLineIsAbout) {
+  const std::vector<LogField> fields = {
+      {"job", 3}, {"stage", 1}, {"step", 40}, {"status", "OK"}};
+
+  EXPECT_THAT(JournalFields({.program = "paceline-worker", .worker = "pi-2"},
+                            LogLevel::kWarn, "stage stopped job=3", fields),
+              ElementsAre("MESSAGE=stage stopped job=3", "PRIORITY=4",
+                          "SYSLOG_IDENTIFIER=paceline-worker", "WORKER=pi-2",
+                          "JOB=3", "STAGE=1", "STEP=40"));
+}
+
 }  // namespace
 }  // namespace paceline

@@ -7,9 +7,12 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 
 namespace paceline {
@@ -69,13 +72,31 @@ TEST(Notify, ReachesAnAbstractSocket) {
   EXPECT_EQ(supervisor.Next(), "STOPPING=1");
 }
 
-TEST(Notify, DoesNotBlockOnASupervisorThatNeverReads) {
+TEST(KeepNotifying, FeedsTheWatchdogWhileThereIsAStatus) {
   FakeSupervisor supervisor("@" + UniqueName());
+  setenv("WATCHDOG_USEC", "40000", 1);  // it is asked every 10 ms
+  int asked = 0;
+  absl::Notification asked_in_vain;
+  {
+    const std::unique_ptr<Ticker> notifying =
+        KeepNotifying([&]() -> std::optional<std::string> {
+          if (++asked == 5) asked_in_vain.Notify();
+          if (asked > 3) return std::nullopt;
+          return absl::StrCat("step ", asked);
+        });
+    asked_in_vain.WaitForNotification();
+  }
+  unsetenv("WATCHDOG_USEC");
 
-  // Far more than a socket's queue holds.
-  for (int i = 0; i < 5000; ++i) NotifySupervisor("STATUS=again");
+  EXPECT_EQ(supervisor.Next(), "READY=1\nSTATUS=step 1");
+  EXPECT_EQ(supervisor.Next(), "WATCHDOG=1\nSTATUS=step 2");
+  EXPECT_EQ(supervisor.Next(), "WATCHDOG=1\nSTATUS=step 3");
+  EXPECT_EQ(supervisor.Next(), "");
+}
 
-  EXPECT_EQ(supervisor.Next(), "STATUS=again");
+TEST(KeepNotifying, IsNothingWithoutASupervisor) {
+  unsetenv("NOTIFY_SOCKET");
+  EXPECT_EQ(KeepNotifying([] { return "idle"; }), nullptr);
 }
 
 TEST(Notify, DoesNothingWhenNobodyCouldListen) {
