@@ -9,7 +9,8 @@ usage: deploy/install-deps.sh CLASS...
 
   --run      libraries that the three programs are linked against
   --build    --run, and compiler, headers and the quickstart's data set
-  --test     --build, and what tests/run.sh uses
+  --package  --build, and what deploy/packages.sh uses
+  --test     --package, and what tests/run.sh uses
   --nightly  --test, and what tests/run.sh --nightly uses
   --data     the Fashion-MNIST files, for a worker with --run only that reads data
   --bed      what deploy/testbed.sh calls (--test includes it)
@@ -45,13 +46,16 @@ readonly BUILD=(
   libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev
   protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
+readonly PACKAGE=(debhelper python3)
 readonly TEST=(
   clang clang-format libbenchmark-dev libgmock-dev libgtest-dev
+  # lintian reads the packages.
+  lintian
   # promtool reads the dashboards' expressions and the daemons' /metrics.
   prometheus
   # Tests of the real programs fetch pages and look processes up.
   curl procps
-  python3 python3-yaml shellcheck systemd
+  python3-yaml shellcheck systemd
   # spin explores the model of the rounds, core/round/model, to its last state.
   spin
 )
@@ -148,13 +152,16 @@ main() {
       --data) wanted+=("${DATA[@]}") ;;
       --bed) wanted+=("${BED[@]}") ;;
       --build) wanted+=("${RUN[@]}" "${DATA[@]}" "${BUILD[@]}") ;;
+      --package)
+        wanted+=("${RUN[@]}" "${DATA[@]}" "${BUILD[@]}" "${PACKAGE[@]}")
+        ;;
       --test)
-        wanted+=("${RUN[@]}" "${DATA[@]}" "${BUILD[@]}" "${BED[@]}"
-          "${TEST[@]}")
+        wanted+=("${RUN[@]}" "${DATA[@]}" "${BUILD[@]}" "${PACKAGE[@]}"
+          "${BED[@]}" "${TEST[@]}")
         ;;
       --nightly)
-        wanted+=("${RUN[@]}" "${DATA[@]}" "${BUILD[@]}" "${BED[@]}"
-          "${TEST[@]}" "${NIGHTLY[@]}")
+        wanted+=("${RUN[@]}" "${DATA[@]}" "${BUILD[@]}" "${PACKAGE[@]}"
+          "${BED[@]}" "${TEST[@]}" "${NIGHTLY[@]}")
         ;;
       --list) list_only=true ;;
       *) echo "install-deps.sh: unknown option '$class'" >&2

@@ -109,6 +109,7 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
   option("--coordinator", options->coordinator, "COORDINATOR",
          "host:port of the coordinator");
   option("--name", options->name, "NAME", "Unique name of this worker")
+      ->default_str("the host's")
       ->check([](const std::string& name) { return WhyNoWorkerName(name); },
               "");
   option("--machine-id", options->machine_id, "MACHINE_ID",

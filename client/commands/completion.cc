@@ -188,7 +188,12 @@ _@program@() {
   [[ ${words[CURRENT]} == -* ]] && _describe option options
   (( files )) && _files
 }
-compdef _@program@ @program@
+# From a folder of completions, zsh runs this file for the first completion.
+if [[ ${funcstack[1]} == _@program@ ]]; then
+  _@program@ "$@"
+else
+  compdef _@program@ @program@
+fi
 )";
 
 std::string RenderZsh(const CommandNode& root) {

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""deploy/packages.sh: what the Debian packages hold, what lintian says, and
+what dpkg does with them, on a copy of this system that nobody else sees."""
+
+import os
+import re
+import unittest
+
+from mesh_case import ROOT, ProcessCase, Settings, main, run
+
+# Below /usr or not: Debian 12 has units in /lib, Debian 13 in /usr/lib.
+FILES = {
+    "paceline-coordinator": {
+        "/bin/paceline-coordinator", "/etc/paceline/coordinator.toml",
+        "/lib/systemd/system/paceline-coordinator.service",
+        "/lib/sysusers.d/paceline-coordinator.conf",
+        "/lib/tmpfiles.d/paceline-coordinator.conf",
+        "/share/man/man1/paceline-coordinator.1.gz"},
+    "paceline-worker": {
+        "/bin/paceline-worker", "/etc/paceline/worker.toml",
+        "/lib/systemd/system/paceline-worker.service",
+        "/lib/systemd/system/paceline-worker@.service",
+        "/lib/sysusers.d/paceline-worker.conf",
+        "/lib/tmpfiles.d/paceline-worker.conf",
+        "/share/man/man1/paceline-worker.1.gz"},
+    "paceline-client": {
+        "/bin/paceline", "/share/man/man1/paceline.1.gz",
+        "/share/bash-completion/completions/paceline",
+        "/share/zsh/vendor-completions/_paceline",
+        "/share/fish/vendor_completions.d/paceline.fish",
+        "/share/doc/paceline-client/examples/fashion-mnist.yaml"},
+    "paceline-dashboards": {
+        "/share/paceline/dashboards/mesh.json",
+        "/share/paceline/dashboards/prometheus.yml"},
+}
+
+# The copy is gone with the namespace that mounts it.
+COPY = """
+set -euxo pipefail
+cd "$1"
+mount -t tmpfs none copy
+mkdir copy/{upper,work,root}
+mount -t overlay -o lowerdir=/,upperdir=copy/upper,workdir=copy/work none copy/root
+mount --rbind /dev copy/root/dev
+mount -t proc none copy/root/proc
+mkdir copy/root/debs
+mount --bind . copy/root/debs
+exec chroot copy/root bash -euxc "$2"
+"""
+
+# Nobody's systemd runs in there.
+LIFE = """
+cd /debs
+dpkg -i *.deb
+[[ $(stat -c %U:%a /var/lib/paceline-worker) == paceline-worker:700 ]]
+[[ $(stat -c %U:%a /var/lib/paceline-coordinator) == paceline-coordinator:700 ]]
+links=/etc/systemd/system/multi-user.target.wants
+[[ -L $links/paceline-worker.service ]]
+[[ -L $links/paceline-coordinator.service ]]
+paceline --version
+
+: what a machine that has joined looks like
+echo 'name = "kept"' >>/etc/paceline/worker.toml
+cp /etc/paceline/worker{,2}.toml
+mkdir /var/lib/paceline-worker/tls /var/lib/paceline-worker2
+ln -s /lib/systemd/system/paceline-worker@.service $links/paceline-worker@2.service
+
+: a later release
+dpkg --force-confold -i later/*.deb
+[[ $(dpkg-query -Wf '${Version}' paceline-worker) == 9-1 ]]
+grep kept /etc/paceline/worker.toml
+grep later /etc/paceline/coordinator.toml
+[[ -d /var/lib/paceline-worker/tls ]]
+
+: remove, then purge
+packages=(paceline-{coordinator,worker,client,dashboards})
+dpkg -r "${packages[@]}"
+[[ ! -e /usr/bin/paceline-worker && ! -e /usr/share/paceline ]]
+[[ -d /var/lib/paceline-worker/tls && -e /etc/paceline/coordinator.toml ]]
+grep kept /etc/paceline/worker.toml
+dpkg -P "${packages[@]}"
+left=$(find /etc /usr /var/lib/systemd /var/lib/paceline* /var/lib/dpkg/info -xdev \
+  -name 'paceline*' 2>/dev/null || true)
+[[ -z $left ]]
+"""
+
+
+def later_release(package, out):
+    """The same package with a higher version and other default files."""
+    folder = out.parent / package.stem
+    run("dpkg-deb", "-R", package, folder)
+    control = folder / "DEBIAN" / "control"
+    control.write_text(re.sub("(?m)^Version: .*", "Version: 9-1",
+                              control.read_text()))
+    for file in folder.glob("etc/paceline/*.toml"):
+        file.write_text(file.read_text() + "# later\n")
+    run("dpkg-deb", "-b", folder, out / package.name)
+
+
+def can_mount():
+    return os.geteuid() == 0 and run(
+        "unshare", "-m", "bash", "-c", "mount -t tmpfs none /mnt && cd /mnt && "
+        "mkdir u w r && mount -t overlay -o lowerdir=/,upperdir=u,workdir=w "
+        "none r").returncode == 0
+
+
+class Packages(ProcessCase):
+    beside_others = True
+
+    def build(self):
+        """{name: file} of the packages of these programs, compressed fast."""
+        built = run(ROOT / "deploy" / "packages.sh", Settings.bin, self.folder,
+                    DPKG_DEB_COMPRESSOR_TYPE="gzip",
+                    DPKG_DEB_COMPRESSOR_LEVEL="1")
+        self.assertEqual(built.returncode, 0, built.stderr)
+        return {file.name.split("_")[0]: file
+                for file in self.folder.glob("*.deb")}
+
+    def test_hold_programs_units_pages_and_completions(self):
+        packages = self.build()
+        self.assertEqual(packages.keys(), FILES.keys())
+        for name, file in packages.items():
+            listing = run("dpkg-deb", "-c", file).stdout
+            held = {re.sub("^(/usr)?", "", path) for path in
+                    re.findall(r"\.(/\S+[^/\s])(?:\n| ->)", listing)}
+            doc = f"/share/doc/{name}/"
+            self.assertEqual(
+                FILES[name] | {doc + "copyright", doc + "changelog.Debian.gz"},
+                held & (FILES[name] | {doc + "copyright",
+                                       doc + "changelog.Debian.gz"}))
+        said = run("lintian", "--fail-on", "error", *packages.values())
+        self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
+
+    @unittest.skipUnless(can_mount(), "needs root and overlay mounts")
+    def test_keep_what_is_a_persons_until_they_are_purged(self):
+        packages = self.build()
+        (self.folder / "later").mkdir()
+        (self.folder / "copy").mkdir()
+        for file in packages.values():
+            later_release(file, self.folder / "later")
+
+        lived = run("unshare", "-m", "bash", "-c", COPY, "copy", self.folder,
+                    LIFE)
+
+        self.assertEqual(lived.returncode, 0, lived.stdout + lived.stderr)
+
+
+if __name__ == "__main__":
+    main()
