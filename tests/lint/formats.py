@@ -51,8 +51,12 @@ def check_configuration(tree):
                 yield Problem(path, number, f"{options} has no --{match[1]}")
 
 
+# debhelper makes whole scripts of these.
+PARTS_OF_SCRIPTS = (".postinst", ".prerm", ".postrm")
+
+
 def is_script(tree, path):
-    if path.endswith(".sh"):
+    if path.endswith((".sh", *PARTS_OF_SCRIPTS)):
         return True
     if "." in Path(path).name:
         return False
@@ -69,6 +73,8 @@ def check_shell(tree):
             complaint = run([*tool, str(file)])
             if complaint:
                 yield Problem(path, 0, f"{' '.join(tool)}: {complaint}")
+        if path.endswith(PARTS_OF_SCRIPTS):
+            continue
         if not file.stat().st_mode & 0o100:
             yield Problem(path, 0, "is not executable")
         if "exec " not in tree.text(path) and \

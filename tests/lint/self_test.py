@@ -298,6 +298,12 @@ class Formats(LintTest):
         self.write("run", good + "if true\n", executable=True)
         self.assertIn("bash -n", self.said(formats.check_shell)[0])
 
+    def test_parts_of_maintainer_scripts_are_read_too(self):
+        self.write("a.postrm", "#!/bin/sh\nset -e\n#DEBHELPER#\n")
+        self.assert_clean(formats.check_shell)
+        self.write("a.postrm", "#!/bin/sh\nrm -rf $1\n")
+        self.assert_says(formats.check_shell, "shellcheck")
+
     @unittest.skipUnless(formats.clang_format_decides(), "needs version 14")
     def test_clang_format_is_asked(self):
         self.write(".clang-format", "BasedOnStyle: Google\n")
