@@ -10,8 +10,13 @@ cd "$(dirname "$0")/.."
 case ${1:-} in
   --help | -h) sed -n '2,/^set/{s/^# \?//p}' "$0"; exit ;;
   -*) echo "packages.sh: unknown option '$1'" >&2; exit 2 ;;
-  '') deploy/build.sh release paceline paceline-coordinator paceline-worker ;;
 esac
+command -v dh_install >/dev/null || {
+  echo "packages.sh: debhelper is missing: deploy/install-deps.sh --package" >&2
+  exit 1
+}
+[[ $# -gt 0 ]] ||
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
 bin=$(realpath "${1:-build/release/bin}")
 out=${2:-build/packages}
 mkdir -p "$out"
