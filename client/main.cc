@@ -31,9 +31,11 @@
 #include "client/render/console.h"
 #include "client/rpc/grpc_control_client.h"
 #include "client/rpc/grpc_trust_client.h"
+#include "core/base/discovery.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/convert.h"
+#include "core/rpc/tls.h"
 #include "core/schedule/traits.h"
 #include "core/weights/safetensors.h"
 
@@ -270,7 +272,7 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
       .pauser = pauser,
       .program =
           settings.coordinator_from_flag
-              ? absl::StrCat("paceline --coordinator ", settings.coordinator)
+              ? absl::StrCat("paceline --coordinator ", *options.coordinator)
               : "paceline"};
   switch (options.command) {
     case Command::kJobSubmit:
@@ -298,8 +300,10 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
   }
 }
 
+// named: the coordinator as the user calls it.
 ExitCode Trust(const ClientOptions& options, const std::string& coordinator,
-               const std::string& folder, Console& console) {
+               const std::string& named, const std::string& folder,
+               Console& console) {
   GrpcTrustClient client(coordinator, folder);
   switch (options.command) {
     case Command::kTokenCreate:
@@ -309,7 +313,7 @@ ExitCode Trust(const ClientOptions& options, const std::string& coordinator,
     case Command::kTokenRevoke:
       return RevokeTokenCommand(client, console, options.target);
     case Command::kLogin:
-      return LoginCommand(client, console, coordinator, options.login_token,
+      return LoginCommand(client, console, named, options.login_token,
                           options.user.empty() ? UserName() : options.user,
                           UserSettingsFile());
     default:
@@ -328,7 +332,12 @@ ExitCode RunOverNetwork(const ClientOptions& options, Settings settings,
     const absl::Status checked = CheckCoordinator(options.target);
     if (!checked.ok()) return ReportError(console, checked);
   }
-  const std::string folder = TlsFolder(options.tls_dir, settings.coordinator);
+  const std::string named = settings.coordinator;
+  const std::string folder = TlsFolder(options.tls_dir, named);
+  const auto found = FindCoordinator(
+      named, options.command == Command::kLogin || TlsFiles(folder).exist());
+  if (!found.ok()) return ReportError(console, found.status());
+  settings.coordinator = *found;
   // A certificate that is being replaced may be of no use.
   if (options.command != Command::kLogin) {
     const absl::Status used = UseClientTls(settings.coordinator, folder);
@@ -342,7 +351,7 @@ ExitCode RunOverNetwork(const ClientOptions& options, Settings settings,
     case Command::kTokenRevoke:
     case Command::kLogin:
     case Command::kTlsCheck:
-      return Trust(options, settings.coordinator, folder, console);
+      return Trust(options, settings.coordinator, named, folder, console);
     default:
       return RunWithCoordinator(options, settings, console);
   }

@@ -82,7 +82,8 @@ class CommandLine {
     app_.set_version_flag("--version", absl::StrCat("paceline ", kVersion));
     AddValue(&app_, "--coordinator", options_.coordinator, "HOST:PORT",
              "Where the coordinator is (default 127.0.0.1:7400; or "
-             "$PACELINE_COORDINATOR, paceline.yaml)");
+             "$PACELINE_COORDINATOR, paceline.yaml); auto: the only one that "
+             "Avahi finds");
     AddValue(&app_, "-o,--output", options_.output, "FORMAT",
              "How the result is printed: table, json, jsonl or yaml")
         ->check(CLI::IsMember({"table", "json", "jsonl", "yaml"}));

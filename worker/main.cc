@@ -27,6 +27,7 @@
 #include "absl/synchronization/notification.h"
 #include "core/base/clock.h"
 #include "core/base/config_file.h"
+#include "core/base/discovery.h"
 #include "core/base/exit_code.h"
 #include "core/base/host_port.h"
 #include "core/base/signals.h"
@@ -273,19 +274,22 @@ void GiveToOwnerOf(const std::string& state, const TlsFiles& files) {
 // 'join': trades the token for a certificate and writes the configuration.
 int Join(const WorkerOptions& worker) {
   const TlsFiles files(worker.tls_dir);
+  // The token says whose coordinator it must be.
+  const auto coordinator = FindCoordinator(worker.join, /*vouched=*/true);
+  if (!coordinator.ok()) return Fail(coordinator.status());
   EnrolOptions options;
-  options.coordinator = worker.join;
+  options.coordinator = *coordinator;
   options.token = worker.token;
   options.identity = {Role::kWorker, worker.name};
   options.say = [](const std::string& text) {
     std::fprintf(stderr, "paceline-worker: %s\n", text.c_str());
   };
-  absl::Status joined = ParseHostPort(worker.join).status();
+  absl::Status joined = ParseHostPort(*coordinator).status();
   if (joined.ok()) joined = Enrol(options, files);
   if (!joined.ok()) return Fail(joined);
   GiveToOwnerOf(worker.state, files);
   std::printf("worker %s has joined the mesh of %s: its certificate is in %s\n",
-              worker.name.c_str(), worker.join.c_str(), files.folder.c_str());
+              worker.name.c_str(), coordinator->c_str(), files.folder.c_str());
   absl::Status written =
       SetConfigValue(worker.config, "coordinator", worker.join);
   // The certificate is of this name, whatever the host is called later.
@@ -338,5 +342,10 @@ int main(int argc, char** argv) {
     return paceline::Fail(
         paceline::ExecuteAnew(paceline::FirstCpuCapability(), argv, environ));
   }
+  const auto coordinator = paceline::FindCoordinator(
+      options.coordinator,
+      options.insecure || paceline::TlsFiles(options.tls_dir).exist());
+  if (!coordinator.ok()) return paceline::Fail(coordinator.status());
+  options.coordinator = *coordinator;
   return paceline::Run(options, capability, argc, argv);
 }

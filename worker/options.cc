@@ -75,7 +75,8 @@ void AddTrust(CLI::App& app, WorkerOptions& options) {
       "join",
       "Gets a certificate with a token, writes the configuration, and ends");
   join->fallthrough();
-  join->add_option("COORDINATOR", options.join, "host:port of the coordinator")
+  join->add_option("COORDINATOR", options.join,
+                   "host:port of the coordinator, or auto")
       ->required();
   join->add_option("TOKEN", options.token,
                    "As 'paceline token create --role worker' prints it")
@@ -107,7 +108,7 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
                                     "File of options (TOML): name = \"pi-1\"")
                                  ->configurable(false);
   option("--coordinator", options->coordinator, "COORDINATOR",
-         "host:port of the coordinator");
+         "host:port of the coordinator; auto: the only one that Avahi finds");
   option("--name", options->name, "NAME", "Unique name of this worker")
       ->default_str("the host's")
       ->check([](const std::string& name) { return WhyNoWorkerName(name); },

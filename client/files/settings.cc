@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
+#include "core/base/discovery.h"
 #include "core/base/errors.h"
 #include "core/base/files.h"
 #include "core/base/host_port.h"
@@ -45,6 +46,7 @@ std::string UserFolder() {
 }  // namespace
 
 absl::Status CheckCoordinator(const std::string& address) {
+  if (address == kAutoCoordinator) return absl::OkStatus();
   PACELINE_ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(address));
   if (!where.host.empty() && where.port > 0) return absl::OkStatus();
   return InvalidArgument("'", address, "' names no ",

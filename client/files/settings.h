@@ -33,7 +33,7 @@ struct Settings {
 absl::StatusOr<Settings> ResolveSettings(
     const std::vector<SettingsSource>& sources);
 
-// Errors: InvalidArgument  no coordinator can be there: it is not HOST:PORT
+// Errors: InvalidArgument  it is neither HOST:PORT nor "auto"
 absl::Status CheckCoordinator(const std::string& address);
 
 // The environment's words: PACELINE_COORDINATOR, PACELINE_OUTPUT.

@@ -57,6 +57,7 @@ TEST(Settings, MistakesNameTheirSource) {
   }
   EXPECT_EQ(ResolveSettings({From("F", "[::1]:7411")})->coordinator,
             "[::1]:7411");
+  EXPECT_EQ(ResolveSettings({From("F", "auto")})->coordinator, "auto");
   EXPECT_THAT(
       ResolveSettings({From("F", std::nullopt, "xml")}).status().message(),
       HasSubstr("none of table, json, jsonl, yaml"));

@@ -46,12 +46,12 @@ class Trust(ProcessCase):
                    "--name", name, "--state", self.folder / name,
                    "--config", self.folder / f"{name}.toml")
 
-    def start_worker(self, name):
+    def start_worker(self, name, **environment):
         return self.start_process(
             program("paceline-worker"), "--name", name, "--machine-id", name,
             "--config", self.folder / f"{name}.toml", "--state",
             self.folder / name, "--listen", "127.0.0.1:0", "--http",
-            "127.0.0.1:0")
+            "127.0.0.1:0", **environment)
 
     def start_workers(self, count):
         token = self.token("--uses", str(count))
@@ -194,6 +194,48 @@ class Trust(ProcessCase):
         self.assertEqual(joining.wait(60), 0, joining.errors.read_text())
         self.has((self.folder / "w1.toml").read_text(),
                  f'coordinator = "{self.address}"', "name = ")
+
+    def test_auto_is_the_only_coordinator_that_avahi_finds(self):
+        self.start_coordinator()
+        browse = self.folder / "avahi-browse"
+        host, port = self.address.split(":")
+        line = f"=;lo;IPv4;Paceline;_paceline._tcp;local;{{}};{host};{port};"
+
+        def find(*hosts):
+            browse.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(
+                line.format(each) for each in hosts) + "\nEND\n")
+            browse.chmod(0o755)
+        path = f"{self.folder}:{os.environ['PATH']}"
+        home = str(self.folder / "home")
+
+        def ask(*words):
+            return run(program("paceline"), *words, PATH=path,
+                       XDG_CONFIG_HOME=home)
+
+        find("first.local")
+        # Whoever answers there is not believed: the token's authority is.
+        stranger = ask("--coordinator", "auto", "node", "list")
+        self.assertEqual(stranger.returncode, 2, stranger.stderr)
+        self.has(stranger.stderr, "needs a certificate")
+        login = ask("login", "auto", self.token("--role", "client"))
+        self.assertEqual(login.returncode, 0, login.stderr)
+        joined = run(program("paceline-worker"), "join", "auto", self.token(),
+                     "--name", "w1", "--state", self.folder / "w1", "--config",
+                     self.folder / "w1.toml", PATH=path)
+        self.assertEqual(joined.returncode, 0, joined.stderr)
+        self.has((self.folder / "w1.toml").read_text(), 'coordinator = "auto"')
+        self.start_worker("w1", PATH=path)
+        self.assertTrue(eventually(
+            lambda: "idle" in ask("node", "list").stdout))
+
+        find("first.local", "second.local")
+        both = ask("node", "list")
+        self.assertEqual(both.returncode, 1, both.stderr)
+        self.has(both.stderr, "several", "first.local", "second.local")
+        browse.write_text("#!/bin/sh\necho Daemon not running; exit 1\n")
+        missing = ask("node", "list")
+        self.assertEqual(missing.returncode, 4, missing.stderr)
+        self.has(missing.stderr, "Daemon not running", "avahi-utils")
 
     def test_certificates_are_renewed_while_a_job_runs_and_no_step_is_lost(self):
         self.start_coordinator("--certificate-hours", "0.004",  # 14.4 s
