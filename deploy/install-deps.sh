@@ -56,6 +56,8 @@ readonly TEST=(
   # Tests of the real programs fetch pages and look processes up.
   curl procps
   python3-yaml shellcheck systemd
+  # Machines that boot, for tests of the services.
+  systemd-container
   # spin explores the model of the rounds, core/round/model, to its last state.
   spin
 )

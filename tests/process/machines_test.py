@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Four machines with the packages: they join with tokens, and train with TLS
+under systemd.  Needs root and systemd-nspawn, and is skipped without."""
+
+from machines import MachinesCase, enter_world, on_all
+from mesh_case import JOB, eventually, main
+
+JOB = JOB.replace("stages: 3", "stages: 4").replace("steps: 160", "steps: 400")
+MOST_EXPOSURE = 13  # tenths of what systemd-analyze says
+
+# What a daemon would do that has been taken over, and the errors it gets.
+PROBE = """
+import errno, socket
+def error_of(attempt):
+    try:
+        attempt()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "allowed"
+print(error_of(lambda: open("/home/loot", "w")),
+      error_of(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)),
+      file=open("/var/lib/paceline-{daemon}/probe", "w"))
+"""
+
+
+class FourMachines(MachinesCase):
+    beside_others = True
+
+    def test_train_confined_and_outlive_a_worker_and_a_machine(self):
+        self.boot(4)
+        self.make_packages()
+        self.install()
+        self.start_coordinator()
+        on_all(self.machines, self.join)
+        self.assertTrue(eventually(lambda: len(self.idle()) == 4), self.idle())
+        self.first.write("/root/job.yaml", JOB)
+        expected = self.ask("job", "submit", "/root/job.yaml")["weights_sha256"]
+        self.assert_confined(self.first)
+
+        self.first.do("paceline", "job", "submit", "/root/job.yaml", "--detach")
+        self.assertTrue(eventually(lambda: self.job()["step"] > 30))
+        _, _, third, fourth = self.machines
+        third.do("systemctl", "kill", "--signal=KILL", "paceline-worker")
+        self.await_event("attempt 2 begins from step")
+        fourth.pull_the_plug()
+        self.assertEqual(self.job()["state"], "running", "it was too fast")
+        self.await_event("attempt 3 begins from step")
+        self.first.do("paceline", "job", "wait", "last")
+
+        self.assertEqual(self.job()["weights_sha256"], expected, self.events())
+        self.has(self.events(), "pl3: ", "pl4: silent for")
+        self.assertTrue(eventually(lambda: "pl3" in self.idle()))
+        self.assertEqual([each.property("paceline-worker", "NRestarts")
+                          for each in self.machines[:3]], ["0", "0", "1"])
+
+    def probe(self, machine, daemon):
+        """The errors that the probe gets inside the unit that runs: another
+        command of its reload is as confined as the daemon."""
+        unit = f"paceline-{daemon}"
+        machine.write("/usr/bin/probe.py", PROBE.format(daemon=daemon))
+        machine.write(f"/etc/systemd/system/{unit}.service.d/probe.conf",
+                      "[Service]\nExecReload=python3 /usr/bin/probe.py\n")
+        machine.do("systemctl", "daemon-reload")
+        machine.do("systemctl", "reload", unit)
+        return machine.read(f"/var/lib/{unit}/probe").split()
+
+    def assert_confined(self, machine):
+        for daemon, home in (("coordinator", "EACCES"), ("worker", "EROFS")):
+            unit = f"paceline-{daemon}"
+            process = machine.property(unit, "MainPID")
+            self.assertEqual(self.probe(machine, daemon), [home, "EPERM"])
+            self.assertEqual(machine.property(unit, "MainPID"), process)
+            # Outside of the unit both are possible.
+            machine.do("python3", "/usr/bin/probe.py")
+            self.assertEqual(machine.read(f"/var/lib/{unit}/probe").split(),
+                             ["allowed", "allowed"])
+            machine.do("systemd-analyze", "security", "--no-pager",
+                       f"--threshold={MOST_EXPOSURE}", unit)
+
+
+if __name__ == "__main__":
+    enter_world()
+    main()
