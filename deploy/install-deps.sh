@@ -63,7 +63,11 @@ readonly TEST=(
 )
 # Python's torch writes the weights and scripts that ours are compared with;
 # debootstrap makes the Debian 13 that the area trixie runs in.
-readonly NIGHTLY=(debootstrap jq python3-torch python3-torchvision)
+# dropbear-bin is an ssh server that nobody starts, with OpenSSH's sftp.
+readonly NIGHTLY=(
+  debootstrap dropbear-bin jq openssh-client openssh-sftp-server python3-torch
+  python3-torchvision
+)
 
 die() {
   echo "install-deps.sh: $*" >&2

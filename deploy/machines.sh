@@ -65,11 +65,13 @@ install() {
   local host=$1 package folder files=()
   shift
   for package; do files+=("$packages/${package}"_*.deb); done
-  folder=$(on "$host" "folder=\$(mktemp -d) && chmod 755 \$folder && echo \$folder") &&
+  local make="folder=\$(mktemp -d) && chmod 755 \$folder && echo \$folder"
+  folder=$(on "$host" "$make") &&
     run scp -q "${SSH_OPTIONS[@]}" "${files[@]}" "$host:$folder/" || return
-  local get="${sudo}env DEBIAN_FRONTEND=noninteractive apt-get -q -y"
   # The lists of a machine may be old; one without a network needs none.
-  on "$host" "$get install $folder/*.deb || { $get update && $get install $folder/*.deb; }" &&
+  local get="${sudo}env DEBIAN_FRONTEND=noninteractive apt-get -q -y"
+  local line="$get install $folder/*.deb"
+  on "$host" "$line || { $get update && $line; }" &&
     on "$host" "rm -r $folder"
 }
 
@@ -117,14 +119,15 @@ join() {
   token=$(make_token) || return
   # Through standard input: no list of processes shows it here, and the one
   # there for a moment only.
-  on "$host" "read -r token && ${sudo}paceline-worker join $coordinator \"\$token\"" \
-    <<<"$token"
+  local line="${sudo}paceline-worker join $coordinator \"\$token\""
+  on "$host" "read -r token && $line" <<<"$token"
 }
 
 bring_in() {
   local host=$1
   reach "$host" || return
-  if on "$host" "${sudo}test -s /var/lib/paceline-worker/tls/certificate.pem"; then
+  local certificate=/var/lib/paceline-worker/tls/certificate.pem
+  if on "$host" "${sudo}test -s $certificate"; then
     say "$host: has joined already"
     on "$host" "${sudo}systemctl enable --now paceline-worker"
     return
@@ -174,7 +177,8 @@ main() {
       failed+=("$host")
     }
   done
-  [[ ${#failed[@]} -eq 0 ]] || die "not in the mesh: ${failed[*]}; the others are"
+  [[ ${#failed[@]} -eq 0 ]] ||
+    die "not in the mesh: ${failed[*]}; the others are"
   say "in the mesh of $coordinator: ${hosts[*]}"
 }
 

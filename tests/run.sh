@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars
-  pipeline-kills coordinator-kills snapshot-cost moves chaos scale bench bed speed round-speed torch-free tsan asan trixie)
+  pipeline-kills coordinator-kills snapshot-cost moves chaos scale bench bed speed round-speed torch-free tsan asan trixie machines)
 
 usage() {
   cat <<USAGE
@@ -148,6 +148,12 @@ area_scale() {
 area_liars() {
   deploy/build.sh release paceline paceline-coordinator paceline-worker
   python3 tests/nightly/liars.py --bin build/release/bin
+}
+
+# Machines that boot in containers: set up over ssh, rebooted, purged; needs root.
+area_machines() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/machine_life.py --bin build/release/bin
 }
 
 area_soak() {

@@ -102,17 +102,20 @@ class NoMachines(Exception):
     """None boots on this host, with nothing of ours in it yet."""
 
 
-def children(pid):
+def init_of(nspawn):
+    """The machine's first process, once there is one."""
     with contextlib.suppress(OSError):
-        return [int(word) for word in Path(
-            f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return []
+        for pid in Path(f"/proc/{nspawn}/task/{nspawn}/children"
+                        ).read_text().split():
+            if Path(f"/proc/{pid}/comm").read_text() == "systemd\n":
+                return int(pid)
+    return None
 
 
 class Machine:
     """One of them; number 1 is `pl1` at 10.0.0.1."""
 
-    def __init__(self, folder, number):
+    def __init__(self, folder, number, shared):
         self.name = f"pl{number}"
         self.address = f"10.0.0.{number}"
         self.console = folder / f"{self.name}.console"
@@ -120,13 +123,12 @@ class Machine:
         self._group = f"paceline-machines-{os.environ[WORLD]}-{self.name}"
         self._layers = folder / self.name
         self._process = None
+        self._shared = shared  # /shared in there
 
-    def start(self, shared):
-        """Boots; `shared` is /shared in there."""
-        self._make_root()
+    def power_on(self):
         for group in cgroups(self._group):
             try:
-                group.mkdir()
+                group.mkdir(exist_ok=True)
             except OSError as error:
                 raise NoMachines(f"no cgroup: {error}") from error
         # Machines in one cgroup would kill each other's services.
@@ -139,10 +141,10 @@ class Machine:
                  f"--machine={self.name}", f"--hostname={self.name}",
                  "--register=no", "--keep-unit", "--network-bridge=machines",
                  "--link-journal=no", "--resolv-conf=off", "--timezone=off",
-                 f"--bind-ro={shared}:/shared", "--console=pipe"],
+                 f"--bind-ro={self._shared}:/shared", "--console=pipe"],
                 stdin=subprocess.DEVNULL, stdout=console, stderr=console)
 
-    def _make_root(self):
+    def make_root(self):
         """What differs from this machine's root, and layers of it all."""
         upper, work, root = (self._layers / name
                              for name in ("upper", "work", "root"))
@@ -171,9 +173,7 @@ class Machine:
 
     def await_boot(self):
         def is_up():
-            self.init = next((
-                pid for pid in children(self._process.pid)
-                if Path(f"/proc/{pid}/comm").read_text() == "systemd\n"), None)
+            self.init = init_of(self._process.pid)
             return self._process.poll() is not None or self.init and self.run(
                 "systemctl", "is-system-running").stdout.strip() in (
                     "running", "degraded")
@@ -208,6 +208,12 @@ class Machine:
     def property(self, unit, name):
         return self.do("systemctl", "show", "--property", name, "--value",
                        unit).strip()
+
+    def reboot(self):
+        self.run("systemctl", "reboot")
+        self._process.wait(BOOT_SECONDS)  # it asks its caller to begin again
+        self.power_on()
+        self.await_boot()
 
     def pull_the_plug(self):
         """Its neighbours hear nothing more of it, not even a goodbye."""
@@ -251,14 +257,16 @@ ip link show machines &>/dev/null || ip link add machines type bridge
 ip link set machines up
 """, folder)
         self.addCleanup(run, "umount", "--lazy", folder)
-        self.machines = [Machine(folder, i) for i in range(1, count + 1)]
+        self.machines = [Machine(folder, i, self.packages)
+                         for i in range(1, count + 1)]
         self.first = self.machines[0]
         try:
             if made.returncode != 0:
                 raise NoMachines(made.stderr)
             for machine in self.machines:
                 self.addCleanup(machine.stop)
-                machine.start(self.packages)
+                machine.make_root()
+                machine.power_on()
             for machine in self.machines:
                 machine.await_boot()
         except NoMachines as why_not:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""deploy/machines.sh: what it does over ssh, in which order.  An `ssh` that only
-writes down what it is asked takes the place of the real one."""
+"""deploy/machines.sh: what it does over ssh, in which order.  An `ssh` that
+only writes down what it is asked takes the place of the real one."""
 
 import os
 
@@ -36,7 +36,8 @@ class MachinesScript(ProcessCase):
     def setUp(self):
         super().setUp()
         for name, text in (("ssh", SSH),
-                           ("scp", '#!/bin/sh\necho "scp $*" >>"$FAKE/calls"\n'),
+                           ("scp", '#!/bin/sh\n'
+                                   'echo "scp $*" >>"$FAKE/calls"\n'),
                            ("paceline", '#!/bin/sh\necho "paceline $*" '
                                         f'>>"$FAKE/calls"\necho {TOKEN}\n')):
             (self.folder / name).write_text(text)
@@ -88,7 +89,8 @@ class MachinesScript(ProcessCase):
         self.assertEqual(finished.returncode, 0, finished.stderr)
         self.has(finished.stderr, "one: the coordinator runs already",
                  "one: has joined already", "two: has joined already")
-        changed = [line for line in calls if "apt-get" in line or "join" in line]
+        changed = [line for line in calls
+                   if "apt-get" in line or "join" in line]
         self.assertEqual(len(changed), 2, changed)
         self.assert_in_order(changed, "three sudo", "three read")
 
