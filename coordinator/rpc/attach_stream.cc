@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/rpc/convert.h"
+#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 
 namespace paceline {
@@ -84,6 +85,7 @@ void AttachStream::Register(const v1::WorkerMessage& message) {
     return;
   }
   registered_ = true;
+  Listener::OnKnown(peer_);
   const std::shared_ptr<AttachStream> self = Self();
   coordinator_.Attach(id_, self, std::move(registration),
                       [self](const absl::StatusOr<v1::Welcome>& welcome) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/rpc/listener.h"
 
 namespace paceline {
 namespace {
@@ -91,6 +92,8 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
 
 grpc::ServerWriteReactor<v1::WeightsChunk>* ControlService::ExportWeights(
     Context* context, const v1::ExportWeightsRequest* request) {
+  // While it reads it sends many bytes, and no message.
+  Listener::OnKnown(context->peer());
   return new ExportReactor(coordinator_, metrics_, *request,
                            exports_.Enter(context->peer()));
 }

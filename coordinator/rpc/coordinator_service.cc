@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "coordinator/rpc/attach_stream.h"
 #include "coordinator/rpc/convert.h"
 #include "core/rpc/call_deadline.h"
+#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 
 namespace paceline {
@@ -25,6 +27,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
                 absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place)
       : coordinator_(coordinator),
         receipt_(receipt),
+        peer_(context.peer()),
         place_(std::move(place)),
         deadline_(kLongestUpload, [&context] { context.TryCancel(); }) {
     if (place_.ok()) {
@@ -46,6 +49,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
                               [this](const absl::Status& status) {
                                 if (status.ok()) {
                                   place_ = nullptr;
+                                  Listener::OnKnown(peer_);
                                   StartRead(&piece_);
                                 } else {
                                   Finish(ToGrpc(status));
@@ -68,6 +72,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
 
   Coordinator& coordinator_;
   v1::WeightsReceipt* const receipt_;
+  const std::string peer_;
   // Until a piece of a job that is known was written.
   absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place_;
   v1::WeightsPiece piece_;

@@ -7,6 +7,7 @@
 
 #include "core/base/status_macros.h"
 #include "core/cluster/run_order.h"
+#include "core/rpc/listener.h"
 #include "core/rpc/report_convert.h"
 #include "core/rpc/status.h"
 
@@ -98,6 +99,7 @@ class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
 
 grpc::ServerWriteReactor<v1::PieceChunk>* PieceService::Pieces(
     grpc::CallbackServerContext* context, const v1::PieceRequest* request) {
+  Listener::OnKnown(context->peer());  // as in an export of weights
   return new PieceReactor(coordinator_, *request,
                           streams_.Enter(context->peer()));
 }

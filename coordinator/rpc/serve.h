@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "coordinator/metrics.h"
+#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "grpcpp/support/server_callback.h"
 
@@ -17,6 +18,7 @@ grpc::ServerUnaryReactor* Serve(CoordinatorMetrics& metrics,
                                 const char* method, Response* response,
                                 const Ask& ask) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  Listener::OnMessage(context->peer());
   ask([=, &metrics](absl::StatusOr<Response> answer) {
     metrics.CountControl(method, answer.status().code());
     if (answer.ok()) *response = *std::move(answer);

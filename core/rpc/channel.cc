@@ -1,6 +1,8 @@
 #include "core/rpc/channel.h"
 
+#include <linux/tcp.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,8 +13,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/check.h"
 #include "core/base/host_port.h"
 #include "core/base/status_macros.h"
+#include "core/rpc/listener.h"
 #include "core/rpc/segments.h"
 #include "grpc/grpc.h"
 #include "grpcpp/create_channel.h"
@@ -36,23 +40,12 @@ constexpr int kConnectTimeoutMs = 5'000;
 constexpr int kMinResolutionIntervalMs = 2'000;
 // A server's: until HTTP/2 is spoken, and without any call.
 constexpr int kHandshakeTimeoutMs = 10'000;
+constexpr int kDeferSeconds = 10;
 constexpr int kIdleTimeoutMs = 300'000;
 // Small frames that are written with a buffer hint leave together, up to so
 // many bytes.  Measured with bench_data_plane, 16 KiB frames: 0.83 of a bare
 // stream's throughput with gRPC's 64 KiB, 1.01 with this (2026-11).
 constexpr int kWriteBufferBytes = 512 << 10;
-
-// 0, or the errno of binding a socket like gRPC's to `address`.
-int TryBind(const addrinfo& address) {
-  const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return errno;
-  const int yes = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  const int result =
-      bind(fd, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
-  close(fd);
-  return result;
-}
 
 absl::Status CannotListen(const ServerOptions& options, const HostPort& where,
                           int error) {
@@ -75,21 +68,55 @@ absl::Status CannotListen(const ServerOptions& options, const HostPort& where,
     default:
       return absl::UnavailableError(
           absl::StrCat("cannot listen on port ", where.port, " of ", host, ": ",
-                       error != 0 ? std::strerror(error) : "the server gave up",
-                       ": ", change));
+                       std::strerror(error), ": ", change));
   }
 }
 
-// Asks the kernel before gRPC does, which tells nobody why it failed, and
-// which is content with half of the addresses that "localhost" stands for.
-absl::Status CheckPortIsFree(const ServerOptions& options,
-                             const HostPort& where) {
+// A socket that listens, of our port alone; or -1 with errno.
+int ListenOn(const addrinfo& address) {
+  const int fd =
+      socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int yes = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  // Accepted connections have them too, as gRPC's own.
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kKeepaliveTimeoutMs,
+             sizeof(kKeepaliveTimeoutMs));
+  // Clients speak first; the kernel keeps whoever says nothing.
+  setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &kDeferSeconds,
+             sizeof(kDeferSeconds));
+  // Every address has a socket of its own.
+  setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof(yes));
+  if (bind(fd, address.ai_addr, address.ai_addrlen) == 0 &&
+      listen(fd, SOMAXCONN) == 0) {
+    return fd;
+  }
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return -1;
+}
+
+int PortOf(int socket) {
+  sockaddr_storage at = {};
+  socklen_t size = sizeof(at);
+  getsockname(socket, reinterpret_cast<sockaddr*>(&at), &size);
+  // At the same place in both families.
+  return ntohs(reinterpret_cast<const sockaddr_in&>(at).sin_port);
+}
+
+// Our own sockets: gRPC tells nobody why it cannot listen, and is content with
+// half of the addresses that "localhost" stands for.  `port` becomes the real
+// one.
+absl::StatusOr<std::vector<int>> Listen(const ServerOptions& options,
+                                        const HostPort& where, int& port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* addresses = nullptr;
+  const bool any = where.host.empty() || where.host == "::";
   const int failed =
-      getaddrinfo(where.host.empty() ? nullptr : where.host.c_str(),
+      getaddrinfo(any ? nullptr : where.host.c_str(),
                   absl::StrCat(where.port).c_str(), &hints, &addresses);
   if (failed != 0) {
     return absl::UnavailableError(absl::StrCat(
@@ -97,18 +124,26 @@ absl::Status CheckPortIsFree(const ServerOptions& options,
         options.listen, ": ", gai_strerror(failed), ": write its IP address"));
   }
 
-  bool any_free = false;
+  std::vector<int> sockets;
+  port = where.port;
   int error = 0;
   for (const addrinfo* a = addresses; a != nullptr; a = a->ai_next) {
-    const int result = TryBind(*a);
-    any_free |= result == 0;
-    if (result != 0 && error != EADDRINUSE) error = result;
+    // At the same place in both families.
+    reinterpret_cast<sockaddr_in*>(a->ai_addr)->sin_port = htons(port);
+    const int fd = ListenOn(*a);
+    if (fd >= 0) {
+      sockets.push_back(fd);
+      port = PortOf(fd);
+    } else if (error != EADDRINUSE) {
+      error = errno;
+    }
   }
   freeaddrinfo(addresses);
 
   // One address less is fine (no IPv6 here); one that somebody else holds is
   // not: half of the clients would talk to them.
-  if (any_free && error != EADDRINUSE) return absl::OkStatus();
+  if (!sockets.empty() && error != EADDRINUSE) return sockets;
+  for (const int fd : sockets) close(fd);
   return CannotListen(options, where, error);
 }
 
@@ -145,8 +180,7 @@ void SetKeepalive(grpc::ServerBuilder& builder) {
       kMinPingIntervalMs);
 }
 
-// gRPC 1.51 accepts no connection ever again after one "too many open files":
-// the soft limit, often 1,024, is raised to the hard one.
+// A thousand workers need more open files than the usual soft limit.
 void RaiseFileLimit() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -154,8 +188,8 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// gRPC 1.51 has one message size a server, none a method, and no limit for
-// connections.  An age limit for connections would end our long streams.
+// gRPC 1.51 has one message size a server, none a method; Listener has the
+// limits for connections.  An age limit would end our long streams.
 void SetLimits(grpc::ServerBuilder& builder, const ServerOptions& options) {
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
@@ -203,6 +237,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
+void BoundServer::End::operator()(grpc::Server* server) {
+  listener = nullptr;
+  delete server;
+}
+
 absl::StatusOr<BoundServer> StartServer(
     const ServerOptions& options, const std::vector<grpc::Service*>& services) {
   PACELINE_ASSIGN_OR_RETURN(const HostPort where,
@@ -215,13 +254,15 @@ absl::StatusOr<BoundServer> StartServer(
         "with ",
         options.flag, " 127.0.0.1:", where.port));
   }
-  PACELINE_RETURN_IF_ERROR(CheckPortIsFree(options, where));
+  BoundServer bound;
+  bound.host = where.host;
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<int> sockets,
+                            Listen(options, where, bound.port));
 
   RaiseFileLimit();
   StartGrpc();
   grpc::ServerBuilder builder;
   SetKeepalive(builder);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   if (options.fixed_window_bytes > 0) {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
@@ -229,16 +270,20 @@ absl::StatusOr<BoundServer> StartServer(
   }
   SetLimits(builder, options);
   for (grpc::Service* service : services) builder.RegisterService(service);
-  BoundServer bound;
-  bound.host = where.host;
-  builder.AddListeningPort(
-      JoinHostPort(where.host.empty() ? "::" : where.host, where.port),
-      ServerCredentials(), &bound.port);
-  bound.server = builder.BuildAndStart();
-  // Somebody was quicker, between the kernel's word and now.
-  if (bound.server == nullptr || bound.port <= 0) {
-    return CannotListen(options, where, 0);
-  }
+  using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
+  // Shared with the listener, whose function must be copyable.
+  const std::shared_ptr<Acceptor> acceptor =
+      builder.experimental().AddExternalConnectionAcceptor(
+          decltype(builder.experimental())::ExternalConnectionType::FROM_FD,
+          ServerCredentials());
+  grpc::Server* const server = builder.BuildAndStart().release();
+  PACELINE_CHECK(server != nullptr, "gRPC makes no server");
+  const auto accepted = [acceptor](int fd) {
+    Acceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    acceptor->HandleNewConnection(&connection);
+  };
+  bound.server = {server, {std::make_shared<Listener>(sockets, accepted)}};
   return bound;
 }
 

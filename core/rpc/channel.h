@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/rpc/listener.h"
 #include "core/rpc/tls.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/impl/codegen/service_type.h"
@@ -64,16 +65,23 @@ struct ServerOptions {
 
 // A running server and where it really listens.
 struct BoundServer {
-  std::unique_ptr<grpc::Server> server;
+  // Accepts nothing any more, and ends.
+  struct End {
+    void operator()(grpc::Server* server);
+    // Shared because a deleter must be copyable.
+    std::shared_ptr<Listener> listener;
+  };
+
+  std::unique_ptr<grpc::Server, End> server;
   std::string host;  // as in options.listen
   int port = 0;
 };
 
 // Starts a server with `services`, which outlive it, and gRPC's own health
 // service.  The port is ours alone (no SO_REUSEPORT).  What peers can make it
-// hold is bounded by the limits above; a connection that does not get as far as
-// HTTP/2 in 10 s is closed, and one without a call after 5 min.  Blocks while
-// the host is looked up.
+// hold is bounded by the limits above and by those of Listener; a connection
+// that does not get as far as HTTP/2 in 10 s is closed, and one without a call
+// after 5 min.  Blocks while the host is looked up.
 // Errors:
 //   InvalidArgument   listen is not host:port
 //   PermissionDenied  off loopback without insecure

@@ -32,7 +32,8 @@ v1::MeasuredSeconds ToProto(const MeasuredSeconds& seconds) {
   return proto;
 }
 
-absl::StatusOr<MeasuredSeconds> FromProto(const v1::MeasuredSeconds& proto) {
+absl::StatusOr<MeasuredSeconds> SecondsFromProto(
+    const v1::MeasuredSeconds& proto) {
   PACELINE_RETURN_IF_ERROR(CheckMeasured("wall", proto.wall()));
   PACELINE_RETURN_IF_ERROR(CheckMeasured("spread", proto.spread()));
   PACELINE_RETURN_IF_ERROR(CheckMeasured("cpu", proto.cpu()));
@@ -53,12 +54,13 @@ v1::LayerMeasurement ToProto(const LayerMeasurement& layer) {
   return proto;
 }
 
-absl::StatusOr<LayerMeasurement> FromProto(const v1::LayerMeasurement& proto) {
+absl::StatusOr<LayerMeasurement> LayerFromProto(
+    const v1::LayerMeasurement& proto) {
   LayerMeasurement layer;
   layer.name = proto.name();
   layer.kind = proto.kind();
-  PACELINE_ASSIGN_OR_RETURN(layer.forward, FromProto(proto.forward()));
-  PACELINE_ASSIGN_OR_RETURN(layer.backward, FromProto(proto.backward()));
+  PACELINE_ASSIGN_OR_RETURN(layer.forward, SecondsFromProto(proto.forward()));
+  PACELINE_ASSIGN_OR_RETURN(layer.backward, SecondsFromProto(proto.backward()));
   PACELINE_RETURN_IF_ERROR(
       CheckMeasured("update_seconds", proto.update_seconds()));
   PACELINE_RETURN_IF_ERROR(CheckMeasured("flops", proto.flops()));
@@ -132,7 +134,8 @@ absl::StatusOr<DeviceProfile> FromProto(const v1::DeviceProfile& proto) {
   profile.cpu_capability = proto.cpu_capability();
   profile.cpu_model = proto.cpu_model();
   for (const v1::LayerMeasurement& layer : proto.layers()) {
-    PACELINE_ASSIGN_OR_RETURN(profile.layers.emplace_back(), FromProto(layer));
+    PACELINE_ASSIGN_OR_RETURN(profile.layers.emplace_back(),
+                              LayerFromProto(layer));
   }
   profile.runs = proto.runs();
   profile.frame_seconds = proto.frame_seconds();

@@ -34,6 +34,8 @@ int64_t ResidentBytes() {
   return pages * sysconf(_SC_PAGESIZE);
 }
 
+constexpr int64_t kMostBytes = (64 << 20) + kSanitizerBytes;
+
 constexpr int kUntilQuiet = std::numeric_limits<int>::max();
 
 using Strangers = std::vector<std::unique_ptr<Stranger>>;
@@ -70,9 +72,6 @@ void PassFrames(RpcLinkMesh& mesh, int first, int last) {
 // Each of them could make a worker hold 1 GiB, for ever.
 TEST(HostilePeers, CostAWorkerABoundedAmountOfMemoryAndNoFrame) {
   constexpr int kStrangers = 300;
-  constexpr int64_t kMostBytes =
-      int64_t{StreamLimit::kMostOfAHost} * kMaxRequestBytes + (96 << 20) +
-      kSanitizerBytes;
   RpcLinkMesh mesh({}, PlaneOptions{.hello = absl::Seconds(5)});
   PassFrames(mesh, 0, 10);
   const int64_t before = ResidentBytes();
@@ -101,12 +100,9 @@ TEST(HostilePeers, CostAWorkerABoundedAmountOfMemoryAndNoFrame) {
 
 class HostileCalls : public ::testing::TestWithParam<const char*> {};
 
-// gRPC looks at the size of a message when all of it is
-// there: what is announced is bounded by the server's memory alone.
+// gRPC looks at the size of a message when all of it is there.
 TEST_P(HostileCalls, AnnounceMessagesOfAnySizeAndFillNoMemory) {
   constexpr uint32_t kAnnounced = 1 << 30;
-  const int64_t kMostBytes =
-      ServerOptions().memory_bytes + (256 << 20) + kSanitizerBytes;
   RpcLinkMesh mesh({});
   PassFrames(mesh, 0, 10);
   const int64_t before = ResidentBytes();

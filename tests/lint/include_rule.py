@@ -149,6 +149,8 @@ RULES = [
     (r"tests/cluster/", WIRE | {"gtest", "posix"},
      [CORE_LOGIC, OBS, RPC, WORKER, r"worker/transport/", r"coordinator/",
       r"tests/support/"]),
+    # Every parser, wherever it is.
+    (r"tests/fuzz/", WIRE | {"posix"}, "any"),
     (r"tests/bench/torch/", {"benchmark", "torch"},
      [CORE_LOGIC, WORKER, r"worker/torch/"]),
     (r"tests/bench/", WIRE | {"gtest", "benchmark", "posix"},

@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/convert.h"
+#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "worker/transport/grpc_prober.h"
@@ -292,9 +293,10 @@ class DataPlane::Service final
     return state_.Accept(context->peer());
   }
 
-  grpc::ServerUnaryReactor* ReportStep(grpc::CallbackServerContext* /*context*/,
+  grpc::ServerUnaryReactor* ReportStep(grpc::CallbackServerContext* context,
                                        const v1::StepReport* request,
                                        v1::StepVerdict* response) override {
+    Listener::OnMessage(context->peer());
     auto* reactor = new ReportReactor(response);
     const auto waiting = reactor->waiting();
     state_.Report(*request, [waiting](const absl::StatusOr<StepVerdict>& v) {

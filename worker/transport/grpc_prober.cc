@@ -13,6 +13,7 @@
 #include "core/base/thread.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
+#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "grpcpp/client_context.h"
 #include "worker/measure/cpu.h"
@@ -40,7 +41,8 @@ class ProbeReactor final : public grpc::ServerBidiReactor<Message, Message> {
  public:
   ProbeReactor(grpc::CallbackServerContext& context,
                absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place)
-      : place_(std::move(place)),
+      : peer_(context.peer()),
+        place_(std::move(place)),
         deadline_(kLongestProbe, [&context] { context.TryCancel(); }) {
     if (place_.ok()) {
       StartRead(&request_);
@@ -51,6 +53,7 @@ class ProbeReactor final : public grpc::ServerBidiReactor<Message, Message> {
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
+    Listener::OnMessage(peer_);
     if (request_.reply_bytes() < 0 ||
         request_.reply_bytes() > kMostReplyBytes) {
       return Finish(ToGrpc(absl::InvalidArgumentError(
@@ -68,6 +71,7 @@ class ProbeReactor final : public grpc::ServerBidiReactor<Message, Message> {
   void OnDone() override { delete this; }
 
  private:
+  const std::string peer_;
   const absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place_;
   Message request_;
   Message reply_;

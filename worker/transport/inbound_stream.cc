@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/channel.h"
+#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "paceline/v1/stage.pb.h"
 
@@ -33,6 +34,7 @@ void InboundStream::Start(const std::string& peer) {
   auto place = shared_->strangers.Enter(peer);
   absl::MutexLock lock(&mutex_);
   self_ = shared_from_this();
+  peer_ = peer;
   if (!place.ok()) return EndLocked(place.status());
   place_ = *std::move(place);
   AwaitAnswerLocked();
@@ -55,7 +57,10 @@ void InboundStream::AwaitAnswerLocked() {
 }
 
 void InboundStream::AnswerLocked() {
-  if (sender_ == Sender::kStranger) sender_ = Sender::kKnown;
+  if (sender_ == Sender::kStranger) {
+    sender_ = Sender::kKnown;
+    Listener::OnKnown(peer_);
+  }
   place_ = nullptr;
 }
 

@@ -162,6 +162,7 @@ class InboundStream final
   // them.
   absl::Mutex mutex_;
   std::shared_ptr<InboundStream> self_ ABSL_GUARDED_BY(mutex_);
+  std::string peer_ ABSL_GUARDED_BY(mutex_);
   grpc::ByteBuffer read_;   // gRPC's while kRunning
   grpc::ByteBuffer write_;  // gRPC's while writing_
   std::deque<grpc::ByteBuffer> messages_ ABSL_GUARDED_BY(mutex_);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/status_macros.h"
+#include "core/rpc/listener.h"
 #include "core/rpc/report_convert.h"
 #include "core/rpc/status.h"
 #include "core/transfer/wire.h"
@@ -124,6 +125,7 @@ class PieceServer::Stream final
   absl::Status Begin(const std::string& peer, const grpc::ByteBuffer& request) {
     PACELINE_ASSIGN_OR_RETURN(
         wish_, ReadWish(request, server_->shared_->options.incarnation));
+    Listener::OnKnown(peer);
     if (server_->store_ == nullptr) {
       return absl::NotFoundError("this worker holds no pieces");
     }

@@ -153,7 +153,6 @@ TEST(StartServer, ServesOnTheFreePortThatItFound) {
   EXPECT_EQ(reply.verdict.step(), 41);
 }
 
-// gRPC 1.51 accepts nothing any more after one "too many open files".
 TEST(StartServer, MayOpenAsManyFilesAsTheProcessMay) {
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);

@@ -1,0 +1,214 @@
+#include "core/rpc/listener.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <list>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+
+namespace paceline {
+namespace {
+
+// Between two looks at what strangers send: a flood of 2 GB/s brings 10 MB.
+constexpr int kLookPeriodMs = 5;
+// After each connection beyond a bound: gRPC ends the one that was closed
+// meanwhile, and a flood takes less CPU.
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(2);
+// Descriptors that strangers leave to the rest of the program.
+constexpr rlim_t kSpareFiles = 64;
+constexpr int kEstablished = 1;  // TCP's state, as the kernel counts them
+
+// As gRPC calls it.
+std::string PeerOf(const sockaddr_in6& from) {
+  const bool v6 = from.sin6_family == AF_INET6;
+  const auto& v4 = reinterpret_cast<const sockaddr_in&>(from);
+  char host[INET6_ADDRSTRLEN] = {};
+  inet_ntop(from.sin6_family,
+            v6 ? static_cast<const void*>(&from.sin6_addr) : &v4.sin_addr, host,
+            sizeof(host));
+  const int port = ntohs(v4.sin_port);  // at the same place in both families
+  if (!v6) return absl::StrCat("ipv4:", host, ":", port);
+  const std::string scope =
+      from.sin6_scope_id == 0 ? "" : absl::StrCat("%25", from.sin6_scope_id);
+  return absl::StrCat("ipv6:%5B", host, scope, "%5D:", port);
+}
+
+int64_t ReceivedBytes(const tcp_info& info) {
+  return static_cast<int64_t>(info.tcpi_bytes_received);
+}
+
+tcp_info InfoOf(int fd) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size);
+  return info;
+}
+
+// The strangers of the process.  Thread-safe.
+class Strangers {
+ public:
+  // fd: one of our own, so that no other connection is taken for this one after
+  // gRPC has closed its descriptor.
+  void Add(int fd, std::string peer) {
+    absl::MutexLock lock(&mutex_);
+    strangers_.push_back({fd, std::move(peer), absl::Now()});
+  }
+
+  // Ends the oldest one where there are as many as may be.
+  bool MakeRoom(int most) {
+    absl::MutexLock lock(&mutex_);
+    if (std::ssize(strangers_) < most) return false;
+    if (!strangers_.empty()) End(strangers_.begin());
+    return true;
+  }
+
+  void OnMessage(const std::string& peer, bool known) {
+    absl::MutexLock lock(&mutex_);
+    const auto found = std::find_if(
+        strangers_.begin(), strangers_.end(),
+        [&peer](const Stranger& each) { return each.peer == peer; });
+    if (found == strangers_.end()) return;
+    if (known) return Forget(found);
+    found->in_messages = ReceivedBytes(InfoOf(found->fd));
+    found->held = 0;
+    found->since = absl::Now();
+    strangers_.splice(strangers_.end(), strangers_, found);
+  }
+
+  // Ends those that hold too much.  False when there is nobody.
+  bool Look() {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time begin = absl::Now() - Listener::kLongestMessage;
+    int64_t all = 0;
+    for (auto next = strangers_.begin(); next != strangers_.end();) {
+      const auto one = next++;
+      const tcp_info info = InfoOf(one->fd);
+      one->held = ReceivedBytes(info) - one->in_messages;
+      if (info.tcpi_state != kEstablished) {
+        Forget(one);  // it has left, or gRPC has ended it
+      } else if (one->held > Listener::kMostBytesOfOne ||
+                 (one->held > Listener::kSmallBytes && one->since < begin)) {
+        End(one);
+      } else {
+        all += one->held;
+      }
+    }
+    while (all > Listener::kMostBytesOfAll) {
+      const auto most = std::max_element(
+          strangers_.begin(), strangers_.end(),
+          [](const auto& a, const auto& b) { return a.held < b.held; });
+      all -= most->held;
+      End(most);
+    }
+    return !strangers_.empty();
+  }
+
+ private:
+  struct Stranger {
+    int fd = -1;
+    std::string peer;
+    absl::Time since;         // its last message, or its beginning
+    int64_t in_messages = 0;  // bytes
+    int64_t held = 0;
+  };
+  using Iterator = std::list<Stranger>::iterator;
+
+  void End(Iterator one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    shutdown(one->fd, SHUT_RDWR);  // gRPC reads the end of it
+    Forget(one);
+  }
+  void Forget(Iterator one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    close(one->fd);
+    strangers_.erase(one);
+  }
+
+  absl::Mutex mutex_;
+  std::list<Stranger> strangers_ ABSL_GUARDED_BY(mutex_);  // oldest first
+};
+
+Strangers& AllStrangers() {
+  static auto* const all = new Strangers;
+  return *all;
+}
+
+// The new connection; -1: none that may stay.
+int Accept(int socket) {
+  sockaddr_in6 from = {};
+  socklen_t size = sizeof(from);
+  const int fd = accept4(socket, reinterpret_cast<sockaddr*>(&from), &size,
+                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+  const int own = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  rlimit files = {};
+  getrlimit(RLIMIT_NOFILE, &files);
+  const bool full = own < 0 ? errno == EMFILE || errno == ENFILE
+                            : own + kSpareFiles > files.rlim_cur;
+  // The kernel has waited long enough for a word of it.
+  const bool silent = own >= 0 && ReceivedBytes(InfoOf(own)) == 0;
+  if (!silent &&
+      AllStrangers().MakeRoom(full ? 0 : Listener::kMostConnections)) {
+    absl::SleepFor(kAcceptPause);
+  }
+  if (own >= 0 && !silent) {
+    AllStrangers().Add(own, PeerOf(from));
+    return fd;
+  }
+  if (own >= 0) close(own);
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+}  // namespace
+
+Listener::Listener(std::vector<int> sockets,
+                   std::function<void(int fd)> accepted)
+    : sockets_(std::move(sockets)),
+      accepted_(std::move(accepted)),
+      thread_("accept", [this] { Loop(); }) {}
+
+Listener::~Listener() {
+  stopping_ = true;
+  for (const int socket : sockets_) shutdown(socket, SHUT_RDWR);  // wakes it
+  thread_.Join();
+  for (const int socket : sockets_) close(socket);
+}
+
+void Listener::OnMessage(const std::string& peer) {
+  AllStrangers().OnMessage(peer, /*known=*/false);
+}
+
+void Listener::OnKnown(const std::string& peer) {
+  AllStrangers().OnMessage(peer, /*known=*/true);
+}
+
+void Listener::Loop() {
+  std::vector<pollfd> wanted;
+  for (const int socket : sockets_) wanted.push_back({socket, POLLIN, 0});
+  bool any = false;
+  absl::Time looked;
+  while (!stopping_) {
+    poll(wanted.data(), wanted.size(), any ? kLookPeriodMs : -1);
+    for (const pollfd& each : wanted) {
+      const int fd = each.revents == 0 ? -1 : Accept(each.fd);
+      if (fd >= 0) accepted_(fd);
+    }
+    any = true;
+    if (absl::Now() - looked < absl::Milliseconds(kLookPeriodMs)) continue;
+    any = AllStrangers().Look();
+    looked = absl::Now();
+  }
+}
+
+}  // namespace paceline

@@ -1,0 +1,57 @@
+// Listener accepts the connections of a gRPC server, and bounds what strangers
+// make it hold.  gRPC 1.51 bounds neither its connections nor a message that
+// never ends, and accepts nothing any more after one "too many open files".
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/base/thread.h"
+
+namespace paceline {
+
+// A connection is a stranger's until OnKnown().  Its bytes count until
+// OnMessage().  Beyond a bound the connection with the most such bytes is
+// closed, or the one that has said nothing for the longest time.  All strangers
+// of the process count together.  Thread-safe.
+class Listener {
+ public:
+  static constexpr int kMostConnections = 512;
+  // The largest request, its frames and its encryption.
+  static constexpr int64_t kMostBytesOfOne = 6 << 20;
+  // In frames of a byte they take gRPC up to four times as much memory.
+  static constexpr int64_t kMostBytesOfAll = 16 << 20;
+  // How long a message may take, unless it is as small as a few pings.
+  static constexpr absl::Duration kLongestMessage = absl::Minutes(1);
+  static constexpr int64_t kSmallBytes = 1 << 20;
+
+  // sockets   listen already, and defer to accept (TCP_DEFER_ACCEPT): whoever
+  //           says nothing is the kernel's, which gives it to nobody before
+  //           some seconds are over; this owns them
+  // accepted  owns the new connection; called on the thread "accept"
+  Listener(std::vector<int> sockets, std::function<void(int fd)> accepted);
+  // Connections that were accepted stay.
+  ~Listener();
+
+  // For handlers of calls, with grpc::ServerContext::peer(): a whole message of
+  // that peer is here; and: it is a member of this mesh or of a run, whose
+  // connection has no bounds from now on.  O(strangers).
+  static void OnMessage(const std::string& peer);
+  static void OnKnown(const std::string& peer);
+
+ private:
+  void Loop();
+
+  // Constant after construction.
+  const std::vector<int> sockets_;
+  const std::function<void(int fd)> accepted_;
+
+  std::atomic<bool> stopping_ = false;
+  Thread thread_;
+};
+
+}  // namespace paceline

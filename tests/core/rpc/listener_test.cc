@@ -1,0 +1,174 @@
+#include "core/rpc/listener.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "gtest/gtest.h"
+
+namespace paceline {
+namespace {
+
+constexpr int kDeferSeconds = 1;
+
+sockaddr_in Loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  return address;
+}
+
+int PortOf(int fd) {
+  sockaddr_in address{};
+  socklen_t size = sizeof(address);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.sin_port);
+}
+
+// A listener, whoever it has accepted, and clients.
+class ListenerTest : public ::testing::Test {
+ protected:
+  ListenerTest() {
+    rlimit files = {};
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+  ~ListenerTest() override {
+    for (const int fd : clients_) close(fd);
+    absl::MutexLock lock(&mutex_);
+    for (const int fd : accepted_) close(fd);
+  }
+
+  // Says a byte, and waits until the connection is accepted.
+  int Connect() {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const sockaddr_in to = Loopback(PortOf(socket_));
+    EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)),
+              0);
+    EXPECT_EQ(send(fd, "", 1, 0), 1);
+    clients_.push_back(fd);
+    absl::MutexLock lock(&mutex_);
+    const auto taken = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return accepted_.size() == clients_.size();
+    };
+    mutex_.Await(absl::Condition(&taken));
+    return fd;
+  }
+
+  // So many bytes from the newest client, each read on the other side.  False:
+  // the connection was closed.
+  bool Send(int64_t bytes) {
+    const int reader = [this] {
+      absl::MutexLock lock(&mutex_);
+      return accepted_.back();
+    }();
+    const std::vector<char> some(64 << 10);
+    std::vector<char> read(some.size());
+    for (int64_t sent = 0; sent < bytes; sent += std::ssize(some)) {
+      if (send(clients_.back(), some.data(), some.size(), MSG_NOSIGNAL) < 0) {
+        return false;
+      }
+      for (size_t got = 0; got < some.size();) {
+        pollfd readable{reader, POLLIN, 0};
+        poll(&readable, 1, -1);
+        const ssize_t more = recv(reader, read.data(), some.size() - got, 0);
+        if (more <= 0) return false;
+        got += static_cast<size_t>(more);
+      }
+    }
+    return true;
+  }
+
+  static std::string PeerOf(int client) {
+    return absl::StrCat("ipv4:127.0.0.1:", PortOf(client));
+  }
+
+  // Waits for the end of the connection.
+  static bool Ends(int client) {
+    char byte = 0;
+    return recv(client, &byte, 1, 0) <= 0;
+  }
+  static bool IsOpen(int client) {
+    char byte = 0;
+    return recv(client, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+  }
+
+ private:
+  static int ListeningSocket() {
+    const int fd =
+        socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const sockaddr_in any = Loopback(0);
+    EXPECT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof(any)),
+              0);
+    EXPECT_EQ(setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &kDeferSeconds,
+                         sizeof(kDeferSeconds)),
+              0);
+    EXPECT_EQ(listen(fd, SOMAXCONN), 0);
+    return fd;
+  }
+
+  const int socket_ = ListeningSocket();
+  std::vector<int> clients_;
+  absl::Mutex mutex_;
+  std::vector<int> accepted_ ABSL_GUARDED_BY(mutex_);
+  const Listener listener_{{socket_}, [this](int fd) {
+                             absl::MutexLock lock(&mutex_);
+                             accepted_.push_back(fd);
+                           }};
+};
+
+constexpr int64_t kFarTooMuch = int64_t{1} << 40;
+
+TEST_F(ListenerTest, EndsAStrangerThatSendsFarMoreThanAMessage) {
+  Connect();
+
+  EXPECT_FALSE(Send(kFarTooMuch));
+}
+
+TEST_F(ListenerTest, CountsAnewAfterAMessage) {
+  const int client = Connect();
+
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(Send(Listener::kMostBytesOfOne * 3 / 4)) << i;
+    Listener::OnMessage(PeerOf(client));
+  }
+
+  EXPECT_FALSE(Send(kFarTooMuch));
+}
+
+TEST_F(ListenerTest, LetsAMemberSendWhatItWants) {
+  const int client = Connect();
+
+  Listener::OnKnown(PeerOf(client));
+
+  EXPECT_TRUE(Send(10 * Listener::kMostBytesOfOne));
+}
+
+TEST_F(ListenerTest,
+       EndsTheStrangerThatHasBeenSilentForLongestWhenThereAreMany) {
+  const int first = Connect();
+  const int second = Connect();
+  const int known = Connect();
+  Listener::OnKnown(PeerOf(known));
+  for (int i = 2; i < Listener::kMostConnections; ++i) Connect();
+  Listener::OnMessage(PeerOf(first));
+
+  const int one_more = Connect();
+
+  EXPECT_TRUE(Ends(second));
+  for (const int other : {first, known, one_more}) EXPECT_TRUE(IsOpen(other));
+}
+
+}  // namespace
+}  // namespace paceline
