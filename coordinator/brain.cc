@@ -46,7 +46,11 @@ bool MayLeave(const MeshState& mesh, WorkerId worker) {
   const JobEntry* const job = mesh.JobOf(worker);
   if (job == nullptr) return JobThatNeeds(mesh, worker) == 0;
   if (job->saving) return false;
-  return job->recovery == nullptr || job->recovery->drain_refused();
+  if (job->group.has_value()) {
+    return job->group->members() + job->group->listeners() <= 1;
+  }
+  return job->recovery == nullptr || job->recovery->drain_refused() ||
+         job->recovery->phase() == JobPhase::kPaused;
 }
 
 }  // namespace
@@ -122,7 +126,9 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(
   if (verdict.arrival != Arrival::kReattached) {
     mesh_.measures.OnArrival(registration.name(), mesh_.LiveNames());
     mesh_.settling.erase(verdict.id);
-    mesh_.leaving.erase(verdict.id);
+    if (mesh_.leaving.erase(verdict.id) > 0) {
+      TellOfDrain(*mesh_.membership.Find(verdict.id), moment);
+    }
   }
   if (JobEntry* const job = mesh_.JobOf(verdict.id)) {
     job->renew.erase(verdict.id);

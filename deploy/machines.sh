@@ -132,9 +132,7 @@ bring_in() {
     on "$host" "${sudo}systemctl enable --now paceline-worker"
     return
   fi
-  install "$host" paceline-worker &&
-    configure "$host" worker.toml 'listen="0.0.0.0:7401"' &&
-    join "$host" && start "$host" paceline-worker
+  install "$host" paceline-worker && join "$host" && start "$host" paceline-worker
 }
 
 main() {

@@ -108,8 +108,13 @@ void Stop(Daemon& daemon, const std::function<void()>& overdue) {
   watch.Join();
 }
 
-// Waits until the job goes on with other workers.  Another signal ends that.
-void Leave(Daemon& daemon, const sigset_t& signals) {
+// Waits until the job goes on with other workers.  Another SIGTERM or a SIGINT
+// ends that.
+void Leave(Daemon& daemon) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
   daemon.Announce(WorkerEnd::kLeaving);
   const SystemClock clock;
   const Instant end = clock.Now() + kLongestLeave;
@@ -246,7 +251,7 @@ int Run(const WorkerOptions& worker, const std::string& capability, int argc,
     return anew();
   }
   NotifySupervisor("STOPPING=1");
-  if (signal == SIGTERM) Leave(daemon, signals);
+  if (signal == SIGTERM) Leave(daemon);
   daemon.Announce(WorkerEnd::kStopping);
   notifying.reset();
   Stop(daemon, [&] {
@@ -271,6 +276,22 @@ void GiveToOwnerOf(const std::string& state, const TlsFiles& files) {
   }
 }
 
+absl::Status WriteConfiguration(const WorkerOptions& worker,
+                                const std::string& coordinator) {
+  PACELINE_RETURN_IF_ERROR(
+      SetConfigValue(worker.config, "coordinator", worker.join));
+  // The certificate is of this name, whatever the host is called later.
+  PACELINE_RETURN_IF_ERROR(SetConfigValue(worker.config, "name", worker.name));
+  // The other workers must reach this one, as it reaches the coordinator.
+  const absl::StatusOr<HostPort> listen = ParseHostPort(worker.listen);
+  if (IsLoopback(ParseHostPort(coordinator)->host) || !listen.ok() ||
+      !IsLoopback(listen->host)) {
+    return absl::OkStatus();
+  }
+  return SetConfigValue(worker.config, "listen",
+                        JoinHostPort("0.0.0.0", listen->port));
+}
+
 // 'join': trades the token for a certificate and writes the configuration.
 int Join(const WorkerOptions& worker) {
   const TlsFiles files(worker.tls_dir);
@@ -290,11 +311,7 @@ int Join(const WorkerOptions& worker) {
   GiveToOwnerOf(worker.state, files);
   std::printf("worker %s has joined the mesh of %s: its certificate is in %s\n",
               worker.name.c_str(), coordinator->c_str(), files.folder.c_str());
-  absl::Status written =
-      SetConfigValue(worker.config, "coordinator", worker.join);
-  // The certificate is of this name, whatever the host is called later.
-  if (written.ok())
-    written = SetConfigValue(worker.config, "name", worker.name);
+  const absl::Status written = WriteConfiguration(worker, *coordinator);
   if (written.ok()) {
     std::printf("start it with: systemctl enable --now paceline-worker\n");
     return 0;

@@ -16,8 +16,6 @@
 namespace paceline {
 namespace {
 
-constexpr char kDefaultConfig[] = "/etc/paceline/worker.toml";
-
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "worker";
@@ -103,7 +101,6 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
         ->capture_default_str();
   };
   // CLI11 would put the file above the environment, and name no line.
-  options->config = kDefaultConfig;
   CLI::Option* const named = option("--config", options->config, "CONFIG",
                                     "File of options (TOML): name = \"pi-1\"")
                                  ->configurable(false);

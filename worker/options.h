@@ -25,7 +25,7 @@ struct WorkerOptions {
   // 'join': where, and with what; both empty: the worker works.
   std::string join;
   std::string token;
-  std::string config;
+  std::string config = "/etc/paceline/worker.toml";
   LogLevel log_level = LogLevel::kInfo;
   ConfigOrigins origins;
 };

@@ -296,7 +296,8 @@ void Mesh::Stop(absl::Duration grace) {
   };
   // A coordinator that stops waits for connections that nobody reads from.
   client_ = nullptr;
-  for (ChildProcess* process : running) process->Signal(SIGTERM);
+  // No worker waits until its job goes on with others, as after SIGTERM.
+  for (ChildProcess* process : running) process->Signal(SIGINT);
   wait(grace);
   for (ChildProcess* process : running) process->Signal(SIGKILL);
   wait(absl::Seconds(1));

@@ -145,29 +145,29 @@ class LimitedStream final : public httplib::Stream {
  public:
   // context: of TLS, or null.
   LimitedStream(int fd, SSL_CTX* context)
-      : fd_(fd), ssl_(context == nullptr ? nullptr : SSL_new(context)) {
-    if (ssl_ == nullptr) return;
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    SSL_set_fd(ssl_.get(), fd);
-  }
+      : fd_(fd),
+        tls_(context != nullptr),
+        ssl_(tls_ ? SSL_new(context) : nullptr) {}
 
   ~LimitedStream() override {
     if (ssl_ != nullptr) SSL_shutdown(ssl_.get());
   }
 
   // Without TLS there is none.  False: the client has no certificate, or does
-  // not say which in time.
+  // not say which in time; or there is no memory.
   bool ShakeHands() {
-    while (ssl_ != nullptr) {
+    if (!tls_) return true;
+    fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
+    if (ssl_ == nullptr || SSL_set_fd(ssl_.get(), fd_) != 1) return false;
+    for (;;) {
       ERR_clear_error();
       const int result = SSL_accept(ssl_.get());
-      if (result == 1) break;
+      if (result == 1) return true;
       const int error = SSL_get_error(ssl_.get(), result);
       if (error != SSL_ERROR_WANT_READ || !Wait(POLLIN, ReadDeadline())) {
         return false;
       }
     }
-    return true;
   }
 
   bool is_readable() const override {
@@ -273,7 +273,8 @@ class LimitedStream final : public httplib::Stream {
   }
 
   const int fd_;
-  const SslPointer ssl_;  // null: plain HTTP
+  const bool tls_;
+  const SslPointer ssl_;  // null: plain HTTP, or no memory for it
   const SteadyClock::time_point begin_ = SteadyClock::now();
   const SteadyClock::time_point first_byte_deadline_ = begin_ + kFirstByteTime;
   const SteadyClock::time_point deadline_ = begin_ + kRequestTime;
@@ -299,6 +300,10 @@ class LimitedServer final : public httplib::Server {
     SSL_CTX_set_verify(context_.get(),
                        SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
                        nullptr);
+    // Each connection shows its certificate: none is resumed.
+    SSL_CTX_set_session_cache_mode(context_.get(), SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_options(context_.get(), SSL_OP_NO_TICKET);
+    SSL_CTX_set_num_tickets(context_.get(), 0);
     SSL_CTX_set_mode(context_.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
                                          SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     // Read for each connection: they are renewed while the daemon runs.

@@ -147,17 +147,16 @@ class FakeControlService final : public v1::Control::Service {
 class OverGrpc : public testing::Test {
  protected:
   OverGrpc() {
-    auto bound = StartServer({.listen = "127.0.0.1:0"}, {&service_}).value();
-    server_ = std::move(bound.server);
+    server_ = StartServer({.listen = "127.0.0.1:0"}, {&service_}).value();
     client_ = std::make_unique<GrpcControlClient>(
-        absl::StrCat("127.0.0.1:", bound.port));
+        absl::StrCat("127.0.0.1:", server_.port));
   }
   CommandContext Context() {
     return {*client_, bed_.console, bed_.clock, bed_.pauser};
   }
 
   FakeControlService service_;
-  std::unique_ptr<grpc::Server> server_;
+  BoundServer server_;
   std::unique_ptr<GrpcControlClient> client_;
   CommandBed bed_{OutputFormat::kJson};
 };

@@ -642,6 +642,21 @@ TEST(BrainGroup, MemberThatLeavesIsReleased) {
   EXPECT_TRUE(mesh.Order(mesh.worker("w1").stream).released);
 }
 
+TEST(BrainGroup, MemberThatHasLeftComesBackAsAnotherProcess) {
+  GroupMesh mesh = Training(3);
+  v1::Heartbeat leaving = mesh.Beat("w2");
+  leaving.set_leaving(true);
+  mesh.Send("w2", leaving);
+  ASSERT_EQ(mesh.Members("w1"), "w1 w3");
+
+  mesh.Attach("w2", 202);
+  mesh.Pass(1000);
+  mesh.Level("w2", 3);
+
+  EXPECT_EQ(mesh.Members("w2"), "w1 w2 w3");
+  EXPECT_FALSE(mesh.IsAskedToRenew("w2"));
+}
+
 TEST(BrainGroup, LastMemberIsDrainedOnlyWhenSomebodyHasTheState) {
   GroupMesh mesh = Training(1);
   ASSERT_TRUE(mesh.Drain("w1", true).ok());

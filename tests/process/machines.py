@@ -296,8 +296,6 @@ ip link set machines up
         self.first.do("systemctl", "restart", "paceline-coordinator")
 
     def join(self, machine):
-        machine.do("sed", "-i", 's|^# listen = .*|listen = "0.0.0.0:7401"|',
-                   "/etc/paceline/worker.toml")
         machine.do("paceline-worker", "join", f"{self.first.address}:7400",
                    self.first.do("paceline", "token", "create").strip())
         machine.do("systemctl", "restart", "paceline-worker")

@@ -56,7 +56,8 @@ class Moves(MeshCase):
         self.has(events, "worker w2 gets no new work",
                  "attempt 2 begins from step")
         self.assertNotIn("lost", events)
-        self.assertEqual(self.state_of("w2"), "stopped")
+        self.assertTrue(eventually(
+            lambda: "worker w2 is stopped" in self.log("coordinator")))
 
     def kill_after(self, step, job, stage):
         """The worker that holds the stage."""

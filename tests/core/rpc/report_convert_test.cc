@@ -195,6 +195,7 @@ TEST(ConvertKeep, KeepsEveryFieldThatTheProtoKnows) {
   proto.clear_measure();
   proto.clear_renew();
   proto.clear_settle();
+  proto.clear_released();
 
   const auto order = KeepFromProto(proto);
 
