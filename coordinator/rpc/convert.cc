@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "core/base/host_port.h"
 #include "core/base/status_macros.h"
+#include "core/base/version.h"
 #include "core/cluster/registration.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/group_convert.h"
@@ -83,15 +85,19 @@ std::string HostOfPeer(const std::string& peer) {
   return std::string(rest.substr(0, colon));
 }
 
+absl::Status CheckProtocol(int spoken, int oldest, int newest) {
+  spoken = std::max(1, spoken);
+  if (spoken >= oldest && spoken <= newest) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "the worker speaks protocol ", spoken, ", this coordinator (paceline ",
+      kVersion, ") ", oldest == newest ? "" : absl::StrCat(oldest, " to "),
+      newest, ": upgrade the ", spoken > newest ? "coordinator" : "worker"));
+}
+
 absl::Status TakeRegistration(const std::string& peer,
                               v1::Registration& worker) {
-  if (worker.protocol_version() != kProtocolVersion) {
-    const bool older = worker.protocol_version() < kProtocolVersion;
-    return absl::UnimplementedError(absl::StrCat(
-        "protocol version: the worker has ", worker.protocol_version(),
-        ", this coordinator ", kProtocolVersion, "; update the ",
-        older ? "worker" : "coordinator"));
-  }
+  PACELINE_RETURN_IF_ERROR(CheckProtocol(worker.protocol_version(),
+                                         kOldestProtocol, kProtocolVersion));
   worker.set_address(WithHost(worker.address(), peer));
   worker.set_http_address(WithHost(worker.http_address(), peer));
   PACELINE_RETURN_IF_ERROR(CheckRegistration(worker));

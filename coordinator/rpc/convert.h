@@ -16,10 +16,15 @@ namespace paceline {
 // is grpc::ServerContext::peer(), replaces an empty or unspecified one
 // (0.0.0.0,
 // [::]).
-// Errors: Unimplemented  another protocol version; InvalidArgument, also a
-// loopback address of another machine
+// Errors: Unimplemented  as CheckProtocol(); InvalidArgument, also a loopback
+// address of another machine
 absl::Status TakeRegistration(const std::string& peer,
                               v1::Registration& worker);
+
+// Whether a coordinator that speaks the protocols from `oldest` to `newest`
+// understands a worker that speaks `spoken`; 0: the worker did not say.
+// Errors: Unimplemented  no; says which of the two to upgrade
+absl::Status CheckProtocol(int spoken, int oldest, int newest);
 
 // "ipv4:10.0.0.7:4242" gives "10.0.0.7", "ipv6:%5B::1%5D:4242" gives "[::1]";
 // anything else nothing.

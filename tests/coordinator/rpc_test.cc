@@ -306,6 +306,31 @@ TEST_F(RpcTest, WorkerIsWelcomedOrderedAcknowledgedAndItsWeightsExported) {
   EXPECT_EQ(total_bytes_, layout.file_bytes);
 }
 
+TEST(CheckProtocol, RefusesOnlyAcrossABreakAndSaysWhatToUpgrade) {
+  for (const int spoken : {2, 3}) {
+    EXPECT_TRUE(CheckProtocol(spoken, 2, 3).ok()) << spoken;
+  }
+  EXPECT_TRUE(CheckProtocol(0, 1, 3).ok()) << "before the field";
+
+  EXPECT_THAT(CheckProtocol(4, 2, 3).message(),
+              HasSubstr("protocol 4, this coordinator"));
+  EXPECT_THAT(CheckProtocol(4, 2, 3).message(),
+              HasSubstr("2 to 3: upgrade the coordinator"));
+  EXPECT_THAT(CheckProtocol(0, 2, 2).message(),
+              HasSubstr("2: upgrade the worker"));
+}
+
+TEST_F(RpcTest, AFieldOfANewerReleaseIsPassedOver) {
+  v1::WorkerMessage hello = Hello("a", 1);
+  v1::Registration& registration = *hello.mutable_registration();
+  registration.GetReflection()
+      ->MutableUnknownFields(&registration)
+      ->AddVarint(12345, 1);
+  FakeWorker worker(*stub_, hello);
+
+  EXPECT_EQ(worker.Read()->welcome().worker_id(), 1);
+}
+
 TEST_F(RpcTest, RegistrationThatMakesNoSenseIsRefused) {
   v1::WorkerMessage other_version = Hello("a", 1);
   other_version.mutable_registration()->set_protocol_version(kProtocolVersion +
@@ -316,7 +341,7 @@ TEST_F(RpcTest, RegistrationThatMakesNoSenseIsRefused) {
     const char* why;
   } kCases[] = {
       {other_version, absl::StatusCode::kUnimplemented,
-       "update the coordinator"},
+       "upgrade the coordinator"},
       {Hello("../../etc", 1), absl::StatusCode::kInvalidArgument, "name"},
       {v1::WorkerMessage(), absl::StatusCode::kInvalidArgument, ""}};
   for (const auto& one : kCases) {

@@ -336,8 +336,9 @@ TEST(AttachClient, ComesBackAfterABreakWithWhatWasNotAcknowledged) {
   EXPECT_EQ(again.run().job(), 9) << "the run goes on without the stream";
 }
 
-// Was logged as "no coordinator", with nothing about the name.
-TEST(AttachClient, TriesAgainWhenTheNameIsTakenAndSaysOnceByWhom) {
+// A worker's warnings while it was declined three times, then welcomed.
+std::vector<std::string> WarningsOfDeclined(grpc::StatusCode code,
+                                            const std::string& why) {
   absl::Mutex mutex;
   std::vector<std::string> warnings;
   SetLogSink([&](LogLevel level, const std::string& line) {
@@ -345,24 +346,41 @@ TEST(AttachClient, TriesAgainWhenTheNameIsTakenAndSaysOnceByWhom) {
     if (level == LogLevel::kWarn) warnings.push_back(line);
   });
   absl::Notification welcomed;
-  const Scene taken = [](Talk& talk) {
+  const Scene declined = [&](Talk& talk) {
     talk.Read();
-    return grpc::Status(grpc::StatusCode::ALREADY_EXISTS,
-                        "the name w1 is held by a live worker at h2:7401");
+    return grpc::Status(code, why);
   };
-  ScriptedCoordinator coordinator(
-      {taken, taken, taken, Served([&](Talk&) { welcomed.Notify(); })});
+  ScriptedCoordinator coordinator({declined, declined, declined,
+                                   Served([&](Talk&) { welcomed.Notify(); })});
   {
     Worker worker(coordinator.address());
     EXPECT_TRUE(Await(welcomed));
+    EXPECT_FALSE(worker.refused());
   }
   SetLogSink(nullptr);
   EXPECT_EQ(coordinator.streams(), 4);
+  return warnings;
+}
+
+// Was logged as "no coordinator", with nothing about the name.
+TEST(AttachClient, TriesAgainWhenTheNameIsTakenAndSaysOnceByWhom) {
+  const std::vector<std::string> warnings =
+      WarningsOfDeclined(grpc::StatusCode::ALREADY_EXISTS,
+                         "the name w1 is held by a live worker at h2:7401");
 
   ASSERT_THAT(warnings, testing::SizeIs(1));
   EXPECT_THAT(warnings[0], HasSubstr("the name is taken"));
   EXPECT_THAT(warnings[0], HasSubstr("h2:7401"));
   EXPECT_THAT(warnings[0], HasSubstr("--name"));
+}
+
+TEST(AttachClient, TriesAgainUntilTheCoordinatorIsUpgradedAndSaysSoOnce) {
+  const std::vector<std::string> warnings = WarningsOfDeclined(
+      grpc::StatusCode::UNIMPLEMENTED, "upgrade the coordinator");
+
+  ASSERT_THAT(warnings, testing::SizeIs(1));
+  EXPECT_THAT(warnings[0], HasSubstr("another release"));
+  EXPECT_THAT(warnings[0], HasSubstr("upgrade the coordinator"));
 }
 
 class Refusals : public testing::TestWithParam<grpc::StatusCode> {};
@@ -384,7 +402,6 @@ TEST_P(Refusals, EndTheTryingAndAreSaidOnce) {
 
 INSTANTIATE_TEST_SUITE_P(AttachClient, Refusals,
                          testing::Values(grpc::StatusCode::ABORTED,
-                                         grpc::StatusCode::UNIMPLEMENTED,
                                          grpc::StatusCode::INVALID_ARGUMENT,
                                          grpc::StatusCode::PERMISSION_DENIED));
 

@@ -69,8 +69,8 @@ void AttachClient::AttachLoop() {
       options_.on_refused(status);
       return;
     }
-    if (absl::IsAlreadyExists(status)) {
-      LogTaken(status);
+    if (absl::IsAlreadyExists(status) || absl::IsUnimplemented(status)) {
+      LogDeclined(status);
     } else if (absl::IsInvalidArgument(status)) {
       LogUnread(status);
     } else {
@@ -90,8 +90,7 @@ void AttachClient::AttachLoop() {
 // heartbeat is meant, and what was wrong in that one may have come from a
 // neighbour and be gone in the next.
 bool AttachClient::IsRefusal(const absl::Status& status) const {
-  return absl::IsAborted(status) || absl::IsUnimplemented(status) ||
-         absl::IsPermissionDenied(status) ||
+  return absl::IsAborted(status) || absl::IsPermissionDenied(status) ||
          (absl::IsInvalidArgument(status) && !was_welcomed_);
 }
 
@@ -103,12 +102,15 @@ void AttachClient::LogBroken(const absl::Status& status) {
       {{"coordinator", options_.coordinator}, {"status", status.ToString()}});
 }
 
-// The coordinator's words name the address of the worker that has the name.
-void AttachClient::LogTaken(const absl::Status& status) {
-  if (std::exchange(said_taken_, true)) return;
+// The coordinator's words name the address of the worker that has the name, or
+// the program to upgrade.
+void AttachClient::LogDeclined(const absl::Status& status) {
+  if (std::exchange(said_declined_, true)) return;
   Log(LogLevel::kWarn,
-      "the name is taken: will keep trying; give this worker another with "
-      "--name, or stop the other one",
+      absl::IsUnimplemented(status)
+          ? "the coordinator is of another release: will keep trying"
+          : "the name is taken: will keep trying; give this worker another "
+            "with --name, or stop the other one",
       {{"name", options_.registration.name()},
        {"coordinator", options_.coordinator},
        {"why", status.message()}});
@@ -159,7 +161,7 @@ void AttachClient::OnMessage(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kWelcome: {
       const v1::Welcome& welcome = message.welcome();
       agent_.OnWelcome(WorkerId{welcome.worker_id()});
-      tried_ = said_broken_ = said_taken_ = false;
+      tried_ = said_broken_ = said_declined_ = false;
       was_welcomed_ = true;
       Log(LogLevel::kInfo, "attached to the coordinator",
           {{"worker", welcome.worker_id()},

@@ -28,9 +28,9 @@ namespace paceline {
 struct AttachOptions {
   std::string coordinator;  // host:port, for messages
   v1::Registration registration;
-  // The coordinator will not have us, ever: another incarnation took our
-  // name, the versions differ, or it would not take the registration.  Called
-  // once, from the attach thread; must not block.
+  // The coordinator will not have us, ever: another incarnation took our name,
+  // or it would not take the certificate or the registration.  Called once,
+  // from the attach thread; must not block.
   std::function<void(absl::Status)> on_refused;
   // The process shall execute itself anew: it was taken out of its job; or, at
   // this CPU capability, before a job begins.  Called from the attach thread;
@@ -74,7 +74,7 @@ class AttachClient {
   void OnOrder(const v1::StandingOrder& order);
   void OnAck(int64_t sequence);
   void LogBroken(const absl::Status& status);
-  void LogTaken(const absl::Status& status);
+  void LogDeclined(const absl::Status& status);
   void LogUnread(const absl::Status& status);
   bool IsRefusal(const absl::Status& status) const;
 
@@ -87,7 +87,7 @@ class AttachClient {
   // Attach thread only, of the time since the last welcome.
   bool tried_ = false;
   bool said_broken_ = false;
-  bool said_taken_ = false;
+  bool said_declined_ = false;
   // Attach thread only.
   bool renews_ = false;        // was asked to, and is never asked twice
   bool was_welcomed_ = false;  // in the newest session
