@@ -312,6 +312,8 @@ ExitCode Trust(const ClientOptions& options, const std::string& coordinator,
       return ListTokensCommand(client, console);
     case Command::kTokenRevoke:
       return RevokeTokenCommand(client, console, options.target);
+    case Command::kTlsRevoke:
+      return RevokeCommand(client, console, options.token.role, options.target);
     case Command::kLogin:
       return LoginCommand(client, console, named, options.login_token,
                           options.user.empty() ? UserName() : options.user,
@@ -351,6 +353,7 @@ ExitCode RunOverNetwork(const ClientOptions& options, Settings settings,
     case Command::kTokenRevoke:
     case Command::kLogin:
     case Command::kTlsCheck:
+    case Command::kTlsRevoke:
       return Trust(options, settings.coordinator, named, folder, console);
     default:
       return RunWithCoordinator(options, settings, console);

@@ -719,8 +719,25 @@ class CommandLine {
     AddValue(login, "--user", options_.user, "NAME",
              "Name in the certificate (default: yours on this machine)");
     login->footer("Example:\n  paceline login pi-1.local:7400 TOKEN");
+    AddTls(AddGroup("tls", "Tries and revokes certificates"));
+  }
+
+  void AddTls(CLI::App* tls) {
+    CLI::App* const revoke =
+        Add(tls, "revoke",
+            "Locks out a machine or person; a new token lets it join again",
+            Command::kTlsRevoke);
+    AddTarget(revoke, "name", "NAME", "The worker's, or the person's");
+    AddValue(revoke, "--role", options_.token.role, "ROLE",
+             "What NAME is: worker or client")
+        ->check(CLI::IsMember({"worker", "client"}))
+        ->capture_default_str();
+    revoke->footer(
+        "Examples:\n"
+        "  paceline tls revoke pi-3\n"
+        "  paceline tls revoke kim --role client");
     CLI::App* const check = Add(
-        AddGroup("tls", "Looks at certificates"), "check",
+        tls, "check",
         "Tries a coordinator with the certificate here, and says what is wrong",
         Command::kTlsCheck);
     AddValue(check, "host", options_.target, "HOST:PORT",

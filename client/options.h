@@ -48,6 +48,7 @@ enum class Command {
   kTokenRevoke,
   kLogin,
   kTlsCheck,
+  kTlsRevoke,
   kCompletion,
 };
 

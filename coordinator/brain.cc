@@ -21,6 +21,8 @@ namespace {
 // So many records of each kind and job are kept while the store refuses writes:
 // as many as a worker would keep.
 constexpr size_t kMostUnstored = 100'000;
+// Every worker is told of all of them.
+constexpr size_t kMostRevoked = 1000;
 
 template <typename Record>
 void KeepNewest(std::vector<Record>& records) {
@@ -65,6 +67,7 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
       queue_(mesh_, groups_, pipelines_, measurements_, stored.next_job),
       tokens_(mesh_, std::move(stored.tokens)) {
   mesh_.drained = std::move(stored.drained);
+  mesh_.revoked = std::move(stored.revoked);
   mesh_.term = mesh_.orders.last.term = stored.term + 1;
   mesh_.actions.writes.term = mesh_.term;
   for (const auto& [id, registration] : stored.workers) {
@@ -370,6 +373,7 @@ void Brain::RefreshOrders() {
     pipelines_.AddTo(order, member.process());
     order.renew = order.renew || pipelines_.Excludes(member.process());
     order.released = mesh_.leaving.contains(id) && MayLeave(mesh_, id);
+    order.revoked = mesh_.revoked;
     std::optional<StandingOrder>& sent = sent_[member.stream];
     if (sent == order) continue;
     sent = order;
@@ -572,6 +576,43 @@ absl::StatusOr<v1::Worker> Brain::OnForget(const std::string& worker,
   mesh_.queue_changed = true;
   Settle(moment);
   return view;
+}
+
+absl::StatusOr<v1::Revocation> Brain::OnRevoke(const v1::RevokeRequest& request,
+                                               Moment moment) {
+  const std::string holder = absl::StrCat(request.role(), "/", request.name());
+  if (mesh_.revoked.size() >= kMostRevoked && !mesh_.revoked.contains(holder)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "certificates of ", kMostRevoked,
+        " holders were revoked: begin anew with another authority"));
+  }
+  int64_t& until = mesh_.revoked[holder];
+  // Though the clock was set back: one that was signed since then, in a second
+  // of its own, is revoked too.
+  until = std::max(moment.unix_ms, until + 2000);
+  mesh_.actions.writes.revoked[holder] = until;
+  mesh_.actions.writes.durable = true;
+  tokens_.OnRevokeHolder(request.role(), request.name());
+  v1::Revocation revocation;
+  revocation.set_role(request.role());
+  revocation.set_name(request.name());
+  revocation.set_unix_ms(until);
+  const auto worker = mesh_.FindMember(request.name());
+  if (request.role() == "worker" && worker.ok() &&
+      (*worker)->registration.name() == request.name()) {
+    revocation.set_known(true);
+    const StreamId stream = (*worker)->stream;
+    const auto change = mesh_.membership.Stop(
+        (*worker)->id, "its certificate was revoked", moment.now);
+    if (stream.assigned()) {
+      mesh_.actions.ends.push_back(
+          {stream, absl::PermissionDeniedError("the certificate was revoked")});
+      OnStreamBroken(stream, moment);
+    }
+    if (change.has_value()) TakeChanges({*change}, moment);
+  }
+  Settle(moment);
+  return revocation;
 }
 
 absl::StatusOr<v1::Worker> Brain::OnDrain(const std::string& worker, bool drain,

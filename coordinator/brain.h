@@ -66,6 +66,11 @@ class Brain {
   //         FailedPrecondition  it is there, or a job waits for it
   absl::StatusOr<v1::Worker> OnForget(const std::string& worker, Moment moment);
 
+  // `request` names a worker or a client.  The worker is stopped.
+  // Errors: ResourceExhausted  too many were revoked
+  absl::StatusOr<v1::Revocation> OnRevoke(const v1::RevokeRequest& request,
+                                          Moment moment);
+
   // Has workers measure; see MeasureQueue.  The answer: the id for
   // ViewProfile(). Errors: InvalidArgument; NotFound  no live worker of that
   // name;

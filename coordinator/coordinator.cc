@@ -615,6 +615,13 @@ void Coordinator::ListTokens(Done<v1::ListTokensResponse> done) {
       });
 }
 
+void Coordinator::Revoke(const v1::RevokeRequest& request,
+                         Done<v1::Revocation> done) {
+  Change<v1::Revocation>(std::move(done), [this, request] {
+    return brain_.OnRevoke(request, Now());
+  });
+}
+
 void Coordinator::StartProfile(const v1::StartProfileRequest& request,
                                Done<v1::StartProfileResponse> done) {
   Ask<v1::StartProfileResponse>(std::move(done), [this, request] {

@@ -141,6 +141,8 @@ class Coordinator {
   void UseToken(const TokenUse& use, StatusDone done);
   void RevokeToken(const std::string& id, Done<v1::JoinToken> done);
   void ListTokens(Done<v1::ListTokensResponse> done);
+  // As Brain::OnRevoke().
+  void Revoke(const v1::RevokeRequest& request, Done<v1::Revocation> done);
 
   // --- the daemon ---
 

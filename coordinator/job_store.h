@@ -52,6 +52,7 @@ struct StoredState {
   JobId next_job{1};  // never used before, also by jobs that were deleted
   StoredMeasurements measurements;
   std::map<std::string, v1::JoinToken> tokens;  // by id
+  std::map<std::string, int64_t> revoked;       // as MeshState
 };
 
 // Everything that one transaction writes.
@@ -82,6 +83,7 @@ struct StoreBatch {
   StoredMeasurements measurements = {};  // put by key
   // By id; nothing: it goes.
   std::map<std::string, std::optional<v1::JoinToken>> tokens = {};
+  std::map<std::string, int64_t> revoked = {};  // put
   // Jobs that go, with all their records; after everything else.
   std::vector<JobId> deleted = {};
 
@@ -90,7 +92,7 @@ struct StoreBatch {
            !term.has_value() && views.empty() && jobs.empty() &&
            restarted.empty() && records.empty() &&
            measurements.profiles.empty() && measurements.links.empty() &&
-           tokens.empty() && deleted.empty();
+           tokens.empty() && revoked.empty() && deleted.empty();
   }
 };
 

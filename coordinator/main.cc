@@ -40,6 +40,7 @@
 #include "core/obs/notify.h"
 #include "core/obs/port_file.h"
 #include "core/rpc/channel.h"
+#include "core/rpc/tls.h"
 
 namespace paceline {
 namespace {
@@ -70,6 +71,12 @@ void SkipTakenNumbers(int64_t newest_folder, StoredState& stored) {
   Log(LogLevel::kWarn, "numbers of jobs go on after those whose files are here",
       {{"newest", newest_folder}, {"expected", stored.next_job.value - 1}});
   stored.next_job = JobId{newest_folder + 1};
+}
+
+void RevokeAgain(const StoredState& stored) {
+  for (const auto& [holder, unix_ms] : stored.revoked) {
+    RevokeCertificates(holder, absl::FromUnixMillis(unix_ms));
+  }
 }
 
 // Null without --tls.
@@ -118,6 +125,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   SkipTakenNumbers(state.NewestJobFolder(), stored);
   PACELINE_ASSIGN_OR_RETURN(const std::optional<HttpTls> http_tls,
                             HttpFiles(options, authority));
+  RevokeAgain(stored);
   const SystemClock clock;
   MetricsRegistry registry;
   CoordinatorMetrics metrics(registry, kVersion);

@@ -262,6 +262,8 @@ struct MeshState {
   std::set<WorkerId> drained;
   // Their processes are about to end on request.
   std::set<WorkerId> leaving;
+  // ROLE/NAME: certificates signed up to this unix_ms count no more.
+  std::map<std::string, int64_t> revoked;
   int64_t term = 0;           // of the views that this coordinator makes
   OrderCounter orders;        // numbers of standing orders
   bool queue_changed = true;  // something a queued job may have waited for

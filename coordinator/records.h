@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -58,6 +59,7 @@ struct StandingOrder {
   // Its process shall start anew at this CPU capability; empty: it need not.
   std::string settle = {};
   bool released = false;  // it is leaving, and may
+  std::map<std::string, int64_t> revoked = {};  // as MeshState
 
   friend bool operator==(const StandingOrder&, const StandingOrder&) = default;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace paceline {
@@ -128,6 +129,17 @@ absl::StatusOr<v1::JoinToken> Tokens::OnRevoke(const std::string& id) {
   const v1::JoinToken token = found->second;
   Drop(id);
   return Shown(token);
+}
+
+void Tokens::OnRevokeHolder(const std::string& role, const std::string& name) {
+  const std::string end = absl::StrCat("/", name);
+  for (auto at = tokens_.begin(); at != tokens_.end();) {
+    const v1::JoinToken token = (at++)->second;
+    const bool used = std::any_of(
+        token.used_by().begin(), token.used_by().end(),
+        [&end](const auto& holder) { return absl::EndsWith(holder, end); });
+    if (used && token.role() == role) Drop(token.id());
+  }
 }
 
 v1::ListTokensResponse Tokens::View(Moment moment) const {

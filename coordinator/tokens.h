@@ -49,6 +49,10 @@ class Tokens {
   // Errors: NotFound
   absl::StatusOr<v1::JoinToken> OnRevoke(const std::string& id);
 
+  // Its holder is locked out: it knows the tokens that it has used, and those
+  // end too.
+  void OnRevokeHolder(const std::string& role, const std::string& name);
+
   // By time of expiry, without hashes.
   v1::ListTokensResponse View(Moment moment) const;
 

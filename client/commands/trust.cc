@@ -80,6 +80,21 @@ ExitCode RevokeTokenCommand(TrustClient& client, Console& console,
   return kExitOk;
 }
 
+ExitCode RevokeCommand(TrustClient& client, Console& console,
+                       const std::string& role, const std::string& name) {
+  const auto revoked = client.Revoke(role, name);
+  if (!revoked.ok()) return ReportError(console, revoked.status());
+  console.Print(
+      absl::StrCat("the certificates of ", role, " ", name, " are revoked\n"),
+      MessageDocument(*revoked));
+  if (role == "worker" && !revoked->known()) {
+    console.Note("no worker ", name,
+                 " has attached so far: is that its name in 'paceline node "
+                 "list'?");
+  }
+  return kExitOk;
+}
+
 ExitCode LoginCommand(TrustClient& client, Console& console,
                       const std::string& coordinator, const std::string& token,
                       const std::string& user, const std::string& settings) {

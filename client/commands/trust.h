@@ -1,4 +1,4 @@
-// `paceline token ...`, `paceline login` and `paceline tls check`.
+// `paceline token ...`, `paceline login` and `paceline tls ...`.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,10 @@ ExitCode CreateTokenCommand(TrustClient& client, Console& console,
 ExitCode ListTokensCommand(TrustClient& client, Console& console);
 ExitCode RevokeTokenCommand(TrustClient& client, Console& console,
                             const std::string& id);
+
+// Locks out whoever holds a certificate of that role and name.
+ExitCode RevokeCommand(TrustClient& client, Console& console,
+                       const std::string& role, const std::string& name);
 
 // settings: the user's file of settings, where `coordinator` is remembered if
 // the file names none yet.

@@ -40,6 +40,15 @@ absl::StatusOr<v1::JoinToken> GrpcTrustClient::RevokeToken(
                    &v1::Trust::Stub::RevokeToken, request);
 }
 
+absl::StatusOr<v1::Revocation> GrpcTrustClient::Revoke(
+    const std::string& role, const std::string& name) {
+  v1::RevokeRequest request;
+  request.set_role(role);
+  request.set_name(name);
+  return CallTrust(coordinator_, CredentialsTo(Role::kCoordinator),
+                   &v1::Trust::Stub::Revoke, request);
+}
+
 absl::StatusOr<ShownCertificate> GrpcTrustClient::Login(
     const std::string& token, const std::string& user,
     absl::FunctionRef<void(const std::string&)> say) {

@@ -18,6 +18,8 @@ class GrpcTrustClient final : public TrustClient {
       const v1::CreateTokenRequest& request) override;
   absl::StatusOr<v1::ListTokensResponse> ListTokens() override;
   absl::StatusOr<v1::JoinToken> RevokeToken(const std::string& id) override;
+  absl::StatusOr<v1::Revocation> Revoke(const std::string& role,
+                                        const std::string& name) override;
   absl::StatusOr<ShownCertificate> Login(
       const std::string& token, const std::string& user,
       absl::FunctionRef<void(const std::string&)> say) override;

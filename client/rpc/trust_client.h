@@ -36,6 +36,9 @@ class TrustClient {
   virtual absl::StatusOr<v1::ListTokensResponse> ListTokens() = 0;
   // Errors: NotFound
   virtual absl::StatusOr<v1::JoinToken> RevokeToken(const std::string& id) = 0;
+  // Errors: InvalidArgument, ResourceExhausted
+  virtual absl::StatusOr<v1::Revocation> Revoke(const std::string& role,
+                                                const std::string& name) = 0;
 
   // Trades a token for a client's certificate.  `say` is told where the
   // coordinator is away.

@@ -11,21 +11,20 @@ namespace paceline {
 
 AttachStream::AttachStream(Coordinator& coordinator,
                            CoordinatorMetrics& metrics, std::string peer,
-                           std::optional<Identity> identity)
+                           Caller caller)
     : coordinator_(coordinator),
       metrics_(metrics),
       peer_(std::move(peer)),
-      identity_(std::move(identity)),
+      caller_(std::move(caller)),
       id_(coordinator.NextStream()) {}
 
 AttachStream* AttachStream::Start(Coordinator& coordinator,
                                   CoordinatorMetrics& metrics, std::string peer,
-                                  std::optional<Identity> identity,
-                                  StreamLimit& strangers,
+                                  Caller caller, StreamLimit& strangers,
                                   absl::Duration registration) {
   auto place = strangers.Enter(peer);
   const std::shared_ptr<AttachStream> stream(new AttachStream(
-      coordinator, metrics, std::move(peer), std::move(identity)));
+      coordinator, metrics, std::move(peer), std::move(caller)));
   {
     absl::MutexLock lock(&stream->mutex_);
     stream->self_ = stream;
@@ -74,11 +73,12 @@ void AttachStream::Register(const v1::WorkerMessage& message) {
           ? TakeRegistration(peer_, registration)
           : absl::InvalidArgumentError(
                 "the first message of Attach is no registration");
-  if (taken.ok() && identity_.has_value() &&
-      identity_->name != registration.name()) {
+  const std::optional<Identity> identity = IdentityOf(*caller_);
+  if (taken.ok() && identity.has_value() &&
+      identity->name != registration.name()) {
     taken = absl::PermissionDeniedError(absl::StrCat(
         "worker ", registration.name(), " shows the certificate of worker ",
-        identity_->name, ": join again under the new name"));
+        identity->name, ": join again under the new name"));
   }
   if (!taken.ok()) {
     OnWelcome(taken);
@@ -94,9 +94,12 @@ void AttachStream::Register(const v1::WorkerMessage& message) {
 }
 
 void AttachStream::OnWelcome(const absl::StatusOr<v1::Welcome>& welcome) {
-  metrics_.CountAttach(welcome.status().code());
-  if (!welcome.ok()) {
-    End(welcome.status());
+  absl::Status taken = welcome.status();
+  // The stream may have waited to register while the worker was sent away.
+  if (taken.ok()) taken = CheckRevoked(*caller_);
+  metrics_.CountAttach(taken.code());
+  if (!taken.ok()) {
+    End(taken);
     return;
   }
   {

@@ -28,14 +28,16 @@ class AttachStream final
     : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>,
       public WorkerStream {
  public:
+  // The peer's certificate; shared with gRPC's connection.
+  using Caller = std::shared_ptr<const grpc::AuthContext>;
+
   // `peer`: grpc::CallbackServerContext::peer().  All references outlive it.
   // A worker that shows the certificate of another name is refused.
   // A stream without a registration takes a place among `strangers`, and is
   // ended when none comes in time.
   static AttachStream* Start(Coordinator& coordinator,
                              CoordinatorMetrics& metrics, std::string peer,
-                             std::optional<Identity> identity,
-                             StreamLimit& strangers,
+                             Caller caller, StreamLimit& strangers,
                              absl::Duration registration);
 
   void SendOrder(const StandingOrder& order) override;
@@ -50,7 +52,7 @@ class AttachStream final
 
  private:
   AttachStream(Coordinator& coordinator, CoordinatorMetrics& metrics,
-               std::string peer, std::optional<Identity> identity);
+               std::string peer, Caller caller);
 
   // Until the registration is here.
   struct Stranger {
@@ -71,7 +73,7 @@ class AttachStream final
   Coordinator& coordinator_;
   CoordinatorMetrics& metrics_;
   const std::string peer_;
-  const std::optional<Identity> identity_;  // by its certificate
+  const Caller caller_;
   const StreamId id_;
 
   // Touched by the one read under way, and between two reads by its handler.

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "core/base/files.h"
 #include "core/base/status_macros.h"
@@ -54,6 +56,8 @@ absl::StatusOr<std::string> Authority::SignFor(const Identity& identity,
                                                const std::string& request,
                                                absl::Time now) const {
   PACELINE_RETURN_IF_ERROR(CheckName(identity.name));
+  // Certificates count in seconds, and the clock may have been set back.
+  now = std::max(now, RevokedUntil(identity) + absl::Seconds(1));
   return Sign({request, identity, certificate_, key_, now, life_});
 }
 
@@ -66,7 +70,9 @@ absl::Status Authority::RenewOwn(absl::Time now) const {
 absl::Status Authority::Issue(const TlsFiles& files, const Identity& identity,
                               absl::Time now) const {
   // One that cannot be read is made anew.
-  if (!RenewalIsDue(files, now).value_or(true)) return absl::OkStatus();
+  if (!RenewalIsDue(files, now, RevokedUntil(identity)).value_or(true)) {
+    return absl::OkStatus();
+  }
   PACELINE_ASSIGN_OR_RETURN(const std::string key, KeyOf(files));
   PACELINE_ASSIGN_OR_RETURN(const std::string request, MakeSigningRequest(key));
   PACELINE_ASSIGN_OR_RETURN(const std::string certificate,

@@ -33,6 +33,7 @@ class Authority {
   // Errors: InvalidArgument  nobody can have that name
   static absl::Status CheckName(const std::string& name);
 
+  // Signed later than what was revoked of the identity.
   // Errors: InvalidArgument  the name, or the request
   absl::StatusOr<std::string> SignFor(const Identity& identity,
                                       const std::string& request,

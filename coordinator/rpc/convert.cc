@@ -127,6 +127,7 @@ v1::StandingOrder ToProto(const StandingOrder& order) {
   proto.set_renew(order.renew);
   proto.set_settle(order.settle);
   proto.set_released(order.released);
+  proto.mutable_revoked()->insert(order.revoked.begin(), order.revoked.end());
   AddKeep(order.keep, proto);
   return proto;
 }

@@ -86,7 +86,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
 CoordinatorService::Attach(grpc::CallbackServerContext* context) {
   return AttachStream::Start(coordinator_, metrics_, context->peer(),
-                             IdentityOf(*context->auth_context()), strangers_,
+                             context->auth_context(), strangers_,
                              registration_);
 }
 

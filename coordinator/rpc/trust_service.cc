@@ -76,10 +76,35 @@ absl::StatusOr<v1::Certificate> TrustService::SignFor(
 }
 
 absl::StatusOr<v1::Certificate> TrustService::DoRenew(
-    const v1::RenewRequest& request, const std::optional<Identity>& caller) {
-  if (caller.has_value()) return SignFor(*caller, request.request());
-  return absl::UnauthenticatedError(
-      "only the holder of a certificate gets a new one");
+    const v1::RenewRequest& request, const grpc::AuthContext& caller) {
+  const std::optional<Identity> identity = IdentityOf(caller);
+  if (!identity.has_value()) {
+    return absl::UnauthenticatedError(
+        "only the holder of a certificate gets a new one");
+  }
+  auto renewed = SignFor(*identity, request.request());
+  // A revocation that came since the call began did not know of the new one.
+  PACELINE_RETURN_IF_ERROR(CheckRevoked(caller));
+  return renewed;
+}
+
+void TrustService::DoRevoke(const v1::RevokeRequest& request,
+                            const Done<v1::Revocation>& done) {
+  if (request.role() != RoleName(Role::kWorker) &&
+      request.role() != RoleName(Role::kClient)) {
+    return done(absl::InvalidArgumentError(
+        "only certificates of workers and clients are revoked"));
+  }
+  const absl::Status name = Authority::CheckName(request.name());
+  if (!name.ok()) return done(name);
+  coordinator_.Revoke(request, [done](absl::StatusOr<v1::Revocation> revoked) {
+    // Before the worker's stream ends, so that it does not come back.
+    if (revoked.ok()) {
+      RevokeCertificates(absl::StrCat(revoked->role(), "/", revoked->name()),
+                         absl::FromUnixMillis(revoked->unix_ms()));
+    }
+    done(std::move(revoked));
+  });
 }
 
 void TrustService::DoCreateToken(const v1::CreateTokenRequest& request,

@@ -37,7 +37,7 @@ class TrustService final : public v1::Trust::CallbackService {
   Reactor* Renew(Context* context, const v1::RenewRequest* request,
                  v1::Certificate* response) override {
     return Answer(context, "Renew", response, [&](auto done) {
-      done(DoRenew(*request, IdentityOf(*context->auth_context())));
+      done(DoRenew(*request, *context->auth_context()));
     });
   }
   Reactor* CreateToken(Context* context, const v1::CreateTokenRequest* request,
@@ -56,6 +56,11 @@ class TrustService final : public v1::Trust::CallbackService {
     return Answer(context, "RevokeToken", response, [&](auto done) {
       coordinator_.RevokeToken(request->id(), done);
     });
+  }
+  Reactor* Revoke(Context* context, const v1::RevokeRequest* request,
+                  v1::Revocation* response) override {
+    return Answer(context, "Revoke", response,
+                  [&](auto done) { DoRevoke(*request, done); });
   }
 
  private:
@@ -79,8 +84,10 @@ class TrustService final : public v1::Trust::CallbackService {
               const Done<v1::Certificate>& done);
   absl::StatusOr<v1::Certificate> SignFor(const Identity& identity,
                                           const std::string& request) const;
-  absl::StatusOr<v1::Certificate> DoRenew(
-      const v1::RenewRequest& request, const std::optional<Identity>& caller);
+  absl::StatusOr<v1::Certificate> DoRenew(const v1::RenewRequest& request,
+                                          const grpc::AuthContext& caller);
+  void DoRevoke(const v1::RevokeRequest& request,
+                const Done<v1::Revocation>& done);
   void DoCreateToken(const v1::CreateTokenRequest& request,
                      const Done<v1::CreateTokenResponse>& done);
 

@@ -249,6 +249,10 @@ absl::Status SqliteStore::WriteValues(const StoreBatch& batch) {
                                  ? PutValue(key, token->SerializeAsString())
                                  : DropValue(key));
   }
+  for (const auto& [holder, unix_ms] : batch.revoked) {
+    PACELINE_RETURN_IF_ERROR(
+        PutValue(absl::StrCat("revoked/", holder), absl::StrCat(unix_ms)));
+  }
   for (const auto& [key, profile] : batch.measurements.profiles) {
     PACELINE_RETURN_IF_ERROR(
         PutValue(KeyOf(key), ToProto(profile).SerializeAsString()));
@@ -380,6 +384,8 @@ absl::Status SqliteStore::LoadValues(StoredState& state) {
     } else if (parts.first == "token") {
       PACELINE_ASSIGN_OR_RETURN(state.tokens[parts.second],
                                 Parse<v1::JoinToken>(value, key));
+    } else if (parts.first == "revoked" && absl::SimpleAtoi(value, &number)) {
+      state.revoked[parts.second] = number;
     } else if (parts.first == "profile") {
       PACELINE_ASSIGN_OR_RETURN(
           const auto profile,

@@ -25,8 +25,9 @@ namespace paceline {
 //   events   JobEvent, in the order of their sequence
 //   logs     LogLine, in the order of their sequence
 //   kv       worker/ID Registration, drained/ID, group/JOB StoredGroup,
-//            profile/... DeviceProfile, link/FROM/TO LinkMeasurement, and the
-//            numbers next_job and term
+//            token/ID JoinToken, revoked/ROLE/NAME a time, profile/...
+//            DeviceProfile, link/FROM/TO LinkMeasurement, and the numbers
+//            next_job and term
 class SqliteStore final : public JobStore {
  public:
   // Opens or makes `path`; ":memory:" is a store that ends with its object.

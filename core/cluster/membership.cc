@@ -152,12 +152,22 @@ void Membership::OnRestarting(StreamId stream) {
 
 std::optional<MembershipChange> Membership::OnStopping(StreamId stream,
                                                        Instant now) {
-  Member* const member = FindByStream(stream);
-  if (member == nullptr || IsGone(member->state)) return std::nullopt;
-  member->state = MemberState::kStopped;
-  member->why = "its process was ended on request";
-  member->gone_since = now;
-  return MembershipChange{member->id, member->state};
+  const Member* const member = FindByStream(stream);
+  if (member == nullptr) return std::nullopt;
+  return Stop(member->id, "its process was ended on request", now);
+}
+
+std::optional<MembershipChange> Membership::Stop(WorkerId id,
+                                                 const std::string& why,
+                                                 Instant now) {
+  const auto found = members_.find(id);
+  if (found == members_.end() || IsGone(found->second.state)) {
+    return std::nullopt;
+  }
+  found->second.state = MemberState::kStopped;
+  found->second.why = why;
+  found->second.gone_since = now;
+  return MembershipChange{id, MemberState::kStopped};
 }
 
 void Membership::OnStandstill(absl::Duration duration, Instant now) {

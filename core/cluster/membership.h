@@ -120,6 +120,9 @@ class Membership {
   // on.  Returns the change; nothing if the stop was known, or if the stream is
   // not the present one of any member.
   std::optional<MembershipChange> OnStopping(StreamId stream, Instant now);
+  // The same of a member, for another reason.
+  std::optional<MembershipChange> Stop(WorkerId id, const std::string& why,
+                                       Instant now);
 
   // This coordinator did nothing for `duration` until now and read no message,
   // so no member counts as silent in that time.  A member that was heard since

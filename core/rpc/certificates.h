@@ -42,10 +42,10 @@ struct CertificateInfo {
   absl::Time not_before;
   absl::Time not_after;
 
+  absl::Time signed_at() const { return not_before + kClocksDiffer; }
   // From then on it is to be renewed: two thirds of its life are over.
   absl::Time renewal() const {
-    const absl::Time signed_at = not_before + kClocksDiffer;
-    return signed_at + (not_after - signed_at) * 2 / 3;
+    return signed_at() + (not_after - signed_at()) * 2 / 3;
   }
 };
 

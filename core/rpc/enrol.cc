@@ -135,13 +135,14 @@ absl::Status Enrol(const EnrolOptions& options, const TlsFiles& files) {
   return WriteIdentity(files, certificate.certificate(), authority);
 }
 
-absl::StatusOr<bool> RenewalIsDue(const TlsFiles& files, absl::Time now) {
+absl::StatusOr<bool> RenewalIsDue(const TlsFiles& files, absl::Time now,
+                                  absl::Time revoked) {
   if (!files.exist()) return true;
   PACELINE_ASSIGN_OR_RETURN(const std::string certificate,
                             ReadFile(files.certificate, kMostPemBytes));
   PACELINE_ASSIGN_OR_RETURN(const CertificateInfo info,
                             ReadCertificate(certificate));
-  return now >= info.renewal();
+  return now >= info.renewal() || info.signed_at() <= revoked;
 }
 
 absl::Status RenewIfDue(const std::string& coordinator, const TlsFiles& files,
@@ -225,8 +226,9 @@ absl::StatusOr<CertificateInfo> TryCoordinator(const std::string& coordinator,
   const auto answer =
       AskForAuthority(coordinator, CredentialsWith(files, Role::kCoordinator));
   if (answer.ok()) return info;
-  return absl::UnavailableError(absl::StrCat(
-      "the coordinator refuses the certificate: ", answer.status().message()));
+  return absl::Status(answer.status().code(),
+                      absl::StrCat("the coordinator refuses the certificate: ",
+                                   answer.status().message()));
 }
 
 }  // namespace paceline

@@ -71,8 +71,10 @@ struct EnrolOptions {
 //         Unavailable       the coordinator is away, or runs without TLS
 absl::Status Enrol(const EnrolOptions& options, const TlsFiles& files);
 
-// Where a certificate is missing or two thirds of its life are over.
-absl::StatusOr<bool> RenewalIsDue(const TlsFiles& files, absl::Time now);
+// Where a certificate is missing, two thirds of its life are over, or it was
+// signed up to `revoked`.
+absl::StatusOr<bool> RenewalIsDue(const TlsFiles& files, absl::Time now,
+                                  absl::Time revoked = absl::InfinitePast());
 // Where it is due: asks the coordinator for a new certificate, and writes it.
 // TlsIsUsed().
 absl::Status RenewIfDue(const std::string& coordinator, const TlsFiles& files,
@@ -93,7 +95,7 @@ absl::StatusOr<CertificateInfo> InspectIdentity(const TlsFiles& files,
 
 // Tries the coordinator with the certificate, and says what keeps them apart.
 // Errors: as InspectIdentity()
-//         PermissionDenied    it is of another mesh
+//         PermissionDenied    it is of another mesh, or was revoked
 //         FailedPrecondition  the clocks differ too much
 //         Unavailable         nobody answers, or not with TLS
 absl::StatusOr<CertificateInfo> TryCoordinator(const std::string& coordinator,

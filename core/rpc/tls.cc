@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <map>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "core/base/files.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/status.h"
@@ -23,7 +26,8 @@ namespace tls = grpc::experimental;
 
 constexpr int64_t kMostPemBytes = 64 << 10;
 constexpr unsigned int kLookForNewFilesSeconds = 1;
-constexpr char kPeerUri[] = "peer_uri";  // gRPC's name
+constexpr char kPeerUri[] = "peer_uri";  // gRPC's names
+constexpr char kPeerCertificate[] = "x509_pem_cert";
 
 using Provider = std::shared_ptr<tls::CertificateProviderInterface>;
 
@@ -31,6 +35,16 @@ using Provider = std::shared_ptr<tls::CertificateProviderInterface>;
 Provider& ProcessProvider() {
   static Provider* const provider = new Provider;
   return *provider;
+}
+
+struct Revocations {
+  absl::Mutex mutex;
+  std::map<std::string, absl::Time> until ABSL_GUARDED_BY(mutex);  // by holder
+};
+
+Revocations& ProcessRevocations() {
+  static Revocations* const revocations = new Revocations;
+  return *revocations;
 }
 
 // Accepts servers whose certificate has the role.  The name in it is nobody's
@@ -81,7 +95,7 @@ std::shared_ptr<grpc::ChannelCredentials> MutualCredentials(
   return ChannelCredentialsOf(std::move(options), server);
 }
 
-// Decides about every call.  Immutable.
+// Decides about every call.  Thread-safe.
 class AccessCheck final : public grpc::AuthMetadataProcessor {
  public:
   bool IsBlocking() const override { return false; }
@@ -93,6 +107,8 @@ class AccessCheck final : public grpc::AuthMetadataProcessor {
     if (path == metadata.end()) {
       return {grpc::StatusCode::PERMISSION_DENIED, "a call without a method"};
     }
+    const absl::Status revoked = CheckRevoked(*context);
+    if (!revoked.ok()) return ToGrpc(revoked);
     return ToGrpc(CheckAccess({path->second.data(), path->second.size()},
                               IdentityOf(*context)));
   }
@@ -171,6 +187,36 @@ std::optional<Identity> IdentityOf(const grpc::AuthContext& context) {
   return std::nullopt;
 }
 
+void RevokeCertificates(const std::string& holder, absl::Time until) {
+  Revocations& revocations = ProcessRevocations();
+  absl::MutexLock lock(&revocations.mutex);
+  revocations.until[holder] = until;
+}
+
+absl::Time RevokedUntil(const Identity& identity) {
+  Revocations& revocations = ProcessRevocations();
+  absl::MutexLock lock(&revocations.mutex);
+  const auto found = revocations.until.find(
+      absl::StrCat(RoleName(identity.role), "/", identity.name));
+  return found == revocations.until.end() ? absl::InfinitePast()
+                                          : found->second;
+}
+
+absl::Status CheckRevoked(const grpc::AuthContext& caller) {
+  const std::optional<Identity> identity = IdentityOf(caller);
+  if (!identity.has_value()) return absl::OkStatus();
+  const absl::Time until = RevokedUntil(*identity);
+  if (until == absl::InfinitePast()) return absl::OkStatus();
+  for (const grpc::string_ref& pem :
+       caller.FindPropertyValues(kPeerCertificate)) {
+    const auto shown = ReadCertificate({pem.data(), pem.size()});
+    if (shown.ok() && shown->signed_at() > until) return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(absl::StrCat(
+      "the certificate of ", RoleName(identity->role), " ", identity->name,
+      " was revoked: a new token gets another one"));
+}
+
 const std::vector<MethodAccess>& AccessTable() {
   constexpr Role kCoordinator = Role::kCoordinator;
   constexpr Role kWorker = Role::kWorker;
@@ -204,6 +250,7 @@ const std::vector<MethodAccess>& AccessTable() {
       {"/paceline.v1.Trust/CreateToken", {kClient}},
       {"/paceline.v1.Trust/ListTokens", {kClient}},
       {"/paceline.v1.Trust/RevokeToken", {kClient}},
+      {"/paceline.v1.Trust/Revoke", {kClient}},
       {"/grpc.health.v1.Health/Check", {}, true},
       {"/grpc.health.v1.Health/Watch", {}, true},
   };

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "core/rpc/certificates.h"
 #include "grpcpp/security/auth_context.h"
 #include "grpcpp/security/credentials.h"
@@ -61,6 +62,17 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsTo(
 
 // The peer's certificate says this.  Nothing: it has shown none.
 std::optional<Identity> IdentityOf(const grpc::AuthContext& context);
+
+// Certificates of the holder, "ROLE/NAME", that were signed up to then count no
+// more, for this process's server.  A later call takes the place of an earlier
+// one.  Thread-safe, as the two below.
+void RevokeCertificates(const std::string& holder, absl::Time until);
+// absl::InfinitePast(): none of its certificates was revoked.
+absl::Time RevokedUntil(const Identity& identity);
+// Every call is checked with this when it begins; a caller that may have waited
+// since then is checked again.
+// Errors: PermissionDenied  the caller's certificate was revoked
+absl::Status CheckRevoked(const grpc::AuthContext& caller);
 
 // One call of a service, and who may make it.
 struct MethodAccess {

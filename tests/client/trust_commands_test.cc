@@ -33,6 +33,13 @@ class FakeTrustClient final : public TrustClient {
   absl::StatusOr<v1::JoinToken> RevokeToken(const std::string&) override {
     return Answer(v1::JoinToken());
   }
+  absl::StatusOr<v1::Revocation> Revoke(const std::string& role,
+                                        const std::string& name) override {
+    v1::Revocation revocation;
+    revocation.set_role(role);
+    revocation.set_known(name == "pi-1");
+    return Answer(revocation);
+  }
   absl::StatusOr<ShownCertificate> Login(
       const std::string&, const std::string& user,
       absl::FunctionRef<void(const std::string&)> say) override {
@@ -103,6 +110,15 @@ TEST_F(TrustCommands, LoginMakesTheFolderAndQuotesTheAddress) {
   EXPECT_EQ(LoginCommand(client_, bed_.console, kCoordinator, "t", "kim",
                          settings + "/no/folder"),
             kExitOk);
+}
+
+TEST_F(TrustCommands, RevokeAsksBackAboutAWorkerThatNobodyKnows) {
+  EXPECT_EQ(RevokeCommand(client_, bed_.console, "worker", "pi-1"), kExitOk);
+  EXPECT_EQ(RevokeCommand(client_, bed_.console, "client", "kim"), kExitOk);
+  EXPECT_EQ(bed_.err.str(), "");
+
+  EXPECT_EQ(RevokeCommand(client_, bed_.console, "worker", "pi-9"), kExitOk);
+  EXPECT_THAT(bed_.err.str(), Says("no worker pi-9", "node list"));
 }
 
 TEST_F(TrustCommands, ATokenLivesForASecondAtLeast) {

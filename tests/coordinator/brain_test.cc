@@ -188,6 +188,43 @@ TEST_F(BrainOfOne, WorkerThatIsStoppedPausesItsPipelineAtOnceAndIsNotLost) {
   EXPECT_TRUE(ends().empty());
 }
 
+TEST_F(BrainOfTwo, WorkerWhoseCertificateIsRevokedIsStoppedAtOnce) {
+  const int64_t now = Now().unix_ms;
+
+  EXPECT_TRUE(Revoke("worker", "b")->known());
+  Pass(50, {a_});
+
+  ASSERT_EQ(ends().size(), 1u);
+  EXPECT_EQ(ends()[0].stream, b_);
+  EXPECT_TRUE(absl::IsPermissionDenied(ends()[0].status));
+  EXPECT_EQ(ViewWorkers()[1].state(), v1::WORKER_STATE_STOPPED);
+  const std::map<std::string, int64_t> revoked = {{"worker/b", now}};
+  EXPECT_EQ(Order(a_).revoked, revoked);
+  EXPECT_EQ(stored().revoked, revoked);
+  Mesh next(stored());
+  EXPECT_EQ(next.Order(next.Attach("c", 1)).revoked, revoked);
+}
+
+TEST(Brain, RevokesOfTheNamedHolderWhatEverTheClockSays) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+
+  EXPECT_FALSE(mesh.Revoke("client", "a")->known());
+  EXPECT_FALSE(mesh.Revoke("worker", "1")->known()) << "its number is no name";
+  const int64_t first = mesh.Revoke("worker", "thief")->unix_ms();
+  mesh.SetWallClockBack(60'000);
+  const int64_t again = mesh.Revoke("worker", "thief")->unix_ms();
+
+  EXPECT_GE(again, first + 1000) << "a certificate that came between";
+  EXPECT_TRUE(mesh.ends().empty());
+  EXPECT_EQ(mesh.Order(a).revoked.size(), 3u);
+  for (int i = 3; i < 1000; ++i) {
+    ASSERT_TRUE(mesh.Revoke("client", absl::StrCat("c", i)).ok());
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(mesh.Revoke("client", "d").status()));
+  EXPECT_TRUE(mesh.Revoke("client", "a").ok()) << "it is there already";
+}
+
 TEST(Brain, JobWithoutWorkersIsQueuedUntilOneAttaches) {
   Mesh mesh;
   mesh.Submit(SpecOf(2));

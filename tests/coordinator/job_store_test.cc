@@ -163,6 +163,15 @@ TEST_F(JobStoreTest, KeepsWhoIsDrainedUntilTakenBackOrForgotten) {
   EXPECT_TRUE(store_->Load()->drained.empty());
 }
 
+TEST_F(JobStoreTest, KeepsWhoseCertificatesWereRevokedLast) {
+  Commit({.revoked = {{"worker/a", 1000}, {"client/a", 2000}}});
+  Commit({.revoked = {{"worker/a", 3000}}});
+
+  EXPECT_THAT(store_->Load()->revoked,
+              ElementsAre(testing::Pair("client/a", 2000),
+                          testing::Pair("worker/a", 3000)));
+}
+
 TEST_F(JobStoreTest, NumberOfADeletedJobIsNotUsedAgain) {
   Commit({.jobs = {{JobId{3}, FullRecord()}},
           .records = {{JobId{3}, {.steps = {StepOf(1, 1.0)}}}}});

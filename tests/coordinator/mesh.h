@@ -227,6 +227,15 @@ class Mesh {
     Collect();
     return view;
   }
+  absl::StatusOr<v1::Revocation> Revoke(const std::string& role,
+                                        const std::string& name) {
+    v1::RevokeRequest request;
+    request.set_role(role);
+    request.set_name(name);
+    auto revoked = brain_.OnRevoke(request, Now());
+    Collect();
+    return revoked;
+  }
   v1::ListMeasurementsResponse Measured(const std::string& model) const {
     return brain_.ViewMeasurements(model);
   }
@@ -414,6 +423,7 @@ class Mesh {
     for (const WorkerId id : stored.drained) batch.drained[id] = true;
     batch.term = stored.term;
     batch.views = stored.views;
+    batch.revoked = stored.revoked;
     batch.jobs = stored.jobs;
     batch.measurements = stored.measurements;
     EXPECT_TRUE(store_->Commit(batch).ok());

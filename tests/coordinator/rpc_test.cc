@@ -811,17 +811,21 @@ TEST(ServiceDiscovery, ListsLiveWorkersAndTheCoordinator) {
 class TrustTest : public RpcTest {
  protected:
   TrustTest() {
-    v1::CreateTokenRequest request;
-    request.set_role("worker");
-    token_ = JoinTokenText::Parse(
-                 CallTrust(Address(), grpc::InsecureChannelCredentials(),
-                           &v1::Trust::Stub::CreateToken, request)
-                     ->token())
-                 .value();
-    join_.set_token(absl::StrCat(token_.id, ".", token_.secret));
+    GetToken();
     join_.set_role("worker");
     join_.set_name("pi-1");
     join_.set_request(MakeSigningRequest(key_).value());
+  }
+
+  // A new one, for the next Join().
+  void GetToken() {
+    v1::CreateTokenRequest request;
+    request.set_role("worker");
+    const auto token = JoinTokenText::Parse(
+        CallTrust(Address(), grpc::InsecureChannelCredentials(),
+                  &v1::Trust::Stub::CreateToken, request)
+            ->token());
+    join_.set_token(absl::StrCat(token->id, ".", token->secret));
   }
 
   std::string Address() const {
@@ -836,7 +840,6 @@ class TrustTest : public RpcTest {
   }
 
   const std::string key_ = MakeKey();
-  JoinTokenText token_;
   v1::JoinRequest join_;
 };
 
@@ -873,6 +876,50 @@ TEST_F(TrustTest, WhatCannotBeCostsNoUseAndIsNotKept) {
             Code::kPermissionDenied);
 
   EXPECT_TRUE(Join().ok());
+}
+
+TEST_F(TrustTest, ARevokedHolderThatJoinsAgainGetsALaterCertificate) {
+  ASSERT_TRUE(Join().ok());
+  v1::RevokeRequest request;
+  request.set_role("worker");
+  request.set_name("pi-1");
+  const auto revoked = CallTrust(Address(), grpc::InsecureChannelCredentials(),
+                                 &v1::Trust::Stub::Revoke, request);
+  ASSERT_TRUE(revoked.ok()) << revoked.status();
+  const absl::Time until = absl::FromUnixMillis(revoked->unix_ms());
+  EXPECT_EQ(RevokedUntil({Role::kWorker, "pi-1"}), until);
+
+  EXPECT_TRUE(absl::IsPermissionDenied(Join().status())) << "with a used token";
+  GetToken();
+  const auto again = Join();
+
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_GT(ReadCertificate(again->certificate())->signed_at(), until);
+}
+
+TEST_F(TrustTest, RevokesNothingThatIsNoWorkerOrClient) {
+  v1::RevokeRequest request;
+  for (const auto& [role, name] :
+       {std::pair("coordinator", "coordinator"), std::pair("worker", "a/b")}) {
+    request.set_role(role);
+    request.set_name(name);
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        CallTrust(Address(), grpc::InsecureChannelCredentials(),
+                  &v1::Trust::Stub::Revoke, request)
+            .status()))
+        << role;
+  }
+}
+
+TEST_F(TrustTest, TheClientOnTheCoordinatorsHostGetsAnotherCertificate) {
+  const std::string path = folder_.path() + "/tls/client/certificate.pem";
+  const std::string before = ReadFile(path, 10'000).value();
+
+  RevokeCertificates("client/root", absl::Now());
+  ASSERT_TRUE(authority_->RenewOwn(absl::Now()).ok());
+
+  EXPECT_NE(ReadFile(path, 10'000).value(), before);
+  RevokeCertificates("client/root", absl::InfinitePast());
 }
 
 TEST_F(TrustTest, AnAuthorityThatHasLostAFileIsNotReplaced) {

@@ -62,6 +62,22 @@ TEST_F(TokensTest, IsRefusedWhereItIsExpiredRevokedUnknownOrOfAnotherRole) {
   EXPECT_TRUE(absl::IsNotFound(tokens_.OnRevoke("r").status()));
 }
 
+TEST_F(TokensTest, EndsWithAHolderThatIsLockedOut) {
+  Create("t", 2);
+  Create("c", 2, "client");
+  Create("other", 2);
+  ASSERT_TRUE(Use("t", "key/pi-1").ok());
+  ASSERT_TRUE(Use("c", "key/pi-1", absl::Seconds(1), "client").ok());
+  ASSERT_TRUE(Use("other", "key/a-pi-1").ok());
+
+  tokens_.OnRevokeHolder("worker", "pi-1");
+
+  EXPECT_TRUE(absl::IsPermissionDenied(Use("t", "key/pi-1")));
+  EXPECT_FALSE(mesh_.actions.writes.tokens.at("t").has_value());
+  EXPECT_TRUE(Use("c", "key/pi-1", absl::Seconds(1), "client").ok());
+  EXPECT_TRUE(Use("other", "key/a-pi-1").ok());
+}
+
 TEST_F(TokensTest, AThousandGuessesAreLimitedAndStopNobodyElse) {
   Create("t");
   int limited = 0;

@@ -265,6 +265,44 @@ class Trust(ProcessCase):
         self.assertTrue(eventually(
             lambda: self.ask("job", "show", "1")["step"] > step))
 
+    def test_a_revoked_machine_is_out_until_it_joins_with_a_new_token(self):
+        self.start_coordinator()
+        self.start_workers(3)
+        self.submit("train.steps=100000", flags=("--detach",))
+        self.assertTrue(eventually(
+            lambda: self.ask("job", "show", "1")["step"] > 0))
+        stolen = next(int(each["name"][1:])
+                      for each in self.ask("node", "list")["workers"]
+                      if each["job"])
+
+        revoked = self.ask("tls", "revoke", f"w{stolen}")
+
+        self.assertTrue(revoked["known"])
+        gone = self.workers[stolen - 1]
+        self.assertEqual(gone.wait(30), 78, gone.errors.read_text())
+        self.has(gone.errors.read_text(), "revoked")
+        self.assertTrue(eventually(
+            lambda: self.ask("job", "show", "1")["attempt"] > 1))
+        step = self.ask("job", "show", "1")["step"]
+        self.assertTrue(eventually(
+            lambda: self.ask("job", "show", "1")["step"] > step))
+
+        # The coordinator remembers, and a new token is a new beginning.
+        self.coordinator.terminate()
+        self.coordinator.wait()
+        self.start_process(
+            program("paceline-coordinator"), "--tls", "--state", self.state,
+            "--listen", self.address, "--http", "127.0.0.1:0")
+        again = self.start_worker(f"w{stolen}")
+        self.assertEqual(again.wait(30), 78, again.errors.read_text())
+        self.has(again.errors.read_text(), "was revoked")
+        joined = self.join(f"w{stolen}", self.token())
+        self.assertEqual(joined.returncode, 0, joined.stderr)
+        self.start_worker(f"w{stolen}")
+        self.assertTrue(eventually(lambda: not any(
+            each["state"] in ("stopped", "lost")
+            for each in self.ask("node", "list")["workers"])))
+
 
 if __name__ == "__main__":
     main()

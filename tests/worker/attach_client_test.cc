@@ -19,6 +19,7 @@
 #include "core/obs/log.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/report_convert.h"
+#include "core/rpc/tls.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
@@ -69,13 +70,14 @@ class Talk {
   void Settle(const std::string& capability) {
     v1::CoordinatorMessage message;
     message.mutable_order()->set_settle(capability);
-    stream_.Write(message);
+    Send(message);
   }
   void Release() {
     v1::CoordinatorMessage message;
     message.mutable_order()->set_released(true);
     stream_.Write(message);
   }
+  void Send(const v1::CoordinatorMessage& message) { stream_.Write(message); }
   void Ack(int64_t sequence) {
     v1::CoordinatorMessage message;
     message.mutable_ack()->set_sequence(sequence);
@@ -275,6 +277,22 @@ TEST(AttachClient, IsAskedOnceToStartAnewAtAnotherCapability) {
 
   ASSERT_TRUE(Await(done));
   EXPECT_EQ(worker.renewed(), std::vector<std::string>{"default"});
+}
+
+TEST(AttachClient, LearnsWhoseCertificatesCountNoMore) {
+  absl::Notification done;
+  ScriptedCoordinator coordinator({Served([&](Talk& talk) {
+    v1::CoordinatorMessage message;
+    (*message.mutable_order()->mutable_revoked())["worker/thief"] = 5000;
+    talk.Send(message);
+    talk.Order(OrderOfJob(9));
+    talk.ReadBeat(HasFailed);
+    done.Notify();
+  })});
+  const Worker worker(coordinator.address());
+
+  ASSERT_TRUE(Await(done));
+  EXPECT_EQ(RevokedUntil({Role::kWorker, "thief"}), absl::FromUnixMillis(5000));
 }
 
 TEST(AttachClient, DropsAnOrderThatMakesNoSenseAndStays) {

@@ -9,6 +9,7 @@
 #include "core/rpc/measurement_convert.h"
 #include "core/rpc/report_convert.h"
 #include "core/rpc/status.h"
+#include "core/rpc/tls.h"
 
 namespace paceline {
 namespace {
@@ -188,6 +189,9 @@ void AttachClient::OnOrder(const v1::StandingOrder& order) {
     Log(LogLevel::kError, "an order that cannot be carried out was dropped",
         {{"status", parsed.status().ToString()}});
     return;
+  }
+  for (const auto& [holder, unix_ms] : order.revoked()) {
+    RevokeCertificates(holder, absl::FromUnixMillis(unix_ms));
   }
   {
     absl::MutexLock lock(&mutex_);

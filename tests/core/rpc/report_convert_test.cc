@@ -196,6 +196,7 @@ TEST(ConvertKeep, KeepsEveryFieldThatTheProtoKnows) {
   proto.clear_renew();
   proto.clear_settle();
   proto.clear_released();
+  proto.clear_revoked();
 
   const auto order = KeepFromProto(proto);
 

@@ -262,6 +262,29 @@ TEST_F(AccessTest, ACertificateThatHasExpiredOrIsForeignIsNotTaken) {
   }
 }
 
+TEST_F(AccessTest, ARevokedCertificateIsRefusedEverywhereAndALaterOneIsNot) {
+  const absl::Time now = absl::Now();
+  const auto stolen = ChannelOf(authority_->Issue({Role::kClient, "kim"}, now));
+  const auto worker = ChannelOf(authority_->Issue({Role::kWorker, "kim"}, now));
+  const auto later = ChannelOf(
+      authority_->Issue({Role::kClient, "kim"}, now + absl::Seconds(1)));
+  ASSERT_TRUE(
+      absl::IsUnimplemented(Call(stolen, "/paceline.v1.Control/ListJobs")));
+
+  RevokeCertificates("client/kim", now);
+
+  for (const char* method :
+       {"/paceline.v1.Control/ListJobs", "/paceline.v1.Trust/Renew",
+        "/paceline.v1.Trust/GetAuthority"}) {
+    const absl::Status refused = Call(stolen, method);
+    EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+    EXPECT_THAT(refused.message(), HasSubstr("client kim was revoked"));
+  }
+  EXPECT_TRUE(
+      absl::IsUnimplemented(Call(later, "/paceline.v1.Control/ListJobs")));
+  EXPECT_TRUE(absl::IsUnimplemented(Call(worker, "/paceline.v1.Stage/Probe")));
+}
+
 TEST_F(AccessTest, AServerOfAnotherRoleOrMeshIsNotTrusted) {
   TestAuthority foreign(folder_->path() + "/foreign");
   const TlsFiles own = authority_->Issue({Role::kClient, "a"});
