@@ -720,6 +720,13 @@ class CommandLine {
              "Name in the certificate (default: yours on this machine)");
     login->footer("Example:\n  paceline login pi-1.local:7400 TOKEN");
     AddTls(AddGroup("tls", "Tries and revokes certificates"));
+    Add(&app_, "doctor",
+        "Looks at this machine and at the mesh; says what is wrong and what to "
+        "type",
+        Command::kDoctor)
+        ->footer(
+            "It exits with 1 where something is a problem; a warning is none.\n"
+            "Example:\n  paceline doctor");
   }
 
   void AddTls(CLI::App* tls) {

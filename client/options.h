@@ -49,6 +49,7 @@ enum class Command {
   kLogin,
   kTlsCheck,
   kTlsRevoke,
+  kDoctor,
   kCompletion,
 };
 

@@ -98,9 +98,12 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
   }
 }
 
-absl::StatusOr<AttachVerdict> Brain::OnAttach(
-    const v1::Registration& registration, StreamId stream, Moment moment) {
-  PACELINE_RETURN_IF_ERROR(CheckRegistration(registration));
+absl::StatusOr<AttachVerdict> Brain::OnAttach(const v1::Registration& sent,
+                                              StreamId stream, Moment moment) {
+  PACELINE_RETURN_IF_ERROR(CheckRegistration(sent));
+  v1::Registration registration = sent;
+  registration.set_clock_ahead_ms(
+      sent.unix_ms() == 0 ? 0 : sent.unix_ms() - moment.unix_ms);
   PACELINE_ASSIGN_OR_RETURN(
       const AttachVerdict verdict,
       mesh_.membership.OnAttach(registration, stream, moment.now));

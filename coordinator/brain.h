@@ -31,7 +31,7 @@ class Brain {
   Brain(const BrainPolicy& policy, StoredState stored, Moment start);
 
   // Errors: those of CheckRegistration() and Membership::OnAttach().
-  absl::StatusOr<AttachVerdict> OnAttach(const v1::Registration& registration,
+  absl::StatusOr<AttachVerdict> OnAttach(const v1::Registration& sent,
                                          StreamId stream, Moment moment);
   void OnStreamBroken(StreamId stream, Moment moment);
   // Errors: Aborted  the stream is no member's present one; nothing was taken.

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
+#include "core/base/version.h"
 #include "core/obs/log.h"
 
 namespace paceline {
@@ -566,6 +567,8 @@ void Coordinator::GetLogs(const v1::GetLogsRequest& request,
 void Coordinator::ListWorkers(Done<v1::ListWorkersResponse> done) {
   Ask<v1::ListWorkersResponse>(std::move(done), [this] {
     v1::ListWorkersResponse answer;
+    answer.set_version(kVersion);
+    answer.set_unix_ms(Now().unix_ms);
     for (v1::Worker& worker : brain_.ViewWorkers(clock_.Now())) {
       *answer.add_workers() = std::move(worker);
     }

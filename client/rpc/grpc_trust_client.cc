@@ -16,7 +16,7 @@ absl::StatusOr<ShownCertificate> Shown(
   PACELINE_RETURN_IF_ERROR(info.status());
   const Identity identity = info->identity.value_or(Identity());
   return ShownCertificate{std::string(RoleName(identity.role)), identity.name,
-                          info->not_after, files.folder};
+                          info->not_after, files.folder, info->renewal()};
 }
 
 }  // namespace
@@ -59,6 +59,11 @@ absl::StatusOr<ShownCertificate> GrpcTrustClient::Login(
   options.identity = {Role::kClient, user};
   options.say = say;
   PACELINE_RETURN_IF_ERROR(Enrol(options, files));
+  return Inspect();
+}
+
+absl::StatusOr<ShownCertificate> GrpcTrustClient::Inspect() {
+  const TlsFiles files(folder_);
   return Shown(files, InspectIdentity(files, absl::Now()));
 }
 

@@ -23,6 +23,7 @@ class GrpcTrustClient final : public TrustClient {
   absl::StatusOr<ShownCertificate> Login(
       const std::string& token, const std::string& user,
       absl::FunctionRef<void(const std::string&)> say) override;
+  absl::StatusOr<ShownCertificate> Inspect() override;
   absl::StatusOr<ShownCertificate> Check() override;
 
  private:

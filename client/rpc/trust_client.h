@@ -20,6 +20,7 @@ struct ShownCertificate {
   std::string name;
   absl::Time not_after;
   std::string folder;  // of its files
+  absl::Time renewal;  // is due from then on
 };
 
 // Thread-compatible.  Calls block, but never longer than their deadline.
@@ -45,6 +46,9 @@ class TrustClient {
   virtual absl::StatusOr<ShownCertificate> Login(
       const std::string& token, const std::string& user,
       absl::FunctionRef<void(const std::string&)> say) = 0;
+  // The certificate that is there; asks nobody.
+  // Errors: NotFound, and what is wrong with it
+  virtual absl::StatusOr<ShownCertificate> Inspect() = 0;
   // Tries the coordinator with the certificate that is there.
   // Errors: what keeps them apart
   virtual absl::StatusOr<ShownCertificate> Check() = 0;

@@ -73,10 +73,11 @@ absl::Status CheckRegistration(const v1::Registration& registration) {
                    "at most 255 printable characters");
     }
   }
-  if (r.memory_bytes() < 0 || r.cores() < 0 || r.pid() < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "registration: memory_bytes, cores and pid are ", r.memory_bytes(),
-        ", ", r.cores(), " and ", r.pid(), ", need none below 0"));
+  if (r.memory_bytes() < 0 || r.cores() < 0 || r.pid() < 0 || r.unix_ms() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("registration: memory_bytes, cores, pid and unix_ms are ",
+                     r.memory_bytes(), ", ", r.cores(), ", ", r.pid(), " and ",
+                     r.unix_ms(), ", need none below 0"));
   }
   return absl::OkStatus();
 }

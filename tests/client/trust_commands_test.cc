@@ -5,6 +5,7 @@
 #include "client/files/settings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/client/fake_trust_client.h"
 #include "tests/client/fakes.h"
 #include "tests/support/says.h"
 
@@ -14,52 +15,6 @@ namespace {
 using testing::HasSubstr;
 
 constexpr char kCoordinator[] = "first:7400";
-
-class FakeTrustClient final : public TrustClient {
- public:
-  absl::StatusOr<v1::CreateTokenResponse> CreateToken(
-      const v1::CreateTokenRequest& request) override {
-    asked = request;
-    v1::CreateTokenResponse response;
-    response.set_token("id.secret.print");
-    response.mutable_kept()->set_id("id");
-    return Answer(response);
-  }
-  absl::StatusOr<v1::ListTokensResponse> ListTokens() override {
-    v1::ListTokensResponse response;
-    response.add_tokens()->set_id("abcd");
-    return Answer(response);
-  }
-  absl::StatusOr<v1::JoinToken> RevokeToken(const std::string&) override {
-    return Answer(v1::JoinToken());
-  }
-  absl::StatusOr<v1::Revocation> Revoke(const std::string& role,
-                                        const std::string& name) override {
-    v1::Revocation revocation;
-    revocation.set_role(role);
-    revocation.set_known(name == "pi-1");
-    return Answer(revocation);
-  }
-  absl::StatusOr<ShownCertificate> Login(
-      const std::string&, const std::string& user,
-      absl::FunctionRef<void(const std::string&)> say) override {
-    say("it is away");
-    return Answer(ShownCertificate{"client", user, absl::UnixEpoch(), "/tls"});
-  }
-  absl::StatusOr<ShownCertificate> Check() override {
-    return Answer(ShownCertificate{"client", "kim", absl::UnixEpoch(), "/tls"});
-  }
-
-  v1::CreateTokenRequest asked;
-  absl::Status error;  // OK: every call succeeds
-
- private:
-  template <typename T>
-  absl::StatusOr<T> Answer(T answer) const {
-    if (!error.ok()) return error;
-    return answer;
-  }
-};
 
 class TrustCommands : public testing::Test {
  protected:

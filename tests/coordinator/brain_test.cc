@@ -603,6 +603,18 @@ TEST_F(BrainOfOne, RecordsOfAnOlderAttemptAreNotTheJobs) {
   EXPECT_EQ(Job().recorded_step(), 0);
 }
 
+TEST(Brain, WorkersAreShownWithWhatTheirClocksAreAhead) {
+  Mesh mesh;
+  const auto ahead = [&mesh](v1::Registration& registration) {
+    registration.set_unix_ms(mesh.Now().unix_ms + 600'000);
+  };
+  mesh.Attach("a", 1, ahead);
+  mesh.Attach("b", 1);
+
+  EXPECT_EQ(mesh.ViewWorkers()[0].registration().clock_ahead_ms(), 600'000);
+  EXPECT_EQ(mesh.ViewWorkers()[1].registration().clock_ahead_ms(), 0);
+}
+
 TEST_F(BrainOfOne, WorkersAreShownWithTheirJobAndStages) {
   Break(Attach("b", 2));
 

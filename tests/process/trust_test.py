@@ -97,6 +97,12 @@ class Trust(ProcessCase):
             home.glob("paceline/tls/*/key.pem"))).st_mode)[-3:], "600")
         checked = self.client("tls", "check", home=home)
         self.assertIn("client kim", checked.stdout, checked.stderr)
+        doctor = self.client("doctor", "-o", "json", home=home)
+        found = {each["check"]: each
+                 for each in json.loads(doctor.stdout)["checks"]}
+        for check in ("certificate", "coordinator", "version", "clock",
+                      "workers"):
+            self.assertEqual(found[check]["state"], "ok", found)
 
         finished = self.submit(home=home)
         self.assertEqual(finished.returncode, 0, finished.stderr)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
 #include "core/rpc/group_convert.h"
@@ -131,6 +132,7 @@ absl::Status AttachClient::RunSession() {
   session->stream = stub_->Attach(&session->context);
   v1::WorkerMessage hello;
   *hello.mutable_registration() = options_.registration;
+  hello.mutable_registration()->set_unix_ms(absl::ToUnixMillis(absl::Now()));
   if (session->stream->Write(hello)) {
     agent_.OnAttached();
     {
