@@ -93,6 +93,16 @@ absl::StatusOr<std::unique_ptr<Authority>> OpenAuthority(
                                                   ": ", status.message()));
 }
 
+ServerOptions GrpcOptions(const CoordinatorOptions& options) {
+  ServerOptions server;
+  // Heartbeats of a thousand workers are small messages; weights are not.
+  server.fixed_window_bytes = 1 << 20;
+  server.listen = options.listen;
+  server.insecure = options.insecure;
+  server.with_tls = "add --tls";
+  return server;
+}
+
 // Nothing without --http-tls.
 absl::StatusOr<std::optional<HttpTls>> HttpFiles(
     const CoordinatorOptions& options, const Authority* authority) {
@@ -147,14 +157,8 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   AddRoutes(http, coordinator, registry, readiness, http_address,
             options.http_tls);
 
-  ServerOptions server_options;
-  // Heartbeats of a thousand workers are small messages; weights are not.
-  server_options.fixed_window_bytes = 1 << 20;
-  server_options.listen = options.listen;
-  server_options.insecure = options.insecure;
-  server_options.with_tls = "add --tls";
   absl::StatusOr<BoundServer> server =
-      StartServer(server_options, {&workers, &clients, &pieces, &trust});
+      StartServer(GrpcOptions(options), {&workers, &clients, &pieces, &trust});
   absl::Status started = AtOption(options.origins, "listen", server.status());
   if (started.ok()) {
     const absl::StatusOr<int> port =
@@ -185,8 +189,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   readiness.serving = false;
   coordinator.RefuseExports();
   if (server.ok()) {
-    server->server->Shutdown(std::chrono::system_clock::now() + kCallsMayTake);
-    server->server->Wait();
+    server->Shutdown(std::chrono::system_clock::now() + kCallsMayTake);
   }
   http.Stop();
   coordinator.Stop();

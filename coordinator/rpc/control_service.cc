@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,10 +21,11 @@ constexpr int64_t kWeightsChunkBytes = 1 << 20;
 class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
  public:
   ExportReactor(Coordinator& coordinator, CoordinatorMetrics& metrics,
-                const v1::ExportWeightsRequest& request,
+                const v1::ExportWeightsRequest& request, std::string peer,
                 absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place)
       : coordinator_(coordinator),
         metrics_(metrics),
+        peer_(std::move(peer)),
         place_(std::move(place)),
         job_{request.id()},
         step_(request.step()),
@@ -66,6 +68,8 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
       End(absl::DataLossError(absl::StrCat("the weights file has no byte ",
                                            next_byte_, ": export it again")));
     } else {
+      // While it reads it sends many bytes, and no message.
+      Listener::OnKnown(peer_);
       next_byte_ += static_cast<int64_t>(part->data().size());
       step_ = part->step();
       chunk_ = *std::move(part);
@@ -80,6 +84,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
 
   Coordinator& coordinator_;
   CoordinatorMetrics& metrics_;
+  const std::string peer_;
   const absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place_;
   const JobId job_;
   v1::WeightsChunk chunk_;
@@ -92,9 +97,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
 
 grpc::ServerWriteReactor<v1::WeightsChunk>* ControlService::ExportWeights(
     Context* context, const v1::ExportWeightsRequest* request) {
-  // While it reads it sends many bytes, and no message.
-  Listener::OnKnown(context->peer());
-  return new ExportReactor(coordinator_, metrics_, *request,
+  return new ExportReactor(coordinator_, metrics_, *request, context->peer(),
                            exports_.Enter(context->peer()));
 }
 

@@ -21,77 +21,77 @@ class ControlService final : public v1::Control::CallbackService {
 
   Reactor* SubmitJob(Context* context, const v1::SubmitJobRequest* request,
                      v1::SubmitJobResponse* response) override {
-    return Serve(metrics_, context, "SubmitJob", response,
+    return Serve(metrics_, context, "SubmitJob", *request, response,
                  [&](auto done) { coordinator_.Submit(*request, done); });
   }
   Reactor* ListJobs(Context* context, const v1::ListJobsRequest* request,
                     v1::ListJobsResponse* response) override {
-    return Serve(metrics_, context, "ListJobs", response, [&](auto done) {
-      coordinator_.ListJobs(request->limit(), done);
-    });
+    return Serve(
+        metrics_, context, "ListJobs", *request, response,
+        [&](auto done) { coordinator_.ListJobs(request->limit(), done); });
   }
   Reactor* GetJob(Context* context, const v1::GetJobRequest* request,
                   v1::Job* response) override {
-    return Serve(metrics_, context, "GetJob", response,
+    return Serve(metrics_, context, "GetJob", *request, response,
                  [&](auto done) { coordinator_.GetJob(*request, done); });
   }
   Reactor* GetEvents(Context* context, const v1::GetEventsRequest* request,
                      v1::GetEventsResponse* response) override {
-    return Serve(metrics_, context, "GetEvents", response,
+    return Serve(metrics_, context, "GetEvents", *request, response,
                  [&](auto done) { coordinator_.GetEvents(*request, done); });
   }
   Reactor* GetLogs(Context* context, const v1::GetLogsRequest* request,
                    v1::GetLogsResponse* response) override {
-    return Serve(metrics_, context, "GetLogs", response,
+    return Serve(metrics_, context, "GetLogs", *request, response,
                  [&](auto done) { coordinator_.GetLogs(*request, done); });
   }
   Reactor* StopJob(Context* context, const v1::StopJobRequest* request,
                    v1::Job* response) override {
-    return Serve(metrics_, context, "StopJob", response, [&](auto done) {
-      coordinator_.Stop(JobId{request->id()}, done);
-    });
+    return Serve(
+        metrics_, context, "StopJob", *request, response,
+        [&](auto done) { coordinator_.Stop(JobId{request->id()}, done); });
   }
   Reactor* DeleteJob(Context* context, const v1::DeleteJobRequest* request,
                      v1::DeleteJobResponse* response) override {
-    return Serve(metrics_, context, "DeleteJob", response, [&](auto done) {
-      coordinator_.Delete(JobId{request->id()}, done);
-    });
+    return Serve(
+        metrics_, context, "DeleteJob", *request, response,
+        [&](auto done) { coordinator_.Delete(JobId{request->id()}, done); });
   }
-  Reactor* ListWorkers(Context* context,
-                       const v1::ListWorkersRequest* /*request*/,
+  Reactor* ListWorkers(Context* context, const v1::ListWorkersRequest* request,
                        v1::ListWorkersResponse* response) override {
-    return Serve(metrics_, context, "ListWorkers", response,
+    return Serve(metrics_, context, "ListWorkers", *request, response,
                  [&](auto done) { coordinator_.ListWorkers(done); });
   }
   Reactor* DrainWorker(Context* context, const v1::DrainWorkerRequest* request,
                        v1::Worker* response) override {
-    return Serve(metrics_, context, "DrainWorker", response, [&](auto done) {
-      coordinator_.Drain(request->worker(), !request->undrain(), done);
-    });
+    return Serve(
+        metrics_, context, "DrainWorker", *request, response, [&](auto done) {
+          coordinator_.Drain(request->worker(), !request->undrain(), done);
+        });
   }
   Reactor* ForgetWorker(Context* context,
                         const v1::ForgetWorkerRequest* request,
                         v1::Worker* response) override {
-    return Serve(metrics_, context, "ForgetWorker", response, [&](auto done) {
-      coordinator_.Forget(request->worker(), done);
-    });
+    return Serve(
+        metrics_, context, "ForgetWorker", *request, response,
+        [&](auto done) { coordinator_.Forget(request->worker(), done); });
   }
   Reactor* StartProfile(Context* context,
                         const v1::StartProfileRequest* request,
                         v1::StartProfileResponse* response) override {
-    return Serve(metrics_, context, "StartProfile", response,
+    return Serve(metrics_, context, "StartProfile", *request, response,
                  [&](auto done) { coordinator_.StartProfile(*request, done); });
   }
   Reactor* GetProfile(Context* context, const v1::GetProfileRequest* request,
                       v1::GetProfileResponse* response) override {
-    return Serve(metrics_, context, "GetProfile", response, [&](auto done) {
-      coordinator_.GetProfile(request->id(), done);
-    });
+    return Serve(
+        metrics_, context, "GetProfile", *request, response,
+        [&](auto done) { coordinator_.GetProfile(request->id(), done); });
   }
   Reactor* ListMeasurements(Context* context,
                             const v1::ListMeasurementsRequest* request,
                             v1::ListMeasurementsResponse* response) override {
-    return Serve(metrics_, context, "ListMeasurements", response,
+    return Serve(metrics_, context, "ListMeasurements", *request, response,
                  [&](auto done) {
                    coordinator_.ListMeasurements(request->model(), done);
                  });

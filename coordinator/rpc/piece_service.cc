@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@ constexpr int64_t kPieceChunkBytes = 1 << 20;
 class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
  public:
   PieceReactor(Coordinator& coordinator, const v1::PieceRequest& request,
+               const std::string& peer,
                absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place)
       : coordinator_(coordinator),
         place_(std::move(place)),
@@ -33,13 +35,15 @@ class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
       Finish(ToGrpc(begun));
       return;
     }
-    coordinator_.FindCheckpoint(job_, cut_,
-                                [this](absl::StatusOr<CheckpointId> found) {
-                                  if (!found.ok())
-                                    return Finish(ToGrpc(found.status()));
-                                  checkpoint_ = *found;
-                                  ReadNext();
-                                });
+    coordinator_.FindCheckpoint(
+        job_, cut_, [this, peer](absl::StatusOr<CheckpointId> found) {
+          if (!found.ok()) return Finish(ToGrpc(found.status()));
+          // While it reads it sends many bytes, and no
+          // message.
+          Listener::OnKnown(peer);
+          checkpoint_ = *found;
+          ReadNext();
+        });
   }
 
   void OnWriteDone(bool ok) override {
@@ -99,8 +103,7 @@ class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
 
 grpc::ServerWriteReactor<v1::PieceChunk>* PieceService::Pieces(
     grpc::CallbackServerContext* context, const v1::PieceRequest* request) {
-  Listener::OnKnown(context->peer());  // as in an export of weights
-  return new PieceReactor(coordinator_, *request,
+  return new PieceReactor(coordinator_, *request, context->peer(),
                           streams_.Enter(context->peer()));
 }
 

@@ -12,13 +12,14 @@
 namespace paceline {
 
 // Has `ask` ask; gives the caller the answer, counts the call and finishes it.
-template <typename Response, typename Ask>
+template <typename Request, typename Response, typename Ask>
 grpc::ServerUnaryReactor* Serve(CoordinatorMetrics& metrics,
                                 grpc::CallbackServerContext* context,
-                                const char* method, Response* response,
-                                const Ask& ask) {
+                                const char* method, const Request& request,
+                                Response* response, const Ask& ask) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  Listener::OnMessage(context->peer());
+  Listener::OnMessage(context->peer(),
+                      static_cast<int64_t>(request.ByteSizeLong()));
   ask([=, &metrics](absl::StatusOr<Response> answer) {
     metrics.CountControl(method, answer.status().code());
     if (answer.ok()) *response = *std::move(answer);

@@ -24,42 +24,41 @@ class TrustService final : public v1::Trust::CallbackService {
       : coordinator_(coordinator), authority_(authority), metrics_(metrics) {}
 
   Reactor* GetAuthority(Context* context,
-                        const v1::GetAuthorityRequest* /*request*/,
+                        const v1::GetAuthorityRequest* request,
                         v1::Authority* response) override {
-    return Answer(context, "GetAuthority", response,
+    return Answer(context, "GetAuthority", *request, response,
                   [this](auto done) { done(ViewAuthority()); });
   }
   Reactor* Join(Context* context, const v1::JoinRequest* request,
                 v1::Certificate* response) override {
-    return Answer(context, "Join", response,
+    return Answer(context, "Join", *request, response,
                   [&](auto done) { DoJoin(*request, context->peer(), done); });
   }
   Reactor* Renew(Context* context, const v1::RenewRequest* request,
                  v1::Certificate* response) override {
-    return Answer(context, "Renew", response, [&](auto done) {
+    return Answer(context, "Renew", *request, response, [&](auto done) {
       done(DoRenew(*request, *context->auth_context()));
     });
   }
   Reactor* CreateToken(Context* context, const v1::CreateTokenRequest* request,
                        v1::CreateTokenResponse* response) override {
-    return Answer(context, "CreateToken", response,
+    return Answer(context, "CreateToken", *request, response,
                   [&](auto done) { DoCreateToken(*request, done); });
   }
-  Reactor* ListTokens(Context* context,
-                      const v1::ListTokensRequest* /*request*/,
+  Reactor* ListTokens(Context* context, const v1::ListTokensRequest* request,
                       v1::ListTokensResponse* response) override {
-    return Answer(context, "ListTokens", response,
+    return Answer(context, "ListTokens", *request, response,
                   [&](auto done) { coordinator_.ListTokens(done); });
   }
   Reactor* RevokeToken(Context* context, const v1::RevokeTokenRequest* request,
                        v1::JoinToken* response) override {
-    return Answer(context, "RevokeToken", response, [&](auto done) {
+    return Answer(context, "RevokeToken", *request, response, [&](auto done) {
       coordinator_.RevokeToken(request->id(), done);
     });
   }
   Reactor* Revoke(Context* context, const v1::RevokeRequest* request,
                   v1::Revocation* response) override {
-    return Answer(context, "Revoke", response,
+    return Answer(context, "Revoke", *request, response,
                   [&](auto done) { DoRevoke(*request, done); });
   }
 
@@ -68,10 +67,10 @@ class TrustService final : public v1::Trust::CallbackService {
   using Done = Coordinator::Done<T>;
 
   // As Serve(), where there is TLS.
-  template <typename Response, typename Ask>
-  Reactor* Answer(Context* context, const char* method, Response* response,
-                  const Ask& ask) {
-    return Serve(metrics_, context, method, response, [&](auto done) {
+  template <typename Request, typename Response, typename Ask>
+  Reactor* Answer(Context* context, const char* method, const Request& request,
+                  Response* response, const Ask& ask) {
+    return Serve(metrics_, context, method, request, response, [&](auto done) {
       if (authority_ != nullptr) return ask(done);
       done(absl::FailedPreconditionError(
           "this coordinator runs without TLS: it has neither tokens nor "

@@ -242,6 +242,12 @@ void BoundServer::End::operator()(grpc::Server* server) {
   delete server;
 }
 
+void BoundServer::Shutdown(std::chrono::system_clock::time_point deadline) {
+  server.get_deleter().listener = nullptr;
+  server->Shutdown(deadline);
+  server->Wait();
+}
+
 absl::StatusOr<BoundServer> StartServer(
     const ServerOptions& options, const std::vector<grpc::Service*>& services) {
   PACELINE_ASSIGN_OR_RETURN(const HostPort where,

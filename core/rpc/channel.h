@@ -2,6 +2,7 @@
 // credentials are the same everywhere.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -75,6 +76,9 @@ struct BoundServer {
     // Shared because a deleter must be copyable.
     std::shared_ptr<Listener> listener;
   };
+
+  // Accepts nothing any more, and ends the calls that last beyond `deadline`.
+  void Shutdown(std::chrono::system_clock::time_point deadline);
 
   std::unique_ptr<grpc::Server, End> server;
   std::string host;  // as in options.listen

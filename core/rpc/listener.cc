@@ -29,6 +29,9 @@ constexpr int kLookPeriodMs = 5;
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(2);
 // Descriptors that strangers leave to the rest of the program.
 constexpr rlim_t kSpareFiles = 64;
+// Frames and headers of a message, encryption, and what HTTP/2 says of the
+// answer before it.
+constexpr int64_t kOverheadBytes = 16 << 10;
 constexpr int kEstablished = 1;  // TCP's state, as the kernel counts them
 
 // As gRPC calls it.
@@ -62,9 +65,11 @@ class Strangers {
  public:
   // fd: one of our own, so that no other connection is taken for this one after
   // gRPC has closed its descriptor.
-  void Add(int fd, std::string peer) {
+  // silent: it is the first to end.
+  void Add(int fd, std::string peer, bool silent) {
     absl::MutexLock lock(&mutex_);
-    strangers_.push_back({fd, std::move(peer), absl::Now()});
+    strangers_.insert(silent ? strangers_.begin() : strangers_.end(),
+                      {fd, std::move(peer), absl::Now()});
   }
 
   // Ends the oldest one where there are as many as may be.
@@ -75,17 +80,22 @@ class Strangers {
     return true;
   }
 
-  void OnMessage(const std::string& peer, bool known) {
+  void OnMessage(const std::string& peer, int64_t bytes) {
     absl::MutexLock lock(&mutex_);
-    const auto found = std::find_if(
-        strangers_.begin(), strangers_.end(),
-        [&peer](const Stranger& each) { return each.peer == peer; });
+    const auto found = Find(peer);
     if (found == strangers_.end()) return;
-    if (known) return Forget(found);
-    found->in_messages = ReceivedBytes(InfoOf(found->fd));
-    found->held = 0;
-    found->since = absl::Now();
+    // The rest is of messages that are not whole.
+    const int64_t most = bytes + bytes / 16 + kOverheadBytes;
+    const int64_t held = ReceivedBytes(InfoOf(found->fd)) - found->in_messages;
+    found->in_messages += std::min(held, most);
+    if (held <= most) found->since = absl::Now();
     strangers_.splice(strangers_.end(), strangers_, found);
+  }
+
+  void OnKnown(const std::string& peer) {
+    absl::MutexLock lock(&mutex_);
+    const auto found = Find(peer);
+    if (found != strangers_.end()) Forget(found);
   }
 
   // Ends those that hold too much.  False when there is nobody.
@@ -120,12 +130,17 @@ class Strangers {
   struct Stranger {
     int fd = -1;
     std::string peer;
-    absl::Time since;         // its last message, or its beginning
+    absl::Time since;         // nothing of it was unfinished then
     int64_t in_messages = 0;  // bytes
     int64_t held = 0;
   };
   using Iterator = std::list<Stranger>::iterator;
 
+  Iterator Find(const std::string& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return std::find_if(
+        strangers_.begin(), strangers_.end(),
+        [&peer](const Stranger& each) { return each.peer == peer; });
+  }
   void End(Iterator one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     shutdown(one->fd, SHUT_RDWR);  // gRPC reads the end of it
     Forget(one);
@@ -155,17 +170,16 @@ int Accept(int socket) {
   getrlimit(RLIMIT_NOFILE, &files);
   const bool full = own < 0 ? errno == EMFILE || errno == ENFILE
                             : own + kSpareFiles > files.rlim_cur;
-  // The kernel has waited long enough for a word of it.
-  const bool silent = own >= 0 && ReceivedBytes(InfoOf(own)) == 0;
-  if (!silent &&
-      AllStrangers().MakeRoom(full ? 0 : Listener::kMostConnections)) {
+  if (AllStrangers().MakeRoom(full ? 0 : Listener::kMostConnections)) {
     absl::SleepFor(kAcceptPause);
   }
-  if (own >= 0 && !silent) {
-    AllStrangers().Add(own, PeerOf(from));
+  if (own >= 0) {
+    // The kernel has waited long enough for a word of it, or has so many to
+    // wait for that it waits for none.
+    const bool silent = ReceivedBytes(InfoOf(own)) == 0;
+    AllStrangers().Add(own, PeerOf(from), silent);
     return fd;
   }
-  if (own >= 0) close(own);
   if (fd >= 0) close(fd);
   return -1;
 }
@@ -185,12 +199,12 @@ Listener::~Listener() {
   for (const int socket : sockets_) close(socket);
 }
 
-void Listener::OnMessage(const std::string& peer) {
-  AllStrangers().OnMessage(peer, /*known=*/false);
+void Listener::OnMessage(const std::string& peer, int64_t bytes) {
+  AllStrangers().OnMessage(peer, bytes);
 }
 
 void Listener::OnKnown(const std::string& peer) {
-  AllStrangers().OnMessage(peer, /*known=*/true);
+  AllStrangers().OnKnown(peer);
 }
 
 void Listener::Loop() {

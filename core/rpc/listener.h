@@ -38,9 +38,9 @@ class Listener {
   ~Listener();
 
   // For handlers of calls, with grpc::ServerContext::peer(): a whole message of
-  // that peer is here; and: it is a member of this mesh or of a run, whose
-  // connection has no bounds from now on.  O(strangers).
-  static void OnMessage(const std::string& peer);
+  // that peer and that size is here; and: it is a member of this mesh or of a
+  // run, whose connection has no bounds from now on.  O(strangers).
+  static void OnMessage(const std::string& peer, int64_t bytes);
   static void OnKnown(const std::string& peer);
 
  private:

@@ -160,7 +160,7 @@ void Daemon::Stop() {
   data_plane_.Shutdown();
   round_plane_.Shutdown();
   if (server_.server == nullptr) return;
-  server_.server->Shutdown(std::chrono::system_clock::now() + kServerGrace);
+  server_.Shutdown(std::chrono::system_clock::now() + kServerGrace);
   server_.server.reset();
 }
 

@@ -296,7 +296,8 @@ class DataPlane::Service final
   grpc::ServerUnaryReactor* ReportStep(grpc::CallbackServerContext* context,
                                        const v1::StepReport* request,
                                        v1::StepVerdict* response) override {
-    Listener::OnMessage(context->peer());
+    Listener::OnMessage(context->peer(),
+                        static_cast<int64_t>(request->ByteSizeLong()));
     auto* reactor = new ReportReactor(response);
     const auto waiting = reactor->waiting();
     state_.Report(*request, [waiting](const absl::StatusOr<StepVerdict>& v) {

@@ -53,7 +53,7 @@ class ProbeReactor final : public grpc::ServerBidiReactor<Message, Message> {
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
-    Listener::OnMessage(peer_);
+    Listener::OnMessage(peer_, static_cast<int64_t>(request_.ByteSizeLong()));
     if (request_.reply_bytes() < 0 ||
         request_.reply_bytes() > kMostReplyBytes) {
       return Finish(ToGrpc(absl::InvalidArgumentError(

@@ -141,10 +141,22 @@ TEST_F(ListenerTest, CountsAnewAfterAMessage) {
 
   for (int i = 0; i < 10; ++i) {
     ASSERT_TRUE(Send(Listener::kMostBytesOfOne * 3 / 4)) << i;
-    Listener::OnMessage(PeerOf(client));
+    Listener::OnMessage(PeerOf(client), Listener::kMostBytesOfOne * 3 / 4);
   }
 
   EXPECT_FALSE(Send(kFarTooMuch));
+}
+
+TEST_F(ListenerTest, CountsWhatIsUnfinishedBesideAMessage) {
+  const int client = Connect();
+
+  bool open = true;
+  for (int i = 0; open && i < 10; ++i) {
+    open = Send(Listener::kMostBytesOfOne * 3 / 4);
+    Listener::OnMessage(PeerOf(client), 100);
+  }
+
+  EXPECT_FALSE(open);
 }
 
 TEST_F(ListenerTest, LetsAMemberSendWhatItWants) {
@@ -162,7 +174,7 @@ TEST_F(ListenerTest,
   const int known = Connect();
   Listener::OnKnown(PeerOf(known));
   for (int i = 2; i < Listener::kMostConnections; ++i) Connect();
-  Listener::OnMessage(PeerOf(first));
+  Listener::OnMessage(PeerOf(first), 1);
 
   const int one_more = Connect();
 
