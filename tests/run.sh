@@ -4,7 +4,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars
-  pipeline-kills coordinator-kills snapshot-cost moves chaos scale bench bed speed round-speed torch-free tsan asan trixie machines)
+  pipeline-kills coordinator-kills snapshot-cost tls-cost strangers fuzz moves chaos scale bench bed speed round-speed
+  torch-free tsan asan trixie machines)
 
 usage() {
   cat <<USAGE
@@ -120,6 +121,28 @@ area_coordinator_kills() {
 area_snapshot_cost() {
   deploy/build.sh release paceline paceline-coordinator paceline-worker
   python3 tests/nightly/snapshot_cost.py --bin build/release/bin
+}
+
+# The same job with and without TLS.
+area_tls_cost() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/tls_cost.py --bin build/release/bin
+}
+
+# Ten thousand connections and messages without an end, beside a job.
+area_strangers() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 tests/nightly/strangers.py --bin build/release/bin
+}
+
+# Five minutes for each parser of bytes of others, on all cores.
+area_fuzz() {
+  local corpus
+  deploy/build.sh release fuzz_parsers
+  for corpus in tests/fuzz/corpus/*; do
+    tests/fuzz/run.sh build/release/bin/fuzz_parsers "${corpus##*/}" \
+      -max_total_time=300 -fork="$(nproc)"
+  done
 }
 
 # A machine becomes slow, another one joins: layers move.  A quarter of an hour;

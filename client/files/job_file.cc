@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <sstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -26,6 +27,7 @@
 #include "core/model/job_keys.h"
 #include "core/rpc/convert.h"
 #include "paceline/v1/types.pb.h"
+#include "yaml-cpp/eventhandler.h"
 #include "yaml-cpp/yaml.h"
 
 namespace paceline {
@@ -556,21 +558,54 @@ int LineOfTab(absl::string_view text) {
   return 0;
 }
 
+// Notes where documents begin, and nothing of what is in them.
+class DocumentStarts final : public YAML::EventHandler {
+ public:
+  using Mark = YAML::Mark;
+  using Anchor = YAML::anchor_t;
+  using Style = YAML::EmitterStyle::value;
+  using Text = const std::string&;
+
+  void OnDocumentStart(const Mark& mark) override { line = mark.line + 1; }
+  void OnDocumentEnd() override {}
+  void OnNull(const Mark&, Anchor) override {}
+  void OnAlias(const Mark&, Anchor) override {}
+  void OnScalar(const Mark&, Text, Anchor, Text) override {}
+  void OnSequenceStart(const Mark&, Text, Anchor, Style) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const Mark&, Text, Anchor, Style) override {}
+  void OnMapEnd() override {}
+
+  int line = 0;  // of the newest
+};
+
+// The line of a second document; 0: there is none.  YAML::LoadAll() never ends
+// where a document is but a comma.
+int LineOfSecondDocument(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStarts starts;
+  const bool second =
+      parser.HandleNextDocument(starts) && parser.HandleNextDocument(starts);
+  return second ? starts.line : 0;
+}
+
 // With SetMaps() the only place that yaml-cpp's exceptions reach.
 absl::Status ReadYaml(const JobFile& file, SpecReader& reader) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(file.text);
-    if (documents.empty() || documents[0].IsNull()) {
+    const int second = LineOfSecondDocument(file.text);
+    const YAML::Node document = YAML::Load(file.text);
+    if (document.IsNull()) {
       return InvalidArgument(
           file.name,
           ": is empty; a job file names at least model.name and "
           "data.name");
     }
-    if (documents.size() > 1) {
-      return InvalidArgument(file.name, ":", documents[1].Mark().line + 1,
+    if (second > 0) {
+      return InvalidArgument(file.name, ":", second,
                              ": a second document; a job file has one");
     }
-    reader.ReadDocument(documents[0]);
+    reader.ReadDocument(document);
     return absl::OkStatus();
   } catch (const YAML::Exception& error) {
     if (const int line = LineOfTab(file.text); line > 0) {

@@ -24,7 +24,7 @@ class Listener {
   // The largest request, its frames and its encryption.
   static constexpr int64_t kMostBytesOfOne = 6 << 20;
   // In frames of a byte they take gRPC up to four times as much memory.
-  static constexpr int64_t kMostBytesOfAll = 16 << 20;
+  static constexpr int64_t kMostBytesOfAll = 8 << 20;
   // How long a message may take, unless it is as small as a few pings.
   static constexpr absl::Duration kLongestMessage = absl::Minutes(1);
   static constexpr int64_t kSmallBytes = 1 << 20;

@@ -1,6 +1,6 @@
 // How fast tensors cross from one process to another over loopback, and what
-// CPU time that costs: the data plane, a bare gRPC stream (grpc+: with the
-// allocator told what the data plane tells it), and plain TCP.
+// CPU time that costs: the data plane (tls: encrypted), a bare gRPC stream
+// (grpc+: with the allocator told what the data plane tells it), and plain TCP.
 //
 //   bench_data_plane [--turns N] [--mib M] [--check] [--benchmark_...]
 //
@@ -11,7 +11,9 @@
 // waits; the children's is in the counter cpu_seconds_per_GB.
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,12 +34,13 @@ constexpr int kUsageError = 2;
 constexpr int kLeastTurnsToCheck = 5;
 constexpr int64_t kLeastMib = 2;  // the first frame only starts the clock
 constexpr int64_t kFrameBytes[] = {int64_t{1} << 20, int64_t{16} << 10};
-constexpr const char* kWays[] = {"plane", "grpc", "grpc+", "tcp"};
+constexpr const char* kWays[] = {"plane", "tls", "grpc", "grpc+", "tcp"};
 
 struct Settings {
   int turns = kLeastTurnsToCheck;
   int64_t mib = 1024;  // of one transfer
   bool check = false;
+  std::string identity;  // a folder
   FILE* summary = stdout;
 };
 
@@ -66,7 +69,8 @@ void Transfer(benchmark::State& state, const std::string& way,
 // In the order in which they shall run: turn after turn, and in each all ways.
 void Register(const Settings& settings, Turns& turns) {
   for (const int64_t frame_bytes : kFrameBytes) {
-    const TransferSpec spec = {frame_bytes, (settings.mib << 20) / frame_bytes};
+    const TransferSpec spec = {frame_bytes, (settings.mib << 20) / frame_bytes,
+                               settings.identity};
     for (int turn = 1; turn <= settings.turns; ++turn) {
       for (const std::string way : kWays) {
         benchmark::RegisterBenchmark(
@@ -82,6 +86,16 @@ void Register(const Settings& settings, Turns& turns) {
   }
 }
 
+// Nothing unless both ways ran as often.
+std::optional<Ratios> Compare(const Turns& turns, int64_t frame_bytes,
+                              const std::string& way,
+                              const std::string& measure) {
+  const auto one = turns.find({frame_bytes, way});
+  const auto other = turns.find({frame_bytes, measure});
+  if (one == turns.end() || other == turns.end()) return std::nullopt;
+  return CompareTurns(one->second, other->second);
+}
+
 // Medians and ratios.  True when every size has both ratios good enough.
 bool Summarize(const Turns& turns, FILE* out) {
   bool good = true;
@@ -93,12 +107,11 @@ bool Summarize(const Turns& turns, FILE* out) {
                     frame_bytes, key.second, rate.bytes_per_second / 1e9,
                     rate.cpu_seconds_per_gb, rates.size());
     }
-    const auto plane = turns.find({frame_bytes, "plane"});
-    const auto bare = turns.find({frame_bytes, "grpc"});
-    std::optional<Ratios> ratios;
-    if (plane != turns.end() && bare != turns.end()) {
-      ratios = CompareTurns(plane->second, bare->second);
+    if (const auto tls = Compare(turns, frame_bytes, "tls", "plane")) {
+      absl::FPrintF(out, "%9d  tls / plane: throughput %.2f, CPU %.2f\n",
+                    frame_bytes, tls->throughput, tls->cpu);
     }
+    const auto ratios = Compare(turns, frame_bytes, "plane", "grpc");
     if (!ratios.has_value()) {
       absl::FPrintF(out, "%9d  no ratio: plane and grpc did not both run\n",
                     frame_bytes);
@@ -156,11 +169,13 @@ int Main(int argc, char** argv) {
                  kLeastTurnsToCheck);
     return kUsageError;
   }
+  settings.identity = MakeIdentity();
   Turns turns;
   Register(settings, turns);
   benchmark::RunSpecifiedBenchmarks();
   const bool good = Summarize(turns, settings.summary);
   benchmark::Shutdown();
+  std::filesystem::remove_all(settings.identity);
   return settings.check && !good ? 1 : 0;
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -18,7 +19,10 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/base/check.h"
+#include "core/rpc/certificates.h"
 #include "core/rpc/channel.h"
+#include "core/rpc/enrol.h"
+#include "core/rpc/tls.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "tests/bench/cpu_seconds.h"
@@ -290,10 +294,34 @@ void RunTcp(bool send, const TransferSpec& spec) {
 
 }  // namespace
 
+std::string MakeIdentity() {
+  std::string folder = "/tmp/paceline-bench-XXXXXX";
+  PACELINE_CHECK(mkdtemp(folder.data()) != nullptr, "no folder in /tmp");
+  const TlsFiles files(folder);
+  const absl::Time now = absl::Now();
+  const std::string authority_key = MakeKey();
+  const std::string authority = MakeAuthority(authority_key, now).value();
+  const auto certificate =
+      Sign({MakeSigningRequest(KeyOf(files).value()).value(),
+            {Role::kWorker, "bench"},
+            authority,
+            authority_key,
+            now,
+            absl::Hours(1)});
+  PACELINE_CHECK(certificate.ok(), certificate.status().ToString());
+  const absl::Status written = WriteIdentity(files, *certificate, authority);
+  PACELINE_CHECK(written.ok(), written.ToString());
+  return folder;
+}
+
 void RunTransfer(const std::string& way, bool send, const TransferSpec& spec) {
   // As the daemons do: Debian's Abseil looks for lock cycles at every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  if (way == "plane") {
+  if (way == "tls") {
+    const absl::Status used = UseTls(TlsFiles(spec.identity));
+    PACELINE_CHECK(used.ok(), used.ToString());
+  }
+  if (way == "plane" || way == "tls") {
     RunPlane(send, spec);
   } else if (way == "grpc") {
     RunGrpc(send, spec);

@@ -115,7 +115,10 @@ TEST(JobFile, WhatIsWrongIsNamedWithItsLine) {
       {"# nothing\n", "job.yaml: is empty"},
       {"---\n", "job.yaml: is empty"},
       {"null\n", "job.yaml: is empty"},
-      {"name: a\n---\nname: b\n", "job.yaml:3: a second document"},
+      {"name: a\n---\nname: b\n", "job.yaml:2: a second document"},
+      // YAML::LoadAll() made documents of these without an end.
+      {",", "job.yaml: is empty"},
+      {"name: a\n---\n,", "job.yaml:2: a second document"},
       {"name: a\nmodel: {name: [\n", "is not YAML"},
       {"name: a\n\t- x\n", "job.yaml:2"},
       {"model:\n\tname: mlp\n", ":2: a tab"},

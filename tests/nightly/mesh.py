@@ -40,6 +40,7 @@ class Mesh:
         self.state = Path(tempfile.mkdtemp(prefix="paceline-mesh-"))
         self.process = None
         self.addresses = {}
+        self.environment = {}  # of the client, besides
         self.keep = False  # state and logs, though nothing was raised
 
     def __enter__(self):
@@ -95,7 +96,8 @@ class Mesh:
     def run(self, *arguments, timeout=1800):
         """Runs the client; a subprocess.CompletedProcess."""
         environment = {**os.environ,
-                       "PACELINE_COORDINATOR": self.addresses["coordinator"]}
+                       "PACELINE_COORDINATOR": self.addresses["coordinator"],
+                       **self.environment}
         return subprocess.run([self.program, *arguments], env=environment,
                               capture_output=True, text=True, check=False,
                               timeout=timeout)

@@ -99,12 +99,15 @@ class RestartingMesh(Mesh):
 
     pause: seconds from a death to the next exec.  The pid of a daemon's newest
     process, which may be dead: daemon("w1").pid(), daemon("coordinator").pid().
+    tls: workers join by a token, and everybody has a certificate.
     """
 
-    def __init__(self, bin_folder, workers, pause, log_level="info"):
+    def __init__(self, bin_folder, workers, pause, log_level="info",
+                 tls=False):
         super().__init__(bin_folder, workers)
         self.pause = pause
         self.log_level = log_level
+        self.tls = tls
         self.daemons = []  # workers
         self.coordinator = None
 
@@ -115,10 +118,17 @@ class RestartingMesh(Mesh):
         self.addresses["http"] = f"127.0.0.1:{free_port()}"
         self.coordinator = self._daemon(
             "coordinator", ["--listen", self.addresses["coordinator"],
-                            "--http", self.addresses["http"]])
+                            "--http", self.addresses["http"],
+                            *(["--tls"] if self.tls else [])])
+        self.environment["PACELINE_TLS_DIR"] = str(
+            self.state / "coordinator/tls/client")
         self._await(lambda: self.run("node", "list").returncode == 0,
                     "the coordinator does not listen")
+        token = self.tls and self.ask("token", "create", "--uses",
+                                      str(self.workers))["token"]
         for i in range(1, self.workers + 1):
+            if self.tls:
+                self._join(f"w{i}", token)
             self.daemons.append(self._daemon(f"w{i}", [
                 "--name", f"w{i}", "--machine-id", f"mesh-w{i}",
                 "--coordinator", self.addresses["coordinator"],
@@ -131,6 +141,13 @@ class RestartingMesh(Mesh):
         command = [self.program + kind, "--state", str(self.state / name),
                    *arguments]
         return Daemon(name, command, self.state / "logs", self.pause)
+
+    def _join(self, name, token):
+        subprocess.run(
+            [self.program + "-worker", "join", self.addresses["coordinator"],
+             token, "--name", name, "--state", str(self.state / name),
+             "--config", str(self.state / f"{name}.toml")],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
 
     def _stop(self):
         for daemon in self.daemons:

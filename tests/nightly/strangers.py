@@ -1,0 +1,366 @@
+#!/usr/bin/env python3
+"""Strangers make a daemon hold little, and a job that runs hardly slower.
+
+  strangers.py --bin build/release/bin [--mode plain|tls]... [--connections N]
+               [--seconds 6]
+
+A job over four workers runs all the time.  One kind of strangers after the
+other comes to the coordinator and to a worker, each time for so many seconds,
+with as long a calm before:
+
+  silent      10,000 connections that say nothing
+  greeting    500 that speak HTTP/2, and TLS where that is, and never call
+  http        10,000 to the HTTP ports that say nothing
+  unfinished  64 messages without their last byte
+  large       a message of 2 GiB
+  crumbs      64 messages that come in frames of a byte
+
+They get the CPU time that is left over, as if they were on other machines.
+Asked: the memory of each daemon grows by at most 64 MiB; over all kinds a step
+takes at most 1.05 times as long as in the calms; the job succeeds at the first
+attempt; a client is answered in the end.
+"""
+
+import argparse
+import os
+import resource
+import select
+import signal
+import socket
+import ssl
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+
+# pylint: disable=wrong-import-position
+from mesh import reading
+from recoveries import curve_of
+from restarting_mesh import RestartingMesh
+
+WORKERS = 4
+MOST_KIB = 64 << 10
+MOST_RATIO = 1.05
+LOOK_SECONDS = 0.02
+STRANGERS_HOST = "127.0.0.2"  # another machine's, as the daemons see it
+JOB = ("deploy/jobs/vit-small.yaml", "train.batch=256", "train.micro_batch=64",
+       "train.evaluate_every=0")
+# The whole curve is shown of so many steps (client/README.md).
+MOST_STEPS = 1000
+# Whom a stranger without a certificate may call, else any call.
+OPEN_CALLS = {("coordinator", True): "/paceline.v1.Trust/Join",
+              ("worker", True): "/grpc.health.v1.Health/Check",
+              ("coordinator", False): "/paceline.v1.Control/SubmitJob",
+              ("worker", False): "/paceline.v1.Stage/ReportStep"}
+
+DATA, HEADERS, SETTINGS, PING, GO_AWAY, WINDOW = 0, 1, 4, 6, 7, 8
+END_HEADERS, ACK = 4, 1
+FRAME_BYTES = 16384
+FIRST_WINDOW = 65535
+
+
+def connect(address, tls=False, host=STRANGERS_HOST):
+    to, port = address.rsplit(":", 1)
+    connection = socket.create_connection((to, int(port)), timeout=5,
+                                          source_address=(host, 0))
+    if not tls:
+        return connection
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    return context.wrap_socket(connection)
+
+
+def frame(kind, flags, stream, body=b""):
+    return (struct.pack(">I", len(body))[1:] +
+            struct.pack(">BBI", kind, flags, stream) + body)
+
+
+def headers_of(path):
+    """Literals, neither indexed nor compressed (RFC 7541, 6.2.2)."""
+    block = b""
+    for name, value in ((":method", "POST"), (":scheme", "http"),
+                        (":path", path), (":authority", "stranger"),
+                        ("content-type", "application/grpc"),
+                        ("te", "trailers")):
+        block += b"\0" + bytes([len(name)]) + name.encode()
+        block += bytes([len(value)]) + value.encode()
+    return block
+
+
+class Call:
+    """One call on a connection of its own, of which a message begins."""
+
+    def __init__(self, address, tls, path, message_bytes):
+        self.connection = connect(address, tls)
+        self.left = message_bytes
+        self.windows = {0: FIRST_WINDOW, 1: FIRST_WINDOW}
+        self.first_window = FIRST_WINDOW
+        self.unread = b""
+        self.sent = 0
+        self.connection.sendall(
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0) +
+            frame(HEADERS, END_HEADERS, 1, headers_of(path)))
+        self._send(struct.pack(">BI", 0, message_bytes))
+
+    def go_on(self, until, frame_bytes=FRAME_BYTES):
+        """Sends all but the last byte, until the other side ends the call."""
+        try:
+            while time.monotonic() < until:
+                room = min(frame_bytes, self.left - 1, *self.windows.values())
+                self._read(0 if room > 0 else 0.2)
+                if room > 0:
+                    self.left -= room
+                    self._send(b"x" * room)
+        except OSError:
+            pass  # it has ended
+
+    def _send(self, body):
+        for stream in self.windows:
+            self.windows[stream] -= len(body)
+        self.connection.sendall(frame(DATA, 0, 1, body))
+        self.sent += len(body)
+
+    def _read(self, seconds):
+        ready = getattr(self.connection, "pending", lambda: 0)()
+        if not ready and not select.select([self.connection], [], [],
+                                           seconds)[0]:
+            return
+        more = self.connection.recv(FRAME_BYTES)
+        if not more:
+            raise ConnectionError("ended")
+        self.unread += more
+        while len(self.unread) >= 9:
+            size = int.from_bytes(self.unread[:3], "big")
+            if len(self.unread) < 9 + size:
+                return
+            kind, flags, stream = struct.unpack(">BBI", self.unread[3:9])
+            body, self.unread = self.unread[9:9 + size], self.unread[9 + size:]
+            self._take(kind, flags, stream, body)
+
+    def _take(self, kind, flags, stream, body):
+        if kind == WINDOW:
+            self.windows[stream] += int.from_bytes(body, "big")
+        elif kind == PING and not flags & ACK:
+            self.connection.sendall(frame(PING, ACK, 0, body))
+        elif kind == SETTINGS and not flags & ACK:
+            for at in range(0, len(body), 6):
+                name, value = struct.unpack(">HI", body[at:at + 6])
+                if name == 4:  # the first window of a stream
+                    self.windows[1] += value - self.first_window
+                    self.first_window = value
+            self.connection.sendall(frame(SETTINGS, ACK, 0))
+        elif kind == GO_AWAY:
+            raise ConnectionError("ended")
+
+
+def all_at_once(makes):
+    threads = [threading.Thread(target=make) for make in makes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def silent(targets, count, until):
+    """Connections that say nothing; the targets in turns."""
+    held = []
+    for i in range(count):
+        if time.monotonic() > until:
+            break
+        try:
+            held.append(connect(targets[i % len(targets)]))
+        except OSError:
+            pass  # the queue of connections is full
+    time.sleep(max(0, until - time.monotonic()))
+    for connection in held:
+        connection.close()
+    return f"{len(held)} connections"
+
+
+def greeting(targets, count, until, tls):
+    held = []
+    def greet(target):
+        for _ in range(count // len(targets)):
+            try:
+                connection = connect(target, tls)
+                connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" +
+                                   frame(SETTINGS, 0, 0))
+                held.append(connection)
+            except OSError:
+                pass
+    all_at_once([lambda target=target: greet(target) for target in targets])
+    time.sleep(max(0, until - time.monotonic()))
+    for connection in held:
+        connection.close()
+    return f"{len(held)} connections"
+
+
+def messages(targets, tls, until, count=64, message_bytes=4 << 20,
+             frame_bytes=FRAME_BYTES):
+    """targets: [(kind of daemon, address)]."""
+    sent, held = [], []
+    def send(kind, address):
+        try:
+            call = Call(address, tls, OPEN_CALLS[kind, tls], message_bytes)
+        except OSError:
+            return  # it has been cut off
+        call.go_on(until, frame_bytes)
+        sent.append(call.sent)
+        held.append(call)
+    all_at_once([lambda target=target: send(*target)
+                 for target in targets for _ in range(count)])
+    time.sleep(max(0, until - time.monotonic()))
+    for call in held:
+        call.connection.close()
+    return f"{sum(sent) >> 10} KiB taken"
+
+
+def in_another_process(attack):
+    """attack() in a child with the CPU time that nobody wants; its words."""
+    to_read, to_write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        signal.alarm(120)
+        os.write(to_write, attack().encode())
+        os._exit(0)
+    os.close(to_write)
+    return child, to_read
+
+
+def kinds_of(targets, http, tls, connections):
+    """name -> attack(until); `targets` as those of messages()."""
+    addresses = [address for _, address in targets]
+    return {
+        "silent": lambda until: silent(addresses, connections, until),
+        "greeting": lambda until: greeting(addresses, 500, until, tls),
+        "http": lambda until: silent(http, connections, until),
+        "unfinished": lambda until: messages(targets, tls, until),
+        "large": lambda until: messages(targets, tls, until, 1, 2 ** 31),
+        "crumbs": lambda until: messages(targets, tls, until, frame_bytes=1)}
+
+
+class Memory:
+    """The most that processes hold from now on; a context manager."""
+
+    def __init__(self, pids):
+        self.before = {pid: reading(pid)[0] for pid in pids}
+        self.most = dict(self.before)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ending.set()
+        self._thread.join()
+
+    def _look(self):
+        while not self._ending.wait(LOOK_SECONDS):
+            for pid, most in self.most.items():
+                self.most[pid] = max(most, reading(pid)[0])
+
+    def grown(self, pid):
+        return self.most[pid] - self.before[pid]
+
+
+def addresses_of(mesh):
+    """The targets of messages(), and the HTTP addresses of both."""
+    # One that does not hold the first stage.
+    worker = max(mesh.ask("node", "list")["workers"],
+                 key=lambda each: each["name"])
+    return ([("coordinator", mesh.addresses["coordinator"]),
+             ("worker", worker["address"])],
+            [mesh.addresses["http"], worker["http_address"]])
+
+
+def step_ms(times, windows):
+    """Of the steps that were under way in the windows, on average."""
+    lengths = [times[step] - times[step - 1] for step in times
+               if step - 1 in times and any(
+                   times[step - 1] >= begin and times[step] <= end
+                   for begin, end in windows)]
+    return 1e3 * sum(lengths) / max(1, len(lengths))
+
+
+def measure(mesh, tls, arguments):
+    """Prints a table; sentences about what is wrong."""
+    mode = "tls" if tls else "plain"
+    wrong, rows = [], []
+    number = mesh.submit(*JOB, f"train.steps={MOST_STEPS}")
+    while mesh.show(number)["step"] < 20:
+        time.sleep(0.1)
+    targets, http = addresses_of(mesh)
+    pids = {"coordinator": mesh.daemon("coordinator").pid(),
+            "worker": mesh.daemon(f"w{WORKERS}").pid()}
+    kinds = kinds_of(targets, http, tls, arguments.connections)
+    for name, attack in kinds.items():
+        calm = (time.time(), time.time() + arguments.seconds)
+        time.sleep(arguments.seconds)
+        with Memory(pids.values()) as memory:
+            begin = time.time()
+            until = time.monotonic() + arguments.seconds
+            child, said = in_another_process(lambda: attack(until))
+            os.waitpid(child, 0)
+            stormy = (begin, time.time())
+            time.sleep(1)
+        rows.append((name, os.read(said, 100).decode(), calm, stormy,
+                     {kind: memory.grown(pid) for kind, pid in pids.items()}))
+        os.close(said)
+    if mesh.run("node", "list").returncode != 0:
+        wrong.append(f"{mode}: no client is answered in the end")
+    shown = mesh.finish(number)
+    if shown["state"] != "succeeded" or shown["attempt"] != 1:
+        wrong.append(f"{mode}: the job is {shown['state']} at attempt "
+                     f"{shown['attempt']}")
+    times = curve_of(shown)
+    print(f"{mode}:      strangers              coordinator   worker    "
+          "step calm  step then")
+    for name, said, calm, stormy, grown in rows:
+        print(f"  {name:11} {said:20} {grown['coordinator'] / 1024:8.1f} MiB "
+              f"{grown['worker'] / 1024:6.1f} MiB {step_ms(times, [calm]):6.1f} "
+              f"ms {step_ms(times, [stormy]):6.1f} ms")
+        for kind, kib in grown.items():
+            if kib > MOST_KIB:
+                wrong.append(f"{mode}, {name}: the {kind} grew by "
+                             f"{kib >> 10} MiB")
+    ratio = (step_ms(times, [row[3] for row in rows]) /
+             step_ms(times, [row[2] for row in rows]))
+    print(f"  a step takes {ratio:.3f} of a calm one, asked {MOST_RATIO}",
+          flush=True)
+    if ratio > MOST_RATIO:
+        wrong.append(f"{mode}: steps take {ratio:.3f} of a calm one")
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=Path, default=Path("build/release/bin"))
+    parser.add_argument("--mode", action="append", choices=("plain", "tls"))
+    parser.add_argument("--connections", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, default=6)
+    arguments = parser.parse_args()
+    wrong = []
+    for mode in arguments.mode or ("plain", "tls"):
+        with RestartingMesh(arguments.bin, WORKERS, 1,
+                            tls=mode == "tls") as mesh:
+            wrong += measure(mesh, mode == "tls", arguments)
+            mesh.keep = bool(wrong)
+    for sentence in wrong:
+        print(f"WRONG: {sentence}")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Strangers at a daemon's ports, some hundred of them: it holds little, goes on
+answering, and recovers when they leave."""
+
+import subprocess
+import time
+
+from mesh_case import ProcessCase, Settings, main
+from mesh import reading
+from restarting_mesh import RestartingMesh
+from strangers import (MOST_KIB, Memory, addresses_of, connect, kinds_of)
+
+SECONDS = 1.5
+CONNECTIONS = 1200  # more than a daemon keeps of strangers
+
+
+class Strangers(ProcessCase):
+    beside_others = True
+
+    def start(self, tls):
+        self.mesh = RestartingMesh(Settings.bin, 1, 1, tls=tls)
+        self.mesh.__enter__()  # pylint: disable=unnecessary-dunder-call
+        self.addCleanup(self.mesh.__exit__, None)
+        self.daemons = {name: self.mesh.daemon(name).pid()
+                        for name in ("coordinator", "w1")}
+
+    def check_answers(self):
+        listed = self.mesh.ask("node", "list")["workers"]
+        self.assertEqual([each["state"] for each in listed], ["idle"])
+
+    def check_all_kinds(self, tls):
+        self.start(tls)
+        targets, http = addresses_of(self.mesh)
+        for name, attack in kinds_of(targets, http, tls, CONNECTIONS).items():
+            with self.subTest(name), Memory(self.daemons.values()) as memory:
+                print(name, attack(time.monotonic() + SECONDS))
+                self.check_answers()
+                for daemon, pid in self.daemons.items():
+                    self.assertLess(memory.grown(pid), MOST_KIB, daemon)
+
+    def test_they_make_a_daemon_hold_little(self):
+        self.check_all_kinds(tls=False)
+
+    def test_they_make_a_daemon_with_tls_hold_little(self):
+        self.check_all_kinds(tls=True)
+
+    def test_a_daemon_with_few_files_serves_on_and_recovers(self):
+        self.start(tls=False)
+        pid = self.daemons["coordinator"]
+        few = reading(pid)[1] + 90
+        subprocess.run(["prlimit", "--pid", str(pid), f"--nofile={few}"],
+                       check=True)
+
+        held = [connect(self.mesh.addresses["coordinator"])
+                for _ in range(100)]
+        self.check_answers()
+
+        for connection in held:
+            connection.close()
+        self.check_answers()
+        self.assertLess(reading(pid)[1], few)
+
+
+if __name__ == "__main__":
+    main()
