@@ -70,6 +70,7 @@ install() {
     run scp -q "${SSH_OPTIONS[@]}" "${files[@]}" "$host:$folder/" || return
   # The lists of a machine may be old; one without a network needs none.
   local get="${sudo}env DEBIAN_FRONTEND=noninteractive apt-get -q -y"
+  get+=" -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
   local line="$get install $folder/*.deb"
   on "$host" "$line || { $get update && $line; }" &&
     on "$host" "rm -r $folder"
@@ -128,6 +129,10 @@ bring_in() {
   reach "$host" || return
   local certificate=/var/lib/paceline-worker/tls/certificate.pem
   if on "$host" "${sudo}test -s $certificate"; then
+    on "$host" "grep -qF '\"$coordinator\"' /etc/paceline/worker.toml" || {
+      say "$host: has joined another mesh; to leave it: sudo rm -r ${certificate%/*}"
+      return 1
+    }
     say "$host: has joined already"
     on "$host" "${sudo}systemctl enable --now paceline-worker"
     return
@@ -157,9 +162,10 @@ main() {
     shift
   done
   [[ ${#hosts[@]} -gt 0 ]] || refuse "which machines?"
-  compgen -G "$packages/paceline-worker_*.deb" >/dev/null ||
-    die "no packages in $packages: make them, or name their folder with" \
-      "--packages"
+  local found=("$packages"/paceline-worker_*.deb)
+  [[ ${#found[@]} -eq 1 && -e ${found[0]} ]] ||
+    die "need the packages of one release in $packages: make them, or name" \
+      "their folder with --packages"
   exec </dev/null
   if [[ -z $coordinator ]]; then
     first=${hosts[0]}

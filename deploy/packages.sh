@@ -20,6 +20,7 @@ command -v dh_install >/dev/null || {
 bin=$(realpath "${1:-build/release/bin}")
 out=${2:-build/packages}
 mkdir -p "$out"
+rm -f "$out"/paceline-*.deb
 out=$(realpath "$out")
 
 # debhelper works in a folder that holds debian/ and the files to install.

@@ -24,6 +24,8 @@ namespace {
 
 // Between two looks at what strangers send: a flood of 2 GB/s brings 4 MB.
 constexpr int kLookPeriodMs = 2;
+// While none of them sends anything: a client that waits costs no CPU.
+constexpr int kQuietPeriodMs = 10;
 // After each connection beyond a bound: gRPC ends the one that was closed
 // meanwhile, and a flood takes less CPU.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(2);
@@ -98,34 +100,39 @@ class Strangers {
     if (found != strangers_.end()) Forget(found);
   }
 
-  // Ends those that hold too much.  False when there is nobody.
-  bool Look() {
+  // Ends those that hold too much.  Returns the time to the next look in ms;
+  // -1: there is nobody.
+  int Look() {
     absl::MutexLock lock(&mutex_);
     const absl::Time begin = absl::Now() - Listener::kLongestMessage;
     int64_t all = 0;
+    bool quiet = true;
     for (auto next = strangers_.begin(); next != strangers_.end();) {
       const auto one = next++;
       const tcp_info info = InfoOf(one->fd);
-      one->held = ReceivedBytes(info) - one->in_messages;
+      const int64_t held = ReceivedBytes(info) - one->in_messages;
+      quiet = quiet && held == one->held;
+      one->held = held;
       if (info.tcpi_state != kEstablished) {
         Forget(one);  // it has left, or gRPC has ended it
-      } else if (one->held > Listener::kMostBytesOfOne ||
-                 (one->held > Listener::kSmallBytes && one->since < begin)) {
+      } else if (held > Listener::kMostBytesOfOne ||
+                 (held > Listener::kSmallBytes && one->since < begin)) {
         End(one);
       } else {
-        all += one->held;
+        all += held;
       }
     }
-    if (all <= Listener::kMostBytesOfAll) return !strangers_.empty();
     // Down to half: gRPC frees the memory some time later.
-    while (all > Listener::kMostBytesOfAll / 2) {
+    const bool too_much = all > Listener::kMostBytesOfAll;
+    while (too_much && all > Listener::kMostBytesOfAll / 2) {
       const auto most = std::max_element(
           strangers_.begin(), strangers_.end(),
           [](const auto& a, const auto& b) { return a.held < b.held; });
       all -= most->held;
       End(most);
     }
-    return !strangers_.empty();
+    if (strangers_.empty()) return -1;
+    return quiet ? kQuietPeriodMs : kLookPeriodMs;
   }
 
  private:
@@ -212,17 +219,17 @@ void Listener::OnKnown(const std::string& peer) {
 void Listener::Loop() {
   std::vector<pollfd> wanted;
   for (const int socket : sockets_) wanted.push_back({socket, POLLIN, 0});
-  bool any = false;
+  int period_ms = -1;
   absl::Time looked;
   while (!stopping_) {
-    poll(wanted.data(), wanted.size(), any ? kLookPeriodMs : -1);
+    poll(wanted.data(), wanted.size(), period_ms);
     for (const pollfd& each : wanted) {
       const int fd = each.revents == 0 ? -1 : Accept(each.fd);
       if (fd >= 0) accepted_(fd);
     }
-    any = true;
+    period_ms = kLookPeriodMs;
     if (absl::Now() - looked < absl::Milliseconds(kLookPeriodMs)) continue;
-    any = AllStrangers().Look();
+    period_ms = AllStrangers().Look();
     looked = absl::Now();
   }
 }

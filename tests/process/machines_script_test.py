@@ -18,6 +18,7 @@ case "$1 $2" in
   *away*) echo "ssh: cannot reach away" >&2; exit 255 ;;
   root@*"id -u") echo 0 ;;
   *"id -u") echo 1000 ;;
+  *"grep -qF"*) [[ ! -e $FAKE/elsewhere ]] ;;
   *"grep -q"*) [[ -e $FAKE/coordinator ]] ;;
   *"test -s"*) [[ -e $FAKE/joined-$1 ]] ;;
   *mktemp*) echo /tmp/there ;;
@@ -71,7 +72,7 @@ class MachinesScript(ProcessCase):
             "root@one env DEBIAN", "root@one paceline token create",
             "root@one read -r token && paceline-worker join one.lan:7400",
             "root@one systemctl enable paceline-worker", "two id -u", "scp",
-            "two sudo -n env DEBIAN", "two sudo -n sed",
+            "two sudo -n env DEBIAN",
             "root@one paceline token",
             "two read -r token && sudo -n paceline-worker join one.lan:7400",
             "two sudo -n systemctl enable paceline-worker")
@@ -103,6 +104,16 @@ class MachinesScript(ProcessCase):
         self.assertFalse(any("full sudo -n systemctl" in line
                              for line in calls), calls)
 
+    def test_a_machine_of_another_mesh_is_told_and_left_alone(self):
+        for name in ("joined-two", "elsewhere"):
+            (self.folder / name).touch()
+
+        finished, calls = self.run_script("--coordinator", "c:7400", "two")
+
+        self.assertEqual(finished.returncode, 1)
+        self.has(finished.stderr, "two: has joined another mesh")
+        self.assertFalse([line for line in calls if "scp" in line])
+
     def test_without_its_coordinator_nothing_is_joined(self):
         finished, calls = self.run_script("away", "two")
 
@@ -123,7 +134,7 @@ class MachinesScript(ProcessCase):
         for arguments, code, why in (
                 ((), 2, "which machines"), (("-v", "one"), 2, "-v"),
                 (("--coordinator", "pi", "one"), 2, "HOST:PORT"),
-                (("--packages", "/nowhere", "one"), 1, "no packages")):
+                (("--packages", "/nowhere", "one"), 1, "need the packages")):
             finished, calls = self.run_script(*arguments)
 
             self.assertEqual(finished.returncode, code, finished.stderr)
