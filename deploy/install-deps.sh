@@ -62,12 +62,15 @@ readonly TEST=(
   spin
 )
 # Python's torch writes the weights and scripts that ours are compared with;
-# debootstrap makes the Debian 13 that the area trixie runs in.
+# debootstrap makes the roots of the areas trixie and arm64.
 # dropbear-bin is an ssh server that nobody starts, with OpenSSH's sftp.
-readonly NIGHTLY=(
+NIGHTLY=(
   debootstrap dropbear-bin jq openssh-client openssh-sftp-server python3-torch
   python3-torchvision
 )
+# An arm64 machine compiles for itself.
+[[ $(uname -m) == aarch64 ]] ||
+  NIGHTLY+=(g++-aarch64-linux-gnu qemu-user-static)
 
 die() {
   echo "install-deps.sh: $*" >&2

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars
   pipeline-kills coordinator-kills snapshot-cost tls-cost strangers fuzz moves chaos scale bench bed speed round-speed
-  torch-free tsan asan trixie machines)
+  torch-free tsan asan trixie machines arm64)
 
 usage() {
   cat <<USAGE
@@ -229,6 +229,9 @@ area_quickstart() {
 
 # Debian 13: the quickstart and the suite in a root of its own; needs root.
 area_trixie() { tests/nightly/trixie.sh; }
+
+# Cross-compiled, and unit tests in an emulator; needs root.
+area_arm64() { tests/nightly/arm64.sh; }
 
 # The commit, and whether the tree differs from it: such results are
 # overwritten every time.

@@ -57,6 +57,7 @@ links=/etc/systemd/system/multi-user.target.wants
 [[ -L $links/paceline-worker.service ]]
 [[ -L $links/paceline-coordinator.service ]]
 paceline --version
+bash -c '. /usr/share/bash-completion/completions/paceline; complete -p paceline'
 
 : what a machine that has joined looks like
 echo 'name = "kept"' >>/etc/paceline/worker.toml

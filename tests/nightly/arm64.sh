@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Cross-compiles the programs and some unit tests for arm64, without LibTorch,
+# and runs them in an emulator.  Debian's arm64 packages are unpacked into
+# build/arm64-root, which later runs use again.  Needs root, for debootstrap.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+readonly ROOT=$PWD/build/arm64-root
+readonly PROGRAMS=(paceline paceline-coordinator paceline-worker)
+readonly TESTS=(core_base_tests core_plan_tests core_rpc_tests)
+
+[[ $(uname -m) != aarch64 ]] || {
+  echo "arm64.sh: this machine is an arm64 one: tests/run.sh is what to run"
+  exit
+}
+
+# Where this machine has its own packages from; else debootstrap's default.
+mirror() {
+  # shellcheck disable=SC2016  # apt's variable
+  apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' \
+    'Label: Debian' | sed -n 1p
+}
+
+# Nothing is run in there, so nothing is configured.
+make_sysroot() {
+  local headers part=$ROOT.part package link target
+  headers=$(deploy/install-deps.sh --list --test | grep -e '-dev$' |
+    grep -v -e libtorch -e libopenblas | paste -sd,)
+  rm -rf "$part"
+  debootstrap --foreign --arch=arm64 --variant=minbase --include="$headers" \
+    "$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)" "$part" "$(mirror)"
+  for package in "$part"/var/cache/apt/archives/*.deb; do
+    dpkg-deb --fsys-tarfile "$package" |
+      tar -x -C "$part" --keep-directory-symlink
+  done
+  find "$part" -type l -lname '/*' -printf '%p %l\n' |
+    while read -r link target; do ln -sfn "$ROOT$target" "$link"; done
+  # The build runs one of these; CMake wants to see all of them.
+  cp /usr/bin/grpc_*_plugin "$part/usr/bin/"
+  mv "$part" "$ROOT"
+}
+
+emulate() { qemu-aarch64-static -L "$ROOT" "build/arm64/bin/$1" "${@:2}"; }
+
+[[ -d $ROOT ]] || make_sysroot
+deploy/build.sh arm64 "${PROGRAMS[@]}" "${TESTS[@]}"
+for program in "${PROGRAMS[@]}"; do emulate "$program" --version; done
+# A suite a process, as ctest does it.
+for program in "${TESTS[@]}"; do
+  for suite in $(emulate "$program" --gtest_list_tests |
+    sed -n 's/^\([^ ]*\.\).*/\1/p'); do
+    emulate "$program" --gtest_brief=1 --gtest_filter="$suite*"
+  done
+done
