@@ -1,5 +1,10 @@
 #include "worker/measure/cpu.h"
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_checks.h"
@@ -47,6 +52,34 @@ TEST(DetectCpuCapability, IsOneThatEnvironmentForAccepts) {
 }
 
 TEST(MemoryBytes, IsKnownHere) { EXPECT_GT(MemoryBytes(), 0); }
+
+TEST(CgroupMemoryLimit, IsTheLeastOfTheProcessesGroupsAndThoseAbove) {
+  const std::string root =
+      testing::TempDir() + "cgroups" + std::to_string(getpid());
+  const auto write = [&root](const std::string& file, const char* limit) {
+    const std::filesystem::path path = root + file;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << limit << "\n";
+  };
+  write("/a.slice/memory.max", "3000");
+  write("/a.slice/b.service/memory.max", "2000");
+  write("/a.slice/c.service/memory.max", "max");
+  write("/memory/d/memory.limit_in_bytes", "1000");
+  const auto limit = [&root](const char* memberships) {
+    return CgroupMemoryLimit(memberships, root);
+  };
+
+  EXPECT_EQ(limit("0::/a.slice/b.service\n"), 2000);
+  EXPECT_EQ(limit("0::/a.slice/c.service\n"), 3000);
+  EXPECT_EQ(limit("0::/\n"), 0);
+  EXPECT_EQ(limit("5:memory:/d/e\n4:cpu:/a.slice\n1:name=systemd:/d\n"), 1000);
+  EXPECT_EQ(limit("no cgroups"), 0);
+  // A container sees its own group as the root.
+  write("/memory.max", "4000");
+  EXPECT_EQ(limit("0::/\n"), 4000);
+
+  std::filesystem::remove_all(root);
+}
 
 TEST(EnvironmentFor, Bf16IsAMatterOfOneDnnAlone) {
   const auto environment =

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace paceline {
 namespace {
@@ -26,7 +27,7 @@ int Rank(absl::string_view capability) {
 }
 
 // The number in a file of one line; 0 when there is none ("max").
-int64_t NumberIn(const char* path) {
+int64_t NumberIn(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   int64_t number = 0;
@@ -80,12 +81,36 @@ std::string Architecture() {
 int64_t MemoryBytes() {
   int64_t bytes =
       static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  for (const char* path : {"/sys/fs/cgroup/memory.max",
-                           "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    const int64_t limit = NumberIn(path);
-    if (limit > 0) bytes = std::min(bytes, limit);
-  }
+  std::ifstream file("/proc/self/cgroup");
+  const std::string memberships((std::istreambuf_iterator<char>(file)),
+                                std::istreambuf_iterator<char>());
+  const int64_t limit = CgroupMemoryLimit(memberships, "/sys/fs/cgroup");
+  if (limit > 0) bytes = std::min(bytes, limit);
   return std::max<int64_t>(bytes, 0);
+}
+
+int64_t CgroupMemoryLimit(absl::string_view memberships,
+                          const std::string& root) {
+  int64_t least = 0;
+  for (const absl::string_view line : absl::StrSplit(memberships, '\n')) {
+    // "0::/a/b" in version 2, "5:memory:/a/b" in version 1.
+    const std::vector<std::string> fields =
+        absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (fields.size() < 3) continue;
+    const bool is_unified = fields[1].empty();
+    if (!is_unified && fields[1] != "memory") continue;
+    std::string group = fields[2];
+    while (true) {
+      const int64_t limit = NumberIn(is_unified ? root + group + "/memory.max"
+                                                : root + "/memory" + group +
+                                                      "/memory.limit_in_bytes");
+      if (limit > 0) least = least == 0 ? limit : std::min(least, limit);
+      const size_t slash = group.rfind('/');
+      if (slash == std::string::npos) break;
+      group.resize(slash);
+    }
+  }
+  return least;
 }
 
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> EnvironmentFor(

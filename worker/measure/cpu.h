@@ -25,9 +25,13 @@ std::string FirstCpuCapability();
 // "AMD EPYC": for people; empty when /proc/cpuinfo does not say.
 std::string CpuModelName();
 std::string Architecture();  // uname -m
-// Memory of the machine, or of this process's cgroup if that is less; 0:
-// unknown.
+// Memory of the machine, or the limit of this process's cgroup if that is less,
+// as MemoryMax= of its unit; 0: unknown.
 int64_t MemoryBytes();
+// The least limit of the cgroups that /proc/self/cgroup names in `memberships`,
+// and of those above them; 0: none.  root: where they are mounted.
+int64_t CgroupMemoryLimit(absl::string_view memberships,
+                          const std::string& root);
 
 // The variable that says at which level this process runs.
 constexpr char kCapabilityVariable[] = "PACELINE_CPU_CAPABILITY";
