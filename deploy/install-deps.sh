@@ -47,7 +47,8 @@ readonly BUILD=(
   protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 readonly PACKAGE=(debhelper python3)
-readonly TEST=(
+# libFuzzer is clang's run-time library, which clang only recommends.
+TEST=(
   clang clang-format libbenchmark-dev libgmock-dev libgtest-dev
   # lintian reads the packages.
   lintian
@@ -85,8 +86,8 @@ os_release_value() {
 # Adds what is named otherwise in each release.
 choose_release() {
   case $(os_release_value VERSION_CODENAME) in
-    bookworm) RUN+=("${RUN_BOOKWORM[@]}") ;;
-    trixie) RUN+=("${RUN_TRIXIE[@]}") ;;
+    bookworm) RUN+=("${RUN_BOOKWORM[@]}") TEST+=(libclang-rt-14-dev) ;;
+    trixie) RUN+=("${RUN_TRIXIE[@]}") TEST+=(libclang-rt-19-dev) ;;
     *) die "this system is '$(os_release_value PRETTY_NAME)'
   Paceline is built on the packages of Debian 12 or 13 (or Raspberry Pi OS
   bookworm or trixie), and knows their names only: use one of those." ;;

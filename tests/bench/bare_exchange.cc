@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "core/rpc/channel.h"
+#include "core/rpc/listener.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "worker/rounds/round_payload.h"
@@ -51,7 +52,8 @@ class BareExchange::Service final
     : public v1::Stage::WithRawCallbackMethod_Exchange<v1::Stage::Service> {
  public:
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
-      grpc::CallbackServerContext* /*context*/) override {
+      grpc::CallbackServerContext* context) override {
+    Listener::OnKnown(context->peer());
     return new Reader();
   }
 };

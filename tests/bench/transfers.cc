@@ -22,6 +22,7 @@
 #include "core/rpc/certificates.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/enrol.h"
+#include "core/rpc/listener.h"
 #include "core/rpc/tls.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "paceline/v1/stage.grpc.pb.h"
@@ -178,7 +179,8 @@ class DroppingService final
   };
 
   grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>* Exchange(
-      grpc::CallbackServerContext* /*context*/) override {
+      grpc::CallbackServerContext* context) override {
+    Listener::OnKnown(context->peer());
     return new Reactor(*this);
   }
 
