@@ -21,6 +21,7 @@
 #include "client/render/report.h"
 #include "client/render/text.h"
 #include "core/base/config_file.h"
+#include "core/base/discovery.h"
 #include "core/base/host_port.h"
 #include "core/base/version.h"
 
@@ -118,12 +119,17 @@ class Doctor {
     for (const auto& entry : entries.value_or(std::vector<ConfigEntry>())) {
       settings[entry.key] = entry.value;
     }
+    const auto found = FindCoordinator(settings["coordinator"], true);
+    if (found.ok()) settings["coordinator"] = *found;
     elsewhere_ =
         kind == "worker" && settings["coordinator"] != options_.coordinator;
     if (has_unit) LookAtUnit(name, unit);
     for (const char* key : {"listen", "http"}) {
       const auto where = ParseHostPort(settings[key]);
-      if (unit["ActiveState"] == "active" || !has_unit || !where.ok()) continue;
+      if (unit["ActiveState"] == "active" || !where.ok() || !has_unit ||
+          unit["UnitFileState"] == "disabled") {
+        continue;
+      }
       const bool taken = IsInUse(options_.root + "/proc", where->port);
       Add(taken ? kProblem : kOk, "port",
           absl::StrCat(
@@ -221,12 +227,14 @@ class Doctor {
   void LookAtUnit(const std::string& name, Properties& unit) {
     const std::string& restarts = unit["NRestarts"];
     const std::string log = "journalctl -u " + name;
+    const bool enabled = unit["UnitFileState"] != "disabled";
     if (unit["ActiveState"] != "active") {
-      Add(kProblem, "unit",
+      const bool unwanted = !enabled && unit["ActiveState"] == "inactive";
+      Add(unwanted ? kWarning : kProblem, "unit",
           absl::StrCat(name, " is ", unit["ActiveState"], " (", unit["Result"],
                        ")"),
-          absl::StrCat(log, " -n 20; then: sudo systemctl restart ", name));
-    } else if (unit["UnitFileState"] == "disabled") {
+          absl::StrCat(log, " -n 20; sudo systemctl enable --now ", name));
+    } else if (!enabled) {
       Add(kWarning, "unit", name + " does not start with the machine",
           "sudo systemctl enable " + name);
     } else {

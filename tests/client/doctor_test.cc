@@ -243,6 +243,9 @@ TEST_F(DoctorTest, AUnitThatHasFailedOrDoesNotComeBackOrRestarts) {
   EXPECT_THAT(say("ActiveState=failed\nResult=exit-code"),
               testing::AllOf(HasSubstr("is failed (exit-code)"),
                              HasSubstr("journalctl -u paceline-")));
+  EXPECT_THAT(say("ActiveState=inactive\nUnitFileState=disabled"),
+              testing::AllOf(HasSubstr("warning"), HasSubstr("is inactive"),
+                             HasSubstr("enable --now")));
   EXPECT_THAT(say("ActiveState=active\nUnitFileState=disabled"),
               testing::AllOf(HasSubstr("warning"), HasSubstr("enable")));
   EXPECT_THAT(say("ActiveState=active\nUnitFileState=enabled\nNRestarts=7"),
