@@ -261,8 +261,10 @@ ExitCode RunOnJob(const CommandContext& context, const ClientOptions& options) {
   }
 }
 
+// folder: of the user's certificate
 ExitCode RunWithCoordinator(const ClientOptions& options,
-                            const Settings& settings, Console& console) {
+                            const Settings& settings, const std::string& folder,
+                            Console& console) {
   const SystemClock clock;
   SignalPauser pauser;
   GrpcControlClient client(settings.coordinator);
@@ -299,11 +301,10 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
     case Command::kDoctor:
       return DoctorCommand(
           context,
-          [](const std::string& coordinator, const std::string& folder) {
-            return std::make_unique<GrpcTrustClient>(coordinator, folder);
+          [](const std::string& coordinator, const std::string& tls) {
+            return std::make_unique<GrpcTrustClient>(coordinator, tls);
           },
-          {.coordinator = settings.coordinator,
-           .tls_folder = TlsFolder(options.tls_dir, settings.coordinator)});
+          {.coordinator = settings.coordinator, .tls_folder = folder});
     default:
       return RunOnJob(context, options);
   }
@@ -368,7 +369,7 @@ ExitCode RunOverNetwork(const ClientOptions& options, Settings settings,
     case Command::kTlsRevoke:
       return Trust(options, settings.coordinator, named, folder, console);
     default:
-      return RunWithCoordinator(options, settings, console);
+      return RunWithCoordinator(options, settings, folder, console);
   }
 }
 
