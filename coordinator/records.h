@@ -58,7 +58,7 @@ struct StandingOrder {
   KeepOrder keep = {};  // of all jobs whose pieces the worker may hold
   // Its process shall start anew at this CPU capability; empty: it need not.
   std::string settle = {};
-  bool released = false;  // it is leaving, and may
+  bool released = false;                        // it is leaving, and may
   std::map<std::string, int64_t> revoked = {};  // as MeshState
 
   friend bool operator==(const StandingOrder&, const StandingOrder&) = default;

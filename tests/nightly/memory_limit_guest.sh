@@ -2,7 +2,8 @@
 # The part of memory_limit.sh that runs in the virtual machine: prints PASSED.
 #
 #   memory_limit_guest.sh PACKAGES
-set -euxo pipefail
+set -euo pipefail
+set -x
 
 # ask FIELD COMMAND...: a field of the client's document; empty where it does not
 # answer in time.
