@@ -256,14 +256,21 @@ class Configuration(ProcessCase):
             program(daemon), "--listen", ANY, "--http", ANY, "--state",
             self.folder / daemon, *flags, NOTIFY_SOCKET=str(path),
             WATCHDOG_USEC="200000")
-        self.assertEqual(said.recv(100), b"READY=1")
+        self.assertIn("READY=1\nSTATUS=", said.recv(200).decode())
         return process, said
 
-    def test_a_coordinator_feeds_the_watchdog_while_its_loop_answers(self):
-        _, said = self.supervised("paceline-coordinator")
+    def test_a_daemon_feeds_the_watchdog_and_says_what_it_does(self):
+        nowhere = f"127.0.0.1:{free_port()}"
+        for daemon, flags, status in (
+                ("paceline-coordinator", (),
+                 "0 workers attached, 0 jobs running"),
+                ("paceline-worker", ("--coordinator", nowhere),
+                 f"no coordinator at {nowhere}; idle")):
+            _, said = self.supervised(daemon, *flags)
 
-        for _ in range(3):
-            self.assertEqual(said.recv(100), b"WATCHDOG=1")
+            for _ in range(3):
+                self.assertIn(f"WATCHDOG=1\nSTATUS={status}",
+                              said.recv(200).decode())
 
     def test_a_hang_up_reads_the_log_level_again(self):
         file = self.folder / "daemon.toml"
