@@ -21,13 +21,11 @@ mirror() {
     'Label: Debian' | sed -n 1p
 }
 
-# Nothing is run in there, so nothing is configured.
+# make_sysroot PACKAGE,...: nothing is run in there, so nothing is configured.
 make_sysroot() {
-  local headers part=$ROOT.part package link target
-  headers=$(deploy/install-deps.sh --list --test | grep -e '-dev$' |
-    grep -v -e libtorch -e libopenblas | paste -sd,)
-  rm -rf "$part"
-  debootstrap --foreign --arch=arm64 --variant=minbase --include="$headers" \
+  local part=$ROOT.part package link target
+  rm -rf "$ROOT" "$part"
+  debootstrap --foreign --arch=arm64 --variant=minbase --include="$1" \
     "$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)" "$part" "$(mirror)"
   for package in "$part"/var/cache/apt/archives/*.deb; do
     dpkg-deb --fsys-tarfile "$package" |
@@ -37,12 +35,16 @@ make_sysroot() {
     while read -r link target; do ln -sfn "$ROOT$target" "$link"; done
   # The build runs one of these; CMake wants to see all of them.
   cp /usr/bin/grpc_*_plugin "$part/usr/bin/"
+  echo "$1" >"$part/packages"
   mv "$part" "$ROOT"
 }
 
 emulate() { qemu-aarch64-static -L "$ROOT" "build/arm64/bin/$1" "${@:2}"; }
 
-[[ -d $ROOT ]] || make_sysroot
+headers=$(deploy/install-deps.sh --list --test | grep -e '-dev$' |
+  grep -v -e libtorch -e libopenblas | paste -sd,)
+[[ $(cat "$ROOT/packages" 2>/dev/null) == "$headers" ]] ||
+  make_sysroot "$headers"
 deploy/build.sh arm64 "${PROGRAMS[@]}" "${TESTS[@]}"
 for program in "${PROGRAMS[@]}"; do emulate "$program" --version; done
 # A suite a process, as ctest does it.
