@@ -21,7 +21,7 @@ usage: deploy/machines.sh [--packages DIR] USER@HOST...
 
   Each HOST gets a worker.  The first HOST gets the coordinator too, with TLS.
   Others join it at the name or address by which ssh reaches it.  Run it again
-  with more machines to add them.
+  with the same first HOST and more machines to add them.
 
   --coordinator HOST:PORT  the machines join this coordinator.  The tokens are
                            made here, with `paceline`: log in first

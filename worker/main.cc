@@ -23,6 +23,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "core/base/clock.h"
@@ -276,6 +277,15 @@ void GiveToOwnerOf(const std::string& state, const TlsFiles& files) {
   }
 }
 
+// The unit that reads the file: "paceline-worker@2" reads worker2.toml.
+std::string UnitOf(absl::string_view config) {
+  if (!absl::ConsumePrefix(&config, "/etc/paceline/worker") ||
+      !absl::ConsumeSuffix(&config, ".toml") || config.empty()) {
+    return "paceline-worker";
+  }
+  return absl::StrCat("paceline-worker@", config);
+}
+
 absl::Status WriteConfiguration(const WorkerOptions& worker,
                                 const std::string& coordinator) {
   PACELINE_RETURN_IF_ERROR(
@@ -313,7 +323,8 @@ int Join(const WorkerOptions& worker) {
               worker.name.c_str(), coordinator->c_str(), files.folder.c_str());
   const absl::Status written = WriteConfiguration(worker, *coordinator);
   if (written.ok()) {
-    std::printf("start it with: systemctl enable --now paceline-worker\n");
+    std::printf("start it with: systemctl enable --now %s\n",
+                UnitOf(worker.config).c_str());
     return 0;
   }
   std::printf(

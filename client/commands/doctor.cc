@@ -286,7 +286,8 @@ class Doctor {
             absl::StrCat("there are ", live_.size(), ", and none is lost"));
     AddList(kWarning, "version", versions,
             absl::StrCat("the coordinator is ", workers.version(), ", "),
-            "sudo apt upgrade; first on the coordinator's host",
+            "sudo apt install ./paceline-*.deb, of one release; first on the "
+            "coordinator's host",
             "all are " + workers.version());
     AddList(kProblem, "clock", clocks, "ahead of the coordinator's: ",
             "sudo timedatectl set-ntp true, on that machine",
