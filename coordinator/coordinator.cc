@@ -619,9 +619,12 @@ void Coordinator::ListTokens(Done<v1::ListTokensResponse> done) {
 }
 
 void Coordinator::Revoke(const v1::RevokeRequest& request,
+                         std::function<void(const v1::Revocation&)> at_once,
                          Done<v1::Revocation> done) {
-  Change<v1::Revocation>(std::move(done), [this, request] {
-    return brain_.OnRevoke(request, Now());
+  Change<v1::Revocation>(std::move(done), [this, request, at_once] {
+    auto revocation = brain_.OnRevoke(request, Now());
+    if (revocation.ok()) at_once(*revocation);
+    return revocation;
   });
 }
 

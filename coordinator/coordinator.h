@@ -142,7 +142,10 @@ class Coordinator {
   void RevokeToken(const std::string& id, Done<v1::JoinToken> done);
   void ListTokens(Done<v1::ListTokensResponse> done);
   // As Brain::OnRevoke().
-  void Revoke(const v1::RevokeRequest& request, Done<v1::Revocation> done);
+  // at_once: called before the revocation is stored.
+  void Revoke(const v1::RevokeRequest& request,
+              std::function<void(const v1::Revocation&)> at_once,
+              Done<v1::Revocation> done);
 
   // --- the daemon ---
 

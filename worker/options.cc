@@ -125,8 +125,7 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
   option("--http", options->http, "HTTP",
          "host:port of /metrics, /healthz and /readyz; port 0: any");
   option("--state", options->state, "STATE",
-         "Folder of the worker's state: key and certificate (tls), and a "
-         "machine id, if it had to make one");
+         "Folder of key, certificate (tls) and, if need be, a machine id");
   option("--port-file", options->port_file, "PORT_FILE",
          "Write the ports there as JSON once ready");
   option("--log-level", level, "LOG_LEVEL", "debug, info, warn or error")

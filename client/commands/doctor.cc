@@ -126,7 +126,9 @@ class Doctor {
     if (has_unit) LookAtUnit(name, unit);
     for (const char* key : {"listen", "http"}) {
       const auto where = ParseHostPort(settings[key]);
-      if (unit["ActiveState"] == "active" || !where.ok() || !has_unit ||
+      const bool down =
+          unit["ActiveState"] == "inactive" || unit["ActiveState"] == "failed";
+      if (!down || !where.ok() || !has_unit ||
           unit["UnitFileState"] == "disabled") {
         continue;
       }
@@ -140,13 +142,21 @@ class Doctor {
     }
     LookAtDisk(state);
     LookAtDisk(settings["checkpoint-dir"]);
+    auto own = ParseHostPort(settings["listen"]);
+    if (own.ok() && (own->host.empty() || own->host == "::")) {
+      own->host = "127.0.0.1";
+    }
+    const bool serves = own.ok() && unit["ActiveState"] == "active";
     LookAtCertificate(
         settings["tls-dir"].empty() ? state + "/tls" : settings["tls-dir"],
-        settings[kind == "worker" ? "coordinator" : "listen"],
+        kind == "worker" ? settings["coordinator"]
+        : serves         ? JoinHostPort(own->host, own->port)
+                         : "",
         kind == "worker" ? "sudo paceline-worker join HOST:PORT TOKEN"
                          : "sudo systemctl restart " + name);
   }
 
+  // coordinator: empty: is not asked
   // again: how to get another one
   void LookAtCertificate(const std::string& folder,
                          const std::string& coordinator,
@@ -158,7 +168,8 @@ class Doctor {
     has_certificate_ = true;
     const std::unique_ptr<TrustClient> trust = trust_(coordinator, folder);
     auto shown = trust->Inspect();
-    const auto tried = shown.ok() ? trust->Check() : shown;
+    const auto tried =
+        shown.ok() && !coordinator.empty() ? trust->Check() : shown;
     const bool away = absl::IsUnavailable(tried.status());
     // Whether the user's coordinator is away, LookAtMesh() says.
     if (!away || folder != options_.tls_folder) shown = tried;
@@ -289,7 +300,8 @@ class Doctor {
             "sudo apt install ./paceline-*.deb, of one release; first on the "
             "coordinator's host",
             "all are " + workers.version());
-    AddList(kProblem, "clock", clocks, "ahead of the coordinator's: ",
+    AddList(kWarning, "clock", clocks,
+            "ahead of the coordinator's (a worker's when it attached): ",
             "sudo timedatectl set-ntp true, on that machine",
             "all clocks agree");
     if (levels.size() < 2) cpus.clear();

@@ -52,18 +52,22 @@ void TrustService::DoJoin(const v1::JoinRequest& request,
   if (!status.ok()) return done(status);
   const std::pair<std::string, std::string> token =
       absl::StrSplit(request.token(), absl::MaxSplits('.', 1));
-  coordinator_.UseToken({token.first, Sha256Of(token.second), request.role(),
-                         absl::StrCat(*key, "/", identity.name)},
-                        [this, done, identity, peer,
-                         pem = request.request()](const absl::Status& used) {
-                          if (!used.ok()) return done(used);
-                          Log(LogLevel::kInfo,
-                              "a certificate was given for a token",
-                              {{"role", RoleName(identity.role)},
-                               {"name", identity.name},
-                               {"peer", peer}});
-                          done(SignFor(identity, pem));
-                        });
+  coordinator_.UseToken(
+      {token.first, Sha256Of(token.second), request.role(),
+       absl::StrCat(*key, "/", identity.name)},
+      [this, done, identity, peer, pem = request.request(),
+       until = RevokedUntil(identity)](const absl::Status& used) {
+        if (!used.ok()) return done(used);
+        if (RevokedUntil(identity) != until) {
+          return done(absl::PermissionDeniedError(
+              "the holder was revoked in this moment"));
+        }
+        Log(LogLevel::kInfo, "a certificate was given for a token",
+            {{"role", RoleName(identity.role)},
+             {"name", identity.name},
+             {"peer", peer}});
+        done(SignFor(identity, pem));
+      });
 }
 
 absl::StatusOr<v1::Certificate> TrustService::SignFor(
@@ -97,14 +101,15 @@ void TrustService::DoRevoke(const v1::RevokeRequest& request,
   }
   const absl::Status name = Authority::CheckName(request.name());
   if (!name.ok()) return done(name);
-  coordinator_.Revoke(request, [done](absl::StatusOr<v1::Revocation> revoked) {
-    // Before the worker's stream ends, so that it does not come back.
-    if (revoked.ok()) {
-      RevokeCertificates(absl::StrCat(revoked->role(), "/", revoked->name()),
-                         absl::FromUnixMillis(revoked->unix_ms()));
-    }
-    done(std::move(revoked));
-  });
+  // Before the worker's stream ends, so that it does not come back; and though
+  // the store may refuse it for now.
+  coordinator_.Revoke(
+      request,
+      [](const v1::Revocation& revoked) {
+        RevokeCertificates(absl::StrCat(revoked.role(), "/", revoked.name()),
+                           absl::FromUnixMillis(revoked.unix_ms()));
+      },
+      done);
 }
 
 void TrustService::DoCreateToken(const v1::CreateTokenRequest& request,

@@ -47,6 +47,14 @@ Revocations& ProcessRevocations() {
   return *revocations;
 }
 
+// pem: the certificate that was shown
+bool IsRevoked(const Identity& identity, const std::string& pem) {
+  const absl::Time until = RevokedUntil(identity);
+  if (until == absl::InfinitePast()) return false;
+  const auto shown = ReadCertificate(pem);
+  return !shown.ok() || shown->signed_at() <= until;
+}
+
 // Accepts servers whose certificate has the role.  The name in it is nobody's
 // host name: workers move, and are dialled by address.  Immutable.
 class RoleVerifier final : public tls::ExternalCertificateVerifier {
@@ -60,7 +68,12 @@ class RoleVerifier final : public tls::ExternalCertificateVerifier {
     if (!role_.has_value()) return true;
     for (const grpc::string_ref& uri : request->uri_names()) {
       const auto identity = IdentityOfUri({uri.data(), uri.size()});
-      if (identity.has_value() && identity->role == *role_) return true;
+      if (!identity.has_value() || identity->role != *role_) continue;
+      const grpc::string_ref pem = request->peer_cert();
+      if (!IsRevoked(*identity, {pem.data(), pem.size()})) return true;
+      *status = {grpc::StatusCode::UNAUTHENTICATED,
+                 "its certificate was revoked"};
+      return true;
     }
     *status = {
         grpc::StatusCode::UNAUTHENTICATED,
@@ -205,13 +218,12 @@ absl::Time RevokedUntil(const Identity& identity) {
 absl::Status CheckRevoked(const grpc::AuthContext& caller) {
   const std::optional<Identity> identity = IdentityOf(caller);
   if (!identity.has_value()) return absl::OkStatus();
-  const absl::Time until = RevokedUntil(*identity);
-  if (until == absl::InfinitePast()) return absl::OkStatus();
-  for (const grpc::string_ref& pem :
+  std::string pem;
+  for (const grpc::string_ref& each :
        caller.FindPropertyValues(kPeerCertificate)) {
-    const auto shown = ReadCertificate({pem.data(), pem.size()});
-    if (shown.ok() && shown->signed_at() > until) return absl::OkStatus();
+    pem.assign(each.data(), each.size());
   }
+  if (!IsRevoked(*identity, pem)) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
       "the certificate of ", RoleName(identity->role), " ", identity->name,
       " was revoked: a new token gets another one"));
