@@ -65,9 +65,10 @@ TEST=(
 # Python's torch writes the weights and scripts that ours are compared with;
 # debootstrap makes the roots of the areas trixie and arm64.
 # dropbear-bin is an ssh server that nobody starts, with OpenSSH's sftp.
+# qemu-system-x86 is the machine whose memory is limited.
 NIGHTLY=(
-  debootstrap dropbear-bin jq openssh-client openssh-sftp-server python3-torch
-  python3-torchvision
+  cpio debootstrap dropbear-bin jq openssh-client openssh-sftp-server
+  python3-torch python3-torchvision qemu-system-x86
 )
 # An arm64 machine compiles for itself.
 [[ $(uname -m) == aarch64 ]] ||

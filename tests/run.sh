@@ -173,10 +173,12 @@ area_liars() {
   python3 tests/nightly/liars.py --bin build/release/bin
 }
 
-# Machines that boot in containers: set up over ssh, rebooted, purged; needs root.
+# Machines that boot: set up over ssh, rebooted, purged; one with less memory than
+# its worker wants.  Needs root.
 area_machines() {
   deploy/build.sh release paceline paceline-coordinator paceline-worker
   python3 tests/nightly/machine_life.py --bin build/release/bin
+  tests/nightly/memory_limit.sh
 }
 
 area_soak() {
