@@ -300,9 +300,10 @@ class Doctor {
             "sudo apt install ./paceline-*.deb, of one release; first on the "
             "coordinator's host",
             "all are " + workers.version());
-    AddList(kWarning, "clock", clocks,
+    AddList(kProblem, "clock", clocks,
             "ahead of the coordinator's (a worker's when it attached): ",
-            "sudo timedatectl set-ntp true, on that machine",
+            "sudo timedatectl set-ntp true, on that machine; a worker says its "
+            "time again when it attaches",
             "all clocks agree");
     if (levels.size() < 2) cpus.clear();
     AddList(kWarning, "cpu", cpus,
