@@ -108,7 +108,7 @@ void Checkpoints::Begin(JobEntry& job, Cut cut, Moment moment) {
       layer.push_back({pipelines_.AddressOf(holder), holder.incarnation});
     }
   }
-  pipelines_.Pin(job, cut, moment);
+  pipelines_.SetPin(job, cut, true, moment);
   mesh_.actions.checkpoints.push_back(
       {Actions::Checkpoint::Kind::kFetch, order.id, {}, std::move(order)});
 }
@@ -117,7 +117,7 @@ void Checkpoints::Begin(JobEntry& job, Cut cut, Moment moment) {
 JobEntry* Checkpoints::End(Moment moment) {
   JobEntry* const job = mesh_.FindJob(under_way_->job);
   if (job != nullptr && job->recovery != nullptr) {
-    pipelines_.Unpin(*job, under_way_->cut, moment);
+    pipelines_.SetPin(*job, under_way_->cut, false, moment);
   }
   under_way_.reset();
   return job;

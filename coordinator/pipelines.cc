@@ -24,20 +24,11 @@ constexpr absl::Duration kLongestInstruction = absl::Minutes(1);
 constexpr absl::Duration kCutOffTime = absl::Minutes(1);
 
 WorkPhase WorkPhaseOf(v1::RunState::Phase phase) {
-  switch (phase) {
-    case v1::RunState::PHASE_PREPARING:
-      return WorkPhase::kGathering;
-    case v1::RunState::PHASE_RUNNING:
-      return WorkPhase::kRunning;
-    case v1::RunState::PHASE_STOPPED:
-      return WorkPhase::kStopped;
-    case v1::RunState::PHASE_DONE:
-      return WorkPhase::kDone;
-    case v1::RunState::PHASE_FAILED:
-      return WorkPhase::kFailed;
-    default:
-      return WorkPhase::kIdle;
-  }
+  constexpr WorkPhase kByNumber[] = {WorkPhase::kIdle,    WorkPhase::kGathering,
+                                     WorkPhase::kRunning, WorkPhase::kDone,
+                                     WorkPhase::kFailed,  WorkPhase::kStopped};
+  const auto number = static_cast<size_t>(phase);
+  return number < std::size(kByNumber) ? kByNumber[number] : WorkPhase::kIdle;
 }
 
 // A heartbeat as the job with `layers` layers reads it.
@@ -472,15 +463,9 @@ void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
   }
 }
 
-void Pipelines::Pin(JobEntry& job, Cut cut, Moment moment) {
+void Pipelines::SetPin(JobEntry& job, Cut cut, bool pinned, Moment moment) {
   RecoveryActions actions;
-  job.recovery->Pin(cut, moment.now, actions);
-  Carry(job, actions, moment);
-}
-
-void Pipelines::Unpin(JobEntry& job, Cut cut, Moment moment) {
-  RecoveryActions actions;
-  job.recovery->Unpin(cut, moment.now, actions);
+  job.recovery->SetPin(cut, pinned, moment.now, actions);
   Carry(job, actions, moment);
 }
 

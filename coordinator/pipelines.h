@@ -56,8 +56,7 @@ class Pipelines {
   // capability it shall start anew before an attempt.
   void AddTo(StandingOrder& standing, const MemberId& process) const;
   // A cut of a job that runs is kept while it is brought to the disk.
-  void Pin(JobEntry& job, Cut cut, Moment moment);
-  void Unpin(JobEntry& job, Cut cut, Moment moment);
+  void SetPin(JobEntry& job, Cut cut, bool pinned, Moment moment);
   std::string AddressOf(const MemberId& process) const;  // empty: not known
 
   // --- All pipelines ---

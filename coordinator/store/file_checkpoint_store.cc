@@ -26,14 +26,11 @@ namespace {
 
 constexpr int kManifestVersion = 1;
 constexpr int64_t kReadBytes = 1 << 20;
+constexpr int64_t kMostManifestBytes = 64 << 20;
 constexpr char kPartial[] = ".partial";
 
-std::string LayersIn(const std::string& path) {
-  return path + "/layers.safetensors";
-}
-std::string ManifestIn(const std::string& path) {
-  return path + "/manifest.json";
-}
+constexpr char kLayers[] = "/layers.safetensors";
+constexpr char kManifest[] = "/manifest.json";
 
 absl::Span<const uint8_t> BytesOf(absl::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -48,14 +45,6 @@ struct OpenFile {
   OpenFile(const OpenFile&) = delete;
   const int descriptor;
 };
-
-absl::Status WriteDurably(const std::string& path, absl::string_view text) {
-  const OpenFile file(
-      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (file.descriptor < 0) return FileError("make", path, errno);
-  PACELINE_RETURN_IF_ERROR(WriteAt(file.descriptor, path, 0, text));
-  return SyncFile(file.descriptor, path);
-}
 
 // Writes a layer at its place.  The answer: its checksum.
 //   failed  addresses that gave no layer before: asked last, since a machine
@@ -103,7 +92,7 @@ absl::StatusOr<v1::Checkpoint> FetchAll(const CheckpointOrder& order,
   std::error_code ignored;
   std::filesystem::remove_all(path, ignored);
   PACELINE_RETURN_IF_ERROR(MakeFolders(path));
-  const std::string name = LayersIn(path);
+  const std::string name = path + kLayers;
   const OpenFile file(
       open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (file.descriptor < 0) return FileError("make", name, errno);
@@ -128,8 +117,8 @@ absl::StatusOr<v1::Checkpoint> FetchAll(const CheckpointOrder& order,
     layer.set_checksum(checksum);
   }
   PACELINE_RETURN_IF_ERROR(SyncFile(file.descriptor, name));
-  PACELINE_RETURN_IF_ERROR(WriteDurably(ManifestIn(path), ToJson(manifest)));
-  PACELINE_RETURN_IF_ERROR(SyncFolder(path));
+  PACELINE_RETURN_IF_ERROR(
+      WriteFileAtomically(path + kManifest, ToJson(manifest)));
   v1::Checkpoint checkpoint;
   *checkpoint.mutable_cut() = manifest.cut();
   checkpoint.set_bytes(layout.file_bytes);
@@ -193,23 +182,17 @@ absl::StatusOr<StoredCheckpoint> OpenCheckpoint(CheckpointId id,
                                                 const std::string& path) {
   StoredCheckpoint opened;
   opened.path = path;
-  absl::StatusOr<std::unique_ptr<ByteFile>> file =
-      ByteFile::Open(ManifestIn(path));
-  if (absl::IsNotFound(file.status())) {
+  const auto text = ReadFile(path + kManifest, kMostManifestBytes);
+  if (absl::IsNotFound(text.status())) {
     return NotFound("there is no checkpoint of job ", id.job.value, " at step ",
-                    id.step, ": ", file.status().message());
+                    id.step, ": ", text.status().message());
   }
-  PACELINE_RETURN_IF_ERROR(file.status());
-  opened.file = *std::move(file);
-  constexpr int64_t kMostBytes = 64 << 20;
-  if (opened.file->size() > kMostBytes) {
-    return opened.Damaged("its manifest has ", opened.file->size(),
-                          " bytes, need at most ", kMostBytes);
+  if (absl::IsInvalidArgument(text.status())) {
+    return opened.Damaged(text.status().message());
   }
-  PACELINE_ASSIGN_OR_RETURN(const std::string text,
-                            opened.Read(0, opened.file->size()));
+  PACELINE_RETURN_IF_ERROR(text.status());
   v1::CheckpointManifest& manifest = opened.manifest;
-  if (const absl::Status read = FromJson(text, manifest); !read.ok()) {
+  if (const absl::Status read = FromJson(*text, manifest); !read.ok()) {
     return opened.Damaged("its manifest cannot be read: ", read.message());
   }
   if (manifest.version() != kManifestVersion ||
@@ -219,7 +202,7 @@ absl::StatusOr<StoredCheckpoint> OpenCheckpoint(CheckpointId id,
                           manifest.version(), "; need job ", id.job.value,
                           ", step ", id.step, ", version ", kManifestVersion);
   }
-  file = ByteFile::Open(LayersIn(path));
+  auto file = ByteFile::Open(path + kLayers);
   if (absl::IsNotFound(file.status()) ||
       absl::IsInvalidArgument(file.status())) {
     return opened.Damaged(file.status().message());
@@ -227,7 +210,7 @@ absl::StatusOr<StoredCheckpoint> OpenCheckpoint(CheckpointId id,
   PACELINE_RETURN_IF_ERROR(file.status());
   opened.file = *std::move(file);
   if (opened.file->size() != manifest.file_bytes()) {
-    return opened.Damaged(LayersIn(path), " has ", opened.file->size(),
+    return opened.Damaged(path, kLayers, " has ", opened.file->size(),
                           " bytes, need ", manifest.file_bytes());
   }
   for (const v1::CheckpointManifest::LayerState& layer : manifest.layers()) {

@@ -11,16 +11,11 @@ namespace {
 
 // Another attempt may succeed, on other workers if need be.
 bool IsTransient(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnimplemented:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kUnauthenticated:
-      return false;
-    default:
-      return true;
-  }
+  return code != absl::StatusCode::kInvalidArgument &&
+         code != absl::StatusCode::kInternal &&
+         code != absl::StatusCode::kUnimplemented &&
+         code != absl::StatusCode::kPermissionDenied &&
+         code != absl::StatusCode::kUnauthenticated;
 }
 
 // The worker lacks something that another one may have.
@@ -233,14 +228,10 @@ void JobRecovery::OnUploaded(int64_t attempt, LayerRange layers, Instant now,
   Advance(now, actions);
 }
 
-void JobRecovery::Pin(Cut cut, Instant now, RecoveryActions& actions) {
-  pins_.insert(cut);
-  orders_changed_ = true;
-  Advance(now, actions);
-}
-
-void JobRecovery::Unpin(Cut cut, Instant now, RecoveryActions& actions) {
-  pins_.erase(cut);
+void JobRecovery::SetPin(Cut cut, bool pinned, Instant now,
+                         RecoveryActions& actions) {
+  if (pinned) pins_.insert(cut);
+  if (!pinned) pins_.erase(cut);
   orders_changed_ = true;
   Advance(now, actions);
 }

@@ -150,9 +150,8 @@ class JobRecovery {
   // than the present one: ignored.
   void OnUploaded(int64_t attempt, LayerRange layers, Instant now,
                   RecoveryActions& actions);
-  // Keeps a cut that is being uploaded; of no cut twice.
-  void Pin(Cut cut, Instant now, RecoveryActions& actions);
-  void Unpin(Cut cut, Instant now, RecoveryActions& actions);
+  // Keeps a cut while it is being uploaded.
+  void SetPin(Cut cut, bool pinned, Instant now, RecoveryActions& actions);
 
   void OnTick(Instant now, RecoveryActions& actions) { Advance(now, actions); }
   // The coordinator itself stood still for so long, until now: that time counts

@@ -383,7 +383,7 @@ void World::MakeCheckpoint() {
   const Cut cut = *job_->floor();
   if (cut <= checkpoint_ || phase_ != JobPhase::kRunning) return;
   RecoveryActions actions;
-  job_->Pin(cut, Now(), actions);
+  job_->SetPin(cut, true, Now(), actions);
   Carry(std::move(actions));
   After(Between(5, 60) * kMs, [this, cut, life = life_] {
     if (life != life_) return;
@@ -401,7 +401,7 @@ void World::MakeCheckpoint() {
         job_->OnCheckpoint(cut);
       }
       RecoveryActions unpinned;
-      job_->Unpin(cut, Now(), unpinned);
+      job_->SetPin(cut, false, Now(), unpinned);
       Carry(std::move(unpinned));
     });
   });
