@@ -127,7 +127,11 @@ v1::StandingOrder ToProto(const StandingOrder& order) {
   proto.set_renew(order.renew);
   proto.set_settle(order.settle);
   proto.set_released(order.released);
-  proto.mutable_revoked()->insert(order.revoked.begin(), order.revoked.end());
+  for (const auto& [holder, unix_ms] : order.revoked) {
+    v1::RevokedHolder& each = *proto.add_revoked();
+    each.set_holder(holder);
+    each.set_unix_ms(unix_ms);
+  }
   AddKeep(order.keep, proto);
   return proto;
 }

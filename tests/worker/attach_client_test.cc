@@ -283,7 +283,9 @@ TEST(AttachClient, LearnsWhoseCertificatesCountNoMore) {
   absl::Notification done;
   ScriptedCoordinator coordinator({Served([&](Talk& talk) {
     v1::CoordinatorMessage message;
-    (*message.mutable_order()->mutable_revoked())["worker/thief"] = 5000;
+    v1::RevokedHolder& thief = *message.mutable_order()->add_revoked();
+    thief.set_holder("worker/thief");
+    thief.set_unix_ms(5000);
     talk.Send(message);
     talk.Order(OrderOfJob(9));
     talk.ReadBeat(HasFailed);

@@ -192,8 +192,8 @@ void AttachClient::OnOrder(const v1::StandingOrder& order) {
         {{"status", parsed.status().ToString()}});
     return;
   }
-  for (const auto& [holder, unix_ms] : order.revoked()) {
-    RevokeCertificates(holder, absl::FromUnixMillis(unix_ms));
+  for (const v1::RevokedHolder& each : order.revoked()) {
+    RevokeCertificates(each.holder(), absl::FromUnixMillis(each.unix_ms()));
   }
   {
     absl::MutexLock lock(&mutex_);
