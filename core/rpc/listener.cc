@@ -24,8 +24,10 @@ namespace {
 
 // Between two looks at what strangers send: a flood of 2 GB/s brings 4 MB.
 constexpr int kLookPeriodMs = 2;
-// While none of them sends anything: a client that waits costs no CPU.
+// While none of them has sent anything for a second: a client that waits costs
+// no CPU.
 constexpr int kQuietPeriodMs = 10;
+constexpr int kQuietLooks = 500;
 // After each connection beyond a bound: gRPC ends the one that was closed
 // meanwhile, and a flood takes less CPU.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(2);
@@ -72,6 +74,7 @@ class Strangers {
     absl::MutexLock lock(&mutex_);
     strangers_.insert(silent ? strangers_.begin() : strangers_.end(),
                       {fd, std::move(peer), absl::Now()});
+    quiet_looks_ = 0;
   }
 
   // Ends the oldest one where there are as many as may be.
@@ -132,7 +135,8 @@ class Strangers {
       End(most);
     }
     if (strangers_.empty()) return -1;
-    return quiet ? kQuietPeriodMs : kLookPeriodMs;
+    quiet_looks_ = quiet ? quiet_looks_ + 1 : 0;
+    return quiet_looks_ > kQuietLooks ? kQuietPeriodMs : kLookPeriodMs;
   }
 
  private:
@@ -161,6 +165,7 @@ class Strangers {
 
   absl::Mutex mutex_;
   std::list<Stranger> strangers_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  int quiet_looks_ ABSL_GUARDED_BY(mutex_) = 0;            // in a row
 };
 
 Strangers& AllStrangers() {
