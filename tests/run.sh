@@ -40,20 +40,24 @@ suite() {
   ctest --preset "$preset" -j $(($(nproc) + 1)) --no-tests=error "$@"
 }
 
+# with_programs SCRIPT [OPTION...]: a script that runs the three programs.
+with_programs() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  python3 "$@" --bin build/release/bin
+}
+
 area_repeat() { suite release --repeat until-fail:20; }
 area_torch_free() { suite torch-free; }
 area_tsan() { suite tsan; }
 area_asan() { suite asan; }
 
 area_same_bytes() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/nightly/same_bytes.py --bin build/release/bin
+  with_programs tests/nightly/same_bytes.py
 }
 
 # One job in fp32, bf16 and with activations computed once more, in one table.
 area_precision() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/nightly/precision_table.py --bin build/release/bin
+  with_programs tests/nightly/precision_table.py
 }
 
 # logits NAME SCRIPT VARIABLE: weights and expected logits of real sizes, two
@@ -77,8 +81,7 @@ area_language() {
 }
 
 area_codecs() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/nightly/codec_accuracy.py --bin build/release/bin
+  with_programs tests/nightly/codec_accuracy.py
 }
 
 # A million schedules of faults for the core of the rolling server, and the
@@ -100,39 +103,33 @@ area_recover() {
 # The server of a round is killed in each phase, twenty times; a quarter of an
 # hour.
 area_kills() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/nightly/rounds_kill.py --bin build/release/bin
+  with_programs tests/nightly/rounds_kill.py
 }
 
 # Workers of a pipeline are killed: every one, pairs, and while another one is
 # recovered from; an hour.
 area_pipeline_kills() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/nightly/pipeline_kills.py --bin build/release/bin
+  with_programs tests/nightly/pipeline_kills.py
 }
 
 # The coordinator is killed twenty times in one job, and hangs for a minute.
 area_coordinator_kills() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/nightly/coordinator_kills.py --bin build/release/bin
+  with_programs tests/nightly/coordinator_kills.py
 }
 
 # The same job with and without snapshots, here and, as root, on the bed.
 area_snapshot_cost() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/nightly/snapshot_cost.py --bin build/release/bin
+  with_programs tests/nightly/snapshot_cost.py
 }
 
 # The same job with and without TLS.
 area_tls_cost() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/nightly/tls_cost.py --bin build/release/bin
+  with_programs tests/nightly/tls_cost.py
 }
 
 # Ten thousand connections and messages without an end, beside a job.
 area_strangers() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/nightly/strangers.py --bin build/release/bin
+  with_programs tests/nightly/strangers.py
 }
 
 # Five minutes for each parser of bytes of others, on all cores.
@@ -148,15 +145,13 @@ area_fuzz() {
 # A machine becomes slow, another one joins: layers move.  A quarter of an hour;
 # needs root.
 area_moves() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/nightly/bed_moves.py --bin build/release/bin
+  with_programs tests/nightly/bed_moves.py
 }
 
 # Half an hour, and one fault every 20 s; as root ten minutes more on emulated
 # machines, whose links are cut.
 area_chaos() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/process/chaos.py --bin build/release/bin
+  with_programs tests/process/chaos.py
   [[ $EUID -ne 0 ]] || python3 tests/process/chaos.py --bin build/release/bin \
     --bed --minutes 10 --steps 150
 }
@@ -169,21 +164,18 @@ area_scale() {
 
 # What each rule withstands: nine members of which two, then four lie.
 area_liars() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/nightly/liars.py --bin build/release/bin
+  with_programs tests/nightly/liars.py
 }
 
 # Machines that boot: set up over ssh, rebooted, purged; one with less memory than
 # its worker wants.  Needs root.
 area_machines() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/nightly/machine_life.py --bin build/release/bin
+  with_programs tests/nightly/machine_life.py
   tests/nightly/memory_limit.sh
 }
 
 area_soak() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/nightly/soak.py --bin build/release/bin
+  with_programs tests/nightly/soak.py
 }
 
 area_bench() {
@@ -198,8 +190,7 @@ area_bench() {
 
 # Predicted against measured step time on emulated machines; needs root.
 area_bed() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 tests/nightly/bed_prediction.py --bin build/release/bin
+  with_programs tests/nightly/bed_prediction.py
 }
 
 # How fast DeiT-S runs and trains there, an hour; needs root.

@@ -5,9 +5,8 @@
 
 Two meshes of four workers are up on this box, one with TLS; one of them trains
 at a time, and which is first alternates.  The middle three quarters of a job's
-steps count.  Asked of vit-small: the median of the turns' ratios is at most 1.10.
-fashion-mnist is shown beside it: on one box its steps are little but frames, 10 MB
-in 27 ms, and four workers share the cores with them.
+steps count.  Asked of each job: the median of the turns' ratios is at most 1.10.
+A step of fashion-mnist is little but frames on one box: 10 MB in 27 ms.
 """
 
 import argparse
@@ -24,7 +23,6 @@ from snapshot_cost import seconds_a_step
 WORKERS = 4
 PAUSE_SECONDS = 1
 MOST_RATIO = 1.10
-ASKED = "vit-small"
 JOBS = {
     "fashion-mnist": ("train.steps=400", "train.evaluate_every=0"),
     # Frames of 1 MiB and more.
@@ -56,8 +54,8 @@ def compare(name, plain, encrypted, turns):
               f"{1e3 * done[plain][0]:.2f} without: {ratios[-1]:.3f}",
               flush=True)
     ratio = statistics.median(ratios)
-    asked = f", asked {MOST_RATIO}" if name == ASKED else ""
-    print(f"{name}: median of {turns} turns {ratio:.3f}{asked}", flush=True)
+    print(f"{name}: median of {turns} turns {ratio:.3f}, asked {MOST_RATIO}",
+          flush=True)
     return ratio
 
 
@@ -72,9 +70,9 @@ def main():
     with RestartingMesh(arguments.bin, WORKERS, PAUSE_SECONDS) as plain, \
             RestartingMesh(arguments.bin, WORKERS, PAUSE_SECONDS,
                            tls=True) as encrypted:
-        ratios = {name: compare(name, plain, encrypted, arguments.turns)
-                  for name in arguments.job or JOBS}
-    return int(ratios.get(ASKED, 0) > MOST_RATIO)
+        ratios = [compare(name, plain, encrypted, arguments.turns)
+                  for name in arguments.job or JOBS]
+    return int(max(ratios) > MOST_RATIO)
 
 
 if __name__ == "__main__":
