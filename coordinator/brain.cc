@@ -590,8 +590,8 @@ absl::StatusOr<v1::Revocation> Brain::OnRevoke(const v1::RevokeRequest& request,
         " holders were revoked: begin anew with another authority"));
   }
   int64_t& until = mesh_.revoked[holder];
-  // Though the clock was set back: one that was signed since then, in a second
-  // of its own, is revoked too.
+  // The clock may have been set back since the last revocation.  A certificate
+  // that was signed after that one is revoked all the same.
   until = std::max(moment.unix_ms, until + 2000);
   mesh_.actions.writes.revoked[holder] = until;
   mesh_.actions.writes.durable = true;

@@ -17,7 +17,7 @@ sigset_t BlockSignals(std::initializer_list<int> signals);
 // Waits for one of `signals`, and returns it.  Each SIGHUP calls `reload`.
 int AwaitSignal(const sigset_t& signals, const std::function<void()>& reload);
 
-// Whether one of `signals` has come; it is taken then.
+// Takes one of `signals`.  False: none has come.
 bool TakeSignal(const sigset_t& signals);
 
 }  // namespace paceline

@@ -153,8 +153,8 @@ class LimitedStream final : public httplib::Stream {
     if (ssl_ != nullptr) SSL_shutdown(ssl_.get());
   }
 
-  // Without TLS there is none.  False: the client has no certificate, or does
-  // not say which in time; or there is no memory.
+  // The handshake of TLS; true without TLS.  False: the client shows no
+  // certificate of the mesh in time, or there is no memory.
   bool ShakeHands() {
     if (!tls_) return true;
     fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);

@@ -46,10 +46,11 @@ class HttpServer {
   // Listens on host:port (port 0: any; empty host: every address; localhost:
   // 127.0.0.1) and serves on threads of its own.  Returns the port.  Once.
   // With `tls` it serves https to those who show a certificate of the
-  // authority. A new certificate in the files is used from the next connection
-  // on. Errors: Unavailable       the port is in use or not ours; the message
-  // says
-  //                           so and names the flag to change.
+  // authority.  It uses a new certificate in the files from the next connection
+  // on.
+  //
+  // Errors: Unavailable       the port is in use or not ours; the message says
+  //                           so and names the flag to change
   //         PermissionDenied  the authority's file cannot be read
   absl::StatusOr<int> Start(const std::string& host, int port,
                             const std::optional<HttpTls>& tls = std::nullopt);

@@ -42,7 +42,7 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::err;
 }
 
-// By level, as syslog(3) numbers them.
+// The priority of each level, as syslog(3) numbers them.
 constexpr std::array<int, 4> kPriorities = {7, 6, 4, 3};
 // Keys of a line that the journal can be searched for.
 constexpr std::array<std::pair<absl::string_view, absl::string_view>, 4>
@@ -51,7 +51,7 @@ constexpr std::array<std::pair<absl::string_view, absl::string_view>, 4>
                      {"step", "STEP"},
                      {"worker", "WORKER"}}};
 
-// As systemd says it: what it has made stderr is the journal.
+// systemd names the journal's stream, which it has made stderr.
 bool StderrIsJournal() {
   const char* const stream = std::getenv("JOURNAL_STREAM");
   struct stat own = {};

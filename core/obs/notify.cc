@@ -12,7 +12,7 @@
 namespace paceline {
 namespace {
 
-// A status is that old at most.
+// No status is older than that.
 constexpr absl::Duration kLongestPeriod = absl::Seconds(5);
 
 // A quarter of the time after which systemd takes a process for hung that does
