@@ -1,8 +1,6 @@
 // JobProgress takes into a job's record how far its workers say they are.
 #pragma once
 
-#include <cstdint>
-
 #include "coordinator/mesh_state.h"
 
 namespace paceline {

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "coordinator/advice.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"

@@ -170,15 +170,12 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
     // No order reaches it.  Where many are lost at once, the job would go on
     // with one after another of those whose loss it is told of next.
     if (IsGone(member->state) || !member->stream.assigned()) continue;
-    if (!each.unfit.empty()) {
+    const std::string& why = each.unfit.empty() ? each.no_data : each.unfit;
+    if (!why.empty()) {
       unfit.push_back(
-          absl::StrCat(member->registration.name(), " (", each.unfit, ")"));
-      continue;
+          absl::StrCat(member->registration.name(), " (", why, ")"));
     }
-    if (!each.no_data.empty()) {
-      unfit.push_back(
-          absl::StrCat(member->registration.name(), " (", each.no_data, ")"));
-    }
+    if (!each.unfit.empty()) continue;
     processes[id] = each.process;
     candidates.push_back({member, JobId{},
                           mesh_.measures.Holds(member->registration.name()),
@@ -248,7 +245,8 @@ std::optional<MoveEstimate> Pipelines::EstimateMove(JobEntry& job) const {
   return estimate;
 }
 
-void Pipelines::LookForBetterPlan(JobEntry& job, Moment moment) {
+void Pipelines::LookForBetterPlan(JobEntry& job, RecoveryActions& actions,
+                                  Moment moment) {
   if (IsInference(job.record.spec) ||
       job.recovery->phase() != JobPhase::kRunning ||
       !job.watch.IsDue(moment.now)) {
@@ -259,29 +257,27 @@ void Pipelines::LookForBetterPlan(JobEntry& job, Moment moment) {
   if (!estimate.has_value()) return;
   const MoveVerdict verdict = job.watch.Decide(*estimate, moment.now);
   if (!verdict.move) return;
-  RecoveryActions actions;
   job.recovery->OnBetterPlan(
       absl::StrCat("there is a better plan: ", verdict.why), moment.now,
       actions);
-  Carry(job, actions, moment);
 }
 
 void Pipelines::ForEach(Moment moment, const Act& act) {
   for (JobEntry* const job : mesh_.OpenJobs()) {
     if (job->recovery == nullptr) continue;
     RecoveryActions actions;
-    act(*job->recovery, actions);
+    act(*job, actions);
     Carry(*job, actions, moment);
   }
 }
 
 void Pipelines::OnAttached(const Member& member, Moment moment) {
   const MachineId machine = MachineOf(member);
-  ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
-    recovery.OnAttached(member.process(), machine, member.registration.name(),
-                        moment.now, actions);
-    recovery.SetDraining(member.id, mesh_.IsDrained(member.id), moment.now,
-                         actions);
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+    job.recovery->OnAttached(member.process(), machine,
+                             member.registration.name(), moment.now, actions);
+    job.recovery->SetDraining(member.id, mesh_.IsDrained(member.id), moment.now,
+                              actions);
   });
 }
 
@@ -289,98 +285,85 @@ void Pipelines::OnLost(const Member& member, Moment moment) {
   if (JobEntry* const job = mesh_.JobOf(member.id)) {
     job->meter.SetDetection(moment.now - member.gone_since);
   }
-  for (JobEntry* const job : mesh_.OpenJobs()) {
-    if (job->recovery == nullptr) continue;
-    RecoveryActions actions;
-    const v1::Job& record = job->record.job;
-    if (const int64_t all = MicroBatchesOf(job->record);
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+    const v1::Job& record = job.record.job;
+    if (const int64_t all = MicroBatchesOf(job.record);
         all > 0 && record.predicted().through() == all) {
-      job->recovery->OnUploaded(record.attempt(), {0, LayersOf(job->record)},
-                                moment.now, actions);
+      job.recovery->OnUploaded(record.attempt(), {0, LayersOf(job.record)},
+                               moment.now, actions);
     }
-    job->recovery->OnLost(member.id, member.why, moment.now, actions);
-    Carry(*job, actions, moment);
-  }
+    job.recovery->OnLost(member.id, member.why, moment.now, actions);
+  });
 }
 
 void Pipelines::OnDrain(WorkerId worker, bool drain, Moment moment) {
-  ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
-    recovery.SetDraining(worker, drain, moment.now, actions);
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+    job.recovery->SetDraining(worker, drain, moment.now, actions);
   });
 }
 
 void Pipelines::OnPlansChanged(Moment moment) {
-  ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
-    recovery.OnPlansChanged(moment.now, actions);
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+    job.recovery->OnPlansChanged(moment.now, actions);
   });
 }
 
 void Pipelines::OnTick(Moment moment) {
   const MembershipPolicy& policy = mesh_.policy.membership;
   const bool settled = moment.now - mesh_.start >= policy.lease + policy.grace;
-  ForEach(moment, [&](JobRecovery& recovery, RecoveryActions& actions) {
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
     for (const auto& [id, member] : mesh_.membership.members()) {
       if (!settled || member.seen) continue;
-      recovery.OnLost(id, member.why, moment.now, actions);
+      job.recovery->OnLost(id, member.why, moment.now, actions);
     }
-    recovery.OnTick(moment.now, actions);
+    job.recovery->OnTick(moment.now, actions);
   });
-  for (JobEntry* const job : mesh_.OpenJobs()) {
-    if (job->recovery == nullptr) continue;
-    RecoveryActions actions;
-    Judge(*job, actions, moment);
-    Carry(*job, actions, moment);
-    if (job->recovery != nullptr) LookForBetterPlan(*job, moment);
-  }
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+    Judge(job, actions, moment);
+  });
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+    LookForBetterPlan(job, actions, moment);
+  });
 }
 
 void Pipelines::OnStandstill(absl::Duration duration, Moment moment) {
-  ForEach(moment, [&](JobRecovery& recovery, RecoveryActions&) {
-    recovery.OnStandstill(duration, moment.now);
+  ForEach(moment, [&](JobEntry& job, RecoveryActions&) {
+    job.recovery->OnStandstill(duration, moment.now);
   });
-}
-
-// A worker that is done has handed its weights over: what it had is not needed
-// any more.
-void Pipelines::TellOfUploads(JobEntry& job, const MemberId& process,
-                              const JobReport& report, Moment moment,
-                              RecoveryActions& actions) {
-  if (report.phase != WorkPhase::kDone) return;
-  const std::vector<RunPlace> places = job.recovery->places();
-  for (const RunPlace& place : places) {
-    if (place.process != process) continue;
-    job.recovery->OnUploaded(report.attempt, place.layers, moment.now, actions);
-  }
 }
 
 bool Pipelines::OnHeartbeat(const Member& member,
                             const v1::Heartbeat& heartbeat, Moment moment) {
   bool changed = false;
-  for (JobEntry* const job : mesh_.OpenJobs()) {
-    if (job->recovery == nullptr) continue;
-    RecoveryActions actions;
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
     // It was suspect when the job began.
-    if (!job->recovery->Knows(member.id)) {
-      Introduce(member, *job->recovery, moment, actions);
+    if (!job.recovery->Knows(member.id)) {
+      Introduce(member, *job.recovery, moment, actions);
     }
     JobReport report =
-        ReportOf(heartbeat, job->record.id(), LayersOf(job->record));
-    if (IsInference(job->record.spec)) {
-      job->recovery->OnCheckpoint(PredictedCut(job->record));
-      report.step += job->recovery->base().step;
+        ReportOf(heartbeat, job.record.id(), LayersOf(job.record));
+    if (IsInference(job.record.spec)) {
+      job.recovery->OnCheckpoint(PredictedCut(job.record));
+      report.step += job.recovery->base().step;
       if (report.phase == WorkPhase::kRunning &&
-          !HasTurn(job->record, member.id)) {
+          !HasTurn(job.record, member.id)) {
         report.phase = WorkPhase::kDone;
       }
     } else {
-      job->recovery->OnRecorded(job->record.job.recorded_step());
-      TellOfUploads(*job, member.process(), report, moment, actions);
+      job.recovery->OnRecorded(job.record.job.recorded_step());
+      const std::vector<RunPlace> places = job.recovery->places();
+      for (const RunPlace& place : places) {
+        if (report.phase != WorkPhase::kDone) break;
+        if (place.process != member.process()) continue;
+        // It has handed its weights over: nobody needs what it had.
+        job.recovery->OnUploaded(report.attempt, place.layers, moment.now,
+                                 actions);
+      }
     }
-    report.settled = RunsAt(job->record.job.cpu_capability(), member);
-    job->recovery->OnReport(member.process(), report, moment.now, actions);
+    report.settled = RunsAt(job.record.job.cpu_capability(), member);
+    job.recovery->OnReport(member.process(), report, moment.now, actions);
     changed = changed || !actions.empty();
-    Carry(*job, actions, moment);
-  }
+  });
   return changed;
 }
 

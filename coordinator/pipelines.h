@@ -6,14 +6,12 @@
 // stored.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/job_progress.h"
 #include "coordinator/mesh_measurements.h"
@@ -68,7 +66,7 @@ class Pipelines {
   std::optional<RunOrder> OrderOf(const JobEntry& job, WorkerId worker) const;
 
  private:
-  using Act = std::function<void(JobRecovery&, RecoveryActions&)>;
+  using Act = std::function<void(JobEntry&, RecoveryActions&)>;
 
   MachineId MachineOf(const Member& member);
   void MakeRecovery(JobEntry& job);
@@ -86,12 +84,10 @@ class Pipelines {
   // Estimates what the best plan on those who are there would save; nothing:
   // not known.
   std::optional<MoveEstimate> EstimateMove(JobEntry& job) const;
-  void LookForBetterPlan(JobEntry& job, Moment moment);
+  void LookForBetterPlan(JobEntry& job, RecoveryActions& actions,
+                         Moment moment);
   // Calls `act` for every job that recovers, and carries out what follows.
   void ForEach(Moment moment, const Act& act);
-  static void TellOfUploads(JobEntry& job, const MemberId& process,
-                            const JobReport& report, Moment moment,
-                            RecoveryActions& actions);
   void Carry(JobEntry& job, const RecoveryActions& actions, Moment moment);
   void OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
                       Moment moment);

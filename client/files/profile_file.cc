@@ -167,30 +167,16 @@ absl::StatusOr<ProfileSource> ReadProfileFile(const std::string& path) {
 
 namespace {
 
-// CPU time at full speed: where a quota stops a thread, wall time says more of
-// the quota than of the layer.
-double SecondsOf(const MeasuredSeconds& seconds, const DeviceProfile& profile) {
-  return profile.cpu_share < 1 ? seconds.cpu : seconds.wall;
-}
-
 void AddDevice(const DeviceProfile& profile,
                const std::vector<LinkMeasurement>& links, PlanInputs& inputs) {
   Device& device = inputs.problem.devices.emplace_back();
   DeviceFacts& facts = inputs.facts.emplace_back();
   device.name = profile.key.device;
   device.machine = static_cast<int>(inputs.problem.devices.size()) - 1;
-  device.frame_seconds = profile.frame_seconds / profile.cpu_share;
-  device.frame_seconds_per_byte =
-      FrameSecondsPerByte(profile, links) / profile.cpu_share;
-  facts.gate_seconds = profile.gate_seconds;
-  facts.cpu_share = profile.cpu_share;
-  facts.quota_period_seconds = profile.quota_period_seconds;
-  for (const LayerMeasurement& layer : profile.layers) {
-    facts.forward_seconds.push_back(SecondsOf(layer.forward, profile));
-    facts.backward_seconds.push_back(SecondsOf(layer.backward, profile));
-    facts.update_seconds.push_back(layer.update_seconds);
+  UseProfile(profile, links, device, facts);
+  for (size_t i = 0; i < profile.layers.size(); ++i) {
     device.layer_seconds.push_back(
-        (facts.forward_seconds.back() + facts.backward_seconds.back()) /
+        (facts.forward_seconds[i] + facts.backward_seconds[i]) /
         profile.cpu_share);
   }
 }

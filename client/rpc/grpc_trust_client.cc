@@ -1,8 +1,5 @@
 #include "client/rpc/grpc_trust_client.h"
 
-#include <memory>
-#include <utility>
-
 #include "absl/time/clock.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/enrol.h"

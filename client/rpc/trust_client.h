@@ -2,13 +2,10 @@
 // client/rpc/grpc_trust_client.h; in tests: FakeTrustClient.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "paceline/v1/trust.pb.h"
 

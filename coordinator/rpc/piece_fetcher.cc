@@ -1,6 +1,5 @@
 #include "coordinator/rpc/piece_fetcher.h"
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/base/errors.h"

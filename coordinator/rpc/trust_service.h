@@ -1,8 +1,6 @@
 // paceline.v1.Trust: certificates for tokens.
 #pragma once
 
-#include <functional>
-
 #include "absl/status/statusor.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/metrics.h"

@@ -1,7 +1,6 @@
 #include "core/optim/optimizer.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numbers>
 
@@ -204,17 +203,6 @@ double SquaredNorm(absl::Span<const float> values) {
   double sum = 0;
   for (const double lane : lanes) sum += lane;
   return sum;
-}
-
-bool AllFinite(absl::Span<const float> values) {
-  // An exponent of all ones is infinity or NaN.  Counted, not returned early:
-  // the loop stays free of branches.
-  constexpr uint32_t kExponent = 0x7f800000u;
-  uint32_t found = 0;
-  for (const float value : values) {
-    found |= (std::bit_cast<uint32_t>(value) & kExponent) == kExponent;
-  }
-  return found == 0;
 }
 
 }  // namespace paceline

@@ -52,7 +52,4 @@ void AddTo(absl::Span<float> sum, absl::Span<const float> values);
 // same on every CPU.  NaN or infinity in `values` shows in the result.
 double SquaredNorm(absl::Span<const float> values);
 
-// False when any value is NaN or infinite.
-bool AllFinite(absl::Span<const float> values);
-
 }  // namespace paceline

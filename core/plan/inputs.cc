@@ -47,8 +47,8 @@ std::map<std::string, DeviceProfile> FindProfiles(
   return profiles;
 }
 
-// CPU time at full speed: where a quota stops the thread its wall time says
-// more of the quota than of the layer.
+}  // namespace
+
 double SecondsOf(const MeasuredSeconds& seconds, const DeviceProfile& profile) {
   return profile.cpu_share < 1 ? seconds.cpu : seconds.wall;
 }
@@ -68,6 +68,8 @@ void UseProfile(const DeviceProfile& profile,
   device.frame_seconds_per_byte =
       FrameSecondsPerByte(profile, links) / profile.cpu_share;
 }
+
+namespace {
 
 std::vector<LinkMeasurement> LinksOf(const Measurements& measurements) {
   std::vector<LinkMeasurement> links;

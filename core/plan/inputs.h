@@ -94,6 +94,16 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<InputWorker>& workers, const Measurements& measurements);
 
+// CPU time at full speed: where a quota stops the thread its wall time says
+// more of the quota than of the layer.
+double SecondsOf(const MeasuredSeconds& seconds, const DeviceProfile& profile);
+
+// What was measured of a device and of the links; layer_seconds stay as they
+// are.
+void UseProfile(const DeviceProfile& profile,
+                const std::vector<LinkMeasurement>& links, Device& device,
+                DeviceFacts& facts);
+
 // Lists the weights that layers of `model` share.
 std::vector<TieCost> TiesOf(const ModelDescription& model);
 

@@ -182,17 +182,4 @@ absl::StatusOr<std::unique_ptr<Rule>> MakeRule(const RuleSpec& spec,
   return traits.make(spec, loss);
 }
 
-absl::StatusOr<RuleVerdict> AggregateParts(const Rule& rule,
-                                           absl::Span<const RulePart> parts,
-                                           absl::Span<float> result) {
-  PACELINE_ASSIGN_OR_RETURN(RuleVerdict verdict, rule.Decide(parts));
-  const size_t length = parts[0].values.size();
-  if (result.size() != length) {
-    return InvalidArgument("the result has room for ", result.size(),
-                           " values, the parts have ", length);
-  }
-  rule.Combine(parts, verdict, 0, length, result);
-  return verdict;
-}
-
 }  // namespace paceline

@@ -152,10 +152,4 @@ class Rule {
 absl::StatusOr<std::unique_ptr<Rule>> MakeRule(const RuleSpec& spec,
                                                TrustedLoss* loss);
 
-// Decide and Combine over all coordinates at once; result [n] float32.
-// Errors: Decide's, and InvalidArgument for a result of another length.
-absl::StatusOr<RuleVerdict> AggregateParts(const Rule& rule,
-                                           absl::Span<const RulePart> parts,
-                                           absl::Span<float> result);
-
 }  // namespace paceline

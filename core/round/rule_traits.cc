@@ -1,6 +1,5 @@
 #include "core/round/rule_traits.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 

@@ -3,9 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"

@@ -5,6 +5,7 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,10 +25,15 @@ namespace {
 
 // Between two looks at what strangers send: a flood of 2 GB/s brings 4 MB.
 constexpr int kLookPeriodMs = 2;
-// While none of them has sent anything for a second: a client that waits costs
-// no CPU.
-constexpr int kQuietPeriodMs = 10;
-constexpr int kQuietLooks = 500;
+// While there are strangers that send nothing; their time may be over.
+constexpr int kQuietPeriodMs = 1000;
+// A stranger whose unfinished message comes in more segments than these, with
+// fewer bytes in each on average, costs too much CPU.  A client's first words
+// are some ten small segments.
+constexpr int64_t kMostSmallSegments = 100;
+constexpr int64_t kSmallSegmentBytes = 256;
+// A reader of an answer sends a small segment for so many bytes at most.
+constexpr int64_t kBytesAReceipt = 4096;
 // After each connection beyond a bound: gRPC ends the one that was closed
 // meanwhile, and a flood takes less CPU.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(2);
@@ -67,22 +73,30 @@ tcp_info InfoOf(int fd) {
 // The strangers of the process.  Thread-safe.
 class Strangers {
  public:
+  // Readable while a stranger has sent something or has left since the last
+  // look.
+  int events() const { return events_; }
+
   // fd: one of our own, so that no other connection is taken for this one after
   // gRPC has closed its descriptor.
   // silent: it is the first to end.
   void Add(int fd, std::string peer, bool silent) {
     absl::MutexLock lock(&mutex_);
-    strangers_.insert(silent ? strangers_.begin() : strangers_.end(),
-                      {fd, std::move(peer), absl::Now()});
-    quiet_looks_ = 0;
+    const auto one =
+        strangers_.insert(silent ? strangers_.begin() : strangers_.end(),
+                          {fd, std::move(peer), absl::Now()});
+    epoll_event wanted = {EPOLLIN | EPOLLRDHUP | EPOLLET, {&*one}};
+    epoll_ctl(events_, EPOLL_CTL_ADD, fd, &wanted);
   }
 
-  // Ends the oldest one where there are as many as may be.
-  bool MakeRoom(int most) {
+  int size() {
     absl::MutexLock lock(&mutex_);
-    if (std::ssize(strangers_) < most) return false;
+    return static_cast<int>(strangers_.size());
+  }
+
+  void EndOldest() {
+    absl::MutexLock lock(&mutex_);
     if (!strangers_.empty()) End(strangers_.begin());
-    return true;
   }
 
   void OnMessage(const std::string& peer, int64_t bytes) {
@@ -91,9 +105,12 @@ class Strangers {
     if (found == strangers_.end()) return;
     // The rest is of messages that are not whole.
     const int64_t most = bytes + bytes / 16 + kOverheadBytes;
-    const int64_t held = ReceivedBytes(InfoOf(found->fd)) - found->in_messages;
-    found->in_messages += std::min(held, most);
-    if (held <= most) found->since = absl::Now();
+    Count(*found);
+    if (found->held <= most) found->since = absl::Now();
+    const int64_t done = std::min(found->held, most);
+    found->in_messages += done;
+    found->held -= done;
+    found->segments_before += std::exchange(found->segments, 0);
     strangers_.splice(strangers_.end(), strangers_, found);
   }
 
@@ -103,26 +120,28 @@ class Strangers {
     if (found != strangers_.end()) Forget(found);
   }
 
-  // Ends those that hold too much.  Returns the time to the next look in ms;
-  // -1: there is nobody.
+  // Ends those that hold too much.  Returns the time until the next look is due
+  // in ms where nothing happens; -1: there is nobody.
   int Look() {
     absl::MutexLock lock(&mutex_);
+    epoll_event events[Listener::kMostConnections];
+    const int count = epoll_wait(events_, events, std::size(events), 0);
+    for (int i = 0; i < count; ++i) {
+      Count(*static_cast<Stranger*>(events[i].data.ptr));
+    }
     const absl::Time begin = absl::Now() - Listener::kLongestMessage;
     int64_t all = 0;
-    bool quiet = true;
     for (auto next = strangers_.begin(); next != strangers_.end();) {
       const auto one = next++;
-      const tcp_info info = InfoOf(one->fd);
-      const int64_t held = ReceivedBytes(info) - one->in_messages;
-      quiet = quiet && held == one->held;
-      one->held = held;
-      if (info.tcpi_state != kEstablished) {
-        Forget(one);  // it has left, or gRPC has ended it
-      } else if (held > Listener::kMostBytesOfOne ||
-                 (held > Listener::kSmallBytes && one->since < begin)) {
+      if (one->has_left) {
+        Forget(one);
+      } else if (one->held > Listener::kMostBytesOfOne ||
+                 (one->held > Listener::kSmallBytes && one->since < begin) ||
+                 (one->segments > kMostSmallSegments &&
+                  one->held < one->segments * kSmallSegmentBytes)) {
         End(one);
       } else {
-        all += held;
+        all += one->held;
       }
     }
     // Down to half: gRPC frees the memory some time later.
@@ -134,21 +153,29 @@ class Strangers {
       all -= most->held;
       End(most);
     }
-    if (strangers_.empty()) return -1;
-    quiet_looks_ = quiet ? quiet_looks_ + 1 : 0;
-    return quiet_looks_ > kQuietLooks ? kQuietPeriodMs : kLookPeriodMs;
+    return strangers_.empty() ? -1 : kQuietPeriodMs;
   }
 
  private:
   struct Stranger {
     int fd = -1;
     std::string peer;
-    absl::Time since;         // nothing of it was unfinished then
-    int64_t in_messages = 0;  // bytes
-    int64_t held = 0;
+    absl::Time since;             // nothing of it was unfinished then
+    int64_t in_messages = 0;      // bytes
+    int64_t held = 0;             // bytes that are in no message yet
+    int64_t segments_before = 0;  // until the newest message
+    int64_t segments = 0;         // with bytes and no receipts, since then
+    bool has_left = false;        // or gRPC has ended it
   };
   using Iterator = std::list<Stranger>::iterator;
 
+  static void Count(Stranger& one) {
+    const tcp_info info = InfoOf(one.fd);
+    one.held = ReceivedBytes(info) - one.in_messages;
+    one.segments = info.tcpi_data_segs_in - one.segments_before -
+                   static_cast<int64_t>(info.tcpi_bytes_acked) / kBytesAReceipt;
+    one.has_left = info.tcpi_state != kEstablished;
+  }
   Iterator Find(const std::string& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::find_if(
         strangers_.begin(), strangers_.end(),
@@ -159,13 +186,14 @@ class Strangers {
     Forget(one);
   }
   void Forget(Iterator one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    epoll_ctl(events_, EPOLL_CTL_DEL, one->fd, nullptr);
     close(one->fd);
     strangers_.erase(one);
   }
 
+  const int events_ = epoll_create1(EPOLL_CLOEXEC);
   absl::Mutex mutex_;
   std::list<Stranger> strangers_ ABSL_GUARDED_BY(mutex_);  // oldest first
-  int quiet_looks_ ABSL_GUARDED_BY(mutex_) = 0;            // in a row
 };
 
 Strangers& AllStrangers() {
@@ -184,16 +212,20 @@ int Accept(int socket) {
   getrlimit(RLIMIT_NOFILE, &files);
   const bool full = own < 0 ? errno == EMFILE || errno == ENFILE
                             : own + kSpareFiles > files.rlim_cur;
-  if (AllStrangers().MakeRoom(full ? 0 : Listener::kMostConnections)) {
+  // The kernel has waited long enough for a word of it, or has so many to wait
+  // for that it waits for none.
+  const bool silent = own >= 0 && ReceivedBytes(InfoOf(own)) == 0;
+  Strangers& all = AllStrangers();
+  const bool too_many = all.size() >= (full ? 0 : Listener::kMostConnections);
+  if (too_many && !silent) {
+    all.EndOldest();
     absl::SleepFor(kAcceptPause);
   }
-  if (own >= 0) {
-    // The kernel has waited long enough for a word of it, or has so many to
-    // wait for that it waits for none.
-    const bool silent = ReceivedBytes(InfoOf(own)) == 0;
-    AllStrangers().Add(own, PeerOf(from), silent);
+  if (own >= 0 && !(too_many && silent)) {
+    all.Add(own, PeerOf(from), silent);
     return fd;
   }
+  if (own >= 0) close(own);
   if (fd >= 0) close(fd);
   return -1;
 }
@@ -222,18 +254,19 @@ void Listener::OnKnown(const std::string& peer) {
 }
 
 void Listener::Loop() {
-  std::vector<pollfd> wanted;
+  std::vector<pollfd> wanted = {{-1, POLLIN, 0}};
   for (const int socket : sockets_) wanted.push_back({socket, POLLIN, 0});
   int period_ms = -1;
   absl::Time looked;
   while (!stopping_) {
-    poll(wanted.data(), wanted.size(), period_ms);
-    for (const pollfd& each : wanted) {
-      const int fd = each.revents == 0 ? -1 : Accept(each.fd);
+    const bool rests = absl::Now() < looked + absl::Milliseconds(kLookPeriodMs);
+    wanted[0].fd = rests ? -1 : AllStrangers().events();
+    poll(wanted.data(), wanted.size(), rests ? kLookPeriodMs : period_ms);
+    for (size_t i = 1; i < wanted.size(); ++i) {
+      const int fd = wanted[i].revents == 0 ? -1 : Accept(wanted[i].fd);
       if (fd >= 0) accepted_(fd);
     }
-    period_ms = kLookPeriodMs;
-    if (absl::Now() - looked < absl::Milliseconds(kLookPeriodMs)) continue;
+    if (rests) continue;
     period_ms = AllStrangers().Look();
     looked = absl::Now();
   }

@@ -1,6 +1,7 @@
 #include "tests/support/fake_engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <ranges>
 
@@ -457,7 +458,7 @@ absl::StatusOr<StepReport> FakeEngine::Report(const BatchInfo& batch) {
     checksum.Update({reinterpret_cast<const uint8_t*>(gradient.data()),
                      gradient.size() * sizeof(float)});
     report.squared_norms.push_back(SquaredNorm(gradient));
-    report.finite = report.finite && AllFinite(gradient);
+    report.finite = report.finite && std::isfinite(report.squared_norms.back());
   }
   report.result_hash = checksum.Digest();
   return report;

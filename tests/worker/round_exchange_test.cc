@@ -64,8 +64,10 @@ TEST(RoundExchange, AnyRuleSeesThePartsOfAllMembers) {
     plain.name = rule;
     plain.k = 1;
     std::vector<float> expected(3000);
-    const auto verdict = AggregateParts(**MakeRule(plain, nullptr), parts,
-                                        absl::MakeSpan(expected));
+    const auto alone = *MakeRule(plain, nullptr);
+    const auto verdict = alone->Decide(parts);
+    alone->Combine(parts, *verdict, 0, expected.size(),
+                   absl::MakeSpan(expected));
     EXPECT_EQ(outcomes[0].at(1).values, expected) << rule;
     EXPECT_EQ(outcomes[0].at(1).divisor, verdict->divisor) << rule;
   }

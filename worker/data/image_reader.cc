@@ -10,12 +10,10 @@
 #include <setjmp.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"

@@ -1,6 +1,5 @@
 #include "worker/rounds/round_exchange.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

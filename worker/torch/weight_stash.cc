@@ -1,6 +1,5 @@
 #include "worker/torch/weight_stash.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <deque>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"

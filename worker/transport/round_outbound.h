@@ -14,7 +14,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "core/cluster/run_order.h"
 #include "core/round/view.h"
 #include "core/transfer/round_frame.h"

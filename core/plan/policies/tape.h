@@ -6,7 +6,6 @@
 // on every machine, the C library's exp does not.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <vector>
 

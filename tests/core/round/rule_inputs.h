@@ -72,8 +72,10 @@ inline Outcome RunRule(const RuleSpec& spec, const Members& members,
   const auto rule = Value(MakeRule(spec, loss));
   Outcome outcome;
   outcome.result.assign(members.sums[0].size(), -77);
-  outcome.verdict = Value(
-      AggregateParts(*rule, members.parts(), absl::MakeSpan(outcome.result)));
+  const std::vector<RulePart> parts = members.parts();
+  outcome.verdict = Value(rule->Decide(parts));
+  rule->Combine(parts, outcome.verdict, 0, outcome.result.size(),
+                absl::MakeSpan(outcome.result));
   return outcome;
 }
 

@@ -295,18 +295,6 @@ TEST(Zeno, SaysWhyItCannotDecide) {
   }
 }
 
-TEST(Aggregate, RefusesAResultOfAnotherLength) {
-  std::vector<float> result(3);
-  const Members members = MembersOf({{1, 2}});
-
-  const auto rule = MakeRule({.name = "mean"}, nullptr);
-  const auto verdict =
-      AggregateParts(**rule, members.parts(), absl::MakeSpan(result));
-
-  ExpectError(verdict.status(), kInvalid,
-              HasSubstr("room for 3 values, the parts have 2"));
-}
-
 TEST(MakeRule, RefusesWhatCheckRuleRefusesAndZenoWithoutALoss) {
   ExpectError(MakeRule({.name = "best"}, nullptr).status(), kInvalid,
               HasSubstr("unknown aggregation rule \"best\""));

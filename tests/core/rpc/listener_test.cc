@@ -50,14 +50,19 @@ class ListenerTest : public ::testing::Test {
     for (const int fd : accepted_) close(fd);
   }
 
-  // Says a byte, and waits until the connection is accepted.
-  int Connect() {
+  int ConnectSilently() {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const sockaddr_in to = Loopback(PortOf(socket_));
     EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)),
               0);
-    EXPECT_EQ(send(fd, "", 1, 0), 1);
     clients_.push_back(fd);
+    return fd;
+  }
+
+  // Says a byte, and waits until the connection is accepted.
+  int Connect() {
+    const int fd = ConnectSilently();
+    EXPECT_EQ(send(fd, "", 1, 0), 1);
     absl::MutexLock lock(&mutex_);
     const auto taken = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
       return accepted_.size() == clients_.size();
@@ -66,14 +71,14 @@ class ListenerTest : public ::testing::Test {
     return fd;
   }
 
-  // So many bytes from the newest client, each read on the other side.  False:
-  // the connection was closed.
-  bool Send(int64_t bytes) {
+  // So many bytes from the newest client in pieces, each read on the other
+  // side.  False: the connection was closed.
+  bool Send(int64_t bytes, size_t piece_bytes = 64 << 10) {
     const int reader = [this] {
       absl::MutexLock lock(&mutex_);
       return accepted_.back();
     }();
-    const std::vector<char> some(64 << 10);
+    const std::vector<char> some(piece_bytes);
     std::vector<char> read(some.size());
     for (int64_t sent = 0; sent < bytes; sent += std::ssize(some)) {
       if (send(clients_.back(), some.data(), some.size(), MSG_NOSIGNAL) < 0) {
@@ -159,6 +164,21 @@ TEST_F(ListenerTest, CountsWhatIsUnfinishedBesideAMessage) {
   EXPECT_FALSE(open);
 }
 
+TEST_F(ListenerTest, EndsAStrangerWhoseMessageComesByteByByte) {
+  Connect();
+
+  EXPECT_FALSE(Send(kFarTooMuch, 1));
+}
+
+TEST_F(ListenerTest, TakesAnyNumberOfSmallMessages) {
+  const int client = Connect();
+
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(Send(20, 10)) << i;
+    Listener::OnMessage(PeerOf(client), 10);
+  }
+}
+
 TEST_F(ListenerTest, LetsAMemberSendWhatItWants) {
   const int client = Connect();
 
@@ -180,6 +200,15 @@ TEST_F(ListenerTest,
 
   EXPECT_TRUE(Ends(second));
   for (const int other : {first, known, one_more}) EXPECT_TRUE(IsOpen(other));
+}
+
+TEST_F(ListenerTest, HasNoRoomForAnotherThatSaysNothing) {
+  const int first = Connect();
+  for (int i = 1; i < Listener::kMostConnections; ++i) Connect();
+
+  EXPECT_TRUE(Ends(ConnectSilently()));
+
+  EXPECT_TRUE(IsOpen(first));
 }
 
 }  // namespace
