@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# MemoryMax= of the worker's unit: the worker counts on no more than that, and a
-# job that needs more is refused.
+# MemoryMax= of the worker's unit: the worker counts on no more than that, a job
+# that needs more is refused, and systemd starts the worker again after the
+# kernel has killed at the limit.
 #
 # In a virtual machine, since containers cannot limit memory everywhere: Debian's
 # kernel boots this machine's root, read-only below a layer in memory.  Its
@@ -20,10 +21,12 @@ readonly BOOT_AND_RUN_SECONDS=700
 }
 # What it starts ends with it.
 [[ ${1:-} == inside ]] ||
-  exec unshare --mount --pid --fork --kill-child --mount-proc "$0" inside
+  exec unshare --mount --pid --fork --kill-child --mount-proc \
+    tests/nightly/memory_limit.sh inside
 
 get_kernel() {
   rm -rf kernel.part
+  apt-get update -q
   apt-get download -q busybox-static "$(apt-cache depends \
     linux-image-cloud-amd64 | sed -n 's/.*Depends: //p')"
   for package in *.deb; do dpkg-deb -x "$package" kernel.part; done

@@ -5,13 +5,12 @@
 set -euo pipefail
 set -x
 
-# ask FIELD COMMAND...: a field of the client's document; empty where it does not
-# answer in time.
-ask() {
-  local field=$1
-  shift
-  paceline "$@" -o json | python3 -c \
-    "import json, sys; print(json.load(sys.stdin)$field)" || true
+readonly CGROUP=/sys/fs/cgroup/system.slice/paceline-worker.service
+
+# The state and the memory of the worker; empty where nobody answers in time.
+worker() {
+  paceline node list -o json |
+    jq -r '.workers[0] | "\(.state) \(.memory_bytes)"' || true
 }
 
 # until_is WANTED COMMAND...: asks until the command prints that.
@@ -21,18 +20,28 @@ until_is() {
   until [[ $("$@") == "$wanted" ]]; do sleep 1; done
 }
 
+cat /proc/uptime
 cd "$(mktemp -d)"
 dpkg --no-triggers -i "$1"/paceline-{coordinator,client,worker}_*.deb
 systemctl start paceline-coordinator paceline-worker
-until_is idle ask '["workers"][0]["state"]' node list
-[[ $(ask '["workers"][0]["memory_bytes"]' node list) == $((1 << 30)) ]]
+until_is "idle $((1 << 30))" worker
 
-: a job that fits the machine and not the limit is refused
 cat >job.yaml <<'JOB'
-model: {name: vgg16}
+model: {name: lenet}
 data: {name: synthetic, train_samples: 64, test_samples: 64}
-train: {steps: 1, batch: 16, micro_batch: 8}
+train: {steps: 4, batch: 16, micro_batch: 8}
 pipeline: {stages: 1}
 JOB
-{ paceline job submit job.yaml --dry-run 2>&1 || true; } | grep 'has 1.0 GiB'
+: a job that fits the machine and not the limit is refused
+{ paceline job submit job.yaml --set model.name=vgg16 --dry-run 2>&1 || true; } |
+  grep 'has 1.0 GiB'
+
+: what grows beyond the limit is killed, and the worker starts again
+bash -c "echo \$\$ >$CGROUP/cgroup.procs; exec tail /dev/zero" || true
+until_is 1 systemctl show --property NRestarts --value paceline-worker
+until_is "idle $((1 << 30))" worker
+
+: a job that fits trains
+paceline job submit job.yaml
+cat $CGROUP/memory.{max,peak} /proc/uptime
 echo PASSED
