@@ -54,8 +54,9 @@ TEST=(
   lintian
   # promtool reads the dashboards' expressions and the daemons' /metrics.
   prometheus
-  # Tests of the real programs fetch pages and look processes up.
-  curl procps
+  # Tests of the real programs fetch pages, look processes up, and give one a
+  # clock that is wrong.
+  curl faketime procps
   python3-yaml shellcheck systemd
   # Machines that boot, for tests of the services.
   systemd-container

@@ -286,20 +286,24 @@ std::string UnitOf(absl::string_view config) {
   return absl::StrCat("paceline-worker@", config);
 }
 
+// The other workers must reach this one, as it reaches the coordinator.
+std::string ListenOf(const WorkerOptions& worker,
+                     const std::string& coordinator) {
+  const absl::StatusOr<HostPort> listen = ParseHostPort(worker.listen);
+  return IsLoopback(ParseHostPort(coordinator)->host) || !listen.ok() ||
+                 !IsLoopback(listen->host)
+             ? worker.listen
+             : JoinHostPort("0.0.0.0", listen->port);
+}
+
 absl::Status WriteConfiguration(const WorkerOptions& worker,
-                                const std::string& coordinator) {
+                                const std::string& listen) {
   PACELINE_RETURN_IF_ERROR(
       SetConfigValue(worker.config, "coordinator", worker.join));
   // The certificate is of this name, whatever the host is called later.
   PACELINE_RETURN_IF_ERROR(SetConfigValue(worker.config, "name", worker.name));
-  // The other workers must reach this one, as it reaches the coordinator.
-  const absl::StatusOr<HostPort> listen = ParseHostPort(worker.listen);
-  if (IsLoopback(ParseHostPort(coordinator)->host) || !listen.ok() ||
-      !IsLoopback(listen->host)) {
-    return absl::OkStatus();
-  }
-  return SetConfigValue(worker.config, "listen",
-                        JoinHostPort("0.0.0.0", listen->port));
+  if (listen == worker.listen) return absl::OkStatus();
+  return SetConfigValue(worker.config, "listen", listen);
 }
 
 // 'join': trades the token for a certificate and writes the configuration.
@@ -321,18 +325,19 @@ int Join(const WorkerOptions& worker) {
   GiveToOwnerOf(worker.state, files);
   std::printf("worker %s has joined the mesh of %s: its certificate is in %s\n",
               worker.name.c_str(), coordinator->c_str(), files.folder.c_str());
-  const absl::Status written = WriteConfiguration(worker, *coordinator);
+  const std::string listen = ListenOf(worker, *coordinator);
+  const absl::Status written = WriteConfiguration(worker, listen);
   if (written.ok()) {
     std::printf("start it with: systemctl enable --now %s\n",
                 UnitOf(worker.config).c_str());
     return 0;
   }
   std::printf(
-      "%s\nstart it with: paceline-worker --coordinator %s --name %s --state "
-      "%s "
-      "--tls-dir %s\n",
+      "%s\nstart it with: paceline-worker --coordinator %s --name %s --listen "
+      "%s --state %s --tls-dir %s\n",
       std::string(written.message()).c_str(), worker.join.c_str(),
-      worker.name.c_str(), worker.state.c_str(), files.folder.c_str());
+      worker.name.c_str(), listen.c_str(), worker.state.c_str(),
+      files.folder.c_str());
   return 0;
 }
 

@@ -25,6 +25,20 @@ absl::StatusOr<v1::Authority> AskForAuthority(const std::string& coordinator,
                    v1::GetAuthorityRequest());
 }
 
+// Errors: FailedPrecondition  it is too far from the coordinator's
+absl::Status CheckClock(const v1::Authority& coordinator, absl::Time now) {
+  const absl::Duration ahead =
+      now - absl::FromUnixMillis(coordinator.unix_ms());
+  const absl::Duration apart = absl::AbsDuration(ahead);
+  if (apart <= kClocksDiffer) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "this machine's clock is ",
+      absl::FormatDuration(absl::Trunc(apart, absl::Seconds(1))),
+      apart == ahead ? " ahead of" : " behind",
+      " the coordinator's: set the one that is wrong, or certificates are "
+      "refused"));
+}
+
 bool IsHex(absl::string_view text, size_t digits) {
   return text.size() == digits &&
          std::all_of(text.begin(), text.end(),
@@ -114,6 +128,7 @@ absl::Status Enrol(const EnrolOptions& options, const TlsFiles& files) {
         "the token is of another mesh: its authority is ", token.fingerprint,
         ", that of ", options.coordinator, " is ", fingerprint));
   }
+  PACELINE_RETURN_IF_ERROR(CheckClock(answer, absl::Now()));
   PACELINE_ASSIGN_OR_RETURN(const std::string key, KeyOf(files));
   v1::JoinRequest request;
   request.set_token(absl::StrCat(token.id, ".", token.secret));
@@ -213,13 +228,7 @@ absl::StatusOr<CertificateInfo> TryCoordinator(const std::string& coordinator,
                      " is of another mesh: another authority signed its "
                      "certificate"));
   }
-  const absl::Duration apart = now - absl::FromUnixMillis(authority->unix_ms());
-  if (absl::AbsDuration(apart) > kClocksDiffer) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the clocks differ by ",
-        absl::FormatDuration(absl::Trunc(apart, absl::Seconds(1))),
-        " from the coordinator's: set them, or certificates are refused"));
-  }
+  PACELINE_RETURN_IF_ERROR(CheckClock(*authority, now));
   const auto answer =
       AskForAuthority(coordinator, CredentialsWith(files, Role::kCoordinator));
   if (answer.ok()) return info;

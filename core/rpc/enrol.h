@@ -66,9 +66,10 @@ struct EnrolOptions {
 // Makes a key in the folder, where there is none, checks the authority by the
 // token's fingerprint, trades the token for a certificate and writes both.
 // Asks again while the coordinator is away.
-// Errors: InvalidArgument   the token or the name
-//         PermissionDenied  the token is refused, or of another mesh
-//         Unavailable       the coordinator is away, or runs without TLS
+// Errors: InvalidArgument     the token or the name
+//         PermissionDenied    the token is refused, or of another mesh
+//         FailedPrecondition  the clocks differ too much
+//         Unavailable         the coordinator is away, or runs without TLS
 absl::Status Enrol(const EnrolOptions& options, const TlsFiles& files);
 
 // Where a certificate is missing, two thirds of its life are over, or it was

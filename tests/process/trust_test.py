@@ -41,9 +41,9 @@ class Trust(ProcessCase):
     def token(self, *options):
         return self.ask("token", "create", *options)["token"]
 
-    def join(self, name, token):
-        return run(program("paceline-worker"), "join", self.address, token,
-                   "--name", name, "--state", self.folder / name,
+    def join(self, name, token, *wrapper):
+        return run(*wrapper, program("paceline-worker"), "join", self.address,
+                   token, "--name", name, "--state", self.folder / name,
                    "--config", self.folder / f"{name}.toml")
 
     def start_worker(self, name, **environment):
@@ -200,6 +200,34 @@ class Trust(ProcessCase):
         self.assertEqual(joining.wait(60), 0, joining.errors.read_text())
         self.has((self.folder / "w1.toml").read_text(),
                  f'coordinator = "{self.address}"', "name = ")
+
+    def test_a_join_without_a_configuration_file_says_how_to_start(self):
+        self.start_coordinator()
+        # Linux takes 0.0.0.0 for this machine; to us it is not loopback.
+        joined = run(program("paceline-worker"), "join",
+                     self.address.replace("127.0.0.1", "0.0.0.0"), self.token(),
+                     "--state", self.folder / "w1", "--config",
+                     self.folder / "no" / "folder.toml")
+        self.assertEqual(joined.returncode, 0, joined.stderr)
+        self.has(joined.stdout, "start it with: paceline-worker",
+                 "--listen 0.0.0.0:7401")
+
+    def test_a_clock_that_is_ten_minutes_off_is_what_a_refusal_names(self):
+        if not (Settings.bin / "libkill_at_commit.so").exists():
+            self.skipTest("nothing can be preloaded into a sanitizer's build")
+        self.start_coordinator()
+        token = self.token()
+        for shift, where in (("+10m", "ahead of"), ("-10m", "behind")):
+            faked = ("faketime", "-m", "-f", shift)
+            joined = self.join("w1", token, *faked)
+            self.assertEqual(joined.returncode, 1, joined.stderr)
+            self.has(joined.stderr, "this machine's clock is", where)
+            checked = run(*faked, program("paceline"), "--tls-dir", self.root,
+                          "tls", "check", self.address)
+            self.assertNotEqual(checked.returncode, 0, checked.stdout)
+            self.has(checked.stderr, "this machine's clock")
+        # The token is as good as before.
+        self.assertEqual(self.join("w1", token).returncode, 0)
 
     def test_auto_is_the_only_coordinator_that_avahi_finds(self):
         self.start_coordinator()

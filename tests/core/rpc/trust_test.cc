@@ -308,6 +308,7 @@ class TwoAuthorities final : public v1::Trust::Service {
                             const v1::GetAuthorityRequest*,
                             v1::Authority* answer) override {
     answer->set_certificate(authorities_);
+    answer->set_unix_ms(absl::ToUnixMillis(absl::Now()));
     return grpc::Status::OK;
   }
   grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest*,
