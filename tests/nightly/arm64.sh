@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Cross-compiles the programs and some unit tests for arm64, without LibTorch,
-# and runs them in an emulator.  Debian's arm64 packages are unpacked into
-# build/arm64-root, which later runs use again.  Needs root, for debootstrap.
+# Cross-compiles the programs and some unit tests for arm64, and runs them in an
+# emulator.  Debian's arm64 packages are unpacked into build/arm64-root, which
+# later runs use again.  Needs root, for debootstrap.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -33,6 +33,8 @@ make_sysroot() {
   done
   find "$part" -type l -lname '/*' -printf '%p %l\n' |
     while read -r link target; do ln -sfn "$ROOT$target" "$link"; done
+  # The links that the packages' scripts would make.
+  (cd "$part/usr/lib/aarch64-linux-gnu" && ln -s openblas-pthread/lib*.so.[03] .)
   # The build runs one of these; CMake wants to see all of them.
   cp /usr/bin/grpc_*_plugin "$part/usr/bin/"
   echo "$1" >"$part/packages"
@@ -41,8 +43,7 @@ make_sysroot() {
 
 emulate() { qemu-aarch64-static -L "$ROOT" "build/arm64/bin/$1" "${@:2}"; }
 
-headers=$(deploy/install-deps.sh --list --test | grep -e '-dev$' |
-  grep -v -e libtorch -e libopenblas | paste -sd,)
+headers=$(deploy/install-deps.sh --list --test | grep -e '-dev$' | paste -sd,)
 [[ $(cat "$ROOT/packages" 2>/dev/null) == "$headers" ]] ||
   make_sysroot "$headers"
 deploy/build.sh arm64 "${PROGRAMS[@]}" "${TESTS[@]}"
