@@ -98,8 +98,8 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
 // more of the quota than of the layer.
 double SecondsOf(const MeasuredSeconds& seconds, const DeviceProfile& profile);
 
-// What was measured of a device and of the links; layer_seconds stay as they
-// are.
+// Fills in what was measured of a device and its links; layer_seconds stay as
+// they are.
 void UseProfile(const DeviceProfile& profile,
                 const std::vector<LinkMeasurement>& links, Device& device,
                 DeviceFacts& facts);
