@@ -25,14 +25,16 @@ namespace {
 
 // Between two looks at what strangers send: a flood of 2 GB/s brings 4 MB.
 constexpr int kLookPeriodMs = 2;
-// While there are strangers that send nothing; their time may be over.
+// Between two looks while all strangers are silent: the time of an unfinished
+// message may be over.
 constexpr int kQuietPeriodMs = 1000;
-// A stranger whose unfinished message comes in more segments than these, with
-// fewer bytes in each on average, costs too much CPU.  A client's first words
-// are some ten small segments.
+// A message in small TCP segments costs much CPU.  A stranger's connection ends
+// when its unfinished message has come in more segments than these, with fewer
+// bytes in each on average.  A client begins with about ten small segments.
 constexpr int64_t kMostSmallSegments = 100;
 constexpr int64_t kSmallSegmentBytes = 256;
-// A reader of an answer sends a small segment for so many bytes at most.
+// A client that reads a long answer says so in HTTP/2 frames: it sends at most
+// one small segment for so many bytes.
 constexpr int64_t kBytesAReceipt = 4096;
 // After each connection beyond a bound: gRPC ends the one that was closed
 // meanwhile, and a flood takes less CPU.

@@ -71,13 +71,16 @@ class ListenerTest : public ::testing::Test {
     return fd;
   }
 
+  // The other side of the newest client's connection.
+  int Newest() {
+    absl::MutexLock lock(&mutex_);
+    return accepted_.back();
+  }
+
   // So many bytes from the newest client in pieces, each read on the other
   // side.  False: the connection was closed.
   bool Send(int64_t bytes, size_t piece_bytes = 64 << 10) {
-    const int reader = [this] {
-      absl::MutexLock lock(&mutex_);
-      return accepted_.back();
-    }();
+    const int reader = Newest();
     const std::vector<char> some(piece_bytes);
     std::vector<char> read(some.size());
     for (int64_t sent = 0; sent < bytes; sent += std::ssize(some)) {
@@ -93,6 +96,15 @@ class ListenerTest : public ::testing::Test {
       }
     }
     return true;
+  }
+
+  // So many bytes to the newest client, which reads them.
+  bool Answer(size_t bytes) {
+    std::vector<char> some(bytes);
+    return send(Newest(), some.data(), bytes, MSG_NOSIGNAL) ==
+               std::ssize(some) &&
+           recv(clients_.back(), some.data(), bytes, MSG_WAITALL) ==
+               std::ssize(some);
   }
 
   static std::string PeerOf(int client) {
@@ -176,6 +188,15 @@ TEST_F(ListenerTest, TakesAnyNumberOfSmallMessages) {
   for (int i = 0; i < 1000; ++i) {
     ASSERT_TRUE(Send(20, 10)) << i;
     Listener::OnMessage(PeerOf(client), 10);
+  }
+}
+
+TEST_F(ListenerTest, TakesTheSmallFramesOfAClientThatReadsALongAnswer) {
+  Connect();
+
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(Answer(8192)) << i;
+    ASSERT_TRUE(Send(10, 10)) << i;
   }
 }
 
