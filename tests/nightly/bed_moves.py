@@ -2,13 +2,14 @@
 """A pipeline's layers move by themselves when a machine becomes slow, and when
 another one joins.
 
-  bed_moves.py --bin build/release/bin [--name moves]
+  bed_moves.py --bin build/release/bin [--name moves] [--part slowed|joined]...
 
 Four emulated machines of 0.4 core train a pipeline of four stages; a fifth is
 off.  After some steps machine 3 gets half of its CPU time.  Asked: layers move,
 the job then is at least 1.4 times as fast as it was on the slow machine, and it
 moves once more at most in the ten minutes after.  Then the fifth machine is started.
-Asked: the job uses it.  Exits 77 where there cannot be a bed (not root).
+Asked: the job uses it, at once or when ten minutes have passed since its last
+move.  Exits 77 where there cannot be a bed (not root).
 """
 
 import argparse
@@ -58,9 +59,9 @@ class Job:
         time.sleep(LEVEL_SECONDS)
         return (time.time() - begin) / (self.show()["step"] - step)
 
-    def await_attempt(self, wanted):
+    def await_attempt(self, wanted, after_seconds=0):
         """When it was there; None: it did not come."""
-        end = time.time() + PATIENCE_SECONDS
+        end = time.time() + after_seconds + PATIENCE_SECONDS
         while time.time() < end:
             shown = self.show()
             if shown["state"] not in ("running", "queued"):
@@ -107,11 +108,14 @@ def joined(bed, job, wrong):
     before = job.level()
     attempt = job.show()["attempt"]
     testbed(bed, "start", str(NODES + 1))
-    if job.await_attempt(attempt + 1) is None:
+    if job.await_attempt(attempt + 1, 60 * MINUTES) is None:
         wrong.append("a machine that joined was not used")
         return
     print(f"a fifth machine joined: a step takes {job.level():.3f} s, "
           f"{before:.3f} s before", flush=True)
+
+
+PARTS = {"slowed": slowed, "joined": joined}
 
 
 def main():
@@ -120,6 +124,7 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
     parser.add_argument("--name", default="moves")
+    parser.add_argument("--part", action="append", choices=PARTS)
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         print("skipped: a bed needs root", file=sys.stderr)
@@ -130,8 +135,8 @@ def main():
         job = Job(bed)
         while job.show()["step"] < 20:
             time.sleep(1)
-        slowed(bed, job, wrong)
-        joined(bed, job, wrong)
+        for part in arguments.part or PARTS:
+            PARTS[part](bed, job, wrong)
         bed.json("job", "stop", job.number)
         if wrong:
             print(bed.run("paceline", "job", "events", job.number).decode())
