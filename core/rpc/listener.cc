@@ -25,9 +25,8 @@ namespace {
 
 // Between two looks at what strangers send: a flood of 2 GB/s brings 4 MB.
 constexpr int kLookPeriodMs = 2;
-// Between two looks while all strangers are silent: the time of an unfinished
-// message may be over.
-constexpr int kQuietPeriodMs = 1000;
+// Between two looks at all strangers, those that send nothing too.
+constexpr int kFullLookPeriodMs = 1000;
 // A message in small TCP segments costs much CPU.  A stranger's connection ends
 // when its unfinished message has come in more segments than these, with fewer
 // bytes in each on average.  A client begins with about ten small segments.
@@ -87,7 +86,9 @@ class Strangers {
     const auto one =
         strangers_.insert(silent ? strangers_.begin() : strangers_.end(),
                           {fd, std::move(peer), absl::Now()});
-    epoll_event wanted = {EPOLLIN | EPOLLRDHUP | EPOLLET, {&*one}};
+    // Without EPOLLOUT the kernel drops the event where gRPC was quicker and
+    // has read the bytes.
+    epoll_event wanted = {EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {&*one}};
     epoll_ctl(events_, EPOLL_CTL_ADD, fd, &wanted);
   }
 
@@ -131,10 +132,14 @@ class Strangers {
     for (int i = 0; i < count; ++i) {
       Count(*static_cast<Stranger*>(events[i].data.ptr));
     }
-    const absl::Time begin = absl::Now() - Listener::kLongestMessage;
+    const absl::Time now = absl::Now();
+    const absl::Time begin = now - Listener::kLongestMessage;
+    const bool at_all = now >= next_full_look_;
+    if (at_all) next_full_look_ = now + absl::Milliseconds(kFullLookPeriodMs);
     int64_t all = 0;
     for (auto next = strangers_.begin(); next != strangers_.end();) {
       const auto one = next++;
+      if (at_all) Count(*one);
       if (one->has_left) {
         Forget(one);
       } else if (one->held > Listener::kMostBytesOfOne ||
@@ -155,7 +160,7 @@ class Strangers {
       all -= most->held;
       End(most);
     }
-    return strangers_.empty() ? -1 : kQuietPeriodMs;
+    return strangers_.empty() ? -1 : kFullLookPeriodMs;
   }
 
  private:
@@ -196,6 +201,7 @@ class Strangers {
   const int events_ = epoll_create1(EPOLL_CLOEXEC);
   absl::Mutex mutex_;
   std::list<Stranger> strangers_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  absl::Time next_full_look_ ABSL_GUARDED_BY(mutex_);
 };
 
 Strangers& AllStrangers() {

@@ -79,7 +79,8 @@ dpkg --no-triggers -r "${packages[@]}"
 [[ -d /var/lib/paceline-worker/tls && -e /etc/paceline/coordinator.toml ]]
 grep kept /etc/paceline/worker.toml
 dpkg --no-triggers -P "${packages[@]}"
-left=$(find /etc /usr /var/lib/systemd /var/lib/paceline* /var/lib/dpkg/info -xdev \
+left=$(find /etc /usr /var/lib/systemd /var/lib/dpkg/info \
+  /var/lib/paceline-{worker,coordinator}* -xdev \
   -name 'paceline*' 2>/dev/null || true)
 [[ -z $left ]]
 """

@@ -76,7 +76,7 @@ class Recovery(MeshCase):
         self.assertIn("begins from step", self.events(job))
 
     def test_one_that_is_killed_while_another_is_recovered_from(self):
-        expected, job = self.disturb()
+        expected, job = self.disturb("train.steps=400")
 
         self.kill_in(job, "w2")
         self.assertTrue(eventually(
