@@ -42,6 +42,9 @@ constexpr int kMinResolutionIntervalMs = 2'000;
 constexpr int kHandshakeTimeoutMs = 10'000;
 constexpr int kDeferSeconds = 10;
 constexpr int kIdleTimeoutMs = 300'000;
+// What a client says first: a TLS record of the handshake, or "PRI * HTTP/2.0".
+constexpr char kTlsBegin = 0x16;
+constexpr char kHttp2Begin = 'P';
 // Small frames that are written with a buffer hint leave together, up to so
 // many bytes.  Measured with bench_data_plane, 16 KiB frames: 0.83 of a bare
 // stream's throughput with gRPC's 64 KiB, 1.01 with this (2026-11).
@@ -292,7 +295,9 @@ absl::StatusOr<BoundServer> StartServer(
     connection.fd = fd;
     acceptor->HandleNewConnection(&connection);
   };
-  bound.server = {server, {std::make_shared<Listener>(sockets, accepted)}};
+  const char first = TlsIsUsed() ? kTlsBegin : kHttp2Begin;
+  bound.server = {server,
+                  {std::make_shared<Listener>(sockets, first, accepted)}};
   return bound;
 }
 

@@ -210,7 +210,7 @@ Strangers& AllStrangers() {
 }
 
 // The new connection; -1: none that may stay.
-int Accept(int socket) {
+int Accept(int socket, char first) {
   sockaddr_in6 from = {};
   socklen_t size = sizeof(from);
   const int fd = accept4(socket, reinterpret_cast<sockaddr*>(&from), &size,
@@ -223,13 +223,15 @@ int Accept(int socket) {
   // The kernel has waited long enough for a word of it, or has so many to wait
   // for that it waits for none.
   const bool silent = own >= 0 && ReceivedBytes(InfoOf(own)) == 0;
+  char said = first;
+  recv(own, &said, 1, MSG_PEEK | MSG_DONTWAIT);
   Strangers& all = AllStrangers();
   const bool too_many = all.size() >= (full ? 0 : Listener::kMostConnections);
-  if (too_many && !silent) {
+  if (too_many && !silent && said == first) {
     all.EndOldest();
     absl::SleepFor(kAcceptPause);
   }
-  if (own >= 0 && !(too_many && silent)) {
+  if (own >= 0 && !(too_many && silent) && said == first) {
     all.Add(own, PeerOf(from), silent);
     return fd;
   }
@@ -240,9 +242,10 @@ int Accept(int socket) {
 
 }  // namespace
 
-Listener::Listener(std::vector<int> sockets,
+Listener::Listener(std::vector<int> sockets, char first,
                    std::function<void(int fd)> accepted)
     : sockets_(std::move(sockets)),
+      first_(first),
       accepted_(std::move(accepted)),
       thread_("accept", [this] { Loop(); }) {}
 
@@ -271,7 +274,7 @@ void Listener::Loop() {
     wanted[0].fd = rests ? -1 : AllStrangers().events();
     poll(wanted.data(), wanted.size(), rests ? kLookPeriodMs : period_ms);
     for (size_t i = 1; i < wanted.size(); ++i) {
-      const int fd = wanted[i].revents == 0 ? -1 : Accept(wanted[i].fd);
+      const int fd = wanted[i].revents == 0 ? -1 : Accept(wanted[i].fd, first_);
       if (fd >= 0) accepted_(fd);
     }
     if (rests) continue;

@@ -32,8 +32,11 @@ class Listener {
   // sockets   listen already, and defer to accept (TCP_DEFER_ACCEPT): whoever
   //           says nothing is the kernel's, which gives it to nobody before
   //           some seconds are over; this owns them
+  // first     the byte that a client of ours says first; who says another one
+  //           is closed at once, before it costs anything
   // accepted  owns the new connection; called on the thread "accept"
-  Listener(std::vector<int> sockets, std::function<void(int fd)> accepted);
+  Listener(std::vector<int> sockets, char first,
+           std::function<void(int fd)> accepted);
   // Connections that were accepted stay.
   ~Listener();
 
@@ -48,6 +51,7 @@ class Listener {
 
   // Constant after construction.
   const std::vector<int> sockets_;
+  const char first_;
   const std::function<void(int fd)> accepted_;
 
   std::atomic<bool> stopping_ = false;

@@ -139,13 +139,20 @@ class ListenerTest : public ::testing::Test {
   std::vector<int> clients_;
   absl::Mutex mutex_;
   std::vector<int> accepted_ ABSL_GUARDED_BY(mutex_);
-  const Listener listener_{{socket_}, [this](int fd) {
+  const Listener listener_{{socket_}, 0, [this](int fd) {
                              absl::MutexLock lock(&mutex_);
                              accepted_.push_back(fd);
                            }};
 };
 
 constexpr int64_t kFarTooMuch = int64_t{1} << 40;
+
+TEST_F(ListenerTest, ClosesWhoSaysSomethingElseFirst) {
+  const int other = ConnectSilently();
+  EXPECT_EQ(send(other, "GET", 3, 0), 3);
+
+  EXPECT_TRUE(Ends(other));
+}
 
 TEST_F(ListenerTest, EndsAStrangerThatSendsFarMoreThanAMessage) {
   Connect();
