@@ -52,6 +52,14 @@ absl::StatusOr<Submission> JobQueue::CheckSubmit(
         CheckMembersOfRule(spec, std::ssize(plan->stages)));
   }
   v1::SubmitJobResponse& answer = submission.answer;
+  answer.add_notes(ThreadNote(spec, plan, candidates, [&](int64_t threads) {
+    JobSpec with = spec;
+    with.threads = static_cast<int32_t>(threads);
+    const auto run = plan == nullptr
+                         ? std::nullopt
+                         : measurements_.EstimateOf(with, model, plan->stages);
+    return run.has_value() && run->measured() ? run->samples_per_second() : 0;
+  }));
   for (const std::string& note : PlacementNotes(spec, plan, candidates)) {
     answer.add_notes(note);
   }

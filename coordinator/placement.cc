@@ -1,11 +1,13 @@
 #include "coordinator/placement.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/group_placement.h"
 #include "coordinator/job_text.h"
@@ -330,6 +332,59 @@ std::vector<std::string> ThreadWarnings(
   return warnings;
 }
 
+std::string ThreadNote(const JobSpec& spec, const Plan* plan,
+                       const std::vector<Candidate>& candidates,
+                       absl::FunctionRef<double(int64_t threads)> rate) {
+  std::vector<const Member*> members;
+  for (const Candidate& each : candidates) members.push_back(each.member);
+  if (plan != nullptr) members = Placed(*plan, candidates);
+  // By host: `paceline up` gives each worker a machine id of its own.
+  std::map<std::string, std::vector<int64_t>> cores;
+  for (const Member* member : members) {
+    const v1::Registration& has = member->registration;
+    if (has.cores() == 0) continue;
+    cores[has.address().substr(0, has.address().rfind(':'))].push_back(
+        has.cores());
+  }
+  int64_t least = std::numeric_limits<int64_t>::max(), most = 0, sharing = 0;
+  int64_t own = least;  // that every worker can have for itself
+  for (const auto& [host, of_workers] : cores) {
+    const int64_t workers = std::ssize(of_workers);
+    least = std::min(least, of_workers[0]);
+    most = std::max(most, of_workers[0]);
+    sharing = std::max(sharing, workers);
+    own = std::min(own, std::max<int64_t>(1, of_workers[0] / workers));
+  }
+  std::string text = absl::StrCat(
+      spec.threads, spec.threads == 1 ? " compute thread" : " compute threads",
+      " a worker; ");
+  constexpr char kRounds[] = ", and another number may round differently";
+  if (cores.empty()) {
+    return absl::StrCat(text, "--set threads=N changes that", kRounds);
+  }
+  absl::StrAppend(
+      &text, cores.size() == 1 ? "the machine has " : "machines have ",
+      least == most ? "" : absl::StrCat(least, " to "), most,
+      most == 1 ? " core" : " cores",
+      sharing > 1 ? absl::StrCat(", which up to ", sharing, " workers share")
+                  : "");
+  if (own == spec.threads) {
+    return absl::StrCat(text, ": more threads would only take turns");
+  }
+  absl::StrAppend(
+      &text, own > spec.threads ? ": " : ": they take turns, and all wait; ",
+      "--set threads=", own, " gives ");
+  if (own < spec.threads) return absl::StrCat(text, "each a core", kRounds);
+  const double faster = rate(own);
+  return absl::StrCat(
+      text,
+      faster > 0 ? absl::StrFormat("%.3g samples/s as measured (with %d: %.3g)",
+                                   faster, spec.threads, rate(spec.threads))
+                 : absl::StrFormat("at most %.3g times the speed",
+                                   static_cast<double>(own) / spec.threads),
+      kRounds);
+}
+
 std::vector<std::string> PlacementNotes(
     const JobSpec& spec, const Plan* plan,
     const std::vector<Candidate>& candidates) {
@@ -337,10 +392,6 @@ std::vector<std::string> PlacementNotes(
   const auto add = [&notes](std::string note) {
     if (!note.empty()) notes.push_back(std::move(note));
   };
-  add(absl::StrCat(
-      spec.threads, spec.threads == 1 ? " compute thread" : " compute threads",
-      " a worker; --set threads=N changes that, and another N may round "
-      "differently"));
   if (IsInference(spec) && spec.model.weights.empty() &&
       spec.model.file.empty()) {
     notes.push_back(
@@ -368,9 +419,6 @@ std::vector<std::string> PlacementNotes(
         absent, ": the job begins without, and takes in who joins later"));
   }
   add(SlowBf16(spec, *plan, candidates));
-  for (std::string& warning : ThreadWarnings(spec, *plan, candidates)) {
-    add(std::move(warning));
-  }
   std::map<WorkerId, int> stages;
   for (const StageOfPlan& stage : plan->stages) ++stages[stage.worker];
   if (stages.size() < plan->stages.size()) {

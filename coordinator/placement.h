@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "core/base/ids.h"
 #include "core/cluster/membership.h"
@@ -91,7 +92,16 @@ std::vector<std::string> ThreadWarnings(
     const JobSpec& spec, const Plan& plan,
     const std::vector<Candidate>& candidates);
 
-// Notes that a person should read before a job starts; `plan` may be null.
+// One sentence: the threads that a worker of the plan (null: any) computes
+// with, the cores that its machine has, and what as many threads as each worker
+// can have cores would give.
+//   rate  samples a second with so many threads; 0: not measured
+std::string ThreadNote(const JobSpec& spec, const Plan* plan,
+                       const std::vector<Candidate>& candidates,
+                       absl::FunctionRef<double(int64_t threads)> rate);
+
+// Other notes that a person should read before a job starts; `plan` may be
+// null.
 std::vector<std::string> PlacementNotes(
     const JobSpec& spec, const Plan* plan,
     const std::vector<Candidate>& candidates);

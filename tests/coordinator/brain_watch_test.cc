@@ -260,9 +260,49 @@ TEST(ThreadsOfAJob, AreWarnedOfAboveTheCoresAndTakenUpToFourTimesAsMany) {
 
     EXPECT_EQ(mesh.State(), JobState::kRunning) << one.threads;
     EXPECT_THAT(mesh.Events(), Contains("warning").Times(one.warned ? 1 : 0));
-    const std::string text =
-        absl::StrCat(one.threads, " compute threads share the 4 cores of ");
-    EXPECT_THAT(mesh.notes(), Tells(text).Times(one.warned ? 1 : 0));
+    EXPECT_THAT(
+        mesh.notes(),
+        Tells(absl::StrCat(one.threads, " compute threads a worker")).Times(1));
+    EXPECT_THAT(mesh.notes(),
+                Tells("they take turns", "--set threads=4 gives each a core")
+                    .Times(one.warned ? 1 : 0));
+  }
+}
+
+// A machine of so many cores a worker; "a" and "b" may share one.
+struct ThreadNoteCase {
+  int cores_a, cores_b;
+  const char* host_b;
+  const char* says;
+};
+
+TEST(ThreadsOfAJob, AreNotedOnceWithTheCoresAndWhatMoreWouldGive) {
+  const ThreadNoteCase kCases[] = {
+      {4, 4, "b:1",
+       "1 compute thread a worker; machines have 4 cores: --set threads=4 "
+       "gives at most 4 times the speed"},
+      {8, 2, "b:1", "machines have 2 to 8 cores: --set threads=2 gives"},
+      {2, 2, "a:2",
+       "the machine has 2 cores, which up to 2 workers share: more threads "
+       "would only take turns"},
+      {1, 1, "b:1", "machines have 1 core: more threads"},
+      {0, 0, "b:1", "1 compute thread a worker; --set threads=N changes that"},
+  };
+  for (const ThreadNoteCase& one : kCases) {
+    Mesh mesh;
+    mesh.Attach("a", 1, [&](auto& worker) {
+      worker.set_cores(one.cores_a);
+      worker.set_address("a:1");
+    });
+    mesh.Attach("b", 2, [&](auto& worker) {
+      worker.set_cores(one.cores_b);
+      worker.set_address(one.host_b);
+    });
+
+    mesh.Submit(Threads(1, 2));
+
+    EXPECT_THAT(mesh.notes(), Tells(one.says).Times(1));
+    EXPECT_THAT(mesh.notes(), Tells("compute thread").Times(1));
   }
 }
 

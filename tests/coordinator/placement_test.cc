@@ -146,6 +146,14 @@ TEST_F(PlacementTest, SaysWhereBf16CostsTimeInsteadOfSavingIt) {
   EXPECT_THAT(notes(), Contains(AllOf(slow, HasSubstr("is avx512"))));
 }
 
+TEST_F(PlacementTest, SaysWhatMoreThreadsGaveWhereThatWasMeasured) {
+  const auto rate = [](int64_t threads) { return 12.5 * threads; };
+
+  EXPECT_THAT(ThreadNote(SpecOf(2), /*plan=*/nullptr, candidates_, rate),
+              HasSubstr("--set threads=4 gives 50 samples/s as measured (with "
+                        "1: 12.5), and"));
+}
+
 TEST_F(PlacementTest, SaysWhatBecomesOfABatchThatItsMicroBatchesDoNotDivide) {
   JobSpec spec = SpecOf(2);
   const auto notes = [&] {
