@@ -183,8 +183,11 @@ ExitCode PredictModel(const CommandContext& context,
 // The job that is to be submitted, as the plan file says where there is one.
 absl::StatusOr<ParsedJob> JobToSubmit(const CommandContext& context,
                                       const ClientOptions& options) {
-  PACELINE_ASSIGN_OR_RETURN(ParsedJob job,
-                            FileJob(options.target, options.sets));
+  PACELINE_ASSIGN_OR_RETURN(
+      ParsedJob job,
+      options.again.empty()
+          ? FileJob(options.target, options.sets)
+          : JobAgain(context.client, options.again, options.sets));
   PACELINE_RETURN_IF_ERROR(FillInScript(context, options.timeout, &job.spec));
   if (options.plan_file.empty()) return job;
   PACELINE_ASSIGN_OR_RETURN(const PlanFile plan,
@@ -248,7 +251,10 @@ ExitCode RunOnJob(const CommandContext& context, const ClientOptions& options) {
     case Command::kJobEvents:
       return JobEventsCommand(context, *job, options.follow);
     case Command::kJobWait:
-      return WaitJobCommand(context, *job, options.timeout);
+    case Command::kJobWatch:
+      return WaitJobCommand(context, *job,
+                            {.timeout = options.timeout,
+                             .events = options.command == Command::kJobWatch});
     case Command::kJobStop:
       return StopJobCommand(context, *job);
     case Command::kJobResume:
@@ -281,7 +287,7 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
     case Command::kJobSubmit:
       return Submit(context, options);
     case Command::kJobList:
-      return ListJobsCommand(context, options.limit);
+      return ListJobsCommand(context, options.filter);
     case Command::kProfile:
       return Profile(context, options);
     case Command::kBench:

@@ -22,14 +22,24 @@ namespace {
 
 constexpr int64_t kMostSamples = int64_t{1} << 40;
 // Options of `simulate` that a plan file takes the place of.
-constexpr char kMachinesGroup[] = "Machines and model";
+constexpr char kMachinesGroup[] = "Machines and model, without --plan";
+constexpr char kLayersGroup[] = "Equal layers, without --plan and --model";
+
+bool IsInPlan(const CLI::Option& option) {
+  return option.get_group() == kMachinesGroup ||
+         option.get_group() == kLayersGroup;
+}
 
 // Help as CLI11 writes it, but for options that may also stand without their
-// name: one of the two forms is enough, so neither is marked as required.
+// name: one of the two forms is enough, so neither is marked as required.  The
+// headings of groups say what excludes their options.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override {
     const std::string text = CLI::Formatter::make_option_opts(option);
+    if (IsInPlan(*option) || option->get_excludes().size() > 2) {
+      return text.substr(0, text.find(" Excludes:"));
+    }
     return option->get_positional() && option->nonpositional()
                ? absl::StrReplaceAll(text, {{" REQUIRED", ""}})
                : text;
@@ -85,8 +95,9 @@ class CommandLine {
              "$PACELINE_COORDINATOR, paceline.yaml); auto: the only one that "
              "Avahi finds");
     AddValue(&app_, "-o,--output", options_.output, "FORMAT",
-             "How the result is printed: table, json, jsonl or yaml")
-        ->check(CLI::IsMember({"table", "json", "jsonl", "yaml"}));
+             "How the result is printed: table, wide (a table with more "
+             "columns, of lists), json, jsonl or yaml")
+        ->check(CLI::IsMember({"table", "wide", "json", "jsonl", "yaml"}));
     AddValue(&app_, "--tls-dir", options_.tls_dir, "DIR",
              "Folder of certificate and key (default: where 'login' wrote "
              "them for the coordinator; or $PACELINE_TLS_DIR)");
@@ -209,8 +220,18 @@ class CommandLine {
     CLI::App* const submit =
         Add(job, "submit", "Submits a job and waits for its end",
             Command::kJobSubmit);
-    AddTarget(submit, "file,-f,--file", kFile,
-              "The job file (YAML); - reads standard input");
+    CLI::Option* const file =
+        AddValue(submit, "file,-f,--file", options_.target, kFile,
+                 "The job file (YAML); - reads standard input");
+    CLI::Option* const again =
+        AddValue(submit, "--again", options_.again, "JOB",
+                 "Submits this job (its number, or 'last') once more, from its "
+                 "beginning")
+            ->excludes(file);
+    submit->callback([this, file, again] {
+      if (!*file && !*again) throw CLI::RequiredError("FILE or --again JOB");
+      options_.command = Command::kJobSubmit;
+    });
     AddSubmission(submit);
     AddValue(submit, "--plan", options_.plan_file, kFile,
              "Follows this plan file of 'plan --save': its cuts and workers");
@@ -218,16 +239,30 @@ class CommandLine {
         "Examples:\n"
         "  paceline job submit job.yaml\n"
         "  paceline job submit job.yaml --set pipeline.stages=2 --dry-run\n"
+        "  paceline job submit --again last --set train.epochs=3\n"
         "  paceline job submit - < job.yaml");
   }
 
   void AddJobs(CLI::App* job) {
     CLI::App* const list =
         Add(job, "list", "Lists jobs, newest first", Command::kJobList);
-    AddValue(list, "--limit", options_.limit, "N",
+    JobFilter& filter = options_.filter;
+    AddValue(list, "--limit", filter.limit, "N",
              "Lists at most so many; 0: all")
         ->check(CLI::Range(0, 1'000'000'000));
-    list->footer("Example:\n  paceline job list --limit 10");
+    AddValue(list, "--state", filter.states, "STATE,...",
+             "Lists only jobs in these states")
+        ->delimiter(',')
+        ->check(CLI::IsMember(
+            {"queued", "running", "succeeded", "failed", "stopped"}));
+    AddValue(list, "--model", filter.model, "MODEL",
+             "Lists only jobs of this model");
+    AddValue(list, "--name", filter.name, "TEXT",
+             "Lists only jobs with this in their names");
+    list->footer(
+        "Examples:\n"
+        "  paceline job list --limit 10 -o wide\n"
+        "  paceline job list --state queued,running --model lenet");
 
     const auto with_job = [&](const char* name, const char* help,
                               Command command) {
@@ -247,6 +282,9 @@ class CommandLine {
                     "Goes on until the job ends");
     }
     AddTimeout(with_job("wait", "Waits for the job's end", Command::kJobWait));
+    AddTimeout(with_job("watch",
+                        "Tells what happens to the job, and waits for its end",
+                        Command::kJobWatch));
     with_job("stop", "Stops the job", Command::kJobStop);
     CLI::App* const weights = with_job(
         "export",
@@ -392,10 +430,19 @@ class CommandLine {
              "Samples of one micro-batch")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
         ->capture_default_str();
-    AddValue(app, "--micro-batches", options.micro_batches, "M",
-             "Number of micro-batches that pass through")
-        ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
-        ->capture_default_str();
+    CLI::Option* const micro_batches =
+        AddValue(app, "--micro-batches", options.micro_batches, "M",
+                 train ? "Micro-batches of a batch"
+                       : "Number of micro-batches that pass through; without "
+                         "it more where these take no time")
+            ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
+            ->capture_default_str();
+    if (!train) {
+      app->callback([this, micro_batches] {
+        options_.command = Command::kBench;
+        options_.bench.lengthen = micro_batches->count() == 0;
+      });
+    }
     AddValue(app, "--tries", options.tries, "N",
              "Rounds through all cases; the result of median speed-up is "
              "shown")
@@ -586,7 +633,7 @@ class CommandLine {
                  "Simulates this plan file of 'plan --save': its machines and "
                  "stages");
     for (CLI::Option* option : app->get_options()) {
-      if (option->get_group() == kMachinesGroup) plan->excludes(option);
+      if (IsInPlan(*option)) plan->excludes(option);
     }
     AddValue(app, "--schedule", flags.schedule, "SCHEDULE",
              "Order of forwards and backwards (default 1f1b)");
@@ -660,7 +707,7 @@ class CommandLine {
               "Parameters of a layer (default 4e6)"),
           add("--kept-bytes", flags.kept_bytes, "BYTES",
               "Bytes that a layer keeps for backward (default 4e6)")}) {
-      of_equal_layers->excludes(model);
+      of_equal_layers->group(kLayersGroup)->excludes(model);
     }
     add("--batch", flags.micro_batch_samples, "SAMPLES",
         "Samples of a micro-batch");

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "client/bench/bench.h"
 #include "client/commands/completion.h"
+#include "client/commands/jobs_and_nodes.h"
 #include "client/commands/mesh.h"
 #include "client/commands/plan_question.h"
 #include "client/commands/predict.h"
@@ -25,6 +26,7 @@ enum class Command {
   kJobLogs,
   kJobEvents,
   kJobWait,
+  kJobWatch,
   kJobStop,
   kJobExport,
   kJobResume,
@@ -64,7 +66,8 @@ struct ClientOptions {
   bool dry_run = false;
   bool follow = false;
   std::optional<absl::Duration> timeout;
-  int limit = 0;            // job list
+  JobFilter filter;         // job list
+  std::string again;        // job submit: a job's number, or "last"
   int64_t from_step = 0;    // job resume; 0: the newest checkpoint
   std::string export_file;  // job export
   std::string plan_file;    // job submit, simulate

@@ -43,7 +43,7 @@ def body(lines):
     for line in lines:
         option = OPTION.fullmatch(line)
         if line.endswith(":") and not line.startswith(" "):
-            verbatim = line == "Examples:"
+            verbatim = line in ("Example:", "Examples:")
             yield f".PP\n.B {roff(line)}"
         elif not line:
             yield ".PP"

@@ -1,6 +1,7 @@
 #include "client/bench/bench.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 #include <utility>
 
@@ -89,6 +90,8 @@ class Bench {
     return absl::OkStatus();
   }
 
+  const BenchOptions& options() const { return options_; }
+
   // The median try of each case by speed-up (of one worker alone: by
   // throughput); without those that were not run.
   std::vector<BenchRow> Rows() const {
@@ -114,8 +117,16 @@ class Bench {
       v1::SubmitJobRequest request;
       *request.mutable_spec() = ToProto(SpecOf(one));
       request.set_dry_run(true);
-      const absl::Status placed = context_.client.SubmitJob(request).status();
-      if (placed.ok()) continue;
+      const auto answer = context_.client.SubmitJob(request);
+      const absl::Status& placed = answer.status();
+      if (placed.ok()) {
+        if (options_.lengthen) {
+          options_.micro_batches = EnoughMicroBatches(
+              options_.micro_batches, answer->estimate().step_seconds());
+          spec_ = ForBench(spec_, options_);
+        }
+        continue;
+      }
       return absl::Status(
           placed.code(),
           absl::StrCat("nothing was run: ", one.stages,
@@ -231,8 +242,8 @@ class Bench {
   }
 
   const CommandContext& context_;
-  const JobSpec spec_;
-  const BenchOptions& options_;
+  JobSpec spec_;
+  BenchOptions options_;
   std::vector<CpuShare> shares_;
   BenchBaseline baseline_;                    // the newest
   std::vector<std::vector<BenchRow>> tries_;  // by case
@@ -246,6 +257,13 @@ ExitCode ExitCodeOf(const absl::Status& status) {
 }
 
 }  // namespace
+
+int64_t EnoughMicroBatches(int64_t micro_batches, double seconds) {
+  constexpr double kMost = 1 << 16;
+  if (!(seconds > 0) || seconds > 2 * kShortSeconds) return micro_batches;
+  return static_cast<int64_t>(std::min(
+      std::ceil(micro_batches * (2 * kShortSeconds / seconds)), kMost));
+}
 
 std::vector<BenchCase> BenchCases(const BenchOptions& options, int workers) {
   std::vector<int> stages = options.stages;
@@ -290,7 +308,8 @@ ExitCode BenchCommand(const CommandContext& context, JobSpec spec,
   const absl::Status status = bench.Run();
   const std::vector<BenchRow> rows = bench.Rows();
   if (!rows.empty() || status.ok()) {
-    context.console.Print(RenderBench(rows), BenchDocument(options, rows));
+    context.console.Print(RenderBench(rows),
+                          BenchDocument(bench.options(), rows));
   }
   if (status.ok()) return kExitOk;
   ReportError(context.console, status);

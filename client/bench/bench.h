@@ -24,6 +24,8 @@ struct BenchOptions {
   int64_t steps = 3;           // training; the first is not counted
   int64_t micro_batch = 4;     // samples
   int64_t micro_batches = 96;  // training: of a batch
+  // Inference: so many more that each case takes some seconds as predicted.
+  bool lengthen = false;
   // Above 0: one worker alone before and after every case, for so many
   // micro-batches (training: steps), and each case against the mean of its two.
   int64_t paired = 0;
@@ -33,6 +35,10 @@ struct BenchOptions {
   std::vector<std::string> sets = {};
   std::optional<absl::Duration> timeout = {};  // of each job
 };
+
+// How many of them take some seconds, where `micro_batches` would take
+// `seconds` (0: not known).
+int64_t EnoughMicroBatches(int64_t micro_batches, double seconds);
 
 // The jobs that a bench runs: one worker alone first (and once more where
 // every micro-batch is an update), then each number of stages under each policy

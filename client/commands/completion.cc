@@ -306,7 +306,7 @@ std::string RenderFish(const CommandNode& root) {
 }  // namespace
 
 bool IsListType(const std::string& type) {
-  return absl::EndsWith(type, ",...");
+  return absl::StrContains(type, ",...");
 }
 
 std::vector<std::string> WordsOfType(const std::string& type) {

@@ -1,8 +1,12 @@
 #include "client/commands/jobs_and_nodes.h"
 
+#include <algorithm>
+
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "client/commands/watch.h"
 #include "client/render/report.h"
 #include "client/render/text.h"
@@ -65,6 +69,15 @@ ExitCode PrintRecords(const CommandContext& context, int64_t id, bool follow,
   return *end == WaitEnd::kDone ? kExitOk : kExitInterrupted;
 }
 
+// As RenderEvent(); the reasons for a placement are many, a line each.
+std::string RenderEventLines(const v1::JobEvent& event) {
+  const std::string line = RenderEvent(event);
+  if (event.kind() != "placed") return line;
+  const size_t indent = line.find(Printable(event.text()));
+  return absl::StrReplaceAll(
+      line, {{"; ", absl::StrCat(";\n", std::string(indent, ' '))}});
+}
+
 }  // namespace
 
 absl::StatusOr<int64_t> ResolveJob(ControlClient& client,
@@ -84,16 +97,36 @@ absl::StatusOr<int64_t> ResolveJob(ControlClient& client,
   return jobs->jobs(0).id();
 }
 
-ExitCode ListJobsCommand(const CommandContext& context, int limit) {
-  const auto jobs = context.client.ListJobs(limit);
-  if (!jobs.ok()) return ReportError(context.console, jobs.status());
-  context.console.PrintList(RenderJobs(*jobs), "jobs",
-                            ListOf(jobs->jobs(), [](const v1::Job& job) {
+ExitCode ListJobsCommand(const CommandContext& context,
+                         const JobFilter& filter) {
+  const bool all =
+      filter.states.empty() && filter.model.empty() && filter.name.empty();
+  auto listed = context.client.ListJobs(all ? filter.limit : 0);
+  if (!listed.ok()) return ReportError(context.console, listed.status());
+  auto& jobs = *listed->mutable_jobs();
+  const auto left_out = [&](const v1::Job& job) {
+    const std::string state(JobStateName(StateOf(job)));
+    return !(filter.states.empty() ||
+             std::count(filter.states.begin(), filter.states.end(), state)) ||
+           !(filter.model.empty() ||
+             filter.model == job.spec().model().name()) ||
+           !absl::StrContains(job.spec().name(), filter.name);
+  };
+  jobs.erase(std::remove_if(jobs.begin(), jobs.end(), left_out), jobs.end());
+  if (filter.limit > 0 && jobs.size() > filter.limit) {
+    jobs.DeleteSubrange(filter.limit, jobs.size() - filter.limit);
+  }
+  context.console.PrintList(RenderJobs(*listed, context.console.wide()), "jobs",
+                            ListOf(jobs, [](const v1::Job& job) {
                               return ToDocument(job, /*with_curve=*/false);
                             }));
-  if (context.console.table() && jobs->jobs().empty()) {
+  if (!context.console.table() || !jobs.empty()) return kExitOk;
+  if (all) {
     context.console.Note("no jobs yet; submit one with '", context.program,
                          " job submit FILE'");
+  } else {
+    context.console.Note("no job matches; '", context.program,
+                         " job list' shows all");
   }
   return kExitOk;
 }
@@ -116,7 +149,7 @@ ExitCode JobEventsCommand(const CommandContext& context, int64_t id,
     return Events{page.events(),
                   none ? after : page.events().rbegin()->sequence()};
   };
-  return PrintRecords(context, id, follow, "events", RenderEvent, fetch);
+  return PrintRecords(context, id, follow, "events", RenderEventLines, fetch);
 }
 
 ExitCode JobLogsCommand(const CommandContext& context, int64_t id,
@@ -131,10 +164,9 @@ ExitCode JobLogsCommand(const CommandContext& context, int64_t id,
 }
 
 ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
-                        std::optional<absl::Duration> timeout,
-                        const Document& extra) {
+                        const WaitJobOptions& options) {
   Console& console = context.console;
-  const auto watched = WatchJob(context, id, timeout);
+  const auto watched = WatchJob(context, id, options.timeout, options.events);
   if (!watched.ok()) {
     const ExitCode code = ReportError(console, watched.status());
     if (code == kExitUnreachable) {
@@ -149,7 +181,7 @@ ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
     const auto whole = context.client.GetJob(id, kCurvePoints, 0);
     if (!whole.ok()) return ReportError(console, whole.status());
     Document document = ToDocument(*whole, /*with_curve=*/true);
-    document.update(extra);
+    document.update(options.extra);
     console.Print(document);
   }
   const std::string job = absl::StrCat(context.program, " job ");
@@ -200,7 +232,7 @@ ExitCode ListNodesCommand(const CommandContext& context) {
   const auto workers = context.client.ListWorkers();
   if (!workers.ok()) return ReportError(context.console, workers.status());
   context.console.PrintList(
-      RenderWorkers(*workers), "workers",
+      RenderWorkers(*workers, context.console.wide()), "workers",
       ListOf(workers->workers(),
              [](const v1::Worker& worker) { return ToDocument(worker); }));
   if (context.console.table() && workers->workers().empty()) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/commands/command.h"
@@ -19,7 +20,16 @@ namespace paceline {
 absl::StatusOr<int64_t> ResolveJob(ControlClient& client,
                                    const std::string& word);
 
-ExitCode ListJobsCommand(const CommandContext& context, int limit);
+// Which jobs `job list` shows; what is empty, or 0, leaves none out.
+struct JobFilter {
+  std::vector<std::string> states = {};
+  std::string model = {};
+  std::string name = {};  // a part of it
+  int limit = 0;          // the newest of those that the rest leaves
+};
+
+ExitCode ListJobsCommand(const CommandContext& context,
+                         const JobFilter& filter);
 ExitCode ShowJobCommand(const CommandContext& context, int64_t id);
 
 // follow: goes on until the job has ended or Ctrl-C.
@@ -27,11 +37,14 @@ ExitCode JobEventsCommand(const CommandContext& context, int64_t id,
                           bool follow);
 ExitCode JobLogsCommand(const CommandContext& context, int64_t id, bool follow);
 
+struct WaitJobOptions {
+  std::optional<absl::Duration> timeout = {};
+  bool events = false;  // tells them as they happen, as `job watch` does
+  Document extra = Document::object();  // added to what -o json prints
+};
 // Ends with the exit code of the job, or kExitTimedOut, kExitInterrupted.
-// extra: more entries for the document that -o json prints.
 ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
-                        std::optional<absl::Duration> timeout,
-                        const Document& extra = Document::object());
+                        const WaitJobOptions& options);
 
 ExitCode StopJobCommand(const CommandContext& context, int64_t id);
 ExitCode DeleteJobCommand(const CommandContext& context, int64_t id);

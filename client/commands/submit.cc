@@ -391,6 +391,15 @@ SimulatedPlan SimulationOf(const PlanFile& plan) {
   return simulated;
 }
 
+absl::StatusOr<ParsedJob> JobAgain(ControlClient& client,
+                                   const std::string& word,
+                                   const std::vector<std::string>& sets) {
+  PACELINE_ASSIGN_OR_RETURN(const int64_t id, ResolveJob(client, word));
+  PACELINE_ASSIGN_OR_RETURN(v1::Job job, client.GetJob(id, 0, 0));
+  job.mutable_spec()->mutable_model()->clear_script();
+  return ChangeJob(FromProto(job.spec()), sets);
+}
+
 namespace {
 
 // A restarting coordinator is back by then; and with the time of the last try
@@ -516,8 +525,9 @@ ExitCode SubmitCommand(const CommandContext& context,
   if (options.dry_run) return PrintDryRun(context, options, *submission);
   if (options.detach) return PrintDetached(context, options, *submission);
   NoteSubmitted(console, options.spec, *submission);
-  return WaitJobCommand(context, submission->id(), options.timeout,
-                        {{"warnings", options.warnings}});
+  return WaitJobCommand(
+      context, submission->id(),
+      {.timeout = options.timeout, .extra = {{"warnings", options.warnings}}});
 }
 
 }  // namespace paceline

@@ -12,6 +12,7 @@
 #include "client/commands/command.h"
 #include "client/commands/simulate.h"
 #include "client/files/document.h"
+#include "client/files/job_file.h"
 #include "client/files/plan_file.h"
 #include "client/render/report.h"
 #include "core/model/job_spec.h"
@@ -77,6 +78,13 @@ std::vector<std::string> KeysOfAPlan(const std::vector<std::string>& sets);
 
 // As the real run would be simulated, where the plan knows its devices.
 SimulatedPlan SimulationOf(const PlanFile& plan);
+
+// The job that `word` names (a number, or "last") as it was submitted, changed
+// by `sets`.  Of a script: what is in the file is to be asked anew.
+// Errors: those of ResolveJob(), ControlClient::GetJob() and ChangeJob()
+absl::StatusOr<ParsedJob> JobAgain(ControlClient& client,
+                                   const std::string& word,
+                                   const std::vector<std::string>& sets);
 
 struct SubmitOptions {
   JobSpec spec;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -129,8 +130,31 @@ bool PlainProgress::OnProgress(const v1::Job& job, Instant now) {
   return true;
 }
 
+namespace {
+
+// after: sequence number of the last one that was noted; moves on.
+absl::Status NoteEvents(const CommandContext& context, int64_t id,
+                        int64_t& after) {
+  for (;;) {
+    PACELINE_ASSIGN_OR_RETURN(const v1::GetEventsResponse page,
+                              context.client.GetEvents(id, after));
+    const int64_t before = after;
+    for (const v1::JobEvent& event : page.events()) {
+      // One that is not stored yet has no number and comes again.
+      if (event.sequence() <= after) continue;
+      after = event.sequence();
+      context.console.Note(
+          absl::StripTrailingAsciiWhitespace(RenderEvent(event)));
+    }
+    if (after == before) return absl::OkStatus();
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
-                                     std::optional<absl::Duration> timeout) {
+                                     std::optional<absl::Duration> timeout,
+                                     bool events) {
   // Fast enough to look alive, slow enough to cost nothing.
   constexpr absl::Duration kPollPeriod = absl::Milliseconds(500);
   Console& console = context.console;
@@ -142,10 +166,12 @@ absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
   result.job.set_id(id);
   std::optional<v1::StepRecord> newest;
   int64_t after_step = 0;
+  int64_t after_event = 0;
   absl::StatusOr<v1::Job> job;
-  const auto ask = [&] {
+  const auto ask = [&]() -> absl::Status {
     job = context.client.GetJob(id, 2, after_step);
-    return job.status();
+    if (!job.ok() || !events) return job.status();
+    return NoteEvents(context, id, after_event);
   };
   const auto take = [&] {
     if (job->step() < result.job.step()) {  // what was said before is undone

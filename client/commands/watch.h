@@ -56,11 +56,13 @@ struct WatchResult {
 };
 
 // Polls job `id` and shows its progress on the console's error side: one
-// redrawn line on a terminal, else a line now and then.  A coordinator that
-// goes away is given kPatience to come back.
+// redrawn line on a terminal, else a line now and then; with `events` also what
+// has happened to it so far and what happens.  A coordinator that goes away is
+// given kPatience to come back.
 //
-// Errors: those of ControlClient::GetJob.
+// Errors: those of ControlClient::GetJob and GetEvents.
 absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
-                                     std::optional<absl::Duration> timeout);
+                                     std::optional<absl::Duration> timeout,
+                                     bool events = false);
 
 }  // namespace paceline

@@ -52,13 +52,14 @@ void Console::Print(const Document& document) {
       break;
     case OutputFormat::kYaml:
     case OutputFormat::kTable:
+    case OutputFormat::kWide:
       out_ << ToYaml(document);
       break;
   }
 }
 
 void Console::Print(const std::string& table, const Document& document) {
-  if (format_ == OutputFormat::kTable) {
+  if (this->table()) {
     Print(table);
   } else {
     Print(document);

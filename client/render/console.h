@@ -9,9 +9,9 @@
 
 namespace paceline {
 
-enum class OutputFormat { kTable, kJson, kJsonLines, kYaml };
+enum class OutputFormat { kTable, kJson, kJsonLines, kYaml, kWide };
 inline constexpr const char* kOutputFormats[] = {"table", "json", "jsonl",
-                                                 "yaml"};
+                                                 "yaml", "wide"};
 
 // The value of an environment variable; empty where it is not set.
 std::string Environment(const char* name);
@@ -34,14 +34,16 @@ class Console {
       : out_(out), err_(err), format_(format), traits_(traits) {}
 
   OutputFormat format() const { return format_; }
-  bool table() const { return format_ == OutputFormat::kTable; }
+  bool table() const { return format_ == OutputFormat::kTable || wide(); }
+  // A table with all of its columns.
+  bool wide() const { return format_ == OutputFormat::kWide; }
   bool live() const { return traits_.live; }
   bool unicode() const { return traits_.unicode; }
   int columns() const { return traits_.columns; }
 
   // Text of the table format.
   void Print(const std::string& text);
-  // One document in the format asked for; not for kTable.
+  // One document in the format asked for; not where table().
   void Print(const Document& document);
   // `table` in the table format, else `document`.
   void Print(const std::string& table, const Document& document);

@@ -171,6 +171,22 @@ std::string Elapsed(const v1::Job& job) {
       absl::Milliseconds(job.ended_unix_ms() - job.started_unix_ms())));
 }
 
+std::string Rate(const v1::Job& job) {
+  return job.samples_per_second() > 0 ? HumanRate(job.samples_per_second())
+                                      : "";
+}
+
+std::string PipelineText(const v1::Job& job, const JobSpec& spec) {
+  return absl::StrCat(StagesText(StageCount(job)), ", ", ScheduleText(spec));
+}
+
+std::string WorkerNames(const v1::Job& job) {
+  return absl::StrJoin(job.workers(), ",",
+                       [](std::string* out, const v1::JobWorker& worker) {
+                         absl::StrAppend(out, worker.name());
+                       });
+}
+
 std::string RenderSplit(const v1::Job& job) {
   if (job.workers().empty()) return "";
   std::vector<std::string> titles = {"worker", "stages", "layers", ">wall s"};
@@ -478,17 +494,20 @@ Document ToDocument(const v1::Worker& worker) {
           {"version", about.version()}};
 }
 
-std::string RenderJobs(const v1::ListJobsResponse& jobs) {
-  Table table({">id", "name", "kind", "state", ">done", ">accuracy",
-               "submitted", "why"});
+std::string RenderJobs(const v1::ListJobsResponse& jobs, bool wide) {
+  Table table({">id", "name", "kind", "state", ">done", ">accuracy", "+model",
+               "+data", "+pipeline", "+workers", "+>samples/s", "submitted",
+               "+>took", "why"});
   for (const v1::Job& job : jobs.jobs()) {
     const JobSpec spec = FromProto(job.spec());
     table.AddRow({absl::StrCat(job.id()), spec.name, spec.kind,
                   std::string(JobStateName(StateOf(job))), Done(job),
-                  Accuracy(job), HumanTime(job.submitted_unix_ms()),
-                  job.why()});
+                  Accuracy(job), spec.model.name, spec.data.name,
+                  PipelineText(job, spec), WorkerNames(job), Rate(job),
+                  HumanTime(job.submitted_unix_ms()), Elapsed(job),
+                  wide ? job.why() : FirstClause(job.why())});
   }
-  return table.Render();
+  return table.Render(wide);
 }
 
 namespace {
@@ -523,15 +542,12 @@ std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
       {"why", job.why()},
       {"model", spec.model.name},
       {"data", spec.data.name},
-      {"pipeline",
-       absl::StrCat(StagesText(StageCount(job)), ", ", ScheduleText(spec))},
+      {"pipeline", PipelineText(job, spec)},
       {IsInference(job) ? "micro-batches" : "step", Steps(job)},
       {"skipped steps", job.skipped_steps() > 0
                             ? absl::StrCat(job.skipped_steps())
                             : std::string()},
-      {"samples/s", job.samples_per_second() > 0
-                        ? HumanRate(job.samples_per_second())
-                        : std::string()},
+      {"samples/s", Rate(job)},
       {"latency", LatencyText(job)},
       {"threads", absl::StrCat(job.threads())},
       {"cpu capability", job.cpu_capability()},
@@ -578,9 +594,10 @@ std::string StateText(const v1::Worker& worker) {
   }
 }
 
-std::string RenderWorkers(const v1::ListWorkersResponse& workers) {
+std::string RenderWorkers(const v1::ListWorkersResponse& workers, bool wide) {
   Table table({">id", "name", "state", "address", ">pid", ">job", "stages",
-               ">cores", ">memory", "cpu", ">heard"});
+               ">cores", ">memory", "cpu", "+cpu model", "+machine", "+http",
+               "+version", ">heard"});
   for (const v1::Worker& worker : workers.workers()) {
     const v1::Registration& about = worker.registration();
     table.AddRow({absl::StrCat(worker.id()), about.name(), StateText(worker),
@@ -589,10 +606,11 @@ std::string RenderWorkers(const v1::ListWorkersResponse& workers) {
                   absl::StrJoin(worker.stages(), ","),
                   absl::StrCat(about.cores()),
                   HumanBytes(static_cast<double>(about.memory_bytes())),
-                  about.cpu_capability(),
+                  about.cpu_capability(), about.cpu_model(), about.machine_id(),
+                  about.http_address(), about.version(),
                   absl::StrFormat("%.1f s ago", worker.last_heard_seconds())});
   }
-  return table.Render();
+  return table.Render(wide);
 }
 
 std::string RenderWorker(const v1::Worker& worker) {

@@ -57,13 +57,15 @@ Document ToDocument(const v1::Worker& worker);
 
 // --- text -------------------------------------------------------------------
 
-std::string RenderJobs(const v1::ListJobsResponse& jobs);
+// wide: with all columns, and the whole reason why each stands as it does.
+std::string RenderJobs(const v1::ListJobsResponse& jobs, bool wide = false);
 std::string RenderJob(const v1::Job& job, const PlotOptions& plot);
 // idle, busy, measuring (for a person; a link between two workers that the mesh
 // measures by itself does not count), draining (drained, and has a job still),
 // drained, suspect, lost, stopped; unknown of a newer coordinator.
 std::string StateText(const v1::Worker& worker);
-std::string RenderWorkers(const v1::ListWorkersResponse& workers);
+std::string RenderWorkers(const v1::ListWorkersResponse& workers,
+                          bool wide = false);
 std::string RenderWorker(const v1::Worker& worker);
 std::string RenderEvent(const v1::JobEvent& event);  // one line
 std::string RenderLogLine(const v1::LogLine& line);

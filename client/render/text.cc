@@ -165,6 +165,14 @@ std::string ShortenWords(absl::string_view text) {
   return result;
 }
 
+std::string FirstClause(absl::string_view text) {
+  constexpr int kColumns = 60;
+  const std::string line = Printable(text);
+  const std::string clause = line.substr(0, line.find("; "));
+  if (DisplayWidth(clause) <= kColumns) return clause;
+  return absl::StrCat(CutToWidth(clause, kColumns - 3), "...");
+}
+
 std::string HumanCount(double count) {
   return WithUnit(count, 1000, {"", " k", " M", " G", " T"});
 }
@@ -240,10 +248,11 @@ void Table::AddRow(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::Render() const {
+std::string Table::Render(bool wide) const {
   std::vector<std::vector<std::string>> lines = {{}};
   for (const absl::string_view title : titles_) {
-    lines[0].push_back(absl::AsciiStrToUpper(absl::StripPrefix(title, ">")));
+    lines[0].push_back(absl::AsciiStrToUpper(
+        absl::StripPrefix(absl::StripPrefix(title, "+"), ">")));
   }
   lines.insert(lines.end(), rows_.begin(), rows_.end());
   std::vector<int> widths(titles_.size(), 0);
@@ -257,8 +266,10 @@ std::string Table::Render() const {
   for (const auto& cells : lines) {
     std::string line;
     for (size_t c = 0; c < cells.size(); ++c) {
+      absl::string_view title = titles_[c];
+      if (absl::ConsumePrefix(&title, "+") && !wide) continue;
       const std::string padding(widths[c] - DisplayWidth(cells[c]), ' ');
-      const bool flush_right = absl::StartsWith(titles_[c], ">");
+      const bool flush_right = absl::StartsWith(title, ">");
       absl::StrAppend(&line, c > 0 ? "  " : "", flush_right ? padding : "",
                       cells[c], flush_right ? "" : padding);
     }

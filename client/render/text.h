@@ -32,6 +32,10 @@ std::string CutToWidth(absl::string_view text, int columns);
 // what somebody typed or sent does not bury the sentence about it.
 std::string ShortenWords(absl::string_view text);
 
+// The first clause of `text`, up to "; " and at most 60 columns wide; "..."
+// at its end where more was cut.
+std::string FirstClause(absl::string_view text);
+
 // "812", "13.4 k", "1.29 M": three digits and a decimal unit.
 std::string HumanCount(double count);
 
@@ -74,7 +78,8 @@ bool ParseTimeout(const std::string& text, absl::Duration* timeout);
 // Text in columns.  Thread-compatible.
 class Table {
  public:
-  // The cells below a title that begins with '>' are flush right.
+  // The cells below a title that begins with '>' are flush right.  A title
+  // with '+' before all else is that of a column of the wide table only.
   explicit Table(std::vector<std::string> titles)
       : titles_(std::move(titles)) {}
 
@@ -89,7 +94,7 @@ class Table {
 
   // Titles in capitals, then the rows; two spaces between columns, none at the
   // end of a line.
-  std::string Render() const;
+  std::string Render(bool wide = false) const;
 
  private:
   const std::vector<std::string> titles_;

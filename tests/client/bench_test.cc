@@ -287,6 +287,13 @@ TEST(BenchCases, BeginWithOneWorkerAloneOfTheSameKind) {
             "1 dp 1f1b; 4 dp zero-bubble; 1 dp pipedream; 4 dp pipedream");
 }
 
+TEST(BenchLength, IsSomeSecondsWhereThatIsMoreThanGiven) {
+  EXPECT_EQ(EnoughMicroBatches(96, 0.5), 8 * 96);
+  EXPECT_EQ(EnoughMicroBatches(96, 60), 96);
+  EXPECT_EQ(EnoughMicroBatches(96, 1e-9), 65536);
+  EXPECT_EQ(EnoughMicroBatches(96, 0), 96) << "not known";
+}
+
 // Such keys were taken without a word, and written over.
 TEST(BenchSets, ThatTheBenchDecidesAreRefusedWithTheFlagToUse) {
   const struct {

@@ -174,7 +174,8 @@ TEST(Wait, TimesOutOnTheDot) {
   bed.client.job_answers = {RunningJob(1, 20)};
   const Instant begin = bed.clock.Now();
 
-  EXPECT_EQ(WaitJobCommand(bed.context, 7, absl::Seconds(3.2)), kExitTimedOut);
+  EXPECT_EQ(WaitJobCommand(bed.context, 7, {.timeout = absl::Seconds(3.2)}),
+            kExitTimedOut);
 
   EXPECT_EQ(bed.clock.Now() - begin, absl::Seconds(3.2));
   EXPECT_EQ(bed.Output()["state"], "running");
@@ -186,7 +187,7 @@ TEST(Wait, OutlastsACoordinatorThatRestartsAndSaysSoOnceEachTime) {
   bed.client.job_answers = {RunningJob(1, 20), gone, gone,          gone,
                             RunningJob(2, 20), gone, SucceededJob()};
 
-  EXPECT_EQ(WaitJobCommand(bed.context, 7, std::nullopt), kExitOk);
+  EXPECT_EQ(WaitJobCommand(bed.context, 7, {}), kExitOk);
 
   EXPECT_EQ(Count(bed.err.str(), "does not answer"), 2);
   EXPECT_EQ(Count(bed.err.str(), "answers again"), 2);
@@ -197,7 +198,7 @@ TEST(Wait, GivesUpACoordinatorThatStaysAway) {
   bed.client.job_answers = {RunningJob(1, 20), absl::UnavailableError("gone")};
   const Instant begin = bed.clock.Now();
 
-  EXPECT_EQ(WaitJobCommand(bed.context, 7, std::nullopt), kExitUnreachable);
+  EXPECT_EQ(WaitJobCommand(bed.context, 7, {}), kExitUnreachable);
 
   EXPECT_GE(bed.clock.Now() - begin, kPatience);
   EXPECT_LE(bed.clock.Now() - begin, kPatience + absl::Seconds(1));
@@ -350,12 +351,148 @@ TEST(Events, AreOneDocument) {
             "    text: \"by a person\"\n");
 }
 
+// It was one line of several hundred columns.
+TEST(Events, TellWhyAJobIsPlacedSoALineAReason) {
+  CommandBed bed;
+  bed.client.events = Parse<v1::GetEventsResponse>(
+      R"(events { sequence: 1 unix_ms: 5 kind: "placed" text: "on w1: a; b" }
+         events { sequence: 2 unix_ms: 5 kind: "lost" text: "w1; again" })");
+
+  EXPECT_EQ(JobEventsCommand(bed.context, 7, /*follow=*/false), kExitOk);
+
+  EXPECT_THAT(bed.out.str(),
+              Says("placed      on w1: a;\n" + std::string(33, ' ') + "b\n",
+                   "w1; again\n"));
+}
+
 TEST(Jobs, AnEmptyListIsStillADocument) {
   CommandBed bed(OutputFormat::kJson);
 
-  EXPECT_EQ(ListJobsCommand(bed.context, 0), kExitOk);
+  EXPECT_EQ(ListJobsCommand(bed.context, {}), kExitOk);
 
   EXPECT_EQ(bed.Output(), json({{"jobs", json::array()}}));
+}
+
+// Newest first: 5 infers, 4 and 2 wait, 3 and 1 have ended.
+v1::ListJobsResponse FiveJobs() {
+  return Parse<v1::ListJobsResponse>(R"(
+    jobs { id: 5 state: JOB_STATE_RUNNING
+           spec { name: "look" kind: "infer" model { name: "vit" } } }
+    jobs { id: 4 state: JOB_STATE_QUEUED
+           spec { name: "night-2" kind: "train" model { name: "vit" } } }
+    jobs { id: 3 state: JOB_STATE_FAILED
+           spec { name: "night-1" kind: "train" model { name: "lenet" } } }
+    jobs { id: 2 state: JOB_STATE_QUEUED
+           spec { name: "day" kind: "train" model { name: "lenet" } } }
+    jobs { id: 1 state: JOB_STATE_SUCCEEDED
+           spec { name: "day" kind: "train" model { name: "lenet" } } })");
+}
+
+TEST(Jobs, AreListedAsTheFilterSaysNewestFirst) {
+  const std::pair<JobFilter, json> kCases[] = {
+      {{}, {5, 4, 3, 2, 1}},
+      {{.states = {"queued", "failed"}}, {4, 3, 2}},
+      {{.states = {"queued", "failed"}, .limit = 2}, {4, 3}},
+      {{.model = "lenet"}, {3, 2, 1}},
+      {{.states = {"queued"}, .model = "lenet"}, json::array({2})},
+      {{.name = "night"}, {4, 3}},
+      {{.name = "nothing"}, json::array()},
+  };
+  for (const auto& [filter, ids] : kCases) {
+    CommandBed bed(OutputFormat::kJson);
+    bed.client.jobs = FiveJobs();
+
+    EXPECT_EQ(ListJobsCommand(bed.context, filter), kExitOk);
+
+    json listed = json::array();
+    const json output = bed.Output();
+    for (const json& job : output["jobs"]) listed.push_back(job["id"]);
+    EXPECT_EQ(listed, ids);
+  }
+}
+
+TEST(Jobs, AFilterThatLeavesNoneIsToldFromAMeshWithoutJobs) {
+  for (const auto& [filter, says] :
+       {std::pair{JobFilter{}, "no jobs yet"},
+        {JobFilter{.name = "x"}, "'paceline job list' shows all"}}) {
+    CommandBed bed;
+
+    EXPECT_EQ(ListJobsCommand(bed.context, filter), kExitOk);
+
+    EXPECT_THAT(bed.err.str(), HasSubstr(says));
+  }
+}
+
+TEST(Watch, TellsEachEventOnceBesideTheProgress) {
+  CommandBed watch, wait;
+  for (CommandBed* bed : {&watch, &wait}) {
+    bed->client.events = Parse<v1::GetEventsResponse>(R"(
+      events { sequence: 1 kind: "submitted" text: "by hand" }
+      events { sequence: 2 kind: "placed" text: "on w1" }
+      events { sequence: 3 kind: "lost" text: "w1 is gone\n" })");
+    bed->client.job_answers = {RunningJob(1, 20), RunningJob(2, 20),
+                               SucceededJob()};
+  }
+
+  EXPECT_EQ(WaitJobCommand(watch.context, 7, {.events = true}), kExitOk);
+  EXPECT_EQ(WaitJobCommand(wait.context, 7, {}), kExitOk);
+
+  EXPECT_EQ(Count(watch.err.str(), "by hand\n"), 1);
+  EXPECT_EQ(Count(watch.err.str(), "w1 is gone\n"), 1);
+  EXPECT_THAT(watch.err.str(), HasSubstr("step 1/20"));
+  EXPECT_EQ(watch.out.str(), wait.out.str());
+  EXPECT_THAT(wait.err.str(), Not(HasSubstr("by hand")));
+}
+
+// An event that the coordinator cannot store yet: it has no number, and comes
+// with every answer.
+class UnstoredEvent final : public FakeControlClient {
+ public:
+  absl::StatusOr<v1::GetEventsResponse> GetEvents(int64_t, int64_t) override {
+    return Parse<v1::GetEventsResponse>(R"(events { text: "disk is full" })");
+  }
+};
+
+TEST(Watch, WaitsWithAnEventUntilItIsStored) {
+  CommandBed bed;
+  UnstoredEvent client;
+  client.job_answers = {RunningJob(1, 20), SucceededJob()};
+
+  EXPECT_EQ(WaitJobCommand({client, bed.console, bed.clock, bed.pauser}, 7,
+                           {.events = true}),
+            kExitOk);
+
+  EXPECT_THAT(bed.err.str(), Not(HasSubstr("disk is full")));
+}
+
+TEST(Again, IsTheJobAsItWasButForSets) {
+  FakeControlClient client;
+  v1::Job job = SucceededJob();
+  job.mutable_spec()->mutable_train()->set_steps(20);
+  job.mutable_spec()->mutable_model()->mutable_script()->set_sha256("old");
+  *client.jobs.add_jobs() = job;
+  client.job_answers = {job};
+
+  const auto again = JobAgain(client, "last", {"train.batch=32"});
+
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(client.asked, std::vector<int64_t>{7});
+  EXPECT_EQ(again->spec.name, "first");
+  EXPECT_EQ(again->spec.train.steps, 20);
+  EXPECT_EQ(again->spec.train.batch, 32);
+  EXPECT_EQ(again->spec.model.script.sha256, "");
+}
+
+TEST(Again, OfNoJobOrWithAWrongSettingIsRefused) {
+  FakeControlClient client;
+  client.job_answers = {absl::NotFoundError("there is no job 9")};
+  EXPECT_EQ(ExitCodeFor(JobAgain(client, "9", {}).status()), kExitNotFound);
+  EXPECT_EQ(ExitCodeFor(JobAgain(client, "job.yaml", {}).status()), kExitUsage);
+
+  client.job_answers = {SucceededJob()};
+  const auto wrong = JobAgain(client, "7", {"train.batches=32"});
+  EXPECT_EQ(ExitCodeFor(wrong.status()), kExitUsage);
+  EXPECT_THAT(wrong.status().message(), HasSubstr("train.batches"));
 }
 
 TEST(Jobs, LastMeansTheNewest) {

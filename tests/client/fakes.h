@@ -60,7 +60,7 @@ Message Parse(const std::string& text) {
 }
 
 // Answers what the test put in.  Thread-compatible.
-class FakeControlClient final : public ControlClient {
+class FakeControlClient : public ControlClient {
  public:
   absl::StatusOr<v1::SubmitJobResponse> SubmitJob(
       const v1::SubmitJobRequest& request) override {

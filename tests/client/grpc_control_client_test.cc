@@ -180,7 +180,7 @@ TEST_F(OverGrpc, ASubmissionArrivesWholeAndItsJobComesBack) {
 
 TEST_F(OverGrpc, AnUnknownJobIsNotFoundByEveryCommand) {
   EXPECT_EQ(ShowJobCommand(Context(), 8), kExitNotFound);
-  EXPECT_EQ(WaitJobCommand(Context(), 8, std::nullopt), kExitNotFound);
+  EXPECT_EQ(WaitJobCommand(Context(), 8, {}), kExitNotFound);
   EXPECT_EQ(DeleteJobCommand(Context(), 8), kExitNotFound);
   EXPECT_EQ(ExportJobCommand(Context(), FakeWeights().reader(), 8, "/dev/null"),
             kExitNotFound);

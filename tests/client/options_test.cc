@@ -73,6 +73,31 @@ TEST(Options, SetMayBeRepeatedAndTakesOneWord) {
   EXPECT_EQ(options.timeout, absl::Minutes(2));
 }
 
+TEST(Options, AgainStandsForTheFile) {
+  const ClientOptions options =
+      Parsed("job submit --again last --set train.steps=3 --plan p.json");
+
+  EXPECT_EQ(options.command, Command::kJobSubmit);
+  EXPECT_EQ(options.again, "last");
+  EXPECT_EQ(options.target, "");
+}
+
+TEST(Options, ListTakesStatesAsAListAndWideIsAForm) {
+  const ClientOptions options =
+      Parsed("job list --state queued,running --name night -o wide");
+
+  EXPECT_THAT(options.filter.states, ElementsAre("queued", "running"));
+  EXPECT_EQ(options.filter.name, "night");
+  EXPECT_EQ(options.output, "wide");
+}
+
+TEST(Options, ABenchOfInferenceIsLengthenedUnlessItsLengthIsGiven) {
+  EXPECT_TRUE(Parsed("bench infer --model lenet").bench.lengthen);
+  EXPECT_FALSE(
+      Parsed("bench infer --model lenet --micro-batches 96").bench.lengthen);
+  EXPECT_FALSE(Parsed("bench train --model lenet").bench.lengthen);
+}
+
 TEST(Options, StandardInputIsADash) {
   EXPECT_EQ(Parsed("job submit -").target, "-");
   EXPECT_EQ(Parsed("job submit -f -").target, "-");
@@ -129,7 +154,10 @@ TEST(Options, MistakesAreUsageErrorsThatSayWhatWouldBeRight) {
       {"", "name a command: up, job"},
       {"job", "name a command: submit, list"},
       {"job show", "JOB is missing: Number of the job, or 'last'"},
-      {"job submit", "FILE is missing: The job file"},
+      {"job submit", "FILE or --again JOB is required"},
+      {"job submit f --again 3", "excludes"},
+      {"job list --state done", "done not in {queued,running"},
+      {"job list --state queued,running --limit many", "--limit"},
       {"job export 3", "--output-file FILE is missing: The file to write"},
       {"profile --model m --batch 4 -f j", "excludes"},
       {"job show 1 2", "not expected: 2"},
@@ -269,6 +297,15 @@ TEST(Options, HelpAndVersionEndWell) {
               HasSubstr("paceline job submit job.yaml"));
 }
 
+// A line for every option of the group, thirteen times.
+TEST(Options, HelpOfSimulateSaysOnceWhatAPlanExcludes) {
+  const std::string help = Stopped("simulate --help").out;
+
+  EXPECT_THAT(help, Not(HasSubstr("Excludes")));
+  EXPECT_THAT(help, HasSubstr("Machines and model, without --plan:"));
+  EXPECT_THAT(Stopped("job submit --help").out, HasSubstr("Excludes"));
+}
+
 TEST(Options, HelpMarksNothingAsRequiredThatHasAnotherForm) {
   EXPECT_THAT(Stopped("job submit --help").out, Not(HasSubstr("REQUIRED")));
   EXPECT_THAT(Stopped("job show --help").out, HasSubstr("REQUIRED"));
@@ -329,7 +366,7 @@ TEST(Completion, KnowsEveryCommandAndOptionInEveryShell) {
             << shell << " " << path;
       }
     });
-    EXPECT_THAT(script, HasSubstr("table json jsonl yaml")) << shell;
+    EXPECT_THAT(script, HasSubstr("table wide json jsonl yaml")) << shell;
     EXPECT_THAT(script, HasSubstr("bash")) << shell;
   }
 }
@@ -371,6 +408,7 @@ TEST(Completion, OffersClosedWordsAndGoesOnBehindTheLastCommaOfAList) {
       {"bench infer --model lene", "lenet"},
       {"bench infer --policy equal,dp,min", "equal,dp,min-cut"},
       {"plan --policy dp,min", ""},
+      {"job list --state failed,run", "failed,running"},
   };
   for (const auto& [words, offered] : kCases) {
     EXPECT_EQ(absl::StrJoin(Offered(absl::StrCat("paceline ", words)), " "),

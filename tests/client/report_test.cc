@@ -246,6 +246,31 @@ TEST(JobTable, OfInferenceTellsOfMicroBatchesAndOfNoSchedule) {
   EXPECT_THAT(RenderJobs(Listed(SucceededJob())), HasSubstr("20/20 steps"));
 }
 
+TEST(JobTable, ListsOneClauseOfTheReasonAndAllOfItWhenWide) {
+  v1::Job job = RunningJob(1, 20);
+  const std::string why =
+      "waits for w9; the same job would fail; put that right first";
+  job.set_why(why);
+  *job.add_workers() = Parse<v1::JobWorker>(R"(name: "w1")");
+  *job.add_workers() = Parse<v1::JobWorker>(R"(name: "w2")");
+
+  EXPECT_THAT(RenderJobs(Listed(job)), HasSubstr("  waits for w9\n"));
+  EXPECT_THAT(RenderJobs(Listed(job)), Not(HasSubstr("w1,w2")));
+  EXPECT_THAT(RenderJobs(Listed(job), /*wide=*/true),
+              Says("MODEL", "SAMPLES/S", "lenet", "w1,w2", "640", why));
+  job.set_why(std::string(100, 'x'));
+  EXPECT_THAT(RenderJobs(Listed(job)),
+              HasSubstr(absl::StrCat("  ", std::string(57, 'x'), "...\n")));
+}
+
+TEST(WorkerTable, TellsOfTheMachineWhenWide) {
+  const v1::ListWorkersResponse workers = IdleWorkers({"w1"});
+
+  EXPECT_THAT(RenderWorkers(workers), Not(HasSubstr("MACHINE")));
+  EXPECT_THAT(RenderWorkers(workers, /*wide=*/true),
+              Says("CPU MODEL", "MACHINE", "VERSION"));
+}
+
 TEST(JobTable, CannotBeBrokenByWhatAWorkerSays) {
   v1::Job job = SucceededJob();
   job.set_why("evil\n\x1b[2Jname: x");
