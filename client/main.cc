@@ -11,6 +11,7 @@
 #include "client/bench/bench.h"
 #include "client/commands/command.h"
 #include "client/commands/completion.h"
+#include "client/commands/context.h"
 #include "client/commands/doctor.h"
 #include "client/commands/export.h"
 #include "client/commands/jobs_and_nodes.h"
@@ -43,18 +44,26 @@
 namespace paceline {
 namespace {
 
-// Flags, environment, files.
-absl::StatusOr<Settings> GatherSettings(const ClientOptions& options) {
-  std::vector<SettingsSource> sources = {{.where = "command line",
-                                          .coordinator = options.coordinator,
-                                          .output = options.output},
-                                         EnvironmentSettings()};
-  for (const std::string& path : SettingsFiles()) {
-    PACELINE_ASSIGN_OR_RETURN(std::optional<SettingsSource> source,
-                              ReadSettingsFile(path));
-    if (source.has_value()) sources.push_back(*std::move(source));
+absl::StatusOr<Settings> SettingsFor(const ClientOptions& options) {
+  const SettingsSource flags = {.where = "command line",
+                                .coordinator = options.coordinator,
+                                .output = options.output};
+  // A context that is named need not exist yet.
+  if (options.command >= Command::kContextList &&
+      options.command <= Command::kContextDelete) {
+    return ResolveSettings({flags, EnvironmentSettings()});
   }
-  return ResolveSettings(sources);
+  return GatherSettings(flags, options.context);
+}
+
+// How this program was called, without the command.
+std::string ProgramText(const ClientOptions& options) {
+  return absl::StrCat(
+      "paceline",
+      options.context ? absl::StrCat(" --context ", *options.context) : "",
+      options.coordinator
+          ? absl::StrCat(" --coordinator ", *options.coordinator)
+          : "");
 }
 
 // 128 random bits: two submissions of the whole world never share one.
@@ -274,18 +283,16 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
   const SystemClock clock;
   SignalPauser pauser;
   GrpcControlClient client(settings.coordinator);
-  const CommandContext context = {
-      .client = client,
-      .console = console,
-      .clock = clock,
-      .pauser = pauser,
-      .program =
-          settings.coordinator_from_flag
-              ? absl::StrCat("paceline --coordinator ", *options.coordinator)
-              : "paceline"};
+  const CommandContext context = {.client = client,
+                                  .console = console,
+                                  .clock = clock,
+                                  .pauser = pauser,
+                                  .program = ProgramText(options)};
   switch (options.command) {
     case Command::kJobSubmit:
       return Submit(context, options);
+    case Command::kCompletion:
+      return AnswerCompletion(context, options.target);
     case Command::kJobList:
       return ListJobsCommand(context, options.filter);
     case Command::kProfile:
@@ -437,18 +444,31 @@ ExitCode RunSimulation(const ClientOptions& options, Console& console) {
 
 ExitCode Run(const ClientOptions& options) {
   Console early(std::cout, std::cerr, OutputFormat::kTable, {});
-  if (options.command == Command::kCompletion) {
+  if (options.command == Command::kCompletion && options.target == "contexts") {
+    for (const std::string& name : ContextNames()) early.Print(name + "\n");
+    return kExitOk;
+  }
+  const bool asks = options.target == "jobs" || options.target == "nodes";
+  if (options.command == Command::kCompletion && !asks) {
     const auto script = RenderCompletion(DescribeCommandLine(), options.target);
     if (!script.ok()) return ReportError(early, script.status());
     early.Print(*script);
     return kExitOk;
   }
-  const auto settings = GatherSettings(options);
+  const auto settings = SettingsFor(options);
   if (!settings.ok()) return ReportError(early, settings.status());
   Console console(std::cout, std::cerr, settings->output, DetectTraits());
   switch (options.command) {
     case Command::kUp:
       return Up(options, *settings, console);
+    case Command::kContextList:
+      return ListContextsCommand(console);
+    case Command::kContextSet:
+      return SetContextCommand(console, options.target, options.host);
+    case Command::kContextUse:
+      return UseContextCommand(console, options.target);
+    case Command::kContextDelete:
+      return DeleteContextCommand(console, options.target);
     case Command::kJobKeys:
       return JobKeysCommand(console, options.target);
     case Command::kModelList:

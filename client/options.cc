@@ -94,6 +94,9 @@ class CommandLine {
              "Where the coordinator is (default 127.0.0.1:7400; or "
              "$PACELINE_COORDINATOR, paceline.yaml); auto: the only one that "
              "Avahi finds");
+    AddValue(&app_, "--context", options_.context, "CONTEXT",
+             "The mesh of this name, as 'context set' made it (default: the "
+             "one of 'context use'; or $PACELINE_CONTEXT)");
     AddValue(&app_, "-o,--output", options_.output, "FORMAT",
              "How the result is printed: table, wide (a table with more "
              "columns, of lists), json, jsonl or yaml")
@@ -128,6 +131,7 @@ class CommandLine {
     AddPredict();
     AddSimulate();
     AddTrust();
+    AddContexts(AddGroup("context", "Gives names to meshes; needs none"));
     AddCompletion();
   }
 
@@ -375,7 +379,7 @@ class CommandLine {
         ->excludes(model)
         ->excludes(batch);
     CLI::Option* const worker =
-        AddValue(app, "--worker", options.workers, "NAME",
+        AddValue(app, "--worker", options.workers, "NODE",
                  "Measures on this worker; may be given again")
             ->allow_extra_args(false);
     app->add_flag("--all", options.all,
@@ -602,7 +606,7 @@ class CommandLine {
         ->needs(fit);
     CLI::Option* const model = AddModel(app, of_model.model)->excludes(fit);
     AddBatch(app, of_model.batch)->needs(model);
-    AddValue(app, "--device", of_model.device, "NAME",
+    AddValue(app, "--device", of_model.device, "NODE",
              "With --model: predicts for this worker; default: all")
         ->needs(model);
     AddSets(app, of_model.sets);
@@ -799,12 +803,37 @@ class CommandLine {
     check->footer("Example:\n  paceline tls check pi-1.local:7400");
   }
 
+  void AddContexts(CLI::App* context) {
+    Add(context, "list", "Lists contexts", Command::kContextList)
+        ->footer("Example:\n  paceline context list");
+    CLI::App* const set = Add(context, "set", "Makes a context, or changes it",
+                              Command::kContextSet);
+    AddTarget(set, "context", "CONTEXT", "A name for the mesh");
+    AddValue(set, "host", options_.host, "HOST:PORT",
+             "Where its coordinator is")
+        ->required();
+    set->footer("Example:\n  paceline context set lab pi-1.local:7400");
+    CLI::App* const use =
+        Add(context, "use", "All later commands are about this mesh",
+            Command::kContextUse);
+    AddValue(use, "context", options_.target, "CONTEXT",
+             "The context; without one: none is in use any more");
+    use->footer("Example:\n  paceline context use lab");
+    CLI::App* const remove =
+        Add(context, "delete", "Deletes a context", Command::kContextDelete);
+    AddTarget(remove, "context", "CONTEXT", "The context");
+    remove->footer("Example:\n  paceline context delete lab");
+  }
+
   void AddCompletion() {
     CLI::App* const app =
         Add(&app_, "completion", "Prints a completion script for a shell",
             Command::kCompletion);
-    AddTarget(app, "shell", "SHELL", "bash, zsh or fish");
-    app->get_option("shell")->check(CLI::IsMember({"bash", "zsh", "fish"}));
+    AddTarget(app, "shell", "SHELL",
+              "bash, zsh or fish; or what such a script asks for: jobs, nodes "
+              "or contexts, one a line with what it is");
+    app->get_option("shell")->check(
+        CLI::IsMember({"bash", "zsh", "fish", "jobs", "nodes", "contexts"}));
     app->footer("Example:\n  source <(paceline completion bash)");
   }
 

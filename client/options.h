@@ -52,15 +52,21 @@ enum class Command {
   kTlsCheck,
   kTlsRevoke,
   kDoctor,
+  kContextList,
+  kContextSet,
+  kContextUse,
+  kContextDelete,
   kCompletion,
 };
 
 struct ClientOptions {
   Command command = Command::kJobList;
   std::optional<std::string> coordinator;  // --coordinator
+  std::optional<std::string> context;      // --context
   std::optional<std::string> output;       // --output
   std::optional<std::string> tls_dir;      // --tls-dir
-  std::string target;  // job, node, model, job file or shell
+  std::string target;  // job, node, model, job file, context or shell
+  std::string host;    // context set: HOST:PORT
   std::vector<std::string> sets;
   bool detach = false;
   bool dry_run = false;

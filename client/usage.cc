@@ -168,6 +168,7 @@ CommandOption Describe(const CLI::Option& option) {
   described.takes_value = option.get_items_expected_min() > 0;
   described.values = WordsOfType(option.get_type_name());
   described.is_list = IsListType(option.get_type_name());
+  described.ask = KindToAsk(option.get_type_name());
   described.takes_file =
       option.get_type_name() == kFile || option.get_type_name() == "DIR";
   return described;
@@ -192,6 +193,7 @@ CommandNode DescribeCommands(const CLI::App& app) {
     if (option->get_positional()) {
       node.takes_file = node.takes_file || option->get_type_name() == kFile;
       node.words = WordsOfType(option->get_type_name());
+      node.ask = KindToAsk(option->get_type_name());
     }
     CommandOption described = Describe(*option);
     if (!described.names.empty()) node.options.push_back(std::move(described));

@@ -7,6 +7,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/render/report.h"
+#include "client/render/text.h"
 #include "core/base/errors.h"
 #include "core/model/description.h"
 #include "core/model/job_keys.h"
@@ -82,6 +84,8 @@ std::string BashValues(const Place& place) {
   std::string text;
   for (const CommandOption* option : place.options) {
     if (!option->takes_value) continue;
+    const std::string asked =
+        option->ask.empty() ? "" : absl::StrCat(" $($ask ", option->ask, ")");
     std::vector<std::string> keys;
     for (const std::string& name : option->names) {
       keys.push_back(absl::StrCat("\"", PathOf(place), ":", name, "\""));
@@ -100,7 +104,7 @@ std::string BashValues(const Place& place) {
       // A word that ends with '=' gets no blank: the person goes on typing.
       absl::StrAppend(&text, TakesMore(*option) ? kNoBlank : "",
                       "COMPREPLY=($(compgen -W \"",
-                      absl::StrJoin(option->values, " "),
+                      absl::StrJoin(option->values, " "), asked,
                       "\" -- \"$current\"))");
     }
     absl::StrAppend(&text, "; return;;\n");
@@ -108,13 +112,19 @@ std::string BashValues(const Place& place) {
   return text;
 }
 
-constexpr char kBash[] = R"(# bash completion of @program@.  Load it with:
+constexpr char kBash[] = R"sh(# bash completion of @program@.  Load it with:
 #   source <(@program@ completion bash)
+_@program@_ask() {
+  "${COMP_WORDS[0]}" "${mesh[@]}" completion "$1" 2>/dev/null | cut -f 1
+}
 _@program@() {
+  local ask=_@program@_ask
   local current="${COMP_WORDS[COMP_CWORD]}"
   local previous="${COMP_WORDS[COMP_CWORD-1]}"
-  local path="" words="" files=0 i
+  local path="" words="" files=0 kind="" i
+  local -a mesh=()
   for ((i = 1; i < COMP_CWORD; ++i)); do
+    [[ ${COMP_WORDS[i]} == --context ]] && mesh=(--context "${COMP_WORDS[i+1]}")
     case "$path:${COMP_WORDS[i]}" in
 @paths@    esac
   done
@@ -122,13 +132,14 @@ _@program@() {
 @values@  esac
   case "$path" in
 @words@  esac
+  [[ -n $kind && $current != -* ]] && words+=" $($ask $kind)"
   COMPREPLY=($(compgen -W "$words" -- "$current"))
   if [[ $files == 1 && $current != -* ]]; then
     COMPREPLY+=($(compgen -f -- "$current"))
   fi
 }
 complete -o filenames -F _@program@ @program@
-)";
+)sh";
 
 std::string RenderBash(const CommandNode& root) {
   std::string paths, values, words;
@@ -139,7 +150,8 @@ std::string RenderBash(const CommandNode& root) {
     }
     absl::StrAppend(&words, "    \"", PathOf(place), "\") words=\"",
                     absl::StrJoin(names, " "),
-                    "\"; files=", place.node->takes_file ? "1" : "0", ";;\n");
+                    "\"; files=", place.node->takes_file ? "1" : "0",
+                    "; kind=", place.node->ask, ";;\n");
     absl::StrAppend(&values, BashValues(place));
     absl::StrAppend(&paths, StepInto(place, "path"));
   });
@@ -167,16 +179,25 @@ std::string ZshValues(const CommandOption& option) {
   return absl::StrCat(option.is_list      ? "compset -P '*,'; compadd -qS , -- "
                       : TakesMore(option) ? "compadd -S '' -- "
                                           : "compadd -- ",
-                      absl::StrJoin(option.values, " "));
+                      absl::StrJoin(option.values, " "),
+                      option.ask.empty() ? "" : "; $ask ", option.ask);
 }
 
-constexpr char kZsh[] = R"(#compdef @program@
+constexpr char kZsh[] = R"sh(#compdef @program@
 # zsh completion of @program@.  Load it with:
 #   source <(@program@ completion zsh)
+_@program@_ask() {
+  local -a found
+  found=(${(f)"$(${words[1]} $mesh completion $1 2>/dev/null)"})
+  found=("${(@)found/$'\t'/:}")
+  _describe $1 found
+}
 _@program@() {
-  local position="" files=0 i
-  local -a entries options
+  local ask=_@program@_ask
+  local position="" files=0 kind="" i
+  local -a entries options mesh
   for ((i = 2; i < CURRENT; ++i)); do
+    [[ ${words[i]} == --context ]] && mesh=(--context ${words[i+1]})
     case "$position:${words[i]}" in
 @paths@    esac
   done
@@ -184,6 +205,7 @@ _@program@() {
 @values@  esac
   case "$position" in
 @cases@  esac
+  [[ -n $kind ]] && $ask $kind
   (( ${#entries} )) && _describe command entries
   [[ ${words[CURRENT]} == -* ]] && _describe option options
   (( files )) && _files
@@ -194,7 +216,7 @@ if [[ ${funcstack[1]} == _@program@ ]]; then
 else
   compdef _@program@ @program@
 fi
-)";
+)sh";
 
 std::string RenderZsh(const CommandNode& root) {
   std::string paths, cases, values;
@@ -216,8 +238,9 @@ std::string RenderZsh(const CommandNode& root) {
                         ZshValues(*option), "; return;;\n");
       }
     }
-    absl::StrAppend(
-        &cases, ")\n      files=", place.node->takes_file ? "1" : "0", ";;\n");
+    absl::StrAppend(&cases,
+                    ")\n      files=", place.node->takes_file ? "1" : "0",
+                    "; kind=", place.node->ask, ";;\n");
     absl::StrAppend(&paths, StepInto(place, "position"));
   });
   return absl::StrReplaceAll(kZsh, {{"@program@", root.name},
@@ -252,12 +275,22 @@ function __@program@_list
   set -q head[1]; or set head ''
   printf '%s\n' $head$argv
 end
+function __@program@_ask
+  set -l words (commandline -opc)
+  set -l mesh
+  set -l at (contains -i -- --context $words)
+  and set mesh --context $words[(math $at + 1)]
+  $words[1] $mesh completion $argv[1] 2>/dev/null
+end
 complete -c @program@ -f
 )";
 
 std::string RenderFish(const CommandNode& root) {
   const std::string program = root.name;
   const std::string complete = absl::StrCat("complete -c ", program);
+  const auto asked = [&program](const std::string& kind) {
+    return absl::StrCat("(__", program, "_ask ", kind, ")");
+  };
   std::string text = absl::StrReplaceAll(kFish, {{"@program@", program}});
   Visit(root, {}, [&](const Place& place) {
     const std::string path = PathOf(place);
@@ -270,6 +303,10 @@ std::string RenderFish(const CommandNode& root) {
     if (!place.node->words.empty()) {
       absl::StrAppend(&text, complete, " -n ", exactly, " -a ",
                       FishQuoted(absl::StrJoin(place.node->words, " ")), "\n");
+    }
+    if (!place.node->ask.empty()) {
+      absl::StrAppend(&text, complete, " -n ", exactly, " -a ",
+                      FishQuoted(asked(place.node->ask)), "\n");
     }
     const std::string condition =
         place.path.empty()
@@ -289,14 +326,12 @@ std::string RenderFish(const CommandNode& root) {
       if (option.takes_value) {
         absl::StrAppend(&text, option.takes_file ? " -r -F" : " -x");
       }
-      if (!option.values.empty()) {
-        const std::string words = absl::StrJoin(option.values, " ");
-        absl::StrAppend(
-            &text, " -a ",
-            FishQuoted(option.is_list
-                           ? absl::StrCat("(__", program, "_list ", words, ")")
-                           : words));
+      std::string words = absl::StrJoin(option.values, " ");
+      if (!words.empty() && option.is_list) {
+        words = absl::StrCat("(__", program, "_list ", words, ")");
       }
+      if (!option.ask.empty()) absl::StrAppend(&words, " ", asked(option.ask));
+      if (!words.empty()) absl::StrAppend(&text, " -a ", FishQuoted(words));
       absl::StrAppend(&text, " -d ", FishQuoted(option.help), "\n");
     }
   });
@@ -304,6 +339,33 @@ std::string RenderFish(const CommandNode& root) {
 }
 
 }  // namespace
+
+std::string KindToAsk(const std::string& type) {
+  if (type == "JOB") return "jobs";
+  if (type == "NODE") return "nodes";
+  return type == "CONTEXT" ? "contexts" : "";
+}
+
+ExitCode AnswerCompletion(const CommandContext& context,
+                          const std::string& kind) {
+  Console& console = context.console;
+  if (kind == "jobs") {
+    const auto jobs = context.client.ListJobs(/*limit=*/50);
+    if (!jobs.ok()) return ReportError(console, jobs.status());
+    for (const v1::Job& job : jobs->jobs()) {
+      console.Print(absl::StrCat(job.id(), "\t", Printable(job.spec().name()),
+                                 ", ", JobStateName(StateOf(job)), "\n"));
+    }
+    return kExitOk;
+  }
+  const auto workers = context.client.ListWorkers();
+  if (!workers.ok()) return ReportError(console, workers.status());
+  for (const v1::Worker& worker : workers->workers()) {
+    console.Print(absl::StrCat(Printable(worker.registration().name()), "\t",
+                               StateText(worker), "\n"));
+  }
+  return kExitOk;
+}
 
 bool IsListType(const std::string& type) {
   return absl::StrContains(type, ",...");
@@ -326,6 +388,7 @@ std::vector<std::string> WordsOfType(const std::string& type) {
     }
     return keys;
   }
+  if (word == "JOB") return {"last"};
   if (word == "MODEL") return ModelNames();
   if (word == "POLICY") return PolicyNames();
   if (word == "SCHEDULE") return ScheduleNames();

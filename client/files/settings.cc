@@ -4,11 +4,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
+#include <system_error>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
 #include "core/base/discovery.h"
@@ -16,6 +20,7 @@
 #include "core/base/files.h"
 #include "core/base/host_port.h"
 #include "core/base/status_macros.h"
+#include "core/cluster/worker_name.h"
 #include "core/model/job_spec.h"
 #include "yaml-cpp/yaml.h"
 
@@ -43,6 +48,20 @@ std::string UserFolder() {
   return home.has_value() ? *home + "/.config/paceline" : "";
 }
 
+std::string CurrentContextFile() { return UserFolder() + "/context"; }
+
+// With its folder.
+absl::Status WriteUserFile(const std::string& path, const std::string& text) {
+  PACELINE_RETURN_IF_ERROR(
+      MakeFolders(std::filesystem::path(path).parent_path()));
+  return WriteWholeFile(path, text);
+}
+
+// In quotes: YAML takes a bare [::1]:7400 for a list.
+std::string CoordinatorLine(const std::string& coordinator) {
+  return absl::StrCat("coordinator: \"", coordinator, "\"\n");
+}
+
 }  // namespace
 
 absl::Status CheckCoordinator(const std::string& address) {
@@ -59,8 +78,7 @@ absl::StatusOr<Settings> ResolveSettings(
   Settings settings;
   bool have_coordinator = false;
   bool have_output = false;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    const SettingsSource& source = sources[i];
+  for (const SettingsSource& source : sources) {
     if (source.coordinator.has_value() && !have_coordinator) {
       if (const absl::Status checked = CheckCoordinator(*source.coordinator);
           !checked.ok()) {
@@ -69,7 +87,6 @@ absl::StatusOr<Settings> ResolveSettings(
       }
       have_coordinator = true;
       settings.coordinator = *source.coordinator;
-      settings.coordinator_from_flag = i == 0;
     }
     if (source.output.has_value() && !have_output) {
       if (!ParseOutputFormat(*source.output, &settings.output)) {
@@ -80,6 +97,80 @@ absl::StatusOr<Settings> ResolveSettings(
     }
   }
   return settings;
+}
+
+absl::StatusOr<Settings> GatherSettings(
+    const SettingsSource& flags, const std::optional<std::string>& context) {
+  std::vector<SettingsSource> sources = {flags};
+  std::string other;  // context, that is not named on the command line
+  if (context.has_value()) {
+    PACELINE_ASSIGN_OR_RETURN(sources.emplace_back(), ReadContext(*context));
+  } else {
+    other = Given("PACELINE_CONTEXT").value_or(CurrentContext());
+  }
+  sources.push_back(EnvironmentSettings());
+  if (!other.empty()) {
+    PACELINE_ASSIGN_OR_RETURN(sources.emplace_back(), ReadContext(other));
+  }
+  for (const std::string& path : SettingsFiles()) {
+    PACELINE_ASSIGN_OR_RETURN(std::optional<SettingsSource> source,
+                              ReadSettingsFile(path));
+    if (source.has_value()) sources.push_back(*std::move(source));
+  }
+  return ResolveSettings(sources);
+}
+
+absl::StatusOr<std::string> ContextFile(const std::string& name) {
+  const std::string why = WhyNoWorkerName(name, "context");
+  if (!why.empty()) return absl::InvalidArgumentError(why);
+  return absl::StrCat(UserFolder(), "/contexts/", name, ".yaml");
+}
+
+std::vector<std::string> ContextNames() {
+  std::vector<std::string> names;
+  std::error_code error;  // no such folder: no contexts
+  for (const auto& entry :
+       std::filesystem::directory_iterator(UserFolder() + "/contexts", error)) {
+    if (entry.path().extension() != ".yaml") continue;
+    names.push_back(entry.path().stem());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+absl::StatusOr<SettingsSource> ReadContext(const std::string& name) {
+  PACELINE_ASSIGN_OR_RETURN(const std::string path, ContextFile(name));
+  PACELINE_ASSIGN_OR_RETURN(std::optional<SettingsSource> source,
+                            ReadSettingsFile(path));
+  if (source.has_value()) return *std::move(source);
+  const std::vector<std::string> names = ContextNames();
+  return NotFound(
+      "there is no context '", name, "'; there ",
+      names.empty() ? "are none" : "are: " + absl::StrJoin(names, ", "),
+      "; make it with 'paceline context set ", name, " HOST:PORT'");
+}
+
+std::string CurrentContext() {
+  const auto text = ReadWholeFile(CurrentContextFile(), kMostFileBytes);
+  return std::string(absl::StripAsciiWhitespace(text.value_or("")));
+}
+
+absl::Status UseContext(const std::string& name) {
+  if (!name.empty()) PACELINE_RETURN_IF_ERROR(ReadContext(name).status());
+  return WriteUserFile(CurrentContextFile(), name + "\n");
+}
+
+absl::Status SetContext(const std::string& name,
+                        const std::string& coordinator) {
+  PACELINE_RETURN_IF_ERROR(CheckCoordinator(coordinator));
+  PACELINE_ASSIGN_OR_RETURN(const std::string path, ContextFile(name));
+  return WriteUserFile(path, CoordinatorLine(coordinator));
+}
+
+absl::Status DeleteContext(const std::string& name) {
+  PACELINE_ASSIGN_OR_RETURN(const std::string path, ContextFile(name));
+  if (unlink(path.c_str()) != 0) return FileError("remove", path, errno);
+  return CurrentContext() == name ? UseContext("") : absl::OkStatus();
 }
 
 SettingsSource EnvironmentSettings() {
@@ -131,11 +222,8 @@ absl::StatusOr<bool> RememberCoordinator(const std::string& path,
     PACELINE_ASSIGN_OR_RETURN(text, ReadWholeFile(path, kMostFileBytes));
     if (!text.empty() && text.back() != '\n') text += '\n';
   }
-  // In quotes: YAML takes a bare [::1]:7400 for a list.
-  absl::StrAppend(&text, "coordinator: \"", coordinator, "\"\n");
   PACELINE_RETURN_IF_ERROR(
-      MakeFolders(std::filesystem::path(path).parent_path()));
-  PACELINE_RETURN_IF_ERROR(WriteWholeFile(path, text));
+      WriteUserFile(path, text + CoordinatorLine(coordinator)));
   return true;
 }
 

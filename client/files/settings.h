@@ -21,7 +21,6 @@ struct SettingsSource {
 
 struct Settings {
   std::string coordinator = kDefaultCoordinator;
-  bool coordinator_from_flag = false;
   OutputFormat output = OutputFormat::kTable;
 };
 
@@ -32,6 +31,12 @@ struct Settings {
 //                          is from
 absl::StatusOr<Settings> ResolveSettings(
     const std::vector<SettingsSource>& sources);
+
+// Settings from all places: `flags`, the environment, files.
+//   context  that of the command line
+// Errors: those of ResolveSettings(), ReadContext() and ReadSettingsFile()
+absl::StatusOr<Settings> GatherSettings(
+    const SettingsSource& flags, const std::optional<std::string>& context);
 
 // Errors: InvalidArgument  it is neither HOST:PORT nor "auto"
 absl::Status CheckCoordinator(const std::string& address);
@@ -51,6 +56,30 @@ std::string TlsFolder(const std::optional<std::string>& given,
 // The user's own file of settings and login name.
 std::string UserSettingsFile();
 std::string UserName();
+
+// A context is a mesh's settings under a name: a file in the folder `contexts`
+// beside the user's own file of settings.
+
+// Errors: InvalidArgument  no name is like this one
+absl::StatusOr<std::string> ContextFile(const std::string& name);
+// Sorted.
+std::vector<std::string> ContextNames();
+// Errors: NotFound  there is none of this name; lists those there are
+//         and those of ContextFile() and ReadSettingsFile()
+absl::StatusOr<SettingsSource> ReadContext(const std::string& name);
+// The one that holds where nothing else names one; empty: none does.
+std::string CurrentContext();
+// Empty: none from now on.
+// Errors: those of ReadContext(), MakeFolders() and WriteWholeFile()
+absl::Status UseContext(const std::string& name);
+// Makes one, or writes it anew.
+// Errors: those of CheckCoordinator(), ContextFile(), MakeFolders() and
+//         WriteWholeFile()
+absl::Status SetContext(const std::string& name,
+                        const std::string& coordinator);
+// Errors: NotFound  there is none
+//         and those of ContextFile(), UseContext() and FileError()
+absl::Status DeleteContext(const std::string& name);
 
 // Writes the coordinator to the file of settings where that names none yet.
 // False: it names one.

@@ -1,4 +1,4 @@
-// Checks the name of a worker.
+// Checks the name of a worker, and names of other things that look the same.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,11 @@ namespace paceline {
 
 inline constexpr size_t kMaxWorkerNameBytes = 63;  // a host name's label
 
-// Says why `name` is no name of a worker; empty: it is one.  The text repeats
-// at most 64 bytes of a bad name, and no byte that a terminal would obey.
-inline std::string WhyNoWorkerName(absl::string_view name) {
+// Says why `name` is no name of a worker, or of another `thing`; empty: it is
+// one.  The text repeats at most 64 bytes of a bad name, and no byte that a
+// terminal would obey.
+inline std::string WhyNoWorkerName(absl::string_view name,
+                                   absl::string_view thing = "worker") {
   if (!name.empty() && name.size() <= kMaxWorkerNameBytes &&
       std::all_of(name.begin(), name.end(), [](unsigned char c) {
         return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
@@ -27,7 +29,7 @@ inline std::string WhyNoWorkerName(absl::string_view name) {
   std::string text = absl::CHexEscape(name.substr(0, kRepeatedBytes));
   const bool cut = name.size() > kRepeatedBytes || text.size() > kRepeatedBytes;
   text.resize(std::min(text.size(), kRepeatedBytes));
-  return absl::StrCat("a worker's name is 1 to ", kMaxWorkerNameBytes,
+  return absl::StrCat("a ", thing, "'s name is 1 to ", kMaxWorkerNameBytes,
                       " of a-z A-Z 0-9 . _ -, got '", text, cut ? "..." : "",
                       "' (", name.size(), name.size() == 1 ? " byte" : " bytes",
                       ")");

@@ -91,6 +91,15 @@ TEST(Options, ListTakesStatesAsAListAndWideIsAForm) {
   EXPECT_EQ(options.output, "wide");
 }
 
+TEST(Options, AContextIsSetUsedAndNamedByAnyCommand) {
+  const ClientOptions set = Parsed("context set lab pi-1:7400");
+  EXPECT_EQ(set.command, Command::kContextSet);
+  EXPECT_EQ(set.target, "lab");
+  EXPECT_EQ(set.host, "pi-1:7400");
+  EXPECT_EQ(Parsed("context use").target, "");
+  EXPECT_EQ(Parsed("job list --context lab").context, "lab");
+}
+
 TEST(Options, ABenchOfInferenceIsLengthenedUnlessItsLengthIsGiven) {
   EXPECT_TRUE(Parsed("bench infer --model lenet").bench.lengthen);
   EXPECT_FALSE(
@@ -156,6 +165,8 @@ TEST(Options, MistakesAreUsageErrorsThatSayWhatWouldBeRight) {
       {"job show", "JOB is missing: Number of the job, or 'last'"},
       {"job submit", "FILE or --again JOB is required"},
       {"job submit f --again 3", "excludes"},
+      {"context set lab", "HOST is missing"},
+      {"context", "name a command: list, set, use, delete"},
       {"job list --state done", "done not in {queued,running"},
       {"job list --state queued,running --limit many", "--limit"},
       {"job export 3", "--output-file FILE is missing: The file to write"},
@@ -380,6 +391,15 @@ TEST(Completion, AnExportsDashOIsNotAFormat) {
                                     "output\")")));
 }
 
+// Answers as a mesh would; another one in the context lab.
+constexpr char kFakeProgram[] =
+    "paceline() { case \"$*\" in "
+    "\"completion jobs\") printf \"12\\tfirst, running\\n7\\tx\\n\";; "
+    "\"completion nodes\") printf \"pi-1\\tidle\\npi-2\\tbusy\\n\";; "
+    "\"--context lab completion nodes\") printf \"lab-1\\tidle\\n\";; "
+    "*\"completion contexts\") printf \"home\\nlab\\n\";; "
+    "*) echo not reachable >&2; return 4;; esac; }";
+
 // Returns the words that bash offers for the last of `words`.
 std::vector<std::string> Offered(const std::string& words) {
   // Tests run beside each other, in processes of their own.
@@ -387,7 +407,7 @@ std::vector<std::string> Offered(const std::string& words) {
       absl::StrCat(testing::TempDir(), "/completion.", getpid(), ".bash");
   std::ofstream(path) << *RenderCompletion(DescribeCommandLine(), "bash");
   const std::string script =
-      absl::StrCat(". ", path, "; COMP_WORDS=(", words,
+      absl::StrCat(". ", path, "; ", kFakeProgram, "; COMP_WORDS=(", words,
                    "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _paceline; "
                    "printf '%s\\n' \"${COMPREPLY[@]}\"");
   FILE* const bash =
@@ -414,6 +434,42 @@ TEST(Completion, OffersClosedWordsAndGoesOnBehindTheLastCommaOfAList) {
     EXPECT_EQ(absl::StrJoin(Offered(absl::StrCat("paceline ", words)), " "),
               offered);
   }
+}
+
+TEST(Completion, OffersTheJobsNodesAndContextsThatThereAre) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"job show 1", "12"},
+      {"job resume l", "last"},
+      {"job submit --again 7", "7"},
+      {"node show pi", "pi-1 pi-2"},
+      {"profile --worker pi-2", "pi-2"},
+      {"--context lab node drain l", "lab-1"},
+      {"--context gone node drain l", ""},
+      {"--context l", "lab"},
+      {"context use h", "home"},
+  };
+  for (const auto& [words, offered] : kCases) {
+    EXPECT_EQ(absl::StrJoin(Offered(absl::StrCat("paceline ", words)), " "),
+              offered)
+        << words;
+  }
+  for (const char* shell : {"zsh", "fish"}) {
+    EXPECT_THAT(RenderCompletion(DescribeCommandLine(), shell).value(),
+                Says("ask jobs", "ask nodes", "ask contexts"));
+  }
+}
+
+TEST(Completion, AnswersAScriptWithALineForEach) {
+  CommandBed bed;
+  *bed.client.jobs.add_jobs() = RunningJob(1, 20);
+  bed.client.workers = IdleWorkers({"w1", "w2"});
+
+  EXPECT_EQ(AnswerCompletion(bed.context, "jobs"), kExitOk);
+  EXPECT_EQ(AnswerCompletion(bed.context, "nodes"), kExitOk);
+
+  EXPECT_EQ(bed.out.str(), "7\tfirst, running\nw1\tidle\nw2\tidle\n");
+  bed.client.workers = absl::UnavailableError("down");
+  EXPECT_EQ(AnswerCompletion(bed.context, "nodes"), kExitUnreachable);
 }
 
 TEST(SimulateOptions, AreReadAsTheyAreGiven) {

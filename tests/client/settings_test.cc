@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "client/commands/command.h"
+#include "client/commands/context.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"
@@ -35,8 +36,6 @@ TEST(Settings, TheFirstSourceThatSpeaksDecidesEachByItself) {
 
   EXPECT_EQ(settings.coordinator, "e:1");
   EXPECT_EQ(settings.output, OutputFormat::kJson);
-  EXPECT_FALSE(settings.coordinator_from_flag);
-  EXPECT_TRUE(ResolveSettings({From("flags", "a:1")})->coordinator_from_flag);
 }
 
 TEST(Settings, MistakesNameTheirSource) {
@@ -84,6 +83,106 @@ TEST(Settings, TheEnvironmentSpeaksUnlessEmpty) {
   EXPECT_FALSE(source.output.has_value());
   unsetenv("PACELINE_COORDINATOR");
   unsetenv("PACELINE_OUTPUT");
+}
+
+// A home of its own for the user of the test.
+class Contexts : public testing::Test {
+ protected:
+  Contexts() {
+    setenv("XDG_CONFIG_HOME", home_.path().c_str(), 1);
+    EXPECT_TRUE(SetContext("home", "home:1").ok());
+    EXPECT_TRUE(SetContext("lab", "[::1]:2").ok());
+  }
+  ~Contexts() override {
+    for (const char* name :
+         {"XDG_CONFIG_HOME", "PACELINE_COORDINATOR", "PACELINE_CONTEXT"}) {
+      unsetenv(name);
+    }
+  }
+  static std::string Coordinator(std::optional<std::string> flag = {},
+                                 std::optional<std::string> context = {}) {
+    const auto settings = GatherSettings(From("flags", flag), context);
+    return settings.ok() ? settings->coordinator
+                         : std::string(settings.status().message());
+  }
+
+  const TemporaryFolder home_;
+};
+
+TEST_F(Contexts, HoldInTheOrderOfTheirRank) {
+  EXPECT_EQ(Coordinator(), kDefaultCoordinator);
+  std::filesystem::create_directories(home_.Path("paceline"));
+  home_.Write("paceline/paceline.yaml", "coordinator: user:1\n");
+  EXPECT_EQ(Coordinator(), "user:1");
+
+  ASSERT_TRUE(UseContext("home").ok());
+  EXPECT_EQ(Coordinator(), "home:1");
+
+  setenv("PACELINE_CONTEXT", "lab", 1);
+  EXPECT_EQ(Coordinator(), "[::1]:2");
+
+  setenv("PACELINE_COORDINATOR", "variable:1", 1);
+  EXPECT_EQ(Coordinator(), "variable:1");
+  EXPECT_EQ(Coordinator({}, "home"), "home:1");
+  EXPECT_EQ(Coordinator("flag:1", "home"), "flag:1");
+}
+
+TEST_F(Contexts, AreListedAndTheOneInUseGoesWithItsFile) {
+  EXPECT_EQ(ContextNames(), (std::vector<std::string>{"home", "lab"}));
+  ASSERT_TRUE(UseContext("lab").ok());
+  EXPECT_EQ(CurrentContext(), "lab");
+
+  EXPECT_TRUE(DeleteContext("lab").ok());
+
+  EXPECT_EQ(CurrentContext(), "");
+  EXPECT_EQ(ContextNames(), std::vector<std::string>{"home"});
+  EXPECT_TRUE(UseContext("home").ok());
+  EXPECT_TRUE(UseContext("").ok());
+  EXPECT_EQ(CurrentContext(), "");
+}
+
+TEST_F(Contexts, ThatDoNotExistOrHaveNoNameAreRefused) {
+  EXPECT_THAT(Coordinator({}, "work"),
+              Says("no context 'work'", "home, lab", "context set work"));
+  EXPECT_EQ(ExitCodeFor(UseContext("work")), kExitNotFound);
+  EXPECT_EQ(ExitCodeFor(DeleteContext("work")), kExitNotFound);
+  for (const std::string& name :
+       {std::string("../x"), std::string("a/b"), std::string(64, 'x'),
+        std::string("a b"), std::string()}) {
+    const absl::Status set = SetContext(name, "h:1");
+    EXPECT_EQ(ExitCodeFor(set), kExitUsage) << name;
+    EXPECT_THAT(set.message(), HasSubstr("a context's name is 1 to 63"));
+  }
+  EXPECT_THAT(SetContext("x", "nohost").message(), HasSubstr("HOST:PORT"));
+  home_.Write("paceline/contexts/bad.yaml", "colour: blue\n");
+  EXPECT_THAT(Coordinator({}, "bad"), HasSubstr("bad.yaml:1: colour"));
+}
+
+TEST_F(Contexts, AreShownWithTheOneInUse) {
+  CommandBed table, document(OutputFormat::kJson);
+  EXPECT_EQ(UseContextCommand(table.console, "lab"), kExitOk);
+
+  EXPECT_EQ(ListContextsCommand(table.console), kExitOk);
+  EXPECT_EQ(ListContextsCommand(document.console), kExitOk);
+
+  EXPECT_THAT(table.out.str(), Says("   home  home:1", "*  lab   [::1]:2"));
+  EXPECT_THAT(document.Output()["contexts"][1],
+              Includes(R"({"name": "lab", "coordinator": "[::1]:2",
+                           "current": true})"));
+}
+
+TEST_F(Contexts, CommandsSayWhatTheyDid) {
+  CommandBed bed;
+
+  EXPECT_EQ(SetContextCommand(bed.console, "new", "n:1"), kExitOk);
+  EXPECT_EQ(DeleteContextCommand(bed.console, "new"), kExitOk);
+  EXPECT_EQ(SetContextCommand(bed.console, "new", "n"), kExitUsage);
+  EXPECT_EQ(UseContextCommand(bed.console, "new"), kExitNotFound);
+  EXPECT_EQ(DeleteContextCommand(bed.console, "new"), kExitNotFound);
+
+  EXPECT_THAT(bed.out.str(),
+              Says("new is n:1", "context use new", "new is deleted"));
+  EXPECT_THAT(bed.err.str(), HasSubstr("no context 'new'"));
 }
 
 TEST(SettingsFile, MayBeEmptyOrMissing) {
