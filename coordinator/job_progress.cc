@@ -115,6 +115,7 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
   record.set_steps(std::max(record.steps(), run.steps()));
   if (run.total_samples() > 0 && record.total_samples() == 0) {
     record.set_total_samples(run.total_samples());
+    *record.mutable_names() = run.names();
     if (IsInference(job.record.spec)) mesh_.OpenWeights(job, moment);
     // Predictions that cannot be laid out have ended the job.
     if (HasEnded(job.record.state())) return;

@@ -277,8 +277,10 @@ void MeshState::OpenWeights(JobEntry& job, Moment moment) {
     if (!IsInference(record.spec)) return LayOut(model);
     // How many there are is the first stage's to say.
     if (record.job.total_samples() == 0) return SafetensorsLayout();
+    const v1::NameBytes& names = record.job.names();
     return LayOutPredictions(model, record.spec.infer,
-                             record.job.total_samples());
+                             record.job.total_samples(),
+                             {names.files(), names.class_names()});
   }();
   if (!layout.ok()) {
     FailJob(job,

@@ -17,7 +17,8 @@ Shape PredictionShape(const ModelDescription& model) {
 }
 
 absl::StatusOr<SafetensorsLayout> LayOutPredictions(
-    const ModelDescription& model, const InferSpec& infer, int64_t samples) {
+    const ModelDescription& model, const InferSpec& infer, int64_t samples,
+    const PredictedNameBytes& names) {
   const Shape each = Batched(samples, PredictionShape(model));
   std::vector<TensorPlace> tensors;
   tensors.push_back(
@@ -27,6 +28,13 @@ absl::StatusOr<SafetensorsLayout> LayOutPredictions(
   if (infer.outputs) {
     tensors.push_back({.name = kPredictedOutputs,
                        .shape = Batched(samples, model.layers.back().output)});
+  }
+  // Last, since all others have to begin at a multiple of their elements.
+  for (const auto& [name, bytes] :
+       {std::pair(kPredictedFiles, names.files),
+        std::pair(kPredictedClassNames, names.class_names)}) {
+    if (bytes == 0) continue;
+    tensors.push_back({.name = name, .dtype = DType::kU8, .shape = {bytes}});
   }
   absl::StatusOr<SafetensorsLayout> layout = LayOut(
       std::move(tensors),

@@ -17,12 +17,23 @@ namespace paceline {
 //            of equals; kNoClass where there is NaN in it
 //   labels   int64, the same: what the data set says; -100: it says nothing
 //   outputs  float32 [N, classes] or [N, tokens, classes]; InferSpec::outputs
+// and where the data set has names:
+//   files        uint8: a line for each sample, with its file's name
+//   class_names  uint8: a line for each class
 //
 // A picture that cannot be read has kNoClass and NaN.
 inline constexpr int64_t kNoClass = -1;
 inline constexpr char kPredictedClasses[] = "classes";
 inline constexpr char kPredictedLabels[] = "labels";
 inline constexpr char kPredictedOutputs[] = "outputs";
+inline constexpr char kPredictedFiles[] = "files";
+inline constexpr char kPredictedClassNames[] = "class_names";
+
+// Bytes of the names; 0: there are none.
+struct PredictedNameBytes {
+  int64_t files = 0;
+  int64_t class_names = 0;
+};
 
 // A class for each of these: the shape of a sample's output without its last
 // dimension.
@@ -32,6 +43,7 @@ Shape PredictionShape(const ModelDescription& model);
 // "predictions"}.
 // Errors: InvalidArgument  a size that overflows
 absl::StatusOr<SafetensorsLayout> LayOutPredictions(
-    const ModelDescription& model, const InferSpec& infer, int64_t samples);
+    const ModelDescription& model, const InferSpec& infer, int64_t samples,
+    const PredictedNameBytes& names = {});
 
 }  // namespace paceline

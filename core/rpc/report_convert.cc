@@ -71,14 +71,15 @@ absl::Status CheckRun(const v1::RunState& run) {
   }
   if (run.job() < 1 || run.attempt() < 0 || run.attempt() > kMostAttempts ||
       run.step() < 0 || run.steps() < 0 || run.samples() < 0 ||
-      run.total_samples() < 0 || run.error_code() < 0 ||
+      run.total_samples() < 0 || run.names().files() < 0 ||
+      run.names().class_names() < 0 || run.error_code() < 0 ||
       run.error_code() > 16) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "run state: job, attempt, step, steps, samples, total_samples or "
-        "error_code is out of range: ",
+        "run state: job, attempt, step, steps, samples, total_samples, names "
+        "or error_code is out of range: ",
         run.job(), ", ", run.attempt(), ", ", run.step(), ", ", run.steps(),
         ", ", run.samples(), ", ", run.total_samples(), ", ",
-        run.error_code()));
+        run.names().ShortDebugString(), ", ", run.error_code()));
   }
   return absl::OkStatus();
 }

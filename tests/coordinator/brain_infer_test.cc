@@ -3,6 +3,7 @@
 #include "coordinator/brain.h"
 #include "coordinator/store/file_weights_store.h"
 #include "core/model/predictions.h"
+#include "core/rpc/report_convert.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
@@ -43,6 +44,22 @@ v1::Heartbeat BeatOf(Mesh& mesh, v1::RunState::Phase phase, int64_t done,
 void Report(Mesh& mesh, StreamId stream, int64_t done, bool first_stage) {
   ASSERT_TRUE(
       mesh.Send(stream, BeatOf(mesh, kRunning, done, first_stage)).ok());
+}
+
+TEST(BrainInfer, MakesRoomForTheNamesThatTheFirstStageHas) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  mesh.Submit(InferSpecOf(1));
+  v1::Heartbeat beat = BeatOf(mesh, kRunning, 0, /*first_stage=*/true);
+  beat.mutable_run()->mutable_names()->set_files(300);
+
+  ASSERT_TRUE(mesh.Send(a, beat).ok());
+
+  const TensorPlace& last = mesh.weights().back().layout.tensors.back();
+  EXPECT_EQ(last.name, kPredictedFiles);
+  EXPECT_EQ(last.bytes, 300);
+  beat.mutable_run()->mutable_names()->set_class_names(-1);
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckHeartbeat(beat)));
 }
 
 TEST(BrainInfer, LaysThePredictionsOutOnceTheFirstStageHasCounted) {

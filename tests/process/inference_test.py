@@ -162,15 +162,18 @@ pipeline: {stages: 2}
         for same in (three, whole):
             self.assertEqual(same["weights_sha256"], one["weights_sha256"])
 
-    def classes_in(self, path):
-        """The tensor `classes` of a safetensors file: a length, a header in
-        JSON, the bytes."""
+    def tensor_in(self, path, name, dtype):
+        """The bytes of a tensor of a safetensors file: a length, a header in
+        JSON, the bytes of all."""
         content = Path(path).read_bytes()
         begin = 8 + int.from_bytes(content[:8], "little")
-        tensor = json.loads(content[8:begin])["classes"]
-        self.assertEqual(tensor["dtype"], "I64")
+        tensor = json.loads(content[8:begin])[name]
+        self.assertEqual(tensor["dtype"], dtype)
         first, last = tensor["data_offsets"]
-        return list(array("q", content[begin + first:begin + last]))
+        return content[begin + first:begin + last]
+
+    def classes_in(self, path):
+        return list(array("q", self.tensor_in(path, "classes", "I64")))
 
     def test_pictures_of_no_class_are_inferred_one_of_them_corrupt(self):
         self.begin(damaged=1)
@@ -190,6 +193,20 @@ pipeline: {stages: 2}
         self.assertEqual(len(classes), 12)
         self.assertEqual(classes[0], -1, "flat/0.png cannot be read")
         self.assertEqual(classes.count(-1), 1)
+        files = self.tensor_in(out, "files", "U8").decode().splitlines()
+        self.assertEqual(files, sorted(f"{i}.png" for i in range(12)))
+
+    def test_predictions_carry_the_names_of_files_and_classes(self):
+        self.begin(damaged=0)
+
+        self.submit(self.write(self.JOB, "infer.yaml"), "kind=infer",
+                    f"data.path={self.pictures}", "infer.micro_batch=2")
+        out = self.export(name="predictions.safetensors")
+
+        self.assertEqual(self.tensor_in(out, "files", "U8").decode(),
+                         "".join(f"steep/{i}.png\n" for i in range(5)))
+        self.assertEqual(self.tensor_in(out, "class_names", "U8"),
+                         b"flat\nsteep\n")
 
     def test_too_many_corrupt_pictures_fail_the_job(self):
         self.begin(damaged=2)

@@ -117,6 +117,29 @@ TEST_F(ImageFolderTest, EvaluatesOnTheSecondSplitInItsOrder) {
       << "classes are numbered by the training split";
 }
 
+TEST_F(ImageFolderTest, NamesTheFilesOfTheTestSplitAndTheClasses) {
+  spec_.kind = "infer";
+  spec_.train.steps = spec_.train.epochs = 0;
+  folder_.Write("names/b/1.png", Level(1));
+  folder_.Write("names/b/2\n.png", Level(1));
+  folder_.Write("names/a/3.png", Level(1));
+  spec_.data.path = folder_.Path("names");
+  const auto names = [this] {
+    const auto source = OpenBatchSource(spec_);
+    EXPECT_TRUE(source.ok()) << source.status();
+    return (*source)->TestNames();
+  };
+
+  EXPECT_EQ(names().files, "a/3.png\nb/1.png\nb/2?.png\n");
+  EXPECT_EQ(names().classes, "a\nb\n");
+  spec_.infer.samples = 2;
+  spec_.train = ForInference(spec_.infer, spec_.train.seed);
+  EXPECT_EQ(names().files, "a/3.png\nb/1.png\n");
+  spec_.data.path = folder_.Path("names/a");
+  EXPECT_EQ(names().files, "3.png\n");
+  EXPECT_EQ(names().classes, "") << "nobody has said";
+}
+
 // Its pictures have one split, or no classes.
 TEST_F(ImageFolderTest, InfersWithWhatPicturesThereAre) {
   spec_.kind = "infer";

@@ -145,6 +145,24 @@ TEST(Predictions, AreLaidOutAsTheyAre) {
   }
 }
 
+TEST(Predictions, HaveRoomForNamesBehindThem) {
+  ModelSpec spec;
+  spec.name = "mlp";
+  spec.hidden = {4};
+  const ModelDescription model = DescribeModel(spec, {1, 2, 2}, 3).value();
+  const auto last = [&](const PredictedNameBytes& names) {
+    const SafetensorsLayout layout =
+        LayOutPredictions(model, {}, 2, names).value();
+    const TensorPlace& place = layout.tensors.back();
+    return absl::StrCat(layout.tensors.size(), " ", place.name, " ",
+                        place.bytes);
+  };
+
+  EXPECT_EQ(last({}), "3 outputs 24");
+  EXPECT_EQ(last({.files = 9}), "4 files 9");
+  EXPECT_EQ(last({.files = 9, .class_names = 5}), "5 class_names 5");
+}
+
 // The marks of a replica that walks over its turns of `total` micro-batches,
 // each with one label.
 std::vector<std::pair<int64_t, int64_t>> MarksOf(const Turns& turns,

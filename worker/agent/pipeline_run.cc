@@ -7,6 +7,7 @@
 
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/model/predictions.h"
 #include "core/obs/log.h"
 #include "core/recover/run_state.h"
 #include "worker/agent/run_order.h"
@@ -57,7 +58,8 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
   std::map<int, std::unique_ptr<StageEngine>> engines_;  // by stage
   v1::Inputs inputs_;                    // as far as they are read here
   std::unique_ptr<BatchSource> source_;  // where stage 0 is ours
-  // Where the last stage of an inference job is ours.
+  // Where the first stage (for names) or the last one of an inference job is
+  // ours.
   std::unique_ptr<PredictionUpload> upload_;
 
   mutable absl::Mutex mutex_;
@@ -117,7 +119,7 @@ absl::Status PipelineRun::Run() {
     parts.engines[stage] = engine.get();
   }
   std::optional<Predictions> predictions;
-  if (upload_ != nullptr) {
+  if (upload_ != nullptr && engines_.contains(StageCount(run_.order) - 1)) {
     predictions.emplace(run_.order.spec.infer.outputs,
                         TurnsOf(run_.order, run_.self), *upload_);
     parts.predictions = &*predictions;
@@ -126,8 +128,8 @@ absl::Status PipelineRun::Run() {
                      std::move(parts));
   PACELINE_RETURN_IF_ERROR(runner.Run());
   if (infers()) {
-    if (!predictions.has_value()) return absl::OkStatus();
-    predictions->WarnOfNoClass();
+    if (upload_ == nullptr) return absl::OkStatus();
+    if (predictions.has_value()) predictions->WarnOfNoClass();
     const ScopedPart part(run_.time, TimePart::kSnapshot);
     return upload_->Finish();
   }
@@ -157,7 +159,8 @@ absl::Status PipelineRun::Prepare() {
   run_.recorder.SetPredictedMemory(bytes);
   PACELINE_RETURN_IF_ERROR(Restore());
   PACELINE_ASSIGN_OR_RETURN(connections_, run_.factory.Connect(wiring));
-  if (infers() && engines_.contains(StageCount(order) - 1)) {
+  if (infers() &&
+      (engines_.contains(0) || engines_.contains(StageCount(order) - 1))) {
     upload_ = std::make_unique<PredictionUpload>(
         [this](const std::vector<TensorPart>& parts,
                const CancelToken& cancel) {
@@ -340,8 +343,22 @@ absl::Status PipelineRun::OpenData() {
   }
   const int64_t samples = source_->test_samples();
   const int64_t micro_batch = order.spec.infer.micro_batch;
-  run_.recorder.SetTotals((samples + micro_batch - 1) / micro_batch, samples);
-  return absl::OkStatus();
+  const SampleNames names = source_->TestNames();
+  v1::NameBytes bytes;
+  bytes.set_files(std::ssize(names.files));
+  bytes.set_class_names(std::ssize(names.classes));
+  run_.recorder.SetTotals((samples + micro_batch - 1) / micro_batch, samples,
+                          bytes);
+  std::vector<TensorPart> parts;
+  for (const auto& [name, text] :
+       {std::pair(kPredictedFiles, &names.files),
+        std::pair(kPredictedClassNames, &names.classes)}) {
+    if (text->empty()) continue;
+    parts.push_back({name, Tensor::Allocate(DType::kU8, {std::ssize(*text)})});
+    std::copy(text->begin(), text->end(), parts.back().tensor.data.get());
+  }
+  return parts.empty() ? absl::OkStatus()
+                       : upload_->Add(std::move(parts), std::nullopt);
 }
 
 }  // namespace

@@ -89,10 +89,12 @@ void RunRecorder::SetInputs(const v1::Inputs& inputs) {
   *run_->mutable_inputs() = inputs;
 }
 
-void RunRecorder::SetTotals(int64_t steps, int64_t samples) {
+void RunRecorder::SetTotals(int64_t steps, int64_t samples,
+                            const v1::NameBytes& names) {
   absl::MutexLock lock(&mutex_);
   run_->set_steps(steps);
   run_->set_total_samples(samples);
+  *run_->mutable_names() = names;
 }
 
 void RunRecorder::AddPredicted(const v1::PredictedMark& mark) {

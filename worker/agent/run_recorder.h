@@ -102,8 +102,9 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   void SetFetched(absl::Duration took);
   // The run has read these, which are what the job began with.
   void SetInputs(const v1::Inputs& inputs);
-  // samples: of the test set.
-  void SetTotals(int64_t steps, int64_t samples);
+  // samples: of the test set; names: of these, as they go into the result.
+  void SetTotals(int64_t steps, int64_t samples,
+                 const v1::NameBytes& names = {});
   // Predictions are stored for good up to this mark, which is above those
   // before.
   void AddPredicted(const v1::PredictedMark& mark);

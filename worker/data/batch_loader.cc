@@ -382,6 +382,9 @@ class FirstSamples final : public SampleSet {
     return all_->Load(place, inputs, labels);
   }
   int64_t unreadable() const override { return all_->unreadable(); }
+  SampleNames TestNames(int64_t samples) const override {
+    return all_->TestNames(samples);
+  }
 
  private:
   const std::unique_ptr<const SampleSet> all_;

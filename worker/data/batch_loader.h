@@ -40,6 +40,9 @@ class BatchLoader final : public BatchSource {
   }
   int64_t unreadable() const override { return samples_->unreadable(); }
   // Reads at most 16 samples, evenly spaced, in the first epoch's form.
+  SampleNames TestNames() const override {
+    return samples_->TestNames(test_samples());
+  }
   absl::StatusOr<uint64_t> Fingerprint(BatchPhase split) const override;
   void BeginAt(int64_t step, bool evaluated) override;
   absl::StatusOr<std::optional<BatchInfo>> NextBatch() override;

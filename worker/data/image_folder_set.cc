@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "core/base/byte_file.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
@@ -265,18 +266,36 @@ absl::StatusOr<std::unique_ptr<ImageFolderSet>> ImageFolderSet::Open(
         "read",
         {{"files", folder.others.count}, {"example", folder.others.example}});
   }
-  return std::unique_ptr<ImageFolderSet>(new ImageFolderSet(
-      options, std::move(folder.train), std::move(folder.test)));
+  return std::unique_ptr<ImageFolderSet>(
+      new ImageFolderSet(options, std::move(folder.train),
+                         std::move(folder.test), std::move(folder.classes)));
 }
 
 ImageFolderSet::ImageFolderSet(const ImageFolderOptions& options,
-                               ImageList train, ImageList test)
+                               ImageList train, ImageList test,
+                               std::vector<std::string> classes)
     : SampleSet({DType::kF32, options.shape, {}}, std::ssize(train.names),
                 std::ssize(test.names)),
       options_(WithDefaults(options)),
       target_{options.shape[2], options.shape[1]},
       train_(std::move(train)),
-      test_(std::move(test)) {}
+      test_(std::move(test)),
+      classes_(std::move(classes)) {}
+
+SampleNames ImageFolderSet::TestNames(int64_t samples) const {
+  const auto lines = [](auto begin, auto end) {
+    std::string text;
+    for (; begin != end; ++begin) {
+      // A name may have any byte, but each is one line here.
+      absl::StrAppend(&text, absl::StrReplaceAll(*begin, {{"\n", "?"}}), "\n");
+    }
+    return text;
+  };
+  const std::vector<std::string>& files = test_.images.names;
+  return {lines(files.begin(),
+                files.begin() + std::min(samples, std::ssize(files))),
+          lines(classes_.begin(), classes_.end())};
+}
 
 absl::Status ImageFolderSet::Load(const MicroBatchPlace& place, Tensor& inputs,
                                   Tensor& labels) const {

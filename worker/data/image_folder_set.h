@@ -97,6 +97,7 @@ class ImageFolderSet final : public SampleSet {
   int64_t unreadable() const override {
     return train_.skipped.count() + test_.skipped.count();
   }
+  SampleNames TestNames(int64_t samples) const override;
 
  private:
   struct Split {
@@ -120,7 +121,7 @@ class ImageFolderSet final : public SampleSet {
   };
 
   ImageFolderSet(const ImageFolderOptions& options, ImageList train,
-                 ImageList test);
+                 ImageList test, std::vector<std::string> classes);
   Augmentation Draw(int64_t epoch, int32_t sample) const;
   absl::Status LoadTraining(int64_t epoch, int32_t sample, Scratch& scratch,
                             absl::Span<float> values, int64_t& label) const;
@@ -137,6 +138,7 @@ class ImageFolderSet final : public SampleSet {
   const ImageSize target_;
   const Split train_;
   const Split test_;
+  const std::vector<std::string> classes_;
 };
 
 }  // namespace paceline

@@ -11,6 +11,7 @@
 #include "core/base/tensor.h"
 #include "core/model/batch.h"
 #include "core/model/data_sets.h"
+#include "worker/pipeline/batch_source.h"
 
 namespace paceline {
 
@@ -51,6 +52,9 @@ class SampleSet {
 
   // Samples so far that could not be read and were left out.
   virtual int64_t unreadable() const { return 0; }
+
+  // The names of the first `samples` of the test split, and of all classes.
+  virtual SampleNames TestNames(int64_t /*samples*/) const { return {}; }
 
  protected:
   SampleSet(SampleFormat format, int64_t train_samples, int64_t test_samples)

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -10,6 +11,13 @@
 #include "core/model/batch.h"
 
 namespace paceline {
+
+// Names of samples and classes for a person, a line each; empty: there are
+// none.
+struct SampleNames {
+  std::string files;    // in the order of the samples
+  std::string classes;  // by number
+};
 
 // A pipeline walks over the job's batches with NextBatch().  A member of a
 // round group picks micro-batches of any step with Prepare().  Both then take
@@ -25,6 +33,8 @@ class BatchSource {
   virtual int64_t test_samples() const = 0;
   // Samples so far that could not be read and were left out.
   virtual int64_t unreadable() const { return 0; }
+  // The names of these samples of the test set.
+  virtual SampleNames TestNames() const { return {}; }
 
   // Says by which samples of `split`, and by how many of each split there are,
   // two data sets can be told apart: XXH3-64; 0: not known.  Reads some.
