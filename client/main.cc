@@ -197,6 +197,7 @@ absl::StatusOr<ParsedJob> JobToSubmit(const CommandContext& context,
       options.again.empty()
           ? FileJob(options.target, options.sets)
           : JobAgain(context.client, options.again, options.sets));
+  PACELINE_RETURN_IF_ERROR(LookForFiles(context, job.spec));
   PACELINE_RETURN_IF_ERROR(FillInScript(context, options.timeout, &job.spec));
   if (options.plan_file.empty()) return job;
   PACELINE_ASSIGN_OR_RETURN(const PlanFile plan,
@@ -218,7 +219,11 @@ absl::StatusOr<ParsedJob> JobToResume(const CommandContext& context, int64_t id,
   PACELINE_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(id, 0, 0));
   JobSpec spec = FromProto(job.spec());
   if (!job.cpu_capability().empty()) spec.cpu_capability = job.cpu_capability();
-  return ChangeJob(spec, sets);
+  PACELINE_ASSIGN_OR_RETURN(ParsedJob changed, ChangeJob(spec, sets));
+  JobSpec read = changed.spec;
+  read.model.weights.clear();  // the checkpoint has newer ones
+  PACELINE_RETURN_IF_ERROR(LookForFiles(context, read));
+  return changed;
 }
 
 ExitCode Submit(const CommandContext& context, const ClientOptions& options,

@@ -35,9 +35,11 @@ bool MeasureQueue::IsScript(const Task& task) {
 }
 
 std::string MeasureQueue::TextOf(const Task& task) {
-  return task.peer.empty()
-             ? absl::StrCat("layers on ", task.worker)
-             : absl::StrCat("link ", task.worker, " - ", task.peer);
+  if (!task.peer.empty()) {
+    return absl::StrCat("link ", task.worker, " - ", task.peer);
+  }
+  return absl::StrCat(task.order.files.empty() ? "layers on " : "files on ",
+                      task.worker);
 }
 
 MeasureQueue::Task MeasureQueue::NewTask(int64_t request,
@@ -80,13 +82,27 @@ void MeasureQueue::OnArrival(const std::string& name,
   own_[name] = {std::move(peers), std::nullopt};
 }
 
+int64_t MeasureQueue::NewRequest() {
+  const int64_t request = next_id_++;
+  requests_[request];
+  if (requests_.size() > kRequestsKept) requests_.erase(requests_.begin());
+  return request;
+}
+
+int64_t MeasureQueue::RequestFiles(const std::vector<std::string>& files,
+                                   const std::vector<std::string>& workers) {
+  const int64_t request = NewRequest();
+  for (const std::string& worker : workers) {
+    tasks_.emplace_back(NewTask(request, worker)).order.files = files;
+  }
+  return request;
+}
+
 int64_t MeasureQueue::Request(const JobSpec& spec,
                               const std::string& cpu_capability,
                               const std::vector<std::string>& workers,
                               bool links) {
-  const int64_t request = next_id_++;
-  requests_[request];
-  if (requests_.size() > kRequestsKept) requests_.erase(requests_.begin());
+  const int64_t request = NewRequest();
   for (const std::string& worker : workers) {
     Task& task = tasks_.emplace_back(NewTask(request, worker));
     task.order.layers = spec;
@@ -139,6 +155,11 @@ std::optional<v1::Measurement> MeasureQueue::OnMeasurement(
       *view.add_profiles() = measurement.profile();
     }
     view.mutable_links()->MergeFrom(measurement.links());
+    for (const v1::MissingFile& missing : measurement.missing()) {
+      v1::MissingFile& of_worker = *view.add_missing();
+      of_worker = missing;
+      of_worker.set_worker(worker);
+    }
     Sort(view);
   }
   Remove(*task);
@@ -173,7 +194,8 @@ absl::Status MeasureQueue::Judge(
       return absl::CancelledError("nobody waits for it any more");
     }
   }
-  const absl::Duration limit = IsScript(task)      ? policy_.script_limit
+  const absl::Duration limit = IsScript(task) ? policy_.script_limit
+                               : !task.order.files.empty() ? policy_.files_limit
                                : task.peer.empty() ? policy_.layers_limit
                                                    : policy_.link_limit;
   if (task.running && now - *task.since >= limit) {

@@ -40,6 +40,7 @@ struct MeasurePolicy {
   absl::Duration layers_limit = absl::Minutes(30);
   // Somebody's own code is loaded and executed once, and may never return.
   absl::Duration script_limit = absl::Minutes(5);
+  absl::Duration files_limit = absl::Seconds(10);
   // Only the client that asked about a script wants the answer.  A measurement
   // is kept for all, even if no client waits.
   absl::Duration unasked_limit = absl::Seconds(30);
@@ -65,6 +66,10 @@ class MeasureQueue {
   // workers: at least one.  The id for View().
   int64_t Request(const JobSpec& spec, const std::string& cpu_capability,
                   const std::vector<std::string>& workers, bool links);
+
+  // Has these workers look for files.  The id for View().
+  int64_t RequestFiles(const std::vector<std::string>& files,
+                       const std::vector<std::string>& workers);
 
   // The answer to the order that `worker` has; any other is ignored.  What of
   // it is to be kept: nothing unless it was the first answer and no error; of
@@ -103,6 +108,8 @@ class MeasureQueue {
   };
 
   static bool IsScript(const Task& task);
+  // With an outcome that may be asked for.
+  int64_t NewRequest();
   Task NewTask(int64_t request, const std::string& worker);
   Task NewLink(int64_t request, const std::string& from, const std::string& to);
   // The task whose order `worker` has; null: none.

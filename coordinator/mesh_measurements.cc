@@ -9,6 +9,7 @@
 #include "core/cluster/registration.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/measurement_convert.h"
+#include "core/rpc/member_convert.h"
 #include "core/simulate/estimate.h"
 
 namespace paceline {
@@ -94,8 +95,27 @@ std::optional<v1::RunEstimate> MeshMeasurements::EstimateOf(
   return ToProto(*estimate);
 }
 
+v1::StartProfileResponse MeshMeasurements::LookForFiles(
+    const v1::StartProfileRequest& request) {
+  v1::StartProfileResponse ticket;
+  for (const MeasureWorker& worker : MeasureWorkers()) {
+    if (!worker.live) continue;
+    const bool busy = worker.busy || mesh_.measures.Holds(worker.name);
+    (busy ? ticket.add_busy() : ticket.add_workers())->assign(worker.name);
+  }
+  ticket.set_id(mesh_.measures.RequestFiles(
+      {request.files().begin(), request.files().end()},
+      {ticket.workers().begin(), ticket.workers().end()}));
+  return ticket;
+}
+
 absl::StatusOr<v1::StartProfileResponse> MeshMeasurements::OnProfile(
     const v1::StartProfileRequest& request) {
+  if (!request.files().empty()) {
+    PACELINE_RETURN_IF_ERROR(
+        CheckSize("files", request.files_size(), kMaxFilesLookedFor));
+    return LookForFiles(request);
+  }
   const JobSpec spec = FromProto(request.spec());
   PACELINE_RETURN_IF_ERROR(CheckSpec(spec));
   const bool describe = NeedsWorker(spec.model);

@@ -36,6 +36,7 @@ class MeshMeasurements {
 
  private:
   std::string FirstIdle(const std::vector<std::string>& names) const;
+  v1::StartProfileResponse LookForFiles(const v1::StartProfileRequest& request);
 
   MeshState& mesh_;
 };

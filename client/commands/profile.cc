@@ -14,6 +14,7 @@
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/catalog.h"
+#include "core/model/data_sets.h"
 #include "core/model/description.h"
 #include "core/rpc/convert.h"
 
@@ -293,6 +294,58 @@ ExitCode ProfileCommand(const CommandContext& context, const JobSpec& spec,
   console.Note("next: ", context.program, " plan --model ",
                Printable(spec.model.name), " --batch ", spec.train.micro_batch);
   return kExitOk;
+}
+
+absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec) {
+  constexpr absl::Duration kLongest = absl::Seconds(5);
+  const DataSpec& data = spec.data;  // only Fashion-MNIST needs no path
+  std::vector<std::pair<std::string, std::string>> paths = {
+      {"data.path", IsSynthetic(data)   ? ""
+                    : data.path.empty() ? kFashionMnistFolder
+                                        : data.path},
+      {"model.weights", spec.model.weights},
+      {"model.file", spec.model.file}};
+  v1::StartProfileRequest request;
+  for (const auto& [key, path] : paths) {
+    if (!path.empty()) request.add_files(path);
+  }
+  if (request.files().empty()) return absl::OkStatus();
+  const auto asked = context.client.StartProfile(request);
+  // The submission will tell what is wrong with the coordinator.
+  if (!asked.ok() || asked->workers().empty()) return absl::OkStatus();
+  absl::StatusOr<ProfileProgress> progress;
+  const auto ask = [&] {
+    progress = context.client.GetProfile(asked->id());
+    return progress.status();
+  };
+  const auto end = WaitUntil(
+      context, {.period = kLookPeriod, .timeout = kLongest, .patience = {}},
+      ask, [&] { return progress->waiting.empty(); });
+  if (!end.ok()) return absl::OkStatus();
+  if (*end == WaitEnd::kInterrupted) {
+    return absl::CancelledError("interrupted; nothing was submitted");
+  }
+  for (const auto& [key, path] : paths) {
+    std::vector<std::string> lacking;
+    std::string why;
+    for (const v1::MissingFile& missing : progress->missing) {
+      if (missing.path() != path) continue;
+      lacking.push_back(missing.worker());
+      why = missing.why();
+    }
+    if (lacking.empty()) continue;
+    std::sort(lacking.begin(), lacking.end());
+    const std::string text = Printable(absl::StrCat(
+        key, " ", path, ": ", why, " on ", absl::StrJoin(lacking, ", ")));
+    if (std::ssize(lacking) == asked->workers_size() && asked->busy().empty()) {
+      return InvalidArgument(text,
+                             "; nothing was submitted: put it there, or "
+                             "set ",
+                             key);
+    }
+    context.console.Note("note: ", text);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status FillInScript(const CommandContext& context,

@@ -59,6 +59,15 @@ absl::StatusOr<std::vector<v1::Worker>> LiveWorkers(ControlClient& client);
 absl::StatusOr<JobSpec> WithMicroBatch(JobSpec spec, int64_t batch,
                                        const std::vector<std::string>& sets);
 
+// Has the workers that have nothing else to do look for the data, weights and
+// script of a job, for some seconds at most.  Notes which workers cannot read
+// what.  A coordinator that does not answer is no error here.
+//
+// Errors: InvalidArgument  nobody can read one of them, and all live workers
+//                          were asked
+//         Cancelled        interrupted
+absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec);
+
 // This program has no LibTorch: a worker looks into a TorchScript file for it.
 //
 // When the model of `spec` is a script that no worker has looked into, has one

@@ -23,11 +23,12 @@ namespace paceline {
 using TakeBytes = absl::FunctionRef<absl::Status(absl::string_view bytes)>;
 
 struct ProfileProgress {
-  std::vector<DeviceProfile> profiles;  // finished, by device
-  std::vector<LinkMeasurement> links;   // finished, by from and to
-  std::vector<std::string> waiting;     // what is not, and for what it waits
-  std::vector<std::string> failed;      // what could not be measured, and why
-  std::optional<ScriptModel> script;    // what a worker found in a script
+  std::vector<DeviceProfile> profiles;   // finished, by device
+  std::vector<LinkMeasurement> links;    // finished, by from and to
+  std::vector<std::string> waiting;      // what is not, and for what it waits
+  std::vector<std::string> failed;       // what could not be measured, and why
+  std::optional<ScriptModel> script;     // what a worker found in a script
+  std::vector<v1::MissingFile> missing;  // files that workers cannot read
 };
 
 // Thread-compatible.  Calls block, but never longer than their deadline.

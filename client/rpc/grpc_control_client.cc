@@ -280,6 +280,7 @@ absl::StatusOr<ProfileProgress> GrpcControlClient::GetProfile(int64_t id) {
       TakeMeasurements(response, progress.profiles, progress.links));
   progress.waiting.assign(response.waiting().begin(), response.waiting().end());
   progress.failed.assign(response.failed().begin(), response.failed().end());
+  progress.missing.assign(response.missing().begin(), response.missing().end());
   if (response.has_script()) progress.script = FromProto(response.script());
   return progress;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/model/job_spec.h"
 
@@ -17,13 +18,14 @@ struct LinkTarget {
   friend bool operator==(const LinkTarget&, const LinkTarget&) = default;
 };
 
-// Either layers or a link.
+// Either layers, a link or files.
 struct MeasureOrder {
   int64_t id = 0;  // never used before by this coordinator's process
   // The model, micro-batch, optimizer and threads of this spec.
   std::optional<JobSpec> layers;
   std::string cpu_capability;  // of `layers`; settled, never "auto"
   std::optional<LinkTarget> link;
+  std::vector<std::string> files;  // paths to look for
 
   // An id stands for one measurement: its other fields never change.
   friend bool operator==(const MeasureOrder& a, const MeasureOrder& b) {

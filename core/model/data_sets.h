@@ -60,6 +60,10 @@ const DataSetTraits* FindDataSet(const std::string& name);
 // is no such data set.
 DataSpec DefaultDataSpec(const std::string& name);
 
+// Debian's package puts it there.
+inline constexpr char kFashionMnistFolder[] =
+    "/usr/share/datasets/fashion-mnist";
+
 // Returns the form of the samples of `data`.  data.name names a data set.
 SampleFormat FormatOf(const DataSpec& data);
 

@@ -191,6 +191,9 @@ v1::MeasureOrder ToProto(const MeasureOrder& order) {
   } else if (order.link.has_value()) {
     proto.mutable_link()->set_name(order.link->name);
     proto.mutable_link()->set_address(order.link->address);
+  } else {
+    proto.mutable_files()->mutable_paths()->Add(order.files.begin(),
+                                                order.files.end());
   }
   return proto;
 }
@@ -206,11 +209,15 @@ absl::StatusOr<MeasureOrder> FromProto(const v1::MeasureOrder& proto) {
     case v1::MeasureOrder::kLink:
       order.link = LinkTarget{proto.link().name(), proto.link().address()};
       return order;
+    case v1::MeasureOrder::kFiles:
+      order.files.assign(proto.files().paths().begin(),
+                         proto.files().paths().end());
+      return order;
     case v1::MeasureOrder::WHAT_NOT_SET:
       break;
   }
   return absl::InvalidArgumentError(
-      "an order to measure that names neither layers nor a link");
+      "an order to measure that names neither layers nor a link nor files");
 }
 
 absl::Status CheckMeasurement(const v1::Measurement& measurement) {
@@ -224,6 +231,9 @@ absl::Status CheckMeasurement(const v1::Measurement& measurement) {
   PACELINE_RETURN_IF_ERROR(
       CheckSize(absl::StrCat("measurement ", measurement.id(), ": links"),
                 measurement.links_size(), kMaxMeasuredLinks));
+  PACELINE_RETURN_IF_ERROR(
+      CheckSize(absl::StrCat("measurement ", measurement.id(), ": files"),
+                measurement.missing_size(), kMaxFilesLookedFor));
   if (measurement.has_profile()) {
     PACELINE_RETURN_IF_ERROR(FromProto(measurement.profile()).status());
   }

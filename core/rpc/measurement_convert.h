@@ -19,6 +19,7 @@ absl::StatusOr<DeviceProfile> FromProto(const v1::DeviceProfile& proto);
 inline constexpr int kMaxProfiledLayers = 100'000;
 // One measurement has a link there and one back.
 inline constexpr int kMaxMeasuredLinks = 2;
+inline constexpr int kMaxFilesLookedFor = 16;
 
 v1::LinkMeasurement ToProto(const LinkMeasurement& link);
 // Errors: InvalidArgument  a bandwidth that is not above 0, a latency below 0.
@@ -29,7 +30,7 @@ v1::MeasureOrder ToProto(const MeasureOrder& order);
 absl::StatusOr<MeasureOrder> FromProto(const v1::MeasureOrder& proto);
 
 // Errors: InvalidArgument  as above, a code that does not exist, or more than
-// kMaxMeasuredLinks.
+// kMaxMeasuredLinks, or more missing files than kMaxFilesLookedFor.
 absl::Status CheckMeasurement(const v1::Measurement& measurement);
 
 // Why nothing was measured.

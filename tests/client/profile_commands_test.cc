@@ -223,6 +223,90 @@ struct ScriptBed : CommandBed {
   std::optional<absl::Duration> timeout;
 };
 
+ProfileProgress Lacking(const std::vector<std::string>& workers) {
+  ProfileProgress progress;
+  for (const std::string& worker : workers) {
+    v1::MissingFile& missing = progress.missing.emplace_back();
+    missing.set_path("/data");
+    missing.set_why("No such file or directory");
+    missing.set_worker(worker);
+  }
+  return progress;
+}
+
+JobSpec WithData() {
+  JobSpec spec = LenetSpec(4);
+  spec.data.name = "idx";
+  spec.data.path = "/data";
+  return spec;
+}
+
+TEST(LookForFiles, RefusesWhatNobodyHasAndNamesFileKeyAndWorkers) {
+  CommandBed bed;
+  bed.client.progress = {Waiting(), Lacking({"w2", "w1"})};
+
+  const absl::Status status = LookForFiles(bed.context, WithData());
+
+  EXPECT_EQ(ExitCodeFor(status), kExitUsage) << status;
+  EXPECT_THAT(status.message(),
+              Says("data.path /data: No such file or directory on w1, w2",
+                   "nothing was submitted"));
+  EXPECT_THAT(bed.client.ordered.at(0).files(), ElementsAre("/data"));
+}
+
+TEST(LookForFiles, LooksForDataWeightsAndScript) {
+  const auto asked = [](const JobSpec& spec) {
+    CommandBed bed;
+    bed.client.progress = {ProfileProgress()};
+    EXPECT_TRUE(LookForFiles(bed.context, spec).ok());
+    return std::vector<std::string>(bed.client.ordered.at(0).files().begin(),
+                                    bed.client.ordered.at(0).files().end());
+  };
+  JobSpec all = WithData(), debians = LenetSpec(4);
+  all.model.weights = "/w";
+  all.model.file = "/net.pt";
+  debians.data.name = "fashion-mnist";
+
+  EXPECT_THAT(asked(all), ElementsAre("/data", "/w", "/net.pt"));
+  EXPECT_THAT(asked(debians), ElementsAre("/usr/share/datasets/fashion-mnist"));
+}
+
+TEST(LookForFiles, OnlyNotesWhatSomebodyHasOrMayHave) {
+  CommandBed one, busy, silent;
+  one.client.progress = {Lacking({"w2"})};
+  busy.client.progress = {Lacking({"w1", "w2"})};
+  busy.client.started->add_busy("w3");
+  silent.client.progress = {Waiting()};
+  silent.client.progress.front()->missing = Lacking({"w1"}).missing;
+  for (CommandBed* bed : {&one, &busy, &silent}) {
+    EXPECT_TRUE(LookForFiles(bed->context, WithData()).ok());
+    EXPECT_THAT(bed->err.str(),
+                HasSubstr("note: data.path /data: No such file"));
+  }
+  EXPECT_LE(silent.clock.Now() - CommandBed().clock.Now(), absl::Seconds(6));
+}
+
+TEST(LookForFiles, IsSilentWhereThereIsNothingToLookForOrNobodyToAsk) {
+  CommandBed none, alone, down;
+  alone.client.started->clear_workers();
+  down.client.started = absl::UnavailableError("down");
+
+  EXPECT_TRUE(LookForFiles(none.context, LenetSpec(4)).ok());
+  EXPECT_TRUE(LookForFiles(alone.context, WithData()).ok());
+  EXPECT_TRUE(LookForFiles(down.context, WithData()).ok());
+
+  EXPECT_THAT(none.client.ordered, IsEmpty());
+  EXPECT_EQ(none.err.str() + alone.err.str() + down.err.str(), "");
+}
+
+TEST(LookForFiles, EndsWhenSomebodyInterrupts) {
+  CommandBed bed;
+  bed.client.progress = {Waiting()};
+  bed.pauser.leave_at = 1;
+
+  EXPECT_TRUE(absl::IsCancelled(LookForFiles(bed.context, WithData())));
+}
+
 TEST(FillInScript, AsksAWorkerAndWaitsForIt) {
   ScriptBed bed;
   bed.client.progress = {Waiting(), Waiting(), Found()};

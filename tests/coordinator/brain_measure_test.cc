@@ -119,6 +119,35 @@ TEST(BrainMeasure, HasOneWorkerLookIntoAScriptThatNobodyKnows) {
   EXPECT_THAT(mesh.Measured("").profiles(), SizeIs(0));
 }
 
+v1::StartProfileRequest Files(int count) {
+  v1::StartProfileRequest request;
+  for (int i = 0; i < count; ++i) request.add_files("/data");
+  return request;
+}
+
+TEST(BrainMeasure, HasIdleWorkersLookForFiles) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  mesh.Submit(SpecOf(1));
+  const StreamId b = mesh.Attach("b", 1);
+
+  const auto ticket = mesh.Profile(Files(2));
+
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  EXPECT_THAT(ticket->workers(), ElementsAre("b"));
+  EXPECT_THAT(ticket->busy(), ElementsAre("a"));
+  EXPECT_FALSE(mesh.Order(a).measure.has_value());
+  ASSERT_TRUE(mesh.Order(b).measure.has_value());
+  EXPECT_THAT(mesh.Order(b).measure->files, SizeIs(2));
+}
+
+TEST(BrainMeasure, LooksForNoMoreFilesThanAJobCanName) {
+  Mesh mesh;
+  mesh.Attach("a", 1);
+
+  EXPECT_TRUE(absl::IsInvalidArgument(mesh.Profile(Files(17)).status()));
+}
+
 TEST(BrainMeasure, ShowsWhoMeasuresForAPerson) {
   Mesh mesh;
   mesh.Attach("a", 1);

@@ -238,6 +238,39 @@ TEST(MeasureQueue, EndsWhatTakesTooLong) {
                           HasSubstr("link a - b: not finished after 1m")));
 }
 
+TEST(MeasureQueue, TellsWhichFilesWhichWorkerCannotRead) {
+  MeasureQueue queue;
+  const int64_t id = queue.RequestFiles({"/data", "/w"}, {"a", "b"});
+  const std::vector<MeasureWorker> workers = Workers({"a", "b"});
+  queue.Assign(workers, At(0));
+  EXPECT_THAT(
+      queue.View(id, At(0))->waiting(),
+      ElementsAre("files on a: being measured", "files on b: being measured"));
+  ASSERT_TRUE(queue.OrderOf("a").has_value());
+  EXPECT_THAT(queue.OrderOf("a")->files, ElementsAre("/data", "/w"));
+
+  for (const char* name : {"a", "b"}) {
+    v1::Measurement answer;
+    answer.set_id(queue.OrderOf(name)->id);
+    v1::MissingFile& missing = *answer.add_missing();
+    missing.set_path("/w");
+    missing.set_why("gone");
+    missing.set_worker("somebody else");
+    if (*name == 'a') queue.OnMeasurement(name, answer);
+  }
+  // b says nothing.
+  queue.Assign(workers, At(10));
+
+  const auto view = queue.View(id, At(10));
+  EXPECT_THAT(view->waiting(), IsEmpty());
+  ASSERT_EQ(view->missing_size(), 1);
+  EXPECT_EQ(view->missing(0).path(), "/w");
+  EXPECT_EQ(view->missing(0).worker(), "a");
+  EXPECT_THAT(view->failed(),
+              ElementsAre(HasSubstr("files on b: not finished after 10s")));
+  EXPECT_FALSE(queue.Holds("b"));
+}
+
 JobSpec Script() {
   JobSpec spec;
   spec.model.name = kScriptModel;

@@ -213,6 +213,10 @@ class Mesh {
     *request.mutable_spec() = ToProto(spec);
     request.mutable_workers()->Add(workers.begin(), workers.end());
     request.set_links(links);
+    return Profile(request);
+  }
+  absl::StatusOr<v1::StartProfileResponse> Profile(
+      const v1::StartProfileRequest& request) {
     auto ticket = brain_.OnProfile(request, Now());
     Collect();
     return ticket;

@@ -81,14 +81,20 @@ class Failure(MeshCase):
             self.assertNotEqual(ended.stdout, "", name)
             self.assertNotEqual(ended.returncode, 128 + signal.SIGPIPE, name)
 
-    def test_a_missing_data_file_fails_the_job_and_names_the_file(self):
+    def test_missing_data_is_found_before_the_job_or_fails_it(self):
         self.start(2)
+        job = self.write(LONG_JOB)
 
-        finished = self.try_submit(self.write(LONG_JOB), "data.name=idx",
-                                   "data.path=/no/such/folder")
+        refused = self.try_submit(job, "data.name=idx",
+                                  "data.path=/no/such/folder")
+        finished = self.try_submit(job, "data.name=idx",
+                                   f"data.path={self.folder}")
 
-        self.assertEqual(finished.returncode, 1)
-        self.assertIn("/no/such/folder", finished.stderr)
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.has(refused.stderr, "data.path /no/such/folder: No such file or "
+                 "directory on w1, w2", "nothing was submitted")
+        self.assertEqual(finished.returncode, 1, finished.stderr)
+        self.has(finished.stderr, "train-images-idx3-ubyte", "job 1 failed")
         self.assertNotIn("submit it again", finished.stderr)
 
     def test_a_port_in_use_is_named_and_nothing_is_left_running(self):

@@ -66,7 +66,8 @@ class Script(StagesCase):
         self.start(1)
 
         for name, why in (("traced.pt", "it was traced"),
-                          ("nowhere.pt", "nowhere.pt: No such file")):
+                          ("nowhere.pt", "nowhere.pt: No such file or "
+                           "directory on w1")):
             refused = self.try_submit(self.script_job(name))
 
             self.assertEqual(refused.returncode, 2)

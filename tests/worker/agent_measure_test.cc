@@ -103,6 +103,19 @@ TEST_F(MeasuringAgentTest, LooksIntoAScriptThatNobodyHasLookedInto) {
   EXPECT_EQ(answer.script().sha256(), "hash of /net.pt");
 }
 
+TEST_F(MeasuringAgentTest, NamesTheFilesThatItCannotRead) {
+  MeasureOrder order;
+  order.id = 1;
+  order.files = {"/", "/no/such/file"};
+
+  const v1::Measurement answer = Measure(order);
+
+  EXPECT_TRUE(answer.error_code() == 0) << answer.error_message();
+  ASSERT_THAT(answer.missing(), SizeIs(1));
+  EXPECT_EQ(answer.missing(0).path(), "/no/such/file");
+  EXPECT_EQ(answer.missing(0).why(), "No such file or directory");
+}
+
 TEST_F(MeasuringAgentTest, DoesNotMeasureASpecThatCannotBe) {
   MeasureOrder order = LayersOrder();
   order.layers->train.micro_batch = 0;

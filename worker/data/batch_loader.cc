@@ -266,8 +266,6 @@ absl::StatusOr<TensorList> LoadMicroBatch(const SampleSet& samples,
 
 namespace {
 
-constexpr char kFashionMnistFolder[] = "/usr/share/datasets/fashion-mnist";
-
 // Mean and standard deviation of the training images' pixels over 255, by
 // channel, as is usual to give them.
 struct Statistics {

@@ -1,6 +1,9 @@
 #include "worker/measure/profiler.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -418,6 +421,13 @@ absl::StatusOr<DeviceProfile> MeasureLayers(const JobSpec& spec,
 
 absl::Status Fill(const MeasureOrder& order, const MeasureParts& parts,
                   const CancelToken& cancel, v1::Measurement& measurement) {
+  for (const std::string& path : order.files) {
+    if (access(path.c_str(), R_OK) == 0) continue;
+    v1::MissingFile& missing = *measurement.add_missing();
+    missing.set_path(path);
+    missing.set_why(std::strerror(errno));
+  }
+  if (!order.files.empty()) return absl::OkStatus();
   if (parts.prober == nullptr) {
     return absl::UnimplementedError("this worker cannot measure");
   }

@@ -55,6 +55,29 @@ TEST(CheckMeasurement, RefusesMoreLinksThanThereAndBack) {
               ::testing::HasSubstr("links: got 3, need 0 to 2"));
 }
 
+TEST(CheckMeasurement, RefusesMoreMissingFilesThanWereEverAskedFor) {
+  v1::Measurement measurement;
+  for (int i = 0; i < kMaxFilesLookedFor; ++i) measurement.add_missing();
+  EXPECT_TRUE(CheckMeasurement(measurement).ok());
+
+  measurement.add_missing();
+
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckMeasurement(measurement)));
+}
+
+TEST(MeasureOrders, ToLookForFilesArriveAsTheyWere) {
+  MeasureOrder order;
+  order.id = 7;
+  order.files = {"/data", "/net.pt"};
+
+  const auto arrived = FromProto(ToProto(order));
+
+  ASSERT_TRUE(arrived.ok()) << arrived.status();
+  EXPECT_EQ(arrived->id, 7);
+  EXPECT_EQ(arrived->files, order.files);
+  EXPECT_FALSE(arrived->layers.has_value() || arrived->link.has_value());
+}
+
 TEST(CheckMeasurement, RefusesAProfileAndALinkThatCannotBe) {
   v1::Measurement profile;
   profile.mutable_profile();  // of no layers
