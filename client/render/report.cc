@@ -19,6 +19,7 @@ struct SplitPart {
 constexpr SplitPart kSplitParts[] = {
     {">fwd %", &v1::TimeSplit::forward},
     {">bwd %", &v1::TimeSplit::backward},
+    {">eval %", &v1::TimeSplit::evaluation},
     {">send %", &v1::TimeSplit::send},
     {">wait %", &v1::TimeSplit::receive_wait},
     {">gate %", &v1::TimeSplit::aggregate},

@@ -36,11 +36,11 @@ TEST(JobDocument, HasTheDocumentedKeys) {
   EXPECT_EQ(job["evaluations"].size(), 2u);
   const json& worker = job["workers"][0];
   EXPECT_THAT(worker, Includes(R"({"id": 1, "name": "w1", "stages": [0, 1]})"));
-  EXPECT_EQ(
-      Keys(worker["seconds"]),
-      (std::vector<std::string>{"aggregate", "backward", "data", "forward",
-                                "optimizer", "orders", "receive_wait", "send",
-                                "snapshot", "unexplained", "wall"}));
+  EXPECT_EQ(Keys(worker["seconds"]),
+            (std::vector<std::string>{"aggregate", "backward", "data",
+                                      "evaluation", "forward", "optimizer",
+                                      "orders", "receive_wait", "send",
+                                      "snapshot", "unexplained", "wall"}));
   EXPECT_EQ(worker["seconds"]["unexplained"], 0.25);
 }
 
@@ -212,10 +212,10 @@ TEST(JobTable, ShowsFactsCurveAccuracyAndSplit) {
             "  10     0.7500    0.8125     1000\n"
             "  20     0.3750    0.9012     1000\n"
             "\n"
-            "WORKER  STAGES  LAYERS   WALL S  FWD %  BWD %  SEND %  WAIT %  "
-            "GATE %  OPT %  SAVE %  DATA %  ORDERS %  OTHER %\n"
-            "w1      0,1     0-3,4-7    10.0   20.0   40.0     0.0     0.0     "
-            "0.0    0.0     0.0     0.0       0.0      2.5\n");
+            "WORKER  STAGES  LAYERS   WALL S  FWD %  BWD %  EVAL %  SEND %  "
+            "WAIT %  GATE %  OPT %  SAVE %  DATA %  ORDERS %  OTHER %\n"
+            "w1      0,1     0-3,4-7    10.0   20.0   40.0     0.0     0.0"
+            "     0.0     0.0    0.0     0.0     0.0       0.0      2.5\n");
 }
 
 v1::ListJobsResponse Listed(const v1::Job& job) {

@@ -143,11 +143,13 @@ class MeshOfFour(MeshCase):
         self.assertEqual(len(job["workers"]), 4)
         for worker in job["workers"]:
             seconds = worker["seconds"]
-            parts = ("forward", "backward", "send", "receive_wait", "aggregate",
-                     "optimizer", "snapshot", "data", "orders", "unexplained")
+            parts = ("forward", "backward", "evaluation", "send",
+                     "receive_wait", "aggregate", "optimizer", "snapshot",
+                     "data", "orders", "unexplained")
             self.assertAlmostEqual(sum(seconds[part] for part in parts),
                                    seconds["wall"], delta=1e-6, msg=worker)
             self.assertGreater(seconds["forward"], 0, worker)
+            self.assertGreater(seconds["evaluation"], 0, worker)
 
     def test_runs_several_stages_on_a_worker_and_says_so(self):
         finished = self.try_submit(self.write(LENET_JOB), "pipeline.stages=6")

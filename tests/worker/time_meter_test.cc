@@ -59,9 +59,9 @@ TEST(TimeMeter, ComputesInWhatNeedsNobodyElse) {
     const auto each = static_cast<TimePart>(part);
     meter.Enter(each);
     clock.Advance(absl::Seconds(2));
-    const bool computes = each == TimePart::kForward ||
-                          each == TimePart::kBackward ||
-                          each == TimePart::kOptimizer;
+    const bool computes =
+        each == TimePart::kForward || each == TimePart::kBackward ||
+        each == TimePart::kEvaluation || each == TimePart::kOptimizer;
     EXPECT_EQ(meter.Computing(),
               computes ? std::optional(absl::Seconds(2)) : std::nullopt)
         << TimePartName(each);

@@ -6,8 +6,8 @@ namespace paceline {
 
 absl::string_view TimePartName(TimePart part) {
   constexpr absl::string_view kNames[kTimeParts] = {
-      "forward",   "backward", "send", "receive_wait", "aggregate",
-      "optimizer", "snapshot", "data", "orders"};
+      "forward",   "backward",  "evaluation", "send", "receive_wait",
+      "aggregate", "optimizer", "snapshot",   "data", "orders"};
   return kNames[static_cast<int>(part)];
 }
 
@@ -23,6 +23,7 @@ v1::TimeSplit ToProto(const TimeReading& reading) {
   v1::TimeSplit split;
   split.set_forward(seconds(TimePart::kForward));
   split.set_backward(seconds(TimePart::kBackward));
+  split.set_evaluation(seconds(TimePart::kEvaluation));
   split.set_send(seconds(TimePart::kSend));
   split.set_receive_wait(seconds(TimePart::kReceiveWait));
   split.set_aggregate(seconds(TimePart::kAggregate));
@@ -75,7 +76,7 @@ std::optional<absl::Duration> TimeMeter::Computing() const {
   const bool computes =
       inside_ && !stopped_ &&
       (part_ == TimePart::kForward || part_ == TimePart::kBackward ||
-       part_ == TimePart::kOptimizer);
+       part_ == TimePart::kEvaluation || part_ == TimePart::kOptimizer);
   if (!computes) return std::nullopt;
   return clock_.Now() - entered_;
 }

@@ -17,6 +17,7 @@ namespace paceline {
 enum class TimePart : uint8_t {
   kForward,
   kBackward,
+  kEvaluation,   // forwards between training steps, on the test set
   kSend,         // queueing frames, waiting for room before a batch
   kReceiveWait,  // waiting for a neighbour's frame
   kAggregate,    // report and step gate
@@ -25,7 +26,7 @@ enum class TimePart : uint8_t {
   kData,      // waiting for the loader
   kOrders,    // waiting for orders, preparing a run
 };
-constexpr int kTimeParts = 9;
+constexpr int kTimeParts = 10;
 absl::string_view TimePartName(TimePart part);
 
 // Seconds by part since the run began.

@@ -317,7 +317,10 @@ absl::Status StageRunner::Forward(const Instruction& instruction,
   const Instant begin = parts_.clock.Now();
   ForwardResult result;
   {
-    const ScopedPart part(parts_.time, TimePart::kForward);
+    const bool evaluates =
+        batch.phase == BatchPhase::kEvaluate && !options_.inference;
+    const ScopedPart part(
+        parts_.time, evaluates ? TimePart::kEvaluation : TimePart::kForward);
     const absl::Duration cpu = ThreadCpuTime();
     PACELINE_ASSIGN_OR_RETURN(
         result,

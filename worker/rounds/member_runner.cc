@@ -164,7 +164,7 @@ absl::Status MemberRunner::EvaluateShare(const BatchInfo& batch,
       const ScopedPart part(parts_.time, TimePart::kData);
       PACELINE_ASSIGN_OR_RETURN(input, parts_.source.NextMicroBatch());
     }
-    const ScopedPart part(parts_.time, TimePart::kForward);
+    const ScopedPart part(parts_.time, TimePart::kEvaluation);
     PACELINE_ASSIGN_OR_RETURN(
         const ForwardResult result,
         parts_.engine.Forward(batch, micro_batch, std::move(input)));
