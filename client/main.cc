@@ -21,6 +21,7 @@
 #include "client/commands/predict.h"
 #include "client/commands/profile.h"
 #include "client/commands/reference.h"
+#include "client/commands/report.h"
 #include "client/commands/simulate.h"
 #include "client/commands/submit.h"
 #include "client/commands/trust.h"
@@ -306,6 +307,8 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
       return Bench(context, options);
     case Command::kPredictModel:
       return PredictModel(context, options.predict_model);
+    case Command::kReport:
+      return ReportCommand(context, options.report);
     case Command::kNodeList:
       return ListNodesCommand(context);
     case Command::kNodeShow:

@@ -114,6 +114,7 @@ class CommandLine {
         "  paceline bench infer --model vit --stages 1,2,4\n"
         "  paceline job submit job.yaml --set train.epochs=3\n"
         "  paceline job show last\n"
+        "  paceline report last -o report.html\n"
         "  paceline node list -o json\n"
         "\n"
         "Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 unreachable,\n"
@@ -125,6 +126,7 @@ class CommandLine {
     AddNodes(AddGroup("node", "Shows and drains workers"));
     AddModels(AddGroup("model",
                        "Shows models and weights files; needs no coordinator"));
+    AddReport();
     AddProfile();
     AddBench(AddGroup("bench", "Compares this mesh with one worker of it"));
     AddPlan();
@@ -326,6 +328,29 @@ class CommandLine {
              "Explains one section or key only, as train.optimizer");
     keys->footer(
         "Examples:\n  paceline job keys\n  paceline job keys train.optimizer");
+  }
+
+  void AddReport() {
+    ReportOptions& report = options_.report;
+    CLI::App* const app = Add(&app_, "report",
+                              "Shows what jobs did, side by side: loss, time, "
+                              "a step, faults, resources",
+                              Command::kReport);
+    AddValue(app, "jobs", report.jobs, "JOB", "Numbers of jobs, or 'last'")
+        ->required();
+    AddValue(app, "--format", report.format, "FORMAT",
+             "html: a page that stands alone; csv, latex: its tables; "
+             "perfetto: a step for ui.perfetto.dev")
+        ->check(CLI::IsMember(ReportFormats()))
+        ->capture_default_str();
+    AddValue(app, "-o,--output-file", report.file, kFile,
+             "The file to write (default: standard output)")
+        ->check(WhyNoExportFile, "");
+    app->footer(
+        "Examples:\n"
+        "  paceline report last -o report.html\n"
+        "  paceline report 7 8 --format csv > jobs.csv\n"
+        "  paceline report 7 --format perfetto -o step.json");
   }
 
   void AddNodes(CLI::App* node) {

@@ -13,6 +13,7 @@
 #include "client/commands/plan_question.h"
 #include "client/commands/predict.h"
 #include "client/commands/profile.h"
+#include "client/commands/report.h"
 #include "client/commands/simulate.h"
 #include "client/commands/trust.h"
 
@@ -41,6 +42,7 @@ enum class Command {
   kModelInspect,
   kProfile,
   kBench,
+  kReport,
   kPlan,
   kPredict,       // --fit: asks no coordinator
   kPredictModel,  // --model
@@ -82,6 +84,7 @@ struct ClientOptions {
   PredictModelOptions predict_model;
   ProfileOptions profile;
   BenchOptions bench;
+  ReportOptions report;
   PlanOptions plan;
   SimulateFlags simulate;
   TokenOptions token;

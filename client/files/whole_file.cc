@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -74,6 +75,11 @@ int ReadAll(int file, int64_t most_bytes, std::string& text) {
 }
 
 absl::Status WriteWholeFile(const std::string& path, absl::string_view text) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) &&
+      !std::filesystem::is_regular_file(path, ignored)) {
+    return InvalidArgument("cannot write ", path, ": it is no regular file");
+  }
   const std::string part = absl::StrCat(path, ".part-", getpid());
   const int file =
       open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

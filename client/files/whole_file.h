@@ -24,7 +24,8 @@ int ReadAll(int file, int64_t most_bytes, std::string& text);
 
 // Writes `text` to a new file beside `path` and renames it, so that nobody ever
 // reads half of it.
-// Errors: InvalidArgument     the folder does not exist or may not be written
+// Errors: InvalidArgument     the folder does not exist or may not be written,
+//                             or `path` is a folder or a device
 //         FailedPrecondition  writing failed (a full disk); the old file stays
 absl::Status WriteWholeFile(const std::string& path, absl::string_view text);
 

@@ -52,24 +52,6 @@ int64_t WholeGroups(int64_t micro_batches, int64_t group) {
   return std::max(group, micro_batches / group * group);
 }
 
-// With replicas grouped, their shares together 1.
-Placement PlacementOf(const std::vector<EstimateStage>& stages) {
-  Placement placement;
-  for (const EstimateStage& stage : stages) {
-    if (placement.empty() || placement.back().layers != stage.layers) {
-      placement.push_back({stage.layers, {}, {}});
-    }
-    placement.back().devices.push_back(stage.worker);
-    placement.back().shares.push_back(stage.share);
-  }
-  for (PlacedStage& stage : placement) {
-    const double sum =
-        std::accumulate(stage.shares.begin(), stage.shares.end(), 0.0);
-    for (double& share : stage.shares) share /= sum;
-  }
-  return placement;
-}
-
 // Returns how many of `count` micro-batches `worker` computes.
 int64_t OwnMicroBatches(const Placement& placement, const EstimateStage& stage,
                         int64_t count) {
@@ -168,6 +150,23 @@ double OwnSeconds(const JobSpec& spec, const PlanInputs& inputs,
 }
 
 }  // namespace
+
+Placement PlacementOf(const std::vector<EstimateStage>& stages) {
+  Placement placement;
+  for (const EstimateStage& stage : stages) {
+    if (placement.empty() || placement.back().layers != stage.layers) {
+      placement.push_back({stage.layers, {}, {}});
+    }
+    placement.back().devices.push_back(stage.worker);
+    placement.back().shares.push_back(stage.share);
+  }
+  for (PlacedStage& stage : placement) {
+    const double sum =
+        std::accumulate(stage.shares.begin(), stage.shares.end(), 0.0);
+    for (double& share : stage.shares) share /= sum;
+  }
+  return placement;
+}
 
 SimulationOptions OptionsFor(const JobSpec& spec, const Placement& placement,
                              PlanInputs& inputs) {

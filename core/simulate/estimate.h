@@ -38,6 +38,9 @@ struct RunEstimate {
   bool measured = false;  // PlanInputs::measured
 };
 
+// The stages in this order, with replicas grouped and their shares together 1.
+Placement PlacementOf(const std::vector<EstimateStage>& stages);
+
 // Simulates some steps of the job; the micro-batches of very long steps are
 // not all simulated but carried on at the rate of the last ones.
 //

@@ -145,6 +145,16 @@ TEST(Options, ExportsDashOIsNoForm) {
   EXPECT_EQ(options.output, "json");
 }
 
+TEST(Options, AReportIsOfSeveralJobsAndItsDashOIsAFile) {
+  const ClientOptions options = Parsed("report 7 last -o r.csv --format csv");
+
+  EXPECT_EQ(options.command, Command::kReport);
+  EXPECT_THAT(options.report.jobs, ElementsAre("7", "last"));
+  EXPECT_EQ(options.report.format, "csv");
+  EXPECT_EQ(options.report.file, "r.csv");
+  EXPECT_EQ(Parsed("report 7").report.format, "html");
+}
+
 TEST(Options, UpHasTheContractsDefaults) {
   const ClientOptions options = Parsed("up");
 
@@ -170,6 +180,9 @@ TEST(Options, MistakesAreUsageErrorsThatSayWhatWouldBeRight) {
       {"job list --state done", "done not in {queued,running"},
       {"job list --state queued,running --limit many", "--limit"},
       {"job export 3", "--output-file FILE is missing: The file to write"},
+      {"report", "JOB is missing: Numbers of jobs, or 'last'"},
+      {"report 7 --format pdf", "pdf"},
+      {"report 7 -o json", "write ./json"},
       {"profile --model m --batch 4 -f j", "excludes"},
       {"job show 1 2", "not expected: 2"},
       {"job submit f --timeot 3", "did you mean --timeout?"},
@@ -358,7 +371,8 @@ TEST(Completion, TheTreeHasTheWholeContract) {
        {"up",         "job submit", "job list",  "job show",   "job logs",
         "job events", "job wait",   "job stop",  "job export", "job resume",
         "job delete", "node list",  "node show", "model list", "model inspect",
-        "profile",    "plan",       "predict",   "simulate",   "completion"}) {
+        "profile",    "plan",       "predict",   "simulate",   "report",
+        "completion"}) {
     EXPECT_THAT(paths, HasSubstr(std::string(";") + command + ";"));
   }
 }
