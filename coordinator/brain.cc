@@ -230,6 +230,7 @@ void Brain::TakeChanges(const std::vector<MembershipChange>& changes,
         absl::StrCat("worker ", member.registration.name(), " is ",
                      MemberStateName(change.state), ": ", member.why),
         change.state != MemberState::kStopped);
+    if (change.state == MemberState::kLost) ++losses_;
     if (IsGone(change.state)) OnWorkerLost(member, moment);
   }
 }

@@ -139,6 +139,7 @@ class Brain {
   std::string Summary() const;
   std::vector<v1::Worker> ViewWorkers(Instant now) const;  // by id
   const GroupCounts& group_counts() const { return groups_.counts(); }
+  int64_t losses() const { return losses_; }  // of workers, since the start
   // Recoveries that have ended since the last call.
   std::vector<v1::Recovery> TakeRecoveries() {
     return std::exchange(mesh_.recoveries, {});
@@ -178,6 +179,7 @@ class Brain {
   Tokens tokens_;
   // The newest on every stream; nothing yet where one has just begun.
   std::map<StreamId, std::optional<StandingOrder>> sent_;
+  int64_t losses_ = 0;
 };
 
 }  // namespace paceline

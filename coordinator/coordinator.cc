@@ -123,6 +123,7 @@ void Coordinator::UpdateMetrics() {
   metrics_updated_ = now;
   metrics_.Update(brain_.ViewWorkers(now), brain_.ViewOpenJobs(),
                   brain_.CountJobs());
+  metrics_.CountLosses(brain_.losses());
   metrics_.CountGroups(brain_.group_counts());
   for (const v1::Recovery& recovery : brain_.TakeRecoveries()) {
     metrics_.CountRecovery(recovery);

@@ -39,14 +39,16 @@
 #include "core/obs/metrics.h"
 #include "core/obs/notify.h"
 #include "core/obs/port_file.h"
+#include "core/obs/process_metrics.h"
 #include "core/rpc/channel.h"
+#include "core/rpc/enrol.h"
 #include "core/rpc/tls.h"
 
 namespace paceline {
 namespace {
 
 constexpr absl::Duration kTickPeriod = absl::Milliseconds(50);
-// How often certificates are looked at.
+// How often certificates and the host are looked at.
 constexpr absl::Duration kRenewalPeriod = absl::Seconds(1);
 // Calls may take so long of the five seconds that a stop may take.
 constexpr std::chrono::seconds kCallsMayTake(2);
@@ -115,11 +117,22 @@ absl::StatusOr<std::optional<HttpTls>> HttpFiles(
   return HttpTls{own.certificate, own.key, own.authority};
 }
 
-void Renew(const Authority& authority) {
+void Renew(const Authority& authority, CoordinatorMetrics& metrics) {
   const absl::Status renewed = authority.RenewOwn(absl::Now());
-  if (renewed.ok()) return;
-  Log(LogLevel::kError, "the coordinator's certificate cannot be renewed",
-      {{"why", renewed.message()}});
+  if (!renewed.ok()) {
+    Log(LogLevel::kError, "the coordinator's certificate cannot be renewed",
+        {{"why", renewed.message()}});
+  }
+  const absl::StatusOr<CertificateInfo> own = CertificateOf(authority.own());
+  if (own.ok()) metrics.SetCertificateExpiry(own->not_after);
+}
+
+void LookAtHost(const CoordinatorOptions& options, CoordinatorMetrics& metrics,
+                ProcessMetrics& process) {
+  process.Update();
+  metrics.SetDiskFree("state", options.state);
+  if (options.checkpoint_dir.empty()) return;
+  metrics.SetDiskFree("checkpoints", options.checkpoint_dir);
 }
 
 // Everything that serves, in the order in which it is to be stopped.
@@ -139,6 +152,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   const SystemClock clock;
   MetricsRegistry registry;
   CoordinatorMetrics metrics(registry, kVersion);
+  ProcessMetrics process(registry);
   BrainPolicy policy;
   policy.membership.lease = options.lease;
   Coordinator coordinator(policy, std::move(stored), store, weights_store,
@@ -170,8 +184,9 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
     const std::string grpc = JoinHostPort(server->host, server->port);
     Ticker ticker("ticker", kTickPeriod,
                   [&coordinator] { coordinator.Tick(); });
-    Ticker renewal("renewal", kRenewalPeriod, [authority] {
-      if (authority != nullptr) Renew(*authority);
+    Ticker renewal("renewal", kRenewalPeriod, [&] {
+      if (authority != nullptr) Renew(*authority, metrics);
+      LookAtHost(options, metrics, process);
     });
     readiness.serving = true;
     started = WritePortFile(options.port_file, grpc, http_address());

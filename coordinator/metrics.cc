@@ -1,6 +1,9 @@
 #include "coordinator/metrics.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -12,6 +15,20 @@ namespace {
 
 std::string CodeName(absl::StatusCode code) {
   return absl::StatusCodeToString(code);
+}
+
+// A job's phases, as the metric counts them: from 1 on.
+constexpr absl::string_view kPhases[] = {"preparing",  "training", "moving",
+                                         "recovering", "paused",   "predicting",
+                                         "saving"};
+
+// 0: none of kPhases.
+int PhaseNumber(const std::string& phase) {
+  const auto* const found =
+      std::find(std::begin(kPhases), std::end(kPhases), phase);
+  return found == std::end(kPhases)
+             ? 0
+             : 1 + static_cast<int>(found - std::begin(kPhases));
 }
 
 void DeclareRecovery(MetricsRegistry& registry) {
@@ -48,6 +65,11 @@ CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
                                        const std::string& version)
     : registry_(registry) {
   registry.DeclareGauge(kWorkers, "Workers by state.", {"state"});
+  registry.DeclareGauge(kWorkerState,
+                        "A worker's state: 1 idle, 2 busy, 3 suspect, 4 lost, "
+                        "5 measuring, 6 stopped.",
+                        {"worker"});
+  registry.DeclareCounter(kLosses, "Times that a worker was lost.");
   registry.DeclareGauge(kJobs, "Jobs by state.", {"state"});
   registry.DeclareCounter(kAttaches, "Attach attempts by result.", {"code"});
   registry.DeclareCounter(kHeartbeats, "Heartbeats by result.", {"code"});
@@ -61,6 +83,11 @@ CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
   registry.DeclareGauge(kQueueDepth, "Tasks that wait for the loop.");
   registry.DeclareGauge(kBuild, "Always 1; the label says what runs.",
                         {"version"});
+  registry.DeclareGauge(
+      kJobPhase,
+      "What a running job does: 1 preparing, 2 training, 3 moving, "
+      "4 recovering, 5 paused, 6 predicting, 7 saving.",
+      {"job"});
   registry.DeclareGauge(kJobStep, "Optimizer updates done.", {"job"});
   registry.DeclareGauge(kJobSteps, "Optimizer updates in all; 0: not known.",
                         {"job"});
@@ -85,14 +112,13 @@ CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
                         "Processes in a job's round group: members, and "
                         "listeners that shall become some.",
                         {"job", "state"});
-  registry.DeclareGauge(kGroupPaused,
-                        "1 while a job's round group has fewer members than a "
-                        "round needs, else 0.",
-                        {"job"});
   registry.DeclareCounter(kViews, "Views of round groups that were made.");
   registry.DeclareCounter(
       kLeavers, "Processes that left a round group, by reason.", {"reason"});
   DeclareCheckpoints();
+  DeclareHost();
+  registry.GetCounter(kAttaches, {CodeName(absl::StatusCode::kOk)});
+  registry.GetCounter(kLosses);
   registry.GetCounter(kViews);
   for (int i = 0; i < kGroupExits; ++i) {
     registry.GetCounter(kLeavers, {std::string(GroupExitName(GroupExit(i)))});
@@ -129,18 +155,53 @@ void CoordinatorMetrics::SetQueueDepth(int64_t tasks) {
   registry_.GetGauge(kQueueDepth).Set(static_cast<double>(tasks));
 }
 
-void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
-                                const std::vector<v1::Job>& open,
-                                const std::map<JobState, int64_t>& by_state) {
+void CoordinatorMetrics::DeclareHost() {
+  registry_.DeclareGauge(kDiskFree,
+                         "Bytes that are free where the coordinator writes.",
+                         {"folder"});
+  registry_.DeclareGauge(
+      kCoordinatorCertificate,
+      "Unix time until which the coordinator's certificate is valid.");
+}
+
+void CoordinatorMetrics::SetDiskFree(const std::string& folder,
+                                     const std::string& path) {
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(path, error);
+  if (error) return;
+  registry_.GetGauge(kDiskFree, {folder})
+      .Set(static_cast<double>(space.available));
+}
+
+void CoordinatorMetrics::SetCertificateExpiry(absl::Time not_after) {
+  registry_.GetGauge(kCoordinatorCertificate)
+      .Set(absl::ToDoubleSeconds(not_after - absl::UnixEpoch()));
+}
+
+void CoordinatorMetrics::SetWorkers(const std::vector<v1::Worker>& workers) {
   std::map<std::string, int> workers_by_state = {
       {"idle", 0},    {"busy", 0}, {"measuring", 0},
       {"suspect", 0}, {"lost", 0}, {"stopped", 0}};
+  std::set<std::string> present;
   for (const v1::Worker& worker : workers) {
     ++workers_by_state[WorkerStateName(worker.state())];
+    const std::string& name = worker.registration().name();
+    registry_.GetGauge(kWorkerState, {name}).Set(worker.state());
+    present.insert(name);
   }
+  for (const std::string& name : workers_) {
+    if (!present.contains(name)) registry_.RemoveSeries(kWorkerState, name);
+  }
+  workers_ = std::move(present);
   for (const auto& [state, count] : workers_by_state) {
     registry_.GetGauge(kWorkers, {state}).Set(count);
   }
+}
+
+void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
+                                const std::vector<v1::Job>& open,
+                                const std::map<JobState, int64_t>& by_state) {
+  SetWorkers(workers);
   std::set<JobId> running;
   for (const v1::Job& job : open) {
     if (job.state() == v1::JOB_STATE_RUNNING) running.insert(JobId{job.id()});
@@ -148,9 +209,9 @@ void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
   for (const JobId ended : running_) {
     if (running.contains(ended)) continue;
     for (const char* family :
-         {kJobStep, kJobSteps, kJobLoss, kJobAccuracy, kJobRate, kStepPredicted,
-          kStepMeasured, kStagePredicted, kStageMeasured, kGroupMembers,
-          kGroupPaused, kFloor, kSnapshotAge, kGoodput}) {
+         {kJobPhase, kJobStep, kJobSteps, kJobLoss, kJobAccuracy, kJobRate,
+          kStepPredicted, kStepMeasured, kStagePredicted, kStageMeasured,
+          kGroupMembers, kFloor, kSnapshotAge, kGoodput}) {
       registry_.RemoveSeries(family, absl::StrCat(ended.value));
     }
   }
@@ -158,6 +219,7 @@ void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
   for (const v1::Job& job : open) {
     if (job.state() != v1::JOB_STATE_RUNNING) continue;
     const std::string id = absl::StrCat(job.id());
+    registry_.GetGauge(kJobPhase, {id}).Set(PhaseNumber(job.phase()));
     registry_.GetGauge(kJobStep, {id}).Set(job.step());
     registry_.GetGauge(kJobSteps, {id}).Set(job.steps());
     registry_.GetGauge(kJobRate, {id}).Set(job.samples_per_second());
@@ -195,6 +257,12 @@ void CoordinatorMetrics::SetRecovery(const v1::Job& job) {
       static_cast<double>(job.step() + job.recovery().replayed_steps());
   registry_.GetGauge(kGoodput, {id})
       .Set(computed == 0 ? 1 : static_cast<double>(job.step()) / computed);
+}
+
+void CoordinatorMetrics::CountLosses(int64_t losses) {
+  registry_.GetCounter(kLosses).Add(
+      static_cast<double>(losses - counted_losses_));
+  counted_losses_ = losses;
 }
 
 void CoordinatorMetrics::CountGroups(const GroupCounts& counts) {
@@ -259,7 +327,6 @@ void CoordinatorMetrics::SetGroup(const v1::Job& job) {
   const std::string id = absl::StrCat(job.id());
   registry_.GetGauge(kGroupMembers, {id, "member"}).Set(members);
   registry_.GetGauge(kGroupMembers, {id, "listener"}).Set(listeners);
-  registry_.GetGauge(kGroupPaused, {id}).Set(job.phase() == "paused");
 }
 
 }  // namespace paceline

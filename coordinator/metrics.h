@@ -14,6 +14,8 @@
 namespace paceline {
 
 constexpr char kWorkers[] = "paceline_coordinator_workers";
+constexpr char kWorkerState[] = "paceline_coordinator_worker_state";
+constexpr char kLosses[] = "paceline_coordinator_workers_lost_total";
 constexpr char kJobs[] = "paceline_coordinator_jobs";
 constexpr char kAttaches[] = "paceline_coordinator_attach_total";
 constexpr char kHeartbeats[] = "paceline_coordinator_heartbeats_total";
@@ -24,7 +26,11 @@ constexpr char kTransactions[] =
 constexpr char kStoreFailures[] = "paceline_coordinator_store_failures_total";
 constexpr char kQueueDepth[] = "paceline_coordinator_loop_queue_depth";
 constexpr char kBuild[] = "paceline_coordinator_build_info";
+constexpr char kDiskFree[] = "paceline_coordinator_disk_free_bytes";
+constexpr char kCoordinatorCertificate[] =
+    "paceline_coordinator_certificate_expiry_timestamp_seconds";
 // One series a running job; removed when it ends.
+constexpr char kJobPhase[] = "paceline_coordinator_job_phase";
 constexpr char kJobStep[] = "paceline_coordinator_job_step";
 constexpr char kJobSteps[] = "paceline_coordinator_job_steps";
 constexpr char kJobLoss[] = "paceline_coordinator_job_loss";
@@ -50,7 +56,6 @@ constexpr char kGoodput[] = "paceline_coordinator_job_goodput_ratio";
 
 // These describe round groups.
 constexpr char kGroupMembers[] = "paceline_coordinator_job_group_members";
-constexpr char kGroupPaused[] = "paceline_coordinator_job_group_paused";
 constexpr char kViews[] = "paceline_coordinator_group_views_total";
 constexpr char kLeavers[] = "paceline_coordinator_group_leavers_total";
 
@@ -62,7 +67,8 @@ constexpr char kCheckpointSeconds[] =
 // lost, stopped.
 std::string WorkerStateName(v1::WorkerState state);
 
-// Thread-safe, but Update(), which is the loop's.  The registry outlives it.
+// Thread-safe, but for Update() and those that say so, which are the loop's.
+// The registry outlives it.
 class CoordinatorMetrics {
  public:
   CoordinatorMetrics(MetricsRegistry& registry, const std::string& version);
@@ -73,6 +79,9 @@ class CoordinatorMetrics {
   void CountControl(const std::string& method, absl::StatusCode code);
   void ObserveTransaction(absl::Duration took, bool stored);
   void SetQueueDepth(int64_t tasks);
+  // Asks the file system of `path`.  folder: its name in the label.
+  void SetDiskFree(const std::string& folder, const std::string& path);
+  void SetCertificateExpiry(absl::Time not_after);
 
   // Sets all gauges of workers and jobs anew.
   // open: jobs that have not ended.  by_state: how many there are, of all.
@@ -81,19 +90,25 @@ class CoordinatorMetrics {
               const std::map<JobState, int64_t>& by_state);
   // The loop's, too.  The last one of a job, once.
   void CountRecovery(const v1::Recovery& recovery);
+  // The loop's, too.  Workers that were lost since the start.
+  void CountLosses(int64_t losses);
   // The loop's, too.  counts: since the start.
   void CountGroups(const GroupCounts& counts);
   void CountCheckpoints(const CheckpointCounts& counts);
 
  private:
+  void DeclareHost();
   void DeclareCheckpoints();
+  void SetWorkers(const std::vector<v1::Worker>& workers);
   void SetDrift(const v1::Job& job);
   void SetGroup(const v1::Job& job);
   void SetRecovery(const v1::Job& job);
 
   MetricsRegistry& registry_;
-  std::set<JobId> running_;  // that have series
-  GroupCounts counted_;      // so far
+  std::set<JobId> running_;        // that have series
+  std::set<std::string> workers_;  // that have series
+  int64_t counted_losses_ = 0;
+  GroupCounts counted_;  // so far
   CheckpointCounts counted_checkpoints_;
 };
 

@@ -147,13 +147,16 @@ absl::Status Enrol(const EnrolOptions& options, const TlsFiles& files) {
   return WriteIdentity(files, certificate.certificate(), authority);
 }
 
+absl::StatusOr<CertificateInfo> CertificateOf(const TlsFiles& files) {
+  PACELINE_ASSIGN_OR_RETURN(const std::string certificate,
+                            ReadFile(files.certificate, kMostPemBytes));
+  return ReadCertificate(certificate);
+}
+
 absl::StatusOr<bool> RenewalIsDue(const TlsFiles& files, absl::Time now,
                                   absl::Time revoked) {
   if (!files.exist()) return true;
-  PACELINE_ASSIGN_OR_RETURN(const std::string certificate,
-                            ReadFile(files.certificate, kMostPemBytes));
-  PACELINE_ASSIGN_OR_RETURN(const CertificateInfo info,
-                            ReadCertificate(certificate));
+  PACELINE_ASSIGN_OR_RETURN(const CertificateInfo info, CertificateOf(files));
   return now >= info.renewal() || info.signed_at() <= revoked;
 }
 

@@ -72,6 +72,7 @@ struct EnrolOptions {
 //         Unavailable         the coordinator is away, or runs without TLS
 absl::Status Enrol(const EnrolOptions& options, const TlsFiles& files);
 
+absl::StatusOr<CertificateInfo> CertificateOf(const TlsFiles& files);
 // Where a certificate is missing, two thirds of its life are over, or it was
 // signed up to `revoked`.
 absl::StatusOr<bool> RenewalIsDue(const TlsFiles& files, absl::Time now,

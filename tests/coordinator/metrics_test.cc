@@ -21,6 +21,7 @@ class MetricsOfAMesh : public ::testing::Test {
     const Brain& brain = mesh.brain();
     metrics_.Update(mesh.ViewWorkers(), brain.ViewOpenJobs(),
                     brain.CountJobs());
+    metrics_.CountLosses(brain.losses());
     metrics_.CountGroups(brain.group_counts());
     return registry_.Text();
   }
@@ -67,18 +68,43 @@ TEST_F(MetricsOfAMesh, SayWhoIsThereAndWhetherTheGroupIsPaused) {
   spec.aggregation.min_parts = 2;
   GroupMesh mesh = Training(2, spec);
   EXPECT_THAT(Read(mesh),
-              Says("job_group_paused{job=\"1\"} 0\n",
+              Says("job_phase{job=\"1\"} 2\n",
+                   "worker_state{worker=\"w2\"} 2\n", "workers_lost_total 0\n",
                    "job_group_members{job=\"1\",state=\"member\"} 2\n"));
 
   mesh.Break("w2");
   mesh.Pass(600);
 
   EXPECT_THAT(Read(mesh),
-              Says("job_group_paused{job=\"1\"} 1\n",
+              Says("job_phase{job=\"1\"} 5\n",
+                   "worker_state{worker=\"w2\"} 4\n", "workers_lost_total 1\n",
                    "job_group_members{job=\"1\",state=\"member\"} 1\n",
                    "group_leavers_total{reason=\"lost\"} 1\n"));
   ASSERT_TRUE(mesh.Stop().ok());
-  EXPECT_THAT(Read(mesh), Not(HasSubstr("job_group_paused{")));
+  EXPECT_THAT(Read(mesh), Not(HasSubstr("job_phase{")));
+}
+
+TEST_F(MetricsOfAMesh, DropTheStateOfAWorkerThatIsForgotten) {
+  v1::Worker worker;
+  worker.mutable_registration()->set_name("w1");
+  worker.set_state(v1::WORKER_STATE_IDLE);
+  metrics_.Update({worker}, {}, {});
+  EXPECT_THAT(registry_.Text(), HasSubstr("worker_state{worker=\"w1\"} 1\n"));
+
+  metrics_.Update({}, {}, {});
+
+  EXPECT_THAT(registry_.Text(), Not(HasSubstr("worker_state{")));
+}
+
+TEST_F(MetricsOfAMesh, SayWhatTheHostHasLeft) {
+  metrics_.SetCertificateExpiry(absl::FromUnixSeconds(1000));
+  metrics_.SetDiskFree("state", "/");
+  metrics_.SetDiskFree("checkpoints", "/no such folder");
+
+  EXPECT_THAT(registry_.Text(),
+              AllOf(HasSubstr("certificate_expiry_timestamp_seconds 1000\n"),
+                    HasSubstr("disk_free_bytes{folder=\"state\"} "),
+                    Not(HasSubstr("folder=\"checkpoints\""))));
 }
 
 TEST_F(MetricsOfAMesh, CountWhoWasEvictedForAnotherState) {

@@ -193,6 +193,19 @@ TEST_F(WorkerMetricsTest, ShowAMicroBatchsLatencyAndWhereTimeWent) {
                     });
 }
 
+TEST_F(WorkerMetricsTest, SayHowLongTheCertificateIsValidWhereThereIsOne) {
+  WorkerReading reading;
+  metrics_.Update(reading);
+  EXPECT_THAT(registry_.Text(),
+              Not(HasSubstr("certificate_expiry_timestamp_seconds ")));
+  reading.certificate_expiry = absl::FromUnixSeconds(1000);
+
+  metrics_.Update(reading);
+
+  EXPECT_THAT(registry_.Text(),
+              HasSubstr("certificate_expiry_timestamp_seconds 1000\n"));
+}
+
 TEST_F(WorkerMetricsTest, KeepNothingOfARunThatHasEnded) {
   metrics_.Update(OfPipeDream());
 

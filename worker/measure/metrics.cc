@@ -8,6 +8,8 @@ namespace {
 constexpr char kBuildInfo[] = "paceline_worker_build_info";
 constexpr char kAttached[] = "paceline_worker_attached";
 constexpr char kRunning[] = "paceline_worker_running";
+constexpr char kCertificate[] =
+    "paceline_worker_certificate_expiry_timestamp_seconds";
 constexpr char kInstructions[] = "paceline_worker_instructions_total";
 constexpr char kSteps[] = "paceline_worker_steps_total";
 constexpr char kStepsSkipped[] = "paceline_worker_steps_skipped_total";
@@ -108,6 +110,9 @@ WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
   registry_.DeclareGauge(kAttached,
                          "1 while the control stream is up, else 0.");
   registry_.DeclareGauge(kRunning, "1 while a run is going on, else 0.");
+  registry_.DeclareGauge(
+      kCertificate,
+      "Unix time until which this worker's certificate is valid.");
   registry_.DeclareCounter(
       kInstructions, "Schedule instructions that the compute thread finished.");
   registry_.DeclareCounter(kSteps, "Optimizer steps done, skipped ones too.");
@@ -264,6 +269,11 @@ void WorkerMetrics::UpdateVersions(const v1::StageVersions& versions) {
 void WorkerMetrics::Update(const WorkerReading& reading) {
   registry_.GetGauge(kAttached).Set(reading.attached);
   registry_.GetGauge(kRunning).Set(reading.running);
+  if (reading.certificate_expiry > absl::InfinitePast()) {
+    registry_.GetGauge(kCertificate)
+        .Set(absl::ToDoubleSeconds(reading.certificate_expiry -
+                                   absl::UnixEpoch()));
+  }
   Raise(kInstructions, {}, reading.instructions);
   Raise(kSteps, {}, reading.steps);
   Raise(kStepsSkipped, {}, reading.steps_skipped);

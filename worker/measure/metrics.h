@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "core/obs/metrics.h"
 #include "paceline/v1/coordinator.pb.h"
 #include "worker/measure/plane_stats.h"
@@ -32,6 +33,8 @@ struct WorkerReading {
   int64_t pieces = 0;
   int64_t piece_bytes = 0;
   int64_t pieces_refused = 0;  // since the process began
+  // Until when the certificate is valid; InfinitePast: there is none.
+  absl::Time certificate_expiry = absl::InfinitePast();
 };
 
 // Turns readings into metrics.  Thread-compatible: one caller at a time.

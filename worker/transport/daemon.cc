@@ -52,6 +52,7 @@ Daemon::Daemon(DaemonOptions options, ComputeParts compute)
       compute_(std::move(compute)),
       incarnation_(DrawIncarnation()),
       metrics_(registry_, kVersion),
+      process_(registry_),
       pieces_(RoomForPieces(MemoryShare())),
       data_plane_(
           PlaneOptions{.incarnation = incarnation_, .pieces = &pieces_}),
@@ -273,8 +274,12 @@ HttpAnswer Daemon::Metrics() {
   reading.round_frames = round_plane_.stats();
   reading.predicted_memory_bytes = agent_->recorder().predicted_memory_bytes();
 
+  const auto own = CertificateOf(TlsFiles(options_.worker.tls_dir));
+  if (own.ok()) reading.certificate_expiry = own->not_after;
+
   absl::MutexLock lock(&metrics_mutex_);
   metrics_.Update(reading);
+  process_.Update();
   HttpAnswer answer;
   answer.content_type = "text/plain; version=0.0.4; charset=utf-8";
   answer.body = registry_.Text();

@@ -14,6 +14,7 @@
 #include "core/base/ticker.h"
 #include "core/obs/http_server.h"
 #include "core/obs/metrics.h"
+#include "core/obs/process_metrics.h"
 #include "core/rpc/channel.h"
 #include "worker/agent/agent.h"
 #include "worker/measure/metrics.h"
@@ -88,6 +89,7 @@ class Daemon {
   MetricsRegistry registry_;
   absl::Mutex metrics_mutex_;  // one scrape at a time
   WorkerMetrics metrics_ ABSL_GUARDED_BY(metrics_mutex_);
+  ProcessMetrics process_ ABSL_GUARDED_BY(metrics_mutex_);
 
   std::string advertised_;  // grpc_address_ as others reach it
   std::string grpc_address_;
