@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -10,10 +11,13 @@ import yaml
 from formats import run
 from tree import Problem
 
-DECLARATIONS = tuple(f"{folder}/metrics.{ending}"
-                     for folder in ("coordinator", "worker/measure")
-                     for ending in ("h", "cc"))
-METRIC = re.compile(r"\bpaceline_(?:coordinator|worker)_[a-z0-9_]+")
+DECLARATIONS = ("core/obs/process_metrics.h",
+                *(f"{folder}/metrics.{ending}"
+                  for folder in ("coordinator", "worker/measure")
+                  for ending in ("h", "cc")))
+METRIC = re.compile(r"\b(?:paceline_(?:coordinator|worker)|process)_[a-z0-9_]+")
+# The program that makes the dashboards' JSON.
+GENERATE = Path(__file__).resolve().parents[2] / "dashboards/generate.py"
 # What Prometheus makes of a histogram.
 SUFFIXES = ("_bucket", "_sum", "_count")
 # Grafana fills these in; promtool cannot.
@@ -26,18 +30,20 @@ def declared(tree):
     for path in DECLARATIONS:
         if tree.exists(path):
             for number, line in enumerate(tree.lines(path), 1):
-                for name in re.findall(
-                        r'"(paceline_(?:coordinator|worker)_\w+)"', line):
+                for name in re.findall(f'"({METRIC.pattern})"', line):
                     found.setdefault(name, (path, number))
     return found
 
 
 def panels(tree):
-    """Yields (dashboard, panel title, expression)."""
+    """Yields (dashboard, title of a panel or annotation, expression)."""
     for path in tree.with_suffix(".json"):
         if not path.startswith("dashboards/"):
             continue
-        todo = list(json.loads(tree.text(path)).get("panels", []))
+        dashboard = json.loads(tree.text(path))
+        for event in dashboard.get("annotations", {}).get("list", []):
+            yield path, event["name"], event["expr"]
+        todo = list(dashboard.get("panels", []))
         while todo:
             panel = todo.pop(0)
             todo += panel.get("panels", [])
@@ -59,12 +65,12 @@ def rule_tests(tree):
 
 
 def alerts(tree):
-    """Yields (file, name) of every alert."""
+    """Yields (file, rule) of every alert."""
     for path in rule_files(tree):
         for group in yaml.safe_load(tree.text(path))["groups"]:
             for rule in group.get("rules", []):
                 if "alert" in rule:
-                    yield path, rule["alert"]
+                    yield path, rule
 
 
 def base_name(metric, names):
@@ -94,6 +100,14 @@ def check_metrics(tree):
                           "show it or drop it")
 
 
+def check_generated(tree):
+    """The dashboards are what generate.py makes of their YAML."""
+    complaint = run([sys.executable, str(GENERATE), "--check", "--folder",
+                     str(tree.root / "dashboards")])
+    if complaint:
+        yield Problem("dashboards", 0, complaint)
+
+
 def plain(expression):
     for variable, value in VARIABLES.items():
         expression = expression.replace(variable, value)
@@ -116,10 +130,14 @@ def check_promtool(tree):
         complaint = run(["promtool", "test", "rules", str(tree.root / path)])
         if complaint:
             yield Problem(path, 0, complaint)
-    for path, name in alerts(tree):
+    for path, rule in alerts(tree):
+        name = rule["alert"]
         if name not in tested:
             yield Problem(path, 0, f"alert {name} has no test: add one to a "
                           "file of `promtool test rules`")
+        if "runbook" not in rule.get("annotations", {}):
+            yield Problem(path, 0, f"alert {name} has no annotation `runbook`: "
+                          "say what to do")
     with tempfile.TemporaryDirectory() as folder:
         for path, title, expression in panels(tree):
             rules = Path(folder) / "panel.yml"

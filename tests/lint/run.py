@@ -30,6 +30,7 @@ CHECKS = {
     "systemd": formats.check_systemd,
     "metrics": dashboards.check_metrics,
     "promtool": dashboards.check_promtool,
+    "generated": dashboards.check_generated,
     "openers": words.check_openers,
     "references": words.check_references,
 }

@@ -337,6 +337,11 @@ class Dashboards(LintTest):
                 "title": "inner",
                 "targets": [{"expr": e} for e in expressions]}]}]}))
 
+    def dashboard_uses_all(self, name):
+        self.write(name, json.dumps({"panels": [{"targets": [
+            {"expr": "paceline_worker_seconds_total"},
+            {"expr": "paceline_worker_wait_seconds"}]}]}))
+
     def test_the_same_names_on_both_sides_pass(self):
         self.dashboard("rate(paceline_worker_seconds_total[1m])",
                        "paceline_worker_wait_seconds_bucket")
@@ -373,14 +378,40 @@ class Dashboards(LintTest):
                    "  - record: A\n    expr: a >\n")
         self.assert_says(dashboards.check_promtool, "rules.yml")
 
-    def test_an_alert_needs_a_test_that_passes(self):
+    def test_an_annotation_is_read_too(self):
+        self.write("dashboards/a.json", json.dumps({"annotations": {"list": [
+            {"name": "event", "expr": "paceline_worker_dreams_total"}]}}))
+        self.dashboard_uses_all("dashboards/b.json")
+        self.assert_says(dashboards.check_metrics, "dreams", "'event'")
+
+    def test_metrics_of_the_process_are_read_too(self):
+        self.write("core/obs/process_metrics.h", '  "process_open_fds"\n')
+        self.dashboard_uses_all("dashboards/a.json")
+        self.assert_says(dashboards.check_metrics, "process_open_fds")
+
+    def test_a_dashboard_that_differs_from_its_source_is_caught(self):
+        self.write("dashboards/a.yaml", "uid: a\ntitle: A\nrows: {}\n")
+        self.assert_says(dashboards.check_generated, "a.json", "generate.py")
+        self.write("dashboards/a.json", "{}\n")
+        self.assert_says(dashboards.check_generated, "a.json", "generate.py")
+
+    def test_an_alert_needs_a_runbook(self):
         self.write("dashboards/rules.yml", "groups:\n- name: a\n  rules:\n"
                    "  - alert: A\n    expr: a > 1\n")
+        self.write("dashboards/rules_test.yml",
+                   "rule_files: [rules.yml]\ntests: []  # A\n")
+        self.assert_says(dashboards.check_promtool, "alert A", "runbook")
+
+    def test_an_alert_needs_a_test_that_passes(self):
+        self.write("dashboards/rules.yml", "groups:\n- name: a\n  rules:\n"
+                   "  - alert: A\n    expr: a > 1\n"
+                   "    annotations: {runbook: wait}\n")
         self.assert_says(dashboards.check_promtool, "alert A has no test")
         case = ("rule_files: [rules.yml]\ntests:\n- interval: 1m\n"
                 "  input_series:\n  - {series: a, values: '%d'}\n"
                 "  alert_rule_test:\n  - eval_time: 0m\n    alertname: A\n"
-                "    exp_alerts: [{exp_labels: {}}]\n")
+                "    exp_alerts:\n    - exp_labels: {}\n"
+                "      exp_annotations: {runbook: wait}\n")
         self.write("dashboards/rules_test.yml", case % 2)
         self.assert_clean(dashboards.check_promtool)
         self.write("dashboards/rules_test.yml", case % 1)

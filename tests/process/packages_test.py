@@ -29,7 +29,9 @@ FILES = {
         "/share/fish/vendor_completions.d/paceline.fish",
         "/share/doc/paceline-client/examples/fashion-mnist.yaml"},
     "paceline-dashboards": {
+        "/share/paceline/dashboards/faults.json",
         "/share/paceline/dashboards/mesh.json",
+        "/share/paceline/dashboards/pipeline.json",
         "/share/paceline/dashboards/prometheus.yml"},
 }
 
