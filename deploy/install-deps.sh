@@ -70,7 +70,11 @@ TEST=(
 NIGHTLY=(
   cpio debootstrap dropbear-bin jq openssh-client openssh-sftp-server
   python3-torch python3-torchvision qemu-system-x86
+  # A browser draws the dashboards.
+  chromium chromium-driver python3-pil python3-selenium
 )
+# Other makers' nodejs brings an npm of its own, and refuses Debian's.
+command -v npm >/dev/null || NIGHTLY+=(npm)
 # An arm64 machine compiles for itself.
 [[ $(uname -m) == aarch64 ]] ||
   NIGHTLY+=(g++-aarch64-linux-gnu qemu-user-static)

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars
   pipeline-kills coordinator-kills snapshot-cost tls-cost strangers fuzz moves chaos scale bench bed speed round-speed
-  torch-free tsan asan trixie machines arm64)
+  dashboards torch-free tsan asan trixie machines arm64)
 
 usage() {
   cat <<USAGE
@@ -125,6 +125,13 @@ area_snapshot_cost() {
 # The same job with and without TLS.
 area_tls_cost() {
   with_programs tests/nightly/tls_cost.py
+}
+
+# Four jobs that a Prometheus watches: each panel has data, and is drawn by
+# Grafana's components, which npm fetches.
+area_dashboards() {
+  with_programs tests/nightly/dashboards_proof.py
+  /usr/bin/python3 tests/nightly/dashboards_render.py
 }
 
 # Ten thousand connections and messages without an end, beside a job.

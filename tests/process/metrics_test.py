@@ -1,12 +1,8 @@
 #!/usr/bin/env python3
 """A mesh shows metrics, discovery and health."""
 
-import json
-import urllib.error
-import urllib.parse
-import urllib.request
-
-from mesh_case import ROOT, MeshCase, eventually, free_port, get, main, run
+from mesh_case import MeshCase, eventually, get, main, run
+from prometheus import Prometheus
 
 JOB = """
 model: {name: lenet}
@@ -68,37 +64,12 @@ class Metrics(MeshCase):
     # --- A real Prometheus, configured as dashboards/ does it -----------------
 
     def start_prometheus(self):
-        dashboards = ROOT / "dashboards"
-        text = (dashboards / "prometheus.yml").read_text()
-        for usual, here in (("localhost:7480", self.http),
-                            # As it is, but for a test's patience.
-                            ("scrape_interval: 5s", "scrape_interval: 1s\n"
-                             "  evaluation_interval: 1s"),
-                            ("scrape_timeout: 4s", "scrape_timeout: 1s"),
-                            ("refresh_interval: 10s", "refresh_interval: 1s")):
-            self.assertIn(usual, text)
-            text = text.replace(usual, here)
-        file = self.write(text, "prometheus.yml")
-        self.write((dashboards / "alerts.yml").read_text(), "alerts.yml")
-        self.prometheus = f"127.0.0.1:{free_port()}"
-        self.start_process("prometheus", f"--config.file={file}",
-                           f"--storage.tsdb.path={self.folder}/tsdb",
-                           f"--web.listen-address={self.prometheus}")
-
-    def ask_prometheus(self, what):
-        """The answer's `data`; {} while there is none."""
-        try:
-            answer = json.loads(get(self.prometheus, f"/api/v1/{what}"))
-        except (OSError, ValueError):
-            return {}
-        return answer.get("data") or {}
+        self.prometheus = Prometheus(self.folder, self.http)
+        self.prometheus.__enter__()  # pylint: disable=unnecessary-dunder-call
+        self.addCleanup(self.prometheus.__exit__)
 
     def value(self, expression):
-        """The value of an expression with one result; -1: it has none, or
-        several."""
-        query = urllib.parse.urlencode({"query": expression})
-        result = self.ask_prometheus(f"query?{query}").get("result", [])
-        return float(result[0]["value"][1]) if len(result) == 1 else -1
+        return self.prometheus.value(expression)
 
     def await_value(self, condition, what):
         self.assertTrue(eventually(condition, seconds=60), what)
@@ -129,7 +100,8 @@ class Metrics(MeshCase):
                 "min(paceline_worker_round_deadline_seconds) > 0",
                 "max(paceline_worker_round_contributors) > 0",
                 'sum(paceline_worker_round_bytes_total{direction="sent"}) > 0',
-                "paceline_coordinator_job_group_paused == bool 0",
+                "paceline_coordinator_job_phase == bool 2",
+                "paceline_coordinator_workers_lost_total > 0",
                 # It came back.
                 'paceline_coordinator_job_group_members{state="member"} == 3'):
             self.await_value(lambda e=expression: self.value(e) > 0, expression)
@@ -137,7 +109,7 @@ class Metrics(MeshCase):
         def health():
             """By rule; "unknown" before its first evaluation."""
             return {rule["name"]: rule["health"]
-                    for group in self.ask_prometheus("rules")["groups"]
+                    for group in self.prometheus.ask("rules")["groups"]
                     for rule in group["rules"]}
         self.await_value(lambda: "unknown" not in health().values(), health())
         self.assertEqual(set(health().values()), {"ok"}, health())
