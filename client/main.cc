@@ -24,6 +24,7 @@
 #include "client/commands/report.h"
 #include "client/commands/simulate.h"
 #include "client/commands/submit.h"
+#include "client/commands/top.h"
 #include "client/commands/trust.h"
 #include "client/files/job_file.h"
 #include "client/files/plan_file.h"
@@ -260,7 +261,8 @@ ExitCode RunOnJob(const CommandContext& context, const ClientOptions& options) {
   if (!job.ok()) return ReportError(context.console, job.status());
   switch (options.command) {
     case Command::kJobShow:
-      return ShowJobCommand(context, *job);
+      return options.watch ? WatchOneJobCommand(context, *job)
+                           : ShowJobCommand(context, *job);
     case Command::kJobLogs:
       return JobLogsCommand(context, *job, options.follow);
     case Command::kJobEvents:
@@ -300,7 +302,8 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
     case Command::kCompletion:
       return AnswerCompletion(context, options.target);
     case Command::kJobList:
-      return ListJobsCommand(context, options.filter);
+      return options.watch ? WatchJobsCommand(context, options.filter)
+                           : ListJobsCommand(context, options.filter);
     case Command::kProfile:
       return Profile(context, options);
     case Command::kBench:
@@ -310,7 +313,10 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
     case Command::kReport:
       return ReportCommand(context, options.report);
     case Command::kNodeList:
-      return ListNodesCommand(context);
+      return options.watch ? WatchNodesCommand(context)
+                           : ListNodesCommand(context);
+    case Command::kTop:
+      return TopCommand(context);
     case Command::kNodeShow:
       return ShowNodeCommand(context, options.target);
     case Command::kNodeDrain:

@@ -134,6 +134,12 @@ class CommandLine {
     AddSimulate();
     AddTrust();
     AddContexts(AddGroup("context", "Gives names to meshes; needs none"));
+    Add(&app_, "top", "Shows the mesh as it changes, until Ctrl-C",
+        Command::kTop)
+        ->footer(
+            "Examples:\n"
+            "  paceline top\n"
+            "  paceline top | tee mesh.txt   (a line for each change)");
     AddCompletion();
   }
 
@@ -159,6 +165,11 @@ class CommandLine {
   void AddTarget(CLI::App* command, const char* name, const char* type,
                  const char* help) {
     AddValue(command, name, options_.target, type, help)->required();
+  }
+
+  void AddWatch(CLI::App* command) {
+    command->add_flag("-w,--watch", options_.watch,
+                      "Goes on and shows what changes, until Ctrl-C");
   }
 
   void AddTimeout(CLI::App* command) {
@@ -265,6 +276,7 @@ class CommandLine {
              "Lists only jobs of this model");
     AddValue(list, "--name", filter.name, "TEXT",
              "Lists only jobs with this in their names");
+    AddWatch(list);
     list->footer(
         "Examples:\n"
         "  paceline job list --limit 10 -o wide\n"
@@ -277,8 +289,9 @@ class CommandLine {
       app->footer(absl::StrCat("Example:\n  paceline job ", name, " last"));
       return app;
     };
-    with_job("show", "Shows a job: progress, loss, accuracy, time split",
-             Command::kJobShow);
+    AddWatch(with_job("show",
+                      "Shows a job: progress, loss, accuracy, time split",
+                      Command::kJobShow));
     for (CLI::App* const app :
          {with_job("logs", "Prints what the job's workers logged",
                    Command::kJobLogs),
@@ -354,8 +367,12 @@ class CommandLine {
   }
 
   void AddNodes(CLI::App* node) {
-    Add(node, "list", "Lists all workers", Command::kNodeList)
-        ->footer("Example:\n  paceline node list -o json");
+    CLI::App* const list =
+        Add(node, "list", "Lists all workers", Command::kNodeList);
+    AddWatch(list);
+    list->footer(
+        "Examples:\n  paceline node list -o json\n"
+        "  paceline node list --watch");
     const auto with_node = [&](const char* name, const char* help,
                                Command command) {
       CLI::App* const app = Add(node, name, help, command);

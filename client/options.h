@@ -53,6 +53,7 @@ enum class Command {
   kLogin,
   kTlsCheck,
   kTlsRevoke,
+  kTop,
   kDoctor,
   kContextList,
   kContextSet,
@@ -73,6 +74,7 @@ struct ClientOptions {
   bool detach = false;
   bool dry_run = false;
   bool follow = false;
+  bool watch = false;  // job list, job show, node list
   std::optional<absl::Duration> timeout;
   JobFilter filter;         // job list
   std::string again;        // job submit: a job's number, or "last"

@@ -451,7 +451,10 @@ v1::Job Brain::ViewOf(const JobEntry& job) const {
   v1::Job view = job.record.job;
   *view.mutable_spec() = ToProto(job.record.spec);
   std::map<WorkerId, v1::JobMember> members;
-  if (job.group.has_value()) members = job.group->Members();
+  if (job.group.has_value()) {
+    members = job.group->Members();
+    view.set_server(job.group->Server(job.record.spec).value);
+  }
   const std::vector<StagePlacement> stages = mesh_.Place(job.record.stages);
   for (v1::JobWorker& part : *view.mutable_workers()) {
     const WorkerId worker{part.id()};
@@ -465,6 +468,9 @@ v1::Job Brain::ViewOf(const JobEntry& job) const {
   if (job.loss.has_value()) view.set_loss(*job.loss);
   if (job.accuracy.has_value()) view.set_accuracy(*job.accuracy);
   view.set_phase(groups_.PhaseOf(job));
+  if (job.recovery != nullptr && job.meter.open().has_value()) {
+    *view.mutable_recovering() = *job.meter.open();
+  }
   for (const v1::StageDrift& drift : DriftOf(job.record)) {
     *view.add_drift() = drift;
   }
@@ -494,6 +500,24 @@ std::vector<v1::Job> Brain::ViewOpenJobs() const {
   std::vector<v1::Job> views;
   for (const JobId id : mesh_.open) views.push_back(ViewOf(mesh_.jobs.at(id)));
   return views;
+}
+
+std::vector<JobId> Brain::ShownJobs(int most) const {
+  std::vector<JobId> shown;
+  int queued = 0;
+  for (const JobId id : mesh_.open) {
+    const JobState state = mesh_.jobs.at(id).record.state();
+    if (state == JobState::kQueued && ++queued > most) continue;
+    shown.push_back(id);
+  }
+  int ended = 0;
+  for (auto job = mesh_.jobs.rbegin(); job != mesh_.jobs.rend(); ++job) {
+    if (mesh_.open.contains(job->first)) continue;
+    if (++ended > most) break;
+    shown.push_back(job->first);
+  }
+  std::sort(shown.begin(), shown.end());
+  return shown;
 }
 
 std::map<JobState, int64_t> Brain::CountJobs() const {

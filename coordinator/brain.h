@@ -134,6 +134,11 @@ class Brain {
   std::vector<v1::Job> ViewJobs(int64_t limit) const;
   // Those that have not ended, by id.  Cost: theirs, however many have ended.
   std::vector<v1::Job> ViewOpenJobs() const;
+  // Those that run, and of those that wait the first and of those that have
+  // ended the last `most`; by id.
+  std::vector<JobId> ShownJobs(int most) const;
+  // As measured last, by from and to.
+  const auto& links() const { return mesh_.measured.links; }
   std::map<JobState, int64_t> CountJobs() const;
   // "3 workers attached, 1 jobs running, 2 queued".
   std::string Summary() const;

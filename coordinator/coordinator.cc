@@ -110,9 +110,11 @@ void Coordinator::AfterBatch() {
   std::vector<Reply> replies = std::exchange(replies_, {});
   for (const Reply& reply : replies) reply(stored);
   if (stored.ok()) {
+    watch_.OnActions(brain_.actions());
     Dispatch(brain_.TakeActions());
     if (!was_working) brain_.OnStoreWorks(Now());
   }
+  watch_.Publish(brain_, store_, Now());
   UpdateMetrics();
   absl::SleepFor(kBatchPause);
 }
@@ -382,8 +384,9 @@ void Coordinator::EndExports() {
   });
 }
 
-void Coordinator::RefuseExports() {
+void Coordinator::RefuseWaiters() {
   Post([this] {
+    watch_.End(Stopping());
     refuses_exports_ = true;
     for (const auto& [job, waiting] : exports_) waiting.done(Stopping());
     exports_.clear();
@@ -575,6 +578,11 @@ void Coordinator::ListWorkers(Done<v1::ListWorkersResponse> done) {
     }
     return answer;
   });
+}
+
+void Coordinator::WatchMesh(std::shared_ptr<MeshWatcher> watcher) {
+  PostRequest([watcher](const absl::Status& why) { watcher->End(why); },
+              [this, watcher] { watch_.Add(watcher); });
 }
 
 void Coordinator::Drain(const std::string& worker, bool drain,

@@ -17,6 +17,7 @@
 #include "coordinator/brain.h"
 #include "coordinator/checkpoint_store.h"
 #include "coordinator/job_store.h"
+#include "coordinator/mesh_watch.h"
 #include "coordinator/metrics.h"
 #include "coordinator/records.h"
 #include "coordinator/weights_store.h"
@@ -147,10 +148,14 @@ class Coordinator {
               std::function<void(const v1::Revocation&)> at_once,
               Done<v1::Revocation> done);
 
+  // Tells the watcher of the mesh from now on; refuses it with End().
+  void WatchMesh(std::shared_ptr<MeshWatcher> watcher);
+
   // --- the daemon ---
 
-  // Clients that wait for a checkpoint are told to try again, from now on.
-  void RefuseExports();
+  // Clients that wait for a checkpoint or watch are told to try again, from now
+  // on.
+  void RefuseWaiters();
 
   // Time has passed; from a Ticker.
   void Tick();
@@ -217,6 +222,7 @@ class Coordinator {
   };
   std::multimap<JobId, Export> exports_;
   bool refuses_exports_ = false;
+  MeshWatch watch_;
   std::string store_error_;  // last one logged
   Instant ticked_;           // when the last tick was taken
   absl::Duration granted_;   // as a standstill, since then

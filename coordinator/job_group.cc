@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/cluster/eviction.h"
+#include "core/model/aggregation.h"
 
 namespace paceline {
 namespace {
@@ -209,6 +210,17 @@ std::map<WorkerId, v1::JobMember> JobGroup::Members() const {
     member.set_listens(!IsMember(id));
   }
   return members;
+}
+
+WorkerId JobGroup::Server(const JobSpec& spec) const {
+  if (IsGossip(spec) || !view().has_value() ||
+      MembersAt(*view(), furthest_).empty()) {
+    return WorkerId{0};
+  }
+  const ServerMode mode = spec.aggregation.mode == "central"
+                              ? ServerMode::kCentral
+                              : ServerMode::kRolling;
+  return ServerOf(*view(), mode, furthest_, 0).worker;
 }
 
 void JobGroup::TakeMismatch(const MemberReport& report) {

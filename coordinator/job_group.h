@@ -19,6 +19,7 @@
 #include "core/cluster/eviction.h"
 #include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
+#include "core/model/job_spec.h"
 #include "core/round/view.h"
 #include "core/round/view_keeper.h"
 #include "paceline/v1/control.pb.h"
@@ -136,6 +137,9 @@ class JobGroup {
   const std::optional<View>& view() const { return keeper_.view(); }
   // The processes said this of themselves last.
   std::map<WorkerId, v1::JobMember> Members() const;
+  // Returns the server of the round after the last one that somebody applied;
+  // 0: there is none.
+  WorkerId Server(const JobSpec& spec) const;
   int members() const;
   int listeners() const;
   int64_t furthest() const { return furthest_; }  // steps applied by somebody

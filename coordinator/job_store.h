@@ -124,6 +124,9 @@ class JobStore {
   virtual absl::StatusOr<std::vector<v1::JobEvent>> Events(JobId job,
                                                            int64_t after,
                                                            int64_t limit) = 0;
+  // The newest of all jobs, ascending.
+  virtual absl::StatusOr<std::vector<v1::JobEvent>> NewestEvents(
+      int64_t limit) = 0;
   virtual absl::StatusOr<std::vector<v1::LogLine>> Logs(JobId job,
                                                         int64_t after,
                                                         int64_t limit) = 0;

@@ -202,7 +202,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
     }
   }
   readiness.serving = false;
-  coordinator.RefuseExports();
+  coordinator.RefuseWaiters();
   if (server.ok()) {
     server->Shutdown(std::chrono::system_clock::now() + kCallsMayTake);
   }

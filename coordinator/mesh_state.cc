@@ -131,6 +131,7 @@ void MeshState::AddEvent(const JobEntry& job, const std::string& kind,
                          const std::string& text, Moment moment) {
   const JobId id = job.record.id();
   v1::JobEvent& event = actions.writes.records[id].events.emplace_back();
+  event.set_job(id.value);
   event.set_unix_ms(moment.unix_ms);
   event.set_kind(kind);
   event.set_text(ToUtf8(text, kMaxStatusMessageBytes));

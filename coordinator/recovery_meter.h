@@ -45,6 +45,8 @@ class RecoveryMeter {
   void OnFetched(double seconds) { fetch_ = std::max(fetch_, seconds); }
   // Whether a recovery has ended with this; `sum` has it then.
   bool OnStep(int64_t step, Moment moment, v1::Recovery& sum);
+  // The one that is going on, with the phases that have ended.
+  const std::optional<v1::Recovery>& open() const { return open_; }
 
  private:
   void CountAgain(int64_t step);

@@ -97,13 +97,8 @@ absl::StatusOr<int64_t> ResolveJob(ControlClient& client,
   return jobs->jobs(0).id();
 }
 
-ExitCode ListJobsCommand(const CommandContext& context,
-                         const JobFilter& filter) {
-  const bool all =
-      filter.states.empty() && filter.model.empty() && filter.name.empty();
-  auto listed = context.client.ListJobs(all ? filter.limit : 0);
-  if (!listed.ok()) return ReportError(context.console, listed.status());
-  auto& jobs = *listed->mutable_jobs();
+void KeepWanted(const JobFilter& filter, v1::ListJobsResponse& listed) {
+  auto& jobs = *listed.mutable_jobs();
   const auto left_out = [&](const v1::Job& job) {
     const std::string state(JobStateName(StateOf(job)));
     return !(filter.states.empty() ||
@@ -116,6 +111,16 @@ ExitCode ListJobsCommand(const CommandContext& context,
   if (filter.limit > 0 && jobs.size() > filter.limit) {
     jobs.DeleteSubrange(filter.limit, jobs.size() - filter.limit);
   }
+}
+
+ExitCode ListJobsCommand(const CommandContext& context,
+                         const JobFilter& filter) {
+  const bool all =
+      filter.states.empty() && filter.model.empty() && filter.name.empty();
+  auto listed = context.client.ListJobs(all ? filter.limit : 0);
+  if (!listed.ok()) return ReportError(context.console, listed.status());
+  KeepWanted(filter, *listed);
+  const auto& jobs = listed->jobs();
   context.console.PrintList(RenderJobs(*listed, context.console.wide()), "jobs",
                             ListOf(jobs, [](const v1::Job& job) {
                               return ToDocument(job, /*with_curve=*/false);

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/commands/command.h"
+#include "paceline/v1/control.pb.h"
 
 namespace paceline {
 
@@ -28,6 +29,8 @@ struct JobFilter {
   int limit = 0;          // the newest of those that the rest leaves
 };
 
+// Takes the others out.
+void KeepWanted(const JobFilter& filter, v1::ListJobsResponse& listed);
 ExitCode ListJobsCommand(const CommandContext& context,
                          const JobFilter& filter);
 ExitCode ShowJobCommand(const CommandContext& context, int64_t id);

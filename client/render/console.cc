@@ -25,6 +25,14 @@ bool LocaleIsUtf8() {
   return false;
 }
 
+// A terminal that says nothing has the usual 80 columns and 24 rows.
+ScreenSize SizeOfScreen() {
+  winsize window = {};
+  ioctl(STDOUT_FILENO, TIOCGWINSZ, &window);
+  return {window.ws_col > 0 ? window.ws_col : 80,
+          window.ws_row > 0 ? window.ws_row : 24};
+}
+
 }  // namespace
 
 std::string Environment(const char* name) {
@@ -100,8 +108,11 @@ void Console::Flush() {
 Console::Traits DetectTraits() {
   Console::Traits traits;
   // Redrawing needs the same escape codes as color.
-  traits.live = isatty(STDERR_FILENO) != 0 && Environment("NO_COLOR").empty() &&
-                Environment("TERM") != "dumb" && !Environment("TERM").empty();
+  const bool draws = Environment("NO_COLOR").empty() &&
+                     Environment("TERM") != "dumb" &&
+                     !Environment("TERM").empty();
+  traits.live = draws && isatty(STDERR_FILENO) != 0;
+  if (draws && isatty(STDOUT_FILENO) != 0) traits.screen = SizeOfScreen;
   traits.unicode = LocaleIsUtf8() && Environment("NO_COLOR").empty();
   winsize window = {};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col >= 20) {

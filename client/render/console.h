@@ -1,6 +1,7 @@
 // Where a command writes, and what the terminal there can do.
 #pragma once
 
+#include <functional>
 #include <ostream>
 #include <string>
 
@@ -19,6 +20,11 @@ std::string Environment(const char* name);
 // False for a word that names no format.
 bool ParseOutputFormat(const std::string& word, OutputFormat* format);
 
+struct ScreenSize {
+  int columns = 0;  // 0: any number
+  int rows = 0;     // 0: any number
+};
+
 // Data goes to `out`, all else to `err`.  Thread-compatible; the streams
 // outlive it.
 class Console {
@@ -27,6 +33,8 @@ class Console {
     bool live = false;     // `err` is a terminal that redraws lines
     bool unicode = false;  // both ends may show more than ASCII
     int columns = 80;      // of that terminal
+    // `out` is a terminal that can be drawn on; asked again for each drawing.
+    std::function<ScreenSize()> screen = nullptr;
   };
 
   Console(std::ostream& out, std::ostream& err, OutputFormat format,
@@ -40,6 +48,8 @@ class Console {
   bool live() const { return traits_.live; }
   bool unicode() const { return traits_.unicode; }
   int columns() const { return traits_.columns; }
+  bool screen() const { return traits_.screen != nullptr; }
+  ScreenSize screen_size() const { return traits_.screen(); }
 
   // Text of the table format.
   void Print(const std::string& text);

@@ -323,12 +323,12 @@ Document ShardsDocument(const JobSpec& spec) {
   return IsDataParallel(spec) ? OrNull(spec.aggregation.shards) : Document();
 }
 
-std::string Clock(int64_t unix_ms) {
+}  // namespace
+
+std::string ClockText(int64_t unix_ms) {
   return absl::FormatTime("%H:%M:%S", absl::FromUnixMillis(unix_ms),
                           absl::LocalTimeZone());
 }
-
-}  // namespace
 
 JobState StateOf(const v1::Job& job) {
   return job.state() > 0 && job.state() < kJobStates
@@ -511,10 +511,6 @@ std::string RenderJobs(const v1::ListJobsResponse& jobs, bool wide) {
   return table.Render(wide);
 }
 
-namespace {
-
-// "w3 is lost; from step 40, 6 steps again; detect 0.01 s, leave 0.10 s, ...".
-// Empty: there was none.
 std::string RecoveryText(const v1::Job& job) {
   const v1::Recovery& recovery = job.recovery();
   if (recovery.recoveries() == 0) return "";
@@ -528,8 +524,6 @@ std::string RecoveryText(const v1::Job& job) {
       recovery.again() == 1 ? step : steps, seconds.detect(), seconds.leave(),
       seconds.choose(), seconds.fetch(), seconds.build(), seconds.replay());
 }
-
-}  // namespace
 
 std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
   const JobSpec spec = FromProto(job.spec());
@@ -642,7 +636,7 @@ std::string RenderEvent(const v1::JobEvent& event) {
 }
 
 std::string RenderLogLine(const v1::LogLine& line) {
-  return absl::StrFormat("%s  %-5s  %s  %s\n", Clock(line.unix_ms()),
+  return absl::StrFormat("%s  %-5s  %s  %s\n", ClockText(line.unix_ms()),
                          Printable(line.level()), Printable(line.source()),
                          Printable(line.text()));
 }

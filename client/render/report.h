@@ -57,6 +57,11 @@ Document ToDocument(const v1::Worker& worker);
 
 // --- text -------------------------------------------------------------------
 
+// "12:03:11", local time.
+std::string ClockText(int64_t unix_ms);
+// "w3 is lost; from step 40, 6 steps again; detect 0.01 s, leave 0.10 s, ...".
+// Empty: there was none.
+std::string RecoveryText(const v1::Job& job);
 // wide: with all columns, and the whole reason why each stands as it does.
 std::string RenderJobs(const v1::ListJobsResponse& jobs, bool wide = false);
 std::string RenderJob(const v1::Job& job, const PlotOptions& plot);

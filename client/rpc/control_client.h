@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "core/model/job_spec.h"
 #include "core/plan/inputs.h"
 #include "core/plan/measurement.h"
@@ -29,6 +31,17 @@ struct ProfileProgress {
   std::vector<std::string> failed;       // what could not be measured, and why
   std::optional<ScriptModel> script;     // what a worker found in a script
   std::vector<v1::MissingFile> missing;  // files that workers cannot read
+};
+
+// A stream of MeshUpdate.  Thread-compatible.
+class MeshStream {
+ public:
+  virtual ~MeshStream() = default;
+  // Nothing: none has come within `patience`.
+  // Errors: Unavailable  the coordinator is gone, or has dropped a client that
+  //                      read too slowly: watch again
+  virtual absl::StatusOr<std::optional<v1::MeshUpdate>> Next(
+      absl::Duration patience) = 0;
 };
 
 // Thread-compatible.  Calls block, but never longer than their deadline.
@@ -76,6 +89,9 @@ class ControlClient {
   //                             or the checkpoint is damaged
   //         and those of `take`
   virtual absl::StatusOr<int64_t> ExportWeights(int64_t id, TakeBytes take) = 0;
+
+  // The first message is whole.  The client outlives the stream.
+  virtual absl::StatusOr<std::unique_ptr<MeshStream>> WatchMesh() = 0;
 
   // By id.
   virtual absl::StatusOr<v1::ListWorkersResponse> ListWorkers() = 0;

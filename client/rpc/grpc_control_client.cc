@@ -14,6 +14,7 @@
 #include "core/rpc/status.h"
 #include "grpc/support/log.h"
 #include "grpcpp/client_context.h"
+#include "grpcpp/completion_queue.h"
 
 namespace paceline {
 namespace {
@@ -244,6 +245,74 @@ absl::Status GrpcControlClient::ExportOn(int64_t id, TakeBytes take,
   const grpc::Status status = reader->Finish();
   if (!written.ok()) return written;
   return status.ok() ? absl::OkStatus() : Explain(status);
+}
+
+// One operation is under way at a time, so that no tag needs to tell which.
+class GrpcControlClient::Stream final : public MeshStream {
+ public:
+  explicit Stream(GrpcControlClient& client)
+      : client_(client),
+        reader_(client.stub_->AsyncWatchMesh(&context_, v1::WatchMeshRequest(),
+                                             &queue_, this)) {}
+
+  ~Stream() override {
+    context_.TryCancel();
+    queue_.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) {
+    }
+  }
+
+  absl::StatusOr<std::optional<v1::MeshUpdate>> Next(
+      absl::Duration patience) override {
+    const auto deadline = After(patience);
+    for (;;) {
+      if (!pending_) {
+        reader_->Read(&update_, this);
+        pending_ = true;
+      }
+      void* tag = nullptr;
+      bool ok = false;
+      if (queue_.AsyncNext(&tag, &ok, deadline) !=
+          grpc::CompletionQueue::GOT_EVENT) {
+        return std::nullopt;
+      }
+      pending_ = false;
+      if (!ok) return End();
+      if (!std::exchange(begun_, true)) continue;
+      client_.answered_ = true;
+      return std::move(update_);
+    }
+  }
+
+ private:
+  absl::Status End() {
+    grpc::Status status;
+    reader_->Finish(&status, this);
+    void* tag = nullptr;
+    bool ok = false;
+    queue_.Next(&tag, &ok);
+    if (status.error_code() == grpc::StatusCode::CANCELLED) {
+      return client_.Unreachable("this program read too slowly");
+    }
+    // OK would be an end that nobody has asked for.
+    return status.ok() ? client_.Unreachable("it ended the stream")
+                       : client_.Explain(status);
+  }
+
+  GrpcControlClient& client_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  v1::MeshUpdate update_;
+  const std::unique_ptr<grpc::ClientAsyncReader<v1::MeshUpdate>> reader_;
+  bool pending_ = true;  // the call itself, first
+  bool begun_ = false;
+};
+
+absl::StatusOr<std::unique_ptr<MeshStream>> GrpcControlClient::WatchMesh() {
+  PACELINE_RETURN_IF_ERROR(Connect());
+  return std::make_unique<Stream>(*this);
 }
 
 absl::StatusOr<v1::ListWorkersResponse> GrpcControlClient::ListWorkers() {

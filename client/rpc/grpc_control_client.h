@@ -44,6 +44,7 @@ class GrpcControlClient final : public ControlClient {
   absl::StatusOr<v1::Job> StopJob(int64_t id) override;
   absl::Status DeleteJob(int64_t id) override;
   absl::StatusOr<int64_t> ExportWeights(int64_t id, TakeBytes take) override;
+  absl::StatusOr<std::unique_ptr<MeshStream>> WatchMesh() override;
   absl::StatusOr<v1::ListWorkersResponse> ListWorkers() override;
   absl::StatusOr<v1::Worker> DrainWorker(const std::string& worker,
                                          bool drain) override;
@@ -55,6 +56,8 @@ class GrpcControlClient final : public ControlClient {
       const std::string& model) override;
 
  private:
+  class Stream;
+
   template <typename Request, typename Response>
   absl::StatusOr<Response> Call(
       grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,

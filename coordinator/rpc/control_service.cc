@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "core/rpc/listener.h"
 
 namespace paceline {
@@ -93,7 +97,106 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
   std::atomic<bool> has_left_ = false;
 };
 
+// One watcher of the mesh.  gRPC and the coordinator's list share it.
+// Thread-safe.
+class WatchReactor final : public grpc::ServerWriteReactor<v1::MeshUpdate>,
+                           public MeshWatcher {
+ public:
+  using Place = absl::StatusOr<std::unique_ptr<StreamLimit::Place>>;
+
+  static WatchReactor* Start(Coordinator& coordinator,
+                             CoordinatorMetrics& metrics,
+                             grpc::CallbackServerContext& context,
+                             Place place) {
+    const auto reactor =
+        std::make_shared<WatchReactor>(metrics, context, std::move(place));
+    {
+      absl::MutexLock lock(&reactor->mutex_);
+      reactor->self_ = reactor;
+    }
+    if (reactor->place_.ok()) {
+      coordinator.WatchMesh(reactor);
+    } else {
+      reactor->End(reactor->place_.status());
+    }
+    return reactor.get();
+  }
+
+  WatchReactor(CoordinatorMetrics& metrics,
+               grpc::CallbackServerContext& context, Place place)
+      : metrics_(metrics), context_(context), place_(std::move(place)) {}
+
+  bool Take(const SharedUpdate& update) override {
+    absl::MutexLock lock(&mutex_);
+    if (end_.has_value()) return false;
+    if (unread_.size() < kMostUnread) {
+      unread_.push_back(update);
+      PumpLocked();
+      return true;
+    }
+    end_ = absl::CancelledError("it reads too slowly");
+    // Its last write waits for it, and would for ever.  Under the lock:
+    // OnDone() waits for it, and the context goes after that.
+    context_.TryCancel();
+    return false;
+  }
+
+  void End(const absl::Status& why) override {
+    absl::MutexLock lock(&mutex_);
+    if (!end_.has_value()) end_ = why;
+    PumpLocked();
+  }
+
+  void OnWriteDone(bool /*ok*/) override {
+    // In hours its acknowledgements would be many bytes without a message.
+    Listener::OnMessage(context_.peer(), 0);
+    absl::MutexLock lock(&mutex_);
+    writing_.reset();
+    PumpLocked();
+  }
+  void OnCancel() override { End(absl::CancelledError("the client has left")); }
+  void OnDone() override {
+    std::shared_ptr<WatchReactor> self;
+    absl::MutexLock lock(&mutex_);
+    self.swap(self_);
+  }
+
+ private:
+  // gRPC only queues what is started here.
+  void PumpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (finished_ || writing_ != nullptr) return;
+    if (end_.has_value()) {
+      finished_ = true;
+      metrics_.CountControl("WatchMesh", end_->code());
+      Finish(ToGrpc(*end_));
+    } else if (!unread_.empty()) {
+      writing_ = std::move(unread_.front());
+      unread_.pop_front();
+      StartWrite(&writing_->message());
+    }
+  }
+
+  CoordinatorMetrics& metrics_;
+  grpc::CallbackServerContext& context_;  // alive until OnDone()
+  const Place place_;
+
+  absl::Mutex mutex_;
+  std::shared_ptr<WatchReactor> self_ ABSL_GUARDED_BY(mutex_);
+  std::deque<SharedUpdate> unread_ ABSL_GUARDED_BY(mutex_);
+  SharedUpdate writing_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // the first one
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;  // no gRPC call any more
+};
+
 }  // namespace
+
+grpc::ServerWriteReactor<v1::MeshUpdate>* ControlService::WatchMesh(
+    Context* context, const v1::WatchMeshRequest* request) {
+  Listener::OnMessage(context->peer(),
+                      static_cast<int64_t>(request->ByteSizeLong()));
+  return WatchReactor::Start(coordinator_, metrics_, *context,
+                             watches_.Enter(context->peer()));
+}
 
 grpc::ServerWriteReactor<v1::WeightsChunk>* ControlService::ExportWeights(
     Context* context, const v1::ExportWeightsRequest* request) {

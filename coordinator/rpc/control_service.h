@@ -98,11 +98,14 @@ class ControlService final : public v1::Control::CallbackService {
   }
   grpc::ServerWriteReactor<v1::WeightsChunk>* ExportWeights(
       Context* context, const v1::ExportWeightsRequest* request) override;
+  grpc::ServerWriteReactor<v1::MeshUpdate>* WatchMesh(
+      Context* context, const v1::WatchMeshRequest* request) override;
 
  private:
   Coordinator& coordinator_;
   CoordinatorMetrics& metrics_;
   StreamLimit exports_;
+  StreamLimit watches_;
 };
 
 }  // namespace paceline

@@ -463,6 +463,17 @@ absl::StatusOr<std::vector<v1::JobEvent>> SqliteStore::Events(JobId job,
   return ReadAll<v1::JobEvent>(query, "an event");
 }
 
+absl::StatusOr<std::vector<v1::JobEvent>> SqliteStore::NewestEvents(
+    int64_t limit) {
+  Query query(*database_,
+              "SELECT sequence, event FROM events "
+              "ORDER BY sequence DESC LIMIT ?");
+  query.Bind(limit);
+  auto events = ReadAll<v1::JobEvent>(query, "an event");
+  if (events.ok()) std::reverse(events->begin(), events->end());
+  return events;
+}
+
 absl::StatusOr<std::vector<v1::LogLine>> SqliteStore::Logs(JobId job,
                                                            int64_t after,
                                                            int64_t limit) {

@@ -47,6 +47,8 @@ class SqliteStore final : public JobStore {
       JobId job, int64_t newest) override;
   absl::StatusOr<std::vector<v1::JobEvent>> Events(JobId job, int64_t after,
                                                    int64_t limit) override;
+  absl::StatusOr<std::vector<v1::JobEvent>> NewestEvents(
+      int64_t limit) override;
   absl::StatusOr<std::vector<v1::LogLine>> Logs(JobId job, int64_t after,
                                                 int64_t limit) override;
 

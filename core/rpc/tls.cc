@@ -243,6 +243,7 @@ const std::vector<MethodAccess>& AccessTable() {
       {"/paceline.v1.Control/DeleteJob", {kClient}},
       {"/paceline.v1.Control/ExportWeights", {kClient}},
       {"/paceline.v1.Control/ListWorkers", {kClient}},
+      {"/paceline.v1.Control/WatchMesh", {kClient}},
       {"/paceline.v1.Control/DrainWorker", {kClient}},
       {"/paceline.v1.Control/ForgetWorker", {kClient}},
       {"/paceline.v1.Control/StartProfile", {kClient}},

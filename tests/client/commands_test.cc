@@ -339,7 +339,7 @@ TEST(Events, AreOneDocument) {
   CommandBed bed(OutputFormat::kYaml);
   bed.client.events = Parse<v1::GetEventsResponse>(
       R"(events { sequence: 1 unix_ms: 5 kind: "submitted"
-                  text: "by a person" })");
+                  text: "by a person" job: 7 })");
 
   EXPECT_EQ(JobEventsCommand(bed.context, 7, /*follow=*/false), kExitOk);
 
@@ -348,7 +348,8 @@ TEST(Events, AreOneDocument) {
             "  - sequence: 1\n"
             "    unix_ms: 5\n"
             "    kind: submitted\n"
-            "    text: \"by a person\"\n");
+            "    text: \"by a person\"\n"
+            "    job: 7\n");
 }
 
 // It was one line of several hundred columns.

@@ -59,6 +59,25 @@ Message Parse(const std::string& text) {
   return message;
 }
 
+// Gives what it was given, in order; then an end.
+class FakeMeshStream final : public MeshStream {
+ public:
+  using Answer = absl::StatusOr<std::optional<v1::MeshUpdate>>;
+
+  explicit FakeMeshStream(std::deque<Answer> answers)
+      : answers_(std::move(answers)) {}
+
+  Answer Next(absl::Duration) override {
+    if (answers_.empty()) return absl::UnavailableError("it is stopping");
+    Answer answer = std::move(answers_.front());
+    answers_.pop_front();
+    return answer;
+  }
+
+ private:
+  std::deque<Answer> answers_;
+};
+
 // Answers what the test put in.  Thread-compatible.
 class FakeControlClient : public ControlClient {
  public:
@@ -105,6 +124,12 @@ class FakeControlClient : public ControlClient {
     if (!exported.ok()) return exported;
     return exported_step;
   }
+  absl::StatusOr<std::unique_ptr<MeshStream>> WatchMesh() override {
+    if (meshes.empty()) return absl::UnavailableError("it is away");
+    auto stream = std::make_unique<FakeMeshStream>(std::move(meshes.front()));
+    meshes.pop_front();
+    return stream;
+  }
   absl::StatusOr<v1::ListWorkersResponse> ListWorkers() override {
     return workers;
   }
@@ -146,6 +171,8 @@ class FakeControlClient : public ControlClient {
   std::deque<absl::StatusOr<v1::SubmitJobResponse>> submissions;
   std::deque<absl::StatusOr<v1::Job>> job_answers;
   std::deque<absl::StatusOr<ProfileProgress>> progress;
+  // Each stream gives these; then the coordinator is away.
+  std::deque<std::deque<FakeMeshStream::Answer>> meshes;
   v1::ListJobsResponse jobs;
   absl::StatusOr<v1::ListWorkersResponse> workers = v1::ListWorkersResponse();
   absl::StatusOr<v1::Worker> drain_answer = v1::Worker();

@@ -57,6 +57,16 @@ class BrokenLinksTest : public ::testing::Test {
   RpcLinkMesh mesh_;
 };
 
+TEST_F(BrokenLinksTest, ALinkCountsWhatItHasSentToEachNeighbour) {
+  EXPECT_EQ(mesh_.link(0).SentBytes().at(WorkerId{1}), 0);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(mesh_.link(0).Send(MakeFrame(ActivationKey(i, 0))).ok());
+    ASSERT_TRUE(mesh_.link(1).Receive(ActivationKey(i, 0)).ok());
+  }
+  EXPECT_GE(mesh_.link(0).SentBytes().at(WorkerId{1}), 2 * 16);
+  EXPECT_EQ(mesh_.link(1).SentBytes().at(WorkerId{0}), 0);
+}
+
 TEST_F(BrokenLinksTest, AreToldAtOnceUntilTheNeighbourIsBack) {
   ASSERT_TRUE(mesh_.link(0).Send(MakeFrame(ActivationKey(0, 0))).ok());
   ASSERT_TRUE(mesh_.link(1).Receive(ActivationKey(0, 0)).ok());

@@ -38,6 +38,10 @@ class MemoryStore final : public JobStore {
                                                    int64_t limit) override {
     return store_->Events(job, after, limit);
   }
+  absl::StatusOr<std::vector<v1::JobEvent>> NewestEvents(
+      int64_t limit) override {
+    return store_->NewestEvents(limit);
+  }
   absl::StatusOr<std::vector<v1::LogLine>> Logs(JobId job, int64_t after,
                                                 int64_t limit) override {
     return store_->Logs(job, after, limit);

@@ -36,9 +36,11 @@ TEST(RecoveryMeter, SplitsTheTimeUntilTheJobIsAsFarAsItWas) {
   Leave(meter, 10);
   Begin(meter, 10.25, 10.5, 11);
 
+  EXPECT_EQ(meter.open()->seconds().leave(), 0.25);
   EXPECT_FALSE(meter.OnStep(45, MomentAt(11.25), sum));
   EXPECT_TRUE(meter.OnStep(46, MomentAt(13), sum));
   EXPECT_FALSE(meter.OnStep(47, MomentAt(14), sum)) << "it is over";
+  EXPECT_FALSE(meter.open().has_value());
 
   EXPECT_EQ(sum.recoveries(), 3);
   EXPECT_EQ(sum.replayed_steps(), 16);

@@ -60,6 +60,7 @@ class Collector final : public RunObserver {
                const std::vector<v1::StageTime>& times) override {
     absl::MutexLock lock(&mutex_);
     for (const v1::StageTime& time : times) {
+      if (time.has_trace()) outcome_.traces[time.stage()] = time.trace();
       if (!time.has_versions()) continue;
       const v1::StageVersions& more = time.versions();
       v1::StageVersions& sum = outcome_.versions[time.stage()];

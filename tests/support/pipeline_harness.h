@@ -46,6 +46,7 @@ struct PipelineOutcome {
   std::vector<v1::EvaluationRecord> evaluations;
   // By stage, of training; versions alone of asynchronous schedules.
   std::map<int, v1::StageVersions> versions;
+  std::map<int, v1::BatchTrace> traces;  // by stage, the newest
   std::map<int, InstructionList> instructions;
   std::map<int, std::vector<uint8_t>> states;  // by layer
   int64_t skipped_updates = 0;

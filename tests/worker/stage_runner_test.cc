@@ -70,6 +70,28 @@ TEST(StageRunner, OfTrainingTheFirstStagesWorkerKnowsTheLatency) {
   }
 }
 
+TEST(StageRunner, TracesBatchesOfAllStages) {
+  for (const char* schedule : {"1f1b", "zero-bubble", "pipedream"}) {
+    const auto outcome = Value(RunPipeline(FourLayerJob(schedule, {0, 1})));
+
+    ASSERT_THAT(outcome.traces, SizeIs(2)) << schedule;
+    for (const auto& [stage, trace] : outcome.traces) {
+      const int count = trace.us_size();
+      // All of five micro-batches, or of one.
+      const bool halves = schedule == std::string("zero-bubble");
+      const int micro_batches = trace.step() % 5 == 0 ? 1 : 5;
+      EXPECT_EQ(count, micro_batches * (halves ? 3 : 2))
+          << schedule << trace.DebugString();
+      EXPECT_EQ(trace.ops().size(), count);
+      EXPECT_EQ(trace.ops()[0], 'F');
+      EXPECT_EQ(trace.micro_batches_size(), count);
+      for (int i = 1; i < count; ++i) {
+        EXPECT_GE(trace.begin_us(i), trace.begin_us(i - 1) + trace.us(i - 1));
+      }
+    }
+  }
+}
+
 // The test set of 30 samples in micro-batches of 4: the eighth has 2.
 PipelineRequest InferenceJob(std::vector<int> worker_of) {
   PipelineRequest request = FourLayerJob("gpipe", std::move(worker_of));

@@ -1,6 +1,7 @@
 #include "worker/agent/agent.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -242,8 +243,10 @@ MarkedHeartbeat Agent::Heartbeat() {
     }
   }
   std::optional<MemberReport> member;
+  std::map<WorkerId, int64_t> sent;
   if (run != nullptr) {
     member = run->Member();
+    sent = run->SentBytes();
     ReturnRun();
   }
   recorder_.Fill(content);
@@ -251,6 +254,11 @@ MarkedHeartbeat Agent::Heartbeat() {
   if (says_pieces) AddPieces(*heartbeat.mutable_pieces());
   if (heartbeat.has_run()) {
     *heartbeat.mutable_run()->mutable_seconds() = ToProto(seconds);
+    for (const auto& [neighbour, bytes] : sent) {
+      v1::SentBytes& to = *heartbeat.mutable_run()->add_sent();
+      to.set_worker_id(neighbour.value);
+      to.set_bytes(bytes);
+    }
     if (member.has_value()) {
       *heartbeat.mutable_run()->mutable_member() = ToProto(*member);
     }

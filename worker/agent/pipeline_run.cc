@@ -36,6 +36,7 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
   void Cancel(const absl::Status& why) override;
   void OnStop() override { stop_ = true; }
   std::optional<MemberReport> Member() const override;
+  std::map<WorkerId, int64_t> SentBytes() const override;
 
   // SnapshotKeeper.
   absl::Status OnBatch(BatchInfo& batch) override;
@@ -101,6 +102,14 @@ std::optional<MemberReport> PipelineRun::Member() const {
                             .refused = link.refused});
   }
   return report;
+}
+
+std::map<WorkerId, int64_t> PipelineRun::SentBytes() const {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!connected_) return {};
+  }
+  return connections_.link->SentBytes();
 }
 
 absl::Status PipelineRun::Run() {

@@ -34,6 +34,7 @@ bool HasEnded(const v1::RunState& run) {
 void AddTo(v1::StageTime& sum, const v1::StageTime& time) {
   sum.set_seconds(sum.seconds() + time.seconds());
   sum.set_micro_batches(sum.micro_batches() + time.micro_batches());
+  if (time.has_trace()) *sum.mutable_trace() = time.trace();
   if (!time.has_versions()) return;
   const v1::StageVersions& more = time.versions();
   v1::StageVersions& all = *sum.mutable_versions();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,6 +66,8 @@ class WorkerRun {
   // their neighbours are out of reach, and in `turn` whether they compute.
   virtual std::optional<MemberReport> Member() const { return std::nullopt; }
   virtual RoundReading Rounds() const { return {}; }
+  // As Link::SentBytes().
+  virtual std::map<WorkerId, int64_t> SentBytes() const { return {}; }
 };
 
 // Stages of a pipeline; trains or infers.

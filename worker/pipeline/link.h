@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -135,6 +136,9 @@ class Link {
 
   // The neighbours to whom frames go and who are out of reach now, by id.
   virtual std::vector<BrokenLink> BrokenLinks() const { return {}; }
+
+  // Bytes of payload that went to each of them so far.
+  virtual std::map<WorkerId, int64_t> SentBytes() const { return {}; }
 };
 
 // The way to the first stage's StepGate.  Thread-safe.

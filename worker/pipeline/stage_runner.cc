@@ -13,6 +13,12 @@
 namespace paceline {
 namespace {
 
+// Batches that are traced follow one another after at least so long: the
+// coordinator hears of the same one from all workers before the next one.
+constexpr absl::Duration kTracePeriod = absl::Seconds(2);
+constexpr int64_t kRarestTrace = 1 << 20;
+constexpr int kLongestTrace = 256;  // instructions
+
 std::vector<int> OwnStages(const StageRunnerOptions& options) {
   std::vector<int> stages;
   for (size_t stage = 0; stage < options.worker_of.size(); ++stage) {
@@ -89,6 +95,16 @@ void StageRunner::SayBatch(const BatchInfo& batch) {
     MeterBatchEnd(batch);
   }
   trained_ = now;
+  for (auto& [stage, time] : stage_times_) {
+    auto trace = traces_.extract({stage, batch.step});
+    if (!trace.empty()) *time.mutable_trace() = std::move(trace.mapped());
+  }
+  // Powers of two, so that workers that differ by one still have batches in
+  // common.
+  if (wall.has_value() && trace_every_ * *wall < kTracePeriod &&
+      trace_every_ < kRarestTrace) {
+    trace_every_ *= 2;
+  }
   flow_.OnBatchBegin(MomentOfFlow());
   SayStageTimes(wall);
 }
@@ -115,6 +131,31 @@ void StageRunner::AddStageTime(const Instruction& done, Instant begin,
   time.set_seconds(time.seconds() +
                    absl::ToDoubleSeconds(parts_.clock.Now() - begin));
   if (done.op == Op::kForward) time.set_micro_batches(time.micro_batches() + 1);
+  if (!options_.inference) Trace(done, begin, batch);
+}
+
+void StageRunner::Trace(const Instruction& done, Instant begin,
+                        const BatchInfo& batch) {
+  const std::pair<int, int64_t> key(done.stage, batch.step);
+  const bool begins = done.op == Op::kForward && done.micro_batch == 0 &&
+                      batch.step % trace_every_ == 0;
+  if (!begins && !traces_.contains(key)) return;
+  const Instant now = parts_.clock.Now();
+  const int64_t begin_us =
+      absl::ToUnixMicros(parts_.clock.Today() - (now - begin));
+  v1::BatchTrace& trace = traces_[key];
+  if (begins) {
+    trace.set_step(batch.step + 1);
+    trace.set_begin_unix_us(begin_us);
+  }
+  if (trace.us_size() == kLongestTrace) return;
+  trace.mutable_ops()->push_back(done.op == Op::kForward         ? 'F'
+                                 : done.op == Op::kBackward      ? 'B'
+                                 : done.op == Op::kBackwardInput ? 'I'
+                                                                 : 'W');
+  trace.add_micro_batches(done.micro_batch);
+  trace.add_begin_us(static_cast<int32_t>(begin_us - trace.begin_unix_us()));
+  trace.add_us(static_cast<int32_t>(absl::ToInt64Microseconds(now - begin)));
 }
 
 v1::StepRecord RecordOf(const StepVerdict& verdict, const LossSums& losses,

@@ -178,6 +178,8 @@ class StageRunner {
   // Adds what a forward or backward took since `begin`.
   void AddStageTime(const Instruction& done, Instant begin,
                     const BatchInfo& batch);
+  // The same for the trace of the batch, where it is traced.
+  void Trace(const Instruction& done, Instant begin, const BatchInfo& batch);
   // A training batch has ended.
   void SayBatch(const BatchInfo& batch);
   void SayStageTimes(std::optional<absl::Duration> wall);
@@ -200,6 +202,9 @@ class StageRunner {
   std::vector<StepReport> reports_;  // of this batch, waiting for the gate
   LossSums losses_;                  // of this batch
   std::map<int, v1::StageTime> stage_times_;  // of this batch, by stage
+  // Traces under way, by stage and BatchInfo::step.
+  std::map<std::pair<int, int64_t>, v1::BatchTrace> traces_;
+  int64_t trace_every_ = 1;         // batches
   std::optional<Instant> trained_;  // when the training batch before ended
   int64_t updates_ = 0;  // of asynchronous schedules, made by this runner
   bool batch_skipped_ = false;  // an update of the streamed batch

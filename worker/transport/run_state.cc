@@ -266,6 +266,15 @@ std::vector<BrokenLink> RunState::BrokenLinks() const {
   return by_id;
 }
 
+std::map<WorkerId, int64_t> RunState::SentBytes() const {
+  std::map<WorkerId, int64_t> sum;
+  for (const auto& [key, stream] : outbound_) {
+    const auto [neighbour, bytes] = stream->sent();
+    sum[neighbour] += bytes;
+  }
+  return sum;
+}
+
 absl::Status RunState::OnFrame(const std::shared_ptr<InboundStream>& stream,
                                absl::Span<const ByteSpan> message,
                                FrameLayout layout) {

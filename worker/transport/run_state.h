@@ -57,6 +57,7 @@ class RunState final : public Link,
                                            int frames) override;
   void Cancel(absl::Status why) override { End(why, /*linger=*/false); }
   std::vector<BrokenLink> BrokenLinks() const override;
+  std::map<WorkerId, int64_t> SentBytes() const override;
 
   // The link is dropped: as Cancel, but what was sent still goes out unless
   // Cancel() came before.  Returns the streams that see to it.

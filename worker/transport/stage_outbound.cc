@@ -144,6 +144,7 @@ std::optional<OutboundStream::Next> StageOutbound::TakeNextLocked() {
     last_boundary_ = at->first;
     ++shared_->counters.frames_sent;
     shared_->counters.bytes_sent += frame->payload_bytes;
+    sent_bytes_ += frame->payload_bytes;
     pieces_ = ToByteBuffers(*frame);
     Next next = TakePieceLocked();
     if (frame->payload_bytes <= kSmallFrame && FrameReadyLocked()) {

@@ -2,6 +2,7 @@
 // neighbour.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -55,6 +57,11 @@ class StageOutbound final : public OutboundStream {
   // Nothing: the neighbour is in reach, was not asked yet, or the run is over.
   std::optional<BrokenLink> broken() const;
 
+  // To whom, and so many bytes of payload so far.
+  std::pair<WorkerId, int64_t> sent() const {
+    return {options_.neighbour, sent_bytes_};
+  }
+
   // Ends every present and future wait with `why`; the first wins.  linger:
   // what was handed to Send() still goes out, for a while.
   void Close(const absl::Status& why, bool linger);
@@ -85,6 +92,8 @@ class StageOutbound final : public OutboundStream {
 
   // Constant after construction.
   const OutboundOptions options_;
+
+  std::atomic<int64_t> sent_bytes_{0};
 
   std::map<int32_t, ResendWindow> windows_ ABSL_GUARDED_BY(mutex_);
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // not OK: not kOpen
