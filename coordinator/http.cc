@@ -1,11 +1,16 @@
 #include "coordinator/http.h"
 
+#include <deque>
 #include <future>
 #include <memory>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "coordinator/mesh_watch.h"
+#include "coordinator/page.h"
 
 namespace paceline {
 namespace {
@@ -42,6 +47,75 @@ absl::StatusOr<v1::ListWorkersResponse> AskWorkers(Coordinator& coordinator) {
   return future.get();
 }
 
+// A client of the page.  Thread-safe.
+class PageWatcher final : public MeshWatcher {
+ public:
+  bool Take(const SharedUpdate& update) override {
+    absl::MutexLock lock(&mutex_);
+    ended_ = ended_ || unread_.size() == kMostUnread;
+    if (!ended_) unread_.push_back(update);
+    return !ended_;
+  }
+  void End(const absl::Status& /*why*/) override { Leave(); }
+  void Leave() {
+    absl::MutexLock lock(&mutex_);
+    ended_ = true;
+  }
+
+  // Null: none came in time, or none will.
+  SharedUpdate Next(absl::Duration patience) {
+    absl::MutexLock lock(&mutex_);
+    const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return ended_ || !unread_.empty();
+    };
+    mutex_.AwaitWithTimeout(absl::Condition(&due), patience);
+    if (ended_ || unread_.empty()) return nullptr;
+    SharedUpdate next = std::move(unread_.front());
+    unread_.pop_front();
+    return next;
+  }
+  bool ended() const {
+    absl::MutexLock lock(&mutex_);
+    return ended_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::deque<SharedUpdate> unread_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+class PageEvents final : public EventSource {
+ public:
+  explicit PageEvents(Coordinator& coordinator) {
+    coordinator.WatchMesh(watcher_);
+  }
+  ~PageEvents() override { watcher_->Leave(); }
+
+  const std::string* Next() override {
+    update_ = watcher_->Next(absl::Seconds(1));
+    if (update_ != nullptr) return &update_->Json();
+    return watcher_->ended() ? nullptr : &nothing_;
+  }
+
+ private:
+  // Shared with the coordinator's list.
+  const std::shared_ptr<PageWatcher> watcher_ = std::make_shared<PageWatcher>();
+  SharedUpdate update_;
+  const std::string nothing_;
+};
+
+HttpAnswer Page(Coordinator& coordinator) {
+  const auto watcher = std::make_shared<PageWatcher>();  // as above
+  coordinator.WatchMesh(watcher);
+  const SharedUpdate mesh = watcher->Next(kAnswerPatience);
+  watcher->Leave();
+  if (mesh == nullptr) {
+    return Plain(503, "the coordinator's loop does not answer: reload\n");
+  }
+  return {200, "text/html; charset=utf-8", RenderPage(mesh->message())};
+}
+
 }  // namespace
 
 std::string ServiceDiscoveryJson(const std::vector<v1::Worker>& workers,
@@ -66,6 +140,16 @@ std::string ServiceDiscoveryJson(const std::vector<v1::Worker>& workers,
 void AddRoutes(HttpServer& server, Coordinator& coordinator,
                MetricsRegistry& registry, const Readiness& readiness,
                std::function<std::string()> own_http_address, bool own_tls) {
+  server.Get("/", [&coordinator] { return Page(coordinator); });
+  server.Get("/page.js", [] {
+    return HttpAnswer{200, "text/javascript; charset=utf-8", kPageScript};
+  });
+  server.Get("/page.css", [] {
+    return HttpAnswer{200, "text/css; charset=utf-8", kPageStyle};
+  });
+  server.GetEvents("/watch", [&coordinator] {
+    return std::make_unique<PageEvents>(coordinator);
+  });
   server.Get("/metrics", [&registry] {
     return HttpAnswer{200, "text/plain; version=0.0.4; charset=utf-8",
                       registry.Text()};

@@ -26,9 +26,10 @@ struct Readiness {
   std::atomic<bool> serving{false};  // gRPC listens
 };
 
-// Adds /metrics, /healthz (the loop answers), /readyz (it also serves and its
-// store takes writes) and /sd to `server`, which is outlived by all the others.
-// A handler waits at most two seconds for the loop.
+// Adds the page at /, its events at /watch, /metrics, /healthz (the loop
+// answers), /readyz (it also serves and its store takes writes) and /sd to
+// `server`, which is outlived by all the others. A handler waits at most two
+// seconds for the loop.
 //
 // own_http_address: asked when /sd is; known only after Start().
 // own_tls: the server speaks https.

@@ -83,8 +83,9 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
                  "host:port for workers and clients; port 0: any")
       ->envname("PACELINE_COORDINATOR_LISTEN")
       ->capture_default_str();
-  app.add_option("--http", options.http,
-                 "host:port of /metrics /healthz /readyz /sd; port 0: any")
+  app.add_option(
+         "--http", options.http,
+         "host:port of the page, /metrics /healthz /readyz /sd; port 0: any")
       ->envname("PACELINE_COORDINATOR_HTTP")
       ->capture_default_str();
   app.add_option("--state", options.state, "Folder of all that is kept")

@@ -54,9 +54,9 @@ TEST=(
   lintian
   # promtool reads the dashboards' expressions and the daemons' /metrics.
   prometheus
-  # Tests of the real programs fetch pages, look processes up, and give one a
-  # clock that is wrong.
-  curl faketime procps
+  # Tests of the real programs fetch pages, look processes up, give one a clock
+  # that is wrong, and show the coordinator's page in a browser.
+  chromium chromium-driver curl faketime procps python3-selenium
   python3-yaml shellcheck systemd
   # Machines that boot, for tests of the services.
   systemd-container

@@ -163,10 +163,13 @@ area_chaos() {
     --bed --minutes 10 --steps 150
 }
 
-# A thousand workers on one coordinator.
+# A thousand workers on one coordinator; twenty watchers of two hundred, and a
+# browser.
 area_scale() {
   deploy/build.sh release paceline-coordinator bench_many_workers
   build/release/bin/bench_many_workers --check
+  build/release/bin/bench_many_workers --check --workers 200 --watchers 20
+  tests/nightly/page_scale.py --bin build/release/bin
 }
 
 # What each rule withstands: nine members of which two, then four lie.

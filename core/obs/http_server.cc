@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <list>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -30,7 +32,8 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr int kThreads = 32;  // one a connection
+constexpr int kThreads = 32;      // one a connection
+constexpr int kMostStreams = 24;  // of events, besides
 constexpr int kKernelBacklog = 512;
 constexpr size_t kMaxRequestBytes = 64 << 10;
 constexpr auto kFirstByteTime = std::chrono::seconds(1);
@@ -117,8 +120,8 @@ class ConnectionThreads final : public httplib::TaskQueue {
   // void in httplib 0.11; later whether the queue took the task.
   using Taken = decltype(std::declval<httplib::TaskQueue&>().enqueue(nullptr));
 
-  explicit ConnectionThreads(Connections& connections)
-      : connections_(connections) {}
+  ConnectionThreads(Connections& connections, int threads)
+      : connections_(connections), threads_(threads) {}
 
   Taken enqueue(std::function<void()> task) override {
     connections_.OnAccepted();
@@ -129,7 +132,7 @@ class ConnectionThreads final : public httplib::TaskQueue {
 
  private:
   Connections& connections_;
-  httplib::ThreadPool threads_{kThreads};
+  httplib::ThreadPool threads_;
 };
 
 struct FreeSsl {
@@ -174,7 +177,10 @@ class LimitedStream final : public httplib::Stream {
     return next_ < buffer_.size() || HasDecrypted() ||
            Wait(POLLIN, ReadDeadline());
   }
-  bool is_writable() const override { return Wait(POLLOUT, deadline_); }
+  bool is_writable() const override { return Wait(POLLOUT, WriteDeadline()); }
+
+  // Each write has its own time from now on.
+  void BeginEvents() { events_ = true; }
 
   ssize_t read(char* to, size_t size) override {
     if (next_ == buffer_.size() && !Fill()) return -1;
@@ -189,7 +195,7 @@ class LimitedStream final : public httplib::Stream {
       const ssize_t sent = Send(from, size);
       if (sent >= 0) return sent;
       if (errno == EINTR) continue;
-      if (errno != EAGAIN || !Wait(POLLOUT, deadline_)) return -1;
+      if (errno != EAGAIN || !Wait(POLLOUT, WriteDeadline())) return -1;
     }
   }
 
@@ -215,6 +221,10 @@ class LimitedStream final : public httplib::Stream {
  private:
   SteadyClock::time_point ReadDeadline() const {
     return received_ == 0 ? first_byte_deadline_ : deadline_;
+  }
+
+  SteadyClock::time_point WriteDeadline() const {
+    return events_ ? SteadyClock::now() + kRequestTime : deadline_;
   }
 
   bool Wait(short events, SteadyClock::time_point until) const {
@@ -279,6 +289,7 @@ class LimitedStream final : public httplib::Stream {
   const SteadyClock::time_point first_byte_deadline_ = begin_ + kFirstByteTime;
   const SteadyClock::time_point deadline_ = begin_ + kRequestTime;
   std::string buffer_;
+  bool events_ = false;
   size_t next_ = 0;  // unread bytes: buffer_ from here on
   size_t received_ = 0;
 };
@@ -291,6 +302,12 @@ class LimitedServer final : public httplib::Server {
   void RaiseBacklog() { ::listen(svr_sock_, kKernelBacklog); }
 
   Connections& connections() { return connections_; }
+
+  // Before Start(): clients may get events from there.
+  void AddEvents(const std::string& path) { events_.insert(path); }
+  int threads() const {
+    return events_.empty() ? kThreads : kThreads + kMostStreams;
+  }
 
   // Before Start().
   absl::Status UseTls(const HttpTls& tls) {
@@ -346,6 +363,7 @@ class LimitedServer final : public httplib::Server {
     bool all_read = false;  // nothing of the request is still on its way
     Process(stream, [&](httplib::Request& r) {
       connections_.OnRead(fd);
+      if (events_.contains(r.path)) stream.BeginEvents();
       all_read = r.method == "GET" || r.method == "HEAD";
       // A short request may ask for the same bytes a thousand times.
       r.ranges.clear();
@@ -368,6 +386,7 @@ class LimitedServer final : public httplib::Server {
     }
   }
 
+  std::set<std::string> events_;  // paths
   HttpTls tls_;
   std::unique_ptr<SSL_CTX, FreeSsl> context_;  // null: plain HTTP
   Connections connections_;
@@ -397,7 +416,10 @@ absl::Status CannotListen(const std::string& host, int port, int error) {
 struct HttpServer::Impl {
   // Constant after Start().
   std::map<std::string, Handler> handlers;
+  std::map<std::string, std::function<std::unique_ptr<EventSource>()>> events;
   bool started = false;
+
+  std::atomic<int> streams{0};  // that are open
 
   LimitedServer server;
 
@@ -411,14 +433,50 @@ struct HttpServer::Impl {
     return server.bind_to_port(host, port) ? port : -1;
   }
 
-  void Answer(const httplib::Request& request,
-              httplib::Response& response) const {
+  // httplib calls it again and again until it returns false.
+  static bool SendEvent(EventSource& source, httplib::DataSink& sink) {
+    const std::string* const event = source.Next();
+    if (event == nullptr) return false;
+    const auto send = [&sink](absl::string_view text) {
+      return sink.write(text.data(), text.size());
+    };
+    // A comment shows whether the client is still there.
+    if (event->empty()) return send(":\n\n");
+    return send("data: ") && send(*event) && send("\n\n");
+  }
+
+  void AnswerEvents(const httplib::Request& request,
+                    httplib::Response& response) {
+    if (request.method == "HEAD") return;
+    if (++streams > kMostStreams) {
+      --streams;
+      response.status = 503;
+      response.set_content("too many clients watch: try again later\n",
+                           "text/plain");
+      return;
+    }
+    const std::shared_ptr<EventSource> source = events.at(request.path)();
+    response.set_content_provider(
+        "text/event-stream",
+        [source](size_t /*offset*/, httplib::DataSink& sink) {
+          return SendEvent(*source, sink);
+        },
+        [this](bool /*sent*/) { --streams; });
+  }
+
+  void Answer(const httplib::Request& request, httplib::Response& response) {
+    // A page shows nothing of others, and is shown in none of theirs.
+    response.set_header("Content-Security-Policy",
+                        "default-src 'self'; frame-ancestors 'none'");
+    response.set_header("X-Content-Type-Options", "nosniff");
+    response.set_header("Cache-Control", "no-store");
     if (request.method != "GET" && request.method != "HEAD") {
       response.status = 405;
       response.set_header("Allow", "GET, HEAD");
       response.set_content("only GET is served here\n", "text/plain");
       return;
     }
+    if (events.contains(request.path)) return AnswerEvents(request, response);
     const auto handler = handlers.find(request.path);
     if (handler == handlers.end()) {
       response.status = 404;
@@ -438,6 +496,13 @@ HttpServer::~HttpServer() { Stop(); }
 void HttpServer::Get(const std::string& path, Handler handler) {
   PACELINE_CHECK(!impl_->started, absl::StrCat("Get after Start: ", path));
   impl_->handlers[path] = std::move(handler);
+}
+
+void HttpServer::GetEvents(const std::string& path,
+                           std::function<std::unique_ptr<EventSource>()> open) {
+  PACELINE_CHECK(!impl_->started, absl::StrCat("Get after Start: ", path));
+  impl_->server.AddEvents(path);
+  impl_->events[path] = std::move(open);
 }
 
 absl::StatusOr<int> HttpServer::Start(const std::string& host, int port,
@@ -471,7 +536,8 @@ absl::StatusOr<int> HttpServer::Start(const std::string& host, int port,
   absl::Notification running;
   server.new_task_queue = [this, &running] {
     // httplib deletes it.
-    auto* threads = new ConnectionThreads(impl_->server.connections());
+    auto* threads = new ConnectionThreads(impl_->server.connections(),
+                                          impl_->server.threads());
     running.Notify();
     return threads;
   };

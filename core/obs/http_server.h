@@ -1,5 +1,5 @@
 // The daemons' HTTP port: /metrics, /healthz, /readyz and, on the coordinator,
-// /sd.
+// /sd and a page.
 #pragma once
 
 #include <functional>
@@ -25,6 +25,16 @@ struct HttpTls {
   std::string authority;
 };
 
+// Server-sent events for one client, on one thread of the server.
+// https://html.spec.whatwg.org/multipage/server-sent-events.html
+class EventSource {
+ public:
+  virtual ~EventSource() = default;
+  // The next event, on one line; valid until the next call.  Waits for it, a
+  // second at most: empty, when none came.  Null: there will be none.
+  virtual const std::string* Next() = 0;
+};
+
 // Thread-safe.  The server's threads call the handlers, several at once;
 // objects that a handler captures outlive the server.  Handlers must be quick.
 // The server answers GET and HEAD only: 405 for other methods, 404 for an
@@ -32,7 +42,8 @@ struct HttpTls {
 // seconds in all.  The server closes a connection that sends nothing for a
 // second.  It serves 32 clients at a time.  When another one comes, it closes
 // the connection of the oldest client that has not sent its request yet, so
-// that such clients delay no other.
+// that such clients delay no other.  Besides, it sends events to 24 clients at
+// a time, and drops one that does not take an event within 5 seconds.
 class HttpServer {
  public:
   using Handler = std::function<HttpAnswer()>;
@@ -42,6 +53,9 @@ class HttpServer {
 
   // Before Start() only.
   void Get(const std::string& path, Handler handler);
+  // The same for a path that gives each client events.
+  void GetEvents(const std::string& path,
+                 std::function<std::unique_ptr<EventSource>()> open);
 
   // Listens on host:port (port 0: any; empty host: every address; localhost:
   // 127.0.0.1) and serves on threads of its own.  Returns the port.  Once.

@@ -4,14 +4,23 @@
 //
 //   bench_many_workers [--check] [--workers 1000] [--events 100]
 //                      [--coordinator PROGRAM]
+//   bench_many_workers [--check] --watchers 20 [--workers 200]
+//   bench_many_workers --serve SECONDS [--workers 200]
 //
 // --check: exits 1 when it takes more than half a core, an order comes later
 // than 50 ms after its event (the 99th of a hundred), memory exceeds 200 MB, or
-// the mesh is not settled 10 s after all came back.
+// the mesh is not settled 10 s after all came back.  With watchers, which all
+// jobs that have room compute for: when these take more than 5 % of a core, the
+// first message takes a second, the 99th of a hundred changes is seen after
+// 100 ms, or one that does not read is not dropped.  --serve only says where
+// the page of such a mesh is, for a browser.
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +30,9 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -79,8 +90,8 @@ class CoordinatorProgram {
     Await("the port file", [&] { return !ReadFile(ports).empty(); });
     // {"grpc": "127.0.0.1:41021", ...}
     const std::string text = ReadFile(ports);
-    const size_t begin = text.find("127.0.0.1", text.find("\"grpc\""));
-    address_ = text.substr(begin, text.find('"', begin) - begin);
+    address_ = Entry(text, "\"grpc\"");
+    http_ = Entry(text, "\"http\"");
   }
   ~CoordinatorProgram() {
     kill(pid_, SIGKILL);
@@ -89,6 +100,9 @@ class CoordinatorProgram {
   }
 
   const std::string& address() const { return address_; }
+  int http_port() const {
+    return std::stoi(http_.substr(http_.rfind(':') + 1));
+  }
 
   double CpuSeconds() const {
     const std::string text = ReadFile(absl::StrCat("/proc/", pid_, "/stat"));
@@ -130,7 +144,13 @@ class CoordinatorProgram {
   }
 
   std::string folder_;
+  static std::string Entry(const std::string& text, const char* key) {
+    const size_t begin = text.find("127.0.0.1", text.find(key));
+    return text.substr(begin, text.find('"', begin) - begin);
+  }
+
   std::string address_;
+  std::string http_;
   pid_t pid_ = -1;
 };
 
@@ -344,8 +364,199 @@ bool Measure(const std::string& program, int workers, int events) {
   return limits.kept;
 }
 
+// A client of gRPC, which knows when it heard of a job first.
+class Watcher {
+ public:
+  explicit Watcher(v1::Control::Stub& control)
+      : begin_(absl::Now()),
+        reader_(control.WatchMesh(&context_, {})),
+        thread_("watcher", [this] { Loop(); }) {}
+  ~Watcher() { context_.TryCancel(); }
+
+  absl::Duration first() const {
+    absl::MutexLock lock(&mutex_);
+    return first_;
+  }
+  std::optional<absl::Time> SawJob(int64_t id) const {
+    absl::MutexLock lock(&mutex_);
+    const auto found = jobs_.find(id);
+    if (found == jobs_.end()) return std::nullopt;
+    return found->second;
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  void Loop() {
+    for (v1::MeshUpdate update; reader_->Read(&update);) {
+      absl::MutexLock lock(&mutex_);
+      first_ = std::min(first_, absl::Now() - begin_);
+      bytes_ += static_cast<int64_t>(update.ByteSizeLong());
+      for (const v1::Job& job : update.jobs()) {
+        jobs_.emplace(job.id(), absl::Now());
+      }
+    }
+  }
+
+  const absl::Time begin_;
+  grpc::ClientContext context_;
+  const std::unique_ptr<grpc::ClientReader<v1::MeshUpdate>> reader_;
+  std::atomic<int64_t> bytes_{0};
+  mutable absl::Mutex mutex_;
+  absl::Duration first_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();
+  std::map<int64_t, absl::Time> jobs_ ABSL_GUARDED_BY(mutex_);
+  Thread thread_;
+};
+
+// A client of the page: the time to the end of its first event.
+class PageClient {
+ public:
+  PageClient(int port, bool reads) : reads_(reads) {
+    fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    PACELINE_CHECK(
+        connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0,
+        "connect");
+    const std::string ask = "GET /watch HTTP/1.1\r\nHost: x\r\n\r\n";
+    PACELINE_CHECK(write(fd_, ask.data(), ask.size()) > 0, "write");
+    thread_ = Thread("page", [this] { Loop(); });
+  }
+  ~PageClient() {
+    shutdown(fd_, SHUT_RDWR);
+    thread_.Join();
+    close(fd_);
+  }
+
+  absl::Duration first() const {
+    absl::MutexLock lock(&mutex_);
+    return first_;
+  }
+  int64_t bytes() const { return bytes_; }
+  bool dropped() const { return dropped_; }
+  void Read() { reads_ = true; }
+
+ private:
+  void Loop() {
+    std::vector<char> buffer(1 << 16);
+    std::string tail;
+    while (!reads_) absl::SleepFor(absl::Milliseconds(10));
+    for (;;) {
+      const ssize_t got = recv(fd_, buffer.data(), buffer.size(), 0);
+      if (got <= 0) break;
+      bytes_ += got;
+      absl::MutexLock lock(&mutex_);
+      if (first_ != absl::InfiniteDuration()) continue;
+      tail.append(buffer.data(), static_cast<size_t>(got));
+      if (absl::EndsWith(tail, "}\n\n")) first_ = absl::Now() - begin_;
+    }
+    dropped_ = true;
+  }
+
+  const absl::Time begin_ = absl::Now();
+  int fd_ = -1;
+  std::atomic<bool> reads_;
+  std::atomic<bool> dropped_{false};
+  std::atomic<int64_t> bytes_{0};
+  mutable absl::Mutex mutex_;
+  absl::Duration first_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();
+  Thread thread_;
+};
+
+double CoresOver(const CoordinatorProgram& coordinator,
+                 absl::Duration duration) {
+  const double cpu = coordinator.CpuSeconds();
+  const absl::Time begin = absl::Now();
+  absl::SleepFor(duration);
+  return (coordinator.CpuSeconds() - cpu) /
+         absl::ToDoubleSeconds(absl::Now() - begin);
+}
+
+// Half of the watchers come over gRPC, half for the page.
+bool MeasureWatchers(const std::string& program, int workers, int watchers,
+                     int serve_seconds) {
+  Limits limits;
+  CoordinatorProgram coordinator(program);
+  Crowd crowd(coordinator.address(), workers);
+  const auto control = v1::Control::NewStub(MakeChannel(coordinator.address()));
+  for (int i = 0; i < workers; ++i) crowd.At(i).Compute();
+  crowd.StartAll();
+  Await("everybody's welcome", [&] { return crowd.AllWelcomed(); });
+  for (int i = 0; i < workers / kStages; ++i) SubmitJob(*control);
+  Await("all jobs", [&] {
+    return crowd.MembersAfter(0).size() == static_cast<size_t>(workers);
+  });
+  if (serve_seconds > 0) {
+    std::printf("http://127.0.0.1:%d/\n", coordinator.http_port());
+    std::fflush(stdout);
+    absl::SleepFor(absl::Seconds(serve_seconds));
+    return true;
+  }
+  absl::SleepFor(absl::Seconds(5));
+  const double before = CoresOver(coordinator, 2 * kLevel);
+
+  std::vector<std::unique_ptr<Watcher>> clients;
+  std::vector<std::unique_ptr<PageClient>> pages;
+  for (int i = 0; i < watchers; ++i) {
+    if (i % 2 == 0) {
+      clients.push_back(std::make_unique<Watcher>(*control));
+    } else {
+      pages.push_back(
+          std::make_unique<PageClient>(coordinator.http_port(), true));
+    }
+  }
+  absl::SleepFor(absl::Seconds(3));
+  absl::Duration first;
+  for (const auto& client : clients) first = std::max(first, client->first());
+  for (const auto& page : pages) first = std::max(first, page->first());
+  limits.Say("the last watcher's first message", absl::ToDoubleSeconds(first),
+             "s", 1);
+  const int64_t bytes = pages[0]->bytes();
+  const double with = CoresOver(coordinator, 2 * kLevel);
+  std::printf("%-34s %9.2f cores\n", "CPU without watchers", before);
+  std::printf("%-34s %9.0f kB/s\n", "a page gets",
+              static_cast<double>(pages[0]->bytes() - bytes) / 1e3 /
+                  absl::ToDoubleSeconds(2 * kLevel));
+  limits.Say("CPU for the watchers", 100 * (with - before), "%", 5);
+
+  std::vector<absl::Duration> delays;
+  for (int i = 0; i < 100; ++i) {
+    const absl::Time begin = absl::Now();
+    const int64_t job = SubmitJob(*control);
+    for (const auto& client : clients) {
+      Await("the job at a watcher",
+            [&] { return client->SawJob(job).has_value(); });
+      delays.push_back(*client->SawJob(job) - begin);
+    }
+    // It would be one of many that wait.
+    v1::StopJobRequest stop;
+    stop.set_id(job);
+    grpc::ClientContext context;
+    v1::Job stopped;
+    PACELINE_CHECK(control->StopJob(&context, stop, &stopped).ok(), "StopJob");
+    absl::SleepFor(absl::Milliseconds(137));
+  }
+  std::sort(delays.begin(), delays.end());
+  std::printf("%-34s %9.2f ms\n", "change to watcher, median",
+              absl::ToDoubleMilliseconds(delays[delays.size() / 2]));
+  limits.Say("change to watcher, 99 of 100",
+             absl::ToDoubleMilliseconds(delays[delays.size() * 99 / 100]), "ms",
+             100);
+
+  PageClient slow(coordinator.http_port(), false);
+  absl::SleepFor(absl::Seconds(30));
+  slow.Read();
+  absl::SleepFor(absl::Seconds(1));
+  limits.Say("clients that do not read and stay", slow.dropped() ? 0 : 1, "",
+             0);
+  return limits.kept;
+}
+
 int Main(int argc, char** argv) {
   int workers = 1000;
+  int watchers = 0;
+  int serve_seconds = 0;
   int events = 100;
   bool check = false;
   std::string program =
@@ -361,12 +572,19 @@ int Main(int argc, char** argv) {
     ++i;
     if (word == "--coordinator" && !value.empty()) {
       program = value;
-    } else if (word != "--workers" && word != "--events") {
+      continue;
+    }
+    const std::map<std::string, int*> numbers = {{"--workers", &workers},
+                                                 {"--events", &events},
+                                                 {"--watchers", &watchers},
+                                                 {"--serve", &serve_seconds}};
+    const auto number = numbers.find(word);
+    if (number == numbers.end()) {
       std::fprintf(stderr, "%s is not known\n", word.c_str());
       return 2;
-    } else if (!absl::SimpleAtoi(value,
-                                 word == "--workers" ? &workers : &events) ||
-               workers < kStages || events < 1) {
+    }
+    if (!absl::SimpleAtoi(value, number->second) || workers < kStages ||
+        events < 1) {
       std::fprintf(stderr, "%s needs a number\n", word.c_str());
       return 2;
     }
@@ -377,7 +595,11 @@ int Main(int argc, char** argv) {
   files.rlim_cur = files.rlim_max;
   setrlimit(RLIMIT_NOFILE, &files);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  return Measure(program, workers, events) || !check ? 0 : 1;
+  const bool kept =
+      watchers > 1 || serve_seconds > 0
+          ? MeasureWatchers(program, workers, watchers, serve_seconds)
+          : Measure(program, workers, events);
+  return kept || !check ? 0 : 1;
 }
 
 }  // namespace

@@ -3,9 +3,49 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/rpc/channel.h"
 
 namespace paceline {
+
+namespace {
+
+// Half a second in which the worker did a step of eight micro-batches.
+void AddStep(v1::RunState& run, v1::Heartbeat& beat) {
+  constexpr double kBeat = 0.5;
+  run.set_step(run.step() + 1);
+  run.set_steps(1'000'000);
+  v1::TimeSplit& time = *run.mutable_seconds();
+  for (const auto set :
+       {&v1::TimeSplit::set_forward, &v1::TimeSplit::set_backward,
+        &v1::TimeSplit::set_receive_wait, &v1::TimeSplit::set_send,
+        &v1::TimeSplit::set_optimizer}) {
+    (time.*set)(0.19 * kBeat * static_cast<double>(run.step()));
+  }
+  time.set_wall(kBeat * static_cast<double>(run.step()));
+  if (run.stage_times().empty()) return;
+  v1::StageTime& stage = *run.mutable_stage_times(0);
+  stage.set_seconds(0.37 * kBeat * static_cast<double>(run.step()));
+  stage.set_micro_batches(8 * run.step());
+  v1::BatchTrace& trace = *stage.mutable_trace();
+  trace.Clear();
+  trace.set_step(run.step());
+  trace.set_begin_unix_us(absl::ToUnixMicros(absl::Now()));
+  for (int i = 0; i < 16; ++i) {
+    trace.mutable_ops()->push_back(i % 2 == 0 ? 'F' : 'B');
+    trace.add_micro_batches(i / 2);
+    trace.add_begin_us(31'000 * i);
+    trace.add_us(11'000 + i);
+  }
+  if (stage.stage() > 0) return;
+  v1::StepRecord& record = *beat.add_steps();
+  record.set_step(run.step());
+  record.set_loss(1.0 / static_cast<double>(run.step()));
+  record.set_samples(64);
+  record.set_unix_ms(absl::ToUnixMillis(absl::Now()));
+}
+
+}  // namespace
 
 // One life of the control stream.  gRPC may call back before a start of an
 // operation returns, so that none is started under the lock.
@@ -47,7 +87,10 @@ class ScriptedWorker::Stream final
     v1::Heartbeat& beat = *out_.mutable_heartbeat();
     beat.set_sequence(++sequence_);
     *beat.mutable_echo() = worker_.echo_;
-    if (worker_.run_.job() > 0) *beat.mutable_run() = worker_.run_;
+    if (worker_.run_.job() > 0) {
+      if (worker_.computes_) AddStep(worker_.run_, beat);
+      *beat.mutable_run() = worker_.run_;
+    }
     if (sequence_ == 1) beat.mutable_pieces();
     if (std::exchange(worker_.news_, false)) worker_.said_at_ = absl::Now();
     writing_ = true;
@@ -114,6 +157,12 @@ class ScriptedWorker::Stream final
     run.set_plan_version(order.run().plan_version());
     run.set_phase(v1::RunState::PHASE_RUNNING);
     run.set_step(order.run().base().step());
+    const std::string name = absl::StrCat("bench-", worker_.number_);
+    for (const v1::StagePlacement& stage : order.run().stages()) {
+      if (stage.worker_name() == name) {
+        run.add_stage_times()->set_stage(stage.stage());
+      }
+    }
   }
 
   void OnDone(const grpc::Status& /*status*/) override {
@@ -209,6 +258,11 @@ void ScriptedWorker::FailRun(int64_t step) {
     news_ = true;
   }
   Beat();
+}
+
+void ScriptedWorker::Compute() {
+  absl::MutexLock lock(&mutex_);
+  computes_ = true;
 }
 
 bool ScriptedWorker::welcomed() const {

@@ -34,6 +34,9 @@ class ScriptedWorker {
   void Wait();
   // The next heartbeat is due.
   void Beat();
+  // From now on it says in every heartbeat of a run that it has done a step,
+  // and where its time went.
+  void Compute();
   // Its run fails after this step: says so at once.
   void FailRun(int64_t step);
 
@@ -62,6 +65,7 @@ class ScriptedWorker {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = true;
   v1::OrderNumber echo_ ABSL_GUARDED_BY(mutex_);
   v1::RunState run_ ABSL_GUARDED_BY(mutex_);  // without a job: none
+  bool computes_ ABSL_GUARDED_BY(mutex_) = false;
   bool news_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time said_at_ ABSL_GUARDED_BY(mutex_);
 };

@@ -11,7 +11,7 @@
 #include "core/rpc/stream_limit.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/data_plane_mesh.h"
-#include "tests/cluster/stranger.h"
+#include "tests/support/stranger.h"
 
 namespace paceline {
 namespace {

@@ -59,7 +59,9 @@ class Client {
   void FinishSending() { shutdown(fd_, SHUT_WR); }
 
   // All until the server hangs up; "(timed out)" after 10 s of silence.
-  std::string Receive() {
+  std::string Receive() { return ReceiveUntil("(never)"); }
+  // The same, but no more than is there once this is.
+  std::string ReceiveUntil(const std::string& end) {
     std::string all;
     char buffer[4096];
     while (true) {
@@ -68,6 +70,7 @@ class Client {
       const ssize_t got = recv(fd_, buffer, sizeof(buffer), 0);
       if (got <= 0) return all;
       all.append(buffer, static_cast<size_t>(got));
+      if (absl::StrContains(all, end)) return all;
     }
   }
 
@@ -341,6 +344,81 @@ TEST(HttpServer, WaitsForARunningHandlerWhenItStops) {
   server.Stop();
 
   EXPECT_TRUE(left);
+}
+
+// Counts to `count`; then `nothing` empty waits; then the end.
+class CountingSource final : public EventSource {
+ public:
+  CountingSource(int count, int nothing) : count_(count), nothing_(nothing) {}
+  const std::string* Next() override {
+    if (next_ == count_ && nothing_-- <= 0) return nullptr;
+    event_ = next_ == count_ ? "" : absl::StrCat(++next_);
+    if (event_.empty()) {
+      absl::Notification never;
+      never.WaitForNotificationWithTimeout(absl::Milliseconds(10));
+    }
+    return &event_;
+  }
+
+ private:
+  const int count_;
+  int nothing_;
+  int next_ = 0;
+  std::string event_;
+};
+
+// A server whose /watch counts.
+int StartCounting(HttpServer& server, int count, int nothing) {
+  server.GetEvents("/watch", [=] {
+    return std::make_unique<CountingSource>(count, nothing);
+  });
+  return StartHello(server);
+}
+
+TEST(HttpEvents, AreSentOneByOneAndASignOfLifeMeanwhile) {
+  HttpServer server;
+  const int port = StartCounting(server, 2, 1);
+
+  const std::string answer = Fetch(port, "/watch");
+
+  EXPECT_THAT(answer, HasSubstr("Content-Type: text/event-stream\r\n"));
+  EXPECT_THAT(answer, HasSubstr("Content-Security-Policy: default-src 'self'"));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\ndata: 1\n\ndata: 2\n\n:\n\n"));
+}
+
+TEST(HttpEvents, AreRefusedToTooManyClientsAndDelayNoOtherPage) {
+  HttpServer server;
+  const int port = StartCounting(server, 1, 1'000'000);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 24; ++i) {
+    clients.push_back(std::make_unique<Client>(port));
+    clients.back()->Send("GET /watch HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_THAT(clients.back()->ReceiveUntil("data: 1"), HasSubstr("200 OK"));
+  }
+
+  EXPECT_THAT(Fetch(port, "/watch"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_LT(HelloBeside(port, 20, ""), absl::Seconds(1));
+
+  // One leaves, another one may come.
+  clients.pop_back();
+  for (std::string answer; !absl::StrContains(answer, "data: 1");) {
+    Client another(port);
+    another.Send("GET /watch HTTP/1.1\r\nHost: x\r\n\r\n");
+    answer = another.ReceiveUntil("\n\n");
+  }
+}
+
+TEST(HttpEvents, AreNotWaitedForByAServerThatStops) {
+  HttpServer server;
+  const int port = StartCounting(server, 1, 1'000'000);
+  Client client(port);
+  client.Send("GET /watch HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.ReceiveUntil("data: 1");
+
+  const absl::Time before = absl::Now();
+  server.Stop();
+
+  EXPECT_LT(absl::Now() - before, absl::Seconds(3));
 }
 
 TEST(HttpServer, GivesItsPortBackWhenItStopsOnceOrTwice) {

@@ -1,5 +1,5 @@
-// A peer that begins a message and never ends it: HTTP/2 written by hand, since
-// gRPC has no way to do that.
+// A peer that begins a message and never ends it, or makes no room for the
+// answer: HTTP/2 written by hand, since gRPC has no way to do that.
 #pragma once
 
 #include <arpa/inet.h>
@@ -21,10 +21,10 @@ namespace paceline {
 class Stranger {
  public:
   // Connects from `host`, calls `path`, and announces a message of so many
-  // bytes.
+  // bytes; 0: sends an empty one, and that is all.
   Stranger(const std::string& host, int port, const std::string& path,
            uint32_t message_bytes)
-      : left_(message_bytes - 1),
+      : left_(message_bytes > 0 ? message_bytes - 1 : 0),
         fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const sockaddr_in from = Address(host, 0);
     const sockaddr_in to = Address("127.0.0.1", port);
@@ -37,7 +37,7 @@ class Stranger {
     AddFrame(kSettings, 0, 0, "");
     AddFrame(kHeaders, kEndHeaders, 1, HeadersOf(path));
     const uint32_t length = htonl(message_bytes);
-    AddFrame(kData, 0, 1,
+    AddFrame(kData, message_bytes > 0 ? 0 : kEndStream, 1,
              std::string(1, '\0') +
                  std::string(reinterpret_cast<const char*>(&length), 4));
     window_ -= 5;

@@ -1,0 +1,251 @@
+#!/usr/bin/python3
+"""People watch the mesh in a terminal and in a browser, while workers and the
+coordinator are killed."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+from mesh_case import (LONGEST_SECONDS, MeshCase, eventually, get, main,
+                       program)
+
+LONG_JOB = """
+name: "<img src=x onerror=document.title='hacked'>"
+model: {name: lenet}
+data: {name: synthetic, train_samples: 512, test_samples: 64}
+train: {steps: 1000000, batch: 32, micro_batch: 8, evaluate_every: 0}
+pipeline: {stages: 3}
+"""
+# Screenshots are kept there, where somebody wants them.
+KEPT = os.environ.get("PACELINE_SCREENSHOTS")
+
+
+class Terminal:
+    """A program on a terminal of its own, and what it has drawn last."""
+
+    def __init__(self, columns, rows, *command, **environment):
+        self.pid, self.end = pty.fork()
+        if self.pid == 0:
+            os.environ.update(TERM="xterm", **environment)
+            os.execv(command[0], list(command))
+        self.text = ""
+        self.resize(columns, rows)
+
+    def resize(self, columns, rows):
+        fcntl.ioctl(self.end, termios.TIOCSWINSZ,
+                    struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read(self):
+        while select.select([self.end], [], [], 0)[0]:
+            try:
+                got = os.read(self.end, 65536)
+            except OSError:  # the program has ended
+                return
+            self.text += got.decode(errors="replace")
+
+    def screens(self):
+        """Everything that was drawn, oldest first, without colours."""
+        self.read()
+        return [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen).split("\r\n")
+                for screen in self.text.split("\x1b[H")[1:]]
+
+    def shows(self, text):
+        """Waits until the newest screen has `text`."""
+        return eventually(lambda: any(text in "\n".join(screen) for screen in
+                                      self.screens()[-1:]), 60)
+
+    def interrupt(self):
+        """Ctrl-C; the exit code."""
+        os.write(self.end, b"\x03")
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            self.read()
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.read()
+                os.close(self.end)
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.05)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        return None
+
+
+class WatchCase(MeshCase):
+
+    def one_that_trains(self):
+        return next(each["name"] for each in self.workers() if each["stages"])
+
+
+class Top(WatchCase):
+    beside_others = True
+
+    def top(self, columns, rows, *words):
+        return Terminal(columns, rows, program("paceline"), *(words or ["top"]),
+                        PACELINE_COORDINATOR=self.coordinator)
+
+    def test_a_terminal_shows_the_mesh_through_kills_and_sizes(self):
+        self.start(4)
+        self.detach(self.write(LONG_JOB))
+        terminal = self.top(80, 24)
+        self.assertTrue(terminal.shows("training"), terminal.text)
+        self.assertTrue(terminal.shows("3 busy, 1 idle"), terminal.text)
+        self.assertTrue(terminal.shows("to w"), terminal.text)
+
+        self.kill(self.one_that_trains())
+        self.assertTrue(terminal.shows(" lost "), terminal.text)
+        self.assertTrue(terminal.shows("3 busy, 1 idle"), terminal.text)
+
+        terminal.resize(20, 10)
+        self.assertTrue(eventually(
+            lambda: len(terminal.screens()[-1]) <= 10 and
+            all(len(line) <= 20 for line in terminal.screens()[-1])))
+
+        terminal.resize(100, 30)
+        os.kill(self.pid_of_coordinator(), signal.SIGKILL)
+        self.assertTrue(terminal.shows("does not answer"), terminal.text)
+        self.assertTrue(terminal.shows("workers: "), terminal.text)
+        for screen in terminal.screens():
+            self.assertLessEqual(max(map(len, screen)), 100)
+
+        self.assertEqual(terminal.interrupt(), 130)
+        self.has(terminal.text, "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h")
+        self.stop()
+
+    def test_a_pipe_gets_a_line_for_each_change(self):
+        self.start(2)
+        top = self.background("top")
+        nodes = self.background("node", "list", "--watch")
+        for process, text in ((nodes, "w2"), (top, "workers: 2 idle")):
+            self.assertTrue(eventually(
+                lambda p=process, t=text: t in p.out.read_text()))
+
+        self.submit(self.write(LONG_JOB), "train.steps=200", "pipeline.stages=2")
+
+        self.assertTrue(eventually(
+            lambda: "job 1  succeeded" in top.out.read_text()))
+        self.has(top.out.read_text(), "job 1  submitted",
+                 "worker w1 is busy", "worker w1 is idle")
+        self.assertNotIn("\x1b", top.out.read_text())
+        self.assertTrue(eventually(lambda: "busy" in nodes.out.read_text()))
+        for process in (top, nodes):
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(20), 130)
+
+
+def browser(width, dark=False):
+    """Debian's Chromium, driven by Debian's selenium; None where it is not."""
+    try:
+        from selenium import webdriver  # pylint: disable=import-error
+        from selenium.webdriver.chrome.service import Service
+    except ImportError:
+        return None
+    if not Path("/usr/bin/chromedriver").exists():
+        return None
+    options = webdriver.ChromeOptions()
+    for flag in ("--headless", "--no-sandbox", "--disable-gpu",
+                 "--disable-dev-shm-usage", f"--window-size={width},1400"):
+        options.add_argument(flag)
+    driver = webdriver.Chrome(service=Service("/usr/bin/chromedriver"),
+                              options=options)
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                           {"width": width, "height": 1400,
+                            "deviceScaleFactor": 1, "mobile": width < 600})
+    driver.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme",
+                       "value": "dark" if dark else "light"}]})
+    return driver
+
+
+class Page(WatchCase):
+    beside_others = True
+
+    def open(self, width, dark=False):
+        driver = browser(width, dark)
+        if driver is None:
+            self.skipTest("no Chromium, or no python3-selenium")
+        self.addCleanup(driver.quit)
+        driver.get(f"http://{self.http}/")
+        return driver
+
+    def text(self, driver):
+        return driver.execute_script("return document.body.innerText")
+
+    def shows(self, driver, *parts):
+        self.assertTrue(eventually(
+            lambda: all(part in self.text(driver) for part in parts), 60),
+            f"not all of {parts} in {self.text(driver)}")
+
+    def keep(self, driver, name):
+        """A screenshot, which is not all of one colour."""
+        picture = driver.get_screenshot_as_png()
+        self.assertGreater(len(picture), 10_000, name)
+        if KEPT:
+            Path(KEPT).mkdir(parents=True, exist_ok=True)
+            (Path(KEPT) / f"{name}.png").write_bytes(picture)
+
+    def fits(self, driver, width):
+        """Nothing sticks out to the right."""
+        self.assertLessEqual(
+            driver.execute_script("return document.body.scrollWidth"), width)
+
+    def test_a_browser_shows_the_mesh_through_kills(self):
+        self.start(4)
+        self.detach(self.write(LONG_JOB))
+        desktop = self.open(1280)
+        self.shows(desktop, "3 busy, 1 idle", "stage 0", "as measured", "Loss",
+                   "Links", "waits", "<img src=x")
+        self.assertNotEqual(desktop.title, "hacked")
+        self.keep(desktop, "page-before")
+        phone = self.open(390, dark=True)
+        self.shows(phone, "3 busy, 1 idle", "as measured")
+        self.fits(phone, 390)
+        self.keep(phone, "page-phone-dark")
+
+        self.kill(self.one_that_trains())
+        self.shows(desktop, "lost")
+        self.keep(desktop, "page-killed")
+        self.keep(phone, "page-phone-killed")
+        self.shows(desktop, "It went on from step")
+        self.keep(desktop, "page-after")
+
+        os.kill(self.pid_of_coordinator(), signal.SIGKILL)
+        self.shows(desktop, "does not answer")
+        self.keep(desktop, "page-coordinator-killed")
+        self.assertTrue(eventually(
+            lambda: "does not answer" not in self.text(desktop), 60))
+        self.shows(desktop, "stage 0", "busy")
+        self.fits(desktop, 1280)
+        self.stop()
+        self.shows(desktop, "stopped")
+
+    def test_the_page_is_a_table_without_its_script(self):
+        self.start(1)
+        self.submit(self.write(LONG_JOB), "train.steps=2", "pipeline.stages=1")
+
+        page = get(self.http, "/")
+
+        self.has(page, "<td>w1</td><td>idle</td>", "succeeded",
+                 "&lt;img src=x", "<noscript>")
+        self.assertNotIn("<img", page)
+        events = subprocess.run(
+            ["curl", "-sN", "--max-time", "3", f"http://{self.http}/watch"],
+            capture_output=True, text=True, check=False,
+            timeout=LONGEST_SECONDS).stdout
+        first = json.loads(events.split("\n\n")[0].removeprefix("data: "))
+        self.assertTrue(first["whole"])
+        self.assertEqual(len(first["workers"]), 1)
+
+
+if __name__ == "__main__":
+    main()
