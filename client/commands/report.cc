@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -196,6 +198,43 @@ Document ComputedIn(const StepTrace& step) {
   });
 }
 
+// The newest batch that all workers have traced; empty where there is none.
+Document TracedIn(const v1::Job& job) {
+  std::vector<std::pair<const v1::JobWorker*, const v1::StageTime*>> lanes;
+  for (const v1::JobWorker& worker : job.workers()) {
+    if (worker.stages().empty()) continue;
+    for (const v1::StageTime& time : worker.run().stage_times()) {
+      lanes.emplace_back(&worker, &time);
+    }
+  }
+  int64_t begin_us = std::numeric_limits<int64_t>::max();
+  for (const auto& [worker, time] : lanes) {
+    const v1::BatchTrace& trace = time->trace();
+    if (!time->has_trace() ||
+        trace.step() != lanes.front().second->trace().step()) {
+      return Document::array();
+    }
+    begin_us = std::min(begin_us, trace.begin_unix_us());
+  }
+  Document traced = Document::array();
+  for (const auto& [worker, time] : lanes) {
+    const v1::BatchTrace& trace = time->trace();
+    for (int i = 0; i < trace.us_size(); ++i) {
+      traced.push_back(
+          {{"worker", worker->name()},
+           {"stage", time->stage()},
+           {"what", trace.ops().substr(i, 1)},
+           {"micro_batch", trace.micro_batches(i)},
+           {"begin_seconds",
+            1e-6 * static_cast<double>(trace.begin_unix_us() - begin_us +
+                                       trace.begin_us(i))},
+           {"seconds", 1e-6 * trace.us(i)},
+           {"step", trace.step()}});
+    }
+  }
+  return traced;
+}
+
 absl::StatusOr<ReportedJob> Gather(ControlClient& client, int64_t id,
                                    const v1::ListWorkersResponse& workers,
                                    const Measurements& measurements) {
@@ -219,6 +258,7 @@ absl::StatusOr<ReportedJob> Gather(ControlClient& client, int64_t id,
   if (!job.curve().empty()) document["loss"] = job.curve().rbegin()->loss();
   document["curve"] = ListOf(job.curve(), MessageDocument);
   if (reported.step.ok()) document["computed"] = ComputedIn(*reported.step);
+  document["traced"] = TracedIn(job);
   return reported;
 }
 
@@ -248,10 +288,13 @@ constexpr TableSpec kTables[] = {
      "name stages seconds/wall seconds/data seconds/forward seconds/backward "
      "seconds/evaluation seconds/receive_wait seconds/send seconds/aggregate "
      "seconds/optimizer seconds/snapshot seconds/orders seconds/unexplained"},
-    {"step", "A step", "computed",
+    {"measured-step", "A step, as measured by the workers' clocks", "traced",
+     "worker stage what micro_batch begin_seconds seconds step"},
+    {"step", "A step, as predicted", "computed",
      "worker stage what micro_batch begin_seconds seconds"},
     {"predicted", "A micro-batch, predicted and measured", "drift",
-     "stage worker_id predicted_seconds measured_seconds layer_seconds"},
+     "stage worker_id predicted_seconds measured_seconds "
+     "measured_over_predicted layer_seconds"},
     {"recoveries", "Recoveries, and the seconds of the last one", "recovery",
      "recoveries replayed_steps why from_step again seconds/detect "
      "seconds/leave seconds/choose seconds/fetch seconds/build "
@@ -374,22 +417,23 @@ std::string SplitChart(const Jobs& jobs) {
 
 constexpr absl::string_view kComputed[] = {"LOAD", "F", "B", "I", "W", "STEP"};
 
-std::string StepChart(const ReportedJob& reported) {
-  if (!reported.step.ok()) return "";
+// list: key of the job's document, "computed" or "traced".
+std::string StepChart(const ReportedJob& reported, const char* list) {
   BarChart chart = {
       .what = "what each worker computes when",
       .axis = absl::StrCat("ms of a step of job ", reported.label()),
       .legend = {"load", "forward", "backward", "gradient of the input",
                  "gradient of the weights", "update"}};
-  for (const Device& device : reported.step->problem.devices) {
-    chart.rows.push_back(device.name);
-  }
-  for (const TraceSlice& slice : reported.step->computed) {
-    const auto color = absl::c_find(kComputed, slice.what) - kComputed;
-    chart.bars.push_back({static_cast<size_t>(slice.device),
-                          1e3 * slice.begin_seconds, 1e3 * slice.seconds,
-                          static_cast<size_t>(color),
-                          absl::StrCat(slice.what, slice.micro_batch)});
+  for (const Document& bar : reported.document.value(list, Document::array())) {
+    const auto worker = bar["worker"].get<std::string>();
+    const auto what = bar["what"].get<std::string>();
+    const auto row = absl::c_find(chart.rows, worker) - chart.rows.begin();
+    if (row == std::ssize(chart.rows)) chart.rows.push_back(worker);
+    chart.bars.push_back(
+        {static_cast<size_t>(row), 1e3 * bar["begin_seconds"].get<double>(),
+         1e3 * bar["seconds"].get<double>(),
+         static_cast<size_t>(absl::c_find(kComputed, what) - kComputed),
+         absl::StrCat(what, bar["micro_batch"].get<int>())});
   }
   return RenderBarChart(chart);
 }
@@ -413,10 +457,12 @@ Report ReportOf(const Jobs& jobs, int64_t now_unix_ms) {
       section.charts.push_back(ChartOf(jobs, section));
     } else if (section.name == "time-split") {
       section.charts.push_back(SplitChart(jobs));
-    } else if (section.name == "step") {
+    } else if (absl::EndsWith(section.name, "step")) {
       for (const ReportedJob& reported : jobs) {
-        section.notes.push_back(reported.step_note());
-        section.charts.push_back(StepChart(reported));
+        if (section.name == "step") {
+          section.notes.push_back(reported.step_note());
+        }
+        section.charts.push_back(StepChart(reported, spec.list));
       }
     }
     report.sections.push_back(std::move(section));

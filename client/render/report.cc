@@ -97,6 +97,9 @@ Document DriftDocument(const v1::StageDrift& stage) {
           {"worker_id", stage.worker_id()},
           {"predicted_seconds", OrNull(stage.predicted_seconds())},
           {"measured_seconds", OrNull(stage.measured_seconds())},
+          {"measured_over_predicted",
+           NullUnless(stage.predicted_seconds() > 0,
+                      stage.measured_seconds() / stage.predicted_seconds())},
           {"layer_seconds", OrNull(stage.layer_seconds())}};
 }
 

@@ -72,8 +72,8 @@ class Report(MeshCase):
         self.assertEqual(self.report(*jobs, "-o", path), "")
         text = path.read_text()
         page = Page(text)
-        # Loss, accuracy, time split, and a step of each job.
-        self.assertEqual(page.count["svg"], 5)
+        # Loss, accuracy, time split, and a step of each job, twice.
+        self.assertGreaterEqual(page.count["svg"], 6)
         self.assertNotIn("b", page.count)
         self.assertNotIn("script", page.count)
         self.assertEqual(page.fetches, [])
@@ -98,6 +98,8 @@ class Report(MeshCase):
         self.assertIn("lost", [row["kind"] for row in rows("faults")])
         self.assertGreater(float(rows("recoveries")[0]["build"]), 0)
         self.assertEqual({row["stage"] for row in rows("step")},
+                         {"0", "1", "2"})
+        self.assertEqual({row["stage"] for row in rows("measured-step")},
                          {"0", "1", "2"})
         for row in rows("predicted"):
             self.assertGreater(float(row["predicted seconds"]), 0, row)
