@@ -201,12 +201,15 @@ Document ComputedIn(const StepTrace& step) {
 // The newest batch that all workers have traced; empty where there is none.
 Document TracedIn(const v1::Job& job) {
   std::vector<std::pair<const v1::JobWorker*, const v1::StageTime*>> lanes;
+  std::ptrdiff_t stages = 0;
   for (const v1::JobWorker& worker : job.workers()) {
     if (worker.stages().empty()) continue;
+    stages += worker.stages_size();
     for (const v1::StageTime& time : worker.run().stage_times()) {
       lanes.emplace_back(&worker, &time);
     }
   }
+  if (std::ssize(lanes) != stages) return Document::array();
   int64_t begin_us = std::numeric_limits<int64_t>::max();
   for (const auto& [worker, time] : lanes) {
     const v1::BatchTrace& trace = time->trace();

@@ -53,13 +53,16 @@ function addPoints(job, points) {
 // Keeps a batch that all workers of the job have told of.
 function takeTrace(job) {
   const lanes = [];
+  let stages = 0;
   for (const worker of workersOf(job)) {
-    for (const time of worker.run.stage_times || []) {
+    stages += (worker.stages || []).length;
+    for (const time of worker.run?.stage_times || []) {
       if (!time.trace) return;
       lanes.push({worker: worker.name, stage: number(time.stage), ...time.trace});
     }
   }
-  if (!lanes.length || lanes.some(lane => lane.step !== lanes[0].step)) return;
+  if (!stages || lanes.length !== stages ||
+      lanes.some(lane => lane.step !== lanes[0].step)) return;
   lanes.sort((a, b) => a.stage - b.stage);
   mesh.traces.set(job.id, lanes);
 }
@@ -109,7 +112,7 @@ const loss = job => job.loss === undefined ? '' : Number(job.loss).toFixed(4);
 
 // Shares of a worker's time.
 function split(worker) {
-  const time = (worker.run && worker.run.seconds) || {};
+  const time = worker.run?.seconds || {};
   const share = (...parts) =>
       time.wall ? parts.reduce((sum, part) => sum + (time[part] || 0), 0) /
                       time.wall : 0;

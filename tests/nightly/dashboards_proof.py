@@ -201,7 +201,7 @@ class Kill:
              lambda v: v[-1] < v[0]),
             ("Workers lost, recoveries, steps run again", "recoveries",
              lambda v: v[-1] > v[0]),
-            ("Seconds of the recoveries, by phase", "detect",
+            ("Seconds of the recoveries, by phase", "build",
              lambda v: max(v) > 0),
             ("Steps that count, of all that were computed", "job 1",
              lambda v: v[-1] < v[0]),

@@ -32,7 +32,7 @@ COLOURS = 96  # of a PNG, which keeps it small
 
 HTML = """<!doctype html><meta charset="utf-8">
 <link rel="stylesheet" href="page.css">
-<style>body { margin: 0 }</style><div id="root"></div>
+<style>body { margin: 0; overflow: hidden }</style><div id="root"></div>
 <script>
 window.problems = [];
 window.onerror = (message) => { window.problems.push(String(message)); };

@@ -33,9 +33,11 @@ def measure(page):
     driver = browser(1280)
     try:
         driver.get(page)
-        paint = driver.execute_script(
-            "return performance.getEntriesByName('first-contentful-paint')[0]"
-            ".startTime")
+        paint = None
+        while paint is None:
+            paint = driver.execute_script(
+                "return performance.getEntriesByName("
+                "'first-contentful-paint')[0]?.startTime")
         driver.execute_script(WATCH)
         time.sleep(SECONDS)
         took = sorted(driver.execute_script("return window.took"))

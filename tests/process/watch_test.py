@@ -201,7 +201,9 @@ class Page(WatchCase):
 
     def test_a_browser_shows_the_mesh_through_kills(self):
         self.start(4)
-        self.detach(self.write(LONG_JOB))
+        file = self.write(LONG_JOB)
+        self.submit(file, "train.steps=2")
+        job = self.detach(file, "name=digits")
         desktop = self.open(1280)
         self.shows(desktop, "3 busy, 1 idle", "stage 0", "as measured", "Loss",
                    "Links", "waits", "<img src=x")
@@ -226,7 +228,7 @@ class Page(WatchCase):
             lambda: "does not answer" not in self.text(desktop), 60))
         self.shows(desktop, "stage 0", "busy")
         self.fits(desktop, 1280)
-        self.stop()
+        self.stop(job)
         self.shows(desktop, "stopped")
 
     def test_the_page_is_a_table_without_its_script(self):
