@@ -40,7 +40,8 @@ class FourMachines(MachinesCase):
         self.first.do("paceline", "job", "submit", "/root/job.yaml", "--detach")
         self.assertTrue(eventually(lambda: self.job()["step"] > 30))
         _, _, third, fourth = self.machines
-        third.do("systemctl", "kill", "--signal=KILL", "paceline-worker")
+        third.do("systemctl", "kill", "--kill-who=main", "--signal=KILL",
+                 "paceline-worker")
         self.await_event("attempt 2 begins from step")
         fourth.pull_the_plug()
         self.assertEqual(self.job()["state"], "running", "it was too fast")
