@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars
-  pipeline-kills coordinator-kills snapshot-cost tls-cost strangers fuzz moves chaos scale bench bed speed round-speed
+  pipeline-kills coordinator-kills snapshot-cost tls-cost strangers fuzz moves chaos scale bench bed speed round-speed ddp
   dashboards torch-free tsan asan trixie machines arm64)
 
 usage() {
@@ -216,6 +216,13 @@ area_round_speed() {
   deploy/build.sh release paceline paceline-coordinator paceline-worker \
     bench_round_exchange
   /usr/bin/python3 tests/nightly/round_speed.py --bin build/release/bin
+}
+
+# A data-parallel step with default settings, beside PyTorch's DDP; needs the
+# same.
+area_ddp() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  /usr/bin/python3 tests/nightly/ddp_beside.py --bin build/release/bin
 }
 
 # As a newcomer runs it, without a terminal: three minutes of training at most

@@ -155,7 +155,8 @@ inline see(c) {
   :: ok && fewest > n && c > safe &&
      (!up || does == ORDERED || does == STOPPING || does == ADOPTING) ->
      safe = c;
-     lost_since = 0
+     /* What these have said still counts. */
+     lost_since = COUNT((heard & ~alive))
   :: else
   fi
 }
