@@ -210,6 +210,9 @@ Document TracedIn(const v1::Job& job) {
     }
   }
   if (std::ssize(lanes) != stages) return Document::array();
+  absl::c_sort(lanes, [](const auto& a, const auto& b) {
+    return a.second->stage() < b.second->stage();
+  });
   int64_t begin_us = std::numeric_limits<int64_t>::max();
   for (const auto& [worker, time] : lanes) {
     const v1::BatchTrace& trace = time->trace();
