@@ -102,7 +102,7 @@ std::string ProgressLine(const v1::Job& job,
   if (newest.has_value()) {
     parts.push_back(newest->skipped()
                         ? std::string("skipped")
-                        : absl::StrFormat("loss %.4f", newest->loss()));
+                        : absl::StrCat("loss ", HumanLoss(newest->loss())));
   }
   if (!Computes(job) && !job.phase().empty()) {
     parts.push_back(PhaseText(job));

@@ -88,7 +88,7 @@ Part JobsPart(const MeshView& mesh) {
     part.Add({absl::StrCat(job->id()), job->spec().name(), PhaseOf(*job),
               job->steps() > 0 ? absl::StrCat(job->step(), "/", job->steps())
                                : absl::StrCat(job->step()),
-              job->has_loss() ? absl::StrFormat("%.4f", job->loss()) : "",
+              job->has_loss() ? HumanLoss(job->loss()) : "",
               runs && job->samples_per_second() > 0
                   ? HumanRate(job->samples_per_second())
                   : "",

@@ -164,7 +164,7 @@ std::string Done(const v1::Job& job) {
 
 std::string Accuracy(const v1::Job& job) {
   const auto accuracy = TestAccuracy(job);
-  return accuracy.has_value() ? absl::StrFormat("%.4f", *accuracy) : "";
+  return accuracy.has_value() ? HumanLoss(*accuracy) : "";
 }
 
 std::string Elapsed(const v1::Job& job) {
@@ -311,10 +311,9 @@ std::string RenderEvaluations(const v1::Job& job) {
   if (steps) titles.insert(titles.begin(), ">step");
   Table table(std::move(titles));
   for (const v1::EvaluationRecord& evaluation : job.evaluations()) {
-    std::vector<std::string> row = {
-        absl::StrFormat("%.4f", evaluation.loss()),
-        absl::StrFormat("%.4f", evaluation.accuracy()),
-        absl::StrCat(evaluation.samples())};
+    std::vector<std::string> row = {HumanLoss(evaluation.loss()),
+                                    HumanLoss(evaluation.accuracy()),
+                                    absl::StrCat(evaluation.samples())};
     if (steps) row.insert(row.begin(), absl::StrCat(evaluation.step()));
     table.AddRow(std::move(row));
   }

@@ -104,20 +104,11 @@ std::string ValidUtf8(absl::string_view text) {
 std::string Printable(absl::string_view text) {
   std::string result;
   const std::string valid = ValidUtf8(text);
-  for (size_t i = 0; i < valid.size(); ++i) {
-    const auto c = static_cast<unsigned char>(valid[i]);
-    const bool c1_control = c == 0xC2 && i + 1 < valid.size() &&
-                            static_cast<unsigned char>(valid[i + 1]) < 0xA0;
-    if (c == '\n' || c == '\t') {
-      result += ' ';
-    } else if (c < 0x20 || c == 0x7F) {
-      result += '?';
-    } else if (c1_control) {
-      result += '?';
-      ++i;
-    } else {
-      result += static_cast<char>(c);
-    }
+  for (size_t i = 0, length = 0; i < valid.size(); i += length) {
+    length = Utf8SequenceLength(absl::string_view(valid).substr(i));
+    const std::string character = valid.substr(i, length);
+    const bool space = character == "\n" || character == "\t";
+    result += space ? " " : HoldsControl(character) ? "?" : character;
   }
   return result;
 }
@@ -209,7 +200,12 @@ std::string HumanTime(int64_t unix_ms) {
 }
 
 std::string HumanNumber(double value, int digits) {
-  return absl::StrFormat("%.*g", digits, value);
+  // A NaN may have a sign, which says nothing.
+  return std::isnan(value) ? "nan" : absl::StrFormat("%.*g", digits, value);
+}
+
+std::string HumanLoss(double loss) {
+  return std::isnan(loss) ? "nan" : absl::StrFormat("%.4f", loss);
 }
 
 std::string WhyNotAmong(const std::string& what, const std::string& word,

@@ -17,8 +17,9 @@ namespace paceline {
 // `text` as valid UTF-8: each byte that belongs to no character is U+FFFD.
 std::string ValidUtf8(absl::string_view text);
 
-// `text` on one line without control characters: what a peer sent cannot move
-// the cursor or change colors.  Each becomes '?'; a line break becomes a space.
+// `text` on one line without control characters (HoldsControl()): what a peer
+// sent cannot move the cursor, change colors or turn the text beside it.  Each
+// becomes '?'; a line break becomes a space.
 std::string Printable(absl::string_view text);
 
 // Columns of a terminal that valid UTF-8 takes: two for what is East Asian or
@@ -57,6 +58,9 @@ std::string HumanTime(int64_t unix_ms);
 
 // A number of at least `digits` significant digits in %g form.
 std::string HumanNumber(double value, int digits = 4);
+
+// A loss or an accuracy: "0.1250".
+std::string HumanLoss(double loss);
 
 // "there is no policy 'mincut'; did you mean 'min-cut'?; there are: ..."; empty
 // when `word` is one of `names`.

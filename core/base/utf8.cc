@@ -1,11 +1,21 @@
 #include "core/base/utf8.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
 
 namespace paceline {
 namespace {
 
 constexpr absl::string_view kCutMark = "...";
+
+// First and last; UTF-8 has the order of code points.
+constexpr absl::string_view kControls[][2] = {
+    {"", "\x1F"},         {"\x7F", "\x7F"},     {"\xC2\x80", "\xC2\x9F"},
+    {"\u061C", "\u061C"}, {"\u200E", "\u200F"}, {"\u2028", "\u202E"},
+    {"\u2066", "\u2069"},
+};
 
 std::string EscapedByte(char byte) {
   return absl::StrCat(
@@ -37,6 +47,21 @@ size_t Utf8SequenceLength(absl::string_view text) {
     return follows(1, low, high) && follows(2) && follows(3) ? 4 : 0;
   }
   return 0;
+}
+
+bool HoldsControl(absl::string_view text) {
+  while (!text.empty()) {
+    const absl::string_view character =
+        text.substr(0, std::max<size_t>(Utf8SequenceLength(text), 1));
+    if (std::any_of(std::begin(kControls), std::end(kControls),
+                    [character](const auto& range) {
+                      return range[0] <= character && character <= range[1];
+                    })) {
+      return true;
+    }
+    text.remove_prefix(character.size());
+  }
+  return false;
 }
 
 std::string ToUtf8(absl::string_view text, size_t most_bytes) {

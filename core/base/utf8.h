@@ -1,5 +1,5 @@
-// Makes any text well-formed UTF-8.  A string of a proto must be so: the
-// receiver cannot read a message with any other text.
+// Makes any text well-formed UTF-8, and finds control characters.  A string of
+// a proto must be so: the receiver cannot read a message with any other text.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,11 @@ namespace paceline {
 // Bytes of the well-formed UTF-8 sequence that `text` starts with (RFC 3629,
 // section 4); 0 when it starts with none.
 size_t Utf8SequenceLength(absl::string_view text);
+
+// Whether `text` has a character that a terminal obeys (C0, DEL, C1), that
+// turns the direction of other text (Unicode's Bidi_Control) or that begins a
+// line.
+bool HoldsControl(absl::string_view text);
 
 // Returns `text` with each byte that belongs to no sequence written as in
 // "\xff", as a line of the log has it.  The result has at most `most_bytes`, 3

@@ -5,11 +5,11 @@
 #include <set>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/utf8.h"
 #include "core/model/aggregation.h"
 #include "core/model/checkpointing.h"
 #include "core/model/data_sets.h"
@@ -29,10 +29,7 @@ void CheckName(const std::string& name, SpecProblems& problems) {
     problems.Add("name", "has ", name.size(), " bytes; at most ", kLongestName,
                  " are allowed");
   }
-  const auto is_control = [](unsigned char c) {
-    return absl::ascii_iscntrl(c);
-  };
-  if (std::any_of(name.begin(), name.end(), is_control)) {
+  if (HoldsControl(name)) {
     problems.Add("name", "holds a control character; use printable text");
   }
 }

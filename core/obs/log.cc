@@ -89,15 +89,6 @@ SinkHolder& TheSink() {
   return holder;
 }
 
-// A control character: C0, DEL, or C1 (U+0080 to U+009F), which terminals obey
-// too.
-bool IsControl(absl::string_view sequence) {
-  const auto first = static_cast<unsigned char>(sequence[0]);
-  if (sequence.size() == 1) return first < 0x20 || first == 0x7F;
-  return sequence.size() == 2 && first == 0xC2 &&
-         static_cast<unsigned char>(sequence[1]) < 0xA0;
-}
-
 // Builds a line of at most kMaxTextBytes of well-formed UTF-8 without control
 // characters, whatever a peer has put into it.
 class LineBuilder {
@@ -109,7 +100,7 @@ class LineBuilder {
       const size_t length = Utf8SequenceLength(text);
       const absl::string_view sequence =
           text.substr(0, length == 0 ? 1 : length);
-      if (length == 0 || IsControl(sequence)) {
+      if (length == 0 || HoldsControl(sequence)) {
         for (const char c : sequence) AppendEscaped(c);
       } else if (quoted && (sequence == "\"" || sequence == "\\")) {
         Put(absl::StrCat("\\", sequence));

@@ -1,5 +1,6 @@
 #include "client/files/document.h"
 
+#include <cmath>
 #include <limits>
 
 #include "client/render/text.h"
@@ -90,8 +91,15 @@ TEST(Text, ValidUtf8KeepsCharactersOfAllLengths) {
   EXPECT_EQ(DisplayWidth(text), 5);
 }
 
+TEST(Text, WhatIsNoNumberHasNoSign) {
+  EXPECT_EQ(HumanLoss(-NAN), "nan");
+  EXPECT_EQ(HumanNumber(-NAN), "nan");
+  EXPECT_EQ(HumanLoss(-0.5), "-0.5000");
+}
+
 TEST(Text, PrintableTakesAwayTheCursor) {
   EXPECT_EQ(Printable("a\x1b[31mb\nc\x7f\xC2\x9b"), "a?[31mb c??");
+  EXPECT_EQ(Printable("a\u202Eb\xFF"), "a?b\uFFFD") << "turns the text";
 }
 
 TEST(Text, TimeoutsMayHaveUnits) {

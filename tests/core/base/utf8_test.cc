@@ -41,6 +41,18 @@ TEST(ToUtf8, BoundsWhatIsNoTextToo) {
   EXPECT_TRUE(absl::EndsWith(text, "\\xff..."));
 }
 
+TEST(HoldsControl, FindsWhatTerminalsObeyAndWhatTurnsText) {
+  EXPECT_FALSE(HoldsControl(""));
+  EXPECT_FALSE(HoldsControl("a \xC2\xA0\u061B\u200D\u2010\u2065\U0001F600"));
+  for (const std::string& control :
+       {std::string(1, '\0'), std::string("\n"), std::string("\x7F"),
+        std::string("\xC2\x9B"), std::string("\u061C"), std::string("\u200F"),
+        std::string("\u2028"), std::string("\u202E"), std::string("\u2066"),
+        std::string("\u2069")}) {
+    EXPECT_TRUE(HoldsControl("a" + control + "b")) << ToUtf8(control, 9);
+  }
+}
+
 TEST(Utf8SequenceLength, IsZeroWhereNoneBegins) {
   EXPECT_EQ(Utf8SequenceLength(""), 0u);
   EXPECT_EQ(Utf8SequenceLength("a"), 1u);

@@ -26,6 +26,7 @@ JobSpec GoodSpec() {
 const BadJob kBadSpecs[] = {
     {"name=" + std::string(129, 'x'), "at most 128"},
     {"name=a\nb", "control character"},
+    {"name=a\u202Eb", "control character"},
     {"pipeline.replicas=2", "belongs to kind infer"},
     {"pipeline.replicate=allowed", "belongs to kind infer"},
     {"pipeline.replicate=nevr", "did you mean 'never'?"},
