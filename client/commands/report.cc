@@ -174,7 +174,10 @@ absl::StatusOr<Document> FaultsOf(ControlClient& client, int64_t id) {
     PACELINE_ASSIGN_OR_RETURN(const v1::GetEventsResponse page,
                               client.GetEvents(id, after));
     for (const v1::JobEvent& event : page.events()) {
-      if (absl::c_linear_search(kUsualEvents, event.kind())) continue;
+      if (absl::c_linear_search(kUsualEvents, event.kind()) ||
+          absl::StartsWith(event.text(), "attempt 1 begins")) {
+        continue;
+      }
       faults.push_back({{"time", HumanTime(event.unix_ms())},
                         {"kind", event.kind()},
                         {"text", event.text()}});
@@ -522,6 +525,11 @@ absl::StatusOr<std::string> TextOf(ControlClient& client,
   Jobs jobs;
   for (const std::string& word : options.jobs) {
     PACELINE_ASSIGN_OR_RETURN(const int64_t id, ResolveJob(client, word));
+    if (absl::c_any_of(jobs, [id](const ReportedJob& each) {
+          return each.job.id() == id;
+        })) {
+      continue;
+    }
     PACELINE_ASSIGN_OR_RETURN(ReportedJob job,
                               Gather(client, id, workers, measurements));
     jobs.push_back(std::move(job));

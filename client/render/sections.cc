@@ -17,6 +17,17 @@ bool IsNumber(const std::string& cell) {
   return absl::SimpleAtod(cell, &value);
 }
 
+// [columns] whether all that stands there is a number.
+std::vector<bool> NumberColumns(const Section& section) {
+  std::vector<bool> numbers(section.titles.size(), true);
+  for (const Cells& row : section.rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      numbers[i] = numbers[i] && (row[i].empty() || IsNumber(row[i]));
+    }
+  }
+  return numbers;
+}
+
 // --- HTML -------------------------------------------------------------------
 
 constexpr char kStyle[] = R"(
@@ -40,11 +51,12 @@ margin-right:.4em;background:var(--c)}
 .c4{--c:#d9622b}.c5{--c:#9a7fd1}.c6{--c:#8f9499}.c7{--c:#b5a02c}
 )";
 
-std::string HtmlRow(const Cells& cells, absl::string_view tag) {
+std::string HtmlRow(const Cells& cells, absl::string_view tag,
+                    const std::vector<bool>& numbers) {
   std::string line = "<tr>";
-  for (const std::string& cell : cells) {
-    absl::StrAppend(&line, "<", tag, IsNumber(cell) ? " class=\"n\">" : ">",
-                    EscapeHtml(cell), "</", tag, ">");
+  for (size_t i = 0; i < cells.size(); ++i) {
+    absl::StrAppend(&line, "<", tag, numbers[i] ? " class=\"n\">" : ">",
+                    EscapeHtml(cells[i]), "</", tag, ">");
   }
   return absl::StrCat(line, "</tr>\n");
 }
@@ -52,9 +64,10 @@ std::string HtmlRow(const Cells& cells, absl::string_view tag) {
 std::string HtmlTable(const Section& section) {
   const size_t rows = section.rows.size();
   if (rows == 0) return "<p>Nothing to show.</p>\n";
-  std::string text =
-      absl::StrCat("<div class=\"scroll\"><table>\n<thead>",
-                   HtmlRow(section.titles, "th"), "</thead>\n<tbody>\n");
+  const std::vector<bool> numbers = NumberColumns(section);
+  std::string text = absl::StrCat("<div class=\"scroll\"><table>\n<thead>",
+                                  HtmlRow(section.titles, "th", numbers),
+                                  "</thead>\n<tbody>\n");
   const size_t left_out = rows > kMostHtmlRows ? rows - kMostHtmlRows : 0;
   for (size_t row = 0; row < rows; ++row) {
     if (left_out > 0 && row == kMostHtmlRows / 2) {
@@ -63,7 +76,7 @@ std::string HtmlTable(const Section& section) {
                       "</td></tr>\n");
       row += left_out;
     }
-    absl::StrAppend(&text, HtmlRow(section.rows[row], "td"));
+    absl::StrAppend(&text, HtmlRow(section.rows[row], "td", numbers));
   }
   text += "</tbody>\n</table></div>\n";
   if (rows <= kMostOpenRows) return text;
@@ -81,11 +94,13 @@ std::string HtmlNotes(const Cells& notes) {
 
 // --- CSV and LaTeX ----------------------------------------------------------
 
-// RFC 4180; a cell has no line break.
+// RFC 4180; a cell has no line break.  A quote keeps spreadsheets from taking
+// text for a formula.
 std::string CsvRow(const std::string& name, const Cells& cells) {
   std::string line = name;
   for (const std::string& each : cells) {
-    const std::string cell = Printable(each);
+    std::string cell = Printable(each);
+    if (cell.find_first_of("=+-@") == 0 && !IsNumber(cell)) cell.insert(0, "'");
     const bool quoted = cell.find_first_of(",\"") != std::string::npos;
     absl::StrAppend(&line, quoted ? ",\"" : ",",
                     quoted ? absl::StrReplaceAll(cell, {{"\"", "\"\""}}) : cell,
@@ -119,8 +134,8 @@ std::string LatexRow(const Cells& cells) {
 
 std::string LatexTable(const Section& section) {
   std::string columns;
-  for (const std::string& cell : section.rows.front()) {
-    columns += IsNumber(cell) ? "r" : "l";
+  for (const bool number : NumberColumns(section)) {
+    columns += number ? "r" : "l";
   }
   std::string text = absl::StrCat(
       "\\begin{table}\n\\caption{", EscapeLatex(section.title),

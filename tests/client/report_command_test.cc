@@ -95,6 +95,12 @@ TEST(ReportCommand, PutsJobsSideBySide) {
   EXPECT_THAT(csv, Says("\nloss,7,10,1.25,", "\naccuracy,7,20,0.90125,"));
 }
 
+TEST(ReportCommand, AJobThatIsNamedTwiceHasOneColumn) {
+  ReportBed bed({TwoStages(7), TwoStages(7)});
+
+  EXPECT_THAT(bed.Print("csv"), HasSubstr("summary,job,7\n"));
+}
+
 TEST(ReportCommand, TellsWhereTimeAndMemoryWentAndOfTheRecovery) {
   const std::string csv = ReportBed({TwoStages(7)}).Print("csv");
 
@@ -169,7 +175,7 @@ TEST(ReportCommand, ARunningJobSaysWhenThatWas) {
   const std::string html = ReportBed({job}).Print("html");
 
   EXPECT_THAT(html, Says("has not ended", HumanTime(1'120'000),
-                         "<td>seconds</td><td class=\"n\">120</td>"));
+                         "<td>seconds</td><td>120</td>"));
 }
 
 TEST(ReportCommand, AFailedJobSaysWhy) {
@@ -196,7 +202,7 @@ TEST(ReportCommand, DataParallelJobsAndUnknownModelsSayWhyThereIsNoStep) {
 
 TEST(ReportCommand, LossesThatAreNotFiniteAreNoBrokenChart) {
   v1::Job job = TwoStages(7);
-  *job.mutable_curve() = Losses({{1, NAN, true}, {2, 0.5}, {3, HUGE_VAL}});
+  *job.mutable_curve() = Losses({{1, -NAN, true}, {2, 0.5}, {3, HUGE_VAL}});
 
   EXPECT_THAT(ReportBed({job}).Print("csv"),
               Says("loss,7,1,nan,", ",true,", "loss,7,3,inf,"));
@@ -221,11 +227,15 @@ TEST(ReportCommand, NamesWithHtmlAreText) {
 TEST(ReportCommand, LeavesOutWhatHappensToEveryJob) {
   ReportBed bed({TwoStages(7)});
   AddEvent(bed, "running", "runs");
+  AddEvent(bed, "attempt", "attempt 1 begins from the seed");
+  AddEvent(bed, "attempt", "attempt 2 begins from step 5");
   AddEvent(bed, "lost", "w3 is lost");
 
   const std::string csv = bed.Print("csv");
 
-  EXPECT_THAT(csv, HasSubstr(",lost,w3 is lost\n"));
+  EXPECT_THAT(csv,
+              Says(",attempt 2 begins from step 5\n", ",lost,w3 is lost\n"));
+  EXPECT_THAT(csv, Not(HasSubstr("attempt 1")));
   EXPECT_THAT(csv, Not(HasSubstr(",runs\n")));
 }
 

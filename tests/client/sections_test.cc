@@ -180,6 +180,22 @@ TEST(Csv, HasEveryRowBehindTheNameOfItsTable) {
   EXPECT_EQ(CsvOf(WithRows(0)), "");
 }
 
+TEST(Csv, HasNoCellThatASpreadsheetTakesForAFormula) {
+  Report report = WithRows(1);
+  report.sections[0].rows = {{"=1+1", "-inf"}, {"@a,b", "+2"}, {"-x", "a=b"}};
+
+  EXPECT_THAT(CsvOf(report), Says("loss,'=1+1,-inf\n", "loss,\"'@a,b\",+2\n",
+                                  "loss,'-x,a=b\n"));
+}
+
+TEST(Forms, AlignAColumnAsNumbersOnlyWhereAllItsCellsAre) {
+  Report report = WithRows(1);
+  report.sections[0].rows = {{"1e5", ""}, {"train", "nan"}};
+
+  EXPECT_THAT(LatexOf(report), HasSubstr("{tabular}{lr}"));
+  EXPECT_THAT(HtmlOf(report), Says("<td>1e5<", "<td class=\"n\">nan<"));
+}
+
 TEST(Latex, EscapesAndAlignsCells) {
   Report report = WithRows(1);
   report.sections[0].rows = {{"50% of {a_b} & $c #1", "2.5"},
