@@ -23,12 +23,14 @@ ExitCode ListContextsCommand(Console& console) {
   Document documents = Document::array();
   for (const std::string& name : ContextNames()) {
     const auto context = ReadContext(name);
-    if (!context.ok()) return ReportError(console, context.status());
-    const std::string host = context->coordinator.value_or("");
-    table.AddRow(name == current ? "*" : "", name, host);
+    const std::string host =
+        context.ok() ? context->coordinator.value_or("") : "";
+    const std::string error(context.status().message());
+    table.AddRow(name == current ? "*" : "", name, context.ok() ? host : error);
     documents.push_back(Document{{"name", name},
                                  {"coordinator", OrNull(host)},
-                                 {"current", Document(name == current)}});
+                                 {"current", Document(name == current)},
+                                 {"error", OrNull(error)}});
   }
   if (console.table() && documents.empty()) {
     console.Note(

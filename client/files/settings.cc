@@ -52,6 +52,10 @@ std::string CurrentContextFile() { return UserFolder() + "/context"; }
 
 // With its folder.
 absl::Status WriteUserFile(const std::string& path, const std::string& text) {
+  if (UserFolder().empty()) {
+    return FailedPrecondition(
+        "there is no folder for settings: set HOME or XDG_CONFIG_HOME");
+  }
   PACELINE_RETURN_IF_ERROR(
       MakeFolders(std::filesystem::path(path).parent_path()));
   return WriteWholeFile(path, text);

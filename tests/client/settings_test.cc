@@ -171,6 +171,32 @@ TEST_F(Contexts, AreShownWithTheOneInUse) {
                            "current": true})"));
 }
 
+TEST_F(Contexts, ABrokenFileHidesNoOther) {
+  home_.Write("paceline/contexts/bad.yaml", "colour: blue\n");
+  home_.Write("paceline/contexts/a b.yaml", "coordinator: h:1\n");
+  CommandBed table, document(OutputFormat::kJson);
+
+  EXPECT_EQ(ListContextsCommand(table.console), kExitOk);
+  EXPECT_EQ(ListContextsCommand(document.console), kExitOk);
+
+  EXPECT_THAT(table.out.str(), Says("got 'a b'", "bad.yaml:1: colour",
+                                    "home  home:1", "lab   [::1]:2"));
+  EXPECT_THAT(document.Output()["contexts"][1]["error"].get<std::string>(),
+              HasSubstr("bad.yaml:1"));
+  EXPECT_TRUE(UseContext("lab").ok());
+}
+
+TEST_F(Contexts, AreNotWrittenWhereTheUserHasNoHome) {
+  const std::string home = Environment("HOME");
+  unsetenv("XDG_CONFIG_HOME");
+  unsetenv("HOME");
+
+  EXPECT_THAT(SetContext("x", "h:1").message(), HasSubstr("set HOME"));
+  EXPECT_THAT(UseContext("").message(), HasSubstr("set HOME"));
+
+  if (!home.empty()) setenv("HOME", home.c_str(), 1);
+}
+
 TEST_F(Contexts, CommandsSayWhatTheyDid) {
   CommandBed bed;
 
