@@ -34,7 +34,8 @@ struct Moving {
 // Calls `show` with every update, and at least every kLook, until the user
 // leaves or `show` returns false.  Outlasts a coordinator that goes away after
 // it has answered once.
-// Errors: those of ControlClient::WatchMesh(), and of `show`
+// Errors: those of ControlClient::WatchMesh(), and of `show`, and
+//         FailedPrecondition  the output cannot be written
 absl::StatusOr<WaitEnd> FollowMesh(
     const CommandContext& context,
     absl::FunctionRef<absl::StatusOr<bool>(const Moving&)> show) {
@@ -64,6 +65,9 @@ absl::StatusOr<WaitEnd> FollowMesh(
                                    HumanDuration(silent));
       }
       PACELINE_ASSIGN_OR_RETURN(const bool more, show(moving));
+      if (context.console.broken()) {
+        return FailedPrecondition("cannot write to standard output");
+      }
       if (!more) return WaitEnd::kDone;
     }
     if (!answered || !absl::IsUnavailable(status)) return status;

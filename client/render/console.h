@@ -74,6 +74,8 @@ class Console {
   void EndLive();
 
   void Flush();
+  // `out` could not be written to, at the last Flush() or before.
+  bool broken() const { return out_.fail(); }
 
  private:
   void NoteLine(const std::string& line);

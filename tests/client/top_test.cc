@@ -184,6 +184,19 @@ TEST(Top, PrintsOneDocumentForPrograms) {
   EXPECT_EQ(bed.Output()["workers"].size(), 4);
 }
 
+TEST(Top, EndsWhereItsOutputCannotBeWritten) {
+  CommandBed top, nodes;
+  for (CommandBed* const bed : {&top, &nodes}) {
+    bed->client.meshes = {{WholeMesh()}};
+    bed->pauser.leave_at = 9;
+    bed->out.setstate(std::ios::badbit);
+  }
+
+  EXPECT_EQ(TopCommand(top.context), kExitFailed);
+  EXPECT_EQ(WatchNodesCommand(nodes.context), kExitFailed);
+  EXPECT_THAT(top.err.str(), HasSubstr("cannot write"));
+}
+
 TEST(Top, EndsWhereThereIsNoCoordinatorToBeginWith) {
   CommandBed bed;
   EXPECT_EQ(TopCommand(bed.context), kExitUnreachable);
