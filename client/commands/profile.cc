@@ -343,7 +343,9 @@ absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec) {
                              "set ",
                              key);
     }
-    context.console.Note("note: ", text);
+    context.console.Note(
+        "note: ", text,
+        "; the job fails when one of them must read it: put it there too");
   }
   return absl::OkStatus();
 }

@@ -280,8 +280,8 @@ TEST(LookForFiles, OnlyNotesWhatSomebodyHasOrMayHave) {
   silent.client.progress.front()->missing = Lacking({"w1"}).missing;
   for (CommandBed* bed : {&one, &busy, &silent}) {
     EXPECT_TRUE(LookForFiles(bed->context, WithData()).ok());
-    EXPECT_THAT(bed->err.str(),
-                HasSubstr("note: data.path /data: No such file"));
+    EXPECT_THAT(bed->err.str(), Says("note: data.path /data: No such file",
+                                     "put it there too"));
   }
   EXPECT_LE(silent.clock.Now() - CommandBed().clock.Now(), absl::Seconds(6));
 }
