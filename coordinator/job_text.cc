@@ -1,6 +1,7 @@
 #include "coordinator/job_text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,10 @@ std::string AtStep(const JobRecord& record) {
                                  : absl::StrCat(at, " of ", record.job.steps());
 }
 
+std::string FourDecimals(double value) {
+  return std::isnan(value) ? "nan" : absl::StrFormat("%.4f", value);
+}
+
 std::optional<v1::EvaluationRecord> EvaluationOf(int64_t step, int64_t samples,
                                                  double loss, double correct) {
   if (samples == 0) return std::nullopt;
@@ -42,9 +47,9 @@ std::string EvaluationText(const JobSpec& spec,
   const std::string after =
       IsInference(spec) ? ""
                         : absl::StrCat("after step ", evaluation.step(), " ");
-  return absl::StrFormat("accuracy %.4f, loss %.4f %sover %d samples",
-                         evaluation.accuracy(), evaluation.loss(), after,
-                         evaluation.samples());
+  return absl::StrCat("accuracy ", FourDecimals(evaluation.accuracy()),
+                      ", loss ", FourDecimals(evaluation.loss()), " ", after,
+                      "over ", evaluation.samples(), " samples");
 }
 
 std::string ResultName(const JobSpec& spec) {

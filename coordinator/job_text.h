@@ -27,6 +27,9 @@ std::string AtStep(const JobRecord& record);
 // preparing, training, saving; empty unless the job runs.
 std::string PhaseOf(const JobRecord& record);
 
+// A loss or an accuracy: "0.1250"; "nan" whatever the sign.
+std::string FourDecimals(double value);
+
 // The evaluation of `samples` with the sums of their losses and right answers.
 // Nothing: there are no samples.
 std::optional<v1::EvaluationRecord> EvaluationOf(int64_t step, int64_t samples,

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
+#include "coordinator/job_text.h"
 #include "coordinator/metrics.h"
 #include "core/cluster/job_state.h"
 
@@ -52,7 +52,7 @@ std::string Jobs(const v1::MeshUpdate& mesh) {
                       job.phase().empty() ? "" : ", ", job.phase()),
          absl::StrCat(job.step(),
                       job.steps() > 0 ? absl::StrCat("/", job.steps()) : ""),
-         job.has_loss() ? absl::StrFormat("%.4f", job.loss()) : "", job.why()});
+         job.has_loss() ? FourDecimals(job.loss()) : "", job.why()});
   }
   std::reverse(rows.begin(), rows.end());  // newest first
   return Table("Jobs", {"job", "name", "state", "step", "loss", "why"}, rows);

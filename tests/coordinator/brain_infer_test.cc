@@ -1,6 +1,9 @@
 // An inference job differs from a training job; these tests hold how.
+#include <cmath>
+
 #include "absl/synchronization/notification.h"
 #include "coordinator/brain.h"
+#include "coordinator/job_text.h"
 #include "coordinator/store/file_weights_store.h"
 #include "core/model/predictions.h"
 #include "core/rpc/report_convert.h"
@@ -25,6 +28,14 @@ JobSpec InferSpecOf(int stages) {
   spec.infer.micro_batch = 4;
   spec.train = ForInference(spec.infer, 1);
   return spec;
+}
+
+TEST(EvaluationText, GivesWhatIsNoNumberNoSign) {
+  v1::EvaluationRecord evaluation;
+  evaluation.set_samples(8);
+  evaluation.set_loss(-NAN);
+  EXPECT_EQ(EvaluationText(InferSpecOf(1), evaluation),
+            "accuracy 0.0000, loss nan over 8 samples");
 }
 
 // `worker` reports `done` micro-batches of 4; the first stage's knows that

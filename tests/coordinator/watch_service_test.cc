@@ -1,4 +1,5 @@
 // Watchers of the mesh over real sockets: gRPC's, and the page's.
+#include <cmath>
 #include <memory>
 #include <string>
 
@@ -129,13 +130,14 @@ TEST(Page, CanBeReadWithoutItsScriptAndTakesNamesForText) {
   v1::Job& job = *mesh.add_jobs();
   job.mutable_spec()->set_name("<script>alert(\"1\")</script>");
   job.set_why("a & b");
+  job.set_loss(-NAN);
   mesh.add_events()->set_text("<img src=x>");
 
   const std::string page = RenderPage(mesh);
 
   EXPECT_THAT(page, HasSubstr("<td>w1</td><td>lost</td>"));
   EXPECT_THAT(page, HasSubstr("&lt;script&gt;alert(&quot;1&quot;)"));
-  EXPECT_THAT(page, HasSubstr("a &amp; b"));
+  EXPECT_THAT(page, HasSubstr("<td>nan</td><td>a &amp; b"));
   EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
   EXPECT_THAT(page, Not(HasSubstr("<img")));
 }
