@@ -190,7 +190,7 @@ TEST(Csv, HasNoCellThatASpreadsheetTakesForAFormula) {
 
 TEST(Forms, AlignAColumnAsNumbersOnlyWhereAllItsCellsAre) {
   Report report = WithRows(1);
-  report.sections[0].rows = {{"1e5", ""}, {"train", "nan"}};
+  report.sections[0].rows = {{"1e5", ""}, {"train", "nan"}, {"2", "3"}};
 
   EXPECT_THAT(LatexOf(report), HasSubstr("{tabular}{lr}"));
   EXPECT_THAT(HtmlOf(report), Says("<td>1e5<", "<td class=\"n\">nan<"));
