@@ -17,7 +17,8 @@ namespace paceline {
 struct StepReport {
   int64_t step = 0;  // optimizer updates done before
   int stage = 0;
-  uint64_t result_hash = 0;           // XXH3-64 of the gradient, in layer order
+  // XXH3-64 of the gradient, in layer order; 0: of a group's member.
+  uint64_t result_hash = 0;
   std::vector<double> squared_norms;  // one a parameter, in layer order
   bool finite = true;
   int64_t samples = 0;  // labels that the sum covers: the divisor

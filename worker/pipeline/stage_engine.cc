@@ -264,24 +264,29 @@ absl::Status StageEngine::ReadSumFrom(
   return absl::OkStatus();
 }
 
-absl::Span<const float> StageEngine::SumOf(Tensor gradient) const {
+absl::Span<const float> StageEngine::SumOf(Tensor gradient) {
   const absl::Span<float> own = gradient.As<float>();
   if (pieces_.empty()) return own;
   size_t skip =
       static_cast<const float*>(own.data()) - flat_.As<float>().data();
-  size_t done = 0;
-  for (const absl::Span<const float> piece : pieces_) {
-    if (skip >= piece.size()) {
-      skip -= piece.size();
-      continue;
-    }
-    const absl::Span<const float> part = piece.subspan(skip, own.size() - done);
-    if (part.size() == own.size()) return part;
+  auto piece = pieces_.begin();
+  while (skip >= piece->size()) skip -= (piece++)->size();
+  if (skip + own.size() <= piece->size()) {
+    return piece->subspan(skip, own.size());
+  }
+  std::vector<absl::Span<const float>> pieces(pieces_.begin(), piece);
+  pieces.push_back(piece->first(skip));
+  pieces.push_back(own);
+  for (size_t done = 0; done < own.size(); ++piece) {
+    const absl::Span<const float> part =
+        piece->subspan(skip, own.size() - done);
     std::copy(part.begin(), part.end(), own.begin() + done);
     done += part.size();
+    if (done == own.size()) pieces.push_back(piece->subspan(skip + part.size()));
     skip = 0;
-    if (done == own.size()) break;
   }
+  pieces.insert(pieces.end(), piece, pieces_.end());
+  pieces_ = std::move(pieces);
   return own;
 }
 

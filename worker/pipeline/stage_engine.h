@@ -256,8 +256,8 @@ class StageEngine {
 
   // Report() and Apply() read this for a parameter whose own sum is `gradient`:
   // that sum, or the group's (ReadSumFrom).  A parameter that lies across
-  // pieces is put together in its own memory.
-  absl::Span<const float> SumOf(Tensor gradient) const;
+  // pieces is put together in its own memory, once.
+  absl::Span<const float> SumOf(Tensor gradient);
   void ReadOwnSum() { pieces_.clear(); }
 
  private:

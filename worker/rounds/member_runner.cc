@@ -26,7 +26,11 @@ absl::Status MemberRunner::Run() {
     absl::StatusOr<RoundTurn> turn;
     {
       const ScopedPart part(parts_.time, TimePart::kAggregate);
-      turn = exchange_.AwaitTurn(longest_wait());
+      turn = exchange_.AwaitTurn(absl::ZeroDuration());
+      if (turn.ok() && turn->kind == RoundTurn::Kind::kWait) {
+        OnIdle();
+        turn = exchange_.AwaitTurn(longest_wait());
+      }
     }
     PACELINE_RETURN_IF_ERROR(turn.status());
     PACELINE_RETURN_IF_ERROR(TakeAny(*turn));

@@ -75,6 +75,8 @@ class MemberRunner {
   virtual void Abandon() {}
   // A state of that hash was taken over.
   virtual void OnRestored(uint64_t /*state_hash*/) {}
+  // There is nothing to do but to wait.
+  virtual void OnIdle() {}
 
   // A step begins: the faults may kill, hang or delay this worker.
   absl::Status BeginStep(const StepFaults& faults, int64_t step);

@@ -139,11 +139,22 @@ absl::StatusOr<StepVerdict> RoundRunner::Update(const RoundTurn& turn,
   return verdict;
 }
 
+// The hash takes as long as half an update, and nobody waits for it before the
+// next hold: where a part is due, that comes first.
+void RoundRunner::TellState() {
+  if (!untold_.has_value()) return;
+  const ScopedPart part(parts_.time, TimePart::kOptimizer);
+  state_hash_ = parts_.engine.StateHash();
+  exchange_.OnApplied(applied_, state_hash_);
+  LogApplied();
+  untold_.reset();
+}
+
 // All members' lines together show whether anybody ever diverged.
-void RoundRunner::LogApplied(const RoundTurn& turn) const {
+void RoundRunner::LogApplied() const {
   if (!LogEnabled(LogLevel::kDebug)) return;
   bool used = false;
-  for (const ShardResult& shard : turn.result.shards) {
+  for (const ShardResult& shard : untold_->result.shards) {
     for (const Contributor& each : shard.contributors) {
       used = used || each.member == options_.self;
     }
@@ -151,22 +162,24 @@ void RoundRunner::LogApplied(const RoundTurn& turn) const {
   Log(LogLevel::kDebug, "applied a round",
       {{"step", applied_},
        {"state", absl::Hex(state_hash_, absl::kZeroPad16)},
-       {"part", turn.divisor == 0 ? "void"
-                : used            ? "used"
-                                  : "unused"}});
+       {"part", untold_->divisor == 0 ? "void"
+                : used                ? "used"
+                                      : "unused"}});
 }
 
 absl::Status RoundRunner::Apply(const RoundTurn& turn) {
+  TellState();
   const BatchInfo batch = parts_.source.Training(turn.step);
   StepVerdict verdict;
   {
     const ScopedPart part(parts_.time, TimePart::kOptimizer);
     PACELINE_ASSIGN_OR_RETURN(verdict, Update(turn, batch));
-    state_hash_ = parts_.engine.StateHash();
-    applied_ = turn.step + 1;
-    exchange_.OnApplied(applied_, state_hash_);
   }
-  LogApplied(turn);
+  applied_ = turn.step + 1;
+  state_hash_ = 0;
+  untold_ = turn;
+  untold_->sums.clear();
+  if (applied_ == total_steps_) TellState();
   int64_t samples = 0;
   if (turn.divisor > 0) {
     for (const Contributor& each : turn.result.shards.front().contributors) {
@@ -178,6 +191,7 @@ absl::Status RoundRunner::Apply(const RoundTurn& turn) {
 }
 
 void RoundRunner::OnRestored(uint64_t state_hash) {
+  untold_.reset();
   state_hash_ = state_hash;
   exchange_.OnApplied(applied_, state_hash_);
 }

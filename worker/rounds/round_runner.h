@@ -45,6 +45,7 @@ class RoundRunner final : public MemberRunner {
   absl::Status Take(RoundTurn& turn) override;
   void Abandon() override;
   void OnRestored(uint64_t state_hash) override;
+  void OnIdle() override { TellState(); }
 
   absl::Status ComputePart(const RoundTurn& turn);
   // False: the part is of no use any more.
@@ -54,7 +55,8 @@ class RoundRunner final : public MemberRunner {
                                            const StepFaults& faults);
   absl::Status BeginPart(const RoundTurn& turn, const StepFaults& faults);
   absl::Status Apply(const RoundTurn& turn);
-  void LogApplied(const RoundTurn& turn) const;
+  void TellState();
+  void LogApplied() const;
   absl::Status HandOver(const RoundTurn& turn);
   absl::StatusOr<StepVerdict> Update(const RoundTurn& turn,
                                      const BatchInfo& batch);
@@ -65,6 +67,8 @@ class RoundRunner final : public MemberRunner {
   RoundExchange& exchange_;
   LayerHook& hook_;
   bool open_ = false;  // the engine has something of a step
+  // The round that was applied last, until its state's hash has been told.
+  std::optional<RoundTurn> untold_;
   std::vector<Trusted> trusted_;
 };
 
