@@ -124,9 +124,11 @@ struct JobEntry {
   // Queued: it waits for workers that are not there, and holds up no other.
   bool may_be_passed = false;
   int skip_runs = 0;  // that have an event
-  // Steps that records told of: all up to counted_through, and these.
+  // Steps that records told of: all up to counted_through, and these, each with
+  // the parts that are known of its batch.
   int64_t counted_through = 0;
-  std::map<int64_t, bool> counted;  // whether it was skipped
+  std::map<int64_t, v1::StepRecord> counted;
+  std::map<WorkerId, int64_t> told;  // the last step of which each has told
   // Since when its workers are known to prepare, those that do.
   std::map<WorkerId, Instant> preparing_since;
 

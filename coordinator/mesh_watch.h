@@ -74,9 +74,14 @@ class MeshWatch {
     double bytes_per_second = 0;
   };
   struct KnownJob {
+    // Moves what is fresh, or some of it, to the curve and to the message.
+    void TakeFresh(v1::Job& change);
+    // The steps after `step` are run again.
+    void GoBackTo(int64_t step);
+
     v1::Job view;                       // without curve
     std::string bytes;                  // of view
-    std::vector<v1::StepRecord> curve;  // some of all steps
+    std::vector<v1::StepRecord> curve;  // some of all steps that were told
     std::vector<v1::StepRecord> fresh;  // since the last message
     int64_t most_fresh = 1;             // that a message may have
     bool has_curve = false;             // that of the store is in these

@@ -36,8 +36,10 @@ const workersOf = job => (job.workers || []).filter(worker => !worker.let_go);
 function addPoints(job, points) {
   for (const point of points || []) {
     const step = number(point.step);
-    while (job.points.length && job.points.at(-1).step >= step) job.points.pop();
-    job.points.push({step, loss: Number(point.loss || 0)});
+    let place = job.points.length;
+    while (place > 0 && job.points[place - 1].step >= step) --place;
+    job.points.splice(place, job.points[place]?.step === step ? 1 : 0,
+                      {step, loss: Number(point.loss || 0)});
   }
   if (job.points.length <= MOST_POINTS) return;
   const last = job.points.at(-1);
@@ -75,7 +77,8 @@ function merge(update) {
   for (const worker of update.workers || []) mesh.workers.set(worker.id, worker);
   for (const id of update.forgotten_workers || []) mesh.workers.delete(id);
   for (const job of update.jobs || []) {
-    job.points = (mesh.jobs.get(job.id) || {points: []}).points;
+    const known = mesh.jobs.get(job.id);
+    job.points = known?.attempt === job.attempt ? known.points : [];
     addPoints(job, job.curve);
     mesh.jobs.set(job.id, job);
     takeTrace(job);
