@@ -82,6 +82,7 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     job.kept = stored.views[id];
     if (HasEnded(job.record.state())) {
       ++mesh_.ended[job.record.state()];
+      mesh_.by_end.emplace(job.record.job.ended_unix_ms(), id);
       continue;
     }
     mesh_.open.insert(id);
@@ -319,6 +320,7 @@ void Brain::OnDeleted(JobId id) {
   mesh_.actions.writes.records.erase(id);
   mesh_.actions.writes.views.erase(id);
   --mesh_.ended[record.state()];
+  mesh_.by_end.erase({record.job.ended_unix_ms(), id});
   mesh_.jobs.erase(id);
 }
 
@@ -511,8 +513,7 @@ std::vector<JobId> Brain::ShownJobs(int most) const {
     shown.push_back(id);
   }
   int ended = 0;
-  for (auto job = mesh_.jobs.rbegin(); job != mesh_.jobs.rend(); ++job) {
-    if (mesh_.open.contains(job->first)) continue;
+  for (auto job = mesh_.by_end.rbegin(); job != mesh_.by_end.rend(); ++job) {
     if (++ended > most) break;
     shown.push_back(job->first);
   }

@@ -323,6 +323,7 @@ void MeshState::EndJob(JobEntry& job, JobState state, const std::string& why,
   job.counted.clear();
   open.erase(record.id());
   ++ended[state];
+  by_end.emplace(moment.unix_ms, record.id());
   if (state != JobState::kSucceeded && record.job.attempt() > 0) {
     actions.weights.push_back(
         {Actions::Weights::Kind::kForget, record.fence(), {}});

@@ -252,8 +252,9 @@ struct MeshState {
   Instant start;  // later by the time in which nothing was done
   Membership membership;
   std::map<JobId, JobEntry> jobs;
-  std::set<JobId> open;               // have not ended
-  std::map<JobState, int64_t> ended;  // how many of the others
+  std::set<JobId> open;                        // have not ended
+  std::map<JobState, int64_t> ended;           // how many of the others
+  std::set<std::pair<int64_t, JobId>> by_end;  // those, by ended_unix_ms
   std::map<WorkerId, JobId> busy;
   // Processes that start anew, each at this CPU capability, before the next
   // queued job begins.  Until another process of the worker is there, or it is

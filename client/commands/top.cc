@@ -293,7 +293,9 @@ ExitCode WatchOneJobCommand(const CommandContext& context, int64_t id) {
       [&](const MeshView&,
           const v1::MeshUpdate& update) -> absl::StatusOr<std::string> {
         const bool changed =
-            text.empty() ||
+            update.whole() ||
+            std::count(update.forgotten_jobs().begin(),
+                       update.forgotten_jobs().end(), id) > 0 ||
             std::any_of(update.jobs().begin(), update.jobs().end(),
                         [id](const v1::Job& job) { return job.id() == id; });
         if (!changed) return text;

@@ -222,6 +222,24 @@ TEST(Watch, AsksForAJobAgainOnlyWhenItHasChanged) {
   EXPECT_THAT(bed.out.str(), Says("10/40", "11/40"));
 }
 
+TEST(Watch, AsksForAJobThatTheUpdatesLeaveOut) {
+  CommandBed bed;
+  v1::MeshUpdate left = At(1500);
+  left.add_forgotten_jobs(7);
+  // After a restart of the coordinator the job may be another.
+  v1::MeshUpdate again = WholeMesh();
+  again.clear_jobs();
+  bed.client.meshes = {{WholeMesh(), left, At(2000)}, {again}};
+  bed.client.job_answers = {RunningJob(10, 40), RunningJob(11, 40),
+                            RunningJob(12, 40)};
+  bed.pauser.leave_at = 7;
+
+  EXPECT_EQ(WatchOneJobCommand(bed.context, 7), kExitInterrupted);
+
+  EXPECT_EQ(bed.client.asked, (std::vector<int64_t>{7, 7, 7}));
+  EXPECT_THAT(bed.out.str(), Says("10/40", "11/40", "12/40"));
+}
+
 TEST(Watch, IsForTablesAndForJobsThatThereAre) {
   CommandBed json(OutputFormat::kJson);
   EXPECT_EQ(WatchJobsCommand(json.context, {}), kExitUsage);

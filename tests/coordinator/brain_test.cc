@@ -590,6 +590,21 @@ TEST(Brain, CountsOnWithNumbersThatCannotBeAdded) {
             0);
 }
 
+TEST(Brain, ShowsTheJobsThatHaveEndedLast) {
+  Mesh mesh;
+  for (int i = 0; i < 4; ++i) mesh.Submit(SpecOf(1));
+  for (const int64_t id : {2, 3, 4, 1}) {
+    mesh.Pass(50);
+    ASSERT_TRUE(mesh.Stop(JobId{id}).ok());
+  }
+
+  EXPECT_THAT(mesh.brain().ShownJobs(2), ElementsAre(JobId{1}, JobId{4}));
+  Mesh after(mesh.stored(), mesh.ms());
+  EXPECT_THAT(after.brain().ShownJobs(2), ElementsAre(JobId{1}, JobId{4}));
+  after.brain().OnDeleted(JobId{1});
+  EXPECT_THAT(after.brain().ShownJobs(2), ElementsAre(JobId{3}, JobId{4}));
+}
+
 TEST_F(BrainOfOne, RecordsOfAnOlderAttemptAreNotTheJobs) {
   v1::Heartbeat heartbeat = Beat(kFailed, 9);
   heartbeat.mutable_run()->set_attempt(0);
