@@ -97,6 +97,13 @@ void Trim(v1::Job& job) {
   }
 }
 
+void CountJobs(const Brain& brain, v1::MeshUpdate& update) {
+  for (const auto& [state, count] : brain.CountJobs()) {
+    if (count == 0) continue;
+    (*update.mutable_job_counts())[std::string(JobStateName(state))] = count;
+  }
+}
+
 }  // namespace
 
 const std::string& PublishedUpdate::Json() const {
@@ -159,6 +166,7 @@ void MeshWatch::Publish(const Brain& brain, JobStore& store, Moment moment) {
   }
   v1::MeshUpdate changes;
   changes.set_unix_ms(moment.unix_ms);
+  CountJobs(brain, changes);
   RefreshWorkers(brain, moment, changes);
   RefreshJobs(brain, store, moment, changes);
   ReadCurve(store);
@@ -170,7 +178,7 @@ void MeshWatch::Publish(const Brain& brain, JobStore& store, Moment moment) {
                   [&](const auto& watcher) { return !watcher->Take(update); });
   }
   if (joining_.empty()) return;
-  const auto whole = std::make_shared<PublishedUpdate>(Whole(moment));
+  const auto whole = std::make_shared<PublishedUpdate>(Whole(brain, moment));
   for (auto& watcher : joining_) {
     if (watcher->Take(whole)) watchers_.push_back(std::move(watcher));
   }
@@ -313,11 +321,12 @@ void MeshWatch::ReadCurve(JobStore& store) {
   }
 }
 
-v1::MeshUpdate MeshWatch::Whole(Moment moment) const {
+v1::MeshUpdate MeshWatch::Whole(const Brain& brain, Moment moment) const {
   v1::MeshUpdate whole;
   whole.set_whole(true);
   whole.set_unix_ms(moment.unix_ms);
   whole.set_version(kVersion);
+  CountJobs(brain, whole);
   for (const auto& [id, known] : workers_) *whole.add_workers() = known.first;
   for (const auto& [id, known] : jobs_) {
     v1::Job& job = *whole.add_jobs();

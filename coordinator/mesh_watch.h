@@ -96,7 +96,7 @@ class MeshWatch {
                 v1::Job& view);
   // Reads that of one job at a time: many steps take long.
   void ReadCurve(JobStore& store);
-  v1::MeshUpdate Whole(Moment moment) const;
+  v1::MeshUpdate Whole(const Brain& brain, Moment moment) const;
 
   std::vector<std::shared_ptr<MeshWatcher>> joining_;
   std::vector<std::shared_ptr<MeshWatcher>> watchers_;

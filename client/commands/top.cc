@@ -268,8 +268,11 @@ ExitCode WatchJobsCommand(const CommandContext& context,
   return WatchCommand(context, [&](const MeshView& mesh, const auto&) {
     v1::ListJobsResponse jobs = mesh.Jobs();
     KeepWanted(filter, jobs);
-    return absl::StatusOr<std::string>(
-        RenderJobs(jobs, context.console.wide()));
+    std::string text = RenderJobs(jobs, context.console.wide());
+    int64_t more = -std::ssize(mesh.jobs);
+    for (const auto& [state, count] : mesh.job_counts) more += count;
+    if (more > 0) absl::StrAppend(&text, more, " more are not watched\n");
+    return absl::StatusOr<std::string>(text);
   });
 }
 

@@ -4,7 +4,8 @@
 
 const MOST_EVENTS = 200;
 const MOST_POINTS = 400;
-const mesh = {workers: new Map(), jobs: new Map(), events: [], traces: new Map()};
+const mesh = {workers: new Map(), jobs: new Map(), counts: {}, events: [],
+              traces: new Map()};
 
 // An element with attributes (of SVG: in its name space) and children, which
 // are elements or text.
@@ -87,6 +88,7 @@ function merge(update) {
     mesh.jobs.delete(id);
     mesh.traces.delete(id);
   }
+  mesh.counts = update.job_counts || {};
   mesh.events = mesh.events.concat(update.events || []).slice(-MOST_EVENTS);
 }
 
@@ -290,9 +292,10 @@ function show() {
   for (const worker of workers) {
     count[stateOfWorker(worker)] = (count[stateOfWorker(worker)] || 0) + 1;
   }
-  document.getElementById('summary').textContent = workers.length
-      ? Object.entries(count).map(([what, n]) => `${n} ${what}`).join(', ')
-      : 'no workers yet';
+  const list = counts =>
+      Object.entries(counts).sort().map(([what, n]) => `${n} ${what}`).join(', ');
+  document.getElementById('summary').textContent =
+      `workers: ${list(count) || 'none yet'}; jobs: ${list(mesh.counts) || 'none'}`;
   document.getElementById('job').replaceChildren(
       ...(job ? jobParts(job) : []).filter(part => part !== null));
   const parts = {};

@@ -20,6 +20,7 @@ using testing::Not;
 v1::MeshUpdate WholeMesh() {
   v1::MeshUpdate mesh = Parse<v1::MeshUpdate>(R"(
     whole: true unix_ms: 1000 version: "1"
+    job_counts { key: "queued" value: 31 } job_counts { key: "running" value: 1 }
     events { unix_ms: 500 job: 7 kind: "running" text: "on w1, w2" })");
   for (int i = 1; i <= 2; ++i) {
     v1::Worker& worker = *mesh.add_workers();
@@ -85,7 +86,8 @@ TEST(MeshView, TakesWhatChangedAndDropsWhatIsForgotten) {
 
 TEST(Top, ShowsJobsWorkersTimesLinksAndEvents) {
   const std::string text = TextOf(RenderTop(ViewOf(WholeMesh()), "", {80, 24}));
-  EXPECT_THAT(text, HasSubstr("workers: 2 busy, 1 idle, 1 lost"));
+  EXPECT_THAT(text, HasSubstr("workers: 2 busy, 1 idle, 1 lost; "
+                              "jobs: 31 queued, 1 running"));
   EXPECT_THAT(text, HasSubstr("first  training  10/40  0.5000"));
   EXPECT_THAT(text, HasSubstr("12 ms  to w2 256 KiB/s 25%"));
   EXPECT_THAT(text, HasSubstr("20    30     40     10"));
@@ -238,6 +240,16 @@ TEST(Watch, AsksForAJobThatTheUpdatesLeaveOut) {
 
   EXPECT_EQ(bed.client.asked, (std::vector<int64_t>{7, 7, 7}));
   EXPECT_THAT(bed.out.str(), Says("10/40", "11/40", "12/40"));
+}
+
+TEST(Watch, SaysHowManyJobsAreNotWatched) {
+  CommandBed bed;
+  bed.client.meshes = {{WholeMesh()}};
+  bed.pauser.leave_at = 2;
+
+  EXPECT_EQ(WatchJobsCommand(bed.context, {}), kExitInterrupted);
+
+  EXPECT_THAT(bed.out.str(), HasSubstr("\n31 more are not watched\n"));
 }
 
 TEST(Watch, IsForTablesAndForJobsThatThereAre) {

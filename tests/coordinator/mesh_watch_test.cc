@@ -224,6 +224,18 @@ TEST_F(MeshWatchTest, PointsThatWereLeftOutAreNotToldLater) {
   EXPECT_THAT(StepsOf(last().jobs(0)), Contains(30));
 }
 
+TEST_F(MeshWatchTest, AllJobsAreCountedThoughNotAllAreTold) {
+  for (int i = 0; i < 40; ++i) mesh_.Submit(SpecOf(1));
+  Pass(1000);
+  EXPECT_EQ(last().jobs_size(), 30);
+  EXPECT_EQ(last().job_counts().at("queued"), 40);
+
+  ASSERT_TRUE(mesh_.Stop(JobId{40}).ok());
+  Pass(1000);
+  EXPECT_EQ(last().job_counts().at("queued"), 39);
+  EXPECT_EQ(last().job_counts().at("stopped"), 1);
+}
+
 TEST_F(MeshWatchTest, OfManyStepsTheCurveKeepsSomeAndTheNewest) {
   const JobId job = mesh_.Submit(SpecOf(1));
   Pass(1000);
