@@ -54,8 +54,8 @@ absl::StatusOr<WaitEnd> FollowMesh(
       if (!status.ok()) break;
       moving.update = next->has_value() ? &**next : nullptr;
       const absl::Duration silent = context.clock.Now() - heard;
-      moving.away.clear();
       if (moving.update != nullptr) {
+        moving.away.clear();
         answered = true;
         heard = context.clock.Now();
         moving.mesh.Merge(*moving.update);
@@ -117,6 +117,13 @@ class Screen {
   ScreenSize size_;
 };
 
+// A line when the coordinator falls silent, and one when it is back.
+void SayAway(const std::string& away, const std::string& before,
+             Console& console) {
+  if (away.empty() == before.empty()) return;
+  console.Note(away.empty() ? "the coordinator answers again" : away);
+}
+
 // A line for each change that somebody may want to read, where nothing can be
 // redrawn.
 class ChangeLines {
@@ -125,10 +132,7 @@ class ChangeLines {
       : console_(console), clock_(clock) {}
 
   void Show(const Moving& moving) {
-    if (moving.away.empty() != away_.empty()) {
-      console_.Note(moving.away.empty() ? "the coordinator answers again"
-                                        : moving.away);
-    }
+    SayAway(moving.away, away_, console_);
     away_ = moving.away;
     if (moving.update == nullptr) return;
     if (std::exchange(begun_, true)) {
@@ -236,8 +240,7 @@ ExitCode WatchCommand(const CommandContext& context,
     }
     const bool same = text == shown && moving.away == away;
     if (!console.screen()) {
-      if (moving.away != away && !moving.away.empty())
-        console.Note(moving.away);
+      SayAway(moving.away, away, console);
       if (text != shown) console.Print(absl::StrCat(text, "\n"));
       console.Flush();
     } else if (!screen.has_value() || !same || screen->resized()) {
@@ -295,6 +298,7 @@ ExitCode WatchOneJobCommand(const CommandContext& context, int64_t id) {
       context,
       [&](const MeshView&,
           const v1::MeshUpdate& update) -> absl::StatusOr<std::string> {
+        // A job may be one of those that the updates leave out.
         const bool changed =
             update.whole() ||
             std::count(update.forgotten_jobs().begin(),

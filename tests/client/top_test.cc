@@ -1,5 +1,6 @@
 #include "client/commands/top.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -250,6 +251,32 @@ TEST(Watch, SaysHowManyJobsAreNotWatched) {
   EXPECT_EQ(WatchJobsCommand(bed.context, {}), kExitInterrupted);
 
   EXPECT_THAT(bed.out.str(), HasSubstr("\n31 more are not watched\n"));
+}
+
+TEST(Watch, SaysOnceThatTheCoordinatorIsSilentAndOnceThatItIsBack) {
+  CommandBed bed;
+  bed.client.meshes = {{WholeMesh(), std::nullopt, std::nullopt, std::nullopt,
+                        At(9000), At(9500)}};
+  bed.pauser.least = absl::Seconds(3);
+  bed.pauser.leave_at = 7;
+
+  EXPECT_EQ(WatchJobsCommand(bed.context, {}), kExitInterrupted);
+
+  const std::string err = bed.err.str();
+  EXPECT_THAT(err, Says("has said nothing for 6 s", "answers again"));
+  EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 2) << err;
+}
+
+// It was said to answer as soon as somebody tried to ask it.
+TEST(Watch, TakesOnlyAnUpdateForAnAnswer) {
+  CommandBed bed;
+  bed.client.meshes = {{WholeMesh()}, {std::nullopt, std::nullopt}};
+  bed.pauser.leave_at = 6;
+
+  EXPECT_EQ(WatchJobsCommand(bed.context, {}), kExitInterrupted);
+
+  EXPECT_THAT(bed.err.str(), AllOf(HasSubstr("does not answer"),
+                                   Not(HasSubstr("answers again"))));
 }
 
 TEST(Watch, IsForTablesAndForJobsThatThereAre) {
