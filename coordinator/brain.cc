@@ -30,6 +30,10 @@ void KeepNewest(std::vector<Record>& records) {
   records.erase(records.begin(), records.end() - kMostUnstored);
 }
 
+// The queue is judged so often although nothing has changed: suspects that were
+// heard again and the time after a start come without an event of their own.
+constexpr absl::Duration kServePeriod = absl::Seconds(1);
+
 // A job that would lose what is safe if the drained worker were ended; 0: none
 // would.
 int64_t JobThatNeeds(const MeshState& mesh, WorkerId worker) {
@@ -82,6 +86,7 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     job.kept = stored.views[id];
     if (HasEnded(job.record.state())) {
       ++mesh_.ended[job.record.state()];
+      mesh_.by_end.emplace(job.record.job.ended_unix_ms(), id);
       continue;
     }
     mesh_.open.insert(id);
@@ -230,6 +235,7 @@ void Brain::TakeChanges(const std::vector<MembershipChange>& changes,
         absl::StrCat("worker ", member.registration.name(), " is ",
                      MemberStateName(change.state), ": ", member.why),
         change.state != MemberState::kStopped);
+    mesh_.queue_changed = true;
     if (change.state == MemberState::kLost) ++losses_;
     if (IsGone(change.state)) OnWorkerLost(member, moment);
   }
@@ -248,10 +254,7 @@ void Brain::OnTick(Moment moment) {
     CheckWorkers(*job, moment);
     mesh_.RefreshWhy(*job, moment);
   }
-  // Suspects that were heard again and the time after a start come without
-  // an event of their own.
-  mesh_.queue_changed = true;
-  Settle(moment);
+  Settle(moment, /*is_tick=*/true);
 }
 
 void Brain::OnWorkerLost(const Member& member, Moment moment) {
@@ -263,7 +266,6 @@ void Brain::OnWorkerLost(const Member& member, Moment moment) {
              absl::StrCat("counted as lost: ", member.why, "; attach again"))});
     OnStreamBroken(member.stream, moment);
   }
-  mesh_.queue_changed = true;
   mesh_.settling.erase(member.id);
   pipelines_.OnLost(member, moment);
   JobEntry* const job = mesh_.JobOf(member.id);
@@ -319,6 +321,7 @@ void Brain::OnDeleted(JobId id) {
   mesh_.actions.writes.records.erase(id);
   mesh_.actions.writes.views.erase(id);
   --mesh_.ended[record.state()];
+  mesh_.by_end.erase({record.job.ended_unix_ms(), id});
   mesh_.jobs.erase(id);
 }
 
@@ -351,10 +354,13 @@ void Brain::OnWeightsFailed(const Fence& fence, const absl::Status& error,
   Settle(moment);
 }
 
-void Brain::Settle(Moment moment) {
-  if (mesh_.queue_changed) {
+void Brain::Settle(Moment moment, bool is_tick) {
+  if (mesh_.queue_changed || is_tick) {
     pipelines_.OnPlansChanged(moment);
-    queue_.Serve(moment);
+    if (mesh_.queue_changed || moment.now - served_ >= kServePeriod) {
+      served_ = moment.now;
+      queue_.Serve(moment);
+    }
     groups_.AdmitJoiners(moment);
     mesh_.measures.Assign(measurements_.MeasureWorkers(), moment.now);
   }
@@ -496,9 +502,12 @@ std::vector<v1::Job> Brain::ViewJobs(int64_t limit) const {
   return views;
 }
 
-std::vector<v1::Job> Brain::ViewOpenJobs() const {
+std::vector<v1::Job> Brain::ViewRunningJobs() const {
   std::vector<v1::Job> views;
-  for (const JobId id : mesh_.open) views.push_back(ViewOf(mesh_.jobs.at(id)));
+  for (const JobId id : mesh_.open) {
+    const JobEntry& job = mesh_.jobs.at(id);
+    if (job.record.state() == JobState::kRunning) views.push_back(ViewOf(job));
+  }
   return views;
 }
 
@@ -511,10 +520,9 @@ std::vector<JobId> Brain::ShownJobs(int most) const {
     shown.push_back(id);
   }
   int ended = 0;
-  for (auto job = mesh_.jobs.rbegin(); job != mesh_.jobs.rend(); ++job) {
-    if (mesh_.open.contains(job->first)) continue;
+  for (auto job = mesh_.by_end.rbegin(); job != mesh_.by_end.rend(); ++job) {
     if (++ended > most) break;
-    shown.push_back(job->first);
+    shown.push_back(job->second);
   }
   std::sort(shown.begin(), shown.end());
   return shown;

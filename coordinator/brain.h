@@ -132,8 +132,8 @@ class Brain {
   absl::StatusOr<v1::Job> ViewJob(JobId job) const;
   // Newest first; limit 0: all.
   std::vector<v1::Job> ViewJobs(int64_t limit) const;
-  // Those that have not ended, by id.  Cost: theirs, however many have ended.
-  std::vector<v1::Job> ViewOpenJobs() const;
+  // By id.  Cost: theirs, and little of those that wait.
+  std::vector<v1::Job> ViewRunningJobs() const;
   // Those that run, and of those that wait the first and of those that have
   // ended the last `most`; by id.
   std::vector<JobId> ShownJobs(int most) const;
@@ -166,7 +166,7 @@ class Brain {
   // Tells the jobs whether the worker is drained now.
   void TellOfDrain(const Member& member, Moment moment);
   // To be called after every event.
-  void Settle(Moment moment);
+  void Settle(Moment moment, bool is_tick = false);
   void RefreshOrders();
   // job: the one that has the worker; null: none has.
   StandingOrder OrderOf(const Member& member, const JobEntry* job) const;
@@ -185,6 +185,7 @@ class Brain {
   // The newest on every stream; nothing yet where one has just begun.
   std::map<StreamId, std::optional<StandingOrder>> sent_;
   int64_t losses_ = 0;
+  Instant served_;  // when the queue was judged last
 };
 
 }  // namespace paceline

@@ -123,7 +123,7 @@ void Coordinator::UpdateMetrics() {
   const Instant now = clock_.Now();
   if (now - metrics_updated_ < kMetricsPeriod) return;
   metrics_updated_ = now;
-  metrics_.Update(brain_.ViewWorkers(now), brain_.ViewOpenJobs(),
+  metrics_.Update(brain_.ViewWorkers(now), brain_.ViewRunningJobs(),
                   brain_.CountJobs());
   metrics_.CountLosses(brain_.losses());
   metrics_.CountGroups(brain_.group_counts());

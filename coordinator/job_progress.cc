@@ -27,6 +27,18 @@ int64_t Bounded(int64_t number) {
   return std::clamp<int64_t>(number, 0, int64_t{1} << 50);
 }
 
+// Another worker's part of the batch.
+void AddPart(const v1::StepRecord& part, v1::StepRecord& step) {
+  const int64_t samples = Bounded(part.loss_samples());
+  if (samples == 0) return;
+  const int64_t before = Bounded(step.loss_samples());
+  const auto all = static_cast<double>(before + samples);
+  step.set_loss((step.loss() * static_cast<double>(before) +
+                 part.loss() * static_cast<double>(samples)) /
+                all);
+  step.set_loss_samples(before + samples);
+}
+
 }  // namespace
 
 bool JobProgress::TakeRecords(JobEntry& job, const Member& member,
@@ -40,27 +52,33 @@ bool JobProgress::TakeRecords(JobEntry& job, const Member& member,
   // job's any more.
   if (mesh_.FindRunning(FenceOf(heartbeat.run())) != &job) return false;
   if (heartbeat.steps().empty()) return true;
-  StoreBatch::Records& records = mesh_.actions.writes.records[job.record.id()];
-  for (const v1::StepRecord& step : heartbeat.steps()) {
-    records.steps.push_back(step);
-    if (IsNewStep(job, step)) CountStep(job, step, moment);
+  for (const v1::StepRecord& part : heartbeat.steps()) {
+    TakeStep(job, member.id, part, moment);
   }
   mesh_.Put(job);
   return true;
 }
 
-// One that came before, and whose acknowledgement was lost, counts once.  Those
-// of a round group come from several members, in any order.
-bool JobProgress::IsNewStep(JobEntry& job, const v1::StepRecord& step) {
-  if (step.step() <= job.counted_through ||
-      !job.counted.emplace(step.step(), step.skipped()).second) {
-    return false;
+// Workers that share a batch tell of their own parts, each in the order of the
+// steps.  A record that came before, and whose acknowledgement was lost, counts
+// once.
+void JobProgress::TakeStep(JobEntry& job, WorkerId worker,
+                           const v1::StepRecord& part, Moment moment) {
+  int64_t& told = job.told[worker];
+  if (part.step() <= std::max(told, job.counted_through)) return;
+  told = part.step();
+  const auto [found, is_new] = job.counted.try_emplace(told, part);
+  v1::StepRecord& step = found->second;
+  if (is_new) {
+    CountStep(job, step, moment);
+  } else {
+    AddPart(part, step);
   }
-  if (job.counted.size() > kMostCounted) {
-    job.counted_through = job.counted.begin()->first;
-    job.counted.erase(job.counted.begin());
-  }
-  return true;
+  if (told == job.record.job.recorded_step()) job.loss = step.loss();
+  mesh_.actions.writes.records[job.record.id()].steps.push_back(step);
+  if (job.counted.size() <= kMostCounted) return;
+  job.counted_through = job.counted.begin()->first;
+  job.counted.erase(job.counted.begin());
 }
 
 void JobProgress::CountStep(JobEntry& job, const v1::StepRecord& step,
@@ -73,7 +91,6 @@ void JobProgress::CountStep(JobEntry& job, const v1::StepRecord& step,
   AddRate(job, {step.step(), Bounded(step.samples()), Bounded(step.unix_ms())});
   record.job.set_skipped_steps(record.job.skipped_steps() + step.skipped());
   if (!newest) return;
-  job.loss = step.loss();
   if (step.skipped()) {
     if (record.job.skipping_since() > 0) return;
     record.job.set_skipping_since(step.step());

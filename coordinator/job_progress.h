@@ -23,7 +23,8 @@ class JobProgress {
   void OnAllDone(JobEntry& job, Moment moment);
 
  private:
-  static bool IsNewStep(JobEntry& job, const v1::StepRecord& step);
+  void TakeStep(JobEntry& job, WorkerId worker, const v1::StepRecord& part,
+                Moment moment);
   void CountStep(JobEntry& job, const v1::StepRecord& step, Moment moment);
   void TakeUnreadable(JobEntry& job, v1::JobWorker& part,
                       const v1::RunState& run, Moment moment);

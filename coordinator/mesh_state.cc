@@ -188,8 +188,8 @@ void ResetProgress(JobEntry& job, int64_t step) {
   kept.set_evaluated_step(step == 0 ? -1
                                     : std::min(kept.evaluated_step(), step));
   // Steps after `step` are run again, and then counted again.
-  for (const auto& [counted, skipped] : job.counted) {
-    if (counted <= step || !skipped) continue;
+  for (const auto& [counted, record] : job.counted) {
+    if (counted <= step || !record.skipped()) continue;
     kept.set_skipped_steps(kept.skipped_steps() - 1);
   }
   if (step == 0) kept.clear_skipped_steps();
@@ -199,6 +199,7 @@ void ResetProgress(JobEntry& job, int64_t step) {
   kept.clear_timed_steps();
   job.counted_through = kept.recorded_step();
   job.counted.clear();
+  job.told.clear();
   *kept.mutable_predicted_base() = kept.predicted();
   job.marks.clear();
   job.preparing_since.clear();
@@ -319,8 +320,10 @@ void MeshState::EndJob(JobEntry& job, JobState state, const std::string& why,
   for (v1::JobWorker& worker : *record.job.mutable_workers()) {
     LetGo(job, worker);
   }
+  job.counted.clear();
   open.erase(record.id());
   ++ended[state];
+  by_end.emplace(moment.unix_ms, record.id());
   if (state != JobState::kSucceeded && record.job.attempt() > 0) {
     actions.weights.push_back(
         {Actions::Weights::Kind::kForget, record.fence(), {}});

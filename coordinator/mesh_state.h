@@ -124,9 +124,11 @@ struct JobEntry {
   // Queued: it waits for workers that are not there, and holds up no other.
   bool may_be_passed = false;
   int skip_runs = 0;  // that have an event
-  // Steps that records told of: all up to counted_through, and these.
+  // Steps that records told of: all up to counted_through, and these, each with
+  // the parts that are known of its batch.
   int64_t counted_through = 0;
-  std::map<int64_t, bool> counted;  // whether it was skipped
+  std::map<int64_t, v1::StepRecord> counted;
+  std::map<WorkerId, int64_t> told;  // the last step of which each has told
   // Since when its workers are known to prepare, those that do.
   std::map<WorkerId, Instant> preparing_since;
 
@@ -250,8 +252,9 @@ struct MeshState {
   Instant start;  // later by the time in which nothing was done
   Membership membership;
   std::map<JobId, JobEntry> jobs;
-  std::set<JobId> open;               // have not ended
-  std::map<JobState, int64_t> ended;  // how many of the others
+  std::set<JobId> open;                        // have not ended
+  std::map<JobState, int64_t> ended;           // how many of the others
+  std::set<std::pair<int64_t, JobId>> by_end;  // those, by ended_unix_ms
   std::map<WorkerId, JobId> busy;
   // Processes that start anew, each at this CPU capability, before the next
   // queued job begins.  Until another process of the worker is there, or it is

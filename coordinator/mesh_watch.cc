@@ -16,18 +16,20 @@ constexpr int kMostOthers = 30;  // that wait, and that have ended
 // Points of a curve; a message has fewer, of the steps since the one before.
 constexpr int64_t kCurvePoints = 200;
 constexpr int64_t kFreshPoints = 10;
+// The newest points of a curve, of which another member's part may still come.
+constexpr int64_t kOpenPoints = 50;
 // Traffic is measured over at least so long.
 constexpr absl::Duration kTrafficPeriod = absl::Milliseconds(800);
 
 // Where there are more points than `most`: keeps half of that, as far from one
-// another, and the newest.
-void Thin(int64_t most, std::vector<v1::StepRecord>& points) {
+// another, and the `newest`.
+void Thin(int64_t most, int64_t newest, std::vector<v1::StepRecord>& points) {
   if (std::ssize(points) <= most) return;
-  const int64_t last = points.back().step();
-  const int64_t gap = 2 * (last - points.front().step()) / most;
+  const int64_t last = points[points.size() - newest].step();
+  const int64_t gap = 2 * (points.back().step() - points.front().step()) / most;
   std::vector<v1::StepRecord> kept;
   for (v1::StepRecord& point : points) {
-    if (kept.empty() || point.step() == last ||
+    if (kept.empty() || point.step() >= last ||
         point.step() - kept.back().step() >= gap) {
       kept.push_back(std::move(point));
     }
@@ -43,12 +45,22 @@ v1::StepRecord PointOf(const v1::StepRecord& record) {
   return point;
 }
 
-// A step that is run again takes the place of those from it on.
+// The first point of that step or a later one.
+auto PlaceOf(int64_t step, std::vector<v1::StepRecord>& curve) {
+  return std::lower_bound(curve.begin(), curve.end(), step,
+                          [](const v1::StepRecord& point, int64_t at) {
+                            return point.step() < at;
+                          });
+}
+
+// By step; the same step again, with more parts of its batch, takes its place.
 void AddPoint(const v1::StepRecord& point, std::vector<v1::StepRecord>& curve) {
-  while (!curve.empty() && curve.back().step() >= point.step()) {
-    curve.pop_back();
+  const auto place = PlaceOf(point.step(), curve);
+  if (place != curve.end() && place->step() == point.step()) {
+    *place = point;
+  } else {
+    curve.insert(place, point);
   }
-  curve.push_back(point);
 }
 
 // Leaves what `top` and the page show.
@@ -85,6 +97,13 @@ void Trim(v1::Job& job) {
   }
 }
 
+void CountJobs(const Brain& brain, v1::MeshUpdate& update) {
+  for (const auto& [state, count] : brain.CountJobs()) {
+    if (count == 0) continue;
+    (*update.mutable_job_counts())[std::string(JobStateName(state))] = count;
+  }
+}
+
 }  // namespace
 
 const std::string& PublishedUpdate::Json() const {
@@ -109,6 +128,10 @@ void MeshWatch::End(const absl::Status& why) {
 void MeshWatch::OnActions(const Actions& actions) {
   news_ = news_ || !actions.notices.empty();
   for (const auto& [job, record] : actions.writes.jobs) changed_.insert(job);
+  for (const auto& [job, step] : actions.writes.restarted) {
+    const auto known = jobs_.find(job);
+    if (known != jobs_.end()) known->second.GoBackTo(step);
+  }
   for (const auto& [job, records] : actions.writes.records) {
     for (const v1::JobEvent& event : records.events) {
       news_ = true;
@@ -143,6 +166,7 @@ void MeshWatch::Publish(const Brain& brain, JobStore& store, Moment moment) {
   }
   v1::MeshUpdate changes;
   changes.set_unix_ms(moment.unix_ms);
+  CountJobs(brain, changes);
   RefreshWorkers(brain, moment, changes);
   RefreshJobs(brain, store, moment, changes);
   ReadCurve(store);
@@ -154,7 +178,7 @@ void MeshWatch::Publish(const Brain& brain, JobStore& store, Moment moment) {
                   [&](const auto& watcher) { return !watcher->Take(update); });
   }
   if (joining_.empty()) return;
-  const auto whole = std::make_shared<PublishedUpdate>(Whole(moment));
+  const auto whole = std::make_shared<PublishedUpdate>(Whole(brain, moment));
   for (auto& watcher : joining_) {
     if (watcher->Take(whole)) watchers_.push_back(std::move(watcher));
   }
@@ -207,20 +231,44 @@ void MeshWatch::RefreshJobs(const Brain& brain, JobStore& store, Moment moment,
     if (bytes == known.bytes && known.fresh.empty()) continue;
     known.bytes = std::move(bytes);
     known.view = view;
-    Thin(std::exchange(known.most_fresh, kFreshPoints), known.fresh);
     v1::Job& change = *changes.add_jobs();
     change = std::move(view);
-    for (const v1::StepRecord& point : std::exchange(known.fresh, {})) {
-      *change.add_curve() = point;
-      AddPoint(point, known.curve);
-    }
-    Thin(kCurvePoints, known.curve);
+    known.TakeFresh(change);
   }
   std::erase_if(jobs_, [&](const auto& known) {
     if (there.contains(known.first)) return false;
     changes.add_forgotten_jobs(known.first.value);
     return true;
   });
+}
+
+// A step that was told is told again with another loss, if the curve still has
+// it.
+void MeshWatch::KnownJob::TakeFresh(v1::Job& change) {
+  std::vector<v1::StepRecord> points = std::exchange(fresh, {});
+  const auto told =
+      PlaceOf(curve.empty() ? 0 : curve.back().step() + 1, points);
+  std::vector<v1::StepRecord> untold(told, points.end());
+  points.erase(told, points.end());
+  std::erase_if(points, [this](const v1::StepRecord& point) {
+    return PlaceOf(point.step(), curve)->step() != point.step();
+  });
+  Thin(std::exchange(most_fresh, kFreshPoints), 1, untold);
+  for (const auto* list : {&points, &untold}) {
+    for (const v1::StepRecord& point : *list) {
+      *change.add_curve() = point;
+      AddPoint(point, curve);
+    }
+  }
+  Thin(kCurvePoints, kOpenPoints, curve);
+}
+
+// The next message has all points that are left.
+void MeshWatch::KnownJob::GoBackTo(int64_t step) {
+  for (const v1::StepRecord& point : fresh) AddPoint(point, curve);
+  curve.erase(PlaceOf(step + 1, curve), curve.end());
+  fresh = std::exchange(curve, {});
+  most_fresh = kCurvePoints;
 }
 
 void MeshWatch::AddLinks(const Brain& brain, KnownJob& known, Moment moment,
@@ -273,11 +321,12 @@ void MeshWatch::ReadCurve(JobStore& store) {
   }
 }
 
-v1::MeshUpdate MeshWatch::Whole(Moment moment) const {
+v1::MeshUpdate MeshWatch::Whole(const Brain& brain, Moment moment) const {
   v1::MeshUpdate whole;
   whole.set_whole(true);
   whole.set_unix_ms(moment.unix_ms);
   whole.set_version(kVersion);
+  CountJobs(brain, whole);
   for (const auto& [id, known] : workers_) *whole.add_workers() = known.first;
   for (const auto& [id, known] : jobs_) {
     v1::Job& job = *whole.add_jobs();

@@ -74,9 +74,14 @@ class MeshWatch {
     double bytes_per_second = 0;
   };
   struct KnownJob {
+    // Moves what is fresh, or some of it, to the curve and to the message.
+    void TakeFresh(v1::Job& change);
+    // The steps after `step` are run again.
+    void GoBackTo(int64_t step);
+
     v1::Job view;                       // without curve
     std::string bytes;                  // of view
-    std::vector<v1::StepRecord> curve;  // some of all steps
+    std::vector<v1::StepRecord> curve;  // some of all steps that were told
     std::vector<v1::StepRecord> fresh;  // since the last message
     int64_t most_fresh = 1;             // that a message may have
     bool has_curve = false;             // that of the store is in these
@@ -91,7 +96,7 @@ class MeshWatch {
                 v1::Job& view);
   // Reads that of one job at a time: many steps take long.
   void ReadCurve(JobStore& store);
-  v1::MeshUpdate Whole(Moment moment) const;
+  v1::MeshUpdate Whole(const Brain& brain, Moment moment) const;
 
   std::vector<std::shared_ptr<MeshWatcher>> joining_;
   std::vector<std::shared_ptr<MeshWatcher>> watchers_;

@@ -199,13 +199,11 @@ void CoordinatorMetrics::SetWorkers(const std::vector<v1::Worker>& workers) {
 }
 
 void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
-                                const std::vector<v1::Job>& open,
+                                const std::vector<v1::Job>& jobs,
                                 const std::map<JobState, int64_t>& by_state) {
   SetWorkers(workers);
   std::set<JobId> running;
-  for (const v1::Job& job : open) {
-    if (job.state() == v1::JOB_STATE_RUNNING) running.insert(JobId{job.id()});
-  }
+  for (const v1::Job& job : jobs) running.insert(JobId{job.id()});
   for (const JobId ended : running_) {
     if (running.contains(ended)) continue;
     for (const char* family :
@@ -216,8 +214,7 @@ void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
     }
   }
   running_ = std::move(running);
-  for (const v1::Job& job : open) {
-    if (job.state() != v1::JOB_STATE_RUNNING) continue;
+  for (const v1::Job& job : jobs) {
     const std::string id = absl::StrCat(job.id());
     registry_.GetGauge(kJobPhase, {id}).Set(PhaseNumber(job.phase()));
     registry_.GetGauge(kJobStep, {id}).Set(job.step());

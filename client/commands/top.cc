@@ -55,8 +55,8 @@ absl::StatusOr<WaitEnd> FollowMesh(
       if (!status.ok()) break;
       moving.update = next->has_value() ? &**next : nullptr;
       const absl::Duration silent = context.clock.Now() - heard;
-      moving.away.clear();
       if (moving.update != nullptr) {
+        moving.away.clear();
         answered = true;
         heard = context.clock.Now();
         moving.mesh.Merge(*moving.update);
@@ -121,6 +121,13 @@ class Screen {
   ScreenSize size_;
 };
 
+// A line when the coordinator falls silent, and one when it is back.
+void SayAway(const std::string& away, const std::string& before,
+             Console& console) {
+  if (away.empty() == before.empty()) return;
+  console.Note(away.empty() ? "the coordinator answers again" : away);
+}
+
 // A line for each change that somebody may want to read, where nothing can be
 // redrawn.
 class ChangeLines {
@@ -129,10 +136,7 @@ class ChangeLines {
       : console_(console), clock_(clock) {}
 
   void Show(const Moving& moving) {
-    if (moving.away.empty() != away_.empty()) {
-      console_.Note(moving.away.empty() ? "the coordinator answers again"
-                                        : moving.away);
-    }
+    SayAway(moving.away, away_, console_);
     away_ = moving.away;
     if (moving.update == nullptr) return;
     if (std::exchange(begun_, true)) {
@@ -240,8 +244,7 @@ ExitCode WatchCommand(const CommandContext& context,
     }
     const bool same = text == shown && moving.away == away;
     if (!console.screen()) {
-      if (moving.away != away && !moving.away.empty())
-        console.Note(moving.away);
+      SayAway(moving.away, away, console);
       if (text != shown) console.Print(absl::StrCat(text, "\n"));
       console.Flush();
     } else if (!screen.has_value() || !same || screen->resized()) {
@@ -272,8 +275,11 @@ ExitCode WatchJobsCommand(const CommandContext& context,
   return WatchCommand(context, [&](const MeshView& mesh, const auto&) {
     v1::ListJobsResponse jobs = mesh.Jobs();
     KeepWanted(filter, jobs);
-    return absl::StatusOr<std::string>(
-        RenderJobs(jobs, context.console.wide()));
+    std::string text = RenderJobs(jobs, context.console.wide());
+    int64_t more = -std::ssize(mesh.jobs);
+    for (const auto& [state, count] : mesh.job_counts) more += count;
+    if (more > 0) absl::StrAppend(&text, more, " more are not watched\n");
+    return absl::StatusOr<std::string>(text);
   });
 }
 
@@ -296,8 +302,11 @@ ExitCode WatchOneJobCommand(const CommandContext& context, int64_t id) {
       context,
       [&](const MeshView&,
           const v1::MeshUpdate& update) -> absl::StatusOr<std::string> {
+        // A job may be one of those that the updates leave out.
         const bool changed =
-            text.empty() ||
+            update.whole() ||
+            std::count(update.forgotten_jobs().begin(),
+                       update.forgotten_jobs().end(), id) > 0 ||
             std::any_of(update.jobs().begin(), update.jobs().end(),
                         [id](const v1::Job& job) { return job.id() == id; });
         if (!changed) return text;

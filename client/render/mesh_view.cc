@@ -34,22 +34,17 @@ struct Part {
 };
 
 // "6 busy, 1 lost".
-template <typename Things, typename Name>
-std::string Count(const Things& things, const Name& name) {
-  std::map<std::string, int> counts;
-  for (const auto& [id, thing] : things) ++counts[name(thing)];
+std::string CountText(const std::map<std::string, int64_t>& counts) {
+  if (counts.empty()) return "none";
   return absl::StrJoin(counts, ", ", [](std::string* out, const auto& count) {
     absl::StrAppend(out, count.second, " ", count.first);
   });
 }
 
-std::string StateName(const v1::Job& job) {
-  return std::string(JobStateName(StateOf(job)));
-}
-
 // The phase of a job that runs, else its state.
 std::string PhaseOf(const v1::Job& job) {
-  return job.phase().empty() ? StateName(job) : job.phase();
+  return job.phase().empty() ? std::string(JobStateName(StateOf(job)))
+                             : job.phase();
 }
 
 // Why it is as it is, with the phases of a recovery that is going on or was the
@@ -224,6 +219,7 @@ void MeshView::Merge(const v1::MeshUpdate& update) {
     jobs[job.id()].clear_curve();
   }
   for (const int64_t id : update.forgotten_jobs()) jobs.erase(id);
+  job_counts = {update.job_counts().begin(), update.job_counts().end()};
   events.insert(events.end(), update.events().begin(), update.events().end());
   while (events.size() > kMostEvents) events.pop_front();
 }
@@ -261,10 +257,11 @@ std::vector<ScreenLine> RenderTop(const MeshView& mesh, const std::string& note,
   const int most_workers = std::max(
       1, std::min<int>(std::size(workers.bad), left - most_jobs - events));
 
-  std::vector<ScreenLine> lines = {{absl::StrCat(
-      ClockText(mesh.unix_ms), "  workers: ",
-      mesh.workers.empty() ? "none" : Count(mesh.workers, StateText),
-      "; jobs: ", mesh.jobs.empty() ? "none" : Count(mesh.jobs, StateName))}};
+  std::map<std::string, int64_t> states;
+  for (const auto& [id, worker] : mesh.workers) ++states[StateText(worker)];
+  std::vector<ScreenLine> lines = {
+      {absl::StrCat(ClockText(mesh.unix_ms), "  workers: ", CountText(states),
+                    "; jobs: ", CountText(mesh.job_counts))}};
   if (!note.empty()) lines[0] = {note, true};
   AddPart(jobs, most_jobs, lines);
   AddPart(workers, most_workers, lines);

@@ -23,6 +23,8 @@ struct MeshView {
   int64_t unix_ms = 0;  // of the newest update
   std::map<int64_t, v1::Worker> workers;
   std::map<int64_t, v1::Job> jobs;  // with no curve
+  // All that there are, by state; not all of them are in `jobs`.
+  std::map<std::string, int64_t> job_counts;
   std::deque<v1::JobEvent> events;  // the newest 200, oldest first
 };
 

@@ -4,7 +4,8 @@
 
 const MOST_EVENTS = 200;
 const MOST_POINTS = 400;
-const mesh = {workers: new Map(), jobs: new Map(), events: [], traces: new Map()};
+const mesh = {workers: new Map(), jobs: new Map(), counts: {}, events: [],
+              traces: new Map()};
 
 // An element with attributes (of SVG: in its name space) and children, which
 // are elements or text.
@@ -36,8 +37,10 @@ const workersOf = job => (job.workers || []).filter(worker => !worker.let_go);
 function addPoints(job, points) {
   for (const point of points || []) {
     const step = number(point.step);
-    while (job.points.length && job.points.at(-1).step >= step) job.points.pop();
-    job.points.push({step, loss: Number(point.loss || 0)});
+    let place = job.points.length;
+    while (place > 0 && job.points[place - 1].step >= step) --place;
+    job.points.splice(place, job.points[place]?.step === step ? 1 : 0,
+                      {step, loss: Number(point.loss || 0)});
   }
   if (job.points.length <= MOST_POINTS) return;
   const last = job.points.at(-1);
@@ -75,7 +78,8 @@ function merge(update) {
   for (const worker of update.workers || []) mesh.workers.set(worker.id, worker);
   for (const id of update.forgotten_workers || []) mesh.workers.delete(id);
   for (const job of update.jobs || []) {
-    job.points = (mesh.jobs.get(job.id) || {points: []}).points;
+    const known = mesh.jobs.get(job.id);
+    job.points = known?.attempt === job.attempt ? known.points : [];
     addPoints(job, job.curve);
     mesh.jobs.set(job.id, job);
     takeTrace(job);
@@ -84,6 +88,7 @@ function merge(update) {
     mesh.jobs.delete(id);
     mesh.traces.delete(id);
   }
+  mesh.counts = update.job_counts || {};
   mesh.events = mesh.events.concat(update.events || []).slice(-MOST_EVENTS);
 }
 
@@ -287,9 +292,10 @@ function show() {
   for (const worker of workers) {
     count[stateOfWorker(worker)] = (count[stateOfWorker(worker)] || 0) + 1;
   }
-  document.getElementById('summary').textContent = workers.length
-      ? Object.entries(count).map(([what, n]) => `${n} ${what}`).join(', ')
-      : 'no workers yet';
+  const list = counts =>
+      Object.entries(counts).sort().map(([what, n]) => `${n} ${what}`).join(', ');
+  document.getElementById('summary').textContent =
+      `workers: ${list(count) || 'none yet'}; jobs: ${list(mesh.counts) || 'none'}`;
   document.getElementById('job').replaceChildren(
       ...(job ? jobParts(job) : []).filter(part => part !== null));
   const parts = {};

@@ -86,10 +86,14 @@ absl::Status CheckRun(const v1::RunState& run) {
 
 absl::Status CheckRecords(const v1::Heartbeat& heartbeat) {
   for (const v1::StepRecord& step : heartbeat.steps()) {
-    if (step.step() >= 1 && step.samples() >= 0) continue;
+    if (step.step() >= 1 && step.samples() >= 0 && step.loss_samples() >= 0) {
+      continue;
+    }
     return absl::InvalidArgumentError(absl::StrCat(
-        "record of step ", step.step(), " with ", step.samples(), " samples",
-        ": need a step of at least 1 and samples of at least 0"));
+        "record of step ", step.step(), " with ", step.samples(), " samples, ",
+        step.loss_samples(),
+        " of them in its loss: need a step of at least 1 and samples of at "
+        "least 0"));
   }
   for (const v1::EvaluationRecord& evaluation : heartbeat.evaluations()) {
     if (evaluation.step() >= 0 && evaluation.samples() >= 0) continue;

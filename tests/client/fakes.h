@@ -38,12 +38,13 @@ class FakePauser final : public Pauser {
 
   bool Sleep(absl::Duration duration) override {
     if (++sleeps_ >= leave_at) return true;
-    clock_.Advance(duration);
+    clock_.Advance(std::max(duration, least));
     return false;
   }
   int sleeps() const { return sleeps_; }
 
   int leave_at = 100'000;  // far more than any test needs
+  absl::Duration least;    // that a sleep takes
 
  private:
   FakeClock& clock_;

@@ -1,5 +1,6 @@
 #include "client/commands/top.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ using testing::Not;
 v1::MeshUpdate WholeMesh() {
   v1::MeshUpdate mesh = Parse<v1::MeshUpdate>(R"(
     whole: true unix_ms: 1000 version: "1"
+    job_counts { key: "queued" value: 31 } job_counts { key: "running" value: 1 }
     events { unix_ms: 500 job: 7 kind: "running" text: "on w1, w2" })");
   for (int i = 1; i <= 2; ++i) {
     v1::Worker& worker = *mesh.add_workers();
@@ -85,7 +87,8 @@ TEST(MeshView, TakesWhatChangedAndDropsWhatIsForgotten) {
 
 TEST(Top, ShowsJobsWorkersTimesLinksAndEvents) {
   const std::string text = TextOf(RenderTop(ViewOf(WholeMesh()), "", {80, 24}));
-  EXPECT_THAT(text, HasSubstr("workers: 2 busy, 1 idle, 1 lost"));
+  EXPECT_THAT(text, HasSubstr("workers: 2 busy, 1 idle, 1 lost; "
+                              "jobs: 31 queued, 1 running"));
   EXPECT_THAT(text, HasSubstr("first  training  10/40  0.5000"));
   EXPECT_THAT(text, HasSubstr("12 ms  to w2 256 KiB/s 25%"));
   EXPECT_THAT(text, HasSubstr("20    30     40     10"));
@@ -233,6 +236,60 @@ TEST(Watch, AsksForAJobAgainOnlyWhenItHasChanged) {
 
   EXPECT_EQ(bed.client.asked, (std::vector<int64_t>{7, 7}));
   EXPECT_THAT(bed.out.str(), Says("10/40", "11/40"));
+}
+
+TEST(Watch, AsksForAJobThatTheUpdatesLeaveOut) {
+  CommandBed bed;
+  v1::MeshUpdate left = At(1500);
+  left.add_forgotten_jobs(7);
+  // After a restart of the coordinator the job may be another.
+  v1::MeshUpdate again = WholeMesh();
+  again.clear_jobs();
+  bed.client.meshes = {{WholeMesh(), left, At(2000)}, {again}};
+  bed.client.job_answers = {RunningJob(10, 40), RunningJob(11, 40),
+                            RunningJob(12, 40)};
+  bed.pauser.leave_at = 7;
+
+  EXPECT_EQ(WatchOneJobCommand(bed.context, 7), kExitInterrupted);
+
+  EXPECT_EQ(bed.client.asked, (std::vector<int64_t>{7, 7, 7}));
+  EXPECT_THAT(bed.out.str(), Says("10/40", "11/40", "12/40"));
+}
+
+TEST(Watch, SaysHowManyJobsAreNotWatched) {
+  CommandBed bed;
+  bed.client.meshes = {{WholeMesh()}};
+  bed.pauser.leave_at = 2;
+
+  EXPECT_EQ(WatchJobsCommand(bed.context, {}), kExitInterrupted);
+
+  EXPECT_THAT(bed.out.str(), HasSubstr("\n31 more are not watched\n"));
+}
+
+TEST(Watch, SaysOnceThatTheCoordinatorIsSilentAndOnceThatItIsBack) {
+  CommandBed bed;
+  bed.client.meshes = {{WholeMesh(), std::nullopt, std::nullopt, std::nullopt,
+                        At(9000), At(9500)}};
+  bed.pauser.least = absl::Seconds(3);
+  bed.pauser.leave_at = 7;
+
+  EXPECT_EQ(WatchJobsCommand(bed.context, {}), kExitInterrupted);
+
+  const std::string err = bed.err.str();
+  EXPECT_THAT(err, Says("has said nothing for 6 s", "answers again"));
+  EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 2) << err;
+}
+
+// It was said to answer as soon as somebody tried to ask it.
+TEST(Watch, TakesOnlyAnUpdateForAnAnswer) {
+  CommandBed bed;
+  bed.client.meshes = {{WholeMesh()}, {std::nullopt, std::nullopt}};
+  bed.pauser.leave_at = 6;
+
+  EXPECT_EQ(WatchJobsCommand(bed.context, {}), kExitInterrupted);
+
+  EXPECT_THAT(bed.err.str(), AllOf(HasSubstr("does not answer"),
+                                   Not(HasSubstr("answers again"))));
 }
 
 TEST(Watch, IsForTablesAndForJobsThatThereAre) {

@@ -871,6 +871,33 @@ TEST(BrainGroup, StepsThatMembersRecordTwiceOrOutOfOrderCountAllOnce) {
   EXPECT_THAT(mesh.Story(), Each(Not(HasSubstr("skipping"))));
 }
 
+TEST(BrainGroup, TheLossOfAStepIsTheMeanOfItsMembersParts) {
+  GroupMesh mesh = Training(2);
+  const auto tell = [&mesh](const char* name, int64_t step, double loss,
+                            int64_t samples) {
+    v1::Heartbeat heartbeat = mesh.Beat(name);
+    v1::StepRecord& record = *heartbeat.add_steps();
+    record = StepOf(step, loss);
+    record.set_loss_samples(samples);
+    mesh.Send(name, heartbeat);
+  };
+
+  tell("w1", 5, 0.5, 48);
+  tell("w2", 5, 2.5, 16);
+  EXPECT_DOUBLE_EQ(mesh.Job().loss(), 1.0);
+  tell("w1", 5, 0.5, 48);  // its acknowledgement was lost
+  EXPECT_DOUBLE_EQ(mesh.Job().loss(), 1.0);
+  tell("w1", 6, 0.25, 48);
+  EXPECT_DOUBLE_EQ(mesh.Job().loss(), 0.25) << "it waits for nobody";
+  tell("w1", 7, 0.75, 48);
+  tell("w2", 6, 1.25, 16);
+
+  EXPECT_DOUBLE_EQ(mesh.Job().loss(), 0.75);
+  std::vector<double> curve;
+  for (const v1::StepRecord& step : mesh.Curve()) curve.push_back(step.loss());
+  EXPECT_THAT(curve, ElementsAre(1.0, 0.5, 0.75));
+}
+
 TEST(BrainGroup, RoundsThatWentWrongBecomeOneEvent) {
   GroupMesh mesh = Training(3);
   v1::RoundRecord round;

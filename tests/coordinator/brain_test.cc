@@ -1,6 +1,7 @@
 #include "coordinator/brain.h"
 
 #include <cstdint>
+#include <ctime>
 #include <limits>
 #include <string>
 #include <vector>
@@ -510,7 +511,7 @@ TEST(Brain, RestoredQueueWaitsForAllKnownWorkersButNotForever) {
   Mesh after(before.stored(), 100000);
   const StreamId a = after.Attach("a", 1);
   EXPECT_THAT(after.Why(), HasSubstr("waits for the workers to come back"));
-  after.Pass(3500, {a});
+  after.Pass(4500, {a});
 
   EXPECT_EQ(after.State(), JobState::kRunning) << after.Why();
   EXPECT_EQ(after.Job().workers_size(), 1);
@@ -588,6 +589,38 @@ TEST(Brain, CountsOnWithNumbersThatCannotBeAdded) {
   EXPECT_GT(RateOf({StepOf(1, 1.0, kLeast), StepOf(2, 1.0, kLeast),
                     StepOf(3, 1.0, kMost)}),
             0);
+}
+
+TEST(Brain, ShowsTheJobsThatHaveEndedLast) {
+  Mesh mesh;
+  for (int i = 0; i < 4; ++i) mesh.Submit(SpecOf(1));
+  for (const int64_t id : {2, 3, 4, 1}) {
+    mesh.Pass(50);
+    ASSERT_TRUE(mesh.Stop(JobId{id}).ok());
+  }
+
+  EXPECT_THAT(mesh.brain().ShownJobs(2), ElementsAre(JobId{1}, JobId{4}));
+  Mesh after(mesh.stored(), mesh.ms());
+  EXPECT_THAT(after.brain().ShownJobs(2), ElementsAre(JobId{1}, JobId{4}));
+  after.brain().OnDeleted(JobId{1});
+  EXPECT_THAT(after.brain().ShownJobs(2), ElementsAre(JobId{3}, JobId{4}));
+}
+
+// Every tick judged the whole queue.
+TEST(Brain, JudgesAQueueThatNothingHasChangedForOnceASecond) {
+  Mesh mesh;
+  JobSpec spec = GroupSpec();
+  spec.aggregation.min_parts = 2;
+  for (int i = 0; i < 100; ++i) mesh.Submit(spec);
+
+  const std::clock_t begin = std::clock();  // CPU time
+  for (int i = 1; i <= 10; ++i) mesh.Attach("a", i);
+  const std::clock_t ten_arrivals = std::clock() - begin;
+  mesh.Pass(5000);
+  const std::clock_t a_hundred_ticks = std::clock() - begin - ten_arrivals;
+
+  ASSERT_EQ(mesh.State(), JobState::kQueued);
+  EXPECT_LT(a_hundred_ticks, 2 * ten_arrivals);
 }
 
 TEST_F(BrainOfOne, RecordsOfAnOlderAttemptAreNotTheJobs) {

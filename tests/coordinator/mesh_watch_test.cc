@@ -1,6 +1,7 @@
 #include "coordinator/mesh_watch.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,10 @@
 namespace paceline {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class FakeWatcher final : public MeshWatcher {
  public:
@@ -41,8 +44,10 @@ class MeshWatchTest : public testing::Test {
     watch_.Publish(mesh_.brain(), store_, mesh_.Now());
   }
   // These were stored for the job.
-  void Store(JobId job, const StoreBatch::Records& records) {
+  void Store(JobId job, const StoreBatch::Records& records,
+             std::optional<int64_t> restarted = std::nullopt) {
     Actions actions;
+    if (restarted.has_value()) actions.writes.restarted[job] = *restarted;
     actions.writes.records[job] = records;
     ASSERT_TRUE(store_.Commit(actions.writes).ok());
     watch_.OnActions(actions);
@@ -158,8 +163,7 @@ TEST_F(MeshWatchTest, AtTheEndAllAreTold) {
   }
 }
 
-TEST_F(MeshWatchTest,
-       StepsAreToldOnceAndARepeatedStepTakesThePlaceOfLaterOnes) {
+TEST_F(MeshWatchTest, StepsAreToldOnceAndAgainWithAnotherLoss) {
   const JobId job = mesh_.Submit(SpecOf(1));
   Store(job, {.steps = {StepOf(1, 3.0), StepOf(2, 2.0)}});
   Pass(1000);  // the curve that is stored comes after the job
@@ -171,12 +175,65 @@ TEST_F(MeshWatchTest,
   EXPECT_THAT(StepsOf(last().jobs(0)), ElementsAre(3, 4));
   Store(job, {.steps = {StepOf(3, 1.4)}});
   Pass(1000);
+  EXPECT_THAT(StepsOf(last().jobs(0)), ElementsAre(3));
 
   const auto other = std::make_shared<FakeWatcher>();
   watch_.Add(other);
   Pass(1000);
-  EXPECT_THAT(StepsOf(other->taken[0].jobs(0)), ElementsAre(1, 2, 3));
+  EXPECT_THAT(StepsOf(other->taken[0].jobs(0)), ElementsAre(1, 2, 3, 4));
   EXPECT_EQ(other->taken[0].jobs(0).curve(2).loss(), 1.4);
+}
+
+TEST_F(MeshWatchTest, StepsThatAreRunAgainTakeThePlaceOfThoseBefore) {
+  const JobId job = mesh_.Submit(SpecOf(1));
+  Pass(1000);
+  Store(job, {.steps = {StepOf(1, 3.0), StepOf(2, 2.0), StepOf(3, 1.5)}});
+  Pass(1000);
+
+  Store(job, {.steps = {StepOf(3, 1.4)}}, /*restarted=*/2);
+  Pass(1000);
+
+  EXPECT_THAT(StepsOf(last().jobs(0)), ElementsAre(1, 2, 3));
+  EXPECT_EQ(last().jobs(0).curve(2).loss(), 1.4);
+  Store(job, {}, /*restarted=*/0);
+  const auto other = std::make_shared<FakeWatcher>();
+  watch_.Add(other);
+  Pass(1000);
+  EXPECT_THAT(StepsOf(other->taken[0].jobs(0)), ElementsAre());
+}
+
+TEST_F(MeshWatchTest, PointsThatWereLeftOutAreNotToldLater) {
+  const JobId job = mesh_.Submit(SpecOf(1));
+  Pass(1000);
+  StoreBatch::Records records;
+  for (int64_t step = 1; step <= 30; ++step) {
+    records.steps.push_back(StepOf(step, 1.0));
+  }
+  Store(job, records);
+  Pass(1000);
+  Store(job, {.steps = {StepOf(31, 1.0)}});
+  Pass(1000);
+  const std::vector<int64_t> told = StepsOf(last().jobs(0));
+
+  for (v1::StepRecord& step : records.steps) step.set_loss(2.0);
+  Store(job, records);
+  Pass(1000);
+
+  EXPECT_LE(last().jobs(0).curve_size(), 11);
+  EXPECT_THAT(StepsOf(last().jobs(0)), Not(Contains(2)));
+  EXPECT_THAT(StepsOf(last().jobs(0)), Contains(30));
+}
+
+TEST_F(MeshWatchTest, AllJobsAreCountedThoughNotAllAreTold) {
+  for (int i = 0; i < 40; ++i) mesh_.Submit(SpecOf(1));
+  Pass(1000);
+  EXPECT_EQ(last().jobs_size(), 30);
+  EXPECT_EQ(last().job_counts().at("queued"), 40);
+
+  ASSERT_TRUE(mesh_.Stop(JobId{40}).ok());
+  Pass(1000);
+  EXPECT_EQ(last().job_counts().at("queued"), 39);
+  EXPECT_EQ(last().job_counts().at("stopped"), 1);
 }
 
 TEST_F(MeshWatchTest, OfManyStepsTheCurveKeepsSomeAndTheNewest) {

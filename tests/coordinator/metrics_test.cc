@@ -19,7 +19,7 @@ class MetricsOfAMesh : public ::testing::Test {
  protected:
   std::string Read(Mesh& mesh) {
     const Brain& brain = mesh.brain();
-    metrics_.Update(mesh.ViewWorkers(), brain.ViewOpenJobs(),
+    metrics_.Update(mesh.ViewWorkers(), brain.ViewRunningJobs(),
                     brain.CountJobs());
     metrics_.CountLosses(brain.losses());
     metrics_.CountGroups(brain.group_counts());

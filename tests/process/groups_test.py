@@ -258,6 +258,10 @@ faults:
 
         self.assertAlmostEqual(shared["evaluations"][-1]["loss"],
                                alone["evaluations"][-1]["loss"], delta=1e-5)
+        # The loss of a step is that of all samples, wherever it is shown.
+        self.assertEqual(len(shared["loss"]), 12)
+        for one, other in zip(shared["loss"], alone["loss"]):
+            self.assertAlmostEqual(one["value"], other["value"], delta=1e-4)
         expected, got = self.weights_of("1"), self.weights_of("2")
         self.assertGreater(len(expected), 40_000)
         self.assertEqual(len(got), len(expected))

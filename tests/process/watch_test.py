@@ -25,6 +25,17 @@ data: {name: synthetic, train_samples: 512, test_samples: 64}
 train: {steps: 1000000, batch: 32, micro_batch: 8, evaluate_every: 0}
 pipeline: {stages: 3}
 """
+# What the page has of a curve of which a point comes again with another loss,
+# and then of the next attempt.
+MERGE = """
+const points = (attempt, ...curve) => {
+  const job = {id: '9', attempt, spec: {}};
+  merge({jobs: [{...job, curve: curve.map(([step, loss]) => ({step, loss}))}]});
+  return mesh.jobs.get('9').points.map(point => [point.step, point.loss]);
+};
+points('1', [1, 3], [2, 5]);
+return [points('1', [1, 4]), points('2', [1, 3])];
+"""
 # Screenshots are kept there, where somebody wants them.
 KEPT = os.environ.get("PACELINE_SCREENSHOTS")
 
@@ -206,7 +217,8 @@ class Page(WatchCase):
         job = self.detach(file, "name=digits")
         desktop = self.open(1280)
         self.shows(desktop, "3 busy, 1 idle", "stage 0", "as measured", "Loss",
-                   "Links", "waits", "<img src=x")
+                   "Links", "waits", "<img src=x",
+                   "jobs: 1 running, 1 succeeded")
         self.assertNotEqual(desktop.title, "hacked")
         self.keep(desktop, "page-before")
         phone = self.open(390, dark=True)
@@ -230,6 +242,9 @@ class Page(WatchCase):
         self.fits(desktop, 1280)
         self.stop(job)
         self.shows(desktop, "stopped")
+
+        self.assertEqual(desktop.execute_script(MERGE), [[[1, 4], [2, 5]],
+                                                         [[1, 3]]])
 
     def test_the_page_is_a_table_without_its_script(self):
         self.start(1)

@@ -93,6 +93,15 @@ TEST(RoundRunner, TheTestSetIsDividedAmongTheMembers) {
   EXPECT_EQ(samples, 24);
 }
 
+TEST(RoundRunner, TheLossesOfTheMembersAreThoseOfTheWholeBatch) {
+  TrainingGroup group(TrainingJob(4), {2, 1, 1});
+  group.TrainToEqualStates();
+
+  EXPECT_EQ(
+      group.Sum([](const Trainer& each) { return each.seen().loss_samples; }),
+      4 * 24);
+}
+
 // With two micro-batches for three members.
 TEST(RoundRunner, TheUploaderAloneHandsTheWeightsOver) {
   for (const char* const mode : {"rolling", "gossip"}) {

@@ -182,6 +182,7 @@ class Trainer final : public RunObserver, public FaultActions {
     int progress = 0;  // instructions that the compute thread has finished
     std::map<int64_t, StepVerdict> steps;  // by the steps that there are then
     std::vector<v1::EvaluationRecord> evaluations;
+    int64_t loss_samples = 0;  // of all steps
   };
   Seen seen() const {
     const absl::MutexLock lock(&mutex_);
@@ -204,8 +205,9 @@ class Trainer final : public RunObserver, public FaultActions {
                                    absl::Seconds(60));
   }
   void OnStep(const StepVerdict& verdict, int64_t,
-              const std::optional<v1::StepRecord>&) override {
+              const std::optional<v1::StepRecord>& record) override {
     const absl::MutexLock lock(&mutex_);
+    if (record.has_value()) seen_.loss_samples += record->loss_samples();
     seen_.steps[verdict.step + 1] = verdict;
   }
   void OnSkippedUpdate(int64_t, const std::string&) override {}

@@ -166,6 +166,7 @@ v1::StepRecord RecordOf(const StepVerdict& verdict, const LossSums& losses,
   if (losses.samples > 0) {
     record.set_loss(losses.loss / static_cast<double>(losses.samples));
   }
+  record.set_loss_samples(losses.samples);
   record.set_samples(samples);
   record.set_learning_rate(verdict.learning_rate);
   record.set_gradient_norm(verdict.gradient_norm);

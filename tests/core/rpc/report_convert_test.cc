@@ -156,6 +156,10 @@ TEST(CheckHeartbeat, RefusesStepsAndSamplesThatCannotBe) {
   step.set_samples(-4);
   EXPECT_THAT(std::string(CheckHeartbeat(heartbeat).message()),
               HasSubstr("-4 samples"));
+  step.set_samples(4);
+  step.set_loss_samples(-1);
+  EXPECT_THAT(std::string(CheckHeartbeat(heartbeat).message()),
+              HasSubstr("-1 of them"));
   heartbeat.clear_steps();
   heartbeat.add_evaluations()->set_step(-1);
   EXPECT_TRUE(absl::IsInvalidArgument(CheckHeartbeat(heartbeat)));
