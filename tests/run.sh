@@ -210,12 +210,14 @@ area_speed() {
   python3 tests/nightly/bed_speed.py --bin build/release/bin
 }
 
-# How fast four members agree on a gradient, there and here, beside Gloo; needs
-# root, and the system's Python, which is the one that has PyTorch.
+# How fast four members agree on a gradient, there and here, beside Gloo, and
+# how a round grows with its members; needs root, and the system's Python, which
+# is the one that has PyTorch.
 area_round_speed() {
   deploy/build.sh release paceline paceline-coordinator paceline-worker \
-    bench_round_exchange
+    bench_round_exchange bench_members
   /usr/bin/python3 tests/nightly/round_speed.py --bin build/release/bin
+  build/release/bin/bench_members --check
 }
 
 # A data-parallel step with default settings, beside PyTorch's DDP; needs the
