@@ -27,8 +27,8 @@ namespace paceline {
 namespace {
 
 constexpr int kWarmUp = 3;
-// What a member sends beside its parts and results: offers, holds, commits, and
-// a part said again while a slow box works on it.
+// Beside its parts and results a member sends offers, holds and commits, and
+// says a part again while a slow box works on it.
 constexpr double kMostFramesAPeer = 8;
 constexpr double kMostBytesBeyond = 1.05;
 
@@ -92,8 +92,8 @@ Measured Measure(int members, const Options& options) {
   reduction.bytes = int64_t{options.mib} << 20;
   reduction.shards = members;
   for (int i = 0; i < members; ++i) {
-    machines[i]->member = std::make_unique<BenchMember>(
-        machines[i]->plane, i, addresses, reduction);
+    machines[i]->member = std::make_unique<BenchMember>(machines[i]->plane, i,
+                                                        addresses, reduction);
   }
   Measured measured;
   measured.members = members;
@@ -108,9 +108,9 @@ Measured Measure(int members, const Options& options) {
     }
     const auto begin = std::chrono::steady_clock::now();
     OnAll(machines, [](Machine& machine) { machine.member->Reduce(); });
-    seconds.push_back(std::chrono::duration<double>(
-                          std::chrono::steady_clock::now() - begin)
-                          .count());
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+            .count());
   }
   const PlaneStats after = Sum(machines);
   const double all = static_cast<double>(members) * options.rounds;

@@ -282,7 +282,8 @@ absl::Span<const float> StageEngine::SumOf(Tensor gradient) {
         piece->subspan(skip, own.size() - done);
     std::copy(part.begin(), part.end(), own.begin() + done);
     done += part.size();
-    if (done == own.size()) pieces.push_back(piece->subspan(skip + part.size()));
+    if (done == own.size())
+      pieces.push_back(piece->subspan(skip + part.size()));
     skip = 0;
   }
   pieces.insert(pieces.end(), piece, pieces_.end());
