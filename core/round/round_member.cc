@@ -156,10 +156,18 @@ void RoundMember::OnTick(Instant now, RoundActions& actions) {
       }
     }
   }
-  if (now - repeated_ < options_.retry_period) return;
+  if (now - repeated_ < RetryGap(now)) return;
   repeated_ = now;
   Repeat({now, actions});
   SuspectSilent({now, actions});
+}
+
+// A round that takes long is at work, and what is said again adds to its work:
+// of 64 members each would say 126 things again.
+absl::Duration RoundMember::RetryGap(Instant now) const {
+  if (phase_ != Phase::kRunning) return options_.retry_period;
+  return std::max(options_.retry_period,
+                  std::min(now - progress_, options_.lease / 4));
 }
 
 void RoundMember::Join(const MemberId& donor, Instant now,

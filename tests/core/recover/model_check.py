@@ -26,7 +26,7 @@ MAX_MEGABYTES = 9000
 # after minutes, and see other states each; what one search of 2^33 bits found
 # after 55 minutes the first of these found in less than two.
 SWARM = range(1, 7)
-SWARM_BITS = 27
+SWARM_BITS = 25
 
 SAFE = "safe"
 LOSES = "assertion violated ((lost_since"
