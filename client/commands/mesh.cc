@@ -362,13 +362,13 @@ void Announce(const UpOptions& options, const Mesh& mesh, Console& console) {
       absl::StrCat(
           "a mesh of ", options.mesh.workers,
           options.mesh.workers == 1 ? " worker" : " workers", " is ready\n",
-          RenderFacts({{"coordinator", address},
-                       {"http", absl::StrCat("http://", mesh.coordinator().http,
-                                             "/metrics")},
-                       {"state", options.mesh.state},
-                       {"logs", options.mesh.state + "/logs"},
-                       {"submit a job", program + " job submit FILE.yaml"},
-                       {"stop", "Ctrl-C"}})),
+          RenderFacts(
+              {{"coordinator", address},
+               {"page", absl::StrCat("http://", mesh.coordinator().http)},
+               {"state", options.mesh.state},
+               {"logs", options.mesh.state + "/logs"},
+               {"submit a job", program + " job submit FILE.yaml"},
+               {"stop", "Ctrl-C"}})),
       mesh.Describe());
   console.Flush();
 }
