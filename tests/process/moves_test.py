@@ -4,6 +4,7 @@ that is drained, inference, and one without flushes."""
 
 import math
 import os
+import re
 import signal
 
 from mesh_case import JOB, MeshCase, eventually, main
@@ -98,11 +99,17 @@ pipeline: {stages: 3}
 
         document = self.finished("1")
 
-        self.has(self.events("1"), "attempt 2 begins from step")
+        events = self.events("1")
+        self.has(events, "attempt 2 begins from step")
         self.assertEqual(document["step"], 160)
         curve = self.job("1")["loss"]
+        # What the worker had not told of when it died is named.
+        lost = re.search(r"records of steps (\d+) to (\d+) are missing", events)
+        missing = range(int(lost[1]), int(lost[2]) + 1) if lost else ()
+        self.assertLessEqual(len(missing), 10, events)
         self.assertEqual([each["step"] for each in curve],
-                         list(range(1, 161)))
+                         [step for step in range(1, 161)
+                          if step not in missing])
         self.assertTrue(all(math.isfinite(each["value"]) for each in curve))
 
     def discovered_workers(self):

@@ -12,7 +12,7 @@ from mesh_case import (JOB, MeshCase, ProcessCase, Settings, eventually, main,
 from coordinator_kills import check_database
 from restarting_mesh import RestartingMesh
 
-JOB = JOB.replace("stages: 3", "stages: 4").replace("steps: 160", "steps: 120")
+JOB = JOB.replace("stages: 3", "stages: 4").replace("steps: 160", "steps: 180")
 
 
 class Recovery(MeshCase):
@@ -29,7 +29,7 @@ class Recovery(MeshCase):
         for number, victim in enumerate(("w3", "w1"), 2):
             number = str(number)
             self.assertEqual(self.detach(job), number)
-            self.await_step_after(30, number)
+            self.await_step_after(20, number)
             self.kill_in(number, victim)
 
             document = self.finished(number)
@@ -64,7 +64,7 @@ class Recovery(MeshCase):
         job = self.write(JOB)
         expected = self.submit(job, *sets)["weights_sha256"]
         number = self.detach(job, *sets)
-        self.await_step_after(30, number)
+        self.await_step_after(20, number)
         return expected, number
 
     def test_two_that_are_killed_at_once_cost_no_more_than_one(self):
