@@ -24,7 +24,7 @@ MAX_MEGABYTES = 9000
 # Three stages have too many states for one search: after an hour and a billion
 # of them it had not ended.  Searches that choose their ways at random and
 # remember states in 2^27 bits end after minutes, and each sees other states.
-SWARM = range(1, 7)
+SWARM = range(1, 5)
 SWARM_BITS = 27
 
 SAFE = "safe"
