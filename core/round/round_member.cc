@@ -162,8 +162,8 @@ void RoundMember::OnTick(Instant now, RoundActions& actions) {
   SuspectSilent({now, actions});
 }
 
-// A round that takes long is at work, and what is said again adds to its work:
-// of 64 members each would say 126 things again.
+// In a long round the others are still at work, and each message that is sent
+// again adds to it: 64 members send 126 messages each.
 absl::Duration RoundMember::RetryGap(Instant now) const {
   if (phase_ != Phase::kRunning) return options_.retry_period;
   return std::max(options_.retry_period,

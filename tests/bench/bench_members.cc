@@ -1,6 +1,6 @@
 // How a round grows with its members: 2 to 32 of them in this process, each
 // with a server, streams and threads of its own, agree on a gradient over gRPC.
-// 64 would have 4,032 streams, which few cores do not even get to stand.
+// 64 would have 4,032 streams, more than two cores could connect.
 //
 //   bench_members [--check] [--mib 1] [--rounds 10]
 //

@@ -266,7 +266,7 @@ absl::Status StageEngine::ReadSumFrom(
 
 absl::Span<const float> StageEngine::SumOf(Tensor gradient) {
   const absl::Span<float> own = gradient.As<float>();
-  if (pieces_.empty()) return own;
+  if (pieces_.empty() || own.empty()) return own;
   size_t skip =
       static_cast<const float*>(own.data()) - flat_.As<float>().data();
   auto piece = pieces_.begin();

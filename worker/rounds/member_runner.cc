@@ -22,15 +22,15 @@ MemberRunner::MemberRunner(MemberOptions options, const MemberParts& parts,
 
 absl::Status MemberRunner::Run() {
   PACELINE_RETURN_IF_ERROR(Begin());
+  const auto await = [this](absl::Duration longest) {
+    const ScopedPart part(parts_.time, TimePart::kAggregate);
+    return exchange_.AwaitTurn(longest);
+  };
   for (;;) {
-    absl::StatusOr<RoundTurn> turn;
-    {
-      const ScopedPart part(parts_.time, TimePart::kAggregate);
-      turn = exchange_.AwaitTurn(absl::ZeroDuration());
-      if (turn.ok() && turn->kind == RoundTurn::Kind::kWait) {
-        OnIdle();
-        turn = exchange_.AwaitTurn(longest_wait());
-      }
+    absl::StatusOr<RoundTurn> turn = await(absl::ZeroDuration());
+    if (turn.ok() && turn->kind == RoundTurn::Kind::kWait) {
+      OnIdle();
+      turn = await(longest_wait());
     }
     PACELINE_RETURN_IF_ERROR(turn.status());
     PACELINE_RETURN_IF_ERROR(TakeAny(*turn));

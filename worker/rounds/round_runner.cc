@@ -139,8 +139,8 @@ absl::StatusOr<StepVerdict> RoundRunner::Update(const RoundTurn& turn,
   return verdict;
 }
 
-// The hash takes as long as half an update, and nobody waits for it before the
-// next hold: where a part is due, that comes first.
+// A hash takes half as long as an update.  The next hold carries it, so that it
+// is made while this member waits for the round, after its own part.
 void RoundRunner::TellState() {
   if (!untold_.has_value()) return;
   const ScopedPart part(parts_.time, TimePart::kOptimizer);
