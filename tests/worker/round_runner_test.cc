@@ -102,6 +102,19 @@ TEST(RoundRunner, TheLossesOfTheMembersAreThoseOfTheWholeBatch) {
       4 * 24);
 }
 
+TEST(RoundRunner, TheWaitForASlowMemberIsCounted) {
+  constexpr double kDelay = 0.3;
+  JobSpec spec = TrainingJob(4);
+  spec.aggregation.min_parts = 2;
+  spec.faults = {{"w0", 2, "delay", 1, kDelay}};
+  TrainingGroup group(spec, {1, 1});
+  group.TrainToEqualStates();
+
+  EXPECT_GE(
+      group.trainer(1).time().parts[static_cast<int>(TimePart::kAggregate)],
+      absl::Seconds(kDelay / 2));
+}
+
 // With two micro-batches for three members.
 TEST(RoundRunner, TheUploaderAloneHandsTheWeightsOver) {
   for (const char* const mode : {"rolling", "gossip"}) {

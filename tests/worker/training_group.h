@@ -192,6 +192,7 @@ class Trainer final : public RunObserver, public FaultActions {
   // How often the engine was told of weights that it did not write; after the
   // end.
   int times_written() const { return engine_->times_written(); }
+  TimeReading time() const { return time_.Read(); }
   RecordingObserver observer;
 
  private:
