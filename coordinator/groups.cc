@@ -10,6 +10,7 @@
 #include "coordinator/group_placement.h"
 #include "coordinator/job_text.h"
 #include "core/model/aggregation.h"
+#include "core/plan/memory.h"
 #include "core/rpc/report_convert.h"
 
 namespace paceline {
@@ -35,6 +36,21 @@ bool HasLatePart(const v1::RoundRecord& record) {
                      [](const v1::RoundRecord::Skip& skip) {
                        return skip.reason() == "late";
                      });
+}
+
+// With an attempt's first members: those who come later cut the gradient as the
+// others do.
+void SettleShards(JobRecord& record) {
+  const auto model = Describe(record.spec);
+  if (!model.ok()) return;
+  const int64_t members = std::ssize(record.stages);
+  int32_t& shards = record.spec.aggregation.shards;
+  if (shards == 0) shards = record.job.estimate().shards();
+  shards = ShardsOf(record.spec, *model, members);
+  for (v1::JobWorker& worker : *record.job.mutable_workers()) {
+    worker.set_predicted_memory_bytes(
+        MemberBytes(record.spec, *model, members));
+  }
 }
 
 // Times that a job begins again because a process started anew before the run;
@@ -69,12 +85,7 @@ GroupOptions Groups::OptionsOf(const JobEntry& job) const {
 }
 
 void Groups::Start(JobEntry& job, Moment moment) {
-  // Settled with the first members, for good: those who come later cut the
-  // gradient as the others do.
-  if (const auto model = Describe(job.record.spec); model.ok()) {
-    job.record.spec.aggregation.shards =
-        ShardsOf(job.record.spec, *model, std::ssize(job.record.stages));
-  }
+  SettleShards(job.record);
   std::vector<GroupWorker> workers;
   std::map<WorkerId, double> shares;
   for (const StageOfPlan& stage : job.record.stages) {
@@ -351,6 +362,9 @@ void Groups::BeginAgain(JobEntry& job, const std::string& why, Moment moment) {
   job.renew.clear();
   job.preparing_since.clear();
   job.saving = false;
+  if (!record.job.estimate().shards_why().empty()) {
+    record.spec.aggregation.shards = 0;  // chosen: those who are there choose
+  }
   record.job.set_state(v1::JOB_STATE_QUEUED);
   record.job.set_step(0);
   mesh_.queue_changed = true;

@@ -7,10 +7,12 @@
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
 #include "core/cluster/registration.h"
+#include "core/model/aggregation.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/measurement_convert.h"
 #include "core/rpc/member_convert.h"
 #include "core/simulate/estimate.h"
+#include "core/simulate/group_step.h"
 
 namespace paceline {
 namespace {
@@ -37,6 +39,8 @@ v1::RunEstimate ToProto(const RunEstimate& estimate) {
   proto.set_bubble_share(estimate.bubble_share);
   proto.set_source(estimate.source);
   proto.set_measured(estimate.measured);
+  proto.set_shards(estimate.shards);
+  proto.set_shards_why(estimate.shards_why);
   proto.mutable_stage_seconds()->Add(estimate.stage_seconds.begin(),
                                      estimate.stage_seconds.end());
   proto.mutable_layer_seconds()->Add(estimate.layer_seconds.begin(),
@@ -73,6 +77,7 @@ std::optional<v1::RunEstimate> MeshMeasurements::EstimateOf(
     const std::vector<StageOfPlan>& stages,
     const std::map<WorkerId, double>& slowness) const {
   std::vector<InputWorker> workers;
+  std::vector<MemberInput> members;
   std::vector<EstimateStage> placed;
   std::map<WorkerId, int> index;
   for (const StageOfPlan& stage : stages) {
@@ -88,9 +93,14 @@ std::optional<v1::RunEstimate> MeshMeasurements::EstimateOf(
       if (slow != slowness.end()) workers.back().slowness = slow->second;
     }
     placed.push_back({stage.layers, found->second, stage.share});
+    members.push_back({workers[found->second], stage.share,
+                       HostOf(member->registration),
+                       member->registration.cores()});
   }
   const absl::StatusOr<RunEstimate> estimate =
-      EstimateRun(spec, model, placed, workers, mesh_.measured);
+      HasRounds(spec)
+          ? EstimateGroup(spec, model, members, mesh_.measured)
+          : EstimateRun(spec, model, placed, workers, mesh_.measured);
   if (!estimate.ok()) return std::nullopt;
   return ToProto(*estimate);
 }

@@ -338,13 +338,11 @@ std::string ThreadNote(const JobSpec& spec, const Plan* plan,
   std::vector<const Member*> members;
   for (const Candidate& each : candidates) members.push_back(each.member);
   if (plan != nullptr) members = Placed(*plan, candidates);
-  // By host: `paceline up` gives each worker a machine id of its own.
   std::map<std::string, std::vector<int64_t>> cores;
   for (const Member* member : members) {
     const v1::Registration& has = member->registration;
     if (has.cores() == 0) continue;
-    cores[has.address().substr(0, has.address().rfind(':'))].push_back(
-        has.cores());
+    cores[HostOf(has)].push_back(has.cores());
   }
   int64_t least = std::numeric_limits<int64_t>::max(), most = 0, sharing = 0;
   int64_t own = least;  // that every worker can have for itself

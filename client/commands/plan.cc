@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "client/render/text.h"
 #include "core/base/status_macros.h"
+#include "core/model/aggregation.h"
 #include "core/plan/cut.h"
 #include "core/plan/machines.h"
 #include "core/plan/pipedream/model.h"
@@ -132,6 +133,7 @@ Document ToDocument(const PlanQuestion& question, const PolicyRun& run,
          {"transfer_seconds", answer.cost.transfer_seconds},
          {"left_out", NamesLeftOut(problem, answer.placement)},
          {"samples_per_second", SamplesPerSecond(question, answer.cost)},
+         {"ways", WaysDocument(WaysOf(question, answer))},
          {"why", answer.why}});
   }
   document["planning_seconds"] = run.planning_seconds;
@@ -211,6 +213,119 @@ std::string GapText(double gap) {
   return absl::StrFormat("%.1f %%", 100 * gap);
 }
 
+// --- One worker, a pipeline or a group
+// ----------------------------------------
+
+struct TrainingWay {
+  std::string name;
+  double step_seconds = 0;  // 0: it cannot be
+  std::string why;
+};
+
+std::vector<EstimateStage> StagesOfRun(const Placement& placement) {
+  std::vector<EstimateStage> stages;
+  for (const PlacedStage& stage : placement) {
+    for (size_t r = 0; r < stage.devices.size(); ++r) {
+      stages.push_back({stage.layers, stage.devices[r], stage.shares[r]});
+    }
+  }
+  return stages;
+}
+
+// The step of the job as `stages` of the mesh's workers; `why` stays as it is,
+// but where there is no estimate.
+TrainingWay WayOfStages(const MeshJob& job, std::string name,
+                        const std::vector<EstimateStage>& stages,
+                        std::string why) {
+  std::vector<InputWorker> workers;
+  for (const MemberInput& each : job.workers) workers.push_back(each.worker);
+  const auto run =
+      EstimateRun(job.spec, job.model, stages, workers, job.measurements);
+  if (!run.ok()) {
+    return {std::move(name), 0, std::string(run.status().message())};
+  }
+  absl::StrAppendFormat(&why, ", bubbles %.0f %%", 100 * run->bubble_share);
+  return {std::move(name), run->step_seconds, std::move(why)};
+}
+
+TrainingWay WayOfGroup(const PlanProblem& problem, const MeshJob& job) {
+  JobSpec spec = job.spec;
+  spec.pipeline = PipelineSpec();
+  if (!HasRounds(spec)) {
+    spec.aggregation.mode = "rolling";
+    spec.aggregation.members = static_cast<int32_t>(job.workers.size());
+  }
+  SpecProblems problems;
+  CheckAggregation(spec, &job.model, problems);
+  if (const auto wrong = problems.Take(); !wrong.empty()) {
+    return {"group", 0, absl::StrCat(wrong[0].path, ": ", wrong[0].why)};
+  }
+  std::vector<MemberInput> members = job.workers;
+  const LayerRange all = {0, static_cast<int>(problem.layers.size())};
+  for (size_t m = 0; m < members.size(); ++m) {
+    members[m].share = 1 / LayerSeconds(problem, all, static_cast<int>(m));
+  }
+  const auto run = EstimateGroup(spec, job.model, members, job.measurements);
+  if (!run.ok()) return {"group", 0, std::string(run.status().message())};
+  return {
+      "group", run->step_seconds,
+      absl::StrFormat("%d members, shards: %d, %.0f %% of a step is not "
+                      "compute",
+                      members.size(), run->shards, 100 * run->bubble_share)};
+}
+
+// Nothing where there is no job to compare for.
+std::vector<TrainingWay> WaysOf(const PlanQuestion& question,
+                                const PlanAnswer& answer) {
+  if (!question.job.has_value()) return {};
+  const MeshJob& job = *question.job;
+  const PlanProblem& problem = question.inputs.problem;
+  const LayerRange all = {0, static_cast<int>(problem.layers.size())};
+  int fastest = 0;
+  for (int d = 1; d < static_cast<int>(problem.devices.size()); ++d) {
+    if (LayerSeconds(problem, all, d) < LayerSeconds(problem, all, fastest)) {
+      fastest = d;
+    }
+  }
+  return {
+      WayOfStages(job, "one worker", {{all, fastest}},
+                  absl::StrCat("the fastest, ", problem.devices[fastest].name)),
+      WayOfStages(
+          job, "pipeline", StagesOfRun(answer.placement),
+          absl::StrCat(answer.placement.size(),
+                       answer.placement.size() == 1 ? " stage" : " stages")),
+      WayOfGroup(problem, job)};
+}
+
+std::string RenderWays(const std::vector<TrainingWay>& ways) {
+  if (ways.empty()) return "";
+  double least = 0;
+  for (const TrainingWay& way : ways) {
+    if (way.step_seconds > 0 && (least == 0 || way.step_seconds < least)) {
+      least = way.step_seconds;
+    }
+  }
+  Table table({"trained by", ">step", ">of the fastest", "why"});
+  for (const TrainingWay& way : ways) {
+    if (way.step_seconds > 0) {
+      table.AddRow(way.name, HumanSeconds(way.step_seconds),
+                   absl::StrFormat("%.2f", way.step_seconds / least),
+                   Printable(way.why));
+    } else {
+      table.AddRow(way.name, "-", "-", Printable(way.why));
+    }
+  }
+  return absl::StrCat("\n", table.Render());
+}
+
+Document WaysDocument(const std::vector<TrainingWay>& ways) {
+  return ListOf(ways, [](const TrainingWay& way) {
+    return Document{{"name", way.name},
+                    {"step_seconds", OrNull(way.step_seconds)},
+                    {"why", way.why}};
+  });
+}
+
 std::string RenderPlan(const PlanQuestion& question, const PolicyRun& run) {
   const PlanProblem& problem = question.inputs.problem;
   const PlanAnswer& answer = *run.answer;
@@ -229,7 +344,8 @@ std::string RenderPlan(const PlanQuestion& question, const PolicyRun& run) {
                          GapText(answer.gap))},
            {"left out", Few(NamesLeftOut(problem, answer.placement))},
            {"why", answer.why},
-           {"from", question.inputs.source}}));
+           {"from", question.inputs.source}}),
+      RenderWays(WaysOf(question, answer)));
 }
 
 // One line a policy.

@@ -9,6 +9,7 @@
 #include "client/render/text.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/cluster/registration.h"
 #include "core/model/description.h"
 #include "core/plan/machines.h"
 #include "core/plan/measurement.h"
@@ -319,9 +320,11 @@ absl::StatusOr<PlanQuestion> AskForMesh(ControlClient& client,
         "--bandwidth 1e10,1.25e9");
   }
   std::vector<InputWorker> workers;
+  std::vector<MemberInput> members;
   for (const v1::Worker& worker : live) {
     const v1::Registration& about = worker.registration();
     workers.push_back({about.name(), about.machine_id(), about.memory_bytes()});
+    members.push_back({workers.back(), 1, HostOf(about), about.cores()});
   }
   // It asks for the measurements of all models: the times of this one may have
   // to be predicted from them.
@@ -341,6 +344,10 @@ absl::StatusOr<PlanQuestion> AskForMesh(ControlClient& client,
   question.micro_batch = spec.train.micro_batch;
   question.cuts.assign(spec.pipeline.cuts.begin(), spec.pipeline.cuts.end());
   PACELINE_RETURN_IF_ERROR(Apply(options, question));
+  if (question.inputs.problem.training && !options.micro_batches.has_value()) {
+    question.job = {spec, model, std::move(members), measurements};
+    question.job->spec.pipeline.schedule = question.schedule;
+  }
   PACELINE_RETURN_IF_ERROR(ShareWorkers(question));
   return question;
 }

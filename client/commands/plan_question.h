@@ -12,6 +12,7 @@
 #include "client/rpc/control_client.h"
 #include "core/model/job_spec.h"
 #include "core/plan/inputs.h"
+#include "core/simulate/group_step.h"
 
 namespace paceline {
 
@@ -56,6 +57,15 @@ absl::Status CheckPlanOptions(const PlanOptions& options);
 
 // From what `paceline plan` was given to what the policies are asked.
 
+// A training job for the mesh that there is: it could also run on one worker,
+// or on a group.
+struct MeshJob {
+  JobSpec spec;
+  ModelDescription model;
+  std::vector<MemberInput> workers;  // by id, as the problem's devices
+  Measurements measurements;
+};
+
 struct PlanQuestion {
   PlanInputs inputs;  // facts are empty where devices are made up
   std::string policy = "dp";
@@ -67,6 +77,7 @@ struct PlanQuestion {
   int shared_stages = 0;
   // First layers of stages 1, 2, ... as the job has them; empty: a policy cuts.
   std::vector<int> cuts;
+  std::optional<MeshJob> job;  // nothing: there is nothing to compare with
 };
 
 // Makes a problem forward only, and the devices' own times too: by `facts`

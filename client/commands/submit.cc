@@ -140,13 +140,19 @@ absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec, Placements stages,
   const int64_t members = MembersOf(spec, stages);
   if (IsDataParallel(spec) && (members > 0 || spec.aggregation.shards > 0)) {
     estimate.shards = ShardsOf(spec, model, members);
+    if (estimate.run.has_value() && estimate.run->shards() > 0) {
+      estimate.shards = estimate.run->shards();
+      estimate.shards_why = estimate.run->shards_why();
+    }
   }
   for (int s = 0; s < stages.size(); ++s) {
     estimate.stages.push_back(
         StageEstimateOf(spec, model, stages[s], keeps[s]));
     if (IsDataParallel(spec)) {
+      JobSpec settled = spec;
+      settled.aggregation.shards = estimate.shards;
       estimate.stages.back().memory_bytes =
-          MemberBytes(spec, model, std::max<int64_t>(1, members));
+          MemberBytes(settled, model, std::max<int64_t>(1, members));
     }
     if (s > 0 && stages[s].stage() == stages[s - 1].stage())
       continue;  // a replica
@@ -179,6 +185,7 @@ Document ToDocument(const JobEstimate& estimate) {
       {"parameters", estimate.parameters},
       {"parameter_bytes", estimate.parameter_bytes},
       {"shards", OrNull(estimate.shards)},
+      {"shards_why", OrNull(estimate.shards_why)},
       {"stages", std::move(stages)},
       {"stages_chosen", Document(estimate.chosen)},
       {"estimate",
@@ -229,7 +236,9 @@ std::string RenderEstimate(const JobEstimate& estimate) {
                         "this is one.\n",
       "\n", run, estimate.layers, " layers, ", HumanCount(estimate.parameters),
       " parameters, ", HumanBytes(estimate.parameter_bytes),
-      estimate.shards > 0 ? absl::StrCat(", shards: ", estimate.shards) : "",
+      estimate.shards > 0
+          ? absl::StrCat(", ", ShardsText(estimate.shards, estimate.shards_why))
+          : "",
       "\n");
 }
 
@@ -461,9 +470,12 @@ void NotePlan(Console& console, const JobSpec& spec,
         stage.first_layer(), "-", stage.last_layer() - 1,
         ShareText(submission.stages(), i))));
   }
-  const auto estimate = EstimateJob(spec, submission.stages());
+  std::optional<v1::RunEstimate> run;
+  if (submission.has_estimate()) run = submission.estimate();
+  const auto estimate = EstimateJob(spec, submission.stages(), std::move(run));
   if (estimate.ok() && estimate->shards > 0) {
-    console.Note("  shards: ", estimate->shards);
+    console.Note("  ",
+                 ShardsText(estimate->shards, Printable(estimate->shards_why)));
   }
 }
 

@@ -42,6 +42,7 @@ struct JobEstimate {
   // Only a data-parallel job has shards; 0: none, or not known before there are
   // workers.
   int32_t shards = 0;
+  std::string shards_why = {};  // of the mesh's choice
 };
 
 // stages: as the coordinator would place them; empty while it has no worker,

@@ -265,6 +265,12 @@ std::string RenderDrift(const v1::Job& job) {
     absl::StrAppend(
         &text, "predicted from: ", Printable(job.estimate().source()), "\n");
   }
+  if (!job.estimate().shards_why().empty()) {
+    absl::StrAppend(&text,
+                    ShardsText(job.estimate().shards(),
+                               Printable(job.estimate().shards_why())),
+                    "\n");
+  }
   return text;
 }
 
@@ -406,6 +412,11 @@ int StageCount(const v1::Job& job) {
     }
   }
   return stages > 0 ? stages : StageCount(FromProto(job.spec()).pipeline);
+}
+
+std::string ShardsText(int32_t shards, const std::string& why) {
+  return absl::StrCat("shards: ", shards,
+                      why.empty() ? "" : absl::StrCat(" (", why, ")"));
 }
 
 std::string ScheduleText(const JobSpec& spec) {

@@ -44,6 +44,8 @@ int StageCount(const PipelineSpec& pipeline);
 
 // The name of the schedule; "forward only" where there is none to choose.
 std::string ScheduleText(const JobSpec& spec);
+// "shards: 4 (why)".
+std::string ShardsText(int32_t shards, const std::string& why);
 
 // "3 stages"; "stages not chosen yet" for 0.
 std::string StagesText(int stages);

@@ -82,6 +82,11 @@ absl::Status CheckRegistration(const v1::Registration& registration) {
   return absl::OkStatus();
 }
 
+std::string HostOf(const v1::Registration& registration) {
+  const std::string& address = registration.address();
+  return address.substr(0, address.rfind(':'));
+}
+
 int CapabilityRank(absl::string_view capability) {
   if (capability == "default") return 0;
   if (capability == "avx2") return 1;

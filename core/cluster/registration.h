@@ -14,6 +14,10 @@ namespace paceline {
 // Errors: InvalidArgument  names the field and what would be right.
 absl::Status CheckRegistration(const v1::Registration& registration);
 
+// Workers of one host share its cores: `paceline up` gives each worker a
+// machine id of its own.
+std::string HostOf(const v1::Registration& registration);
+
 // default 0, avx2 1, avx512 2, avx512_bf16 3; -1 for any other word.  Code for
 // one level runs on every higher one.
 int CapabilityRank(absl::string_view capability);

@@ -135,6 +135,15 @@ void CheckShares(const AggregationSpec& aggregation, SpecProblems& problems) {
 
 // Checks what the number of members decides.
 //   rule  whether the rule may be judged
+// Says that a member would serve two shards at once; empty: none would.
+std::string ShardsBeyond(const AggregationSpec& a, int64_t members) {
+  if (a.shards <= members) return "";
+  return absl::StrCat("is ", a.shards, ", but there are ", members,
+                      " members, and each serves one shard at a time: lower "
+                      "it to at most ",
+                      members, ", or leave it out");
+}
+
 void CheckMemberCount(const JobSpec& spec, bool rule, SpecProblems& problems) {
   const AggregationSpec& a = spec.aggregation;
   const bool parts = CheckKey("aggregation.min_parts", spec, problems);
@@ -145,6 +154,10 @@ void CheckMemberCount(const JobSpec& spec, bool rule, SpecProblems& problems) {
                  ", but there are ", members,
                  " members: no round could ever close; lower it to at most ",
                  members);
+  }
+  if (members > 0) {
+    const std::string beyond = ShardsBeyond(a, members);
+    if (!beyond.empty()) problems.Add("aggregation.shards", beyond);
   }
   const int64_t least = std::max<int64_t>(members, a.min_parts);
   if (micro_batches > 0 && least > micro_batches) {
@@ -353,6 +366,10 @@ std::vector<SpecProblem> CheckFaultWorkers(
 
 absl::Status CheckMembersOfRule(const JobSpec& spec, int64_t members) {
   if (!IsDataParallel(spec)) return absl::OkStatus();
+  if (const std::string beyond = ShardsBeyond(spec.aggregation, members);
+      !beyond.empty()) {
+    return InvalidArgument("aggregation.shards: ", beyond);
+  }
   const RuleSpec rule = RuleToJudge(spec);
   const absl::Status judged =
       CheckRule(rule, members, ShardsToJudge(spec)).status();

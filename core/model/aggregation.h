@@ -18,6 +18,11 @@ inline bool IsGossip(const JobSpec& spec) {
   return spec.aggregation.mode == "gossip";
 }
 
+// True for a data-parallel job whose members agree in rounds.
+inline bool HasRounds(const JobSpec& spec) {
+  return IsDataParallel(spec) && !IsGossip(spec);
+}
+
 // Results of the last steps that a member keeps beside the one it holds, for
 // those who lack them; each is as large as the gradient.
 inline constexpr int kKeptResults = 2;
@@ -29,11 +34,12 @@ RuleSpec RuleOf(const JobSpec& spec);
 // How many members the spec itself says there will be; 0: it does not.
 int64_t KnownMembers(const AggregationSpec& aggregation);
 
-// Into how many parts a round cuts the gradient, each of which another server
-// adds up, where a group begins with `members` (at least 1).
+// Into how many parts at most a round cuts the gradient, each of which another
+// server adds up, where a group begins with `members` (at least 1).
 // aggregation.shards; where that is 0, as many as members, at most 64 and no
-// more than there are blocks (kRuleBlock) to share.  Whole-vector rules and the
-// modes central and gossip keep one.
+// more than there are blocks (kRuleBlock) to share; EstimateGroup() of
+// core/simulate chooses among these.  Whole-vector rules and the modes central
+// and gossip keep one.
 int32_t ShardsOf(const JobSpec& spec, const ModelDescription& model,
                  int64_t members);
 
@@ -55,7 +61,7 @@ std::vector<SpecProblem> CheckFaultWorkers(
 // For who knows how many members there would be now (the coordinator at
 // submit): whether the rule can make anything of so many parts.
 // Errors: InvalidArgument  its k leaves no part of these; all rounds would be
-//         void
+//         void; more shards than members
 absl::Status CheckMembersOfRule(const JobSpec& spec, int64_t members);
 
 // Returns notes for whoever submits a data-parallel job of so many members:

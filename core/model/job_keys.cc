@@ -287,8 +287,8 @@ constexpr JobKey kKeys[] = {
     {KEY(aggregation.trusted), "Samples of the trusted batch.",
      Whole(1, kMostTrusted), "", kRule, " zeno "},
     {KEY(aggregation.shards),
-     "Parts of the gradient, each with a server of its own. 0: as many as the "
-     "job begins with members, where the rule allows it.",
+     "Parts of the gradient, each with a server of its own, at most one a "
+     "member. 0: as many as the predicted round is fastest with.",
      Whole(0, kMostShards)},
     {KEY(aggregation.min_parts),
      "A round with fewer usable parts leaves the weights alone.",

@@ -36,6 +36,9 @@ struct RunEstimate {
   std::vector<double> layer_seconds;
   std::string source;     // PlanInputs::source
   bool measured = false;  // PlanInputs::measured
+  // A round group's; why: empty where the job itself gives the number.
+  int shards = 0;
+  std::string shards_why;
 };
 
 // The stages in this order, with replicas grouped and their shares together 1.

@@ -652,6 +652,33 @@ TEST(DataParallel, ShowsWhatEachMemberTakesAndTheNumberOfShards) {
   EXPECT_THAT(detached.err.str(), HasSubstr("  shards: 5\n"));
 }
 
+TEST(DataParallel, TheShardsThatAreChosenAreShownWithTheReason) {
+  CommandBed dry(OutputFormat::kJson), table, detached;
+  SubmitOptions options = Parallel();
+  v1::SubmitJobResponse placed = OnFiveWorkers();
+  placed.mutable_estimate()->set_shards(2);
+  placed.mutable_estimate()->set_shards_why("a step is predicted to take 4 ms");
+  for (CommandBed* bed : {&dry, &table, &detached}) {
+    bed->client.submissions = {placed};
+  }
+
+  options.dry_run = true;
+  EXPECT_EQ(SubmitCommand(dry.context, options), kExitOk);
+  EXPECT_EQ(SubmitCommand(table.context, options), kExitOk);
+  options.dry_run = false;
+  options.detach = true;
+  EXPECT_EQ(SubmitCommand(detached.context, options), kExitOk);
+
+  const json estimate = dry.Output();
+  EXPECT_EQ(estimate["shards"], 2);
+  EXPECT_EQ(estimate["shards_why"], "a step is predicted to take 4 ms");
+  options.spec.aggregation.shards = 2;
+  EXPECT_EQ(estimate["stages"][4]["memory_bytes"], Bytes(options.spec, 5));
+  const char* const text = "shards: 2 (a step is predicted to take 4 ms)\n";
+  EXPECT_THAT(table.out.str(), HasSubstr(text));
+  EXPECT_THAT(detached.err.str(), HasSubstr(text));
+}
+
 TEST(DataParallel, WithoutWorkersTheMembersThatTheJobNamesAreCounted) {
   JobSpec unknown = Parallel().spec, six = unknown;
   six.aggregation.members = 6;

@@ -219,6 +219,35 @@ TEST(Plan, ForTheMeshLeavesOutAWorkerThatIsTooSlow) {
   EXPECT_GT(plan["samples_per_second"], 0);
 }
 
+TEST(Plan, ForTheMeshComparesOneWorkerAPipelineAndAGroup) {
+  PlanBed bed, table(OutputFormat::kTable);
+
+  const json ways = bed.Planned(LenetSpec(16), {.model = "lenet"})["ways"];
+  ASSERT_EQ(table.Run(LenetSpec(16), {.model = "lenet"}), kExitOk);
+
+  ASSERT_EQ(ways.size(), 3u);
+  const char* const names[] = {"one worker", "pipeline", "group"};
+  for (size_t i = 0; i < ways.size(); ++i) {
+    EXPECT_EQ(ways[i]["name"], names[i]);
+    EXPECT_GT(ways[i]["step_seconds"], 0) << ways[i];
+    EXPECT_THAT(table.out.str(), HasSubstr(absl::StrCat("\n", names[i])));
+  }
+  // 4 micro-batches, 8 layers, 1 ms each.
+  EXPECT_NEAR(ways[0]["step_seconds"], 0.032, 1e-3);
+  EXPECT_THAT(ways[2]["why"].get<std::string>(), HasSubstr("shards: "));
+}
+
+TEST(Plan, ForTheMeshSaysWhyThereCanBeNoGroup) {
+  JobSpec spec = LenetSpec(16);
+  spec.train.batch = spec.train.micro_batch;
+
+  const json group = Planned(spec)["ways"][2];
+
+  EXPECT_TRUE(group["step_seconds"].is_null());
+  EXPECT_THAT(group["why"].get<std::string>(),
+              HasSubstr("1 micro-batches for 3 members"));
+}
+
 TEST(Plan, ForTheMeshSkipsWorkersThatAreGone) {
   PlanBed bed;
   v1::ListWorkersResponse workers = IdleWorkers({"w1", "w2"});

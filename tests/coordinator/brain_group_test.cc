@@ -381,6 +381,23 @@ TEST(BrainGroup, LossOfAllMembersBeginsAnewAttemptWithThoseWhoAreThere) {
   EXPECT_THAT(mesh.Story(), Tells("again: nobody who has the group's"));
 }
 
+TEST(BrainGroup, ANewAttemptChoosesItsShardsAnewAndSaysWhy) {
+  JobSpec spec = GroupSpec();
+  spec.model.hidden = {64, 64, 64};
+  spec.aggregation.shards = 0;
+  GroupMesh mesh = Training(2, spec);
+  EXPECT_THAT(mesh.Record().job.estimate().shards_why(), HasSubstr("with 1"));
+  mesh.Attach("w3", 103);  // listens
+
+  mesh.Break("w1");
+  mesh.Break("w2");
+  mesh.Pass(600);
+
+  EXPECT_EQ(mesh.Run("w3")->spec.aggregation.shards, 1);
+  EXPECT_THAT(mesh.Record().job.estimate().shards_why(),
+              HasSubstr("one member"));
+}
+
 TEST(BrainGroup, NewAttemptHasACurveOfItsOwn) {
   GroupMesh mesh = Training(2);
   v1::Heartbeat told = mesh.Beat("w1");

@@ -37,7 +37,7 @@ data: {{name: synthetic, train_samples: 4096}}
 train:
   {{steps: {steps}, batch: 128, micro_batch: 32, evaluate_every: 0,
    optimizer: {{name: sgd, momentum: 0.9}}, learning_rate: {{base: 0.01}}}}
-aggregation: {{mode: rolling, codec: {codec}}}
+aggregation: {{mode: rolling, codec: {codec}, shards: {shards}}}
 model: {model}
 """
 MLP = "{name: mlp, hidden: [2048, 2048]}"
@@ -51,11 +51,15 @@ WAYS = (("lenet", "lenet", "{name: lenet}", "fp32",
 STEPS = {"lenet": 200, "mlp": 40, "vit": 120}
 
 
-def job_seconds(ask, folder, model, codec, steps):
-    """Of a step, in the middle three quarters of a job; and what was predicted."""
+def job_file(folder, model, codec, steps, shards=0):
     file = Path(folder) / "ddp_beside.yaml"
-    file.write_text(JOB.format(model=model, codec=codec, steps=steps),
-                    encoding="utf-8")
+    file.write_text(JOB.format(model=model, codec=codec, steps=steps,
+                               shards=shards), encoding="utf-8")
+    return file
+
+
+def job_seconds(ask, file):
+    """Of a step, in the middle three quarters of a job; and what was predicted."""
     shown = ask("job", "show", str(ask("job", "submit", str(file))["id"]))
     if shown["state"] != "succeeded":
         raise RuntimeError(f"job {shown['id']}: {shown['why']}")
@@ -78,11 +82,33 @@ def ddp_group(place, model):
     return group
 
 
+def judge_prediction(report, what, ratios):
+    measured = statistics.median(ratios)
+    report.at_most(f"{what}: measured / predicted", 1.15, measured)
+    report.at_least(f"{what}: measured / predicted", 0.85, measured)
+
+
+def predictions_by_shards(ask, folder, part, arguments, report):
+    """Of the MLP, whose rounds are long."""
+    if "mlp" not in (arguments.model or ["mlp"]):
+        return
+    for shards in (1, 2, 4):
+        file = job_file(folder, MLP, "fp32", STEPS["mlp"] // 2, shards)
+        times = [job_seconds(ask, file) for _ in range(arguments.turns)]
+        print(f"{part}, mlp, {shards} shards: a step takes "
+              f"{1e3 * times[0][0]:.1f} ms, predicted {1e3 * times[0][1]:.1f}",
+              flush=True)
+        judge_prediction(report, f"{part}, mlp, {shards} shards",
+                         [step / predicted for step, predicted in times])
+
+
 def compare(place, ask, folder, part, arguments, report):
     for name, model, ours, codec, most in WAYS:
         if part not in most or name not in (arguments.model or [name]):
             continue
         steps = STEPS[model]
+        file = job_file(folder, ours, codec, steps)
+        ask("profile", "-f", str(file))
         group = ddp_group(place, model)
         ratios, predictions = [], []
         try:
@@ -91,13 +117,11 @@ def compare(place, ask, folder, part, arguments, report):
                 seconds = {}
                 for who in ("job", "ddp") if turn % 2 else ("ddp", "job"):
                     if who == "job":
-                        seconds[who], predicted = job_seconds(
-                            ask, folder, ours, codec, steps)
+                        seconds[who], predicted = job_seconds(ask, file)
                     else:
                         seconds[who] = max(map(float, group.ask(str(steps))))
                 ratios.append(seconds["job"] / seconds["ddp"])
-                if predicted:
-                    predictions.append(seconds["job"] / predicted)
+                predictions.append(seconds["job"] / predicted)
                 print(f"{part}, {name}: a step takes {1e3 * seconds['job']:.1f} "
                       f"ms, DDP's {1e3 * seconds['ddp']:.1f} ms: "
                       f"{ratios[-1]:.3f}", flush=True)
@@ -105,12 +129,8 @@ def compare(place, ask, folder, part, arguments, report):
             group.end()
         report.at_most(f"{part}, {name}: of DDP's step", most[part],
                        statistics.median(ratios))
-        if predictions:
-            measured = statistics.median(predictions)
-            report.at_most(f"{part}, {name}: measured / predicted", 1.15,
-                           measured)
-            report.at_least(f"{part}, {name}: measured / predicted", 0.85,
-                            measured)
+        judge_prediction(report, f"{part}, {name}", predictions)
+    predictions_by_shards(ask, folder, part, arguments, report)
 
 
 def main():

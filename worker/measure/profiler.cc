@@ -218,6 +218,7 @@ absl::Status RangeProfiler::RunOnce(int run) {
 
 absl::Status RangeProfiler::Update() {
   const Instant begin = parts_.clock.Now();
+  const absl::Duration cpu = parts_.thread_cpu();
   PACELINE_ASSIGN_OR_RETURN(const StepReport report, engine_->Report(batch_));
   StepVerdict verdict;
   verdict.step = report.step;
@@ -228,7 +229,10 @@ absl::Status RangeProfiler::Update() {
   verdict.bias_correction2_sqrt = 1;
   PACELINE_RETURN_IF_ERROR(engine_->Apply(verdict));
   if (keep_) {
-    updates_.push_back(absl::ToDoubleSeconds(parts_.clock.Now() - begin));
+    // One thread's own time, which no quota and no other process stretches.
+    updates_.push_back(absl::ToDoubleSeconds(spec_.threads == 1
+                                                 ? parts_.thread_cpu() - cpu
+                                                 : parts_.clock.Now() - begin));
   }
   return absl::OkStatus();
 }

@@ -83,6 +83,7 @@ const BadJob kBad[] = {
      "rule krum judges whole parts"},
     {"aggregation.rule=zeno; aggregation.shards=5",
      "rule zeno judges whole parts"},
+    {"aggregation.shards=6", "is 6, but there are 5 members"},
     {"aggregation.min_parts=0", "from 1 to"},
     {"aggregation.min_parts=6", "is 6, but there are 5 members"},
     {"aggregation.workers=; aggregation.members=2; aggregation.min_parts=3",
@@ -208,7 +209,20 @@ TEST(Aggregation, AKThatLeavesNoPartOfTheMembersThereAreIsRefused) {
   EXPECT_TRUE(CheckMembersOfRule(spec, 5).ok());
 }
 
-TEST(Aggregation, UnlessSaidThereAreAsManyShardsAsMembersWhereTheRuleAllowsIt) {
+TEST(Aggregation, MoreShardsThanTheMembersThatThereAreAreRefused) {
+  JobSpec spec = GoodSpec();
+  spec.aggregation.shards = 3;
+
+  const absl::Status refused = CheckMembersOfRule(spec, 2);
+
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("aggregation.shards: is 3, but there are 2 members"));
+  EXPECT_TRUE(CheckMembersOfRule(spec, 3).ok());
+}
+
+TEST(Aggregation,
+     UnlessSaidThereAreAtMostAsManyShardsAsMembersAndTheRuleAllow) {
   struct Case {
     int64_t members;
     const char* changes;
