@@ -233,16 +233,27 @@ absl::Status StageEngine::RestoreState(
 
 void StageEngine::MakeFlat(const EngineOptions& options) {
   offsets_ = ParameterOffsets(options.model, options.layers);
-  flat_ = Tensor::Zeros(DType::kF32, {static_cast<int64_t>(offsets_.back())});
+  auto values = static_cast<int64_t>(offsets_.back());
+  for (int i = options.layers.first; i < options.layers.last; ++i) {
+    for (const Parameter& parameter : options.model.layers[i].parameters) {
+      if (!parameter.trainable) values += NumElements(parameter.shape);
+    }
+  }
+  flat_ = Tensor::Zeros(DType::kF32, {values});
 }
 
 // The view keeps the whole of it alive.
 Tensor StageEngine::FlatView(size_t offset, const Shape& shape) const {
-  const size_t end = offset + NumElements(shape);
-  PACELINE_CHECK(end <= offsets_.back(), absl::StrCat("end=", end));
+  const int64_t end = static_cast<int64_t>(offset) + NumElements(shape);
+  PACELINE_CHECK(end <= flat_.shape[0], absl::StrCat("end=", end));
   return {DType::kF32, shape,
           std::shared_ptr<uint8_t>(flat_.data,
                                    flat_.data.get() + offset * sizeof(float))};
+}
+
+Tensor StageEngine::FlatTail() const {
+  const auto begin = static_cast<int64_t>(offsets_.back());
+  return FlatView(offsets_.back(), {flat_.shape[0] - begin});
 }
 
 absl::StatusOr<absl::Span<float>> StageEngine::FlatGradient() {
@@ -255,10 +266,10 @@ absl::Status StageEngine::ReadSumFrom(
   if (!is_flat()) return NotFlat();
   size_t values = 0;
   for (const absl::Span<const float> piece : pieces) values += piece.size();
-  if (values != offsets_.back()) {
+  if (static_cast<int64_t>(values) != flat_.shape[0]) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a sum of ", values, " values for the ", offsets_.back(),
-                     " of the trainable parameters"));
+        absl::StrCat("a sum of ", values, " values for the ", flat_.shape[0],
+                     " of the trainable parameters and statistics"));
   }
   pieces_ = std::move(pieces);
   return absl::OkStatus();

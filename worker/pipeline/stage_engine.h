@@ -230,7 +230,7 @@ class StageEngine {
   // FailedPrecondition, or nothing.
 
   // The sum of the step, of all trainable parameters in layer order, as one
-  // vector.  The memory is the engine's own: it may be read (sent) until the
+  // vector, with the statistics of batch normalisations behind them.  The memory is the engine's own: it may be read (sent) until the
   // next Forward, and written between Backward and Report, so that what members
   // agreed on is what is reported and applied: Report() does not ask whether
   // the batch is whole, and its `samples` are those that this engine summed.
@@ -252,6 +252,8 @@ class StageEngine {
   void MakeFlat(const EngineOptions& options);
   // float32 of `shape` from element `offset` of these gradients on.
   Tensor FlatView(size_t offset, const Shape& shape) const;
+  // What lies behind the gradients: a value for each of a buffer.
+  Tensor FlatTail() const;
   bool is_flat() const { return !offsets_.empty(); }
 
   // Report() and Apply() read this for a parameter whose own sum is `gradient`:
