@@ -17,12 +17,6 @@
 namespace paceline {
 namespace {
 
-int64_t MicroBatchesOfAStep(const TrainSpec& train) {
-  if (train.micro_batch < 1) return 0;
-  return train.batch / train.micro_batch +
-         (train.batch % train.micro_batch > 0 ? 1 : 0);
-}
-
 // How every one of `members` gets a micro-batch.
 std::string MoreMicroBatches(const TrainSpec& train, int64_t members) {
   if (train.batch < members) {
@@ -187,12 +181,7 @@ void CheckPipelineOfMembers(const PipelineSpec& pipeline,
 // script moves its own in its forward.
 void CheckBuffers(const JobSpec& spec, const ModelDescription& model,
                   SpecProblems& problems) {
-  const bool has = std::any_of(
-      model.layers.begin(), model.layers.end(), [](const Layer& layer) {
-        return std::any_of(layer.parameters.begin(), layer.parameters.end(),
-                           [](const auto& each) { return !each.trainable; });
-      });
-  if (!has) return;
+  if (!HasBuffers(model)) return;
   const AggregationSpec& a = spec.aggregation;
   const RuleTraits* const rule = FindRule(a.rule);
   const bool script = spec.model.name == kScriptModel;

@@ -6,7 +6,7 @@
 namespace paceline {
 namespace {
 
-// What is left of the running statistics after so many folds.  Products alone,
+// Returns what so many folds leave of the statistics.  Products alone,
 // so that all CPUs get the same bits.
 float Kept(int folds) {
   float kept = 1;

@@ -19,7 +19,7 @@ void FoldStatistics(absl::Span<const float> seen, absl::Span<float> running);
 // with sum and weight added up over the micro-batches, but for rounding.
 // Without some of them sum / weight is the mean of the others.
 
-// What micro-batch `micro_batch` of so many counts in the sum.
+// Returns how much micro-batch `micro_batch` of so many counts in the sum.
 float StatisticsWeight(int micro_batch, int micro_batches);
 // sum += weight * seen, element by element.
 void AddStatistics(absl::Span<const float> seen, float weight,

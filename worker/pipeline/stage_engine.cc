@@ -64,6 +64,16 @@ std::vector<size_t> ParameterOffsets(const ModelDescription& model,
 
 }  // namespace
 
+int64_t FlatValues(const ModelDescription& model, const LayerRange& layers) {
+  int64_t values = 0;
+  for (int i = layers.first; i < layers.last; ++i) {
+    for (const Parameter& parameter : model.layers[i].parameters) {
+      values += NumElements(parameter.shape);
+    }
+  }
+  return values;
+}
+
 int64_t CountLabels(const Tensor& labels) {
   const absl::Span<const int64_t> values = labels.As<int64_t>();
   return std::count_if(values.begin(), values.end(),
@@ -233,13 +243,8 @@ absl::Status StageEngine::RestoreState(
 
 void StageEngine::MakeFlat(const EngineOptions& options) {
   offsets_ = ParameterOffsets(options.model, options.layers);
-  auto values = static_cast<int64_t>(offsets_.back());
-  for (int i = options.layers.first; i < options.layers.last; ++i) {
-    for (const Parameter& parameter : options.model.layers[i].parameters) {
-      if (!parameter.trainable) values += NumElements(parameter.shape);
-    }
-  }
-  flat_ = Tensor::Zeros(DType::kF32, {values});
+  flat_ =
+      Tensor::Zeros(DType::kF32, {FlatValues(options.model, options.layers)});
 }
 
 // The view keeps the whole of it alive.
