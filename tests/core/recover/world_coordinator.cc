@@ -407,8 +407,7 @@ void World::MakeCheckpoint() {
   });
 }
 
-// Contiguous stages on those who are fit, two replicas each if asked for, or
-// three, two, one as far as there are workers.
+// Contiguous stages on those who are fit, two replicas each if asked for.
 absl::StatusOr<std::vector<RunPlace>> World::Plan(
     const std::vector<RunCandidate>& candidates) const {
   std::vector<MemberId> fit;
@@ -424,20 +423,14 @@ absl::StatusOr<std::vector<RunPlace>> World::Plan(
   // Some stay idle, and some hold two stages.
   const int64_t used = std::max(needed_workers_, count - idle_workers_);
   const int64_t replicas = replicas_ && used >= 2 ? 2 : 1;
-  const bool uneven = replicas > 1 && two_stages_ > 0;
   const int64_t stages =
-      uneven ? std::min<int64_t>({layers_, used, 1 + two_stages_})
-             : std::min<int64_t>(layers_, used / replicas + two_stages_);
+      std::min<int64_t>(layers_, used / replicas + two_stages_);
   std::vector<RunPlace> places;
-  int64_t spare = used - stages;
-  int64_t next = 0;
   for (int64_t stage = 0; stage < stages; ++stage) {
     const LayerRange layers{static_cast<int>(stage * layers_ / stages),
                             static_cast<int>((stage + 1) * layers_ / stages)};
-    const int64_t more = uneven ? std::min<int64_t>(2, spare) : replicas - 1;
-    spare -= more;
-    for (int64_t i = 0; i <= more; ++i) {
-      places.push_back({layers, fit[next++ % used]});
+    for (int64_t i = 0; i < replicas; ++i) {
+      places.push_back({layers, fit[(stage * replicas + i) % used]});
     }
   }
   return places;

@@ -209,10 +209,6 @@ void World::LeaveNow(Worker& worker, bool keep_state) {
     if (keep_state && !worker.layers.empty()) {
       worker.kept = KeptState{
           worker.step, worker.computed > worker.step ? worker.computed : 0};
-      // Every other step: else hardly any would be left to finish.
-      if (worker.step % 2 == 1) {
-        Deposit(worker, {worker.attempt, worker.step});
-      }
     } else {
       worker.layers.clear();
     }
