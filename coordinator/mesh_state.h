@@ -144,6 +144,9 @@ struct JobEntry {
     MemberReport links;
   };
   std::map<MemberId, Watched> watched;
+  // The state that has applied most, among those that workers kept of the
+  // present attempt.
+  v1::KeptState most_kept;
   // Workers that are unfit until then, since a link of theirs is cut.
   std::map<WorkerId, Instant> cut_off;
   // Seconds of a micro-batch through all layers, at most; 0: not known.

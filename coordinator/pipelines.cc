@@ -13,6 +13,7 @@
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
 #include "core/model/aggregation.h"
+#include "core/rpc/convert.h"
 #include "core/rpc/report_convert.h"
 
 namespace paceline {
@@ -42,6 +43,10 @@ JobReport ReportOf(const v1::Heartbeat& heartbeat, JobId job, int layers) {
     report.phase = WorkPhaseOf(run.phase());
     report.step = run.stopped_at() > 0 ? run.stopped_at() : run.step();
     report.error = ErrorOf(run);
+  }
+  if (JobId{heartbeat.kept().job()} == job) {
+    report.kept =
+        KeptState{heartbeat.kept().applied(), heartbeat.kept().held()};
   }
   if (!heartbeat.has_pieces()) return report;
   report.refuses_pieces = heartbeat.pieces().refused() > 0;
@@ -183,7 +188,19 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
                           job.watch.SlownessOf(each.process)});
   }
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
-  job.verdict = DecidePlacement(spec, model, candidates, mesh_.measured);
+  // Once it trains a stage does without a replica that is lost.
+  const JobSpec present =
+      IsInference(spec) || job.record.job.attempt() == 0
+          ? spec
+          : WithoutAbsentReplicas(spec, [&](const std::string& name) {
+              return std::any_of(
+                  candidates.begin(), candidates.end(),
+                  [&name](const Candidate& candidate) {
+                    return !candidate.drained &&
+                           candidate.member->registration.name() == name;
+                  });
+            });
+  job.verdict = DecidePlacement(present, model, candidates, mesh_.measured);
   if (!job.verdict.plan.has_value()) {
     const std::string cannot =
         unfit.empty() ? ""
@@ -355,10 +372,25 @@ bool Pipelines::OnHeartbeat(const Member& member,
       for (const RunPlace& place : places) {
         if (report.phase != WorkPhase::kDone) break;
         if (place.process != member.process()) continue;
+        const auto first = std::find_if(places.begin(), places.end(),
+                                        [&place](const RunPlace& each) {
+                                          return each.layers == place.layers;
+                                        });
+        // The first of a stage's replicas hands the weights over.
+        if (first->process != member.process()) continue;
         // It has handed its weights over: nobody needs what it had.
         job.recovery->OnUploaded(report.attempt, place.layers, moment.now,
                                  actions);
       }
+    }
+    const v1::KeptState& kept = heartbeat.kept();
+    const int64_t attempt = job.recovery->attempt();
+    if (kept.attempt() != attempt) {
+      report.kept.reset();
+    } else if (report.kept.has_value() &&
+               (job.most_kept.attempt() != attempt ||
+                kept.applied() > job.most_kept.applied())) {
+      job.most_kept = kept;
     }
     report.settled = RunsAt(job.record.job.cpu_capability(), member);
     job.recovery->OnReport(member.process(), report, moment.now, actions);
@@ -467,6 +499,14 @@ void Pipelines::AddTo(StandingOrder& standing, const MemberId& process) const {
     if (order->settle) standing.settle = job.record.job.cpu_capability();
     keep.number = std::max(keep.number, order->number);
     keep.keep[id] = order->keep;
+    // Without the verdict the step is run again.
+    if (order->finish.has_value() &&
+        job.most_kept.attempt() == job.recovery->attempt() &&
+        job.most_kept.applied() == *order->finish &&
+        job.most_kept.has_verdict()) {
+      keep.finish[id] = {job.most_kept.attempt(), *order->finish,
+                         FromProto(job.most_kept.verdict())};
+    }
     for (const Follow& follow : order->follow) {
       keep.follow.push_back({id, job.recovery->attempt(), follow.source,
                              AddressOf(follow.source), follow.layers});

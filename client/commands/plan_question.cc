@@ -334,8 +334,9 @@ absl::StatusOr<PlanQuestion> AskForMesh(ControlClient& client,
   PACELINE_ASSIGN_OR_RETURN(question.inputs,
                             MakePlanInputs(spec, model, workers, measurements));
   question.inputs.problem.stages = spec.pipeline.stages;
-  // A job that trains needs a worker a stage.
-  if (!IsInference(spec) && !options.inference) {
+  // As the job's own plan would be.
+  if (!IsInference(spec) && !options.inference &&
+      spec.pipeline.replicate != "allowed") {
     question.inputs.problem.replicas = false;
   }
   question.policy = spec.pipeline.policy;

@@ -17,6 +17,7 @@
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
 #include "core/rpc/convert.h"
+#include "core/schedule/route.h"
 #include "core/schedule/schedule.h"
 #include "core/simulate/estimate.h"
 
@@ -249,7 +250,7 @@ namespace {
 bool IsOfAMesh(const PlanFile& plan) { return !plan.facts.empty(); }
 
 absl::Status HasReplicas(const std::string& name, const PlanFile& plan,
-                         size_t stage, const JobSpec& spec) {
+                         size_t stage) {
   std::vector<std::string> workers;
   for (const int device : plan.placement[stage].devices) {
     workers.push_back(Printable(plan.problem.devices[device].name));
@@ -257,12 +258,8 @@ absl::Status HasReplicas(const std::string& name, const PlanFile& plan,
   return InvalidArgument(
       "--plan ", name, ": stage ", stage, " has ", workers.size(),
       " replicas (", absl::StrJoin(workers, ", "),
-      IsInference(spec)
-          ? "), but was not made for a mesh, whose workers would hold them"
-          : "): replicas train with the rolling server only, which is not "
-            "there "
-            "yet",
-      "; make the plan again with 'paceline plan ... --no-replicas'");
+      "), but was not made for a mesh, whose workers would hold them; make the "
+      "plan again with 'paceline plan ... --no-replicas'");
 }
 
 // With a plan's cuts a job is another one than that which was checked.
@@ -337,8 +334,8 @@ absl::StatusOr<std::string> FollowPlan(const std::string& name,
   std::vector<double> shares;
   for (size_t s = 0; s < plan.placement.size(); ++s) {
     const PlacedStage& stage = plan.placement[s];
-    if (stage.devices.size() > 1 && !(IsInference(spec) && IsOfAMesh(plan))) {
-      return HasReplicas(name, plan, s, spec);
+    if (stage.devices.size() > 1 && !IsOfAMesh(plan)) {
+      return HasReplicas(name, plan, s);
     }
     if (s > 0) cuts.push_back(stage.layers.first);
     replicas.push_back(static_cast<int32_t>(stage.devices.size()));
@@ -461,14 +458,31 @@ ExitCode PrintDryRun(const CommandContext& context,
 
 // One line for a stage, "stage 1: w2, layers 4-7": where it goes; for each of
 // its replicas with what part of it.  Then in how many shards members add up.
+// Says of a replica that its share gives it no micro-batch of a step.
+std::string IdleText(const JobSpec& spec, const Placements& stages, int i) {
+  if (IsInference(spec) || IsDataParallel(spec)) return "";
+  std::vector<double> shares;
+  int replica = 0;
+  for (int j = 0; j < stages.size(); ++j) {
+    if (stages[j].stage() != stages[i].stage()) continue;
+    if (j == i) replica = static_cast<int>(shares.size());
+    shares.push_back(stages[j].share());
+  }
+  const int64_t next = MakeRouteTable(shares).NextOf(replica, 0);
+  return next < MicroBatchesOfAStep(spec.train)
+             ? ""
+             : ", which leaves it without one in a step";
+}
+
 void NotePlan(Console& console, const JobSpec& spec,
               const v1::SubmitJobResponse& submission) {
   for (int i = 0; i < submission.stages_size(); ++i) {
     const v1::StagePlacement& stage = submission.stages(i);
-    console.Note(Printable(absl::StrCat(
-        "  stage ", stage.stage(), ": ", stage.worker_name(), ", layers ",
-        stage.first_layer(), "-", stage.last_layer() - 1,
-        ShareText(submission.stages(), i))));
+    console.Note(Printable(
+        absl::StrCat("  stage ", stage.stage(), ": ", stage.worker_name(),
+                     ", layers ", stage.first_layer(), "-",
+                     stage.last_layer() - 1, ShareText(submission.stages(), i),
+                     IdleText(spec, submission.stages(), i))));
   }
   std::optional<v1::RunEstimate> run;
   if (submission.has_estimate()) run = submission.estimate();

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "core/base/ids.h"
 #include "core/model/job_spec.h"
+#include "core/optim/step_gate.h"
 #include "core/plan/plan.h"
 #include "core/recover/order.h"
 #include "core/round/view.h"
@@ -88,11 +89,21 @@ struct FollowOrder {
   }
 };
 
+// Whoever holds the sum of `step` applies it by this verdict (v1::FinishOrder).
+struct FinishOrder {
+  int64_t attempt = 0;
+  int64_t step = 0;
+  StepVerdict verdict;
+
+  friend bool operator==(const FinishOrder&, const FinishOrder&) = default;
+};
+
 // A standing order says this of pieces.
 struct KeepOrder {
   OrderNumber number;  // of the standing order
   std::map<JobId, KeepRule> keep;
   std::vector<FollowOrder> follow;
+  std::map<JobId, FinishOrder> finish;
 
   friend bool operator==(const KeepOrder&, const KeepOrder&) = default;
 };

@@ -17,12 +17,6 @@
 namespace paceline {
 namespace {
 
-int64_t MicroBatchesOfAStep(const TrainSpec& train) {
-  if (train.micro_batch < 1) return 0;
-  return train.batch / train.micro_batch +
-         (train.batch % train.micro_batch > 0 ? 1 : 0);
-}
-
 // How every one of `members` gets a micro-batch.
 std::string MoreMicroBatches(const TrainSpec& train, int64_t members) {
   if (train.batch < members) {
@@ -195,20 +189,27 @@ void CheckPipelineOfMembers(const PipelineSpec& pipeline,
   }
 }
 
-// A step that is abandoned or run by another member must leave nothing behind,
-// and members see different micro-batches.
-void CheckBuffers(const ModelDescription& model, SpecProblems& problems) {
-  for (const Layer& layer : model.layers) {
-    for (const Parameter& parameter : layer.parameters) {
-      if (parameter.trainable) continue;
-      problems.Add(
-          "aggregation.mode",
-          "a model with batch normalisation or other buffers cannot be trained "
-          "data-parallel yet: members would not agree on ",
-          parameter.name, " of ", model.name,
-          "; use a pipeline (aggregation.mode none), or a model without them");
-      return;
-    }
+// Running statistics travel behind the gradient (core/optim/batch_norm.h): a
+// rule that judges whole parts would judge by them, gossip has no sums, and a
+// script moves its own in its forward.
+void CheckBuffers(const JobSpec& spec, const ModelDescription& model,
+                  SpecProblems& problems) {
+  if (!HasBuffers(model)) return;
+  const AggregationSpec& a = spec.aggregation;
+  const RuleTraits* const rule = FindRule(a.rule);
+  const bool script = spec.model.name == kScriptModel;
+  if (script || IsGossip(spec)) {
+    problems.Add("aggregation.mode", "is ", a.mode,
+                 ", but members would not agree on the running statistics or "
+                 "other buffers of ",
+                 model.name,
+                 script ? ", which the script moves itself; " : "; ", "use ",
+                 script ? "" : "mode rolling, or ",
+                 "a pipeline (aggregation.mode none)");
+  } else if (rule != nullptr && rule->reads_whole_parts) {
+    problems.Add("aggregation.rule", "is ", a.rule,
+                 ", which would judge members by the statistics of ",
+                 model.name, "'s batch normalisation; use ", ShardableRules());
   }
 }
 
@@ -323,7 +324,7 @@ void CheckAggregation(const JobSpec& spec, const ModelDescription* model,
                  "agree on; leave it out");
   }
   CheckPipelineOfMembers(spec.pipeline, problems);
-  if (model != nullptr) CheckBuffers(*model, problems);
+  if (model != nullptr) CheckBuffers(spec, *model, problems);
 }
 
 void CheckFaults(const JobSpec& spec, SpecProblems& problems) {

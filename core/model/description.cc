@@ -72,6 +72,15 @@ std::vector<SampleTensor> InputTensors(const ModelDescription& model,
   return {{model.input_dtype, model.input}};
 }
 
+bool HasBuffers(const ModelDescription& model) {
+  return std::any_of(
+      model.layers.begin(), model.layers.end(), [](const Layer& layer) {
+        return std::any_of(
+            layer.parameters.begin(), layer.parameters.end(),
+            [](const Parameter& each) { return !each.trainable; });
+      });
+}
+
 std::vector<SharedParameter> SharedParameters(const ModelDescription& model) {
   std::map<std::string, int> owners;
   std::vector<SharedParameter> shared;

@@ -95,6 +95,9 @@ struct SharedParameter {
 // One for each parameter that some layer borrows, users ascending.
 std::vector<SharedParameter> SharedParameters(const ModelDescription& model);
 
+// Whether it has anything that no gradient changes: running statistics.
+bool HasBuffers(const ModelDescription& model);
+
 // Whether `spec` is a script that no worker has looked into: DescribeModel()
 // cannot say anything of it yet.
 bool NeedsWorker(const ModelSpec& spec);

@@ -234,16 +234,15 @@ constexpr JobKey kKeys[] = {
      "stage. Empty: whoever is free and fastest."},
     {KEY(pipeline.replicas),
      "With pipeline.workers: how many of them hold each stage. Empty: one "
-     "each.",
-     kAny, "", kKind, " infer "},
+     "each."},
     {KEY(pipeline.shares),
      "With pipeline.replicas: each worker's part of its stage's micro-batches, "
-     "in any unit. Empty: equal parts.",
-     kAny, "", kKind, " infer "},
+     "in any unit. Empty: equal parts."},
     {KEY(pipeline.replicate),
-     "Whether the policy may give a stage to several workers: auto (where "
-     "pipeline.stages is 0), allowed or never.",
-     OneOf("word", " allowed auto never "), "", kKind, " infer "},
+     "Whether the policy may give a stage to several workers: auto (of kind "
+     "infer where pipeline.stages is 0; else not, since sums then round "
+     "otherwise), allowed or never.",
+     OneOf("word", " allowed auto never ")},
     {KEY(threads), "Compute threads a worker.", Whole(1, kMostThreads)},
     {KEY(cpu_capability),
      "Instructions that all workers use: auto (the best that all have), "

@@ -223,16 +223,68 @@ void CheckWorkers(const PipelineSpec& pipeline, SpecProblems& problems) {
 // Most workers of one stage: a route has a turn for each at least.
 constexpr int32_t kMostReplicas = 1'024;
 
-void CheckReplicas(const PipelineSpec& pipeline, bool inference,
-                   SpecProblems& problems) {
-  const std::vector<int32_t>& replicas = pipeline.replicas;
-  if (!inference && (!replicas.empty() || !pipeline.shares.empty() ||
-                     pipeline.replicate == "allowed")) {
-    problems.Add(replicas.empty() ? "pipeline.replicate" : "pipeline.replicas",
-                 "belongs to kind infer: several workers of one stage cannot "
-                 "train yet; leave it out");
-    return;
+// Checks what training adds: replicas agree on the sum of their gradients at
+// the end of each step.
+//   model  null: not known
+void CheckTrainedReplicas(const JobSpec& spec, const ModelDescription* model,
+                          SpecProblems& problems) {
+  const PipelineSpec& pipeline = spec.pipeline;
+  const ScheduleTraits& traits = ScheduleTraitsOf(pipeline.schedule);
+  const auto most =
+      *std::max_element(pipeline.replicas.begin(), pipeline.replicas.end());
+  if (most <= 1) return;
+  if (traits.only_trains && !traits.deals) {
+    problems.Add("pipeline.schedule", pipeline.schedule,
+                 traits.asynchronous
+                     ? " updates each stage without waiting for others, and "
+                       "replicas would have to agree on every update; use "
+                     : " is not made for stages of several workers; use ",
+                 "1f1b or gpipe, or leave pipeline.replicas out");
   }
+  const int64_t micro_batches = MicroBatchesOfAStep(spec.train);
+  if (most > micro_batches) {
+    problems.Add("pipeline.replicas", "gives a stage ", most,
+                 " workers, but a batch has ", micro_batches,
+                 " micro-batches; lower it, or lower train.micro_batch");
+  }
+  const AggregationSpec& a = spec.aggregation;
+  if (a.rule != AggregationSpec().rule) {
+    problems.Add("aggregation.rule", "is ", a.rule,
+                 ", but the replicas of a pipeline's stage add up all "
+                 "gradients; leave it out");
+  }
+  if (a.min_parts != AggregationSpec().min_parts) {
+    problems.Add("aggregation.min_parts", "is ", a.min_parts,
+                 ", but a pipeline's step needs every micro-batch, and so all "
+                 "replicas; leave it out");
+  }
+  if (model == nullptr) return;
+  const auto stage_of = [&](int layer) {
+    return std::upper_bound(pipeline.cuts.begin(), pipeline.cuts.end(), layer) -
+           pipeline.cuts.begin();
+  };
+  for (const SharedParameter& shared : SharedParameters(*model)) {
+    const auto owner = stage_of(shared.owner), user = stage_of(shared.user);
+    if (owner == user) continue;
+    if (pipeline.replicas[owner] == 1 && pipeline.replicas[user] == 1) continue;
+    problems.Add("pipeline.replicas", "gives several workers to stage ",
+                 pipeline.replicas[owner] > 1 ? owner : user, ", which shares ",
+                 shared.name, " with stage ",
+                 pipeline.replicas[owner] > 1 ? user : owner,
+                 "; set pipeline.cuts that keep both layers together, or give "
+                 "these stages one worker each");
+  }
+  if (spec.model.name == kScriptModel && HasBuffers(*model)) {
+    problems.Add("pipeline.replicas",
+                 "needs a model without buffers of its own: the script moves "
+                 "them in every forward, and replicas would not agree on them");
+  }
+}
+
+void CheckReplicas(const JobSpec& spec, const ModelDescription* model,
+                   SpecProblems& problems) {
+  const PipelineSpec& pipeline = spec.pipeline;
+  const std::vector<int32_t>& replicas = pipeline.replicas;
   if (replicas.empty()) {
     if (!pipeline.shares.empty()) {
       problems.Add("pipeline.shares",
@@ -262,6 +314,9 @@ void CheckReplicas(const PipelineSpec& pipeline, bool inference,
   if (names.size() < pipeline.workers.size()) {
     problems.Add("pipeline.workers",
                  "names a worker twice: beside replicas each holds one stage");
+  }
+  if (counts && !IsInference(spec) && !IsDataParallel(spec)) {
+    CheckTrainedReplicas(spec, model, problems);
   }
   if (pipeline.shares.empty()) return;
   problems.Shares("pipeline.shares", pipeline.shares, pipeline.workers.size());
@@ -332,6 +387,33 @@ size_t EditDistance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+JobSpec WithoutAbsentReplicas(
+    JobSpec spec, const std::function<bool(const std::string&)>& is_there) {
+  PipelineSpec& pipeline = spec.pipeline;
+  size_t first = 0;  // of the stage's workers
+  for (int32_t& replicas : pipeline.replicas) {
+    for (size_t i = first; replicas > 1 && i < first + replicas;) {
+      if (is_there(pipeline.workers[i])) {
+        ++i;
+        continue;
+      }
+      pipeline.workers.erase(pipeline.workers.begin() + i);
+      if (!pipeline.shares.empty()) {
+        pipeline.shares.erase(pipeline.shares.begin() + i);
+      }
+      --replicas;
+    }
+    first += replicas;
+  }
+  return spec;
+}
+
+int64_t MicroBatchesOfAStep(const TrainSpec& train) {
+  if (train.micro_batch < 1) return 0;
+  return train.batch / train.micro_batch +
+         (train.batch % train.micro_batch > 0 ? 1 : 0);
+}
+
 TrainSpec ForInference(const InferSpec& infer, int64_t seed) {
   TrainSpec train;
   train.epochs = 0;
@@ -378,7 +460,7 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
                  "; leave it out, or use another pipeline.schedule");
   }
   CheckPipeline(spec, layers, problems);
-  CheckReplicas(spec.pipeline, IsInference(spec), problems);
+  CheckReplicas(spec, description.ok() ? &*description : nullptr, problems);
   if (description.ok()) CheckTies(spec, *description, problems);
   CheckKey("threads", spec, problems);
   CheckKey("cpu_capability", spec, problems);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -160,7 +161,9 @@ struct PipelineSpec {
   int64_t snapshot_every = 10;
 };
 
-// Says what pipeline.replicate comes to.
+// Says what pipeline.replicate comes to, of inference.  In training replicas
+// round otherwise than one worker, so that the policy may use them only where
+// that is allowed.
 inline bool MayReplicate(const PipelineSpec& pipeline) {
   return pipeline.replicate == "allowed" ||
          (pipeline.replicate == "auto" && pipeline.stages == 0);
@@ -234,6 +237,14 @@ inline bool IsDataParallel(const JobSpec& spec) {
 }
 
 inline bool IsInference(const JobSpec& spec) { return spec.kind == kInferKind; }
+
+// The spec without the replicas for which `is_there` says no, as long as their
+// stage has another one; as it was where nobody is missing.
+JobSpec WithoutAbsentReplicas(
+    JobSpec spec, const std::function<bool(const std::string&)>& is_there);
+
+// Counts those of a step, but of the last one of an epoch; 0: not known.
+int64_t MicroBatchesOfAStep(const TrainSpec& train);
 
 // Returns what such a job asks of a walk, an engine and a planner: no steps, no
 // optimizer, batches of one micro-batch.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +20,7 @@ constexpr double kClipEpsilon = 1e-6;
 
 // Bit for bit.  `==` would call a repeated report with a NaN norm a new one.
 bool SameReport(const StepReport& a, const StepReport& b) {
-  return a.step == b.step && a.stage == b.stage &&
+  return a.step == b.step && a.stage == b.stage && a.replica == b.replica &&
          a.result_hash == b.result_hash && a.finite == b.finite &&
          a.samples == b.samples &&
          std::equal(a.squared_norms.begin(), a.squared_norms.end(),
@@ -107,20 +108,25 @@ StepVerdict DecideStep(const TrainSpec& train, int64_t total_steps,
   return verdict;
 }
 
-StepGate::StepGate(const TrainSpec& train, int64_t total_steps, int stages,
-                   int64_t first_step)
+StepGate::StepGate(const TrainSpec& train, int64_t total_steps,
+                   std::vector<int> replicas, int64_t first_step)
     : train_(train),
       total_steps_(total_steps),
-      stages_(stages),
+      replicas_(std::move(replicas)),
       open_step_(first_step) {
-  PACELINE_CHECK(stages > 0, absl::StrCat("stages=", stages));
+  PACELINE_CHECK(!replicas_.empty(), "no stages");
 }
 
 absl::StatusOr<std::optional<StepVerdict>> StepGate::Add(
     const StepReport& report) {
-  if (report.stage < 0 || report.stage >= stages_) {
+  if (report.stage < 0 || report.stage >= std::ssize(replicas_)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no stage ", report.stage, ": the job has ", replicas_.size()));
+  }
+  if (report.replica < 0 || report.replica >= replicas_[report.stage]) {
     return absl::InvalidArgumentError(
-        absl::StrCat("no stage ", report.stage, ": the job has ", stages_));
+        absl::StrCat("no replica ", report.replica, " of stage ", report.stage,
+                     ", which has ", replicas_[report.stage]));
   }
   const int64_t oldest =
       last_verdict_.has_value() ? open_step_ - 1 : open_step_;
@@ -137,7 +143,7 @@ absl::StatusOr<std::optional<StepVerdict>> StepGate::Add(
   }
   if (report.step == open_step_ - 1) {
     const absl::Status same =
-        CheckRepeat(report, last_reports_.at(report.stage));
+        CheckRepeat(report, last_reports_.at({report.stage, report.replica}));
     if (!same.ok()) return same;
     return last_verdict_;
   }
@@ -146,7 +152,8 @@ absl::StatusOr<std::optional<StepVerdict>> StepGate::Add(
 
 absl::StatusOr<std::optional<StepVerdict>> StepGate::AddToOpenStep(
     const StepReport& report) {
-  if (const auto known = reports_.find(report.stage); known != reports_.end()) {
+  const std::pair<int, int> place(report.stage, report.replica);
+  if (const auto known = reports_.find(place); known != reports_.end()) {
     const absl::Status same = CheckRepeat(report, known->second);
     if (!same.ok()) return same;
     return std::optional<StepVerdict>();
@@ -154,17 +161,26 @@ absl::StatusOr<std::optional<StepVerdict>> StepGate::AddToOpenStep(
   if (!reports_.empty() && reports_.begin()->second.samples != report.samples) {
     return absl::InvalidArgumentError(absl::StrCat(
         "stage ", report.stage, " counted ", report.samples,
-        " samples in step ", report.step, ", stage ", reports_.begin()->first,
-        " ", reports_.begin()->second.samples));
+        " samples in step ", report.step, ", stage ",
+        reports_.begin()->first.first, " ", reports_.begin()->second.samples));
   }
-  reports_.emplace(report.stage, report);
-  if (static_cast<int>(reports_.size()) < stages_) {
-    return std::optional<StepVerdict>();
+  const auto peer = reports_.lower_bound({report.stage, 0});
+  if (peer != reports_.end() && peer->first.first == report.stage &&
+      peer->second.result_hash != report.result_hash) {
+    return absl::DataLossError(absl::StrCat(
+        "replicas ", peer->first.second, " and ", report.replica, " of stage ",
+        report.stage, " hold different sums of step ", report.step, ": ",
+        absl::Hex(peer->second.result_hash, absl::kZeroPad16), " and ",
+        absl::Hex(report.result_hash, absl::kZeroPad16)));
   }
+  reports_.emplace(place, report);
+  if (!Missing().empty()) return std::optional<StepVerdict>();
 
+  // The replicas of a stage report the same.
   std::vector<StepReport> sorted;
-  sorted.reserve(reports_.size());
-  for (const auto& [stage, kept] : reports_) sorted.push_back(kept);
+  for (const auto& [at, kept] : reports_) {
+    if (at.second == 0) sorted.push_back(kept);
+  }
   last_verdict_ = DecideStep(train_, total_steps_, sorted);
   last_reports_ = std::move(reports_);
   reports_.clear();
@@ -174,8 +190,10 @@ absl::StatusOr<std::optional<StepVerdict>> StepGate::AddToOpenStep(
 
 std::vector<int> StepGate::Missing() const {
   std::vector<int> missing;
-  for (int stage = 0; stage < stages_; ++stage) {
-    if (!reports_.contains(stage)) missing.push_back(stage);
+  for (int stage = 0; stage < std::ssize(replicas_); ++stage) {
+    const auto first = reports_.lower_bound({stage, 0});
+    const auto last = reports_.lower_bound({stage + 1, 0});
+    if (std::distance(first, last) < replicas_[stage]) missing.push_back(stage);
   }
   return missing;
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,6 +18,7 @@ namespace paceline {
 struct StepReport {
   int64_t step = 0;  // optimizer updates done before
   int stage = 0;
+  int replica = 0;  // of the stage
   // XXH3-64 of the gradient, in layer order; 0: of a group's member.
   uint64_t result_hash = 0;
   std::vector<double> squared_norms;  // one a parameter, in layer order
@@ -56,16 +58,22 @@ StepVerdict DecideStep(const TrainSpec& train, int64_t total_steps,
 // asked.  Thread-compatible.
 class StepGate {
  public:
+  // replicas: [stages], of each; all of them report.
   // first_step: the first one that is reported.
+  StepGate(const TrainSpec& train, int64_t total_steps,
+           std::vector<int> replicas, int64_t first_step = 0);
+  // One of each.
   StepGate(const TrainSpec& train, int64_t total_steps, int stages,
-           int64_t first_step = 0);
+           int64_t first_step = 0)
+      : StepGate(train, total_steps, std::vector<int>(stages, 1), first_step) {}
 
   // Takes a report.  Returns the verdict if this was the last missing report or
   // if the step is already decided; nothing while others are missing.
   //
   // Errors (state unchanged):
-  //   InvalidArgument  no such stage, a second and different report, or
-  //                    samples that differ from the other stages'
+  //   InvalidArgument  no such stage or replica, a second and different report,
+  //                    or samples that differ from the other stages'
+  //   DataLoss         replicas of a stage hold different sums
   //   Aborted          a step long decided
   //   FailedPrecondition  a step beyond the next one
   absl::StatusOr<std::optional<StepVerdict>> Add(const StepReport& report);
@@ -80,11 +88,12 @@ class StepGate {
   // Constant after construction.
   const TrainSpec train_;
   const int64_t total_steps_;
-  const int stages_;
+  const std::vector<int> replicas_;  // [stages]
 
+  using Reports = std::map<std::pair<int, int>, StepReport>;  // stage, replica
   int64_t open_step_;
-  std::map<int, StepReport> reports_;        // of open_step_, by stage
-  std::map<int, StepReport> last_reports_;   // of open_step_ - 1
+  Reports reports_;                          // of open_step_
+  Reports last_reports_;                     // of open_step_ - 1
   std::optional<StepVerdict> last_verdict_;  // of open_step_ - 1
 };
 

@@ -38,6 +38,36 @@ struct Layout {
   std::string why;
 };
 
+// Whether the policy may give a stage to several workers.
+bool MayGiveReplicas(const JobSpec& spec, const ModelDescription& model) {
+  if (IsInference(spec)) return MayReplicate(spec.pipeline);
+  const ScheduleTraits& traits = ScheduleTraitsOf(spec.pipeline.schedule);
+  const bool script = spec.model.name == kScriptModel;
+  return spec.pipeline.replicate == "allowed" && !IsDataParallel(spec) &&
+         (!traits.only_trains || traits.deals) &&
+         SharedParameters(model).empty() && !(script && HasBuffers(model));
+}
+
+// The stages of a layout with replicas that train keep as many micro-batches as
+// core/simulate/program.h lets them.
+std::vector<StageKeeps> KeepsOfReplicas(const JobSpec& spec,
+                                        const Layout& layout) {
+  const auto all = static_cast<int>(MicroBatchesOfAStep(spec.train));
+  std::vector<StageKeeps> keeps;
+  for (const LayerRange& range : layout.stages) {
+    const auto last =
+        std::find(layout.stages.rbegin(), layout.stages.rend(), range);
+    const auto later = static_cast<int>(last - layout.stages.rbegin());
+    const auto replicas = static_cast<int>(
+        std::count(layout.stages.begin(), layout.stages.end(), range));
+    const bool keeps_all = ScheduleTraitsOf(spec.pipeline.schedule).keeps_all;
+    keeps.push_back(
+        {.micro_batches =
+             keeps_all ? all : std::min(all, later / replicas + 1)});
+  }
+  return keeps;
+}
+
 std::vector<StageOfPlan> StagesOf(const Layout& layout) {
   std::vector<StageOfPlan> stages;
   for (size_t i = 0; i < layout.stages.size(); ++i) {
@@ -308,7 +338,7 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
   // many.
   inputs.problem.stages =
       std::min({stages, static_cast<int>(workers.size()), layers});
-  inputs.problem.replicas = IsInference(spec) && MayReplicate(spec.pipeline);
+  inputs.problem.replicas = MayGiveReplicas(spec, model);
   PACELINE_ASSIGN_OR_RETURN(
       const PlanAnswer answer,
       SolvePlan(spec.pipeline.policy, inputs.problem,
@@ -339,7 +369,7 @@ absl::StatusOr<Layout> SolveOnFastest(const JobSpec& spec,
                                       const Measurements& measurements) {
   const size_t most =
       std::max(kMostPlanned, static_cast<size_t>(spec.pipeline.stages));
-  const bool replicas = IsInference(spec) && MayReplicate(spec.pipeline);
+  const bool replicas = MayGiveReplicas(spec, model);
   if (workers.size() > most && !replicas) {
     PACELINE_ASSIGN_OR_RETURN(
         const std::vector<PlannerWorker> fastest,
@@ -404,7 +434,6 @@ absl::StatusOr<ScheduleBounds> BoundsOf(const JobSpec& spec, int stages,
 // Errors: ResourceExhausted  a worker has less memory than it needs
 absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
                             const Layout& layout) {
-  // Inference keeps nothing, and replicas are inference's.
   std::vector<StageKeeps> keeps(layout.stages.size(), kInferenceKeeps);
   if (Unreplicated(layout.stages).size() == layout.stages.size()) {
     PACELINE_ASSIGN_OR_RETURN(
@@ -412,6 +441,8 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
         BoundsOf(spec, static_cast<int>(layout.stages.size()),
                  layout.worker_of));
     if (!IsInference(spec)) keeps = KeepsOfStages(bounds);
+  } else if (!IsInference(spec)) {
+    keeps = KeepsOfReplicas(spec, layout);
   }
   const std::vector<Load> loads = LoadsOf(layout, keeps);
   std::vector<int64_t> need_bytes;

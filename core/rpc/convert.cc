@@ -250,6 +250,7 @@ v1::StepReport ToProto(const StepReport& report) {
                                      report.squared_norms.end());
   proto.set_finite(report.finite);
   proto.set_samples(report.samples);
+  proto.set_replica(report.replica);
   return proto;
 }
 
@@ -268,6 +269,7 @@ absl::StatusOr<StepReport> FromProto(const v1::StepReport& proto) {
                               proto.squared_norms().end());
   report.finite = proto.finite();
   report.samples = proto.samples();
+  report.replica = proto.replica();
   return report;
 }
 

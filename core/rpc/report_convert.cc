@@ -254,6 +254,12 @@ void AddKeep(const KeepOrder& order, v1::StandingOrder& proto) {
       followed.set_address(follow.address);
       *followed.mutable_layers() = ToProto(follow.layers);
     }
+    const auto finish = order.finish.find(job);
+    if (finish == order.finish.end()) continue;
+    v1::FinishOrder& finished = *into.mutable_finish();
+    finished.set_attempt(finish->second.attempt);
+    finished.set_step(finish->second.step);
+    *finished.mutable_verdict() = ToProto(finish->second.verdict);
   }
 }
 
@@ -288,6 +294,10 @@ absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto) {
       into.address = follow.address();
       PACELINE_ASSIGN_OR_RETURN(into.layers, ReadLayers(follow.layers()));
     }
+    if (!keep.has_finish()) continue;
+    order.finish[JobId{keep.job()}] = {keep.finish().attempt(),
+                                       keep.finish().step(),
+                                       FromProto(keep.finish().verdict())};
   }
   return order;
 }

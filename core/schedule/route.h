@@ -19,8 +19,23 @@ class RouteTable {
   // turns: replicas, CheckTurns() is OK.
   explicit RouteTable(std::vector<int> turns) : turns_(std::move(turns)) {}
 
+  // The same turns, which begin anew with each batch.
+  RouteTable InEachBatch() const {
+    RouteTable table = *this;
+    table.begins_anew_ = true;
+    return table;
+  }
+
   int ReplicaOf(int64_t micro_batch) const {
     return turns_.empty() ? 0 : turns_[micro_batch % period()];
+  }
+  // Names who gets micro-batch `micro_batch` of batch `batch`, before which
+  // there were as many micro-batches unless the table begins anew.  Any numbers
+  // will do: what a neighbour writes is not trusted.
+  int ReplicaOf(int64_t batch, int32_t micro_batch) const {
+    const auto turn = static_cast<uint64_t>(begins_anew_ ? 0 : batch) +
+                      static_cast<uint64_t>(micro_batch);
+    return ReplicaOf(static_cast<int64_t>(turn & INT64_MAX));
   }
   // The first micro-batch from `from` on that goes to `replica`, which has a
   // turn.  O(period).
@@ -28,11 +43,13 @@ class RouteTable {
 
   const std::vector<int>& turns() const { return turns_; }
   int64_t period() const { return std::ssize(turns_); }
+  bool begins_anew() const { return begins_anew_; }
 
   friend bool operator==(const RouteTable&, const RouteTable&) = default;
 
  private:
   std::vector<int> turns_;  // [period]; empty: one replica
+  bool begins_anew_ = false;
 };
 
 // One replica's part of a table; the default has all micro-batches.
@@ -42,6 +59,9 @@ struct Turns {
 
   bool Has(int64_t micro_batch) const {
     return route.ReplicaOf(micro_batch) == replica;
+  }
+  bool Has(int64_t batch, int32_t micro_batch) const {
+    return route.ReplicaOf(batch, micro_batch) == replica;
   }
   // The replica's first micro-batch from `from` on.
   int64_t Next(int64_t from) const { return route.NextOf(replica, from); }

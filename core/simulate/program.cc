@@ -169,14 +169,16 @@ absl::StatusOr<std::vector<InstructionList>> ListsOfSchedule(
 
 // Name and sizes, as MakeSchedule checks them, and that replicas can run it.
 absl::Status CheckForReplicas(const Program& program,
-                              const ProgramRequest& request) {
+                              absl::string_view schedule) {
   ScheduleRequest probe;
-  probe.name = std::string(request.schedule);
+  probe.name = std::string(schedule);
   probe.worker_of = {0};
   PACELINE_RETURN_IF_ERROR(MakeSchedule(probe).status());
-  if (program.training && ScheduleTraitsOf(request.schedule).only_trains) {
+  // Where each worker has one stage, interleaved-1f1b is 1f1b.
+  const ScheduleTraits& traits = ScheduleTraitsOf(schedule);
+  if (program.training && traits.only_trains && !traits.deals) {
     return InvalidArgument(
-        "the schedule '", request.schedule,
+        "the schedule '", schedule,
         "' is not made for replicated stages: use 1f1b or gpipe, "
         "or a plan without replicas");
   }
@@ -204,8 +206,35 @@ std::vector<ReplicaWork> WorkOfReplicas(const Program& program,
   return work;
 }
 
-std::vector<InstructionList> ListsOfReplicas(const Program& program,
-                                             absl::string_view schedule) {
+}  // namespace
+
+std::vector<InstructionList> OrderReplicas(
+    const std::vector<ReplicaWork>& workers, int stages, int micro_batches,
+    bool training) {
+  return DryRunOfReplicas(workers, stages, micro_batches, training).Run();
+}
+
+Program ProgramOfReplicas(const std::vector<int>& replicas,
+                          std::vector<RouteTable> route, int micro_batches,
+                          bool training) {
+  Program program;
+  program.stages = static_cast<int>(replicas.size());
+  program.micro_batches = micro_batches;
+  program.training = training;
+  program.route = std::move(route);
+  for (const int count : replicas) {
+    std::vector<int>& workers = program.workers_of.emplace_back();
+    for (int i = 0; i < count; ++i) {
+      workers.push_back(program.workers());
+      program.device_of.push_back(program.workers());
+    }
+  }
+  return program;
+}
+
+absl::StatusOr<std::vector<InstructionList>> ListsOfReplicas(
+    const Program& program, absl::string_view schedule) {
+  PACELINE_RETURN_IF_ERROR(CheckForReplicas(program, schedule));
   const std::vector<ReplicaWork> work = WorkOfReplicas(program, schedule);
   const std::vector<InstructionList> orders = OrderReplicas(
       work, program.stages, program.micro_batches, program.training);
@@ -216,14 +245,6 @@ std::vector<InstructionList> ListsOfReplicas(const Program& program,
     if (program.training) lists[w].push_back({work[w].stage, Op::kStep, 0});
   }
   return lists;
-}
-
-}  // namespace
-
-std::vector<InstructionList> OrderReplicas(
-    const std::vector<ReplicaWork>& workers, int stages, int micro_batches,
-    bool training) {
-  return DryRunOfReplicas(workers, stages, micro_batches, training).Run();
 }
 
 absl::StatusOr<Program> MakeProgram(const Placement& placement,
@@ -245,11 +266,11 @@ absl::StatusOr<Program> MakeProgram(const Placement& placement,
     PACELINE_ASSIGN_OR_RETURN(program.lists, ListsOfSchedule(program, request));
     return program;
   }
-  PACELINE_RETURN_IF_ERROR(CheckForReplicas(program, request));
   for (size_t s = 0; s < placement.size(); ++s) {
     program.route[s] = MakeRouteTable(placement[s].shares);
   }
-  program.lists = ListsOfReplicas(program, request.schedule);
+  PACELINE_ASSIGN_OR_RETURN(program.lists,
+                            ListsOfReplicas(program, request.schedule));
   return program;
 }
 

@@ -70,6 +70,17 @@ struct ProgramRequest {
 // counts, unless shares are so uneven that this would deadlock: then it goes
 // backward earlier.
 //
+// All but the lists, of one step; replicas, route: [stages].
+Program ProgramOfReplicas(const std::vector<int>& replicas,
+                          std::vector<RouteTable> route, int micro_batches,
+                          bool training);
+
+// The lists of one step on stages of which some have replicas; `program` has
+// all but these.
+// Errors: as MakeProgram
+absl::StatusOr<std::vector<InstructionList>> ListsOfReplicas(
+    const Program& program, absl::string_view schedule);
+
 // `placement` has passed the simulator's checks.
 // Errors: InvalidArgument  MakeSchedule's; a schedule that is not made for
 //                          replicas.

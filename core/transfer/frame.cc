@@ -40,6 +40,7 @@ absl::Status CheckBatch(const FrameHeader& header) {
     return Wrong(header, absl::StrCat("the batch has ", batch.samples,
                                       " samples, need at least 1"));
   }
+  if (header.kind == FrameKind::kReplica) return absl::OkStatus();
   if (header.micro_batch < 0 || header.micro_batch >= batch.micro_batches) {
     return Wrong(header, absl::StrCat("the batch has ", batch.micro_batches,
                                       " micro-batches"));
@@ -122,6 +123,16 @@ absl::Status CheckFrame(const FrameHeader& header,
                         const BoundaryExpectation& expected) {
   if (absl::Status batch = CheckBatch(header); !batch.ok()) return batch;
 
+  if (header.kind == FrameKind::kReplica) {
+    const int64_t most = expected.tensors[0].shape[0];
+    if (header.tensors.size() == 1 && header.tensors[0].dtype == DType::kU8 &&
+        header.tensors[0].shape.size() == 1 &&
+        header.tensors[0].shape[0] <= most) {
+      return absl::OkStatus();
+    }
+    return Wrong(header, absl::StrCat("got ", ToText(header.tensors),
+                                      ", expected at most ", most, " bytes"));
+  }
   const int64_t samples =
       header.tensors.empty() || header.tensors[0].shape.empty()
           ? 0
@@ -153,6 +164,8 @@ absl::string_view FrameKindName(FrameKind kind) {
       return "tied gradient";
     case FrameKind::kTiedValue:
       return "tied value";
+    case FrameKind::kReplica:
+      return "replica";
   }
   return "unknown";
 }

@@ -26,6 +26,7 @@ enum class FrameKind : uint8_t {
   // The gradient and the value of a parameter that two stages share.
   kTiedGradient = 4,
   kTiedValue = 5,
+  kReplica = 6,  // between the replicas of a stage
 };
 
 struct TensorMeta {
@@ -80,13 +81,14 @@ struct BoundaryExpectation {
 //               [n, label_shape...]
 //   gradient    those of `tensors` that are float32
 //   tied        the one of `tensors`, as it is
+//   replica     bytes, at most as many as the one of `tensors`
 // with 1 <= n <= micro_batch, and a batch that makes sense: of no more samples
 // than its micro-batches have room for, where a frame has any.
 // Errors: InvalidArgument, the message says what came and what was expected.
 absl::Status CheckFrame(const FrameHeader& header,
                         const BoundaryExpectation& expected);
 
-// "activation", "gradient", "tied gradient", "tied value", "hello".
+// "activation", "gradient", "tied gradient", "tied value", "replica", "hello".
 absl::string_view FrameKindName(FrameKind kind);
 
 // "F32[16, 8, 3]", "F32[16, 8, 3] as bf16".

@@ -41,7 +41,7 @@ enum FrameField : uint32_t {
 };
 enum TensorField : uint32_t { kDType = 1, kShape = 2, kCodec = 3 };
 
-constexpr auto kMostKind = static_cast<uint64_t>(FrameKind::kTiedValue);
+constexpr auto kMostKind = static_cast<uint64_t>(FrameKind::kReplica);
 constexpr auto kMostCodec = static_cast<uint64_t>(Codec::kInt8);
 constexpr uint64_t kAnyNumber = std::numeric_limits<uint64_t>::max();
 constexpr int64_t kMaxTotalBytes = int64_t{1} << 40;

@@ -130,6 +130,43 @@ pipeline: {{stages: 3}}
         self.assertIn("begins from step", self.events(job))
 
 
+# Without kinks, at which sums that round otherwise would part.
+VIT = "{name: vit, depth: 2, width: 16, heads: 2, patch: 7}"
+
+
+class Replicas(MeshCase):
+    """Stage 0 on w1, stage 1 on w2 and w3."""
+
+    def setUp(self):
+        super().setUp()
+        self.start(3)
+        self.file = self.write(
+            JOB.replace("{name: lenet}", VIT).replace("pipeline: {stages: 4}", "pipeline: {cuts: [3], "
+                        "workers: [w1, w2, w3], replicas: [1, 2]}"))
+        self.one = self.submit(self.file, "pipeline.cuts=", "pipeline.stages=1",
+                               "pipeline.workers=", "pipeline.replicas=")
+
+    def expect_as_one_process(self, document):
+        self.assertEqual(len(document["loss"]), len(self.one["loss"]))
+        for ours, theirs in zip(document["loss"], self.one["loss"]):
+            self.assertEqual(ours["step"], theirs["step"])
+            self.assertAlmostEqual(ours["value"], theirs["value"], delta=1e-5)
+        self.assertEqual(document["test_accuracy"], self.one["test_accuracy"])
+
+    def test_train_as_one_process_and_do_without_one_of_them(self):
+        self.expect_as_one_process(self.submit(self.file))
+
+        job = self.detach(self.file)
+        self.await_step_after(30, job)
+        self.kill("w3")
+
+        self.expect_as_one_process(self.finished(job))
+        events = self.events(job)
+        self.has(events, "attempt 2 begins from step", "run 0 steps again",
+                 "on w1, w2:")
+        self.assertNotIn("paused", events)
+
+
 class RecoveryByTheClock(MeshCase):
     def test_a_worker_that_stands_still_below_the_lease_is_the_one_it_was(self):
         self.start(4)

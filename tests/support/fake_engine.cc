@@ -539,6 +539,10 @@ void FakeEngine::ClearSums() {
     if (!parameter.trainable) continue;
     std::memset(parameter.gradient.data.get(), 0, parameter.gradient.bytes());
   }
+  if (is_flat()) {
+    Tensor tail = FlatTail();
+    std::memset(tail.data.get(), 0, tail.bytes());
+  }
   ReadOwnSum();
   labels_ = 0;
 }

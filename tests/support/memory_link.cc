@@ -72,11 +72,16 @@ struct Mesh {
     const std::vector<int>& workers = wiring.workers_of[stage];
     return std::find(workers.begin(), workers.end(), worker) != workers.end();
   }
-  // That frame is this worker's turn.
-  int WorkerOf(int stage, const FrameKey& key) const {
-    const int replica =
-        wiring.routes.empty() ? 0 : wiring.routes[stage].ReplicaOf(TurnOf(key));
-    return wiring.workers_of[stage][replica];
+  // That frame is this worker's turn, to receive (send) it.
+  int WorkerOf(int stage, const FrameKey& key, bool receives = true) const {
+    const auto wired = [this](int of) {
+      StageWiring stage;
+      stage.replicas.resize(wiring.workers_of[of].size());
+      if (!wiring.routes.empty()) stage.route = wiring.routes[of];
+      return stage;
+    };
+    const auto [from, to] = ReplicasOfKey(key, wired(stage), wired(stage));
+    return wiring.workers_of[stage][receives ? to : from];
   }
 };
 
@@ -114,7 +119,8 @@ class MemoryLink final : public Link {
 
   absl::StatusOr<Frame> Receive(const FrameKey& key) override {
     PACELINE_ASSIGN_OR_RETURN(Frame frame, Mine().mailbox.Take(key));
-    const int sender = mesh_->WorkerOf(Ends(key.kind, key.boundary)->from, key);
+    const int sender =
+        mesh_->WorkerOf(Ends(key.kind, key.boundary)->from, key, false);
     if (sender != self_) {
       mesh_->ends[sender]->OnTaken({key.kind, key.boundary, self_});
     }
@@ -127,14 +133,15 @@ class MemoryLink final : public Link {
   }
 
   absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int64_t ordinal,
-                                           int frames) override {
+                                           int frames,
+                                           int micro_batch) override {
     constexpr FrameKind kKind = FrameKind::kActivation;
     if (!Sends(kKind, boundary)) {
       return absl::NotFoundError(
           absl::StrCat("no activation goes out at boundary ", boundary));
     }
     const int receiver =
-        mesh_->WorkerOf(boundary + 1, {kKind, boundary, ordinal, 0});
+        mesh_->WorkerOf(boundary + 1, {kKind, boundary, ordinal, micro_batch});
     if (receiver == self_) return absl::ZeroDuration();
     const int bound = Bound(kKind, boundary);
     PACELINE_RETURN_IF_ERROR(Mine().AwaitRoom(

@@ -34,6 +34,9 @@ class Collector final : public RunObserver {
               const std::optional<v1::StepRecord>& record) override {
     absl::MutexLock lock(&mutex_);
     if (record.has_value()) outcome_.steps.push_back(*record);
+    for (const auto& [first_layer, engine] : engines_) {
+      outcome_.hashes[{first_layer, verdict.step}].insert(engine->StateHash());
+    }
     if (verdict.step + 1 != copied_step_) return;
     for (const auto& [first_layer, engine] : engines_) {
       int layer = first_layer;
@@ -187,7 +190,9 @@ absl::StatusOr<RunOrder> MakeOrder(const PipelineRequest& request) {
                               WorkerId{worker}, "", ""});
     }
     order.routes.push_back(
-        MakeRouteTable(std::vector<double>(holders.size(), 1)));
+        MakeRouteTable(request.shares.empty() || request.shares[stage].empty()
+                           ? std::vector<double>(holders.size(), 1)
+                           : request.shares[stage]));
   }
   return order;
 }
@@ -207,10 +212,16 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request) {
   PACELINE_ASSIGN_OR_RETURN(
       const RunWiring wiring,
       MakeRunWiring(order, request.model, order.stages[0].worker));
+  std::vector<RouteTable> routes;
+  std::vector<int> replicas;
+  for (const StageWiring& stage : wiring.stages) {
+    routes.push_back(stage.route);
+    replicas.push_back(static_cast<int>(stage.replicas.size()));
+  }
   PACELINE_ASSIGN_OR_RETURN(
       std::vector<std::unique_ptr<Link>> links,
-      MakeMemoryLinks({HoldersOf(order), wiring.bounds, order.fence,
-                       wiring.ties, order.routes}));
+      MakeMemoryLinks(
+          {HoldersOf(order), wiring.bounds, order.fence, wiring.ties, routes}));
   std::map<int, std::unique_ptr<BatchSource>> sources;
   int64_t total_steps = 0;
   for (const StagePlacement& place : ReplicasOf(order, 0)) {
@@ -222,7 +233,7 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const PipelineRequest& request) {
     total_steps = sources[worker]->total_steps();
   }
   const auto shared_gate = std::make_shared<SharedStepGate>(
-      request.spec.train, total_steps, order.stages.size(), request.first_step);
+      request.spec.train, total_steps, replicas, request.first_step);
 
   PipelineOutcome outcome;
   absl::Mutex mutex;

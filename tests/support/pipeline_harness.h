@@ -5,7 +5,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -28,8 +30,10 @@ struct PipelineRequest {
   std::function<absl::StatusOr<std::unique_ptr<BatchSource>>(const JobSpec&,
                                                              const Turns&)>
       open_data;
-  // [stages], or empty: the other workers of a stage, which share it equally.
+  // [stages], or empty: the other workers of a stage.
   std::vector<std::vector<int>> replicas = {};
+  // [stages], or empty: what its workers' shares are; empty: equal.
+  std::vector<std::vector<double>> shares = {};
   // The run begins after so many steps (inference: micro-batches), with these
   // states of all layers; no states: those that engines are made with.
   int64_t first_step = 0;
@@ -49,6 +53,8 @@ struct PipelineOutcome {
   std::map<int, v1::BatchTrace> traces;  // by stage, the newest
   std::map<int, InstructionList> instructions;
   std::map<int, std::vector<uint8_t>> states;  // by layer
+  // By first layer and step, of training: hashes of its replicas' states.
+  std::map<std::pair<int, int64_t>, std::set<uint64_t>> hashes;
   int64_t skipped_updates = 0;
   int64_t unreadable = 0;  // samples
 };

@@ -1,5 +1,6 @@
 // Batch normalisation in an engine: statistics are folded when a step is
 // committed, and only then.
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -107,6 +108,45 @@ TEST_F(BatchNormTest, FoldsInTheOrderOfMicroBatchesWhateverCameBackFirst) {
 
   EXPECT_EQ(Running(".running_mean"), mean);
   EXPECT_EQ(Running(".running_var"), variance);
+}
+
+// Each of two members has one of the micro-batches, and both have the sum.
+TEST_F(BatchNormTest, MembersThatAddUpTheirSumsFoldAsOneProcess) {
+  Train({0, 1});
+  Apply(/*skip=*/false);
+  const auto alone = WeightsOf(*engine_);
+  std::vector<std::unique_ptr<StageEngine>> members;
+  std::vector<float> sum;
+  for (const int m : {0, 1}) {
+    members.push_back(MakeStage(experiment_, 0, 1, false, /*flat=*/true));
+    ASSERT_TRUE(members[m]->Forward(Batch(), m, Input(m)).ok());
+    ASSERT_TRUE(members[m]->Backward(Batch(), m, {}).ok());
+    const absl::Span<float> part = members[m]->FlatGradient().value();
+    ASSERT_GT(part.size(), members[m]->GradientOffsets().back());
+    sum.resize(part.size());
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+  }
+
+  StepVerdict verdict;
+  verdict.gradient_scale = 1;
+  for (const auto& member : members) {
+    ASSERT_TRUE(member->ReadSumFrom({sum}).ok());
+    ASSERT_TRUE(member->Report(Batch()).ok());
+    ASSERT_TRUE(member->Apply(verdict).ok());
+  }
+
+  EXPECT_EQ(members[0]->StateHash(), members[1]->StateHash());
+  for (const auto& [name, values] : WeightsOf(*members[0])) {
+    if (name.find(".running") == std::string::npos &&
+        name.find(".num_batches") == std::string::npos) {
+      continue;
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      EXPECT_NEAR(values[i], alone.at(name)[i], 1e-5) << name;
+    }
+  }
+  const absl::Span<float> next = members[0]->FlatGradient().value();
+  EXPECT_EQ(std::count(next.begin(), next.end(), 0.0f), std::ssize(next));
 }
 
 TEST_F(BatchNormTest, EvaluatesWithRunningStatistics) {

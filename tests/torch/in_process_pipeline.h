@@ -151,7 +151,8 @@ inline ModelDescription Describe(const Experiment& experiment) {
 // The engine of a stage; of the whole model unless told.
 inline std::unique_ptr<StageEngine> MakeStage(const Experiment& experiment,
                                               int stage = 0, int stages = 1,
-                                              bool stashes = false) {
+                                              bool stashes = false,
+                                              bool flat = false) {
   SetComputeThreads(1);
   const ModelDescription model = Describe(experiment);
   const auto ranges = CutEqually(static_cast<int>(model.layers.size()), stages);
@@ -160,6 +161,7 @@ inline std::unique_ptr<StageEngine> MakeStage(const Experiment& experiment,
                         stages};
   options.precision = FindPrecision(experiment.job.precision).value();
   options.stashes = stashes;
+  options.flat_gradient = flat;
   auto engine = MakeTorchEngine(options);
   EXPECT_TRUE(engine.ok()) << engine.status();
   return *std::move(engine);

@@ -62,8 +62,9 @@ class CountedLink final : public Link {
     return link_->AwaitBatch(boundary, ordinal);
   }
   absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int64_t ordinal,
-                                           int frames) override {
-    return link_->AwaitRoom(boundary, ordinal, frames);
+                                           int frames,
+                                           int micro_batch) override {
+    return link_->AwaitRoom(boundary, ordinal, frames, micro_batch);
   }
   void Cancel(absl::Status why) override {
     link_->Cancel(std::move(why));

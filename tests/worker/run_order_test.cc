@@ -313,11 +313,31 @@ TEST(Replicas, AreWiredToAllOfTheOtherStage) {
   EXPECT_EQ(wiring.boundaries.size(), 1u);
 }
 
+TEST(Replicas, ThatTrainShareOutEachBatchAnew) {
+  RunOrder order = Replicated();
+  order.spec.kind = kTrainKind;
+  order.spec.train.batch = 9;
+  ASSERT_TRUE(CheckOrder(order, FourLayers(), kC).ok());
+
+  const StageRunnerOptions options = RunnerOptions(order, FourLayers(), kC);
+  EXPECT_THAT(options.replicas, ElementsAre(1, 2));
+  EXPECT_EQ(options.replica, 1);
+  EXPECT_EQ(options.routes[1].ReplicaOf(7, 0), 1);
+  EXPECT_TRUE(EngineOptionsOf(order, FourLayers(), 1).flat_gradient);
+  EXPECT_FALSE(EngineOptionsOf(order, FourLayers(), 0).flat_gradient);
+  const auto wiring = Value(MakeRunWiring(order, FourLayers(), kB));
+  EXPECT_EQ(wiring.stages[0].replica_frame_bytes, 0);
+  EXPECT_GT(wiring.stages[1].replica_frame_bytes, 32);
+
+  order.spec.pipeline.schedule = "pipedream";
+  EXPECT_THAT(MakeRunWiring(order, FourLayers(), kB).status().message(),
+              HasSubstr("not made for replicated stages"));
+}
+
 TEST(Replicas, OfAnOrderThatDoesNotFitAreRefused) {
   ExpectRefused(
       Replicated(),
-      {{"replicas that train", [](RunOrder& o) { o.spec.kind = kTrainKind; }},
-       {"stage 1 hold different layers",
+      {{"stage 1 hold different layers",
         [](RunOrder& o) { o.stages[2].layers.first = 3; }},
        {"no turn for replica 0", [](RunOrder& o) { o.routes.clear(); }},
        {"1 routes for 2 stages", [](RunOrder& o) { o.routes.pop_back(); }},

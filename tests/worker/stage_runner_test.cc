@@ -10,7 +10,9 @@
 namespace paceline {
 namespace {
 
+using ::testing::FloatNear;
 using ::testing::HasSubstr;
+using ::testing::Pointwise;
 using ::testing::SizeIs;
 
 // 100 training samples in batches of 24: the fifth has 4, in one micro-batch.
@@ -161,6 +163,64 @@ TEST(StageRunner, ReplicasInferTheSameAndEachItsTurns) {
     EXPECT_EQ(last.correct(), alone.flows.at(0).correct());
     EXPECT_NEAR(last.loss(), alone.flows.at(0).loss(), 1e-9);
   }
+}
+
+// The last batch of an epoch has one micro-batch, so that most have none of it.
+void ExpectReplicasToTrainLike(const PipelineOutcome& alone,
+                               const PipelineRequest& request) {
+  const auto outcome = Value(RunPipeline(request));
+
+  for (const auto& [stage_and_step, hashes] : outcome.hashes) {
+    EXPECT_THAT(hashes, SizeIs(1)) << "after step " << stage_and_step.second;
+  }
+  ASSERT_THAT(outcome.steps, SizeIs(alone.steps.size()));
+  for (size_t i = 0; i < alone.steps.size(); ++i) {
+    const v1::StepRecord& expected = alone.steps[i];
+    EXPECT_NEAR(outcome.steps[i].loss(), expected.loss(), 1e-5);
+    EXPECT_EQ(outcome.steps[i].samples(), expected.samples());
+    EXPECT_NEAR(outcome.steps[i].gradient_norm(), expected.gradient_norm(),
+                1e-5);
+  }
+  ASSERT_THAT(outcome.evaluations, SizeIs(alone.evaluations.size()));
+  for (size_t i = 0; i < alone.evaluations.size(); ++i) {
+    EXPECT_EQ(outcome.evaluations[i].samples(), 30);
+    EXPECT_NEAR(outcome.evaluations[i].loss(), alone.evaluations[i].loss(),
+                1e-5);
+  }
+  for (const auto& [name, bytes] : alone.weights) {
+    const auto floats = [](const std::vector<uint8_t>& of) {
+      return absl::MakeConstSpan(reinterpret_cast<const float*>(of.data()),
+                                 of.size() / sizeof(float));
+    };
+    EXPECT_THAT(floats(outcome.weights.at(name)),
+                Pointwise(FloatNear(1e-5f), floats(bytes)))
+        << name;
+  }
+}
+
+TEST(StageRunner, ReplicasTrainAsOneProcessDoes) {
+  const auto alone = Value(RunPipeline(FourLayerJob("gpipe", {0})));
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved-1f1b"}) {
+    for (const std::vector<std::vector<int>>& replicas :
+         {std::vector<std::vector<int>>{{}, {3}, {}},
+          {{3}, {}, {}},
+          {{}, {}, {3, 4}},
+          {{3, 4}, {5}, {}},
+          {{3}, {4, 5}, {6}}}) {
+      PipelineRequest request = FourLayerJob(schedule, {0, 1, 2});
+      request.replicas = replicas;
+      ExpectReplicasToTrainLike(alone, request);
+    }
+  }
+}
+
+// The third replica has none of five micro-batches.
+TEST(StageRunner, ReplicasTrainBySharesAndWithoutWork) {
+  const auto alone = Value(RunPipeline(FourLayerJob("gpipe", {0})));
+  PipelineRequest request = FourLayerJob("1f1b", {0, 1});
+  request.replicas = {{2, 3}, {4}};
+  request.shares = {{3, 2, 0.1}, {1, 4}};
+  ExpectReplicasToTrainLike(alone, request);
 }
 
 TEST(StageRunner, AReplicaOfTheFirstStageEndsWithoutAMicroBatch) {

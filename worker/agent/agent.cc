@@ -59,10 +59,44 @@ void Agent::OnWelcome(WorkerId self) {
   self_ = self;
 }
 
+void Agent::JudgeKeptLocked(const KeepOrder& order) {
+  if (!kept_.has_value()) return;
+  const JobId job{kept_->job()};
+  const auto rule = order.keep.find(job);
+  const auto finish = order.finish.find(job);
+  if (rule == order.keep.end() ||
+      (!rule->second.rows.empty() &&
+       rule->second.rows.back().attempt > kept_->attempt())) {
+    drops_kept_ = true;
+  } else if (finish != order.finish.end()) {
+    finish_ = finish->second;
+  }
+}
+
+void Agent::TendKept() {
+  std::optional<FinishOrder> finish;
+  bool drops = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    finish.swap(finish_);
+    drops = std::exchange(drops_kept_, false) || next_ == WorkStep::kBegin;
+    if (drops) kept_.reset();
+  }
+  if (drops) left_.reset();
+  if (left_ == nullptr || !finish.has_value()) return;
+  v1::KeptState kept = left_->Finish(*finish);
+  {
+    absl::MutexLock lock(&mutex_);
+    kept_ = std::move(kept);
+  }
+  recorder_.NoteChange();
+}
+
 void Agent::OnKeep(const KeepOrder& order) {
   if (options_.pieces == nullptr) return;
   {
     absl::MutexLock lock(&mutex_);
+    JudgeKeptLocked(order);
     floors_.clear();
     for (const auto& [job, rule] : order.keep) {
       if (rule.floor.has_value()) floors_.insert(job);
@@ -238,6 +272,7 @@ MarkedHeartbeat Agent::Heartbeat() {
     says_pieces =
         options_.pieces != nullptr && std::exchange(pieces_are_new_, false);
     if (says_pieces) pieces_said_ = clock_.Now();
+    if (kept_.has_value()) *heartbeat.mutable_kept() = *kept_;
     if (measurement_.has_value()) {
       *heartbeat.mutable_measurement() = *measurement_;
     }
@@ -307,6 +342,7 @@ void Agent::ComputeLoop() {
     } else if (work.measure.has_value()) {
       Measure(*work.measure, *work.cancel);
     } else {
+      left_.reset();
       return;
     }
   }
@@ -314,7 +350,8 @@ void Agent::ComputeLoop() {
 
 Agent::Work Agent::AwaitWork() {
   const auto changed = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || next_ != WorkStep::kNothing || measure_is_new_;
+    return stopping_ || next_ != WorkStep::kNothing || measure_is_new_ ||
+           finish_.has_value() || drops_kept_;
   };
   for (;;) {
     bool leaves = false;
@@ -324,6 +361,7 @@ Agent::Work Agent::AwaitWork() {
       leaves = stopping_ || next_ == WorkStep::kLeave;
     }
     if (leaves) CloseRun();
+    TendKept();
     absl::MutexLock lock(&mutex_);
     if (!leaves && (stopping_ || next_ == WorkStep::kLeave)) continue;
     if (stopping_) return {};
@@ -357,6 +395,11 @@ void Agent::CloseRun() {
     cancel_.reset();
     cancel_is_runs_ = false;
   }
+  if (run == nullptr) return;
+  std::optional<v1::KeptState> kept = run->Leave();
+  if (kept.has_value()) left_ = std::move(run);
+  absl::MutexLock lock(&mutex_);
+  kept_ = std::move(kept);
 }
 
 void Agent::Run(const RunOrder& order, const CancelToken& cancel) {

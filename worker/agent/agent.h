@@ -136,6 +136,11 @@ class Agent {
   // The compute thread does this next.  Where nothing is to be left, the newest
   // order is carried out, and the next heartbeat says so at once.
   void SetNext(WorkStep step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes what the order says of the state that a left run keeps.
+  void JudgeKeptLocked(const KeepOrder& order)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Carries out what is due to that state, on the compute thread.
+  void TendKept();
   void EndWhatIsOverdue();
   void OnPieces();
   void AddPieces(v1::PiecesHeld& held) const;
@@ -181,9 +186,14 @@ class Agent {
   // Until it is closed; made and destroyed by the compute thread.
   std::unique_ptr<WorkerRun> run_ ABSL_GUARDED_BY(mutex_);
   int users_ ABSL_GUARDED_BY(mutex_) = 0;  // calls that have borrowed run_
+  // The run before keeps this until it is dropped; and what is due to it.
+  std::optional<v1::KeptState> kept_ ABSL_GUARDED_BY(mutex_);
+  std::optional<FinishOrder> finish_ ABSL_GUARDED_BY(mutex_);
+  bool drops_kept_ ABSL_GUARDED_BY(mutex_) = false;
   RoundStats closed_rounds_ ABSL_GUARDED_BY(mutex_);  // of runs before run_
 
-  int listener_ = -1;  // at the piece store
+  std::unique_ptr<WorkerRun> left_;  // the compute thread's: whose kept_ is
+  int listener_ = -1;                // at the piece store
   Thread compute_;
 };
 

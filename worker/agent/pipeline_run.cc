@@ -10,6 +10,7 @@
 #include "core/model/predictions.h"
 #include "core/obs/log.h"
 #include "core/recover/run_state.h"
+#include "core/rpc/convert.h"
 #include "worker/agent/run_order.h"
 #include "worker/agent/worker_run.h"
 #include "worker/pipeline/prediction_upload.h"
@@ -35,6 +36,8 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
   absl::Status Run() override;
   void Cancel(const absl::Status& why) override;
   void OnStop() override { stop_ = true; }
+  std::optional<v1::KeptState> Leave() override;
+  v1::KeptState Finish(const FinishOrder& finish) override;
   std::optional<MemberReport> Member() const override;
   std::map<WorkerId, int64_t> SentBytes() const override;
 
@@ -49,6 +52,7 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
   absl::Status WarmUp(int stage, StageEngine& engine) const;
   absl::Status OpenData();
   absl::Status TakeInputs();
+  void KeepRest(const StageRunner::Rest& rest);
   bool infers() const { return IsInference(run_.order.spec); }
 
   const RunContext run_;
@@ -56,6 +60,7 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
   int64_t marked_;     // the newest step that stage 0 marked here
   int64_t deposited_;  // the newest step of our own
   std::atomic<bool> stop_{false};
+  std::optional<v1::KeptState> kept_;
   std::map<int, std::unique_ptr<StageEngine>> engines_;  // by stage
   v1::Inputs inputs_;                    // as far as they are read here
   std::unique_ptr<BatchSource> source_;  // where stage 0 is ours
@@ -135,7 +140,9 @@ absl::Status PipelineRun::Run() {
   }
   StageRunner runner(RunnerOptions(run_.order, run_.model, run_.self),
                      std::move(parts));
-  PACELINE_RETURN_IF_ERROR(runner.Run());
+  const absl::Status ran = runner.Run();
+  if (!ran.ok() && runner.rest().has_value()) KeepRest(*runner.rest());
+  PACELINE_RETURN_IF_ERROR(ran);
   if (infers()) {
     if (upload_ == nullptr) return absl::OkStatus();
     if (predictions.has_value()) predictions->WarnOfNoClass();
@@ -148,6 +155,8 @@ absl::Status PipelineRun::Run() {
   }
   const ScopedPart part(run_.time, TimePart::kSnapshot);
   for (const auto& [stage, engine] : engines_) {
+    // All replicas have the same.
+    if (ReplicasOf(run_.order, stage).front().worker != run_.self) continue;
     PACELINE_RETURN_IF_ERROR(UploadWeights(run_, *engine));
   }
   return absl::OkStatus();
@@ -307,6 +316,61 @@ void PipelineRun::Deposit(int64_t step) {
   deposited_ = step;
 }
 
+// Where stages have replicas the loss of one takes no layer's state along: the
+// next attempt begins at the last step that was applied.
+void PipelineRun::KeepRest(const StageRunner::Rest& rest) {
+  const RunOrder& order = run_.order;
+  if (infers() || run_.pieces == nullptr ||
+      std::ssize(order.stages) == StageCount(order) ||
+      !run_.pieces->IsNamed(order.fence.job)) {
+    return;
+  }
+  const ScopedPart part(run_.time, TimePart::kSnapshot);
+  v1::KeptState& kept = kept_.emplace();
+  kept.set_job(order.fence.job.value);
+  kept.set_attempt(order.fence.attempt);
+  kept.set_applied(order.base.step);
+  kept.set_held(rest.held);
+  if (!rest.applied.has_value()) return;
+  kept.set_applied(rest.applied->step + 1);
+  *kept.mutable_verdict() = ToProto(*rest.applied);
+  if (kept.applied() > deposited_) Deposit(kept.applied());
+}
+
+std::optional<v1::KeptState> PipelineRun::Leave() {
+  {
+    absl::MutexLock lock(&mutex_);
+    connected_ = false;
+  }
+  connections_ = {};
+  source_.reset();
+  return kept_;
+}
+
+v1::KeptState PipelineRun::Finish(const FinishOrder& finish) {
+  v1::KeptState& kept = *kept_;
+  if (finish.attempt != kept.attempt() || finish.step != kept.held() ||
+      finish.step != kept.applied() + 1) {
+    return kept;
+  }
+  kept.set_held(0);
+  absl::Status applied;
+  for (const auto& [stage, engine] : engines_) {
+    applied.Update(engine->Apply(finish.verdict));
+  }
+  if (applied.ok()) {
+    kept.set_applied(finish.step);
+    *kept.mutable_verdict() = ToProto(finish.verdict);
+    Deposit(finish.step);
+  }
+  Log(LogLevel::kInfo, "finished a step that another replica has applied",
+      {{"job", kept.job()},
+       {"attempt", kept.attempt()},
+       {"step", finish.step},
+       {"status", applied.ToString()}});
+  return kept;
+}
+
 // Some forwards on zeros, before the first sample.  A library prepares for
 // shapes that it sees for the first time, and the system provides memory at its
 // first use.  This keeps both out of the first sample's time.
@@ -343,9 +407,12 @@ absl::Status PipelineRun::OpenData() {
                            ", and ends at step ", source_->total_steps());
   }
   source_->BeginAt(order.base.step, order.evaluated);
-  // Replicas of the first stage would each have a gate, and nobody who asks.
   if (!infers()) {
     run_.recorder.SetTotals(source_->total_steps(), source_->test_samples());
+    // The others ask the first one's gate.
+    if (ReplicasOf(order, 0).front().worker != run_.self) {
+      return absl::OkStatus();
+    }
     return run_.factory.OpenGate(
         order.fence,
         {order.spec.train, source_->total_steps(), order.base.step});

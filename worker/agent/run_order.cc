@@ -11,6 +11,8 @@
 #include "core/base/status_macros.h"
 #include "core/plan/memory.h"
 #include "core/schedule/traits.h"
+#include "core/simulate/program.h"
+#include "worker/pipeline/replica_exchange.h"
 
 namespace paceline {
 namespace {
@@ -22,8 +24,72 @@ int MicroBatchesOf(const TrainSpec& train) {
                           train.micro_batch);
 }
 
+bool IsReplicated(const RunOrder& order, int stage) {
+  return ReplicasOf(order, stage).size() > 1;
+}
+
+// Whether a stage has replicas that train.
+bool ReplicasTrain(const RunOrder& order) {
+  return !IsInference(order.spec) &&
+         std::ssize(order.stages) > StageCount(order) &&
+         !order.group.has_value();
+}
+
+std::vector<int> CountReplicas(const RunOrder& order) {
+  std::vector<int> counts;
+  for (int stage = 0; stage < StageCount(order); ++stage) {
+    counts.push_back(static_cast<int>(ReplicasOf(order, stage).size()));
+  }
+  return counts;
+}
+
+// The batch's route begins anew with each where replicas train.
+RouteTable RouteOf(const RunOrder& order, int stage) {
+  if (order.routes.empty()) return RouteTable();
+  return IsInference(order.spec) ? order.routes[stage]
+                                 : order.routes[stage].InEachBatch();
+}
+
+std::vector<RouteTable> RoutesOf(const RunOrder& order) {
+  std::vector<RouteTable> routes;
+  for (int stage = 0; stage < StageCount(order); ++stage) {
+    routes.push_back(RouteOf(order, stage));
+  }
+  return routes;
+}
+
+// Replicas keep micro-batches between forward and backward, and no more frames
+// of a boundary are on the way.
+absl::StatusOr<ScheduleBounds> BoundsOfReplicas(const RunOrder& order) {
+  const Program program =
+      ProgramOfReplicas(CountReplicas(order), RoutesOf(order),
+                        MicroBatchesOf(order.spec.train), /*training=*/true);
+  PACELINE_ASSIGN_OR_RETURN(
+      const std::vector<InstructionList> lists,
+      ListsOfReplicas(program, order.spec.pipeline.schedule));
+  ScheduleBounds bounds;
+  for (const std::vector<int>& workers : program.workers_of) {
+    int most = 0;
+    for (const int worker : workers) {
+      int kept = 0;
+      for (const Instruction& instruction : lists[worker]) {
+        if (instruction.op == Op::kForward) most = std::max(most, ++kept);
+        if (instruction.op == Op::kBackward) --kept;
+      }
+    }
+    bounds.kept_micro_batches.push_back(most);
+    bounds.split_micro_batches.push_back(0);
+    bounds.kept_versions.push_back(1);
+  }
+  bounds.activation_frames = bounds.kept_micro_batches;
+  bounds.activation_frames.pop_back();
+  bounds.gradient_frames = bounds.activation_frames;
+  return bounds;
+}
+
 absl::StatusOr<ScheduleBounds> BoundsOf(const RunOrder& order, WorkerId self,
                                         bool training) {
+  if (training && ReplicasTrain(order)) return BoundsOfReplicas(order);
   const TrainSpec& train = order.spec.train;
   ScheduleRequest request;
   request.name = order.spec.pipeline.schedule;
@@ -50,6 +116,15 @@ absl::Status CheckNumbers(const RunOrder& order) {
 }
 
 absl::Status CheckTies(const RunOrder& order, const ModelDescription& model) {
+  for (const Tie& tie : TiesOf(order, model)) {
+    if (!IsReplicated(order, tie.owner_stage) &&
+        !IsReplicated(order, tie.user_stage)) {
+      continue;
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "order: stages ", tie.owner_stage, " and ", tie.user_stage, " share ",
+        tie.parameter, ", and one of them has replicas"));
+  }
   if (!ScheduleTraitsOf(order.spec.pipeline.schedule).asynchronous)
     return absl::OkStatus();
   for (const Tie& tie : TiesOf(order, model)) {
@@ -87,16 +162,17 @@ absl::Status CheckReplicas(const RunOrder& order) {
           absl::StrCat("order: stage ", stage, ": ", turns.message()));
     }
   }
+  // Where replicas train, workers of one stage as well.
+  if (!replicas.empty() && !IsInference(order.spec)) {
+    for (const auto& [worker, count] : stages_of) replicas.insert(worker);
+  }
   for (const WorkerId replica : replicas) {
     if (stages_of[replica] == 1) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("order: worker ", replica.value,
                      " is a replica of a stage and holds another one"));
   }
-  if (replicas.empty() || IsInference(order.spec)) return absl::OkStatus();
-  return absl::UnimplementedError(
-      "order: replicas that train, but this worker has none of the rounds in "
-      "which they would agree on a gradient");
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -121,7 +197,7 @@ Turns TurnsOf(const RunOrder& order, WorkerId self) {
     const absl::Span<const StagePlacement> places = ReplicasOf(order, stage);
     for (size_t i = 0; places.size() > 1 && i < places.size(); ++i) {
       if (places[i].worker != self) continue;
-      return {order.routes[stage], static_cast<int>(i)};
+      return {RouteOf(order, stage), static_cast<int>(i)};
     }
   }
   return {};
@@ -138,8 +214,14 @@ std::vector<Tie> TiesOf(const RunOrder& order, const ModelDescription& model) {
   // Values that no step changes need not cross.
   if (IsInference(order.spec)) return ties;
   for (const SharedParameter& shared : SharedParameters(model)) {
-    ties.push_back({shared.name, shared.shape, stage_of(shared.owner),
-                    stage_of(shared.user)});
+    const Tie tie{shared.name, shared.shape, stage_of(shared.owner),
+                  stage_of(shared.user)};
+    // The engine of a replica adds these up itself.
+    if (tie.owner_stage == tie.user_stage &&
+        IsReplicated(order, tie.owner_stage)) {
+      continue;
+    }
+    ties.push_back(tie);
   }
   return ties;
 }
@@ -155,7 +237,12 @@ StageRunnerOptions RunnerOptions(const RunOrder& order,
   options.train = order.spec.train;
   options.inference = IsInference(order.spec);
   options.ties = TiesOf(order, model);
-  options.turns = TurnsOf(order, self);
+  if (options.inference) options.turns = TurnsOf(order, self);
+  if (ReplicasTrain(order)) {
+    options.replicas = CountReplicas(order);
+    options.routes = RoutesOf(order);
+    options.replica = TurnsOf(order, self).replica;
+  }
   if (options.inference) options.first_batch = order.base.step;
   options.trained = order.trained;
   return options;
@@ -171,6 +258,7 @@ EngineOptions EngineOptionsOf(const RunOrder& order,
   options.stages = StageCount(order);
   options.stashes = ScheduleTraitsOf(order.spec.pipeline.schedule).asynchronous;
   options.inference = IsInference(order.spec);
+  options.flat_gradient = !options.inference && IsReplicated(order, stage);
   options.precision =
       FindPrecision(order.spec.precision).value_or(Precision::kF32);
   return options;
@@ -279,7 +367,14 @@ absl::StatusOr<RunWiring> MakeRunWiring(const RunOrder& order,
     for (const StagePlacement& place : places) {
       into.replicas.push_back({place.worker, place.address});
     }
-    if (places.size() > 1) into.route = order.routes[stage];
+    if (places.size() > 1) {
+      into.route = RouteOf(order, stage);
+      if (ReplicasTrain(order)) {
+        into.replica_frame_bytes =
+            ReplicaFrameBytes(FlatValues(model, places.front().layers),
+                              static_cast<int>(places.size()));
+      }
+    }
     wiring.boundaries.push_back(
         BoundaryTensors(model.layers[places.front().layers.last - 1]));
   }

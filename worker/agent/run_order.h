@@ -46,8 +46,8 @@ absl::Status CheckSpecOfOrder(const JobSpec& spec);
 
 // Checks what the coordinator could have sent wrong: stages that do not cover
 // the model's layers, none for `self`, no threads, a schedule without a flush
-// over a cut between two layers that share a parameter, replicas in training,
-// of different layers, or without a route.
+// over a cut between two layers that share a parameter, replicas of different
+// layers, without a route, or of a stage that shares a parameter with another.
 absl::Status CheckOrder(const RunOrder& order, const ModelDescription& model,
                         WorkerId self);
 

@@ -60,6 +60,12 @@ class WorkerRun {
   virtual void Cancel(const absl::Status& why) = 0;
   // The order wants the walk to end with the batch that it is at.
   virtual void OnStop() {}
+  // After Run(), on the compute thread: closes what it opened, and says what it
+  // keeps nevertheless.  Nothing: it is of no use any more.
+  virtual std::optional<v1::KeptState> Leave() { return std::nullopt; }
+  // After Leave(): applies the step that another worker has applied, if this
+  // one holds its sum.  On the compute thread.  Returns what it keeps now.
+  virtual v1::KeptState Finish(const FinishOrder& /*finish*/) { return {}; }
   // The standing order's group, whole: the newest.
   virtual void OnGroup(const GroupOrder& /*group*/) {}
   // The report of a member of a round group.  Stages of a pipeline say which of

@@ -83,7 +83,8 @@ absl::StatusOr<std::optional<BatchInfo>> BatchLoader::NextBatch() {
   if (batches_.empty() && !WalkOnLocked()) return std::optional<BatchInfo>();
   const BatchInfo batch = batches_.front();
   batches_.pop_front();
-  remaining_ = batch.micro_batches;
+  remaining_ = 0;
+  for (int i = 0; i < batch.micro_batches; ++i) remaining_ += IsOwn(batch, i);
   return batch;
 }
 
@@ -154,14 +155,15 @@ bool BatchLoader::WalkOnLocked() {
   std::optional<WalkBatch> batch;
   do {
     batch = walk_->Next();
-  } while (batch.has_value() && !turns_.Has(batch->info.ordinal));
+  } while (batch.has_value() && !turns_.route.begins_anew() &&
+           !turns_.Has(batch->info.ordinal));
   if (!batch.has_value()) {
     walk_.reset();
     return false;
   }
   batches_.push_back(batch->info);
   for (int i = 0; i < batch->info.micro_batches; ++i) {
-    tasks_.push_back({*batch, i});
+    if (IsOwn(batch->info, i)) tasks_.push_back({*batch, i});
   }
   return true;
 }
@@ -221,7 +223,9 @@ std::optional<int64_t> BatchLoader::AwaitTask(MicroBatchPlace& place) {
     do {
       mutex_.Await(absl::Condition(&may_go));
       if (stopping_) return std::nullopt;
-    } while (tasks_.empty() && !WalkOnLocked());
+      // A batch may have none for this worker.
+      if (tasks_.empty()) WalkOnLocked();
+    } while (tasks_.empty());
     number = claimed_;
     task = ClaimLocked();
   }

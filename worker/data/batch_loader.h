@@ -60,6 +60,11 @@ class BatchLoader final : public BatchSource {
 
   void BeginAtLocked(int64_t step, bool evaluated)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Replicas share out batches, or the micro-batches of each.
+  bool IsOwn(const BatchInfo& batch, int micro_batch) const {
+    return !turns_.route.begins_anew() ||
+           turns_.Has(batch.ordinal, micro_batch);
+  }
   bool WalkOnLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropLocked(int64_t micro_batches) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Task ClaimLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -11,6 +11,22 @@ FrameKey KeyOf(const FrameHeader& header) {
           header.micro_batch};
 }
 
+FrameKey ReplicaKey(ReplicaFrame what, int32_t boundary, int64_t batch,
+                    int sender, int receiver, int replicas) {
+  return {FrameKind::kReplica, boundary, batch,
+          (static_cast<int>(what) * replicas + sender) * replicas + receiver};
+}
+
+std::pair<int, int> ReplicasOfKey(const FrameKey& key, const StageWiring& from,
+                                  const StageWiring& to) {
+  if (key.kind != FrameKind::kReplica) {
+    return {from.route.ReplicaOf(key.batch, key.micro_batch),
+            to.route.ReplicaOf(key.batch, key.micro_batch)};
+  }
+  const auto replicas = static_cast<int>(from.replicas.size());
+  return {key.micro_batch / replicas % replicas, key.micro_batch % replicas};
+}
+
 std::string ToText(const FrameKey& key) {
   return absl::StrCat(FrameKindName(key.kind), " of batch ", key.batch,
                       ", micro-batch ", key.micro_batch, " at boundary ",
@@ -21,6 +37,11 @@ std::optional<FrameEnds> EndsOf(FrameKind kind, int32_t boundary, int stages,
                                 const std::vector<Tie>& ties) {
   const int cuts = stages - 1;
   const int count = static_cast<int>(ties.size());
+  if (kind == FrameKind::kReplica) {
+    const int stage = boundary - cuts - count;
+    if (stage < 0 || stage >= stages) return std::nullopt;
+    return FrameEnds{stage, stage};
+  }
   if (boundary < 0 || boundary >= cuts + count) return std::nullopt;
   const bool is_cut = boundary < cuts;
   switch (kind) {
@@ -33,6 +54,7 @@ std::optional<FrameEnds> EndsOf(FrameKind kind, int32_t boundary, int stages,
     case FrameKind::kTiedGradient:
     case FrameKind::kTiedValue:
       break;
+    case FrameKind::kReplica:
     case FrameKind::kHello:
       return std::nullopt;
   }
@@ -55,6 +77,9 @@ std::vector<std::pair<FrameKind, int32_t>> Crossings(
     crossings.emplace_back(
         is_cut ? FrameKind::kGradient : FrameKind::kTiedValue, boundary);
   }
+  for (int stage = 0; stage < stages; ++stage) {
+    crossings.emplace_back(FrameKind::kReplica, end + stage);
+  }
   return crossings;
 }
 
@@ -62,6 +87,7 @@ int BoundOf(const ScheduleBounds& bounds, FrameKind kind, int32_t boundary) {
   if (kind == FrameKind::kTiedGradient || kind == FrameKind::kTiedValue) {
     return 1;
   }
+  if (kind == FrameKind::kReplica) return kReplicaFrames;
   const std::vector<int>& frames = kind == FrameKind::kActivation
                                        ? bounds.activation_frames
                                        : bounds.gradient_frames;

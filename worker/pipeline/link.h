@@ -39,14 +39,12 @@ struct FrameKey {
 
 FrameKey KeyOf(const FrameHeader& header);
 
-// The turn for which a RouteTable is asked about a frame: with batches of one
-// micro-batch, how many were before it.
-// Any numbers will do: what a neighbour writes is not trusted.
-inline int64_t TurnOf(const FrameKey& key) {
-  const auto turn =
-      static_cast<uint64_t>(key.batch) + static_cast<uint64_t>(key.micro_batch);
-  return static_cast<int64_t>(turn & INT64_MAX);
-}
+// The frames between the replicas of a stage, of each batch: what the batch is,
+// a replica's part of the sum that the receiver makes, and that sum.  The
+// micro-batch of their keys says which of them.
+enum class ReplicaFrame : uint8_t { kBatch, kPart, kSum };
+FrameKey ReplicaKey(ReplicaFrame what, int32_t boundary, int64_t batch,
+                    int sender, int receiver, int replicas);
 
 // "activation of batch 3, micro-batch 1 at boundary 0".
 std::string ToText(const FrameKey& key);
@@ -70,15 +68,22 @@ struct FrameEnds {
   int to = 0;
 };
 // Nothing when there is no such boundary, or it has no frames of that kind.
+// Behind n - 1 cuts and the ties there is a boundary for each stage, over which
+// its replicas reach one another.
 std::optional<FrameEnds> EndsOf(FrameKind kind, int32_t boundary, int stages,
                                 const std::vector<Tie>& ties);
 
-// Every (kind, boundary) over which frames may come.
+// Every (kind, boundary) over which frames may come, also between the replicas
+// of stages that have one.
 std::vector<std::pair<FrameKind, int32_t>> Crossings(
     int stages, const std::vector<Tie>& ties);
 
 // The bound of one boundary and direction, at least 1; of a tie 1.
 int BoundOf(const ScheduleBounds& bounds, FrameKind kind, int32_t boundary);
+
+// One replica has sent so many frames to another at most: those of a step, and
+// what the next batch is.
+inline constexpr int kReplicaFrames = 4;
 
 // Frames that Send() takes while none is acknowledged: well above what a
 // schedule within its bound leaves when acknowledgements are late.
@@ -120,7 +125,7 @@ class Link {
 
   // Blocks until the other side has room for `frames` more activation frames
   // over `boundary`, or for its bound if that is less: of replicas there the
-  // one that batch `ordinal` goes to.  Called before a batch,
+  // one that `micro_batch` of batch `ordinal` goes to.  Called before a batch,
   // never inside one: a forward-only schedule has nothing else that keeps a
   // fast stage from running away from a slow one.  At most twice the bound is
   // on the way then.  Returns at once between two stages of one worker.
@@ -128,8 +133,8 @@ class Link {
   // side: a slow link's part of it, and not a slow neighbour's.
   // Errors: as Receive.
   virtual absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary,
-                                                   int64_t ordinal,
-                                                   int frames) = 0;
+                                                   int64_t ordinal, int frames,
+                                                   int micro_batch = 0) = 0;
 
   // Ends every present and future wait with `why` (not OK).  The first wins.
   virtual void Cancel(absl::Status why) = 0;
@@ -171,10 +176,17 @@ struct WorkerAddress {
 struct StageWiring {
   std::vector<WorkerAddress> replicas;
   RouteTable route;
+  // Bytes of the largest frame between replicas that train.
+  int64_t replica_frame_bytes = 0;
 
   // -1: not one of them.
   int IndexOf(WorkerId worker) const;
 };
+
+// The replicas that send and receive the frame, of the stages from and to which
+// it goes.
+std::pair<int, int> ReplicasOfKey(const FrameKey& key, const StageWiring& from,
+                                  const StageWiring& to);
 
 struct RunWiring {
   Fence fence;

@@ -83,8 +83,8 @@ class LocalGateClient final : public GateClient {
 }  // namespace
 
 SharedStepGate::SharedStepGate(const TrainSpec& train, int64_t total_steps,
-                               int stages, int64_t first_step)
-    : gate_(train, total_steps, stages, first_step) {}
+                               std::vector<int> replicas, int64_t first_step)
+    : gate_(train, total_steps, std::move(replicas), first_step) {}
 
 SharedStepGate::~SharedStepGate() {
   Cancel(absl::CancelledError("the run was closed"));
@@ -102,7 +102,7 @@ void SharedStepGate::Report(const StepReport& report, Answer answer) {
       TakeWaitingLocked(**decided, &told);
       told.emplace_back(std::move(answer), **decided);
     } else {
-      Waiting& place = waiting_[report.stage];
+      Waiting& place = waiting_[{report.stage, report.replica}];
       if (place.answer) {
         told.emplace_back(std::move(place.answer),
                           absl::AbortedError("the same stage asked again"));
@@ -128,7 +128,7 @@ void SharedStepGate::TakeWaitingLocked(
 
 void SharedStepGate::Cancel(absl::Status why) {
   PACELINE_CHECK(!why.ok(), "cancelled with OK");
-  std::map<int, Waiting> told;
+  std::map<std::pair<int, int>, Waiting> told;
   {
     absl::MutexLock lock(&mutex_);
     if (!ended_.ok()) return;

@@ -27,8 +27,12 @@ class SharedStepGate {
   using Answer = std::function<void(absl::StatusOr<StepVerdict>)>;
 
   // As StepGate().
+  SharedStepGate(const TrainSpec& train, int64_t total_steps,
+                 std::vector<int> replicas, int64_t first_step = 0);
   SharedStepGate(const TrainSpec& train, int64_t total_steps, int stages,
-                 int64_t first_step = 0);
+                 int64_t first_step = 0)
+      : SharedStepGate(train, total_steps, std::vector<int>(stages, 1),
+                       first_step) {}
   ~SharedStepGate();  // as Cancel
 
   // Answers with the verdict of the report's step, or:
@@ -55,7 +59,8 @@ class SharedStepGate {
   absl::Mutex mutex_;
   StepGate gate_ ABSL_GUARDED_BY(mutex_);
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
-  std::map<int, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // by stage
+  // By stage and replica.
+  std::map<std::pair<int, int>, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
 // A GateClient in the process of the first stage.  The gate is shared by the

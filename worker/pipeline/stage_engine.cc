@@ -64,6 +64,16 @@ std::vector<size_t> ParameterOffsets(const ModelDescription& model,
 
 }  // namespace
 
+int64_t FlatValues(const ModelDescription& model, const LayerRange& layers) {
+  int64_t values = 0;
+  for (int i = layers.first; i < layers.last; ++i) {
+    for (const Parameter& parameter : model.layers[i].parameters) {
+      values += NumElements(parameter.shape);
+    }
+  }
+  return values;
+}
+
 int64_t CountLabels(const Tensor& labels) {
   const absl::Span<const int64_t> values = labels.As<int64_t>();
   return std::count_if(values.begin(), values.end(),
@@ -233,16 +243,22 @@ absl::Status StageEngine::RestoreState(
 
 void StageEngine::MakeFlat(const EngineOptions& options) {
   offsets_ = ParameterOffsets(options.model, options.layers);
-  flat_ = Tensor::Zeros(DType::kF32, {static_cast<int64_t>(offsets_.back())});
+  flat_ =
+      Tensor::Zeros(DType::kF32, {FlatValues(options.model, options.layers)});
 }
 
 // The view keeps the whole of it alive.
 Tensor StageEngine::FlatView(size_t offset, const Shape& shape) const {
-  const size_t end = offset + NumElements(shape);
-  PACELINE_CHECK(end <= offsets_.back(), absl::StrCat("end=", end));
+  const int64_t end = static_cast<int64_t>(offset) + NumElements(shape);
+  PACELINE_CHECK(end <= flat_.shape[0], absl::StrCat("end=", end));
   return {DType::kF32, shape,
           std::shared_ptr<uint8_t>(flat_.data,
                                    flat_.data.get() + offset * sizeof(float))};
+}
+
+Tensor StageEngine::FlatTail() const {
+  const auto begin = static_cast<int64_t>(offsets_.back());
+  return FlatView(offsets_.back(), {flat_.shape[0] - begin});
 }
 
 absl::StatusOr<absl::Span<float>> StageEngine::FlatGradient() {
@@ -255,10 +271,10 @@ absl::Status StageEngine::ReadSumFrom(
   if (!is_flat()) return NotFlat();
   size_t values = 0;
   for (const absl::Span<const float> piece : pieces) values += piece.size();
-  if (values != offsets_.back()) {
+  if (static_cast<int64_t>(values) != flat_.shape[0]) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a sum of ", values, " values for the ", offsets_.back(),
-                     " of the trainable parameters"));
+        absl::StrCat("a sum of ", values, " values for the ", flat_.shape[0],
+                     " of the trainable parameters and statistics"));
   }
   pieces_ = std::move(pieces);
   return absl::OkStatus();

@@ -230,10 +230,11 @@ class StageEngine {
   // FailedPrecondition, or nothing.
 
   // The sum of the step, of all trainable parameters in layer order, as one
-  // vector.  The memory is the engine's own: it may be read (sent) until the
-  // next Forward, and written between Backward and Report, so that what members
-  // agreed on is what is reported and applied: Report() does not ask whether
-  // the batch is whole, and its `samples` are those that this engine summed.
+  // vector, with the statistics of batch normalisations behind them.  The
+  // memory is the engine's own: it may be read (sent) until the next Forward,
+  // and written between Backward and Report, so that what members agreed on is
+  // what is reported and applied: Report() does not ask whether the batch is
+  // whole, and its `samples` are those that this engine summed.
   absl::StatusOr<absl::Span<float>> FlatGradient();
   // [layers of this stage + 1]: where in it each layer's parameters begin.
   // In the last backward of a step, once on_layer was called for a layer, all
@@ -252,6 +253,8 @@ class StageEngine {
   void MakeFlat(const EngineOptions& options);
   // float32 of `shape` from element `offset` of these gradients on.
   Tensor FlatView(size_t offset, const Shape& shape) const;
+  // The part behind the gradients: a value for each of a buffer.
+  Tensor FlatTail() const;
   bool is_flat() const { return !offsets_.empty(); }
 
   // Report() and Apply() read this for a parameter whose own sum is `gradient`:
@@ -268,6 +271,9 @@ class StageEngine {
   Tensor flat_;
   std::vector<absl::Span<const float>> pieces_;  // empty: the sum is in flat_
 };
+
+// Values of FlatGradient() of these layers.
+int64_t FlatValues(const ModelDescription& model, const LayerRange& layers);
 
 // Labels that count: all but kNoLabel.
 int64_t CountLabels(const Tensor& labels);

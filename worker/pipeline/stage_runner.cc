@@ -8,6 +8,7 @@
 #include "core/base/status_macros.h"
 #include "core/schedule/asynchronous.h"
 #include "core/schedule/traits.h"
+#include "core/simulate/program.h"
 #include "worker/measure/cpu.h"
 
 namespace paceline {
@@ -53,6 +54,18 @@ StageRunner::StageRunner(StageRunnerOptions options, StageRunnerParts parts)
       ties_(options_.ties, stages_, parts_.engines, parts_.link) {
   PACELINE_CHECK(!own_stages_.empty(),
                  absl::StrCat("worker=", options_.worker));
+  if (options_.replicas.empty()) return;
+  const int stage = own_stages_.front();
+  if (options_.replicas[stage] == 1) return;
+  ReplicaPlace place;
+  place.boundary =
+      stages_ - 1 + static_cast<int32_t>(options_.ties.size()) + stage;
+  place.replica = options_.replica;
+  place.replicas = options_.replicas[stage];
+  // The gate is at the first of stage 0; behind it the one who has the first
+  // micro-batch hears of a batch.
+  if (stage > 0) place.leader = options_.routes[stage].ReplicaOf(0);
+  exchange_.emplace(place, *parts_.engines.at(stage), parts_.link);
 }
 
 absl::Status StageRunner::Run() {
@@ -137,7 +150,7 @@ void StageRunner::AddStageTime(const Instruction& done, Instant begin,
 void StageRunner::Trace(const Instruction& done, Instant begin,
                         const BatchInfo& batch) {
   const std::pair<int, int64_t> key(done.stage, batch.step);
-  const bool begins = done.op == Op::kForward && done.micro_batch == 0 &&
+  const bool begins = done.op == Op::kForward && !traces_.contains(key) &&
                       batch.step % trace_every_ == 0;
   if (!begins && !traces_.contains(key)) return;
   const Instant now = parts_.clock.Now();
@@ -188,19 +201,41 @@ v1::EvaluationRecord RecordOf(int64_t step, const LossSums& losses) {
 void StageRunner::SayStep(const StepVerdict& verdict, const BatchInfo& batch,
                           bool skipped) {
   std::optional<v1::StepRecord> record;
-  if (own_stages_.back() == stages_ - 1) {
+  if (own_stages_.back() == stages_ - 1 && options_.replica == 0) {
     record = RecordOf(verdict, losses_, batch.samples, parts_.clock.Today());
     record->set_skipped(skipped);
   }
   parts_.observer.OnStep(verdict, batch.samples, record);
 }
 
-// The first stage asks its source; the others learn what the batch is from the
-// first frame of it that reaches their lowest stage.  A replica that gets none
-// waits until its order is withdrawn.
+// One of several replicas that train tells the others, of whom some may have no
+// part in the batch.  Their sources go along.
 absl::StatusOr<std::optional<BatchInfo>> StageRunner::NextBatch(
     int64_t ordinal) {
   asked_ = parts_.clock.Now();
+  std::optional<BatchInfo> batch;
+  if (!exchange_.has_value() || exchange_->leads()) {
+    PACELINE_ASSIGN_OR_RETURN(batch, OwnNextBatch(ordinal));
+    if (!batch.has_value() || !exchange_.has_value()) return batch;
+    const ScopedPart part(parts_.time, TimePart::kSend);
+    PACELINE_RETURN_IF_ERROR(exchange_->Tell(*batch));
+    return batch;
+  }
+  if (parts_.source != nullptr) {
+    const ScopedPart part(parts_.time, TimePart::kData);
+    PACELINE_RETURN_IF_ERROR(parts_.source->NextBatch().status());
+  }
+  const ScopedPart part(parts_.time, TimePart::kReceiveWait);
+  PACELINE_ASSIGN_OR_RETURN(batch, exchange_->Await(ordinal));
+  answered_ = parts_.clock.Now();
+  return batch;
+}
+
+// The first stage asks its source; the others learn what the batch is from the
+// first frame of it that reaches their lowest stage.  A replica that gets none
+// waits until its order is withdrawn.
+absl::StatusOr<std::optional<BatchInfo>> StageRunner::OwnNextBatch(
+    int64_t ordinal) {
   if (parts_.source == nullptr) {
     const ScopedPart part(parts_.time, TimePart::kReceiveWait);
     PACELINE_ASSIGN_OR_RETURN(
@@ -234,23 +269,58 @@ absl::StatusOr<const InstructionList*> StageRunner::InstructionsFor(
   const bool training = batch.phase == BatchPhase::kTrain;
   InstructionList& list = lists_[{batch.micro_batches, training}];
   if (list.empty()) {
-    PACELINE_ASSIGN_OR_RETURN(
-        Schedule schedule,
-        MakeSchedule(
-            {.name = options_.schedule,
-             .stages = stages_,
-             .micro_batches = batch.micro_batches,
-             .training = training,
-             .worker_of = options_.worker_of,
-             .shorter_batch = batch.micro_batches < options_.micro_batches}));
-    PACELINE_RETURN_IF_ERROR(CheckSchedule(schedule).status());
-    list = std::move(schedule.workers[options_.worker]);
+    PACELINE_ASSIGN_OR_RETURN(list, MakeInstructions(batch));
   }
   return &list;
 }
 
+absl::StatusOr<InstructionList> StageRunner::MakeInstructions(
+    const BatchInfo& batch) {
+  const bool training = batch.phase == BatchPhase::kTrain;
+  if (!options_.replicas.empty()) {
+    const Program program = ProgramOfReplicas(
+        options_.replicas, options_.routes, batch.micro_batches, training);
+    PACELINE_ASSIGN_OR_RETURN(std::vector<InstructionList> lists,
+                              ListsOfReplicas(program, options_.schedule));
+    return std::move(
+        lists[program.workers_of[own_stages_.front()][options_.replica]]);
+  }
+  PACELINE_ASSIGN_OR_RETURN(
+      Schedule schedule,
+      MakeSchedule(
+          {.name = options_.schedule,
+           .stages = stages_,
+           .micro_batches = batch.micro_batches,
+           .training = training,
+           .worker_of = options_.worker_of,
+           .shorter_batch = batch.micro_batches < options_.micro_batches}));
+  PACELINE_RETURN_IF_ERROR(CheckSchedule(schedule).status());
+  return std::move(schedule.workers[options_.worker]);
+}
+
+// For all that goes to each replica of the next stage.
+absl::Status StageRunner::AwaitRoomAtReplicas(const BatchInfo& batch) {
+  const int stage = own_stages_.front();
+  if (stage + 1 == stages_) return absl::OkStatus();
+  std::map<int, std::vector<int>> sent;  // micro-batches by receiver
+  for (int m = 0; m < batch.micro_batches; ++m) {
+    if (options_.routes[stage].ReplicaOf(m) != options_.replica) continue;
+    sent[options_.routes[stage + 1].ReplicaOf(m)].push_back(m);
+  }
+  for (const auto& [receiver, micro_batches] : sent) {
+    PACELINE_RETURN_IF_ERROR(
+        parts_.link
+            .AwaitRoom(stage, batch.ordinal,
+                       static_cast<int>(micro_batches.size()),
+                       micro_batches.front())
+            .status());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StageRunner::AwaitRoom(const BatchInfo& batch) {
   const ScopedPart part(parts_.time, TimePart::kSend);
+  if (!options_.replicas.empty()) return AwaitRoomAtReplicas(batch);
   for (const int stage : own_stages_) {
     // Inside a worker the frames of one batch are all taken before the next
     // begins, so there is always room.
@@ -268,6 +338,7 @@ absl::Status StageRunner::RunBatch(const BatchInfo& batch) {
   PACELINE_ASSIGN_OR_RETURN(const InstructionList* list,
                             InstructionsFor(batch));
   losses_ = {};
+  labels_ = 0;
   for (const Instruction& instruction : *list) {
     PACELINE_RETURN_IF_ERROR(Execute(instruction, batch));
     parts_.observer.OnProgress(instruction, batch);
@@ -281,6 +352,7 @@ absl::Status StageRunner::RunBatch(const BatchInfo& batch) {
   }
   if (batch.phase == BatchPhase::kEvaluate && !options_.inference &&
       Contains(own_stages_, stages_ - 1)) {
+    if (exchange_.has_value()) PACELINE_RETURN_IF_ERROR(SumReplicas(batch));
     evaluation_.Add(losses_);
     evaluation_step_ = batch.step;
   }
@@ -356,6 +428,7 @@ absl::Status StageRunner::Forward(const Instruction& instruction,
                                   const BatchInfo& batch) {
   const Slot slot(instruction.stage, instruction.micro_batch);
   TensorList input = Take(inputs_, slot);
+  if (exchange_.has_value()) labels_ += CountLabels(input.back());
   const Instant begin = parts_.clock.Now();
   ForwardResult result;
   {
@@ -438,10 +511,25 @@ absl::Status StageRunner::Send(FrameKind kind, const Instruction& instruction,
   return parts_.link.Send(std::move(frame));
 }
 
+absl::Status StageRunner::SumReplicas(const BatchInfo& batch) {
+  ReplicaCounts counts{losses_, labels_};
+  PACELINE_RETURN_IF_ERROR(batch.phase == BatchPhase::kTrain
+                               ? exchange_->Sum(batch, counts)
+                               : exchange_->SumCounts(batch, counts));
+  losses_ = counts.losses;
+  labels_ = counts.labels;
+  return absl::OkStatus();
+}
+
 absl::Status StageRunner::Report(int stage, const BatchInfo& batch) {
+  if (exchange_.has_value()) PACELINE_RETURN_IF_ERROR(SumReplicas(batch));
   PACELINE_ASSIGN_OR_RETURN(StepReport report,
                             parts_.engines.at(stage)->Report(batch));
   report.stage = stage;
+  if (exchange_.has_value()) {
+    report.replica = options_.replica;
+    report.samples = labels_;
+  }
   reports_.push_back(std::move(report));
   return absl::OkStatus();
 }
@@ -482,6 +570,8 @@ absl::Status StageRunner::Step(const Instruction& instruction,
                 return a.stage < b.stage;
               });
     const Instant begin = parts_.clock.Now();
+    // Values that are shared would have to reach the others.
+    if (options_.ties.empty()) rest_->held = batch.step + 1;
     PACELINE_ASSIGN_OR_RETURN(verdict, parts_.gate.Decide(reports_));
     flow_.OnGate(parts_.clock.Now() - begin);
     reports_.clear();
@@ -489,7 +579,9 @@ absl::Status StageRunner::Step(const Instruction& instruction,
   {
     const ScopedPart part(parts_.time, TimePart::kOptimizer);
     const Instant begin = parts_.clock.Now();
+    rest_.reset();
     PACELINE_RETURN_IF_ERROR(Apply(batch, verdict));
+    rest_ = Rest{verdict};
     flow_.OnUpdate(parts_.clock.Now() - begin);
   }
   // The record first: whoever hears of the deposit has it then, and the curve
@@ -500,8 +592,9 @@ absl::Status StageRunner::Step(const Instruction& instruction,
 }
 
 void StageRunner::FinishEvaluation() {
-  if (evaluation_.samples == 0) return;
-  parts_.observer.OnEvaluation(RecordOf(evaluation_step_, evaluation_));
+  if (evaluation_.samples > 0 && options_.replica == 0) {
+    parts_.observer.OnEvaluation(RecordOf(evaluation_step_, evaluation_));
+  }
   evaluation_ = {};
 }
 

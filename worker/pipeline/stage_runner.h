@@ -20,6 +20,7 @@
 #include "worker/pipeline/flow_meter.h"
 #include "worker/pipeline/link.h"
 #include "worker/pipeline/predictions.h"
+#include "worker/pipeline/replica_exchange.h"
 #include "worker/pipeline/stage_engine.h"
 #include "worker/pipeline/tie_exchange.h"
 
@@ -84,7 +85,12 @@ struct StageRunnerOptions {
   TrainSpec train;             // for the updates of asynchronous schedules
   std::vector<Tie> ties = {};  // of the whole run
   Turns turns = {};            // inference: the batches of this worker
-  int64_t first_batch = 0;     // inference: where the walk begins
+  // Where stages have replicas that train: [stages], how many and their routes.
+  // Each worker then holds one stage.  Else empty.
+  std::vector<int> replicas = {};
+  std::vector<RouteTable> routes = {};
+  int replica = 0;          // of its stage, this worker
+  int64_t first_batch = 0;  // inference: where the walk begins
   // The walk is over: there is no batch.
   bool trained = false;
 };
@@ -113,6 +119,15 @@ class StageRunner {
   absl::Status Run();
   // After Run(): the walk was ended before its end, after so many steps.
   std::optional<int64_t> stopped_at() const { return stopped_at_; }
+  // An error leaves this of a synchronous schedule.
+  struct Rest {
+    std::optional<StepVerdict> applied;  // the last one; nothing: none was
+    // The engines hold the sum of that step, counted from 1, which was reported
+    // and not decided; 0: none.
+    int64_t held = 0;
+  };
+  // Nothing: the engines' states are of no step.
+  std::optional<Rest> rest() const { return rest_; }
 
  private:
   // Tensors pass between two instructions by (stage, micro-batch).
@@ -120,8 +135,12 @@ class StageRunner {
 
   // Nothing: the source has no batch for this worker.
   absl::StatusOr<std::optional<BatchInfo>> NextBatch(int64_t ordinal);
+  // The batch as its source, or the first frame of it, says.
+  absl::StatusOr<std::optional<BatchInfo>> OwnNextBatch(int64_t ordinal);
   absl::StatusOr<const InstructionList*> InstructionsFor(
       const BatchInfo& batch);
+  absl::StatusOr<InstructionList> MakeInstructions(const BatchInfo& batch);
+  absl::Status AwaitRoomAtReplicas(const BatchInfo& batch);
   absl::Status AwaitRoom(const BatchInfo& batch);
   absl::Status RunBatch(const BatchInfo& batch);
   // Training batches without a flush from `first` on; returns the last one,
@@ -139,6 +158,8 @@ class StageRunner {
   absl::Status Send(FrameKind kind, const Instruction& instruction,
                     const BatchInfo& batch);
   absl::Status Step(const Instruction& instruction, const BatchInfo& batch);
+  // Losses and gradient become those of all replicas.
+  absl::Status SumReplicas(const BatchInfo& batch);
   absl::Status Report(int stage, const BatchInfo& batch);
   absl::Status Apply(const BatchInfo& batch, const StepVerdict& verdict);
   void Deposit(const BatchInfo& batch);
@@ -190,6 +211,7 @@ class StageRunner {
   const int stages_;
   const std::vector<int> own_stages_;
   TieExchange ties_;
+  std::optional<ReplicaExchange> exchange_;  // where its stage has replicas
 
   // Instruction lists by (micro-batches, training); a job has at most four.
   // Training streams have none: they are as long as the job.
@@ -201,6 +223,7 @@ class StageRunner {
   std::vector<int> stepped_;         // stages of this batch that wait for it
   std::vector<StepReport> reports_;  // of this batch, waiting for the gate
   LossSums losses_;                  // of this batch
+  int64_t labels_ = 0;               // of this batch, with exchange_
   std::map<int, v1::StageTime> stage_times_;  // of this batch, by stage
   // Traces under way, by stage and BatchInfo::step.
   std::map<std::pair<int, int64_t>, v1::BatchTrace> traces_;
@@ -219,6 +242,7 @@ class StageRunner {
   std::map<std::pair<int64_t, int>, Instant> entered_;
   int64_t evaluation_step_ = 0;
   std::optional<int64_t> stopped_at_;
+  std::optional<Rest> rest_ = Rest();
   int64_t unreadable_ = 0;  // samples, as was said
 };
 

@@ -23,6 +23,7 @@
 #include "core/base/dtype.h"
 #include "core/base/status_macros.h"
 #include "core/model/initialize.h"
+#include "core/optim/batch_norm.h"
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
 #include "torch/torch.h"
@@ -125,6 +126,7 @@ class TorchEngine final : public StageEngine {
   std::map<MicroBatch, Split> split_;  // between the halves of their backward
   int64_t summed_samples_ = 0;         // in the gradients
   int64_t summed_labels_ = 0;          // of these samples
+  int reported_ = 0;  // micro-batches of the step, as Report() was told
   // Each layer's, by the micro-batches in the gradients.
   std::map<MicroBatch, std::vector<LayerStatistics>> seen_;
   std::optional<WeightStash> stash_;
@@ -248,6 +250,14 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
     result.loss = SumsOf(kept.loss, kept.logits, input.back());
   } else {
     result.output = OutputOf(x, beside, input.back());
+  }
+  if (is_flat()) {
+    Tensor tail = FlatTail();
+    absl::Span<float> sums = tail.As<float>();
+    const float weight = StatisticsWeight(micro_batch, batch.micro_batches);
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      layers_[i].AddTo(kept.layers.statistics[i], weight, sums);
+    }
   }
   kept_.emplace(MicroBatch(batch.ordinal, micro_batch), std::move(kept));
   return result;
@@ -437,6 +447,7 @@ absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
       report.squared_norms.push_back(norm);
     }
   }
+  reported_ = batch.micro_batches;
   if (!is_flat()) report.result_hash = checksum.Digest();
   return report;
 }
@@ -463,6 +474,11 @@ absl::Status TorchEngine::Apply(const StepVerdict& verdict) {
 
 // In ascending order of the micro-batches, whatever order they came back in.
 void TorchEngine::Fold() {
+  if (is_flat()) {
+    absl::Span<const float> sums = SumOf(FlatTail());
+    for (TorchLayer& layer : layers_) layer.FoldSums(reported_, sums);
+    return;
+  }
   for (const auto& [micro_batch, statistics] : seen_) {
     for (size_t i = 0; i < layers_.size(); ++i) {
       layers_[i].Fold(statistics[i]);
@@ -529,6 +545,11 @@ void TorchEngine::ClearSums() {
       const absl::Span<float> values = parameter.gradient.As<float>();
       std::fill(values.begin(), values.end(), 0.0f);
     }
+  }
+  if (is_flat()) {
+    Tensor tail = FlatTail();
+    const absl::Span<float> sums = tail.As<float>();
+    std::fill(sums.begin(), sums.end(), 0.0f);
   }
   ReadOwnSum();
   summed_samples_ = 0;

@@ -212,4 +212,41 @@ void TorchLayer::Fold(const LayerStatistics& statistics) {
   }
 }
 
+void TorchLayer::AddTo(const LayerStatistics& statistics, float weight,
+                       absl::Span<float>& sums) const {
+  size_t next = 0;
+  for (const Step& step : steps_) {
+    const int offset = NormOffset(step.operation);
+    if (offset < 0) continue;
+    const BatchStatistics& seen = statistics[next++];
+    const size_t channels = Floats(step.parameters[offset + 2]).size();
+    if (seen.mean.defined()) {
+      AddStatistics(Floats(seen.mean), weight, sums.first(channels));
+      AddStatistics(Floats(seen.variance), weight,
+                    sums.subspan(channels, channels));
+      sums[2 * channels] += weight;
+    }
+    sums.remove_prefix(2 * channels + 1);
+  }
+}
+
+void TorchLayer::FoldSums(int micro_batches, absl::Span<const float>& sums) {
+  for (const Step& step : steps_) {
+    const int offset = NormOffset(step.operation);
+    if (offset < 0) continue;
+    const absl::Span<float> mean = Floats(step.parameters[offset + 2]);
+    const absl::Span<float> variance = Floats(step.parameters[offset + 3]);
+    const size_t channels = mean.size();
+    const float weight = sums[2 * channels];
+    FoldSum(sums.first(channels), weight, micro_batches, mean);
+    FoldSum(sums.subspan(channels, channels), weight, micro_batches, variance);
+    // A member may lie.
+    for (float& value : variance) value = std::max(value, 0.0f);
+    if (weight > 0) {
+      *step.parameters[offset + 4].data_ptr<int64_t>() += micro_batches;
+    }
+    sums.remove_prefix(2 * channels + 1);
+  }
+}
+
 }  // namespace paceline

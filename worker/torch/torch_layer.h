@@ -74,6 +74,13 @@ class TorchLayer {
   // A script's own normalisations move theirs in every training forward.
   void Fold(const LayerStatistics& statistics);
 
+  // The two halves of that for data parallelism (core/optim/batch_norm.h).  A
+  // layer takes its buffers' number of values from the front of `sums`: of each
+  // normalisation mean, variance and weight.
+  void AddTo(const LayerStatistics& statistics, float weight,
+             absl::Span<float>& sums) const;
+  void FoldSums(int micro_batches, absl::Span<const float>& sums);
+
   // Whether Forward draws from the default generator in training.
   bool draws() const { return draws_; }
 

@@ -22,6 +22,14 @@ constexpr absl::Duration kTry = absl::Seconds(20);
 constexpr absl::Duration kFirstQuestionBackoff = absl::Milliseconds(10);
 constexpr absl::Duration kMaxQuestionBackoff = absl::Seconds(1);
 
+std::vector<int> CountReplicas(const RunWiring& wiring) {
+  std::vector<int> counts;
+  for (const StageWiring& stage : wiring.stages) {
+    counts.push_back(static_cast<int>(stage.replicas.size()));
+  }
+  return counts;
+}
+
 bool MayRetry(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsFailedPrecondition(status);
@@ -212,7 +220,7 @@ RunGate::RunGate(const RunWiring& wiring, std::shared_ptr<PlaneShared> shared)
     : fence_(wiring.fence),
       self_(wiring.self),
       first_(wiring.stages.front().replicas.front()),
-      stages_(static_cast<int>(wiring.stages.size())),
+      replicas_(CountReplicas(wiring)),
       shared_(std::move(shared)),
       asking_(holds_first_stage() ? nullptr
                                   : std::make_shared<Asking>(
@@ -227,7 +235,7 @@ absl::Status RunGate::Open(const GateOptions& options) {
   absl::MutexLock lock(&mutex_);
   if (gate_ != nullptr) return absl::AlreadyExistsError("the gate is open");
   gate_ = std::make_shared<SharedStepGate>(options.train, options.total_steps,
-                                           stages_, options.first_step);
+                                           replicas_, options.first_step);
   local_ = MakeLocalGateClient(gate_);
   return absl::OkStatus();
 }

@@ -51,8 +51,8 @@ class RunGate final : public GateClient {
   // Constant after construction.
   const Fence fence_;
   const WorkerId self_;
-  const WorkerAddress first_;  // that holds stage 0
-  const int stages_;
+  const WorkerAddress first_;        // that holds stage 0
+  const std::vector<int> replicas_;  // [stages]
   const std::shared_ptr<PlaneShared> shared_;
 
   // Where Decide() waits for others; null: the first stage is here.

@@ -90,12 +90,14 @@ void RunState::Wire() {
   for (const auto& [kind, boundary] : Crossings(stages, wiring_.ties)) {
     const FrameEnds ends = Ends(kind, boundary);
     const bool tied = boundary >= stages - 1;
+    const bool replicas = kind == FrameKind::kReplica;
+    if (replicas && (!IsMine(ends.to) || !ReplicasTrain(ends.to))) continue;
     // Inside a worker nothing of a tie travels.
-    if (tied && IsMine(ends.from) && IsMine(ends.to)) continue;
-    if (IsMine(ends.to)) {
-      AddIncoming(kind, boundary);
-    } else if (IsMine(ends.from)) {
+    if (tied && !replicas && IsMine(ends.from) && IsMine(ends.to)) continue;
+    if (IsMine(ends.to)) AddIncoming(kind, boundary);
+    if (IsMine(ends.from) && (replicas || !IsMine(ends.to))) {
       for (const WorkerAddress& neighbour : wiring_.stages[ends.to].replicas) {
+        if (neighbour.worker == wiring_.self) continue;
         OutboundOptions& options = streams[{neighbour.worker, kind}];
         options.kind = kind;
         options.neighbour = neighbour.worker;
@@ -126,7 +128,8 @@ void RunState::Connect() {
 
 void RunState::AddIncoming(FrameKind kind, int32_t boundary) {
   const int bound = BoundOf(wiring_.bounds, kind, boundary);
-  if (IsMine(Ends(kind, boundary).from)) {
+  const bool replicas = kind == FrameKind::kReplica;
+  if (IsMine(Ends(kind, boundary).from) && !replicas) {
     mailbox_.AddBoundary(kind, boundary, SendLimit(bound));
     return;
   }
@@ -137,6 +140,7 @@ void RunState::AddIncoming(FrameKind kind, int32_t boundary) {
   mailbox_.AddBoundary(kind, boundary, senders * ledger.window());
   absl::MutexLock lock(&mutex_);
   for (int sender = 0; sender < senders; ++sender) {
+    if (replicas && sender == OwnReplica(Ends(kind, boundary).to)) continue;
     inbound_.try_emplace(
         {boundary, sender},
         Inbound{kind, Expectation(boundary), ledger, nullptr, {}, 0});
@@ -150,7 +154,12 @@ BoundaryExpectation RunState::Expectation(int32_t boundary) const {
     return {wiring_.boundaries[index], wiring_.micro_batch,
             wiring_.label_shape};
   }
-  return {{{DType::kF32, wiring_.ties[index - cuts].shape}}, 0, {}};
+  const size_t ties = wiring_.ties.size();
+  if (index < cuts + ties) {
+    return {{{DType::kF32, wiring_.ties[index - cuts].shape}}, 0, {}};
+  }
+  const StageWiring& stage = wiring_.stages[index - cuts - ties];
+  return {{{DType::kU8, {stage.replica_frame_bytes}}}, 0, {}};
 }
 
 FrameEnds RunState::Ends(FrameKind kind, int32_t boundary) const {
@@ -162,8 +171,10 @@ FrameEnds RunState::Ends(FrameKind kind, int32_t boundary) const {
 }
 
 StageOutbound* RunState::FindOutbound(const FrameKey& key) const {
-  const StageWiring& to = wiring_.stages[Ends(key.kind, key.boundary).to];
-  const WorkerAddress& neighbour = to.replicas[to.route.ReplicaOf(TurnOf(key))];
+  const FrameEnds ends = Ends(key.kind, key.boundary);
+  const StageWiring& to = wiring_.stages[ends.to];
+  const WorkerAddress& neighbour =
+      to.replicas[ReplicasOfKey(key, wiring_.stages[ends.from], to).second];
   const auto stream = outbound_.find({neighbour.worker, key.kind});
   return stream == outbound_.end() ? nullptr : stream->second.get();
 }
@@ -171,8 +182,8 @@ StageOutbound* RunState::FindOutbound(const FrameKey& key) const {
 absl::Status RunState::CheckRoute(const FrameHeader& header) const {
   const FrameKey key = KeyOf(header);
   const FrameEnds ends = Ends(key.kind, key.boundary);
-  const int from = wiring_.stages[ends.from].route.ReplicaOf(TurnOf(key));
-  const int to = wiring_.stages[ends.to].route.ReplicaOf(TurnOf(key));
+  const auto [from, to] =
+      ReplicasOfKey(key, wiring_.stages[ends.from], wiring_.stages[ends.to]);
   if (from == header.route && to == OwnReplica(ends.to)) {
     return absl::OkStatus();
   }
@@ -213,13 +224,13 @@ absl::StatusOr<Frame> RunState::Receive(const FrameKey& key) {
 }
 
 absl::StatusOr<absl::Duration> RunState::AwaitRoom(int32_t boundary,
-                                                   int64_t ordinal,
-                                                   int frames) {
+                                                   int64_t ordinal, int frames,
+                                                   int micro_batch) {
   if (!Sends(FrameKind::kActivation, boundary)) {
     return NoBoundary("goes out", FrameKind::kActivation, boundary);
   }
   StageOutbound* stream =
-      FindOutbound({FrameKind::kActivation, boundary, ordinal, 0});
+      FindOutbound({FrameKind::kActivation, boundary, ordinal, micro_batch});
   if (stream == nullptr) return absl::ZeroDuration();
   return stream->AwaitRoom(boundary, frames);
 }

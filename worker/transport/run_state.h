@@ -54,7 +54,8 @@ class RunState final : public Link,
     return mailbox_.AwaitBatch(boundary, ordinal);
   }
   absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int64_t ordinal,
-                                           int frames) override;
+                                           int frames,
+                                           int micro_batch) override;
   void Cancel(absl::Status why) override { End(why, /*linger=*/false); }
   std::vector<BrokenLink> BrokenLinks() const override;
   std::map<WorkerId, int64_t> SentBytes() const override;
@@ -92,6 +93,10 @@ class RunState final : public Link,
   // -1: the stage is not here.
   int OwnReplica(int stage) const {
     return wiring_.stages[stage].IndexOf(wiring_.self);
+  }
+  // The replicas of the stage send frames to one another.
+  bool ReplicasTrain(int stage) const {
+    return wiring_.stages[stage].replica_frame_bytes > 0;
   }
   // A crossing that exists.
   FrameEnds Ends(FrameKind kind, int32_t boundary) const;

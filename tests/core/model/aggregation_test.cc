@@ -53,8 +53,9 @@ TEST(Aggregation, EveryRuleIsGoodAmongEnoughMembers) {
 const BadJob kBad[] = {
     {"aggregation.mode=roling", "did you mean 'rolling'?"},
     {"kind=infer", "is for training", "aggregation.mode"},
-    {"model.name=resnet18; data.name=synthetic; data.shape=3,32,32",
-     "members would not agree on", "aggregation.mode"},
+    {"model.name=resnet18; data.name=synthetic; data.shape=3,32,32; "
+     "aggregation.rule=krum",
+     "would judge members by the statistics of", "aggregation.rule"},
     {"aggregation.rule=medain", "did you mean 'median'?"},
     {"aggregation.rule=oracle",
      "choose one of: mean, median, trimmed-mean, krum"},

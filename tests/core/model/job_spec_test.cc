@@ -12,6 +12,7 @@
 namespace paceline {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -26,9 +27,7 @@ JobSpec GoodSpec() {
 const BadJob kBadSpecs[] = {
     {"name=" + std::string(129, 'x'), "at most 128"},
     {"name=a\nb", "control character"},
-    {"name=a\u202Eb", "control character"},
-    {"pipeline.replicas=2", "belongs to kind infer"},
-    {"pipeline.replicate=allowed", "belongs to kind infer"},
+      {"name=a\u202Eb", "control character"},
     {"pipeline.replicate=nevr", "did you mean 'never'?"},
     {"pipeline.snapshot_every=-1", "got -1"},
     {"train.checkpoint_every=5; pipeline.snapshot_every=0",
@@ -330,6 +329,60 @@ TEST(CheckJobSpec, AllOfATextIsForInferenceOnly) {
   pictures.data.test_fraction = 1;
   EXPECT_EQ(WhyAt(pictures, "data.test_fraction"), "nothing")
       << "they have none";
+}
+
+TEST(CheckJobSpec, TakesReplicasThatTrainIfTheyFit) {
+  JobSpec good = Replicated();
+  good.kind = kTrainKind;
+  good.train = GoodSpec().train;
+  good.train.batch = 8;
+  good.train.micro_batch = 2;
+  EXPECT_THAT(CheckJobSpec(good), IsEmpty());
+
+  const BadJob bad[] = {
+      {"train.micro_batch=8",
+       "gives a stage 2 workers, but a batch has 1 micro-batches",
+       "pipeline.replicas"},
+      {"pipeline.schedule=pipedream", "agree on every update"},
+      {"pipeline.schedule=zero-bubble", "not made for stages of several"},
+      {"aggregation.rule=median", "add up all gradients"},
+      {"aggregation.min_parts=2", "every micro-batch"}};
+  for (const BadJob& each : bad) {
+    JobSpec spec = good;
+    ChangeJob(spec, each.changes);
+    EXPECT_THAT(WhyAt(spec, each.Path()), HasSubstr(each.why));
+  }
+}
+
+TEST(JobSpec, DoesWithoutAReplicaThatIsAbsentButNotWithoutAStage) {
+  const JobSpec spec = Replicated();
+  const auto without = [&spec](const std::string& absent) {
+    return WithoutAbsentReplicas(spec,
+                                 [&](const std::string& name) {
+                                   return absent.find(name) ==
+                                          std::string::npos;
+                                 })
+        .pipeline;
+  };
+
+  EXPECT_EQ(without("").workers, spec.pipeline.workers);
+  EXPECT_THAT(without("b").workers, ElementsAre("a", "c"));
+  EXPECT_THAT(without("b").replicas, ElementsAre(1, 1));
+  EXPECT_THAT(without("b").shares, ElementsAre(1, 0.5));
+  EXPECT_THAT(without("a").workers, ElementsAre("a", "b", "c"));
+  EXPECT_THAT(without("bc").workers, ElementsAre("a", "c"));
+}
+
+TEST(CheckJobSpec, RefusesReplicasOfAStageThatSharesAParameter) {
+  JobSpec spec = LanguageSpec("gpt");
+  spec.train.batch = 8;
+  spec.train.micro_batch = 2;
+  spec.pipeline.stages = 0;
+  spec.pipeline.cuts = {1};
+  spec.pipeline.workers = {"a", "b", "c"};
+  spec.pipeline.replicas = {1, 2};
+  EXPECT_THAT(WhyAt(spec, "pipeline.replicas"),
+              HasSubstr("gives several workers to stage 1, which shares"));
 }
 
 TEST(CheckJobSpec, TakesReplicasOfAnInferenceJobThatFit) {

@@ -246,5 +246,37 @@ TEST_F(StepGateTest, TakesARepeatedReportWhoseNormIsNaNAndGoesOn) {
   EXPECT_FALSE(Pass(1)->skip) << "it goes on";
 }
 
+TEST(StepGate, WaitsForAllReplicasAndTakesWhatTheyReportOnce) {
+  StepGate gate(Train(), kTotalSteps, {1, 2});
+  StepReport second = Report(0, 1);
+  second.replica = 1;
+
+  EXPECT_EQ(gate.Add(Report(0, 0)).value(), std::nullopt);
+  EXPECT_EQ(gate.Add(second).value(), std::nullopt);
+  EXPECT_THAT(gate.Missing(), ElementsAre(1));
+  const auto verdict = gate.Add(Report(0, 1)).value();
+
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_EQ(*verdict, Decide(Train(), {Report(0, 0), Report(0, 1)}));
+  EXPECT_EQ(gate.Add(second).value(), verdict);
+  second.step = 1;
+  second.replica = 2;
+  EXPECT_THAT(gate.Add(second).status().message(),
+              HasSubstr("no replica 2 of stage 1, which has 2"));
+}
+
+TEST(StepGate, RefusesReplicasThatHoldDifferentSums) {
+  StepGate gate(Train(), kTotalSteps, {1, 2});
+  StepReport second = Report(0, 1);
+  second.replica = 1;
+  second.result_hash = 7;
+
+  ASSERT_TRUE(gate.Add(Report(0, 1)).ok());
+  const absl::Status status = gate.Add(second).status();
+
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("hold different sums"));
+}
+
 }  // namespace
 }  // namespace paceline

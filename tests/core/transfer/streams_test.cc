@@ -392,5 +392,23 @@ TEST(CheckFrame, TakesATiedParameterWholeAndNothingElse) {
   }
 }
 
+TEST(CheckFrame, TakesBytesBetweenReplicasUpToTheLargestPart) {
+  const BoundaryExpectation expected{{{DType::kU8, {40}}}, 0, {}};
+  FrameHeader header = GoodHeader(FrameKind::kReplica);
+  header.micro_batch = 1000;  // a name, and no micro-batch
+  header.batch.phase = BatchPhase::kEvaluate;
+  header.tensors = {{DType::kU8, {1}}};
+  EXPECT_TRUE(CheckFrame(header, expected).ok());
+  header.tensors = {{DType::kU8, {40}}};
+  EXPECT_TRUE(CheckFrame(header, expected).ok());
+
+  std::vector<FrameHeader> wrong(4, header);
+  wrong[0].tensors[0].shape = {41};
+  wrong[1].tensors.clear();
+  wrong[2].tensors[0].dtype = DType::kF32;
+  wrong[3].batch.samples = 0;
+  ExpectRefused(wrong, expected);
+}
+
 }  // namespace
 }  // namespace paceline

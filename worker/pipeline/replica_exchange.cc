@@ -1,0 +1,157 @@
+#include "worker/pipeline/replica_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/optim/optimizer.h"
+
+namespace paceline {
+namespace {
+
+static_assert(std::is_trivially_copyable_v<ReplicaCounts> &&
+                  sizeof(ReplicaCounts) == 32,
+              "it crosses between processes as it lies in memory");
+
+absl::Span<const float> FloatsOf(const Tensor& bytes, size_t offset) {
+  return {reinterpret_cast<const float*>(bytes.data.get() + offset),
+          (static_cast<size_t>(bytes.bytes()) - offset) / sizeof(float)};
+}
+
+size_t PartSize(size_t values, int replicas) {
+  return (values + replicas - 1) / replicas;
+}
+
+}  // namespace
+
+int64_t ReplicaFrameBytes(int64_t values, int replicas) {
+  return static_cast<int64_t>(sizeof(ReplicaCounts) +
+                              sizeof(float) * PartSize(values, replicas));
+}
+
+absl::Status ReplicaExchange::Tell(const BatchInfo& batch) {
+  for (int peer = 0; peer < place_.replicas; ++peer) {
+    if (peer == place_.replica) continue;
+    PACELINE_RETURN_IF_ERROR(
+        Send(ReplicaFrame::kBatch, batch, peer, nullptr, {}));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BatchInfo> ReplicaExchange::Await(int64_t ordinal) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const Frame frame, link_.Receive(ReplicaKey(
+                             ReplicaFrame::kBatch, place_.boundary, ordinal,
+                             place_.leader, place_.replica, place_.replicas)));
+  return frame.header.batch;
+}
+
+absl::Status ReplicaExchange::Sum(const BatchInfo& batch,
+                                  ReplicaCounts& counts) {
+  PACELINE_ASSIGN_OR_RETURN(const Values gradient, engine_.FlatGradient());
+  PACELINE_RETURN_IF_ERROR(Exchange(batch, gradient, counts));
+  const Values own = PartOf(gradient, place_.replica);
+  for (int peer = 0; peer < place_.replicas; ++peer) {
+    if (peer == place_.replica) continue;
+    PACELINE_RETURN_IF_ERROR(
+        Send(ReplicaFrame::kSum, batch, peer, nullptr, own));
+  }
+  for (int peer = 0; peer < place_.replicas; ++peer) {
+    if (peer == place_.replica) continue;
+    const Values part = PartOf(gradient, peer);
+    PACELINE_ASSIGN_OR_RETURN(
+        const Tensor sum,
+        Receive(ReplicaFrame::kSum, batch, peer, part.size() * sizeof(float)));
+    absl::c_copy(FloatsOf(sum, 0), part.begin());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaExchange::SumCounts(const BatchInfo& batch,
+                                        ReplicaCounts& counts) {
+  return Exchange(batch, {}, counts);
+}
+
+// Everybody sends before it waits.
+absl::Status ReplicaExchange::Exchange(const BatchInfo& batch, Values gradient,
+                                       ReplicaCounts& counts) {
+  for (int peer = 0; peer < place_.replicas; ++peer) {
+    if (peer == place_.replica) continue;
+    PACELINE_RETURN_IF_ERROR(Send(ReplicaFrame::kPart, batch, peer, &counts,
+                                  PartOf(gradient, peer)));
+  }
+  const Values own = PartOf(gradient, place_.replica);
+  std::vector<float> sum(own.size(), 0.0f);
+  ReplicaCounts total;
+  for (int peer = 0; peer < place_.replicas; ++peer) {
+    ReplicaCounts of_peer = counts;
+    std::optional<Tensor> part;
+    if (peer != place_.replica) {
+      PACELINE_ASSIGN_OR_RETURN(
+          part, Receive(ReplicaFrame::kPart, batch, peer,
+                        sizeof(counts) + own.size() * sizeof(float)));
+      std::memcpy(&of_peer, part->data.get(), sizeof(of_peer));
+    }
+    total.losses.Add(of_peer.losses);
+    total.labels += of_peer.labels;
+    AddTo(absl::MakeSpan(sum),
+          part.has_value() ? FloatsOf(*part, sizeof(counts)) : own);
+  }
+  counts = total;
+  absl::c_copy(sum, own.begin());
+  return absl::OkStatus();
+}
+
+ReplicaExchange::Values ReplicaExchange::PartOf(Values gradient,
+                                                int index) const {
+  const size_t size = PartSize(gradient.size(), place_.replicas);
+  const size_t begin = std::min(gradient.size(), size * index);
+  return gradient.subspan(begin, size);
+}
+
+absl::Status ReplicaExchange::Send(ReplicaFrame what, const BatchInfo& batch,
+                                   int receiver, const ReplicaCounts* counts,
+                                   Values values) {
+  const size_t begin = counts == nullptr ? 0 : sizeof(*counts);
+  const auto bytes =
+      static_cast<int64_t>(begin + values.size() * sizeof(float));
+  // A batch alone has nothing to say beside its header.
+  Tensor tensor = Tensor::Zeros(DType::kU8, {std::max<int64_t>(1, bytes)});
+  if (counts != nullptr) std::memcpy(tensor.data.get(), counts, begin);
+  if (!values.empty()) {
+    std::memcpy(tensor.data.get() + begin, values.data(),
+                values.size() * sizeof(float));
+  }
+  const FrameKey key = ReplicaKey(what, place_.boundary, batch.ordinal,
+                                  place_.replica, receiver, place_.replicas);
+  Frame frame;
+  frame.header.kind = key.kind;
+  frame.header.boundary = key.boundary;
+  frame.header.batch = batch;
+  frame.header.micro_batch = key.micro_batch;
+  frame.tensors = {std::move(tensor)};
+  return link_.Send(std::move(frame));
+}
+
+absl::StatusOr<Tensor> ReplicaExchange::Receive(ReplicaFrame what,
+                                                const BatchInfo& batch,
+                                                int sender, size_t bytes) {
+  PACELINE_ASSIGN_OR_RETURN(
+      Frame frame,
+      link_.Receive(ReplicaKey(what, place_.boundary, batch.ordinal, sender,
+                               place_.replica, place_.replicas)));
+  const auto need = std::max<int64_t>(1, static_cast<int64_t>(bytes));
+  if (frame.header.batch == batch && frame.tensors[0].bytes() == need) {
+    return std::move(frame.tensors[0]);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "replica ", sender, " sends ", frame.tensors[0].bytes(), " bytes, need ",
+      need, ", or tells of another batch ", batch.ordinal, " than the leader"));
+}
+
+}  // namespace paceline

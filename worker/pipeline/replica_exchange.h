@@ -1,0 +1,76 @@
+// The replicas of a stage that train: each computes its micro-batches of a
+// batch, and all get the sum of all gradients.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/model/batch.h"
+#include "worker/pipeline/link.h"
+#include "worker/pipeline/stage_engine.h"
+
+namespace paceline {
+
+// A replica among those of its stage.
+struct ReplicaPlace {
+  int32_t boundary = 0;  // over which they reach one another (EndsOf)
+  int replica = 0;
+  int replicas = 1;
+  // This one learns first what the next batch is.
+  int leader = 0;
+};
+
+// Replicas add these up beside the gradient.
+struct ReplicaCounts {
+  LossSums losses;     // on the last stage
+  int64_t labels = 0;  // of the samples in the gradient
+};
+
+// The most bytes of a frame between so many replicas with `values` in their
+// gradients.
+int64_t ReplicaFrameBytes(int64_t values, int replicas);
+
+// Lives on the compute thread.  Replica i adds up the i-th of equal parts of
+// the gradient, in the order of the replicas, and sends the sum to the others:
+// all of them have its bytes, and none has more work than another.  Replicas
+// are fixed: all of them take part in each batch, also those without a
+// micro-batch in it.
+class ReplicaExchange {
+ public:
+  // Both outlive this.
+  ReplicaExchange(const ReplicaPlace& place, StageEngine& engine, Link& link)
+      : place_(place), engine_(engine), link_(link) {}
+
+  bool leads() const { return place_.replica == place_.leader; }
+  // The leader tells the others of a batch, who wait for it.
+  absl::Status Tell(const BatchInfo& batch);
+  absl::StatusOr<BatchInfo> Await(int64_t ordinal);
+
+  // After the last backward of a step: the engine's gradient and `counts`
+  // become those of all replicas.
+  // Errors: those of the link; InvalidArgument  a frame of another size
+  absl::Status Sum(const BatchInfo& batch, ReplicaCounts& counts);
+  // The same of an evaluation, which has no gradient.
+  absl::Status SumCounts(const BatchInfo& batch, ReplicaCounts& counts);
+
+ private:
+  using Values = absl::Span<float>;
+
+  absl::Status Exchange(const BatchInfo& batch, Values gradient,
+                        ReplicaCounts& counts);
+  // Part `index` of the gradient.
+  Values PartOf(Values gradient, int index) const;
+  absl::Status Send(ReplicaFrame what, const BatchInfo& batch, int receiver,
+                    const ReplicaCounts* counts, Values values);
+  absl::StatusOr<Tensor> Receive(ReplicaFrame what, const BatchInfo& batch,
+                                 int sender, size_t bytes);
+
+  const ReplicaPlace place_;
+  StageEngine& engine_;
+  Link& link_;
+};
+
+}  // namespace paceline
