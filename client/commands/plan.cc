@@ -115,40 +115,6 @@ std::string ProvedText(const PlanQuestion& question, const PlanAnswer& answer) {
                       IntervalText(*times), ")");
 }
 
-// `with_refused` adds why there is no answer.
-Document ToDocument(const PlanQuestion& question, const PolicyRun& run,
-                    bool with_refused) {
-  const PlanProblem& problem = question.inputs.problem;
-  Document document = {{"policy", run.policy}};
-  if (run.answer.has_value()) {
-    const PlanAnswer& answer = *run.answer;
-    document.update(
-        {{"bottleneck_seconds", answer.cost.bottleneck_seconds},
-         {"step_seconds", answer.cost.step_seconds},
-         {"lower_bound_seconds", answer.lower_bound_seconds},
-         {"gap", answer.gap},
-         {"exact", answer.exact},
-         {"predicted", PredictedDocument(question.inputs.predicted)},
-         {"stages", StagesDocument(problem, answer)},
-         {"transfer_seconds", answer.cost.transfer_seconds},
-         {"left_out", NamesLeftOut(problem, answer.placement)},
-         {"samples_per_second", SamplesPerSecond(question, answer.cost)},
-         {"ways", WaysDocument(WaysOf(question, answer))},
-         {"why", answer.why}});
-  }
-  document["planning_seconds"] = run.planning_seconds;
-  if (with_refused) {
-    document["refused"] = OrNull(std::string(run.refused.message()));
-  }
-  document.update({{"source", question.inputs.source},
-                   {"measured", question.inputs.measured},
-                   {"model", OrNull(question.model)},
-                   {"schedule", question.schedule},
-                   {"micro_batches", problem.micro_batches},
-                   {"training", problem.training}});
-  return document;
-}
-
 std::string SharesText(const PlacedStage& stage) {
   if (stage.shares.size() < 2) return "";
   const size_t shown = std::min(stage.shares.size(), kMostNames);
@@ -324,6 +290,40 @@ Document WaysDocument(const std::vector<TrainingWay>& ways) {
                     {"step_seconds", OrNull(way.step_seconds)},
                     {"why", way.why}};
   });
+}
+
+// `with_refused` adds why there is no answer.
+Document ToDocument(const PlanQuestion& question, const PolicyRun& run,
+                    bool with_refused) {
+  const PlanProblem& problem = question.inputs.problem;
+  Document document = {{"policy", run.policy}};
+  if (run.answer.has_value()) {
+    const PlanAnswer& answer = *run.answer;
+    document.update(
+        {{"bottleneck_seconds", answer.cost.bottleneck_seconds},
+         {"step_seconds", answer.cost.step_seconds},
+         {"lower_bound_seconds", answer.lower_bound_seconds},
+         {"gap", answer.gap},
+         {"exact", answer.exact},
+         {"predicted", PredictedDocument(question.inputs.predicted)},
+         {"stages", StagesDocument(problem, answer)},
+         {"transfer_seconds", answer.cost.transfer_seconds},
+         {"left_out", NamesLeftOut(problem, answer.placement)},
+         {"samples_per_second", SamplesPerSecond(question, answer.cost)},
+         {"ways", WaysDocument(WaysOf(question, answer))},
+         {"why", answer.why}});
+  }
+  document["planning_seconds"] = run.planning_seconds;
+  if (with_refused) {
+    document["refused"] = OrNull(std::string(run.refused.message()));
+  }
+  document.update({{"source", question.inputs.source},
+                   {"measured", question.inputs.measured},
+                   {"model", OrNull(question.model)},
+                   {"schedule", question.schedule},
+                   {"micro_batches", problem.micro_batches},
+                   {"training", problem.training}});
+  return document;
 }
 
 std::string RenderPlan(const PlanQuestion& question, const PolicyRun& run) {

@@ -27,7 +27,7 @@ JobSpec GoodSpec() {
 const BadJob kBadSpecs[] = {
     {"name=" + std::string(129, 'x'), "at most 128"},
     {"name=a\nb", "control character"},
-      {"name=a\u202Eb", "control character"},
+    {"name=a\u202Eb", "control character"},
     {"pipeline.replicate=nevr", "did you mean 'never'?"},
     {"pipeline.snapshot_every=-1", "got -1"},
     {"train.checkpoint_every=5; pipeline.snapshot_every=0",
