@@ -72,8 +72,7 @@ class RoundFrameParser {
 
   absl::StatusOr<RoundFrameLayout> Parse() {
     constexpr int64_t kMost =
-        kMaxRoundHeaderBytes +
-        std::max(kMaxRoundMessageBytes, kMaxRoundDataBytes);
+        kMaxRoundHeaderBytes + kMaxRoundMessageBytes + kMaxRoundDataBytes;
     if (total_bytes_ > kMost) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a frame of ", total_bytes_, " bytes, at most ", kMost, " may be"));
@@ -118,9 +117,9 @@ class RoundFrameParser {
       case kRoundFurther:
         return ReadFurther(field);
       case kRoundMessage:
-        return ReadBody(field, RoundFrameLayout::Kind::kMessage);
+        return ReadBody(field, layout_.message);
       case kRoundData:
-        return ReadBody(field, RoundFrameLayout::Kind::kPiece);
+        return ReadBody(field, layout_.data);
       default:
         return reader_.Skip(field.type);
     }
@@ -191,19 +190,24 @@ class RoundFrameParser {
     });
   }
 
-  absl::Status ReadBody(const Field& field, RoundFrameLayout::Kind kind) {
+  absl::Status ReadBody(const Field& field, std::optional<FrameRange>& body) {
     PACELINE_RETURN_IF_ERROR(WireReader::Want(field, WireType::kBytes));
-    if (layout_.kind != RoundFrameLayout::Kind::kHello) {
-      return absl::InvalidArgumentError("more than one message or piece");
+    if (body.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("field ", field.number, " more than once"));
     }
-    PACELINE_ASSIGN_OR_RETURN(layout_.bytes, reader_.ReadLength());
-    layout_.kind = kind;
-    layout_.offset = reader_.position();
-    return reader_.Advance(layout_.bytes);
+    PACELINE_ASSIGN_OR_RETURN(body.emplace().bytes, reader_.ReadLength());
+    body->offset = reader_.position();
+    return reader_.Advance(body->bytes);
   }
 
   absl::Status CheckWhole() {
-    if (total_bytes_ - layout_.bytes > kMaxRoundHeaderBytes) {
+    const auto bytes_of = [](const std::optional<FrameRange>& body) {
+      return body.has_value() ? body->bytes : 0;
+    };
+    const int64_t message_bytes = bytes_of(layout_.message);
+    if (total_bytes_ - message_bytes - bytes_of(layout_.data) >
+        kMaxRoundHeaderBytes) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a header of more than ", kMaxRoundHeaderBytes, " bytes"));
     }
@@ -222,25 +226,19 @@ class RoundFrameParser {
       }
     }
     const bool lent = layout_.header.address != 0;
-    if (lent && layout_.kind != RoundFrameLayout::Kind::kHello) {
-      return absl::InvalidArgumentError("a message or data, and an address");
+    if (lent && layout_.data.has_value()) {
+      return absl::InvalidArgumentError("data and an address");
     }
     if (!lent && !layout_.header.further.empty()) {
       return absl::InvalidArgumentError("further chunks, and no address");
     }
-    if (lent) layout_.kind = RoundFrameLayout::Kind::kPiece;
-    switch (layout_.kind) {
-      case RoundFrameLayout::Kind::kHello:
-        return absl::OkStatus();
-      case RoundFrameLayout::Kind::kPiece:
-        return CheckPiece(lent);
-      case RoundFrameLayout::Kind::kMessage:
-        break;
+    if (message_bytes > kMaxRoundMessageBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a message of ", message_bytes, " bytes, at most ",
+                       kMaxRoundMessageBytes, " may be"));
     }
-    if (layout_.bytes <= kMaxRoundMessageBytes) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("a message of ", layout_.bytes, " bytes, at most ",
-                     kMaxRoundMessageBytes, " may be"));
+    return lent || layout_.data.has_value() ? CheckPiece(lent)
+                                            : absl::OkStatus();
   }
 
   absl::Status CheckPiece(bool lent) {
@@ -253,11 +251,12 @@ class RoundFrameParser {
         kMaxRoundDataBytes;
     const int64_t wanted =
         std::min(before_last + kMaxRoundDataBytes, payload_.bytes - begin);
-    if (lent) layout_.bytes = wanted;
-    if (wanted <= before_last || layout_.bytes != wanted) {
+    if (lent) layout_.data = {0, wanted};
+    const int64_t bytes = layout_.data->bytes;
+    if (wanted <= before_last || bytes != wanted) {
       return absl::InvalidArgumentError(
           absl::StrCat("chunk ", layout_.header.chunk, " of ", payload_.bytes,
-                       " bytes with ", layout_.bytes, " bytes, need ",
+                       " bytes with ", bytes, " bytes, need ",
                        std::max<int64_t>(wanted, 0)));
     }
     return absl::OkStatus();
@@ -288,26 +287,36 @@ std::string EncodeRoundHello(const RoundFrameHeader& header) {
   return out;
 }
 
-std::string EncodeRoundMessagePrefix(const RoundFrameHeader& header,
-                                     int64_t bytes) {
+std::string EncodeRoundMessage(const RoundFrameHeader& header,
+                               absl::string_view message) {
   std::string out = EncodeRoundHello(header);
-  AppendLength(&out, kRoundMessage, bytes);
+  AppendBytesField(&out, kRoundMessage, std::string(message));
   return out;
 }
 
-std::string EncodeRoundPiecePrefix(const RoundFrameHeader& header,
-                                   int64_t bytes) {
-  std::string out = EncodeRoundHello(header);
+namespace {
+
+std::string EncodeRoundPiece(const RoundFrameHeader& header,
+                             absl::string_view message) {
+  std::string out = message.empty() ? EncodeRoundHello(header)
+                                    : EncodeRoundMessage(header, message);
   AppendIntField(&out, kRoundChunk, header.chunk);
   AppendFixed64Field(&out, kRoundChecksum, header.checksum);
+  return out;
+}
+
+}  // namespace
+
+std::string EncodeRoundPiecePrefix(const RoundFrameHeader& header,
+                                   int64_t bytes, absl::string_view message) {
+  std::string out = EncodeRoundPiece(header, message);
   AppendLength(&out, kRoundData, bytes);
   return out;
 }
 
-std::string EncodeRoundLoan(const RoundFrameHeader& header) {
-  std::string out = EncodeRoundHello(header);
-  AppendIntField(&out, kRoundChunk, header.chunk);
-  AppendFixed64Field(&out, kRoundChecksum, header.checksum);
+std::string EncodeRoundLoan(const RoundFrameHeader& header,
+                            absl::string_view message) {
+  std::string out = EncodeRoundPiece(header, message);
   AppendFixed64Field(&out, kRoundAddress, header.address);
   if (header.further.empty()) return out;
   AppendLength(&out, kRoundFurther,

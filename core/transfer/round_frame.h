@@ -1,13 +1,14 @@
 // The bytes of paceline.v1.RoundFrame, written and read by hand so that the
 // bytes of a piece are never copied into a message object.
 //
-//   frame  := header (message | data)?
+//   frame  := header message? data?
 //   header := fields 1 to 13 but 5, in the protobuf encoding; defaults are
 //             absent, unknown fields are skipped
 //   message:= field 5: a paceline.v1.RoundMessage
 //   data   := field 15: the bytes of a chunk
 //
-// So are frames written; they are read whatever the order of their fields.
+// So are frames written; they are read whatever the order of their fields.  The
+// last chunk of a payload carries the message that the payload belongs to.
 // Neither message nor data: pieces that are lent, if it has an address; else a
 // hello, which only says who sends, and where its memory can be read.
 #pragma once
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "core/transfer/wire.h"
 
 namespace paceline {
@@ -75,25 +77,31 @@ struct RoundFrameHeader {
                          const RoundFrameHeader&) = default;
 };
 
-// Each returns the bytes that precede the message or the piece's data; `bytes`
-// is the length of that message or data.
 std::string EncodeRoundHello(const RoundFrameHeader& header);
-std::string EncodeRoundMessagePrefix(const RoundFrameHeader& header,
-                                     int64_t bytes);
+std::string EncodeRoundMessage(const RoundFrameHeader& header,
+                               absl::string_view message);
+// Returns what precedes the data, of so many bytes.  An empty message is none.
 std::string EncodeRoundPiecePrefix(const RoundFrameHeader& header,
-                                   int64_t bytes);
+                                   int64_t bytes,
+                                   absl::string_view message = {});
 // All of a frame that lends a chunk, at the address of the header, and those
 // behind it whose checksums are in `further`.
-std::string EncodeRoundLoan(const RoundFrameHeader& header);
+std::string EncodeRoundLoan(const RoundFrameHeader& header,
+                            absl::string_view message = {});
 
-struct RoundFrameLayout {
-  enum class Kind : uint8_t { kHello, kMessage, kPiece };
-  Kind kind = Kind::kHello;
-  RoundFrameHeader header;
-  // The place of the message or the data in the frame.  Lent pieces lie in the
-  // sender's memory: their offset is not used, and bytes counts all of them.
+// A place in a frame.
+struct FrameRange {
   int64_t offset = 0;
   int64_t bytes = 0;
+};
+
+struct RoundFrameLayout {
+  RoundFrameHeader header;
+  // Neither this nor a piece: a hello.
+  std::optional<FrameRange> message;
+  // A piece.  Lent ones lie in the sender's memory: their offset is not used,
+  // and bytes counts all of them.
+  std::optional<FrameRange> data;
 };
 
 // Reads the header of a frame scattered over `slices`; looks at none of the

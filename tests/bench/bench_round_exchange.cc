@@ -83,10 +83,14 @@ class Program {
       Say("ready");
     } else if (words[0] == "reduce") {
       member_.reset();
+      const BenchReduction reduction{++attempts_, Number(words.at(1)),
+                                     static_cast<int>(Number(words.at(2))),
+                                     words.at(3)};
       member_ = std::make_unique<BenchMember>(
-          plane_, self_, addresses_,
-          BenchReduction{++attempts_, Number(words.at(1)),
-                         static_cast<int>(Number(words.at(2))), words.at(3)});
+          [&](const MemberId& self, RoundSink* sink) {
+            return plane_.Open({JobId{1}, reduction.attempt, 1}, self, sink);
+          },
+          self_, addresses_, reduction);
       Again();
     } else if (words[0] == "again") {
       Again();

@@ -31,8 +31,8 @@ GroupOrder GroupOf(const std::vector<std::string>& addresses) {
 
 }  // namespace
 
-BenchMember::BenchMember(RoundPlane& plane, int self,
-                         std::vector<std::string> addresses,
+BenchMember::BenchMember(const OpenTransport& open, int self,
+                         const std::vector<std::string>& addresses,
                          const BenchReduction& reduction)
     : self_(self),
       members_(static_cast<int>(addresses.size())),
@@ -51,8 +51,7 @@ BenchMember::BenchMember(RoundPlane& plane, int self,
   options.state_hash = 1;
   options.lease = absl::Minutes(10);
   exchange_ = std::make_unique<RoundExchange>(options, clock_, *this);
-  auto transport = plane.Open({JobId{1}, reduction.attempt, 1}, options.self,
-                              exchange_.get());
+  auto transport = open(options.self, exchange_.get());
   PACELINE_CHECK(transport.ok(), transport.status().ToString());
   transport_ = *std::move(transport);
   const absl::Status started = exchange_->Start(*transport_);

@@ -3,14 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "core/base/clock.h"
 #include "core/round/view.h"
 #include "worker/rounds/round_exchange.h"
-#include "worker/transport/round_plane.h"
+#include "worker/rounds/round_transport.h"
 
 namespace paceline {
 
@@ -21,11 +23,17 @@ struct BenchReduction {
   std::string mode = "rolling";
 };
 
+// Opens a member's way to the others.
+using OpenTransport =
+    std::function<absl::StatusOr<std::unique_ptr<RoundTransport>>(
+        const MemberId& self, RoundSink* sink)>;
+
 // Thread-compatible.
 class BenchMember final : public RoundObserver {
  public:
-  // Member `self` of as many as there are addresses, which are their planes'.
-  BenchMember(RoundPlane& plane, int self, std::vector<std::string> addresses,
+  // Member `self` of as many as there are addresses.
+  BenchMember(const OpenTransport& open, int self,
+              const std::vector<std::string>& addresses,
               const BenchReduction& reduction);
   ~BenchMember() override;
 

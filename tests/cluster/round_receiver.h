@@ -39,9 +39,7 @@ inline RoundFrameHeader WithPayload(RoundFrameHeader header,
 
 inline std::string MessageBytes(const RoundFrameHeader& header,
                                 const RoundMessage& message) {
-  const std::string body = ToProto(message).SerializeAsString();
-  return EncodeRoundMessagePrefix(header, static_cast<int64_t>(body.size())) +
-         body;
+  return EncodeRoundMessage(header, ToProto(message).SerializeAsString());
 }
 
 inline std::string PieceBytes(RoundFrameHeader header,

@@ -80,10 +80,10 @@ void Frame(Bytes bytes) {
 void RoundFrame(Bytes bytes) {
   const Cut cut(bytes);
   const auto layout = ParseRoundFrame(cut.slices);
-  if (!layout.ok() || layout->kind != RoundFrameLayout::Kind::kMessage) return;
+  if (!layout.ok() || !layout->message.has_value()) return;
   v1::RoundMessage message;
-  if (message.ParseFromString(
-          CopyBytes(cut.slices, layout->offset, layout->bytes))) {
+  if (message.ParseFromString(CopyBytes(cut.slices, layout->message->offset,
+                                        layout->message->bytes))) {
     FromProto(message, 1, MemberId{WorkerId{1}, Incarnation{2}}).IgnoreError();
   }
 }

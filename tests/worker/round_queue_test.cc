@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/round_recorder.h"
@@ -17,13 +18,19 @@ constexpr size_t kThreeChunks = 2 * kRoundChunkBytes + 1;
 
 class RoundQueueTest : public ::testing::Test {
  protected:
-  // Everything that the queue would give, as "m:text" and "step/chunk".
+  // Everything that the queue would give, as "m:text", "step/chunk" and
+  // "step/chunk m:text".
   std::vector<std::string> TakeAll() {
     std::vector<std::string> taken;
     while (const auto item = queue.TakeNext()) {
-      taken.push_back(item->chunk < 0
-                          ? absl::StrCat("m:", item->message)
-                          : absl::StrCat(item->key->step, "/", item->chunk));
+      std::vector<std::string> words;
+      if (item->chunk >= 0) {
+        words.push_back(absl::StrCat(item->key->step, "/", item->chunk));
+      }
+      if (!item->message.empty()) {
+        words.push_back(absl::StrCat("m:", item->message));
+      }
+      taken.push_back(absl::StrJoin(words, " "));
     }
     EXPECT_FALSE(queue.TakeNext().has_value());
     return taken;
@@ -79,11 +86,11 @@ TEST_F(RoundQueueTest, DropsAMessageWhoseBytesWereForgotten) {
   EXPECT_FALSE(queue.TakeNext().has_value());
 }
 
-TEST_F(RoundQueueTest, GivesAMessageBehindItsBytes) {
+TEST_F(RoundQueueTest, GivesAMessageWithTheLastOfItsBytes) {
   AddReady(PartKey(1));
   queue.AddMessage("part", PartKey(1));
 
-  EXPECT_THAT(TakeAll(), ElementsAre("1/0", "1/1", "1/2", "m:part"));
+  EXPECT_THAT(TakeAll(), ElementsAre("1/0", "1/1", "1/2 m:part"));
 }
 
 TEST_F(RoundQueueTest, LetsPayloadsTakeTurns) {
@@ -103,7 +110,7 @@ TEST_F(RoundQueueTest, GivesChunksInTheOrderInWhichTheyGotReady) {
   queue.OnReady(PartKey(1), ticket, 0);
   queue.OnReady(PartKey(1), ticket, 1);
 
-  EXPECT_THAT(TakeAll(), ElementsAre("1/0", "1/1", "m:part"));
+  EXPECT_THAT(TakeAll(), ElementsAre("1/0", "1/1 m:part"));
 }
 
 TEST_F(RoundQueueTest, GivesBytesOnceAConnection) {
@@ -124,7 +131,7 @@ TEST_F(RoundQueueTest, GivesBytesAgainAfterABreakWhileTheirMessageIsToCome) {
   queue.OnBroken();
   queue.AddMessage("part", PartKey(1));
 
-  EXPECT_THAT(TakeAll(), ElementsAre("1/0", "1/1", "1/2", "m:part"));
+  EXPECT_THAT(TakeAll(), ElementsAre("1/0", "1/1", "1/2 m:part"));
 }
 
 TEST_F(RoundQueueTest, GivesBytesAgainAfterABreakOnlyWithTheirMessage) {
@@ -136,7 +143,7 @@ TEST_F(RoundQueueTest, GivesBytesAgainAfterABreakOnlyWithTheirMessage) {
   EXPECT_THAT(TakeAll(), ElementsAre());
   queue.AddMessage("part", PartKey(1));
 
-  EXPECT_THAT(TakeAll(), ElementsAre("1/0", "1/1", "1/2", "m:part"));
+  EXPECT_THAT(TakeAll(), ElementsAre("1/0", "1/1", "1/2 m:part"));
 }
 
 TEST_F(RoundQueueTest, KeepsTheSameMessageOnce) {
@@ -146,7 +153,7 @@ TEST_F(RoundQueueTest, KeepsTheSameMessageOnce) {
     queue.AddMessage("part", PartKey(1));
   }
 
-  EXPECT_THAT(TakeAll(), ElementsAre("m:want", "1/0", "1/1", "1/2", "m:part"));
+  EXPECT_THAT(TakeAll(), ElementsAre("m:want", "1/0", "1/1", "1/2 m:part"));
 }
 
 TEST_F(RoundQueueTest, DropsTheOldestOfTooManyMessages) {

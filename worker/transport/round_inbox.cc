@@ -31,23 +31,24 @@ std::string Text(const PayloadKey& key) {
 absl::Status RoundInbox::Take(absl::Span<const ByteSpan> slices,
                               const RoundFrameLayout& layout,
                               const Borrower& borrower) {
-  switch (layout.kind) {
-    case RoundFrameLayout::Kind::kHello:
-      return absl::OkStatus();
-    case RoundFrameLayout::Kind::kMessage:
-      return TakeMessage(slices, layout);
-    case RoundFrameLayout::Kind::kPiece:
-      return TakePiece(slices, layout, KeyOf(*layout.header.payload), borrower);
+  if (!layout.message.has_value() && !layout.data.has_value()) {
+    return absl::OkStatus();
   }
-  return absl::InternalError("a frame of no kind");
+  ++counters_.frames_received;
+  if (layout.data.has_value()) {
+    PACELINE_RETURN_IF_ERROR(
+        TakePiece(slices, layout, KeyOf(*layout.header.payload), borrower));
+  }
+  return layout.message.has_value()
+             ? TakeMessage(slices, *layout.message, layout.header)
+             : absl::OkStatus();
 }
 
 absl::Status RoundInbox::TakePiece(absl::Span<const ByteSpan> slices,
                                    const RoundFrameLayout& layout,
                                    const PayloadKey& key,
                                    const Borrower& borrower) {
-  ++counters_.frames_received;
-  counters_.bytes_received += layout.bytes;
+  counters_.bytes_received += layout.data->bytes;
   PACELINE_ASSIGN_OR_RETURN(const std::shared_ptr<RoundPayload> payload,
                             Find(key, layout.header.payload->bytes));
   if (payload == nullptr) {
@@ -58,7 +59,7 @@ absl::Status RoundInbox::TakePiece(absl::Span<const ByteSpan> slices,
   if (header.address == 0) {
     return TakeChunk(key, *payload, header.chunk, header.checksum,
                      [&](absl::Span<uint8_t> target) {
-                       return CopyAndHash(slices, layout.offset, target);
+                       return CopyAndHash(slices, layout.data->offset, target);
                      });
   }
   for (size_t i = 0; i <= header.further.size(); ++i) {
@@ -96,20 +97,20 @@ absl::Status RoundInbox::TakeChunk(const PayloadKey& key, RoundPayload& payload,
 }
 
 absl::Status RoundInbox::TakeMessage(absl::Span<const ByteSpan> slices,
-                                     const RoundFrameLayout& layout) {
-  ++counters_.frames_received;
+                                     const FrameRange& range,
+                                     const RoundFrameHeader& header) {
   v1::RoundMessage proto;
-  if (!proto.ParseFromString(CopyBytes(slices, layout.offset, layout.bytes))) {
+  if (!proto.ParseFromString(CopyBytes(slices, range.offset, range.bytes))) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a message of ", layout.bytes, " bytes that is no message of a round"));
+        "a message of ", range.bytes, " bytes that is no message of a round"));
   }
   PACELINE_ASSIGN_OR_RETURN(RoundMessage message,
-                            FromProto(proto, layout.header.attempt, from_));
+                            FromProto(proto, header.attempt, from_));
   std::shared_ptr<RoundPayload> payload;
-  if (layout.header.payload.has_value()) {
-    const PayloadKey key = KeyOf(*layout.header.payload);
+  if (header.payload.has_value()) {
+    const PayloadKey key = KeyOf(*header.payload);
     PACELINE_RETURN_IF_ERROR(CheckDropped(key));
-    PACELINE_ASSIGN_OR_RETURN(payload, Find(key, layout.header.payload->bytes));
+    PACELINE_ASSIGN_OR_RETURN(payload, Find(key, header.payload->bytes));
     if (payload != nullptr && !payload->complete()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a message before the bytes that belong to it, the ", Text(key)));

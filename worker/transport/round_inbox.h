@@ -65,7 +65,8 @@ class RoundInbox {
   absl::Status TakeChunk(const PayloadKey& key, RoundPayload& payload,
                          int chunk, uint64_t checksum, FetchChunk fetch);
   absl::Status TakeMessage(absl::Span<const ByteSpan> slices,
-                           const RoundFrameLayout& layout);
+                           const FrameRange& range,
+                           const RoundFrameHeader& header);
   // Aborted: bytes of that kind and step were dropped, and are wanted now.
   absl::Status CheckDropped(const PayloadKey& of);
   // Where the bytes of `key` go; null: nowhere.

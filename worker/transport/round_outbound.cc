@@ -52,6 +52,13 @@ void RoundQueue::AddMessage(std::string message, const PayloadKey& key) {
   Add(&found->second.messages, std::move(message));
 }
 
+void RoundQueue::TakeMessage(Sending& sending, Item& item) {
+  if (sending.messages.empty()) return;
+  item.message = std::move(sending.messages.front());
+  sending.messages.pop_front();
+  sending.wanted = !sending.messages.empty();
+}
+
 std::optional<RoundQueue::Item> RoundQueue::TakeNext(int most_chunks) {
   if (!messages_.empty()) {
     Item item;
@@ -61,9 +68,8 @@ std::optional<RoundQueue::Item> RoundQueue::TakeNext(int most_chunks) {
   }
   for (auto& [key, sending] : payloads_) {
     if (sending.messages.empty() || !sending.sent()) continue;
-    Item item{std::move(sending.messages.front()), key, sending.payload, -1};
-    sending.messages.pop_front();
-    sending.wanted = !sending.messages.empty();
+    Item item{{}, key, sending.payload};
+    TakeMessage(sending, item);
     return item;
   }
   if (most_chunks == 0) return std::nullopt;
@@ -80,6 +86,7 @@ std::optional<RoundQueue::Item> RoundQueue::TakeNext(int most_chunks) {
       ++item.chunks;
       ++sending.taken;
     }
+    if (sending.sent()) TakeMessage(sending, item);
     return item;
   }
   return std::nullopt;
@@ -186,7 +193,7 @@ RoundOutbound::RoundOutbound(RoundOutboundOptions options,
 
 void RoundOutbound::SendAhead(const PayloadKey& key,
                               std::shared_ptr<RoundPayload> payload) {
-  AddPayload(key, payload);
+  AddPayload(key, payload, /*message=*/{});
 }
 
 void RoundOutbound::Send(std::string message, const PayloadKey& key,
@@ -201,15 +208,14 @@ void RoundOutbound::Send(std::string message, const PayloadKey& key,
     // a chunk may be next in the queue once the message is out.
     return Pump();
   }
-  AddPayload(key, payload);
+  AddPayload(key, payload, std::move(message));
   absl::MutexLock lock(&mutex_);
-  if (need() == Need::kClosed) return;
-  queue_.AddMessage(std::move(message), key);
-  PumpSoonLocked();
+  if (need() != Need::kClosed) PumpSoonLocked();
 }
 
 void RoundOutbound::AddPayload(const PayloadKey& key,
-                               const std::shared_ptr<RoundPayload>& payload) {
+                               const std::shared_ptr<RoundPayload>& payload,
+                               std::string message) {
   std::shared_ptr<RoundPayload> replaced = payload;
   std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
   RoundQueue::Ticket ticket = 0;
@@ -218,6 +224,7 @@ void RoundOutbound::AddPayload(const PayloadKey& key,
     if (need() == Need::kClosed) return;
     dropped = queue_.DropOlderStates(key);
     ticket = queue_.AddPayload(key, &replaced);
+    if (!message.empty()) queue_.AddMessage(std::move(message), key);
   }
   if (ticket == 0) return;
   payload->Subscribe([this, weak = weak_from_this(), key, ticket](int chunk) {
@@ -313,9 +320,7 @@ grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item,
   }
   ++shared_->counters.frames_sent;
   if (item.chunk < 0) {
-    return OneSlice(EncodeRoundMessagePrefix(
-                        header, static_cast<int64_t>(item.message.size())) +
-                    item.message);
+    return OneSlice(EncodeRoundMessage(header, item.message));
   }
   const absl::Span<uint8_t> chunk = item.payload->chunk(item.chunk);
   header.chunk = item.chunk;
@@ -328,10 +333,10 @@ grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item,
   }
   if (lent) {
     header.address = reinterpret_cast<uint64_t>(chunk.data());
-    return OneSlice(EncodeRoundLoan(header));
+    return OneSlice(EncodeRoundLoan(header, item.message));
   }
-  const std::string prefix =
-      EncodeRoundPiecePrefix(header, static_cast<int64_t>(chunk.size()));
+  const std::string prefix = EncodeRoundPiecePrefix(
+      header, static_cast<int64_t>(chunk.size()), item.message);
   const grpc::Slice slices[] = {
       grpc::Slice(prefix),
       grpc::Slice(chunk.data(), chunk.size(), &ReleasePayload,

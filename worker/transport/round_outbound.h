@@ -28,14 +28,16 @@ namespace paceline {
 
 // Holds what is to be sent to one member of a round group.
 // Messages without bytes go first, in their order; then messages whose bytes
-// have all gone out; then chunks that are ready, payloads taking turns.  What a
+// have all gone out; then chunks that are ready, payloads taking turns, the
+// last one of a payload with its message.  What a
 // connection has taken is as good as received until the connection breaks.
 // Thread-compatible.
 class RoundQueue {
  public:
-  // Either a message (with the key of its bytes, if it has some) or a chunk.
+  // A message (with the key of its bytes, if it has some), a chunk, or the last
+  // chunk of a payload to go out and the message that it belongs to.
   struct Item {
-    std::string message;
+    std::string message;  // empty: none
     std::optional<PayloadKey> key;
     std::shared_ptr<RoundPayload> payload;  // of `key`
     int chunk = -1;                         // the first; -1: a message
@@ -91,6 +93,7 @@ class RoundQueue {
   };
 
   static void Add(std::deque<std::string>* messages, std::string message);
+  static void TakeMessage(Sending& sending, Item& item);
 
   std::deque<std::string> messages_;
   std::map<PayloadKey, Sending> payloads_;
@@ -143,8 +146,10 @@ class RoundOutbound final : public OutboundStream {
   Ended OnEndedLocked(const absl::Status& status, bool answered) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // message: empty: it comes later.
   void AddPayload(const PayloadKey& key,
-                  const std::shared_ptr<RoundPayload>& payload);
+                  const std::shared_ptr<RoundPayload>& payload,
+                  std::string message);
   void OnReady(const PayloadKey& key, RoundQueue::Ticket ticket, int chunk);
   grpc::ByteBuffer BufferOf(const RoundQueue::Item& item, bool lent) const;
   grpc::ByteBuffer HelloOf(std::optional<RoundMemory> memory) const;

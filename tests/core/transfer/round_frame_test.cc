@@ -56,6 +56,13 @@ absl::StatusOr<RoundFrameLayout> Parse(const std::string& bytes,
   return ParseRoundFrame(CutSpans(bytes, piece));
 }
 
+std::string Text(const std::string& bytes, size_t piece,
+                 const std::optional<FrameRange>& range) {
+  return range.has_value()
+             ? CopyBytes(CutSpans(bytes, piece), range->offset, range->bytes)
+             : "";
+}
+
 void ExpectRefused(const std::string& bytes, const std::string& why) {
   const auto layout = Parse(bytes);
   ExpectError(layout.status(), absl::StatusCode::kInvalidArgument,
@@ -70,24 +77,40 @@ TEST_P(RoundFramePieces, ReadsBackAPieceHoweverItIsCut) {
 
   const auto layout = Value(Parse(bytes, GetParam()));
 
-  EXPECT_EQ(layout.kind, RoundFrameLayout::Kind::kPiece);
   EXPECT_EQ(layout.header, header);
-  EXPECT_EQ(layout.bytes, 77);
-  EXPECT_EQ(CopyBytes(CutSpans(bytes, GetParam()), layout.offset, layout.bytes),
-            std::string(77, 'x'));
+  EXPECT_FALSE(layout.message.has_value());
+  EXPECT_EQ(Text(bytes, GetParam(), layout.data), std::string(77, 'x'));
 }
 
 TEST_P(RoundFramePieces, ReadsBackAMessageHoweverItIsCut) {
   RoundFrameHeader header = Header();
   header.payload = {1, 4, 0, 0, 1000};
-  const std::string bytes = EncodeRoundMessagePrefix(header, 5) + "hello";
+  const std::string bytes = EncodeRoundMessage(header, "hello");
 
   const auto layout = Value(Parse(bytes, GetParam()));
 
-  EXPECT_EQ(layout.kind, RoundFrameLayout::Kind::kMessage);
   EXPECT_EQ(layout.header, header);
-  EXPECT_EQ(CopyBytes(CutSpans(bytes, GetParam()), layout.offset, layout.bytes),
-            "hello");
+  EXPECT_FALSE(layout.data.has_value());
+  EXPECT_EQ(Text(bytes, GetParam(), layout.message), "hello");
+}
+
+TEST_P(RoundFramePieces, ReadsBackAPieceWithItsMessageHoweverItIsCut) {
+  const RoundFrameHeader header = PieceHeader(77, 0);
+  const std::string bytes =
+      EncodeRoundPiecePrefix(header, 77, "hello") + std::string(77, 'x');
+  RoundFrameHeader lent = header;
+  lent.address = 16;
+
+  const auto layout = Value(Parse(bytes, GetParam()));
+  const std::string loan = EncodeRoundLoan(lent, "hello");
+  const auto of_loan = Value(Parse(loan, GetParam()));
+
+  EXPECT_EQ(layout.header, header);
+  EXPECT_EQ(Text(bytes, GetParam(), layout.data), std::string(77, 'x'));
+  EXPECT_EQ(Text(bytes, GetParam(), layout.message), "hello");
+  EXPECT_EQ(of_loan.header, lent);
+  EXPECT_EQ(of_loan.data->bytes, 77);
+  EXPECT_EQ(Text(loan, GetParam(), of_loan.message), "hello");
 }
 
 TEST_P(RoundFramePieces, CopiesAndHashesInOnePass) {
@@ -109,7 +132,6 @@ INSTANTIATE_TEST_SUITE_P(Sizes, RoundFramePieces,
                          ::testing::Values(1, 2, 7, 64, 1000, 1 << 20));
 
 TEST(RoundFrame, ReadsHellosAndPiecesThatAreLent) {
-  using Kind = RoundFrameLayout::Kind;
   RoundFrameHeader with_memory = Header();
   with_memory.memory = {4711, 0xffffffffffff0008u};
   RoundFrameHeader lent = PieceHeader(kMaxRoundDataBytes + 77, 1);
@@ -119,21 +141,19 @@ TEST(RoundFrame, ReadsHellosAndPiecesThatAreLent) {
   together.further = {0, 0xfedcba9876543210u};
   struct Case {
     std::string bytes;
-    Kind kind;
     RoundFrameHeader header;
     int64_t payload = 0;
   };
   for (const Case& each :
-       {Case{EncodeRoundHello(Header()), Kind::kHello, Header()},
-        {EncodeRoundHello(with_memory), Kind::kHello, with_memory},
-        {EncodeRoundLoan(lent), Kind::kPiece, lent, 77},
-        {EncodeRoundLoan(together), Kind::kPiece, together,
-         2 * kMaxRoundDataBytes + 77}}) {
+       {Case{EncodeRoundHello(Header()), Header()},
+        {EncodeRoundHello(with_memory), with_memory},
+        {EncodeRoundLoan(lent), lent, 77},
+        {EncodeRoundLoan(together), together, 2 * kMaxRoundDataBytes + 77}}) {
     const auto layout = Value(Parse(each.bytes, 3));
 
-    EXPECT_EQ(layout.kind, each.kind);
     EXPECT_EQ(layout.header, each.header);
-    EXPECT_EQ(layout.bytes, each.payload);
+    EXPECT_EQ(layout.data.value_or(FrameRange()).bytes, each.payload);
+    EXPECT_FALSE(layout.message.has_value());
   }
 }
 
@@ -172,8 +192,7 @@ TEST(RoundFrame, SkipsFieldsOfLaterVersions) {
   bytes += "abc";
   AppendIntField(&bytes, 901, 5);
 
-  const auto layout =
-      Value(Parse(bytes + EncodeRoundMessagePrefix(Header(), 0)));
+  const auto layout = Value(Parse(bytes + EncodeRoundMessage(Header(), "")));
 
   EXPECT_EQ(layout.header, Header());
 }
@@ -202,7 +221,9 @@ TEST(RoundFrame, RefusesEveryTruncationOfAPiece) {
   for (size_t length = 0; length < bytes.size(); ++length) {
     const auto layout = Parse(bytes.substr(0, length));
     // A cut between two fields leaves a hello, of which nothing comes.
-    if (layout.ok() && layout->kind != RoundFrameLayout::Kind::kHello) ++whole;
+    if (layout.ok() &&
+        (layout->message.has_value() || layout->data.has_value()))
+      ++whole;
   }
   EXPECT_EQ(whole, 0);
 }
@@ -217,10 +238,8 @@ TEST(RoundFrame, TakesAMessageBeforeTheOtherFieldsAsProtobufWritesIt) {
 
   const auto layout = Value(Parse(bytes, 3));
 
-  EXPECT_EQ(layout.kind, RoundFrameLayout::Kind::kMessage);
   EXPECT_EQ(layout.header, header);
-  EXPECT_EQ(CopyBytes(CutSpans(bytes, 3), layout.offset, layout.bytes),
-            "hello");
+  EXPECT_EQ(Text(bytes, 3, layout.message), "hello");
 }
 
 // A piece of 50 bytes whose payload is changed.
@@ -231,13 +250,13 @@ std::string Changed(void (*change)(RoundPayloadHeader&)) {
 }
 
 TEST(RoundFrame, RefusesWhatCannotBe) {
-  const std::string message = EncodeRoundMessagePrefix(Header(), 1) + "x";
+  const std::string message = EncodeRoundMessage(Header(), "x");
   const int64_t too_long = kMaxRoundMessageBytes + 1;
   std::string padded;
   while (padded.size() < kMaxRoundHeaderBytes) AppendIntField(&padded, 900, 1);
   const std::pair<std::string, std::string> refused[] = {
       {"", "of no job"},
-      {message + message, "more than one"},
+      {message + message, "more than once"},
       {EncodeRoundPiecePrefix(Header(), 1) + "x", "of no payload"},
       {Piece(PieceHeader(50, 0), 49), "with 49 bytes, need 50"},
       {Piece(PieceHeader(50, 0), 51), "with 51 bytes, need 50"},
@@ -249,10 +268,10 @@ TEST(RoundFrame, RefusesWhatCannotBe) {
       {Changed([](auto& p) { p.step = -1; }), "field 2 cannot be"},
       {Piece(PieceHeader(int64_t{1} << 41, 0), 50), "field 7 cannot be"},
       {Piece(PieceHeader(50, -1), 50), "field 8 cannot be"},
-      {EncodeRoundMessagePrefix(Header(), too_long) +
-           std::string(static_cast<size_t>(too_long), 'm'),
+      {EncodeRoundMessage(Header(),
+                          std::string(static_cast<size_t>(too_long), 'm')),
        "a message of 262145 bytes"},
-      {std::string(400'000, 'm'), "a frame of 400000 bytes"},
+      {std::string(600'000, 'm'), "a frame of 600000 bytes"},
       {padded + EncodeRoundHello(Header()), "header of more than"}};
   for (const auto& [bytes, why] : refused) ExpectRefused(bytes, why);
 }
@@ -270,8 +289,8 @@ TEST(RoundFrame, SurvivesRandomBytes) {
     if (!layout.ok()) {
       EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument);
     } else {
-      EXPECT_LE(layout->offset + layout->bytes,
-                static_cast<int64_t>(bytes.size()));
+      const FrameRange data = layout->data.value_or(FrameRange());
+      EXPECT_LE(data.offset + data.bytes, static_cast<int64_t>(bytes.size()));
     }
   }
 }
