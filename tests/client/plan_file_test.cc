@@ -296,15 +296,24 @@ TEST(FollowPlan, RefusesWhatDoesNotFitTheJob) {
 
   EXPECT_THAT(refused(LenetPlan(), mlp), Says("is of lenet(", "is of mlp("));
   EXPECT_THAT(refused(LenetPlan(), cut), HasSubstr("pipeline.cuts"));
-  EXPECT_THAT(refused(replicas, LenetSpec(16)),
-              Says("stage 0 has 2 replicas (w1, w2)", "rolling server",
-                   "--no-replicas"));
   EXPECT_THAT(refused(of_no_mesh, InferenceSpec()),
-              HasSubstr("was not made for a mesh"));
+              Says("stage 0 has 2 replicas (w1, w2)", "not made for a mesh",
+                   "--no-replicas"));
   EXPECT_THAT(refused(shorter, LenetSpec(16)),
               HasSubstr("layers, the job's model has"));
   EXPECT_THAT(refused(TiedPlan(2), pipedream),
               HasSubstr("pipedream needs layers"));
+}
+
+TEST(FollowPlan, TakesReplicasThatTrain) {
+  PlanFile plan = LenetPlan();
+  const int layers = static_cast<int>(plan.problem.layers.size());
+  plan.placement = {{{0, layers}, {0, 1}, {0.5, 0.5}}};
+  JobSpec spec = LenetSpec(16);
+
+  ASSERT_TRUE(FollowPlan("p.json", plan, spec).ok());
+
+  EXPECT_THAT(spec.pipeline.replicas, ElementsAre(2));
 }
 
 TEST(FollowPlan, TakesAPlanWhoseWorkersHoldSeveralStages) {

@@ -325,9 +325,11 @@ TEST(Replicas, ThatTrainShareOutEachBatchAnew) {
   EXPECT_EQ(options.routes[1].ReplicaOf(7, 0), 1);
   EXPECT_TRUE(EngineOptionsOf(order, FourLayers(), 1).flat_gradient);
   EXPECT_FALSE(EngineOptionsOf(order, FourLayers(), 0).flat_gradient);
-  const auto wiring = Value(MakeRunWiring(order, FourLayers(), kB));
+  ModelDescription model = FourLayers();
+  model.layers[3].parameters = {{.name = "weight", .shape = {7, 2}}};
+  const auto wiring = Value(MakeRunWiring(order, model, kB));
   EXPECT_EQ(wiring.stages[0].replica_frame_bytes, 0);
-  EXPECT_GT(wiring.stages[1].replica_frame_bytes, 32);
+  EXPECT_EQ(wiring.stages[1].replica_frame_bytes, ReplicaFrameBytes(14, 2));
 
   order.spec.pipeline.schedule = "pipedream";
   EXPECT_THAT(MakeRunWiring(order, FourLayers(), kB).status().message(),
