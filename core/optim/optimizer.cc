@@ -187,18 +187,20 @@ void AddTo(absl::Span<float> sum, absl::Span<const float> values) {
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
 }
 
-double SquaredNorm(absl::Span<const float> values) {
+double SquaredNorm(absl::Span<const absl::Span<const float>> pieces) {
   double lanes[kLanes] = {};
-  const size_t whole = values.size() - values.size() % kLanes;
-  for (size_t i = 0; i < whole; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const double value = values[i + lane];
-      lanes[lane] += value * value;
+  size_t at = 0;
+  const auto add = [&](double value) { lanes[at++ % kLanes] += value * value; };
+  for (const absl::Span<const float> piece : pieces) {
+    size_t i = 0;
+    while (i < piece.size() && at % kLanes != 0) add(piece[i++]);
+    for (; i + kLanes <= piece.size(); i += kLanes) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const double value = piece[i + lane];
+        lanes[lane] += value * value;
+      }
     }
-  }
-  for (size_t i = whole; i < values.size(); ++i) {
-    const double value = values[i];
-    lanes[i - whole] += value * value;
+    while (i < piece.size()) add(piece[i++]);
   }
   double sum = 0;
   for (const double lane : lanes) sum += lane;

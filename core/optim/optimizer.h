@@ -49,7 +49,11 @@ double LearningRate(const LearningRateSpec& spec, int64_t step,
 void AddTo(absl::Span<float> sum, absl::Span<const float> values);
 
 // Sum of squares in float64, eight lanes that are added in lane order: the
-// same on every CPU.  NaN or infinity in `values` shows in the result.
-double SquaredNorm(absl::Span<const float> values);
+// same on every CPU, and however the values are cut into pieces.  NaN or
+// infinity in them shows in the result.
+double SquaredNorm(absl::Span<const absl::Span<const float>> pieces);
+inline double SquaredNorm(absl::Span<const float> values) {
+  return SquaredNorm(absl::MakeConstSpan(&values, 1));
+}
 
 }  // namespace paceline

@@ -454,7 +454,7 @@ absl::StatusOr<StepReport> FakeEngine::Report(const BatchInfo& batch) {
   Checksum checksum;
   for (const FakeParameter& parameter : ParametersOf(layers_)) {
     if (!parameter.trainable || parameter.borrowed) continue;
-    const absl::Span<const float> gradient = SumOf(parameter.gradient);
+    const std::vector<float> gradient = CopyOfSum(parameter.gradient);
     checksum.Update({reinterpret_cast<const uint8_t*>(gradient.data()),
                      gradient.size() * sizeof(float)});
     report.squared_norms.push_back(SquaredNorm(gradient));
@@ -479,7 +479,7 @@ absl::Status FakeEngine::Apply(const StepVerdict& verdict) {
     std::vector<absl::Span<float>> state;
     for (Tensor& slot : parameter.state) state.push_back(slot.As<float>());
     ApplyUpdate(options_.train.optimizer, verdict, parameter.value.As<float>(),
-                SumOf(parameter.gradient), state);
+                CopyOfSum(parameter.gradient), state);
   }
   ClearSums();
   if (!ring_.has_value()) return absl::OkStatus();

@@ -263,6 +263,7 @@ Tensor StageEngine::FlatTail() const {
 
 absl::StatusOr<absl::Span<float>> StageEngine::FlatGradient() {
   if (!is_flat()) return NotFlat();
+  SettleSum();
   return flat_.As<float>();
 }
 
@@ -280,31 +281,30 @@ absl::Status StageEngine::ReadSumFrom(
   return absl::OkStatus();
 }
 
-absl::Span<const float> StageEngine::SumOf(Tensor gradient) {
+std::vector<absl::Span<const float>> StageEngine::SumOf(Tensor gradient) const {
   const absl::Span<float> own = gradient.As<float>();
-  if (pieces_.empty() || own.empty()) return own;
+  if (pieces_.empty()) return {own};
   size_t skip =
       static_cast<const float*>(own.data()) - flat_.As<float>().data();
-  auto piece = pieces_.begin();
-  while (skip >= piece->size()) skip -= (piece++)->size();
-  if (skip + own.size() <= piece->size()) {
-    return piece->subspan(skip, own.size());
+  size_t left = own.size();
+  std::vector<absl::Span<const float>> found;
+  for (const absl::Span<const float> piece : pieces_) {
+    if (left == 0) break;
+    if (skip < piece.size()) {
+      found.push_back(piece.subspan(skip, left));
+      left -= found.back().size();
+    }
+    skip -= std::min(skip, piece.size());
   }
-  std::vector<absl::Span<const float>> pieces(pieces_.begin(), piece);
-  pieces.push_back(piece->first(skip));
-  pieces.push_back(own);
-  for (size_t done = 0; done < own.size(); ++piece) {
-    const absl::Span<const float> part =
-        piece->subspan(skip, own.size() - done);
-    std::copy(part.begin(), part.end(), own.begin() + done);
-    done += part.size();
-    if (done == own.size())
-      pieces.push_back(piece->subspan(skip + part.size()));
-    skip = 0;
+  return found;
+}
+
+std::vector<float> StageEngine::CopyOfSum(Tensor gradient) const {
+  std::vector<float> sum;
+  for (const absl::Span<const float> piece : SumOf(std::move(gradient))) {
+    sum.insert(sum.end(), piece.begin(), piece.end());
   }
-  pieces.insert(pieces.end(), piece, pieces_.end());
-  pieces_ = std::move(pieces);
-  return own;
+  return sum;
 }
 
 }  // namespace paceline

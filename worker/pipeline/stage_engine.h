@@ -258,14 +258,17 @@ class StageEngine {
   bool is_flat() const { return !offsets_.empty(); }
 
   // Report() and Apply() read this for a parameter whose own sum is `gradient`:
-  // that sum, or the group's (ReadSumFrom).  A parameter that lies across
-  // pieces is put together in its own memory, once.
-  absl::Span<const float> SumOf(Tensor gradient);
+  // that sum, or where in the group's pieces (ReadSumFrom) it lies.
+  std::vector<absl::Span<const float>> SumOf(Tensor gradient) const;
+  std::vector<float> CopyOfSum(Tensor gradient) const;
   void ReadOwnSum() { pieces_.clear(); }
 
  private:
   // As AbandonStep(); calls ReadOwnSum() too.
   virtual void DropStep() = 0;
+  // Makes zeros of what no backward has written since the last step, unless one
+  // is still to come.
+  virtual void SettleSum() {}
 
   std::vector<size_t> offsets_;  // as GradientOffsets()
   Tensor flat_;

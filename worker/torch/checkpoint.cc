@@ -160,8 +160,10 @@ Gradients StageLayers::Walk(KeptLayers kept, Gradients gradients,
       const Trace& trace = segment.traces.back();
       if (!trace.needs_backward()) return gradients;
       gradients = step(trace, gradients);
-      Say(segment.first + static_cast<int>(segment.traces.size()) - 1,
-          /*backward=*/true, meter.live_bytes());
+      const int layer =
+          segment.first + static_cast<int>(segment.traces.size()) - 1;
+      layers_[layer].Settle();
+      Say(layer, /*backward=*/true, meter.live_bytes());
     }
   }
   return gradients;

@@ -105,6 +105,7 @@ class TorchEngine final : public StageEngine {
   void Borrow(int layer);
   void LayFlat();
   void DropStep() override;
+  void SettleSum() override;
   void OnSummed(int64_t samples, int64_t labels, int64_t version);
   // before: as of WeightStash::Write
   void ApplyToParameters(const StepVerdict& verdict,
@@ -428,6 +429,7 @@ absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
         absl::StrCat("the gradient of step ", batch.step, " sums ",
                      summed_samples_, " samples, need ", batch.samples));
   }
+  SettleSum();
   StepReport report;
   report.step = batch.step;
   report.stage = options_.stage;
@@ -436,13 +438,14 @@ absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
   for (const TorchLayer& layer : layers_) {
     for (const TorchParameter& parameter : layer.parameters()) {
       if (!parameter.updates()) continue;
-      const absl::Span<const float> gradient = SumOf(parameter.gradient);
+      const std::vector<absl::Span<const float>> sum =
+          SumOf(parameter.gradient);
       // The members of a group have hashed what they agreed on.
       if (!is_flat()) {
-        checksum.Update({reinterpret_cast<const uint8_t*>(gradient.data()),
-                         gradient.size() * sizeof(float)});
+        checksum.Update({reinterpret_cast<const uint8_t*>(sum[0].data()),
+                         sum[0].size() * sizeof(float)});
       }
-      const double norm = SquaredNorm(gradient);
+      const double norm = SquaredNorm(sum);
       report.finite = report.finite && std::isfinite(norm);
       report.squared_norms.push_back(norm);
     }
@@ -475,7 +478,8 @@ absl::Status TorchEngine::Apply(const StepVerdict& verdict) {
 // In ascending order of the micro-batches, whatever order they came back in.
 void TorchEngine::Fold() {
   if (is_flat()) {
-    absl::Span<const float> sums = SumOf(FlatTail());
+    const std::vector<float> tail = CopyOfSum(FlatTail());
+    absl::Span<const float> sums = tail;
     for (TorchLayer& layer : layers_) layer.FoldSums(reported_, sums);
     return;
   }
@@ -525,15 +529,21 @@ StashReading TorchEngine::Stash() const {
 void TorchEngine::ApplyToParameter(const StepVerdict& verdict,
                                    const Tensor* before,
                                    TorchParameter& parameter) {
-  std::vector<absl::Span<float>> state;
-  for (Tensor& slot : parameter.state) state.push_back(slot.As<float>());
-  const absl::Span<const float> sum = SumOf(parameter.gradient);
-  const absl::Span<float> value = parameter.value.As<float>();
   const OptimizerSpec& optimizer = options_.train.optimizer;
-  if (before == nullptr) {
-    ApplyUpdate(optimizer, verdict, value, sum, state);
-  } else {
-    ApplyUpdateTo(optimizer, verdict, before->As<float>(), value, sum, state);
+  size_t done = 0;
+  for (const absl::Span<const float> sum : SumOf(parameter.gradient)) {
+    const auto part = [&](auto& tensor) {
+      return tensor.template As<float>().subspan(done, sum.size());
+    };
+    std::vector<absl::Span<float>> state;
+    for (Tensor& slot : parameter.state) state.push_back(part(slot));
+    if (before == nullptr) {
+      ApplyUpdate(optimizer, verdict, part(parameter.value), sum, state);
+    } else {
+      ApplyUpdateTo(optimizer, verdict, part(*before), part(parameter.value),
+                    sum, state);
+    }
+    done += sum.size();
   }
   products_.Refresh(parameter.variable);
 }
@@ -541,9 +551,9 @@ void TorchEngine::ApplyToParameter(const StepVerdict& verdict,
 void TorchEngine::ClearSums() {
   for (TorchLayer& layer : layers_) {
     for (TorchParameter& parameter : layer.parameters()) {
-      if (!parameter.trainable) continue;
-      const absl::Span<float> values = parameter.gradient.As<float>();
-      std::fill(values.begin(), values.end(), 0.0f);
+      if (parameter.trainable) {
+        parameter.Clear(/*lazily=*/is_flat() && !parameter.shared);
+      }
     }
   }
   if (is_flat()) {
@@ -620,7 +630,7 @@ absl::StatusOr<std::unique_ptr<StageEngine>> MakeTorchEngine(
 void TorchEngine::LayFlat() {
   MakeFlat(options_);
   const std::vector<size_t> offsets = GradientOffsets();
-  std::map<std::string, const TorchParameter*> owners;
+  std::map<std::string, TorchParameter*> owners;
   for (size_t i = 0; i < layers_.size(); ++i) {
     size_t next = offsets[i];
     for (TorchParameter& parameter : layers_[i].parameters()) {
@@ -656,6 +666,11 @@ std::vector<ScatteredBytes> TorchEngine::State() const {
     }
   }
   return state;
+}
+
+void TorchEngine::SettleSum() {
+  if (!kept_.empty()) return;
+  for (TorchLayer& layer : layers_) layer.Settle();
 }
 
 void TorchEngine::DropStep() {

@@ -41,10 +41,32 @@ void TorchParameter::SumIn(Tensor sum) {
   variable.mutable_grad() = ToTorch(gradient);
 }
 
-void TorchParameter::Share(const TorchParameter& owner) {
+void TorchParameter::Share(TorchParameter& owner) {
+  shared = owner.shared = true;
   value = owner.value;
   variable.set_data(ToTorch(value));  // steps have this object
   SumIn(owner.gradient);
+}
+
+void TorchParameter::Clear(bool lazily) {
+  if (lazily) {
+    settled = false;
+    variable.mutable_grad() = at::Tensor();
+    return;
+  }
+  const absl::Span<float> values = gradient.As<float>();
+  std::fill(values.begin(), values.end(), 0.0f);
+}
+
+void TorchParameter::Settle() {
+  if (std::exchange(settled, true)) return;
+  at::Tensor& sum = variable.mutable_grad();
+  const at::Tensor first = std::exchange(sum, ToTorch(gradient));
+  if (first.defined()) {
+    sum.copy_(first);
+  } else {
+    sum.zero_();
+  }
 }
 
 TorchLayer::TorchLayer(const Layer& layer, int64_t seed, int index,

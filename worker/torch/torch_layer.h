@@ -30,7 +30,12 @@ struct TorchParameter {
   void SumIn(Tensor sum);
   // A borrowed one: value and sum are the owner's memory from now on.  Before
   // the first forward only.
-  void Share(const TorchParameter& owner);
+  void Share(TorchParameter& owner);
+
+  // Makes zeros of the sum; lazily: in Settle(), unless a gradient has come by
+  // then, which is copied instead of added.
+  void Clear(bool lazily);
+  void Settle();
 
   // Whether an update of this layer changes it.
   bool updates() const { return trainable && !borrowed; }
@@ -41,7 +46,9 @@ struct TorchParameter {
   Tensor value;
   Tensor gradient;
   std::vector<Tensor> state;
-  at::Tensor variable;  // a leaf; its .grad() is `gradient`
+  bool shared = false;  // value and sum, with another one
+  bool settled = true;  // the sum is in `gradient`
+  at::Tensor variable;  // a leaf; settled: its .grad() is `gradient`
 };
 
 // Lives on the compute thread.
@@ -98,6 +105,10 @@ class TorchLayer {
   // And buffers; borrowed ones last.
   std::vector<TorchParameter>& parameters() { return parameters_; }
   const std::vector<TorchParameter>& parameters() const { return parameters_; }
+  // The sums of all of them.
+  void Settle() {
+    for (TorchParameter& parameter : parameters_) parameter.Settle();
+  }
 
  private:
   struct Step {

@@ -274,8 +274,15 @@ TEST(SquaredNorm, AddsEightLanesInLaneOrder) {
     volatile double expected = 0;
     for (int lane = 0; lane < 8; ++lane) expected = expected + lanes[lane];
 
-    EXPECT_EQ(SquaredNorm(absl::MakeSpan(values).subspan(0, size)), expected)
-        << size;
+    const auto whole = absl::MakeConstSpan(values).first(size);
+    EXPECT_EQ(SquaredNorm(whole), expected) << size;
+    for (const size_t first : {1, 5, 8, 13, 900}) {
+      const size_t second = std::min(size, 2 * first);
+      const std::vector<absl::Span<const float>> pieces = {
+          whole.first(std::min(size, first)),
+          whole.subspan(std::min(size, first), first), whole.subspan(second)};
+      EXPECT_EQ(SquaredNorm(pieces), expected) << size << " at " << first;
+    }
   }
 }
 
