@@ -169,9 +169,11 @@ absl::StatusOr<std::optional<StepVerdict>> StepGate::AddToOpenStep(
       peer->second.result_hash != report.result_hash) {
     return absl::DataLossError(absl::StrCat(
         "replicas ", peer->first.second, " and ", report.replica, " of stage ",
-        report.stage, " hold different sums of step ", report.step, ": ",
+        report.stage, " differ after ", report.step,
+        " steps, in their weights or in the sum of the next gradient: ",
         absl::Hex(peer->second.result_hash, absl::kZeroPad16), " and ",
-        absl::Hex(report.result_hash, absl::kZeroPad16)));
+        absl::Hex(report.result_hash, absl::kZeroPad16),
+        ", need one hash: one of their machines computes wrongly"));
   }
   reports_.emplace(place, report);
   if (!Missing().empty()) return std::optional<StepVerdict>();

@@ -19,7 +19,8 @@ struct StepReport {
   int64_t step = 0;  // optimizer updates done before
   int stage = 0;
   int replica = 0;  // of the stage
-  // XXH3-64 of the gradient, in layer order; 0: of a group's member.
+  // XXH3-64 of the gradient, in layer order; of a replica, of its sum and of
+  // the state before the step; 0: of a group's member.
   uint64_t result_hash = 0;
   std::vector<double> squared_norms;  // one a parameter, in layer order
   bool finite = true;
@@ -73,7 +74,7 @@ class StepGate {
   // Errors (state unchanged):
   //   InvalidArgument  no such stage or replica, a second and different report,
   //                    or samples that differ from the other stages'
-  //   DataLoss         replicas of a stage hold different sums
+  //   DataLoss         replicas of a stage hold different sums or states
   //   Aborted          a step long decided
   //   FailedPrecondition  a step beyond the next one
   absl::StatusOr<std::optional<StepVerdict>> Add(const StepReport& report);

@@ -3,16 +3,21 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "core/base/status_macros.h"
 #include "core/rpc/channel.h"
+#include "core/rpc/convert.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/await_beat.h"
@@ -32,13 +37,42 @@ constexpr JobId kJob{4};
 constexpr absl::Duration kLongestMove = absl::Seconds(60);
 using Weights = std::map<std::string, std::vector<uint8_t>>;
 
+// A gate whose verdict of one step comes only after the run was left.
+class DeafGate final : public GateClient {
+ public:
+  DeafGate(std::shared_ptr<GateClient> gate, int64_t deaf_step)
+      : gate_(std::move(gate)), deaf_step_(deaf_step) {}
+
+  absl::StatusOr<StepVerdict> Decide(
+      const std::vector<StepReport>& reports) override {
+    absl::StatusOr<StepVerdict> verdict = gate_->Decide(reports);
+    if (!verdict.ok() || verdict->step != deaf_step_) return verdict;
+    cancelled_.WaitForNotification();
+    return absl::CancelledError("cancelled");
+  }
+  void Cancel(absl::Status why) override {
+    gate_->Cancel(std::move(why));
+    if (!cancelled_.HasBeenNotified()) cancelled_.Notify();
+  }
+
+ private:
+  const std::shared_ptr<GateClient> gate_;
+  const int64_t deaf_step_;
+  absl::Notification cancelled_;
+};
+
 // Runs over the data plane; keeps what is uploaded.
 class PlaneRunFactory final : public FakeRunFactory {
  public:
   explicit PlaneRunFactory(DataPlane& plane) : plane_(plane) {}
 
   absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) override {
-    return plane_.Open(wiring);
+    PACELINE_ASSIGN_OR_RETURN(RunConnections connections, plane_.Open(wiring));
+    if (deaf_step_.has_value() && wiring.fence.attempt == 1) {
+      connections.gate =
+          std::make_shared<DeafGate>(std::move(connections.gate), *deaf_step_);
+    }
+    return connections;
   }
   absl::Status OpenGate(const Fence& fence, const GateOptions& gate) override {
     return plane_.OpenGate(fence, gate);
@@ -61,6 +95,8 @@ class PlaneRunFactory final : public FakeRunFactory {
     absl::MutexLock lock(&mutex_);
     return uploaded_;
   }
+
+  std::optional<int64_t> deaf_step_;  // of the first attempt; counts from 0
 
  private:
   DataPlane& plane_;
@@ -608,6 +644,106 @@ TEST(MovedRun, SaysOnceWhatItHoldsAndAgainOnANewStream) {
   EXPECT_FALSE(worker.agent->Heartbeat().heartbeat.has_pieces());
   worker.agent->OnAttached();
   EXPECT_TRUE(worker.agent->Heartbeat().heartbeat.has_pieces());
+}
+
+// --- Replicas that train ---
+
+// The second stage has two replicas, on workers 1 and 2.
+RunOrder OrderOfReplicas(Mesh& mesh) {
+  RunOrder order = mesh.Order({{0, 2}, {1, 2}});
+  StagePlacement second = order.stages.back();
+  second.worker = mesh.worker(2).id.worker;
+  second.address = mesh.worker(2).address();
+  order.stages.push_back(second);
+  order.routes = {RouteTable(), MakeRouteTable({1, 1})};
+  return order;
+}
+
+// The verdict of the third step reaches all but worker 2, then the order is
+// withdrawn.
+struct ThirdStepInTheAir {
+  ThirdStepInTheAir() {
+    mesh.worker(2).factory.deaf_step_ = 2;
+    mesh.KeepFrom(Cut());
+    mesh.Give(OrderOfReplicas(mesh));
+    for (const int worker : {0, 1}) {
+      AwaitBeat(*mesh.worker(worker).agent, [](const v1::Heartbeat& beat) {
+        return beat.run().step() >= 3;
+      });
+    }
+    for (int i = 0; i < 3; ++i) mesh.worker(i).agent->OnOrder(std::nullopt);
+    for (int i = 0; i < 3; ++i) kept.push_back(AwaitKept(i, i < 2 ? 3 : 2));
+  }
+
+  v1::KeptState AwaitKept(int worker, int64_t applied) {
+    return AwaitBeat(*mesh.worker(worker).agent,
+                     [&](const v1::Heartbeat& beat) {
+                       return beat.has_kept() &&
+                              beat.kept().applied() == applied;
+                     })
+        .kept();
+  }
+  Mesh mesh{SmallJob(), 3};
+  std::vector<v1::KeptState> kept;  // [workers]
+};
+
+TEST(ReplicaRun, ALeaverKeepsWhatItAppliedAndTheSumThatItHolds) {
+  const ThirdStepInTheAir air;
+
+  for (const int worker : {0, 1}) {
+    EXPECT_EQ(air.kept[worker].attempt(), 1);
+    EXPECT_EQ(air.kept[worker].applied(), 3);
+    EXPECT_EQ(air.kept[worker].held(), 0);
+    EXPECT_EQ(air.kept[worker].verdict().step(), 2);
+  }
+  EXPECT_EQ(air.kept[2].applied(), 2);
+  EXPECT_EQ(air.kept[2].held(), 3);
+}
+
+TEST(ReplicaRun, AHolderFinishesTheStepThatAnotherHasApplied) {
+  RunOrder whole_order;
+  const Weights expected = [&whole_order] {
+    Mesh whole(SmallJob(), 3);
+    whole_order = OrderOfReplicas(whole);
+    whole.Run(whole_order);
+    return whole.Uploaded(whole_order);
+  }();
+  ThirdStepInTheAir air;
+  Mesh& mesh = air.mesh;
+
+  KeepOrder keep = mesh.KeepFrom(Cut());
+  keep.finish[kJob] = {1, 3, FromProto(air.kept[1].verdict())};
+  mesh.worker(2).agent->OnKeep(keep);
+  const v1::KeptState finished = air.AwaitKept(2, 3);
+
+  EXPECT_EQ(finished.held(), 0);
+  for (const int layer : {2, 3}) {
+    const Piece key{{1, 3}, layer};
+    const PiecePtr applied = mesh.worker(1).pieces.Find(kJob, key);
+    const PiecePtr finished_piece = mesh.worker(2).pieces.Find(kJob, key);
+    ASSERT_TRUE(applied != nullptr && finished_piece != nullptr) << layer;
+    EXPECT_TRUE(absl::c_equal(applied->bytes(), finished_piece->bytes()));
+  }
+  RunOrder second = OrderOfReplicas(mesh);
+  second.base = {1, 3};
+  second.sources = mesh.Sources(second.base);
+  mesh.Run(second);
+  EXPECT_EQ(mesh.Uploaded(second), expected);
+}
+
+TEST(ReplicaRun, AHolderDropsTheStepThatNobodyTellsOf) {
+  ThirdStepInTheAir air;
+
+  KeepOrder next = air.mesh.KeepFrom(Cut());
+  next.keep[kJob].rows.push_back({2, {1, 2}});
+  air.mesh.Keep(next);
+
+  const v1::Heartbeat dropped =
+      AwaitBeat(*air.mesh.worker(2).agent,
+                [](const v1::Heartbeat& beat) { return !beat.has_kept(); });
+  EXPECT_FALSE(dropped.has_kept());
+  EXPECT_EQ(air.mesh.worker(2).pieces.Find(kJob, {{1, 3}, 2}), nullptr);
+  EXPECT_NE(air.mesh.worker(2).pieces.Find(kJob, {{1, 2}, 2}), nullptr);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "worker/pipeline/stage_runner.h"
 
+#include <atomic>
+
 #include "core/model/batch.h"
 #include "core/schedule/asynchronous.h"
 #include "gmock/gmock.h"
@@ -212,6 +214,37 @@ TEST(StageRunner, ReplicasTrainAsOneProcessDoes) {
       ExpectReplicasToTrainLike(alone, request);
     }
   }
+}
+
+// An engine whose fourth update leaves something else than it should.
+class WrongUpdateEngine final : public FakeEngine {
+ public:
+  using FakeEngine::FakeEngine;
+
+  absl::Status Apply(const StepVerdict& verdict) override {
+    const absl::Status applied = FakeEngine::Apply(verdict);
+    if (verdict.step == 3) {
+      Tensor weights = Weights().value()[0].tensor;
+      weights.As<float>()[0] += 1e-6f;
+    }
+    return applied;
+  }
+};
+
+TEST(StageRunner, ReplicasThatDifferAfterAStepEndTheRun) {
+  PipelineRequest request = FourLayerJob("1f1b", {0, 1});
+  request.replicas = {{}, {2, 3}};
+  std::atomic<int> made = 0;
+  request.make_engine = [&made](const EngineOptions& options)
+      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
+    if (options.stage == 0 || ++made != 2) return MakeFake(options);
+    return std::make_unique<WrongUpdateEngine>(options);
+  };
+
+  const absl::Status status = RunPipeline(request).status();
+
+  ExpectError(status, absl::StatusCode::kDataLoss,
+              HasSubstr("of stage 1 differ after 4 steps"));
 }
 
 // The third replica has none of five micro-batches.

@@ -1,5 +1,6 @@
-// A round group that trains in one process: a compute thread, an exchange and a
-// FakeEngine a member, and a test in the coordinator's place.
+// A round group that trains in one process: a compute thread, an exchange and
+// an engine a member, a FakeEngine unless the test makes another one, and a
+// test in the coordinator's place.
 #pragma once
 
 #include <algorithm>
@@ -54,11 +55,20 @@ inline JobSpec JobToJoin(const std::string& mode, int64_t steps) {
   return spec;
 }
 
+using EngineMaker = std::function<absl::StatusOr<std::unique_ptr<StageEngine>>(
+    const EngineOptions&)>;
+
+inline absl::StatusOr<std::unique_ptr<StageEngine>> MakeMembersFake(
+    const EngineOptions& options) {
+  return std::make_unique<FakeEngine>(options);
+}
+
 // One member, from its start to its end.
 class Trainer final : public RunObserver, public FaultActions {
  public:
   Trainer(MemoryRoundNetwork& network, const JobSpec& spec,
-          const MemberId& self, bool joins = false)
+          const MemberId& self, bool joins = false,
+          const EngineMaker& make = MakeMembersFake)
       : network_(network), spec_(spec), self_(self), time_(clock_) {
     const ModelDescription model =
         DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
@@ -72,7 +82,7 @@ class Trainer final : public RunObserver, public FaultActions {
       hook_.call(done);
       if (after_layer_) after_layer_(done);
     };
-    engine_ = std::make_unique<FakeEngine>(options);
+    engine_ = make(options).value();
     source_ = OpenBatchSource(spec).value();
     RoundExchangeOptions options_of_exchange;
     options_of_exchange.attempt = 1;
@@ -191,7 +201,9 @@ class Trainer final : public RunObserver, public FaultActions {
   absl::Status status() const { return status_; }
   // How often the engine was told of weights that it did not write; after the
   // end.
-  int times_written() const { return engine_->times_written(); }
+  int times_written() const {
+    return dynamic_cast<const FakeEngine&>(*engine_).times_written();
+  }
   TimeReading time() const { return time_.Read(); }
   RecordingObserver observer;
 
@@ -237,7 +249,7 @@ class Trainer final : public RunObserver, public FaultActions {
   CancelToken cancel_;
   LayerHook hook_;
   std::function<void(const LayerDone&)> after_layer_;
-  std::unique_ptr<FakeEngine> engine_;
+  std::unique_ptr<StageEngine> engine_;
   std::unique_ptr<BatchSource> source_;
   std::unique_ptr<GroupExchange> exchange_;
   std::unique_ptr<RoundTransport> transport_;
@@ -268,13 +280,15 @@ inline double Distance(Trainer& a, Trainer& b) {
 // Members and their views.
 class TrainingGroup {
  public:
-  TrainingGroup(const JobSpec& spec, const std::vector<double>& shares)
+  TrainingGroup(const JobSpec& spec, const std::vector<double>& shares,
+                const EngineMaker& make = MakeMembersFake)
       : spec_(spec) {
     for (size_t i = 0; i < shares.size(); ++i) {
       members_.push_back({MemberOf(static_cast<int>(i)), 0, shares[i]});
     }
     for (const ViewMember& member : members_) {
-      trainers_.push_back(std::make_unique<Trainer>(network, spec_, member.id));
+      trainers_.push_back(std::make_unique<Trainer>(network, spec_, member.id,
+                                                    /*joins=*/false, make));
     }
   }
 

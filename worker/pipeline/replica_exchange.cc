@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/optim/optimizer.h"
+#include "core/transfer/checksum.h"
 
 namespace paceline {
 namespace {
@@ -51,10 +52,13 @@ absl::StatusOr<BatchInfo> ReplicaExchange::Await(int64_t ordinal) {
   return frame.header.batch;
 }
 
-absl::Status ReplicaExchange::Sum(const BatchInfo& batch,
-                                  ReplicaCounts& counts) {
+absl::StatusOr<uint64_t> ReplicaExchange::Sum(const BatchInfo& batch,
+                                              ReplicaCounts& counts) {
   PACELINE_ASSIGN_OR_RETURN(const Values gradient, engine_.FlatGradient());
-  PACELINE_RETURN_IF_ERROR(Exchange(batch, gradient, counts));
+  PACELINE_RETURN_IF_ERROR(SendParts(batch, gradient, counts));
+  // While the others' parts are on their way.
+  const uint64_t state = engine_.StateHash();
+  PACELINE_RETURN_IF_ERROR(AddParts(batch, gradient, counts));
   const Values own = PartOf(gradient, place_.replica);
   for (int peer = 0; peer < place_.replicas; ++peer) {
     if (peer == place_.replica) continue;
@@ -69,22 +73,32 @@ absl::Status ReplicaExchange::Sum(const BatchInfo& batch,
         Receive(ReplicaFrame::kSum, batch, peer, part.size() * sizeof(float)));
     absl::c_copy(FloatsOf(sum, 0), part.begin());
   }
-  return absl::OkStatus();
+  Checksum checksum;
+  checksum.Update({reinterpret_cast<const uint8_t*>(gradient.data()),
+                   gradient.size() * sizeof(float)});
+  checksum.Update({reinterpret_cast<const uint8_t*>(&state), sizeof(state)});
+  return checksum.Digest();
 }
 
 absl::Status ReplicaExchange::SumCounts(const BatchInfo& batch,
                                         ReplicaCounts& counts) {
-  return Exchange(batch, {}, counts);
+  PACELINE_RETURN_IF_ERROR(SendParts(batch, {}, counts));
+  return AddParts(batch, {}, counts);
 }
 
 // Everybody sends before it waits.
-absl::Status ReplicaExchange::Exchange(const BatchInfo& batch, Values gradient,
-                                       ReplicaCounts& counts) {
+absl::Status ReplicaExchange::SendParts(const BatchInfo& batch, Values gradient,
+                                        const ReplicaCounts& counts) {
   for (int peer = 0; peer < place_.replicas; ++peer) {
     if (peer == place_.replica) continue;
     PACELINE_RETURN_IF_ERROR(Send(ReplicaFrame::kPart, batch, peer, &counts,
                                   PartOf(gradient, peer)));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaExchange::AddParts(const BatchInfo& batch, Values gradient,
+                                       ReplicaCounts& counts) {
   const Values own = PartOf(gradient, place_.replica);
   std::vector<float> sum(own.size(), 0.0f);
   ReplicaCounts total;

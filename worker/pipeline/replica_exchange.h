@@ -50,16 +50,19 @@ class ReplicaExchange {
   absl::StatusOr<BatchInfo> Await(int64_t ordinal);
 
   // After the last backward of a step: the engine's gradient and `counts`
-  // become those of all replicas.
+  // become those of all replicas.  Returns a hash of that gradient and of the
+  // engine's state, which all replicas must have.
   // Errors: those of the link; InvalidArgument  a frame of another size
-  absl::Status Sum(const BatchInfo& batch, ReplicaCounts& counts);
+  absl::StatusOr<uint64_t> Sum(const BatchInfo& batch, ReplicaCounts& counts);
   // The same of an evaluation, which has no gradient.
   absl::Status SumCounts(const BatchInfo& batch, ReplicaCounts& counts);
 
  private:
   using Values = absl::Span<float>;
 
-  absl::Status Exchange(const BatchInfo& batch, Values gradient,
+  absl::Status SendParts(const BatchInfo& batch, Values gradient,
+                         const ReplicaCounts& counts);
+  absl::Status AddParts(const BatchInfo& batch, Values gradient,
                         ReplicaCounts& counts);
   // Part `index` of the gradient.
   Values PartOf(Values gradient, int index) const;

@@ -352,7 +352,9 @@ absl::Status StageRunner::RunBatch(const BatchInfo& batch) {
   }
   if (batch.phase == BatchPhase::kEvaluate && !options_.inference &&
       Contains(own_stages_, stages_ - 1)) {
-    if (exchange_.has_value()) PACELINE_RETURN_IF_ERROR(SumReplicas(batch));
+    if (exchange_.has_value()) {
+      PACELINE_RETURN_IF_ERROR(SumReplicas(batch).status());
+    }
     evaluation_.Add(losses_);
     evaluation_step_ = batch.step;
   }
@@ -511,24 +513,31 @@ absl::Status StageRunner::Send(FrameKind kind, const Instruction& instruction,
   return parts_.link.Send(std::move(frame));
 }
 
-absl::Status StageRunner::SumReplicas(const BatchInfo& batch) {
+absl::StatusOr<uint64_t> StageRunner::SumReplicas(const BatchInfo& batch) {
   ReplicaCounts counts{losses_, labels_};
-  PACELINE_RETURN_IF_ERROR(batch.phase == BatchPhase::kTrain
-                               ? exchange_->Sum(batch, counts)
-                               : exchange_->SumCounts(batch, counts));
+  uint64_t hash = 0;
+  if (batch.phase == BatchPhase::kTrain) {
+    PACELINE_ASSIGN_OR_RETURN(hash, exchange_->Sum(batch, counts));
+  } else {
+    PACELINE_RETURN_IF_ERROR(exchange_->SumCounts(batch, counts));
+  }
   losses_ = counts.losses;
   labels_ = counts.labels;
-  return absl::OkStatus();
+  return hash;
 }
 
 absl::Status StageRunner::Report(int stage, const BatchInfo& batch) {
-  if (exchange_.has_value()) PACELINE_RETURN_IF_ERROR(SumReplicas(batch));
+  uint64_t hash = 0;
+  if (exchange_.has_value()) {
+    PACELINE_ASSIGN_OR_RETURN(hash, SumReplicas(batch));
+  }
   PACELINE_ASSIGN_OR_RETURN(StepReport report,
                             parts_.engines.at(stage)->Report(batch));
   report.stage = stage;
   if (exchange_.has_value()) {
     report.replica = options_.replica;
     report.samples = labels_;
+    report.result_hash = hash;
   }
   reports_.push_back(std::move(report));
   return absl::OkStatus();

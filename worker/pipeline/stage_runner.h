@@ -158,8 +158,9 @@ class StageRunner {
   absl::Status Send(FrameKind kind, const Instruction& instruction,
                     const BatchInfo& batch);
   absl::Status Step(const Instruction& instruction, const BatchInfo& batch);
-  // Losses and gradient become those of all replicas.
-  absl::Status SumReplicas(const BatchInfo& batch);
+  // Losses and gradient become those of all replicas.  Returns the gradient's
+  // hash, as ReplicaExchange::Sum(); of an evaluation 0.
+  absl::StatusOr<uint64_t> SumReplicas(const BatchInfo& batch);
   absl::Status Report(int stage, const BatchInfo& batch);
   absl::Status Apply(const BatchInfo& batch, const StepVerdict& verdict);
   void Deposit(const BatchInfo& batch);

@@ -265,7 +265,7 @@ TEST(StepGate, WaitsForAllReplicasAndTakesWhatTheyReportOnce) {
               HasSubstr("no replica 2 of stage 1, which has 2"));
 }
 
-TEST(StepGate, RefusesReplicasThatHoldDifferentSums) {
+TEST(StepGate, RefusesReplicasThatDiffer) {
   StepGate gate(Train(), kTotalSteps, {1, 2});
   StepReport second = Report(0, 1);
   second.replica = 1;
@@ -275,7 +275,7 @@ TEST(StepGate, RefusesReplicasThatHoldDifferentSums) {
   const absl::Status status = gate.Add(second).status();
 
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
-  EXPECT_THAT(status.message(), HasSubstr("hold different sums"));
+  EXPECT_THAT(status.message(), HasSubstr("replicas 0 and 1 of stage 1 differ"));
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
                       PlantedFlaw{RecoverFlaw::kAcceptExcluded, 5'000},
                       PlantedFlaw{RecoverFlaw::kLeaveByStaleReport, 10'000},
                       PlantedFlaw{RecoverFlaw::kBeginTwice, 40'000},
-                      PlantedFlaw{RecoverFlaw::kFloorIsBase, 2'000, 40'001},
+                      PlantedFlaw{RecoverFlaw::kFloorIsBase, 2'000, 82'001},
                       PlantedFlaw{RecoverFlaw::kCopiesOfAttached, 20'000},
                       PlantedFlaw{RecoverFlaw::kNextAttemptOnly, 60'000},
                       PlantedFlaw{RecoverFlaw::kPruneOwn, 1'000},

@@ -190,9 +190,19 @@ World::World(const WorldOptions& options, Coverage* coverage)
   copies_ = static_cast<int>(Between(1, 2));
   snapshots_.every = OneIn(20) ? 0 : Between(2, 6);
   snapshots_.patience = absl::Milliseconds(200);
-  const int64_t count = Between(2, 6);
+  int64_t count = Between(2, 6);
   const int64_t machines = OneIn(2) ? Between(2, count) : count;
-  replicas_ = OneIn(4);
+  if (OneIn(4)) {
+    // What else is drawn does not depend on it.
+    SplitMix64 random(options.seed);
+    replicas_.resize(2 + random.Below(2));
+    int64_t sum = 0;
+    for (int64_t& each : replicas_) {
+      each = 1 + static_cast<int64_t>(random.Below(3));
+      sum += each;
+    }
+    count = std::max(count, sum);
+  }
   uploads_ = OneIn(2);
   records_ = OneIn(4);
   settles_ = OneIn(6);

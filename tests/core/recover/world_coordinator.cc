@@ -407,7 +407,8 @@ void World::MakeCheckpoint() {
   });
 }
 
-// Contiguous stages on those who are fit, two replicas each if asked for.
+// Contiguous stages on those who are fit; with replicas two or three stages of
+// one to three workers, as far as there are so many.
 absl::StatusOr<std::vector<RunPlace>> World::Plan(
     const std::vector<RunCandidate>& candidates) const {
   std::vector<MemberId> fit;
@@ -422,15 +423,20 @@ absl::StatusOr<std::vector<RunPlace>> World::Plan(
   std::rotate(fit.begin(), fit.begin() + rotation_ % count, fit.end());
   // Some stay idle, and some hold two stages.
   const int64_t used = std::max(needed_workers_, count - idle_workers_);
-  const int64_t replicas = replicas_ && used >= 2 ? 2 : 1;
   const int64_t stages =
-      std::min<int64_t>(layers_, used / replicas + two_stages_);
+      replicas_.empty() ? std::min<int64_t>(layers_, used + two_stages_)
+                        : std::min<int64_t>(std::ssize(replicas_), used);
+  int64_t spare = used - stages;
+  int64_t next = 0;
   std::vector<RunPlace> places;
   for (int64_t stage = 0; stage < stages; ++stage) {
     const LayerRange layers{static_cast<int>(stage * layers_ / stages),
                             static_cast<int>((stage + 1) * layers_ / stages)};
-    for (int64_t i = 0; i < replicas; ++i) {
-      places.push_back({layers, fit[(stage * replicas + i) % used]});
+    int64_t more = 0;
+    if (!replicas_.empty()) more = std::min(replicas_[stage] - 1, spare);
+    spare -= more;
+    for (int64_t i = 0; i <= more; ++i) {
+      places.push_back({layers, fit[next++ % used]});
     }
   }
   return places;

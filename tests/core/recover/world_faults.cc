@@ -11,7 +11,10 @@ void World::MaybeFault() {
 
 void World::Do(Fault fault) {
   if (!job_.has_value() || coordinator_frozen_) return;
-  Worker& worker = workers_[random_.Below(workers_.size())];
+  DoTo(fault, workers_[random_.Below(workers_.size())]);
+}
+
+void World::DoTo(Fault fault, Worker& worker) {
   const JobPhase phase = phase_;
   const WorkPhase work = worker.alive ? worker.phase : WorkPhase::kIdle;
   const bool done = fault == Fault::kMove || fault >= Fault::kCrash

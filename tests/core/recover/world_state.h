@@ -211,6 +211,7 @@ class World {
   // --- faults
   void MaybeFault();
   void Do(Fault fault);
+  void DoTo(Fault fault, Worker& worker);
   bool DoToWorker(Fault fault, Worker& worker);
   bool DoToCoordinator(Fault fault);
   bool Partition(Worker& worker);
@@ -249,7 +250,7 @@ class World {
   int64_t last_step_ = 12;
   int copies_ = 1;
   SnapshotPolicy snapshots_;
-  bool replicas_ = false;
+  std::vector<int64_t> replicas_;  // [stages], as wanted; empty: none
   bool uploads_ = false;
   bool records_ = false;
   bool settles_ = false;

@@ -209,6 +209,7 @@ void World::LeaveNow(Worker& worker, bool keep_state) {
     if (keep_state && !worker.layers.empty()) {
       worker.kept = KeptState{
           worker.step, worker.computed > worker.step ? worker.computed : 0};
+      if (worker.step > 0) Deposit(worker, {worker.attempt, worker.step});
     } else {
       worker.layers.clear();
     }
@@ -439,8 +440,14 @@ void World::OnComputed(Worker& first, const MemberId& from, int64_t step) {
   first.reported.clear();
   first.verdicts[step] = {first.mark, first.last};
   Apply(first, step, first.mark, first.last);
+  // Where it dies then, some replicas have applied the step and others hold it.
+  const bool dies =
+      !replicas_.empty() && !calm_ && faults_left_ > 0 && OneIn(40);
   for (const MemberId& member : members) {
-    if (member != first.id()) answer(member, step);
+    if (member != first.id() && (!dies || OneIn(2))) answer(member, step);
+  }
+  if (dies) {
+    After(0, [this, &first] { DoTo(Fault::kKill, first); });
   }
 }
 
