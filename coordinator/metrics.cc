@@ -107,6 +107,11 @@ CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
       kStageMeasured,
       "Seconds of a micro-batch, forward and backward, as measured.",
       {"job", "stage"});
+  registry.DeclareGauge(
+      kReplicaMicroBatches,
+      "Micro-batches that a worker has computed in this attempt, of a stage "
+      "that several workers hold.",
+      {"job", "stage", "worker"});
   DeclareRecovery(registry);
   registry.DeclareGauge(kGroupMembers,
                         "Processes in a job's round group: members, and "
@@ -209,9 +214,11 @@ void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
     for (const char* family :
          {kJobPhase, kJobStep, kJobSteps, kJobLoss, kJobAccuracy, kJobRate,
           kStepPredicted, kStepMeasured, kStagePredicted, kStageMeasured,
-          kGroupMembers, kFloor, kSnapshotAge, kGoodput}) {
+          kReplicaMicroBatches, kGroupMembers, kFloor, kSnapshotAge,
+          kGoodput}) {
       registry_.RemoveSeries(family, absl::StrCat(ended.value));
     }
+    replicas_.erase(ended);
   }
   running_ = std::move(running);
   for (const v1::Job& job : jobs) {
@@ -221,6 +228,7 @@ void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
     registry_.GetGauge(kJobSteps, {id}).Set(job.steps());
     registry_.GetGauge(kJobRate, {id}).Set(job.samples_per_second());
     SetDrift(job);
+    SetReplicas(job);
     SetGroup(job);
     SetRecovery(job);
     if (job.has_loss()) registry_.GetGauge(kJobLoss, {id}).Set(job.loss());
@@ -300,15 +308,42 @@ void CoordinatorMetrics::SetDrift(const v1::Job& job) {
   if (job.timed_steps() > 0) {
     registry_.GetGauge(kStepMeasured, {id}).Set(job.step_seconds());
   }
+  // Of replicas the slowest, for which the others wait.
+  std::map<int, double> predicted, measured;
   for (const v1::StageDrift& drift : job.drift()) {
-    const std::string stage = absl::StrCat(drift.stage());
-    if (drift.predicted_seconds() > 0) {
-      registry_.GetGauge(kStagePredicted, {id, stage})
-          .Set(drift.predicted_seconds());
+    double& planned = predicted[drift.stage()];
+    double& found = measured[drift.stage()];
+    planned = std::max(planned, drift.predicted_seconds());
+    found = std::max(found, drift.measured_seconds());
+  }
+  for (const auto& [family, seconds] : {std::pair(kStagePredicted, &predicted),
+                                        std::pair(kStageMeasured, &measured)}) {
+    for (const auto& [stage, value] : *seconds) {
+      if (value > 0)
+        registry_.GetGauge(family, {id, absl::StrCat(stage)}).Set(value);
     }
-    if (drift.measured_seconds() > 0) {
-      registry_.GetGauge(kStageMeasured, {id, stage})
-          .Set(drift.measured_seconds());
+  }
+}
+
+void CoordinatorMetrics::SetReplicas(const v1::Job& job) {
+  const std::string id = absl::StrCat(job.id());
+  int64_t& shown = replicas_[JobId{job.id()}];
+  if (shown != job.plan_version()) {
+    registry_.RemoveSeries(kReplicaMicroBatches, id);
+    shown = job.plan_version();
+  }
+  std::map<int, int> replicas;
+  for (const v1::StageDrift& drift : job.drift()) ++replicas[drift.stage()];
+  const int known = std::min(job.drift_size(), job.stage_times_size());
+  for (int i = 0; i < known; ++i) {
+    const v1::StageDrift& drift = job.drift(i);
+    if (replicas[drift.stage()] == 1) continue;
+    for (const v1::JobWorker& worker : job.workers()) {
+      if (worker.id() != drift.worker_id() || worker.has_member()) continue;
+      registry_
+          .GetGauge(kReplicaMicroBatches,
+                    {id, absl::StrCat(drift.stage()), worker.name()})
+          .Set(static_cast<double>(job.stage_times(i).micro_batches()));
     }
   }
 }

@@ -45,6 +45,8 @@ constexpr char kStagePredicted[] =
     "paceline_coordinator_job_stage_predicted_seconds";
 constexpr char kStageMeasured[] =
     "paceline_coordinator_job_stage_measured_seconds";
+constexpr char kReplicaMicroBatches[] =
+    "paceline_coordinator_job_replica_micro_batches";
 
 // These describe how pipelines outlive their workers.
 constexpr char kRecoveries[] = "paceline_coordinator_recoveries_total";
@@ -101,12 +103,15 @@ class CoordinatorMetrics {
   void DeclareCheckpoints();
   void SetWorkers(const std::vector<v1::Worker>& workers);
   void SetDrift(const v1::Job& job);
+  void SetReplicas(const v1::Job& job);
   void SetGroup(const v1::Job& job);
   void SetRecovery(const v1::Job& job);
 
   MetricsRegistry& registry_;
   std::set<JobId> running_;        // that have series
   std::set<std::string> workers_;  // that have series
+  // Plan versions whose replicas have series.
+  std::map<JobId, int64_t> replicas_;
   int64_t counted_losses_ = 0;
   GroupCounts counted_;  // so far
   CheckpointCounts counted_checkpoints_;

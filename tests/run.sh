@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars
-  pipeline-kills coordinator-kills snapshot-cost tls-cost strangers fuzz moves chaos scale bench bed speed round-speed ddp
+  pipeline-kills coordinator-kills snapshot-cost tls-cost strangers fuzz moves chaos scale bench bed replicas-bed speed round-speed ddp
   dashboards torch-free tsan asan trixie machines arm64)
 
 usage() {
@@ -201,6 +201,11 @@ area_bench() {
 # Predicted against measured step time on emulated machines; needs root.
 area_bed() {
   with_programs tests/nightly/bed_prediction.py
+}
+
+# Stages of several workers that train there, beside stages of one; needs root.
+area_replicas_bed() {
+  with_programs tests/nightly/bed_replicas.py
 }
 
 # How fast DeiT-S runs and trains there, an hour; needs root.

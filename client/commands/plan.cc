@@ -24,12 +24,20 @@ namespace {
 // A terminal is for looking; -o json has them all.
 constexpr size_t kMostNames = 8;
 
+// How a job could be trained.
+struct TrainingWay {
+  std::string name;
+  double step_seconds = 0;  // 0: it cannot be
+  std::string why;
+};
+
 // The answer of one policy, and how long it took.
 struct PolicyRun {
   std::string policy;
   std::optional<PlanAnswer> answer;
   absl::Status refused;  // why there is no answer
   double planning_seconds = 0;
+  std::vector<TrainingWay> ways;  // the answer's beside others, where asked
 };
 
 double MemoryOf(const PlacedStage& stage, const PlacementCost& cost) {
@@ -179,14 +187,34 @@ std::string GapText(double gap) {
   return absl::StrFormat("%.1f %%", 100 * gap);
 }
 
-// --- One worker, a pipeline or a group
+// --- One worker, a pipeline, a group, or a pipeline with replicas
 // ----------------------------------------
 
-struct TrainingWay {
-  std::string name;
-  double step_seconds = 0;  // 0: it cannot be
-  std::string why;
-};
+// 0: none of them can be.
+double LeastSeconds(const std::vector<TrainingWay>& ways) {
+  double least = 0;
+  for (const TrainingWay& way : ways) {
+    if (way.step_seconds > 0 && (least == 0 || way.step_seconds < least)) {
+      least = way.step_seconds;
+    }
+  }
+  return least;
+}
+
+bool IsReplicated(const Placement& placement) {
+  return std::any_of(
+      placement.begin(), placement.end(),
+      [](const PlacedStage& stage) { return stage.devices.size() > 1; });
+}
+
+// The job's policy, asked where stages may have replicas, and where not.
+absl::StatusOr<PlanAnswer> AnswerWithReplicas(const PlanQuestion& question,
+                                              bool replicas) {
+  PlanProblem problem = question.inputs.problem;
+  problem.replicas = replicas;
+  return SolvePlan(question.policy, problem,
+                   {.predicted = question.inputs.predicted.has_value()});
+}
 
 std::vector<EstimateStage> StagesOfRun(const Placement& placement) {
   std::vector<EstimateStage> stages;
@@ -240,6 +268,38 @@ TrainingWay WayOfGroup(const PlanProblem& problem, const MeshJob& job) {
                       members.size(), run->shards, 100 * run->bubble_share)};
 }
 
+// Without replicas, whatever the job says, and with them.
+TrainingWay WayOfStagesAlone(const PlanQuestion& question,
+                             const PlanAnswer& answer) {
+  absl::StatusOr<PlanAnswer> alone = answer;
+  if (IsReplicated(answer.placement)) {
+    alone = AnswerWithReplicas(question, false);
+  }
+  if (!alone.ok()) {
+    return {"pipeline", 0, std::string(alone.status().message())};
+  }
+  const size_t stages = alone->placement.size();
+  return WayOfStages(*question.job, "pipeline", StagesOfRun(alone->placement),
+                     absl::StrCat(stages, stages == 1 ? " stage" : " stages"));
+}
+
+TrainingWay WayOfBoth(const PlanQuestion& question, const PlanAnswer& answer) {
+  const MeshJob& job = *question.job;
+  std::string cannot = WhyNoReplicas(job.spec, job.model);
+  if (question.shared_stages > 0) cannot = "there are more stages than workers";
+  if (!cannot.empty()) return {"both", 0, std::move(cannot)};
+  absl::StatusOr<PlanAnswer> both = answer;
+  if (!IsReplicated(answer.placement)) {
+    both = AnswerWithReplicas(question, true);
+  }
+  if (!both.ok()) return {"both", 0, std::string(both.status().message())};
+  if (!IsReplicated(both->placement)) {
+    return {"both", 0, "no stage is worth several workers"};
+  }
+  return WayOfStages(job, "both", StagesOfRun(both->placement),
+                     absl::StrCat("replicas a stage: ", StagesOf(*both)));
+}
+
 // Nothing where there is no job to compare for.
 std::vector<TrainingWay> WaysOf(const PlanQuestion& question,
                                 const PlanAnswer& answer) {
@@ -253,24 +313,24 @@ std::vector<TrainingWay> WaysOf(const PlanQuestion& question,
       fastest = d;
     }
   }
-  return {
+  std::vector<TrainingWay> ways = {
       WayOfStages(job, "one worker", {{all, fastest}},
                   absl::StrCat("the fastest, ", problem.devices[fastest].name)),
-      WayOfStages(
-          job, "pipeline", StagesOfRun(answer.placement),
-          absl::StrCat(answer.placement.size(),
-                       answer.placement.size() == 1 ? " stage" : " stages")),
-      WayOfGroup(problem, job)};
+      WayOfStagesAlone(question, answer), WayOfGroup(problem, job),
+      WayOfBoth(question, answer)};
+  TrainingWay& both = ways.back();
+  if (both.step_seconds > 0 && both.step_seconds == LeastSeconds(ways) &&
+      job.spec.pipeline.replicate != "allowed") {
+    absl::StrAppend(&both.why, "; pipeline.replicate=allowed",
+                    job.spec.pipeline.cuts.empty() ? "" : " without cuts",
+                    " asks for it");
+  }
+  return ways;
 }
 
 std::string RenderWays(const std::vector<TrainingWay>& ways) {
   if (ways.empty()) return "";
-  double least = 0;
-  for (const TrainingWay& way : ways) {
-    if (way.step_seconds > 0 && (least == 0 || way.step_seconds < least)) {
-      least = way.step_seconds;
-    }
-  }
+  const double least = LeastSeconds(ways);
   Table table({"trained by", ">step", ">of the fastest", "why"});
   for (const TrainingWay& way : ways) {
     if (way.step_seconds > 0) {
@@ -310,7 +370,7 @@ Document ToDocument(const PlanQuestion& question, const PolicyRun& run,
          {"transfer_seconds", answer.cost.transfer_seconds},
          {"left_out", NamesLeftOut(problem, answer.placement)},
          {"samples_per_second", SamplesPerSecond(question, answer.cost)},
-         {"ways", WaysDocument(WaysOf(question, answer))},
+         {"ways", WaysDocument(run.ways)},
          {"why", answer.why}});
   }
   document["planning_seconds"] = run.planning_seconds;
@@ -345,7 +405,7 @@ std::string RenderPlan(const PlanQuestion& question, const PolicyRun& run) {
            {"left out", Few(NamesLeftOut(problem, answer.placement))},
            {"why", answer.why},
            {"from", question.inputs.source}}),
-      RenderWays(WaysOf(question, answer)));
+      RenderWays(run.ways));
 }
 
 // One line a policy.
@@ -479,9 +539,10 @@ ExitCode PlanCommand(Console& console, const Clock& clock,
   if (options.compare) {
     return Compare(console, clock, question, options);
   }
-  const PolicyRun run = Run(question.cuts.empty() ? question.policy : kCuts,
-                            question, options, clock);
+  PolicyRun run = Run(question.cuts.empty() ? question.policy : kCuts, question,
+                      options, clock);
   if (!run.answer.has_value()) return ReportSubmitError(console, run.refused);
+  run.ways = WaysOf(question, *run.answer);
   if (const absl::Status saved = Save(question, run, options.save);
       !saved.ok()) {
     return ReportError(console, saved);

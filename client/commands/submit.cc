@@ -76,6 +76,13 @@ absl::StatusOr<std::vector<StageKeeps>> KeepsOf(const JobSpec& spec,
   if (IsInference(spec) || IsDataParallel(spec)) {
     return std::vector<StageKeeps>(stages.size(), kInferenceKeeps);
   }
+  std::vector<LayerRange> ranges;
+  for (const v1::StagePlacement& stage : stages) {
+    ranges.push_back({stage.first_layer(), stage.last_layer()});
+  }
+  if (std::adjacent_find(ranges.begin(), ranges.end()) != ranges.end()) {
+    return KeepsOfReplicas(spec, ranges);
+  }
   ScheduleRequest request;
   request.name = spec.pipeline.schedule;
   request.stages = static_cast<int>(stages.size());
@@ -214,13 +221,19 @@ std::vector<std::pair<std::string, std::string>> RunFacts(
 }
 
 std::string RenderEstimate(const JobEstimate& estimate) {
-  Table table({">stage", "worker", "layers", "from", "to", ">parameters",
-               ">memory", ">flop/sample"});
+  Table table({">stage", "worker", ">share", "layers", "from", "to",
+               ">parameters", ">memory", ">flop/sample"});
+  Placements placed;
   for (const StageEstimate& stage : estimate.stages) {
+    *placed.Add() = stage.placement;
+  }
+  for (int s = 0; s < placed.size(); ++s) {
+    const StageEstimate& stage = estimate.stages[s];
     const v1::StagePlacement& placement = stage.placement;
     table.AddRow(
         placement.stage(),
         placement.worker_id() < 0 ? "-" : placement.worker_name(),
+        absl::StrFormat("%.0f %%", 100 * ShareOf(placed, s)),
         absl::StrCat(placement.first_layer(), "-", placement.last_layer() - 1),
         stage.first_layer, stage.last_layer, HumanCount(stage.parameters),
         HumanBytes(stage.memory_bytes), HumanCount(stage.forward_flops));
@@ -456,8 +469,6 @@ ExitCode PrintDryRun(const CommandContext& context,
   return kExitOk;
 }
 
-// One line for a stage, "stage 1: w2, layers 4-7": where it goes; for each of
-// its replicas with what part of it.  Then in how many shards members add up.
 // Says of a replica that its share gives it no micro-batch of a step.
 std::string IdleText(const JobSpec& spec, const Placements& stages, int i) {
   if (IsInference(spec) || IsDataParallel(spec)) return "";
@@ -474,6 +485,8 @@ std::string IdleText(const JobSpec& spec, const Placements& stages, int i) {
              : ", which leaves it without one in a step";
 }
 
+// One line for a stage, "stage 1: w2, layers 4-7": where it goes; for each of
+// its replicas with what part of it.  Then in how many shards members add up.
 void NotePlan(Console& console, const JobSpec& spec,
               const v1::SubmitJobResponse& submission) {
   for (int i = 0; i < submission.stages_size(); ++i) {

@@ -72,6 +72,7 @@ void VisitProblem(JsonFields& fields, PlanProblem& problem) {
                problem.micro_batches);
   fields.Need("training", problem.training);
   fields.Need("overlap", problem.overlap);
+  fields.May("sync_overlaps", problem.sync_overlaps);
   fields.Whole("micro_batches_per_sync", 0, kMaxPlannedMicroBatches,
                problem.micro_batches_per_sync);
   fields.Need("parameter_copies", problem.parameter_copies);

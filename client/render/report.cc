@@ -41,6 +41,12 @@ std::optional<double> TestAccuracy(const v1::Job& job) {
   return job.evaluations().rbegin()->accuracy();
 }
 
+// Micro-batches that were computed in this attempt for entry `i` of the drift;
+// 0: none yet.
+int64_t MicroBatchesOf(const v1::Job& job, int i) {
+  return i < job.stage_times_size() ? job.stage_times(i).micro_batches() : 0;
+}
+
 // --- documents --------------------------------------------------------------
 
 Document LatencyDocument(const v1::Job& job) {
@@ -92,7 +98,7 @@ Document LossDocument(const v1::StepRecord& point) {
   return entry;
 }
 
-Document DriftDocument(const v1::StageDrift& stage) {
+Document DriftOfStage(const v1::StageDrift& stage) {
   return {{"stage", stage.stage()},
           {"worker_id", stage.worker_id()},
           {"predicted_seconds", OrNull(stage.predicted_seconds())},
@@ -115,6 +121,14 @@ std::string CheckpointsText(const v1::Job& job) {
                        [](std::string* out, const v1::Checkpoint& each) {
                          absl::StrAppend(out, "step ", each.cut().step());
                        });
+}
+
+Document DriftDocument(const v1::Job& job) {
+  Document list = ListOf(job.drift(), DriftOfStage);
+  for (int i = 0; i < job.drift_size(); ++i) {
+    list[i]["micro_batches"] = OrNull(MicroBatchesOf(job, i));
+  }
+  return list;
 }
 
 Document VersionsDocument(const v1::Job& job) {
@@ -272,6 +286,35 @@ std::string RenderDrift(const v1::Job& job) {
                     "\n");
   }
   return text;
+}
+
+// A line for each worker of a stage that has several; empty where none has.
+std::string RenderReplicas(const v1::Job& job, const JobSpec& spec) {
+  if (IsDataParallel(spec)) return "";
+  Placements placed;
+  for (const v1::JobWorker& worker : job.workers()) {
+    placed.Add(worker.stages().begin(), worker.stages().end());
+  }
+  std::stable_sort(
+      placed.begin(), placed.end(),
+      [](const auto& a, const auto& b) { return a.stage() < b.stage(); });
+  Table table({">replica of stage", "worker", ">share", ">micro-batches"});
+  bool several = false;
+  for (int i = 0; i < placed.size(); ++i) {
+    const double share = ShareOf(placed, i);
+    if (share >= 1) continue;
+    several = true;
+    int64_t micro_batches = 0;
+    for (int d = 0; d < job.drift_size(); ++d) {
+      if (job.drift(d).stage() == placed[i].stage() &&
+          job.drift(d).worker_id() == placed[i].worker_id()) {
+        micro_batches = MicroBatchesOf(job, d);
+      }
+    }
+    table.AddRow(placed[i].stage(), WorkerName(job, placed[i].worker_id()),
+                 absl::StrFormat("%.1f %%", 100 * share), micro_batches);
+  }
+  return several ? table.Render() : "";
 }
 
 // A line a worker; empty where nothing was predicted or measured.
@@ -470,7 +513,7 @@ Document ToDocument(const v1::Job& job, bool with_curve) {
        {"latency_seconds", LatencyDocument(job)},
        {"estimate",
         job.has_estimate() ? MessageDocument(job.estimate()) : Document()},
-       {"drift", ListOf(job.drift(), DriftDocument)},
+       {"drift", DriftDocument(job)},
        {"versions", VersionsDocument(job)},
        {"predicted_step_seconds", OrNull(job.estimate().step_seconds())},
        {"measured_step_seconds", OrNull(job.step_seconds())},
@@ -576,8 +619,8 @@ std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
   const std::string curve = PlotLoss(job.curve(), plot);
   if (!curve.empty()) absl::StrAppend(&text, "\nloss\n", curve);
   for (const std::string& part :
-       {RenderEvaluations(job), RenderDrift(job), RenderMemory(job),
-        RenderVersions(job), RenderSplit(job)}) {
+       {RenderEvaluations(job), RenderDrift(job), RenderReplicas(job, spec),
+        RenderMemory(job), RenderVersions(job), RenderSplit(job)}) {
     if (!part.empty()) absl::StrAppend(&text, "\n", part);
   }
   return text;

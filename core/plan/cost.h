@@ -10,7 +10,7 @@
 //            between two of D (Patarasuk and Yuan 2009), spread over
 //            micro_batches_per_sync
 //   t_s    = max over d of q_d W_d, with sync: the larger of both where they
-//            overlap, else the sum
+//            overlap, else the sum (SyncOverlaps)
 // The boundary between stages on U and V, b bytes:
 //   o      = max over u of q_u sum over v of q_v c(u, v), and the same for v:
 //            how long a port is busy.  c(u, v) = b / B(u, v), in training

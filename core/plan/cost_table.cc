@@ -129,8 +129,8 @@ double CostTable::WithSync(LayerRange layers, double compute_seconds,
                            const SyncCost& sync) const {
   const double seconds =
       ParameterBytes(layers) * sync.seconds_per_byte + sync.latency_seconds;
-  return problem_.overlap ? std::max(compute_seconds, seconds)
-                          : compute_seconds + seconds;
+  return SyncOverlaps(problem_) ? std::max(compute_seconds, seconds)
+                                : compute_seconds + seconds;
 }
 
 double CostTable::StageSeconds(LayerRange layers,

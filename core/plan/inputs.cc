@@ -413,6 +413,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
   PlanProblem& problem = inputs.problem;
   PACELINE_ASSIGN_OR_RETURN(problem.micro_batches, PlannedMicroBatches(spec));
   problem.training = !IsInference(spec);
+  problem.sync_overlaps = IsInference(spec);
   // Forward only there is nothing to compute once more.
   const Checkpointing checkpointing =
       problem.training ? FindCheckpointing(spec.train.activation_checkpointing)

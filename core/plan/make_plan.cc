@@ -41,31 +41,8 @@ struct Layout {
 // Whether the policy may give a stage to several workers.
 bool MayGiveReplicas(const JobSpec& spec, const ModelDescription& model) {
   if (IsInference(spec)) return MayReplicate(spec.pipeline);
-  const ScheduleTraits& traits = ScheduleTraitsOf(spec.pipeline.schedule);
-  const bool script = spec.model.name == kScriptModel;
   return spec.pipeline.replicate == "allowed" && !IsDataParallel(spec) &&
-         (!traits.only_trains || traits.deals) &&
-         SharedParameters(model).empty() && !(script && HasBuffers(model));
-}
-
-// The stages of a layout with replicas that train keep as many micro-batches as
-// core/simulate/program.h lets them.
-std::vector<StageKeeps> KeepsOfReplicas(const JobSpec& spec,
-                                        const Layout& layout) {
-  const auto all = static_cast<int>(MicroBatchesOfAStep(spec.train));
-  std::vector<StageKeeps> keeps;
-  for (const LayerRange& range : layout.stages) {
-    const auto last =
-        std::find(layout.stages.rbegin(), layout.stages.rend(), range);
-    const auto later = static_cast<int>(last - layout.stages.rbegin());
-    const auto replicas = static_cast<int>(
-        std::count(layout.stages.begin(), layout.stages.end(), range));
-    const bool keeps_all = ScheduleTraitsOf(spec.pipeline.schedule).keeps_all;
-    keeps.push_back(
-        {.micro_batches =
-             keeps_all ? all : std::min(all, later / replicas + 1)});
-  }
-  return keeps;
+         WhyNoReplicas(spec, model).empty();
 }
 
 std::vector<StageOfPlan> StagesOf(const Layout& layout) {
@@ -442,7 +419,7 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
                  layout.worker_of));
     if (!IsInference(spec)) keeps = KeepsOfStages(bounds);
   } else if (!IsInference(spec)) {
-    keeps = KeepsOfReplicas(spec, layout);
+    keeps = KeepsOfReplicas(spec, layout.stages);
   }
   const std::vector<Load> loads = LoadsOf(layout, keeps);
   std::vector<int64_t> need_bytes;
@@ -494,6 +471,40 @@ absl::StatusOr<Plan> CheapPlan(const JobSpec& spec,
 }
 
 }  // namespace
+
+std::vector<StageKeeps> KeepsOfReplicas(const JobSpec& spec,
+                                        const std::vector<LayerRange>& stages) {
+  const auto all = static_cast<int>(MicroBatchesOfAStep(spec.train));
+  std::vector<StageKeeps> keeps;
+  for (const LayerRange& range : stages) {
+    const auto last = std::find(stages.rbegin(), stages.rend(), range);
+    const auto later = static_cast<int>(last - stages.rbegin());
+    const auto replicas =
+        static_cast<int>(std::count(stages.begin(), stages.end(), range));
+    const bool keeps_all = ScheduleTraitsOf(spec.pipeline.schedule).keeps_all;
+    const int warm = (later + replicas - 1) / replicas;
+    keeps.push_back(
+        {.micro_batches = keeps_all ? all : std::min(all, warm + 1)});
+  }
+  return keeps;
+}
+
+std::string WhyNoReplicas(const JobSpec& spec, const ModelDescription& model) {
+  if (ScheduleTraitsOf(spec.pipeline.schedule).only_trains) {
+    return absl::StrCat("the schedule ", spec.pipeline.schedule,
+                        " gives no stage several workers: 1f1b and gpipe do");
+  }
+  const auto shared = SharedParameters(model);
+  if (!shared.empty()) {
+    return absl::StrCat("layers share ", shared.front().name,
+                        ": a policy gives their stages one worker each");
+  }
+  if (spec.model.name == kScriptModel && HasBuffers(model)) {
+    return "the script moves buffers of its own, on which replicas would not "
+           "agree";
+  }
+  return "";
+}
 
 absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
                               const ModelDescription& model,

@@ -77,6 +77,12 @@ inline constexpr StageKeeps kInferenceKeeps = {0, 0, 0};
 
 std::vector<StageKeeps> KeepsOfStages(const ScheduleBounds& bounds);
 
+// Where stages of a job that trains have several workers: of each worker, as
+// core/simulate/program.h orders its micro-batches.  Neighbours with the same
+// layers are replicas.
+std::vector<StageKeeps> KeepsOfReplicas(const JobSpec& spec,
+                                        const std::vector<LayerRange>& stages);
+
 // Bytes that a worker needs to train `ranges` of a model: parameters, summed
 // gradients, optimizer state, older versions of the parameters, the activations
 // of the micro-batches in flight, the gradients of layers' outputs that wait
@@ -94,6 +100,10 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
                       const std::vector<LayerRange>& ranges,
                       const std::vector<StageKeeps>& keeps,
                       Precision precision = Precision::kF32);
+
+// Says why a policy gives no stage of a job that trains to several workers,
+// even where pipeline.replicate allows it; empty: it may.
+std::string WhyNoReplicas(const JobSpec& spec, const ModelDescription& model);
 
 // Places spec.pipeline on `workers`.  Same arguments, same plan.
 //

@@ -83,6 +83,9 @@ struct PlanProblem {
   // Transfers and the replicas' synchronisation run beside compute; false:
   // they stop it.
   bool overlap = true;
+  // False: the synchronisation does not, though transfers may: replicas that
+  // agree on every step exchange their gradients after its last backward.
+  bool sync_overlaps = true;
   // Micro-batches between two synchronisations of replicas; 0:
   // micro_batches, or 1 of an endless stream.
   int64_t micro_batches_per_sync = 0;
@@ -111,6 +114,10 @@ struct PlanProblem {
 
   friend bool operator==(const PlanProblem&, const PlanProblem&) = default;
 };
+
+inline bool SyncOverlaps(const PlanProblem& problem) {
+  return problem.overlap && problem.sync_overlaps;
+}
 
 // Errors: InvalidArgument  `what` is negative or not finite
 absl::Status CheckAmount(absl::string_view what, double value);

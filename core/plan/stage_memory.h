@@ -4,8 +4,10 @@
 // A device with m replicas in its stage, e devices in earlier stages and n in
 // later ones keeps, of M micro-batches of a step (each replica has ceil(M / m)
 // of them; of an endless stream there is no bound by M):
-//   1f1b         floor(n / m) + 1, from forward to backward: the warm-up of
-//                Narayanan et al. 2019 ("PipeDream", section 3.2), per replica
+//   1f1b         ceil(n / m) + 1, from forward to backward: the warm-up of
+//                Narayanan et al. 2019 ("PipeDream", section 3.2), per replica.
+//                With fewer a replica would wait out its micro-batch's way
+//                through the stages behind
 //   interleaved-1f1b  the same: this is of one stage a device, where nothing
 //                is interleaved
 //   gpipe        all
@@ -63,8 +65,9 @@ InFlight<Number> InFlightOf(const PlanProblem& problem, const Number& replicas,
   const Number none(0);
   const Number one(1);
   if (!problem.training) return {none, none, none};
-  const Number ahead = problem.splits ? earlier + later : later;
-  Number kept = WholeBelow(ahead / replicas) + one;
+  Number kept = problem.splits ? WholeBelow((earlier + later) / replicas)
+                               : WholeAbove(later / replicas);
+  kept = kept + one;
   Number split =
       problem.splits ? WholeBelow(earlier / replicas) + one : Number(0);
   if (problem.micro_batches > 0 && !problem.stashes) {

@@ -25,10 +25,11 @@ double GateSeconds(const PlanInputs& inputs, const Placement& placement) {
   const int first = placement.front().devices.front();
   std::vector<int> others;
   for (const PlacedStage& stage : placement) {
-    const int device = stage.devices.front();
-    if (device != first &&
-        std::find(others.begin(), others.end(), device) == others.end()) {
-      others.push_back(device);
+    for (const int device : stage.devices) {
+      if (device != first &&
+          std::find(others.begin(), others.end(), device) == others.end()) {
+        others.push_back(device);
+      }
     }
   }
   double slowest = 0;
@@ -179,11 +180,14 @@ SimulationOptions OptionsFor(const JobSpec& spec, const Placement& placement,
   options.gate_seconds =
       GateSeconds(inputs, placement) + TieSeconds(inputs.problem, placement);
   for (const PlacedStage& stage : placement) {
-    double seconds = 0;
-    for (int layer = stage.layers.first; layer < stage.layers.last; ++layer) {
-      seconds += inputs.facts[stage.devices.front()].update_seconds[layer];
+    double slowest = 0;
+    for (const int device : stage.devices) {
+      const std::vector<double>& update = inputs.facts[device].update_seconds;
+      slowest = std::max(
+          slowest, std::accumulate(update.begin() + stage.layers.first,
+                                   update.begin() + stage.layers.last, 0.0));
     }
-    options.optimizer_seconds.push_back(seconds);
+    options.optimizer_seconds.push_back(slowest);
   }
   for (const DeviceFacts& facts : inputs.facts) {
     options.quotas.push_back({facts.cpu_share, facts.quota_period_seconds});

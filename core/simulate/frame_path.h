@@ -16,7 +16,7 @@ enum class SimFrameKind : uint8_t { kActivation, kGradient, kPart };
 struct SimFrame {
   SimFrameKind kind = SimFrameKind::kActivation;
   int stage = 0;        // that receives it
-  int micro_batch = 0;  // of a part: its round
+  int micro_batch = 0;  // of a part: 1 where it is a sum
   int from = 0;         // workers
   int to = 0;
   double bytes = 0;

@@ -200,7 +200,7 @@ std::vector<ReplicaWork> WorkOfReplicas(const Program& program,
     for (const int worker : workers) {
       work[worker].in_flight = ScheduleTraitsOf(schedule).keeps_all
                                    ? program.micro_batches
-                                   : later / replicas + 1;
+                                   : (later + replicas - 1) / replicas + 1;
     }
   }
   return work;

@@ -66,7 +66,7 @@ struct ProgramRequest {
 // Without replicas MakeSchedule's lists; of an asynchronous schedule one for
 // all steps, since there is no flush between them.  With replicas each runs its
 // own micro-batches in ascending order; under 1f1b a replica has at most
-// floor(devices of later stages / replicas) + 1 in flight, as core/plan/cost.h
+// ceil(devices of later stages / replicas) + 1 in flight, as core/plan/cost.h
 // counts, unless shares are so uneven that this would deadlock: then it goes
 // backward earlier.
 //

@@ -88,7 +88,7 @@ struct DeviceUse {
   double wait_seconds = 0;     // the compute thread has nothing to do
   double egress_seconds = 0;   // its port was sending
   double ingress_seconds = 0;  // its port was receiving
-  int64_t frames_sent = 0;     // that left the port; with parts of all-reduces
+  int64_t frames_sent = 0;     // that left the port; with the replicas' parts
   int64_t frames_received = 0;
   double bytes_sent = 0;
   double bytes_received = 0;
@@ -109,7 +109,7 @@ struct TraceSlice {
   int peer = -1;  // kLink: the device that it goes to
   TraceTrack track = TraceTrack::kCompute;
   // For people: an instruction's operation, STEP for every update; of a frame
-  // F (an activation), B (a gradient) or part (of the replicas' all-reduce).
+  // F (an activation), B (a gradient) or part (of the replicas' exchange).
   absl::string_view what = "LOAD";
   bool receives = false;  // kFrames: the CPU is the receiver's
   int stage = 0;

@@ -1,50 +1,61 @@
 #include "core/simulate/step_end.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace paceline {
 
 StepEnd::StepEnd(World& world, FramePath& path)
-    : world_(world), path_(path), rings_(world.program.workers()) {
+    : world_(world), path_(path), exchanges_(world.program.workers()) {
   for (int stage = 0; stage < world.program.stages; ++stage) {
     const std::vector<int>& replicas = world.program.workers_of[stage];
-    const size_t m = replicas.size();
-    if (m == 1) continue;
-    for (size_t i = 0; i < m; ++i) {
-      rings_[replicas[i]] = {.stage = stage,
-                             .next = replicas[(i + 1) % m],
-                             .rounds = 2 * (static_cast<int>(m) - 1)};
+    if (replicas.size() == 1) continue;
+    for (const int replica : replicas) {
+      exchanges_[replica] = {.stage = stage,
+                             .others = static_cast<int>(replicas.size()) - 1};
     }
   }
 }
 
 void StepEnd::OnComputed(int worker) {
-  rings_[worker].computed = true;
-  TurnRing(worker);
+  exchanges_[worker].computed = true;
+  SendToOthers(worker, /*sum=*/false);
+  GoOn(worker);
 }
 
 void StepEnd::OnPart(const SimFrame& part) {
-  ++rings_[part.to].received;
-  TurnRing(part.to);
+  Exchange& exchange = exchanges_[part.to];
+  ++(part.micro_batch == 0 ? exchange.parts : exchange.sums);
+  GoOn(part.to);
 }
 
-void StepEnd::TurnRing(int worker) {
-  Ring& ring = rings_[worker];
-  if (!ring.computed) return;
-  while (ring.sent < ring.rounds && ring.sent <= ring.received) {
-    const auto replicas =
-        static_cast<double>(world_.program.workers_of[ring.stage].size());
-    path_.Send({.kind = SimFrameKind::kPart,
-                .stage = ring.stage,
-                .micro_batch = ring.sent++,
-                .from = worker,
-                .to = ring.next,
-                .bytes = world_.stages[ring.stage].parameter_bytes / replicas});
+void StepEnd::GoOn(int worker) {
+  Exchange& exchange = exchanges_[worker];
+  if (!exchange.computed || exchange.parts < exchange.others) return;
+  if (!exchange.summed) {
+    exchange.summed = true;
+    SendToOthers(worker, /*sum=*/true);
   }
-  if (ring.received < ring.rounds) return;
-  ring.computed = false;
-  ring.sent = ring.received = 0;
+  if (exchange.sums < exchange.others) return;
+  exchange.computed = exchange.summed = false;
+  exchange.parts = exchange.sums = 0;
   Report(worker);
+}
+
+void StepEnd::SendToOthers(int worker, bool sum) {
+  const Exchange& exchange = exchanges_[worker];
+  const std::vector<int>& all = world_.program.workers_of[exchange.stage];
+  const auto own = std::find(all.begin(), all.end(), worker) - all.begin();
+  for (int i = 1; i <= exchange.others; ++i) {
+    const int to = all[(own + i) % all.size()];
+    path_.Send({.kind = SimFrameKind::kPart,
+                .stage = exchange.stage,
+                .micro_batch = sum ? 1 : 0,
+                .from = worker,
+                .to = to,
+                .bytes = world_.stages[exchange.stage].parameter_bytes /
+                         (exchange.others + 1)});
+  }
 }
 
 double StepEnd::LatencyBetween(int from, int to) const {
@@ -69,9 +80,9 @@ void StepEnd::OnReport() {
 
 void StepEnd::Clear() {
   reports_ = 0;
-  for (Ring& ring : rings_) {
-    ring.computed = false;
-    ring.sent = ring.received = 0;
+  for (Exchange& exchange : exchanges_) {
+    exchange.computed = exchange.summed = false;
+    exchange.parts = exchange.sums = 0;
   }
 }
 

@@ -9,11 +9,11 @@
 
 namespace paceline {
 
-// Replicas sum by a ring all-reduce (Patarasuk and Yuan 2009): 2 (m - 1) rounds
-// of parts of 1 / m of the gradient, as frames through the same ports as all
-// others.  Then each worker reports to the first stage's first worker, one
-// latency away; with all reports in and gate_seconds later the verdict goes
-// back.  Thread-compatible.
+// Each of m replicas sends 1 / m of its gradient to every other one, and the
+// sum of what it gets back, as frames through the same ports as all others
+// (worker/pipeline/replica_exchange.h).  Then each worker reports to the first
+// stage's first worker, one latency away; with all reports in and gate_seconds
+// later the verdict goes back.  Thread-compatible.
 class StepEnd {
  public:
   // Both outlive this.
@@ -30,22 +30,23 @@ class StepEnd {
   void Clear();
 
  private:
-  struct Ring {
+  struct Exchange {
     int stage = 0;
-    int next = 0;    // worker
-    int rounds = 0;  // 0: no replicas
+    int others = 0;  // 0: no replicas
     bool computed = false;
-    int sent = 0;
-    int received = 0;
+    bool summed = false;
+    int parts = 0;  // received
+    int sums = 0;   // received
   };
 
-  void TurnRing(int worker);
+  void GoOn(int worker);
+  void SendToOthers(int worker, bool sum);
   void Report(int worker);
   double LatencyBetween(int from, int to) const;
 
   World& world_;
   FramePath& path_;
-  std::vector<Ring> rings_;  // [workers]
+  std::vector<Exchange> exchanges_;  // [workers]
   int reports_ = 0;
 };
 

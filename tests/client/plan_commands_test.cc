@@ -225,16 +225,67 @@ TEST(Plan, ForTheMeshComparesOneWorkerAPipelineAndAGroup) {
   const json ways = bed.Planned(LenetSpec(16), {.model = "lenet"})["ways"];
   ASSERT_EQ(table.Run(LenetSpec(16), {.model = "lenet"}), kExitOk);
 
-  ASSERT_EQ(ways.size(), 3u);
-  const char* const names[] = {"one worker", "pipeline", "group"};
+  ASSERT_EQ(ways.size(), 4u);
+  const char* const names[] = {"one worker", "pipeline", "group", "both"};
   for (size_t i = 0; i < ways.size(); ++i) {
     EXPECT_EQ(ways[i]["name"], names[i]);
     EXPECT_GT(ways[i]["step_seconds"], 0) << ways[i];
     EXPECT_THAT(table.out.str(), HasSubstr(absl::StrCat("\n", names[i])));
   }
-  // 4 micro-batches, 8 layers, 1 ms each.
-  EXPECT_NEAR(ways[0]["step_seconds"], 0.032, 1e-3);
+  // 4 micro-batches, 8 layers, 1 ms forward and 2 ms backward each.
+  EXPECT_NEAR(ways[0]["step_seconds"], 0.096, 1e-3);
   EXPECT_THAT(ways[2]["why"].get<std::string>(), HasSubstr("shards: "));
+}
+
+// Three machines alike.  The first three layers of the model take two thirds of
+// the time; the links are too slow for the weights of the others.
+json WaysOfAHeavyFront(const std::string& replicate) {
+  JobSpec spec = LenetSpec(16);
+  spec.train.batch = 32 * spec.train.micro_batch;
+  spec.pipeline.replicate = replicate;
+  PlanBed bed;
+  bed.client.AddProfile(ProfileOf(LenetSpec(16), "w3", 1e-3));
+  for (v1::Worker& worker : *bed.client.workers->mutable_workers()) {
+    v1::Registration& about = *worker.mutable_registration();
+    about.set_address(absl::StrCat(about.name(), ":7401"));
+  }
+  for (auto& [key, profile] : bed.client.measurements->profiles) {
+    for (MeasuredSeconds* pass :
+         {&profile.layers[0].forward, &profile.layers[0].backward}) {
+      pass->wall *= 8;
+      pass->cpu *= 8;
+    }
+  }
+  for (const char* from : {"w1", "w2", "w3"}) {
+    for (const char* to : {"w1", "w2", "w3"}) {
+      if (from == to) continue;
+      bed.client.measurements->links[{from, to}] = {from, to, 1e7, 1e-4};
+    }
+  }
+  return bed.Planned(spec, {.job_file = "job.yaml"})["ways"];
+}
+
+TEST(Plan, ForTheMeshSaysHowToAskForReplicasWhereTheyAreFastest) {
+  const json ways = WaysOfAHeavyFront("auto");
+  const json allowed = WaysOfAHeavyFront("allowed");
+
+  EXPECT_LT(ways[3]["step_seconds"], ways[1]["step_seconds"]);
+  EXPECT_LT(ways[3]["step_seconds"], ways[2]["step_seconds"]);
+  EXPECT_THAT(ways[3]["why"].get<std::string>(),
+              Says("replicas a stage: 2-1", "pipeline.replicate=allowed"));
+  for (const int way : {1, 3}) {
+    EXPECT_EQ(allowed[way]["step_seconds"], ways[way]["step_seconds"]);
+  }
+}
+
+TEST(Plan, ForTheMeshSaysWhyThereCanBeNoReplicas) {
+  JobSpec spec = LenetSpec(16);
+  spec.pipeline.schedule = "zero-bubble";
+
+  const json both = Planned(spec)["ways"][3];
+
+  EXPECT_TRUE(both["step_seconds"].is_null());
+  EXPECT_THAT(both["why"].get<std::string>(), HasSubstr("zero-bubble"));
 }
 
 TEST(Plan, ForTheMeshSaysWhyThereCanBeNoGroup) {

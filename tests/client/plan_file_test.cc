@@ -194,18 +194,19 @@ JobSpec InferenceSpec() {
   return spec;
 }
 
-TEST(FollowPlan, GivesAnInferenceJobTheReplicasOfAMeshsPlan) {
-  JobSpec spec = InferenceSpec();
+TEST(FollowPlan, GivesAJobTheReplicasOfAMeshsPlan) {
   PlanFile plan = LenetPlan();
   const int layers = static_cast<int>(plan.problem.layers.size());
   plan.placement = {{{0, layers}, {0, 1}, {0.75, 0.25}}};
 
-  ASSERT_TRUE(FollowPlan("p.json", plan, spec).ok());
+  for (JobSpec spec : {InferenceSpec(), LenetSpec(16)}) {
+    ASSERT_TRUE(FollowPlan("p.json", plan, spec).ok());
 
-  EXPECT_THAT(spec.pipeline.workers, ElementsAre("w1", "w2"));
-  EXPECT_THAT(spec.pipeline.replicas, ElementsAre(2));
-  EXPECT_THAT(spec.pipeline.shares, ElementsAre(0.75, 0.25));
-  EXPECT_THAT(CheckJobSpec(spec), IsEmpty());
+    EXPECT_THAT(spec.pipeline.workers, ElementsAre("w1", "w2"));
+    EXPECT_THAT(spec.pipeline.replicas, ElementsAre(2));
+    EXPECT_THAT(spec.pipeline.shares, ElementsAre(0.75, 0.25));
+    EXPECT_THAT(CheckJobSpec(spec), IsEmpty()) << spec.kind;
+  }
 }
 
 // gpt's first and last layers share the embedding.
@@ -237,6 +238,7 @@ TEST(PlanFile, KeepsWhatLayersShareAndThatTimesArePredicted) {
   ASSERT_FALSE(plan.problem.ties.empty());
   ASSERT_TRUE(plan.predicted.has_value());
   plan.problem.splits = true;
+  plan.problem.sync_overlaps = false;
   plan.problem.owner_copies = 1;
 
   const PlanFile read = Reread(plan);
@@ -263,7 +265,7 @@ TEST(PlanFile, RefusesTiesThatCannotBe) {
 
 TEST(PlanFile, OfOldHasNoTiesAndIsRead) {
   json value = Parsed(TiedPlan(2));
-  for (const char* key : {"ties", "splits", "owner_copies"}) {
+  for (const char* key : {"ties", "splits", "owner_copies", "sync_overlaps"}) {
     value["problem"].erase(key);
   }
 
@@ -287,33 +289,23 @@ TEST(FollowPlan, RefusesWhatDoesNotFitTheJob) {
   cut.pipeline.cuts = {1};
   pipedream.pipeline.schedule = "pipedream";
   pipedream.pipeline.stages = 1;
-  PlanFile replicas = LenetPlan(), of_no_mesh, shorter = LenetPlan();
-  const int layers = static_cast<int>(replicas.problem.layers.size());
-  replicas.placement = {{{0, layers}, {0, 1}, {0.5, 0.5}}};
-  of_no_mesh = replicas;
+  PlanFile of_no_mesh = LenetPlan(), shorter = LenetPlan();
+  const int layers = static_cast<int>(shorter.problem.layers.size());
+  of_no_mesh.placement = {{{0, layers}, {0, 1}, {0.5, 0.5}}};
   of_no_mesh.facts.clear();
   shorter.problem.layers.pop_back();
 
   EXPECT_THAT(refused(LenetPlan(), mlp), Says("is of lenet(", "is of mlp("));
   EXPECT_THAT(refused(LenetPlan(), cut), HasSubstr("pipeline.cuts"));
-  EXPECT_THAT(refused(of_no_mesh, InferenceSpec()),
-              Says("stage 0 has 2 replicas (w1, w2)", "not made for a mesh",
-                   "--no-replicas"));
+  for (const JobSpec& spec : {InferenceSpec(), LenetSpec(16)}) {
+    EXPECT_THAT(refused(of_no_mesh, spec),
+                Says("stage 0 has 2 replicas (w1, w2)",
+                     "was not made for a mesh", "--no-replicas"));
+  }
   EXPECT_THAT(refused(shorter, LenetSpec(16)),
               HasSubstr("layers, the job's model has"));
   EXPECT_THAT(refused(TiedPlan(2), pipedream),
               HasSubstr("pipedream needs layers"));
-}
-
-TEST(FollowPlan, TakesReplicasThatTrain) {
-  PlanFile plan = LenetPlan();
-  const int layers = static_cast<int>(plan.problem.layers.size());
-  plan.placement = {{{0, layers}, {0, 1}, {0.5, 0.5}}};
-  JobSpec spec = LenetSpec(16);
-
-  ASSERT_TRUE(FollowPlan("p.json", plan, spec).ok());
-
-  EXPECT_THAT(spec.pipeline.replicas, ElementsAre(2));
 }
 
 TEST(FollowPlan, TakesAPlanWhoseWorkersHoldSeveralStages) {

@@ -135,6 +135,7 @@ v1::Job Predicted(const std::string& source) {
 TEST(JobDocument, HasPredictedBesideMeasured) {
   v1::Job job = SucceededJob();
   job.MergeFrom(Predicted("measured"));
+  job.add_stage_times()->set_micro_batches(7);
 
   const json document = JobJson(job);
 
@@ -146,7 +147,9 @@ TEST(JobDocument, HasPredictedBesideMeasured) {
                                         {"predicted_seconds", 0.01},
                                         {"measured_seconds", 0.012},
                                         {"measured_over_predicted", 1.2},
-                                        {"layer_seconds", 0.008}}));
+                                        {"layer_seconds", 0.008},
+                                        {"micro_batches", 7}}));
+  EXPECT_TRUE(document["drift"][1]["micro_batches"].is_null());
   EXPECT_TRUE(document["drift"][1]["layer_seconds"].is_null());
   EXPECT_TRUE(document["drift"][1]["measured_seconds"].is_null());
 }
@@ -334,6 +337,24 @@ TEST(Plot, NeedsTwoPointsInTheOrderOfTheirSteps) {
   EXPECT_EQ(PlotLoss(Losses({{9, 1}, {1, 2}}), {}), "");
   EXPECT_NE(PlotLoss(Losses({{1, 1}, {2, 1}}), {}), "");
   EXPECT_NE(PlotLoss(Losses({{1, 1}, {99, 5}, {10, 2}}), {}), "");
+}
+
+TEST(JobTable, ShowsTheReplicasOfAStageWithWhatTheyComputed) {
+  const v1::Job job = Parse<v1::Job>(R"(
+    workers { id: 5 name: "w1" stages { stage: 0 worker_id: 5 share: 3 } }
+    workers { id: 6 name: "w2" stages { stage: 1 worker_id: 6 share: 1 } }
+    workers { id: 7 name: "w3" stages { stage: 0 worker_id: 7 share: 1 } }
+    drift { stage: 0 worker_id: 5 }
+    drift { stage: 0 worker_id: 7 }
+    drift { stage: 1 worker_id: 6 }
+    stage_times { micro_batches: 12 }
+    stage_times { micro_batches: 4 })");
+
+  const std::string text = RenderJob(job, {});
+
+  EXPECT_THAT(text, HasSubstr("w1      75.0 %             12\n"));
+  EXPECT_THAT(text, HasSubstr("w3      25.0 %              4\n"));
+  EXPECT_THAT(text, Not(HasSubstr("100.0 %")));
 }
 
 TEST(JobTable, ShowsStalenessAndVersionsOfStagesWithoutAFlush) {

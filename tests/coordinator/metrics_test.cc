@@ -96,6 +96,38 @@ TEST_F(MetricsOfAMesh, DropTheStateOfAWorkerThatIsForgotten) {
   EXPECT_THAT(registry_.Text(), Not(HasSubstr("worker_state{")));
 }
 
+TEST_F(MetricsOfAMesh, CountMicroBatchesOfReplicasUntilAPlanIsWithoutThem) {
+  v1::Job job;
+  job.set_id(1);
+  job.set_plan_version(1);
+  for (const auto& [id, stage, seconds] :
+       {std::tuple(1, 0, 0.25), std::tuple(2, 0, 0.5),
+        std::tuple(3, 1, 0.75)}) {
+    v1::JobWorker& worker = *job.add_workers();
+    worker.set_id(id);
+    worker.set_name(absl::StrCat("w", id));
+    v1::StageDrift& drift = *job.add_drift();
+    drift.set_worker_id(id);
+    drift.set_stage(stage);
+    drift.set_measured_seconds(seconds);
+    job.add_stage_times()->set_micro_batches(10 * id);
+  }
+  constexpr char kSecond[] =
+      "job_replica_micro_batches{job=\"1\",stage=\"0\",worker=\"w2\"} 20\n";
+  metrics_.Update({}, {job}, {});
+  EXPECT_THAT(
+      registry_.Text(),
+      Says(kSecond, "stage_measured_seconds{job=\"1\",stage=\"0\"} 0.5\n",
+           "stage_measured_seconds{job=\"1\",stage=\"1\"} 0.75\n"));
+  EXPECT_THAT(registry_.Text(), Not(HasSubstr("worker=\"w3\"")));
+
+  job.set_plan_version(2);
+  job.mutable_drift()->DeleteSubrange(1, 1);
+  metrics_.Update({}, {job}, {});
+
+  EXPECT_THAT(registry_.Text(), Not(HasSubstr("replica_micro_batches{")));
+}
+
 TEST_F(MetricsOfAMesh, SayWhatTheHostHasLeft) {
   metrics_.SetCertificateExpiry(absl::FromUnixSeconds(1000));
   metrics_.SetDiskFree("state", "/");

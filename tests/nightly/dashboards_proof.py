@@ -4,12 +4,13 @@
   dashboards_proof.py --bin build/release/bin [--seconds 25]
                       [--out build/dashboards]
 
-Four workers with certificates run four jobs, for so many seconds each, and a
+Four workers with certificates run five jobs, for so many seconds each, and a
 real Prometheus scrapes them:
 
   pipeline   three stages; one of their workers is killed (kill -9)
   pipedream  three stages without a flush
   rolling    four members; the job's own faults kill two, and spoil parts
+  replicas   two stages, of which two workers hold the first
   slow       three stages, int8 between them, over slow links (as root)
 
 Then each expression of each panel is asked for, as Grafana would.  Asked: an
@@ -74,6 +75,8 @@ faults:
   - {worker: w1, step: 150, steps: 40, kind: delay, seconds: 0.1}
   - {worker: w4, step: 160, steps: 40, kind: delay, seconds: 0.2}
 """,
+    "replicas": PIPELINE.replace(
+        "stages: 3,", "cuts: [2], workers: [w1, w2, w3], replicas: [2, 1],"),
     "slow": PIPELINE.replace("stages: 3,", "stages: 3, codec: int8,"),
 }
 
@@ -240,6 +243,7 @@ def record(arguments, slow):
             run_job(mesh, "pipeline", arguments.seconds, kill)
             run_job(mesh, "pipedream", arguments.seconds)
             run_job(mesh, "rolling", arguments.seconds)
+            run_job(mesh, "replicas", arguments.seconds)
             if slow:
                 slow_links(True)
             run_job(mesh, "slow", arguments.seconds)

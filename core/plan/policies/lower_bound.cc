@@ -150,7 +150,7 @@ double LayerBound(const CostTable& table, const LayerBounds& bounds,
     const double together =
         mix.compute * bounds.together[l] + mix.sync * bounds.sync[l];
     sum += std::min(bounds.alone[l], together);
-    const double both = table.problem().overlap
+    const double both = SyncOverlaps(table.problem())
                             ? std::max(bounds.together[l], bounds.sync[l])
                             : bounds.together[l] + bounds.sync[l];
     largest = std::max(largest, std::min(bounds.alone[l], both));
@@ -387,12 +387,12 @@ double LowerBoundSeconds(const PlanProblem& problem) {
   const bool replicas = problem.replicas && table.devices() > 1;
   std::vector<Mix> mixes = {{1, 0}};
   if (replicas && problem.training) {
-    mixes = problem.overlap ? std::vector<Mix>{{1, 0},
-                                               {0.75, 0.25},
-                                               {0.5, 0.5},
-                                               {0.25, 0.75},
-                                               {0, 1}}
-                            : std::vector<Mix>{{1, 1}};
+    mixes = SyncOverlaps(problem) ? std::vector<Mix>{{1, 0},
+                                                     {0.75, 0.25},
+                                                     {0.5, 0.5},
+                                                     {0.25, 0.75},
+                                                     {0, 1}}
+                                  : std::vector<Mix>{{1, 1}};
   }
   double best = 0;
   for (const Mix& mix : mixes) {

@@ -245,7 +245,7 @@ void Relaxation::PutTimes() {
   const Numbers ring_late = tape_.Multiply(ring_latency8_, false, z_, stages_);
   for (int s = 0; s < stages_; ++s) {
     const Traced sync = SyncOf(s, ring, ring_late);
-    time_[s] = table_.problem().overlap
+    time_[s] = SyncOverlaps(table_.problem())
                    ? NormOf({compute_[s], sync}, soft_.sharpness)
                    : compute_[s] + sync;
   }

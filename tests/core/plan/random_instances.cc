@@ -139,6 +139,7 @@ PlanProblem RandomProblem(uint64_t seed) {
       if (dice.Chance(50)) layer.borrowed_bytes = layer.parameter_bytes;
     }
   }
+  problem.sync_overlaps = dice.Chance(60);
   return problem;
 }
 
@@ -282,7 +283,7 @@ double StageTime(const PlanProblem& problem, const PlacedStage& stage) {
   if (every == 0) every = double(problem.micro_batches);
   if (every == 0) every = 1;
   const double ring = RingSeconds(problem, stage) / every;
-  return problem.overlap ? std::max(slowest, ring) : slowest + ring;
+  return SyncOverlaps(problem) ? std::max(slowest, ring) : slowest + ring;
 }
 
 // A boundary as a resource: the busiest of its ports, and the mean way of a
@@ -338,7 +339,9 @@ double MemoryOf(const PlanProblem& problem, const PlacedStage& stage,
                 int earlier_devices, int later_devices) {
   const int replicas = static_cast<int>(stage.devices.size());
   const int waits_for = later_devices + (problem.splits ? earlier_devices : 0);
-  int64_t held = Turns(waits_for, replicas);
+  // Where no backward is put off, a begun turn counts.
+  int64_t held = problem.splits ? Turns(waits_for, replicas)
+                                : Turns(waits_for + replicas - 1, replicas);
   int64_t halved = problem.splits ? Turns(earlier_devices, replicas) : 0;
   if (problem.micro_batches > 0 && !problem.stashes) {
     int64_t mine = 0;

@@ -117,21 +117,51 @@ TEST(Replicas, WithUnevenSharesEndTogether) {
   EXPECT_DOUBLE_EQ(result.bubble_share, 0);
 }
 
-TEST(Replicas, SumTheirGradientsInARing) {
+TEST(Replicas, SendPartsOfTheirGradientsAndThenTheSums) {
   Chain chain = Replicated({3}, 3, true);
   chain.problem.layers[0].parameter_bytes = 300;
   chain.Link(/*bytes_per_second=*/100, /*latency_seconds=*/0.25);
 
   const SimulationResult result = chain.Run();
 
-  // One micro-batch each (3 s); 4 rounds of 100 bytes, 1.25 s each; the
-  // gate's round trip.
-  EXPECT_DOUBLE_EQ(result.step_seconds, 3 + 4 * 1.25 + 0.5);
+  // One micro-batch each (3 s); twice two frames of 100 bytes to the others;
+  // the gate's round trip.
+  EXPECT_DOUBLE_EQ(result.step_seconds, 3 + 2 * (2 + 0.25) + 0.5);
   for (const DeviceUse& use : result.devices) {
     EXPECT_EQ(use.frames_sent, 4);
-    EXPECT_DOUBLE_EQ(use.bytes_sent, 400);
-    EXPECT_DOUBLE_EQ(use.bytes_received, 400);
   }
+}
+
+TEST(Replicas, ExchangeTwoPartsOfTheGradientForEachOther) {
+  double before = 0;
+  for (const int replicas : {2, 3, 4, 6}) {
+    Chain chain = Replicated({replicas}, 12, true);
+    chain.problem.layers[0].parameter_bytes = 1200;
+    chain.Link(1000, 0.1);
+    const SimulationResult result = chain.Run();
+    chain.Link(100, 0.1);
+
+    const double bytes = 2.0 * (replicas - 1) / replicas * 1200;
+    for (const DeviceUse& use : result.devices) {
+      EXPECT_DOUBLE_EQ(use.bytes_sent, bytes);
+      EXPECT_DOUBLE_EQ(use.bytes_received, bytes);
+    }
+    EXPECT_GT(bytes, before);
+    EXPECT_NEAR(chain.Run().step_seconds - result.step_seconds,
+                bytes / 100 - bytes / 1000, 1e-9);
+    before = bytes;
+  }
+}
+
+// Three replicas feed one stage that takes a third of their time.
+TEST(Replicas, GoForwardWhileTheStageBehindHasTheirMicroBatch) {
+  Chain chain = Replicated({3, 1}, 30, true);
+  chain.problem.layers[0].forward_seconds = 3;
+  chain.problem.layers[0].backward_seconds = 6;
+
+  // 10 micro-batches of 9 s each; 3 s longer each where a replica waits for its
+  // micro-batch to come back.
+  EXPECT_LT(chain.Run().step_seconds, 90 + 15);
 }
 
 TEST(Replicas, KeepAsManyMicroBatchesAsTheCostModelSays) {
