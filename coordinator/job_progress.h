@@ -22,9 +22,11 @@ class JobProgress {
   // Every worker has handed over what it had.
   void OnAllDone(JobEntry& job, Moment moment);
 
- private:
+  // Of a run of the job's attempt, which the worker may have left.
   void TakeStep(JobEntry& job, WorkerId worker, const v1::StepRecord& part,
                 Moment moment);
+
+ private:
   void CountStep(JobEntry& job, const v1::StepRecord& step, Moment moment);
   void TakeUnreadable(JobEntry& job, v1::JobWorker& part,
                       const v1::RunState& run, Moment moment);

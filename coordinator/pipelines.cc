@@ -367,6 +367,14 @@ bool Pipelines::OnHeartbeat(const Member& member,
         report.phase = WorkPhase::kDone;
       }
     } else {
+      if (!heartbeat.has_run() &&
+          JobId{heartbeat.kept().job()} == job.record.id() &&
+          heartbeat.kept().attempt() == job.recovery->attempt()) {
+        for (const v1::StepRecord& step : heartbeat.steps()) {
+          progress_.TakeStep(job, member.id, step, moment);
+        }
+        if (!heartbeat.steps().empty()) mesh_.Put(job);
+      }
       job.recovery->OnRecorded(job.record.job.recorded_step());
       const std::vector<RunPlace> places = job.recovery->places();
       for (const RunPlace& place : places) {

@@ -4,8 +4,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars
-  pipeline-kills coordinator-kills snapshot-cost tls-cost strangers fuzz moves chaos scale bench bed replicas-bed speed round-speed ddp
-  dashboards torch-free tsan asan trixie machines arm64)
+  pipeline-kills coordinator-kills snapshot-cost tls-cost strangers fuzz moves chaos scale bench bed replicas replicas-bed
+  speed round-speed ddp dashboards torch-free tsan asan trixie machines arm64)
 
 usage() {
   cat <<USAGE
@@ -110,6 +110,12 @@ area_kills() {
 # recovered from; an hour.
 area_pipeline_kills() {
   with_programs tests/nightly/pipeline_kills.py
+}
+
+# Replicas of a pipeline's stages are killed: one of each stage, the first ones,
+# and where the gate is; half an hour.
+area_replicas() {
+  with_programs tests/nightly/replica_kills.py
 }
 
 # The coordinator is killed twenty times in one job, and hangs for a minute.

@@ -16,6 +16,7 @@
 #include "core/model/description.h"
 #include "core/model/job_keys.h"
 #include "core/model/spec_problems.h"
+#include "core/round/rule_traits.h"
 #include "core/schedule/traits.h"
 
 namespace paceline {
@@ -220,6 +221,27 @@ void CheckWorkers(const PipelineSpec& pipeline, SpecProblems& problems) {
   }
 }
 
+// Several stages, or replicas of one, leave no gradient out.
+void CheckSums(const JobSpec& spec, SpecProblems& problems) {
+  const PipelineSpec& pipeline = spec.pipeline;
+  if (IsInference(spec) || IsDataParallel(spec) ||
+      (pipeline.stages == 1 && pipeline.cuts.empty() &&
+       pipeline.replicas.empty())) {
+    return;
+  }
+  const AggregationSpec& a = spec.aggregation;
+  if (a.rule != AggregationSpec().rule && FindRule(a.rule) != nullptr) {
+    problems.Add("aggregation.rule", "is ", a.rule,
+                 ", but a pipeline and the replicas of its stages add up all "
+                 "gradients; leave it out, or set aggregation.mode");
+  }
+  if (a.min_parts > AggregationSpec().min_parts) {
+    problems.Add("aggregation.min_parts", "is ", a.min_parts,
+                 ", but a pipeline's step needs every micro-batch, and so all "
+                 "replicas; leave it out, or set aggregation.mode");
+  }
+}
+
 // Most workers of one stage: a route has a turn for each at least.
 constexpr int32_t kMostReplicas = 1'024;
 
@@ -246,17 +268,6 @@ void CheckTrainedReplicas(const JobSpec& spec, const ModelDescription* model,
     problems.Add("pipeline.replicas", "gives a stage ", most,
                  " workers, but a batch has ", micro_batches,
                  " micro-batches; lower it, or lower train.micro_batch");
-  }
-  const AggregationSpec& a = spec.aggregation;
-  if (a.rule != AggregationSpec().rule) {
-    problems.Add("aggregation.rule", "is ", a.rule,
-                 ", but the replicas of a pipeline's stage add up all "
-                 "gradients; leave it out");
-  }
-  if (a.min_parts != AggregationSpec().min_parts) {
-    problems.Add("aggregation.min_parts", "is ", a.min_parts,
-                 ", but a pipeline's step needs every micro-batch, and so all "
-                 "replicas; leave it out");
   }
   if (model == nullptr) return;
   const auto stage_of = [&](int layer) {
@@ -461,6 +472,7 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   }
   CheckPipeline(spec, layers, problems);
   CheckReplicas(spec, description.ok() ? &*description : nullptr, problems);
+  CheckSums(spec, problems);
   if (description.ok()) CheckTies(spec, *description, problems);
   CheckKey("threads", spec, problems);
   CheckKey("cpu_capability", spec, problems);

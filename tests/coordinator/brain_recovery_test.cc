@@ -111,6 +111,23 @@ TEST_F(PipelineOfThree, EveryCommitLeavesEveryJobOnceAndNoneBehind) {
               ElementsAre(v1::JOB_STATE_RUNNING, v1::JOB_STATE_SUCCEEDED));
 }
 
+// Else the next attempt would run again what has no record.
+TEST_F(PipelineOfThree, TakesTheRecordsOfOneThatHasLeftItsAttempt) {
+  Mesh::Leave(b_, /*restarting=*/false);
+  v1::Heartbeat left;
+  left.mutable_kept()->set_job(job_.value);
+  left.mutable_kept()->set_applied(3);
+  left.add_steps()->set_step(3);
+
+  for (const int64_t attempt : {2, 1}) {
+    left.mutable_kept()->set_attempt(attempt);
+    EXPECT_EQ(Record().job.recorded_step(), 0);
+    ASSERT_TRUE(Send(a_, left).ok());
+  }
+
+  EXPECT_EQ(Record().job.recorded_step(), 3);
+}
+
 TEST_F(PipelineOfThree, GoesOnAsElseWhenTheWallClockIsSetBack) {
   SetWallClockBack(3'600'000);
   Mesh::Leave(b_, /*restarting=*/false);

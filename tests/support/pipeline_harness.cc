@@ -33,7 +33,11 @@ class Collector final : public RunObserver {
   void OnStep(const StepVerdict& verdict, int64_t,
               const std::optional<v1::StepRecord>& record) override {
     absl::MutexLock lock(&mutex_);
-    if (record.has_value()) outcome_.steps.push_back(*record);
+    // Each replica of the last stage tells of it.
+    if (record.has_value() && (outcome_.steps.empty() ||
+                               outcome_.steps.back().step() < record->step())) {
+      outcome_.steps.push_back(*record);
+    }
     for (const auto& [first_layer, engine] : engines_) {
       outcome_.hashes[{first_layer, verdict.step}].insert(engine->StateHash());
     }

@@ -256,12 +256,11 @@ TEST(Members, OfAGroupTrainAResnetAsOneProcessDoes) {
   for (const NamedTensor& weight : group.trainer(0).Weights()) {
     if (weight.tensor.dtype != DType::kF32) continue;
     const std::vector<uint8_t>& expected = alone.weights.at(weight.name);
-    EXPECT_THAT(
-        weight.tensor.As<float>(),
-        Pointwise(FloatNear(1e-5f),
-                  absl::MakeConstSpan(
-                      reinterpret_cast<const float*>(expected.data()),
-                      expected.size() / sizeof(float))))
+    EXPECT_THAT(weight.tensor.As<float>(),
+                Pointwise(FloatNear(1e-5f),
+                          absl::MakeConstSpan(
+                              reinterpret_cast<const float*>(expected.data()),
+                              expected.size() / sizeof(float))))
         << weight.name;
   }
 }

@@ -714,9 +714,16 @@ TEST(ReplicaRun, AHolderFinishesTheStepThatAnotherHasApplied) {
   KeepOrder keep = mesh.KeepFrom(Cut());
   keep.finish[kJob] = {1, 3, FromProto(air.kept[1].verdict())};
   mesh.worker(2).agent->OnKeep(keep);
-  const v1::KeptState finished = air.AwaitKept(2, 3);
+  v1::StepRecord record;
+  const v1::Heartbeat finished =
+      AwaitBeat(*mesh.worker(2).agent, [&](const v1::Heartbeat& beat) {
+        for (const v1::StepRecord& step : beat.steps()) record = step;
+        return beat.kept().applied() == 3;
+      });
 
-  EXPECT_EQ(finished.held(), 0);
+  EXPECT_EQ(finished.kept().held(), 0);
+  EXPECT_EQ(record.step(), 3) << "its record is told";
+  EXPECT_GT(record.learning_rate(), 0);
   for (const int layer : {2, 3}) {
     const Piece key{{1, 3}, layer};
     const PiecePtr applied = mesh.worker(1).pieces.Find(kJob, key);

@@ -61,6 +61,7 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
   int64_t deposited_;  // the newest step of our own
   std::atomic<bool> stop_{false};
   std::optional<v1::KeptState> kept_;
+  std::optional<v1::StepRecord> held_record_;  // as StageRunner::Rest has it
   std::map<int, std::unique_ptr<StageEngine>> engines_;  // by stage
   v1::Inputs inputs_;                    // as far as they are read here
   std::unique_ptr<BatchSource> source_;  // where stage 0 is ours
@@ -331,6 +332,7 @@ void PipelineRun::KeepRest(const StageRunner::Rest& rest) {
   kept.set_attempt(order.fence.attempt);
   kept.set_applied(order.base.step);
   kept.set_held(rest.held);
+  held_record_ = rest.record;
   if (!rest.applied.has_value()) return;
   kept.set_applied(rest.applied->step + 1);
   *kept.mutable_verdict() = ToProto(*rest.applied);
@@ -362,6 +364,12 @@ v1::KeptState PipelineRun::Finish(const FinishOrder& finish) {
     kept.set_applied(finish.step);
     *kept.mutable_verdict() = ToProto(finish.verdict);
     Deposit(finish.step);
+    if (held_record_.has_value()) {
+      held_record_->set_learning_rate(finish.verdict.learning_rate);
+      held_record_->set_gradient_norm(finish.verdict.gradient_norm);
+      held_record_->set_skipped(finish.verdict.skip);
+      run_.recorder.AddStep(*held_record_);
+    }
   }
   Log(LogLevel::kInfo, "finished a step that another replica has applied",
       {{"job", kept.job()},

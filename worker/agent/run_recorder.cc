@@ -51,6 +51,7 @@ void AddTo(v1::StageTime& sum, const v1::StageTime& time) {
 void RunRecorder::Begin(const Fence& fence) {
   predicted_memory_bytes_ = 0;
   absl::MutexLock lock(&mutex_);
+  steps_.Clear();
   run_.emplace();
   run_->set_job(fence.job.value);
   run_->set_attempt(fence.attempt);
@@ -61,9 +62,13 @@ void RunRecorder::Begin(const Fence& fence) {
 void RunRecorder::Clear() {
   absl::MutexLock lock(&mutex_);
   run_.reset();
-  steps_.Clear();
   evaluations_.Clear();
   rounds_.Clear();
+}
+
+void RunRecorder::AddStep(const v1::StepRecord& record) {
+  absl::MutexLock lock(&mutex_);
+  steps_.Add(record);
 }
 
 void RunRecorder::SetPhase(v1::RunState::Phase phase,
@@ -158,14 +163,16 @@ void RunRecorder::Fill(MarkedHeartbeat& content) {
   heartbeat.set_progress(progress_);
   absl::MutexLock lock(&mutex_);
   int64_t room = kMostRecordBytes;
-  TakeNew(steps_, room, *heartbeat.mutable_steps());
+  const bool tells_steps = run_.has_value() || heartbeat.has_kept();
+  if (tells_steps) TakeNew(steps_, room, *heartbeat.mutable_steps());
   TakeNew(evaluations_, room, *heartbeat.mutable_evaluations());
   TakeNew(logs_, room, *heartbeat.mutable_logs());
   TakeNew(rounds_, room, *heartbeat.mutable_rounds());
   content.marks = {steps_.taken(), evaluations_.taken(), logs_.taken(),
                    rounds_.taken()};
-  const bool more = steps_.has_new() || evaluations_.has_new() ||
-                    logs_.has_new() || rounds_.has_new();
+  const bool more = (tells_steps && steps_.has_new()) ||
+                    evaluations_.has_new() || logs_.has_new() ||
+                    rounds_.has_new();
   changed_ = changed_ || more;
   if (!run_.has_value()) return;
   v1::RunState& run = *heartbeat.mutable_run();

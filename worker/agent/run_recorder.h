@@ -92,8 +92,11 @@ class RunRecorder final : public RunObserver, public RoundObserver {
  public:
   // A run begins; the one before has ended.
   void Begin(const Fence& fence);
-  // The run is closed: it and its records are forgotten.
+  // The run is closed: it and its records are forgotten, but for those of steps
+  // if a heartbeat says what the run has kept.
   void Clear();
+  // Of a step that was applied after Clear().
+  void AddStep(const v1::StepRecord& record);
   void SetPhase(v1::RunState::Phase phase,
                 const absl::Status& error = absl::OkStatus());
   // The run ended before its end, as it was ordered.

@@ -198,13 +198,19 @@ v1::EvaluationRecord RecordOf(int64_t step, const LossSums& losses) {
   return record;
 }
 
+std::optional<v1::StepRecord> StageRunner::RecordHere(
+    const StepVerdict& verdict, const BatchInfo& batch) const {
+  if (own_stages_.back() != stages_ - 1) return std::nullopt;
+  v1::StepRecord record =
+      RecordOf(verdict, losses_, batch.samples, parts_.clock.Today());
+  if (options_.replica > 0) record.set_loss_samples(0);
+  return record;
+}
+
 void StageRunner::SayStep(const StepVerdict& verdict, const BatchInfo& batch,
                           bool skipped) {
-  std::optional<v1::StepRecord> record;
-  if (own_stages_.back() == stages_ - 1 && options_.replica == 0) {
-    record = RecordOf(verdict, losses_, batch.samples, parts_.clock.Today());
-    record->set_skipped(skipped);
-  }
+  std::optional<v1::StepRecord> record = RecordHere(verdict, batch);
+  if (record.has_value()) record->set_skipped(skipped);
   parts_.observer.OnStep(verdict, batch.samples, record);
 }
 
@@ -580,7 +586,12 @@ absl::Status StageRunner::Step(const Instruction& instruction,
               });
     const Instant begin = parts_.clock.Now();
     // Values that are shared would have to reach the others.
-    if (options_.ties.empty()) rest_->held = batch.step + 1;
+    if (options_.ties.empty()) {
+      rest_->held = batch.step + 1;
+      StepVerdict undecided;
+      undecided.step = batch.step;
+      rest_->record = RecordHere(undecided, batch);
+    }
     PACELINE_ASSIGN_OR_RETURN(verdict, parts_.gate.Decide(reports_));
     flow_.OnGate(parts_.clock.Now() - begin);
     reports_.clear();
@@ -590,7 +601,7 @@ absl::Status StageRunner::Step(const Instruction& instruction,
     const Instant begin = parts_.clock.Now();
     rest_.reset();
     PACELINE_RETURN_IF_ERROR(Apply(batch, verdict));
-    rest_ = Rest{verdict};
+    rest_ = Rest{.applied = verdict};
     flow_.OnUpdate(parts_.clock.Now() - begin);
   }
   // The record first: whoever hears of the deposit has it then, and the curve

@@ -125,6 +125,8 @@ class StageRunner {
     // The engines hold the sum of that step, counted from 1, which was reported
     // and not decided; 0: none.
     int64_t held = 0;
+    // Of that step but for what the verdict says; where the last stage is.
+    std::optional<v1::StepRecord> record = {};
   };
   // Nothing: the engines' states are of no step.
   std::optional<Rest> rest() const { return rest_; }
@@ -193,6 +195,10 @@ class StageRunner {
   void FinishStreamedBatch(const BatchInfo& batch, const StepVerdict& last);
   absl::Status Do(Op op, const InFlight& what);
 
+  // Where the last stage is.  All replicas tell of a step, so that it is known
+  // whichever of them is lost, and the labels are in the first one's record.
+  std::optional<v1::StepRecord> RecordHere(const StepVerdict& verdict,
+                                           const BatchInfo& batch) const;
   // A training step has ended.
   void SayStep(const StepVerdict& verdict, const BatchInfo& batch,
                bool skipped);

@@ -354,6 +354,30 @@ TEST(CheckJobSpec, TakesReplicasThatTrainIfTheyFit) {
   }
 }
 
+TEST(CheckJobSpec, RefusesRoundsOfAPipelineOfSeveralStages) {
+  JobSpec spec = GoodSpec();
+  spec.pipeline.stages = 2;
+  spec.aggregation.min_parts = 2;
+  spec.aggregation.rule = "krum";
+  EXPECT_THAT(WhyAt(spec, "aggregation.min_parts"),
+              HasSubstr("every micro-batch"));
+  EXPECT_THAT(WhyAt(spec, "aggregation.rule"),
+              HasSubstr("add up all gradients"));
+
+  spec.pipeline.stages = 1;
+  EXPECT_EQ(WhyAt(spec, "aggregation.min_parts"), "nothing");
+}
+
+TEST(CheckJobSpec, TakesSharesThatLeaveAReplicaWithoutWork) {
+  JobSpec spec = Replicated();
+  spec.kind = kTrainKind;
+  spec.train = GoodSpec().train;
+  spec.train.batch = 8;
+  spec.train.micro_batch = 2;
+  spec.pipeline.shares = {1, 0.97, 0.03};
+  EXPECT_THAT(CheckJobSpec(spec), IsEmpty());
+}
+
 TEST(JobSpec, DoesWithoutAReplicaThatIsAbsentButNotWithoutAStage) {
   const JobSpec spec = Replicated();
   const auto without = [&spec](const std::string& absent) {

@@ -275,7 +275,8 @@ TEST(StepGate, RefusesReplicasThatDiffer) {
   const absl::Status status = gate.Add(second).status();
 
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
-  EXPECT_THAT(status.message(), HasSubstr("replicas 0 and 1 of stage 1 differ"));
+  EXPECT_THAT(status.message(),
+              HasSubstr("replicas 0 and 1 of stage 1 differ"));
 }
 
 }  // namespace

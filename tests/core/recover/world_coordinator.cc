@@ -423,9 +423,9 @@ absl::StatusOr<std::vector<RunPlace>> World::Plan(
   std::rotate(fit.begin(), fit.begin() + rotation_ % count, fit.end());
   // Some stay idle, and some hold two stages.
   const int64_t used = std::max(needed_workers_, count - idle_workers_);
-  const int64_t stages =
-      replicas_.empty() ? std::min<int64_t>(layers_, used + two_stages_)
-                        : std::min<int64_t>(std::ssize(replicas_), used);
+  const int64_t stages = replicas_.empty()
+                             ? std::min<int64_t>(layers_, used + two_stages_)
+                             : std::min<int64_t>(std::ssize(replicas_), used);
   int64_t spare = used - stages;
   int64_t next = 0;
   std::vector<RunPlace> places;
