@@ -56,9 +56,10 @@ absl::Status ReplicaExchange::Sum(const BatchInfo& batch,
   PACELINE_ASSIGN_OR_RETURN(const Values gradient, engine_.FlatGradient());
   PACELINE_RETURN_IF_ERROR(Exchange(batch, gradient, counts));
   const Values own = PartOf(gradient, place_.replica);
-  for (int i = 1; i < place_.replicas; ++i) {
+  for (int peer = 0; peer < place_.replicas; ++peer) {
+    if (peer == place_.replica) continue;
     PACELINE_RETURN_IF_ERROR(
-        Send(ReplicaFrame::kSum, batch, AfterOwn(i), nullptr, own));
+        Send(ReplicaFrame::kSum, batch, peer, nullptr, own));
   }
   for (int peer = 0; peer < place_.replicas; ++peer) {
     if (peer == place_.replica) continue;
@@ -76,11 +77,11 @@ absl::Status ReplicaExchange::SumCounts(const BatchInfo& batch,
   return Exchange(batch, {}, counts);
 }
 
-// Everybody sends before it waits, and not all to the same one first.
+// Everybody sends before it waits.
 absl::Status ReplicaExchange::Exchange(const BatchInfo& batch, Values gradient,
                                        ReplicaCounts& counts) {
-  for (int i = 1; i < place_.replicas; ++i) {
-    const int peer = AfterOwn(i);
+  for (int peer = 0; peer < place_.replicas; ++peer) {
+    if (peer == place_.replica) continue;
     PACELINE_RETURN_IF_ERROR(Send(ReplicaFrame::kPart, batch, peer, &counts,
                                   PartOf(gradient, peer)));
   }
