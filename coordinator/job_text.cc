@@ -132,6 +132,20 @@ bool HasTurn(const JobRecord& record, WorkerId worker) {
   return false;
 }
 
+std::string LostReplicaText(const JobRecord& record, WorkerId worker) {
+  if (IsInference(record.spec) || IsDataParallel(record.spec)) return "";
+  const std::vector<int> numbers = StageNumbers(record.stages);
+  for (size_t i = 0; i < record.stages.size(); ++i) {
+    const auto replicas =
+        std::count(numbers.begin(), numbers.end(), numbers[i]);
+    if (record.stages[i].worker != worker || replicas == 1) continue;
+    return absl::StrCat("; it was one of ", replicas, " replicas of stage ",
+                        numbers[i],
+                        ": the others run a step again that none has applied");
+  }
+  return "";
+}
+
 v1::JobWorker* FindWorker(JobRecord& record, WorkerId id) {
   for (v1::JobWorker& worker : *record.job.mutable_workers()) {
     if (WorkerId{worker.id()} == id) return &worker;

@@ -72,6 +72,10 @@ int64_t MicroBatchesOf(const JobRecord& record);
 // with.
 bool HasTurn(const JobRecord& record, WorkerId worker);
 
+// "; it was one of 2 replicas of stage 1: ..."; empty where nobody else held
+// that worker's stage, or where it does not train.
+std::string LostReplicaText(const JobRecord& record, WorkerId worker);
+
 // Whether every worker of the job has come to `phase`; to kDone all that have
 // anything to do.
 bool AllAtLeast(const JobRecord& record, v1::RunState::Phase phase);

@@ -309,7 +309,10 @@ void Pipelines::OnLost(const Member& member, Moment moment) {
       job.recovery->OnUploaded(record.attempt(), {0, LayersOf(job.record)},
                                moment.now, actions);
     }
-    job.recovery->OnLost(member.id, member.why, moment.now, actions);
+    job.recovery->OnLost(
+        member.id,
+        absl::StrCat(member.why, LostReplicaText(job.record, member.id)),
+        moment.now, actions);
   });
 }
 

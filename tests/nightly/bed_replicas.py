@@ -10,8 +10,8 @@ Parts:
   half   the same where one replica's machine is half as fast: the planner's
          shares beside equal ones
 
-Four machines of 0.4 core, links of 1 Gbit/s.  The two jobs of a part take turns,
-after a profile; the median of the turns' ratios counts.  Prints what must be
+Four machines of 0.4 core, links of 1 Gbit/s.  A turn is a profile and the two jobs
+of a part; which is first alternates.  The median of the turns' ratios counts.  Prints what must be
 reached beside what was; exits 1 when something was not, 77 where there cannot be
 a bed (not root).
 """
@@ -38,7 +38,6 @@ train:
 model: {{name: vgg16, width: 8}}
 pipeline: {{{pipeline}}}
 """
-STEPS = 12
 REPLICAS = "replicate: allowed"
 SLOW = 2
 
@@ -46,16 +45,24 @@ SLOW = 2
 class Place:
     """A bed with the folder of its job files."""
 
-    def __init__(self, bed, folder, batch):
+    def __init__(self, bed, folder, steps, batch):
         self.bed = bed
         self.folder = Path(folder)
+        self.steps = steps
         self.batch = batch
 
     def file(self, pipeline):
         file = self.folder / "bed_replicas.yaml"
-        file.write_text(JOB.format(steps=STEPS, batch=self.batch,
+        file.write_text(JOB.format(steps=self.steps, batch=self.batch,
                                    pipeline=pipeline), encoding="utf-8")
         return str(file)
+
+    def profile(self):
+        """One node after the other: what shares this box must not disturb
+        them."""
+        for node in range(1, NODES + 1):
+            self.bed.json("profile", "-f", self.file(""), "--worker",
+                          f"node-{node}")
 
     def stages(self, pipeline):
         """The plan's: (first layer, worker, share) of each replica."""
@@ -68,6 +75,8 @@ class Place:
         """The turns' ratios, and the faster job's measured / predicted."""
         ratios, predictions = [], []
         for turn in range(turns):
+            if turn > 0:
+                self.profile()
             seconds = {}
             for pipeline in (slow, fast) if turn % 2 else (fast, slow):
                 seconds[pipeline], predicted = job_seconds(
@@ -91,10 +100,8 @@ def front(place, turns, report):
 
 
 def layout_of(stages, shares):
-    """The keys of a job with these stages."""
-    firsts = sorted({first for first, _, _ in stages})
-    counts = [sum(first == stage[0] for stage in stages) for first in firsts]
-    keys = (f"cuts: {firsts[1:]}, replicas: {counts}, "
+    """The keys of a job whose one stage these workers hold."""
+    keys = (f"stages: 1, replicas: [{len(stages)}], "
             f"workers: [{', '.join(worker for _, worker, _ in stages)}]")
     if not shares:
         return keys
@@ -110,10 +117,10 @@ def half(place, turns, report):
                     1.25, ratio)
 
 
-# What a bed is made with, samples of a step, and what is done there.  Of equal
-# shares each replica has as many micro-batches of a step.
-PARTS = {"front": ((), 288, front),
-         "half": (("--cpu-of", f"{SLOW}=0.2"), 512, half)}
+# What a bed is made with, the steps of a job, samples of a step, and what is done
+# there.  Of equal shares each replica has as many micro-batches of a step.
+PARTS = {"front": ((), 24, 288, front),
+         "half": (("--cpu-of", f"{SLOW}=0.2"), 8, 512, half)}
 
 
 def main():
@@ -130,14 +137,11 @@ def main():
         return SKIPPED
     report = Report()
     for name in arguments.part or PARTS:
-        more, batch, part = PARTS[name]
+        more, steps, batch, part = PARTS[name]
         with Bed(arguments.name, arguments.bin, more) as bed, \
                 tempfile.TemporaryDirectory() as folder:
-            place = Place(bed, folder, batch)
-            # One after the other: what shares this box must not disturb them.
-            for node in range(1, NODES + 1):
-                bed.json("profile", "-f", place.file(""), "--worker",
-                         f"node-{node}")
+            place = Place(bed, folder, steps, batch)
+            place.profile()
             part(place, arguments.turns, report)
     return 0 if report.print() else 1
 

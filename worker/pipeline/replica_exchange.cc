@@ -60,9 +60,10 @@ absl::StatusOr<uint64_t> ReplicaExchange::Sum(const BatchInfo& batch,
   const uint64_t state = engine_.StateHash();
   PACELINE_RETURN_IF_ERROR(AddParts(batch, gradient, counts));
   const Values own = PartOf(gradient, place_.replica);
-  for (int i = 1; i < place_.replicas; ++i) {
+  for (int peer = 0; peer < place_.replicas; ++peer) {
+    if (peer == place_.replica) continue;
     PACELINE_RETURN_IF_ERROR(
-        Send(ReplicaFrame::kSum, batch, AfterOwn(i), nullptr, own));
+        Send(ReplicaFrame::kSum, batch, peer, nullptr, own));
   }
   for (int peer = 0; peer < place_.replicas; ++peer) {
     if (peer == place_.replica) continue;
@@ -85,11 +86,11 @@ absl::Status ReplicaExchange::SumCounts(const BatchInfo& batch,
   return AddParts(batch, {}, counts);
 }
 
-// Everybody sends before it waits, and not all to the same one first.
+// Everybody sends before it waits.
 absl::Status ReplicaExchange::SendParts(const BatchInfo& batch, Values gradient,
                                         const ReplicaCounts& counts) {
-  for (int i = 1; i < place_.replicas; ++i) {
-    const int peer = AfterOwn(i);
+  for (int peer = 0; peer < place_.replicas; ++peer) {
+    if (peer == place_.replica) continue;
     PACELINE_RETURN_IF_ERROR(Send(ReplicaFrame::kPart, batch, peer, &counts,
                                   PartOf(gradient, peer)));
   }

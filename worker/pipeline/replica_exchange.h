@@ -64,7 +64,6 @@ class ReplicaExchange {
                          const ReplicaCounts& counts);
   absl::Status AddParts(const BatchInfo& batch, Values gradient,
                         ReplicaCounts& counts);
-  int AfterOwn(int i) const { return (place_.replica + i) % place_.replicas; }
   // Part `index` of the gradient.
   Values PartOf(Values gradient, int index) const;
   absl::Status Send(ReplicaFrame what, const BatchInfo& batch, int receiver,

@@ -414,12 +414,6 @@ TEST(MakePlan, ReplicatesInferenceWhereThePolicyChoosesTheStages) {
   EXPECT_THAT(stages(), SizeIs(2));
 }
 
-TEST(MakePlan, NeverReplicatesTraining) {
-  JobSpec spec = Job(0);
-  spec.pipeline.policy = "dp";
-  EXPECT_THAT(MakePlan(spec, SmallModel(1), Workers(2))->stages, SizeIs(1));
-}
-
 // Four micro-batches; the policy is the default one.
 JobSpec Scheduled(const std::string& schedule, int stages) {
   JobSpec spec = Job(stages);
@@ -427,6 +421,22 @@ JobSpec Scheduled(const std::string& schedule, int stages) {
   spec.pipeline.schedule = schedule;
   spec.pipeline.policy = JobSpec().pipeline.policy;
   return spec;
+}
+
+TEST(MakePlan, ReplicatesTrainingOnlyWhereTheJobAllowsItAndTheScheduleCan) {
+  JobSpec spec = Scheduled("1f1b", 0);
+  const ModelDescription model = SmallModel(1);
+  const std::vector<PlannerWorker> workers = Workers(2);
+  const Measurements measured = Measured(spec, model, workers, {0.1, 0.1});
+  const auto stages = [&] {
+    return MakePlan(spec, model, workers, measured)->stages;
+  };
+
+  EXPECT_THAT(stages(), SizeIs(1));
+  spec.pipeline.replicate = "allowed";
+  EXPECT_THAT(stages(), SizeIs(2));
+  spec.pipeline.schedule = "zero-bubble";
+  EXPECT_THAT(stages(), SizeIs(1));
 }
 
 TEST(MakePlan, DealsInterleavedStagesOutInTurn) {

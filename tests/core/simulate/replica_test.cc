@@ -1,6 +1,7 @@
 #include <numeric>
 #include <random>
 
+#include "core/plan/plan.h"
 #include "core/plan/stage_memory.h"
 #include "core/simulate/program.h"
 #include "gmock/gmock.h"
@@ -182,6 +183,43 @@ TEST(Replicas, KeepAsManyMicroBatchesAsTheCostModelSays) {
           << "stage " << s;
     }
     earlier += replicas;
+  }
+}
+
+// KeepsOfReplicas() tells the planner of a job's memory.
+TEST(Replicas, KeepAsManyMicroBatchesAsPlansOfJobsCount) {
+  constexpr int kMicroBatches = 12;
+  JobSpec spec;
+  spec.train.micro_batch = 1;
+  spec.train.batch = kMicroBatches;
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    for (const std::vector<int>& counts :
+         {std::vector<int>{3, 1}, {1, 2}, {2, 3, 1}}) {
+      std::vector<RouteTable> routes;
+      std::vector<LayerRange> stages;
+      for (const int count : counts) {
+        const int stage = static_cast<int>(routes.size());
+        routes.push_back(MakeRouteTable(std::vector<double>(count, 1)));
+        stages.insert(stages.end(), count, {stage, stage + 1});
+      }
+      spec.pipeline.schedule = schedule;
+      const std::vector<StageKeeps> keeps = KeepsOfReplicas(spec, stages);
+      const auto lists = *ListsOfReplicas(
+          ProgramOfReplicas(counts, routes, kMicroBatches, true), schedule);
+
+      ASSERT_EQ(keeps.size(), lists.size());
+      for (size_t w = 0; w < lists.size(); ++w) {
+        int kept = 0, most = 0;
+        for (const Instruction& instruction : lists[w]) {
+          if (instruction.op == Op::kForward) most = std::max(most, ++kept);
+          if (instruction.op == Op::kBackward) --kept;
+        }
+        EXPECT_LE(most, keeps[w].micro_batches) << schedule << " worker " << w;
+        if (spec.pipeline.schedule == "1f1b") {
+          EXPECT_EQ(most, keeps[w].micro_batches) << "worker " << w;
+        }
+      }
+    }
   }
 }
 
