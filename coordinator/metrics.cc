@@ -308,7 +308,7 @@ void CoordinatorMetrics::SetDrift(const v1::Job& job) {
   if (job.timed_steps() > 0) {
     registry_.GetGauge(kStepMeasured, {id}).Set(job.step_seconds());
   }
-  // Of replicas the slowest, for which the others wait.
+  // The slowest replica counts: the others wait for it.
   std::map<int, double> predicted, measured;
   for (const v1::StageDrift& drift : job.drift()) {
     double& planned = predicted[drift.stage()];
