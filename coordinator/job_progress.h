@@ -22,7 +22,8 @@ class JobProgress {
   // Every worker has handed over what it had.
   void OnAllDone(JobEntry& job, Moment moment);
 
-  // Of a run of the job's attempt, which the worker may have left.
+  // Takes the record of a run of the job's attempt, which the worker may have
+  // left.
   void TakeStep(JobEntry& job, WorkerId worker, const v1::StepRecord& part,
                 Moment moment);
 

@@ -271,6 +271,25 @@ TEST(Submit, SaysWhereStagesGoOrThatTheyAreNotChosenYet) {
   EXPECT_THAT(open.err.str(), HasSubstr("stages not chosen yet"));
 }
 
+TEST(Submit, SaysThatAShareLeavesAReplicaWithoutWork) {
+  SubmitBed bed;
+  v1::SubmitJobResponse placed = PlacedOnTwo();
+  *placed.mutable_stages() =
+      Placed({{0, 0, 4, 5, "w1"}, {1, 4, 8, 6, "w2"}, {1, 4, 8, 7, "w3"}});
+  placed.mutable_stages(1)->set_share(0.97);
+  placed.mutable_stages(2)->set_share(0.03);
+  bed.client.submissions = {placed};
+  SubmitOptions options = Job();
+  options.spec.train.batch = 8;
+  options.spec.train.micro_batch = 2;
+
+  EXPECT_EQ(bed.Submit(options), kExitOk);
+
+  EXPECT_EQ(Count(bed.err.str(), "without one in a step"), 1);
+  EXPECT_THAT(bed.err.str(), HasSubstr("stage 1: w3, layers 4-7, 3.0 % of the "
+                                       "micro-batches, which leaves it"));
+}
+
 TEST(Estimate, CutsWhereTheJobSaysElseByItselfOrLater) {
   JobSpec spec = Job().spec;
   const auto by_itself = EstimateJob(spec, {}).value();

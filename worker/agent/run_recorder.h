@@ -95,7 +95,7 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   // The run is closed: it and its records are forgotten, but for those of steps
   // if a heartbeat says what the run has kept.
   void Clear();
-  // Of a step that was applied after Clear().
+  // A step was applied after Clear().
   void AddStep(const v1::StepRecord& record);
   void SetPhase(v1::RunState::Phase phase,
                 const absl::Status& error = absl::OkStatus());

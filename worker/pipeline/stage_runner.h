@@ -125,7 +125,7 @@ class StageRunner {
     // The engines hold the sum of that step, counted from 1, which was reported
     // and not decided; 0: none.
     int64_t held = 0;
-    // Of that step but for what the verdict says; where the last stage is.
+    // The step's record but for what the verdict says; where the last stage is.
     std::optional<v1::StepRecord> record = {};
   };
   // Nothing: the engines' states are of no step.

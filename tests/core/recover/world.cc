@@ -193,7 +193,7 @@ World::World(const WorldOptions& options, Coverage* coverage)
   int64_t count = Between(2, 6);
   const int64_t machines = OneIn(2) ? Between(2, count) : count;
   if (OneIn(4)) {
-    // What else is drawn does not depend on it.
+    // Nothing else that is drawn depends on it.
     SplitMix64 random(options.seed);
     replicas_.resize(2 + random.Below(2));
     int64_t sum = 0;
