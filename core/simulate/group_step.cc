@@ -120,8 +120,8 @@ void Phases::Send(size_t from, size_t to, double bytes, bool ahead,
                   Loads& loads) const {
   const MemberCost& sender = problem_.members[from];
   const MemberCost& receiver = problem_.members[to];
-  const double messages =
-      std::max(1.0, std::ceil(bytes / kRowBytes)) + (ahead ? 1 : 0);
+  const double rows = std::ceil(bytes / kRowBytes);
+  const double messages = ahead ? rows + 1 : std::max(1.0, rows);
   loads[from].cpu_seconds += messages * sender.message_seconds;
   loads[to].cpu_seconds +=
       messages * receiver.message_seconds + bytes * kTakeSecondsPerByte;
