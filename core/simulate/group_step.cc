@@ -21,17 +21,15 @@ namespace {
 // on its bed and on loopback; November 2026.
 //
 // A byte of the gradient: a member checks and hashes its own part.
-constexpr double kOwnSecondsPerByte = 0.2e-9;
+constexpr double kOwnSecondsPerByte = 0.12e-9;
 // A byte of a part or result: a server checks and sums it, a holder checks it.
 constexpr double kTakeSecondsPerByte = 0.2e-9;
 // The same byte out of the memory of another member on this host: reading it,
 // and how long it takes, since one thread reads one piece after the other.
-constexpr double kLentSecondsPerByte = 0.3e-9;
+constexpr double kLentSecondsPerByte = 0.2e-9;
 constexpr double kLentWallSecondsPerByte = 1e-9;
-// A byte of the state after the update is hashed.
-constexpr double kStateSecondsPerByte = 0.1e-9;
 // A step, beside all that is counted: data, records, threads that wake up.
-constexpr double kStepSeconds = 0.6e-3;
+constexpr double kStepSeconds = 0.8e-3;
 // Pieces that travel in a row cost as much as a message.
 constexpr double kRowBytes = 1 << 20;
 // CPU and port do not work side by side all the time: so much of the one that
@@ -297,7 +295,6 @@ GroupProblem ProblemOf(const JobSpec& spec, const ModelDescription& model,
   problem.central = spec.aggregation.mode == "central";
   problem.gradient_bytes = static_cast<double>(
       RoundBytesOf(spec, model, std::ssize(members)).gradient);
-  const auto state_bytes = static_cast<double>(GroupStateBytes(spec, model));
   std::map<std::string, int> hosts;
   std::vector<int> host_of;
   for (const MemberInput& member : members) {
@@ -325,8 +322,7 @@ GroupProblem ProblemOf(const JobSpec& spec, const ModelDescription& model,
          .cpu_share = shares[m],
          .compute_seconds = own * (sum(facts.forward_seconds) + backward),
          .last_backward_seconds = own > 0 ? backward : 0,
-         .apply_seconds = sum(facts.update_seconds) + kStepSeconds +
-                          kStateSecondsPerByte * state_bytes,
+         .apply_seconds = sum(facts.update_seconds) + kStepSeconds,
          .message_seconds = device.frame_seconds * facts.cpu_share,
          .byte_seconds = device.frame_seconds_per_byte * facts.cpu_share});
   }

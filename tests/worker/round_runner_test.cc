@@ -115,6 +115,16 @@ TEST(RoundRunner, TheWaitForASlowMemberIsCounted) {
       absl::Seconds(kDelay / 2));
 }
 
+TEST(RoundRunner, DataOfTheNextStepLoadWhileTheGroupWaits) {
+  JobSpec spec = TrainingJob(4);
+  spec.aggregation.min_parts = 2;
+  spec.faults = {{"w0", 2, "delay", 1, 0.3}};
+  TrainingGroup group(spec, {1, 1});
+  group.TrainToEqualStates();
+
+  EXPECT_EQ(group.trainer(1).seen().prepared.at(3), 2);
+}
+
 // With two micro-batches for three members.
 TEST(RoundRunner, TheUploaderAloneHandsTheWeightsOver) {
   for (const char* const mode : {"rolling", "gossip"}) {

@@ -63,6 +63,40 @@ inline absl::StatusOr<std::unique_ptr<StageEngine>> MakeMembersFake(
   return std::make_unique<FakeEngine>(options);
 }
 
+// Tells of what is prepared.
+class ToldSource final : public BatchSource {
+ public:
+  ToldSource(std::unique_ptr<BatchSource> source,
+             std::function<void(const BatchInfo&)> on_prepare)
+      : source_(std::move(source)), on_prepare_(std::move(on_prepare)) {}
+
+  int64_t total_steps() const override { return source_->total_steps(); }
+  int64_t test_samples() const override { return source_->test_samples(); }
+  void BeginAt(int64_t step, bool evaluated) override {
+    source_->BeginAt(step, evaluated);
+  }
+  absl::StatusOr<std::optional<BatchInfo>> NextBatch() override {
+    return source_->NextBatch();
+  }
+  BatchInfo Training(int64_t step) const override {
+    return source_->Training(step);
+  }
+  BatchInfo Evaluation(int64_t steps) const override {
+    return source_->Evaluation(steps);
+  }
+  void Prepare(const BatchInfo& batch, const std::vector<int>& own) override {
+    on_prepare_(batch);
+    source_->Prepare(batch, own);
+  }
+  absl::StatusOr<TensorList> NextMicroBatch() override {
+    return source_->NextMicroBatch();
+  }
+
+ private:
+  const std::unique_ptr<BatchSource> source_;
+  const std::function<void(const BatchInfo&)> on_prepare_;
+};
+
 // One member, from its start to its end.
 class Trainer final : public RunObserver, public FaultActions {
  public:
@@ -83,7 +117,12 @@ class Trainer final : public RunObserver, public FaultActions {
       if (after_layer_) after_layer_(done);
     };
     engine_ = make(options).value();
-    source_ = OpenBatchSource(spec).value();
+    source_ = std::make_unique<ToldSource>(
+        OpenBatchSource(spec).value(), [this](const BatchInfo& batch) {
+          const absl::MutexLock lock(&mutex_);
+          if (batch.phase != BatchPhase::kTrain) return;
+          seen_.prepared.emplace(batch.step, std::ssize(seen_.steps));
+        });
     RoundExchangeOptions options_of_exchange;
     options_of_exchange.attempt = 1;
     options_of_exchange.self = self;
@@ -193,6 +232,8 @@ class Trainer final : public RunObserver, public FaultActions {
     std::map<int64_t, StepVerdict> steps;  // by the steps that there are then
     std::vector<v1::EvaluationRecord> evaluations;
     int64_t loss_samples = 0;  // of all steps
+    // Steps that were applied when a step's data were first asked for.
+    std::map<int64_t, int64_t> prepared;
   };
   Seen seen() const {
     const absl::MutexLock lock(&mutex_);

@@ -1,6 +1,7 @@
 #include "worker/rounds/round_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
@@ -48,10 +49,26 @@ absl::Status RoundRunner::ComputePart(const RoundTurn& turn) {
                             ComputeMicroBatches(turn, batch, own, faults));
   if (whole) {
     exchange_.FinishPart(losses_.samples);
+    next_part_ = turn;
+    ++next_part_->step;
   } else {
     Abandon();
   }
   return absl::OkStatus();
+}
+
+// The next step's data load while the round agrees.  Where the test set or
+// another view comes between, they are asked for anew.
+void RoundRunner::PrepareNext() {
+  if (!next_part_.has_value()) return;
+  const RoundTurn next = *std::exchange(next_part_, std::nullopt);
+  if (next.step >= total_steps_ ||
+      parts_.source.Evaluation(next.step).micro_batches > 0) {
+    return;
+  }
+  const BatchInfo batch = parts_.source.Training(next.step);
+  const std::vector<int> own = OwnMicroBatches(next, batch);
+  if (!own.empty()) parts_.source.Prepare(batch, own);
 }
 
 absl::StatusOr<bool> RoundRunner::ComputeMicroBatches(

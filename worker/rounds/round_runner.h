@@ -45,7 +45,10 @@ class RoundRunner final : public MemberRunner {
   absl::Status Take(RoundTurn& turn) override;
   void Abandon() override;
   void OnRestored(uint64_t state_hash) override;
-  void OnIdle() override { TellState(); }
+  void OnIdle() override {
+    TellState();
+    PrepareNext();
+  }
 
   absl::Status ComputePart(const RoundTurn& turn);
   // False: the part is of no use any more.
@@ -56,6 +59,7 @@ class RoundRunner final : public MemberRunner {
   absl::Status BeginPart(const RoundTurn& turn, const StepFaults& faults);
   absl::Status Apply(const RoundTurn& turn);
   void TellState();
+  void PrepareNext();
   void LogApplied() const;
   absl::Status HandOver(const RoundTurn& turn);
   absl::StatusOr<StepVerdict> Update(const RoundTurn& turn,
@@ -67,6 +71,9 @@ class RoundRunner final : public MemberRunner {
   RoundExchange& exchange_;
   LayerHook& hook_;
   bool open_ = false;  // the engine has something of a step
+  // The part after the one that was handed in last, until its data begin to
+  // load.
+  std::optional<RoundTurn> next_part_;
   // The round that was applied last, until its state's hash has been told.
   std::optional<RoundTurn> untold_;
   std::vector<Trusted> trusted_;
