@@ -616,8 +616,8 @@ class CommandLine {
         ->check(CLI::Range(1, 100'000));
     app->add_flag("--replicas", options.replicas,
                   "Several workers a stage, where that is faster.  The "
-                  "default, except for training on a mesh, since no job trains "
-                  "replicas yet");
+                  "default, except for training on a mesh without "
+                  "pipeline.replicate=allowed");
     app->add_flag("--no-replicas", options.no_replicas, "One device a stage");
     app->add_flag("--even-shares", options.even_shares,
                   "Replicas get equal shares, whatever their speed");

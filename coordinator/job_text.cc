@@ -139,9 +139,9 @@ std::string LostReplicaText(const JobRecord& record, WorkerId worker) {
     const auto replicas =
         std::count(numbers.begin(), numbers.end(), numbers[i]);
     if (record.stages[i].worker != worker || replicas == 1) continue;
-    return absl::StrCat("; it was one of ", replicas, " replicas of stage ",
-                        numbers[i],
-                        ": the others run a step again that none has applied");
+    return absl::StrCat(
+        "; it was one of ", replicas, " replicas of stage ", numbers[i],
+        ": the others go on behind the last step that one of them has applied");
   }
   return "";
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -259,6 +260,22 @@ TrainingWay WayOfGroup(const PlanProblem& problem, const MeshJob& job) {
   for (size_t m = 0; m < members.size(); ++m) {
     members[m].share = 1 / LayerSeconds(problem, all, static_cast<int>(m));
   }
+  const AggregationSpec& asked = spec.aggregation;
+  const auto wanted = static_cast<size_t>(asked.members);
+  if (!asked.workers.empty()) {
+    std::erase_if(members, [&asked](const MemberInput& member) {
+      return absl::c_find(asked.workers, member.worker.name) ==
+             asked.workers.end();
+    });
+  } else if (wanted > 0 && wanted < members.size()) {
+    absl::c_stable_sort(members, [](const auto& a, const auto& b) {
+      return a.share > b.share;
+    });
+    members.resize(wanted);
+  }
+  if (members.empty()) {
+    return {"group", 0, "none of aggregation.workers is here"};
+  }
   const auto run = EstimateGroup(spec, job.model, members, job.measurements);
   if (!run.ok()) return {"group", 0, std::string(run.status().message())};
   return {
@@ -266,6 +283,11 @@ TrainingWay WayOfGroup(const PlanProblem& problem, const MeshJob& job) {
       absl::StrFormat("%d members, shards: %d, %.0f %% of a step is not "
                       "compute",
                       members.size(), run->shards, 100 * run->bubble_share)};
+}
+
+std::string CountOfStages(const PlanAnswer& answer) {
+  const size_t stages = answer.placement.size();
+  return absl::StrCat(stages, stages == 1 ? " stage" : " stages");
 }
 
 // Without replicas, whatever the job says, and with them.
@@ -278,14 +300,14 @@ TrainingWay WayOfStagesAlone(const PlanQuestion& question,
   if (!alone.ok()) {
     return {"pipeline", 0, std::string(alone.status().message())};
   }
-  const size_t stages = alone->placement.size();
   return WayOfStages(*question.job, "pipeline", StagesOfRun(alone->placement),
-                     absl::StrCat(stages, stages == 1 ? " stage" : " stages"));
+                     CountOfStages(*alone));
 }
 
 TrainingWay WayOfBoth(const PlanQuestion& question, const PlanAnswer& answer) {
   const MeshJob& job = *question.job;
-  std::string cannot = WhyNoReplicas(job.spec, job.model);
+  std::string cannot =
+      WhyNoReplicas(job.spec, job.model, std::ssize(job.workers));
   if (question.shared_stages > 0) cannot = "there are more stages than workers";
   if (!cannot.empty()) return {"both", 0, std::move(cannot)};
   absl::StatusOr<PlanAnswer> both = answer;
@@ -296,8 +318,9 @@ TrainingWay WayOfBoth(const PlanQuestion& question, const PlanAnswer& answer) {
   if (!IsReplicated(both->placement)) {
     return {"both", 0, "no stage is worth several workers"};
   }
-  return WayOfStages(job, "both", StagesOfRun(both->placement),
-                     absl::StrCat("replicas a stage: ", StagesOf(*both)));
+  return WayOfStages(
+      job, "both", StagesOfRun(both->placement),
+      absl::StrCat(CountOfStages(*both), ", ", StagesOf(*both), " replicas"));
 }
 
 // Nothing where there is no job to compare for.

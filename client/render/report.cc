@@ -467,7 +467,7 @@ std::string ScheduleText(const JobSpec& spec) {
     const int32_t shards = spec.aggregation.shards;
     return absl::StrCat(
         "data parallel (", spec.aggregation.mode, ", ", spec.aggregation.rule,
-        shards > 1 ? absl::StrCat(", shards: ", shards) : "", ")");
+        shards > 0 ? absl::StrCat(", shards: ", shards) : "", ")");
   }
   return IsInference(spec) ? "forward only" : spec.pipeline.schedule;
 }

@@ -230,8 +230,9 @@ constexpr JobKey kKeys[] = {
      "copies of its state. 0: no copies, all steps.",
      Whole(0, kMostSteps), "", kKind, " train "},
     {KEY(pipeline.workers),
-     "With pipeline.cuts: names of the workers that hold the stages, one a "
-     "stage. Empty: whoever is free and fastest."},
+     "With pipeline.cuts: names of the workers that hold the stages, in their "
+     "order, one a stage unless pipeline.replicas says more. Empty: whoever is "
+     "free and fastest."},
     {KEY(pipeline.replicas),
      "With pipeline.workers: how many of them hold each stage. Empty: one "
      "each."},
@@ -241,7 +242,8 @@ constexpr JobKey kKeys[] = {
     {KEY(pipeline.replicate),
      "Whether the policy may give a stage to several workers: auto (of kind "
      "infer where pipeline.stages is 0; else not, since sums then round "
-     "otherwise), allowed or never.",
+     "otherwise), allowed or never. A job that names replicas has them "
+     "anyway.",
      OneOf("word", " allowed auto never ")},
     {KEY(threads), "Compute threads a worker.", Whole(1, kMostThreads)},
     {KEY(cpu_capability),

@@ -53,13 +53,15 @@ void SpecProblems::AbsolutePath(const char* path, const std::string& file,
 
 void SpecProblems::Shares(const char* path, const std::vector<double>& shares,
                           size_t workers) {
-  constexpr double kGreatestShare = 1e9;
-  const bool positive = std::all_of(
-      shares.begin(), shares.end(),
-      [](double share) { return share > 0 && share < kGreatestShare; });
+  constexpr double kLeastShare = 1e-9, kGreatestShare = 1e9;
+  const bool positive =
+      std::all_of(shares.begin(), shares.end(), [](double share) {
+        return share >= kLeastShare && share < kGreatestShare;
+      });
   if (positive && shares.size() == workers) return;
-  Add(path, "must be a positive number for each of the ", workers,
-      " workers, got ", absl::StrJoin(shares, ","));
+  Add(path, "must be a positive number, ", kLeastShare, " to ", kGreatestShare,
+      ", for each of the ", workers, " workers, got ",
+      absl::StrJoin(shares, ","));
 }
 
 std::vector<SpecProblem> SpecProblems::Take() { return std::move(problems_); }

@@ -39,10 +39,11 @@ struct Layout {
 };
 
 // Whether the policy may give a stage to several workers.
-bool MayGiveReplicas(const JobSpec& spec, const ModelDescription& model) {
+bool MayGiveReplicas(const JobSpec& spec, const ModelDescription& model,
+                     int64_t workers) {
   if (IsInference(spec)) return MayReplicate(spec.pipeline);
   return spec.pipeline.replicate == "allowed" && !IsDataParallel(spec) &&
-         WhyNoReplicas(spec, model).empty();
+         WhyNoReplicas(spec, model, workers).empty();
 }
 
 std::vector<StageOfPlan> StagesOf(const Layout& layout) {
@@ -315,7 +316,7 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
   // many.
   inputs.problem.stages =
       std::min({stages, static_cast<int>(workers.size()), layers});
-  inputs.problem.replicas = MayGiveReplicas(spec, model);
+  inputs.problem.replicas = MayGiveReplicas(spec, model, std::ssize(workers));
   PACELINE_ASSIGN_OR_RETURN(
       const PlanAnswer answer,
       SolvePlan(spec.pipeline.policy, inputs.problem,
@@ -346,7 +347,7 @@ absl::StatusOr<Layout> SolveOnFastest(const JobSpec& spec,
                                       const Measurements& measurements) {
   const size_t most =
       std::max(kMostPlanned, static_cast<size_t>(spec.pipeline.stages));
-  const bool replicas = MayGiveReplicas(spec, model);
+  const bool replicas = MayGiveReplicas(spec, model, std::ssize(workers));
   if (workers.size() > most && !replicas) {
     PACELINE_ASSIGN_OR_RETURN(
         const std::vector<PlannerWorker> fastest,
@@ -489,7 +490,13 @@ std::vector<StageKeeps> KeepsOfReplicas(const JobSpec& spec,
   return keeps;
 }
 
-std::string WhyNoReplicas(const JobSpec& spec, const ModelDescription& model) {
+std::string WhyNoReplicas(const JobSpec& spec, const ModelDescription& model,
+                          int64_t workers) {
+  const int64_t micro_batches = MicroBatchesOfAStep(spec.train);
+  if (micro_batches < workers) {
+    return absl::StrCat("a step has ", micro_batches, " micro-batches for ",
+                        workers, " workers");
+  }
   if (ScheduleTraitsOf(spec.pipeline.schedule).only_trains) {
     return absl::StrCat("the schedule ", spec.pipeline.schedule,
                         " gives no stage several workers: 1f1b and gpipe do");

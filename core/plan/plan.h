@@ -101,9 +101,10 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
                       const std::vector<StageKeeps>& keeps,
                       Precision precision = Precision::kF32);
 
-// Says why a policy gives no stage of a job that trains to several workers,
-// even where pipeline.replicate allows it; empty: it may.
-std::string WhyNoReplicas(const JobSpec& spec, const ModelDescription& model);
+// Says why a policy gives no stage of a job that trains to several of so many
+// workers, even where pipeline.replicate allows it; empty: it may.
+std::string WhyNoReplicas(const JobSpec& spec, const ModelDescription& model,
+                          int64_t workers);
 
 // Places spec.pipeline on `workers`.  Same arguments, same plan.
 //

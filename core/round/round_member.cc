@@ -156,7 +156,7 @@ void RoundMember::OnTick(Instant now, RoundActions& actions) {
       }
     }
   }
-  if (now - repeated_ < RetryGap(now)) return;
+  if (now < RepeatsAt()) return;
   repeated_ = now;
   Repeat({now, actions});
   SuspectSilent({now, actions});
@@ -164,10 +164,11 @@ void RoundMember::OnTick(Instant now, RoundActions& actions) {
 
 // In a long round the others are still at work, and each message that is sent
 // again adds to it: 64 members send 126 messages each.
-absl::Duration RoundMember::RetryGap(Instant now) const {
-  if (phase_ != Phase::kRunning) return options_.retry_period;
-  return std::max(options_.retry_period,
-                  std::min(now - progress_, options_.lease / 4));
+Instant RoundMember::RepeatsAt() const {
+  if (phase_ != Phase::kRunning) return repeated_ + options_.retry_period;
+  return std::max(repeated_, progress_) +
+         std::max(options_.retry_period,
+                  std::min(repeated_ - progress_, options_.lease / 4));
 }
 
 void RoundMember::Join(const MemberId& donor, Instant now,

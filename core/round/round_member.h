@@ -194,8 +194,8 @@ class RoundMember {
   void OfferPart(const Call& call);
   void HoldResult(RoundResult result, const MemberId& ack_to, const Call& call);
   void ApplyResult(RoundResult result, const Call& call);
+  Instant RepeatsAt() const;
   // Asks once more for everything that it waits for.
-  absl::Duration RetryGap(Instant now) const;
   void Repeat(const Call& call);
   void AnswerPast(const MemberId& from, int64_t step, const Call& call);
 

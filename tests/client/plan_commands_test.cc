@@ -272,7 +272,7 @@ TEST(Plan, ForTheMeshSaysHowToAskForReplicasWhereTheyAreFastest) {
   EXPECT_LT(ways[3]["step_seconds"], ways[1]["step_seconds"]);
   EXPECT_LT(ways[3]["step_seconds"], ways[2]["step_seconds"]);
   EXPECT_THAT(ways[3]["why"].get<std::string>(),
-              Says("replicas a stage: 2-1", "pipeline.replicate=allowed"));
+              Says("2 stages, 2-1 replicas", "pipeline.replicate=allowed"));
   for (const int way : {1, 3}) {
     EXPECT_EQ(allowed[way]["step_seconds"], ways[way]["step_seconds"]);
   }
@@ -286,6 +286,20 @@ TEST(Plan, ForTheMeshSaysWhyThereCanBeNoReplicas) {
 
   EXPECT_TRUE(both["step_seconds"].is_null());
   EXPECT_THAT(both["why"].get<std::string>(), HasSubstr("zero-bubble"));
+}
+
+TEST(Plan, ForTheMeshTakesTheGroupsMembersThatTheJobAsksFor) {
+  const auto members_of = [](JobSpec spec) {
+    spec.aggregation.mode = "rolling";
+    return Planned(spec)["ways"][2]["why"].get<std::string>();
+  };
+  JobSpec some = LenetSpec(16), named = LenetSpec(16);
+  some.aggregation.members = 2;
+  named.aggregation.workers = {"w3", "w1"};
+
+  EXPECT_THAT(members_of(LenetSpec(16)), HasSubstr("3 members"));
+  EXPECT_THAT(members_of(some), HasSubstr("2 members"));
+  EXPECT_THAT(members_of(named), HasSubstr("2 members"));
 }
 
 TEST(Plan, ForTheMeshSaysWhyThereCanBeNoGroup) {

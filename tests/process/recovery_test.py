@@ -163,7 +163,7 @@ class Replicas(MeshCase):
         self.expect_as_one_process(self.finished(job))
         events = self.events(job)
         self.has(events, "attempt 2 begins from step", "run 0 steps again",
-                 "on w1, w2:", "w3: ", "one of 2 replicas of stage 1")
+                 "(3+3) on 2 workers", "w3: ", "one of 2 replicas of stage 1")
         self.assertNotIn("paused", events)
 
 

@@ -125,6 +125,27 @@ TEST(RoundRunner, DataOfTheNextStepLoadWhileTheGroupWaits) {
   EXPECT_EQ(group.trainer(1).seen().prepared.at(3), 2);
 }
 
+TEST(RoundRunner, AHoldHasTheStatesHashWhichAMemberMakesWhileItWaits) {
+  JobSpec spec = TrainingJob(4);
+  spec.aggregation.min_parts = 2;
+  spec.faults = {{"w0", 2, "delay", 1, 0.3}};
+  TrainingGroup group(spec, {1, 1});
+  std::atomic<int64_t> state_step = 0;
+  std::atomic<uint64_t> state_hash = 0;
+  group.network.SetHook([&](const MemberId& to, const RoundMessage& message) {
+    const auto* const hold = std::get_if<Hold>(&message.body);
+    if (hold != nullptr && hold->step == 2 && to == MemberOf(0)) {
+      state_step = hold->state_step;
+      state_hash = hold->state_hash;
+    }
+    return true;
+  });
+  group.TrainToEqualStates();
+
+  EXPECT_EQ(state_step, 2);
+  EXPECT_NE(state_hash, 0u);
+}
+
 // With two micro-batches for three members.
 TEST(RoundRunner, TheUploaderAloneHandsTheWeightsOver) {
   for (const char* const mode : {"rolling", "gossip"}) {

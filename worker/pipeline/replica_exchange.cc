@@ -24,6 +24,16 @@ absl::Span<const float> FloatsOf(const Tensor& bytes, size_t offset) {
           (static_cast<size_t>(bytes.bytes()) - offset) / sizeof(float)};
 }
 
+// No sum of these overflows.
+bool IsPlausible(const ReplicaCounts& counts) {
+  constexpr int64_t kMost = int64_t{1} << 48;
+  for (const int64_t count :
+       {counts.labels, counts.losses.samples, counts.losses.correct}) {
+    if (count < 0 || count > kMost) return false;
+  }
+  return true;
+}
+
 size_t PartSize(size_t values, int replicas) {
   return (values + replicas - 1) / replicas;
 }
@@ -110,6 +120,11 @@ absl::Status ReplicaExchange::AddParts(const BatchInfo& batch, Values gradient,
           part, Receive(ReplicaFrame::kPart, batch, peer,
                         sizeof(counts) + own.size() * sizeof(float)));
       std::memcpy(&of_peer, part->data.get(), sizeof(of_peer));
+    }
+    if (!IsPlausible(of_peer)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "replica ", peer, " counts ", of_peer.labels, " labels and ",
+          of_peer.losses.samples, " samples of a loss in step ", batch.step));
     }
     total.losses.Add(of_peer.losses);
     total.labels += of_peer.labels;

@@ -308,6 +308,7 @@ absl::StatusOr<InstructionList> StageRunner::MakeInstructions(
 absl::Status StageRunner::AwaitRoomAtReplicas(const BatchInfo& batch) {
   const int stage = own_stages_.front();
   if (stage + 1 == stages_) return absl::OkStatus();
+  PACELINE_RETURN_IF_ERROR(CheckScheduleSizes(stages_, batch.micro_batches));
   std::map<int, std::vector<int>> sent;  // micro-batches by receiver
   for (int m = 0; m < batch.micro_batches; ++m) {
     if (options_.routes[stage].ReplicaOf(m) != options_.replica) continue;

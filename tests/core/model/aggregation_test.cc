@@ -97,6 +97,7 @@ const BadJob kBad[] = {
     {"aggregation.workers=w1,,w3,w4,w5", "an empty name"},
     {"aggregation.shares=1,2", "each of the 5 workers, got 1,2"},
     {"aggregation.shares=1,1,1,1,0", "positive number"},
+    {"aggregation.shares=1,1,1,1,5e-324", "positive number"},
     {"aggregation.workers=; aggregation.shares=1", "needs these"},
     {"train.micro_batch=16", "lower it to at most 12"},
     {"train.batch=4", "raise train.batch to at least 5", "train.micro_batch"},

@@ -418,7 +418,7 @@ TEST(CheckJobSpec, TakesReplicasOfAnInferenceJobThatFit) {
       {"pipeline.replicas=2,2",
        "wants 4 workers, but pipeline.workers names 3"},
       {"pipeline.workers=a,b,a", "names a worker twice"},
-      {"pipeline.shares=1,0.5", "a positive number for each of the 3 workers"},
+      {"pipeline.shares=1,0.5", "for each of the 3 workers"},
       {"pipeline.shares=1,0,1", "got 1,0,1"},
       {"pipeline.shares=1,nan,1", "a positive number"},
       {"pipeline.replicas=", "needs pipeline.replicas", "pipeline.shares"}};

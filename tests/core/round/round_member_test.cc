@@ -174,6 +174,34 @@ TEST_F(LateWord, WhoHoldsAStepThatIsTooOldAsksForACopy) {
   EXPECT_FALSE(member_->held().has_value());
 }
 
+// --- Messages that are sent again
+// --------------------------------------------
+
+TEST(Repeats, GetRarerTheLongerARoundTakes) {
+  RoundMember member(RoundOptions(), kSelf, 0, 9);
+  const View view = SmallView(3);
+  RoundActions actions;
+  member.OnView(view, At(0), actions);
+  member.OnMessage({0, view.id, kOut, 0, 0, LevelDone{}}, At(0), actions);
+  member.OnPart({PartOffer{0, 0, 1, 5, 0}}, At(0), actions);
+
+  std::vector<int> offered;  // ms
+  for (int ms = 10; ms < 2900; ms += 10) {
+    actions.clear();
+    member.OnTick(At(ms / 1e3), actions);
+    for (const RoundAction& action : actions) {
+      const auto* const send = std::get_if<SendMessage>(&action);
+      if (send != nullptr &&
+          std::holds_alternative<PartOffer>(send->message.body)) {
+        offered.push_back(ms);
+      }
+    }
+  }
+
+  // Twice as long each time, and at most a quarter of the lease.
+  EXPECT_EQ(offered, (std::vector<int>{100, 200, 400, 800, 1550, 2300}));
+}
+
 // --- A joiner must not level a view
 // ------------------------------------------- A member that is gone may have
 // applied what the joiner lacks.
