@@ -27,9 +27,9 @@ constexpr double kTakeSecondsPerByte = 0.2e-9;
 // The same byte out of the memory of another member on this host: reading it,
 // and how long it takes, since one thread reads one piece after the other.
 constexpr double kLentSecondsPerByte = 0.2e-9;
-constexpr double kLentWallSecondsPerByte = 1e-9;
+constexpr double kLentWallSecondsPerByte = 0.85e-9;
 // A step, beside all that is counted: data, records, threads that wake up.
-constexpr double kStepSeconds = 0.8e-3;
+constexpr double kStepSeconds = 1.1e-3;
 // Pieces that travel in a row cost as much as a message.
 constexpr double kRowBytes = 1 << 20;
 // CPU and port do not work side by side all the time: so much of the one that
