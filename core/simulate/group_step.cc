@@ -28,6 +28,8 @@ constexpr double kTakeSecondsPerByte = 0.2e-9;
 // and how long it takes, since one thread reads one piece after the other.
 constexpr double kLentSecondsPerByte = 0.2e-9;
 constexpr double kLentWallSecondsPerByte = 0.85e-9;
+// A byte of a gradient that travels coded: into the code, and back.
+constexpr double kCodedSecondsPerByte = 0.35e-9;
 // A step, beside all that is counted: data, records, threads that wake up.
 constexpr double kStepSeconds = 1.1e-3;
 // Pieces that travel in a row cost as much as a message.
@@ -295,6 +297,10 @@ GroupProblem ProblemOf(const JobSpec& spec, const ModelDescription& model,
   problem.central = spec.aggregation.mode == "central";
   problem.gradient_bytes = static_cast<double>(
       RoundBytesOf(spec, model, std::ssize(members)).gradient);
+  const double coding_seconds =
+      spec.aggregation.codec == "fp32"
+          ? 0
+          : kCodedSecondsPerByte * problem.gradient_bytes;
   std::map<std::string, int> hosts;
   std::vector<int> host_of;
   for (const MemberInput& member : members) {
@@ -320,9 +326,11 @@ GroupProblem ProblemOf(const JobSpec& spec, const ModelDescription& model,
     problem.members.push_back(
         {.host = host_of[m],
          .cpu_share = shares[m],
-         .compute_seconds = own * (sum(facts.forward_seconds) + backward),
+         .compute_seconds =
+             own * (sum(facts.forward_seconds) + backward) + coding_seconds,
          .last_backward_seconds = own > 0 ? backward : 0,
-         .apply_seconds = sum(facts.update_seconds) + kStepSeconds,
+         .apply_seconds =
+             sum(facts.update_seconds) + kStepSeconds + coding_seconds,
          .message_seconds = device.frame_seconds * facts.cpu_share,
          .byte_seconds = device.frame_seconds_per_byte * facts.cpu_share});
   }
