@@ -141,7 +141,7 @@ std::string LostReplicaText(const JobRecord& record, WorkerId worker) {
     if (record.stages[i].worker != worker || replicas == 1) continue;
     return absl::StrCat(
         "; it was one of ", replicas, " replicas of stage ", numbers[i],
-        ": the others go on behind the last step that one of them has applied");
+        ": the others go on after the last step that any of them has applied");
   }
   return "";
 }

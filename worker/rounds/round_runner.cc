@@ -57,8 +57,8 @@ absl::Status RoundRunner::ComputePart(const RoundTurn& turn) {
   return absl::OkStatus();
 }
 
-// The next step's data load while the round agrees.  Where the test set or
-// another view comes between, they are asked for anew.
+// The next step's data load while the round agrees.  ComputePart() asks again
+// where the test set or another view comes between.
 void RoundRunner::PrepareNext() {
   if (!next_part_.has_value()) return;
   const RoundTurn next = *std::exchange(next_part_, std::nullopt);

@@ -175,6 +175,16 @@ TEST(EstimateGroup, AMemberComputesItsShareOfTheBatch) {
   EXPECT_THAT(alone.shards_why, HasSubstr("one member"));
 }
 
+TEST(EstimateGroup, AGradientThatTravelsCodedCostsItsCoding) {
+  Mesh mesh = MeshOf(1);
+  SetParameters(100'000'000, mesh);
+  const double plain = EstimateOf(mesh).step_seconds;
+
+  mesh.spec.aggregation.codec = "bf16";
+
+  EXPECT_GT(EstimateOf(mesh).step_seconds, plain + 0.05);
+}
+
 TEST(EstimateGroup, ChoosesAsManyShardsAsAreFastest) {
   Mesh mesh = MeshOf(4);
   SetParameters(1 << 22, mesh);
