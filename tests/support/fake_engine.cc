@@ -338,7 +338,8 @@ absl::StatusOr<ForwardResult> FakeEngine::Forward(const BatchInfo& batch,
   return result;
 }
 
-void FakeEngine::Say(int layer, bool backward) const {
+void FakeEngine::Say(int layer, bool backward) {
+  if (backward && is_flat()) OnLayerSummed(layer);
   if (options_.on_layer == nullptr) return;
   options_.on_layer({options_.layers.first + layer, backward, -1});
 }

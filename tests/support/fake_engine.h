@@ -97,7 +97,7 @@ class FakeEngine : public StageEngine {
   Tensor LossGradient(const Kept& kept) const;
   Values CurrentValues() const;
   void Load(const Values& values);
-  void Say(int layer, bool backward) const;  // on_layer
+  void Say(int layer, bool backward);  // on_layer
   void LayFlat();
   void DropStep() override;
   void ClearSums();

@@ -164,26 +164,23 @@ TEST_P(ParallelEngineSuite, RefusesASumOfAnotherSize) {
       engine->ReadSumFrom({absl::MakeSpan(ones).first(3)})));
 }
 
-TEST_P(ParallelEngineSuite, TellsAfterEachLayerThatItsGradientIsFinal) {
-  std::vector<int> order;
-  std::vector<std::vector<float>> seen;
-  StageEngine* made = nullptr;
-  EngineOptions options = Parallel();
-  options.on_layer = [&](const LayerDone& done) {
-    if (!done.backward) return;
-    order.push_back(done.layer);
-    const absl::Span<float> flat = made->FlatGradient().value();
-    const size_t from = made->GradientOffsets()[done.layer];
-    seen.emplace_back(flat.begin() + from, flat.end());
-  };
+TEST_P(ParallelEngineSuite, TellsInTheBackwardWhatIsFinal) {
+  const EngineOptions options = Parallel();
   const auto engine = Make(options);
-  made = engine.get();
+  const absl::Span<float> flat = engine->FlatGradient().value();
+  std::vector<size_t> begins;
+  std::vector<std::vector<float>> seen;
+  engine->StreamSum([&](size_t begin) {
+    begins.push_back(begin);
+    seen.emplace_back(flat.begin() + begin, flat.end());
+  });
 
   Compute(*engine, options, Batch());
 
-  ASSERT_FALSE(order.empty());
-  EXPECT_TRUE(std::is_sorted(order.rbegin(), order.rend()));
-  const absl::Span<float> flat = engine->FlatGradient().value();
+  ASSERT_FALSE(begins.empty());
+  EXPECT_TRUE(std::is_sorted(begins.rbegin(), begins.rend()));
+  EXPECT_EQ(begins.back(), 0);
+  ASSERT_EQ(engine->FlatGradient()->data(), flat.data());
   for (const std::vector<float>& tail : seen) {
     EXPECT_TRUE(std::equal(tail.rbegin(), tail.rend(), flat.rbegin()));
   }

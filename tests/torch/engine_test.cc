@@ -5,8 +5,10 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "core/model/precision.h"
+#include "core/transfer/checksum.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/parallel_engine_suite.h"
@@ -389,6 +391,55 @@ TEST(TorchEngine, GradientOfTheInputMatchesDifferences) {
         (loss_at(i, kStep) - loss_at(i, -kStep)) / (2 * kStep);
     EXPECT_NEAR(values[i], difference, 2e-3) << "element " << i;
   }
+}
+
+// How many of the calls of StreamSum() lie inside the gradient of the layer
+// before the last one.  All that any call says must be true.
+int CallsInside(const Experiment& experiment) {
+  EngineOptions options;
+  options.model = Describe(experiment);
+  options.layers = {0, static_cast<int>(options.model.layers.size())};
+  options.train = experiment.job.train;
+  options.flat_gradient = true;
+  const auto engine = MakeTorchEngine(options).value();
+  const absl::Span<float> flat = engine->FlatGradient().value();
+  engine->AbandonStep();  // as between two steps
+  const BatchInfo batch = OneEngine::Batch();
+  const TensorList input = experiment.set.Take({0, 1, 2}, 0, 3);
+  EXPECT_TRUE(engine->Forward(batch, 0, input).ok());
+  std::vector<std::pair<size_t, uint64_t>> told;
+  const auto hash_from = [&](size_t begin) {
+    const absl::Span<const float> tail = flat.subspan(begin);
+    return HashBytes({reinterpret_cast<const uint8_t*>(tail.data()),
+                      tail.size() * sizeof(float)});
+  };
+  engine->StreamSum(
+      [&](size_t begin) { told.emplace_back(begin, hash_from(begin)); });
+  EXPECT_TRUE(engine->Backward(batch, 0, {}).ok());
+
+  const std::vector<size_t>& layers = engine->GradientOffsets();
+  int inside = 0;
+  for (const auto& [begin, hash] : told) {
+    EXPECT_EQ(hash, hash_from(begin)) << experiment.job.model.name;
+    inside +=
+        begin > layers[layers.size() - 3] && begin < layers[layers.size() - 2];
+  }
+  EXPECT_EQ(told.back().first, 0);
+  return inside;
+}
+
+TEST(TorchEngine, WhatIsSaidToBeFinalIsFinal) {
+  for (const char* const model : kSmallModels) {
+    CallsInside(SmallExperiment(model));
+  }
+}
+
+// In a group it has a network to cross.
+TEST(TorchEngine, ALargeWeightsGradientIsFinalPieceByPiece) {
+  Experiment experiment = SmallExperiment("mlp");
+  experiment.job.model.hidden = {1024, 2048};
+
+  EXPECT_GT(CallsInside(experiment), 3);
 }
 
 TEST(Threads, CapabilityIsOneOfTheKnownOnes) {

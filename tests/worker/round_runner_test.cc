@@ -248,6 +248,7 @@ TEST(RoundRunner, AJoinerTakesTheStateAndEndsWithTheSameBytes) {
 TEST(RoundRunner, PartsLeaveWhileTheBackwardGoesOn) {
   JobSpec spec = TrainingJob(1);
   spec.model.hidden = {400, 400};  // some chunks
+  spec.train.micro_batch = spec.train.batch / 2;  // one a member
   spec.aggregation.shards = 2;
   TrainingGroup group(spec, {1, 1});
   std::atomic<int> early = 0;

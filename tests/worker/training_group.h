@@ -112,8 +112,6 @@ class Trainer final : public RunObserver, public FaultActions {
     options.train = spec.train;
     options.flat_gradient = true;
     options.on_layer = [this](const LayerDone& done) {
-      if (!hook_.call) return;
-      hook_.call(done);
       if (after_layer_) after_layer_(done);
     };
     engine_ = make(options).value();
@@ -166,7 +164,7 @@ class Trainer final : public RunObserver, public FaultActions {
     if (gossip != nullptr) {
       runner_ = std::make_unique<GossipRunner>(member, parts, *gossip);
     } else {
-      runner_ = std::make_unique<RoundRunner>(member, parts, *rounds, hook_);
+      runner_ = std::make_unique<RoundRunner>(member, parts, *rounds);
     }
     compute_ = std::thread([this] { status_ = runner_->Run(); });
   }
@@ -194,7 +192,7 @@ class Trainer final : public RunObserver, public FaultActions {
     ++seen_.hangs;
   }
 
-  // Called on the compute thread after each layer of a part's last backward.
+  // Called on the compute thread after each layer.
   // Before it begins.
   void SetAfterLayer(std::function<void(const LayerDone&)> after_layer) {
     after_layer_ = std::move(after_layer);
@@ -288,7 +286,6 @@ class Trainer final : public RunObserver, public FaultActions {
   SystemClock clock_;
   TimeMeter time_;
   CancelToken cancel_;
-  LayerHook hook_;
   std::function<void(const LayerDone&)> after_layer_;
   std::unique_ptr<StageEngine> engine_;
   std::unique_ptr<BatchSource> source_;

@@ -51,7 +51,6 @@ class GroupRun final : public WorkerRun {
   const RunContext run_;
   // In the order in which they are made; what others borrow comes first.
   MemberId self_;
-  LayerHook hook_;
   std::unique_ptr<StageEngine> engine_;
   std::unique_ptr<BatchSource> source_;
   FaultPlan faults_;
@@ -175,9 +174,6 @@ absl::Status GroupRun::MakeEngine() {
   options.precision =
       FindPrecision(order.spec.precision).value_or(Precision::kF32);
   options.flat_gradient = true;
-  options.on_layer = [this](const LayerDone& done) {
-    if (hook_.call) hook_.call(done);
-  };
   PACELINE_ASSIGN_OR_RETURN(engine_, run_.factory.MakeEngine(options));
   if (order.spec.model.weights.empty()) return absl::OkStatus();
   PACELINE_ASSIGN_OR_RETURN(
@@ -232,7 +228,7 @@ absl::Status GroupRun::TakeTurns() {
   if (gossip_ != nullptr) {
     return GossipRunner(std::move(options), parts, *gossip_).Run();
   }
-  return RoundRunner(std::move(options), parts, *rounds_, hook_).Run();
+  return RoundRunner(std::move(options), parts, *rounds_).Run();
 }
 
 }  // namespace

@@ -267,6 +267,22 @@ absl::StatusOr<absl::Span<float>> StageEngine::FlatGradient() {
   return flat_.As<float>();
 }
 
+void StageEngine::StreamSum(std::function<void(size_t begin)> on_final) {
+  on_final_ = std::move(on_final);
+  final_from_ = is_flat() ? offsets_.back() : 0;
+}
+
+void StageEngine::SayFinal(size_t begin) {
+  final_from_ = begin;
+  if (on_final_ != nullptr) on_final_(begin);
+}
+
+// What lies behind it may still change: it is heard of with its layer then.
+void StageEngine::OnWritten(const float* begin, const float* end) {
+  const float* const flat = flat_.As<float>().data();
+  if (end == flat + final_from_) SayFinal(begin - flat);
+}
+
 absl::Status StageEngine::ReadSumFrom(
     std::vector<absl::Span<const float>> pieces) {
   if (!is_flat()) return NotFlat();

@@ -236,9 +236,11 @@ class StageEngine {
   // what is reported and applied: Report() does not ask whether the batch is
   // whole, and its `samples` are those that this engine summed.
   absl::StatusOr<absl::Span<float>> FlatGradient();
+  // In the last backward of a step: `on_final` hears, on the compute thread,
+  // that values [begin, all) do not change any more.  begin never grows.  Null
+  // ends it.
+  void StreamSum(std::function<void(size_t begin)> on_final);
   // [layers of this stage + 1]: where in it each layer's parameters begin.
-  // In the last backward of a step, once on_layer was called for a layer, all
-  // from its offset on is final.
   const std::vector<size_t>& GradientOffsets() const { return offsets_; }
   // The other way to say what members agreed on, without a copy: Report() and
   // Apply() read it from `pieces`, which are side by side what FlatGradient()
@@ -256,6 +258,10 @@ class StageEngine {
   // The part behind the gradients: a value for each of a buffer.
   Tensor FlatTail() const;
   bool is_flat() const { return !offsets_.empty(); }
+  // For StreamSum(): after the backward of a layer.
+  void OnLayerSummed(size_t layer) { SayFinal(offsets_[layer]); }
+  // Within one: values [begin, end) of a view are as they will be.
+  void OnWritten(const float* begin, const float* end);
 
   // Report() and Apply() read this for a parameter whose own sum is `gradient`:
   // that sum, or where in the group's pieces (ReadSumFrom) it lies.
@@ -269,9 +275,12 @@ class StageEngine {
   // Makes zeros of what no backward has written since the last step, unless one
   // is still to come.
   virtual void SettleSum() {}
+  void SayFinal(size_t begin);
 
   std::vector<size_t> offsets_;  // as GradientOffsets()
   Tensor flat_;
+  std::function<void(size_t begin)> on_final_;
+  size_t final_from_ = 0;                        // since StreamSum()
   std::vector<absl::Span<const float>> pieces_;  // empty: the sum is in flat_
 };
 

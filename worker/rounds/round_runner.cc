@@ -94,7 +94,7 @@ absl::StatusOr<bool> RoundRunner::ComputeMicroBatches(
                   gradient);
     PACELINE_RETURN_IF_ERROR(BeginPart(turn, faults));
   }
-  hook_.call = nullptr;
+  parts_.engine.StreamSum(nullptr);
   return true;
 }
 
@@ -112,15 +112,12 @@ absl::Status RoundRunner::BeginPart(const RoundTurn& turn,
   part.corrupts = faults.bit_flip;
   part.duplicates = faults.duplicate;
   exchange_.BeginPart(part);
-  hook_.call =
-      [this, offsets = parts_.engine.GradientOffsets()](const LayerDone& done) {
-        if (done.backward) exchange_.MarkReady(offsets[done.layer]);
-      };
+  parts_.engine.StreamSum([this](size_t begin) { exchange_.MarkReady(begin); });
   return absl::OkStatus();
 }
 
 void RoundRunner::Abandon() {
-  hook_.call = nullptr;
+  parts_.engine.StreamSum(nullptr);
   exchange_.AwaitPartReleased();
   if (std::exchange(open_, false)) parts_.engine.AbandonStep();
 }

@@ -16,21 +16,14 @@
 
 namespace paceline {
 
-// An engine of a round group calls this after each layer: it is made before its
-// runner.
-struct LayerHook {
-  std::function<void(const LayerDone&)> call = nullptr;
-};
-
 // Lives on the compute thread.
 class RoundRunner final : public MemberRunner {
  public:
-  // The engine calls `hook` for on_layer.  Both references outlive this.
+  // `exchange` outlives this.
   RoundRunner(MemberOptions options, const MemberParts& parts,
-              RoundExchange& exchange, LayerHook& hook)
+              RoundExchange& exchange)
       : MemberRunner(std::move(options), parts, exchange),
-        exchange_(exchange),
-        hook_(hook) {}
+        exchange_(exchange) {}
 
  private:
   // A micro-batch of the test set that a rule may trust.
@@ -69,7 +62,6 @@ class RoundRunner final : public MemberRunner {
   absl::StatusOr<double> MeanTrustedLoss();
 
   RoundExchange& exchange_;
-  LayerHook& hook_;
   bool open_ = false;  // the engine has something of a step
   // The part after the one that was handed in last, until its data begin to
   // load.

@@ -104,6 +104,7 @@ class TorchEngine final : public StageEngine {
                              Split& rest) const;
   void Borrow(int layer);
   void LayFlat();
+  void OnLayer(const LayerDone& done);
   void DropStep() override;
   void SettleSum() override;
   void OnSummed(int64_t samples, int64_t labels, int64_t version);
@@ -155,15 +156,18 @@ TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
     }
   }
   chain_.emplace(
-      layers_, StageLayersOptions{
-                   .first_layer = first,
-                   .seed = options_.train.seed,
-                   .checkpointing = FindCheckpointing(
-                                        options_.train.activation_checkpointing)
-                                        .value_or(Checkpointing()),
-                   .keeps_buffers = options_.stashes,
-                   .on_layer = options_.on_layer,
-                   .counts_memory = !options_.flat_gradient});
+      layers_,
+      StageLayersOptions{
+          .first_layer = first,
+          .seed = options_.train.seed,
+          .checkpointing =
+              FindCheckpointing(options_.train.activation_checkpointing)
+                  .value_or(Checkpointing()),
+          .keeps_buffers = options_.stashes,
+          .on_layer = options_.flat_gradient
+                          ? [this](const LayerDone& done) { OnLayer(done); }
+                          : options_.on_layer,
+          .counts_memory = !options_.flat_gradient});
   if (options_.flat_gradient && !options_.inference) LayFlat();
   if (options_.stashes) stash_.emplace(layers_, products_);
 }
@@ -645,6 +649,20 @@ void TorchEngine::LayFlat() {
       }
     }
   }
+  Sums& sums = products_.sums();
+  for (const auto& [name, owner] : owners) {
+    if (owner->shared) continue;
+    sums.of.emplace(owner->variable.unsafeGetTensorImpl(),
+                    ToTorch(owner->gradient));
+  }
+  sums.on_written = [this](const float* begin, const float* end) {
+    OnWritten(begin, end);
+  };
+}
+
+void TorchEngine::OnLayer(const LayerDone& done) {
+  if (done.backward) OnLayerSummed(done.layer - options_.layers.first);
+  if (options_.on_layer != nullptr) options_.on_layer(done);
 }
 
 // Among the forwards that wait for their backward, the oldest is the first

@@ -6,6 +6,7 @@
 
 #include "ATen/ATen.h"
 #include "core/model/precision.h"
+#include "worker/torch/linear.h"
 
 namespace paceline {
 
@@ -59,6 +60,9 @@ class Products {
   void Forget(const at::Tensor& parameter);
   void ForgetAll() { casts_.clear(); }
 
+  // Where first gradients of parameters may be written: LinearMap().
+  Sums& sums() { return sums_; }
+
   // Copies of parameters that are there.
   int64_t cast_bytes() const;
 
@@ -76,6 +80,7 @@ class Products {
 
   const Kind kind_;
   std::unordered_map<const c10::TensorImpl*, CastOfParameter> casts_;
+  Sums sums_;
 };
 
 // For norms, softmax and losses: as it is where it is float32.

@@ -62,10 +62,10 @@ void TorchParameter::Settle() {
   if (std::exchange(settled, true)) return;
   at::Tensor& sum = variable.mutable_grad();
   const at::Tensor first = std::exchange(sum, ToTorch(gradient));
-  if (first.defined()) {
-    sum.copy_(first);
-  } else {
+  if (!first.defined()) {
     sum.zero_();
+  } else if (first.data_ptr() != sum.data_ptr()) {
+    sum.copy_(first);
   }
 }
 

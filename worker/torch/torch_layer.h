@@ -33,7 +33,7 @@ struct TorchParameter {
   void Share(TorchParameter& owner);
 
   // Makes zeros of the sum; lazily: in Settle(), unless a gradient has come by
-  // then, which is copied instead of added.
+  // then, which is copied instead of added, or was written there.
   void Clear(bool lazily);
   void Settle();
 
