@@ -27,6 +27,7 @@ enum RoundField : uint32_t {
   kRoundMemory = 11,
   kRoundFurther = 12,
   kRoundPlanVersion = 13,
+  kRoundChunkBytes = 14,
   kRoundData = 15,
 };
 enum ProcessField : uint32_t { kWorker = 1, kIncarnation = 2 };
@@ -106,6 +107,8 @@ class RoundFrameParser {
         return ReadKey(field, &*layout_.header.payload);
       case kRoundPayloadBytes:
         return reader_.ReadCount(field, &payload_.bytes);
+      case kRoundChunkBytes:
+        return reader_.ReadCount(field, &payload_.chunk_bytes);
       case kRoundChunk:
         return reader_.ReadCount(field, &layout_.header.chunk);
       case kRoundChecksum:
@@ -216,6 +219,7 @@ class RoundFrameParser {
     }
     if (layout_.header.payload.has_value()) {
       layout_.header.payload->bytes = payload_.bytes;
+      layout_.header.payload->chunk_bytes = payload_.chunk_bytes;
       const uint8_t kind = layout_.header.payload->kind;
       if (kind < 1 || kind > kMostKeyKind) {
         return WireReader::OutOfRange({kRoundPayload, WireType::kBytes}, kind);
@@ -223,6 +227,12 @@ class RoundFrameParser {
       if (payload_.bytes > kMaxPayloadBytes) {
         return WireReader::OutOfRange({kRoundPayloadBytes, WireType::kVarint},
                                       static_cast<uint64_t>(payload_.bytes));
+      }
+      if (payload_.chunk_bytes < 1 ||
+          payload_.chunk_bytes > kMaxRoundDataBytes) {
+        return WireReader::OutOfRange(
+            {kRoundChunkBytes, WireType::kVarint},
+            static_cast<uint64_t>(payload_.chunk_bytes));
       }
     }
     const bool lent = layout_.header.address != 0;
@@ -245,12 +255,12 @@ class RoundFrameParser {
     if (!layout_.header.payload.has_value()) {
       return absl::InvalidArgumentError("a piece of no payload");
     }
-    const int64_t begin = layout_.header.chunk * kMaxRoundDataBytes;
+    const int64_t begin = layout_.header.chunk * payload_.chunk_bytes;
     const int64_t before_last =
         static_cast<int64_t>(layout_.header.further.size()) *
-        kMaxRoundDataBytes;
+        payload_.chunk_bytes;
     const int64_t wanted =
-        std::min(before_last + kMaxRoundDataBytes, payload_.bytes - begin);
+        std::min(before_last + payload_.chunk_bytes, payload_.bytes - begin);
     if (lent) layout_.data = {0, wanted};
     const int64_t bytes = layout_.data->bytes;
     if (wanted <= before_last || bytes != wanted) {
@@ -280,6 +290,7 @@ std::string EncodeRoundHello(const RoundFrameHeader& header) {
   if (header.payload.has_value()) {
     AppendBytesField(&out, kRoundPayload, KeyBody(*header.payload));
     AppendIntField(&out, kRoundPayloadBytes, header.payload->bytes);
+    AppendIntField(&out, kRoundChunkBytes, header.payload->chunk_bytes);
   }
   if (header.memory.has_value()) {
     AppendBytesField(&out, kRoundMemory, MemoryBody(*header.memory));

@@ -24,7 +24,7 @@
 
 namespace paceline {
 
-// One chunk of kRoundChunkBytes, its header, and room for later versions.
+// One chunk, its header, and room for later versions.
 constexpr int64_t kMaxRoundHeaderBytes = 4 << 10;
 constexpr int64_t kMaxRoundDataBytes = 256 << 10;
 // Chunks that one frame may lend; then a receiver can go on beside its sender.
@@ -47,6 +47,7 @@ struct RoundPayloadHeader {
   int32_t shard = 0;
   uint64_t variant = 0;
   int64_t bytes = 0;
+  int64_t chunk_bytes = kMaxRoundDataBytes;
 
   friend bool operator==(const RoundPayloadHeader&,
                          const RoundPayloadHeader&) = default;

@@ -18,7 +18,7 @@ constexpr size_t kManyChunks = 40 * kRoundChunkBytes + 100;
 struct LentMemory {
   explicit LentMemory(size_t bytes) : memory(bytes) {
     part = RoundPayload::Over(
-        absl::MakeSpan(memory),
+        memory.data(), memory.size(),
         std::shared_ptr<void>(&memory, [this](void*) { released.Notify(); }));
   }
   bool IsGivenBack() {

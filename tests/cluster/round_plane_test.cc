@@ -116,6 +116,19 @@ TEST_F(RoundReceiver, LetsALaterStreamOfASenderTakeThePlaceOfAnEarlier) {
   EXPECT_TRUE(sink_.AwaitMessages(1));
 }
 
+// The gradient's values would come to other places.
+TEST_F(RoundReceiver, RefusesChunksOfAnotherSize) {
+  Open();
+  RoundFrameHeader smaller = part_header_;
+  smaller.payload->chunk_bytes = 1000;
+
+  const absl::Status end =
+      EndOf(EncodeRoundPiecePrefix(smaller, 1000) + std::string(1000, 'x'));
+
+  EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
+  EXPECT_THAT(end.message(), HasSubstr("chunks of 1000"));
+}
+
 TEST_F(RoundReceiver, SaysDataLossOfAChunkWithAWrongChecksum) {
   Open();
   std::string piece = Piece(0);

@@ -19,20 +19,46 @@
 namespace paceline {
 namespace {
 
-TEST(RoundShape, ShardsCoverTheGradientInWholeBlocks) {
-  for (const size_t values : {0u, 1u, 255u, 257u, 100'000u}) {
-    for (const int shards : {1, 3, 64}) {
-      const RoundShape shape(values, shards, Codec::kRaw);
-      EXPECT_EQ(shape.begin(0), 0u);
-      EXPECT_EQ(shape.begin(shards), values);
-      for (int i = 0; i < shards; ++i) {
-        EXPECT_LE(shape.begin(i), shape.begin(i + 1));
-        EXPECT_TRUE(shape.begin(i) % kRuleBlock == 0 ||
-                    shape.begin(i) == values);
+TEST(RoundShape, ShardsShareTheGradientEvenlyInWholeBlocks) {
+  for (const Codec codec : {Codec::kRaw, Codec::kBf16}) {
+    for (const size_t values : {0u, 1u, 255u, 257u, 100'000u, 5'824'522u}) {
+      for (const int shards : {1, 3, 4, 64}) {
+        const RoundShape shape(values, shards, codec);
+        EXPECT_EQ(shape.chunk_values() % kRuleBlock, 0u);
+        EXPECT_LE(shape.chunk_values() * shape.value_bytes(), kRoundChunkBytes);
+        size_t sum = 0;
+        for (int shard = 0; shard < shards; ++shard) sum += shape.values(shard);
+        EXPECT_EQ(sum, values);
+        // No server has a chunk's part more than an even share.
+        EXPECT_LE(shape.values(0), values / shards + 100 * kRuleBlock);
       }
     }
   }
   EXPECT_EQ(RoundShape(1000, 1, Codec::kBf16).bytes(0), 2000u);
+}
+
+TEST(RoundPart, GivesEveryServerAPieceOfWhatComesFirst) {
+  BlockPool pool(0);
+  std::vector<float> gradient(600'000);
+  std::iota(gradient.begin(), gradient.end(), 1.0f);
+  const RoundShape shape(gradient.size(), 3, Codec::kRaw);
+  RoundPart part({.gradient = absl::MakeSpan(gradient)}, shape, pool);
+
+  part.MarkReady(shape.begin(shape.chunks() - 3));
+
+  for (const auto& payload : part.payloads()) {
+    ASSERT_GT(payload->chunks(), 1);
+    EXPECT_TRUE(payload->IsReady(payload->chunks() - 1));
+    EXPECT_FALSE(payload->IsReady(0));
+  }
+  part.MarkReady(0);
+  for (int chunk = 0; chunk < shape.chunks(); ++chunk) {
+    const auto& payload = part.payloads()[shape.shard_of(chunk)];
+    const absl::Span<const uint8_t> bytes =
+        payload->chunk(shape.index_of(chunk));
+    EXPECT_EQ(reinterpret_cast<const float*>(bytes.data()),
+              gradient.data() + shape.begin(chunk));
+  }
 }
 
 TEST(BlockPool, GivesMemoryAgainThatNobodyUses) {
@@ -129,6 +155,7 @@ TEST_F(RoundStoreTest, KeepsAFewResultsOfAStepAndAFewStepsOfOneSenderOnly) {
 // A kApply of these divisors, a shard each, the sums uninitialised.
 RoundTurn ApplyOf(const RoundShape& shape,
                   const std::vector<int64_t>& divisors) {
+  BlockPool pool(0);
   RoundTurn turn;
   turn.divisor = divisors.front();
   for (size_t shard = 0; shard < divisors.size(); ++shard) {
@@ -136,7 +163,7 @@ RoundTurn ApplyOf(const RoundShape& shape,
     result.shard = static_cast<int>(shard);
     result.divisor = divisors[shard];
     turn.result.shards.push_back(result);
-    turn.sums.push_back(RoundPayload::Make(shape.bytes(result.shard)));
+    turn.sums.push_back(shape.Make(result.shard, pool));
   }
   return turn;
 }
@@ -157,14 +184,13 @@ TEST(WriteResult, ScalesShardsThatHaveAnotherDivisor) {
 }
 
 TEST(ResultInPlace, IsTheShardsSideBySide) {
-  const RoundShape shape(1000, 3, Codec::kRaw);
+  const RoundShape shape(300'000, 3, Codec::kRaw);
   RoundTurn turn = ApplyOf(shape, {8, 8, 8});
-  for (int shard = 0; shard < 3; ++shard) {
-    for (const size_t at : {size_t{0}, shape.values(shard) - 1}) {
-      const auto value = static_cast<float>(shape.begin(shard) + at);
-      std::memcpy(turn.sums[shard]->mutable_bytes().data() + 4 * at, &value, 4);
-    }
-  }
+  std::vector<float> whole(shape.values());
+  std::iota(whole.begin(), whole.end(), 0.0f);
+  BlockPool pool(0);
+  const RoundPart part({.gradient = absl::MakeSpan(whole)}, shape, pool);
+  turn.sums = part.payloads();
 
   const auto pieces = ResultInPlace(turn, shape);
 
@@ -175,7 +201,7 @@ TEST(ResultInPlace, IsTheShardsSideBySide) {
     next += piece.size();
     EXPECT_EQ(piece.back(), static_cast<float>(next - 1));
   }
-  EXPECT_EQ(next, 1000u);
+  EXPECT_EQ(next, shape.values());
 
   turn.result.shards[1].divisor = 4;
   EXPECT_FALSE(ResultInPlace(turn, shape).has_value()) << "to be scaled";

@@ -111,12 +111,13 @@ class QuickSink final : public SumSink {
 // its way: the bytes of a chunk that change afterwards, as none ever do, are
 // not in the sum.
 TEST(RoundSum, SumsChunksBeforeThePartsAreWhole) {
-  constexpr size_t kChunkValues = kRoundChunkBytes / sizeof(float);
-  constexpr size_t kLong = 2 * kChunkValues + 10;
+  constexpr size_t kLong = 2 * (kRoundChunkBytes / sizeof(float)) + 10;
+  const RoundShape shape(kLong, 1, Codec::kRaw);
+  ASSERT_EQ(shape.chunks(), 3);
   BlockPool pool(0);
   NoLoss loss;
   QuickSink sink;
-  RoundSum sum({}, RoundShape(kLong, 1, Codec::kRaw), pool, loss, sink);
+  RoundSum sum({}, shape, pool, loss, sink);
   std::vector<std::shared_ptr<RoundPayload>> parts;
   const auto fill = [&](float value) {
     for (const auto& part : parts) {
@@ -132,14 +133,14 @@ TEST(RoundSum, SumsChunksBeforeThePartsAreWhole) {
   };
   sum.Expect(0, 0, {MemberOf(0), MemberOf(1)});
   for (const int member : {0, 1}) {
-    parts.push_back(pool.Make(kLong * sizeof(float)));
+    parts.push_back(shape.Make(0, pool));
     sum.AddPart(0, 0, MemberOf(member), parts.back());
   }
   fill(1);
   arrive(0);
   arrive(2);
   // Behind the sums of these chunks on the thread.
-  const auto other = pool.Make(kLong * sizeof(float));
+  const auto other = shape.Make(0, pool);
   std::fill(other->mutable_bytes().begin(), other->mutable_bytes().end(),
             uint8_t{0});
   MarkAllReady(*other);
@@ -158,7 +159,7 @@ TEST(RoundSum, SumsChunksBeforeThePartsAreWhole) {
   const auto* const values =
       reinterpret_cast<const float*>(sink.sum->bytes().data());
   EXPECT_EQ(values[0], 2);
-  EXPECT_EQ(values[kChunkValues], 10);
+  EXPECT_EQ(values[shape.chunk_values()], 10);
   EXPECT_EQ(values[kLong - 1], 2);
 }
 

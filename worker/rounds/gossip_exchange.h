@@ -36,9 +36,7 @@ class GossipExchange final : public DriverExchange<GossipDriver> {
   // --- Compute thread ---
 
   // Memory for OwnParameters::payload.
-  std::shared_ptr<RoundPayload> MakeBlock() {
-    return pool_.Make(shape_.bytes(0));
-  }
+  std::shared_ptr<RoundPayload> MakeBlock() { return shape_.Make(0, pool_); }
   // Offers them to the partner; the kMeet of that step follows.
   void Meet(OwnParameters own);
 

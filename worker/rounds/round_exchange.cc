@@ -155,12 +155,11 @@ void RoundExchange::AnswerLoss(absl::StatusOr<double> loss) {
 // --- The transport's threads ------------------------------------------------
 
 std::shared_ptr<RoundPayload> RoundExchange::PartMemory(const MemberId& from,
-                                                        const PayloadKey& key,
-                                                        size_t bytes) {
+                                                        const PayloadKey& key) {
   if (auto known = sum_.FindPart(key.step, key.shard, from); known != nullptr) {
     return known;
   }
-  sum_.AddPart(key.step, key.shard, from, pool_.Make(bytes));
+  sum_.AddPart(key.step, key.shard, from, shape_.Make(key.shard, pool_));
   return sum_.FindPart(key.step, key.shard, from);
 }
 
@@ -190,7 +189,7 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundExchange::OnPayload(
                  (!waits_for_state && key.step > known.next + kStepsAhead))) {
     return nullptr;
   }
-  if (key.kind == PayloadKey::Kind::kPart) return PartMemory(from, key, bytes);
+  if (key.kind == PayloadKey::Kind::kPart) return PartMemory(from, key);
   if (state && known.has_state && key.step <= known.next) return nullptr;
   if (!state &&
       store_.FindResult(key.step, key.shard, key.variant).payload != nullptr) {

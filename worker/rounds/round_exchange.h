@@ -102,7 +102,7 @@ class RoundExchange final : public DriverExchange<RoundDriver>,
                 const SumVerdict& verdict) override;
 
   std::shared_ptr<RoundPayload> PartMemory(const MemberId& from,
-                                           const PayloadKey& key, size_t bytes);
+                                           const PayloadKey& key);
   void PostPart(OwnPart own, int64_t step);
 
   Arrivals arrivals_;

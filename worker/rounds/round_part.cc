@@ -23,12 +23,27 @@ Tensor Borrow(float* values, size_t count) {
 
 }  // namespace
 
-size_t RoundShape::begin(int shard) const {
-  PACELINE_CHECK(shard >= 0 && shard <= shards_, "a shard of another round");
-  const size_t blocks = (values_ + kRuleBlock - 1) / kRuleBlock;
-  const size_t before =
-      blocks * static_cast<size_t>(shard) / static_cast<size_t>(shards_);
-  return std::min(values_, before * kRuleBlock);
+// As few chunks a shard as their greatest size allows.
+RoundShape::RoundShape(size_t values, int shards, Codec codec)
+    : values_(values), shards_(shards), codec_(codec) {
+  const size_t most = shards * (kRoundChunkBytes / value_bytes());
+  const size_t chunks =
+      shards * std::max<size_t>(1, (values + most - 1) / most);
+  const size_t blocks = (values + kRuleBlock - 1) / kRuleBlock;
+  chunk_values_ =
+      kRuleBlock * std::max<size_t>(1, (blocks + chunks - 1) / chunks);
+}
+
+int RoundShape::chunks() const {
+  return static_cast<int>((values_ + chunk_values_ - 1) / chunk_values_);
+}
+
+size_t RoundShape::values(int shard) const {
+  PACELINE_CHECK(shard >= 0 && shard < shards_, "a shard of another round");
+  if (shard >= chunks()) return 0;
+  const int last = chunks() - 1;
+  const size_t whole = ((last - shard) / shards_ + 1) * chunk_values_;
+  return shard_of(last) == shard ? whole - (begin(last + 1) - values_) : whole;
 }
 
 void DecodeValues(Codec codec, absl::Span<const uint8_t> bytes,
@@ -70,46 +85,36 @@ RoundPart::RoundPart(const PartOptions& options, const RoundShape& shape,
     if (shape_.values(shard) == 0) {
       payloads_.push_back(nullptr);
     } else if (shape_.codec() == Codec::kRaw) {
+      const size_t chunk_bytes = shape_.chunk_values() * sizeof(float);
       float* const first = options_.gradient.data() + shape_.begin(shard);
-      payloads_.push_back(
-          RoundPayload::Over(absl::MakeSpan(reinterpret_cast<uint8_t*>(first),
-                                            shape_.bytes(shard)),
-                             lease));
+      payloads_.push_back(RoundPayload::Over(
+          reinterpret_cast<uint8_t*>(first), shape_.bytes(shard), lease,
+          {chunk_bytes, (shape_.shards() - 1) * chunk_bytes}));
     } else {
-      payloads_.push_back(pool.Make(shape_.bytes(shard)));
+      payloads_.push_back(shape_.Make(shard, pool));
     }
-    marked_from_.push_back(
-        payloads_.back() == nullptr ? 0 : payloads_.back()->chunks());
   }
+  marked_from_ = shape_.chunks();
 }
 
 void RoundPart::MarkReady(size_t begin) {
-  const size_t chunk_values = kRoundChunkBytes / shape_.value_bytes();
-  for (int shard = shape_.shards() - 1; shard >= 0; --shard) {
-    int& from = marked_from_[shard];
-    while (from > 0 &&
-           shape_.begin(shard) + (from - 1) * chunk_values >= begin) {
-      MarkChunk(shard, --from);
-    }
+  while (marked_from_ > 0 && shape_.begin(marked_from_ - 1) >= begin) {
+    MarkChunk(--marked_from_);
   }
 }
 
-void RoundPart::MarkChunk(int shard, int chunk) {
-  RoundPayload& payload = *payloads_[shard];
-  const absl::Span<uint8_t> bytes = payload.chunk(chunk);
-  const size_t chunk_values = kRoundChunkBytes / shape_.value_bytes();
-  const absl::Span<const float> values =
-      options_.gradient.subspan(shape_.begin(shard) + chunk * chunk_values,
-                                bytes.size() / shape_.value_bytes());
+void RoundPart::MarkChunk(int chunk) {
+  RoundPayload& payload = *payloads_[shape_.shard_of(chunk)];
+  const int index = shape_.index_of(chunk);
+  const absl::Span<uint8_t> bytes = payload.chunk(index);
+  const absl::Span<const float> values = options_.gradient.subspan(
+      shape_.begin(chunk), bytes.size() / shape_.value_bytes());
   if (shape_.codec() != Codec::kRaw)
     EncodeValues(shape_.codec(), values, bytes);
   finite_ = finite_ && FindNonFinite(values) == values.size();
-  if (!options_.corrupts || chunk > 0 || shard > 0) {
-    return payload.MarkReady(chunk, HashBytes(bytes));
-  }
   // The transport finds its checksum right; only the offer tells.
-  bytes[0] ^= 1;
-  payload.MarkReady(chunk, HashBytes(bytes));
+  if (options_.corrupts && chunk == 0) bytes[0] ^= 1;
+  payload.MarkReady(index, HashBytes(bytes));
 }
 
 std::vector<PartOffer> RoundPart::Offers(int64_t samples) const {

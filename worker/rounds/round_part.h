@@ -21,26 +21,37 @@ class RoundShape {
  public:
   // values: float32 of the gradient; shards >= 1; codec: kRaw (called fp32) or
   // kBf16.
-  RoundShape(size_t values, int shards, Codec codec)
-      : values_(values), shards_(shards), codec_(codec) {}
+  RoundShape(size_t values, int shards, Codec codec);
 
   size_t values() const { return values_; }
   int shards() const { return shards_; }
   Codec codec() const { return codec_; }
 
-  // Shard `shard` is values [begin(shard), begin(shard + 1)); whole blocks of
-  // kRuleBlock values but the last one.  Empty where there are fewer blocks
-  // than shards.
-  size_t begin(int shard) const;
-  size_t values(int shard) const { return begin(shard + 1) - begin(shard); }
+  // The gradient lies in chunks of equal size, whole blocks of kRuleBlock
+  // values, but for the last one.  Shards take them in turn: chunk i is of
+  // shard i mod shards, as its chunk i / shards.  A backward makes the gradient
+  // from its end to its beginning, so that all servers have something to
+  // receive at any time.  Shards are empty where there are fewer chunks.
+  int chunks() const;
+  size_t chunk_values() const { return chunk_values_; }
+  // Of the gradient's chunk `chunk`.
+  int shard_of(int chunk) const { return chunk % shards_; }
+  int index_of(int chunk) const { return chunk / shards_; }
+  size_t begin(int chunk) const { return chunk * chunk_values_; }
+  size_t values(int shard) const;
 
   size_t value_bytes() const { return codec_ == Codec::kBf16 ? 2 : 4; }
   size_t bytes(int shard) const { return values(shard) * value_bytes(); }
+  // Memory for a shard.
+  std::shared_ptr<RoundPayload> Make(int shard, BlockPool& pool) const {
+    return pool.Make(bytes(shard), chunk_values_ * value_bytes());
+  }
 
  private:
   size_t values_;
   int shards_;
   Codec codec_;
+  size_t chunk_values_;
 };
 
 // The values [begin, begin + values.size()) of a shard's bytes as float32, and
@@ -90,7 +101,7 @@ class RoundPart {
   const absl::Notification& released() const { return *released_; }
 
  private:
-  void MarkChunk(int shard, int chunk);
+  void MarkChunk(int chunk);  // of the gradient
 
   const PartOptions options_;
   const RoundShape shape_;
@@ -98,7 +109,7 @@ class RoundPart {
   // these owners.
   const std::shared_ptr<absl::Notification> released_;
   std::vector<std::shared_ptr<RoundPayload>> payloads_;
-  std::vector<int> marked_from_;  // [shards] chunks from here on are ready
+  int marked_from_;  // the gradient's chunks from here on are ready
   bool finite_ = true;
 };
 

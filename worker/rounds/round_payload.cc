@@ -30,31 +30,42 @@ uint8_t* Allocate(size_t bytes) {
 
 }  // namespace
 
-RoundPayload::RoundPayload(absl::Span<uint8_t> bytes,
-                           std::shared_ptr<void> owner)
-    : bytes_(bytes),
+RoundPayload::RoundPayload(uint8_t* data, size_t size,
+                           std::shared_ptr<void> owner,
+                           const ChunkLayout& layout)
+    : data_(data),
+      size_(size),
       owner_(std::move(owner)),
-      hashes_count_((bytes.size() + kRoundChunkBytes - 1) / kRoundChunkBytes),
+      layout_(layout),
+      hashes_count_((size + layout.chunk_bytes - 1) / layout.chunk_bytes),
       hashes_(hashes_count_),
       ready_(hashes_count_, false) {}
 
 std::shared_ptr<RoundPayload> RoundPayload::Make(size_t bytes) {
   // Not make_unique: that would write zeros over every page.
   std::shared_ptr<uint8_t[]> memory(new uint8_t[bytes]);
-  const absl::Span<uint8_t> span(memory.get(), bytes);
-  return Over(span, std::move(memory));
+  uint8_t* const data = memory.get();
+  return Over(data, bytes, std::move(memory));
 }
 
-std::shared_ptr<RoundPayload> RoundPayload::Over(absl::Span<uint8_t> bytes,
-                                                 std::shared_ptr<void> owner) {
+std::shared_ptr<RoundPayload> RoundPayload::Over(uint8_t* data, size_t size,
+                                                 std::shared_ptr<void> owner,
+                                                 const ChunkLayout& layout) {
   return std::shared_ptr<RoundPayload>(
-      new RoundPayload(bytes, std::move(owner)));
+      new RoundPayload(data, size, std::move(owner), layout));
 }
 
 absl::Span<uint8_t> RoundPayload::chunk(int index) const {
   PACELINE_CHECK(index >= 0 && index < chunks(), "a chunk of another payload");
-  return bytes_.subspan(static_cast<size_t>(index) * kRoundChunkBytes,
-                        kRoundChunkBytes);
+  const auto before = static_cast<size_t>(index);
+  const size_t at = before * layout_.chunk_bytes;
+  return {data_ + at + before * layout_.gap_bytes,
+          std::min(layout_.chunk_bytes, size_ - at)};
+}
+
+absl::Span<uint8_t> RoundPayload::mutable_bytes() const {
+  PACELINE_CHECK(layout_.gap_bytes == 0 || chunks() <= 1, "a gap in between");
+  return {data_, size_};
 }
 
 void RoundPayload::MarkReady(int chunk, uint64_t hash) {
@@ -83,7 +94,7 @@ bool RoundPayload::complete() const {
 uint64_t RoundPayload::hash() const {
   const absl::MutexLock lock(&mutex_);
   PACELINE_CHECK(ready_count_ == hashes_count_, "a hash of half a payload");
-  uint64_t hash = MixSeed({bytes_.size()});
+  uint64_t hash = MixSeed({size_});
   for (const uint64_t each : hashes_) hash = MixSeed({hash, each});
   return std::max<uint64_t>(hash, 1);
 }
@@ -137,12 +148,13 @@ void BlockPool::Shelf::Put(size_t bytes, Block block) {
 BlockPool::BlockPool(size_t kept_bytes)
     : shelf_(std::make_shared<Shelf>(kept_bytes)) {}
 
-std::shared_ptr<RoundPayload> BlockPool::Make(size_t bytes) {
+std::shared_ptr<RoundPayload> BlockPool::Make(size_t bytes,
+                                              size_t chunk_bytes) {
   uint8_t* const memory = shelf_->Take(bytes).release();
   std::shared_ptr<void> owner(memory, [shelf = shelf_, bytes](void* block) {
     shelf->Put(bytes, Block(static_cast<uint8_t*>(block), Freed{bytes}));
   });
-  return RoundPayload::Over(absl::MakeSpan(memory, bytes), std::move(owner));
+  return RoundPayload::Over(memory, bytes, std::move(owner), {chunk_bytes, 0});
 }
 
 size_t BlockPool::kept_bytes() const {

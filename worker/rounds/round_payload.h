@@ -16,8 +16,13 @@
 namespace paceline {
 
 // Pieces in which bytes travel, are hashed and are summed; equal for all
-// members.  A multiple of kRuleBlock floats.
+// members.  The most that one has.
 inline constexpr size_t kRoundChunkBytes = size_t{256} << 10;
+
+struct ChunkLayout {
+  size_t chunk_bytes = kRoundChunkBytes;
+  size_t gap_bytes = 0;  // between a chunk and the next one
+};
 
 // Thread-safe.  One thread writes a chunk before MarkReady(), and never
 // afterwards; until then no other thread reads it.
@@ -28,16 +33,19 @@ class RoundPayload {
 
   // Memory of its own, uninitialised.
   static std::shared_ptr<RoundPayload> Make(size_t bytes);
-  // Memory that `owner` keeps alive.
-  static std::shared_ptr<RoundPayload> Over(absl::Span<uint8_t> bytes,
-                                            std::shared_ptr<void> owner);
+  // Memory that `owner` keeps alive; size: without the gaps.
+  static std::shared_ptr<RoundPayload> Over(uint8_t* data, size_t size,
+                                            std::shared_ptr<void> owner,
+                                            const ChunkLayout& layout = {});
 
-  size_t size() const { return bytes_.size(); }
+  size_t size() const { return size_; }
+  size_t chunk_bytes() const { return layout_.chunk_bytes; }
   int chunks() const { return static_cast<int>(hashes_count_); }
   // [begin, end) of a chunk in bytes.
   absl::Span<uint8_t> chunk(int index) const;
-  absl::Span<const uint8_t> bytes() const { return bytes_; }
-  absl::Span<uint8_t> mutable_bytes() const { return bytes_; }
+  // Of one without gaps.
+  absl::Span<const uint8_t> bytes() const { return mutable_bytes(); }
+  absl::Span<uint8_t> mutable_bytes() const;
 
   // hash: XXH3-64 of the chunk.  Again: ignored.
   void MarkReady(int chunk, uint64_t hash);
@@ -52,10 +60,13 @@ class RoundPayload {
   void Subscribe(OnReady on_ready);
 
  private:
-  RoundPayload(absl::Span<uint8_t> bytes, std::shared_ptr<void> owner);
+  RoundPayload(uint8_t* data, size_t size, std::shared_ptr<void> owner,
+               const ChunkLayout& layout);
 
-  const absl::Span<uint8_t> bytes_;
+  uint8_t* const data_;
+  const size_t size_;
   const std::shared_ptr<void> owner_;
+  const ChunkLayout layout_;
   const size_t hashes_count_;
 
   mutable absl::Mutex mutex_;
@@ -75,7 +86,8 @@ class BlockPool {
   explicit BlockPool(size_t kept_bytes);
 
   // Like RoundPayload::Make(): uninitialised, aligned to 64 bytes.
-  std::shared_ptr<RoundPayload> Make(size_t bytes);
+  std::shared_ptr<RoundPayload> Make(size_t bytes,
+                                     size_t chunk_bytes = kRoundChunkBytes);
 
   size_t kept_bytes() const;  // by nobody used now
 

@@ -31,7 +31,7 @@ std::shared_ptr<RoundPayload> RoundStore::Incoming(const MemberId& from,
   if (variants >= limits_.variants || steps.size() > limits_.steps) {
     return nullptr;
   }
-  std::shared_ptr<RoundPayload> payload = pool_.Make(bytes);
+  std::shared_ptr<RoundPayload> payload = shape_.Make(key.shard, pool_);
   incoming_[{key, from}] = payload;
   return payload;
 }

@@ -88,7 +88,7 @@ void RoundSum::Expect(int64_t step, int shard, std::vector<MemberId> members) {
     Shard& entry = shards_[{step, shard}];
     if (entry.ahead != nullptr && entry.ahead->members == members) return;
     ahead->members = std::move(members);
-    ahead->sum = pool_.Make(shape_.bytes(shard));
+    ahead->sum = shape_.Make(shard, pool_);
     ahead->arrived.resize(ahead->sum->chunks());
     entry.ahead = ahead;
     here = entry.parts;
@@ -218,7 +218,7 @@ void RoundSum::SumAhead(const std::shared_ptr<Ahead>& ahead, int chunk) {
     combination.parts.push_back(part);
     combination.samples.push_back(1);  // mean's sum does not depend on them
   }
-  auto verdict = combination.rule->Decide(PartsOf(combination));
+  auto verdict = combination.rule->Decide(WholeParts(combination));
   if (!verdict.ok()) return;
   combination.verdict = *std::move(verdict);
   SumChunk(combination, chunk, *ahead->sum);
@@ -232,13 +232,15 @@ void RoundSum::SumAhead(const std::shared_ptr<Ahead>& ahead, int chunk) {
   }
 }
 
-std::vector<RulePart> RoundSum::PartsOf(const Combination& combination) const {
+// Rules that read whole parts have one shard: no gaps.
+std::vector<RulePart> RoundSum::WholeParts(
+    const Combination& combination) const {
   std::vector<RulePart> parts;
   for (size_t i = 0; i < combination.parts.size(); ++i) {
     absl::Span<const float> values;
     if (!combination.decoded.empty()) {
       values = combination.decoded[i];
-    } else if (shape_.codec() == Codec::kRaw) {
+    } else if (reads_whole_parts() && shape_.codec() == Codec::kRaw) {
       values = AsFloats(combination.parts[i]->payload->bytes());
     }
     parts.push_back({values, combination.samples[i]});
@@ -289,8 +291,7 @@ absl::StatusOr<RoundSum::Combination> RoundSum::Decide(
       combination.samples.push_back(contributor.samples);
     }
   }
-  if (TraitsOf(options_.rule.name).reads_whole_parts &&
-      shape_.codec() != Codec::kRaw) {
+  if (reads_whole_parts() && shape_.codec() != Codec::kRaw) {
     for (const auto& part : combination.parts) {
       combination.decoded.emplace_back(shape_.values(request.shard));
       DecodeValues(shape_.codec(), part->payload->bytes(),
@@ -298,7 +299,7 @@ absl::StatusOr<RoundSum::Combination> RoundSum::Decide(
     }
   }
   PACELINE_ASSIGN_OR_RETURN(combination.verdict,
-                            combination.rule->Decide(PartsOf(combination)));
+                            combination.rule->Decide(WholeParts(combination)));
   return combination;
 }
 
@@ -328,7 +329,7 @@ void RoundSum::DoClose(const SumRequest& request) {
                           {0, std::string(combination.status().message()), {}});
   }
   std::shared_ptr<RoundPayload> sum = FindAhead(request);
-  if (sum == nullptr) sum = pool_.Make(shape_.bytes(request.shard));
+  if (sum == nullptr) sum = shape_.Make(request.shard, pool_);
   sink_.OnDecided(request, sum);
   for (int chunk = 0; chunk < sum->chunks(); ++chunk) {
     if (!sum->IsReady(chunk)) SumChunk(*combination, chunk, *sum);
@@ -347,42 +348,45 @@ void RoundSum::DoClose(const SumRequest& request) {
 void RoundSum::SumChunk(const Combination& combination, int chunk,
                         RoundPayload& sum) {
   const absl::Span<uint8_t> bytes = sum.chunk(chunk);
-  const size_t begin = chunk * (kRoundChunkBytes / shape_.value_bytes());
-  const size_t end = begin + bytes.size() / shape_.value_bytes();
   if (shape_.codec() == Codec::kRaw) {
+    std::vector<RulePart> parts;
+    for (size_t i = 0; i < combination.parts.size(); ++i) {
+      parts.push_back({AsFloats(combination.parts[i]->payload->chunk(chunk)),
+                       combination.samples[i]});
+    }
+    const size_t values = bytes.size() / sizeof(float);
     combination.rule->Combine(
-        PartsOf(combination), combination.verdict, begin, end,
-        absl::MakeSpan(reinterpret_cast<float*>(bytes.data()), end - begin));
+        parts, combination.verdict, 0, values,
+        absl::MakeSpan(reinterpret_cast<float*>(bytes.data()), values));
   } else {
-    SumDecoded(combination, begin, end, bytes);
+    SumDecoded(combination, chunk, bytes);
   }
   sum.MarkReady(chunk, HashBytes(bytes));
 }
 
 // Block by block: decoded, combined, and rounded once.
-void RoundSum::SumDecoded(const Combination& combination, size_t begin,
-                          size_t end, absl::Span<uint8_t> bytes) {
+void RoundSum::SumDecoded(const Combination& combination, int chunk,
+                          absl::Span<uint8_t> bytes) {
   const size_t count = combination.parts.size();
   scratch_.resize(std::max(scratch_.size(), (count + 1) * kDecodedValues));
-  const size_t value_bytes = shape_.value_bytes();
-  for (size_t at = begin; at < end; at += kDecodedValues) {
-    const size_t values = std::min(kDecodedValues, end - at);
+  const size_t piece_bytes = kDecodedValues * shape_.value_bytes();
+  for (size_t at = 0; at < bytes.size(); at += piece_bytes) {
+    const absl::Span<uint8_t> into = bytes.subspan(at, piece_bytes);
+    const size_t values = into.size() / shape_.value_bytes();
     std::vector<RulePart> parts;
     for (size_t i = 0; i < count; ++i) {
       const absl::Span<float> decoded =
           absl::MakeSpan(scratch_).subspan(i * kDecodedValues, values);
-      DecodeValues(shape_.codec(),
-                   combination.parts[i]->payload->bytes().subspan(
-                       at * value_bytes, values * value_bytes),
-                   decoded);
+      DecodeValues(
+          shape_.codec(),
+          combination.parts[i]->payload->chunk(chunk).subspan(at, into.size()),
+          decoded);
       parts.push_back({decoded, combination.samples[i]});
     }
     const absl::Span<float> result =
         absl::MakeSpan(scratch_).subspan(count * kDecodedValues, values);
     combination.rule->Combine(parts, combination.verdict, 0, values, result);
-    EncodeValues(
-        shape_.codec(), result,
-        bytes.subspan((at - begin) * value_bytes, values * value_bytes));
+    EncodeValues(shape_.codec(), result, into);
   }
 }
 

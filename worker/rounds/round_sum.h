@@ -125,6 +125,9 @@ class RoundSum {
   };
 
   bool sums_ahead() const { return TraitsOf(options_.rule.name).sums_ahead; }
+  bool reads_whole_parts() const {
+    return TraitsOf(options_.rule.name).reads_whole_parts;
+  }
   void Join(const std::shared_ptr<Ahead>& ahead, const MemberId& member,
             std::shared_ptr<Part> part);
   void OnChunk(const std::weak_ptr<Ahead>& ahead, int chunk);
@@ -145,13 +148,13 @@ class RoundSum {
   absl::StatusOr<std::unique_ptr<Rule>> RuleOf(int64_t step) const;
   absl::StatusOr<Combination> Decide(const SumRequest& request);
   absl::Status TakeParts(const SumRequest& request, Combination& combination);
-  std::vector<RulePart> PartsOf(const Combination& combination) const;
+  std::vector<RulePart> WholeParts(const Combination& combination) const;
   std::shared_ptr<RoundPayload> FindAhead(const SumRequest& request) const;
   bool LookAt(Part& part);
   void LookAt(Part& part, int chunk);
   bool IsFinite(absl::Span<const uint8_t> bytes);  // values as on the wire
   void SumChunk(const Combination& combination, int chunk, RoundPayload& sum);
-  void SumDecoded(const Combination& combination, size_t begin, size_t end,
+  void SumDecoded(const Combination& combination, int chunk,
                   absl::Span<uint8_t> bytes);
 
   const RoundSumOptions options_;

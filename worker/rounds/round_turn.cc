@@ -7,11 +7,13 @@ namespace paceline {
 
 void WriteResult(const RoundTurn& turn, const RoundShape& shape,
                  absl::Span<float> gradient) {
-  for (int shard = 0; shard < shape.shards(); ++shard) {
-    const absl::Span<float> values =
-        gradient.subspan(shape.begin(shard), shape.values(shard));
-    if (values.empty()) continue;
-    DecodeValues(shape.codec(), turn.sums[shard]->bytes(), values);
+  for (int chunk = 0; chunk < shape.chunks(); ++chunk) {
+    const int shard = shape.shard_of(chunk);
+    const absl::Span<const uint8_t> bytes =
+        turn.sums[shard]->chunk(shape.index_of(chunk));
+    const absl::Span<float> values = gradient.subspan(
+        shape.begin(chunk), bytes.size() / shape.value_bytes());
+    DecodeValues(shape.codec(), bytes, values);
     const int64_t divisor = turn.result.shards[shard].divisor;
     if (divisor == turn.divisor) continue;
     const auto scale = static_cast<float>(static_cast<double>(turn.divisor) /
@@ -24,12 +26,13 @@ std::optional<std::vector<absl::Span<const float>>> ResultInPlace(
     const RoundTurn& turn, const RoundShape& shape) {
   if (shape.codec() != Codec::kRaw) return {};
   std::vector<absl::Span<const float>> pieces;
-  for (int shard = 0; shard < shape.shards(); ++shard) {
-    if (shape.values(shard) == 0) continue;
+  for (int chunk = 0; chunk < shape.chunks(); ++chunk) {
+    const int shard = shape.shard_of(chunk);
     if (turn.result.shards[shard].divisor != turn.divisor) return {};
-    const absl::Span<const uint8_t> bytes = turn.sums[shard]->bytes();
+    const absl::Span<const uint8_t> bytes =
+        turn.sums[shard]->chunk(shape.index_of(chunk));
     pieces.emplace_back(reinterpret_cast<const float*>(bytes.data()),
-                        shape.values(shard));
+                        bytes.size() / sizeof(float));
   }
   return pieces;
 }

@@ -56,24 +56,33 @@ absl::Status RoundInbox::TakePiece(absl::Span<const ByteSpan> slices,
     return absl::OkStatus();
   }
   const RoundFrameHeader& header = layout.header;
+  if (header.payload->chunk_bytes !=
+      static_cast<int64_t>(payload->chunk_bytes())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the ", Text(key), " comes in chunks of ", header.payload->chunk_bytes,
+        " bytes, need ", payload->chunk_bytes(),
+        ": its sender runs another version of Paceline"));
+  }
   if (header.address == 0) {
     return TakeChunk(key, *payload, header.chunk, header.checksum,
                      [&](absl::Span<uint8_t> target) {
                        return CopyAndHash(slices, layout.data->offset, target);
                      });
   }
+  uint64_t address = header.address;
   for (size_t i = 0; i <= header.further.size(); ++i) {
     const auto borrow =
         [&](absl::Span<uint8_t> target) -> absl::StatusOr<uint64_t> {
-      PACELINE_ASSIGN_OR_RETURN(
-          const uint64_t hash,
-          borrower.Read(header.address + i * kRoundChunkBytes, target));
+      PACELINE_ASSIGN_OR_RETURN(const uint64_t hash,
+                                borrower.Read(address, target));
       counters_.bytes_borrowed += static_cast<int64_t>(target.size());
       return hash;
     };
+    const int chunk = header.chunk + static_cast<int>(i);
     PACELINE_RETURN_IF_ERROR(
-        TakeChunk(key, *payload, header.chunk + static_cast<int>(i),
+        TakeChunk(key, *payload, chunk,
                   i == 0 ? header.checksum : header.further[i - 1], borrow));
+    address += payload->chunk(chunk).size();
   }
   return absl::OkStatus();
 }

@@ -11,6 +11,17 @@
 #include "worker/transport/frame_buffer.h"
 
 namespace paceline {
+namespace {
+
+// Whether `chunk` is the one behind `item`, in memory too.
+bool Follows(const RoundQueue::Item& item, int chunk) {
+  if (chunk != item.chunk + item.chunks) return false;
+  if (item.chunks == 0) return true;
+  const absl::Span<uint8_t> last = item.payload->chunk(chunk - 1);
+  return item.payload->chunk(chunk).data() == last.data() + last.size();
+}
+
+}  // namespace
 
 RoundQueue::Ticket RoundQueue::AddPayload(
     const PayloadKey& key, std::shared_ptr<RoundPayload>* payload) {
@@ -82,7 +93,7 @@ std::optional<RoundQueue::Item> RoundQueue::TakeNext(int most_chunks) {
     last_ = at->first;
     Item item{{}, at->first, sending.payload, sending.ready[sending.taken]};
     while (item.chunks < most_chunks && sending.taken < sending.ready.size() &&
-           sending.ready[sending.taken] == item.chunk + item.chunks) {
+           Follows(item, sending.ready[sending.taken])) {
       ++item.chunks;
       ++sending.taken;
     }
@@ -314,9 +325,12 @@ grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item,
                                          bool lent) const {
   RoundFrameHeader header = header_;
   if (item.key.has_value()) {
-    header.payload = {static_cast<uint8_t>(item.key->kind), item.key->step,
-                      item.key->shard, item.key->variant,
-                      static_cast<int64_t>(item.payload->size())};
+    header.payload = {static_cast<uint8_t>(item.key->kind),
+                      item.key->step,
+                      item.key->shard,
+                      item.key->variant,
+                      static_cast<int64_t>(item.payload->size()),
+                      static_cast<int64_t>(item.payload->chunk_bytes())};
   }
   ++shared_->counters.frames_sent;
   if (item.chunk < 0) {

@@ -136,6 +136,10 @@ TEST(RoundFrame, ReadsHellosAndPiecesThatAreLent) {
   with_memory.memory = {4711, 0xffffffffffff0008u};
   RoundFrameHeader lent = PieceHeader(kMaxRoundDataBytes + 77, 1);
   lent.address = 0x7fff00000010u;
+  RoundFrameHeader small_chunks = PieceHeader(250, 1);
+  small_chunks.payload->chunk_bytes = 100;
+  small_chunks.address = 8;
+  small_chunks.further = {3};
   RoundFrameHeader together = PieceHeader(4 * kMaxRoundDataBytes + 77, 2);
   together.address = 16;
   together.further = {0, 0xfedcba9876543210u};
@@ -148,6 +152,7 @@ TEST(RoundFrame, ReadsHellosAndPiecesThatAreLent) {
        {Case{EncodeRoundHello(Header()), Header()},
         {EncodeRoundHello(with_memory), with_memory},
         {EncodeRoundLoan(lent), lent, 77},
+        {EncodeRoundLoan(small_chunks), small_chunks, 150},
         {EncodeRoundLoan(together), together, 2 * kMaxRoundDataBytes + 77}}) {
     const auto layout = Value(Parse(each.bytes, 3));
 
@@ -268,6 +273,8 @@ TEST(RoundFrame, RefusesWhatCannotBe) {
       {Changed([](auto& p) { p.step = -1; }), "field 2 cannot be"},
       {Piece(PieceHeader(int64_t{1} << 41, 0), 50), "field 7 cannot be"},
       {Piece(PieceHeader(50, -1), 50), "field 8 cannot be"},
+      {Changed([](auto& p) { p.chunk_bytes = kMaxRoundDataBytes + 1; }),
+       "field 14 cannot be 262145"},
       {EncodeRoundMessage(Header(),
                           std::string(static_cast<size_t>(too_long), 'm')),
        "a message of 262145 bytes"},
