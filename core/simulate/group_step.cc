@@ -21,22 +21,19 @@ namespace {
 // on its bed and on loopback; November 2026.
 //
 // A byte of the gradient: a member checks and hashes its own part.
-constexpr double kOwnSecondsPerByte = 0.12e-9;
+constexpr double kOwnSecondsPerByte = 0.06e-9;
 // A byte of a part or result: a server checks and sums it, a holder checks it.
-constexpr double kTakeSecondsPerByte = 0.2e-9;
+constexpr double kTakeSecondsPerByte = 0.07e-9;
 // The same byte out of the memory of another member on this host: reading it,
 // and how long it takes, since one thread reads one piece after the other.
-constexpr double kLentSecondsPerByte = 0.2e-9;
-constexpr double kLentWallSecondsPerByte = 0.85e-9;
+constexpr double kLentSecondsPerByte = 0.1e-9;
+constexpr double kLentWallSecondsPerByte = 0.7e-9;
 // A byte of a gradient that travels coded: into the code, and back.
-constexpr double kCodedSecondsPerByte = 0.35e-9;
+constexpr double kCodedSecondsPerByte = 0.1e-9;
 // A step, beside all that is counted: data, records, threads that wake up.
-constexpr double kStepSeconds = 1.1e-3;
+constexpr double kStepSeconds = 1.9e-3;
 // Pieces that travel in a row cost as much as a message.
 constexpr double kRowBytes = 1 << 20;
-// CPU and port do not work side by side all the time: so much of the one that
-// is done first is added.
-constexpr double kClash = 0.1;
 
 // A phase asks so much of a member.
 struct Load {
@@ -159,16 +156,13 @@ GroupStep Phases::At(size_t t) const {
     apply[m].cpu_seconds = problem_.members[m].apply_seconds;
   }
   GroupStep step;
-  const double exchange = Cores(parts), ports = Ports(parts);
   for (size_t m = 0; m < members_; ++m) {
     parts[m].cpu_seconds +=
         compute[m].cpu_seconds + problem_.gradient_bytes * kOwnSecondsPerByte;
   }
-  step.compute = std::max(Cores(parts), PortsAfter(Cores(compute), parts)) +
-                 latency + kClash * std::min(exchange, ports);
-  const double taken = Cores(results), carried = Ports(results);
-  step.results =
-      std::max(taken, carried) + latency + kClash * std::min(taken, carried);
+  step.compute =
+      std::max(Cores(parts), PortsAfter(Cores(compute), parts)) + latency;
+  step.results = std::max(Cores(results), Ports(results)) + latency;
   step.commit = Cores(commit) + 2 * latency;
   step.apply = Cores(apply);
   return step;
@@ -328,7 +322,7 @@ GroupProblem ProblemOf(const JobSpec& spec, const ModelDescription& model,
          .cpu_share = shares[m],
          .compute_seconds =
              own * (sum(facts.forward_seconds) + backward) + coding_seconds,
-         .last_backward_seconds = own > 0 ? backward : 0,
+         .last_backward_seconds = own > 0 ? backward + coding_seconds : 0,
          .apply_seconds =
              sum(facts.update_seconds) + kStepSeconds + coding_seconds,
          .message_seconds = device.frame_seconds * facts.cpu_share,

@@ -22,7 +22,8 @@ struct MemberCost {
   int host = 0;          // index into GroupProblem::host_cores
   double cpu_share = 1;  // CPU seconds a second, as a quota allows
   // CPU seconds at full speed, a step: forwards and backwards of its
-  // micro-batches, of that the last backward; the update.
+  // micro-batches, and coding its part; of that the last backward, with the
+  // coding; the update.
   double compute_seconds = 0;
   double last_backward_seconds = 0;
   double apply_seconds = 0;

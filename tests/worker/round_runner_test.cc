@@ -247,7 +247,7 @@ TEST(RoundRunner, AJoinerTakesTheStateAndEndsWithTheSameBytes) {
 // The last layers' gradients arrive before the first ones' are computed.
 TEST(RoundRunner, PartsLeaveWhileTheBackwardGoesOn) {
   JobSpec spec = TrainingJob(1);
-  spec.model.hidden = {400, 400};  // some chunks
+  spec.model.hidden = {400, 400};                 // some chunks
   spec.train.micro_batch = spec.train.batch / 2;  // one a member
   spec.aggregation.shards = 2;
   TrainingGroup group(spec, {1, 1});

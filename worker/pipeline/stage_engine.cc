@@ -277,7 +277,7 @@ void StageEngine::SayFinal(size_t begin) {
   if (on_final_ != nullptr) on_final_(begin);
 }
 
-// What lies behind it may still change: it is heard of with its layer then.
+// Values behind it may still change: then on_final hears of all with the layer.
 void StageEngine::OnWritten(const float* begin, const float* end) {
   const float* const flat = flat_.As<float>().data();
   if (end == flat + final_from_) SayFinal(begin - flat);

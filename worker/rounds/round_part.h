@@ -34,7 +34,7 @@ class RoundShape {
   // receive at any time.  Shards are empty where there are fewer chunks.
   int chunks() const;
   size_t chunk_values() const { return chunk_values_; }
-  // Of the gradient's chunk `chunk`.
+  // `chunk` is one of the gradient's.
   int shard_of(int chunk) const { return chunk % shards_; }
   int index_of(int chunk) const { return chunk / shards_; }
   size_t begin(int chunk) const { return chunk * chunk_values_; }

@@ -43,7 +43,7 @@ class RoundPayload {
   int chunks() const { return static_cast<int>(hashes_count_); }
   // [begin, end) of a chunk in bytes.
   absl::Span<uint8_t> chunk(int index) const;
-  // Of one without gaps.
+  // For payloads without gaps.
   absl::Span<const uint8_t> bytes() const { return mutable_bytes(); }
   absl::Span<uint8_t> mutable_bytes() const;
 

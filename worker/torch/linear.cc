@@ -15,8 +15,8 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Of a weight's gradient, so many are computed before they are handed on.
-constexpr int64_t kPieceValues = int64_t{1} << 19;
+// So many of a weight's gradient are computed before they are handed on.
+constexpr int64_t kPieceValues = int64_t{1} << 18;
 
 at::Tensor AsRows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
