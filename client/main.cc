@@ -23,6 +23,7 @@
 #include "client/commands/reference.h"
 #include "client/commands/report.h"
 #include "client/commands/simulate.h"
+#include "client/commands/study.h"
 #include "client/commands/submit.h"
 #include "client/commands/top.h"
 #include "client/commands/trust.h"
@@ -312,6 +313,8 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
       return PredictModel(context, options.predict_model);
     case Command::kReport:
       return ReportCommand(context, options.report);
+    case Command::kStudy:
+      return StudyCommand(context, options.study);
     case Command::kNodeList:
       return options.watch ? WatchNodesCommand(context)
                            : ListNodesCommand(context);

@@ -11,6 +11,7 @@
 #include "client/commands/command.h"
 #include "client/commands/export.h"
 #include "client/render/text.h"
+#include "client/study/study.h"
 #include "client/usage.h"
 #include "core/base/version.h"
 #include "core/plan/policy.h"
@@ -115,6 +116,7 @@ class CommandLine {
         "  paceline job submit job.yaml --set train.epochs=3\n"
         "  paceline job show last\n"
         "  paceline report last -o report.html\n"
+        "  paceline study deploy/studies/batch-size.yaml\n"
         "  paceline node list -o json\n"
         "\n"
         "Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 unreachable,\n"
@@ -127,6 +129,7 @@ class CommandLine {
     AddModels(AddGroup("model",
                        "Shows models and weights files; needs no coordinator"));
     AddReport();
+    AddStudy();
     AddProfile();
     AddBench(AddGroup("bench", "Compares this mesh with one worker of it"));
     AddPlan();
@@ -406,6 +409,34 @@ class CommandLine {
         "Examples:\n"
         "  paceline model inspect vit --set model.depth=2\n"
         "  paceline model inspect weights.safetensors");
+  }
+
+  void AddStudy() {
+    StudyOptions& study = options_.study;
+    CLI::App* const app =
+        Add(&app_, "study",
+            "Runs a job with several settings, and compares what comes out",
+            Command::kStudy);
+    AddValue(app, "file", study.file, kFile, "The study file (YAML)")
+        ->required();
+    AddSets(app, study.sets);
+    app->add_flag("--dry-run", study.dry_run,
+                  "Checks all trials, prints how long each will take, and "
+                  "submits nothing");
+    AddValue(app, "--report", study.report, kFile,
+             "Also writes the results to this file: .html (a page that stands "
+             "alone), .csv or .tex")
+        ->check(WhyNoStudyReport, "");
+    app->add_flag(
+        "--yes", study.yes,
+        absl::StrCat("Also where there are more than ", kManyJobs, " jobs"));
+    app->footer(
+        "A study that was interrupted goes on where it was: type the same "
+        "again.\n"
+        "Examples:\n"
+        "  paceline study deploy/studies/batch-size.yaml --dry-run\n"
+        "  paceline study deploy/studies/batch-size.yaml --report out.html\n"
+        "  paceline study batch.yaml --set train.steps=200 -o json");
   }
 
   void AddProfile() {

@@ -15,6 +15,7 @@
 #include "client/commands/profile.h"
 #include "client/commands/report.h"
 #include "client/commands/simulate.h"
+#include "client/commands/study.h"
 #include "client/commands/trust.h"
 
 namespace paceline {
@@ -43,6 +44,7 @@ enum class Command {
   kProfile,
   kBench,
   kReport,
+  kStudy,
   kPlan,
   kPredict,       // --fit: asks no coordinator
   kPredictModel,  // --model
@@ -87,6 +89,7 @@ struct ClientOptions {
   ProfileOptions profile;
   BenchOptions bench;
   ReportOptions report;
+  StudyOptions study;
   PlanOptions plan;
   SimulateFlags simulate;
   TokenOptions token;

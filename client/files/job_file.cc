@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <sstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -20,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/files/whole_file.h"
+#include "client/files/yaml.h"
 #include "client/render/console.h"
 #include "client/render/text.h"
 #include "core/base/errors.h"
@@ -27,8 +27,6 @@
 #include "core/model/job_keys.h"
 #include "core/rpc/convert.h"
 #include "paceline/v1/types.pb.h"
-#include "yaml-cpp/eventhandler.h"
-#include "yaml-cpp/yaml.h"
 
 namespace paceline {
 
@@ -291,19 +289,11 @@ std::string SpecReader::WhereOf(std::string path) const {
   }
 }
 
-// Names what stands where something else is expected.
-std::string Describe(const YAML::Node& node) {
-  if (node.IsMap()) return "keys";
-  if (node.IsSequence()) return "a list";
-  if (node.IsNull()) return "nothing";
-  return absl::StrCat("'", Printable(node.Scalar()), "'");
-}
-
 void SpecReader::ReadDocument(const YAML::Node& root) {
   if (!root.IsMap()) {
     AddProblem(Where(root), "",
                "expected keys such as model, data and train, got ",
-               Describe(root));
+               NodeText(root));
     return;
   }
   ReadMap(root, "", proto_);
@@ -317,7 +307,7 @@ void SpecReader::ReadMap(const YAML::Node& node, const std::string& prefix,
     const YAML::Node& key = entry.first;
     if (!key.IsScalar()) {
       AddProblem(Where(key), std::string(absl::StripSuffix(prefix, ".")),
-                 "expected a key, got ", Describe(key));
+                 "expected a key, got ", NodeText(key));
       continue;
     }
     const std::string path = prefix + Printable(key.Scalar());
@@ -348,7 +338,7 @@ void SpecReader::ReadField(const YAML::Node& key, const YAML::Node& value,
                                         : value.IsScalar();
   if (!fits) {
     AddProblem(Where(key), path, "expected ", ExpectedType(field), ", got ",
-               Describe(value));
+               NodeText(value));
     return;
   }
   if (is_message && field.is_repeated()) {
@@ -374,7 +364,7 @@ void SpecReader::ReadMaps(const YAML::Node& list, const std::string& path,
     if (!element.IsMap()) {
       AddProblem(Where(element), here, "expected keys (",
                  absl::StrJoin(FieldNames(*field.message_type()), ", "),
-                 "), got ", Describe(element));
+                 "), got ", NodeText(element));
       continue;
     }
     where_[here] = Where(element);
@@ -387,7 +377,7 @@ void SpecReader::ReadScalar(const YAML::Node& value, const std::string& path,
                             const FieldDescriptor& field, Message& message) {
   if (!value.IsScalar()) {
     AddProblem(Where(value), path, "expected ", ExpectedType(field), ", got ",
-               Describe(value), " in it");
+               NodeText(value), " in it");
     return;
   }
   // yaml-cpp marks a quoted scalar with the tag "!".
@@ -458,7 +448,7 @@ void SpecReader::SetMaps(const std::string& text, size_t column,
       ReadMaps(node, path, field, message);
     } else {
       AddProblem(set_, "", "expected ", ExpectedType(field), ", got ",
-                 Describe(node));
+                 NodeText(node));
     }
   } catch (const YAML::Exception& error) {
     AddProblem(set_, "", "is not YAML at column ", column + error.mark.column,
@@ -543,84 +533,6 @@ void SpecReader::CheckValues(bool only_paths) {
   }
 }
 
-// The line of the first tab that indents, which yaml-cpp calls all sorts of
-// things; 0: there is none.
-int LineOfTab(absl::string_view text) {
-  int number = 0;
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    ++number;
-    const size_t first = line.find_first_not_of(" \t");
-    if (absl::StrContains(line.substr(0, first), '\t') &&
-        first != absl::string_view::npos) {
-      return number;
-    }
-  }
-  return 0;
-}
-
-// Notes where documents begin, and nothing of what is in them.
-class DocumentStarts final : public YAML::EventHandler {
- public:
-  using Mark = YAML::Mark;
-  using Anchor = YAML::anchor_t;
-  using Style = YAML::EmitterStyle::value;
-  using Text = const std::string&;
-
-  void OnDocumentStart(const Mark& mark) override { line = mark.line + 1; }
-  void OnDocumentEnd() override {}
-  void OnNull(const Mark&, Anchor) override {}
-  void OnAlias(const Mark&, Anchor) override {}
-  void OnScalar(const Mark&, Text, Anchor, Text) override {}
-  void OnSequenceStart(const Mark&, Text, Anchor, Style) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const Mark&, Text, Anchor, Style) override {}
-  void OnMapEnd() override {}
-
-  int line = 0;  // of the newest
-};
-
-// The line of a second document; 0: there is none.  YAML::LoadAll() never ends
-// where a document is but a comma.
-int LineOfSecondDocument(const std::string& text) {
-  std::istringstream stream(text);
-  YAML::Parser parser(stream);
-  DocumentStarts starts;
-  const bool second =
-      parser.HandleNextDocument(starts) && parser.HandleNextDocument(starts);
-  return second ? starts.line : 0;
-}
-
-// With SetMaps() the only place that yaml-cpp's exceptions reach.
-absl::Status ReadYaml(const JobFile& file, SpecReader& reader) {
-  try {
-    const int second = LineOfSecondDocument(file.text);
-    const YAML::Node document = YAML::Load(file.text);
-    if (document.IsNull()) {
-      return InvalidArgument(
-          file.name,
-          ": is empty; a job file names at least model.name and "
-          "data.name");
-    }
-    if (second > 0) {
-      return InvalidArgument(file.name, ":", second,
-                             ": a second document; a job file has one");
-    }
-    reader.ReadDocument(document);
-    return absl::OkStatus();
-  } catch (const YAML::Exception& error) {
-    if (const int line = LineOfTab(file.text); line > 0) {
-      return InvalidArgument(file.name, ":", line,
-                             ": a tab indents it; YAML takes blanks for that");
-    }
-    return InvalidArgument(file.name, ":", error.mark.line + 1,
-                           ": is not YAML at column ", error.mark.column + 1,
-                           ": ", error.msg);
-  } catch (const std::exception& error) {
-    return InvalidArgument(file.name,
-                           ": cannot be read as YAML: ", error.what());
-  }
-}
-
 ParsedJob Finished(SpecReader& reader) {
   ParsedJob job;
   job.spec = FromProto(reader.proto());
@@ -658,7 +570,11 @@ absl::StatusOr<std::string> ReadJobFile(const std::string& path) {
 
 absl::StatusOr<ParsedJob> ParseJobFile(const JobFile& file) {
   SpecReader reader(file.name);
-  PACELINE_RETURN_IF_ERROR(ReadYaml(file, reader));
+  PACELINE_RETURN_IF_ERROR(ReadYaml(
+      file.name, file.text, "a job file",
+      "names at least model.name and data.name", [&](const YAML::Node& root) {
+        reader.ReadDocument(file.below.empty() ? root : root[file.below]);
+      }));
   for (const std::string& set : file.sets) reader.ReadSet(set);
   // Values are judged only once all of them could be read.
   PACELINE_RETURN_IF_ERROR(reader.status());
@@ -676,6 +592,12 @@ absl::StatusOr<ParsedJob> ChangeJob(const JobSpec& spec,
   reader.CheckValues(/*only_paths=*/false);
   PACELINE_RETURN_IF_ERROR(reader.status());
   return Finished(reader);
+}
+
+absl::Status CheckSet(const std::string& set) {
+  SpecReader reader("");
+  reader.ReadSet(set);
+  return reader.status();
 }
 
 absl::StatusOr<ParsedJob> ParseModelSettings(

@@ -21,6 +21,7 @@ struct JobFile {
   std::string name;  // for error messages
   std::string text;
   std::vector<std::string> sets;  // "train.steps=60", in order, later ones win
+  std::string below = {};  // the key of the file that the job is below; or all
 };
 
 // A job as it was read.
@@ -43,6 +44,10 @@ absl::StatusOr<ParsedJob> ParseJobFile(const JobFile& file);
 // `sets`. Errors: InvalidArgument  as ParseJobFile()
 absl::StatusOr<ParsedJob> ChangeJob(const JobSpec& spec,
                                     const std::vector<std::string>& sets);
+
+// Whether KEY=VALUE names a key of a job, and a value of its type.
+// Errors: InvalidArgument  as ParseJobFile()
+absl::Status CheckSet(const std::string& set);
 
 // A spec of `model_name` and defaults, changed by `sets` only.  Values are not
 // checked, since there may be no job in it, but for paths that workers open.

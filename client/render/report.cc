@@ -70,6 +70,12 @@ Document MemberDocument(const v1::JobMember& member) {
                : Document()}};
 }
 
+int64_t SentBytesOf(const v1::RunState& run) {
+  int64_t bytes = 0;
+  for (const v1::SentBytes& sent : run.sent()) bytes += sent.bytes();
+  return bytes;
+}
+
 Document WorkerDocument(const v1::JobWorker& worker) {
   const auto placement = [](const v1::StagePlacement& stage) {
     return Document{{"stage", stage.stage()},
@@ -87,6 +93,7 @@ Document WorkerDocument(const v1::JobWorker& worker) {
           {"flow", run.has_flow() ? MessageDocument(run.flow()) : Document()},
           {"peak_memory_bytes", OrNull(run.peak_memory_bytes())},
           {"predicted_memory_bytes", OrNull(worker.predicted_memory_bytes())},
+          {"sent_bytes", OrNull(SentBytesOf(run))},
           {"member",
            worker.has_member() ? MemberDocument(worker.member()) : Document()}};
 }

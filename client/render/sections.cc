@@ -100,7 +100,9 @@ std::string CsvRow(const std::string& name, const Cells& cells) {
   std::string line = name;
   for (const std::string& each : cells) {
     std::string cell = Printable(each);
-    if (cell.find_first_of("=+-@") == 0 && !IsNumber(cell)) cell.insert(0, "'");
+    if (cell.find_first_of("=+-@") == 0 && !IsNumber(cell)) {
+      cell = absl::StrCat("'", cell);
+    }
     const bool quoted = cell.find_first_of(",\"") != std::string::npos;
     absl::StrAppend(&line, quoted ? ",\"" : ",",
                     quoted ? absl::StrReplaceAll(cell, {{"\"", "\"\""}}) : cell,

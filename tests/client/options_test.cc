@@ -145,6 +145,17 @@ TEST(Options, ExportsDashOIsNoForm) {
   EXPECT_EQ(options.output, "json");
 }
 
+TEST(Options, AStudyIsOfOneFile) {
+  const ClientOptions options =
+      Parsed("study s.yaml --set a.b=1 --report r.tex --dry-run --yes");
+
+  EXPECT_EQ(options.command, Command::kStudy);
+  EXPECT_EQ(options.study.file, "s.yaml");
+  EXPECT_THAT(options.study.sets, ElementsAre("a.b=1"));
+  EXPECT_EQ(options.study.report, "r.tex");
+  EXPECT_TRUE(options.study.dry_run && options.study.yes);
+}
+
 TEST(Options, AReportIsOfSeveralJobsAndItsDashOIsAFile) {
   const ClientOptions options = Parsed("report 7 last -o r.csv --format csv");
 
@@ -182,6 +193,8 @@ TEST(Options, MistakesAreUsageErrorsThatSayWhatWouldBeRight) {
       {"job export 3", "--output-file FILE is missing: The file to write"},
       {"report", "JOB is missing: Numbers of jobs, or 'last'"},
       {"report 7 --format pdf", "pdf"},
+      {"study", "FILE is missing: The study file"},
+      {"study s.yaml --report r.pdf", ".html, .csv and .tex"},
       {"report 7 -o json", "write ./json"},
       {"profile --model m --batch 4 -f j", "excludes"},
       {"job show 1 2", "not expected: 2"},

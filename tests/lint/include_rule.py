@@ -49,7 +49,7 @@ CORE_LOGIC = (r"core/(base|model|plan|predict|schedule|simulate|cluster|round|"
 OBS = r"core/obs/"
 RPC = r"core/rpc/"
 # The client, but for its use of gRPC.
-CLIENT = r"client/(options|usage|(bench|commands|files|render)/[^/]+|" \
+CLIENT = r"client/(options|usage|(bench|commands|files|render|study)/[^/]+|" \
          r"rpc/(control|trust)_client)\.h$"
 WIRE = {"grpc", "protobuf", "stubs", "generated"}
 # Messages as structs of the logic, for whoever stores or shows them.
@@ -112,6 +112,7 @@ RULES = [
     (r"client/rpc/", WIRE | {"posix"}, [CORE_LOGIC, RPC, r"client/rpc/"]),
     (r"client/files/", {"generated", "yaml", "json", "posix"},
      [CORE_LOGIC, CONVERT, CLIENT]),
+    (r"client/study/", {"generated"}, [CORE_LOGIC, CONVERT, CLIENT]),
     (r"client/(bench|commands|render)/", {"generated", "posix"},
      [CORE_LOGIC, CONVERT, CLIENT]),
 

@@ -23,7 +23,7 @@ MAY_SLEEP = ("tests/cluster/", "tests/bench/")
 # threads and the locks that the rest is given.
 PURE = ("core/model/", "core/plan/", "core/predict/", "core/schedule/",
         "core/simulate/", "core/cluster/", "core/round/", "core/recover/",
-        "core/optim/")
+        "core/optim/", "client/study/")
 IMPURE = re.compile(
     r"\babsl::Now\(|_clock::now\(|\b(SleepFor|sleep_for)\(|absl::Mutex\b|"
     r"std::(mutex|thread|jthread|random_device|cout|cerr)\b|"

@@ -1,0 +1,366 @@
+#include "client/commands/study.h"
+
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/commands/export.h"
+#include "client/commands/profile.h"
+#include "client/files/study_file.h"
+#include "client/files/whole_file.h"
+#include "client/render/report.h"
+#include "client/render/sections.h"
+#include "client/render/text.h"
+#include "client/study/table.h"
+#include "core/base/errors.h"
+#include "core/base/status_macros.h"
+#include "core/rpc/convert.h"
+
+namespace paceline {
+namespace {
+
+struct StudyReportForm {
+  const char* ending;
+  std::string (*print)(const Report&);
+};
+
+constexpr StudyReportForm kStudyReports[] = {
+    {".html", HtmlOf}, {".csv", CsvOf}, {".tex", LatexOf}};
+
+// A study that is ready to be submitted.
+struct ReadyStudy {
+  Study study;
+  std::vector<Trial> trials;
+  std::vector<TrialJob> jobs;
+
+  StudyResults results() const { return {study, trials, jobs}; }
+};
+
+// Warnings go to the console.
+absl::StatusOr<ReadyStudy> ReadyStudyOf(const StudyOptions& options,
+                                        Console& console) {
+  ReadyStudy ready;
+  PACELINE_ASSIGN_OR_RETURN(ready.study,
+                            ReadStudyFile(options.file, options.sets));
+  const int64_t jobs = JobCount(ready.study);
+  if (jobs > kMostJobs) {
+    return InvalidArgument(options.file, " asks for more than ", kMostJobs,
+                           " jobs, trials times repeats: take values out");
+  }
+  if (jobs > kManyJobs && !options.yes) {
+    return InvalidArgument(options.file, " asks for ", jobs,
+                           " jobs, trials times repeats: take values out, or "
+                           "say --yes to mean it");
+  }
+  PACELINE_ASSIGN_OR_RETURN(ready.trials, TrialsOf(ready.study));
+  std::vector<std::string> warnings;
+  PACELINE_ASSIGN_OR_RETURN(ready.jobs,
+                            JobsOf(ready.study, ready.trials, &warnings));
+  for (const std::string& warning : warnings) {
+    console.Note("paceline: warning: ", warning);
+  }
+  return ready;
+}
+
+// An error of the submission that another try or Ctrl-C may be about, not the
+// job.
+bool IsOfTheCoordinator(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsCancelled(status) ||
+         absl::IsDeadlineExceeded(status) || absl::IsUnimplemented(status);
+}
+
+// Data, weights and script of a job.
+using FilesOfJob = std::tuple<std::string, std::string, std::string>;
+
+// Looks for a job's files, but for those in `known`, to which it adds them; and
+// has a worker look into its script.
+absl::Status MakeReady(const CommandContext& context, JobSpec& spec,
+                       std::set<FilesOfJob>& known) {
+  if (known.insert({spec.data.path, spec.model.weights, spec.model.file})
+          .second) {
+    PACELINE_RETURN_IF_ERROR(LookForFiles(context, spec));
+  }
+  return FillInScript(context, std::nullopt, &spec);
+}
+
+// --- A dry run --------------------------------------------------------------
+
+struct TrialEstimate {
+  v1::SubmitJobResponse answer;
+  std::string why;     // refused
+  double seconds = 0;  // of a job; 0: not known
+};
+
+absl::StatusOr<TrialEstimate> EstimateTrial(const CommandContext& context,
+                                            const TrialJob& job,
+                                            std::set<FilesOfJob>& files) {
+  TrialEstimate trial;
+  trial.why = job.why;
+  if (!trial.why.empty()) return trial;
+  JobSpec spec = job.spec;
+  absl::Status status = MakeReady(context, spec, files);
+  if (status.ok()) {
+    v1::SubmitJobRequest request;
+    *request.mutable_spec() = ToProto(spec);
+    request.set_dry_run(true);
+    auto answer = context.client.SubmitJob(request);
+    status = answer.status();
+    if (answer.ok()) trial.answer = *std::move(answer);
+  }
+  if (IsOfTheCoordinator(status)) return status;
+  trial.why = std::string(status.message());
+  const double steps =
+      IsInference(spec) ? 1 : static_cast<double>(spec.train.steps);
+  trial.seconds = steps * trial.answer.estimate().step_seconds();
+  return trial;
+}
+
+ExitCode DryRun(const CommandContext& context, const ReadyStudy& ready) {
+  Table table({"trial", ">jobs", ">stages", ">a step", ">a job", "why"});
+  Document trials = Document::array();
+  std::set<FilesOfJob> files;
+  double total = 0;
+  bool refused = false;
+  for (const TrialJob& job : ready.jobs) {
+    if (job.repeat > 0) continue;
+    const auto trial = EstimateTrial(context, job, files);
+    if (!trial.ok()) return ReportError(context.console, trial.status());
+    const v1::RunEstimate& run = trial->answer.estimate();
+    const int stages = trial->answer.stages().empty()
+                           ? 0
+                           : trial->answer.stages().rbegin()->stage() + 1;
+    const std::string& label = ready.trials[job.trial].label;
+    const auto text = [](double seconds) {
+      return seconds > 0 ? ValueText(seconds, Unit::kSeconds) : "-";
+    };
+    table.AddRow(label, ready.study.repeat, stages, text(run.step_seconds()),
+                 text(trial->seconds), trial->why);
+    trials.push_back({{"label", label},
+                      {"stages", OrNull(stages)},
+                      {"step_seconds", OrNull(run.step_seconds())},
+                      {"seconds", OrNull(trial->seconds)},
+                      {"why", OrNull(trial->why)}});
+    total += trial->seconds * static_cast<double>(ready.study.repeat);
+    refused = refused || !trial->why.empty();
+  }
+  context.console.Print(
+      absl::StrCat(table.Render(), "\n", ready.jobs.size(),
+                   " jobs; one after the other, those with a known time take ",
+                   HumanDuration(absl::Seconds(total)), "\n"),
+      {{"name", ready.study.name},
+       {"dry_run", Document(true)},
+       {"jobs", ready.jobs.size()},
+       {"seconds", total},
+       {"trials", std::move(trials)}});
+  return refused ? kExitFailed : kExitOk;
+}
+
+// --- The jobs ---------------------------------------------------------------
+
+// Submits the jobs of a study and follows them.  Every call of Turn() brings it
+// further, and may be repeated after an error.
+class StudyRunner {
+ public:
+  StudyRunner(const CommandContext& context, ReadyStudy& ready)
+      : context_(context), ready_(ready) {}
+
+  absl::Status Turn() {
+    if (!searched_) PACELINE_RETURN_IF_ERROR(FindJobs());
+    for (TrialJob& job : ready_.jobs) {
+      if (IsOpen(job)) PACELINE_RETURN_IF_ERROR(Refresh(job));
+    }
+    PACELINE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> live,
+                              LiveWorkers(context_.client));
+    const bool idle =
+        !live.empty() && absl::c_all_of(live, [](const v1::Worker& worker) {
+          return worker.state() == v1::WORKER_STATE_IDLE;
+        });
+    for (TrialJob& job : ready_.jobs) {
+      if (IsOpen(job) && DecideStuck(job, idle, context_.clock.Now())) {
+        PACELINE_RETURN_IF_ERROR(GiveUp(job));
+      }
+    }
+    while (const std::optional<size_t> next =
+               NextJob(ready_.jobs, ready_.study.exclusive,
+                       static_cast<int>(live.size()))) {
+      PACELINE_RETURN_IF_ERROR(Submit(ready_.jobs[*next]));
+    }
+    return absl::OkStatus();
+  }
+
+  bool IsDone() {
+    const auto count = [&](bool (*is)(const TrialJob&)) {
+      return absl::c_count_if(ready_.jobs, is);
+    };
+    const auto ended = count(HasEnded);
+    if (context_.console.live()) {
+      context_.console.Redraw(absl::StrCat(ended, " of ", ready_.jobs.size(),
+                                           " jobs have ended, ", count(IsOpen),
+                                           " are under way"));
+    }
+    return ended == std::ssize(ready_.jobs);
+  }
+
+  // "7, 8".
+  std::string OpenJobs() const {
+    std::vector<int64_t> ids;
+    for (const TrialJob& job : ready_.jobs) {
+      if (IsOpen(job)) ids.push_back(job.id);
+    }
+    return absl::StrJoin(ids, ", ");
+  }
+
+ private:
+  // Those that an earlier run of this study has submitted.
+  absl::Status FindJobs() {
+    PACELINE_ASSIGN_OR_RETURN(const v1::ListJobsResponse listed,
+                              context_.client.ListJobs(0));
+    std::map<std::string, int64_t> ids;
+    for (const v1::Job& job : listed.jobs()) ids[job.request_id()] = job.id();
+    size_t found = 0;
+    for (TrialJob& job : ready_.jobs) {
+      const auto known = ids.find(job.request_id);
+      if (known == ids.end() || !job.why.empty()) continue;
+      job.id = known->second;
+      ++found;
+    }
+    if (found > 0) {
+      context_.console.Note("the study goes on: ", found, " of its ",
+                            ready_.jobs.size(), " jobs are there already");
+    }
+    searched_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status Refresh(TrialJob& job) {
+    auto now = context_.client.GetJob(job.id, 0, 0);
+    if (now.ok() && HasEnded(StateOf(*now))) {
+      // The job's last heartbeats are recorded when it has ended.
+      now = context_.client.GetJob(job.id, kCurvePoints, 0);
+    }
+    if (absl::IsNotFound(now.status())) {
+      job.why = absl::StrCat("job ", job.id, " was deleted");
+      return absl::OkStatus();
+    }
+    PACELINE_RETURN_IF_ERROR(now.status());
+    const bool is_news = job.state != JobState::kUnknown;
+    job.state = StateOf(*now);
+    waits_for_[job.id] = now->why();
+    if (!HasEnded(job.state)) return absl::OkStatus();
+    if (job.state == JobState::kSucceeded) {
+      job.document = JobDocument(*now);
+    } else {
+      job.why = absl::StrCat("job ", job.id, " ", JobStateName(job.state),
+                             now->why().empty() ? "" : ": ", now->why());
+    }
+    if (is_news) {
+      Tell(job, absl::StrCat("job ", job.id, " ", JobStateName(job.state)));
+    }
+    return absl::OkStatus();
+  }
+
+  // It is deleted, so that the next run of the study tries it again.
+  absl::Status GiveUp(TrialJob& job) {
+    PACELINE_RETURN_IF_ERROR(context_.client.StopJob(job.id).status());
+    PACELINE_RETURN_IF_ERROR(context_.client.DeleteJob(job.id));
+    job.why = absl::StrCat("it cannot be placed: ", waits_for_[job.id]);
+    job.id = 0;
+    Tell(job, job.why);
+    return absl::OkStatus();
+  }
+
+  absl::Status Submit(TrialJob& job) {
+    JobSpec spec = job.spec;
+    absl::Status status = MakeReady(context_, spec, files_);
+    if (status.ok()) {
+      v1::SubmitJobRequest request;
+      *request.mutable_spec() = ToProto(spec);
+      request.set_request_id(job.request_id);
+      const auto submitted = context_.client.SubmitJob(request);
+      status = submitted.status();
+      if (submitted.ok()) job.id = submitted->id();
+    }
+    if (IsOfTheCoordinator(status)) return status;
+    job.why = std::string(status.message());
+    if (status.ok()) job.state = JobState::kQueued;
+    Tell(job, status.ok() ? absl::StrCat("is job ", job.id)
+                          : absl::StrCat("refused: ", job.why));
+    return absl::OkStatus();
+  }
+
+  void Tell(const TrialJob& job, const std::string& what) {
+    context_.console.Note(
+        Printable(absl::StrCat(ready_.trials[job.trial].label, ", seed ",
+                               job.spec.train.seed, ": ", what)));
+  }
+
+  const CommandContext& context_;
+  ReadyStudy& ready_;
+  bool searched_ = false;
+  std::map<int64_t, std::string>
+      waits_for_;               // by job: why it stands as it does
+  std::set<FilesOfJob> files_;  // that were looked for
+};
+
+absl::Status WriteReport(const std::string& file, const ReadyStudy& ready) {
+  for (const StudyReportForm& form : kStudyReports) {
+    if (!absl::EndsWith(file, form.ending)) continue;
+    return WriteWholeFile(file, form.print(StudyReport(ready.results())));
+  }
+  return absl::OkStatus();
+}
+
+ExitCode RunStudy(const CommandContext& context, const StudyOptions& options,
+                  ReadyStudy& ready) {
+  Console& console = context.console;
+  StudyRunner runner(context, ready);
+  const auto end = WaitUntil(
+      context, {}, [&] { return runner.Turn(); },
+      [&] { return runner.IsDone(); });
+  console.EndLive();
+  const bool interrupted = absl::IsCancelled(end.status()) ||
+                           (end.ok() && *end == WaitEnd::kInterrupted);
+  if (!end.ok() && !interrupted) ReportError(console, end.status());
+  if (!end.ok() || interrupted) {
+    const std::string open = runner.OpenJobs();
+    console.Note(interrupted ? "interrupted; " : "",
+                 open.empty() ? "no job of it is under way"
+                              : absl::StrCat("jobs ", open, " go on"),
+                 "; the study goes on with: ", context.program, " study ",
+                 Printable(options.file));
+    return interrupted ? kExitInterrupted : ExitCodeFor(end.status());
+  }
+  console.Print(RenderStudy(ready.results(), console.unicode()),
+                StudyDocument(ready.results()));
+  const absl::Status written = WriteReport(options.report, ready);
+  if (!written.ok()) return ReportError(console, written);
+  const bool all_well = absl::c_all_of(
+      ready.jobs, [](const TrialJob& job) { return job.why.empty(); });
+  return all_well ? kExitOk : kExitFailed;
+}
+
+}  // namespace
+
+std::string WhyNoStudyReport(const std::string& file) {
+  const bool known = absl::c_any_of(kStudyReports, [&](const auto& form) {
+    return absl::EndsWith(file, form.ending);
+  });
+  return known ? WhyNoExportFile(file)
+               : absl::StrCat("'", Printable(file),
+                              "' ends with none of .html, .csv and .tex");
+}
+
+ExitCode StudyCommand(const CommandContext& context,
+                      const StudyOptions& options) {
+  auto ready = ReadyStudyOf(options, context.console);
+  if (!ready.ok()) return ReportError(context.console, ready.status());
+  return options.dry_run ? DryRun(context, *ready)
+                         : RunStudy(context, options, *ready);
+}
+
+}  // namespace paceline

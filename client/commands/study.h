@@ -1,0 +1,34 @@
+// `paceline study`: submits the jobs of a study, waits for them, and prints
+// what came out.
+//
+// Nothing is kept beside the coordinator: a job of a study is found again by
+// its request id.  So a study that was killed goes on where it was, and one
+// that has ended prints its results once more.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/commands/command.h"
+
+namespace paceline {
+
+struct StudyOptions {
+  std::string file;
+  std::vector<std::string> sets;  // KEY=VALUE, for all trials
+  std::string report;             // a file as WhyNoStudyReport() takes it
+  bool dry_run = false;
+  bool yes = false;  // also more than kManyJobs jobs
+};
+
+// Says why no report can go to `file`: it ends with none of .html, .csv and
+// .tex, or WhyNoExportFile().  Empty where one can.
+std::string WhyNoStudyReport(const std::string& file);
+
+// Ends with kExitFailed where a job has no result, kExitInterrupted after
+// Ctrl-C (jobs go on); after a dry run with kExitFailed where a trial is
+// refused.
+ExitCode StudyCommand(const CommandContext& context,
+                      const StudyOptions& options);
+
+}  // namespace paceline

@@ -1,0 +1,270 @@
+#include "client/files/study_file.h"
+
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/files/whole_file.h"
+#include "client/files/yaml.h"
+#include "client/render/text.h"
+#include "core/base/errors.h"
+#include "core/base/status_macros.h"
+#include "core/base/utf8.h"
+
+namespace paceline {
+namespace {
+
+constexpr const char* kUsualMeasures[] = {"accuracy", "loss", "time"};
+constexpr size_t kLongestStudyName =
+    64;  // leaves room for labels in jobs' names
+constexpr int64_t kMostRepeats = 1000;
+
+// A value as it stands behind `--set KEY=`, on one line.
+std::string SetText(const YAML::Node& value) {
+  if (value.IsScalar()) return value.Scalar();
+  std::vector<std::string> parts;
+  for (const auto& each : value) {
+    parts.push_back(value.IsMap() ? absl::StrCat(each.first.Scalar(), ": ",
+                                                 SetText(each.second))
+                                  : SetText(each));
+  }
+  return absl::StrCat(value.IsMap() ? "{" : "[", absl::StrJoin(parts, ", "),
+                      value.IsMap() ? "}" : "]");
+}
+
+// Fills a Study and gathers what is wrong.  Thread-compatible.
+class StudyReader {
+ public:
+  StudyReader(std::string path, Study& study)
+      : path_(std::move(path)), study_(study) {}
+
+  void ReadRoot(const YAML::Node& root);
+  absl::Status status() const {
+    if (problems_.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrJoin(problems_, "\n"));
+  }
+  // The job file that the study names; empty: the job is in the study.
+  const std::string& base_file() const { return base_file_; }
+
+ private:
+  using Read = void (StudyReader::*)(const YAML::Node&);
+  struct Key {
+    const char* name;
+    Read read;
+  };
+  static const Key kKeys[];
+
+  template <typename... Parts>
+  void AddProblem(const YAML::Node& node, const Parts&... why) {
+    problems_.push_back(
+        absl::StrCat(path_, ":", node.Mark().line + 1, ": ", why...));
+  }
+  void ReadName(const YAML::Node& value);
+  void ReadBase(const YAML::Node& value);
+  void ReadVary(const YAML::Node& value);
+  void ReadTrials(const YAML::Node& value);
+  void ReadRepeat(const YAML::Node& value);
+  void ReadMeasure(const YAML::Node& value);
+  void ReadExclusive(const YAML::Node& value);
+  bool CheckSetting(const char* where, const YAML::Node& key,
+                    const YAML::Node& value);
+
+  const std::string path_;
+  Study& study_;
+  std::string base_file_;
+  std::vector<std::string> problems_;
+};
+
+const StudyReader::Key StudyReader::kKeys[] = {
+    {"name", &StudyReader::ReadName},
+    {"base", &StudyReader::ReadBase},
+    {"vary", &StudyReader::ReadVary},
+    {"trials", &StudyReader::ReadTrials},
+    {"repeat", &StudyReader::ReadRepeat},
+    {"measure", &StudyReader::ReadMeasure},
+    {"exclusive", &StudyReader::ReadExclusive}};
+
+void StudyReader::ReadRoot(const YAML::Node& root) {
+  std::vector<std::string> names;
+  for (const Key& key : kKeys) names.emplace_back(key.name);
+  if (!root.IsMap()) {
+    AddProblem(root, "expected keys (", absl::StrJoin(names, ", "), "), got ",
+               NodeText(root));
+    return;
+  }
+  std::set<std::string> seen;
+  for (const auto& entry : root) {
+    const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    if (std::string why = WhyNotAmong("key", name, names); !why.empty()) {
+      AddProblem(entry.first, why);
+      continue;
+    }
+    if (!seen.insert(name).second) {
+      AddProblem(entry.first, name, ": is given twice");
+    }
+    for (const Key& key : kKeys) {
+      if (name == key.name) (this->*key.read)(entry.second);
+    }
+  }
+  if (!seen.contains("base")) {
+    AddProblem(root,
+               "base is missing: name a job file, or give the keys of a "
+               "job");
+  }
+  if (seen.contains("vary") && seen.contains("trials")) {
+    AddProblem(root["trials"],
+               "vary and trials exclude each other: leave one "
+               "out");
+  }
+}
+
+void StudyReader::ReadName(const YAML::Node& value) {
+  if (!value.IsScalar() || value.Scalar().empty() ||
+      value.Scalar().size() > kLongestStudyName ||
+      HoldsControl(value.Scalar())) {
+    AddProblem(value, "name: expected a text of at most ", kLongestStudyName,
+               " bytes, got ", NodeText(value));
+    return;
+  }
+  study_.name = value.Scalar();
+}
+
+void StudyReader::ReadBase(const YAML::Node& value) {
+  if (value.IsMap()) {
+    study_.base.below = "base";
+  } else if (value.IsScalar() && !value.Scalar().empty()) {
+    base_file_ = std::filesystem::path(path_).parent_path() / value.Scalar();
+  } else {
+    AddProblem(value, "base: expected a job file or the keys of a job, got ",
+               NodeText(value));
+  }
+}
+
+// Whether it names a key of a job and a value of its type.
+bool StudyReader::CheckSetting(const char* where, const YAML::Node& key,
+                               const YAML::Node& value) {
+  if (!key.IsScalar() || value.IsNull()) {
+    AddProblem(key, where, ": expected a key of a job and a value, got ",
+               NodeText(key), " and ", NodeText(value));
+    return false;
+  }
+  if (key.Scalar() == "name") {
+    AddProblem(key, where, ": name: the study names its jobs");
+    return false;
+  }
+  const absl::Status checked =
+      CheckSet(absl::StrCat(key.Scalar(), "=", SetText(value)));
+  if (!checked.ok()) AddProblem(value, where, ": ", checked.message());
+  return checked.ok();
+}
+
+void StudyReader::ReadVary(const YAML::Node& value) {
+  if (!value.IsMap()) {
+    AddProblem(value,
+               "vary: expected keys of a job with lists of values, as "
+               "in train.batch: [32, 64], got ",
+               NodeText(value));
+    return;
+  }
+  for (const auto& entry : value) {
+    if (!entry.second.IsSequence() || entry.second.size() == 0) {
+      AddProblem(entry.first, "vary: ", NodeText(entry.first),
+                 " needs a list of at least one value, got ",
+                 entry.second.IsSequence() ? "none" : NodeText(entry.second));
+      continue;
+    }
+    Axis& axis = study_.vary.emplace_back();
+    axis.key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    for (const auto& each : entry.second) {
+      if (!CheckSetting("vary", entry.first, each)) break;
+      axis.values.push_back(SetText(each));
+    }
+  }
+}
+
+void StudyReader::ReadTrials(const YAML::Node& value) {
+  if (!value.IsSequence() || value.size() == 0) {
+    AddProblem(value,
+               "trials: expected a list of at least one trial, as in [{"
+               "train.batch: 32}], got ",
+               value.IsSequence() ? "none" : NodeText(value));
+    return;
+  }
+  for (const auto& each : value) {
+    Trial& trial = study_.trials.emplace_back();
+    if (!each.IsMap()) {
+      AddProblem(each, "trials: expected keys of a job, got ", NodeText(each));
+      continue;
+    }
+    for (const auto& entry : each) {
+      if (entry.first.IsScalar() && entry.first.Scalar() == "label") {
+        trial.label = Printable(SetText(entry.second));
+      } else if (CheckSetting("trials", entry.first, entry.second)) {
+        trial.settings.push_back({entry.first.Scalar(), SetText(entry.second)});
+      }
+    }
+  }
+}
+
+void StudyReader::ReadRepeat(const YAML::Node& value) {
+  int64_t& repeat = study_.repeat;
+  if (!value.IsScalar() || !absl::SimpleAtoi(value.Scalar(), &repeat) ||
+      repeat < 1 || repeat > kMostRepeats) {
+    AddProblem(value, "repeat: expected a whole number from 1 to ",
+               kMostRepeats, ", got ", NodeText(value));
+  }
+}
+
+void StudyReader::ReadMeasure(const YAML::Node& value) {
+  if (!value.IsSequence() || value.size() == 0) {
+    AddProblem(value, "measure: expected a list, as in [accuracy, time], got ",
+               NodeText(value));
+    return;
+  }
+  for (const auto& each : value) {
+    auto measure = FindMeasure(each.IsScalar() ? each.Scalar() : "");
+    if (measure.ok()) {
+      study_.measure.push_back(*std::move(measure));
+    } else {
+      AddProblem(each, "measure: ", measure.status().message());
+    }
+  }
+}
+
+void StudyReader::ReadExclusive(const YAML::Node& value) {
+  study_.exclusive = value.IsScalar() && value.Scalar() == "true";
+  if (!study_.exclusive && !(value.IsScalar() && value.Scalar() == "false")) {
+    AddProblem(value, "exclusive: expected true or false, got ",
+               NodeText(value));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Study> ReadStudyFile(const std::string& path,
+                                    const std::vector<std::string>& sets) {
+  PACELINE_ASSIGN_OR_RETURN(const std::string text,
+                            ReadWholeFile(path, kMaxJobFileBytes));
+  Study study;
+  study.name = std::filesystem::path(path).stem();
+  study.base = {.name = path, .text = text, .sets = sets};
+  StudyReader reader(path, study);
+  PACELINE_RETURN_IF_ERROR(
+      ReadYaml(path, text, "a study file", "names at least its base",
+               [&](const YAML::Node& root) { reader.ReadRoot(root); }));
+  PACELINE_RETURN_IF_ERROR(reader.status());
+  if (!reader.base_file().empty()) {
+    study.base.name = reader.base_file();
+    PACELINE_ASSIGN_OR_RETURN(study.base.text, ReadJobFile(reader.base_file()));
+  }
+  if (!study.measure.empty()) return study;
+  for (const char* const name : kUsualMeasures) {
+    PACELINE_ASSIGN_OR_RETURN(study.measure.emplace_back(), FindMeasure(name));
+  }
+  return study;
+}
+
+}  // namespace paceline

@@ -1,0 +1,30 @@
+// Study files: YAML, checked strictly.
+//
+//   name: batch-size          # of the study; the file's name unless given
+//   base: job.yaml            # beside this file; or the keys of a job
+//   vary:                     # a trial for each combination
+//     train.batch: [32, 64]
+//   trials:                   # or, in place of `vary`, these
+//     - {label: small, train.batch: 32}
+//   repeat: 3                 # seeds a trial, from the base's on
+//   measure: [accuracy, time] # FindMeasure()
+//   exclusive: true           # one job at a time
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/study/study.h"
+
+namespace paceline {
+
+// Reads the file and its base.
+//   sets  KEY=VALUE, for all trials
+// Errors: InvalidArgument  a file cannot be read, or one line for each thing
+//         that is wrong, as
+//     study.yaml:4: vary: --set train.bacth=32: train.bacth: unknown key; ...
+absl::StatusOr<Study> ReadStudyFile(const std::string& path,
+                                    const std::vector<std::string>& sets);
+
+}  // namespace paceline

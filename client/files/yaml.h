@@ -1,0 +1,25 @@
+// YAML files of people.  Only for client/files: yaml-cpp stays in there.
+#pragma once
+
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "yaml-cpp/yaml.h"
+
+namespace paceline {
+
+// Hands the one document of `text` to `read`.  Nothing that yaml-cpp throws
+// leaves this function, not even out of `read`.
+//   name  of the file, for errors
+//   kind  "a job file"
+//   needs  what the least such file holds: "names at least model.name"
+// Errors: InvalidArgument  no YAML, empty, or with a second document
+absl::Status ReadYaml(const std::string& name, const std::string& text,
+                      const std::string& kind, const std::string& needs,
+                      absl::FunctionRef<void(const YAML::Node&)> read);
+
+// Names what stands where something else is expected: "a list", "'text'".
+std::string NodeText(const YAML::Node& node);
+
+}  // namespace paceline

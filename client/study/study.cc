@@ -1,0 +1,178 @@
+#include "client/study/study.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/types/span.h"
+#include "client/render/text.h"
+#include "core/base/errors.h"
+#include "core/base/status_macros.h"
+#include "core/rpc/convert.h"
+#include "core/transfer/checksum.h"
+
+namespace paceline {
+namespace {
+
+constexpr size_t kLongestJobName = 128;  // as CheckJobSpec() has it
+
+// "batch" of "train.batch"; all of it where another key ends like this.
+std::string ShortKey(const std::string& key,
+                     const std::vector<std::string>& keys) {
+  const auto last_part = [](const std::string& path) {
+    return path.substr(path.rfind('.') + 1);
+  };
+  const bool alone = absl::c_count_if(keys, [&](const std::string& other) {
+                       return last_part(other) == last_part(key);
+                     }) < 2;
+  return alone ? last_part(key) : key;
+}
+
+std::string LabelOf(const std::vector<Setting>& settings) {
+  if (settings.empty()) return "base";
+  std::vector<std::string> keys, parts;
+  for (const Setting& each : settings) keys.push_back(each.key);
+  for (const Setting& each : settings) {
+    parts.push_back(absl::StrCat(ShortKey(each.key, keys), "=", each.value));
+  }
+  return absl::StrJoin(parts, " ");
+}
+
+void AddCombinations(const std::vector<Axis>& axes, size_t axis, Trial trial,
+                     std::vector<Trial>& trials) {
+  if (axis == axes.size()) {
+    trials.push_back(std::move(trial));
+    return;
+  }
+  for (const std::string& value : axes[axis].values) {
+    Trial longer = trial;
+    longer.settings.push_back({axes[axis].key, value});
+    AddCombinations(axes, axis + 1, std::move(longer), trials);
+  }
+}
+
+std::string JobName(const Study& study, const std::string& label, size_t trial,
+                    int64_t repeat) {
+  const std::string end = repeat > 0 ? absl::StrCat("#", repeat + 1) : "";
+  std::string name = absl::StrCat(study.name, "/", label, end);
+  if (name.size() <= kLongestJobName) return name;
+  return absl::StrCat(study.name, "/trial-", trial + 1, end);
+}
+
+std::string RequestId(const Study& study, const JobSpec& spec) {
+  const std::string bytes = ToProto(spec).SerializeAsString();
+  const auto* const data = reinterpret_cast<const uint8_t*>(bytes.data());
+  return absl::StrFormat("study/%s/%016x", study.name,
+                         HashBytes(absl::MakeConstSpan(data, bytes.size())));
+}
+
+absl::StatusOr<ParsedJob> ParseTrial(const Study& study, const Trial& trial) {
+  JobFile file = study.base;
+  for (const Setting& each : trial.settings) {
+    file.sets.push_back(absl::StrCat(each.key, "=", each.value));
+  }
+  return ParseJobFile(file);
+}
+
+}  // namespace
+
+int64_t JobCount(const Study& study) {
+  int64_t count = study.repeat;
+  const auto times = [&](size_t factor) {
+    if (count > kMostJobs / static_cast<int64_t>(factor)) {
+      count = kMostJobs + 1;
+    } else {
+      count *= static_cast<int64_t>(factor);
+    }
+  };
+  for (const Axis& axis : study.vary) times(axis.values.size());
+  if (!study.trials.empty()) times(study.trials.size());
+  return count;
+}
+
+absl::StatusOr<std::vector<Trial>> TrialsOf(const Study& study) {
+  std::vector<Trial> trials = study.trials;
+  if (trials.empty()) AddCombinations(study.vary, 0, {}, trials);
+  std::map<std::string, size_t> seen;
+  for (size_t i = 0; i < trials.size(); ++i) {
+    std::string& label = trials[i].label;
+    if (label.empty()) label = LabelOf(trials[i].settings);
+    const auto [first, is_new] = seen.emplace(label, i);
+    if (is_new) continue;
+    return InvalidArgument(study.base.name, ": trials ", first->second + 1,
+                           " and ", i + 1, " are both '", Printable(label),
+                           "': take one out, or give it another label");
+  }
+  return trials;
+}
+
+absl::StatusOr<std::vector<TrialJob>> JobsOf(
+    const Study& study, const std::vector<Trial>& trials,
+    std::vector<std::string>* warnings) {
+  std::vector<TrialJob> jobs;
+  absl::Status wrong;
+  bool any = false;
+  for (size_t t = 0; t < trials.size(); ++t) {
+    const absl::StatusOr<ParsedJob> parsed = ParseTrial(study, trials[t]);
+    wrong.Update(parsed.status());
+    any = any || parsed.ok();
+    for (int64_t repeat = 0; repeat < study.repeat; ++repeat) {
+      TrialJob& job = jobs.emplace_back();
+      job.trial = t;
+      job.repeat = repeat;
+      if (!parsed.ok()) {
+        job.why =
+            absl::StrReplaceAll(parsed.status().message(), {{"\n", "; "}});
+        continue;
+      }
+      job.spec = parsed->spec;
+      job.spec.name = JobName(study, trials[t].label, t, repeat);
+      int64_t& seed = job.spec.train.seed;
+      seed = std::min(seed, std::numeric_limits<int64_t>::max() - repeat);
+      seed += repeat;
+      job.request_id = RequestId(study, job.spec);
+    }
+    if (!parsed.ok()) continue;
+    for (const std::string& warning : parsed->warnings) {
+      if (!absl::c_linear_search(*warnings, warning)) {
+        warnings->push_back(warning);
+      }
+    }
+  }
+  if (!any) return wrong;
+  return jobs;
+}
+
+bool IsOpen(const TrialJob& job) { return job.id > 0 && !HasEnded(job); }
+
+bool HasEnded(const TrialJob& job) {
+  return !job.why.empty() || HasEnded(job.state);
+}
+
+std::optional<size_t> NextJob(const std::vector<TrialJob>& jobs, bool exclusive,
+                              int live_workers) {
+  const auto open =
+      absl::c_count_if(jobs, [](const TrialJob& job) { return IsOpen(job); });
+  if (open >= (exclusive ? 1 : std::max(1, live_workers))) return std::nullopt;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (jobs[i].id == 0 && !HasEnded(jobs[i])) return i;
+  }
+  return std::nullopt;
+}
+
+bool DecideStuck(TrialJob& job, bool idle, Instant now) {
+  if (!idle || job.state != JobState::kQueued) {
+    job.stuck_since.reset();
+    return false;
+  }
+  if (!job.stuck_since.has_value()) job.stuck_since = now;
+  return now - *job.stuck_since >= kStuckTime;
+}
+
+}  // namespace paceline

@@ -1,0 +1,103 @@
+// A study: one job with several settings, several times each.  The trials that
+// a file asks for, which of them to submit next, and when one cannot be placed.
+// Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/files/document.h"
+#include "client/files/job_file.h"
+#include "client/study/measures.h"
+#include "core/base/clock.h"
+#include "core/cluster/job_state.h"
+#include "core/model/job_spec.h"
+
+namespace paceline {
+
+// As --set KEY=VALUE.
+struct Setting {
+  std::string key;
+  std::string value;
+};
+
+struct Axis {
+  std::string key;
+  std::vector<std::string> values;  // at least one
+};
+
+struct Trial {
+  std::string label;  // for people; no other trial of the study has it
+  std::vector<Setting> settings;
+};
+
+// A study file as it was read.
+struct Study {
+  std::string name;
+  JobFile base;               // its sets hold for all trials
+  std::vector<Axis> vary;     // a trial for each combination
+  std::vector<Trial> trials;  // or these; a label may be empty
+  int64_t repeat = 1;         // each with another seed
+  std::vector<Measure> measure;
+  bool exclusive = false;  // one job at a time
+};
+
+// More jobs want --yes.
+inline constexpr int64_t kManyJobs = 1000;
+inline constexpr int64_t kMostJobs = 100'000;
+
+// Trials times repeats; at most kMostJobs + 1.
+int64_t JobCount(const Study& study);
+
+// In a grid the last axis changes fastest.  Without axes and trials: the base
+// alone.
+// Errors: InvalidArgument  two trials have the same label
+absl::StatusOr<std::vector<Trial>> TrialsOf(const Study& study);
+
+// A job of a study, before, while and after it runs.
+struct TrialJob {
+  size_t trial = 0;
+  int64_t repeat = 0;  // from 0 on
+  JobSpec spec = {};
+  // The same for the same spec in the same study, whenever it is asked for.
+  std::string request_id = {};
+
+  int64_t id = 0;  // of the job at the coordinator; 0: it is not known there
+  JobState state = JobState::kUnknown;
+  // It has no result: why.  Empty while there is hope.
+  std::string why = {};
+  std::optional<Instant> stuck_since = {};  // see DecideStuck()
+  Document document = {};  // of `job show`, once it has succeeded
+};
+
+// The jobs of all trials in their order.  One whose settings make no job has
+// the reason in `why`.  A job is named STUDY/LABEL, its repeats STUDY/LABEL#2.
+// warnings: texts about keys without effect, each once.
+// Errors: InvalidArgument  there is not one job without a `why`
+absl::StatusOr<std::vector<TrialJob>> JobsOf(
+    const Study& study, const std::vector<Trial>& trials,
+    std::vector<std::string>* warnings);
+
+// Submitted, and has not ended.
+bool IsOpen(const TrialJob& job);
+bool HasEnded(const TrialJob& job);
+
+// The index of the job to submit now: the first that waits, while the study has
+// fewer open jobs than there are workers.  An exclusive study has at most one.
+std::optional<size_t> NextJob(const std::vector<TrialJob>& jobs, bool exclusive,
+                              int live_workers);
+
+// A job that is queued while all workers are idle will not start until others
+// come.  After so long without a change it counts as one without a place.
+inline constexpr absl::Duration kStuckTime = absl::Seconds(30);
+
+// Whether to give the job up; keeps in it since when it is stuck.
+//   idle  at least one worker is attached, and none has anything to do
+bool DecideStuck(TrialJob& job, bool idle, Instant now);
+
+}  // namespace paceline

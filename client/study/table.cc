@@ -1,0 +1,272 @@
+#include "client/study/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/render/chart.h"
+#include "client/render/text.h"
+
+namespace paceline {
+namespace {
+
+constexpr int kPlotColumns = 50;
+constexpr int kLabelColumns = 36;
+constexpr size_t kMostCurves = 16;
+constexpr char kNotMeasured[] = "not measured";
+
+// The values of a trial's jobs that have one.
+std::vector<double> ValuesOf(const StudyResults& results, size_t trial,
+                             const Measure& measure) {
+  std::vector<double> values;
+  for (const TrialJob& job : results.jobs) {
+    if (job.trial != trial) continue;
+    const std::optional<double> value = ValueIn(job.document, measure);
+    if (value.has_value()) values.push_back(*value);
+  }
+  return values;
+}
+
+std::string SpreadCell(const std::vector<double>& values,
+                       const Measure& measure) {
+  if (measure.paths.empty()) return kNotMeasured;
+  return values.empty() ? "-" : SpreadText(SpreadOf(values), measure.unit);
+}
+
+// Says why jobs of the trial have no result, each reason once.
+std::string WhyOf(const StudyResults& results, size_t trial) {
+  std::vector<std::string> reasons;
+  for (const TrialJob& job : results.jobs) {
+    if (job.trial != trial || job.why.empty()) continue;
+    if (!absl::c_linear_search(reasons, job.why)) reasons.push_back(job.why);
+  }
+  return absl::StrJoin(reasons, "; ");
+}
+
+int Succeeded(const StudyResults& results, size_t trial) {
+  return static_cast<int>(
+      absl::c_count_if(results.jobs, [trial](const TrialJob& job) {
+        return job.trial == trial && job.state == JobState::kSucceeded;
+      }));
+}
+
+Section TrialsSection(const StudyResults& results) {
+  Section section = {.name = "trials",
+                     .title = "Trials: median (least..greatest) of the seeds"};
+  const bool grid = !results.study.vary.empty();
+  for (const Axis& axis : results.study.vary) {
+    section.titles.push_back(axis.key);
+  }
+  if (!grid) section.titles.emplace_back("trial");
+  for (const Measure& measure : results.study.measure) {
+    section.titles.push_back(measure.name);
+  }
+  section.titles.insert(section.titles.end(), {"jobs", "why"});
+  for (size_t t = 0; t < results.trials.size(); ++t) {
+    const Trial& trial = results.trials[t];
+    std::vector<std::string>& row = section.rows.emplace_back();
+    for (const Setting& each : trial.settings) {
+      if (grid) row.push_back(each.value);
+    }
+    if (!grid) row.push_back(trial.label);
+    for (const Measure& measure : results.study.measure) {
+      row.push_back(SpreadCell(ValuesOf(results, t, measure), measure));
+    }
+    row.push_back(
+        absl::StrCat(Succeeded(results, t), "/", results.study.repeat));
+    row.push_back(WhyOf(results, t));
+  }
+  return section;
+}
+
+Section JobsSection(const StudyResults& results) {
+  Section section = {.name = "jobs",
+                     .title = "Jobs",
+                     .titles = {"trial", "seed", "job", "state"}};
+  for (const Measure& measure : results.study.measure) {
+    section.titles.push_back(measure.name);
+  }
+  section.titles.emplace_back("why");
+  for (const TrialJob& job : results.jobs) {
+    std::vector<std::string>& row = section.rows.emplace_back();
+    row = {results.trials[job.trial].label, absl::StrCat(job.spec.train.seed),
+           job.id > 0 ? absl::StrCat(job.id) : "",
+           job.state == JobState::kUnknown
+               ? "none"
+               : std::string(JobStateName(job.state))};
+    for (const Measure& measure : results.study.measure) {
+      const std::optional<double> value = ValueIn(job.document, measure);
+      row.push_back(value.has_value() ? HumanNumber(*value, 6) : "");
+    }
+    row.push_back(job.why);
+  }
+  return section;
+}
+
+std::string MeasureChart(const StudyResults& results, const Measure& measure) {
+  BarChart chart = {.what = measure.name,
+                    .axis = absl::StrCat(measure.name, ", median"),
+                    .legend = {measure.name}};
+  for (size_t t = 0; t < results.trials.size(); ++t) {
+    const std::vector<double> values = ValuesOf(results, t, measure);
+    chart.rows.push_back(results.trials[t].label);
+    if (values.empty()) continue;
+    const Spread spread = SpreadOf(values);
+    if (!std::isfinite(spread.median) || spread.median < 0) continue;
+    chart.bars.push_back(
+        {t, 0, spread.median, 0, SpreadText(spread, measure.unit)});
+  }
+  return RenderBarChart(chart);
+}
+
+// The loss of the first seed of each trial.
+std::string LossChart(const StudyResults& results) {
+  LineChart chart = {.what = "training loss over steps", .x_name = "step"};
+  for (const TrialJob& job : results.jobs) {
+    const Document curve = job.document.value("loss", Document::array());
+    if (job.repeat > 0 || curve.empty()) continue;
+    if (chart.lines.size() == kMostCurves) break;
+    ChartLine& line = chart.lines.emplace_back();
+    line.name = results.trials[job.trial].label;
+    for (const Document& point : curve) {
+      line.points.emplace_back(point["step"].get<double>(),
+                               point["value"].get<double>());
+    }
+  }
+  return RenderLineChart(chart);
+}
+
+std::string FirstPlot(const StudyResults& results, bool unicode) {
+  const Measure& measure = results.study.measure.front();
+  std::vector<PlottedSpread> plotted;
+  for (size_t t = 0; t < results.trials.size(); ++t) {
+    const std::vector<double> values = ValuesOf(results, t, measure);
+    if (values.empty()) continue;
+    plotted.push_back({results.trials[t].label, SpreadOf(values)});
+  }
+  return PlotSpreads(measure.name, plotted, measure.unit, unicode);
+}
+
+}  // namespace
+
+std::string PlotSpreads(const std::string& title,
+                        const std::vector<PlottedSpread>& spreads, Unit unit,
+                        bool unicode) {
+  double least = std::numeric_limits<double>::infinity();
+  double most = -least;
+  int width = 0;
+  for (const PlottedSpread& each : spreads) {
+    least = std::min(least, each.spread.least);
+    if (std::isfinite(each.spread.most)) {
+      most = std::max(most, each.spread.most);
+    }
+    width = std::max(width, DisplayWidth(Printable(each.label)));
+  }
+  if (least > most) return "";
+  width = std::min(width, kLabelColumns);
+  const auto column = [&](double value) {
+    if (!(most > least)) return 0;
+    const double part = std::min(1.0, (value - least) / (most - least));
+    return static_cast<int>(std::lround(part * (kPlotColumns - 1)));
+  };
+  std::string text = absl::StrCat(title, ", ", ValueText(least, unit), " to ",
+                                  ValueText(most, unit), "\n");
+  for (const PlottedSpread& each : spreads) {
+    const std::string label = CutToWidth(Printable(each.label), width);
+    absl::StrAppend(&text, label, std::string(width - DisplayWidth(label), ' '),
+                    " |");
+    for (int c = 0; c <= column(each.spread.most); ++c) {
+      const bool inside = c >= column(each.spread.least);
+      absl::StrAppend(&text, c == column(each.spread.median) ? "o"
+                             : !inside                       ? " "
+                             : unicode                       ? "\u2500"
+                                                             : "-");
+    }
+    absl::StrAppend(&text, "  ", SpreadText(each.spread, unit), "\n");
+  }
+  return text;
+}
+
+std::string RenderStudy(const StudyResults& results, bool unicode) {
+  const Section section = TrialsSection(results);
+  std::vector<std::string> titles = section.titles;
+  const size_t first = std::max<size_t>(1, results.study.vary.size());
+  for (size_t i = 0; i < results.study.measure.size(); ++i) {
+    titles[first + i] = absl::StrCat(">", titles[first + i]);
+  }
+  const bool all_well = absl::c_all_of(
+      section.rows, [](const auto& row) { return row.back().empty(); });
+  if (all_well) titles.pop_back();
+  Table table(std::move(titles));
+  for (std::vector<std::string> row : section.rows) {
+    if (all_well) row.pop_back();
+    table.AddRow(std::move(row));
+  }
+  const std::string plot = FirstPlot(results, unicode);
+  return absl::StrCat(table.Render(), plot.empty() ? "" : "\n", plot);
+}
+
+Document StudyDocument(const StudyResults& results) {
+  const Study& study = results.study;
+  Document trials = Document::array();
+  for (size_t t = 0; t < results.trials.size(); ++t) {
+    Document settings = Document::object();
+    for (const Setting& each : results.trials[t].settings) {
+      settings[each.key] = each.value;
+    }
+    Document values = Document::object();
+    for (const Measure& measure : study.measure) {
+      const std::vector<double> numbers = ValuesOf(results, t, measure);
+      if (numbers.empty()) {
+        values[measure.name] = nullptr;
+        continue;
+      }
+      const Spread spread = SpreadOf(numbers);
+      values[measure.name] = Document{{"median", spread.median},
+                                      {"least", spread.least},
+                                      {"most", spread.most},
+                                      {"jobs", spread.count}};
+    }
+    Document jobs = Document::array();
+    for (const TrialJob& job : results.jobs) {
+      if (job.trial != t) continue;
+      Document numbers = Document::object();
+      for (const Measure& measure : study.measure) {
+        const std::optional<double> value = ValueIn(job.document, measure);
+        numbers[measure.name] = value.has_value() ? Document(*value) : nullptr;
+      }
+      jobs.push_back(
+          {{"seed", job.spec.train.seed},
+           {"job", OrNull(job.id)},
+           {"state", NullUnless(job.state != JobState::kUnknown,
+                                std::string(JobStateName(job.state)))},
+           {"why", OrNull(job.why)},
+           {"values", std::move(numbers)}});
+    }
+    trials.push_back({{"label", results.trials[t].label},
+                      {"settings", std::move(settings)},
+                      {"values", std::move(values)},
+                      {"jobs", std::move(jobs)}});
+  }
+  return {{"name", study.name},
+          {"exclusive", Document(study.exclusive)},
+          {"repeat", study.repeat},
+          {"trials", std::move(trials)}};
+}
+
+Report StudyReport(const StudyResults& results) {
+  Report report = {.title = absl::StrCat("Study ", results.study.name)};
+  report.sections = {TrialsSection(results), JobsSection(results)};
+  for (const Measure& measure : results.study.measure) {
+    report.sections[0].charts.push_back(MeasureChart(results, measure));
+  }
+  const std::string losses = LossChart(results);
+  if (!losses.empty()) report.sections[1].charts.push_back(losses);
+  return report;
+}
+
+}  // namespace paceline

@@ -1,0 +1,596 @@
+#include "client/study/study.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/commands/study.h"
+#include "client/files/study_file.h"
+#include "client/study/measures.h"
+#include "client/study/table.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/fakes.h"
+
+namespace paceline {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr char kBase[] =
+    "base:\n"
+    "  model: {name: lenet}\n"
+    "  data: {name: synthetic}\n"
+    "  train: {steps: 20, batch: 32, micro_batch: 8, seed: 5}\n";
+
+absl::StatusOr<Study> Read(const std::string& text) {
+  const TemporaryFolder folder;
+  return ReadStudyFile(folder.Write("s.yaml", text), {});
+}
+
+Study ReadGood(const std::string& text) {
+  const auto study = Read(absl::StrCat(kBase, text));
+  EXPECT_TRUE(study.ok()) << study.status();
+  return study.value_or(Study());
+}
+
+std::vector<std::string> Labels(const Study& study) {
+  std::vector<std::string> labels;
+  const auto trials = TrialsOf(study);
+  EXPECT_TRUE(trials.ok()) << trials.status();
+  for (const Trial& each : *trials) labels.push_back(each.label);
+  return labels;
+}
+
+std::vector<TrialJob> Jobs(const Study& study) {
+  std::vector<std::string> warnings;
+  const auto jobs = JobsOf(study, TrialsOf(study).value(), &warnings);
+  EXPECT_TRUE(jobs.ok()) << jobs.status();
+  return *jobs;
+}
+
+// --- trials -----------------------------------------------------------------
+
+TEST(Trials, OfAGridChangeTheLastAxisFastest) {
+  EXPECT_THAT(Labels(ReadGood(
+                  "vary: {train.batch: [16, 32], pipeline.stages: [1, 2]}")),
+              ElementsAre("batch=16 stages=1", "batch=16 stages=2",
+                          "batch=32 stages=1", "batch=32 stages=2"));
+}
+
+TEST(Trials, KeepKeysApartThatEndAlike) {
+  EXPECT_THAT(Labels(ReadGood("vary: {train.batch: [16], model.name: [mlp], "
+                              "data.name: [synthetic]}")),
+              ElementsAre("batch=16 model.name=mlp data.name=synthetic"));
+}
+
+TEST(Trials, OfAListHaveTheirLabelsOrTheirSettings) {
+  EXPECT_THAT(Labels(ReadGood("trials: [{label: small, train.batch: 16}, "
+                              "{model.hidden: [8, 4]}]")),
+              ElementsAre("small", "hidden=[8, 4]"));
+}
+
+TEST(Trials, WithoutAxesAreTheBase) {
+  EXPECT_THAT(Labels(ReadGood("repeat: 3")), ElementsAre("base"));
+}
+
+TEST(Trials, ThatAreTheSameAreRefused) {
+  const auto trials = TrialsOf(ReadGood("vary: {train.batch: [32, 16, 32]}"));
+
+  EXPECT_EQ(ExitCodeFor(trials.status()), kExitUsage);
+  EXPECT_THAT(trials.status().message(), Says("trials 1 and 3", "batch=32"));
+}
+
+TEST(TrialJobs, HaveASeedEachAndTheTrialsSettings) {
+  const auto jobs =
+      Jobs(ReadGood("name: n\nvary: {train.batch: [16, 64]}\n"
+                    "repeat: 2\n"));
+
+  ASSERT_EQ(jobs.size(), 4);
+  EXPECT_EQ(jobs[0].spec.name, "n/batch=16");
+  EXPECT_EQ(jobs[1].spec.name, "n/batch=16#2");
+  EXPECT_EQ(jobs[1].spec.train.seed, 6);
+  EXPECT_EQ(jobs[3].spec.train.batch, 64);
+  EXPECT_EQ(jobs[3].spec.train.steps, 20);
+}
+
+TEST(TrialJobs, KeepTheirRequestIdsWhenTheStudyGrows) {
+  const auto small = Jobs(ReadGood("vary: {train.batch: [16]}"));
+  const auto grown =
+      Jobs(ReadGood("vary: {train.batch: [64, 16]}\nrepeat: 2\n"));
+
+  EXPECT_EQ(grown[2].request_id, small[0].request_id);
+  std::map<std::string, int> ids;
+  for (const TrialJob& job : grown) ++ids[job.request_id];
+  EXPECT_EQ(ids.size(), 4);
+}
+
+TEST(TrialJobs, OfAnotherStudyOrOtherSettingsHaveOtherRequestIds) {
+  const auto jobs = Jobs(ReadGood("name: a\nvary: {train.batch: [16]}"));
+  const auto other = Jobs(ReadGood("name: b\nvary: {train.batch: [16]}"));
+
+  EXPECT_NE(jobs[0].request_id, other[0].request_id);
+}
+
+TEST(TrialJobs, WithALongLabelAreNamedByNumber) {
+  const auto jobs = Jobs(ReadGood(
+      absl::StrCat("name: n\ntrials: [{label: ", std::string(200, 'x'), "}]")));
+
+  EXPECT_EQ(jobs[0].spec.name, "n/trial-1");
+}
+
+TEST(TrialJobs, ThatNoSettingsMakeHaveTheReasonAndOthersGoOn) {
+  const auto jobs = Jobs(ReadGood("vary: {train.batch: [-4, 16]}"));
+
+  EXPECT_THAT(jobs[0].why, HasSubstr("got -4"));
+  EXPECT_EQ(jobs[1].why, "");
+}
+
+TEST(TrialJobs, OfABaseThatIsWrongAreAnError) {
+  const auto study = Read("base: {modle: {name: lenet}}\n");
+  std::vector<std::string> warnings;
+  const auto jobs = JobsOf(*study, TrialsOf(*study).value(), &warnings);
+
+  EXPECT_EQ(ExitCodeFor(jobs.status()), kExitUsage);
+  EXPECT_THAT(jobs.status().message(), Says("s.yaml:1", "'model'"));
+}
+
+TEST(TrialJobs, WarnOnceOfAKeyWithoutEffect) {
+  const Study study = ReadGood(
+      "vary: {model.hidden: [[8]], train.batch: [16, 32]}\nrepeat: 2\n");
+  std::vector<std::string> warnings;
+
+  ASSERT_TRUE(JobsOf(study, TrialsOf(study).value(), &warnings).ok());
+
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("model.hidden has no effect")));
+}
+
+TEST(JobCount, IsTrialsTimesRepeatsAndDoesNotOverflow) {
+  EXPECT_EQ(JobCount(ReadGood("vary: {train.batch: [1, 2]}\nrepeat: 3\n")), 6);
+  EXPECT_EQ(JobCount(ReadGood("trials: [{train.batch: 1}]")), 1);
+  Study huge;
+  huge.repeat = 1000;
+  huge.vary.resize(9, {"train.seed", std::vector<std::string>(100)});
+  EXPECT_EQ(JobCount(huge), kMostJobs + 1);
+}
+
+// --- which next -------------------------------------------------------------
+
+std::vector<TrialJob> InStates(const std::vector<JobState>& states) {
+  std::vector<TrialJob> jobs(states.size());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    jobs[i].state = states[i];
+    if (states[i] != JobState::kUnknown) jobs[i].id = static_cast<int>(i) + 1;
+  }
+  return jobs;
+}
+
+TEST(NextJob, IsTheFirstThatWaitsWhileWorkersAreLeft) {
+  const auto jobs =
+      InStates({JobState::kSucceeded, JobState::kRunning, JobState::kUnknown});
+
+  EXPECT_EQ(NextJob(jobs, /*exclusive=*/false, 2), 2);
+  EXPECT_EQ(NextJob(jobs, /*exclusive=*/false, 1), std::nullopt);
+  EXPECT_EQ(NextJob(jobs, /*exclusive=*/true, 2), std::nullopt);
+}
+
+TEST(NextJob, IsSubmittedEvenToAMeshWithoutWorkers) {
+  EXPECT_EQ(NextJob(InStates({JobState::kUnknown}), false, 0), 0);
+}
+
+TEST(NextJob, PassesThoseThatAreRefused) {
+  auto jobs = InStates({JobState::kUnknown, JobState::kUnknown});
+  jobs[0].why = "refused";
+
+  EXPECT_EQ(NextJob(jobs, /*exclusive=*/true, 2), 1);
+}
+
+TEST(DecideStuck, WantsThirtyIdleSecondsInARow) {
+  TrialJob job = InStates({JobState::kQueued})[0];
+
+  EXPECT_FALSE(DecideStuck(job, /*idle=*/true, At(0)));
+  EXPECT_FALSE(DecideStuck(job, /*idle=*/true, At(29)));
+  EXPECT_FALSE(DecideStuck(job, /*idle=*/false, At(29.5)));
+  EXPECT_FALSE(DecideStuck(job, /*idle=*/true, At(30)));
+  EXPECT_TRUE(DecideStuck(job, /*idle=*/true, At(60)));
+  job.state = JobState::kRunning;
+  EXPECT_FALSE(DecideStuck(job, /*idle=*/true, At(99)));
+}
+
+// --- measures ---------------------------------------------------------------
+
+v1::Job MeasuredJob() {
+  v1::Job job = SucceededJob();
+  job.mutable_workers(0)->MergeFrom(Parse<v1::JobWorker>(
+      R"(run { peak_memory_bytes: 100 flow { compute_cpu: 2 other_cpu: 1 }
+               sent { worker_id: 2 bytes: 5 } sent { worker_id: 3 bytes: 2 } })"));
+  *job.add_workers() = Parse<v1::JobWorker>(
+      R"(run { peak_memory_bytes: 300 flow { compute_cpu: 4 }
+               seconds { forward: 6 wall: 10 } })");
+  return job;
+}
+
+double Measured(const std::string& name) {
+  const auto measure = FindMeasure(name);
+  EXPECT_TRUE(measure.ok()) << measure.status();
+  return ValueIn(JobDocument(MeasuredJob()), *measure).value_or(-1);
+}
+
+TEST(Measures, TakeTheirNumberFromAJob) {
+  EXPECT_EQ(Measured("accuracy"), 0.90125);
+  EXPECT_EQ(Measured("test_loss"), 0.375);
+  EXPECT_EQ(Measured("time"), 65);
+  EXPECT_EQ(Measured("memory"), 300);
+  EXPECT_EQ(Measured("bytes"), 7);
+  EXPECT_EQ(Measured("cpu"), 7);
+  EXPECT_EQ(Measured("forward"), 0.4) << "of the time of both workers";
+  EXPECT_EQ(Measured("workers.peak_memory_bytes"), 400);
+  EXPECT_EQ(Measured("max workers.flow.compute_cpu"), 4);
+  EXPECT_EQ(Measured("mean workers.flow.compute_cpu"), 3);
+  EXPECT_EQ(Measured("last evaluations.step"), 20);
+}
+
+TEST(Measures, MayHaveNoNumber) {
+  EXPECT_EQ(Measured("energy"), -1);
+  EXPECT_EQ(Measured("step_time"), -1);
+  EXPECT_EQ(Measured("recovery.recoveries"), -1);
+  const auto forward = FindMeasure("forward").value();
+  EXPECT_EQ(ValueIn(JobDocument(v1::Job()), forward), std::nullopt);
+}
+
+TEST(Measures, TheLossIsThatOfTheLastTenthAndInfiniteWhereItIsNoNumber) {
+  v1::Job job;
+  for (int step = 1; step <= 20; ++step) {
+    *job.add_curve() = Loss({step, 21.0 - step});
+  }
+  const Measure loss = FindMeasure("loss").value();
+  EXPECT_EQ(ValueIn(JobDocument(job), loss), 1.5);
+
+  job.mutable_curve(19)->set_loss(NAN);
+  EXPECT_EQ(ValueIn(JobDocument(job), loss),
+            std::numeric_limits<double>::infinity());
+}
+
+TEST(Measures, ThatAreUnknownOrNoNumbersAreRefused) {
+  for (const auto& [name, word] : std::map<std::string, std::string>{
+           {"acuracy", "did you mean 'accuracy'"},
+           {"forwrd", "did you mean 'forward'"},
+           {"state", "path of a number"},
+           {"workers.flow.starve", "path of a number"},
+           {"workers", "path of a number"},
+           {"max ", "path of a number"},
+           {"", "path of a number"}}) {
+    const auto measure = FindMeasure(name);
+    EXPECT_EQ(ExitCodeFor(measure.status()), kExitUsage) << name;
+    EXPECT_THAT(measure.status().message(), HasSubstr(word));
+  }
+}
+
+TEST(Spread, HasMedianLeastAndMost) {
+  EXPECT_EQ(SpreadText(SpreadOf({0.3, 0.1, 0.2}), Unit::kNumber),
+            "0.2 (0.1..0.3)");
+  EXPECT_EQ(SpreadText(SpreadOf({0.002, 0.003}), Unit::kSeconds),
+            "2.5 ms (2..3)");
+  EXPECT_EQ(SpreadText(SpreadOf({0.5, 3}), Unit::kSeconds),
+            "1.75 s (500 ms..3 s)");
+  EXPECT_EQ(SpreadText(SpreadOf({0.25}), Unit::kShare), "25.0 %");
+}
+
+TEST(PlotSpreads, DrawsFromTheLeastToTheGreatest) {
+  const std::string plot =
+      PlotSpreads("loss", {{"a", {1, 0, 2, 3}}, {"bc", {4, 3, 4, 3}}},
+                  Unit::kNumber, /*unicode=*/false);
+
+  EXPECT_EQ(plot,
+            "loss, 0 to 4\n"
+            "a  |------------o-------------  1 (0..2)\n"
+            "bc |                                     ------------o  4 "
+            "(3..4)\n");
+}
+
+TEST(PlotSpreads, OfOneValueOrNoneHasNoWidth) {
+  EXPECT_EQ(PlotSpreads("x", {{"a", {1, 1, 1, 1}}}, Unit::kNumber, false),
+            "x, 1 to 1\na |o  1\n");
+  EXPECT_EQ(PlotSpreads("x", {}, Unit::kNumber, false), "");
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_THAT(
+      PlotSpreads(
+          "x", {{"a", {infinity, infinity, infinity, 1}}, {"b", {1, 1, 1, 1}}},
+          Unit::kNumber, false),
+      HasSubstr("a |o  inf\n"));
+}
+
+// --- files ------------------------------------------------------------------
+
+TEST(StudyFile, SaysEverythingThatIsWrongWithItsLine) {
+  for (const auto& [text, word] : std::map<std::string, std::string>{
+           {"vary: {train.bacth: [1]}",
+            "s.yaml:5: vary: --set train.bacth=1: "
+            "train.bacth: unknown key; did you "
+            "mean 'batch'"},
+           {"vary: {train.batch: [many]}", "whole number"},
+           {"vary: {train: [1]}", "name one value"},
+           {"vary: {train.batch: []}", "at least one value"},
+           {"vary: {train.batch: 3}", "needs a list"},
+           {"vary: {train.batch: [~]}", "got 'train.batch' and nothing"},
+           {"vary: {name: [a]}", "the study names its jobs"},
+           {"vary: [1]", "expected keys of a job"},
+           {"trials: []", "at least one trial"},
+           {"trials: [3]", "expected keys of a job, got '3'"},
+           {"trials: [{train.bacth: 3}]", "unknown key"},
+           {"trials: [{train.batch: 3}]\nvary: {train.batch: [3]}",
+            "exclude each other"},
+           {"repeat: 0", "from 1 to 1000, got '0'"},
+           {"repeat: many", "got 'many'"},
+           {"measure: [acuracy]", "s.yaml:5: measure: nothing measures"},
+           {"measure: []", "measure: expected a list"},
+           {"exclusive: maybe", "expected true or false, got 'maybe'"},
+           {"name: ''", "name: expected a text"},
+           {"repaet: 3", "did you mean 'repeat'"},
+           {"repeat: 3\nrepeat: 4", "given twice"},
+           {"repeat: [", "is not YAML"}}) {
+    const auto study = Read(absl::StrCat(kBase, text, "\n"));
+    EXPECT_EQ(ExitCodeFor(study.status()), kExitUsage) << text;
+    EXPECT_THAT(study.status().message(), HasSubstr(word)) << text;
+  }
+}
+
+TEST(StudyFile, NeedsABase) {
+  EXPECT_THAT(Read("repeat: 3\n").status().message(),
+              HasSubstr("base is missing"));
+  EXPECT_THAT(Read("base: [a]\n").status().message(),
+              HasSubstr("expected a job file"));
+  EXPECT_THAT(Read("base: there.yaml\n").status().message(),
+              Says("there.yaml", "No such file"));
+  EXPECT_THAT(Read("").status().message(), HasSubstr("is empty"));
+  EXPECT_THAT(Read("3").status().message(), HasSubstr("expected keys"));
+}
+
+TEST(StudyFile, ReadsItsBaseBesideIt) {
+  const TemporaryFolder folder;
+  folder.Write("job.yaml", "model: {name: mlp}\ndata: {name: synthetic}\n");
+  const auto study = ReadStudyFile(folder.Write("lab.yaml", "base: job.yaml\n"),
+                                   {"train.steps=7"});
+
+  ASSERT_TRUE(study.ok()) << study.status();
+  EXPECT_EQ(study->name, "lab");
+  const auto jobs = Jobs(*study);
+  EXPECT_EQ(jobs[0].spec.model.name, "mlp");
+  EXPECT_EQ(jobs[0].spec.train.steps, 7);
+  EXPECT_EQ(study->measure.size(), 3) << "the usual ones";
+}
+
+// --- the command ------------------------------------------------------------
+
+// A coordinator with workers.  A job runs when it is asked about for the first
+// time and ends at the second time.
+class StudyMesh final : public FakeControlClient {
+ public:
+  StudyMesh() { workers = IdleWorkers({"w1", "w2"}); }
+
+  absl::StatusOr<v1::SubmitJobResponse> SubmitJob(
+      const v1::SubmitJobRequest& request) override {
+    submitted.push_back(request);
+    const bool bad = absl::StrContains(request.spec().name(), "stages=8");
+    if (bad) return absl::ResourceExhaustedError("no worker has the memory");
+    v1::SubmitJobResponse answer;
+    if (request.dry_run()) {
+      answer.mutable_estimate()->set_step_seconds(0.5);
+      *answer.mutable_stages() = Placed({{0, 0, 8, 1, "w1"}});
+      return answer;
+    }
+    if (away > 0 && --away == 0) return absl::UnavailableError("it is away");
+    for (const auto& [id, job] : held) {
+      if (job.request_id() == request.request_id()) answer.set_id(id);
+    }
+    if (answer.id() == 0) {
+      answer.set_id(++last);
+      v1::Job& job = held[last];
+      job = SucceededJob();
+      job.set_id(last);
+      job.set_request_id(request.request_id());
+      job.set_state(v1::JOB_STATE_QUEUED);
+      *job.mutable_spec() = request.spec();
+    }
+    most_open = std::max(most_open, Open());
+    return answer;
+  }
+  absl::StatusOr<v1::ListJobsResponse> ListJobs(int) override {
+    v1::ListJobsResponse listed;
+    for (const auto& [id, job] : held) *listed.add_jobs() = job;
+    return listed;
+  }
+  absl::StatusOr<v1::Job> GetJob(int64_t id, int, int64_t) override {
+    if (!held.contains(id)) return absl::NotFoundError("no such job");
+    v1::Job& job = held[id];
+    const std::string& name = job.spec().name();
+    if (absl::StrContains(name, "stages=7")) {
+      job.set_why("waits for 5 more workers");
+    } else if (job.state() == v1::JOB_STATE_QUEUED) {
+      job.set_state(v1::JOB_STATE_RUNNING);
+    } else if (job.state() == v1::JOB_STATE_RUNNING) {
+      const bool fails = absl::StrContains(name, "stages=3");
+      job.set_state(fails ? v1::JOB_STATE_FAILED : v1::JOB_STATE_SUCCEEDED);
+      if (fails) job.set_why("a file is missing");
+    }
+    return job;
+  }
+  absl::StatusOr<v1::Job> StopJob(int64_t id) override { return held[id]; }
+  absl::Status DeleteJob(int64_t id) override {
+    held.erase(id);
+    return absl::OkStatus();
+  }
+  int Open() const {
+    int open = 0;
+    for (const auto& [id, job] : held) open += !HasEnded(StateOf(job));
+    return open;
+  }
+
+  std::map<int64_t, v1::Job> held;
+  int64_t last = 0;
+  int most_open = 0;
+  int away = 0;  // the so many-th submission gets no answer
+};
+
+struct StudyBed : CommandBed {
+  explicit StudyBed(const std::string& text,
+                    OutputFormat format = OutputFormat::kTable)
+      : CommandBed(format) {
+    options.file = folder.Write("s.yaml", absl::StrCat(kBase, text));
+  }
+  ExitCode Run() {
+    return StudyCommand({mesh, console, clock, pauser}, options);
+  }
+  TemporaryFolder folder;
+  StudyMesh mesh;
+  StudyOptions options;
+};
+
+TEST(StudyCommand, RunsTrialsSideBySideAndPrintsATableAndAPlot) {
+  StudyBed bed(
+      "vary: {train.batch: [16, 32]}\nrepeat: 2\n"
+      "measure: [accuracy, time, energy]\n");
+
+  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
+
+  EXPECT_EQ(bed.mesh.held.size(), 4);
+  EXPECT_EQ(bed.mesh.most_open, 2) << "as many as workers";
+  EXPECT_THAT(bed.out.str(),
+              Says("TRAIN.BATCH", "16 ", "0.9012 (0.9012..0.9012)",
+                   "65 s (65..65)", "not measured", "2/2", "batch=32 |o"));
+  EXPECT_THAT(bed.out.str(), Not(HasSubstr("WHY")));
+}
+
+TEST(StudyCommand, OfAnExclusiveStudyHasOneJobAtATime) {
+  StudyBed bed("vary: {train.batch: [16, 32]}\nexclusive: true\n");
+
+  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
+
+  EXPECT_EQ(bed.mesh.held.size(), 2);
+  EXPECT_EQ(bed.mesh.most_open, 1);
+}
+
+TEST(StudyCommand, TellsBadTrialsAndRunsTheOthers) {
+  StudyBed bed("vary: {pipeline.stages: [8, 3, 7, -1, 2]}\n",
+               OutputFormat::kJson);
+
+  EXPECT_EQ(bed.Run(), kExitFailed);
+
+  std::vector<std::string> reasons;
+  const nlohmann::json output = bed.Output();
+  for (const auto& trial : output["trials"]) {
+    const auto& why = trial["jobs"][0]["why"];
+    reasons.push_back(why.is_null() ? "" : why.get<std::string>());
+  }
+  EXPECT_THAT(
+      reasons,
+      ElementsAre("no worker has the memory", "job 1 failed: a file is missing",
+                  "it cannot be placed: waits for 5 more workers",
+                  HasSubstr("got -1"), ""));
+  EXPECT_EQ(bed.mesh.Open(), 0) << "the one without a place is taken back";
+  EXPECT_GE(bed.clock.Now() - At(100), kStuckTime);
+}
+
+TEST(StudyCommand, GoesOnWhereItWasInterrupted) {
+  StudyBed bed("vary: {train.batch: [16, 32, 64]}\nexclusive: true\n");
+  bed.pauser.leave_at = 3;
+  EXPECT_EQ(bed.Run(), kExitInterrupted);
+  EXPECT_THAT(bed.err.str(), Says("jobs 2 go on", "paceline study"));
+  EXPECT_EQ(bed.out.str(), "");
+  ASSERT_EQ(bed.mesh.held.size(), 2);
+
+  bed.pauser.leave_at = 1000;
+  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
+
+  EXPECT_EQ(bed.mesh.held.size(), 3);
+  EXPECT_EQ(bed.mesh.submitted.size(), 3) << "each once";
+  EXPECT_THAT(bed.err.str(), HasSubstr("2 of its 3 jobs are there already"));
+}
+
+TEST(StudyCommand, SubmitsAgainUnderTheSameIdWhenNoAnswerCame) {
+  StudyBed bed("vary: {train.batch: [16, 32]}\n");
+  bed.mesh.away = 2;
+
+  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
+
+  EXPECT_EQ(bed.mesh.held.size(), 2);
+  ASSERT_EQ(bed.mesh.submitted.size(), 3);
+  EXPECT_EQ(bed.mesh.submitted[1].request_id(),
+            bed.mesh.submitted[2].request_id());
+}
+
+TEST(StudyCommand, TellsAJobThatSomebodyDeleted) {
+  StudyBed bed("vary: {train.batch: [16]}\n");
+  bed.pauser.leave_at = 1;
+  EXPECT_EQ(bed.Run(), kExitInterrupted);
+  bed.pauser.leave_at = 1000;
+  bed.mesh.held[1].set_state(v1::JOB_STATE_STOPPED);
+
+  EXPECT_EQ(bed.Run(), kExitFailed);
+
+  EXPECT_THAT(bed.out.str(), Says("0/1", "job 1 stopped"));
+}
+
+TEST(StudyCommand, ADryRunPredictsEachTrialAndSubmitsNothing) {
+  StudyBed bed("vary: {pipeline.stages: [1, 8]}\nrepeat: 3\n",
+               OutputFormat::kJson);
+  bed.options.dry_run = true;
+
+  EXPECT_EQ(bed.Run(), kExitFailed) << "a trial is refused";
+
+  EXPECT_TRUE(bed.mesh.held.empty());
+  EXPECT_THAT(bed.Output(), Includes(R"({"jobs": 6, "seconds": 30.0})"));
+  EXPECT_THAT(bed.Output()["trials"][0],
+              Includes(R"({"label": "stages=1", "seconds": 10.0, "stages": 1,
+                           "why": null})"));
+  EXPECT_THAT(bed.Output()["trials"][1],
+              Includes(R"({"why": "no worker has the memory"})"));
+}
+
+TEST(StudyCommand, OfTenThousandJobsWantsYes) {
+  std::vector<int> seeds(100);
+  for (int i = 0; i < 100; ++i) seeds[i] = i;
+  const std::string hundred = absl::StrJoin(seeds, ", ");
+  StudyBed bed(
+      absl::StrCat("vary: {train.seed: [", hundred, "]}\n", "repeat: 100\n"));
+  bed.options.dry_run = true;
+  EXPECT_EQ(bed.Run(), kExitUsage);
+  EXPECT_THAT(bed.err.str(), Says("10000", "--yes"));
+
+  bed.options.yes = true;
+  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
+
+  StudyBed huge(absl::StrCat("vary: {train.seed: [", hundred,
+                             "], train.steps: [", hundred, "]}\n",
+                             "repeat: 100\n"));
+  huge.options.yes = true;
+  EXPECT_EQ(huge.Run(), kExitUsage);
+  EXPECT_THAT(huge.err.str(), HasSubstr("more than 100000"));
+}
+
+TEST(StudyCommand, WritesAReport) {
+  StudyBed bed("vary: {train.batch: [16, 32]}\nmeasure: [accuracy]\n");
+  for (const auto& [name, word] : std::map<std::string, std::string>{
+           {"r.html", "<svg"},
+           {"r.csv", "jobs,batch=16,5,1,succeeded,0.90125,"},
+           {"r.tex", "\\begin{tabular}"}}) {
+    bed.options.report = bed.folder.Path(name);
+    EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
+    EXPECT_THAT(bed.folder.Read(name), Says(word, "0.9012"));
+  }
+  bed.options.report = bed.folder.Path("none/r.csv");
+  EXPECT_EQ(bed.Run(), kExitUsage);
+}
+
+TEST(StudyCommand, TakesOnlyReportsThatItCanWrite) {
+  EXPECT_EQ(WhyNoStudyReport("r.tex"), "");
+  EXPECT_THAT(WhyNoStudyReport("r.pdf"), HasSubstr(".html, .csv and .tex"));
+}
+
+}  // namespace
+}  // namespace paceline
