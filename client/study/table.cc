@@ -34,7 +34,7 @@ std::vector<double> ValuesOf(const StudyResults& results, size_t trial,
 std::string SpreadCell(const std::vector<double>& values,
                        const Measure& measure) {
   if (measure.paths.empty()) return kNotMeasured;
-  return values.empty() ? "-" : SpreadText(SpreadOf(values), measure.unit);
+  return values.empty() ? "" : SpreadText(SpreadOf(values), measure.unit);
 }
 
 // Says why jobs of the trial have no result, each reason once.
@@ -204,6 +204,7 @@ std::string RenderStudy(const StudyResults& results, bool unicode) {
   Table table(std::move(titles));
   for (std::vector<std::string> row : section.rows) {
     if (all_well) row.pop_back();
+    absl::c_replace(row, std::string(), std::string("-"));
     table.AddRow(std::move(row));
   }
   const std::string plot = FirstPlot(results, unicode);

@@ -81,6 +81,7 @@ class IncludeRule(LintTest):
         ("core/plan/a.cc", '"paceline/v1/types.pb.h"'),
         ("core/weights/a.cc", "<torch/torch.h>"),
         ("worker/options.cc", "<grpcpp/grpcpp.h>"),
+        ("client/study/a.cc", "<yaml-cpp/yaml.h>"),
         ("client/commands/a.cc", "<yaml-cpp/yaml.h>"),
         ("client/commands/a.cc", "<CLI/CLI.hpp>"),
         ("client/commands/a.cc", "<grpcpp/channel.h>"),

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""A study that is killed, and a worker under it: no trial is lost or doubled."""
+
+import json
+
+from mesh_case import MeshCase, eventually, main
+
+STUDY = """
+name: seeds
+base:
+  model: {name: lenet}
+  data: {name: synthetic, train_samples: 512, test_samples: 64}
+  train: {steps: 100, batch: 32, micro_batch: 8, evaluate_every: 0}
+  pipeline: {stages: 2}
+vary:
+  train.optimizer.name: [sgd, adamw]
+  train.batch: [16, 32]
+measure: [loss, step_time, memory]
+exclusive: true
+"""
+
+
+class Study(MeshCase):
+    beside_others = True
+
+    def run_study(self, file):
+        finished = self.client("study", file, "-o", "json")
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        return json.loads(finished.stdout)
+
+    def jobs(self):
+        return self.ask("job", "list", "--limit", "0")["jobs"]
+
+    def test_goes_on_after_it_and_a_worker_were_killed(self):
+        self.start(3)
+        file = self.write(STUDY, "study.yaml")
+        study = self.background("study", file)
+        self.assertTrue(eventually(lambda: len(self.jobs()) > 1),
+                        study.errors.read_text())
+        study.kill()
+        study.wait()
+        self.await_step_after(5, "2")
+        self.kill(self.job("2")["workers"][0]["name"])
+
+        document = self.run_study(file)
+
+        jobs = self.jobs()
+        self.assertEqual(sorted(each["name"] for each in jobs),
+                         [f"seeds/name={name} batch={batch}"
+                          for name in ("adamw", "sgd") for batch in (16, 32)])
+        self.assertEqual({each["state"] for each in jobs}, {"succeeded"})
+        self.assertEqual([trial["jobs"][0]["job"]
+                          for trial in document["trials"]], [1, 2, 3, 4])
+        for trial in document["trials"]:
+            for measure in ("loss", "step_time", "memory"):
+                self.assertGreater(trial["values"][measure]["median"], 0)
+        self.assertEqual(self.job("2")["recovery"]["recoveries"], 1)
+
+        self.assertEqual(self.run_study(file), document, "once more")
+        self.assertEqual(len(self.jobs()), 4)
+
+
+if __name__ == "__main__":
+    main()
