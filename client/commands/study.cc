@@ -16,6 +16,7 @@
 #include "client/render/report.h"
 #include "client/render/sections.h"
 #include "client/render/text.h"
+#include "client/study/race.h"
 #include "client/study/table.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
@@ -37,6 +38,7 @@ struct ReadyStudy {
   Study study;
   std::vector<Trial> trials;
   std::vector<TrialJob> jobs;
+  std::vector<Rung> rungs;  // of a race
 
   StudyResults results() const { return {study, trials, jobs}; }
 };
@@ -61,6 +63,9 @@ absl::StatusOr<ReadyStudy> ReadyStudyOf(const StudyOptions& options,
   std::vector<std::string> warnings;
   PACELINE_ASSIGN_OR_RETURN(ready.jobs,
                             JobsOf(ready.study, ready.trials, &warnings));
+  if (ready.study.race.has_value()) {
+    PACELINE_ASSIGN_OR_RETURN(ready.rungs, BeginRace(ready.study, ready.jobs));
+  }
   for (const std::string& warning : warnings) {
     console.Note("paceline: warning: ", warning);
   }
@@ -148,13 +153,29 @@ ExitCode DryRun(const CommandContext& context, const ReadyStudy& ready) {
     total += trial->seconds * static_cast<double>(ready.study.repeat);
     refused = refused || !trial->why.empty();
   }
+  std::string rungs;
+  size_t jobs = ready.rungs.empty() ? ready.jobs.size() : 0;
+  double steps = 0;
+  int64_t begin = 0;
+  for (const Rung& rung : ready.rungs) {
+    jobs += rung.trials;
+    steps += static_cast<double>(rung.trials) *
+             static_cast<double>(rung.end - std::exchange(begin, rung.end));
+    absl::StrAppend(&rungs, rung.trials,
+                    rung.trials == 1 ? " trial" : " trials", " to step ",
+                    rung.end, "\n");
+  }
+  if (!ready.rungs.empty()) {  // so far it is the time of the first one
+    total *= steps / static_cast<double>(ready.rungs[0].trials) /
+             static_cast<double>(ready.rungs[0].end);
+  }
   context.console.Print(
-      absl::StrCat(table.Render(), "\n", ready.jobs.size(),
+      absl::StrCat(table.Render(), "\n", rungs, jobs,
                    " jobs; one after the other, those with a known time take ",
                    HumanDuration(absl::Seconds(total)), "\n"),
       {{"name", ready.study.name},
        {"dry_run", Document(true)},
-       {"jobs", ready.jobs.size()},
+       {"jobs", jobs},
        {"seconds", total},
        {"trials", std::move(trials)}});
   return refused ? kExitFailed : kExitOk;
@@ -170,7 +191,7 @@ class StudyRunner {
       : context_(context), ready_(ready) {}
 
   absl::Status Turn() {
-    if (!searched_) PACELINE_RETURN_IF_ERROR(FindJobs());
+    PACELINE_RETURN_IF_ERROR(FindJobs());
     for (TrialJob& job : ready_.jobs) {
       if (IsOpen(job)) PACELINE_RETURN_IF_ERROR(Refresh(job));
     }
@@ -203,7 +224,9 @@ class StudyRunner {
                                            " jobs have ended, ", count(IsOpen),
                                            " are under way"));
     }
-    return ended == std::ssize(ready_.jobs);
+    return ended == std::ssize(ready_.jobs) &&
+           !(ready_.study.race.has_value() &&
+             AddRung(ready_.study, ready_.rungs, ready_.jobs));
   }
 
   // "7, 8".
@@ -218,22 +241,26 @@ class StudyRunner {
  private:
   // Those that an earlier run of this study has submitted.
   absl::Status FindJobs() {
-    PACELINE_ASSIGN_OR_RETURN(const v1::ListJobsResponse listed,
-                              context_.client.ListJobs(0));
-    std::map<std::string, int64_t> ids;
-    for (const v1::Job& job : listed.jobs()) ids[job.request_id()] = job.id();
+    const bool first = !searched_;
+    if (first) {
+      PACELINE_ASSIGN_OR_RETURN(const v1::ListJobsResponse listed,
+                                context_.client.ListJobs(0));
+      for (const v1::Job& job : listed.jobs()) {
+        if (!job.request_id().empty()) earlier_[job.request_id()] = job.id();
+      }
+      searched_ = true;
+    }
     size_t found = 0;
     for (TrialJob& job : ready_.jobs) {
-      const auto known = ids.find(job.request_id);
-      if (known == ids.end() || !job.why.empty()) continue;
+      const auto known = earlier_.find(job.request_id);
+      if (known == earlier_.end() || job.id > 0 || !job.why.empty()) continue;
       job.id = known->second;
       ++found;
     }
-    if (found > 0) {
+    if (first && found > 0) {
       context_.console.Note("the study goes on: ", found, " of its ",
                             ready_.jobs.size(), " jobs are there already");
     }
-    searched_ = true;
     return absl::OkStatus();
   }
 
@@ -279,6 +306,13 @@ class StudyRunner {
     absl::Status status = MakeReady(context_, spec, files_);
     if (status.ok()) {
       v1::SubmitJobRequest request;
+      if (job.goes_on_from.has_value()) {
+        const TrialJob& from = ready_.jobs[*job.goes_on_from];
+        request.mutable_resume()->set_job(from.id);
+        request.mutable_resume()->set_step(from.spec.train.steps);
+        // Another one rounds differently.
+        spec.cpu_capability = from.document.value("cpu_capability", "");
+      }
       *request.mutable_spec() = ToProto(spec);
       request.set_request_id(job.request_id);
       const auto submitted = context_.client.SubmitJob(request);
@@ -302,6 +336,7 @@ class StudyRunner {
   const CommandContext& context_;
   ReadyStudy& ready_;
   bool searched_ = false;
+  std::map<std::string, int64_t> earlier_;  // jobs by request id
   std::map<int64_t, std::string>
       waits_for_;               // by job: why it stands as it does
   std::set<FilesOfJob> files_;  // that were looked for
@@ -313,6 +348,15 @@ absl::Status WriteReport(const std::string& file, const ReadyStudy& ready) {
     return WriteWholeFile(file, form.print(StudyReport(ready.results())));
   }
   return absl::OkStatus();
+}
+
+void NoteWinner(const ReadyStudy& ready, Console& console) {
+  const std::optional<size_t> winner = WinnerOf(ready.jobs);
+  if (!winner.has_value()) return console.Note("nobody won the race");
+  const TrialJob& job = ready.jobs[*winner];
+  console.Note(Printable(ready.trials[job.trial].label), " won the race; job ",
+               job.id, " has its weights after ", job.spec.train.steps,
+               " steps");
 }
 
 ExitCode RunStudy(const CommandContext& context, const StudyOptions& options,
@@ -335,6 +379,7 @@ ExitCode RunStudy(const CommandContext& context, const StudyOptions& options,
                  Printable(options.file));
     return interrupted ? kExitInterrupted : ExitCodeFor(end.status());
   }
+  if (ready.study.race.has_value()) NoteWinner(ready, console);
   console.Print(RenderStudy(ready.results(), console.unicode()),
                 StudyDocument(ready.results()));
   const absl::Status written = WriteReport(options.report, ready);

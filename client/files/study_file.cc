@@ -21,6 +21,7 @@ constexpr const char* kUsualMeasures[] = {"accuracy", "loss", "time"};
 constexpr size_t kLongestStudyName =
     64;  // leaves room for labels in jobs' names
 constexpr int64_t kMostRepeats = 1000;
+constexpr int64_t kMostBudget = 1'000'000'000;
 
 // A value as it stands behind `--set KEY=`, on one line.
 std::string SetText(const YAML::Node& value) {
@@ -66,9 +67,14 @@ class StudyReader {
   void ReadBase(const YAML::Node& value);
   void ReadVary(const YAML::Node& value);
   void ReadTrials(const YAML::Node& value);
-  void ReadRepeat(const YAML::Node& value);
+  void ReadRepeat(const YAML::Node& value) {
+    ReadWhole("repeat", value, 1, kMostRepeats, study_.repeat);
+  }
+  void ReadWhole(const char* name, const YAML::Node& value, int64_t least,
+                 int64_t most, int64_t& number);
   void ReadMeasure(const YAML::Node& value);
   void ReadExclusive(const YAML::Node& value);
+  void ReadRace(const YAML::Node& value);
   bool CheckSetting(const char* where, const YAML::Node& key,
                     const YAML::Node& value);
 
@@ -85,7 +91,8 @@ const StudyReader::Key StudyReader::kKeys[] = {
     {"trials", &StudyReader::ReadTrials},
     {"repeat", &StudyReader::ReadRepeat},
     {"measure", &StudyReader::ReadMeasure},
-    {"exclusive", &StudyReader::ReadExclusive}};
+    {"exclusive", &StudyReader::ReadExclusive},
+    {"race", &StudyReader::ReadRace}};
 
 void StudyReader::ReadRoot(const YAML::Node& root) {
   std::vector<std::string> names;
@@ -108,6 +115,11 @@ void StudyReader::ReadRoot(const YAML::Node& root) {
     for (const Key& key : kKeys) {
       if (name == key.name) (this->*key.read)(entry.second);
     }
+  }
+  if (seen.contains("race") && study_.repeat > 1) {
+    AddProblem(root["race"],
+               "race: takes one job a trial: leave repeat out, "
+               "and vary train.seed");
   }
   if (!seen.contains("base")) {
     AddProblem(root,
@@ -209,13 +221,48 @@ void StudyReader::ReadTrials(const YAML::Node& value) {
   }
 }
 
-void StudyReader::ReadRepeat(const YAML::Node& value) {
-  int64_t& repeat = study_.repeat;
-  if (!value.IsScalar() || !absl::SimpleAtoi(value.Scalar(), &repeat) ||
-      repeat < 1 || repeat > kMostRepeats) {
-    AddProblem(value, "repeat: expected a whole number from 1 to ",
-               kMostRepeats, ", got ", NodeText(value));
+void StudyReader::ReadWhole(const char* name, const YAML::Node& value,
+                            int64_t least, int64_t most, int64_t& number) {
+  if (!value.IsScalar() || !absl::SimpleAtoi(value.Scalar(), &number) ||
+      number < least || number > most) {
+    AddProblem(value, name, ": expected a whole number from ", least, " to ",
+               most, ", got ", NodeText(value));
   }
+}
+
+void StudyReader::ReadRace(const YAML::Node& value) {
+  Race& race = study_.race.emplace();
+  std::string on = "loss";
+  if (!value.IsMap()) {
+    AddProblem(value, "race: expected keys, as in {halving: 2, on: loss}, got ",
+               NodeText(value));
+    return;
+  }
+  for (const auto& entry : value) {
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    const std::string text =
+        entry.second.IsScalar() ? entry.second.Scalar() : "";
+    if (key == "halving") {
+      ReadWhole("race.halving", entry.second, 2, 100, race.halving);
+    } else if (key == "budget") {
+      ReadWhole("race.budget", entry.second, 1, kMostBudget, race.budget);
+    } else if (key == "plateau") {
+      if (!absl::SimpleAtod(text, &race.plateau) ||
+          !(race.plateau >= 0 && race.plateau < 1)) {
+        AddProblem(entry.second, "race.plateau: expected a number in [0, 1)");
+      }
+    } else if (key == "on") {
+      on = text;
+      const std::string why =
+          WhyNotAmong("loss", on, {"loss", "test_loss", "accuracy"});
+      if (!why.empty()) AddProblem(entry.second, "race.on: ", why);
+    } else {
+      AddProblem(
+          entry.first, "race: ",
+          WhyNotAmong("key", key, {"halving", "on", "budget", "plateau"}));
+    }
+  }
+  if (auto measure = FindMeasure(on); measure.ok()) race.on = *measure;
 }
 
 void StudyReader::ReadMeasure(const YAML::Node& value) {

@@ -9,6 +9,8 @@
 //   repeat: 3                 # seeds a trial, from the base's on
 //   measure: [accuracy, time] # FindMeasure()
 //   exclusive: true           # one job at a time
+//   race:                     # client/study/race.h
+//     {halving: 2, on: loss, budget: 1000, plateau: 0.01}
 #pragma once
 
 #include <string>

@@ -29,16 +29,17 @@ struct ShortName {
   Fold fold;
   Unit unit;
   const char* paths;  // with blanks between
+  bool more_is_better = false;
 };
 
 constexpr ShortName kShortNames[] = {
-    {"accuracy", Fold::kSum, Unit::kNumber, "test_accuracy"},
+    {"accuracy", Fold::kSum, Unit::kNumber, "test_accuracy", true},
     {"test_loss", Fold::kLast, Unit::kNumber, "evaluations.loss"},
     // One batch says little.
     {"loss", Fold::kTail, Unit::kNumber, "loss.value"},
     {"time", Fold::kSum, Unit::kSeconds, "seconds"},
     {"step_time", Fold::kSum, Unit::kSeconds, "measured_step_seconds"},
-    {"throughput", Fold::kSum, Unit::kNumber, "samples_per_second"},
+    {"throughput", Fold::kSum, Unit::kNumber, "samples_per_second", true},
     {"memory", Fold::kMost, Unit::kBytes, "workers.peak_memory_bytes"},
     {"bytes", Fold::kSum, Unit::kBytes, "workers.sent_bytes"},
     {"cpu", Fold::kSum, Unit::kSeconds,
@@ -136,7 +137,8 @@ absl::StatusOr<Measure> FindMeasure(const std::string& name) {
     known.emplace_back(each.name);
     if (name != each.name) continue;
     return Measure{name, each.fold, each.unit,
-                   absl::StrSplit(each.paths, ' ', absl::SkipEmpty())};
+                   absl::StrSplit(each.paths, ' ', absl::SkipEmpty()),
+                   each.more_is_better};
   }
   const Document& split = ExampleJob()["workers"][0]["seconds"];
   if (split.contains(name)) {
@@ -144,6 +146,7 @@ absl::StatusOr<Measure> FindMeasure(const std::string& name) {
                    Fold::kSum,
                    Unit::kShare,
                    {absl::StrCat("workers.seconds.", name)},
+                   /*more_is_better=*/false,
                    "workers.seconds.wall"};
   }
   Measure measure = {.name = name};

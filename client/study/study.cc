@@ -65,13 +65,6 @@ std::string JobName(const Study& study, const std::string& label, size_t trial,
   return absl::StrCat(study.name, "/trial-", trial + 1, end);
 }
 
-std::string RequestId(const Study& study, const JobSpec& spec) {
-  const std::string bytes = ToProto(spec).SerializeAsString();
-  const auto* const data = reinterpret_cast<const uint8_t*>(bytes.data());
-  return absl::StrFormat("study/%s/%016x", study.name,
-                         HashBytes(absl::MakeConstSpan(data, bytes.size())));
-}
-
 absl::StatusOr<ParsedJob> ParseTrial(const Study& study, const Trial& trial) {
   JobFile file = study.base;
   for (const Setting& each : trial.settings) {
@@ -147,6 +140,13 @@ absl::StatusOr<std::vector<TrialJob>> JobsOf(
   }
   if (!any) return wrong;
   return jobs;
+}
+
+std::string RequestId(const Study& study, const JobSpec& spec) {
+  const std::string bytes = ToProto(spec).SerializeAsString();
+  const auto* const data = reinterpret_cast<const uint8_t*>(bytes.data());
+  return absl::StrFormat("study/%s/%016x", study.name,
+                         HashBytes(absl::MakeConstSpan(data, bytes.size())));
 }
 
 bool IsOpen(const TrialJob& job) { return job.id > 0 && !HasEnded(job); }

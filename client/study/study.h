@@ -36,6 +36,15 @@ struct Trial {
   std::vector<Setting> settings;
 };
 
+// Successive halving, client/study/race.h.
+struct Race {
+  int64_t halving = 2;  // one of so many goes on
+  Measure on;
+  int64_t budget = 0;  // steps of the first trial; 0: train.steps
+  double plateau = 0;  // the winner stops when a rung improves it by less than
+                       // this part; 0: never
+};
+
 // A study file as it was read.
 struct Study {
   std::string name;
@@ -45,6 +54,7 @@ struct Study {
   int64_t repeat = 1;         // each with another seed
   std::vector<Measure> measure;
   bool exclusive = false;  // one job at a time
+  std::optional<Race> race = {};
 };
 
 // More jobs want --yes.
@@ -67,6 +77,11 @@ struct TrialJob {
   // The same for the same spec in the same study, whenever it is asked for.
   std::string request_id = {};
 
+  // Of a race.
+  size_t rung = 0;
+  std::optional<size_t> goes_on_from = {};  // index of the job before
+  bool has_gone_on = false;                 // in a further job
+
   int64_t id = 0;  // of the job at the coordinator; 0: it is not known there
   JobState state = JobState::kUnknown;
   // It has no result: why.  Empty while there is hope.
@@ -82,6 +97,8 @@ struct TrialJob {
 absl::StatusOr<std::vector<TrialJob>> JobsOf(
     const Study& study, const std::vector<Trial>& trials,
     std::vector<std::string>* warnings);
+
+std::string RequestId(const Study& study, const JobSpec& spec);
 
 // Submitted, and has not ended.
 bool IsOpen(const TrialJob& job);

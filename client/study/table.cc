@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "client/render/chart.h"
 #include "client/render/text.h"
+#include "client/study/race.h"
 
 namespace paceline {
 namespace {
@@ -19,12 +20,12 @@ constexpr int kLabelColumns = 36;
 constexpr size_t kMostCurves = 16;
 constexpr char kNotMeasured[] = "not measured";
 
-// The values of a trial's jobs that have one.
+// The values of a trial's jobs that have one; in a race of its newest job.
 std::vector<double> ValuesOf(const StudyResults& results, size_t trial,
                              const Measure& measure) {
   std::vector<double> values;
   for (const TrialJob& job : results.jobs) {
-    if (job.trial != trial) continue;
+    if (job.trial != trial || job.has_gone_on) continue;
     const std::optional<double> value = ValueIn(job.document, measure);
     if (value.has_value()) values.push_back(*value);
   }
@@ -47,11 +48,16 @@ std::string WhyOf(const StudyResults& results, size_t trial) {
   return absl::StrJoin(reasons, "; ");
 }
 
-int Succeeded(const StudyResults& results, size_t trial) {
-  return static_cast<int>(
-      absl::c_count_if(results.jobs, [trial](const TrialJob& job) {
-        return job.trial == trial && job.state == JobState::kSucceeded;
-      }));
+// How many of its jobs have succeeded; in a race to which step.
+std::string DoneText(const StudyResults& results, size_t trial) {
+  int64_t jobs = 0, steps = 0;
+  for (const TrialJob& job : results.jobs) {
+    if (job.trial != trial || job.state != JobState::kSucceeded) continue;
+    ++jobs;
+    steps = job.spec.train.steps;
+  }
+  return results.study.race ? absl::StrCat(steps)
+                            : absl::StrCat(jobs, "/", results.study.repeat);
 }
 
 Section TrialsSection(const StudyResults& results) {
@@ -65,7 +71,8 @@ Section TrialsSection(const StudyResults& results) {
   for (const Measure& measure : results.study.measure) {
     section.titles.push_back(measure.name);
   }
-  section.titles.insert(section.titles.end(), {"jobs", "why"});
+  section.titles.insert(section.titles.end(),
+                        {results.study.race ? "steps" : "jobs", "why"});
   for (size_t t = 0; t < results.trials.size(); ++t) {
     const Trial& trial = results.trials[t];
     std::vector<std::string>& row = section.rows.emplace_back();
@@ -76,8 +83,7 @@ Section TrialsSection(const StudyResults& results) {
     for (const Measure& measure : results.study.measure) {
       row.push_back(SpreadCell(ValuesOf(results, t, measure), measure));
     }
-    row.push_back(
-        absl::StrCat(Succeeded(results, t), "/", results.study.repeat));
+    row.push_back(DoneText(results, t));
     row.push_back(WhyOf(results, t));
   }
   return section;
@@ -128,9 +134,9 @@ std::string LossChart(const StudyResults& results) {
   LineChart chart = {.what = "training loss over steps", .x_name = "step"};
   for (const TrialJob& job : results.jobs) {
     const Document curve = job.document.value("loss", Document::array());
-    if (job.repeat > 0 || curve.empty()) continue;
-    if (chart.lines.size() == kMostCurves) break;
-    ChartLine& line = chart.lines.emplace_back();
+    if (job.repeat > 0 || job.trial >= kMostCurves) continue;
+    chart.lines.resize(std::max(chart.lines.size(), job.trial + 1));
+    ChartLine& line = chart.lines[job.trial];
     line.name = results.trials[job.trial].label;
     for (const Document& point : curve) {
       line.points.emplace_back(point["step"].get<double>(),
@@ -243,6 +249,7 @@ Document StudyDocument(const StudyResults& results) {
       jobs.push_back(
           {{"seed", job.spec.train.seed},
            {"job", OrNull(job.id)},
+           {"steps", OrNull(job.spec.train.steps)},
            {"state", NullUnless(job.state != JobState::kUnknown,
                                 std::string(JobStateName(job.state)))},
            {"why", OrNull(job.why)},
@@ -253,7 +260,13 @@ Document StudyDocument(const StudyResults& results) {
                       {"values", std::move(values)},
                       {"jobs", std::move(jobs)}});
   }
+  std::optional<size_t> winner;
+  if (study.race.has_value()) winner = WinnerOf(results.jobs);
   return {{"name", study.name},
+          {"winner",
+           winner.has_value()
+               ? Document(results.trials[results.jobs[*winner].trial].label)
+               : Document()},
           {"exclusive", Document(study.exclusive)},
           {"repeat", study.repeat},
           {"trials", std::move(trials)}};

@@ -10,6 +10,7 @@
 #include "client/commands/study.h"
 #include "client/files/study_file.h"
 #include "client/study/measures.h"
+#include "client/study/race.h"
 #include "client/study/table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -305,6 +306,172 @@ TEST(PlotSpreads, OfOneValueOrNoneHasNoWidth) {
       HasSubstr("a |o  inf\n"));
 }
 
+// --- races ------------------------------------------------------------------
+
+std::vector<std::string> Texts(const std::vector<Rung>& rungs) {
+  std::vector<std::string> texts;
+  for (const Rung& rung : rungs) {
+    texts.push_back(absl::StrCat(rung.trials, " to ", rung.end));
+  }
+  return texts;
+}
+
+int64_t StepsOfAll(const std::vector<Rung>& rungs) {
+  int64_t steps = 0, begin = 0;
+  for (const Rung& rung : rungs) {
+    steps += static_cast<int64_t>(rung.trials) * (rung.end - begin);
+    begin = rung.end;
+  }
+  return steps;
+}
+
+TEST(Rungs, HalveTheFieldWithHalfOfTheBudget) {
+  EXPECT_THAT(Texts(RungsOf({}, 8, 600).value()),
+              ElementsAre("8 to 21", "4 to 42", "2 to 63", "1 to 369"));
+  EXPECT_THAT(Texts(RungsOf({.halving = 3, .on = {}}, 5, 100).value()),
+              ElementsAre("5 to 7", "2 to 14", "1 to 65"));
+}
+
+TEST(Rungs, TakeTheWholeBudgetTogether) {
+  for (const double plateau : {0.0, 0.1}) {
+    for (int trials = 2; trials < 40; ++trials) {
+      const auto rungs =
+          RungsOf({.on = {}, .plateau = plateau}, trials, 1001).value();
+
+      EXPECT_EQ(StepsOfAll(rungs), 1001) << trials;
+      EXPECT_GT(rungs[0].end, 0);
+    }
+  }
+}
+
+TEST(Rungs, OfAPlateauCutTheWinnersHalf) {
+  EXPECT_THAT(Texts(RungsOf({.on = {}, .plateau = 0.1}, 2, 32).value()),
+              ElementsAre("2 to 8", "1 to 10", "1 to 12", "1 to 14", "1 to 16",
+                          "1 to 18", "1 to 20", "1 to 22", "1 to 24"));
+}
+
+TEST(Rungs, WantTwoTrialsAndAStepForEach) {
+  EXPECT_THAT(RungsOf({}, 1, 600).status().message(),
+              HasSubstr("at least two trials"));
+  EXPECT_THAT(RungsOf({}, 8, 27).status().message(),
+              Says("27 steps", "8 trials", "at least 28"));
+  EXPECT_TRUE(RungsOf({}, 8, 28).ok());
+}
+
+// Ends all jobs of the newest rung with these losses, NAN: it failed.
+void End(std::vector<TrialJob>& jobs, const std::vector<double>& losses) {
+  size_t next = 0;
+  for (TrialJob& job : jobs) {
+    if (HasEnded(job)) continue;
+    const double loss = losses.at(next++);
+    job.id = 100 + static_cast<int64_t>(&job - jobs.data());
+    job.state = std::isnan(loss) ? JobState::kFailed : JobState::kSucceeded;
+    if (std::isnan(loss)) job.why = "it failed";
+    job.document = {{"loss", Document::array({{{"value", loss}}})}};
+  }
+}
+
+// "trial to steps" of the jobs in the newest rung.
+std::vector<std::string> NewestRung(const std::vector<TrialJob>& jobs) {
+  std::vector<std::string> texts;
+  for (const TrialJob& job : jobs) {
+    if (job.rung != jobs.back().rung) continue;
+    texts.push_back(absl::StrCat(job.trial, " to ", job.spec.train.steps));
+  }
+  return texts;
+}
+
+struct RaceBed {
+  explicit RaceBed(const std::string& text)
+      : study(ReadGood(text)), jobs(Jobs(study)) {
+    auto begun = BeginRace(study, jobs);
+    EXPECT_TRUE(begun.ok()) << begun.status();
+    rungs = begun.value_or(std::vector<Rung>());
+  }
+  bool Go(const std::vector<double>& losses) {
+    End(jobs, losses);
+    return AddRung(study, rungs, jobs);
+  }
+  Study study;
+  std::vector<TrialJob> jobs;
+  std::vector<Rung> rungs;
+};
+
+TEST(RaceOf, TrialsKeepsTheBetterHalfUntilOneHasWon) {
+  RaceBed bed("vary: {train.seed: [1, 2, 3, 4]}\nrace: {budget: 120}\n");
+  EXPECT_EQ(bed.jobs[0].spec.train.checkpoint_every, 10);
+  EXPECT_TRUE(AddRung(bed.study, bed.rungs, bed.jobs));
+  EXPECT_EQ(bed.jobs.size(), 4) << "nobody has ended";
+
+  ASSERT_TRUE(bed.Go({3, 1, 4, 2}));
+  EXPECT_THAT(NewestRung(bed.jobs), ElementsAre("1 to 20", "3 to 20"));
+  EXPECT_EQ(bed.jobs[5].goes_on_from, 3);
+  EXPECT_EQ(WinnerOf(bed.jobs), std::nullopt);
+
+  ASSERT_TRUE(bed.Go({0.5, 0.7}));
+  EXPECT_THAT(NewestRung(bed.jobs), ElementsAre("1 to 80"));
+  EXPECT_EQ(bed.jobs[6].goes_on_from, 4);
+
+  EXPECT_FALSE(bed.Go({0.1}));
+  EXPECT_EQ(WinnerOf(bed.jobs), 6);
+}
+
+TEST(RaceOf, AccuracyKeepsTheGreater) {
+  RaceBed bed("vary: {train.seed: [1, 2]}\nrace: {on: accuracy}\n");
+  End(bed.jobs, {1, 1});
+  bed.jobs[0].document["test_accuracy"] = 0.5;
+  bed.jobs[1].document["test_accuracy"] = 0.6;
+
+  ASSERT_TRUE(AddRung(bed.study, bed.rungs, bed.jobs));
+
+  EXPECT_EQ(bed.jobs.back().trial, 1);
+}
+
+TEST(RaceOf, TrialsThatFailDropOutAndTiesGoToTheFirst) {
+  RaceBed bed("vary: {train.seed: [1, 2, 3, 4]}\nrace: {budget: 120}\n");
+
+  ASSERT_TRUE(bed.Go({NAN, 2, 2, 2}));
+  EXPECT_THAT(NewestRung(bed.jobs), ElementsAre("1 to 20", "2 to 20"));
+  EXPECT_FALSE(bed.Go({NAN, NAN}));
+  EXPECT_EQ(WinnerOf(bed.jobs), std::nullopt);
+}
+
+TEST(RaceOf, UnlikeBatchesCountsSamples) {
+  const RaceBed bed("vary: {train.batch: [32, 64]}\nrace: {budget: 80}\n");
+
+  EXPECT_THAT(NewestRung(bed.jobs), ElementsAre("0 to 20", "1 to 10"));
+}
+
+TEST(RaceOf, TheWinnerStopsAtAPlateau) {
+  RaceBed bed(
+      "vary: {train.seed: [1, 2]}\nrace: {budget: 160, plateau: 0.1}\n");
+  ASSERT_TRUE(bed.Go({2, 3}));
+  ASSERT_TRUE(bed.Go({1}));
+
+  EXPECT_FALSE(bed.Go({0.95}));
+
+  EXPECT_EQ(WinnerOf(bed.jobs), 3);
+}
+
+TEST(RaceOf, JobsThatCannotGoOnTheSameIsRefused) {
+  const RaceBed bed(
+      "trials: [{train.learning_rate.schedule: cosine}, {train.seed: 1},"
+      " {aggregation.mode: rolling}, {train.seed: 2}]\nrace: {budget: 120}\n");
+
+  EXPECT_THAT(bed.jobs[0].why, HasSubstr("take constant or step"));
+  EXPECT_THAT(bed.jobs[2].why, HasSubstr("only a pipeline"));
+  EXPECT_EQ(bed.jobs[3].why, "");
+}
+
+TEST(RaceOf, EpochsNeedsABudget) {
+  const Study study = ReadGood(
+      "vary: {train.steps: [0], train.seed: [1, 2]}\nrace: {on: loss}\n");
+  std::vector<TrialJob> jobs = Jobs(study);
+
+  EXPECT_THAT(BeginRace(study, jobs).status().message(),
+              HasSubstr("budget is missing"));
+}
+
 // --- files ------------------------------------------------------------------
 
 TEST(StudyFile, SaysEverythingThatIsWrongWithItsLine) {
@@ -333,6 +500,13 @@ TEST(StudyFile, SaysEverythingThatIsWrongWithItsLine) {
            {"name: ''", "name: expected a text"},
            {"repaet: 3", "did you mean 'repeat'"},
            {"repeat: 3\nrepeat: 4", "given twice"},
+           {"race: 3", "race: expected keys"},
+           {"race: {halving: 1}", "race.halving: expected a whole number"},
+           {"race: {budget: 0}", "race.budget: expected a whole number"},
+           {"race: {plateau: 1}", "race.plateau: expected a number"},
+           {"race: {on: acuracy}", "race.on: there is no loss 'acuracy'"},
+           {"race: {hlaving: 2}", "did you mean 'halving'"},
+           {"race: {on: loss}\nrepeat: 2", "takes one job a trial"},
            {"repeat: [", "is not YAML"}}) {
     const auto study = Read(absl::StrCat(kBase, text, "\n"));
     EXPECT_EQ(ExitCodeFor(study.status()), kExitUsage) << text;
@@ -550,6 +724,40 @@ TEST(StudyCommand, ADryRunPredictsEachTrialAndSubmitsNothing) {
                            "why": null})"));
   EXPECT_THAT(bed.Output()["trials"][1],
               Includes(R"({"why": "no worker has the memory"})"));
+}
+
+TEST(StudyCommand, OfARaceGoesOnFromTheCheckpointsOfItsRungs) {
+  StudyBed bed("vary: {train.seed: [1, 2, 3]}\nrace: {on: loss, budget: 50}\n",
+               OutputFormat::kJson);
+
+  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
+
+  ASSERT_EQ(bed.mesh.submitted.size(), 6);
+  const v1::SubmitJobRequest& last = bed.mesh.submitted.back();
+  EXPECT_EQ(last.resume().job(), 4) << "all losses are equal";
+  EXPECT_EQ(last.resume().step(), 10);
+  EXPECT_EQ(last.spec().train().steps(), 35);
+  EXPECT_EQ(last.spec().cpu_capability(), "avx2");
+  EXPECT_THAT(bed.Output(), Includes(R"({"winner": "seed=1"})"));
+  EXPECT_EQ(bed.Output()["trials"][0]["jobs"].size(), 3);
+  EXPECT_EQ(bed.Output()["trials"][0]["values"]["time"]["jobs"], 1);
+  EXPECT_THAT(bed.err.str(), HasSubstr("job 6 has its weights after 35 steps"));
+
+  bed.out.str("");
+  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
+  EXPECT_EQ(bed.mesh.submitted.size(), 6) << "each rung once";
+}
+
+TEST(StudyCommand, ADryRunOfARaceSaysItsRungs) {
+  StudyBed bed("vary: {train.seed: [1, 2, 3]}\nrace: {on: loss, budget: 50}\n");
+  bed.options.dry_run = true;
+
+  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
+
+  EXPECT_THAT(bed.out.str(),
+              Says("3 trials to step 5\n2 trials to step 10\n1 trial to step "
+                   "35\n6 jobs",
+                   "take 25 s"));
 }
 
 TEST(StudyCommand, OfTenThousandJobsWantsYes) {

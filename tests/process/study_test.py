@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A study that is killed, and a worker under it: no trial is lost or doubled."""
+"""A study that is killed, and a worker under it: no trial is lost or doubled.
+The winner of a race trains on from where it was."""
 
 import json
 
@@ -17,6 +18,19 @@ vary:
   train.batch: [16, 32]
 measure: [loss, step_time, memory]
 exclusive: true
+"""
+
+
+RACE = """
+base: job.yaml
+vary: {train.seed: [1, 2, 3, 4]}
+race: {halving: 2, on: loss, budget: 120}
+"""
+JOB = """
+model: {name: lenet}
+data: {name: synthetic, train_samples: 512, test_samples: 64}
+train: {batch: 32, micro_batch: 8, evaluate_every: 0}
+pipeline: {stages: 1}
 """
 
 
@@ -58,6 +72,24 @@ class Study(MeshCase):
 
         self.assertEqual(self.run_study(file), document, "once more")
         self.assertEqual(len(self.jobs()), 4)
+
+    def test_of_a_race_ends_with_the_weights_of_an_undisturbed_job(self):
+        self.start(2)
+        job = self.write(JOB)
+        file = self.write(RACE, "race.yaml")
+
+        document = self.run_study(file)
+
+        seed, steps = document["winner"].split("=")[1], 80
+        trials = document["trials"]
+        self.assertEqual(sorted(trial["jobs"][-1]["steps"] for trial in trials),
+                         [10, 10, 20, steps])
+        last = next(trial["jobs"][-1]["job"] for trial in trials
+                    if trial["label"] == document["winner"])
+        alone = self.submit(job, f"train.seed={seed}", f"train.steps={steps}",
+                            "pipeline.stages=2")
+        self.assertEqual(self.job(str(last))["weights_sha256"],
+                         alone["weights_sha256"])
 
 
 if __name__ == "__main__":
