@@ -72,23 +72,26 @@ absl::StatusOr<ReadyStudy> ReadyStudyOf(const StudyOptions& options,
   return ready;
 }
 
-// An error of the submission that another try or Ctrl-C may be about, not the
-// job.
-bool IsOfTheCoordinator(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsCancelled(status) ||
-         absl::IsDeadlineExceeded(status) || absl::IsUnimplemented(status);
+// The trial is refused; another one may be taken.  All other errors of a
+// submission are about the coordinator, or are Ctrl-C.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status) ||
+         absl::IsFailedPrecondition(status) || absl::IsNotFound(status) ||
+         absl::IsDataLoss(status);
 }
 
 // Data, weights and script of a job.
 using FilesOfJob = std::tuple<std::string, std::string, std::string>;
 
-// Looks for a job's files, but for those in `known`, to which it adds them; and
-// has a worker look into its script.
+// Looks for a job's files, but for those in `known`, to which it adds those
+// that it has found; and has a worker look into its script.
 absl::Status MakeReady(const CommandContext& context, JobSpec& spec,
                        std::set<FilesOfJob>& known) {
-  if (known.insert({spec.data.path, spec.model.weights, spec.model.file})
-          .second) {
+  const FilesOfJob files = {spec.data.path, spec.model.weights,
+                            spec.model.file};
+  if (!known.contains(files)) {
     PACELINE_RETURN_IF_ERROR(LookForFiles(context, spec));
+    known.insert(files);
   }
   return FillInScript(context, std::nullopt, &spec);
 }
@@ -117,7 +120,7 @@ absl::StatusOr<TrialEstimate> EstimateTrial(const CommandContext& context,
     status = answer.status();
     if (answer.ok()) trial.answer = *std::move(answer);
   }
-  if (IsOfTheCoordinator(status)) return status;
+  if (!status.ok() && !IsRefusal(status)) return status;
   trial.why = std::string(status.message());
   const double steps =
       IsInference(spec) ? 1 : static_cast<double>(spec.train.steps);
@@ -190,8 +193,22 @@ class StudyRunner {
   StudyRunner(const CommandContext& context, ReadyStudy& ready)
       : context_(context), ready_(ready) {}
 
+  // Finds the jobs that an earlier run of this study has submitted.
+  absl::Status Begin() {
+    PACELINE_ASSIGN_OR_RETURN(const v1::ListJobsResponse listed,
+                              context_.client.ListJobs(0));
+    for (const v1::Job& job : listed.jobs()) {
+      if (!job.request_id().empty()) earlier_[job.request_id()] = job.id();
+    }
+    if (const size_t found = TakeEarlier(); found > 0) {
+      context_.console.Note("the study goes on: ", found, " of its ",
+                            ready_.jobs.size(), " jobs are there already");
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Turn() {
-    PACELINE_RETURN_IF_ERROR(FindJobs());
+    TakeEarlier();  // the jobs of a further rung
     for (TrialJob& job : ready_.jobs) {
       if (IsOpen(job)) PACELINE_RETURN_IF_ERROR(Refresh(job));
     }
@@ -239,17 +256,7 @@ class StudyRunner {
   }
 
  private:
-  // Those that an earlier run of this study has submitted.
-  absl::Status FindJobs() {
-    const bool first = !searched_;
-    if (first) {
-      PACELINE_ASSIGN_OR_RETURN(const v1::ListJobsResponse listed,
-                                context_.client.ListJobs(0));
-      for (const v1::Job& job : listed.jobs()) {
-        if (!job.request_id().empty()) earlier_[job.request_id()] = job.id();
-      }
-      searched_ = true;
-    }
+  size_t TakeEarlier() {
     size_t found = 0;
     for (TrialJob& job : ready_.jobs) {
       const auto known = earlier_.find(job.request_id);
@@ -257,11 +264,7 @@ class StudyRunner {
       job.id = known->second;
       ++found;
     }
-    if (first && found > 0) {
-      context_.console.Note("the study goes on: ", found, " of its ",
-                            ready_.jobs.size(), " jobs are there already");
-    }
-    return absl::OkStatus();
+    return found;
   }
 
   absl::Status Refresh(TrialJob& job) {
@@ -319,7 +322,7 @@ class StudyRunner {
       status = submitted.status();
       if (submitted.ok()) job.id = submitted->id();
     }
-    if (IsOfTheCoordinator(status)) return status;
+    if (!status.ok() && !IsRefusal(status)) return status;
     job.why = std::string(status.message());
     if (status.ok()) job.state = JobState::kQueued;
     Tell(job, status.ok() ? absl::StrCat("is job ", job.id)
@@ -335,7 +338,6 @@ class StudyRunner {
 
   const CommandContext& context_;
   ReadyStudy& ready_;
-  bool searched_ = false;
   std::map<std::string, int64_t> earlier_;  // jobs by request id
   std::map<int64_t, std::string>
       waits_for_;               // by job: why it stands as it does
@@ -363,6 +365,9 @@ ExitCode RunStudy(const CommandContext& context, const StudyOptions& options,
                   ReadyStudy& ready) {
   Console& console = context.console;
   StudyRunner runner(context, ready);
+  if (const absl::Status begun = runner.Begin(); !begun.ok()) {
+    return ReportError(console, begun);
+  }
   const auto end = WaitUntil(
       context, {}, [&] { return runner.Turn(); },
       [&] { return runner.IsDone(); });

@@ -47,8 +47,6 @@ class StudyReader {
     if (problems_.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrJoin(problems_, "\n"));
   }
-  // The job file that the study names; empty: the job is in the study.
-  const std::string& base_file() const { return base_file_; }
 
  private:
   using Read = void (StudyReader::*)(const YAML::Node&);
@@ -80,7 +78,6 @@ class StudyReader {
 
   const std::string path_;
   Study& study_;
-  std::string base_file_;
   std::vector<std::string> problems_;
 };
 
@@ -148,7 +145,9 @@ void StudyReader::ReadBase(const YAML::Node& value) {
   if (value.IsMap()) {
     study_.base.below = "base";
   } else if (value.IsScalar() && !value.Scalar().empty()) {
-    base_file_ = std::filesystem::path(path_).parent_path() / value.Scalar();
+    study_.base.name =
+        std::filesystem::path(path_).parent_path() / value.Scalar();
+    study_.base.text.clear();
   } else {
     AddProblem(value, "base: expected a job file or the keys of a job, got ",
                NodeText(value));
@@ -291,25 +290,31 @@ void StudyReader::ReadExclusive(const YAML::Node& value) {
 
 }  // namespace
 
-absl::StatusOr<Study> ReadStudyFile(const std::string& path,
-                                    const std::vector<std::string>& sets) {
-  PACELINE_ASSIGN_OR_RETURN(const std::string text,
-                            ReadWholeFile(path, kMaxJobFileBytes));
+absl::StatusOr<Study> ParseStudyFile(const std::string& path,
+                                     const std::string& text) {
   Study study;
   study.name = std::filesystem::path(path).stem();
-  study.base = {.name = path, .text = text, .sets = sets};
+  study.base = {.name = path, .text = text, .sets = {}};
   StudyReader reader(path, study);
   PACELINE_RETURN_IF_ERROR(
       ReadYaml(path, text, "a study file", "names at least its base",
                [&](const YAML::Node& root) { reader.ReadRoot(root); }));
   PACELINE_RETURN_IF_ERROR(reader.status());
-  if (!reader.base_file().empty()) {
-    study.base.name = reader.base_file();
-    PACELINE_ASSIGN_OR_RETURN(study.base.text, ReadJobFile(reader.base_file()));
-  }
   if (!study.measure.empty()) return study;
   for (const char* const name : kUsualMeasures) {
     PACELINE_ASSIGN_OR_RETURN(study.measure.emplace_back(), FindMeasure(name));
+  }
+  return study;
+}
+
+absl::StatusOr<Study> ReadStudyFile(const std::string& path,
+                                    const std::vector<std::string>& sets) {
+  PACELINE_ASSIGN_OR_RETURN(const std::string text,
+                            ReadWholeFile(path, kMaxJobFileBytes));
+  PACELINE_ASSIGN_OR_RETURN(Study study, ParseStudyFile(path, text));
+  study.base.sets = sets;
+  if (study.base.text.empty()) {
+    PACELINE_ASSIGN_OR_RETURN(study.base.text, ReadJobFile(study.base.name));
   }
   return study;
 }

@@ -21,6 +21,13 @@
 
 namespace paceline {
 
+// The study of `text`.  A base that is a file is not read: `base` has its name,
+// and no text.
+//   path  of the study file
+// Errors: InvalidArgument  as below
+absl::StatusOr<Study> ParseStudyFile(const std::string& path,
+                                     const std::string& text);
+
 // Reads the file and its base.
 //   sets  KEY=VALUE, for all trials
 // Errors: InvalidArgument  a file cannot be read, or one line for each thing

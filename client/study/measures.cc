@@ -202,12 +202,12 @@ std::string ValueText(double value, Unit unit) {
   return HumanNumber(value);
 }
 
-Spread SpreadOf(const std::vector<double>& values) {
+ValueSpread SpreadOf(const std::vector<double>& values) {
   const auto [least, most] = absl::c_minmax_element(values);
   return {Median(values), *least, *most, static_cast<int>(values.size())};
 }
 
-std::string SpreadText(const Spread& spread, Unit unit) {
+std::string SpreadText(const ValueSpread& spread, Unit unit) {
   const std::string median = ValueText(spread.median, unit);
   if (spread.count < 2) return median;
   std::string least = ValueText(spread.least, unit);

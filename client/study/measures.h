@@ -41,16 +41,16 @@ std::optional<double> ValueIn(const Document& job, const Measure& measure);
 
 std::string ValueText(double value, Unit unit);
 
-struct Spread {
+struct ValueSpread {
   double median = 0;
   double least = 0;
   double most = 0;
   int count = 0;
 };
 // values: at least one.
-Spread SpreadOf(const std::vector<double>& values);
+ValueSpread SpreadOf(const std::vector<double>& values);
 
 // "7.2 ms", or with several "7.2 ms (7.1..7.5)".
-std::string SpreadText(const Spread& spread, Unit unit);
+std::string SpreadText(const ValueSpread& spread, Unit unit);
 
 }  // namespace paceline

@@ -98,8 +98,9 @@ absl::StatusOr<std::vector<Trial>> TrialsOf(const Study& study) {
     if (label.empty()) label = LabelOf(trials[i].settings);
     const auto [first, is_new] = seen.emplace(label, i);
     if (is_new) continue;
-    return InvalidArgument(study.base.name, ": trials ", first->second + 1,
-                           " and ", i + 1, " are both '", Printable(label),
+    return InvalidArgument("study ", Printable(study.name), ": trials ",
+                           first->second + 1, " and ", i + 1, " are both '",
+                           Printable(label),
                            "': take one out, or give it another label");
   }
   return trials;

@@ -77,7 +77,7 @@ struct TrialJob {
   // The same for the same spec in the same study, whenever it is asked for.
   std::string request_id = {};
 
-  // Of a race.
+  // In a race.
   size_t rung = 0;
   std::optional<size_t> goes_on_from = {};  // index of the job before
   bool has_gone_on = false;                 // in a further job

@@ -121,7 +121,7 @@ std::string MeasureChart(const StudyResults& results, const Measure& measure) {
     const std::vector<double> values = ValuesOf(results, t, measure);
     chart.rows.push_back(results.trials[t].label);
     if (values.empty()) continue;
-    const Spread spread = SpreadOf(values);
+    const ValueSpread spread = SpreadOf(values);
     if (!std::isfinite(spread.median) || spread.median < 0) continue;
     chart.bars.push_back(
         {t, 0, spread.median, 0, SpreadText(spread, measure.unit)});
@@ -232,7 +232,7 @@ Document StudyDocument(const StudyResults& results) {
         values[measure.name] = nullptr;
         continue;
       }
-      const Spread spread = SpreadOf(numbers);
+      const ValueSpread spread = SpreadOf(numbers);
       values[measure.name] = Document{{"median", spread.median},
                                       {"least", spread.least},
                                       {"most", spread.most},

@@ -31,7 +31,7 @@ Report StudyReport(const StudyResults& results);
 // axis; empty where no trial has a value.
 struct PlottedSpread {
   std::string label = {};
-  Spread spread = {};
+  ValueSpread spread = {};
 };
 std::string PlotSpreads(const std::string& title,
                         const std::vector<PlottedSpread>& spreads, Unit unit,

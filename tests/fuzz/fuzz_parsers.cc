@@ -23,6 +23,7 @@
 #include "client/files/plan_file.h"
 #include "client/files/profile_file.h"
 #include "client/files/settings.h"
+#include "client/files/study_file.h"
 #include "core/base/config_file.h"
 #include "core/predict/timing_csv.h"
 #include "core/rpc/enrol.h"
@@ -132,6 +133,10 @@ void Profile(Bytes bytes) {
   ParseProfileFile("profile", TextOf(bytes)).IgnoreError();
 }
 
+void Study(Bytes bytes) {
+  ParseStudyFile("study.yaml", TextOf(bytes)).IgnoreError();
+}
+
 void Times(Bytes bytes) {
   ParseTimingCsv("times", TextOf(bytes)).IgnoreError();
 }
@@ -192,6 +197,7 @@ constexpr Target kTargets[] = {
     {"set", Set},
     {"plan", Plan},
     {"profile", Profile},
+    {"study", Study},
     {"times", Times},
     {"idx", Idx},
     {"image", Image},
