@@ -2,7 +2,6 @@
 
 #include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -80,14 +79,14 @@ bool IsRefusal(const absl::Status& status) {
          absl::IsDataLoss(status);
 }
 
-// Data, weights and script of a job.
-using FilesOfJob = std::tuple<std::string, std::string, std::string>;
+// The names of a job's data, weights and script.
+using FilesOfJob = std::vector<std::string>;
 
 // Looks for a job's files, but for those in `known`, to which it adds those
 // that it has found; and has a worker look into its script.
 absl::Status MakeReady(const CommandContext& context, JobSpec& spec,
                        std::set<FilesOfJob>& known) {
-  const FilesOfJob files = {spec.data.path, spec.model.weights,
+  const FilesOfJob files = {spec.data.name, spec.data.path, spec.model.weights,
                             spec.model.file};
   if (!known.contains(files)) {
     PACELINE_RETURN_IF_ERROR(LookForFiles(context, spec));
