@@ -245,10 +245,10 @@ void StudyReader::ReadRace(const YAML::Node& value) {
       ReadWhole("race.halving", entry.second, 2, 100, race.halving);
     } else if (key == "budget") {
       ReadWhole("race.budget", entry.second, 1, kMostBudget, race.budget);
-    } else if (key == "plateau") {
-      if (!absl::SimpleAtod(text, &race.plateau) ||
-          !(race.plateau >= 0 && race.plateau < 1)) {
-        AddProblem(entry.second, "race.plateau: expected a number in [0, 1)");
+    } else if (key == "plateau" || key == "share") {
+      double& part = key == "share" ? race.share : race.plateau;
+      if (!absl::SimpleAtod(text, &part) || !(part > 0 && part < 1)) {
+        AddProblem(entry.second, "race.", key, ": expected a number in (0, 1)");
       }
     } else if (key == "on") {
       on = text;
@@ -256,9 +256,9 @@ void StudyReader::ReadRace(const YAML::Node& value) {
           WhyNotAmong("loss", on, {"loss", "test_loss", "accuracy"});
       if (!why.empty()) AddProblem(entry.second, "race.on: ", why);
     } else {
-      AddProblem(
-          entry.first, "race: ",
-          WhyNotAmong("key", key, {"halving", "on", "budget", "plateau"}));
+      AddProblem(entry.first, "race: ",
+                 WhyNotAmong("key", key,
+                             {"halving", "on", "budget", "share", "plateau"}));
     }
   }
   if (auto measure = FindMeasure(on); measure.ok()) race.on = *measure;

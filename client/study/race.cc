@@ -75,11 +75,11 @@ absl::StatusOr<std::vector<Rung>> RungsOf(const Race& race, size_t trials,
     fields.push_back(left);
     all += static_cast<int64_t>(left);
   }
-  const int64_t length = budget / 2 / all;
+  const auto length = static_cast<int64_t>(race.share * budget / all);
   if (length < 1) {
-    return InvalidArgument("race: a budget of ", budget, " steps is too small ",
-                           "for ", trials, " trials: it takes at least ",
-                           2 * all);
+    return InvalidArgument(
+        "race: a budget of ", budget, " steps is too small for ", trials,
+        " trials: it takes at least ", std::ceil(all / race.share));
   }
   std::vector<Rung> rungs;
   int64_t end = 0;

@@ -21,8 +21,8 @@ struct Rung {
   int64_t end = 0;
 };
 
-// Half of the budget halves the field, in rungs of equal length; the other half
-// trains the winner.  With a plateau its half is cut into eight rungs.
+// The race's share of the budget halves the field, in rungs of equal length;
+// the rest trains the winner.  With a plateau the rest is cut into eight rungs.
 //   budget  steps of the first trial, of all trials together
 // Errors: InvalidArgument  there is but one trial, or less than a step for each
 absl::StatusOr<std::vector<Rung>> RungsOf(const Race& race, size_t trials,

@@ -350,6 +350,11 @@ TEST(Rungs, OfAPlateauCutTheWinnersHalf) {
                           "1 to 18", "1 to 20", "1 to 22", "1 to 24"));
 }
 
+TEST(Rungs, LeaveTheWinnerTheRestOfTheShare) {
+  EXPECT_THAT(Texts(RungsOf({.on = {}, .share = 0.1}, 2, 100).value()),
+              ElementsAre("2 to 5", "1 to 95"));
+}
+
 TEST(Rungs, WantTwoTrialsAndAStepForEach) {
   EXPECT_THAT(RungsOf({}, 1, 600).status().message(),
               HasSubstr("at least two trials"));
@@ -504,6 +509,7 @@ TEST(StudyFile, SaysEverythingThatIsWrongWithItsLine) {
            {"race: {halving: 1}", "race.halving: expected a whole number"},
            {"race: {budget: 0}", "race.budget: expected a whole number"},
            {"race: {plateau: 1}", "race.plateau: expected a number"},
+           {"race: {share: 0}", "race.share: expected a number"},
            {"race: {on: acuracy}", "race.on: there is no loss 'acuracy'"},
            {"race: {hlaving: 2}", "did you mean 'halving'"},
            {"race: {on: loss}\nrepeat: 2", "takes one job a trial"},
