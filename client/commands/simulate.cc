@@ -164,11 +164,10 @@ absl::Status AddModelLayers(const MachineFlags& flags, const JobSpec& spec,
     layer.name = described.name;
     layer.forward_seconds =
         samples * described.forward_flops / flags.flops_per_second;
-    layer.backward_seconds = kBackwardByForward * layer.forward_seconds;
+    layer.backward_seconds =
+        described.backward_share * kBackwardByForward * layer.forward_seconds;
     layer.output_bytes = samples * static_cast<double>(described.output_bytes);
-    layer.parameter_bytes = static_cast<double>(described.parameter_bytes +
-                                                described.borrowed_bytes);
-    layer.borrowed_bytes = static_cast<double>(described.borrowed_bytes);
+    FillWeights(described, /*training=*/true, /*has_casts=*/false, layer);
     layer.kept_bytes =
         samples * static_cast<double>(described.activation_bytes);
     problem->layers.push_back(std::move(layer));

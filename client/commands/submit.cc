@@ -107,6 +107,7 @@ StageEstimate StageEstimateOf(const JobSpec& spec,
     for (const Parameter& parameter : layer.parameters) {
       stage.parameters += NumElements(parameter.shape);
     }
+    stage.trained += TrainableElements(layer);
     stage.parameter_bytes += layer.parameter_bytes;
     stage.forward_flops += layer.forward_flops;
   }
@@ -165,6 +166,7 @@ absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec, Placements stages,
     if (s > 0 && stages[s].stage() == stages[s - 1].stage())
       continue;  // a replica
     estimate.parameters += estimate.stages.back().parameters;
+    if (!estimate.inference) estimate.trained += estimate.stages.back().trained;
     estimate.parameter_bytes += estimate.stages.back().parameter_bytes;
   }
   return estimate;
@@ -191,6 +193,7 @@ Document ToDocument(const JobEstimate& estimate) {
       {"dry_run", Document(true)},
       {"layers", estimate.layers},
       {"parameters", estimate.parameters},
+      {"trained_parameters", estimate.trained},
       {"parameter_bytes", estimate.parameter_bytes},
       {"shards", OrNull(estimate.shards)},
       {"shards_why", OrNull(estimate.shards_why)},
@@ -249,7 +252,11 @@ std::string RenderEstimate(const JobEstimate& estimate) {
                       : "How many stages is decided once there are workers; "
                         "this is one.\n",
       "\n", run, estimate.layers, " layers, ", HumanCount(estimate.parameters),
-      " parameters, ", HumanBytes(estimate.parameter_bytes),
+      " parameters, ",
+      estimate.inference || estimate.trained == estimate.parameters
+          ? ""
+          : absl::StrCat(HumanCount(estimate.trained), " of them train, "),
+      HumanBytes(estimate.parameter_bytes),
       estimate.shards > 0
           ? absl::StrCat(", ", ShardsText(estimate.shards, estimate.shards_why))
           : "",

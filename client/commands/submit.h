@@ -24,6 +24,7 @@ struct StageEstimate {
   std::string first_layer;  // names
   std::string last_layer;   // the last one inside
   int64_t parameters = 0;
+  int64_t trained = 0;  // of these parameters
   int64_t parameter_bytes = 0;
   int64_t memory_bytes = 0;  // parameters, gradients, optimizer, activations
   double forward_flops = 0;  // a sample
@@ -32,6 +33,7 @@ struct StageEstimate {
 struct JobEstimate {
   int layers = 0;
   int64_t parameters = 0;
+  int64_t trained = 0;  // of these; 0: inference
   int64_t parameter_bytes = 0;
   std::vector<StageEstimate> stages;
   bool chosen = true;  // false: how many stages is decided once there are

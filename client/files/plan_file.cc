@@ -55,6 +55,7 @@ void VisitProblem(JsonFields& fields, PlanProblem& problem) {
     of.Need("output_bytes", layer.output_bytes);
     of.Need("parameter_bytes", layer.parameter_bytes);
     of.May("borrowed_bytes", layer.borrowed_bytes);
+    of.May("frozen_bytes", layer.frozen_bytes);
     of.Need("kept_bytes", layer.kept_bytes);
   });
   fields.Each("devices", problem.devices, [](JsonFields& of, Device& device) {

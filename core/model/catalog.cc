@@ -232,10 +232,12 @@ bool ModelReads(const std::string& name, const std::string& key) {
 std::string SizesText(const ModelSpec& model) {
   const CatalogEntry* entry = FindModel(model.name);
   if (entry == nullptr) return "";
-  return absl::StrJoin(entry->keys, ",",
-                       [&](std::string* out, const std::string& key) {
-                         absl::StrAppend(out, key, "=", ValueText(model, key));
-                       });
+  std::string text = absl::StrJoin(
+      entry->keys, ",", [&](std::string* out, const std::string& key) {
+        absl::StrAppend(out, key, "=", ValueText(model, key));
+      });
+  if (model.only != kTrainsAll) absl::StrAppend(&text, ",only=", model.only);
+  return text;
 }
 
 }  // namespace paceline

@@ -50,8 +50,9 @@ DataSpec WithSyntheticData(const ModelSpec& model, DataSpec data);
 // Whether `key` ("depth") changes anything in the model of that name.
 bool ModelReads(const std::string& name, const std::string& key);
 
-// The sizes that `model` reads: "depth=4,width=64,heads=4,patch=7,dropout=0".
-// Equal texts, equal models.  Of a script, its hash.
+// The sizes that `model` reads: "depth=4,width=64,heads=4,patch=7,dropout=0",
+// and what of it trains, unless that is all.  Equal texts, equal models.  Of a
+// script, its hash.
 std::string SizesText(const ModelSpec& model);
 
 }  // namespace paceline

@@ -10,6 +10,7 @@
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/catalog.h"
+#include "core/model/fine_tuning.h"
 #include "core/model/spec_problems.h"
 
 namespace paceline {
@@ -49,7 +50,10 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
                            "; known are: ", absl::StrJoin(ModelNames(), ", "));
   }
   PACELINE_RETURN_IF_ERROR(CheckRequest(spec, input, classes));
-  return model->describe(spec, input, classes);
+  PACELINE_ASSIGN_OR_RETURN(ModelDescription described,
+                            model->describe(spec, input, classes));
+  PACELINE_RETURN_IF_ERROR(Freeze(spec, described));
+  return described;
 }
 
 std::vector<SampleTensor> BoundaryTensors(const Layer& layer) {
@@ -75,13 +79,24 @@ std::vector<SampleTensor> InputTensors(const ModelDescription& model,
 bool HasBuffers(const ModelDescription& model) {
   return std::any_of(
       model.layers.begin(), model.layers.end(), [](const Layer& layer) {
-        return std::any_of(
-            layer.parameters.begin(), layer.parameters.end(),
-            [](const Parameter& each) { return !each.trainable; });
+        return std::any_of(layer.parameters.begin(), layer.parameters.end(),
+                           [](const Parameter& each) {
+                             return !each.trainable && !each.frozen;
+                           });
       });
 }
 
-std::vector<SharedParameter> SharedParameters(const ModelDescription& model) {
+bool TrainsBelow(const ModelDescription& model, int layer) {
+  return std::any_of(
+      model.layers.begin(), model.layers.begin() + layer, [](const Layer& l) {
+        return std::any_of(
+            l.parameters.begin(), l.parameters.end(),
+            [](const Parameter& each) { return each.trainable; });
+      });
+}
+
+std::vector<SharedParameter> SharedParameters(const ModelDescription& model,
+                                              bool frozen_too) {
   std::map<std::string, int> owners;
   std::vector<SharedParameter> shared;
   for (size_t i = 0; i < model.layers.size(); ++i) {
@@ -91,6 +106,7 @@ std::vector<SharedParameter> SharedParameters(const ModelDescription& model) {
       const auto owner = owners.find(parameter.name);
       PACELINE_CHECK(owner != owners.end(),
                      absl::StrCat(layer.name, " borrows ", parameter.name));
+      if (parameter.frozen && !frozen_too) continue;
       shared.push_back({parameter.name, parameter.shape, owner->second, index});
     }
     for (const Parameter& parameter : layer.parameters) {

@@ -46,6 +46,9 @@ struct Layer {
   int64_t borrowed_bytes = 0;
   int64_t output_bytes = 0;      // a sample; with what goes beside it
   int64_t activation_bytes = 0;  // a sample, kept for backward
+  // Share of the work that a backward has where all parameters of the model
+  // train.
+  double backward_share = 1;
 };
 
 struct ModelDescription {
@@ -93,9 +96,15 @@ struct SharedParameter {
 };
 
 // One for each parameter that some layer borrows, users ascending.
-std::vector<SharedParameter> SharedParameters(const ModelDescription& model);
+//   frozen_too  else those alone that steps change
+std::vector<SharedParameter> SharedParameters(const ModelDescription& model,
+                                              bool frozen_too = false);
 
-// Whether it has anything that no gradient changes: running statistics.
+// Whether a step changes any parameter of the layers before `layer`.
+bool TrainsBelow(const ModelDescription& model, int layer);
+
+// Whether it has anything that forwards change and no gradient: running
+// statistics.
 bool HasBuffers(const ModelDescription& model);
 
 // Whether `spec` is a script that no worker has looked into: DescribeModel()

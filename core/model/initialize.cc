@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/random.h"
+#include "core/model/operation.h"
 
 namespace paceline {
 namespace {
@@ -62,12 +63,6 @@ bool ReluFollows(const Layer& layer, size_t operation) {
     if (kind != "batch_norm2d") return kind == "relu";
   }
   return false;
-}
-
-bool Owns(const Operation& operation, const Parameter& parameter) {
-  return !operation.name.empty() &&
-         (parameter.name == operation.name ||
-          absl::StartsWith(parameter.name, operation.name + "."));
 }
 
 bool IsLstm(const std::string& kind) {
@@ -150,7 +145,8 @@ void InitializeBorrowed(const ModelDescription& model, int index, int64_t seed,
   const std::vector<Parameter>& borrowed = model.layers[index].borrowed;
   PACELINE_CHECK(parameters.size() == borrowed.size(),
                  absl::StrCat("got ", parameters.size()));
-  for (const SharedParameter& shared : SharedParameters(model)) {
+  for (const SharedParameter& shared :
+       SharedParameters(model, /*frozen_too=*/true)) {
     if (shared.user != index) continue;
     const Layer& owner = model.layers[shared.owner];
     std::vector<std::vector<float>> values;

@@ -208,6 +208,10 @@ constexpr JobKey kKeys[] = {
      "After so many steps the next snapshot is kept on the coordinator's disk, "
      "and 'job resume' can go on from there. 0: never.",
      Whole(0, kMostSteps)},
+    {"train.only", [](JobSpec& s, size_t) -> KeyValue { return &s.model.only; },
+     "Which parameters train: all, head (those of the last layer that has "
+     "any), norm (those of the normalisations) or last-N (those of the last N "
+     "layers). The others stay as they are."},
     {KEY(pipeline.stages),
      "How many stages the model is cut into. 0: as many as are fastest.",
      Whole(0, kMostStages)},

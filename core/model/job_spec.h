@@ -16,8 +16,9 @@ struct Parameter {
   std::string
       name;  // as timm or torchvision write it: "blocks.0.attn.qkv.weight"
   Shape shape;
-  bool trainable = true;      // false: a buffer
+  bool trainable = true;      // false: a buffer, or frozen
   DType dtype = DType::kF32;  // buffers may have another
+  bool frozen = false;        // a weight that this job leaves as it is
 
   friend bool operator==(const Parameter&, const Parameter&) = default;
 };
@@ -48,6 +49,9 @@ struct ScriptModel {
 // The name of the model that is a TorchScript file.
 inline constexpr char kScriptModel[] = "script";
 
+// Every step changes all parameters.
+inline constexpr char kTrainsAll[] = "all";
+
 // The defaults here are those of `vit`; DefaultModel() of core/model/catalog.h
 // knows every model's own.
 struct ModelSpec {
@@ -68,6 +72,10 @@ struct ModelSpec {
   ScriptModel script;
   int32_t positions = 0;   // models of tokens; 0: as many as a sample has
   int32_t vocabulary = 0;  // models of tokens; 0: the data's
+  // The key train.only: which parameters steps change,
+  // core/model/fine_tuning.h. It stands here because a description of the model
+  // says of each parameter whether it trains.
+  std::string only = kTrainsAll;
 };
 
 // The defaults are those of most data sets; DefaultDataSpec() of

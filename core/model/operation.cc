@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
@@ -545,6 +546,12 @@ bool SizesArePossible(const Operation& operation) {
 }
 
 }  // namespace
+
+bool Owns(const Operation& operation, const Parameter& parameter) {
+  return !operation.name.empty() &&
+         (parameter.name == operation.name ||
+          absl::StartsWith(parameter.name, operation.name + "."));
+}
 
 bool IsInPlace(const Operation& operation, const Operation& before) {
   if (operation.kind != "relu") return false;

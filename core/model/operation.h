@@ -132,6 +132,9 @@ struct OperationFacts {
 absl::StatusOr<OperationFacts> ExamineOperation(const Operation& operation,
                                                 const Shape& input);
 
+// Whether `parameter` of its layer is one of `operation`.
+bool Owns(const Operation& operation, const Parameter& parameter);
+
 // Whether `operation` overwrites the result of `before`, the one in front of it
 // in the same layer: a relu behind an operation whose backward does not look at
 // its own result.  It then keeps nothing more.

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/checkpointing.h"
@@ -143,21 +145,23 @@ class Guess {
     const auto batch = static_cast<double>(spec_.train.micro_batch);
     const double flops = layer.forward_flops * batch;
     const bool forward = pass == LayerPass::kForward;
+    const double share = forward ? 1 : layer.backward_share;
     if (predictor_.has_value()) {
       const auto predicted =
           predictor_->Predict(WorkOf(spec_, layer, worker, pass));
       if (predicted.ok()) {
         // Inference runs no backward: what is not known of it does not count.
         if (forward || !IsInference(spec_)) {
-          sums.seconds += predicted->seconds;
-          sums.low += predicted->low_seconds;
-          sums.high += predicted->high_seconds;
+          sums.seconds += share * predicted->seconds;
+          sums.low += share * predicted->low_seconds;
+          sums.high += share * predicted->high_seconds;
         }
-        return predicted->seconds;
+        return share * predicted->seconds;
       }
     }
     sums.assumed = true;
-    return flops / kAssumedFlopsPerSecond * (forward ? 1 : kBackwardToForward);
+    return share * flops / kAssumedFlopsPerSecond *
+           (forward ? 1 : kBackwardToForward);
   }
 
   const JobSpec& spec_;
@@ -180,6 +184,22 @@ double WireBytes(const JobSpec& spec, const Layer& layer) {
   return static_cast<double>(bytes);
 }
 
+}  // namespace
+
+void FillWeights(const Layer& layer, bool training, bool has_casts,
+                 LayerCost& cost) {
+  // Inference trains nothing: all weights are alike.
+  const WeightBytes weights =
+      training ? WeightBytesOf(layer)
+               : WeightBytes{layer.parameter_bytes, layer.borrowed_bytes, 0};
+  cost.parameter_bytes = static_cast<double>(weights.own + weights.borrowed);
+  cost.borrowed_bytes = static_cast<double>(weights.borrowed);
+  cost.frozen_bytes =
+      static_cast<double>(weights.frozen) * (has_casts ? 1.5 : 1);
+}
+
+namespace {
+
 void FillLayers(const JobSpec& spec, const ModelDescription& model,
                 const DeviceProfile* profile, const DeviceFacts& facts,
                 PlanProblem& problem) {
@@ -194,9 +214,7 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
     cost.forward_seconds = facts.forward_seconds[i];
     cost.backward_seconds = facts.backward_seconds[i];
     cost.output_bytes = WireBytes(spec, layer);
-    cost.parameter_bytes =
-        static_cast<double>(layer.parameter_bytes + layer.borrowed_bytes);
-    cost.borrowed_bytes = static_cast<double>(layer.borrowed_bytes);
+    FillWeights(layer, problem.training, precision == Precision::kBf16, cost);
     cost.kept_bytes = profile != nullptr
                           ? static_cast<double>(profile->layers[i].kept_bytes)
                           : batch * static_cast<double>(KeptBytes(
@@ -332,7 +350,10 @@ std::vector<LayerRecord> RecordsOf(const Measurements& measurements) {
             pass == LayerPass::kForward ? layer.forward : layer.backward,
             profile);
         if (!(seconds > 0)) continue;  // nothing to be done there
-        records.push_back({{.kind = layer.kind,
+        absl::string_view kind = layer.kind;
+        const bool frozen = absl::ConsumeSuffix(&kind, kFrozenKind);
+        if (frozen && pass == LayerPass::kBackward) continue;
+        records.push_back({{.kind = std::string(kind),
                             .dtype = key.dtype,
                             .device = key.device,
                             .threads = key.threads,
@@ -375,6 +396,11 @@ std::string MainOperation(const Layer& layer) {
     }
   }
   return layer.operations.empty() ? "none" : layer.operations.back().kind;
+}
+
+std::string ProfileKind(const Layer& layer) {
+  return absl::StrCat(MainOperation(layer),
+                      layer.backward_share < 1 ? kFrozenKind : "");
 }
 
 absl::StatusOr<int> CountMicroBatches(const TrainSpec& train) {

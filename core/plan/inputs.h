@@ -104,11 +104,17 @@ void UseProfile(const DeviceProfile& profile,
                 const std::vector<LinkMeasurement>& links, Device& device,
                 DeviceFacts& facts);
 
-// Lists the weights that layers of `model` share.
+// Fills in the bytes of a layer's weights.
+//   has_casts  bf16: a copy of half the bytes beside frozen ones
+void FillWeights(const Layer& layer, bool training, bool has_casts,
+                 LayerCost& cost);
+
+// Lists the weights that layers of `model` share and steps change.
 std::vector<TieCost> TiesOf(const ModelDescription& model);
 
 // Returns the records that a predictor of layer times learns from: both passes
-// of all layers that take time at all.
+// of all layers that take time at all, but no backwards of layers of which a
+// part was frozen.
 std::vector<LayerRecord> RecordsOf(const Measurements& measurements);
 
 // Returns the question to such a predictor about a layer of spec's model on
@@ -119,6 +125,11 @@ LayerWork WorkOf(const JobSpec& spec, const Layer& layer,
 // The operation of a layer that has most of its FLOPs: its kind, for a
 // predictor of times.
 std::string MainOperation(const Layer& layer);
+
+// Its kind in a profile, where layers of one kind count as alike: of a layer
+// whose backward has less to do, this stands behind it.
+inline constexpr char kFrozenKind[] = ", frozen";
+std::string ProfileKind(const Layer& layer);
 
 // ceil(batch / micro_batch).
 // Errors: InvalidArgument  sizes below 1, or more than kMaxPlannedMicroBatches.

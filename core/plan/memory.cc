@@ -63,15 +63,6 @@ Bytes ActivationBytes(const ModelDescription& model, const LayerRange& range,
 
 int64_t CeilDivide(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-int64_t TrainableElements(const Layer& layer) {
-  Bytes elements;
-  for (const Parameter& parameter : layer.parameters) {
-    if (!parameter.trainable) continue;
-    elements += std::max<int64_t>(0, NumElements(parameter.shape));
-  }
-  return elements.count;
-}
-
 int64_t TrainableElements(const ModelDescription& model) {
   Bytes elements;
   for (const Layer& layer : model.layers) {
@@ -81,6 +72,30 @@ int64_t TrainableElements(const ModelDescription& model) {
 }
 
 }  // namespace
+
+int64_t TrainableElements(const Layer& layer) {
+  Bytes elements;
+  for (const Parameter& parameter : layer.parameters) {
+    if (!parameter.trainable) continue;
+    elements += std::max<int64_t>(0, NumElements(parameter.shape));
+  }
+  return elements.count;
+}
+
+WeightBytes WeightBytesOf(const Layer& layer) {
+  WeightBytes bytes{layer.parameter_bytes, layer.borrowed_bytes, 0};
+  for (const Parameter& parameter : layer.parameters) {
+    if (!parameter.frozen) continue;
+    bytes.own -= TensorBytes(parameter.dtype, parameter.shape);
+  }
+  for (const Parameter& parameter : layer.borrowed) {
+    if (!parameter.frozen) continue;
+    bytes.borrowed -= TensorBytes(parameter.dtype, parameter.shape);
+  }
+  bytes.frozen =
+      layer.parameter_bytes - bytes.own + layer.borrowed_bytes - bytes.borrowed;
+  return bytes;
+}
 
 int64_t InputBytes(const ModelDescription& model, int layer) {
   if (layer > 0) return model.layers[layer - 1].output_bytes;
@@ -174,13 +189,13 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
     // The parameter itself, its summed gradient, the optimizer's state.
     const int64_t copies = 1 + StateSlots(train.optimizer) + versions;
     for (int layer = ranges[i].first; layer < ranges[i].last; ++layer) {
-      const Layer& described = model.layers[layer];
-      total += copies * Bytes(described.parameter_bytes);
+      const WeightBytes weights = WeightBytesOf(model.layers[layer]);
+      total += copies * Bytes(weights.own) + weights.frozen;
       // A value a version, and the gradient.
-      total += (1 + versions) * Bytes(described.borrowed_bytes);
+      total += (1 + versions) * Bytes(weights.borrowed);
       if (precision != Precision::kBf16) continue;
-      total +=
-          std::max<int64_t>(1, versions) * Bytes(described.parameter_bytes / 2);
+      total += std::max<int64_t>(1, versions) * Bytes(weights.own / 2) +
+               weights.frozen / 2;
     }
     total += train.micro_batch * (BoundaryBytes(model, ranges[i]) +
                                   ActivationBytes(model, ranges[i], keeps[i],
@@ -220,7 +235,8 @@ int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
   // A borrowed parameter has its owner's memory here, for value and gradient.
   Bytes borrowed;
   for (const Layer& layer : model.layers) {
-    borrowed += 2 * Bytes(layer.borrowed_bytes);
+    const int64_t trained = WeightBytesOf(layer).borrowed;
+    borrowed += 2 * Bytes(trained) + (layer.borrowed_bytes - trained);
   }
   const LayerRange all{0, static_cast<int>(model.layers.size())};
   const int64_t training =

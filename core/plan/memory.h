@@ -41,6 +41,17 @@ std::string BytesText(int64_t bytes);
 // The same of a sum, at most what an int64_t holds.
 std::string BytesTextOfSum(double bytes);
 
+// Values of a layer's parameters that steps change.
+int64_t TrainableElements(const Layer& layer);
+
+// Bytes of a layer's weights and buffers, by what training keeps beside them.
+struct WeightBytes {
+  int64_t own = 0;       // a gradient, and the optimizer's state
+  int64_t borrowed = 0;  // a gradient
+  int64_t frozen = 0;    // nothing; own ones and borrowed ones
+};
+WeightBytes WeightBytesOf(const Layer& layer);
+
 // Bytes of a sample's input to a layer of a model.
 int64_t InputBytes(const ModelDescription& model, int layer);
 

@@ -35,6 +35,7 @@ absl::Status CheckLayer(const LayerCost& layer, size_t index) {
                            {"output_bytes", layer.output_bytes},
                            {"parameter_bytes", layer.parameter_bytes},
                            {"borrowed_bytes", layer.borrowed_bytes},
+                           {"frozen_bytes", layer.frozen_bytes},
                            {"kept_bytes", layer.kept_bytes}}));
   if (layer.borrowed_bytes <= layer.parameter_bytes) return absl::OkStatus();
   return InvalidArgument(whose, ": borrowed_bytes is ", layer.borrowed_bytes,

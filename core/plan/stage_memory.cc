@@ -6,7 +6,7 @@ namespace paceline {
 
 double FixedBytes(const PlanProblem& problem, const LayerCost& layer) {
   return problem.parameter_copies * layer.parameter_bytes -
-         problem.owner_copies * layer.borrowed_bytes;
+         problem.owner_copies * layer.borrowed_bytes + layer.frozen_bytes;
 }
 
 StageAmounts AmountsOf(const PlanProblem& problem, LayerRange layers) {

@@ -100,7 +100,7 @@ Number BytesOf(const PlanProblem& problem,
 }
 
 // Parameters, gradients, optimizer's state of one layer.  What it borrows has
-// its state with the owner.
+// its state with the owner; what is frozen has neither.
 double FixedBytes(const PlanProblem& problem, const LayerCost& layer);
 
 // O(layers of the range).

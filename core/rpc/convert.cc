@@ -225,7 +225,10 @@ JobSpec FromProto(const v1::JobSpec& proto) {
       format.dtype == DType::kI64 && proto.data().shape().empty()) {
     spec.data.shape = format.shape;
   }
-  if (IsInference(spec)) spec.train = ForInference(spec.infer, spec.train.seed);
+  if (IsInference(spec)) {
+    spec.train = ForInference(spec.infer, spec.train.seed);
+    spec.model.only = kTrainsAll;
+  }
   return spec;
 }
 

@@ -7,6 +7,7 @@
 #include "client/commands/jobs_and_nodes.h"
 #include "client/commands/reference.h"
 #include "client/commands/submit.h"
+#include "core/model/catalog.h"
 #include "core/plan/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -650,6 +651,20 @@ int64_t Bytes(const JobSpec& spec, int members) {
   const auto model =
       DescribeModel(spec.model, spec.data.shape, spec.data.classes);
   return MemberBytes(spec, model.value(), members);
+}
+
+TEST(EstimateJob, SaysHowMuchTrains) {
+  JobSpec spec;
+  spec.model = DefaultModel("vit");
+  EXPECT_THAT(RenderEstimate(*EstimateJob(spec, {})), Not(HasSubstr("train")));
+
+  spec.model.only = "head";
+
+  const auto estimate = EstimateJob(spec, {});
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_EQ(estimate->trained, 64 + 64 + 64 * 10 + 10);
+  EXPECT_EQ(ToDocument(*estimate)["trained_parameters"], estimate->trained);
+  EXPECT_THAT(RenderEstimate(*estimate), HasSubstr("of them train"));
 }
 
 TEST(DataParallel, ShowsWhatEachMemberTakesAndTheNumberOfShards) {

@@ -113,7 +113,8 @@ FakeEngine::FakeLayer FakeEngine::MakeLayer(int index) const {
 
 // With its owner's first value.
 void FakeEngine::Borrow(int index, FakeLayer& layer) const {
-  for (const SharedParameter& shared : SharedParameters(options_.model)) {
+  for (const SharedParameter& shared :
+       SharedParameters(options_.model, /*frozen_too=*/true)) {
     if (shared.user != index) continue;
     FakeLayer owner = MakeLayer(shared.owner);
     for (FakeParameter& parameter : owner.parameters) {

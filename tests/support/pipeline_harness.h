@@ -14,6 +14,7 @@
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
 #include "core/schedule/instruction.h"
+#include "paceline/v1/coordinator.pb.h"
 #include "paceline/v1/types.pb.h"
 #include "worker/pipeline/batch_source.h"
 #include "worker/pipeline/stage_engine.h"

@@ -157,6 +157,14 @@ PipelineRequest SmallJob(const std::string& model) {
   return request;
 }
 
+// Describes the model anew, of which `only` trains.
+void Change(PipelineRequest& request, const std::string& only) {
+  JobSpec& spec = request.spec;
+  spec.model.only = only;
+  request.model =
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
+}
+
 PipelineRequest WithReplicas(PipelineRequest request, const Counts& counts,
                              const std::string& schedule) {
   const auto stages = static_cast<int>(counts.size());
@@ -238,9 +246,19 @@ INSTANTIATE_TEST_SUITE_P(OfAModel, Replicas,
                            return std::string(info.param);
                          });
 
-// Batch normalisations fold what all members saw.
-TEST(Members, OfAGroupTrainAResnetAsOneProcessDoes) {
-  PipelineRequest job = SmallJob("resnet18");
+// The replicas of a stage that trains nothing have nothing to agree on but
+// labels.
+TEST(FrozenStage, HasReplicasThatTrainToTheLossesOfOneProcess) {
+  PipelineRequest job = SmallJob("vit");
+  Change(job, "last-2");
+  const auto alone = Value(RunPipeline(job));
+
+  const auto outcome = Value(RunPipeline(WithReplicas(job, {2, 1, 1}, "1f1b")));
+
+  ExpectLosses(outcome, alone);
+}
+
+void ExpectAGroupToTrainAsOneProcess(PipelineRequest job) {
   job.spec.data.train_samples = 96;
   job.spec.train.epochs = 0;
   job.spec.train.steps = 4;
@@ -263,6 +281,11 @@ TEST(Members, OfAGroupTrainAResnetAsOneProcessDoes) {
                               expected.size() / sizeof(float))))
         << weight.name;
   }
+}
+
+// Batch normalisations fold what all members saw.
+TEST(Members, OfAGroupTrainAResnetAsOneProcessDoes) {
+  ExpectAGroupToTrainAsOneProcess(SmallJob("resnet18"));
 }
 
 }  // namespace

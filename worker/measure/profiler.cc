@@ -286,22 +286,22 @@ void RangeProfiler::Write(std::vector<LayerMeasurement>& into) const {
   std::vector<double> updates = updates_;
   std::sort(updates.begin(), updates.end());
   const double update = updates.empty() ? 0 : Quantile(updates, 0.5);
-  int64_t parameter_bytes = 0;
+  int64_t trained_bytes = 0;
   for (int i = layers_.first; i < layers_.last; ++i) {
-    parameter_bytes += model_.layers[i].parameter_bytes;
+    trained_bytes += WeightBytesOf(model_.layers[i]).own;
   }
   for (int i = layers_.first; i < layers_.last; ++i) {
     const Layer& layer = model_.layers[i];
     const LayerSamples& samples = samples_[i - layers_.first];
     LayerMeasurement measured;
     measured.name = layer.name;
-    measured.kind = MainOperation(layer);
+    measured.kind = ProfileKind(layer);
     measured.forward = samples.forward.Summary();
     measured.backward = samples.backward.Summary();
-    if (parameter_bytes > 0) {
+    if (trained_bytes > 0) {
       measured.update_seconds = update *
-                                static_cast<double>(layer.parameter_bytes) /
-                                static_cast<double>(parameter_bytes);
+                                static_cast<double>(WeightBytesOf(layer).own) /
+                                static_cast<double>(trained_bytes);
     }
     const int64_t micro_batch = spec_.train.micro_batch;
     measured.flops = layer.forward_flops * static_cast<double>(micro_batch);

@@ -68,7 +68,7 @@ int64_t FlatValues(const ModelDescription& model, const LayerRange& layers) {
   int64_t values = 0;
   for (int i = layers.first; i < layers.last; ++i) {
     for (const Parameter& parameter : model.layers[i].parameters) {
-      values += NumElements(parameter.shape);
+      if (!parameter.frozen) values += NumElements(parameter.shape);
     }
   }
   return values;

@@ -119,6 +119,7 @@ class TorchEngine final : public StageEngine {
 
   const EngineOptions options_;
   const int model_layers_;
+  const bool trains_below_;              // in the stages before
   std::vector<SampleTensor> gradients_;  // that come from the next stage
   Products products_;
   std::vector<TorchLayer> layers_;
@@ -139,6 +140,7 @@ class TorchEngine final : public StageEngine {
 TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
     : options_(options),
       model_layers_(static_cast<int>(options.model.layers.size())),
+      trains_below_(TrainsBelow(options.model, options.layers.first)),
       products_(options.precision) {
   const auto& [first, last] = options_.layers;
   const std::vector<Layer>& layers = options_.model.layers;
@@ -244,8 +246,9 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
   kept.layers.step = batch.step;
   kept.layers.micro_batch = micro_batch;
   std::vector<at::Tensor> beside = BesideOf(input);
-  // Samples need no gradient, and nothing does before the first parameter.
-  bool needs_gradient = !is_first();
+  // Samples need no gradient, and nothing does before the first parameter that
+  // trains.
+  bool needs_gradient = trains_below_;
   const at::Tensor x = chain_->Forward(ToTorch(input[0]), &beside,
                                        &needs_gradient, &kept.layers);
   ForwardResult result;
@@ -376,7 +379,7 @@ Gradients TorchEngine::OutputGradients(const Kept& kept,
   return gradients;
 }
 
-// As the stage before expects them: all of them.
+// As the stage before expects them: all of them, zeros where nothing trains.
 TensorList TorchEngine::InputGradients(int64_t samples,
                                        const Gradients& gradients) const {
   if (is_first()) return {};
@@ -384,7 +387,8 @@ TensorList TorchEngine::InputGradients(int64_t samples,
   const std::vector<SampleTensor> expected = GradientTensors(before);
   TensorList list;
   for (size_t i = 0; i < expected.size(); ++i) {
-    const bool came = i < gradients.size() && gradients[i].defined();
+    const bool came =
+        trains_below_ && i < gradients.size() && gradients[i].defined();
     list.push_back(
         FromTorch(came ? gradients[i].contiguous()
                        : at::zeros(Batched(samples, expected[i].shape))));
@@ -641,12 +645,13 @@ void TorchEngine::LayFlat() {
       if (parameter.borrowed) {
         const auto owner = owners.find(parameter.name);
         if (owner != owners.end()) parameter.Share(*owner->second);
-      } else if (parameter.trainable) {
-        const Shape& shape = parameter.value.shape;
-        parameter.SumIn(FlatView(next, shape));
-        next += NumElements(shape);
-        owners.emplace(parameter.name, &parameter);
+        continue;
       }
+      owners.emplace(parameter.name, &parameter);
+      if (!parameter.trainable) continue;
+      const Shape& shape = parameter.value.shape;
+      parameter.SumIn(FlatView(next, shape));
+      next += NumElements(shape);
     }
   }
   Sums& sums = products_.sums();

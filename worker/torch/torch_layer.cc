@@ -45,7 +45,7 @@ void TorchParameter::Share(TorchParameter& owner) {
   shared = owner.shared = true;
   value = owner.value;
   variable.set_data(ToTorch(value));  // steps have this object
-  SumIn(owner.gradient);
+  if (trainable) SumIn(owner.gradient);
 }
 
 void TorchParameter::Clear(bool lazily) {

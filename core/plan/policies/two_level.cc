@@ -39,6 +39,7 @@ LayerCost Joined(const PlanProblem& problem, int first, int last) {
     joined.backward_seconds += each.backward_seconds;
     joined.parameter_bytes += each.parameter_bytes;
     joined.borrowed_bytes += each.borrowed_bytes;
+    joined.frozen_bytes += each.frozen_bytes;
     joined.kept_bytes += each.kept_bytes;
   }
   joined.output_bytes = problem.layers[last - 1].output_bytes;

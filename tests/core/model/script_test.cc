@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ModelSpec Spec() {
+ModelSpec ScriptSpec() {
   ModelSpec spec = DefaultModel(kScriptModel);
   spec.file = "/net.pt";
   spec.script.sha256 = "abc";
@@ -31,7 +31,7 @@ std::string WhyNot(const ModelSpec& spec) {
 }
 
 TEST(Script, IsDescribedByWhatAWorkerFound) {
-  const auto model = DescribeModel(Spec(), {4}, 3).value();
+  const auto model = DescribeModel(ScriptSpec(), {4}, 3).value();
 
   ASSERT_EQ(model.layers.size(), 2u);
   EXPECT_EQ(model.file, "/net.pt");
@@ -42,31 +42,32 @@ TEST(Script, IsDescribedByWhatAWorkerFound) {
 }
 
 TEST(Script, WaitsForAWorkerToLookIntoIt) {
-  ModelSpec spec = Spec();
+  ModelSpec spec = ScriptSpec();
   spec.script = {};
 
   EXPECT_TRUE(NeedsWorker(spec));
-  EXPECT_FALSE(NeedsWorker(Spec()));
+  EXPECT_FALSE(NeedsWorker(ScriptSpec()));
   EXPECT_TRUE(absl::IsFailedPrecondition(DescribeModel(spec, {4}, 3).status()));
 }
 
 TEST(Script, ProfilesOfTwoFilesAreTold) {
-  ModelSpec other = Spec();
+  ModelSpec other = ScriptSpec();
   other.script.sha256 = "def";
 
-  EXPECT_NE(SizesText(Spec()), SizesText(other));
+  EXPECT_NE(SizesText(ScriptSpec()), SizesText(other));
 }
 
 TEST(Script, RefusesSamplesAndClassesThatItWasNotTriedWith) {
   EXPECT_THAT(
-      std::string(DescribeModel(Spec(), {5}, 3).status().message()),
+      std::string(DescribeModel(ScriptSpec(), {5}, 3).status().message()),
       HasSubstr("described for samples of shape [4], data.shape is [5]"));
-  EXPECT_THAT(std::string(DescribeModel(Spec(), {4}, 9).status().message()),
-              HasSubstr("ends with shape [3] of a sample, need [9]"));
+  EXPECT_THAT(
+      std::string(DescribeModel(ScriptSpec(), {4}, 9).status().message()),
+      HasSubstr("ends with shape [3] of a sample, need [9]"));
 }
 
 TEST(Script, OfTokensMayHaveScoresForEachOrForASample) {
-  ModelSpec spec = Spec();
+  ModelSpec spec = ScriptSpec();
   spec.script.vocabulary = 20;
   const auto of_a_sample = DescribeModel(spec, {4}, 3).value();
   spec.script.layers[1].output = {4, 3};
@@ -105,9 +106,9 @@ TEST(Script, RefusesDescriptionsThatCannotBe) {
       },
       [](S& s) { s.layers.resize(5000, s.layers[0]); },
   };
-  EXPECT_EQ(WhyNot(Spec()), "nothing");
+  EXPECT_EQ(WhyNot(ScriptSpec()), "nothing");
   for (size_t i = 0; i < std::size(spoilt); ++i) {
-    ModelSpec spec = Spec();
+    ModelSpec spec = ScriptSpec();
     spoilt[i](spec.script);
 
     EXPECT_THAT(WhyNot(spec), HasSubstr("impossible: ")) << i;

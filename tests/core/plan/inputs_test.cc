@@ -243,6 +243,28 @@ TEST(PlanInputs, WhatIsBorrowedHasNoStateOfTheOptimizer) {
             static_cast<double>(user.parameter_bytes + user.borrowed_bytes));
 }
 
+// The backward of a frozen layer says nothing of others' backwards.
+TEST(PlanInputs, BackwardsOfFrozenLayersTeachNothing) {
+  JobSpec spec = Job();
+  ModelDescription model = SmallModel(2);
+  const auto backwards = [&] {
+    DeviceProfile profile = Profile(spec, model, "a");
+    for (size_t i = 0; i < model.layers.size(); ++i) {
+      profile.layers[i].kind = ProfileKind(model.layers[i]);
+    }
+    int count = 0;
+    for (const LayerRecord& record : RecordsOf(Keep({profile}))) {
+      EXPECT_EQ(record.work.kind, MainOperation(model.layers[0]));
+      count += record.work.pass == LayerPass::kBackward ? 1 : 0;
+    }
+    return count;
+  };
+
+  EXPECT_EQ(backwards(), 2);
+  model.layers[0].backward_share = 0.5;
+  EXPECT_EQ(backwards(), 1);
+}
+
 TEST(PlanInputs, IgnoresAProfileOfAnotherNumberOfLayers) {
   const JobSpec spec = Job();
   const ModelDescription model = SmallModel(3);

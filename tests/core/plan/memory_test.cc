@@ -182,6 +182,30 @@ TEST(KeptBytes, OfAnLstmAreFloat32InBf16Too) {
             KeptBytes(model, 1, Precision::kF32));
 }
 
+// A frozen weight has a value and nothing else; borrowed ones too.
+TEST(EstimateBytes, CountsFrozenWeightsOnce) {
+  ModelDescription model = SmallModel(2);
+  const int64_t bytes = model.layers[0].parameter_bytes;
+  model.layers[0].parameters = {{"w", {bytes / 4}, false, DType::kF32, true}};
+  const auto all = [&](int versions, Precision precision = Precision::kF32) {
+    return EstimateBytes(model, Train("adamw"), {{0, 2}}, {{1, 0, versions}},
+                         precision);
+  };
+  const int64_t frozen = all(1), frozen_stash = all(3),
+                frozen_bf16 = all(1, Precision::kBf16);
+
+  model.layers[0].parameters[0].frozen = false;
+
+  EXPECT_EQ(all(1), frozen + 3 * bytes);  // a gradient and two moments
+  EXPECT_EQ(all(3), frozen_stash + 5 * bytes);
+  EXPECT_EQ(all(1, Precision::kBf16), frozen_bf16 + 3 * bytes);
+  model.layers[1].borrowed = {{"w", {10}, false, DType::kF32, true}};
+  model.layers[1].borrowed_bytes = 40;
+  const int64_t borrowed = all(3);
+  model.layers[1].borrowed[0].frozen = false;
+  EXPECT_EQ(all(3), borrowed + 3 * 40);
+}
+
 // Two layers of 100 and 50 trainable numbers, and a buffer of 7.
 ModelDescription MemberModel() {
   ModelDescription model;
@@ -210,6 +234,22 @@ JobSpec Spec() {
 
 int64_t Training(const JobSpec& spec) {
   return EstimateBytes(MemberModel(), spec.train, {{0, 2}}, {{1}});
+}
+
+TEST(MemberBytes, FrozenWeightsAreInNoRound) {
+  ModelDescription model = MemberModel();
+  const RoundBytes all = RoundBytesOf(Spec(), model, 3);
+  Parameter& weight = model.layers[0].parameters[0];
+  weight.trainable = false;
+  weight.frozen = true;
+
+  const RoundBytes rest = RoundBytesOf(Spec(), model, 3);
+
+  EXPECT_EQ(all.gradient, 4 * 150);
+  EXPECT_EQ(rest.gradient, 4 * 50);
+  EXPECT_LT(rest.kept + rest.served, all.kept + all.served);
+  EXPECT_EQ(GroupStateBytes(Spec(), model),
+            GroupStateBytes(Spec(), MemberModel()) - 2 * 4 * 100);
 }
 
 TEST(MemberBytes, AreTheWholeModelAndThePartsOfARound) {
