@@ -237,6 +237,10 @@ std::string SizesText(const ModelSpec& model) {
         absl::StrAppend(out, key, "=", ValueText(model, key));
       });
   if (model.only != kTrainsAll) absl::StrAppend(&text, ",only=", model.only);
+  if (model.lora.rank > 0) {
+    absl::StrAppend(&text, ",lora=", model.lora.rank, ":",
+                    absl::StrJoin(model.lora.targets, "+"));
+  }
   return text;
 }
 

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
 #include "core/base/errors.h"
@@ -61,6 +63,32 @@ Chain& Chain::AddAlias(std::string alias, std::string name) {
   return *this;
 }
 
+Chain& Chain::Adapt(const LoraSpec& lora, std::string head) {
+  lora_ = lora;
+  model_.head = std::move(head);
+  return *this;
+}
+
+void Chain::FindTargets(const OperationFacts& facts, Operation& operation) {
+  static const std::vector<std::string> attention = {"query", "value", "qkv",
+                                                     "c_attn", "in_proj"};
+  for (const LinearMap& map : LinearMapsOf(operation, facts.parameters)) {
+    if (absl::StartsWith(map.name + ".", model_.head + ".")) continue;
+    maps_.insert(map.name.substr(map.name.rfind('.') + 1));
+    for (const std::string& target :
+         lora_.targets.empty() ? attention : lora_.targets) {
+      if (!absl::EndsWith("." + map.name, "." + target)) continue;
+      targets_.insert(target);
+      std::vector<int>& beside = operation.adapters.beside;
+      if (beside.empty() || beside.back() != map.weight) {
+        beside.push_back(map.weight);
+      }
+    }
+  }
+  operation.adapters.rank = lora_.rank;
+  operation.adapters.scale = lora_.alpha / std::max(1, lora_.rank);
+}
+
 Chain& Chain::Begin(std::string layer) {
   Layer next;
   next.name = std::move(layer);
@@ -79,6 +107,10 @@ Chain& Chain::Add(Operation operation) {
   PACELINE_CHECK(!model_.layers.empty(), "Begin() comes before Add()");
   if (!status_.ok()) return *this;
   absl::StatusOr<OperationFacts> facts = ExamineOperation(operation, shape_);
+  if (facts.ok() && lora_.rank > 0) {
+    FindTargets(*facts, operation);
+    facts = ExamineOperation(operation, shape_);
+  }
   if (!facts.ok()) {
     status_ = facts.status();
     return *this;
@@ -119,6 +151,13 @@ Chain& Chain::AddDropout(double probability) {
 
 absl::StatusOr<ModelDescription> Chain::Build() && {
   if (!status_.ok()) return status_;
+  for (const std::string& target : lora_.targets) {
+    if (targets_.contains(target)) continue;
+    return InvalidArgument(
+        "model.lora.targets has '", absl::CHexEscape(target),
+        "', but no linear map of ", model_.name,
+        " is called so; there are: ", absl::StrJoin(maps_, ", "));
+  }
   Shape scores = model_.label_shape;
   scores.push_back(model_.classes);
   if (shape_ != scores) {

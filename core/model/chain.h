@@ -2,6 +2,7 @@
 // says what it is made of and nothing is counted by hand.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -28,6 +29,10 @@ class Chain {
   // A file may hold parameter `name` a second time, as `alias`.
   Chain& AddAlias(std::string alias, std::string name);
 
+  // Operations that are added from now on have adapters where `lora` wants
+  // them, but for those of the module `head`.
+  Chain& Adapt(const LoraSpec& lora, std::string head);
+
   // Begins the next layer.
   Chain& Begin(std::string layer);
 
@@ -41,14 +46,20 @@ class Chain {
   // The shape of one sample after everything that was added so far.
   const Shape& shape() const { return shape_; }
 
-  // Errors: InvalidArgument  operations that do not fit one another, or a last
+  // Errors: InvalidArgument  operations that do not fit one another, a last
   //                          layer whose output is not one score a class,
-  //                          for every label
+  //                          for every label, or a target of adapters that
+  //                          is not there
   absl::StatusOr<ModelDescription> Build() &&;
 
  private:
+  void FindTargets(const OperationFacts& facts, Operation& operation);
+
   ModelDescription model_;
   Shape shape_;
+  LoraSpec lora_;
+  std::set<std::string> maps_;     // ends of the names of all there are
+  std::set<std::string> targets_;  // of lora_.targets those that were found
   absl::Status status_;
 };
 

@@ -50,6 +50,7 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
                            "; known are: ", absl::StrJoin(ModelNames(), ", "));
   }
   PACELINE_RETURN_IF_ERROR(CheckRequest(spec, input, classes));
+  PACELINE_RETURN_IF_ERROR(CheckLora(spec));
   PACELINE_ASSIGN_OR_RETURN(ModelDescription described,
                             model->describe(spec, input, classes));
   PACELINE_RETURN_IF_ERROR(Freeze(spec, described));

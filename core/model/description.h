@@ -12,6 +12,16 @@
 
 namespace paceline {
 
+// Low-rank adapters beside linear maps of an operation: W x + b becomes
+// W x + b + scale B (A x).
+struct Adapters {
+  // The maps, by the places of their weights among the operation's parameters,
+  // ascending.
+  std::vector<int> beside;
+  int64_t rank = 0;
+  double scale = 0;
+};
+
 // One operation inside a layer.  What the kinds are and what their sizes mean
 // is written in core/model/operation.h (conv2d: in, out, kernel, stride, pad).
 struct Operation {
@@ -19,6 +29,7 @@ struct Operation {
   std::string name;  // prefix of its parameters, "" when it has none
   std::vector<int64_t> sizes;
   double probability = 0;  // dropout only
+  Adapters adapters = {};
 };
 
 // One of the tensors that cross a boundary, of one sample.
@@ -70,6 +81,9 @@ struct ModelDescription {
     std::string name;
   };
   std::vector<Alias> aliases;
+  // A transformer's module in the last layer that gives class scores
+  // ("classifier"); it trains beside adapters.  Empty: none.
+  std::string head;
 };
 
 // Returns what crosses the boundary behind `layer`, without the labels: its

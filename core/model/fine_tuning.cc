@@ -1,6 +1,7 @@
 #include "core/model/fine_tuning.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 
@@ -11,6 +12,8 @@
 #include "absl/strings/strip.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/model/catalog.h"
+#include "core/model/chain.h"
 #include "core/model/operation.h"
 
 namespace paceline {
@@ -72,18 +75,56 @@ void CountBackwards(ModelDescription& model) {
   }
 }
 
+// first: as FirstOf()
+bool Trains(const ModelSpec& spec, const ModelDescription& model, int first,
+            int layer, const Parameter& parameter) {
+  if (spec.lora.rank > 0) {
+    return IsOfAdapter(parameter) ||
+           (!model.head.empty() &&
+            absl::StartsWith(parameter.name, model.head + "."));
+  }
+  return layer >= first &&
+         (spec.only != "norm" || IsOfNorm(model.layers[layer], parameter));
+}
+
 }  // namespace
+
+absl::Status CheckLora(const ModelSpec& spec) {
+  const LoraSpec& lora = spec.lora;
+  PACELINE_RETURN_IF_ERROR(
+      CheckModelSize(spec, "lora.rank", lora.rank, 0, kMostRank));
+  if (lora.rank == 0) {
+    if (lora.targets.empty()) return absl::OkStatus();
+    return InvalidArgument(
+        "model.lora.targets without model.lora.rank, which is 0: set it to 1 "
+        "or more, or leave model.lora out");
+  }
+  if (!(lora.alpha > 0 && std::isfinite(lora.alpha))) {
+    return InvalidArgument("model.lora.alpha must be greater than 0, got ",
+                           lora.alpha);
+  }
+  if (!ModelReads(spec.name, "heads")) {
+    return InvalidArgument("model.lora is for transformers, and ", spec.name,
+                           " is none; train.only freezes parts of any model");
+  }
+  if (spec.only != kTrainsAll) {
+    return InvalidArgument("train.only is ", spec.only,
+                           " beside model.lora, which trains adapters and the "
+                           "class head: leave one of them out");
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Freeze(const ModelSpec& spec, ModelDescription& model) {
   PACELINE_ASSIGN_OR_RETURN(const int first, FirstOf(spec, model));
-  if (spec.only == kTrainsAll) return absl::OkStatus();
+  if (spec.only == kTrainsAll && spec.lora.rank == 0) return absl::OkStatus();
   std::set<std::string> frozen;
   for (int i = 0; i < static_cast<int>(model.layers.size()); ++i) {
     Layer& layer = model.layers[i];
     for (Parameter& parameter : layer.parameters) {
-      const bool trains =
-          i >= first && (spec.only != "norm" || IsOfNorm(layer, parameter));
-      if (trains || !parameter.trainable) continue;
+      if (!parameter.trainable || Trains(spec, model, first, i, parameter)) {
+        continue;
+      }
       parameter.trainable = false;
       parameter.frozen = true;
       frozen.insert(parameter.name);

@@ -19,6 +19,7 @@ namespace {
 // Keep these streams apart from others drawn from (seed, small number).
 constexpr uint64_t kInitialStream = 0x696e6974;  // "init"
 constexpr uint64_t kDropoutStream = 0x64726f70;  // "drop"
+constexpr uint64_t kAdapterStream = 0x6c6f7261;  // "lora"
 
 constexpr float kEmbeddingDeviation = 0.02f;
 
@@ -110,6 +111,16 @@ void FillParameter(const Layer& layer, size_t operation,
   }
 }
 
+// So that A x begins small and B (A x) as 0.
+void FillAdapter(const Parameter& parameter, SplitMix64& random,
+                 absl::Span<float> out) {
+  if (absl::EndsWith(parameter.name, kAdapterIn)) {
+    FillUniform(1 / (3 * FanIn(parameter.shape)), random, out);
+  } else {
+    std::fill(out.begin(), out.end(), 0.0f);
+  }
+}
+
 // Where a parameter is that must be there.
 size_t Find(const std::vector<Parameter>& parameters, const std::string& name) {
   const auto found =
@@ -128,9 +139,16 @@ void InitializeLayer(const Layer& layer, int64_t seed, int index,
                               ", need ", layer.parameters.size()));
   SplitMix64 random(MixSeed({kInitialStream, static_cast<uint64_t>(seed),
                              static_cast<uint64_t>(index)}));
+  // Beside adapters a model begins with the values that it has without.
+  SplitMix64 of_adapters(MixSeed({kAdapterStream, static_cast<uint64_t>(seed),
+                                  static_cast<uint64_t>(index)}));
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& parameter = layer.parameters[i];
     if (parameter.dtype != DType::kF32) continue;
+    if (IsOfAdapter(parameter)) {
+      FillAdapter(parameter, of_adapters, parameters[i]);
+      continue;
+    }
     const auto owner =
         std::find_if(layer.operations.begin(), layer.operations.end(),
                      [&](const Operation& o) { return Owns(o, parameter); });

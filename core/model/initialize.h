@@ -21,7 +21,8 @@ namespace paceline {
 // as four.  Tokens and positions: close to normal (a sum of four uniforms),
 // deviation 0.02, as timm does, and so the tables and the [in, out] weights of
 // language models, as GPT-2 does.  Scales of a normalisation and variances: 1.
-// Biases and means: 0.
+// Biases and means: 0.  Adapters: A uniform, variance 1 / (3 fan_in), as
+// Hugging Face's PEFT draws it; B 0.
 void InitializeLayer(const Layer& layer, int64_t seed, int index,
                      absl::Span<const absl::Span<float>> parameters);
 

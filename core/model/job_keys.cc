@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "core/base/check.h"
 #include "core/model/catalog.h"
+#include "core/model/fine_tuning.h"
 #include "core/round/rule_traits.h"
 #include "core/schedule/traits.h"
 
@@ -113,6 +114,17 @@ constexpr JobKey kKeys[] = {
     {KEY(model.vocabulary),
      "Models of tokens: how many different ones they know.", kAny,
      "as many as the data has"},
+    {KEY(model.lora.rank),
+     "Transformers: adapters of this rank (LoRA) stand beside linear maps. "
+     "They train, and so does the class head; all else stays as it is. 0: "
+     "none.",
+     Whole(0, kMostRank)},
+    {KEY(model.lora.alpha), "What an adapter gives counts alpha / rank times.",
+     kPositive},
+    {KEY(model.lora.targets),
+     "Linear maps that have adapters, by the ends of their names, as in "
+     "[query, value]. Empty: the maps to queries and values (query and value, "
+     "c_attn of a gpt, qkv of a vit)."},
     {KEY(data.name),
      "cifar10, cifar100, fashion-mnist, idx, imagefolder, synthetic, "
      "synthetic-labels, synthetic-pairs, synthetic-tokens, text, text-labels "
@@ -416,6 +428,12 @@ std::string WhyNoFault(const JobSpec& spec, const std::string& path,
 std::string WhyNoSize(const JobSpec& spec, absl::string_view size) {
   if (size == "reset_head") {
     return spec.model.weights.empty() ? "there is no model.weights" : "";
+  }
+  if (absl::ConsumePrefix(&size, "lora.")) {
+    if (size != "rank" && spec.model.lora.rank == 0) {
+      return "model.lora.rank is 0";
+    }
+    size = "heads";  // transformers have some
   }
   if (size == "name" || size == "weights" ||
       ModelReads(spec.model.name, std::string(size))) {

@@ -14,6 +14,7 @@
 #include "core/model/checkpointing.h"
 #include "core/model/data_sets.h"
 #include "core/model/description.h"
+#include "core/model/fine_tuning.h"
 #include "core/model/job_keys.h"
 #include "core/model/spec_problems.h"
 #include "core/round/rule_traits.h"
@@ -45,14 +46,16 @@ bool CheckModel(const JobSpec& spec, SpecProblems& problems) {
   const bool dropout = CheckKey("model.dropout", spec, problems);
   problems.AbsolutePath("model.weights", model.weights, "every worker");
   problems.AbsolutePath("model.file", model.file, "every worker");
-  if (model.name != kScriptModel) return known && dropout;
+  const absl::Status lora = known ? CheckLora(model) : absl::OkStatus();
+  if (!lora.ok()) problems.Add("model.lora", std::string(lora.message()));
+  if (model.name != kScriptModel) return known && dropout && lora.ok();
   if (model.file.empty()) {
     problems.Add("model.file",
                  "is missing: model.name script needs the TorchScript file, at "
                  "a path at which every worker finds it");
   }
   // Its layers are judged once a worker has said what they are.
-  return dropout && !NeedsWorker(model);
+  return dropout && lora.ok() && !NeedsWorker(model);
 }
 
 // Pictures are no tokens, whatever their shapes.

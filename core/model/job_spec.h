@@ -49,6 +49,15 @@ struct ScriptModel {
 // The name of the model that is a TorchScript file.
 inline constexpr char kScriptModel[] = "script";
 
+// Low-rank adapters beside linear maps (Hu et al. 2021, "LoRA").
+struct LoraSpec {
+  int32_t rank = 0;  // 0: none
+  double alpha = 16;
+  // Maps, by the ends of their names; empty: those that give queries and
+  // values, with keys where these are one map.
+  std::vector<std::string> targets;
+};
+
 // Every step changes all parameters.
 inline constexpr char kTrainsAll[] = "all";
 
@@ -76,6 +85,7 @@ struct ModelSpec {
   // core/model/fine_tuning.h. It stands here because a description of the model
   // says of each parameter whether it trains.
   std::string only = kTrainsAll;
+  LoraSpec lora;
 };
 
 // The defaults are those of most data sets; DefaultDataSpec() of

@@ -529,6 +529,22 @@ constexpr Kind kKinds[] = {
     {"score_tokens", 2, Form::kTokens, ScoreTokens},
 };
 
+void AddAdapters(const Operation& operation, const Shape& input,
+                 OperationFacts& facts) {
+  const auto& [beside, rank, scale] = operation.adapters;
+  if (beside.empty()) return;
+  const int64_t rows = NumElements(input) / input.back();
+  for (const LinearMap& map : LinearMapsOf(operation, facts.parameters)) {
+    if (std::find(beside.begin(), beside.end(), map.weight) == beside.end()) {
+      continue;
+    }
+    facts.parameters.push_back({map.name + kAdapterIn, {rank, map.in}});
+    facts.parameters.push_back({map.name + kAdapterOut, {map.out, rank}});
+    facts.flops += 2.0 * rows * rank * (map.in + map.out);
+    facts.kept_elements += rows * rank;
+  }
+}
+
 // Padding, an index and a token may be 0; everything else is a size.
 bool SizesArePossible(const Operation& operation) {
   constexpr const char* kLastMayBeZero[] = {
@@ -546,6 +562,31 @@ bool SizesArePossible(const Operation& operation) {
 }
 
 }  // namespace
+
+std::vector<LinearMap> LinearMapsOf(const Operation& operation,
+                                    const std::vector<Parameter>& parameters) {
+  const std::string& kind = operation.kind;
+  const bool in_first = kind == "conv1d" || kind == "causal_attention";
+  std::vector<LinearMap> maps;
+  if (!in_first && kind != "linear" && kind != "attention" &&
+      kind != "multihead_attention" && kind != "masked_attention") {
+    return maps;
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, shape, trainable, dtype, frozen] = parameters[i];
+    if (shape.size() != 2 || IsOfAdapter(parameters[i])) continue;
+    // Without ".weight" or "_weight".
+    maps.push_back({name.substr(0, name.size() - 7), static_cast<int>(i),
+                    shape[in_first ? 0 : 1], shape[in_first ? 1 : 0],
+                    in_first});
+  }
+  return maps;
+}
+
+bool IsOfAdapter(const Parameter& parameter) {
+  return absl::EndsWith(parameter.name, kAdapterIn) ||
+         absl::EndsWith(parameter.name, kAdapterOut);
+}
 
 bool Owns(const Operation& operation, const Parameter& parameter) {
   return !operation.name.empty() &&
@@ -580,6 +621,7 @@ absl::StatusOr<OperationFacts> ExamineOperation(const Operation& operation,
   if (facts.output.empty() || NumElements(facts.output) < 1) {
     return DoesNotFit(operation, input);
   }
+  AddAdapters(operation, input, facts);
   return facts;
 }
 

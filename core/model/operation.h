@@ -102,10 +102,13 @@
 // additive_attention owns `name`.linear_q.weight, .linear_k.weight,
 // .linear_att.weight, .normalize_scalar and .normalize_bias.  No operation's
 // name and a dot begin a name of another in its layer.  A residual begins and
-// ends in the same layer, and residuals do not nest.
+// ends in the same layer, and residuals do not nest.  Behind its own parameters
+// an operation has those of its adapters, for each map its name and
+// .lora_A.weight [rank, in], .lora_B.weight [out, rank].
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -125,6 +128,28 @@ struct OperationFacts {
   int64_t kept_elements = 0;  // float32 a sample, kept for backward; without
                               // the input
 };
+
+// A linear map inside an operation that an adapter may stand beside.
+struct LinearMap {
+  // Its weight's, without ".weight"; multihead_attention's ".in_proj_weight"
+  // gives ".in_proj".
+  std::string name;
+  int weight = 0;  // its place among the operation's parameters
+  int64_t in = 0;
+  int64_t out = 0;
+  bool in_first = false;  // the weight is [in, out], else [out, in]
+};
+
+// Those of linear, conv1d and of attentions but additive_attention.
+//   parameters  the operation's, in order
+std::vector<LinearMap> LinearMapsOf(const Operation& operation,
+                                    const std::vector<Parameter>& parameters);
+
+// Behind a map's name: the parameters of its adapter.
+inline constexpr char kAdapterIn[] = ".lora_A.weight";
+inline constexpr char kAdapterOut[] = ".lora_B.weight";
+// Whether it is an adapter's.
+bool IsOfAdapter(const Parameter& parameter);
 
 // Errors:
 //   InvalidArgument  unknown kind, wrong number of sizes, or an input that

@@ -178,6 +178,7 @@ absl::StatusOr<ModelDescription> DescribeVit(const ModelSpec& spec,
   PACELINE_RETURN_IF_ERROR(CheckVitSizes(spec, input));
   const VitNames& names = NamesOf(spec);
   Chain chain(spec.name, input, classes);
+  chain.Adapt(spec.lora, names.head);
   AddEmbedding(spec, input[0], chain);
   for (int i = 0; i < spec.depth; ++i) AddVitBlock(spec, i, chain);
   // Tokens are normalised one by one, so those that end here need it no more.
@@ -293,7 +294,7 @@ absl::StatusOr<ModelDescription> DescribeBert(const ModelSpec& spec,
                            ", the number of the token that fills samples up");
   }
   Chain chain(spec.name, input, classes);
-  chain.TakeTokens(spec.vocabulary);
+  chain.TakeTokens(spec.vocabulary).Adapt(spec.lora, "classifier");
   AddEmbedding(spec, family, chain);
   for (int i = 0; i < spec.depth; ++i) AddBlock(spec, family, i, chain);
   AddHead(spec, classes, chain);
@@ -338,7 +339,7 @@ absl::StatusOr<ModelDescription> DescribeGpt(const ModelSpec& given,
   sizes.Update(CheckVocabulary(spec, classes));
   if (!sizes.ok()) return sizes;
   Chain chain(spec.name, input, spec.vocabulary);
-  chain.TakeTokens(spec.vocabulary).LabelTokens();
+  chain.TakeTokens(spec.vocabulary).LabelTokens().Adapt(spec.lora, "");
   // Files of old versions have the tied weight twice.
   chain.AddAlias("lm_head.weight", absl::StrCat(kEmbedding, ".weight"));
   chain.Begin("embed")

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "core/base/errors.h"
 #include "core/base/utf8.h"
+#include "core/model/operation.h"
 
 namespace paceline {
 namespace {
@@ -230,7 +231,8 @@ bool IsHead(const ModelDescription& model, const std::string& parameter) {
 }
 
 bool IsOptional(const Parameter& parameter) {
-  return absl::EndsWith(parameter.name, ".num_batches_tracked");
+  return absl::EndsWith(parameter.name, ".num_batches_tracked") ||
+         IsOfAdapter(parameter);
 }
 
 bool Converts(DType from, DType to) {

@@ -17,7 +17,7 @@ namespace paceline {
 bool IsHead(const ModelDescription& model, const std::string& parameter);
 
 // Whether a file may go without it: a count that no computation looks at, and
-// that weights written by old libraries do not have.
+// that weights written by old libraries do not have; or an adapter.
 bool IsOptional(const Parameter& parameter);
 
 // Whether tensors of `from` can be read as values of `to` without loss: equal

@@ -15,7 +15,7 @@ namespace paceline {
 // with the whole model first, so that every worker says the same.  Short
 // floats become float32; names of published files (PublishedNames) the model's.
 // Left out, and so left as they were drawn: the class head where
-// spec.reset_head says so, and counts that the file does not have.
+// spec.reset_head says so, and counts and adapters that the file does not have.
 //
 // Errors (all name the file):
 //   NotFound, PermissionDenied  as the system says

@@ -658,11 +658,12 @@ TEST(EstimateJob, SaysHowMuchTrains) {
   spec.model = DefaultModel("vit");
   EXPECT_THAT(RenderEstimate(*EstimateJob(spec, {})), Not(HasSubstr("train")));
 
-  spec.model.only = "head";
+  spec.model.lora.rank = 8;
 
   const auto estimate = EstimateJob(spec, {});
   ASSERT_TRUE(estimate.ok()) << estimate.status();
-  EXPECT_EQ(estimate->trained, 64 + 64 + 64 * 10 + 10);
+  // Each block has 8 x 64 and 192 x 8 of them; the rest is the head.
+  EXPECT_EQ(estimate->trained, 4 * 8 * (64 + 192) + 64 * 10 + 10);
   EXPECT_EQ(ToDocument(*estimate)["trained_parameters"], estimate->trained);
   EXPECT_THAT(RenderEstimate(*estimate), HasSubstr("of them train"));
 }

@@ -1,6 +1,9 @@
-// Training of a part of a model.
+// Training of a part of a model: frozen weights, and adapters beside them.
 #include "core/model/fine_tuning.h"
 
+#include "absl/strings/match.h"
+#include "core/model/adapters.h"
+#include "core/model/operation.h"
 #include "core/optim/state_layout.h"
 #include "gtest/gtest.h"
 #include "tests/support/job_changes.h"
@@ -82,9 +85,18 @@ TEST_P(FineTuning, HasStateAndGradientsOfWhatTrainsAlone) {
 }
 
 constexpr Part kParts[] = {
-    {"gpt", "train.only=last-3"},    {"gpt", "train.only=head"},
-    {"bert", "train.only=norm"},     {"lenet", "train.only=last-2"},
-    {"resnet18", "train.only=norm"}, {"gnmt", "train.only=last-4"},
+    {"bert", "model.lora.rank=3"},
+    {"roberta", "model.lora.rank=2; model.lora.targets=query,value,dense"},
+    {"gpt", "model.lora.rank=3; model.lora.targets=c_attn,c_proj,c_fc"},
+    {"vit", "model.lora.rank=3; train.activation_checkpointing=every-2"},
+    {"vit_b_16", "model.lora.rank=3; model.lora.targets=in_proj,out_proj,0,3"},
+    {"gpt", "model.lora.rank=3; precision=bf16"},
+    {"gpt", "train.only=last-3"},
+    {"gpt", "train.only=head"},
+    {"bert", "train.only=norm"},
+    {"lenet", "train.only=last-2"},
+    {"resnet18", "train.only=norm"},
+    {"gnmt", "train.only=last-4"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Parts, FineTuning, ::testing::ValuesIn(kParts),
@@ -134,6 +146,150 @@ TEST(TrainOnly, ScriptsToo) {
   for (const auto& [name, trains] : Trained(Describe(experiment))) {
     EXPECT_EQ(one.weights.at(name) != before.at(name), trains) << name;
   }
+}
+
+at::Tensor TensorOf(const std::vector<NamedTensor>& all,
+                    const std::string& name) {
+  for (const NamedTensor& each : all) {
+    if (each.name == name) return ToTorch(each.tensor);
+  }
+  ADD_FAILURE() << "no " << name;
+  return {};
+}
+
+// The engine's gradients by name, of one micro-batch; and its loss.
+std::map<std::string, at::Tensor> EngineGradients(const Experiment& experiment,
+                                                  StageEngine& flat,
+                                                  const TensorList& input,
+                                                  double* loss) {
+  BatchInfo batch;
+  batch.micro_batches = 1;
+  batch.samples = input[0].shape[0];
+  *loss = flat.Forward(batch, 0, input)->loss->loss;
+  EXPECT_TRUE(flat.Backward(batch, 0, {}).ok());
+  float* next = flat.FlatGradient()->data();
+  std::map<std::string, at::Tensor> gradients;
+  for (const Layer& layer : Describe(experiment).layers) {
+    for (const Parameter& parameter : layer.parameters) {
+      if (!parameter.trainable) continue;
+      gradients[parameter.name] = at::from_blob(next, parameter.shape).clone();
+      next += NumElements(parameter.shape);
+    }
+  }
+  return gradients;
+}
+
+void ExpectClose(const at::Tensor& ours, const at::Tensor& theirs,
+                 const std::string& name) {
+  const double error = (ours - theirs).abs().max().item<double>();
+  EXPECT_GT(theirs.abs().max().item<double>(), 0) << name;
+  EXPECT_LT(error, 1e-5 + 1e-4 * theirs.abs().max().item<double>()) << name;
+}
+
+// A plain loop trains the model without adapters, of which each W is what
+// MergeAdapters() made of it: dB is scale dW A^T, dA is scale B^T dW.
+TEST(Lora, GradientsAreThoseOfAPlainLoopOverMergedWeights) {
+  for (const auto& [name, targets] : {std::pair{"bert", "query,value,dense"},
+                                      {"gpt", "c_attn,c_proj,c_fc"},
+                                      {"vit", "qkv,proj,fc1,fc2"},
+                                      {"vit_b_16", "in_proj,out_proj,0,3"}}) {
+    const Experiment experiment =
+        Changed(SmallExperiment(name),
+                absl::StrCat("model.lora.rank=3; model.lora.alpha=6; "
+                             "model.lora.targets=",
+                             targets));
+    const ModelDescription model = Describe(experiment);
+    const auto engine = MakeStage(experiment, 0, 1, false, /*flat=*/true);
+    std::vector<NamedTensor> weights = engine->Weights().value();
+    for (NamedTensor& each : weights) {
+      if (!absl::EndsWith(each.name, kAdapterOut)) continue;
+      torch::manual_seed(static_cast<uint64_t>(each.name.size()));
+      ToTorch(each.tensor).copy_(0.1 * torch::randn(each.tensor.shape));
+    }
+    engine->OnWeightsWritten();
+    const TensorList input =
+        experiment.set.Take(SampleOrder(1, 0, experiment.set.samples), 0, 3);
+
+    double loss = 0;
+    const auto ours = EngineGradients(experiment, *engine, input, &loss);
+    const auto merged = MergeAdapters(model, weights).value();
+    PlainChain plain(SmallExperiment(name));
+    for (auto& [parameter, value] : plain.Parameters()) {
+      const at::NoGradGuard no_gradient;
+      at::Tensor(value).copy_(TensorOf(merged, parameter));
+      value.mutable_grad() = at::Tensor();
+    }
+    const torch::Tensor plain_loss = torch::nn::functional::cross_entropy(
+        plain.Forward(ToTorch(input[0]), [](int) {}).flatten(0, -2),
+        ToTorch(input[1]).flatten(),
+        torch::nn::functional::CrossEntropyFuncOptions().reduction(
+            torch::kSum));
+    plain_loss.backward();
+
+    EXPECT_NEAR(loss, plain_loss.item<double>(), 1e-4 * loss) << name;
+    const auto theirs = plain.Parameters();
+    size_t compared = 0;
+    for (const AdaptedMap& map : AdaptedMapsOf(model)) {
+      at::Tensor of_weight = theirs.at(map.weight).grad();
+      if (map.in_first) of_weight = of_weight.t();
+      ExpectClose(ours.at(map.out),
+                  map.scale * of_weight.mm(TensorOf(weights, map.in).t()),
+                  map.out);
+      ExpectClose(ours.at(map.in),
+                  map.scale * TensorOf(weights, map.out).t().mm(of_weight),
+                  map.in);
+      compared += 2;
+    }
+    for (const auto& [parameter, gradient] : ours) {
+      if (IsOfAdapter({parameter, {}})) continue;
+      ExpectClose(gradient, theirs.at(parameter).grad(), parameter);
+      ++compared;
+    }
+    EXPECT_EQ(compared, ours.size()) << name;
+    EXPECT_GE(compared, 16u) << name;
+  }
+}
+
+// pipedream: each version has adapters and a head of its own, and all have the
+// same frozen weights.
+TEST(Lora, VersionsShareFrozenWeights) {
+  const Experiment experiment =
+      Changed(SmallExperiment("bert"), "model.lora.rank=2");
+  const auto engine = MakeStage(experiment, 0, 1, /*stashes=*/true);
+  const auto before = WeightsOf(*engine);
+  const auto order = SampleOrder(1, 0, experiment.set.samples);
+  const auto batch = [](int64_t ordinal) {
+    BatchInfo info;
+    info.ordinal = info.step = ordinal;
+    info.micro_batches = 1;
+    info.samples = 3;
+    return info;
+  };
+  const int64_t one = engine->Stash().bytes;
+
+  for (const int64_t i : {0, 1}) {
+    ASSERT_TRUE(engine->UseVersion(0).ok());
+    ASSERT_TRUE(
+        engine->Forward(batch(i), 0, experiment.set.Take(order, 3 * i, 3))
+            .ok());
+  }
+  ASSERT_TRUE(engine->Backward(batch(0), 0, {}).ok());
+  const auto report = engine->Report(batch(0));
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_TRUE(
+      engine->Apply(DecideStep(experiment.job.train, 10, {*report})).ok());
+
+  int64_t trained_bytes = 0;
+  const auto after = WeightsOf(*engine);
+  for (const auto& [name, trains] : Trained(Describe(experiment))) {
+    if (trains) trained_bytes += 4 * std::ssize(after.at(name));
+    // The gradient of A is 0 while B is.
+    if (absl::EndsWith(name, kAdapterIn)) continue;
+    EXPECT_EQ(after.at(name) != before.at(name), trains) << name;
+  }
+  EXPECT_EQ(engine->Stash().versions, 2);
+  EXPECT_EQ(engine->Stash().bytes, one + trained_bytes);
+  EXPECT_TRUE(engine->Backward(batch(1), 0, {}).ok());
 }
 
 }  // namespace

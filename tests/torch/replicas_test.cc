@@ -288,5 +288,14 @@ TEST(Members, OfAGroupTrainAResnetAsOneProcessDoes) {
   ExpectAGroupToTrainAsOneProcess(SmallJob("resnet18"));
 }
 
+// Rounds have the adapters and the head alone.
+TEST(Members, OfAGroupTrainAdaptersAsOneProcessDoes) {
+  PipelineRequest job = SmallJob("vit");
+  job.spec.model.dropout = 0;
+  job.spec.model.lora.rank = 2;
+  Change(job, kTrainsAll);
+  ExpectAGroupToTrainAsOneProcess(job);
+}
+
 }  // namespace
 }  // namespace paceline

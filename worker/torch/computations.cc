@@ -1,5 +1,6 @@
 #include "worker/torch/computations.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -18,8 +19,29 @@ at::Tensor Flatten(const OperationCall&, const at::Tensor& x) {
   return x.flatten(1);
 }
 
+// `y`, and what the adapter adds that stands beside the map of `x` whose weight
+// is the call's parameter `weight`, if there is one.
+at::Tensor Adapted(const OperationCall& call, const at::Tensor& x, int weight,
+                   const at::Tensor& y) {
+  const std::vector<int>& beside = call.operation.adapters.beside;
+  const auto found = std::find(beside.begin(), beside.end(), weight);
+  if (found == beside.end()) return y;
+  const size_t in = call.parameters.size() - 2 * (beside.end() - found);
+  const at::Tensor low = call.products.Linear(x, call.parameters[in], {});
+  return y.add(call.products.Linear(low, call.parameters[in + 1], {}),
+               call.operation.adapters.scale);
+}
+
+// The linear map whose weight is the call's parameter `weight`, and whose bias
+// the next one.
+at::Tensor Map(const OperationCall& call, const at::Tensor& x, int weight) {
+  return Adapted(call, x, weight,
+                 call.products.Linear(x, call.parameter(weight),
+                                      call.parameter(weight + 1)));
+}
+
 at::Tensor Linear(const OperationCall& call, const at::Tensor& x) {
-  return call.products.Linear(x, call.parameter(0), call.parameter(1));
+  return Map(call, x, 0);
 }
 
 at::Tensor Relu(const OperationCall&, const at::Tensor& x) {
@@ -133,17 +155,16 @@ at::Tensor Attention(const OperationCall& call, const at::Tensor& x) {
   const int64_t samples = x.size(0);
   const int64_t tokens = x.size(1);
   Products& products = call.products;
-  const at::Tensor qkv =
-      products.Linear(x, call.parameter(0), call.parameter(1))
-          .reshape({samples, tokens, 3, heads, depth})
-          .permute({2, 0, 3, 1, 4});
+  const at::Tensor qkv = Map(call, x, 0)
+                             .reshape({samples, tokens, 3, heads, depth})
+                             .permute({2, 0, 3, 1, 4});
   const at::Tensor scores = products.Matmul(qkv[0], qkv[1].transpose(-2, -1)) *
                             (1 / std::sqrt(static_cast<double>(depth)));
   const at::Tensor mixed =
       products.Matmul(at::softmax(scores, -1, at::kFloat), qkv[2])
           .transpose(1, 2)
           .reshape({samples, tokens, width});
-  return products.Linear(mixed, call.parameter(2), call.parameter(3));
+  return Map(call, mixed, 2);
 }
 
 at::Tensor ResidualBegin(const OperationCall& call, const at::Tensor& x) {
@@ -234,32 +255,36 @@ at::Tensor ComputeFirstType(const OperationCall& call, const at::Tensor& x) {
   return x + call.parameter(0).select(0, 0);
 }
 
+// As Map(), with a weight [in, out].
+at::Tensor MapInFirst(const OperationCall& call, const at::Tensor& x,
+                      int weight) {
+  return Adapted(call, x, weight,
+                 call.products.Conv1d(x, call.parameter(weight),
+                                      call.parameter(weight + 1)));
+}
+
 at::Tensor ComputeConv1d(const OperationCall& call, const at::Tensor& x) {
-  return call.products.Conv1d(x, call.parameter(0), call.parameter(1));
+  return MapInFirst(call, x, 0);
 }
 
 at::Tensor ComputeCausalAttention(const OperationCall& call,
                                   const at::Tensor& x) {
   const int64_t heads = call.size(1);
   const int64_t tokens = x.size(1);
-  const std::vector<at::Tensor> qkv =
-      call.products.Conv1d(x, call.parameter(0), call.parameter(1))
-          .chunk(3, -1);
+  const std::vector<at::Tensor> qkv = MapInFirst(call, x, 0).chunk(3, -1);
   const at::Tensor later =
       at::ones({tokens, tokens}, at::kBool).triu(/*diagonal=*/1);
   const at::Tensor mixed =
       Mix(call, ByHeads(qkv[0], heads), ByHeads(qkv[1], heads),
           ByHeads(qkv[2], heads), later);
-  return call.products.Conv1d(mixed, call.parameter(2), call.parameter(3));
+  return MapInFirst(call, mixed, 2);
 }
 
 at::Tensor ComputeMaskedAttention(const OperationCall& call,
                                   const at::Tensor& x) {
   const int64_t heads = call.size(1);
-  const auto part = [&](int first) {
-    return ByHeads(call.products.Linear(x, call.parameter(first),
-                                        call.parameter(first + 1)),
-                   heads);
+  const auto part = [&](int weight) {
+    return ByHeads(Map(call, x, weight), heads);
   };
   // One after the other: the order of the graph is that of the sums in
   // autograd.

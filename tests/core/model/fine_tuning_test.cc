@@ -2,7 +2,10 @@
 
 #include <set>
 
+#include "core/model/adapters.h"
 #include "core/model/catalog.h"
+#include "core/model/initialize.h"
+#include "core/model/weights_check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/job_changes.h"
@@ -12,6 +15,9 @@ namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::IsSubsetOf;
+using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
 // Has two blocks, with `changes` as a job file has them.
@@ -94,6 +100,212 @@ TEST(Freeze, ASharedParameterTrainsWhereItsOwnerDoes) {
   EXPECT_EQ(SharedParameters(head, /*frozen_too=*/true).size(), 1u);
   EXPECT_TRUE(head.layers.back().borrowed[0].frozen);
   EXPECT_EQ(SharedParameters(Small("gpt", "train.only=last-6")).size(), 1u);
+}
+
+TEST(Lora, PutsAdaptersBesideTheTargetsAndFreezesTheRest) {
+  const ModelDescription model =
+      Small("bert", "model.lora.rank=3; model.lora.targets=value,output.dense");
+
+  EXPECT_THAT(Names(model, true),
+              UnorderedElementsAre(
+                  "bert.encoder.layer.0.attention.self.value.lora_A.weight",
+                  "bert.encoder.layer.0.attention.self.value.lora_B.weight",
+                  "bert.encoder.layer.0.attention.output.dense.lora_A.weight",
+                  "bert.encoder.layer.0.attention.output.dense.lora_B.weight",
+                  "bert.encoder.layer.0.output.dense.lora_A.weight",
+                  "bert.encoder.layer.0.output.dense.lora_B.weight",
+                  "bert.encoder.layer.1.attention.self.value.lora_A.weight",
+                  "bert.encoder.layer.1.attention.self.value.lora_B.weight",
+                  "bert.encoder.layer.1.attention.output.dense.lora_A.weight",
+                  "bert.encoder.layer.1.attention.output.dense.lora_B.weight",
+                  "bert.encoder.layer.1.output.dense.lora_A.weight",
+                  "bert.encoder.layer.1.output.dense.lora_B.weight",
+                  "classifier.weight", "classifier.bias"));
+}
+
+// Each family's names for queries and values; a roberta's head is two maps.
+TEST(Lora, TakesQueriesAndValuesUnlessTold) {
+  const struct {
+    const char* model;
+    std::vector<std::string> maps;  // behind the first adapters
+    std::vector<std::string> head;
+  } kCases[] = {
+      {"bert",
+       {"attention.self.query", "attention.self.value"},
+       {"classifier.weight", "classifier.bias"}},
+      {"roberta",
+       {"attention.self.query", "attention.self.value"},
+       {"classifier.dense.weight", "classifier.dense.bias",
+        "classifier.out_proj.weight", "classifier.out_proj.bias"}},
+      {"gpt", {"attn.c_attn"}, {}},
+      {"vit", {"attn.qkv"}, {"head.weight", "head.bias"}},
+      {"vit_b_16",
+       {"self_attention.in_proj"},
+       {"heads.head.weight", "heads.head.bias"}},
+  };
+  for (const auto& [name, maps, head] : kCases) {
+    const auto trained = Names(Small(name, "model.lora.rank=2"), true);
+    EXPECT_EQ(trained.size(), 2 * 2 * maps.size() + head.size()) << name;
+    EXPECT_THAT(head, IsSubsetOf(trained));
+    for (const std::string& map : maps) {
+      EXPECT_THAT(trained,
+                  testing::Contains(EndsWith("1." + map + ".lora_B.weight")))
+          << name;
+    }
+  }
+}
+
+TEST(Lora, AdaptersCostLittleAndHalveTheBackward) {
+  const ModelDescription plain = Small("gpt", "");
+  const ModelDescription model =
+      Small("gpt", "model.lora.rank=2; model.lora.targets=c_attn,c_fc");
+
+  // The attention has 2 x 8 and 24 x 2, for six tokens.
+  const Layer& attention = model.layers[1];
+  EXPECT_EQ(attention.parameter_bytes,
+            plain.layers[1].parameter_bytes + 4 * (2 * 8 + 24 * 2));
+  EXPECT_EQ(attention.forward_flops,
+            plain.layers[1].forward_flops + 2 * 6 * 2 * (8 + 24));
+  EXPECT_EQ(attention.activation_bytes,
+            plain.layers[1].activation_bytes + 4 * 6 * 2);
+  EXPECT_EQ(model.layers[0].backward_share, 0);
+  EXPECT_GT(attention.backward_share, 0.5);
+  EXPECT_LT(attention.backward_share, 0.7);
+}
+
+TEST(Lora, BeginsAsTheModelWithoutAdapters) {
+  const ModelDescription plain = Small("bert", "");
+  const ModelDescription model = Small("bert", "model.lora.rank=2");
+  const auto draw = [](const ModelDescription& drawn) {
+    std::map<std::string, std::vector<float>> values;
+    for (size_t i = 0; i < drawn.layers.size(); ++i) {
+      std::vector<absl::Span<float>> spans;
+      for (const Parameter& parameter : drawn.layers[i].parameters) {
+        std::vector<float>& into = values[parameter.name];
+        into.assign(NumElements(parameter.shape), -7);
+        spans.push_back(absl::MakeSpan(into));
+      }
+      InitializeLayer(drawn.layers[i], 3, static_cast<int>(i), spans);
+    }
+    return values;
+  };
+
+  auto with = draw(model);
+
+  const std::string map = "bert.encoder.layer.1.attention.self.query.lora_";
+  EXPECT_THAT(with[map + "B.weight"], Each(0));
+  // Uniform in [-b, b], b = sqrt(1 / 8).
+  EXPECT_THAT(with[map + "A.weight"],
+              Each(testing::AllOf(testing::Ge(-0.354f), testing::Le(0.354f))));
+  EXPECT_GT(std::set<float>(with[map + "A.weight"].begin(),
+                            with[map + "A.weight"].end())
+                .size(),
+            10u);
+  std::erase_if(with, [](const auto& each) {
+    return IsOfAdapter({each.first, {}});
+  });
+  EXPECT_EQ(with, draw(plain));
+}
+
+TEST(Lora, BeginsFromAFileWithOrWithoutAdapters) {
+  const auto places = [](const ModelDescription& model) {
+    return LayOut(model).value().tensors;
+  };
+  const ModelDescription model = Small("bert", "model.lora.rank=2");
+
+  EXPECT_TRUE(
+      CheckWeights(model, places(Small("bert", "")), /*reset_head=*/false)
+          .ok());
+  EXPECT_TRUE(CheckWeights(model, places(model), /*reset_head=*/false).ok());
+  EXPECT_FALSE(
+      CheckWeights(Small("bert", ""), places(model), /*reset_head=*/false)
+          .ok());
+}
+
+NamedTensor Filled(const std::string& name, Shape shape,
+                   const std::vector<float>& values) {
+  NamedTensor named{name, Tensor::Allocate(DType::kF32, std::move(shape))};
+  std::copy(values.begin(), values.end(), named.tensor.As<float>().begin());
+  return named;
+}
+
+std::vector<float> Values(const std::vector<NamedTensor>& tensors,
+                          const std::string& name) {
+  for (const NamedTensor& each : tensors) {
+    if (each.name != name) continue;
+    const auto values = each.tensor.As<float>();
+    return {values.begin(), values.end()};
+  }
+  ADD_FAILURE() << "no " << name;
+  return {};
+}
+
+// W + alpha / rank B A, in both layouts of a weight.
+TEST(Adapters, AreAddedToTheWeightsBesideThem) {
+  for (const bool in_first : {false, true}) {
+    ModelDescription model;
+    Layer& layer = model.layers.emplace_back();
+    layer.operations = {{in_first ? "conv1d" : "linear",
+                         "fc",
+                         {2, 3},
+                         0,
+                         {{0}, /*rank=*/1, /*scale=*/2}}};
+    layer.parameters = {
+        {"fc.weight", in_first ? Shape{2, 3} : Shape{3, 2}},
+        {"fc.bias", {3}},
+        {"fc.lora_A.weight", {1, 2}},
+        {"fc.lora_B.weight", {3, 1}},
+    };
+
+    const auto merged = MergeAdapters(
+        model,
+        {Filled("fc.weight", layer.parameters[0].shape, {0, 0, 0, 0, 0, 7}),
+         Filled("fc.bias", {3}, {1, 1, 1}),
+         Filled("fc.lora_A.weight", {1, 2}, {10, 20}),
+         Filled("fc.lora_B.weight", {3, 1}, {1, 2, 3})});
+
+    ASSERT_TRUE(merged.ok()) << merged.status();
+    EXPECT_EQ(merged->size(), 2u);
+    EXPECT_EQ(Values(*merged, "fc.bias"), std::vector<float>({1, 1, 1}));
+    EXPECT_EQ(Values(*merged, "fc.weight"),
+              in_first ? std::vector<float>({20, 40, 60, 40, 80, 127})
+                       : std::vector<float>({20, 40, 40, 80, 60, 127}));
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        MergeAdapters(model, {Filled("fc.bias", {3}, {1, 1, 1})}).status()));
+  }
+}
+
+TEST(Adapters, HaveTheNamesOfPeft) {
+  const auto names = [](const std::string& name, const std::string& changes) {
+    const ModelDescription model = Small(name, changes);
+    std::vector<NamedTensor> weights;
+    const SafetensorsLayout layout = LayOut(model).value();
+    for (const TensorPlace& place : layout.tensors) {
+      weights.push_back({place.name, Tensor::Zeros(place.dtype, place.shape)});
+    }
+    std::vector<std::string> found;
+    for (const NamedTensor& each : PeftTensors(model, weights)) {
+      found.push_back(each.name);
+    }
+    return found;
+  };
+
+  EXPECT_THAT(names("bert", "model.lora.rank=2"),
+              testing::IsSupersetOf(
+                  {"base_model.model.bert.encoder.layer.0.attention.self.query"
+                   ".lora_A.weight",
+                   "base_model.model.classifier.weight"}));
+  EXPECT_THAT(names("gpt", "model.lora.rank=2"),
+              Each(StartsWith("base_model.model.transformer.h.")));
+  // PEFT wraps the whole of torch.nn.MultiheadAttention.
+  EXPECT_THAT(
+      names("vit_b_16",
+            "model.lora.rank=2; model.lora.targets=in_proj,out_proj"),
+      testing::IsSupersetOf(
+          {"base_model.model.encoder.layers.encoder_layer_0.self_attention"
+           ".lora_A.weight",
+           "base_model.model.encoder.layers.encoder_layer_0.self_attention"
+           ".base_layer.out_proj.lora_B.weight"}));
 }
 
 }  // namespace

@@ -243,6 +243,33 @@ TEST(PlanInputs, WhatIsBorrowedHasNoStateOfTheOptimizer) {
             static_cast<double>(user.parameter_bytes + user.borrowed_bytes));
 }
 
+// No gradient, no optimizer, no round, and less to go back through.
+TEST(PlanInputs, FrozenLayersCostLess) {
+  JobSpec spec = Job();
+  spec.model.name = "gpt";
+  const auto all = Value(DescribeModel(spec.model, {8}, 16));
+  const auto whole = InputsOf(spec, all, {});
+  spec.model.lora.rank = 2;
+  const auto model = Value(DescribeModel(spec.model, {8}, 16));
+  const auto inputs = InputsOf(spec, model, {});
+
+  const LayerCost& cost = inputs.problem.layers[1];  // an attention
+  const int64_t weights = all.layers[1].parameter_bytes;
+  const int64_t adapters = model.layers[1].parameter_bytes - weights;
+  EXPECT_EQ(cost.parameter_bytes, static_cast<double>(adapters));
+  EXPECT_EQ(cost.frozen_bytes, static_cast<double>(weights));
+  EXPECT_THAT(inputs.problem.ties, testing::IsEmpty());
+  EXPECT_EQ(inputs.problem.layers[0].backward_seconds, 0);
+  EXPECT_LT(cost.backward_seconds,
+            0.7 * whole.problem.layers[1].backward_seconds);
+  EXPECT_LT(StageBytes(inputs.problem, {0, 3}, {}),
+            StageBytes(whole.problem, {0, 3}, {}));
+  // Inference has no gradients to save.
+  JobSpec infer = spec;
+  infer.kind = kInferKind;
+  EXPECT_EQ(InputsOf(infer, model, {}).problem.layers[1].frozen_bytes, 0);
+}
+
 // The backward of a frozen layer says nothing of others' backwards.
 TEST(PlanInputs, BackwardsOfFrozenLayersTeachNothing) {
   JobSpec spec = Job();
