@@ -5,6 +5,8 @@
 #include <iostream>
 #include <optional>
 #include <random>
+#include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -257,6 +259,18 @@ ExitCode Submit(const CommandContext& context, const ClientOptions& options,
                                  .timeout = timeout});
 }
 
+absl::StatusOr<std::vector<NamedTensor>> ReadAllTensors(
+    const std::string& path) {
+  return ReadSafetensors(path,
+                         [](const std::vector<TensorPlace>& tensors)
+                             -> absl::StatusOr<std::set<std::string>> {
+                           std::set<std::string> names;
+                           for (const TensorPlace& tensor : tensors)
+                             names.insert(tensor.name);
+                           return names;
+                         });
+}
+
 ExitCode RunOnJob(const CommandContext& context, const ClientOptions& options) {
   const auto job = ResolveJob(context.client, options.target);
   if (!job.ok()) return ReportError(context.console, job.status());
@@ -278,8 +292,8 @@ ExitCode RunOnJob(const CommandContext& context, const ClientOptions& options) {
     case Command::kJobResume:
       return Submit(context, options, *job);
     case Command::kJobExport:
-      return ExportJobCommand(context, SummarizeSafetensors, *job,
-                              options.export_file);
+      return ExportJobCommand(context, SummarizeSafetensors, ReadAllTensors,
+                              {*job, options.export_file, options.export_form});
     default:
       return DeleteJobCommand(context, *job);
   }

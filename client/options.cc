@@ -322,8 +322,21 @@ class CommandLine {
              "The file to write; - writes to standard output")
         ->required()
         ->check(WhyNoExportFile, "");
+    CLI::Option* const merged = weights->add_flag_callback(
+        "--merged", [this] { options_.export_form = ExportForm::kMerged; },
+        "Of a job with model.lora: adds the adapters to the weights beside "
+        "them; the file is one of the model without adapters");
+    weights
+        ->add_flag_callback(
+            "--adapters",
+            [this] { options_.export_form = ExportForm::kAdapters; },
+            "Of a job with model.lora: writes what trained into the folder "
+            "that -o names, as Hugging Face's PEFT loads it")
+        ->excludes(merged);
     weights->footer(
-        "Example:\n  paceline job export last -o model.safetensors");
+        "Examples:\n"
+        "  paceline job export last -o model.safetensors\n"
+        "  paceline job export last --adapters -o my-adapters");
     CLI::App* const resume = with_job(
         "resume",
         "Submits a new job that goes on from a checkpoint of an ended one",

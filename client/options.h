@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "client/bench/bench.h"
 #include "client/commands/completion.h"
+#include "client/commands/export.h"
 #include "client/commands/jobs_and_nodes.h"
 #include "client/commands/mesh.h"
 #include "client/commands/plan_question.h"
@@ -82,7 +83,8 @@ struct ClientOptions {
   std::string again;        // job submit: a job's number, or "last"
   int64_t from_step = 0;    // job resume; 0: the newest checkpoint
   std::string export_file;  // job export
-  std::string plan_file;    // job submit, simulate
+  ExportForm export_form = ExportForm::kWhole;
+  std::string plan_file;  // job submit, simulate
   UpOptions up;
   PredictFitOptions predict;
   PredictModelOptions predict_model;

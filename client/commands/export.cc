@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -16,9 +17,15 @@
 #include "client/render/text.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/model/adapters.h"
+#include "core/model/description.h"
+#include "core/rpc/convert.h"
 
 namespace paceline {
 namespace {
+
+constexpr char kAdapterFile[] = "adapter_model.safetensors";
+constexpr char kAdapterConfig[] = "adapter_config.json";
 
 absl::Status CannotWrite(const std::string& path, int error) {
   std::string message =
@@ -158,7 +165,7 @@ void SayExported(Console& console, int64_t id, int64_t step,
         {"step", OrNull(step)},
         {"path", path},
         {"bytes", bytes},
-        {"sha256", weights ? Document(weights->sha256) : Document()},
+        {"sha256", weights ? OrNull(weights->sha256) : Document()},
         {"tensors", weights ? Document(weights->tensors.size()) : Document()}});
     return;
   }
@@ -169,6 +176,124 @@ void SayExported(Console& console, int64_t id, int64_t step,
                weights ? absl::StrCat(", ", weights->tensors.size(),
                                       " tensors, read back and checked)")
                        : ", not checked: it cannot be read back)");
+}
+
+// A job whose weights shall be written in a form of adapters.
+struct AdaptedJob {
+  std::string path;  // of the weights file
+  JobSpec spec;
+  ModelDescription model;  // of kWhole: empty
+};
+
+// Errors: FailedPrecondition  the job has no adapters, or the path no file
+absl::StatusOr<AdaptedJob> AdaptedJobOf(const CommandContext& context,
+                                        const ExportRequest& request) {
+  AdaptedJob job{request.path, {}, {}};
+  if (request.form == ExportForm::kWhole) return job;
+  const char* const flag =
+      request.form == ExportForm::kMerged ? "--merged" : "--adapters";
+  PACELINE_ASSIGN_OR_RETURN(const v1::Job found,
+                            context.client.GetJob(request.id, 0, 0));
+  job.spec = FromProto(found.spec());
+  if (job.spec.model.lora.rank == 0 || IsInference(job.spec)) {
+    return FailedPrecondition(flag,
+                              " is for jobs that train with model.lora; "
+                              "job ",
+                              request.id, " has no adapters");
+  }
+  PACELINE_ASSIGN_OR_RETURN(job.model,
+                            DescribeModel(job.spec.model, job.spec.data.shape,
+                                          job.spec.data.classes));
+  std::error_code error;
+  if (request.form == ExportForm::kAdapters) {
+    std::filesystem::create_directories(request.path, error);
+    if (error || request.path == "-") {
+      return FailedPrecondition("cannot write ", request.path, ": ", flag,
+                                " needs a folder, as -o my-adapters");
+    }
+    job.path = std::filesystem::path(request.path) / kAdapterFile;
+  } else if (request.path == "-" ||
+             (std::filesystem::exists(request.path, error) &&
+              !std::filesystem::is_regular_file(request.path, error))) {
+    return FailedPrecondition("cannot write ", request.path, ": ", flag,
+                              " needs a file, as -o merged.safetensors");
+  }
+  return job;
+}
+
+// A config that PEFT's LoraConfig reads.
+std::string AdapterConfig(const AdaptedJob& job) {
+  Document targets = Document::array();
+  bool in_first = false;
+  for (const AdaptedMap& map : AdaptedMapsOf(job.model)) {
+    targets.push_back(map.peft_name);
+    in_first = in_first || map.in_first;
+  }
+  const std::string& head = job.model.head;
+  const ModelSpec& spec = job.spec.model;
+  return Document{{"peft_type", "LORA"},
+                  {"task_type", head == "classifier" ? Document("SEQ_CLS")
+                                : !job.model.label_shape.empty()
+                                    ? Document("CAUSAL_LM")
+                                    : Document()},
+                  {"base_model_name_or_path", OrNull(spec.weights)},
+                  {"r", spec.lora.rank},
+                  {"lora_alpha", spec.lora.alpha},
+                  {"lora_dropout", 0.0},
+                  {"bias", "none"},
+                  {"fan_in_fan_out", in_first},
+                  {"target_modules", std::move(targets)},
+                  {"modules_to_save",
+                   head.empty() ? Document() : Document::array({head})},
+                  {"inference_mode", true}}
+             .dump(2) +
+         "\n";
+}
+
+absl::Status WriteFile(const std::string& path, absl::string_view bytes) {
+  PACELINE_ASSIGN_OR_RETURN(const auto target, OpenExportTarget(path));
+  PACELINE_RETURN_IF_ERROR(target->Write(bytes));
+  return target->Commit();
+}
+
+// Puts a file of the form in the place of the whole one that `target` has
+// staged; the caller commits it.
+//   weights, bytes  afterwards those of the new file
+absl::Status WriteForm(const AdaptedJob& job, ExportForm form,
+                       const ReadTensors& read_tensors,
+                       std::unique_ptr<ExportTarget>& target,
+                       std::optional<WeightsSummary>& weights, int64_t& bytes) {
+  PACELINE_ASSIGN_OR_RETURN(std::vector<NamedTensor> tensors,
+                            read_tensors(target->staged_path()));
+  std::map<std::string, std::string> metadata = {{"format", "pt"}};
+  if (form == ExportForm::kMerged) {
+    PACELINE_ASSIGN_OR_RETURN(tensors,
+                              MergeAdapters(job.model, std::move(tensors)));
+    metadata["model"] = job.model.name;
+  } else {
+    tensors = PeftTensors(job.model, tensors);
+    PACELINE_RETURN_IF_ERROR(WriteFile(
+        std::filesystem::path(job.path).replace_filename(kAdapterConfig),
+        AdapterConfig(job)));
+  }
+  std::vector<TensorPlace> places;
+  for (const NamedTensor& each : tensors) {
+    places.push_back({each.name, each.tensor.dtype, each.tensor.shape});
+  }
+  PACELINE_ASSIGN_OR_RETURN(const SafetensorsLayout layout,
+                            LayOut(std::move(places), metadata));
+  target.reset();  // drops the whole file
+  PACELINE_ASSIGN_OR_RETURN(target, OpenExportTarget(job.path));
+  PACELINE_RETURN_IF_ERROR(target->Write(layout.header));
+  for (const NamedTensor& each : tensors) {
+    PACELINE_RETURN_IF_ERROR(
+        target->Write({reinterpret_cast<const char*>(each.tensor.data.get()),
+                       static_cast<size_t>(each.tensor.bytes())}));
+  }
+  bytes = layout.file_bytes;
+  weights = WeightsSummary{};
+  weights->tensors = layout.tensors;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -183,11 +308,14 @@ std::string WhyNoExportFile(const std::string& path) {
 }
 
 ExitCode ExportJobCommand(const CommandContext& context,
-                          const ReadWeights& read, int64_t id,
-                          const std::string& path) {
+                          const ReadWeights& read,
+                          const ReadTensors& read_tensors,
+                          const ExportRequest& request) {
   // A file larger than the limit shall be an error of write(), not the end.
   signal(SIGXFSZ, SIG_IGN);
-  auto target = OpenExportTarget(path);
+  const absl::StatusOr<AdaptedJob> job = AdaptedJobOf(context, request);
+  if (!job.ok()) return ReportError(context.console, job.status());
+  auto target = OpenExportTarget(job->path);
   if (!target.ok()) return ReportError(context.console, target.status());
   int64_t bytes = 0;
   const auto take = [&](absl::string_view chunk) -> absl::Status {
@@ -197,18 +325,23 @@ ExitCode ExportJobCommand(const CommandContext& context,
     bytes += static_cast<int64_t>(chunk.size());
     return (*target)->Write(chunk);
   };
-  const auto step = context.client.ExportWeights(id, take);
+  const auto step = context.client.ExportWeights(request.id, take);
   absl::Status exported = step.status();
   std::optional<WeightsSummary> weights;
   if (exported.ok() && !(*target)->staged_path().empty()) {
-    auto verified = Verify(context, read, id, *step, (*target)->staged_path());
+    auto verified =
+        Verify(context, read, request.id, *step, (*target)->staged_path());
     exported = verified.status();
     if (verified.ok()) weights = *std::move(verified);
+  }
+  if (exported.ok() && request.form != ExportForm::kWhole) {
+    exported =
+        WriteForm(*job, request.form, read_tensors, *target, weights, bytes);
   }
   if (exported.ok()) exported = (*target)->Commit();
   target->reset();
   if (!exported.ok()) return ReportError(context.console, exported);
-  SayExported(context.console, id, *step, path, bytes, weights);
+  SayExported(context.console, request.id, *step, job->path, bytes, weights);
   return kExitOk;
 }
 

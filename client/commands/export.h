@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "client/commands/command.h"
 #include "client/commands/reference.h"
+#include "core/model/safetensors_layout.h"
 
 namespace paceline {
 
@@ -14,12 +18,34 @@ namespace paceline {
 // get a file of weights called json.
 std::string WhyNoExportFile(const std::string& path);
 
-// path "-": standard output.  A file: written beside it as PATH.part, read back
-// and compared with the job's hash, and only then renamed: what was there
-// before stays until then, and no file is left behind that is cut short or
-// another job's.  A device or a pipe is written as it is.
+// The file that is written; all but kWhole are for jobs with adapters
+// (model.lora).
+enum class ExportForm {
+  kWhole,     // all weights, adapters among them; the result as it is
+  kMerged,    // all weights, of a model without adapters that computes the same
+  kAdapters,  // what trained, as Hugging Face's PEFT loads it
+};
+
+struct ExportRequest {
+  int64_t id = 0;
+  // "-": standard output.  kAdapters: a folder, made where there is none, for
+  // adapter_model.safetensors and adapter_config.json.
+  std::string path;
+  ExportForm form = ExportForm::kWhole;
+};
+
+// Reads all tensors of a weights file.  Real: ReadSafetensors of core/weights.
+using ReadTensors = std::function<absl::StatusOr<std::vector<NamedTensor>>(
+    const std::string& path)>;
+
+// A file is written beside its path as PATH.part, read back and compared with
+// the job's hash, and only then renamed: what was there before stays until
+// then, and no file is left behind that is cut short or another job's.  A
+// device or a pipe is written as it is.
+//   read_tensors  asked for the forms that are not kWhole alone
 ExitCode ExportJobCommand(const CommandContext& context,
-                          const ReadWeights& read, int64_t id,
-                          const std::string& path);
+                          const ReadWeights& read,
+                          const ReadTensors& read_tensors,
+                          const ExportRequest& request);
 
 }  // namespace paceline

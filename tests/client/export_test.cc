@@ -3,8 +3,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
+#include <tuple>
 
+#include "core/model/description.h"
+#include "core/model/operation.h"
+#include "core/rpc/convert.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -26,7 +31,8 @@ struct ExportBed : CommandBed {
   }
 
   ExitCode Export(const std::string& path) {
-    return ExportJobCommand(context, weights.reader(), 7, path);
+    return ExportJobCommand(context, weights.reader(), tensors,
+                            {7, path, form});
   }
   ExitCode ExportToW() { return Export(folder.Path("w")); }
 
@@ -41,6 +47,8 @@ struct ExportBed : CommandBed {
 
   const TemporaryFolder folder;
   FakeWeights weights;
+  ExportForm form = ExportForm::kWhole;
+  ReadTensors tensors = nullptr;
 };
 
 TEST(Export, WritesAllAndReadsItBackBeforeItGetsItsName) {
@@ -166,6 +174,105 @@ TEST(Export, SaysThatADeviceWasNotChecked) {
   EXPECT_EQ(bed.Export("/dev/null"), kExitOk);
   EXPECT_TRUE(bed.weights.asked.empty());
   EXPECT_THAT(bed.err.str(), HasSubstr("not checked"));
+}
+
+// A job whose gpt has adapters of rank 1 beside c_attn of its only block.
+struct AdapterBed : ExportBed {
+  explicit AdapterBed(ExportForm asked) {
+    form = asked;
+    v1::Job job = SucceededJob();
+    *job.mutable_spec() = Parse<v1::JobSpec>(R"(
+      model {
+        name: "gpt" depth: 1 width: 4 heads: 1 weights: "/data/base"
+        lora { rank: 1 alpha: 8 }
+      }
+      data { name: "synthetic-tokens" block: 4 classes: 5 })");
+    client.job_answers = {job};
+    const JobSpec spec = FromProto(job.spec());
+    model =
+        DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
+    tensors = [this](const std::string& path) {
+      EXPECT_EQ(std::filesystem::file_size(path), 100'006u);
+      std::vector<NamedTensor> all;
+      const SafetensorsLayout layout = LayOut(model).value();
+      for (const TensorPlace& place : layout.tensors) {
+        all.push_back({place.name, Tensor::Zeros(place.dtype, place.shape)});
+        if (IsOfAdapter({place.name, place.shape})) {
+          for (float& value : all.back().tensor.As<float>()) value = 1;
+        }
+      }
+      return all;
+    };
+  }
+
+  // A safetensors file's header, and the floats of one of its tensors.
+  std::pair<nlohmann::json, std::vector<float>> Read(
+      const std::string& file, const std::string& tensor) const {
+    const std::string bytes = folder.Read(file);
+    uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), 8);
+    auto header = nlohmann::json::parse(bytes.substr(8, length));
+    std::vector<float> values;
+    if (header.contains(tensor)) {
+      const size_t begin = header[tensor]["data_offsets"][0];
+      const size_t end = header[tensor]["data_offsets"][1];
+      values.resize((end - begin) / sizeof(float));
+      std::memcpy(values.data(), bytes.data() + 8 + length + begin,
+                  end - begin);
+    }
+    return {std::move(header), std::move(values)};
+  }
+
+  ModelDescription model;
+};
+
+TEST(Export, WritesAdaptersAsPeftReadsThem) {
+  AdapterBed bed(ExportForm::kAdapters);
+
+  EXPECT_EQ(bed.Export(bed.folder.Path("mine")), kExitOk);
+
+  const auto config =
+      nlohmann::json::parse(bed.folder.Read("mine/adapter_config.json"));
+  EXPECT_THAT(config, Includes(R"({
+    "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 1, "lora_alpha": 8.0,
+    "fan_in_fan_out": true, "bias": "none", "modules_to_save": null,
+    "base_model_name_or_path": "/data/base",
+    "target_modules": ["transformer.h.0.attn.c_attn"]})"));
+  const auto [header, values] =
+      bed.Read("mine/adapter_model.safetensors",
+               "base_model.model.transformer.h.0.attn.c_attn.lora_B.weight");
+  EXPECT_EQ(header.size(), 3u);  // A, B and the metadata
+  EXPECT_EQ(values, std::vector<float>(12, 1));
+  EXPECT_THAT(bed.err.str(), HasSubstr("2 tensors, read back and checked"));
+}
+
+TEST(Export, MergesAdaptersIntoAnOrdinaryFile) {
+  AdapterBed bed(ExportForm::kMerged);
+
+  EXPECT_EQ(bed.ExportToW(), kExitOk);
+
+  const auto [header, values] =
+      bed.Read("w", "transformer.h.0.attn.c_attn.weight");
+  EXPECT_EQ(values, std::vector<float>(48, 8));
+  EXPECT_FALSE(header.contains("transformer.h.0.attn.c_attn.lora_A.weight"));
+  EXPECT_EQ(bed.Files(), std::vector<std::string>{"w"});
+}
+
+TEST(Export, AdaptersAreOfJobsThatHaveSomeAndGoToFiles) {
+  ExportBed plain;
+  plain.form = ExportForm::kMerged;
+  EXPECT_EQ(plain.ExportToW(), kExitFailed);
+  EXPECT_THAT(plain.err.str(), HasSubstr("job 7 has no adapters"));
+
+  for (const auto& [form, path, says] :
+       {std::tuple{ExportForm::kMerged, "-", "needs a file"},
+        {ExportForm::kMerged, "/dev/null", "needs a file"},
+        {ExportForm::kAdapters, "-", "needs a folder"},
+        {ExportForm::kAdapters, "/dev/null", "needs a folder"}}) {
+    AdapterBed bed(form);
+    EXPECT_EQ(bed.Export(path), kExitFailed);
+    EXPECT_THAT(bed.err.str(), HasSubstr(says));
+  }
 }
 
 }  // namespace

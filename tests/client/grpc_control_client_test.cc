@@ -182,7 +182,8 @@ TEST_F(OverGrpc, AnUnknownJobIsNotFoundByEveryCommand) {
   EXPECT_EQ(ShowJobCommand(Context(), 8), kExitNotFound);
   EXPECT_EQ(WaitJobCommand(Context(), 8, {}), kExitNotFound);
   EXPECT_EQ(DeleteJobCommand(Context(), 8), kExitNotFound);
-  EXPECT_EQ(ExportJobCommand(Context(), FakeWeights().reader(), 8, "/dev/null"),
+  EXPECT_EQ(ExportJobCommand(Context(), FakeWeights().reader(), nullptr,
+                             {8, "/dev/null"}),
             kExitNotFound);
 
   EXPECT_EQ(bed_.out.str(), "");
@@ -242,7 +243,8 @@ TEST_F(OverGrpc, AMeasurementThatCannotBeOneIsRefused) {
 TEST_F(OverGrpc, AnExportThatIsCutShortIsAnError) {
   service_.total_bytes = 7;
 
-  EXPECT_EQ(ExportJobCommand(Context(), FakeWeights().reader(), 7, "/dev/null"),
+  EXPECT_EQ(ExportJobCommand(Context(), FakeWeights().reader(), nullptr,
+                             {7, "/dev/null"}),
             kExitFailed);
 
   EXPECT_THAT(bed_.err.str(), HasSubstr("6 bytes instead of 7"));
