@@ -54,6 +54,7 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
   PACELINE_ASSIGN_OR_RETURN(ModelDescription described,
                             model->describe(spec, input, classes));
   PACELINE_RETURN_IF_ERROR(Freeze(spec, described));
+  for (Layer& layer : described.layers) layer.init = spec.init;
   return described;
 }
 

@@ -60,6 +60,7 @@ struct Layer {
   // Share of the work that a backward has where all parameters of the model
   // train.
   double backward_share = 1;
+  std::string init = "auto";  // how its weights are drawn
 };
 
 struct ModelDescription {

@@ -1,10 +1,13 @@
 #include "core/model/initialize.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <initializer_list>
 #include <iterator>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -20,6 +23,7 @@ namespace {
 constexpr uint64_t kInitialStream = 0x696e6974;  // "init"
 constexpr uint64_t kDropoutStream = 0x64726f70;  // "drop"
 constexpr uint64_t kAdapterStream = 0x6c6f7261;  // "lora"
+constexpr uint64_t kScaleStream = 0x7363616c;    // "scal"
 
 constexpr float kEmbeddingDeviation = 0.02f;
 
@@ -66,21 +70,79 @@ bool ReluFollows(const Layer& layer, size_t operation) {
   return false;
 }
 
+// Whether weights are [in, out].
+bool IsInFirst(const std::string& kind) {
+  return kind == "conv1d" || kind == "causal_attention";
+}
+
 bool IsLstm(const std::string& kind) {
   return kind == "lstm" || kind == "bidirectional_lstm";
 }
 
+// Gram and Schmidt's, over a matrix [out, in...] or its transpose.  A second
+// pass takes away what rounding left of the first.
+void FillOrthogonal(const Shape& shape, double gain, SplitMix64& random,
+                    absl::Span<float> out) {
+  const auto rows = static_cast<size_t>(shape[0]);
+  const size_t columns = out.size() / rows;
+  const size_t count = std::min(rows, columns), size = std::max(rows, columns);
+  std::vector<double> vectors(count * size);
+  for (size_t i = 0; i < count; ++i) {
+    double* const own = &vectors[i * size];
+    for (size_t k = 0; k < size; ++k) own[k] = 2 * random.Unit() - 1;
+    for (int pass = 0; pass < 2; ++pass) {
+      for (size_t j = 0; j < i; ++j) {
+        const double* const other = &vectors[j * size];
+        double product = 0;
+        for (size_t k = 0; k < size; ++k) product += own[k] * other[k];
+        for (size_t k = 0; k < size; ++k) own[k] -= product * other[k];
+      }
+      double norm = 0;
+      for (size_t k = 0; k < size; ++k) norm += own[k] * own[k];
+      norm = std::sqrt(norm);
+      for (size_t k = 0; k < size; ++k) own[k] /= norm;
+    }
+  }
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < columns; ++c) {
+      const size_t at = rows <= columns ? r * size + c : c * size + r;
+      out[r * columns + c] = static_cast<float>(gain * vectors[at]);
+    }
+  }
+}
+
 void FillWeight(const Layer& layer, size_t operation, const Parameter& weight,
                 SplitMix64& random, absl::Span<float> out) {
-  if (ReluFollows(layer, operation)) {
-    FillUniform(2 / FanIn(weight.shape), random, out);
-    return;
+  Shape shape = weight.shape;
+  if (IsInFirst(layer.operations[operation].kind)) {
+    std::swap(shape[0], shape[1]);
   }
+  const double fan_in = FanIn(shape);
   const bool three =
       EndsWithAny(weight.name, {".qkv.weight", ".in_proj_weight"});
   const bool four = IsLstm(layer.operations[operation].kind);
-  const double fan_out = FanOut(weight.shape) / (three ? 3 : four ? 4 : 1);
-  FillUniform(2 / (FanIn(weight.shape) + fan_out), random, out);
+  const double fan_out = FanOut(shape) / (three ? 3 : four ? 4 : 1);
+  const bool relu = ReluFollows(layer, operation);
+  if (layer.init == "orthogonal") {
+    return FillOrthogonal(weight.shape, relu ? std::sqrt(2.0) : 1, random, out);
+  }
+  double variance = relu ? 2 / fan_in : 2 / (fan_in + fan_out);
+  if (layer.init == "uniform") variance = 1 / (3 * fan_in);
+  if (layer.init == "xavier") variance = 2 / (fan_in + fan_out);
+  if (layer.init == "kaiming") variance = 2 / fan_in;
+  FillUniform(variance, random, out);
+}
+
+// A place in the layer's column of a Latin hypercube, in [0, 1).
+double HypercubePlace(int64_t seed, int index, float within) {
+  SplitMix64 random(MixSeed({kScaleStream, static_cast<uint64_t>(index)}));
+  std::array<int, kHypercubeStarts> order;
+  std::iota(order.begin(), order.end(), 0);
+  for (size_t i = order.size() - 1; i > 0; --i) {
+    std::swap(order[i], order[random.Below(i + 1)]);
+  }
+  const auto row = static_cast<uint64_t>(seed) % kHypercubeStarts;
+  return (order[row] + within) / kHypercubeStarts;
 }
 
 // Whether all that an operation owns are rows for tokens or positions.
@@ -104,7 +166,8 @@ void FillParameter(const Layer& layer, size_t operation,
     std::fill(out.begin(), out.end(), 0.0f);
   } else if (parameter.shape.size() == 1) {  // a scale, or a variance
     std::fill(out.begin(), out.end(), 1.0f);
-  } else if (kind == "conv1d" || kind == "causal_attention") {
+  } else if (IsInFirst(kind) &&
+             (layer.init == "auto" || layer.init == "latin-hypercube")) {
     FillNormal(kEmbeddingDeviation, random, out);
   } else {
     FillWeight(layer, operation, parameter, random, out);
@@ -142,6 +205,10 @@ void InitializeLayer(const Layer& layer, int64_t seed, int index,
   // Beside adapters a model begins with the values that it has without.
   SplitMix64 of_adapters(MixSeed({kAdapterStream, static_cast<uint64_t>(seed),
                                   static_cast<uint64_t>(index)}));
+  SplitMix64 of_scale(MixSeed({kScaleStream, static_cast<uint64_t>(seed),
+                               static_cast<uint64_t>(index)}));
+  const auto scale = static_cast<float>(
+      0.5 + 1.5 * HypercubePlace(seed, index, of_scale.Unit()));
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& parameter = layer.parameters[i];
     if (parameter.dtype != DType::kF32) continue;
@@ -155,6 +222,11 @@ void InitializeLayer(const Layer& layer, int64_t seed, int index,
     PACELINE_CHECK(owner != layer.operations.end(), parameter.name);
     FillParameter(layer, owner - layer.operations.begin(), parameter, random,
                   parameters[i]);
+    if (layer.init != "latin-hypercube" || parameter.shape.size() == 1 ||
+        IsTable(owner->kind)) {
+      continue;
+    }
+    for (float& value : parameters[i]) value *= scale;
   }
 }
 

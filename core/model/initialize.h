@@ -23,6 +23,16 @@ namespace paceline {
 // language models, as GPT-2 does.  Scales of a normalisation and variances: 1.
 // Biases and means: 0.  Adapters: A uniform, variance 1 / (3 fan_in), as
 // Hugging Face's PEFT draws it; B 0.
+//
+// So far `auto`.  Layer.init may say otherwise of weights that multiply (not of
+// tables): uniform, variance 1 / (3 fan_in), as PyTorch's own layers; xavier,
+// as Glorot's above; kaiming, as He's above; orthogonal: rows or columns,
+// whichever are fewer, are orthonormal, times sqrt(2) before a relu (Saxe et
+// al. 2014).  With latin-hypercube a layer's weights of `auto` count 0.5 to 2
+// times: kHypercubeStarts seeds in a row have that factor in each of as many
+// equal parts of the range once, in an order that each layer draws.
+inline constexpr int kHypercubeStarts = 16;
+
 void InitializeLayer(const Layer& layer, int64_t seed, int index,
                      absl::Span<const absl::Span<float>> parameters);
 

@@ -102,6 +102,13 @@ constexpr JobKey kKeys[] = {
      "Begins with the weights of this safetensors file, which every worker "
      "finds at this absolute path.",
      kAny, "weights are drawn from the seed"},
+    {KEY(model.init),
+     "How first weights are drawn: auto as each layer likes it, uniform as "
+     "PyTorch's layers, xavier, kaiming, orthogonal; latin-hypercube: as auto, "
+     "each layer times a factor from 0.5 to 2. Seeds 1 to 16 together have "
+     "each layer's factor in each sixteenth of that once.",
+     OneOf("kind of initialisation",
+           " auto kaiming latin-hypercube orthogonal uniform xavier ")},
     {KEY(model.reset_head),
      "With model.weights: draws the class head from the seed all the same."},
     {KEY(model.file),
@@ -435,6 +442,7 @@ std::string WhyNoSize(const JobSpec& spec, absl::string_view size) {
     }
     size = "heads";  // transformers have some
   }
+  if (size == "init" && spec.model.name != kScriptModel) return "";
   if (size == "name" || size == "weights" ||
       ModelReads(spec.model.name, std::string(size))) {
     return "";

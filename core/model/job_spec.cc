@@ -44,6 +44,7 @@ bool CheckModel(const JobSpec& spec, SpecProblems& problems) {
   std::sort(names.begin(), names.end());
   const bool known = problems.OneOf("model.name", "model", model.name, names);
   const bool dropout = CheckKey("model.dropout", spec, problems);
+  CheckKey("model.init", spec, problems);
   problems.AbsolutePath("model.weights", model.weights, "every worker");
   problems.AbsolutePath("model.file", model.file, "every worker");
   const absl::Status lora = known ? CheckLora(model) : absl::OkStatus();

@@ -75,6 +75,7 @@ struct ModelSpec {
   // from the seed.
   std::string weights;
   bool reset_head = false;  // draw the class head, whatever the file holds
+  std::string init = "auto";  // how weights are drawn, core/model/initialize.h
   // script only: the TorchScript file, at this path on every worker, and what
   // is in it, filled in by whoever submits, from what a worker says.
   std::string file;

@@ -242,6 +242,45 @@ TEST(Initialize, WeightsHaveTheDeviationOfTheirPaper) {
   EXPECT_NEAR(Deviation(Initialize(vit.layers[0], 1, 0, 3)), 0.02, 0.001);
 }
 
+// The second linear map of a block, 64 in and 256 out.
+std::vector<float> InitializedBy(const std::string& init, int64_t seed = 1) {
+  ModelSpec spec = Named("vit");
+  spec.init = init;
+  return Initialize(Describe(spec).layers[1], seed, 1, 8);
+}
+
+TEST(Initialize, AJobChoosesHowWeightsAreDrawn) {
+  ASSERT_EQ(InitializedBy("auto").size(), 256u * 64u);
+  EXPECT_NEAR(Deviation(InitializedBy("uniform")), std::sqrt(1.0 / (3 * 64)),
+              0.001);
+  EXPECT_NEAR(Deviation(InitializedBy("kaiming")), std::sqrt(2.0 / 64), 0.002);
+  EXPECT_EQ(InitializedBy("xavier"), InitializedBy("auto"));
+}
+
+TEST(Initialize, ColumnsOfAnOrthogonalWeightAreOrthonormal) {
+  const std::vector<float> weight = InitializedBy("orthogonal");
+
+  for (const auto& [a, b] : {std::pair(0, 0), {0, 1}, {3, 63}, {63, 63}}) {
+    double product = 0;
+    for (int row = 0; row < 256; ++row) {
+      product += double{weight[64 * row + a]} * weight[64 * row + b];
+    }
+    EXPECT_NEAR(product, a == b ? 1 : 0, 1e-5) << a << ", " << b;
+  }
+}
+
+// Of each sixteenth of the range one, in another order for each layer.
+TEST(Initialize, SixteenStartsFillALatinHypercube) {
+  std::set<int> parts;
+  for (int64_t seed = 1; seed <= kHypercubeStarts; ++seed) {
+    const double factor = double{InitializedBy("latin-hypercube", seed)[0]} /
+                          InitializedBy("auto", seed)[0];
+    EXPECT_GE(factor, 0.5);
+    parts.insert(static_cast<int>((factor - 0.5) / 1.5 * kHypercubeStarts));
+  }
+  EXPECT_EQ(parts.size(), size_t{kHypercubeStarts});
+}
+
 TEST(Initialize, BiasesAreZeroAndScalesOne) {
   const ModelDescription vit = Describe(Named("vit"));
 
