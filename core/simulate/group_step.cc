@@ -56,10 +56,9 @@ class Phases {
   double Cores(const Loads& loads) const;
   double Ports(const Loads& loads) const;
   double PortsAfter(double computed, const Loads& loads) const;
-  // `bytes` go from one member to another.
-  //   ahead  their message follows them; else it goes with the last of them
-  void Send(size_t from, size_t to, double bytes, bool ahead,
-            Loads& loads) const;
+  // `bytes` go from one member to another; their message goes with the last of
+  // them.
+  void Send(size_t from, size_t to, double bytes, Loads& loads) const;
   size_t ServerOf(size_t t, int shard) const {
     return (problem_.central ? static_cast<size_t>(shard)
                              : t + static_cast<size_t>(shard)) %
@@ -113,12 +112,10 @@ double Phases::PortsAfter(double computed, const Loads& loads) const {
   return seconds;
 }
 
-void Phases::Send(size_t from, size_t to, double bytes, bool ahead,
-                  Loads& loads) const {
+void Phases::Send(size_t from, size_t to, double bytes, Loads& loads) const {
   const MemberCost& sender = problem_.members[from];
   const MemberCost& receiver = problem_.members[to];
-  const double rows = std::ceil(bytes / kRowBytes);
-  const double messages = ahead ? rows + 1 : std::max(1.0, rows);
+  const double messages = std::max(1.0, std::ceil(bytes / kRowBytes));
   loads[from].cpu_seconds += messages * sender.message_seconds;
   loads[to].cpu_seconds +=
       messages * receiver.message_seconds + bytes * kTakeSecondsPerByte;
@@ -143,13 +140,13 @@ GroupStep Phases::At(size_t t) const {
     for (int shard = 0; shard < shards_; ++shard) {
       const size_t server = ServerOf(t, shard);
       if (server == m) continue;
-      Send(m, server, bytes, /*ahead=*/true, parts);
-      Send(server, m, bytes, /*ahead=*/false, results);
+      Send(m, server, bytes, parts);
+      Send(server, m, bytes, results);
     }
     const size_t committer = ServerOf(t, 0);
     if (committer != m) {
-      Send(m, committer, 0, /*ahead=*/false, commit);  // its hold
-      Send(committer, m, 0, /*ahead=*/false, commit);
+      Send(m, committer, 0, commit);  // its hold
+      Send(committer, m, 0, commit);
       latency = std::max(latency, problem_.links[m][committer].latency_seconds);
     }
     compute[m].cpu_seconds = problem_.members[m].compute_seconds;
