@@ -171,7 +171,9 @@ std::map<WorkerId, double> SharesOf(const JobSpec& spec,
     }
     if (share > 0) shares[worker->id] = share;
   }
-  if (shares.size() == workers.size()) return shares;
+  // Each member has its own samples then, as many as the others.
+  const bool apart = spec.data.distribution != "iid";
+  if (!apart && shares.size() == workers.size()) return shares;
   for (const Member* worker : workers) shares[worker->id] = 1;
   return shares;
 }

@@ -318,6 +318,13 @@ void CheckAggregation(const JobSpec& spec, const ModelDescription* model,
   CheckShares(a, problems);
   if (!IsDataParallel(spec)) return;
   CheckMemberCount(spec, rule, problems);
+  if (spec.data.distribution != "iid" && !a.shares.empty()) {
+    problems.Add("aggregation.shares",
+                 "says that members take different parts of a batch, and with "
+                 "data.distribution ",
+                 spec.data.distribution,
+                 " all take equal ones: leave one of them out");
+  }
   if (spec.kind == kInferKind) {
     problems.Add("aggregation.mode",
                  "is for training: a job of kind infer has no gradients to "

@@ -151,6 +151,11 @@ constexpr JobKey kKeys[] = {
     {KEY(data.classes), "Different labels; of texts, different tokens.", kAny,
      "the data set's"},
     {KEY(data.workers), "Threads that load samples ahead."},
+    {KEY(data.distribution),
+     "A group's members see samples that are alike (iid), or not: by-label, "
+     "dirichlet(ALPHA), clustered, balanced."},
+    {KEY(data.rotate),
+     "In every epoch a member has the samples that the next one had before."},
     {KEY(data.crop),
      "How training cuts an image: center, random or random-resized "
      "(imagefolder only). Evaluation takes the centre.",

@@ -13,6 +13,7 @@
 #include "core/model/aggregation.h"
 #include "core/model/checkpointing.h"
 #include "core/model/data_sets.h"
+#include "core/model/distribution.h"
 #include "core/model/description.h"
 #include "core/model/fine_tuning.h"
 #include "core/model/job_keys.h"
@@ -444,6 +445,9 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   CheckName(spec.name, problems);
   const bool model = CheckModel(spec, problems);
   const bool data = CheckDataSpec(spec.data, problems);
+  if (const std::string why = WhyNoDistribution(spec); !why.empty()) {
+    problems.Add("data.distribution", why);
+  }
   int64_t layers = 0;
   absl::StatusOr<ModelDescription> description = absl::UnknownError("");
   if (model && data) {

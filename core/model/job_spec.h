@@ -101,6 +101,10 @@ struct DataSpec {
   int32_t classes = 10;
   int32_t workers = 1;  // threads that load ahead
 
+  // How samples are spread over a group's members, core/model/distribution.h.
+  std::string distribution = "iid";
+  bool rotate = false;  // in every epoch a member has the next one's samples
+
   // Images from files.  Evaluation always takes the centre.
   std::string crop = "center";    // center, random, random-resized; training
   int32_t resize = 0;             // imagefolder: pixels of the shorter side

@@ -12,6 +12,7 @@
 #include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/model/aggregation.h"
 #include "core/transfer/checksum.h"
 #include "worker/data/byte_images.h"
 #include "worker/data/crop.h"
@@ -24,10 +25,11 @@ namespace paceline {
 
 BatchLoader::BatchLoader(const TrainSpec& train,
                          std::unique_ptr<const SampleSet> samples, int threads,
-                         Turns turns)
+                         Turns turns, std::unique_ptr<const SampleParts> parts)
     : train_(train),
       samples_(std::move(samples)),
       turns_(std::move(turns)),
+      parts_(std::move(parts)),
       capacity_(
           MicroBatchesAhead(samples_->format(), train.micro_batch, threads)),
       steps_(train, samples_->samples(BatchPhase::kTrain), test_samples()) {
@@ -203,6 +205,7 @@ MicroBatchPlace BatchLoader::PlaceOf(const Task& task) {
     epoch_ = batch.epoch;
     order_.resize(samples_->samples(BatchPhase::kTrain));
     FillSampleOrder(train_.seed, epoch_, absl::MakeSpan(order_));
+    if (parts_ != nullptr) parts_->Arrange(epoch_, absl::MakeSpan(order_));
   }
   std::copy_n(order_.begin() + first, place.indices.size(),
               place.indices.begin());
@@ -442,8 +445,18 @@ absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
     samples =
         std::make_unique<FirstSamples>(std::move(samples), spec.infer.samples);
   }
+  std::unique_ptr<const SampleParts> parts;
+  if (spec.data.distribution != "iid") {
+    PACELINE_ASSIGN_OR_RETURN(const Distribution distribution,
+                              FindDistribution(spec.data.distribution));
+    parts = std::make_unique<SampleParts>(
+        distribution, spec.train,
+        static_cast<int>(KnownMembers(spec.aggregation)), spec.data.rotate,
+        samples->TrainLabels());
+  }
   return std::make_unique<BatchLoader>(spec.train, std::move(samples),
-                                       spec.data.workers, turns);
+                                       spec.data.workers, turns,
+                                       std::move(parts));
 }
 
 }  // namespace paceline

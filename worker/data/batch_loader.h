@@ -15,6 +15,7 @@
 #include "core/base/tensor.h"
 #include "core/base/thread.h"
 #include "core/model/batch.h"
+#include "core/model/distribution.h"
 #include "core/model/job_spec.h"
 #include "core/schedule/route.h"
 #include "worker/data/sample_set.h"
@@ -30,8 +31,10 @@ class BatchLoader final : public BatchSource {
   // samples has at least one training sample.
   //   threads  0: the caller's thread loads.  The tensors do not depend on it
   //   turns    the batches that the walk takes
+  //   parts    which member sees which samples; null: all see all
   BatchLoader(const TrainSpec& train, std::unique_ptr<const SampleSet> samples,
-              int threads, Turns turns = {});
+              int threads, Turns turns = {},
+              std::unique_ptr<const SampleParts> parts = nullptr);
   ~BatchLoader() override;
 
   int64_t total_steps() const override { return steps_.total_steps(); }
@@ -78,6 +81,7 @@ class BatchLoader final : public BatchSource {
   const TrainSpec train_;
   const std::unique_ptr<const SampleSet> samples_;
   const Turns turns_;
+  const std::unique_ptr<const SampleParts> parts_;
   const int64_t capacity_;  // micro-batches; 0 without loaders
   const BatchWalk steps_;   // never walked: answers for single steps
 

@@ -89,6 +89,9 @@ class ByteImages final : public SampleSet {
 
   absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                     Tensor& labels) const override;
+  std::vector<int32_t> TrainLabels() const override {
+    return {train_.labels.begin(), train_.labels.end()};
+  }
 
  private:
   struct File {

@@ -94,6 +94,9 @@ class ImageFolderSet final : public SampleSet {
 
   absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                     Tensor& labels) const override;
+  std::vector<int32_t> TrainLabels() const override {
+    return train_.images.labels;
+  }
   int64_t unreadable() const override {
     return train_.skipped.count() + test_.skipped.count();
   }

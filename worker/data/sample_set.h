@@ -50,6 +50,10 @@ class SampleSet {
   virtual absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                             Tensor& labels) const = 0;
 
+  // The label of each training sample; empty where samples have several, or
+  // none that is known before a sample is made.
+  virtual std::vector<int32_t> TrainLabels() const { return {}; }
+
   // Samples so far that could not be read and were left out.
   virtual int64_t unreadable() const { return 0; }
 

@@ -244,6 +244,12 @@ absl::Status TextLines::ReadText(int32_t file, const Text& text,
   return absl::OkStatus();
 }
 
+std::vector<int32_t> TextLines::TrainLabels() const {
+  std::vector<int32_t> labels;
+  for (const Line& line : lines_.train) labels.push_back(line.label);
+  return labels;
+}
+
 absl::Status TextLines::Load(const MicroBatchPlace& place, Tensor& inputs,
                              Tensor& labels) const {
   const std::vector<Line>& lines =

@@ -56,6 +56,7 @@ class TextLines final : public SampleSet {
 
   absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                     Tensor& labels) const override;
+  std::vector<int32_t> TrainLabels() const override;
 
  private:
   // Where a text lies.

@@ -93,8 +93,8 @@ class ParametersFirst final : public Node {
 
 }  // namespace
 
-at::Tensor LinearMap(const at::Tensor& x, const at::Tensor& weight,
-                     const at::Tensor& bias, const Sums& sums) {
+at::Tensor SummingLinear(const at::Tensor& x, const at::Tensor& weight,
+                         const at::Tensor& bias, const Sums& sums) {
   if (!torch::autograd::compute_requires_grad(weight, bias)) {
     return at::linear(x, weight, bias);
   }

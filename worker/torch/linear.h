@@ -22,7 +22,7 @@ struct Sums {
 // a group the gradients of parameters have a network to cross: here they come
 // first, and those that go into `sums` piece by piece, from the end.
 // `sums` outlives the graph.
-at::Tensor LinearMap(const at::Tensor& x, const at::Tensor& weight,
-                     const at::Tensor& bias, const Sums& sums);
+at::Tensor SummingLinear(const at::Tensor& x, const at::Tensor& weight,
+                         const at::Tensor& bias, const Sums& sums);
 
 }  // namespace paceline

@@ -56,9 +56,9 @@ at::Tensor Products::Parameter(const at::Tensor& parameter) {
 at::Tensor Products::Linear(const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias) {
   const at::Tensor matrix = Parameter(weight);
-  return Result(LinearMap(Operand(x),
-                          matrix.dim() > 2 ? matrix.flatten(1) : matrix,
-                          Parameter(bias), sums_));
+  return Result(SummingLinear(Operand(x),
+                              matrix.dim() > 2 ? matrix.flatten(1) : matrix,
+                              Parameter(bias), sums_));
 }
 
 at::Tensor Products::Conv2d(const at::Tensor& x, const at::Tensor& weight,

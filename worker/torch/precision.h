@@ -60,7 +60,7 @@ class Products {
   void Forget(const at::Tensor& parameter);
   void ForgetAll() { casts_.clear(); }
 
-  // Where first gradients of parameters may be written: LinearMap().
+  // Where first gradients of parameters may be written: SummingLinear().
   Sums& sums() { return sums_; }
 
   // Copies of parameters that are there.
