@@ -530,6 +530,8 @@ Document ToDocument(const v1::Job& job, bool with_curve) {
         job.has_floor_step() ? Document(job.floor_step()) : Document()},
        {"recovery",
         job.has_recovery() ? MessageDocument(job.recovery()) : Document()},
+       {"conflict",
+        job.has_conflict() ? MessageDocument(job.conflict()) : Document()},
        {"plan_version", job.plan_version()},
        {"submitted_unix_ms", OrNull(job.submitted_unix_ms())},
        {"started_unix_ms", OrNull(job.started_unix_ms())},

@@ -44,6 +44,7 @@ constexpr ShortName kShortNames[] = {
     {"bytes", Fold::kSum, Unit::kBytes, "workers.sent_bytes"},
     {"cpu", Fold::kSum, Unit::kSeconds,
      "workers.flow.compute_cpu workers.flow.other_cpu"},
+    {"cosine", Fold::kSum, Unit::kNumber, "conflict.cosine", true},
     {"energy", Fold::kSum, Unit::kNumber, ""},
 };
 

@@ -326,6 +326,11 @@ constexpr JobKey kKeys[] = {
      "Seconds that a round waits at most for parts after its first one.",
      Number([](double v) { return v > 0 && v <= 86'400; },
             "greater than 0 and at most 86400 seconds")},
+    {KEY(aggregation.conflict),
+     "Measures the cosine between members' gradients in every round: 1 where "
+     "they agree, below 0 where they pull apart. Not with gossip, whose "
+     "members "
+     "exchange parameters."},
     {KEY(aggregation.codec), "How parts and results cross the network.",
      OneOf("codec", " bf16 fp32 ")},
     {KEY(aggregation.workers),

@@ -217,6 +217,7 @@ struct AggregationSpec {
   std::string codec = "fp32";  // of parts and results: fp32, bf16
   std::vector<std::string> workers;  // the members, and no others
   std::vector<double> shares;  // with workers: of a batch; empty: by speed
+  bool conflict = false;       // measure how alike the members' gradients are
 };
 
 // One worker misbehaves on purpose.

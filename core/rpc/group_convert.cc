@@ -242,6 +242,10 @@ absl::Status CheckRoundRecord(const v1::RoundRecord& record) {
       CheckNumber("round record: seconds", record.seconds()));
   PACELINE_RETURN_IF_ERROR(
       CheckNumber("round record: takeover_seconds", record.takeover_seconds()));
+  if (!(std::abs(record.cosine()) <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("round record: a cosine of ", record.cosine()));
+  }
   PACELINE_RETURN_IF_ERROR(CheckCount("round record: server", record.server()));
   PACELINE_RETURN_IF_ERROR(
       CheckCount("round record: lost_server", record.lost_server()));

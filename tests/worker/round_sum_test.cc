@@ -187,5 +187,34 @@ TEST(RoundSum, TellsWhosePartsTheRuleLeftOut) {
   EXPECT_THAT(sink.verdict.dropped, testing::ElementsAre(MemberOf(1)));
 }
 
+// What a round of these parts, a value or two each, says of their cosine.
+std::optional<double> CosineOf(const std::vector<std::vector<float>>& parts) {
+  BlockPool pool(0);
+  NoLoss loss;
+  QuickSink sink;
+  const RoundShape shape(parts[0].size(), 1, Codec::kRaw);
+  RoundSum sum({.conflict = true}, shape, pool, loss, sink);
+  std::vector<Contributor> contributors;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto payload = shape.Make(0, pool);
+    std::memcpy(payload->mutable_bytes().data(), parts[i].data(),
+                payload->size());
+    MarkAllReady(*payload);
+    sum.AddPart(0, 0, MemberOf(static_cast<int>(i)), payload);
+    contributors.push_back({MemberOf(static_cast<int>(i)), 4});
+  }
+  sum.Close({{1, 1}, 0, 0, contributors});
+  sink.summed.WaitForNotification();
+  return sink.verdict.cosine;
+}
+
+TEST(RoundSum, MeasuresHowAlikePartsAreWhereItIsAsked) {
+  EXPECT_NEAR(*CosineOf({{1, 2}, {1, 2}, {1, 2}}), 1, 1e-12);
+  EXPECT_NEAR(*CosineOf({{1, 0}, {0, 1}}), 0, 1e-12);
+  EXPECT_NEAR(*CosineOf({{1, 2}, {-1, -2}}), -1, 1e-12);
+  EXPECT_FALSE(CosineOf({{0, 0}, {0, 0}}).has_value());
+  EXPECT_FALSE(CosineOf({{1, 2}}).has_value());
+}
+
 }  // namespace
 }  // namespace paceline

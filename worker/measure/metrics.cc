@@ -47,6 +47,7 @@ constexpr char kRoundMismatches[] =
     "paceline_worker_round_state_mismatches_total";
 constexpr char kRoundRefused[] = "paceline_worker_round_refused_total";
 constexpr char kRoundDeadline[] = "paceline_worker_round_deadline_seconds";
+constexpr char kRoundCosine[] = "paceline_worker_round_part_cosine";
 constexpr char kRoundFrames[] = "paceline_worker_round_frames_total";
 constexpr char kRoundBytes[] = "paceline_worker_round_bytes_total";
 constexpr char kRoundBorrowed[] = "paceline_worker_round_borrowed_bytes_total";
@@ -81,6 +82,10 @@ void DeclareRounds(MetricsRegistry& registry) {
       "Refused by this worker: results with other bytes than their hash, "
       "messages that cannot be.",
       {"what"});
+  registry.DeclareGauge(kRoundCosine,
+                        "Mean cosine between the parts of the last round that "
+                        "this member served, "
+                        "where the job asks for it: 1 where members agree.");
   registry.DeclareGauge(
       kRoundDeadline,
       "How long the last round that this member served waited for parts after "
@@ -199,7 +204,7 @@ void WorkerMetrics::UpdateRounds(const RoundReading& reading) {
   Raise(kRoundRefused, {"message"}, rounds.refused_messages);
   if (!reading.in_group) {
     for (const char* const name :
-         {kRoundContributors, kRoundServing, kRoundDeadline}) {
+         {kRoundContributors, kRoundServing, kRoundDeadline, kRoundCosine}) {
       registry_.RemoveSeries(name);
     }
     return;
@@ -207,6 +212,9 @@ void WorkerMetrics::UpdateRounds(const RoundReading& reading) {
   registry_.GetGauge(kRoundContributors).Set(rounds.last_contributors);
   registry_.GetGauge(kRoundServing).Set(rounds.serves);
   registry_.GetGauge(kRoundDeadline).Set(rounds.deadline_seconds);
+  if (rounds.cosine.has_value()) {
+    registry_.GetGauge(kRoundCosine).Set(*rounds.cosine);
+  }
 }
 
 void WorkerMetrics::UpdateFrames(const PlaneStats& frames,

@@ -344,7 +344,9 @@ void RoundDriver::OnSummed(const SumRequest& request,
     parts_.store.AddResult(request.step, request.shard, VariantOf(request.view),
                            std::move(sum));
   }
-  if (request.step == member_->next()) events_.OnJudged(verdict.dropped);
+  if (request.step == member_->next()) {
+    events_.OnJudged(verdict.dropped, verdict.cosine);
+  }
   member_->OnAggregated(request, hash, verdict.divisor, parts_.clock.Now(),
                         actions_);
   Settle();

@@ -167,6 +167,10 @@ std::optional<v1::RoundRecord> RoundEventLog::OnApply(
   }
   if (tell) {
     AddSkips(result, *view, record);
+    if (cosine_.has_value()) {
+      record.set_cosine(*cosine_);
+      stats_.cosine = cosine_;
+    }
     if (lost_server_.worker.assigned()) {
       ++stats_.takeovers;
       record.set_lost_server(lost_server_.worker.value);
@@ -176,6 +180,7 @@ std::optional<v1::RoundRecord> RoundEventLog::OnApply(
   first_.reset();
   offers_.clear();
   outvoted_.clear();
+  cosine_.reset();
   lost_.clear();
   lost_server_ = {};
   if (!tell) return {};

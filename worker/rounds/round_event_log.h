@@ -54,8 +54,9 @@ struct RoundStats {
   std::array<int64_t, kRoundBounds.size() + 1> durations{};
   double seconds = 0;  // of all these
   int32_t last_contributors = 0;
-  bool serves = false;          // some shard of the open step
-  double deadline_seconds = 0;  // of the last round that it served
+  bool serves = false;           // some shard of the open step
+  double deadline_seconds = 0;   // of the last round that it served
+  std::optional<double> cosine;  // the same, where it is measured
 };
 
 // The counts of all runs of a process.
@@ -78,8 +79,13 @@ class RoundEventLog {
   void OnOffer(const MemberId& from, const PartOffer& offer, PartCheck check,
                Instant now);
   // The rule has judged the parts of a shard that this member serves; `dropped`
-  // had come, and are not in the result.
-  void OnJudged(const std::vector<MemberId>& dropped) { outvoted_ = dropped; }
+  // had come, and are not in the result.  cosine: between the parts of shard 0,
+  // where it was measured.
+  void OnJudged(const std::vector<MemberId>& dropped,
+                std::optional<double> cosine) {
+    outvoted_ = dropped;
+    if (cosine.has_value()) cosine_ = cosine;
+  }
   // The record, where this member committed it or levelled it.  running: rounds
   // went on; else it was applied while levelling.
   std::optional<v1::RoundRecord> OnApply(const RoundResult& result,
@@ -106,6 +112,7 @@ class RoundEventLog {
   std::optional<Instant> first_;  // part seen
   std::map<MemberId, std::pair<PartOffer, PartCheck>> offers_;
   std::vector<MemberId> outvoted_;
+  std::optional<double> cosine_;
   std::set<MemberId> lost_;  // members of it that are none any more
   MemberId lost_server_;
   Instant lost_at_;

@@ -24,6 +24,7 @@ RoundSumOptions SumOptionsOf(const RoundExchangeOptions& options) {
   sum.rule = {spec.rule,  spec.k,     spec.selected,
               spec.alpha, spec.gamma, spec.rho};
   sum.learning_rate = options.learning_rate;
+  sum.conflict = spec.conflict;
   return sum;
 }
 

@@ -325,8 +325,9 @@ void RoundSum::DoClose(const SumRequest& request) {
   }
   auto combination = Decide(request);
   if (!combination.ok()) {
-    return sink_.OnSummed(request, nullptr,
-                          {0, std::string(combination.status().message()), {}});
+    return sink_.OnSummed(
+        request, nullptr,
+        {0, std::string(combination.status().message()), {}, {}});
   }
   std::shared_ptr<RoundPayload> sum = FindAhead(request);
   if (sum == nullptr) sum = shape_.Make(request.shard, pool_);
@@ -334,7 +335,7 @@ void RoundSum::DoClose(const SumRequest& request) {
   for (int chunk = 0; chunk < sum->chunks(); ++chunk) {
     if (!sum->IsReady(chunk)) SumChunk(*combination, chunk, *sum);
   }
-  SumVerdict verdict{combination->verdict.divisor, "", {}};
+  SumVerdict verdict{combination->verdict.divisor, "", {}, {}};
   for (size_t i = 0; i < request.contributors.size(); ++i) {
     if (!std::binary_search(combination->verdict.used.begin(),
                             combination->verdict.used.end(),
@@ -342,7 +343,39 @@ void RoundSum::DoClose(const SumRequest& request) {
       verdict.dropped.push_back(request.contributors[i].member);
     }
   }
+  if (options_.conflict && request.shard == 0) {
+    verdict.cosine = CosineOf(*combination);
+  }
   sink_.OnSummed(request, sum, verdict);
+}
+
+// The mean over all pairs, weighted by the parts' lengths:
+// (|sum of parts|^2 - sum of |part|^2) / ((n - 1) sum of |part|^2).
+std::optional<double> RoundSum::CosineOf(const Combination& combination) {
+  const size_t parts = combination.parts.size();
+  if (parts < 2) return {};
+  double squares = 0, square_of_sum = 0;
+  std::vector<float> sum, part;
+  for (int chunk = 0; chunk < combination.parts[0]->payload->chunks();
+       ++chunk) {
+    const size_t values = combination.parts[0]->payload->chunk(chunk).size() /
+                          shape_.value_bytes();
+    sum.assign(values, 0);
+    part.resize(values);
+    for (const auto& each : combination.parts) {
+      DecodeValues(shape_.codec(), each->payload->chunk(chunk),
+                   absl::MakeSpan(part));
+      for (size_t i = 0; i < values; ++i) {
+        sum[i] += part[i];
+        squares += double{part[i]} * part[i];
+      }
+    }
+    for (const float value : sum) square_of_sum += double{value} * value;
+  }
+  if (squares == 0) return {};
+  const double cosine =
+      (square_of_sum - squares) / (static_cast<double>(parts - 1) * squares);
+  return std::clamp(cosine, -1.0, 1.0);
 }
 
 void RoundSum::SumChunk(const Combination& combination, int chunk,

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -33,9 +34,10 @@ enum class PartCheck : uint8_t { kFine, kNotFinite, kWrongHash };
 
 // A rule's result of the parts of a shard.
 struct SumVerdict {
-  int64_t divisor = 0;            // of the sum; 0: there is none
-  std::string why;                // there is none
-  std::vector<MemberId> dropped;  // whose parts were left out of it
+  int64_t divisor = 0;                // of the sum; 0: there is none
+  std::string why;                    // there is none
+  std::vector<MemberId> dropped;      // whose parts were left out of it
+  std::optional<double> cosine = {};  // between the parts, of shard 0
 };
 
 // Hears of RoundSum's work, on its thread; quick.
@@ -58,6 +60,7 @@ struct RoundSumOptions {
   RuleSpec rule;
   // zeno without gamma: that of the step.
   std::function<double(int64_t step)> learning_rate = nullptr;
+  bool conflict = false;  // measure SumVerdict::cosine
 };
 
 // Thread-safe; has a thread, "aggregate", for everything that reads bytes.
@@ -154,6 +157,7 @@ class RoundSum {
   void LookAt(Part& part, int chunk);
   bool IsFinite(absl::Span<const uint8_t> bytes);  // values as on the wire
   void SumChunk(const Combination& combination, int chunk, RoundPayload& sum);
+  std::optional<double> CosineOf(const Combination& combination);
   void SumDecoded(const Combination& combination, int chunk,
                   absl::Span<uint8_t> bytes);
 
