@@ -12,7 +12,7 @@ A dashboard has `uid`, `title`, and `rows`: name -> panels.  Keys of a panel:
   unit          Grafana's name of it: s, bytes, Bps, ops, percentunit
   states        a table of STATES: names and colours of values or of series
   thresholds    value -> colour of what is at or above it; drawn as lines
-  max           the end of the axis
+  min, max      the ends of the axis; 0 and open unless given
   width, height in units of Grafana's grid, which is 24 wide
 
 Every dashboard has the same variables and annotations.
@@ -98,7 +98,7 @@ def looks(kind):
 def field_config(source, kind, custom):
     defaults = {"custom": custom, "unit": source.get("unit", "short")}
     if kind not in ("states", "heatmap"):
-        defaults["min"] = 0
+        defaults["min"] = source.get("min", 0)
     if "max" in source:
         defaults["max"] = source["max"]
     if "thresholds" in source:

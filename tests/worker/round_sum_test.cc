@@ -187,7 +187,7 @@ TEST(RoundSum, TellsWhosePartsTheRuleLeftOut) {
   EXPECT_THAT(sink.verdict.dropped, testing::ElementsAre(MemberOf(1)));
 }
 
-// What a round of these parts, a value or two each, says of their cosine.
+// A round of these parts, a value or two each, gives this.
 std::optional<double> CosineOf(const std::vector<std::vector<float>>& parts) {
   BlockPool pool(0);
   NoLoss loss;

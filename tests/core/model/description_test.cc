@@ -269,7 +269,7 @@ TEST(Initialize, ColumnsOfAnOrthogonalWeightAreOrthonormal) {
   }
 }
 
-// Of each sixteenth of the range one, in another order for each layer.
+// Each sixteenth of the range comes once.
 TEST(Initialize, SixteenStartsFillALatinHypercube) {
   std::set<int> parts;
   for (int64_t seed = 1; seed <= kHypercubeStarts; ++seed) {
