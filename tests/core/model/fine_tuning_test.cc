@@ -5,6 +5,7 @@
 #include "core/model/adapters.h"
 #include "core/model/catalog.h"
 #include "core/model/initialize.h"
+#include "core/model/operation.h"
 #include "core/model/weights_check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
