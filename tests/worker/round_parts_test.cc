@@ -390,14 +390,14 @@ TEST(RoundEventLog, TellsNothingFromNaNInAPartThatItsOwnerKeptBack) {
               testing::ElementsAre("1 not-finite", "2 empty"));
 }
 
-TEST(RoundEventLog, SaysWhomTheRuleLeftOutOfThisRoundAlone) {
+TEST(RoundEventLog, SaysWhatTheRuleFoundInThisRoundAlone) {
   RoundEventLog log(MemberOf(0), ServerMode::kCentral);
   const View view = ViewOf(1, {0, 1});
   ShardResult shard;
   shard.hash = 1;
   shard.divisor = 1;
   shard.contributors = {{MemberOf(0), 4}, {MemberOf(1), 4}};
-  log.OnJudged({MemberOf(1)});
+  log.OnJudged({MemberOf(1)}, 0.25);
 
   const auto first =
       log.OnApply({0, view.id, {shard}}, view, true, AtMs(20), 7);
@@ -408,6 +408,8 @@ TEST(RoundEventLog, SaysWhomTheRuleLeftOutOfThisRoundAlone) {
   EXPECT_THAT(SkipsOf(*first), testing::ElementsAre("1 outvoted"));
   EXPECT_THAT(SkipsOf(*second), testing::IsEmpty());
   EXPECT_EQ(log.stats().skipped[static_cast<size_t>(SkipReason::kOutvoted)], 1);
+  EXPECT_EQ(first->cosine(), 0.25);
+  EXPECT_FALSE(second->has_cosine());
 }
 
 TEST(RoundEventLog, LeavesTheTellingToWhoeverCommitted) {

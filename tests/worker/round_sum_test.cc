@@ -193,7 +193,9 @@ std::optional<double> CosineOf(const std::vector<std::vector<float>>& parts) {
   NoLoss loss;
   QuickSink sink;
   const RoundShape shape(parts[0].size(), 1, Codec::kRaw);
-  RoundSum sum({.conflict = true}, shape, pool, loss, sink);
+  RoundSumOptions options;
+  options.conflict = true;
+  RoundSum sum(options, shape, pool, loss, sink);
   std::vector<Contributor> contributors;
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto payload = shape.Make(0, pool);
