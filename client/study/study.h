@@ -41,7 +41,7 @@ struct Race {
   int64_t halving = 2;  // one of so many goes on
   Measure on;
   int64_t budget = 0;  // steps of the first trial; 0: train.steps
-  double share = 0.5;   // of the budget, for all rungs but the winner's
+  double share = 0.5;  // of the budget, for all rungs but the winner's
   double plateau = 0;  // the winner stops when a rung improves it by less than
                        // this part; 0: never
 };

@@ -1,6 +1,7 @@
 #include "client/study/study.h"
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <map>
 
@@ -529,6 +530,23 @@ TEST(StudyFile, NeedsABase) {
               Says("there.yaml", "No such file"));
   EXPECT_THAT(Read("").status().message(), HasSubstr("is empty"));
   EXPECT_THAT(Read("3").status().message(), HasSubstr("expected keys"));
+}
+
+TEST(StudyFile, ThoseToStartFromMakeJobs) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           absl::StrCat(PACELINE_SOURCE_DIR, "/deploy/studies"))) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++files;
+    const auto study = ReadStudyFile(entry.path(), {});
+    ASSERT_TRUE(study.ok()) << study.status();
+    std::vector<TrialJob> jobs = Jobs(*study);
+    if (study->race.has_value()) {
+      EXPECT_TRUE(BeginRace(*study, jobs).ok()) << entry.path();
+    }
+    for (const TrialJob& job : jobs) EXPECT_EQ(job.why, "") << entry.path();
+  }
+  EXPECT_GE(files, 4);
 }
 
 TEST(StudyFile, ReadsItsBaseBesideIt) {
