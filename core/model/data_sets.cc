@@ -236,7 +236,7 @@ int64_t VocabularyOf(const DataSpec& data) {
 }
 
 bool CheckDataSpec(const DataSpec& data, SpecProblems& problems) {
-  problems.Whole("data.workers", data.workers, 1, kMostLoaders);
+  problems.Whole("data.workers", data.workers, 0, kMostLoaders);
   if (!problems.OneOf("data.name", "data set", data.name, DataSetNames())) {
     return false;
   }

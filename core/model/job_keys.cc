@@ -150,7 +150,9 @@ constexpr JobKey kKeys[] = {
      "what the model is made for; imagefolder: [3, 224, 224]"},
     {KEY(data.classes), "Different labels; of texts, different tokens.", kAny,
      "the data set's"},
-    {KEY(data.workers), "Threads that load samples ahead."},
+    {KEY(data.workers),
+     "Threads that load samples ahead. 0: none, a micro-batch is loaded when "
+     "it is wanted."},
     {KEY(data.distribution),
      "A group's members see samples that are alike (iid), or not: by-label, "
      "dirichlet(ALPHA), clustered, balanced."},

@@ -242,11 +242,11 @@ TEST(Initialize, WeightsHaveTheDeviationOfTheirPaper) {
   EXPECT_NEAR(Deviation(Initialize(vit.layers[0], 1, 0, 3)), 0.02, 0.001);
 }
 
-// The second linear map of a block, 64 in and 256 out.
+// The first linear map of an mlp, 64 in and 256 out.
 std::vector<float> InitializedBy(const std::string& init, int64_t seed = 1) {
   ModelSpec spec = Named("vit");
   spec.init = init;
-  return Initialize(Describe(spec).layers[1], seed, 1, 8);
+  return Initialize(Describe(spec).layers[2], seed, 2, 2);
 }
 
 TEST(Initialize, AJobChoosesHowWeightsAreDrawn) {

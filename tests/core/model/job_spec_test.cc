@@ -84,7 +84,7 @@ const BadJob kBadSpecs[] = {
      "fashion-mnist has samples of shape 1,28,28, got 3,32,32"},
     {"data.name=fashion-mnist; data.classes=100",
      "fashion-mnist has 10 classes, got 100"},
-    {"data.workers=0", "from 1 to 64, got 0"},
+    {"data.workers=65", "from 0 to 64, got 65"},
     {"train.epochs=0", "got 0"},
     {"train.steps=-1", "got -1"},
     {"train.batch=0", "got 0"},
