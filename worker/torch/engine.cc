@@ -656,7 +656,7 @@ void TorchEngine::LayFlat() {
   }
   Sums& sums = products_.sums();
   for (const auto& [name, owner] : owners) {
-    if (owner->shared) continue;
+    if (owner->shared || !owner->trainable) continue;
     sums.of.emplace(owner->variable.unsafeGetTensorImpl(),
                     ToTorch(owner->gradient));
   }
