@@ -74,7 +74,7 @@ struct ModelSpec {
   // A safetensors file, at this path on every worker; empty: weights are drawn
   // from the seed.
   std::string weights;
-  bool reset_head = false;  // draw the class head, whatever the file holds
+  bool reset_head = false;    // draw the class head, whatever the file holds
   std::string init = "auto";  // how weights are drawn, core/model/initialize.h
   // script only: the TorchScript file, at this path on every worker, and what
   // is in it, filled in by whoever submits, from what a worker says.
