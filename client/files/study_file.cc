@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -187,8 +188,14 @@ void StudyReader::ReadVary(const YAML::Node& value) {
                  entry.second.IsSequence() ? "none" : NodeText(entry.second));
       continue;
     }
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    if (absl::c_any_of(study_.vary,
+                       [&](const Axis& each) { return each.key == key; })) {
+      AddProblem(entry.first, "vary: ", key, " is given twice");
+      continue;
+    }
     Axis& axis = study_.vary.emplace_back();
-    axis.key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    axis.key = key;
     for (const auto& each : entry.second) {
       if (!CheckSetting("vary", entry.first, each)) break;
       axis.values.push_back(SetText(each));

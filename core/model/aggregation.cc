@@ -50,7 +50,10 @@ void CheckGossip(const AggregationSpec& a, SpecProblems& problems) {
        "leave min_parts out, or use mode rolling"},
       {"aggregation.codec", a.codec != "fp32", absl::CHexEscape(a.codec),
        "sends parameters, which would be rounded again in every step: leave "
-       "codec out"}};
+       "codec out"},
+      {"aggregation.conflict", a.conflict, "true",
+       "exchanges parameters, not gradients: leave conflict out, or use mode "
+       "rolling"}};
   for (const auto& [path, given, is, why] : refused) {
     if (given) problems.Add(path, "is ", is, ", but mode gossip ", why);
   }

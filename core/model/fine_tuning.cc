@@ -99,9 +99,10 @@ absl::Status CheckLora(const ModelSpec& spec) {
         "model.lora.targets without model.lora.rank, which is 0: set it to 1 "
         "or more, or leave model.lora out");
   }
-  if (!(lora.alpha > 0 && std::isfinite(lora.alpha))) {
-    return InvalidArgument("model.lora.alpha must be greater than 0, got ",
-                           lora.alpha);
+  if (!(lora.alpha > 0 && lora.alpha <= 1e6)) {
+    return InvalidArgument(
+        "model.lora.alpha must be greater than 0 and at most 1000000, got ",
+        lora.alpha);
   }
   if (!ModelReads(spec.name, "heads")) {
     return InvalidArgument("model.lora is for transformers, and ", spec.name,

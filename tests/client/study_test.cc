@@ -493,6 +493,7 @@ TEST(StudyFile, SaysEverythingThatIsWrongWithItsLine) {
            {"vary: {train.batch: [~]}", "got 'train.batch' and nothing"},
            {"vary: {name: [a]}", "the study names its jobs"},
            {"vary: [1]", "expected keys of a job"},
+           {"vary: {train.batch: [16], train.batch: [32]}", "given twice"},
            {"trials: []", "at least one trial"},
            {"trials: [3]", "expected keys of a job, got '3'"},
            {"trials: [{train.bacth: 3}]", "unknown key"},

@@ -123,6 +123,8 @@ const BadJob kBad[] = {
      "is 2, but mode gossip has no servers"},
     {"aggregation.mode=gossip; aggregation.min_parts=2",
      "is 2, but mode gossip has no rounds"},
+    {"aggregation.mode=gossip; aggregation.conflict=true",
+     "exchanges parameters"},
     {"aggregation.mode=gossip; aggregation.codec=bf16",
      "is bf16, but mode gossip sends parameters"},
     {"model.name=resnet18; data.name=synthetic; data.shape=3,32,32; "

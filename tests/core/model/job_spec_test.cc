@@ -56,8 +56,10 @@ const BadJob kBadSpecs[] = {
      "model.lora"},
     {"model.name=vit; model.lora.rank=-1", "from 0 to 65536, got -1",
      "model.lora"},
+    {"model.name=vit; model.lora.rank=2; model.lora.alpha=1e308",
+     "at most 1000000", "model.lora"},
     {"model.name=vit; model.lora.rank=2; model.lora.alpha=0",
-     "greater than 0, got 0", "model.lora"},
+     "at most 1000000, got 0", "model.lora"},
     {"model.name=vit; model.lora.rank=2; model.lora.targets=qkv,query",
      "'query', but no linear map of vit is called so; there are: fc1, fc2, "
      "proj, qkv",

@@ -147,6 +147,7 @@ v1::RoundRecord FilledRecord() {
   for (v1::RoundRecord::Skip& skip : *proto.mutable_skipped()) {
     skip.set_reason("not-finite");
   }
+  proto.set_cosine(-0.5);
   return proto;
 }
 
@@ -159,6 +160,8 @@ TEST(CheckRoundRecord, RefusesWhatNoMemberWouldSay) {
            [](auto& p) { p.set_seconds(INFINITY); },
            [](auto& p) { p.set_takeover_seconds(-1); },
            [](auto& p) { p.mutable_view()->set_term(-1); },
+           [](auto& p) { p.set_cosine(1.5); },
+           [](auto& p) { p.set_cosine(NAN); },
            [](auto& p) { p.set_server(-1); },
            [](auto& p) { p.set_lost_server(-1); },
            [](auto& p) { p.mutable_skipped(0)->set_worker_id(-1); },

@@ -25,6 +25,7 @@ TEST(CheckHeartbeat, LeavesWhatIsRightAsItIs) {
   heartbeat.mutable_run()->set_error_code(14);
   for (v1::RoundRecord& round : *heartbeat.mutable_rounds()) {
     for (auto& skip : *round.mutable_skipped()) skip.set_reason("late");
+    round.set_cosine(1);
   }
   const v1::Heartbeat before = heartbeat;
 
