@@ -32,15 +32,18 @@ bool IsPunished(GroupExit exit) {
 }
 
 // A record that comes again counts once.
-void AddCosine(const v1::RoundRecord& record, v1::Job& job) {
-  v1::Conflict& conflict = *job.mutable_conflict();
-  if (conflict.rounds() > 0 && record.step() <= conflict.step()) return;
+void AddCosine(const v1::RoundRecord& record, JobEntry& job) {
+  const auto [newest, is_new] =
+      job.cosine_steps.try_emplace(record.server(), record.step());
+  if (!is_new && record.step() <= newest->second) return;
+  newest->second = record.step();
+  v1::Conflict& conflict = *job.record.job.mutable_conflict();
   const int64_t rounds = conflict.rounds() + 1;
   conflict.set_cosine(conflict.cosine() +
                       (record.cosine() - conflict.cosine()) /
                           static_cast<double>(rounds));
   conflict.set_rounds(rounds);
-  conflict.set_step(record.step());
+  conflict.set_step(std::max(conflict.step(), record.step()));
 }
 
 bool HasLatePart(const v1::RoundRecord& record) {
@@ -180,7 +183,7 @@ void Groups::TakeRound(JobEntry& job, const v1::RoundRecord& record,
   const auto event = job.events.OnRecord(
       record, [this](WorkerId worker) { return mesh_.NameOf(worker); });
   if (event.has_value()) mesh_.AddEvent(job, event->kind, event->text, moment);
-  if (record.has_cosine()) AddCosine(record, job.record.job);
+  if (record.has_cosine()) AddCosine(record, job);
   const double longest = job.record.spec.aggregation.deadline;
   if (record.seconds() < longest || !HasLatePart(record)) return;
   if (std::exchange(job.said_deadline, true)) return;

@@ -160,6 +160,9 @@ struct JobEntry {
   GroupEventLog events;
   bool said_running = false;
   bool said_deadline = false;  // that it is too short
+  // The step of the newest record with a cosine, by the server that sent it:
+  // servers take turns, and their records come in any order.
+  std::map<int64_t, int64_t> cosine_steps;
   // As in the store.  Where a group that trained was lost, what goes wrong on
   // purpose went wrong, and would again.
   KeptView kept;

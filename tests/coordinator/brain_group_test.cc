@@ -583,6 +583,26 @@ TEST(BrainGroup, AllMembersDoneSavesTheWeightsOnce) {
   EXPECT_FALSE(mesh.Run("w2").has_value());
 }
 
+// Servers take turns, and their heartbeats come in any order.
+TEST(BrainGroup, EveryRoundsCosineCountsOnce) {
+  GroupMesh mesh = Training(3);
+  const auto tell = [&](int64_t server, int64_t step, double cosine) {
+    v1::RoundRecord round;
+    round.set_server(server);
+    round.set_step(step);
+    round.set_cosine(cosine);
+    TellOf(mesh, round);
+  };
+
+  tell(2, 5, 0.5);
+  tell(1, 4, 0.1);
+  tell(2, 5, 0.5);
+
+  EXPECT_EQ(mesh.Job().conflict().rounds(), 2);
+  EXPECT_NEAR(mesh.Job().conflict().cosine(), 0.3, 1e-12);
+  EXPECT_EQ(mesh.Job().conflict().step(), 5);
+}
+
 TEST(BrainGroup, UploaderThatIsLostIsReplacedAndItsHalfUploadIsNotSaved) {
   GroupMesh mesh = Training(3);
   Finish(mesh, "w2");
