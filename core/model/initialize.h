@@ -10,6 +10,8 @@
 
 namespace paceline {
 
+inline constexpr int kHypercubeStarts = 16;
+
 // Fills the parameters of layer number `index` of a model.
 //
 //   parameters  one a layer.parameters, same order, of its NumElements floats;
@@ -24,15 +26,16 @@ namespace paceline {
 // Biases and means: 0.  Adapters: A uniform, variance 1 / (3 fan_in), as
 // Hugging Face's PEFT draws it; B 0.
 //
-// So far `auto`.  Layer.init may say otherwise of weights that multiply (not of
-// tables): uniform, variance 1 / (3 fan_in), as PyTorch's own layers; xavier,
-// as Glorot's above; kaiming, as He's above; orthogonal: rows or columns,
-// whichever are fewer, are orthonormal, times sqrt(2) before a relu (Saxe et
-// al. 2014).  With latin-hypercube a layer's weights of `auto` count 0.5 to 2
-// times: kHypercubeStarts seeds in a row have that factor in each of as many
-// equal parts of the range once, in an order that each layer draws.
-inline constexpr int kHypercubeStarts = 16;
-
+// That is `auto`.  Layer.init can name another way for weights that multiply;
+// tables stay as they are:
+//   uniform     variance 1 / (3 fan_in), as PyTorch's own layers
+//   xavier      Glorot's variance, whatever follows
+//   kaiming     He's variance, whatever follows
+//   orthogonal  rows or columns, whichever are fewer, are orthonormal; times
+//               sqrt(2) before a relu (Saxe et al. 2014)
+//   latin-hypercube  `auto`, times a factor in [0.5, 2) that each layer draws.
+//               That range has kHypercubeStarts equal parts; as many seeds in a
+//               row use each part once
 void InitializeLayer(const Layer& layer, int64_t seed, int index,
                      absl::Span<const absl::Span<float>> parameters);
 

@@ -103,10 +103,10 @@ constexpr JobKey kKeys[] = {
      "finds at this absolute path.",
      kAny, "weights are drawn from the seed"},
     {KEY(model.init),
-     "How first weights are drawn: auto as each layer likes it, uniform as "
-     "PyTorch's layers, xavier, kaiming, orthogonal; latin-hypercube: as auto, "
-     "each layer times a factor from 0.5 to 2. Seeds 1 to 16 together have "
-     "each layer's factor in each sixteenth of that once.",
+     "How first weights are drawn: auto (by the kind of layer), uniform (as "
+     "PyTorch's layers), xavier, kaiming, orthogonal, or latin-hypercube. The "
+     "last one is auto with a factor from 0.5 to 2 for each layer; 16 seeds in "
+     "a row cover that range evenly.",
      OneOf("kind of initialisation",
            " auto kaiming latin-hypercube orthogonal uniform xavier ")},
     {KEY(model.reset_head),
