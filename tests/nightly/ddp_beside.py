@@ -112,12 +112,12 @@ def compare(place, ask, folder, part, arguments, report):
             continue
         steps = STEPS[model]
         file = job_file(folder, ours, codec, steps)
-        ask("profile", "-f", str(file))
         group = ddp_group(place, model)
         ratios, predictions = [], []
         try:
             group.ask(str(steps // 4))  # warm
             for turn in range(arguments.turns):
+                ask("profile", "-f", str(file))
                 seconds = {}
                 for who in ("job", "ddp") if turn % 2 else ("ddp", "job"):
                     if who == "job":
