@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars
   pipeline-kills coordinator-kills snapshot-cost tls-cost strangers fuzz moves chaos scale bench bed replicas replicas-bed
-  speed round-speed ddp dashboards torch-free tsan asan trixie machines arm64)
+  speed round-speed ddp studies dashboards torch-free tsan asan trixie machines arm64)
 
 usage() {
   cat <<USAGE
@@ -236,6 +236,12 @@ area_round_speed() {
 area_ddp() {
   deploy/build.sh release paceline paceline-coordinator paceline-worker
   /usr/bin/python3 tests/nightly/ddp_beside.py --bin build/release/bin
+}
+
+# What studies must show; needs root, and packages of data.
+area_studies() {
+  deploy/build.sh release paceline paceline-coordinator paceline-worker
+  /usr/bin/python3 tests/nightly/study_figures.py --bin build/release/bin
 }
 
 # As a newcomer runs it, without a terminal: three minutes of training at most

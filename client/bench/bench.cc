@@ -79,7 +79,7 @@ class Bench {
       PACELINE_RETURN_IF_ERROR(
           TakeProfile(context_, spec_, {.timeout = options_.timeout}).status());
     }
-    PACELINE_RETURN_IF_ERROR(TakeShares());
+    PACELINE_ASSIGN_OR_RETURN(shares_, MeasuredShares(context_.client));
     PACELINE_RETURN_IF_ERROR(TryToPlace(cases));
     tries_.resize(cases.size());
     // Round by round, each with a worker alone to compare with: machines that
@@ -133,16 +133,6 @@ class Bench {
                        one.stages == 1 ? " stage, " : " stages, ", one.policy,
                        one.schedule.empty() ? "" : ", ", one.schedule, ": ",
                        placed.message()));
-    }
-    return absl::OkStatus();
-  }
-
-  // How much CPU a quota leaves each worker, by its newest profile.
-  absl::Status TakeShares() {
-    PACELINE_ASSIGN_OR_RETURN(const Measurements known,
-                              context_.client.ListMeasurements(""));
-    for (const auto& [key, profile] : known.profiles) {
-      shares_.push_back({key.device, profile.cpu_share});
     }
     return absl::OkStatus();
   }
@@ -258,6 +248,16 @@ ExitCode ExitCodeOf(const absl::Status& status) {
 
 }  // namespace
 
+absl::StatusOr<std::vector<CpuShare>> MeasuredShares(ControlClient& client) {
+  PACELINE_ASSIGN_OR_RETURN(const Measurements known,
+                            client.ListMeasurements(""));
+  std::vector<CpuShare> shares;
+  for (const auto& [key, profile] : known.profiles) {
+    shares.push_back({key.device, profile.cpu_share});
+  }
+  return shares;
+}
+
 int64_t EnoughMicroBatches(int64_t micro_batches, double seconds) {
   constexpr double kMost = 1 << 16;
   if (!(seconds > 0) || seconds > 2 * kShortSeconds) return micro_batches;
@@ -350,30 +350,10 @@ std::string RenderBench(const std::vector<BenchRow>& rows) {
 
 Document BenchDocument(const BenchOptions& options,
                        const std::vector<BenchRow>& rows) {
-  const auto row_document = [](const BenchRow& row) {
-    return Document{
-        {"stages", row.stages},
-        {"policy", row.policy},
-        {"schedule", OrNull(row.schedule)},
-        {"workers", row.workers},
-        {"plan", row.plan},
-        {"seconds", row.seconds},
-        {"throughput", row.throughput},
-        {"speedup", row.speedup},
-        {"bound", row.bound},
-        {"drift", row.drift},
-        {"latency_p50_seconds", OrNull(row.latency_p50)},
-        {"latency_p99_seconds", OrNull(row.latency_p99)},
-        {"losses", Document{{"fill", row.losses.fill},
-                            {"imbalance", row.losses.imbalance},
-                            {"transfer", row.losses.transfer},
-                            {"slowdown", row.losses.slowdown},
-                            {"unexplained", row.losses.unexplained}}}};
-  };
   return Document{{"model", options.model},
                   {"micro_batch", options.micro_batch},
                   {"micro_batches", options.micro_batches},
-                  {"rows", ListOf(rows, row_document)}};
+                  {"rows", ListOf(rows, RowDocument)}};
 }
 
 namespace {

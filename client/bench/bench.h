@@ -59,6 +59,9 @@ std::vector<BenchCase> BenchCases(const BenchOptions& options, int workers);
 ExitCode BenchCommand(const CommandContext& context, JobSpec spec,
                       const BenchOptions& options);
 
+// How much CPU a quota leaves each worker, by its newest profile.
+absl::StatusOr<std::vector<CpuShare>> MeasuredShares(ControlClient& client);
+
 // Rows of a bench as a table and as a document.
 
 std::string RenderBench(const std::vector<BenchRow>& rows);

@@ -295,4 +295,24 @@ absl::StatusOr<BenchRow> RowOf(const v1::Job& job, const BenchBaseline& one,
   return row;
 }
 
+Document RowDocument(const BenchRow& row) {
+  return {{"stages", row.stages},
+          {"policy", row.policy},
+          {"schedule", OrNull(row.schedule)},
+          {"workers", row.workers},
+          {"plan", row.plan},
+          {"seconds", row.seconds},
+          {"throughput", row.throughput},
+          {"speedup", row.speedup},
+          {"bound", row.bound},
+          {"drift", row.drift},
+          {"latency_p50_seconds", OrNull(row.latency_p50)},
+          {"latency_p99_seconds", OrNull(row.latency_p99)},
+          {"losses", Document{{"fill", row.losses.fill},
+                              {"imbalance", row.losses.imbalance},
+                              {"transfer", row.losses.transfer},
+                              {"slowdown", row.losses.slowdown},
+                              {"unexplained", row.losses.unexplained}}}};
+}
+
 }  // namespace paceline

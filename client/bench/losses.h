@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/files/document.h"
 #include "client/render/report.h"
 
 namespace paceline {
@@ -80,6 +81,8 @@ absl::StatusOr<BenchBaseline> BaselineOf(const v1::Job& job);
 // Errors: FailedPrecondition  the job has no times, or none from a profile
 absl::StatusOr<BenchRow> RowOf(const v1::Job& job, const BenchBaseline& one,
                                const std::vector<CpuShare>& shares);
+
+Document RowDocument(const BenchRow& row);
 
 // Returns how much of a micro-batch's pass a schedule leaves the busiest worker
 // without work: the bubbles of core/schedule/README.md. The pass is through the

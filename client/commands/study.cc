@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/bench/bench.h"
 #include "client/commands/export.h"
 #include "client/commands/profile.h"
 #include "client/files/study_file.h"
@@ -283,6 +284,7 @@ class StudyRunner {
     if (!HasEnded(job.state)) return absl::OkStatus();
     if (job.state == JobState::kSucceeded) {
       job.document = JobDocument(*now);
+      job.result = *std::move(now);
     } else {
       job.why = absl::StrCat("job ", job.id, " ", JobStateName(job.state),
                              now->why().empty() ? "" : ": ", now->why());
@@ -360,6 +362,18 @@ void NoteWinner(const ReadyStudy& ready, Console& console) {
                " steps");
 }
 
+// Warns of jobs that cannot be compared.
+absl::Status Compare(const CommandContext& context, ReadyStudy& ready) {
+  if (ready.study.against.empty()) return absl::OkStatus();
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<CpuShare> shares,
+                            MeasuredShares(context.client));
+  for (const std::string& why :
+       CompareJobs(ready.study, ready.trials, shares, ready.jobs)) {
+    context.console.Note("paceline: warning: no comparison: ", why);
+  }
+  return absl::OkStatus();
+}
+
 ExitCode RunStudy(const CommandContext& context, const StudyOptions& options,
                   ReadyStudy& ready) {
   Console& console = context.console;
@@ -384,6 +398,9 @@ ExitCode RunStudy(const CommandContext& context, const StudyOptions& options,
     return interrupted ? kExitInterrupted : ExitCodeFor(end.status());
   }
   if (ready.study.race.has_value()) NoteWinner(ready, console);
+  if (const absl::Status compared = Compare(context, ready); !compared.ok()) {
+    return ReportError(console, compared);
+  }
   console.Print(RenderStudy(ready.results(), console.unicode()),
                 StudyDocument(ready.results()));
   const absl::Status written = WriteReport(options.report, ready);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -23,6 +24,10 @@ constexpr size_t kLongestStudyName =
     64;  // leaves room for labels in jobs' names
 constexpr int64_t kMostRepeats = 1000;
 constexpr int64_t kMostBudget = 1'000'000'000;
+
+bool IsComparison(const std::string& path) {
+  return absl::StartsWith(path, "against.");
+}
 
 // A value as it stands behind `--set KEY=`, on one line.
 std::string SetText(const YAML::Node& value) {
@@ -73,6 +78,7 @@ class StudyReader {
                  int64_t most, int64_t& number);
   void ReadMeasure(const YAML::Node& value);
   void ReadExclusive(const YAML::Node& value);
+  void ReadAgainst(const YAML::Node& value);
   void ReadRace(const YAML::Node& value);
   bool CheckSetting(const char* where, const YAML::Node& key,
                     const YAML::Node& value);
@@ -90,6 +96,7 @@ const StudyReader::Key StudyReader::kKeys[] = {
     {"repeat", &StudyReader::ReadRepeat},
     {"measure", &StudyReader::ReadMeasure},
     {"exclusive", &StudyReader::ReadExclusive},
+    {"against", &StudyReader::ReadAgainst},
     {"race", &StudyReader::ReadRace}};
 
 void StudyReader::ReadRoot(const YAML::Node& root) {
@@ -123,6 +130,13 @@ void StudyReader::ReadRoot(const YAML::Node& root) {
     AddProblem(root,
                "base is missing: name a job file, or give the keys of a "
                "job");
+  }
+  for (const Measure& measure : study_.measure) {
+    if (study_.against.empty() && absl::c_any_of(measure.paths, IsComparison)) {
+      AddProblem(root["measure"], "measure: ", measure.name,
+                 " compares with another trial: name that one, as in against: "
+                 "serial");
+    }
   }
   if (seen.contains("vary") && seen.contains("trials")) {
     AddProblem(root["trials"],
@@ -293,6 +307,15 @@ void StudyReader::ReadExclusive(const YAML::Node& value) {
     AddProblem(value, "exclusive: expected true or false, got ",
                NodeText(value));
   }
+}
+
+void StudyReader::ReadAgainst(const YAML::Node& value) {
+  if (!value.IsScalar() || value.Scalar().empty()) {
+    AddProblem(value, "against: expected the label of a trial, got ",
+               NodeText(value));
+    return;
+  }
+  study_.against = Printable(value.Scalar());
 }
 
 }  // namespace

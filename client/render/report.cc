@@ -93,6 +93,8 @@ Document WorkerDocument(const v1::JobWorker& worker) {
           {"flow", run.has_flow() ? MessageDocument(run.flow()) : Document()},
           {"peak_memory_bytes", OrNull(run.peak_memory_bytes())},
           {"predicted_memory_bytes", OrNull(worker.predicted_memory_bytes())},
+          {"update_bytes", OrNull(run.update_bytes())},
+          {"energy_joules", OrNull(run.energy_joules())},
           {"sent_bytes", OrNull(SentBytesOf(run))},
           {"member",
            worker.has_member() ? MemberDocument(worker.member()) : Document()}};

@@ -45,7 +45,16 @@ constexpr ShortName kShortNames[] = {
     {"cpu", Fold::kSum, Unit::kSeconds,
      "workers.flow.compute_cpu workers.flow.other_cpu"},
     {"cosine", Fold::kSum, Unit::kNumber, "conflict.cosine", true},
-    {"energy", Fold::kSum, Unit::kNumber, ""},
+    {"energy", Fold::kSum, Unit::kNumber, "workers.energy_joules"},
+    {"update_memory", Fold::kMost, Unit::kBytes, "workers.update_bytes"},
+    // These want a study with `against`.
+    {"speedup", Fold::kSum, Unit::kNumber, "against.speedup", true},
+    {"bound", Fold::kSum, Unit::kNumber, "against.bound", true},
+    {"fill", Fold::kSum, Unit::kShare, "against.losses.fill"},
+    {"imbalance", Fold::kSum, Unit::kShare, "against.losses.imbalance"},
+    {"transfer", Fold::kSum, Unit::kShare, "against.losses.transfer"},
+    {"slowdown", Fold::kSum, Unit::kShare, "against.losses.slowdown"},
+    {"unexplained", Fold::kSum, Unit::kShare, "against.losses.unexplained"},
 };
 
 constexpr std::pair<const char*, Fold> kFolds[] = {
@@ -180,7 +189,6 @@ std::optional<double> ValueIn(const Document& job, const Measure& measure) {
     if (numbers.empty()) return std::nullopt;
     sum += Folded(numbers, measure.fold);
   }
-  if (measure.paths.empty()) return std::nullopt;
   if (std::isnan(sum)) return std::numeric_limits<double>::infinity();
   if (measure.per.empty()) return sum;
   const double whole = absl::c_accumulate(NumbersAt(job, measure.per), 0.0);

@@ -21,7 +21,6 @@ struct Measure {
   Fold fold = Fold::kSum;
   Unit unit = Unit::kNumber;
   // Keys with dots between, "workers.seconds.wall"; their values are added.
-  // None: nothing measures it here.
   std::vector<std::string> paths = {};
   bool more_is_better = false;
   std::string per = {};  // the path of what the value is a share of; or empty

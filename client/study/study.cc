@@ -14,6 +14,7 @@
 #include "client/render/text.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/model/spec_problems.h"
 #include "core/rpc/convert.h"
 #include "core/transfer/checksum.h"
 
@@ -103,6 +104,13 @@ absl::StatusOr<std::vector<Trial>> TrialsOf(const Study& study) {
                            Printable(label),
                            "': take one out, or give it another label");
   }
+  if (!study.against.empty() && !seen.contains(study.against)) {
+    std::vector<std::string> labels;
+    for (const auto& [label, trial] : seen) labels.push_back(label);
+    return InvalidArgument("study ", Printable(study.name),
+                           ": against: no trial is '", Printable(study.against),
+                           "'", MeantText(study.against, labels));
+  }
   return trials;
 }
 
@@ -141,6 +149,42 @@ absl::StatusOr<std::vector<TrialJob>> JobsOf(
   }
   if (!any) return wrong;
   return jobs;
+}
+
+std::vector<std::string> CompareJobs(const Study& study,
+                                     const std::vector<Trial>& trials,
+                                     const std::vector<CpuShare>& shares,
+                                     std::vector<TrialJob>& jobs) {
+  std::map<int64_t, BenchBaseline> baselines;  // by repeat
+  std::vector<std::string> reasons;
+  const auto add_reason = [&](absl::string_view why) {
+    if (!absl::c_linear_search(reasons, why)) reasons.emplace_back(why);
+  };
+  const auto compare = [&](TrialJob& job) -> absl::Status {
+    const auto one = baselines.find(job.repeat);
+    if (one == baselines.end()) return absl::OkStatus();
+    PACELINE_ASSIGN_OR_RETURN(const BenchRow row,
+                              RowOf(job.result, one->second, shares));
+    job.document["against"] = RowDocument(row);
+    return absl::OkStatus();
+  };
+  for (const TrialJob& job : jobs) {
+    if (job.state != JobState::kSucceeded) continue;
+    if (trials[job.trial].label != study.against) continue;
+    const absl::StatusOr<BenchBaseline> one = BaselineOf(job.result);
+    if (one.ok()) {
+      baselines[job.repeat] = *one;
+    } else {
+      add_reason(one.status().message());
+    }
+  }
+  for (TrialJob& job : jobs) {
+    if (job.state != JobState::kSucceeded) continue;
+    if (const absl::Status compared = compare(job); !compared.ok()) {
+      add_reason(compared.message());
+    }
+  }
+  return reasons;
 }
 
 std::string RequestId(const Study& study, const JobSpec& spec) {

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/bench/losses.h"
 #include "client/files/document.h"
 #include "client/files/job_file.h"
 #include "client/study/measures.h"
@@ -55,6 +56,9 @@ struct Study {
   int64_t repeat = 1;         // each with another seed
   std::vector<Measure> measure;
   bool exclusive = false;  // one job at a time
+  // The label of the trial that all are compared with: one worker with the
+  // whole model.  Empty: none.
+  std::string against = {};
   std::optional<Race> race = {};
 };
 
@@ -67,7 +71,8 @@ int64_t JobCount(const Study& study);
 
 // In a grid the last axis changes fastest.  Without axes and trials: the base
 // alone.
-// Errors: InvalidArgument  two trials have the same label
+// Errors: InvalidArgument  two trials have the same label, or none has that of
+//                          study.against
 absl::StatusOr<std::vector<Trial>> TrialsOf(const Study& study);
 
 // A job of a study, before, while and after it runs.
@@ -88,6 +93,7 @@ struct TrialJob {
   // It has no result: why.  Empty while there is hope.
   std::string why = {};
   std::optional<Instant> stuck_since = {};  // see DecideStuck()
+  v1::Job result = {};                      // once it has succeeded
   Document document = {};  // of `job show`, once it has succeeded
 };
 
@@ -98,6 +104,14 @@ struct TrialJob {
 absl::StatusOr<std::vector<TrialJob>> JobsOf(
     const Study& study, const std::vector<Trial>& trials,
     std::vector<std::string>* warnings);
+
+// Gives the document of each job that has succeeded the key `against`: its
+// RowDocument() beside the job of the trial study.against with the same seed.
+// Returns the reasons why there are none, each once.
+std::vector<std::string> CompareJobs(const Study& study,
+                                     const std::vector<Trial>& trials,
+                                     const std::vector<CpuShare>& shares,
+                                     std::vector<TrialJob>& jobs);
 
 std::string RequestId(const Study& study, const JobSpec& spec);
 

@@ -18,7 +18,6 @@ namespace {
 constexpr int kPlotColumns = 50;
 constexpr int kLabelColumns = 36;
 constexpr size_t kMostCurves = 16;
-constexpr char kNotMeasured[] = "not measured";
 
 // The values of a trial's jobs that have one; in a race of its newest job.
 std::vector<double> ValuesOf(const StudyResults& results, size_t trial,
@@ -34,7 +33,6 @@ std::vector<double> ValuesOf(const StudyResults& results, size_t trial,
 
 std::string SpreadCell(const std::vector<double>& values,
                        const Measure& measure) {
-  if (measure.paths.empty()) return kNotMeasured;
   return values.empty() ? "" : SpreadText(SpreadOf(values), measure.unit);
 }
 

@@ -102,7 +102,8 @@ absl::StatusOr<Distribution> FindDistribution(const std::string& text) {
   }
   return InvalidArgument("is '", text,
                          "'; use iid, by-label, clustered, balanced or "
-                         "dirichlet(ALPHA) with a number above 0");
+                         "dirichlet(ALPHA) with a number above 0 and up to a "
+                         "million");
 }
 
 std::string WhyNoDistribution(const JobSpec& spec) {

@@ -151,11 +151,11 @@ constexpr JobKey kKeys[] = {
     {KEY(data.classes), "Different labels; of texts, different tokens.", kAny,
      "the data set's"},
     {KEY(data.workers),
-     "Threads that load samples ahead. 0: none, a micro-batch is loaded when "
-     "it is wanted."},
+     "Threads that load samples ahead, at most 64. 0: none, a micro-batch is "
+     "loaded when it is wanted."},
     {KEY(data.distribution),
      "A group's members see samples that are alike (iid), or not: by-label, "
-     "dirichlet(ALPHA), clustered, balanced."},
+     "dirichlet(ALPHA) with ALPHA up to a million, clustered, balanced."},
     {KEY(data.rotate),
      "In every epoch a member has the samples that the next one had before."},
     {KEY(data.crop),

@@ -81,6 +81,16 @@ TEST(Trials, WithoutAxesAreTheBase) {
   EXPECT_THAT(Labels(ReadGood("repeat: 3")), ElementsAre("base"));
 }
 
+TEST(Trials, KnowTheOneThatOthersAreComparedWith) {
+  const auto trials = TrialsOf(
+      ReadGood("trials: [{label: serial}, {label: two, pipeline.stages: 2}]\n"
+               "against: seriel\n"));
+
+  EXPECT_EQ(ExitCodeFor(trials.status()), kExitUsage);
+  EXPECT_THAT(trials.status().message(),
+              Says("against", "'seriel'", "did you mean 'serial'"));
+}
+
 TEST(Trials, ThatAreTheSameAreRefused) {
   const auto trials = TrialsOf(ReadGood("vary: {train.batch: [32, 16, 32]}"));
 
@@ -210,6 +220,7 @@ v1::Job MeasuredJob() {
   v1::Job job = SucceededJob();
   job.mutable_workers(0)->MergeFrom(Parse<v1::JobWorker>(
       R"(run { peak_memory_bytes: 100 flow { compute_cpu: 2 other_cpu: 1 }
+               update_bytes: 30 energy_joules: 1.5
                sent { worker_id: 2 bytes: 5 } sent { worker_id: 3 bytes: 2 } })"));
   *job.add_workers() = Parse<v1::JobWorker>(
       R"(run { peak_memory_bytes: 300 flow { compute_cpu: 4 }
@@ -228,6 +239,8 @@ TEST(Measures, TakeTheirNumberFromAJob) {
   EXPECT_EQ(Measured("test_loss"), 0.375);
   EXPECT_EQ(Measured("time"), 65);
   EXPECT_EQ(Measured("memory"), 300);
+  EXPECT_EQ(Measured("update_memory"), 30);
+  EXPECT_EQ(Measured("energy"), 1.5);
   EXPECT_EQ(Measured("bytes"), 7);
   EXPECT_EQ(Measured("cpu"), 7);
   EXPECT_EQ(Measured("forward"), 0.4) << "of the time of both workers";
@@ -238,7 +251,6 @@ TEST(Measures, TakeTheirNumberFromAJob) {
 }
 
 TEST(Measures, MayHaveNoNumber) {
-  EXPECT_EQ(Measured("energy"), -1);
   EXPECT_EQ(Measured("step_time"), -1);
   EXPECT_EQ(Measured("recovery.recoveries"), -1);
   const auto forward = FindMeasure("forward").value();
@@ -271,6 +283,59 @@ TEST(Measures, ThatAreUnknownOrNoNumbersAreRefused) {
     EXPECT_EQ(ExitCodeFor(measure.status()), kExitUsage) << name;
     EXPECT_THAT(measure.status().message(), HasSubstr(word));
   }
+}
+
+// A job of one worker, whose micro-batches took `seconds` each.
+TrialJob Ended(size_t trial, int64_t repeat, double seconds) {
+  TrialJob job;
+  job.trial = trial;
+  job.repeat = repeat;
+  job.state = JobState::kSucceeded;
+  job.result = Parse<v1::Job>(absl::StrFormat(
+      R"(id: 7 spec { kind: "infer" }
+         drift { stage: 0 worker_id: 1 layer_seconds: 0.5 }
+         workers { id: 1 name: "a" stages { stage: 0 last_layer: 1 worker_id: 1
+                                            worker_name: "a" share: 1 }
+                   run { flow { micro_batches: 4 samples: 4 first_unix_us: 1000
+                                last_unix_us: %d compute: %f compute_cpu: 2
+                                latency_p50: 1 } } })",
+      static_cast<int64_t>(1000 + 4e6 * seconds), 4 * seconds));
+  job.document = JobDocument(job.result);
+  return job;
+}
+
+TEST(Comparisons, AreWithTheJobOfTheSameSeed) {
+  Study study;
+  study.against = "serial";
+  const std::vector<Trial> trials = {{"serial", {}}, {"other", {}}};
+  std::vector<TrialJob> jobs = {Ended(0, 0, 1), Ended(1, 0, 0.5),
+                                Ended(0, 1, 3), Ended(1, 1, 1), Ended(1, 2, 1)};
+  const auto value = [&](const char* measure, size_t job) {
+    return ValueIn(jobs[job].document, FindMeasure(measure).value());
+  };
+
+  EXPECT_THAT(CompareJobs(study, trials, {}, jobs), testing::IsEmpty());
+
+  EXPECT_EQ(value("speedup", 0), 1);
+  EXPECT_EQ(value("speedup", 1), 2);
+  EXPECT_EQ(value("speedup", 3), 3);
+  EXPECT_EQ(value("speedup", 4), std::nullopt) << "no other has its seed";
+  double sum = 2;
+  for (const char* const loss :
+       {"fill", "imbalance", "transfer", "slowdown", "unexplained"}) {
+    sum += value(loss, 1).value();
+  }
+  EXPECT_DOUBLE_EQ(sum, 1) << "of one worker";
+}
+
+TEST(Comparisons, SayOnceWhyThereAreNone) {
+  Study study;
+  study.against = "serial";
+  std::vector<TrialJob> jobs = {Ended(0, 0, 1), Ended(0, 1, 1)};
+  for (TrialJob& job : jobs) job.result.clear_drift();
+
+  EXPECT_THAT(CompareJobs(study, {{"serial", {}}}, {}, jobs),
+              ElementsAre(HasSubstr("layers of stage 0")));
 }
 
 TEST(Spread, HasMedianLeastAndMost) {
@@ -503,6 +568,8 @@ TEST(StudyFile, SaysEverythingThatIsWrongWithItsLine) {
            {"repeat: many", "got 'many'"},
            {"measure: [acuracy]", "s.yaml:5: measure: nothing measures"},
            {"measure: []", "measure: expected a list"},
+           {"measure: [speedup]", "speedup compares with another trial"},
+           {"against: [serial]", "against: expected the label of a trial"},
            {"exclusive: maybe", "expected true or false, got 'maybe'"},
            {"name: ''", "name: expected a text"},
            {"repaet: 3", "did you mean 'repeat'"},
@@ -661,7 +728,7 @@ TEST(StudyCommand, RunsTrialsSideBySideAndPrintsATableAndAPlot) {
   EXPECT_EQ(bed.mesh.most_open, 2) << "as many as workers";
   EXPECT_THAT(bed.out.str(),
               Says("TRAIN.BATCH", "16 ", "0.9012 (0.9012..0.9012)",
-                   "65 s (65..65)", "not measured", "2/2", "batch=32 |o"));
+                   "65 s (65..65)", "2/2", "batch=32 |o"));
   EXPECT_THAT(bed.out.str(), Not(HasSubstr("WHY")));
 }
 

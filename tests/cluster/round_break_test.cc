@@ -151,6 +151,10 @@ TEST_F(RoundPair, CountsWhatItSendsAndReceives) {
   EXPECT_GE(sent.frames_sent, 1);
   EXPECT_LE(sent.frames_sent, 2);
   EXPECT_EQ(sent.bytes_sent, static_cast<int64_t>(kTwoChunks));
+  transports_[1]->SetPeers({});
+  EXPECT_EQ(
+      transports_[1]->SentBytes(),
+      (std::map<WorkerId, int64_t>{{TestMember(0).worker, sent.bytes_sent}}));
   EXPECT_EQ(received.frames_received, sent.frames_sent);
   EXPECT_EQ(received.bytes_received, static_cast<int64_t>(kTwoChunks));
 }

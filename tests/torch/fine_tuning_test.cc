@@ -73,15 +73,29 @@ TEST_P(FineTuning, HasStateAndGradientsOfWhatTrainsAlone) {
   for (const ScatteredBytes& state : engine->State()) {
     held.push_back(static_cast<int64_t>(state.size()));
   }
-  size_t values = 0;
+  size_t values = 0, trained = 0;
   for (const Layer& layer : model.layers) {
     for (const Parameter& parameter : layer.parameters) {
       if (!parameter.frozen) values += NumElements(parameter.shape);
+      if (parameter.trainable) trained += NumElements(parameter.shape);
     }
   }
 
   EXPECT_EQ(laid_out, held);
   EXPECT_EQ(flat->FlatGradient()->size(), values);
+  int64_t weights = 0;  // with what a tied head borrows
+  for (const Layer& layer : model.layers) weights += layer.borrowed_bytes;
+  const std::vector<NamedTensor> tensors = engine->Weights().value();
+  for (const NamedTensor& each : tensors) {
+    weights += static_cast<int64_t>(each.tensor.bytes());
+  }
+  EngineOptions options;
+  options.model = model;
+  options.layers = {0, static_cast<int>(model.layers.size())};
+  options.train = experiment_.job.train;
+  EXPECT_EQ(UpdateBytes(options),
+            static_cast<int64_t>(engine->StateBytes()) - weights +
+                static_cast<int64_t>(trained * sizeof(float)));
 }
 
 constexpr Part kParts[] = {

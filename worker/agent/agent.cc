@@ -289,6 +289,7 @@ MarkedHeartbeat Agent::Heartbeat() {
   if (says_pieces) AddPieces(*heartbeat.mutable_pieces());
   if (heartbeat.has_run()) {
     *heartbeat.mutable_run()->mutable_seconds() = ToProto(seconds);
+    heartbeat.mutable_run()->set_energy_joules(energy_.Joules());
     for (const auto& [neighbour, bytes] : sent) {
       v1::SentBytes& to = *heartbeat.mutable_run()->add_sent();
       to.set_worker_id(neighbour.value);
@@ -410,6 +411,7 @@ void Agent::Run(const RunOrder& order, const CancelToken& cancel) {
        {"plan", fence.plan_version}});
   time_.Restart();
   BeginTensorPeak();
+  energy_.Begin();
   const absl::Status status = RunJob(order, cancel);
   time_.Stop();
 

@@ -21,6 +21,7 @@
 #include "worker/agent/run_factory.h"
 #include "worker/agent/run_recorder.h"
 #include "worker/agent/worker_run.h"
+#include "worker/measure/energy.h"
 #include "worker/measure/profiler.h"
 #include "worker/measure/time_meter.h"
 #include "worker/rounds/faults.h"
@@ -156,6 +157,7 @@ class Agent {
   const Clock& clock_;
 
   TimeMeter time_;
+  EnergyMeter energy_;
   RunRecorder recorder_;
 
   mutable absl::Mutex mutex_;

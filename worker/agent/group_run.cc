@@ -35,6 +35,7 @@ class GroupRun final : public WorkerRun {
   void OnGroup(const GroupOrder& group) override;
   std::optional<MemberReport> Member() const override;
   RoundReading Rounds() const override;
+  std::map<WorkerId, int64_t> SentBytes() const override;
 
  private:
   absl::Status Prepare();
@@ -117,6 +118,12 @@ RoundReading GroupRun::Rounds() const {
   return reading;
 }
 
+std::map<WorkerId, int64_t> GroupRun::SentBytes() const {
+  absl::MutexLock lock(&mutex_);
+  if (state_ == State::kPreparing) return {};
+  return transport_->SentBytes();
+}
+
 // The transport calls the exchange, and the exchange the transport.  The
 // engine's gradient goes last: what was sent of it may still be on its way out.
 void GroupRun::Close() {
@@ -175,6 +182,7 @@ absl::Status GroupRun::MakeEngine() {
       FindPrecision(order.spec.precision).value_or(Precision::kF32);
   options.flat_gradient = true;
   PACELINE_ASSIGN_OR_RETURN(engine_, run_.factory.MakeEngine(options));
+  run_.recorder.AddUpdateBytes(UpdateBytes(options));
   if (order.spec.model.weights.empty()) return absl::OkStatus();
   PACELINE_ASSIGN_OR_RETURN(
       const std::vector<NamedTensor> weights,

@@ -201,9 +201,9 @@ absl::Status PipelineRun::Prepare() {
 
 absl::Status PipelineRun::MakeEngine(int stage) {
   const RunOrder& order = run_.order;
-  PACELINE_ASSIGN_OR_RETURN(
-      engines_[stage],
-      run_.factory.MakeEngine(EngineOptionsOf(order, run_.model, stage)));
+  const EngineOptions options = EngineOptionsOf(order, run_.model, stage);
+  PACELINE_ASSIGN_OR_RETURN(engines_[stage], run_.factory.MakeEngine(options));
+  run_.recorder.AddUpdateBytes(UpdateBytes(options));
   StageEngine& engine = *engines_[stage];
   if (infers()) PACELINE_RETURN_IF_ERROR(WarmUp(stage, engine));
   if (order.spec.model.weights.empty() || (order.base != Cut() && !infers())) {

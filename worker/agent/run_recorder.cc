@@ -103,6 +103,11 @@ void RunRecorder::SetTotals(int64_t steps, int64_t samples,
   *run_->mutable_names() = names;
 }
 
+void RunRecorder::AddUpdateBytes(int64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  run_->set_update_bytes(run_->update_bytes() + bytes);
+}
+
 void RunRecorder::AddPredicted(const v1::PredictedMark& mark) {
   absl::MutexLock lock(&mutex_);
   if (!run_.has_value()) return;

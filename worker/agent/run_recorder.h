@@ -108,6 +108,8 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   // samples: of the test set; names: of these, as they go into the result.
   void SetTotals(int64_t steps, int64_t samples,
                  const v1::NameBytes& names = {});
+  // As UpdateBytes(), of a further engine of the run.
+  void AddUpdateBytes(int64_t bytes);
   // Predictions are stored for good up to this mark, which is above those
   // before.
   void AddPredicted(const v1::PredictedMark& mark);

@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/model/data_sets.h"
+#include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {
@@ -72,6 +73,18 @@ int64_t FlatValues(const ModelDescription& model, const LayerRange& layers) {
     }
   }
   return values;
+}
+
+int64_t UpdateBytes(const EngineOptions& options) {
+  if (options.inference) return 0;
+  const int64_t each = 4 * (1 + StateSlots(options.train.optimizer));
+  int64_t bytes = 0;
+  for (int i = options.layers.first; i < options.layers.last; ++i) {
+    for (const Parameter& parameter : options.model.layers[i].parameters) {
+      if (parameter.trainable) bytes += each * NumElements(parameter.shape);
+    }
+  }
+  return bytes;
 }
 
 int64_t CountLabels(const Tensor& labels) {

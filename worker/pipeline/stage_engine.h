@@ -287,6 +287,10 @@ class StageEngine {
 // Values of FlatGradient() of these layers.
 int64_t FlatValues(const ModelDescription& model, const LayerRange& layers);
 
+// Counts what an engine keeps for updates: sums of gradients and the
+// optimizer's state.  0 where nothing trains.
+int64_t UpdateBytes(const EngineOptions& options);
+
 // Labels that count: all but kNoLabel.
 int64_t CountLabels(const Tensor& labels);
 

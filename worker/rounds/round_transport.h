@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -78,6 +79,9 @@ class RoundTransport {
 
   // Payloads of steps before `step` are of no use any more.
   virtual void Forget(int64_t step) = 0;
+
+  // Payload that went out, by peer, also those removed.
+  virtual std::map<WorkerId, int64_t> SentBytes() const { return {}; }
 
   // Ends everything; no sink is called after it returned.
   virtual void Close() = 0;

@@ -339,12 +339,13 @@ grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item,
   const absl::Span<uint8_t> chunk = item.payload->chunk(item.chunk);
   header.chunk = item.chunk;
   header.checksum = item.payload->chunk_hash(item.chunk);
-  shared_->counters.bytes_sent += static_cast<int64_t>(chunk.size());
+  auto bytes = static_cast<int64_t>(chunk.size());
   for (int i = item.chunk + 1; i < item.chunk + item.chunks; ++i) {
     header.further.push_back(item.payload->chunk_hash(i));
-    shared_->counters.bytes_sent +=
-        static_cast<int64_t>(item.payload->chunk(i).size());
+    bytes += static_cast<int64_t>(item.payload->chunk(i).size());
   }
+  shared_->counters.bytes_sent += bytes;
+  *options_.sent_bytes += bytes;
   if (lent) {
     header.address = reinterpret_cast<uint64_t>(chunk.data());
     return OneSlice(EncodeRoundLoan(header, item.message));

@@ -2,6 +2,7 @@
 // RoundQueue decides what goes next.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -105,6 +106,7 @@ struct RoundOutboundOptions {
   Fence fence;
   MemberId self;
   GroupWorker peer;
+  std::shared_ptr<std::atomic<int64_t>> sent_bytes;  // of payload, added to
   // As RoundSink::OnLink, on gRPC's threads, one call after the other.
   std::function<void(bool up, bool refused)> on_link;
 };

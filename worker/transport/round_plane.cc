@@ -74,6 +74,9 @@ class RoundPlane::State::Transport final : public RoundTransport {
     run_->Send(to, message, key, std::move(payload));
   }
   void Forget(int64_t step) override { run_->Forget(step); }
+  std::map<WorkerId, int64_t> SentBytes() const override {
+    return run_->SentBytes();
+  }
   void Close() override { plane_->Close(run_); }
 
  private:

@@ -31,9 +31,11 @@ void RoundRun::SetPeers(const std::vector<GroupWorker>& peers) {
         place = before->second;
         continue;
       }
+      auto& sent = sent_[peer.id.worker];
+      if (sent == nullptr) sent = std::make_shared<std::atomic<int64_t>>(0);
       place = std::make_shared<RoundOutbound>(
           RoundOutboundOptions{
-              fence_, self_, peer,
+              fence_, self_, peer, sent,
               [weak = weak_from_this(), id = peer.id](bool up, bool refused) {
                 if (const auto self = weak.lock())
                   self->OnLink(id, up, refused);
@@ -103,6 +105,13 @@ void RoundRun::Forget(int64_t step) {
     }
   }
   for (const auto& peer : peers) peer->Forget(step);
+}
+
+std::map<WorkerId, int64_t> RoundRun::SentBytes() const {
+  absl::MutexLock lock(&mutex_);
+  std::map<WorkerId, int64_t> bytes;
+  for (const auto& [worker, sent] : sent_) bytes[worker] = *sent;
+  return bytes;
 }
 
 void RoundRun::Close() {

@@ -2,6 +2,7 @@
 // what comes from them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -42,6 +43,7 @@ class RoundRun : public std::enable_shared_from_this<RoundRun> {
   void Send(const MemberId& to, const RoundMessage& message,
             const PayloadKey& key, std::shared_ptr<RoundPayload> payload);
   void Forget(int64_t step);
+  std::map<WorkerId, int64_t> SentBytes() const;
   // Not on a thread that the sink is called on.
   void Close();
 
@@ -88,10 +90,13 @@ class RoundRun : public std::enable_shared_from_this<RoundRun> {
   RoundSink& sink_;
   const std::shared_ptr<PlaneShared> shared_;
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   int sink_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<MemberId, std::shared_ptr<RoundOutbound>> peers_
+      ABSL_GUARDED_BY(mutex_);
+  // Their streams count in these.
+  std::map<WorkerId, std::shared_ptr<std::atomic<int64_t>>> sent_
       ABSL_GUARDED_BY(mutex_);
   // Shared with the thread that takes a frame, which may outlast the peer.
   std::map<MemberId, std::shared_ptr<Sender>> senders_ ABSL_GUARDED_BY(mutex_);
