@@ -4,6 +4,8 @@
   study_figures.py --bin build/release/bin [--part NAME]...
 
 Parts:
+  racing        Fashion-MNIST: five races of sixteen starts, LeNet and an MLP,
+                beside sixteen single starts with as many steps each
   splits        four emulated machines (root): DeiT-S in up to six stages
   amp           Fashion-MNIST: bf16 beside fp32
   loaders       2,000 JPEGs of Fashion-MNIST's pictures: threads that load ahead
@@ -16,7 +18,10 @@ something was not.
 """
 
 import argparse
+import gzip
 import random
+import re
+import statistics
 import subprocess
 import sys
 from collections import Counter
@@ -35,6 +40,8 @@ PICTURES = 2000
 COLLAGE = 9  # pictures of 28 pixels in a row
 SECTIONS = 8
 TEXTS = 12000
+RACES = 5
+STARTS = 16
 
 
 def medians(document):
@@ -83,8 +90,8 @@ def amp(arguments, report):
 
 
 def make_pictures(folder):
-    from PIL import Image  # python3-pil; pylint: disable=import-outside-toplevel
-    import gzip  # pylint: disable=import-outside-toplevel
+    # Of python3-pil.  pylint: disable=import-outside-toplevel
+    from PIL import Image
     data = Path("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz")
     pixels = gzip.decompress(data.read_bytes())[16:]
     drawn = random.Random(1)
@@ -179,7 +186,41 @@ def lora(arguments, report):
                    adapted["bytes"] / full["bytes"])
 
 
-PARTS = {"splits": splits, "amp": amp, "loaders": loaders,
+def racing(arguments, report):
+    """Races of starts that the single ones are not among."""
+    text = (STUDIES / "init-racing.yaml").read_text(encoding="utf-8")
+    seeds = re.search(r"train.seed: \[.*\]", text).group()
+    race = re.search(r"\nrace:.*", text).group()
+    with Mesh(arguments.bin, 2) as mesh:
+        for model in ("lenet", "mlp"):
+            won = 0
+            for turn in range(RACES + 1):
+                begin = 1 + STARTS * turn
+                starts = f"train.seed: {list(range(begin, begin + STARTS))}"
+                file = mesh.state / f"{model}-{turn}.yaml"
+                kind = race if turn else ""  # first the single ones
+                file.write_text(
+                    text.replace(seeds, starts).replace(race, kind)
+                    .replace("name: init-racing", f"name: {file.stem}"),
+                    encoding="utf-8")
+                document = mesh.ask("study", str(file),
+                                    "--set", f"model.name={model}")
+                loss = {trial["label"]: trial["values"]["loss"]["median"]
+                        for trial in document["trials"]}
+                if not turn:
+                    median = statistics.median(loss.values())
+                    print(f"{model}: single starts {min(loss.values()):.4f} to "
+                          f"{max(loss.values()):.4f}, median {median:.4f}",
+                          flush=True)
+                    continue
+                ended = loss[document["winner"]]
+                won += ended < median
+                print(f"{model}: a race ends at {ended:.4f}", flush=True)
+            report.at_least(f"init-racing, {model}: won of {RACES} races", 4,
+                            won)
+
+
+PARTS = {"racing": racing, "splits": splits, "amp": amp, "loaders": loaders,
          "distribution": distribution, "lora": lora}
 
 
