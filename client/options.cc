@@ -445,11 +445,13 @@ class CommandLine {
         absl::StrCat("Also where there are more than ", kManyJobs, " jobs"));
     app->footer(
         "A study that was interrupted goes on where it was: type the same "
-        "again.\n"
+        "again.  A study file with 'plan' in place of 'base' plans and "
+        "simulates, and asks no coordinator.\n"
         "Examples:\n"
         "  paceline study deploy/studies/batch-size.yaml --dry-run\n"
         "  paceline study deploy/studies/batch-size.yaml --report out.html\n"
-        "  paceline study batch.yaml --set train.steps=200 -o json");
+        "  paceline study batch.yaml --set train.steps=200 -o json\n"
+        "  paceline study deploy/studies/pipedream.yaml");
   }
 
   void AddProfile() {

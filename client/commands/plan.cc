@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -729,6 +730,86 @@ GraphProfile ChainGraph(const std::vector<LayerCost>& layers) {
     }
   }
   return graph;
+}
+
+Placement GroupPlacement(const PlanProblem& problem) {
+  const auto devices = static_cast<int>(problem.devices.size());
+  PlacedStage all = {{0, static_cast<int>(problem.layers.size())}, {}, {}};
+  for (int d = 0; d < devices; ++d) {
+    all.devices.push_back(d);
+    all.shares.push_back(1.0 / devices);
+  }
+  return {all};
+}
+
+namespace {
+
+// A stage of the answer as a layer.
+LayerCost LayerOf(const Solved& solved, const PipedreamStage& stage) {
+  const GraphProfile& graph = solved.graph;
+  std::vector<bool> done(graph.nodes.size());
+  LayerCost layer;
+  for (int n = 0; n < stage.nodes.last; ++n) {
+    const int node = solved.answer.node_order[n];
+    done[node] = true;
+    if (n < stage.nodes.first) continue;
+    layer.forward_seconds += graph.nodes[node].forward_seconds;
+    layer.backward_seconds += graph.nodes[node].backward_seconds;
+    layer.parameter_bytes += graph.nodes[node].parameter_bytes;
+  }
+  std::set<int> needed;
+  for (const auto& [from, to] : graph.edges) {
+    if (done[from] && !done[to]) needed.insert(from);
+  }
+  for (const int node : needed) {
+    layer.output_bytes += graph.nodes[node].output_bytes;
+  }
+  return layer;
+}
+
+PlanBesideGroup BesideGroup(const Solved& solved) {
+  const PipedreamAnswer& answer = solved.answer;
+  PlanBesideGroup plan = {.configuration = answer.shape,
+                          .bottleneck_seconds = answer.bottleneck_seconds,
+                          .group_seconds = answer.data_parallel_seconds,
+                          .one_device_seconds = answer.one_machine_seconds};
+  PutMachines(solved.machines, plan.problem);
+  for (const PipedreamStage& stage : answer.stages) {
+    const auto layer = static_cast<int>(plan.problem.layers.size());
+    plan.problem.layers.push_back(LayerOf(solved, stage));
+    const size_t replicas = stage.devices.size();
+    plan.placement.push_back(
+        {{layer, layer + 1},
+         stage.devices,
+         std::vector<double>(replicas, 1.0 / static_cast<double>(replicas))});
+  }
+  return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<PlanBesideGroup> PlanForStudy(const ProfileSource& source,
+                                             const PlanOptions& options,
+                                             const Clock& clock) {
+  if (options.cost_model == "pipedream") {
+    PACELINE_ASSIGN_OR_RETURN(const Solved solved,
+                              Solve(source, options, clock));
+    return BesideGroup(solved);
+  }
+  PACELINE_ASSIGN_OR_RETURN(const PlanQuestion question,
+                            AskForProfile(source, options));
+  const PlanProblem& problem = question.inputs.problem;
+  PACELINE_ASSIGN_OR_RETURN(const PlanAnswer answer,
+                            AnswerOfPolicy(question.policy, question, options));
+  PACELINE_ASSIGN_OR_RETURN(const PlacementCost group,
+                            CostOf(problem, GroupPlacement(problem)));
+  const LayerRange all = {0, static_cast<int>(problem.layers.size())};
+  return PlanBesideGroup{StagesOf(answer),
+                         answer.cost.bottleneck_seconds,
+                         group.bottleneck_seconds,
+                         LayerSeconds(problem, all, 0),
+                         problem,
+                         answer.placement};
 }
 
 ExitCode PipedreamPlanCommand(Console& console, const Clock& clock,

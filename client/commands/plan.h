@@ -20,6 +20,27 @@ namespace paceline {
 ExitCode PlanCommand(Console& console, const Clock& clock,
                      const PlanQuestion& question, const PlanOptions& options);
 
+// A plan beside its devices as one group.
+struct PlanBesideGroup {
+  std::string configuration;      // replicas of each stage: "13-2-1"
+  double bottleneck_seconds = 0;  // a micro-batch
+  double group_seconds = 0;  // the same, of all devices in data parallelism
+  double one_device_seconds = 0;
+  // For a simulation; the pipedream cost model has a layer a stage.
+  PlanProblem problem = {};
+  Placement placement = {};
+};
+
+// All layers on each of the problem's devices.
+Placement GroupPlacement(const PlanProblem& problem);
+
+// The answer for `source`, by either cost model; `options` are checked.
+// Errors: InvalidArgument    a question that is wrong
+//         ResourceExhausted  nothing fits the memory
+absl::StatusOr<PlanBesideGroup> PlanForStudy(const ProfileSource& source,
+                                             const PlanOptions& options,
+                                             const Clock& clock);
+
 // `paceline plan --cost-model pipedream`: what PipeDream's released optimizer
 // would answer, its faults mended.
 

@@ -121,6 +121,47 @@ absl::Status CheckPlanOptions(const PlanOptions& options) {
 
 namespace {
 
+// Keys of a study.
+struct PlanKey {
+  const char* name;
+  std::string PlanOptions::*text;
+};
+constexpr PlanKey kPlanKeys[] = {{"profile", &PlanOptions::profile},
+                                 {"machines", &PlanOptions::machines},
+                                 {"bandwidth", &PlanOptions::bandwidth},
+                                 {"latency", &PlanOptions::latency},
+                                 {"speed", &PlanOptions::speed},
+                                 {"memory", &PlanOptions::memory},
+                                 {"cost_model", &PlanOptions::cost_model}};
+constexpr char kPolicyKey[] = "policy";
+constexpr char kTransfersKey[] = "count_transfers";
+
+}  // namespace
+
+absl::Status SetPlanOption(const std::string& key, const std::string& value,
+                           PlanOptions& options) {
+  std::vector<std::string> names = {kPolicyKey, kTransfersKey};
+  for (const PlanKey& each : kPlanKeys) names.emplace_back(each.name);
+  if (const std::string why = WhyNotAmong("key of a plan", key, names);
+      !why.empty()) {
+    return absl::InvalidArgumentError(why);
+  }
+  for (const PlanKey& each : kPlanKeys) {
+    if (key == each.name) options.*each.text = value;
+  }
+  if (key == kPolicyKey) options.policy = value;
+  if (key == kTransfersKey) {
+    PACELINE_RETURN_IF_ERROR(
+        CheckAmong("count_transfers: ", "value", value, {"true", "false"}));
+    options.count_transfers = value == "true";
+  }
+  if (key != "cost_model") return absl::OkStatus();
+  return CheckAmong("cost_model: ", "cost model", value,
+                    {"paceline", "pipedream"});
+}
+
+namespace {
+
 absl::StatusOr<std::vector<double>> ParseNumbers(const char* option,
                                                  const std::string& text) {
   std::vector<double> numbers;

@@ -55,6 +55,12 @@ struct PlanOptions {
 // beside the others; names it.
 absl::Status CheckPlanOptions(const PlanOptions& options);
 
+// Sets what a study of plans has under `key`: profile, machines, bandwidth and
+// others, named as the flags of `plan`.
+// Errors: InvalidArgument  no such key; not a value of its type
+absl::Status SetPlanOption(const std::string& key, const std::string& value,
+                           PlanOptions& options);
+
 // From what `paceline plan` was given to what the policies are asked.
 
 // A training job for the mesh that there is: it could also run on one worker,

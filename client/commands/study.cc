@@ -1,5 +1,6 @@
 #include "client/commands/study.h"
 
+#include <filesystem>
 #include <map>
 #include <set>
 #include <utility>
@@ -10,7 +11,10 @@
 #include "absl/strings/str_join.h"
 #include "client/bench/bench.h"
 #include "client/commands/export.h"
+#include "client/commands/plan.h"
+#include "client/commands/plan_question.h"
 #include "client/commands/profile.h"
+#include "client/files/profile_file.h"
 #include "client/files/study_file.h"
 #include "client/files/whole_file.h"
 #include "client/render/report.h"
@@ -21,6 +25,7 @@
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/convert.h"
+#include "core/simulate/simulation.h"
 
 namespace paceline {
 namespace {
@@ -60,6 +65,7 @@ absl::StatusOr<ReadyStudy> ReadyStudyOf(const StudyOptions& options,
                            "say --yes to mean it");
   }
   PACELINE_ASSIGN_OR_RETURN(ready.trials, TrialsOf(ready.study));
+  if (ready.study.plan.has_value()) return ready;
   std::vector<std::string> warnings;
   PACELINE_ASSIGN_OR_RETURN(ready.jobs,
                             JobsOf(ready.study, ready.trials, &warnings));
@@ -94,6 +100,92 @@ absl::Status MakeReady(const CommandContext& context, JobSpec& spec,
     known.insert(files);
   }
   return FillInScript(context, std::nullopt, &spec);
+}
+
+absl::Status WriteReport(const std::string& file, const ReadyStudy& ready) {
+  for (const StudyReportForm& form : kStudyReports) {
+    if (!absl::EndsWith(file, form.ending)) continue;
+    return WriteWholeFile(file, form.print(StudyReport(ready.results())));
+  }
+  return absl::OkStatus();
+}
+
+// Prints the results, and writes the report.
+ExitCode PrintStudy(const StudyOptions& options, const ReadyStudy& ready,
+                    Console& console) {
+  console.Print(RenderStudy(ready.results(), console.unicode()),
+                StudyDocument(ready.results()));
+  const absl::Status written = WriteReport(options.report, ready);
+  if (!written.ok()) return ReportError(console, written);
+  const bool all_well = absl::c_all_of(
+      ready.jobs, [](const TrialJob& job) { return job.why.empty(); });
+  return all_well ? kExitOk : kExitFailed;
+}
+
+// --- Plans in place of jobs -------------------------------------------------
+
+// Seconds of a micro-batch under 1F1B, in a step of so many.
+absl::StatusOr<double> SimulatedSeconds(PlanProblem problem,
+                                        const Placement& placement,
+                                        int64_t micro_batches) {
+  problem.micro_batches = micro_batches;
+  SimulationOptions options;
+  options.machine_ports = true;
+  PACELINE_ASSIGN_OR_RETURN(const SimulationResult run,
+                            Simulate(problem, placement, options));
+  return run.step_seconds / static_cast<double>(micro_batches);
+}
+
+// The document that FindPlanMeasure() is about.
+absl::StatusOr<Document> PlannedTrial(const PlanBase& base, const Trial& trial,
+                                      const Clock& clock) {
+  PlanOptions options;
+  for (const auto* settings : {&base.settings, &trial.settings}) {
+    for (const Setting& each : *settings) {
+      PACELINE_RETURN_IF_ERROR(SetPlanOption(each.key, each.value, options));
+    }
+  }
+  PACELINE_RETURN_IF_ERROR(CheckPlanOptions(options));
+  PACELINE_ASSIGN_OR_RETURN(
+      const ProfileSource source,
+      ReadProfileFile(std::filesystem::path(base.folder) / options.profile));
+  PACELINE_ASSIGN_OR_RETURN(const PlanBesideGroup plan,
+                            PlanForStudy(source, options, clock));
+  PACELINE_ASSIGN_OR_RETURN(
+      const double simulated,
+      SimulatedSeconds(plan.problem, plan.placement, base.micro_batches));
+  PACELINE_ASSIGN_OR_RETURN(
+      const double simulated_group,
+      SimulatedSeconds(plan.problem, GroupPlacement(plan.problem),
+                       base.micro_batches));
+  return Document{
+      {"configuration", plan.configuration},
+      {"bottleneck", plan.bottleneck_seconds},
+      {"speed_up", plan.group_seconds / plan.bottleneck_seconds},
+      {"over_one", plan.one_device_seconds / plan.bottleneck_seconds},
+      {"simulated", simulated},
+      {"simulated_speed_up", simulated_group / simulated}};
+}
+
+// A study in which nothing can be planned is refused.
+ExitCode RunPlans(const CommandContext& context, const StudyOptions& options,
+                  ReadyStudy& ready) {
+  absl::Status wrong;
+  for (size_t t = 0; t < ready.trials.size(); ++t) {
+    if (context.pauser.Sleep(absl::ZeroDuration())) return kExitInterrupted;
+    auto planned =
+        PlannedTrial(*ready.study.plan, ready.trials[t], context.clock);
+    TrialJob& job = ready.jobs.emplace_back();
+    job.trial = t;
+    job.state = planned.ok() ? JobState::kSucceeded : JobState::kFailed;
+    job.why = std::string(planned.status().message());
+    wrong.Update(planned.status());
+    if (planned.ok()) job.document = *std::move(planned);
+  }
+  const bool any = absl::c_any_of(
+      ready.jobs, [](const TrialJob& job) { return job.why.empty(); });
+  return any ? PrintStudy(options, ready, context.console)
+             : ReportSubmitError(context.console, wrong);
 }
 
 // --- A dry run --------------------------------------------------------------
@@ -345,14 +437,6 @@ class StudyRunner {
   std::set<FilesOfJob> files_;  // that were looked for
 };
 
-absl::Status WriteReport(const std::string& file, const ReadyStudy& ready) {
-  for (const StudyReportForm& form : kStudyReports) {
-    if (!absl::EndsWith(file, form.ending)) continue;
-    return WriteWholeFile(file, form.print(StudyReport(ready.results())));
-  }
-  return absl::OkStatus();
-}
-
 void NoteWinner(const ReadyStudy& ready, Console& console) {
   const std::optional<size_t> winner = WinnerOf(ready.jobs);
   if (!winner.has_value()) return console.Note("nobody won the race");
@@ -401,13 +485,7 @@ ExitCode RunStudy(const CommandContext& context, const StudyOptions& options,
   if (const absl::Status compared = Compare(context, ready); !compared.ok()) {
     return ReportError(console, compared);
   }
-  console.Print(RenderStudy(ready.results(), console.unicode()),
-                StudyDocument(ready.results()));
-  const absl::Status written = WriteReport(options.report, ready);
-  if (!written.ok()) return ReportError(console, written);
-  const bool all_well = absl::c_all_of(
-      ready.jobs, [](const TrialJob& job) { return job.why.empty(); });
-  return all_well ? kExitOk : kExitFailed;
+  return PrintStudy(options, ready, console);
 }
 
 }  // namespace
@@ -425,6 +503,7 @@ ExitCode StudyCommand(const CommandContext& context,
                       const StudyOptions& options) {
   auto ready = ReadyStudyOf(options, context.console);
   if (!ready.ok()) return ReportError(context.console, ready.status());
+  if (ready->study.plan.has_value()) return RunPlans(context, options, *ready);
   return options.dry_run ? DryRun(context, *ready)
                          : RunStudy(context, options, *ready);
 }

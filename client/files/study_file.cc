@@ -9,6 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/types/span.h"
+#include "client/commands/plan_question.h"
 #include "client/files/whole_file.h"
 #include "client/files/yaml.h"
 #include "client/render/text.h"
@@ -20,6 +23,11 @@ namespace paceline {
 namespace {
 
 constexpr const char* kUsualMeasures[] = {"accuracy", "loss", "time"};
+constexpr const char* kUsualPlanMeasures[] = {"configuration", "bottleneck",
+                                              "speed_up", "simulated_speed_up"};
+// They say how jobs run.
+constexpr const char* kJobKeys[] = {"base", "repeat", "exclusive", "race"};
+constexpr int64_t kMostSimulated = 1 << 16;  // micro-batches of a step
 constexpr size_t kLongestStudyName =
     64;  // leaves room for labels in jobs' names
 constexpr int64_t kMostRepeats = 1000;
@@ -40,6 +48,11 @@ std::string SetText(const YAML::Node& value) {
   }
   return absl::StrCat(value.IsMap() ? "{" : "[", absl::StrJoin(parts, ", "),
                       value.IsMap() ? "}" : "]");
+}
+
+absl::StatusOr<Measure> MeasureNamed(const Study& study,
+                                     const std::string& name) {
+  return study.plan.has_value() ? FindPlanMeasure(name) : FindMeasure(name);
 }
 
 // Fills a Study and gathers what is wrong.  Thread-compatible.
@@ -80,6 +93,8 @@ class StudyReader {
   void ReadExclusive(const YAML::Node& value);
   void ReadAgainst(const YAML::Node& value);
   void ReadRace(const YAML::Node& value);
+  void ReadPlan(const YAML::Node& value);
+  void ReadPublished(const YAML::Node& value);
   bool CheckSetting(const char* where, const YAML::Node& key,
                     const YAML::Node& value);
 
@@ -91,13 +106,15 @@ class StudyReader {
 const StudyReader::Key StudyReader::kKeys[] = {
     {"name", &StudyReader::ReadName},
     {"base", &StudyReader::ReadBase},
+    {"plan", &StudyReader::ReadPlan},
     {"vary", &StudyReader::ReadVary},
     {"trials", &StudyReader::ReadTrials},
     {"repeat", &StudyReader::ReadRepeat},
     {"measure", &StudyReader::ReadMeasure},
     {"exclusive", &StudyReader::ReadExclusive},
     {"against", &StudyReader::ReadAgainst},
-    {"race", &StudyReader::ReadRace}};
+    {"race", &StudyReader::ReadRace},
+    {"published", &StudyReader::ReadPublished}};
 
 void StudyReader::ReadRoot(const YAML::Node& root) {
   std::vector<std::string> names;
@@ -107,6 +124,8 @@ void StudyReader::ReadRoot(const YAML::Node& root) {
                NodeText(root));
     return;
   }
+  // It decides what the other keys may hold.
+  if (root["plan"].IsDefined()) study_.plan.emplace();
   std::set<std::string> seen;
   for (const auto& entry : root) {
     const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "";
@@ -121,15 +140,20 @@ void StudyReader::ReadRoot(const YAML::Node& root) {
       if (name == key.name) (this->*key.read)(entry.second);
     }
   }
+  for (const char* const key : kJobKeys) {
+    if (study_.plan.has_value() && seen.contains(key)) {
+      AddProblem(root[key], key, ": goes with jobs; this study has plans");
+    }
+  }
   if (seen.contains("race") && study_.repeat > 1) {
     AddProblem(root["race"],
                "race: takes one job a trial: leave repeat out, "
                "and vary train.seed");
   }
-  if (!seen.contains("base")) {
+  if (!seen.contains("base") && !seen.contains("plan")) {
     AddProblem(root,
                "base is missing: name a job file, or give the keys of a "
-               "job");
+               "job; a study of plans has plan");
   }
   for (const Measure& measure : study_.measure) {
     if (study_.against.empty() && absl::c_any_of(measure.paths, IsComparison)) {
@@ -176,6 +200,13 @@ bool StudyReader::CheckSetting(const char* where, const YAML::Node& key,
     AddProblem(key, where, ": expected a key of a job and a value, got ",
                NodeText(key), " and ", NodeText(value));
     return false;
+  }
+  if (study_.plan.has_value()) {
+    PlanOptions unused;
+    const absl::Status set =
+        SetPlanOption(key.Scalar(), SetText(value), unused);
+    if (!set.ok()) AddProblem(value, where, ": ", set.message());
+    return set.ok();
   }
   if (key.Scalar() == "name") {
     AddProblem(key, where, ": name: the study names its jobs");
@@ -292,11 +323,62 @@ void StudyReader::ReadMeasure(const YAML::Node& value) {
     return;
   }
   for (const auto& each : value) {
-    auto measure = FindMeasure(each.IsScalar() ? each.Scalar() : "");
+    auto measure = MeasureNamed(study_, each.IsScalar() ? each.Scalar() : "");
     if (measure.ok()) {
       study_.measure.push_back(*std::move(measure));
     } else {
       AddProblem(each, "measure: ", measure.status().message());
+    }
+  }
+}
+
+void StudyReader::ReadPlan(const YAML::Node& value) {
+  PlanBase& plan = *study_.plan;
+  plan.folder = std::filesystem::path(path_).parent_path();
+  if (!value.IsMap()) {
+    AddProblem(value,
+               "plan: expected keys, as in {cost_model: pipedream}, got ",
+               NodeText(value));
+    return;
+  }
+  for (const auto& entry : value) {
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    if (key == "micro_batches") {
+      ReadWhole("plan.micro_batches", entry.second, 1, kMostSimulated,
+                plan.micro_batches);
+    } else if (key == "folder" && entry.second.IsScalar()) {
+      plan.folder = std::filesystem::path(plan.folder) / entry.second.Scalar();
+    } else if (CheckSetting("plan", entry.first, entry.second)) {
+      plan.settings.push_back({key, SetText(entry.second)});
+    }
+  }
+}
+
+void StudyReader::ReadPublished(const YAML::Node& value) {
+  if (!value.IsSequence()) {
+    AddProblem(value,
+               "published: expected a list, as in [{machines: 4x4, speed_up: "
+               "2}], got ",
+               NodeText(value));
+    return;
+  }
+  for (const auto& each : value) {
+    PublishedResult& published = study_.published.emplace_back();
+    if (!each.IsMap()) {
+      AddProblem(each, "published: expected keys, got ", NodeText(each));
+      continue;
+    }
+    for (const auto& entry : each) {
+      const std::string key =
+          entry.first.IsScalar() ? entry.first.Scalar() : "";
+      const std::string text = Printable(SetText(entry.second));
+      if (key == "note") {
+        published.note = text;
+      } else if (MeasureNamed(study_, key).ok()) {
+        published.says.push_back({key, text});
+      } else if (CheckSetting("published", entry.first, entry.second)) {
+        published.where.push_back({key, text});
+      }
     }
   }
 }
@@ -331,8 +413,11 @@ absl::StatusOr<Study> ParseStudyFile(const std::string& path,
                [&](const YAML::Node& root) { reader.ReadRoot(root); }));
   PACELINE_RETURN_IF_ERROR(reader.status());
   if (!study.measure.empty()) return study;
-  for (const char* const name : kUsualMeasures) {
-    PACELINE_ASSIGN_OR_RETURN(study.measure.emplace_back(), FindMeasure(name));
+  absl::Span<const char* const> usual = kUsualMeasures;
+  if (study.plan.has_value()) usual = kUsualPlanMeasures;
+  for (const char* const name : usual) {
+    PACELINE_ASSIGN_OR_RETURN(study.measure.emplace_back(),
+                              MeasureNamed(study, name));
   }
   return study;
 }
@@ -343,7 +428,13 @@ absl::StatusOr<Study> ReadStudyFile(const std::string& path,
                             ReadWholeFile(path, kMaxJobFileBytes));
   PACELINE_ASSIGN_OR_RETURN(Study study, ParseStudyFile(path, text));
   study.base.sets = sets;
-  if (study.base.text.empty()) {
+  if (study.plan.has_value()) {
+    for (const std::string& set : sets) {
+      const std::pair<std::string, std::string> parts =
+          absl::StrSplit(set, absl::MaxSplits('=', 1));
+      study.plan->settings.push_back({parts.first, parts.second});
+    }
+  } else if (study.base.text.empty()) {
     PACELINE_ASSIGN_OR_RETURN(study.base.text, ReadJobFile(study.base.name));
   }
   return study;

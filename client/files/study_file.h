@@ -11,6 +11,17 @@
 //   exclusive: true           # one job at a time
 //   race:                     # client/study/race.h
 //     {halving: 2, on: loss, budget: 1000, plateau: 0.01}
+//
+// or, with plans in place of jobs, without `base`, `repeat`, `exclusive`, race:
+//
+//   plan:                     # SetPlanOption(), and besides
+//     cost_model: pipedream
+//     folder: profiles        # of the profiles, beside this file
+//     micro_batches: 16       # of a simulated step; 32 unless given
+//   vary: {profile: [vgg16.txt], machines: [4x4, 8x2]}
+//   measure: [configuration]  # FindPlanMeasure()
+//   published:                # of either kind of study: trials, measures, note
+//     - {machines: 4x4, configuration: 15-1, note: A sentence.}
 #pragma once
 
 #include <string>

@@ -57,6 +57,15 @@ constexpr ShortName kShortNames[] = {
     {"unexplained", Fold::kSum, Unit::kShare, "against.losses.unexplained"},
 };
 
+constexpr ShortName kPlanMeasures[] = {
+    {"configuration", Fold::kSum, Unit::kText, "configuration"},
+    {"bottleneck", Fold::kSum, Unit::kSeconds, "bottleneck"},
+    {"over_one", Fold::kSum, Unit::kNumber, "over_one", true},
+    {"speed_up", Fold::kSum, Unit::kNumber, "speed_up", true},
+    {"simulated", Fold::kSum, Unit::kSeconds, "simulated"},
+    {"simulated_speed_up", Fold::kSum, Unit::kNumber, "simulated_speed_up",
+     true}};
+
 constexpr std::pair<const char*, Fold> kFolds[] = {
     {"max ", Fold::kMost}, {"mean ", Fold::kMean}, {"last ", Fold::kLast}};
 
@@ -124,6 +133,12 @@ double Folded(const std::vector<double>& numbers, Fold fold) {
   return Mean({numbers.end() - tail, numbers.end()});
 }
 
+Measure MeasureOf(const ShortName& known) {
+  return {known.name, known.fold, known.unit,
+          absl::StrSplit(known.paths, ' ', absl::SkipEmpty()),
+          known.more_is_better};
+}
+
 Unit UnitOf(absl::string_view path) {
   if (absl::EndsWith(path, "seconds") || absl::StrContains(path, "seconds.")) {
     return Unit::kSeconds;
@@ -145,10 +160,7 @@ absl::StatusOr<Measure> FindMeasure(const std::string& name) {
   std::vector<std::string> known;
   for (const ShortName& each : kShortNames) {
     known.emplace_back(each.name);
-    if (name != each.name) continue;
-    return Measure{name, each.fold, each.unit,
-                   absl::StrSplit(each.paths, ' ', absl::SkipEmpty()),
-                   each.more_is_better};
+    if (name == each.name) return MeasureOf(each);
   }
   const Document& split = ExampleJob()["workers"][0]["seconds"];
   if (split.contains(name)) {
@@ -182,6 +194,16 @@ absl::StatusOr<Measure> FindMeasure(const std::string& name) {
       "path of a number in 'job show -o json', as workers.flow.starved");
 }
 
+absl::StatusOr<Measure> FindPlanMeasure(const std::string& name) {
+  std::vector<std::string> known;
+  for (const ShortName& each : kPlanMeasures) {
+    known.emplace_back(each.name);
+    if (name == each.name) return MeasureOf(each);
+  }
+  return absl::InvalidArgumentError(
+      WhyNotAmong("measure of a plan", name, known));
+}
+
 std::optional<double> ValueIn(const Document& job, const Measure& measure) {
   double sum = 0;
   for (const std::string& path : measure.paths) {
@@ -206,6 +228,7 @@ std::string ValueText(double value, Unit unit) {
     case Unit::kBytes:
       return HumanBytes(value);
     case Unit::kNumber:
+    case Unit::kText:
       break;
   }
   return HumanNumber(value);

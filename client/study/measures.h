@@ -14,7 +14,8 @@ namespace paceline {
 // How several numbers become one, where a path goes through a list.
 enum class Fold { kSum, kMost, kMean, kLast, kTail };
 
-enum class Unit { kNumber, kShare, kSeconds, kBytes };
+// kText: not a number, "13-2-1".
+enum class Unit { kNumber, kShare, kSeconds, kBytes, kText };
 
 struct Measure {
   std::string name;
@@ -34,6 +35,9 @@ Document JobDocument(const v1::Job& job);
 // before a path says what becomes of lists; without one their numbers are
 // added. Errors: InvalidArgument  neither; names what is like it
 absl::StatusOr<Measure> FindMeasure(const std::string& name);
+
+// The same for the document of a plan, client/commands/study.cc: "speed_up".
+absl::StatusOr<Measure> FindPlanMeasure(const std::string& name);
 
 // Nothing where the document has no such number; infinity for a NaN.
 std::optional<double> ValueIn(const Document& job, const Measure& measure);

@@ -35,12 +35,14 @@ std::string ShortKey(const std::string& key,
   return alone ? last_part(key) : key;
 }
 
-std::string LabelOf(const std::vector<Setting>& settings) {
+// with_keys: not for plans, which have few keys.
+std::string LabelOf(const std::vector<Setting>& settings, bool with_keys) {
   if (settings.empty()) return "base";
   std::vector<std::string> keys, parts;
   for (const Setting& each : settings) keys.push_back(each.key);
   for (const Setting& each : settings) {
-    parts.push_back(absl::StrCat(ShortKey(each.key, keys), "=", each.value));
+    const std::string key = ShortKey(each.key, keys);
+    parts.push_back(absl::StrCat(with_keys ? key + "=" : "", each.value));
   }
   return absl::StrJoin(parts, " ");
 }
@@ -96,7 +98,9 @@ absl::StatusOr<std::vector<Trial>> TrialsOf(const Study& study) {
   std::map<std::string, size_t> seen;
   for (size_t i = 0; i < trials.size(); ++i) {
     std::string& label = trials[i].label;
-    if (label.empty()) label = LabelOf(trials[i].settings);
+    if (label.empty()) {
+      label = LabelOf(trials[i].settings, !study.plan.has_value());
+    }
     const auto [first, is_new] = seen.emplace(label, i);
     if (is_new) continue;
     return InvalidArgument("study ", Printable(study.name), ": trials ",
@@ -111,7 +115,22 @@ absl::StatusOr<std::vector<Trial>> TrialsOf(const Study& study) {
                            ": against: no trial is '", Printable(study.against),
                            "'", MeantText(study.against, labels));
   }
+  for (const PublishedResult& published : study.published) {
+    const auto is_of = [&](const Trial& each) { return IsOf(published, each); };
+    if (absl::c_any_of(trials, is_of)) continue;
+    return InvalidArgument("study ", Printable(study.name),
+                           ": published: there is no trial with ",
+                           Printable(LabelOf(published.where, true)));
+  }
   return trials;
+}
+
+bool IsOf(const PublishedResult& published, const Trial& trial) {
+  return absl::c_all_of(published.where, [&](const Setting& wanted) {
+    return absl::c_any_of(trial.settings, [&](const Setting& each) {
+      return each.key == wanted.key && each.value == wanted.value;
+    });
+  });
 }
 
 absl::StatusOr<std::vector<TrialJob>> JobsOf(

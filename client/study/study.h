@@ -1,6 +1,6 @@
 // A study: one job with several settings, several times each.  The trials that
 // a file asks for, which of them to submit next, and when one cannot be placed.
-// Pure.
+// A study of plans has questions of `paceline plan` in place of jobs.  Pure.
 #pragma once
 
 #include <cstddef>
@@ -47,10 +47,25 @@ struct Race {
                        // this part; 0: never
 };
 
+// Plans in place of jobs.
+struct PlanBase {
+  std::vector<Setting> settings;  // for all trials; SetPlanOption()
+  std::string folder;             // of the profiles
+  int64_t micro_batches = 32;     // of a simulated step
+};
+
+// Published results of trials, to stand beside ours.
+struct PublishedResult {
+  std::vector<Setting> where;  // trials that have all of these
+  std::vector<Setting> says;   // by names of measures
+  std::string note;
+};
+
 // A study file as it was read.
 struct Study {
   std::string name;
-  JobFile base;               // its sets hold for all trials
+  JobFile base;  // its sets hold for all trials
+  std::optional<PlanBase> plan = {};
   std::vector<Axis> vary;     // a trial for each combination
   std::vector<Trial> trials;  // or these; a label may be empty
   int64_t repeat = 1;         // each with another seed
@@ -60,6 +75,7 @@ struct Study {
   // whole model.  Empty: none.
   std::string against = {};
   std::optional<Race> race = {};
+  std::vector<PublishedResult> published = {};
 };
 
 // More jobs want --yes.
@@ -71,9 +87,12 @@ int64_t JobCount(const Study& study);
 
 // In a grid the last axis changes fastest.  Without axes and trials: the base
 // alone.
-// Errors: InvalidArgument  two trials have the same label, or none has that of
-//                          study.against
+// Errors: InvalidArgument  two trials have the same label; none has that of
+//         study.against; a published result is of none of them
 absl::StatusOr<std::vector<Trial>> TrialsOf(const Study& study);
+
+// Whether `published` speaks of the trial.
+bool IsOf(const PublishedResult& published, const Trial& trial);
 
 // A job of a study, before, while and after it runs.
 struct TrialJob {
@@ -94,7 +113,8 @@ struct TrialJob {
   std::string why = {};
   std::optional<Instant> stuck_since = {};  // see DecideStuck()
   v1::Job result = {};                      // once it has succeeded
-  Document document = {};  // of `job show`, once it has succeeded
+  // That of `job show`, or the plan's, once it has succeeded.
+  Document document = Document::object();
 };
 
 // The jobs of all trials in their order.  One whose settings make no job has

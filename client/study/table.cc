@@ -31,6 +31,30 @@ std::vector<double> ValuesOf(const StudyResults& results, size_t trial,
   return values;
 }
 
+// The text that is measured; empty for other measures.  A trial has one plan.
+std::string TextOf(const StudyResults& results, size_t trial,
+                   const Measure& measure) {
+  for (const TrialJob& job : results.jobs) {
+    const bool is_it = job.trial == trial && measure.unit == Unit::kText;
+    if (is_it) return job.document.value(measure.name, "");
+  }
+  return "";
+}
+
+std::string SettingsText(const std::vector<Setting>& settings) {
+  return absl::StrJoin(settings, ", ",
+                       [](std::string* out, const Setting& each) {
+                         absl::StrAppend(out, each.key, " ", each.value);
+                       });
+}
+
+std::string PublishedCell(const Study& study, const Trial& trial) {
+  for (const PublishedResult& row : study.published) {
+    if (IsOf(row, trial)) return SettingsText(row.says);
+  }
+  return "";
+}
+
 std::string SpreadCell(const std::vector<double>& values,
                        const Measure& measure) {
   return values.empty() ? "" : SpreadText(SpreadOf(values), measure.unit);
@@ -60,7 +84,15 @@ std::string DoneText(const StudyResults& results, size_t trial) {
 
 Section TrialsSection(const StudyResults& results) {
   Section section = {.name = "trials",
-                     .title = "Trials: median (least..greatest) of the seeds"};
+                     .title = results.study.repeat > 1
+                                  ? "Trials: median (least..greatest) of the "
+                                    "seeds"
+                                  : "Trials"};
+  for (const PublishedResult& row : results.study.published) {
+    section.notes.push_back(absl::StrCat(SettingsText(row.where), ": ",
+                                         SettingsText(row.says),
+                                         " is published. ", row.note));
+  }
   const bool grid = !results.study.vary.empty();
   for (const Axis& axis : results.study.vary) {
     section.titles.push_back(axis.key);
@@ -69,8 +101,11 @@ Section TrialsSection(const StudyResults& results) {
   for (const Measure& measure : results.study.measure) {
     section.titles.push_back(measure.name);
   }
-  section.titles.insert(section.titles.end(),
-                        {results.study.race ? "steps" : "jobs", "why"});
+  const bool jobs = !results.study.plan.has_value();
+  const bool published = !results.study.published.empty();
+  if (published) section.titles.emplace_back("published");
+  if (jobs) section.titles.emplace_back(results.study.race ? "steps" : "jobs");
+  section.titles.emplace_back("why");
   for (size_t t = 0; t < results.trials.size(); ++t) {
     const Trial& trial = results.trials[t];
     std::vector<std::string>& row = section.rows.emplace_back();
@@ -79,9 +114,12 @@ Section TrialsSection(const StudyResults& results) {
     }
     if (!grid) row.push_back(trial.label);
     for (const Measure& measure : results.study.measure) {
-      row.push_back(SpreadCell(ValuesOf(results, t, measure), measure));
+      row.push_back(measure.unit == Unit::kText
+                        ? TextOf(results, t, measure)
+                        : SpreadCell(ValuesOf(results, t, measure), measure));
     }
-    row.push_back(DoneText(results, t));
+    if (published) row.push_back(PublishedCell(results.study, trial));
+    if (jobs) row.push_back(DoneText(results, t));
     row.push_back(WhyOf(results, t));
   }
   return section;
@@ -145,14 +183,17 @@ std::string LossChart(const StudyResults& results) {
 }
 
 std::string FirstPlot(const StudyResults& results, bool unicode) {
-  const Measure& measure = results.study.measure.front();
+  const auto measure = absl::c_find_if(
+      results.study.measure,
+      [](const Measure& each) { return each.unit != Unit::kText; });
+  if (measure == results.study.measure.end()) return "";
   std::vector<PlottedSpread> plotted;
   for (size_t t = 0; t < results.trials.size(); ++t) {
-    const std::vector<double> values = ValuesOf(results, t, measure);
+    const std::vector<double> values = ValuesOf(results, t, *measure);
     if (values.empty()) continue;
     plotted.push_back({results.trials[t].label, SpreadOf(values)});
   }
-  return PlotSpreads(measure.name, plotted, measure.unit, unicode);
+  return PlotSpreads(measure->name, plotted, measure->unit, unicode);
 }
 
 }  // namespace
@@ -212,7 +253,10 @@ std::string RenderStudy(const StudyResults& results, bool unicode) {
     table.AddRow(std::move(row));
   }
   const std::string plot = FirstPlot(results, unicode);
-  return absl::StrCat(table.Render(), plot.empty() ? "" : "\n", plot);
+  return absl::StrCat(table.Render(), section.notes.empty() ? "" : "\n",
+                      absl::StrJoin(section.notes, "\n"),
+                      section.notes.empty() ? "" : "\n",
+                      plot.empty() ? "" : "\n", plot);
 }
 
 Document StudyDocument(const StudyResults& results) {
@@ -227,7 +271,7 @@ Document StudyDocument(const StudyResults& results) {
     for (const Measure& measure : study.measure) {
       const std::vector<double> numbers = ValuesOf(results, t, measure);
       if (numbers.empty()) {
-        values[measure.name] = nullptr;
+        values[measure.name] = OrNull(TextOf(results, t, measure));
         continue;
       }
       const ValueSpread spread = SpreadOf(numbers);
@@ -273,6 +317,7 @@ Document StudyDocument(const StudyResults& results) {
 Report StudyReport(const StudyResults& results) {
   Report report = {.title = absl::StrCat("Study ", results.study.name)};
   report.sections = {TrialsSection(results), JobsSection(results)};
+  if (results.study.plan.has_value()) report.sections.pop_back();
   for (const Measure& measure : results.study.measure) {
     report.sections[0].charts.push_back(MeasureChart(results, measure));
   }

@@ -133,21 +133,24 @@ void FramePath::OnReachPort(int id) {
   DeviceUse& sender = world_.uses[frame.from];
   ++sender.frames_sent;
   sender.bytes_sent += frame.bytes;
-  sender.egress_seconds += world_.network.egress_seconds(from, frame.bytes);
-  const double there = world_.network.Receive(to, frame.bytes, world_.now);
+  sender.egress_seconds += world_.network.egress_seconds(from, to, frame.bytes);
+  const double there =
+      world_.network.Receive(from, to, frame.bytes, world_.now);
   world_.queue.Push(there, {SimEventKind::kArrived, id});
 }
 
 std::optional<int> FramePath::OnArrived(int id) {
   const SimFrame& frame = frames_[id];
+  const int from = world_.program.device_of[frame.from];
   const int to = world_.program.device_of[frame.to];
   DeviceUse& receiver = world_.uses[frame.to];
   ++receiver.frames_received;
   receiver.bytes_received += frame.bytes;
-  receiver.ingress_seconds += world_.network.ingress_seconds(to, frame.bytes);
+  receiver.ingress_seconds +=
+      world_.network.ingress_seconds(from, to, frame.bytes);
   world_.trace.Add(TraceSlice{.begin_seconds = frame.link_begin_seconds,
                               .seconds = frame.link_seconds,
-                              .device = world_.program.device_of[frame.from],
+                              .device = from,
                               .peer = to,
                               .track = TraceTrack::kLink,
                               .what = WhatOf(frame.kind),

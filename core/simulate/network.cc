@@ -5,25 +5,32 @@
 
 namespace paceline {
 
-Network::Network(const PlanProblem& problem)
+Network::Network(const PlanProblem& problem, bool machine_ports)
     : problem_(problem),
-      out_(problem.devices.size()),
-      in_(problem.devices.size()),
+      machine_ports_(machine_ports),
       links_(problem.devices.size()) {
-  for (size_t from = 0; from < out_.size(); ++from) {
-    for (size_t to = 0; to < in_.size(); ++to) {
+  const int devices = static_cast<int>(problem.devices.size());
+  int machines = 0;
+  for (const Device& device : problem.devices) {
+    machines = std::max(machines, device.machine + 1);
+  }
+  out_.resize(devices + (machine_ports ? machines : 0));
+  in_.resize(out_.size());
+  for (int from = 0; from < devices; ++from) {
+    for (int to = 0; to < devices; ++to) {
       if (from == to) continue;
       const double rate = problem.links[from][to].bytes_per_second;
-      out_[from].bytes_per_second = std::max(out_[from].bytes_per_second, rate);
-      in_[to].bytes_per_second = std::max(in_[to].bytes_per_second, rate);
+      for (Port* port : {&out_[PortOf(from, to)], &in_[PortOf(to, from)]}) {
+        port->bytes_per_second = std::max(port->bytes_per_second, rate);
+      }
     }
   }
 }
 
 Network::Departure Network::Send(int from, int to, double bytes, double now) {
-  Port& port = out_[from];
+  Port& port = out_[PortOf(from, to)];
   const double start = std::max(now, port.free_seconds);
-  port.free_seconds = start + egress_seconds(from, bytes);
+  port.free_seconds = start + egress_seconds(from, to, bytes);
 
   std::vector<BusyLink>& links = links_[from];
   auto link = std::find_if(links.begin(), links.end(),
@@ -35,15 +42,15 @@ Network::Departure Network::Send(int from, int to, double bytes, double now) {
   link->free_seconds = end;
   // It comes at the link's rate and is taken in at the port's: the port need
   // not begin before the last moment at which it still keeps up.
-  return {
-      begin, end,
-      std::max(now, end + cost.latency_seconds - ingress_seconds(to, bytes))};
+  return {begin, end,
+          std::max(now, end + cost.latency_seconds -
+                            ingress_seconds(from, to, bytes))};
 }
 
-double Network::Receive(int to, double bytes, double now) {
-  Port& port = in_[to];
+double Network::Receive(int from, int to, double bytes, double now) {
+  Port& port = in_[PortOf(to, from)];
   port.free_seconds =
-      std::max(now, port.free_seconds) + ingress_seconds(to, bytes);
+      std::max(now, port.free_seconds) + ingress_seconds(from, to, bytes);
   return port.free_seconds;
 }
 

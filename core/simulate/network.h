@@ -1,6 +1,7 @@
 // Ports and links between devices.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "core/plan/problem.h"
@@ -16,7 +17,8 @@ namespace paceline {
 class Network {
  public:
   // problem: CheckProblem is OK; outlives the network.  O(devices^2).
-  explicit Network(const PlanProblem& problem);
+  // machine_ports: SimulationOptions has it.
+  explicit Network(const PlanProblem& problem, bool machine_ports = false);
 
   struct Departure {
     double begin_seconds = 0;  // on the link
@@ -28,16 +30,16 @@ class Network {
   Departure Send(int from, int to, double bytes, double now);
 
   // A frame asks for the receiver's port now; returns when all of it is there.
-  double Receive(int to, double bytes, double now);
+  double Receive(int from, int to, double bytes, double now);
 
   double latency_seconds(int from, int to) const {
     return from == to ? 0 : problem_.links[from][to].latency_seconds;
   }
-  double egress_seconds(int device, double bytes) const {
-    return bytes / out_[device].bytes_per_second;
+  double egress_seconds(int from, int to, double bytes) const {
+    return bytes / out_[PortOf(from, to)].bytes_per_second;
   }
-  double ingress_seconds(int device, double bytes) const {
-    return bytes / in_[device].bytes_per_second;
+  double ingress_seconds(int from, int to, double bytes) const {
+    return bytes / in_[PortOf(to, from)].bytes_per_second;
   }
 
   // Nothing is under way any more.
@@ -53,9 +55,19 @@ class Network {
     double free_seconds = 0;
   };
 
+  // The port that `device` has for frames to and from `other`.
+  size_t PortOf(int device, int other) const {
+    const int machine = problem_.devices[device].machine;
+    const bool far =
+        machine_ports_ && machine != problem_.devices[other].machine;
+    return far ? problem_.devices.size() + machine : device;
+  }
+
   const PlanProblem& problem_;
-  std::vector<Port> out_;  // [devices]
-  std::vector<Port> in_;   // [devices]
+  const bool machine_ports_;
+  // [devices], and behind them [machines] where they have ports.
+  std::vector<Port> out_;
+  std::vector<Port> in_;
   // [devices]: the links that were used; a device sends to few.
   std::vector<std::vector<BusyLink>> links_;
 };

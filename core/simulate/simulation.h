@@ -67,6 +67,9 @@ struct SimulationOptions {
   // workers.  0: as the data plane grants them, which holds nothing back
   // inside a batch.
   int credit_frames = 0;
+  // Devices of one machine (Device::machine) share a port for frames to and
+  // from other machines; else each has one of its own.
+  bool machine_ports = false;
   int64_t micro_batch_samples = 0;  // 0: not known
   std::vector<SimulatedSlowDown> slow_downs;
   std::vector<SimulatedFailure> failures;

@@ -27,11 +27,15 @@ std::string Seconds(double seconds) {
 
 LevelOptions OptionsOf(const PipedreamRequest& request) {
   const Machines& machines = request.machines;
+  // Machines of one device are a single level.  Several plans may be as good,
+  // and a flat cluster has one answer, however it is written.
+  const bool flat = machines.levels() == 1 || machines.sizes[0] == 1;
   LevelOptions options;
-  options.row = {machines.bytes_per_second[0], machines.sizes[0],
-                 request.replicas, request.count_transfers,
-                 machines.memory_bytes};
-  options.machines = machines.levels() == 1 ? 1 : machines.sizes[1];
+  options.row = {
+      flat ? machines.bytes_per_second.back() : machines.bytes_per_second[0],
+      flat ? machines.devices() : machines.sizes[0], request.replicas,
+      request.count_transfers, machines.memory_bytes};
+  options.machines = flat ? 1 : machines.sizes[1];
   options.bytes_per_second = machines.bytes_per_second.back();
   return options;
 }

@@ -262,6 +262,17 @@ TEST(PlanPipedream, FindsThePublishedShapes) {
   EXPECT_NEAR(sixteen.speed_up, 12.27, 0.005);
 }
 
+TEST(PlanPipedream, AnswersForAFlatClusterHoweverItIsWritten) {
+  // With several plans that are as good.
+  const GraphProfile graph = Published("resnet50");
+
+  const PipedreamAnswer flat =
+      Planned(graph, {{{16}, {1.25e9}, 0}, true, true});
+
+  EXPECT_EQ(Planned(graph, {{{1, 16}, {1e10, 1.25e9}, 0}, true, true}).stages,
+            flat.stages);
+}
+
 TEST(PlanPipedream, AnswersWhatOneFindsByHand) {
   struct Case {
     const char* why;

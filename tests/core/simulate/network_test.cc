@@ -15,7 +15,7 @@ PlanProblem FourDevices() {
 
 // When a frame that is alone is there.
 double Alone(Network& network, int from, int to, double bytes, double now) {
-  return network.Receive(to, bytes,
+  return network.Receive(from, to, bytes,
                          network.Send(from, to, bytes, now).reach_seconds);
 }
 
@@ -40,8 +40,8 @@ TEST(Network, FramesFromDifferentDevicesShareTheReceiversPort) {
   const double one = network.Send(0, 2, 200, 0).reach_seconds;
   const double two = network.Send(1, 2, 200, 0).reach_seconds;
 
-  EXPECT_DOUBLE_EQ(network.Receive(2, 200, one), 3);
-  EXPECT_DOUBLE_EQ(network.Receive(2, 200, two), 5);
+  EXPECT_DOUBLE_EQ(network.Receive(0, 2, 200, one), 3);
+  EXPECT_DOUBLE_EQ(network.Receive(1, 2, 200, two), 5);
 }
 
 TEST(Network, SendingAndReceivingDoNotShareAPort) {
@@ -50,6 +50,19 @@ TEST(Network, SendingAndReceivingDoNotShareAPort) {
 
   EXPECT_DOUBLE_EQ(Alone(network, 0, 1, 200, 0), 3);
   EXPECT_DOUBLE_EQ(Alone(network, 1, 0, 200, 0), 3);
+}
+
+TEST(Network, DevicesOfAMachineMayShareItsPortToOthers) {
+  PlanProblem problem = FourDevices();
+  problem.devices[2].machine = problem.devices[3].machine = 1;
+  problem.links[0][1].bytes_per_second = 1000;
+  Network own(problem), shared(problem, /*machine_ports=*/true);
+
+  EXPECT_DOUBLE_EQ(Alone(own, 0, 2, 200, 0), 3);
+  EXPECT_DOUBLE_EQ(Alone(own, 1, 3, 200, 0), 3);
+  EXPECT_DOUBLE_EQ(Alone(shared, 0, 2, 200, 0), 3);
+  EXPECT_DOUBLE_EQ(Alone(shared, 1, 3, 200, 0), 5);
+  EXPECT_DOUBLE_EQ(Alone(shared, 0, 1, 200, 0), 1.2) << "inside the machine";
 }
 
 TEST(Network, ASlowLinkHoldsUpOnlyItself) {
