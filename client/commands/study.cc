@@ -33,6 +33,7 @@ namespace {
 struct StudyReportForm {
   const char* ending;
   std::string (*print)(const Report&);
+  bool plain = false;  // numbers for programs
 };
 
 constexpr StudyReportForm kStudyReports[] = {
@@ -105,7 +106,8 @@ absl::Status MakeReady(const CommandContext& context, JobSpec& spec,
 absl::Status WriteReport(const std::string& file, const ReadyStudy& ready) {
   for (const StudyReportForm& form : kStudyReports) {
     if (!absl::EndsWith(file, form.ending)) continue;
-    return WriteWholeFile(file, form.print(StudyReport(ready.results())));
+    return WriteWholeFile(file,
+                          form.print(StudyReport(ready.results(), form.plain)));
   }
   return absl::OkStatus();
 }
@@ -501,6 +503,10 @@ std::string WhyNoStudyReport(const std::string& file) {
 
 ExitCode StudyCommand(const CommandContext& context,
                       const StudyOptions& options) {
+  if (!options.report.empty() && !options.dry_run) {
+    const absl::Status writable = CheckWritable(options.report);
+    if (!writable.ok()) return ReportError(context.console, writable);
+  }
   auto ready = ReadyStudyOf(options, context.console);
   if (!ready.ok()) return ReportError(context.console, ready.status());
   if (ready->study.plan.has_value()) return RunPlans(context, options, *ready);

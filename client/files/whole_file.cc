@@ -10,9 +10,11 @@
 #include <filesystem>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "client/render/text.h"
 #include "core/base/errors.h"
+#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {
@@ -74,18 +76,38 @@ int ReadAll(int file, int64_t most_bytes, std::string& text) {
   return 0;
 }
 
-absl::Status WriteWholeFile(const std::string& path, absl::string_view text) {
+namespace {
+
+// Opens a new file beside `path`.
+absl::StatusOr<int> OpenPart(const std::string& path, const std::string& part) {
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored) &&
       !std::filesystem::is_regular_file(path, ignored)) {
     return InvalidArgument("cannot write ", path, ": it is no regular file");
   }
-  const std::string part = absl::StrCat(path, ".part-", getpid());
   const int file =
       open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) {
-    return InvalidArgument("cannot write ", path, ": ", std::strerror(errno));
-  }
+  if (file >= 0) return file;
+  return InvalidArgument("cannot write ", path, ": ", std::strerror(errno));
+}
+
+std::string PartName(const std::string& path) {
+  return absl::StrCat(path, ".part-", getpid());
+}
+
+}  // namespace
+
+absl::Status CheckWritable(const std::string& path) {
+  const std::string part = PartName(path);
+  PACELINE_ASSIGN_OR_RETURN(const int file, OpenPart(path, part));
+  close(file);
+  unlink(part.c_str());
+  return absl::OkStatus();
+}
+
+absl::Status WriteWholeFile(const std::string& path, absl::string_view text) {
+  const std::string part = PartName(path);
+  PACELINE_ASSIGN_OR_RETURN(const int file, OpenPart(path, part));
   int error = WriteAll(file, text);
   if (close(file) != 0 && error == 0) error = errno;
   if (error == 0 && rename(part.c_str(), path.c_str()) != 0) error = errno;

@@ -29,6 +29,11 @@ int ReadAll(int file, int64_t most_bytes, std::string& text);
 //         FailedPrecondition  writing failed (a full disk); the old file stays
 absl::Status WriteWholeFile(const std::string& path, absl::string_view text);
 
+// Whether WriteWholeFile() would begin, before there is a text; leaves the file
+// as it is.
+// Errors: InvalidArgument  as above
+absl::Status CheckWritable(const std::string& path);
+
 // Fills those of 0, 1 and 2 that the caller closed (`<&-`) with descriptors
 // that fail as closed ones do.  Left open for others, the next file or socket
 // would take the number: a job file would be read from a gRPC connection, an

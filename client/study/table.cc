@@ -82,7 +82,33 @@ std::string DoneText(const StudyResults& results, size_t trial) {
                             : absl::StrCat(jobs, "/", results.study.repeat);
 }
 
-Section TrialsSection(const StudyResults& results) {
+// The columns of a measure.
+std::vector<std::string> TitlesOf(const Study& study, const Measure& measure,
+                                  bool plain) {
+  if (!plain || study.repeat == 1) return {measure.name};
+  return {measure.name, absl::StrCat(measure.name, " least"),
+          absl::StrCat(measure.name, " most")};
+}
+
+void AddCells(const StudyResults& results, size_t trial, const Measure& measure,
+              bool plain, std::vector<std::string>& row) {
+  const std::vector<double> values = ValuesOf(results, trial, measure);
+  if (measure.unit == Unit::kText) {
+    row.push_back(TextOf(results, trial, measure));
+  } else if (!plain) {
+    row.push_back(SpreadCell(values, measure));
+  } else if (values.empty()) {
+    row.resize(row.size() + TitlesOf(results.study, measure, plain).size());
+  } else {
+    const ValueSpread spread = SpreadOf(values);
+    row.push_back(HumanNumber(spread.median, 6));
+    if (results.study.repeat == 1) return;
+    row.push_back(HumanNumber(spread.least, 6));
+    row.push_back(HumanNumber(spread.most, 6));
+  }
+}
+
+Section TrialsSection(const StudyResults& results, bool plain) {
   Section section = {.name = "trials",
                      .title = results.study.repeat > 1
                                   ? "Trials: median (least..greatest) of the "
@@ -99,7 +125,9 @@ Section TrialsSection(const StudyResults& results) {
   }
   if (!grid) section.titles.emplace_back("trial");
   for (const Measure& measure : results.study.measure) {
-    section.titles.push_back(measure.name);
+    for (std::string& title : TitlesOf(results.study, measure, plain)) {
+      section.titles.push_back(std::move(title));
+    }
   }
   const bool jobs = !results.study.plan.has_value();
   const bool published = !results.study.published.empty();
@@ -114,9 +142,7 @@ Section TrialsSection(const StudyResults& results) {
     }
     if (!grid) row.push_back(trial.label);
     for (const Measure& measure : results.study.measure) {
-      row.push_back(measure.unit == Unit::kText
-                        ? TextOf(results, t, measure)
-                        : SpreadCell(ValuesOf(results, t, measure), measure));
+      AddCells(results, t, measure, plain, row);
     }
     if (published) row.push_back(PublishedCell(results.study, trial));
     if (jobs) row.push_back(DoneText(results, t));
@@ -237,7 +263,7 @@ std::string PlotSpreads(const std::string& title,
 }
 
 std::string RenderStudy(const StudyResults& results, bool unicode) {
-  const Section section = TrialsSection(results);
+  const Section section = TrialsSection(results, /*plain=*/false);
   std::vector<std::string> titles = section.titles;
   const size_t first = std::max<size_t>(1, results.study.vary.size());
   for (size_t i = 0; i < results.study.measure.size(); ++i) {
@@ -314,9 +340,9 @@ Document StudyDocument(const StudyResults& results) {
           {"trials", std::move(trials)}};
 }
 
-Report StudyReport(const StudyResults& results) {
+Report StudyReport(const StudyResults& results, bool plain) {
   Report report = {.title = absl::StrCat("Study ", results.study.name)};
-  report.sections = {TrialsSection(results), JobsSection(results)};
+  report.sections = {TrialsSection(results, plain), JobsSection(results)};
   if (results.study.plan.has_value()) report.sections.pop_back();
   for (const Measure& measure : results.study.measure) {
     report.sections[0].charts.push_back(MeasureChart(results, measure));

@@ -25,7 +25,8 @@ std::string RenderStudy(const StudyResults& results, bool unicode);
 // README.md of client/ lists the keys.
 Document StudyDocument(const StudyResults& results);
 
-Report StudyReport(const StudyResults& results);
+// plain: numbers without units, for programs; the spread in columns of its own.
+Report StudyReport(const StudyResults& results, bool plain);
 
 // Each trial from its least to its greatest value, with its median, on one
 // axis; empty where no trial has a value.

@@ -745,9 +745,11 @@ TEST(StudyCommand, OfAnExclusiveStudyHasOneJobAtATime) {
 TEST(StudyCommand, TellsBadTrialsAndRunsTheOthers) {
   StudyBed bed("vary: {pipeline.stages: [8, 3, 7, -1, 2]}\n",
                OutputFormat::kJson);
+  bed.options.report = bed.folder.Path("r.html");
 
   EXPECT_EQ(bed.Run(), kExitFailed);
 
+  EXPECT_THAT(bed.folder.Read("r.html"), HasSubstr("a file is missing"));
   std::vector<std::string> reasons;
   const nlohmann::json output = bed.Output();
   for (const auto& trial : output["trials"]) {
@@ -884,8 +886,33 @@ TEST(StudyCommand, WritesAReport) {
     EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
     EXPECT_THAT(bed.folder.Read(name), Says(word, "0.9012"));
   }
-  bed.options.report = bed.folder.Path("none/r.csv");
-  EXPECT_EQ(bed.Run(), kExitUsage);
+}
+
+TEST(StudyCommand, GivesProgramsNumbersWithoutUnits) {
+  StudyBed bed("vary: {pipeline.stages: [1, 3]}\nrepeat: 2\nmeasure: [time]\n");
+  bed.options.report = bed.folder.Path("r.csv");
+
+  EXPECT_EQ(bed.Run(), kExitFailed) << "three stages fail";
+
+  EXPECT_THAT(bed.folder.Read("r.csv"),
+              Says("trials,pipeline.stages,time,time least,time most,jobs,why",
+                   "trials,1,65,65,65,2/2,\n", "trials,3,,,,0/2,"));
+}
+
+TEST(StudyCommand, LooksWhetherItsReportCanBeWrittenBeforeItRunsJobs) {
+  StudyBed bed("vary: {train.batch: [16, 32]}\n");
+  for (const char* const file : {"none/r.csv", ""}) {
+    bed.options.report = bed.folder.Path(file);
+    EXPECT_EQ(bed.Run(), kExitUsage);
+    EXPECT_THAT(bed.err.str(), HasSubstr("cannot write"));
+  }
+  EXPECT_TRUE(bed.mesh.submitted.empty());
+
+  bed.options.report = bed.folder.Path("r.csv");
+  bed.folder.Write("r.csv", "old");
+  bed.pauser.leave_at = 1;
+  EXPECT_EQ(bed.Run(), kExitInterrupted);
+  EXPECT_EQ(bed.folder.Read("r.csv"), "old");
 }
 
 TEST(StudyCommand, TakesOnlyReportsThatItCanWrite) {
