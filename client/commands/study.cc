@@ -37,7 +37,7 @@ struct StudyReportForm {
 };
 
 constexpr StudyReportForm kStudyReports[] = {
-    {".html", HtmlOf}, {".csv", CsvOf}, {".tex", LatexOf}};
+    {".html", HtmlOf}, {".csv", CsvOf, true}, {".tex", LatexOf}};
 
 // A study that is ready to be submitted.
 struct ReadyStudy {
@@ -222,6 +222,13 @@ absl::StatusOr<TrialEstimate> EstimateTrial(const CommandContext& context,
   return trial;
 }
 
+// A busy mesh has no times; its last note says for what the job would wait.
+std::string WhyNoTime(const TrialEstimate& trial) {
+  const bool waits = !trial.answer.has_estimate() && trial.answer.notes_size();
+  return trial.why.empty() && waits ? *trial.answer.notes().rbegin()
+                                    : trial.why;
+}
+
 ExitCode DryRun(const CommandContext& context, const ReadyStudy& ready) {
   Table table({"trial", ">jobs", ">stages", ">a step", ">a job", "why"});
   Document trials = Document::array();
@@ -241,12 +248,12 @@ ExitCode DryRun(const CommandContext& context, const ReadyStudy& ready) {
       return seconds > 0 ? ValueText(seconds, Unit::kSeconds) : "-";
     };
     table.AddRow(label, ready.study.repeat, stages, text(run.step_seconds()),
-                 text(trial->seconds), trial->why);
+                 text(trial->seconds), WhyNoTime(*trial));
     trials.push_back({{"label", label},
                       {"stages", OrNull(stages)},
                       {"step_seconds", OrNull(run.step_seconds())},
                       {"seconds", OrNull(trial->seconds)},
-                      {"why", OrNull(trial->why)}});
+                      {"why", OrNull(WhyNoTime(*trial))}});
     total += trial->seconds * static_cast<double>(ready.study.repeat);
     refused = refused || !trial->why.empty();
   }
@@ -267,9 +274,12 @@ ExitCode DryRun(const CommandContext& context, const ReadyStudy& ready) {
              static_cast<double>(ready.rungs[0].end);
   }
   context.console.Print(
-      absl::StrCat(table.Render(), "\n", rungs, jobs,
-                   " jobs; one after the other, those with a known time take ",
-                   HumanDuration(absl::Seconds(total)), "\n"),
+      absl::StrCat(table.Render(), "\n", rungs, jobs, " jobs; ",
+                   total > 0 ? absl::StrCat("one after the other, those with a "
+                                            "known time take ",
+                                            HumanDuration(absl::Seconds(total)))
+                             : "their times are not known",
+                   "\n"),
       {{"name", ready.study.name},
        {"dry_run", Document(true)},
        {"jobs", jobs},

@@ -646,6 +646,10 @@ class StudyMesh final : public FakeControlClient {
     const bool bad = absl::StrContains(request.spec().name(), "stages=8");
     if (bad) return absl::ResourceExhaustedError("no worker has the memory");
     v1::SubmitJobResponse answer;
+    if (request.dry_run() && busy) {
+      answer.add_notes("queued: it waits for 1 more worker");
+      return answer;
+    }
     if (request.dry_run()) {
       answer.mutable_estimate()->set_step_seconds(0.5);
       *answer.mutable_stages() = Placed({{0, 0, 8, 1, "w1"}});
@@ -701,6 +705,7 @@ class StudyMesh final : public FakeControlClient {
   std::map<int64_t, v1::Job> held;
   int64_t last = 0;
   int most_open = 0;
+  bool busy = false;
   int away = 0;  // the so many-th submission gets no answer
 };
 
@@ -819,6 +824,17 @@ TEST(StudyCommand, ADryRunPredictsEachTrialAndSubmitsNothing) {
                            "why": null})"));
   EXPECT_THAT(bed.Output()["trials"][1],
               Includes(R"({"why": "no worker has the memory"})"));
+}
+
+TEST(StudyCommand, ADryRunOnABusyMeshSaysWhyThereAreNoTimes) {
+  StudyBed bed("vary: {train.batch: [16]}\n");
+  bed.mesh.busy = true;
+  bed.options.dry_run = true;
+
+  EXPECT_EQ(bed.Run(), kExitOk) << "the trial is good";
+
+  EXPECT_THAT(bed.out.str(), Says("queued: it waits for 1 more worker",
+                                  "their times are not known"));
 }
 
 TEST(StudyCommand, OfARaceGoesOnFromTheCheckpointsOfItsRungs) {
