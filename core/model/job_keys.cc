@@ -490,6 +490,9 @@ std::string WhyUnused(const JobSpec& spec, const GivenKey& given,
     return absl::StrCat("train.steps is ", spec.train.steps,
                         ", and that decides");
   }
+  if (path == "data.rotate" && spec.data.distribution == "iid") {
+    return "data.distribution is iid";
+  }
   if (path == "train.evaluate_every" &&
       IsAmong(FindJobKey("data.test_samples")->needs, spec.data.name) &&
       spec.data.test_samples == 0) {

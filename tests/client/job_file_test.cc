@@ -259,6 +259,8 @@ TEST(JobFile, AKeyWithoutEffectIsNamedWithItsLineAndWhy) {
                   "job.yaml:2: data.path has no effect: data.name is synthetic",
                   "job.yaml:4: train.optimizer.momentum has no effect: "
                   "train.optimizer.name is adamw"));
+  EXPECT_THAT(Warnings(kParallel, {"data.rotate=true"}),
+              testing::ElementsAre(HasSubstr("data.distribution is iid")));
 }
 
 TEST(JobFile, ASetWithoutEffectIsNamed) {
