@@ -72,7 +72,7 @@ std::string ScalarName(const FieldDescriptor& field) {
 
 std::string Got(const FieldDescriptor& field, const std::string& text) {
   return absl::StrCat("expected a ", ScalarName(field), ", got '",
-                      Printable(text), "'");
+                      Excerpt(text), "'");
 }
 
 template <typename Integer>
@@ -202,6 +202,10 @@ std::string SetScalar(Message& message, const FieldDescriptor& field,
   }
 }
 
+std::string FirstWord(const std::string& text) {
+  return text.substr(0, text.find(' '));
+}
+
 // Fills a v1::JobSpec and remembers where each value came from.
 // Thread-compatible.
 class SpecReader {
@@ -278,8 +282,14 @@ std::string PathHint(const JobSpec& spec, const std::string& path) {
                       Printable(here.lexically_normal().string()));
 }
 
-// The place of `path` or of the nearest thing above it that was given.
+// The place of `path`, of a key of this section, or of the nearest thing above
+// it that was given.
 std::string SpecReader::WhereOf(std::string path) const {
+  const auto below = where_.lower_bound(path + ".");
+  if (!where_.contains(path) && below != where_.end() &&
+      absl::StartsWith(below->first, path + ".")) {
+    return below->second;
+  }
   for (;;) {
     const auto found = where_.find(path);
     if (found != where_.end()) return found->second;
@@ -384,7 +394,7 @@ void SpecReader::ReadScalar(const YAML::Node& value, const std::string& path,
   const bool quoted = value.Tag() == "!";
   if (quoted && field.cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
     AddProblem(Where(value), path, "expected ", ExpectedType(field),
-               ", got the text \"", Printable(value.Scalar()),
+               ", got the text \"", Excerpt(value.Scalar()),
                "\": remove the quotes");
     return;
   }
@@ -472,7 +482,7 @@ void SpecReader::SetField(const std::string& text, size_t column,
 }
 
 void SpecReader::ReadSet(const std::string& set) {
-  set_ = absl::StrCat("--set ", Printable(set));
+  set_ = absl::StrCat("--set ", Excerpt(set));
   const size_t equals = set.find('=');
   if (equals == std::string::npos || equals == 0) {
     AddProblem(set_, "", "expected KEY=VALUE, as in train.steps=60");
@@ -529,7 +539,10 @@ void SpecReader::CheckValues(bool only_paths) {
   for (const SpecProblem& problem : CheckJobSpec(spec)) {
     const std::string hint = PathHint(spec, problem.path);
     if (only_paths && hint.empty()) continue;
-    AddProblem(WhereOf(problem.path), problem.path, problem.why, hint);
+    // A model's problem may be that of another key, which its words begin with.
+    const auto named = where_.find(FirstWord(problem.why));
+    AddProblem(named == where_.end() ? WhereOf(problem.path) : named->second,
+               problem.path, problem.why, hint);
   }
 }
 

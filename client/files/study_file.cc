@@ -172,9 +172,11 @@ void StudyReader::ReadRoot(const YAML::Node& root) {
 void StudyReader::ReadName(const YAML::Node& value) {
   if (!value.IsScalar() || value.Scalar().empty() ||
       value.Scalar().size() > kLongestStudyName ||
-      HoldsControl(value.Scalar())) {
-    AddProblem(value, "name: expected a text of at most ", kLongestStudyName,
-               " bytes, got ", NodeText(value));
+      absl::StrContains(value.Scalar(), '/') || HoldsControl(value.Scalar())) {
+    AddProblem(value, "name: expected a text of 1 to ", kLongestStudyName,
+               " bytes without a slash, which ends it in the names of jobs, "
+               "got ",
+               NodeText(value));
     return;
   }
   study_.name = value.Scalar();
@@ -319,7 +321,7 @@ void StudyReader::ReadRace(const YAML::Node& value) {
 void StudyReader::ReadMeasure(const YAML::Node& value) {
   if (!value.IsSequence() || value.size() == 0) {
     AddProblem(value, "measure: expected a list, as in [accuracy, time], got ",
-               NodeText(value));
+               value.IsSequence() ? "none" : NodeText(value));
     return;
   }
   for (const auto& each : value) {
@@ -436,6 +438,16 @@ absl::StatusOr<Study> ReadStudyFile(const std::string& path,
     }
   } else if (study.base.text.empty()) {
     PACELINE_ASSIGN_OR_RETURN(study.base.text, ReadJobFile(study.base.name));
+    bool is_study = false;
+    ReadYaml(study.base.name, study.base.text, "a job file", "",
+             [&](const YAML::Node& root) {
+               is_study = root.IsMap() && (root["base"] || root["plan"]);
+             })
+        .IgnoreError();  // whoever reads it as a job says so
+    if (is_study) {
+      return InvalidArgument(path, ": base: ", study.base.name,
+                             " is a study itself: name a job file");
+    }
   }
   return study;
 }

@@ -93,7 +93,14 @@ std::string NodeText(const YAML::Node& node) {
   if (node.IsMap()) return "keys";
   if (node.IsSequence()) return "a list";
   if (node.IsNull()) return "nothing";
-  return absl::StrCat("'", Printable(node.Scalar()), "'");
+  return absl::StrCat("'", Excerpt(node.Scalar()), "'");
+}
+
+std::string Excerpt(absl::string_view text) {
+  constexpr int kMostColumns = 60;
+  const std::string all = Printable(text);
+  const std::string cut = CutToWidth(all, kMostColumns);
+  return cut.size() < all.size() ? absl::StrCat(cut, "...") : cut;
 }
 
 }  // namespace paceline

@@ -5,6 +5,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "yaml-cpp/yaml.h"
 
 namespace paceline {
@@ -21,5 +22,8 @@ absl::Status ReadYaml(const std::string& name, const std::string& text,
 
 // Names what stands where something else is expected: "a list", "'text'".
 std::string NodeText(const YAML::Node& node);
+
+// The text as a message quotes it: printable, and its beginning if it is long.
+std::string Excerpt(absl::string_view text);
 
 }  // namespace paceline

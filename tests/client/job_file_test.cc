@@ -240,6 +240,13 @@ TEST(Set, MistakesNameTheFlagAndInAListTheColumn) {
   }
 }
 
+TEST(Set, IsBlamedForWhatItSaysOfAModelThatTheFileNames) {
+  EXPECT_THAT(Complaint(kGood, {"train.only=last-99"}),
+              HasSubstr("--set train.only=last-99"));
+  EXPECT_THAT(Complaint(kGood, {"model.lora.rank=2"}),
+              HasSubstr("--set model.lora.rank=2"));
+}
+
 TEST(Set, AnEmptyListIsOne) {
   for (const char* none :
        {"model.hidden=", "model.hidden=[]", "model.hidden=[ ]"}) {

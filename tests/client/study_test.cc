@@ -567,11 +567,14 @@ TEST(StudyFile, SaysEverythingThatIsWrongWithItsLine) {
            {"repeat: 0", "from 1 to 1000, got '0'"},
            {"repeat: many", "got 'many'"},
            {"measure: [acuracy]", "s.yaml:5: measure: nothing measures"},
-           {"measure: []", "measure: expected a list"},
+           {"measure: []",
+            "measure: expected a list, as in [accuracy, time], "
+            "got none"},
            {"measure: [speedup]", "speedup compares with another trial"},
            {"against: [serial]", "against: expected the label of a trial"},
            {"exclusive: maybe", "expected true or false, got 'maybe'"},
-           {"name: ''", "name: expected a text"},
+           {"name: ''", "name: expected a text of 1 to 64 bytes"},
+           {"name: a/b", "without a slash"},
            {"repaet: 3", "did you mean 'repeat'"},
            {"repeat: 3\nrepeat: 4", "given twice"},
            {"race: 3", "race: expected keys"},
@@ -589,6 +592,19 @@ TEST(StudyFile, SaysEverythingThatIsWrongWithItsLine) {
   }
 }
 
+TEST(StudyFile, QuotesOnlyTheBeginningOfALongValue) {
+  const std::string huge(100'000, '7');
+  for (const std::string& text :
+       {absl::StrCat("vary: {train.batch: [[[", huge, ", 1]]]}"),
+        absl::StrCat("vary: {train.batch: [x", huge, "]}"),
+        absl::StrCat("repeat: ", huge)}) {
+    const auto study = Read(absl::StrCat(kBase, text, "\n"));
+
+    EXPECT_THAT(study.status().message(), HasSubstr("7..."));
+    EXPECT_LT(study.status().message().size(), 400);
+  }
+}
+
 TEST(StudyFile, NeedsABase) {
   EXPECT_THAT(Read("repeat: 3\n").status().message(),
               HasSubstr("base is missing"));
@@ -596,6 +612,12 @@ TEST(StudyFile, NeedsABase) {
               HasSubstr("expected a job file"));
   EXPECT_THAT(Read("base: there.yaml\n").status().message(),
               Says("there.yaml", "No such file"));
+  const TemporaryFolder folder;
+  folder.Write("other.yaml", "base: job.yaml\n");
+  EXPECT_THAT(ReadStudyFile(folder.Write("s.yaml", "base: other.yaml\n"), {})
+                  .status()
+                  .message(),
+              HasSubstr("other.yaml is a study itself"));
   EXPECT_THAT(Read("").status().message(), HasSubstr("is empty"));
   EXPECT_THAT(Read("3").status().message(), HasSubstr("expected keys"));
 }
