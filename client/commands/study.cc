@@ -224,9 +224,10 @@ absl::StatusOr<TrialEstimate> EstimateTrial(const CommandContext& context,
 
 // A busy mesh has no times; its last note says for what the job would wait.
 std::string WhyNoTime(const TrialEstimate& trial) {
-  const bool waits = !trial.answer.has_estimate() && trial.answer.notes_size();
-  return trial.why.empty() && waits ? *trial.answer.notes().rbegin()
-                                    : trial.why;
+  const auto& notes = trial.answer.notes();
+  const bool waits =
+      !notes.empty() && absl::StartsWith(*notes.rbegin(), "queued: ");
+  return trial.why.empty() && waits ? *notes.rbegin() : trial.why;
 }
 
 ExitCode DryRun(const CommandContext& context, const ReadyStudy& ready) {
