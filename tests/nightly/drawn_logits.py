@@ -61,9 +61,9 @@ def write_safetensors(path, tensors):
             file.write(tensor.contiguous().numpy().tobytes())
 
 
-def write_logits(folder, name, sizes, shape, classes, logits):
-    """logits: [samples, ...]."""
-    lines = [f"model {name}"]
+def write_logits(folder, name, sizes, shape, classes, logits, model=None):
+    """logits: [samples, ...]; model: its name, where that is not the file's."""
+    lines = [f"model {model or name}"]
     lines += [f"set {key} {value}" for key, value in sizes.items()]
     lines += ["shape " + " ".join(map(str, shape)), f"classes {classes}"]
     lines += ["logits " + " ".join(f"{value:.7g}" for value in row.tolist())

@@ -22,6 +22,7 @@ from drawn_logits import (SAMPLES, draw, run, uniforms, write_logits,
                           write_safetensors)
 
 MLP = 4  # inner width of a block's second half
+LORA_ALPHA = 16
 
 
 def linear_names(name, inputs, outputs):
@@ -43,7 +44,13 @@ def norm(state, name, x, epsilon):
 
 
 def linear(state, name, x):
-    return x @ state[name + ".weight"].T + state[name + ".bias"]
+    y = x @ state[name + ".weight"].T + state[name + ".bias"]
+    if name + ".lora_A.weight" not in state:
+        return y
+    # As Hugging Face's PEFT.
+    first = state[name + ".lora_A.weight"]
+    second = state[name + ".lora_B.weight"]
+    return y + LORA_ALPHA / first.shape[0] * (x @ first.T @ second.T)
 
 
 def conv1d(state, name, x):
@@ -158,6 +165,18 @@ class Bert:
         return self.head(state, x[:, 0])
 
 
+class LoraBert(Bert):
+    """With adapters beside the maps to queries and values."""
+
+    def __init__(self, depth, width, rank, **others):
+        super().__init__(depth, width, **others)
+        for i in range(depth):
+            for part in ("query", "value"):
+                name = f"bert.encoder.layer.{i}.attention.self.{part}.lora_"
+                self.names |= {name + "A.weight": (rank, width),
+                               name + "B.weight": (width, rank)}
+
+
 class Roberta(Bert):
     family, padding, types, epsilon = "roberta", 1, 1, 1e-5
 
@@ -178,6 +197,7 @@ SMALL = dict(depth=2, width=16, heads=4, positions=12)
 GOLDEN = [
     ("gpt", Gpt, 8, SMALL | dict(vocabulary=12), 12),
     ("bert", Bert, 8, SMALL | dict(vocabulary=20), 3),
+    ("bert_lora", LoraBert, 8, SMALL | dict(vocabulary=20, rank=3), 3),
     ("roberta", Roberta, 8, SMALL | dict(vocabulary=20), 3),
 ]
 BASE = dict(depth=12, width=768, heads=12)
@@ -209,7 +229,8 @@ def write(folder, full, entry):
                        tokens)
     if full and logits.dim() == 3:
         logits = logits[:, -1:]  # of the last token: the rest would be large
-    write_logits(folder, name, {} if full else sizes, [block], classes, logits)
+    write_logits(folder, name, {} if full else sizes, [block], classes, logits,
+                 model=name.removesuffix("_lora"))
     if full:
         write_safetensors(folder / f"{name}.safetensors", state)
 

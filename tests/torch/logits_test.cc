@@ -54,6 +54,7 @@ Expected ReadExpected(const std::filesystem::path& path) {
        : word == "width"     ? expected.spec.width
        : word == "heads"     ? expected.spec.heads
        : word == "positions" ? expected.spec.positions
+       : word == "rank"      ? expected.spec.lora.rank
                              : expected.spec.vocabulary) = value;
     } else if (word == "shape") {
       expected.shape = Rest<int64_t>(line);
@@ -199,7 +200,7 @@ TEST(Logits, OfSmallModelsAreTorchvisionsOrThoseOfTheFormulas) {
   const std::string folder =
       absl::StrCat(PACELINE_SOURCE_DIR, "/tests/golden/logits/");
   for (const char* name : {"resnet18", "resnet50", "vgg11", "vit_b_16", "gpt",
-                           "bert", "roberta"}) {
+                           "bert", "bert_lora", "roberta"}) {
     ExpectLogitsOf(folder + name + ".txt");
   }
 }
