@@ -433,7 +433,11 @@ StandingOrder Groups::OrderOf(const JobEntry& with_group,
   RunOrder run;
   run.fence = job.fence();
   run.spec = job.spec;
-  if (with_group.kept.faults_are_spent) run.spec.faults.clear();
+  if (with_group.kept.faults_are_spent) {
+    std::erase_if(run.spec.faults, [](const FaultSpec& fault) {
+      return fault.kind != kSkipStage;
+    });
+  }
   // Its own place alone: what an order says of stages never changes within a
   // fence, and members come and go.
   for (const StageOfPlan& stage : job.stages) {

@@ -220,7 +220,7 @@ absl::Status CheckSpec(const JobSpec& spec) {
 }
 
 absl::StatusOr<ModelDescription> Describe(const JobSpec& spec) {
-  return DescribeModel(spec.model, spec.data.shape, spec.data.classes);
+  return DescribeModel(spec);
 }
 
 }  // namespace paceline

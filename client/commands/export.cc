@@ -201,9 +201,7 @@ absl::StatusOr<AdaptedJob> AdaptedJobOf(const CommandContext& context,
                               "job ",
                               request.id, " has no adapters");
   }
-  PACELINE_ASSIGN_OR_RETURN(job.model,
-                            DescribeModel(job.spec.model, job.spec.data.shape,
-                                          job.spec.data.classes));
+  PACELINE_ASSIGN_OR_RETURN(job.model, DescribeModel(job.spec));
   std::error_code error;
   if (request.form == ExportForm::kAdapters) {
     std::filesystem::create_directories(request.path, error);

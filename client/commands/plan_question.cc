@@ -349,9 +349,7 @@ void LeaveOutBackward(const std::vector<DeviceFacts>& facts,
 absl::StatusOr<PlanQuestion> AskForMesh(ControlClient& client,
                                         const JobSpec& spec,
                                         const PlanOptions& options) {
-  PACELINE_ASSIGN_OR_RETURN(
-      const ModelDescription model,
-      DescribeModel(spec.model, spec.data.shape, spec.data.classes));
+  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, DescribeModel(spec));
   PACELINE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> live,
                             LiveWorkers(client));
   if (live.empty()) {

@@ -111,9 +111,7 @@ absl::StatusOr<StepTrace> TraceStep(const v1::Job& job,
   if (placed.placement.empty()) {
     return FailedPrecondition("it has no place on workers");
   }
-  PACELINE_ASSIGN_OR_RETURN(
-      const ModelDescription model,
-      DescribeModel(spec.model, spec.data.shape, spec.data.classes));
+  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, DescribeModel(spec));
   PACELINE_ASSIGN_OR_RETURN(
       PlanInputs inputs,
       MakePlanInputs(spec, model, placed.workers, measurements));

@@ -121,9 +121,7 @@ StageEstimate StageEstimateOf(const JobSpec& spec,
 
 absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec, Placements stages,
                                         std::optional<v1::RunEstimate> run) {
-  PACELINE_ASSIGN_OR_RETURN(
-      const ModelDescription model,
-      DescribeModel(spec.model, spec.data.shape, spec.data.classes));
+  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, DescribeModel(spec));
   const int layers = static_cast<int>(model.layers.size());
   JobEstimate estimate;
   estimate.chosen = !stages.empty() || spec.pipeline.stages > 0 ||
@@ -305,9 +303,7 @@ absl::Status CheckCuts(const std::string& name,
 absl::StatusOr<std::string> UncountedTies(const std::string& name,
                                           const PlanFile& plan,
                                           const JobSpec& spec) {
-  PACELINE_ASSIGN_OR_RETURN(
-      const ModelDescription model,
-      DescribeModel(spec.model, spec.data.shape, spec.data.classes));
+  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, DescribeModel(spec));
   if (plan.problem.layers.size() != model.layers.size()) {
     return InvalidArgument("--plan ", name, " is of ",
                            plan.problem.layers.size(),

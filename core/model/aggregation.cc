@@ -10,6 +10,7 @@
 #include "core/base/errors.h"
 #include "core/base/tensor.h"
 #include "core/model/job_keys.h"
+#include "core/model/stage_drop.h"
 #include "core/round/rule_blocks.h"
 #include "core/round/rule_traits.h"
 #include "core/schedule/traits.h"
@@ -220,6 +221,21 @@ std::string FaultPath(size_t index) {
   return absl::StrCat("faults[", index, "]");
 }
 
+// model: null: not known
+void CheckSkip(const JobSpec& spec, size_t index, const ModelDescription* model,
+               SpecProblems& problems) {
+  const std::string path = FaultPath(index) + ".block";
+  const FaultSpec& fault = spec.faults[index];
+  if (fault.block < 0) {
+    problems.Add(path,
+                 "is missing, or below 0: skip-stage names the block "
+                 "that is left out, and the first one is 0");
+  } else if (model != nullptr) {
+    const std::string why = WhyNotSkipped(*model, fault.block);
+    if (!why.empty()) problems.Add(path, why);
+  }
+}
+
 void CheckFault(const JobSpec& spec, size_t index, SpecProblems& problems) {
   const FaultSpec& fault = spec.faults[index];
   const std::vector<std::string>& workers = spec.aggregation.workers;
@@ -337,15 +353,24 @@ void CheckAggregation(const JobSpec& spec, const ModelDescription* model,
   if (model != nullptr) CheckBuffers(spec, *model, problems);
 }
 
-void CheckFaults(const JobSpec& spec, SpecProblems& problems) {
-  if (spec.faults.empty()) return;
-  if (!IsDataParallel(spec)) {
+void CheckFaults(const JobSpec& spec, const ModelDescription* model,
+                 SpecProblems& problems) {
+  const std::vector<FaultSpec>& faults = spec.faults;
+  if (!IsDataParallel(spec) &&
+      std::any_of(faults.begin(), faults.end(), [](const FaultSpec& fault) {
+        return fault.kind != kSkipStage;
+      })) {
     problems.Add(
         "faults",
-        "are for data-parallel jobs, whose other members go on: set "
-        "aggregation.mode to rolling, central or gossip, or leave faults out");
+        "but for skip-stage are for data-parallel jobs, whose other members go "
+        "on: set aggregation.mode to rolling, central or gossip, or leave "
+        "faults out");
   }
   for (size_t i = 0; i < spec.faults.size(); ++i) {
+    if (faults[i].kind == kSkipStage) {
+      CheckSkip(spec, i, model, problems);
+      continue;
+    }
     CheckFault(spec, i, problems);
     if (!IsGossip(spec) || spec.faults[i].phase == "computing") continue;
     problems.Add(
@@ -359,6 +384,7 @@ std::vector<SpecProblem> CheckFaultWorkers(
   SpecProblems problems;
   for (size_t i = 0; i < spec.faults.size(); ++i) {
     const std::string& worker = spec.faults[i].worker;
+    if (spec.faults[i].kind == kSkipStage) continue;
     if (std::find(attached.begin(), attached.end(), worker) != attached.end()) {
       continue;
     }

@@ -50,7 +50,9 @@ void CheckAggregation(const JobSpec& spec, const ModelDescription* model,
 
 // All that is wrong with `spec.faults`.  Workers are known where
 // aggregation.workers names them.
-void CheckFaults(const JobSpec& spec, SpecProblems& problems);
+//   model  as without the faults; null: not known
+void CheckFaults(const JobSpec& spec, const ModelDescription* model,
+                 SpecProblems& problems);
 
 // For who knows the workers that are there (the coordinator at submit): those
 // that the spec names and that are none of them.  A worker that is not there

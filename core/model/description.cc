@@ -12,6 +12,7 @@
 #include "core/model/catalog.h"
 #include "core/model/fine_tuning.h"
 #include "core/model/spec_problems.h"
+#include "core/model/stage_drop.h"
 
 namespace paceline {
 namespace {
@@ -55,6 +56,15 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
                             model->describe(spec, input, classes));
   PACELINE_RETURN_IF_ERROR(Freeze(spec, described));
   for (Layer& layer : described.layers) layer.init = spec.init;
+  NumberBlocks(described);
+  return described;
+}
+
+absl::StatusOr<ModelDescription> DescribeModel(const JobSpec& spec) {
+  PACELINE_ASSIGN_OR_RETURN(
+      ModelDescription described,
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes));
+  PACELINE_RETURN_IF_ERROR(SkipBlocksOf(spec, described));
   return described;
 }
 

@@ -61,6 +61,10 @@ struct Layer {
   // train.
   double backward_share = 1;
   std::string init = "auto";  // how its weights are drawn
+  // The residual block that it is, or is a part of, counted from 0; -1: none.
+  int block = -1;
+  // Its input is its output; its parameters stay as they are.
+  bool skipped = false;
 };
 
 struct ModelDescription {
@@ -136,6 +140,10 @@ bool NeedsWorker(const ModelSpec& spec);
 absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
                                                const Shape& input,
                                                int32_t classes);
+
+// Describes what `spec` computes with: blocks that its faults skip are skipped.
+// Errors: as the above; InvalidArgument  a block that cannot be left out
+absl::StatusOr<ModelDescription> DescribeModel(const JobSpec& spec);
 
 // All names that DescribeModel knows but `script`, sorted.
 std::vector<std::string> ModelNames();

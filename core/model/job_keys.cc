@@ -343,10 +343,13 @@ constexpr JobKey kKeys[] = {
     {FAULT(worker), "Name of the worker that misbehaves on purpose.", kAny,
      kNone},
     {FAULT(step), "The first step that it concerns.", Whole(0, kMostSteps)},
-    {FAULT(kind), "What the worker does.",
+    {FAULT(kind),
+     "What the worker does. skip-stage is no worker's: all leave a block of "
+     "the "
+     "model out, in the whole job.",
      OneOf("kind of fault",
            " bit-flip delay duplicate gaussian hang kill label-flip nan "
-           "sign-flip "),
+           "sign-flip skip-stage "),
      kNone},
     {FAULT(steps), "So many steps. 0: to the end.", Whole(0, kMostSteps)},
     {FAULT(seconds), "How long it hangs, or how late its part comes.",
@@ -362,6 +365,8 @@ constexpr JobKey kKeys[] = {
      "committing.",
      OneOf("phase of a round", " committing computing gathering spreading "),
      "", kFault, " kill "},
+    {FAULT(block), "Which residual block is left out; the first one is 0.",
+     kAny, kNone, kFault, " skip-stage "},
 };
 
 #undef KEY
@@ -433,6 +438,9 @@ std::string WhyOtherShape(const JobSpec& spec, const std::string& key) {
 // Says what makes a key of a fault idle besides the table; empty: nothing.
 std::string WhyNoFault(const JobSpec& spec, const std::string& path,
                        const FaultSpec& fault) {
+  if (fault.kind == kSkipStage) {
+    return path == "faults.kind" ? "" : "the fault's kind is skip-stage";
+  }
   if (path == "faults.step" && spec.train.steps > 0 &&
       fault.step >= spec.train.steps) {
     return absl::StrCat("the last step of ", spec.train.steps, " is ",

@@ -486,7 +486,7 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   CheckKey("cpu_capability", spec, problems);
   CheckPrecision(spec, problems);
   CheckAggregation(spec, description.ok() ? &*description : nullptr, problems);
-  CheckFaults(spec, problems);
+  CheckFaults(spec, description.ok() ? &*description : nullptr, problems);
   return problems.Take();
 }
 

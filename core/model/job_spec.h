@@ -220,18 +220,22 @@ struct AggregationSpec {
   bool conflict = false;       // measure how alike the members' gradients are
 };
 
-// One worker misbehaves on purpose.
+// The kind of fault that concerns the model: a block of it is left out.
+inline constexpr char kSkipStage[] = "skip-stage";
+
+// One worker misbehaves on purpose, or the whole job does.
 struct FaultSpec {
   std::string worker;
   int64_t step = 0;  // the first one; optimizer updates done before
   // kill, hang, delay, bit-flip, sign-flip, label-flip, gaussian, nan,
-  // duplicate
+  // duplicate, skip-stage
   std::string kind;
   int64_t steps = 1;   // so many; 0: to the end
   double seconds = 1;  // hang, delay
   double scale = 1;    // sign-flip, gaussian
   // kill: computing, gathering, spreading, committing; see types.proto
   std::string phase = "computing";
+  int32_t block = -1;  // skip-stage: Layer::block
 };
 
 inline constexpr char kTrainKind[] = "train";

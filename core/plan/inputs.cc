@@ -142,6 +142,7 @@ class Guess {
   double Seconds(const std::string& worker, size_t index, LayerPass pass,
                  Sums& sums) const {
     const Layer& layer = model_.layers[index];
+    if (layer.skipped) return 0;
     const auto batch = static_cast<double>(spec_.train.micro_batch);
     const double flops = layer.forward_flops * batch;
     const bool forward = pass == LayerPass::kForward;
@@ -215,7 +216,7 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
     cost.backward_seconds = facts.backward_seconds[i];
     cost.output_bytes = WireBytes(spec, layer);
     FillWeights(layer, problem.training, precision == Precision::kBf16, cost);
-    cost.kept_bytes = profile != nullptr
+    cost.kept_bytes = profile != nullptr && !layer.skipped
                           ? static_cast<double>(profile->layers[i].kept_bytes)
                           : batch * static_cast<double>(KeptBytes(
                                         model, static_cast<int>(i), precision));
@@ -228,6 +229,16 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
 void AddRecomputing(DeviceFacts& facts) {
   for (size_t i = 0; i < facts.backward_seconds.size(); ++i) {
     facts.backward_seconds[i] += facts.forward_seconds[i];
+  }
+}
+
+// A profile is of the whole model.
+void PassOver(const ModelDescription& model, DeviceFacts& facts) {
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    if (!model.layers[i].skipped) continue;
+    facts.forward_seconds[i] = 0;
+    facts.backward_seconds[i] = 0;
+    facts.update_seconds[i] = 0;
   }
 }
 
@@ -479,6 +490,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
       TakeWider(guess.Fill(worker.name, device, facts), inputs.predicted);
       guessed.push_back(worker.name);
     }
+    PassOver(model, facts);
     if (checkpointing.recomputes) AddRecomputing(facts);
     SlowDown(worker.slowness, facts);
     for (size_t i = 0; i < model.layers.size(); ++i) {

@@ -15,6 +15,7 @@
 #include "core/model/catalog.h"
 #include "core/model/data_sets.h"
 #include "core/model/description.h"
+#include "core/model/stage_drop.h"
 #include "core/optim/step_gate.h"
 #include "core/plan/plan.h"
 #include "core/schedule/schedule.h"
@@ -145,6 +146,7 @@ inline ModelDescription Describe(const Experiment& experiment) {
   auto model = DescribeModel(experiment.job.model, experiment.set.shape,
                              experiment.set.classes);
   EXPECT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(SkipBlocksOf(experiment.job, *model).ok());
   return *std::move(model);
 }
 

@@ -458,10 +458,7 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
     // A member of a group may come back to it.
     if (!order.group.has_value()) PACELINE_RETURN_IF_ERROR(state_.CheckNew());
   }
-  PACELINE_ASSIGN_OR_RETURN(
-      ModelDescription model,
-      DescribeModel(order.spec.model, order.spec.data.shape,
-                    order.spec.data.classes));
+  PACELINE_ASSIGN_OR_RETURN(ModelDescription model, DescribeModel(order.spec));
   const bool in_group = order.group.has_value();
   PACELINE_RETURN_IF_ERROR(in_group
                                ? CheckGroupOrder(order, model, self).status()

@@ -83,7 +83,9 @@ TorchLayer::TorchLayer(const Layer& layer, int64_t seed, int index,
   }
   size_t next = 0;
   size_t next_borrowed = own;
-  for (size_t i = 0; i < layer.operations.size(); ++i) {
+  // Without steps its output is its input.
+  const size_t steps = layer.skipped ? 0 : layer.operations.size();
+  for (size_t i = 0; i < steps; ++i) {
     const Operation& operation = layer.operations[i];
     Step step{FindCompute(layer, i), operation, {}, {}};
     Give(step, own, next);
@@ -91,8 +93,9 @@ TorchLayer::TorchLayer(const Layer& layer, int64_t seed, int index,
     draws_ |= operation.probability > 0;
     steps_.push_back(std::move(step));
   }
-  PACELINE_CHECK(next == own && next_borrowed == parameters_.size(),
-                 layer.name);
+  PACELINE_CHECK(
+      layer.skipped || (next == own && next_borrowed == parameters_.size()),
+      layer.name);
 
   std::vector<absl::Span<float>> values;
   for (TorchParameter& parameter : parameters_) {

@@ -133,7 +133,7 @@ const BadJob kBad[] = {
     {"aggregation.mode=gossip; aggregation.deadline=-1", "greater than 0"},
     {"aggregation.mode=gossip; faults[0].kind=kill; faults[0].phase=gathering",
      "is gathering, a phase of a server, but mode gossip"},
-    {"aggregation.mode=none; faults[0].kind=kill", "are for data-parallel jobs",
+    {"aggregation.mode=none; faults[0].kind=kill", "for data-parallel jobs",
      "faults"},
 };
 

@@ -1,0 +1,95 @@
+#include "core/model/stage_drop.h"
+
+#include "core/model/catalog.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/job_changes.h"
+
+namespace paceline {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+JobSpec SmallJob(const std::string& name, const std::string& changes = "") {
+  JobSpec job;
+  job.model = DefaultModel(name);
+  job.model.depth = 2;
+  const CatalogEntry& entry = *FindModel(name);
+  const bool tokens = entry.input.size() == 1;
+  job.data.shape = tokens ? Shape{6} : entry.input;
+  job.data.classes = tokens ? 12 : entry.classes;
+  ChangeJob(job, changes);
+  return job;
+}
+
+std::vector<int> Blocks(const std::string& name) {
+  std::vector<int> blocks;
+  const ModelDescription model = DescribeModel(SmallJob(name)).value();
+  for (const Layer& layer : model.layers) blocks.push_back(layer.block);
+  return blocks;
+}
+
+std::string WhyNot(const std::string& name, int64_t block) {
+  return WhyNotSkipped(DescribeModel(SmallJob(name)).value(), block);
+}
+
+TEST(NumberBlocks, JoinsTheHalvesOfATransformersBlock) {
+  for (const char* name : {"vit", "bert", "gpt"}) {
+    EXPECT_THAT(Blocks(name), ElementsAre(-1, 0, 0, 1, 1, -1)) << name;
+  }
+}
+
+TEST(NumberBlocks, CountsTheBlocksOfAResnet) {
+  EXPECT_THAT(Blocks("resnet18"), ElementsAre(-1, 0, 1, 2, 3, 4, 5, 6, 7, -1));
+}
+
+TEST(WhyNotSkipped, RefusesWhatFollowingLayersCouldNotDoWithout) {
+  EXPECT_EQ(WhyNot("vit", 1), "");
+  EXPECT_EQ(WhyNot("resnet18", 1), "");
+  EXPECT_THAT(WhyNot("resnet18", 2), HasSubstr("another shape"));
+  EXPECT_THAT(WhyNot("vit", 2), HasSubstr("only blocks 0 to 1"));
+  EXPECT_THAT(WhyNot("vgg11", 0), HasSubstr("no residual blocks"));
+}
+
+TEST(SkipStage, LeavesTheParametersOfItsBlockAsTheyAre) {
+  const ModelDescription model =
+      DescribeModel(SmallJob("vit",
+                             "faults[0].kind=skip-stage; "
+                             "faults[0].block=1"))
+          .value();
+
+  for (const Layer& layer : model.layers) {
+    EXPECT_EQ(layer.skipped, layer.block == 1) << layer.name;
+    EXPECT_EQ(layer.forward_flops == 0, layer.skipped) << layer.name;
+    for (const Parameter& parameter : layer.parameters) {
+      EXPECT_EQ(parameter.frozen, layer.skipped) << parameter.name;
+    }
+  }
+}
+
+TEST(SkipStage, IsForEveryModeAndOfNoWorker) {
+  const std::string skip =
+      "faults[0].kind=skip-stage; faults[0].block=1; faults[0].worker=";
+  for (const char* mode : {"none", "rolling", "gossip"}) {
+    JobSpec job = SmallJob("vit", skip);
+    job.name = "skips";
+    job.data.name = "synthetic";
+    job.aggregation.mode = mode;
+    EXPECT_TRUE(CheckJobSpec(job).empty()) << CheckJobSpec(job).front().why;
+  }
+}
+
+TEST(SkipStage, SaysWhatIsWrongWithIt) {
+  const std::string skip = "faults[0].kind=skip-stage";
+  JobSpec job = SmallJob("vit", skip);
+  job.data.name = "synthetic";
+  EXPECT_THAT(WhyAt(job, "faults[0].block"), HasSubstr("is missing"));
+
+  ChangeJob(job, "faults[0].block=7");
+  EXPECT_THAT(WhyAt(job, "faults[0].block"), HasSubstr("blocks 0 to 1"));
+  EXPECT_THAT(DescribeModel(job).status().message(), HasSubstr("block is 7"));
+}
+
+}  // namespace
+}  // namespace paceline
