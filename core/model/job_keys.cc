@@ -238,6 +238,11 @@ constexpr JobKey kKeys[] = {
      "Which parameters train: all, head (those of the last layer that has "
      "any), norm (those of the normalisations) or last-N (those of the last N "
      "layers). The others stay as they are."},
+    {KEY(train.layer_drop),
+     "Probability in [0, 1) that training leaves a residual block out of a "
+     "micro-batch (stochastic depth), so that the model stands to be without "
+     "some. Blocks that change the shape are always there.",
+     kFraction},
     {KEY(pipeline.stages),
      "How many stages the model is cut into. 0: as many as are fastest.",
      Whole(0, kMostStages)},

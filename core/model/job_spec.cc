@@ -18,6 +18,7 @@
 #include "core/model/fine_tuning.h"
 #include "core/model/job_keys.h"
 #include "core/model/spec_problems.h"
+#include "core/model/stage_drop.h"
 #include "core/round/rule_traits.h"
 #include "core/schedule/traits.h"
 
@@ -477,6 +478,11 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
                  "do not wait for, got ",
                  spec.train.clip_norm,
                  "; leave it out, or use another pipeline.schedule");
+  }
+  if (CheckKey("train.layer_drop", spec, problems) &&
+      spec.train.layer_drop > 0 && description.ok()) {
+    const std::string why = WhyNoLayerDrop(*description);
+    if (!why.empty()) problems.Add("train.layer_drop", why);
   }
   CheckPipeline(spec, layers, problems);
   CheckReplicas(spec, description.ok() ? &*description : nullptr, problems);

@@ -154,6 +154,9 @@ struct TrainSpec {
   // After so many steps the next snapshot of a pipeline becomes a checkpoint on
   // the coordinator's disk; 0: never.
   int64_t checkpoint_every = 0;
+  // Probability that a micro-batch goes without a residual block,
+  // core/model/stage_drop.h.
+  double layer_drop = 0;
 };
 
 struct PipelineSpec {

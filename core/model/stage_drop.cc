@@ -5,9 +5,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
+#include "core/base/random.h"
 
 namespace paceline {
 namespace {
+
+constexpr uint64_t kLayerDropStream = 0x6c647270;  // "ldrp"
 
 bool HasAttention(const Layer& layer) {
   return std::any_of(layer.operations.begin(), layer.operations.end(),
@@ -85,6 +88,46 @@ absl::Status SkipBlocksOf(const JobSpec& spec, ModelDescription& model) {
     SkipBlock(model, fault.block);
   }
   return absl::OkStatus();
+}
+
+bool IsDropped(const TrainSpec& train, int64_t step, int micro_batch,
+               int block) {
+  if (train.layer_drop <= 0 || block < 0) return false;
+  SplitMix64 random(
+      MixSeed({kLayerDropStream, static_cast<uint64_t>(train.seed),
+               static_cast<uint64_t>(step), static_cast<uint64_t>(micro_batch),
+               static_cast<uint64_t>(block)}));
+  return random.Unit() < train.layer_drop;
+}
+
+std::vector<int> DroppableBlocks(const ModelDescription& model, int first,
+                                 int last) {
+  std::vector<int> blocks;
+  for (int i = first; i < last; ++i) {
+    const int block = model.layers[i].block;
+    blocks.push_back(WhyNotSkipped(model, block).empty() ? block : -1);
+  }
+  return blocks;
+}
+
+std::string WhyNoLayerDrop(const ModelDescription& model) {
+  bool any = false;
+  for (const Layer& layer : model.layers) {
+    if (layer.block < 0 || !WhyNotSkipped(model, layer.block).empty()) continue;
+    any = true;
+    if (std::any_of(layer.parameters.begin(), layer.parameters.end(),
+                    [](const Parameter& each) {
+                      return !each.trainable && !each.frozen;
+                    })) {
+      return absl::StrCat(
+          "leaves blocks out of micro-batches, which the "
+          "running statistics of ",
+          model.name, " would lack");
+    }
+  }
+  return any ? ""
+             : absl::StrCat("leaves residual blocks out, and ", model.name,
+                            " has none that keeps its shape");
 }
 
 }  // namespace paceline

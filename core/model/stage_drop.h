@@ -1,9 +1,11 @@
-// Residual blocks of a model that are left out of a whole job (the fault
-// skip-stage): their input is their output.  Pure.
+// Residual blocks of a model that are left out: their input is their output.
+// The fault skip-stage leaves a block out of a whole job, and train.layer_drop
+// leaves blocks out of single micro-batches.  Pure.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "core/model/description.h"
@@ -25,5 +27,17 @@ void SkipBlock(ModelDescription& model, int64_t block);
 // Skips the blocks that faults of kind skip-stage name.
 // Errors: InvalidArgument  as WhyNotSkipped()
 absl::Status SkipBlocksOf(const JobSpec& spec, ModelDescription& model);
+
+// Whether training leaves a block out of a micro-batch (LayerDrop, Fan et al.
+// 2019, section 3: without scaling; evaluations have all blocks).
+bool IsDropped(const TrainSpec& train, int64_t step, int micro_batch,
+               int block);
+
+// [last - first]: Layer::block of these layers, -1 where the block has to stay.
+std::vector<int> DroppableBlocks(const ModelDescription& model, int first,
+                                 int last);
+
+// Says why train.layer_drop is not for this model; empty: it is.
+std::string WhyNoLayerDrop(const ModelDescription& model);
 
 }  // namespace paceline

@@ -81,5 +81,103 @@ TEST(SkipStage, IsTheIdentityForwardAndBackward) {
   EXPECT_TRUE(Equal(back[0], stage.gradient));
 }
 
+struct Dropping {
+  const char* model;
+  const char* changes;
+};
+
+class LayerDrop : public ::testing::TestWithParam<Dropping> {
+ protected:
+  LayerDrop()
+      : experiment_(
+            With(With(RichExperiment(GetParam().model), "train.layer_drop=0.5"),
+                 GetParam().changes)) {}
+
+  const Experiment experiment_;
+};
+
+TEST_P(LayerDrop, EndsWithTheSameBytesOnEveryCut) {
+  ExpectSameBytesOnEveryCut(experiment_, {1, 2, 4});
+  ExpectToGoOnFromCopiedStates(experiment_, 2);
+}
+
+constexpr Dropping kDroppings[] = {
+    {"vit", ""},
+    {"bert", "train.activation_checkpointing=every-2"},
+    {"gpt", "model.lora.rank=2"},  // nothing trains in its head
+    {"gnmt", "model.depth=3"},
+    {"vit", "train.only=last-3; train.activation_checkpointing=stage"},
+    {"vit", "faults[0].kind=skip-stage; faults[0].block=0"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Models, LayerDrop, ::testing::ValuesIn(kDroppings),
+                         [](const auto& info) {
+                           return std::string(info.param.model) +
+                                  std::to_string(info.index);
+                         });
+
+// By the drawing alone, in any order, and in training alone.
+TEST(LayerDrop, PassesOnWhatIsDrawn) {
+  const Experiment experiment =
+      With(SmallExperiment("vit"), "train.layer_drop=0.5");
+  BlockStage stage(experiment);
+  int dropped = 0;
+
+  for (int micro_batch = 3; micro_batch >= 0; --micro_batch) {
+    const bool drops = IsDropped(experiment.job.train, 0, micro_batch, 1);
+    dropped += drops ? 1 : 0;
+    EXPECT_EQ(Equal(stage.Forward(micro_batch), stage.input), drops);
+    const TensorList back =
+        stage.engine->Backward(stage.batch, micro_batch, {stage.gradient})
+            .value();
+    EXPECT_EQ(Equal(back[0], stage.gradient), drops) << micro_batch;
+  }
+  stage.batch.phase = BatchPhase::kEvaluate;
+
+  EXPECT_TRUE(dropped > 0 && dropped < 4) << dropped;
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_FALSE(Equal(stage.Forward(i), stage.input));
+  }
+}
+
+// A group's part leaves while the last backward runs: what it says is final is
+// zero where a layer was dropped, and stays so, down to the first layer that
+// trains.
+TEST(LayerDrop, SaysZerosFinalWhereNothingWasWritten) {
+  for (const char* only : {"all", "last-3"}) {
+    Experiment experiment =
+        With(SmallExperiment("vit"), "train.layer_drop=0.9");
+    experiment.job.model.only = only;
+    const auto engine = MakeStage(experiment, 0, 1, false, /*flat=*/true);
+    BatchInfo batch;
+    batch.samples = 3;
+    batch.micro_batches = 1;
+    while (!IsDropped(experiment.job.train, batch.step, 0, 1)) ++batch.step;
+    const absl::Span<float> sum = engine->FlatGradient().value();
+    std::fill(sum.begin(), sum.end(), 7.0f);  // of the step before
+    StepVerdict skip;
+    skip.skip = true;
+    ASSERT_TRUE(engine->Apply(skip).ok());
+    ASSERT_TRUE(
+        engine->Forward(batch, 0, experiment.set.Take({0, 1, 2}, 0, 3)).ok());
+    size_t final_from = sum.size();
+    std::vector<float> said(sum.begin(), sum.end());
+    engine->StreamSum([&](size_t begin) {
+      std::copy(sum.begin() + begin, sum.begin() + final_from,
+                said.begin() + begin);
+      final_from = begin;
+    });
+
+    ASSERT_TRUE(engine->Backward(batch, 0, {}).ok());
+
+    EXPECT_EQ(final_from, 0u) << only;
+    const absl::Span<float> whole = engine->FlatGradient().value();
+    const auto& offsets = engine->GradientOffsets();
+    EXPECT_TRUE(
+        std::equal(said.begin(), said.begin() + offsets.back(), whole.begin()));
+    for (size_t i = offsets[3]; i < offsets[5]; ++i) EXPECT_EQ(whole[i], 0);
+  }
+}
+
 }  // namespace
 }  // namespace paceline

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/model/initialize.h"
+#include "core/model/stage_drop.h"
 #include "torch/torch.h"
 #include "worker/torch/allocation_meter.h"
 
@@ -45,8 +46,21 @@ StageLayers::StageLayers(std::vector<TorchLayer>& layers,
 
 void StageLayers::SeedFor(int layer, const KeptLayers& kept) const {
   if (!layers_[layer].draws()) return;
-  SeedDefaultGenerator(DropoutSeed(options_.seed, kept.step, kept.micro_batch,
+  SeedDefaultGenerator(DropoutSeed(options_.train.seed, kept.step,
+                                   kept.micro_batch,
                                    options_.first_layer + layer));
+}
+
+at::Tensor StageLayers::ForwardLayer(int layer, const at::Tensor& x,
+                                     std::vector<at::Tensor>* beside,
+                                     KeptLayers* kept) const {
+  if (IsDropped(options_.train, kept->step, kept->micro_batch,
+                options_.blocks[layer])) {
+    return x;
+  }
+  SeedFor(layer, *kept);
+  return layers_[layer].Forward(x, /*training=*/true, &kept->statistics[layer],
+                                beside);
 }
 
 void StageLayers::Say(int layer, bool backward, int64_t live_bytes) const {
@@ -70,7 +84,7 @@ at::Tensor StageLayers::Forward(at::Tensor x, std::vector<at::Tensor>* beside,
     segment.needs_gradient = *needs_gradient;
     if (recomputes()) {
       x = ForwardOnly(std::move(x), beside, kept, &segment);
-      *needs_gradient = segment.needs_gradient || Trains(segment);
+      *needs_gradient = segment.needs_gradient || Trains(first, last);
     } else {
       x = ForwardSegment(std::move(x), beside, kept, &segment);
       *needs_gradient = segment.traces.back().needs_backward();
@@ -88,12 +102,10 @@ at::Tensor StageLayers::ForwardSegment(at::Tensor x,
   bool needs_gradient = segment->needs_gradient;
   segment->traces.reserve(segment->last - segment->first);
   for (int i = segment->first; i < segment->last; ++i) {
-    SeedFor(i, *kept);
     const at::Tensor leaf = x.detach().set_requires_grad(needs_gradient);
     Detach(needs_gradient, beside);
     Trace trace{FloatsOf(leaf, *beside), {}};
-    const at::Tensor output = layers_[i].Forward(leaf, /*training=*/true,
-                                                 &kept->statistics[i], beside);
+    const at::Tensor output = ForwardLayer(i, leaf, beside, kept);
     trace.outputs = FloatsOf(output, *beside);
     needs_gradient = trace.needs_backward();
     x = output.detach();
@@ -112,8 +124,7 @@ at::Tensor StageLayers::ForwardOnly(at::Tensor x,
   segment->input = x;
   segment->beside = *beside;
   for (int i = segment->first; i < segment->last; ++i) {
-    SeedFor(i, *kept);
-    x = layers_[i].Forward(x, /*training=*/true, &kept->statistics[i], beside);
+    x = ForwardLayer(i, x, beside, kept);
   }
   return x.detach();
 }
@@ -137,9 +148,9 @@ void StageLayers::Recompute(const KeptLayers& kept,
 }
 
 // A segment before the first parameter of a model needs no backward.
-bool StageLayers::Trains(const KeptSegment& segment) const {
+bool StageLayers::Trains(int first, int last) const {
   return std::any_of(
-      layers_.begin() + segment.first, layers_.begin() + segment.last,
+      layers_.begin() + first, layers_.begin() + last,
       [](const TorchLayer& layer) {
         return std::any_of(
             layer.parameters().begin(), layer.parameters().end(),
@@ -152,16 +163,22 @@ Gradients StageLayers::Walk(KeptLayers kept, Gradients gradients,
   for (; !kept.segments.empty(); kept.segments.pop_back()) {
     KeptSegment& segment = kept.segments.back();
     if (segment.input.defined()) {
-      if (!segment.needs_gradient && !Trains(segment)) break;
+      if (!segment.needs_gradient && !Trains(segment.first, segment.last)) {
+        break;
+      }
       Recompute(kept, &segment);
     }
     const AllocationMeter meter(meters());
     for (; !segment.traces.empty(); segment.traces.pop_back()) {
       const Trace& trace = segment.traces.back();
-      if (!trace.needs_backward()) return gradients;
-      gradients = step(trace, gradients);
       const int layer =
           segment.first + static_cast<int>(segment.traces.size()) - 1;
+      if (trace.needs_backward()) {
+        gradients = step(trace, gradients);
+      } else if (!Trains(layer, layer + 1)) {
+        return gradients;
+      }
+      // Where it was dropped, and nothing below trains, its sum is final too.
       layers_[layer].Settle();
       Say(layer, /*backward=*/true, meter.live_bytes());
     }

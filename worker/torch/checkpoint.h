@@ -43,7 +43,8 @@ struct KeptLayers {
 
 struct StageLayersOptions {
   int first_layer = 0;  // of the stage, in the model
-  int64_t seed = 0;
+  TrainSpec train;      // what dropout and dropped blocks are drawn from
+  std::vector<int> blocks = {};  // [layers]: those that may be dropped, or -1
   Checkpointing checkpointing;
   bool keeps_buffers = false;  // also where nothing is computed once more
   std::function<void(const LayerDone&)> on_layer = nullptr;
@@ -89,13 +90,17 @@ class StageLayers {
       std::function<Gradients(const Trace& trace, const Gradients& gradients)>;
 
   void SeedFor(int layer, const KeptLayers& kept) const;
+  // A layer's Forward(), or its input where this micro-batch goes without it.
+  at::Tensor ForwardLayer(int layer, const at::Tensor& x,
+                          std::vector<at::Tensor>* beside,
+                          KeptLayers* kept) const;
   at::Tensor ForwardSegment(at::Tensor x, std::vector<at::Tensor>* beside,
                             KeptLayers* kept, KeptSegment* segment) const;
   at::Tensor ForwardOnly(at::Tensor x, std::vector<at::Tensor>* beside,
                          KeptLayers* kept, KeptSegment* segment) const;
   void Recompute(const KeptLayers& kept, KeptSegment* segment) const;
   Gradients Walk(KeptLayers kept, Gradients gradients, const Step& step) const;
-  bool Trains(const KeptSegment& segment) const;
+  bool Trains(int first, int last) const;  // layers
   bool meters() const {
     return options_.counts_memory && options_.on_layer != nullptr;
   }

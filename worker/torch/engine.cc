@@ -23,6 +23,7 @@
 #include "core/base/dtype.h"
 #include "core/base/status_macros.h"
 #include "core/model/initialize.h"
+#include "core/model/stage_drop.h"
 #include "core/optim/batch_norm.h"
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
@@ -161,7 +162,8 @@ TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
       layers_,
       StageLayersOptions{
           .first_layer = first,
-          .seed = options_.train.seed,
+          .train = options_.train,
+          .blocks = DroppableBlocks(options_.model, first, last),
           .checkpointing =
               FindCheckpointing(options_.train.activation_checkpointing)
                   .value_or(Checkpointing()),
@@ -253,7 +255,8 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
                                        &needs_gradient, &kept.layers);
   ForwardResult result;
   if (is_last()) {
-    kept.logits = x.set_requires_grad(needs_gradient);
+    // Also where all that trains was dropped.
+    kept.logits = x.set_requires_grad(true);
     kept.loss = LossOf(kept.logits, input.back());
     result.loss = SumsOf(kept.loss, kept.logits, input.back());
   } else {

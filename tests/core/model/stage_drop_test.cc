@@ -1,5 +1,7 @@
 #include "core/model/stage_drop.h"
 
+#include <set>
+
 #include "core/model/catalog.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -89,6 +91,41 @@ TEST(SkipStage, SaysWhatIsWrongWithIt) {
   ChangeJob(job, "faults[0].block=7");
   EXPECT_THAT(WhyAt(job, "faults[0].block"), HasSubstr("blocks 0 to 1"));
   EXPECT_THAT(DescribeModel(job).status().message(), HasSubstr("block is 7"));
+}
+
+TEST(IsDropped, IsDrawnFromSeedStepMicroBatchAndBlock) {
+  TrainSpec train;
+  train.layer_drop = 0.25;
+  int dropped = 0;
+  std::set<std::vector<bool>> rows;  // one a block, of each step
+  for (int block = 0; block < 4; ++block) {
+    std::vector<bool> row;
+    for (int64_t step = 0; step < 500; ++step) {
+      row.push_back(IsDropped(train, step, 1, block));
+      EXPECT_EQ(row.back(), IsDropped(train, step, 1, block));
+      dropped += row.back() ? 1 : 0;
+    }
+    rows.insert(row);
+  }
+
+  EXPECT_NEAR(dropped, 500, 60);  // three deviations
+  EXPECT_EQ(rows.size(), 4u);
+  train.layer_drop = 0;
+  EXPECT_FALSE(IsDropped(train, 0, 0, 0));
+}
+
+TEST(LayerDrop, SaysWhichModelsItIsNotFor) {
+  const auto why = [](const char* name, const char* share) {
+    JobSpec job = SmallJob(name);
+    job.data.name = FindModel(name)->synthetic;
+    ChangeJob(job, absl::StrCat("train.layer_drop=", share));
+    return WhyAt(job, "train.layer_drop");
+  };
+
+  EXPECT_EQ(why("vit", "0.5"), "nothing");
+  EXPECT_THAT(why("vit", "1"), HasSubstr("[0, 1)"));
+  EXPECT_THAT(why("resnet18", "0.5"), HasSubstr("running statistics"));
+  EXPECT_THAT(why("mlp", "0.5"), HasSubstr("has none that keeps its shape"));
 }
 
 }  // namespace
