@@ -260,6 +260,18 @@ void MeshState::BeginAttempt(JobEntry& job, const PlacementVerdict& verdict,
   for (const std::string& warning : warnings) {
     AddEvent(job, "warning", warning, moment);
   }
+  kept.mutable_skipped_blocks()->Assign(verdict.skipped_blocks.begin(),
+                                        verdict.skipped_blocks.end());
+  if (!verdict.skipped_blocks.empty()) {
+    AddEvent(
+        job, "skipping",
+        absl::StrCat("from micro-batch ", step, " on it predicts without ",
+                     verdict.skipped_blocks.size() == 1 ? "block " : "blocks ",
+                     absl::StrJoin(verdict.skipped_blocks, ", "),
+                     ", whose stage is lost; its result says so of each "
+                     "row"),
+        moment);
+  }
   OpenWeights(job, moment);
   Put(job);
 }

@@ -72,6 +72,15 @@ int LayersOf(const JobRecord& record) {
   return record.stages.empty() ? 0 : record.stages.back().layers.last;
 }
 
+// With the blocks that the present attempt goes without.
+JobSpec SpecOfAttempt(const JobRecord& record) {
+  JobSpec spec = record.spec;
+  for (const int32_t block : record.job.skipped_blocks()) {
+    spec.faults.push_back({.worker = "", .kind = kSkipStage, .block = block});
+  }
+  return spec;
+}
+
 // An inference job goes on after what is stored for good.
 Cut PredictedCut(const JobRecord& record) {
   const int64_t through = record.job.predicted().through();
@@ -152,6 +161,29 @@ void Pipelines::Restore(JobEntry& job) {
   }
 }
 
+absl::Status Pipelines::PlanWithoutLost(
+    JobEntry& job, const JobSpec& spec, const ModelDescription& model,
+    const std::vector<Candidate>& candidates) const {
+  // One that another job has is not lost.
+  const auto is_there = [&](const std::string& name) {
+    const auto& members = mesh_.membership.members();
+    return std::any_of(members.begin(), members.end(), [&](const auto& each) {
+      const Member& member = each.second;
+      return member.registration.name() == name && !IsGone(member.state) &&
+             member.stream.assigned() &&
+             !job.recovery->Excludes(member.process());
+    });
+  };
+  const auto rest = WithoutLostStages(spec, model, is_there);
+  if (!rest.has_value()) return absl::OkStatus();
+  PACELINE_ASSIGN_OR_RETURN(const ModelDescription remaining, Describe(*rest));
+  job.verdict = DecidePlacement(*rest, remaining, candidates, mesh_.measured);
+  for (size_t i = spec.faults.size(); i < rest->faults.size(); ++i) {
+    job.verdict.skipped_blocks.push_back(rest->faults[i].block);
+  }
+  return absl::OkStatus();
+}
+
 // Workers that another job has are as good as absent: who goes on with fewer
 // is better than who waits.
 absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
@@ -201,6 +233,9 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
                   });
             });
   job.verdict = DecidePlacement(present, model, candidates, mesh_.measured);
+  if (!job.verdict.plan.has_value() && job.record.job.attempt() > 0) {
+    PACELINE_RETURN_IF_ERROR(PlanWithoutLost(job, spec, model, candidates));
+  }
   if (!job.verdict.plan.has_value()) {
     const std::string cannot =
         unfit.empty() ? ""
@@ -433,9 +468,10 @@ void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
   mesh_.BeginAttempt(job, job.verdict, row.attempt, row.base.step, moment);
   if (job.recovery == nullptr) return;  // what it makes cannot be laid out
   job.record.job.clear_estimate();
-  if (const auto model = Describe(job.record.spec); model.ok()) {
+  const JobSpec spec = SpecOfAttempt(job.record);
+  if (const auto model = Describe(spec); model.ok()) {
     const auto estimate =
-        measurements_.EstimateOf(job.record.spec, *model, job.record.stages);
+        measurements_.EstimateOf(spec, *model, job.record.stages);
     if (estimate.has_value()) *job.record.job.mutable_estimate() = *estimate;
   }
   auto& rows = *job.record.job.mutable_attempts();
@@ -703,7 +739,7 @@ std::optional<RunOrder> Pipelines::OrderOf(const JobEntry& entry,
     }
   }
   run.fence = job.fence();
-  run.spec = job.spec;
+  run.spec = SpecOfAttempt(job);
   run.stages = mesh_.Place(job.stages);
   run.routes = RoutesOf(job.stages);
   run.cpu_capability = job.job.cpu_capability();

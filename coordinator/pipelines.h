@@ -16,6 +16,7 @@
 #include "coordinator/job_progress.h"
 #include "coordinator/mesh_measurements.h"
 #include "coordinator/mesh_state.h"
+#include "coordinator/placement.h"
 
 namespace paceline {
 
@@ -79,6 +80,10 @@ class Pipelines {
   void Judge(JobEntry& job, RecoveryActions& actions, Moment moment);
   absl::StatusOr<std::vector<RunPlace>> PlanFor(
       JobEntry& job, const std::vector<RunCandidate>& there) const;
+  // The verdict where the job goes on without lost stages; else as it is.
+  absl::Status PlanWithoutLost(JobEntry& job, const JobSpec& spec,
+                               const ModelDescription& model,
+                               const std::vector<Candidate>& candidates) const;
   // Whether idle workers are left to a job that waits in the queue.
   bool LeavesIdle(const JobEntry& job) const;
   // Estimates what the best plan on those who are there would save; nothing:

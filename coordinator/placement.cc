@@ -13,6 +13,7 @@
 #include "coordinator/job_text.h"
 #include "core/cluster/registration.h"
 #include "core/model/aggregation.h"
+#include "core/model/stage_drop.h"
 #include "core/schedule/traits.h"
 
 namespace paceline {
@@ -221,6 +222,59 @@ std::string SettleCapability(const JobSpec& spec, const Plan& plan,
     if (CapabilityRank(has) < CapabilityRank(lowest)) lowest = has;
   }
   return lowest;
+}
+
+namespace {
+
+// The blocks of these layers; nothing where they are not whole blocks that can
+// be skipped.
+std::optional<std::set<int32_t>> BlocksOf(const ModelDescription& model,
+                                          LayerRange layers) {
+  std::set<int32_t> blocks;
+  for (int i = layers.first; i < layers.last; ++i) {
+    const int block = model.layers[i].block;
+    if (!WhyNotSkipped(model, block).empty()) return std::nullopt;
+    blocks.insert(block);
+  }
+  // Another stage has the rest of one.
+  for (int i = 0; i < static_cast<int>(model.layers.size()); ++i) {
+    const bool inside = i >= layers.first && i < layers.last;
+    if (!inside && blocks.contains(model.layers[i].block)) return std::nullopt;
+  }
+  return blocks;
+}
+
+}  // namespace
+
+std::optional<JobSpec> WithoutLostStages(
+    JobSpec spec, const ModelDescription& model,
+    const std::function<bool(const std::string&)>& is_there) {
+  PipelineSpec& pipeline = spec.pipeline;
+  const std::vector<int32_t> cuts = std::exchange(pipeline.cuts, {});
+  const std::vector<std::string> workers = std::exchange(pipeline.workers, {});
+  if (!IsInference(spec) || spec.infer.tolerate != "skip" ||
+      workers.size() != cuts.size() + 1 || !pipeline.replicas.empty()) {
+    return std::nullopt;
+  }
+  const auto layers = static_cast<int32_t>(model.layers.size());
+  for (size_t stage = 0; stage < workers.size(); ++stage) {
+    const int32_t first = stage == 0 ? 0 : cuts[stage - 1];
+    if (is_there(workers[stage])) {
+      pipeline.workers.push_back(workers[stage]);
+      if (stage > 0) pipeline.cuts.push_back(first);
+      continue;
+    }
+    const auto blocks =
+        BlocksOf(model, {first, stage < cuts.size() ? cuts[stage] : layers});
+    // Nobody takes the first layers over: samples come in there.
+    if (stage == 0 || !blocks.has_value()) return std::nullopt;
+    for (const int32_t block : *blocks) {
+      spec.faults.push_back({.worker = "", .kind = kSkipStage, .block = block});
+    }
+  }
+  if (pipeline.cuts.size() == cuts.size()) return std::nullopt;
+  pipeline.stages = static_cast<int32_t>(pipeline.workers.size());
+  return spec;
 }
 
 PlacementVerdict DecidePlacement(const JobSpec& spec,

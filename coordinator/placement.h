@@ -5,6 +5,7 @@
 // another job has than runs on fewer now and slower for its whole life.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,7 +52,18 @@ struct PlacementVerdict {
   // InvalidArgument, ResourceExhausted (memory) or FailedPrecondition (cores):
   // not even the whole mesh, all idle, could run it.
   absl::Status impossible;
+  // Blocks that the plan goes without, since their stage is lost.
+  std::vector<int32_t> skipped_blocks;
 };
+
+// infer.tolerate: returns the job without the stages whose workers
+// (pipeline.workers) are not there: their layers go to the stage before, and
+// their blocks are skipped.  Nothing where the job does not tolerate that, no
+// worker is missing, or a lost stage holds more than whole blocks that can be
+// skipped.
+std::optional<JobSpec> WithoutLostStages(
+    JobSpec spec, const ModelDescription& model,
+    const std::function<bool(const std::string&)>& is_there);
 
 // More compute threads than that for each core of a worker only take turns; a
 // worker gets no such job.

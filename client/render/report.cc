@@ -532,6 +532,7 @@ Document ToDocument(const v1::Job& job, bool with_curve) {
         job.has_floor_step() ? Document(job.floor_step()) : Document()},
        {"recovery",
         job.has_recovery() ? MessageDocument(job.recovery()) : Document()},
+       {"skipped_blocks", job.skipped_blocks()},
        {"conflict",
         job.has_conflict() ? MessageDocument(job.conflict()) : Document()},
        {"plan_version", job.plan_version()},
@@ -620,6 +621,7 @@ std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
       {IsInference(job) ? "stored up to" : "state kept of",
        job.has_floor_step() ? absl::StrCat(StepName(job), " ", job.floor_step())
                             : std::string()},
+      {"without blocks", absl::StrJoin(job.skipped_blocks(), ", ")},
       {"last recovery", RecoveryText(job)},
       {"test accuracy", Accuracy(job)},
       {"goes on from", ResumedText(job)},

@@ -296,6 +296,11 @@ constexpr JobKey kKeys[] = {
     {KEY(infer.outputs),
      "Keeps what the last layer gave, and not the class alone.", kAny, "",
      kKind, " infer "},
+    {KEY(infer.tolerate),
+     "skip: where a lost stage cannot be placed again and holds whole residual "
+     "blocks alone, the job goes on without these; the result says so of each "
+     "row. none: the job waits for a worker.",
+     OneOf("word", " none skip "), "", kKind, " infer "},
     {KEY(precision), "What matrix products and convolutions are computed in.",
      OneOf("precision", " bf16 fp32 ")},
     {KEY(aggregation.mode),
@@ -488,6 +493,9 @@ std::string WhyUnused(const JobSpec& spec, const GivenKey& given,
   if (*key->decider != '\0') {
     const std::string& value = *std::get<std::string*>(
         ValueIn(*FindJobKey(key->decider), spec, fault));
+    if (path == "infer.tolerate" && spec.pipeline.workers.empty()) {
+      return "without pipeline.workers a lost stage goes to another worker";
+    }
     if (IsAmong(key->needs, value)) return "";
     return absl::StartsWith(path, "faults.")
                ? absl::StrCat("the fault's kind is ", value)

@@ -372,6 +372,7 @@ void CheckPipeline(const JobSpec& spec, int64_t layers,
 void CheckInfer(const JobSpec& spec, SpecProblems& problems) {
   CheckKey("infer.micro_batch", spec, problems);
   CheckKey("infer.samples", spec, problems);
+  CheckKey("infer.tolerate", spec, problems);
   CheckKey("train.seed", spec, problems);
   const std::string& schedule = spec.pipeline.schedule;
   if (ScheduleTraitsOf(schedule).only_trains) {

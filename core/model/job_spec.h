@@ -201,6 +201,9 @@ struct InferSpec {
   int64_t samples = 0;  // the first ones of the set; 0: all
   // The result has what the last layer gave, beside the classes.
   bool outputs = true;
+  // skip: where a lost stage cannot be placed again, the rest is predicted
+  // without its blocks; none: the job waits.
+  std::string tolerate = "none";
 };
 
 // Data parallelism: every member holds the whole model.

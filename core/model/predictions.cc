@@ -16,6 +16,19 @@ Shape PredictionShape(const ModelDescription& model) {
   return shape;
 }
 
+std::vector<uint8_t> SkippedRow(const ModelDescription& model,
+                                const InferSpec& infer) {
+  bool any = infer.tolerate == "skip";
+  std::vector<uint8_t> row;
+  for (const Layer& layer : model.layers) {
+    if (layer.block < 0) continue;
+    row.resize(layer.block + 1);
+    row[layer.block] = layer.skipped ? 1 : 0;
+    any = any || layer.skipped;
+  }
+  return any ? row : std::vector<uint8_t>();
+}
+
 absl::StatusOr<SafetensorsLayout> LayOutPredictions(
     const ModelDescription& model, const InferSpec& infer, int64_t samples,
     const PredictedNameBytes& names) {
@@ -28,6 +41,12 @@ absl::StatusOr<SafetensorsLayout> LayOutPredictions(
   if (infer.outputs) {
     tensors.push_back({.name = kPredictedOutputs,
                        .shape = Batched(samples, model.layers.back().output)});
+  }
+  const auto blocks = static_cast<int64_t>(SkippedRow(model, infer).size());
+  if (blocks > 0) {
+    tensors.push_back({.name = kPredictedSkipped,
+                       .dtype = DType::kU8,
+                       .shape = {samples, blocks}});
   }
   // Last, since all others have to begin at a multiple of their elements.
   for (const auto& [name, bytes] :

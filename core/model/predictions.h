@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/base/tensor.h"
@@ -17,6 +18,8 @@ namespace paceline {
 //            of equals; kNoClass where there is NaN in it
 //   labels   int64, the same: what the data set says; -100: it says nothing
 //   outputs  float32 [N, classes] or [N, tokens, classes]; InferSpec::outputs
+//   skipped  uint8 [N, blocks]: 1 where the sample went without that residual
+//            block of the model; where the job may go without any
 // and where the data set has names:
 //   files        uint8: a line for each sample, with its file's name
 //   class_names  uint8: a line for each class
@@ -26,6 +29,7 @@ inline constexpr int64_t kNoClass = -1;
 inline constexpr char kPredictedClasses[] = "classes";
 inline constexpr char kPredictedLabels[] = "labels";
 inline constexpr char kPredictedOutputs[] = "outputs";
+inline constexpr char kPredictedSkipped[] = "skipped";
 inline constexpr char kPredictedFiles[] = "files";
 inline constexpr char kPredictedClassNames[] = "class_names";
 
@@ -38,6 +42,10 @@ struct PredictedNameBytes {
 // A class for each of these: the shape of a sample's output without its last
 // dimension.
 Shape PredictionShape(const ModelDescription& model);
+
+// A row of `skipped` as the model is now; empty: the file has none.
+std::vector<uint8_t> SkippedRow(const ModelDescription& model,
+                                const InferSpec& infer);
 
 // samples: N > 0.  Metadata: {"format": "pt", "model": name, "content":
 // "predictions"}.

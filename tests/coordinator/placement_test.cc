@@ -3,6 +3,8 @@
 #include <set>
 
 #include "coordinator/job_text.h"
+#include "core/model/catalog.h"
+#include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
@@ -53,6 +55,57 @@ TEST_F(PlacementTest, TakesTheWorkersThatTheJobNames) {
   ASSERT_EQ(verdict.plan->stages.size(), 2u);
   EXPECT_EQ(verdict.plan->stages[0].worker, WorkerId{3});
   EXPECT_EQ(verdict.plan->stages[1].worker, WorkerId{1});
+}
+
+// Stages of one block each between embedding and head, on a, b and c.
+JobSpec ToleratesLoss() {
+  JobSpec spec = SpecOf(3);
+  spec.kind = kInferKind;
+  spec.model = DefaultModel("vit");
+  spec.model.depth = 2;
+  spec.data = DefaultDataSpec("synthetic");
+  spec.infer.tolerate = "skip";
+  spec.pipeline.cuts = {1, 3};
+  spec.pipeline.workers = {"a", "b", "c"};
+  return spec;
+}
+
+std::optional<JobSpec> WithoutWorker(const JobSpec& spec,
+                                     const std::string& lost) {
+  return WithoutLostStages(
+      spec, *Describe(spec),
+      [&lost](const std::string& name) { return name != lost; });
+}
+
+TEST_F(PlacementTest, GoesOnWithoutTheBlocksOfALostStage) {
+  const std::optional<JobSpec> rest = WithoutWorker(ToleratesLoss(), "b");
+
+  ASSERT_TRUE(rest.has_value());
+  ASSERT_EQ(rest->faults.size(), 1u);
+  EXPECT_EQ(rest->faults[0].block, 0);
+  candidates_.erase(candidates_.begin() + 1);
+  const PlacementVerdict verdict = Decide(*rest);
+  ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
+  ASSERT_EQ(verdict.plan->stages.size(), 2u);
+  EXPECT_EQ(verdict.plan->stages[0].layers, (LayerRange{0, 3}));
+  EXPECT_EQ(verdict.plan->stages[1].worker, WorkerId{3});
+}
+
+TEST_F(PlacementTest, KeepsStagesThatNothingCanDoWithout) {
+  const JobSpec spec = ToleratesLoss();
+  JobSpec half = spec;
+  half.pipeline.cuts = {2, 3};  // b has the second half of a block
+  JobSpec strict = spec;
+  strict.infer.tolerate = "none";
+  JobSpec training = spec;
+  training.kind = kTrainKind;
+
+  EXPECT_FALSE(WithoutWorker(spec, "a").has_value());
+  EXPECT_FALSE(WithoutWorker(spec, "c").has_value());
+  EXPECT_FALSE(WithoutWorker(spec, "nobody").has_value());
+  for (const JobSpec& other : {half, strict, training}) {
+    EXPECT_FALSE(WithoutWorker(other, "b").has_value());
+  }
 }
 
 TEST_F(PlacementTest, PutsTheFirstStageWhereTheDataIs) {

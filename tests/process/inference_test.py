@@ -7,7 +7,9 @@ import zlib
 from array import array
 from pathlib import Path
 
-from mesh_case import MeshCase, main
+from mesh_case import MeshCase, eventually, main, program
+
+ANY = "127.0.0.1:0"
 
 DATA = ("data: {name: synthetic, shape: [1, 28, 28], classes: 10, "
         "train_samples: 64, test_samples: 50}\n")
@@ -86,6 +88,57 @@ class Inference(MeshCase):
         self.assertEqual(len(five["workers"]), 2, five)
         for key in ("weights_sha256", "test_accuracy"):
             self.assertEqual(five[key], one[key])
+
+    def test_goes_on_without_the_blocks_of_a_dead_stage_where_it_may(self):
+        """The rows before are those of the whole model, the rows after those
+        of a model without block 1, and the result says which are which."""
+        self.start(2)
+        middle = self.start_process(  # nobody starts it again
+            program("paceline-worker"), "--listen", ANY, "--http", ANY,
+            "--state", self.folder / "w9", "--name", "w9", "--coordinator",
+            self.coordinator)
+        self.assertTrue(eventually(lambda: len(self.workers()) == 3),
+                        middle.errors.read_text())
+        infer = self.write(
+            "kind: infer\nmodel: {name: vit, depth: 3, width: 32}\n"
+            "data: {name: synthetic, test_samples: 12000}\n"
+            "infer: {micro_batch: 4, tolerate: skip}\n"
+            "pipeline: {cuts: [3, 5], workers: [w1, w9, w2]}\n")
+        job = self.detach(infer)
+        self.await_step_after(40, job)
+        middle.kill()
+
+        document = self.finished(job)
+        events = self.events(job)
+        self.has(events, "without block 1")
+        self.assertEqual(document["skipped_blocks"], [1], events)
+        self.has(self.client("job", "show", job).stdout, "without blocks")
+        rows, classes = self.result(job)
+        since = rows.index((0, 1, 0))
+        self.assertGreater(since, 40, events)
+        self.assertEqual(set(rows[:since]), {(0, 0, 0)})
+        self.assertEqual(set(rows[since:]), {(0, 1, 0)})
+
+        sets = ["pipeline.cuts=", "pipeline.workers=", "pipeline.stages=1"]
+        _, whole = self.result(str(self.submit(infer, *sets)["id"]))
+        faulty = self.write(
+            Path(infer).read_text() +
+            "faults: [{kind: skip-stage, block: 1}]\n", "faulty.yaml")
+        _, without = self.result(str(self.submit(faulty, *sets)["id"]))
+        self.assertEqual(classes, whole[:since] + without[since:])
+
+    def result(self, job):
+        """Its rows of skipped blocks, and its classes."""
+        content = Path(self.export(job)).read_bytes()
+        length = struct.unpack_from("<Q", content)[0]
+        header = json.loads(content[8:8 + length])
+
+        def tensor(name, kind):
+            begin, end = header[name]["data_offsets"]
+            return array(kind, content[8 + length + begin:8 + length + end])
+        skipped = tensor("skipped", "B")
+        return ([tuple(skipped[at:at + 3]) for at in range(0, len(skipped), 3)],
+                tensor("classes", "q").tolist())
 
 
 def png(width, height):

@@ -4,7 +4,9 @@
 #include <limits>
 #include <optional>
 
+#include "core/model/catalog.h"
 #include "core/model/predictions.h"
+#include "core/model/stage_drop.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/small_model.h"
@@ -143,6 +145,36 @@ TEST(Predictions, AreLaidOutAsTheyAre) {
       EXPECT_EQ(layout.tensors[i].shape, all[i].tensor.shape);
     }
   }
+}
+
+TEST(Predictions, SayOfEachRowWithoutWhichBlocksItWasMade) {
+  JobSpec job;
+  job.model = DefaultModel("vit");
+  job.model.depth = 2;
+  job.infer.tolerate = "skip";
+  ModelDescription model = DescribeModel(job).value();
+  EXPECT_EQ(SkippedRow(model, job.infer), (std::vector<uint8_t>{0, 0}));
+  EXPECT_TRUE(SkippedRow(model, {}).empty());
+  SkipBlock(model, 1);
+  const std::vector<uint8_t> row = SkippedRow(model, {});
+  Sink sink;
+
+  Predictions predictions(false, Turns(), sink, row);
+  ASSERT_TRUE(predictions
+                  .Add(BatchInfo(), 4, Floats({2, 3}, {0, 2, 1, 5, 5, 5}),
+                       Labels({2}, {1, 2}), LossSums())
+                  .ok());
+
+  const TensorPart& part = sink.all.back();
+  EXPECT_EQ(part.name, kPredictedSkipped);
+  EXPECT_EQ(part.offset_bytes, 8);
+  const uint8_t* const rows = part.tensor.data.get();
+  EXPECT_EQ(std::vector<uint8_t>(rows, rows + 4),
+            (std::vector<uint8_t>{0, 1, 0, 1}));
+  const SafetensorsLayout layout =
+      LayOutPredictions(model, {.outputs = false}, 6).value();
+  EXPECT_EQ(layout.tensors.back().name, kPredictedSkipped);
+  EXPECT_EQ(layout.tensors.back().shape, (Shape{6, 2}));
 }
 
 TEST(Predictions, HaveRoomForNamesBehindThem) {

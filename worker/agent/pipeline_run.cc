@@ -136,7 +136,8 @@ absl::Status PipelineRun::Run() {
   std::optional<Predictions> predictions;
   if (upload_ != nullptr && engines_.contains(StageCount(run_.order) - 1)) {
     predictions.emplace(run_.order.spec.infer.outputs,
-                        TurnsOf(run_.order, run_.self), *upload_);
+                        TurnsOf(run_.order, run_.self), *upload_,
+                        SkippedRow(run_.model, run_.order.spec.infer));
     parts.predictions = &*predictions;
   }
   StageRunner runner(RunnerOptions(run_.order, run_.model, run_.self),

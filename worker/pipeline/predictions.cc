@@ -67,6 +67,16 @@ absl::Status Predictions::Add(const BatchInfo& batch, int64_t first,
   add(kPredictedClasses, classes);
   add(kPredictedLabels, labels);
   if (keep_outputs_) add(kPredictedOutputs, outputs);
+  if (!skipped_.empty()) {
+    Tensor rows = Tensor::Allocate(
+        DType::kU8,
+        {labels.shape.front(), static_cast<int64_t>(skipped_.size())});
+    uint8_t* row = rows.data.get();
+    for (int64_t i = 0; i < labels.shape.front(); ++i) {
+      row = std::copy(skipped_.begin(), skipped_.end(), row);
+    }
+    add(kPredictedSkipped, rows);
+  }
   return sink_.Add(std::move(parts), MarkAfter(batch));
 }
 

@@ -33,8 +33,13 @@ class Predictions {
   //   keep_outputs  InferSpec::outputs
   //   turns         the micro-batches of this replica
   //   sink          outlives this
-  Predictions(bool keep_outputs, Turns turns, PredictionSink& sink)
-      : keep_outputs_(keep_outputs), turns_(std::move(turns)), sink_(sink) {}
+  //   skipped       SkippedRow()
+  Predictions(bool keep_outputs, Turns turns, PredictionSink& sink,
+              std::vector<uint8_t> skipped = {})
+      : keep_outputs_(keep_outputs),
+        turns_(std::move(turns)),
+        sink_(sink),
+        skipped_(std::move(skipped)) {}
 
   // Takes the predictions of a batch of one micro-batch; the batches of this
   // replica come in order.
@@ -59,6 +64,7 @@ class Predictions {
   const bool keep_outputs_;
   const Turns turns_;
   PredictionSink& sink_;
+  const std::vector<uint8_t> skipped_;
   int64_t samples_ = 0;
   int64_t without_class_ = 0;
   LossSums sums_;

@@ -128,5 +128,20 @@ TEST(LayerDrop, SaysWhichModelsItIsNotFor) {
   EXPECT_THAT(why("mlp", "0.5"), HasSubstr("has none that keeps its shape"));
 }
 
+TEST(Tolerate, IsAWordThatNamedWorkersGiveAnEffect) {
+  JobSpec job = SmallJob("vit", "kind=infer; data.name=synthetic");
+  const auto unused = [&job] {
+    return UnusedKeys(job, {{"infer.tolerate"}}).size();
+  };
+  ChangeJob(job, "infer.tolerate=skip");
+
+  EXPECT_EQ(WhyAt(job, "infer.tolerate"), "nothing");
+  EXPECT_EQ(unused(), 1u);
+  ChangeJob(job, "pipeline.workers=a,b");
+  EXPECT_EQ(unused(), 0u);
+  ChangeJob(job, "infer.tolerate=skipp");
+  EXPECT_THAT(WhyAt(job, "infer.tolerate"), HasSubstr("did you mean 'skip'"));
+}
+
 }  // namespace
 }  // namespace paceline
