@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "coordinator/job_text.h"
+#include "core/model/catalog.h"
+#include "core/model/data_sets.h"
 #include "core/plan/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -823,9 +825,12 @@ TEST(BrainGroup, ProcessThatWasTakenOutStaysOutUnderALaterCoordinator) {
 
 TEST(BrainGroup, FaultsThatAreSpentStaySoUnderALaterCoordinator) {
   JobSpec spec = GroupSpec();
-  spec.faults = {{.worker = "w1", .step = 5, .kind = "nan"}};
+  spec.model = DefaultModel("vit");
+  spec.data = DefaultDataSpec("synthetic");
+  spec.faults = {{.worker = "w1", .step = 5, .kind = "nan"},
+                 {.worker = "", .kind = kSkipStage, .block = 1}};
   GroupMesh before = Training(2, spec);
-  EXPECT_EQ(before.Run("w1")->spec.faults.size(), 1u);
+  EXPECT_EQ(before.Run("w1")->spec.faults.size(), 2u);
   before.Break("w1");
   before.Break("w2");
   before.Pass(600);
@@ -836,7 +841,9 @@ TEST(BrainGroup, FaultsThatAreSpentStaySoUnderALaterCoordinator) {
 
   ASSERT_EQ(mesh.State(), JobState::kRunning) << mesh.Why();
   EXPECT_EQ(mesh.Run("w1")->fence.attempt, 2);
-  EXPECT_TRUE(mesh.Run("w1")->spec.faults.empty());
+  // A skipped block concerns the model, and is never spent.
+  ASSERT_EQ(mesh.Run("w1")->spec.faults.size(), 1u);
+  EXPECT_EQ(mesh.Run("w1")->spec.faults[0].kind, kSkipStage);
 }
 
 TEST(BrainGroup, PartialEvaluationsAreMergedByTheirSamples) {

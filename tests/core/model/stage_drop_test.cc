@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "core/model/aggregation.h"
 #include "core/model/catalog.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -80,6 +81,23 @@ TEST(SkipStage, IsForEveryModeAndOfNoWorker) {
     job.aggregation.mode = mode;
     EXPECT_TRUE(CheckJobSpec(job).empty()) << CheckJobSpec(job).front().why;
   }
+}
+
+TEST(SkipStage, HasNoUseForAWorkerOrSteps) {
+  JobSpec job = SmallJob("vit", "faults[0].kind=skip-stage; faults[0].block=1");
+  job.aggregation.mode = "rolling";
+  std::vector<std::string> unused;
+  for (const UnusedKey& key : UnusedKeys(job, {{"faults[0].kind"},
+                                               {"faults[0].block"},
+                                               {"faults[0].worker"},
+                                               {"faults[0].step"},
+                                               {"faults[0].steps"}})) {
+    unused.push_back(key.path);
+  }
+
+  EXPECT_THAT(unused, ElementsAre("faults[0].worker", "faults[0].step",
+                                  "faults[0].steps"));
+  EXPECT_TRUE(CheckFaultWorkers(job, {"w1"}).empty());
 }
 
 TEST(SkipStage, SaysWhatIsWrongWithIt) {
