@@ -24,8 +24,8 @@ const Shape& ImageNetImage() {
 constexpr int32_t kImageNetClasses = 1000;
 
 const std::vector<std::string>& VitKeys() {
-  static const std::vector<std::string> keys = {"depth", "width", "heads",
-                                                "patch", "dropout"};
+  static const std::vector<std::string> keys = {"depth", "width",   "heads",
+                                                "patch", "dropout", "sizes"};
   return keys;
 }
 
@@ -62,7 +62,7 @@ CatalogEntry ImageNetConvolutions(const char* name,
 
 CatalogEntry Vgg(const char* name) {
   CatalogEntry entry =
-      ImageNetConvolutions(name, {"width", "dropout"}, DescribeVgg);
+      ImageNetConvolutions(name, {"width", "dropout", "sizes"}, DescribeVgg);
   entry.model.dropout = 0.5;
   return entry;
 }
@@ -145,8 +145,8 @@ std::vector<CatalogEntry> MakeCatalog() {
       ImageNetVit("vit_small_patch16_224", 384),
       ImageNetVit("vit_base_patch16_224", 768),
       ImageNetVit("vit_b_16", 768),
-      ImageNetConvolutions("resnet18", {"width"}, DescribeResnet),
-      ImageNetConvolutions("resnet50", {"width"}, DescribeResnet),
+      ImageNetConvolutions("resnet18", {"width", "sizes"}, DescribeResnet),
+      ImageNetConvolutions("resnet50", {"width", "sizes"}, DescribeResnet),
       Vgg("vgg11"),
       Vgg("vgg16"),
       Gnmt("gnmt"),
@@ -184,6 +184,7 @@ std::string ValueText(const ModelSpec& model, const std::string& key) {
   if (key == "patch") return absl::StrCat(model.patch);
   if (key == "positions") return absl::StrCat(model.positions);
   if (key == "vocabulary") return absl::StrCat(model.vocabulary);
+  if (key == "sizes") return absl::StrJoin(model.sizes, "-");
   if (key == "file") return model.script.sha256;
   return absl::StrCat(model.dropout);
 }
@@ -232,10 +233,12 @@ bool ModelReads(const std::string& name, const std::string& key) {
 std::string SizesText(const ModelSpec& model) {
   const CatalogEntry* entry = FindModel(model.name);
   if (entry == nullptr) return "";
-  std::string text = absl::StrJoin(
-      entry->keys, ",", [&](std::string* out, const std::string& key) {
-        absl::StrAppend(out, key, "=", ValueText(model, key));
-      });
+  std::vector<std::string> parts;
+  for (const std::string& key : entry->keys) {
+    if (key == "sizes" && model.sizes.empty()) continue;
+    parts.push_back(absl::StrCat(key, "=", ValueText(model, key)));
+  }
+  std::string text = absl::StrJoin(parts, ",");
   if (model.only != kTrainsAll) absl::StrAppend(&text, ",only=", model.only);
   if (model.lora.rank > 0) {
     absl::StrAppend(&text, ",lora=", model.lora.rank, ":",

@@ -89,6 +89,24 @@ void Chain::FindTargets(const OperationFacts& facts, Operation& operation) {
   operation.adapters.scale = lora_.alpha / std::max(1, lora_.rank);
 }
 
+Chain& Chain::Resize(std::vector<int32_t> sizes) {
+  sizes_ = std::move(sizes);
+  return *this;
+}
+
+int64_t Chain::Size(int64_t full) {
+  const size_t at = model_.sizes.size();
+  model_.sizes.push_back(static_cast<int32_t>(full));
+  if (at >= sizes_.size()) return full;
+  if (sizes_[at] < 1 || sizes_[at] > full) {
+    status_.Update(InvalidArgument("model.sizes: number ", at + 1,
+                                   " must be from 1 to ", full, ", got ",
+                                   sizes_[at]));
+    return full;
+  }
+  return model_.sizes[at] = sizes_[at];
+}
+
 Chain& Chain::Begin(std::string layer) {
   Layer next;
   next.name = std::move(layer);
@@ -151,6 +169,12 @@ Chain& Chain::AddDropout(double probability) {
 
 absl::StatusOr<ModelDescription> Chain::Build() && {
   if (!status_.ok()) return status_;
+  if (!sizes_.empty() && sizes_.size() != model_.sizes.size()) {
+    return InvalidArgument("model.sizes has ", sizes_.size(), " numbers, but ",
+                           model_.name, " has ", model_.sizes.size(),
+                           " groups of units: take what 'paceline model prune' "
+                           "printed, with the other sizes of that job");
+  }
   for (const std::string& target : lora_.targets) {
     if (targets_.contains(target)) continue;
     return InvalidArgument(

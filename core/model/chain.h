@@ -2,8 +2,10 @@
 // says what it is made of and nothing is counted by hand.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -33,6 +35,12 @@ class Chain {
   // them, but for those of the module `head`.
   Chain& Adapt(const LoraSpec& lora, std::string head);
 
+  // Size() gives these numbers, one after the other; empty: all it is asked.
+  Chain& Resize(std::vector<int32_t> sizes);
+
+  // How many units a group has that may be pruned, `full` before that was done.
+  int64_t Size(int64_t full);
+
   // Begins the next layer.
   Chain& Begin(std::string layer);
 
@@ -48,8 +56,8 @@ class Chain {
 
   // Errors: InvalidArgument  operations that do not fit one another, a last
   //                          layer whose output is not one score a class,
-  //                          for every label, or a target of adapters that
-  //                          is not there
+  //                          for every label, a target of adapters that is
+  //                          not there, or sizes that are not of these groups
   absl::StatusOr<ModelDescription> Build() &&;
 
  private:
@@ -58,6 +66,7 @@ class Chain {
   ModelDescription model_;
   Shape shape_;
   LoraSpec lora_;
+  std::vector<int32_t> sizes_;
   std::set<std::string> maps_;     // ends of the names of all there are
   std::set<std::string> targets_;  // of lora_.targets those that were found
   absl::Status status_;

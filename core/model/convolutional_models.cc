@@ -110,17 +110,24 @@ void AddConvolution(const Convolution& c, Chain& chain) {
       .Add({"batch_norm2d", c.norm, {c.out}});
 }
 
+struct Block {
+  bool bottleneck;
+  bool projects;  // its input, to the shape of what is added to that
+  int64_t width;  // of the convolutions inside, before they are pruned
+  int64_t out;    // channels of the result
+  int64_t stride;
+};
+
 // The stride is in the 3x3 convolution of a bottleneck, as torchvision has it
 // ("ResNet v1.5").
-void AddBlock(const std::string& name, bool bottleneck, int64_t width,
-              int64_t stride, Chain& chain) {
+void AddBlock(const std::string& name, const Block& block, Chain& chain) {
+  const auto& [bottleneck, projects, width, out, stride] = block;
   const int64_t in = chain.shape().front();
-  const int64_t out = bottleneck ? kExpansion * width : width;
   chain.Begin(name);
-  if (stride == 1 && in == out) {
-    chain.Add("residual_begin");
-  } else {
+  if (projects) {
     chain.Add({"residual_project", name + ".downsample", {in, out, stride}});
+  } else {
+    chain.Add("residual_begin");
   }
   const auto add = [&](int index, int64_t channels, int64_t kernel,
                        int64_t step) {
@@ -129,15 +136,15 @@ void AddBlock(const std::string& name, bool bottleneck, int64_t width,
                    chain);
   };
   if (bottleneck) {
-    add(1, width, 1, 1);
+    add(1, chain.Size(width), 1, 1);
     chain.Add("relu");
-    add(2, width, 3, stride);
+    add(2, chain.Size(width), 3, stride);
     chain.Add("relu");
     add(3, out, 1, 1);
   } else {
-    add(1, width, 3, stride);
+    add(1, chain.Size(width), 3, stride);
     chain.Add("relu");
-    add(2, width, 3, 1);
+    add(2, out, 3, 1);
   }
   chain.Add("residual_end").Add("relu");
 }
@@ -152,13 +159,21 @@ absl::StatusOr<ModelDescription> DescribeResnet(const ModelSpec& spec,
   PACELINE_RETURN_IF_ERROR(CheckImages(spec, input, kSmallestResnetEdge));
   const ResnetSizes& sizes = spec.name == "resnet50" ? kResnet50 : kResnet18;
   Chain chain(spec.name, input, classes);
-  chain.Begin("stem");
-  AddConvolution({"conv1", "bn1", spec.width, 7, 2}, chain);
+  chain.Resize(spec.sizes).Begin("stem");
+  int64_t out = chain.Size(spec.width);
+  AddConvolution({"conv1", "bn1", out, 7, 2}, chain);
   chain.Add("relu").Add({"max_pool2d", "", {3, 2, 1}});
   for (int group = 0; group < 4; ++group) {
+    const int64_t width = int64_t{spec.width} << group;
+    // Where nothing is projected the stem's channels are the first group's.
+    const bool changes = group > 0 || sizes.bottleneck;
+    if (changes)
+      out = chain.Size(sizes.bottleneck ? kExpansion * width : width);
     for (int64_t block = 0; block < sizes.blocks[group]; ++block) {
-      AddBlock(absl::StrCat("layer", group + 1, ".", block), sizes.bottleneck,
-               int64_t{spec.width} << group, group > 0 && block == 0 ? 2 : 1,
+      const bool first = block == 0;
+      AddBlock(absl::StrCat("layer", group + 1, ".", block),
+               {sizes.bottleneck, first && changes, width, out,
+                first && group > 0 ? 2 : 1},
                chain);
     }
   }
@@ -192,7 +207,7 @@ void AddFeatures(const ModelSpec& spec, Chain& chain) {
     for (int64_t i = 0; i < convolutions[group]; ++i) {
       const std::string name = absl::StrCat("features.", module);
       const int64_t in = chain.shape().front();
-      const int64_t out = spec.width * kChannels[group];
+      const int64_t out = chain.Size(spec.width * kChannels[group]);
       chain.Begin(name).Add({"conv2d", name, {in, out, 3, 1, 1}}).Add("relu");
       module += 2;
     }
@@ -210,8 +225,10 @@ absl::StatusOr<ModelDescription> DescribeVgg(const ModelSpec& spec,
       CheckModelSize(spec, "width", spec.width, 1, kLargestSize / kHidden));
   PACELINE_RETURN_IF_ERROR(CheckImages(spec, input, kSmallestVggEdge));
   Chain chain(spec.name, input, classes);
+  chain.Resize(spec.sizes);
   AddFeatures(spec, chain);
-  const int64_t hidden = spec.width * kHidden;
+  const int64_t hidden = chain.Size(spec.width * kHidden);
+  const int64_t second = chain.Size(spec.width * kHidden);
   chain.Begin("classifier.0")
       .Add({"adaptive_avg_pool2d", "", {kGrid}})
       .Add("flatten");
@@ -220,11 +237,11 @@ absl::StatusOr<ModelDescription> DescribeVgg(const ModelSpec& spec,
       .Add("relu")
       .AddDropout(spec.dropout);
   chain.Begin("classifier.3")
-      .Add({"linear", "classifier.3", {hidden, hidden}})
+      .Add({"linear", "classifier.3", {hidden, second}})
       .Add("relu")
       .AddDropout(spec.dropout);
   chain.Begin("classifier.6")
-      .Add({"linear", "classifier.6", {hidden, classes}});
+      .Add({"linear", "classifier.6", {second, classes}});
   return std::move(chain).Build();
 }
 

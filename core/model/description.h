@@ -86,6 +86,9 @@ struct ModelDescription {
     std::string name;
   };
   std::vector<Alias> aliases;
+  // How many units each group has that may be pruned (core/model/pruning.h);
+  // empty: nothing may.
+  std::vector<int32_t> sizes;
   // A transformer's module in the last layer that gives class scores
   // ("classifier"); it trains beside adapters.  Empty: none.
   std::string head;

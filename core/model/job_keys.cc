@@ -115,6 +115,10 @@ constexpr JobKey kKeys[] = {
      "script: a TorchScript file, which every worker finds at this absolute "
      "path.",
      kAny, kNone},
+    {KEY(model.sizes),
+     "vit, deit, resnet and vgg: what 'paceline model prune' has left of the "
+     "width, heads, hidden units and channels; it prints them.",
+     kAny, "nothing is pruned"},
     {KEY(model.positions),
      "Models of tokens: the longest sample that they take.", kAny,
      "data.block"},

@@ -87,6 +87,9 @@ struct ModelSpec {
   // says of each parameter whether it trains.
   std::string only = kTrainsAll;
   LoraSpec lora;
+  // The units of each group that pruning has left, core/model/pruning.h; empty:
+  // all.
+  std::vector<int32_t> sizes;
 };
 
 // The defaults are those of most data sets; DefaultDataSpec() of

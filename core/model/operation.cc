@@ -190,44 +190,49 @@ OperationFacts PositionEmbedding(const Operation& operation,
 }
 
 // The facts of four projections, of queries times keys, and of weights times
-// values.
+// values.  Heads are width / heads wide where the operation has no third size.
 OperationFacts AttentionFacts(const Operation& operation, const Shape& input) {
   const int64_t tokens = input[0];
   const int64_t width = operation.sizes[0];
   const int64_t heads = operation.sizes[1];
+  const int64_t inner =
+      operation.sizes.size() > 2 ? heads * operation.sizes[2] : width;
   OperationFacts facts;
   facts.output = input;
-  facts.flops = 8.0 * tokens * width * width + 4.0 * tokens * tokens * width;
+  facts.flops = 8.0 * tokens * width * inner + 4.0 * tokens * tokens * inner;
   // Queries, keys and values, each also in parts by heads; scores, masked
   // scores and weights; the mixed values and the output.
   const int64_t scores = heads * tokens * tokens;
-  facts.kept_elements = 8 * tokens * width + 3 * scores;
+  facts.kept_elements = tokens * (7 * inner + width) + 3 * scores;
   if (operation.probability > 0) facts.kept_elements += 2 * scores;
   return facts;
 }
 
 // The parts "weight" and "bias" of the projections `in` and `out`; queries,
 // keys and values are one projection, whose weight has the shape `fused`.
+//   inner  numbers of a token in all heads
 void AddFusedProjections(const Operation& operation, const char* in,
-                         const char* out, Shape fused, OperationFacts& facts) {
+                         const char* out, Shape fused, int64_t inner,
+                         OperationFacts& facts) {
   const int64_t width = operation.sizes[0];
   facts.parameters = {
       {absl::StrCat(operation.name, in, "weight"), std::move(fused)},
-      {absl::StrCat(operation.name, in, "bias"), {3 * width}},
-      {absl::StrCat(operation.name, out, "weight"), {width, width}},
+      {absl::StrCat(operation.name, in, "bias"), {3 * inner}},
+      {absl::StrCat(operation.name, out, "weight"), {width, inner}},
       {absl::StrCat(operation.name, out, "bias"), {width}},
   };
 }
 
 OperationFacts Attention(const Operation& operation, const Shape& input) {
   const int64_t width = operation.sizes[0];
+  const int64_t inner = operation.sizes[1] * operation.sizes[2];
   OperationFacts facts = AttentionFacts(operation, input);
   // Nothing is masked.
   facts.kept_elements -= operation.sizes[1] * input[0] * input[0];
   const bool torch_names = operation.kind == "multihead_attention";
   AddFusedProjections(operation, torch_names ? ".in_proj_" : ".qkv.",
-                      torch_names ? ".out_proj." : ".proj.", {3 * width, width},
-                      facts);
+                      torch_names ? ".out_proj." : ".proj.", {3 * inner, width},
+                      inner, facts);
   return facts;
 }
 
@@ -320,7 +325,7 @@ OperationFacts CausalAttention(const Operation& operation, const Shape& input) {
   const int64_t width = operation.sizes[0];
   OperationFacts facts = AttentionFacts(operation, input);
   AddFusedProjections(operation, ".c_attn.", ".c_proj.", {width, 3 * width},
-                      facts);
+                      width, facts);
   return facts;
 }
 
@@ -499,8 +504,8 @@ constexpr Kind kKinds[] = {
     {"patch_embedding", 3, Form::kChannels, PatchEmbedding},
     {"class_token", 1, Form::kTokens, ClassToken},
     {"position_embedding", 2, Form::kRows, PositionEmbedding},
-    {"attention", 2, Form::kHeads, Attention},
-    {"multihead_attention", 2, Form::kHeads, Attention},
+    {"attention", 3, Form::kTokens, Attention},
+    {"multihead_attention", 3, Form::kTokens, Attention},
     {"residual_begin", 0, Form::kAny, ResidualBegin},
     {"residual_project", 3, Form::kChannels, ResidualProject},
     {"residual_end", 0, Form::kAny, Elementwise},

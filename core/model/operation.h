@@ -28,9 +28,8 @@
 // class_token         width                           [t, width] ->
 //                                                     [1 + t, width]
 // position_embedding  tokens, width                   [tokens, width], same
-// attention           width, heads                    [t, width], same shape
-// multihead_attention width, heads (the same, with    [t, width], same shape
-//                        other names)
+// attention           width, heads, numbers a head    [t, width], same shape
+// multihead_attention the same, with other names      [t, width], same shape
 // residual_begin      - (remembers its input)         same shape
 // residual_project    in, out, stride (remembers a    [in, h, w], same shape
 //                        1x1 convolution of its

@@ -132,40 +132,43 @@ absl::Status CheckVitSizes(const ModelSpec& spec, const Shape& input) {
   return absl::OkStatus();
 }
 
-void AddEmbedding(const ModelSpec& spec, int64_t channels, Chain& chain) {
+//   width  what pruning has left of spec.width
+void AddEmbedding(const ModelSpec& spec, int64_t channels, int64_t width,
+                  Chain& chain) {
   const VitNames& names = NamesOf(spec);
   chain.Begin("patch_embed")
       .Add({"patch_embedding",
             names.patch_embedding,
-            {channels, spec.width, spec.patch}})
-      .Add({"class_token", names.class_token, {spec.width}});
+            {channels, width, spec.patch}})
+      .Add({"class_token", names.class_token, {width}});
   const int64_t tokens = chain.shape().front();
-  chain
-      .Add({"position_embedding",
-            names.position_embedding,
-            {tokens, spec.width}})
+  chain.Add({"position_embedding", names.position_embedding, {tokens, width}})
       .AddDropout(spec.dropout);
 }
 
 // Two layers a block: its attention half and its MLP half.
-void AddVitBlock(const ModelSpec& spec, int index, Chain& chain) {
+void AddVitBlock(const ModelSpec& spec, int index, int64_t width,
+                 Chain& chain) {
   const VitNames& names = NamesOf(spec);
   const std::string layer = absl::StrCat("blocks.", index);
   const std::string block = absl::StrCat(names.block, index);
-  const int64_t width = spec.width;
+  const int64_t heads = chain.Size(spec.heads);
+  const int64_t hidden = chain.Size(kMlpRatio * spec.width);
   chain.Begin(layer + ".attn")
       .Add("residual_begin")
       .Add({"layer_norm", block + names.norm1, {width}})
-      .Add({names.attention_kind, block + names.attention, {width, spec.heads}})
+      .Add({names.attention_kind,
+            block + names.attention,
+            {width, heads, spec.width / spec.heads}})
       .AddDropout(spec.dropout)
       .Add("residual_end");
   chain.Begin(layer + ".mlp")
       .Add("residual_begin")
       .Add({"layer_norm", block + names.norm2, {width}})
-      .Add({"linear", block + names.fc1, {width, kMlpRatio * width}})
+      .Add({"linear", block + names.fc1, {width, hidden}})
       .Add("gelu")
       .AddDropout(spec.dropout)
-      .Add({"linear", block + names.fc2, {kMlpRatio * width, width}})
+      .Add({"linear", block + names.fc2, {hidden, width}})
       .AddDropout(spec.dropout)
       .Add("residual_end");
 }
@@ -178,14 +181,15 @@ absl::StatusOr<ModelDescription> DescribeVit(const ModelSpec& spec,
   PACELINE_RETURN_IF_ERROR(CheckVitSizes(spec, input));
   const VitNames& names = NamesOf(spec);
   Chain chain(spec.name, input, classes);
-  chain.Adapt(spec.lora, names.head);
-  AddEmbedding(spec, input[0], chain);
-  for (int i = 0; i < spec.depth; ++i) AddVitBlock(spec, i, chain);
+  chain.Adapt(spec.lora, names.head).Resize(spec.sizes);
+  const int64_t width = chain.Size(spec.width);
+  AddEmbedding(spec, input[0], width, chain);
+  for (int i = 0; i < spec.depth; ++i) AddVitBlock(spec, i, width, chain);
   // Tokens are normalised one by one, so those that end here need it no more.
   chain.Begin("head")
       .Add({"take_token", "", {0}})
-      .Add({"layer_norm", names.norm, {spec.width}})
-      .Add({"linear", names.head, {spec.width, classes}});
+      .Add({"layer_norm", names.norm, {width}})
+      .Add({"linear", names.head, {width, classes}});
   return std::move(chain).Build();
 }
 

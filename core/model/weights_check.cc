@@ -253,7 +253,10 @@ absl::Status CheckWeights(const ModelDescription& model,
   const char* const remedy =
       differences.only_head ? ".  All of them belong to the class head: "
                               "model.reset_head: true starts with a new one"
-                            : "";
+      : differences.shapes.empty()
+          ? ""
+          : ".  A file that was pruned needs its model.sizes: 'paceline model "
+            "inspect' shows them";
   return InvalidArgument("the tensors are not those of ", model.name, " with ",
                          model.classes,
                          " classes: ", absl::StrJoin(parts, ".  "), remedy);

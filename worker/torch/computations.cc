@@ -149,9 +149,8 @@ at::Tensor PositionEmbedding(const OperationCall& call, const at::Tensor& x) {
 }
 
 at::Tensor Attention(const OperationCall& call, const at::Tensor& x) {
-  const int64_t width = call.size(0);
   const int64_t heads = call.size(1);
-  const int64_t depth = width / heads;
+  const int64_t depth = call.size(2);
   const int64_t samples = x.size(0);
   const int64_t tokens = x.size(1);
   Products& products = call.products;
@@ -163,7 +162,7 @@ at::Tensor Attention(const OperationCall& call, const at::Tensor& x) {
   const at::Tensor mixed =
       products.Matmul(at::softmax(scores, -1, at::kFloat), qkv[2])
           .transpose(1, 2)
-          .reshape({samples, tokens, width});
+          .reshape({samples, tokens, heads * depth});
   return Map(call, mixed, 2);
 }
 

@@ -191,7 +191,7 @@ TEST(Operation, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(refused({"conv2d", "a", {1, 2, 5, 1, 0}}, {1, 4, 4}));
   EXPECT_TRUE(refused({"conv2d", "a", {1, 2, 3, 1, -1}}, {1, 4, 4}));
   EXPECT_TRUE(refused({"max_pool2d", "", {0, 2}}, {1, 4, 4}));
-  EXPECT_TRUE(refused({"attention", "a", {6, 4}}, {3, 6}));
+  EXPECT_TRUE(refused({"causal_attention", "a", {6, 4}}, {3, 6}));
   EXPECT_TRUE(refused({"position_embedding", "a", {4, 6}}, {3, 6}));
   EXPECT_TRUE(refused({"take_token", "", {3}}, {3, 6}));
   EXPECT_TRUE(refused({"dropout", "", {}, 1.0}, {3}));
