@@ -22,6 +22,7 @@
 #include "client/commands/plan_question.h"
 #include "client/commands/predict.h"
 #include "client/commands/profile.h"
+#include "client/commands/prune.h"
 #include "client/commands/reference.h"
 #include "client/commands/report.h"
 #include "client/commands/simulate.h"
@@ -44,6 +45,7 @@
 #include "core/rpc/convert.h"
 #include "core/rpc/tls.h"
 #include "core/schedule/traits.h"
+#include "core/weights/load.h"
 #include "core/weights/safetensors.h"
 
 namespace paceline {
@@ -450,6 +452,15 @@ ExitCode InspectModel(const ClientOptions& options, Console& console) {
   return InspectModelCommand(console, WithWarnings(*job, console));
 }
 
+ExitCode PruneModel(const PruneOptions& prune, Console& console) {
+  const auto job = prune.job_file.empty()
+                       ? ParseModelSettings(prune.model, prune.sets)
+                       : FileJob(prune.job_file, prune.sets);
+  if (!job.ok()) return ReportError(console, job.status());
+  return PruneModelCommand(console, LoadWeights, WithWarnings(*job, console),
+                           prune);
+}
+
 // Makes what the flags of `simulate` describe: a plan file, or machines and
 // layers.
 absl::StatusOr<SimulatedPlan> GatherPlan(const std::string& plan_file,
@@ -506,6 +517,8 @@ ExitCode Run(const ClientOptions& options) {
       return ListModelsCommand(console);
     case Command::kModelInspect:
       return InspectModel(options, console);
+    case Command::kModelPrune:
+      return PruneModel(options.prune, console);
     case Command::kPredict:
       return PredictFitCommand(console, options.predict);
     case Command::kSimulate:

@@ -422,6 +422,46 @@ class CommandLine {
         "Examples:\n"
         "  paceline model inspect vit --set model.depth=2\n"
         "  paceline model inspect weights.safetensors");
+    AddPrune(model);
+  }
+
+  void AddPrune(CLI::App* model) {
+    PruneOptions& options = options_.prune;
+    CLI::App* const app = Add(
+        model, "prune",
+        "Takes heads, hidden units, channels and width that matter least out "
+        "of the weights of a vit, deit, resnet or vgg.  Prints model.sizes, "
+        "which a job with the new file needs",
+        Command::kModelPrune);
+    AddValue(app, "weights", options.weights, kFile, "The .safetensors file")
+        ->required();
+    AddValue(app, "-o,--output-file", options.out, kFile, "The file to write")
+        ->required()
+        ->check(WhyNoExportFile, "");
+    AddValue(app, "--target-macs", options.target_macs, "SHARE",
+             "At most this share of a forward's multiply-adds stays")
+        ->required();
+    AddValue(app, "--score", options.score, "SCORE",
+             "What a unit counts: the sum of its weights (l1), or what the "
+             "loss would lose without it (taylor)")
+        ->check(CLI::IsMember({"l1", "taylor"}));
+    AddValue(app, "--after", options.after, kFile,
+             "With --score taylor: the weights after one step of SGD at "
+             "learning rate 1; may be given again, for other batches")
+        ->allow_extra_args(false);
+    CLI::Option* const of_model = AddModel(app, options.model);
+    CLI::Option* const job = AddValue(app, "-f,--file", options.job_file, kFile,
+                                      "The job that the weights are of")
+                                 ->excludes(of_model);
+    app->callback([this, of_model, job] {
+      if (!*of_model && !*job) throw CLI::RequiredError("--file or --model");
+      options_.command = Command::kModelPrune;
+    });
+    AddSets(app, options.sets);
+    app->footer(
+        "Example:\n"
+        "  paceline model prune vit.safetensors -f vit.yaml --target-macs 0.5 "
+        "-o pruned.safetensors");
   }
 
   void AddStudy() {

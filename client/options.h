@@ -14,6 +14,7 @@
 #include "client/commands/plan_question.h"
 #include "client/commands/predict.h"
 #include "client/commands/profile.h"
+#include "client/commands/prune.h"
 #include "client/commands/report.h"
 #include "client/commands/simulate.h"
 #include "client/commands/study.h"
@@ -42,6 +43,7 @@ enum class Command {
   kNodeForget,
   kModelList,
   kModelInspect,
+  kModelPrune,
   kProfile,
   kBench,
   kReport,
@@ -91,6 +93,7 @@ struct ClientOptions {
   ProfileOptions profile;
   BenchOptions bench;
   ReportOptions report;
+  PruneOptions prune;
   StudyOptions study;
   PlanOptions plan;
   SimulateFlags simulate;

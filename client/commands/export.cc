@@ -254,6 +254,24 @@ absl::Status WriteFile(const std::string& path, absl::string_view bytes) {
   return target->Commit();
 }
 
+absl::StatusOr<SafetensorsLayout> WriteTensors(
+    const std::vector<NamedTensor>& tensors,
+    const std::map<std::string, std::string>& metadata, ExportTarget& target) {
+  std::vector<TensorPlace> places;
+  for (const NamedTensor& each : tensors) {
+    places.push_back({each.name, each.tensor.dtype, each.tensor.shape});
+  }
+  PACELINE_ASSIGN_OR_RETURN(const SafetensorsLayout layout,
+                            LayOut(std::move(places), metadata));
+  PACELINE_RETURN_IF_ERROR(target.Write(layout.header));
+  for (const NamedTensor& each : tensors) {
+    PACELINE_RETURN_IF_ERROR(
+        target.Write({reinterpret_cast<const char*>(each.tensor.data.get()),
+                      static_cast<size_t>(each.tensor.bytes())}));
+  }
+  return layout;
+}
+
 // Puts a file of the form in the place of the whole one that `target` has
 // staged; the caller commits it.
 //   weights, bytes  afterwards those of the new file
@@ -274,20 +292,10 @@ absl::Status WriteForm(const AdaptedJob& job, ExportForm form,
         std::filesystem::path(job.path).replace_filename(kAdapterConfig),
         AdapterConfig(job)));
   }
-  std::vector<TensorPlace> places;
-  for (const NamedTensor& each : tensors) {
-    places.push_back({each.name, each.tensor.dtype, each.tensor.shape});
-  }
-  PACELINE_ASSIGN_OR_RETURN(const SafetensorsLayout layout,
-                            LayOut(std::move(places), metadata));
   target.reset();  // drops the whole file
   PACELINE_ASSIGN_OR_RETURN(target, OpenExportTarget(job.path));
-  PACELINE_RETURN_IF_ERROR(target->Write(layout.header));
-  for (const NamedTensor& each : tensors) {
-    PACELINE_RETURN_IF_ERROR(
-        target->Write({reinterpret_cast<const char*>(each.tensor.data.get()),
-                       static_cast<size_t>(each.tensor.bytes())}));
-  }
+  PACELINE_ASSIGN_OR_RETURN(const SafetensorsLayout layout,
+                            WriteTensors(tensors, metadata, *target));
   bytes = layout.file_bytes;
   weights = WeightsSummary{};
   weights->tensors = layout.tensors;
@@ -303,6 +311,14 @@ std::string WhyNoExportFile(const std::string& path) {
                       "' is a form of output: write ./", path,
                       " for a file of that name, and --output ", path,
                       " for how the outcome is printed");
+}
+
+absl::Status WriteWeightsFile(
+    const std::string& path, const std::vector<NamedTensor>& tensors,
+    const std::map<std::string, std::string>& metadata) {
+  PACELINE_ASSIGN_OR_RETURN(const auto target, OpenExportTarget(path));
+  PACELINE_RETURN_IF_ERROR(WriteTensors(tensors, metadata, *target).status());
+  return target->Commit();
 }
 
 ExitCode ExportJobCommand(const CommandContext& context,

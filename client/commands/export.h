@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/commands/command.h"
 #include "client/commands/reference.h"
@@ -37,6 +39,13 @@ struct ExportRequest {
 // Reads all tensors of a weights file.  Real: ReadSafetensors of core/weights.
 using ReadTensors = std::function<absl::StatusOr<std::vector<NamedTensor>>(
     const std::string& path)>;
+
+// Writes a weights file; "-": standard output.  What was there before stays
+// until the new file is whole.
+// Errors: FailedPrecondition  it cannot be written; says why
+absl::Status WriteWeightsFile(
+    const std::string& path, const std::vector<NamedTensor>& tensors,
+    const std::map<std::string, std::string>& metadata);
 
 // A file is written beside its path as PATH.part, read back and compared with
 // the job's hash, and only then renamed: what was there before stays until

@@ -150,15 +150,13 @@ absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
   };
   auto tensors = ReadSafetensors(spec.weights, choose);
   if (!tensors.ok()) {
-    return absl::Status(tensors.status().code(),
-                        absl::StrCat("model.weights, on this worker: ",
-                                     tensors.status().message()));
+    return tensors.status();
   }
   for (NamedTensor& named : *tensors) {
     named.tensor = Widened(named.tensor);
     if (!IsFinite(named.tensor)) {
       return InvalidArgument(
-          "model.weights, on this worker: ", spec.weights, ": ", named.name,
+          spec.weights, ": ", named.name,
           " holds NaN or infinity: take weights from before that happened");
     }
     const auto name = ours.find(named.name);

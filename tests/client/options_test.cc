@@ -218,6 +218,8 @@ TEST(Options, MistakesAreUsageErrorsThatSayWhatWouldBeRight) {
       {"plan --model m --reserve -1", "--reserve"},
       {"plan --model m --cost-model other", "--cost-model"},
       {"predict", "--fit or --model is required"},
+      {"model prune w -o p --target-macs 0.5", "--file or --model is required"},
+      {"model prune w -f j -o p --target-macs 0.5 --score l2", "--score"},
       {"predict --model m", "--batch"},
       {"predict --model m --batch 8 --fit f", "excludes"},
       {"simulate --plan p.json --devices 3", "excludes"},
@@ -381,11 +383,11 @@ TEST(Completion, TheTreeHasTheWholeContract) {
        });
 
   for (const char* command :
-       {"up",         "job submit", "job list",  "job show",   "job logs",
-        "job events", "job wait",   "job stop",  "job export", "job resume",
-        "job delete", "node list",  "node show", "model list", "model inspect",
-        "profile",    "plan",       "predict",   "simulate",   "report",
-        "completion"}) {
+       {"up",          "job submit", "job list",  "job show",   "job logs",
+        "job events",  "job wait",   "job stop",  "job export", "job resume",
+        "job delete",  "node list",  "node show", "model list", "model inspect",
+        "model prune", "profile",    "plan",      "predict",    "simulate",
+        "report",      "completion"}) {
     EXPECT_THAT(paths, HasSubstr(std::string(";") + command + ";"));
   }
 }

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/base/cancel_token.h"
 #include "core/base/ids.h"
@@ -57,7 +59,11 @@ class GrpcRunFactory final : public RunFactory {
   absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
       const ModelSpec& spec, const ModelDescription& model,
       const LayerRange& layers) override {
-    return compute_.read_weights(spec, model, layers);
+    auto weights = compute_.read_weights(spec, model, layers);
+    if (weights.ok()) return weights;
+    return absl::Status(weights.status().code(),
+                        absl::StrCat("model.weights, on this worker: ",
+                                     weights.status().message()));
   }
   absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
       const JobSpec& spec, const Turns& turns) override {
