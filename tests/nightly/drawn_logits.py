@@ -3,7 +3,8 @@ formula, the two files, and the command line.
 
 tests/torch/logits_test.cc reads what they write, and draws the same numbers.  A
 file of logits is text: `model NAME`, `set KEY NUMBER` for sizes that are not the
-model's own, `shape ...`, `classes N`, and a line `logits ...` a sample.
+model's own, `shape ...`, `classes N`, and a line `logits ...` a sample.  What stands in
+the file's name behind a dot is no part of the model's: resnet18.pruned.
 """
 
 import argparse
@@ -61,9 +62,9 @@ def write_safetensors(path, tensors):
             file.write(tensor.contiguous().numpy().tobytes())
 
 
-def write_logits(folder, name, sizes, shape, classes, logits, model=None):
-    """logits: [samples, ...]; model: its name, where that is not the file's."""
-    lines = [f"model {model or name}"]
+def write_logits(folder, name, sizes, shape, classes, logits):
+    """logits: [samples, ...]."""
+    lines = [f"model {name.split('.')[0]}"]
     lines += [f"set {key} {value}" for key, value in sizes.items()]
     lines += ["shape " + " ".join(map(str, shape)), f"classes {classes}"]
     lines += ["logits " + " ".join(f"{value:.7g}" for value in row.tolist())

@@ -197,7 +197,7 @@ SMALL = dict(depth=2, width=16, heads=4, positions=12)
 GOLDEN = [
     ("gpt", Gpt, 8, SMALL | dict(vocabulary=12), 12),
     ("bert", Bert, 8, SMALL | dict(vocabulary=20), 3),
-    ("bert_lora", LoraBert, 8, SMALL | dict(vocabulary=20, rank=3), 3),
+    ("bert.lora", LoraBert, 8, SMALL | dict(vocabulary=20, rank=3), 3),
     ("roberta", Roberta, 8, SMALL | dict(vocabulary=20), 3),
 ]
 BASE = dict(depth=12, width=768, heads=12)
@@ -229,8 +229,7 @@ def write(folder, full, entry):
                        tokens)
     if full and logits.dim() == 3:
         logits = logits[:, -1:]  # of the last token: the rest would be large
-    write_logits(folder, name, {} if full else sizes, [block], classes, logits,
-                 model=name.removesuffix("_lora"))
+    write_logits(folder, name, {} if full else sizes, [block], classes, logits)
     if full:
         write_safetensors(folder / f"{name}.safetensors", state)
 

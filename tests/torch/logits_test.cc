@@ -1,6 +1,7 @@
 // Our models give what torchvision's give, and what the formulas of language
 // models give, for equal weights and samples.  torchvision_logits.py and
 // language_logits.py of tests/nightly wrote what is compared with.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 #include "core/model/catalog.h"
+#include "core/model/pruning.h"
 #include "core/weights/load.h"
 #include "gtest/gtest.h"
 #include "torch/torch.h"
@@ -49,7 +51,12 @@ Expected ReadExpected(const std::filesystem::path& path) {
       expected.spec = DefaultModel(word);
     } else if (word == "set") {
       int32_t value = 0;
-      line >> word >> value;
+      line >> word;
+      if (word == "sizes") {
+        expected.spec.sizes = Rest<int32_t>(line);
+        continue;
+      }
+      line >> value;
       (word == "depth"       ? expected.spec.depth
        : word == "width"     ? expected.spec.width
        : word == "heads"     ? expected.spec.heads
@@ -199,9 +206,65 @@ void ExpectLogitsOf(const std::filesystem::path& path) {
 TEST(Logits, OfSmallModelsAreTorchvisionsOrThoseOfTheFormulas) {
   const std::string folder =
       absl::StrCat(PACELINE_SOURCE_DIR, "/tests/golden/logits/");
-  for (const char* name : {"resnet18", "resnet50", "vgg11", "vit_b_16", "gpt",
-                           "bert", "bert_lora", "roberta"}) {
+  for (const char* name :
+       {"resnet18", "resnet50", "vgg11", "vit_b_16", "gpt", "bert", "roberta",
+        "bert.lora", "vit.pruned", "resnet18.pruned"}) {
     ExpectLogitsOf(folder + name + ".txt");
+  }
+}
+
+// Puts 0 in all slices of the units that are not in `kept`.
+std::vector<NamedTensor> WithZeros(const UnitGroup& group,
+                                   const std::vector<int32_t>& kept,
+                                   std::vector<NamedTensor> weights) {
+  for (const UnitAxis& axis : group.axes) {
+    for (NamedTensor& named : weights) {
+      if (named.name != axis.tensor) continue;
+      const at::Tensor values = ToTorch(named.tensor);
+      for (int64_t unit = 0; unit < group.units; ++unit) {
+        if (std::count(kept.begin(), kept.end(), unit) > 0) continue;
+        const int64_t run = values.size(axis.axis) / axis.runs;
+        const int64_t slice = run / group.units;
+        for (int64_t i = 0; i < axis.runs; ++i) {
+          values.narrow(axis.axis, i * run + unit * slice, slice).zero_();
+        }
+      }
+    }
+  }
+  return weights;
+}
+
+TEST(Logits, OfAPrunedModelAreThoseOfTheWholeWithItsUnitsAtZero) {
+  for (const std::string name : {"vit", "resnet18", "resnet50", "vgg11"}) {
+    Expected of{DefaultModel(name), {1, 28, 28}, 10, {{}, {}}};
+    of.spec.width = 8;
+    of.spec.depth = 1;
+    if (name != "vit") of.shape = {3, 32, 32};
+    const ModelDescription whole =
+        DescribeModel(of.spec, of.shape, of.classes).value();
+    const std::vector<UnitGroup> groups =
+        UnitGroupsOf(of.spec, of.shape, of.classes).value();
+    std::vector<NamedTensor> zeroed = DrawAll(whole);
+    std::vector<NamedTensor> pruned = DrawAll(whole);
+    of.spec.sizes = whole.sizes;
+    // Layer normalisation is over the width: a number less is another result.
+    for (size_t i = name == "vit" ? 1 : 0; i < groups.size(); ++i) {
+      std::vector<int32_t> kept;
+      for (int32_t unit = 0; unit < groups[i].units; ++unit) {
+        if (unit % 3 != 1) kept.push_back(unit);
+      }
+      zeroed = WithZeros(groups[i], kept, std::move(zeroed));
+      pruned = WithUnits(groups[i], kept, std::move(pruned));
+      of.spec.sizes[i] = static_cast<int32_t>(kept.size());
+    }
+
+    const at::Tensor images = Images(of);
+    const at::Tensor expected = Evaluate(whole, zeroed, images);
+    const at::Tensor got = Evaluate(
+        DescribeModel(of.spec, of.shape, of.classes).value(), pruned, images);
+
+    EXPECT_GT(expected.std().item<float>(), 0.01) << name;
+    EXPECT_LT((got - expected).abs().max().item<float>(), kTolerance) << name;
   }
 }
 
