@@ -445,10 +445,9 @@ class CommandLine {
              "What a unit counts: the sum of its weights (l1), or what the "
              "loss would lose without it (taylor)")
         ->check(CLI::IsMember({"l1", "taylor"}));
-    AddValue(app, "--after", options.after, kFile,
+    AddValue(app, "--after", options.after, "FILE...",
              "With --score taylor: the weights after one step of SGD at "
-             "learning rate 1; may be given again, for other batches")
-        ->allow_extra_args(false);
+             "learning rate 1, a file for each batch");
     CLI::Option* const of_model = AddModel(app, options.model);
     CLI::Option* const job = AddValue(app, "-f,--file", options.job_file, kFile,
                                       "The job that the weights are of")
