@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars
+readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars pruning
   pipeline-kills coordinator-kills snapshot-cost tls-cost strangers fuzz moves chaos scale bench bed replicas replicas-bed
   speed round-speed ddp studies dashboards torch-free tsan asan trixie machines arm64)
 
@@ -181,6 +181,13 @@ area_scale() {
 # What each rule withstands: nine members of which two, then four lie.
 area_liars() {
   with_programs tests/nightly/liars.py
+}
+
+# Half of a model's multiply-adds: what it costs in accuracy, and, as root, what
+# four machines with it are to one with the whole model.  An hour.
+area_pruning() {
+  with_programs tests/nightly/pruning.py --set cpu_capability=avx2 \
+    --set pipeline.codec=bf16
 }
 
 # Machines that boot: set up over ssh, rebooted, purged; one with less memory than
