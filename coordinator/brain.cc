@@ -33,6 +33,8 @@ void KeepNewest(std::vector<Record>& records) {
 // The queue is judged so often although nothing has changed: suspects that were
 // heard again and the time after a start come without an event of their own.
 constexpr absl::Duration kServePeriod = absl::Seconds(1);
+// A stored result waits at most so long for the checkpoint of its last step.
+constexpr absl::Duration kLastCheckpointTime = absl::Seconds(10);
 
 // A job that would lose what is safe if the drained worker were ended; 0: none
 // would.
@@ -336,11 +338,23 @@ void Brain::OnWeightsSaved(const Fence& fence,
   // A path may hold any bytes.
   job->record.job.set_weights_path(ToUtf8(saved->path, kMaxStatusMessageBytes));
   job->record.job.set_weights_sha256(saved->sha256);
-  mesh_.EndJob(
-      *job, JobState::kSucceeded,
-      Sentence({SkippedText(job->record), UnreadableText(job->record)}),
-      moment);
+  job->saved_at = moment.now;
   Settle(moment);
+}
+
+// Another job may go on from the last checkpoint, so that is waited for.
+void Brain::EndSavedJobs(Moment moment) {
+  for (JobEntry* const job : mesh_.OpenJobs()) {
+    if (!job->saved_at.has_value() ||
+        (checkpoints_.AwaitsLast(*job) &&
+         moment.now - *job->saved_at < kLastCheckpointTime)) {
+      continue;
+    }
+    mesh_.EndJob(
+        *job, JobState::kSucceeded,
+        Sentence({SkippedText(job->record), UnreadableText(job->record)}),
+        moment);
+  }
 }
 
 void Brain::OnWeightsFailed(const Fence& fence, const absl::Status& error,
@@ -355,6 +369,7 @@ void Brain::OnWeightsFailed(const Fence& fence, const absl::Status& error,
 }
 
 void Brain::Settle(Moment moment, bool is_tick) {
+  EndSavedJobs(moment);
   if (mesh_.queue_changed || is_tick) {
     pipelines_.OnPlansChanged(moment);
     if (mesh_.queue_changed || moment.now - served_ >= kServePeriod) {

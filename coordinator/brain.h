@@ -167,6 +167,7 @@ class Brain {
   void TellOfDrain(const Member& member, Moment moment);
   // To be called after every event.
   void Settle(Moment moment, bool is_tick = false);
+  void EndSavedJobs(Moment moment);
   void RefreshOrders();
   // job: the one that has the worker; null: none has.
   StandingOrder OrderOf(const Member& member, const JobEntry* job) const;

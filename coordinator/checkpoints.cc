@@ -70,6 +70,13 @@ int64_t Checkpoints::DueAt(const JobEntry& job) const {
   return (last / every + 1) * every;
 }
 
+bool Checkpoints::AwaitsLast(const JobEntry& job) const {
+  const int64_t every = job.record.spec.train.checkpoint_every;
+  const int64_t steps = job.record.job.steps();
+  return job.recovery != nullptr && every > 0 && steps % every == 0 &&
+         DueAt(job) <= steps;
+}
+
 void Checkpoints::Serve(Moment moment) {
   if (under_way_.has_value()) return;
   for (const JobId id : std::set<JobId>(exports_)) {

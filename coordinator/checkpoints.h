@@ -41,6 +41,9 @@ class Checkpoints {
   Checkpoints(MeshState& mesh, Pipelines& pipelines)
       : mesh_(mesh), pipelines_(pipelines) {}
 
+  // Whether a checkpoint of the job's last step is due and may still be made.
+  bool AwaitsLast(const JobEntry& job) const;
+
   // Begins with the next cut that is due, unless one is under way.
   void Serve(Moment moment);
   // The answers to Actions::Checkpoint::kFetch and kKeep.

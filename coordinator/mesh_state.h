@@ -119,8 +119,9 @@ struct JobEntry {
   int64_t flow_samples = 0;  // of an inference job, in the newest of recent
   std::optional<double> loss;
   std::optional<double> accuracy;
-  bool saving = false;    // all workers are done; the file is being closed
-  bool restored = false;  // loaded at start
+  bool saving = false;  // all workers are done; the file is being closed
+  std::optional<Instant> saved_at;  // the result is stored
+  bool restored = false;            // loaded at start
   // Queued: it waits for workers that are not there, and holds up no other.
   bool may_be_passed = false;
   int skip_runs = 0;  // that have an event

@@ -224,7 +224,7 @@ int Accept(int socket, char first) {
   // for that it waits for none.
   const bool silent = own >= 0 && ReceivedBytes(InfoOf(own)) == 0;
   char said = first;
-  recv(own, &said, 1, MSG_PEEK | MSG_DONTWAIT);
+  recv(fd, &said, 1, MSG_PEEK | MSG_DONTWAIT);
   Strangers& all = AllStrangers();
   const bool too_many = all.size() >= (full ? 0 : Listener::kMostConnections);
   if (too_many && !silent && said == first) {

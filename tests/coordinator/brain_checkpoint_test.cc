@@ -125,6 +125,29 @@ TEST_F(CheckpointsTest, StepsThatAreRunAgainCountAsSkippedOnce) {
   EXPECT_EQ(Record().job.skipped_steps(), 8);
 }
 
+TEST_F(CheckpointsTest, AJobEndsWhenItsLastStepIsKeptOrWaitedForLongEnough) {
+  const int64_t steps = Record().job.steps();
+  ASSERT_EQ(steps % 20, 0);
+  BothHold(steps);
+  ASSERT_EQ(ToFetch(), (Cut{1, steps}));
+  Saved(SavedWeights{"/weights", "abc", 1});
+  EXPECT_EQ(State(), JobState::kRunning);
+
+  CheckpointFetched(Fetched({1, steps}));
+  CheckpointKept(absl::OkStatus());
+
+  EXPECT_EQ(State(), JobState::kSucceeded);
+  EXPECT_THAT(Kept(), ElementsAre(steps));
+
+  const JobId late = Submit(CheckpointedSpec());
+  Hold(a_, {}, late);
+  Hold(b_, {}, late);
+  Saved(SavedWeights{"/weights", "abc", 1}, late);
+  EXPECT_EQ(State(late), JobState::kRunning);
+  Pass(11000, {a_, b_});
+  EXPECT_EQ(State(late), JobState::kSucceeded);
+}
+
 TEST_F(CheckpointsTest, TheFirstSafeCutFromItsStepOnIsPinnedAndFetched) {
   BothHold(15);
   EXPECT_TRUE(Todo().empty());
