@@ -18,11 +18,14 @@ struct Counters {
   void Show(const std::string& first, const std::string& second) const {
     for (const auto& [name, text] : {std::pair("intel-rapl:0", first),
                                      {"intel-rapl:1", second},
+                                     {"intel-rapl:2", first},
                                      {"intel-rapl:0:0", first}}) {
       folder.Write(absl::StrCat(name, "/energy_uj"), absl::StrCat(text, "\n"));
       folder.Write(absl::StrCat(name, "/max_energy_range_uj"), "10000000\n");
     }
     folder.Write("dtpm/energy_uj", "5");
+    folder.Write("intel-rapl:0/name", "package-0\n");
+    folder.Write("intel-rapl:2/name", "psys\n");
   }
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/files.h"
@@ -24,11 +25,15 @@ std::optional<int64_t> CountIn(const std::string& file) {
   return number;
 }
 
-// "intel-rapl:0" is a package, "intel-rapl:0:1" a part of it.
-bool IsPackage(const std::string& name) {
+// "intel-rapl:0" may be a package, "intel-rapl:0:1" is a part of it.  What is
+// called psys has the packages in it.
+bool IsPackage(const std::filesystem::path& path) {
+  const std::string name = path.filename();
   const size_t colon = name.find(':');
   return name.starts_with("intel-rapl:") &&
-         name.find(':', colon + 1) == std::string::npos;
+         name.find(':', colon + 1) == std::string::npos &&
+         !absl::StartsWith(ReadFile(path / "name", kLongestNumber).value_or(""),
+                           "psys");
 }
 
 }  // namespace
@@ -40,7 +45,7 @@ void EnergyMeter::ReadLocked() {
   for (const auto& entry :
        std::filesystem::directory_iterator(folder_, error)) {
     const std::string name = entry.path().filename();
-    if (!IsPackage(name)) continue;
+    if (!IsPackage(entry.path())) continue;
     const std::string path = absl::StrCat(folder_, "/", name);
     const auto now = CountIn(absl::StrCat(path, "/energy_uj"));
     const auto range = CountIn(absl::StrCat(path, "/max_energy_range_uj"));
