@@ -37,17 +37,30 @@ bool IsComparison(const std::string& path) {
   return absl::StartsWith(path, "against.");
 }
 
+// Aliases can make a short file a value without end: it is cut there, and then
+// no value of any key.
+constexpr size_t kMostSetText = 1 << 16;
+constexpr int kDeepestSet = 100;
+
+void AppendSetText(const YAML::Node& value, int depth, std::string& text) {
+  if (text.size() > kMostSetText || depth > kDeepestSet) return;
+  if (value.IsScalar()) return absl::StrAppend(&text, value.Scalar());
+  const char* separator = value.IsMap() ? "{" : "[";
+  for (const auto& each : value) {
+    text += std::exchange(separator, ", ");
+    if (value.IsMap()) absl::StrAppend(&text, each.first.Scalar(), ": ");
+    AppendSetText(value.IsMap() ? each.second : YAML::Node(each), depth + 1,
+                  text);
+  }
+  if (value.size() == 0) text += separator;
+  text += value.IsMap() ? "}" : "]";
+}
+
 // A value as it stands behind `--set KEY=`, on one line.
 std::string SetText(const YAML::Node& value) {
-  if (value.IsScalar()) return value.Scalar();
-  std::vector<std::string> parts;
-  for (const auto& each : value) {
-    parts.push_back(value.IsMap() ? absl::StrCat(each.first.Scalar(), ": ",
-                                                 SetText(each.second))
-                                  : SetText(each));
-  }
-  return absl::StrCat(value.IsMap() ? "{" : "[", absl::StrJoin(parts, ", "),
-                      value.IsMap() ? "}" : "]");
+  std::string text;
+  AppendSetText(value, 0, text);
+  return text;
 }
 
 absl::StatusOr<Measure> MeasureNamed(const Study& study,

@@ -167,6 +167,11 @@ absl::StatusOr<std::vector<TrialJob>> JobsOf(
     }
   }
   if (!any) return wrong;
+  // Each trial once, then each again: machines that slow down in the meantime
+  // slow all trials.
+  absl::c_stable_sort(jobs, [](const TrialJob& a, const TrialJob& b) {
+    return a.repeat < b.repeat;
+  });
   return jobs;
 }
 

@@ -118,7 +118,8 @@ struct TrialJob {
 };
 
 // The jobs of all trials in their order.  One whose settings make no job has
-// the reason in `why`.  A job is named STUDY/LABEL, its repeats STUDY/LABEL#2.
+// the reason in `why`.  All trials come once before any comes again.  A job is
+// named STUDY/LABEL, its repeats STUDY/LABEL#2.
 // warnings: texts about keys without effect, each once.
 // Errors: InvalidArgument  there is not one job without a `why`
 absl::StatusOr<std::vector<TrialJob>> JobsOf(

@@ -105,8 +105,9 @@ TEST(TrialJobs, HaveASeedEachAndTheTrialsSettings) {
 
   ASSERT_EQ(jobs.size(), 4);
   EXPECT_EQ(jobs[0].spec.name, "n/batch=16");
-  EXPECT_EQ(jobs[1].spec.name, "n/batch=16#2");
-  EXPECT_EQ(jobs[1].spec.train.seed, 6);
+  EXPECT_EQ(jobs[1].spec.name, "n/batch=64");
+  EXPECT_EQ(jobs[2].spec.name, "n/batch=16#2");
+  EXPECT_EQ(jobs[2].spec.train.seed, 6);
   EXPECT_EQ(jobs[3].spec.train.batch, 64);
   EXPECT_EQ(jobs[3].spec.train.steps, 20);
 }
@@ -116,7 +117,7 @@ TEST(TrialJobs, KeepTheirRequestIdsWhenTheStudyGrows) {
   const auto grown =
       Jobs(ReadGood("vary: {train.batch: [64, 16]}\nrepeat: 2\n"));
 
-  EXPECT_EQ(grown[2].request_id, small[0].request_id);
+  EXPECT_EQ(grown[1].request_id, small[0].request_id);
   std::map<std::string, int> ids;
   for (const TrialJob& job : grown) ++ids[job.request_id];
   EXPECT_EQ(ids.size(), 4);
@@ -601,6 +602,24 @@ TEST(StudyFile, QuotesOnlyTheBeginningOfALongValue) {
     const auto study = Read(absl::StrCat(kBase, text, "\n"));
 
     EXPECT_THAT(study.status().message(), HasSubstr("7..."));
+    EXPECT_LT(study.status().message().size(), 400);
+  }
+}
+
+// Thirty aliases, each of twice the one before.
+TEST(StudyFile, CutsAValueThatAliasesMakeEndless) {
+  std::string text = "vary: {train.batch: [[&a0 [7]";
+  for (int i = 1; i <= 30; ++i) {
+    absl::StrAppend(&text, ", &a", i, " [*a", i - 1, ", *a", i - 1, "]");
+  }
+
+  for (const std::string& value :
+       {absl::StrCat(text, "]]}"),
+        std::string("vary: {train.batch: [&a [*a]]}"),
+        std::string("trials: [{train.batch: &a [*a]}]")}) {
+    const auto study = Read(absl::StrCat(kBase, value, "\n"));
+
+    EXPECT_EQ(ExitCodeFor(study.status()), kExitUsage);
     EXPECT_LT(study.status().message().size(), 400);
   }
 }
