@@ -120,6 +120,7 @@ absl::StatusOr<JobSpec> JobOf(const CommandContext& context,
     PACELINE_ASSIGN_OR_RETURN(
         spec, WithMicroBatch(std::move(spec), batch, from.sets));
   }
+  PACELINE_RETURN_IF_ERROR(FillInSizes(ReadSafetensorsMetadata, spec.model));
   PACELINE_RETURN_IF_ERROR(FillInScript(context, timeout, &spec));
   return spec;
 }
@@ -204,6 +205,8 @@ absl::StatusOr<ParsedJob> JobToSubmit(const CommandContext& context,
       options.again.empty()
           ? FileJob(options.target, options.sets)
           : JobAgain(context.client, options.again, options.sets));
+  PACELINE_RETURN_IF_ERROR(
+      FillInSizes(ReadSafetensorsMetadata, job.spec.model));
   PACELINE_RETURN_IF_ERROR(LookForFiles(context, job.spec));
   PACELINE_RETURN_IF_ERROR(FillInScript(context, options.timeout, &job.spec));
   if (options.plan_file.empty()) return job;
@@ -301,6 +304,19 @@ ExitCode RunOnJob(const CommandContext& context, const ClientOptions& options) {
   }
 }
 
+ExitCode PruneModel(const PruneOptions& prune, Console& console,
+                    const CommandContext* mesh = nullptr) {
+  const auto job = prune.job_file.empty()
+                       ? ParseModelSettings(prune.model, prune.sets)
+                       : FileJob(prune.job_file, prune.sets);
+  if (!job.ok()) return ReportError(console, job.status());
+  JobSpec spec = WithWarnings(*job, console);
+  spec.model.weights = prune.weights;  // may have been pruned before
+  const absl::Status filled = FillInSizes(ReadSafetensorsMetadata, spec.model);
+  if (!filled.ok()) return ReportError(console, filled);
+  return PruneModelCommand(console, LoadWeights, spec, prune, mesh);
+}
+
 // folder: of the user's certificate
 ExitCode RunWithCoordinator(const ClientOptions& options,
                             const Settings& settings, const std::string& folder,
@@ -330,7 +346,9 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
     case Command::kReport:
       return ReportCommand(context, options.report);
     case Command::kStudy:
-      return StudyCommand(context, options.study);
+      return StudyCommand(context, options.study, ReadSafetensorsMetadata);
+    case Command::kModelPrune:
+      return PruneModel(options.prune, console, &context);
     case Command::kNodeList:
       return options.watch ? WatchNodesCommand(context)
                            : ListNodesCommand(context);
@@ -452,15 +470,6 @@ ExitCode InspectModel(const ClientOptions& options, Console& console) {
   return InspectModelCommand(console, WithWarnings(*job, console));
 }
 
-ExitCode PruneModel(const PruneOptions& prune, Console& console) {
-  const auto job = prune.job_file.empty()
-                       ? ParseModelSettings(prune.model, prune.sets)
-                       : FileJob(prune.job_file, prune.sets);
-  if (!job.ok()) return ReportError(console, job.status());
-  return PruneModelCommand(console, LoadWeights, WithWarnings(*job, console),
-                           prune);
-}
-
 // Makes what the flags of `simulate` describe: a plan file, or machines and
 // layers.
 absl::StatusOr<SimulatedPlan> GatherPlan(const std::string& plan_file,
@@ -518,7 +527,9 @@ ExitCode Run(const ClientOptions& options) {
     case Command::kModelInspect:
       return InspectModel(options, console);
     case Command::kModelPrune:
-      return PruneModel(options.prune, console);
+      return options.prune.score == "taylor"
+                 ? RunOverNetwork(options, *settings, console)
+                 : PruneModel(options.prune, console);
     case Command::kPredict:
       return PredictFitCommand(console, options.predict);
     case Command::kSimulate:

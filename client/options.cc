@@ -445,9 +445,9 @@ class CommandLine {
              "What a unit counts: the sum of its weights (l1), or what the "
              "loss would lose without it (taylor)")
         ->check(CLI::IsMember({"l1", "taylor"}));
-    AddValue(app, "--after", options.after, "FILE...",
-             "With --score taylor: the weights after one step of SGD at "
-             "learning rate 1, a file for each batch");
+    AddValue(app, "--batches", options.batches, "N",
+             "With --score taylor: jobs of one step, a batch each (default: 8)")
+        ->check(CLI::Range(1, 1000));
     CLI::Option* const of_model = AddModel(app, options.model);
     CLI::Option* const job = AddValue(app, "-f,--file", options.job_file, kFile,
                                       "The job that the weights are of")

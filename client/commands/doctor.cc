@@ -24,6 +24,7 @@
 #include "core/base/discovery.h"
 #include "core/base/host_port.h"
 #include "core/base/version.h"
+#include "core/rpc/convert.h"
 
 namespace paceline {
 namespace {
@@ -337,9 +338,8 @@ class Doctor {
     std::vector<std::string> missing;
     for (const v1::Job& job : jobs.jobs()) {
       if (HasEnded(StateOf(job))) continue;
-      const v1::ModelSpec& model = job.spec().model();
-      for (const std::string& path :
-           {job.spec().data().path(), model.weights(), model.file()}) {
+      const JobSpec spec = FromProto(job.spec());
+      for (const auto& [key, path] : FilesOf(spec)) {
         if (path.empty() || access(path.c_str(), R_OK) == 0) continue;
         missing.push_back(absl::StrCat(path, " of job ", job.id()));
       }

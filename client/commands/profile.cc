@@ -298,13 +298,13 @@ ExitCode ProfileCommand(const CommandContext& context, const JobSpec& spec,
 
 absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec) {
   constexpr absl::Duration kLongest = absl::Seconds(5);
-  const DataSpec& data = spec.data;  // only Fashion-MNIST needs no path
-  std::vector<std::pair<std::string, std::string>> paths = {
-      {"data.path", IsSynthetic(data)   ? ""
-                    : data.path.empty() ? kFashionMnistFolder
-                                        : data.path},
-      {"model.weights", spec.model.weights},
-      {"model.file", spec.model.file}};
+  JobSpec named = spec;
+  if (IsSynthetic(spec.data)) {
+    named.data.path.clear();
+  } else if (spec.data.path.empty()) {  // only Fashion-MNIST needs none
+    named.data.path = kFashionMnistFolder;
+  }
+  const auto paths = FilesOf(named);
   v1::StartProfileRequest request;
   for (const auto& [key, path] : paths) {
     if (!path.empty()) request.add_files(path);

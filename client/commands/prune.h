@@ -18,8 +18,8 @@ struct PruneOptions {
   std::string weights;  // the file
   std::string out;      // the new one
   double target_macs = 0;
-  std::string score = "l1";        // or "taylor"
-  std::vector<std::string> after;  // taylor: files, as UnitScores() has them
+  std::string score = "l1";  // or "taylor"
+  int batches = 0;           // taylor: as many jobs; 0: 8
 
   // They say which model the weights belong to.
   std::string model;  // a name; else
@@ -32,10 +32,23 @@ using LoadModelWeights = std::function<absl::StatusOr<std::vector<NamedTensor>>(
     const ModelSpec& spec, const ModelDescription& model,
     const LayerRange& layers)>;
 
-// Writes the pruned weights, says what is left, and prints model.sizes for the
-// job that begins with them; the file's metadata has these too.
+// Reads what a weights file's metadata has for a key; empty: nothing.  Real:
+// ReadSafetensorsMetadata of core/weights.
+using ReadMetadata = std::function<absl::StatusOr<std::string>(
+    const std::string& path, const std::string& key)>;
+
+// Sets model.sizes to those of the pruned file that the job begins with, where
+// it names none and the file is on this machine.
+// Errors: InvalidArgument  they are no sizes
+absl::Status FillInSizes(const ReadMetadata& read, ModelSpec& spec);
+
+// Writes the pruned weights, says what is left, and prints model.sizes; the
+// file's metadata has these too.
 //   spec  the job of options.weights
+//   mesh  for the score taylor: its workers find options.weights where it is
+//         here, and run a job of one step for each batch, which is deleted
 ExitCode PruneModelCommand(Console& console, const LoadModelWeights& load,
-                           const JobSpec& spec, const PruneOptions& options);
+                           const JobSpec& spec, const PruneOptions& options,
+                           const CommandContext* mesh = nullptr);
 
 }  // namespace paceline

@@ -51,6 +51,7 @@ struct ReadyStudy {
 
 // Warnings go to the console.
 absl::StatusOr<ReadyStudy> ReadyStudyOf(const StudyOptions& options,
+                                        const ReadMetadata& read,
                                         Console& console) {
   ReadyStudy ready;
   PACELINE_ASSIGN_OR_RETURN(ready.study,
@@ -70,6 +71,11 @@ absl::StatusOr<ReadyStudy> ReadyStudyOf(const StudyOptions& options,
   std::vector<std::string> warnings;
   PACELINE_ASSIGN_OR_RETURN(ready.jobs,
                             JobsOf(ready.study, ready.trials, &warnings));
+  for (TrialJob& job : ready.jobs) {
+    const absl::Status filled = FillInSizes(read, job.spec.model);
+    if (!filled.ok()) job.why = std::string(filled.message());
+    if (job.why.empty()) job.request_id = RequestId(ready.study, job.spec);
+  }
   if (ready.study.race.has_value()) {
     PACELINE_ASSIGN_OR_RETURN(ready.rungs, BeginRace(ready.study, ready.jobs));
   }
@@ -87,15 +93,15 @@ bool IsRefusal(const absl::Status& status) {
          absl::IsDataLoss(status);
 }
 
-// The names of a job's data, weights and script.
-using FilesOfJob = std::vector<std::string>;
+// The name of a job's data, and its files.
+using NamedFiles = std::vector<std::pair<std::string, std::string>>;
 
 // Looks for a job's files, but for those in `known`, to which it adds those
 // that it has found; and has a worker look into its script.
 absl::Status MakeReady(const CommandContext& context, JobSpec& spec,
-                       std::set<FilesOfJob>& known) {
-  const FilesOfJob files = {spec.data.name, spec.data.path, spec.model.weights,
-                            spec.model.file};
+                       std::set<NamedFiles>& known) {
+  NamedFiles files = FilesOf(spec);
+  files.emplace_back("data.name", spec.data.name);
   if (!known.contains(files)) {
     PACELINE_RETURN_IF_ERROR(LookForFiles(context, spec));
     known.insert(files);
@@ -200,7 +206,7 @@ struct TrialEstimate {
 
 absl::StatusOr<TrialEstimate> EstimateTrial(const CommandContext& context,
                                             const TrialJob& job,
-                                            std::set<FilesOfJob>& files) {
+                                            std::set<NamedFiles>& files) {
   TrialEstimate trial;
   trial.why = job.why;
   if (!trial.why.empty()) return trial;
@@ -233,7 +239,7 @@ std::string WhyNoTime(const TrialEstimate& trial) {
 ExitCode DryRun(const CommandContext& context, const ReadyStudy& ready) {
   Table table({"trial", ">jobs", ">stages", ">a step", ">a job", "why"});
   Document trials = Document::array();
-  std::set<FilesOfJob> files;
+  std::set<NamedFiles> files;
   double total = 0;
   bool refused = false;
   for (const TrialJob& job : ready.jobs) {
@@ -447,7 +453,7 @@ class StudyRunner {
   std::map<std::string, int64_t> earlier_;  // jobs by request id
   std::map<int64_t, std::string>
       waits_for_;               // by job: why it stands as it does
-  std::set<FilesOfJob> files_;  // that were looked for
+  std::set<NamedFiles> files_;  // that were looked for
 };
 
 void NoteWinner(const ReadyStudy& ready, Console& console) {
@@ -513,12 +519,12 @@ std::string WhyNoStudyReport(const std::string& file) {
 }
 
 ExitCode StudyCommand(const CommandContext& context,
-                      const StudyOptions& options) {
+                      const StudyOptions& options, const ReadMetadata& read) {
   if (!options.report.empty() && !options.dry_run) {
     const absl::Status writable = CheckWritable(options.report);
     if (!writable.ok()) return ReportError(context.console, writable);
   }
-  auto ready = ReadyStudyOf(options, context.console);
+  auto ready = ReadyStudyOf(options, read, context.console);
   if (!ready.ok()) return ReportError(context.console, ready.status());
   if (ready->study.plan.has_value()) return RunPlans(context, options, *ready);
   return options.dry_run ? DryRun(context, *ready)

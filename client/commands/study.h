@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "client/commands/command.h"
+#include "client/commands/prune.h"
 
 namespace paceline {
 
@@ -25,10 +26,12 @@ struct StudyOptions {
 // .tex, or WhyNoExportFile().  Empty where one can.
 std::string WhyNoStudyReport(const std::string& file);
 
-// Ends with kExitFailed where a job has no result, kExitInterrupted after
+// A job that begins with a pruned file gets its sizes from `read`.  Ends with
+// kExitFailed where a job has no result, kExitInterrupted after
 // Ctrl-C (jobs go on); after a dry run with kExitFailed where a trial is
 // refused.
 ExitCode StudyCommand(const CommandContext& context,
-                      const StudyOptions& options);
+                      const StudyOptions& options,
+                      const ReadMetadata& read = {});
 
 }  // namespace paceline

@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -266,18 +267,19 @@ class SpecReader {
 // Returns what a relative path that workers open would mean here; empty where
 // `path` is no key of such a path.
 std::string PathHint(const JobSpec& spec, const std::string& path) {
-  const std::string* const file = path == "data.path" ? &spec.data.path
-                                  : path == "model.weights"
-                                      ? &spec.model.weights
-                                  : path == "model.file" ? &spec.model.file
-                                                         : nullptr;
-  if (file == nullptr || file->empty() || file->front() == '/') return "";
+  const auto files = FilesOf(spec);
+  const auto file = absl::c_find_if(
+      files, [&](const auto& each) { return each.first == path; });
+  if (file == files.end() || file->second.empty() ||
+      file->second.front() == '/') {
+    return "";
+  }
   const std::string home = Environment("HOME");
-  const bool of_home = !home.empty() && absl::StartsWith(*file, "~/");
+  const bool of_home = !home.empty() && absl::StartsWith(file->second, "~/");
   std::error_code error;
   const std::filesystem::path here =
-      of_home ? std::filesystem::path(home) / file->substr(2)
-              : std::filesystem::current_path(error) / *file;
+      of_home ? std::filesystem::path(home) / file->second.substr(2)
+              : std::filesystem::current_path(error) / file->second;
   return absl::StrCat("; on this machine that would be ",
                       Printable(here.lexically_normal().string()));
 }

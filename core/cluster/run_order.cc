@@ -27,6 +27,11 @@ absl::Status CheckInputs(const v1::Inputs& read, const v1::Inputs& began,
     return absl::FailedPreconditionError(WhyOther(
         "model.weights", spec.model.weights, read.weights(), began.weights()));
   }
+  if (Differ(read.teacher(), began.teacher())) {
+    return absl::FailedPreconditionError(
+        WhyOther("train.distill.weights", spec.train.distill.weights,
+                 read.teacher(), began.teacher()));
+  }
   if (!Differ(read.data(), began.data())) return absl::OkStatus();
   return absl::NotFoundError(
       WhyOther("data.path", spec.data.path, read.data(), began.data()));

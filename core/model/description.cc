@@ -60,11 +60,32 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
   return described;
 }
 
+ModelSpec BareModel(ModelSpec spec) {
+  spec.lora = {};
+  spec.only = kTrainsAll;
+  spec.reset_head = false;
+  return spec;
+}
+
+ModelSpec TeacherOf(const JobSpec& spec) {
+  ModelSpec teacher = BareModel(spec.model);
+  teacher.sizes.clear();
+  teacher.weights = spec.train.distill.weights;
+  return teacher;
+}
+
 absl::StatusOr<ModelDescription> DescribeModel(const JobSpec& spec) {
   PACELINE_ASSIGN_OR_RETURN(
       ModelDescription described,
       DescribeModel(spec.model, spec.data.shape, spec.data.classes));
   PACELINE_RETURN_IF_ERROR(SkipBlocksOf(spec, described));
+  if (!spec.train.distill.weights.empty() && !IsInference(spec)) {
+    PACELINE_ASSIGN_OR_RETURN(
+        ModelDescription teacher,
+        DescribeModel(TeacherOf(spec), spec.data.shape, spec.data.classes));
+    described.teacher =
+        std::make_shared<const ModelDescription>(std::move(teacher));
+  }
   return described;
 }
 

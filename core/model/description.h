@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -92,6 +93,8 @@ struct ModelDescription {
   // A transformer's module in the last layer that gives class scores
   // ("classifier"); it trains beside adapters.  Empty: none.
   std::string head;
+  // The model of train.distill; null: none.
+  std::shared_ptr<const ModelDescription> teacher;
 };
 
 // Returns what crosses the boundary behind `layer`, without the labels: its
@@ -144,7 +147,14 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
                                                const Shape& input,
                                                int32_t classes);
 
-// Describes what `spec` computes with: blocks that its faults skip are skipped.
+// The same model without what a job does to it in training.
+ModelSpec BareModel(ModelSpec spec);
+
+// The model of train.distill.weights.
+ModelSpec TeacherOf(const JobSpec& spec);
+
+// Describes what `spec` computes with: blocks that its faults skip are skipped,
+// and there is the teacher that it has.
 // Errors: as the above; InvalidArgument  a block that cannot be left out
 absl::StatusOr<ModelDescription> DescribeModel(const JobSpec& spec);
 

@@ -247,6 +247,18 @@ constexpr JobKey kKeys[] = {
      "micro-batch (stochastic depth), so that the model stands to be without "
      "some. Blocks that change the shape are always there.",
      kFraction},
+    {KEY(train.distill.weights),
+     "Trains towards what this file's model says of the samples too: the same "
+     "model without model.sizes. Every worker finds the file at this absolute "
+     "path. For jobs in which a worker holds the whole model.",
+     kAny, "the labels alone teach"},
+    {KEY(train.distill.share),
+     "Part of the loss that is the distance to the teacher.",
+     Number([](double v) { return v > 0 && v <= 1; }, "in (0, 1]")},
+    {KEY(train.distill.temperature),
+     "Scores of both are divided by it: more than 1 shows which wrong classes "
+     "the teacher finds less wrong.",
+     kPositive},
     {KEY(pipeline.stages),
      "How many stages the model is cut into. 0: as many as are fastest.",
      Whole(0, kMostStages)},
@@ -509,6 +521,9 @@ std::string WhyUnused(const JobSpec& spec, const GivenKey& given,
   if (absl::ConsumePrefix(&rest, "model.")) return WhyNoSize(spec, rest);
   if (absl::ConsumePrefix(&rest, "faults.")) {
     return WhyNoFault(spec, path, spec.faults[fault]);
+  }
+  if (absl::StartsWith(path, "train.distill.")) {
+    return spec.train.distill.weights.empty() ? "there is no teacher" : "";
   }
   if (path == "train.epochs" && spec.train.steps > 0 &&
       !EpochsAreMeant(given, all)) {

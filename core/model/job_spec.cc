@@ -155,6 +155,21 @@ void CheckBatch(const JobSpec& spec, SpecProblems& problems) {
   }
 }
 
+// The samples come to the first stage, and the last one has the loss.
+void CheckDistill(const JobSpec& spec, SpecProblems& problems) {
+  const bool path = problems.AbsolutePath(
+      "train.distill.weights", spec.train.distill.weights, "every worker");
+  CheckKey("train.distill.share", spec, problems);
+  CheckKey("train.distill.temperature", spec, problems);
+  const bool whole = IsDataParallel(spec) ||
+                     (spec.pipeline.stages == 1 && spec.pipeline.cuts.empty());
+  if (!path || spec.train.distill.weights.empty() || whole) return;
+  problems.Add("train.distill.weights",
+               "wants a worker that holds the whole model, since the teacher "
+               "sees what goes in and is compared with what comes out: set "
+               "pipeline.stages to 1, or aggregation.mode");
+}
+
 void CheckTrain(const JobSpec& spec, SpecProblems& problems) {
   const TrainSpec& train = spec.train;
   // Epochs are not looked at when `steps` decides.
@@ -171,6 +186,7 @@ void CheckTrain(const JobSpec& spec, SpecProblems& problems) {
   CheckKey("train.clip_norm", spec, problems);
   CheckKey("train.evaluate_every", spec, problems);
   CheckKey("train.checkpoint_every", spec, problems);
+  CheckDistill(spec, problems);
   if (!FindCheckpointing(train.activation_checkpointing).has_value()) {
     problems.Add("train.activation_checkpointing",
                  "must be none, stage, or every-N with N layers from 1 to ",
@@ -404,6 +420,14 @@ size_t EditDistance(const std::string& a, const std::string& b) {
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> FilesOf(const JobSpec& spec) {
+  return {{"data.path", spec.data.path},
+          {"model.weights", spec.model.weights},
+          {"model.file", spec.model.file},
+          {"train.distill.weights",
+           IsInference(spec) ? "" : spec.train.distill.weights}};
+}
 
 JobSpec WithoutAbsentReplicas(
     JobSpec spec, const std::function<bool(const std::string&)>& is_there) {

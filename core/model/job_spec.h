@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -142,6 +143,13 @@ struct LearningRateSpec {
   double gamma = 0.1;
 };
 
+// Training towards what a teacher says, the same model unpruned.
+struct DistillSpec {
+  std::string weights;  // the teacher's file; empty: no teacher
+  double share = 0.5;   // of the loss; the labels have the rest
+  double temperature = 2;
+};
+
 struct TrainSpec {
   int64_t epochs = 1;
   int64_t steps = 0;  // 0: epochs decide
@@ -160,6 +168,7 @@ struct TrainSpec {
   // Probability that a micro-batch goes without a residual block,
   // core/model/stage_drop.h.
   double layer_drop = 0;
+  DistillSpec distill;
 };
 
 struct PipelineSpec {
@@ -274,6 +283,9 @@ inline bool IsDataParallel(const JobSpec& spec) {
 }
 
 inline bool IsInference(const JobSpec& spec) { return spec.kind == kInferKind; }
+
+// The files and folders that workers open, as the keys name them; empty: none.
+std::vector<std::pair<std::string, std::string>> FilesOf(const JobSpec& spec);
 
 // The spec without the replicas for which `is_there` says no, as long as their
 // stage has another one; as it was where nobody is missing.

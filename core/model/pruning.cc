@@ -82,16 +82,27 @@ const Tensor& TensorOf(const std::vector<NamedTensor>& tensors,
   return found->tensor;
 }
 
-// Adds to each unit what `value` says of its elements' places.
+// For each unit of `group`, the sum over its weights of what `value` says of a
+// weight: given the tensor's name and values, and a place in it.
 template <typename Value>
-void AddUnits(const UnitView& view, const Value& value,
-              std::vector<double>& sums) {
-  int64_t at = 0;
-  for (int64_t row = 0; row < view.outer * view.runs; ++row) {
-    for (int64_t unit = 0; unit < view.units; ++unit) {
-      for (int64_t i = 0; i < view.inner; ++i) sums[unit] += value(at++);
+std::vector<double> SumsOfUnits(const UnitGroup& group,
+                                const std::vector<NamedTensor>& weights,
+                                const Value& value) {
+  std::vector<double> sums(group.units);
+  for (const UnitAxis& axis : group.axes) {
+    // Running statistics are no weights.
+    if (absl::StrContains(axis.tensor, ".running_")) continue;
+    const Tensor& tensor = TensorOf(weights, axis.tensor);
+    const UnitView view = ViewOf(axis, group.units, tensor.shape);
+    const auto of_weight = value(axis.tensor, tensor.As<float>());
+    int64_t at = 0;
+    for (int64_t row = 0; row < view.outer * view.runs; ++row) {
+      for (int64_t unit = 0; unit < view.units; ++unit) {
+        for (int64_t i = 0; i < view.inner; ++i) sums[unit] += of_weight(at++);
+      }
     }
   }
+  return sums;
 }
 
 Tensor WithSlices(const Tensor& tensor, const UnitAxis& axis, int32_t units,
@@ -183,35 +194,34 @@ absl::StatusOr<std::vector<UnitGroup>> UnitGroupsOf(const ModelSpec& spec,
   return groups;
 }
 
-std::vector<double> UnitScores(
-    const UnitGroup& group, const std::vector<NamedTensor>& weights,
-    const std::vector<std::vector<NamedTensor>>& after) {
-  std::vector<double> scores(group.units);
-  std::vector<std::vector<double>> products(after.size(), scores);
-  for (const UnitAxis& axis : group.axes) {
-    // Running statistics are no weights.
-    if (absl::StrContains(axis.tensor, ".running_")) continue;
-    const Tensor& tensor = TensorOf(weights, axis.tensor);
-    const UnitView view = ViewOf(axis, group.units, tensor.shape);
-    const absl::Span<const float> w = tensor.As<float>();
-    if (after.empty()) {
-      AddUnits(
-          view, [&](int64_t i) { return std::abs(w[i]); }, scores);
-    }
-    for (size_t step = 0; step < after.size(); ++step) {
-      const Tensor& moved = TensorOf(after[step], axis.tensor);
-      const absl::Span<const float> v = moved.As<float>();
-      AddUnits(
-          view, [&](int64_t i) { return double{w[i]} * (w[i] - v[i]); },
-          products[step]);
-    }
-  }
-  for (const std::vector<double>& product : products) {
-    for (int32_t unit = 0; unit < group.units; ++unit) {
-      scores[unit] += product[unit] * product[unit];
-    }
+UnitScores ScoresOfWeights(const std::vector<UnitGroup>& groups,
+                           const std::vector<NamedTensor>& weights) {
+  UnitScores scores;
+  for (const UnitGroup& group : groups) {
+    scores.push_back(SumsOfUnits(
+        group, weights, [](const std::string&, absl::Span<const float> w) {
+          return [w](int64_t i) { return double{std::abs(w[i])}; };
+        }));
   }
   return scores;
+}
+
+void AddScoresOfStep(const std::vector<UnitGroup>& groups,
+                     const std::vector<NamedTensor>& weights,
+                     const std::vector<NamedTensor>& after,
+                     UnitScores& scores) {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const std::vector<double> products = SumsOfUnits(
+        groups[g], weights,
+        [&](const std::string& name, absl::Span<const float> w) {
+          const absl::Span<const float> v = TensorOf(after, name).As<float>();
+          return [w, v](int64_t i) { return double{w[i]} * (w[i] - v[i]); };
+        });
+    scores[g].resize(products.size());
+    for (size_t unit = 0; unit < products.size(); ++unit) {
+      scores[g][unit] += products[unit] * products[unit];
+    }
+  }
 }
 
 std::vector<NamedTensor> WithUnits(const UnitGroup& group,
@@ -232,16 +242,16 @@ double FlopsOf(const ModelDescription& model) {
   return flops;
 }
 
-absl::StatusOr<PrunedModel> Prune(
-    const ModelSpec& spec, const Shape& input, int32_t classes,
-    const std::vector<NamedTensor>& weights,
-    const std::vector<std::vector<NamedTensor>>& after, double target) {
+absl::StatusOr<PrunedModel> Prune(const ModelSpec& spec, const Shape& input,
+                                  int32_t classes,
+                                  const std::vector<NamedTensor>& weights,
+                                  UnitScores scores, double target) {
   PACELINE_RETURN_IF_ERROR(CheckPrunable(spec, target));
   PACELINE_ASSIGN_OR_RETURN(const std::vector<UnitGroup> groups,
                             UnitGroupsOf(spec, input, classes));
   std::vector<Candidate> candidates;
-  for (const UnitGroup& group : groups) {
-    candidates.push_back(CandidateOf(UnitScores(group, weights, after)));
+  for (std::vector<double>& of_group : scores) {
+    candidates.push_back(CandidateOf(std::move(of_group)));
   }
   PrunedModel pruned = {.model = {}, .weights = weights};
   PACELINE_ASSIGN_OR_RETURN(pruned.model, DescribeModel(spec, input, classes));

@@ -38,15 +38,20 @@ absl::StatusOr<std::vector<UnitGroup>> UnitGroupsOf(const ModelSpec& spec,
                                                     const Shape& input,
                                                     int32_t classes);
 
-// How much each unit of `group` matters.
-//   after  empty: the sum of the absolute values of its weights (Li et al.
-//          2017).  Else files like `weights`, each after one step of SGD at
-//          learning rate 1 from there: the sum over these of (w g)^2, where w g
-//          is the sum over all weights of the unit (Molchanov et al. 2019,
-//          eq. 8).  g is the difference of the weights.
-std::vector<double> UnitScores(
-    const UnitGroup& group, const std::vector<NamedTensor>& weights,
-    const std::vector<std::vector<NamedTensor>>& after);
+// How much each unit of each group matters.
+using UnitScores = std::vector<std::vector<double>>;
+
+// By the sum of the absolute values of its weights (Li et al. 2017).
+UnitScores ScoresOfWeights(const std::vector<UnitGroup>& groups,
+                           const std::vector<NamedTensor>& weights);
+
+// Adds (w g)^2, where w g is the sum over all weights of the unit (Molchanov et
+// al. 2019, eq. 8).
+//   after  `weights` after one step of SGD at learning rate 1: the difference
+//          is g
+void AddScoresOfStep(const std::vector<UnitGroup>& groups,
+                     const std::vector<NamedTensor>& weights,
+                     const std::vector<NamedTensor>& after, UnitScores& scores);
 
 // Returns `weights` with those units of `group` that `kept` names (ascending).
 std::vector<NamedTensor> WithUnits(const UnitGroup& group,
@@ -73,12 +78,12 @@ struct PrunedModel {
 // processors like: those units that matter least, of the group in which these
 // have the smallest scores relative to its mean.
 //   weights  all of the model's
-//   after    as UnitScores() has it
+//   scores   of UnitGroupsOf() the model
 // Errors: InvalidArgument  `target` would leave less than kLeastUnits of the
 //                          groups; those of CheckPrunable(), DescribeModel()
-absl::StatusOr<PrunedModel> Prune(
-    const ModelSpec& spec, const Shape& input, int32_t classes,
-    const std::vector<NamedTensor>& weights,
-    const std::vector<std::vector<NamedTensor>>& after, double target);
+absl::StatusOr<PrunedModel> Prune(const ModelSpec& spec, const Shape& input,
+                                  int32_t classes,
+                                  const std::vector<NamedTensor>& weights,
+                                  UnitScores scores, double target);
 
 }  // namespace paceline

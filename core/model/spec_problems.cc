@@ -44,11 +44,12 @@ bool SpecProblems::OneOf(const char* path, const char* what,
 
 // Daemons run in folders of their own: a relative path would mean another
 // place on each of them.
-void SpecProblems::AbsolutePath(const char* path, const std::string& file,
+bool SpecProblems::AbsolutePath(const char* path, const std::string& file,
                                 const char* readers) {
-  if (file.empty() || file.front() == '/') return;
+  if (file.empty() || file.front() == '/') return true;
   Add(path, "must be an absolute path, at which ", readers, " finds it; got '",
       absl::CHexEscape(file), "'");
+  return false;
 }
 
 void SpecProblems::Shares(const char* path, const std::vector<double>& shares,

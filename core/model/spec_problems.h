@@ -40,7 +40,7 @@ class SpecProblems {
 
   // Adds nothing when `file`, which workers open, is an absolute path or empty.
   // readers: "every worker".
-  void AbsolutePath(const char* path, const std::string& file,
+  bool AbsolutePath(const char* path, const std::string& file,
                     const char* readers);
 
   // Adds nothing when `shares` has a positive number for each of the workers.

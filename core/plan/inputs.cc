@@ -14,6 +14,7 @@
 #include "core/base/status_macros.h"
 #include "core/model/checkpointing.h"
 #include "core/model/precision.h"
+#include "core/model/pruning.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/memory.h"
 #include "core/plan/pooling.h"
@@ -240,6 +241,14 @@ void PassOver(const ModelDescription& model, DeviceFacts& facts) {
     facts.backward_seconds[i] = 0;
     facts.update_seconds[i] = 0;
   }
+}
+
+// A teacher's forward comes with the model's, in proportion.
+void AddTeacher(const ModelDescription& model, DeviceFacts& facts) {
+  const double own = FlopsOf(model);
+  if (model.teacher == nullptr || own <= 0) return;
+  const double forward = 1 + FlopsOf(*model.teacher) / own;
+  for (double& each : facts.forward_seconds) each *= forward;
 }
 
 void SlowDown(double slowness, DeviceFacts& facts) {
@@ -492,6 +501,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
     }
     PassOver(model, facts);
     if (checkpointing.recomputes) AddRecomputing(facts);
+    AddTeacher(model, facts);
     SlowDown(worker.slowness, facts);
     for (size_t i = 0; i < model.layers.size(); ++i) {
       device.layer_seconds.push_back(

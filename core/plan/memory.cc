@@ -201,6 +201,13 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
                                   ActivationBytes(model, ranges[i], keeps[i],
                                                   precision, checkpointing));
   }
+  if (model.teacher != nullptr) {
+    const LayerRange all{0, static_cast<int>(model.teacher->layers.size())};
+    TrainSpec forward = train;
+    forward.optimizer = {};
+    total += EstimateBytes(*model.teacher, forward, {all}, {kInferenceKeeps},
+                           precision);
+  }
   return total.count;
 }
 

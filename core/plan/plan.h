@@ -95,6 +95,9 @@ std::vector<StageKeeps> KeepsOfReplicas(const JobSpec& spec,
 // bf16: half of the activations but layers' inputs, which are kept twice, and a
 // copy of the parameters in two bytes each.
 //
+// A teacher (train.distill) has its weights and one layer's activations
+// besides.
+//
 // keeps: one for each range.
 int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
                       const std::vector<LayerRange>& ranges,

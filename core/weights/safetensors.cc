@@ -456,6 +456,13 @@ absl::StatusOr<std::vector<NamedTensor>> ReadSafetensors(
   return tensors;
 }
 
+absl::StatusOr<std::string> ReadSafetensorsMetadata(const std::string& path,
+                                                    const std::string& key) {
+  PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source,
+                            Source::Open(path));
+  return source->header().metadata[key];
+}
+
 absl::StatusOr<WeightsSummary> SummarizeSafetensors(const std::string& path) {
   PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source,
                             Source::Open(path));

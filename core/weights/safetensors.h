@@ -40,6 +40,13 @@ using ChooseTensors = std::function<absl::StatusOr<std::set<std::string>>(
 absl::StatusOr<std::vector<NamedTensor>> ReadSafetensors(
     const std::string& path, const ChooseTensors& choose);
 
+// Reads the text that the metadata of `path` has for `key` out of its header;
+// empty: none.
+//
+// Errors: as ReadSafetensors.
+absl::StatusOr<std::string> ReadSafetensorsMetadata(const std::string& path,
+                                                    const std::string& key);
+
 // Describes the content of `path`, checked as above, with the hash of all its
 // bytes.  The function reads the file once and keeps only its header: a file
 // may be larger than memory.

@@ -116,7 +116,10 @@ class FakeControlClient : public ControlClient {
   absl::StatusOr<v1::Job> StopJob(int64_t) override {
     return Next(job_answers);
   }
-  absl::Status DeleteJob(int64_t) override { return deleted; }
+  absl::Status DeleteJob(int64_t id) override {
+    removed.push_back(id);
+    return deleted;
+  }
   absl::StatusOr<int64_t> ExportWeights(int64_t, TakeBytes take) override {
     for (const std::string& chunk : chunks) {
       const absl::Status taken = take(chunk);
@@ -185,6 +188,7 @@ class FakeControlClient : public ControlClient {
   absl::Status exported;
   int64_t exported_step = 0;
   absl::Status deleted;
+  std::vector<int64_t> removed;
 
   std::vector<v1::SubmitJobRequest> submitted;
   std::vector<int64_t> asked;

@@ -1,7 +1,11 @@
 #include "client/commands/prune.h"
 
+#include <filesystem>
+
+#include "absl/strings/str_join.h"
 #include "core/model/catalog.h"
 #include "core/model/weights_check.h"
+#include "core/rpc/convert.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"
@@ -37,7 +41,8 @@ struct PruneBed : CommandBed {
       }
       return weights;
     };
-    return PruneModelCommand(console, load, job, options);
+    return PruneModelCommand(console, load, job, options,
+                             options.score == "taylor" ? &context : nullptr);
   }
 
   const TemporaryFolder folder;
@@ -64,14 +69,82 @@ TEST(PruneModel, WritesTheWeightsWithTheirSizesAndSaysWhatIsLeft) {
   EXPECT_LT(file.size(), static_cast<size_t>(layout.file_bytes) + 200);
 }
 
-TEST(PruneModel, ReadsTheFilesOfStepsForTaylor) {
+TEST(PruneModel, HasTheMeshTakeAStepForEachBatchOfTaylor) {
   PruneBed bed;
   bed.options.score = "taylor";
-  bed.options.after = {"a", "b"};
+  bed.options.job_file = "job.yaml";
+  bed.options.batches = 2;
+  bed.job.train.optimizer.name = "adamw";
+  bed.job.data.distribution = "by-label";
+  bed.job.model.only = "head";
+  bed.client.submissions = {Parse<v1::SubmitJobResponse>("id: 5"),
+                            Parse<v1::SubmitJobResponse>("id: 6")};
+  bed.client.job_answers = {Parse<v1::Job>("id: 5 state: JOB_STATE_SUCCEEDED")};
 
-  EXPECT_EQ(bed.Run(), kExitOk);
+  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
 
-  EXPECT_THAT(bed.files, ElementsAre("whole.safetensors", "a", "b"));
+  ASSERT_EQ(bed.files.size(), 3u);
+  EXPECT_EQ(bed.files[2], bed.files[1]);
+  EXPECT_FALSE(std::filesystem::exists(bed.files[1]));
+  ASSERT_EQ(bed.client.submitted.size(), 2u);
+  const JobSpec first = FromProto(bed.client.submitted[0].spec());
+  EXPECT_EQ(first.train.optimizer.name, "sgd");
+  EXPECT_EQ(first.train.learning_rate.base, 1);
+  EXPECT_EQ(first.train.steps, 1);
+  EXPECT_EQ(first.data.distribution, "iid");
+  EXPECT_EQ(first.model.only, kTrainsAll);
+  EXPECT_EQ(first.model.weights,
+            std::filesystem::absolute("whole.safetensors"));
+  EXPECT_EQ(bed.client.submitted[1].spec().train().seed(),
+            first.train.seed + 1);
+  EXPECT_THAT(bed.client.removed, ElementsAre(5, 6));
+}
+
+TEST(PruneModel, DeletesTheJobsWhenOneOfThemFails) {
+  for (const auto& [answer, says] :
+       {std::pair("id: 5 state: JOB_STATE_FAILED why: 'no such file'",
+                  "no such file"),
+        {"id: 5 state: JOB_STATE_SUCCEEDED skipped_steps: 1", "not finite"}}) {
+    PruneBed bed;
+    bed.options.score = "taylor";
+    bed.options.job_file = "job.yaml";
+    bed.options.batches = 2;
+    bed.client.submissions = {Parse<v1::SubmitJobResponse>("id: 5"),
+                              Parse<v1::SubmitJobResponse>("id: 6")};
+    bed.client.job_answers = {Parse<v1::Job>(answer)};
+
+    EXPECT_EQ(bed.Run(), kExitFailed);
+
+    EXPECT_THAT(bed.err.str(), HasSubstr(says));
+    EXPECT_THAT(bed.client.removed, ElementsAre(5, 6));
+  }
+}
+
+TEST(FillInSizes, TakesThoseOfAPrunedFile) {
+  const auto sizes_of = [](const char* text, const char* name = "vit",
+                           std::vector<int32_t> own = {}) {
+    ModelSpec spec = DefaultModel(name);
+    spec.weights = "/pruned.safetensors";
+    spec.sizes = std::move(own);
+    const absl::Status filled = FillInSizes(
+        [text](const std::string&,
+               const std::string&) -> absl::StatusOr<std::string> {
+          if (text == nullptr) return absl::NotFoundError("not here");
+          return text;
+        },
+        spec);
+    return filled.ok() ? absl::StrJoin(spec.sizes, ",")
+                       : std::string(filled.message());
+  };
+
+  EXPECT_EQ(sizes_of("[8,2]"), "8,2");
+  EXPECT_EQ(sizes_of("[8,2]", "vit", {4, 1}), "4,1");
+  EXPECT_EQ(sizes_of("[8,2]", "lenet"), "");
+  EXPECT_EQ(sizes_of(""), "");
+  EXPECT_EQ(sizes_of(nullptr), "");
+  EXPECT_THAT(sizes_of("[8"), HasSubstr("no list of numbers"));
+  EXPECT_THAT(sizes_of("['x']"), HasSubstr("no list of numbers"));
+  EXPECT_THAT(sizes_of("[4294967304]"), HasSubstr("no list of numbers"));
 }
 
 TEST(PruneModel, SaysWhyItCannot) {
@@ -84,8 +157,8 @@ TEST(PruneModel, SaysWhyItCannot) {
       {[](PruneBed& bed) { bed.options.target_macs = 1.5; }, "got 1.5"},
       {[](PruneBed& bed) { bed.job.model = DefaultModel("script"); },
        "program"},
-      {[](PruneBed& bed) { bed.options.score = "taylor"; }, "needs --after"},
-      {[](PruneBed& bed) { bed.options.after = {"a"}; }, "is for --score"},
+      {[](PruneBed& bed) { bed.options.score = "taylor"; }, "needs --file"},
+      {[](PruneBed& bed) { bed.options.batches = 4; }, "for --score taylor"},
       {[](PruneBed& bed) { bed.options.out = "/no/such/folder/file"; },
        "cannot write"},
   };

@@ -38,8 +38,8 @@ STUDIES = ROOT / "deploy/studies"
 NODES = 4
 PICTURES = 2000
 COLLAGE = 9  # pictures of 28 pixels in a row
-SECTIONS = 8
-TEXTS = 12000
+SECTIONS = 30
+TEXTS_A_SECTION = 1500
 RACES = 5
 STARTS = 16
 
@@ -68,7 +68,7 @@ def study(mesh, name, *sets):
 def splits(arguments, report):
     with Bed("studies", arguments.bin) as bed:
         bed.json("profile", "--model", "deit_small_patch16_224",
-                 "--micro-batch", "4")
+                 "--batch", "4")
         file = str(STUDIES / "splits.yaml")
         print(bed.run("paceline", "study", file, check=False).decode(),
               flush=True)
@@ -156,9 +156,13 @@ def make_texts(folder):
     rest = [each for each in told if each[0] not in ("games", "science")]
     often = [section for section, _ in
              Counter(section for section, _ in rest).most_common(SECTIONS)]
-    write_texts(folder / "sections.txt",
-                [(often.index(section), text) for section, text in rest
-                 if section in often][:TEXTS])
+    taken = Counter()
+    texts = []
+    for section, text in rest:
+        taken[section] += 1
+        if section in often and taken[section] <= TEXTS_A_SECTION:
+            texts.append((often.index(section), text))
+    write_texts(folder / "sections.txt", texts)
     write_texts(folder / "apart.txt", apart)
 
 
@@ -168,8 +172,9 @@ def lora(arguments, report):
         sets = ("model.lora.rank=0", "data.name=text-labels",
                 f"data.path={mesh.state}/sections.txt",
                 f"data.classes={SECTIONS}", "data.block=64",
-                "train.epochs=6", "train.learning_rate.base=0.002",
-                "pipeline.stages=1")
+                "train.epochs=8", "train.micro_batch=32",
+                "train.learning_rate.base=0.002",
+                "train.learning_rate.warmup_steps=200", "pipeline.stages=1")
         learned = mesh.ask("job", "submit", str(ROOT / "deploy/jobs/lora.yaml"),
                            *(word for each in sets for word in ("--set", each)))
         print(f"sections: accuracy {learned['test_accuracy']:.4f}", flush=True)

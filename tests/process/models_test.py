@@ -245,6 +245,39 @@ pipeline: {stages: 2}
                                         "lenet")["parameters"])
 
 
+    def test_are_pruned_by_steps_on_the_mesh_and_learn_from_the_whole_model(
+            self):
+        job = self.write("""
+model: {name: vit, depth: 2, width: 16, heads: 2}
+data: {name: synthetic, train_samples: 64, test_samples: 8}
+train: {steps: 2, batch: 16, micro_batch: 4, optimizer: {name: adamw}}
+pipeline: {stages: 2}
+""")
+        self.submit(job)
+        whole = self.export()
+        pruned = str(self.folder / "pruned.safetensors")
+        before = self.ask("job", "list")
+
+        pruning = self.client("model", "prune", whole, "-f", job, "-o", pruned,
+                              "--target-macs", "0.6", "--score", "taylor",
+                              "--batches", "2")
+        tuned = self.submit(job, f"model.weights={pruned}",
+                            f"train.distill.weights={whole}",
+                            "pipeline.stages=1")
+        group = self.submit(job, f"model.weights={pruned}",
+                            f"train.distill.weights={whole}",
+                            "pipeline.stages=1", "aggregation.mode=rolling")
+        too_many = self.try_submit(job, f"train.distill.weights={whole}")
+
+        self.assertEqual(pruning.returncode, 0, pruning.stderr)
+        self.assertIn("take a step each", pruning.stderr)
+        jobs = {each["id"] for each in self.ask("job", "list")["jobs"]}
+        self.assertEqual(jobs, {each["id"] for each in before["jobs"]}
+                         | {tuned["id"], group["id"]})
+        self.assertEqual(too_many.returncode, 2)
+        self.assertIn("train.distill.weights", too_many.stderr)
+
+
 class WeightsFiles(ProcessCase):
     beside_others = True
 

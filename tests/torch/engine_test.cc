@@ -314,6 +314,41 @@ TEST(TorchEngine, EvaluationDropsNothing) {
   EXPECT_EQ(one->loss->samples, 3);
 }
 
+// A teacher of equal weights is a minimum of the distance.
+TEST(TorchEngine, FollowsItsTeacherAndReportsTheLossOfTheLabels) {
+  Experiment experiment = SmallExperiment("lenet");
+  experiment.job.train.distill.share = 1;
+  OneEngine plain(experiment);
+  const auto step = [&](int64_t seed) {
+    Experiment other = experiment;
+    other.job.train.seed = seed;
+    EngineOptions options{.model = Describe(experiment),
+                          .layers = {},
+                          .train = experiment.job.train};
+    options.layers = {0, static_cast<int>(options.model.layers.size())};
+    EngineOptions teacher = options;
+    teacher.train = other.job.train;
+    teacher.inference = true;
+    options.teacher = MakeTorchEngine(teacher).value();
+    const auto engine = MakeTorchEngine(options).value();
+    const auto result =
+        engine->Forward(OneEngine::Batch(), 0, plain.Input()).value();
+    EXPECT_TRUE(engine->Backward(OneEngine::Batch(), 0, {}).ok());
+    const StepReport report = engine->Report(OneEngine::Batch()).value();
+    const double norm = std::accumulate(report.squared_norms.begin(),
+                                        report.squared_norms.end(), 0.0);
+    return std::pair(result.loss->loss, norm);
+  };
+
+  const auto [same_loss, same_norm] = step(experiment.job.train.seed);
+  const auto [loss, norm] = step(experiment.job.train.seed + 1);
+
+  EXPECT_LT(same_norm, 1e-6 * norm);
+  EXPECT_EQ(loss, same_loss);
+  EXPECT_EQ(loss,
+            plain->Forward(OneEngine::Batch(), 0, plain.Input())->loss->loss);
+}
+
 // The casts of the weights to bf16 stay from one forward to the next.
 TEST(TorchEngine, SeesWeightsThatSomebodyElseWroteOnceItIsTold) {
   for (const char* precision : {"fp32", "bf16"}) {

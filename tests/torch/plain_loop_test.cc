@@ -370,6 +370,35 @@ TEST(TensorBridge, BothWaysShareTheMemoryAndKeepItAlive) {
   EXPECT_EQ(back.As<float>()[5], 1);
 }
 
+// With share s and temperature t, sums over the rows that have a label:
+// (1 - s) CE + s t^2 sum of p (log p - log q).
+TEST(DistilledLoss, IsTheFormulaOverTheRowsThatHaveALabel) {
+  const at::Tensor logits = at::randn({4, 3}), teacher = at::randn({4, 3});
+  Tensor labels = Tensor::Allocate(DType::kI64, {4});
+  const int64_t kLabels[] = {2, kNoLabel, 0, 1};
+  std::copy(std::begin(kLabels), std::end(kLabels),
+            labels.As<int64_t>().begin());
+  const double s = 0.25, t = 4;
+  const auto softmax = [](const at::Tensor& row, double by) {
+    const at::Tensor powers = (row / by).to(at::kDouble).exp();
+    return at::Tensor(powers / powers.sum());
+  };
+  double expected = 0;
+  for (int row = 0; row < 4; ++row) {
+    if (kLabels[row] == kNoLabel) continue;
+    const at::Tensor p = softmax(teacher[row], t), q = softmax(logits[row], t);
+    expected -= (1 - s) *
+                std::log(softmax(logits[row], 1)[kLabels[row]].item<double>());
+    expected += s * t * t * (p * (p.log() - q.log())).sum().item<double>();
+  }
+
+  const at::Tensor loss =
+      DistilledLossOf(LossOf(logits, labels), logits, teacher, labels,
+                      {.weights = "", .share = s, .temperature = t});
+
+  EXPECT_NEAR(loss.item<double>(), expected, 1e-5 * std::abs(expected));
+}
+
 TEST(TensorBridge, LastViewFreesTheMemory) {
   Tensor ours = Tensor::Allocate(DType::kI64, {4});
   const std::weak_ptr<uint8_t> watch = ours.data;

@@ -234,6 +234,16 @@ TEST_F(AgentTest, SaysWhatItHasReadAndRefusesWhatTheJobDidNotBeginWith) {
 
   agent_.reset();  // whose last report stays
   order.inputs.set_weights(7);
+  order.inputs.set_teacher(8);
+  order.spec.pipeline.stages = 1;
+  order.spec.train.distill.weights = "/good";
+  order.fence.job = JobId{5};
+  failed = Run(order, v1::RunState::PHASE_FAILED);
+  EXPECT_THAT(std::string(ErrorOf(failed).message()),
+              HasSubstr("train.distill.weights /good has fingerprint"));
+
+  agent_.reset();
+  order.inputs.set_teacher(7);
   order.inputs.set_data(1);
   order.fence.job = JobId{4};
   failed = Run(order, v1::RunState::PHASE_FAILED);

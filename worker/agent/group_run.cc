@@ -181,6 +181,7 @@ absl::Status GroupRun::MakeEngine() {
   options.precision =
       FindPrecision(order.spec.precision).value_or(Precision::kF32);
   options.flat_gradient = true;
+  PACELINE_ASSIGN_OR_RETURN(options.teacher, MakeTeacher(run_, options));
   PACELINE_ASSIGN_OR_RETURN(engine_, run_.factory.MakeEngine(options));
   run_.recorder.AddUpdateBytes(UpdateBytes(options));
   if (order.spec.model.weights.empty()) return absl::OkStatus();

@@ -202,7 +202,15 @@ absl::Status PipelineRun::Prepare() {
 
 absl::Status PipelineRun::MakeEngine(int stage) {
   const RunOrder& order = run_.order;
-  const EngineOptions options = EngineOptionsOf(order, run_.model, stage);
+  EngineOptions options = EngineOptionsOf(order, run_.model, stage);
+  PACELINE_ASSIGN_OR_RETURN(options.teacher, MakeTeacher(run_, options));
+  if (options.teacher != nullptr) {
+    PACELINE_ASSIGN_OR_RETURN(
+        const uint64_t read,
+        run_.factory.FingerprintOf(order.spec.train.distill.weights));
+    inputs_.set_teacher(read);
+    PACELINE_RETURN_IF_ERROR(TakeInputs());
+  }
   PACELINE_ASSIGN_OR_RETURN(engines_[stage], run_.factory.MakeEngine(options));
   run_.recorder.AddUpdateBytes(UpdateBytes(options));
   StageEngine& engine = *engines_[stage];
@@ -450,6 +458,23 @@ absl::Status PipelineRun::OpenData() {
 
 std::unique_ptr<WorkerRun> MakePipelineRun(RunContext context) {
   return std::make_unique<PipelineRun>(std::move(context));
+}
+
+absl::StatusOr<std::shared_ptr<StageEngine>> MakeTeacher(
+    const RunContext& run, EngineOptions options) {
+  if (run.model.teacher == nullptr) return nullptr;
+  options.model = *run.model.teacher;
+  options.inference = true;
+  options.flat_gradient = false;
+  options.stashes = false;
+  PACELINE_ASSIGN_OR_RETURN(std::shared_ptr<StageEngine> teacher,
+                            run.factory.MakeEngine(options));
+  PACELINE_ASSIGN_OR_RETURN(
+      const std::vector<NamedTensor> weights,
+      run.factory.ReadWeights(TeacherOf(run.order.spec), options.model,
+                              options.layers));
+  PACELINE_RETURN_IF_ERROR(teacher->SetWeights(weights));
+  return teacher;
 }
 
 absl::Status UploadWeights(const RunContext& run, StageEngine& engine) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/base/cancel_token.h"
 #include "core/base/clock.h"
 #include "core/cluster/member_report.h"
@@ -80,6 +81,11 @@ class WorkerRun {
 std::unique_ptr<WorkerRun> MakePipelineRun(RunContext context);
 // A member of a round group: data parallelism.
 std::unique_ptr<WorkerRun> MakeGroupRun(RunContext context);
+
+// The teacher of an engine of all layers, of which `options` are; null: the job
+// has none.
+absl::StatusOr<std::shared_ptr<StageEngine>> MakeTeacher(const RunContext& run,
+                                                         EngineOptions options);
 
 // Hands the engine's weights over to the coordinator.
 absl::Status UploadWeights(const RunContext& run, StageEngine& engine);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,6 +53,8 @@ struct LayerDone {
   int64_t live_bytes = -1;
 };
 
+class StageEngine;
+
 // An engine is made from these.
 struct EngineOptions {
   ModelDescription model;
@@ -75,6 +78,9 @@ struct EngineOptions {
   // have its memory, and add their gradients to its own as they come: Tied()
   // is not for these.
   bool flat_gradient = false;
+  // An engine of all layers that was made for inference: training shall come
+  // near to what it gives (train.distill).  Null: none.
+  std::shared_ptr<StageEngine> teacher = nullptr;
 };
 
 // The memory of a parameter that two layers share, as one of them has it.

@@ -93,8 +93,8 @@ class TorchEngine final : public StageEngine {
   absl::Status CheckInput(const BatchInfo& batch, int micro_batch,
                           const TensorList& input) const;
   absl::Status CheckNotKept(const BatchInfo& batch, int micro_batch) const;
-  ForwardResult Train(const BatchInfo& batch, int micro_batch, int64_t version,
-                      const TensorList& input);
+  absl::StatusOr<ForwardResult> Train(const BatchInfo& batch, int micro_batch,
+                                      int64_t version, const TensorList& input);
   ForwardResult Evaluate(const TensorList& input) const;
   absl::StatusOr<Kept> TakeKept(const BatchInfo& batch, int micro_batch,
                                 const TensorList& output_gradient);
@@ -239,8 +239,10 @@ absl::Status TorchEngine::CheckNotKept(const BatchInfo& batch,
       " still waits for the backward of ", kept_.size(), " micro-batches"));
 }
 
-ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
-                                 int64_t version, const TensorList& input) {
+absl::StatusOr<ForwardResult> TorchEngine::Train(const BatchInfo& batch,
+                                                 int micro_batch,
+                                                 int64_t version,
+                                                 const TensorList& input) {
   Kept kept;
   kept.version = version;
   kept.samples = input.back().shape[0];
@@ -259,6 +261,16 @@ ForwardResult TorchEngine::Train(const BatchInfo& batch, int micro_batch,
     kept.logits = x.set_requires_grad(true);
     kept.loss = LossOf(kept.logits, input.back());
     result.loss = SumsOf(kept.loss, kept.logits, input.back());
+    if (options_.teacher != nullptr) {
+      BatchInfo shown = batch;
+      shown.phase = BatchPhase::kEvaluate;
+      PACELINE_ASSIGN_OR_RETURN(
+          const ForwardResult taught,
+          options_.teacher->Forward(shown, micro_batch, input));
+      kept.loss =
+          DistilledLossOf(kept.loss, kept.logits, ToTorch(taught.output[0]),
+                          input.back(), options_.train.distill);
+    }
   } else {
     result.output = OutputOf(x, beside, input.back());
   }

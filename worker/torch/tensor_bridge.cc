@@ -77,6 +77,22 @@ at::Tensor LossOf(const at::Tensor& logits, const Tensor& labels) {
                                 at::Reduction::Sum, kNoLabel);
 }
 
+at::Tensor DistilledLossOf(const at::Tensor& loss, const at::Tensor& logits,
+                           const at::Tensor& teacher, const Tensor& labels,
+                           const DistillSpec& distill) {
+  const double t = distill.temperature;
+  const auto scores = [t](const at::Tensor& of) {
+    return at::log_softmax(of.flatten(0, -2) / t, -1);
+  };
+  const at::Tensor distance =
+      at::kl_div(scores(logits), scores(teacher), at::Reduction::None,
+                 /*log_target=*/true)
+          .sum(-1);
+  const at::Tensor counted = ToTorch(labels).flatten() != kNoLabel;
+  return (1 - distill.share) * loss +
+         distill.share * t * t * (distance * counted).sum();
+}
+
 LossSums SumsOf(const at::Tensor& loss, const at::Tensor& logits,
                 const Tensor& labels) {
   const int64_t classes = logits.size(-1);

@@ -35,6 +35,12 @@ TensorList OutputOf(const at::Tensor& x, const std::vector<at::Tensor>& beside,
 //   labels  [n, ...label_shape] int64, classes or kNoLabel
 at::Tensor LossOf(const at::Tensor& logits, const Tensor& labels);
 
+// Mixes `loss`, LossOf() these, with the distance to what a teacher says
+// (Hinton et al. 2015, section 2): share * t^2 * KL(teacher / t || logits / t).
+at::Tensor DistilledLossOf(const at::Tensor& loss, const at::Tensor& logits,
+                           const at::Tensor& teacher, const Tensor& labels,
+                           const DistillSpec& distill);
+
 // The same as numbers.  The first of equal scores wins, as argmax does.
 //   loss  LossOf() the others
 LossSums SumsOf(const at::Tensor& loss, const at::Tensor& logits,

@@ -61,9 +61,9 @@ class GrpcRunFactory final : public RunFactory {
       const LayerRange& layers) override {
     auto weights = compute_.read_weights(spec, model, layers);
     if (weights.ok()) return weights;
-    return absl::Status(weights.status().code(),
-                        absl::StrCat("model.weights, on this worker: ",
-                                     weights.status().message()));
+    return absl::Status(
+        weights.status().code(),
+        absl::StrCat("weights, on this worker: ", weights.status().message()));
   }
   absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
       const JobSpec& spec, const Turns& turns) override {

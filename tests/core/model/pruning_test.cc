@@ -9,6 +9,7 @@
 #include "core/model/weights_check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/job_changes.h"
 
 namespace paceline {
 namespace {
@@ -156,7 +157,7 @@ TEST(WithUnits, KeepsTheSlicesOfEveryRun) {
   EXPECT_THAT(kept[1].tensor.As<float>(), ElementsAre(2, 3, 6, 7));
 }
 
-TEST(UnitScores, CountAllSlicesOfAUnitButNoStatistics) {
+TEST(ScoresOfWeights, CountAllSlicesOfAUnitButNoStatistics) {
   const UnitGroup group = {
       2, {{"a", 0, 1}, {"b", 1, 1}, {"bn.running_mean", 0, 1}}};
   std::vector<NamedTensor> weights = {Counting("a", {2, 1}),
@@ -164,10 +165,11 @@ TEST(UnitScores, CountAllSlicesOfAUnitButNoStatistics) {
                                       Counting("bn.running_mean", {2})};
   weights[0].tensor.As<float>()[1] = -7;
 
-  EXPECT_THAT(UnitScores(group, weights, {}), ElementsAre(2, 11));
+  EXPECT_THAT(ScoresOfWeights({group}, weights),
+              ElementsAre(ElementsAre(2, 11)));
 }
 
-TEST(UnitScores, SquaresTheSumOfWeightTimesGradientInEachBatch) {
+TEST(AddScoresOfStep, SquaresTheSumOfWeightTimesGradientInEachBatch) {
   const UnitGroup group = {2, {{"a", 0, 1}}};
   const std::vector<NamedTensor> weights = {Counting("a", {2, 2})};
   // Gradients 1, 1, 1, -1, and then nothing.
@@ -175,7 +177,20 @@ TEST(UnitScores, SquaresTheSumOfWeightTimesGradientInEachBatch) {
   for (float& value : after[0].tensor.As<float>()) value -= 1;
   after[0].tensor.As<float>()[3] += 2;
 
-  EXPECT_THAT(UnitScores(group, weights, {after, weights}), ElementsAre(1, 1));
+  UnitScores scores(1);
+  AddScoresOfStep({group}, weights, after, scores);
+  AddScoresOfStep({group}, weights, weights, scores);
+
+  EXPECT_THAT(scores, ElementsAre(ElementsAre(1, 1)));
+}
+
+absl::StatusOr<PrunedModel> PruneByWeights(
+    const ModelSpec& spec, const Shape& image,
+    const std::vector<NamedTensor>& weights, double target) {
+  const auto groups = UnitGroupsOf(spec, image, 10);
+  return Prune(spec, image, 10, weights,
+               groups.ok() ? ScoresOfWeights(*groups, weights) : UnitScores(),
+               target);
 }
 
 TEST(Prune, RemovesWhatMattersLeastUntilTheTargetIsMet) {
@@ -190,7 +205,7 @@ TEST(Prune, RemovesWhatMattersLeastUntilTheTargetIsMet) {
         return 1.0f;
       });
 
-  const PrunedModel pruned = Prune(spec, kImage, 10, weights, {}, 0.8).value();
+  const PrunedModel pruned = PruneByWeights(spec, kImage, weights, 0.8).value();
 
   EXPECT_LE(FlopsOf(pruned.model), 0.8 * FlopsOf(whole));
   EXPECT_GT(FlopsOf(pruned.model), 0.7 * FlopsOf(whole));
@@ -209,7 +224,7 @@ TEST(Prune, GivesTheWeightsOfTheModelThatItDescribes) {
         std::pair{Narrow("resnet50"), kImage},
         std::pair{Narrow("vgg11"), Shape{3, 32, 32}}}) {
     const PrunedModel pruned =
-        Prune(spec, image, 10, Ones(spec, image), {}, 0.5).value();
+        PruneByWeights(spec, image, Ones(spec, image), 0.5).value();
     ModelSpec smaller = spec;
     smaller.sizes = pruned.model.sizes;
 
@@ -222,13 +237,29 @@ TEST(Prune, GivesTheWeightsOfTheModelThatItDescribes) {
 TEST(Prune, MayBeDoneAgain) {
   ModelSpec spec = Narrow("resnet18");
   const PrunedModel once =
-      Prune(spec, kImage, 10, Ones(spec, kImage), {}, 0.7).value();
+      PruneByWeights(spec, kImage, Ones(spec, kImage), 0.7).value();
   spec.sizes = once.model.sizes;
 
   const PrunedModel twice =
-      Prune(spec, kImage, 10, once.weights, {}, 0.7).value();
+      PruneByWeights(spec, kImage, once.weights, 0.7).value();
 
   EXPECT_LE(FlopsOf(twice.model), 0.7 * FlopsOf(once.model));
+}
+
+TEST(Prune, LeavesAModelWhoseTeacherIsTheWholeOne) {
+  JobSpec job;
+  job.model = SmallVit();
+  ChangeJob(job, "train.distill.weights=/w; train.only=head");
+  const ModelDescription whole = DescribeModel(SmallVit(), kImage, 10).value();
+  job.model.sizes = whole.sizes;
+  --job.model.sizes[0];
+
+  const ModelDescription model = DescribeModel(job).value();
+
+  EXPECT_EQ(model.teacher->sizes, whole.sizes);
+  EXPECT_EQ(FlopsOf(*model.teacher), FlopsOf(whole));
+  ChangeJob(job, "kind=infer");
+  EXPECT_EQ(DescribeModel(job)->teacher, nullptr);
 }
 
 std::string WhyNotPruned(const std::string& name, double target) {
@@ -236,7 +267,7 @@ std::string WhyNotPruned(const std::string& name, double target) {
   const std::vector<NamedTensor> weights =
       name == "vit" ? Ones(spec, kImage) : std::vector<NamedTensor>();
   return std::string(
-      Prune(spec, kImage, 10, weights, {}, target).status().message());
+      PruneByWeights(spec, kImage, weights, target).status().message());
 }
 
 TEST(Prune, SaysWhatItCannotDo) {

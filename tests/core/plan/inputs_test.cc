@@ -348,6 +348,21 @@ TEST(PlanInputs, ARecomputingBackwardTakesItsForwardToo) {
   EXPECT_DOUBLE_EQ(inputs.problem.layers[1].backward_seconds, 0.006);
 }
 
+TEST(PlanInputs, ATeachersForwardComesWithTheForward) {
+  JobSpec spec = Job();
+  ModelDescription model = SmallModel(4);
+  const Measurements measurements = Keep({Profile(spec, model, "a")});
+  for (Layer& layer : model.layers) layer.forward_flops = 1e6;
+  ModelDescription teacher = model;
+  for (Layer& layer : teacher.layers) layer.forward_flops *= 3;
+  model.teacher = std::make_shared<const ModelDescription>(teacher);
+
+  const auto inputs = InputsOf(spec, model, measurements);
+
+  EXPECT_DOUBLE_EQ(inputs.facts[0].forward_seconds[1], 0.008);
+  EXPECT_DOUBLE_EQ(inputs.facts[0].backward_seconds[1], 0.004);
+}
+
 TEST(PlanInputs, ARecomputingJobKeepsInputsAndHasRoomForASegment) {
   JobSpec spec = Job();
   const ModelDescription model = SmallModel(4);

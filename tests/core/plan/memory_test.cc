@@ -51,6 +51,17 @@ TEST(EstimateBytes, CountsParametersGradientsAndKeptActivations) {
             2 * 300 + 3 * 8 * 20);
 }
 
+TEST(EstimateBytes, CountsATeacherAsInference) {
+  ModelDescription model = SmallModel(2);
+  const auto teacher = std::make_shared<const ModelDescription>(SmallModel(3));
+  const int64_t alone = EstimateBytes(model, Train("adamw"), {{0, 2}}, {{3}});
+  model.teacher = teacher;
+
+  EXPECT_EQ(EstimateBytes(model, Train("adamw"), {{0, 2}}, {{3}}),
+            alone + EstimateBytes(*teacher, Train("sgd"), {{0, 3}},
+                                  {kInferenceKeeps}));
+}
+
 TEST(EstimateBytes, CountsOptimizerState) {
   const ModelDescription model = SmallModel(2);
 
