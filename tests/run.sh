@@ -186,8 +186,9 @@ area_liars() {
 # Half of a model's multiply-adds: what it costs in accuracy, and, as root, what
 # four machines with it are to one with the whole model.  An hour.
 area_pruning() {
-  with_programs tests/nightly/pruning.py --set cpu_capability=avx2 \
-    --set pipeline.codec=bf16
+  with_programs tests/nightly/pruning.py --model vit
+  with_programs tests/nightly/pruning.py --model resnet18 \
+    --set cpu_capability=avx2 --set pipeline.codec=bf16
 }
 
 # Machines that boot: set up over ssh, rebooted, purged; one with less memory than

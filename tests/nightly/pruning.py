@@ -5,13 +5,13 @@
              [--keep FOLDER] [--part train|bed]... [--set KEY=VALUE]...
 
 train  trains each model on Fashion-MNIST, prunes it to half and fine-tunes it:
-       at most one point of accuracy is lost.  Three quarters of an hour
+       at most one point of accuracy is lost.  Half an hour
 bed    four emulated machines: samples a second of the pruned pipeline against
        one machine with the whole model.  Needs root
 
 `--set cpu_capability=avx2` has all machines, the one alone too, compute at the
 speed of a CPU without AVX-512, and `--set pipeline.codec=bf16` halves what goes
-between them: models as small as these are computed so fast that frames count.
+between them: of a smaller model frames count more.
 
 Files stay in FOLDER, where the bed takes the sizes from.  Exits 1 when something
 fell short, 77 when the bed is asked for and cannot be.
@@ -30,17 +30,17 @@ from mesh import Mesh
 from quiet_bench import quiet_bench
 
 MODELS = {
-    "vit": {"name": "vit", "depth": 8, "width": 128, "heads": 4},
-    "resnet18": {"name": "resnet18", "width": 48},
+    "vit": {"name": "vit", "depth": 12, "width": 192, "heads": 6},
+    "resnet18": {"name": "resnet18", "width": 64},
 }
-LEAST_SPEEDUP = 5.0
+LEAST_SPEEDUP = {"vit": 6.0, "resnet18": 5.0}
 
 
-def job(model, epochs, rate):
+def job(model, steps, rate):
     return {
         "model": model,
         "data": {"name": "fashion-mnist"},
-        "train": {"epochs": epochs, "batch": 64, "micro_batch": 64,
+        "train": {"steps": steps, "batch": 64, "micro_batch": 64,
                   "evaluate_every": 0, "optimizer": {"name": "adamw"},
                   "learning_rate": {"base": rate, "schedule": "cosine",
                                     "warmup_steps": 50}},
@@ -70,20 +70,20 @@ def run(mesh, folder, name, spec):
 
 
 def train(mesh, folder, name, report):
-    whole, file, weights = run(mesh, folder, name, job(MODELS[name], 3, 0.001))
+    whole, file, weights = run(mesh, folder, name, job(MODELS[name], 938, 0.001))
     pruned = folder / f"{name}-pruned.safetensors"
     left = write(mesh, "model", "prune", str(weights), "-f", str(file),
                  "--target-macs", "0.5", "-o", str(pruned))
     (folder / f"{name}-sizes.json").write_text(json.dumps(left["sizes"]))
 
     def tune(kind, file, **more):
-        spec = job({**MODELS[name], "weights": str(file)}, 2, 0.0005)
+        spec = job({**MODELS[name], "weights": str(file)}, 469, 0.0005)
         spec["train"].update(more)
         return run(mesh, folder, f"{name}-{kind}", spec)[0]
     tuned = tune("tuned", pruned)
     distilled = tune("distilled", pruned, distill={"weights": str(weights)})
     on = tune("on", weights)
-    print(f"{name}: accuracy {whole:.4f}, after as many further epochs {on:.4f};"
+    print(f"{name}: accuracy {whole:.4f}, after as many further steps {on:.4f};"
           f" pruned and fine-tuned {tuned:.4f}, with the whole one as teacher "
           f"{distilled:.4f}", flush=True)
     report.at_most(f"{name}, multiply-adds left", 0.5,
@@ -108,7 +108,7 @@ def time(bed, folder, name, arguments, report):
                              "--set", f"model.sizes={sizes}")
         show(whole + pruned)
         ratios.append(pruned[-1]["throughput"] / whole[0]["throughput"])
-    report.at_least(f"{name}, four pruned / one whole", LEAST_SPEEDUP,
+    report.at_least(f"{name}, four pruned / one whole", LEAST_SPEEDUP[name],
                     sorted(ratios)[len(ratios) // 2])
 
 

@@ -191,13 +191,13 @@ def lora(arguments, report):
                    adapted["bytes"] / full["bytes"])
 
 
-def racing(arguments, report):
+def racing(arguments, report, models=("lenet", "mlp")):
     """Races of starts that the single ones are not among."""
     text = (STUDIES / "init-racing.yaml").read_text(encoding="utf-8")
     seeds = re.search(r"train.seed: \[.*\]", text).group()
     race = re.search(r"\nrace:.*", text).group()
     with Mesh(arguments.bin, 2) as mesh:
-        for model in ("lenet", "mlp"):
+        for model in models:
             won = 0
             for turn in range(RACES + 1):
                 begin = 1 + STARTS * turn
