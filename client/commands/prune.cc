@@ -25,11 +25,11 @@
 #include "core/model/catalog.h"
 #include "core/model/pruning.h"
 #include "core/rpc/convert.h"
+#include "core/transfer/checksum.h"
 
 namespace paceline {
 namespace {
 
-constexpr char kSizes[] = "model.sizes";
 constexpr int kBatches = 8;
 constexpr uint64_t kMostSize = 1 << 20;
 constexpr size_t kShownBytes = 64;
@@ -51,7 +51,13 @@ struct Pruning {
   PrunedModel pruned;
 };
 
-absl::Status CheckScore(const PruneOptions& options) {
+absl::Status CheckPruneOptions(const PruneOptions& options) {
+  std::error_code error;
+  if (std::filesystem::equivalent(options.weights, options.out, error)) {
+    return InvalidArgument(options.out,
+                           " is the file that is pruned, and fine-tuning may "
+                           "want it as teacher: name another one");
+  }
   if (options.score != "taylor" && options.batches > 0) {
     return InvalidArgument(
         "--batches is for --score taylor; the score here is l1, which looks at "
@@ -68,6 +74,7 @@ absl::Status CheckScore(const PruneOptions& options) {
 // of the weights is the gradient of a batch.
 JobSpec JobOfOneStep(const JobSpec& job, const std::string& weights) {
   JobSpec spec = job;
+  spec.name = absl::StrCat("prune/", job.model.name);
   spec.kind = kTrainKind;
   spec.model = BareModel(job.model);
   spec.model.weights = std::filesystem::absolute(weights).lexically_normal();
@@ -80,6 +87,8 @@ JobSpec JobOfOneStep(const JobSpec& job, const std::string& weights) {
   spec.train.layer_drop = 0;
   spec.train.distill = {};
   spec.aggregation = {};
+  spec.pipeline.schedule = PipelineSpec().schedule;  // one update, not more
+  spec.pipeline.vertical_sync = false;
   spec.data.distribution = DataSpec().distribution;
   spec.data.rotate = false;
   spec.faults.clear();
@@ -90,8 +99,11 @@ absl::Status Interrupted() {
   return absl::CancelledError("interrupted; nothing was written");
 }
 
-absl::Status WaitForJob(const CommandContext& mesh, int64_t id) {
+// Says for what the job waits, once each time that this changes.
+//   read  HashFile() of the weights that are pruned
+absl::Status WaitForJob(const CommandContext& mesh, int64_t id, uint64_t read) {
   v1::Job job;
+  std::string told;
   PACELINE_ASSIGN_OR_RETURN(const WaitEnd end,
                             WaitUntil(
                                 mesh, {},
@@ -100,12 +112,24 @@ absl::Status WaitForJob(const CommandContext& mesh, int64_t id) {
                                   if (now.ok()) job = *std::move(now);
                                   return now.status();
                                 },
-                                [&] { return HasEnded(StateOf(job)); }));
+                                [&] {
+                                  const bool ended = HasEnded(StateOf(job));
+                                  if (!ended && job.why() != told) {
+                                    told = job.why();
+                                    mesh.console.Note("job ", id, ": ", told);
+                                  }
+                                  return ended;
+                                }));
   if (end != WaitEnd::kDone) return Interrupted();
   if (job.skipped_steps() > 0) {
     return FailedPrecondition("the step of job ", id,
                               " has a gradient that is not finite: 'paceline "
                               "model inspect' shows what the weights are");
+  }
+  if (job.inputs().weights() != 0 && job.inputs().weights() != read) {
+    return FailedPrecondition("job ", id, " began with another file than the ",
+                              job.spec().model().weights(),
+                              " of this machine: put the same on every worker");
   }
   if (StateOf(job) == JobState::kSucceeded) return absl::OkStatus();
   return FailedPrecondition("a step of job ", id, " was to be taken, but it ",
@@ -115,14 +139,14 @@ absl::Status WaitForJob(const CommandContext& mesh, int64_t id) {
 // Adds what each of these jobs says, and deletes it; the first one is taken off
 // `jobs` then.
 absl::Status AddScoresOfJobs(const CommandContext& mesh,
-                             const LoadModelWeights& load, Pruning& pruning,
-                             std::deque<int64_t>& jobs) {
+                             const LoadModelWeights& load, uint64_t read,
+                             Pruning& pruning, std::deque<int64_t>& jobs) {
   const std::string file =
       absl::StrCat(std::filesystem::temp_directory_path().string(),
                    "/paceline-step-", getpid(), ".safetensors");
   const absl::Cleanup remove = [&] { std::remove(file.c_str()); };
   for (; !jobs.empty(); jobs.pop_front()) {
-    PACELINE_RETURN_IF_ERROR(WaitForJob(mesh, jobs.front()));
+    PACELINE_RETURN_IF_ERROR(WaitForJob(mesh, jobs.front(), read));
     if (mesh.pauser.Sleep(absl::ZeroDuration())) return Interrupted();
     std::string bytes;
     PACELINE_RETURN_IF_ERROR(mesh.client
@@ -147,6 +171,7 @@ absl::Status AddTaylorScores(const CommandContext& mesh,
                              const PruneOptions& options, Pruning& pruning) {
   JobSpec spec = JobOfOneStep(job, options.weights);
   PACELINE_RETURN_IF_ERROR(LookForFiles(mesh, spec));
+  const uint64_t read = HashFile(options.weights).value_or(0);
   const int batches = options.batches > 0 ? options.batches : kBatches;
   std::deque<int64_t> jobs;
   absl::Status status;
@@ -167,7 +192,7 @@ absl::Status AddTaylorScores(const CommandContext& mesh,
   if (status.ok()) {
     mesh.console.Note("jobs ", jobs.front(), " to ", jobs.back(),
                       " take a step each");
-    status = AddScoresOfJobs(mesh, load, pruning, jobs);
+    status = AddScoresOfJobs(mesh, load, read, pruning, jobs);
   }
   for (const int64_t id : jobs) {
     mesh.client.StopJob(id).IgnoreError();
@@ -183,7 +208,7 @@ absl::StatusOr<Pruning> PruneFile(const LoadModelWeights& load,
                                   const JobSpec& job,
                                   const PruneOptions& options,
                                   const CommandContext* mesh) {
-  PACELINE_RETURN_IF_ERROR(CheckScore(options));
+  PACELINE_RETURN_IF_ERROR(CheckPruneOptions(options));
   if (mesh != nullptr) PACELINE_RETURN_IF_ERROR(CheckWritable(options.out));
   Pruning pruning;
   pruning.spec = BareModel(job.model);
@@ -227,7 +252,7 @@ absl::Status FillInSizes(const ReadMetadata& read, ModelSpec& spec) {
       !ModelReads(spec.name, "sizes")) {
     return absl::OkStatus();
   }
-  const absl::StatusOr<std::string> text = read(spec.weights, kSizes);
+  const absl::StatusOr<std::string> text = read(spec.weights, kSizesKey);
   // The workers may have the file, and say what is wrong with it.
   if (!text.ok() || text->empty()) return absl::OkStatus();
   const auto sizes = Document::parse(*text, nullptr, false);
@@ -239,7 +264,7 @@ absl::Status FillInSizes(const ReadMetadata& read, ModelSpec& spec) {
   if (!good) {
     return InvalidArgument(
         spec.weights, " has '", absl::CHexEscape(text->substr(0, kShownBytes)),
-        "' for ", kSizes, ", which is no list of numbers of units");
+        "' for ", kSizesKey, ", which is no list of numbers of units");
   }
   spec.sizes = sizes.get<std::vector<int32_t>>();
   return absl::OkStatus();
@@ -252,11 +277,9 @@ ExitCode PruneModelCommand(Console& console, const LoadModelWeights& load,
   if (!pruning.ok()) return ReportError(console, pruning.status());
   const ModelDescription& whole = pruning->whole;
   const PrunedModel& pruned = pruning->pruned;
-  const std::string sizes =
-      absl::StrCat("[", absl::StrJoin(pruned.model.sizes, ","), "]");
-  const absl::Status written = WriteWeightsFile(
-      options.out, pruned.weights,
-      {{"format", "pt"}, {"model", whole.name}, {kSizes, sizes}});
+  const auto metadata = MetadataOf(pruned.model);
+  const absl::Status written =
+      WriteWeightsFile(options.out, pruned.weights, metadata);
   if (!written.ok()) return ReportError(console, written);
   const double flops = FlopsOf(whole), left = FlopsOf(pruned.model);
   const int64_t parameters = ParametersOf(whole),
@@ -268,7 +291,7 @@ ExitCode PruneModelCommand(Console& console, const LoadModelWeights& load,
                                  ", ", HumanNumber(left / flops))},
                    {"parameters", absl::StrCat(HumanCount(parameters_left),
                                                " of ", HumanCount(parameters))},
-                   {kSizes, sizes}}),
+                   {kSizesKey, metadata.at(kSizesKey)}}),
       Document{{"path", options.out},
                {"flops", left},
                {"flops_before", flops},

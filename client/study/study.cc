@@ -143,6 +143,13 @@ absl::StatusOr<std::vector<TrialJob>> JobsOf(
     const absl::StatusOr<ParsedJob> parsed = ParseTrial(study, trials[t]);
     wrong.Update(parsed.status());
     any = any || parsed.ok();
+    if (parsed.ok() && trials[t].label == study.against &&
+        parsed->spec.pipeline.stages > 1) {
+      return InvalidArgument("against: trial ", trials[t].label, " has ",
+                             parsed->spec.pipeline.stages,
+                             " stages; the others are compared with one that "
+                             "has pipeline.stages: 1");
+    }
     for (int64_t repeat = 0; repeat < study.repeat; ++repeat) {
       TrialJob& job = jobs.emplace_back();
       job.trial = t;

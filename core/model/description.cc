@@ -57,6 +57,7 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
   PACELINE_RETURN_IF_ERROR(Freeze(spec, described));
   for (Layer& layer : described.layers) layer.init = spec.init;
   NumberBlocks(described);
+  described.pruned = !spec.sizes.empty();
   return described;
 }
 

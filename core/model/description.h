@@ -90,6 +90,7 @@ struct ModelDescription {
   // How many units each group has that may be pruned (core/model/pruning.h);
   // empty: nothing may.
   std::vector<int32_t> sizes;
+  bool pruned = false;  // model.sizes said so
   // A transformer's module in the last layer that gives class scores
   // ("classifier"); it trains beside adapters.  Empty: none.
   std::string head;

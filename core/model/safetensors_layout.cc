@@ -111,6 +111,16 @@ absl::StatusOr<SafetensorsLayout> LayOut(
   return layout;
 }
 
+std::map<std::string, std::string> MetadataOf(const ModelDescription& model) {
+  std::map<std::string, std::string> metadata = {{"format", "pt"},
+                                                 {"model", model.name}};
+  if (model.pruned) {
+    metadata[kSizesKey] =
+        absl::StrCat("[", absl::StrJoin(model.sizes, ","), "]");
+  }
+  return metadata;
+}
+
 absl::StatusOr<SafetensorsLayout> LayOut(const ModelDescription& model) {
   std::vector<TensorPlace> tensors;
   for (const Layer& layer : model.layers) {
@@ -120,7 +130,7 @@ absl::StatusOr<SafetensorsLayout> LayOut(const ModelDescription& model) {
                          .shape = parameter.shape});
     }
   }
-  return LayOut(std::move(tensors), {{"format", "pt"}, {"model", model.name}});
+  return LayOut(std::move(tensors), MetadataOf(model));
 }
 
 }  // namespace paceline

@@ -43,8 +43,13 @@ absl::StatusOr<SafetensorsLayout> LayOut(
     std::vector<TensorPlace> tensors,
     const std::map<std::string, std::string>& metadata);
 
-// All parameters and buffers of a model in layer order, with metadata
-// {"format": "pt", "model": name}.
+// Metadata of a pruned model's file: a list of numbers, model.sizes.
+inline constexpr char kSizesKey[] = "model.sizes";
+
+// {"format": "pt", "model": name}, and kSizesKey where it was pruned.
+std::map<std::string, std::string> MetadataOf(const ModelDescription& model);
+
+// All parameters and buffers of a model in layer order, with MetadataOf() it.
 absl::StatusOr<SafetensorsLayout> LayOut(const ModelDescription& model);
 
 }  // namespace paceline

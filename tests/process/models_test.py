@@ -264,6 +264,8 @@ pipeline: {stages: 2}
         tuned = self.submit(job, f"model.weights={pruned}",
                             f"train.distill.weights={whole}",
                             "pipeline.stages=1")
+        again = self.submit(job, f"model.weights={self.export(name='t.safetensors')}",
+                            "pipeline.stages=1")
         group = self.submit(job, f"model.weights={pruned}",
                             f"train.distill.weights={whole}",
                             "pipeline.stages=1", "aggregation.mode=rolling")
@@ -273,7 +275,7 @@ pipeline: {stages: 2}
         self.assertIn("take a step each", pruning.stderr)
         jobs = {each["id"] for each in self.ask("job", "list")["jobs"]}
         self.assertEqual(jobs, {each["id"] for each in before["jobs"]}
-                         | {tuned["id"], group["id"]})
+                         | {tuned["id"], again["id"], group["id"]})
         self.assertEqual(too_many.returncode, 2)
         self.assertIn("train.distill.weights", too_many.stderr)
 

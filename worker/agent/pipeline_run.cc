@@ -469,11 +469,16 @@ absl::StatusOr<std::shared_ptr<StageEngine>> MakeTeacher(
   options.stashes = false;
   PACELINE_ASSIGN_OR_RETURN(std::shared_ptr<StageEngine> teacher,
                             run.factory.MakeEngine(options));
-  PACELINE_ASSIGN_OR_RETURN(
-      const std::vector<NamedTensor> weights,
-      run.factory.ReadWeights(TeacherOf(run.order.spec), options.model,
-                              options.layers));
-  PACELINE_RETURN_IF_ERROR(teacher->SetWeights(weights));
+  const auto weights = run.factory.ReadWeights(TeacherOf(run.order.spec),
+                                               options.model, options.layers);
+  if (!weights.ok()) {
+    return absl::Status(
+        weights.status().code(),
+        absl::StrCat("train.distill.weights, the teacher, has to be the job's "
+                     "model without model.sizes: ",
+                     weights.status().message()));
+  }
+  PACELINE_RETURN_IF_ERROR(teacher->SetWeights(*weights));
   return teacher;
 }
 

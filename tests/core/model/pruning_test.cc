@@ -257,6 +257,8 @@ TEST(Prune, LeavesAModelWhoseTeacherIsTheWholeOne) {
   const ModelDescription model = DescribeModel(job).value();
 
   EXPECT_EQ(model.teacher->sizes, whole.sizes);
+  EXPECT_EQ(MetadataOf(model)[kSizesKey].substr(0, 2), "[7");
+  EXPECT_EQ(MetadataOf(whole).count(kSizesKey), 0u);
   EXPECT_EQ(FlopsOf(*model.teacher), FlopsOf(whole));
   ChangeJob(job, "kind=infer");
   EXPECT_EQ(DescribeModel(job)->teacher, nullptr);
