@@ -897,7 +897,9 @@ void JobRecovery::UpdateFloor(RecoveryActions& actions) {
 // first, in the order of stages, then idle ones by id.
 std::map<MemberId, std::vector<Follow>> JobRecovery::Followers() const {
   std::map<MemberId, std::vector<Follow>> followers_of;
-  if (!IsOrdered() || policy_.stateless) return followers_of;
+  // The last state is copied while the result is saved: others go on from it.
+  const bool saves = phase_ == JobPhase::kDone;
+  if ((!IsOrdered() && !saves) || policy_.stateless) return followers_of;
   std::vector<std::pair<MachineId, MemberId>> ring;  // a process a machine
   std::set<MachineId> in_ring;
   const auto add = [&](const Peer* peer) {

@@ -894,6 +894,23 @@ TEST_F(JobRecoveryTest, TheNextMachinesFollowStagesFirst) {
   EXPECT_THAT(orders_.at(5).follow, ElementsAre(first, second));
 }
 
+// A job that goes on from the last state may begin as soon as this one ends.
+TEST_F(JobRecoveryTest, TheLastStateIsCopiedWhileTheResultIsSaved) {
+  BeginWith(2);
+  for (const int64_t id : {1, 2}) {
+    workers_[id].report.phase = WorkPhase::kDone;
+    workers_[id].report.step = 40;
+    Report(id);
+  }
+  ASSERT_EQ(job_->phase(), JobPhase::kDone);
+  EXPECT_FALSE(orders_.at(1).run.has_value());
+  EXPECT_FALSE(orders_.at(1).follow.empty());
+
+  Snapshot({1, 40});
+
+  EXPECT_EQ(job_->floor(), (Cut{1, 40}));
+}
+
 TEST_F(JobRecoveryTest, AMachineWithoutMemoryLowersTheCopies) {
   policy_.copies = 2;
   Make();
