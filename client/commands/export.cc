@@ -281,12 +281,12 @@ absl::Status WriteForm(const AdaptedJob& job, ExportForm form,
                        std::optional<WeightsSummary>& weights, int64_t& bytes) {
   PACELINE_ASSIGN_OR_RETURN(std::vector<NamedTensor> tensors,
                             read_tensors(target->staged_path()));
-  std::map<std::string, std::string> metadata = MetadataOf(job.model);
+  std::map<std::string, std::string> metadata = {{"format", "pt"}};
   if (form == ExportForm::kMerged) {
     PACELINE_ASSIGN_OR_RETURN(tensors,
                               MergeAdapters(job.model, std::move(tensors)));
+    metadata = MetadataOf(job.model);
   } else {
-    metadata = {{"format", "pt"}};
     tensors = PeftTensors(job.model, tensors);
     PACELINE_RETURN_IF_ERROR(WriteFile(
         std::filesystem::path(job.path).replace_filename(kAdapterConfig),

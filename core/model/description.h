@@ -154,8 +154,8 @@ ModelSpec BareModel(ModelSpec spec);
 // The model of train.distill.weights.
 ModelSpec TeacherOf(const JobSpec& spec);
 
-// Describes what `spec` computes with: blocks that its faults skip are skipped,
-// and there is the teacher that it has.
+// Describes what `spec` computes with, and its teacher.  Blocks that its faults
+// skip are skipped.
 // Errors: as the above; InvalidArgument  a block that cannot be left out
 absl::StatusOr<ModelDescription> DescribeModel(const JobSpec& spec);
 

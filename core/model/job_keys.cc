@@ -248,9 +248,9 @@ constexpr JobKey kKeys[] = {
      "some. Blocks that change the shape are always there.",
      kFraction},
     {KEY(train.distill.weights),
-     "Trains towards what this file's model says of the samples too: the same "
-     "model without model.sizes. Every worker finds the file at this absolute "
-     "path. For jobs in which a worker holds the whole model.",
+     "The weights of a teacher: the same model without model.sizes. Training "
+     "comes near to its scores too. Every worker finds the file at this "
+     "absolute path, and holds the whole model.",
      kAny, "the labels alone teach"},
     {KEY(train.distill.share),
      "Part of the loss that is the distance to the teacher.",

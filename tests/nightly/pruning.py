@@ -31,7 +31,7 @@ from quiet_bench import quiet_bench
 
 MODELS = {
     "vit": {"name": "vit", "depth": 12, "width": 192, "heads": 6},
-    "resnet18": {"name": "resnet18", "width": 64},
+    "resnet18": {"name": "resnet18", "width": 48},
 }
 LEAST_SPEEDUP = {"vit": 6.0, "resnet18": 5.0}
 
