@@ -442,8 +442,8 @@ class CommandLine {
              "At most this share of a forward's multiply-adds stays")
         ->required();
     AddValue(app, "--score", options.score, "SCORE",
-             "What a unit counts: the sum of its weights (l1), or what the "
-             "loss would lose without it (taylor)")
+             "How units are scored: by the sum of absolute weights (l1), or by "
+             "what the loss would change without them (taylor)")
         ->check(CLI::IsMember({"l1", "taylor"}));
     AddValue(app, "--batches", options.batches, "N",
              "With --score taylor: jobs of one step, a batch each (default: 8)")
@@ -473,7 +473,7 @@ class CommandLine {
         ->required();
     AddSets(app, study.sets);
     app->add_flag("--dry-run", study.dry_run,
-                  "Checks all trials, prints how long each will take, and "
+                  "Checks all trials, prints how long a job of each takes, and "
                   "submits nothing");
     AddValue(app, "--report", study.report, kFile,
              "Also writes the results to this file: .html (a page that stands "

@@ -265,11 +265,11 @@ void MeshState::BeginAttempt(JobEntry& job, const PlacementVerdict& verdict,
   if (!verdict.skipped_blocks.empty()) {
     AddEvent(
         job, "skipping",
-        absl::StrCat("from micro-batch ", step, " on it predicts without ",
+        absl::StrCat("from micro-batch ", step, " on the job predicts without ",
                      verdict.skipped_blocks.size() == 1 ? "block " : "blocks ",
                      absl::StrJoin(verdict.skipped_blocks, ", "),
-                     ", whose stage is lost; its result says so of each "
-                     "row"),
+                     ", because the worker of its stage is lost; `skipped` in "
+                     "the result marks these rows"),
         moment);
   }
   OpenWeights(job, moment);

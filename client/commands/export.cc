@@ -174,7 +174,9 @@ void SayExported(Console& console, int64_t id, int64_t step,
                " of job ", id, " to ", to_stdout ? "standard output" : path,
                " (", HumanBytes(static_cast<double>(bytes)),
                weights ? absl::StrCat(", ", weights->tensors.size(),
-                                      " tensors, read back and checked)")
+                                      weights->sha256.empty()
+                                          ? " tensors, made of a checked file)"
+                                          : " tensors, read back and checked)")
                        : ", not checked: it cannot be read back)");
 }
 
@@ -204,8 +206,8 @@ absl::StatusOr<AdaptedJob> AdaptedJobOf(const CommandContext& context,
   PACELINE_ASSIGN_OR_RETURN(job.model, DescribeModel(job.spec));
   std::error_code error;
   if (request.form == ExportForm::kAdapters) {
-    std::filesystem::create_directories(request.path, error);
-    if (error || request.path == "-") {
+    if (request.path == "-" ||
+        (std::filesystem::create_directories(request.path, error), error)) {
       return FailedPrecondition("cannot write ", request.path, ": ", flag,
                                 " needs a folder, as -o my-adapters");
     }

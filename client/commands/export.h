@@ -40,8 +40,8 @@ struct ExportRequest {
 using ReadTensors = std::function<absl::StatusOr<std::vector<NamedTensor>>(
     const std::string& path)>;
 
-// Writes a weights file; "-": standard output.  What was there before stays
-// until the new file is whole.
+// Writes a weights file.  What was there before stays until the new file is
+// whole.
 // Errors: FailedPrecondition  it cannot be written; says why
 absl::Status WriteWeightsFile(
     const std::string& path, const std::vector<NamedTensor>& tensors,

@@ -1,7 +1,5 @@
 #include "client/commands/prune.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <deque>
@@ -24,6 +22,7 @@
 #include "core/base/status_macros.h"
 #include "core/model/catalog.h"
 #include "core/model/pruning.h"
+#include "core/plan/memory.h"
 #include "core/rpc/convert.h"
 #include "core/transfer/checksum.h"
 
@@ -57,6 +56,9 @@ absl::Status CheckPruneOptions(const PruneOptions& options) {
     return InvalidArgument(options.out,
                            " is the file that is pruned, and fine-tuning may "
                            "want it as teacher: name another one");
+  }
+  if (options.out == "-") {
+    return InvalidArgument("-o needs a file, as -o pruned.safetensors");
   }
   if (options.score != "taylor" && options.batches > 0) {
     return InvalidArgument(
@@ -116,7 +118,9 @@ absl::Status WaitForJob(const CommandContext& mesh, int64_t id, uint64_t read) {
                                   const bool ended = HasEnded(StateOf(job));
                                   if (!ended && job.why() != told) {
                                     told = job.why();
-                                    mesh.console.Note("job ", id, ": ", told);
+                                    if (told.empty()) return false;
+                                    mesh.console.Note("job ", id, ": ",
+                                                      Printable(told));
                                   }
                                   return ended;
                                 }));
@@ -132,18 +136,17 @@ absl::Status WaitForJob(const CommandContext& mesh, int64_t id, uint64_t read) {
                               " of this machine: put the same on every worker");
   }
   if (StateOf(job) == JobState::kSucceeded) return absl::OkStatus();
-  return FailedPrecondition("a step of job ", id, " was to be taken, but it ",
+  return FailedPrecondition("the step of job ", id, " failed: the job ",
                             JobStateName(StateOf(job)), ": ", job.why());
 }
 
 // Adds what each of these jobs says, and deletes it; the first one is taken off
 // `jobs` then.
+//   file  takes the weights of one job after the other
 absl::Status AddScoresOfJobs(const CommandContext& mesh,
                              const LoadModelWeights& load, uint64_t read,
-                             Pruning& pruning, std::deque<int64_t>& jobs) {
-  const std::string file =
-      absl::StrCat(std::filesystem::temp_directory_path().string(),
-                   "/paceline-step-", getpid(), ".safetensors");
+                             const std::string& file, Pruning& pruning,
+                             std::deque<int64_t>& jobs) {
   const absl::Cleanup remove = [&] { std::remove(file.c_str()); };
   for (; !jobs.empty(); jobs.pop_front()) {
     PACELINE_RETURN_IF_ERROR(WaitForJob(mesh, jobs.front(), read));
@@ -192,7 +195,8 @@ absl::Status AddTaylorScores(const CommandContext& mesh,
   if (status.ok()) {
     mesh.console.Note("jobs ", jobs.front(), " to ", jobs.back(),
                       " take a step each");
-    status = AddScoresOfJobs(mesh, load, read, pruning, jobs);
+    status =
+        AddScoresOfJobs(mesh, load, read, options.out + ".step", pruning, jobs);
   }
   for (const int64_t id : jobs) {
     mesh.client.StopJob(id).IgnoreError();
@@ -235,16 +239,6 @@ absl::StatusOr<Pruning> PruneFile(const LoadModelWeights& load,
   return pruning;
 }
 
-int64_t ParametersOf(const ModelDescription& model) {
-  int64_t count = 0;
-  for (const Layer& layer : model.layers) {
-    for (const Parameter& parameter : layer.parameters) {
-      if (parameter.trainable) count += NumElements(parameter.shape);
-    }
-  }
-  return count;
-}
-
 }  // namespace
 
 absl::Status FillInSizes(const ReadMetadata& read, ModelSpec& spec) {
@@ -282,8 +276,8 @@ ExitCode PruneModelCommand(Console& console, const LoadModelWeights& load,
       WriteWeightsFile(options.out, pruned.weights, metadata);
   if (!written.ok()) return ReportError(console, written);
   const double flops = FlopsOf(whole), left = FlopsOf(pruned.model);
-  const int64_t parameters = ParametersOf(whole),
-                parameters_left = ParametersOf(pruned.model);
+  const int64_t parameters = TrainableElements(whole),
+                parameters_left = TrainableElements(pruned.model);
   console.Print(
       RenderFacts({{"file", options.out},
                    {"flops a sample",

@@ -458,7 +458,7 @@ class StudyRunner {
 
 void NoteWinner(const ReadyStudy& ready, Console& console) {
   const std::optional<size_t> winner = WinnerOf(ready.jobs);
-  if (!winner.has_value()) return console.Note("nobody won the race");
+  if (!winner.has_value()) return console.Note("no trial won the race");
   const TrialJob& job = ready.jobs[*winner];
   console.Note(Printable(ready.trials[job.trial].label), " won the race; job ",
                job.id, " has its weights after ", job.spec.train.steps,
@@ -496,8 +496,7 @@ ExitCode RunStudy(const CommandContext& context, const StudyOptions& options,
     console.Note(interrupted ? "interrupted; " : "",
                  open.empty() ? "no job of it is under way"
                               : absl::StrCat("jobs ", open, " go on"),
-                 "; the study goes on with: ", context.program, " study ",
-                 Printable(options.file));
+                 "; the same command again, with its --set, goes on");
     return interrupted ? kExitInterrupted : ExitCodeFor(end.status());
   }
   if (ready.study.race.has_value()) NoteWinner(ready, console);

@@ -26,7 +26,8 @@ constexpr const char* kUsualMeasures[] = {"accuracy", "loss", "time"};
 constexpr const char* kUsualPlanMeasures[] = {"configuration", "bottleneck",
                                               "speed_up", "simulated_speed_up"};
 // They say how jobs run.
-constexpr const char* kJobKeys[] = {"base", "repeat", "exclusive", "race"};
+constexpr const char* kJobKeys[] = {"base", "repeat", "exclusive", "race",
+                                    "against"};
 constexpr int64_t kMostSimulated = 1 << 16;  // micro-batches of a step
 constexpr size_t kLongestStudyName =
     64;  // leaves room for labels in jobs' names
@@ -37,8 +38,13 @@ bool IsComparison(const std::string& path) {
   return absl::StartsWith(path, "against.");
 }
 
-// Aliases can make a short file a value without end: it is cut there, and then
-// no value of any key.
+bool IsName(const std::string& name) {
+  return !name.empty() && name.size() <= kLongestStudyName &&
+         !absl::StrContains(name, '/') && !HoldsControl(name);
+}
+
+// Aliases can make a short file expand without end.  The text is cut at this
+// length, and no key accepts a cut text.
 constexpr size_t kMostSetText = 1 << 16;
 constexpr int kDeepestSet = 100;
 
@@ -163,6 +169,9 @@ void StudyReader::ReadRoot(const YAML::Node& root) {
                "race: takes one job a trial: leave repeat out, "
                "and vary train.seed");
   }
+  if (!IsName(study_.name)) {
+    AddProblem(root, "the file's name cannot be the study's: give it a name");
+  }
   if (!seen.contains("base") && !seen.contains("plan")) {
     AddProblem(root,
                "base is missing: name a job file, or give the keys of a "
@@ -183,9 +192,7 @@ void StudyReader::ReadRoot(const YAML::Node& root) {
 }
 
 void StudyReader::ReadName(const YAML::Node& value) {
-  if (!value.IsScalar() || value.Scalar().empty() ||
-      value.Scalar().size() > kLongestStudyName ||
-      absl::StrContains(value.Scalar(), '/') || HoldsControl(value.Scalar())) {
+  if (!value.IsScalar() || !IsName(value.Scalar())) {
     AddProblem(value, "name: expected a text of 1 to ", kLongestStudyName,
                " bytes without a slash, which ends it in the names of jobs, "
                "got ",
@@ -329,6 +336,8 @@ void StudyReader::ReadRace(const YAML::Node& value) {
     }
   }
   if (auto measure = FindMeasure(on); measure.ok()) race.on = *measure;
+  // The end of a short rung is a single batch, which says little.
+  if (on == "loss") race.on.fold = Fold::kMean;
 }
 
 void StudyReader::ReadMeasure(const YAML::Node& value) {
@@ -456,7 +465,7 @@ absl::StatusOr<Study> ReadStudyFile(const std::string& path,
              [&](const YAML::Node& root) {
                is_study = root.IsMap() && (root["base"] || root["plan"]);
              })
-        .IgnoreError();  // whoever reads it as a job says so
+        .IgnoreError();  // ParseJobFile() says what is wrong
     if (is_study) {
       return InvalidArgument(path, ": base: ", study.base.name,
                              " is a study itself: name a job file");

@@ -362,9 +362,10 @@ void CheckFaults(const JobSpec& spec, const ModelDescription* model,
       })) {
     problems.Add(
         "faults",
-        "but for skip-stage are for data-parallel jobs, whose other members go "
-        "on: set aggregation.mode to rolling, central or gossip, or leave "
-        "faults out");
+        "of other kinds than skip-stage are for data-parallel jobs, whose "
+        "other "
+        "members go on: set aggregation.mode to rolling, central or gossip, or "
+        "leave faults out");
   }
   for (size_t i = 0; i < spec.faults.size(); ++i) {
     if (faults[i].kind == kSkipStage) {

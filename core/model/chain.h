@@ -38,7 +38,8 @@ class Chain {
   // Size() gives these numbers, one after the other; empty: all it is asked.
   Chain& Resize(std::vector<int32_t> sizes);
 
-  // How many units a group has that may be pruned, `full` before that was done.
+  // Returns how many units the next group has: what pruning left of it, or
+  // `full`.
   int64_t Size(int64_t full);
 
   // Begins the next layer.

@@ -18,7 +18,8 @@ namespace {
 
 constexpr uint64_t kPartsStream = 0x70617274;  // "part"
 
-// Each group of members has samples next to each other, and deals them out.
+// A group of members gets a run of the sorted samples, and spreads it over its
+// members.
 int GroupsOf(DistributionKind kind, int parts) {
   switch (kind) {
     case DistributionKind::kByLabel:
@@ -30,8 +31,8 @@ int GroupsOf(DistributionKind kind, int parts) {
   }
 }
 
-// Gives samples to the members of one group after the other, until it has all
-// that it has places for: each to the member that lacks most.
+// Fills one group after the other.  Each sample goes to the member of the group
+// that has most places left.
 std::vector<uint16_t> Deal(const std::vector<int32_t>& order, int groups,
                            std::vector<int64_t> left) {
   const int parts = static_cast<int>(left.size());
@@ -50,9 +51,9 @@ std::vector<uint16_t> Deal(const std::vector<int32_t>& order, int groups,
   return part_of;
 }
 
-// Polya's urn: a member draws a label the more often, the more of it it has.
-// That is sampling with shares from Dirichlet(alpha), without its logarithms,
-// which are not the same on every machine.
+// Polya's urn: a member's chance to get a sample grows with how many of its
+// label the member has.  The shares are those of Dirichlet(alpha).  To draw
+// these directly takes logarithms, which differ between machines.
 std::vector<uint16_t> DrawFromUrns(const std::vector<int32_t>& order,
                                    const std::vector<int32_t>& labels,
                                    double alpha, std::vector<int64_t> left,
@@ -118,6 +119,10 @@ std::string WhyNoDistribution(const JobSpec& spec) {
                    [&](const char* each) { return name == each; })) {
     return absl::StrCat("goes by the labels of samples, and ", name,
                         " has none that are known ahead: use iid");
+  }
+  if (IsInference(spec) || !IsDataParallel(spec)) {
+    return "spreads samples over the members of a group, and this job has no "
+           "group that trains: set aggregation.mode, or use iid";
   }
   if (KnownMembers(spec.aggregation) > 0) return "";
   return "spreads samples over the members of a group: say how many there are "

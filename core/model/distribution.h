@@ -12,7 +12,7 @@
 namespace paceline {
 
 enum class DistributionKind : uint8_t {
-  kIid,        // nobody's samples are special
+  kIid,        // any member may have any sample
   kByLabel,    // sorted by label and cut into equal parts
   kDirichlet,  // a member's shares of the labels are drawn; small alpha: unlike
   kClustered,  // half of the members have half of the labels, each like the

@@ -70,11 +70,6 @@ bool ReluFollows(const Layer& layer, size_t operation) {
   return false;
 }
 
-// Whether weights are [in, out].
-bool IsInFirst(const std::string& kind) {
-  return kind == "conv1d" || kind == "causal_attention";
-}
-
 bool IsLstm(const std::string& kind) {
   return kind == "lstm" || kind == "bidirectional_lstm";
 }
@@ -118,8 +113,8 @@ void FillWeight(const Layer& layer, size_t operation, const Parameter& weight,
     std::swap(shape[0], shape[1]);
   }
   const double fan_in = FanIn(shape);
-  const bool three =
-      EndsWithAny(weight.name, {".qkv.weight", ".in_proj_weight"});
+  const bool three = EndsWithAny(
+      weight.name, {".qkv.weight", ".in_proj_weight", ".c_attn.weight"});
   const bool four = IsLstm(layer.operations[operation].kind);
   const double fan_out = FanOut(shape) / (three ? 3 : four ? 4 : 1);
   const bool relu = ReluFollows(layer, operation);

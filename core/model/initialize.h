@@ -32,7 +32,8 @@ inline constexpr int kHypercubeStarts = 16;
 //   xavier      Glorot's variance, whatever follows
 //   kaiming     He's variance, whatever follows
 //   orthogonal  rows or columns, whichever are fewer, are orthonormal; times
-//               sqrt(2) before a relu (Saxe et al. 2014)
+//               sqrt(2) before a relu (Saxe et al. 2014).  Costs their number
+//               squared times the length of each
 //   latin-hypercube  `auto`, times a factor in [0.5, 2) that each layer draws.
 //               That range has kHypercubeStarts equal parts; as many seeds in a
 //               row use each part once

@@ -244,8 +244,8 @@ constexpr JobKey kKeys[] = {
      "layers). The others stay as they are."},
     {KEY(train.layer_drop),
      "Probability in [0, 1) that training leaves a residual block out of a "
-     "micro-batch (stochastic depth), so that the model stands to be without "
-     "some. Blocks that change the shape are always there.",
+     "micro-batch (stochastic depth), so that the model loses less accuracy "
+     "when a block is missing. Blocks that change the shape are always there.",
      kFraction},
     {KEY(train.distill.weights),
      "The weights of a teacher: the same model without model.sizes. Training "
@@ -256,8 +256,8 @@ constexpr JobKey kKeys[] = {
      "Part of the loss that is the distance to the teacher.",
      Number([](double v) { return v > 0 && v <= 1; }, "in (0, 1]")},
     {KEY(train.distill.temperature),
-     "Scores of both are divided by it: more than 1 shows which wrong classes "
-     "the teacher finds less wrong.",
+     "Scores of both are divided by it: above 1 the teacher's scores of wrong "
+     "classes count more.",
      kPositive},
     {KEY(pipeline.stages),
      "How many stages the model is cut into. 0: as many as are fastest.",
@@ -370,9 +370,8 @@ constexpr JobKey kKeys[] = {
      kNone},
     {FAULT(step), "The first step that it concerns.", Whole(0, kMostSteps)},
     {FAULT(kind),
-     "What the worker does. skip-stage is no worker's: all leave a block of "
-     "the "
-     "model out, in the whole job.",
+     "What the worker does. skip-stage names no worker: all workers leave a "
+     "block of the model out, in the whole job.",
      OneOf("kind of fault",
            " bit-flip delay duplicate gaussian hang kill label-flip nan "
            "sign-flip skip-stage "),

@@ -27,6 +27,7 @@ namespace {
 
 constexpr int64_t kMostMicroBatches = 4096;
 constexpr size_t kLongestName = 128;
+constexpr int64_t kMostOrthogonal = 2048;  // a minute, 2026
 
 void CheckName(const std::string& name, SpecProblems& problems) {
   if (name.size() > kLongestName) {
@@ -35,6 +36,25 @@ void CheckName(const std::string& name, SpecProblems& problems) {
   }
   if (HoldsControl(name)) {
     problems.Add("name", "holds a control character; use printable text");
+  }
+}
+
+// A worker cannot be interrupted while it draws a matrix.
+void CheckInit(const ModelSpec& spec, const ModelDescription& model,
+               SpecProblems& problems) {
+  if (spec.init != "orthogonal" || !spec.weights.empty()) return;
+  for (const Layer& layer : model.layers) {
+    for (const Parameter& parameter : layer.parameters) {
+      const Shape& shape = parameter.shape;
+      if (shape.size() < 2) continue;
+      const int64_t rest = NumElements(shape) / shape[0];
+      if (std::min(shape[0], rest) <= kMostOrthogonal) continue;
+      problems.Add("model.init", "orthogonal takes minutes for the ", shape[0],
+                   " x ", rest, " weights of ", parameter.name,
+                   ", and is for at most ", kMostOrthogonal,
+                   " rows or columns: use kaiming or xavier");
+      return;
+    }
   }
 }
 
@@ -480,6 +500,7 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
     description = DescribeModel(spec.model, spec.data.shape, spec.data.classes);
     if (description.ok()) {
       layers = static_cast<int64_t>(description->layers.size());
+      CheckInit(spec.model, *description, problems);
       CheckInput(*description, spec.data, problems);
       CheckPadding(*description, spec.data, problems);
     } else {

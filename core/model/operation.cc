@@ -568,10 +568,14 @@ bool SizesArePossible(const Operation& operation) {
 
 }  // namespace
 
+bool IsInFirst(const std::string& kind) {
+  return kind == "conv1d" || kind == "causal_attention";
+}
+
 std::vector<LinearMap> LinearMapsOf(const Operation& operation,
                                     const std::vector<Parameter>& parameters) {
   const std::string& kind = operation.kind;
-  const bool in_first = kind == "conv1d" || kind == "causal_attention";
+  const bool in_first = IsInFirst(kind);
   std::vector<LinearMap> maps;
   if (!in_first && kind != "linear" && kind != "attention" &&
       kind != "multihead_attention" && kind != "masked_attention") {

@@ -139,6 +139,9 @@ struct LinearMap {
   bool in_first = false;  // the weight is [in, out], else [out, in]
 };
 
+// Whether weights of this kind of operation are [in, out].
+bool IsInFirst(const std::string& kind);
+
 // Those of linear, conv1d and of attentions but additive_attention.
 //   parameters  the operation's, in order
 std::vector<LinearMap> LinearMapsOf(const Operation& operation,

@@ -120,9 +120,8 @@ std::string WhyNoLayerDrop(const ModelDescription& model) {
                       return !each.trainable && !each.frozen;
                     })) {
       return absl::StrCat(
-          "leaves blocks out of micro-batches, which the "
-          "running statistics of ",
-          model.name, " would lack");
+          "would leave micro-batches out of the running statistics of ",
+          model.name, ": use a model without batch normalisation");
     }
   }
   return any ? ""

@@ -126,8 +126,9 @@ LayerWork WorkOf(const JobSpec& spec, const Layer& layer,
 // predictor of times.
 std::string MainOperation(const Layer& layer);
 
-// Its kind in a profile, where layers of one kind count as alike: of a layer
-// whose backward has less to do, this stands behind it.
+// Returns the layer's kind in a profile, where layers of one kind count as
+// alike.  It ends in kFrozenKind where a part of the layer is frozen, since its
+// backward has less to do.
 inline constexpr char kFrozenKind[] = ", frozen";
 std::string ProfileKind(const Layer& layer);
 

@@ -63,14 +63,6 @@ Bytes ActivationBytes(const ModelDescription& model, const LayerRange& range,
 
 int64_t CeilDivide(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-int64_t TrainableElements(const ModelDescription& model) {
-  Bytes elements;
-  for (const Layer& layer : model.layers) {
-    elements += TrainableElements(layer);
-  }
-  return elements.count;
-}
-
 }  // namespace
 
 int64_t TrainableElements(const Layer& layer) {
@@ -78,6 +70,14 @@ int64_t TrainableElements(const Layer& layer) {
   for (const Parameter& parameter : layer.parameters) {
     if (!parameter.trainable) continue;
     elements += std::max<int64_t>(0, NumElements(parameter.shape));
+  }
+  return elements.count;
+}
+
+int64_t TrainableElements(const ModelDescription& model) {
+  Bytes elements;
+  for (const Layer& layer : model.layers) {
+    elements += TrainableElements(layer);
   }
   return elements.count;
 }

@@ -43,6 +43,7 @@ std::string BytesTextOfSum(double bytes);
 
 // Values of a layer's parameters that steps change.
 int64_t TrainableElements(const Layer& layer);
+int64_t TrainableElements(const ModelDescription& model);
 
 // Bytes of a layer's weights and buffers, by what training keeps beside them.
 struct WeightBytes {

@@ -243,7 +243,7 @@ TEST(Export, WritesAdaptersAsPeftReadsThem) {
                "base_model.model.transformer.h.0.attn.c_attn.lora_B.weight");
   EXPECT_EQ(header.size(), 3u);  // A, B and the metadata
   EXPECT_EQ(values, std::vector<float>(12, 1));
-  EXPECT_THAT(bed.err.str(), HasSubstr("2 tensors, read back and checked"));
+  EXPECT_THAT(bed.err.str(), HasSubstr("2 tensors, made of a checked file"));
 }
 
 TEST(Export, MergesAdaptersIntoAnOrdinaryFile) {
@@ -273,6 +273,7 @@ TEST(Export, AdaptersAreOfJobsThatHaveSomeAndGoToFiles) {
     EXPECT_EQ(bed.Export(path), kExitFailed);
     EXPECT_THAT(bed.err.str(), HasSubstr(says));
   }
+  EXPECT_FALSE(std::filesystem::exists("-"));
 }
 
 }  // namespace

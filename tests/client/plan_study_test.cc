@@ -51,6 +51,7 @@ TEST(PlanStudyFile, SaysWhatIsWrong) {
            {"repeat: 3", "s.yaml:2: repeat: goes with jobs"},
            {"base: {model: {name: lenet}}", "base: goes with jobs"},
            {"race: {on: loss}", "race: goes with jobs"},
+           {"against: one", "against: goes with jobs"},
            {"published: 3", "published: expected a list, as in"},
            {"published: [2]", "published: expected keys"},
            {"published: [{sped_up: 2}]", "no key of a plan 'sped_up'"},

@@ -67,6 +67,15 @@ TEST(PruneModel, WritesTheWeightsWithTheirSizesAndSaysWhatIsLeft) {
   EXPECT_EQ(file.size(), static_cast<size_t>(layout.file_bytes));
 }
 
+TEST(PruneModel, PrintsItsAnswerWhereTheFileCannotGo) {
+  PruneBed bed;
+  bed.options.out = "-";
+
+  EXPECT_EQ(bed.Run(), kExitUsage);
+
+  EXPECT_THAT(bed.err.str(), HasSubstr("needs a file"));
+}
+
 TEST(PruneModel, HasTheMeshTakeAStepForEachBatchOfTaylor) {
   PruneBed bed;
   bed.options.score = "taylor";

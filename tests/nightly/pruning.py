@@ -11,7 +11,7 @@ bed    four emulated machines: samples a second of the pruned pipeline against
 
 `--set cpu_capability=avx2` has all machines, the one alone too, compute at the
 speed of a CPU without AVX-512, and `--set pipeline.codec=bf16` halves what goes
-between them: of a smaller model frames count more.
+between them: in a smaller model frames take more of the time.
 
 Files stay in FOLDER, where the bed takes the sizes from.  Exits 1 when something
 fell short, 77 when the bed is asked for and cannot be.
@@ -49,7 +49,7 @@ def job(model, steps, rate):
 
 
 def write(mesh, *command):
-    """What a command says that writes a file."""
+    """Returns what a command prints as JSON that writes a file."""
     result = mesh.run(*command, "--output", "json")
     if result.returncode != 0:
         raise RuntimeError(result.stderr)
@@ -112,21 +112,7 @@ def time(bed, folder, name, arguments, report):
                     sorted(ratios)[len(ratios) // 2])
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
-    parser.add_argument("--model", action="append", choices=list(MODELS))
-    parser.add_argument("--part", action="append", choices=("train", "bed"))
-    parser.add_argument("--tries", type=int, default=3)
-    parser.add_argument("--keep", type=Path)
-    parser.add_argument("--set", action="append", default=[])
-    arguments = parser.parse_args()
-    parts = arguments.part or ["train", "bed"]
-    models = arguments.model or list(MODELS)
-    folder = arguments.keep or Path(tempfile.mkdtemp(prefix="paceline-pruning-"))
-    folder.mkdir(parents=True, exist_ok=True)
+def measure(folder, parts, models, arguments):
     report = Report()
     if "train" in parts:
         with Mesh(arguments.bin, 1) as mesh:
@@ -141,6 +127,27 @@ def main():
     if skipped:
         print("skipped: a bed needs root", file=sys.stderr)
     return 1 if not good else SKIPPED if skipped else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
+    parser.add_argument("--model", action="append", choices=list(MODELS))
+    parser.add_argument("--part", action="append", choices=("train", "bed"))
+    parser.add_argument("--tries", type=int, default=3)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--set", action="append", default=[])
+    arguments = parser.parse_args()
+    parts = arguments.part or ["train", "bed"]
+    models = arguments.model or list(MODELS)
+    if "train" not in parts and not arguments.keep:
+        parser.error("--part bed needs the folder that --keep named before")
+    with tempfile.TemporaryDirectory(prefix="paceline-pruning-") as own:
+        folder = arguments.keep or Path(own)
+        folder.mkdir(parents=True, exist_ok=True)
+        return measure(folder, parts, models, arguments)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ name: seeds
 base:
   model: {name: lenet}
   data: {name: synthetic, train_samples: 512, test_samples: 64}
-  train: {steps: 100, batch: 32, micro_batch: 8, evaluate_every: 0}
+  train: {steps: 250, batch: 32, micro_batch: 8, evaluate_every: 0}
   pipeline: {stages: 2}
 vary:
   train.optimizer.name: [sgd, adamw]

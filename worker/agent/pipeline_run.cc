@@ -474,8 +474,8 @@ absl::StatusOr<std::shared_ptr<StageEngine>> MakeTeacher(
   if (!weights.ok()) {
     return absl::Status(
         weights.status().code(),
-        absl::StrCat("train.distill.weights, the teacher, has to be the job's "
-                     "model without model.sizes: ",
+        absl::StrCat("train.distill, whose teacher is the job's model without "
+                     "model.sizes: ",
                      weights.status().message()));
   }
   PACELINE_RETURN_IF_ERROR(teacher->SetWeights(*weights));

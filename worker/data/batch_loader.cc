@@ -404,7 +404,6 @@ absl::Status CheckSpec(const DataSpec& data) {
   SpecProblems problems;
   CheckDataSpec(data, problems);
   for (const SpecProblem& problem : problems.Take()) {
-    if (problem.path == "data.workers") continue;  // 0 is fine: no thread
     return InvalidArgument(problem.path, ": ", problem.why);
   }
   return absl::OkStatus();

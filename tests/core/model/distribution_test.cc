@@ -130,14 +130,23 @@ TEST(Distribution, SaysWhatItCannotBe) {
   }
 }
 
-TEST(Distribution, WantsLabelsAndAKnownNumberOfMembers) {
+TEST(Distribution, WantsLabelsAndAGroupOfKnownSize) {
   JobSpec spec;
   spec.data.name = "fashion-mnist";
   spec.data.distribution = "by-label";
+  spec.aggregation.members = 4;
+  EXPECT_THAT(WhyNoDistribution(spec), HasSubstr("aggregation.mode"));
+
+  spec.aggregation = {};
+  spec.aggregation.mode = "rolling";
   EXPECT_THAT(WhyNoDistribution(spec), HasSubstr("aggregation.members"));
 
   spec.aggregation.members = 4;
   EXPECT_THAT(WhyNoDistribution(spec), IsEmpty());
+
+  spec.kind = kInferKind;
+  EXPECT_THAT(WhyNoDistribution(spec), HasSubstr("group"));
+  spec.kind = kTrainKind;
 
   spec.data.name = "text";
   EXPECT_THAT(WhyNoDistribution(spec), HasSubstr("labels"));

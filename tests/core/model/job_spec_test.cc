@@ -44,6 +44,8 @@ const BadJob kBadSpecs[] = {
      "model"},
     {"model.name=vit; model.depth=0", "depth must be from 1 to", "model"},
     {"model.name=mlp; model.hidden=16,0", "units, got 0", "model"},
+    {"model.name=mlp; model.hidden=3000,3000; model.init=orthogonal",
+     "3000 x 3000 weights", "model.init"},
     {"train.only=last-0", "last-N with N layers, got 'last-0'", "model"},
     {"train.only=lats-2", "must be all, head, norm, or last-N", "model"},
     {"train.only=last-9", "last-9, but lenet has only 8 layers", "model"},
