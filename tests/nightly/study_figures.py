@@ -42,8 +42,9 @@ SECTIONS = 30
 TEXTS_A_SECTION = 1500
 RACES = 5
 STARTS = 16
-# Many thin layers: of the default ones all starts are much alike.
-RACERS = {"lenet": (), "mlp": ("model.hidden=[16,16,16,16,16,16]",)}
+# Thin layers, for long: with the default ones all starts are much alike.
+RACERS = {"lenet": (), "mlp": ("model.hidden=[16,16,16,16,16,16]",
+                               "train.steps=4000")}
 
 
 def medians(document):
@@ -85,8 +86,12 @@ def amp(arguments, report):
     with Mesh(arguments.bin, 1) as mesh:
         found = study(mesh, "amp")
     full, half = found["precision=fp32"], found["precision=bf16"]
-    report.at_most("amp: bf16's time / fp32's", 0.75,
-                   half["step_time"] / full["step_time"])
+    ratio = half["step_time"] / full["step_time"]
+    # Other CPUs multiply bf16 no faster than fp32.
+    if "avx512_bf16" in Path("/proc/cpuinfo").read_text(encoding="ascii"):
+        report.at_most("amp: bf16's time / fp32's", 0.75, ratio)
+    else:
+        print(f"amp: bf16's time / fp32's {ratio:.3f}, without avx512_bf16")
     report.at_most("amp: accuracy lost", 0.006,
                    full["accuracy"] - half["accuracy"])
 
