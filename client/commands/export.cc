@@ -206,8 +206,9 @@ absl::StatusOr<AdaptedJob> AdaptedJobOf(const CommandContext& context,
   PACELINE_ASSIGN_OR_RETURN(job.model, DescribeModel(job.spec));
   std::error_code error;
   if (request.form == ExportForm::kAdapters) {
-    if (request.path == "-" ||
-        (std::filesystem::create_directories(request.path, error), error)) {
+    const bool to_stdout = request.path == "-";
+    if (!to_stdout) std::filesystem::create_directories(request.path, error);
+    if (to_stdout || error) {
       return FailedPrecondition("cannot write ", request.path, ": ", flag,
                                 " needs a folder, as -o my-adapters");
     }

@@ -101,7 +101,7 @@ absl::Status Interrupted() {
   return absl::CancelledError("interrupted; nothing was written");
 }
 
-// Says for what the job waits, once each time that this changes.
+// Prints why the job waits, each time that the reason changes.
 //   read  HashFile() of the weights that are pruned
 absl::Status WaitForJob(const CommandContext& mesh, int64_t id, uint64_t read) {
   v1::Job job;

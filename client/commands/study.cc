@@ -496,7 +496,7 @@ ExitCode RunStudy(const CommandContext& context, const StudyOptions& options,
     console.Note(interrupted ? "interrupted; " : "",
                  open.empty() ? "no job of it is under way"
                               : absl::StrCat("jobs ", open, " go on"),
-                 "; the same command again, with its --set, goes on");
+                 "; to go on, type the same command with its --set");
     return interrupted ? kExitInterrupted : ExitCodeFor(end.status());
   }
   if (ready.study.race.has_value()) NoteWinner(ready, console);

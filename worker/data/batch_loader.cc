@@ -403,10 +403,9 @@ absl::Status CheckSpec(const DataSpec& data) {
   }
   SpecProblems problems;
   CheckDataSpec(data, problems);
-  for (const SpecProblem& problem : problems.Take()) {
-    return InvalidArgument(problem.path, ": ", problem.why);
-  }
-  return absl::OkStatus();
+  const std::vector<SpecProblem> found = problems.Take();
+  if (found.empty()) return absl::OkStatus();
+  return InvalidArgument(found[0].path, ": ", found[0].why);
 }
 
 absl::Status CheckSize(const SampleSet& set, const DataSpec& data) {
