@@ -466,6 +466,16 @@ int StageCount(const v1::Job& job) {
   return stages > 0 ? stages : StageCount(FromProto(job.spec()).pipeline);
 }
 
+// Those that its faults name, and those whose worker is gone.
+std::vector<int32_t> SkippedBlocks(const v1::Job& job) {
+  std::vector<int32_t> blocks(job.skipped_blocks().begin(),
+                              job.skipped_blocks().end());
+  for (const v1::FaultSpec& fault : job.spec().faults()) {
+    if (fault.kind() == kSkipStage) blocks.push_back(fault.block());
+  }
+  return blocks;
+}
+
 std::string ShardsText(int32_t shards, const std::string& why) {
   return absl::StrCat("shards: ", shards,
                       why.empty() ? "" : absl::StrCat(" (", why, ")"));
@@ -532,7 +542,7 @@ Document ToDocument(const v1::Job& job, bool with_curve) {
         job.has_floor_step() ? Document(job.floor_step()) : Document()},
        {"recovery",
         job.has_recovery() ? MessageDocument(job.recovery()) : Document()},
-       {"skipped_blocks", job.skipped_blocks()},
+       {"skipped_blocks", SkippedBlocks(job)},
        {"conflict",
         job.has_conflict() ? MessageDocument(job.conflict()) : Document()},
        {"plan_version", job.plan_version()},
@@ -621,7 +631,7 @@ std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
       {IsInference(job) ? "stored up to" : "state kept of",
        job.has_floor_step() ? absl::StrCat(StepName(job), " ", job.floor_step())
                             : std::string()},
-      {"without blocks", absl::StrJoin(job.skipped_blocks(), ", ")},
+      {"without blocks", absl::StrJoin(SkippedBlocks(job), ", ")},
       {"last recovery", RecoveryText(job)},
       {"test accuracy", Accuracy(job)},
       {"goes on from", ResumedText(job)},

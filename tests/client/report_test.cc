@@ -90,6 +90,17 @@ TEST(JobDocument, CountsSkippedStepsAndTheTableOnlySaysSoWhenThereAre) {
   EXPECT_THAT(RenderJob(job, {}), HasSubstr("skipped steps:   3\n"));
 }
 
+TEST(JobDocument, NamesTheBlocksOfFaultsAndThoseWhoseWorkerIsGone) {
+  v1::Job job = SucceededJob();
+  v1::FaultSpec& fault = *job.mutable_spec()->add_faults();
+  fault.set_kind(kSkipStage);
+  fault.set_block(2);
+  job.add_skipped_blocks(1);
+
+  EXPECT_EQ(JobJson(job)["skipped_blocks"], Document({1, 2}));
+  EXPECT_THAT(RenderJob(job, {}), HasSubstr("without blocks:  1, 2\n"));
+}
+
 TEST(JobDocument, WhatIsNotThereYetIsNull) {
   v1::Job queued;
   queued.set_id(1);
