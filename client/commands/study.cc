@@ -1,5 +1,6 @@
 #include "client/commands/study.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -24,6 +25,8 @@
 #include "client/study/table.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/model/batch.h"
+#include "core/model/data_sets.h"
 #include "core/rpc/convert.h"
 #include "core/simulate/simulation.h"
 
@@ -204,6 +207,16 @@ struct TrialEstimate {
   double seconds = 0;  // of a job; 0: not known
 };
 
+// 0: only a worker that has the data knows.  Inference has one.
+double StepsOf(const JobSpec& spec) {
+  if (IsInference(spec)) return 1;
+  const int64_t samples = TrainSamplesOf(spec.data);
+  if (spec.train.steps == 0 && samples == 0) return 0;
+  return static_cast<double>(
+      BatchWalk(spec.train, std::max<int64_t>(samples, 1), /*test_samples=*/0)
+          .total_steps());
+}
+
 absl::StatusOr<TrialEstimate> EstimateTrial(const CommandContext& context,
                                             const TrialJob& job,
                                             std::set<NamedFiles>& files) {
@@ -222,9 +235,8 @@ absl::StatusOr<TrialEstimate> EstimateTrial(const CommandContext& context,
   }
   if (!status.ok() && !IsRefusal(status)) return status;
   trial.why = std::string(status.message());
-  const double steps =
-      IsInference(spec) ? 1 : static_cast<double>(spec.train.steps);
-  trial.seconds = steps * trial.answer.estimate().step_seconds();
+  const double step = trial.answer.estimate().step_seconds();
+  if (step > 0) trial.seconds = step * StepsOf(spec);
   return trial;
 }
 

@@ -20,11 +20,12 @@ constexpr int32_t kPairBlock = 16;
 
 const std::vector<DataSetTraits>& DataSets() {
   using enum SampleKind;
-  // Name, kind, needs a path, own shape, shape, classes; sorted by name.
+  // Name, kind, needs a path, own shape, shape, classes, samples; sorted by
+  // name.
   static const auto& sets = *new std::vector<DataSetTraits>{
-      {"cifar10", kImages, true, true, {3, 32, 32}, 10},
-      {"cifar100", kImages, true, true, {3, 32, 32}, 100},
-      {"fashion-mnist", kImages, false, true, {1, 28, 28}, 10},
+      {"cifar10", kImages, true, true, {3, 32, 32}, 10, 50000},
+      {"cifar100", kImages, true, true, {3, 32, 32}, 100, 50000},
+      {"fashion-mnist", kImages, false, true, {1, 28, 28}, 10, 60000},
       {"idx", kImages, true, false, {1, 28, 28}, 10},
       {"imagefolder", kImages, true, false, {3, 224, 224}, 1000},
       {"synthetic", kImages, false, false, {1, 28, 28}, 10},
@@ -226,6 +227,12 @@ SampleFormat FormatOf(const DataSpec& data) {
 
 bool IsSynthetic(const DataSpec& data) {
   return absl::StartsWith(data.name, "synthetic");
+}
+
+int64_t TrainSamplesOf(const DataSpec& data) {
+  if (IsSynthetic(data)) return data.train_samples;
+  const DataSetTraits* const set = FindDataSet(data.name);
+  return set == nullptr ? 0 : set->train_samples;
 }
 
 int64_t VocabularyOf(const DataSpec& data) {

@@ -48,6 +48,7 @@ struct DataSetTraits {
   bool own_shape;  // shape and classes are those of the files, not the job's
   Shape shape;     // by default; a token set's follows from the block
   int32_t classes;
+  int64_t train_samples = 0;  // that its files always have; 0: it varies
 };
 
 // All of them, sorted by name.
@@ -69,6 +70,9 @@ SampleFormat FormatOf(const DataSpec& data);
 
 // Whether the samples are drawn from a seed and need no files.
 bool IsSynthetic(const DataSpec& data);
+
+// Samples of an epoch; 0: only a worker that reads the files knows.
+int64_t TrainSamplesOf(const DataSpec& data);
 
 // How many different tokens there are; 0 where samples are none.
 int64_t VocabularyOf(const DataSpec& data);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <iterator>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -12,6 +11,7 @@
 #include "core/base/random.h"
 #include "core/model/aggregation.h"
 #include "core/model/batch.h"
+#include "core/model/data_sets.h"
 
 namespace paceline {
 namespace {
@@ -111,13 +111,11 @@ std::string WhyNoDistribution(const JobSpec& spec) {
   const auto found = FindDistribution(spec.data.distribution);
   if (!found.ok()) return std::string(found.status().message());
   if (found->kind == DistributionKind::kIid) return "";
-  constexpr const char* kLabelled[] = {"cifar10",       "cifar100",
-                                       "fashion-mnist", "idx",
-                                       "imagefolder",   "text-labels"};
-  const std::string& name = spec.data.name;
-  if (std::none_of(std::begin(kLabelled), std::end(kLabelled),
-                   [&](const char* each) { return name == each; })) {
-    return absl::StrCat("goes by the labels of samples, and ", name,
+  const DataSetTraits* const set = FindDataSet(spec.data.name);
+  if (set == nullptr || IsSynthetic(spec.data) ||
+      (set->kind != SampleKind::kImages &&
+       set->kind != SampleKind::kLabelledTokens)) {
+    return absl::StrCat("goes by the labels of samples, and ", spec.data.name,
                         " has none that are known ahead: use iid");
   }
   if (IsInference(spec) || !IsDataParallel(spec)) {

@@ -871,19 +871,19 @@ TEST(StudyCommand, TellsAJobThatSomebodyDeleted) {
 }
 
 TEST(StudyCommand, ADryRunPredictsEachTrialAndSubmitsNothing) {
-  StudyBed bed("vary: {pipeline.stages: [1, 8]}\nrepeat: 3\n",
-               OutputFormat::kJson);
+  StudyBed bed(
+      "vary: {train.steps: [20, 0], pipeline.stages: [1, 8]}\nrepeat: 3\n",
+      OutputFormat::kJson);
   bed.options.dry_run = true;
 
   EXPECT_EQ(bed.Run(), kExitFailed) << "a trial is refused";
-
   EXPECT_TRUE(bed.mesh.held.empty());
-  EXPECT_THAT(bed.Output(), Includes(R"({"jobs": 6, "seconds": 30.0})"));
+  EXPECT_THAT(bed.Output(), Includes(R"({"jobs": 12, "seconds": 222.0})"));
   EXPECT_THAT(bed.Output()["trials"][0],
-              Includes(R"({"label": "stages=1", "seconds": 10.0, "stages": 1,
-                           "why": null})"));
-  EXPECT_THAT(bed.Output()["trials"][1],
-              Includes(R"({"why": "no worker has the memory"})"));
+              Includes(R"({"label": "steps=20 stages=1", "seconds": 10.0,
+                           "stages": 1, "why": null})"));
+  EXPECT_EQ(bed.Output()["trials"][1]["why"], "no worker has the memory");
+  EXPECT_EQ(bed.Output()["trials"][2]["seconds"], 64) << "an epoch";
 }
 
 TEST(StudyCommand, ADryRunOnABusyMeshSaysWhyThereAreNoTimes) {

@@ -100,6 +100,15 @@ const std::pair<const char*, BadJob> kBadData[] = {
     {"synthetic-tokens", {"data.classes=1", "got 1"}},
 };
 
+TEST(DataSets, HaveAsManySamplesAsTheirFilesAlwaysHave) {
+  DataSpec data = DefaultDataSpec("synthetic");
+  data.train_samples = 7;
+  EXPECT_EQ(TrainSamplesOf(data), 7);
+  EXPECT_EQ(TrainSamplesOf(DefaultDataSpec("cifar10")), 50000);
+  EXPECT_EQ(TrainSamplesOf(DefaultDataSpec("fashion-mnist")), 60000);
+  EXPECT_EQ(TrainSamplesOf(DefaultDataSpec("imagefolder")), 0);
+}
+
 TEST(DataSets, NameEveryBadValueAlone) {
   for (const auto& [name, bad] : kBadData) {
     JobSpec spec;
