@@ -15,9 +15,9 @@
 
 namespace paceline {
 
-// Why an export must not go to `path`; empty: it may.  Everywhere else -o is
-// the form of what is printed: who writes `-o json` here means that, and would
-// get a file of weights called json.
+// Says why an export must not go to `path`; empty: it may.  In other commands
+// -o names the form of the output.  A user who types `-o json` here means that
+// form, and would get a file of weights called json.
 std::string WhyNoExportFile(const std::string& path);
 
 // The file that is written; all but kWhole are for jobs with adapters
@@ -47,11 +47,10 @@ absl::Status WriteWeightsFile(
     const std::string& path, const std::vector<NamedTensor>& tensors,
     const std::map<std::string, std::string>& metadata);
 
-// A file is written beside its path as PATH.part, read back and compared with
-// the job's hash, and only then renamed: what was there before stays until
-// then, and no file is left behind that is cut short or another job's.  A
-// device or a pipe is written as it is.
-//   read_tensors  asked for the forms that are not kWhole alone
+// Writes a file beside its path as PATH.part, reads it back, compares it with
+// the job's hash, and only then renames it.  So the old file stays until the
+// new one is good.  A device or a pipe is written as it is.
+//   read_tensors  used for kMerged and kAdapters
 ExitCode ExportJobCommand(const CommandContext& context,
                           const ReadWeights& read,
                           const ReadTensors& read_tensors,

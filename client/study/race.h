@@ -14,11 +14,11 @@
 
 namespace paceline {
 
-// A rung: so many trials train until so many steps of the first trial; a trial
-// with another batch takes as many samples.
+// Some trials train until a step.  The step is counted as the first trial
+// counts: a trial with another batch size takes as many samples.
 struct Rung {
   size_t trials = 0;
-  int64_t end = 0;
+  int64_t end = 0;  // steps since the race began
 };
 
 // The race's share of the budget halves the field, in rungs of equal length;
@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<Rung>> BeginRace(const Study& study,
 std::optional<size_t> WinnerOf(const std::vector<TrialJob>& jobs);
 
 // Adds the jobs of the next rung, once all jobs of the newest one have ended.
-// False: there is none, the race is over, at a plateau too.
+// False: the race is over, at its end or at a plateau.
 bool AddRung(const Study& study, const std::vector<Rung>& rungs,
              std::vector<TrialJob>& jobs);
 

@@ -11,8 +11,7 @@
 
 namespace paceline {
 
-// A study, its trials and their jobs.  The document of a job that has ended is
-// all that is known of it.
+// A study, its trials and their jobs.  Values come from the jobs' documents.
 struct StudyResults {
   const Study& study;
   const std::vector<Trial>& trials;

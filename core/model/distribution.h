@@ -15,8 +15,7 @@ enum class DistributionKind : uint8_t {
   kIid,        // any member may have any sample
   kByLabel,    // sorted by label and cut into equal parts
   kDirichlet,  // a member's shares of the labels are drawn; small alpha: unlike
-  kClustered,  // half of the members have half of the labels, each like the
-               // other
+  kClustered,  // each half of the members has one half of the labels
   kBalanced,   // every member has the same number of each label
 };
 
@@ -32,10 +31,10 @@ absl::StatusOr<Distribution> FindDistribution(const std::string& text);
 // Says what is wrong with data.distribution in this job; empty: nothing.
 std::string WhyNoDistribution(const JobSpec& spec);
 
-// Gives every sample to one of `parts` members, so many to each as there are
-// places for that member in an epoch's batches: micro-batch i of a batch is
-// member i mod `parts`' (MicroBatchesOf() of members with equal shares).
-// The same on every machine.  Immutable.
+// Gives every sample to one of `parts` members.  A member gets as many samples
+// as it has places in an epoch's batches: micro-batch i of a batch belongs to
+// member i mod `parts` (MicroBatchesOf() of members with equal shares).  Every
+// machine finds the same parts.  Immutable.
 class SampleParts {
  public:
   // labels: one a sample, in [0, classes)

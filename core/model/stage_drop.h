@@ -20,8 +20,8 @@ void NumberBlocks(ModelDescription& model);
 // empty: it can.
 std::string WhyNotSkipped(const ModelDescription& model, int64_t block);
 
-// Makes the identity of a block that WhyNotSkipped() lets go: its layers cost
-// nothing, and their parameters stay as they are.
+// Replaces a block by the identity: its layers cost nothing, and their
+// parameters stay as they are.  WhyNotSkipped() is empty for the block.
 void SkipBlock(ModelDescription& model, int64_t block);
 
 // Skips the blocks that faults of kind skip-stage name.
