@@ -33,6 +33,8 @@ MODELS = {
     "vit": {"name": "vit", "depth": 12, "width": 192, "heads": 6},
     "resnet18": {"name": "resnet18", "width": 48},
 }
+# To train the whole model, and to fine-tune the pruned one.
+STEPS = {"vit": (938, 469), "resnet18": (2814, 1876)}
 LEAST_SPEEDUP = {"vit": 6.0, "resnet18": 5.0}
 
 
@@ -70,14 +72,16 @@ def run(mesh, folder, name, spec):
 
 
 def train(mesh, folder, name, report):
-    whole, file, weights = run(mesh, folder, name, job(MODELS[name], 938, 0.001))
+    steps, tune_steps = STEPS[name]
+    whole, file, weights = run(mesh, folder, name,
+                               job(MODELS[name], steps, 0.001))
     pruned = folder / f"{name}-pruned.safetensors"
     left = write(mesh, "model", "prune", str(weights), "-f", str(file),
                  "--target-macs", "0.5", "-o", str(pruned))
     (folder / f"{name}-sizes.json").write_text(json.dumps(left["sizes"]))
 
     def tune(kind, file, **more):
-        spec = job({**MODELS[name], "weights": str(file)}, 469, 0.0005)
+        spec = job({**MODELS[name], "weights": str(file)}, tune_steps, 0.0005)
         spec["train"].update(more)
         return run(mesh, folder, f"{name}-{kind}", spec)[0]
     tuned = tune("tuned", pruned)
