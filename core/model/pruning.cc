@@ -19,6 +19,14 @@ namespace paceline {
 namespace {
 
 constexpr int32_t kStepsAGroup = 16;
+// Convolutions compute so many channels at once; a part of a block costs as
+// much as a whole one, or more.
+constexpr int32_t kBlock = 8;
+
+int32_t StepOf(int32_t units) {
+  const int32_t step = std::max(1, units / kStepsAGroup);
+  return units < 4 * kBlock ? step : (step + kBlock - 1) / kBlock * kBlock;
+}
 
 // The operation of `layer` that owns `parameter`.
 const Operation& OwnerOf(const Layer& layer, const Parameter& parameter) {
@@ -151,7 +159,7 @@ Candidate CandidateOf(std::vector<double> scores) {
   std::stable_sort(candidate.order.begin(), candidate.order.end(),
                    [&](int32_t a, int32_t b) { return scores[a] < scores[b]; });
   candidate.scores = std::move(scores);
-  candidate.step = std::max(1, units / kStepsAGroup);
+  candidate.step = StepOf(units);
   candidate.least = static_cast<int32_t>(std::ceil(units * kLeastUnits));
   return candidate;
 }

@@ -234,6 +234,16 @@ TEST(Prune, GivesTheWeightsOfTheModelThatItDescribes) {
   }
 }
 
+TEST(Prune, LeavesWholeBlocksOfChannels) {
+  ModelSpec spec = Narrow("resnet18");
+  spec.width = 48;
+
+  const PrunedModel pruned =
+      PruneByWeights(spec, kImage, Ones(spec, kImage), 0.5).value();
+
+  for (const int32_t size : pruned.model.sizes) EXPECT_EQ(size % 8, 0) << size;
+}
+
 TEST(Prune, MayBeDoneAgain) {
   ModelSpec spec = Narrow("resnet18");
   const PrunedModel once =
