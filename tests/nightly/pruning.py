@@ -10,8 +10,9 @@ bed    four emulated machines: samples a second of the pruned pipeline against
        one machine with the whole model.  Needs root
 
 `--set cpu_capability=avx2` has all machines, the one alone too, compute at the
-speed of a CPU without AVX-512, and `--set pipeline.codec=bf16` halves what goes
-between them: in a smaller model frames take more of the time.
+speed of a CPU without AVX-512, `default` of one without AVX2.
+`--set pipeline.codec=bf16` halves what goes between them: in a smaller model
+frames take more of the time.
 
 Files stay in FOLDER, where the bed takes the sizes from.  Exits 1 when something
 fell short, 77 when the bed is asked for and cannot be.
