@@ -207,7 +207,8 @@ struct TrialEstimate {
   double seconds = 0;  // of a job; 0: not known
 };
 
-// 0: only a worker that has the data knows.  Inference has one.
+// Counts the steps of a job; inference counts as one.  0: only a worker that
+// has the data knows.
 double StepsOf(const JobSpec& spec) {
   if (IsInference(spec)) return 1;
   const int64_t samples = TrainSamplesOf(spec.data);

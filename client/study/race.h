@@ -14,8 +14,8 @@
 
 namespace paceline {
 
-// Some trials train until a step.  The step is counted as the first trial
-// counts: a trial with another batch size takes as many samples.
+// `trials` trials train until step `end` of the first trial.  A trial with
+// another batch size takes as many samples, in more or fewer steps.
 struct Rung {
   size_t trials = 0;
   int64_t end = 0;  // steps since the race began

@@ -48,7 +48,7 @@ struct DataSetTraits {
   bool own_shape;  // shape and classes are those of the files, not the job's
   Shape shape;     // by default; a token set's follows from the block
   int32_t classes;
-  int64_t train_samples = 0;  // that its files always have; 0: it varies
+  int64_t train_samples = 0;  // in its files; 0: not always the same
 };
 
 // All of them, sorted by name.

@@ -19,8 +19,8 @@ namespace paceline {
 namespace {
 
 constexpr int32_t kStepsAGroup = 16;
-// Convolutions compute so many channels at once; a part of a block costs as
-// much as a whole one, or more.
+// Convolutions compute this many channels at once.  Fewer take as long, or
+// longer.
 constexpr int32_t kBlock = 8;
 
 int32_t StepOf(int32_t units) {

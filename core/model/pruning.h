@@ -74,10 +74,10 @@ struct PrunedModel {
 };
 
 // Removes units until at most `target` of the forward's flops are left.  A step
-// removes a 16th of a group's units, from 32 units on a multiple of 8, since
-// convolutions compute 8 channels at once.  It removes those units that matter
-// least, of the group in which these have the smallest scores relative to its
-// mean.
+// removes a 16th of a group's units.  In groups of 32 units or more it removes
+// a multiple of 8, since convolutions compute 8 channels at once.  It removes
+// the units that matter least, from the group where these have the smallest
+// scores relative to the group's mean.
 //   weights  all of the model's
 //   scores   of UnitGroupsOf() the model
 // Errors: InvalidArgument  `target` would leave less than kLeastUnits of the

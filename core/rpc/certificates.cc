@@ -231,7 +231,7 @@ absl::StatusOr<std::string> Sign(const Signing& signing) {
   Extend(certificate, authority, NID_basic_constraints, "critical,CA:FALSE");
   Extend(certificate, authority, NID_key_usage, "critical,digitalSignature");
   Extend(certificate, authority, NID_ext_key_usage, "serverAuth,clientAuth");
-  // Strict readers, as Python 3.13, refuse a certificate without it.
+  // Strict clients, such as Python 3.13, refuse a certificate without it.
   Extend(certificate, authority, NID_authority_key_identifier, "keyid");
   Extend(certificate, authority, NID_subject_alt_name,
          absl::StrCat("URI:", UriOf(signing.identity), ",DNS:", kTlsName));
