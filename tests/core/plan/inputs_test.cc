@@ -1,6 +1,7 @@
 #include "core/plan/inputs.h"
 
 #include "core/optim/optimizer.h"
+#include "core/plan/stage_memory.h"
 #include "core/plan/why.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
