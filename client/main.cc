@@ -41,6 +41,7 @@
 #include "client/rpc/grpc_trust_client.h"
 #include "core/base/discovery.h"
 #include "core/base/errors.h"
+#include "core/base/secret.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/tls.h"
@@ -54,7 +55,8 @@ namespace {
 absl::StatusOr<Settings> SettingsFor(const ClientOptions& options) {
   const SettingsSource flags = {.where = "command line",
                                 .coordinator = options.coordinator,
-                                .output = options.output};
+                                .output = options.output,
+                                .secret_file = options.secret_file};
   // A context that is named need not exist yet.
   if (options.command >= Command::kContextList &&
       options.command <= Command::kContextDelete) {
@@ -397,6 +399,15 @@ ExitCode Trust(const ClientOptions& options, const std::string& coordinator,
   }
 }
 
+// Calls show the coordinator's secret: the one that is named, else that of
+// this user's 'up'.
+absl::Status UseClientSecret(const Settings& settings) {
+  if (!settings.secret_file.empty()) return UseSecret(settings.secret_file);
+  const std::string link = SecretLink(settings.coordinator);
+  if (link.empty() || access(link.c_str(), F_OK) != 0) return absl::OkStatus();
+  return UseSecret(link);
+}
+
 // Commands that call a coordinator, with TLS where there is a certificate for
 // it.
 ExitCode RunOverNetwork(const ClientOptions& options, Settings settings,
@@ -414,6 +425,9 @@ ExitCode RunOverNetwork(const ClientOptions& options, Settings settings,
       named, options.command == Command::kLogin || TlsFiles(folder).exist());
   if (!found.ok()) return ReportError(console, found.status());
   settings.coordinator = *found;
+  if (const absl::Status used = UseClientSecret(settings); !used.ok()) {
+    return ReportError(console, used);
+  }
   // A certificate that is being replaced may be of no use.
   if (options.command != Command::kLogin) {
     const absl::Status used = UseClientTls(settings.coordinator, folder);

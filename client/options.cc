@@ -105,23 +105,12 @@ class CommandLine {
     AddValue(&app_, "--tls-dir", options_.tls_dir, "DIR",
              "Folder of certificate and key (default: where 'login' wrote "
              "them for the coordinator; or $PACELINE_TLS_DIR)");
+    AddValue(&app_, "--secret-file", options_.secret_file, kFile,
+             "File of the coordinator's secret (default: that of your own "
+             "'up'; or $PACELINE_SECRET_FILE, paceline.yaml)");
     app_.require_subcommand(1);
     app_.fallthrough();
-    app_.footer(
-        "Examples:\n"
-        "  paceline up --workers 4\n"
-        "  paceline profile --model lenet --batch 16\n"
-        "  paceline plan -f job.yaml --compare\n"
-        "  paceline bench infer --model vit --stages 1,2,4\n"
-        "  paceline job submit job.yaml --set train.epochs=3\n"
-        "  paceline job show last\n"
-        "  paceline report last -o report.html\n"
-        "  paceline study deploy/studies/batch-size.yaml\n"
-        "  paceline node list -o json\n"
-        "\n"
-        "Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 unreachable,\n"
-        "5 no room, 6 stopped, 7 not permitted, 124 timed out, 130 "
-        "interrupted");
+    app_.footer(kProgramFooter);
     AddUp();
     AddSubmit(AddGroup("job", "Submits and watches jobs"));
     AddJobs(app_.get_subcommand("job"));
@@ -221,7 +210,7 @@ class CommandLine {
     up->footer(
         "Examples:\n"
         "  paceline up\n"
-        "  paceline up --workers 2 --port 0 --http-port 0 --state /tmp/mesh");
+        "  paceline up --workers 2 --port 0 --http-port 0 --state mesh");
   }
 
   // These options are the same however a job is submitted.

@@ -73,6 +73,7 @@ struct ClientOptions {
   std::optional<std::string> context;      // --context
   std::optional<std::string> output;       // --output
   std::optional<std::string> tls_dir;      // --tls-dir
+  std::optional<std::string> secret_file;  // --secret-file
   std::string target;  // job, node, model, job file, context or shell
   std::string host;    // context set: HOST:PORT
   std::vector<std::string> sets;

@@ -204,4 +204,20 @@ CommandNode DescribeCommands(const CLI::App& app) {
   return node;
 }
 
+const char kProgramFooter[] =
+    "Examples:\n"
+    "  paceline up --workers 4\n"
+    "  paceline profile --model lenet --batch 16\n"
+    "  paceline plan -f job.yaml --compare\n"
+    "  paceline bench infer --model vit --stages 1,2,4\n"
+    "  paceline job submit job.yaml --set train.epochs=3\n"
+    "  paceline job show last\n"
+    "  paceline report last -o report.html\n"
+    "  paceline study deploy/studies/batch-size.yaml\n"
+    "  paceline node list -o json\n"
+    "\n"
+    "Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 unreachable,\n"
+    "5 no room, 6 stopped, 7 not permitted, 124 timed out, 130 "
+    "interrupted";
+
 }  // namespace paceline

@@ -20,4 +20,7 @@ std::string ExplainMistake(const CLI::App& app, const CLI::ParseError& error,
 // `app` with all commands below it and their options.
 CommandNode DescribeCommands(const CLI::App& app);
 
+// Stands at the end of the help of all: examples and exit codes.
+extern const char kProgramFooter[];
+
 }  // namespace paceline

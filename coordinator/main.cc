@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -30,6 +31,7 @@
 #include "coordinator/store/sqlite_store.h"
 #include "core/base/exit_code.h"
 #include "core/base/host_port.h"
+#include "core/base/secret.h"
 #include "core/base/signals.h"
 #include "core/base/status_macros.h"
 #include "core/base/ticker.h"
@@ -117,10 +119,14 @@ absl::StatusOr<std::optional<HttpTls>> HttpFiles(
   return HttpTls{own.certificate, own.key, own.authority};
 }
 
-void Renew(const Authority& authority, CoordinatorMetrics& metrics) {
-  const absl::Status renewed = authority.RenewOwn(absl::Now());
+void Renew(const Authority& authority, RenewalPace& pace, Instant now,
+           CoordinatorMetrics& metrics) {
+  const absl::Status renewed = pace.Run(authority.own(), now, [&authority] {
+    return authority.RenewOwn(absl::Now());
+  });
   if (!renewed.ok()) {
-    Log(LogLevel::kError, "the coordinator's certificate cannot be renewed",
+    Log(LogLevel::kError,
+        "the coordinator's certificate cannot be renewed: trying again",
         {{"why", renewed.message()}});
   }
   const absl::StatusOr<CertificateInfo> own = CertificateOf(authority.own());
@@ -168,6 +174,9 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
     return JoinHostPort(http_host, http_port);
   };
   HttpServer http;
+  std::vector<std::string> http_names = options.http_hosts;
+  http_names.push_back(http_at->host);
+  http.AllowHosts(std::move(http_names));
   AddRoutes(http, coordinator, registry, readiness, http_address,
             options.http_tls);
 
@@ -184,8 +193,9 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
     const std::string grpc = JoinHostPort(server->host, server->port);
     Ticker ticker("ticker", kTickPeriod,
                   [&coordinator] { coordinator.Tick(); });
+    RenewalPace pace;
     Ticker renewal("renewal", kRenewalPeriod, [&] {
-      if (authority != nullptr) Renew(*authority, metrics);
+      if (authority != nullptr) Renew(*authority, pace, clock.Now(), metrics);
       LookAtHost(options, metrics, process);
     });
     readiness.serving = true;
@@ -214,6 +224,10 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
 }
 
 absl::Status Run(const CoordinatorOptions& options, const Running& running) {
+  if (!options.secret_file.empty()) {
+    PACELINE_RETURN_IF_ERROR(AtOption(options.origins, "secret-file",
+                                      UseSecret(options.secret_file)));
+  }
   PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<StateDir> state,
                             StateDir::Open(options.state));
   PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<SqliteStore> store,

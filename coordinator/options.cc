@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "core/base/exit_code.h"
+#include "core/base/files.h"
 #include "core/base/version.h"
 
 namespace paceline {
@@ -19,9 +20,7 @@ constexpr char kConfigFile[] = "/etc/paceline/coordinator.toml";
 
 std::string DefaultState() {
   if (geteuid() == 0) return "/var/lib/paceline-coordinator";
-  const char* const home = std::getenv("HOME");
-  return std::string(home != nullptr ? home : ".") +
-         "/.local/state/paceline/coordinator";
+  return HomeFolder() + "/.local/state/paceline/coordinator";
 }
 
 // Every comparison with NaN is false: CLI::Range lets it through.
@@ -47,6 +46,15 @@ void AddTrust(CLI::App& app, CoordinatorOptions& options, double& life_hours) {
       ->check(CLI::Range(0.001, 10.0 * 365 * 24))
       ->check(WhyNoNumber)
       ->capture_default_str();
+  app.add_option("--secret-file", options.secret_file,
+                 "File of a secret that every call must show; without it, and "
+                 "without --tls, every user of this machine may submit jobs")
+      ->envname("PACELINE_COORDINATOR_SECRET_FILE");
+  app.add_option("--http-host", options.http_hosts,
+                 "More names by which --http may be called, besides addresses "
+                 "and this machine's names: NAME,...")
+      ->envname("PACELINE_COORDINATOR_HTTP_HOST")
+      ->delimiter(',');
   app.add_flag("--insecure", options.insecure,
                "Allow addresses off loopback without TLS")
       ->envname("PACELINE_COORDINATOR_INSECURE");

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "core/base/config_file.h"
@@ -16,6 +17,8 @@ struct CoordinatorOptions {
   std::string state;           // absolute: clients learn of files in it
   std::string checkpoint_dir;  // empty: in `state`
   std::string port_file;       // empty: none
+  std::string secret_file;     // empty: whoever reaches the port may call
+  std::vector<std::string> http_hosts;
   bool insecure = false;
   bool http_insecure = false;
   bool tls = false;

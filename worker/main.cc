@@ -31,6 +31,7 @@
 #include "core/base/discovery.h"
 #include "core/base/exit_code.h"
 #include "core/base/host_port.h"
+#include "core/base/secret.h"
 #include "core/base/signals.h"
 #include "core/base/status_macros.h"
 #include "core/base/thread.h"
@@ -302,6 +303,11 @@ absl::Status WriteConfiguration(const WorkerOptions& worker,
       SetConfigValue(worker.config, "coordinator", worker.join));
   // The certificate is of this name, whatever the host is called later.
   PACELINE_RETURN_IF_ERROR(SetConfigValue(worker.config, "name", worker.name));
+  if (!worker.secret_file.empty()) {
+    PACELINE_RETURN_IF_ERROR(
+        SetConfigValue(worker.config, "secret-file",
+                       std::filesystem::absolute(worker.secret_file)));
+  }
   if (listen == worker.listen) return absl::OkStatus();
   return SetConfigValue(worker.config, "listen", listen);
 }
@@ -368,6 +374,12 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   if (!paceline::ParseWorkerOptions(argc, argv, &options, &exit_code)) {
     return exit_code;
+  }
+  if (!options.secret_file.empty()) {
+    const absl::Status used =
+        paceline::AtOption(options.origins, "secret-file",
+                           paceline::UseSecret(options.secret_file));
+    if (!used.ok()) return paceline::Fail(used);
   }
   if (!options.join.empty()) return paceline::Join(options);
   const char* capability = std::getenv(paceline::kCapabilityVariable);

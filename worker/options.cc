@@ -10,6 +10,7 @@
 #include <random>
 
 #include "core/base/exit_code.h"
+#include "core/base/files.h"
 #include "core/base/version.h"
 #include "core/cluster/worker_name.h"
 
@@ -31,9 +32,7 @@ std::string FirstLine(const char* path) {
 std::string DefaultState() {
   if (const char* given = std::getenv("STATE_DIRECTORY")) return given;
   if (geteuid() == 0) return "/var/lib/paceline-worker";
-  const char* home = std::getenv("HOME");
-  return std::string(home == nullptr ? "." : home) +
-         "/.local/state/paceline/worker";
+  return HomeFolder() + "/.local/state/paceline/worker";
 }
 
 // /etc/machine-id; where there is none (a container, a bare root), one of our
@@ -60,6 +59,15 @@ void AddTrust(CLI::App& app, WorkerOptions& options) {
                  "Folder of certificate and key (default: tls in --state); "
                  "without them no TLS")
       ->envname("PACELINE_WORKER_TLS_DIR");
+  app.add_option("--secret-file", options.secret_file,
+                 "File of the coordinator's secret, which calls to this worker "
+                 "must show too")
+      ->envname("PACELINE_WORKER_SECRET_FILE");
+  app.add_option("--http-host", options.http_hosts,
+                 "More names by which --http may be called, besides addresses "
+                 "and this machine's names: NAME,...")
+      ->envname("PACELINE_WORKER_HTTP_HOST")
+      ->delimiter(',');
   app.add_flag("--insecure", options.insecure,
                "Listen off loopback without TLS")
       ->envname("PACELINE_WORKER_INSECURE");

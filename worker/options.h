@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/base/config_file.h"
 #include "core/obs/log.h"
@@ -16,9 +17,11 @@ struct WorkerOptions {
   std::string listen = "127.0.0.1:7401";
   std::string advertise;  // default: where it listens, as others see it
   std::string http = "127.0.0.1:7481";
-  std::string state;      // folder for what the worker keeps
-  std::string port_file;  // JSON with the ports, written when ready
-  std::string tls_dir;    // default: tls in `state`; used where it has files
+  std::string state;        // folder for what the worker keeps
+  std::string port_file;    // JSON with the ports, written when ready
+  std::string tls_dir;      // default: tls in `state`; used where it has files
+  std::string secret_file;  // empty: none is shown, none asked for
+  std::vector<std::string> http_hosts;
   bool insecure = false;
   bool http_insecure = false;
   bool http_tls = false;

@@ -23,6 +23,7 @@
 #include "core/base/config_file.h"
 #include "core/base/discovery.h"
 #include "core/base/host_port.h"
+#include "core/base/secret.h"
 #include "core/base/version.h"
 #include "core/rpc/convert.h"
 
@@ -210,9 +211,21 @@ class Doctor {
                  std::string(workers.status().message()), kSeeCoordinator);
     }
     Add(kOk, "coordinator", options_.coordinator + " answers");
+    if (!has_certificate_) LookAtSecret();
     LookAtWorkers(*workers);
     if (live_.size() > 1) LookAtLinks();
     if (worker_is_here_) LookAtData();
+  }
+
+  void LookAtSecret() {
+    const std::string shown = ExchangeSecret("");
+    const bool is_open = shown.empty() || context_.client.ListWorkers().ok();
+    ExchangeSecret(shown);
+    Add(is_open ? kWarning : kOk, "secret",
+        is_open ? "every user who reaches the coordinator may submit jobs"
+                : "calls without the mesh's secret are refused",
+        "paceline-coordinator --secret-file FILE, and each worker too; or "
+        "--tls");
   }
 
   void Add(Grade grade, absl::string_view check, const std::string& what,

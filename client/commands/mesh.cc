@@ -19,9 +19,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/files/settings.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
 #include "core/base/errors.h"
+#include "core/base/files.h"
+#include "core/base/secret.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -34,12 +37,18 @@ constexpr int64_t kTailBytes = 4096;
 constexpr int64_t kMostPortFileBytes = 1 << 16;
 
 absl::Status MakeFolder(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (!error) return absl::OkStatus();
-  return FailedPrecondition("cannot make the folder ", path, ": ",
-                            error.message(),
+  const absl::Status made = MakeFolders(path);
+  if (made.ok()) return made;
+  return FailedPrecondition(made.message(),
                             "; choose another with --state DIR");
+}
+
+// Secrets and programs' settings are kept there.
+absl::Status MakeOwnFolder(const std::string& path) {
+  PACELINE_RETURN_IF_ERROR(MakeFolder(path));
+  const absl::Status own = CheckOwnFolder(path);
+  if (own.ok()) return own;
+  return FailedPrecondition(own.message(), ", with --state DIR");
 }
 
 // An advisory lock on `folder`, held until the descriptor is closed.
@@ -131,6 +140,7 @@ absl::Status CheckPortFree(int port, const std::string& flag) {
 
 Mesh::Mesh(MeshOptions options, Connect connect, const Clock& clock)
     : options_(std::move(options)),
+      secret_(options_.state + "/secret"),
       connect_(std::move(connect)),
       clock_(clock) {}
 
@@ -145,17 +155,26 @@ Mesh::Daemon Mesh::MakeDaemon(const std::string& name,
   const std::string folder = absl::StrCat(options_.state, "/", name);
   daemon.port_file = folder + "/ports.json";
   daemon.log = absl::StrCat(options_.state, "/logs/", name, ".log");
-  daemon.arguments = {program,           "--state",        folder,
-                      "--port-file",     daemon.port_file, "--log-level",
-                      options_.log_level};
+  daemon.arguments = {program,
+                      "--state",
+                      folder,
+                      "--port-file",
+                      daemon.port_file,
+                      "--log-level",
+                      options_.log_level,
+                      "--secret-file",
+                      secret_};
   return daemon;
 }
 
 absl::Status Mesh::Start() {
   PACELINE_RETURN_IF_ERROR(CheckPortFree(options_.port, "--port"));
   PACELINE_RETURN_IF_ERROR(CheckPortFree(options_.http_port, "--http-port"));
-  PACELINE_RETURN_IF_ERROR(MakeFolder(options_.state + "/logs"));
+  PACELINE_RETURN_IF_ERROR(MakeOwnFolder(options_.state));
+  PACELINE_RETURN_IF_ERROR(MakeOwnFolder(options_.state + "/logs"));
   PACELINE_ASSIGN_OR_RETURN(lock_, LockFolder(options_.state));
+  PACELINE_RETURN_IF_ERROR(MakeSecret(secret_));
+  PACELINE_RETURN_IF_ERROR(UseSecret(secret_));
   coordinator_ = MakeDaemon("coordinator", options_.coordinator_program);
   for (const std::string& argument :
        {std::string("--listen"), absl::StrCat(kHost, ":", options_.port),
@@ -184,13 +203,33 @@ absl::Status Mesh::StartDaemon(Daemon& daemon) {
   return absl::OkStatus();
 }
 
-absl::Status Mesh::StartWorkers() {
+void Mesh::LinkSecret(std::vector<std::string>* news) {
+  secret_link_ = SecretLink(ports_.grpc);
+  absl::Status made = FailedPrecondition("this user has no home");
+  if (!secret_link_.empty()) {
+    made = MakeFolders(std::filesystem::path(secret_link_).parent_path());
+  }
+  std::error_code error;
+  if (made.ok()) {
+    std::filesystem::remove(secret_link_, error);  // an earlier mesh's
+    std::filesystem::create_symlink(std::filesystem::absolute(secret_),
+                                    secret_link_, error);
+    made = error ? FileError("make", secret_link_, error.value()) : made;
+  }
+  if (made.ok()) return;
+  secret_link_.clear();
+  news->push_back(absl::StrCat(
+      made.message(), ": give other commands --secret-file ", secret_));
+}
+
+absl::Status Mesh::StartWorkers(std::vector<std::string>* news) {
   const auto ports = ReadPortFile(coordinator_.port_file);
   if (!ports.has_value() || ports->pid != coordinator_.process.pid()) {
     return absl::OkStatus();  // not listening yet
   }
   ports_ = *ports;
   client_ = connect_(ports_.grpc);
+  LinkSecret(news);
   // A coordinator that is started again must be where everybody looks for it.
   auto& arguments = coordinator_.arguments;
   *(std::find(arguments.begin(), arguments.end(), "--listen") + 1) =
@@ -262,7 +301,7 @@ void Mesh::FindRegistered() {
 absl::Status Mesh::Tick(std::vector<std::string>* news) {
   PACELINE_RETURN_IF_ERROR(LookAfter(coordinator_, news));
   if (client_ == nullptr) {
-    PACELINE_RETURN_IF_ERROR(StartWorkers());
+    PACELINE_RETURN_IF_ERROR(StartWorkers(news));
   }
   for (Daemon& daemon : workers_) {
     PACELINE_RETURN_IF_ERROR(LookAfter(daemon, news));
@@ -294,6 +333,7 @@ void Mesh::Stop(absl::Duration grace) {
       poll(nullptr, 0, 20);
     }
   };
+  if (!secret_link_.empty()) unlink(secret_link_.c_str());
   // A coordinator that stops waits for connections that nobody reads from.
   client_ = nullptr;
   // No worker waits until its job goes on with others, as after SIGTERM.
@@ -326,6 +366,7 @@ Document Mesh::Describe() const {
                   {"pid", getpid()},
                   {"coordinator_pid", coordinator_.process.pid()},
                   {"state", options_.state},
+                  {"secret_file", secret_},
                   {"workers", std::move(workers)}};
 }
 
@@ -419,11 +460,8 @@ ExitCode UpCommand(const UpOptions& options, Console& console,
 }
 
 std::string DefaultUpState() {
-  const std::string state = Environment("XDG_STATE_HOME");
-  const std::string home = Environment("HOME");
-  return !state.empty()  ? state + "/paceline/up"
-         : !home.empty() ? home + "/.local/state/paceline/up"
-                         : absl::StrCat("/tmp/paceline-", getuid(), "/up");
+  const std::string state = UserStateFolder();
+  return state.empty() ? "" : state + "/up";
 }
 
 }  // namespace paceline

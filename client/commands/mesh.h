@@ -92,7 +92,7 @@ class Mesh {
   void Stop(absl::Duration grace);
 
   const DaemonPorts& coordinator() const { return ports_; }
-  // {coordinator, http, pid, state, workers: [{name, pid}]}
+  // {coordinator, http, pid, state, secret_file, workers: [{name, pid}]}
   Document Describe() const;
   // Grows with every start: Describe() has changed.
   int generation() const { return generation_; }
@@ -116,11 +116,15 @@ class Mesh {
   Daemon MakeDaemon(const std::string& name, const std::string& program) const;
   absl::Status StartDaemon(Daemon& daemon);
   absl::Status LookAfter(Daemon& daemon, std::vector<std::string>* news);
-  absl::Status StartWorkers();
+  absl::Status StartWorkers(std::vector<std::string>* news);
+  // Lets other commands of this user find the secret.
+  void LinkSecret(std::vector<std::string>* news);
   void FindRegistered();
   std::string LogTail(const Daemon& daemon) const;
 
   const MeshOptions options_;
+  const std::string secret_;  // its file, anew with each start
+  std::string secret_link_;   // empty: there is none
   const Connect connect_;
   const Clock& clock_;
   // Holds the lock on the state folder.
@@ -152,7 +156,7 @@ struct UpOptions {
 ExitCode UpCommand(const UpOptions& options, Console& console,
                    const Clock& clock, Pauser& pauser, Connect connect);
 
-// $XDG_STATE_HOME/paceline/up or ~/.local/state/paceline/up.
+// `up` of UserStateFolder(); empty: the user has no home.
 std::string DefaultUpState();
 
 }  // namespace paceline

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <system_error>
 
 #include "absl/strings/ascii.h"
@@ -34,7 +35,7 @@ std::optional<std::string> Given(const char* name) {
   return value.empty() ? std::nullopt : std::optional(value);
 }
 
-// Two keys, and whatever is said about them.
+// Some keys, and whatever is said about them.
 constexpr int64_t kMostFileBytes = 1 << 16;
 // The unit's StateDirectory=.
 constexpr char kHostFolder[] = "/var/lib/paceline-coordinator/tls/client";
@@ -91,6 +92,13 @@ absl::StatusOr<Settings> ResolveSettings(
       }
       have_coordinator = true;
       settings.coordinator = *source.coordinator;
+    }
+    // A secret is of one mesh: that of a file which names another is not shown.
+    const bool is_of_mesh = source.coordinator.value_or(settings.coordinator) ==
+                            settings.coordinator;
+    if (source.secret_file.has_value() && settings.secret_file.empty() &&
+        is_of_mesh) {
+      settings.secret_file = *source.secret_file;
     }
     if (source.output.has_value() && !have_output) {
       if (!ParseOutputFormat(*source.output, &settings.output)) {
@@ -180,7 +188,8 @@ absl::Status DeleteContext(const std::string& name) {
 SettingsSource EnvironmentSettings() {
   return {.where = "environment",
           .coordinator = Given("PACELINE_COORDINATOR"),
-          .output = Given("PACELINE_OUTPUT")};
+          .output = Given("PACELINE_OUTPUT"),
+          .secret_file = Given("PACELINE_SECRET_FILE")};
 }
 
 std::vector<std::string> SettingsFiles() {
@@ -193,6 +202,19 @@ std::vector<std::string> SettingsFiles() {
 }
 
 std::string UserSettingsFile() { return UserFolder() + "/paceline.yaml"; }
+
+std::string UserStateFolder() {
+  if (const auto folder = Given("XDG_STATE_HOME")) return *folder + "/paceline";
+  const std::string home = HomeFolder();
+  return home.empty() ? "" : home + "/.local/state/paceline";
+}
+
+std::string SecretLink(const std::string& coordinator) {
+  const std::string folder = UserStateFolder();
+  const auto where = ParseHostPort(coordinator);
+  if (folder.empty() || !where.ok() || !IsLoopback(where->host)) return "";
+  return absl::StrCat(folder, "/meshes/", where->port);
+}
 
 std::string UserName() {
   const passwd* const user = getpwuid(geteuid());
@@ -243,16 +265,19 @@ absl::Status ReadEntry(const std::string& path, const YAML::Node& key,
                        const YAML::Node& value, SettingsSource& source) {
   if (!key.IsScalar()) return Wrong(path, key, "expected a key");
   const std::string name = Printable(key.Scalar());
-  std::optional<std::string>* target = name == "coordinator"
-                                           ? &source.coordinator
-                                       : name == "output" ? &source.output
-                                                          : nullptr;
-  if (target == nullptr) {
-    const std::string close = DidYouMean(name, {"coordinator", "output"});
+  const std::map<std::string, std::optional<std::string>*> targets = {
+      {"coordinator", &source.coordinator},
+      {"output", &source.output},
+      {"secret-file", &source.secret_file}};
+  const auto found = targets.find(name);
+  if (found == targets.end()) {
+    const std::string close =
+        DidYouMean(name, {"coordinator", "output", "secret-file"});
     return Wrong(path, key, name, ": unknown key; ",
-                 close.empty() ? "known here: coordinator, output"
+                 close.empty() ? "known here: coordinator, output, secret-file"
                                : absl::StrCat("did you mean '", close, "'?"));
   }
+  std::optional<std::string>* const target = found->second;
   if (target->has_value()) {
     return Wrong(path, key, name, ": duplicate key");
   }

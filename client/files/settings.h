@@ -17,11 +17,13 @@ struct SettingsSource {
   std::string where;  // for error messages: "--coordinator", a file's name
   std::optional<std::string> coordinator;
   std::optional<std::string> output;
+  std::optional<std::string> secret_file;
 };
 
 struct Settings {
   std::string coordinator = kDefaultCoordinator;
   OutputFormat output = OutputFormat::kTable;
+  std::string secret_file;  // of the coordinator; empty: none is named
 };
 
 // sources: in falling order of rank, the flags first.  The first source that
@@ -41,7 +43,8 @@ absl::StatusOr<Settings> GatherSettings(
 // Errors: InvalidArgument  it is neither HOST:PORT nor "auto"
 absl::Status CheckCoordinator(const std::string& address);
 
-// The environment's words: PACELINE_COORDINATOR, PACELINE_OUTPUT.
+// The environment's words: PACELINE_COORDINATOR, PACELINE_OUTPUT,
+// PACELINE_SECRET_FILE.
 SettingsSource EnvironmentSettings();
 
 // Where files are looked for, in falling order of rank: ./paceline.yaml, the
@@ -53,6 +56,11 @@ std::vector<std::string> SettingsFiles();
 // and whoever may read it, the one that the coordinator's service made.
 std::string TlsFolder(const std::optional<std::string>& given,
                       const std::string& coordinator);
+// The folder of what programs of this user keep: $XDG_STATE_HOME/paceline or
+// ~/.local/state/paceline.  Empty: the user has no home.
+std::string UserStateFolder();
+// 'up' leaves a link there to the secret of its mesh.  Empty: as above.
+std::string SecretLink(const std::string& coordinator);
 // The user's own file of settings and login name.
 std::string UserSettingsFile();
 std::string UserName();
@@ -87,8 +95,8 @@ absl::Status DeleteContext(const std::string& name);
 absl::StatusOr<bool> RememberCoordinator(const std::string& path,
                                          const std::string& coordinator);
 
-// The client's configuration file: YAML with the keys `coordinator` and
-// `output`.
+// The client's configuration file: YAML with the keys `coordinator`, `output`
+// and `secret-file`.
 
 // Errors: InvalidArgument  not YAML, an unknown or duplicate key, a value that
 //                          is no text; names the line

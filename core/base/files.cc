@@ -1,6 +1,7 @@
 #include "core/base/files.h"
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -84,6 +85,50 @@ absl::Status MakeFolders(const std::string& folder) {
   if (error) return FileError("make the folder", folder, error.value());
   fs::permissions(folder, fs::perms::owner_all, error);
   if (error) return FileError("protect", folder, error.value());
+  return absl::OkStatus();
+}
+
+std::string HomeFolder() {
+  const char* const home = std::getenv("HOME");
+  if (home != nullptr && *home != '\0') return home;
+  const passwd* const user = getpwuid(geteuid());
+  return user == nullptr ? "" : user->pw_dir;
+}
+
+absl::Status CheckOwnFolder(const std::string& folder) {
+  namespace fs = std::filesystem;
+  const auto refused = [&folder](const auto&... why) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "the folder ", folder, " is not this user's alone: ", why...));
+  };
+  struct stat about = {};
+  if (lstat(folder.c_str(), &about) != 0) {
+    return FileError("look at", folder, errno);
+  }
+  if (S_ISLNK(about.st_mode)) return refused("it is a link; name its target");
+  if (about.st_uid != geteuid()) {
+    return refused("user ", about.st_uid, " has made it; choose another one");
+  }
+  if ((about.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return refused("others may write there; chmod go-w ", folder);
+  }
+  std::error_code error;
+  fs::path above = fs::canonical(folder, error);
+  if (error) return FileError("look at", folder, error.value());
+  while (above.has_relative_path()) {
+    above = above.parent_path();
+    if (stat(above.c_str(), &about) != 0) {
+      return FileError("look at", above, errno);
+    }
+    const bool shared =
+        (about.st_mode & S_IWOTH) != 0 && (about.st_mode & S_ISVTX) == 0;
+    // Root may work in a folder of somebody whom it trusts.
+    const bool foreign = about.st_uid != 0 && about.st_uid != geteuid();
+    if (shared || (foreign && geteuid() != 0)) {
+      return refused("others may change ", above.string(),
+                     ", which holds it; choose another one");
+    }
+  }
   return absl::OkStatus();
 }
 

@@ -32,6 +32,15 @@ absl::Status SyncFolder(const std::string& folder);
 // With its parents; only its owner may enter what is new.
 absl::Status MakeFolders(const std::string& folder);
 
+// $HOME, else what the system's list of users says; empty: the user has none.
+std::string HomeFolder();
+
+// Whether nobody but this user and root can change what is in the folder or put
+// another one in its place.
+// Errors: PermissionDenied  somebody can; says who, and what to do
+//         and those of FileError()
+absl::Status CheckOwnFolder(const std::string& folder);
+
 // Writes `text` beside `path` and gives it its name: no reader ever sees half,
 // not after a power cut either.  mode: who may read it.
 absl::Status WriteFileAtomically(const std::string& path,

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -56,6 +57,11 @@ class HttpServer {
   // The same for a path that gives each client events.
   void GetEvents(const std::string& path,
                  std::function<std::unique_ptr<EventSource>()> open);
+
+  // Before Start() only.  From then on it answers requests that call it by a
+  // name of HttpHosts, or by one of these: 421 for others, but for /healthz and
+  // /readyz; 400 for HTTP/1.1 without a host, and for several.
+  void AllowHosts(std::vector<std::string> names);
 
   // Listens on host:port (port 0: any; empty host: every address; localhost:
   // 127.0.0.1) and serves on threads of its own.  Returns the port.  Once.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/check.h"
@@ -24,7 +25,8 @@ namespace {
 constexpr char kUriPrefix[] = "paceline://role/";
 constexpr absl::Duration kAuthorityLife = absl::Hours(24 * 3650);
 constexpr absl::string_view kCurve = SN_X9_62_prime256v1;  // P-256
-constexpr int kVersion3 = 2;  // X.509 counts from 0
+constexpr char kSignedAt[] = "signed at ";  // in seconds, as a comment
+constexpr int kVersion3 = 2;                // X.509 counts from 0
 
 constexpr std::pair<Role, const char*> kRoles[] = {
     {Role::kCoordinator, "coordinator"},
@@ -126,8 +128,7 @@ void Extend(const Certificate& certificate, const Certificate& issuer, int kind,
 }
 
 // A certificate of `key` without extensions or signature.
-Certificate Begin(EVP_PKEY* key, const std::string& name, absl::Time from,
-                  absl::Time until) {
+Certificate Begin(EVP_PKEY* key, const std::string& name, absl::Time until) {
   Certificate certificate(X509_new());
   X509_set_version(certificate.get(), kVersion3);
   unsigned char serial[16];
@@ -136,7 +137,7 @@ Certificate Begin(EVP_PKEY* key, const std::string& name, absl::Time from,
   const std::unique_ptr<BIGNUM, Freed<BN_free>> number(
       BN_bin2bn(serial, sizeof(serial), nullptr));
   BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(certificate.get()));
-  ASN1_TIME_set(X509_getm_notBefore(certificate.get()), absl::ToTimeT(from));
+  ASN1_TIME_set(X509_getm_notBefore(certificate.get()), 0);
   ASN1_TIME_set(X509_getm_notAfter(certificate.get()), absl::ToTimeT(until));
   X509_set_pubkey(certificate.get(), key);
   X509_NAME_add_entry_by_txt(
@@ -150,6 +151,23 @@ absl::Time TimeOf(const ASN1_TIME* time) {
   std::tm parts = {};
   ASN1_TIME_to_tm(time, &parts);
   return absl::FromTM(parts, absl::UTCTimeZone());
+}
+
+std::string TextOf(const ASN1_STRING* text) {
+  return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
+          static_cast<size_t>(ASN1_STRING_length(text))};
+}
+
+// Those of earlier releases were valid from a little before on.
+absl::Time SignedAt(const Certificate& certificate, absl::Time not_before) {
+  const std::unique_ptr<ASN1_STRING, Freed<ASN1_STRING_free>> comment(
+      static_cast<ASN1_STRING*>(X509_get_ext_d2i(
+          certificate.get(), NID_netscape_comment, nullptr, nullptr)));
+  const std::string text = comment == nullptr ? "" : TextOf(comment.get());
+  int64_t seconds = 0;
+  return absl::SimpleAtoi(absl::StripPrefix(text, kSignedAt), &seconds)
+             ? absl::FromUnixSeconds(seconds)
+             : not_before + kClocksDiffer;
 }
 
 }  // namespace
@@ -193,8 +211,8 @@ std::string MakeKey() {
 absl::StatusOr<std::string> MakeAuthority(const std::string& key,
                                           absl::Time now) {
   PACELINE_ASSIGN_OR_RETURN(const Key own, ReadKey(key));
-  const Certificate certificate = Begin(
-      own.get(), "Paceline mesh", now - kClocksDiffer, now + kAuthorityLife);
+  const Certificate certificate =
+      Begin(own.get(), "Paceline mesh", now + kAuthorityLife);
   X509_set_issuer_name(certificate.get(),
                        X509_get_subject_name(certificate.get()));
   Extend(certificate, certificate, NID_basic_constraints,
@@ -225,7 +243,7 @@ absl::StatusOr<std::string> Sign(const Signing& signing) {
   const std::string& name = signing.identity.name;
   const Certificate certificate =
       Begin(X509_REQ_get0_pubkey(request.get()), name.substr(0, ub_common_name),
-            signing.now - kClocksDiffer, signing.now + signing.life);
+            signing.now + signing.life);
   X509_set_issuer_name(certificate.get(),
                        X509_get_subject_name(authority.get()));
   Extend(certificate, authority, NID_basic_constraints, "critical,CA:FALSE");
@@ -235,6 +253,8 @@ absl::StatusOr<std::string> Sign(const Signing& signing) {
   Extend(certificate, authority, NID_authority_key_identifier, "keyid");
   Extend(certificate, authority, NID_subject_alt_name,
          absl::StrCat("URI:", UriOf(signing.identity), ",DNS:", kTlsName));
+  Extend(certificate, authority, NID_netscape_comment,
+         absl::StrCat(kSignedAt, absl::ToUnixSeconds(signing.now)));
   if (X509_sign(certificate.get(), key.get(), EVP_sha256()) == 0) {
     return absl::InternalError("OpenSSL did not sign the certificate");
   }
@@ -252,16 +272,14 @@ absl::StatusOr<CertificateInfo> ReadCertificate(
   CertificateInfo info;
   info.not_before = TimeOf(X509_get0_notBefore(read.get()));
   info.not_after = TimeOf(X509_get0_notAfter(read.get()));
+  info.signed_time = SignedAt(read, info.not_before);
   const std::unique_ptr<GENERAL_NAMES, Freed<GENERAL_NAMES_free>> names(
       static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(
           read.get(), NID_subject_alt_name, nullptr, nullptr)));
   for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
     const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
     if (name->type != GEN_URI) continue;
-    const ASN1_IA5STRING* const uri = name->d.uniformResourceIdentifier;
-    info.identity = IdentityOfUri(
-        {reinterpret_cast<const char*>(ASN1_STRING_get0_data(uri)),
-         static_cast<size_t>(ASN1_STRING_length(uri))});
+    info.identity = IdentityOfUri(TextOf(name->d.uniformResourceIdentifier));
   }
   return info;
 }

@@ -34,18 +34,21 @@ std::string UriOf(const Identity& identity);
 // Nothing: it is no URI of an identity.
 std::optional<Identity> IdentityOfUri(absl::string_view uri);
 
-// Certificates are valid from so long before they were signed: clocks differ.
+// The clocks of a mesh may be so far apart.
 inline constexpr absl::Duration kClocksDiffer = absl::Minutes(5);
 
 struct CertificateInfo {
   std::optional<Identity> identity;  // nothing: an authority's
+  // Certificates are valid from 1970 on, so that one that was signed while a
+  // clock was ahead is of use when it is right again.
   absl::Time not_before;
   absl::Time not_after;
+  absl::Time signed_time;
 
-  absl::Time signed_at() const { return not_before + kClocksDiffer; }
+  absl::Time signed_at() const { return signed_time; }
   // From then on it is to be renewed: two thirds of its life are over.
   absl::Time renewal() const {
-    return signed_at() + (not_after - signed_at()) * 2 / 3;
+    return signed_time + (not_after - signed_time) * 2 / 3;
   }
 };
 

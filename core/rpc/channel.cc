@@ -10,20 +10,28 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/host_port.h"
+#include "core/base/secret.h"
 #include "core/base/status_macros.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/segments.h"
+#include "core/rpc/status.h"
+#include "core/rpc/stream_limit.h"
 #include "grpc/grpc.h"
+#include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_builder.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "grpcpp/support/server_interceptor.h"
 
 namespace paceline {
 namespace {
@@ -49,6 +57,7 @@ constexpr char kHttp2Begin = 'P';
 // many bytes.  Measured with bench_data_plane, 16 KiB frames: 0.83 of a bare
 // stream's throughput with gRPC's 64 KiB, 1.01 with this (2026-11).
 constexpr int kWriteBufferBytes = 512 << 10;
+constexpr absl::Duration kLongestWatch = absl::Minutes(1);
 
 absl::Status CannotListen(const ServerOptions& options, const HostPort& where,
                           int error) {
@@ -157,6 +166,15 @@ absl::StatusOr<std::vector<int>> Listen(const ServerOptions& options,
 const int kSystemResolver =
     setenv("GRPC_DNS_RESOLVER", "native", /*overwrite=*/0);
 
+// Shows the process's secret with every call.
+class SecretShown final : public grpc::ClientContext::GlobalCallbacks {
+ public:
+  void DefaultConstructor(grpc::ClientContext* context) override {
+    if (!UsedSecret().empty()) context->AddMetadata(kSecretKey, UsedSecret());
+  }
+  void Destructor(grpc::ClientContext* /*context*/) override {}
+};
+
 // Before the first channel or server.  Starts gRPC for the life of the process:
 // when its last object went, it would join a thread that polls for up to 10 s
 // after a large write (measured 2026-11-21 with gRPC 1.51: one exit in ten).
@@ -167,10 +185,64 @@ void StartGrpc() {
     (void)kSystemResolver;
     grpc_init();
     grpc::EnableDefaultHealthCheckService(true);
+    grpc::ClientContext::SetGlobalCallbacks(new SecretShown);
     return true;
   }();
   (void)started;
 }
+
+namespace experimental = grpc::experimental;
+
+void EndCall(grpc::ServerContextBase& context, const absl::Status& why) {
+  const grpc::Status status = ToGrpc(why);
+  grpc_call_cancel_with_status(
+      context.c_call(), static_cast<grpc_status_code>(status.error_code()),
+      status.error_message().c_str(), nullptr);
+}
+
+// One Health/Watch.  gRPC's own service would keep it for ever.
+class BoundedWatch final : public experimental::Interceptor {
+ public:
+  explicit BoundedWatch(grpc::ServerContextBase& context)
+      : place_(HealthWatches().Enter(context.peer())) {
+    if (!place_.ok()) {
+      EndCall(context, place_.status());
+      return;
+    }
+    deadline_.emplace(kLongestWatch, [&context] {
+      EndCall(context,
+              absl::DeadlineExceededError(absl::StrCat(
+                  "a watch ends after ", absl::FormatDuration(kLongestWatch),
+                  ": watch again")));
+    });
+  }
+
+  void Intercept(experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(
+            experimental::InterceptionHookPoints::POST_RECV_CLOSE)) {
+      deadline_.reset();
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place_;
+  std::optional<CallDeadline> deadline_;  // while the call is open
+};
+
+// Sees every call when its handler is about to have it.  Thread-safe.
+class CallEntry final : public experimental::ServerInterceptorFactoryInterface {
+ public:
+  // Null for most: an interceptor costs time for each message.
+  experimental::Interceptor* CreateServerInterceptor(
+      experimental::ServerRpcInfo* call) override {
+    grpc::ServerContextBase& context = *call->server_context();
+    Listener::OnCall(ConnectionOf(*context.auth_context()), context.peer());
+    return absl::string_view(call->method()) == kHealthWatch
+               ? new BoundedWatch(context)
+               : nullptr;
+  }
+};
 
 void SetKeepalive(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
@@ -281,6 +353,10 @@ absl::StatusOr<BoundServer> StartServer(
                                options.fixed_window_bytes);
   }
   SetLimits(builder, options);
+  std::vector<std::unique_ptr<experimental::ServerInterceptorFactoryInterface>>
+      entry;
+  entry.push_back(std::make_unique<CallEntry>());
+  builder.experimental().SetInterceptorCreators(std::move(entry));
   for (grpc::Service* service : services) builder.RegisterService(service);
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
   // Shared with the listener, whose function must be copyable.

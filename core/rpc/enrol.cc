@@ -16,6 +16,7 @@ namespace paceline {
 namespace {
 
 constexpr absl::Duration kPause = absl::Seconds(1);
+constexpr absl::Duration kLongestPause = absl::Minutes(10);
 constexpr int kIdBytes = 4;
 constexpr int kSecretBytes = 16;
 
@@ -157,7 +158,27 @@ absl::StatusOr<bool> RenewalIsDue(const TlsFiles& files, absl::Time now,
                                   absl::Time revoked) {
   if (!files.exist()) return true;
   PACELINE_ASSIGN_OR_RETURN(const CertificateInfo info, CertificateOf(files));
-  return now >= info.renewal() || info.signed_at() <= revoked;
+  // Where the holder was revoked while a clock was ahead, nobody signs earlier.
+  const absl::Time latest = std::max(now, revoked) + kClocksDiffer;
+  return now >= info.renewal() || info.signed_at() <= revoked ||
+         info.signed_at() > latest;
+}
+
+absl::Status RenewalPace::Run(const TlsFiles& files, Instant now,
+                              const std::function<absl::Status()>& renew) {
+  if (now < next_) return absl::OkStatus();
+  const absl::Status renewed = renew();
+  const auto own = CertificateOf(files);
+  const absl::Duration longest =
+      own.ok() ? std::min(kLongestPause, (own->not_after - own->renewal()) / 8)
+               : kLongestPause;
+  pause_ = renewed.ok() ? absl::ZeroDuration()
+                        : std::min(longest, std::max(kPause, 2 * pause_));
+  next_ = now + pause_;
+  std::string why(renewed.message());
+  const bool is_new = why != why_;
+  why_ = std::move(why);
+  return is_new ? renewed : absl::OkStatus();
 }
 
 absl::Status RenewIfDue(const std::string& coordinator, const TlsFiles& files,
@@ -177,7 +198,13 @@ absl::Status RenewIfDue(const std::string& coordinator, const TlsFiles& files,
                 &v1::Trust::Stub::Renew, request));
   PACELINE_RETURN_IF_ERROR(
       CheckCertificate(renewed.certificate(), key, authority));
-  return WriteFileAtomically(files.certificate, renewed.certificate());
+  PACELINE_RETURN_IF_ERROR(
+      WriteFileAtomically(files.certificate, renewed.certificate()));
+  PACELINE_ASSIGN_OR_RETURN(const bool still_due, RenewalIsDue(files, now));
+  return still_due ? absl::FailedPreconditionError(
+                         "the coordinator's clock and this machine's differ: "
+                         "the new certificate is to be renewed at once")
+                   : absl::OkStatus();
 }
 
 absl::StatusOr<CertificateInfo> InspectIdentity(const TlsFiles& files,
@@ -197,11 +224,11 @@ absl::StatusOr<CertificateInfo> InspectIdentity(const TlsFiles& files,
   PACELINE_RETURN_IF_ERROR(CheckCertificate(certificate, key, authority));
   PACELINE_ASSIGN_OR_RETURN(const CertificateInfo info,
                             ReadCertificate(certificate));
-  if (now < info.not_before) {
+  if (now < std::max(info.not_before, info.signed_at() - kClocksDiffer)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the certificate is valid from ", absl::FormatTime(info.not_before),
-        " on, and this machine's clock says ", absl::FormatTime(now),
-        ": set the clock"));
+        "the certificate was signed at ", absl::FormatTime(info.signed_at()),
+        ", and this machine's clock says ", absl::FormatTime(now),
+        ": set the clock that is wrong, here or on the coordinator's host"));
   }
   if (now > info.not_after) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -215,8 +242,9 @@ absl::StatusOr<CertificateInfo> InspectIdentity(const TlsFiles& files,
 absl::StatusOr<CertificateInfo> TryCoordinator(const std::string& coordinator,
                                                const TlsFiles& files,
                                                absl::Time now) {
-  PACELINE_ASSIGN_OR_RETURN(const CertificateInfo info,
-                            InspectIdentity(files, now));
+  const absl::StatusOr<CertificateInfo> info = InspectIdentity(files, now);
+  // Whose clock is wrong, the coordinator's tells.
+  if (!info.ok() && !absl::IsFailedPrecondition(info.status())) return info;
   const auto authority = AskForAuthority(coordinator, CredentialsToAnybody());
   if (!authority.ok()) {
     return absl::UnavailableError(
@@ -232,6 +260,14 @@ absl::StatusOr<CertificateInfo> TryCoordinator(const std::string& coordinator,
                      "certificate"));
   }
   PACELINE_RETURN_IF_ERROR(CheckClock(*authority, now));
+  PACELINE_ASSIGN_OR_RETURN(const CertificateInfo own, CertificateOf(files));
+  if (own.signed_at() > now + kClocksDiffer) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the certificate was signed at ", absl::FormatTime(own.signed_at()),
+        ", while a clock was ahead; both are right now: a daemon that runs "
+        "gets a new one by itself, others with a token"));
+  }
+  PACELINE_RETURN_IF_ERROR(info.status());
   const auto answer =
       AskForAuthority(coordinator, CredentialsWith(files, Role::kCoordinator));
   if (answer.ok()) return info;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/base/clock.h"
 #include "core/rpc/certificates.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
@@ -73,14 +74,31 @@ struct EnrolOptions {
 absl::Status Enrol(const EnrolOptions& options, const TlsFiles& files);
 
 absl::StatusOr<CertificateInfo> CertificateOf(const TlsFiles& files);
-// Where a certificate is missing, two thirds of its life are over, or it was
-// signed up to `revoked`.
+// Where a certificate is missing, two thirds of its life are over, it was
+// signed up to `revoked`, or at a time that is still to come: a clock was
+// ahead.
 absl::StatusOr<bool> RenewalIsDue(const TlsFiles& files, absl::Time now,
                                   absl::Time revoked = absl::InfinitePast());
 // Where it is due: asks the coordinator for a new certificate, and writes it.
 // TlsIsUsed().
 absl::Status RenewIfDue(const std::string& coordinator, const TlsFiles& files,
                         absl::Time now);
+
+// Tries a renewal again and again, each time after twice as long a pause while
+// it fails: 1 s up to 10 min, and no longer than an eighth of the time that is
+// left to renew it in.  Thread-compatible.
+class RenewalPace {
+ public:
+  // Calls `renew` unless it failed a moment ago.  Returns its error where that
+  // is another one than the last time: it is to be logged.
+  absl::Status Run(const TlsFiles& files, Instant now,
+                   const std::function<absl::Status()>& renew);
+
+ private:
+  Instant next_;
+  absl::Duration pause_;
+  std::string why_;  // empty: it did not fail
+};
 
 // The key in the folder, which is made where there is none.
 absl::StatusOr<std::string> KeyOf(const TlsFiles& files);
@@ -91,7 +109,8 @@ absl::Status WriteIdentity(const TlsFiles& files,
 // Says what is wrong with a certificate here and now; OK: nothing.
 // Errors: NotFound            there is none
 //         PermissionDenied    another authority, or another key
-//         FailedPrecondition  expired, or not valid yet: a clock is wrong
+//         FailedPrecondition  expired, or signed at a time that is still to
+//                             come: a clock is wrong, or was
 absl::StatusOr<CertificateInfo> InspectIdentity(const TlsFiles& files,
                                                 absl::Time now);
 

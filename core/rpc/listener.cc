@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <list>
+#include <map>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -85,7 +86,7 @@ class Strangers {
     absl::MutexLock lock(&mutex_);
     const auto one =
         strangers_.insert(silent ? strangers_.begin() : strangers_.end(),
-                          {fd, std::move(peer), absl::Now()});
+                          {fd, std::move(peer), absl::Now(), absl::Now()});
     // Without EPOLLOUT the kernel drops the event where gRPC was quicker and
     // has read the bytes.
     epoll_event wanted = {EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {&*one}};
@@ -123,6 +124,44 @@ class Strangers {
     if (found != strangers_.end()) Forget(found);
   }
 
+  absl::Status OnBegun(const void* connection) {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = absl::Now();
+    std::vector<absl::Time>& own = begun_[connection];
+    if (own.size() >= Listener::kMostBegun) {
+      size_t beyond = 0;
+      for (const auto& [each, times] : begun_) {
+        beyond +=
+            std::max(times.size(), Listener::kMostBegun) - Listener::kMostBegun;
+      }
+      if (beyond >= Listener::kMostBegunBeyond) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat(own.size(),
+                         " calls of this connection have begun, and "
+                         "their messages have not come: try again later"));
+      }
+    }
+    own.push_back(now);
+    return absl::OkStatus();
+  }
+
+  void OnCall(const void* connection, const std::string& peer) {
+    absl::MutexLock lock(&mutex_);
+    const auto found = Find(peer);
+    const auto begun = begun_.find(connection);
+    if (begun != begun_.end()) {
+      std::vector<absl::Time>& own = begun->second;
+      // The newest: an older one waits for its message.
+      own.pop_back();
+      // Another connection had this address.
+      if (found != strangers_.end()) {
+        std::erase_if(own, [found](auto each) { return each < found->came; });
+      }
+      if (own.empty()) begun_.erase(begun);
+    }
+    if (found != strangers_.end()) found->connection = connection;
+  }
+
   // Ends those that hold too much.  Returns the time until the next look is due
   // in ms where nothing happens; -1: there is nobody.
   int Look() {
@@ -135,7 +174,13 @@ class Strangers {
     const absl::Time now = absl::Now();
     const absl::Time begin = now - Listener::kLongestMessage;
     const bool at_all = now >= next_full_look_;
-    if (at_all) next_full_look_ = now + absl::Milliseconds(kFullLookPeriodMs);
+    if (at_all) {
+      next_full_look_ = now + absl::Milliseconds(kFullLookPeriodMs);
+      // Those of connections that are gone, or are none of strangers.
+      std::erase_if(begun_, [now](const auto& each) {
+        return each.second.back() < now - 2 * Listener::kLongestSmallMessage;
+      });
+    }
     int64_t all = 0;
     for (auto next = strangers_.begin(); next != strangers_.end();) {
       const auto one = next++;
@@ -144,6 +189,8 @@ class Strangers {
         Forget(one);
       } else if (one->held > Listener::kMostBytesOfOne ||
                  (one->held > Listener::kSmallBytes && one->since < begin) ||
+                 (at_all && one->held <= Listener::kSmallBytes &&
+                  IsOverdue(*one, now - Listener::kLongestSmallMessage)) ||
                  (one->segments > kMostSmallSegments &&
                   one->held < one->segments * kSmallSegmentBytes)) {
         End(one);
@@ -167,12 +214,14 @@ class Strangers {
   struct Stranger {
     int fd = -1;
     std::string peer;
-    absl::Time since;             // nothing of it was unfinished then
-    int64_t in_messages = 0;      // bytes
-    int64_t held = 0;             // bytes that are in no message yet
-    int64_t segments_before = 0;  // until the newest message
-    int64_t segments = 0;         // with bytes and no receipts, since then
-    bool has_left = false;        // or gRPC has ended it
+    absl::Time came;
+    absl::Time since;                  // nothing of it was unfinished then
+    const void* connection = nullptr;  // gRPC's; none before its first call
+    int64_t in_messages = 0;           // bytes
+    int64_t held = 0;                  // bytes that are in no message yet
+    int64_t segments_before = 0;       // until the newest message
+    int64_t segments = 0;              // with bytes and no receipts, since then
+    bool has_left = false;             // or gRPC has ended it
   };
   using Iterator = std::list<Stranger>::iterator;
 
@@ -182,6 +231,13 @@ class Strangers {
     one.segments = info.tcpi_data_segs_in - one.segments_before -
                    static_cast<int64_t>(info.tcpi_bytes_acked) / kBytesAReceipt;
     one.has_left = info.tcpi_state != kEstablished;
+  }
+  // Whether a call of it, or its first one, should have come before `begin`.
+  bool IsOverdue(const Stranger& one, absl::Time begin)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (one.connection == nullptr) return one.came < begin;
+    const auto begun = begun_.find(one.connection);
+    return begun != begun_.end() && begun->second.front() < begin;
   }
   Iterator Find(const std::string& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::find_if(
@@ -201,6 +257,9 @@ class Strangers {
   const int events_ = epoll_create1(EPOLL_CLOEXEC);
   absl::Mutex mutex_;
   std::list<Stranger> strangers_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  // When the calls of a connection began that no handler has yet, in order; one
+  // at least.
+  std::map<const void*, std::vector<absl::Time>> begun_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_full_look_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -262,6 +321,14 @@ void Listener::OnMessage(const std::string& peer, int64_t bytes) {
 
 void Listener::OnKnown(const std::string& peer) {
   AllStrangers().OnKnown(peer);
+}
+
+absl::Status Listener::OnBegun(const void* connection) {
+  return AllStrangers().OnBegun(connection);
+}
+
+void Listener::OnCall(const void* connection, const std::string& peer) {
+  AllStrangers().OnCall(connection, peer);
 }
 
 void Listener::Loop() {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/base/thread.h"
 
@@ -25,9 +26,14 @@ class Listener {
   static constexpr int64_t kMostBytesOfOne = 6 << 20;
   // In frames of a byte they take gRPC up to four times as much memory.
   static constexpr int64_t kMostBytesOfAll = 8 << 20;
-  // How long a message may take, unless it is as small as a few pings.
+  // How long a message may take, and one that is as small as a few pings.
   static constexpr absl::Duration kLongestMessage = absl::Minutes(1);
+  static constexpr absl::Duration kLongestSmallMessage = absl::Seconds(10);
   static constexpr int64_t kSmallBytes = 1 << 20;
+  // Calls whose message has not come, each of which takes gRPC 12 KiB: so many
+  // of a connection, and so many more of all connections together.
+  static constexpr size_t kMostBegun = 4;
+  static constexpr size_t kMostBegunBeyond = 256;
 
   // sockets   listen already, and defer to accept (TCP_DEFER_ACCEPT): whoever
   //           says nothing is the kernel's, which gives it to nobody before
@@ -45,6 +51,15 @@ class Listener {
   // run, whose connection has no bounds from now on.  O(strangers).
   static void OnMessage(const std::string& peer, int64_t bytes);
   static void OnKnown(const std::string& peer);
+
+  // For whoever lets calls in: a call of a stranger begins; and, if it was let
+  // in: its handler has it, for which gRPC waits until the message of a unary
+  // call is whole.  A stranger's connection whose call takes too long to get
+  // there is closed, or that gets no call there.
+  //   connection  names one while it is open
+  // Errors: ResourceExhausted  too many have begun
+  static absl::Status OnBegun(const void* connection);
+  static void OnCall(const void* connection, const std::string& peer);
 
  private:
   void Loop();

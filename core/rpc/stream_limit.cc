@@ -7,26 +7,35 @@ namespace paceline {
 absl::StatusOr<std::unique_ptr<StreamLimit::Place>> StreamLimit::Enter(
     const std::string& peer) {
   // "ipv4:192.0.2.1:4711", "ipv6:%5B::1%5D:4711".
-  std::string host = peer.substr(0, peer.rfind(':'));
+  std::string holder =
+      of_ == Of::kHost ? peer.substr(0, peer.rfind(':')) : peer;
   absl::MutexLock lock(&mutex_);
-  const auto found = of_host_.find(host);
-  const int of_host = found == of_host_.end() ? 0 : found->second;
-  if (of_host >= kMostOfAHost || in_all_ >= kMostInAll) {
+  const auto found = of_one_.find(holder);
+  const int of_one = found == of_one_.end() ? 0 : found->second;
+  if (of_one >= most_of_one_ || in_all_ >= most_in_all_) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(of_host, " streams of ", host, " and ", in_all_,
-                     " in all are open here, at most ", kMostOfAHost, " and ",
-                     kMostInAll, " may: try again later"));
+        absl::StrCat(of_one, " streams of ", holder, " and ", in_all_,
+                     " in all are open here, at most ", most_of_one_, " and ",
+                     most_in_all_, " may: try again later"));
   }
-  ++of_host_[host];
+  ++of_one_[holder];
   ++in_all_;
-  return std::make_unique<Place>(*this, std::move(host));
+  return std::make_unique<Place>(*this, std::move(holder));
 }
 
-void StreamLimit::Leave(const std::string& host) {
+absl::Status StreamLimit::CheckRoom() {
+  absl::MutexLock lock(&mutex_);
+  if (in_all_ < most_in_all_) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("as many streams as may be are open here, ", most_in_all_,
+                   ": try again later"));
+}
+
+void StreamLimit::Leave(const std::string& holder) {
   absl::MutexLock lock(&mutex_);
   --in_all_;
-  const auto found = of_host_.find(host);
-  if (--found->second == 0) of_host_.erase(found);
+  const auto found = of_one_.find(holder);
+  if (--found->second == 0) of_one_.erase(found);
 }
 
 }  // namespace paceline

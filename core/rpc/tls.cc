@@ -12,8 +12,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/files.h"
+#include "core/base/secret.h"
 #include "core/base/status_macros.h"
+#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
+#include "grpc/grpc.h"
+#include "grpc/grpc_security.h"
+#include "grpc/grpc_security_constants.h"
+#include "grpc/slice.h"
 #include "grpcpp/security/auth_metadata_processor.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_certificate_verifier.h"
@@ -28,6 +34,7 @@ constexpr int64_t kMostPemBytes = 64 << 10;
 constexpr unsigned int kLookForNewFilesSeconds = 1;
 constexpr char kPeerUri[] = "peer_uri";  // gRPC's names
 constexpr char kPeerCertificate[] = "x509_pem_cert";
+constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
 
 using Provider = std::shared_ptr<tls::CertificateProviderInterface>;
 
@@ -108,6 +115,16 @@ std::shared_ptr<grpc::ChannelCredentials> MutualCredentials(
   return ChannelCredentialsOf(std::move(options), server);
 }
 
+// Counts a call that may be made against the bounds for strangers.
+absl::Status CheckBounds(absl::string_view method, const void* connection,
+                         bool is_known) {
+  // Before gRPC makes anything of it: many come at once.
+  if (method == kHealthWatch) {
+    PACELINE_RETURN_IF_ERROR(HealthWatches().CheckRoom());
+  }
+  return is_known ? absl::OkStatus() : Listener::OnBegun(connection);
+}
+
 // Decides about every call.  Thread-safe.
 class AccessCheck final : public grpc::AuthMetadataProcessor {
  public:
@@ -120,11 +137,76 @@ class AccessCheck final : public grpc::AuthMetadataProcessor {
     if (path == metadata.end()) {
       return {grpc::StatusCode::PERMISSION_DENIED, "a call without a method"};
     }
-    const absl::Status revoked = CheckRevoked(*context);
-    if (!revoked.ok()) return ToGrpc(revoked);
-    return ToGrpc(CheckAccess({path->second.data(), path->second.size()},
-                              IdentityOf(*context)));
+    const absl::string_view method(path->second.data(), path->second.size());
+    const auto shown = metadata.find(kSecretKey);
+    std::string secret;
+    if (shown != metadata.end()) {
+      secret.assign(shown->second.data(), shown->second.size());
+    }
+    return ToGrpc(Check(method, secret, *context));
   }
+
+ private:
+  static absl::Status Check(absl::string_view method, const std::string& secret,
+                            const grpc::AuthContext& context) {
+    PACELINE_RETURN_IF_ERROR(CheckRevoked(context));
+    PACELINE_RETURN_IF_ERROR(CheckSecret(method, secret));
+    const std::optional<Identity> caller = IdentityOf(context);
+    PACELINE_RETURN_IF_ERROR(CheckAccess(method, caller));
+    return CheckBounds(method, ConnectionOf(context), caller.has_value());
+  }
+};
+
+// Decides about every call where there is no TLS.  gRPC's core does what its
+// C++ refuses to: it asks a processor about calls of insecure connections.
+class PlainCredentials final : public grpc::ServerCredentials {
+ public:
+  PlainCredentials() {
+    grpc_server_credentials_set_auth_metadata_processor(
+        credentials_, {&Process, [](void*) {}, nullptr});
+  }
+  ~PlainCredentials() override {
+    grpc_server_credentials_release(credentials_);
+  }
+  void SetAuthMetadataProcessor(
+      const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
+
+ private:
+  int AddPortToServer(const std::string& address,
+                      grpc_server* server) override {
+    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
+  }
+
+  static void Process(void* /*state*/, grpc_auth_context* context,
+                      const grpc_metadata* metadata, size_t count,
+                      grpc_process_auth_metadata_done_cb done, void* call) {
+    std::string method;
+    std::string secret;
+    for (size_t i = 0; i < count; ++i) {
+      for (auto [key, value] :
+           {std::pair(":path", &method), std::pair(kSecretKey, &secret)}) {
+        if (grpc_slice_str_cmp(metadata[i].key, key) != 0) continue;
+        const grpc_slice& text = metadata[i].value;
+        value->assign(reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(text)),
+                      GRPC_SLICE_LENGTH(text));
+      }
+    }
+    absl::Status status = CheckSecret(method, secret);
+    const bool is_known = !UsedSecret().empty() && method != kHealthCheck;
+    if (status.ok()) {
+      auto found = grpc_auth_context_find_properties_by_name(
+          context, GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
+      const grpc_auth_property* kind = grpc_auth_property_iterator_next(&found);
+      status = CheckBounds(method, kind == nullptr ? nullptr : kind->value,
+                           is_known);
+    }
+    done(call, nullptr, 0, nullptr, 0,
+         static_cast<grpc_status_code>(status.code()),
+         status.ok() ? nullptr : std::string(status.message()).c_str());
+  }
+
+  grpc_server_credentials* const credentials_ =
+      grpc_insecure_server_credentials_create();
 };
 
 }  // namespace
@@ -180,7 +262,7 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsToAnybody() {
 }
 
 std::shared_ptr<grpc::ServerCredentials> ServerCredentials() {
-  if (!TlsIsUsed()) return grpc::InsecureServerCredentials();
+  if (!TlsIsUsed()) return std::make_shared<PlainCredentials>();
   tls::TlsServerCredentialsOptions options(ProcessProvider());
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
@@ -188,6 +270,13 @@ std::shared_ptr<grpc::ServerCredentials> ServerCredentials() {
   auto credentials = tls::TlsServerCredentials(options);
   credentials->SetAuthMetadataProcessor(std::make_shared<AccessCheck>());
   return credentials;
+}
+
+const void* ConnectionOf(const grpc::AuthContext& context) {
+  // gRPC keeps a copy of the word for each connection.
+  const auto kind =
+      context.FindPropertyValues(GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
+  return kind.empty() ? nullptr : kind.front().data();
 }
 
 std::optional<Identity> IdentityOf(const grpc::AuthContext& context) {
@@ -268,6 +357,23 @@ const std::vector<MethodAccess>& AccessTable() {
       {"/grpc.health.v1.Health/Watch", {}, true},
   };
   return *table;
+}
+
+StreamLimit& HealthWatches() {
+  static auto* const watches =
+      new StreamLimit(4, 64, StreamLimit::Of::kConnection);
+  return *watches;
+}
+
+absl::Status CheckSecret(absl::string_view method, const std::string& shown) {
+  if (UsedSecret().empty() || method == kHealthCheck || IsUsedSecret(shown)) {
+    return absl::OkStatus();
+  }
+  return absl::UnauthenticatedError(absl::StrCat(
+      method, " needs the secret of this mesh, and ",
+      shown.empty() ? "none" : "another one",
+      " was shown: only users who may read its file take part; name it with "
+      "--secret-file FILE, or start a mesh of your own with 'paceline up'"));
 }
 
 absl::Status CheckAccess(absl::string_view method,

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/rpc/certificates.h"
+#include "core/rpc/stream_limit.h"
 #include "grpcpp/security/auth_context.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
@@ -45,8 +46,8 @@ absl::Status UseTls(const TlsFiles& files);
 bool TlsIsUsed();
 
 // Credentials of a channel to a server of that role, and of a server; without
-// TLS insecure ones.  A server asks for a certificate and CheckAccess()
-// decides.
+// TLS insecure ones.  A server asks for a certificate, and for the process's
+// secret where it has one; CheckSecret() and CheckAccess() decide.
 std::shared_ptr<grpc::ChannelCredentials> CredentialsTo(Role server);
 std::shared_ptr<grpc::ServerCredentials> ServerCredentials();
 // With these files, whatever the process uses.
@@ -58,6 +59,9 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsToAnybody();
 // Trusts one authority, and shows no certificate.
 std::shared_ptr<grpc::ChannelCredentials> CredentialsTo(
     Role server, const std::string& authority);
+
+// Names the connection of a call while it is open.
+const void* ConnectionOf(const grpc::AuthContext& context);
 
 // The peer's certificate says this.  Nothing: it has shown none.
 std::optional<Identity> IdentityOf(const grpc::AuthContext& context);
@@ -80,6 +84,18 @@ struct MethodAccess {
   bool anybody = false;  // without a certificate too
 };
 const std::vector<MethodAccess>& AccessTable();
+
+// Anybody may call Health/Watch, and each call takes 16 KiB: 64 may be open in
+// this process, 4 of a connection.
+inline constexpr char kHealthWatch[] = "/grpc.health.v1.Health/Watch";
+StreamLimit& HealthWatches();
+
+// Calls show the process's secret under this key.
+inline constexpr char kSecretKey[] = "paceline-secret";
+// shown: with the call; empty: nothing
+// Errors: Unauthenticated  it is not the secret of this process, which the
+//                          method needs
+absl::Status CheckSecret(absl::string_view method, const std::string& shown);
 
 // Errors: Unauthenticated   a certificate is needed
 //         PermissionDenied  the role may not; the table does not have the

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "client/files/settings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"
@@ -209,6 +211,48 @@ TEST_F(UpTest, AnUnwritableStateIsNamed) {
               HasSubstr("cannot make the folder /proc/nowhere"));
 }
 
+TEST_F(UpTest, AStateThatOthersMayChangeIsRefusedAndNamed) {
+  namespace fs = std::filesystem;
+  const auto refused = [this](const std::string& state) {
+    UpOptions options = Options("/bin/false");
+    options.mesh.state = state;
+    return std::string(
+        Mesh(options.mesh, NoCoordinator, clock_).Start().message());
+  };
+  const std::string state = folder_.Path("state");
+  fs::create_directory(state);
+  fs::create_directory_symlink(state, folder_.Path("link"));
+  EXPECT_THAT(refused(folder_.Path("link")), Says("is a link", "--state DIR"));
+
+  for (const fs::perms others :
+       {fs::perms::group_write, fs::perms::others_write}) {
+    fs::permissions(state, fs::perms::owner_all | others);
+    EXPECT_THAT(refused(state), Says(state, "others may write", "chmod go-w"));
+  }
+  fs::permissions(state, fs::perms::owner_all);
+  fs::permissions(folder_.Path(""), fs::perms::all);
+  EXPECT_THAT(refused(state), Says("others may change", "which holds it"));
+  fs::permissions(folder_.Path(""), fs::perms::owner_all);
+  if (geteuid() != 0) GTEST_SKIP() << "only root makes a folder of another";
+  ASSERT_EQ(chown(state.c_str(), 12345, 12345), 0);
+  EXPECT_THAT(refused(state), Says("user 12345 has made it", "--state DIR"));
+}
+
+TEST(DefaultUpState, IsInAHomeOfTheUsersOwn) {
+  unsetenv("XDG_STATE_HOME");
+  setenv("HOME", "/some/home", 1);
+  EXPECT_EQ(DefaultUpState(), "/some/home/.local/state/paceline/up");
+  setenv("XDG_STATE_HOME", "/some/state", 1);
+  EXPECT_EQ(DefaultUpState(), "/some/state/paceline/up");
+
+  unsetenv("XDG_STATE_HOME");
+  unsetenv("HOME");
+
+  // The list of users says it.
+  EXPECT_EQ(DefaultUpState().rfind("/tmp", 0), std::string::npos);
+  EXPECT_THAT(DefaultUpState(), HasSubstr("/.local/state/paceline/up"));
+}
+
 // A coordinator whose list of workers is what their port files say.
 struct ListingCoordinator {
   std::unique_ptr<ControlClient> Connect() {
@@ -278,6 +322,33 @@ TEST_F(UpTest, AWorkerThatDiesIsStartedAgainAfterItsPause) {
   EXPECT_EQ(mesh.generation(), generation + 1);
   ASSERT_EQ(news.size(), 2u);
   EXPECT_THAT(news[1], HasSubstr("w2 runs again"));
+}
+
+TEST_F(UpTest, ItsSecretIsItsUsersAloneAndFoundByItsPort) {
+  setenv("XDG_STATE_HOME", folder_.Path("home").c_str(), 1);
+  UpOptions options = Options(Script("daemon", kDaemon));
+  options.mesh.workers = 1;
+  options.mesh.worker_program = options.mesh.coordinator_program;
+  ListingCoordinator coordinator{options.mesh.state};
+  Mesh mesh(
+      options.mesh, [&](const std::string&) { return coordinator.Connect(); },
+      clock_);
+  std::vector<std::string> news;
+  ASSERT_TRUE(mesh.Start().ok());
+  while (!mesh.ready()) {
+    coordinator.Refresh();
+    ASSERT_TRUE(mesh.Tick(&news).ok());
+  }
+  const std::string link = SecretLink("localhost:1");  // as kDaemon says
+
+  EXPECT_EQ(std::filesystem::read_symlink(link),
+            options.mesh.state + "/secret");
+  EXPECT_EQ(
+      std::filesystem::status(link).permissions(),
+      std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  mesh.Stop(absl::Seconds(1));
+  EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(link)));
+  unsetenv("XDG_STATE_HOME");
 }
 
 TEST(PortFile, IsReadOnlyWhole) {

@@ -14,15 +14,19 @@ with as long a calm before:
   unfinished  64 messages without their last byte
   large       a message of 2 GiB
   crumbs      64 messages that come in frames of a byte
+  watches     500 connections that keep 32 calls of Health/Watch open each
+  half calls  500 that keep 32 calls open each, whose messages never come
+  pages       500 that keep the coordinator's /watch open
 
 They get the CPU time that is left over, as if they were on other machines.
 Asked: the memory of each daemon grows by at most 64 MiB; over all kinds a step
-takes at most 1.05 times as long as in the calms; the job succeeds at the first
-attempt; a client is answered in the end.
+takes at most 1.05 times as long as in the calms, with TLS 1.08 times; the job
+succeeds at the first attempt; a client is answered in the end.
 """
 
 import argparse
 import os
+import re
 import resource
 import select
 import signal
@@ -43,7 +47,7 @@ from restarting_mesh import RestartingMesh
 
 WORKERS = 4
 MOST_KIB = 64 << 10
-MOST_RATIO = 1.05
+MOST_RATIO = {"plain": 1.05, "tls": 1.08}
 LOOK_SECONDS = 0.02
 STRANGERS_HOST = "127.0.0.2"  # another machine's, as the daemons see it
 JOB = ("deploy/jobs/vit-small.yaml", "train.batch=256", "train.micro_batch=64",
@@ -52,12 +56,16 @@ JOB = ("deploy/jobs/vit-small.yaml", "train.batch=256", "train.micro_batch=64",
 MOST_STEPS = 1000
 # Whom a stranger without a certificate may call, else any call.
 OPEN_CALLS = {("coordinator", True): "/paceline.v1.Trust/Join",
-              ("worker", True): "/grpc.health.v1.Health/Check",
+              ("worker", True): HEALTH_CHECK,
               ("coordinator", False): "/paceline.v1.Control/SubmitJob",
               ("worker", False): "/paceline.v1.Stage/ReportStep"}
 
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+HEALTH_WATCH = "/grpc.health.v1.Health/Watch"
+
 DATA, HEADERS, SETTINGS, PING, GO_AWAY, WINDOW = 0, 1, 4, 6, 7, 8
-END_HEADERS, ACK = 4, 1
+END_HEADERS, ACK, END_STREAM = 4, 1, 1
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME_BYTES = 16384
 FIRST_WINDOW = 65535
 
@@ -103,7 +111,7 @@ class Call:
         self.unread = b""
         self.sent = 0
         self.connection.sendall(
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0) +
+            PREFACE + frame(SETTINGS, 0, 0) +
             frame(HEADERS, END_HEADERS, 1, headers_of(path)))
         self._send(struct.pack(">BI", 0, message_bytes))
 
@@ -188,8 +196,7 @@ def greeting(targets, count, until, tls):
         for _ in range(count // len(targets)):
             try:
                 connection = connect(target, tls)
-                connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" +
-                                   frame(SETTINGS, 0, 0))
+                connection.sendall(PREFACE + frame(SETTINGS, 0, 0))
                 held.append(connection)
             except OSError:
                 pass
@@ -220,6 +227,66 @@ def messages(targets, tls, until, count=64, message_bytes=4 << 20,
     return f"{sum(sent) >> 10} KiB taken"
 
 
+def status_of(address, tls, path):
+    """gRPC's status of one call without certificate or secret."""
+    connection = keep_open(address, path, True, tls, calls=1)
+    answer = b""
+    with connection:
+        while not (found := re.search(rb"grpc-status.([0-9]+)", answer, re.S)):
+            more = connection.recv(FRAME_BYTES)
+            if not more:
+                raise ConnectionError("ended")
+            answer += more
+    return int(found.group(1))
+
+
+def keep_open(address, path, whole, tls, calls=32):
+    """A connection with so many calls of `path`, which have their messages, or
+    never get them."""
+    connection = connect(address, tls)
+    connection.sendall(PREFACE + frame(SETTINGS, 0, 0) + frame(SETTINGS, ACK, 0))
+    for stream in range(1, 2 * calls, 2):
+        message = frame(DATA, END_STREAM, stream, struct.pack(">BI", 0, 0))
+        connection.sendall(
+            frame(HEADERS, END_HEADERS, stream, headers_of(path)) +
+            (message if whole else b""))
+    return connection
+
+
+def held_by_all(opens, count, until):
+    """Each of `opens` makes its part of so many connections, and keeps them."""
+    held = []
+    def work(make):
+        for _ in range(count // len(opens)):
+            if time.monotonic() > until:
+                return
+            try:
+                held.append(make())
+            except OSError:
+                pass  # it has been cut off
+    all_at_once([lambda make=make: work(make) for make in opens])
+    time.sleep(max(0, until - time.monotonic()))
+    for connection in held:
+        connection.close()
+    return f"{len(held)} connections"
+
+
+def calls_kept(targets, until, tls, whole):
+    """targets: as those of messages()."""
+    return held_by_all(
+        [lambda kind=kind, address=address: keep_open(
+            address, HEALTH_WATCH if whole else OPEN_CALLS[kind, tls], whole,
+            tls) for kind, address in targets], 500 * len(targets), until)
+
+
+def pages_kept(address, until):
+    def watch():
+        connection = connect(address)
+        connection.sendall(b"GET /watch HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        return connection
+    return held_by_all([watch], 500, until)
+
+
 def in_another_process(attack):
     """attack() in a child with the CPU time that nobody wants; its words."""
     to_read, to_write = os.pipe()
@@ -244,7 +311,10 @@ def kinds_of(targets, http, tls, connections):
         "http": lambda until: silent(http, connections, until),
         "unfinished": lambda until: messages(targets, tls, until),
         "large": lambda until: messages(targets, tls, until, 1, 2 ** 31),
-        "crumbs": lambda until: messages(targets, tls, until, frame_bytes=1)}
+        "crumbs": lambda until: messages(targets, tls, until, frame_bytes=1),
+        "watches": lambda until: calls_kept(targets, until, tls, True),
+        "half calls": lambda until: calls_kept(targets, until, tls, False),
+        "pages": lambda until: pages_kept(http[0], until)}
 
 
 class Memory:
@@ -335,9 +405,9 @@ def measure(mesh, tls, arguments):
                              f"{kib >> 10} MiB")
     ratio = (step_ms(times, [row[3] for row in rows]) /
              step_ms(times, [row[2] for row in rows]))
-    print(f"  a step takes {ratio:.3f} of a calm one, asked {MOST_RATIO}",
+    print(f"  a step takes {ratio:.3f} of a calm one, asked {MOST_RATIO[mode]}",
           flush=True)
-    if ratio > MOST_RATIO:
+    if ratio > MOST_RATIO[mode]:
         wrong.append(f"{mode}: steps take {ratio:.3f} of a calm one")
     return wrong
 

@@ -6,9 +6,14 @@ import json
 import os
 import socket
 import ssl
+import urllib.error
+import urllib.request
 
-from mesh_case import (JOB, ProcessCase, Settings, eventually, free_port, main,
-                       program, run)
+from mesh_case import (JOB, MeshCase, ProcessCase, Settings, eventually,
+                       free_port, main, program, run)
+from strangers import HEALTH_CHECK, HEALTH_WATCH, status_of
+
+UNAUTHENTICATED = 16  # gRPC's number
 
 
 class Trust(ProcessCase):
@@ -230,6 +235,25 @@ class Trust(ProcessCase):
         # The token is as good as before.
         self.assertEqual(self.join("w1", token).returncode, 0)
 
+    def test_certificates_of_a_clock_that_was_ahead_are_of_use_and_replaced(self):
+        if not (Settings.bin / "libkill_at_commit.so").exists():
+            self.skipTest("nothing can be preloaded into a sanitizer's build")
+        ahead = ("faketime", "-m", "-f", "+40d")
+        folder = self.folder / "coordinator" / "tls"
+        first = run(*ahead, "timeout", "20", program("paceline-coordinator"),
+                    "--tls", "--state", folder.parent, "--listen",
+                    "127.0.0.1:0", "--http", "127.0.0.1:0", "--port-file",
+                    "/proc/nowhere")
+        self.assertTrue((folder / "certificate.pem").exists(), first.stderr)
+        before = (folder / "certificate.pem").read_text()
+        authority = (folder / "ca.pem").read_text()
+
+        self.start_coordinator()
+        self.start_workers(1)
+
+        self.assertEqual((folder / "ca.pem").read_text(), authority)
+        self.assertNotEqual((folder / "certificate.pem").read_text(), before)
+
     def test_auto_is_the_only_coordinator_that_avahi_finds(self):
         self.start_coordinator()
         browse = self.folder / "avahi-browse"
@@ -337,6 +361,197 @@ class Trust(ProcessCase):
         self.assertTrue(eventually(lambda: not any(
             each["state"] in ("stopped", "lost")
             for each in self.ask("node", "list")["workers"])))
+
+
+def another_user():
+    """Words in front of a command that another user is to run."""
+    return ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+
+
+class Secret(MeshCase):
+    """Other users of the machine are strangers, where the mesh has a secret."""
+    beside_others = True
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0 or run(
+                *another_user(), program("paceline"), "--version").returncode != 0:
+            self.skipTest("needs root, and programs that others may run")
+        self.address = f"127.0.0.1:{free_port()}"
+        self.secret = self.folder / "secret"
+        self.secret.write_text("0123456789abcdef0123456789abcdef\n")
+        self.secret.chmod(0o600)
+
+    def refused(self, *arguments, wrapper=(), **environment):
+        """The words to a client that is not let in."""
+        answer = run(*wrapper, program("paceline"), *arguments,
+                     **{"HOME": str(self.folder), **environment})
+        self.assertEqual(answer.returncode, 7, answer.stderr + answer.stdout)
+        self.has(answer.stderr, "secret", "--secret-file")
+        return answer.stderr
+
+    def test_another_user_asks_the_mesh_of_up_for_nothing_but_its_health(self):
+        self.start(1)
+        worker = self.workers()[0]["address"]
+        for command in (("node", "list"), ("job", "stop", "1"), ("job", "list"),
+                        ("token", "create")):
+            self.refused("--coordinator", self.coordinator, *command,
+                         wrapper=another_user())
+        secret = self.mesh.state / "mesh" / "secret"
+        self.assertEqual(oct(secret.stat().st_mode)[-3:], "600")
+        for address, calls in (
+                (self.coordinator, ("Control/SubmitJob", "Coordinator/Attach",
+                                    "Stage/Pieces", "Trust/Join")),
+                (worker, ("Stage/ReportStep", "Stage/Exchange", "Stage/Pieces",
+                          "Stage/Probe", "Round/Exchange"))):
+            self.assertEqual(status_of(address, False, HEALTH_CHECK), 0)
+            for path in (HEALTH_WATCH, "/paceline.v1.New/Do",
+                         *(f"/paceline.v1.{call}" for call in calls)):
+                self.assertEqual(status_of(address, False, path),
+                                 UNAUTHENTICATED, path)
+        # Its own user's commands, of which the mesh's start was one, work.
+        doctor = self.client("doctor")
+        self.has(doctor.stdout, "calls without the mesh's secret are refused")
+        self.submit(self.write(JOB), "pipeline.stages=1", "train.steps=3")
+
+    def start_daemons(self, *tls):
+        self.start_process(
+            program("paceline-coordinator"), *tls, "--state",
+            self.folder / "coordinator", "--listen", self.address, "--http",
+            "127.0.0.1:0", "--secret-file", self.secret)
+        self.root = ("--tls-dir", self.folder / "coordinator/tls/client")
+        self.known = ("--coordinator", self.address, *(self.root if tls else ()),
+                      "--secret-file", self.secret)
+        self.assertTrue(eventually(lambda: self.answer("node", "list") == 0))
+
+    def answer(self, *arguments):
+        return run(program("paceline"), *self.known, *arguments,
+                   HOME=str(self.folder)).returncode
+
+    def start_worker(self, *options, **environment):
+        return self.start_process(
+            program("paceline-worker"), "--name", "w1", "--coordinator",
+            self.address, "--state", self.folder / "w1", "--listen",
+            "127.0.0.1:0", "--http", "127.0.0.1:0", *options, **environment)
+
+    def check_all(self, *tls):
+        """A job runs over daemons that were started by hand; nobody without the
+        secret takes part."""
+        own = ("--coordinator", self.address, *(self.root if tls else ()))
+        self.refused(*own, "node", "list")
+        wrong = self.folder / "wrong"
+        wrong.write_text("f" * 32)
+        wrong.chmod(0o600)
+        self.assertIn("another one was shown", self.refused(
+            *own, "node", "list", PACELINE_SECRET_FILE=str(wrong)))
+        stranger = self.start_worker()
+        self.assertEqual(stranger.wait(60), 78, stranger.errors.read_text())
+        self.has(stranger.errors.read_text(), "secret", "--secret-file")
+        self.start_worker(PACELINE_WORKER_SECRET_FILE=str(self.secret))
+        job = self.write(JOB)
+        self.assertEqual(self.answer(
+            "job", "submit", job, "--set", "pipeline.stages=1", "--set",
+            "train.steps=3"), 0)
+        (self.folder / "paceline.yaml").write_text(
+            f"coordinator: {self.address}\nsecret-file: {self.secret}\n")
+        listed = run(program("paceline"), *(self.root if tls else ()), "node",
+                     "list", cwd=self.folder, HOME=str(self.folder))
+        self.assertEqual(listed.returncode, 0, listed.stderr)
+        self.assertEqual(status_of(self.address, bool(tls), HEALTH_CHECK), 0)
+
+    def test_daemons_by_hand_take_a_secret(self):
+        self.start_daemons()
+        self.check_all()
+        for path in ("Control/SubmitJob", "Trust/GetAuthority"):
+            self.assertEqual(status_of(self.address, False,
+                                       f"/paceline.v1.{path}"), UNAUTHENTICATED)
+
+    def test_daemons_with_tls_take_a_secret_besides(self):
+        self.start_daemons("--tls")
+        token = json.loads(run(
+            program("paceline"), *self.known, "token", "create", "-o",
+            "json").stdout)["token"]
+        join = (program("paceline-worker"), "join", self.address, token, "--name",
+                "w1", "--state", self.folder / "w1", "--config",
+                self.folder / "w1.toml")
+        self.assertIn("needs the secret", run(*join).stderr)
+        joined = run(*join, "--secret-file", self.secret)
+        self.assertEqual(joined.returncode, 0, joined.stderr)
+        self.has((self.folder / "w1.toml").read_text(),
+                 f'secret-file = "{self.secret}"')
+        self.check_all("--tls")
+        for path in ("Control/SubmitJob", "Trust/GetAuthority"):
+            self.assertEqual(status_of(self.address, True,
+                                       f"/paceline.v1.{path}"), UNAUTHENTICATED)
+
+    def test_a_file_that_holds_no_secret_is_a_wrong_configuration(self):
+        self.secret.chmod(0o644)
+        for daemon in ("paceline-coordinator", "paceline-worker"):
+            ended = run(program(daemon), "--secret-file", self.secret, "--state",
+                        self.folder / daemon, "--listen", "127.0.0.1:0", "--http",
+                        "127.0.0.1:0", seconds=60)
+            self.assertEqual(ended.returncode, 78, ended.stderr)
+            self.has(ended.stderr, "--secret-file", "chmod 600")
+        self.secret.chmod(0o600)
+        self.start_daemons()
+        self.secret.unlink()
+        self.assertEqual(self.answer("node", "list"), 2)
+
+    def test_a_mesh_without_a_secret_says_so(self):
+        self.start_process(
+            program("paceline-coordinator"), "--state", self.folder / "c",
+            "--listen", self.address, "--http", "127.0.0.1:0")
+        self.assertTrue(eventually(lambda: run(
+            *another_user(), program("paceline"), "--coordinator", self.address,
+            "node", "list").returncode == 0))
+        doctor = run(program("paceline"), "--coordinator", self.address, "doctor")
+        self.has(doctor.stdout, "every user who reaches the coordinator may",
+                 "--secret-file")
+
+
+class HttpNames(MeshCase):
+    """The HTTP ports answer to names that no stranger can have."""
+    beside_others = True
+
+    def status(self, address, path, host):
+        request = urllib.request.Request(f"http://{address}{path}",
+                                         headers={"Host": host})
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def test_both_daemons_answer_to_their_own_names_only(self):
+        self.start(1)
+        worker = self.workers()[0]["http_address"]
+        for address, paths in ((self.http, ("/", "/metrics", "/sd", "/watch",
+                                            "/page.js")),
+                               (worker, ("/metrics",))):
+            for path in paths:
+                self.assertEqual(self.status(address, path, "evil.example"), 421)
+                self.assertEqual(
+                    self.status(address, path, "localhost:1"), 200, path)
+            for path in ("/healthz", "/readyz"):
+                self.assertEqual(self.status(address, path, "evil.example"), 200)
+
+    def test_a_daemon_takes_more_names(self):
+        http = f"127.0.0.1:{free_port()}"
+        self.start_process(
+            program("paceline-coordinator"), "--state", self.folder / "c",
+            "--listen", "127.0.0.1:0", "--http", http, "--http-host",
+            "first.example,second.example", "--http-host", "third.example")
+        self.assertTrue(eventually(lambda: self.answers(http)))
+        for name in ("first", "second", "third"):
+            self.assertEqual(self.status(http, "/metrics", f"{name}.example"),
+                             200)
+        self.assertEqual(self.status(http, "/metrics", "fourth.example"), 421)
+
+    def answers(self, http):
+        try:
+            return self.status(http, "/healthz", "any") == 200
+        except OSError:
+            return False
 
 
 if __name__ == "__main__":

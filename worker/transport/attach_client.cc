@@ -93,6 +93,7 @@ void AttachClient::AttachLoop() {
 // neighbour and be gone in the next.
 bool AttachClient::IsRefusal(const absl::Status& status) const {
   return absl::IsAborted(status) || absl::IsPermissionDenied(status) ||
+         absl::IsUnauthenticated(status) ||
          (absl::IsInvalidArgument(status) && !was_welcomed_);
 }
 

@@ -17,7 +17,6 @@
 #include "core/base/version.h"
 #include "core/obs/log.h"
 #include "core/obs/port_file.h"
-#include "core/rpc/enrol.h"
 #include "worker/measure/cpu.h"
 
 namespace paceline {
@@ -139,15 +138,13 @@ std::optional<std::string> Daemon::Status() const {
 }
 
 void Daemon::Renew() {
-  const absl::Status renewed =
-      RenewIfDue(options_.worker.coordinator, TlsFiles(options_.worker.tls_dir),
-                 absl::Now());
-  const std::string why(renewed.message());
-  // The same again every few seconds would hide the rest of the log.
-  if (why != std::exchange(not_renewed_, why) && !renewed.ok()) {
-    Log(LogLevel::kWarn, "the certificate cannot be renewed: trying again",
-        {{"why", why}});
-  }
+  const TlsFiles files(options_.worker.tls_dir);
+  const absl::Status renewed = pace_.Run(files, clock_.Now(), [&] {
+    return RenewIfDue(options_.worker.coordinator, files, absl::Now());
+  });
+  if (renewed.ok()) return;
+  Log(LogLevel::kWarn, "the certificate cannot be renewed: trying again",
+      {{"why", renewed.message()}});
 }
 
 void Daemon::Stop() {
@@ -213,6 +210,12 @@ absl::Status Daemon::StartHttp() {
       options.insecure || options.http_insecure || options.http_tls);
   PACELINE_RETURN_IF_ERROR(
       AtOption(options_.worker.origins, "http", wanted.status()));
+  std::vector<std::string> names = options.http_hosts;
+  names.push_back(wanted->host);
+  if (const auto here = ParseHostPort(options.advertise); here.ok()) {
+    names.push_back(here->host);
+  }
+  http_.AllowHosts(std::move(names));
   std::optional<HttpTls> tls;
   if (options.http_tls) {
     const TlsFiles files(options.tls_dir);

@@ -16,6 +16,7 @@
 #include "core/obs/metrics.h"
 #include "core/obs/process_metrics.h"
 #include "core/rpc/channel.h"
+#include "core/rpc/enrol.h"
 #include "worker/agent/agent.h"
 #include "worker/measure/metrics.h"
 #include "worker/options.h"
@@ -108,7 +109,7 @@ class Daemon {
   // attach_, for HTTP's threads, which start before it and stop before it.
   std::atomic<const AttachClient*> ready_{nullptr};
   HttpServer http_;
-  std::string not_renewed_;          // why; the renewal's
+  RenewalPace pace_;                 // the renewal's
   std::unique_ptr<Ticker> renewal_;  // null without TLS
 };
 

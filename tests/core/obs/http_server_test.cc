@@ -138,6 +138,98 @@ TEST(HttpServer, CallsTheHandlerForEveryRequest) {
   EXPECT_THAT(Fetch(port, "/calls?x=y"), EndsWith("calls=2"));
 }
 
+// A server that is called x.example, besides its own names.
+class NamedServer : public ::testing::Test {
+ protected:
+  NamedServer() {
+    for (const char* path : {"/metrics", "/healthz", "/readyz"}) {
+      server_.Get(path, [] { return HttpAnswer{.body = "answered"}; });
+    }
+    server_.AllowHosts({"X.example."});
+    port_ = server_.Start("127.0.0.1", 0).value();
+  }
+  // The status of GET.
+  std::string Get(const std::string& target, const std::string& headers,
+                  const std::string& version = "1.1") {
+    return Ask(port_, absl::StrCat("GET ", target, " HTTP/", version, "\r\n",
+                                   headers, "\r\n"))
+        .substr(9, 3);
+  }
+  std::string GetFrom(const std::string& host) {
+    return Get("/metrics", absl::StrCat("Host: ", host, "\r\n"));
+  }
+
+ private:
+  HttpServer server_;
+  int port_ = 0;
+};
+
+TEST_F(NamedServer, AnswersToAddressesAndNamesOfItsOwn) {
+  char name[256] = {};
+  ASSERT_EQ(gethostname(name, sizeof(name) - 1), 0);
+  const std::string own = name;
+  for (const std::string& host :
+       {std::string("127.0.0.1"), std::string("192.0.2.1:7480"),
+        std::string("[::1]"), std::string("[2001:db8::1]:80"),
+        std::string("[fe80::1%eth0]:80"), std::string("localhost"),
+        std::string("LocalHost.:7480"), std::string("x.example"),
+        std::string("X.EXAMPLE:1"), own, own + ":7480",
+        own.substr(0, own.find('.')) + ".local"}) {
+    EXPECT_EQ(GetFrom(host), "200") << host;
+  }
+}
+
+TEST_F(NamedServer, AnswersToNoNameThatAStrangerMayHave) {
+  for (const std::string host :
+       {"evil.example", "localhost.evil.example", "127.0.0.1.evil.example",
+        "x.example.evil.example", "y.x.example", "evil.example:7480",
+        "127.0.0.1:evil.example", "[::1].evil.example", "[::1", "[evil]",
+        "localhost@evil.example", "localhost, evil.example", "2130706433", ".",
+        ":7480", ""}) {
+    EXPECT_EQ(GetFrom(host), "421") << host;
+  }
+  char name[256] = {};
+  ASSERT_EQ(gethostname(name, sizeof(name) - 1), 0);
+  EXPECT_EQ(GetFrom(absl::StrCat(name, ".evil.example")), "421");
+}
+
+TEST(HttpServer, SaysHowToGiveItAName) {
+  HttpServer server;
+  server.AllowHosts({});
+  const int port = StartHello(server);
+
+  const std::string refused = Fetch(port, "/hello");
+
+  EXPECT_THAT(refused, StartsWith("HTTP/1.1 421 Misdirected Request"));
+  EXPECT_THAT(refused, HasSubstr("--http-host NAME"));
+}
+
+TEST_F(NamedServer, ProbesAreAnsweredWhateverTheName) {
+  for (const char* path : {"/healthz", "/readyz"}) {
+    EXPECT_EQ(Get(path, "Host: evil.example\r\n"), "200") << path;
+    EXPECT_EQ(Get(path, ""), "200") << path;
+  }
+}
+
+TEST_F(NamedServer, OneHostIsNamedOnceAndByNobodyElse) {
+  const std::string own = "Host: localhost\r\n";
+  const std::string evil = "Host: evil.example\r\n";
+  EXPECT_EQ(Get("/metrics", own + own), "400");
+  EXPECT_EQ(Get("/metrics", own + evil), "400");
+  EXPECT_EQ(Get("/metrics", ""), "400");
+  EXPECT_EQ(Get("/metrics", "", "1.0"), "200") << "no browser speaks it";
+  EXPECT_EQ(Get("/metrics", evil, "1.0"), "421");
+  EXPECT_EQ(Get("/metrics", own + "X-Forwarded-Host: evil.example\r\n"), "200");
+  EXPECT_EQ(Get("/metrics", evil + "X-Forwarded-Host: localhost\r\n"), "421");
+}
+
+TEST_F(NamedServer, AnAbsoluteTargetNamesTheHost) {
+  EXPECT_EQ(Get("http://localhost:1/metrics", "Host: evil.example\r\n"), "200");
+  EXPECT_EQ(Get("http://evil.example/metrics", "Host: localhost\r\n"), "421");
+  EXPECT_EQ(Get("http://localhost@evil.example/metrics", ""), "421");
+  EXPECT_EQ(Get("http://localhost", ""), "404");
+}
+
 TEST_F(HelloServer, AnswersHeadWithoutTheBody) {
   const std::string answer =
       Ask(port, "HEAD /hello HTTP/1.1\r\nHost: x\r\n\r\n");

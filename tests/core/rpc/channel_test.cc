@@ -27,6 +27,7 @@
 #include "grpcpp/server_context.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/stage.grpc.pb.h"
+#include "tests/core/rpc/open_calls.h"
 #include "tests/support/status_checks.h"
 
 // The system's resolver, which alone knows one more name here, as it does where
@@ -376,6 +377,32 @@ TEST_F(RunningStage, GoesPastTheEnvironmentsProxy) {
 
   unsetenv("http_proxy");
   EXPECT_TRUE(reply.status.ok()) << reply.status;
+}
+
+TEST(Server, KeepsFewCallsOpenThatWaitForTheirMessageOrForHealth) {
+  v1::Stage::CallbackService stage;
+  const BoundServer server = StartOnAnyPort(&stage);
+  const auto stranger = [&server] { return ChannelTo(server); };
+
+  CheckThatHealthWatchesAreFew(stranger);
+  CheckThatHalfCallsAreFew(stranger, "/paceline.v1.Stage/ReportStep");
+}
+
+TEST(Server, EndsAStrangersConnectionWhoseCallDoesNotCome) {
+  FakeStage stage;
+  const BoundServer server = StartOnAnyPort(&stage);
+  const auto other = ChannelTo(server);
+  ASSERT_TRUE(Report(other).status.ok());
+  OpenCalls calls;
+  calls.Open(ChannelTo(server), "/paceline.v1.Stage/ReportStep", false);
+  const auto half = ChannelTo(server);
+  ASSERT_TRUE(Report(half).status.ok());
+  calls.Open(half, "/paceline.v1.Stage/ReportStep", false);
+
+  calls.AwaitAllBut(0);  // 10 s later
+
+  EXPECT_EQ(calls.Ends()[grpc::StatusCode::UNAVAILABLE], 2);
+  EXPECT_EQ(other->GetState(false), GRPC_CHANNEL_READY);
 }
 
 }  // namespace

@@ -45,6 +45,22 @@ TEST(StreamLimit, AllHostsTogetherAreBounded) {
   EXPECT_EQ(taken, StreamLimit::kMostInAll);
 }
 
+TEST(StreamLimit, ItsNumbersMayBeOthersAndOfAConnection) {
+  StreamLimit limit(2, 5, StreamLimit::Of::kConnection);
+  std::vector<std::unique_ptr<StreamLimit::Place>> places;
+  for (int i = 0; i < 5; ++i) {
+    places.push_back(
+        limit.Enter(absl::StrCat("ipv4:192.0.2.1:", i % 3)).value());
+    EXPECT_EQ(limit.CheckRoom().ok(), i < 4);
+    // A connection has two at most, all have five.
+    EXPECT_EQ(limit.Enter("ipv4:192.0.2.1:0").ok(), i < 3);
+  }
+
+  places.clear();
+
+  EXPECT_TRUE(limit.CheckRoom().ok());
+}
+
 TEST(StreamLimit, APlaceThatIsGivenBackIsTakenAgain) {
   StreamLimit limit;
   Places places = TakeAll(limit, "ipv4:192.0.2.1");

@@ -22,6 +22,7 @@
 #include "paceline/v1/round.grpc.pb.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "paceline/v1/trust.grpc.pb.h"
+#include "tests/core/rpc/open_calls.h"
 #include "tests/support/temp_folder.h"
 
 namespace paceline {
@@ -90,6 +91,56 @@ TEST(Certificates, SayWhatKeepsThemFromBeingUsed) {
   EXPECT_THAT(why(now), HasSubstr("another authority"));
   ASSERT_TRUE(WriteFileAtomically(files.key, "no key").ok());
   EXPECT_THAT(why(now), HasSubstr("no private key"));
+}
+
+TEST(Certificates, AreOfUseThoughAClockWasAheadAndAreRenewedAtOnce) {
+  const TempFolder folder;
+  TestAuthority authority(folder.path());
+  const absl::Time now = absl::Now();
+
+  const TlsFiles files =
+      authority.Issue({Role::kWorker, "a"}, now + absl::Hours(24 * 30));
+
+  const CertificateInfo info = CertificateOf(files).value();
+  EXPECT_LT(info.not_before, now);
+  EXPECT_GT(info.signed_at(), now + absl::Hours(24 * 29));
+  EXPECT_TRUE(*RenewalIsDue(files, now));
+  EXPECT_THAT(InspectIdentity(files, now).status().message(),
+              HasSubstr("here or on the coordinator's host"));
+  // Nobody signs earlier where the holder was revoked then.
+  EXPECT_FALSE(*RenewalIsDue(files, now, info.signed_at() - absl::Seconds(1)));
+}
+
+TEST(RenewalPace, TriesAtLongerAndLongerPausesAndSaysEachReasonOnce) {
+  const TempFolder folder;
+  const TlsFiles none(folder.path() + "/none");
+  RenewalPace pace;
+  absl::Status outcome = absl::UnavailableError("away");
+  int tries = 0;
+  int said = 0;
+  Instant now;
+  const auto pass = [&](absl::Duration time) {
+    for (; time > absl::ZeroDuration(); time -= absl::Seconds(1)) {
+      said += !pace.Run(none, now, [&] { return ++tries, outcome; }).ok();
+      now = now + absl::Seconds(1);
+    }
+  };
+
+  pass(absl::Seconds(63));
+  EXPECT_EQ(tries, 6) << "1 + 2 + 4 + 8 + 16 + 32";
+  EXPECT_EQ(said, 1);
+  pass(absl::Hours(24));
+  EXPECT_NEAR(tries, 24 * 6, 12);
+  EXPECT_EQ(said, 1);
+
+  outcome = absl::PermissionDeniedError("revoked");
+  pass(absl::Minutes(11));
+  EXPECT_EQ(said, 2);
+  outcome = absl::OkStatus();
+  pass(absl::Minutes(11));
+  tries = 0;
+  pass(absl::Seconds(10));
+  EXPECT_EQ(tries, 10) << "a certificate that is fine is looked at each second";
 }
 
 TEST(Certificates, TakeNothingButTheKeyFromARequest) {
@@ -283,6 +334,22 @@ TEST_F(AccessTest, ARevokedCertificateIsRefusedEverywhereAndALaterOneIsNot) {
   EXPECT_TRUE(
       absl::IsUnimplemented(Call(later, "/paceline.v1.Control/ListJobs")));
   EXPECT_TRUE(absl::IsUnimplemented(Call(worker, "/paceline.v1.Stage/Probe")));
+}
+
+TEST_F(AccessTest, WhoHasNoCertificateKeepsFewCallsOpen) {
+  const auto stranger = [this] {
+    return ChannelWith(
+        CredentialsTo(Role::kCoordinator, authority_->certificate()));
+  };
+
+  CheckThatHealthWatchesAreFew(stranger);
+  CheckThatHalfCallsAreFew(stranger, "/paceline.v1.Trust/GetAuthority");
+}
+
+TEST_F(AccessTest, HealthWatchesOfMembersAreFewToo) {
+  const TlsFiles files = authority_->Issue({Role::kWorker, "a"});
+
+  CheckThatHealthWatchesAreFew([&] { return ChannelOf(files); });
 }
 
 TEST_F(AccessTest, AServerOfAnotherRoleOrMeshIsNotTrusted) {

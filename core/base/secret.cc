@@ -1,0 +1,89 @@
+#include "core/base/secret.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/errors.h"
+#include "core/base/files.h"
+
+namespace paceline {
+namespace {
+
+constexpr size_t kDrawnBytes = 32;
+constexpr size_t kLeastBytes = 16;
+constexpr int64_t kMostBytes = 512;
+
+// Set once, before threads use it.
+std::string& ProcessSecret() {
+  static auto* const secret = new std::string;
+  return *secret;
+}
+
+}  // namespace
+
+absl::Status MakeSecret(const std::string& path) {
+  std::string drawn(kDrawnBytes, '\0');
+  PACELINE_CHECK(getrandom(drawn.data(), kDrawnBytes, 0) == kDrawnBytes,
+                 "no randomness");
+  return WriteFileAtomically(
+      path, absl::StrCat(absl::BytesToHexString(drawn), "\n"), 0600);
+}
+
+absl::Status UseSecret(const std::string& path) {
+  // O_NONBLOCK: a pipe without a writer would be waited for.
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) {
+    return absl::InvalidArgumentError(FileError("open", path, errno).message());
+  }
+  struct stat about = {};
+  fstat(file, &about);
+  const auto text = ReadAt(file, path, 0, kMostBytes + 1);
+  close(file);
+  if (!S_ISREG(about.st_mode) || !text.ok()) {
+    return InvalidArgument(path, " is no file that can be read");
+  }
+  if ((about.st_mode & (S_IROTH | S_IWOTH)) != 0) {
+    return InvalidArgument("every user of this machine may read or write ",
+                           path, ": chmod 600 it, and write a new secret");
+  }
+  std::string secret(absl::StripAsciiWhitespace(*text));
+  const bool is_one_word =
+      std::all_of(secret.begin(), secret.end(),
+                  [](char c) { return absl::ascii_isgraph(c); });
+  if (secret.size() < kLeastBytes || text->size() > kMostBytes ||
+      !is_one_word) {
+    return InvalidArgument(path, " must hold one word of ", kLeastBytes, " to ",
+                           kMostBytes,
+                           " characters, such as 'openssl rand -hex 32' gives");
+  }
+  ProcessSecret() = std::move(secret);
+  return absl::OkStatus();
+}
+
+const std::string& UsedSecret() { return ProcessSecret(); }
+
+std::string ExchangeSecret(std::string secret) {
+  return std::exchange(ProcessSecret(), std::move(secret));
+}
+
+bool IsUsedSecret(absl::string_view shown) {
+  const std::string& secret = ProcessSecret();
+  if (shown.size() != secret.size()) return false;
+  unsigned char apart = 0;
+  for (size_t i = 0; i < secret.size(); ++i) {
+    apart |= static_cast<unsigned char>(shown[i] ^ secret[i]);
+  }
+  return apart == 0;
+}
+
+}  // namespace paceline
