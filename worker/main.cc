@@ -303,11 +303,6 @@ absl::Status WriteConfiguration(const WorkerOptions& worker,
       SetConfigValue(worker.config, "coordinator", worker.join));
   // The certificate is of this name, whatever the host is called later.
   PACELINE_RETURN_IF_ERROR(SetConfigValue(worker.config, "name", worker.name));
-  if (!worker.secret_file.empty()) {
-    PACELINE_RETURN_IF_ERROR(
-        SetConfigValue(worker.config, "secret-file",
-                       std::filesystem::absolute(worker.secret_file)));
-  }
   if (listen == worker.listen) return absl::OkStatus();
   return SetConfigValue(worker.config, "listen", listen);
 }

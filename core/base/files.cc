@@ -120,11 +120,12 @@ absl::Status CheckOwnFolder(const std::string& folder) {
     if (stat(above.c_str(), &about) != 0) {
       return FileError("look at", above, errno);
     }
-    const bool shared =
-        (about.st_mode & S_IWOTH) != 0 && (about.st_mode & S_ISVTX) == 0;
     // Root may work in a folder of somebody whom it trusts.
-    const bool foreign = about.st_uid != 0 && about.st_uid != geteuid();
-    if (shared || (foreign && geteuid() != 0)) {
+    const bool is_foreign =
+        about.st_uid != 0 && about.st_uid != geteuid() && geteuid() != 0;
+    const bool is_shared =
+        (about.st_mode & S_IWOTH) != 0 && (about.st_mode & S_ISVTX) == 0;
+    if (is_foreign || is_shared) {
       return refused("others may change ", above.string(),
                      ", which holds it; choose another one");
     }

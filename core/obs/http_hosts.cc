@@ -10,14 +10,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 
 namespace paceline {
 namespace {
-
-constexpr absl::Duration kAskPeriod = absl::Minutes(1);
 
 std::string Normal(absl::string_view name) {
   return absl::AsciiStrToLower(absl::StripSuffix(name, "."));
@@ -44,46 +40,34 @@ bool IsAddress(const std::string& host) {
 }
 
 // Blocks while the resolver is asked.
-std::string WithDomain(const std::string& host) {
+bool IsNameWithDomain(const std::string& name, const std::string& host) {
   addrinfo hints = {};
   hints.ai_flags = AI_CANONNAME;
   addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return "";
-  const std::string name =
-      found->ai_canonname == nullptr ? "" : Normal(found->ai_canonname);
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+  const bool is_same =
+      found->ai_canonname != nullptr && name == Normal(found->ai_canonname);
   freeaddrinfo(found);
-  return name;
+  return is_same;
 }
 
 }  // namespace
 
-HttpHosts::HttpHosts(std::vector<std::string> given)
-    : given_([&given] {
-        for (std::string& name : given) name = Normal(name);
-        return std::move(given);
-      }()) {}
-
-bool HttpHosts::Allows(absl::string_view authority) const {
+bool IsOwnHost(absl::string_view authority,
+               const std::vector<std::string>& given) {
   const std::string host = HostOf(authority);
   if (host.empty()) return false;
-  return IsAddress(host) || host == "localhost" ||
-         std::find(given_.begin(), given_.end(), host) != given_.end() ||
-         IsOwn(host);
-}
-
-bool HttpHosts::IsOwn(const std::string& name) const {
-  char buffer[256] = {};
-  if (gethostname(buffer, sizeof(buffer) - 1) != 0) return false;
-  const std::string own = Normal(buffer);
+  const auto is_host = [&host](const std::string& name) {
+    return Normal(name) == host;
+  };
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  const std::string own = Normal(name);
   const std::string label = own.substr(0, own.find('.'));
-  if (name == own || name == label || name == label + ".local") return true;
-  if (label.empty() || !absl::StartsWith(name, label + ".")) return false;
-  absl::MutexLock lock(&mutex_);
-  if (absl::Now() > asked_ + kAskPeriod) {
-    own_ = WithDomain(own);
-    asked_ = absl::Now();
-  }
-  return name == own_;
+  return IsAddress(host) || host == "localhost" || host == own ||
+         host == label || host == label + ".local" ||
+         std::any_of(given.begin(), given.end(), is_host) ||
+         (absl::StartsWith(host, label + ".") && IsNameWithDomain(host, own));
 }
 
 }  // namespace paceline

@@ -18,7 +18,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "core/base/check.h"
@@ -365,27 +364,12 @@ class LimitedServer final : public httplib::Server {
     bool all_read = false;  // nothing of the request is still on its way
     Process(stream, [&](httplib::Request& r) {
       connections_.OnRead(fd);
-      TakeAbsoluteForm(r);
       if (events_.contains(r.path)) stream.BeginEvents();
       all_read = r.method == "GET" || r.method == "HEAD";
       // A short request may ask for the same bytes a thousand times.
       r.ranges.clear();
     });
     if (!all_read) stream.Linger();
-  }
-
-  // "GET http://HOST/PATH": that host is meant, whatever the header says.
-  static void TakeAbsoluteForm(httplib::Request& request) {
-    absl::string_view rest = request.path;
-    if (!absl::ConsumePrefix(&rest, "http://") &&
-        !absl::ConsumePrefix(&rest, "https://")) {
-      return;
-    }
-    const size_t slash = std::min(rest.find('/'), rest.size());
-    request.headers.erase("Host");
-    request.headers.emplace("Host", rest.substr(0, slash));
-    const absl::string_view path = rest.substr(slash);
-    request.path = path.empty() ? "/" : std::string(path);
   }
 
   // httplib 0.11 asks the stream for the addresses, later versions want them
@@ -434,7 +418,7 @@ struct HttpServer::Impl {
   // Constant after Start().
   std::map<std::string, Handler> handlers;
   std::map<std::string, std::function<std::unique_ptr<EventSource>()>> events;
-  std::optional<HttpHosts> hosts;  // nothing: all are answered
+  std::optional<std::vector<std::string>> hosts;  // nothing: all are answered
   bool started = false;
 
   std::atomic<int> streams{0};  // that are open
@@ -463,26 +447,17 @@ struct HttpServer::Impl {
     return send("data: ") && send(*event) && send("\n\n");
   }
 
-  // Whether the request calls the server by a name of its own; else answers.
-  bool CheckHost(const httplib::Request& request,
-                 httplib::Response& response) const {
-    const size_t named = request.get_header_value_count("Host");
-    const std::string name = request.get_header_value("Host");
-    const bool is_probe =
-        request.path == "/healthz" || request.path == "/readyz";
-    if (!hosts.has_value() || is_probe ||
-        (named == 0 && request.version == "HTTP/1.0") ||
-        (named == 1 && hosts->Allows(name))) {
+  // Whether the request calls the server by a name of its own.
+  bool IsForUs(const httplib::Request& request) const {
+    if (!hosts.has_value() || request.path == "/healthz" ||
+        request.path == "/readyz") {
       return true;
     }
-    response.status = named == 1 ? 421 : 400;
-    response.set_content(
-        named == 1
-            ? "this host has another name: call it by its address, or have its "
-              "daemon know the name, without the port, with --http-host NAME\n"
-            : "a request has one header 'Host'\n",
-        "text/plain");
-    return false;
+    const size_t named = request.get_header_value_count("Host");
+    // No browser speaks HTTP/1.0.
+    return named == 0 ? request.version == "HTTP/1.0"
+                      : named == 1 &&
+                            IsOwnHost(request.get_header_value("Host"), *hosts);
   }
 
   void AnswerEvents(const httplib::Request& request,
@@ -516,7 +491,14 @@ struct HttpServer::Impl {
       response.set_content("only GET is served here\n", "text/plain");
       return;
     }
-    if (!CheckHost(request, response)) return;
+    if (!IsForUs(request)) {
+      response.status = 421;
+      response.set_content(
+          "this host has another name: call it by its address, or give its "
+          "daemon the name, without the port: --http-host NAME\n",
+          "text/plain");
+      return;
+    }
     if (events.contains(request.path)) return AnswerEvents(request, response);
     const auto handler = handlers.find(request.path);
     if (handler == handlers.end()) {
@@ -548,7 +530,7 @@ void HttpServer::GetEvents(const std::string& path,
 
 void HttpServer::AllowHosts(std::vector<std::string> names) {
   PACELINE_CHECK(!impl_->started, "AllowHosts after Start");
-  impl_->hosts.emplace(std::move(names));
+  impl_->hosts = std::move(names);
 }
 
 absl::StatusOr<int> HttpServer::Start(const std::string& host, int port,

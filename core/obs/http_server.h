@@ -59,8 +59,7 @@ class HttpServer {
                  std::function<std::unique_ptr<EventSource>()> open);
 
   // Before Start() only.  From then on it answers requests that call it by a
-  // name of HttpHosts, or by one of these: 421 for others, but for /healthz and
-  // /readyz; 400 for HTTP/1.1 without a host, and for several.
+  // name of IsOwnHost(), once: 421 for others, but for /healthz and /readyz.
   void AllowHosts(std::vector<std::string> names);
 
   // Listens on host:port (port 0: any; empty host: every address; localhost:
