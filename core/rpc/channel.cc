@@ -230,6 +230,26 @@ class BoundedWatch final : public experimental::Interceptor {
   std::optional<CallDeadline> deadline_;  // while the call is open
 };
 
+void SeeCall(grpc::ServerContextBase& context) {
+  Listener::OnCall(ConnectionOf(*context.auth_context()), context.peer());
+}
+
+// The call of a synchronous service, whose context knows it a little later.
+class LateEntry final : public experimental::Interceptor {
+ public:
+  explicit LateEntry(grpc::ServerContextBase& context) : context_(context) {}
+  void Intercept(experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(
+            experimental::InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
+      SeeCall(context_);
+    }
+    methods->Proceed();
+  }
+
+ private:
+  grpc::ServerContextBase& context_;
+};
+
 // Sees every call when its handler is about to have it.  Thread-safe.
 class CallEntry final : public experimental::ServerInterceptorFactoryInterface {
  public:
@@ -237,7 +257,8 @@ class CallEntry final : public experimental::ServerInterceptorFactoryInterface {
   experimental::Interceptor* CreateServerInterceptor(
       experimental::ServerRpcInfo* call) override {
     grpc::ServerContextBase& context = *call->server_context();
-    Listener::OnCall(ConnectionOf(*context.auth_context()), context.peer());
+    if (context.c_call() == nullptr) return new LateEntry(context);
+    SeeCall(context);
     return absl::string_view(call->method()) == kHealthWatch
                ? new BoundedWatch(context)
                : nullptr;
