@@ -39,7 +39,7 @@ constexpr absl::Duration kLastCheckpointTime = absl::Seconds(10);
 // A job that would lose what is safe if the drained worker were ended; 0: none
 // would.
 int64_t JobThatNeeds(const MeshState& mesh, WorkerId worker) {
-  for (const JobId id : mesh.open) {
+  for (const JobId id : mesh.running) {
     const JobEntry& job = mesh.jobs.at(id);
     if (job.recovery != nullptr && !job.recovery->MayGo(worker)) {
       return id.value;
@@ -80,6 +80,7 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     mesh_.membership.Restore(id, registration);
   }
   mesh_.measured = std::move(stored.measurements);
+  mesh_.ended = std::move(stored.ended);
   for (auto& [id, record] : stored.jobs) {
     JobEntry& job = mesh_.jobs[id];
     job.record = std::move(record);
@@ -93,6 +94,7 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     }
     mesh_.open.insert(id);
     if (job.record.state() != JobState::kRunning) continue;
+    mesh_.running.insert(id);
     for (const v1::JobWorker& worker : job.record.job.workers()) {
       if (!worker.let_go()) mesh_.busy[WorkerId{worker.id()}] = id;
     }
@@ -252,7 +254,7 @@ void Brain::OnStandstill(absl::Duration duration, Moment moment) {
 void Brain::OnTick(Moment moment) {
   TakeChanges(mesh_.membership.OnTick(moment.now), moment);
   pipelines_.OnTick(moment);
-  for (JobEntry* const job : mesh_.OpenJobs()) {
+  for (JobEntry* const job : mesh_.RunningJobs()) {
     CheckWorkers(*job, moment);
     mesh_.RefreshWhy(*job, moment);
   }
@@ -344,7 +346,7 @@ void Brain::OnWeightsSaved(const Fence& fence,
 
 // Another job may go on from the last checkpoint, so that is waited for.
 void Brain::EndSavedJobs(Moment moment) {
-  for (JobEntry* const job : mesh_.OpenJobs()) {
+  for (JobEntry* const job : mesh_.RunningJobs()) {
     if (!job->saved_at.has_value() ||
         (checkpoints_.AwaitsLast(*job) &&
          moment.now - *job->saved_at < kLastCheckpointTime)) {
@@ -416,13 +418,39 @@ StandingOrder Brain::OrderOf(const Member& member, const JobEntry* job) const {
   return {pipelines_.OrderOf(*job, member.id), std::nullopt};
 }
 
-Actions Brain::TakeActions() { return std::exchange(mesh_.actions, Actions{}); }
+Actions Brain::TakeActions() {
+  Actions actions = std::exchange(mesh_.actions, Actions{});
+  for (const auto& [id, record] : actions.writes.jobs) {
+    if (!HasEnded(record.state()) || mesh_.jobs.erase(id) == 0) continue;
+    mesh_.jobs[id].record = record;
+  }
+  for (auto job = mesh_.by_end.begin();
+       job != mesh_.by_end.end() &&
+       std::ssize(mesh_.by_end) > kEndedInMemory;) {
+    const JobId id = job->second;
+    if (checkpoints_.IsUnderWay(id)) {
+      ++job;
+      continue;
+    }
+    checkpoints_.Forget(id);
+    mesh_.jobs.erase(id);
+    job = mesh_.by_end.erase(job);
+  }
+  return actions;
+}
+
+void Brain::Recall(const JobRecord& record) {
+  mesh_.by_end.emplace(record.job.ended_unix_ms(), record.id());
+  const auto [job, is_new] = mesh_.jobs.try_emplace(record.id());
+  if (is_new) job->second.record = record;
+}
 
 void Brain::OnStoreFailed(const absl::Status& error, Moment moment) {
   mesh_.actions.acks.clear();
   for (auto& [id, records] : mesh_.actions.writes.records) {
     KeepNewest(records.steps);
     KeepNewest(records.evaluations);
+    KeepNewest(records.events);
     KeepNewest(records.logs);
   }
   if (mesh_.store_error == error.message()) return;
@@ -468,8 +496,22 @@ absl::StatusOr<v1::Job> Brain::ViewJob(JobId id) const {
   return ViewOf(found->second);
 }
 
+v1::Job Brain::ViewStored(JobRecord record) const {
+  const auto found = mesh_.jobs.find(record.id());
+  if (found != mesh_.jobs.end()) return ViewOf(found->second);
+  JobEntry job;
+  job.record = std::move(record);
+  return ViewOf(job);
+}
+
 v1::Job Brain::ViewOf(const JobEntry& job) const {
   v1::Job view = job.record.job;
+  if (job.behind.assigned() && job.record.state() == JobState::kQueued) {
+    // Not stored: it changes for all that wait when the first of them begins.
+    view.set_why(Sentence({absl::StrCat("waits for job ", job.behind.value,
+                                        ", which is before it in the queue"),
+                           mesh_.slow, mesh_.StoreText()}));
+  }
   *view.mutable_spec() = ToProto(job.record.spec);
   std::map<WorkerId, v1::JobMember> members;
   if (job.group.has_value()) {
@@ -486,8 +528,6 @@ v1::Job Brain::ViewOf(const JobEntry& job) const {
     }
   }
   view.set_samples_per_second(SamplesPerSecond(job));
-  if (job.loss.has_value()) view.set_loss(*job.loss);
-  if (job.accuracy.has_value()) view.set_accuracy(*job.accuracy);
   view.set_phase(groups_.PhaseOf(job));
   if (job.recovery != nullptr && job.meter.open().has_value()) {
     *view.mutable_recovering() = *job.meter.open();
@@ -508,30 +548,20 @@ v1::Job Brain::ViewOf(const JobEntry& job) const {
   return view;
 }
 
-std::vector<v1::Job> Brain::ViewJobs(int64_t limit) const {
-  std::vector<v1::Job> views;
-  for (auto it = mesh_.jobs.rbegin(); it != mesh_.jobs.rend(); ++it) {
-    if (limit > 0 && std::ssize(views) >= limit) break;
-    views.push_back(ViewOf(it->second));
-  }
-  return views;
-}
-
 std::vector<v1::Job> Brain::ViewRunningJobs() const {
   std::vector<v1::Job> views;
-  for (const JobId id : mesh_.open) {
-    const JobEntry& job = mesh_.jobs.at(id);
-    if (job.record.state() == JobState::kRunning) views.push_back(ViewOf(job));
+  for (const JobId id : mesh_.running) {
+    views.push_back(ViewOf(mesh_.jobs.at(id)));
   }
   return views;
 }
 
 std::vector<JobId> Brain::ShownJobs(int most) const {
-  std::vector<JobId> shown;
+  std::vector<JobId> shown(mesh_.running.begin(), mesh_.running.end());
   int queued = 0;
   for (const JobId id : mesh_.open) {
-    const JobState state = mesh_.jobs.at(id).record.state();
-    if (state == JobState::kQueued && ++queued > most) continue;
+    if (mesh_.running.contains(id)) continue;
+    if (++queued > most) break;
     shown.push_back(id);
   }
   int ended = 0;
@@ -545,7 +575,9 @@ std::vector<JobId> Brain::ShownJobs(int most) const {
 
 std::map<JobState, int64_t> Brain::CountJobs() const {
   std::map<JobState, int64_t> jobs = mesh_.ended;
-  for (const JobId id : mesh_.open) ++jobs[mesh_.jobs.at(id).record.state()];
+  jobs[JobState::kRunning] = std::ssize(mesh_.running);
+  jobs[JobState::kQueued] =
+      std::ssize(mesh_.open) - std::ssize(mesh_.running);
   return jobs;
 }
 
@@ -559,10 +591,13 @@ std::string Brain::Summary() const {
                       " jobs running, ", jobs[JobState::kQueued], " queued");
 }
 
-std::vector<v1::Worker> Brain::ViewWorkers(Instant now) const {
+std::vector<v1::Worker> Brain::ViewWorkers(Instant now, WorkerId after,
+                                           int64_t most) const {
   std::vector<v1::Worker> views;
-  for (const auto& [id, member] : mesh_.membership.members()) {
-    views.push_back(ViewWorker(member, now));
+  const auto& members = mesh_.membership.members();
+  for (auto member = members.upper_bound(after);
+       member != members.end() && std::ssize(views) < most; ++member) {
+    views.push_back(ViewWorker(member->second, now));
   }
   return views;
 }
@@ -691,7 +726,7 @@ absl::StatusOr<v1::Worker> Brain::OnDrain(const std::string& worker, bool drain,
 void Brain::TellOfDrain(const Member& member, Moment moment) {
   const bool drain = mesh_.IsDrained(member.id);
   pipelines_.OnDrain(member.id, drain, moment);
-  for (JobEntry* const job : mesh_.OpenJobs()) {
+  for (JobEntry* const job : mesh_.RunningJobs()) {
     groups_.SetDraining(*job, member.id, drain, moment);
   }
   const JobEntry* const job =

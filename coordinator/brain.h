@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -115,7 +116,11 @@ class Brain {
   void OnTick(Moment moment);
 
   const Actions& actions() const { return mesh_.actions; }
+  // They are stored.  Of jobs that have ended, the last ones stay in memory.
   Actions TakeActions();
+  // Has a job that is stored, and has ended, in memory until TakeActions(), or
+  // as long as it is one of the last.
+  void Recall(const JobRecord& record);
   // Writing actions().writes has failed; they stay, to be tried again with the
   // next batch.  Acknowledgements are taken back (later ones cover them), and
   // of each job's records the newest 100'000 are kept.  Jobs that have not
@@ -130,19 +135,23 @@ class Brain {
   absl::StatusOr<const JobRecord*> FindRecord(JobId job) const;
   // As a client is shown it, without curve and evaluations.  Errors: NotFound.
   absl::StatusOr<v1::Job> ViewJob(JobId job) const;
-  // Newest first; limit 0: all.
-  std::vector<v1::Job> ViewJobs(int64_t limit) const;
+  // The same of one that is stored, and may be in memory.
+  v1::Job ViewStored(JobRecord record) const;
   // By id.  Cost: theirs, and little of those that wait.
   std::vector<v1::Job> ViewRunningJobs() const;
   // Those that run, and of those that wait the first and of those that have
   // ended the last `most`; by id.
   std::vector<JobId> ShownJobs(int most) const;
+  int64_t placements() const { return mesh_.placements; }  // that were made
   // As measured last, by from and to.
   const auto& links() const { return mesh_.measured.links; }
   std::map<JobState, int64_t> CountJobs() const;
   // "3 workers attached, 1 jobs running, 2 queued".
   std::string Summary() const;
-  std::vector<v1::Worker> ViewWorkers(Instant now) const;  // by id
+  // By id: at most `most` with greater ones than `after`.
+  std::vector<v1::Worker> ViewWorkers(
+      Instant now, WorkerId after = {},
+      int64_t most = std::numeric_limits<int64_t>::max()) const;
   const GroupCounts& group_counts() const { return groups_.counts(); }
   int64_t losses() const { return losses_; }  // of workers, since the start
   // Recoveries that have ended since the last call.
@@ -150,13 +159,14 @@ class Brain {
     return std::exchange(mesh_.recoveries, {});
   }
   // Errors: NotFound.
-  absl::StatusOr<v1::GetProfileResponse> ViewProfile(int64_t id, Instant now) {
-    return mesh_.measures.View(id, now);
+  absl::StatusOr<v1::GetProfileResponse> ViewProfile(
+      const v1::GetProfileRequest& request, Instant now) {
+    return mesh_.measures.View(request.id(), now, request.page_token());
   }
-  // model: empty for all.
-  v1::ListMeasurementsResponse ViewMeasurements(
-      const std::string& model) const {
-    return measurements_.ViewMeasurements(model);
+  // Errors: InvalidArgument  no such page
+  absl::StatusOr<v1::ListMeasurementsResponse> ViewMeasurements(
+      const v1::ListMeasurementsRequest& request) const {
+    return measurements_.ViewMeasurements(request);
   }
 
  private:

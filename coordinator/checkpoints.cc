@@ -85,7 +85,7 @@ void Checkpoints::Serve(Moment moment) {
     AnswerExport(id, FailedPrecondition("job ", id.value,
                                         " has ended meanwhile: export again"));
   }
-  for (JobEntry* const job : mesh_.OpenJobs()) {
+  for (JobEntry* const job : mesh_.RunningJobs()) {
     if (job->recovery == nullptr || !job->recovery->floor().has_value()) {
       continue;
     }

@@ -65,6 +65,15 @@ class Checkpoints {
   // Errors: NotFound, FailedPrecondition, InvalidArgument as SubmitJob's
   absl::StatusOr<Resumption> CheckResume(
       const v1::SubmitJobRequest& request) const;
+  // The job has left the coordinator's memory.
+  void Forget(JobId job) {
+    failed_at_.erase(job);
+    exported_.erase(job);
+  }
+  // It is being brought to the disk, whether or not the job has ended.
+  bool IsUnderWay(JobId job) const {
+    return under_way_.has_value() && under_way_->job == job;
+  }
   // An open job that began from a checkpoint of `job`; not assigned: none.
   JobId UserOf(JobId job) const;
 

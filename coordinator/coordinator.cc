@@ -1,13 +1,18 @@
 #include "coordinator/coordinator.h"
 
+#include <time.h>
+
+#include <algorithm>
 #include <chrono>
 #include <future>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "coordinator/job_text.h"
+#include "coordinator/list_page.h"
 #include "core/base/status_macros.h"
 #include "core/base/version.h"
 #include "core/obs/log.h"
@@ -22,6 +27,15 @@ constexpr absl::Duration kBatchPause = absl::Milliseconds(2);
 // Heartbeats a lease: two may be lost and one late.
 constexpr int kHeartbeatsALease = 6;
 constexpr std::chrono::seconds kSummaryPatience(10);
+
+// After an error of the store.
+constexpr absl::Duration kUpkeepPause = absl::Seconds(10);
+
+absl::Duration ThreadCpuTime() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return absl::DurationFromTimespec(time);
+}
 
 absl::Status Stopping() {
   return absl::UnavailableError("the coordinator is stopping");
@@ -67,9 +81,29 @@ TaskLoop::Task Coordinator::Counted(TaskLoop::Task task) {
   metrics_.SetQueueDepth(++queued_);
   return [this, task = std::move(task)] {
     metrics_.SetQueueDepth(--queued_);
-    NoticeStandstill(Now());
-    task();
+    Measure(LoopWork::kEvent, [&] {
+      NoticeStandstill(Now());
+      task();
+    });
   };
+}
+
+void Coordinator::Measure(LoopWork kind, absl::FunctionRef<void()> work) {
+  const absl::Duration before = ThreadCpuTime() - commit_cpu_;
+  const int64_t placements = brain_.placements();
+  work();
+  metrics_.ObserveLoop(
+      brain_.placements() == placements ? kind : LoopWork::kPlacement,
+      ThreadCpuTime() - commit_cpu_ - before);
+}
+
+absl::Status Coordinator::Commit(const StoreBatch& batch) {
+  const Instant begin = clock_.Now();
+  const absl::Duration cpu = ThreadCpuTime();
+  const absl::Status stored = store_.Commit(batch);
+  commit_cpu_ += ThreadCpuTime() - cpu;
+  metrics_.ObserveTransaction(clock_.Now() - begin, stored.ok());
+  return stored;
 }
 
 void Coordinator::Post(TaskLoop::Task task) {
@@ -108,15 +142,40 @@ void Coordinator::AfterBatch() {
   const bool was_working = store_works_;
   const absl::Status stored = StoreBatchOfBrain();
   std::vector<Reply> replies = std::exchange(replies_, {});
-  for (const Reply& reply : replies) reply(stored);
-  if (stored.ok()) {
-    watch_.OnActions(brain_.actions());
-    Dispatch(brain_.TakeActions());
-    if (!was_working) brain_.OnStoreWorks(Now());
+  for (const Reply& reply : replies) {
+    Measure(LoopWork::kAnswer, [&] { reply(stored); });
   }
-  watch_.Publish(brain_, store_, Now());
-  UpdateMetrics();
+  if (stored.ok()) {
+    Measure(LoopWork::kOrders, [&] {
+      watch_.OnActions(brain_.actions());
+      Dispatch(brain_.TakeActions());
+      if (!was_working) brain_.OnStoreWorks(Now());
+    });
+  }
+  Measure(LoopWork::kWatch, [&] { watch_.Publish(brain_, store_, Now()); });
+  Measure(LoopWork::kMetrics, [&] { UpdateMetrics(); });
+  if (std::exchange(ticked_in_batch_, false)) {
+    Measure(LoopWork::kUpkeep, [&] { KeepStore(); });
+  }
   absl::SleepFor(kBatchPause);
+}
+
+void Coordinator::KeepStore() {
+  if (clock_.Now() < keeps_store_) return;
+  const absl::Status kept = store_.Upkeep();
+  if (kept.ok()) return;
+  keeps_store_ = clock_.Now() + kUpkeepPause;
+  Log(LogLevel::kWarn, "old records stay in the store; trying again",
+      {{"why", kept.message()}});
+}
+
+void Coordinator::Recall(JobId job) {
+  if (brain_.FindRecord(job).ok()) return;
+  const int64_t newest = std::numeric_limits<int64_t>::max() - 1;
+  const JobId below{std::min(job.value, newest) + 1};
+  const auto stored = store_.JobsBelow(below, 1, 1);
+  if (!stored.ok() || stored->empty() || stored->front().id() != job) return;
+  brain_.Recall(stored->front());
 }
 
 void Coordinator::UpdateMetrics() {
@@ -136,9 +195,7 @@ void Coordinator::UpdateMetrics() {
 absl::Status Coordinator::StoreBatchOfBrain() {
   const StoreBatch& writes = brain_.actions().writes;
   if (writes.empty()) return absl::OkStatus();
-  const Instant begin = clock_.Now();
-  absl::Status stored = store_.Commit(writes);
-  metrics_.ObserveTransaction(clock_.Now() - begin, stored.ok());
+  absl::Status stored = Commit(writes);
   store_works_ = stored.ok();
   if (stored.ok()) {
     store_error_.clear();
@@ -237,6 +294,7 @@ void Coordinator::Tick() {
   if (tick_is_queued_.exchange(true)) return;
   Post([this] {
     tick_is_queued_ = false;
+    ticked_in_batch_ = true;
     const Moment moment = Now();
     NoticeStandstill(moment);
     ticked_ = moment.now;
@@ -347,6 +405,7 @@ void Coordinator::ReadWeights(JobId job, int64_t step, int64_t offset,
                               int64_t limit, std::function<bool()> has_left,
                               Done<v1::WeightsChunk> done) {
   PostRequest(done, [this, job, step, offset, limit, has_left, done] {
+    Recall(job);
     const absl::StatusOr<const JobRecord*> found = brain_.FindRecord(job);
     if (!found.ok()) return done(found.status());
     const JobRecord& record = **found;
@@ -424,6 +483,7 @@ void Coordinator::Submit(const v1::SubmitJobRequest& request,
                          Done<v1::SubmitJobResponse> done) {
   if (!request.has_resume()) return SubmitChecked(request, std::move(done));
   PostRequest(done, [this, request, done] {
+    Recall(JobId{request.resume().job()});
     const auto resumption = brain_.checkpoints().CheckResume(request);
     if (!resumption.ok()) return done(resumption.status());
     v1::SubmitJobRequest checked = request;
@@ -440,13 +500,18 @@ void Coordinator::SubmitChecked(const v1::SubmitJobRequest& request,
                                 Done<v1::SubmitJobResponse> done) {
   PostRequest(done, [this, request, done] {
     const bool dry_run = request.dry_run();
+    if (request.has_resume()) Recall(JobId{request.resume().job()});
+    if (const auto known = store_.FindRequest(request.request_id());
+        known.ok() && known->assigned()) {
+      Recall(*known);
+    }
     absl::StatusOr<Submission> submission = brain_.CheckSubmit(request, Now());
     if (submission.ok() && !submission->repeated && !dry_run) {
       // A transaction of its own: the job is on the disk, or it is not a job.
       StoreBatch batch;
       batch.durable = true;
       batch.jobs[submission->job.id()] = submission->job;
-      const absl::Status stored = store_.Commit(batch);
+      const absl::Status stored = Commit(batch);
       if (stored.ok()) {
         brain_.OnSubmitted(submission->job, Now());
       } else {
@@ -467,6 +532,7 @@ void Coordinator::SubmitChecked(const v1::SubmitJobRequest& request,
 
 void Coordinator::Stop(JobId job, Done<v1::Job> done) {
   Change<v1::Job>(std::move(done), [this, job]() -> absl::StatusOr<v1::Job> {
+    Recall(job);
     PACELINE_RETURN_IF_ERROR(brain_.OnStop(job, Now()));
     return brain_.ViewJob(job);
   });
@@ -474,14 +540,19 @@ void Coordinator::Stop(JobId job, Done<v1::Job> done) {
 
 void Coordinator::Delete(JobId job, Done<v1::DeleteJobResponse> done) {
   PostRequest(done, [this, job, done] {
+    Recall(job);
     absl::Status deleted = brain_.CheckDelete(job);
     if (deleted.ok()) {
       // A transaction of its own: the job is gone from the disk, or it stays.
       StoreBatch batch;
       batch.deleted.push_back(job);
-      deleted = store_.Commit(batch);
+      deleted = Commit(batch);
       if (deleted.ok()) {
         brain_.OnDeleted(job);
+        const auto last = store_.LastEnded(kEndedInMemory);
+        for (const JobRecord& ended : last.value_or(std::vector<JobRecord>())) {
+          brain_.Recall(ended);
+        }
       } else {
         // Not ResourceExhausted: that would say that no worker has room.
         deleted =
@@ -498,16 +569,31 @@ void Coordinator::Delete(JobId job, Done<v1::DeleteJobResponse> done) {
   });
 }
 
-void Coordinator::ListJobs(int64_t limit, Done<v1::ListJobsResponse> done) {
+void Coordinator::ListJobs(const v1::ListJobsRequest& request,
+                           Done<v1::ListJobsResponse> done) {
   using Answer = v1::ListJobsResponse;
-  Ask<Answer>(std::move(done), [this, limit]() -> absl::StatusOr<Answer> {
+  Ask<Answer>(std::move(done), [this, request]() -> absl::StatusOr<Answer> {
+    PACELINE_ASSIGN_OR_RETURN(
+        const int64_t below,
+        ListPage::Parse(request.page_token(),
+                        std::numeric_limits<int64_t>::max()));
+    const ListPage page(0, request.page_size(), kMostJobs);
+    PACELINE_ASSIGN_OR_RETURN(
+        std::vector<JobRecord> records,
+        store_.JobsBelow(JobId{below}, page.left(), kAnswerBytes));
     Answer answer;
-    for (v1::Job& job : brain_.ViewJobs(limit)) {
+    for (JobRecord& record : records) {
+      const JobId id = record.id();
       PACELINE_ASSIGN_OR_RETURN(const auto evaluations,
-                                store_.Evaluations(JobId{job.id()}, 1));
+                                store_.Evaluations(id, 1));
+      v1::Job& job = *answer.add_jobs();
+      job = brain_.ViewStored(std::move(record));
       job.mutable_evaluations()->Add(evaluations.begin(), evaluations.end());
-      *answer.add_jobs() = std::move(job);
     }
+    if (answer.jobs().empty()) return answer;
+    const JobId last{answer.jobs().rbegin()->id()};
+    PACELINE_ASSIGN_OR_RETURN(const auto more, store_.JobsBelow(last, 1, 1));
+    if (!more.empty()) answer.set_next_page_token(absl::StrCat(last.value));
     return answer;
   });
 }
@@ -515,13 +601,16 @@ void Coordinator::ListJobs(int64_t limit, Done<v1::ListJobsResponse> done) {
 void Coordinator::GetJob(const v1::GetJobRequest& request, Done<v1::Job> done) {
   Ask<v1::Job>(std::move(done), [this, request]() -> absl::StatusOr<v1::Job> {
     const JobId id{request.id()};
+    Recall(id);
     PACELINE_ASSIGN_OR_RETURN(v1::Job job, brain_.ViewJob(id));
     PACELINE_ASSIGN_OR_RETURN(
-        const auto curve,
-        store_.Curve(id, request.after_step(), request.points()));
+        const StoredCurve curve,
+        store_.Curve(id, request.after_step(),
+                     std::min<int64_t>(request.points(), kMostPoints)));
     PACELINE_ASSIGN_OR_RETURN(const auto evaluations,
                               store_.Evaluations(id, kMostEvaluations));
-    job.mutable_curve()->Add(curve.begin(), curve.end());
+    job.mutable_curve()->Add(curve.points.begin(), curve.points.end());
+    job.set_curve_stride(curve.stride);
     job.mutable_evaluations()->Add(evaluations.begin(), evaluations.end());
     return job;
   });
@@ -532,6 +621,7 @@ void Coordinator::GetEvents(const v1::GetEventsRequest& request,
   using Answer = v1::GetEventsResponse;
   Ask<Answer>(std::move(done), [this, request]() -> absl::StatusOr<Answer> {
     const JobId job{request.id()};
+    Recall(job);
     PACELINE_RETURN_IF_ERROR(brain_.FindRecord(job).status());
     PACELINE_ASSIGN_OR_RETURN(std::vector<v1::JobEvent> events,
                               store_.Events(job, request.after(), kMostEvents));
@@ -546,7 +636,12 @@ void Coordinator::GetEvents(const v1::GetEventsRequest& request,
       }
     }
     Answer answer;
-    answer.mutable_events()->Add(events.begin(), events.end());
+    ListPage page(0, 0, kMostEvents);
+    for (v1::JobEvent& event : events) {
+      if (!page.Wants()) break;
+      page.Took(event.ByteSizeLong());
+      *answer.add_events() = std::move(event);
+    }
     return answer;
   });
 }
@@ -556,6 +651,7 @@ void Coordinator::GetLogs(const v1::GetLogsRequest& request,
   using Answer = v1::GetLogsResponse;
   Ask<Answer>(std::move(done), [this, request]() -> absl::StatusOr<Answer> {
     const JobId job{request.id()};
+    Recall(job);
     PACELINE_RETURN_IF_ERROR(brain_.FindRecord(job).status());
     const int64_t limit =
         request.limit() > 0 ? request.limit() : kDefaultLogLines;
@@ -568,13 +664,24 @@ void Coordinator::GetLogs(const v1::GetLogsRequest& request,
   });
 }
 
-void Coordinator::ListWorkers(Done<v1::ListWorkersResponse> done) {
-  Ask<v1::ListWorkersResponse>(std::move(done), [this] {
-    v1::ListWorkersResponse answer;
+void Coordinator::ListWorkers(const v1::ListWorkersRequest& request,
+                              Done<v1::ListWorkersResponse> done) {
+  using Answer = v1::ListWorkersResponse;
+  Ask<Answer>(std::move(done), [this, request]() -> absl::StatusOr<Answer> {
+    PACELINE_ASSIGN_OR_RETURN(const int64_t after,
+                              ListPage::Parse(request.page_token(), -1));
+    Answer answer;
     answer.set_version(kVersion);
     answer.set_unix_ms(Now().unix_ms);
-    for (v1::Worker& worker : brain_.ViewWorkers(clock_.Now())) {
+    ListPage page(0, request.page_size(), kMostWorkers);
+    for (v1::Worker& worker :
+         brain_.ViewWorkers(clock_.Now(), WorkerId{after}, page.left() + 1)) {
+      if (!page.Wants()) break;
+      page.Took(worker.ByteSizeLong());
       *answer.add_workers() = std::move(worker);
+    }
+    if (!page.next().empty()) {
+      answer.set_next_page_token(absl::StrCat(answer.workers().rbegin()->id()));
     }
     return answer;
   });
@@ -620,11 +727,11 @@ void Coordinator::RevokeToken(const std::string& id, Done<v1::JoinToken> done) {
                         [this, id] { return brain_.tokens().OnRevoke(id); });
 }
 
-void Coordinator::ListTokens(Done<v1::ListTokensResponse> done) {
-  Ask<v1::ListTokensResponse>(
-      std::move(done), [this]() -> absl::StatusOr<v1::ListTokensResponse> {
-        return brain_.tokens().View(Now());
-      });
+void Coordinator::ListTokens(const v1::ListTokensRequest& request,
+                             Done<v1::ListTokensResponse> done) {
+  Ask<v1::ListTokensResponse>(std::move(done), [this, request] {
+    return brain_.tokens().View(request, Now());
+  });
 }
 
 void Coordinator::Revoke(const v1::RevokeRequest& request,
@@ -644,16 +751,17 @@ void Coordinator::StartProfile(const v1::StartProfileRequest& request,
   });
 }
 
-void Coordinator::GetProfile(int64_t id, Done<v1::GetProfileResponse> done) {
-  Ask<v1::GetProfileResponse>(std::move(done), [this, id] {
-    return brain_.ViewProfile(id, Now().now);
+void Coordinator::GetProfile(const v1::GetProfileRequest& request,
+                             Done<v1::GetProfileResponse> done) {
+  Ask<v1::GetProfileResponse>(std::move(done), [this, request] {
+    return brain_.ViewProfile(request, Now().now);
   });
 }
 
-void Coordinator::ListMeasurements(const std::string& model,
+void Coordinator::ListMeasurements(const v1::ListMeasurementsRequest& request,
                                    Done<v1::ListMeasurementsResponse> done) {
-  Ask<v1::ListMeasurementsResponse>(std::move(done), [this, model] {
-    return brain_.ViewMeasurements(model);
+  Ask<v1::ListMeasurementsResponse>(std::move(done), [this, request] {
+    return brain_.ViewMeasurements(request);
   });
 }
 

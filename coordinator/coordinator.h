@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -41,10 +42,14 @@ class WorkerStream {
   virtual bool ended() const = 0;
 };
 
-// In one answer, so that it fits into a message however long a job was.
+// In one answer, so that it fits into a message however long a job was, and is
+// made in a few milliseconds.
+inline constexpr int64_t kMostPoints = 10'000;
 inline constexpr int64_t kMostEvaluations = 1000;
 inline constexpr int64_t kMostEvents = 1000;
 inline constexpr int64_t kDefaultLogLines = 1000;
+inline constexpr int64_t kMostJobs = 200;
+inline constexpr int64_t kMostWorkers = 1000;
 
 // Thread-safe; no call blocks.  One loop thread, "brain", owns the Brain and
 // the store.  It takes what was posted as one batch: the brain decides, one
@@ -114,7 +119,8 @@ class Coordinator {
   void Stop(JobId job, Done<v1::Job> done);
   void Delete(JobId job, Done<v1::DeleteJobResponse> done);
   // Newest first, without curves and with the last evaluation only.
-  void ListJobs(int64_t limit, Done<v1::ListJobsResponse> done);
+  void ListJobs(const v1::ListJobsRequest& request,
+                Done<v1::ListJobsResponse> done);
   // With kMostEvaluations at most.
   void GetJob(const v1::GetJobRequest& request, Done<v1::Job> done);
   // The next kMostEvents at most; none: that is all so far.
@@ -122,16 +128,17 @@ class Coordinator {
                  Done<v1::GetEventsResponse> done);
   void GetLogs(const v1::GetLogsRequest& request,
                Done<v1::GetLogsResponse> done);
-  void ListWorkers(Done<v1::ListWorkersResponse> done);
+  void ListWorkers(const v1::ListWorkersRequest& request,
+                   Done<v1::ListWorkersResponse> done);
   // Errors: NotFound.
   void Drain(const std::string& worker, bool drain, Done<v1::Worker> done);
   // Errors: NotFound; FailedPrecondition  it is there, or a job waits for it.
   void Forget(const std::string& worker, Done<v1::Worker> done);
   void StartProfile(const v1::StartProfileRequest& request,
                     Done<v1::StartProfileResponse> done);
-  void GetProfile(int64_t id, Done<v1::GetProfileResponse> done);
-  // model: empty for all.
-  void ListMeasurements(const std::string& model,
+  void GetProfile(const v1::GetProfileRequest& request,
+                  Done<v1::GetProfileResponse> done);
+  void ListMeasurements(const v1::ListMeasurementsRequest& request,
                         Done<v1::ListMeasurementsResponse> done);
 
   // --- tokens ---
@@ -141,7 +148,8 @@ class Coordinator {
                    const std::string& secret_sha256, Done<v1::JoinToken> done);
   void UseToken(const TokenUse& use, StatusDone done);
   void RevokeToken(const std::string& id, Done<v1::JoinToken> done);
-  void ListTokens(Done<v1::ListTokensResponse> done);
+  void ListTokens(const v1::ListTokensRequest& request,
+                  Done<v1::ListTokensResponse> done);
   // As Brain::OnRevoke().
   // at_once: called before the revocation is stored.
   void Revoke(const v1::RevokeRequest& request,
@@ -177,6 +185,13 @@ class Coordinator {
   // Posts a client's request, or refuses it at once.
   void PostRequest(const StatusDone& refuse, TaskLoop::Task task);
   TaskLoop::Task Counted(TaskLoop::Task task);
+  // Does `work`, and tells the metrics of the CPU time that it took, without
+  // commits.
+  void Measure(LoopWork kind, absl::FunctionRef<void()> work);
+  absl::Status Commit(const StoreBatch& batch);
+  void KeepStore();
+  // Has a job that has ended in the brain's memory, where it is stored.
+  void Recall(JobId job);
   // Posts a client's question that `ask` answers after the batch is stored.
   template <typename T>
   void Ask(Done<T> done, std::function<absl::StatusOr<T>()> ask);
@@ -223,9 +238,12 @@ class Coordinator {
   std::multimap<JobId, Export> exports_;
   bool refuses_exports_ = false;
   MeshWatch watch_;
-  std::string store_error_;  // last one logged
-  Instant ticked_;           // when the last tick was taken
-  absl::Duration granted_;   // as a standstill, since then
+  std::string store_error_;    // last one logged
+  absl::Duration commit_cpu_;  // of all commits
+  bool ticked_in_batch_ = false;
+  Instant keeps_store_;     // not before
+  Instant ticked_;          // when the last tick was taken
+  absl::Duration granted_;  // as a standstill, since then
   Instant metrics_updated_;
 
   TaskLoop loop_;

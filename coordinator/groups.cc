@@ -262,7 +262,7 @@ void Groups::EndEvaluation(JobEntry& job, Moment moment) {
         moment);
   }
   job.most_evaluated = evaluation.samples();
-  job.accuracy = evaluation.accuracy();
+  job.record.job.set_accuracy(evaluation.accuracy());
   mesh_.actions.writes.records[job.record.id()].evaluations.push_back(
       evaluation);
   mesh_.AddEvent(job, "evaluated", text, moment);
@@ -369,8 +369,9 @@ void Groups::BeginAgain(JobEntry& job, const std::string& why, Moment moment) {
   job.group.reset();
   job.evaluating.clear();
   job.recent.clear();
-  job.loss.reset();
-  job.accuracy.reset();
+  record.job.clear_loss();
+  record.job.clear_accuracy();
+  record.job.clear_samples_per_second();
   StoreBatch::Records& records = mesh_.actions.writes.records[record.id()];
   records.steps.clear();
   records.evaluations.clear();
@@ -382,6 +383,7 @@ void Groups::BeginAgain(JobEntry& job, const std::string& why, Moment moment) {
     record.spec.aggregation.shards = 0;  // chosen: those who are there choose
   }
   record.job.set_state(v1::JOB_STATE_QUEUED);
+  mesh_.running.erase(record.id());
   record.job.set_step(0);
   mesh_.queue_changed = true;
   mesh_.SetWhy(job, absl::StrCat("begins again: ", why));
@@ -554,12 +556,13 @@ bool Groups::HasRoom(const JobEntry& job) {
 }
 
 void Groups::AdmitJoiners(Moment moment) {
-  for (const JobEntry* const job : mesh_.OpenJobs()) {
-    if (job->record.state() == JobState::kQueued && !job->may_be_passed) {
+  for (const JobId id : mesh_.open) {
+    const JobEntry& job = mesh_.jobs.at(id);
+    if (job.record.state() == JobState::kQueued && !job.may_be_passed) {
       return;  // it may want them
     }
   }
-  for (JobEntry* const job : mesh_.OpenJobs()) {
+  for (JobEntry* const job : mesh_.RunningJobs()) {
     if (job->record.state() != JobState::kRunning || !job->group.has_value() ||
         job->saving || PhaseOf(*job) == "saving") {
       continue;

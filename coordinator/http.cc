@@ -33,13 +33,15 @@ std::string Target(const std::string& address, bool tls, const std::string& job,
 }
 
 // Blocks up to kAnswerPatience; empty when the loop does not answer.
-absl::StatusOr<v1::ListWorkersResponse> AskWorkers(Coordinator& coordinator) {
+absl::StatusOr<v1::ListWorkersResponse> AskWorkers(
+    Coordinator& coordinator, const v1::ListWorkersRequest& request) {
   // Shared with the answer, which may come after this has given up.
   using Answer = absl::StatusOr<v1::ListWorkersResponse>;
   const auto promise = std::make_shared<std::promise<Answer>>();
   auto future = promise->get_future();
-  coordinator.ListWorkers(
-      [promise](auto workers) { promise->set_value(std::move(workers)); });
+  coordinator.ListWorkers(request, [promise](auto workers) {
+    promise->set_value(std::move(workers));
+  });
   if (future.wait_for(absl::ToChronoMilliseconds(kAnswerPatience)) !=
       std::future_status::ready) {
     return absl::DeadlineExceededError("the coordinator's loop is stuck");
@@ -168,15 +170,17 @@ void AddRoutes(HttpServer& server, Coordinator& coordinator,
     return if_it_answers("ready\n");
   });
   server.Get("/sd", [&coordinator, own = std::move(own_http_address), own_tls] {
-    const absl::StatusOr<v1::ListWorkersResponse> workers =
-        AskWorkers(coordinator);
-    if (!workers.ok()) {
-      return Plain(503, std::string(workers.status().message()));
-    }
+    std::vector<v1::Worker> workers;
+    v1::ListWorkersRequest request;
+    do {
+      const auto page = AskWorkers(coordinator, request);
+      if (!page.ok()) return Plain(503, std::string(page.status().message()));
+      workers.insert(workers.end(), page->workers().begin(),
+                     page->workers().end());
+      request.set_page_token(page->next_page_token());
+    } while (!request.page_token().empty());
     return HttpAnswer{200, "application/json",
-                      ServiceDiscoveryJson({workers->workers().begin(),
-                                            workers->workers().end()},
-                                           own(), own_tls)};
+                      ServiceDiscoveryJson(workers, own(), own_tls)};
   });
 }
 

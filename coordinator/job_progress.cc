@@ -74,7 +74,8 @@ void JobProgress::TakeStep(JobEntry& job, WorkerId worker,
   } else {
     AddPart(part, step);
   }
-  if (told == job.record.job.recorded_step()) job.loss = step.loss();
+  if (told == job.record.job.recorded_step())
+    job.record.job.set_loss(step.loss());
   mesh_.actions.writes.records[job.record.id()].steps.push_back(step);
   if (job.counted.size() <= kMostCounted) return;
   job.counted_through = job.counted.begin()->first;
@@ -262,7 +263,7 @@ void JobProgress::TakeEvaluation(JobEntry& job,
       evaluation);
   if (evaluation.step() <= job.record.job.evaluated_step()) return;
   job.record.job.set_evaluated_step(evaluation.step());
-  job.accuracy = evaluation.accuracy();
+  job.record.job.set_accuracy(evaluation.accuracy());
   mesh_.AddEvent(job, "evaluated", EvaluationText(job.record.spec, evaluation),
                  moment);
 }
@@ -288,7 +289,7 @@ void JobProgress::OnAllDone(JobEntry& job, Moment moment) {
 }
 
 double SamplesPerSecond(const JobEntry& job) {
-  if (job.recent.size() < 2) return 0;
+  if (job.recent.size() < 2) return job.record.job.samples_per_second();
   int64_t samples = 0;
   for (const Rate& rate : job.recent) samples += rate.samples;
   samples -= job.recent.front().samples;  // done before the window began

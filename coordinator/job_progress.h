@@ -42,7 +42,7 @@ class JobProgress {
   MeshState& mesh_;
 };
 
-// Over the last steps; 0: not known.
+// Over the last steps, also those of an earlier coordinator; 0: not known.
 double SamplesPerSecond(const JobEntry& job);
 
 }  // namespace paceline

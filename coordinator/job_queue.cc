@@ -43,6 +43,7 @@ absl::StatusOr<Submission> JobQueue::CheckSubmit(
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
   const std::vector<Candidate> candidates = mesh_.Candidates();
   PACELINE_RETURN_IF_ERROR(CheckFaultsOf(spec, candidates));
+  ++mesh_.placements;
   const PlacementVerdict verdict =
       DecidePlacement(spec, model, candidates, mesh_.measured);
   PACELINE_RETURN_IF_ERROR(verdict.impossible);
@@ -118,29 +119,37 @@ void JobQueue::Serve(Moment moment) {
                   mesh_.membership.members().end(),
                   [](const auto& entry) { return entry.second.seen; });
   JobId head;
-  std::string slow;  // what keeps those that the head waits for
+  mesh_.slow.clear();
+  look_.reset();
   for (JobEntry* const job : mesh_.OpenJobs()) {
     if (job->record.state() != JobState::kQueued) continue;
     job->may_be_passed = false;
-    if (head.assigned()) {
-      mesh_.SetWhy(*job,
-                   Sentence({absl::StrCat("waits for job ", head.value,
-                                          ", which is before it in the queue"),
-                             slow, mesh_.StoreText()}));
-    } else if (HoldsTheQueue(*job, settled, slow, moment)) {
+    job->behind = head;
+    if (head.assigned()) continue;
+    if (HoldsTheQueue(*job, settled, moment)) {
       head = job->record.id();
+    } else if (job->record.state() == JobState::kQueued) {
+      job->may_be_passed = true;
     } else {
-      job->may_be_passed = job->record.state() == JobState::kQueued;
+      look_.reset();  // it has workers now
     }
   }
   mesh_.queue_changed = false;  // also what this walk itself has changed
 }
 
+const JobQueue::Look& JobQueue::LookAtMesh() {
+  if (look_.has_value()) return *look_;
+  look_ = {mesh_.Candidates(), {}, mesh_.PlacementKey()};
+  for (const auto& [id, member] : mesh_.membership.members()) {
+    if (IsGone(member.state)) continue;
+    look_->there.push_back({&member, JobId{}, false, mesh_.IsDrained(id)});
+  }
+  return *look_;
+}
+
 // Starts the job if it can; if not, whether later ones have to wait for it.
 // settled: the workers have had the time to come back after a restart.
-// slow: what keeps those that it waits for.
-bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, std::string& slow,
-                             Moment moment) {
+bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, Moment moment) {
   const JobSpec& spec = job.record.spec;
   if (job.restored && !settled) {
     mesh_.SetWhy(job, Sentence({"waits for the workers to come back: the "
@@ -152,32 +161,34 @@ bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, std::string& slow,
     mesh_.SetWhy(job, Sentence({whom, mesh_.StoreText()}));
     return true;
   }
-  const absl::StatusOr<ModelDescription> model = Describe(spec);
-  if (!model.ok()) {
-    mesh_.FailJob(job, std::string(model.status().message()),
-                  AdviceAfter(model.status()), moment);
+  const Look& look = LookAtMesh();
+  const uint64_t key =
+      PlacementKey({static_cast<int64_t>(look.key), job.record.job.attempt(),
+                    spec.aggregation.shards});
+  const PlacementVerdict& verdict = job.start.Get(
+      key, {}, mesh_.placements, [&] { return DecideStart(spec, look.free); });
+  if (!verdict.undescribed.ok()) {
+    const absl::Status why = verdict.undescribed;
+    mesh_.FailJob(job, std::string(why.message()), AdviceAfter(why), moment);
     return false;
   }
-  const PlacementVerdict verdict =
-      DecideStart(spec, *model, mesh_.Candidates());
   if (WaitsForSettling(job, verdict)) return true;
   if (verdict.plan.has_value()) {
     job.record.job.clear_estimate();
-    if (const auto estimate =
-            measurements_.EstimateOf(spec, *model, verdict.plan->stages)) {
+    if (const auto estimate = measurements_.EstimateOf(spec, *Describe(spec),
+                                                       verdict.plan->stages)) {
       *job.record.job.mutable_estimate() = *estimate;
     }
     StartJob(job, verdict, moment);
+    job.start = job.someday = {};
     return false;
   }
   // It holds up others only if all workers that are there, were they free,
   // would do: else it may wait for ever.  One that is suspect is there.
-  std::vector<Candidate> there;
-  for (const auto& [id, member] : mesh_.membership.members()) {
-    if (IsGone(member.state)) continue;
-    there.push_back({&member, JobId{}, false, mesh_.IsDrained(id)});
-  }
-  const bool holds = DecideStart(spec, *model, there).plan.has_value();
+  const bool holds = job.someday
+                         .Get(key, {}, mesh_.placements,
+                              [&] { return DecideStart(spec, look.there); })
+                         .plan.has_value();
   std::string keeps;
   for (const JobId ahead : verdict.waits_for) {
     const JobEntry& other = mesh_.jobs.at(ahead);
@@ -188,7 +199,7 @@ bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, std::string& slow,
     keeps = Sentence({keeps, absl::StrCat("job ", ahead.value, ": ", text)});
   }
   mesh_.SetWhy(job, Sentence({verdict.why, keeps, mesh_.StoreText()}));
-  if (holds) slow = keeps;
+  if (holds) mesh_.slow = keeps;
   return holds;
 }
 
@@ -216,10 +227,12 @@ bool JobQueue::WaitsForSettling(JobEntry& job,
 
 // Also by its rule: every round of fewer than that wants would be void.
 PlacementVerdict JobQueue::DecideStart(
-    const JobSpec& spec, const ModelDescription& model,
-    const std::vector<Candidate>& candidates) const {
-  PlacementVerdict verdict =
-      DecidePlacement(spec, model, candidates, mesh_.measured);
+    const JobSpec& spec, const std::vector<Candidate>& candidates) const {
+  PlacementVerdict verdict;
+  const absl::StatusOr<ModelDescription> model = Describe(spec);
+  verdict.undescribed = model.status();
+  if (!model.ok()) return verdict;
+  verdict = DecidePlacement(spec, *model, candidates, mesh_.measured);
   if (!verdict.plan.has_value()) return verdict;
   const absl::Status rule =
       CheckMembersOfRule(spec, std::ssize(verdict.plan->stages));

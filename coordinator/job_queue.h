@@ -5,6 +5,8 @@
 // other.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,11 +46,18 @@ class JobQueue {
  private:
   void AddStages(const std::vector<StageOfPlan>& stages,
                  v1::SubmitJobResponse& answer) const;
-  bool HoldsTheQueue(JobEntry& job, bool settled, std::string& slow,
-                     Moment moment);
+  // What placements are made of, while a walk through the queue changes nothing
+  // of it.
+  struct Look {
+    std::vector<Candidate> free;   // as MeshState::Candidates()
+    std::vector<Candidate> there;  // all that are there, as if they were idle
+    uint64_t key;
+  };
+
+  const Look& LookAtMesh();
+  bool HoldsTheQueue(JobEntry& job, bool settled, Moment moment);
   bool WaitsForSettling(JobEntry& job, const PlacementVerdict& verdict);
   PlacementVerdict DecideStart(const JobSpec& spec,
-                               const ModelDescription& model,
                                const std::vector<Candidate>& candidates) const;
   void StartJob(JobEntry& job, const PlacementVerdict& verdict, Moment moment);
 
@@ -57,6 +66,7 @@ class JobQueue {
   Pipelines& pipelines_;
   const MeshMeasurements& measurements_;
   JobId next_job_;
+  std::optional<Look> look_;
 };
 
 }  // namespace paceline

@@ -23,11 +23,41 @@ namespace paceline {
 
 // Lines of one job that are kept; older ones go.
 constexpr int64_t kLogLinesKept = 10000;
+// A job's curve has the records of so many newest steps, all of them.  Of those
+// before it has at most so many: each CurveStride()-th, from the first on.
+constexpr int64_t kWholeSteps = 10'000;
+constexpr int64_t kOlderSteps = 10'000;
+// Rows that are deleted in one transaction.
+constexpr int64_t kRowsATime = 1000;
+// Jobs that have ended and stay in memory, for those who watch: the last ones.
+constexpr int64_t kEndedInMemory = 30;
+
+// The least power of two that leaves at most kOlderSteps of the steps between
+// `first` (at least 1) and the last kWholeSteps up to `newest`.
+inline int64_t CurveStride(int64_t first, int64_t newest) {
+  const int64_t older = newest - kWholeSteps - first + 1;
+  int64_t stride = 1;
+  while ((older - 1) / stride + 1 > kOlderSteps) stride *= 2;
+  return stride;
+}
+
+struct StoredCurve {
+  std::vector<v1::StepRecord> points;  // by step
+  int64_t stride = 1;
+};
 
 // The newest of every key.
 struct StoredMeasurements : Measurements {
-  void Put(const DeviceProfile& profile) { profiles[profile.key] = profile; }
-  void Put(const LinkMeasurement& link) { links[{link.from, link.to}] = link; }
+  void Put(const DeviceProfile& profile) {
+    profiles[profile.key] = profile;
+    ++version;
+  }
+  void Put(const LinkMeasurement& link) {
+    links[{link.from, link.to}] = link;
+    ++version;
+  }
+
+  int64_t version = 0;  // grows with every change
 };
 
 // The newest view of a data-parallel job, and what else of its group outlives
@@ -48,7 +78,8 @@ struct StoredState {
   std::set<WorkerId> drained;  // get nothing new
   int64_t term = 0;            // of the last coordinator's views
   std::map<JobId, KeptView> views;
-  std::map<JobId, JobRecord> jobs;
+  std::map<JobId, JobRecord> jobs;    // open ones, and the last that ended
+  std::map<JobState, int64_t> ended;  // how many there are beside these
   JobId next_job{1};  // never used before, also by jobs that were deleted
   StoredMeasurements measurements;
   std::map<std::string, v1::JoinToken> tokens;  // by id
@@ -84,7 +115,8 @@ struct StoreBatch {
   // By id; nothing: it goes.
   std::map<std::string, std::optional<v1::JoinToken>> tokens = {};
   std::map<std::string, int64_t> revoked = {};  // put
-  // Jobs that go, with all their records; after everything else.
+  // Jobs that go; after everything else.  Upkeep() takes what is left of their
+  // records.
   std::vector<JobId> deleted = {};
 
   bool empty() const {
@@ -111,11 +143,24 @@ class JobStore {
   // All of it or nothing.
   virtual absl::Status Commit(const StoreBatch& batch) = 0;
 
-  // Records of steps after `after_step`, ascending; at most `points` of them,
-  // as EvenlyTaken() picks.
-  virtual absl::StatusOr<std::vector<v1::StepRecord>> Curve(JobId job,
-                                                            int64_t after_step,
-                                                            int64_t points) = 0;
+  // Removes a few rows that nobody needs: of curves what CurveStride() leaves
+  // out, and of jobs that were deleted.  To be called often.
+  virtual absl::Status Upkeep() = 0;
+
+  // Those with smaller numbers than `below`, the newest first: at most `limit`,
+  // and no more once they have `bytes` together.
+  virtual absl::StatusOr<std::vector<JobRecord>> JobsBelow(JobId below,
+                                                           int64_t limit,
+                                                           int64_t bytes) = 0;
+  // The last that have ended.
+  virtual absl::StatusOr<std::vector<JobRecord>> LastEnded(int64_t limit) = 0;
+  // That was submitted with this request id.  Not assigned: none was.
+  virtual absl::StatusOr<JobId> FindRequest(const std::string& request_id) = 0;
+
+  // Records of steps after `after_step`; at most `points` of them, evenly
+  // apart. Cost: theirs, however many there are.
+  virtual absl::StatusOr<StoredCurve> Curve(JobId job, int64_t after_step,
+                                            int64_t points) = 0;
   // By step; at most `newest` of them, the last ones.
   virtual absl::StatusOr<std::vector<v1::EvaluationRecord>> Evaluations(
       JobId job, int64_t newest) = 0;

@@ -29,6 +29,7 @@
 #include "coordinator/store/file_system.h"
 #include "coordinator/store/file_weights_store.h"
 #include "coordinator/store/sqlite_store.h"
+#include "coordinator/store/store_check.h"
 #include "core/base/exit_code.h"
 #include "core/base/host_port.h"
 #include "core/base/secret.h"
@@ -141,6 +142,23 @@ void LookAtHost(const CoordinatorOptions& options, CoordinatorMetrics& metrics,
   metrics.SetDiskFree("checkpoints", options.checkpoint_dir);
 }
 
+// Waits for a signal, or for damage to the data base to be found.
+absl::Status AwaitEnd(const Running& running, const std::string& database) {
+  absl::Status damage;
+  {
+    const StoreCheck check(database, [&damage](const absl::Status& why) {
+      damage = why;
+      kill(getpid(), SIGTERM);
+    });
+    const int signal = AwaitSignal(running.signals, running.reload);
+    Log(LogLevel::kInfo, "coordinator stops", {{"signal", signal}});
+  }
+  if (!damage.ok()) {
+    Log(LogLevel::kError, "the store is damaged", {{"why", damage.message()}});
+  }
+  return damage;
+}
+
 // Everything that serves, in the order in which it is to be stopped.
 absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
                    const Authority* authority, JobStore& store,
@@ -205,8 +223,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
           {{"grpc", grpc}, {"http", http_address()}, {"state", options.state}});
       const std::unique_ptr<Ticker> notifying =
           KeepNotifying([&coordinator] { return coordinator.Summary(); });
-      const int signal = AwaitSignal(running.signals, running.reload);
-      Log(LogLevel::kInfo, "coordinator stops", {{"signal", signal}});
+      started = AwaitEnd(running, state.database());
       NotifySupervisor("STOPPING=1");
       if (!options.port_file.empty()) unlink(options.port_file.c_str());
     }

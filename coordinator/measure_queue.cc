@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/list_page.h"
+#include "core/base/status_macros.h"
 #include "core/model/description.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/measurement_convert.h"
@@ -15,6 +17,12 @@ namespace paceline {
 namespace {
 
 constexpr size_t kRequestsKept = 100;
+constexpr int64_t kMostListed = 2000;  // in one answer
+
+size_t BytesOf(const std::string& text) { return text.size(); }
+size_t BytesOf(const google::protobuf::MessageLite& message) {
+  return message.ByteSizeLong();
+}
 
 void Sort(v1::GetProfileResponse& view) {
   std::sort(
@@ -312,8 +320,9 @@ bool MeasureQueue::Holds(const std::string& worker) const {
   });
 }
 
-absl::StatusOr<v1::GetProfileResponse> MeasureQueue::View(int64_t request,
-                                                          Instant now) {
+absl::StatusOr<v1::GetProfileResponse> MeasureQueue::View(
+    int64_t request, Instant now, const std::string& page_token) {
+  PACELINE_ASSIGN_OR_RETURN(const int64_t skip, ListPage::Parse(page_token));
   const auto found = requests_.find(request);
   if (found == requests_.end()) {
     return absl::NotFoundError(
@@ -321,15 +330,32 @@ absl::StatusOr<v1::GetProfileResponse> MeasureQueue::View(int64_t request,
                      " is being taken: the coordinator may have restarted; "
                      "ask for it again"));
   }
-  v1::GetProfileResponse view = found->second;
+  std::vector<std::string> waiting;
   for (Task& task : tasks_) {
     if (task.request != request) continue;
     task.asked_for = now;
-    view.add_waiting(absl::StrCat(
+    waiting.push_back(absl::StrCat(
         TextOf(task), task.running
                           ? ": being measured"
                           : absl::StrCat(": waits for ", task.waits_for)));
   }
+  const v1::GetProfileResponse& all = found->second;
+  v1::GetProfileResponse view;
+  if (all.has_script()) *view.mutable_script() = all.script();
+  ListPage page(skip, 0, kMostListed);
+  const auto add = [&page](const auto& list, auto& into) {
+    for (const auto& each : list) {
+      if (!page.Wants()) continue;
+      *into.Add() = each;
+      page.Took(BytesOf(each));
+    }
+  };
+  add(all.profiles(), *view.mutable_profiles());
+  add(all.links(), *view.mutable_links());
+  add(all.failed(), *view.mutable_failed());
+  add(all.missing(), *view.mutable_missing());
+  add(waiting, *view.mutable_waiting());
+  view.set_next_page_token(page.next());
   return view;
 }
 

@@ -84,8 +84,9 @@ class MeasureQueue {
   // Whether `worker` takes part in what a person asked for.
   bool Holds(const std::string& worker) const;
 
-  // Errors: NotFound.
-  absl::StatusOr<v1::GetProfileResponse> View(int64_t request, Instant now);
+  // Errors: NotFound; InvalidArgument  no such page
+  absl::StatusOr<v1::GetProfileResponse> View(
+      int64_t request, Instant now, const std::string& page_token = "");
 
  private:
   struct Task {

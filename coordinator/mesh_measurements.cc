@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/job_text.h"
+#include "coordinator/list_page.h"
 #include "core/base/status_macros.h"
 #include "core/cluster/registration.h"
 #include "core/model/aggregation.h"
@@ -16,6 +17,11 @@
 
 namespace paceline {
 namespace {
+
+// Workers whose links are measured for a person: each pair is a task.
+constexpr size_t kMostLinked = 128;
+// In one answer.
+constexpr int64_t kMostMeasurements = 2000;
 
 // The lowest that all of `workers` have: what a job over them would use.
 std::string LowestCapability(const std::string& precision,
@@ -146,6 +152,13 @@ absl::StatusOr<v1::StartProfileResponse> MeshMeasurements::OnProfile(
     return absl::NotFoundError(absl::StrCat(
         "no live worker ", worker, "; there are: ", absl::StrJoin(live, ", ")));
   }
+  if (request.links() && workers.size() > kMostLinked) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("links are measured between at most ", kMostLinked,
+                     " workers at a time, not ", workers.size(),
+                     ": name some with --workers, which measure their links to "
+                     "one another"));
+  }
   // All find the same file; what one says of it will do.
   if (describe) workers = {FirstIdle(workers)};
   v1::StartProfileResponse ticket;
@@ -179,17 +192,24 @@ void MeshMeasurements::TakeMeasurement(const Member& member,
   }
 }
 
-v1::ListMeasurementsResponse MeshMeasurements::ViewMeasurements(
-    const std::string& model) const {
+absl::StatusOr<v1::ListMeasurementsResponse> MeshMeasurements::ViewMeasurements(
+    const v1::ListMeasurementsRequest& request) const {
+  PACELINE_ASSIGN_OR_RETURN(const int64_t skip,
+                            ListPage::Parse(request.page_token()));
   v1::ListMeasurementsResponse view;
+  ListPage page(skip, request.page_size(), kMostMeasurements);
   for (const auto& [key, profile] : mesh_.measured.profiles) {
-    if (model.empty() || key.model == model) {
-      *view.add_profiles() = ToProto(profile);
-    }
+    if (!request.model().empty() && key.model != request.model()) continue;
+    if (!page.Wants()) continue;
+    *view.add_profiles() = ToProto(profile);
+    page.Took(view.profiles().rbegin()->ByteSizeLong());
   }
   for (const auto& [ends, link] : mesh_.measured.links) {
+    if (!page.Wants()) continue;
     *view.add_links() = ToProto(link);
+    page.Took(view.links().rbegin()->ByteSizeLong());
   }
+  view.set_next_page_token(page.next());
   return view;
 }
 

@@ -32,7 +32,8 @@ class MeshMeasurements {
       const std::vector<StageOfPlan>& stages,
       const std::map<WorkerId, double>& slowness = {}) const;
   // model: empty for all.
-  v1::ListMeasurementsResponse ViewMeasurements(const std::string& model) const;
+  absl::StatusOr<v1::ListMeasurementsResponse> ViewMeasurements(
+      const v1::ListMeasurementsRequest& request) const;
 
  private:
   std::string FirstIdle(const std::vector<std::string>& names) const;

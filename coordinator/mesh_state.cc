@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/advice.h"
+#include "coordinator/job_progress.h"
 #include "coordinator/job_text.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
@@ -50,9 +51,9 @@ absl::StatusOr<const Member*> MeshState::FindMember(
   return found;
 }
 
-std::vector<JobEntry*> MeshState::OpenJobs() {
+std::vector<JobEntry*> MeshState::JobsOf(const std::set<JobId>& ids) {
   std::vector<JobEntry*> there;
-  for (const JobId id : open) there.push_back(&jobs.at(id));
+  for (const JobId id : ids) there.push_back(&jobs.at(id));
   return there;
 }
 
@@ -73,6 +74,21 @@ std::vector<Candidate> MeshState::Candidates() const {
                           IsDrained(id)});
   }
   return candidates;
+}
+
+// Whatever a worker registers comes with another stream.
+uint64_t MeshState::PlacementKey() const {
+  std::vector<int64_t> numbers = {measured.version};
+  for (const auto& [id, member] : membership.members()) {
+    if (IsGone(member.state)) continue;
+    const JobEntry* const job = JobOf(id);
+    numbers.insert(numbers.end(),
+                   {id.value, static_cast<int64_t>(member.incarnation().value),
+                    member.stream.value, static_cast<int64_t>(member.state),
+                    job == nullptr ? 0 : job->record.id().value,
+                    measures.Holds(member.registration.name()), IsDrained(id)});
+  }
+  return paceline::PlacementKey(numbers);
 }
 
 std::vector<StagePlacement> MeshState::Place(
@@ -113,7 +129,8 @@ std::map<WorkerId, std::string> MeshState::BrokenLinks(
 }
 
 void MeshState::Put(const JobEntry& job) {
-  actions.writes.jobs[job.record.id()] = job.record;
+  JobRecord& kept = actions.writes.jobs[job.record.id()] = job.record;
+  kept.job.set_samples_per_second(SamplesPerSecond(job));
 }
 
 void MeshState::SetWhy(JobEntry& job, const std::string& text) {
@@ -197,6 +214,7 @@ void ResetProgress(JobEntry& job, int64_t step) {
   kept.clear_stage_times();
   kept.clear_timed_seconds();
   kept.clear_timed_steps();
+  kept.clear_samples_per_second();
   job.counted_through = kept.recorded_step();
   job.counted.clear();
   job.told.clear();
@@ -216,6 +234,7 @@ void MeshState::BeginAttempt(JobEntry& job, const PlacementVerdict& verdict,
   const std::vector<std::string> warnings =
       ThreadWarnings(record.spec, plan, Candidates());
   kept.set_state(v1::JOB_STATE_RUNNING);
+  running.insert(record.id());
   kept.clear_why();
   kept.set_attempt(attempt);
   kept.set_plan_version(kept.plan_version() + 1);
@@ -334,6 +353,7 @@ void MeshState::EndJob(JobEntry& job, JobState state, const std::string& why,
   }
   job.counted.clear();
   open.erase(record.id());
+  running.erase(record.id());
   ++ended[state];
   by_end.emplace(moment.unix_ms, record.id());
   if (state != JobState::kSucceeded && record.job.attempt() > 0) {

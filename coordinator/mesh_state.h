@@ -117,14 +117,15 @@ struct JobEntry {
   JobRecord record;
   std::deque<Rate> recent;
   int64_t flow_samples = 0;  // of an inference job, in the newest of recent
-  std::optional<double> loss;
-  std::optional<double> accuracy;
-  bool saving = false;  // all workers are done; the file is being closed
+  bool saving = false;       // all workers are done; the file is being closed
   std::optional<Instant> saved_at;  // the result is stored
   bool restored = false;            // loaded at start
   // Queued: it waits for workers that are not there, and holds up no other.
   bool may_be_passed = false;
-  int skip_runs = 0;  // that have an event
+  JobId behind;  // queued: that one is before it; what it needs was not judged
+  PlacementMemo start;    // on those that are idle
+  PlacementMemo someday;  // on all that are there, were they idle
+  int skip_runs = 0;      // that have an event
   // Steps that records told of: all up to counted_through, and these, each with
   // the parts that are known of its batch.
   int64_t counted_through = 0;
@@ -138,6 +139,8 @@ struct JobEntry {
   RecoveryMeter meter;
   // The placement that was decided last for it.
   PlacementVerdict verdict;
+  PlacementMemo placed;        // on those that have no other job
+  PlacementMemo without_lost;  // beside it, without the stages that are lost
   // By process of its present attempt: what it says of its compute thread and
   // of its links.
   struct Watched {
@@ -211,6 +214,8 @@ struct MeshState {
   std::map<WorkerId, std::string> BrokenLinks(
       const std::vector<PeerReport>& peers) const;
   std::vector<Candidate> Candidates() const;  // by id
+  // Of everything but a job that decides where the job may run.
+  uint64_t PlacementKey() const;
   // With today's names and addresses.
   std::vector<StagePlacement> Place(
       const std::vector<StageOfPlan>& stages) const;
@@ -222,8 +227,10 @@ struct MeshState {
   // The job that has the worker.
   JobEntry* JobOf(WorkerId worker);
   const JobEntry* JobOf(WorkerId worker) const;
-  // A copy: they may end while one goes through them.
-  std::vector<JobEntry*> OpenJobs();
+  // Copies: they may end while one goes through them.
+  std::vector<JobEntry*> OpenJobs() { return JobsOf(open); }
+  std::vector<JobEntry*> RunningJobs() { return JobsOf(running); }
+  std::vector<JobEntry*> JobsOf(const std::set<JobId>& ids);
 
   // --- changes ---
 
@@ -258,10 +265,14 @@ struct MeshState {
   const BrainPolicy policy;
   Instant start;  // later by the time in which nothing was done
   Membership membership;
-  std::map<JobId, JobEntry> jobs;
-  std::set<JobId> open;                        // have not ended
-  std::map<JobState, int64_t> ended;           // how many of the others
-  std::set<std::pair<int64_t, JobId>> by_end;  // those, by ended_unix_ms
+  std::map<JobId, JobEntry> jobs;     // open ones, and some that have ended
+  std::set<JobId> open;               // have not ended
+  std::set<JobId> running;            // of these, those that do not wait
+  std::map<JobState, int64_t> ended;  // how many of all others there are
+  // The last of those, which are in `jobs`, by ended_unix_ms.
+  std::set<std::pair<int64_t, JobId>> by_end;
+  std::string slow;        // what keeps those for whom the queue's head waits
+  int64_t placements = 0;  // that were made
   std::map<WorkerId, JobId> busy;
   // Processes that start anew, each at this CPU capability, before the next
   // queued job begins.  Until another process of the worker is there, or it is

@@ -12,7 +12,9 @@ namespace {
 constexpr absl::Duration kPeriod = absl::Seconds(1);
 constexpr absl::Duration kNewsPeriod = absl::Milliseconds(80);
 constexpr size_t kMostEvents = 200;
-constexpr int kMostOthers = 30;  // that wait, and that have ended
+// That wait, and that have ended.
+constexpr int kMostOthers = kEndedInMemory;
+constexpr size_t kMostBytes = 4 << 20;  // of a message
 // Points of a curve; a message has fewer, of the steps since the one before.
 constexpr int64_t kCurvePoints = 200;
 constexpr int64_t kFreshPoints = 10;
@@ -97,6 +99,47 @@ void Trim(v1::Job& job) {
   }
 }
 
+// The workers and jobs of a large update come in several messages.
+std::vector<SharedUpdate> PartsOf(v1::MeshUpdate update) {
+  std::vector<v1::MeshUpdate> parts(1);
+  size_t bytes = 0;
+  const auto make_room = [&](size_t element_bytes) -> v1::MeshUpdate& {
+    bytes += element_bytes;
+    if (bytes > kMostBytes) {
+      parts.back().set_more(true);
+      v1::MeshUpdate& next = parts.emplace_back();
+      next.set_unix_ms(update.unix_ms());
+      *next.mutable_job_counts() = update.job_counts();
+      bytes = element_bytes;
+    }
+    return parts.back();
+  };
+  if (update.ByteSizeLong() <= kMostBytes) {
+    return {std::make_shared<PublishedUpdate>(std::move(update))};
+  }
+  v1::MeshUpdate lists;
+  lists.mutable_workers()->Swap(update.mutable_workers());
+  lists.mutable_jobs()->Swap(update.mutable_jobs());
+  parts.back() = update;
+  for (v1::Worker& worker : *lists.mutable_workers()) {
+    make_room(worker.ByteSizeLong()).add_workers()->Swap(&worker);
+  }
+  for (v1::Job& job : *lists.mutable_jobs()) {
+    make_room(job.ByteSizeLong()).add_jobs()->Swap(&job);
+  }
+  std::vector<SharedUpdate> messages;
+  for (v1::MeshUpdate& part : parts) {
+    messages.push_back(std::make_shared<PublishedUpdate>(std::move(part)));
+  }
+  return messages;
+}
+
+// False: the watcher takes no more.
+bool TakesAll(MeshWatcher& watcher, const std::vector<SharedUpdate>& parts) {
+  return std::all_of(parts.begin(), parts.end(),
+                     [&](const auto& part) { return watcher.Take(part); });
+}
+
 void CountJobs(const Brain& brain, v1::MeshUpdate& update) {
   for (const auto& [state, count] : brain.CountJobs()) {
     if (count == 0) continue;
@@ -173,14 +216,15 @@ void MeshWatch::Publish(const Brain& brain, JobStore& store, Moment moment) {
   changes.mutable_events()->Add(events_.end() - fresh_events_, events_.end());
   fresh_events_ = 0;
   if (!watchers_.empty()) {
-    const auto update = std::make_shared<PublishedUpdate>(std::move(changes));
-    std::erase_if(watchers_,
-                  [&](const auto& watcher) { return !watcher->Take(update); });
+    const std::vector<SharedUpdate> parts = PartsOf(std::move(changes));
+    std::erase_if(watchers_, [&](const auto& watcher) {
+      return !TakesAll(*watcher, parts);
+    });
   }
   if (joining_.empty()) return;
-  const auto whole = std::make_shared<PublishedUpdate>(Whole(brain, moment));
+  const std::vector<SharedUpdate> whole = PartsOf(Whole(brain, moment));
   for (auto& watcher : joining_) {
-    if (watcher->Take(whole)) watchers_.push_back(std::move(watcher));
+    if (TakesAll(*watcher, whole)) watchers_.push_back(std::move(watcher));
   }
   joining_.clear();
 }
@@ -309,9 +353,9 @@ void MeshWatch::ReadCurve(JobStore& store) {
     auto& [id, known] = *job;
     if (std::exchange(known.has_curve, true)) continue;
     const auto stored = store.Curve(id, 0, kCurvePoints);
-    if (!stored.ok() || stored->empty()) continue;
+    if (!stored.ok() || stored->points.empty()) continue;
     known.fresh.clear();
-    for (const v1::StepRecord& step : *stored) {
+    for (const v1::StepRecord& step : stored->points) {
       known.fresh.push_back(PointOf(step));
     }
     known.curve.clear();

@@ -22,6 +22,10 @@ constexpr absl::string_view kPhases[] = {"preparing",  "training", "moving",
                                          "recovering", "paused",   "predicting",
                                          "saving"};
 
+// By LoopWork.
+constexpr const char* kLoopWork[] = {"event", "placement", "answer", "orders",
+                                     "watch", "metrics",   "upkeep"};
+
 // 0: none of kPhases.
 int PhaseNumber(const std::string& phase) {
   const auto* const found =
@@ -80,6 +84,14 @@ CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
                             "Seconds that a transaction of the store took.",
                             {0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2});
   registry.DeclareCounter(kStoreFailures, "Transactions that failed.");
+  registry.DeclareHistogram(
+      kLoopCpu,
+      "CPU seconds of the loop's thread for one thing, without the store's "
+      "transactions.",
+      {0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1}, {"work"});
+  for (const char* work : kLoopWork) {
+    loop_cpu_.push_back(registry.GetHistogram(kLoopCpu, {work}));
+  }
   registry.DeclareGauge(kQueueDepth, "Tasks that wait for the loop.");
   registry.DeclareGauge(kBuild, "Always 1; the label says what runs.",
                         {"version"});
@@ -154,6 +166,10 @@ void CoordinatorMetrics::CountControl(const std::string& method,
 void CoordinatorMetrics::ObserveTransaction(absl::Duration took, bool stored) {
   registry_.GetHistogram(kTransactions).Observe(absl::ToDoubleSeconds(took));
   if (!stored) registry_.GetCounter(kStoreFailures).Add();
+}
+
+void CoordinatorMetrics::ObserveLoop(LoopWork work, absl::Duration cpu) {
+  loop_cpu_[static_cast<size_t>(work)].Observe(absl::ToDoubleSeconds(cpu));
 }
 
 void CoordinatorMetrics::SetQueueDepth(int64_t tasks) {

@@ -24,6 +24,7 @@ constexpr char kControl[] = "paceline_coordinator_control_requests_total";
 constexpr char kTransactions[] =
     "paceline_coordinator_store_transaction_seconds";
 constexpr char kStoreFailures[] = "paceline_coordinator_store_failures_total";
+constexpr char kLoopCpu[] = "paceline_coordinator_loop_cpu_seconds";
 constexpr char kQueueDepth[] = "paceline_coordinator_loop_queue_depth";
 constexpr char kBuild[] = "paceline_coordinator_build_info";
 constexpr char kDiskFree[] = "paceline_coordinator_disk_free_bytes";
@@ -65,6 +66,17 @@ constexpr char kCheckpoints[] = "paceline_coordinator_checkpoints_total";
 constexpr char kCheckpointSeconds[] =
     "paceline_coordinator_checkpoint_seconds_total";
 
+// What the coordinator's loop does.
+enum class LoopWork : uint8_t {
+  kEvent,      // something that was posted
+  kPlacement,  // the same, with a placement of a job
+  kAnswer,     // to a client
+  kOrders,     // to workers, and what else a batch leads to
+  kWatch,      // messages to watchers
+  kMetrics,
+  kUpkeep,  // of the store
+};
+
 // A worker's state as Prometheus shows it: idle, busy, measuring, suspect,
 // lost, stopped.
 std::string WorkerStateName(v1::WorkerState state);
@@ -80,6 +92,7 @@ class CoordinatorMetrics {
   void CountOrders(size_t orders);
   void CountControl(const std::string& method, absl::StatusCode code);
   void ObserveTransaction(absl::Duration took, bool stored);
+  void ObserveLoop(LoopWork work, absl::Duration cpu);
   void SetQueueDepth(int64_t tasks);
   // Asks the file system of `path`.  folder: its name in the label.
   void SetDiskFree(const std::string& folder, const std::string& path);
@@ -108,8 +121,9 @@ class CoordinatorMetrics {
   void SetRecovery(const v1::Job& job);
 
   MetricsRegistry& registry_;
-  std::set<JobId> running_;        // that have series
-  std::set<std::string> workers_;  // that have series
+  std::vector<Histogram> loop_cpu_;  // by LoopWork
+  std::set<JobId> running_;          // that have series
+  std::set<std::string> workers_;    // that have series
   // Plan versions whose replicas have series.
   std::map<JobId, int64_t> replicas_;
   int64_t counted_losses_ = 0;

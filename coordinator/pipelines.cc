@@ -15,6 +15,7 @@
 #include "core/model/aggregation.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/report_convert.h"
+#include "core/transfer/checksum.h"
 
 namespace paceline {
 namespace {
@@ -131,6 +132,7 @@ void Pipelines::Introduce(const Member& member, JobRecovery& recovery,
 
 void Pipelines::Begin(JobEntry& job, Moment moment) {
   job.record.job.set_state(v1::JOB_STATE_RUNNING);
+  mesh_.running.insert(job.record.id());
   job.record.job.clear_why();
   MakeRecovery(job);
   RecoveryActions actions;
@@ -162,7 +164,7 @@ void Pipelines::Restore(JobEntry& job) {
 }
 
 absl::Status Pipelines::PlanWithoutLost(
-    JobEntry& job, const JobSpec& spec, const ModelDescription& model,
+    JobEntry& job, const JobSpec& spec,
     const std::vector<Candidate>& candidates) const {
   // One that another job has is not lost.
   const auto is_there = [&](const std::string& name) {
@@ -174,14 +176,46 @@ absl::Status Pipelines::PlanWithoutLost(
              !job.recovery->Excludes(member.process());
     });
   };
+  if (spec.infer.tolerate != "skip") return absl::OkStatus();
+  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
   const auto rest = WithoutLostStages(spec, model, is_there);
   if (!rest.has_value()) return absl::OkStatus();
-  PACELINE_ASSIGN_OR_RETURN(const ModelDescription remaining, Describe(*rest));
-  job.verdict = DecidePlacement(*rest, remaining, candidates, mesh_.measured);
+  PACELINE_ASSIGN_OR_RETURN(job.verdict,
+                            Place(*rest, candidates, job.without_lost));
   for (size_t i = spec.faults.size(); i < rest->faults.size(); ++i) {
     job.verdict.skipped_blocks.push_back(rest->faults[i].block);
   }
   return absl::OkStatus();
+}
+
+// Decides a placement where `memo` has no answer.
+absl::StatusOr<PlacementVerdict> Pipelines::Place(
+    const JobSpec& spec, const std::vector<Candidate>& candidates,
+    PlacementMemo& memo) const {
+  const std::string bytes = ToProto(spec).SerializeAsString();
+  std::vector<int64_t> numbers = {
+      static_cast<int64_t>(mesh_.PlacementKey()),
+      static_cast<int64_t>(HashBytes(
+          {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}))};
+  std::vector<double> slowness;
+  for (const Candidate& each : candidates) {
+    numbers.push_back(each.member->id.value);
+    numbers.push_back(each.no_data);
+    slowness.push_back(each.slowness);
+  }
+  const PlacementVerdict& verdict = memo.Get(
+      PlacementKey(numbers), std::move(slowness), mesh_.placements,
+      [&]() -> PlacementVerdict {
+        const auto model = Describe(spec);
+        if (model.ok()) {
+          return DecidePlacement(spec, *model, candidates, mesh_.measured);
+        }
+        PlacementVerdict none;
+        none.undescribed = model.status();
+        return none;
+      });
+  if (!verdict.undescribed.ok()) return verdict.undescribed;
+  return verdict;
 }
 
 // Workers that another job has are as good as absent: who goes on with fewer
@@ -219,7 +253,6 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
                           mesh_.IsDrained(id), !each.no_data.empty(),
                           job.watch.SlownessOf(each.process)});
   }
-  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
   // Once it trains a stage does without a replica that is lost.
   const JobSpec present =
       IsInference(spec) || job.record.job.attempt() == 0
@@ -232,9 +265,10 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
                            candidate.member->registration.name() == name;
                   });
             });
-  job.verdict = DecidePlacement(present, model, candidates, mesh_.measured);
+  PACELINE_ASSIGN_OR_RETURN(job.verdict,
+                            Place(present, candidates, job.placed));
   if (!job.verdict.plan.has_value() && job.record.job.attempt() > 0) {
-    PACELINE_RETURN_IF_ERROR(PlanWithoutLost(job, spec, model, candidates));
+    PACELINE_RETURN_IF_ERROR(PlanWithoutLost(job, spec, candidates));
   }
   if (!job.verdict.plan.has_value()) {
     const std::string cannot =
@@ -315,7 +349,7 @@ void Pipelines::LookForBetterPlan(JobEntry& job, RecoveryActions& actions,
 }
 
 void Pipelines::ForEach(Moment moment, const Act& act) {
-  for (JobEntry* const job : mesh_.OpenJobs()) {
+  for (JobEntry* const job : mesh_.RunningJobs()) {
     if (job->recovery == nullptr) continue;
     RecoveryActions actions;
     act(*job, actions);
@@ -538,7 +572,7 @@ std::string Pipelines::AddressOf(const MemberId& process) const {
 
 void Pipelines::AddTo(StandingOrder& standing, const MemberId& process) const {
   KeepOrder& keep = standing.keep;
-  for (const JobId id : mesh_.open) {
+  for (const JobId id : mesh_.running) {
     const JobEntry& job = mesh_.jobs.at(id);
     if (job.recovery == nullptr) continue;
     const JobOrder* const order = job.recovery->OrderOf(process);
@@ -659,7 +693,8 @@ void Pipelines::Judge(JobEntry& job, RecoveryActions& actions, Moment moment) {
 }
 
 bool Pipelines::Excludes(const MemberId& process) const {
-  return std::any_of(mesh_.open.begin(), mesh_.open.end(), [&](JobId id) {
+  const auto& running = mesh_.running;
+  return std::any_of(running.begin(), running.end(), [&](JobId id) {
     const JobEntry& job = mesh_.jobs.at(id);
     return job.recovery != nullptr && job.recovery->Excludes(process);
   });

@@ -82,8 +82,10 @@ class Pipelines {
       JobEntry& job, const std::vector<RunCandidate>& there) const;
   // The verdict where the job goes on without lost stages; else as it is.
   absl::Status PlanWithoutLost(JobEntry& job, const JobSpec& spec,
-                               const ModelDescription& model,
                                const std::vector<Candidate>& candidates) const;
+  absl::StatusOr<PlacementVerdict> Place(
+      const JobSpec& spec, const std::vector<Candidate>& candidates,
+      PlacementMemo& memo) const;
   // Whether idle workers are left to a job that waits in the queue.
   bool LeavesIdle(const JobEntry& job) const;
   // Estimates what the best plan on those who are there would save; nothing:

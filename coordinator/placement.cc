@@ -15,6 +15,7 @@
 #include "core/model/aggregation.h"
 #include "core/model/stage_drop.h"
 #include "core/schedule/traits.h"
+#include "core/transfer/checksum.h"
 
 namespace paceline {
 namespace {
@@ -189,6 +190,29 @@ absl::Status CheckPossible(const JobSpec& spec, const ModelDescription& model,
 }
 
 }  // namespace
+
+const PlacementVerdict& PlacementMemo::Get(
+    uint64_t key, std::vector<double> slowness, int64_t& made,
+    absl::FunctionRef<PlacementVerdict()> make) {
+  constexpr double kAlike = 1.05;  // what is measured differs by as much
+  const bool is_same =
+      key_ == key &&
+      std::equal(slowness.begin(), slowness.end(), slowness_.begin(),
+                 slowness_.end(), [](double a, double b) {
+                   return a <= kAlike * b && b <= kAlike * a;
+                 });
+  if (is_same) return verdict_;
+  ++made;
+  key_ = key;
+  slowness_ = std::move(slowness);
+  verdict_ = make();
+  return verdict_;
+}
+
+uint64_t PlacementKey(const std::vector<int64_t>& numbers) {
+  return HashBytes({reinterpret_cast<const uint8_t*>(numbers.data()),
+                    numbers.size() * sizeof(int64_t)});
+}
 
 bool HasCores(const JobSpec& spec, const Member& member) {
   const int64_t cores = member.registration.cores();  // 0: not known

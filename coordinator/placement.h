@@ -5,6 +5,7 @@
 // another job has than runs on fewer now and slower for its whole life.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -54,7 +55,25 @@ struct PlacementVerdict {
   absl::Status impossible;
   // Blocks that the plan goes without, since their stage is lost.
   std::vector<int32_t> skipped_blocks;
+  absl::Status undescribed;  // why the job's model cannot be described
 };
+
+// Answers with the placement that was made last while what it was made of is
+// the same: that of a deep model takes a second.
+class PlacementMemo {
+ public:
+  // key: of all that decides but for how slow each candidate is, which may have
+  // changed a little.  made: counts those that are made anew.
+  const PlacementVerdict& Get(uint64_t key, std::vector<double> slowness,
+                              int64_t& made,
+                              absl::FunctionRef<PlacementVerdict()> make);
+
+ private:
+  std::optional<uint64_t> key_;
+  std::vector<double> slowness_;
+  PlacementVerdict verdict_;
+};
+uint64_t PlacementKey(const std::vector<int64_t>& numbers);
 
 // infer.tolerate: returns the job without the stages whose workers
 // (pipeline.workers) are not there: their layers go to the stage before, and

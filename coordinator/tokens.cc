@@ -4,6 +4,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/list_page.h"
+#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {
@@ -142,7 +144,10 @@ void Tokens::OnRevokeHolder(const std::string& role, const std::string& name) {
   }
 }
 
-v1::ListTokensResponse Tokens::View(Moment moment) const {
+absl::StatusOr<v1::ListTokensResponse> Tokens::View(
+    const v1::ListTokensRequest& request, Moment moment) const {
+  PACELINE_ASSIGN_OR_RETURN(const int64_t skip,
+                            ListPage::Parse(request.page_token()));
   std::vector<v1::JoinToken> there;
   for (const auto& [id, token] : tokens_) {
     if (token.expires_unix_ms() <= moment.unix_ms || token.uses_left() == 0) {
@@ -155,7 +160,13 @@ v1::ListTokensResponse Tokens::View(Moment moment) const {
                      return a.expires_unix_ms() < b.expires_unix_ms();
                    });
   v1::ListTokensResponse response;
-  response.mutable_tokens()->Assign(there.begin(), there.end());
+  ListPage page(skip, request.page_size(), kMostTokens);
+  for (const v1::JoinToken& token : there) {
+    if (!page.Wants()) continue;
+    *response.add_tokens() = token;
+    page.Took(token.ByteSizeLong());
+  }
+  response.set_next_page_token(page.next());
   return response;
 }
 

@@ -54,7 +54,9 @@ class Tokens {
   void OnRevokeHolder(const std::string& role, const std::string& name);
 
   // By time of expiry, without hashes.
-  v1::ListTokensResponse View(Moment moment) const;
+  // Errors: InvalidArgument  no such page
+  absl::StatusOr<v1::ListTokensResponse> View(
+      const v1::ListTokensRequest& request, Moment moment) const;
 
  private:
   void DropExpired(Moment moment);

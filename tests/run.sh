@@ -170,12 +170,13 @@ area_chaos() {
 }
 
 # A thousand workers on one coordinator; twenty watchers of two hundred, and a
-# browser.
+# browser; 20,000 jobs that have ended.
 area_scale() {
-  deploy/build.sh release paceline-coordinator bench_many_workers
+  deploy/build.sh release paceline-coordinator paceline bench_many_workers
   build/release/bin/bench_many_workers --check
   build/release/bin/bench_many_workers --check --workers 200 --watchers 20
   tests/nightly/page_scale.py --bin build/release/bin
+  tests/nightly/long_store.py --bin build/release/bin
 }
 
 # What each rule withstands: nine members of which two, then four lie.

@@ -264,6 +264,10 @@ absl::StatusOr<ReportedJob> Gather(ControlClient& client, int64_t id,
                  1e-3 * static_cast<double>(end - job.started_unix_ms()));
   if (!job.curve().empty()) document["loss"] = job.curve().rbegin()->loss();
   document["curve"] = ListOf(job.curve(), MessageDocument);
+  document["curve_stride"] = job.curve_stride();
+  for (Document& point : document["curve"]) {
+    point["curve_stride"] = job.curve_stride();
+  }
   if (reported.step.ok()) document["computed"] = ComputedIn(*reported.step);
   document["traced"] = TracedIn(job);
   return reported;
@@ -274,7 +278,8 @@ absl::StatusOr<ReportedJob> Gather(ControlClient& client, int64_t id,
 // Fields are paths in a document, with blanks between.
 constexpr char kSummary[] =
     "name kind state phase why model data stages schedule threads "
-    "cpu_capability seconds step steps skipped_steps loss test_accuracy "
+    "cpu_capability seconds step steps skipped_steps curve_stride loss "
+    "test_accuracy "
     "samples_per_second measured_step_seconds predicted_step_seconds "
     "estimate/source attempt recovery/recoveries recovery/replayed_steps";
 
@@ -287,7 +292,7 @@ struct TableSpec {
 
 constexpr TableSpec kTables[] = {
     {"loss", "Training loss", "curve",
-     "step loss learning_rate gradient_norm skipped unix_ms"},
+     "step loss learning_rate gradient_norm skipped unix_ms curve_stride"},
     {"accuracy", "Accuracy on the test set", "evaluations",
      "step accuracy loss samples"},
     {"time-split", "Where the seconds of each worker's newest run went",
@@ -462,6 +467,12 @@ Report ReportOf(const Jobs& jobs, int64_t now_unix_ms) {
     Section section = SectionOf(spec, jobs);
     if (section.name == "loss" || section.name == "accuracy") {
       section.charts.push_back(ChartOf(jobs, section));
+      for (const ReportedJob& reported : jobs) {
+        const std::string kept = CurveText(reported.job);
+        if (section.name == "accuracy" || kept.empty()) continue;
+        section.notes.push_back(
+            absl::StrCat("Job ", reported.job.id(), ": ", kept, "."));
+      }
     } else if (section.name == "time-split") {
       section.charts.push_back(SplitChart(jobs));
     } else if (absl::EndsWith(section.name, "step")) {

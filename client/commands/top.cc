@@ -23,6 +23,7 @@ constexpr absl::Duration kLook = absl::Milliseconds(100);
 // An update comes every second.
 constexpr absl::Duration kSilence = absl::Seconds(4);
 constexpr absl::Duration kPause = absl::Milliseconds(500);
+constexpr int kPlotPoints = 200;  // more than a terminal has columns
 
 // Everything that is to be seen, at one moment.
 struct Moving {
@@ -40,12 +41,14 @@ absl::StatusOr<WaitEnd> FollowMesh(
     const CommandContext& context,
     absl::FunctionRef<absl::StatusOr<bool>(const Moving&)> show) {
   Moving moving;
+  v1::MeshUpdate update;  // of one message, or of several
   bool answered = false;
   for (;;) {
     absl::StatusOr<std::unique_ptr<MeshStream>> stream =
         context.client.WatchMesh();
     absl::Status status = stream.status();
     Instant heard = context.clock.Now();
+    update.Clear();
     while (status.ok()) {
       if (context.pauser.Sleep(absl::ZeroDuration())) {
         return WaitEnd::kInterrupted;
@@ -53,7 +56,12 @@ absl::StatusOr<WaitEnd> FollowMesh(
       const auto next = (*stream)->Next(kLook);
       status = next.status();
       if (!status.ok()) break;
-      moving.update = next->has_value() ? &**next : nullptr;
+      if (next->has_value()) {
+        update.clear_more();
+        update.MergeFrom(**next);
+        if (update.more()) continue;
+      }
+      moving.update = next->has_value() ? &update : nullptr;
       const absl::Duration silent = context.clock.Now() - heard;
       if (moving.update != nullptr) {
         moving.away.clear();
@@ -65,6 +73,7 @@ absl::StatusOr<WaitEnd> FollowMesh(
                                    HumanDuration(silent));
       }
       PACELINE_ASSIGN_OR_RETURN(const bool more, show(moving));
+      if (moving.update != nullptr) update.Clear();
       if (context.console.broken()) {
         return FailedPrecondition("cannot write to standard output");
       }
@@ -311,7 +320,7 @@ ExitCode WatchOneJobCommand(const CommandContext& context, int64_t id) {
                         [id](const v1::Job& job) { return job.id() == id; });
         if (!changed) return text;
         PACELINE_ASSIGN_OR_RETURN(const v1::Job job,
-                                  context.client.GetJob(id, kCurvePoints, 0));
+                                  context.client.GetJob(id, kPlotPoints, 0));
         text = RenderJob(job, {.unicode = context.console.unicode()});
         return text;
       });

@@ -514,7 +514,10 @@ Document ToDocument(const v1::Job& job, bool with_curve) {
       {"step", job.step()},
       {"steps", job.steps()},
       {"skipped_steps", job.skipped_steps()}};
-  if (with_curve) document["loss"] = ListOf(job.curve(), LossDocument);
+  if (with_curve) {
+    document["loss"] = ListOf(job.curve(), LossDocument);
+    document["curve_stride"] = OrNull(job.curve_stride());
+  }
   document.update(
       {{"test_accuracy", accuracy ? Document(*accuracy) : Document()},
        {"evaluations", ListOf(job.evaluations(), MessageDocument)},
@@ -603,6 +606,12 @@ std::string RecoveryText(const v1::Job& job) {
       seconds.choose(), seconds.fetch(), seconds.build(), seconds.replay());
 }
 
+std::string CurveText(const v1::Job& job) {
+  if (job.curve_stride() <= 1) return "";
+  return absl::StrCat("of steps before the last 10,000 each ",
+                      job.curve_stride(), "th is kept");
+}
+
 std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
   const JobSpec spec = FromProto(job.spec());
   std::string state(JobStateName(StateOf(job)));
@@ -620,6 +629,7 @@ std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
       {"skipped steps", job.skipped_steps() > 0
                             ? absl::StrCat(job.skipped_steps())
                             : std::string()},
+      {"loss curve", CurveText(job)},
       {"samples/s", Rate(job)},
       {"latency", LatencyText(job)},
       {"threads", absl::StrCat(job.threads())},

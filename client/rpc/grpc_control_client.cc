@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/rpc/pages.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/channel.h"
@@ -162,8 +163,19 @@ absl::StatusOr<v1::SubmitJobResponse> GrpcControlClient::SubmitJob(
 
 absl::StatusOr<v1::ListJobsResponse> GrpcControlClient::ListJobs(int limit) {
   v1::ListJobsRequest request;
-  request.set_limit(limit);
-  return Call(&v1::Control::Stub::ListJobs, request);
+  request.set_page_size(limit);
+  auto all = AllPages<v1::ListJobsResponse, v1::ListJobsRequest>(
+      request,
+      [this](const v1::ListJobsRequest& page) {
+        return Call(&v1::Control::Stub::ListJobs, page);
+      },
+      [limit](const v1::ListJobsResponse& so_far) {
+        return limit > 0 && so_far.jobs_size() >= limit;
+      });
+  if (all.ok() && limit > 0 && all->jobs_size() > limit) {
+    all->mutable_jobs()->DeleteSubrange(limit, all->jobs_size() - limit);
+  }
+  return all;
 }
 
 absl::StatusOr<v1::Job> GrpcControlClient::GetJob(int64_t id, int points,
@@ -316,7 +328,10 @@ absl::StatusOr<std::unique_ptr<MeshStream>> GrpcControlClient::WatchMesh() {
 }
 
 absl::StatusOr<v1::ListWorkersResponse> GrpcControlClient::ListWorkers() {
-  return Call(&v1::Control::Stub::ListWorkers, v1::ListWorkersRequest());
+  return AllPages<v1::ListWorkersResponse, v1::ListWorkersRequest>(
+      {}, [this](const v1::ListWorkersRequest& page) {
+        return Call(&v1::Control::Stub::ListWorkers, page);
+      });
 }
 
 absl::StatusOr<v1::Worker> GrpcControlClient::DrainWorker(
@@ -342,8 +357,12 @@ absl::StatusOr<v1::StartProfileResponse> GrpcControlClient::StartProfile(
 absl::StatusOr<ProfileProgress> GrpcControlClient::GetProfile(int64_t id) {
   v1::GetProfileRequest request;
   request.set_id(id);
-  PACELINE_ASSIGN_OR_RETURN(const v1::GetProfileResponse response,
-                            Call(&v1::Control::Stub::GetProfile, request));
+  PACELINE_ASSIGN_OR_RETURN(
+      const v1::GetProfileResponse response,
+      (AllPages<v1::GetProfileResponse, v1::GetProfileRequest>(
+          request, [this](const v1::GetProfileRequest& page) {
+            return Call(&v1::Control::Stub::GetProfile, page);
+          })));
   ProfileProgress progress;
   PACELINE_RETURN_IF_ERROR(
       TakeMeasurements(response, progress.profiles, progress.links));
@@ -360,7 +379,10 @@ absl::StatusOr<Measurements> GrpcControlClient::ListMeasurements(
   request.set_model(model);
   PACELINE_ASSIGN_OR_RETURN(
       const v1::ListMeasurementsResponse response,
-      Call(&v1::Control::Stub::ListMeasurements, request));
+      (AllPages<v1::ListMeasurementsResponse, v1::ListMeasurementsRequest>(
+          request, [this](const v1::ListMeasurementsRequest& page) {
+            return Call(&v1::Control::Stub::ListMeasurements, page);
+          })));
   std::vector<DeviceProfile> profiles;
   std::vector<LinkMeasurement> links;
   PACELINE_RETURN_IF_ERROR(TakeMeasurements(response, profiles, links));

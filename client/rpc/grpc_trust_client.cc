@@ -1,6 +1,7 @@
 #include "client/rpc/grpc_trust_client.h"
 
 #include "absl/time/clock.h"
+#include "client/rpc/pages.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/enrol.h"
 #include "core/rpc/tls.h"
@@ -25,8 +26,11 @@ absl::StatusOr<v1::CreateTokenResponse> GrpcTrustClient::CreateToken(
 }
 
 absl::StatusOr<v1::ListTokensResponse> GrpcTrustClient::ListTokens() {
-  return CallTrust(coordinator_, CredentialsTo(Role::kCoordinator),
-                   &v1::Trust::Stub::ListTokens, v1::ListTokensRequest());
+  return AllPages<v1::ListTokensResponse, v1::ListTokensRequest>(
+      {}, [this](const v1::ListTokensRequest& request) {
+        return CallTrust(coordinator_, CredentialsTo(Role::kCoordinator),
+                         &v1::Trust::Stub::ListTokens, request);
+      });
 }
 
 absl::StatusOr<v1::JoinToken> GrpcTrustClient::RevokeToken(

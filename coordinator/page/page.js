@@ -344,8 +344,9 @@ function watch() {
   const away = document.getElementById('away');
   source.onmessage = event => {
     away.hidden = true;
-    merge(JSON.parse(event.data));
-    draw();
+    const update = JSON.parse(event.data);
+    merge(update);
+    if (!update.more) draw();
   };
   source.onerror = () => {
     away.hidden = false;

@@ -26,9 +26,8 @@ class ControlService final : public v1::Control::CallbackService {
   }
   Reactor* ListJobs(Context* context, const v1::ListJobsRequest* request,
                     v1::ListJobsResponse* response) override {
-    return Serve(
-        metrics_, context, "ListJobs", *request, response,
-        [&](auto done) { coordinator_.ListJobs(request->limit(), done); });
+    return Serve(metrics_, context, "ListJobs", *request, response,
+                 [&](auto done) { coordinator_.ListJobs(*request, done); });
   }
   Reactor* GetJob(Context* context, const v1::GetJobRequest* request,
                   v1::Job* response) override {
@@ -60,7 +59,7 @@ class ControlService final : public v1::Control::CallbackService {
   Reactor* ListWorkers(Context* context, const v1::ListWorkersRequest* request,
                        v1::ListWorkersResponse* response) override {
     return Serve(metrics_, context, "ListWorkers", *request, response,
-                 [&](auto done) { coordinator_.ListWorkers(done); });
+                 [&](auto done) { coordinator_.ListWorkers(*request, done); });
   }
   Reactor* DrainWorker(Context* context, const v1::DrainWorkerRequest* request,
                        v1::Worker* response) override {
@@ -84,17 +83,15 @@ class ControlService final : public v1::Control::CallbackService {
   }
   Reactor* GetProfile(Context* context, const v1::GetProfileRequest* request,
                       v1::GetProfileResponse* response) override {
-    return Serve(
-        metrics_, context, "GetProfile", *request, response,
-        [&](auto done) { coordinator_.GetProfile(request->id(), done); });
+    return Serve(metrics_, context, "GetProfile", *request, response,
+                 [&](auto done) { coordinator_.GetProfile(*request, done); });
   }
   Reactor* ListMeasurements(Context* context,
                             const v1::ListMeasurementsRequest* request,
                             v1::ListMeasurementsResponse* response) override {
-    return Serve(metrics_, context, "ListMeasurements", *request, response,
-                 [&](auto done) {
-                   coordinator_.ListMeasurements(request->model(), done);
-                 });
+    return Serve(
+        metrics_, context, "ListMeasurements", *request, response,
+        [&](auto done) { coordinator_.ListMeasurements(*request, done); });
   }
   grpc::ServerWriteReactor<v1::WeightsChunk>* ExportWeights(
       Context* context, const v1::ExportWeightsRequest* request) override;

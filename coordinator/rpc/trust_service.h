@@ -46,7 +46,7 @@ class TrustService final : public v1::Trust::CallbackService {
   Reactor* ListTokens(Context* context, const v1::ListTokensRequest* request,
                       v1::ListTokensResponse* response) override {
     return Answer(context, "ListTokens", *request, response,
-                  [&](auto done) { coordinator_.ListTokens(done); });
+                  [&](auto done) { coordinator_.ListTokens(*request, done); });
   }
   Reactor* RevokeToken(Context* context, const v1::RevokeTokenRequest* request,
                        v1::JoinToken* response) override {

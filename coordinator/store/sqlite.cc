@@ -17,7 +17,10 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
   return database;
 }
 
-Database::~Database() { sqlite3_close(handle_); }
+Database::~Database() {
+  for (const auto& [sql, statement] : statements_) sqlite3_finalize(statement);
+  sqlite3_close(handle_);
+}
 
 absl::Status Database::Error(int code) const {
   const std::string message = absl::StrCat(
@@ -57,11 +60,24 @@ absl::StatusOr<int64_t> Database::QueryInteger(const std::string& sql) {
       absl::StrCat("data base ", path_, ": no answer to ", sql));
 }
 
-Query::Query(Database& database, const char* sql) : database_(database) {
+Query::Query(Database& database, const char* sql)
+    : database_(database), sql_(sql) {
+  const auto kept = database.statements_.extract(sql);
+  if (!kept.empty()) {
+    statement_ = kept.mapped();
+    return;
+  }
   Check(sqlite3_prepare_v2(database.handle(), sql, -1, &statement_, nullptr));
 }
 
-Query::~Query() { sqlite3_finalize(statement_); }
+Query::~Query() {
+  if (statement_ == nullptr) return;
+  sqlite3_reset(statement_);
+  sqlite3_clear_bindings(statement_);
+  if (!database_.statements_.emplace(sql_, statement_).second) {
+    sqlite3_finalize(statement_);
+  }
+}
 
 void Query::Check(int code) {
   if (code != SQLITE_OK && status_.ok()) status_ = database_.Error(code);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -26,21 +27,29 @@ class Database {
   absl::Status Execute(const std::string& sql);
   absl::StatusOr<int64_t> QueryInteger(const std::string& sql);
 
+  // Rows that the last statement has changed.
+  int64_t changes() const { return sqlite3_changes(handle_); }
+
   // The text of the last failing call.
   absl::Status Error(int code) const;
 
   sqlite3* handle() { return handle_; }
 
  private:
+  friend class Query;
+
   Database(std::string path, sqlite3* handle)
       : path_(std::move(path)), handle_(handle) {}
 
   const std::string path_;
   sqlite3* const handle_;
+  // Prepared statements that no Query uses, by their text.
+  std::map<std::string, sqlite3_stmt*> statements_;
 };
 
 // One statement with its values, used once.  Chain Bind() in the order of the
-// question marks; the first error is kept for Next().
+// question marks; the first error is kept for Next().  What was prepared is
+// kept for the next Query with that text.
 //   Query query(db, "SELECT a FROM t WHERE b=?");
 //   query.Bind(7);
 //   while (query.Next()) use(query.Integer(0));
@@ -69,6 +78,7 @@ class Query {
   void Check(int code);
 
   Database& database_;
+  const char* const sql_;
   sqlite3_stmt* statement_ = nullptr;
   int bound_ = 0;
   absl::Status status_;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "coordinator/list_page.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/group_convert.h"
 #include "core/rpc/measurement_convert.h"
@@ -43,6 +45,34 @@ PRAGMA user_version=13;
 COMMIT;
 )sql";
 
+// Beside the tables of version 13, whose programs leave these alone: a job that
+// one of them writes is marked as not known.
+constexpr char kJobIndex[] = R"sql(
+BEGIN IMMEDIATE;
+CREATE TABLE job_index (
+  id INTEGER PRIMARY KEY, ended INTEGER NOT NULL, state INTEGER NOT NULL,
+  request TEXT NOT NULL, thinned INTEGER NOT NULL
+);
+CREATE INDEX job_index_by_end ON job_index (ended);
+CREATE INDEX job_index_to_thin ON job_index (id) WHERE thinned=0 AND ended>0;
+CREATE INDEX job_index_by_request ON job_index (request) WHERE request<>'';
+CREATE TRIGGER job_is_put AFTER INSERT ON jobs BEGIN
+  INSERT OR REPLACE INTO job_index VALUES (new.id, 0, 0, '', 0);
+END;
+CREATE TRIGGER job_is_deleted AFTER DELETE ON jobs BEGIN
+  UPDATE job_index SET ended=-1, request='' WHERE id=old.id;
+END;
+INSERT INTO job_index SELECT id, 0, 0, '', 0 FROM jobs;
+COMMIT;
+)sql";
+
+// The write-ahead log is cut to that after a large transaction.
+constexpr char kSettings[] =
+    "PRAGMA journal_mode=WAL; PRAGMA journal_size_limit=16777216";
+
+// Jobs that have ended and are thinned in one transaction.
+constexpr int kJobsATime = 64;
+
 constexpr char kMoveAway[] =
     "; move the file away to start without what it knew";
 
@@ -63,15 +93,18 @@ absl::StatusOr<Message> Parse(const std::string& bytes,
   return Damaged(what, absl::StrCat("it is no ", message.GetTypeName()));
 }
 
-// The messages in rows of (number, bytes); a number from the store is set in
-// each.
+// The messages in rows of (number, bytes), as many as one answer may have; a
+// number from the store is set in each.
 template <typename Message>
 absl::StatusOr<std::vector<Message>> ReadAll(Query& query,
                                              absl::string_view what) {
   std::vector<Message> messages;
-  while (query.Next()) {
+  int64_t bytes = 0;
+  while (bytes < kAnswerBytes && query.Next()) {
+    const std::string row = query.Text(1);
+    bytes += static_cast<int64_t>(row.size());
     PACELINE_ASSIGN_OR_RETURN(messages.emplace_back(),
-                              Parse<Message>(query.Text(1), what));
+                              Parse<Message>(row, what));
     if constexpr (requires { messages.back().set_sequence(0); }) {
       messages.back().set_sequence(query.Integer(0));
     }
@@ -107,13 +140,7 @@ absl::Status CheckFile(Database& database, const std::string& path,
     return absl::DataLossError(absl::StrCat(
         "data base ", path, " is none of paceline-coordinator's", kMoveAway));
   }
-  Query check(database, "PRAGMA quick_check(1)");
-  const bool answered = check.Next();
-  PACELINE_RETURN_IF_ERROR(check.status());
-  if (answered && check.Text(0) == "ok") return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat("data base ", path,
-                   " is damaged: ", answered ? check.Text(0) : "", kMoveAway));
+  return absl::OkStatus();
 }
 
 v1::StoredGroup ToStored(const KeptView& kept) {
@@ -156,6 +183,20 @@ absl::StatusOr<Value> ParseInto(const std::string& bytes,
   return value;
 }
 
+// The jobs in rows of (id, job), until they have `bytes`.
+absl::StatusOr<std::vector<JobRecord>> ReadJobs(Query& query, int64_t bytes) {
+  std::vector<JobRecord> jobs;
+  while (bytes > 0 && query.Next()) {
+    const std::string row = query.Text(1);
+    bytes -= static_cast<int64_t>(row.size());
+    PACELINE_ASSIGN_OR_RETURN(
+        jobs.emplace_back(), (ParseInto<v1::Job, JobRecord>(
+                                 row, absl::StrCat("job ", query.Integer(0)))));
+  }
+  PACELINE_RETURN_IF_ERROR(query.status());
+  return jobs;
+}
+
 // Workers' names have no '/'; the model, which may, comes last.
 std::string KeyOf(const ProfileKey& key) {
   return absl::StrCat("profile/", key.device, "/", key.dtype, "/", key.threads,
@@ -176,8 +217,13 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(
   PACELINE_ASSIGN_OR_RETURN(const int64_t version,
                             database->QueryInteger("PRAGMA user_version"));
   PACELINE_RETURN_IF_ERROR(CheckFile(*database, path, version));
-  PACELINE_RETURN_IF_ERROR(database->Execute("PRAGMA journal_mode=WAL"));
+  PACELINE_RETURN_IF_ERROR(database->Execute(kSettings));
   if (version == 0) PACELINE_RETURN_IF_ERROR(database->Execute(kSchema));
+  PACELINE_ASSIGN_OR_RETURN(
+      const int64_t indexed,
+      database->QueryInteger(
+          "SELECT count(*) FROM sqlite_master WHERE name='job_index'"));
+  if (indexed == 0) PACELINE_RETURN_IF_ERROR(database->Execute(kJobIndex));
   return std::unique_ptr<SqliteStore>(new SqliteStore(std::move(database)));
 }
 
@@ -186,8 +232,12 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(
 absl::Status SqliteStore::Commit(const StoreBatch& batch) {
   PACELINE_RETURN_IF_ERROR(database_->Execute(
       absl::StrCat("PRAGMA synchronous=", batch.durable ? "FULL" : "NORMAL")));
+  return Transact([&] { return Write(batch); });
+}
+
+absl::Status SqliteStore::Transact(absl::FunctionRef<absl::Status()> write) {
   PACELINE_RETURN_IF_ERROR(database_->Execute("BEGIN IMMEDIATE"));
-  absl::Status written = Write(batch);
+  absl::Status written = write();
   if (written.ok()) written = database_->Execute("COMMIT");
   if (!written.ok()) {
     // Some errors have rolled back already; then this says so, harmlessly.
@@ -203,6 +253,7 @@ absl::Status SqliteStore::Write(const StoreBatch& batch) {
             .Bind(id.value)
             .BindBlob(ToStored(job).SerializeAsString())
             .Run());
+    PACELINE_RETURN_IF_ERROR(IndexJob(job.job));
     PACELINE_RETURN_IF_ERROR(RaiseNumber("next_job", id.value + 1));
   }
   PACELINE_RETURN_IF_ERROR(WriteValues(batch));
@@ -213,9 +264,14 @@ absl::Status SqliteStore::Write(const StoreBatch& batch) {
             .Bind(id.value)
             .Bind(step == 0 ? -1 : step)
             .Run());
+    thinning_.erase(id);
   }
   for (const auto& [id, records] : batch.records) {
     PACELINE_RETURN_IF_ERROR(AddRecords(id, records));
+  }
+  for (const auto& [id, job] : batch.jobs) {
+    if (!HasEnded(job.state())) continue;
+    PACELINE_RETURN_IF_ERROR(DropValue(absl::StrCat("group/", id.value)));
   }
   for (const JobId id : batch.deleted) {
     PACELINE_RETURN_IF_ERROR(Delete(id));
@@ -293,8 +349,17 @@ absl::Status SqliteStore::AddRecords(JobId job,
         .BindBlob(record)
         .Run();
   };
-  for (const v1::StepRecord& step : records.steps) {
-    PACELINE_RETURN_IF_ERROR(put(kStep, step.step(), step.SerializeAsString()));
+  if (!records.steps.empty()) {
+    Thinning& curve = thinning_[job];
+    curve.due = true;
+    for (const v1::StepRecord& step : records.steps) {
+      // Another member's part of a step that was left out.
+      const bool left_out = step.step() < curve.next &&
+                            (step.step() - curve.first) % curve.stride != 0;
+      if (left_out) continue;
+      PACELINE_RETURN_IF_ERROR(
+          put(kStep, step.step(), step.SerializeAsString()));
+    }
   }
   for (const v1::EvaluationRecord& evaluation : records.evaluations) {
     PACELINE_RETURN_IF_ERROR(
@@ -332,27 +397,153 @@ absl::Status SqliteStore::AddLogs(
       .Run();
 }
 
+// Upkeep() takes what is left.
 absl::Status SqliteStore::Delete(JobId job) {
-  for (const char* sql :
-       {"DELETE FROM jobs WHERE id=?", "DELETE FROM records WHERE job=?",
-        "DELETE FROM events WHERE job=?", "DELETE FROM logs WHERE job=?"}) {
-    PACELINE_RETURN_IF_ERROR(Query(*database_, sql).Bind(job.value).Run());
+  PACELINE_RETURN_IF_ERROR(
+      Query(*database_, "DELETE FROM jobs WHERE id=?").Bind(job.value).Run());
+  PACELINE_RETURN_IF_ERROR(DropValue(absl::StrCat("group/", job.value)));
+  int64_t rows = kRowsATime;
+  return DropRecords(job, rows);
+}
+
+absl::Status SqliteStore::IndexJob(const v1::Job& job) {
+  const bool ended = HasEnded(static_cast<JobState>(job.state()));
+  return Query(*database_,
+               "INSERT OR REPLACE INTO job_index VALUES (?,?,?,?,0)")
+      .Bind(job.id())
+      .Bind(ended ? std::max<int64_t>(1, job.ended_unix_ms()) : 0)
+      .Bind(static_cast<int64_t>(job.state()))
+      .Bind(job.request_id())
+      .Run();
+}
+
+// --- upkeep -----------------------------------------------------------------
+
+absl::Status SqliteStore::Upkeep() {
+  const absl::Status kept = Transact([this]() -> absl::Status {
+    int64_t rows = kRowsATime;
+    PACELINE_ASSIGN_OR_RETURN(
+        const int64_t deleted,
+        First("SELECT id FROM job_index WHERE ended=-1 LIMIT 1"));
+    if (deleted > 0) PACELINE_RETURN_IF_ERROR(DropRecords({deleted}, rows));
+    for (auto& [job, curve] : thinning_) {
+      if (curve.due) PACELINE_RETURN_IF_ERROR(ThinCurve(job, curve, rows));
+    }
+    for (int i = 0; i < kJobsATime && rows > 0; ++i) {
+      PACELINE_ASSIGN_OR_RETURN(
+          const int64_t ended,
+          First(
+              "SELECT id FROM job_index WHERE thinned=0 AND ended>0 LIMIT 1"));
+      if (ended == 0) break;
+      Thinning& curve = thinning_[{ended}];
+      PACELINE_RETURN_IF_ERROR(ThinCurve({ended}, curve, rows));
+      if (curve.due) break;
+      thinning_.erase({ended});
+      PACELINE_RETURN_IF_ERROR(
+          Query(*database_, "UPDATE job_index SET thinned=1 WHERE id=?")
+              .Bind(ended)
+              .Run());
+    }
+    return absl::OkStatus();
+  });
+  for (auto& [job, curve] : thinning_) {
+    if (!kept.ok()) curve = {};
   }
-  return DropValue(absl::StrCat("group/", job.value));
+  return kept;
+}
+
+absl::StatusOr<int64_t> SqliteStore::First(const char* sql) {
+  Query query(*database_, sql);
+  const bool found = query.Next();
+  PACELINE_RETURN_IF_ERROR(query.status());
+  return found ? query.Integer(0) : 0;
+}
+
+absl::Status SqliteStore::DropRecords(JobId job, int64_t& rows) {
+  thinning_.erase(job);
+  for (const char* sql :
+       {"DELETE FROM records WHERE job=?1 AND (kind, step) IN "
+        "(SELECT kind, step FROM records WHERE job=?1 LIMIT ?2)",
+        "DELETE FROM events WHERE sequence IN "
+        "(SELECT sequence FROM events WHERE job=?1 LIMIT ?2)",
+        "DELETE FROM logs WHERE sequence IN "
+        "(SELECT sequence FROM logs WHERE job=?1 LIMIT ?2)"}) {
+    PACELINE_RETURN_IF_ERROR(
+        Query(*database_, sql).Bind(job.value).Bind(rows).Run());
+    rows -= database_->changes();
+  }
+  if (rows == 0) return absl::OkStatus();
+  return Query(*database_, "DELETE FROM job_index WHERE id=?")
+      .Bind(job.value)
+      .Run();
+}
+
+absl::StatusOr<std::pair<int64_t, int64_t>> SqliteStore::EndsOf(JobId job) {
+  Query ends(*database_,
+             "SELECT (SELECT min(step) FROM records WHERE job=?1 AND kind=?2), "
+             "(SELECT max(step) FROM records WHERE job=?1 AND kind=?2)");
+  ends.Bind(job.value).Bind(kStep);
+  ends.Next();
+  PACELINE_RETURN_IF_ERROR(ends.status());
+  return std::pair(ends.Integer(0), ends.Integer(1));
+}
+
+// A wider stride begins with the first record again; a curve that has gone back
+// keeps the one that it has.
+absl::Status SqliteStore::ThinCurve(JobId job, Thinning& curve, int64_t& rows) {
+  if (rows == 0) return absl::OkStatus();
+  PACELINE_ASSIGN_OR_RETURN(const auto ends, EndsOf(job));
+  const int64_t stride = CurveStride(ends.first, ends.second);
+  if (stride > curve.stride) curve = {ends.first, stride, ends.first};
+  curve.due = false;
+  if (curve.stride == 1) return absl::OkStatus();
+  Query chunk(*database_,
+              "SELECT count(*), max(step) FROM (SELECT step FROM records "
+              "WHERE job=? AND kind=? AND step>=? AND step<=? ORDER BY step "
+              "LIMIT ?)");
+  chunk.Bind(job.value).Bind(kStep).Bind(curve.next);
+  chunk.Bind(ends.second - kWholeSteps).Bind(rows).Next();
+  PACELINE_RETURN_IF_ERROR(chunk.status());
+  const int64_t count = chunk.Integer(0);
+  if (count == 0) return absl::OkStatus();
+  curve.due = count == rows;
+  rows -= count;
+  const int64_t first = std::exchange(curve.next, chunk.Integer(1) + 1);
+  return Query(*database_,
+               "DELETE FROM records WHERE job=? AND kind=? AND step>=? AND "
+               "step<? AND (step-?)%?<>0")
+      .Bind(job.value)
+      .Bind(kStep)
+      .Bind(first)
+      .Bind(curve.next)
+      .Bind(curve.first)
+      .Bind(curve.stride)
+      .Run();
 }
 
 // --- loading at start -------------------------------------------------------
 
 absl::StatusOr<StoredState> SqliteStore::Load() {
+  PACELINE_RETURN_IF_ERROR(IndexUnknownJobs());
   StoredState state;
-  Query query(*database_, "SELECT id, job FROM jobs");
-  while (query.Next()) {
-    const JobId id{query.Integer(0)};
-    PACELINE_ASSIGN_OR_RETURN(
-        state.jobs[id], (ParseInto<v1::Job, JobRecord>(
-                            query.Text(1), absl::StrCat("job ", id.value))));
+  Query counts(*database_,
+               "SELECT state, count(*) FROM job_index WHERE ended>0 GROUP BY "
+               "state");
+  while (counts.Next()) {
+    state.ended[static_cast<JobState>(counts.Integer(0))] = counts.Integer(1);
   }
-  PACELINE_RETURN_IF_ERROR(query.status());
+  PACELINE_RETURN_IF_ERROR(counts.status());
+  PACELINE_ASSIGN_OR_RETURN(std::vector<JobRecord> jobs,
+                            LastEnded(kEndedInMemory));
+  for (const JobRecord& job : jobs) --state.ended[job.state()];
+  Query open(*database_,
+             "SELECT id, job FROM jobs WHERE id IN (SELECT id FROM job_index "
+             "WHERE ended=0)");
+  PACELINE_ASSIGN_OR_RETURN(
+      std::vector<JobRecord> others,
+      ReadJobs(open, std::numeric_limits<int64_t>::max()));
+  jobs.insert(jobs.end(), others.begin(), others.end());
+  for (JobRecord& job : jobs) state.jobs[job.id()] = std::move(job);
   PACELINE_RETURN_IF_ERROR(LoadValues(state));
   PACELINE_ASSIGN_OR_RETURN(
       state.next_job.value,
@@ -361,6 +552,34 @@ absl::StatusOr<StoredState> SqliteStore::Load() {
       state.term,
       database_->QueryInteger("SELECT value FROM kv WHERE key='term'"));
   return state;
+}
+
+absl::Status SqliteStore::IndexUnknownJobs() {
+  std::vector<v1::Job> jobs;  // what the index has of them
+  Query query(*database_,
+              "SELECT id, job FROM jobs WHERE id IN (SELECT id FROM job_index "
+              "WHERE ended=0 AND state=0)");
+  while (query.Next()) {
+    const int64_t id = query.Integer(0);
+    PACELINE_ASSIGN_OR_RETURN(
+        const v1::Job job,
+        Parse<v1::Job>(query.Text(1), absl::StrCat("job ", id)));
+    v1::Job& known = jobs.emplace_back();
+    known.set_id(id);
+    known.set_state(job.state());
+    known.set_ended_unix_ms(job.ended_unix_ms());
+    known.set_request_id(job.request_id());
+  }
+  PACELINE_RETURN_IF_ERROR(query.status());
+  if (jobs.empty()) return absl::OkStatus();
+  return Transact([&]() -> absl::Status {
+    for (const v1::Job& job : jobs) {
+      PACELINE_RETURN_IF_ERROR(IndexJob(job));
+      if (!HasEnded(static_cast<JobState>(job.state()))) continue;
+      PACELINE_RETURN_IF_ERROR(DropValue(absl::StrCat("group/", job.id())));
+    }
+    return absl::OkStatus();
+  });
 }
 
 absl::Status SqliteStore::LoadValues(StoredState& state) {
@@ -417,28 +636,65 @@ std::vector<int64_t> EvenlyTaken(int64_t count, int64_t points) {
   return positions;
 }
 
-absl::StatusOr<std::vector<v1::StepRecord>> SqliteStore::Curve(
-    JobId job, int64_t after_step, int64_t points) {
-  Query count(*database_,
-              "SELECT count(*) FROM records WHERE job=? AND kind=? AND step>?");
-  count.Bind(job.value).Bind(kStep).Bind(after_step);
-  count.Next();
-  PACELINE_RETURN_IF_ERROR(count.status());
-  const std::vector<int64_t> wanted = EvenlyTaken(count.Integer(0), points);
-
+absl::StatusOr<std::vector<JobRecord>> SqliteStore::JobsBelow(JobId below,
+                                                              int64_t limit,
+                                                              int64_t bytes) {
   Query query(*database_,
-              "SELECT record FROM records WHERE job=? AND kind=? AND step>? "
-              "ORDER BY step");
-  query.Bind(job.value).Bind(kStep).Bind(after_step);
-  std::vector<v1::StepRecord> curve;
-  int64_t position = 0;
-  while (curve.size() < wanted.size() && query.Next()) {
-    if (position++ != wanted[curve.size()]) continue;
-    PACELINE_ASSIGN_OR_RETURN(
-        curve.emplace_back(),
-        Parse<v1::StepRecord>(query.Text(0), "a record of a step"));
-  }
+              "SELECT id, job FROM jobs WHERE id<? ORDER BY id DESC LIMIT ?");
+  query.Bind(below.value).Bind(limit);
+  return ReadJobs(query, bytes);
+}
+
+absl::StatusOr<std::vector<JobRecord>> SqliteStore::LastEnded(int64_t limit) {
+  Query query(*database_,
+              "SELECT jobs.id, job FROM job_index JOIN jobs USING (id) "
+              "WHERE ended>0 ORDER BY ended DESC, id DESC LIMIT ?");
+  query.Bind(limit);
+  return ReadJobs(query, std::numeric_limits<int64_t>::max());
+}
+
+absl::StatusOr<JobId> SqliteStore::FindRequest(const std::string& request_id) {
+  Query query(*database_,
+              "SELECT id FROM job_index WHERE request=? AND request<>''");
+  query.Bind(request_id);
+  const bool found = query.Next();
   PACELINE_RETURN_IF_ERROR(query.status());
+  return found ? JobId{query.Integer(0)} : JobId();
+}
+
+absl::StatusOr<StoredCurve> SqliteStore::Curve(JobId job, int64_t after_step,
+                                               int64_t points) {
+  PACELINE_ASSIGN_OR_RETURN(const auto ends, EndsOf(job));
+  StoredCurve curve;
+  curve.stride = CurveStride(ends.first, ends.second);
+  // At most one of the next `limit` whose steps are in that range.
+  const auto read = [&](const char* sql, int64_t first, int64_t last,
+                        int64_t limit) -> absl::Status {
+    Query query(*database_, sql);
+    query.Bind(job.value).Bind(kStep).Bind(first).Bind(last).Bind(limit);
+    while (query.Next()) {
+      PACELINE_ASSIGN_OR_RETURN(
+          curve.points.emplace_back(),
+          Parse<v1::StepRecord>(query.Text(0), "a record of a step"));
+    }
+    return query.status();
+  };
+  PACELINE_RETURN_IF_ERROR(
+      read("SELECT record FROM records WHERE job=? AND kind=? AND step>? AND "
+           "step<=? ORDER BY step LIMIT ?",
+           after_step, ends.second, points + 1));
+  if (std::ssize(curve.points) <= points) return curve;
+  curve.points.clear();
+  const int64_t before = std::max(after_step, ends.first - 1);
+  int64_t taken = before;
+  for (const int64_t place : EvenlyTaken(ends.second - before, points)) {
+    const int64_t step = before + 1 + place;
+    PACELINE_RETURN_IF_ERROR(
+        read("SELECT record FROM records WHERE job=? AND kind=? AND step>? AND "
+             "step<=? ORDER BY step DESC LIMIT ?",
+             taken, step, 1));
+    taken = step;
+  }
   return curve;
 }
 
@@ -466,8 +722,9 @@ absl::StatusOr<std::vector<v1::JobEvent>> SqliteStore::Events(JobId job,
 absl::StatusOr<std::vector<v1::JobEvent>> SqliteStore::NewestEvents(
     int64_t limit) {
   Query query(*database_,
-              "SELECT sequence, event FROM events "
-              "ORDER BY sequence DESC LIMIT ?");
+              "SELECT sequence, event FROM events WHERE job IN "
+              "(SELECT id FROM job_index WHERE ended>=0) ORDER BY sequence "
+              "DESC LIMIT ?");
   query.Bind(limit);
   auto events = ReadAll<v1::JobEvent>(query, "an event");
   if (events.ok()) std::reverse(events->begin(), events->end());

@@ -1,11 +1,14 @@
 // The JobStore that lasts: one SQLite file in write-ahead mode.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/job_store.h"
@@ -21,6 +24,10 @@ namespace paceline {
 // there because a query needs it.
 //
 //   jobs     Job, by id
+//   job_index  when each has ended (0: it has not, -1: it was deleted), its
+//   state
+//            (0: a program that knows no such table wrote it last; Load()
+//            looks), its request, and whether its curve is thinned for good
 //   records  v1::StepRecord (kind 1) and v1::EvaluationRecord (kind 2), by step
 //   events   JobEvent, in the order of their sequence
 //   logs     LogLine, in the order of their sequence
@@ -31,6 +38,7 @@ namespace paceline {
 class SqliteStore final : public JobStore {
  public:
   // Opens or makes `path`; ":memory:" is a store that ends with its object.
+  // What is in it is not looked at: see StoreCheck.
   //
   // Errors: DataLoss            it is no store of ours, or a damaged one
   //         FailedPrecondition  another version of the program has written it;
@@ -40,9 +48,13 @@ class SqliteStore final : public JobStore {
 
   absl::StatusOr<StoredState> Load() override;
   absl::Status Commit(const StoreBatch& batch) override;
-  absl::StatusOr<std::vector<v1::StepRecord>> Curve(JobId job,
-                                                    int64_t after_step,
-                                                    int64_t points) override;
+  absl::Status Upkeep() override;
+  absl::StatusOr<std::vector<JobRecord>> JobsBelow(JobId below, int64_t limit,
+                                                   int64_t bytes) override;
+  absl::StatusOr<std::vector<JobRecord>> LastEnded(int64_t limit) override;
+  absl::StatusOr<JobId> FindRequest(const std::string& request_id) override;
+  absl::StatusOr<StoredCurve> Curve(JobId job, int64_t after_step,
+                                    int64_t points) override;
   absl::StatusOr<std::vector<v1::EvaluationRecord>> Evaluations(
       JobId job, int64_t newest) override;
   absl::StatusOr<std::vector<v1::JobEvent>> Events(JobId job, int64_t after,
@@ -53,9 +65,19 @@ class SqliteStore final : public JobStore {
                                                 int64_t limit) override;
 
  private:
+  // How far the thinning of a job's curve is.
+  struct Thinning {
+    int64_t first = 0;   // step of the first record
+    int64_t stride = 1;  // that records before `next` have
+    int64_t next = 0;
+    bool due = true;
+  };
+
   explicit SqliteStore(std::unique_ptr<Database> database)
       : database_(std::move(database)) {}
 
+  // BEGIN, what `write` does, and COMMIT or ROLLBACK.
+  absl::Status Transact(absl::FunctionRef<absl::Status()> write);
   absl::Status Write(const StoreBatch& batch);
   absl::Status WriteValues(const StoreBatch& batch);
   absl::Status PutValue(const std::string& key, const std::string& value);
@@ -66,9 +88,19 @@ class SqliteStore final : public JobStore {
   absl::Status AddLogs(
       JobId job, const std::vector<std::pair<Incarnation, v1::LogLine>>& logs);
   absl::Status Delete(JobId job);
+  absl::Status IndexJob(const v1::Job& job);
+  absl::Status IndexUnknownJobs();
   absl::Status LoadValues(StoredState& state);
+  // The number in the first row; 0: there is none.
+  absl::StatusOr<int64_t> First(const char* sql);
+  // These take of `rows` what they look at or delete.
+  absl::Status DropRecords(JobId job, int64_t& rows);
+  absl::Status ThinCurve(JobId job, Thinning& curve, int64_t& rows);
+  // The first and the last step of a curve; 0 where it is empty.
+  absl::StatusOr<std::pair<int64_t, int64_t>> EndsOf(JobId job);
 
   const std::unique_ptr<Database> database_;
+  std::map<JobId, Thinning> thinning_;  // of those with new steps
 };
 
 // Positions of `points` out of `count` records, ascending, evenly apart, the

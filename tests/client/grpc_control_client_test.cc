@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/commands/export.h"
@@ -372,6 +375,95 @@ TEST(GrpcLog, IsKeptOffTheTerminalUnlessAskedFor) {
 
   EXPECT_THAT(asked_for, HasSubstr("subchannel"));
   EXPECT_EQ(logged(), "");
+}
+
+// Has five of everything, two on a page.
+class PagedService final : public v1::Control::Service {
+ public:
+  grpc::Status ListJobs(grpc::ServerContext*,
+                        const v1::ListJobsRequest* request,
+                        v1::ListJobsResponse* response) override {
+    sizes.push_back(request->page_size());
+    Page(*request, *response,
+         [&](int64_t i) { response->add_jobs()->set_id(5 - i); });
+    return grpc::Status::OK;
+  }
+  grpc::Status ListWorkers(grpc::ServerContext*,
+                           const v1::ListWorkersRequest* request,
+                           v1::ListWorkersResponse* response) override {
+    response->set_version("1.2");
+    Page(*request, *response,
+         [&](int64_t i) { response->add_workers()->set_id(i); });
+    return grpc::Status::OK;
+  }
+  grpc::Status GetProfile(grpc::ServerContext*,
+                          const v1::GetProfileRequest* request,
+                          v1::GetProfileResponse* response) override {
+    Page(*request, *response,
+         [&](int64_t i) { response->add_waiting(absl::StrCat(i)); });
+    return grpc::Status::OK;
+  }
+  grpc::Status ListMeasurements(
+      grpc::ServerContext*, const v1::ListMeasurementsRequest* request,
+      v1::ListMeasurementsResponse* response) override {
+    Page(*request, *response, [&](int64_t i) {
+      v1::LinkMeasurement& link = *response->add_links();
+      link.set_from(absl::StrCat("w", i));
+      link.set_to("w9");
+      link.set_bytes_per_second(1e8);
+    });
+    return grpc::Status::OK;
+  }
+
+  bool repeats = false;  // a token that leads nowhere
+  std::vector<int32_t> sizes;
+
+ private:
+  template <typename Request, typename Response>
+  void Page(const Request& request, Response& response,
+            const std::function<void(int64_t)>& add) {
+    const int64_t first =
+        request.page_token().empty() ? 0 : std::stoll(request.page_token());
+    for (int64_t i = first; i < std::min<int64_t>(first + 2, 5); ++i) add(i);
+    if (first + 2 < 5) response.set_next_page_token(absl::StrCat(first + 2));
+    if (repeats) response.set_next_page_token("4");
+  }
+};
+
+class OverPages : public testing::Test {
+ protected:
+  OverPages() {
+    server_ = StartServer({.listen = "127.0.0.1:0"}, {&service_}).value();
+    client_ = std::make_unique<GrpcControlClient>(
+        absl::StrCat("127.0.0.1:", server_.port));
+  }
+
+  PagedService service_;
+  BoundServer server_;
+  std::unique_ptr<GrpcControlClient> client_;
+};
+
+TEST_F(OverPages, EveryListComesWhole) {
+  const auto jobs = client_->ListJobs(0).value();
+  ASSERT_EQ(jobs.jobs_size(), 5);
+  EXPECT_EQ(jobs.jobs(4).id(), 1);
+  EXPECT_EQ(jobs.next_page_token(), "");
+  EXPECT_EQ(client_->ListWorkers()->workers_size(), 5);
+  EXPECT_EQ(client_->ListWorkers()->version(), "1.2");
+  EXPECT_EQ(client_->GetProfile(3)->waiting.size(), 5u);
+  EXPECT_EQ(client_->ListMeasurements("")->links.size(), 5u);
+}
+
+TEST_F(OverPages, ALimitAsksForNoMoreThanItNeeds) {
+  EXPECT_EQ(client_->ListJobs(3)->jobs_size(), 3);
+  EXPECT_EQ(service_.sizes, std::vector<int32_t>({3, 3}));
+  EXPECT_EQ(client_->ListJobs(1)->jobs_size(), 1);
+  EXPECT_EQ(service_.sizes.size(), 3u);
+}
+
+TEST_F(OverPages, ATokenThatComesAgainIsTheEnd) {
+  service_.repeats = true;
+  EXPECT_EQ(client_->ListWorkers()->workers_size(), 3);
 }
 
 }  // namespace

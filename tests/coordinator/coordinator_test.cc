@@ -4,12 +4,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -104,6 +108,12 @@ class FakeWeightsStore final : public WeightsStore {
 // A coordinator whose clock and worker streams are the test's.
 class TestCoordinator {
  public:
+  // On a store that has this already.
+  explicit TestCoordinator(const std::vector<StoreBatch>& batches)
+      : store_(batches),
+        metrics_(registry_, "test"),
+        coordinator_(BrainPolicy{}, *store_.Load(), store_, weights_store_,
+                     checkpoints_, clock_, metrics_) {}
   explicit TestCoordinator(StoredState stored = {})
       : metrics_(registry_, "test"),
         coordinator_(BrainPolicy{}, std::move(stored), store_, weights_store_,
@@ -143,16 +153,29 @@ class TestCoordinator {
                       .value()
                       .id());
   }
-  v1::Job GetJob(int64_t id) {
+  v1::Job GetJob(int64_t id) { return FindJob(id).value(); }
+  absl::StatusOr<v1::Job> FindJob(int64_t id, int32_t points = 0) {
     v1::GetJobRequest request;
     request.set_id(id);
+    request.set_points(points);
     return Await<v1::Job>(
-               [&](auto done) { coordinator_.GetJob(request, done); })
-        .value();
+        [&](auto done) { coordinator_.GetJob(request, done); });
+  }
+  // All pages; how many there were.
+  int List(int32_t page_size, std::vector<int64_t>& ids) {
+    v1::ListJobsRequest request;
+    request.set_page_size(page_size);
+    for (int pages = 1;; ++pages) {
+      const auto page = Await<v1::ListJobsResponse>(
+          [&](auto done) { coordinator_.ListJobs(request, done); });
+      for (const v1::Job& job : page->jobs()) ids.push_back(job.id());
+      if (page->next_page_token().empty()) return pages;
+      request.set_page_token(page->next_page_token());
+    }
   }
   v1::ListWorkersResponse Workers() {
     return Await<v1::ListWorkersResponse>(
-               [&](auto done) { coordinator_.ListWorkers(done); })
+               [&](auto done) { coordinator_.ListWorkers({}, done); })
         .value();
   }
 
@@ -166,13 +189,6 @@ class TestCoordinator {
     }
   }
 
-  std::string Metrics() { return registry_.Text(); }
-  Coordinator* operator->() { return &coordinator_; }
-  FakeClock& clock() { return clock_; }
-  MemoryStore& store() { return store_; }
-  FakeWeightsStore& weights_store() { return weights_store_; }
-
- private:
   // Returns what `ask` gives the callback that it is called with.
   template <typename T, typename Ask>
   static absl::StatusOr<T> Await(const Ask& ask) {
@@ -186,6 +202,13 @@ class TestCoordinator {
     return answer;
   }
 
+  std::string Metrics() { return registry_.Text(); }
+  Coordinator* operator->() { return &coordinator_; }
+  FakeClock& clock() { return clock_; }
+  MemoryStore& store() { return store_; }
+  FakeWeightsStore& weights_store() { return weights_store_; }
+
+ private:
   FakeClock clock_;
   MemoryStore store_;
   FakeWeightsStore weights_store_;
@@ -210,16 +233,16 @@ TEST(Coordinator, TakesTheWeightsStoresAnswerWhenClientsHaveFilledItsQueue) {
   const FakeWeightsStore::Saved& saved =
       coordinator.weights_store().AwaitSave();
   absl::Notification blocked, go_on, answered;
-  coordinator->ListWorkers([&](const auto&) {
+  coordinator->ListWorkers({}, [&](const auto&) {
     blocked.Notify();
     go_on.WaitForNotification();
   });
   blocked.WaitForNotification();
-  coordinator->ListWorkers([&](const auto&) { answered.Notify(); });
+  coordinator->ListWorkers({}, [&](const auto&) { answered.Notify(); });
   // Called at once where it is refused, else when the loop goes on.
   std::atomic<bool> full = false;
   while (!full) {
-    coordinator->ListWorkers([&full](const auto& workers) {
+    coordinator->ListWorkers({}, [&full](const auto& workers) {
       if (absl::IsUnavailable(workers.status())) full = true;
     });
   }
@@ -322,6 +345,155 @@ TEST(Coordinator, SpendsNoTimeOnJobsThatHaveEnded) {
   EXPECT_THAT(with.Metrics(),
               testing::HasSubstr(
                   "paceline_coordinator_jobs{state=\"succeeded\"} 20000"));
+}
+
+// Jobs 1 to `count`, which have ended, as a store has them.
+StoreBatch StoredJobs(int64_t count) {
+  StoreBatch batch;
+  batch.jobs = EndedJobs(count).jobs;
+  for (auto& [id, job] : batch.jobs) {
+    job.job.set_ended_unix_ms(id.value);
+    job.job.set_request_id(absl::StrCat("request-", id.value));
+  }
+  return batch;
+}
+
+// All but the last ones are out of memory.
+class ManyEndedJobs : public testing::Test {
+ protected:
+  absl::Status Delete(int64_t id) {
+    return TestCoordinator::Await<v1::DeleteJobResponse>(
+               [&](auto done) { coordinator_->Delete(JobId{id}, done); })
+        .status();
+  }
+
+  TestCoordinator coordinator_{{StoredJobs(100)}};
+};
+
+TEST_F(ManyEndedJobs, AreListedInPagesOnceEach) {
+  for (const int size : {0, 1, 7, 30, 100, 1000}) {
+    std::vector<int64_t> ids;
+    const int pages = coordinator_.List(size, ids);
+    EXPECT_EQ(pages, size == 0 || size > 99 ? 1 : (100 + size - 1) / size);
+    ASSERT_EQ(ids.size(), 100u) << size;
+    EXPECT_TRUE(std::is_sorted(ids.rbegin(), ids.rend())) << size;
+    EXPECT_EQ(ids.back(), 1) << size;
+  }
+  v1::ListJobsRequest request;
+  request.set_page_token("rubbish");
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      TestCoordinator::Await<v1::ListJobsResponse>([&](auto done) {
+        coordinator_->ListJobs(request, done);
+      }).status()));
+}
+
+TEST_F(ManyEndedJobs, AreFoundAndStayAsTheyAre) {
+  for (const int64_t id : {1, 50, 100}) {
+    EXPECT_EQ(coordinator_.GetJob(id).state(), v1::JOB_STATE_SUCCEEDED);
+    const auto stopped = TestCoordinator::Await<v1::Job>(
+        [&](auto done) { coordinator_->Stop(JobId{id}, done); });
+    ASSERT_TRUE(stopped.ok()) << stopped.status();
+    EXPECT_EQ(stopped->state(), v1::JOB_STATE_SUCCEEDED);
+  }
+  for (const int64_t id : {int64_t{0}, int64_t{101}, int64_t{-5},
+                           std::numeric_limits<int64_t>::max()}) {
+    EXPECT_TRUE(absl::IsNotFound(coordinator_.FindJob(id).status())) << id;
+  }
+}
+
+TEST_F(ManyEndedJobs, AreNotSubmittedAgain) {
+  v1::SubmitJobRequest request = SubmissionOf(SpecOf(1));
+  request.set_request_id("request-3");
+  const auto answer = TestCoordinator::Await<v1::SubmitJobResponse>(
+      [&](auto done) { coordinator_->Submit(request, done); });
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->id(), 3);
+}
+
+TEST_F(ManyEndedJobs, AreDeletedAndWatchersStillSeeTheLastOnes) {
+  for (int64_t id = 61; id <= 100; ++id) EXPECT_TRUE(Delete(id).ok()) << id;
+  EXPECT_TRUE(Delete(1).ok());
+  EXPECT_TRUE(absl::IsNotFound(Delete(1)));
+  EXPECT_TRUE(absl::IsNotFound(coordinator_.FindJob(1).status()));
+
+  std::vector<int64_t> ids;
+  coordinator_.List(0, ids);
+  EXPECT_EQ(ids.size(), 59u);
+  EXPECT_EQ(ids.front(), 60);
+  coordinator_.TickAfter(absl::Seconds(1));
+  EXPECT_THAT(
+      coordinator_.Metrics(),
+      testing::HasSubstr("paceline_coordinator_jobs{state=\"succeeded\"} 59"));
+}
+
+// As `what` of the loop's histogram: those that took at most 50 ms, and all.
+std::pair<double, double> LoopCounts(const std::string& metrics,
+                                     const std::string& work) {
+  const auto value = [&](const std::string& series) {
+    const size_t at = metrics.find(series);
+    return at == std::string::npos
+               ? -1.0
+               : std::atof(metrics.c_str() + at + series.size());
+  };
+  const std::string name = "paceline_coordinator_loop_cpu_seconds_";
+  return {value(absl::StrCat(name, "bucket{work=\"", work, "\",le=\"0.05\"}")),
+          value(absl::StrCat(name, "count{work=\"", work, "\"}"))};
+}
+
+// Each of these took longer once: a list of all jobs, the whole curve for each
+// look at a job, a deletion at one stroke, and what jobs in the queue wait for.
+TEST(Coordinator, TakesLittleTimeForEachThingUnderALongLife) {
+  std::vector<StoreBatch> batches = {StoredJobs(5'000)};
+  for (int64_t step = 1; step <= 60'000;) {
+    StoreBatch::Records records;
+    for (int i = 0; i < 5'000; ++i, ++step) {
+      records.steps.push_back(StepOf(step, 1.0));
+      records.events.emplace_back().set_text("something happened");
+    }
+    batches.push_back({.records = {{JobId{1}, records}}});
+  }
+  StoreBatch queued;
+  for (int64_t id = 10'001; id <= 12'000; ++id) {
+    JobRecord& job = queued.jobs[JobId{id}];
+    job.job.set_id(id);
+    job.job.set_state(v1::JOB_STATE_QUEUED);
+    job.spec = SpecOf(2);
+    job.spec.pipeline.workers = {"a", "b"};
+  }
+  batches.push_back(queued);
+  TestCoordinator coordinator(batches);
+  ASSERT_TRUE(
+      coordinator.Attach(coordinator->NextStream(), coordinator.NewStream())
+          .ok());
+
+  std::vector<int64_t> ids;
+  coordinator.List(0, ids);
+  EXPECT_EQ(ids.size(), 7'000u);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(coordinator.FindJob(1, 1'000)->curve_size(), 1'000);
+    coordinator.TickAfter(absl::Milliseconds(500));
+  }
+  EXPECT_EQ(coordinator.FindJob(1, 1'000'000)->curve_size(), 10'000);
+  absl::Notification deleted;
+  coordinator->Delete(JobId{1}, [&](const auto& answer) {
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    deleted.Notify();
+  });
+  deleted.WaitForNotification();
+  ASSERT_TRUE(
+      coordinator
+          .Attach(coordinator->NextStream(), coordinator.NewStream(), "b")
+          .ok());
+  for (int i = 0; i < 200; ++i) coordinator.TickAfter(absl::Milliseconds(50));
+
+  const std::string metrics = coordinator.Metrics();
+  for (const char* work :
+       {"event", "answer", "orders", "watch", "metrics", "upkeep"}) {
+    const auto [short_ones, all] = LoopCounts(metrics, work);
+    EXPECT_GT(all, 0) << work;
+    EXPECT_EQ(short_ones, all) << work << metrics;
+  }
+  EXPECT_GT(LoopCounts(metrics, "placement").second, 0);
 }
 
 // One worker, which says nothing after its registration.  A coordinator that

@@ -56,7 +56,7 @@ TEST_F(StateOf010, HasItsWorkersJobsTokensAndMeasurements) {
 }
 
 TEST_F(StateOf010, HasTheRecordsOfItsJobs) {
-  EXPECT_EQ(store_->Curve(JobId{1}, 0, 100)->size(), 8u);
+  EXPECT_EQ(store_->Curve(JobId{1}, 0, 100)->points.size(), 8u);
   EXPECT_EQ(store_->Evaluations(JobId{1}, 100)->back().accuracy(), 0.5);
   EXPECT_EQ(store_->Events(JobId{1}, 0, 100)->front().kind(), "submitted");
   EXPECT_EQ(store_->Logs(JobId{1}, 0, 100)->size(), 3u);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,13 @@ namespace paceline {
 // Thread-compatible, but for FailWith().
 class MemoryStore final : public JobStore {
  public:
+  // That has these already.
+  explicit MemoryStore(const std::vector<StoreBatch>& batches = {}) {
+    for (const StoreBatch& batch : batches) {
+      store_->Commit(batch).IgnoreError();
+    }
+  }
+
   absl::StatusOr<StoredState> Load() override { return store_->Load(); }
   absl::Status Commit(const StoreBatch& batch) override {
     {
@@ -25,9 +33,19 @@ class MemoryStore final : public JobStore {
     }
     return store_->Commit(batch);
   }
-  absl::StatusOr<std::vector<v1::StepRecord>> Curve(JobId job,
-                                                    int64_t after_step,
-                                                    int64_t points) override {
+  absl::Status Upkeep() override { return store_->Upkeep(); }
+  absl::StatusOr<std::vector<JobRecord>> JobsBelow(JobId below, int64_t limit,
+                                                   int64_t bytes) override {
+    return store_->JobsBelow(below, limit, bytes);
+  }
+  absl::StatusOr<std::vector<JobRecord>> LastEnded(int64_t limit) override {
+    return store_->LastEnded(limit);
+  }
+  absl::StatusOr<JobId> FindRequest(const std::string& request_id) override {
+    return store_->FindRequest(request_id);
+  }
+  absl::StatusOr<StoredCurve> Curve(JobId job, int64_t after_step,
+                                    int64_t points) override {
     return store_->Curve(job, after_step, points);
   }
   absl::StatusOr<std::vector<v1::EvaluationRecord>> Evaluations(

@@ -241,7 +241,9 @@ class Mesh {
     return revoked;
   }
   v1::ListMeasurementsResponse Measured(const std::string& model) const {
-    return brain_.ViewMeasurements(model);
+    v1::ListMeasurementsRequest request;
+    request.set_model(model);
+    return *brain_.ViewMeasurements(request);
   }
 
   absl::Status Stop(JobId job = {}) {
@@ -323,6 +325,9 @@ class Mesh {
   }
 
   void OnCommit(std::function<void()> call) { on_commit_ = std::move(call); }
+  void OnWrites(std::function<void(const StoreBatch&)> call) {
+    on_writes_ = std::move(call);
+  }
 
   JobId job() const { return first_job_; }
   v1::Job Job(JobId job = {}) const { return *brain_.ViewJob(Named(job)); }
@@ -339,7 +344,7 @@ class Mesh {
     return "";
   }
   JobState State(JobId job = {}) const { return Record(job).state(); }
-  std::string Why(JobId job = {}) const { return Record(job).job.why(); }
+  std::string Why(JobId job = {}) const { return Job(job).why(); }
   std::vector<v1::Worker> ViewWorkers() const {
     return brain_.ViewWorkers(Now().now);
   }
@@ -381,7 +386,7 @@ class Mesh {
 
   // These return the steps and the evaluations that are stored.
   std::vector<v1::StepRecord> Curve() const {
-    return *store_->Curve(job(), 0, 1000);
+    return store_->Curve(job(), 0, 1000)->points;
   }
   std::vector<v1::EvaluationRecord> Evaluations() const {
     return *store_->Evaluations(job(), 1000);
@@ -449,6 +454,7 @@ class Mesh {
     EXPECT_TRUE(actions.writes.durable || actions.writes.views.empty())
         << "a view that a power cut takes";
     EXPECT_TRUE(store_->Commit(actions.writes).ok());
+    if (on_writes_) on_writes_(actions.writes);
     if (on_commit_) on_commit_();  // nobody has been told of it
     for (auto& order : actions.orders) {
       orders_[order.stream].push_back(order.order);
@@ -466,6 +472,7 @@ class Mesh {
   int64_t ms_;
   std::unique_ptr<MemoryStore> store_ = std::make_unique<MemoryStore>();
   std::function<void()> on_commit_;
+  std::function<void(const StoreBatch&)> on_writes_;
   JobId first_job_;
   std::map<JobId, int64_t> attempts_;  // the newest that is stored
   Brain brain_;

@@ -100,10 +100,10 @@ TEST_F(TokensTest, AreStoredAsHashesAndShownWithoutThem) {
   EXPECT_EQ(stored->secret_sha256(), "hash of t");
   EXPECT_TRUE(mesh_.actions.writes.durable);
 
-  const v1::ListTokensResponse shown = tokens_.View(At({}));
+  const v1::ListTokensResponse shown = *tokens_.View({}, At({}));
   ASSERT_EQ(shown.tokens_size(), 1);
   EXPECT_EQ(shown.tokens(0).secret_sha256(), "");
-  EXPECT_EQ(tokens_.View(At(absl::Hours(2))).tokens_size(), 0);
+  EXPECT_EQ(tokens_.View({}, At(absl::Hours(2)))->tokens_size(), 0);
 
   MeshState next_mesh(BrainPolicy{}, Instant{});
   Tokens next(next_mesh, {{"t", *stored}});

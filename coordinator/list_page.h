@@ -1,0 +1,66 @@
+// ListPage says which elements of a list go into one answer.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace paceline {
+
+// An answer ends with the element that brings it to so many bytes.
+inline constexpr int64_t kAnswerBytes = 1 << 20;
+
+// Thread-compatible.  Asked of every element of the list, in order.
+class ListPage {
+ public:
+  // skip: elements that earlier answers had.  page_size: as the client wants
+  // it; 0: `most`, which it never exceeds.
+  ListPage(int64_t skip, int64_t page_size, int64_t most)
+      : skip_(skip),
+        place_(skip),
+        left_(page_size > 0 ? std::min(page_size, most) : most) {}
+
+  // The number in a token; `first` in an empty one.
+  // Errors: InvalidArgument  no list has given that token
+  static absl::StatusOr<int64_t> Parse(const std::string& token,
+                                       int64_t first = 0) {
+    int64_t number = 0;
+    if (token.empty()) return first;
+    if (absl::SimpleAtoi(token, &number) && number >= 0) return number;
+    return absl::InvalidArgumentError(
+        absl::StrCat("page_token: '", token, "' is none of this list's"));
+  }
+
+  // Whether the next element is in this answer.
+  bool Wants() {
+    if (skip_ > 0) {
+      --skip_;
+      return false;
+    }
+    is_full_ = left_ == 0 || bytes_ >= kAnswerBytes;
+    return !is_full_;
+  }
+  // It was, with so many bytes.
+  void Took(size_t bytes) {
+    --left_;
+    ++place_;
+    bytes_ += static_cast<int64_t>(bytes);
+  }
+  int64_t left() const { return left_; }
+  // The token for the next answer; empty: there is none.
+  std::string next() const { return is_full_ ? absl::StrCat(place_) : ""; }
+
+ private:
+  int64_t skip_;
+  int64_t place_;  // of the next element
+  int64_t left_;
+  int64_t bytes_ = 0;
+  bool is_full_ = false;
+};
+
+}  // namespace paceline

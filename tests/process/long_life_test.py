@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""A coordinator that has lived long: it is ready at once, shows all of its jobs,
+and forgets one while it goes on answering."""
+
+import json
+import re
+import sqlite3
+import threading
+
+from mesh_case import ProcessCase, Settings, eventually, get, main
+from long_store import LongCoordinator
+
+JOBS = 2_000
+STEPS = 200
+READY_CPU_SECONDS = 1  # of 2 s for ten times as many
+LONG = 30_000  # steps of job 2
+
+
+class LongLife(ProcessCase):
+    beside_others = True
+
+    def setUp(self):
+        super().setUp()
+        self.coordinator = LongCoordinator(Settings.bin, self.folder)
+        self.addCleanup(self.coordinator.stop)
+        self.coordinator.start()
+        job = self.folder / "job.yaml"
+        job.write_text("model: {name: lenet}\ndata: {name: synthetic}\n"
+                       "train: {steps: 9}\n")
+        for command in (("submit", job, "--detach"), ("stop", "1")):
+            self.coordinator.client("job", *command)
+        self.coordinator.stop()
+        self.coordinator.fill(JOBS, STEPS)
+
+    def database(self):
+        return sqlite3.connect(self.coordinator.state / "coordinator.db")
+
+    def rows(self, job):
+        base = self.database()
+        try:
+            return base.execute("SELECT count(*) FROM records WHERE job=?",
+                                (job,)).fetchone()[0]
+        finally:
+            base.close()
+
+    def make_long(self, job):
+        base = self.database()
+        with base:
+            base.execute(
+                "INSERT INTO records SELECT ?, 1, ?+1+a.step+?*b.step, a.record "
+                "FROM (SELECT * FROM records WHERE job=1) a CROSS JOIN (SELECT "
+                "step FROM records WHERE job=1 AND step<=?) b",
+                (job, STEPS, STEPS, LONG // STEPS))
+        base.close()
+
+    def listed(self, *words):
+        finished = self.coordinator.client("job", "list", "-o", "json", *words)
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        return [job["id"] for job in json.loads(finished.stdout)["jobs"]]
+
+    def test_it_is_ready_at_once_and_has_all_jobs(self):
+        for _ in range(2):
+            _, cpu = self.coordinator.start()
+            self.assertLess(cpu, READY_CPU_SECONDS)
+            self.assertEqual(self.listed(), list(range(JOBS, 0, -1)))
+            self.assertEqual(self.listed("--limit", "3"),
+                             [JOBS, JOBS - 1, JOBS - 2])
+            self.assertEqual(self.listed("--state", "succeeded"), [])
+            for job in ("1", "last"):
+                shown = self.coordinator.client("job", "show", job)
+                self.assertIn("stopped", shown.stdout, shown.stderr)
+            self.coordinator.stop()
+
+    def test_a_long_curve_is_thinned_and_a_deletion_stops_nobody(self):
+        self.make_long(2)
+        self.make_long(3)
+        before = self.rows(2)
+        self.assertGreater(before, 25_000)
+        self.coordinator.start()
+        self.assertTrue(eventually(lambda: self.rows(2) <= 20_000, 60))
+        self.assertTrue(eventually(lambda: self.rows(3) <= 20_000, 60))
+        report = self.coordinator.client("report", "2", "--format", "csv")
+        self.assertRegex(report.stdout, "summary,curve stride,[248]")
+
+        slow = []
+        ended = threading.Event()
+
+        def ask():
+            while not ended.wait(0.05):
+                answer = get(self.coordinator.address("http"), "/healthz")
+                if answer != "ok\n":
+                    slow.append(answer)
+        thread = threading.Thread(target=ask)
+        thread.start()
+        deleted = self.coordinator.client("job", "delete", "3")
+        self.assertEqual(deleted.returncode, 0, deleted.stderr)
+        self.assertEqual(
+            self.coordinator.client("job", "show", "3").returncode, 3)
+        self.assertTrue(eventually(lambda: self.rows(3) == 0, 60))
+        ended.set()
+        thread.join()
+        self.assertEqual(slow, [])
+        wal = self.coordinator.state / "coordinator.db-wal"
+        self.assertLess(wal.stat().st_size, 20 << 20)
+        self.check_loop()
+
+    def check_loop(self):
+        """Nothing but placements has taken more than 50 ms of CPU."""
+        metrics = get(self.coordinator.address("http"), "/metrics")
+        name = "paceline_coordinator_loop_cpu_seconds"
+        short = dict(re.findall(
+            name + r'_bucket\{work="(\w+)",le="0.05"\} (\d+)', metrics))
+        every = dict(re.findall(name + r'_count\{work="(\w+)"\} (\d+)',
+                                metrics))
+        self.assertIn("upkeep", every)
+        for work, count in every.items():
+            if work != "placement":
+                self.assertEqual(short[work], count, work)
+
+    def test_a_damaged_page_that_no_start_reads_ends_it(self):
+        path = self.coordinator.state / "coordinator.db"
+        pages = path.stat().st_size // 4096
+        with open(path, "r+b") as file:
+            for page in range(pages // 2, pages // 2 + 20):
+                file.seek(page * 4096)
+                file.write(b"\x5a" * 512)
+
+        self.coordinator.start()
+
+        self.assertEqual(self.coordinator.process.wait(60), 1)
+        self.has(self.coordinator.log.read_text(), "ready", "is damaged",
+                 "move the file away")
+
+
+if __name__ == "__main__":
+    main()
