@@ -576,8 +576,7 @@ std::vector<JobId> Brain::ShownJobs(int most) const {
 std::map<JobState, int64_t> Brain::CountJobs() const {
   std::map<JobState, int64_t> jobs = mesh_.ended;
   jobs[JobState::kRunning] = std::ssize(mesh_.running);
-  jobs[JobState::kQueued] =
-      std::ssize(mesh_.open) - std::ssize(mesh_.running);
+  jobs[JobState::kQueued] = std::ssize(mesh_.open) - std::ssize(mesh_.running);
   return jobs;
 }
 

@@ -46,7 +46,7 @@ class JobQueue {
  private:
   void AddStages(const std::vector<StageOfPlan>& stages,
                  v1::SubmitJobResponse& answer) const;
-  // What placements are made of, while a walk through the queue changes nothing
+  // Holds all that placements are made of, while a walk through the queue changes nothing
   // of it.
   struct Look {
     std::vector<Candidate> free;   // as MeshState::Candidates()

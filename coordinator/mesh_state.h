@@ -214,7 +214,7 @@ struct MeshState {
   std::map<WorkerId, std::string> BrokenLinks(
       const std::vector<PeerReport>& peers) const;
   std::vector<Candidate> Candidates() const;  // by id
-  // Of everything but a job that decides where the job may run.
+  // Tells apart meshes in which a job may be placed otherwise.
   uint64_t PlacementKey() const;
   // With today's names and addresses.
   std::vector<StagePlacement> Place(

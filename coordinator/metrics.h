@@ -66,7 +66,7 @@ constexpr char kCheckpoints[] = "paceline_coordinator_checkpoints_total";
 constexpr char kCheckpointSeconds[] =
     "paceline_coordinator_checkpoint_seconds_total";
 
-// What the coordinator's loop does.
+// The kinds of work of the coordinator's loop.
 enum class LoopWork : uint8_t {
   kEvent,      // something that was posted
   kPlacement,  // the same, with a placement of a job

@@ -66,7 +66,7 @@ std::string ClockText(int64_t unix_ms);
 std::string RecoveryText(const v1::Job& job);
 // wide: with all columns, and the whole reason why each stands as it does.
 std::string RenderJobs(const v1::ListJobsResponse& jobs, bool wide = false);
-// What is left of a long job's curve; empty: all of it.
+// Says what is left of a long job's curve; empty: all of it.
 std::string CurveText(const v1::Job& job);
 std::string RenderJob(const v1::Job& job, const PlotOptions& plot);
 // idle, busy, measuring (for a person; a link between two workers that the mesh

@@ -27,7 +27,7 @@ void Train(Mesh& mesh, StreamId stream, v1::RunState::Phase phase) {
   ASSERT_TRUE(mesh.Send(stream, heartbeat).ok());
 }
 
-// What `job show`, `job list`, the report and the page have.
+// All that `job show`, `job list`, the report and the page have.
 std::string Shown(const Mesh& mesh) { return mesh.Job().DebugString(); }
 
 class Figures : public testing::TestWithParam<JobSpec> {

@@ -1,5 +1,5 @@
-// What a long life does to the store: curves are thinned, jobs go bit by bit,
-// and a start reads what it needs.
+// The store in a long life: curves are thinned, jobs go bit by bit, and a start
+// reads no more than it needs.
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -265,7 +265,7 @@ TEST_F(StoreUpkeep, ADeletedJobGoesBitByBit) {
   EXPECT_GE(Count("records") + Count("events") + Count("logs"),
             before - kRowsATime);
   EXPECT_THAT(*store_->NewestEvents(10), IsEmpty());
-  // What is left goes although the coordinator has started anew meanwhile.
+  // The rest goes although the coordinator has started anew meanwhile.
   Keep();
   Open();
   EXPECT_LE(KeepAll(), kRowsATime);
