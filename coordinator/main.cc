@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -192,9 +191,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
     return JoinHostPort(http_host, http_port);
   };
   HttpServer http;
-  std::vector<std::string> http_names = options.http_hosts;
-  http_names.push_back(http_at->host);
-  http.AllowHosts(std::move(http_names));
+  http.AllowHosts(options.http_hosts);
   AddRoutes(http, coordinator, registry, readiness, http_address,
             options.http_tls);
 

@@ -43,14 +43,6 @@ absl::Status MakeFolder(const std::string& path) {
                             "; choose another with --state DIR");
 }
 
-// Secrets and programs' settings are kept there.
-absl::Status MakeOwnFolder(const std::string& path) {
-  PACELINE_RETURN_IF_ERROR(MakeFolder(path));
-  const absl::Status own = CheckOwnFolder(path);
-  if (own.ok()) return own;
-  return FailedPrecondition(own.message(), ", with --state DIR");
-}
-
 // An advisory lock on `folder`, held until the descriptor is closed.
 absl::StatusOr<int> LockFolder(const std::string& folder) {
   const std::string path = folder + "/up.lock";
@@ -170,8 +162,10 @@ Mesh::Daemon Mesh::MakeDaemon(const std::string& name,
 absl::Status Mesh::Start() {
   PACELINE_RETURN_IF_ERROR(CheckPortFree(options_.port, "--port"));
   PACELINE_RETURN_IF_ERROR(CheckPortFree(options_.http_port, "--http-port"));
-  PACELINE_RETURN_IF_ERROR(MakeOwnFolder(options_.state));
-  PACELINE_RETURN_IF_ERROR(MakeOwnFolder(options_.state + "/logs"));
+  PACELINE_RETURN_IF_ERROR(MakeFolder(options_.state + "/logs"));
+  if (const absl::Status own = CheckOwnFolder(options_.state); !own.ok()) {
+    return FailedPrecondition(own.message(), ", with --state DIR");
+  }
   PACELINE_ASSIGN_OR_RETURN(lock_, LockFolder(options_.state));
   PACELINE_RETURN_IF_ERROR(MakeSecret(secret_));
   PACELINE_RETURN_IF_ERROR(UseSecret(secret_));
@@ -204,20 +198,15 @@ absl::Status Mesh::StartDaemon(Daemon& daemon) {
 }
 
 void Mesh::LinkSecret(std::vector<std::string>* news) {
+  namespace fs = std::filesystem;
   secret_link_ = SecretLink(ports_.grpc);
-  absl::Status made = FailedPrecondition("this user has no home");
-  if (!secret_link_.empty()) {
-    made = MakeFolders(std::filesystem::path(secret_link_).parent_path());
-  }
-  std::error_code error;
-  if (made.ok()) {
-    std::filesystem::remove(secret_link_, error);  // an earlier mesh's
-    std::filesystem::create_symlink(std::filesystem::absolute(secret_),
-                                    secret_link_, error);
-    made = error ? FileError("make", secret_link_, error.value()) : made;
+  absl::Status made = MakeFolders(fs::path(secret_link_).parent_path());
+  unlink(secret_link_.c_str());  // an earlier mesh's
+  if (made.ok() &&
+      symlink(fs::absolute(secret_).c_str(), secret_link_.c_str()) != 0) {
+    made = FileError("make", secret_link_, errno);
   }
   if (made.ok()) return;
-  secret_link_.clear();
   news->push_back(absl::StrCat(
       made.message(), ": give other commands --secret-file ", secret_));
 }
@@ -333,7 +322,7 @@ void Mesh::Stop(absl::Duration grace) {
       poll(nullptr, 0, 20);
     }
   };
-  if (!secret_link_.empty()) unlink(secret_link_.c_str());
+  unlink(secret_link_.c_str());
   // A coordinator that stops waits for connections that nobody reads from.
   client_ = nullptr;
   // No worker waits until its job goes on with others, as after SIGTERM.

@@ -124,7 +124,7 @@ class Mesh {
 
   const MeshOptions options_;
   const std::string secret_;  // its file, anew with each start
-  std::string secret_link_;   // empty: there is none
+  std::string secret_link_;   // for other commands
   const Connect connect_;
   const Clock& clock_;
   // Holds the lock on the state folder.

@@ -1,12 +1,9 @@
 #include "core/base/secret.h"
 
-#include <fcntl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -40,31 +37,24 @@ absl::Status MakeSecret(const std::string& path) {
 }
 
 absl::Status UseSecret(const std::string& path) {
-  // O_NONBLOCK: a pipe without a writer would be waited for.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) {
-    return absl::InvalidArgumentError(FileError("open", path, errno).message());
-  }
   struct stat about = {};
-  fstat(file, &about);
-  const auto text = ReadAt(file, path, 0, kMostBytes + 1);
-  close(file);
-  if (!S_ISREG(about.st_mode) || !text.ok()) {
-    return InvalidArgument(path, " is no file that can be read");
+  if (stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) {
+    return InvalidArgument(path, " is no file");
   }
   if ((about.st_mode & (S_IROTH | S_IWOTH)) != 0) {
     return InvalidArgument("every user of this machine may read or write ",
                            path, ": chmod 600 it, and write a new secret");
   }
+  const auto text = ReadFile(path, kMostBytes);
+  if (!text.ok()) return InvalidArgument(text.status().message());
   std::string secret(absl::StripAsciiWhitespace(*text));
   const bool is_one_word =
       std::all_of(secret.begin(), secret.end(),
                   [](char c) { return absl::ascii_isgraph(c); });
-  if (secret.size() < kLeastBytes || text->size() > kMostBytes ||
-      !is_one_word) {
-    return InvalidArgument(path, " must hold one word of ", kLeastBytes, " to ",
-                           kMostBytes,
-                           " characters, such as 'openssl rand -hex 32' gives");
+  if (secret.size() < kLeastBytes || !is_one_word) {
+    return InvalidArgument(path, " must hold one word of ", kLeastBytes,
+                           " characters and more, such as 'openssl rand -hex "
+                           "32' gives");
   }
   ProcessSecret() = std::move(secret);
   return absl::OkStatus();

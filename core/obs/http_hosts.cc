@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
+#include "core/base/host_port.h"
 
 namespace paceline {
 namespace {
@@ -19,24 +20,11 @@ std::string Normal(absl::string_view name) {
   return absl::AsciiStrToLower(absl::StripSuffix(name, "."));
 }
 
-// Without port and brackets; empty: it is none.
-std::string HostOf(absl::string_view authority) {
-  const size_t bracket = authority.find(']');
-  const bool is_v6 = absl::StartsWith(authority, "[");
-  if (is_v6 && bracket == absl::string_view::npos) return "";
-  const size_t begin = is_v6 ? bracket + 1 : authority.find(':');
-  absl::string_view port = authority.substr(std::min(begin, authority.size()));
-  if (!port.empty() && !absl::ConsumePrefix(&port, ":")) return "";
-  if (!std::all_of(port.begin(), port.end(), absl::ascii_isdigit)) return "";
-  if (!is_v6) return Normal(authority.substr(0, begin));
-  const absl::string_view address = authority.substr(1, bracket - 1);
-  return std::string(address.substr(0, address.find('%')));
-}
-
 bool IsAddress(const std::string& host) {
   in6_addr address;
+  const std::string without_scope = host.substr(0, host.find('%'));
   return inet_pton(AF_INET, host.c_str(), &address) == 1 ||
-         inet_pton(AF_INET6, host.c_str(), &address) == 1;
+         inet_pton(AF_INET6, without_scope.c_str(), &address) == 1;
 }
 
 // Blocks while the resolver is asked.
@@ -53,9 +41,12 @@ bool IsNameWithDomain(const std::string& name, const std::string& host) {
 
 }  // namespace
 
-bool IsOwnHost(absl::string_view authority,
+bool IsOwnHost(const std::string& authority,
                const std::vector<std::string>& given) {
-  const std::string host = HostOf(authority);
+  auto where = ParseHostPort(authority);
+  if (!where.ok()) where = ParseHostPort(authority + ":80");
+  if (!where.ok()) return false;
+  const std::string host = Normal(where->host);
   if (host.empty()) return false;
   const auto is_host = [&host](const std::string& name) {
     return Normal(name) == host;

@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/string_view.h"
-
 namespace paceline {
 
 // A page of a stranger can have its own name looked up as this machine's
@@ -15,7 +13,7 @@ namespace paceline {
 // and with ".local", and those that were given.
 //   authority  as the header Host has it: "pi-1.local:7480", "[::1]"
 // Asks the resolver where nothing but this machine's domain can be meant.
-bool IsOwnHost(absl::string_view authority,
+bool IsOwnHost(const std::string& authority,
                const std::vector<std::string>& given);
 
 }  // namespace paceline

@@ -60,6 +60,7 @@ class HttpServer {
 
   // Before Start() only.  From then on it answers requests that call it by a
   // name of IsOwnHost(), once: 421 for others, but for /healthz and /readyz.
+  // The host of Start() counts as given.
   void AllowHosts(std::vector<std::string> names);
 
   // Listens on host:port (port 0: any; empty host: every address; localhost:

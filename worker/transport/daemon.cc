@@ -210,12 +210,7 @@ absl::Status Daemon::StartHttp() {
       options.insecure || options.http_insecure || options.http_tls);
   PACELINE_RETURN_IF_ERROR(
       AtOption(options_.worker.origins, "http", wanted.status()));
-  std::vector<std::string> names = options.http_hosts;
-  names.push_back(wanted->host);
-  if (const auto here = ParseHostPort(options.advertise); here.ok()) {
-    names.push_back(here->host);
-  }
-  http_.AllowHosts(std::move(names));
+  http_.AllowHosts(options.http_hosts);
   std::optional<HttpTls> tls;
   if (options.http_tls) {
     const TlsFiles files(options.tls_dir);

@@ -50,7 +50,7 @@ TEST_F(SecretTest, AFileWithoutOneWordIsRefusedAndNamed) {
        {"", "short", "two words that are long", "not\x80quite\x01ascii-text"}) {
     EXPECT_THAT(Written(text), HasSubstr("must hold one word")) << text;
   }
-  EXPECT_THAT(Written(std::string(1 << 20, 'x')), HasSubstr("to 512"));
+  EXPECT_THAT(Written(std::string(1 << 20, 'x')), HasSubstr("more than 512"));
   for (const std::string& path : {folder_.path(), folder_.path() + "/none"}) {
     const absl::Status refused = UseSecret(path);
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;

@@ -184,8 +184,8 @@ TEST_F(NamedServer, AnswersToNoNameThatAStrangerMayHave) {
        {"evil.example", "localhost.evil.example", "127.0.0.1.evil.example",
         "x.example.evil.example", "y.x.example", "evil.example:7480",
         "127.0.0.1:evil.example", "[::1].evil.example", "[::1", "[evil]",
-        "localhost@evil.example", "localhost, evil.example", "2130706433", ".",
-        ":7480", ""}) {
+        "localhost@evil.example", "localhost%.evil.example",
+        "localhost, evil.example", "2130706433", ".", ":7480", ""}) {
     EXPECT_EQ(GetFrom(host), "421") << host;
   }
   char name[256] = {};
