@@ -43,6 +43,7 @@
 #include "core/base/errors.h"
 #include "core/base/secret.h"
 #include "core/base/status_macros.h"
+#include "core/model/made_with.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/tls.h"
 #include "core/schedule/traits.h"
@@ -209,7 +210,7 @@ absl::StatusOr<ParsedJob> JobToSubmit(const CommandContext& context,
           : JobAgain(context.client, options.again, options.sets));
   PACELINE_RETURN_IF_ERROR(
       FillInSizes(ReadSafetensorsMetadata, job.spec.model));
-  PACELINE_RETURN_IF_ERROR(LookForFiles(context, job.spec));
+  PACELINE_RETURN_IF_ERROR(LookForFiles(context, job.spec, LoadWeights));
   PACELINE_RETURN_IF_ERROR(FillInScript(context, options.timeout, &job.spec));
   if (options.plan_file.empty()) return job;
   PACELINE_ASSIGN_OR_RETURN(const PlanFile plan,
@@ -227,21 +228,36 @@ absl::StatusOr<ParsedJob> JobToSubmit(const CommandContext& context,
 // The job `id` as it was submitted, but for what `--set` changes.  It goes on
 // with the CPU capability that it had: another one rounds differently.
 absl::StatusOr<ParsedJob> JobToResume(const CommandContext& context, int64_t id,
-                                      const std::vector<std::string>& sets) {
+                                      const std::vector<std::string>& sets,
+                                      bool accept_changed_data) {
   PACELINE_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(id, 0, 0));
   JobSpec spec = FromProto(job.spec());
   if (!job.cpu_capability().empty()) spec.cpu_capability = job.cpu_capability();
   PACELINE_ASSIGN_OR_RETURN(ParsedJob changed, ChangeJob(spec, sets));
   JobSpec read = changed.spec;
   read.model.weights.clear();  // the checkpoint has newer ones
-  PACELINE_RETURN_IF_ERROR(LookForFiles(context, read));
+  v1::Inputs inputs;
+  if (!accept_changed_data) {
+    inputs = InputsToResume(job.inputs(), spec, changed.spec);
+  }
+  PACELINE_RETURN_IF_ERROR(LookForFiles(context, read, nullptr, inputs));
+  const auto before = DescribeModel(spec), after = DescribeModel(changed.spec);
+  if (!before.ok() || !after.ok()) return changed;
+  // What is an error is the coordinator's to say.
+  std::vector<std::string> notes;
+  CheckMadeWith(before->made_with, after->made_with, /*reset_head=*/true, notes)
+      .IgnoreError();
+  for (const std::string& note : notes) {
+    changed.warnings.push_back(absl::StrCat("the checkpoint was ", note));
+  }
   return changed;
 }
 
 ExitCode Submit(const CommandContext& context, const ClientOptions& options,
                 std::optional<int64_t> resumed = std::nullopt) {
   const Instant begin = context.clock.Now();
-  auto job = resumed.has_value() ? JobToResume(context, *resumed, options.sets)
+  auto job = resumed.has_value() ? JobToResume(context, *resumed, options.sets,
+                                               options.accept_changed_data)
                                  : JobToSubmit(context, options);
   if (!job.ok()) return ReportError(context.console, job.status());
   std::optional<v1::ResumedFrom> resume;
@@ -249,6 +265,7 @@ ExitCode Submit(const CommandContext& context, const ClientOptions& options,
     resume.emplace();
     resume->set_job(*resumed);
     resume->set_step(options.from_step);
+    resume->set_accept_changed_data(options.accept_changed_data);
   }
   // The job gets the rest of the time; with nothing left, it is asked about
   // once.

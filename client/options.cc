@@ -332,12 +332,12 @@ class CommandLine {
         Command::kJobResume);
     AddSubmission(resume);
     AddValue(resume, "--from", options_.from_step, "STEP",
-             "Goes on from the checkpoint of this step, not from the newest "
-             "one")
+             "Goes on from the checkpoint of this step, not the newest one")
         ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
+    resume->add_flag("--accept-changed-data", options_.accept_changed_data,
+                     "Takes data or a teacher that is not what it was");
     resume->footer(
-        "Examples:\n"
-        "  paceline job resume last\n"
+        "Examples:\n  paceline job resume last\n"
         "  paceline job resume 7 --from 200 --set pipeline.stages=2");
     with_job("delete", "Deletes an ended job, its weights and its checkpoints",
              Command::kJobDelete);

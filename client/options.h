@@ -82,10 +82,11 @@ struct ClientOptions {
   bool follow = false;
   bool watch = false;  // job list, job show, node list
   std::optional<absl::Duration> timeout;
-  JobFilter filter;         // job list
-  std::string again;        // job submit: a job's number, or "last"
-  int64_t from_step = 0;    // job resume; 0: the newest checkpoint
-  std::string export_file;  // job export
+  JobFilter filter;                  // job list
+  std::string again;                 // job submit: a job's number, or "last"
+  int64_t from_step = 0;             // job resume; 0: the newest checkpoint
+  bool accept_changed_data = false;  // job resume
+  std::string export_file;           // job export
   ExportForm export_form = ExportForm::kWhole;
   std::string plan_file;  // job submit, simulate
   UpOptions up;

@@ -751,6 +751,9 @@ absl::StatusOr<Submission> Brain::CheckSubmit(
   v1::Job& job = submission.job.job;
   job.mutable_resumed()->set_job(from.job.value);
   job.mutable_resumed()->set_step(from.step);
+  if (!request.resume().accept_changed_data()) {
+    *job.mutable_inputs() = resumption.inputs;
+  }
   job.set_step(from.step);
   job.set_recorded_step(from.step);
   return submission;

@@ -109,6 +109,8 @@ void Checkpoints::Begin(JobEntry& job, Cut cut, Moment moment) {
   order.manifest.set_unix_ms(moment.unix_ms);
   *order.manifest.mutable_spec() = ToProto(job.record.spec);
   order.manifest.set_cpu_capability(job.record.job.cpu_capability());
+  *order.manifest.mutable_inputs() = job.record.job.inputs();
+  order.manifest.set_classes(job.record.job.names().classes());
   for (const auto& holders : job.recovery->HoldersOf(cut)) {
     std::vector<PieceHolder>& layer = order.holders.emplace_back();
     for (const MemberId& holder : holders) {
@@ -337,7 +339,10 @@ absl::StatusOr<Resumption> Checkpoints::CheckResume(
                               ": let it train longer with --set train.steps=N");
   }
   PACELINE_ASSIGN_OR_RETURN(StateLayout wants, LayOutState(spec));
-  return Resumption{found->second, std::move(wants)};
+  const JobEntry* const made = mesh_.FindJob(found->second.job);
+  const JobRecord& from = made == nullptr ? job->record : made->record;
+  return Resumption{found->second, std::move(wants),
+                    InputsToResume(from.job.inputs(), from.spec, spec)};
 }
 
 JobId Checkpoints::UserOf(JobId job) const {

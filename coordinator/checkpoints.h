@@ -30,6 +30,7 @@ struct CheckpointCounts {
 struct Resumption {
   CheckpointId checkpoint;
   StateLayout wants;  // of the job's spec
+  v1::Inputs inputs;  // that the job must find, unless it may find others
 };
 
 // Thread-compatible; lives on the coordinator's loop.

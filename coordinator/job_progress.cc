@@ -8,6 +8,7 @@
 #include "coordinator/advice.h"
 #include "coordinator/job_text.h"
 #include "core/model/aggregation.h"
+#include "core/rpc/report_convert.h"
 
 namespace paceline {
 namespace {
@@ -124,6 +125,8 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
   const v1::RunState::Phase before = part.run().phase();
   *part.mutable_run() = run;
   part.mutable_run()->clear_member();
+  part.mutable_run()->clear_names();
+  part.mutable_run()->clear_notes();
   part.mutable_run()->set_phase(before);
   if (run.has_flow()) TakeFlow(job, moment);
   TakeTimes(job.record, worker, run);
@@ -131,10 +134,15 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
     record.set_step(std::max(record.step(), run.step()));
   }
   record.set_steps(std::max(record.steps(), run.steps()));
-  if (run.total_samples() > 0 && record.total_samples() == 0) {
-    record.set_total_samples(run.total_samples());
+  TakeNotes(job, run, moment);
+  const bool counts = run.total_samples() > 0 && record.total_samples() == 0;
+  const bool infers = IsInference(job.record.spec);
+  const bool names = !infers && record.names().classes().empty() &&
+                     !run.names().classes().empty();
+  if (counts) record.set_total_samples(run.total_samples());
+  if (counts || names) {
     *record.mutable_names() = run.names();
-    if (IsInference(job.record.spec)) mesh_.OpenWeights(job, moment);
+    if (names || infers) mesh_.OpenWeights(job, moment);
     // Predictions that cannot be laid out have ended the job.
     if (HasEnded(job.record.state())) return;
   }
@@ -157,6 +165,20 @@ void JobProgress::TakeUnreadable(JobEntry& job, v1::JobWorker& part,
                      "them out: 'paceline job logs ",
                      job.record.id().value, "' names them"),
         moment);
+  }
+}
+
+// Several workers may read the same files.
+void JobProgress::TakeNotes(JobEntry& job, const v1::RunState& run,
+                            Moment moment) {
+  auto& notes = *job.record.job.mutable_notes();
+  for (const std::string& note : run.notes()) {
+    if (notes.size() >= kMaxNotes ||
+        std::find(notes.begin(), notes.end(), note) != notes.end()) {
+      continue;
+    }
+    *notes.Add() = note;
+    mesh_.AddEvent(job, "warning", note, moment);
   }
 }
 

@@ -31,6 +31,7 @@ class JobProgress {
   void CountStep(JobEntry& job, const v1::StepRecord& step, Moment moment);
   void TakeUnreadable(JobEntry& job, v1::JobWorker& part,
                       const v1::RunState& run, Moment moment);
+  void TakeNotes(JobEntry& job, const v1::RunState& run, Moment moment);
   static void TakeFlow(JobEntry& job, Moment moment);
   static void AddRate(JobEntry& job, const Rate& rate);
   static void TakeMarks(JobEntry& job, WorkerId worker,

@@ -12,6 +12,7 @@
 #include "core/model/description.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/measurement_convert.h"
+#include "core/rpc/report_convert.h"
 
 namespace paceline {
 namespace {
@@ -97,11 +98,14 @@ int64_t MeasureQueue::NewRequest() {
   return request;
 }
 
-int64_t MeasureQueue::RequestFiles(const std::vector<std::string>& files,
+int64_t MeasureQueue::RequestFiles(const v1::StartProfileRequest& asked,
                                    const std::vector<std::string>& workers) {
   const int64_t request = NewRequest();
   for (const std::string& worker : workers) {
-    tasks_.emplace_back(NewTask(request, worker)).order.files = files;
+    MeasureOrder& order = tasks_.emplace_back(NewTask(request, worker)).order;
+    order.files.assign(asked.files().begin(), asked.files().end());
+    if (asked.has_spec()) order.reader = FromProto(asked.spec());
+    order.inputs = asked.inputs();
   }
   return request;
 }
@@ -168,6 +172,13 @@ std::optional<v1::Measurement> MeasureQueue::OnMeasurement(
       of_worker = missing;
       of_worker.set_worker(worker);
     }
+    for (const std::string& note : measurement.notes()) {
+      const auto& notes = view.notes();
+      if (std::find(notes.begin(), notes.end(), note) == notes.end()) {
+        view.add_notes(note);
+      }
+    }
+    CleanNotes(*view.mutable_notes());
     Sort(view);
   }
   Remove(*task);

@@ -67,8 +67,8 @@ class MeasureQueue {
   int64_t Request(const JobSpec& spec, const std::string& cpu_capability,
                   const std::vector<std::string>& workers, bool links);
 
-  // Has these workers look for files.  The id for View().
-  int64_t RequestFiles(const std::vector<std::string>& files,
+  // Has these workers look for request.files().  The id for View().
+  int64_t RequestFiles(const v1::StartProfileRequest& request,
                        const std::vector<std::string>& workers);
 
   // The answer to the order that `worker` has; any other is ignored.  What of

@@ -120,8 +120,7 @@ v1::StartProfileResponse MeshMeasurements::LookForFiles(
     (busy ? ticket.add_busy() : ticket.add_workers())->assign(worker.name);
   }
   ticket.set_id(mesh_.measures.RequestFiles(
-      {request.files().begin(), request.files().end()},
-      {ticket.workers().begin(), ticket.workers().end()}));
+      request, {ticket.workers().begin(), ticket.workers().end()}));
   return ticket;
 }
 
@@ -130,6 +129,9 @@ absl::StatusOr<v1::StartProfileResponse> MeshMeasurements::OnProfile(
   if (!request.files().empty()) {
     PACELINE_RETURN_IF_ERROR(
         CheckSize("files", request.files_size(), kMaxFilesLookedFor));
+    if (request.has_spec()) {
+      PACELINE_RETURN_IF_ERROR(CheckSpec(FromProto(request.spec())));
+    }
     return LookForFiles(request);
   }
   const JobSpec spec = FromProto(request.spec());

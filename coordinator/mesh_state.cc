@@ -10,6 +10,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/model/aggregation.h"
+#include "core/model/made_with.h"
 #include "core/model/predictions.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/report_convert.h"
@@ -305,12 +306,12 @@ void MeshState::OpenWeights(JobEntry& job, Moment moment) {
   absl::StatusOr<SafetensorsLayout> layout =
       [&]() -> absl::StatusOr<SafetensorsLayout> {
     const JobRecord& record = job.record;
-    PACELINE_ASSIGN_OR_RETURN(const ModelDescription model,
-                              Describe(record.spec));
+    PACELINE_ASSIGN_OR_RETURN(ModelDescription model, Describe(record.spec));
+    const v1::NameBytes& names = record.job.names();
+    SetClasses(names.classes(), model);
     if (!IsInference(record.spec)) return LayOut(model);
     // How many there are is the first stage's to say.
     if (record.job.total_samples() == 0) return SafetensorsLayout();
-    const v1::NameBytes& names = record.job.names();
     return LayOutPredictions(model, record.spec.infer,
                              record.job.total_samples(),
                              {names.files(), names.class_names()});

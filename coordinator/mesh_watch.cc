@@ -84,6 +84,8 @@ void Trim(v1::Job& job) {
   job.clear_predicted();
   job.clear_predicted_base();
   job.clear_inputs();
+  job.clear_names();
+  job.clear_notes();
   job.clear_estimate();
   job.clear_versions();
   for (v1::JobWorker& worker : *job.mutable_workers()) {

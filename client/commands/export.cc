@@ -288,7 +288,9 @@ absl::Status WriteForm(const AdaptedJob& job, ExportForm form,
   if (form == ExportForm::kMerged) {
     PACELINE_ASSIGN_OR_RETURN(tensors,
                               MergeAdapters(job.model, std::move(tensors)));
-    metadata = MetadataOf(job.model);
+    metadata = weights->metadata;  // with what only the workers knew
+    metadata.merge(MetadataOf(job.model));
+    metadata.erase("model.lora.alpha");
   } else {
     tensors = PeftTensors(job.model, tensors);
     PACELINE_RETURN_IF_ERROR(WriteFile(

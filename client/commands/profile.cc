@@ -1,6 +1,7 @@
 #include "client/commands/profile.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -296,7 +297,47 @@ ExitCode ProfileCommand(const CommandContext& context, const JobSpec& spec,
   return kExitOk;
 }
 
-absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec) {
+namespace {
+
+// Notes why nobody has looked into the files of `spec`; its weights are looked
+// into here, if this machine has them.
+absl::Status LookHere(const CommandContext& context, const JobSpec& spec,
+                      const LoadModelWeights& load, const std::string& why) {
+  bool looked = false;
+  const auto model = DescribeModel(spec);
+  std::error_code error;
+  if (load != nullptr && model.ok() &&
+      std::filesystem::is_regular_file(spec.model.weights, error)) {
+    WeightsOrigin origin;
+    const auto read = load(spec.model, *model, {0, 0}, &origin);
+    if (!read.ok() && !absl::IsPermissionDenied(read.status())) {
+      return InvalidArgument("model.weights ",
+                             Printable(std::string(read.status().message())),
+                             ", on this machine; nothing was submitted");
+    }
+    looked = read.ok();
+    for (const std::string& note : origin.notes) {
+      context.console.Note("note: ", Printable(note));
+    }
+  }
+  std::vector<std::string> keys;
+  for (const auto& [key, path] : FilesOf(spec)) {
+    if (path.empty() || (looked && key == "model.weights")) continue;
+    keys.push_back(absl::StrCat(key, " ", path));
+  }
+  if (!keys.empty()) {
+    context.console.Note("note: ", Printable(absl::StrJoin(keys, ", ")),
+                         ": not looked at, since ", why,
+                         "; the job says when it begins what is wrong there");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec,
+                          const LoadModelWeights& load,
+                          const v1::Inputs& inputs) {
   constexpr absl::Duration kLongest = absl::Seconds(5);
   JobSpec named = spec;
   if (IsSynthetic(spec.data)) {
@@ -310,9 +351,16 @@ absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec) {
     if (!path.empty()) request.add_files(path);
   }
   if (request.files().empty()) return absl::OkStatus();
+  *request.mutable_spec() = ToProto(named);
+  *request.mutable_inputs() = inputs;
   const auto asked = context.client.StartProfile(request);
   // The submission will tell what is wrong with the coordinator.
-  if (!asked.ok() || asked->workers().empty()) return absl::OkStatus();
+  if (!asked.ok()) return absl::OkStatus();
+  if (asked->workers().empty()) {
+    return LookHere(context, named, load,
+                    asked->busy().empty() ? "no worker is there"
+                                          : "all workers have something to do");
+  }
   absl::StatusOr<ProfileProgress> progress;
   const auto ask = [&] {
     progress = context.client.GetProfile(asked->id());
@@ -325,6 +373,9 @@ absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec) {
   if (*end == WaitEnd::kInterrupted) {
     return absl::CancelledError("interrupted; nothing was submitted");
   }
+  for (const std::string& note : progress->notes) {
+    context.console.Note("note: ", Printable(note));
+  }
   for (const auto& [key, path] : paths) {
     std::vector<std::string> lacking;
     std::string why;
@@ -336,7 +387,9 @@ absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec) {
     if (lacking.empty()) continue;
     std::sort(lacking.begin(), lacking.end());
     const std::string text = Printable(absl::StrCat(
-        key, " ", path, ": ", why, " on ", absl::StrJoin(lacking, ", ")));
+        key, " ",
+        absl::StrContains(why, path) ? why : absl::StrCat(path, ": ", why),
+        " on ", absl::StrJoin(lacking, ", ")));
     if (std::ssize(lacking) == asked->workers_size() && asked->busy().empty()) {
       return InvalidArgument(text,
                              "; nothing was submitted: put it there, or "
@@ -347,7 +400,10 @@ absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec) {
         "note: ", text,
         "; the job fails when one of them must read it: put it there too");
   }
-  return absl::OkStatus();
+  if (*end != WaitEnd::kTimedOut) return absl::OkStatus();
+  return LookHere(context, named, load,
+                  absl::StrCat("no worker was done with them in ",
+                               absl::FormatDuration(kLongest)));
 }
 
 absl::Status FillInScript(const CommandContext& context,

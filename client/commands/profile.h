@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "client/commands/command.h"
 #include "client/rpc/control_client.h"
 #include "core/model/job_spec.h"
+#include "core/model/made_with.h"
+#include "core/model/safetensors_layout.h"
+#include "core/plan/plan.h"
 
 namespace paceline {
 
@@ -59,14 +63,24 @@ absl::StatusOr<std::vector<v1::Worker>> LiveWorkers(ControlClient& client);
 absl::StatusOr<JobSpec> WithMicroBatch(JobSpec spec, int64_t batch,
                                        const std::vector<std::string>& sets);
 
+// How a weights file is looked into here, where no worker can; null: it is not.
+// Real: LoadWeights of core/weights.
+using LoadModelWeights = std::function<absl::StatusOr<std::vector<NamedTensor>>(
+    const ModelSpec& spec, const ModelDescription& model,
+    const LayerRange& layers, WeightsOrigin* origin)>;
+
 // Has the workers that have nothing else to do look for the data, weights and
-// script of a job, for some seconds at most.  Notes which workers cannot read
-// what.  A coordinator that does not answer is no error here.
+// script of a job, and into them as the job would, for some seconds at most.
+// Notes what they say, which of them cannot read what, and what nobody has
+// looked at.  A coordinator that does not answer is no error here.
+//   inputs  that the data must be; zeros: any
 //
-// Errors: InvalidArgument  nobody can read one of them, and all live workers
-//                          were asked
+// Errors: InvalidArgument  nobody can read one of them, or it does not fit the
+//                          job, and all live workers were asked
 //         Cancelled        interrupted
-absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec);
+absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec,
+                          const LoadModelWeights& load = nullptr,
+                          const v1::Inputs& inputs = {});
 
 // This program has no LibTorch: a worker looks into a TorchScript file for it.
 //

@@ -36,15 +36,17 @@ constexpr size_t kShownBytes = 64;
 absl::StatusOr<std::vector<NamedTensor>> Load(const LoadModelWeights& load,
                                               ModelSpec spec,
                                               const ModelDescription& model,
-                                              const std::string& file) {
+                                              const std::string& file,
+                                              WeightsOrigin* origin = nullptr) {
   spec.weights = file;
-  return load(spec, model, {0, static_cast<int>(model.layers.size())});
+  return load(spec, model, {0, static_cast<int>(model.layers.size())}, origin);
 }
 
 struct Pruning {
   ModelSpec spec;
   ModelDescription whole;
   std::vector<NamedTensor> weights;
+  WeightsOrigin origin;
   std::vector<UnitGroup> groups;
   UnitScores scores;
   PrunedModel pruned;
@@ -219,11 +221,14 @@ absl::StatusOr<Pruning> PruneFile(const LoadModelWeights& load,
   const Shape& shape = job.data.shape;
   const int32_t classes = job.data.classes;
   PACELINE_RETURN_IF_ERROR(CheckPrunable(pruning.spec, options.target_macs));
-  PACELINE_ASSIGN_OR_RETURN(pruning.whole,
-                            DescribeModel(pruning.spec, shape, classes));
+  JobSpec bare = job;
+  bare.model = pruning.spec;
+  bare.train.distill = {};
+  bare.faults.clear();
+  PACELINE_ASSIGN_OR_RETURN(pruning.whole, DescribeModel(bare));
   PACELINE_ASSIGN_OR_RETURN(
-      pruning.weights,
-      Load(load, pruning.spec, pruning.whole, options.weights));
+      pruning.weights, Load(load, pruning.spec, pruning.whole, options.weights,
+                            &pruning.origin));
   PACELINE_ASSIGN_OR_RETURN(pruning.groups,
                             UnitGroupsOf(pruning.spec, shape, classes));
   if (mesh == nullptr) {
@@ -271,7 +276,13 @@ ExitCode PruneModelCommand(Console& console, const LoadModelWeights& load,
   if (!pruning.ok()) return ReportError(console, pruning.status());
   const ModelDescription& whole = pruning->whole;
   const PrunedModel& pruned = pruning->pruned;
-  const auto metadata = MetadataOf(pruned.model);
+  for (const std::string& note : pruning->origin.notes) {
+    console.Note("note: ", Printable(note));
+  }
+  auto metadata = MetadataOf(pruned.model);
+  metadata.insert(whole.made_with.begin(), whole.made_with.end());
+  metadata.insert(pruning->origin.metadata.begin(),
+                  pruning->origin.metadata.end());
   const absl::Status written =
       WriteWeightsFile(options.out, pruned.weights, metadata);
   if (!written.ok()) return ReportError(console, written);

@@ -7,10 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "client/commands/command.h"
+#include "client/commands/profile.h"
 #include "client/render/console.h"
 #include "core/model/job_spec.h"
-#include "core/model/safetensors_layout.h"
-#include "core/plan/plan.h"
 
 namespace paceline {
 
@@ -27,11 +26,6 @@ struct PruneOptions {
   std::vector<std::string> sets;
 };
 
-// Reads the weights of a model.  Real: LoadWeights of core/weights.
-using LoadModelWeights = std::function<absl::StatusOr<std::vector<NamedTensor>>(
-    const ModelSpec& spec, const ModelDescription& model,
-    const LayerRange& layers)>;
-
 // Reads what a weights file's metadata has for a key; empty: nothing.  Real:
 // ReadSafetensorsMetadata of core/weights.
 using ReadMetadata = std::function<absl::StatusOr<std::string>(
@@ -43,7 +37,7 @@ using ReadMetadata = std::function<absl::StatusOr<std::string>(
 absl::Status FillInSizes(const ReadMetadata& read, ModelSpec& spec);
 
 // Writes the pruned weights, says what is left, and prints model.sizes; the
-// file's metadata has these too.
+// file's metadata has these too, and what the whole one's has.
 //   spec  the job of options.weights
 //   mesh  for the score taylor: its workers find options.weights where it is
 //         here, and run a job of one step for each batch, which is deleted

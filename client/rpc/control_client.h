@@ -31,6 +31,7 @@ struct ProfileProgress {
   std::vector<std::string> failed;       // what could not be measured, and why
   std::optional<ScriptModel> script;     // what a worker found in a script
   std::vector<v1::MissingFile> missing;  // files that workers cannot read
+  std::vector<std::string> notes;        // what a person should know of these
 };
 
 // A stream of MeshUpdate.  Thread-compatible.

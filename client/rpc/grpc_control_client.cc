@@ -369,6 +369,7 @@ absl::StatusOr<ProfileProgress> GrpcControlClient::GetProfile(int64_t id) {
   progress.waiting.assign(response.waiting().begin(), response.waiting().end());
   progress.failed.assign(response.failed().begin(), response.failed().end());
   progress.missing.assign(response.missing().begin(), response.missing().end());
+  progress.notes.assign(response.notes().begin(), response.notes().end());
   if (response.has_script()) progress.script = FromProto(response.script());
   return progress;
 }

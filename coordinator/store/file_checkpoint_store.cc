@@ -17,6 +17,7 @@
 #include "core/base/byte_file.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/model/made_with.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/json_convert.h"
 #include "core/transfer/checksum.h"
@@ -284,8 +285,9 @@ absl::StatusOr<v1::WeightsChunk> ReadWeightsPart(
   PACELINE_ASSIGN_OR_RETURN(const StateLayout state, checkpoint.Layout());
   // Whoever begins gets a checkpoint that is whole.
   if (offset == 0) PACELINE_RETURN_IF_ERROR(CheckAll(checkpoint, state));
-  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model,
+  PACELINE_ASSIGN_OR_RETURN(ModelDescription model,
                             Describe(FromProto(checkpoint.manifest.spec())));
+  SetClasses(checkpoint.manifest.classes(), model);
   PACELINE_ASSIGN_OR_RETURN(const SafetensorsLayout weights, LayOut(model));
   const int64_t end = std::min(offset + limit, weights.file_bytes);
   const auto header_bytes = static_cast<int64_t>(weights.header.size());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/model/job_spec.h"
+#include "paceline/v1/types.pb.h"
 
 namespace paceline {
 
@@ -26,6 +27,8 @@ struct MeasureOrder {
   std::string cpu_capability;  // of `layers`; settled, never "auto"
   std::optional<LinkTarget> link;
   std::vector<std::string> files;  // paths to look for
+  std::optional<JobSpec> reader;   // of `files`: the job that is to read them
+  v1::Inputs inputs = {};          // that it must find
 
   // An id stands for one measurement: its other fields never change.
   friend bool operator==(const MeasureOrder& a, const MeasureOrder& b) {

@@ -12,8 +12,11 @@ std::string WhyOther(absl::string_view key, const std::string& path,
                      uint64_t read, uint64_t began) {
   return absl::StrFormat(
       "%s %s has fingerprint %016x on this worker, and the job began with "
-      "%016x: put the same on every worker",
-      key, path, read, began);
+      "%016x: put the same on every worker%s",
+      key, path, read, began,
+      key == "model.weights" ? ""
+                             : "; a job that is resumed takes others with "
+                               "--accept-changed-data");
 }
 
 // Both are known and differ.
@@ -32,9 +35,13 @@ absl::Status CheckInputs(const v1::Inputs& read, const v1::Inputs& began,
         WhyOther("train.distill.weights", spec.train.distill.weights,
                  read.teacher(), began.teacher()));
   }
-  if (!Differ(read.data(), began.data())) return absl::OkStatus();
+  if (Differ(read.data(), began.data())) {
+    return absl::NotFoundError(
+        WhyOther("data.path", spec.data.path, read.data(), began.data()));
+  }
+  if (!Differ(read.contents(), began.contents())) return absl::OkStatus();
   return absl::NotFoundError(
-      WhyOther("data.path", spec.data.path, read.data(), began.data()));
+      WhyOther("data.path", spec.data.path, read.contents(), began.contents()));
 }
 
 int StageCount(const RunOrder& order) {

@@ -39,6 +39,30 @@ const std::vector<DataSetTraits>& DataSets() {
   return sets;
 }
 
+// Mean and standard deviation of the training images' pixels over 255, by
+// channel, as is usual to give them.
+struct Statistics {
+  const char* name;
+  std::vector<double> mean;
+  std::vector<double> deviation;
+};
+
+const Statistics& StatisticsOf(const std::string& name) {
+  static const auto& known = *new std::vector<Statistics>{
+      {"cifar10", {0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}},
+      {"cifar100", {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}},
+      {"fashion-mnist", {0.2860}, {0.3530}},
+      {"imagefolder",
+       {0.485, 0.456, 0.406},
+       {0.229, 0.224, 0.225}},  // ImageNet
+      {"", {0.5}, {0.5}},
+  };
+  for (const Statistics& each : known) {
+    if (name == each.name) return each;
+  }
+  return known.back();
+}
+
 bool CheckOwnShape(const DataSetTraits& set, const DataSpec& data,
                    SpecProblems& problems) {
   bool good = true;
@@ -233,6 +257,18 @@ int64_t TrainSamplesOf(const DataSpec& data) {
   if (IsSynthetic(data)) return data.train_samples;
   const DataSetTraits* const set = FindDataSet(data.name);
   return set == nullptr ? 0 : set->train_samples;
+}
+
+DataSpec WithPixelScale(DataSpec data) {
+  const bool grey = data.shape.size() != 3 || data.shape[0] == 1;
+  const bool own = !(grey && data.name == "imagefolder");
+  const Statistics& statistics = StatisticsOf(own ? data.name : "");
+  if (data.mean.empty()) data.mean = statistics.mean;
+  if (data.deviation.empty()) data.deviation = statistics.deviation;
+  for (std::vector<double>* const each : {&data.mean, &data.deviation}) {
+    if (each->size() == 1 && !grey) each->resize(data.shape[0], each->front());
+  }
+  return data;
 }
 
 int64_t VocabularyOf(const DataSpec& data) {

@@ -74,6 +74,10 @@ bool IsSynthetic(const DataSpec& data);
 // Samples of an epoch; 0: only a worker that reads the files knows.
 int64_t TrainSamplesOf(const DataSpec& data);
 
+// `data` with the mean and the deviation of pixel values that it takes, one a
+// channel: its own, or the data set's.
+DataSpec WithPixelScale(DataSpec data);
+
 // How many different tokens there are; 0 where samples are none.
 int64_t VocabularyOf(const DataSpec& data);
 

@@ -11,6 +11,7 @@
 #include "core/base/status_macros.h"
 #include "core/model/catalog.h"
 #include "core/model/fine_tuning.h"
+#include "core/model/made_with.h"
 #include "core/model/spec_problems.h"
 #include "core/model/stage_drop.h"
 
@@ -80,10 +81,14 @@ absl::StatusOr<ModelDescription> DescribeModel(const JobSpec& spec) {
       ModelDescription described,
       DescribeModel(spec.model, spec.data.shape, spec.data.classes));
   PACELINE_RETURN_IF_ERROR(SkipBlocksOf(spec, described));
+  described.made_with = MadeWithOf(spec, described);
   if (!spec.train.distill.weights.empty() && !IsInference(spec)) {
-    PACELINE_ASSIGN_OR_RETURN(
-        ModelDescription teacher,
-        DescribeModel(TeacherOf(spec), spec.data.shape, spec.data.classes));
+    JobSpec of_teacher = spec;
+    of_teacher.model = TeacherOf(spec);
+    of_teacher.train.distill = {};
+    of_teacher.faults.clear();
+    PACELINE_ASSIGN_OR_RETURN(ModelDescription teacher,
+                              DescribeModel(of_teacher));
     described.teacher =
         std::make_shared<const ModelDescription>(std::move(teacher));
   }

@@ -93,11 +93,11 @@ constexpr JobKey kKeys[] = {
      "first convolution.",
      kAny, kOwn},
     {KEY(model.heads), "Transformers: attention heads; they divide the width.",
-     kAny, kOwn},
+     kAny, kOwn, "", "", Bearing::kRefused},
     {KEY(model.patch), "vit, deit: edge of a patch; it divides the image.",
      kAny, kOwn},
     {KEY(model.dropout), "Probability in [0, 1) that a number is dropped.",
-     kFraction, kOwn},
+     kFraction, kOwn, "", "", Bearing::kSaid},
     {KEY(model.weights),
      "Begins with the weights of this safetensors file, which every worker "
      "finds at this absolute path.",
@@ -114,7 +114,7 @@ constexpr JobKey kKeys[] = {
     {KEY(model.file),
      "script: a TorchScript file, which every worker finds at this absolute "
      "path.",
-     kAny, kNone},
+     kAny, kNone, "", "", Bearing::kSaid},
     {KEY(model.sizes),
      "vit, deit, resnet and vgg: what 'paceline model prune' has left of the "
      "width, heads, hidden units and channels; it prints them.",
@@ -131,7 +131,7 @@ constexpr JobKey kKeys[] = {
      "none.",
      Whole(0, kMostRank)},
     {KEY(model.lora.alpha), "What an adapter gives counts alpha / rank times.",
-     kPositive},
+     kPositive, "", "", "", Bearing::kRefused},
     {KEY(model.lora.targets),
      "Linear maps that have adapters, by the ends of their names, as in "
      "[query, value]. Empty: the maps to queries and values (query and value, "
@@ -151,9 +151,10 @@ constexpr JobKey kKeys[] = {
     {KEY(data.test_samples), "How many samples evaluation has.", kAny, "",
      kData, kSynthetic},
     {KEY(data.shape), "Shape of a sample.", kAny,
-     "what the model is made for; imagefolder: [3, 224, 224]"},
+     "what the model is made for; imagefolder: [3, 224, 224]", "", "",
+     Bearing::kSaid},
     {KEY(data.classes), "Different labels; of texts, different tokens.", kAny,
-     "the data set's"},
+     "the data set's", "", "", Bearing::kSaid},
     {KEY(data.workers),
      "Threads that load samples ahead, at most 64. 0: none, a micro-batch is "
      "loaded when it is wanted."},
@@ -167,28 +168,29 @@ constexpr JobKey kKeys[] = {
      "(imagefolder only). Evaluation takes the centre.",
      kAny, "", kData, kAugmented},
     {KEY(data.resize), "Pixels of the shorter side before a crop.", kAny,
-     "8/7 of the longer side of data.shape", kData, " imagefolder "},
+     "8/7 of the longer side of data.shape", kData, " imagefolder ",
+     Bearing::kSaid},
     {KEY(data.flip), "Training: probability of a mirror image.", kAny, "",
      kData, kAugmented},
     {KEY(data.mean),
      "Mean of pixel values in [0, 1]: one number, or one a channel.", kAny,
-     "the data set's", kData, kPixels},
+     "the data set's", kData, kPixels, Bearing::kRefused},
     {KEY(data.deviation),
      "Standard deviation of pixel values: one number, or one a channel.", kAny,
-     "the data set's", kData, kPixels},
+     "the data set's", kData, kPixels, Bearing::kRefused},
     {KEY(data.block), "Tokens a sample; of pairs, of each sentence.", kAny,
-     "128; of pairs 16", kData, kTokens},
+     "128; of pairs 16", kData, kTokens, Bearing::kSaid},
     {KEY(data.tokens), "What a token is: byte, character or uint16.", kAny, "",
-     kData, " text "},
+     kData, " text ", Bearing::kRefused},
     {KEY(data.test_fraction),
      "Share of the file, at its end, that evaluation gets. 1, for inference "
      "only: all of it.",
      kAny, "", kData, " text text-labels text-pairs "},
     {KEY(data.padding), "The token that fills a sample up.", kAny,
      "0; 1 where the model is a roberta", kData,
-     " synthetic-labels text-labels "},
+     " synthetic-labels text-labels ", Bearing::kRefused},
     {KEY(data.vocabulary), "How many different tokens there are.", kAny, "",
-     kData, " synthetic-labels "},
+     kData, " synthetic-labels ", Bearing::kSaid},
     {KEY(train.epochs), "Walks through the data. train.steps overrules it.",
      Whole(1, kMostEpochs)},
     {KEY(train.steps), "Optimizer updates in all. 0: train.epochs decides.",
@@ -246,7 +248,7 @@ constexpr JobKey kKeys[] = {
      "Probability in [0, 1) that training leaves a residual block out of a "
      "micro-batch (stochastic depth), so that the model loses less accuracy "
      "when a block is missing. Blocks that change the shape are always there.",
-     kFraction},
+     kFraction, "", "", "", Bearing::kSaid},
     {KEY(train.distill.weights),
      "The weights of a teacher: the same model without model.sizes. Training "
      "comes near to its scores too. Every worker finds the file at this "
@@ -603,7 +605,7 @@ std::string ValueText(const KeyValue& value) {
       [](auto* at) -> std::string {
         using T = std::remove_pointer_t<decltype(at)>;
         if constexpr (IsVector<T>::value) {
-          return "[]";
+          return absl::StrCat("[", absl::StrJoin(*at, ", "), "]");
         } else if constexpr (std::is_same_v<T, std::string>) {
           return absl::StrCat("\"", *at, "\"");
         } else if constexpr (std::is_same_v<T, bool>) {

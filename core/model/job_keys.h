@@ -38,6 +38,14 @@ struct KeyRange {
   const char* what = "";
 };
 
+// What a key means to weights that a job begins with, where no tensor's shape
+// shows its value (core/model/made_with.h).
+enum class Bearing : uint8_t {
+  kNone,     // nothing, or shapes show it
+  kSaid,     // another value is no error, but a person is told
+  kRefused,  // with another value they give other results
+};
+
 struct JobKey {
   const char* path;  // "train.optimizer.momentum"; of a fault "faults.kind"
   // fault: the index of a fault; ignored by all other keys.
@@ -49,6 +57,7 @@ struct JobKey {
   // `needs`, which stand between blanks.  Empty: always.
   const char* decider = "";
   const char* needs = "";
+  Bearing bearing = Bearing::kNone;
 };
 
 // In the order of the proto.
@@ -60,7 +69,7 @@ const JobKey* FindJobKey(const std::string& path);
 std::string RangeText(const JobKey& key);
 // "whole number", "number", "flag (true or false)", "text" or a list of one.
 std::string TypeText(const JobKey& key);
-// As YAML: 0.5, true, "sgd"; a list is [].
+// As YAML: 0.5, true, "sgd", [1, 2].
 std::string ValueText(const KeyValue& value);
 
 // Whether `word` is one of `words`, which stand between blanks.

@@ -118,6 +118,7 @@ std::map<std::string, std::string> MetadataOf(const ModelDescription& model) {
     metadata[kSizesKey] =
         absl::StrCat("[", absl::StrJoin(model.sizes, ","), "]");
   }
+  metadata.insert(model.made_with.begin(), model.made_with.end());
   return metadata;
 }
 

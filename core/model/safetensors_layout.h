@@ -46,7 +46,8 @@ absl::StatusOr<SafetensorsLayout> LayOut(
 // Metadata of a pruned model's file: a list of numbers, model.sizes.
 inline constexpr char kSizesKey[] = "model.sizes";
 
-// {"format": "pt", "model": name}, and kSizesKey where it was pruned.
+// {"format": "pt", "model": name}, what the weights are made with, and
+// kSizesKey where the model was pruned.
 std::map<std::string, std::string> MetadataOf(const ModelDescription& model);
 
 // All parameters and buffers of a model in layer order, with MetadataOf() it.

@@ -1,13 +1,16 @@
 #include "core/model/weights_check.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "core/base/errors.h"
 #include "core/base/utf8.h"
 #include "core/model/operation.h"
@@ -17,6 +20,8 @@ namespace {
 
 // The part before the scores has one of these names.
 constexpr absl::string_view kTrunks[] = {"transformer.", "bert.", "roberta."};
+// Training scripts save a model inside of these: of DataParallel, of Lightning.
+constexpr absl::string_view kWrappers[] = {"module.", "model."};
 
 std::set<std::string> NamesOf(const ModelDescription& model) {
   std::set<std::string> names;
@@ -35,6 +40,18 @@ std::set<std::string> NamesOf(const ModelDescription& model) {
 bool IsTextClassifier(const ModelDescription& model) {
   return model.input_dtype == DType::kI64 &&
          model.layers.back().operations.front().kind == "take_token";
+}
+
+// `name` without what torch.compile and wrappers put before it.
+std::string Unwrapped(absl::string_view name) {
+  std::string bare = absl::StrReplaceAll(name, {{"_orig_mod.", ""}});
+  absl::string_view rest = bare;
+  while (std::any_of(std::begin(kWrappers), std::end(kWrappers),
+                     [&](absl::string_view wrapper) {
+                       return absl::ConsumePrefix(&rest, wrapper);
+                     })) {
+  }
+  return std::string(rest);
 }
 
 std::string WithoutTensorFlow(absl::string_view name) {
@@ -59,7 +76,7 @@ std::map<std::string, std::string> PublishedNames(
   std::map<std::string, std::string> names;
   for (const TensorPlace& tensor : tensors) {
     if (known.contains(tensor.name)) continue;
-    const std::string plain = WithoutTensorFlow(tensor.name);
+    const std::string plain = WithoutTensorFlow(Unwrapped(tensor.name));
     std::vector<std::string> candidates = {plain};
     for (const absl::string_view trunk : kTrunks) {
       candidates.push_back(absl::StrCat(trunk, plain));

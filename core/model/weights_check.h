@@ -39,7 +39,8 @@ absl::Status CheckWeights(const ModelDescription& model,
                           bool reset_head);
 
 // The model's names of those tensors of a file that have others there, by the
-// file's.  Known are two kinds of files, both of Hugging Face:
+// file's.  What wrappers put before a name ("module.", "_orig_mod.", "model.")
+// is taken off.  Known are two kinds of files besides, both of Hugging Face:
 //   - of a language model without what stands before its scores ("h.0.ln_1" of
 //     openai-community/gpt2 for "transformer.h.0.ln_1"; "encoder..." of a bare
 //     BertModel for "bert.encoder...")

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/model/made_with.h"
 #include "core/optim/optimizer.h"
 
 namespace paceline {
@@ -43,6 +44,7 @@ absl::StatusOr<StateLayout> LayOutState(const ModelDescription& model,
   PACELINE_ASSIGN_OR_RETURN(
       layout.file,
       LayOut(std::move(tensors), {{"format", "pt"}, {"model", model.name}}));
+  layout.made_with = model.made_with;
   int64_t offset = static_cast<int64_t>(layout.file.header.size());
   for (const size_t end : ends) {
     const int64_t next = end == 0 ? offset
@@ -69,7 +71,9 @@ absl::Status CheckSameState(const StateLayout& has, const StateLayout& wants) {
     return InvalidArgument("it has ", left, " where the job's model has ",
                            right);
   }
-  return absl::OkStatus();
+  std::vector<std::string> said_by_client;
+  return CheckMadeWith(has.made_with, wants.made_with, /*reset_head=*/false,
+                       said_by_client);
 }
 
 }  // namespace paceline

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +24,8 @@ struct StateLayout {
 
   SafetensorsLayout file;
   std::vector<Range> layers;
+  // ModelDescription::made_with; the file does not have it.
+  std::map<std::string, std::string> made_with = {};
 };
 
 // The parameters and buffers of each layer under their own names, each followed
@@ -32,7 +36,7 @@ absl::StatusOr<StateLayout> LayOutState(const ModelDescription& model,
                                         const OptimizerSpec& optimizer);
 
 // Errors: InvalidArgument  a state laid out as `has` is none of `wants`; says
-//                          the first difference
+//                          the first difference, or what they were made with
 absl::Status CheckSameState(const StateLayout& has, const StateLayout& wants);
 
 }  // namespace paceline

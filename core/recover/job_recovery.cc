@@ -430,8 +430,9 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
     AddEvent(actions, "unfit",
              absl::StrCat(peer.name, " holds no ",
                           data ? "first stage" : "stage", " from now on"));
-    // Before the first step that is a mistake in the job.
-    if (furthest_ == 0 && !AnyFit())
+    // Before the job's own first step that is a mistake in it.
+    const int64_t began = base_.attempt == 0 ? base_.step : 0;
+    if (furthest_ <= began && !AnyFit())
       return Go(JobCause::kHopeless, text, actions);
   } else {
     const bool went_on =

@@ -209,6 +209,16 @@ v1::ScriptModel ToProto(const ScriptModel& script) {
   return proto;
 }
 
+v1::Inputs InputsToResume(v1::Inputs inputs, const JobSpec& made,
+                          const JobSpec& spec) {
+  const auto samples = [](const JobSpec& of) {
+    return absl::StrCat(ToProto(of).data().SerializeAsString(), of.train.seed);
+  };
+  inputs.clear_weights();
+  if (samples(made) != samples(spec)) inputs.clear_data();
+  return inputs;
+}
+
 JobSpec FromProto(const v1::JobSpec& proto) {
   JobSpec spec = Defaults(proto.model().name(), proto.data().name());
   spec.faults.resize(proto.faults_size());

@@ -7,6 +7,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/rpc/convert.h"
+#include "core/rpc/report_convert.h"
 #include "core/rpc/member_convert.h"
 #include "core/rpc/status.h"
 
@@ -194,6 +195,10 @@ v1::MeasureOrder ToProto(const MeasureOrder& order) {
   } else {
     proto.mutable_files()->mutable_paths()->Add(order.files.begin(),
                                                 order.files.end());
+    *proto.mutable_files()->mutable_inputs() = order.inputs;
+    if (order.reader.has_value()) {
+      *proto.mutable_files()->mutable_spec() = ToProto(*order.reader);
+    }
   }
   return proto;
 }
@@ -212,6 +217,10 @@ absl::StatusOr<MeasureOrder> FromProto(const v1::MeasureOrder& proto) {
     case v1::MeasureOrder::kFiles:
       order.files.assign(proto.files().paths().begin(),
                          proto.files().paths().end());
+      order.inputs = proto.files().inputs();
+      if (proto.files().has_spec()) {
+        order.reader = FromProto(proto.files().spec());
+      }
       return order;
     case v1::MeasureOrder::WHAT_NOT_SET:
       break;
@@ -234,6 +243,9 @@ absl::Status CheckMeasurement(const v1::Measurement& measurement) {
   PACELINE_RETURN_IF_ERROR(
       CheckSize(absl::StrCat("measurement ", measurement.id(), ": files"),
                 measurement.missing_size(), kMaxFilesLookedFor));
+  PACELINE_RETURN_IF_ERROR(
+      CheckSize(absl::StrCat("measurement ", measurement.id(), ": notes"),
+                measurement.notes_size(), kMaxNotes));
   if (measurement.has_profile()) {
     PACELINE_RETURN_IF_ERROR(FromProto(measurement.profile()).status());
   }

@@ -9,6 +9,7 @@
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
+#include "core/model/made_with.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/group_convert.h"
 #include "core/rpc/member_convert.h"
@@ -104,7 +105,21 @@ absl::Status CheckRecords(const v1::Heartbeat& heartbeat) {
   return absl::OkStatus();
 }
 
+}  // namespace
+
+void CleanNotes(google::protobuf::RepeatedPtrField<std::string>& notes) {
+  if (notes.size() > kMaxNotes) {
+    notes.DeleteSubrange(kMaxNotes, notes.size() - kMaxNotes);
+  }
+  for (std::string& note : notes) note = ToUtf8(note, kMaxNoteBytes);
+}
+
+namespace {
+
 void CleanRun(v1::RunState& run) {
+  CleanNotes(*run.mutable_notes());
+  std::string& classes = *run.mutable_names()->mutable_classes();
+  if (classes.size() > kMaxClassesBytes) classes.clear();
   if (run.has_seconds()) {
     CleanNumbers(*run.mutable_seconds(), "unexplained");
     // The unexplained rest may be a little below none.

@@ -17,6 +17,10 @@ namespace paceline {
 
 // A line of the log that is longer says nothing more to a person.
 inline constexpr size_t kMaxLogTextBytes = 8192;
+// A run has so many notes, of so many bytes.
+inline constexpr int kMaxNotes = 16;
+inline constexpr size_t kMaxNoteBytes = 1024;
+void CleanNotes(google::protobuf::RepeatedPtrField<std::string>& notes);
 
 // Refuses what has a wrong form, and cleans the rest, since the peer may be
 // anybody: times and counts of the run that cannot be (NaN, infinite, negative)

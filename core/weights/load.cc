@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/model/weights_check.h"
@@ -110,11 +111,31 @@ absl::StatusOr<std::vector<NamedTensor>> WithoutAliases(
   return tensors;
 }
 
+// Large models are published in several files, each with some of the tensors:
+// "model-00001-of-00003.safetensors".  Empty: not so `path`.
+std::string ShardText(const std::string& path) {
+  const size_t of = path.rfind("-of-");
+  int shards = 0;
+  if (of == std::string::npos ||
+      !absl::SimpleAtoi(path.substr(of + 4, path.rfind('.') - of - 4),
+                        &shards) ||
+      shards < 2) {
+    return "";
+  }
+  return absl::StrCat(
+      ".  By its name it is one shard of ", shards,
+      " of a larger file: join them, by load_file of each and one save_file "
+      "of safetensors.torch");
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
     const ModelSpec& spec, const ModelDescription& model,
-    const LayerRange& layers) {
+    const LayerRange& layers, WeightsOrigin* origin) {
+  WeightsOrigin unread;
+  WeightsOrigin& said = origin == nullptr ? unread : *origin;
+  said = WeightsOrigin();
   std::set<std::string> own;
   for (int i = layers.first; i < layers.last; ++i) {
     for (const Parameter& parameter : model.layers[i].parameters) {
@@ -139,16 +160,22 @@ absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
       }
       tensor.name = name->second;
     }
-    const absl::Status fits = CheckWeights(model, tensors, spec.reset_head);
+    absl::Status fits = CheckWeights(model, tensors, spec.reset_head);
     if (!fits.ok()) {
-      return absl::Status(fits.code(),
-                          absl::StrCat(spec.weights, ": ", fits.message()));
+      return InvalidArgument(spec.weights, ": ", fits.message(),
+                             ShardText(spec.weights));
+    }
+    fits = CheckMadeWith(said.metadata, model.made_with, spec.reset_head,
+                         said.notes);
+    if (!fits.ok()) return InvalidArgument(spec.weights, ": ", fits.message());
+    for (std::string& note : said.notes) {
+      note = absl::StrCat(spec.weights, ": ", note);
     }
     std::set<std::string> wanted = WithAliases(own, aliases, tensors);
     wanted.merge(theirs);
     return wanted;
   };
-  auto tensors = ReadSafetensors(spec.weights, choose);
+  auto tensors = ReadSafetensors(spec.weights, choose, &said.metadata);
   if (!tensors.ok()) {
     return tensors.status();
   }

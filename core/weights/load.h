@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/model/description.h"
+#include "core/model/made_with.h"
 #include "core/model/safetensors_layout.h"
 #include "core/plan/plan.h"
 
@@ -16,14 +17,17 @@ namespace paceline {
 // floats become float32; names of published files (PublishedNames) the model's.
 // Left out, and so left as they were drawn: the class head where
 // spec.reset_head says so, and counts and adapters that the file does not have.
+// With no layers at all only the header is looked at.
+//   origin  is filled in where it is not null
 //
 // Errors (all name the file):
 //   NotFound, PermissionDenied  as the system says
 //   InvalidArgument  not safetensors (ReadSafetensors), or not this model's:
 //                    as CheckWeights() says it; a tied tensor that is there
-//                    twice and differs; a tensor that holds NaN or infinity
+//                    twice and differs; a tensor that holds NaN or infinity;
+//                    made for something else, as CheckMadeWith() says it
 absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
     const ModelSpec& spec, const ModelDescription& model,
-    const LayerRange& layers);
+    const LayerRange& layers, WeightsOrigin* origin = nullptr);
 
 }  // namespace paceline

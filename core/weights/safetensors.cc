@@ -17,10 +17,13 @@
 #include <unordered_set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/transfer/checksum.h"
@@ -113,7 +116,10 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     // Masks, a byte a value.
     place_.dtype = text == "BOOL" ? DType::kU8 : DTypeFromName(text);
     if (!place_.dtype) {
-      return FailTensor("unknown dtype ", Shown(text));
+      error_ = absl::UnimplementedError(
+          absl::StrCat("tensor ", Shown(name_), " has dtype ", Shown(text),
+                       ", which is not read: convert it, as by .float()"));
+      return false;
     }
     at_ = At::kTensor;
     return true;
@@ -318,8 +324,82 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
               return std::tie(a.offset, a.bytes, a.name) <
                      std::tie(b.offset, b.bytes, b.name);
             });
-  PACELINE_RETURN_IF_ERROR(CheckPlaces(header.tensors, data_bytes));
-  return header;
+  const absl::Status places = CheckPlaces(header.tensors, data_bytes);
+  if (places.ok()) return header;
+  int64_t whole = 0;
+  for (const TensorPlace& each : header.tensors) {
+    whole = std::max(whole, each.offset + each.bytes);
+  }
+  if (whole <= data_bytes || !CheckPlaces(header.tensors, whole).ok()) {
+    return places;
+  }
+  return InvalidArgument("cut short: it has ", data_bytes, " of ", whole,
+                         " bytes of tensors; get it again");
+}
+
+// --- What is taken for a file of weights
+
+constexpr int64_t kNamedBytes = 4096;
+constexpr char kOfPyTorch[] =
+    "a file of PyTorch's; save the tensors by safetensors.torch.save_file (a "
+    "scripted module is for model.name: script, with model.file)";
+constexpr char kPacked[] = "packed: unpack it";
+
+// The first bytes of files that people take for weights.
+struct Kind {
+  absl::string_view begin;
+  const char* what;
+};
+constexpr Kind kKinds[] = {
+    {"version https://git-lfs",
+     "a Git LFS pointer, which stands for the file itself: 'git lfs pull' gets "
+     "that"},
+    {"GGUF", "a GGUF file of llama.cpp: take the model's safetensors"},
+    {"PK\x03\x04", kOfPyTorch},
+    {"\x80\x02\x8a\x0a", kOfPyTorch},  // torch.save before 1.6
+    {"\x80\x02}q", kOfPyTorch},        // pickles of dictionaries
+    {"\x80\x02"
+     "cc",
+     kOfPyTorch},
+    {"\x80\x03}q", kOfPyTorch},
+    {"\x80\x04\x95", kOfPyTorch},
+    {"\x80\x05\x95", kOfPyTorch},
+    {"\x89HDF", "an HDF5 file, as Keras writes it"},
+    {"\x93NUMPY", "an array of NumPy's"},
+    {"\x1f\x8b\x08", kPacked},
+    {"\x28\xb5\x2f\xfd", kPacked},
+    {"\xfd"
+     "7zXZ",
+     kPacked},
+};
+
+// Says what a file is that begins so; empty: one cannot tell.
+std::string WhatItIs(absl::string_view begin) {
+  for (const Kind& kind : kKinds) {
+    if (absl::StartsWith(begin, kind.begin)) return kind.what;
+  }
+  if (std::ssize(begin) <= kLengthBytes) return "";
+  if (begin.find_first_not_of('\0') == begin.npos) {
+    return "nothing but zeros: a download that has not ended?";
+  }
+  absl::ConsumePrefix(&begin, "\xef\xbb\xbf");
+  begin = absl::StripLeadingAsciiWhitespace(begin);
+  const absl::string_view first = begin.substr(0, kLengthBytes);
+  const bool is_text =
+      !first.empty() &&
+      std::all_of(first.begin(), first.end(), [](unsigned char byte) {
+        return absl::ascii_isprint(byte) || absl::ascii_isspace(byte);
+      });
+  if (!is_text) return "";
+  if (first.front() == '<') {
+    return "a web page: whoever got it was given an error or a login in its "
+           "place";
+  }
+  if (first.front() == '{' && absl::StrContains(begin, "\"weight_map\"")) {
+    return "an index of shards: join the files that it names, by load_file of "
+           "each and one save_file of safetensors.torch";
+  }
+  return absl::StrCat("a text that begins with ", Shown(begin));
 }
 
 // --- The file
@@ -377,6 +457,7 @@ class Source {
 
   absl::Status ReadSize();
   absl::StatusOr<int64_t> ReadHeaderBytes() const;
+  absl::Status NameIt(absl::Status why) const;
   absl::Status ReadHeader();
 
   const std::string path_;
@@ -403,13 +484,6 @@ absl::StatusOr<int64_t> Source::ReadHeaderBytes() const {
   }
   uint8_t encoded[kLengthBytes] = {};
   PACELINE_RETURN_IF_ERROR(ReadAt(0, encoded, kLengthBytes));
-  // TorchScript's files and torch.save's are archives.
-  if (std::memcmp(encoded, "PK\x03\x04", 4) == 0) {
-    return Refuse(path_,
-                  "it is a file of PyTorch's; save the tensors by "
-                  "safetensors.torch.save_file (a scripted module is for "
-                  "model.name: script, with model.file)");
-  }
   uint64_t length = 0;
   for (int i = kLengthBytes - 1; i >= 0; --i) {
     length = length << 8 | encoded[i];
@@ -425,15 +499,29 @@ absl::StatusOr<int64_t> Source::ReadHeaderBytes() const {
   return static_cast<int64_t>(length);
 }
 
+// Reads the first bytes of a file that turned out to have no header.
+absl::Status Source::NameIt(absl::Status why) const {
+  std::string begin(std::min(file_bytes_, kNamedBytes), '\0');
+  PACELINE_RETURN_IF_ERROR(
+      ReadAt(0, reinterpret_cast<uint8_t*>(begin.data()), std::ssize(begin)));
+  const std::string what = WhatItIs(begin);
+  return what.empty() ? why : Refuse(path_, "it is ", what);
+}
+
 absl::Status Source::ReadHeader() {
-  PACELINE_ASSIGN_OR_RETURN(const int64_t bytes, ReadHeaderBytes());
+  const absl::StatusOr<int64_t> length = ReadHeaderBytes();
+  if (!length.ok()) return NameIt(length.status());
+  const int64_t bytes = *length;
   std::string json(bytes, '\0');
   PACELINE_RETURN_IF_ERROR(
       ReadAt(kLengthBytes, reinterpret_cast<uint8_t*>(json.data()), bytes));
   data_begin_ = kLengthBytes + bytes;
   absl::StatusOr<SafetensorsHeader> header =
       ParseSafetensorsHeader(json, file_bytes_ - data_begin_);
-  if (!header.ok()) return Refuse(path_, header.status().message());
+  if (absl::IsUnimplemented(header.status())) {
+    return InvalidArgument(path_, ": ", header.status().message());
+  }
+  if (!header.ok()) return NameIt(Refuse(path_, header.status().message()));
   header_ = *std::move(header);
   return absl::OkStatus();
 }
@@ -441,9 +529,11 @@ absl::Status Source::ReadHeader() {
 }  // namespace
 
 absl::StatusOr<std::vector<NamedTensor>> ReadSafetensors(
-    const std::string& path, const ChooseTensors& choose) {
+    const std::string& path, const ChooseTensors& choose,
+    std::map<std::string, std::string>* metadata) {
   PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source,
                             Source::Open(path));
+  if (metadata != nullptr) *metadata = source->header().metadata;
   PACELINE_ASSIGN_OR_RETURN(const std::set<std::string> wanted,
                             choose(source->header().tensors));
   std::vector<NamedTensor> tensors;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,17 +29,20 @@ using ChooseTensors = std::function<absl::StatusOr<std::set<std::string>>(
 // Reads those tensors of `path` that `choose` asks for, in the order of their
 // data; names that the file does not have are passed over.  Memory: these
 // tensors, plus at most about 20 times the header while it is parsed.
+//   metadata  where not null: filled in before choose() is called
 //
 // Errors (the message names the file and, where there is one, the tensor):
 //   NotFound, PermissionDenied  as the system says
-//   InvalidArgument    not safetensors, or lies: cut short, header over 16 MiB,
-//                      not JSON or not of the shape above, a name twice, a
+//   InvalidArgument    not safetensors (says what it is instead, where its
+//                      first bytes tell), or lies: cut short, header over 16
+//                      MiB, not JSON or not of the shape above, a name twice, a
 //                      dtype that we do not have, offsets out of range, that
 //                      overlap or leave holes, or that differ from dtype x
 //                      shape
 //   any                what choose() says
 absl::StatusOr<std::vector<NamedTensor>> ReadSafetensors(
-    const std::string& path, const ChooseTensors& choose);
+    const std::string& path, const ChooseTensors& choose,
+    std::map<std::string, std::string>* metadata = nullptr);
 
 // Reads the text that the metadata of `path` has for `key` out of its header;
 // empty: none.

@@ -286,17 +286,75 @@ TEST(LookForFiles, OnlyNotesWhatSomebodyHasOrMayHave) {
   EXPECT_LE(silent.clock.Now() - CommandBed().clock.Now(), absl::Seconds(6));
 }
 
-TEST(LookForFiles, IsSilentWhereThereIsNothingToLookForOrNobodyToAsk) {
-  CommandBed none, alone, down;
-  alone.client.started->clear_workers();
+TEST(LookForFiles, IsSilentWhereThereIsNothingToLookFor) {
+  CommandBed none, down;
   down.client.started = absl::UnavailableError("down");
 
   EXPECT_TRUE(LookForFiles(none.context, LenetSpec(4)).ok());
-  EXPECT_TRUE(LookForFiles(alone.context, WithData()).ok());
   EXPECT_TRUE(LookForFiles(down.context, WithData()).ok());
 
   EXPECT_THAT(none.client.ordered, IsEmpty());
-  EXPECT_EQ(none.err.str() + alone.err.str() + down.err.str(), "");
+  EXPECT_EQ(none.err.str() + down.err.str(), "");
+}
+
+TEST(LookForFiles, SaysWhatNobodyHasLookedAtAndWhy) {
+  CommandBed alone, busy, slow;
+  alone.client.started->clear_workers();
+  busy.client.started->clear_workers();
+  busy.client.started->add_busy("w1");
+  slow.client.progress = {Waiting()};
+  for (CommandBed* bed : {&alone, &busy, &slow}) {
+    EXPECT_TRUE(LookForFiles(bed->context, WithData()).ok());
+    EXPECT_THAT(bed->err.str(), Says("note: data.path /data: not looked at"));
+  }
+  EXPECT_THAT(alone.err.str(), Says("no worker is there"));
+  EXPECT_THAT(busy.err.str(), Says("all workers have something to do"));
+  EXPECT_THAT(slow.err.str(), Says("no worker was done with them in 5s"));
+}
+
+TEST(LookForFiles, SendsTheJobAndSaysWhatWorkersSay) {
+  CommandBed bed;
+  bed.client.progress = {ProfileProgress()};
+  bed.client.progress.front()->notes = {"3 files are not used"};
+  v1::Inputs inputs;
+  inputs.set_contents(9);
+
+  EXPECT_TRUE(LookForFiles(bed.context, WithData(), nullptr, inputs).ok());
+
+  EXPECT_THAT(bed.err.str(), Says("note: 3 files are not used"));
+  EXPECT_EQ(bed.client.ordered.at(0).spec().data().path(), "/data");
+  EXPECT_EQ(bed.client.ordered.at(0).inputs().contents(), 9u);
+}
+
+// Before the job is queued, too, where no worker is free.
+TEST(LookForFiles, LooksIntoAFileOfThisMachineWhereNoWorkerCan) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.Path("w")) << "GGUF";
+  JobSpec spec = LenetSpec(4);
+  spec.model.weights = folder.Path("w");
+  const auto look = [&](const absl::Status& answer) {
+    CommandBed bed;
+    bed.client.started->clear_workers();
+    bed.client.started->add_busy("w1");
+    const absl::Status status = LookForFiles(
+        bed.context, spec,
+        [&](const ModelSpec&, const ModelDescription&, const LayerRange& layers,
+            WeightsOrigin* origin) -> absl::StatusOr<std::vector<NamedTensor>> {
+          EXPECT_EQ(layers.last, 0) << "the header is enough";
+          origin->notes = {"made with model.dropout 0"};
+          if (!answer.ok()) return answer;
+          return std::vector<NamedTensor>();
+        });
+    return std::make_pair(status, bed.err.str());
+  };
+
+  const auto [refused, unused] = look(InvalidArgument("/w: it is a GGUF file"));
+  EXPECT_EQ(ExitCodeFor(refused), kExitUsage);
+  EXPECT_THAT(refused.message(), Says("model.weights /w: it is a GGUF file",
+                                      "nothing was submitted"));
+  const auto [good, notes] = look(absl::OkStatus());
+  EXPECT_TRUE(good.ok()) << good;
+  EXPECT_EQ(notes, "note: made with model.dropout 0\n");
 }
 
 TEST(LookForFiles, EndsWhenSomebodyInterrupts) {

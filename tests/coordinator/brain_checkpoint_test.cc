@@ -305,6 +305,48 @@ TEST_F(CheckpointsTest, AResumedJobNeverGoesBackToTheBeginning) {
   EXPECT_EQ(Order(a_).run->base, (Cut{0, 25}));
 }
 
+// Labels that were changed between stop and resume were not noticed.
+TEST_F(CheckpointsTest, AResumedJobMustFindTheDataOfItsCheckpoint) {
+  v1::Heartbeat heartbeat = Beat(kRunning, 1);
+  heartbeat.mutable_run()->mutable_inputs()->set_data(5);
+  heartbeat.mutable_run()->mutable_inputs()->set_contents(6);
+  heartbeat.mutable_run()->mutable_inputs()->set_weights(7);
+  ASSERT_TRUE(Send(a_, heartbeat).ok());
+  BothHold(25);
+  const std::vector<Actions::Checkpoint> todo = Todo();
+  ASSERT_FALSE(todo.empty());
+  EXPECT_EQ(todo[0].order.manifest.inputs().contents(), 6u);
+  CheckpointFetched(Fetched({1, 25}));
+  CheckpointKept(absl::OkStatus());
+  ASSERT_TRUE(Stop().ok());
+
+  const JobId same = Resume(CheckpointedSpec(), job_, 0);
+  EXPECT_EQ(Order(a_).run->inputs.data(), 5u);
+  EXPECT_EQ(Order(a_).run->inputs.contents(), 6u);
+  EXPECT_EQ(Order(a_).run->inputs.weights(), 0u) << "they are not read again";
+  v1::Inputs others;
+  others.set_contents(8);
+  for (const StreamId worker : {a_, b_}) {
+    Report(worker, same, v1::RunState::PHASE_FAILED, 25,
+           CheckInputs(others, Order(a_).run->inputs, CheckpointedSpec()));
+  }
+  Pass(200, {a_, b_});
+  EXPECT_EQ(State(same), JobState::kFailed) << Why(same);
+  EXPECT_THAT(Why(same), HasSubstr("--accept-changed-data"));
+
+  JobSpec augmented = CheckpointedSpec();
+  augmented.data.flip = 0.5;  // other samples of the same files
+  const JobId other = Resume(augmented, job_, 0);
+  EXPECT_EQ(Record(other).job.inputs().data(), 0u);
+  EXPECT_EQ(Record(other).job.inputs().contents(), 6u);
+  ASSERT_TRUE(Stop(other).ok());
+
+  v1::SubmitJobRequest request = SubmissionOf(CheckpointedSpec());
+  request.mutable_resume()->set_job(job_.value);
+  request.mutable_resume()->set_accept_changed_data(true);
+  EXPECT_EQ(Record(Submit(request)).job.inputs().contents(), 0u);
+}
+
 TEST_F(CheckpointsTest, ResumeRefusesWhatCannotGoOn) {
   Make(25);
   Resume(CheckpointedSpec(), job_, 0);

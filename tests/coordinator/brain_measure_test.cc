@@ -141,6 +141,23 @@ TEST(BrainMeasure, HasIdleWorkersLookForFiles) {
   EXPECT_THAT(mesh.Order(b).measure->files, SizeIs(2));
 }
 
+TEST(BrainMeasure, HasThemLookIntoTheFilesOfAJob) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  v1::StartProfileRequest request = Files(1);
+  *request.mutable_spec() = ToProto(SpecOf(1));
+  request.mutable_inputs()->set_contents(5);
+
+  ASSERT_TRUE(mesh.Profile(request).ok());
+
+  const auto order = mesh.Order(a).measure;
+  ASSERT_TRUE(order.has_value() && order->reader.has_value());
+  EXPECT_EQ(order->reader->model.name, SpecOf(1).model.name);
+  EXPECT_EQ(order->inputs.contents(), 5u);
+  request.mutable_spec()->mutable_train()->set_batch(0);
+  EXPECT_TRUE(absl::IsInvalidArgument(mesh.Profile(request).status()));
+}
+
 TEST(BrainMeasure, LooksForNoMoreFilesThanAJobCanName) {
   Mesh mesh;
   mesh.Attach("a", 1);

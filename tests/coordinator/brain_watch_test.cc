@@ -45,6 +45,40 @@ TEST_F(UnreadableSamples, HaveOneEventAndAreInTheEndOfTheJob) {
             "a could not read 3 samples, which were left out");
 }
 
+// --- notes of workers -------------------------------------------------------
+
+using NotesOfWorkers = MeshWithAJob;
+
+TEST_F(NotesOfWorkers, AreEventsOfTheJobOnceEachAndStayWithIt) {
+  v1::Heartbeat heartbeat = Beat(kRunning, 3);
+  heartbeat.mutable_run()->add_notes("3 files are not used");
+  ASSERT_TRUE(Send(a_, heartbeat).ok());
+  ASSERT_TRUE(Send(a_, heartbeat).ok());
+  for (int i = 0; i < 100; ++i) {  // a hostile one
+    heartbeat.mutable_run()->add_notes(absl::StrCat(i));
+  }
+  ASSERT_TRUE(Send(a_, heartbeat).ok());
+
+  EXPECT_THAT(Story(), Tells("warning: 3 files are not used").Times(1));
+  EXPECT_EQ(Job().notes(0), "3 files are not used");
+  EXPECT_EQ(Job().notes_size(), kMaxNotes);
+}
+
+// What labels stand for is known when a worker has opened the data.
+TEST_F(NotesOfWorkers, NamesOfClassesGoIntoTheFileOfTheWeights) {
+  v1::Heartbeat heartbeat = Beat(kRunning, 3);
+  heartbeat.mutable_run()->mutable_names()->set_classes("cat\ndog");
+  ASSERT_TRUE(Send(a_, heartbeat).ok());
+  const size_t opened = weights().size();
+  ASSERT_TRUE(Send(a_, heartbeat).ok());
+
+  ASSERT_EQ(weights().size(), opened) << "once";
+  EXPECT_EQ(weights().back().kind, Actions::Weights::Kind::kOpen);
+  EXPECT_THAT(weights().back().layout.header,
+              HasSubstr("\"classes\":\"cat\\ndog\""));
+  EXPECT_THAT(weights().front().layout.header, Not(HasSubstr("classes\":")));
+}
+
 // --- skipped steps ----------------------------------------------------------
 
 using SkippedSteps = MeshWithAJob;

@@ -240,7 +240,10 @@ TEST(MeasureQueue, EndsWhatTakesTooLong) {
 
 TEST(MeasureQueue, TellsWhichFilesWhichWorkerCannotRead) {
   MeasureQueue queue;
-  const int64_t id = queue.RequestFiles({"/data", "/w"}, {"a", "b"});
+  v1::StartProfileRequest request;
+  request.add_files("/data");
+  request.add_files("/w");
+  const int64_t id = queue.RequestFiles(request, {"a", "b"});
   const std::vector<MeasureWorker> workers = Workers({"a", "b"});
   queue.Assign(workers, At(0));
   EXPECT_THAT(
@@ -256,6 +259,7 @@ TEST(MeasureQueue, TellsWhichFilesWhichWorkerCannotRead) {
     missing.set_path("/w");
     missing.set_why("gone");
     missing.set_worker("somebody else");
+    answer.add_notes("3 files are not used");
     if (*name == 'a') queue.OnMeasurement(name, answer);
   }
   // b says nothing.
@@ -266,6 +270,7 @@ TEST(MeasureQueue, TellsWhichFilesWhichWorkerCannotRead) {
   ASSERT_EQ(view->missing_size(), 1);
   EXPECT_EQ(view->missing(0).path(), "/w");
   EXPECT_EQ(view->missing(0).worker(), "a");
+  EXPECT_THAT(view->notes(), ElementsAre("3 files are not used"));
   EXPECT_THAT(view->failed(),
               ElementsAre(HasSubstr("files on b: not finished after 10s")));
   EXPECT_FALSE(queue.Holds("b"));

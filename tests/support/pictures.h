@@ -2,6 +2,7 @@
 #pragma once
 
 #include <png.h>
+#include <zlib.h>
 // jpeglib.h needs <stdio.h> before it.
 // clang-format off
 #include <stdio.h>
@@ -116,6 +117,31 @@ inline std::string EncodePng(const Picture& picture, bool interlaced = false,
   png_write_end(png, nullptr);
   png_destroy_write_struct(&png, &info);
   return encoded;
+}
+
+// The JPEG or PNG with Exif's note of how the camera was held.
+inline std::string WithOrientation(std::string file, int orientation) {
+  const bool jpeg = file[0] == '\xff';
+  const char turn = static_cast<char>(orientation);
+  // A JPEG's is in little endian here, a PNG's in big endian.
+  const std::string tiff =
+      jpeg
+          ? std::string("II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0", 18) +
+                turn + std::string(7, '\0')
+          : std::string("MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0", 19) +
+                turn + std::string(6, '\0');
+  if (jpeg) {
+    const std::string data = std::string("Exif\0\0", 6) + tiff;
+    return file.insert(2, std::string("\xff\xe1\0", 3) +
+                              static_cast<char>(data.size() + 2) + data);
+  }
+  std::string chunk = "eXIf" + tiff;
+  const uLong sum = crc32(0, reinterpret_cast<const Bytef*>(chunk.data()),
+                          static_cast<uInt>(chunk.size()));
+  for (int i = 3; i >= 0; --i) chunk += static_cast<char>(sum >> (8 * i));
+  // Behind the signature and IHDR.
+  return file.insert(
+      33, std::string("\0\0\0", 3) + static_cast<char>(tiff.size()) + chunk);
 }
 
 }  // namespace paceline

@@ -111,10 +111,12 @@ class LonelyFactory final : public FakeRunFactory {
   // Zeros for the first parameter of the layers.
   absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
       const ModelSpec& spec, const ModelDescription& model,
-      const LayerRange& layers) override {
+      const LayerRange& layers, WeightsOrigin& origin) override {
     if (spec.weights != "/good") {
       return absl::NotFoundError(spec.weights + ": no such file");
     }
+    origin.notes = {"/good: made with model.dropout 0.5"};
+    if (layers.last == 0) return std::vector<NamedTensor>();
     const Parameter& first = model.layers[layers.first].parameters[0];
     Tensor zeros = Tensor::Allocate(DType::kF32, first.shape);
     for (float& value : zeros.As<float>()) value = 0;

@@ -1,12 +1,16 @@
 // Tests the measurements of an agent, and how it leaves one.
+#include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 #include "tests/worker/agent_fixture.h"
 #include "tests/worker/await_beat.h"
 
 namespace paceline {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -113,6 +117,71 @@ TEST_F(MeasuringAgentTest, NamesTheFilesThatItCannotRead) {
   EXPECT_TRUE(answer.error_code() == 0) << answer.error_message();
   ASSERT_THAT(answer.missing(), SizeIs(1));
   EXPECT_EQ(answer.missing(0).path(), "/no/such/file");
+  EXPECT_EQ(answer.missing(0).why(), "No such file or directory");
+}
+
+class LookingAgentTest : public MeasuringAgentTest {
+ protected:
+  LookingAgentTest() {
+    folder_.Write("texts.txt", "0\ta\n1\tbcdefghij\n0\tc\n1\td\n");
+    order_.id = 1;
+    JobSpec& spec = order_.reader.emplace();
+    spec.model = DefaultModel("bert");
+    spec.model.depth = 1;
+    spec.model.weights = "/good";
+    spec.data = DefaultDataSpec("text-labels");
+    spec.data.path = folder_.Path("texts.txt");
+    spec.data.block = 4;
+    spec.data.shape = {4};
+    spec.data.test_fraction = 0.25;
+    order_.files = {spec.data.path};
+  }
+
+  const TempFolder folder_;
+  MeasureOrder order_;
+};
+
+TEST_F(LookingAgentTest, OpensWhatTheJobWouldOpenAndSaysWhatItFound) {
+  const v1::Measurement answer = Measure(order_);
+
+  EXPECT_TRUE(answer.error_code() == 0) << answer.error_message();
+  EXPECT_THAT(answer.missing(), SizeIs(0));
+  EXPECT_THAT(answer.notes(),
+              ElementsAre(HasSubstr("model.dropout 0.5"),
+                          HasSubstr("1 of 4 lines are not used")));
+}
+
+TEST_F(LookingAgentTest, SaysWhatDoesNotFitTheJob) {
+  order_.reader->model.weights = "/bad";
+  folder_.Write("texts.txt", "0\ta\n7\tb\n");
+
+  const v1::Measurement answer = Measure(order_);
+
+  ASSERT_THAT(answer.missing(), SizeIs(2));
+  EXPECT_EQ(answer.missing(0).path(), "/bad");
+  EXPECT_THAT(answer.missing(1).why(), HasSubstr("line 2 has label 7"));
+}
+
+// Labels that were changed between stop and resume were not noticed.
+TEST_F(LookingAgentTest, SaysThatTheDataIsNotWhatItWas) {
+  order_.inputs.set_contents(7);
+
+  const v1::Measurement answer = Measure(order_);
+
+  ASSERT_THAT(answer.missing(), SizeIs(1));
+  EXPECT_THAT(answer.missing(0).why(),
+              AllOf(HasSubstr("data.path"), HasSubstr("0000000000000007"),
+                    HasSubstr("--accept-changed-data")));
+}
+
+TEST_F(LookingAgentTest, OpensNothingOfAJobThatCannotBe) {
+  order_.reader->train.batch = 0;
+  order_.reader->data.path = "/no/such/file";
+  order_.files = {"/no/such/file"};
+
+  const v1::Measurement answer = Measure(order_);
+
+  ASSERT_THAT(answer.missing(), SizeIs(1));
   EXPECT_EQ(answer.missing(0).why(), "No such file or directory");
 }
 

@@ -17,6 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // A grey level that names a picture.
 std::string Level(int level) {
@@ -382,6 +383,102 @@ TEST_F(ImageFolderTest, SaysThatPicturesOfOtherKindsAreLeftOut) {
 
   EXPECT_EQ(LoggedWith("files=2"), 1);
   EXPECT_EQ(LoggedWith(".webp"), 1);
+}
+
+TEST_F(ImageFolderTest, CountsAllThatIsNotUsed) {
+  EXPECT_THAT(OpenBatchSource(spec_).value()->Facts().notes, IsEmpty());
+  folder_.Write("train/cat/deeper/0.png", Level(1));
+  folder_.Write("train/0.png", Level(1));
+  folder_.Write("train/.DS_Store", "x");
+  folder_.Write("val/dog/0.png", Level(1));
+  folder_.Write("val/dog/1.tiff", "x");
+  folder_.Write("test/dog/0.png", Level(1));
+
+  const auto notes = OpenBatchSource(spec_).value()->Facts().notes;
+
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_THAT(notes[0], HasSubstr("4 files are not used, for example"));
+}
+
+// Labels that were changed between stop and resume were not noticed.
+TEST_F(ImageFolderTest, KnowsItsFilesByTheirNamesAndClasses) {
+  const auto facts = [this] { return OpenBatchSource(spec_).value()->Facts(); };
+  const DataFacts before = facts();
+  EXPECT_EQ(before.classes, "cat\ndog");
+  EXPECT_EQ(facts().contents, before.contents);
+
+  std::filesystem::rename(folder_.Path("train/cat/7.png"),
+                          folder_.Path("train/dog/7.png"));
+  EXPECT_NE(facts().contents, before.contents);
+
+  std::filesystem::rename(folder_.Path("train/cat"), folder_.Path("train/emu"));
+  EXPECT_EQ(facts().classes, "dog\nemu");
+}
+
+// A picture of 6 x 4 in four colours, as a camera sees it, and what one must
+// see: the corners tell all eight ways apart.
+TEST_F(ImageFolderTest, TurnsPicturesAsTheCameraHasNoted) {
+  const int kCorners[8][4] = {// top left, top right, bottom left, right
+                              {10, 60, 110, 160}, {60, 10, 160, 110},
+                              {160, 110, 60, 10}, {110, 160, 10, 60},
+                              {10, 110, 60, 160}, {110, 10, 160, 60},
+                              {160, 60, 110, 10}, {60, 160, 10, 110}};
+  Picture picture = Plain(16, 16, {0});
+  for (int y = 0; y < 16; ++y) {
+    for (int x = 0; x < 16; ++x) {
+      picture.values[y * 16 + x] =
+          static_cast<uint8_t>(10 + 50 * (x / 8) + 100 * (y / 8));
+    }
+  }
+  spec_.data.shape = {1, 16, 16};
+  spec_.data.resize = 16;
+  spec_.data.path = folder_.Path("turned");
+  spec_.train.batch = spec_.train.micro_batch = 2;
+  for (int orientation = 1; orientation <= 8; ++orientation) {
+    for (const bool jpeg : {true, false}) {
+      const std::string file = WithOrientation(
+          jpeg ? EncodeJpeg(picture, {.quality = 100}) : EncodePng(picture),
+          orientation);
+      folder_.Write("turned/cat/0.png", file);
+      folder_.Write("turned/dog/0.png", file);
+      for (const bool mirrored : {false, true}) {
+        spec_.data.flip = mirrored ? 1 : 0;
+        const TensorList batch = WalkAll(spec_).front();
+
+        const int* const corner = kCorners[orientation - 1];
+        const auto at = [&](int x, int y) {
+          return batch[0].As<float>()[y * 16 + (mirrored ? 15 - x : x)];
+        };
+        SCOPED_TRACE(absl::StrCat(orientation, jpeg ? " jpeg" : " png"));
+        EXPECT_NEAR(at(2, 2), corner[0], 3);
+        EXPECT_NEAR(at(13, 2), corner[1], 3);
+        EXPECT_NEAR(at(2, 13), corner[2], 3);
+        EXPECT_NEAR(at(13, 13), corner[3], 3);
+      }
+    }
+  }
+}
+
+// What is cut out of a picture that stands is the middle of what one sees.
+TEST_F(ImageFolderTest, CutsATurnedPictureAsItIsSeen) {
+  Picture picture = Plain(32, 16, {10});  // lies; seen, it stands
+  for (int y = 0; y < 16; ++y) {
+    for (int x = 0; x < 32; ++x) {
+      if (x >= 8 && x < 24) picture.values[y * 32 + x] = 200;
+    }
+  }
+  spec_.data.shape = {1, 16, 16};
+  spec_.data.resize = 16;
+  spec_.data.path = folder_.Path("turned");
+  spec_.train.batch = spec_.train.micro_batch = 2;
+  for (const char* const name : {"turned/cat/0.png", "turned/dog/0.png"}) {
+    folder_.Write(name, WithOrientation(EncodePng(picture), 6));
+  }
+
+  const TensorList batch = WalkAll(spec_).front();
+
+  for (const float value : batch[0].As<float>()) EXPECT_NEAR(value, 200, 96);
+  EXPECT_NEAR(batch[0].As<float>()[8 * 16 + 8], 200, 1);
 }
 
 TEST_F(ImageFolderTest, NamesAnEmptyClassOfEitherSplit) {

@@ -151,6 +151,23 @@ TEST(OpenImage, DecodesAJpegSmallerWhereThatIsAllowed) {
   EXPECT_LT(Distance(eighth, Slope(21, 10)), 20);
 }
 
+TEST(OpenImage, TakesAnOrientationThatMakesNoSenseForNone) {
+  const std::string jpeg = EncodeJpeg(Slope(8, 8));
+  for (const int bad : {0, 9, 255}) {
+    EXPECT_EQ(
+        OpenImage(Bytes(WithOrientation(jpeg, bad)), 3).value()->orientation(),
+        1);
+  }
+  std::string lies = WithOrientation(jpeg, 6);
+  EXPECT_EQ(OpenImage(Bytes(lies), 3).value()->orientation(), 6);
+  for (size_t at = 12; at < 38; ++at) {
+    std::string damaged = lies;
+    damaged[at] = '\xff';
+    const int turn = OpenImage(Bytes(damaged), 3).value()->orientation();
+    EXPECT_TRUE(turn == 1 || turn == 6) << at;
+  }
+}
+
 TEST(OpenImage, RefusesWhatIsNoPicture) {
   EXPECT_THAT(Refusal(""), HasSubstr("is empty"));
   EXPECT_THAT(Refusal("GIF89a"), HasSubstr("neither a JPEG nor a PNG"));

@@ -13,6 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::string Little16(const std::vector<int>& tokens) {
   std::string bytes;
@@ -217,6 +218,67 @@ TEST_F(TokensTest, TakesTheTwoFilesOfAFolder) {
   EXPECT_THAT(Refusal(), HasSubstr("test split has 2 tokens"));
 }
 
+TEST_F(TokensTest, SaysWhatIsNotUsedAndWhatIsNoText) {
+  const auto notes = [this](const std::string& text) {
+    folder_.Write("input.txt", text);
+    const auto source = OpenBatchSource(spec_);
+    EXPECT_TRUE(source.ok()) << source.status();
+    return source.ok() ? (*source)->Facts().notes : std::vector<std::string>();
+  };
+  EXPECT_THAT(notes("abcdefghi"), IsEmpty()) << "two blocks and what follows";
+
+  EXPECT_THAT(notes("abcdefghijk"),
+              ElementsAre(HasSubstr("the last 2 tokens for training and 0")));
+  EXPECT_THAT(notes("abcdef\r\n\n"), ElementsAre(HasSubstr("CR LF")));
+  EXPECT_THAT(notes("\xef\xbb\xbf"
+                    "abcdef"),
+              ElementsAre(HasSubstr("byte-order mark")));
+  EXPECT_THAT(notes(std::string("\xff\xfe"
+                                "a\0b\0c\0z",
+                                9)),
+              ElementsAre(HasSubstr("UTF-16")));
+}
+
+TEST_F(TokensTest, AByteOrderMarkIsNoCharacter) {
+  spec_.data.tokens = "character";
+  folder_.Write("input.txt",
+                "\xef\xbb\xbf"
+                "abcde");
+
+  EXPECT_THAT(Splits(), ElementsAre(Samples{{0, 1, 2, 3, 1, 2, 3, 4}}));
+  EXPECT_EQ(OpenBatchSource(spec_).value()->Facts().classes,
+            "U+0061\nU+0062\nU+0063\nU+0064\nU+0065");
+  folder_.Write("input.txt", std::string("\xff\xfe"
+                                         "a\0b\0c\0",
+                                         8));
+  EXPECT_THAT(Refusal(), HasSubstr("is UTF-16; save it as UTF-8"));
+}
+
+TEST_F(TokensTest, KnowsAFileByItsBytes) {
+  const auto contents = [this](const std::string& text) {
+    folder_.Write("input.txt", text);
+    return OpenBatchSource(spec_).value()->Facts().contents;
+  };
+  // Between the samples that a fingerprint looks at.
+  std::string text(100'000, 'a');
+  const uint64_t before = contents(text);
+  text[777] = 'b';
+
+  EXPECT_NE(contents(text), before);
+  EXPECT_NE(before, 0u);
+}
+
+TEST_F(TokensTest, NamesWhatElseIsInTheFolder) {
+  spec_.data.path = folder_.path();
+  folder_.Write("train.txt", "bbbbb");
+  folder_.Write("val.txt", "ababa");
+  folder_.Write("more.txt", "ababa");
+
+  EXPECT_THAT(OpenBatchSource(spec_).value()->Facts().notes,
+              ElementsAre(AllOf(HasSubstr("1 file is not used"),
+                                HasSubstr("more.txt"))));
+}
+
 class TextLabelsTest : public TokensTest {
  protected:
   TextLabelsTest() : TokensTest("text-labels", 6) { spec_.data.classes = 12; }
@@ -250,6 +312,40 @@ TEST_F(TextLabelsTest, TheLastLinesAreTheTestSplitOrAFileOfTheirOwn) {
 }
 
 // Nobody trains on them: they may have no label.
+TEST_F(TextLabelsTest, AMarkAtTheBeginningAndReturnsAtTheEndsAreNoText) {
+  SetBlock(4);
+  folder_.Write("input.txt", "0\ta\n1\tb\rc\n");
+  const auto plain = Splits();
+  folder_.Write("input.txt",
+                "\xef\xbb\xbf"
+                "0\ta\r\n1\tb\rc\r\n");
+
+  EXPECT_EQ(Splits(), plain);
+
+  folder_.Write("input.txt", std::string("\xff\xfe"
+                                         "0\0\t\0a\0\n\0",
+                                         10));
+  EXPECT_THAT(Refusal(), HasSubstr("is UTF-16; save it as UTF-8"));
+}
+
+TEST_F(TextLabelsTest, SaysThatTheLinesAreSortedOrCut) {
+  spec_.data.test_fraction = 0.25;
+  const auto notes = [this](const std::string& text) {
+    folder_.Write("input.txt", text);
+    return OpenBatchSource(spec_).value()->Facts().notes;
+  };
+  EXPECT_THAT(notes("0\ta\n1\tb\n0\tc\n1\td\n"), IsEmpty());
+
+  EXPECT_THAT(notes("0\ta\n0\tb\n1\tc\n1\td\n"),
+              ElementsAre(AllOf(HasSubstr("sorted by label"),
+                                HasSubstr("evaluation gets the labels 1 and "
+                                          "training 0, 1"))));
+  EXPECT_THAT(notes("0\ta\n0\tb\n0\tc\n1\td\n"),
+              ElementsAre(HasSubstr("sorted by label")));
+  EXPECT_THAT(notes("0\tabcdefghijklmnopqrst\n1\tb\n0\tc\n1\td\n"),
+              ElementsAre(HasSubstr("the ends of 1 of 4 lines are not used")));
+}
+
 TEST_F(TextLabelsTest, AllLinesMayBeForInference) {
   folder_.Write("input.txt", "0\ta\n-100\tb\n");
   EXPECT_THAT(Refusal(), HasSubstr("line 2 has label -100, none, from which "

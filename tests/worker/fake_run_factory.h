@@ -34,7 +34,8 @@ class FakeRunFactory : public RunFactory {
     return absl::UnimplementedError("no scripts here");
   }
   absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
-      const ModelSpec&, const ModelDescription&, const LayerRange&) override {
+      const ModelSpec&, const ModelDescription&, const LayerRange&,
+      WeightsOrigin&) override {
     return absl::UnimplementedError("no weights here");
   }
   absl::StatusOr<uint64_t> FingerprintOf(const std::string&) override {

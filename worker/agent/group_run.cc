@@ -53,6 +53,7 @@ class GroupRun final : public WorkerRun {
   // In the order in which they are made; what others borrow comes first.
   MemberId self_;
   std::unique_ptr<StageEngine> engine_;
+  WeightsOrigin origin_;  // of the weights that it began with
   std::unique_ptr<BatchSource> source_;
   FaultPlan faults_;
   // One of the two, by the job's mode.
@@ -146,7 +147,9 @@ absl::Status GroupRun::Prepare() {
   }
   PACELINE_RETURN_IF_ERROR(MakeEngine());
   PACELINE_ASSIGN_OR_RETURN(source_, run_.factory.OpenData(order.spec, {}));
-  run_.recorder.SetTotals(source_->total_steps(), /*samples=*/0);
+  PACELINE_ASSIGN_OR_RETURN(const v1::NameBytes names,
+                            TakeFacts(run_, *source_, origin_, nullptr));
+  run_.recorder.SetTotals(source_->total_steps(), /*samples=*/0, names);
   faults_ = FaultsOf(order, self_);
   PACELINE_ASSIGN_OR_RETURN(RoundExchangeOptions options, ExchangeOptions());
   // With those who are there now; who joins later is let in with room to spare.
@@ -187,7 +190,9 @@ absl::Status GroupRun::MakeEngine() {
   if (order.spec.model.weights.empty()) return absl::OkStatus();
   PACELINE_ASSIGN_OR_RETURN(
       const std::vector<NamedTensor> weights,
-      run_.factory.ReadWeights(order.spec.model, run_.model, options.layers));
+      run_.factory.ReadWeights(order.spec.model, run_.model, options.layers,
+                               origin_));
+  for (const std::string& note : origin_.notes) run_.recorder.AddNote(note);
   return engine_->SetWeights(weights);
 }
 

@@ -64,6 +64,7 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
   std::optional<v1::StepRecord> held_record_;  // as StageRunner::Rest has it
   std::map<int, std::unique_ptr<StageEngine>> engines_;  // by stage
   v1::Inputs inputs_;                    // as far as they are read here
+  WeightsOrigin origin_;                 // of the weights that were read here
   std::unique_ptr<BatchSource> source_;  // where stage 0 is ours
   // Where the first stage (for names) or the last one of an inference job is
   // ours.
@@ -228,7 +229,9 @@ absl::Status PipelineRun::MakeEngine(int stage) {
   PACELINE_ASSIGN_OR_RETURN(
       const std::vector<NamedTensor> weights,
       run_.factory.ReadWeights(order.spec.model, run_.model,
-                               ReplicasOf(order, stage).front().layers));
+                               ReplicasOf(order, stage).front().layers,
+                               origin_));
+  for (const std::string& note : origin_.notes) run_.recorder.AddNote(note);
   PACELINE_RETURN_IF_ERROR(engine.SetWeights(weights));
   Log(LogLevel::kInfo, "stage begins with weights from a file",
       {{"stage", stage},
@@ -418,6 +421,8 @@ absl::Status PipelineRun::OpenData() {
       const uint64_t read, source_->Fingerprint(infers() ? BatchPhase::kEvaluate
                                                          : BatchPhase::kTrain));
   inputs_.set_data(read);
+  PACELINE_ASSIGN_OR_RETURN(v1::NameBytes bytes,
+                            TakeFacts(run_, *source_, origin_, &inputs_));
   PACELINE_RETURN_IF_ERROR(TakeInputs());
   if (!infers() && order.base.step > source_->total_steps()) {
     return InvalidArgument("the job begins at step ", order.base.step,
@@ -425,7 +430,8 @@ absl::Status PipelineRun::OpenData() {
   }
   source_->BeginAt(order.base.step, order.evaluated);
   if (!infers()) {
-    run_.recorder.SetTotals(source_->total_steps(), source_->test_samples());
+    run_.recorder.SetTotals(source_->total_steps(), source_->test_samples(),
+                            bytes);
     // The others ask the first one's gate.
     if (ReplicasOf(order, 0).front().worker != run_.self) {
       return absl::OkStatus();
@@ -437,7 +443,6 @@ absl::Status PipelineRun::OpenData() {
   const int64_t samples = source_->test_samples();
   const int64_t micro_batch = order.spec.infer.micro_batch;
   const SampleNames names = source_->TestNames();
-  v1::NameBytes bytes;
   bytes.set_files(std::ssize(names.files));
   bytes.set_class_names(std::ssize(names.classes));
   run_.recorder.SetTotals((samples + micro_batch - 1) / micro_batch, samples,
@@ -469,8 +474,9 @@ absl::StatusOr<std::shared_ptr<StageEngine>> MakeTeacher(
   options.stashes = false;
   PACELINE_ASSIGN_OR_RETURN(std::shared_ptr<StageEngine> teacher,
                             run.factory.MakeEngine(options));
-  const auto weights = run.factory.ReadWeights(TeacherOf(run.order.spec),
-                                               options.model, options.layers);
+  WeightsOrigin origin;
+  const auto weights = run.factory.ReadWeights(
+      TeacherOf(run.order.spec), options.model, options.layers, origin);
   if (!weights.ok()) {
     return absl::Status(
         weights.status().code(),
@@ -478,8 +484,23 @@ absl::StatusOr<std::shared_ptr<StageEngine>> MakeTeacher(
                      "model.sizes: ",
                      weights.status().message()));
   }
+  for (const std::string& note : origin.notes) run.recorder.AddNote(note);
   PACELINE_RETURN_IF_ERROR(teacher->SetWeights(*weights));
   return teacher;
+}
+
+absl::StatusOr<v1::NameBytes> TakeFacts(const RunContext& run,
+                                        const BatchSource& source,
+                                        const WeightsOrigin& origin,
+                                        v1::Inputs* inputs) {
+  const DataFacts facts = source.Facts();
+  for (const std::string& note : facts.notes) run.recorder.AddNote(note);
+  PACELINE_RETURN_IF_ERROR(
+      CheckClasses(origin, facts.classes, run.order.spec.model));
+  if (inputs != nullptr) inputs->set_contents(facts.contents);
+  v1::NameBytes names;
+  names.set_classes(facts.classes);
+  return names;
 }
 
 absl::Status UploadWeights(const RunContext& run, StageEngine& engine) {

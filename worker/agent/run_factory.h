@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/cancel_token.h"
+#include "core/model/made_with.h"
 #include "core/transfer/checksum.h"
 #include "worker/pipeline/batch_source.h"
 #include "worker/pipeline/link.h"
@@ -38,10 +39,11 @@ class RunFactory {
   virtual absl::StatusOr<ScriptModel> ReadScript(const JobSpec& spec) = 0;
 
   // The weights that `spec.weights`, which is not empty, has for `layers`.
+  // Without layers the file is only compared with the model.
   // Errors: NotFound, PermissionDenied, InvalidArgument: name the file
   virtual absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
       const ModelSpec& spec, const ModelDescription& model,
-      const LayerRange& layers) = 0;
+      const LayerRange& layers, WeightsOrigin& origin) = 0;
 
   // As HashFile(), of a weights file.
   virtual absl::StatusOr<uint64_t> FingerprintOf(const std::string& path) {

@@ -1,5 +1,7 @@
 #include "worker/agent/run_recorder.h"
 
+#include <algorithm>
+
 #include "core/base/tensor_memory.h"
 #include "core/base/utf8.h"
 #include "core/obs/log.h"
@@ -93,6 +95,16 @@ void RunRecorder::SetFetched(absl::Duration took) {
 void RunRecorder::SetInputs(const v1::Inputs& inputs) {
   absl::MutexLock lock(&mutex_);
   *run_->mutable_inputs() = inputs;
+}
+
+void RunRecorder::AddNote(const std::string& note) {
+  const std::string text = ToUtf8(note, kMaxNoteBytes);
+  absl::MutexLock lock(&mutex_);
+  auto& notes = *run_->mutable_notes();
+  if (notes.size() < kMaxNotes &&
+      std::find(notes.begin(), notes.end(), text) == notes.end()) {
+    *notes.Add() = text;
+  }
 }
 
 void RunRecorder::SetTotals(int64_t steps, int64_t samples,

@@ -105,6 +105,8 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   void SetFetched(absl::Duration took);
   // The run has read these, which are what the job began with.
   void SetInputs(const v1::Inputs& inputs);
+  // A person should know it.  The same again changes nothing.
+  void AddNote(const std::string& note);
   // samples: of the test set; names: of these, as they go into the result.
   void SetTotals(int64_t steps, int64_t samples,
                  const v1::NameBytes& names = {});

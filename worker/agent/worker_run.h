@@ -87,6 +87,15 @@ std::unique_ptr<WorkerRun> MakeGroupRun(RunContext context);
 absl::StatusOr<std::shared_ptr<StageEngine>> MakeTeacher(const RunContext& run,
                                                          EngineOptions options);
 
+// Notes what was found in the data, and what it has of `inputs` where these are
+// not null.
+//   origin  of the weights that the run begins with; empty: none
+// Errors: those of CheckClasses()
+absl::StatusOr<v1::NameBytes> TakeFacts(const RunContext& run,
+                                        const BatchSource& source,
+                                        const WeightsOrigin& origin,
+                                        v1::Inputs* inputs);
+
 // Hands the engine's weights over to the coordinator.
 absl::Status UploadWeights(const RunContext& run, StageEngine& engine);
 

@@ -6,13 +6,16 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/aggregation.h"
+#include "core/model/made_with.h"
 #include "core/transfer/checksum.h"
 #include "worker/data/byte_images.h"
 #include "worker/data/crop.h"
@@ -271,41 +274,26 @@ absl::StatusOr<TensorList> LoadMicroBatch(const SampleSet& samples,
   return TensorList{std::move(inputs), std::move(labels)};
 }
 
-namespace {
-
-// Mean and standard deviation of the training images' pixels over 255, by
-// channel, as is usual to give them.
-struct Statistics {
-  const char* name;
-  std::vector<double> mean;
-  std::vector<double> deviation;
-};
-
-const Statistics& StatisticsOf(const std::string& name) {
-  static const auto& known = *new std::vector<Statistics>{
-      {"cifar10", {0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}},
-      {"cifar100", {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}},
-      {"fashion-mnist", {0.2860}, {0.3530}},
-      {"imagefolder",
-       {0.485, 0.456, 0.406},
-       {0.229, 0.224, 0.225}},  // ImageNet
-      {"", {0.5}, {0.5}},
-  };
-  for (const Statistics& each : known) {
-    if (name == each.name) return each;
-  }
-  return known.back();
+std::string ClassesText(const std::vector<std::string>& names) {
+  const std::string text =
+      absl::StrJoin(names, "\n", [](std::string* out, const std::string& name) {
+        absl::StrAppend(out, absl::Utf8SafeCEscape(name));
+      });
+  return text.size() <= kMaxClassesBytes
+             ? text
+             : absl::StrFormat(
+                   "%d names, %016x", names.size(),
+                   HashBytes(absl::MakeConstSpan(
+                       reinterpret_cast<const uint8_t*>(text.data()),
+                       text.size())));
 }
 
-// The job's numbers where it has any.
+namespace {
+
 std::vector<ChannelScale> ScalesOf(const DataSpec& data) {
-  const bool grey = data.shape.size() != 3 || data.shape[0] == 1;
-  const bool own = !(grey && data.name == "imagefolder");
-  const Statistics& statistics = StatisticsOf(own ? data.name : "");
-  const int channels = grey ? 1 : static_cast<int>(data.shape[0]);
-  return MakeChannelScales(
-      channels, data.mean.empty() ? statistics.mean : data.mean,
-      data.deviation.empty() ? statistics.deviation : data.deviation);
+  const DataSpec full = WithPixelScale(data);
+  return MakeChannelScales(static_cast<int>(full.mean.size()), full.mean,
+                           full.deviation);
 }
 
 ByteImageOptions ByteImagesOf(const DataSpec& data, int64_t seed) {
@@ -380,7 +368,9 @@ class FirstSamples final : public SampleSet {
                   most == 0
                       ? all->samples(BatchPhase::kEvaluate)
                       : std::min(most, all->samples(BatchPhase::kEvaluate))),
-        all_(std::move(all)) {}
+        all_(std::move(all)) {
+    facts_ = all_->facts();
+  }
 
   absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                     Tensor& labels) const override {

@@ -42,10 +42,11 @@ class BatchLoader final : public BatchSource {
     return samples_->samples(BatchPhase::kEvaluate);
   }
   int64_t unreadable() const override { return samples_->unreadable(); }
-  // Reads at most 16 samples, evenly spaced, in the first epoch's form.
   SampleNames TestNames() const override {
     return samples_->TestNames(test_samples());
   }
+  DataFacts Facts() const override { return samples_->facts(); }
+  // Reads at most 16 samples, evenly spaced, in the first epoch's form.
   absl::StatusOr<uint64_t> Fingerprint(BatchPhase split) const override;
   void BeginAt(int64_t step, bool evaluated) override;
   absl::StatusOr<std::optional<BatchInfo>> NextBatch() override;

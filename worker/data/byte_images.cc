@@ -13,6 +13,7 @@
 #include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/transfer/checksum.h"
 
 namespace paceline {
 namespace {
@@ -329,6 +330,12 @@ ByteImages::ByteImages(const ByteImageOptions& options, Split train, Split test)
       size_(NumElements(options.shape)),
       train_(std::move(train)),
       test_(std::move(test)) {
+  Checksum contents;
+  for (const Split* const split : {&train_, &test_}) {
+    contents.Update(split->labels);
+    contents.Update(split->images);
+  }
+  facts_.contents = contents.Digest();
   for (const ChannelScale& channel : options.channels) {
     std::array<float, 256>& scaled = scaled_.emplace_back();
     for (int pixel = 0; pixel < 256; ++pixel) {

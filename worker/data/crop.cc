@@ -91,6 +91,31 @@ Box RandomResizedBox(ImageSize picture, SplitMix64& random) {
   return WholeOfRatio(picture);
 }
 
+Box Turn::InFile(Box box, ImageSize size) const {
+  if (swaps()) {
+    std::swap(box.left, box.top);
+    std::swap(box.width, box.height);
+  }
+  if (flips_x()) box.left = size.width - box.left - box.width;
+  if (flips_y()) box.top = size.height - box.top - box.height;
+  return box;
+}
+
+void Turn::Apply(absl::Span<const float> from, ImageSize size, bool mirrored,
+                 absl::Span<float> to) const {
+  const auto [width, height] = Size(size);
+  for (size_t i = 0; i < to.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    int64_t x = at % width, y = at / width % height;
+    const int64_t plane = at / width / height;
+    if (mirrored) x = width - 1 - x;
+    if (swaps()) std::swap(x, y);
+    if (flips_x()) x = size.width - 1 - x;
+    if (flips_y()) y = size.height - 1 - y;
+    to[i] = from[(plane * size.height + y) * size.width + x];
+  }
+}
+
 std::vector<ChannelScale> MakeChannelScales(
     int channels, absl::Span<const double> mean,
     absl::Span<const double> deviation) {

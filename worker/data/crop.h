@@ -47,6 +47,39 @@ Box RandomBox(ImageSize picture, int64_t resize, ImageSize target,
 // not log-uniform: logarithms differ in their last bit from libc to libc.
 Box RandomResizedBox(ImageSize picture, SplitMix64& random);
 
+// How a camera was held (Exif's orientation, 1 to 8): a picture is to be seen
+// with its axes swapped where it is 5 or more, and then reversed.  A value.
+class Turn {
+ public:
+  explicit Turn(int orientation) : orientation_(orientation) {}
+
+  bool is_none() const { return orientation_ == 1; }
+  // Of what is seen, where the file has `size`, and the other way round.
+  ImageSize Size(ImageSize size) const {
+    return swaps() ? ImageSize{size.height, size.width} : size;
+  }
+  // Where the file, a picture of `size`, has what is seen in `box`.
+  Box InFile(Box box, ImageSize size) const;
+  // Writes plane after plane as it is seen.
+  //   from  planes of `size`, as in the file
+  void Apply(absl::Span<const float> from, ImageSize size, bool mirrored,
+             absl::Span<float> to) const;
+
+ private:
+  bool swaps() const { return orientation_ >= 5; }
+  // The file's axes that run the other way.
+  bool flips_x() const {
+    return orientation_ == 2 || orientation_ == 3 || orientation_ == 7 ||
+           orientation_ == 8;
+  }
+  bool flips_y() const {
+    return orientation_ == 3 || orientation_ == 4 || orientation_ == 6 ||
+           orientation_ == 7;
+  }
+
+  int orientation_;
+};
+
 // Scales the values of one channel, which lie in [0, 1].  A value.
 struct ChannelScale {
   float mean = 0;

@@ -15,6 +15,7 @@
 #include "core/base/status_macros.h"
 #include "core/model/data_sets.h"
 #include "core/obs/log.h"
+#include "core/transfer/checksum.h"
 #include "worker/data/image_reader.h"
 
 namespace paceline {
@@ -22,10 +23,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files beside the pictures, which are left out.
+// Files and folders beside the pictures, which are left out.
 struct OtherFiles {
   int64_t count = 0;
   std::string example;  // path of one; empty: there is none
+
+  void Add(std::string path) {
+    if (count++ == 0) example = std::move(path);
+  }
 };
 
 struct ImageFolder {
@@ -43,8 +48,8 @@ bool IsPicture(const std::string& name) {
          absl::EndsWith(lower, ".png");
 }
 
-// Names of that kind right in `folder`, sorted; links are followed.  Other
-// files are counted, unless their names begin with a dot.
+// Names of that kind right in `folder`, sorted; links are followed.  Others are
+// counted, unless their names begin with a dot.
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder,
                                                  Kind kind,
                                                  OtherFiles* others = nullptr) {
@@ -55,14 +60,12 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder,
     const std::string name = entry->path().filename().string();
     if (absl::StartsWith(name, ".")) continue;
     std::error_code broken;  // a link to nowhere is neither
-    if (kind == Kind::kFolders) {
-      if (entry->is_directory(broken)) names.push_back(name);
-    } else if (entry->is_regular_file(broken)) {
-      if (IsPicture(name)) {
-        names.push_back(name);
-      } else if (others != nullptr && others->count++ == 0) {
-        others->example = entry->path().string();
-      }
+    if (kind == Kind::kFolders
+            ? entry->is_directory(broken)
+            : entry->is_regular_file(broken) && IsPicture(name)) {
+      names.push_back(name);
+    } else if (others != nullptr) {
+      others->Add(entry->path().string());
     }
   }
   if (error) {
@@ -93,7 +96,7 @@ absl::StatusOr<ImageList> ListSplit(const std::string& folder,
   ImageList list;
   list.folder = folder;
   PACELINE_ASSIGN_OR_RETURN(const std::vector<std::string> here,
-                            NamesIn(folder, Kind::kFolders));
+                            NamesIn(folder, Kind::kFolders, &others));
   for (const std::string& name : here) {
     const auto found = std::lower_bound(classes.begin(), classes.end(), name);
     if (found == classes.end() || *found != name) {
@@ -206,12 +209,17 @@ absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
     if (inference) folder.test = folder.train;
     return folder;
   }
-  for (const char* const name : {"val", "test"}) {
-    if (!HasClasses(path, name)) continue;
-    PACELINE_ASSIGN_OR_RETURN(
-        folder.test, ListSplit(absl::StrCat(path, "/", name), folder.classes,
-                               folder.others));
-    break;
+  const std::string second = HasClasses(path, "val") ? "val" : "test";
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<std::string> beside,
+                            NamesIn(path, Kind::kFolders, &folder.others));
+  for (const std::string& name : beside) {
+    const std::string split_path = absl::StrCat(path, "/", name);
+    if (name == second && HasClasses(path, name)) {
+      PACELINE_ASSIGN_OR_RETURN(
+          folder.test, ListSplit(split_path, folder.classes, folder.others));
+    } else if (name != "train") {
+      folder.others.Add(split_path);
+    }
   }
   return folder;
 }
@@ -260,15 +268,34 @@ absl::StatusOr<std::unique_ptr<ImageFolderSet>> ImageFolderSet::Open(
   PACELINE_ASSIGN_OR_RETURN(
       ImageFolder folder,
       ListImageFolder(options.path, options.classes, options.inference));
-  if (folder.others.count > 0) {
-    Log(LogLevel::kWarn,
-        "files are left out of the pictures: only .jpg, .jpeg and .png are "
-        "read",
-        {{"files", folder.others.count}, {"example", folder.others.example}});
-  }
-  return std::unique_ptr<ImageFolderSet>(
+  std::unique_ptr<ImageFolderSet> set(
       new ImageFolderSet(options, std::move(folder.train),
                          std::move(folder.test), std::move(folder.classes)));
+  if (folder.others.count > 0) {
+    Log(LogLevel::kWarn, "files are left out of the pictures",
+        {{"files", folder.others.count}, {"example", folder.others.example}});
+    set->facts_.notes.push_back(absl::StrCat(
+        folder.others.count,
+        folder.others.count == 1 ? " file is" : " files are",
+        " not used, for example ", folder.others.example,
+        ": pictures are .jpg, .jpeg and .png, each right in its class folder"));
+  }
+  return set;
+}
+
+// Names and labels of both splits.
+uint64_t ImageFolderSet::HashLists() const {
+  Checksum checksum;
+  for (const ImageList* const list : {&train_.images, &test_.images}) {
+    for (const std::string& name : list->names) {
+      // With the zero at the end.
+      checksum.Update(
+          {reinterpret_cast<const uint8_t*>(name.c_str()), name.size() + 1});
+    }
+    checksum.Update({reinterpret_cast<const uint8_t*>(list->labels.data()),
+                     list->labels.size() * sizeof(int32_t)});
+  }
+  return checksum.Digest();
 }
 
 ImageFolderSet::ImageFolderSet(const ImageFolderOptions& options,
@@ -280,7 +307,10 @@ ImageFolderSet::ImageFolderSet(const ImageFolderOptions& options,
       target_{options.shape[2], options.shape[1]},
       train_(std::move(train)),
       test_(std::move(test)),
-      classes_(std::move(classes)) {}
+      classes_(std::move(classes)) {
+  facts_.classes = ClassesText(classes_);
+  facts_.contents = HashLists();
+}
 
 SampleNames ImageFolderSet::TestNames(int64_t samples) const {
   const auto lines = [](auto begin, auto end) {
@@ -386,16 +416,23 @@ absl::Status ImageFolderSet::Decode(const std::string& path, Augmentation how,
   PACELINE_RETURN_IF_ERROR(ReadWhole(path, scratch.file));
   PACELINE_ASSIGN_OR_RETURN(const auto reader,
                             OpenImage(scratch.file, channels));
-  const Box box = BoxOf(reader->size(), how);
+  const Turn turn(reader->orientation());
+  const Box box =
+      turn.InFile(BoxOf(turn.Size(reader->size()), how), reader->size());
+  const ImageSize target = turn.Size(target_);
   PACELINE_ASSIGN_OR_RETURN(const ImageSize decoded,
-                            reader->Start(MostShrink(box, target_)));
-  Resampler resampler({decoded, Scaled(box, reader->size(), decoded), target_,
-                       how.mirrored, options_.channels},
-                      values);
+                            reader->Start(MostShrink(box, target)));
+  scratch.turned.resize(turn.is_none() ? 0 : values.size());
+  Resampler resampler({decoded, Scaled(box, reader->size(), decoded), target,
+                       turn.is_none() && how.mirrored, options_.channels},
+                      turn.is_none() ? values : absl::MakeSpan(scratch.turned));
   scratch.row.resize(decoded.width * channels);
   for (int64_t y = 0; y < decoded.height; ++y) {
     PACELINE_RETURN_IF_ERROR(reader->ReadRow(absl::MakeSpan(scratch.row)));
     resampler.AddRow(scratch.row);
+  }
+  if (!turn.is_none()) {
+    turn.Apply(scratch.turned, target, how.mirrored, values);
   }
   return reader->Finish();
 }

@@ -74,10 +74,11 @@ int64_t DefaultResize(const Shape& shape);
 
 // The sub-folders of `path` are the classes, or its sub-folder `train` has
 // them, and `val` or `test` the second split's, by the same names.  Pictures
-// are files that end in .jpg, .jpeg or .png, in either case; other files are
-// counted, and whatever begins with a dot is not looked at.
+// are files that end in .jpg, .jpeg or .png, in either case; facts() has a note
+// of what else is there, and whatever begins with a dot is not looked at.
 //
-// Decodes while loading, row by row into the tensor.  In training the next
+// Decodes while loading, row by row into the tensor, the way up that the camera
+// has noted.  In training the next
 // picture of the list takes an unreadable one's place, so that a batch keeps
 // its size; in evaluation zeros do, in inference NaN, labelled kNoLabel.  Which
 // ones are unreadable depends on the files alone, and so does every byte.
@@ -121,10 +122,12 @@ class ImageFolderSet final : public SampleSet {
   struct Scratch {
     std::vector<uint8_t> file;
     std::vector<uint8_t> row;
+    std::vector<float> turned;  // a sample as the file has it
   };
 
   ImageFolderSet(const ImageFolderOptions& options, ImageList train,
                  ImageList test, std::vector<std::string> classes);
+  uint64_t HashLists() const;
   Augmentation Draw(int64_t epoch, int32_t sample) const;
   absl::Status LoadTraining(int64_t epoch, int32_t sample, Scratch& scratch,
                             absl::Span<float> values, int64_t& label) const;

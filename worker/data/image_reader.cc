@@ -56,6 +56,49 @@ absl::StatusOr<std::unique_ptr<ImageReader>> OpenBy(
   return reader;
 }
 
+constexpr uint8_t kExif[] = {'E', 'x', 'i', 'f', 0, 0};
+constexpr uint32_t kOrientation = 0x0112;  // Exif 2.32, 4.6.4
+constexpr uint32_t kMostEntries = 512;
+
+// Says what Exif's data has for the orientation: a TIFF header, and where it
+// points to a directory of entries, 12 bytes each.  1: nothing that makes
+// sense.
+int OrientationIn(absl::Span<const uint8_t> tiff) {
+  const bool little = !tiff.empty() && tiff[0] == 'I';
+  const auto number = [&](size_t at, size_t bytes) -> uint32_t {
+    uint32_t value = 0;
+    for (size_t i = 0; i < bytes && at + bytes <= tiff.size(); ++i) {
+      value = value << 8 | tiff[at + (little ? bytes - 1 - i : i)];
+    }
+    return value;
+  };
+  const size_t directory = number(4, 4);
+  const uint32_t entries = std::min(number(directory, 2), kMostEntries);
+  for (uint32_t i = 0; i < entries; ++i) {
+    const size_t entry = directory + 2 + size_t{12} * i;
+    if (number(entry, 2) != kOrientation) continue;
+    const uint32_t value = number(entry + 8, 2);
+    return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+  }
+  return 1;
+}
+
+// The same of a JPEG, out of its segments before the picture.
+int OrientationOfJpeg(absl::Span<const uint8_t> bytes) {
+  constexpr size_t kHead = 4;  // a segment's marker and length
+  size_t at = 2;
+  while (at + kHead <= bytes.size() && bytes[at] == 0xff &&
+         bytes[at + 1] >= 0xe0) {
+    const size_t length = bytes[at + 2] << 8 | bytes[at + 3];
+    const absl::Span<const uint8_t> data = bytes.subspan(at + kHead, length);
+    if (bytes[at + 1] == 0xe1 && BeginsWith(data, kExif)) {
+      return OrientationIn(data.subspan(sizeof(kExif)));
+    }
+    at += 2 + length;
+  }
+  return 1;
+}
+
 // A block of 64 pixels takes a bit or more in every scan that encoders write,
 // so no byte holds more than 512; twice that is the bound.
 constexpr int64_t kMostJpegPixelsAByte = 1024;
@@ -117,6 +160,7 @@ class JpegReader final : public ImageReader {
   ImageSize size() const override {
     return {decoder_.image_width, decoder_.image_height};
   }
+  int orientation() const override { return OrientationOfJpeg(bytes_); }
   absl::StatusOr<ImageSize> Start(int most_shrink) override;
   absl::Status ReadRow(absl::Span<uint8_t> row) override;
   absl::Status Finish() override;
@@ -228,6 +272,7 @@ class PngReader final : public ImageReader {
 
   absl::Status ReadHeader();
   ImageSize size() const override { return size_; }
+  int orientation() const override { return orientation_; }
   absl::StatusOr<ImageSize> Start(int most_shrink) override;
   absl::Status ReadRow(absl::Span<uint8_t> row) override;
   absl::Status Finish() override;
@@ -243,6 +288,7 @@ class PngReader final : public ImageReader {
   const size_t bytes_;
   const int channels_;
   ImageSize size_;
+  int orientation_ = 1;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
   jmp_buf back_ = {};
@@ -285,6 +331,13 @@ absl::Status PngReader::ReadHeader() {
     png_set_user_limits(png_, kLongestSide, kLongestSide);
     png_set_chunk_malloc_max(png_, kMostChunkBytes);
     png_read_info(png_, info_);
+#ifdef PNG_eXIf_SUPPORTED
+    png_uint_32 exif_bytes = 0;
+    png_bytep exif = nullptr;
+    if (png_get_eXIf_1(png_, info_, &exif_bytes, &exif) != 0) {
+      orientation_ = OrientationIn({exif, exif_bytes});
+    }
+#endif
   }));
   size_ = {png_get_image_width(png_, info_), png_get_image_height(png_, info_)};
   return CheckImageSize(size_, bytes_, kMostPngPixelsAByte);

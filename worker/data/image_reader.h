@@ -29,6 +29,9 @@ class ImageReader {
   // As the header says.
   virtual ImageSize size() const = 0;
 
+  // How the picture is to be seen, as Exif numbers it: 1 (as it is) to 8.
+  virtual int orientation() const = 0;
+
   // Begins to decode, once.  The rows may come smaller, by at most
   // `most_shrink` (1, 2, 4 or 8) each way, where that saves work.  Returns
   // their size.
@@ -45,7 +48,7 @@ class ImageReader {
 // Opens a JPEG (libjpeg-turbo) or a PNG (libpng), told apart by its first
 // bytes.  channels: 1 (grey) or
 // 3 (red, green, blue), whatever the file has; transparency is dropped, 16 bits
-// become 8, and a camera's note on how it was held is not looked at.
+// become 8.
 //
 // Errors:
 //   InvalidArgument  neither; a damaged header; more pixels than kMostPixels,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,7 @@ class SampleSet {
   }
 
   const SampleFormat& format() const { return format_; }
+  const DataFacts& facts() const { return facts_; }
 
   // Writes the samples of `place` one after the other, into memory that is not
   // initialised:
@@ -66,11 +68,16 @@ class SampleSet {
         train_samples_(train_samples),
         test_samples_(test_samples) {}
 
+  DataFacts facts_;  // constant once the set is open
+
  private:
   const SampleFormat format_;
   const int64_t train_samples_;
   const int64_t test_samples_;
 };
+
+// DataFacts::classes of these names: a line each, or a hash of very many.
+std::string ClassesText(const std::vector<std::string>& names);
 
 // Loaders keep at most so much ready for the compute thread.
 constexpr int kAheadPerThread = 4;

@@ -5,19 +5,26 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <iterator>
 #include <set>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/model/data_sets.h"
+#include "core/transfer/checksum.h"
 
 namespace paceline {
 
@@ -51,6 +58,73 @@ void WritePair(absl::Span<const int64_t> source,
   labels[target.size()] = kEndToken;
 }
 
+namespace {
+
+// What the beginning of a text shows.
+struct TextLook {
+  bool has_mark = false;  // a byte-order mark of UTF-8
+  bool is_utf16 = false;
+  bool has_cr = false;  // lines that end with CR LF
+};
+
+constexpr uint8_t kMark[] = {0xef, 0xbb, 0xbf};
+
+bool BeginsWithMark(absl::Span<const uint8_t> bytes) {
+  return bytes.size() >= sizeof(kMark) &&
+         std::equal(std::begin(kMark), std::end(kMark), bytes.begin());
+}
+
+// Adds the file to `contents`; of a large one parts that are evenly spaced.
+absl::StatusOr<TextLook> LookAt(const ByteFile& file, Checksum& contents) {
+  constexpr int64_t kPiece = 1 << 20;
+  constexpr int64_t kMostPieces = 64;
+  const int64_t size = file.size();
+  const int64_t apart = kPiece * (1 + size / (kPiece * kMostPieces));
+  contents.Update({reinterpret_cast<const uint8_t*>(&size), sizeof(size)});
+  TextLook look;
+  std::vector<uint8_t> bytes;
+  for (int64_t at = 0; at < size; at += apart) {
+    bytes.resize(std::min(kPiece, size - at));
+    PACELINE_RETURN_IF_ERROR(file.ReadAt(at, absl::MakeSpan(bytes)));
+    contents.Update(bytes);
+    if (at > 0) continue;
+    constexpr uint8_t kEnd[] = {'\r', '\n'};
+    look.has_mark = BeginsWithMark(bytes);
+    look.is_utf16 = bytes.size() > 1 && (bytes[0] | 1) == 0xff &&
+                    (bytes[1] | 1) == 0xff && bytes[0] != bytes[1];
+    look.has_cr = std::search(bytes.begin(), bytes.end(), std::begin(kEnd),
+                              std::end(kEnd)) != bytes.end();
+  }
+  return look;
+}
+
+absl::Status RefuseUtf16(const std::string& path) {
+  return InvalidArgument(path, ": is UTF-16; save it as UTF-8");
+}
+
+// Notes what a folder has beside `files`, which are read.
+void NoteOthers(const std::string& folder,
+                const std::vector<std::string>& files,
+                std::vector<std::string>& notes) {
+  int64_t others = 0;
+  std::string example;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end;
+       !error && at != end; at.increment(error)) {
+    const std::string path = at->path().string();
+    if (absl::StartsWith(at->path().filename().string(), ".") ||
+        std::find(files.begin(), files.end(), path) != files.end()) {
+      continue;
+    }
+    if (++others == 1 || path < example) example = path;
+  }
+  if (others == 0) return;
+  notes.push_back(absl::StrCat(others, others == 1 ? " file is" : " files are",
+                               " not used, for example ", example));
+}
+
+}  // namespace
+
 // Takes the lines out of a file that comes in pieces; a line may be longer than
 // the memory.  Thread-compatible.
 class TextLines::Reader {
@@ -66,7 +140,9 @@ class TextLines::Reader {
 
   // offset: of `bytes` in the file.
   absl::Status Take(int64_t offset, absl::Span<const uint8_t> bytes) {
-    for (size_t i = 0; i < bytes.size(); ++i) {
+    const size_t first =
+        offset == 0 && BeginsWithMark(bytes) ? sizeof(kMark) : 0;
+    for (size_t i = first; i < bytes.size(); ++i) {
       const auto at = offset + static_cast<int64_t>(i);
       PACELINE_RETURN_IF_ERROR(bytes[i] == '\n' ? EndLine()
                                : in_text_       ? TakeText(bytes[i])
@@ -75,6 +151,9 @@ class TextLines::Reader {
     }
     return absl::OkStatus();
   }
+
+  // Lines of which a block does not take all.
+  int64_t cut() const { return cut_; }
 
   // The last line may have no line feed.
   absl::Status End() {
@@ -148,7 +227,12 @@ class TextLines::Reader {
 
   // One token of a block is the beginning, of a target's block its end.
   absl::Status TakeText(uint8_t byte) {
-    return Add(byte, data_.block - 1, line_.text);
+    // The last one before a line feed belongs to that.
+    if (std::exchange(after_cr_, byte == '\r')) {
+      PACELINE_RETURN_IF_ERROR(Add('\r', data_.block - 1, line_.text));
+    }
+    return after_cr_ ? absl::OkStatus()
+                     : Add(byte, data_.block - 1, line_.text);
   }
 
   absl::Status Add(uint8_t byte, int64_t most, Text& text) {
@@ -161,6 +245,7 @@ class TextLines::Reader {
       return Refuse("has a byte ", data_.padding,
                     " in its text, which is data.padding");
     }
+    line_is_cut_ = line_is_cut_ || text.bytes == most;
     text.bytes = std::min(text.bytes + 1, most);
     return absl::OkStatus();
   }
@@ -172,6 +257,8 @@ class TextLines::Reader {
     }
     line_.file = file_;
     lines_.push_back(std::exchange(line_, {}));
+    cut_ += std::exchange(line_is_cut_, false);
+    after_cr_ = false;
     in_text_ = false;
     negative_ = false;
     digits_ = 0;
@@ -190,6 +277,9 @@ class TextLines::Reader {
   int digits_ = 0;
   int64_t label_ = 0;
   bool in_text_ = false;
+  bool after_cr_ = false;
+  bool line_is_cut_ = false;
+  int64_t cut_ = 0;
   Line line_;
 };
 
@@ -197,10 +287,18 @@ absl::StatusOr<std::unique_ptr<TextLines>> TextLines::Open(
     const DataSpec& data) {
   Files files;
   Split lines;
-  for (const std::string& path : TextFilesOf(data.path)) {
+  DataFacts facts;
+  Checksum contents;
+  const std::vector<std::string> paths = TextFilesOf(data.path);
+  for (const std::string& path : paths) {
     PACELINE_ASSIGN_OR_RETURN(auto file, ByteFile::Open(path));
+    PACELINE_ASSIGN_OR_RETURN(const TextLook look, LookAt(*file, contents));
+    if (look.is_utf16) return RefuseUtf16(path);
     files.push_back(std::move(file));
   }
+  facts.contents = contents.Digest();
+  NoteOthers(data.path, paths, facts.notes);
+  int64_t cut = 0;
   for (size_t i = 0; i < files.size(); ++i) {
     Reader reader(data, static_cast<int32_t>(i), files[i]->path(),
                   i == 0 ? lines.train : lines.test);
@@ -209,14 +307,21 @@ absl::StatusOr<std::unique_ptr<TextLines>> TextLines::Open(
           return reader.Take(offset, bytes);
         }));
     PACELINE_RETURN_IF_ERROR(reader.End());
+    cut += reader.cut();
   }
   std::vector<Line>& train = lines.train;
+  if (cut > 0) {
+    facts.notes.push_back(absl::StrCat(
+        "the ends of ", cut, " of ", train.size() + lines.test.size(),
+        " lines are not used: they are longer than data.block, ", data.block));
+  }
   if (files.size() == 1) {
     const auto last = static_cast<int64_t>(static_cast<double>(train.size()) *
                                            data.test_fraction);
     lines.test.assign(train.end() - last, train.end());
     if (data.test_fraction < 1) train.resize(train.size() - last);
   }
+  NoteSorted(data, lines, files.size() == 1, facts.notes);
   const bool wants_test = files.size() > 1 || data.test_fraction > 0;
   if (train.empty() || (wants_test && lines.test.empty())) {
     return InvalidArgument(data.path, ": has ", train.size(),
@@ -224,8 +329,36 @@ absl::StatusOr<std::unique_ptr<TextLines>> TextLines::Open(
                            " for evaluation, need at least 1 of each; "
                            "data.test_fraction 0 goes without evaluation");
   }
-  return std::unique_ptr<TextLines>(
+  std::unique_ptr<TextLines> set(
       new TextLines(data, std::move(files), std::move(lines)));
+  set->facts_ = std::move(facts);
+  return set;
+}
+
+// Evaluation gets the last lines of a file, which are of a class or two where
+// the lines were sorted.
+void TextLines::NoteSorted(const DataSpec& data, const Split& lines,
+                           bool one_file, std::vector<std::string>& notes) {
+  std::set<int32_t> train, test;
+  for (const Line& line : lines.train) train.insert(line.label);
+  for (const Line& line : lines.test) test.insert(line.label);
+  const bool is_new =
+      !std::includes(train.begin(), train.end(), test.begin(), test.end());
+  int64_t changes = 0;
+  for (size_t i = 1; i < lines.train.size(); ++i) {
+    changes += lines.train[i].label != lines.train[i - 1].label;
+  }
+  const bool is_sorted = one_file && lines.train.size() > train.size() &&
+                         changes + 1 == std::ssize(train) &&
+                         (train.size() > 1 || is_new);
+  if (test.empty() || (!is_new && !is_sorted) || data.test_fraction >= 1) {
+    return;
+  }
+  notes.push_back(
+      absl::StrCat(data.path, is_sorted ? " is sorted by label" : "",
+                   ": evaluation gets the labels ", absl::StrJoin(test, ", "),
+                   " and training ", absl::StrJoin(train, ", "),
+                   "; shuffle the lines, as by 'shuf'"));
 }
 
 TextLines::TextLines(const DataSpec& data, Files files, Split lines)
@@ -343,9 +476,10 @@ uint32_t CodePoint(absl::string_view text) {
 // Calls `take` with every character of the file.
 absl::Status ForEachCharacter(const ByteFile& file,
                               absl::FunctionRef<void(uint32_t)> take) {
-  constexpr size_t kLongest = 4;  // bytes of a character
-  std::string open;               // the next piece may go on with these
-  int64_t at = 0;                 // of `open` in the file
+  constexpr size_t kLongest = 4;           // bytes of a character
+  constexpr uint32_t kMarkPoint = 0xfeff;  // stands for no character
+  std::string open;  // the next piece may go on with these
+  int64_t at = 0;    // of `open` in the file
   const auto refuse = [&] {
     return InvalidArgument(file.path(), ": is not UTF-8 at byte ", at,
                            "; convert it, or set data.tokens to byte");
@@ -358,7 +492,8 @@ absl::Status ForEachCharacter(const ByteFile& file,
           const size_t length = Utf8SequenceLength(rest);
           if (length == 0 && rest.size() < kLongest) break;
           if (length == 0) return refuse();
-          take(CodePoint(rest.substr(0, length)));
+          const uint32_t point = CodePoint(rest.substr(0, length));
+          if (at > 0 || point != kMarkPoint) take(point);
           rest.remove_prefix(length);
           at += static_cast<int64_t>(length);
         }
@@ -416,7 +551,8 @@ absl::StatusOr<std::unique_ptr<TokenSource>> OpenTokenFile(
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<TokenSource>>> OpenCharacters(
-    const std::vector<std::string>& paths, int32_t classes) {
+    const std::vector<std::string>& paths, int32_t classes,
+    std::string& names) {
   std::vector<std::unique_ptr<ByteFile>> files;
   std::set<uint32_t> different;
   for (const std::string& path : paths) {
@@ -428,6 +564,11 @@ absl::StatusOr<std::vector<std::unique_ptr<TokenSource>>> OpenCharacters(
     files.push_back(std::move(file));
   }
   const std::vector<uint32_t> sorted(different.begin(), different.end());
+  std::vector<std::string> points;
+  for (const uint32_t point : sorted) {
+    points.push_back(absl::StrFormat("U+%04X", point));
+  }
+  names = ClassesText(points);
   std::vector<std::unique_ptr<TokenSource>> sources;
   for (const auto& file : files) {
     std::vector<uint16_t> tokens;
@@ -467,13 +608,46 @@ absl::Status CheckLengths(const DataSpec& data, int64_t train, int64_t test,
 
 }  // namespace
 
+namespace {
+
+// Fills in what can be said of the files before their tokens are read.
+absl::Status LookAtTexts(const DataSpec& data,
+                         const std::vector<std::string>& paths,
+                         DataFacts& facts) {
+  Checksum contents;
+  for (const std::string& path : paths) {
+    PACELINE_ASSIGN_OR_RETURN(const auto file, ByteFile::Open(path));
+    PACELINE_ASSIGN_OR_RETURN(const TextLook look, LookAt(*file, contents));
+    if (data.tokens == "uint16") continue;
+    if (look.is_utf16 && data.tokens == "character") return RefuseUtf16(path);
+    const bool bytes = data.tokens == "byte";
+    if (look.is_utf16 || (look.has_mark && bytes) || look.has_cr) {
+      facts.notes.push_back(absl::StrCat(
+          path,
+          look.is_utf16 ? " is UTF-16, and each of its bytes a token; save it "
+                          "as UTF-8"
+          : look.has_cr ? ": its lines end with CR LF, and both are tokens"
+                        : ": the byte-order mark at its beginning is three "
+                          "tokens"));
+    }
+  }
+  facts.contents = contents.Digest();
+  NoteOthers(data.path, paths, facts.notes);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<TextSet>> TextSet::Open(const DataSpec& data) {
   const bool numbers = data.tokens == "uint16";
   const std::vector<std::string> files =
       TextFilesOf(data.path, numbers ? ".bin" : ".txt");
+  DataFacts facts;
+  PACELINE_RETURN_IF_ERROR(LookAtTexts(data, files, facts));
   Sources sources;
   if (data.tokens == "character") {
-    PACELINE_ASSIGN_OR_RETURN(sources, OpenCharacters(files, data.classes));
+    PACELINE_ASSIGN_OR_RETURN(
+        sources, OpenCharacters(files, data.classes, facts.classes));
   } else {
     for (const std::string& file : files) {
       PACELINE_ASSIGN_OR_RETURN(
@@ -495,8 +669,20 @@ absl::StatusOr<std::unique_ptr<TextSet>> TextSet::Open(const DataSpec& data) {
   PACELINE_RETURN_IF_ERROR(
       CheckLengths(data, train.tokens, test.tokens,
                    sources.size() > 1 || data.test_fraction > 0));
-  return std::unique_ptr<TextSet>(
+  std::unique_ptr<TextSet> set(
       new TextSet(data, std::move(sources), train, test));
+  const auto left = [&](const Split& split) {
+    const int64_t samples = SamplesIn(split.tokens, data.block);
+    return samples == 0 ? 0 : split.tokens - 1 - samples * data.block;
+  };
+  if (left(train) > 0 || left(test) > 0) {
+    facts.notes.push_back(absl::StrCat(
+        data.path, ": the last ", left(train), " tokens for training and ",
+        left(test), " for evaluation are not used: less than data.block, ",
+        data.block));
+  }
+  set->facts_ = std::move(facts);
+  return set;
 }
 
 TextSet::TextSet(const DataSpec& data, Sources sources, Split train, Split test)

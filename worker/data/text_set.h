@@ -40,7 +40,9 @@ void WritePair(absl::Span<const int64_t> source,
 // decoder; a target may have tabulators.  Of a source a sample takes as many
 // bytes as a block has, of a target one less.
 //
-// Keeps where each text lies, and reads it when it is needed.  Immutable.
+// A byte-order mark before the first line is passed over, and so is a carriage
+// return at a line's end.  Keeps where each text lies, and reads it when it is
+// needed.  Immutable.
 class TextLines final : public SampleSet {
  public:
   // data.path: a file whose last lines (data.test_fraction) are the test split;
@@ -78,6 +80,8 @@ class TextLines final : public SampleSet {
   using Files = std::vector<std::unique_ptr<ByteFile>>;  // 1 or 2
 
   TextLines(const DataSpec& data, Files files, Split lines);
+  static void NoteSorted(const DataSpec& data, const Split& lines,
+                         bool one_file, std::vector<std::string>& notes);
   absl::Status ReadText(int32_t file, const Text& text,
                         std::vector<int64_t>& tokens) const;
 

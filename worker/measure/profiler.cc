@@ -8,10 +8,12 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 #include "core/base/statistics.h"
 #include "core/base/status_macros.h"
+#include "core/base/utf8.h"
 #include "core/model/precision.h"
 #include "core/optim/step_gate.h"
 #include "core/plan/inputs.h"
@@ -19,6 +21,7 @@
 #include "core/plan/plan.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/measurement_convert.h"
+#include "core/rpc/report_convert.h"
 #include "core/rpc/status.h"
 #include "worker/agent/run_order.h"
 #include "worker/measure/cpu.h"
@@ -423,6 +426,73 @@ absl::StatusOr<DeviceProfile> MeasureLayers(const JobSpec& spec,
   return profile;
 }
 
+// Opens what a job would open, and says what is wrong with it or worth a note.
+// A file that cannot be read is not opened again.
+void LookInto(const MeasureOrder& order, RunFactory& factory,
+              v1::Measurement& measurement) {
+  const JobSpec& spec = *order.reader;
+  const absl::StatusOr<ModelDescription> model =
+      CheckSpecOfOrder(spec).ok() && !NeedsWorker(spec.model)
+          ? DescribeModel(spec)
+          : absl::FailedPreconditionError("nobody knows it yet");
+  v1::Inputs read;
+  const auto look = [&](const std::string& path,
+                        absl::FunctionRef<absl::Status()> open) {
+    const auto& missing = measurement.missing();
+    if (path.empty() || std::any_of(missing.begin(), missing.end(),
+                                    [&](const v1::MissingFile& each) {
+                                      return each.path() == path;
+                                    })) {
+      return;
+    }
+    absl::Status status = open();
+    status.Update(CheckInputs(read, order.inputs, spec));
+    if (status.ok()) return;
+    v1::MissingFile& wrong = *measurement.add_missing();
+    wrong.set_path(path);
+    wrong.set_why(ToUtf8(status.message(), kMaxNoteBytes));
+  };
+  const auto note = [&](const std::vector<std::string>& notes) {
+    measurement.mutable_notes()->Add(notes.begin(), notes.end());
+  };
+  const auto weigh = [&](const ModelSpec& of, const ModelDescription& described,
+                         WeightsOrigin& origin) {
+    const auto weights = factory.ReadWeights(of, described, {0, 0}, origin);
+    note(origin.notes);
+    return weights.status();
+  };
+  WeightsOrigin origin;
+  if (model.ok()) {
+    look(spec.model.weights, [&] { return weigh(spec.model, *model, origin); });
+  }
+  if (model.ok() && model->teacher != nullptr) {
+    look(spec.train.distill.weights, [&]() -> absl::Status {
+      WeightsOrigin of_teacher;
+      PACELINE_RETURN_IF_ERROR(
+          weigh(TeacherOf(spec), *model->teacher, of_teacher));
+      if (order.inputs.teacher() == 0) return absl::OkStatus();
+      PACELINE_ASSIGN_OR_RETURN(
+          const uint64_t teacher,
+          factory.FingerprintOf(spec.train.distill.weights));
+      read.set_teacher(teacher);
+      return absl::OkStatus();
+    });
+  }
+  look(spec.data.path, [&]() -> absl::Status {
+    PACELINE_ASSIGN_OR_RETURN(const auto source, factory.OpenData(spec, {}));
+    const DataFacts facts = source->Facts();
+    note(facts.notes);
+    PACELINE_ASSIGN_OR_RETURN(
+        const uint64_t data,
+        source->Fingerprint(IsInference(spec) ? BatchPhase::kEvaluate
+                                              : BatchPhase::kTrain));
+    read.set_data(data);
+    read.set_contents(facts.contents);
+    return CheckClasses(origin, facts.classes, spec.model);
+  });
+  CleanNotes(*measurement.mutable_notes());
+}
+
 absl::Status Fill(const MeasureOrder& order, const MeasureParts& parts,
                   const CancelToken& cancel, v1::Measurement& measurement) {
   for (const std::string& path : order.files) {
@@ -431,7 +501,10 @@ absl::Status Fill(const MeasureOrder& order, const MeasureParts& parts,
     missing.set_path(path);
     missing.set_why(std::strerror(errno));
   }
-  if (!order.files.empty()) return absl::OkStatus();
+  if (!order.files.empty()) {
+    if (order.reader.has_value()) LookInto(order, parts.factory, measurement);
+    return absl::OkStatus();
+  }
   if (parts.prober == nullptr) {
     return absl::UnimplementedError("this worker cannot measure");
   }

@@ -19,6 +19,17 @@ struct SampleNames {
   std::string classes;  // by number
 };
 
+// What was found when the data was opened.
+struct DataFacts {
+  // As v1::NameBytes.classes says; empty: labels are only numbers.
+  std::string classes;
+  // As v1::Inputs.contents says; 0: not known.
+  uint64_t contents = 0;
+  // Says of what is there and not used, and of what looks wrong; a sentence
+  // each.
+  std::vector<std::string> notes;
+};
+
 // A pipeline walks over the job's batches with NextBatch().  A member of a
 // round group picks micro-batches of any step with Prepare().  Both then take
 // the same samples in the same order, cut the same way.  The compute thread
@@ -35,6 +46,8 @@ class BatchSource {
   virtual int64_t unreadable() const { return 0; }
   // The names of these samples of the test set.
   virtual SampleNames TestNames() const { return {}; }
+
+  virtual DataFacts Facts() const { return {}; }
 
   // Says by which samples of `split`, and by how many of each split there are,
   // two data sets can be told apart: XXH3-64; 0: not known.  Reads some.

@@ -32,7 +32,8 @@ struct ComputeParts {
                                                              const Turns&)>
       open_data;
   std::function<absl::StatusOr<std::vector<NamedTensor>>(
-      const ModelSpec&, const ModelDescription&, const LayerRange&)>
+      const ModelSpec&, const ModelDescription&, const LayerRange&,
+      WeightsOrigin*)>
       read_weights;
   std::function<absl::StatusOr<ScriptModel>(const JobSpec&)> read_script;
 };
@@ -58,12 +59,8 @@ class GrpcRunFactory final : public RunFactory {
   }
   absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
       const ModelSpec& spec, const ModelDescription& model,
-      const LayerRange& layers) override {
-    auto weights = compute_.read_weights(spec, model, layers);
-    if (weights.ok()) return weights;
-    return absl::Status(
-        weights.status().code(),
-        absl::StrCat("weights, on this worker: ", weights.status().message()));
+      const LayerRange& layers, WeightsOrigin& origin) override {
+    return compute_.read_weights(spec, model, layers, &origin);
   }
   absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
       const JobSpec& spec, const Turns& turns) override {

@@ -61,6 +61,20 @@ TEST(LayOutState, ALayerIsOneRangeAndTheRangesFillTheFile) {
   EXPECT_EQ(next, layout.file.file_bytes);
 }
 
+// No tensor's shape shows it.
+TEST(CheckSameState, RefusesWhatGivesOtherResults) {
+  StateLayout has = LaidOut(Mlp({4}), "sgd");
+  StateLayout wants = has;
+  has.made_with = {{"data.mean", "[0.5]"}, {"model.dropout", "0.1"}};
+  wants.made_with = {{"data.mean", "[0.5]"}, {"model.dropout", "0"}};
+  EXPECT_EQ(CheckSameState(has, wants), absl::OkStatus());
+
+  wants.made_with["data.mean"] = "[0]";
+
+  EXPECT_THAT(std::string(CheckSameState(has, wants).message()),
+              HasSubstr("data.mean [0.5], and the job has [0]"));
+}
+
 TEST(CheckSameState, NamesTheFirstDifference) {
   const StateLayout has = LaidOut(Mlp({5, 4}), "adamw");
 

@@ -20,6 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class LoadWeightsTest : public ::testing::Test {
  protected:
@@ -142,6 +143,48 @@ TEST_F(LoadWeightsTest, NamesTheFileAndAllThatIsWrongWithIt) {
       WhyNot(),
       AllOf(HasSubstr("w.safetensors: "), HasSubstr("conv1.weight"),
             HasSubstr("stem.weight"), HasSubstr("bn1.weight [5], need [4]")));
+}
+
+TEST_F(LoadWeightsTest, NamesAShardByItsName) {
+  spec_.weights = folder_.Path("model-00001-of-00003.safetensors");
+  std::vector<NamedTensor> some = Numbered();
+  some.resize(5);
+  Write(some);
+  EXPECT_THAT(WhyNot(), HasSubstr("it is one shard of 3"));
+
+  spec_.weights = folder_.Path("model-00001-of-00001.safetensors");
+  Write(some);
+  EXPECT_THAT(WhyNot(), Not(HasSubstr("shard")));
+}
+
+TEST_F(LoadWeightsTest, TakesWrappersOffTheNames) {
+  for (const char* const wrapper :
+       {"module.", "_orig_mod.", "module._orig_mod.", "model._orig_mod."}) {
+    std::vector<NamedTensor> tensors = Numbered();
+    for (NamedTensor& each : tensors) each.name = wrapper + each.name;
+    Write(tensors);
+
+    const auto loaded = Loaded();
+
+    ASSERT_EQ(loaded.size(), tensors.size()) << wrapper;
+    EXPECT_EQ(loaded.front().name, Numbered().front().name);
+  }
+}
+
+TEST_F(LoadWeightsTest, ComparesWhatTheyWereMadeWithAndReadsNothingElse) {
+  model_.made_with = {{"data.mean", "[0.5]"}, {"model.dropout", "0.1"}};
+  WriteSafetensors(spec_.weights, Numbered(),
+                   {{"data.mean", "[0.5]"}, {"model.dropout", "0"}});
+  WeightsOrigin origin;
+
+  EXPECT_TRUE(Value(LoadWeights(spec_, model_, {0, 0}, &origin)).empty());
+  EXPECT_EQ(origin.metadata.at("data.mean"), "[0.5]");
+  EXPECT_THAT(origin.notes, ElementsAre(AllOf(HasSubstr(spec_.weights),
+                                              HasSubstr("model.dropout 0, "))));
+
+  model_.made_with["data.mean"] = "[0.25]";
+  EXPECT_THAT(WhyNot(), AllOf(HasSubstr(spec_.weights),
+                              HasSubstr("data.mean [0.5], and the job has")));
 }
 
 TEST_F(LoadWeightsTest, AWorkerWithOtherLayersSaysTheSame) {

@@ -26,6 +26,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pair;
 
 NamedTensor Named(std::string name, DType dtype, Shape shape) {
@@ -196,6 +197,57 @@ TEST_F(SafetensorsTest, RefusesAFileThatIsNoSafetensors) {
        "'\\x1b[2J'"}};
   for (const auto& [bytes, why] : kBad) {
     EXPECT_THAT(Refusal(bytes), HasSubstr(why));
+  }
+}
+
+// They were answered with their first 8 bytes as a number.
+TEST_F(SafetensorsTest, NamesWhatIsTakenForAFileOfWeights) {
+  const std::pair<std::string, const char*> kKinds[] = {
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n",
+       "a Git LFS pointer, which stands for the file itself: 'git lfs pull'"},
+      {"\xef\xbb\xbf\n <!DOCTYPE html><html>Sign in</html>", "a web page"},
+      {"<?xml version=\"1.0\"?><Error>NoSuchKey</Error>", "a web page"},
+      {absl::StrCat("GGUF", std::string("\3\0\0\0", 4), std::string(99, 'x')),
+       "a GGUF file of llama.cpp"},
+      {std::string("\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.", 15),
+       "a file of PyTorch's"},
+      {"\x80\x02"
+       "ccollections\nOrderedDict\n",
+       "a file of PyTorch's"},
+      {"\x89HDF\r\n\x1a\n and more", "an HDF5 file"},
+      {"\x93NUMPY\x01 and more", "an array of NumPy's"},
+      {std::string("\x1f\x8b\x08\0\0\0\0\0\2\3 and more", 20), "packed"},
+      {R"({"metadata": {"total_size": 7}, "weight_map": {"a": "b"}})",
+       "an index of shards"},
+      {"{\"error\": \"Invalid username or password.\"}",
+       "a text that begins with '{"},
+      {"Entry not found", "a text that begins with 'Entry not found'"},
+      {std::string(5000, '\0'), "nothing but zeros"},
+  };
+  for (const auto& [bytes, what] : kKinds) {
+    const std::string why = Refusal(bytes);
+    EXPECT_THAT(why, HasSubstr(absl::StrCat("it is ", what)));
+    EXPECT_THAT(why, Not(HasSubstr("a header of")));
+  }
+}
+
+TEST_F(SafetensorsTest, SaysHowMuchOfACutFileIsThere) {
+  WriteSafetensors(
+      path_, {Named("v", DType::kF32, {1}), Named("w", DType::kF32, {3})});
+  const std::string whole = Written();
+
+  EXPECT_THAT(Refusal(whole.substr(0, whole.size() - 1)),
+              HasSubstr("cut short: it has 15 of 16 bytes"));
+}
+
+TEST_F(SafetensorsTest, SaysOfADtypeThatItIsNotRead) {
+  for (const char* const dtype : {"F64", "I8", "F8_E4M3"}) {
+    const std::string why =
+        Refusal(File("{" + Entry("fc.weight", dtype, "1", "0,8") + "}", 8));
+
+    EXPECT_THAT(why, HasSubstr(absl::StrCat("tensor 'fc.weight' has dtype '",
+                                            dtype, "', which is not read")));
+    EXPECT_THAT(why, Not(HasSubstr("not a safetensors file")));
   }
 }
 
