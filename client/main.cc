@@ -243,7 +243,7 @@ absl::StatusOr<ParsedJob> JobToResume(const CommandContext& context, int64_t id,
   PACELINE_RETURN_IF_ERROR(LookForFiles(context, read, nullptr, inputs));
   const auto before = DescribeModel(spec), after = DescribeModel(changed.spec);
   if (!before.ok() || !after.ok()) return changed;
-  // What is an error is the coordinator's to say.
+  // The coordinator says of the rest that it is an error.
   std::vector<std::string> notes;
   CheckMadeWith(before->made_with, after->made_with, /*reset_head=*/true, notes)
       .IgnoreError();

@@ -95,7 +95,8 @@ struct ModelDescription {
   // A transformer's module in the last layer that gives class scores
   // ("classifier"); it trains beside adapters.  Empty: none.
   std::string head;
-  // What of the job's weights no shape shows: core/model/made_with.h.
+  // The job's weights depend on this, and no shape shows it:
+  // core/model/made_with.h.
   std::map<std::string, std::string> made_with;
   // The model of train.distill; null: none.
   std::shared_ptr<const ModelDescription> teacher;

@@ -38,8 +38,8 @@ struct KeyRange {
   const char* what = "";
 };
 
-// What a key means to weights that a job begins with, where no tensor's shape
-// shows its value (core/model/made_with.h).
+// The meaning of a key to weights that a job begins with, where no tensor's
+// shape shows its value (core/model/made_with.h).
 enum class Bearing : uint8_t {
   kNone,     // nothing, or shapes show it
   kSaid,     // another value is no error, but a person is told

@@ -1,7 +1,7 @@
-// What weights were made with: what their results depend on, and no tensor's
-// shape shows.  A file of weights says it in its metadata, by the keys of a
-// job file (JobKey::bearing), and a job that reads the file is compared with
-// that.  Pure.
+// The results that weights give depend on more than tensors' shapes show: on
+// what they were made with.  A file of weights says it in its metadata, by the
+// keys of a job file (JobKey::bearing), and a job that reads the file is
+// compared with that.  Pure.
 #pragma once
 
 #include <map>
@@ -42,7 +42,7 @@ absl::Status CheckMadeWith(const std::map<std::string, std::string>& metadata,
 // Adds kClassesKey to what `model` is made with, unless it is empty.
 void SetClasses(const std::string& classes, ModelDescription& model);
 
-// What a file of weights says beside its tensors.
+// A file of weights says this beside its tensors.
 struct WeightsOrigin {
   std::map<std::string, std::string> metadata;
   std::vector<std::string> notes;  // CheckMadeWith()'s

@@ -18,8 +18,8 @@ v1::JobSpec ToProto(const JobSpec& spec);  // every field set
 ScriptModel FromProto(const v1::ScriptModel& proto);
 v1::ScriptModel ToProto(const ScriptModel& script);
 
-// What a job of `spec` must find that goes on from a checkpoint of a job of
-// `made`, which had read `inputs`.  Weights count for nothing; the samples do
+// A job of `spec` that goes on from a checkpoint of a job of `made`, which had
+// read `inputs`, must find these.  Weights count for nothing; the samples do
 // not, where the two make other ones of the same files.
 v1::Inputs InputsToResume(v1::Inputs inputs, const JobSpec& made,
                           const JobSpec& spec);

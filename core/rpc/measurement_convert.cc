@@ -7,8 +7,8 @@
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/rpc/convert.h"
-#include "core/rpc/report_convert.h"
 #include "core/rpc/member_convert.h"
+#include "core/rpc/report_convert.h"
 #include "core/rpc/status.h"
 
 namespace paceline {

@@ -64,7 +64,7 @@ TEST_F(NotesOfWorkers, AreEventsOfTheJobOnceEachAndStayWithIt) {
   EXPECT_EQ(Job().notes_size(), kMaxNotes);
 }
 
-// What labels stand for is known when a worker has opened the data.
+// A worker knows what labels stand for when it has opened the data.
 TEST_F(NotesOfWorkers, NamesOfClassesGoIntoTheFileOfTheWeights) {
   v1::Heartbeat heartbeat = Beat(kRunning, 3);
   heartbeat.mutable_run()->mutable_names()->set_classes("cat\ndog");

@@ -459,7 +459,7 @@ TEST_F(ImageFolderTest, TurnsPicturesAsTheCameraHasNoted) {
   }
 }
 
-// What is cut out of a picture that stands is the middle of what one sees.
+// The middle of what one sees is cut out of a picture that stands.
 TEST_F(ImageFolderTest, CutsATurnedPictureAsItIsSeen) {
   Picture picture = Plain(32, 16, {10});  // lies; seen, it stands
   for (int y = 0; y < 16; ++y) {

@@ -54,7 +54,8 @@ class Turn {
   explicit Turn(int orientation) : orientation_(orientation) {}
 
   bool is_none() const { return orientation_ == 1; }
-  // Of what is seen, where the file has `size`, and the other way round.
+  // The size of what is seen, where the file has `size`, or the other way
+  // round.
   ImageSize Size(ImageSize size) const {
     return swaps() ? ImageSize{size.height, size.width} : size;
   }

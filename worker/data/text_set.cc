@@ -60,7 +60,7 @@ void WritePair(absl::Span<const int64_t> source,
 
 namespace {
 
-// What the beginning of a text shows.
+// The beginning of a text shows this.
 struct TextLook {
   bool has_mark = false;  // a byte-order mark of UTF-8
   bool is_utf16 = false;

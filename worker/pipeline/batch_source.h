@@ -19,7 +19,7 @@ struct SampleNames {
   std::string classes;  // by number
 };
 
-// What was found when the data was opened.
+// Opening the data has found this out.
 struct DataFacts {
   // As v1::NameBytes.classes says; empty: labels are only numbers.
   std::string classes;
