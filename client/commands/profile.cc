@@ -386,10 +386,10 @@ absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec,
     }
     if (lacking.empty()) continue;
     std::sort(lacking.begin(), lacking.end());
-    const std::string text = Printable(absl::StrCat(
-        key, " ",
-        absl::StrContains(why, path) ? why : absl::StrCat(path, ": ", why),
-        " on ", absl::StrJoin(lacking, ", ")));
+    if (!absl::StrContains(why, path)) why = absl::StrCat(path, ": ", why);
+    const std::string text = Printable(
+        absl::StrCat(absl::StartsWith(why, key) ? "" : absl::StrCat(key, " "),
+                     why, " on ", absl::StrJoin(lacking, ", ")));
     if (std::ssize(lacking) == asked->workers_size() && asked->busy().empty()) {
       return InvalidArgument(text,
                              "; nothing was submitted: put it there, or "

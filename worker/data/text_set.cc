@@ -112,8 +112,10 @@ void NoteOthers(const std::string& folder,
   for (std::filesystem::directory_iterator at(folder, error), end;
        !error && at != end; at.increment(error)) {
     const std::string path = at->path().string();
-    if (absl::StartsWith(at->path().filename().string(), ".") ||
-        std::find(files.begin(), files.end(), path) != files.end()) {
+    const std::string name = at->path().filename().string();
+    if (absl::StartsWith(name, ".") ||
+        absl::EndsWith(files.front(), "/" + name) ||
+        absl::EndsWith(files.back(), "/" + name)) {
       continue;
     }
     if (++others == 1 || path < example) example = path;
