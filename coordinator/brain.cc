@@ -344,6 +344,26 @@ void Brain::OnWeightsSaved(const Fence& fence,
   Settle(moment);
 }
 
+absl::Status Brain::CheckUpload(const Fence& fence, StreamId stream) const {
+  const auto job = mesh_.jobs.find(fence.job);
+  if (job == mesh_.jobs.end() ||
+      job->second.record.state() != JobState::kRunning ||
+      job->second.record.fence() != fence) {
+    return absl::AbortedError(absl::StrCat(
+        "no weights are expected of job ", fence.job.value, ", attempt ",
+        fence.attempt, ", plan ", fence.plan_version));
+  }
+  for (const auto& [id, member] : mesh_.membership.members()) {
+    if (!stream.assigned() || member.stream != stream) continue;
+    const JobEntry* const its = mesh_.JobOf(id);
+    if (its == &job->second) return absl::OkStatus();
+    return absl::PermissionDeniedError(
+        absl::StrCat("worker ", member.registration.name(),
+                     " has no stage of job ", fence.job.value));
+  }
+  return absl::UnavailableError("no worker is attached over this connection");
+}
+
 // Another job may go on from the last checkpoint, so that is waited for.
 void Brain::EndSavedJobs(Moment moment) {
   for (JobEntry* const job : mesh_.RunningJobs()) {

@@ -86,6 +86,10 @@ class Brain {
   void OnWeightsFailed(const Fence& fence, const absl::Status& error,
                        Moment moment);
 
+  // As Coordinator::AdmitUpload().
+  //   stream  of the worker; not assigned: there is none
+  absl::Status CheckUpload(const Fence& fence, StreamId stream) const;
+
   // See Checkpoints.
   void OnCheckpointFetched(absl::StatusOr<v1::Checkpoint> fetched,
                            Moment moment) {

@@ -44,6 +44,7 @@ struct HeldPiece {
   JobId job;
   Piece piece;
   int64_t bytes = 0;
+  int64_t offset = 0;  // bytes that are there already
 };
 
 // Gets pieces from workers.  Thread-safe.
@@ -51,9 +52,10 @@ class PieceFetcher {
  public:
   virtual ~PieceFetcher() = default;
 
-  // Gives the bytes of a piece to `take`, in order.  Blocks; bounded by a time
-  // that its size says.  The answer: the piece's checksum as the holder says
+  // Gives the bytes of a piece to `take`, in order, from ask.offset on. Blocks;
+  // as long as some come.  The answer: the piece's checksum as the holder says
   // it. Errors: those of Stage.Pieces, of `take`, and
+  //         DeadlineExceeded too little came for a while
   //         InvalidArgument  what came is not the piece
   //         Cancelled        after Cancel()
   virtual absl::StatusOr<uint64_t> Fetch(

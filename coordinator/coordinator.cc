@@ -386,6 +386,17 @@ void Coordinator::OnBroken(StreamId id) {
 
 // --- weights ----------------------------------------------------------------
 
+void Coordinator::AdmitUpload(const Fence& fence, const std::string& peer,
+                              StatusDone done) {
+  Post([this, fence, peer, done] {
+    const auto from = std::find_if(
+        streams_.begin(), streams_.end(),
+        [&peer](const auto& at) { return at.second->peer() == peer; });
+    done(brain_.CheckUpload(fence,
+                            from == streams_.end() ? StreamId{} : from->first));
+  });
+}
+
 void Coordinator::WriteWeights(v1::WeightsPiece piece, StatusDone done) {
   const Fence fence = FenceOf(piece);
   weights_store_.Write(

@@ -40,6 +40,8 @@ class WorkerStream {
   virtual void End(const absl::Status& status) = 0;
   // Whoever ended it, and before OnBroken() is called.
   virtual bool ended() const = 0;
+  // The other end of its connection, as gRPC writes it; empty: not known.
+  virtual std::string peer() const { return ""; }
 };
 
 // In one answer, so that it fits into a message however long a job was, and is
@@ -92,6 +94,14 @@ class Coordinator {
 
   // --- weights ---
 
+  // Whether the worker at the other end of a connection may hand over some of
+  // the job's result: it has a stage.
+  //   peer  of the connection, as WorkerStream has it
+  // Errors: Aborted           another run is under way
+  //         Unavailable       no worker is attached over it: try again later
+  //         PermissionDenied  the worker has no stage of the job
+  void AdmitUpload(const Fence& fence, const std::string& peer,
+                   StatusDone done);
   // As WeightsStore; what makes the weights of a job impossible also fails it.
   void WriteWeights(v1::WeightsPiece piece, StatusDone done);
   void SyncWeights(const Fence& fence, StatusDone done);

@@ -151,10 +151,17 @@ void Groups::Restore(JobEntry& job, Moment moment) {
 void Groups::TakeReport(JobEntry& job, const Member& member,
                         const WorkerReport& report, Moment moment) {
   const v1::Heartbeat& heartbeat = report.heartbeat;
+  const int64_t most = MostSteps(job.record);
   for (const v1::RoundRecord& round : heartbeat.rounds()) {
+    const WorkerId server{round.server()};
+    if (round.step() > most ||
+        (server.assigned() && FindWorker(job.record, server) == nullptr)) {
+      continue;
+    }
     TakeRound(job, round, moment);
   }
   for (const v1::EvaluationRecord& evaluation : heartbeat.evaluations()) {
+    if (evaluation.step() > most) continue;
     TakePartEvaluation(job, member.id, evaluation, moment);
   }
   const v1::RunState& run = heartbeat.run();
@@ -171,8 +178,15 @@ void Groups::TakeReport(JobEntry& job, const Member& member,
                      AtStep(job.record), ": ", error.message()));
     job.group->OnGone(id, GroupExit::kFailed, std::string(error.message()));
   } else {
-    job.group->OnReport(id, run.phase(), report.member,
-                        report.heartbeat.progress(), moment.now);
+    // A step or a view that there never was says nothing of the others.
+    std::optional<MemberReport> said = report.member;
+    if (said.has_value() && (std::max(said->next, said->state_step) > most ||
+                             (job.group->view().has_value() &&
+                              said->view > job.group->view()->id))) {
+      said.reset();
+    }
+    job.group->OnReport(id, run.phase(), said, report.heartbeat.progress(),
+                        moment.now);
   }
   job.group->OnTick(moment.now);
   TakeNews(job, moment);

@@ -65,6 +65,7 @@ bool JobProgress::TakeRecords(JobEntry& job, const Member& member,
 // once.
 void JobProgress::TakeStep(JobEntry& job, WorkerId worker,
                            const v1::StepRecord& part, Moment moment) {
+  if (part.step() > MostSteps(job.record)) return;
   int64_t& told = job.told[worker];
   if (part.step() <= std::max(told, job.counted_through)) return;
   told = part.step();
@@ -130,14 +131,21 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
   part.mutable_run()->set_phase(before);
   if (run.has_flow()) TakeFlow(job, moment);
   TakeTimes(job.record, worker, run);
-  if (!IsInference(job.record.spec)) {
-    record.set_step(std::max(record.step(), run.step()));
+  // Those who read the data know how much there is.
+  const bool reads = Holds(job.record, worker, 0);
+  const int64_t asked = job.record.spec.train.steps;
+  if (reads && (asked == 0 || run.steps() <= asked)) {
+    record.set_steps(std::max(record.steps(), run.steps()));
   }
-  record.set_steps(std::max(record.steps(), run.steps()));
+  if (!IsInference(job.record.spec)) {
+    record.set_step(
+        std::max(record.step(), std::min(run.step(), MostSteps(job.record))));
+  }
   TakeNotes(job, run, moment);
-  const bool counts = run.total_samples() > 0 && record.total_samples() == 0;
+  const bool counts =
+      reads && run.total_samples() > 0 && record.total_samples() == 0;
   const bool infers = IsInference(job.record.spec);
-  const bool names = !infers && record.names().classes().empty() &&
+  const bool names = reads && !infers && record.names().classes().empty() &&
                      !run.names().classes().empty();
   if (counts) record.set_total_samples(run.total_samples());
   if (counts || names) {
@@ -191,6 +199,7 @@ void JobProgress::TakeFlow(JobEntry& job, Moment moment) {
     micro_batches += last->run().flow().micro_batches();
     samples += last->run().flow().samples();
   }
+  micro_batches = std::min(micro_batches, MostSteps(job.record));
   if (micro_batches <= job.record.job.step()) return;
   const int64_t before = job.recent.empty() ? 0 : job.flow_samples;
   job.record.job.set_step(micro_batches);
@@ -202,6 +211,7 @@ void JobProgress::TakeFlow(JobEntry& job, Moment moment) {
 // the predictions are stored for good.
 void JobProgress::TakeMarks(JobEntry& job, WorkerId worker,
                             const v1::RunState& run) {
+  if (!HoldsLast(job.record, worker)) return;
   v1::Job& record = job.record.job;
   const int64_t total = MicroBatchesOf(job.record);
   std::map<int64_t, v1::PredictedMark>& own = job.marks[worker];
@@ -281,6 +291,7 @@ void JobProgress::Evaluate(JobEntry& job, Moment moment) {
 void JobProgress::TakeEvaluation(JobEntry& job,
                                  const v1::EvaluationRecord& evaluation,
                                  Moment moment) {
+  if (evaluation.step() > MostSteps(job.record)) return;
   mesh_.actions.writes.records[job.record.id()].evaluations.push_back(
       evaluation);
   if (evaluation.step() <= job.record.job.evaluated_step()) return;

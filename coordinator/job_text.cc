@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -117,6 +118,14 @@ int64_t MicroBatchesOf(const JobRecord& record) {
   return (record.job.total_samples() + each - 1) / each;
 }
 
+int64_t MostSteps(const JobRecord& record) {
+  const int64_t steps =
+      IsInference(record.spec)
+          ? MicroBatchesOf(record)
+          : std::max(record.spec.train.steps, record.job.steps());
+  return steps > 0 ? steps : std::numeric_limits<int64_t>::max();
+}
+
 bool HasTurn(const JobRecord& record, WorkerId worker) {
   const int64_t micro_batches = MicroBatchesOf(record);
   if (micro_batches == 0) return true;
@@ -144,6 +153,20 @@ std::string LostReplicaText(const JobRecord& record, WorkerId worker) {
         ": the others go on after the last step that any of them has applied");
   }
   return "";
+}
+
+bool Holds(const JobRecord& record, WorkerId worker, int layer) {
+  return std::any_of(record.stages.begin(), record.stages.end(),
+                     [&](const StageOfPlan& stage) {
+                       return stage.worker == worker &&
+                              stage.layers.first <= layer &&
+                              layer < stage.layers.last;
+                     });
+}
+
+bool HoldsLast(const JobRecord& record, WorkerId worker) {
+  return !record.stages.empty() &&
+         Holds(record, worker, record.stages.back().layers.last - 1);
 }
 
 v1::JobWorker* FindWorker(JobRecord& record, WorkerId id) {

@@ -65,8 +65,15 @@ v1::JobWorker* FindWorker(JobRecord& record, WorkerId id);
 // The workers that hold the last stage of a placed job, in the plan's order.
 std::vector<const v1::JobWorker*> LastStageOf(const JobRecord& record);
 
+// Whether a stage of the worker has the layer.
+bool Holds(const JobRecord& record, WorkerId worker, int layer);
+bool HoldsLast(const JobRecord& record, WorkerId worker);
+
 // Counts those of an inference job; 0: not known yet, or it trains.
 int64_t MicroBatchesOf(const JobRecord& record);
+// No step of the job (of inference: no micro-batch) has a greater number, as
+// far as is known here.
+int64_t MostSteps(const JobRecord& record);
 // Whether any micro-batch of the attempt goes to that worker; true while it is
 // not known how many there are.  A replica that gets none has nothing to end
 // with.

@@ -1,6 +1,7 @@
 // paceline-coordinator: members, jobs, plans and standing orders of a mesh.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -159,7 +160,7 @@ absl::Status AwaitEnd(const Running& running, const std::string& database) {
 }
 
 // Everything that serves, in the order in which it is to be stopped.
-absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
+absl::Status Serve(const CoordinatorOptions& options, int64_t newest_folder,
                    const Authority* authority, JobStore& store,
                    FileWeightsStore& weights_store,
                    FileCheckpointStore& checkpoints, const Running& running) {
@@ -168,7 +169,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
       options.insecure || options.http_insecure || options.http_tls);
   PACELINE_RETURN_IF_ERROR(AtOption(options.origins, "http", http_at.status()));
   PACELINE_ASSIGN_OR_RETURN(StoredState stored, store.Load());
-  SkipTakenNumbers(state.NewestJobFolder(), stored);
+  SkipTakenNumbers(newest_folder, stored);
   PACELINE_ASSIGN_OR_RETURN(const std::optional<HttpTls> http_tls,
                             HttpFiles(options, authority));
   RevokeAgain(stored);
@@ -250,14 +251,18 @@ absl::Status Run(const CoordinatorOptions& options, const Running& running) {
   const std::string checkpoint_dir = options.checkpoint_dir.empty()
                                          ? state->checkpoints()
                                          : options.checkpoint_dir;
+  const auto owned =
+      CheckpointDir::Open(checkpoint_dir, *state, options.adopt_checkpoints);
   PACELINE_RETURN_IF_ERROR(
-      AtOption(options.origins, "checkpoint-dir", MakeFolders(checkpoint_dir)));
+      AtOption(options.origins, "checkpoint-dir", owned.status()));
   PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<Authority> authority,
                             OpenAuthority(options));
   GrpcPieceFetcher fetcher;
   FileCheckpointStore checkpoints(checkpoint_dir, fetcher);
-  return Serve(options, *state, authority.get(), *store, weights_store,
-               checkpoints, running);
+  return Serve(
+      options,
+      std::max(state->NewestJobFolder(), NewestJobFolder(checkpoint_dir)),
+      authority.get(), *store, weights_store, checkpoints, running);
 }
 
 int Main(int argc, char** argv) {

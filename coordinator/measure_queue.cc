@@ -134,7 +134,15 @@ void MeasureQueue::End(const Task& task, const absl::Status& error) {
   request->second.add_failed(absl::StrCat(TextOf(task), ": ", error.message()));
 }
 
-void MeasureQueue::KeepLinksOf(const Task& task, v1::Measurement& measurement) {
+void MeasureQueue::KeepAsked(const Task& task, v1::Measurement& measurement) {
+  if (!IsScript(task)) measurement.clear_script();
+  const std::optional<JobSpec>& spec = task.order.layers;
+  if (!spec.has_value() || IsScript(task) ||
+      measurement.profile().device() != task.worker ||
+      measurement.profile().model() !=
+          ModelKey(spec->model, spec->data.shape, spec->data.classes)) {
+    measurement.clear_profile();
+  }
   std::set<std::string> from;
   auto& links = *measurement.mutable_links();
   const auto others = std::remove_if(
@@ -153,7 +161,7 @@ std::optional<v1::Measurement> MeasureQueue::OnMeasurement(
   if (task == nullptr || task->order.id != measurement.id()) {
     return std::nullopt;
   }
-  KeepLinksOf(*task, measurement);
+  KeepAsked(*task, measurement);
   const auto request = requests_.find(task->request);
   const absl::Status error = ErrorOf(measurement);
   if (!error.ok()) {

@@ -122,7 +122,7 @@ class MeasureQueue {
                      Instant now) const;
   void End(const Task& task, const absl::Status& error);
   static std::string TextOf(const Task& task);
-  static void KeepLinksOf(const Task& task, v1::Measurement& measurement);
+  static void KeepAsked(const Task& task, v1::Measurement& measurement);
 
   const MeasurePolicy policy_;
   int64_t next_id_ = 1;

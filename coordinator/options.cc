@@ -63,6 +63,21 @@ void AddTrust(CLI::App& app, CoordinatorOptions& options, double& life_hours) {
       ->envname("PACELINE_COORDINATOR_HTTP_INSECURE");
 }
 
+void AddFolders(CLI::App& app, CoordinatorOptions& options) {
+  app.add_option("--state", options.state, "Folder of all that is kept")
+      ->envname("PACELINE_COORDINATOR_STATE")
+      ->check([](const std::string& text) {
+        return text.empty() ? "need the name of a folder" : "";
+      })
+      ->capture_default_str();
+  app.add_option("--checkpoint-dir", options.checkpoint_dir,
+                 "Folder of checkpoints; default: one in that of --state")
+      ->envname("PACELINE_COORDINATOR_CHECKPOINT_DIR");
+  app.add_flag("--adopt-checkpoints", options.adopt_checkpoints,
+               "Take over a --checkpoint-dir of another state; keeps its files")
+      ->envname("PACELINE_COORDINATOR_ADOPT_CHECKPOINTS");
+}
+
 }  // namespace
 
 std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
@@ -96,15 +111,7 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
          "host:port of the page, /metrics /healthz /readyz /sd; port 0: any")
       ->envname("PACELINE_COORDINATOR_HTTP")
       ->capture_default_str();
-  app.add_option("--state", options.state, "Folder of all that is kept")
-      ->envname("PACELINE_COORDINATOR_STATE")
-      ->check([](const std::string& text) {
-        return text.empty() ? "need the name of a folder" : "";
-      })
-      ->capture_default_str();
-  app.add_option("--checkpoint-dir", options.checkpoint_dir,
-                 "Folder of checkpoints; default: one in that of --state")
-      ->envname("PACELINE_COORDINATOR_CHECKPOINT_DIR");
+  AddFolders(app, options);
   AddTrust(app, options, life_hours);
   app.add_option("--lease", lease_seconds,
                  "Seconds of silence after which a worker counts as lost")

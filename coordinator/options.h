@@ -16,6 +16,7 @@ struct CoordinatorOptions {
   std::string http = "127.0.0.1:7480";
   std::string state;           // absolute: clients learn of files in it
   std::string checkpoint_dir;  // empty: in `state`
+  bool adopt_checkpoints = false;
   std::string port_file;       // empty: none
   std::string secret_file;     // empty: whoever reaches the port may call
   std::vector<std::string> http_hosts;

@@ -33,8 +33,17 @@ WorkPhase WorkPhaseOf(v1::RunState::Phase phase) {
   return number < std::size(kByNumber) ? kByNumber[number] : WorkPhase::kIdle;
 }
 
-// A heartbeat as the job with `layers` layers reads it.
-JobReport ReportOf(const v1::Heartbeat& heartbeat, JobId job, int layers) {
+// The layers of the model whose stages the record holds.
+int LayersOf(const JobRecord& record) {
+  return record.stages.empty() ? 0 : record.stages.back().layers.last;
+}
+
+// A heartbeat as the job reads it: steps and layers that it does not have were
+// never made.
+JobReport ReportOf(const v1::Heartbeat& heartbeat, const JobRecord& record) {
+  const JobId job = record.id();
+  const int64_t most = MostSteps(record);
+  const int layers = LayersOf(record);
   JobReport report;
   report.echo = {heartbeat.echo().term(), heartbeat.echo().n()};
   const v1::RunState& run = heartbeat.run();
@@ -42,10 +51,12 @@ JobReport ReportOf(const v1::Heartbeat& heartbeat, JobId job, int layers) {
       run.phase() != v1::RunState::PHASE_UNSPECIFIED) {
     report.attempt = run.attempt();
     report.phase = WorkPhaseOf(run.phase());
-    report.step = run.stopped_at() > 0 ? run.stopped_at() : run.step();
+    report.step =
+        std::min(most, run.stopped_at() > 0 ? run.stopped_at() : run.step());
     report.error = ErrorOf(run);
   }
-  if (JobId{heartbeat.kept().job()} == job) {
+  if (JobId{heartbeat.kept().job()} == job &&
+      heartbeat.kept().applied() <= most && heartbeat.kept().held() <= most) {
     report.kept =
         KeptState{heartbeat.kept().applied(), heartbeat.kept().held()};
   }
@@ -54,9 +65,12 @@ JobReport ReportOf(const v1::Heartbeat& heartbeat, JobId job, int layers) {
   report.pieces.emplace();
   for (const v1::PiecesHeld::OfJob& held : heartbeat.pieces().jobs()) {
     if (JobId{held.job()} != job) continue;
-    report.floor = {held.floor().attempt(), held.floor().step()};
+    if (held.floor().step() <= most) {
+      report.floor = {held.floor().attempt(), held.floor().step()};
+    }
     for (const v1::PiecesHeld::HeldCut& each : held.cuts()) {
       const Cut cut = {each.cut().attempt(), each.cut().step()};
+      if (cut.step > most) continue;
       for (const v1::LayerRange& range : each.layers()) {
         const int last = std::min(range.last(), layers);
         for (int layer = std::max(range.first(), 0); layer < last; ++layer) {
@@ -66,11 +80,6 @@ JobReport ReportOf(const v1::Heartbeat& heartbeat, JobId job, int layers) {
     }
   }
   return report;
-}
-
-// The layers of the model whose stages the record holds.
-int LayersOf(const JobRecord& record) {
-  return record.stages.empty() ? 0 : record.stages.back().layers.last;
 }
 
 // With the blocks that the present attempt goes without.
@@ -429,8 +438,8 @@ bool Pipelines::OnHeartbeat(const Member& member,
     if (!job.recovery->Knows(member.id)) {
       Introduce(member, *job.recovery, moment, actions);
     }
-    JobReport report =
-        ReportOf(heartbeat, job.record.id(), LayersOf(job.record));
+    JobReport report = ReportOf(heartbeat, job.record);
+    const bool is_its = FindWorker(job.record, member.id) != nullptr;
     if (IsInference(job.record.spec)) {
       job.recovery->OnCheckpoint(PredictedCut(job.record));
       report.step += job.recovery->base().step;
@@ -439,7 +448,7 @@ bool Pipelines::OnHeartbeat(const Member& member,
         report.phase = WorkPhase::kDone;
       }
     } else {
-      if (!heartbeat.has_run() &&
+      if (!heartbeat.has_run() && is_its &&
           JobId{heartbeat.kept().job()} == job.record.id() &&
           heartbeat.kept().attempt() == job.recovery->attempt()) {
         for (const v1::StepRecord& step : heartbeat.steps()) {
@@ -465,7 +474,7 @@ bool Pipelines::OnHeartbeat(const Member& member,
     }
     const v1::KeptState& kept = heartbeat.kept();
     const int64_t attempt = job.recovery->attempt();
-    if (kept.attempt() != attempt) {
+    if (kept.attempt() != attempt || !is_its) {
       report.kept.reset();
     } else if (report.kept.has_value() &&
                (job.most_kept.attempt() != attempt ||
@@ -705,6 +714,7 @@ bool Pipelines::Excludes(const MemberId& process) const {
 void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
                            const v1::Heartbeat& heartbeat, Moment moment) {
   for (const v1::EvaluationRecord& evaluation : heartbeat.evaluations()) {
+    if (!HoldsLast(job.record, worker)) break;
     progress_.TakeEvaluation(job, evaluation, moment);
   }
   progress_.TakeRun(job, worker, heartbeat.run(), moment);

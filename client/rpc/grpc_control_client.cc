@@ -1,14 +1,18 @@
 #include "client/rpc/grpc_control_client.h"
 
+#include <atomic>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/rpc/pages.h"
+#include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/measurement_convert.h"
@@ -19,6 +23,9 @@
 
 namespace paceline {
 namespace {
+
+// Between two tries to go on with an export.
+constexpr absl::Duration kReconnectPause = absl::Milliseconds(200);
 
 std::chrono::system_clock::time_point After(absl::Duration duration) {
   return absl::ToChronoTime(absl::Now() + duration);
@@ -219,13 +226,19 @@ absl::StatusOr<int64_t> GrpcControlClient::ExportWeights(int64_t id,
                                                          TakeBytes take) {
   ExportProgress progress;
   absl::Status status;
-  int64_t before = 0;
-  // Again after a break, and on a link that needs longer than a call may take.
-  do {
-    before = progress.bytes;
+  const SystemClock clock;
+  Instant came = clock.Now();
+  for (bool again = true; again;) {
+    const int64_t before = progress.bytes;
     status = ExportOn(id, take, progress);
-  } while (absl::IsUnavailable(status) && progress.bytes > before &&
-           progress.bytes < progress.total_bytes);
+    if (progress.bytes > before) came = clock.Now();
+    again = absl::IsUnavailable(status) &&
+            progress.bytes < progress.total_bytes &&
+            clock.Now() - came < deadlines_.reconnect;
+    // A checkpoint is made first, which takes long over a slow link.
+    if (progress.late && progress.bytes == 0) again = GetJob(id, 0, 0).ok();
+    if (again && progress.bytes == before) absl::SleepFor(kReconnectPause);
+  }
   PACELINE_RETURN_IF_ERROR(status);
   if (progress.bytes != progress.total_bytes || progress.bytes == 0) {
     return DataLoss("the result of job ", id, " came as ", progress.bytes,
@@ -239,7 +252,15 @@ absl::Status GrpcControlClient::ExportOn(int64_t id, TakeBytes take,
                                          ExportProgress& progress) {
   PACELINE_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
-  context.set_deadline(After(deadlines_.export_weights));
+  std::atomic<bool> late = false;
+  std::optional<CallDeadline> deadline;
+  const auto grant_time = [&] {
+    deadline.emplace(deadlines_.export_weights, [&] {
+      late = true;
+      context.TryCancel();
+    });
+  };
+  grant_time();
   v1::ExportWeightsRequest request;
   request.set_id(id);
   request.set_offset_bytes(progress.bytes);
@@ -248,13 +269,17 @@ absl::Status GrpcControlClient::ExportOn(int64_t id, TakeBytes take,
   v1::WeightsChunk chunk;
   absl::Status written;
   while (written.ok() && reader->Read(&chunk)) {
+    grant_time();
     progress.bytes += static_cast<int64_t>(chunk.data().size());
     progress.total_bytes = chunk.total_bytes();
     progress.step = chunk.step();
     written = take(chunk.data());
   }
   if (!written.ok()) context.TryCancel();
-  const grpc::Status status = reader->Finish();
+  grpc::Status status = reader->Finish();
+  deadline.reset();
+  progress.late = late;
+  if (late) status = {grpc::StatusCode::DEADLINE_EXCEEDED, "nothing came"};
   if (!written.ok()) return written;
   return status.ok() ? absl::OkStatus() : Explain(status);
 }

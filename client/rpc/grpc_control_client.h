@@ -24,9 +24,11 @@ class GrpcControlClient final : public ControlClient {
     // which submit repeats itself, less than the five that "no" may take.
     absl::Duration connect = absl::Seconds(2);
     absl::Duration call = absl::Seconds(10);
-    // One call of an export.  What is missing then is asked for in another
-    // call, unless this one has brought nothing.
+    // Between two messages of an export.  What is missing where the connection
+    // breaks is asked for in another call.
     absl::Duration export_weights = absl::Minutes(2);
+    // A connection that broke in an export is made again within this time.
+    absl::Duration reconnect = absl::Seconds(5);
   };
 
   explicit GrpcControlClient(std::string address);
@@ -69,6 +71,7 @@ class GrpcControlClient final : public ControlClient {
     int64_t bytes = 0;
     int64_t total_bytes = 0;  // as the coordinator says
     int64_t step = 0;         // of a checkpoint
+    bool late = false;        // the last call ended since nothing came
   };
   absl::Status ExportOn(int64_t id, TakeBytes take, ExportProgress& progress);
   // OK once the channel is ready.

@@ -44,6 +44,7 @@ class AttachStream final
   void SendAck(int64_t sequence) override;
   void End(const absl::Status& status) override;
   bool ended() const override;
+  std::string peer() const override { return peer_; }
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,8 +15,8 @@
 namespace paceline {
 namespace {
 
-// A worker ends a call after a few seconds, and gives it up after two minutes.
-constexpr absl::Duration kLongestUpload = absl::Minutes(3);
+// A worker gives a call up that stands still for two minutes.
+constexpr absl::Duration kLongestStandstill = absl::Minutes(3);
 
 // One worker's upload: a piece is read when the one before it was written.
 // gRPC keeps it alive until Finish(), which comes after every answer of the
@@ -29,7 +30,8 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
         receipt_(receipt),
         peer_(context.peer()),
         place_(std::move(place)),
-        deadline_(kLongestUpload, [&context] { context.TryCancel(); }) {
+        context_(context) {
+    GrantTime();
     if (place_.ok()) {
       StartRead(&piece_);
     } else {
@@ -43,7 +45,23 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
       Close();
       return;
     }
+    GrantTime();
+    if (FenceOf(piece_) == fence_) return Write();
     fence_ = FenceOf(piece_);
+    coordinator_.AdmitUpload(fence_, peer_, [this](const absl::Status& may) {
+      if (!may.ok()) return Finish(ToGrpc(may));
+      Write();
+    });
+  }
+
+  void OnDone() override { delete this; }
+
+ private:
+  void GrantTime() {
+    deadline_.emplace(kLongestStandstill, [this] { context_.TryCancel(); });
+  }
+
+  void Write() {
     bytes_ += static_cast<int64_t>(piece_.data().size());
     coordinator_.WriteWeights(std::move(piece_),
                               [this](const absl::Status& status) {
@@ -57,9 +75,6 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
                               });
   }
 
-  void OnDone() override { delete this; }
-
- private:
   void Close() {
     receipt_->set_bytes(bytes_);
     if (!fence_.job.assigned()) {  // a stage without parameters
@@ -78,7 +93,8 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
   v1::WeightsPiece piece_;
   Fence fence_;  // of the last piece
   int64_t bytes_ = 0;
-  CallDeadline deadline_;
+  grpc::CallbackServerContext& context_;
+  std::optional<CallDeadline> deadline_;
 };
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include "coordinator/rpc/piece_fetcher.h"
 
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
+#include <atomic>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "paceline/v1/stage.grpc.pb.h"
@@ -10,9 +13,7 @@
 namespace paceline {
 namespace {
 
-// Ten times less than a worker always leaves for pieces.
-constexpr double kSlowestBytesPerSecond = 1 << 20;
-constexpr double kConnectSeconds = 10;
+constexpr int64_t kLeastBytes = 64 << 10;
 
 absl::Status CheckChunk(const v1::PieceChunk& chunk, const HeldPiece& ask,
                         int64_t received) {
@@ -48,10 +49,17 @@ absl::StatusOr<uint64_t> GrpcPieceFetcher::Fetch(
   request.add_layers()->set_first(ask.piece.layer);
   request.mutable_layers(0)->set_last(ask.piece.layer + 1);
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(
-      absl::Now() +
-      absl::Seconds(kConnectSeconds +
-                    static_cast<double>(ask.bytes) / kSlowestBytesPerSecond)));
+  request.set_offset(ask.offset);
+  // It was there a moment ago.
+  context.set_wait_for_ready(ask.offset > 0);
+  std::atomic<bool> is_late = false;
+  std::optional<CallDeadline> deadline;
+  const auto grant_time = [&] {
+    deadline.emplace(patience_, [&] {
+      is_late = true;
+      context.TryCancel();
+    });
+  };
   {
     absl::MutexLock lock(&mutex_);
     if (cancelled_) return absl::CancelledError("the coordinator stops");
@@ -60,17 +68,28 @@ absl::StatusOr<uint64_t> GrpcPieceFetcher::Fetch(
   const auto stub = v1::Stage::NewStub(channel_);
   const auto reader = stub->Pieces(&context, request);
   v1::PieceChunk chunk;
-  int64_t received = 0;
+  int64_t received = ask.offset;
+  int64_t granted_at = received;
   bool came = false;
+  grant_time();
   absl::Status wrong;
   while (wrong.ok() && reader->Read(&chunk)) {
     came = true;
     wrong = CheckChunk(chunk, ask, received);
     received += static_cast<int64_t>(chunk.data().size());
     if (wrong.ok()) wrong = take(chunk.data());
+    if (received - granted_at < kLeastBytes) continue;
+    granted_at = received;
+    grant_time();
   }
   if (!wrong.ok()) context.TryCancel();
-  const absl::Status end = FromGrpc(reader->Finish());
+  absl::Status end = FromGrpc(reader->Finish());
+  deadline.reset();
+  if (is_late) {
+    end = absl::DeadlineExceededError(absl::StrCat(
+        "it came to a halt after ", received, " of its ", ask.bytes, " bytes"));
+  }
+  if (!end.ok()) address_.clear();  // the next one dials at once
   {
     absl::MutexLock lock(&mutex_);
     call_ = nullptr;

@@ -6,6 +6,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "coordinator/checkpoint_store.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -15,12 +16,19 @@ namespace paceline {
 // Thread-safe; one fetch at a time.
 class GrpcPieceFetcher final : public PieceFetcher {
  public:
+  // A holder that gives less than 64 KiB in this time is passed over.
+  static constexpr absl::Duration kPatience = absl::Seconds(30);
+
+  explicit GrpcPieceFetcher(absl::Duration patience = kPatience)
+      : patience_(patience) {}
+
   absl::StatusOr<uint64_t> Fetch(
       const HeldPiece& ask,
       absl::FunctionRef<absl::Status(absl::string_view)> take) override;
   void Cancel() override;
 
  private:
+  const absl::Duration patience_;
   absl::Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;

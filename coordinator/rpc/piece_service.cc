@@ -15,7 +15,8 @@
 namespace paceline {
 namespace {
 
-constexpr int64_t kPieceChunkBytes = 1 << 20;
+// A slow link shall bring one within the time that its reader waits.
+constexpr int64_t kPieceChunkBytes = 256 << 10;
 
 // One worker's request: a chunk is read when the one before it was sent.  gRPC
 // keeps it alive until Finish(), which comes after every answer of the
@@ -66,6 +67,7 @@ class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
     if (wish.follows) {
       return absl::InvalidArgumentError("nothing can be followed here");
     }
+    offset_ = wish.offset;
     for (const LayerRange& range : wish.layers) {
       for (int layer = range.first; layer < range.last; ++layer) {
         layers_.push_back(layer);

@@ -1,6 +1,7 @@
 #include "coordinator/store/file_checkpoint_store.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -28,6 +30,8 @@ namespace {
 constexpr int kManifestVersion = 1;
 constexpr int64_t kReadBytes = 1 << 20;
 constexpr int64_t kMostManifestBytes = 64 << 20;
+// A holder whose connection broke after so many bytes is asked for the rest.
+constexpr int64_t kLeastBytes = 64 << 10;
 constexpr char kPartial[] = ".partial";
 
 constexpr char kLayers[] = "/layers.safetensors";
@@ -64,23 +68,32 @@ absl::StatusOr<uint64_t> FetchLayer(const CheckpointOrder& order, int layer,
                         [&](const PieceHolder& holder) {
                           return !failed.contains(holder.address);
                         });
+  Checksum checksum;  // of the bytes that are there
   for (const PieceHolder& holder : holders) {
     ask.holder = holder;
-    Checksum checksum;
-    int64_t offset = range.offset;
-    absl::Status written;
-    const absl::StatusOr<uint64_t> said =
-        fetcher.Fetch(ask, [&](absl::string_view data) {
-          checksum.Update(BytesOf(data));
-          written = WriteAt(file, path, offset, data);
-          offset += static_cast<int64_t>(data.size());
-          return written;
-        });
-    PACELINE_RETURN_IF_ERROR(written);
-    if (said.ok() && *said == checksum.Digest()) return *said;
-    last = said.ok() ? absl::DataLossError("its checksum is wrong")
-                     : said.status();
-    if (absl::IsCancelled(last)) return last;
+    bool begun_anew = false;
+    for (bool again = true; again;) {
+      const int64_t before = ask.offset;
+      absl::Status written;
+      const absl::StatusOr<uint64_t> said =
+          fetcher.Fetch(ask, [&](absl::string_view data) {
+            checksum.Update(BytesOf(data));
+            written = WriteAt(file, path, range.offset + ask.offset, data);
+            ask.offset += static_cast<int64_t>(data.size());
+            return written;
+          });
+      PACELINE_RETURN_IF_ERROR(written);
+      if (said.ok() && *said == checksum.Digest()) return *said;
+      last = said.ok() ? absl::DataLossError("its checksum is wrong")
+                       : said.status();
+      if (absl::IsCancelled(last)) return last;
+      again = absl::IsUnavailable(last) && ask.offset - before >= kLeastBytes;
+      if (absl::IsUnavailable(last) || absl::IsDeadlineExceeded(last)) continue;
+      // The bytes before may be wrong, of another holder as well.
+      again = before > 0 && !std::exchange(begun_anew, true);
+      checksum.Reset();
+      ask.offset = 0;
+    }
     failed.insert(holder.address);
   }
   return absl::UnavailableError(
@@ -129,11 +142,19 @@ absl::StatusOr<v1::Checkpoint> FetchAll(const CheckpointOrder& order,
 
 // --- Reading -----------------------------------------------------------------
 
-// A checkpoint's two files.  Immutable.
-struct StoredCheckpoint {
+}  // namespace
+
+// A checkpoint's two files, opened and laid out once for all that is read of
+// them.  Thread-compatible.
+struct FileCheckpointStore::Reading {
   std::string path;
+  std::string text;  // of the manifest's file
   v1::CheckpointManifest manifest;
+  struct stat info = {};  // of `file`
   std::unique_ptr<ByteFile> file;
+  // Once they are asked for.
+  std::optional<StateLayout> state;
+  std::optional<SafetensorsLayout> weights;
 
   // Errors: DataLoss
   template <typename... Parts>
@@ -168,20 +189,38 @@ struct StoredCheckpoint {
                       absl::StrCat("layer ", layer));
   }
 
-  absl::StatusOr<StateLayout> Layout() const {
+  // Sets `state` and `weights`.
+  absl::Status LayOutOnce() {
+    if (weights.has_value()) return absl::OkStatus();
     const JobSpec spec = FromProto(manifest.spec());
     if (const absl::Status right = CheckSpec(spec); !right.ok()) {
       return Damaged("its manifest has a wrong job: ", right.message());
     }
-    PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
-    return LayOutState(model, spec.train.optimizer);
+    PACELINE_ASSIGN_OR_RETURN(ModelDescription model, Describe(spec));
+    PACELINE_ASSIGN_OR_RETURN(state, LayOutState(model, spec.train.optimizer));
+    SetClasses(manifest.classes(), model);
+    PACELINE_ASSIGN_OR_RETURN(weights, LayOut(model));
+    return absl::OkStatus();
+  }
+
+  // Whether these are still the checkpoint's files, as far as they were read.
+  bool IsCurrent() const {
+    struct stat now = {};
+    return stat((path + kLayers).c_str(), &now) == 0 &&
+           now.st_dev == info.st_dev && now.st_ino == info.st_ino &&
+           now.st_size == info.st_size &&
+           ReadFile(path + kManifest, kMostManifestBytes).value_or("") == text;
   }
 };
 
+namespace {
+
+using Reading = FileCheckpointStore::Reading;
+
 // Errors: NotFound, DataLoss  of the checkpoint; others are of this machine
-absl::StatusOr<StoredCheckpoint> OpenCheckpoint(CheckpointId id,
-                                                const std::string& path) {
-  StoredCheckpoint opened;
+absl::StatusOr<Reading> OpenCheckpoint(CheckpointId id,
+                                       const std::string& path) {
+  Reading opened;
   opened.path = path;
   const auto text = ReadFile(path + kManifest, kMostManifestBytes);
   if (absl::IsNotFound(text.status())) {
@@ -192,6 +231,7 @@ absl::StatusOr<StoredCheckpoint> OpenCheckpoint(CheckpointId id,
     return opened.Damaged(text.status().message());
   }
   PACELINE_RETURN_IF_ERROR(text.status());
+  opened.text = *text;
   v1::CheckpointManifest& manifest = opened.manifest;
   if (const absl::Status read = FromJson(*text, manifest); !read.ok()) {
     return opened.Damaged("its manifest cannot be read: ", read.message());
@@ -203,6 +243,7 @@ absl::StatusOr<StoredCheckpoint> OpenCheckpoint(CheckpointId id,
                           manifest.version(), "; need job ", id.job.value,
                           ", step ", id.step, ", version ", kManifestVersion);
   }
+  stat((path + kLayers).c_str(), &opened.info);
   auto file = ByteFile::Open(path + kLayers);
   if (absl::IsNotFound(file.status()) ||
       absl::IsInvalidArgument(file.status())) {
@@ -224,9 +265,9 @@ absl::StatusOr<StoredCheckpoint> OpenCheckpoint(CheckpointId id,
   return opened;
 }
 
-// has: checkpoint.Layout()
-absl::Status CheckAll(const StoredCheckpoint& checkpoint,
-                      const StateLayout& has) {
+// checkpoint: laid out
+absl::Status CheckAll(const Reading& checkpoint) {
+  const StateLayout& has = *checkpoint.state;
   const v1::CheckpointManifest& manifest = checkpoint.manifest;
   if (manifest.layers_size() != std::ssize(has.layers) ||
       manifest.file_bytes() != has.file.file_bytes) {
@@ -244,19 +285,18 @@ absl::Status CheckAll(const StoredCheckpoint& checkpoint,
   return absl::OkStatus();
 }
 
-absl::Status CheckFits(const StoredCheckpoint& checkpoint,
-                       const StateLayout& wants) {
-  PACELINE_ASSIGN_OR_RETURN(const StateLayout has, checkpoint.Layout());
-  if (const absl::Status same = CheckSameState(has, wants); !same.ok()) {
+absl::Status CheckFits(Reading& checkpoint, const StateLayout& wants) {
+  PACELINE_RETURN_IF_ERROR(checkpoint.LayOutOnce());
+  if (const absl::Status same = CheckSameState(*checkpoint.state, wants);
+      !same.ok()) {
     return InvalidArgument("the checkpoint ", checkpoint.path,
                            " does not fit: ", same.message());
   }
-  return CheckAll(checkpoint, has);
+  return CheckAll(checkpoint);
 }
 
-absl::StatusOr<v1::PieceChunk> ReadChunk(const StoredCheckpoint& checkpoint,
-                                         int layer, int64_t offset,
-                                         int64_t limit) {
+absl::StatusOr<v1::PieceChunk> ReadChunk(const Reading& checkpoint, int layer,
+                                         int64_t offset, int64_t limit) {
   if (layer < 0 || layer >= checkpoint.manifest.layers_size()) {
     return InvalidArgument("the checkpoint ", checkpoint.path, " has ",
                            checkpoint.manifest.layers_size(),
@@ -280,22 +320,20 @@ absl::StatusOr<v1::PieceChunk> ReadChunk(const StoredCheckpoint& checkpoint,
 
 // The bytes from `offset` on of the file that Save() would make of the weights
 // alone: its header, then tensors that lie elsewhere in the checkpoint.
-absl::StatusOr<v1::WeightsChunk> ReadWeightsPart(
-    const StoredCheckpoint& checkpoint, int64_t offset, int64_t limit) {
-  PACELINE_ASSIGN_OR_RETURN(const StateLayout state, checkpoint.Layout());
+absl::StatusOr<v1::WeightsChunk> ReadWeightsPart(Reading& checkpoint,
+                                                 int64_t offset,
+                                                 int64_t limit) {
+  PACELINE_RETURN_IF_ERROR(checkpoint.LayOutOnce());
   // Whoever begins gets a checkpoint that is whole.
-  if (offset == 0) PACELINE_RETURN_IF_ERROR(CheckAll(checkpoint, state));
-  PACELINE_ASSIGN_OR_RETURN(ModelDescription model,
-                            Describe(FromProto(checkpoint.manifest.spec())));
-  SetClasses(checkpoint.manifest.classes(), model);
-  PACELINE_ASSIGN_OR_RETURN(const SafetensorsLayout weights, LayOut(model));
+  if (offset == 0) PACELINE_RETURN_IF_ERROR(CheckAll(checkpoint));
+  const SafetensorsLayout& weights = *checkpoint.weights;
   const int64_t end = std::min(offset + limit, weights.file_bytes);
   const auto header_bytes = static_cast<int64_t>(weights.header.size());
   std::string data;
   if (offset < header_bytes) {
     data = weights.header.substr(offset, end - offset);
   }
-  auto from = state.file.tensors.begin();
+  auto from = checkpoint.state->file.tensors.begin();
   for (const TensorPlace& place : weights.tensors) {
     // Both are in the order of the layers.
     while (from->name != place.name) ++from;
@@ -322,6 +360,8 @@ FileCheckpointStore::FileCheckpointStore(std::string folder,
       fetcher_(fetcher),
       writes_("checkpoints"),
       reads_("pieces") {}
+
+FileCheckpointStore::~FileCheckpointStore() { Stop(); }
 
 void FileCheckpointStore::Stop() {
   fetcher_.Cancel();
@@ -379,23 +419,43 @@ void FileCheckpointStore::Retain(JobId job, std::set<int64_t> steps) {
     }
     for (const fs::path& other : others) fs::remove_all(other, ignored);
     if (kept.empty()) fs::remove(FolderOf(job), ignored);
+    // An open file keeps its room on the disk.
+    if (!others.empty()) reads_.Post([this] { open_.clear(); });
   });
+}
+
+absl::StatusOr<FileCheckpointStore::Reading*> FileCheckpointStore::Find(
+    CheckpointId id, bool begins) {
+  const std::string path = PathOf(id);
+  auto found = open_.find(path);
+  if (found != open_.end() && begins && !found->second->IsCurrent()) {
+    open_.erase(found);
+    found = open_.end();
+  }
+  if (found == open_.end()) {
+    PACELINE_ASSIGN_OR_RETURN(Reading opened, OpenCheckpoint(id, path));
+    if (open_.size() >= kMostOpen) open_.clear();
+    found =
+        open_.emplace(path, std::make_unique<Reading>(std::move(opened))).first;
+  }
+  return found->second.get();
 }
 
 void FileCheckpointStore::Check(CheckpointId id, StateLayout wants,
                                 std::function<void(absl::Status)> done) {
-  reads_.Post([path = PathOf(id), id, wants = std::move(wants), done] {
-    const auto checkpoint = OpenCheckpoint(id, path);
-    done(checkpoint.ok() ? CheckFits(*checkpoint, wants) : checkpoint.status());
+  reads_.Post([this, id, wants = std::move(wants), done] {
+    const auto checkpoint = Find(id, /*begins=*/true);
+    done(checkpoint.ok() ? CheckFits(**checkpoint, wants)
+                         : checkpoint.status());
   });
 }
 
 void FileCheckpointStore::ReadPiece(
     CheckpointId id, int layer, int64_t offset, int64_t limit,
     std::function<void(absl::StatusOr<v1::PieceChunk>)> done) {
-  reads_.Post([path = PathOf(id), id, layer, offset, limit, done] {
-    const auto checkpoint = OpenCheckpoint(id, path);
-    done(checkpoint.ok() ? ReadChunk(*checkpoint, layer, offset, limit)
+  reads_.Post([this, id, layer, offset, limit, done] {
+    const auto checkpoint = Find(id, offset == 0);
+    done(checkpoint.ok() ? ReadChunk(**checkpoint, layer, offset, limit)
                          : checkpoint.status());
   });
 }
@@ -403,9 +463,9 @@ void FileCheckpointStore::ReadPiece(
 void FileCheckpointStore::ReadWeights(
     CheckpointId id, int64_t offset, int64_t limit,
     std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) {
-  reads_.Post([path = PathOf(id), id, offset, limit, done] {
-    const auto checkpoint = OpenCheckpoint(id, path);
-    done(checkpoint.ok() ? ReadWeightsPart(*checkpoint, offset, limit)
+  reads_.Post([this, id, offset, limit, done] {
+    const auto checkpoint = Find(id, offset == 0);
+    done(checkpoint.ok() ? ReadWeightsPart(**checkpoint, offset, limit)
                          : checkpoint.status());
   });
 }

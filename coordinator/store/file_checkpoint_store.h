@@ -4,7 +4,10 @@
 // `step-<step>.partial` is being fetched.
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <map>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -17,9 +20,11 @@ namespace paceline {
 // read to "pieces": a fetch may take long.
 class FileCheckpointStore final : public CheckpointStore {
  public:
+  struct Reading;  // a checkpoint that is open
+
   // `fetcher` outlives this.
   FileCheckpointStore(std::string folder, PieceFetcher& fetcher);
-  ~FileCheckpointStore() override { Stop(); }
+  ~FileCheckpointStore() override;  // Stop()
 
   // Ends a fetch, does what else was asked for; what is asked for afterwards is
   // dropped.  Whoever a `done` refers to must live until this returns.
@@ -39,11 +44,16 @@ class FileCheckpointStore final : public CheckpointStore {
       std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) override;
 
  private:
+  static constexpr size_t kMostOpen = 4;
+
   std::string FolderOf(JobId job) const;
   std::string PathOf(CheckpointId id) const;
+  // begins: a reader does; it gets what lies there now.
+  absl::StatusOr<Reading*> Find(CheckpointId id, bool begins);
 
   const std::string folder_;
   PieceFetcher& fetcher_;
+  std::map<std::string, std::unique_ptr<Reading>> open_;  // reads_'s, by path
   TaskLoop writes_;
   TaskLoop reads_;
 };

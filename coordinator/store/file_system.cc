@@ -7,10 +7,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <random>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "core/base/status_macros.h"
 #include "core/transfer/checksum.h"
 
@@ -18,6 +22,33 @@ namespace paceline {
 namespace {
 
 constexpr int64_t kHashBytes = 1 << 20;
+constexpr char kIdentity[] = "/identity";
+constexpr int kIdentityWords = 4;
+constexpr int64_t kMostIdentityBytes = 8192;  // with a path
+
+// The descriptor of <path>/lock, which is ours until it is closed.
+absl::StatusOr<int> LockFolder(const std::string& path,
+                               absl::string_view option) {
+  const std::string lock_path = path + "/lock";
+  const int lock = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (lock < 0) return FileError("open", lock_path, errno);
+  if (flock(lock, LOCK_EX | LOCK_NB) == 0) return lock;
+  const int error = errno;
+  close(lock);
+  if (error != EWOULDBLOCK) return FileError("lock", lock_path, error);
+  return absl::FailedPreconditionError(
+      absl::StrCat("another paceline-coordinator runs on ", path,
+                   ": stop it, or give this one another ", option));
+}
+
+// The lines of <path>/identity, two at least; empty where there is none.
+absl::StatusOr<std::vector<std::string>> ReadIdentity(const std::string& path) {
+  const auto text = ReadFile(path + kIdentity, kMostIdentityBytes);
+  if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();
+  std::vector<std::string> lines = absl::StrSplit(text.value_or(""), '\n');
+  lines.resize(std::max<size_t>(lines.size(), 2));
+  return lines;
+}
 
 }  // namespace
 
@@ -36,24 +67,60 @@ absl::StatusOr<std::string> Sha256OfFile(int file, const std::string& path) {
 absl::StatusOr<std::unique_ptr<StateDir>> StateDir::Open(
     const std::string& path) {
   PACELINE_RETURN_IF_ERROR(MakeFolders(path));
-  const std::string lock_path = path + "/lock";
-  const int lock = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock < 0) return FileError("open", lock_path, errno);
-  if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    const int error = errno;
-    close(lock);
-    if (error != EWOULDBLOCK) return FileError("lock", lock_path, error);
-    return absl::FailedPreconditionError(
-        absl::StrCat("another paceline-coordinator runs on ", path,
-                     ": stop it, or give this one another --state"));
+  PACELINE_ASSIGN_OR_RETURN(const int lock, LockFolder(path, "--state"));
+  std::unique_ptr<StateDir> state(new StateDir(path, lock));
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<std::string> kept,
+                            ReadIdentity(path));
+  state->identity_ = kept[0];
+  if (!kept[0].empty()) return state;
+  std::random_device random;
+  for (int i = 0; i < kIdentityWords; ++i) {
+    absl::StrAppend(&state->identity_, absl::Hex(random(), absl::kZeroPad8));
   }
-  return std::unique_ptr<StateDir>(new StateDir(path, lock));
+  PACELINE_RETURN_IF_ERROR(
+      WriteFileAtomically(path + kIdentity, state->identity_ + "\n"));
+  return state;
 }
 
+StateDir::~StateDir() { close(lock_); }
+
 int64_t StateDir::NewestJobFolder() const {
+  return paceline::NewestJobFolder(jobs());
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointDir>> CheckpointDir::Open(
+    const std::string& path, const StateDir& state, bool adopt) {
+  PACELINE_RETURN_IF_ERROR(MakeFolders(path));
+  PACELINE_ASSIGN_OR_RETURN(const int lock,
+                            LockFolder(path, "--checkpoint-dir"));
+  std::unique_ptr<CheckpointDir> checkpoints(new CheckpointDir(lock));
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<std::string> owner,
+                            ReadIdentity(path));
+  if (!owner[0].empty() && owner[0] != state.identity() && !adopt) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "the checkpoints in ", path,
+        " belong to the coordinator whose state "
+        "is in ",
+        owner[1], " (identity ", owner[0], "), not to this one in ",
+        state.path(), " (identity ", state.identity(),
+        "): give this one a folder of its own with --checkpoint-dir, or, where "
+        "that coordinator is no more, start this one once with "
+        "--adopt-checkpoints, which keeps the files"));
+  }
+  const std::string own =
+      absl::StrCat(state.identity(), "\n", state.path(), "\n");
+  if (absl::StrJoin(owner, "\n") != own) {
+    PACELINE_RETURN_IF_ERROR(WriteFileAtomically(path + kIdentity, own));
+  }
+  return checkpoints;
+}
+
+CheckpointDir::~CheckpointDir() { close(lock_); }
+
+int64_t NewestJobFolder(const std::string& path) {
   int64_t newest = 0;
   std::error_code ignored;  // no such folder yet: no jobs
-  for (std::filesystem::directory_iterator at(jobs(), ignored), end;
+  for (std::filesystem::directory_iterator at(path, ignored), end;
        !ignored && at != end; at.increment(ignored)) {
     int64_t number = 0;
     if (absl::SimpleAtoi(at->path().filename().string(), &number)) {
@@ -62,7 +129,5 @@ int64_t StateDir::NewestJobFolder() const {
   }
   return newest;
 }
-
-StateDir::~StateDir() { close(lock_); }
 
 }  // namespace paceline

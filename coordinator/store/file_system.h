@@ -14,10 +14,15 @@ namespace paceline {
 // SHA-256 of the whole file, lower hex.
 absl::StatusOr<std::string> Sha256OfFile(int file, const std::string& path);
 
+// The highest number that a folder in `path` has; 0: there is none.  Whatever
+// the database knows, what is in it is of a job that was.
+int64_t NewestJobFolder(const std::string& path);
+
 // The folder that holds everything the coordinator keeps, and belongs to one
 // process at a time.
 //
 //   <state>/lock            held while a coordinator runs
+//   <state>/identity        a number that was drawn when the folder was made
 //   <state>/coordinator.db  jobs, workers and records (SQLite)
 //   <state>/jobs/<id>/      weights.safetensors or predictions.safetensors
 //   <state>/checkpoints/    unless they are elsewhere: FileCheckpointStore
@@ -37,14 +42,37 @@ class StateDir {
   std::string database() const { return path_ + "/coordinator.db"; }
   std::string jobs() const { return path_ + "/jobs"; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
-  // The highest number that a folder of jobs() has; 0: there is none.
-  // Whatever the database knows, what is in them is of jobs that were.
+  // NewestJobFolder(jobs())
   int64_t NewestJobFolder() const;
+  const std::string& path() const { return path_; }
+  const std::string& identity() const { return identity_; }
 
  private:
   StateDir(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
 
   const std::string path_;
+  const int lock_;
+  std::string identity_;
+};
+
+// The folder of checkpoints, which belongs to one state and to one process at a
+// time.  Its files `lock` and `identity` say so.  Immutable.
+class CheckpointDir {
+ public:
+  // Makes the folder if need be.  Takes one that belongs to no state yet.
+  //   adopt  takes one of another state, and keeps what is there
+  // Errors: PermissionDenied    it belongs to another state: names both
+  //         FailedPrecondition  another coordinator runs on it; those of
+  //         FileError()
+  static absl::StatusOr<std::unique_ptr<CheckpointDir>> Open(
+      const std::string& path, const StateDir& state, bool adopt);
+  ~CheckpointDir();
+  CheckpointDir(const CheckpointDir&) = delete;
+  CheckpointDir& operator=(const CheckpointDir&) = delete;
+
+ private:
+  explicit CheckpointDir(int lock) : lock_(lock) {}
+
   const int lock_;
 };
 

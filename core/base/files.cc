@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +15,12 @@
 #include "core/base/status_macros.h"
 
 namespace paceline {
+namespace {
+
+// Read at once of a file that does not say its size.
+constexpr int64_t kUnknownBytes = 4096;
+
+}  // namespace
 
 absl::Status FileError(absl::string_view doing, const std::string& path,
                        int error) {
@@ -159,7 +166,15 @@ absl::Status WriteFileAtomically(const std::string& path,
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t limit) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return FileError("open", path, errno);
-  absl::StatusOr<std::string> text = ReadAt(file, path, 0, limit + 1);
+  struct stat info = {};
+  fstat(file, &info);
+  int64_t most = std::min<int64_t>(info.st_size, limit) + 1;
+  absl::StatusOr<std::string> text = ReadAt(file, path, 0, most);
+  // It has grown, or does not say its size, as the files of /proc.
+  while (text.ok() && std::ssize(*text) == most && most <= limit) {
+    most = std::min(limit + 1, most + kUnknownBytes);
+    text = ReadAt(file, path, 0, most);
+  }
   close(file);
   if (text.ok() && static_cast<int64_t>(text->size()) > limit) {
     return absl::InvalidArgumentError(

@@ -20,13 +20,13 @@ constexpr int32_t kPairBlock = 16;
 
 const std::vector<DataSetTraits>& DataSets() {
   using enum SampleKind;
-  // Name, kind, needs a path, own shape, shape, classes, samples; sorted by
-  // name.
+  // Name, kind, needs a path, own shape, shape, classes, samples, in memory;
+  // sorted by name.
   static const auto& sets = *new std::vector<DataSetTraits>{
       {"cifar10", kImages, true, true, {3, 32, 32}, 10, 50000},
       {"cifar100", kImages, true, true, {3, 32, 32}, 100, 50000},
-      {"fashion-mnist", kImages, false, true, {1, 28, 28}, 10, 60000},
-      {"idx", kImages, true, false, {1, 28, 28}, 10},
+      {"fashion-mnist", kImages, false, true, {1, 28, 28}, 10, 60000, true},
+      {"idx", kImages, true, false, {1, 28, 28}, 10, 0, true},
       {"imagefolder", kImages, true, false, {3, 224, 224}, 1000},
       {"synthetic", kImages, false, false, {1, 28, 28}, 10},
       {"synthetic-labels", kLabelledTokens, false, false, {}, 2},

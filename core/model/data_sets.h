@@ -49,6 +49,7 @@ struct DataSetTraits {
   Shape shape;     // by default; a token set's follows from the block
   int32_t classes;
   int64_t train_samples = 0;  // in its files; 0: not always the same
+  bool in_memory = false;     // readers keep all samples, a byte a value
 };
 
 // All of them, sorted by name.

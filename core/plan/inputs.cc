@@ -223,6 +223,8 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
                                         model, static_cast<int>(i), precision));
     problem.layers.push_back(std::move(cost));
   }
+  // The first layer's workers read the data.
+  problem.layers.front().frozen_bytes += static_cast<double>(DataBytes(spec));
   problem.ties = TiesOf(model);
 }
 

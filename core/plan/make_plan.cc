@@ -439,6 +439,9 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
     need_bytes.push_back(
         EstimateBytes(model, spec.train, loads[i].ranges, loads[i].keeps,
                       FindPrecision(spec.precision).value_or(Precision::kF32)));
+    if (loads[i].ranges.front().first == 0) {
+      need_bytes.back() = (Bytes(need_bytes.back()) + DataBytes(spec)).count;
+    }
     PACELINE_RETURN_IF_ERROR(CheckMemory(
         layout.workers[i], need_bytes.back(),
         absl::StrCat("its ", StagesText(loads[i].stages), " would need"),

@@ -9,6 +9,7 @@
 #include "core/base/tensor.h"
 #include "core/model/aggregation.h"
 #include "core/model/checkpointing.h"
+#include "core/model/data_sets.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/plan.h"
 #include "core/round/rule_traits.h"
@@ -236,6 +237,25 @@ RoundBytes RoundBytesOf(const JobSpec& spec, const ModelDescription& model,
   return bytes;
 }
 
+int64_t OrderBytes(const JobSpec& spec, int64_t train_samples) {
+  if (IsInference(spec)) return 0;
+  // Where members have samples of their own: each one's queue of them, and
+  // whose they are.
+  const int64_t each = spec.data.distribution == "iid" ? 4 : 4 + 4 + 2;
+  return (Bytes(each) * train_samples).count;
+}
+
+int64_t DataBytes(const JobSpec& spec) {
+  const int64_t samples = TrainSamplesOf(spec.data);
+  Bytes bytes = OrderBytes(spec, samples);
+  const DataSetTraits* const set = FindDataSet(spec.data.name);
+  if (set != nullptr && set->in_memory) {
+    bytes += Bytes(samples) *
+             (std::max<int64_t>(0, NumElements(FormatOf(spec.data).shape)) + 1);
+  }
+  return bytes.count;
+}
+
 int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
                     int64_t members) {
   const RoundBytes rounds = RoundBytesOf(spec, model, members);
@@ -254,7 +274,7 @@ int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
        {rounds.part, rounds.held, rounds.kept, rounds.served, rounds.trial}) {
     sum += more;
   }
-  return sum.count;
+  return (sum + DataBytes(spec)).count;
 }
 
 int64_t StateBytes(const JobSpec& spec, const ModelDescription& model,
@@ -281,8 +301,9 @@ int64_t JoinerBytes(const JobSpec& spec, const ModelDescription& model,
   const Bytes stays =
       EstimateBytes(model, idle.train, {all}, {{.micro_batches = 1}},
                     FindPrecision(spec.precision).value_or(Precision::kF32));
-  return std::max(MemberBytes(spec, model, members),
-                  (stays + GroupStateBytes(spec, model)).count);
+  return std::max(
+      MemberBytes(spec, model, members),
+      (stays + GroupStateBytes(spec, model) + DataBytes(spec)).count);
 }
 
 int64_t LeastMembers(const AggregationSpec& aggregation) {

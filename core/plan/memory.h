@@ -84,6 +84,14 @@ RoundBytes RoundBytesOf(const JobSpec& spec, const ModelDescription& model,
 int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
                     int64_t members);
 
+// Bytes of the order of an epoch of so many samples, and of what says which
+// member has them.  Inference takes them as they are.
+int64_t OrderBytes(const JobSpec& spec, int64_t train_samples);
+// Bytes that each worker which reads the job's data keeps for as long as the
+// job runs, as far as it is known how many samples there are: members, and
+// those with the first layer.
+int64_t DataBytes(const JobSpec& spec);
+
 // Bytes of the state of these layers: parameters, buffers, and what the
 // optimizer keeps.
 int64_t StateBytes(const JobSpec& spec, const ModelDescription& model,

@@ -30,7 +30,8 @@ std::vector<int> StageNumbers(const std::vector<StageOfPlan>& stages);
 // Returns the routes of every stage, by the shares of its replicas.
 std::vector<RouteTable> RoutesOf(const std::vector<StageOfPlan>& stages);
 
-// A worker of a plan is predicted to need so much, by EstimateBytes().
+// A worker of a plan is predicted to need so much, by EstimateBytes(); one that
+// reads the data, DataBytes() more.
 struct WorkerBytes {
   WorkerId worker;
   int64_t bytes = 0;

@@ -31,7 +31,7 @@ struct LayerCost {
   double output_bytes = 0;      // to the next layer; the gradient has as many
   double parameter_bytes = 0;   // one copy, with what is borrowed
   double borrowed_bytes = 0;    // of these, from another layer (TieCost)
-  double frozen_bytes = 0;      // besides: weights that no step changes
+  double frozen_bytes = 0;      // besides: weights that no step changes, data
   double kept_bytes = 0;        // kept from forward to backward
 
   friend bool operator==(const LayerCost&, const LayerCost&) = default;

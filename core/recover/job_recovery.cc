@@ -63,6 +63,7 @@ void JobRecovery::OnKnown(WorkerId worker, MachineId machine,
   peer.machine = machine;
   peer.name = name;
   peer.has_pieces = true;  // it may
+  told_.insert(worker);
 }
 
 void JobRecovery::OnAttached(const MemberId& process, MachineId machine,
@@ -122,7 +123,11 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
     peer.since = now;
     OnMembersChanged();
   }
-  JobReport report = said;
+  JobReport report =
+      Believed(said, orders_.last,
+               told_.count(process.worker) == 0
+                   ? std::nullopt
+                   : std::optional(lineage_.newest() + kMostLostRows));
   if (!said.pieces.has_value())
     report.refuses_pieces = peer.report.refuses_pieces;
   seen_attempt_ =
@@ -980,6 +985,7 @@ void JobRecovery::SendOrders(RecoveryActions& actions) {
     order.number = orders_.Next();
     issued_[peer.process] = order;
     peer.was_ordered |= order.run.has_value() || !order.follow.empty();
+    if (peer.was_ordered) told_.insert(worker);
     actions.push_back(SendOrder{peer.process, order});
   }
 }

@@ -233,9 +233,14 @@ class JobRecovery {
 
   std::map<WorkerId, Peer> peers_;
   Lineage lineage_;
-  int64_t seen_attempt_ = 0;  // the newest that anybody reported
+  // The newest that anybody reported who was told of the job.
+  int64_t seen_attempt_ = 0;
 
  private:
+  // A store that was brought back from a copy lacks so many attempts of which
+  // workers tell, at most.
+  static constexpr int64_t kMostLostRows = 1000;
+
   struct Pending {
     AttemptRow row;
     std::vector<RunPlace> places;
@@ -319,6 +324,8 @@ class JobRecovery {
   bool holdings_changed_ = false;  // or who counts
   bool members_changed_ = false;   // since a plan was asked for
   std::set<MemberId> excluded_;
+  // Were told of the job, or may have been by an earlier coordinator.
+  std::set<WorkerId> told_;
   std::map<MemberId, JobOrder> issued_;
   bool orders_changed_ = false;  // or what they depend on
 

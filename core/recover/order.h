@@ -110,4 +110,11 @@ struct JobReport {
   friend bool operator==(const JobReport&, const JobReport&) = default;
 };
 
+// Leaves out of a report all that cannot be.
+//   newest   the newest order that anybody was given
+//   attempt  the newest one that the worker may have heard of; nothing: it was
+//            never told of the job, so that nothing which it says of it counts
+JobReport Believed(JobReport report, OrderNumber newest,
+                   std::optional<int64_t> attempt);
+
 }  // namespace paceline

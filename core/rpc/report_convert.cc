@@ -59,6 +59,8 @@ std::string OneLine(const std::string& text) {
   return line;
 }
 
+constexpr int kMostOps = 256;  // of a BatchTrace
+
 // The coordinator counts on from the attempts that workers tell of.
 constexpr int64_t kMostAttempts = int64_t{1} << 50;
 
@@ -130,9 +132,17 @@ void CleanRun(v1::RunState& run) {
   for (v1::StageTime& time : *run.mutable_stage_times()) {
     CleanNumbers(time, "");
     if (time.has_versions()) CleanNumbers(*time.mutable_versions(), "");
+    const auto ops = static_cast<int>(time.trace().ops().size());
+    if (ops > kMostOps || time.trace().micro_batches_size() != ops ||
+        time.trace().begin_us_size() != ops || time.trace().us_size() != ops) {
+      time.clear_trace();
+    }
   }
   // A model may well have a loss that is no number.
   if (run.has_flow()) CleanNumbers(*run.mutable_flow(), "loss");
+  for (v1::PredictedMark& mark : *run.mutable_predicted()) {
+    CleanNumbers(mark, "loss");
+  }
   CleanNumbers(run, "");
 }
 
@@ -400,8 +410,9 @@ absl::StatusOr<PieceWish> FromProto(const v1::PieceRequest& proto,
   wish.job = JobId{proto.job()};
   wish.cut = {proto.attempt(), proto.step()};
   wish.follows = proto.follow();
+  wish.offset = wish.follows ? 0 : proto.offset();
   if (proto.job() < 1 || proto.attempt() < 0 || proto.step() < 0 ||
-      !(proto.has_step() || wish.follows)) {
+      wish.offset < 0 || !(proto.has_step() || wish.follows)) {
     return InvalidArgument(
         "pieces of job ", proto.job(), ", attempt ", proto.attempt(), ", ",
         proto.has_step() ? absl::StrCat("step ", proto.step())

@@ -56,6 +56,7 @@ struct PieceWish {
   Cut cut;                         // of a follower its attempt alone
   bool follows = false;            // what comes is wanted, not a cut
   std::vector<LayerRange> layers;  // ascending, at least one
+  int64_t offset = 0;              // in the first piece of a cut
 };
 // The request that came to the process `self`.
 // Errors: Aborted          another process is meant

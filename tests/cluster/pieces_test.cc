@@ -515,6 +515,68 @@ TEST(PieceFetcher, TakesNothingOfAnAnswerThatLies) {
   EXPECT_THAT(error([](auto& c) { c.clear(); }), HasSubstr("came as 0"));
 }
 
+// Breaks off after half of layer 0, and then gives what it is asked for.
+class Breaking final : public v1::Stage::Service {
+ public:
+  Breaking() {
+    server_ = StartServer({.listen = "127.0.0.1:0"}, {this}).value();
+  }
+  ~Breaking() override { server_.server->Shutdown(); }
+
+  PieceSource Source() const {
+    return {
+        {0, 2}, {WorkerId{0}, {1}}, absl::StrCat("127.0.0.1:", server_.port)};
+  }
+  grpc::Status Pieces(grpc::ServerContext*, const v1::PieceRequest* request,
+                      grpc::ServerWriter<v1::PieceChunk>* writer) override {
+    offsets.push_back(request->offset());
+    const std::vector<v1::PieceChunk> chunks = HonestChunks();
+    if (offsets.size() == 1) {
+      writer->Write(chunks[0]);
+      return {grpc::StatusCode::UNAVAILABLE, "the connection broke"};
+    }
+    for (const v1::PieceChunk& chunk : chunks) {
+      const bool is_there =
+          chunk.layer() == 0 && chunk.offset() < request->offset();
+      const bool is_asked = chunk.layer() < request->layers(0).last();
+      if (!is_there && is_asked) writer->Write(chunk);
+    }
+    return grpc::Status::OK;
+  }
+
+  std::vector<int64_t> offsets;  // that it was asked for
+
+ private:
+  BoundServer server_;
+};
+
+TEST_F(PiecesTest, GoesOnFromTheByteReachedAfterABreak) {
+  Breaking breaking;
+
+  ExpectGathered(Want(2, {breaking.Source()}));
+
+  EXPECT_THAT(breaking.offsets, testing::ElementsAre(0, 350'000));
+}
+
+TEST_F(PiecesTest, AWorkerGivesTheRestOfAPiece) {
+  Holder a(1);
+  a.Hold(0, 2);
+  std::string rest;
+  const auto fetched =
+      GrpcPieceFetcher().Fetch({{a.server.address(), a.id.incarnation},
+                                kJob,
+                                {kCut, 0},
+                                std::ssize(StateOf(0)),
+                                600'000},
+                               [&rest](absl::string_view bytes) {
+                                 rest.append(bytes.data(), bytes.size());
+                                 return absl::OkStatus();
+                               });
+
+  EXPECT_TRUE(fetched.ok()) << fetched.status();
+  EXPECT_EQ(rest, StateOf(0).substr(600'000));
+}
+
 TEST_F(PiecesTest, AsksAnotherSourceWhenOneLies) {
   std::vector<v1::PieceChunk> chunks = HonestChunks();
   chunks[1].set_offset(0);
@@ -543,6 +605,16 @@ class Silent final : public v1::Stage::Service {
  private:
   BoundServer server_;
 };
+
+TEST(PieceFetcher, PassesOverAHolderThatHasComeToAHalt) {
+  const Silent silent;
+
+  const auto fetched = GrpcPieceFetcher(absl::Milliseconds(100))
+                           .Fetch({{silent.address(), {1}}, kJob, {kCut, 0}, 9},
+                                  [](auto) { return absl::OkStatus(); });
+
+  EXPECT_TRUE(absl::IsDeadlineExceeded(fetched.status())) << fetched.status();
+}
 
 TEST_F(PiecesTest, AsksOthersWhenSourcesSayNothing) {
   const Silent silent;

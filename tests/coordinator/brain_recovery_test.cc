@@ -128,6 +128,42 @@ TEST_F(PipelineOfThree, TakesTheRecordsOfOneThatHasLeftItsAttempt) {
   EXPECT_EQ(Record().job.recorded_step(), 3);
 }
 
+// "d" is no part of the job, and "a" says what cannot be.
+TEST_F(PipelineOfThree, NumbersThatNobodyGaveOutChangeNothing) {
+  const StreamId d = Attach("d", 4);
+  constexpr int64_t kFar = int64_t{1} << 50;
+  for (const StreamId stream : {d, a_}) {
+    v1::Heartbeat heartbeat = At(kFar);
+    heartbeat.mutable_run()->set_steps(kFar);
+    heartbeat.add_steps()->set_step(kFar);
+    *heartbeat.add_evaluations() = PartOf(kFar, 1, 1, 1);
+    *heartbeat.add_evaluations() = PartOf(60, 1, 1, 1);  // "c" evaluates
+    v1::PiecesHeld::OfJob& held = *heartbeat.mutable_pieces()->add_jobs();
+    held.set_job(job_.value);
+    held.add_cuts()->mutable_cut()->set_attempt(1);
+    held.mutable_cuts(0)->mutable_cut()->set_step(kFar);
+    held.mutable_cuts(0)->add_layers()->set_last(4);
+    ASSERT_TRUE(Send(stream, heartbeat).ok());
+  }
+  v1::Heartbeat kept;
+  kept.mutable_kept()->set_job(job_.value);
+  kept.mutable_kept()->set_attempt(1);
+  kept.mutable_kept()->set_applied(7);
+  kept.add_steps()->set_step(7);
+  ASSERT_TRUE(Send(d, kept).ok());
+
+  const v1::Job job = Job();
+  EXPECT_EQ(job.recorded_step(), 0);
+  EXPECT_LE(job.evaluated_step(), 0);
+  EXPECT_LE(job.step(), 60);
+  EXPECT_EQ(job.steps(), 60);
+  Mesh::Leave(b_, /*restarting=*/false);
+  Leave({a_, c_});
+  ASSERT_TRUE(Order(a_).run.has_value()) << Why();
+  EXPECT_EQ(Order(a_).run->fence.attempt, 2);
+  EXPECT_EQ(Order(a_).run->base, Cut());
+}
+
 TEST_F(PipelineOfThree, GoesOnAsElseWhenTheWallClockIsSetBack) {
   SetWallClockBack(3'600'000);
   Mesh::Leave(b_, /*restarting=*/false);

@@ -35,12 +35,18 @@ class FakePieceFetcher final : public PieceFetcher {
       const HeldPiece& ask,
       absl::FunctionRef<absl::Status(absl::string_view)> take) override {
     asked.push_back(ask.holder.address);
+    offsets.push_back(ask.offset);
     if (refuses == ask.holder.address) return absl::UnavailableError("gone");
     std::string text = PieceText(ask.piece.layer, ask.bytes);
     const uint64_t checksum = HashText(text);
     if (lies == ask.holder.address && !text.empty()) text[0] ^= 1;
-    const size_t half = text.size() / 2;
-    const absl::string_view view = text;
+    absl::string_view view = text;
+    view.remove_prefix(ask.offset);
+    if (breaks_after > 0 && breaks_after < std::ssize(view)) {
+      const absl::Status taken = take(view.substr(0, breaks_after));
+      return taken.ok() ? absl::UnavailableError("broke") : taken;
+    }
+    const size_t half = view.size() / 2;
     for (const auto part : {view.substr(0, half), view.substr(half)}) {
       if (const absl::Status taken = take(part); !taken.ok()) return taken;
     }
@@ -49,6 +55,8 @@ class FakePieceFetcher final : public PieceFetcher {
   void Cancel() override {}
 
   std::vector<std::string> asked;  // holders
+  std::vector<int64_t> offsets;    // of each, where it was to begin
+  int64_t breaks_after = 0;        // bytes of a call; 0: it does not
   std::string refuses;             // this holder does not answer
   std::string lies;                // this one sends a wrong byte
 };

@@ -1,5 +1,6 @@
 #include <signal.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include <filesystem>
 #include <fstream>
@@ -144,6 +145,64 @@ TEST_F(CheckpointStoreTest, ALayerThatNobodyGivesIsNamedAndNothingIsLeft) {
   EXPECT_TRUE(absl::IsUnavailable(fetched.status())) << fetched.status();
   EXPECT_THAT(fetched.status().message(), HasSubstr("layer 0 cannot be had"));
   EXPECT_THAT(Files(), ElementsAre());
+}
+
+TEST_F(CheckpointStoreTest, AHolderThatBreaksOffIsAskedForTheRest) {
+  spec_.model.hidden = {256, 256, 16};
+  constexpr int64_t kPart = 100'000;
+  fetcher_.breaks_after = kPart;
+  Make();
+
+  EXPECT_TRUE(Check().ok()) << Check();
+  EXPECT_THAT(fetcher_.asked, testing::Each("a:1"));
+  EXPECT_THAT(fetcher_.offsets, testing::Contains(3 * kPart));
+
+  // One that gives little each time would hold up all checkpoints.
+  fetcher_.breaks_after = 1000;
+  EXPECT_TRUE(absl::IsUnavailable(Fetch().status()));
+}
+
+// A part that lies is not gone on from.
+TEST_F(CheckpointStoreTest, TheRestOfAPartThatLiedIsNotTaken) {
+  spec_.model.hidden = {256, 256, 16};
+  fetcher_.breaks_after = 400'000;  // of the largest layer alone
+  fetcher_.lies = "a:1";
+  Make();
+
+  EXPECT_TRUE(Check().ok()) << Check();
+}
+
+// Each read of a chunk once filled a buffer of 64 MiB.
+TEST_F(CheckpointStoreTest, ManySmallChunksCostLittle) {
+  Make();
+  const auto cpu = [] {
+    timespec now = {};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * now.tv_nsec;
+  };
+  const double before = cpu();
+
+  for (int i = 1; i < 400; ++i) {
+    ASSERT_TRUE(ReadPiece(0, i, 16).ok());
+    ASSERT_TRUE(ReadWeights(i, 16).ok());
+  }
+
+  EXPECT_LT(cpu() - before, 2.0);
+}
+
+TEST_F(CheckpointStoreTest, OneThatTookTheOthersPlaceIsReadAnew) {
+  Make();
+  ASSERT_TRUE(ReadPiece(0, 0, 10).ok());
+  spec_.train.optimizer.name = "sgd";
+  Make();
+  const StateLayout layout = LayoutOf(spec_);
+
+  EXPECT_EQ(ReadPiece(0, 0, 10)->total_bytes(), layout.layers[0].bytes);
+  store_.Retain(JobId{3}, {});
+  ASSERT_FALSE(AwaitAnswer<absl::Status>([&](auto done) {
+                 store_.Keep({JobId{9}, 1}, done);
+               }).ok());  // it comes after that
+  EXPECT_TRUE(absl::IsNotFound(ReadPiece(0, 0, 10).status()));
 }
 
 TEST_F(CheckpointStoreTest, AFlippedBitIsFoundAndTheLayerNamed) {

@@ -476,5 +476,75 @@ TEST(StateDir, SecondCoordinatorOnTheSameFolderIsRefused) {
   EXPECT_THAT(second.status().message(), HasSubstr("--state"));
 }
 
+// Checkpoints in a folder of their own, and two states.
+class CheckpointDirTest : public testing::Test {
+ protected:
+  absl::StatusOr<std::unique_ptr<CheckpointDir>> Open(const StateDir& state,
+                                                      bool adopt = false) {
+    return CheckpointDir::Open(path_, state, adopt);
+  }
+  static std::unique_ptr<StateDir> State(const std::string& path) {
+    return StateDir::Open(path).value();
+  }
+
+  const TempFolder folder_;
+  const std::string path_ = folder_.path() + "/checkpoints";
+  const std::string kept_ = path_ + "/4/step-20";
+  const std::unique_ptr<StateDir> mine_ = State(folder_.path() + "/mine");
+  const std::unique_ptr<StateDir> other_ = State(folder_.path() + "/other");
+};
+
+TEST_F(CheckpointDirTest, BelongsToOneStateAndKeepsItsFiles) {
+  ASSERT_TRUE(Open(*mine_).ok());
+  std::filesystem::create_directories(kept_);
+
+  const absl::Status refused = Open(*other_).status();
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  for (const std::string& word :
+       {mine_->path(), other_->path(), mine_->identity(), other_->identity(),
+        std::string("--checkpoint-dir"), std::string("--adopt-checkpoints")}) {
+    EXPECT_THAT(refused.message(), HasSubstr(word));
+  }
+
+  EXPECT_TRUE(Open(*other_, /*adopt=*/true).ok());
+  EXPECT_TRUE(std::filesystem::exists(kept_));
+  EXPECT_EQ(NewestJobFolder(path_), 4);  // the next job is the fifth
+  EXPECT_TRUE(Open(*other_).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(Open(*mine_).status()));
+}
+
+TEST_F(CheckpointDirTest, IsTakenByOneCoordinatorAtATime) {
+  const auto first = Open(*mine_);
+  ASSERT_TRUE(first.ok()) << first.status();
+
+  for (const StateDir* state : {mine_.get(), other_.get()}) {
+    const absl::Status second = Open(*state, /*adopt=*/true).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(second)) << second;
+    EXPECT_THAT(second.message(), HasSubstr("--checkpoint-dir"));
+  }
+}
+
+TEST_F(CheckpointDirTest, KnowsItsStateAgainWhereverThatIs) {
+  ASSERT_TRUE(Open(*mine_).ok());
+  const std::string moved = folder_.path() + "/moved";
+  std::filesystem::copy(mine_->path(), moved);
+
+  const std::unique_ptr<StateDir> again = State(moved);
+
+  EXPECT_EQ(again->identity(), mine_->identity());
+  EXPECT_NE(again->identity(), other_->identity());
+  EXPECT_TRUE(Open(*again).ok());
+}
+
+// A program that wrote no identity made it.
+TEST_F(CheckpointDirTest, ThatBelongsToNobodyIsTakenWithItsFiles) {
+  std::filesystem::create_directories(kept_);
+
+  EXPECT_TRUE(Open(*mine_).ok());
+
+  EXPECT_TRUE(std::filesystem::exists(kept_));
+  EXPECT_TRUE(absl::IsPermissionDenied(Open(*other_).status()));
+}
+
 }  // namespace
 }  // namespace paceline

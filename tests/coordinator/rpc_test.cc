@@ -435,6 +435,27 @@ TEST_F(RpcTest, WeightsOfAnotherAttemptAreAborted) {
   EXPECT_TRUE(absl::IsAborted(receipt.status())) << receipt.status();
 }
 
+// A worker hands over what is its own, over the connection on which it came.
+TEST_F(RpcTest, WeightsOfAWorkerWithoutAStageAreRefused) {
+  FakeWorker worker(*stub_);
+  Submit();
+  const v1::RunOrder run = worker.ReadRun();
+  const SafetensorsLayout layout = *LayOut(*Describe(SpecOf(1)));
+  stub_ = v1::Coordinator::NewStub(
+      MakeChannel("127.0.0.1:" + std::to_string(server_.port)));
+
+  // Nobody has attached over this one.
+  EXPECT_TRUE(absl::IsUnavailable(Upload(run, layout).status()));
+  FakeWorker other(*stub_, Hello("b", 2));
+  ASSERT_TRUE(other.Read().has_value());
+  const absl::Status refused = Upload(run, layout).status();
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("worker b has no stage of job 1"));
+
+  stub_ = v1::Coordinator::NewStub(channel_);
+  EXPECT_TRUE(Upload(run, layout).ok());
+}
+
 // Unlike one to a full disk, which pauses the job.
 TEST_F(RpcTest, AnUploadBesideTooManyOthersIsToComeAgain) {
   struct Other {
@@ -740,6 +761,7 @@ TEST_F(PieceRequestTest, ThatCannotBeIsAnsweredWithAClearError) {
   EXPECT_EQ(Ask([](auto& r) { r.set_attempt(9); }), Code::kNotFound);
   EXPECT_EQ(Ask([](auto& r) { r.set_attempt(0); }), Code::kNotFound);
   EXPECT_EQ(Ask([](auto& r) { r.set_step(-1); }), Code::kInvalidArgument);
+  EXPECT_EQ(Ask([](auto& r) { r.set_offset(-1); }), Code::kInvalidArgument);
   EXPECT_EQ(Ask([](auto& r) { r.set_step(INT64_MAX); }), Code::kNotFound);
   EXPECT_EQ(Ask([](auto& r) { r.clear_what(); }), Code::kInvalidArgument);
   EXPECT_EQ(Ask([](auto& r) { r.set_follow(true); }), Code::kInvalidArgument);

@@ -2,12 +2,14 @@
 """Checkpoints of a pipeline: jobs go on from them elsewhere, to the same bytes."""
 
 import hashlib
+import json
 import os
 import signal
 from pathlib import Path
 from unittest import mock
 
-from mesh_case import JOB, MeshCase, eventually, main
+from mesh_case import (JOB, MeshCase, ProcessCase, eventually, free_port, main,
+                       program, run)
 from mesh import flip_a_byte  # mesh_case says where it is
 
 JOB = JOB.replace("train:\n  {", "train:\n  {checkpoint_every: 40, ")
@@ -88,6 +90,51 @@ class Checkpoints(MeshCase):
         self.assertEqual(document["weights_sha256"], expected, self.events("2"))
         self.has(self.events("2"), "is not the one in its manifest",
                  "begins from the beginning")
+
+
+class CheckpointFolder(ProcessCase):
+    beside_others = True
+
+    def coordinator(self, name, *options):
+        address = f"127.0.0.1:{free_port()}"
+        process = self.start_process(
+            program("paceline-coordinator"), "--state", self.folder / name,
+            "--checkpoint-dir", self.folder / "checkpoints", "--listen",
+            address, "--http", "127.0.0.1:0", *options)
+        self.assertTrue(eventually(
+            lambda: process.poll() is not None or
+            "coordinator is ready" in process.errors.read_text()))
+        process.address = address
+        return process
+
+    def test_it_belongs_to_one_state_and_its_files_stay(self):
+        first = self.coordinator("first")
+        self.assertIsNone(first.poll(), first.errors.read_text())
+        kept = self.folder / "checkpoints" / "7" / "step-3" / "manifest.json"
+        kept.parent.mkdir(parents=True)
+        kept.write_text("{}")
+
+        beside = self.coordinator("second", "--adopt-checkpoints")
+        self.assertEqual(beside.poll(), 1, beside.errors.read_text())
+        self.has(beside.errors.read_text(),
+                 "another paceline-coordinator runs on")
+        first.terminate()
+        self.assertEqual(first.wait(30), 0)
+
+        second = self.coordinator("second")
+        self.assertEqual(second.poll(), 78, second.errors.read_text())
+        self.has(second.errors.read_text(), str(self.folder / "first"),
+                 str(self.folder / "second"), "--adopt-checkpoints")
+
+        third = self.coordinator("second", "--adopt-checkpoints")
+        self.assertIsNone(third.poll(), third.errors.read_text())
+        job = self.folder / "job.yaml"
+        job.write_text(JOB)
+        submitted = run(program("paceline"), "--coordinator", third.address,
+                        "job", "submit", job, "--detach", "-o", "json")
+        self.assertEqual(submitted.returncode, 0, submitted.stderr)
+        self.assertEqual(json.loads(submitted.stdout)["id"], 8)
+        self.assertTrue(kept.exists())
 
 
 if __name__ == "__main__":

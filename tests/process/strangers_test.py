@@ -2,10 +2,12 @@
 """Strangers at a daemon's ports, some hundred of them: it holds little, goes on
 answering, and recovers when they leave."""
 
+import signal
 import subprocess
 import time
 
-from mesh_case import ProcessCase, Settings, main
+from mesh_case import (JOB, ProcessCase, Settings, eventually, main,
+                       program)
 from mesh import reading
 from restarting_mesh import RestartingMesh
 from strangers import (MOST_KIB, Memory, addresses_of, connect, kinds_of)
@@ -61,6 +63,52 @@ class Strangers(ProcessCase):
             connection.close()
         self.check_answers()
         self.assertLess(reading(pid)[1], few)
+
+
+class Outsiders(ProcessCase):
+    """A worker that is welcome, has no part in the job, and says of it what
+    nobody gave out."""
+
+    beside_others = True
+
+    def check_ends_no_job(self, tls):
+        mesh = RestartingMesh(Settings.bin, 2, 1, tls=tls)
+        mesh.__enter__()  # pylint: disable=unnecessary-dunder-call
+        self.addCleanup(mesh.__exit__, None)
+        file = self.folder / "job.yaml"
+        file.write_text(JOB)
+        submit = ("job", "submit", str(file), "--set", "pipeline.stages=2",
+                  "--set", "train.steps=400")
+        expected = mesh.ask(*submit)["weights_sha256"]
+
+        trust = ()
+        if tls:
+            mesh._join("w9", mesh.ask("token", "create")["token"])
+            trust = (mesh.state / "w9" / "tls",)
+        self.assertEqual(mesh.ask(*submit, "--detach")["id"], 2)
+        hostile = self.start_process(
+            program("hostile_worker"), mesh.addresses["coordinator"], "w9", "2",
+            *trust)
+        answers = lambda: hostile.out.read_text().split()
+        self.assertTrue(eventually(lambda: len(answers()) == 4),
+                        hostile.errors.read_text())
+        self.assertEqual(set(answers()), {"ABORTED", "PERMISSION_DENIED"})
+        mesh.daemon("w1").signal(signal.SIGKILL)
+
+        mesh.run("job", "wait", "2")
+        job = mesh.ask("job", "show", "2")
+        story = mesh.run("job", "events", "2").stdout
+        self.assertEqual(job["state"], "succeeded", story)
+        self.assertEqual(job["weights_sha256"], expected, story)
+        self.assertEqual((job["step"], job["steps"]), (400, 400))
+        self.assertIn("attempt 2 begins", story)
+        self.assertIsNone(hostile.poll(), hostile.errors.read_text())
+
+    def test_a_worker_outside_of_a_job_does_not_end_it(self):
+        self.check_ends_no_job(tls=False)
+
+    def test_a_worker_outside_of_a_job_does_not_end_it_with_tls(self):
+        self.check_ends_no_job(tls=True)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "core/base/tensor_memory.h"
 #include "core/base/thread.h"
 #include "gtest/gtest.h"
 #include "tests/worker/data_files.h"
@@ -253,6 +254,17 @@ TEST(BatchLoader, LoadsAheadButNotWithoutBound) {
   EXPECT_TRUE(scripted.Next().ok());
 
   EXPECT_EQ(scripted.set.AwaitLoads(kBound + 1), kBound + 1);
+}
+
+TEST(BatchLoader, CountsTheOrderOfItsSamplesAmongTheRunsMemory) {
+  JobSpec spec = Synthetic(0);
+  const int64_t before = TensorBytesNow();
+  {
+    const auto source = OpenBatchSource(spec).value();
+    EXPECT_EQ(source->memory_bytes(), 4 * spec.data.train_samples);
+    EXPECT_EQ(TensorBytesNow() - before, source->memory_bytes());
+  }
+  EXPECT_EQ(TensorBytesNow(), before);
 }
 
 TEST(BatchLoader, HasTheFingerprintOfItsSamples) {

@@ -153,8 +153,11 @@ absl::Status GroupRun::Prepare() {
   faults_ = FaultsOf(order, self_);
   PACELINE_ASSIGN_OR_RETURN(RoundExchangeOptions options, ExchangeOptions());
   // With those who are there now; who joins later is let in with room to spare.
-  PACELINE_ASSIGN_OR_RETURN(const int64_t bytes,
+  PACELINE_ASSIGN_OR_RETURN(int64_t bytes,
                             PredictBytes(order, run_.model, run_.self));
+  PACELINE_ASSIGN_OR_RETURN(
+      bytes, PredictWithData(bytes, order.spec, source_->memory_bytes(),
+                             run_.memory_bytes));
   run_.recorder.SetPredictedMemory(bytes);
   options.unapplied_bytes = UnappliedBytes(run_.memory_bytes, bytes);
   RoundObserver& observer = run_.recorder;

@@ -418,6 +418,11 @@ absl::Status PipelineRun::OpenData() {
   PACELINE_ASSIGN_OR_RETURN(
       source_, run_.factory.OpenData(order.spec, TurnsOf(order, run_.self)));
   PACELINE_ASSIGN_OR_RETURN(
+      const int64_t needed,
+      PredictWithData(run_.recorder.predicted_memory_bytes(), order.spec,
+                      source_->memory_bytes(), run_.memory_bytes));
+  run_.recorder.SetPredictedMemory(needed);
+  PACELINE_ASSIGN_OR_RETURN(
       const uint64_t read, source_->Fingerprint(infers() ? BatchPhase::kEvaluate
                                                          : BatchPhase::kTrain));
   inputs_.set_data(read);

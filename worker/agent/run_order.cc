@@ -410,9 +410,24 @@ absl::StatusOr<int64_t> PredictBytes(const RunOrder& order,
     ranges.push_back(ReplicasOf(order, stage).front().layers);
     own.push_back(training ? keeps[stage] : kInferenceKeeps);
   }
-  return EstimateBytes(
+  const Bytes bytes = EstimateBytes(
       model, order.spec.train, ranges, own,
       FindPrecision(order.spec.precision).value_or(Precision::kF32));
+  return ranges.front().first > 0 ? bytes.count
+                                  : (bytes + DataBytes(order.spec)).count;
+}
+
+absl::StatusOr<int64_t> PredictWithData(int64_t predicted_bytes,
+                                        const JobSpec& spec, int64_t data_bytes,
+                                        int64_t memory_bytes) {
+  const int64_t bytes =
+      predicted_bytes + std::max<int64_t>(0, data_bytes - DataBytes(spec));
+  if (memory_bytes <= 0 || bytes <= memory_bytes) return bytes;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "with ", BytesText(data_bytes), " for the samples of ", spec.data.name,
+      " and their order it needs ", BytesText(bytes), ", this worker has ",
+      BytesText(memory_bytes),
+      ": take fewer samples, or read them where there is more memory"));
 }
 
 size_t UnappliedBytes(int64_t memory_bytes, int64_t predicted_bytes) {

@@ -71,6 +71,12 @@ absl::StatusOr<int64_t> PredictBytes(const RunOrder& order,
                                      const ModelDescription& model,
                                      WorkerId self);
 
+// The same once the data is open, of which `data_bytes` are kept.
+// Errors: ResourceExhausted  more than `memory_bytes`; 0: not known
+absl::StatusOr<int64_t> PredictWithData(int64_t predicted_bytes,
+                                        const JobSpec& spec, int64_t data_bytes,
+                                        int64_t memory_bytes);
+
 // Bytes that results of rounds may take that wait for the compute thread,
 // beyond those that are predicted: half of what is left of `memory_bytes` (0:
 // not known), at most 256 MiB.

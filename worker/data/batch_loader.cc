@@ -14,8 +14,10 @@
 #include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/base/tensor_memory.h"
 #include "core/model/aggregation.h"
 #include "core/model/made_with.h"
+#include "core/plan/memory.h"
 #include "core/transfer/checksum.h"
 #include "worker/data/byte_images.h"
 #include "worker/data/crop.h"
@@ -28,14 +30,17 @@ namespace paceline {
 
 BatchLoader::BatchLoader(const TrainSpec& train,
                          std::unique_ptr<const SampleSet> samples, int threads,
-                         Turns turns, std::unique_ptr<const SampleParts> parts)
+                         Turns turns, std::unique_ptr<const SampleParts> parts,
+                         int64_t order_bytes)
     : train_(train),
       samples_(std::move(samples)),
       turns_(std::move(turns)),
       parts_(std::move(parts)),
+      memory_bytes_(samples_->memory_bytes() + order_bytes),
       capacity_(
           MicroBatchesAhead(samples_->format(), train.micro_batch, threads)),
       steps_(train, samples_->samples(BatchPhase::kTrain), test_samples()) {
+  CountTensorBytes(memory_bytes_);
   for (int i = 0; i < threads; ++i) {
     loaders_.emplace_back(absl::StrCat("data-", i), [this] { RunLoader(); });
   }
@@ -63,6 +68,7 @@ absl::StatusOr<uint64_t> BatchLoader::Fingerprint(BatchPhase split) const {
 }
 
 BatchLoader::~BatchLoader() {
+  CountTensorBytes(-memory_bytes_);
   absl::MutexLock lock(&mutex_);
   stopping_ = true;
 }
@@ -376,6 +382,7 @@ class FirstSamples final : public SampleSet {
                     Tensor& labels) const override {
     return all_->Load(place, inputs, labels);
   }
+  int64_t memory_bytes() const override { return all_->memory_bytes(); }
   int64_t unreadable() const override { return all_->unreadable(); }
   SampleNames TestNames(int64_t samples) const override {
     return all_->TestNames(samples);
@@ -424,6 +431,8 @@ absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
     const JobSpec& spec, const Turns& turns) {
   PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<const SampleSet> samples,
                             OpenChecked(spec));
+  const int64_t order_bytes =
+      OrderBytes(spec, samples->samples(BatchPhase::kTrain));
   if (IsInference(spec)) {
     if (samples->samples(BatchPhase::kEvaluate) == 0) {
       return InvalidArgument(
@@ -444,7 +453,7 @@ absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
   }
   return std::make_unique<BatchLoader>(spec.train, std::move(samples),
                                        spec.data.workers, turns,
-                                       std::move(parts));
+                                       std::move(parts), order_bytes);
 }
 
 }  // namespace paceline

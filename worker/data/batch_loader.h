@@ -32,15 +32,18 @@ class BatchLoader final : public BatchSource {
   //   threads  0: the caller's thread loads.  The tensors do not depend on it
   //   turns    the batches that the walk takes
   //   parts    which member sees which samples; null: all see all
+  //   order_bytes  of the order of an epoch; see core/plan/memory.h
   BatchLoader(const TrainSpec& train, std::unique_ptr<const SampleSet> samples,
               int threads, Turns turns = {},
-              std::unique_ptr<const SampleParts> parts = nullptr);
+              std::unique_ptr<const SampleParts> parts = nullptr,
+              int64_t order_bytes = 0);
   ~BatchLoader() override;
 
   int64_t total_steps() const override { return steps_.total_steps(); }
   int64_t test_samples() const override {
     return samples_->samples(BatchPhase::kEvaluate);
   }
+  int64_t memory_bytes() const override { return memory_bytes_; }
   int64_t unreadable() const override { return samples_->unreadable(); }
   SampleNames TestNames() const override {
     return samples_->TestNames(test_samples());
@@ -83,6 +86,7 @@ class BatchLoader final : public BatchSource {
   const std::unique_ptr<const SampleSet> samples_;
   const Turns turns_;
   const std::unique_ptr<const SampleParts> parts_;
+  const int64_t memory_bytes_;
   const int64_t capacity_;  // micro-batches; 0 without loaders
   const BatchWalk steps_;   // never walked: answers for single steps
 

@@ -92,6 +92,10 @@ class ByteImages final : public SampleSet {
   std::vector<int32_t> TrainLabels() const override {
     return {train_.labels.begin(), train_.labels.end()};
   }
+  int64_t memory_bytes() const override {
+    return std::ssize(train_.labels) + std::ssize(train_.images) +
+           std::ssize(test_.labels) + std::ssize(test_.images);
+  }
 
  private:
   struct File {

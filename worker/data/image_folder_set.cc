@@ -327,6 +327,14 @@ SampleNames ImageFolderSet::TestNames(int64_t samples) const {
           lines(classes_.begin(), classes_.end())};
 }
 
+int64_t ImageList::memory_bytes() const {
+  int64_t bytes = static_cast<int64_t>(sizeof(int32_t)) * std::ssize(labels);
+  for (const std::string& name : names) {
+    bytes += static_cast<int64_t>(sizeof(name) + name.capacity());
+  }
+  return bytes;
+}
+
 absl::Status ImageFolderSet::Load(const MicroBatchPlace& place, Tensor& inputs,
                                   Tensor& labels) const {
   const int64_t size = NumElements(format().shape);

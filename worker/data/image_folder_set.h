@@ -30,6 +30,7 @@ struct ImageList {
   std::string PathOf(int32_t sample) const {
     return folder + "/" + names[sample];
   }
+  int64_t memory_bytes() const;
 };
 
 // The samples of a split that turned out to be unreadable.  Thread-safe.
@@ -97,6 +98,9 @@ class ImageFolderSet final : public SampleSet {
                     Tensor& labels) const override;
   std::vector<int32_t> TrainLabels() const override {
     return train_.images.labels;
+  }
+  int64_t memory_bytes() const override {
+    return train_.images.memory_bytes() + test_.images.memory_bytes();
   }
   int64_t unreadable() const override {
     return train_.skipped.count() + test_.skipped.count();

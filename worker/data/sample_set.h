@@ -56,6 +56,9 @@ class SampleSet {
   // none that is known before a sample is made.
   virtual std::vector<int32_t> TrainLabels() const { return {}; }
 
+  // Bytes that are kept of or for its samples.
+  virtual int64_t memory_bytes() const { return 0; }
+
   // Samples so far that could not be read and were left out.
   virtual int64_t unreadable() const { return 0; }
 

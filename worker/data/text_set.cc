@@ -457,6 +457,9 @@ class KeptTokens final : public TokenSource {
       : tokens_(std::move(tokens)) {}
 
   int64_t size() const override { return static_cast<int64_t>(tokens_.size()); }
+  int64_t memory_bytes() const override {
+    return static_cast<int64_t>(sizeof(uint16_t)) * size();
+  }
 
   absl::Status Read(int64_t first, absl::Span<int64_t> into) const override {
     std::copy_n(tokens_.begin() + first, into.size(), into.begin());
@@ -695,6 +698,12 @@ TextSet::TextSet(const DataSpec& data, Sources sources, Split train, Split test)
       sources_(std::move(sources)),
       train_(train),
       test_(test) {}
+
+int64_t TextSet::memory_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& source : sources_) bytes += source->memory_bytes();
+  return bytes;
+}
 
 absl::Status TextSet::Load(const MicroBatchPlace& place, Tensor& inputs,
                            Tensor& labels) const {

@@ -59,6 +59,10 @@ class TextLines final : public SampleSet {
   absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                     Tensor& labels) const override;
   std::vector<int32_t> TrainLabels() const override;
+  int64_t memory_bytes() const override {
+    return static_cast<int64_t>(sizeof(Line)) *
+           (std::ssize(lines_.train) + std::ssize(lines_.test));
+  }
 
  private:
   // Where a text lies.
@@ -96,6 +100,7 @@ class TokenSource {
   virtual ~TokenSource() = default;
 
   virtual int64_t size() const = 0;
+  virtual int64_t memory_bytes() const { return 0; }
 
   // Tokens [first, first + into.size()), which must exist.
   // Errors: DataLoss  the file is shorter than when it was opened
@@ -126,6 +131,7 @@ class TextSet final : public SampleSet {
 
   absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                     Tensor& labels) const override;
+  int64_t memory_bytes() const override;
 
  private:
   // A part of a source.

@@ -42,6 +42,8 @@ class BatchSource {
   virtual int64_t total_steps() const = 0;
   // Samples of the test set that a walk over it takes.
   virtual int64_t test_samples() const = 0;
+  // Bytes that it keeps for as long as it lives, beside micro-batches.
+  virtual int64_t memory_bytes() const { return 0; }
   // Samples so far that could not be read and were left out.
   virtual int64_t unreadable() const { return 0; }
   // The names of these samples of the test set.

@@ -24,6 +24,9 @@ constexpr size_t kMostChunkBytes = 1 << 20;
 // Bounds one layer's state where nobody knows how large it should be.
 constexpr int64_t kMostPieceBytes = int64_t{64} << 30;
 constexpr int kCallsAtOnce = 2;
+// A source whose connection broke after so many bytes is asked for the
+// rest.
+constexpr int64_t kLeastBytes = 64 << 10;
 // A source that has sent nothing for as long gets another one beside it.
 constexpr absl::Duration kHedge = absl::Milliseconds(300);
 // Between two calls to whom is followed, doubled while they fail.
@@ -39,7 +42,8 @@ constexpr absl::Duration kGatherPoll = absl::Milliseconds(20);
 // Thread-compatible.
 class PieceReader {
  public:
-  explicit PieceReader(const PieceAsk& ask) : ask_(ask) {}
+  explicit PieceReader(const PieceAsk& ask)
+      : ask_(ask), piece_(ask.begun), received_(ask.begun_bytes) {}
 
   // The piece when it is whole, else null.
   // Errors: InvalidArgument  it is not what was asked for, or does not fit
@@ -74,6 +78,10 @@ class PieceReader {
     taken_.insert(whole->piece.layer);
     return PiecePtr(whole);
   }
+
+  // The first bytes of a piece that is not whole yet; null: none.
+  std::shared_ptr<StoredPiece> part() const { return piece_; }
+  size_t part_bytes() const { return received_; }
 
   // The call ended well.
   // Errors: DataLoss  something is missing
@@ -160,6 +168,7 @@ class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
       request.set_follow(true);
     } else {
       request.set_step(ask_.cut.step);
+      request.set_offset(static_cast<int64_t>(ask_.begun_bytes));
     }
     for (const LayerRange& range : ask_.layers) {
       *request.add_layers() = ToProto(range);
@@ -182,6 +191,7 @@ class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
   void OnReadDone(bool ok) override {
     if (!ok || !failure_.ok()) return;
     if (ask_.on_chunk != nullptr) ask_.on_chunk();
+    received_ += static_cast<int64_t>(chunk_.data().size());
     absl::StatusOr<PiecePtr> piece = reader_.Take(chunk_);
     if (!piece.ok()) {
       failure_ = piece.status();
@@ -195,6 +205,9 @@ class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
     const std::shared_ptr<PieceCall> self = std::move(self_);
     absl::Status end = failure_.ok() ? FromGrpc(status) : failure_;
     if (end.ok()) end = reader_.CheckEnd();
+    if (absl::IsUnavailable(end) && ask_.on_broken != nullptr) {
+      ask_.on_broken(reader_.part(), reader_.part_bytes(), received_);
+    }
     ask_.on_done(std::move(end));
   }
 
@@ -222,6 +235,7 @@ class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
   // Used by gRPC's reactions, which come one after the other.
   PieceReader reader_;
   v1::PieceChunk chunk_;
+  int64_t received_ = 0;  // bytes of pieces
   absl::Status failure_;
   std::shared_ptr<PieceCall> self_;
 };
@@ -386,14 +400,34 @@ struct PieceClient::Gathering {
     absl::Time heard;  // its last chunk, or when it began
     bool over = false;
   };
+  struct Begun {
+    std::shared_ptr<StoredPiece> piece;
+    size_t bytes = 0;
+  };
 
   absl::Mutex mutex;
   std::map<int, PiecePtr> found ABSL_GUARDED_BY(mutex);  // by layer
-  std::vector<Asked> asked ABSL_GUARDED_BY(mutex);       // never shrinks
+  // By source and layer: what came before the connection broke.
+  std::map<std::pair<size_t, int>, Begun> begun ABSL_GUARDED_BY(mutex);
+  std::vector<Asked> asked ABSL_GUARDED_BY(mutex);  // never shrinks
   // (source, layer): no source is asked for a layer twice.
   std::set<std::pair<size_t, int>> tried ABSL_GUARDED_BY(mutex);
   absl::Status last_error ABSL_GUARDED_BY(mutex);
   bool changed ABSL_GUARDED_BY(mutex) = false;
+
+  // As PieceAsk::on_broken.  A source that gave some may give the rest.
+  void OnBroken(size_t source, absl::Span<const LayerRange> layers,
+                std::shared_ptr<StoredPiece> part, size_t part_bytes,
+                int64_t received) {
+    if (received < kLeastBytes) return;
+    absl::MutexLock lock(&mutex);
+    if (part != nullptr) {
+      begun[{source, part->piece.layer}] = {part, part_bytes};
+    }
+    std::erase_if(tried, [&](const auto& each) {
+      return each.first == source && Contains(layers, each.second);
+    });
+  }
 };
 
 void PieceClient::AskMore(const PieceWant& want, absl::Time now,
@@ -426,6 +460,9 @@ void PieceClient::AskMore(const PieceWant& want, absl::Time now,
         ask.bytes[layer] = bytes;
       }
       if (layers.empty()) continue;
+      const Gathering::Begun& begun = g.begun[{source, layers.front()}];
+      ask.begun = begun.piece;
+      ask.begun_bytes = begun.bytes;
       number = g.asked.size();
       g.asked.push_back({nullptr, std::move(layers), now});
     }
@@ -445,6 +482,10 @@ void PieceClient::AskMore(const PieceWant& want, absl::Time now,
       absl::MutexLock lock(&gathering->mutex);
       gathering->found.emplace(piece->piece.layer, std::move(piece));
       gathering->changed = true;
+    };
+    ask.on_broken = [gathering, source, layers = ask.layers](auto part,
+                                                             auto... bytes) {
+      gathering->OnBroken(source, layers, std::move(part), bytes...);
     };
     ask.on_done = [gathering, number,
                    holder = from.holder.worker](const absl::Status& status) {

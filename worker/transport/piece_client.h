@@ -38,11 +38,19 @@ struct PieceAsk {
   std::vector<LayerRange> layers;
   // [layer]: of how many bytes a piece is; not there: not known.
   std::map<int, int64_t> bytes = {};
+  // As far as the first layer came before; null: nothing did.
+  std::shared_ptr<StoredPiece> begun = nullptr;
+  size_t begun_bytes = 0;
   // Called on gRPC's threads, one at a time, without a lock.
   std::function<void()> on_chunk = nullptr;
   // Asked before memory is taken for so many bytes; false: it is left out.
   std::function<bool(const Piece&, int64_t bytes)> admit = nullptr;
   std::function<void(PiecePtr)> on_piece;
+  // Before the last call, where the connection broke after so many bytes.
+  //   part  of these, the first ones of a piece; null: none are
+  std::function<void(std::shared_ptr<StoredPiece> part, size_t part_bytes,
+                     int64_t received)>
+      on_broken = nullptr;
   // The last call.  OK: all pieces of the cut have come.
   std::function<void(absl::Status)> on_done;
 };

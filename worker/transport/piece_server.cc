@@ -132,7 +132,15 @@ class PieceServer::Stream final
     if (wish_.follows) return absl::OkStatus();
     PACELINE_ASSIGN_OR_RETURN(std::deque<PiecePtr> cut,
                               FindCut(*server_->store_, wish_));
+    const auto size = static_cast<int64_t>(cut.front()->size);
+    if (wish_.offset > 0 && wish_.offset >= size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a piece of ", size, " bytes has none from ", wish_.offset, " on"));
+    }
     absl::MutexLock lock(&mutex_);
+    offset_ = wish_.offset;
+    piece_ = std::move(cut.front());
+    cut.pop_front();
     cut_ = std::move(cut);
     return absl::OkStatus();
   }

@@ -321,6 +321,62 @@ TEST(MemberBytes, AreWhatAPlanOfOneMemberCountsAndRefuses) {
               testing::HasSubstr("as one of 5 members with the whole model"));
 }
 
+// 100 million samples.
+JobSpec ManySamples() {
+  JobSpec spec;
+  spec.data.name = "synthetic";
+  spec.data.train_samples = 100'000'000;
+  return spec;
+}
+
+TEST(DataBytes, AreTheOrderOfAnEpochWhichInferenceDoesNotHave) {
+  JobSpec spec = ManySamples();
+  EXPECT_EQ(DataBytes(spec), 400'000'000);
+  spec.data.distribution = "by-label";
+  EXPECT_EQ(DataBytes(spec), 1'000'000'000);
+  spec.kind = "infer";
+  EXPECT_EQ(DataBytes(spec), 0);
+
+  JobSpec pictures;
+  pictures.data = DefaultDataSpec("fashion-mnist");
+  EXPECT_EQ(DataBytes(pictures), 60'000 * (4 + 28 * 28 + 1));
+  pictures.data = DefaultDataSpec("imagefolder");
+  EXPECT_EQ(DataBytes(pictures), 0);  // a worker knows how many there are
+}
+
+TEST(DataBytes, AreCountedWhereTheDataIsReadAndNowhereElse) {
+  JobSpec few = Spec();
+  few.data = ManySamples().data;
+  few.data.train_samples = 0;
+  JobSpec many = few;
+  many.data = ManySamples().data;
+  EXPECT_EQ(MemberBytes(many, MemberModel(), 5),
+            MemberBytes(few, MemberModel(), 5) + 400'000'000);
+  EXPECT_EQ(JoinerBytes(many, MemberModel(), 5),
+            JoinerBytes(few, MemberModel(), 5) + 400'000'000);
+
+  for (JobSpec* const spec : {&few, &many}) {
+    spec->aggregation = {};
+    spec->pipeline.stages = 2;
+    spec->pipeline.policy = "equal";
+    spec->pipeline.schedule = "gpipe";
+  }
+  std::vector<PlannerWorker> workers = {{WorkerId(1), "a", 0, ""},
+                                        {WorkerId(2), "b", 0, ""}};
+  const auto before = Value(MakePlan(few, MemberModel(), workers));
+  const auto plan = Value(MakePlan(many, MemberModel(), workers));
+  const WorkerId reader = plan.stages[0].worker;
+  const WorkerId other = plan.stages[1].worker;
+  EXPECT_EQ(BytesOn(plan, reader), BytesOn(before, reader) + 400'000'000);
+  EXPECT_EQ(BytesOn(plan, other), BytesOn(before, other));
+
+  // The planner gives the first stage to the one that has room for it.
+  many.pipeline.policy = "dp";
+  workers[0].memory_bytes = 300'000'000;
+  const auto moved = Value(MakePlan(many, MemberModel(), workers));
+  EXPECT_EQ(moved.stages[0].worker, WorkerId(2));
+}
+
 TEST(JoinerBytes, AreThoseOfAMemberWhereThoseAreMore) {
   EXPECT_EQ(JoinerBytes(Spec(), MemberModel(), 100),
             MemberBytes(Spec(), MemberModel(), 100));

@@ -862,6 +862,63 @@ TEST_F(RestartedCoordinator, KeepsAFloorThatWorkersWereTold) {
   EXPECT_EQ(job_->floor(), (Cut{1, 5}));
 }
 
+// The job would end: no worker takes an attempt above 2^50.
+TEST_F(RestartedCoordinator, ClaimsBeyondWhatAStoreCanLackCountForNothing) {
+  workers_[1].report.attempt = int64_t{1} << 50;
+  workers_[2].report.floor = {int64_t{1} << 50, 18};
+  workers_[3].pieces.insert({{int64_t{1} << 50, 20}, 0});
+  for (const int64_t id : {1, 2, 3}) Attach(id);
+
+  EXPECT_EQ(job_->attempt(), 2);
+  EXPECT_EQ(job_->base(), (Cut{1, 5}));
+}
+
+// Two workers have the job; a third one was never told of it.
+class Outsider : public JobRecoveryTest {
+ protected:
+  Outsider() {
+    policy_.copies = 0;
+    Make();
+    BeginWith(2);
+    Attach(3);
+    EXPECT_FALSE(orders_.contains(3));
+  }
+};
+
+TEST_F(Outsider, ClaimsOfOneThatWasNeverToldOfTheJobCountForNothing) {
+  Worker& outsider = workers_[3];
+  outsider.report.echo = {int64_t{1} << 40, 0};
+  for (const int64_t attempt : {int64_t{1} << 50, int64_t{2}, int64_t{1}}) {
+    outsider.report.attempt = attempt;
+    outsider.report.phase = WorkPhase::kFailed;
+    outsider.report.error = absl::InternalError("");
+    outsider.report.floor = {attempt, 18};
+    outsider.report.kept = KeptState{40, 41};
+    outsider.pieces.clear();
+    Hold(3, {attempt, 20}, {0, 1, 2, 3});
+  }
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_EQ(job_->floor(), Cut());
+
+  workers_[3].answers = false;
+  Lose(1);
+
+  EXPECT_THAT(stored_, ElementsAre(AttemptRow{1, {}}, AttemptRow{2, {}}));
+  EXPECT_FALSE(Has("excluded"));
+}
+
+TEST_F(Outsider, WhoHoldsAStageCannotSayWhatItWasNotTold) {
+  Hold(2, {int64_t{1} << 50, 20}, {0, 1, 2, 3});
+  Hang(2);
+  workers_[2].report.attempt = 0;
+  workers_[2].report.phase = WorkPhase::kIdle;
+  workers_[2].report.echo = {int64_t{1} << 40, 0};
+  Report(2);
+  EXPECT_EQ(job_->phase(), JobPhase::kLeaving);  // it has not left
+  Pass(policy_.leave_bound);
+  EXPECT_THAT(stored_, ElementsAre(AttemptRow{1, {}}, AttemptRow{2, {}}));
+}
+
 TEST(JobTransitions, LeadToOnePhaseEach) {
   std::set<std::pair<JobPhase, JobCause>> seen;
   for (const JobTransition& row : JobTransitions()) {
