@@ -17,8 +17,8 @@ struct CoordinatorOptions {
   std::string state;           // absolute: clients learn of files in it
   std::string checkpoint_dir;  // empty: in `state`
   bool adopt_checkpoints = false;
-  std::string port_file;       // empty: none
-  std::string secret_file;     // empty: whoever reaches the port may call
+  std::string port_file;    // empty: none
+  std::string secret_file;  // empty: whoever reaches the port may call
   std::vector<std::string> http_hosts;
   bool insecure = false;
   bool http_insecure = false;
