@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/render/text.h"
 #include "core/base/errors.h"
+#include "core/base/files.h"
 #include "core/base/status_macros.h"
 #include "core/model/adapters.h"
 #include "core/model/description.h"
@@ -104,10 +105,10 @@ std::string Resolved(const std::string& path) {
   return error ? path : resolved.string();
 }
 
-// path "-": standard output.  A file: written beside it as PATH.part, renamed
-// at the end; what was there before stays until then.  A device or a pipe is
-// written as it is.
-// Errors: FailedPrecondition  it cannot be written; says why
+// path "-": standard output.  A file: a new one beside it is written, and
+// renamed at the end; what was there before stays until then.  A device or a
+// pipe is written as it is. Errors: FailedPrecondition  it cannot be written;
+// says why
 absl::StatusOr<std::unique_ptr<ExportTarget>> OpenExportTarget(
     const std::string& path) {
   if (path == "-") {
@@ -122,12 +123,9 @@ absl::StatusOr<std::unique_ptr<ExportTarget>> OpenExportTarget(
   }
   const bool in_place = exists && !S_ISREG(status.st_mode);
   const std::string target = in_place ? path : Resolved(path);
-  const std::string part = in_place ? "" : target + ".part";
-  const int file =
-      in_place
-          ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
-          : open(part.c_str(),
-                 O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+  std::string part;
+  const int file = in_place ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
+                            : MakeFileBeside(target, 0666, part);
   if (file < 0) return CannotWrite(path, errno);
   return std::make_unique<ExportTarget>(file, target, part);
 }

@@ -47,8 +47,8 @@ absl::Status WriteWeightsFile(
     const std::string& path, const std::vector<NamedTensor>& tensors,
     const std::map<std::string, std::string>& metadata);
 
-// Writes a file beside its path as PATH.part, reads it back, compares it with
-// the job's hash, and only then renames it.  So the old file stays until the
+// Writes a new file beside its path, reads it back, compares it with the
+// job's hash, and only then renames it.  So the old file stays until the
 // new one is good.  A device or a pipe is written as it is.
 //   read_tensors  used for kMerged and kAdapters
 ExitCode ExportJobCommand(const CommandContext& context,

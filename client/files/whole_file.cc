@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/render/text.h"
 #include "core/base/errors.h"
+#include "core/base/files.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -78,27 +79,22 @@ int ReadAll(int file, int64_t most_bytes, std::string& text) {
 
 namespace {
 
-// Opens a new file beside `path`.
-absl::StatusOr<int> OpenPart(const std::string& path, const std::string& part) {
+// Opens a new file beside `path`; `part` is its name.
+absl::StatusOr<int> OpenPart(const std::string& path, std::string& part) {
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored) &&
       !std::filesystem::is_regular_file(path, ignored)) {
     return InvalidArgument("cannot write ", path, ": it is no regular file");
   }
-  const int file =
-      open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int file = MakeFileBeside(path, 0666, part);
   if (file >= 0) return file;
   return InvalidArgument("cannot write ", path, ": ", std::strerror(errno));
-}
-
-std::string PartName(const std::string& path) {
-  return absl::StrCat(path, ".part-", getpid());
 }
 
 }  // namespace
 
 absl::Status CheckWritable(const std::string& path) {
-  const std::string part = PartName(path);
+  std::string part;
   PACELINE_ASSIGN_OR_RETURN(const int file, OpenPart(path, part));
   close(file);
   unlink(part.c_str());
@@ -106,7 +102,7 @@ absl::Status CheckWritable(const std::string& path) {
 }
 
 absl::Status WriteWholeFile(const std::string& path, absl::string_view text) {
-  const std::string part = PartName(path);
+  std::string part;
   PACELINE_ASSIGN_OR_RETURN(const int file, OpenPart(path, part));
   int error = WriteAll(file, text);
   if (close(file) != 0 && error == 0) error = errno;

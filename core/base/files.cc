@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -138,6 +139,20 @@ absl::Status CheckOwnFolder(const std::string& folder) {
     }
   }
   return absl::OkStatus();
+}
+
+int MakeFileBeside(const std::string& path, int mode, std::string& made) {
+  constexpr size_t kMostName = NAME_MAX - 32;
+  const size_t name_bytes = path.size() - (path.rfind('/') + 1);
+  const size_t cut = name_bytes > kMostName ? name_bytes - kMostName : 0;
+  const std::string stem =
+      absl::StrCat(path.substr(0, path.size() - cut), ".part-", getpid(), "-");
+  for (int i = 1;; ++i) {
+    made = absl::StrCat(stem, i);
+    const int file =
+        open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (file >= 0 || errno != EEXIST) return file;
+  }
 }
 
 absl::Status WriteFileAtomically(const std::string& path,

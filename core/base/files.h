@@ -41,6 +41,12 @@ std::string HomeFolder();
 //         and those of FileError()
 absl::Status CheckOwnFolder(const std::string& folder);
 
+// Makes a file beside `path`, under a name that no file has: PATH.part-PID-N.
+// The name of a long path is cut.
+//   made  the new file's path
+// Returns its descriptor for writing, or -1 and errno.
+int MakeFileBeside(const std::string& path, int mode, std::string& made);
+
 // Writes `text` beside `path` and gives it its name: no reader ever sees half,
 // not after a power cut either.  mode: who may read it.
 absl::Status WriteFileAtomically(const std::string& path,

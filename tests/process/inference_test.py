@@ -2,12 +2,14 @@
 """Inference jobs on real processes, of pictures too, and the bench of them."""
 
 import json
+import os
+import re
 import struct
 import zlib
 from array import array
 from pathlib import Path
 
-from mesh_case import MeshCase, eventually, main, program
+from mesh_case import ROOT, MeshCase, eventually, main, program
 
 ANY = "127.0.0.1:0"
 
@@ -260,6 +262,14 @@ pipeline: {stages: 2}
                          "".join(f"steep/{i}.png\n" for i in range(5)))
         self.assertEqual(self.tensor_in(out, "class_names", "U8"),
                          b"flat\nsteep\n")
+        readme = (ROOT / "worker/data/README.md").read_text()
+        snippet, = re.findall(r"```\n(names = .*?)```", readme, re.DOTALL)
+        read = {"os": os, "tensors": {
+            name: self.tensor_in(out, name, "U8")
+            for name in ("files", "class_names")}}
+        exec(snippet, read)
+        self.assertEqual(read["names"], [f"steep/{i}.png" for i in range(5)])
+        self.assertEqual(read["classes"], ["flat", "steep"])
 
     def test_too_many_corrupt_pictures_fail_the_job(self):
         self.begin(damaged=2)

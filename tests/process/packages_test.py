@@ -64,8 +64,13 @@ bash -c '. /usr/share/bash-completion/completions/paceline; complete -p paceline
 : what a machine that has joined looks like
 echo 'name = "kept"' >>/etc/paceline/worker.toml
 cp /etc/paceline/worker{,2}.toml
-mkdir /var/lib/paceline-worker/tls /var/lib/paceline-worker2
+cp /etc/paceline/worker{,-gpu}.toml
+mkdir /var/lib/paceline-worker/tls /var/lib/paceline-worker{2,3,-gpu}
 ln -s /lib/systemd/system/paceline-worker@.service $links/paceline-worker@2.service
+
+: what is a person's, under names alike
+mkdir /var/lib/paceline-{worker,coordinator}-data /var/lib/paceline-worker2.old
+touch /etc/paceline/notes
 
 : a later release
 dpkg --no-triggers --force-confold -i later/*.deb
@@ -84,7 +89,9 @@ dpkg --no-triggers -P "${packages[@]}"
 left=$(find /etc /usr /var/lib/systemd /var/lib/dpkg/info \
   /var/lib/paceline-{worker,coordinator}* -xdev \
   -name 'paceline*' 2>/dev/null || true)
-[[ -z $left ]]
+[[ $(LC_ALL=C sort <<<"$left") == "$(printf '%s\n' /etc/paceline \
+  /var/lib/paceline-{coordinator-data,worker-data,worker2.old})" ]]
+[[ $(ls /etc/paceline) == notes ]]
 """
 
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -44,7 +45,6 @@ TEST_F(PortFile, HoldsAddressesAndProcess) {
   EXPECT_EQ(Content(), absl::StrCat("{\"grpc\": \"127.0.0.1:7\", \"http\": "
                                     "\"127.0.0.1:8\", \"pid\": ",
                                     getpid(), "}\n"));
-  EXPECT_NE(access((path_ + ".part").c_str(), F_OK), 0);
 }
 
 TEST_F(PortFile, ReplacesWhatAnEarlierLifeWrote) {
@@ -54,6 +54,19 @@ TEST_F(PortFile, ReplacesWhatAnEarlierLifeWrote) {
 
   EXPECT_THAT(Content(),
               AllOf(HasSubstr("a:1"), ::testing::Not(HasSubstr("xx"))));
+}
+
+TEST_F(PortFile, LeavesAFileOfSuchANameAlone) {
+  const std::string part = path_ + ".part";
+  std::ofstream(part) << "mine";
+
+  EXPECT_TRUE(WritePortFile(path_, "a:1", "b:2").ok());
+  EXPECT_FALSE(WritePortFile(folder_, "a:1", "b:2").ok());
+
+  std::string kept;
+  std::ifstream(part) >> kept;
+  EXPECT_EQ(kept, "mine");
+  unlink(part.c_str());
 }
 
 TEST_F(PortFile, IsNotWrittenWithoutAPath) {
@@ -74,7 +87,11 @@ TEST_F(PortFile, ThatIsAFolderLeavesNothingBeside) {
   const absl::Status status = WritePortFile(folder_, "a:1", "b:2");
 
   EXPECT_FALSE(status.ok());
-  EXPECT_NE(access((folder_ + ".part").c_str(), F_OK), 0);
+  namespace fs = std::filesystem;
+  const fs::path above = fs::path(folder_).parent_path();
+  for (const auto& entry : fs::directory_iterator(above)) {
+    EXPECT_FALSE(entry.path().string().rfind(folder_ + ".", 0) == 0) << entry;
+  }
 }
 
 }  // namespace
