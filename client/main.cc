@@ -228,6 +228,7 @@ absl::StatusOr<ParsedJob> JobToSubmit(const CommandContext& context,
 // The job `id` as it was submitted, but for what `--set` changes.  It goes on
 // with the CPU capability that it had: another one rounds differently.
 absl::StatusOr<ParsedJob> JobToResume(const CommandContext& context, int64_t id,
+                                      int64_t from_step,
                                       const std::vector<std::string>& sets,
                                       bool accept_changed_data) {
   PACELINE_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(id, 0, 0));
@@ -241,6 +242,9 @@ absl::StatusOr<ParsedJob> JobToResume(const CommandContext& context, int64_t id,
     inputs = InputsToResume(job.inputs(), spec, changed.spec);
   }
   PACELINE_RETURN_IF_ERROR(LookForFiles(context, read, nullptr, inputs));
+  for (std::string& note : ResumeNotes(job, changed.spec, from_step, sets)) {
+    changed.warnings.push_back(std::move(note));
+  }
   const auto before = DescribeModel(spec), after = DescribeModel(changed.spec);
   if (!before.ok() || !after.ok()) return changed;
   // The coordinator says of the rest that it is an error.
@@ -256,9 +260,10 @@ absl::StatusOr<ParsedJob> JobToResume(const CommandContext& context, int64_t id,
 ExitCode Submit(const CommandContext& context, const ClientOptions& options,
                 std::optional<int64_t> resumed = std::nullopt) {
   const Instant begin = context.clock.Now();
-  auto job = resumed.has_value() ? JobToResume(context, *resumed, options.sets,
-                                               options.accept_changed_data)
-                                 : JobToSubmit(context, options);
+  auto job = resumed.has_value()
+                 ? JobToResume(context, *resumed, options.from_step,
+                               options.sets, options.accept_changed_data)
+                 : JobToSubmit(context, options);
   if (!job.ok()) return ReportError(context.console, job.status());
   std::optional<v1::ResumedFrom> resume;
   if (resumed.has_value()) {

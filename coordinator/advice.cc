@@ -2,8 +2,10 @@
 
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/model/job_keys.h"
 #include "core/schedule/traits.h"
 
 namespace paceline {
@@ -17,7 +19,11 @@ std::string SubmitAgain() {
   return absl::StrCat("submit it again with: ", kSubmit);
 }
 
-std::string AdviceAfter(const absl::Status& error) {
+std::string AdviceAfter(const absl::Status& error, const JobSpec& spec) {
+  // The message of a full disk says already what to do.
+  if (absl::StrContains(error.message(), "make room")) {
+    return absl::StrCat("do that first, then: ", kSubmit);
+  }
   switch (error.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kAborted:
@@ -26,11 +32,12 @@ std::string AdviceAfter(const absl::Status& error) {
       return SubmitAgain();
     case absl::StatusCode::kResourceExhausted:
       return absl::StrCat(
-          "the same job would run out of it too: take a smaller "
-          "train.micro_batch, more pipeline.stages or "
-          "train.activation_checkpointing stage, or give the worker more, and "
-          "only then: ",
-          kSubmit);
+          "the same job would run out of it too: take ",
+          RemediesFor(spec, {"a smaller train.micro_batch",
+                             "a smaller infer.micro_batch",
+                             "more pipeline.stages", "more aggregation.shards",
+                             "train.activation_checkpointing stage"}),
+          ", or give the worker more, and only then: ", kSubmit);
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kUnknown:
       return "that looks like a fault of Paceline's own, and the same job "
@@ -44,9 +51,10 @@ std::string AdviceAfter(const absl::Status& error) {
   }
 }
 
-std::string AdviceAfterSaving(const absl::Status& error) {
-  if (!absl::IsResourceExhausted(error) && !absl::IsInternal(error)) {
-    return AdviceAfter(error);
+std::string AdviceAfterSaving(const absl::Status& error, const JobSpec& spec) {
+  if ((!absl::IsResourceExhausted(error) && !absl::IsInternal(error)) ||
+      absl::StrContains(error.message(), "make room")) {
+    return AdviceAfter(error, spec);
   }
   return absl::StrCat(
       "make room or put that right on the coordinator's machine first, then: ",
@@ -130,7 +138,7 @@ std::string AdviceAfterSkips(const JobSpec& spec) {
   if (spec.precision != "fp32") {
     absl::StrAppend(&advice, ", take precision=fp32");
   }
-  if (spec.pipeline.codec != "fp32") {
+  if (spec.pipeline.codec != "fp32" && !IsDataParallel(spec)) {
     absl::StrAppend(&advice, ", take pipeline.codec=fp32");
   }
   return absl::StrCat(advice, ", then: ", kSubmit);

@@ -15,11 +15,11 @@ std::string SubmitAgain();
 // After a worker's or the coordinator's `error`.  To submit the same job once
 // more helps only where a peer or a connection was at fault (Unavailable,
 // Aborted, Cancelled, DeadlineExceeded); all else would come again, so it says
-// what to do before.
-std::string AdviceAfter(const absl::Status& error);
+// what to do before.  It names no key that has no effect in `spec`.
+std::string AdviceAfter(const absl::Status& error, const JobSpec& spec);
 
 // After an error of the disk to which the coordinator writes the result.
-std::string AdviceAfterSaving(const absl::Status& error);
+std::string AdviceAfterSaving(const absl::Status& error, const JobSpec& spec);
 
 // Steps that the step gate skipped; where every micro-batch is an update, the
 // updates that the stage with the most of them skipped.

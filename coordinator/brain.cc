@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/advice.h"
 #include "coordinator/job_text.h"
+#include "core/base/counted.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/cluster/registration.h"
@@ -386,7 +387,7 @@ void Brain::OnWeightsFailed(const Fence& fence, const absl::Status& error,
   mesh_.FailJob(*job,
                 absl::StrCat("the ", ResultName(job->record.spec),
                              " could not be saved: ", error.message()),
-                AdviceAfterSaving(error), moment);
+                AdviceAfterSaving(error, job->record.spec), moment);
   Settle(moment);
 }
 
@@ -606,8 +607,9 @@ std::string Brain::Summary() const {
     if (member.stream.assigned()) ++attached;
   }
   std::map<JobState, int64_t> jobs = CountJobs();
-  return absl::StrCat(attached, " workers attached, ", jobs[JobState::kRunning],
-                      " jobs running, ", jobs[JobState::kQueued], " queued");
+  return absl::StrCat(Counted(attached, "worker"), " attached, ",
+                      Counted(jobs[JobState::kRunning], "job"), " running, ",
+                      jobs[JobState::kQueued], " queued");
 }
 
 std::vector<v1::Worker> Brain::ViewWorkers(Instant now, WorkerId after,

@@ -8,9 +8,11 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/advice.h"
 #include "coordinator/job_text.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/aggregation.h"
+#include "core/model/batch.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/report_convert.h"
 
@@ -231,7 +233,7 @@ void Checkpoints::OnDamaged(JobId id, CheckpointId checkpoint,
   const std::string text(why.message());
   if (checkpoint.job != id) {
     mesh_.AddEvent(*job, "checkpoint-failed", text, moment);
-    mesh_.FailJob(*job, text, AdviceAfter(why), moment);
+    mesh_.FailJob(*job, text, AdviceAfter(why, job->record.spec), moment);
     return;
   }
   auto& list = *job->record.job.mutable_checkpoints();
@@ -315,9 +317,18 @@ absl::StatusOr<Resumption> Checkpoints::CheckResume(
   const JobSpec spec = FromProto(request.spec());
   PACELINE_RETURN_IF_ERROR(CheckSpec(spec));
   if (IsDataParallel(spec) || IsInference(spec)) {
-    return FailedPrecondition(
-        "only a pipeline that trains can go on from a "
-        "checkpoint");
+    return InvalidArgument(
+        "only a pipeline that trains can go on from a checkpoint");
+  }
+  const int64_t steps =
+      StepsBeside(job->record.spec.train, job->record.job.steps(), spec.train);
+  const int64_t done = job->record.job.step();
+  if (job->record.state() == JobState::kSucceeded && steps > 0 &&
+      done >= steps && request.resume().step() == 0) {
+    return InvalidArgument("job ", id.value, " has finished all of its ",
+                           Counted(steps, "step"),
+                           ": let it train longer with --set train.steps=N, or "
+                           "go on from an earlier step with --from");
   }
   const std::map<int64_t, CheckpointId> there = CheckpointsOf(job->record);
   if (there.empty()) {
@@ -333,10 +344,10 @@ absl::StatusOr<Resumption> Checkpoints::CheckResume(
           absl::StrAppend(out, each.first);
         }));
   }
-  if (spec.train.steps > 0 && found->first >= spec.train.steps) {
-    return FailedPrecondition("the checkpoint is of step ", found->first,
-                              ", and the job ends at step ", spec.train.steps,
-                              ": let it train longer with --set train.steps=N");
+  if (steps > 0 && found->first >= steps) {
+    return InvalidArgument("the checkpoint is of step ", found->first,
+                           ", and the job ends at step ", steps,
+                           ": let it train longer with --set train.steps=N");
   }
   PACELINE_ASSIGN_OR_RETURN(StateLayout wants, LayOutState(spec));
   const JobEntry* const made = mesh_.FindJob(found->second.job);

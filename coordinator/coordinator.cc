@@ -684,6 +684,7 @@ void Coordinator::ListWorkers(const v1::ListWorkersRequest& request,
     Answer answer;
     answer.set_version(kVersion);
     answer.set_unix_ms(Now().unix_ms);
+    if (free_bytes_ >= 0) answer.set_free_bytes(free_bytes_);
     ListPage page(0, request.page_size(), kMostWorkers);
     for (v1::Worker& worker :
          brain_.ViewWorkers(clock_.Now(), WorkerId{after}, page.left() + 1)) {

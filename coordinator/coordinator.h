@@ -185,6 +185,8 @@ class Coordinator {
   std::optional<std::string> Summary();
   // Whether the last transaction was stored.
   bool StoreWorks() const { return store_works_; }
+  // ListWorkers() tells it.
+  void SetFreeBytes(int64_t bytes) { free_bytes_ = bytes; }
 
  private:
   // Runs after the batch's transaction, with its result.
@@ -235,6 +237,7 @@ class Coordinator {
   std::atomic<int64_t> queued_{0};
   std::atomic<bool> tick_is_queued_{false};
   std::atomic<bool> store_works_{true};
+  std::atomic<int64_t> free_bytes_{-1};  // -1: not known yet
 
   // The loop's.
   Brain brain_;

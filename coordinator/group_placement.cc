@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/job_text.h"
+#include "core/base/counted.h"
 #include "core/base/status_macros.h"
 #include "core/cluster/registration.h"
 #include "core/plan/memory.h"
@@ -59,8 +60,8 @@ std::string WaitText(const JobSpec& spec, size_t free,
                      const std::string& absent) {
   const int64_t needed = Needed(spec);
   std::string text = absl::StrCat(
-      "waits for workers: a round needs ", needed,
-      needed == 1 ? " member" : " members", ", and ", free,
+      "waits for workers: a round needs ", Counted(needed, "member"), ", and ",
+      free,
       free == 1 ? " worker that can be one is" : " workers that can be one are",
       " free");
   if (!absent.empty()) absl::StrAppend(&text, "; ", absent);
@@ -80,7 +81,7 @@ absl::Status CheckMemory(const Member& worker, int64_t members, int64_t need,
   return absl::ResourceExhaustedError(absl::StrCat(
       "worker ", worker.registration.name(), " has ", BytesText(has), " (", has,
       " bytes) of memory, and would need ", BytesText(need), " (", need,
-      " bytes) as one of ", members, " members", when));
+      " bytes) as one of ", Counted(members, "member"), when));
 }
 
 // Leaves out whoever has too little memory for as many as there are, the one

@@ -9,6 +9,7 @@
 #include "coordinator/advice.h"
 #include "coordinator/group_placement.h"
 #include "coordinator/job_text.h"
+#include "core/base/counted.h"
 #include "core/model/aggregation.h"
 #include "core/plan/memory.h"
 #include "core/rpc/report_convert.h"
@@ -300,8 +301,7 @@ void Groups::TakeNews(JobEntry& job, Moment moment) {
     mesh_.AddEvent(
         job, "running",
         absl::StrCat("the group trains: view ", ViewText(group.view()->id),
-                     " of ", group.members(),
-                     group.members() == 1 ? " member" : " members"),
+                     " of ", Counted(group.members(), "member")),
         moment);
   }
   if (job.saving || moment.now < job.save_again || !group.AllDone()) return;
@@ -347,7 +347,7 @@ void Groups::OnLost(JobEntry& job, Moment moment) {
     return mesh_.FailJob(
         job,
         absl::StrCat(job.lost_error.message(), "; no other member is left"),
-        AdviceAfter(job.lost_error), moment);
+        AdviceAfter(job.lost_error, job.record.spec), moment);
   }
   if (job.group->begun()) {
     job.kept.faults_are_spent = true;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/counted.h"
 #include "core/cluster/eviction.h"
 #include "core/model/aggregation.h"
 
@@ -152,10 +153,10 @@ void JobGroup::OnViewChanged() {
 
 std::string JobGroup::PausedText() const {
   if (!paused_) return "";
-  return absl::StrCat("paused: ", members(), " of the ", options_.min_parts,
-                      " members that a round needs (aggregation.min_parts) ",
-                      members() == 1 ? "is" : "are",
-                      " there; it goes on when workers return");
+  return absl::StrCat(
+      "paused: ", members(), " of ", Counted(options_.min_parts, "member"),
+      " that a round needs (aggregation.min_parts) ",
+      members() == 1 ? "is" : "are", " there; it goes on when workers return");
 }
 
 // --- what members say -------------------------------------------------------

@@ -8,6 +8,8 @@
 #include "coordinator/advice.h"
 #include "coordinator/job_text.h"
 #include "core/model/aggregation.h"
+#include "core/model/batch.h"
+#include "core/model/data_sets.h"
 #include "core/rpc/report_convert.h"
 
 namespace paceline {
@@ -115,6 +117,18 @@ void JobProgress::CountStep(JobEntry& job, const v1::StepRecord& step,
                      skipped,
                      skipped == 1 ? " that was skipped" : " that were skipped"),
         moment);
+  }
+}
+
+// Tells of the steps, which nobody knew before the data was opened.
+void JobProgress::NoteWalk(JobEntry& job, int64_t steps, Moment moment) {
+  const JobSpec& spec = job.record.spec;
+  if (IsInference(spec) || TrainSamplesOf(spec.data) > 0) return;
+  const std::vector<std::string> said =
+      WalkNotes(spec.train, 0, spec.train.steps);
+  for (const std::string& note : WalkNotes(spec.train, 0, steps)) {
+    if (std::count(said.begin(), said.end(), note) > 0) continue;
+    mesh_.AddEvent(job, "warning", note, moment);
   }
 }
 

@@ -29,6 +29,7 @@ class JobProgress {
 
  private:
   void CountStep(JobEntry& job, const v1::StepRecord& step, Moment moment);
+  void NoteWalk(JobEntry& job, int64_t steps, Moment moment);
   void TakeUnreadable(JobEntry& job, v1::JobWorker& part,
                       const v1::RunState& run, Moment moment);
   void TakeNotes(JobEntry& job, const v1::RunState& run, Moment moment);

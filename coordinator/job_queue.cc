@@ -169,7 +169,8 @@ bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, Moment moment) {
       key, {}, mesh_.placements, [&] { return DecideStart(spec, look.free); });
   if (!verdict.undescribed.ok()) {
     const absl::Status why = verdict.undescribed;
-    mesh_.FailJob(job, std::string(why.message()), AdviceAfter(why), moment);
+    mesh_.FailJob(job, std::string(why.message()), AdviceAfter(why, spec),
+                  moment);
     return false;
   }
   if (WaitsForSettling(job, verdict)) return true;

@@ -5,9 +5,12 @@
 #include <functional>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "core/base/counted.h"
 
 namespace paceline {
 
@@ -50,7 +53,7 @@ std::string EvaluationText(const JobSpec& spec,
                         : absl::StrCat("after step ", evaluation.step(), " ");
   return absl::StrCat("accuracy ", FourDecimals(evaluation.accuracy()),
                       ", loss ", FourDecimals(evaluation.loss()), " ", after,
-                      "over ", evaluation.samples(), " samples");
+                      "over ", Counted(evaluation.samples(), "sample"));
 }
 
 std::string ResultName(const JobSpec& spec) {
@@ -94,7 +97,8 @@ std::string JobsText(const std::set<JobId>& jobs) {
 
 std::string Sentence(const std::vector<std::string>& parts) {
   std::string sentence;
-  for (const std::string& part : parts) {
+  for (absl::string_view part : parts) {
+    if (!absl::EndsWith(part, "..")) absl::ConsumeSuffix(&part, ".");
     if (part.empty()) continue;
     absl::StrAppend(&sentence, sentence.empty() ? "" : "; ", part);
   }

@@ -135,11 +135,14 @@ void Renew(const Authority& authority, RenewalPace& pace, Instant now,
 }
 
 void LookAtHost(const CoordinatorOptions& options, CoordinatorMetrics& metrics,
-                ProcessMetrics& process) {
+                ProcessMetrics& process, Coordinator& coordinator) {
   process.Update();
-  metrics.SetDiskFree("state", options.state);
-  if (options.checkpoint_dir.empty()) return;
-  metrics.SetDiskFree("checkpoints", options.checkpoint_dir);
+  int64_t least = metrics.SetDiskFree("state", options.state);
+  if (!options.checkpoint_dir.empty()) {
+    least = std::min(
+        least, metrics.SetDiskFree("checkpoints", options.checkpoint_dir));
+  }
+  coordinator.SetFreeBytes(least);
 }
 
 // Waits for a signal, or for damage to the data base to be found.
@@ -212,7 +215,7 @@ absl::Status Serve(const CoordinatorOptions& options, int64_t newest_folder,
     RenewalPace pace;
     Ticker renewal("renewal", kRenewalPeriod, [&] {
       if (authority != nullptr) Renew(*authority, pace, clock.Now(), metrics);
-      LookAtHost(options, metrics, process);
+      LookAtHost(options, metrics, process, coordinator);
     });
     readiness.serving = true;
     started = WritePortFile(options.port_file, grpc, http_address());

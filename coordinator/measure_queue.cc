@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/list_page.h"
+#include "core/base/counted.h"
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
 #include "core/rpc/convert.h"
@@ -211,8 +212,8 @@ absl::Status MeasureQueue::Judge(
   task.gone_since.reset();
   if (task.ended_processes > policy_.most_ended_processes) {
     return absl::AbortedError(absl::StrCat(
-        "the worker's process ended ", task.ended_processes,
-        " times over it: its log, or the kernel's, says why; has it enough "
+        "the worker's process ended ", Counted(task.ended_processes, "time"),
+        " over it: its log, or the kernel's, says why; has it enough "
         "memory?"));
   }
   if (IsScript(task)) {

@@ -7,6 +7,7 @@
 #include "coordinator/advice.h"
 #include "coordinator/job_progress.h"
 #include "coordinator/job_text.h"
+#include "core/base/counted.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/model/aggregation.h"
@@ -267,15 +268,17 @@ void MeshState::BeginAttempt(JobEntry& job, const PlacementVerdict& verdict,
   }
   AddEvent(
       job, "placed",
-      absl::StrCat(IsDataParallel(record.spec)
-                       ? absl::StrCat(kept.workers_size(), " members: ")
-                       : absl::StrCat(StageNumbers(record.stages).back() + 1,
-                                      " stages on "),
-                   absl::StrJoin(kept.workers(), ", ",
-                                 [](std::string* out, const auto& worker) {
-                                   absl::StrAppend(out, worker.name());
-                                 }),
-                   plan.why.empty() ? "" : ": ", plan.why),
+      absl::StrCat(
+          IsDataParallel(record.spec)
+              ? absl::StrCat(Counted(kept.workers_size(), "member"), ": ")
+              : absl::StrCat(
+                    Counted(StageNumbers(record.stages).back() + 1, "stage"),
+                    " on "),
+          absl::StrJoin(kept.workers(), ", ",
+                        [](std::string* out, const auto& worker) {
+                          absl::StrAppend(out, worker.name());
+                        }),
+          plan.why.empty() ? "" : ": ", plan.why),
       moment);
   for (const std::string& warning : warnings) {
     AddEvent(job, "warning", warning, moment);
@@ -320,7 +323,7 @@ void MeshState::OpenWeights(JobEntry& job, Moment moment) {
     FailJob(job,
             absl::StrCat("its model cannot be described: ",
                          layout.status().message()),
-            AdviceAfter(layout.status()), moment);
+            AdviceAfter(layout.status(), job.record.spec), moment);
     return;
   }
   actions.weights.push_back(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -185,13 +186,14 @@ void CoordinatorMetrics::DeclareHost() {
       "Unix time until which the coordinator's certificate is valid.");
 }
 
-void CoordinatorMetrics::SetDiskFree(const std::string& folder,
-                                     const std::string& path) {
+int64_t CoordinatorMetrics::SetDiskFree(const std::string& folder,
+                                        const std::string& path) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(path, error);
-  if (error) return;
+  if (error) return std::numeric_limits<int64_t>::max();
   registry_.GetGauge(kDiskFree, {folder})
       .Set(static_cast<double>(space.available));
+  return static_cast<int64_t>(space.available);
 }
 
 void CoordinatorMetrics::SetCertificateExpiry(absl::Time not_after) {

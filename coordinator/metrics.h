@@ -95,7 +95,8 @@ class CoordinatorMetrics {
   void ObserveLoop(LoopWork work, absl::Duration cpu);
   void SetQueueDepth(int64_t tasks);
   // Asks the file system of `path`.  folder: its name in the label.
-  void SetDiskFree(const std::string& folder, const std::string& path);
+  // Returns the bytes that are free; a great number where nobody knows.
+  int64_t SetDiskFree(const std::string& folder, const std::string& path);
   void SetCertificateExpiry(absl::Time not_after);
 
   // Sets all gauges of workers and jobs anew.

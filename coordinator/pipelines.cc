@@ -11,6 +11,7 @@
 #include "coordinator/advice.h"
 #include "coordinator/checkpoints.h"
 #include "coordinator/job_text.h"
+#include "core/base/counted.h"
 #include "core/base/status_macros.h"
 #include "core/model/aggregation.h"
 #include "core/rpc/convert.h"
@@ -561,7 +562,7 @@ void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
       mesh_.FailJob(job,
                     job.lost_error.ok() ? job.recovery->why()
                                         : std::string(job.lost_error.message()),
-                    AdviceAfter(job.lost_error), moment);
+                    AdviceAfter(job.lost_error, job.record.spec), moment);
       break;
     default:
       break;
@@ -730,7 +731,7 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
     return mesh_.FailJob(
         job,
         absl::StrCat("worker ", mesh_.NameOf(worker), ": ", same.message()),
-        AdviceAfter(same), moment);
+        AdviceAfter(same, job.record.spec), moment);
   }
   began.MergeFrom(read);  // not what is 0 in it
   v1::JobWorker& part = *FindWorker(job.record, worker);
@@ -742,10 +743,12 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
     mesh_.recoveries.push_back(recovery);
     mesh_.AddEvent(
         job, "replayed",
-        absl::StrFormat("the job is as far as it was, %.2f s after the loss; "
-                        "it has run %d %s again",
-                        SecondsOf(recovery), recovery.again(),
-                        recovery.again() == 1 ? "step" : "steps"),
+        absl::StrFormat(
+            "the job is as far as it was, %.2f s after the loss; "
+            "it has run %s again",
+            SecondsOf(recovery),
+            Counted(recovery.again(),
+                    IsInference(job.record.spec) ? "micro-batch" : "step")),
         moment);
   }
   if (const absl::Status error = ErrorOf(heartbeat.run()); !error.ok()) {

@@ -11,8 +11,11 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/group_placement.h"
 #include "coordinator/job_text.h"
+#include "core/base/counted.h"
 #include "core/cluster/registration.h"
 #include "core/model/aggregation.h"
+#include "core/model/batch.h"
+#include "core/model/data_sets.h"
 #include "core/model/stage_drop.h"
 #include "core/schedule/traits.h"
 #include "core/transfer/checksum.h"
@@ -70,14 +73,14 @@ absl::Status TooManyThreads(const JobSpec& spec,
     const v1::Registration& has = candidate.member->registration;
     if (has.cores() > most->cores()) most = &has;
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "threads is ", spec.threads, ", but worker ", most->name(), " has ",
-      most->cores(), most->cores() == 1 ? " core" : " cores",
-      candidates.size() == 1 ? "" : ", more than any other", ": at most ",
-      kMostThreadsACore,
-      " threads a core; lower it with --set "
-      "threads=",
-      most->cores()));
+  return absl::FailedPreconditionError(
+      absl::StrCat("threads is ", spec.threads, ", but worker ", most->name(),
+                   " has ", Counted(most->cores(), "core"),
+                   candidates.size() == 1 ? "" : ", more than any other",
+                   ": at most ", kMostThreadsACore,
+                   " threads a core; lower it with --set "
+                   "threads=",
+                   most->cores()));
 }
 
 std::vector<const Member*> Placed(const Plan& plan,
@@ -221,9 +224,9 @@ bool HasCores(const JobSpec& spec, const Member& member) {
 
 std::string FewCoresText(const JobSpec& spec, const Member& member) {
   const int64_t cores = member.registration.cores();
-  return absl::StrCat(cores, cores == 1 ? " core" : " cores", " for ",
-                      spec.threads, " threads, and ", kMostThreadsACore,
-                      " a core is the most");
+  return absl::StrCat(Counted(cores, "core"), " for ",
+                      Counted(spec.threads, "thread"), ", and ",
+                      kMostThreadsACore, " a core is the most");
 }
 
 bool HasCapability(const std::string& capability, const Member& member) {
@@ -431,17 +434,15 @@ std::string ThreadNote(const JobSpec& spec, const Plan* plan,
     sharing = std::max(sharing, workers);
     own = std::min(own, std::max<int64_t>(1, of_workers[0] / workers));
   }
-  std::string text = absl::StrCat(
-      spec.threads, spec.threads == 1 ? " compute thread" : " compute threads",
-      " a worker; ");
+  std::string text =
+      absl::StrCat(Counted(spec.threads, "compute thread"), " a worker; ");
   constexpr char kRounds[] = ", and another number may round differently";
   if (cores.empty()) {
     return absl::StrCat(text, "--set threads=N changes that", kRounds);
   }
   absl::StrAppend(
       &text, cores.size() == 1 ? "the machine has " : "machines have ",
-      least == most ? "" : absl::StrCat(least, " to "), most,
-      most == 1 ? " core" : " cores",
+      least == most ? "" : absl::StrCat(least, " to "), Counted(most, "core"),
       sharing > 1 ? absl::StrCat(", which up to ", sharing, " workers share")
                   : "");
   if (own == spec.threads) {
@@ -481,6 +482,12 @@ std::vector<std::string> PlacementNotes(
         "predictions mean nothing");
   }
   add(UnevenBatch(spec));
+  if (!IsInference(spec)) {
+    for (std::string& note :
+         WalkNotes(spec.train, TrainSamplesOf(spec.data), spec.train.steps)) {
+      add(std::move(note));
+    }
+  }
   for (const Candidate& candidate : candidates) {
     if (HasCores(spec, *candidate.member)) continue;
     notes.push_back(absl::StrCat(
@@ -499,8 +506,8 @@ std::vector<std::string> PlacementNotes(
   for (const StageOfPlan& stage : plan->stages) ++stages[stage.worker];
   if (stages.size() < plan->stages.size()) {
     notes.push_back(absl::StrCat(
-        plan->stages.size(), " stages on ", stages.size(),
-        stages.size() == 1 ? " worker" : " workers",
+        Counted(std::ssize(plan->stages), "stage"), " on ",
+        Counted(std::ssize(stages), "worker"),
         ScheduleTraitsOf(spec.pipeline.schedule).deals
             ? ": dealt out in turn"
             : ": neighbouring stages share a worker and compute in turn"));

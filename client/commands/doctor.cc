@@ -6,21 +6,25 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/render/report.h"
 #include "client/render/text.h"
 #include "core/base/config_file.h"
+#include "core/base/counted.h"
 #include "core/base/discovery.h"
 #include "core/base/host_port.h"
 #include "core/base/secret.h"
@@ -29,6 +33,8 @@
 
 namespace paceline {
 namespace {
+
+namespace fs = std::filesystem;
 
 enum Grade { kOk, kWarning, kProblem };
 constexpr const char* kGrades[] = {"ok", "warning", "problem"};
@@ -89,9 +95,13 @@ class Doctor {
     const bool is_client = has_certificate_;
     LookAtDaemon("coordinator",
                  {{"listen", "127.0.0.1:7400"}, {"http", "127.0.0.1:7480"}});
-    LookAtDaemon("worker", {{"listen", "127.0.0.1:7401"},
-                            {"http", "127.0.0.1:7481"},
-                            {"coordinator", options_.coordinator}});
+    for (const std::string& instance : Instances()) {
+      LookAtDaemon("worker",
+                   {{"listen", "127.0.0.1:7401"},
+                    {"http", "127.0.0.1:7481"},
+                    {"coordinator", options_.coordinator}},
+                   instance);
+    }
     // A daemon's certificate opens no call of a client, and nobody has said
     // that this client calls the worker's coordinator.
     const bool asks = is_client || !(has_certificate_ || elsewhere_);
@@ -103,12 +113,45 @@ class Doctor {
   }
 
  private:
+  // Names the instances of paceline-worker@NAME that have a file of
+  // configuration or are enabled, and "" for paceline-worker itself.
+  std::set<std::string> Instances() const {
+    std::set<std::string> found = {""};
+    const auto look = [&](const std::string& folder, absl::string_view prefix,
+                          absl::string_view suffix) {
+      std::error_code error;
+      for (fs::directory_iterator entry(folder, error), end;
+           !error && entry != end; entry.increment(error)) {
+        const std::string file = entry->path().filename();
+        absl::string_view name = file;
+        if (!absl::ConsumePrefix(&name, prefix) ||
+            !absl::ConsumeSuffix(&name, suffix)) {
+          continue;
+        }
+        // Others name no instance, and must not reach a shell.
+        if (absl::c_all_of(name, [](char c) {
+              return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
+            })) {
+          found.emplace(name);
+        }
+      }
+    };
+    look(options_.root + "/etc/paceline", "worker", ".toml");
+    look(options_.root + "/etc/systemd/system/multi-user.target.wants",
+         "paceline-worker@", ".service");
+    return found;
+  }
+
   // settings: the daemon's defaults
-  void LookAtDaemon(const std::string& kind, Properties settings) {
-    const std::string name = "paceline-" + kind;
+  // instance: of its unit; usually ""
+  void LookAtDaemon(const std::string& kind, Properties settings,
+                    const std::string& instance = "") {
+    const std::string name =
+        absl::StrCat("paceline-", kind, instance.empty() ? "" : "@", instance);
     const std::string config =
-        absl::StrCat(options_.root, "/etc/paceline/", kind, ".toml");
-    const std::string state = options_.root + "/var/lib/" + name;
+        absl::StrCat(options_.root, "/etc/paceline/", kind, instance, ".toml");
+    const std::string state =
+        absl::StrCat(options_.root, "/var/lib/paceline-", kind, instance);
     Properties unit = ShowUnit(name);
     const auto entries = ReadConfigFile(config);
     const bool has_unit = unit["LoadState"] == "loaded";
@@ -123,8 +166,8 @@ class Doctor {
     }
     const auto found = FindCoordinator(settings["coordinator"], true);
     if (found.ok()) settings["coordinator"] = *found;
-    elsewhere_ =
-        kind == "worker" && settings["coordinator"] != options_.coordinator;
+    const bool same = settings["coordinator"] == options_.coordinator;
+    elsewhere_ = elsewhere_ || (kind == "worker" && !same);
     if (has_unit) LookAtUnit(name, unit);
     for (const char* key : {"listen", "http"}) {
       const auto where = ParseHostPort(settings[key]);
@@ -154,8 +197,14 @@ class Doctor {
         kind == "worker" ? settings["coordinator"]
         : serves         ? JoinHostPort(own->host, own->port)
                          : "",
-        kind == "worker" ? "sudo paceline-worker join HOST:PORT TOKEN"
-                         : "sudo systemctl restart " + name);
+        kind == "worker"
+            ? absl::StrCat("sudo paceline-worker ",
+                           instance.empty()
+                               ? ""
+                               : absl::StrCat("--config ", config, " --state ",
+                                              state, " "),
+                           "join HOST:PORT TOKEN")
+            : "sudo systemctl restart " + name);
   }
 
   // coordinator: empty: is not asked
@@ -212,6 +261,11 @@ class Doctor {
     }
     Add(kOk, "coordinator", options_.coordinator + " answers");
     if (!has_certificate_) LookAtSecret();
+    if (workers->has_free_bytes()) {
+      SayFree("the coordinator's disk",
+              static_cast<double>(workers->free_bytes()),
+              "df -h, on its host; paceline job delete JOB");
+    }
     LookAtWorkers(*workers);
     if (live_.size() > 1) LookAtLinks();
     if (worker_is_here_) LookAtData();
@@ -271,11 +325,22 @@ class Doctor {
   void LookAtDisk(const std::string& folder) {
     struct statvfs disk = {};
     if (statvfs(folder.c_str(), &disk) != 0) return;
-    const double free_bytes =
-        static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-    Add(free_bytes < options_.least_free_bytes ? kProblem : kOk, "disk",
-        absl::StrCat(folder, ": ", HumanBytes(free_bytes), " are free"),
-        absl::StrCat("df -h ", folder, "; paceline job delete JOB"));
+    // One with room may have no file left.
+    const bool has_files = disk.f_files == 0 || disk.f_favail > 0;
+    SayFree(folder,
+            has_files ? static_cast<double>(disk.f_bavail) *
+                            static_cast<double>(disk.f_frsize)
+                      : 0,
+            absl::StrCat("df -h ", folder, "; df -i ", folder,
+                         "; paceline job delete JOB"));
+  }
+
+  void SayFree(const std::string& where, double free_bytes,
+               const std::string& advice) {
+    Add(free_bytes < static_cast<double>(options_.least_free_bytes) ? kProblem
+                                                                    : kOk,
+        "disk", absl::StrCat(where, ": ", HumanBytes(free_bytes), " are free"),
+        advice);
   }
 
   void LookAtWorkers(const v1::ListWorkersResponse& workers) {
@@ -305,10 +370,16 @@ class Doctor {
       cpus.push_back(absl::StrCat(about.name(), " ", about.cpu_capability()));
       live_.push_back(about.name());
     }
-    AddList(kProblem, "workers", lost, "lost: ",
-            "systemctl status paceline-worker, on that host; or, where it will "
-            "not come back: paceline node forget NAME",
-            absl::StrCat("there are ", live_.size(), ", and none is lost"));
+    const bool none = live_.empty() && lost.empty();
+    if (none) lost = {"no worker is attached, and every job waits"};
+    AddList(kProblem, "workers", lost, none ? "" : "lost: ",
+            none ? "paceline-worker --coordinator HOST:PORT, or sudo systemctl "
+                   "start paceline-worker, on each machine that shall compute"
+                 : "systemctl status paceline-worker, on that host; or, where "
+                   "it will not come back: paceline node forget NAME",
+            absl::StrCat(Counted(std::ssize(live_), "worker"),
+                         live_.size() == 1 ? " is" : " are",
+                         " there, and none is lost"));
     AddList(kWarning, "version", versions,
             absl::StrCat("the coordinator is ", workers.version(), ", "),
             "sudo apt install ./paceline-*.deb, of one release; first on the "
@@ -320,6 +391,7 @@ class Doctor {
             "time again when it attaches",
             "all clocks agree");
     if (levels.size() < 2) cpus.clear();
+    if (levels.empty()) return;
     AddList(kWarning, "cpu", cpus,
             "a job computes at the lowest level of its workers: ",
             "paceline node drain NAME, of the lowest, where speed counts",

@@ -22,6 +22,7 @@
 #include "client/files/settings.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/files.h"
 #include "core/base/secret.h"
@@ -384,14 +385,14 @@ absl::Status WriteReadyFile(const std::string& path, const Document& document) {
 
 void Announce(const UpOptions& options, const Mesh& mesh, Console& console) {
   const std::string& address = mesh.coordinator().grpc;
+  // A variable or a flag of this terminal is not there in the next one.
   const std::string program =
-      address == options.usual_coordinator
+      address == kDefaultCoordinator && address == options.usual_coordinator
           ? "paceline"
           : absl::StrCat("paceline --coordinator ", address);
   console.Print(
       absl::StrCat(
-          "a mesh of ", options.mesh.workers,
-          options.mesh.workers == 1 ? " worker" : " workers", " is ready\n",
+          "a mesh of ", Counted(options.mesh.workers, "worker"), " is ready\n",
           RenderFacts(
               {{"coordinator", address},
                {"page", absl::StrCat("http://", mesh.coordinator().http)},

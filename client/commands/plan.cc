@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/render/text.h"
+#include "core/base/counted.h"
 #include "core/base/status_macros.h"
 #include "core/model/aggregation.h"
 #include "core/plan/cut.h"
@@ -155,9 +156,8 @@ std::string StreamText(const PlanProblem& problem) {
   if (problem.micro_batches == 0) {
     return absl::StrCat("an endless stream, ", what);
   }
-  return absl::StrCat(
-      problem.micro_batches,
-      problem.micro_batches == 1 ? " micro-batch, " : " micro-batches, ", what);
+  return absl::StrCat(Counted(problem.micro_batches, "micro-batch"), ", ",
+                      what);
 }
 
 // In a column; what the times are worth is said below the table.
@@ -287,8 +287,7 @@ TrainingWay WayOfGroup(const PlanProblem& problem, const MeshJob& job) {
 }
 
 std::string CountOfStages(const PlanAnswer& answer) {
-  const size_t stages = answer.placement.size();
-  return absl::StrCat(stages, stages == 1 ? " stage" : " stages");
+  return Counted(std::ssize(answer.placement), "stage");
 }
 
 // Without replicas, whatever the job says, and with them.
@@ -653,7 +652,8 @@ Document StagesDocument(const Solved& solved) {
 }
 
 std::string SourceText(const ProfileSource& source, const Solved& solved) {
-  return absl::StrCat(source.name, ": ", solved.graph.nodes.size(), " nodes");
+  return absl::StrCat(source.name, ": ",
+                      Counted(std::ssize(solved.graph.nodes), "node"));
 }
 
 Document ToDocument(const ProfileSource& source, const PlanOptions& options,

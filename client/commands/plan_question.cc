@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "client/commands/profile.h"
 #include "client/render/text.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/cluster/registration.h"
@@ -181,9 +182,10 @@ absl::Status PutSpeeds(const std::string& text, PlanProblem& problem) {
                             ParseNumbers("--speed", text));
   const size_t devices = problem.devices.size();
   if (speeds.size() != 1 && speeds.size() != devices) {
-    return InvalidArgument("--speed has ", speeds.size(),
-                           " numbers, there are ", devices,
-                           " devices: give one for each, or one for all");
+    return InvalidArgument("--speed has ",
+                           Counted(std::ssize(speeds), "number"), " for ",
+                           Counted(static_cast<int64_t>(devices), "device"),
+                           ": give one for each, or one for all");
   }
   for (size_t d = 0; d < devices; ++d) {
     problem.devices[d].speed = speeds[speeds.size() == 1 ? 0 : d];
@@ -196,9 +198,9 @@ absl::Status PutLatencies(const std::string& text, const Machines& machines,
   PACELINE_ASSIGN_OR_RETURN(const std::vector<double> latencies,
                             ParseNumbers("--latency", text));
   if (static_cast<int>(latencies.size()) != machines.levels()) {
-    return InvalidArgument("--latency has ", latencies.size(),
-                           " numbers, --machines ", machines.levels(),
-                           machines.levels() == 1 ? " level" : " levels",
+    return InvalidArgument("--latency has ",
+                           Counted(std::ssize(latencies), "number"),
+                           ", --machines ", Counted(machines.levels(), "level"),
                            ": give one for each, the inner one first");
   }
   const size_t in_machine = machines.sizes[0];
@@ -275,8 +277,9 @@ absl::Status TakeGraph(const ProfileSource& source, PlanQuestion& question) {
   PACELINE_ASSIGN_OR_RETURN(const StateSpace space, StatesOf(*source.graph));
   question.inputs.problem.layers = LayersOf(*source.graph, space);
   question.inputs.source = absl::StrCat(
-      source.name, ": ", source.graph->nodes.size(), " nodes, ", space.states,
-      " states, a chain of ", question.inputs.problem.layers.size(), " layers");
+      source.name, ": ", Counted(std::ssize(source.graph->nodes), "node"), ", ",
+      Counted(space.states, "state"), ", a chain of ",
+      Counted(std::ssize(question.inputs.problem.layers), "layer"));
   return absl::OkStatus();
 }
 

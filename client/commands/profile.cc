@@ -12,6 +12,7 @@
 #include "client/files/profile_file.h"
 #include "client/render/report.h"
 #include "client/render/text.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/catalog.h"
@@ -67,13 +68,12 @@ std::string BusyShareText(const DeviceProfile& profile) {
 
 std::string RenderProfile(const DeviceProfile& profile) {
   const ProfileKey& key = profile.key;
-  std::string text = absl::StrCat(
-      Printable(key.device), ": ", Printable(key.model), ", ", key.micro_batch,
-      key.micro_batch == 1 ? " sample" : " samples", " a micro-batch, ",
-      Printable(key.dtype), ", ", key.threads,
-      key.threads == 1 ? " thread, " : " threads, ",
-      Printable(profile.cpu_capability), ", median of ", profile.runs,
-      " runs\n", LayersTable(profile));
+  std::string text =
+      absl::StrCat(Printable(key.device), ": ", Printable(key.model), ", ",
+                   Counted(key.micro_batch, "sample"), " a micro-batch, ",
+                   Printable(key.dtype), ", ", Counted(key.threads, "thread"),
+                   ", ", Printable(profile.cpu_capability), ", median of ",
+                   Counted(profile.runs, "run"), "\n", LayersTable(profile));
   absl::StrAppend(
       &text, "\n",
       RenderFacts(

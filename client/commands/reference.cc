@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/render/text.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/model/description.h"
 #include "core/model/job_keys.h"
@@ -68,10 +69,10 @@ std::string Render(const ModelDescription& model) {
     parameters += Parameters(layer);
     flops += layer.forward_flops;
   }
-  return absl::StrCat(table.Render(), "\n", model.name, " for ",
-                      ShapeText(model.input), ": ", model.layers.size(),
-                      " layers, ", HumanCount(parameters), " parameters, ",
-                      HumanCount(flops), " flop a sample\n");
+  return absl::StrCat(
+      table.Render(), "\n", model.name, " for ", ShapeText(model.input), ": ",
+      Counted(std::ssize(model.layers), "layer"), ", ", HumanCount(parameters),
+      " parameters, ", HumanCount(flops), " flop a sample\n");
 }
 
 absl::Status NoSuchModel(const std::string& name) {

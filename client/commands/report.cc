@@ -19,6 +19,7 @@
 #include "client/render/chart.h"
 #include "client/render/report.h"
 #include "client/render/sections.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
@@ -129,10 +130,10 @@ absl::StatusOr<StepTrace> TraceStep(const v1::Job& job,
       SimulationResult result,
       Simulate(inputs.problem, placed.placement, options));
   StepTrace step;
-  step.basis =
-      absl::StrCat("simulated: ", count, " micro-batches, with the times that ",
-                   measured, " of ", job.drift_size(), " stages took",
-                   measured < job.drift_size() ? "; others are predicted" : "");
+  step.basis = absl::StrCat(
+      "simulated: ", Counted(count, "micro-batch"), ", with the times that ",
+      measured, " of ", Counted(job.drift_size(), "stage"), " took",
+      measured < job.drift_size() ? "; others are predicted" : "");
   absl::c_copy_if(result.trace.slices, std::back_inserter(step.computed),
                   [](const TraceSlice& slice) {
                     return slice.track == TraceTrack::kCompute;

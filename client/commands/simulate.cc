@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "client/commands/plan_question.h"
 #include "client/render/text.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
@@ -92,8 +93,8 @@ absl::StatusOr<int> CountDevices(const MachineFlags& flags) {
         std::pair("--bandwidth", &flags.bandwidths)}) {
     if (values->size() > 1 && static_cast<int>(values->size()) != devices) {
       return Wrong(flag, absl::StrCat(values->size(), " values"),
-                   absl::StrCat("one, or one for each of ", devices,
-                                " devices (--devices)"));
+                   absl::StrCat("one, or one for each of ",
+                                Counted(devices, "device"), " (--devices)"));
     }
   }
   return devices;
@@ -442,7 +443,8 @@ std::string RenderDevices(const SimulatedPlan& plan,
                           const SimulationResult& result) {
   Table table({"device", "stages", ">forward s", ">backward s", ">frames s",
                ">wait s", ">sent", ">received", ">peak memory"});
-  size_t rows = 0, unused = 0;
+  size_t rows = 0;
+  int64_t unused = 0;
   for (size_t d = 0; d < result.devices.size(); ++d) {
     const DeviceUse& use = result.devices[d];
     if (!use.used) ++unused;
@@ -458,18 +460,21 @@ std::string RenderDevices(const SimulatedPlan& plan,
     absl::StrAppend(&text, "and ", rows - kMostRows,
                     " more; -o json shows all\n");
   }
-  if (unused > 0) absl::StrAppend(&text, unused, " devices hold no stage\n");
+  if (unused > 0) {
+    absl::StrAppend(&text, Counted(unused, "device"),
+                    unused == 1 ? " holds" : " hold", " no stage\n");
+  }
   return text;
 }
 
 std::string FailureText(const SimulatedPlan& plan,
                         const SimulationResult& result) {
   if (!result.failed_device.has_value()) return "";
-  return absl::StrCat(plan.problem.devices[*result.failed_device].name,
-                      " failed at ", Seconds(result.seconds), " s, after ",
-                      result.all_step_seconds.size(), " steps and ",
-                      result.unfinished_micro_batches,
-                      " micro-batches of the next");
+  return absl::StrCat(
+      plan.problem.devices[*result.failed_device].name, " failed at ",
+      Seconds(result.seconds), " s, after ",
+      Counted(std::ssize(result.all_step_seconds), "step"), " and ",
+      Counted(result.unfinished_micro_batches, "micro-batch"), " of the next");
 }
 
 std::string RestartText(const SimulationResult& result) {
@@ -485,8 +490,8 @@ std::string Render(const SimulatedPlan& plan, const SimulationResult& result) {
   const std::string facts = RenderFacts(
       {{"schedule",
         absl::StrCat(problem.training ? plan.options.schedule : "forwards only",
-                     ", ", plan.placement.size(), " stages, ",
-                     problem.micro_batches, " micro-batches")},
+                     ", ", Counted(std::ssize(plan.placement), "stage"), ", ",
+                     Counted(problem.micro_batches, "micro-batch"))},
        {"step",
         finished ? absl::StrCat(Seconds(result.step_seconds), " s") : ""},
        {"by formula", formula > 0 ? absl::StrCat(Seconds(formula), " s") : ""},
@@ -520,8 +525,9 @@ ExitCode SimulateCommand(Console& console, const SimulateFlags& flags,
     if (!written.ok()) return ReportError(console, written);
     if (result->trace.dropped > 0) {
       console.Note("paceline: warning: the trace ends early, ",
-                   result->trace.dropped,
-                   " entries are left out; simulate fewer steps");
+                   Counted(result->trace.dropped, "entry"),
+                   result->trace.dropped == 1 ? " is" : " are",
+                   " left out; simulate fewer steps");
     }
   }
   console.Print(Render(plan, *result), ToDocument(flags, plan, *result));

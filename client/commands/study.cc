@@ -23,6 +23,7 @@
 #include "client/render/text.h"
 #include "client/study/race.h"
 #include "client/study/table.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/batch.h"
@@ -285,16 +286,16 @@ ExitCode DryRun(const CommandContext& context, const ReadyStudy& ready) {
     jobs += rung.trials;
     steps += static_cast<double>(rung.trials) *
              static_cast<double>(rung.end - std::exchange(begin, rung.end));
-    absl::StrAppend(&rungs, rung.trials,
-                    rung.trials == 1 ? " trial" : " trials", " to step ",
-                    rung.end, "\n");
+    absl::StrAppend(&rungs, Counted(static_cast<int64_t>(rung.trials), "trial"),
+                    " to step ", rung.end, "\n");
   }
   if (!ready.rungs.empty()) {  // so far it is the time of the first one
     total *= steps / static_cast<double>(ready.rungs[0].trials) /
              static_cast<double>(ready.rungs[0].end);
   }
   context.console.Print(
-      absl::StrCat(table.Render(), "\n", rungs, jobs, " jobs; ",
+      absl::StrCat(table.Render(), "\n", rungs,
+                   Counted(static_cast<int64_t>(jobs), "job"), "; ",
                    total > 0 ? absl::StrCat("one after the other, those with a "
                                             "known time take ",
                                             HumanDuration(absl::Seconds(total)))
@@ -326,7 +327,8 @@ class StudyRunner {
     }
     if (const size_t found = TakeEarlier(); found > 0) {
       context_.console.Note("the study goes on: ", found, " of its ",
-                            ready_.jobs.size(), " jobs are there already");
+                            Counted(std::ssize(ready_.jobs), "job"),
+                            found == 1 ? " is" : " are", " there already");
     }
     return absl::OkStatus();
   }
@@ -361,9 +363,10 @@ class StudyRunner {
     };
     const auto ended = count(HasEnded);
     if (context_.console.live()) {
-      context_.console.Redraw(absl::StrCat(ended, " of ", ready_.jobs.size(),
-                                           " jobs have ended, ", count(IsOpen),
-                                           " are under way"));
+      context_.console.Redraw(
+          absl::StrCat(ended, " of ", Counted(std::ssize(ready_.jobs), "job"),
+                       ended == 1 ? " has" : " have", " ended, ", count(IsOpen),
+                       " under way"));
     }
     return ended == std::ssize(ready_.jobs) &&
            !(ready_.study.race.has_value() &&
@@ -474,8 +477,8 @@ void NoteWinner(const ReadyStudy& ready, Console& console) {
   if (!winner.has_value()) return console.Note("no trial won the race");
   const TrialJob& job = ready.jobs[*winner];
   console.Note(Printable(ready.trials[job.trial].label), " won the race; job ",
-               job.id, " has its weights after ", job.spec.train.steps,
-               " steps");
+               job.id, " has its weights after ",
+               Counted(job.spec.train.steps, "step"));
 }
 
 // Warns of jobs that cannot be compared.

@@ -1,6 +1,7 @@
 #include "client/commands/submit.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -8,10 +9,13 @@
 #include "absl/strings/str_join.h"
 #include "client/commands/jobs_and_nodes.h"
 #include "client/render/text.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/aggregation.h"
+#include "core/model/batch.h"
 #include "core/model/description.h"
+#include "core/optim/optimizer.h"
 #include "core/plan/inputs.h"
 #include "core/plan/measurement.h"
 #include "core/plan/memory.h"
@@ -215,9 +219,10 @@ std::vector<std::pair<std::string, std::string>> RunFacts(
       {"bubbles", absl::StrFormat("%.1f %%", 100 * run.bubble_share())},
       {"from", run.source()}};
   if (steps > 0) {
-    facts.insert(facts.begin() + 1,
-                 {absl::StrCat("all ", steps, " steps"),
-                  text(run.step_seconds() * static_cast<double>(steps))});
+    facts.insert(
+        facts.begin() + 1,
+        {steps == 1 ? "its step" : absl::StrCat("all ", steps, " steps"),
+         text(run.step_seconds() * static_cast<double>(steps))});
   }
   return facts;
 }
@@ -250,8 +255,8 @@ std::string RenderEstimate(const JobEstimate& estimate) {
       estimate.chosen ? ""
                       : "How many stages is decided once there are workers; "
                         "this is one.\n",
-      "\n", run, estimate.layers, " layers, ", HumanCount(estimate.parameters),
-      " parameters, ",
+      "\n", run, Counted(estimate.layers, "layer"), ", ",
+      HumanCount(estimate.parameters), " parameters, ",
       estimate.inference || estimate.trained == estimate.parameters
           ? ""
           : absl::StrCat(HumanCount(estimate.trained), " of them train, "),
@@ -307,8 +312,8 @@ absl::StatusOr<std::string> UncountedTies(const std::string& name,
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, DescribeModel(spec));
   if (plan.problem.layers.size() != model.layers.size()) {
     return InvalidArgument("--plan ", name, " is of ",
-                           plan.problem.layers.size(),
-                           " layers, the job's model has ", model.layers.size(),
+                           Counted(std::ssize(plan.problem.layers), "layer"),
+                           ", the job's model has ", model.layers.size(),
                            ": make one with 'paceline plan -f'");
   }
   std::string text;
@@ -421,6 +426,42 @@ absl::StatusOr<ParsedJob> JobAgain(ControlClient& client,
   PACELINE_ASSIGN_OR_RETURN(v1::Job job, client.GetJob(id, 0, 0));
   job.mutable_spec()->mutable_model()->clear_script();
   return ChangeJob(FromProto(job.spec()), sets);
+}
+
+std::vector<std::string> ResumeNotes(const v1::Job& before, const JobSpec& now,
+                                     int64_t step,
+                                     const std::vector<std::string>& sets) {
+  std::vector<std::string> notes;
+  for (const std::string& set : sets) {
+    const std::string key = set.substr(0, set.find('='));
+    if (key == "model.weights" || key == "model.init" ||
+        key == "model.reset_head") {
+      notes.push_back(absl::StrCat(
+          "--set ", key,
+          " has no effect: the job goes on with its checkpoint's weights"));
+    }
+  }
+  if (step == 0 && !before.checkpoints().empty()) {
+    step = before.checkpoints().rbegin()->cut().step();
+  }
+  const TrainSpec old = FromProto(before.spec()).train;
+  const int64_t was = before.steps();
+  const int64_t is = StepsBeside(old, was, now.train);
+  if (step == 0 || was == 0 || is == 0) return notes;
+  const double before_rate = LearningRate(old.learning_rate, step, was);
+  const double rate = LearningRate(now.train.learning_rate, step, is);
+  if (std::abs(rate - before_rate) <= 1e-6 * std::abs(before_rate)) {
+    return notes;
+  }
+  const bool stretched =
+      now.train.learning_rate.schedule == "cosine" && is != was;
+  notes.push_back(absl::StrFormat(
+      "the learning rate after step %d is %.4g, where job %d has %.4g%s", step,
+      rate, before.id(), before_rate,
+      stretched ? absl::StrCat(": its cosine now ends at step ", is,
+                               " and not at ", was)
+                : ""));
+  return notes;
 }
 
 namespace {

@@ -89,6 +89,15 @@ absl::StatusOr<ParsedJob> JobAgain(ControlClient& client,
                                    const std::string& word,
                                    const std::vector<std::string>& sets);
 
+// Says of a job that goes on as `now` what its writer may not have meant:
+// another learning rate than the job `before` would have had (a cosine is
+// stretched), weights that are not read.
+//   step  of the checkpoint; 0: the newest one
+//   sets  what --set has changed
+std::vector<std::string> ResumeNotes(const v1::Job& before, const JobSpec& now,
+                                     int64_t step,
+                                     const std::vector<std::string>& sets);
+
 struct SubmitOptions {
   JobSpec spec;
   std::vector<std::string> warnings;  // of the job file, for people

@@ -26,10 +26,10 @@ bool Computes(const v1::Job& job) {
 
 // The phase of a job that does not compute, and why.
 std::string PhaseText(const v1::Job& job) {
-  if (absl::StartsWith(job.why(), job.phase())) return Printable(job.why());
-  return Printable(job.why().empty()
-                       ? job.phase()
-                       : absl::StrCat(job.phase(), ": ", job.why()));
+  const std::string why = FirstClause(job.why());
+  if (absl::StartsWith(why, job.phase())) return why;
+  return why.empty() ? Printable(job.phase())
+                     : absl::StrCat(Printable(job.phase()), ": ", why);
 }
 
 double ShareDone(const v1::Job& job) {
@@ -85,7 +85,7 @@ std::string ProgressLine(const v1::Job& job,
   std::vector<std::string> parts = {absl::StrCat("job ", job.id())};
   if (StateOf(job) != JobState::kRunning) {
     parts.emplace_back(JobStateName(StateOf(job)));
-    if (!job.why().empty()) parts.push_back(Printable(job.why()));
+    if (!job.why().empty()) parts.push_back(FirstClause(job.why()));
     return absl::StrJoin(parts, "  ");
   }
   if (job.step() == 0 && !Computes(job)) {
@@ -114,9 +114,11 @@ std::string ProgressLine(const v1::Job& job,
 
 bool PlainProgress::OnProgress(const v1::Job& job, Instant now) {
   const int64_t tenth = static_cast<int64_t>(ShareDone(job) * 10);
+  // A number in a reason that moves is no change.
+  std::string why = Computes(job) ? "" : FirstClause(job.why());
+  std::erase_if(why, absl::ascii_isdigit);
   const bool changed = !printed_ || StateOf(job) != state_ ||
-                       job.phase() != phase_ ||
-                       (!Computes(job) && job.why() != why_);
+                       job.phase() != phase_ || why != why_;
   const bool due = tenth > tenth_ ||
                    (job.step() > step_ && now - printed_at_ >= kPlainPeriod);
   if (!changed && !due) return false;
@@ -124,7 +126,7 @@ bool PlainProgress::OnProgress(const v1::Job& job, Instant now) {
   printed_at_ = now;
   state_ = StateOf(job);
   phase_ = job.phase();
-  why_ = job.why();
+  why_ = std::move(why);
   step_ = job.step();
   tenth_ = tenth;
   return true;

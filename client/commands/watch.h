@@ -24,8 +24,8 @@ struct ProgressStyle {
 
 // One line: "job 3  step 120/938  3.9 k samples/s  loss 0.4321  12 s left";
 // what is not known is left out, and a step that was skipped says so instead of
-// its loss.  The bar is as long as there is room.  newest: the curve's last
-// point.
+// its loss.  Of a reason it has the first clause.  The bar is as long as there
+// is room.  newest: the curve's last point.
 std::string ProgressLine(const v1::Job& job,
                          std::optional<v1::StepRecord> newest,
                          const ProgressStyle& style);
@@ -43,7 +43,7 @@ class PlainProgress {
   Instant printed_at_;
   JobState state_ = JobState::kUnknown;
   std::string phase_;
-  std::string why_;
+  std::string why_;  // as it was said, without numbers
   int64_t step_ = 0;
   int64_t tenth_ = 0;
 };

@@ -47,11 +47,10 @@ std::string PhaseOf(const v1::Job& job) {
                              : job.phase();
 }
 
-// Why it is as it is, with the phases of a recovery that is going on or was the
-// last.
+// Why it is as it is, with the phases of a recovery that is going on.
 std::string WhyText(const v1::Job& job) {
-  if (job.why().empty()) return RecoveryText(job);
   std::string text = job.why();
+  if (text.empty()) return text;
   for (const auto& [phase, seconds] :
        {std::pair{"detect", job.recovering().seconds().detect()},
         {"leave", job.recovering().seconds().leave()},

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/base/counted.h"
 #include "core/rpc/convert.h"
 
 namespace paceline {
@@ -181,8 +182,10 @@ std::string Steps(const v1::Job& job) {
 // "20/20 steps", "25/25 micro-batches"; "-" before the first.
 std::string Done(const v1::Job& job) {
   if (job.steps() == 0 && job.step() == 0) return "-";
-  return absl::StrCat(Steps(job),
-                      IsInference(job) ? " micro-batches" : " steps");
+  return absl::StrCat(Steps(job), " ", StepName(job),
+                      job.step() == 1 && job.steps() <= 1 ? ""
+                      : IsInference(job)                  ? "es"
+                                                          : "s");
 }
 
 std::string Accuracy(const v1::Job& job) {
@@ -493,7 +496,7 @@ std::string ScheduleText(const JobSpec& spec) {
 
 std::string StagesText(int stages) {
   if (stages <= 0) return "stages not chosen yet";
-  return absl::StrCat(stages, stages == 1 ? " stage" : " stages");
+  return Counted(stages, "stage");
 }
 
 Document ToDocument(const v1::Job& job, bool with_curve) {
@@ -597,13 +600,12 @@ std::string RecoveryText(const v1::Job& job) {
   const v1::Recovery& recovery = job.recovery();
   if (recovery.recoveries() == 0) return "";
   const std::string step = StepName(job);
-  const std::string steps = IsInference(job) ? "micro-batches" : "steps";
   const v1::RecoverySeconds& seconds = recovery.seconds();
   return absl::StrFormat(
-      "%s; from %s %d, %d %s again; detect %.2f s, leave %.2f s, choose %.2f "
+      "%s; from %s %d, %s again; detect %.2f s, leave %.2f s, choose %.2f "
       "s, fetch %.2f s, build %.2f s, replay %.2f s",
-      recovery.why(), step, recovery.from_step(), recovery.again(),
-      recovery.again() == 1 ? step : steps, seconds.detect(), seconds.leave(),
+      recovery.why(), step, recovery.from_step(),
+      Counted(recovery.again(), step), seconds.detect(), seconds.leave(),
       seconds.choose(), seconds.fetch(), seconds.build(), seconds.replay());
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
@@ -77,9 +78,10 @@ absl::StatusOr<std::vector<Rung>> RungsOf(const Race& race, size_t trials,
   }
   const auto length = static_cast<int64_t>(race.share * budget / all);
   if (length < 1) {
-    return InvalidArgument(
-        "race: a budget of ", budget, " steps is too small for ", trials,
-        " trials: it takes at least ", std::ceil(all / race.share));
+    return InvalidArgument("race: a budget of ", budget,
+                           " steps is too small for ",
+                           Counted(static_cast<int64_t>(trials), "trial"),
+                           ": it takes at least ", std::ceil(all / race.share));
   }
   std::vector<Rung> rungs;
   int64_t end = 0;

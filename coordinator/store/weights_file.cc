@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "coordinator/store/file_system.h"
+#include "core/base/counted.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -199,8 +200,8 @@ absl::Status WeightsFile::CheckWhole() const {
   }
   if (missing == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(missing, " of ", tensors_.size(),
-                   " tensors did not arrive whole; the first is ", first));
+      absl::StrCat(missing, " of ", Counted(std::ssize(tensors_), "tensor"),
+                   " did not arrive whole; the first is ", first));
 }
 
 absl::StatusOr<SavedWeights> WeightsFile::Save() {

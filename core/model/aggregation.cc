@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/tensor.h"
 #include "core/model/job_keys.h"
@@ -136,8 +137,9 @@ void CheckShares(const AggregationSpec& aggregation, SpecProblems& problems) {
 // Says that a member would serve two shards at once; empty: none would.
 std::string ShardsBeyond(const AggregationSpec& a, int64_t members) {
   if (a.shards <= members) return "";
-  return absl::StrCat("is ", a.shards, ", but there are ", members,
-                      " members, and each serves one shard at a time: lower "
+  return absl::StrCat("is ", a.shards, ", but there are ",
+                      Counted(members, "member"),
+                      ", and each serves one shard at a time: lower "
                       "it to at most ",
                       members, ", or leave it out");
 }
@@ -148,10 +150,9 @@ void CheckMemberCount(const JobSpec& spec, bool rule, SpecProblems& problems) {
   const int64_t micro_batches = MicroBatchesOfAStep(spec.train);
   const int64_t members = KnownMembers(a);
   if (parts && members > 0 && a.min_parts > members) {
-    problems.Add("aggregation.min_parts", "is ", a.min_parts,
-                 ", but there are ", members,
-                 " members: no round could ever close; lower it to at most ",
-                 members);
+    problems.Add("aggregation.min_parts", "is ", a.min_parts, ", of ",
+                 Counted(members, "member"),
+                 ": no round could ever close; lower it to at most ", members);
   }
   if (members > 0) {
     const std::string beyond = ShardsBeyond(a, members);
@@ -159,9 +160,9 @@ void CheckMemberCount(const JobSpec& spec, bool rule, SpecProblems& problems) {
   }
   const int64_t least = std::max<int64_t>(members, a.min_parts);
   if (micro_batches > 0 && least > micro_batches) {
-    problems.Add("train.micro_batch", "cuts a batch in ", micro_batches,
-                 " micro-batches for ", least,
-                 " members, so that some have none; ",
+    problems.Add("train.micro_batch", "cuts a batch in ",
+                 Counted(micro_batches, "micro-batch"), " for ",
+                 Counted(least, "member"), ", so that some have none; ",
                  MoreMicroBatches(spec.train, least));
   }
   if (!rule || members < 1) return;
@@ -438,8 +439,8 @@ std::vector<std::string> AggregationNotes(const JobSpec& spec,
     }
     for (const std::string& note : NotesOfRule(rule, a.min_parts, shards)) {
       notes.push_back(absl::StrCat(
-          "a round may close with min_parts=", a.min_parts, " of ", members,
-          " parts: ", note,
+          "a round may close with min_parts=", a.min_parts, " of ",
+          Counted(members, "part"), ": ", note,
           needed == 0
               ? ""
               : absl::StrCat("; set aggregation.min_parts to at least ", needed,
@@ -449,8 +450,9 @@ std::vector<std::string> AggregationNotes(const JobSpec& spec,
   const int64_t micro_batches = MicroBatchesOfAStep(spec.train);
   if (members > micro_batches) {
     notes.push_back(absl::StrCat("train.micro_batch cuts a batch in ",
-                                 micro_batches, " micro-batches for ", members,
-                                 " members, so that some have none; ",
+                                 Counted(micro_batches, "micro-batch"), " for ",
+                                 Counted(members, "member"),
+                                 ", so that some have none; ",
                                  MoreMicroBatches(spec.train, members)));
   }
   return notes;

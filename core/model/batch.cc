@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/random.h"
 
 namespace paceline {
@@ -137,6 +139,55 @@ WalkBatch BatchWalk::BatchOf(BatchPhase phase, int64_t steps,
   batch.info.micro_batches =
       static_cast<int32_t>(CeilDivide(samples, train_.micro_batch));
   return batch;
+}
+
+int64_t StepsBeside(const TrainSpec& before, int64_t steps,
+                    const TrainSpec& now) {
+  if (now.steps > 0) return now.steps;
+  if (before.steps > 0 || before.epochs < 1 || now.batch != before.batch) {
+    return 0;
+  }
+  return TotalSteps(now, steps / before.epochs);
+}
+
+std::vector<std::string> WalkNotes(const TrainSpec& train, int64_t samples,
+                                   int64_t steps) {
+  std::vector<std::string> notes;
+  if (samples > 0) {
+    steps = TotalSteps(train, CeilDivide(samples, train.batch));
+  }
+  const bool whole = samples > 0 ? train.batch > samples
+                                 : train.steps == 0 && steps == train.epochs;
+  if (whole) {
+    notes.push_back(absl::StrCat(
+        "train.batch is ", train.batch, ", and the data has ",
+        samples > 0 ? absl::StrCat(Counted(samples, "sample"), " to train on")
+                    : "no more samples to train on",
+        ": every batch is all of it, and an epoch is one step"));
+  }
+  if (steps <= 0) return notes;
+  const std::string of_steps =
+      absl::StrCat(", and the job has ", Counted(steps, "step"), ": ");
+  const LearningRateSpec& rate = train.learning_rate;
+  if (rate.warmup_steps >= steps) {
+    notes.push_back(absl::StrFormat(
+        "train.learning_rate.warmup_steps is %d%sthe learning rate only rises, "
+        "up to %.4g",
+        rate.warmup_steps, of_steps,
+        rate.base * static_cast<double>(steps) /
+            static_cast<double>(rate.warmup_steps)));
+  } else if (rate.schedule == "step" &&
+             rate.warmup_steps + rate.step_every >= steps) {
+    notes.push_back(absl::StrCat("train.learning_rate.step_every is ",
+                                 rate.step_every, of_steps,
+                                 "the learning rate never drops"));
+  }
+  if (train.checkpoint_every > steps) {
+    notes.push_back(absl::StrCat("train.checkpoint_every is ",
+                                 train.checkpoint_every, of_steps,
+                                 "no checkpoint is made"));
+  }
+  return notes;
 }
 
 int64_t MicroBatchSamples(const BatchInfo& batch, int64_t micro_batch_size,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -93,6 +94,18 @@ class BatchWalk {
   // Where the running evaluation stands; -1: none is running.
   int64_t evaluated_ = -1;
 };
+
+// Steps of a job that is `now` and was `before`, over the same data: then it
+// had `steps`.  0: not known.
+int64_t StepsBeside(const TrainSpec& before, int64_t steps,
+                    const TrainSpec& now);
+
+// Says of a job that trains what its writer may not have meant: a batch that is
+// larger than the data, a warm-up that does not end, drops and checkpoints that
+// never come.
+//   samples, steps  0: not known
+std::vector<std::string> WalkNotes(const TrainSpec& train, int64_t samples,
+                                   int64_t steps);
 
 // Samples of micro-batch i of a batch: all have micro_batch samples but the
 // last, which has the rest.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "core/base/counted.h"
 
 namespace paceline {
 namespace {
@@ -169,9 +170,9 @@ void CheckPerChannel(const char* path, const std::vector<double>& values,
                      SpecProblems& problems) {
   const auto count = static_cast<int64_t>(values.size());
   if (count > 1 && count != Channels(data)) {
-    problems.Add(path, "has ", count,
-                 " numbers; give one, or one for each of the ", Channels(data),
-                 " channels");
+    problems.Add(path, "has ", Counted(count, "number"),
+                 "; give one, or one for each of the ",
+                 Counted(Channels(data), "channel"));
   }
   for (const double value : values) {
     if (std::isfinite(value) && value > above) continue;

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/catalog.h"
@@ -52,7 +53,7 @@ absl::StatusOr<int> FirstOf(const ModelSpec& spec,
   }
   if (last > layers) {
     return InvalidArgument("train.only is ", spec.only, ", but ", model.name,
-                           " has only ", layers, " layers");
+                           " has only ", Counted(layers, "layer"));
   }
   return layers - last;
 }

@@ -658,4 +658,23 @@ std::vector<UnusedKey> UnusedKeys(const JobSpec& spec,
   return unused;
 }
 
+std::string RemediesFor(const JobSpec& spec,
+                        std::vector<std::string> remedies) {
+  std::erase_if(remedies, [&spec](const std::string& remedy) {
+    for (const absl::string_view word : absl::StrSplit(remedy, ' ')) {
+      const std::string path(word);
+      if (FindJobKey(path) == nullptr) continue;
+      // There pipeline.stages may be 1 only.
+      if (IsDataParallel(spec) && absl::StartsWith(path, "pipeline.")) {
+        return true;
+      }
+      if (!UnusedKeys(spec, {{.path = path}}).empty()) return true;
+    }
+    return false;
+  });
+  if (remedies.size() < 2) return absl::StrJoin(remedies, "");
+  return absl::StrCat(absl::StrJoin(remedies.begin(), remedies.end() - 1, ", "),
+                      " or ", remedies.back());
+}
+
 }  // namespace paceline

@@ -96,4 +96,9 @@ struct UnusedKey {
 std::vector<UnusedKey> UnusedKeys(const JobSpec& spec,
                                   const std::vector<GivenKey>& given);
 
+// Joins those of `remedies` that help such a job, as in "a smaller
+// infer.micro_batch or more pipeline.stages": leaves out those that name a key
+// without effect in `spec`.
+std::string RemediesFor(const JobSpec& spec, std::vector<std::string> remedies);
+
 }  // namespace paceline

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/counted.h"
 #include "core/base/utf8.h"
 #include "core/model/aggregation.h"
 #include "core/model/checkpointing.h"
@@ -233,7 +234,8 @@ void CheckCuts(const PipelineSpec& pipeline, int64_t layers,
       static_cast<int64_t>(cuts.size()) != pipeline.stages - 1) {
     problems.Add("pipeline.cuts", given, " makes ", cuts.size() + 1,
                  " stages, but pipeline.stages is ", pipeline.stages, "; give ",
-                 pipeline.stages - 1, " cuts, or none and let the policy cut");
+                 Counted(pipeline.stages - 1, "cut"),
+                 ", or none and let the policy cut");
   }
   const auto not_ascending = [](int32_t a, int32_t b) { return a >= b; };
   if (std::adjacent_find(cuts.begin(), cuts.end(), not_ascending) !=
@@ -244,7 +246,7 @@ void CheckCuts(const PipelineSpec& pipeline, int64_t layers,
   if (*least < 1 || (layers > 0 && *most >= layers)) {
     problems.Add("pipeline.cuts", "must lie between 1 and ",
                  layers > 0 ? absl::StrCat(layers - 1, " (the model has ",
-                                           layers, " layers)")
+                                           Counted(layers, "layer"), ")")
                             : "the model's last layer",
                  ", got ", given);
   }
@@ -258,8 +260,10 @@ void CheckWorkers(const PipelineSpec& pipeline, SpecProblems& problems) {
                  "says who holds which stage, and so needs pipeline.cuts (or "
                  "pipeline.stages: 1)");
   } else if (pipeline.replicas.empty() && pipeline.workers.size() != stages) {
-    problems.Add("pipeline.workers", "names ", pipeline.workers.size(),
-                 " workers for ", stages, " stages; give one for each stage");
+    problems.Add("pipeline.workers", "names ",
+                 Counted(std::ssize(pipeline.workers), "worker"), " for ",
+                 Counted(std::ssize(pipeline.cuts) + 1, "stage"),
+                 "; give one for each stage");
   }
 }
 
@@ -308,8 +312,9 @@ void CheckTrainedReplicas(const JobSpec& spec, const ModelDescription* model,
   const int64_t micro_batches = MicroBatchesOfAStep(spec.train);
   if (most > micro_batches) {
     problems.Add("pipeline.replicas", "gives a stage ", most,
-                 " workers, but a batch has ", micro_batches,
-                 " micro-batches; lower it, or lower train.micro_batch");
+                 " workers, but a batch has ",
+                 Counted(micro_batches, "micro-batch"),
+                 "; lower it, or lower train.micro_batch");
   }
   if (model == nullptr) return;
   const auto stage_of = [&](int layer) {
@@ -354,12 +359,13 @@ void CheckReplicas(const JobSpec& spec, const ModelDescription* model,
     workers += count;
   }
   if (!counts) {
-    problems.Add("pipeline.replicas", "must give each of the ", stages,
-                 stages == 1 ? " stage" : " stages", " between 1 and ",
-                 kMostReplicas, " workers, got ", absl::StrJoin(replicas, ","));
+    problems.Add("pipeline.replicas", "must give each of the ",
+                 Counted(std::ssize(pipeline.cuts) + 1, "stage"),
+                 " between 1 and ", kMostReplicas, " workers, got ",
+                 absl::StrJoin(replicas, ","));
   } else if (std::ssize(pipeline.workers) != workers) {
     problems.Add("pipeline.replicas", absl::StrJoin(replicas, ","), " wants ",
-                 workers, " workers, but pipeline.workers names ",
+                 Counted(workers, "worker"), ", but pipeline.workers names ",
                  pipeline.workers.size());
   }
   const std::set<std::string> names(pipeline.workers.begin(),
@@ -382,8 +388,8 @@ void CheckPipeline(const JobSpec& spec, int64_t layers,
   const bool stages = CheckKey("pipeline.stages", spec, problems);
   if (stages && layers > 0 && pipeline.stages > layers) {
     problems.Add("pipeline.stages", "asks for ", pipeline.stages,
-                 " stages, but the model has only ", layers,
-                 " layers; ask for at most ", layers);
+                 " stages, but the model has only ", Counted(layers, "layer"),
+                 "; ask for at most ", layers);
   }
   CheckKey("pipeline.schedule", spec, problems);
   if (pipeline.vertical_sync &&

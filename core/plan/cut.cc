@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/plan/best_cut.h"
@@ -64,9 +65,9 @@ absl::StatusOr<std::vector<LayerRange>> CutEqually(int layers, int stages) {
     return InvalidArgument("got ", stages, " stages, need at least 1");
   }
   if (layers < stages) {
-    return InvalidArgument("more stages than layers: ", stages,
-                           " stages, but only ", layers,
-                           " layers, and a layer cannot be cut");
+    return InvalidArgument(
+        "more stages than layers: ", Counted(stages, "stage"), ", but only ",
+        Counted(layers, "layer"), ", and a layer cannot be cut");
   }
   std::vector<LayerRange> ranges;
   int first = 0;
@@ -117,8 +118,9 @@ absl::StatusOr<Dealing> DealStages(const DealingRequest& request) {
                         WorkersFor(request.stages, request.workers)};
   if (request.micro_batches % dealing.workers == 0) return dealing;
   return InvalidArgument(
-      "interleaved-1f1b with ", dealing.stages, " stages on ", dealing.workers,
-      " workers needs the micro-batches of a batch to be a multiple of ",
+      "interleaved-1f1b with ", dealing.stages, " stages on ",
+      Counted(dealing.workers, "worker"),
+      " needs the micro-batches of a batch to be a multiple of ",
       dealing.workers, ", train.batch and train.micro_batch make ",
       request.micro_batches,
       ": change one of them, pipeline.stages, or use pipeline.schedule 1f1b");

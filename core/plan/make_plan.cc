@@ -9,8 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/model/job_keys.h"
 #include "core/plan/cut.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
@@ -78,10 +80,6 @@ std::string StagesText(const std::vector<int>& stages) {
   return absl::StrCat("stages ", stages.front(), "..", stages.back());
 }
 
-std::string Counted(size_t count, absl::string_view noun) {
-  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
-}
-
 // `need` begins with whose memory it is and ends where the bytes follow.
 absl::Status CheckMemory(const PlannerWorker& worker, int64_t need_bytes,
                          absl::string_view need, absl::string_view advice) {
@@ -128,9 +126,9 @@ std::string Explain(const Layout& layout, const ModelDescription& model,
                     const std::vector<int64_t>& need_bytes) {
   const std::vector<LayerRange> stages = Unreplicated(layout.stages);
   std::string why = absl::StrCat(
-      layout.why, ": ", Counted(model.layers.size(), "layer"), " in ",
-      Counted(stages.size(), "stage"), " (", LayerCountsText(stages), ") on ",
-      Counted(loads.size(), "worker"), ";");
+      layout.why, ": ", Counted(std::ssize(model.layers), "layer"), " in ",
+      Counted(std::ssize(stages), "stage"), " (", LayerCountsText(stages),
+      ") on ", Counted(std::ssize(loads), "worker"), ";");
   if (loads.size() < layout.stages.size()) {
     absl::StrAppend(&why, " fewer workers than stages:");
   }
@@ -169,9 +167,10 @@ absl::StatusOr<Layout> ByName(const JobSpec& spec,
     layout.stages.insert(layout.stages.end(), replicas, cut.stages[stage]);
   }
   if (names.size() != layout.stages.size()) {
-    return InvalidArgument("pipeline.workers names ", names.size(),
-                           " workers for ", layout.stages.size(),
-                           " stages and replicas: give one for each");
+    return InvalidArgument("pipeline.workers names ",
+                           Counted(std::ssize(names), "worker"), " for ",
+                           Counted(std::ssize(layout.stages), "stage"),
+                           ", replicas counted: give one for each");
   }
   if (layout.shares.empty()) layout.shares.assign(names.size(), 1);
   std::map<std::string, int> index;
@@ -430,10 +429,11 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
       need_bytes.push_back(MemberBytes(spec, model, members));
       PACELINE_RETURN_IF_ERROR(CheckMemory(
           layout.workers[i], need_bytes.back(),
-          absl::StrCat("as one of ", members,
-                       " members with the whole model it would need"),
-          "a smaller train.micro_batch, more aggregation.shards, "
-          "aggregation.codec bf16, or a pipeline"));
+          absl::StrCat("as one of ", Counted(members, "member"),
+                       " with the whole model it would need"),
+          RemediesFor(spec,
+                      {"a smaller train.micro_batch", "more aggregation.shards",
+                       "aggregation.codec bf16", "a pipeline"})));
       continue;
     }
     need_bytes.push_back(
@@ -445,8 +445,9 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
     PACELINE_RETURN_IF_ERROR(CheckMemory(
         layout.workers[i], need_bytes.back(),
         absl::StrCat("its ", StagesText(loads[i].stages), " would need"),
-        "more workers, a smaller micro-batch (train.micro_batch, "
-        "infer.micro_batch), or other pipeline.cuts"));
+        RemediesFor(spec,
+                    {"more workers", "a smaller train.micro_batch",
+                     "a smaller infer.micro_batch", "other pipeline.cuts"})));
   }
   Plan plan;
   plan.stages = StagesOf(layout);
@@ -497,8 +498,8 @@ std::string WhyNoReplicas(const JobSpec& spec, const ModelDescription& model,
                           int64_t workers) {
   const int64_t micro_batches = MicroBatchesOfAStep(spec.train);
   if (micro_batches < workers) {
-    return absl::StrCat("a step has ", micro_batches, " micro-batches for ",
-                        workers, " workers");
+    return absl::StrCat("a step has ", Counted(micro_batches, "micro-batch"),
+                        " for ", Counted(workers, "worker"));
   }
   if (ScheduleTraitsOf(spec.pipeline.schedule).only_trains) {
     return absl::StrCat("the schedule ", spec.pipeline.schedule,

@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/traits.h"
@@ -137,13 +138,14 @@ absl::Status CheckCounts(const PlanProblem& problem) {
     PACELINE_RETURN_IF_ERROR(CheckAmounts("tie", {{"bytes", tie.bytes}}));
   }
   if (problem.stages < 0 || problem.stages > layers) {
-    return InvalidArgument(
-        problem.stages, " stages of ", layers,
-        " layers: need at least 1, and a layer cannot be cut");
+    return InvalidArgument(Counted(problem.stages, "stage"), " of ",
+                           Counted(layers, "layer"),
+                           ": need at least 1, and a layer cannot be cut");
   }
   if (problem.stages > devices) {
-    return InvalidArgument(problem.stages, " stages on ", devices,
-                           " devices: a device holds at most one stage here");
+    return InvalidArgument(Counted(problem.stages, "stage"), " on ",
+                           Counted(devices, "device"),
+                           ": a device holds at most one stage here");
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/plan/cost.h"
@@ -97,8 +98,9 @@ absl::Status PutStages(const PlanProblem& problem, const Placement& runs,
 absl::Status CheckShared(const PlanProblem& problem, int stages) {
   const int layers = static_cast<int>(problem.layers.size());
   if (stages > layers) {
-    return InvalidArgument(stages, " stages of ", layers,
-                           " layers: a layer cannot be cut, use fewer stages");
+    return InvalidArgument(Counted(stages, "stage"), " of ",
+                           Counted(layers, "layer"),
+                           ": a layer cannot be cut, use fewer stages");
   }
   if (problem.stashes && problem.training) {
     return InvalidArgument("pipedream needs a worker for each stage, got ",
@@ -157,8 +159,8 @@ absl::StatusOr<PlanAnswer> SolveShared(absl::string_view policy,
     SharedStages shared = CutFurther(runs, held, stages);
     const absl::Status fits = PutStages(problem, held, shared, *answer);
     if (fits.ok()) {
-      absl::StrAppend(&answer->why, " Fewer workers than stages: ",
-                      HoldersText(problem, answer->placement), ".");
+      absl::StrAppend(&answer->why, "; fewer workers than stages: ",
+                      HoldersText(problem, answer->placement));
       return answer;
     }
     answer = fits;

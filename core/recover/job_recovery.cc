@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/counted.h"
 
 namespace paceline {
 namespace {
@@ -447,9 +448,9 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
     failed_base_ = base_.step;
     failed_to_begin_ = phase_ == JobPhase::kStarting;
     if (failures_ >= policy_.most_failures) {
-      hindrance_ =
-          absl::StrCat(failures_, " attempts failed without a step after ",
-                       furthest_, "; last: ", text);
+      hindrance_ = absl::StrCat(Counted(failures_, "attempt"),
+                                " failed without a step after ", furthest_,
+                                "; last: ", text);
       // A disk may have room again, and a link may come back.
       if (!(absl::IsResourceExhausted(error) && furthest_ > 0) &&
           !(absl::IsUnavailable(error) && failed_to_begin_ && base_.step > 0))
@@ -581,9 +582,9 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
                  actions);
   }
   if (losses_ >= policy_.most_losses) {
-    const std::string why =
-        absl::StrCat(losses_, " workers were lost since step ",
-                     floor_.value_or(Cut()).step, " was safe");
+    const std::string why = absl::StrCat(
+        Counted(losses_, "worker"), losses_ == 1 ? " was" : " were",
+        " lost since step ", floor_.value_or(Cut()).step, " was safe");
     losses_ = 0;
     return PauseForAWhile(why, now, actions);
   }

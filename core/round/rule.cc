@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/round/rule_blocks.h"
@@ -124,8 +125,8 @@ void SetWeights(absl::Span<const RulePart> parts,
 std::string WhyUsed(const char* does, const char* scores,
                     const RuleVerdict& verdict) {
   return absl::StrCat(does, " ", absl::StrJoin(verdict.used, ", "), " of ",
-                      verdict.scores.size(), " members; ", scores, " ",
-                      absl::StrJoin(verdict.scores, ", "));
+                      Counted(std::ssize(verdict.scores), "member"), "; ",
+                      scores, " ", absl::StrJoin(verdict.scores, ", "));
 }
 
 std::vector<int> Ascending(absl::Span<const double> values) {
@@ -159,8 +160,8 @@ absl::StatusOr<RuleVerdict> MeanRule::Decide(
   RuleVerdict verdict = AllUsed(parts);
   verdict.factors.assign(parts.size(), 1);
   verdict.divisor = verdict.samples;
-  verdict.why = absl::StrCat("mean of ", verdict.samples, " samples of ",
-                             parts.size(), " members");
+  verdict.why = absl::StrCat("mean of ", Counted(verdict.samples, "sample"),
+                             " of ", Counted(std::ssize(parts), "member"));
   return verdict;
 }
 

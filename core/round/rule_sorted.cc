@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/round/rule_blocks.h"
@@ -80,7 +81,8 @@ absl::StatusOr<RuleVerdict> MedianRule::Decide(
   PACELINE_RETURN_IF_ERROR(CheckParts(parts));
   RuleVerdict verdict = AllUsed(parts);
   verdict.factors = MeanFactors(parts);
-  verdict.why = absl::StrCat("median of ", parts.size(), " members");
+  verdict.why =
+      absl::StrCat("median of ", Counted(std::ssize(parts), "member"));
   return verdict;
 }
 
@@ -102,12 +104,12 @@ absl::StatusOr<RuleVerdict> TrimmedMeanRule::Decide(
   if (k_ > (members - 1) / 2) {
     return FailedPrecondition(
         "trimmed-mean cuts k=", k_, " values at each end and leaves none of ",
-        members, " parts: wait for more, or use a lower k");
+        Counted(members, "part"), ": wait for more, or use a lower k");
   }
   RuleVerdict verdict = AllUsed(parts);
   verdict.factors = MeanFactors(parts);
   verdict.why = absl::StrCat("mean of the middle ", members - 2 * k_, " of ",
-                             members, " members");
+                             Counted(members, "member"));
   return verdict;
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/round/rule_kinds.h"
@@ -84,7 +85,7 @@ absl::Status CheckMembers(const RuleTraits& traits, const RuleSpec& spec,
     const int64_t most = traits.computes.MostLiars(members);
     return InvalidArgument(
         "rule ", spec.name, " with k=", spec.k, " ", traits.what_k_does, " of ",
-        members, " members: ",
+        Counted(members, "member"), ": ",
         most >= 0 ? absl::StrCat("use k of at most ", most)
                   : absl::StrCat("it needs at least ", traits.computes.beside,
                                  " members"));
@@ -92,7 +93,7 @@ absl::Status CheckMembers(const RuleTraits& traits, const RuleSpec& spec,
   if (traits.selects && spec.selected > members - spec.k) {
     return InvalidArgument("rule ", spec.name,
                            " averages selected=", spec.selected, " of ",
-                           members, " members of which k=", spec.k,
+                           Counted(members, "member"), " of which k=", spec.k,
                            " may lie: select at most ", members - spec.k);
   }
   return absl::OkStatus();
@@ -170,11 +171,11 @@ absl::StatusOr<std::vector<std::string>> CheckRule(const RuleSpec& spec,
 
   std::vector<std::string> warnings;
   if (!traits.withstands_liars && spec.k > 0) {
-    warnings.push_back(absl::StrCat(
-        "rule ", spec.name, " withstands no liar, but k=", spec.k, " of ",
-        members,
-        " members may lie: one is enough to move the result anywhere; use "
-        "another rule"));
+    warnings.push_back(
+        absl::StrCat("rule ", spec.name, " withstands no liar, but k=", spec.k,
+                     " of ", Counted(members, "member"),
+                     " may lie: one is enough to move the result anywhere; use "
+                     "another rule"));
   } else if (!traits.withstands.Holds(members, spec.k)) {
     const int64_t most = traits.withstands.MostLiars(members);
     warnings.push_back(absl::StrCat(
@@ -193,8 +194,9 @@ absl::StatusOr<std::vector<std::string>> CheckRule(const RuleSpec& spec,
   if (traits.selects && spec.selected > members - spec.k - 2) {
     warnings.push_back(absl::StrCat(
         "rule ", spec.name, " averages selected=", spec.selected,
-        " parts; with k=", spec.k, " of ", members, " members no more than ",
-        members - spec.k - 2, " are covered (Damaskinos et al. 2019)"));
+        " parts; with k=", spec.k, " of ", Counted(members, "member"),
+        " no more than ", members - spec.k - 2,
+        " are covered (Damaskinos et al. 2019)"));
   }
   return warnings;
 }

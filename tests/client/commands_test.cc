@@ -52,6 +52,57 @@ struct SubmitBed : CommandBed {
   }
 };
 
+// A job of 100 steps with a cosine, and its checkpoints of steps 40 and 50.
+v1::Job CosineJob() {
+  JobSpec spec;
+  spec.train.steps = 100;
+  spec.train.learning_rate.schedule = "cosine";
+  spec.train.learning_rate.base = 0.1;
+  v1::Job job;
+  job.set_id(3);
+  job.set_steps(100);
+  *job.mutable_spec() = ToProto(spec);
+  job.add_checkpoints()->mutable_cut()->set_step(40);
+  job.add_checkpoints()->mutable_cut()->set_step(50);
+  return job;
+}
+
+TEST(ResumeNotes, SayThatACosineIsStretchedAndARateIsAnotherOne) {
+  const v1::Job before = CosineJob();
+  JobSpec now = FromProto(before.spec());
+  EXPECT_THAT(ResumeNotes(before, now, 0, {}), testing::IsEmpty());
+
+  now.train.steps = 200;
+  EXPECT_THAT(
+      ResumeNotes(before, now, 0, {"train.steps=200"}),
+      testing::ElementsAre("the learning rate after step 50 is 0.08536, where "
+                           "job 3 has 0.05: its cosine now ends at step 200 "
+                           "and not at 100"));
+
+  now.train.steps = 100;
+  now.train.learning_rate.base = 0.4;
+  EXPECT_THAT(ResumeNotes(before, now, 40, {}),
+              testing::ElementsAre("the learning rate after step 40 is 0.2618, "
+                                   "where job 3 has 0.06545"));
+
+  now = FromProto(before.spec());
+  now.train.learning_rate.schedule = "constant";
+  v1::Job constant = before;
+  *constant.mutable_spec() = ToProto(now);
+  now.train.steps = 200;
+  EXPECT_THAT(ResumeNotes(constant, now, 0, {}), testing::IsEmpty());
+}
+
+TEST(ResumeNotes, SayThatWeightsAreNotRead) {
+  const v1::Job before = CosineJob();
+  for (const char* set : {"model.weights=/w", "model.reset_head=true"}) {
+    EXPECT_THAT(
+        ResumeNotes(before, FromProto(before.spec()), 0, {set, "threads=2"}),
+        testing::ElementsAre(testing::AllOf(
+            HasSubstr("has no effect"), HasSubstr("checkpoint's weights"))));
+  }
+}
+
 TEST(Submit, WaitsAndEndsWithTheOutcomeAndWhatNext) {
   SubmitBed bed;
   bed.client.submissions = {Submitted({"1 thread"})};

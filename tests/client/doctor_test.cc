@@ -139,12 +139,58 @@ TEST_F(DoctorTest, ACoordinatorThatDoesNotAnswer) {
 
 TEST_F(DoctorTest, AWorkerThatIsLostButNotOneThatWasStopped) {
   bed_.client.workers->mutable_workers(0)->set_state(v1::WORKER_STATE_STOPPED);
-  EXPECT_THAT(RunFor("workers", kExitOk), HasSubstr("there are 1"));
+  EXPECT_THAT(RunFor("workers", kExitOk), HasSubstr("1 worker is there"));
   bed_.out.str("");
   bed_.client.workers->mutable_workers(1)->set_state(v1::WORKER_STATE_LOST);
 
   EXPECT_THAT(RunFor("workers", kExitFailed),
               testing::AllOf(HasSubstr("lost: w2"), HasSubstr("forget NAME")));
+}
+
+TEST_F(DoctorTest, AMeshWithoutWorkers) {
+  bed_.client.workers->clear_workers();
+
+  const auto found = Run(kExitFailed);
+
+  EXPECT_THAT(found.find("workers")->second,
+              testing::AllOf(HasSubstr("problem: no worker is attached"),
+                             HasSubstr("-> paceline-worker --coordinator")));
+  EXPECT_EQ(found.count("cpu"), 0u) << "there is none";
+}
+
+TEST_F(DoctorTest, ADiskOfTheCoordinatorThatIsFullWhereverItRuns) {
+  options_.least_free_bytes = 1 << 20;
+  bed_.client.workers->set_free_bytes(4096);
+  EXPECT_THAT(RunFor("disk", kExitFailed),
+              testing::AllOf(HasSubstr("problem: the coordinator's disk"),
+                             HasSubstr("4.00 KiB are free")));
+  bed_.out.str("");
+  bed_.client.workers->set_free_bytes(1 << 21);
+
+  EXPECT_THAT(RunFor("disk", kExitOk), HasSubstr("ok: "));
+}
+
+TEST_F(DoctorTest, OtherWorkersOfTheMachine) {
+  SetUnits("LoadState=loaded\nActiveState=failed\nResult=exit-code");
+  Write("etc/paceline/worker2.toml", "name\n");
+  Write("etc/paceline/worker;x.toml", "");
+  Write(
+      "etc/systemd/system/multi-user.target.wants/paceline-worker@gpu.service",
+      "");
+  HaveCertificate("var/lib/paceline-worker2/tls", absl::Hours(24));
+  trust_.error = absl::FailedPreconditionError("it has expired");
+
+  const auto found = Run(kExitFailed);
+
+  std::string all;
+  for (const auto& [check, text] : found) absl::StrAppend(&all, text, "\n");
+  EXPECT_THAT(all, Says("paceline-worker@2 is failed",
+                        "journalctl -u paceline-worker@2",
+                        "paceline-worker@gpu is failed",
+                        "worker2.toml:1: name: need KEY = VALUE",
+                        "--state " + folder_.Path("var/lib/paceline-worker2") +
+                            " join HOST:PORT TOKEN"));
+  EXPECT_THAT(all, Not(HasSubstr(";x")));
 }
 
 TEST_F(DoctorTest, VersionsThatDiffer) {

@@ -28,6 +28,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/support/fake_clock.h"
 #include "tests/support/says.h"
+#include "tests/support/well_said.h"
 
 namespace paceline {
 
@@ -284,11 +285,15 @@ class Port {
   int number_ = 0;
 };
 
-// A command's surroundings, with what it printed.
+// A command's surroundings, with what it printed; all of that is well said.
 struct CommandBed {
   explicit CommandBed(OutputFormat format = OutputFormat::kTable,
                       Console::Traits traits = {})
       : console(out, err, format, traits) {}
+  ~CommandBed() {
+    EXPECT_EQ(IllSaid(out.str()), "");
+    EXPECT_EQ(IllSaid(err.str()), "");
+  }
   nlohmann::json Output() const { return nlohmann::json::parse(out.str()); }
 
   FakeControlClient client;

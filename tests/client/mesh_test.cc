@@ -1,5 +1,6 @@
 #include "client/commands/mesh.h"
 
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "client/files/settings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -285,6 +287,33 @@ constexpr char kDaemon[] =
     "echo \"{\\\"grpc\\\": \\\"127.0.0.1:1\\\", \\\"http\\\": "
     "\\\"127.0.0.1:2\\\", \\\"pid\\\": $$}\" > \"$file\"\n"
     "exec sleep 1000\n";
+
+// Leaves when the mesh is announced.
+struct UntilReady : Pauser {
+  explicit UntilReady(const std::ostringstream& out) : out(out) {}
+  bool Sleep(absl::Duration) override {
+    poll(nullptr, 0, 5);
+    return absl::StrContains(out.str(), "is ready");
+  }
+  const std::ostringstream& out;
+};
+
+TEST_F(UpTest, PrintsACommandThatWorksInAnotherTerminal) {
+  // Where this one has a flag or a variable that names the coordinator, too.
+  for (const char* const usual : {"127.0.0.1:7400", "127.0.0.1:1"}) {
+    CommandBed bed;
+    UpOptions options = Options(Script("daemon", kDaemon));
+    options.mesh.workers = 0;
+    options.usual_coordinator = usual;
+    UntilReady pauser(bed.out);
+
+    EXPECT_EQ(UpCommand(options, bed.console, clock_, pauser, NoCoordinator),
+              kExitOk);
+
+    EXPECT_THAT(bed.out.str(),
+                HasSubstr("paceline --coordinator 127.0.0.1:1 job submit"));
+  }
+}
 
 TEST_F(UpTest, AWorkerThatDiesIsStartedAgainAfterItsPause) {
   UpOptions options = Options(Script("daemon", kDaemon));

@@ -105,6 +105,27 @@ TEST(PlainProgress, PrintsAChangeOfStateOrReason) {
   EXPECT_TRUE(progress.OnProgress(RunningJob(0, 100), At(62)));
 }
 
+TEST(PlainProgress, PrintsOneShortLineAChange) {
+  PlainProgress progress;
+  v1::Job job =
+      In(v1::JOB_STATE_QUEUED, "",
+         "waits for workers: 3 are needed and 1 is free; worker w2 has 1 core "
+         "for 8 threads, and 4 a core is the most; job 6 has the others",
+         0, 100);
+
+  EXPECT_TRUE(progress.OnProgress(job, At(0)));
+  EXPECT_EQ(ProgressLine(job, std::nullopt, {}),
+            "job 7  queued  waits for workers: 3 are needed and 1 is free");
+  job.set_why(
+      "waits for workers: 3 are needed and 2 are free; job 6 has others");
+  EXPECT_TRUE(progress.OnProgress(job, At(1)));
+  job.set_why("waits for workers: 4 are needed and 2 are free; and more");
+  EXPECT_FALSE(progress.OnProgress(job, At(2))) << "a number moved";
+
+  job.set_why(std::string(200, 'x'));
+  EXPECT_LT(ProgressLine(job, std::nullopt, {}).size(), 80u);
+}
+
 TEST(RestartBackoff, DoublesUpToItsLongestAndForgivesWhatLivedLong) {
   RestartBackoff backoff;
 

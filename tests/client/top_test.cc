@@ -95,6 +95,26 @@ TEST(Top, ShowsJobsWorkersTimesLinksAndEvents) {
   EXPECT_THAT(text, HasSubstr("job 7  running  on w1, w2"));
 }
 
+TEST(Top, SaysWhyOnlyWhileTheJobRecovers) {
+  v1::MeshUpdate mesh = WholeMesh();
+  v1::Job& job = *mesh.mutable_jobs(0);
+  job.set_phase("recovering");
+  job.set_why("recovering: w3 is lost");
+  job.mutable_recovering()->mutable_seconds()->set_detect(2);
+  const auto text = [&] {
+    return TextOf(RenderTop(ViewOf(mesh), "", {200, 24}));
+  };
+  EXPECT_THAT(text(), HasSubstr("recovering: w3 is lost; detect 2 s"));
+
+  job.set_phase("training");
+  job.clear_why();
+  job.clear_recovering();
+  job.mutable_recovery()->set_recoveries(1);
+  job.mutable_recovery()->set_why("w3 is lost");
+
+  EXPECT_THAT(text(), Not(HasSubstr("w3 is lost")));
+}
+
 TEST(Top, ShowsWhoServesTheNextRound) {
   v1::MeshUpdate mesh = WholeMesh();
   v1::Job& job = *mesh.mutable_jobs(0);

@@ -365,6 +365,8 @@ TEST_F(CheckpointsTest, ResumeRefusesWhatCannotGoOn) {
         {members, job_, 0, "only a pipeline that trains"}}) {
     Resume(spec, job, step);
     EXPECT_THAT(submit_error().message(), HasSubstr(why));
+    // Nothing that a client would take for a lack of workers.
+    EXPECT_FALSE(absl::IsFailedPrecondition(submit_error())) << why;
   }
 }
 

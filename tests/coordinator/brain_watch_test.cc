@@ -1,17 +1,23 @@
 // The brain tells people about a job that does not go as it should:
 // skipped steps, workers that prepare for long, too many threads, a store that
 // refuses writes, and processes that execute themselves anew.
+#include <cerrno>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "coordinator/advice.h"
 #include "coordinator/brain.h"
 #include "coordinator/job_text.h"
+#include "core/base/files.h"
+#include "core/model/job_keys.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
 #include "tests/support/says.h"
+#include "tests/support/well_said.h"
 
 namespace paceline {
 namespace {
@@ -213,6 +219,45 @@ TEST(Advice, OfSkippedStepsSpeaksOfWhatCanHaveSkippedThem) {
               HasSubstr("most rounds did not have enough parts"));
   EXPECT_THAT(AdviceAfterSkips(job.spec),
               HasSubstr("leave its `faults` out, or take another "));
+}
+
+TEST(Advice, NamesNoKeyThatTheJobDoesNotTakeAndSaysNothingTwice) {
+  JobSpec pipeline, group, inference, pipedream;
+  group.aggregation.mode = "rolling";
+  inference.kind = "infer";
+  pipedream.pipeline.schedule = "pipedream";
+  const absl::Status full = FileError("write", "/disk/w", ENOSPC);
+  for (const JobSpec& spec : {pipeline, group, inference, pipedream}) {
+    std::vector<std::string> texts = {AdviceAfterSkips(spec)};
+    for (int code = 1; code <= 16; ++code) {
+      const absl::Status error(static_cast<absl::StatusCode>(code), "why");
+      for (const absl::Status& each : {error, full}) {
+        texts.push_back(
+            Sentence({std::string(each.message()), AdviceAfter(each, spec)}));
+        texts.push_back(Sentence(
+            {std::string(each.message()), AdviceAfterSaving(each, spec)}));
+      }
+    }
+    for (const std::string& text : texts) {
+      EXPECT_EQ(IllSaid(text), "");
+      EXPECT_EQ(text.find("make room"), text.rfind("make room")) << text;
+      for (const absl::string_view word :
+           absl::StrSplit(text, absl::ByAnyChar(" ,:;'"))) {
+        const std::string path(word);
+        if (FindJobKey(path) == nullptr) continue;
+        EXPECT_EQ(RemediesFor(spec, {path}), path) << spec.kind << ": " << text;
+      }
+    }
+  }
+  EXPECT_THAT(AdviceAfter(absl::ResourceExhaustedError("memory"), inference),
+              HasSubstr("a smaller infer.micro_batch or more pipeline.stages"));
+  EXPECT_THAT(AdviceAfter(absl::ResourceExhaustedError("memory"), group),
+              Says("a smaller train.micro_batch", "more aggregation.shards"));
+}
+
+TEST(Sentence, PutsPartsTogetherWhateverTheyEndWith) {
+  EXPECT_EQ(Sentence({"the times may differ.", "", "one; two", "and more..."}),
+            "the times may differ; one; two; and more...");
 }
 
 // --- workers that prepare ---------------------------------------------------

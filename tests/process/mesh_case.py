@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -31,6 +32,14 @@ sys.path.insert(0, str(ROOT / "tests" / "nightly"))
 from mesh import Mesh
 
 LONGEST_SECONDS = 240
+
+# Plurals after 1 ("1 devices"), and punctuation of sentences that were put
+# together; tests/support/well_said.h has the same.
+ILL_SAID = re.compile(
+    r"(?<![\w.,/:-])1 (attempt|block|class(?=es)|core|device|file|image|job|"
+    r"layer|line|machine|member|micro-batch(?=es)|part|point|replica|row|"
+    r"sample|shard|stage|step|tensor|thread|time|token|trial|worker)e?s\b"
+    r"|[.;,:] ?;|; ?[.,;]|:\.")
 
 # A pipeline's, of a few seconds.
 JOB = """
@@ -140,7 +149,11 @@ class MeshCase(ProcessCase):
         return self.mesh.addresses["http"]
 
     def client(self, *arguments):
-        return self.mesh.run(*arguments, timeout=LONGEST_SECONDS)
+        """A command's end; what it says for people is well said."""
+        finished = self.mesh.run(*arguments, timeout=LONGEST_SECONDS)
+        for text in (finished.stdout, finished.stderr):
+            self.assertNotRegex(text, ILL_SAID)
+        return finished
 
     def ask(self, *arguments):
         """The client's JSON document."""

@@ -14,6 +14,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 std::string Little16(const std::vector<int>& tokens) {
   std::string bytes;
@@ -86,6 +87,32 @@ TEST_F(TokensTest, CutsBytesIntoBlocksAndSaysWhatFollows) {
 
   folder_.Write("input.txt", "abcde");
   EXPECT_EQ(Splits()[0].size(), 1u) << "just one block";
+}
+
+TEST_F(TokensTest, InferenceTakesTheEndOfATextAndSpeaksOfNoTraining) {
+  spec_.kind = "infer";
+  for (const auto& [text, fraction, refusal] :
+       {std::tuple{"abcdefghij", 0.9, ""},
+        {"abcdefghij", 1.0, ""},
+        {"abcd", 1.0,
+         "what is to be predicted has 4 tokens, a block of 4 needs 5; lower "
+         "data.block"},
+        {"abcd", 0.5,
+         "has 2 tokens, a block of 4 needs 5; lower data.block; "
+         "data.test_fraction 1 takes all of it"},
+        {"abcdefghij", 0.0, "data.test_fraction 1 takes all of a text"}}) {
+    folder_.Write("input.txt", text);
+    spec_.data.test_fraction = fraction;
+
+    const absl::Status opened = OpenBatchSource(spec_, {}).status();
+
+    if (*refusal == '\0') {
+      EXPECT_TRUE(opened.ok()) << opened;
+      continue;
+    }
+    EXPECT_THAT(std::string(opened.message()),
+                AllOf(HasSubstr(refusal), Not(HasSubstr("training"))));
+  }
 }
 
 TEST_F(TokensTest, SaysWhatIsWrongWithAText) {

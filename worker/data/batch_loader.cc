@@ -16,6 +16,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/tensor_memory.h"
 #include "core/model/aggregation.h"
+#include "core/model/job_keys.h"
 #include "core/model/made_with.h"
 #include "core/plan/memory.h"
 #include "core/transfer/checksum.h"
@@ -354,9 +355,9 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenImageFolder(
 absl::StatusOr<std::unique_ptr<const SampleSet>> OpenSamples(
     const DataSpec& data, int64_t seed, bool inference) {
   if (IsSynthetic(data)) return std::make_unique<SyntheticSet>(data, seed);
-  if (data.name == "text") return TextSet::Open(data);
+  if (data.name == "text") return TextSet::Open(data, inference);
   if (data.name == "text-labels" || data.name == "text-pairs") {
-    return TextLines::Open(data);
+    return TextLines::Open(data, inference);
   }
   if (data.name == "imagefolder") {
     return OpenImageFolder(data, seed, inference);
@@ -405,12 +406,13 @@ absl::Status CheckSpec(const DataSpec& data) {
   return InvalidArgument(found[0].path, ": ", found[0].why);
 }
 
-absl::Status CheckSize(const SampleSet& set, const DataSpec& data) {
+absl::Status CheckSize(const SampleSet& set, const JobSpec& spec) {
   for (const BatchPhase split : {BatchPhase::kTrain, BatchPhase::kEvaluate}) {
     if (set.samples(split) <= kMostSamplesOfASplit) continue;
-    return InvalidArgument(data.path, ": has ", set.samples(split),
-                           " samples, at most ", kMostSamplesOfASplit,
-                           " can be numbered; raise data.block or take less");
+    return InvalidArgument(
+        spec.data.path, ": has ", set.samples(split), " samples, at most ",
+        kMostSamplesOfASplit, " can be numbered; ",
+        RemediesFor(spec, {"raise data.block", "take less"}));
   }
   return absl::OkStatus();
 }
@@ -421,7 +423,7 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenChecked(
   PACELINE_ASSIGN_OR_RETURN(
       std::unique_ptr<const SampleSet> samples,
       OpenSamples(spec.data, spec.train.seed, IsInference(spec)));
-  PACELINE_RETURN_IF_ERROR(CheckSize(*samples, spec.data));
+  PACELINE_RETURN_IF_ERROR(CheckSize(*samples, spec));
   return samples;
 }
 
@@ -437,7 +439,10 @@ absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
     if (samples->samples(BatchPhase::kEvaluate) == 0) {
       return InvalidArgument(
           "data set ", spec.data.name,
-          " has no test samples, and these are what an inference job takes");
+          " has no test samples, and these are what an inference job takes",
+          UnusedKeys(spec, {{.path = "data.test_fraction"}}).empty()
+              ? "; data.test_fraction 1 takes all of a text"
+              : "");
     }
     samples =
         std::make_unique<FirstSamples>(std::move(samples), spec.infer.samples);

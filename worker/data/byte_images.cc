@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/transfer/checksum.h"
@@ -200,9 +201,9 @@ absl::Status CheckLabelCount(const IdxFile& labels, const IdxFile& images) {
                            " dimensions, labels need 1");
   }
   if (labels.shape[0] != images.shape[0]) {
-    return InvalidArgument(labels.path, ": ", labels.shape[0],
-                           " labels for the ", images.shape[0], " images of ",
-                           images.path);
+    return InvalidArgument(labels.path, ": ", Counted(labels.shape[0], "label"),
+                           " for the ", Counted(images.shape[0], "image"),
+                           " of ", images.path);
   }
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "core/base/byte_file.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/data_sets.h"
@@ -101,7 +102,7 @@ absl::StatusOr<ImageList> ListSplit(const std::string& folder,
     const auto found = std::lower_bound(classes.begin(), classes.end(), name);
     if (found == classes.end() || *found != name) {
       return InvalidArgument(folder, ": has a class ", name,
-                             " that the training split has not: add a folder "
+                             " that the folder train has not: add a folder "
                              "with its pictures there, or take this one away");
     }
     const std::string of_class = absl::StrCat(folder, "/", name);
@@ -253,8 +254,8 @@ absl::Status SkipList::Add(int32_t sample, const std::string& file,
     return absl::OkStatus();
   }
   return DataLoss(
-      count, " of ", samples_,
-      " images cannot be read, more than a tenth; the last is ", file, ": ",
+      count, " of ", Counted(samples_, "image"),
+      " cannot be read, more than a tenth; the last is ", file, ": ",
       why.message(),
       "; the log names those that were met so far: replace or remove them");
 }

@@ -20,6 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
@@ -132,9 +133,10 @@ void NoteOthers(const std::string& folder,
 class TextLines::Reader {
  public:
   // data and lines outlive this.
-  Reader(const DataSpec& data, int32_t file, std::string path,
+  Reader(const DataSpec& data, bool inference, int32_t file, std::string path,
          std::vector<Line>& lines)
       : data_(data),
+        inference_(inference),
         pairs_(FindDataSet(data.name)->kind == SampleKind::kPairs),
         file_(file),
         path_(std::move(path)),
@@ -194,10 +196,10 @@ class TextLines::Reader {
     if (negative_) {
       // Nobody is to learn from these.
       if (label_ != -kNoLabel) return RefuseLabel();
-      if (data_.test_fraction < 1) {
+      if (!inference_) {
         return Refuse(
             "has label -100, none, from which nothing can be learnt; such "
-            "lines are for kind: infer with data.test_fraction: 1");
+            "lines are for kind: infer");
       }
       label_ = kNoLabel;
     }
@@ -270,6 +272,7 @@ class TextLines::Reader {
   }
 
   const DataSpec& data_;
+  const bool inference_;
   const bool pairs_;
   const int32_t file_;
   const std::string path_;
@@ -285,8 +288,22 @@ class TextLines::Reader {
   Line line_;
 };
 
-absl::StatusOr<std::unique_ptr<TextLines>> TextLines::Open(
-    const DataSpec& data) {
+namespace {
+
+// Says what to do where the test split is too short; begins with "; " or is
+// empty.
+std::string TestRemedy(const DataSpec& data, size_t files, bool inference) {
+  if (files > 1) {
+    return inference ? "" : "; without val.txt the end of train.txt is taken";
+  }
+  if (!inference) return "; data.test_fraction 0 goes without evaluation";
+  return data.test_fraction < 1 ? "; data.test_fraction 1 takes all of it" : "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TextLines>> TextLines::Open(const DataSpec& data,
+                                                           bool inference) {
   Files files;
   Split lines;
   DataFacts facts;
@@ -302,7 +319,7 @@ absl::StatusOr<std::unique_ptr<TextLines>> TextLines::Open(
   NoteOthers(data.path, paths, facts.notes);
   int64_t cut = 0;
   for (size_t i = 0; i < files.size(); ++i) {
-    Reader reader(data, static_cast<int32_t>(i), files[i]->path(),
+    Reader reader(data, inference, static_cast<int32_t>(i), files[i]->path(),
                   i == 0 ? lines.train : lines.test);
     PACELINE_RETURN_IF_ERROR(
         files[i]->Scan(1, [&](int64_t offset, absl::Span<const uint8_t> bytes) {
@@ -323,13 +340,20 @@ absl::StatusOr<std::unique_ptr<TextLines>> TextLines::Open(
     lines.test.assign(train.end() - last, train.end());
     if (data.test_fraction < 1) train.resize(train.size() - last);
   }
-  NoteSorted(data, lines, files.size() == 1, facts.notes);
+  if (inference) {
+    if (lines.test.empty()) {
+      return InvalidArgument(data.path, ": has no line to predict for",
+                             TestRemedy(data, files.size(), inference));
+    }
+    if (train.empty()) train = lines.test;
+  }
+  if (!inference) NoteSorted(data, lines, files.size() == 1, facts.notes);
   const bool wants_test = files.size() > 1 || data.test_fraction > 0;
   if (train.empty() || (wants_test && lines.test.empty())) {
     return InvalidArgument(data.path, ": has ", train.size(),
                            " lines for training and ", lines.test.size(),
-                           " for evaluation, need at least 1 of each; "
-                           "data.test_fraction 0 goes without evaluation");
+                           " for evaluation, need at least 1 of each",
+                           TestRemedy(data, files.size(), inference));
   }
   std::unique_ptr<TextLines> set(
       new TextLines(data, std::move(files), std::move(lines)));
@@ -592,21 +616,23 @@ int64_t SamplesIn(int64_t tokens, int64_t block) {
 
 // Errors: InvalidArgument when a block does not fit into a split: says both
 // lengths
-//   wants_test  the test split may not be empty
+//   files  1 or 2; in inference only the test split matters
 absl::Status CheckLengths(const DataSpec& data, int64_t train, int64_t test,
-                          bool wants_test) {
+                          size_t files, bool inference) {
   const auto refuse = [&data](const char* part, int64_t tokens,
-                              const char* remedy) {
-    return InvalidArgument(data.path, ": ", part, " has ", tokens,
-                           " tokens, a block of ", data.block, " needs ",
-                           data.block + 1, "; ", remedy);
+                              absl::string_view remedy) {
+    return InvalidArgument(data.path, ": ", part, " has ",
+                           Counted(tokens, "token"), ", a block of ",
+                           data.block, " needs ", data.block + 1,
+                           "; lower data.block", remedy);
   };
-  if (SamplesIn(train, data.block) == 0) {
-    return refuse("the training split", train, "lower data.block");
+  if (!inference && SamplesIn(train, data.block) == 0) {
+    return refuse("the training split", train, "");
   }
+  const bool wants_test = files > 1 || data.test_fraction > 0;
   if (wants_test && SamplesIn(test, data.block) == 0) {
-    return refuse("the test split", test,
-                  "lower data.block, or set data.test_fraction, to 0 for none");
+    return refuse(inference ? "what is to be predicted" : "the test split",
+                  test, TestRemedy(data, files, inference));
   }
   return absl::OkStatus();
 }
@@ -643,7 +669,8 @@ absl::Status LookAtTexts(const DataSpec& data,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TextSet>> TextSet::Open(const DataSpec& data) {
+absl::StatusOr<std::unique_ptr<TextSet>> TextSet::Open(const DataSpec& data,
+                                                       bool inference) {
   const bool numbers = data.tokens == "uint16";
   const std::vector<std::string> files =
       TextFilesOf(data.path, numbers ? ".bin" : ".txt");
@@ -672,19 +699,23 @@ absl::StatusOr<std::unique_ptr<TextSet>> TextSet::Open(const DataSpec& data) {
     }
   }
   PACELINE_RETURN_IF_ERROR(
-      CheckLengths(data, train.tokens, test.tokens,
-                   sources.size() > 1 || data.test_fraction > 0));
+      CheckLengths(data, train.tokens, test.tokens, sources.size(), inference));
+  if (inference && SamplesIn(train.tokens, data.block) == 0) train = test;
   std::unique_ptr<TextSet> set(
       new TextSet(data, std::move(sources), train, test));
   const auto left = [&](const Split& split) {
     const int64_t samples = SamplesIn(split.tokens, data.block);
     return samples == 0 ? 0 : split.tokens - 1 - samples * data.block;
   };
-  if (left(train) > 0 || left(test) > 0) {
+  if ((!inference && left(train) > 0) || left(test) > 0) {
     facts.notes.push_back(absl::StrCat(
-        data.path, ": the last ", left(train), " tokens for training and ",
-        left(test), " for evaluation are not used: less than data.block, ",
-        data.block));
+        data.path, ": the last ",
+        inference
+            ? Counted(left(test), "token")
+            : absl::StrCat(Counted(left(train), "token"), " for training and ",
+                           left(test), " for evaluation"),
+        inference && left(test) == 1 ? " is" : " are",
+        " not used: less than data.block, ", data.block));
   }
   set->facts_ = std::move(facts);
   return set;

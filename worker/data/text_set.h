@@ -54,7 +54,9 @@ class TextLines final : public SampleSet {
   //   InvalidArgument  no tabulator, a label that is no class, nothing before a
   //                    pair's tabulator, a byte that no text may have, or a
   //                    split without lines
-  static absl::StatusOr<std::unique_ptr<TextLines>> Open(const DataSpec& data);
+  //   inference  only the test split matters
+  static absl::StatusOr<std::unique_ptr<TextLines>> Open(
+      const DataSpec& data, bool inference = false);
 
   absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                     Tensor& labels) const override;
@@ -127,7 +129,9 @@ class TextSet final : public SampleSet {
   //   InvalidArgument  half a token at the end, a token that is too great, not
   //                    UTF-8, more different characters than data.classes or
   //                    65536, a block that does not fit into a split
-  static absl::StatusOr<std::unique_ptr<TextSet>> Open(const DataSpec& data);
+  //   inference  only the test split matters
+  static absl::StatusOr<std::unique_ptr<TextSet>> Open(const DataSpec& data,
+                                                       bool inference = false);
 
   absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                     Tensor& labels) const override;

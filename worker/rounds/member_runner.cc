@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/counted.h"
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
 #include "core/schedule/instruction.h"
@@ -187,10 +188,10 @@ absl::Status MemberRunner::Restore(const RoundTurn& turn) {
   PACELINE_RETURN_IF_ERROR(parts_.engine.RestoreState(turn.state->bytes()));
   const uint64_t hash = parts_.engine.StateHash();
   if (hash != turn.state_hash) {
-    return absl::InternalError(
-        absl::StrCat("the state after ", turn.step, " steps has the hash ",
-                     absl::Hex(hash), " here, and ", absl::Hex(turn.state_hash),
-                     " at the member that sent it"));
+    return absl::InternalError(absl::StrCat(
+        "the state after ", Counted(turn.step, "step"), " has the hash ",
+        absl::Hex(hash), " here, and ", absl::Hex(turn.state_hash),
+        " at the member that sent it"));
   }
   applied_ = turn.step;
   told_at_.reset();

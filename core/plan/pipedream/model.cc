@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/plan/memory.h"
@@ -79,8 +80,9 @@ absl::Status NothingFits(const GraphProfile& graph, const StateSpace& space,
   }
   return ResourceExhausted(
       "no plan fits: one version of parameters and outputs takes ",
-      BytesTextOfSum(StateBytes(space, space.last)), ", ", machines.devices(),
-      " devices hold at most ",
+      BytesTextOfSum(StateBytes(space, space.last)), ", ",
+      Counted(machines.devices(), "device"),
+      machines.devices() == 1 ? " holds" : " hold", " at most ",
       BytesTextOfSum(MostHeldBytes(memory, 0, machines.devices())),
       ", as stages keep a version for each mini-batch on its way; the hardest "
       "to place, ",
@@ -210,8 +212,8 @@ std::string BoundText(const GraphProfile& graph,
   return absl::StrCat(
       computes ? "compute and synchronisation" : "transfers", " of stage ",
       slowest + 1, " of ", answer.stages.size(), ", ", name(stage.nodes.first),
-      " .. ", name(stage.nodes.last - 1), " on ", stage.devices.size(),
-      stage.devices.size() == 1 ? " device" : " devices",
+      " .. ", name(stage.nodes.last - 1), " on ",
+      Counted(std::ssize(stage.devices), "device"),
       ", set the pace: ", Seconds(answer.bottleneck_seconds), " a mini-batch");
 }
 
@@ -219,19 +221,23 @@ std::string WhyOf(const GraphProfile& graph, const PipedreamRequest& request,
                   const PipedreamAnswer& answer) {
   const int devices = request.machines.devices();
   const int left_out = devices - answer.devices_used;
-  std::string used = absl::StrCat("all ", devices, " devices are used");
+  std::string used = devices == 1
+                         ? "the device is used"
+                         : absl::StrCat("all ", devices, " devices are used");
   if (left_out > 0) {
     used = absl::StrCat(left_out, " of ", devices,
-                        " devices are left out: with them it would not be "
-                        "faster");
+                        left_out == 1
+                            ? " devices is left out: with it it would "
+                            : " devices are left out: with them it would ",
+                        "not be faster");
   }
   return absl::StrCat(
       BoundText(graph, answer), absl::StrFormat("; %.2f", answer.speed_up),
       " times one machine's; all of it on every device would take ",
       Seconds(answer.data_parallel_seconds), "; ", used,
       request.count_transfers
-          ? ". Transfers are counted."
-          : ". Transfers are not counted, as the cost model has it.");
+          ? "; transfers are counted"
+          : "; transfers are not counted, as the cost model has it");
 }
 
 PipedreamAnswer AnswerOf(const StateSpace& space,

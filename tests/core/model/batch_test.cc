@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/well_said.h"
 
 namespace paceline {
 namespace {
@@ -272,6 +273,63 @@ TEST(BatchWalk, HasNoMoreUpdatesThanANumberHolds) {
 
   EXPECT_EQ(BatchWalk(train, 9, 0).total_micro_batches(),
             std::numeric_limits<int64_t>::max());
+}
+
+TrainSpec Train(int64_t steps, int64_t batch) {
+  TrainSpec train;
+  train.steps = steps;
+  train.epochs = 3;
+  train.batch = batch;
+  return train;
+}
+
+TEST(WalkNotes, SayWhatItsWriterMayNotHaveMeant) {
+  TrainSpec warm = Train(10, 8), drops = Train(10, 8), kept = Train(10, 8);
+  warm.learning_rate.warmup_steps = 40;
+  warm.learning_rate.base = 0.1;
+  drops.learning_rate.schedule = "step";
+  drops.learning_rate.step_every = 10;
+  kept.checkpoint_every = 11;
+  const struct {
+    TrainSpec train;
+    int64_t samples;
+    int64_t steps;
+    std::string says;
+  } kCases[] = {
+      {Train(0, 64), 32, 0,
+       "train.batch is 64, and the data has 32 samples to train on: every "
+       "batch is all of it, and an epoch is one step"},
+      {Train(0, 64), 0, 3, "no more samples to train on"},
+      {warm, 0, 10,
+       "warmup_steps is 40, and the job has 10 steps: the learning rate only "
+       "rises, up to 0.025"},
+      {drops, 0, 10, "the learning rate never drops"},
+      {kept, 0, 10, "no checkpoint is made"},
+      {warm, 100, 0, "the job has 10 steps"},
+  };
+  for (const auto& [train, samples, steps, says] : kCases) {
+    const std::vector<std::string> notes = WalkNotes(train, samples, steps);
+    ASSERT_EQ(notes.size(), 1u) << says;
+    EXPECT_THAT(notes[0], testing::HasSubstr(says));
+    EXPECT_EQ(IllSaid(notes[0]), "");
+  }
+
+  for (TrainSpec train : {Train(0, 32), Train(7, 32)}) {
+    train.learning_rate.warmup_steps = 2;
+    train.checkpoint_every = 3;
+    EXPECT_THAT(WalkNotes(train, 32, 0), testing::IsEmpty());
+    EXPECT_THAT(WalkNotes(train, 0, 0), testing::IsEmpty());
+    EXPECT_THAT(WalkNotes(train, 0, 7), testing::IsEmpty());
+  }
+}
+
+TEST(StepsBeside, AreThoseOfTheSameData) {
+  EXPECT_EQ(StepsBeside(Train(0, 8), 12, Train(40, 8)), 40);
+  TrainSpec longer = Train(0, 8);
+  longer.epochs = 5;
+  EXPECT_EQ(StepsBeside(Train(0, 8), 12, longer), 20);
+  EXPECT_EQ(StepsBeside(Train(9, 8), 9, longer), 0) << "who knows the data?";
+  EXPECT_EQ(StepsBeside(Train(0, 8), 12, Train(0, 4)), 0);
 }
 
 }  // namespace

@@ -77,6 +77,24 @@ std::vector<Case> Cases() {
           {"train.epochs", mlp, counted}};
 }
 
+TEST(RemediesFor, LeavesOutThoseOfKeysWithoutEffect) {
+  const std::vector<std::string> remedies = {
+      "a smaller train.micro_batch", "a smaller infer.micro_batch",
+      "more pipeline.stages", "more aggregation.shards", "other data"};
+  JobSpec spec;
+  EXPECT_EQ(RemediesFor(spec, remedies),
+            "a smaller train.micro_batch, more pipeline.stages or other data");
+  spec.kind = "infer";
+  EXPECT_EQ(RemediesFor(spec, remedies),
+            "a smaller infer.micro_batch, more pipeline.stages or other data");
+  spec.kind = "train";
+  spec.aggregation.mode = "rolling";
+  EXPECT_EQ(RemediesFor(spec, remedies),
+            "a smaller train.micro_batch, more aggregation.shards or other "
+            "data");
+  EXPECT_EQ(RemediesFor(spec, {"more pipeline.stages"}), "");
+}
+
 TEST(UnusedKeys, AreThoseThatTheJobDoesNotLookAt) {
   for (const Case& each : Cases()) {
     EXPECT_TRUE(Unused(each.with, {{each.key}}).empty()) << each.key;
