@@ -123,11 +123,8 @@ void JobProgress::CountStep(JobEntry& job, const v1::StepRecord& step,
 // Tells of the steps, which nobody knew before the data was opened.
 void JobProgress::NoteWalk(JobEntry& job, int64_t steps, Moment moment) {
   const JobSpec& spec = job.record.spec;
-  if (IsInference(spec) || TrainSamplesOf(spec.data) > 0) return;
-  const std::vector<std::string> said =
-      WalkNotes(spec.train, 0, spec.train.steps);
+  if (spec.train.steps > 0 || TrainSamplesOf(spec.data) > 0) return;
   for (const std::string& note : WalkNotes(spec.train, 0, steps)) {
-    if (std::count(said.begin(), said.end(), note) > 0) continue;
     mesh_.AddEvent(job, "warning", note, moment);
   }
 }

@@ -506,8 +506,8 @@ std::vector<std::string> PlacementNotes(
   for (const StageOfPlan& stage : plan->stages) ++stages[stage.worker];
   if (stages.size() < plan->stages.size()) {
     notes.push_back(absl::StrCat(
-        Counted(std::ssize(plan->stages), "stage"), " on ",
-        Counted(std::ssize(stages), "worker"),
+        Counted(plan->stages.size(), "stage"), " on ",
+        Counted(stages.size(), "worker"),
         ScheduleTraitsOf(spec.pipeline.schedule).deals
             ? ": dealt out in turn"
             : ": neighbouring stages share a worker and compute in turn"));

@@ -113,32 +113,25 @@ class Doctor {
   }
 
  private:
-  // Names the instances of paceline-worker@NAME that have a file of
-  // configuration or are enabled, and "" for paceline-worker itself.
+  // Returns NAME of each unit paceline-worker@NAME that has a configuration
+  // file, and "" for paceline-worker itself.
   std::set<std::string> Instances() const {
     std::set<std::string> found = {""};
-    const auto look = [&](const std::string& folder, absl::string_view prefix,
-                          absl::string_view suffix) {
-      std::error_code error;
-      for (fs::directory_iterator entry(folder, error), end;
-           !error && entry != end; entry.increment(error)) {
-        const std::string file = entry->path().filename();
-        absl::string_view name = file;
-        if (!absl::ConsumePrefix(&name, prefix) ||
-            !absl::ConsumeSuffix(&name, suffix)) {
-          continue;
-        }
-        // Others name no instance, and must not reach a shell.
-        if (absl::c_all_of(name, [](char c) {
-              return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
-            })) {
-          found.emplace(name);
-        }
+    std::error_code error;
+    for (fs::directory_iterator entry(options_.root + "/etc/paceline", error),
+         end;
+         !error && entry != end; entry.increment(error)) {
+      const std::string file = entry->path().filename();
+      absl::string_view name = file;
+      const bool is_worker = absl::ConsumePrefix(&name, "worker") &&
+                             absl::ConsumeSuffix(&name, ".toml");
+      // Others must not reach a shell.
+      if (is_worker && absl::c_all_of(name, [](char c) {
+            return absl::ascii_isalnum(c) || absl::StrContains("-_.", c);
+          })) {
+        found.emplace(name);
       }
-    };
-    look(options_.root + "/etc/paceline", "worker", ".toml");
-    look(options_.root + "/etc/systemd/system/multi-user.target.wants",
-         "paceline-worker@", ".service");
+    }
     return found;
   }
 
@@ -377,7 +370,7 @@ class Doctor {
                    "start paceline-worker, on each machine that shall compute"
                  : "systemctl status paceline-worker, on that host; or, where "
                    "it will not come back: paceline node forget NAME",
-            absl::StrCat(Counted(std::ssize(live_), "worker"),
+            absl::StrCat(Counted(live_.size(), "worker"),
                          live_.size() == 1 ? " is" : " are",
                          " there, and none is lost"));
     AddList(kWarning, "version", versions,

@@ -287,7 +287,7 @@ TrainingWay WayOfGroup(const PlanProblem& problem, const MeshJob& job) {
 }
 
 std::string CountOfStages(const PlanAnswer& answer) {
-  return Counted(std::ssize(answer.placement), "stage");
+  return Counted(answer.placement.size(), "stage");
 }
 
 // Without replicas, whatever the job says, and with them.
@@ -653,7 +653,7 @@ Document StagesDocument(const Solved& solved) {
 
 std::string SourceText(const ProfileSource& source, const Solved& solved) {
   return absl::StrCat(source.name, ": ",
-                      Counted(std::ssize(solved.graph.nodes), "node"));
+                      Counted(solved.graph.nodes.size(), "node"));
 }
 
 Document ToDocument(const ProfileSource& source, const PlanOptions& options,

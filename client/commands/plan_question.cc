@@ -182,9 +182,8 @@ absl::Status PutSpeeds(const std::string& text, PlanProblem& problem) {
                             ParseNumbers("--speed", text));
   const size_t devices = problem.devices.size();
   if (speeds.size() != 1 && speeds.size() != devices) {
-    return InvalidArgument("--speed has ",
-                           Counted(std::ssize(speeds), "number"), " for ",
-                           Counted(static_cast<int64_t>(devices), "device"),
+    return InvalidArgument("--speed has ", Counted(speeds.size(), "number"),
+                           " for ", Counted(devices, "device"),
                            ": give one for each, or one for all");
   }
   for (size_t d = 0; d < devices; ++d) {
@@ -199,8 +198,8 @@ absl::Status PutLatencies(const std::string& text, const Machines& machines,
                             ParseNumbers("--latency", text));
   if (static_cast<int>(latencies.size()) != machines.levels()) {
     return InvalidArgument("--latency has ",
-                           Counted(std::ssize(latencies), "number"),
-                           ", --machines ", Counted(machines.levels(), "level"),
+                           Counted(latencies.size(), "number"), ", --machines ",
+                           Counted(machines.levels(), "level"),
                            ": give one for each, the inner one first");
   }
   const size_t in_machine = machines.sizes[0];
@@ -277,9 +276,9 @@ absl::Status TakeGraph(const ProfileSource& source, PlanQuestion& question) {
   PACELINE_ASSIGN_OR_RETURN(const StateSpace space, StatesOf(*source.graph));
   question.inputs.problem.layers = LayersOf(*source.graph, space);
   question.inputs.source = absl::StrCat(
-      source.name, ": ", Counted(std::ssize(source.graph->nodes), "node"), ", ",
+      source.name, ": ", Counted(source.graph->nodes.size(), "node"), ", ",
       Counted(space.states, "state"), ", a chain of ",
-      Counted(std::ssize(question.inputs.problem.layers), "layer"));
+      Counted(question.inputs.problem.layers.size(), "layer"));
   return absl::OkStatus();
 }
 

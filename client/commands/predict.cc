@@ -141,19 +141,17 @@ std::string Render(const Evaluation& result, const std::vector<Asked>& asked) {
                          ErrorText(result.interior.predicted))},
            {"one line a curve", ErrorText(result.interior.line)},
            {"curves left out",
-            absl::StrCat(
-                result.heldout_curves, " (",
-                Counted(static_cast<int64_t>(result.heldout.points), "point"),
-                "): ", ErrorText(result.heldout.predicted))},
+            absl::StrCat(result.heldout_curves, " (",
+                         Counted(result.heldout.points, "point"),
+                         "): ", ErrorText(result.heldout.predicted))},
            {"in their interval",
             absl::StrCat("points ", Percent(result.interior_coverage),
                          ", curves ", Percent(result.heldout_coverage),
                          ", meant ", Percent(kIntervalLevel))},
            {"fitted",
-            absl::StrCat(
-                Counted(static_cast<int64_t>(result.measured_points), "point"),
-                " of ", Counted(static_cast<int64_t>(result.curves), "curve"),
-                ", copies of others: ", result.copied_curves)}}));
+            absl::StrCat(Counted(result.measured_points, "point"), " of ",
+                         Counted(result.curves, "curve"),
+                         ", copies of others: ", result.copied_curves)}}));
   if (!asked.empty()) {
     absl::StrAppend(&text, "\n", PredictionsTable(asked));
   }
@@ -162,10 +160,9 @@ std::string Render(const Evaluation& result, const std::vector<Asked>& asked) {
 
 void NoteWhatWasLeft(Console& console, const Evaluation& result) {
   if (result.dropped_rows > 0) {
-    console.Note(
-        "note: ", Counted(static_cast<int64_t>(result.dropped_rows), "row"),
-        result.dropped_rows == 1 ? " has" : " have",
-        " a time that is not finite and positive; left aside");
+    console.Note("note: ", Counted(result.dropped_rows, "row"),
+                 result.dropped_rows == 1 ? " has" : " have",
+                 " a time that is not finite and positive; left aside");
   }
   if (result.sampled) {
     console.Note("note: not all points were left out, but ",

@@ -71,7 +71,7 @@ std::string Render(const ModelDescription& model) {
   }
   return absl::StrCat(
       table.Render(), "\n", model.name, " for ", ShapeText(model.input), ": ",
-      Counted(std::ssize(model.layers), "layer"), ", ", HumanCount(parameters),
+      Counted(model.layers.size(), "layer"), ", ", HumanCount(parameters),
       " parameters, ", HumanCount(flops), " flop a sample\n");
 }
 

@@ -470,11 +470,11 @@ std::string RenderDevices(const SimulatedPlan& plan,
 std::string FailureText(const SimulatedPlan& plan,
                         const SimulationResult& result) {
   if (!result.failed_device.has_value()) return "";
-  return absl::StrCat(
-      plan.problem.devices[*result.failed_device].name, " failed at ",
-      Seconds(result.seconds), " s, after ",
-      Counted(std::ssize(result.all_step_seconds), "step"), " and ",
-      Counted(result.unfinished_micro_batches, "micro-batch"), " of the next");
+  return absl::StrCat(plan.problem.devices[*result.failed_device].name,
+                      " failed at ", Seconds(result.seconds), " s, after ",
+                      Counted(result.all_step_seconds.size(), "step"), " and ",
+                      Counted(result.unfinished_micro_batches, "micro-batch"),
+                      " of the next");
 }
 
 std::string RestartText(const SimulationResult& result) {
@@ -490,7 +490,7 @@ std::string Render(const SimulatedPlan& plan, const SimulationResult& result) {
   const std::string facts = RenderFacts(
       {{"schedule",
         absl::StrCat(problem.training ? plan.options.schedule : "forwards only",
-                     ", ", Counted(std::ssize(plan.placement), "stage"), ", ",
+                     ", ", Counted(plan.placement.size(), "stage"), ", ",
                      Counted(problem.micro_batches, "micro-batch"))},
        {"step",
         finished ? absl::StrCat(Seconds(result.step_seconds), " s") : ""},

@@ -286,16 +286,15 @@ ExitCode DryRun(const CommandContext& context, const ReadyStudy& ready) {
     jobs += rung.trials;
     steps += static_cast<double>(rung.trials) *
              static_cast<double>(rung.end - std::exchange(begin, rung.end));
-    absl::StrAppend(&rungs, Counted(static_cast<int64_t>(rung.trials), "trial"),
-                    " to step ", rung.end, "\n");
+    absl::StrAppend(&rungs, Counted(rung.trials, "trial"), " to step ",
+                    rung.end, "\n");
   }
   if (!ready.rungs.empty()) {  // so far it is the time of the first one
     total *= steps / static_cast<double>(ready.rungs[0].trials) /
              static_cast<double>(ready.rungs[0].end);
   }
   context.console.Print(
-      absl::StrCat(table.Render(), "\n", rungs,
-                   Counted(static_cast<int64_t>(jobs), "job"), "; ",
+      absl::StrCat(table.Render(), "\n", rungs, Counted(jobs, "job"), "; ",
                    total > 0 ? absl::StrCat("one after the other, those with a "
                                             "known time take ",
                                             HumanDuration(absl::Seconds(total)))
@@ -327,7 +326,7 @@ class StudyRunner {
     }
     if (const size_t found = TakeEarlier(); found > 0) {
       context_.console.Note("the study goes on: ", found, " of its ",
-                            Counted(std::ssize(ready_.jobs), "job"),
+                            Counted(ready_.jobs.size(), "job"),
                             found == 1 ? " is" : " are", " there already");
     }
     return absl::OkStatus();
@@ -364,7 +363,7 @@ class StudyRunner {
     const auto ended = count(HasEnded);
     if (context_.console.live()) {
       context_.console.Redraw(
-          absl::StrCat(ended, " of ", Counted(std::ssize(ready_.jobs), "job"),
+          absl::StrCat(ended, " of ", Counted(ready_.jobs.size(), "job"),
                        ended == 1 ? " has" : " have", " ended, ", count(IsOpen),
                        " under way"));
     }

@@ -312,7 +312,7 @@ absl::StatusOr<std::string> UncountedTies(const std::string& name,
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, DescribeModel(spec));
   if (plan.problem.layers.size() != model.layers.size()) {
     return InvalidArgument("--plan ", name, " is of ",
-                           Counted(std::ssize(plan.problem.layers), "layer"),
+                           Counted(plan.problem.layers.size(), "layer"),
                            ", the job's model has ", model.layers.size(),
                            ": make one with 'paceline plan -f'");
   }

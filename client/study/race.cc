@@ -79,8 +79,7 @@ absl::StatusOr<std::vector<Rung>> RungsOf(const Race& race, size_t trials,
   const auto length = static_cast<int64_t>(race.share * budget / all);
   if (length < 1) {
     return InvalidArgument("race: a budget of ", budget,
-                           " steps is too small for ",
-                           Counted(static_cast<int64_t>(trials), "trial"),
+                           " steps is too small for ", Counted(trials, "trial"),
                            ": it takes at least ", std::ceil(all / race.share));
   }
   std::vector<Rung> rungs;

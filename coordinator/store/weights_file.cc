@@ -200,7 +200,7 @@ absl::Status WeightsFile::CheckWhole() const {
   }
   if (missing == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(missing, " of ", Counted(std::ssize(tensors_), "tensor"),
+      absl::StrCat(missing, " of ", Counted(tensors_.size(), "tensor"),
                    " did not arrive whole; the first is ", first));
 }
 

@@ -261,7 +261,7 @@ void CheckWorkers(const PipelineSpec& pipeline, SpecProblems& problems) {
                  "pipeline.stages: 1)");
   } else if (pipeline.replicas.empty() && pipeline.workers.size() != stages) {
     problems.Add("pipeline.workers", "names ",
-                 Counted(std::ssize(pipeline.workers), "worker"), " for ",
+                 Counted(pipeline.workers.size(), "worker"), " for ",
                  Counted(std::ssize(pipeline.cuts) + 1, "stage"),
                  "; give one for each stage");
   }

@@ -126,9 +126,9 @@ std::string Explain(const Layout& layout, const ModelDescription& model,
                     const std::vector<int64_t>& need_bytes) {
   const std::vector<LayerRange> stages = Unreplicated(layout.stages);
   std::string why = absl::StrCat(
-      layout.why, ": ", Counted(std::ssize(model.layers), "layer"), " in ",
-      Counted(std::ssize(stages), "stage"), " (", LayerCountsText(stages),
-      ") on ", Counted(std::ssize(loads), "worker"), ";");
+      layout.why, ": ", Counted(model.layers.size(), "layer"), " in ",
+      Counted(stages.size(), "stage"), " (", LayerCountsText(stages), ") on ",
+      Counted(loads.size(), "worker"), ";");
   if (loads.size() < layout.stages.size()) {
     absl::StrAppend(&why, " fewer workers than stages:");
   }
@@ -168,8 +168,8 @@ absl::StatusOr<Layout> ByName(const JobSpec& spec,
   }
   if (names.size() != layout.stages.size()) {
     return InvalidArgument("pipeline.workers names ",
-                           Counted(std::ssize(names), "worker"), " for ",
-                           Counted(std::ssize(layout.stages), "stage"),
+                           Counted(names.size(), "worker"), " for ",
+                           Counted(layout.stages.size(), "stage"),
                            ", replicas counted: give one for each");
   }
   if (layout.shares.empty()) layout.shares.assign(names.size(), 1);

@@ -125,8 +125,8 @@ void SetWeights(absl::Span<const RulePart> parts,
 std::string WhyUsed(const char* does, const char* scores,
                     const RuleVerdict& verdict) {
   return absl::StrCat(does, " ", absl::StrJoin(verdict.used, ", "), " of ",
-                      Counted(std::ssize(verdict.scores), "member"), "; ",
-                      scores, " ", absl::StrJoin(verdict.scores, ", "));
+                      Counted(verdict.scores.size(), "member"), "; ", scores,
+                      " ", absl::StrJoin(verdict.scores, ", "));
 }
 
 std::vector<int> Ascending(absl::Span<const double> values) {
@@ -161,7 +161,7 @@ absl::StatusOr<RuleVerdict> MeanRule::Decide(
   verdict.factors.assign(parts.size(), 1);
   verdict.divisor = verdict.samples;
   verdict.why = absl::StrCat("mean of ", Counted(verdict.samples, "sample"),
-                             " of ", Counted(std::ssize(parts), "member"));
+                             " of ", Counted(parts.size(), "member"));
   return verdict;
 }
 

@@ -81,8 +81,7 @@ absl::StatusOr<RuleVerdict> MedianRule::Decide(
   PACELINE_RETURN_IF_ERROR(CheckParts(parts));
   RuleVerdict verdict = AllUsed(parts);
   verdict.factors = MeanFactors(parts);
-  verdict.why =
-      absl::StrCat("median of ", Counted(std::ssize(parts), "member"));
+  verdict.why = absl::StrCat("median of ", Counted(parts.size(), "member"));
   return verdict;
 }
 

@@ -174,9 +174,6 @@ TEST_F(DoctorTest, OtherWorkersOfTheMachine) {
   SetUnits("LoadState=loaded\nActiveState=failed\nResult=exit-code");
   Write("etc/paceline/worker2.toml", "name\n");
   Write("etc/paceline/worker;x.toml", "");
-  Write(
-      "etc/systemd/system/multi-user.target.wants/paceline-worker@gpu.service",
-      "");
   HaveCertificate("var/lib/paceline-worker2/tls", absl::Hours(24));
   trust_.error = absl::FailedPreconditionError("it has expired");
 
@@ -186,7 +183,6 @@ TEST_F(DoctorTest, OtherWorkersOfTheMachine) {
   for (const auto& [check, text] : found) absl::StrAppend(&all, text, "\n");
   EXPECT_THAT(all, Says("paceline-worker@2 is failed",
                         "journalctl -u paceline-worker@2",
-                        "paceline-worker@gpu is failed",
                         "worker2.toml:1: name: need KEY = VALUE",
                         "--state " + folder_.Path("var/lib/paceline-worker2") +
                             " join HOST:PORT TOKEN"));

@@ -213,7 +213,7 @@ std::string BoundText(const GraphProfile& graph,
       computes ? "compute and synchronisation" : "transfers", " of stage ",
       slowest + 1, " of ", answer.stages.size(), ", ", name(stage.nodes.first),
       " .. ", name(stage.nodes.last - 1), " on ",
-      Counted(std::ssize(stage.devices), "device"),
+      Counted(stage.devices.size(), "device"),
       ", set the pace: ", Seconds(answer.bottleneck_seconds), " a mini-batch");
 }
 
