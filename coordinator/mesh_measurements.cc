@@ -43,6 +43,7 @@ v1::RunEstimate ToProto(const RunEstimate& estimate) {
   proto.set_step_seconds(estimate.step_seconds);
   proto.set_samples_per_second(estimate.samples_per_second);
   proto.set_bubble_share(estimate.bubble_share);
+  proto.set_bound(estimate.bound);
   proto.set_source(estimate.source);
   proto.set_measured(estimate.measured);
   proto.set_shards(estimate.shards);

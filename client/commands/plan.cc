@@ -11,10 +11,12 @@
 #include "absl/strings/str_join.h"
 #include "client/render/text.h"
 #include "core/base/counted.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/aggregation.h"
 #include "core/plan/cut.h"
 #include "core/plan/machines.h"
+#include "core/plan/memory.h"
 #include "core/plan/pipedream/model.h"
 #include "core/plan/pipedream/state_space.h"
 #include "core/plan/plan.h"
@@ -23,6 +25,10 @@
 
 namespace paceline {
 namespace {
+
+// Where the name of a policy stands.
+constexpr char kCuts[] = "cuts";
+constexpr char kGroup[] = "group";
 
 // A terminal is for looking; -o json has them all.
 constexpr size_t kMostNames = 8;
@@ -41,6 +47,7 @@ struct PolicyRun {
   absl::Status refused;  // why there is no answer
   double planning_seconds = 0;
   std::vector<TrainingWay> ways;  // the answer's beside others, where asked
+  double expected_seconds = 0;    // of a step, simulated; 0: nobody asked
 };
 
 double MemoryOf(const PlacedStage& stage, const PlacementCost& cost) {
@@ -244,7 +251,11 @@ TrainingWay WayOfStages(const MeshJob& job, std::string name,
   return {std::move(name), run->step_seconds, std::move(why)};
 }
 
-TrainingWay WayOfGroup(const PlanProblem& problem, const MeshJob& job) {
+// The whole model on each member of a group that trains the job, or would.
+// Errors: InvalidArgument    no group can train it
+//         ResourceExhausted  no worker has the memory of a member
+absl::StatusOr<PlanAnswer> AnswerOfGroup(const PlanProblem& problem,
+                                         const MeshJob& job) {
   JobSpec spec = job.spec;
   spec.pipeline = PipelineSpec();
   if (!HasRounds(spec)) {
@@ -254,36 +265,75 @@ TrainingWay WayOfGroup(const PlanProblem& problem, const MeshJob& job) {
   SpecProblems problems;
   CheckAggregation(spec, &job.model, problems);
   if (const auto wrong = problems.Take(); !wrong.empty()) {
-    return {"group", 0, absl::StrCat(wrong[0].path, ": ", wrong[0].why)};
+    return InvalidArgument(wrong[0].path, ": ", wrong[0].why);
   }
-  std::vector<MemberInput> members = job.workers;
   const LayerRange all = {0, static_cast<int>(problem.layers.size())};
-  for (size_t m = 0; m < members.size(); ++m) {
-    members[m].share = 1 / LayerSeconds(problem, all, static_cast<int>(m));
-  }
   const AggregationSpec& asked = spec.aggregation;
+  std::vector<MemberInput> members;
+  for (size_t m = 0; m < job.workers.size(); ++m) {
+    const auto named = absl::c_find(asked.workers, job.workers[m].worker.name) -
+                       asked.workers.begin();
+    if (!asked.workers.empty() && named == std::ssize(asked.workers)) continue;
+    members.push_back(job.workers[m]);
+    // Members with samples of their own get as many as the others.
+    members.back().share =
+        spec.data.distribution != "iid" ? 1
+        : !asked.shares.empty()
+            ? asked.shares[named]
+            : 1 / LayerSeconds(problem, all, static_cast<int>(m));
+  }
   const auto wanted = static_cast<size_t>(asked.members);
-  if (!asked.workers.empty()) {
-    std::erase_if(members, [&asked](const MemberInput& member) {
-      return absl::c_find(asked.workers, member.worker.name) ==
-             asked.workers.end();
-    });
-  } else if (wanted > 0 && wanted < members.size()) {
+  if (asked.workers.empty() && wanted > 0 && wanted < members.size()) {
     absl::c_stable_sort(members, [](const auto& a, const auto& b) {
       return a.share > b.share;
     });
     members.resize(wanted);
   }
+  const int64_t need =
+      MemberBytes(spec, job.model, std::max<int64_t>(1, std::ssize(members)));
+  std::erase_if(members, [need](const MemberInput& member) {
+    return member.worker.memory_bytes > 0 && member.worker.memory_bytes < need;
+  });
   if (members.empty()) {
-    return {"group", 0, "none of aggregation.workers is here"};
+    return ResourceExhausted(
+        "no worker that the job may have has the memory of a member, ",
+        BytesText(need));
   }
-  const auto run = EstimateGroup(spec, job.model, members, job.measurements);
-  if (!run.ok()) return {"group", 0, std::string(run.status().message())};
-  return {
-      "group", run->step_seconds,
-      absl::StrFormat("%d members, shards: %d, %.0f %% of a step is not "
-                      "compute",
-                      members.size(), run->shards, 100 * run->bubble_share)};
+  PACELINE_ASSIGN_OR_RETURN(
+      const RunEstimate run,
+      EstimateGroup(spec, job.model, members, job.measurements));
+  PlanAnswer answer;
+  answer.gap = HUGE_VAL;  // nothing bounds it
+  answer.placement = {{all, {}, {}}};
+  answer.cost.memory_bytes.assign(problem.devices.size(), 0);
+  double sum = 0;
+  for (const MemberInput& member : members) sum += member.share;
+  for (const MemberInput& member : members) {
+    const auto device =
+        absl::c_find_if(problem.devices,
+                        [&member](const Device& each) {
+                          return each.name == member.worker.name;
+                        }) -
+        problem.devices.begin();
+    answer.placement[0].devices.push_back(static_cast<int>(device));
+    answer.placement[0].shares.push_back(member.share / sum);
+    answer.cost.memory_bytes[device] = static_cast<double>(need);
+  }
+  answer.cost.stage_seconds = {*absl::c_max_element(run.stage_seconds)};
+  answer.cost.bottleneck_seconds = answer.cost.stage_seconds[0];
+  answer.cost.step_seconds = run.step_seconds;
+  answer.why =
+      absl::StrFormat("%s, shards: %d, %.0f %% of a step is not compute; %s",
+                      Counted(members.size(), "member"), run.shards,
+                      100 * run.bubble_share, run.bound);
+  return answer;
+}
+
+TrainingWay WayOfGroup(const PlanProblem& problem, const MeshJob& job) {
+  const auto group = AnswerOfGroup(problem, job);
+  if (!group.ok()) return {"group", 0, std::string(group.status().message())};
+  return {"group", group->cost.step_seconds,
+          group->why.substr(0, group->why.find("; "))};
 }
 
 std::string CountOfStages(const PlanAnswer& answer) {
@@ -385,6 +435,7 @@ Document ToDocument(const PlanQuestion& question, const PolicyRun& run,
     document.update(
         {{"bottleneck_seconds", answer.cost.bottleneck_seconds},
          {"step_seconds", answer.cost.step_seconds},
+         {"expected_step_seconds", OrNull(run.expected_seconds)},
          {"lower_bound_seconds", answer.lower_bound_seconds},
          {"gap", answer.gap},
          {"exact", answer.exact},
@@ -400,12 +451,14 @@ Document ToDocument(const PlanQuestion& question, const PolicyRun& run,
   if (with_refused) {
     document["refused"] = OrNull(std::string(run.refused.message()));
   }
-  document.update({{"source", question.inputs.source},
-                   {"measured", question.inputs.measured},
-                   {"model", OrNull(question.model)},
-                   {"schedule", question.schedule},
-                   {"micro_batches", problem.micro_batches},
-                   {"training", problem.training}});
+  document.update(
+      {{"source", question.inputs.source},
+       {"measured", question.inputs.measured},
+       {"model", OrNull(question.model)},
+       {"schedule",
+        run.policy == kGroup ? Document() : Document(question.schedule)},
+       {"micro_batches", problem.micro_batches},
+       {"training", problem.training}});
   return document;
 }
 
@@ -413,18 +466,30 @@ std::string RenderPlan(const PlanQuestion& question, const PolicyRun& run) {
   const PlanProblem& problem = question.inputs.problem;
   const PlanAnswer& answer = *run.answer;
   const bool endless = problem.micro_batches == 0;
+  const bool group = run.policy == kGroup;
   return absl::StrCat(
       StagesTable(problem, answer), "\n",
       RenderFacts(
           {{"policy", absl::StrCat(run.policy, ProvedText(question, answer))},
            {"stages", SharedText(question, answer.placement.size())},
            {endless ? "micro-batch" : "step",
-            absl::StrCat(HumanSeconds(answer.cost.step_seconds), " (",
-                         StreamText(problem), ", ", question.schedule, ")")},
-           {"bottleneck", HumanSeconds(answer.cost.bottleneck_seconds)},
+            absl::StrCat(HumanSeconds(run.expected_seconds > 0
+                                          ? run.expected_seconds
+                                          : answer.cost.step_seconds),
+                         " (", StreamText(problem), ", ",
+                         group ? "data parallel" : question.schedule, ")")},
+           {"by formula",
+            run.expected_seconds > 0 && !group
+                ? absl::StrCat(HumanSeconds(answer.cost.step_seconds),
+                               ", by which policies choose")
+                : ""},
+           {"bottleneck",
+            absl::StrCat(HumanSeconds(answer.cost.bottleneck_seconds),
+                         " a micro-batch")},
            {"lower bound",
-            absl::StrCat(HumanSeconds(answer.lower_bound_seconds), ", gap ",
-                         GapText(answer.gap))},
+            group ? ""
+                  : absl::StrCat(HumanSeconds(answer.lower_bound_seconds),
+                                 " by formula, gap ", GapText(answer.gap))},
            {"left out", Few(NamesLeftOut(problem, answer.placement))},
            {"why", answer.why},
            {"from", question.inputs.source}}),
@@ -451,12 +516,11 @@ std::string RenderComparison(const PlanQuestion& question,
   }
   return absl::StrCat(
       table.Render(), "\n",
-      RenderFacts({{"step", StreamText(question.inputs.problem)},
+      RenderFacts({{"step", absl::StrCat(StreamText(question.inputs.problem),
+                                         "; by formula")},
                    {"stages", SharedText(question, question.shared_stages)},
                    {"from", question.inputs.source}}));
 }
-
-constexpr char kCuts[] = "cuts";  // where a policy's name stands
 
 // The job's own cuts, one device a stage in the order given.
 absl::StatusOr<PlanAnswer> AnswerOfCuts(const PlanQuestion& question) {
@@ -564,8 +628,19 @@ ExitCode PlanCommand(Console& console, const Clock& clock,
   }
   PolicyRun run = Run(question.cuts.empty() ? question.policy : kCuts, question,
                       options, clock);
+  if (run.answer.has_value()) run.ways = WaysOf(question, *run.answer);
+  if (!run.ways.empty()) {
+    const bool both = IsReplicated(run.answer->placement);
+    run.expected_seconds = run.ways[both ? 3 : 1].step_seconds;
+  }
+  if (question.job.has_value() && IsDataParallel(question.job->spec)) {
+    auto group = AnswerOfGroup(question.inputs.problem, *question.job);
+    if (!group.ok()) return ReportSubmitError(console, group.status());
+    run.expected_seconds = group->cost.step_seconds;
+    run.policy = kGroup;
+    run.answer = *std::move(group);
+  }
   if (!run.answer.has_value()) return ReportSubmitError(console, run.refused);
-  run.ways = WaysOf(question, *run.answer);
   if (const absl::Status saved = Save(question, run, options.save);
       !saved.ok()) {
     return ReportError(console, saved);

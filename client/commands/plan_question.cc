@@ -351,6 +351,19 @@ void LeaveOutBackward(const std::vector<DeviceFacts>& facts,
 absl::StatusOr<PlanQuestion> AskForMesh(ControlClient& client,
                                         const JobSpec& spec,
                                         const PlanOptions& options) {
+  if (IsDataParallel(spec)) {
+    PACELINE_RETURN_IF_ERROR(Refuse(
+        {{"--policy", options.policy.has_value()},
+         {"--compare", options.compare},
+         {"--micro-batches", options.micro_batches.has_value()},
+         {"--inference", options.inference},
+         {"--stages", options.stages.has_value()},
+         {"--replicas", options.replicas},
+         {"--schedule", options.schedule.has_value()},
+         {"--save", !options.save.empty()}},
+        "goes with a pipeline; the job has aggregation.mode, and a group "
+        "trains it"));
+  }
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, DescribeModel(spec));
   PACELINE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> live,
                             LiveWorkers(client));

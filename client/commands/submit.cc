@@ -217,6 +217,7 @@ std::vector<std::pair<std::string, std::string>> RunFacts(
        run.step_seconds() > 0 ? text(run.step_seconds()) : std::string()},
       {"samples/s", HumanRate(run.samples_per_second())},
       {"bubbles", absl::StrFormat("%.1f %%", 100 * run.bubble_share())},
+      {"bound by", run.bound()},
       {"from", run.source()}};
   if (steps > 0) {
     facts.insert(

@@ -40,37 +40,6 @@ std::vector<int> LeftOut(const PlanProblem& problem,
   return left_out;
 }
 
-// The stage that bounds the step, or the transfer after it.
-std::string BoundText(const PlanProblem& problem, const PlanAnswer& answer) {
-  const std::vector<double>& seconds = answer.cost.stage_seconds;
-  const size_t slowest =
-      std::max_element(seconds.begin(), seconds.end()) - seconds.begin();
-  const double bottleneck = answer.cost.bottleneck_seconds;
-  const PlacedStage& stage = answer.placement[slowest];
-  if (!problem.overlap && answer.placement.size() > 1) {
-    return absl::StrCat(
-        "compute and transfers of one stage take ", Seconds(bottleneck),
-        " a micro-batch and set the pace; "
-        "the most compute, ",
-        Seconds(seconds[slowest]), ", is that of layers ", stage.layers.first,
-        "..", stage.layers.last - 1, " on ", Names(problem, stage.devices));
-  }
-  if (seconds[slowest] >= bottleneck) {
-    return absl::StrCat(
-        "layers ", stage.layers.first, "..", stage.layers.last - 1, " on ",
-        Names(problem, stage.devices), " set the pace: ", Seconds(bottleneck),
-        " a micro-batch");
-  }
-  const std::vector<double>& delays = answer.cost.transfer_seconds;
-  const size_t cut =
-      std::max_element(delays.begin(), delays.end()) - delays.begin();
-  return absl::StrCat("a transfer sets the pace: ", Seconds(bottleneck),
-                      " a micro-batch; the longest is from ",
-                      Names(problem, answer.placement[cut].devices), " to ",
-                      Names(problem, answer.placement[cut + 1].devices),
-                      " after layer ", answer.placement[cut].layers.last - 1);
-}
-
 // The least that giving one of `left_out` a share of one stage would cost, as
 // a replica or in the place of another.
 double SecondsWithOneMore(const PlanProblem& problem,
@@ -148,6 +117,37 @@ double LeastBytes(const PlanProblem& problem, int layer) {
 
 }  // namespace
 
+std::string BoundText(const PlanProblem& problem, const Placement& placement,
+                      const PlacementCost& cost) {
+  const std::vector<double>& seconds = cost.stage_seconds;
+  const size_t slowest =
+      std::max_element(seconds.begin(), seconds.end()) - seconds.begin();
+  const double bottleneck = cost.bottleneck_seconds;
+  const PlacedStage& stage = placement[slowest];
+  if (!problem.overlap && placement.size() > 1) {
+    return absl::StrCat(
+        "compute and transfers of one stage take ", Seconds(bottleneck),
+        " a micro-batch and set the pace; "
+        "the most compute, ",
+        Seconds(seconds[slowest]), ", is that of layers ", stage.layers.first,
+        "..", stage.layers.last - 1, " on ", Names(problem, stage.devices));
+  }
+  if (seconds[slowest] >= bottleneck) {
+    return absl::StrCat(
+        "layers ", stage.layers.first, "..", stage.layers.last - 1, " on ",
+        Names(problem, stage.devices), " set the pace: ", Seconds(bottleneck),
+        " a micro-batch");
+  }
+  const std::vector<double>& delays = cost.transfer_seconds;
+  const size_t cut =
+      std::max_element(delays.begin(), delays.end()) - delays.begin();
+  return absl::StrCat("a transfer sets the pace: ", Seconds(bottleneck),
+                      " a micro-batch; the longest is from ",
+                      Names(problem, placement[cut].devices), " to ",
+                      Names(problem, placement[cut + 1].devices),
+                      " after layer ", placement[cut].layers.last - 1);
+}
+
 std::string FewNames(const std::vector<std::string>& names) {
   constexpr size_t kMostNames = 4;
   const size_t shown = std::min(names.size(), kMostNames);
@@ -159,7 +159,7 @@ std::string FewNames(const std::vector<std::string>& names) {
 
 std::string WhyOf(const PlanProblem& problem, const PlanAnswer& answer,
                   bool predicted) {
-  return absl::StrCat(BoundText(problem, answer), "; ",
+  return absl::StrCat(BoundText(problem, answer.placement, answer.cost), "; ",
                       LeftOutText(problem, answer), "; the plan is ",
                       QualityText(answer, predicted));
 }

@@ -12,6 +12,10 @@ namespace paceline {
 // "a, b, c, d and 60 more": a plan for 64 machines is read too.
 std::string FewNames(const std::vector<std::string>& names);
 
+// The stage that bounds the step, or the transfer after it.
+std::string BoundText(const PlanProblem& problem, const Placement& placement,
+                      const PlacementCost& cost);
+
 // One or two sentences: what bounds the step, who is left out and what taking
 // the best of them would change, and how good the plan is known to be.
 // predicted: PolicyOptions::predicted.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
+#include "core/plan/why.h"
 #include "core/schedule/route.h"
 #include "core/schedule/traits.h"
 
@@ -206,6 +207,9 @@ absl::StatusOr<RunEstimate> EstimateRun(
     estimate.layer_seconds.push_back(OwnSeconds(spec, inputs, stage));
   }
   const Placement placement = PlacementOf(stages);
+  if (auto cost = CostOf(inputs.problem, placement); cost.ok()) {
+    estimate.bound = BoundText(inputs.problem, placement, *cost);
+  }
   SimulationOptions options = OptionsFor(spec, placement, inputs);
   const bool inference = IsInference(spec);
   options.steps = inference ? 1 : kSteps;

@@ -34,6 +34,7 @@ struct RunEstimate {
   // their layers, at the worker's share of a core; with the update where every
   // micro-batch has one.  Nothing that a pipeline adds, such as frames.
   std::vector<double> layer_seconds;
+  std::string bound;      // what sets the pace, for people; empty: not known
   std::string source;     // PlanInputs::source
   bool measured = false;  // PlanInputs::measured
   // A round group's; why: empty where the job itself gives the number.

@@ -330,6 +330,37 @@ GroupProblem ProblemOf(const JobSpec& spec, const ModelDescription& model,
 
 }  // namespace
 
+namespace {
+
+// Says which part of a step is the longest, and of compute whose.
+std::string BoundOf(const GroupProblem& problem,
+                    const std::vector<MemberInput>& members,
+                    const GroupStep& step) {
+  const std::pair<double, const char*> parts[] = {
+      {step.compute, "computing and sending parts"},
+      {step.results, "sending the result"},
+      {step.commit, "agreeing on the result"},
+      {step.apply, "applying the result"}};
+  const auto longest = std::max_element(std::begin(parts), std::end(parts));
+  size_t slowest = 0;
+  const auto seconds = [&](size_t m) {
+    return problem.members[m].compute_seconds / problem.members[m].cpu_share;
+  };
+  for (size_t m = 1; m < members.size(); ++m) {
+    if (seconds(m) > seconds(slowest)) slowest = m;
+  }
+  return absl::StrCat(
+      longest->second,
+      longest == parts
+          ? absl::StrFormat(" (%.4g s of it on %s)", seconds(slowest),
+                            members[slowest].worker.name)
+          : "",
+      absl::StrFormat(" sets the pace: %.4g of %.4g s a step", longest->first,
+                      step.seconds()));
+}
+
+}  // namespace
+
 absl::StatusOr<RunEstimate> EstimateGroup(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<MemberInput>& members, const Measurements& measurements) {
@@ -355,6 +386,7 @@ absl::StatusOr<RunEstimate> EstimateGroup(
   estimate.bubble_share =
       std::max(0.0, 1 - computes / static_cast<double>(members.size()) /
                             estimate.step_seconds);
+  estimate.bound = BoundOf(problem, members, choice.step);
   estimate.source = std::move(inputs.source);
   estimate.measured = inputs.measured;
   estimate.shards = choice.shards;

@@ -302,6 +302,48 @@ TEST(Plan, ForTheMeshTakesTheGroupsMembersThatTheJobAsksFor) {
   EXPECT_THAT(members_of(named), HasSubstr("2 members"));
 }
 
+TEST(Plan, ForTheMeshHasOneAnswerAndNamesTheOtherTimes) {
+  PlanBed bed, table(OutputFormat::kTable);
+
+  const json plan = bed.Planned(LenetSpec(16), {.model = "lenet"});
+  ASSERT_EQ(table.Run(LenetSpec(16), {.model = "lenet"}), kExitOk);
+
+  const double expected = plan["expected_step_seconds"];
+  EXPECT_EQ(expected, plan["ways"][1]["step_seconds"]);
+  EXPECT_NE(expected, plan["step_seconds"]);
+  EXPECT_THAT(
+      table.out.str(),
+      Says(absl::StrCat("\nstep:         ", HumanSeconds(expected), " ("),
+           absl::StrCat("\nby formula:   ", HumanSeconds(plan["step_seconds"]),
+                        ", by which policies choose\n"),
+           " a micro-batch\n", " by formula, gap "));
+}
+
+TEST(Plan, OfAGroupAnswersForTheGroup) {
+  JobSpec spec = LenetSpec(16);
+  spec.aggregation.mode = "rolling";
+  PlanBed bed, table(OutputFormat::kTable), refused;
+
+  const json plan = bed.Planned(spec, {.job_file = "job.yaml"});
+  ASSERT_EQ(table.Run(spec, {.job_file = "job.yaml"}), kExitOk);
+
+  EXPECT_EQ(plan["policy"], "group");
+  ASSERT_EQ(plan["stages"].size(), 1u);
+  EXPECT_EQ(plan["stages"][0]["workers"], json({"w1", "w2", "w3"}));
+  EXPECT_EQ(plan["step_seconds"], plan["ways"][2]["step_seconds"]);
+  EXPECT_EQ(plan["expected_step_seconds"], plan["step_seconds"]);
+  EXPECT_GT(plan["stages"][0]["memory_bytes"], 0);
+  EXPECT_TRUE(plan["gap"].is_null());
+  EXPECT_THAT(plan["why"].get<std::string>(),
+              Says("3 members, shards: ", "sets the pace"));
+  EXPECT_THAT(table.out.str(), Says("data parallel)", "\none worker"));
+  EXPECT_THAT(table.out.str(), testing::Not(HasSubstr("by formula")));
+
+  EXPECT_EQ(refused.Run(spec, {.job_file = "job.yaml", .policy = "equal"}),
+            kExitUsage);
+  EXPECT_THAT(refused.err.str(), HasSubstr("--policy goes with a pipeline"));
+}
+
 TEST(Plan, ForTheMeshSaysWhyThereCanBeNoGroup) {
   JobSpec spec = LenetSpec(16);
   spec.train.batch = spec.train.micro_batch;
@@ -310,7 +352,7 @@ TEST(Plan, ForTheMeshSaysWhyThereCanBeNoGroup) {
 
   EXPECT_TRUE(group["step_seconds"].is_null());
   EXPECT_THAT(group["why"].get<std::string>(),
-              HasSubstr("1 micro-batches for 3 members"));
+              HasSubstr("1 micro-batch for 3 members"));
 }
 
 TEST(Plan, ForTheMeshSkipsWorkersThatAreGone) {
@@ -668,7 +710,7 @@ TEST(PlanForAMesh, OfPredictedTimesSaysForWhatItIsOptimal) {
 
   EXPECT_TRUE(known.Output()["predicted"].is_null());
   EXPECT_THAT(known.Output()["why"].get<std::string>(),
-              testing::EndsWith("The plan is proved to be the best."));
+              testing::EndsWith("; the plan is proved to be the best"));
   EXPECT_THAT(predicted.out.str(),
               HasSubstr("proved optimal for predicted layer times only (90 % "
                         "between 0."));

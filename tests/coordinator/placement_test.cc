@@ -226,6 +226,26 @@ TEST_F(PlacementTest, SaysWhatBecomesOfABatchThatItsMicroBatchesDoNotDivide) {
   EXPECT_THAT(notes(), Not(Contains(uneven)));
 }
 
+TEST_F(PlacementTest, SaysThatABatchIsLargerThanTheDataAndAWarmUpThanTheJob) {
+  JobSpec spec = SpecOf(2);
+  const auto notes = [&] {
+    return PlacementNotes(spec, /*plan=*/nullptr, candidates_);
+  };
+  spec.data.name = "synthetic";
+  spec.data.train_samples = 30;
+  spec.train.batch = 30;
+  spec.train.micro_batch = 10;
+  spec.train.steps = 5;
+  EXPECT_THAT(notes(), Not(Tells("an epoch is one step")));
+
+  spec.train.batch = 40;
+  spec.train.learning_rate.warmup_steps = 5;
+  EXPECT_THAT(notes(), Tells("train.batch is 40, and the data has 30 samples"));
+  EXPECT_THAT(notes(), Tells("warmup_steps is 5, and the job has 5 steps"));
+  spec.kind = kInferKind;
+  EXPECT_THAT(notes(), Not(Tells("an epoch is one step")));
+}
+
 // A mesh of workers a, b and c.
 class DealingNoteTest : public testing::Test {
  protected:

@@ -54,6 +54,17 @@ TEST(EstimateRun, AddsUpOneStage) {
   EXPECT_TRUE(estimate.measured);
 }
 
+TEST(EstimateRun, SaysWhatBoundsTheStep) {
+  const RunEstimate estimate =
+      Estimated(Job(4), kPair, [](DeviceProfile& profile) {
+        if (profile.key.device != "b") return;
+        for (LayerMeasurement& layer : profile.layers) layer.forward.wall *= 3;
+      });
+
+  EXPECT_EQ(estimate.bound.find("layers 1..1 on b set the pace: "), 0u)
+      << estimate.bound;
+}
+
 TEST(EstimateRun, FillsAndDrainsAPipeline) {
   const RunEstimate estimate = Estimated(Job(4), kPair);
 

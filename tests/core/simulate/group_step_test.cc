@@ -175,6 +175,14 @@ TEST(EstimateGroup, AMemberComputesItsShareOfTheBatch) {
   EXPECT_THAT(alone.shards_why, HasSubstr("one member"));
 }
 
+TEST(EstimateGroup, SaysWhatBoundsTheStep) {
+  MeasuredMesh mesh;
+  const RunEstimate estimate = Estimate(mesh);
+
+  EXPECT_NE(estimate.bound.find(" sets the pace: "), std::string::npos)
+      << estimate.bound;
+}
+
 TEST(EstimateGroup, AGradientThatTravelsCodedCostsItsCoding) {
   Mesh mesh = MeshOf(1);
   SetParameters(100'000'000, mesh);
