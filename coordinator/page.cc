@@ -52,10 +52,13 @@ std::string Jobs(const v1::MeshUpdate& mesh) {
                       job.phase().empty() ? "" : ", ", job.phase()),
          absl::StrCat(job.step(),
                       job.steps() > 0 ? absl::StrCat("/", job.steps()) : ""),
+         job.has_accuracy() ? FourDecimals(job.accuracy()) : "",
          job.has_loss() ? FourDecimals(job.loss()) : "", job.why()});
   }
   std::reverse(rows.begin(), rows.end());  // newest first
-  return Table("Jobs", {"job", "name", "state", "step", "loss", "why"}, rows);
+  return Table("Jobs",
+               {"job", "name", "state", "step", "accuracy", "loss", "why"},
+               rows);
 }
 
 std::string Workers(const v1::MeshUpdate& mesh) {

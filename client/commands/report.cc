@@ -342,12 +342,35 @@ std::string TitleOf(const std::string& path) {
   return absl::StrReplaceAll(path.substr(path.rfind('/') + 1), {{"_", " "}});
 }
 
+// Adds a row for each setting that is not the same in all jobs.
+void AddDifferences(const Jobs& jobs, Section& section) {
+  std::vector<Document> specs;
+  Document all = Document::object();
+  for (const ReportedJob& reported : jobs) {
+    specs.push_back(MessageDocument(reported.job.spec()).flatten());
+    all.update(specs.back());
+  }
+  for (const auto& [path, value] : all.items()) {
+    std::vector<std::string> row = {
+        absl::StrReplaceAll(path.substr(1), {{"/", "."}})};
+    for (const Document& spec : specs) {
+      row.push_back(CellAt({{"", spec.value(path, Document())}}, ""));
+    }
+    const bool same = absl::c_all_of(row, [&row](const std::string& cell) {
+      return &cell == &row[0] || cell == row[1];
+    });
+    if (!same && row[0] != "name") section.rows.push_back(std::move(row));
+  }
+}
+
 // A row a fact, a column a job.
 Section SummaryOf(const Jobs& jobs) {
-  Section section = {.name = "summary", .title = "Summary", .titles = {"job"}};
+  Section section = {
+      .name = "summary", .title = "Summary", .titles = {"job"}, .leads = true};
   for (const ReportedJob& reported : jobs) {
     section.titles.push_back(absl::StrCat(reported.job.id()));
   }
+  AddDifferences(jobs, section);
   for (const std::string& field : FieldsOf(kSummary)) {
     section.rows.push_back({TitleOf(field)});
     for (const ReportedJob& reported : jobs) {

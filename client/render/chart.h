@@ -31,7 +31,9 @@ struct LineChart {
   std::vector<std::pair<double, std::string>> marks = {};
 };
 
-// The chart with a legend; empty where there is nothing to draw.
+// The chart with a legend; empty where there is nothing to draw.  Over more
+// than three decades its scale is logarithmic.  A line that has left the others
+// far below is clipped.
 std::string RenderLineChart(const LineChart& chart);
 
 struct ChartBar {

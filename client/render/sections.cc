@@ -33,7 +33,7 @@ std::vector<bool> NumberColumns(const Section& section) {
 constexpr char kStyle[] = R"(
 :root{color-scheme:light dark}
 body{font:15px/1.45 system-ui,sans-serif;max-width:60rem;margin:0 auto;
-padding:1rem;overflow-wrap:anywhere}
+padding:1rem;overflow-wrap:break-word}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin:2rem 0 .4rem}
 .scroll{overflow-x:auto;overflow-wrap:normal}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
@@ -43,13 +43,18 @@ svg{width:100%;min-width:36rem;height:auto}svg text{font:11px system-ui;fill:cur
 svg .in{fill:#000}.mid{text-anchor:middle}.end{text-anchor:end}
 .grid{stroke:#8886}.mark{stroke:currentColor;stroke-dasharray:2 3}
 .line{fill:none;stroke:var(--c);stroke-width:2;stroke-linecap:round}
-.dashed{stroke-dasharray:6 4}rect{fill:var(--c)}
+.dashed{stroke-dasharray:6 4}rect,circle{fill:var(--c)}
 .legend{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.2rem 1rem}
 .legend li::before{content:"";display:inline-block;width:.8em;height:.8em;
 margin-right:.4em;background:var(--c)}
 .c0{--c:#3d9be0}.c1{--c:#e69f00}.c2{--c:#1aa37a}.c3{--c:#cc79a7}
 .c4{--c:#d9622b}.c5{--c:#9a7fd1}.c6{--c:#8f9499}.c7{--c:#b5a02c}
 )";
+
+// Whether the table is too long to stand open.
+bool IsLong(const Section& section) {
+  return section.rows.size() > kMostOpenRows && !section.leads;
+}
 
 std::string HtmlRow(const Cells& cells, absl::string_view tag,
                     const std::vector<bool>& numbers) {
@@ -79,7 +84,7 @@ std::string HtmlTable(const Section& section) {
     absl::StrAppend(&text, HtmlRow(section.rows[row], "td", numbers));
   }
   text += "</tbody>\n</table></div>\n";
-  if (rows <= kMostOpenRows) return text;
+  if (!IsLong(section)) return text;
   return absl::StrCat("<details><summary>as a table (", rows,
                       " rows)</summary>\n", text, "</details>\n");
 }
@@ -157,10 +162,12 @@ std::string HtmlOf(const Report& report) {
       title, "</title>\n<style>", kStyle, "</style>\n</head>\n<body>\n<h1>",
       title, "</h1>\n", HtmlNotes(report.notes));
   for (const Section& section : report.sections) {
+    const std::string charts = absl::StrJoin(section.charts, "");
     absl::StrAppend(&text, "<section id=\"", section.name, "\">\n<h2>",
                     EscapeHtml(section.title), "</h2>\n",
-                    HtmlNotes(section.notes), absl::StrJoin(section.charts, ""),
-                    HtmlTable(section), "</section>\n");
+                    HtmlNotes(section.notes), section.leads ? "" : charts,
+                    HtmlTable(section), section.leads ? charts : "",
+                    "</section>\n");
   }
   return absl::StrCat(text, "</body>\n</html>\n");
 }
@@ -179,7 +186,7 @@ std::string LatexOf(const Report& report) {
   std::string text = absl::StrCat("% ", Printable(report.title), "\n");
   for (const Section& section : report.sections) {
     const size_t rows = section.rows.size();
-    if (rows > kMostOpenRows) {
+    if (IsLong(section)) {
       absl::StrAppend(&text, "% ", section.name, ": ", rows,
                       " rows, which --format csv has\n");
     } else if (rows > 0) {

@@ -14,6 +14,8 @@ struct Section {
   std::vector<std::string> titles = {};             // of the columns
   std::vector<std::vector<std::string>> rows = {};  // each as long as `titles`
   std::vector<std::string> charts = {};  // as client/render/chart.h makes them
+  // The table is what the report is about: it stands open, before the charts.
+  bool leads = false;
 };
 
 struct Report {
@@ -22,8 +24,8 @@ struct Report {
   std::vector<Section> sections = {};
 };
 
-// Longer tables are folded in HTML and left out of LaTeX.
-inline constexpr size_t kMostOpenRows = 40;
+// Longer tables are folded in HTML and left out of LaTeX, but those that lead.
+inline constexpr size_t kMostOpenRows = 20;
 // HTML shows no more rows of a table: the first half and the last half.
 inline constexpr size_t kMostHtmlRows = 2000;
 

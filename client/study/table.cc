@@ -114,7 +114,8 @@ Section TrialsSection(const StudyResults& results, bool plain) {
                      .title = results.study.repeat > 1
                                   ? "Trials: median (least..greatest) of the "
                                     "seeds"
-                                  : "Trials"};
+                                  : "Trials",
+                     .leads = true};
   for (const PublishedResult& row : results.study.published) {
     section.notes.push_back(absl::StrCat(SettingsText(row.where), ": ",
                                          SettingsText(row.says),

@@ -34,6 +34,13 @@ const stateOfWorker = worker => {
 };
 const workersOf = job => (job.workers || []).filter(worker => !worker.let_go);
 
+function addAccuracies(job) {
+  for (const {step, accuracy} of job.evaluations || []) {
+    job.accuracies = job.accuracies.filter(point => point.step < number(step));
+    job.accuracies.push({step: number(step), accuracy: Number(accuracy || 0)});
+  }
+}
+
 function addPoints(job, points) {
   for (const point of points || []) {
     const step = number(point.step);
@@ -79,8 +86,11 @@ function merge(update) {
   for (const id of update.forgotten_workers || []) mesh.workers.delete(id);
   for (const job of update.jobs || []) {
     const known = mesh.jobs.get(job.id);
-    job.points = known?.attempt === job.attempt ? known.points : [];
+    const same = known?.attempt === job.attempt;
+    job.points = same ? known.points : [];
+    job.accuracies = same ? known.accuracies : [];
     addPoints(job, job.curve);
+    addAccuracies(job);
     mesh.jobs.set(job.id, job);
     takeTrace(job);
   }
@@ -113,7 +123,11 @@ const rate = value => !value ? ''
 const clock = ms => new Date(number(ms)).toLocaleTimeString();
 const steps = job => number(job.steps) ? `${number(job.step)}/${job.steps}`
                                        : `${number(job.step)}`;
-const loss = job => job.loss === undefined ? '' : Number(job.loss).toFixed(4);
+const loss = job => job.loss === undefined ? ''
+    : Math.abs(job.loss) < 1e4 ? Number(job.loss).toFixed(4)
+                               : Number(job.loss).toPrecision(3);
+const accuracy = job =>
+    job.accuracy === undefined ? '' : Number(job.accuracy).toFixed(4);
 
 // Shares of a worker's time.
 function split(worker) {
@@ -137,10 +151,10 @@ function table(titles, rows) {
                              (long.includes(titles[i]) ? 'long' : '')});
   const line = (tag, cells) =>
       cells.map((cell, i) => element(tag, kind(i), cell));
-  return element('table', {},
+  return element('div', {class: 'scroll'}, element('table', {},
       element('tr', {}, ...line('th', titles.map(title => title.replace('-', '')))),
       ...rows.map(row => element('tr', row.attributes || {},
-                                 ...line('td', row.cells))));
+                                 ...line('td', row.cells)))));
 }
 
 const state = text => element('span', {class: text}, text);
@@ -217,23 +231,39 @@ function gantt(job) {
       svg, key('forward', 'backward'));
 }
 
-function curve(job) {
-  const points = job.points.filter(point => Number.isFinite(point.loss));
-  if (points.length < 2) return null;
-  const losses = points.map(point => point.loss);
-  const least = Math.min(...losses), most = Math.max(...losses);
-  const first = points[0].step, span = points.at(-1).step - first || 1;
-  const line = points.map(point =>
-      `${600 * (point.step - first) / span},` +
-      `${5 + 110 * (1 - (point.loss - least) / (most - least || 1))}`).join(' ');
-  const svg = element('svg', {viewBox: '0 0 600 120', height: 140, role: 'img',
-                              preserveAspectRatio: 'none',
-                              'aria-label': 'Loss curve'},
-                      element('polyline', {points: line}));
+// A line over steps, with axes; over more than three decades the scale is
+// logarithmic.
+function curve(title, all, key) {
+  const points = all.filter(point => Number.isFinite(point[key]));
+  if (!points.length) return null;
+  const values = points.map(point => point[key]);
+  const least = Math.min(...values), most = Math.max(...values);
+  const log = least > 0 && most > 1000 * least;
+  const first = points[0].step, last = points.at(-1).step;
+  const up = value => most === least ? .5
+      : log ? Math.log(value / least) / Math.log(most / least)
+            : (value - least) / (most - least);
+  const place = point =>
+      `${10 + 580 * (last === first ? .5 : (point.step - first) / (last - first))},` +
+      `${10 + 100 * (1 - up(point[key]))}`;
+  const svg = element('svg', {viewBox: '0 0 600 120', role: 'img',
+                              preserveAspectRatio: 'none', 'aria-label': title},
+                      element('polyline', {points: points.map(place).join(' ')}));
+  for (const point of points.length <= 20 ? points : []) {
+    svg.append(element('polyline', {class: 'dot',
+                                    points: `${place(point)} ${place(point)}`}));
+  }
+  const labels = (side, texts) => element('div', {class: side},
+      ...[...new Set(texts)].map(text => element('span', {}, text)));
+  const middle = log ? Math.sqrt(least * most) : (least + most) / 2;
   return element('section', {},
-      element('h2', {}, 'Loss ', element('small', {},
-          `${most.toPrecision(4)} to ${least.toPrecision(4)}, ` +
-          `steps ${first} to ${points.at(-1).step}`)), svg);
+      element('h2', {}, title, log ? element('small', {}, ' logarithmic') : null),
+      element('div', {class: 'chart'},
+              labels('y', [most, middle, least].map(
+                  value => `${Number(value.toPrecision(4))}`)),
+              svg,
+              labels('x', [`step ${first}`, `${Math.round((first + last) / 2)}`,
+                           `${last}`].slice(0, last > first ? 3 : 1))));
 }
 
 function recovery(job) {
@@ -262,6 +292,7 @@ function links(job) {
 
 function jobParts(job) {
   const facts = [steps(job), loss(job) && `loss ${loss(job)}`,
+                 accuracy(job) && `accuracy ${accuracy(job)}`,
                  job.samples_per_second &&
                      `${rate(job.samples_per_second)} samples/s`,
                  job.step_seconds && `${seconds(job.step_seconds)} a step`,
@@ -272,7 +303,8 @@ function jobParts(job) {
             ' ', element('small', {}, facts.filter(Boolean).join(', '))),
     job.why ? element('p', {class: stateOf(job)}, job.why) : null,
     recovery(job), stages(job), key('forward', 'backward', 'wait', 'other'),
-    gantt(job), curve(job), links(job)];
+    gantt(job), curve('Loss', job.points, 'loss'),
+    curve('Accuracy on the test set', job.accuracies, 'accuracy'), links(job)];
 }
 
 // --- the page ---
@@ -305,12 +337,14 @@ function show() {
   const jobs = [...mesh.jobs.values()].sort((a, b) => number(b.id) - number(a.id));
   document.getElementById('mesh').replaceChildren(
       element('h2', {}, 'Jobs'),
-      table(['job', 'name', 'state', 'step', 'loss', '-samples/s', '-why'],
+      table(['job', 'name', 'state', 'step', 'loss', 'accuracy', '-samples/s',
+             '-why'],
             jobs.map(each => ({
               attributes: {'data-job': each.id,
                            class: each === job ? 'chosen' : ''},
-              cells: [each.id, each.spec.name || '', state(stateOf(each)),
-                      steps(each), loss(each),
+              cells: [element('a', {href: `#${each.id}`}, each.id),
+                      each.spec.name || '', state(stateOf(each)),
+                      steps(each), loss(each), accuracy(each),
                       rate(each.samples_per_second),
                       each.why || '']}))),
       element('h2', {}, 'Workers'),

@@ -330,37 +330,6 @@ GroupProblem ProblemOf(const JobSpec& spec, const ModelDescription& model,
 
 }  // namespace
 
-namespace {
-
-// Says which part of a step is the longest, and of compute whose.
-std::string BoundOf(const GroupProblem& problem,
-                    const std::vector<MemberInput>& members,
-                    const GroupStep& step) {
-  const std::pair<double, const char*> parts[] = {
-      {step.compute, "computing and sending parts"},
-      {step.results, "sending the result"},
-      {step.commit, "agreeing on the result"},
-      {step.apply, "applying the result"}};
-  const auto longest = std::max_element(std::begin(parts), std::end(parts));
-  size_t slowest = 0;
-  const auto seconds = [&](size_t m) {
-    return problem.members[m].compute_seconds / problem.members[m].cpu_share;
-  };
-  for (size_t m = 1; m < members.size(); ++m) {
-    if (seconds(m) > seconds(slowest)) slowest = m;
-  }
-  return absl::StrCat(
-      longest->second,
-      longest == parts
-          ? absl::StrFormat(" (%.4g s of it on %s)", seconds(slowest),
-                            members[slowest].worker.name)
-          : "",
-      absl::StrFormat(" sets the pace: %.4g of %.4g s a step", longest->first,
-                      step.seconds()));
-}
-
-}  // namespace
-
 absl::StatusOr<RunEstimate> EstimateGroup(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<MemberInput>& members, const Measurements& measurements) {
@@ -374,10 +343,14 @@ absl::StatusOr<RunEstimate> EstimateGroup(
   estimate.step_seconds = choice.step.seconds();
   estimate.samples_per_second =
       static_cast<double>(spec.train.batch) / estimate.step_seconds;
-  double computes = 0;
+  double computes = 0, slowest = 0;
+  std::string pace;  // whose compute takes longest
   for (size_t m = 0; m < members.size(); ++m) {
     const MemberCost& member = problem.members[m];
-    computes += member.compute_seconds / member.cpu_share;
+    const double own = member.compute_seconds / member.cpu_share;
+    computes += own;
+    if (own > slowest) pace = members[m].worker.name;
+    slowest = std::max(slowest, own);
     estimate.layer_seconds.push_back(
         LayerSeconds(inputs.problem, {0, static_cast<int>(model.layers.size())},
                      static_cast<int>(m)));
@@ -386,7 +359,14 @@ absl::StatusOr<RunEstimate> EstimateGroup(
   estimate.bubble_share =
       std::max(0.0, 1 - computes / static_cast<double>(members.size()) /
                             estimate.step_seconds);
-  estimate.bound = BoundOf(problem, members, choice.step);
+  const double rest = estimate.step_seconds - slowest;
+  estimate.bound =
+      slowest > rest
+          ? absl::StrFormat(
+                "%s sets the pace: it computes %.4g of %.4g s a step", pace,
+                slowest, estimate.step_seconds)
+          : absl::StrFormat("the exchange sets the pace: %.4g of %.4g s a step",
+                            rest, estimate.step_seconds);
   estimate.source = std::move(inputs.source);
   estimate.measured = inputs.measured;
   estimate.shards = choice.shards;

@@ -176,11 +176,17 @@ TEST(EstimateGroup, AMemberComputesItsShareOfTheBatch) {
 }
 
 TEST(EstimateGroup, SaysWhatBoundsTheStep) {
-  MeasuredMesh mesh;
-  const RunEstimate estimate = Estimate(mesh);
+  Mesh mesh = MeshOf(2);
+  mesh.measurements = MeasuredOn(
+      mesh.spec, mesh.model,
+      {{"a", {.forward = {0.001, 0, 0.001}, .backward = {0.002, 0, 0.002}}},
+       {"b", {.forward = {0.003, 0, 0.003}, .backward = {0.002, 0, 0.002}}}});
 
-  EXPECT_NE(estimate.bound.find(" sets the pace: "), std::string::npos)
-      << estimate.bound;
+  EXPECT_THAT(EstimateOf(mesh).bound,
+              HasSubstr("b sets the pace: it computes 0.01"));
+
+  SetParameters(100'000'000, mesh);
+  EXPECT_THAT(EstimateOf(mesh).bound, HasSubstr("the exchange sets the pace"));
 }
 
 TEST(EstimateGroup, AGradientThatTravelsCodedCostsItsCoding) {
