@@ -177,10 +177,11 @@ TEST(EstimateGroup, AMemberComputesItsShareOfTheBatch) {
 
 TEST(EstimateGroup, SaysWhatBoundsTheStep) {
   Mesh mesh = MeshOf(2);
-  mesh.measurements = MeasuredOn(
-      mesh.spec, mesh.model,
-      {{"a", {.forward = {0.001, 0, 0.001}, .backward = {0.002, 0, 0.002}}},
-       {"b", {.forward = {0.003, 0, 0.003}, .backward = {0.002, 0, 0.002}}}});
+  std::map<std::string, LayerMeasurement> layers;
+  layers["a"].forward = {0.001, 0, 0.001};
+  layers["b"].forward = {0.003, 0, 0.003};
+  for (auto& [name, layer] : layers) layer.backward = {0.002, 0, 0.002};
+  mesh.measurements = MeasuredOn(mesh.spec, mesh.model, layers);
 
   EXPECT_THAT(EstimateOf(mesh).bound,
               HasSubstr("b sets the pace: it computes 0.01"));
