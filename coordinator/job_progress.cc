@@ -123,7 +123,10 @@ void JobProgress::CountStep(JobEntry& job, const v1::StepRecord& step,
 // Tells of the steps, which nobody knew before the data was opened.
 void JobProgress::NoteWalk(JobEntry& job, int64_t steps, Moment moment) {
   const JobSpec& spec = job.record.spec;
-  if (spec.train.steps > 0 || TrainSamplesOf(spec.data) > 0) return;
+  if (IsInference(spec) || spec.train.steps > 0 ||
+      TrainSamplesOf(spec.data) > 0) {
+    return;
+  }
   for (const std::string& note : WalkNotes(spec.train, 0, steps)) {
     mesh_.AddEvent(job, "warning", note, moment);
   }
