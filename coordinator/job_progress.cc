@@ -149,6 +149,9 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
   const bool reads = Holds(job.record, worker, 0);
   const int64_t asked = job.record.spec.train.steps;
   if (reads && (asked == 0 || run.steps() <= asked)) {
+    if (record.steps() == 0 && run.steps() > 0) {
+      NoteWalk(job, run.steps(), moment);
+    }
     record.set_steps(std::max(record.steps(), run.steps()));
   }
   if (!IsInference(job.record.spec)) {
