@@ -421,15 +421,6 @@ ExitCode Trust(const ClientOptions& options, const std::string& coordinator,
   }
 }
 
-// Calls show the coordinator's secret: the one that is named, else that of
-// this user's 'up'.
-absl::Status UseClientSecret(const Settings& settings) {
-  if (!settings.secret_file.empty()) return UseSecret(settings.secret_file);
-  const std::string link = SecretLink(settings.coordinator);
-  if (link.empty() || access(link.c_str(), F_OK) != 0) return absl::OkStatus();
-  return UseSecret(link);
-}
-
 // Commands that call a coordinator, with TLS where there is a certificate for
 // it.
 ExitCode RunOverNetwork(const ClientOptions& options, Settings settings,
@@ -447,7 +438,9 @@ ExitCode RunOverNetwork(const ClientOptions& options, Settings settings,
       named, options.command == Command::kLogin || TlsFiles(folder).exist());
   if (!found.ok()) return ReportError(console, found.status());
   settings.coordinator = *found;
-  if (const absl::Status used = UseClientSecret(settings); !used.ok()) {
+  if (const absl::Status used =
+          UseSecretOf(settings.coordinator, settings.secret_file);
+      !used.ok()) {
     return ReportError(console, used);
   }
   // A certificate that is being replaced may be of no use.

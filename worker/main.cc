@@ -370,13 +370,10 @@ int main(int argc, char** argv) {
   if (!paceline::ParseWorkerOptions(argc, argv, &options, &exit_code)) {
     return exit_code;
   }
-  if (!options.secret_file.empty()) {
-    const absl::Status used =
-        paceline::AtOption(options.origins, "secret-file",
-                           paceline::UseSecret(options.secret_file));
-    if (!used.ok()) return paceline::Fail(used);
+  if (!options.join.empty()) {
+    const absl::Status used = paceline::UseSecretOf("", options.secret_file);
+    return used.ok() ? paceline::Join(options) : paceline::Fail(used);
   }
-  if (!options.join.empty()) return paceline::Join(options);
   const char* capability = std::getenv(paceline::kCapabilityVariable);
   if (capability == nullptr) {
     return paceline::Fail(
@@ -387,5 +384,9 @@ int main(int argc, char** argv) {
       options.insecure || paceline::TlsFiles(options.tls_dir).exist());
   if (!coordinator.ok()) return paceline::Fail(coordinator.status());
   options.coordinator = *coordinator;
+  const absl::Status used = paceline::AtOption(
+      options.origins, "secret-file",
+      paceline::UseSecretOf(options.coordinator, options.secret_file));
+  if (!used.ok()) return paceline::Fail(used);
   return paceline::Run(options, capability, argc, argv);
 }

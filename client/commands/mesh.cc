@@ -19,7 +19,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "client/files/settings.h"
 #include "client/files/whole_file.h"
 #include "client/render/text.h"
 #include "core/base/counted.h"

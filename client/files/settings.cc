@@ -203,19 +203,6 @@ std::vector<std::string> SettingsFiles() {
 
 std::string UserSettingsFile() { return UserFolder() + "/paceline.yaml"; }
 
-std::string UserStateFolder() {
-  if (const auto folder = Given("XDG_STATE_HOME")) return *folder + "/paceline";
-  const std::string home = HomeFolder();
-  return home.empty() ? "" : home + "/.local/state/paceline";
-}
-
-std::string SecretLink(const std::string& coordinator) {
-  const std::string folder = UserStateFolder();
-  const auto where = ParseHostPort(coordinator);
-  if (folder.empty() || !where.ok() || !IsLoopback(where->host)) return "";
-  return absl::StrCat(folder, "/meshes/", where->port);
-}
-
 std::string UserName() {
   const passwd* const user = getpwuid(geteuid());
   return user == nullptr ? "user" : user->pw_name;

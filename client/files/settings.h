@@ -56,11 +56,6 @@ std::vector<std::string> SettingsFiles();
 // and whoever may read it, the one that the coordinator's service made.
 std::string TlsFolder(const std::optional<std::string>& given,
                       const std::string& coordinator);
-// The folder of what programs of this user keep: $XDG_STATE_HOME/paceline or
-// ~/.local/state/paceline.  Empty: the user has no home.
-std::string UserStateFolder();
-// 'up' leaves a link there to the secret of its mesh.  Empty: as above.
-std::string SecretLink(const std::string& coordinator);
 // The user's own file of settings and login name.
 std::string UserSettingsFile();
 std::string UserName();

@@ -103,6 +103,14 @@ std::string HomeFolder() {
   return user == nullptr ? "" : user->pw_dir;
 }
 
+std::string UserStateFolder() {
+  const char* const state = std::getenv("XDG_STATE_HOME");
+  if (state != nullptr && *state != '\0')
+    return absl::StrCat(state, "/paceline");
+  const std::string home = HomeFolder();
+  return home.empty() ? "" : home + "/.local/state/paceline";
+}
+
 absl::Status CheckOwnFolder(const std::string& folder) {
   namespace fs = std::filesystem;
   const auto refused = [&folder](const auto&... why) {

@@ -34,6 +34,9 @@ absl::Status MakeFolders(const std::string& folder);
 
 // $HOME, else what the system's list of users says; empty: the user has none.
 std::string HomeFolder();
+// The folder of what programs of this user keep: $XDG_STATE_HOME/paceline or
+// ~/.local/state/paceline.  Empty: the user has no home.
+std::string UserStateFolder();
 
 // Whether nobody but this user and root can change what is in the folder or put
 // another one in its place.

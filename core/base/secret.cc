@@ -12,6 +12,7 @@
 #include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/base/files.h"
+#include "core/base/host_port.h"
 
 namespace paceline {
 namespace {
@@ -58,6 +59,21 @@ absl::Status UseSecret(const std::string& path) {
   }
   ProcessSecret() = std::move(secret);
   return absl::OkStatus();
+}
+
+std::string SecretLink(const std::string& coordinator) {
+  const std::string folder = UserStateFolder();
+  const auto where = ParseHostPort(coordinator);
+  if (folder.empty() || !where.ok() || !IsLoopback(where->host)) return "";
+  return absl::StrCat(folder, "/meshes/", where->port);
+}
+
+absl::Status UseSecretOf(const std::string& coordinator,
+                         const std::string& named) {
+  if (!named.empty()) return UseSecret(named);
+  const std::string link = SecretLink(coordinator);
+  struct stat about = {};
+  return stat(link.c_str(), &about) == 0 ? UseSecret(link) : absl::OkStatus();
 }
 
 const std::string& UsedSecret() { return ProcessSecret(); }

@@ -19,6 +19,15 @@ absl::Status MakeSecret(const std::string& path);
 //                          it; the message says what to do
 absl::Status UseSecret(const std::string& path);
 
+// 'paceline up' leaves a link there to the secret of its mesh, while it runs.
+// Empty: the coordinator is none on loopback, or the user has no home.
+std::string SecretLink(const std::string& coordinator);
+
+// As above with the file `named`, else with that of this user's `up`, where its
+// coordinator is meant; else uses none.
+absl::Status UseSecretOf(const std::string& coordinator,
+                         const std::string& named);
+
 // That of this process; empty: it uses none.
 const std::string& UsedSecret();
 
