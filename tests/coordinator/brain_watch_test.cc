@@ -81,8 +81,8 @@ TEST_F(NotesOfWorkers, NamesOfClassesGoIntoTheFileOfTheWeights) {
   ASSERT_EQ(weights().size(), opened) << "once";
   EXPECT_EQ(weights().back().kind, Actions::Weights::Kind::kOpen);
   EXPECT_THAT(weights().back().layout.header,
-              HasSubstr("\"classes\":\"cat\\ndog\""));
-  EXPECT_THAT(weights().front().layout.header, Not(HasSubstr("classes\":")));
+              HasSubstr("\"classes\":\"cat\\u000adog\""));
+  EXPECT_THAT(weights().front().layout.header, Not(HasSubstr("\"classes\":")));
 }
 
 // --- skipped steps ----------------------------------------------------------

@@ -176,8 +176,7 @@ TEST_F(LookingAgentTest, SaysThatTheDataIsNotWhatItWas) {
 
 TEST_F(LookingAgentTest, OpensNothingOfAJobThatCannotBe) {
   order_.reader->train.batch = 0;
-  order_.reader->data.path = "/no/such/file";
-  order_.files = {"/no/such/file"};
+  order_.files.push_back("/no/such/file");
 
   const v1::Measurement answer = Measure(order_);
 
