@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/model/data_sets.h"
 #include "core/plan/plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
