@@ -374,6 +374,7 @@ absl::StatusOr<v1::GetProfileResponse> MeasureQueue::View(
   add(all.links(), *view.mutable_links());
   add(all.failed(), *view.mutable_failed());
   add(all.missing(), *view.mutable_missing());
+  add(all.notes(), *view.mutable_notes());
   add(waiting, *view.mutable_waiting());
   view.set_next_page_token(page.next());
   return view;
