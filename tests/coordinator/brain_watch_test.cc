@@ -394,7 +394,7 @@ TEST(ThreadsOfAJob, AboveFourTimesTheCoresAreRefusedWithBothNumbers) {
   EXPECT_TRUE(absl::IsFailedPrecondition(mesh.submit_error()));
   EXPECT_THAT(mesh.submit_error().message(),
               Says("threads is 17", "worker a has 4 cores"));
-  EXPECT_TRUE(mesh.brain().ViewJobs(0).empty());
+  EXPECT_TRUE(mesh.brain().ShownJobs(10).empty());
 }
 
 TEST(ThreadsOfAJob, AreNotGivenToAWorkerWithTooFewCores) {
