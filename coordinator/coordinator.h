@@ -46,11 +46,11 @@ class WorkerStream {
 
 // In one answer, so that it fits into a message however long a job was, and is
 // made in a few milliseconds.
-inline constexpr int64_t kMostPoints = 10'000;
+inline constexpr int64_t kMostPoints = 2000;
 inline constexpr int64_t kMostEvaluations = 1000;
 inline constexpr int64_t kMostEvents = 1000;
 inline constexpr int64_t kDefaultLogLines = 1000;
-inline constexpr int64_t kMostJobs = 200;
+inline constexpr int64_t kMostJobs = 100;
 inline constexpr int64_t kMostWorkers = 1000;
 
 // Thread-safe; no call blocks.  One loop thread, "brain", owns the Brain and
