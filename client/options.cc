@@ -856,6 +856,8 @@ class CommandLine {
              "How many may join with it")
         ->check(CLI::Range(int64_t{1}, int64_t{1000}))
         ->capture_default_str();
+    AddValue(create, "--for", options_.token.for_name, "NAME",
+             "The only name that it is good for, also where it is taken");
     AddValue(create, "--ttl", ttl_, "TIME",
              "How long it is good for: 90s, 5m or 2h (default 1h)")
         ->check([this](const std::string& text) -> std::string {
@@ -908,10 +910,7 @@ class CommandLine {
              "What NAME is: worker or client")
         ->check(CLI::IsMember({"worker", "client"}))
         ->capture_default_str();
-    revoke->footer(
-        "Examples:\n"
-        "  paceline tls revoke pi-3\n"
-        "  paceline tls revoke kim --role client");
+    revoke->footer("Example:\n  paceline tls revoke kim --role client");
     CLI::App* const check = Add(
         tls, "check",
         "Tries a coordinator with the certificate here, and says what is wrong",

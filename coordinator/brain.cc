@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/advice.h"
 #include "coordinator/job_text.h"
@@ -72,7 +73,7 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
       pipelines_(mesh_, progress_, measurements_),
       checkpoints_(mesh_, pipelines_),
       queue_(mesh_, groups_, pipelines_, measurements_, stored.next_job),
-      tokens_(mesh_, std::move(stored.tokens)) {
+      tokens_(mesh_, std::move(stored.tokens), std::move(stored.keys)) {
   mesh_.drained = std::move(stored.drained);
   mesh_.revoked = std::move(stored.revoked);
   mesh_.term = mesh_.orders.last.term = stored.term + 1;
@@ -111,6 +112,7 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
 absl::StatusOr<AttachVerdict> Brain::OnAttach(const v1::Registration& sent,
                                               StreamId stream, Moment moment) {
   PACELINE_RETURN_IF_ERROR(CheckRegistration(sent));
+  PACELINE_RETURN_IF_ERROR(tokens_.OnKey(sent.name(), sent.key()));
   v1::Registration registration = sent;
   registration.set_clock_ahead_ms(
       sent.unix_ms() == 0 ? 0 : sent.unix_ms() - moment.unix_ms);
@@ -675,6 +677,7 @@ absl::StatusOr<v1::Worker> Brain::OnForget(const std::string& worker,
   mesh_.AddNotice(id, absl::StrCat("worker ", name, " is forgotten"));
   mesh_.actions.writes.workers.erase(id);
   mesh_.actions.writes.forgotten.push_back(id);
+  tokens_.FreeName(name);
   mesh_.actions.writes.durable = true;
   mesh_.drained.erase(id);
   mesh_.leaving.erase(id);
@@ -704,22 +707,44 @@ absl::StatusOr<v1::Revocation> Brain::OnRevoke(const v1::RevokeRequest& request,
   revocation.set_role(request.role());
   revocation.set_name(request.name());
   revocation.set_unix_ms(until);
-  const auto worker = mesh_.FindMember(request.name());
-  if (request.role() == "worker" && worker.ok() &&
-      (*worker)->registration.name() == request.name()) {
-    revocation.set_known(true);
-    const StreamId stream = (*worker)->stream;
-    const auto change = mesh_.membership.Stop(
-        (*worker)->id, "its certificate was revoked", moment.now);
+  revocation.set_known(
+      request.role() == "worker" &&
+      StopWorkers(request.name(), "its certificate was revoked", moment));
+  Settle(moment);
+  return revocation;
+}
+
+absl::Status Brain::OnUseToken(const TokenUse& use, Moment moment) {
+  const std::string name = use.holder.substr(use.holder.find('/') + 1);
+  const std::string before = tokens_.KeyOf(name);
+  PACELINE_RETURN_IF_ERROR(tokens_.OnUse(use, moment));
+  if (use.role == "worker" && !before.empty() &&
+      tokens_.KeyOf(name) != before) {
+    StopWorkers(name, "its name was given to another machine", moment);
+    Settle(moment);
+  }
+  return absl::OkStatus();
+}
+
+bool Brain::StopWorkers(const std::string& name, const std::string& why,
+                        Moment moment) {
+  std::vector<std::pair<WorkerId, StreamId>> found;
+  for (const auto& [id, member] : mesh_.membership.members()) {
+    if (absl::EqualsIgnoreCase(member.registration.name(), name)) {
+      found.emplace_back(id, member.stream);
+    }
+  }
+  for (const auto& [id, stream] : found) {
+    const auto change = mesh_.membership.Stop(id, why, moment.now);
     if (stream.assigned()) {
       mesh_.actions.ends.push_back(
-          {stream, absl::PermissionDeniedError("the certificate was revoked")});
+          {stream, absl::PermissionDeniedError(
+                       absl::StrCat("worker ", name, ": ", why))});
       OnStreamBroken(stream, moment);
     }
     if (change.has_value()) TakeChanges({*change}, moment);
   }
-  Settle(moment);
-  return revocation;
+  return !found.empty();
 }
 
 absl::StatusOr<v1::Worker> Brain::OnDrain(const std::string& worker, bool drain,

@@ -113,6 +113,8 @@ class Brain {
   }
   const Checkpoints& checkpoints() const { return checkpoints_; }
   Tokens& tokens() { return tokens_; }
+  // As Tokens; a worker whose name another key gets is stopped.
+  absl::Status OnUseToken(const TokenUse& use, Moment moment);
 
   // Before anything else that came meanwhile: nothing was done for so long,
   // whoever was at fault.
@@ -176,6 +178,10 @@ class Brain {
  private:
   void TakeChanges(const std::vector<MembershipChange>& changes, Moment moment);
   void CheckWorkers(JobEntry& job, Moment moment);
+  // Those of the name, and of names that differ in their case alone.  Whether
+  // there are any.
+  bool StopWorkers(const std::string& name, const std::string& why,
+                   Moment moment);
   void OnWorkerLost(const Member& member, Moment moment);
   // Tells the jobs whether the worker is drained now.
   void TellOfDrain(const Member& member, Moment moment);

@@ -727,9 +727,19 @@ void Coordinator::CreateToken(const v1::CreateTokenRequest& request,
 
 void Coordinator::UseToken(const TokenUse& use, StatusDone done) {
   PostRequest(done, [this, use, done] {
-    const absl::Status used = brain_.tokens().OnUse(use, Now());
+    const absl::Status used = brain_.OnUseToken(use, Now());
     replies_.push_back([used, done](const absl::Status& stored) {
       done(used.ok() ? stored : used);
+    });
+  });
+}
+
+void Coordinator::CheckKey(const std::string& name, const std::string& key,
+                           StatusDone done) {
+  PostRequest(done, [this, name, key, done] {
+    const absl::Status checked = brain_.tokens().OnKey(name, key);
+    replies_.push_back([checked, done](const absl::Status& stored) {
+      done(checked.ok() ? stored : checked);
     });
   });
 }

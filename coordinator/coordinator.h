@@ -157,6 +157,8 @@ class Coordinator {
   void CreateToken(const v1::CreateTokenRequest& request, const std::string& id,
                    const std::string& secret_sha256, Done<v1::JoinToken> done);
   void UseToken(const TokenUse& use, StatusDone done);
+  void CheckKey(const std::string& name, const std::string& key,
+                StatusDone done);
   void RevokeToken(const std::string& id, Done<v1::JoinToken> done);
   void ListTokens(const v1::ListTokensRequest& request,
                   Done<v1::ListTokensResponse> done);

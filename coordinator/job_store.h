@@ -84,6 +84,7 @@ struct StoredState {
   StoredMeasurements measurements;
   std::map<std::string, v1::JoinToken> tokens;  // by id
   std::map<std::string, int64_t> revoked;       // as MeshState
+  std::map<std::string, std::string> keys;      // as Tokens
 };
 
 // Everything that one transaction writes.
@@ -115,6 +116,8 @@ struct StoreBatch {
   // By id; nothing: it goes.
   std::map<std::string, std::optional<v1::JoinToken>> tokens = {};
   std::map<std::string, int64_t> revoked = {};  // put
+  // By name, as Tokens; empty: it goes.
+  std::map<std::string, std::string> keys = {};
   // Jobs that go; after everything else.  Upkeep() takes what is left of their
   // records.
   std::vector<JobId> deleted = {};
@@ -124,7 +127,7 @@ struct StoreBatch {
            !term.has_value() && views.empty() && jobs.empty() &&
            restarted.empty() && records.empty() &&
            measurements.profiles.empty() && measurements.links.empty() &&
-           tokens.empty() && revoked.empty() && deleted.empty();
+           tokens.empty() && revoked.empty() && keys.empty() && deleted.empty();
   }
 };
 

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "coordinator/list_page.h"
 #include "core/base/status_macros.h"
+#include "core/cluster/worker_name.h"
 
 namespace paceline {
 namespace {
@@ -46,6 +49,41 @@ void Tokens::Drop(const std::string& id) {
   mesh_.actions.writes.durable = true;
 }
 
+void Tokens::Bind(const std::string& name, const std::string& key) {
+  const std::string lower = absl::AsciiStrToLower(name);
+  std::string& bound = keys_[lower];
+  if (std::exchange(bound, key) == key) return;
+  mesh_.actions.writes.keys[lower] = key;
+  mesh_.actions.writes.durable = true;
+}
+
+std::string Tokens::KeyOf(const std::string& name) const {
+  const auto found = keys_.find(absl::AsciiStrToLower(name));
+  return found == keys_.end() ? "" : found->second;
+}
+
+absl::Status Tokens::OnKey(const std::string& name, const std::string& key) {
+  if (name.empty() || key.empty()) return absl::OkStatus();
+  const std::string bound = KeyOf(name);
+  if (!bound.empty() && bound != key) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "the name ", name,
+        " is taken: it belongs to the machine with another "
+        "key; choose another --name, or give it to this machine: get a token "
+        "with 'paceline token create --for ",
+        name, "', and join with it"));
+  }
+  Bind(name, key);
+  return absl::OkStatus();
+}
+
+void Tokens::FreeName(const std::string& name) {
+  const std::string lower = absl::AsciiStrToLower(name);
+  if (keys_.erase(lower) == 0) return;
+  mesh_.actions.writes.keys[lower] = "";
+  mesh_.actions.writes.durable = true;
+}
+
 void Tokens::DropExpired(Moment moment) {
   for (auto at = tokens_.begin(); at != tokens_.end();) {
     const auto token = at++;
@@ -71,6 +109,15 @@ absl::StatusOr<v1::JoinToken> Tokens::OnCreate(
     return absl::InvalidArgumentError(absl::StrCat(
         "a token has 1 to ", kMostUses, " uses, got ", request.uses()));
   }
+  const std::string& name = request.for_name();
+  if (const std::string why = WhyNoWorkerName(name);
+      !name.empty() && !why.empty()) {
+    return absl::InvalidArgumentError(why);
+  }
+  if (!name.empty() && request.uses() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a token for the name ", name, " has one use, got ", request.uses()));
+  }
   if (life < absl::Seconds(1) || life > kLongestLife) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a token lives for 1s to ", absl::FormatDuration(kLongestLife),
@@ -87,6 +134,7 @@ absl::StatusOr<v1::JoinToken> Tokens::OnCreate(
   token.set_uses_left(std::max<int64_t>(1, request.uses()));
   token.set_expires_unix_ms(moment.unix_ms + absl::ToInt64Milliseconds(life));
   token.set_secret_sha256(secret_sha256);
+  token.set_for_name(name);
   Put(token);
   return Shown(token);
 }
@@ -113,8 +161,22 @@ absl::Status Tokens::OnUse(const TokenUse& use, Moment moment) {
     return Refuse(
         absl::StrCat("it makes a ", token.role(), ", not a ", use.role));
   }
-  if (HasUsed(token, use.holder)) return absl::OkStatus();
-  if (token.uses_left() == 0) return Refuse("it is used up");
+  const std::pair<std::string, std::string> holder =
+      absl::StrSplit(use.holder, absl::MaxSplits('/', 1));
+  const auto& [key, name] = holder;
+  const std::string& only = token.for_name();
+  if (!only.empty() && only != name) {
+    return Refuse(absl::StrCat("it is for ", only, ", not ", name));
+  }
+  const bool again = HasUsed(token, use.holder);
+  if (!again && token.uses_left() == 0) return Refuse("it is used up");
+  if (use.role == "worker") {
+    // Once: a machine that has lost its name since does not get it back by
+    // asking again.
+    if (!again && !only.empty()) Bind(name, key);
+    PACELINE_RETURN_IF_ERROR(OnKey(name, key));
+  }
+  if (again) return absl::OkStatus();
   token.set_uses_left(token.uses_left() - 1);
   token.add_used_by(use.holder);
   Put(token);
@@ -142,6 +204,7 @@ void Tokens::OnRevokeHolder(const std::string& role, const std::string& name) {
         [&end](const auto& holder) { return absl::EndsWith(holder, end); });
     if (used && token.role() == role) Drop(token.id());
   }
+  if (role == "worker") FreeName(name);
 }
 
 absl::StatusOr<v1::ListTokensResponse> Tokens::View(

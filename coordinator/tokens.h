@@ -33,8 +33,10 @@ class Tokens {
   static constexpr size_t kMostWrongAMinute = 30;
 
   // `mesh` outlives this.
-  Tokens(MeshState& mesh, std::map<std::string, v1::JoinToken> kept)
-      : mesh_(mesh), tokens_(std::move(kept)) {}
+  //   keys  of workers: fingerprints by name, in lower case
+  Tokens(MeshState& mesh, std::map<std::string, v1::JoinToken> kept,
+         std::map<std::string, std::string> keys = {})
+      : mesh_(mesh), tokens_(std::move(kept)), keys_(std::move(keys)) {}
 
   // `id` and `secret_sha256` are of a secret that was just drawn.
   // Errors: InvalidArgument    role, uses, lifetime
@@ -43,11 +45,21 @@ class Tokens {
                                          const std::string& id,
                                          const std::string& secret_sha256,
                                          Moment moment);
-  // Takes one use; a holder that has one already takes none.
+  // Takes one use; a holder that has one already takes none.  The name of a
+  // worker is that key's from now on.
   // Errors: PermissionDenied, ResourceExhausted  as Trust.Join
   absl::Status OnUse(const TokenUse& use, Moment moment);
   // Errors: NotFound
   absl::StatusOr<v1::JoinToken> OnRevoke(const std::string& id);
+
+  // A worker shows this key for its name, which is that key's if it was
+  // nobody's.  Nothing happens without a name or a key: there is no TLS.
+  // Errors: PermissionDenied  the name is another key's
+  absl::Status OnKey(const std::string& name, const std::string& key);
+  // The key that a worker's name belongs to; empty: it is free.
+  std::string KeyOf(const std::string& name) const;
+  // The name is free again.
+  void FreeName(const std::string& name);
 
   // Its holder is locked out: it knows the tokens that it has used, and those
   // end too.
@@ -62,10 +74,13 @@ class Tokens {
   void DropExpired(Moment moment);
   void Put(const v1::JoinToken& token);
   void Drop(const std::string& id);
+  void Bind(const std::string& name, const std::string& key);
 
   MeshState& mesh_;
   std::map<std::string, v1::JoinToken> tokens_;  // by id
-  std::deque<Instant> wrong_;                    // of the last minute
+  // People take names that differ in their case alone for one.
+  std::map<std::string, std::string> keys_;  // by AsciiStrToLower(name)
+  std::deque<Instant> wrong_;                // of the last minute
 };
 
 }  // namespace paceline

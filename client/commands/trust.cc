@@ -37,6 +37,7 @@ ExitCode CreateTokenCommand(TrustClient& client, Console& console,
   request.set_role(options.role);
   request.set_uses(options.uses);
   request.set_ttl_seconds(absl::ToInt64Seconds(options.ttl));
+  request.set_for_name(options.for_name);
   if (request.ttl_seconds() < 1) {
     return ReportError(console,
                        InvalidArgument("--ttl: need 1s at least, got ",
@@ -50,21 +51,26 @@ ExitCode CreateTokenCommand(TrustClient& client, Console& console,
   if (!console.table()) return kExitOk;
   console.Note(
       "good for ", options.uses == 1 ? "one " : "each ", options.role,
-      options.uses == 1 ? "" : absl::StrCat(" of ", options.uses), " within ",
-      absl::FormatDuration(options.ttl), "; there: ",
+      options.uses == 1 ? "" : absl::StrCat(" of ", options.uses),
+      options.for_name.empty() ? "" : " of the name " + options.for_name,
+      " within ", absl::FormatDuration(options.ttl), "; there: ",
       options.role == "worker" ? "paceline-worker join " : "paceline login ",
-      AsOthersDialIt(coordinator), " TOKEN");
+      AsOthersDialIt(coordinator), " TOKEN",
+      options.for_name.empty()   ? ""
+      : options.role == "worker" ? " --name " + options.for_name
+                                 : " --user " + options.for_name);
   return kExitOk;
 }
 
 ExitCode ListTokensCommand(TrustClient& client, Console& console) {
   const auto tokens = client.ListTokens();
   if (!tokens.ok()) return ReportError(console, tokens.status());
-  Table table({"id", "role", ">uses left", "expires"});
+  Table table({"id", "role", "for", ">uses left", "expires"});
   Document documents = Document::array();
   for (const v1::JoinToken& token : tokens->tokens()) {
-    table.AddRow(token.id(), token.role(), token.uses_left(),
-                 HumanTime(token.expires_unix_ms()));
+    table.AddRow(token.id(), token.role(),
+                 token.for_name().empty() ? "-" : token.for_name(),
+                 token.uses_left(), HumanTime(token.expires_unix_ms()));
     documents.push_back(MessageDocument(token));
   }
   console.PrintList(table.Render(), "tokens", std::move(documents));

@@ -74,6 +74,7 @@ void AttachStream::Register(const v1::WorkerMessage& message) {
           : absl::InvalidArgumentError(
                 "the first message of Attach is no registration");
   const std::optional<Identity> identity = IdentityOf(*caller_);
+  registration.set_key(KeyOf(*caller_));
   if (taken.ok() && identity.has_value() &&
       identity->name != registration.name()) {
     taken = absl::PermissionDeniedError(absl::StrCat(

@@ -79,17 +79,33 @@ absl::StatusOr<v1::Certificate> TrustService::SignFor(
   return certificate;
 }
 
-absl::StatusOr<v1::Certificate> TrustService::DoRenew(
-    const v1::RenewRequest& request, const grpc::AuthContext& caller) {
-  const std::optional<Identity> identity = IdentityOf(caller);
+void TrustService::DoRenew(
+    const v1::RenewRequest& request,
+    const std::shared_ptr<const grpc::AuthContext>& caller,
+    const Done<v1::Certificate>& done) {
+  const std::optional<Identity> identity = IdentityOf(*caller);
   if (!identity.has_value()) {
-    return absl::UnauthenticatedError(
-        "only the holder of a certificate gets a new one");
+    return done(absl::UnauthenticatedError(
+        "only the holder of a certificate gets a new one"));
   }
-  auto renewed = SignFor(*identity, request.request());
-  // A revocation that came since the call began did not know of the new one.
-  PACELINE_RETURN_IF_ERROR(CheckRevoked(caller));
-  return renewed;
+  const absl::StatusOr<std::string> key = KeyFingerprintOf(request.request());
+  if (!key.ok()) return done(key.status());
+  if (*key != KeyOf(*caller)) {
+    return done(absl::PermissionDeniedError(
+        "a certificate is renewed for its own key: another key joins with a "
+        "token"));
+  }
+  const auto renew = [this, caller, done, identity = *identity,
+                      pem = request.request()](const absl::Status& its) {
+    if (!its.ok()) return done(its);
+    auto renewed = SignFor(identity, pem);
+    // A revocation that came since the call began did not know of the new one.
+    const absl::Status revoked = CheckRevoked(*caller);
+    if (!revoked.ok()) return done(revoked);
+    done(std::move(renewed));
+  };
+  if (identity->role != Role::kWorker) return renew(absl::OkStatus());
+  coordinator_.CheckKey(identity->name, *key, renew);
 }
 
 void TrustService::DoRevoke(const v1::RevokeRequest& request,

@@ -35,7 +35,7 @@ class TrustService final : public v1::Trust::CallbackService {
   Reactor* Renew(Context* context, const v1::RenewRequest* request,
                  v1::Certificate* response) override {
     return Answer(context, "Renew", *request, response, [&](auto done) {
-      done(DoRenew(*request, *context->auth_context()));
+      DoRenew(*request, context->auth_context(), done);
     });
   }
   Reactor* CreateToken(Context* context, const v1::CreateTokenRequest* request,
@@ -81,8 +81,9 @@ class TrustService final : public v1::Trust::CallbackService {
               const Done<v1::Certificate>& done);
   absl::StatusOr<v1::Certificate> SignFor(const Identity& identity,
                                           const std::string& request) const;
-  absl::StatusOr<v1::Certificate> DoRenew(const v1::RenewRequest& request,
-                                          const grpc::AuthContext& caller);
+  void DoRenew(const v1::RenewRequest& request,
+               const std::shared_ptr<const grpc::AuthContext>& caller,
+               const Done<v1::Certificate>& done);
   void DoRevoke(const v1::RevokeRequest& request,
                 const Done<v1::Revocation>& done);
   void DoCreateToken(const v1::CreateTokenRequest& request,

@@ -309,6 +309,11 @@ absl::Status SqliteStore::WriteValues(const StoreBatch& batch) {
     PACELINE_RETURN_IF_ERROR(
         PutValue(absl::StrCat("revoked/", holder), absl::StrCat(unix_ms)));
   }
+  for (const auto& [name, fingerprint] : batch.keys) {
+    const std::string key = absl::StrCat("key/", name);
+    PACELINE_RETURN_IF_ERROR(fingerprint.empty() ? DropValue(key)
+                                                 : PutValue(key, fingerprint));
+  }
   for (const auto& [key, profile] : batch.measurements.profiles) {
     PACELINE_RETURN_IF_ERROR(
         PutValue(KeyOf(key), ToProto(profile).SerializeAsString()));
@@ -605,6 +610,8 @@ absl::Status SqliteStore::LoadValues(StoredState& state) {
                                 Parse<v1::JoinToken>(value, key));
     } else if (parts.first == "revoked" && absl::SimpleAtoi(value, &number)) {
       state.revoked[parts.second] = number;
+    } else if (parts.first == "key") {
+      state.keys[parts.second] = value;
     } else if (parts.first == "profile") {
       PACELINE_ASSIGN_OR_RETURN(
           const auto profile,

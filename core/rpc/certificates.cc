@@ -273,6 +273,8 @@ absl::StatusOr<CertificateInfo> ReadCertificate(
   info.not_before = TimeOf(X509_get0_notBefore(read.get()));
   info.not_after = TimeOf(X509_get0_notAfter(read.get()));
   info.signed_time = SignedAt(read, info.not_before);
+  info.key =
+      Digest(Encoded<EVP_PKEY>(&i2d_PUBKEY, X509_get0_pubkey(read.get())));
   const std::unique_ptr<GENERAL_NAMES, Freed<GENERAL_NAMES_free>> names(
       static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(
           read.get(), NID_subject_alt_name, nullptr, nullptr)));

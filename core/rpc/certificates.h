@@ -44,6 +44,7 @@ struct CertificateInfo {
   absl::Time not_before;
   absl::Time not_after;
   absl::Time signed_time;
+  std::string key;  // its fingerprint, as KeyFingerprintOf()
 
   absl::Time signed_at() const { return signed_time; }
   // From then on it is to be renewed: two thirds of its life are over.

@@ -62,6 +62,15 @@ bool IsRevoked(const Identity& identity, const std::string& pem) {
   return !shown.ok() || shown->signed_at() <= until;
 }
 
+std::string PemOf(const grpc::AuthContext& context) {
+  std::string pem;
+  for (const grpc::string_ref& each :
+       context.FindPropertyValues(kPeerCertificate)) {
+    pem.assign(each.data(), each.size());
+  }
+  return pem;
+}
+
 // Accepts servers whose certificate has the role.  The name in it is nobody's
 // host name: workers move, and are dialled by address.  Immutable.
 class RoleVerifier final : public tls::ExternalCertificateVerifier {
@@ -289,6 +298,12 @@ std::optional<Identity> IdentityOf(const grpc::AuthContext& context) {
   return std::nullopt;
 }
 
+std::string KeyOf(const grpc::AuthContext& context) {
+  if (!context.IsPeerAuthenticated()) return "";
+  const auto shown = ReadCertificate(PemOf(context));
+  return shown.ok() ? shown->key : "";
+}
+
 void RevokeCertificates(const std::string& holder, absl::Time until) {
   Revocations& revocations = ProcessRevocations();
   absl::MutexLock lock(&revocations.mutex);
@@ -307,12 +322,7 @@ absl::Time RevokedUntil(const Identity& identity) {
 absl::Status CheckRevoked(const grpc::AuthContext& caller) {
   const std::optional<Identity> identity = IdentityOf(caller);
   if (!identity.has_value()) return absl::OkStatus();
-  std::string pem;
-  for (const grpc::string_ref& each :
-       caller.FindPropertyValues(kPeerCertificate)) {
-    pem.assign(each.data(), each.size());
-  }
-  if (!IsRevoked(*identity, pem)) return absl::OkStatus();
+  if (!IsRevoked(*identity, PemOf(caller))) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
       "the certificate of ", RoleName(identity->role), " ", identity->name,
       " was revoked: a new token gets another one"));

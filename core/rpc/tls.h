@@ -65,6 +65,8 @@ const void* ConnectionOf(const grpc::AuthContext& context);
 
 // The peer's certificate says this.  Nothing: it has shown none.
 std::optional<Identity> IdentityOf(const grpc::AuthContext& context);
+// The fingerprint of the key of that certificate; empty: none was shown.
+std::string KeyOf(const grpc::AuthContext& context);
 
 // Certificates of the holder, "ROLE/NAME", that were signed up to then count no
 // more, for this process's server.  A later call takes the place of an earlier

@@ -206,6 +206,49 @@ TEST_F(BrainOfTwo, WorkerWhoseCertificateIsRevokedIsStoppedAtOnce) {
   EXPECT_EQ(next.Order(next.Attach("c", 1)).revoked, revoked);
 }
 
+TEST(Brain, NameOfAWorkerBelongsToItsKeyUntilATokenGivesItAway) {
+  const auto with = [](const std::string& key) {
+    return [key](v1::Registration& worker) { worker.set_key(key); };
+  };
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1, with("k1"));
+  const auto is_refused = [&with](Mesh& mesh, const std::string& name,
+                                  const std::string& key) {
+    mesh.Attach(name, 2, with(key));
+    return absl::IsPermissionDenied(mesh.last_attach());
+  };
+  EXPECT_TRUE(is_refused(mesh, "a", "k2"));
+  EXPECT_TRUE(is_refused(mesh, "A", "k2"));
+  Mesh next(mesh.stored());
+  EXPECT_TRUE(is_refused(next, "a", "k2"));
+
+  v1::CreateTokenRequest request;
+  request.set_role("worker");
+  request.set_for_name("a");
+  ASSERT_TRUE(
+      mesh.brain().tokens().OnCreate(request, "t", "h", mesh.Now()).ok());
+  ASSERT_TRUE(mesh.UseToken({"t", "h", "worker", "k2/a"}).ok());
+
+  ASSERT_EQ(mesh.ends().size(), 1u);
+  EXPECT_EQ(mesh.ends()[0].stream, a);
+  EXPECT_TRUE(absl::IsPermissionDenied(mesh.ends()[0].status));
+  EXPECT_EQ(mesh.ViewWorkers()[0].state(), v1::WORKER_STATE_STOPPED);
+  EXPECT_TRUE(is_refused(mesh, "a", "k1"));
+  EXPECT_FALSE(is_refused(mesh, "a", "k2"));
+  EXPECT_EQ(mesh.ViewWorkers()[0].state(), v1::WORKER_STATE_IDLE);
+}
+
+TEST(Brain, ForgettingAWorkerFreesItsName) {
+  Mesh mesh;
+  mesh.Break(mesh.Attach("a", 1, [](auto& worker) { worker.set_key("k1"); }));
+  mesh.Pass(60'000);
+  ASSERT_TRUE(mesh.Forget("a").ok());
+
+  mesh.Attach("a", 2, [](auto& worker) { worker.set_key("k2"); });
+
+  EXPECT_EQ(mesh.ViewWorkers()[0].state(), v1::WORKER_STATE_IDLE);
+}
+
 TEST(Brain, RevokesOfTheNamedHolderWhatEverTheClockSays) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);

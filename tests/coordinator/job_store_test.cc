@@ -172,6 +172,13 @@ TEST_F(JobStoreTest, KeepsWhoseCertificatesWereRevokedLast) {
                           testing::Pair("worker/a", 3000)));
 }
 
+TEST_F(JobStoreTest, KeepsWhichKeyANameBelongsToUntilItIsFree) {
+  Commit({.keys = {{"a", "k1"}, {"b", "k2"}}});
+  Commit({.keys = {{"a", "k3"}, {"b", ""}}});
+
+  EXPECT_THAT(store_->Load()->keys, ElementsAre(testing::Pair("a", "k3")));
+}
+
 TEST_F(JobStoreTest, NumberOfADeletedJobIsNotUsedAgain) {
   Commit({.jobs = {{JobId{3}, FullRecord()}},
           .records = {{JobId{3}, {.steps = {StepOf(1, 1.0)}}}}});

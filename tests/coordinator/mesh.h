@@ -240,6 +240,11 @@ class Mesh {
     Collect();
     return revoked;
   }
+  absl::Status UseToken(const TokenUse& use) {
+    const absl::Status used = brain_.OnUseToken(use, Now());
+    Collect();
+    return used;
+  }
   v1::ListMeasurementsResponse Measured(const std::string& model) const {
     v1::ListMeasurementsRequest request;
     request.set_model(model);
@@ -433,6 +438,7 @@ class Mesh {
     batch.term = stored.term;
     batch.views = stored.views;
     batch.revoked = stored.revoked;
+    batch.keys = stored.keys;
     batch.jobs = stored.jobs;
     batch.measurements = stored.measurements;
     EXPECT_TRUE(store_->Commit(batch).ok());

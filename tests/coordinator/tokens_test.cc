@@ -78,6 +78,74 @@ TEST_F(TokensTest, EndsWithAHolderThatIsLockedOut) {
   EXPECT_TRUE(Use("other", "key/a-pi-1").ok());
 }
 
+TEST_F(TokensTest, GivesANameThatIsTakenToItsOwnKeyOnly) {
+  Create("t", 5);
+  ASSERT_TRUE(Use("t", "k1/pi-1").ok());
+
+  const absl::Status other = Use("t", "k2/pi-1");
+  EXPECT_TRUE(absl::IsPermissionDenied(other)) << other;
+  EXPECT_THAT(other.message(),
+              Says("pi-1 is taken", "paceline token create --for pi-1"));
+  EXPECT_TRUE(absl::IsPermissionDenied(Use("t", "k2/PI-1"))) << "its case";
+  EXPECT_EQ(mesh_.actions.writes.tokens.at("t")->uses_left(), 4);
+
+  Create("again");
+  EXPECT_TRUE(Use("again", "k1/pi-1").ok());
+  EXPECT_TRUE(tokens_.OnKey("pi-1", "k1").ok()) << "attaches, or renews";
+  EXPECT_TRUE(absl::IsPermissionDenied(tokens_.OnKey("pi-1", "k2")));
+  EXPECT_TRUE(tokens_.OnKey("pi-1", "").ok()) << "without TLS";
+  Create("c", 2, "client");
+  EXPECT_TRUE(Use("c", "k1/kim", absl::Seconds(1), "client").ok());
+  EXPECT_TRUE(Use("c", "k2/kim", absl::Seconds(1), "client").ok())
+      << "a person has several machines";
+}
+
+TEST_F(TokensTest, ForANameGivesItAwayOnce) {
+  Create("t");
+  ASSERT_TRUE(Use("t", "k1/pi-1").ok());
+  v1::CreateTokenRequest request;
+  request.set_role("worker");
+  request.set_for_name("pi-1");
+  const auto create = [&](const std::string& id) {
+    return tokens_.OnCreate(request, id, "hash of " + id, At({}));
+  };
+  ASSERT_EQ(create("f1")->for_name(), "pi-1");
+  ASSERT_TRUE(create("f2").ok());
+
+  EXPECT_THAT(Use("f1", "k2/pi-2").message(), HasSubstr("it is for pi-1"));
+  EXPECT_TRUE(Use("f1", "k2/pi-1").ok());
+  EXPECT_TRUE(Use("f1", "k2/pi-1").ok()) << "the same key asks again";
+  EXPECT_TRUE(absl::IsPermissionDenied(Use("f1", "k3/pi-1")));
+  EXPECT_TRUE(absl::IsPermissionDenied(Use("t", "k1/pi-1")));
+  EXPECT_TRUE(Use("f2", "k3/pi-1").ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(Use("f1", "k2/pi-1")))
+      << "what it had was given to k3";
+  EXPECT_EQ(tokens_.KeyOf("pi-1"), "k3");
+
+  request.set_uses(2);
+  EXPECT_THAT(create("f3").status().message(), HasSubstr("one use"));
+  request.set_uses(1);
+  request.set_for_name("../x");
+  EXPECT_TRUE(absl::IsInvalidArgument(create("f3").status()));
+}
+
+TEST_F(TokensTest, ANameIsStoredUntilItIsFree) {
+  Create("t", 2);
+  ASSERT_TRUE(Use("t", "k1/Pi").ok());
+  EXPECT_EQ(mesh_.actions.writes.keys.at("pi"), "k1");
+
+  MeshState next_mesh(BrainPolicy{}, Instant{});
+  Tokens next(next_mesh, {}, {{"pi", "k1"}});
+  EXPECT_TRUE(absl::IsPermissionDenied(next.OnKey("pi", "k2")));
+  next.FreeName("PI");
+  EXPECT_TRUE(next.OnKey("pi", "k2").ok());
+
+  tokens_.OnRevokeHolder("client", "Pi");
+  EXPECT_EQ(tokens_.KeyOf("Pi"), "k1");
+  tokens_.OnRevokeHolder("worker", "Pi");
+  EXPECT_EQ(mesh_.actions.writes.keys.at("pi"), "");
+}
+
 TEST_F(TokensTest, AThousandGuessesAreLimitedAndStopNobodyElse) {
   Create("t");
   int limited = 0;

@@ -188,6 +188,62 @@ class Trust(ProcessCase):
         self.has(self.join("w2", foreign).stderr, "of another mesh")
         self.has(self.join("w2", "what").stderr, "no join token")
 
+    def test_a_name_that_is_taken_goes_to_another_machine_by_its_own_token(self):
+        self.start_coordinator()
+        self.start_workers(1)
+        ours = self.ask("node", "show", "w1")["pid"]
+        many = self.token("--uses", "5")
+        (self.folder / "thief").mkdir()
+
+        def join(name, token):
+            """From another machine, which keeps its key."""
+            state = self.folder / "thief"
+            return run(program("paceline-worker"), "join", self.address, token,
+                       "--name", name, "--state", state, "--config",
+                       state / "worker.toml")
+        for name in ("w1", "W1"):
+            refused = join(name, many)
+            self.assertEqual(refused.returncode, 78, refused.stderr)
+            self.has(refused.stderr, f"the name {name} is taken",
+                     f"paceline token create --for {name}")
+        self.assertFalse((self.folder / "thief/tls/certificate.pem").exists())
+        self.assertEqual(self.ask("node", "show", "w1")["pid"], ours)
+        self.assertEqual(self.join("w1", many).returncode, 0, "its own key")
+
+        # So is a name that has joined and not attached yet, after a restart too.
+        self.assertEqual(self.join("w2", many).returncode, 0)
+        self.restart_coordinator()
+        self.has(join("w2", many).stderr, "the name w2 is taken")
+
+        given = self.token("--for", "w1")
+        self.has(join("w2", given).stderr, "it is for w1, not w2")
+        joined = join("w1", given)
+        self.assertEqual(joined.returncode, 0, joined.stderr)
+        self.assertEqual(self.workers[0].wait(30), 78)
+        self.has(self.workers[0].errors.read_text(), "another machine")
+        moved = self.start_process(
+            program("paceline-worker"), "--state", self.folder / "thief",
+            "--config", self.folder / "thief/worker.toml", "--machine-id",
+            "thief", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
+        self.assertTrue(eventually(
+            lambda: self.ask("node", "show", "w1")["pid"] == moved.pid),
+            moved.errors.read_text())
+        # What the old one still has is of no use.
+        again = self.start_worker("w1")
+        self.assertEqual(again.wait(30), 78, again.errors.read_text())
+        self.has(again.errors.read_text(), "the name w1 is taken")
+        self.assertEqual(self.ask("node", "show", "w1")["pid"], moved.pid)
+
+    def restart_coordinator(self):
+        self.coordinator.terminate()
+        self.coordinator.wait()
+        self.coordinator = self.start_process(
+            program("paceline-coordinator"), "--tls", "--state", self.state,
+            "--listen", self.address, "--http", "127.0.0.1:0")
+        self.assertTrue(eventually(
+            lambda: self.client("node", "list").returncode == 0),
+            self.coordinator.errors.read_text())
+
     def test_a_join_waits_for_a_coordinator_that_is_away(self):
         self.start_coordinator()
         token = self.token()
