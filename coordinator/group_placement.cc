@@ -143,9 +143,9 @@ absl::Status CheckJoiner(const JobSpec& spec, const ModelDescription& model,
         absl::StrCat("worker ", has.name(), " has ", has.cpu_capability(),
                      ", and the job computes with ", cpu_capability));
   }
-  if (!HasCores(spec, worker)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "worker ", has.name(), " has ", FewCoresText(spec, worker)));
+  if (const std::string unfit = UnfitText(spec, worker); !unfit.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", has.name(), " is no member: ", unfit));
   }
   return CheckPlannable(Alone(spec), model, {ToPlanner(worker)}, measurements);
 }

@@ -139,11 +139,23 @@ absl::StatusOr<v1::StartProfileResponse> MeshMeasurements::OnProfile(
   PACELINE_RETURN_IF_ERROR(CheckSpec(spec));
   const bool describe = NeedsWorker(spec.model);
   if (!describe) PACELINE_RETURN_IF_ERROR(Describe(spec).status());
-  const std::vector<std::string> live = mesh_.LiveNames();
+  std::vector<std::string> live = mesh_.LiveNames();
   if (live.empty()) {
     return absl::FailedPreconditionError(
         "no worker is attached that could measure: start one with "
         "paceline-worker, or paceline up");
+  }
+  if (!spec.model.file.empty() && request.workers().empty()) {
+    for (const auto& [id, member] : mesh_.membership.members()) {
+      if (member.registration.no_scripts()) {
+        std::erase(live, member.registration.name());
+      }
+    }
+    if (live.empty()) {
+      return absl::FailedPreconditionError(
+          "model.file is a script, and all workers that are attached forbid "
+          "scripts (--no-scripts)");
+    }
   }
   std::vector<std::string> workers(request.workers().begin(),
                                    request.workers().end());

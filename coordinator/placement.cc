@@ -65,9 +65,20 @@ size_t WorkersWanted(const JobSpec& spec) {
       .size();
 }
 
-// The threads that nobody has the cores for.  Not empty: candidates.
-absl::Status TooManyThreads(const JobSpec& spec,
-                            const std::vector<Candidate>& candidates) {
+bool ForbidsScript(const JobSpec& spec, const Member& member) {
+  return !spec.model.file.empty() && member.registration.no_scripts();
+}
+
+// Why none of them is fit.  Not empty: candidates.
+absl::Status AllUnfit(const JobSpec& spec, std::vector<Candidate> candidates) {
+  std::erase_if(candidates, [&spec](const Candidate& each) {
+    return ForbidsScript(spec, *each.member);
+  });
+  if (candidates.empty()) {
+    return absl::FailedPreconditionError(
+        "model.file is a script, and every worker that the job may have "
+        "forbids scripts (--no-scripts)");
+  }
   const v1::Registration* most = &candidates[0].member->registration;
   for (const Candidate& candidate : candidates) {
     const v1::Registration& has = candidate.member->registration;
@@ -217,14 +228,11 @@ uint64_t PlacementKey(const std::vector<int64_t>& numbers) {
                     numbers.size() * sizeof(int64_t)});
 }
 
-bool HasCores(const JobSpec& spec, const Member& member) {
+std::string UnfitText(const JobSpec& spec, const Member& member) {
+  if (ForbidsScript(spec, member)) return "it runs no scripts (--no-scripts)";
   const int64_t cores = member.registration.cores();  // 0: not known
-  return cores == 0 || spec.threads <= kMostThreadsACore * cores;
-}
-
-std::string FewCoresText(const JobSpec& spec, const Member& member) {
-  const int64_t cores = member.registration.cores();
-  return absl::StrCat(Counted(cores, "core"), " for ",
+  if (cores == 0 || spec.threads <= kMostThreadsACore * cores) return "";
+  return absl::StrCat("it has ", Counted(cores, "core"), " for ",
                       Counted(spec.threads, "thread"), ", and ",
                       kMostThreadsACore, " a core is the most");
 }
@@ -337,12 +345,12 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
                      ": none of the ", candidates.size(), " attached has it");
     return verdict;
   }
-  const absl::Status too_many = TooManyThreads(spec, capable);
+  const absl::Status all_unfit = AllUnfit(spec, capable);
   std::erase_if(capable, [&spec](const Candidate& candidate) {
-    return !HasCores(spec, *candidate.member);
+    return !UnfitText(spec, *candidate.member).empty();
   });
   verdict.impossible = capable.empty()
-                           ? too_many
+                           ? all_unfit
                            : CheckPossible(spec, model, capable, measurements);
   if (!verdict.impossible.ok()) {
     verdict.why =
@@ -489,10 +497,11 @@ std::vector<std::string> PlacementNotes(
     }
   }
   for (const Candidate& candidate : candidates) {
-    if (HasCores(spec, *candidate.member)) continue;
-    notes.push_back(absl::StrCat(
-        "worker ", candidate.member->registration.name(),
-        " gets no stage: it has ", FewCoresText(spec, *candidate.member)));
+    const std::string unfit = UnfitText(spec, *candidate.member);
+    if (unfit.empty()) continue;
+    notes.push_back(absl::StrCat("worker ",
+                                 candidate.member->registration.name(),
+                                 " gets no stage: ", unfit));
   }
   if (plan == nullptr) return notes;
   if (const std::string absent = AbsentText(
@@ -571,7 +580,7 @@ std::string DealingNote(const JobSpec& spec, const Plan& plan,
   std::vector<std::string> idle;
   for (const Candidate& candidate : candidates) {
     if (used.contains(candidate.member->id) || !IsIdle(candidate) ||
-        !HasCores(spec, *candidate.member) ||
+        !UnfitText(spec, *candidate.member).empty() ||
         !HasCapability(spec.cpu_capability, *candidate.member)) {
       continue;
     }

@@ -94,11 +94,10 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
                                  const std::vector<Candidate>& candidates,
                                  const Measurements& measurements = {});
 
-// Whether it has the cores for the job's threads; one that does not say how
-// many it has is taken to.
-bool HasCores(const JobSpec& spec, const Member& member);
-// "2 cores for 9 threads, and 4 a core is the most".
-std::string FewCoresText(const JobSpec& spec, const Member& member);
+// Says what keeps the job from the worker whatever else changes; empty:
+// nothing. "it has 2 cores for 9 threads, and 4 a core is the most", where it
+// says how many it has; "it runs no scripts (--no-scripts)".
+std::string UnfitText(const JobSpec& spec, const Member& member);
 // Whether its CPU can compute with `capability`; all can with "auto".
 bool HasCapability(const std::string& capability, const Member& member);
 // Whether its process runs at `capability`; one that does not say so is taken

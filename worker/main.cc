@@ -31,6 +31,7 @@
 #include "core/base/discovery.h"
 #include "core/base/exit_code.h"
 #include "core/base/host_port.h"
+#include "core/base/read_access.h"
 #include "core/base/secret.h"
 #include "core/base/signals.h"
 #include "core/base/status_macros.h"
@@ -134,7 +135,7 @@ std::string ActiveKernels() {
 #endif
 }
 
-ComputeParts MakeComputeParts() {
+ComputeParts MakeComputeParts(bool no_scripts) {
   ComputeParts parts;
   parts.open_data = OpenBatchSource;
   parts.read_weights = LoadWeights;
@@ -153,6 +154,17 @@ ComputeParts MakeComputeParts() {
         "this worker was built without LibTorch: it computes no scripts");
   };
 #endif
+  if (!no_scripts) return parts;
+  const auto refused = absl::PermissionDeniedError(
+      "model.file: this worker runs no scripts (--no-scripts): name other "
+      "workers for the job, or start this one without it");
+  parts.read_script = [refused](const JobSpec&) { return refused; };
+  parts.make_engine = [refused,
+                       make = parts.make_engine](const EngineOptions& options)
+      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
+    if (!options.model.file.empty()) return refused;
+    return make(options);
+  };
   return parts;
 }
 
@@ -210,6 +222,7 @@ int Run(const WorkerOptions& worker, const std::string& capability, int argc,
   // Debian's absl keeps a graph of all locks otherwise, at every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   StartLogging({"paceline-worker", worker.log_level, worker.name});
+  LimitReads(ReadAccessOf(worker));
   WakeUp wake_up;
   const std::string kernels = ActiveKernels();
   DaemonOptions options;
@@ -220,7 +233,7 @@ int Run(const WorkerOptions& worker, const std::string& capability, int argc,
   options.earlier_http = Taken(kEarlierHttp);
   options.restart = [&](const std::string& to) { wake_up.RestartAt(to); };
   options.refused = [&](absl::Status why) { wake_up.Refused(std::move(why)); };
-  Daemon daemon(std::move(options), MakeComputeParts());
+  Daemon daemon(std::move(options), MakeComputeParts(worker.no_scripts));
   if (const absl::Status status = daemon.Start(); !status.ok()) {
     return Fail(status);
   }

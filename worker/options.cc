@@ -54,7 +54,31 @@ std::string MachineId(const std::string& state) {
   return id;
 }
 
+void AddJobs(CLI::App& app, WorkerOptions& options) {
+  app.add_option("--data-dir", options.data_dirs,
+                 "Folder whose files jobs may read, besides "
+                 "/usr/share/datasets; several: again, or DIR:DIR")
+      ->envname("PACELINE_WORKER_DATA_DIR")
+      ->type_name("DIR")
+      ->delimiter(':')
+      ->allow_extra_args(false)
+      ->check(
+          [](const std::string& folder) {
+            return folder.empty() || folder.front() != '/'
+                       ? "'" + folder + "' is no absolute path"
+                       : "";
+          },
+          "");
+  app.add_flag("--data-hidden", options.data_hidden,
+               "Jobs may read hidden files and folders in --data-dir too")
+      ->envname("PACELINE_WORKER_DATA_HIDDEN");
+  app.add_flag("--no-scripts", options.no_scripts,
+               "Run no TorchScript, which is code of those who submit jobs")
+      ->envname("PACELINE_WORKER_NO_SCRIPTS");
+}
+
 void AddTrust(CLI::App& app, WorkerOptions& options) {
+  AddJobs(app, options);
   app.add_option("--tls-dir", options.tls_dir,
                  "Folder of certificate and key (default: tls in --state); "
                  "without them no TLS")
@@ -170,6 +194,18 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
     options->machine_id = MachineId(options->state);
   }
   return true;
+}
+
+ReadAccess ReadAccessOf(const WorkerOptions& options) {
+  ReadAccess access;
+  access.folders = options.data_dirs;
+  access.folders.push_back(kPublicData);
+  access.hidden = options.data_hidden;
+  for (const std::string& own :
+       {options.state, options.tls_dir, options.config, options.secret_file}) {
+    if (!own.empty()) access.never.push_back(own);
+  }
+  return access;
 }
 
 }  // namespace paceline

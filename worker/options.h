@@ -5,9 +5,13 @@
 #include <vector>
 
 #include "core/base/config_file.h"
+#include "core/base/read_access.h"
 #include "core/obs/log.h"
 
 namespace paceline {
+
+// Debian's packages of data sets; jobs may read them on every worker.
+inline constexpr char kPublicData[] = "/usr/share/datasets";
 
 struct WorkerOptions {
   std::string coordinator = "127.0.0.1:7400";
@@ -25,6 +29,10 @@ struct WorkerOptions {
   bool insecure = false;
   bool http_insecure = false;
   bool http_tls = false;
+  // Jobs may read below these folders, and below kPublicData.
+  std::vector<std::string> data_dirs;
+  bool data_hidden = false;  // hidden files and folders in them too
+  bool no_scripts = false;
   // 'join': where, and with what; both empty: the worker works.
   std::string join;
   std::string token;
@@ -38,5 +46,8 @@ struct WorkerOptions {
 // (0 after --help and --version, 78 after a mistake, which was printed).
 bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
                         int* exit_code);
+
+// For LimitReads().
+ReadAccess ReadAccessOf(const WorkerOptions& options);
 
 }  // namespace paceline

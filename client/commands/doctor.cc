@@ -46,6 +46,8 @@ constexpr char kSeeCoordinator[] =
     "systemctl status paceline-coordinator, on its host; or name another one "
     "with --coordinator HOST:PORT";
 
+constexpr char kOlderWorker[] = "all that the user of an older worker may";
+
 constexpr char kSeeMesh[] =
     "it looks at the mesh too after 'paceline login HOST:PORT TOKEN', or with "
     "--coordinator HOST:PORT where there is no TLS";
@@ -336,9 +338,19 @@ class Doctor {
         advice);
   }
 
+  // "WHAT on w1, w2; WHAT on w3", by what is so.
+  static std::string Placed(
+      const std::map<std::string, std::vector<std::string>>& workers) {
+    return absl::StrJoin(workers, "; ", [](std::string* out, const auto& each) {
+      absl::StrAppend(out, each.first, " on ",
+                      absl::StrJoin(each.second, ", "));
+    });
+  }
+
   void LookAtWorkers(const v1::ListWorkersResponse& workers) {
     std::vector<std::string> lost, versions, clocks, cpus;
     std::set<std::string> levels;
+    std::map<std::string, std::vector<std::string>> readers, scripts;
     const auto compare = [&](const std::string& who, const std::string& version,
                              absl::Duration ahead) {
       if (version != workers.version()) {
@@ -362,6 +374,14 @@ class Doctor {
       levels.insert(about.cpu_capability());
       cpus.push_back(absl::StrCat(about.name(), " ", about.cpu_capability()));
       live_.push_back(about.name());
+      readers[about.data_dirs().empty()
+                  ? kOlderWorker
+                  : absl::StrJoin(about.data_dirs(), ", ")]
+          .push_back(about.name());
+      scripts[about.no_scripts()
+                  ? "forbidden (--no-scripts)"
+                  : "may run (they are code of those who submit jobs)"]
+          .push_back(about.name());
     }
     const bool none = live_.empty() && lost.empty();
     if (none) lost = {"no worker is attached, and every job waits"};
@@ -383,6 +403,11 @@ class Doctor {
             "sudo timedatectl set-ntp true, on that machine; a worker says its "
             "time again when it attaches",
             "all clocks agree");
+    // Workers of an older release say neither.
+    if (readers.size() > readers.count(kOlderWorker)) {
+      Add(kOk, "jobs may read", Placed(readers));
+      Add(kOk, "scripts", Placed(scripts));
+    }
     if (levels.size() < 2) cpus.clear();
     if (levels.empty()) return;
     AddList(kWarning, "cpu", cpus,

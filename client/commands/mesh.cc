@@ -235,7 +235,10 @@ absl::Status Mesh::StartWorkers(std::vector<std::string>* news) {
           name, std::string("--machine-id"), absl::StrCat("up-", name),
           std::string("--machine-workers"), absl::StrCat(options_.workers),
           std::string("--listen"), any_port, std::string("--http"), any_port,
-          std::string("--tls-dir"), absl::StrCat(options_.state, "/no-tls")}) {
+          std::string("--tls-dir"), absl::StrCat(options_.state, "/no-tls"),
+          // Its jobs are those of the user whose files these are.
+          std::string("--data-dir"), std::string("/"),
+          std::string("--data-hidden"), std::string("--no-scripts=false")}) {
       daemon.arguments.push_back(argument);
     }
     workers_.push_back(std::move(daemon));

@@ -577,6 +577,8 @@ Document ToDocument(const v1::Worker& worker) {
           {"architecture", about.architecture()},
           {"cores", about.cores()},
           {"memory_bytes", about.memory_bytes()},
+          {"data_dirs", about.data_dirs()},
+          {"scripts", !about.no_scripts()},
           {"version", about.version()}};
 }
 
@@ -719,6 +721,8 @@ std::string RenderWorker(const v1::Worker& worker) {
       {"architecture", about.architecture()},
       {"cores", absl::StrCat(about.cores())},
       {"memory", HumanBytes(static_cast<double>(about.memory_bytes()))},
+      {"jobs may read", absl::StrJoin(about.data_dirs(), ", ")},
+      {"scripts", about.no_scripts() ? "forbidden (--no-scripts)" : "allowed"},
       {"version", about.version()},
   });
 }

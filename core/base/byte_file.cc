@@ -1,6 +1,5 @@
 #include "core/base/byte_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/read_access.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -20,21 +20,14 @@ constexpr int64_t kPieceBytes = 1 << 20;
 
 absl::StatusOr<std::unique_ptr<ByteFile>> ByteFile::Open(
     const std::string& path) {
-  // O_NONBLOCK: to open a pipe must not wait for somebody who writes to it.
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-  }
+  PACELINE_ASSIGN_OR_RETURN(const int descriptor,
+                            OpenToRead(path, FileKind::kFile));
   struct stat status {};
   const bool known = fstat(descriptor, &status) == 0;
   auto file = std::unique_ptr<ByteFile>(
       new ByteFile(path, descriptor, known ? status.st_size : 0));
   if (!known) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot look at ", path));
-  }
-  if (!S_ISREG(status.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": not a regular file"));
   }
   return file;
 }

@@ -17,9 +17,7 @@ namespace paceline {
 // an error, and the worker must not end by a signal.
 class ByteFile {
  public:
-  // Errors (the message names the file):
-  //   NotFound, PermissionDenied  as the system says
-  //   InvalidArgument             not a regular file
+  // Errors: those of OpenToRead()
   static absl::StatusOr<std::unique_ptr<ByteFile>> Open(
       const std::string& path);
   ~ByteFile();

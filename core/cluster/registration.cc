@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kMaxRepeatedBytes = 64;
 constexpr size_t kMaxFieldBytes = 255;  // of everything else
+constexpr int kMaxDataDirs = 100;
 
 absl::Status Wrong(absl::string_view field, absl::string_view value,
                    absl::string_view right) {
@@ -72,6 +73,13 @@ absl::Status CheckRegistration(const v1::Registration& registration) {
       return Wrong("cpu_model, architecture or version", *text,
                    "at most 255 printable characters");
     }
+  }
+  if (r.data_dirs_size() > kMaxDataDirs ||
+      !std::all_of(r.data_dirs().begin(), r.data_dirs().end(), IsPlainText)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "registration: data_dirs, which are those of --data-dir, need to be ",
+        "at most ", kMaxDataDirs, " of at most ", kMaxFieldBytes,
+        " printable characters"));
   }
   if (r.memory_bytes() < 0 || r.cores() < 0 || r.pid() < 0 || r.unix_ms() < 0) {
     return absl::InvalidArgumentError(

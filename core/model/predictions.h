@@ -16,7 +16,8 @@ namespace paceline {
 // model's last layer gives [classes], or [tokens, classes]:
 //   classes  int64 [N] or [N, tokens]: where the output is highest, the first
 //            of equals; kNoClass where there is NaN in it
-//   labels   int64, the same: what the data set says; -100: it says nothing
+//   labels   int64, the same: what the data set says; -100: it says nothing, or
+//            has a label for each token, which is its text
 //   outputs  float32 [N, classes] or [N, tokens, classes]; InferSpec::outputs
 //   skipped  uint8 [N, blocks]: 1 where the sample went without that residual
 //            block of the model; where the job may go without any

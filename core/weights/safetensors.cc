@@ -1,12 +1,7 @@
 #include "core/weights/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -24,6 +19,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/types/span.h"
+#include "core/base/byte_file.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/transfer/checksum.h"
@@ -36,7 +33,6 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMaxHeaderBytes = int64_t{16} << 20;
-constexpr int64_t kMaxReadBytes = 1 << 30;
 constexpr int64_t kHashBytes = 1 << 20;
 
 template <typename... Parts>
@@ -408,21 +404,15 @@ std::string WhatItIs(absl::string_view begin) {
 class Source {
  public:
   static absl::StatusOr<std::unique_ptr<Source>> Open(const std::string& path) {
-    // O_NONBLOCK: a pipe must not hold up whoever opens it; the check for a
-    // regular file then turns it away.
-    const int descriptor =
-        open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+    auto file = ByteFile::Open(path);
+    if (absl::IsInvalidArgument(file.status())) {
+      return Refuse(path, "it is no regular file");
     }
-    auto source = std::unique_ptr<Source>(new Source(path, descriptor));
-    PACELINE_RETURN_IF_ERROR(source->ReadSize());
+    PACELINE_RETURN_IF_ERROR(file.status());
+    auto source = std::unique_ptr<Source>(new Source(*std::move(file)));
     PACELINE_RETURN_IF_ERROR(source->ReadHeader());
     return source;
   }
-  ~Source() { close(descriptor_); }
-  Source(const Source&) = delete;
-  Source& operator=(const Source&) = delete;
 
   int64_t file_bytes() const { return file_bytes_; }
   int64_t data_begin() const { return data_begin_; }
@@ -436,46 +426,25 @@ class Source {
   }
 
   absl::Status ReadAt(int64_t offset, uint8_t* target, int64_t bytes) const {
-    while (bytes > 0) {
-      const ssize_t got =
-          pread(descriptor_, target, std::min(bytes, kMaxReadBytes), offset);
-      if (got < 0) {
-        if (errno == EINTR) continue;
-        return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
-      }
-      if (got == 0) return Refuse(path_, "it shrank while being read");
-      target += got;
-      offset += got;
-      bytes -= got;
-    }
-    return absl::OkStatus();
+    return file_->ReadAt(offset, absl::MakeSpan(target, bytes));
   }
 
  private:
-  Source(const std::string& path, int descriptor)
-      : path_(path), descriptor_(descriptor) {}
+  explicit Source(std::unique_ptr<ByteFile> file)
+      : file_(std::move(file)),
+        path_(file_->path()),
+        file_bytes_(file_->size()) {}
 
-  absl::Status ReadSize();
   absl::StatusOr<int64_t> ReadHeaderBytes() const;
   absl::Status NameIt(absl::Status why) const;
   absl::Status ReadHeader();
 
-  const std::string path_;
-  const int descriptor_;
-  int64_t file_bytes_ = 0;
+  const std::unique_ptr<ByteFile> file_;
+  const std::string& path_;
+  const int64_t file_bytes_;
   int64_t data_begin_ = 0;
   SafetensorsHeader header_;
 };
-
-absl::Status Source::ReadSize() {
-  struct stat status = {};
-  if (fstat(descriptor_, &status) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
-  }
-  if (!S_ISREG(status.st_mode)) return Refuse(path_, "it is no regular file");
-  file_bytes_ = status.st_size;
-  return absl::OkStatus();
-}
 
 // Reads the length of the header, as the file states it.
 absl::StatusOr<int64_t> Source::ReadHeaderBytes() const {

@@ -171,7 +171,7 @@ launch_daemon() {
       --coordinator "$(address coordinator):$GRPC_COORDINATOR" \
       --name "node-$node" --machine-id "paceline-$name.$node" \
       --listen "$at:$GRPC_WORKER" --advertise "$at:$GRPC_WORKER" \
-      --http "$at:$HTTP_WORKER"
+      --http "$at:$HTTP_WORKER" --data-dir / --data-hidden
   fi
 }
 

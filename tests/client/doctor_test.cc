@@ -147,6 +147,21 @@ TEST_F(DoctorTest, AWorkerThatIsLostButNotOneThatWasStopped) {
               testing::AllOf(HasSubstr("lost: w2"), HasSubstr("forget NAME")));
 }
 
+TEST_F(DoctorTest, WhatJobsMayReadAndWhereScriptsRun) {
+  Worker(0).add_data_dirs("/srv/paceline");
+  Worker(0).add_data_dirs("/usr/share/datasets");
+  Worker(1).set_no_scripts(true);
+
+  EXPECT_THAT(
+      RunFor("jobs may read", kExitOk),
+      testing::AllOf(HasSubstr("/srv/paceline, /usr/share/datasets on w1"),
+                     HasSubstr("older worker may on w2")));
+  bed_.out.str("");
+  EXPECT_THAT(RunFor("scripts", kExitOk),
+              testing::AllOf(HasSubstr("forbidden (--no-scripts) on w2"),
+                             HasSubstr("may run")));
+}
+
 TEST_F(DoctorTest, AMeshWithoutWorkers) {
   bed_.client.workers->clear_workers();
 

@@ -57,6 +57,51 @@ TEST_F(PlacementTest, TakesTheWorkersThatTheJobNames) {
   EXPECT_EQ(verdict.plan->stages[1].worker, WorkerId{1});
 }
 
+// A script as a worker has described it.
+JobSpec ScriptSpec(int stages) {
+  JobSpec spec = SpecOf(stages);
+  spec.model = ModelSpec();
+  spec.model.name = "script";
+  spec.model.file = "/srv/net.pt";
+  spec.data = DefaultDataSpec("synthetic");
+  spec.data.shape = {4};
+  spec.data.classes = 2;
+  spec.model.script.sha256 = "hash";
+  spec.model.script.input = {4};
+  for (int i = 0; i < 2; ++i) {
+    ScriptLayer layer;
+    layer.name = absl::StrCat(i);
+    layer.output = {2};
+    spec.model.script.layers.push_back(layer);
+  }
+  return spec;
+}
+
+TEST_F(PlacementTest, GivesNoScriptToAWorkerThatForbidsThem) {
+  members_[0].registration.set_no_scripts(true);
+  members_[2].registration.set_no_scripts(true);
+
+  const PlacementVerdict some = Decide(ScriptSpec(2));
+  ASSERT_TRUE(some.plan.has_value()) << some.why;
+  for (const StageOfPlan& stage : some.plan->stages) {
+    EXPECT_EQ(stage.worker, WorkerId{2});
+  }
+  EXPECT_TRUE(Decide(SpecOf(2)).plan.has_value()) << "no script";
+  JobSpec group = ScriptSpec(1);
+  group.aggregation.mode = "rolling";
+  const PlacementVerdict members = Decide(group);
+  ASSERT_TRUE(members.plan.has_value()) << members.why;
+  EXPECT_EQ(members.plan->stages.size(), 1u);
+
+  members_[1].registration.set_no_scripts(true);
+  for (const JobSpec& spec : {ScriptSpec(2), group}) {
+    const PlacementVerdict none = Decide(spec);
+    EXPECT_FALSE(none.plan.has_value());
+    EXPECT_TRUE(absl::IsFailedPrecondition(none.impossible));
+    EXPECT_THAT(none.why, HasSubstr("--no-scripts"));
+  }
+}
+
 // Stages of one block each between embedding and head, on a, b and c.
 JobSpec ToleratesLoss() {
   JobSpec spec = SpecOf(3);

@@ -54,6 +54,7 @@ LIFE = """
 cd /debs
 dpkg --no-triggers -i *.deb
 [[ $(stat -c %U:%a /var/lib/paceline-worker) == paceline-worker:700 ]]
+[[ $(stat -c %U:%a /srv/paceline) == root:755 ]]
 [[ $(stat -c %U:%a /var/lib/paceline-coordinator) == paceline-coordinator:700 ]]
 links=/etc/systemd/system/multi-user.target.wants
 [[ -L $links/paceline-worker.service ]]

@@ -1,4 +1,5 @@
 // Tests the measurements of an agent, and how it leaves one.
+#include "core/base/read_access.h"
 #include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -118,6 +119,23 @@ TEST_F(MeasuringAgentTest, NamesTheFilesThatItCannotRead) {
   ASSERT_THAT(answer.missing(), SizeIs(1));
   EXPECT_EQ(answer.missing(0).path(), "/no/such/file");
   EXPECT_EQ(answer.missing(0).why(), "No such file or directory");
+}
+
+TEST_F(MeasuringAgentTest,
+       SaysOfAFileThatJobsMayNotReadNotEvenWhetherItIsThere) {
+  LimitReads(ReadAccess{.folders = {"/usr/share/datasets"}});
+  MeasureOrder order;
+  order.id = 1;
+  order.files = {"/etc/passwd", "/no/such/file"};
+
+  const v1::Measurement answer = Measure(order);
+  LimitReads(std::nullopt);
+
+  ASSERT_THAT(answer.missing(), SizeIs(2));
+  EXPECT_THAT(answer.missing(0).why(),
+              testing::AllOf(testing::StartsWith("jobs may not read it"),
+                             HasSubstr("--data-dir")));
+  EXPECT_EQ(answer.missing(1).why(), answer.missing(0).why());
 }
 
 class LookingAgentTest : public MeasuringAgentTest {

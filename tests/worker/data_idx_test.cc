@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/base/read_access.h"
 #include "core/model/data_sets.h"
 #include "tests/worker/data_files.h"
 #include "worker/data/byte_images.h"
@@ -284,6 +285,23 @@ TEST_F(OpenData, NamesAFileThatIsMissing) {
   EXPECT_THAT(Refusal(), HasSubstr("data.path"));
   spec_.data.name = "imagenot";
   EXPECT_THAT(Refusal(), HasSubstr("'imagenot'"));
+}
+
+TEST_F(OpenData, OfEveryKindIsReadOnlyWhereJobsMay) {
+  LimitReads(ReadAccess{.folders = {folder_.Path("may")}});
+  for (const char* const name :
+       {"idx", "fashion-mnist", "cifar10", "cifar100", "imagefolder", "text",
+        "text-labels", "text-pairs"}) {
+    for (const std::string& path : {folder_.path(), folder_.Path("missing"),
+                                    std::string("/etc/hostname")}) {
+      spec_.data = DefaultDataSpec(name);
+      spec_.data.path = path;
+      EXPECT_THAT(Refusal(), testing::AllOf(HasSubstr(path),
+                                            HasSubstr("jobs may not read it")))
+          << name;
+    }
+  }
+  LimitReads(std::nullopt);
 }
 
 // Whoever reads a pipe that nobody writes to hangs for good.

@@ -68,6 +68,28 @@ TEST_F(WorkerOptionsTest, AFlagIsAboveTheEnvironmentWhichIsAboveTheFile) {
   EXPECT_EQ(options->advertise, WorkerOptions().advertise);
 }
 
+TEST_F(WorkerOptionsTest, JobsMayReadPublicDataAndWhatIsNamed) {
+  using Folders = std::vector<std::string>;
+  EXPECT_EQ(ReadAccessOf(*Parse({})).folders, Folders{"/usr/share/datasets"});
+  const auto flags = Parse({"--data-dir", "/a", "--data-dir=/b:/c", "--state",
+                            "/s", "--data-hidden"});
+  ASSERT_TRUE(flags.has_value());
+  EXPECT_EQ(ReadAccessOf(*flags).folders,
+            (Folders{"/a", "/b", "/c", "/usr/share/datasets"}));
+  EXPECT_EQ(ReadAccessOf(*flags).never, (Folders{"/s", "/s/tls", file_}));
+  EXPECT_TRUE(ReadAccessOf(*flags).hidden);
+  EXPECT_EQ(ReadAccessOf(*Parse({"--secret-file", "/x"})).never.back(), "/x");
+
+  Configure("data-dir = \"/f:/g\"\nno-scripts = true\n");
+  EXPECT_EQ(Parse({})->data_dirs, (Folders{"/f", "/g"}));
+  EXPECT_TRUE(Parse({})->no_scripts);
+  EXPECT_FALSE(Parse({"--no-scripts=false"})->no_scripts);
+  SetEnvironment("DATA_DIR", "/h:/i");
+  EXPECT_EQ(Parse({})->data_dirs, (Folders{"/h", "/i"}));
+  EXPECT_FALSE(Parse({"--data-dir", "relative"}).has_value());
+  EXPECT_EQ(exit_code_, 78);
+}
+
 TEST_F(WorkerOptionsTest, TheEnvironmentOrAFlagNamesTheFile) {
   Configure("listen = \"file:1\"\n");
   SetEnvironment("CONFIG", "/nowhere.toml");

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/model/catalog.h"
+#include "core/model/data_sets.h"
 #include "core/model/predictions.h"
 #include "core/model/stage_drop.h"
 #include "gmock/gmock.h"
@@ -119,6 +120,26 @@ TEST_F(PredictionsTest, EndWithTheErrorOfWhoTakesThem) {
   sink_.answer = absl::ResourceExhaustedError("the disk is full");
 
   EXPECT_EQ(Add(0, Floats({1, 2}, {0, 1}), Labels({1}, {1})), sink_.answer);
+}
+
+// They are the text that a job asks about.
+TEST(Predictions, HaveNoLabelsOfTokens) {
+  Sink sink;
+  Predictions predictions(false, Turns(), sink);
+  LossSums sums;
+  sums.samples = 2;
+  sums.correct = 1;
+  BatchInfo last;
+  last.total_micro_batches = 1;
+  ASSERT_TRUE(predictions
+                  .Add(last, 0, Floats({1, 2, 3}, {0, 2, 1, 5, 5, 5}),
+                       Labels({1, 2}, {104, 105}), sums)
+                  .ok());
+
+  const TensorPart& labels = sink.all.at(1);
+  ASSERT_EQ(labels.name, kPredictedLabels);
+  EXPECT_THAT(labels.tensor.As<int64_t>(),
+              testing::ElementsAre(kNoLabel, kNoLabel));
 }
 
 // The worker hands over what the coordinator has made room for.

@@ -1,6 +1,5 @@
 #include "worker/data/byte_images.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -13,6 +12,7 @@
 #include "core/base/check.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
+#include "core/base/read_access.h"
 #include "core/base/status_macros.h"
 #include "core/transfer/checksum.h"
 
@@ -37,16 +37,15 @@ absl::Status Refuse(const std::string& path, const Parts&... why) {
 }
 
 absl::StatusOr<GzHandle> Open(const std::string& path) {
-  // A pipe would block here for good, out of reach of any cancellation.
-  struct stat status {};
-  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+  const absl::StatusOr<int> descriptor = OpenToRead(path, FileKind::kFile);
+  if (absl::IsInvalidArgument(descriptor.status())) {
     return Refuse(path, "not a regular file");
   }
-  errno = 0;
-  GzHandle file(gzopen(path.c_str(), "rbe"));
+  PACELINE_RETURN_IF_ERROR(descriptor.status());
+  GzHandle file(gzdopen(*descriptor, "rb"));
   if (!file) {
-    return absl::ErrnoToStatus(errno != 0 ? errno : ENOMEM,
-                               absl::StrCat("cannot open ", path));
+    close(*descriptor);
+    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", path));
   }
   gzbuffer(file.get(), kZlibBufferBytes);
   return file;
@@ -144,11 +143,9 @@ absl::StatusOr<std::string> FindFile(const ByteImageOptions& options,
                                      const std::string& name) {
   const std::string plain = absl::StrCat(options.folder, "/", name);
   const std::string zipped = absl::StrCat(plain, ".gz");
-  if (access(plain.c_str(), F_OK) == 0) return plain;
-  if (access(zipped.c_str(), F_OK) == 0) return zipped;
-  if (errno == EACCES) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(options.folder, ": may not be searched by this user"));
+  for (const std::string& path : {plain, zipped}) {
+    // ReadIdx() says what else is wrong with it.
+    if (!absl::IsNotFound(CheckReadable(path))) return path;
   }
   return NotFound("no data file ", plain, " nor ", name, ".gz beside it; ",
                   options.remedy);

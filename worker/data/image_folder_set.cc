@@ -1,9 +1,7 @@
 #include "worker/data/image_folder_set.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -13,6 +11,7 @@
 #include "core/base/byte_file.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
+#include "core/base/read_access.h"
 #include "core/base/status_macros.h"
 #include "core/model/data_sets.h"
 #include "core/obs/log.h"
@@ -21,8 +20,6 @@
 
 namespace paceline {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Files and folders beside the pictures, which are left out.
 struct OtherFiles {
@@ -54,25 +51,21 @@ bool IsPicture(const std::string& name) {
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder,
                                                  Kind kind,
                                                  OtherFiles* others = nullptr) {
-  std::vector<std::string> names;
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (absl::StartsWith(name, ".")) continue;
-    std::error_code broken;  // a link to nowhere is neither
-    if (kind == Kind::kFolders
-            ? entry->is_directory(broken)
-            : entry->is_regular_file(broken) && IsPicture(name)) {
-      names.push_back(name);
-    } else if (others != nullptr) {
-      others->Add(entry->path().string());
-    }
+  const auto entries = ListFolder(folder);
+  if (!entries.ok()) {
+    return absl::Status(entries.status().code(),
+                        absl::StrCat("data.path, on this worker: ",
+                                     entries.status().message()));
   }
-  if (error) {
-    return absl::ErrnoToStatus(
-        error.value(),
-        absl::StrCat("data.path, on this worker: cannot list ", folder));
+  std::vector<std::string> names;
+  for (const FolderEntry& entry : *entries) {
+    if (absl::StartsWith(entry.name, ".")) continue;
+    if (kind == Kind::kFolders ? entry.is_folder
+                               : entry.is_file && IsPicture(entry.name)) {
+      names.push_back(entry.name);
+    } else if (others != nullptr) {
+      others->Add(absl::StrCat(folder, "/", entry.name));
+    }
   }
   std::sort(names.begin(), names.end());
   return names;

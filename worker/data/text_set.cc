@@ -1,8 +1,5 @@
 #include "worker/data/text_set.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -22,6 +19,7 @@
 #include "core/base/check.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
+#include "core/base/read_access.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/model/data_sets.h"
@@ -31,13 +29,13 @@ namespace paceline {
 
 std::vector<std::string> TextFilesOf(const std::string& path,
                                      const std::string& ending) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
-    return {path};
+  const auto folder = ListFolder(path);
+  if (!folder.ok()) return {path};
+  std::vector<std::string> files = {absl::StrCat(path, "/train", ending)};
+  const std::string test = "val" + ending;
+  for (const FolderEntry& entry : *folder) {
+    if (entry.name == test) files.push_back(absl::StrCat(path, "/", test));
   }
-  std::vector<std::string> files = {path + "/train" + ending};
-  const std::string test = path + "/val" + ending;
-  if (access(test.c_str(), F_OK) == 0) files.push_back(test);
   return files;
 }
 

@@ -1,16 +1,16 @@
 #include "worker/measure/profiler.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "core/base/random.h"
+#include "core/base/read_access.h"
 #include "core/base/statistics.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
@@ -495,10 +495,14 @@ void LookInto(const MeasureOrder& order, RunFactory& factory,
 absl::Status Fill(const MeasureOrder& order, const MeasureParts& parts,
                   const CancelToken& cancel, v1::Measurement& measurement) {
   for (const std::string& path : order.files) {
-    if (access(path.c_str(), R_OK) == 0) continue;
+    const absl::Status readable = CheckReadable(path);
+    if (readable.ok()) continue;
     v1::MissingFile& missing = *measurement.add_missing();
     missing.set_path(path);
-    missing.set_why(std::strerror(errno));
+    absl::string_view why = readable.message();
+    absl::ConsumePrefix(&why, "cannot open ");
+    absl::ConsumePrefix(&why, absl::StrCat(path, ": "));
+    missing.set_why(std::string(why));
   }
   if (!order.files.empty()) {
     if (order.reader.has_value()) LookInto(order, parts.factory, measurement);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
+#include "core/model/data_sets.h"
 #include "core/model/predictions.h"
 #include "core/obs/log.h"
 
@@ -65,7 +66,14 @@ absl::Status Predictions::Add(const BatchInfo& batch, int64_t first,
     parts.push_back({name, tensor, first * sample_bytes});
   };
   add(kPredictedClasses, classes);
-  add(kPredictedLabels, labels);
+  // A label for each token of a text is the text itself.
+  Tensor shown = labels;
+  if (labels.shape.size() > 1) {
+    shown = Tensor::Allocate(DType::kI64, labels.shape);
+    const absl::Span<int64_t> none = shown.As<int64_t>();
+    std::fill(none.begin(), none.end(), kNoLabel);
+  }
+  add(kPredictedLabels, shown);
   if (keep_outputs_) add(kPredictedOutputs, outputs);
   if (!skipped_.empty()) {
     Tensor rows = Tensor::Allocate(

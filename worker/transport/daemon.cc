@@ -250,6 +250,10 @@ v1::Registration Daemon::Registration() const {
   registration.set_memory_bytes(MemoryShare());
   registration.set_cores(static_cast<int>(std::thread::hardware_concurrency()));
   registration.set_version(kVersion);
+  for (std::string& folder : ReadAccessOf(worker).folders) {
+    registration.add_data_dirs(ToUtf8(folder, kMaxFlagBytes));
+  }
+  registration.set_no_scripts(worker.no_scripts);
   return registration;
 }
 
