@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <iterator>
 #include <set>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -107,11 +105,10 @@ void NoteOthers(const std::string& folder,
                 std::vector<std::string>& notes) {
   int64_t others = 0;
   std::string example;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(folder, error), end;
-       !error && at != end; at.increment(error)) {
-    const std::string path = at->path().string();
-    const std::string name = at->path().filename().string();
+  const auto entries = ListFolder(folder);
+  if (!entries.ok()) return;
+  for (const auto& [name, is_folder, is_file] : *entries) {
+    const std::string path = absl::StrCat(folder, "/", name);
     if (absl::StartsWith(name, ".") ||
         absl::EndsWith(files.front(), "/" + name) ||
         absl::EndsWith(files.back(), "/" + name)) {

@@ -502,7 +502,7 @@ absl::Status Fill(const MeasureOrder& order, const MeasureParts& parts,
     absl::string_view why = readable.message();
     absl::ConsumePrefix(&why, "cannot open ");
     absl::ConsumePrefix(&why, absl::StrCat(path, ": "));
-    missing.set_why(std::string(why));
+    missing.set_why(ToUtf8(why, kMaxNoteBytes));
   }
   if (!order.files.empty()) {
     if (order.reader.has_value()) LookInto(order, parts.factory, measurement);
