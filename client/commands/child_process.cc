@@ -10,6 +10,8 @@
 #include <climits>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -58,6 +60,18 @@ std::string DescribeExit(int wait_status) {
                : absl::StrCat("was killed by SIG", name);
   }
   return absl::StrCat("ended with exit code ", WEXITSTATUS(wait_status));
+}
+
+bool RotateLog(const std::string& path, uintmax_t most_bytes) {
+  std::error_code error;
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (error || bytes <= most_bytes) return false;
+  const std::string old = path + ".1";
+  std::filesystem::copy_file(
+      path, old, std::filesystem::copy_options::overwrite_existing, error);
+  // A full disk has room for no second one.
+  if (error) unlink(old.c_str());
+  return truncate(path.c_str(), 0) == 0;
 }
 
 absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,6 +47,12 @@ class ChildProcess {
 
   pid_t pid_ = -1;
 };
+
+// Keeps a log of such a process small: beyond `most_bytes` its content moves to
+// PATH.1, in the place of what was there, and PATH begins anew.  The process
+// has PATH open and writes on; a line that it writes during the copy is lost.
+// Returns whether it was so.
+bool RotateLog(const std::string& path, uintmax_t most_bytes);
 
 // wait(2)'s status in words.
 std::string DescribeExit(int wait_status);

@@ -35,6 +35,8 @@ constexpr char kHost[] = "127.0.0.1";
 constexpr int kTailLines = 5;
 constexpr int64_t kTailBytes = 4096;
 constexpr int64_t kMostPortFileBytes = 1 << 16;
+// There are two files of each daemon.
+constexpr uintmax_t kMostLogBytes = 8 << 20;
 
 absl::Status MakeFolder(const std::string& path) {
   const absl::Status made = MakeFolders(path);
@@ -248,6 +250,7 @@ absl::Status Mesh::StartWorkers(std::vector<std::string>* news) {
 }
 
 absl::Status Mesh::LookAfter(Daemon& daemon, std::vector<std::string>* news) {
+  if (RotateLog(daemon.log, kMostLogBytes)) daemon.log_begin = 0;
   const Instant now = clock_.Now();
   const pid_t pid = daemon.process.pid();
   if (const auto death = daemon.process.TakeDeath(); death.has_value()) {

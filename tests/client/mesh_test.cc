@@ -100,6 +100,42 @@ TEST(ChildProcess, DiesWithAParentThatIsKilled) {
   close(ends[1]);
 }
 
+TEST(RotateLog, LeavesASmallOneAlone) {
+  const TemporaryFolder folder;
+  const std::string log = folder.Write("log", "12345678");
+
+  EXPECT_FALSE(RotateLog(log, 8));
+  EXPECT_FALSE(RotateLog(folder.Path("none"), 8));
+
+  EXPECT_EQ(folder.Read("log"), "12345678");
+  EXPECT_FALSE(std::filesystem::exists(log + ".1"));
+}
+
+TEST(RotateLog, KeepsTheOneBeforeAndTheProcessWritesOn) {
+  const TemporaryFolder folder;
+  const std::string log = folder.Write("log", "");
+  std::ofstream process(log, std::ios::app);  // as ChildProcess opens it
+
+  for (const char* said : {"first one\n", "second one\n"}) {
+    process << said << std::flush;
+    EXPECT_TRUE(RotateLog(log, 8));
+    EXPECT_EQ(folder.Read("log.1"), said);
+  }
+  process << "on" << std::flush;
+
+  EXPECT_EQ(folder.Read("log"), "on");
+}
+
+TEST(RotateLog, OneThatCannotBeCopiedIsEmptiedAllTheSame) {
+  const TemporaryFolder folder;
+  const std::string log = folder.Write("log", "123456789");
+  std::filesystem::create_directory(log + ".1");  // as a full disk would
+
+  EXPECT_TRUE(RotateLog(log, 8));
+
+  EXPECT_EQ(folder.Read("log"), "");
+}
+
 TEST(CheckPortFree, NamesAPortInUseAndTheFlag) {
   const Port taken(/*listening=*/true);
 
