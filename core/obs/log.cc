@@ -13,7 +13,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "core/base/steady_wait.h"
 #include "core/base/utf8.h"
+#include "core/obs/repeats.h"
 #include "spdlog/logger.h"
 #include "spdlog/pattern_formatter.h"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -87,6 +89,16 @@ struct SinkHolder {
 SinkHolder& TheSink() {
   static auto& holder = *new SinkHolder;
   return holder;
+}
+
+struct Repeats {
+  absl::Mutex mutex;
+  RepeatedLines lines ABSL_GUARDED_BY(mutex);
+};
+
+Repeats& TheRepeats() {
+  static auto& repeats = *new Repeats;
+  return repeats;
 }
 
 // Builds a line of at most kMaxTextBytes of well-formed UTF-8 without control
@@ -184,6 +196,27 @@ void WriteToJournal(LogLevel level, const std::string& text,
                text.c_str());
 }
 
+void Write(LogLevel level, const std::string& text,
+           absl::Span<const LogField> fields) {
+  spdlog::logger& logger = *TheLogger();
+  const bool printed = logger.should_log(ToSpdlog(level));
+  if (printed && TheJournal().used) {
+    WriteToJournal(level, text, fields);
+  } else if (printed) {
+    logger.log(ToSpdlog(level), spdlog::string_view_t(absl::StrCat(
+                                    LogLevelName(level), " ", text)));
+  }
+  if (level < LogLevel::kInfo) return;
+  SinkHolder& holder = TheSink();
+  absl::MutexLock lock(&holder.mutex);
+  if (holder.sink) holder.sink(level, text);
+}
+
+void ForgetRepeats() {
+  absl::MutexLock lock(&TheRepeats().mutex);
+  TheRepeats().lines = RepeatedLines();
+}
+
 std::string FormatText(absl::string_view sentence,
                        absl::Span<const LogField> fields) {
   LineBuilder line;
@@ -200,6 +233,7 @@ std::string FormatText(absl::string_view sentence,
 void StartLogging(const LogOptions& options) {
   TheJournal() = {StderrIsJournal(), options};
   TheLogger() = MakeLogger(options);
+  ForgetRepeats();
 }
 
 std::vector<std::string> JournalFields(const LogOptions& options,
@@ -233,24 +267,23 @@ bool LogEnabled(LogLevel level) {
 
 void Log(LogLevel level, absl::string_view sentence,
          absl::Span<const LogField> fields) {
-  spdlog::logger& logger = *TheLogger();
-  const bool printed = logger.should_log(ToSpdlog(level));
-  if (!printed && level < LogLevel::kInfo) return;
-
-  const std::string text = FormatText(sentence, fields);
-  if (printed && TheJournal().used) {
-    WriteToJournal(level, text, fields);
-  } else if (printed) {
-    logger.log(ToSpdlog(level), spdlog::string_view_t(absl::StrCat(
-                                    LogLevelName(level), " ", text)));
+  if (level < LogLevel::kInfo && !LogEnabled(level)) return;
+  std::vector<RepeatedLines::Line> lines = {
+      {level, FormatText(sentence, fields)}};
+  // Whoever wants lines of level debug wants each of them.
+  if (level >= LogLevel::kInfo) {
+    absl::MutexLock lock(&TheRepeats().mutex);
+    lines = TheRepeats().lines.OnLine(std::move(lines[0]), SteadyNow());
   }
-  if (level < LogLevel::kInfo) return;
-  SinkHolder& holder = TheSink();
-  absl::MutexLock lock(&holder.mutex);
-  if (holder.sink) holder.sink(level, text);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    // Those before the last one are of other kinds.
+    Write(lines[i].first, lines[i].second,
+          i + 1 == lines.size() ? fields : absl::Span<const LogField>());
+  }
 }
 
 void SetLogSink(LogSink sink) {
+  ForgetRepeats();  // a new sink has heard of nothing
   SinkHolder& holder = TheSink();
   absl::MutexLock lock(&holder.mutex);
   holder.sink.swap(sink);

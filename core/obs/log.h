@@ -46,7 +46,9 @@ void SetLogLevel(LogLevel level);
 // Thread-safe; a line is whole even when threads log at once.
 //   Log(LogLevel::kInfo, "worker attached", {{"worker", 3}, {"name", name}});
 // gives: "... info worker attached worker=3 name=pi-2".  A value with blanks
-// is quoted; line breaks are escaped.
+// is quoted; line breaks are escaped.  Lines of level info and above that
+// repeat but for numbers are counted after the first ten, and one in ten
+// seconds is written: "... [repeated 57 times but for numbers]" (repeats.h).
 void Log(LogLevel level, absl::string_view sentence,
          absl::Span<const LogField> fields = {});
 
