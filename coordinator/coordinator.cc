@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "coordinator/job_text.h"
 #include "coordinator/list_page.h"
 #include "core/base/status_macros.h"
+#include "core/base/steady_wait.h"
 #include "core/base/version.h"
 #include "core/obs/log.h"
 
@@ -318,9 +318,9 @@ void Coordinator::NoticeStandstill(Moment moment) {
 
 bool Coordinator::Answers(absl::Duration patience) {
   // Shared with the task, which may run after this has given up.
-  const auto answered = std::make_shared<absl::Notification>();
+  const auto answered = std::make_shared<SteadyNotification>();
   Post([answered] { answered->Notify(); });
-  return answered->WaitForNotificationWithTimeout(patience);
+  return answered->WaitFor(patience);
 }
 
 std::optional<std::string> Coordinator::Summary() {

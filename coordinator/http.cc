@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "coordinator/mesh_watch.h"
 #include "coordinator/page.h"
+#include "core/base/steady_wait.h"
 
 namespace paceline {
 namespace {
@@ -53,36 +54,36 @@ absl::StatusOr<v1::ListWorkersResponse> AskWorkers(
 class PageWatcher final : public MeshWatcher {
  public:
   bool Take(const SharedUpdate& update) override {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     ended_ = ended_ || unread_.size() == kMostUnread;
     if (!ended_) unread_.push_back(update);
     return !ended_;
   }
   void End(const absl::Status& /*why*/) override { Leave(); }
   void Leave() {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     ended_ = true;
   }
 
   // Null: none came in time, or none will.
   SharedUpdate Next(absl::Duration patience) {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return ended_ || !unread_.empty();
     };
-    mutex_.AwaitWithTimeout(absl::Condition(&due), patience);
+    mutex_.AwaitFor(absl::Condition(&due), patience);
     if (ended_ || unread_.empty()) return nullptr;
     SharedUpdate next = std::move(unread_.front());
     unread_.pop_front();
     return next;
   }
   bool ended() const {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     return ended_;
   }
 
  private:
-  mutable absl::Mutex mutex_;
+  mutable SteadyMutex mutex_;
   std::deque<SharedUpdate> unread_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };

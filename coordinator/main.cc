@@ -13,7 +13,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/http.h"
 #include "coordinator/metrics.h"
@@ -30,6 +29,7 @@
 #include "coordinator/store/file_weights_store.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/store/store_check.h"
+#include "core/base/clock.h"
 #include "core/base/exit_code.h"
 #include "core/base/host_port.h"
 #include "core/base/secret.h"
@@ -54,7 +54,7 @@ constexpr absl::Duration kTickPeriod = absl::Milliseconds(50);
 // How often certificates and the host are looked at.
 constexpr absl::Duration kRenewalPeriod = absl::Seconds(1);
 // Calls may take so long of the five seconds that a stop may take.
-constexpr std::chrono::seconds kCallsMayTake(2);
+constexpr absl::Duration kCallsMayTake = absl::Seconds(2);
 
 // Main hands this to the parts that serve.
 struct Running {
@@ -90,7 +90,7 @@ absl::StatusOr<std::unique_ptr<Authority>> OpenAuthority(
   if (!options.tls) return std::unique_ptr<Authority>();
   const std::string folder = options.state + "/tls";
   auto authority =
-      Authority::Open(folder, options.certificate_life, absl::Now());
+      Authority::Open(folder, options.certificate_life, SystemClock().Today());
   absl::Status status = authority.status();
   if (status.ok()) status = UseTls((*authority)->own());
   if (status.ok()) return authority;
@@ -123,7 +123,7 @@ absl::StatusOr<std::optional<HttpTls>> HttpFiles(
 void Renew(const Authority& authority, RenewalPace& pace, Instant now,
            CoordinatorMetrics& metrics) {
   const absl::Status renewed = pace.Run(authority.own(), now, [&authority] {
-    return authority.RenewOwn(absl::Now());
+    return authority.RenewOwn(SystemClock().Today());
   });
   if (!renewed.ok()) {
     Log(LogLevel::kError,
@@ -232,7 +232,7 @@ absl::Status Serve(const CoordinatorOptions& options, int64_t newest_folder,
   readiness.serving = false;
   coordinator.RefuseWaiters();
   if (server.ok()) {
-    server->Shutdown(std::chrono::system_clock::now() + kCallsMayTake);
+    server->Shutdown(kCallsMayTake);
   }
   http.Stop();
   coordinator.Stop();

@@ -25,7 +25,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "core/base/clock.h"
 #include "core/base/config_file.h"
 #include "core/base/discovery.h"
@@ -35,6 +34,7 @@
 #include "core/base/secret.h"
 #include "core/base/signals.h"
 #include "core/base/status_macros.h"
+#include "core/base/steady_wait.h"
 #include "core/base/thread.h"
 #include "core/base/ticker.h"
 #include "core/obs/log.h"
@@ -102,9 +102,9 @@ absl::Status ExecuteAnew(const std::string& capability, char** argv,
 // Stops the daemon.  A compute thread that hangs, in somebody's script say,
 // cannot be joined: then `overdue`, which ends the process, is called.
 void Stop(Daemon& daemon, const std::function<void()>& overdue) {
-  absl::Notification stopped;
+  SteadyNotification stopped;
   Thread watch("overdue", [&] {
-    if (!stopped.WaitForNotificationWithTimeout(kLongestStop)) overdue();
+    if (!stopped.WaitFor(kLongestStop)) overdue();
   });
   daemon.Stop();
   stopped.Notify();

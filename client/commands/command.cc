@@ -8,9 +8,10 @@
 #include <atomic>
 #include <cerrno>
 
-#include "absl/time/clock.h"
 #include "client/render/text.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
+#include "core/base/steady_wait.h"
 
 namespace paceline {
 
@@ -140,9 +141,9 @@ SignalPauser::~SignalPauser() {
 }
 
 bool SignalPauser::Sleep(absl::Duration duration) {
-  const absl::Time until = absl::Now() + duration;
+  const Instant until = SteadyNow() + duration;
   for (;;) {
-    const absl::Duration left = until - absl::Now();
+    const absl::Duration left = until - SteadyNow();
     pollfd waiting = {pipe_[0], POLLIN, 0};
     // Rounded up: a rest below a millisecond must not spin.
     const int64_t left_ms = absl::ToInt64Milliseconds(absl::Ceil(

@@ -204,7 +204,9 @@ void MeshView::Merge(const v1::MeshUpdate& update) {
     events.clear();
   }
   // A worker that is gone changes no more, and is not told of again.
-  const double passed = 1e-3 * static_cast<double>(update.unix_ms() - unix_ms);
+  // None where the coordinator's clock was set back.
+  const double passed = 1e-3 * static_cast<double>(std::max<int64_t>(
+                                   0, update.unix_ms() - unix_ms));
   for (auto& [id, worker] : workers) {
     worker.set_last_heard_seconds(
         IsGone(worker) ? worker.last_heard_seconds() + passed : 0);

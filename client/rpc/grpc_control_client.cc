@@ -7,7 +7,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/rpc/pages.h"
 #include "core/base/clock.h"
 #include "core/base/errors.h"
@@ -26,10 +25,6 @@ namespace {
 
 // Between two tries to go on with an export.
 constexpr absl::Duration kReconnectPause = absl::Milliseconds(200);
-
-std::chrono::system_clock::time_point After(absl::Duration duration) {
-  return absl::ToChronoTime(absl::Now() + duration);
-}
 
 // gRPC's words for a refused connection without the way they took.
 std::string Reason(const std::string& message) {
@@ -101,7 +96,7 @@ absl::Status GrpcControlClient::Unreachable(const std::string& why) const {
 }
 
 absl::Status GrpcControlClient::Connect() {
-  const auto deadline = After(deadlines_.connect);
+  const gpr_timespec deadline = DeadlineAfter(deadlines_.connect);
   for (;;) {
     const grpc_connectivity_state state =
         channel_->GetState(/*try_to_connect=*/true);
@@ -154,7 +149,7 @@ absl::StatusOr<Response> GrpcControlClient::Call(
     const Request& request) {
   PACELINE_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
-  context.set_deadline(After(deadlines_.call));
+  context.set_deadline(DeadlineAfter(deadlines_.call));
   Response response;
   const grpc::Status status =
       (stub_.get()->*method)(&context, request, &response);
@@ -303,7 +298,7 @@ class GrpcControlClient::Stream final : public MeshStream {
 
   absl::StatusOr<std::optional<v1::MeshUpdate>> Next(
       absl::Duration patience) override {
-    const auto deadline = After(patience);
+    const gpr_timespec deadline = DeadlineAfter(patience);
     for (;;) {
       if (!pending_) {
         reader_->Read(&update_, this);

@@ -1,7 +1,7 @@
 #include "client/rpc/grpc_trust_client.h"
 
-#include "absl/time/clock.h"
 #include "client/rpc/pages.h"
+#include "core/base/clock.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/enrol.h"
 #include "core/rpc/tls.h"
@@ -65,12 +65,13 @@ absl::StatusOr<ShownCertificate> GrpcTrustClient::Login(
 
 absl::StatusOr<ShownCertificate> GrpcTrustClient::Inspect() {
   const TlsFiles files(folder_);
-  return Shown(files, InspectIdentity(files, absl::Now()));
+  return Shown(files, InspectIdentity(files, SystemClock().Today()));
 }
 
 absl::StatusOr<ShownCertificate> GrpcTrustClient::Check() {
   const TlsFiles files(folder_);
-  return Shown(files, TryCoordinator(coordinator_, files, absl::Now()));
+  return Shown(files,
+               TryCoordinator(coordinator_, files, SystemClock().Today()));
 }
 
 absl::Status UseClientTls(const std::string& coordinator,
@@ -79,7 +80,7 @@ absl::Status UseClientTls(const std::string& coordinator,
   if (!files.exist()) return absl::OkStatus();
   PACELINE_RETURN_IF_ERROR(UseTls(files));
   // A coordinator that is away says so at the next call.
-  RenewIfDue(coordinator, files, absl::Now()).IgnoreError();
+  RenewIfDue(coordinator, files, SystemClock().Today()).IgnoreError();
   return absl::OkStatus();
 }
 

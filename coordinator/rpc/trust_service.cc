@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
 #include "core/rpc/enrol.h"
@@ -30,7 +30,7 @@ std::string Sha256Of(const std::string& text) {
 v1::Authority TrustService::ViewAuthority() const {
   v1::Authority authority;
   authority.set_certificate(authority_->certificate());
-  authority.set_unix_ms(absl::ToUnixMillis(absl::Now()));
+  authority.set_unix_ms(absl::ToUnixMillis(SystemClock().Today()));
   return authority;
 }
 
@@ -75,7 +75,7 @@ absl::StatusOr<v1::Certificate> TrustService::SignFor(
   v1::Certificate certificate;
   PACELINE_ASSIGN_OR_RETURN(
       *certificate.mutable_certificate(),
-      authority_->SignFor(identity, request, absl::Now()));
+      authority_->SignFor(identity, request, SystemClock().Today()));
   return certificate;
 }
 

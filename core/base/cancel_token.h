@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "core/base/steady_wait.h"
 
 namespace paceline {
 
@@ -15,13 +16,13 @@ class CancelToken {
  public:
   // why is not OK; the first one wins.
   void Cancel(absl::Status why) {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     if (status_.ok()) status_ = std::move(why);
   }
 
   // OK while nobody cancelled.
   absl::Status status() const {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     return status_;
   }
 
@@ -30,13 +31,13 @@ class CancelToken {
     const auto cancelled = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
       return !status_.ok();
     };
-    absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithTimeout(absl::Condition(&cancelled), pause);
+    SteadyLock lock(&mutex_);
+    mutex_.AwaitFor(absl::Condition(&cancelled), pause);
     return status_;
   }
 
  private:
-  mutable absl::Mutex mutex_;
+  mutable SteadyMutex mutex_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "core/base/steady_wait.h"
 #include "core/base/thread.h"
 
 namespace paceline {
@@ -23,7 +24,7 @@ class Ticker {
         thread_(std::move(name), [this] { Run(); }) {}
   ~Ticker() {
     {
-      absl::MutexLock lock(&mutex_);
+      SteadyLock lock(&mutex_);
       stopping_ = true;
     }
     thread_.Join();
@@ -31,8 +32,8 @@ class Ticker {
 
  private:
   bool WaitOrStop() {
-    absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithTimeout(absl::Condition(&stopping_), period_);
+    SteadyLock lock(&mutex_);
+    return mutex_.AwaitFor(absl::Condition(&stopping_), period_);
   }
   void Run() {
     while (!WaitOrStop()) tick_();
@@ -42,7 +43,7 @@ class Ticker {
   const absl::Duration period_;
   const std::function<void()> tick_;
 
-  absl::Mutex mutex_;
+  SteadyMutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   Thread thread_;

@@ -6,8 +6,8 @@
 #include <string>
 #include <system_error>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/base/clock.h"
 
 namespace paceline {
 namespace {
@@ -32,7 +32,7 @@ ProcessMetrics::ProcessMetrics(MetricsRegistry& registry)
   registry.DeclareGauge(kProcessThreads, "Threads.");
   registry.DeclareGauge(kProcessStart, "Unix time at which it started.");
   registry.GetGauge(kProcessStart)
-      .Set(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
+      .Set(absl::ToDoubleSeconds(SystemClock().Today() - absl::UnixEpoch()));
   Update();
 }
 

@@ -4,7 +4,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 
 namespace paceline {
 
@@ -13,17 +12,22 @@ struct CallDeadline::State {
   std::function<void()> expired ABSL_GUARDED_BY(mutex);  // null: not any more
 };
 
+gpr_timespec DeadlineAfter(absl::Duration duration) {
+  return gpr_time_add(
+      gpr_now(GPR_CLOCK_MONOTONIC),
+      gpr_time_from_nanos(absl::ToInt64Nanoseconds(duration), GPR_TIMESPAN));
+}
+
 CallDeadline::CallDeadline(absl::Duration after, std::function<void()> expired)
     : state_(std::make_shared<State>()) {
   {
     absl::MutexLock lock(&state_->mutex);
     state_->expired = std::move(expired);
   }
-  alarm_.Set(absl::ToChronoTime(absl::Now() + after),
-             [state = state_](bool rang) {
-               absl::MutexLock lock(&state->mutex);
-               if (rang && state->expired != nullptr) state->expired();
-             });
+  alarm_.Set(DeadlineAfter(after), [state = state_](bool rang) {
+    absl::MutexLock lock(&state->mutex);
+    if (rang && state->expired != nullptr) state->expired();
+  });
 }
 
 CallDeadline::~CallDeadline() {

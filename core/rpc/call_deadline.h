@@ -1,13 +1,19 @@
-// A server's own deadline for a call, or for a part of it.
+// Deadlines of calls: a client's, and a server's own for a call or a part of
+// it.
 #pragma once
 
 #include <functional>
 #include <memory>
 
 #include "absl/time/time.h"
+#include "grpc/support/time.h"
 #include "grpcpp/alarm.h"
 
 namespace paceline {
+
+// For ClientContext::set_deadline() and its like: on the monotonic clock, so
+// that nobody who sets the clock moves it.
+gpr_timespec DeadlineAfter(absl::Duration duration);
 
 // Calls `expired` after some time, on a thread of gRPC, unless it is dropped
 // before.  Thread-compatible.

@@ -20,6 +20,7 @@
 #include "core/base/secret.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/call_deadline.h"
+#include "core/rpc/grpc_waits.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/segments.h"
 #include "core/rpc/status.h"
@@ -180,8 +181,9 @@ class SecretShown final : public grpc::ClientContext::GlobalCallbacks {
 // after a large write (measured 2026-11-21 with gRPC 1.51: one exit in ten).
 void StartGrpc() {
   static const bool started = [] {
-    // Not a question: without a use the linker would leave it out.
+    // No questions: without a use the linker would leave them out.
     (void)PiecesAreBounded();
+    (void)GrpcWaitsSteadily();
     (void)kSystemResolver;
     grpc_init();
     grpc::EnableDefaultHealthCheckService(true);
@@ -341,9 +343,9 @@ void BoundServer::End::operator()(grpc::Server* server) {
   delete server;
 }
 
-void BoundServer::Shutdown(std::chrono::system_clock::time_point deadline) {
+void BoundServer::Shutdown(absl::Duration patience) {
   server.get_deleter().listener = nullptr;
-  server->Shutdown(deadline);
+  server->Shutdown(DeadlineAfter(patience));
   server->Wait();
 }
 

@@ -2,7 +2,6 @@
 // credentials are the same everywhere.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -77,8 +76,8 @@ struct BoundServer {
     std::shared_ptr<Listener> listener;
   };
 
-  // Accepts nothing any more, and ends the calls that last beyond `deadline`.
-  void Shutdown(std::chrono::system_clock::time_point deadline);
+  // Accepts nothing any more, and ends the calls that last beyond `patience`.
+  void Shutdown(absl::Duration patience);
 
   std::unique_ptr<grpc::Server, End> server;
   std::string host;  // as in options.listen

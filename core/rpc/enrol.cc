@@ -9,8 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/files.h"
 #include "core/base/status_macros.h"
+#include "core/base/steady_wait.h"
 
 namespace paceline {
 namespace {
@@ -50,7 +52,7 @@ bool IsHex(absl::string_view text, size_t digits) {
 template <typename T>
 absl::StatusOr<T> Patiently(const EnrolOptions& options,
                             const std::function<absl::StatusOr<T>()>& ask) {
-  const absl::Time give_up = absl::Now() + options.patience;
+  const Instant give_up = SteadyNow() + options.patience;
   for (bool said = false;; said = true) {
     absl::StatusOr<T> answer = ask();
     // A network that drops what comes lets the call's time run out.
@@ -58,7 +60,7 @@ absl::StatusOr<T> Patiently(const EnrolOptions& options,
         !absl::IsDeadlineExceeded(answer.status())) {
       return answer;
     }
-    if (absl::Now() + kPause > give_up) {
+    if (SteadyNow() + kPause > give_up) {
       return absl::UnavailableError(absl::StrCat(
           "no coordinator with TLS answers at ", options.coordinator, " (",
           answer.status().message(),
@@ -129,7 +131,7 @@ absl::Status Enrol(const EnrolOptions& options, const TlsFiles& files) {
         "the token is of another mesh: its authority is ", token.fingerprint,
         ", that of ", options.coordinator, " is ", fingerprint));
   }
-  PACELINE_RETURN_IF_ERROR(CheckClock(answer, absl::Now()));
+  PACELINE_RETURN_IF_ERROR(CheckClock(answer, SystemClock().Today()));
   PACELINE_ASSIGN_OR_RETURN(const std::string key, KeyOf(files));
   v1::JoinRequest request;
   request.set_token(absl::StrCat(token.id, ".", token.secret));

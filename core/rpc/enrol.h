@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/certificates.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
@@ -34,7 +34,7 @@ absl::StatusOr<Response> CallTrust(
     const Request& request) {
   const auto stub = v1::Trust::NewStub(MakeChannel(coordinator, credentials));
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(5)));
+  context.set_deadline(DeadlineAfter(absl::Seconds(5)));
   Response response;
   const absl::Status status =
       FromGrpc((stub.get()->*method)(&context, request, &response));

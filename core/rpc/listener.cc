@@ -20,6 +20,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
+#include "core/base/steady_wait.h"
 
 namespace paceline {
 namespace {
@@ -86,7 +88,7 @@ class Strangers {
     absl::MutexLock lock(&mutex_);
     const auto one =
         strangers_.insert(silent ? strangers_.begin() : strangers_.end(),
-                          {fd, std::move(peer), absl::Now(), absl::Now()});
+                          {fd, std::move(peer), SteadyNow(), SteadyNow()});
     // Without EPOLLOUT the kernel drops the event where gRPC was quicker and
     // has read the bytes.
     epoll_event wanted = {EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {&*one}};
@@ -110,7 +112,7 @@ class Strangers {
     // The rest is of messages that are not whole.
     const int64_t most = bytes + bytes / 16 + kOverheadBytes;
     Count(*found);
-    if (found->held <= most) found->since = absl::Now();
+    if (found->held <= most) found->since = SteadyNow();
     const int64_t done = std::min(found->held, most);
     found->in_messages += done;
     found->held -= done;
@@ -126,8 +128,8 @@ class Strangers {
 
   absl::Status OnBegun(const void* connection) {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = absl::Now();
-    std::vector<absl::Time>& own = begun_[connection];
+    const Instant now = SteadyNow();
+    std::vector<Instant>& own = begun_[connection];
     if (own.size() >= Listener::kMostBegun) {
       size_t beyond = 0;
       for (const auto& [each, times] : begun_) {
@@ -150,7 +152,7 @@ class Strangers {
     const auto found = Find(peer);
     const auto begun = begun_.find(connection);
     if (begun != begun_.end()) {
-      std::vector<absl::Time>& own = begun->second;
+      std::vector<Instant>& own = begun->second;
       // The newest: an older one waits for its message.
       own.pop_back();
       // Another connection had this address.
@@ -171,14 +173,14 @@ class Strangers {
     for (int i = 0; i < count; ++i) {
       Count(*static_cast<Stranger*>(events[i].data.ptr));
     }
-    const absl::Time now = absl::Now();
-    const absl::Time begin = now - Listener::kLongestMessage;
+    const Instant now = SteadyNow();
+    const Instant begin = now + -Listener::kLongestMessage;
     const bool at_all = now >= next_full_look_;
     if (at_all) {
       next_full_look_ = now + absl::Milliseconds(kFullLookPeriodMs);
       // Those of connections that are gone, or are none of strangers.
       std::erase_if(begun_, [now](const auto& each) {
-        return each.second.back() < now - 2 * Listener::kLongestSmallMessage;
+        return each.second.back() < now + -2 * Listener::kLongestSmallMessage;
       });
     }
     int64_t all = 0;
@@ -214,8 +216,8 @@ class Strangers {
   struct Stranger {
     int fd = -1;
     std::string peer;
-    absl::Time came;
-    absl::Time since;                  // nothing of it was unfinished then
+    Instant came;
+    Instant since;                     // nothing of it was unfinished then
     const void* connection = nullptr;  // gRPC's; none before its first call
     int64_t in_messages = 0;           // bytes
     int64_t held = 0;                  // bytes that are in no message yet
@@ -233,7 +235,7 @@ class Strangers {
     one.has_left = info.tcpi_state != kEstablished;
   }
   // Whether a call of it, or its first one, should have come before `begin`.
-  bool IsOverdue(const Stranger& one, absl::Time begin)
+  bool IsOverdue(const Stranger& one, Instant begin)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (one.connection == nullptr) return one.came < begin;
     const auto begun = begun_.find(one.connection);
@@ -259,8 +261,8 @@ class Strangers {
   std::list<Stranger> strangers_ ABSL_GUARDED_BY(mutex_);  // oldest first
   // When the calls of a connection began that no handler has yet, in order; one
   // at least.
-  std::map<const void*, std::vector<absl::Time>> begun_ ABSL_GUARDED_BY(mutex_);
-  absl::Time next_full_look_ ABSL_GUARDED_BY(mutex_);
+  std::map<const void*, std::vector<Instant>> begun_ ABSL_GUARDED_BY(mutex_);
+  Instant next_full_look_ ABSL_GUARDED_BY(mutex_);
 };
 
 Strangers& AllStrangers() {
@@ -335,9 +337,9 @@ void Listener::Loop() {
   std::vector<pollfd> wanted = {{-1, POLLIN, 0}};
   for (const int socket : sockets_) wanted.push_back({socket, POLLIN, 0});
   int period_ms = -1;
-  absl::Time looked;
+  Instant looked;
   while (!stopping_) {
-    const bool rests = absl::Now() < looked + absl::Milliseconds(kLookPeriodMs);
+    const bool rests = SteadyNow() < looked + absl::Milliseconds(kLookPeriodMs);
     wanted[0].fd = rests ? -1 : AllStrangers().events();
     poll(wanted.data(), wanted.size(), rests ? kLookPeriodMs : period_ms);
     for (size_t i = 1; i < wanted.size(); ++i) {
@@ -346,7 +348,7 @@ void Listener::Loop() {
     }
     if (rests) continue;
     period_ms = AllStrangers().Look();
-    looked = absl::Now();
+    looked = SteadyNow();
   }
 }
 

@@ -44,6 +44,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
+#include "core/base/steady_wait.h"
 #include "core/base/thread.h"
 #include "core/rpc/channel.h"
 #include "paceline/v1/control.grpc.pb.h"
@@ -71,9 +73,9 @@ std::string ReadFile(const std::string& path) {
 
 // Looks every millisecond; crashes after kPatience.
 void Await(const std::string& what, const std::function<bool()>& is_so) {
-  const absl::Time end = absl::Now() + kPatience;
+  const Instant end = SteadyNow() + kPatience;
   while (!is_so()) {
-    PACELINE_CHECK(absl::Now() < end, absl::StrCat(what, " did not come"));
+    PACELINE_CHECK(SteadyNow() < end, absl::StrCat(what, " did not come"));
     absl::SleepFor(absl::Milliseconds(1));
   }
 }
@@ -160,7 +162,7 @@ class Crowd {
   struct Order {
     bool runs = false;
     int64_t attempt = 0;
-    absl::Time at;
+    Instant at;
   };
 
   Crowd(const std::string& coordinator, int count)
@@ -169,7 +171,7 @@ class Crowd {
     for (int i = 0; i < count; ++i) {
       workers_.push_back(std::make_unique<ScriptedWorker>(
           coordinator, i, [this](int worker, const v1::StandingOrder& order) {
-            const absl::Time now = absl::Now();
+            const Instant now = SteadyNow();
             absl::MutexLock order_lock(&orders_mutex_);
             orders_[worker].push_back(
                 {order.has_run(), order.run().attempt(), now});
@@ -217,7 +219,7 @@ class Crowd {
  private:
   // Spread over the period, as workers that know nothing of each other are.
   void BeatLoop() {
-    absl::Time due = absl::Now();
+    Instant due = SteadyNow();
     for (size_t i = 0; !stop_; ++i) {
       size_t count = 0;
       {
@@ -225,8 +227,8 @@ class Crowd {
         count = workers_.size();
         if (count > 0) workers_[i % count]->Beat();
       }
-      due += kPeriod / std::max<int64_t>(1, static_cast<int64_t>(count));
-      if (due > absl::Now()) absl::SleepFor(due - absl::Now());
+      due = due + kPeriod / std::max<int64_t>(1, static_cast<int64_t>(count));
+      if (due > SteadyNow()) absl::SleepFor(due - SteadyNow());
     }
   }
 
@@ -280,9 +282,9 @@ void AddDelays(Crowd& crowd, int64_t step,
                std::vector<absl::Duration>& delays) {
   const std::vector<int> before = crowd.MembersAfter(0);
   const int64_t attempt = crowd.OrdersOf(before[0]).back().attempt;
-  const absl::Time begin = absl::Now();
+  const Instant begin = SteadyNow();
   crowd.At(before[0]).FailRun(step);
-  absl::Time failed;
+  Instant failed;
   Await("the word of a failure", [&] {
     failed = crowd.At(before[0]).said_at();
     return failed >= begin;
@@ -292,7 +294,7 @@ void AddDelays(Crowd& crowd, int64_t step,
     next = crowd.MembersAfter(attempt);
     return next.size() == kStages;
   });
-  absl::Time left = failed;
+  Instant left = failed;
   for (const int member : before) {
     for (const Crowd::Order& order : crowd.OrdersOf(member)) {
       if (order.runs || order.at < failed) continue;
@@ -330,11 +332,11 @@ bool Measure(const std::string& program, int workers, int events) {
   Await("the job", [&] { return crowd.MembersAfter(0).size() == kStages; });
 
   const double cpu = coordinator.CpuSeconds();
-  const absl::Time begin = absl::Now();
+  const Instant begin = SteadyNow();
   absl::SleepFor(kLevel);
   limits.Say("CPU at 2 heartbeats/s each",
              (coordinator.CpuSeconds() - cpu) /
-                 absl::ToDoubleSeconds(absl::Now() - begin),
+                 absl::ToDoubleSeconds(SteadyNow() - begin),
              "cores", kMostCores);
 
   std::vector<absl::Duration> delays;
@@ -348,7 +350,7 @@ bool Measure(const std::string& program, int workers, int events) {
 
   crowd.StopAll();
   absl::SleepFor(kGone);
-  const absl::Time back = absl::Now();
+  const Instant back = SteadyNow();
   crowd.StartAll();
   Await("everybody's return", [&] { return crowd.AllWelcomed(); });
   Await("everybody's place", [&] { return AllAreThere(*control, workers); });
@@ -357,7 +359,7 @@ bool Measure(const std::string& program, int workers, int events) {
     return !crowd.MembersAfter(0).empty() &&
            GetJob(*control, job).state() == v1::JOB_STATE_RUNNING;
   });
-  limits.Say("all lost, and back", absl::ToDoubleSeconds(absl::Now() - back),
+  limits.Say("all lost, and back", absl::ToDoubleSeconds(SteadyNow() - back),
              "s", absl::ToDoubleSeconds(kMostReturn));
   limits.Say("memory, at most", coordinator.PeakBytes() / 1e6, "MB",
              kMostBytes / 1e6);
@@ -368,7 +370,7 @@ bool Measure(const std::string& program, int workers, int events) {
 class Watcher {
  public:
   explicit Watcher(v1::Control::Stub& control)
-      : begin_(absl::Now()),
+      : begin_(SteadyNow()),
         reader_(control.WatchMesh(&context_, {})),
         thread_("watcher", [this] { Loop(); }) {}
   ~Watcher() { context_.TryCancel(); }
@@ -377,7 +379,7 @@ class Watcher {
     absl::MutexLock lock(&mutex_);
     return first_;
   }
-  std::optional<absl::Time> SawJob(int64_t id) const {
+  std::optional<Instant> SawJob(int64_t id) const {
     absl::MutexLock lock(&mutex_);
     const auto found = jobs_.find(id);
     if (found == jobs_.end()) return std::nullopt;
@@ -389,21 +391,21 @@ class Watcher {
   void Loop() {
     for (v1::MeshUpdate update; reader_->Read(&update);) {
       absl::MutexLock lock(&mutex_);
-      first_ = std::min(first_, absl::Now() - begin_);
+      first_ = std::min(first_, SteadyNow() - begin_);
       bytes_ += static_cast<int64_t>(update.ByteSizeLong());
       for (const v1::Job& job : update.jobs()) {
-        jobs_.emplace(job.id(), absl::Now());
+        jobs_.emplace(job.id(), SteadyNow());
       }
     }
   }
 
-  const absl::Time begin_;
+  const Instant begin_;
   grpc::ClientContext context_;
   const std::unique_ptr<grpc::ClientReader<v1::MeshUpdate>> reader_;
   std::atomic<int64_t> bytes_{0};
   mutable absl::Mutex mutex_;
   absl::Duration first_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();
-  std::map<int64_t, absl::Time> jobs_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, Instant> jobs_ ABSL_GUARDED_BY(mutex_);
   Thread thread_;
 };
 
@@ -449,12 +451,12 @@ class PageClient {
       absl::MutexLock lock(&mutex_);
       if (first_ != absl::InfiniteDuration()) continue;
       tail.append(buffer.data(), static_cast<size_t>(got));
-      if (absl::EndsWith(tail, "}\n\n")) first_ = absl::Now() - begin_;
+      if (absl::EndsWith(tail, "}\n\n")) first_ = SteadyNow() - begin_;
     }
     dropped_ = true;
   }
 
-  const absl::Time begin_ = absl::Now();
+  const Instant begin_ = SteadyNow();
   int fd_ = -1;
   std::atomic<bool> reads_;
   std::atomic<bool> dropped_{false};
@@ -467,10 +469,10 @@ class PageClient {
 double CoresOver(const CoordinatorProgram& coordinator,
                  absl::Duration duration) {
   const double cpu = coordinator.CpuSeconds();
-  const absl::Time begin = absl::Now();
+  const Instant begin = SteadyNow();
   absl::SleepFor(duration);
   return (coordinator.CpuSeconds() - cpu) /
-         absl::ToDoubleSeconds(absl::Now() - begin);
+         absl::ToDoubleSeconds(SteadyNow() - begin);
 }
 
 // Half of the watchers come over gRPC, half for the page.
@@ -522,7 +524,7 @@ bool MeasureWatchers(const std::string& program, int workers, int watchers,
 
   std::vector<absl::Duration> delays;
   for (int i = 0; i < 100; ++i) {
-    const absl::Time begin = absl::Now();
+    const Instant begin = SteadyNow();
     const int64_t job = SubmitJob(*control);
     for (const auto& client : clients) {
       Await("the job at a watcher",

@@ -25,6 +25,7 @@
 #include "core/base/check.h"
 #include "core/base/host_port.h"
 #include "core/base/thread.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/simulate/group_step.h"
 #include "tests/bench/cpu_seconds.h"
@@ -81,7 +82,7 @@ class GrpcWire final : public Wire {
   ~GrpcWire() override {
     for (size_t i = 0; i < planes_.size(); ++i) {
       planes_[i].Shutdown();
-      servers_[i].Shutdown(std::chrono::system_clock::now());
+      servers_[i].Shutdown(absl::ZeroDuration());
     }
   }
 

@@ -23,10 +23,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "core/base/check.h"
 #include "core/base/host_port.h"
+#include "core/base/steady_wait.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "tests/bench/bare_exchange.h"
 #include "tests/bench/cpu_seconds.h"
@@ -67,7 +67,7 @@ class Program {
   ~Program() {
     member_.reset();
     plane_.Shutdown();
-    server_.server->Shutdown(std::chrono::system_clock::now());
+    server_.server->Shutdown(DeadlineAfter(absl::ZeroDuration()));
   }
 
   // False at the end.
@@ -116,8 +116,7 @@ class Program {
 
   void Go(int64_t when) {
     const double cpu = CpuSeconds();
-    never_.WaitForNotificationWithTimeout(
-        absl::Nanoseconds(when - SteadyNow()));
+    never_.WaitFor(absl::Nanoseconds(when - SteadyNow()));
     if (member_ != nullptr) {
       member_->Reduce();
     } else {
@@ -131,7 +130,7 @@ class Program {
   int64_t attempts_ = 0;
   int64_t bare_bytes_ = 0;
   std::vector<std::string> addresses_;
-  absl::Notification never_;
+  SteadyNotification never_;
   BareExchange bare_;
   RoundPlane plane_;
   BoundServer server_;

@@ -3,7 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
+#include "core/base/steady_wait.h"
 #include "core/rpc/channel.h"
 
 namespace paceline {
@@ -30,7 +31,7 @@ void AddStep(v1::RunState& run, v1::Heartbeat& beat) {
   v1::BatchTrace& trace = *stage.mutable_trace();
   trace.Clear();
   trace.set_step(run.step());
-  trace.set_begin_unix_us(absl::ToUnixMicros(absl::Now()));
+  trace.set_begin_unix_us(absl::ToUnixMicros(SystemClock().Today()));
   for (int i = 0; i < 16; ++i) {
     trace.mutable_ops()->push_back(i % 2 == 0 ? 'F' : 'B');
     trace.add_micro_batches(i / 2);
@@ -42,7 +43,7 @@ void AddStep(v1::RunState& run, v1::Heartbeat& beat) {
   record.set_step(run.step());
   record.set_loss(1.0 / static_cast<double>(run.step()));
   record.set_samples(64);
-  record.set_unix_ms(absl::ToUnixMillis(absl::Now()));
+  record.set_unix_ms(absl::ToUnixMillis(SystemClock().Today()));
 }
 
 }  // namespace
@@ -92,7 +93,7 @@ class ScriptedWorker::Stream final
       *beat.mutable_run() = worker_.run_;
     }
     if (sequence_ == 1) beat.mutable_pieces();
-    if (std::exchange(worker_.news_, false)) worker_.said_at_ = absl::Now();
+    if (std::exchange(worker_.news_, false)) worker_.said_at_ = SteadyNow();
     writing_ = true;
     return true;
   }
@@ -197,7 +198,8 @@ void ScriptedWorker::Start() {
     stopped_ = false;
     channel_ = MakeChannel(coordinator_);
     incarnation_ =
-        static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())) + number_;
+        static_cast<uint64_t>(absl::ToUnixNanos(SystemClock().Today())) +
+        number_;
     echo_.Clear();
     run_.Clear();
     news_ = false;
@@ -270,7 +272,7 @@ bool ScriptedWorker::welcomed() const {
   return welcomed_;
 }
 
-absl::Time ScriptedWorker::said_at() const {
+Instant ScriptedWorker::said_at() const {
   absl::MutexLock lock(&mutex_);
   return said_at_;
 }

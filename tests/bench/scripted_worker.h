@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "core/base/clock.h"
 #include "grpcpp/channel.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
 
@@ -42,7 +43,7 @@ class ScriptedWorker {
 
   bool welcomed() const;
   // When the last heartbeat that said something new was handed to gRPC.
-  absl::Time said_at() const;
+  Instant said_at() const;
 
  private:
   class Stream;
@@ -67,7 +68,7 @@ class ScriptedWorker {
   v1::RunState run_ ABSL_GUARDED_BY(mutex_);  // without a job: none
   bool computes_ ABSL_GUARDED_BY(mutex_) = false;
   bool news_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Time said_at_ ABSL_GUARDED_BY(mutex_);
+  Instant said_at_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline

@@ -14,11 +14,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
+#include "core/base/steady_wait.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/certificates.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/enrol.h"
@@ -56,9 +57,9 @@ void AwaitDone() {
 // `receive` takes all frames; it calls its argument at the first.
 void TimeReceiver(const std::function<void(std::function<void()>)>& receive) {
   const double cpu = CpuSeconds();
-  absl::Time start;
-  receive([&start] { start = absl::Now(); });
-  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  Instant start;
+  receive([&start] { start = SteadyNow(); });
+  const double seconds = absl::ToDoubleSeconds(SteadyNow() - start);
   std::printf("%.6f %.6f\n", seconds, CpuSeconds() - cpu);
   std::fflush(stdout);
   AwaitDone();
@@ -229,8 +230,7 @@ void RunGrpc(bool send, const TransferSpec& spec) {
   const int other = TradePorts(server.port);
   if (send) {
     const auto channel = MakeChannel(Local(other));
-    PACELINE_CHECK(channel->WaitForConnected(std::chrono::system_clock::now() +
-                                             std::chrono::seconds(10)),
+    PACELINE_CHECK(channel->WaitForConnected(DeadlineAfter(absl::Seconds(10))),
                    "no connection");
     const std::vector<uint8_t> memory(spec.frame_bytes, 1);
     const grpc::Slice slice(memory.data(), memory.size(),
@@ -300,7 +300,7 @@ std::string MakeIdentity() {
   std::string folder = "/tmp/paceline-bench-XXXXXX";
   PACELINE_CHECK(mkdtemp(folder.data()) != nullptr, "no folder in /tmp");
   const TlsFiles files(folder);
-  const absl::Time now = absl::Now();
+  const absl::Time now = SystemClock().Today();
   const std::string authority_key = MakeKey();
   const std::string authority = MakeAuthority(authority_key, now).value();
   const auto certificate =

@@ -1,13 +1,15 @@
 // The step gate between workers.
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <optional>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
+#include "core/base/steady_wait.h"
 #include "core/base/thread.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"
@@ -136,9 +138,9 @@ TEST(GateLink, IsToldToBeBrokenUntilTheFirstStageIsBack) {
   {
     const Thread last(
         "last", [&] { EXPECT_TRUE(mesh.gate(2).Decide({ReportOf(2)}).ok()); });
-    const absl::Time give_up = absl::Now() + absl::Seconds(20);
+    const Instant give_up = SteadyNow() + absl::Seconds(60);
     const auto await = [&](const auto& as) {
-      while (!as(mesh.gate(2).broken()) && absl::Now() < give_up) {
+      while (!as(mesh.gate(2).broken()) && SteadyNow() < give_up) {
         absl::SleepFor(absl::Milliseconds(5));
       }
       return as(mesh.gate(2).broken());
@@ -175,8 +177,8 @@ TEST(GateLink, AnOutageIsOverWhenAReportIsAnswered) {
     EXPECT_TRUE(mesh.gate(1).Decide({ReportOf(1)}).ok());
     answered.Notify();
   });
-  const absl::Time give_up = absl::Now() + absl::Seconds(20);
-  while (!mesh.gate(1).broken().has_value() && absl::Now() < give_up) {
+  const Instant give_up = SteadyNow() + absl::Seconds(60);
+  while (!mesh.gate(1).broken().has_value() && SteadyNow() < give_up) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   mesh.node(0).StartServerOn(port);
@@ -186,10 +188,10 @@ TEST(GateLink, AnOutageIsOverWhenAReportIsAnswered) {
   absl::SleepFor(kReach);
   mesh.node(0).StopServer();
   EXPECT_FALSE(mesh.gate(1).broken().has_value()) << "no report waits";
-  const absl::Time begin = absl::Now();
+  const Instant begin = SteadyNow();
   EXPECT_TRUE(
       absl::IsUnavailable(mesh.gate(1).Decide({ReportOf(1, 1)}).status()));
-  EXPECT_GE(absl::Now() - begin, kReach);
+  EXPECT_GE(SteadyNow() - begin, kReach);
 }
 
 // The job stood still for ever.
@@ -220,8 +222,7 @@ TEST_F(GateTest, AnswersStrangersByTheirFence) {
   const auto ask = [&](const Fence& fence) {
     const auto stub = v1::Stage::NewStub(MakeChannel(mesh_.node(0).address()));
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() +
-                         std::chrono::seconds(10));
+    context.set_deadline(DeadlineAfter(absl::Seconds(60)));
     v1::StepReport report = ToProto(ReportOf(3));
     report.set_job(fence.job.value);
     report.set_attempt(fence.attempt);

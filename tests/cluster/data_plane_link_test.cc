@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "core/base/steady_wait.h"
 #include "core/base/thread.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/data_plane_mesh.h"
@@ -160,7 +160,7 @@ TEST_P(LinkTest, AwaitRoomHoldsASenderBackThatIsFarAhead) {
   for (int i = 0; i < 4; ++i) {
     SendWhenRoom(mesh->link(0), ActivationKey(i, 0));
   }
-  absl::Notification room;
+  SteadyNotification room;
   Thread sender("sender", [&] {
     EXPECT_TRUE(
         mesh->link(0).AwaitRoom(0, 0, 9).ok());  // 9: as much as there is
@@ -169,7 +169,7 @@ TEST_P(LinkTest, AwaitRoomHoldsASenderBackThatIsFarAhead) {
 
   // All that may be taken without making room for two.
   ExpectReceived(mesh->link(1), ActivationKey(0, 0));
-  EXPECT_FALSE(room.WaitForNotificationWithTimeout(absl::Milliseconds(20)));
+  EXPECT_FALSE(room.WaitFor(absl::Milliseconds(20)));
   ExpectReceived(mesh->link(1), ActivationKey(1, 0));
   room.WaitForNotification();
 }
@@ -362,7 +362,7 @@ TEST_P(LinkTest, AwaitRoomLooksAtTheReplicaThatTheBatchGoesTo) {
 
   EXPECT_TRUE(link.AwaitRoom(0, 1, 1).ok());
   EXPECT_TRUE(link.AwaitRoom(0, 2, 1).ok());
-  absl::Notification waited;
+  SteadyNotification waited;
   Thread waiter("waiter", [&] {
     EXPECT_TRUE(link.AwaitRoom(0, 16, 2).ok());
     waited.Notify();

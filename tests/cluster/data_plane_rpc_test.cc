@@ -1,6 +1,5 @@
 // Only the data plane over gRPC has this: breaks, fences, hostile peers.
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <string>
 #include <utility>
@@ -8,7 +7,9 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "core/base/steady_wait.h"
 #include "core/base/thread.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/status.h"
 #include "core/transfer/frame_codec.h"
 #include "gmock/gmock.h"
@@ -36,9 +37,9 @@ class BrokenLinksTest : public ::testing::Test {
       const auto changed = [this, &seen]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
         return changes_ > seen;
       };
-      absl::MutexLock lock(&mutex_);
-      ASSERT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&changed),
-                                          absl::Seconds(30)));
+      SteadyLock lock(&mutex_);
+      ASSERT_TRUE(
+          mutex_.AwaitFor(absl::Condition(&changed), absl::Seconds(30)));
       seen = changes_;
     }
   }
@@ -46,13 +47,13 @@ class BrokenLinksTest : public ::testing::Test {
   MeshSpec Spec() {
     MeshSpec spec;
     spec.on_links = [this] {
-      absl::MutexLock lock(&mutex_);
+      SteadyLock lock(&mutex_);
       ++changes_;
     };
     return spec;
   }
 
-  absl::Mutex mutex_;
+  SteadyMutex mutex_;
   int64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
   RpcLinkMesh mesh_;
 };
@@ -451,7 +452,7 @@ TEST(DataPlane, SendsAgainWhatWasDamagedOnTheWay) {
   EXPECT_EQ(service.sequence, 0);
   run.link->Cancel(absl::CancelledError("done"));
   node.plane.Shutdown();
-  server.server->Shutdown(std::chrono::system_clock::now());
+  server.server->Shutdown(DeadlineAfter(absl::ZeroDuration()));
 }
 
 // The neighbour expects another shape: what we send can never be right.

@@ -9,9 +9,11 @@
 #include <system_error>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "coordinator/rpc/piece_fetcher.h"
+#include "core/base/clock.h"
+#include "core/base/steady_wait.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"
@@ -32,7 +34,7 @@ using ::testing::SizeIs;
 
 constexpr JobId kJob{3};
 constexpr Cut kCut{2, 40};
-constexpr absl::Duration kLongest = absl::Seconds(20);
+constexpr absl::Duration kLongest = absl::Seconds(60);
 
 // More than a chunk, and no two layers' the same.
 std::string StateOf(int layer) {
@@ -85,16 +87,16 @@ class PiecesTest : public testing::Test {
   }
   // Waits until this worker's store has the piece.
   bool Await(const Piece& piece) {
-    absl::Mutex mutex;
+    SteadyMutex mutex;
     bool changed = true;
     const int id = store_.Listen([&] {
-      absl::MutexLock lock(&mutex);
+      SteadyLock lock(&mutex);
       changed = true;
     });
-    const absl::Time give_up = absl::Now() + kLongest;
-    while (store_.Find(kJob, piece) == nullptr && absl::Now() < give_up) {
-      absl::MutexLock lock(&mutex);
-      mutex.AwaitWithDeadline(absl::Condition(&changed), give_up);
+    const Instant give_up = SteadyNow() + kLongest;
+    while (store_.Find(kJob, piece) == nullptr && SteadyNow() < give_up) {
+      SteadyLock lock(&mutex);
+      mutex.AwaitFor(absl::Condition(&changed), give_up - SteadyNow());
       changed = false;
     }
     store_.Unlisten(id);
@@ -141,9 +143,9 @@ TEST_F(PiecesTest, ClosesTheConnectionsOfCallsThatAreOver) {
   constexpr int kTimes = 20;
   for (int i = 0; i < kTimes; ++i) gather();
 
-  const absl::Time give_up = absl::Now() + kLongest;
+  const Instant give_up = SteadyNow() + kLongest;
   // Both ends of the last call may still be there.
-  while (OpenSockets() > before + 2 && absl::Now() < give_up) {
+  while (OpenSockets() > before + 2 && SteadyNow() < give_up) {
     absl::SleepFor(absl::Milliseconds(5));
   }
   EXPECT_LE(OpenSockets(), before + 2);
@@ -224,7 +226,7 @@ TEST_F(PiecesTest, GoesOnFollowingWhenThereIsNoRoom) {
   PieceClient client(small);
   Holder a(1);
   a.Hold(0, 1);
-  absl::Notification came;
+  SteadyNotification came;
   const int id = small.Listen([&] {
     const bool is_there = small.Find(kJob, {kCut, 1}) != nullptr;
     if (is_there && !came.HasBeenNotified()) came.Notify();
@@ -233,7 +235,7 @@ TEST_F(PiecesTest, GoesOnFollowingWhenThereIsNoRoom) {
   client.Follow({Follows(a, 0, 2)});
   a.Hold(1, 2);  // nothing in it
 
-  EXPECT_TRUE(came.WaitForNotificationWithTimeout(kLongest));
+  EXPECT_TRUE(came.WaitFor(kLongest));
   small.Unlisten(id);
   EXPECT_EQ(small.stats().refused, 1);
 }
@@ -247,13 +249,13 @@ TEST_F(PiecesTest, SaysThatASourceHasBeenOutOfReachForLong) {
   client.Follow({Follows(near, 0, 1), Follows(gone, 0, 1)});
   near.Hold(0, 1);
   ASSERT_TRUE(Await({kCut, 0}));
-  absl::Notification declined;
+  SteadyNotification declined;
   const int id = store_.Listen([&] {
     const bool is_said = store_.stats().refused_lately > 0;
     if (is_said && !declined.HasBeenNotified()) declined.Notify();
   });
 
-  EXPECT_TRUE(declined.WaitForNotificationWithTimeout(kLongest));
+  EXPECT_TRUE(declined.WaitFor(kLongest));
 
   client.Shutdown();
   store_.Unlisten(id);
@@ -266,8 +268,7 @@ absl::Status Ask(const std::string& address, const v1::PieceRequest& request,
                  int* chunks = nullptr) {
   const auto stub = v1::Stage::NewStub(MakeChannel(address));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       absl::ToChronoSeconds(kLongest));
+  context.set_deadline(DeadlineAfter(kLongest));
   const auto stream = stub->Pieces(&context, request);
   for (v1::PieceChunk chunk; stream->Read(&chunk);) {
     EXPECT_LE(chunk.data().size(), 1 << 20);
@@ -464,7 +465,7 @@ TEST_F(PiecesTest, AFollowerTakesNoMemoryForWhatDoesNotFit) {
   chunks[0].set_total_bytes(int64_t{32} << 30);
   const Liar liar(chunks);
   PieceStore small(/*most_bytes=*/1'000'000);
-  absl::Notification refused;
+  SteadyNotification refused;
   const int listener = small.Listen([&] {
     if (small.stats().refused_lately > 0 && !refused.HasBeenNotified())
       refused.Notify();
@@ -477,7 +478,7 @@ TEST_F(PiecesTest, AFollowerTakesNoMemoryForWhatDoesNotFit) {
                   liar.Source().address,
                   {0, 2}}});
 
-  EXPECT_TRUE(refused.WaitForNotificationWithTimeout(kLongest));
+  EXPECT_TRUE(refused.WaitFor(kLongest));
   client.Shutdown();
   small.Unlisten(listener);
 }
@@ -663,10 +664,10 @@ TEST(PieceServer, LetsFramesPassButNeverStarves) {
   request.set_step(kCut.step);
   request.add_layers()->set_last(1);
 
-  const absl::Time begin = absl::Now();
+  const Instant begin = SteadyNow();
   int chunks = 0;
   EXPECT_TRUE(Ask(address, request, &chunks).ok());
-  const absl::Duration took = absl::Now() - begin;
+  const absl::Duration took = SteadyNow() - begin;
 
   EXPECT_EQ(chunks, 3);
   EXPECT_GE(took, absl::Milliseconds(50));  // between three chunks

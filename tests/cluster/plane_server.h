@@ -1,12 +1,12 @@
 // A plane with its server, and senders of whatever bytes, for tests.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "grpcpp/impl/codegen/sync_stream.h"
@@ -32,7 +32,7 @@ class PlaneServer {
   // Breaks all connections, as the end of the process does.
   void StopServer() {
     if (server_.server == nullptr) return;
-    server_.server->Shutdown(std::chrono::system_clock::now());
+    server_.server->Shutdown(DeadlineAfter(absl::ZeroDuration()));
     server_.server = nullptr;
   }
   void Stop() {
@@ -57,8 +57,7 @@ class RawStream {
  public:
   RawStream(const std::string& address, const char* method)
       : channel_(MakeChannel(address)) {
-    context_.set_deadline(std::chrono::system_clock::now() +
-                          std::chrono::seconds(20));
+    context_.set_deadline(DeadlineAfter(absl::Seconds(60)));
     using Factory =
         grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, Answer>;
     stream_.reset(Factory::Create(

@@ -16,8 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "coordinator/metrics.h"
+#include "core/base/clock.h"
+#include "core/base/steady_wait.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/checkpoint_files.h"
@@ -331,9 +332,9 @@ TEST(Coordinator, SpendsNoTimeOnJobsThatHaveEnded) {
   absl::Duration shortest_without = absl::InfiniteDuration();
   absl::Duration shortest_with = absl::InfiniteDuration();
   const auto time_a_tick = [](TestCoordinator& coordinator) {
-    const absl::Time begin = absl::Now();
+    const Instant begin = SteadyNow();
     coordinator.TickAfter(absl::Milliseconds(500));
-    return absl::Now() - begin;
+    return SteadyNow() - begin;
   };
 
   for (int i = 0; i < 100; ++i) {

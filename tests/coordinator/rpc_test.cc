@@ -11,7 +11,6 @@
 #include "absl/strings/match.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/http.h"
 #include "coordinator/job_text.h"
@@ -27,6 +26,7 @@
 #include "core/base/files.h"
 #include "core/base/ticker.h"
 #include "core/optim/state_layout.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/enrol.h"
@@ -61,7 +61,7 @@ class RpcTest : public testing::Test {
         clients_(coordinator_, metrics_),
         pieces_(coordinator_),
         authority_(Authority::Open(folder_.path() + "/tls", absl::Hours(1),
-                                   absl::Now())
+                                   SystemClock().Today())
                        .value()),
         trust_(coordinator_, authority_.get(), metrics_) {
     ServerOptions options;
@@ -79,7 +79,7 @@ class RpcTest : public testing::Test {
 
   ~RpcTest() override {
     ticker_.reset();
-    server_.server->Shutdown(std::chrono::system_clock::now());
+    server_.server->Shutdown(DeadlineAfter(absl::ZeroDuration()));
     server_.server->Wait();
     coordinator_.Stop();
     weights_store_.Stop();
@@ -137,7 +137,7 @@ class RpcTest : public testing::Test {
   // From now on the store has no room.
   void FillDisk() {
     ticker_.reset();
-    ASSERT_TRUE(coordinator_.Answers(absl::Seconds(5)));  // the loop is idle
+    ASSERT_TRUE(coordinator_.Answers(absl::Seconds(60)));  // the loop is idle
     store_.FailWith(absl::ResourceExhaustedError("disk is full"));
   }
 
@@ -602,7 +602,7 @@ TEST_F(RpcTest, DeleteOnAFullDiskIsAnErrorAndLeavesTheJob) {
   EXPECT_EQ(GetJob(job).state(), v1::JOB_STATE_STOPPED);
   store_.FailWith(absl::OkStatus());
   coordinator_.Tick();
-  ASSERT_TRUE(coordinator_.Answers(absl::Seconds(5)));
+  ASSERT_TRUE(coordinator_.Answers(absl::Seconds(60)));
   EXPECT_EQ(GetJob(job).state(), v1::JOB_STATE_STOPPED);
 }
 
@@ -621,12 +621,12 @@ TEST_F(RpcTest, FullDiskIsSaidOfTheJobAndCostsNoRecord) {
       Call(&Control::GetEvents, Of<v1::GetEventsRequest>(job)).value();
   EXPECT_EQ(events.events().rbegin()->kind(), "store");
 
-  ASSERT_TRUE(coordinator_.Answers(absl::Seconds(5)));
+  ASSERT_TRUE(coordinator_.Answers(absl::Seconds(60)));
   store_.FailWith(absl::OkStatus());
   worker.Beat(BeatOf(run, kRunning, 2));
   EXPECT_EQ(worker.ReadAck(), 2);
   coordinator_.Tick();
-  ASSERT_TRUE(coordinator_.Answers(absl::Seconds(5)));
+  ASSERT_TRUE(coordinator_.Answers(absl::Seconds(60)));
   EXPECT_EQ(GetJob(job).why(), "");
   EXPECT_EQ(GetJob(job).curve_size(), 1);
 }
@@ -937,8 +937,8 @@ TEST_F(TrustTest, TheClientOnTheCoordinatorsHostGetsAnotherCertificate) {
   const std::string path = folder_.path() + "/tls/client/certificate.pem";
   const std::string before = ReadFile(path, 10'000).value();
 
-  RevokeCertificates("client/root", absl::Now());
-  ASSERT_TRUE(authority_->RenewOwn(absl::Now()).ok());
+  RevokeCertificates("client/root", SystemClock().Today());
+  ASSERT_TRUE(authority_->RenewOwn(SystemClock().Today()).ok());
 
   EXPECT_NE(ReadFile(path, 10'000).value(), before);
   RevokeCertificates("client/root", absl::InfinitePast());
@@ -947,7 +947,8 @@ TEST_F(TrustTest, TheClientOnTheCoordinatorsHostGetsAnotherCertificate) {
 TEST_F(TrustTest, AnAuthorityThatHasLostAFileIsNotReplaced) {
   const std::string folder = folder_.path() + "/tls";
   const auto open = [&folder] {
-    return Authority::Open(folder, absl::Hours(1), absl::Now()).status();
+    return Authority::Open(folder, absl::Hours(1), SystemClock().Today())
+        .status();
   };
   const std::string key = ReadFile(folder + "/ca.key", 10'000).value();
   // Its own certificate is made anew.

@@ -5,7 +5,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/http.h"
 #include "coordinator/metrics.h"
@@ -14,6 +13,7 @@
 #include "coordinator/store/file_weights_store.h"
 #include "core/base/clock.h"
 #include "core/base/ticker.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/json_convert.h"
 #include "core/rpc/status.h"
@@ -51,7 +51,7 @@ class WatchService : public testing::Test {
   }
   ~WatchService() override {
     ticker_.reset();
-    server_.server->Shutdown(std::chrono::system_clock::now());
+    server_.server->Shutdown(DeadlineAfter(absl::ZeroDuration()));
     server_.server->Wait();
     coordinator_.Stop();
     weights_store_.Stop();

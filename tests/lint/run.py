@@ -22,6 +22,7 @@ CHECKS = {
     "header": shape.check_header,
     "length": shape.check_length,
     "purity": shape.check_purity,
+    "clocks": shape.check_clocks,
     "layout": shape.check_layout,
     "parse": formats.check_parse,
     "configuration": formats.check_configuration,

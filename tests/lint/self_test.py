@@ -223,6 +223,32 @@ class Shape(LintTest):
                 self.write("core/plan/a.cc", text)
                 self.assert_says(shape.check_purity, "logic")
 
+    def test_a_wait_for_a_time_of_day_is_caught(self):
+        for text in ("m.AwaitWithTimeout(c, d);", "m.AwaitWithDeadline(c, t);",
+                     "m.LockWhenWithTimeout(c, d);",
+                     "m.ReaderLockWhenWithDeadline(c, t);",
+                     "cv.WaitWithTimeout(&m, d);", "cv.WaitWithDeadline(&m, t);",
+                     "n.WaitForNotificationWithTimeout(d);",
+                     "n.WaitForNotificationWithDeadline(t);", "absl::CondVar c;",
+                     "auto t = absl::Now();", "time(nullptr);",
+                     "c.set_deadline(std::chrono::system_clock::now());"):
+            for path in ("worker/a.cc", "tests/worker/a_test.cc"):
+                with self.subTest(text=text, path=path):
+                    self.write(path, text)
+                    self.assert_says(shape.check_clocks, "monotonic")
+                    self.write(path, "// " + text)
+                    self.assert_clean(shape.check_clocks)
+        self.write("tests/process/a_test.py", "end = time.time() + 5\n")
+        self.assert_says(shape.check_clocks, "a_test.py:1:")
+        self.write("tests/process/a_test.py", "end = time.monotonic() + 5\n")
+        self.assert_clean(shape.check_clocks)
+
+    def test_a_wait_on_the_monotonic_clock_passes(self):
+        self.write("worker/a.cc", "mutex_.AwaitFor(c, d); absl::SleepFor(d);\n"
+                   "cv.wait_for(lock, 1s); future.wait_for(1s);\n"
+                   "context.set_deadline(DeadlineAfter(d));\n")
+        self.assert_clean(shape.check_clocks)
+
     def test_the_top_level_is_fixed(self):
         self.write("scripts/a.py", "")
         said = self.said(shape.check_layout)

@@ -29,6 +29,23 @@ IMPURE = re.compile(
     r"std::(mutex|thread|jthread|random_device|cout|cerr)\b|"
     r"\b(getenv|printf|fprintf|rand|time)\(")
 
+# The time of day may be set at any moment: what it says is for people and for
+# certificates, and core/base/clock.h has it.  A wait that ends at a time of
+# day lasts until that time, however long somebody makes that.
+OF_DAY = re.compile(
+    r"\babsl::Now\(|\bsystem_clock\b|\b(gettimeofday|time)\((nullptr|NULL)|"
+    r"\b(CLOCK_REALTIME|pthread_cond_timedwait|sem_timedwait|timed_mutex)\b|"
+    r"\b\w*(Await|When|Wait|Notification)With(Timeout|Deadline)\b|"
+    r"\babsl::CondVar\b")
+MAY_NAME_TIME_OF_DAY = ("core/base/clock.cc", "core/rpc/grpc_waits.cc",
+                        "tests/support/set_clock.cc", "tests/support/tsan/")
+PYTHON_OF_DAY = re.compile(r"\btime\.time\(|\bdatetime\.now\(")
+# They compare with times in records of the daemons.
+MAY_NAME_TIME_OF_DAY_IN_PYTHON = (
+    "tests/nightly/bed_moves.py", "tests/nightly/dashboards_proof.py",
+    "tests/nightly/restarting_mesh.py", "tests/nightly/strangers.py",
+    "tests/process/chaos.py", "tests/lint/")
+
 
 def without_comments(line):
     """Good enough for rules on words: cuts `//` and drops string literals."""
@@ -98,6 +115,24 @@ def check_purity(tree):
                        "the event" if in_test else
                        "logic is given clock, threads and output")
                 yield Problem(path, number, f"{match[0]!r}: {why}")
+
+
+def check_clocks(tree):
+    """Durations, deadlines and waits are on the monotonic clock."""
+    for path in [*tree.sources(), *tree.with_suffix(".py")]:
+        python = path.endswith(".py")
+        if path.startswith(MAY_NAME_TIME_OF_DAY_IN_PYTHON if python else
+                           MAY_NAME_TIME_OF_DAY):
+            continue
+        pattern = PYTHON_OF_DAY if python else OF_DAY
+        for number, line in enumerate(tree.lines(path), 1):
+            match = pattern.search(line.split("#")[0] if python else
+                                   without_comments(line))
+            if match:
+                yield Problem(path, number, f"{match[0]!r} is a time of day, "
+                              "which may be set: wait and measure on the "
+                              "monotonic clock (core/base/steady_wait.h, "
+                              "clock.h, core/rpc/call_deadline.h)")
 
 
 def check_layout(tree):

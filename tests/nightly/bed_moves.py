@@ -55,14 +55,14 @@ class Job:
     def level(self):
         """Seconds a step takes from now on.  By the number of steps: of a long
         job's curve not every step is shown."""
-        begin, step = time.time(), self.show()["step"]
+        begin, step = time.monotonic(), self.show()["step"]
         time.sleep(LEVEL_SECONDS)
-        return (time.time() - begin) / (self.show()["step"] - step)
+        return (time.monotonic() - begin) / (self.show()["step"] - step)
 
     def await_attempt(self, wanted, after_seconds=0):
         """When it was there; None: it did not come."""
-        end = time.time() + after_seconds + PATIENCE_SECONDS
-        while time.time() < end:
+        end = time.monotonic() + after_seconds + PATIENCE_SECONDS
+        while time.monotonic() < end:
             shown = self.show()
             if shown["state"] not in ("running", "queued"):
                 raise RuntimeError(f"{shown['state']}: {shown['why']}")

@@ -38,7 +38,7 @@ MemoryRoundNetwork::MemoryRoundNetwork(uint64_t seed)
 
 MemoryRoundNetwork::~MemoryRoundNetwork() {
   {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     stopping_ = true;
   }
   wire_.Join();
@@ -46,18 +46,18 @@ MemoryRoundNetwork::~MemoryRoundNetwork() {
 
 std::unique_ptr<RoundTransport> MemoryRoundNetwork::Connect(
     const MemberId& self, RoundSink* sink) {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   endpoints_[self].sink = sink;
   return std::make_unique<MemoryRoundTransport>(*this, self);
 }
 
 void MemoryRoundNetwork::SetFaults(const MemoryRoundFaults& faults) {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   faults_ = faults;
 }
 
 void MemoryRoundNetwork::SetHook(Hook hook) {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   hook_ = std::move(hook);
 }
 
@@ -69,7 +69,7 @@ bool MemoryRoundNetwork::Chance(double probability) {
 
 void MemoryRoundNetwork::SetPeers(const MemberId& self,
                                   const std::vector<GroupWorker>& peers) {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   Endpoint& endpoint = endpoints_[self];
   std::set<MemberId> now;
   for (const GroupWorker& peer : peers) {
@@ -90,7 +90,7 @@ void MemoryRoundNetwork::SetPeers(const MemberId& self,
 
 void MemoryRoundNetwork::SetLink(const MemberId& a, const MemberId& b,
                                  bool up) {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   for (const LinkId& id : {LinkId{a, b}, LinkId{b, a}}) {
     Link& link = links_[id];
     link = Link{};
@@ -100,7 +100,7 @@ void MemoryRoundNetwork::SetLink(const MemberId& a, const MemberId& b,
 }
 
 void MemoryRoundNetwork::Kill(const MemberId& member) {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   endpoints_[member].killed = true;
   for (auto& [id, endpoint] : endpoints_) {
     links_.erase({member, id});
@@ -112,7 +112,7 @@ void MemoryRoundNetwork::Kill(const MemberId& member) {
 }
 
 void MemoryRoundNetwork::Close(const MemberId& self) {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   endpoints_[self].sink = nullptr;
   std::erase_if(links_,
                 [&self](const auto& link) { return link.first.first == self; });
@@ -127,8 +127,8 @@ bool MemoryRoundNetwork::AwaitCarried(int64_t bytes,
   const auto there = [this, bytes]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return bytes_ >= bytes;
   };
-  const absl::MutexLock lock(&mutex_);
-  return mutex_.AwaitWithTimeout(absl::Condition(&there), longest);
+  const SteadyLock lock(&mutex_);
+  return mutex_.AwaitFor(absl::Condition(&there), longest);
 }
 
 // --- What is sent -----------------------------------------------------------
@@ -147,7 +147,7 @@ bool MemoryRoundNetwork::IsOpen(const LinkId& id) const {
 void MemoryRoundNetwork::SendAhead(const LinkId& id, const PayloadKey& key,
                                    std::shared_ptr<RoundPayload> payload) {
   {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     if (!IsOpen(id)) return;
     const auto [transfer, fresh] = links_[id].transfers.try_emplace(key);
     Transfer& known = transfer->second;
@@ -157,7 +157,7 @@ void MemoryRoundNetwork::SendAhead(const LinkId& id, const PayloadKey& key,
     known.payload = payload;
   }
   payload->Subscribe([this, id, key](int chunk) {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     const auto link = links_.find(id);
     if (link == links_.end()) return;
     const auto transfer = link->second.transfers.find(key);
@@ -170,7 +170,7 @@ void MemoryRoundNetwork::SendAhead(const LinkId& id, const PayloadKey& key,
 void MemoryRoundNetwork::Send(const LinkId& id, Letter letter,
                               std::shared_ptr<RoundPayload> payload) {
   if (payload != nullptr) SendAhead(id, letter.key, std::move(payload));
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   if (!IsOpen(id) || Chance(faults_.lose)) return;
   std::deque<Letter>& letters = links_[id].letters;
   ++changes_;
@@ -184,7 +184,7 @@ void MemoryRoundNetwork::Send(const LinkId& id, Letter letter,
 
 void MemoryRoundNetwork::Forget(const MemberId& self, int64_t step) {
   std::vector<Transfer> dropped;  // freed without the lock
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   const auto is_past = [step](const PayloadKey& key) {
     return key.kind != PayloadKey::Kind::kState && key.step < step;
   };
@@ -210,7 +210,7 @@ void MemoryRoundNetwork::Run() {
   for (;;) {
     std::vector<LinkId> links;
     {
-      const absl::MutexLock lock(&mutex_);
+      const SteadyLock lock(&mutex_);
       mutex_.Await(absl::Condition(&work));
       if (stopping_) return;
       seen_ = changes_;
@@ -238,7 +238,7 @@ RoundSink* MemoryRoundNetwork::BeginCall(const MemberId& member) {
 }
 
 void MemoryRoundNetwork::EndCall() {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   called_ = {};
 }
 
@@ -247,7 +247,7 @@ void MemoryRoundNetwork::TellNotices() {
     Notice notice;
     RoundSink* sink = nullptr;
     {
-      const absl::MutexLock lock(&mutex_);
+      const SteadyLock lock(&mutex_);
       if (notices_.empty()) return;
       notice = notices_.front();
       notices_.pop_front();
@@ -272,7 +272,7 @@ bool MemoryRoundNetwork::CarryLetter(const LinkId& id) {
   RoundSink* sink = nullptr;
   Hook hook;
   {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     const auto link = links_.find(id);
     if (link == links_.end() || !MayTravel(id)) return false;
     std::deque<Letter>& letters = link->second.letters;
@@ -291,7 +291,7 @@ bool MemoryRoundNetwork::CarryLetter(const LinkId& id) {
   }
   if (hook && !hook(id.second, letter.message)) return true;
   {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     sink = IsOpen(id) ? BeginCall(id.second) : nullptr;
   }
   if (sink == nullptr) return false;
@@ -309,7 +309,7 @@ bool MemoryRoundNetwork::CarryChunk(const LinkId& id) {
   RoundSink* sink = nullptr;
   int chunk = 0;
   {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     const auto link = links_.find(id);
     if (link == links_.end() || !MayTravel(id)) return false;
     auto& transfers = link->second.transfers;
@@ -344,7 +344,7 @@ bool MemoryRoundNetwork::CarryChunk(const LinkId& id) {
   }
   EndCall();
   const std::shared_ptr<RoundPayload> dropped = std::move(moving.payload);
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   bytes_ += static_cast<int64_t>(bytes.size());
   const auto link = links_.find(id);
   if (link == links_.end()) return true;

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "core/base/random.h"
+#include "core/base/steady_wait.h"
 #include "core/base/thread.h"
 #include "worker/rounds/round_transport.h"
 
@@ -112,7 +112,7 @@ class MemoryRoundNetwork final {
   bool CarryLetter(const LinkId& id);  // false: nothing could move
   bool CarryChunk(const LinkId& id);
 
-  mutable absl::Mutex mutex_;
+  mutable SteadyMutex mutex_;
   SplitMix64 random_ ABSL_GUARDED_BY(mutex_);
   MemoryRoundFaults faults_ ABSL_GUARDED_BY(mutex_);
   Hook hook_ ABSL_GUARDED_BY(mutex_);

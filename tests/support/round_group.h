@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
+#include "core/base/steady_wait.h"
 #include "core/round/view.h"
 #include "tests/support/memory_round_transport.h"
 #include "worker/rounds/round_exchange.h"
@@ -30,29 +31,29 @@ inline std::vector<std::string> SkipsOf(const v1::RoundRecord& record) {
 class RecordingObserver final : public RoundObserver {
  public:
   void OnRound(const v1::RoundRecord& record) override {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     records_.push_back(record);
   }
   void OnMemberChanged() override {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     ++changes_;
   }
   std::vector<v1::RoundRecord> records() const {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     return records_;
   }
   // Waits for the next OnMemberChanged(), or a little while.
   void AwaitChange() {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     const int before = changes_;
     const auto changed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
       return changes_ != before;
     };
-    mutex_.AwaitWithTimeout(absl::Condition(&changed), absl::Milliseconds(20));
+    mutex_.AwaitFor(absl::Condition(&changed), absl::Milliseconds(20));
   }
 
  private:
-  mutable absl::Mutex mutex_;
+  mutable SteadyMutex mutex_;
   std::vector<v1::RoundRecord> records_ ABSL_GUARDED_BY(mutex_);
   int changes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

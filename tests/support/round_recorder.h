@@ -15,9 +15,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/base/clock.h"
 #include "core/base/random.h"
+#include "core/base/steady_wait.h"
 #include "core/transfer/checksum.h"
 #include "worker/rounds/round_transport.h"
 
@@ -86,7 +87,7 @@ class RoundRecorder final : public RoundSink {
   using Memory = std::function<absl::StatusOr<std::shared_ptr<RoundPayload>>(
       const MemberId&, const PayloadKey&, size_t)>;
 
-  static constexpr absl::Duration kLong = absl::Seconds(30);
+  static constexpr absl::Duration kLong = absl::Seconds(60);
 
   struct Got {
     RoundMessage message;
@@ -100,13 +101,13 @@ class RoundRecorder final : public RoundSink {
 
   // Instead of fresh memory for every (sender, key).
   void SetMemory(Memory memory) {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     memory_ = std::move(memory);
   }
 
   absl::StatusOr<std::shared_ptr<RoundPayload>> OnPayload(
       const MemberId& from, const PayloadKey& key, size_t bytes) override {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     ++asked_;
     if (memory_) return memory_(from, key, bytes);
     auto& payload = payloads_[{from, key}];
@@ -115,46 +116,46 @@ class RoundRecorder final : public RoundSink {
   }
   void OnMessage(RoundMessage message,
                  std::shared_ptr<RoundPayload> payload) override {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     got_.push_back({std::move(message), std::move(payload)});
   }
   void OnLink(const MemberId& peer, bool up, bool refused) override {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     Link& link = links_[peer];
     link = {up, refused, link.changes + 1};
   }
 
   // Whether that many messages came; waits for a long time.
   bool AwaitMessages(size_t count, absl::Duration patience = kLong) {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     const auto here = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
       return got_.size() >= count;
     };
-    return mutex_.AwaitWithTimeout(absl::Condition(&here), patience);
+    return mutex_.AwaitFor(absl::Condition(&here), patience);
   }
   // The same, of those that brought bytes.
   bool AwaitPayloads(int count, absl::Duration patience) {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     const auto here = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
       return count <=
              std::count_if(got_.begin(), got_.end(), [](const Got& got) {
                return got.payload != nullptr;
              });
     };
-    return mutex_.AwaitWithTimeout(absl::Condition(&here), patience);
+    return mutex_.AwaitFor(absl::Condition(&here), patience);
   }
   bool AwaitLink(int member, bool up, bool refused = false) {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     const auto here = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
       const auto at = links_.find(TestMember(member));
       return at != links_.end() && at->second.up == up &&
              at->second.refused == refused;
     };
-    return mutex_.AwaitWithTimeout(absl::Condition(&here), kLong);
+    return mutex_.AwaitFor(absl::Condition(&here), kLong);
   }
   // Until the memory of a part has that many chunks.
   bool AwaitChunks(int member, const PayloadKey& key, int count) {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     const auto here = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
       const auto at = payloads_.find({TestMember(member), key});
       if (at == payloads_.end()) return false;
@@ -165,30 +166,30 @@ class RoundRecorder final : public RoundSink {
       return ready >= count;
     };
     // No lock of ours is taken when a chunk gets ready: ask now and then.
-    const absl::Time end = absl::Now() + kLong;
-    while (!here() && absl::Now() < end) {
+    const Instant end = SteadyNow() + kLong;
+    while (!here() && SteadyNow() < end) {
       const auto never = []() { return false; };
-      mutex_.AwaitWithTimeout(absl::Condition(&never), absl::Milliseconds(1));
+      mutex_.AwaitFor(absl::Condition(&never), absl::Milliseconds(1));
     }
     return here();
   }
 
   std::vector<Got> got() const {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     return got_;
   }
   int asked() const {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     return asked_;
   }
   int link_changes(int member) const {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     const auto at = links_.find(TestMember(member));
     return at == links_.end() ? 0 : at->second.changes;
   }
 
  private:
-  mutable absl::Mutex mutex_;
+  mutable SteadyMutex mutex_;
   Memory memory_ ABSL_GUARDED_BY(mutex_);
   std::map<std::pair<MemberId, PayloadKey>, std::shared_ptr<RoundPayload>>
       payloads_ ABSL_GUARDED_BY(mutex_);

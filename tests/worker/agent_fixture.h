@@ -10,7 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
+#include "core/base/steady_wait.h"
 #include "core/rpc/report_convert.h"
 #include "gtest/gtest.h"
 #include "tests/support/fake_clock.h"
@@ -23,22 +23,22 @@
 namespace paceline {
 
 inline constexpr WorkerId kSelf{5};
-inline constexpr absl::Duration kLongest = absl::Seconds(30);
+inline constexpr absl::Duration kLongest = absl::Seconds(60);
 
 // How many links are open, and a moment for somebody to open a second one.
 struct OpenLinks {
   std::atomic<int> count{0};
-  absl::Mutex mutex;
+  SteadyMutex mutex;
   int connects ABSL_GUARDED_BY(mutex) = 0;
 
   // Returns when Connect() was called again, or after a while.
   void GiveTimeForAnotherConnect() {
-    absl::MutexLock lock(&mutex);
+    SteadyLock lock(&mutex);
     const int before = connects;
     const auto called = [this, before]() ABSL_SHARED_LOCKS_REQUIRED(mutex) {
       return connects > before;
     };
-    mutex.AwaitWithTimeout(absl::Condition(&called), absl::Milliseconds(50));
+    mutex.AwaitFor(absl::Condition(&called), absl::Milliseconds(50));
   }
 };
 
@@ -92,7 +92,7 @@ class BrokenGate final : public GateClient {
 
  private:
   const BrokenLink link_;
-  absl::Notification cancelled_;
+  SteadyNotification cancelled_;
 };
 
 // A worker alone in its plan.  Keeps the names of what is uploaded.
@@ -133,7 +133,7 @@ class LonelyFactory final : public FakeRunFactory {
   // As the data plane: one run at a time.
   absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) override {
     {
-      absl::MutexLock lock(&open_links_.mutex);
+      SteadyLock lock(&open_links_.mutex);
       ++open_links_.connects;
     }
     if (open_links_.count > 0) {
@@ -167,10 +167,10 @@ class LonelyFactory final : public FakeRunFactory {
   int threads_ = 0;
   bool upload_blocks_ = false;
   std::optional<BrokenLink> broken_;  // nothing: the first stage is here
-  absl::Notification data_begun_;
-  absl::Notification* data_ends_ = nullptr;  // null: at once
-  absl::Notification script_begun_;
-  absl::Notification* script_ends_ = nullptr;  // null: at once
+  SteadyNotification data_begun_;
+  SteadyNotification* data_ends_ = nullptr;  // null: at once
+  SteadyNotification script_begun_;
+  SteadyNotification* script_ends_ = nullptr;  // null: at once
   std::vector<std::string> uploaded_;
   Tensor first_upload_;
   TrainSpec train_;
@@ -245,7 +245,7 @@ class AgentTest : public ::testing::Test {
   Prober* prober_used_ = nullptr;
   std::string active_capability_;
   std::string restart_at_;
-  absl::Notification restarted_;
+  SteadyNotification restarted_;
   std::vector<v1::StepRecord> steps_;
   std::vector<v1::EvaluationRecord> evaluations_;
   std::unique_ptr<Agent> agent_;

@@ -7,7 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
+#include "core/base/steady_wait.h"
 #include "core/rpc/report_convert.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -22,7 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLongestTurn = absl::Seconds(30);
+constexpr absl::Duration kLongestTurn = absl::Seconds(60);
 
 // Groups only.  Thread-safe, as the compute thread uses it and tests look.
 class GroupFactory final : public FakeRunFactory {
@@ -67,7 +67,7 @@ class FakeFaults final : public FaultActions {
   }
   void Hang(absl::Duration) override {}
 
-  absl::Notification killed;
+  SteadyNotification killed;
 };
 
 // A worker that is a member of a group in this process.
@@ -127,7 +127,7 @@ class GroupAgent {
 
   GroupFactory factory;
   FakeFaults faults;
-  absl::Notification restarted;
+  SteadyNotification restarted;
 
  private:
   const MemberId self_;
@@ -240,7 +240,7 @@ TEST_F(AgentGroupTest, WhoIsNoMemberAnyMoreAsksToStartAnew) {
       MakeGroup(MakeView(2, {{MemberOf(1), 0}}), {MemberOf(2)});
   second.Order(TrainingJob(kForEver), without);
 
-  EXPECT_TRUE(second.restarted.WaitForNotificationWithTimeout(kLongestTurn));
+  EXPECT_TRUE(second.restarted.WaitFor(kLongestTurn));
   EXPECT_NE(second.Await([](const v1::RunState&) { return true; }).phase(),
             v1::RunState::PHASE_FAILED);
   EXPECT_FALSE(first.restarted.HasBeenNotified());
@@ -270,7 +270,7 @@ TEST_F(AgentGroupTest, FaultsOnPurposeWorkInALaterAttemptToo) {
 
   agent.Order(spec, Alone(), /*attempt=*/2);
 
-  EXPECT_TRUE(agent.faults.killed.WaitForNotificationWithTimeout(kLongestTurn));
+  EXPECT_TRUE(agent.faults.killed.WaitFor(kLongestTurn));
 }
 
 TEST_F(AgentGroupTest, AFaultScriptThatItCannotCarryOutFailsTheRun) {

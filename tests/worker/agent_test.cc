@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
+#include "core/base/steady_wait.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_checks.h"
@@ -54,7 +54,7 @@ TEST_F(AgentTest, RepeatsRecordsThatWereNotAcknowledged) {
 
 TEST_F(AgentTest, StartsAnewWhenARunThatWasWithdrawnDoesNotEnd) {
   clock_used_ = &fake_clock_;
-  absl::Notification ends;
+  SteadyNotification ends;
   factory_.data_ends_ = &ends;
   agent().OnOrder(Order(1));
   factory_.data_begun_.WaitForNotification();
@@ -111,7 +111,7 @@ TEST_F(AgentTest, AsksForARestartWhenAnotherCapabilityIsOrdered) {
 
   agent().OnOrder(order);
 
-  ASSERT_TRUE(restarted_.WaitForNotificationWithTimeout(kLongest));
+  ASSERT_TRUE(restarted_.WaitFor(kLongest));
   EXPECT_EQ(restart_at_, "default");
   EXPECT_EQ(agent().recorder().total_steps(), 0);
 }
@@ -151,7 +151,7 @@ TEST_F(AgentTest, NumbersTheLinesOfItsLog) {
 TEST_F(AgentTest, SendsABacklogOfRecordsInHeartbeatsOfBoundedSize) {
   constexpr int kLines = 900;
   constexpr size_t kMostBytes = 300'000;
-  absl::Notification ends;
+  SteadyNotification ends;
   factory_.data_ends_ = &ends;
   agent().OnOrder(Order(1));
   factory_.data_begun_.WaitForNotification();

@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "core/base/clock.h"
 #include "core/base/host_port.h"
+#include "core/base/steady_wait.h"
 #include "core/obs/log.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/report_convert.h"
 #include "core/rpc/tls.h"
@@ -30,7 +31,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLongestWait = absl::Seconds(30);
+constexpr absl::Duration kLongestWait = absl::Seconds(60);
 constexpr int64_t kWorker = 5;
 
 using Stream =
@@ -117,7 +118,7 @@ class ScriptedCoordinator final : public v1::Coordinator::Service {
     server_ = *std::move(server);
   }
   ~ScriptedCoordinator() override {
-    server_.server->Shutdown(std::chrono::system_clock::now());
+    server_.server->Shutdown(DeadlineAfter(absl::ZeroDuration()));
     server_.server->Wait();
   }
 
@@ -205,9 +206,7 @@ class Worker {
   bool refused() const { return refused_.HasBeenNotified(); }
   // Why the coordinator will not have us; OK when it did not say so.
   absl::Status AwaitRefusal() {
-    return refused_.WaitForNotificationWithTimeout(kLongestWait)
-               ? refusal_
-               : absl::OkStatus();
+    return refused_.WaitFor(kLongestWait) ? refusal_ : absl::OkStatus();
   }
 
  private:
@@ -215,23 +214,23 @@ class Worker {
   const SystemClock clock_{};
   Agent agent_;
   absl::Status refusal_;
-  absl::Notification refused_;
+  SteadyNotification refused_;
   mutable absl::Mutex mutex_;
   std::vector<std::string> renewed_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<AttachClient> client_;  // first to go: it calls the others
 };
 
-bool Await(absl::Notification& notification) {
-  return notification.WaitForNotificationWithTimeout(kLongestWait);
+bool Await(SteadyNotification& notification) {
+  return notification.WaitFor(kLongestWait);
 }
 
 TEST(AttachClient, RegistersFirstAndIsAttachedWhenWelcome) {
   v1::WorkerMessage hello;
-  absl::Notification heard, go_on, beaten;
+  SteadyNotification heard, go_on, beaten;
   ScriptedCoordinator coordinator({[&](Talk& talk) {
     hello = talk.Read();
     heard.Notify();
-    go_on.WaitForNotificationWithTimeout(kLongestWait);
+    go_on.WaitFor(kLongestWait);
     talk.Welcome(kWorker);
     talk.ReadBeat([](const auto& beat) { return beat.sequence() == 2; });
     beaten.Notify();
@@ -251,7 +250,7 @@ TEST(AttachClient, RegistersFirstAndIsAttachedWhenWelcome) {
 
 TEST(AttachClient, CarriesOrdersOutAndReportsThem) {
   v1::Heartbeat failed;
-  absl::Notification done;
+  SteadyNotification done;
   ScriptedCoordinator coordinator({Served([&](Talk& talk) {
     talk.Order(OrderOfJob(9));
     failed = talk.ReadBeat(HasFailed);
@@ -265,7 +264,7 @@ TEST(AttachClient, CarriesOrdersOutAndReportsThem) {
 }
 
 TEST(AttachClient, IsAskedOnceToStartAnewAtAnotherCapability) {
-  absl::Notification done;
+  SteadyNotification done;
   ScriptedCoordinator coordinator({Served([&](Talk& talk) {
     talk.Settle("default");
     talk.Settle("default");
@@ -280,7 +279,7 @@ TEST(AttachClient, IsAskedOnceToStartAnewAtAnotherCapability) {
 }
 
 TEST(AttachClient, LearnsWhoseCertificatesCountNoMore) {
-  absl::Notification done;
+  SteadyNotification done;
   ScriptedCoordinator coordinator({Served([&](Talk& talk) {
     v1::CoordinatorMessage message;
     v1::RevokedHolder& thief = *message.mutable_order()->add_revoked();
@@ -298,7 +297,7 @@ TEST(AttachClient, LearnsWhoseCertificatesCountNoMore) {
 }
 
 TEST(AttachClient, DropsAnOrderThatMakesNoSenseAndStays) {
-  absl::Notification done;
+  SteadyNotification done;
   int64_t job = 0;
   ScriptedCoordinator coordinator({Served([&](Talk& talk) {
     RunOrder wrong = OrderOfJob(8);
@@ -317,7 +316,7 @@ TEST(AttachClient, DropsAnOrderThatMakesNoSenseAndStays) {
 // A run's line of the log, sent and never acknowledged, comes again after the
 // break under the same number; one that was acknowledged does not.
 TEST(AttachClient, ComesBackAfterABreakWithWhatWasNotAcknowledged) {
-  absl::Notification failed, acknowledged, done;
+  SteadyNotification failed, acknowledged, done;
   v1::WorkerMessage second_hello;
   v1::Heartbeat again;
   const auto has_log = [](const auto& beat) { return beat.logs_size() > 0; };
@@ -365,7 +364,7 @@ std::vector<std::string> WarningsOfDeclined(grpc::StatusCode code,
     absl::MutexLock lock(&mutex);
     if (level == LogLevel::kWarn) warnings.push_back(line);
   });
-  absl::Notification welcomed;
+  SteadyNotification welcomed;
   const Scene declined = [&](Talk& talk) {
     talk.Read();
     return grpc::Status(code, why);
@@ -427,7 +426,7 @@ INSTANTIATE_TEST_SUITE_P(AttachClient, Refusals,
 
 // Ended the daemon for good, whoever was to blame for the heartbeat.
 TEST(AttachClient, AttachesAgainWhenAHeartbeatWasRefused) {
-  absl::Notification again;
+  SteadyNotification again;
   const Scene refuses_a_beat = [](Talk& talk) {
     talk.Read();
     talk.Welcome(kWorker);
@@ -452,7 +451,7 @@ TEST(AttachClient, WaitsUntilTheCoordinatorKnowsThatItRestartsOrStops) {
     const auto says_so = [restarts](const v1::Heartbeat& beat) {
       return restarts ? beat.restarting() : beat.stopping();
     };
-    absl::Notification attached, acknowledged;
+    SteadyNotification attached, acknowledged;
     ScriptedCoordinator coordinator({Served([&](Talk& talk) {
       talk.ReadBeat(IsFirst);
       attached.Notify();
@@ -472,7 +471,7 @@ TEST(AttachClient, WaitsUntilTheCoordinatorKnowsThatItRestartsOrStops) {
 }
 
 TEST(AttachClient, IsReleasedByTheCoordinatorOrWhereThereIsNone) {
-  absl::Notification attached;
+  SteadyNotification attached;
   ScriptedCoordinator coordinator({Served([&](Talk& talk) {
     talk.ReadBeat(IsFirst);
     attached.Notify();
@@ -496,12 +495,12 @@ TEST(AttachClient, IsReleasedByTheCoordinatorOrWhereThereIsNone) {
 
 TEST(AttachClient, DoesNotWaitForACoordinatorThatIsNotThere) {
   Worker worker("127.0.0.1:1");
-  const absl::Time before = absl::Now();
+  const Instant before = SteadyNow();
 
   worker.agent().Announce(WorkerEnd::kRestarting);
   worker.client().AwaitEndKnown(kLongestWait);
 
-  EXPECT_LT(absl::Now() - before, kLongestWait / 2);
+  EXPECT_LT(SteadyNow() - before, kLongestWait / 2);
 }
 
 double CpuSeconds() {
@@ -517,8 +516,8 @@ TEST(AttachClient, RestsWhileItCannotTellWhatHasChanged) {
   worker.agent().Announce(WorkerEnd::kRestarting);
   const double before = CpuSeconds();
 
-  absl::Notification never;
-  never.WaitForNotificationWithTimeout(absl::Milliseconds(300));
+  SteadyNotification never;
+  never.WaitFor(absl::Milliseconds(300));
 
   EXPECT_LT(CpuSeconds() - before, 0.1);
 }

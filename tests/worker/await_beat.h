@@ -1,8 +1,9 @@
 // Waits for an agent by its heartbeats.
 #pragma once
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/base/steady_wait.h"
 #include "worker/agent/agent.h"
 
 namespace paceline {
@@ -10,10 +11,10 @@ namespace paceline {
 // Heartbeats until one is as wanted, or for a minute; the last one.
 template <typename Wanted>
 v1::Heartbeat AwaitBeat(Agent& agent, const Wanted& wanted) {
-  const absl::Time give_up = absl::Now() + absl::Minutes(1);
+  const Instant give_up = SteadyNow() + absl::Minutes(1);
   for (;;) {
     v1::Heartbeat beat = agent.Heartbeat().heartbeat;
-    if (wanted(beat) || absl::Now() > give_up) return beat;
+    if (wanted(beat) || SteadyNow() > give_up) return beat;
     agent.AwaitChange(absl::Milliseconds(20));
   }
 }

@@ -14,8 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/status_macros.h"
+#include "core/base/steady_wait.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
 #include "gmock/gmock.h"
@@ -358,8 +359,8 @@ TEST(MovedRun, GoesOnFromAMarkedStepWhenAWorkerIsLost) {
   mesh.Give(mesh.Order(kFourLayers[0]));
   // The first stage waits for the floor, which never comes.
   Cut marked{1, 0};
-  const absl::Time give_up = absl::Now() + kLongestMove;
-  while (mesh.Sources(marked).size() < 5 && absl::Now() < give_up) {
+  const Instant give_up = SteadyNow() + kLongestMove;
+  while (mesh.Sources(marked).size() < 5 && SteadyNow() < give_up) {
     marked.step = marked.step % 7 + 1;
     mesh.worker(0).agent->OnAck({});
     mesh.worker(0).agent->AwaitChange(absl::Milliseconds(1));
@@ -394,11 +395,11 @@ TEST(MovedRun, WaitsForNoCoordinatorThatIsGoneOrDoesNotKnowTheFloor) {
     if (why == kIsGone) first.OnDetached();
     const RunOrder order = mesh.Order({{0, 2}, {1, 2}});
 
-    const absl::Time give_up = absl::Now() + kLongestMove;
+    const Instant give_up = SteadyNow() + kLongestMove;
     mesh.Give(order);
     while (first.Heartbeat().heartbeat.run().phase() !=
                v1::RunState::PHASE_DONE &&
-           absl::Now() < give_up) {
+           SteadyNow() < give_up) {
       first.OnAck({});
       first.AwaitChange(absl::Milliseconds(1));
     }
@@ -417,14 +418,14 @@ TEST(MovedRun, WaitsForTheFloorWhileTheCoordinatorAnswers) {
   Agent& agent = *mesh.worker(0).agent;
   agent.OnAck({});
   mesh.Give(order);
-  const absl::Time give_up = absl::Now() + kLongestMove;
+  const Instant give_up = SteadyNow() + kLongestMove;
   const auto beat = [&agent] {
     const MarkedHeartbeat content = agent.Heartbeat();
     agent.OnAck(content.marks);
     agent.AwaitChange(absl::Milliseconds(5));
     return content.heartbeat.run();
   };
-  while (beat().step() < 10 && absl::Now() < give_up) {
+  while (beat().step() < 10 && SteadyNow() < give_up) {
   }
   for (int i = 0; i < 20; ++i) EXPECT_EQ(beat().step(), 10);
 
@@ -457,9 +458,9 @@ TEST(MovedRun, AStreamDoesNotWaitForASnapshotThatIsOnItsWay) {
   mesh.Give(order);
 
   // The floor is what all have deposited.
-  const absl::Time give_up = absl::Now() + kLongestMove;
+  const Instant give_up = SteadyNow() + kLongestMove;
   v1::RunState run;
-  while (run.phase() != v1::RunState::PHASE_DONE && absl::Now() < give_up) {
+  while (run.phase() != v1::RunState::PHASE_DONE && SteadyNow() < give_up) {
     const MarkedHeartbeat content = first.Heartbeat();
     first.OnAck(content.marks);
     run = content.heartbeat.run();

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
+#include "core/base/steady_wait.h"
 #include "tests/worker/exchange_group.h"
 #include "worker/rounds/round_exchange.h"
 
@@ -18,7 +18,7 @@ namespace {
 // Else its compute thread waits for the next round, and that one for its part.
 TEST(RoundExchange, ALatePartGivesItsMemoryBackAtOnce) {
   ExchangeGroup group(2, 1000, {.deadline = 0.05});
-  absl::Notification applied;
+  SteadyNotification applied;
   PartPlan late;
   late.steps = 2;
   late.before_part = [&](int64_t step) {
@@ -29,7 +29,7 @@ TEST(RoundExchange, ALatePartGivesItsMemoryBackAtOnce) {
   waits.steps = 2;
   waits.before_part = [&](int64_t step) {
     if (step == 0) return;
-    EXPECT_TRUE(applied.WaitForNotificationWithTimeout(absl::Seconds(10)));
+    EXPECT_TRUE(applied.WaitFor(absl::Seconds(60)));
   };
 
   const auto outcomes = group.Run({waits, late});
@@ -127,8 +127,8 @@ struct StandingObserver final : public RoundObserver {
     go_on.WaitForNotification();
   }
 
-  absl::Notification stands;
-  absl::Notification go_on;
+  SteadyNotification stands;
+  SteadyNotification go_on;
 };
 
 // Asks at once for what it hears of.
@@ -142,7 +142,7 @@ struct AskingObserver final : public RoundObserver {
 
   RoundExchange* exchange = nullptr;
   MemberReport report;
-  absl::Notification asked;
+  SteadyNotification asked;
 };
 
 TEST(RoundExchange, TellsOfAChangeWhenTheReportHasIt) {
@@ -171,9 +171,9 @@ TEST(RoundExchange, PeersNeverCrowdOutWhatThisWorkerSays) {
 
   observer.go_on.Notify();
 
-  absl::Notification never;
+  SteadyNotification never;
   for (int i = 0; i < 1000 && !exchange.IsOver(0); ++i) {
-    never.WaitForNotificationWithTimeout(absl::Milliseconds(10));
+    never.WaitFor(absl::Milliseconds(10));
   }
   EXPECT_TRUE(exchange.IsOver(0));
 }

@@ -255,7 +255,7 @@ TEST(RoundRunner, PartsLeaveWhileTheBackwardGoesOn) {
   for (size_t i = 0; i < group.size(); ++i) {
     group.trainer(i).SetAfterLayer([&](const LayerDone& done) {
       if (!done.backward || done.layer != 1) return;
-      early += group.network.AwaitCarried(1, absl::Seconds(20));
+      early += group.network.AwaitCarried(1, absl::Seconds(60));
     });
   }
   group.TrainToEqualStates();

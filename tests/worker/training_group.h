@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/steady_wait.h"
 #include "core/model/aggregation.h"
 #include "core/model/data_sets.h"
 #include "core/optim/optimizer.h"
@@ -117,7 +118,7 @@ class Trainer final : public RunObserver, public FaultActions {
     engine_ = make(options).value();
     source_ = std::make_unique<ToldSource>(
         OpenBatchSource(spec).value(), [this](const BatchInfo& batch) {
-          const absl::MutexLock lock(&mutex_);
+          const SteadyLock lock(&mutex_);
           if (batch.phase != BatchPhase::kTrain) return;
           seen_.prepared.emplace(batch.step, std::ssize(seen_.steps));
         });
@@ -157,7 +158,7 @@ class Trainer final : public RunObserver, public FaultActions {
                             cancel_,
                             [this](bool) { SetDone(); },
                             [this] {
-                              const absl::MutexLock lock(&mutex_);
+                              const SteadyLock lock(&mutex_);
                               ++seen_.uploads;
                               return absl::OkStatus();
                             }};
@@ -184,11 +185,11 @@ class Trainer final : public RunObserver, public FaultActions {
     network_.Kill(self_);
     exchange_->Cancel(absl::CancelledError("killed"));
     cancel_.Cancel(absl::CancelledError("killed"));
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     seen_.killed = true;
   }
   void Hang(absl::Duration) override {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     ++seen_.hangs;
   }
 
@@ -234,7 +235,7 @@ class Trainer final : public RunObserver, public FaultActions {
     std::map<int64_t, int64_t> prepared;
   };
   Seen seen() const {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     return seen_;
   }
   absl::Status status() const { return status_; }
@@ -252,19 +253,18 @@ class Trainer final : public RunObserver, public FaultActions {
     const auto reached = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
       return holds(seen_);
     };
-    const absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithTimeout(absl::Condition(&reached),
-                                   absl::Seconds(60));
+    const SteadyLock lock(&mutex_);
+    return mutex_.AwaitFor(absl::Condition(&reached), absl::Seconds(60));
   }
   void OnStep(const StepVerdict& verdict, int64_t,
               const std::optional<v1::StepRecord>& record) override {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     if (record.has_value()) seen_.loss_samples += record->loss_samples();
     seen_.steps[verdict.step + 1] = verdict;
   }
   void OnSkippedUpdate(int64_t, const std::string&) override {}
   void OnEvaluation(const v1::EvaluationRecord& record) override {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     seen_.evaluations.push_back(record);
   }
   void OnFlow(const v1::FlowTimes&, int64_t, bool) override {}
@@ -272,11 +272,11 @@ class Trainer final : public RunObserver, public FaultActions {
                const std::vector<v1::StageTime>&) override {}
   void OnUnreadable(int64_t /*samples*/) override {}
   void OnProgress(const Instruction&, const BatchInfo&) override {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     ++seen_.progress;
   }
   void SetDone() {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     seen_.done = true;
   }
 
@@ -294,7 +294,7 @@ class Trainer final : public RunObserver, public FaultActions {
   std::unique_ptr<MemberRunner> runner_;
   absl::Status status_;
 
-  mutable absl::Mutex mutex_;
+  mutable SteadyMutex mutex_;
   Seen seen_ ABSL_GUARDED_BY(mutex_);
 
   std::thread compute_;
@@ -334,7 +334,7 @@ class TrainingGroup {
 
   // A view without it, as the coordinator makes one when a member is lost.
   void Remove(const MemberId& lost) {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     std::erase_if(members_, [&lost](const ViewMember& member) {
       return member.id == lost;
     });
@@ -345,7 +345,7 @@ class TrainingGroup {
   Trainer& AddListener(const MemberId& id) {
     auto trainer = std::make_unique<Trainer>(network, spec_, id, true);
     Trainer& added = *trainer;
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     trainers_.push_back(std::move(trainer));
     listeners_.push_back(id);
     TellAllLocked();
@@ -356,7 +356,7 @@ class TrainingGroup {
     while (!joiner.exchange().Report().level) joiner.observer.AwaitChange();
     const int64_t step = trainer(0).exchange().Report().next + 3;
     const MemberId& id = joiner.self();
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     std::erase(listeners_, id);
     members_.push_back({id, step});
     std::sort(members_.begin(), members_.end(),
@@ -410,7 +410,7 @@ class TrainingGroup {
 
  private:
   void TellAll() {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     TellAllLocked();
   }
   void TellAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -429,7 +429,7 @@ class TrainingGroup {
   }
 
   const JobSpec spec_;
-  absl::Mutex mutex_;
+  SteadyMutex mutex_;
   std::vector<ViewMember> members_ ABSL_GUARDED_BY(mutex_);
   std::vector<MemberId> listeners_ ABSL_GUARDED_BY(mutex_);
   int64_t counter_ ABSL_GUARDED_BY(mutex_) = 1;

@@ -1,6 +1,5 @@
 // UploadWeights() against a coordinator whose calls end as the test says.
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "gtest/gtest.h"
 #include "worker/transport/grpc_run_factory.h"
@@ -39,7 +39,7 @@ class ScriptedCoordinator final : public v1::Coordinator::Service {
         MakeChannel(absl::StrCat("127.0.0.1:", server_.port)));
   }
   ~ScriptedCoordinator() override {
-    server_.server->Shutdown(std::chrono::system_clock::now());
+    server_.server->Shutdown(DeadlineAfter(absl::ZeroDuration()));
     server_.server->Wait();
   }
 

@@ -52,7 +52,7 @@ void AddTo(v1::StageTime& sum, const v1::StageTime& time) {
 
 void RunRecorder::Begin(const Fence& fence) {
   predicted_memory_bytes_ = 0;
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   steps_.Clear();
   run_.emplace();
   run_->set_job(fence.job.value);
@@ -62,20 +62,20 @@ void RunRecorder::Begin(const Fence& fence) {
 }
 
 void RunRecorder::Clear() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   run_.reset();
   evaluations_.Clear();
   rounds_.Clear();
 }
 
 void RunRecorder::AddStep(const v1::StepRecord& record) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   steps_.Add(record);
 }
 
 void RunRecorder::SetPhase(v1::RunState::Phase phase,
                            const absl::Status& error) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   if (!HasEnded(*run_)) phase_before_end_ = run_->phase();
   run_->set_phase(phase);
   SetError(error, *run_);
@@ -83,17 +83,17 @@ void RunRecorder::SetPhase(v1::RunState::Phase phase,
 }
 
 void RunRecorder::SetStopped(int64_t step) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   run_->set_stopped_at(step);
 }
 
 void RunRecorder::SetFetched(absl::Duration took) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   run_->set_fetch_seconds(absl::ToDoubleSeconds(took));
 }
 
 void RunRecorder::SetInputs(const v1::Inputs& inputs) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   *run_->mutable_inputs() = inputs;
 }
 
@@ -109,19 +109,19 @@ void RunRecorder::AddNote(const std::string& note) {
 
 void RunRecorder::SetTotals(int64_t steps, int64_t samples,
                             const v1::NameBytes& names) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   run_->set_steps(steps);
   run_->set_total_samples(samples);
   *run_->mutable_names() = names;
 }
 
 void RunRecorder::AddUpdateBytes(int64_t bytes) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   run_->set_update_bytes(run_->update_bytes() + bytes);
 }
 
 void RunRecorder::AddPredicted(const v1::PredictedMark& mark) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   if (!run_.has_value()) return;
   auto& marks = *run_->mutable_predicted();
   if (marks.size() == kMostMarks) marks.erase(marks.begin());
@@ -130,24 +130,24 @@ void RunRecorder::AddPredicted(const v1::PredictedMark& mark) {
 
 void RunRecorder::AddLog(v1::LogLine line) {
   line.set_text(ToUtf8(line.text(), kMaxLogTextBytes));
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   if (!run_.has_value()) return;
   line.set_sequence(++log_lines_);
   logs_.Add(std::move(line));
 }
 
 void RunRecorder::NoteChange() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   changed_ = true;
 }
 
 void RunRecorder::AwaitChange(absl::Duration longest) const {
-  absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(&changed_), longest);
+  SteadyLock lock(&mutex_);
+  mutex_.AwaitFor(absl::Condition(&changed_), longest);
 }
 
 void RunRecorder::Rewind() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   steps_.Rewind();
   evaluations_.Rewind();
   logs_.Rewind();
@@ -155,7 +155,7 @@ void RunRecorder::Rewind() {
 }
 
 void RunRecorder::Acknowledge(const RecordMarks& marks) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   steps_.Acknowledge(marks.steps);
   evaluations_.Acknowledge(marks.evaluations);
   logs_.Acknowledge(marks.logs);
@@ -163,12 +163,12 @@ void RunRecorder::Acknowledge(const RecordMarks& marks) {
 }
 
 void RunRecorder::BeginHeartbeat() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   changed_ = false;
 }
 
 v1::RunState RunRecorder::Run() const {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   if (!run_.has_value()) return {};
   v1::RunState run = *run_;
   run.set_peak_memory_bytes(TensorBytesPeak());
@@ -178,7 +178,7 @@ v1::RunState RunRecorder::Run() const {
 void RunRecorder::Fill(MarkedHeartbeat& content) {
   v1::Heartbeat& heartbeat = content.heartbeat;
   heartbeat.set_progress(progress_);
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   int64_t room = kMostRecordBytes;
   const bool tells_steps = run_.has_value() || heartbeat.has_kept();
   if (tells_steps) TakeNew(steps_, room, *heartbeat.mutable_steps());
@@ -202,7 +202,7 @@ void RunRecorder::Fill(MarkedHeartbeat& content) {
 }
 
 bool RunRecorder::running() const {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   return run_.has_value() && !HasEnded(*run_);
 }
 
@@ -216,21 +216,21 @@ void RunRecorder::OnStep(const StepVerdict& verdict, int64_t samples,
         {{"step", steps_done}, {"why", verdict.why}});
   }
   total_samples_ += samples;
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   run_->set_step(steps_done);
   run_->set_samples(run_->samples() + samples);
   if (record.has_value()) steps_.Add(*record);
 }
 
 void RunRecorder::OnEvaluation(const v1::EvaluationRecord& record) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   evaluations_.Add(record);
 }
 
 void RunRecorder::OnFlow(const v1::FlowTimes& flow, int64_t samples,
                          bool last) {
   total_samples_ += samples;
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   *run_->mutable_flow() = flow;
   if (!last || samples == 0) return;
   run_->set_step(flow.micro_batches());
@@ -239,7 +239,7 @@ void RunRecorder::OnFlow(const v1::FlowTimes& flow, int64_t samples,
 
 void RunRecorder::OnBatch(std::optional<absl::Duration> wall,
                           const std::vector<v1::StageTime>& stages) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   if (wall.has_value()) {
     run_->set_step_seconds(run_->step_seconds() + absl::ToDoubleSeconds(*wall));
     run_->set_timed_steps(run_->timed_steps() + 1);
@@ -259,7 +259,7 @@ void RunRecorder::OnSkippedUpdate(int64_t update, const std::string& why) {
 }
 
 void RunRecorder::OnUnreadable(int64_t samples) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   run_->set_unreadable_samples(samples);
 }
 
@@ -273,7 +273,7 @@ void RunRecorder::OnProgress(const Instruction& done, const BatchInfo& batch) {
 }
 
 void RunRecorder::OnRound(const v1::RoundRecord& record) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   rounds_.Add(record);
 }
 

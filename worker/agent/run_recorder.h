@@ -13,8 +13,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "core/base/steady_wait.h"
 #include "paceline/v1/coordinator.pb.h"
 #include "worker/pipeline/stage_runner.h"
 #include "worker/rounds/group_exchange.h"
@@ -176,7 +176,7 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   std::atomic<int64_t> total_samples_{0};
   std::atomic<int64_t> predicted_memory_bytes_{0};
 
-  mutable absl::Mutex mutex_;
+  mutable SteadyMutex mutex_;
   std::optional<v1::RunState> run_ ABSL_GUARDED_BY(mutex_);
   // The phase of run_ before it ended, when it has.
   v1::RunState::Phase phase_before_end_ ABSL_GUARDED_BY(mutex_) =

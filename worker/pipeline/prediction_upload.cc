@@ -13,7 +13,7 @@ PredictionUpload::PredictionUpload(Upload upload, OnStored on_stored,
 
 PredictionUpload::~PredictionUpload() {
   Cancel(absl::CancelledError("the run has ended"));
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   stopping_ = true;
 }
 
@@ -23,7 +23,7 @@ absl::Status PredictionUpload::Add(
   const auto has_room = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !error_.ok() || waiting_bytes_ < kMostWaitingBytes;
   };
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   mutex_.Await(absl::Condition(&has_room));
   for (TensorPart& part : parts) {
     waiting_bytes_ += part.tensor.bytes();
@@ -37,7 +37,7 @@ absl::Status PredictionUpload::Finish() {
   const auto is_done = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !error_.ok() || waiting_bytes_ == 0;
   };
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   finishing_ = true;
   mutex_.Await(absl::Condition(&is_done));
   return error_;
@@ -55,9 +55,9 @@ void PredictionUpload::Loop() {
     std::vector<v1::PredictedMark> marks;
     int64_t bytes = 0;
     {
-      absl::MutexLock lock(&mutex_);
+      SteadyLock lock(&mutex_);
       mutex_.Await(absl::Condition(&has_work));
-      mutex_.AwaitWithTimeout(absl::Condition(&is_urgent), pause_);
+      mutex_.AwaitFor(absl::Condition(&is_urgent), pause_);
       if (stopping_) return;
       parts.swap(parts_);
       marks.swap(marks_);
@@ -67,7 +67,7 @@ void PredictionUpload::Loop() {
     if (status.ok()) {
       for (const v1::PredictedMark& mark : marks) on_stored_(mark);
     }
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     waiting_bytes_ -= bytes;
     error_ = status;
   }

@@ -8,9 +8,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/cancel_token.h"
+#include "core/base/steady_wait.h"
 #include "core/base/thread.h"
 #include "worker/pipeline/predictions.h"
 
@@ -50,7 +50,7 @@ class PredictionUpload final : public PredictionSink {
   const absl::Duration pause_;
   CancelToken cancel_;
 
-  absl::Mutex mutex_;
+  SteadyMutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<TensorPart> parts_ ABSL_GUARDED_BY(mutex_);

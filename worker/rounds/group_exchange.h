@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/steady_wait.h"
 #include "core/base/thread.h"
 #include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
@@ -89,11 +90,11 @@ class DriverExchange : public GroupExchange {
     Post([group](Driver& driver) { driver.OnGroup(group); });
   }
   MemberReport Report() const override {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     return report_;
   }
   RoundStats Stats() const override {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     return stats_;
   }
   void SendState(int64_t next, uint64_t state_hash,
@@ -141,24 +142,24 @@ class DriverExchange : public GroupExchange {
   }
   // Nothing is taken any more.
   void EndThread() {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     stopping_ = true;
   }
   // Drops what waits.
   void JoinThread() {
     thread_.Join();
     std::deque<Task> dropped;  // without the lock: some hold a part's memory
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     dropped.swap(tasks_);
   }
   void Post(Task task) {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     if (!stopping_) tasks_.push_back(std::move(task));
   }
   // Posts a peer's message; drops it where too many wait, since peers repeat
   // it.
   void PostOfPeer(Task task) {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     if (stopping_ || tasks_.size() >= kMostTasks) return;
     tasks_.push_back(std::move(task));
   }
@@ -181,8 +182,8 @@ class DriverExchange : public GroupExchange {
     const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
       return stopping_ || !tasks_.empty();
     };
-    const absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithTimeout(absl::Condition(&something), due - clock_.Now());
+    const SteadyLock lock(&mutex_);
+    mutex_.AwaitFor(absl::Condition(&something), due - clock_.Now());
     tasks.swap(tasks_);
   }
 
@@ -201,13 +202,13 @@ class DriverExchange : public GroupExchange {
 
   // True: it is to end.
   bool Keep(MemberReport report, const RoundStats& stats) {
-    const absl::MutexLock lock(&mutex_);
+    const SteadyLock lock(&mutex_);
     report_ = std::move(report);
     stats_ = stats;
     return stopping_;
   }
 
-  mutable absl::Mutex mutex_;
+  mutable SteadyMutex mutex_;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   MemberReport report_ ABSL_GUARDED_BY(mutex_);

@@ -38,24 +38,24 @@ std::optional<std::vector<absl::Span<const float>>> ResultInPlace(
 }
 
 void RoundTurns::Publish(State state) {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   // An uploader that is one again after another was: it may have to repeat.
   if (!state.uploads) told_upload_ = false;
   state_ = std::move(state);
 }
 
 RoundTurns::State RoundTurns::state() const {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   return state_;
 }
 
 void RoundTurns::Push(RoundTurn turn) {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   turns_.push_back(std::move(turn));
 }
 
 void RoundTurns::End(absl::Status why) {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   if (end_.ok()) end_ = std::move(why);
 }
 
@@ -78,10 +78,10 @@ bool RoundTurns::HasTurn() const {
 }
 
 absl::StatusOr<RoundTurn> RoundTurns::Await(absl::Duration longest) {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   at_turn_ = false;
-  const bool has_turn = mutex_.AwaitWithTimeout(
-      absl::Condition(this, &RoundTurns::HasTurn), longest);
+  const bool has_turn =
+      mutex_.AwaitFor(absl::Condition(this, &RoundTurns::HasTurn), longest);
   if (!end_.ok()) return end_;
   RoundTurn turn;
   turn.step = state_.next;
@@ -107,12 +107,12 @@ absl::StatusOr<RoundTurn> RoundTurns::Await(absl::Duration longest) {
 }
 
 int64_t RoundTurns::turn() const {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   return at_turn_ ? given_ : 0;
 }
 
 std::optional<RoundTurn> RoundTurns::TryTakeCopy() {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   const auto found =
       std::find_if(turns_.begin(), turns_.end(), [](const RoundTurn& turn) {
         return turn.kind == RoundTurn::Kind::kCopy;
@@ -124,7 +124,7 @@ std::optional<RoundTurn> RoundTurns::TryTakeCopy() {
 }
 
 bool RoundTurns::IsOver(int64_t step) const {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   return !end_.ok() || state_.next > step ||
          std::any_of(turns_.begin(), turns_.end(),
                      [step](const RoundTurn& turn) {
@@ -135,14 +135,14 @@ bool RoundTurns::IsOver(int64_t step) const {
 }
 
 int64_t RoundTurns::results() const {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   return std::count_if(turns_.begin(), turns_.end(), [](const auto& turn) {
     return turn.kind == RoundTurn::Kind::kApply;
   });
 }
 
 void RoundTurns::OnPart(int64_t step) {
-  const absl::MutexLock lock(&mutex_);
+  const SteadyLock lock(&mutex_);
   part_step_ = std::max(part_step_, step);
 }
 

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "core/base/steady_wait.h"
 #include "core/round/message.h"
 #include "core/round/rule.h"
 #include "core/round/view.h"
@@ -114,7 +115,7 @@ class RoundTurns {
 
   const int64_t total_steps_;
 
-  mutable absl::Mutex mutex_;
+  mutable SteadyMutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_);
   std::deque<RoundTurn> turns_ ABSL_GUARDED_BY(mutex_);
   int64_t part_step_ ABSL_GUARDED_BY(mutex_) = -1;

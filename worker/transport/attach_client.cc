@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
 #include "core/rpc/group_convert.h"
@@ -32,7 +32,7 @@ AttachClient::~AttachClient() {
   stop_.Cancel(absl::CancelledError("the worker is stopping"));
   std::shared_ptr<Session> session;
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     stopping_ = true;
     session = session_;
   }
@@ -42,7 +42,7 @@ AttachClient::~AttachClient() {
 }
 
 bool AttachClient::attached() const {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   return welcomed_;
 }
 
@@ -50,16 +50,16 @@ bool AttachClient::AwaitRelease(absl::Duration longest) const {
   const auto released = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return released_ || !welcomed_;
   };
-  absl::MutexLock lock(&mutex_);
-  return mutex_.AwaitWithTimeout(absl::Condition(&released), longest);
+  SteadyLock lock(&mutex_);
+  return mutex_.AwaitFor(absl::Condition(&released), longest);
 }
 
 void AttachClient::AwaitEndKnown(absl::Duration longest) const {
   const auto known = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return end_is_known_ || !welcomed_;
   };
-  absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(&known), longest);
+  SteadyLock lock(&mutex_);
+  mutex_.AwaitFor(absl::Condition(&known), longest);
 }
 
 void AttachClient::AttachLoop() {
@@ -133,11 +133,12 @@ absl::Status AttachClient::RunSession() {
   session->stream = stub_->Attach(&session->context);
   v1::WorkerMessage hello;
   *hello.mutable_registration() = options_.registration;
-  hello.mutable_registration()->set_unix_ms(absl::ToUnixMillis(absl::Now()));
+  hello.mutable_registration()->set_unix_ms(
+      absl::ToUnixMillis(SystemClock().Today()));
   if (session->stream->Write(hello)) {
     agent_.OnAttached();
     {
-      absl::MutexLock lock(&mutex_);
+      SteadyLock lock(&mutex_);
       session_ = session;
       sequence_ = 0;
       marks_.clear();
@@ -149,7 +150,7 @@ absl::Status AttachClient::RunSession() {
     }
   }
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     session_.reset();
     welcomed_ = false;
   }
@@ -170,7 +171,7 @@ void AttachClient::OnMessage(const v1::CoordinatorMessage& message) {
       Log(LogLevel::kInfo, "attached to the coordinator",
           {{"worker", welcome.worker_id()},
            {"coordinator", options_.coordinator}});
-      absl::MutexLock lock(&mutex_);
+      SteadyLock lock(&mutex_);
       welcomed_ = true;
       if (welcome.heartbeat_period_ms() > 0) {
         period_ = absl::Milliseconds(welcome.heartbeat_period_ms());
@@ -197,7 +198,7 @@ void AttachClient::OnOrder(const v1::StandingOrder& order) {
     RevokeCertificates(each.holder(), absl::FromUnixMillis(each.unix_ms()));
   }
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     released_ = parsed->released;
   }
   agent_.OnKeep(parsed->keep);
@@ -217,7 +218,7 @@ void AttachClient::OnAck(int64_t sequence) {
   said_unread_ = false;
   RecordMarks marks;
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     const auto found = marks_.find(sequence);
     if (found == marks_.end()) return;
     if (announced_in_ > 0 && sequence >= announced_in_) {
@@ -238,14 +239,14 @@ void AttachClient::HeartbeatLoop() {
       const auto attached = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
         return welcomed_ || stopping_;
       };
-      absl::MutexLock lock(&mutex_);
+      SteadyLock lock(&mutex_);
       mutex_.Await(absl::Condition(&attached));
       if (stopping_) return;
       period = period_;
     }
     agent_.AwaitChange(period);
     {
-      absl::MutexLock lock(&mutex_);
+      SteadyLock lock(&mutex_);
       if (stopping_) return;
       if (!welcomed_) continue;
     }
@@ -253,7 +254,7 @@ void AttachClient::HeartbeatLoop() {
     std::shared_ptr<Session> session;
     v1::WorkerMessage message;
     {
-      absl::MutexLock lock(&mutex_);
+      SteadyLock lock(&mutex_);
       if (session_ == nullptr) continue;
       session = session_;
       marks_[++sequence_] = content.marks;

@@ -12,8 +12,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "core/base/cancel_token.h"
+#include "core/base/steady_wait.h"
 #include "core/base/thread.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -93,7 +93,7 @@ class AttachClient {
   bool was_welcomed_ = false;  // in the newest session
   bool said_unread_ = false;   // since the last acknowledgement
 
-  mutable absl::Mutex mutex_;
+  mutable SteadyMutex mutex_;
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);
   bool welcomed_ ABSL_GUARDED_BY(mutex_) = false;
   bool released_ ABSL_GUARDED_BY(mutex_) = false;

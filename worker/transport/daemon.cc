@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/host_port.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
@@ -22,7 +22,7 @@
 namespace paceline {
 namespace {
 
-constexpr auto kServerGrace = std::chrono::seconds(1);
+constexpr absl::Duration kServerGrace = absl::Seconds(1);
 // A flag that is longer is wrong, which the coordinator says; what a kernel
 // calls a processor is not, and is cut to what a coordinator takes.
 constexpr size_t kMaxFlagBytes = 4096;
@@ -140,7 +140,8 @@ std::optional<std::string> Daemon::Status() const {
 void Daemon::Renew() {
   const TlsFiles files(options_.worker.tls_dir);
   const absl::Status renewed = pace_.Run(files, clock_.Now(), [&] {
-    return RenewIfDue(options_.worker.coordinator, files, absl::Now());
+    return RenewIfDue(options_.worker.coordinator, files,
+                      SystemClock().Today());
   });
   if (renewed.ok()) return;
   Log(LogLevel::kWarn, "the certificate cannot be renewed: trying again",
@@ -158,7 +159,7 @@ void Daemon::Stop() {
   data_plane_.Shutdown();
   round_plane_.Shutdown();
   if (server_.server == nullptr) return;
-  server_.Shutdown(std::chrono::system_clock::now() + kServerGrace);
+  server_.Shutdown(kServerGrace);
   server_.server.reset();
 }
 

@@ -1,7 +1,6 @@
 #include "worker/transport/grpc_prober.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -31,7 +30,7 @@ constexpr int kRoundTrips = 21;
 // A transfer that takes this long averages over buffers and shapers' bursts.
 constexpr double kLongEnoughSeconds = 0.15;
 constexpr int64_t kMostBytes = int64_t{64} << 20;
-constexpr auto kDeadline = std::chrono::seconds(50);
+constexpr absl::Duration kDeadline = absl::Seconds(50);
 // As the answering side sees it.
 constexpr absl::Duration kLongestProbe = absl::Seconds(60);
 
@@ -92,7 +91,7 @@ class Probe {
       : target_(target),
         cancel_(cancel),
         stub_(v1::Stage::NewStub(MakeChannel(target.address))) {
-    context_.set_deadline(std::chrono::system_clock::now() + kDeadline);
+    context_.set_deadline(DeadlineAfter(kDeadline));
     stream_ = stub_->Probe(&context_);
   }
   ~Probe() { context_.TryCancel(); }

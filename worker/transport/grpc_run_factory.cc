@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/base/clock.h"
 #include "core/obs/log.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/status.h"
 #include "grpcpp/client_context.h"
 
@@ -68,7 +68,7 @@ absl::Status SendSome(v1::Coordinator::Stub& stub, const Fence& fence,
   const SystemClock clock;
   const Instant begin = clock.Now();
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + pace.deadline));
+  context.set_deadline(DeadlineAfter(pace.deadline));
   v1::WeightsReceipt receipt;
   const std::unique_ptr<grpc::ClientWriter<v1::WeightsPiece>> writer =
       stub.UploadWeights(&context, &receipt);

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/base/status_macros.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/listener.h"
@@ -43,7 +42,7 @@ void InboundStream::Start(const std::string& peer) {
 
 void InboundStream::AwaitAnswerLocked() {
   const absl::Duration hello = shared_->options.hello;
-  shared_->timers.RunAt(absl::Now() + hello, [weak = weak_from_this(), hello] {
+  shared_->timers.RunAfter(hello, [weak = weak_from_this(), hello] {
     const std::shared_ptr<InboundStream> self = weak.lock();
     if (self == nullptr) return;
     absl::MutexLock lock(&self->mutex_);
@@ -236,9 +235,8 @@ absl::StatusOr<FrameSink::Reading> InboundStream::Offer(
 void InboundStream::HoldLocked() {
   work_ = Work::kHolding;
   place_ = nullptr;  // nothing is read meanwhile
-  shared_->timers.RunAt(
-      absl::Now() + shared_->options.hold,
-      [weak = weak_from_this(), hold = ++holds_] {
+  shared_->timers.RunAfter(
+      shared_->options.hold, [weak = weak_from_this(), hold = ++holds_] {
         const std::shared_ptr<InboundStream> self = weak.lock();
         if (self == nullptr) return;
         absl::MutexLock lock(&self->mutex_);

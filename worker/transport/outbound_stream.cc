@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/time/clock.h"
 #include "core/rpc/status.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -106,8 +105,9 @@ void OutboundStream::CancelCallLocked() {
 void OutboundStream::CloseLocked(bool linger) {
   need_ = linger && need_ != Need::kClosed ? Need::kDraining : Need::kClosed;
   if (need_ == Need::kClosed) return CancelCallLocked();
-  shared_->timers.RunAt(absl::Now() + shared_->options.linger,
-                        [self = shared_from_this()] { self->StopDraining(); });
+  shared_->timers.RunAfter(
+      shared_->options.linger,
+      [self = shared_from_this()] { self->StopDraining(); });
   PumpSoonLocked();
 }
 
@@ -134,8 +134,8 @@ void OutboundStream::OnCallDone(const absl::Status& status) {
   }
   if (ended.tell) ended.tell();
   if (!ended.retry) return;
-  shared_->timers.RunAt(absl::Now() + wait,
-                        [self = shared_from_this()] { self->Connect(); });
+  shared_->timers.RunAfter(wait,
+                           [self = shared_from_this()] { self->Connect(); });
 }
 
 // --- Writes -----------------------------------------------------------------

@@ -7,8 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/status_macros.h"
+#include "core/base/steady_wait.h"
 #include "core/obs/log.h"
 #include "core/rpc/report_convert.h"
 #include "core/rpc/status.h"
@@ -387,7 +388,7 @@ void PieceClient::OnEnded(const std::shared_ptr<Following>& following,
          {"address", following->order.address},
          {"why", status.ToString()}});
   }
-  timers_.RunAt(absl::Now() + pause, [this, following] { Connect(following); });
+  timers_.RunAfter(pause, [this, following] { Connect(following); });
 }
 
 // --- Gathering ---------------------------------------------------------------
@@ -397,7 +398,7 @@ struct PieceClient::Gathering {
   struct Asked {
     std::shared_ptr<PieceCall> call;
     std::vector<int> layers;
-    absl::Time heard;  // its last chunk, or when it began
+    Instant heard;  // its last chunk, or when it began
     bool over = false;
   };
   struct Begun {
@@ -405,7 +406,7 @@ struct PieceClient::Gathering {
     size_t bytes = 0;
   };
 
-  absl::Mutex mutex;
+  SteadyMutex mutex;
   std::map<int, PiecePtr> found ABSL_GUARDED_BY(mutex);  // by layer
   // By source and layer: what came before the connection broke.
   std::map<std::pair<size_t, int>, Begun> begun ABSL_GUARDED_BY(mutex);
@@ -430,7 +431,7 @@ struct PieceClient::Gathering {
   }
 };
 
-void PieceClient::AskMore(const PieceWant& want, absl::Time now,
+void PieceClient::AskMore(const PieceWant& want, Instant now,
                           const std::shared_ptr<Gathering>& gathering) {
   Gathering& g = *gathering;
   for (size_t source = 0; source < want.sources.size(); ++source) {
@@ -438,7 +439,7 @@ void PieceClient::AskMore(const PieceWant& want, absl::Time now,
     PieceAsk ask;
     size_t number = 0;
     {
-      absl::MutexLock lock(&g.mutex);
+      SteadyLock lock(&g.mutex);
       // A source that says nothing does not count, nor what was asked of it.
       int active = 0;
       std::set<int> coming;
@@ -475,11 +476,11 @@ void PieceClient::AskMore(const PieceWant& want, absl::Time now,
     ask.job = want.job;
     ask.cut = want.cut;
     ask.on_chunk = [gathering, number] {
-      absl::MutexLock lock(&gathering->mutex);
-      gathering->asked[number].heard = absl::Now();
+      SteadyLock lock(&gathering->mutex);
+      gathering->asked[number].heard = SteadyNow();
     };
     ask.on_piece = [gathering](PiecePtr piece) {
-      absl::MutexLock lock(&gathering->mutex);
+      SteadyLock lock(&gathering->mutex);
       gathering->found.emplace(piece->piece.layer, std::move(piece));
       gathering->changed = true;
     };
@@ -489,7 +490,7 @@ void PieceClient::AskMore(const PieceWant& want, absl::Time now,
     };
     ask.on_done = [gathering, number,
                    holder = from.holder.worker](const absl::Status& status) {
-      absl::MutexLock lock(&gathering->mutex);
+      SteadyLock lock(&gathering->mutex);
       gathering->asked[number].over = true;
       gathering->changed = true;
       if (status.ok()) return;
@@ -501,7 +502,7 @@ void PieceClient::AskMore(const PieceWant& want, absl::Time now,
                                     ": ", status.message()));
     };
     std::shared_ptr<PieceCall> call = Call(std::move(ask));
-    absl::MutexLock lock(&g.mutex);
+    SteadyLock lock(&g.mutex);
     g.asked[number].call = std::move(call);
   }
 }
@@ -517,7 +518,7 @@ absl::StatusOr<std::vector<PiecePtr>> PieceClient::Gather(
   const auto gathering = std::make_shared<Gathering>();
   Gathering& g = *gathering;
   {
-    absl::MutexLock lock(&g.mutex);
+    SteadyLock lock(&g.mutex);
     for (const auto& [layer, bytes] : want.bytes) {
       PiecePtr own = store_.Find(want.job, {want.cut, layer});
       if (own == nullptr || static_cast<int64_t>(own->size) != bytes) continue;
@@ -529,12 +530,12 @@ absl::StatusOr<std::vector<PiecePtr>> PieceClient::Gather(
     end = cancel.status();
     if (!end.ok()) break;
     {
-      absl::MutexLock lock(&g.mutex);
+      SteadyLock lock(&g.mutex);
       g.changed = false;
       if (g.found.size() == want.bytes.size()) break;
     }
-    AskMore(want, absl::Now(), gathering);
-    absl::MutexLock lock(&g.mutex);
+    AskMore(want, SteadyNow(), gathering);
+    SteadyLock lock(&g.mutex);
     const bool goes_on =
         g.changed || std::any_of(g.asked.begin(), g.asked.end(),
                                  [](const auto& asked) { return !asked.over; });
@@ -552,12 +553,12 @@ absl::StatusOr<std::vector<PiecePtr>> PieceClient::Gather(
                            : absl::StrCat(" (", g.last_error.ToString(), ")")));
       break;
     }
-    g.mutex.AwaitWithTimeout(absl::Condition(&g.changed), kGatherPoll);
+    g.mutex.AwaitFor(absl::Condition(&g.changed), kGatherPoll);
   }
   std::vector<std::shared_ptr<PieceCall>> calls;
   std::vector<PiecePtr> pieces;
   {
-    absl::MutexLock lock(&g.mutex);
+    SteadyLock lock(&g.mutex);
     // A call holds on to `gathering`, and so not the other way round.
     for (Gathering::Asked& asked : g.asked) {
       calls.push_back(std::move(asked.call));

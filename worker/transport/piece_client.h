@@ -88,7 +88,7 @@ class PieceClient final : public PieceExchange {
   void OnEnded(const std::shared_ptr<Following>& following,
                const absl::Status& status);
   // Asks sources for what is missing where fewer than two are at it.
-  void AskMore(const PieceWant& want, absl::Time now,
+  void AskMore(const PieceWant& want, Instant now,
                const std::shared_ptr<Gathering>& gathering);
 
   PieceStore& store_;

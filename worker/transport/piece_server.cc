@@ -7,8 +7,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/status_macros.h"
+#include "core/base/steady_wait.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/report_convert.h"
 #include "core/rpc/status.h"
@@ -97,8 +98,9 @@ class PieceServer::Stream final
     absl::MutexLock lock(&mutex_);
     if (state_ != State::kIdle) return;
     if (piece_ == nullptr && !NextPieceLocked()) return;
-    const absl::Time now = absl::Now();
-    if (busy && now - written_ < kLongestWait) return LookLaterLocked(now);
+    const Instant now = SteadyNow();
+    if (busy && written_.has_value() && now - *written_ < kLongestWait)
+      return LookLaterLocked();
     written_ = now;
     const size_t bytes = std::min(kChunkBytes, piece_->size - offset_);
     chunk_ = EncodeChunk(piece_, offset_, bytes);
@@ -164,18 +166,17 @@ class PieceServer::Stream final
     return true;
   }
 
-  void LookLaterLocked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void LookLaterLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (std::exchange(looks_later_, true)) return;
-    server_->shared_->timers.RunAt(
-        now + kFollowPoll, [weak = weak_from_this()] {
-          const std::shared_ptr<Stream> self = weak.lock();
-          if (self == nullptr) return;
-          {
-            absl::MutexLock lock(&self->mutex_);
-            self->looks_later_ = false;
-          }
-          self->Pump();
-        });
+    server_->shared_->timers.RunAfter(kFollowPoll, [weak = weak_from_this()] {
+      const std::shared_ptr<Stream> self = weak.lock();
+      if (self == nullptr) return;
+      {
+        absl::MutexLock lock(&self->mutex_);
+        self->looks_later_ = false;
+      }
+      self->Pump();
+    });
   }
 
   void EndLocked(const absl::Status& why)
@@ -220,7 +221,7 @@ class PieceServer::Stream final
   PiecePtr piece_ ABSL_GUARDED_BY(mutex_);    // being sent
   size_t offset_ ABSL_GUARDED_BY(mutex_) = 0;
   grpc::ByteBuffer chunk_ ABSL_GUARDED_BY(mutex_);
-  absl::Time written_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::optional<Instant> written_ ABSL_GUARDED_BY(mutex_);
   bool looks_later_ ABSL_GUARDED_BY(mutex_) = false;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kIdle;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
+#include "core/base/steady_wait.h"
 #include "core/rpc/channel.h"
 
 namespace paceline {
@@ -75,22 +75,20 @@ TimerThread::TimerThread(std::string name)
 
 TimerThread::~TimerThread() { Stop(); }
 
-void TimerThread::RunAt(absl::Time when, std::function<void()> task) {
-  absl::MutexLock lock(&mutex_);
+void TimerThread::RunAfter(absl::Duration pause, std::function<void()> task) {
+  SteadyLock lock(&mutex_);
   if (stopping_) return;
-  const auto at = tasks_.emplace(std::make_pair(when, next_id_++), task).first;
-  if (at == tasks_.begin()) changed_.Signal();
+  tasks_.emplace(std::make_pair(SteadyNow() + pause, next_id_++), task);
 }
 
 void TimerThread::Stop() {
   // Freed without the lock: what a closure holds may end with it and come back
   // here.
-  std::map<std::pair<absl::Time, uint64_t>, std::function<void()>> dropped;
+  std::map<std::pair<Instant, uint64_t>, std::function<void()>> dropped;
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     stopping_ = true;
     dropped.swap(tasks_);
-    changed_.Signal();
   }
   thread_.Join();
 }
@@ -99,17 +97,18 @@ void TimerThread::Loop() {
   for (;;) {
     std::function<void()> task;
     {
-      absl::MutexLock lock(&mutex_);
-      for (;;) {
+      SteadyLock lock(&mutex_);
+      Instant due;
+      const auto is_earlier = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+        return stopping_ ||
+               (!tasks_.empty() && tasks_.begin()->first.first < due);
+      };
+      do {
         if (stopping_) return;
-        if (tasks_.empty()) {
-          changed_.Wait(&mutex_);
-        } else if (tasks_.begin()->first.first <= absl::Now()) {
-          break;
-        } else {
-          changed_.WaitWithDeadline(&mutex_, tasks_.begin()->first.first);
-        }
-      }
+        due = tasks_.empty() ? Instant{kForever} : tasks_.begin()->first.first;
+      } while (
+          mutex_.AwaitFor(absl::Condition(&is_earlier), due - SteadyNow()) ||
+          tasks_.empty());
       task = std::move(tasks_.extract(tasks_.begin()).mapped());
     }
     task();

@@ -13,7 +13,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "core/base/clock.h"
 #include "core/base/ids.h"
+#include "core/base/steady_wait.h"
 #include "core/base/thread.h"
 #include "core/rpc/certificates.h"
 #include "core/rpc/stream_limit.h"
@@ -95,7 +97,7 @@ class CallChannels {
   std::vector<std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Runs closures at a given time, on one thread of its own.
+// Runs closures after a given time, on one thread of its own.
 
 // Thread-safe.  Closures must not block; they may add others.
 class TimerThread {
@@ -104,22 +106,23 @@ class TimerThread {
   ~TimerThread();  // Stop()
 
   // Dropped, unrun, after Stop().
-  void Run(std::function<void()> task) { RunAt(absl::InfinitePast(), task); }
-  void RunAt(absl::Time when, std::function<void()> task);
+  void Run(std::function<void()> task) { RunAfter(-kForever, task); }
+  void RunAfter(absl::Duration pause, std::function<void()> task);
 
   // Drops what has not run, and joins (not from a closure).  Safe to repeat.
   void Stop();
 
  private:
+  static constexpr absl::Duration kForever = absl::InfiniteDuration();
+
   void Loop();
 
-  absl::Mutex mutex_;
+  SteadyMutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 0;
   // By time, then in the order they came.
-  std::map<std::pair<absl::Time, uint64_t>, std::function<void()>> tasks_
+  std::map<std::pair<Instant, uint64_t>, std::function<void()>> tasks_
       ABSL_GUARDED_BY(mutex_);
-  absl::CondVar changed_;
 
   Thread thread_;
 };

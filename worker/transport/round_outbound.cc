@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "core/base/host_port.h"
 #include "core/obs/log.h"
 #include "core/transfer/frame.h"
@@ -265,8 +264,8 @@ void RoundOutbound::Forget(int64_t step) {
     hello_due_ = true;
     PumpSoonLocked();
   }
-  shared_->timers.RunAt(
-      absl::Now() + kForgottenWrite,
+  shared_->timers.RunAfter(
+      kForgottenWrite,
       [this, self = shared_from_this(), call = calls_,
        write = writes ? begun_ : 0, loan] { GiveUp(call, write, loan); });
 }

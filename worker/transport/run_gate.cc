@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/base/clock.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/status.h"
@@ -127,7 +127,7 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
       one->request = questions_[index].request;
       questions_[index].running = one;
     }
-    one->context.set_deadline(absl::ToChronoTime(absl::Now() + kTry));
+    one->context.set_deadline(DeadlineAfter(kTry));
     shared_->channels.OnCallStarted();
     stub_->async()->ReportStep(
         &one->context, &one->request, &one->response,
@@ -164,10 +164,10 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
           "): its --advertise must be an address that every worker can dial"));
       missing_ = 0;
     } else {
-      shared_->timers.RunAt(absl::Now() + question.backoff,
-                            [self = shared_from_this(), round, index] {
-                              self->Start(round, index);
-                            });
+      shared_->timers.RunAfter(question.backoff,
+                               [self = shared_from_this(), round, index] {
+                                 self->Start(round, index);
+                               });
       question.backoff = std::min(2 * question.backoff, kMaxQuestionBackoff);
     }
   }

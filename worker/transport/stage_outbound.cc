@@ -4,8 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/status_macros.h"
+#include "core/base/steady_wait.h"
 #include "core/obs/log.h"
 #include "core/transfer/frame.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
@@ -106,9 +107,9 @@ absl::StatusOr<absl::Duration> StageOutbound::AwaitRoom(int32_t boundary,
   };
   absl::Duration link;
   if (!room_or_arrived()) {
-    const absl::Time begin = absl::Now();
+    const Instant begin = SteadyNow();
     mutex_.Await(absl::Condition(&room_or_arrived));
-    link = absl::Now() - begin;
+    link = SteadyNow() - begin;
   }
   mutex_.Await(absl::Condition(&room));
   if (!ended_.ok()) return ended_;
@@ -273,7 +274,7 @@ bool StageOutbound::NoteBreakLocked(const absl::Status& status) {
   if (!absl::IsUnavailable(status)) return false;
   const bool refused = dial_refused_ || IsRefusedDial(status);
   const bool changed = !broken_since_.has_value() || refused != dial_refused_;
-  if (!broken_since_.has_value()) broken_since_ = absl::Now();
+  if (!broken_since_.has_value()) broken_since_ = SteadyNow();
   dial_refused_ = refused;
   return changed;
 }
@@ -284,18 +285,19 @@ std::optional<BrokenLink> StageOutbound::broken() const {
   // At least some time: none would say that it is not broken.
   return BrokenLink{
       options_.neighbour,
-      std::max(absl::Now() - *broken_since_, absl::Milliseconds(1)),
+      std::max(SteadyNow() - *broken_since_, absl::Milliseconds(1)),
       dial_refused_};
 }
 
 bool StageOutbound::IsOutOfReachLocked(const absl::Status& status,
                                        bool answered) {
   if (answered || !absl::IsUnavailable(status)) {
-    out_of_reach_ = absl::InfiniteFuture();
+    out_of_reach_.reset();
     return false;
   }
-  out_of_reach_ = std::min(out_of_reach_, absl::Now());
-  return ended_.ok() && absl::Now() - out_of_reach_ >= shared_->options.reach;
+  const Instant now = SteadyNow();
+  if (!out_of_reach_.has_value()) out_of_reach_ = now;
+  return ended_.ok() && now - *out_of_reach_ >= shared_->options.reach;
 }
 
 }  // namespace paceline

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "core/base/clock.h"
 #include "core/transfer/credit.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "worker/pipeline/link.h"
@@ -104,10 +105,10 @@ class StageOutbound final : public OutboundStream {
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool break_logged_ ABSL_GUARDED_BY(mutex_) = false;
   // Since the call ended and the neighbour has not answered the next one.
-  std::optional<absl::Time> broken_since_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Instant> broken_since_ ABSL_GUARDED_BY(mutex_);
   bool dial_refused_ ABSL_GUARDED_BY(mutex_) = false;
-  // When the neighbour was first out of reach; the future once it answered.
-  absl::Time out_of_reach_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  // When the neighbour was first out of reach; not set once it answered.
+  std::optional<Instant> out_of_reach_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline

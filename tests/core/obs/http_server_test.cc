@@ -12,8 +12,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
+#include "core/base/steady_wait.h"
 #include "core/base/thread.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -312,9 +312,9 @@ absl::Duration HelloBeside(int port, int clients, const std::string& request) {
     others.push_back(std::make_unique<Client>(port));
     others.back()->Send(request);
   }
-  const absl::Time before = absl::Now();
+  const Instant before = SteadyNow();
   EXPECT_THAT(Fetch(port, "/hello"), EndsWith("hello"));
-  return absl::Now() - before;
+  return SteadyNow() - before;
 }
 
 TEST(HttpServer, AnswersWithinASecondBesideTwentyClientsThatAreSlow) {
@@ -335,11 +335,11 @@ TEST_F(HelloServer, HangsUpOnTheOldestOfTooManyHalfRequests) {
   Client oldest(port);
   oldest.Send("GET /hello HT");
 
-  const absl::Time before = absl::Now();
+  const Instant before = SteadyNow();
   HelloBeside(port, 300, "GET /hello HT");
 
   EXPECT_EQ(oldest.Receive(), "");
-  EXPECT_LT(absl::Now() - before, absl::Seconds(4)) << "it was the time limit";
+  EXPECT_LT(SteadyNow() - before, absl::Seconds(4)) << "it was the time limit";
 }
 
 TEST_F(HelloServer, TakesARequestThatComesInPieces) {
@@ -406,9 +406,9 @@ TEST_F(HelloServer, StopsAtOnceWhateverItsClientsDo) {
     clients.back()->Send("GET /hello HT");  // and never the rest
   }
 
-  const absl::Time before = absl::Now();
+  const Instant before = SteadyNow();
   server.Stop();
-  const absl::Duration took = absl::Now() - before;
+  const absl::Duration took = SteadyNow() - before;
 
   // Waiting for one request would take its 5 seconds.
   EXPECT_LT(took, absl::Seconds(3));
@@ -416,8 +416,8 @@ TEST_F(HelloServer, StopsAtOnceWhateverItsClientsDo) {
 }
 
 TEST(HttpServer, WaitsForARunningHandlerWhenItStops) {
-  absl::Notification entered;
-  absl::Notification leave;
+  SteadyNotification entered;
+  SteadyNotification leave;
   bool left = false;
   HttpServer server;
   server.Get("/slow", [&] {
@@ -445,8 +445,8 @@ class CountingSource final : public EventSource {
     if (next_ == count_ && nothing_-- <= 0) return nullptr;
     event_ = next_ == count_ ? "" : absl::StrCat(++next_);
     if (event_.empty()) {
-      absl::Notification never;
-      never.WaitForNotificationWithTimeout(absl::Milliseconds(10));
+      SteadyNotification never;
+      never.WaitFor(absl::Milliseconds(10));
     }
     return &event_;
   }
@@ -506,10 +506,10 @@ TEST(HttpEvents, AreNotWaitedForByAServerThatStops) {
   client.Send("GET /watch HTTP/1.1\r\nHost: x\r\n\r\n");
   client.ReceiveUntil("data: 1");
 
-  const absl::Time before = absl::Now();
+  const Instant before = SteadyNow();
   server.Stop();
 
-  EXPECT_LT(absl::Now() - before, absl::Seconds(3));
+  EXPECT_LT(SteadyNow() - before, absl::Seconds(3));
 }
 
 TEST(HttpServer, GivesItsPortBackWhenItStopsOnceOrTwice) {

@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "gtest/gtest.h"
 
 namespace paceline {
@@ -54,7 +54,8 @@ TEST_F(ProcessMetricsTest, CountCpuTimeOfTheProcess) {
 }
 
 TEST_F(ProcessMetricsTest, SayMemoryThreadsAndTheStart) {
-  const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  const double now =
+      absl::ToDoubleSeconds(SystemClock().Today() - absl::UnixEpoch());
 
   EXPECT_GT(Value(kProcessMemory), 1 << 20);
   EXPECT_GE(Value(kProcessThreads), 1);

@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <set>
@@ -19,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "core/base/host_port.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/wrappers.pb.h"
@@ -99,8 +99,7 @@ struct Reply {
 Reply Report(const std::shared_ptr<grpc::Channel>& channel,
              const v1::StepReport& report = {}, bool wait_for_ready = false) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::seconds(20));
+  context.set_deadline(DeadlineAfter(absl::Seconds(60)));
   context.set_wait_for_ready(wait_for_ready);
   Reply reply;
   const auto stub = v1::Stage::NewStub(channel);

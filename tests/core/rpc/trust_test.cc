@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/files.h"
+#include "core/base/steady_wait.h"
+#include "core/rpc/call_deadline.h"
 #include "core/rpc/certificates.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/enrol.h"
@@ -37,7 +39,8 @@ class TestAuthority {
  public:
   explicit TestAuthority(const std::string& folder) : folder_(folder) {}
 
-  TlsFiles Issue(const Identity& identity, absl::Time now = absl::Now()) {
+  TlsFiles Issue(const Identity& identity,
+                 absl::Time now = SystemClock().Today()) {
     const TlsFiles files(
         absl::StrCat(folder_, "/", RoleName(identity.role), "-", ++issued_));
     const std::string request =
@@ -52,14 +55,15 @@ class TestAuthority {
  private:
   const std::string folder_;
   const std::string key_ = MakeKey();
-  const std::string certificate_ = MakeAuthority(key_, absl::Now()).value();
+  const std::string certificate_ =
+      MakeAuthority(key_, SystemClock().Today()).value();
   int issued_ = 0;
 };
 
 TEST(Certificates, SayWhoseTheyAreAndHowLong) {
   const TempFolder folder;
   TestAuthority authority(folder.path());
-  const absl::Time now = absl::Now();
+  const absl::Time now = SystemClock().Today();
 
   const TlsFiles files = authority.Issue({Role::kWorker, "pi-1"}, now);
 
@@ -75,7 +79,7 @@ TEST(Certificates, SayWhatKeepsThemFromBeingUsed) {
   const TempFolder folder;
   TestAuthority authority(folder.path());
   TestAuthority other(folder.path() + "/other");
-  const absl::Time now = absl::Now();
+  const absl::Time now = SystemClock().Today();
   const TlsFiles files = authority.Issue({Role::kWorker, "a"}, now);
   const auto why = [&](absl::Time at) {
     return std::string(InspectIdentity(files, at).status().message());
@@ -96,7 +100,7 @@ TEST(Certificates, SayWhatKeepsThemFromBeingUsed) {
 TEST(Certificates, AreOfUseThoughAClockWasAheadAndAreRenewedAtOnce) {
   const TempFolder folder;
   TestAuthority authority(folder.path());
-  const absl::Time now = absl::Now();
+  const absl::Time now = SystemClock().Today();
 
   const TlsFiles files =
       authority.Issue({Role::kWorker, "a"}, now + absl::Hours(24 * 30));
@@ -145,13 +149,14 @@ TEST(RenewalPace, TriesAtLongerAndLongerPausesAndSaysEachReasonOnce) {
 
 TEST(Certificates, TakeNothingButTheKeyFromARequest) {
   const std::string key = MakeKey();
-  const std::string authority = MakeAuthority(key, absl::Now()).value();
+  const std::string authority =
+      MakeAuthority(key, SystemClock().Today()).value();
   const auto sign = [&](const std::string& request) {
     return Sign({request,
                  {Role::kWorker, "a"},
                  authority,
                  key,
-                 absl::Now(),
+                 SystemClock().Today(),
                  kLife})
         .status();
   };
@@ -179,8 +184,10 @@ TEST(JoinToken, IsReadAsItWasWritten) {
 }
 
 TEST(Certificates, OnlyTheFirstOfATextIsTaken) {
-  const std::string first = MakeAuthority(MakeKey(), absl::Now()).value();
-  const std::string second = MakeAuthority(MakeKey(), absl::Now()).value();
+  const std::string first =
+      MakeAuthority(MakeKey(), SystemClock().Today()).value();
+  const std::string second =
+      MakeAuthority(MakeKey(), SystemClock().Today()).value();
 
   EXPECT_EQ(OnlyCertificate("words\n" + first + second).value(), first);
   EXPECT_TRUE(absl::IsInvalidArgument(OnlyCertificate("words").status()));
@@ -204,8 +211,7 @@ class AccessTest : public testing::Test {
   absl::Status Call(const std::shared_ptr<grpc::Channel>& channel,
                     absl::string_view method) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() +
-                         std::chrono::seconds(20));
+    context.set_deadline(DeadlineAfter(absl::Seconds(60)));
     const std::string name(method);
     grpc::ByteBuffer request, response;
     const grpc::Slice empty;
@@ -298,8 +304,8 @@ TEST_F(AccessTest, AMethodThatTheTableLacksIsRefused) {
 
 TEST_F(AccessTest, ACertificateThatHasExpiredOrIsForeignIsNotTaken) {
   TestAuthority foreign(folder_->path() + "/foreign");
-  const TlsFiles expired =
-      authority_->Issue({Role::kClient, "a"}, absl::Now() - 2 * kLife);
+  const TlsFiles expired = authority_->Issue({Role::kClient, "a"},
+                                             SystemClock().Today() - 2 * kLife);
   const TlsFiles other = foreign.Issue({Role::kClient, "a"});
   // It trusts our server, and shows what another authority signed.
   ASSERT_TRUE(
@@ -314,7 +320,7 @@ TEST_F(AccessTest, ACertificateThatHasExpiredOrIsForeignIsNotTaken) {
 }
 
 TEST_F(AccessTest, ARevokedCertificateIsRefusedEverywhereAndALaterOneIsNot) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SystemClock().Today();
   const auto stolen = ChannelOf(authority_->Issue({Role::kClient, "kim"}, now));
   const auto worker = ChannelOf(authority_->Issue({Role::kWorker, "kim"}, now));
   const auto later = ChannelOf(
@@ -375,7 +381,7 @@ class TwoAuthorities final : public v1::Trust::Service {
                             const v1::GetAuthorityRequest*,
                             v1::Authority* answer) override {
     answer->set_certificate(authorities_);
-    answer->set_unix_ms(absl::ToUnixMillis(absl::Now()));
+    answer->set_unix_ms(absl::ToUnixMillis(SystemClock().Today()));
     return grpc::Status::OK;
   }
   grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest*,
@@ -390,7 +396,8 @@ class TwoAuthorities final : public v1::Trust::Service {
 };
 
 TEST_F(AccessTest, ATokenVouchesForOneAuthorityOnly) {
-  const std::string foreign = MakeAuthority(MakeKey(), absl::Now()).value();
+  const std::string foreign =
+      MakeAuthority(MakeKey(), SystemClock().Today()).value();
   const TlsFiles files = authority_->Issue({Role::kClient, "kim"});
   TwoAuthorities service(authority_->certificate() + foreign,
                          ReadFile(files.certificate, kMostPemBytes).value());
@@ -424,11 +431,11 @@ TEST_F(AccessTest, ANewCertificateIsShownWithoutARestart) {
     ASSERT_TRUE(WriteFileAtomically(to, ReadFile(from, 1 << 16).value()).ok());
   }
 
-  const absl::Time give_up = absl::Now() + absl::Seconds(20);
+  const Instant give_up = SteadyNow() + absl::Seconds(60);
   absl::Status answer;
   do {
     answer = Call(ChannelWith(credentials), method);
-  } while (!absl::IsUnimplemented(answer) && absl::Now() < give_up);
+  } while (!absl::IsUnimplemented(answer) && SteadyNow() < give_up);
   EXPECT_TRUE(absl::IsUnimplemented(answer)) << answer;
 }
 

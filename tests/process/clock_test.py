@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Somebody sets the clock while a mesh works: an hour back, or ahead.
+
+support/set_clock.cc says how, and why that is what setting a clock does.  Where
+a wait goes by the time of day, what is asked for here comes an hour late: so a
+busy box is given minutes.
+"""
+
+import os
+import signal
+import time
+from unittest import mock
+
+from mesh_case import (PATIENCE_SECONDS, MeshCase, Settings, eventually, main,
+                       stopped)
+
+HOUR = 3600
+LEASE_SECONDS = 3
+
+JOB = """
+model: {name: lenet}
+data: {name: synthetic, train_samples: 512, test_samples: 64}
+train: {steps: 1000000, batch: 32, micro_batch: 8, evaluate_every: 0}
+pipeline: {stages: 3}
+"""
+
+
+class Clock(MeshCase):
+    beside_others = True
+
+    def setUp(self):
+        super().setUp()
+        library = Settings.bin / "libset_clock.so"
+        if not library.exists():
+            self.skipTest("a sanitizer's build has no library to preload")
+        self.ahead = self.folder / "ahead"
+        self.set_clock(0)
+        # Of all that this test starts, the client too.
+        self.enterContext(mock.patch.dict(
+            os.environ, LD_PRELOAD=str(library), SET_CLOCK=str(self.ahead)))
+
+    def set_clock(self, seconds):
+        """By how much the time of day is ahead of the true one.  Written in
+        place: the programs have the file mapped."""
+        with open(self.ahead, "r+b" if self.ahead.exists() else "wb") as file:
+            file.write((seconds * 10**9).to_bytes(8, "little", signed=True))
+
+    def soon(self, condition, what):
+        self.assertTrue(eventually(condition, PATIENCE_SECONDS),
+                        f"{what}\n{self.events()}\n{self.log('coordinator')}")
+
+    def steps_go_on(self):
+        # Of an earlier attempt the newest step may be larger.
+        seen = set()
+
+        def three_more():
+            seen.add((self.job()["attempt"], self.step()))
+            return len(seen) > 3
+        self.soon(three_more, "no step is done")
+
+    def begin(self, workers=4):
+        self.start(workers)
+        self.detach(self.write(JOB))
+        self.await_step_after(3)
+
+    def holder(self, stage):
+        return next(each["name"] for each in self.job()["workers"]
+                    if stage in each["stages"])
+
+    def state_of(self, worker):
+        return {each["name"]: each["state"] for each in self.workers()}[worker]
+
+    def test_set_back_by_an_hour_a_stopped_worker_is_missed_in_its_lease(self):
+        self.begin()
+        self.set_clock(-HOUR)
+        self.steps_go_on()
+        self.assertEqual(self.job()["attempt"], 1, self.events())
+        victim = self.holder(1)
+
+        with stopped(self.pid_of_worker(victim)):
+            begin = time.monotonic()
+            self.soon(lambda: self.state_of(victim) == "lost", "never missed")
+            self.assertGreater(time.monotonic() - begin, LEASE_SECONDS / 2)
+            self.soon(lambda: self.job()["attempt"] == 2, "not placed anew")
+            self.steps_go_on()
+
+        self.soon(lambda: self.state_of(victim) != "lost", "never back")
+        self.stop()
+
+    def test_set_back_by_an_hour_deadlines_of_calls_stand(self):
+        """A client asks a coordinator that does not answer."""
+        self.begin(3)
+        with stopped(self.pid_of_coordinator()):
+            asking = self.background("node", "list")
+            # It waits, or is about to.
+            self.assertTrue(eventually(
+                lambda: "paceline" in self.command_of(asking.pid)))
+            self.set_clock(-HOUR)
+            self.assertEqual(asking.wait(PATIENCE_SECONDS), 4,
+                             asking.errors.read_text())
+
+        self.steps_go_on()
+        self.stop()
+
+    def command_of(self, pid):
+        with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+            return file.read()
+
+    def test_set_back_by_an_hour_keepalive_and_backoff_stand(self):
+        """A coordinator that stands still acknowledges what comes: only
+        keepalive shows it.  One that was killed is dialled until it is back."""
+        self.begin(3)
+        self.set_clock(-HOUR)
+        with stopped(self.pid_of_coordinator()):
+            self.soon_of_log("w1", "no coordinator")
+        self.soon(lambda: self.state_of("w1") == "busy", "not attached again")
+
+        os.kill(self.pid_of_coordinator(), signal.SIGKILL)
+
+        self.soon(lambda: self.client("node", "list").returncode == 0,
+                  "`up` does not start it again")
+        for worker in ("w1", "w2", "w3"):
+            self.soon(lambda name=worker: self.state_of(name) == "busy",
+                      "not attached again")
+        self.steps_go_on()
+        self.assertEqual(self.job()["attempt"], 1, self.events())
+        self.stop()
+
+    def soon_of_log(self, daemon, text):
+        # Nobody can be asked for events meanwhile.
+        self.assertTrue(eventually(lambda: text in self.log(daemon),
+                                   PATIENCE_SECONDS), self.log(daemon))
+
+    def test_set_ahead_and_back_it_costs_nobody_a_lease(self):
+        self.begin(3)
+        for seconds in (HOUR, 0, -HOUR, 2 * HOUR, 0):
+            self.set_clock(seconds)
+            self.steps_go_on()
+
+        self.assertEqual(self.job()["attempt"], 1, self.events())
+        self.assertNotIn("lost", self.events())
+        self.stop()
+
+    def test_set_back_by_an_hour_whoever_waits_for_a_job_is_told(self):
+        self.start(3)
+        waiting = self.background("job", "submit", self.write(JOB), "--set",
+                                  "train.steps=200")
+        self.assertTrue(eventually(lambda: self.ask("job", "list")["jobs"]))
+        self.set_clock(-HOUR)
+
+        self.assertEqual(waiting.wait(PATIENCE_SECONDS), 0,
+                         waiting.errors.read_text())
+
+
+if __name__ == "__main__":
+    main()
