@@ -192,7 +192,7 @@ class Strangers {
       } else if (one->held > Listener::kMostBytesOfOne ||
                  (one->held > Listener::kSmallBytes && one->since < begin) ||
                  (at_all && one->held <= Listener::kSmallBytes &&
-                  IsOverdue(*one, now - Listener::kLongestSmallMessage)) ||
+                  IsOverdue(*one, now + -Listener::kLongestSmallMessage)) ||
                  (one->segments > kMostSmallSegments &&
                   one->held < one->segments * kSmallSegmentBytes)) {
         End(one);

@@ -103,13 +103,13 @@ make_cgroup() {
     echo +cpu >"${bed[cgroup]}/cgroup.subtree_control" || return 1
   fi
   mkdir "$group" || return 1
-  # Eight times what a group weighs by default: whatever else this machine
-  # does, the nodes get what they were promised.
+  # Eighty times what a group or a process weighs by default: whatever else this
+  # machine does, the nodes get what they were promised.
   if [[ ${bed[cgroup_version]} == 1 ]]; then
-    echo 8192 >"$group/cpu.shares"
+    echo 81920 >"$group/cpu.shares"
   else
     echo +cpu >"$group/cgroup.subtree_control" || return 1
-    echo 800 >"$group/cpu.weight"
+    echo 8000 >"$group/cpu.weight"
   fi
 }
 

@@ -441,7 +441,7 @@ def main():
         print("skipped: a bed needs root", file=sys.stderr)
         return SKIPPED
     os.chdir(ROOT)  # job files
-    seed = arguments.seed if arguments.seed is not None else int(time.time())
+    seed = arguments.seed if arguments.seed is not None else time.time_ns() // 10**9
     where = ChaosBed if arguments.bed else ChaosMesh
     with where(Path(arguments.bin).resolve()) as mesh:
         seconds = 60 * arguments.minutes

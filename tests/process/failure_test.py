@@ -8,8 +8,8 @@ import signal
 import socket
 import time
 
-from mesh_case import (ROOT, ProcessCase, MeshCase, eventually, free_port, get,
-                       main, program, run, stopped)
+from mesh_case import (PATIENCE_SECONDS, ROOT, MeshCase, ProcessCase,
+                       eventually, free_port, get, main, program, run, stopped)
 
 ANY = "127.0.0.1:0"
 LONG_JOB = """
@@ -137,7 +137,7 @@ class Failure(MeshCase):
             lambda: get(ports["http"], "/readyz") == "ready\n"),
             worker.errors.read_text())
         worker.terminate()
-        self.assertEqual(worker.wait(10), 0)
+        self.assertEqual(worker.wait(PATIENCE_SECONDS), 0)
         log = worker.errors.read_text()
         self.assertEqual(log.count("no coordinator"), 1, log)
         listed = run(program("paceline"), "--coordinator", address, "node",
@@ -294,7 +294,7 @@ class Configuration(ProcessCase):
             self.assertTrue(eventually(
                 lambda: "not in" in process.errors.read_text()))
             process.terminate()
-            self.assertEqual(process.wait(30), 0)
+            self.assertEqual(process.wait(PATIENCE_SECONDS), 0)
 
     def test_a_port_in_use_is_tried_again(self):
         address = f"127.0.0.1:{free_port()}"

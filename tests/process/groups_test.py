@@ -123,8 +123,13 @@ class RoundsByTheClock(Watched):
         undisturbed = self.submit(file, "aggregation.min_parts=3")
         pid = self.pid_of_worker("w2")
 
-        self.detach(file, "aggregation.min_parts=3")
-        self.await_step_after(10, "2")
+        # A delay changes no byte: the run takes ten seconds or more.
+        slow = self.job_file(200, """
+aggregation: {mode: rolling, min_parts: 3}
+faults: [{worker: w1, step: 0, steps: 0, kind: delay, seconds: 0.05}]
+""")
+        self.detach(slow)
+        self.await_step_after(2, "2")
         with stopped(pid):
             time.sleep(HALF_A_LEASE_SECONDS)
             meanwhile = self.job("2")
@@ -291,7 +296,7 @@ class Gossip(GroupCase):
         # Slow enough that there is something left to come back to.
         file = self.gossip_file(
             500, "worker: w3, step: 20, kind: kill",
-            "worker: w1, step: 0, steps: 0, kind: delay, seconds: 0.02")
+            "worker: w1, step: 0, steps: 0, kind: delay, seconds: 0.04")
 
         done = self.submit(file)
 

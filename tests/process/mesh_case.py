@@ -10,6 +10,7 @@ busy box too.
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -32,6 +33,8 @@ sys.path.insert(0, str(ROOT / "tests" / "nightly"))
 from mesh import Mesh
 
 LONGEST_SECONDS = 240
+# A busy box may take long; whoever waits for what never comes is told so late.
+PATIENCE_SECONDS = 120
 
 # Plurals after 1 ("1 devices"), and punctuation of sentences that were put
 # together; tests/support/well_said.h has the same.
@@ -50,6 +53,9 @@ train:
    optimizer: {name: adamw}}
 pipeline: {stages: 3}
 """
+# A job that cannot end by itself, however long a test takes to disturb it.
+# MeshCase.expect_undisturbed() compares its weights.
+ENDLESS = "train.steps=1000000"
 
 
 class Settings:
@@ -70,7 +76,7 @@ def run(*command, seconds=LONGEST_SECONDS, cwd=None, **environment):
                           timeout=seconds)
 
 
-def eventually(condition, seconds=30):
+def eventually(condition, seconds=PATIENCE_SECONDS):
     """Asks until `condition` holds; False after `seconds`."""
     give_up = time.monotonic() + seconds
     while not condition():
@@ -149,8 +155,15 @@ class MeshCase(ProcessCase):
         return self.mesh.addresses["http"]
 
     def client(self, *arguments):
-        """A command's end; what it says for people is well said."""
-        finished = self.mesh.run(*arguments, timeout=LONGEST_SECONDS)
+        """A command's end; what it says for people is well said.  A client that
+        found no connection has done nothing: it tries again, since a busy box
+        may take longer than its two seconds."""
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            finished = self.mesh.run(*arguments, timeout=LONGEST_SECONDS)
+            if ("no answer within" not in finished.stderr or
+                    time.monotonic() > give_up):
+                break
         for text in (finished.stdout, finished.stderr):
             self.assertNotRegex(text, ILL_SAID)
         return finished
@@ -214,6 +227,35 @@ class MeshCase(ProcessCase):
         finished = self.client("job", "export", job, "-o", path)
         self.assertEqual(finished.returncode, 0, finished.stderr)
         return path
+
+    def weights_so_far(self, job):
+        """Of a job that trains: the step that its export is of, and the hash
+        of the weights.  None where it has none yet."""
+        path = self.folder / f"so-far-{job}.safetensors"
+        finished = self.client("job", "export", job, "-o", str(path))
+        step = re.search(r"weights after step (\d+)", finished.stderr)
+        if finished.returncode != 0 or not step:
+            return None
+        return int(step[1]), hashlib.sha256(path.read_bytes()).hexdigest()
+
+    def expect_undisturbed(self, job, file, *sets):
+        """Asserts that an endless job, beyond what has happened to it so far,
+        has the weights that it would have otherwise; stops it.  Returns the
+        number of the steps that were compared."""
+        happened = self.step(job)
+        found = []
+
+        def beyond():
+            found[:] = [self.weights_so_far(job)]
+            return found[0] and found[0][0] > happened
+        self.assertTrue(eventually(beyond), f"{found} {self.events(job)}")
+        self.assertEqual(self.job(job)["state"], "running", self.events(job))
+        self.stop(job)
+        step, weights = found[0]
+        alone = self.submit(file, *sets, f"train.steps={step}",
+                            "train.evaluate_every=0")
+        self.assertEqual(weights, alone["weights_sha256"], self.events(job))
+        return step
 
     def background(self, *arguments):
         """A client that goes on beside the test."""

@@ -72,7 +72,7 @@ class Metrics(MeshCase):
         return self.prometheus.value(expression)
 
     def await_value(self, condition, what):
-        self.assertTrue(eventually(condition, seconds=60), what)
+        self.assertTrue(eventually(condition), what)
 
     def test_prometheus_finds_and_scrapes_the_whole_mesh(self):
         self.start_job()

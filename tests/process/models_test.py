@@ -7,8 +7,8 @@ import os
 import signal
 import time
 
-from mesh_case import (ROOT, MeshCase, ProcessCase, Settings,
-                       eventually, main, program, run)
+from mesh_case import (ROOT, MeshCase, ProcessCase, Settings, eventually, main,
+                       program, run)
 
 
 class StagesCase(MeshCase):
@@ -81,7 +81,7 @@ class Script(StagesCase):
         submitted = self.try_submit(self.script_job("endless.pt"),
                                     flags=("--timeout", "2s"))
 
-        self.assertLess(time.monotonic() - begin, 20)
+        self.assertLess(time.monotonic() - begin, 60)
         self.assertEqual(submitted.returncode, 124, submitted.stderr)
         self.assertIn("gave up after 2s (--timeout)", submitted.stderr)
         self.assertEqual(self.workers()[0]["state"], "measuring")

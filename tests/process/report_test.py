@@ -50,7 +50,7 @@ class Report(MeshCase):
         self.start(4)
         file = self.write(FILE)
         job = self.detach(file, "train.steps=240", "train.evaluate_every=2")
-        self.await_step_after(30, job)
+        self.await_step_after(3, job)
         self.kill(self.job(job)["workers"][1]["name"])
         self.finished(job)
         other = self.detach(file, "train.steps=100000")

@@ -11,7 +11,7 @@ name: seeds
 base:
   model: {name: lenet}
   data: {name: synthetic, train_samples: 512, test_samples: 64}
-  train: {steps: 250, batch: 32, micro_batch: 8, evaluate_every: 0}
+  train: {steps: 400, batch: 32, micro_batch: 8, evaluate_every: 0}
   pipeline: {stages: 2}
 vary:
   train.optimizer.name: [sgd, adamw]
@@ -51,10 +51,11 @@ class Study(MeshCase):
         study = self.background("study", file)
         self.assertTrue(eventually(lambda: len(self.jobs()) > 1),
                         study.errors.read_text())
+        # The worker first: the job ends by itself.
+        self.await_step_after(0, "2")
+        self.kill(self.job("2")["workers"][0]["name"])
         study.kill()
         study.wait()
-        self.await_step_after(5, "2")
-        self.kill(self.job("2")["workers"][0]["name"])
 
         document = self.run_study(file)
 

@@ -11,8 +11,8 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from mesh_case import (LONGEST_SECONDS, ROOT, ProcessCase, Settings, eventually,
-                       main, run)
+from mesh_case import (LONGEST_SECONDS, PATIENCE_SECONDS, ROOT, ProcessCase,
+                       Settings, eventually, main, run)
 
 SCRIPT = ROOT / "deploy" / "testbed.sh"
 
@@ -247,7 +247,7 @@ class Testbed(Bed):
             for each in (status["coordinator"], *status["nodes"]):
                 self.assertFalse(is_alive(each["pid"]))
             # The script waits for it, and ends as a shell does.
-            self.assertIn(inside.wait(5), (-signal.SIGKILL, 128 + signal.SIGKILL))
+            self.assertIn(inside.wait(PATIENCE_SECONDS), (-signal.SIGKILL, 128 + signal.SIGKILL))
             self.assertIsNone(outside.poll())
             outside.kill()
 

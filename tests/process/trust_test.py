@@ -6,14 +6,17 @@ import json
 import os
 import socket
 import ssl
+import time
 import urllib.error
 import urllib.request
 
-from mesh_case import (JOB, MeshCase, ProcessCase, Settings, eventually,
-                       free_port, main, program, run)
+from mesh_case import (ENDLESS, JOB, PATIENCE_SECONDS, MeshCase, ProcessCase,
+                       Settings, eventually, free_port, main, program, run)
 from strangers import HEALTH_CHECK, HEALTH_WATCH, status_of
 
 UNAUTHENTICATED = 16  # gRPC's number
+UNREACHABLE = 4  # the client's exit code
+LIFE_SECONDS = 45  # of a certificate
 
 
 class Trust(ProcessCase):
@@ -39,7 +42,13 @@ class Trust(ProcessCase):
                    *arguments, XDG_CONFIG_HOME=str(home or self.folder / "none"))
 
     def ask(self, *arguments):
-        answer = self.client(*arguments, "-o", "json")
+        answer = None
+
+        def answers():
+            nonlocal answer
+            answer = self.client(*arguments, "-o", "json")
+            return answer.returncode != UNREACHABLE  # a busy box
+        eventually(answers)
         self.assertEqual(answer.returncode, 0, answer.stderr)
         return json.loads(answer.stdout)
 
@@ -140,7 +149,7 @@ class Trust(ProcessCase):
         os.rename(self.folder / "w1" / "tls", self.folder / "w2" / "tls")
         os.rename(self.folder / "w1.toml", self.folder / "w2.toml")
         impostor = self.start_worker("w2")
-        self.assertEqual(impostor.wait(30), 78, impostor.errors.read_text())
+        self.assertEqual(impostor.wait(PATIENCE_SECONDS), 78, impostor.errors.read_text())
         self.has(impostor.errors.read_text(), "the certificate of worker w1")
 
     def test_a_file_that_is_damaged_ends_the_daemon_for_good(self):
@@ -148,7 +157,7 @@ class Trust(ProcessCase):
         self.assertEqual(self.join("w1", self.token()).returncode, 0)
         (self.folder / "w1" / "tls" / "key.pem").write_text("no key")
         worker = self.start_worker("w1")
-        self.assertEqual(worker.wait(30), 78)
+        self.assertEqual(worker.wait(PATIENCE_SECONDS), 78)
         self.has(worker.errors.read_text(), "tls-dir", "private key")
 
         self.coordinator.terminate()
@@ -259,7 +268,7 @@ class Trust(ProcessCase):
             program("paceline-coordinator"), "--tls", "--state", self.state,
             "--listen", self.address, "--http", "127.0.0.1:0")
 
-        self.assertEqual(joining.wait(60), 0, joining.errors.read_text())
+        self.assertEqual(joining.wait(PATIENCE_SECONDS), 0, joining.errors.read_text())
         self.has((self.folder / "w1.toml").read_text(),
                  f'coordinator = "{self.address}"', "name = ")
 
@@ -353,19 +362,24 @@ class Trust(ProcessCase):
         self.has(missing.stderr, "Daemon not running", "avahi-utils")
 
     def test_certificates_are_renewed_while_a_job_runs_and_no_step_is_lost(self):
-        self.start_coordinator("--certificate-hours", "0.004",  # 14.4 s
+        """A certificate lives long enough for a busy box to join and attach
+        with it; of a renewed one a third is left."""
+        self.start_coordinator("--certificate-hours", str(LIFE_SECONDS / 3600),
                                "--http-tls")
         self.start_workers(3)
         _, first = self.get("/healthz", self.root)
-        submitted = self.submit("train.steps=100000", flags=("--detach",))
+        submitted = self.submit(ENDLESS, flags=("--detach",))
         self.assertEqual(submitted.returncode, 0, submitted.stderr)
+        begin = time.monotonic()
 
-        for _ in range(2):
-            shown = {path: path.read_text()
-                     for path in self.folder.glob("w?/tls/certificate.pem")}
-            self.assertEqual(len(shown), 3)
-            self.assertTrue(eventually(lambda: all(
-                path.read_text() != text for path, text in shown.items())))
+        shown = {path: path.read_text()
+                 for path in self.folder.glob("w?/tls/certificate.pem")}
+        self.assertEqual(len(shown), 3)
+        self.assertTrue(eventually(lambda: all(
+            path.read_text() != text for path, text in shown.items())))
+        # The first ones expire.
+        self.assertTrue(eventually(
+            lambda: time.monotonic() - begin > LIFE_SECONDS))
 
         self.assertNotEqual(self.get("/healthz", self.root)[1], first)
         step = self.ask("job", "show", "1")["step"]
@@ -383,7 +397,7 @@ class Trust(ProcessCase):
     def test_a_revoked_machine_is_out_until_it_joins_with_a_new_token(self):
         self.start_coordinator()
         self.start_workers(3)
-        self.submit("train.steps=100000", flags=("--detach",))
+        self.submit(ENDLESS, flags=("--detach",))
         self.assertTrue(eventually(
             lambda: self.ask("job", "show", "1")["step"] > 0))
         stolen = next(int(each["name"][1:])
@@ -394,7 +408,7 @@ class Trust(ProcessCase):
 
         self.assertTrue(revoked["known"])
         gone = self.workers[stolen - 1]
-        self.assertEqual(gone.wait(30), 78, gone.errors.read_text())
+        self.assertEqual(gone.wait(PATIENCE_SECONDS), 78, gone.errors.read_text())
         self.has(gone.errors.read_text(), "revoked")
         self.assertTrue(eventually(
             lambda: self.ask("job", "show", "1")["attempt"] > 1))
@@ -409,7 +423,7 @@ class Trust(ProcessCase):
             program("paceline-coordinator"), "--tls", "--state", self.state,
             "--listen", self.address, "--http", "127.0.0.1:0")
         again = self.start_worker(f"w{stolen}")
-        self.assertEqual(again.wait(30), 78, again.errors.read_text())
+        self.assertEqual(again.wait(PATIENCE_SECONDS), 78, again.errors.read_text())
         self.has(again.errors.read_text(), "was revoked")
         joined = self.join(f"w{stolen}", self.token())
         self.assertEqual(joined.returncode, 0, joined.stderr)

@@ -15,8 +15,8 @@ import termios
 import time
 from pathlib import Path
 
-from mesh_case import (LONGEST_SECONDS, MeshCase, eventually, get, main,
-                       program)
+from mesh_case import (LONGEST_SECONDS, PATIENCE_SECONDS, MeshCase, eventually,
+                       get, main, program)
 
 LONG_JOB = """
 name: "<img src=x onerror=document.title='hacked'>"
@@ -72,12 +72,12 @@ class Terminal:
     def shows(self, text):
         """Waits until the newest screen has `text`."""
         return eventually(lambda: any(text in "\n".join(screen) for screen in
-                                      self.screens()[-1:]), 60)
+                                      self.screens()[-1:]))
 
     def interrupt(self):
         """Ctrl-C; the exit code."""
         os.write(self.end, b"\x03")
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < end:
             self.read()
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -150,7 +150,7 @@ class Top(WatchCase):
         self.assertTrue(eventually(lambda: "busy" in nodes.out.read_text()))
         for process in (top, nodes):
             process.send_signal(signal.SIGINT)
-            self.assertEqual(process.wait(20), 130)
+            self.assertEqual(process.wait(PATIENCE_SECONDS), 130)
 
 
 def browser(width, dark=False):
@@ -194,7 +194,7 @@ class Page(WatchCase):
 
     def shows(self, driver, *parts):
         self.assertTrue(eventually(
-            lambda: all(part in self.text(driver) for part in parts), 60),
+            lambda: all(part in self.text(driver) for part in parts)),
             f"not all of {parts} in {self.text(driver)}")
 
     def keep(self, driver, name):
@@ -237,7 +237,7 @@ class Page(WatchCase):
         self.shows(desktop, "does not answer")
         self.keep(desktop, "page-coordinator-killed")
         self.assertTrue(eventually(
-            lambda: "does not answer" not in self.text(desktop), 60))
+            lambda: "does not answer" not in self.text(desktop)))
         self.shows(desktop, "stage 0", "busy")
         self.fits(desktop, 1280)
         self.stop(job)
