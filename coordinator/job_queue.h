@@ -46,8 +46,8 @@ class JobQueue {
  private:
   void AddStages(const std::vector<StageOfPlan>& stages,
                  v1::SubmitJobResponse& answer) const;
-  // Holds all that placements are made of, while a walk through the queue changes nothing
-  // of it.
+  // Holds all that placements are made of, while a walk through the queue
+  // changes nothing of it.
   struct Look {
     std::vector<Candidate> free;   // as MeshState::Candidates()
     std::vector<Candidate> there;  // all that are there, as if they were idle

@@ -207,6 +207,30 @@ TEST(Top, PrintsOneDocumentForPrograms) {
   EXPECT_EQ(bed.Output()["workers"].size(), 4);
 }
 
+// A large mesh comes in several messages; half of it is never shown.
+TEST(Top, ShowsAnUpdateWhenAllOfItIsThere) {
+  v1::MeshUpdate first = WholeMesh();
+  first.mutable_workers()->DeleteSubrange(1, 3);
+  first.set_more(true);
+  v1::MeshUpdate rest = WholeMesh();
+  rest.clear_whole();
+  rest.clear_events();
+  rest.mutable_workers()->DeleteSubrange(0, 1);
+
+  CommandBed document(OutputFormat::kJson);
+  document.client.meshes = {{first, std::nullopt, rest}};
+  EXPECT_EQ(TopCommand(document.context), kExitOk);
+  EXPECT_EQ(document.Output()["workers"].size(), 4);
+  EXPECT_EQ(document.Output()["events"].size(), 1);
+
+  CommandBed table;
+  table.client.meshes = {{first, rest, At(1500)}};
+  table.pauser.leave_at = 4;
+  EXPECT_EQ(WatchNodesCommand(table.context), kExitInterrupted);
+  EXPECT_EQ(table.out.str(),
+            RenderWorkers(ViewOf(WholeMesh()).Workers()) + "\n");
+}
+
 TEST(Top, EndsWhereItsOutputCannotBeWritten) {
   CommandBed top, nodes;
   for (CommandBed* const bed : {&top, &nodes}) {

@@ -92,6 +92,35 @@ TEST_F(MeshWatchTest, TheFirstMessageIsWholeAndTheNextHasWhatChanged) {
   EXPECT_TRUE(last().workers(0).drained());
 }
 
+// A mesh has 12,000 workers; a client takes at most 16 MiB.
+TEST(MeshWatch, ALargeUpdateComesInSeveralMessages) {
+  StoredState stored;
+  for (int64_t id = 1; id <= 12'000; ++id) {
+    v1::Registration& worker = stored.workers[WorkerId{id}];
+    worker = WorkerNamed(absl::StrCat("w", id), 1);
+    worker.set_cpu_model(std::string(500, 'c'));
+  }
+  const Brain brain(BrainPolicy{}, std::move(stored), Moment());
+  MemoryStore store;
+  MeshWatch watch;
+  const auto watcher = std::make_shared<FakeWatcher>();
+  watch.Add(watcher);
+
+  watch.Publish(brain, store, {{absl::Seconds(1)}, 1000});
+
+  ASSERT_GT(watcher->taken.size(), 1u);
+  ASSERT_LE(watcher->taken.size(), kMostUnread);
+  size_t workers = 0;
+  for (const v1::MeshUpdate& message : watcher->taken) {
+    EXPECT_LT(message.ByteSizeLong(), 5u << 20);
+    EXPECT_EQ(message.whole(), &message == &watcher->taken.front());
+    EXPECT_EQ(message.more(), &message != &watcher->taken.back());
+    EXPECT_EQ(message.unix_ms(), 1000);
+    workers += message.workers_size();
+  }
+  EXPECT_EQ(workers, 12'000u);
+}
+
 TEST_F(MeshWatchTest, WhatIsGoneIsForgotten) {
   const StreamId a = mesh_.Attach("a", 1);
   const JobId job = mesh_.Submit(SpecOf(1));
