@@ -296,7 +296,7 @@ TEST_F(StoreUpkeep, OfJobsThatHaveEndedAStartReadsTheLast) {
   StoreBatch batch;
   for (int64_t id = 1; id <= 100; ++id) {
     batch.jobs[JobId{id}] = JobOf(id,
-                                  id % 10 == 0  ? v1::JOB_STATE_RUNNING
+                                  id % 10 == 0  ? v1::JOB_STATE_QUEUED
                                   : id % 2 == 0 ? v1::JOB_STATE_FAILED
                                                 : v1::JOB_STATE_SUCCEEDED,
                                   id % 10 == 0 ? 0 : 1000 - id);
@@ -310,11 +310,11 @@ TEST_F(StoreUpkeep, OfJobsThatHaveEndedAStartReadsTheLast) {
   EXPECT_TRUE(state.jobs.contains(JobId{1})) << "it has ended last";
   EXPECT_TRUE(state.jobs.contains(JobId{100}));
   EXPECT_FALSE(state.jobs.contains(JobId{99}));
-  const Mesh mesh(state);
-  auto& brain = const_cast<Mesh&>(mesh).brain();
+  Mesh mesh(state);
+  Brain& brain = mesh.brain();
   EXPECT_EQ(brain.CountJobs().at(JobState::kSucceeded), 50);
   EXPECT_EQ(brain.CountJobs().at(JobState::kFailed), 40);
-  EXPECT_EQ(brain.CountJobs().at(JobState::kRunning), 10);
+  EXPECT_EQ(brain.CountJobs().at(JobState::kQueued), 10);
 }
 
 TEST_F(StoreUpkeep, JobsArePagedFromTheNewestByNumberAndByBytes) {
