@@ -674,6 +674,7 @@ absl::StatusOr<StoredCurve> SqliteStore::Curve(JobId job, int64_t after_step,
   PACELINE_ASSIGN_OR_RETURN(const auto ends, EndsOf(job));
   StoredCurve curve;
   curve.stride = CurveStride(ends.first, ends.second);
+  if (points <= 0) return curve;  // SQLite takes a negative limit for none
   // At most one of the next `limit` whose steps are in that range.
   const auto read = [&](const char* sql, int64_t first, int64_t last,
                         int64_t limit) -> absl::Status {

@@ -246,6 +246,7 @@ TEST_F(StoreUpkeep, ACurveIsReadWhereItsPointsAre) {
   EXPECT_EQ(store_->Curve(kJob, 14'990, 2)->points.size(), 2u);
   EXPECT_EQ(store_->Curve(kJob, 14'999, 2)->points.size(), 1u);
   EXPECT_THAT(store_->Curve(kJob, 15'000, 2)->points, IsEmpty());
+  EXPECT_THAT(store_->Curve(kJob, 0, -3)->points, IsEmpty());
 }
 
 TEST_F(StoreUpkeep, ADeletedJobGoesBitByBit) {
