@@ -22,6 +22,9 @@ namespace paceline {
 namespace {
 
 constexpr int64_t kMostSamples = int64_t{1} << 40;
+// The coordinator's bounds of its --lease.
+constexpr absl::Duration kShortestLease = absl::Milliseconds(300);
+constexpr absl::Duration kLongestLease = absl::Hours(1);
 // Options of `simulate` that a plan file takes the place of.
 constexpr char kMachinesGroup[] = "Machines and model, without --plan";
 constexpr char kLayersGroup[] = "Equal layers, without --plan and --model";
@@ -165,18 +168,9 @@ class CommandLine {
   }
 
   void AddTimeout(CLI::App* command) {
-    AddValue(command, "--timeout", timeout_, "TIME",
-             "Waits no longer than this (seconds, or 90s, 5m, 2h); the "
-             "job goes on")
-        ->check([this](const std::string& text) -> std::string {
-          absl::Duration timeout;
-          if (!ParseTimeout(text, &timeout)) {
-            return absl::StrCat("'", text,
-                                "' is no time, as 90, 90s, 5m or 2h");
-          }
-          options_.timeout = timeout;
-          return "";
-        });
+    AddTime(command, "--timeout", options_.timeout,
+            "Waits no longer than this (seconds, or 90s, 5m, 2h); the "
+            "job goes on");
   }
 
   void AddUp() {
@@ -205,6 +199,15 @@ class CommandLine {
     AddValue(up, "--log-level", mesh.log_level, "LEVEL", "What the daemons log")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
         ->capture_default_str();
+    AddTime(up, "--lease", mesh.lease,
+            "A worker that is silent for as long counts as lost; raise it on a "
+            "box that is busy with other work")
+        ->default_str("3s")
+        ->check([&mesh](const std::string&) {
+          return mesh.lease >= kShortestLease && mesh.lease <= kLongestLease
+                     ? ""
+                     : "need 300ms to 1h";
+        });
     AddValue(up, "--ready-file,--port-file", options_.up.ready_file, kFile,
              "Writes this file, as JSON, once all workers have registered");
     up->footer(
@@ -858,14 +861,8 @@ class CommandLine {
         ->capture_default_str();
     AddValue(create, "--for", options_.token.for_name, "NAME",
              "The only name that it is good for, also where it is taken");
-    AddValue(create, "--ttl", ttl_, "TIME",
-             "How long it is good for: 90s, 5m or 2h (default 1h)")
-        ->check([this](const std::string& text) -> std::string {
-          return ParseTimeout(text, &options_.token.ttl)
-                     ? ""
-                     : absl::StrCat("'", text,
-                                    "' is no time, as 90, 90s, 5m or 2h");
-        });
+    AddTime(create, "--ttl", options_.token.ttl,
+            "How long it is good for: 90s, 5m or 2h (default 1h)");
     create->footer(
         "Examples:\n"
         "  paceline token create --role worker\n"
@@ -956,8 +953,6 @@ class CommandLine {
 
   ClientOptions& options_;
   CLI::App app_;
-  std::string timeout_;
-  std::string ttl_;
 };
 
 }  // namespace

@@ -1,11 +1,12 @@
 #include "coordinator/advice.h"
 
-#include <vector>
+#include <algorithm>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "core/model/data_sets.h"
 #include "core/model/job_keys.h"
+#include "core/optim/step_gate.h"
 #include "core/schedule/traits.h"
 
 namespace paceline {
@@ -63,7 +64,8 @@ std::string AdviceAfterSaving(const absl::Status& error, const JobSpec& spec) {
 
 Skips SkipsOf(const JobRecord& record) {
   if (!ScheduleTraitsOf(record.spec.pipeline.schedule).asynchronous) {
-    return {record.job.skipped_steps(), record.job.step(), false};
+    return {record.job.skipped_steps(),
+            record.job.step() - record.job.resumed().step(), false};
   }
   Skips worst{0, 0, true};
   for (const v1::StageTime& stage : record.job.stage_times()) {
@@ -85,16 +87,29 @@ std::string SkippedText(const JobRecord& record) {
 }
 
 std::string UnreadableText(const JobRecord& record) {
-  std::vector<std::string> parts;
-  for (const v1::JobWorker& worker : record.job.workers()) {
-    const int64_t samples = worker.run().unreadable_samples();
-    if (samples == 0) continue;
-    parts.push_back(absl::StrCat(
-        worker.name(), " could not read ", samples,
-        samples == 1 ? " sample, which was" : " samples, which were",
-        " left out"));
+  const v1::Unreadable& unreadable = record.job.unreadable();
+  const int samples =
+      unreadable.train().numbers_size() + unreadable.test().numbers_size();
+  if (samples == 0) return "";
+  return absl::StrCat(
+      "workers could not read ", samples,
+      samples == 1 ? " sample, which was" : " samples, which were",
+      " left out");
+}
+
+std::string WhyUnreadable(const JobRecord& record) {
+  const v1::Unreadable& unreadable = record.job.unreadable();
+  for (const bool trains : {true, false}) {
+    const auto& split = trains ? unreadable.train() : unreadable.test();
+    const int64_t most = MostUnreadable(split.of());
+    if (split.numbers_size() <= most) continue;
+    return absl::StrCat("at least ", split.numbers_size(), " of ", split.of(),
+                        trains ? " training" : " test",
+                        " samples cannot be read, and a job may do without ",
+                        most, " of them: 'paceline job logs ",
+                        record.id().value, "' names them");
   }
-  return absl::StrJoin(parts, "; ");
+  return "";
 }
 
 bool MostlySkipped(const JobRecord& record) {
@@ -104,7 +119,7 @@ bool MostlySkipped(const JobRecord& record) {
 
 std::string WhyMostlySkipped(const JobRecord& record) {
   const Skips skips = SkipsOf(record);
-  const bool all = skips.skipped == skips.of;
+  const bool all = skips.skipped >= skips.of;
   std::string reason;
   if (!IsDataParallel(record.spec)) {
     reason = all ? "no gradient was finite (NaN or infinity)"
@@ -116,8 +131,12 @@ std::string WhyMostlySkipped(const JobRecord& record) {
         "not finite (NaN or infinity); 'paceline job events' says whose parts "
         "were left out");
   }
+  const int64_t in_row = LongestSkipRun(record.job);
   return absl::StrCat(all ? "nothing was learnt, and the weights are what they "
                             "were at the beginning: "
+                      : in_row >= kMostSkippedInRow
+                          ? absl::StrCat("the training has diverged: ", in_row,
+                                         " steps in a row were skipped: ")
                           : "more was skipped than learnt, and the weights are "
                             "not worth keeping: ",
                       reason);
@@ -142,6 +161,54 @@ std::string AdviceAfterSkips(const JobSpec& spec) {
     absl::StrAppend(&advice, ", take pipeline.codec=fp32");
   }
   return absl::StrCat(advice, ", then: ", kSubmit);
+}
+
+std::string ResumeHint(const JobRecord& record) {
+  int64_t sound = record.job.resumed().step();
+  for (const v1::Checkpoint& each : record.job.checkpoints()) {
+    const int64_t step = each.cut().step();
+    if (!IsBroken(record.job, step)) sound = std::max(sound, step);
+  }
+  if (sound == 0) return "";
+  return absl::StrCat("; or, to go on from step ", sound,
+                      ": paceline job resume ", record.id().value);
+}
+
+std::string AdviceAfterSkips(const JobRecord& record) {
+  const std::string hint = ResumeHint(record);
+  return absl::StrCat(
+      AdviceAfterSkips(record.spec), hint,
+      hint.empty() ? "" : " --set train.learning_rate.base=RATE");
+}
+
+namespace {
+
+int64_t NotFinite(const JobRecord& record) {
+  return record.job.predicted().not_finite() -
+         record.job.unreadable().test().numbers_size();
+}
+
+}  // namespace
+
+std::string NotFiniteText(const JobRecord& record) {
+  const int64_t broken = NotFinite(record);
+  if (broken <= 0) return "";
+  return absl::StrCat(broken, " of ", record.job.total_samples(),
+                      " predictions are not finite (NaN or infinity)");
+}
+
+std::string WhyNotFinite(const JobRecord& record) {
+  if (2 * NotFinite(record) > record.job.total_samples()) {
+    return absl::StrCat(NotFiniteText(record),
+                        ": the weights are broken, or those of another model");
+  }
+  if (record.job.broken_step() == 0 ||
+      record.job.broken_step() < record.job.steps()) {
+    return "";
+  }
+  return absl::StrCat("the training has diverged: after the last step, ",
+                      record.job.broken_step(),
+                      ", the loss over the test set is not finite");
 }
 
 }  // namespace paceline

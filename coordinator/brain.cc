@@ -223,6 +223,9 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
     }
   }
   const bool changed = pipelines_.OnHeartbeat(*member, heartbeat, moment);
+  if (is_its && job->record.state() == JobState::kFailed) {
+    checkpoints_.DropBroken(*job);
+  }
   if (is_its || changed) Settle(moment);
   return absl::OkStatus();
 }
@@ -377,7 +380,8 @@ void Brain::EndSavedJobs(Moment moment) {
     }
     mesh_.EndJob(
         *job, JobState::kSucceeded,
-        Sentence({SkippedText(job->record), UnreadableText(job->record)}),
+        Sentence({SkippedText(job->record), UnreadableText(job->record),
+                  NotFiniteText(job->record)}),
         moment);
   }
 }

@@ -36,6 +36,11 @@ std::map<int64_t, CheckpointId> CheckpointsOf(const JobRecord& record) {
   return found;
 }
 
+absl::StatusOr<CheckpointId> SkipsNow(JobId job) {
+  return FailedPrecondition("the steps of job ", job.value,
+                            " are skipped: its weights are of no use now");
+}
+
 absl::StatusOr<StateLayout> LayOutState(const JobSpec& spec) {
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
   return LayOutState(model, spec.train.optimizer);
@@ -93,6 +98,14 @@ void Checkpoints::Serve(Moment moment) {
     }
     const Cut safe = *job->recovery->floor();
     if (safe == Cut()) continue;
+    if (IsBroken(job->record.job, safe.step)) {
+      // The newest one that is sound is what there is to export.
+      const Cut newest = NewestCheckpoint(job->record);
+      AnswerExport(job->record.id(), newest == Cut()
+                                         ? SkipsNow(job->record.id())
+                                         : Find(job->record.id(), newest));
+      continue;
+    }
     const bool is_due =
         job->record.spec.train.checkpoint_every > 0 && safe.step >= DueAt(*job);
     if (is_due || exports_.contains(job->record.id())) {
@@ -157,6 +170,10 @@ bool Checkpoints::IsStillWanted(Moment moment) {
   const JobEntry* const job = mesh_.FindJob(under_way_->job);
   if (job == nullptr) {
     Fail("the job was deleted", moment);
+    return false;
+  }
+  if (IsBroken(job->record.job, under_way_->cut.step)) {
+    Fail("the steps after it are skipped", moment);
     return false;
   }
   if (LineageOf(job->record).IsValid(under_way_->cut)) return true;
@@ -226,6 +243,18 @@ void Checkpoints::Retain(const JobEntry& job) {
                                        {}});
 }
 
+void Checkpoints::DropBroken(JobEntry& job) {
+  auto& list = *job.record.job.mutable_checkpoints();
+  const auto broken =
+      std::remove_if(list.begin(), list.end(), [&](const v1::Checkpoint& each) {
+        return IsBroken(job.record.job, each.cut().step());
+      });
+  if (broken == list.end()) return;
+  list.erase(broken, list.end());
+  mesh_.Put(job);
+  Retain(job);
+}
+
 void Checkpoints::OnDamaged(JobId id, CheckpointId checkpoint,
                             const absl::Status& why, Moment moment) {
   JobEntry* const job = mesh_.FindJob(id);
@@ -263,7 +292,9 @@ absl::StatusOr<std::optional<CheckpointId>> Checkpoints::OnExport(
       job->recovery != nullptr && !IsInference(job->record.spec);
   if (trains) {
     const Cut safe = job->recovery->floor().value_or(Cut());
-    if (safe.step > (newest.has_value() ? newest->step : 0)) {
+    if (IsBroken(job->record.job, safe.step)) {
+      if (!newest.has_value()) return SkipsNow(id).status();
+    } else if (safe.step > (newest.has_value() ? newest->step : 0)) {
       exports_.insert(id);
       Serve(moment);
       return std::nullopt;

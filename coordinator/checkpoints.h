@@ -50,6 +50,9 @@ class Checkpoints {
   // The answers to Actions::Checkpoint::kFetch and kKeep.
   void OnFetched(absl::StatusOr<v1::Checkpoint> fetched, Moment moment);
   void OnKept(const absl::Status& kept, Moment moment);
+  // Takes those off the list that turned out to be of broken states: the job
+  // has failed.  One that is sound stays beside one that is not known to be.
+  void DropBroken(JobEntry& job);
   // The checkpoint, which was to be read for `job`, is not as it was written.
   void OnDamaged(JobId job, CheckpointId checkpoint, const absl::Status& why,
                  Moment moment);

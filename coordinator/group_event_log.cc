@@ -152,6 +152,7 @@ std::optional<v1::EvaluationRecord> GroupEventLog::OnEvaluation(
   double loss = 0;
   double correct = 0;
   for (const auto& [worker, each] : found->second) {  // always in one order
+    if (each.samples() == 0) continue;  // it had nothing to evaluate
     const double weight = static_cast<double>(each.samples());
     samples += each.samples();
     loss += each.loss() * weight;

@@ -167,6 +167,7 @@ void Groups::TakeReport(JobEntry& job, const Member& member,
   }
   const v1::RunState& run = heartbeat.run();
   progress_.TakeRun(job, member.id, run, moment);
+  if (HasEnded(job.record.state())) return;
   FindWorker(job.record, member.id)->mutable_run()->set_phase(run.phase());
   mesh_.Put(job);
   if (job.saving) return;
@@ -177,6 +178,12 @@ void Groups::TakeReport(JobEntry& job, const Member& member,
         error.code(),
         absl::StrCat("worker ", member.registration.name(), " failed ",
                      AtStep(job.record), ": ", error.message()));
+    // It had opened all that is its own: another member would meet the same in
+    // its place, so that fewer members would not have done better.
+    if (absl::IsInvalidArgument(error) && run.steps() > 0) {
+      return mesh_.FailJob(job, std::string(job.lost_error.message()),
+                           AdviceAfter(error, job.record.spec), moment);
+    }
     job.group->OnGone(id, GroupExit::kFailed, std::string(error.message()));
   } else {
     // A step or a view that there never was says nothing of the others.
@@ -278,6 +285,7 @@ void Groups::EndEvaluation(JobEntry& job, Moment moment) {
   }
   job.most_evaluated = evaluation.samples();
   job.record.job.set_accuracy(evaluation.accuracy());
+  SetBroken(evaluation, job.record.job);
   mesh_.actions.writes.records[job.record.id()].evaluations.push_back(
       evaluation);
   mesh_.AddEvent(job, "evaluated", text, moment);

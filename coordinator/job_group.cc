@@ -245,6 +245,8 @@ void JobGroup::TakeMismatch(const MemberReport& report) {
 // --- time -------------------------------------------------------------------
 
 void JobGroup::OnTick(Instant now) {
+  delays_.Add(now - ticked_.value_or(now));
+  ticked_ = now;
   if (lost() || torn_ || !view().has_value()) return;
   LetDrainedGo();
   EvictSilent(now);
@@ -257,7 +259,7 @@ void JobGroup::EvictSilent(Instant now) {
     reports[member] = process.report;
   }
   const std::optional<Eviction> eviction =
-      DecideEviction(*view(), reports, options_.lease);
+      DecideEviction(*view(), reports, options_.lease, delays_.Get());
   if (!eviction.has_value()) return;
   const auto accused = processes_.find(eviction->member);
   // One that says nothing at all is Membership's: it will be lost soon, or was

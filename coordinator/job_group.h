@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/statistics.h"
 #include "core/cluster/eviction.h"
 #include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
@@ -102,7 +103,8 @@ class JobGroup {
     options_.instruction_bound = bound;
   }
 
-  // Judges those who are there.
+  // Judges those who are there.  The time since the call before is that of
+  // which this coordinator may know only now.
   void OnTick(Instant now);
 
   // Nothing: it takes no part (any more).
@@ -177,6 +179,8 @@ class JobGroup {
   bool torn_ = false;
   bool paused_ = false;
   int64_t furthest_ = 0;
+  std::optional<Instant> ticked_;
+  RecentLongest delays_;  // between ticks
   GroupNews news_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +11,9 @@
 #include "core/model/aggregation.h"
 #include "core/model/batch.h"
 #include "core/model/data_sets.h"
+#include "core/optim/step_gate.h"
 #include "core/rpc/report_convert.h"
+#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -42,6 +45,20 @@ void AddPart(const v1::StepRecord& part, v1::StepRecord& step) {
   step.set_loss_samples(before + samples);
 }
 
+// Adds those of another worker or attempt.  One more than a job may lose are
+// enough.
+void Unite(const v1::UnreadableSamples& more, v1::UnreadableSamples& all) {
+  if (more.numbers().empty()) return;
+  std::set<int32_t> numbers(all.numbers().begin(), all.numbers().end());
+  numbers.insert(more.numbers().begin(), more.numbers().end());
+  all.set_of(more.of());
+  all.mutable_numbers()->Assign(numbers.begin(), numbers.end());
+  const int64_t most = MostUnreadable(all.of()) + 1;
+  if (all.numbers_size() > most) {
+    all.mutable_numbers()->Truncate(static_cast<int>(most));
+  }
+}
+
 }  // namespace
 
 bool JobProgress::TakeRecords(JobEntry& job, const Member& member,
@@ -57,6 +74,11 @@ bool JobProgress::TakeRecords(JobEntry& job, const Member& member,
   if (heartbeat.steps().empty()) return true;
   for (const v1::StepRecord& part : heartbeat.steps()) {
     TakeStep(job, member.id, part, moment);
+  }
+  if (LongestSkipRun(job.record.job) >= kMostSkippedInRow) {
+    mesh_.FailJob(job, WhyMostlySkipped(job.record),
+                  AdviceAfterSkips(job.record), moment);
+    return false;
   }
   mesh_.Put(job);
   return true;
@@ -95,6 +117,11 @@ void JobProgress::CountStep(JobEntry& job, const v1::StepRecord& step,
   record.job.set_step(std::max(record.job.step(), step.step()));
   AddRate(job, {step.step(), Bounded(step.samples()), Bounded(step.unix_ms())});
   record.job.set_skipped_steps(record.job.skipped_steps() + step.skipped());
+  const bool streams =
+      ScheduleTraitsOf(record.spec.pipeline.schedule).asynchronous;
+  if (streams ? step.unapplied() : step.skipped()) {
+    AddSkip(step.step(), record.job);
+  }
   if (!newest) return;
   if (step.skipped()) {
     if (record.job.skipping_since() > 0) return;
@@ -136,12 +163,14 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
                           const v1::RunState& run, Moment moment) {
   v1::Job& record = job.record.job;
   v1::JobWorker& part = *FindWorker(job.record, worker);
-  TakeUnreadable(job, part, run, moment);
+  TakeUnreadable(job, part, run.unreadable(), moment);
+  if (HasEnded(job.record.state())) return;
   const v1::RunState::Phase before = part.run().phase();
   *part.mutable_run() = run;
   part.mutable_run()->clear_member();
   part.mutable_run()->clear_names();
   part.mutable_run()->clear_notes();
+  part.mutable_run()->clear_unreadable();  // the job has them all
   part.mutable_run()->set_phase(before);
   if (run.has_flow()) TakeFlow(job, moment);
   TakeTimes(job.record, worker, run);
@@ -180,9 +209,11 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
   mesh_.Put(job);
 }
 
-void JobProgress::TakeUnreadable(JobEntry& job, v1::JobWorker& part,
-                                 const v1::RunState& run, Moment moment) {
-  if (run.unreadable_samples() > 0 && part.run().unreadable_samples() == 0) {
+void JobProgress::TakeUnreadable(JobEntry& job, const v1::JobWorker& part,
+                                 const v1::Unreadable& said, Moment moment) {
+  if (!said.has_train() && !said.has_test()) return;
+  v1::Job& record = job.record.job;
+  if (!record.has_unreadable()) {
     mesh_.AddEvent(
         job, "unreadable",
         absl::StrCat("worker ", part.name(),
@@ -190,6 +221,14 @@ void JobProgress::TakeUnreadable(JobEntry& job, v1::JobWorker& part,
                      "them out: 'paceline job logs ",
                      job.record.id().value, "' names them"),
         moment);
+  }
+  Unite(said.train(), *record.mutable_unreadable()->mutable_train());
+  Unite(said.test(), *record.mutable_unreadable()->mutable_test());
+  const std::string why = WhyUnreadable(job.record);
+  if (!why.empty()) {
+    mesh_.FailJob(job, why,
+                  AdviceAfter(absl::DataLossError(why), job.record.spec),
+                  moment);
   }
 }
 
@@ -252,6 +291,7 @@ void JobProgress::TakeMarks(JobEntry& job, WorkerId worker,
       sum.set_labels(sum.labels() + passed->second.labels());
       sum.set_correct(sum.correct() + passed->second.correct());
       sum.set_loss(sum.loss() + passed->second.loss());
+      sum.set_not_finite(sum.not_finite() + passed->second.not_finite());
     }
     if (!have_all_passed) continue;
     record.mutable_predicted()->Swap(&sum);
@@ -314,6 +354,7 @@ void JobProgress::TakeEvaluation(JobEntry& job,
   if (evaluation.step() <= job.record.job.evaluated_step()) return;
   job.record.job.set_evaluated_step(evaluation.step());
   job.record.job.set_accuracy(evaluation.accuracy());
+  SetBroken(evaluation, job.record.job);
   mesh_.AddEvent(job, "evaluated", EvaluationText(job.record.spec, evaluation),
                  moment);
 }
@@ -321,7 +362,16 @@ void JobProgress::TakeEvaluation(JobEntry& job,
 void JobProgress::OnAllDone(JobEntry& job, Moment moment) {
   const JobRecord& record = job.record;
   if (MostlySkipped(record)) {
-    mesh_.FailJob(job, WhyMostlySkipped(record), AdviceAfterSkips(record.spec),
+    mesh_.FailJob(job, WhyMostlySkipped(record), AdviceAfterSkips(record),
+                  moment);
+    return;
+  }
+  const std::string why = WhyNotFinite(record);
+  if (!why.empty()) {
+    mesh_.FailJob(job, why,
+                  IsInference(record.spec)
+                      ? AdviceAfter(absl::DataLossError(why), record.spec)
+                      : AdviceAfterSkips(record),
                   moment);
     return;
   }

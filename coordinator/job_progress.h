@@ -30,8 +30,9 @@ class JobProgress {
  private:
   void CountStep(JobEntry& job, const v1::StepRecord& step, Moment moment);
   void NoteWalk(JobEntry& job, int64_t steps, Moment moment);
-  void TakeUnreadable(JobEntry& job, v1::JobWorker& part,
-                      const v1::RunState& run, Moment moment);
+  // May fail the job.
+  void TakeUnreadable(JobEntry& job, const v1::JobWorker& part,
+                      const v1::Unreadable& said, Moment moment);
   void TakeNotes(JobEntry& job, const v1::RunState& run, Moment moment);
   static void TakeFlow(JobEntry& job, Moment moment);
   static void AddRate(JobEntry& job, const Rate& rate);

@@ -206,13 +206,14 @@ void ResetProgress(JobEntry& job, int64_t step) {
   kept.set_step(step);
   kept.set_evaluated_step(step == 0 ? -1
                                     : std::min(kept.evaluated_step(), step));
+  if (kept.broken_step() > step) kept.clear_broken_step();
   // Steps after `step` are run again, and then counted again.
-  for (const auto& [counted, record] : job.counted) {
-    if (counted <= step || !record.skipped()) continue;
-    kept.set_skipped_steps(kept.skipped_steps() - 1);
-  }
-  if (step == 0) kept.clear_skipped_steps();
-  kept.clear_skipping_since();
+  const int64_t counted = std::count_if(
+      job.counted.begin(), job.counted.end(),
+      [&](auto& each) { return each.first > step && each.second.skipped(); });
+  const int64_t taken = std::max(counted, TakeSkipsBack(step, kept));
+  kept.set_skipped_steps(
+      step == 0 ? 0 : std::max<int64_t>(0, kept.skipped_steps() - taken));
   kept.clear_stage_times();
   kept.clear_timed_seconds();
   kept.clear_timed_steps();

@@ -559,10 +559,12 @@ void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
       progress_.OnAllDone(job, moment);
       break;
     case JobPhase::kFailed:
-      mesh_.FailJob(job,
-                    job.lost_error.ok() ? job.recovery->why()
-                                        : std::string(job.lost_error.message()),
-                    AdviceAfter(job.lost_error, job.record.spec), moment);
+      mesh_.FailJob(
+          job,
+          job.lost_error.ok() ? job.recovery->why()
+                              : std::string(job.lost_error.message()),
+          AdviceAfter(job.lost_error, job.record.spec) + ResumeHint(job.record),
+          moment);
       break;
     default:
       break;
@@ -793,6 +795,10 @@ std::optional<RunOrder> Pipelines::OrderOf(const JobEntry& entry,
   run.cpu_capability = job.job.cpu_capability();
   run.threads = job.job.threads();
   run.inputs = job.job.inputs();
+  const v1::SkipRun* const skips = SkipRunAt(job.job, run.base.step);
+  if (skips != nullptr) {
+    run.skipped_in_row = run.base.step - skips->first() + 1;
+  }
   return run;
 }
 

@@ -44,6 +44,20 @@ Fence FenceOf(const Message& message) {
   return {JobId{message.job()}, message.attempt(), message.plan_version()};
 }
 
+// Adds a skipped step to Job.skip_runs.
+void AddSkip(int64_t step, v1::Job& job);
+// Forgets the runs beyond `step` steps, from which a new attempt goes on.
+// Returns how many steps they had.
+int64_t TakeSkipsBack(int64_t step, v1::Job& job);
+// The run of skipped steps that has `step` in it; null: it was not skipped.
+const v1::SkipRun* SkipRunAt(const v1::Job& job, int64_t step);
+int64_t LongestSkipRun(const v1::Job& job);
+// Keeps in Job.broken_step whether the newest evaluation was finite.
+void SetBroken(const v1::EvaluationRecord& newest, v1::Job& job);
+// Whether the state after `step` steps is known to be of no use: what it led to
+// was skipped so far, or its evaluation was not finite.
+bool IsBroken(const v1::Job& job, int64_t step);
+
 // The job as it is stored.
 v1::Job ToStored(const JobRecord& record);
 // Errors: InvalidArgument  a state or phase that does not exist

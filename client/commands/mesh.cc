@@ -175,6 +175,9 @@ absl::Status Mesh::Start() {
   for (const std::string& argument :
        {std::string("--listen"), absl::StrCat(kHost, ":", options_.port),
         std::string("--http"), absl::StrCat(kHost, ":", options_.http_port),
+        // Workers hear of it from the coordinator.
+        std::string("--lease"),
+        absl::StrCat(absl::ToDoubleSeconds(options_.lease)),
         // Whatever the machine's own files say: its client has no certificate.
         std::string("--tls=false")}) {
     coordinator_.arguments.push_back(argument);

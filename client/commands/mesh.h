@@ -42,6 +42,7 @@ struct MeshOptions {
   int http_port = 7480;  // 0: any
   std::string state;     // folder; made when missing
   std::string log_level = "info";
+  absl::Duration lease = absl::Seconds(3);  // the coordinator's, and so all's
 };
 
 // When a daemon that died is started again.  Thread-compatible.

@@ -10,6 +10,9 @@
 namespace paceline {
 namespace {
 
+// A thread may handle nothing for so many times its slowest answer.
+constexpr int kAnswers = 5;
+
 using Pair = std::pair<MemberId, MemberId>;
 
 // Links of which one end says that they are broken, the lower id first.
@@ -64,6 +67,19 @@ absl::Duration OwingOf(const MemberId& accuser, const PeerReport& accused,
                    BrokenFor(reports, accused.peer, accuser)});
 }
 
+// For how long the accused's thread hangs: 0: it answers; nothing: not known.
+std::optional<absl::Duration> HangsFor(
+    const std::map<MemberId, MemberReport>& reports, const MemberId& accused,
+    absl::Duration lease, absl::Duration delay) {
+  const auto found = reports.find(accused);
+  if (found == reports.end()) return std::nullopt;
+  const std::optional<absl::Duration> idle = found->second.idle;
+  if (!idle.has_value()) return std::nullopt;
+  const bool hangs =
+      *idle >= std::max({lease, kAnswers * found->second.slowest, delay});
+  return hangs ? *idle : absl::ZeroDuration();
+}
+
 using Accusation = std::pair<Pair, absl::Duration>;
 
 // due_later: some wait for less than a lease yet.
@@ -87,29 +103,40 @@ std::optional<Accusation> Choose(const std::map<Pair, absl::Duration>& owing,
 
 std::optional<Eviction> DecideEviction(
     const View& view, const std::map<MemberId, MemberReport>& reports,
-    absl::Duration lease) {
+    absl::Duration lease, absl::Duration delay) {
+  const std::set<Pair> cut = CutLinks(view, reports);
   std::map<Pair, absl::Duration> owing;  // (who says so, of whom)
   std::set<MemberId> waiting;
   bool due_later = false;
   for (const auto& [member, report] : reports) {
     if (!Contains(view, member) || report.view != view.id) continue;
     for (const PeerReport& peer : report.peers) {
-      const absl::Duration since = OwingOf(member, peer, reports);
+      const auto hangs = HangsFor(reports, peer.peer, lease, delay);
+      absl::Duration since = OwingOf(member, peer, reports);
+      // A thread that hangs never sends it.
+      if (peer.awaited) since = std::max(since, hangs.value_or(since));
       if (since <= absl::ZeroDuration() || peer.peer == member) continue;
       if (!Contains(view, peer.peer)) continue;
       waiting.insert(member);
       due_later = due_later || since < lease;
-      if (since >= lease) owing[{member, peer.peer}] = since;
+      if (since < lease) continue;
+      const bool is_cut = cut.count(std::minmax(member, peer.peer)) > 0;
+      if (!is_cut && hangs == absl::ZeroDuration()) continue;
+      owing[{member, peer.peer}] = since;
     }
   }
-  const std::set<Pair> cut = CutLinks(view, reports);
   const auto chosen = Choose(owing, waiting, cut, due_later);
   if (!chosen.has_value()) return std::nullopt;
   const auto& [pair, since] = *chosen;
   const double seconds = absl::ToDoubleSeconds(since);
   if (cut.count(std::minmax(pair.first, pair.second)) == 0) {
-    return Eviction{pair.second, pair.first,
-                    absl::StrFormat("owes an answer for %.1f s", seconds)};
+    std::string why = absl::StrFormat("owes an answer for %.1f s", seconds);
+    const auto report = reports.find(pair.second);
+    if (report != reports.end() && report->second.idle.has_value()) {
+      absl::StrAppendFormat(&why, " and has handled nothing for %.1f s",
+                            absl::ToDoubleSeconds(*report->second.idle));
+    }
+    return Eviction{pair.second, pair.first, std::move(why)};
   }
   const MemberId gone = Worse(view, cut, pair);
   return Eviction{

@@ -36,10 +36,16 @@ struct Eviction {
 // accused members are waiting, an accusation over a cut link decides, where
 // there is one.  Of the two ends of a cut link, the one with fewer working
 // links goes; tie: the higher id.
-// fewer working links goes; tie: the higher id.
+//
+// Where no link is cut, a debt counts only while the debtor's thread "rounds"
+// has handled nothing for max(lease, 5 x its slowest answer, delay): a starved
+// machine answers late, and its accuser may not have read what came.  What is
+// awaited of a thread that hangs for as long is owed.
+//
+// delay: the coordinator's own, with which it has read reports lately.
 std::optional<Eviction> DecideEviction(
     const View& view, const std::map<MemberId, MemberReport>& reports,
-    absl::Duration lease);
+    absl::Duration lease, absl::Duration delay = absl::ZeroDuration());
 
 // To a member's report: these are PeerReport::awaited.
 void AddAwaited(const std::vector<MemberId>& awaited,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -40,6 +41,9 @@ struct MemberReport {
   // Which of its turns the compute thread is at, from 1 on; 0: at none, it
   // waits for the others or hands the weights over.
   int64_t turn = 0;
+  // Its thread "rounds" has handled nothing for so long; nothing: not known.
+  std::optional<absl::Duration> idle = std::nullopt;
+  absl::Duration slowest = absl::ZeroDuration();  // of its last 64 answers
   // Found by a server: states differ after mismatch_step; empty: none do.
   int64_t mismatch_step = 0;
   std::map<MemberId, uint64_t> mismatch;

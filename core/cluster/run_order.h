@@ -137,6 +137,7 @@ struct RunOrder {
   int32_t threads = 1;
   std::optional<GroupOrder> group;  // data parallelism; changes within a fence
   v1::Inputs inputs = {};           // the job began with these
+  int64_t skipped_in_row = 0;       // steps, up to the base
 
   // The spec, the base and what was settled with it never change within a
   // fence.

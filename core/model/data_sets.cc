@@ -212,6 +212,11 @@ bool CheckShape(const DataSetTraits& set, const DataSpec& data,
 
 }  // namespace
 
+int64_t MostUnreadable(int64_t samples) {
+  return std::min({std::max<int64_t>(2, samples / 10), kMostUnreadable,
+                   std::max<int64_t>(0, samples - 1)});
+}
+
 std::vector<std::string> DataSetNames() {
   std::vector<std::string> names;
   for (const DataSetTraits& set : DataSets()) names.push_back(set.name);

@@ -27,6 +27,12 @@ struct SampleFormat {
 // LibTorch's default `ignore_index`, so that its losses leave it out too.
 constexpr int64_t kNoLabel = -100;
 
+// So many samples of a split may be unreadable, by all workers and attempts
+// together, before the job fails: a tenth, or two where that is less; but not
+// all, and no more than kMostUnreadable, since each is kept by its number.
+constexpr int64_t kMostUnreadable = 4096;
+int64_t MostUnreadable(int64_t samples);
+
 // Tokens have a label each, or one a sample; of a pair of sentences those of
 // the second one have.
 enum class SampleKind : uint8_t { kImages, kTokens, kLabelledTokens, kPairs };

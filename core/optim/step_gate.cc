@@ -108,6 +108,13 @@ StepVerdict DecideStep(const TrainSpec& train, int64_t total_steps,
   return verdict;
 }
 
+absl::Status SkipCount::OnStep(bool skipped, const std::string& why) {
+  in_row_ = skipped ? in_row_ + 1 : 0;
+  if (in_row_ < kMostSkippedInRow) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      in_row_, " steps in a row were skipped; the last one: ", why));
+}
+
 StepGate::StepGate(const TrainSpec& train, int64_t total_steps,
                    std::vector<int> replicas, int64_t first_step)
     : train_(train),

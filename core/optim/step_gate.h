@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/model/job_spec.h"
 
@@ -53,6 +54,22 @@ struct StepVerdict {
 // clip_grad_norm_; sums run in stage, then parameter order, in float64.
 StepVerdict DecideStep(const TrainSpec& train, int64_t total_steps,
                        const std::vector<StepReport>& reports);
+
+// A job that skips as many steps in a row has diverged, or never trained.
+constexpr int64_t kMostSkippedInRow = 20;
+
+// Counts them where they are made.  Thread-compatible.
+class SkipCount {
+ public:
+  // before: those in a row right before the first one to come.
+  explicit SkipCount(int64_t before = 0) : in_row_(before) {}
+
+  // Errors: InvalidArgument  it is the last one that a job may skip; says why
+  absl::Status OnStep(bool skipped, const std::string& why);
+
+ private:
+  int64_t in_row_;
+};
 
 // Collects the reports at the first stage.  Keeps those of step t and its
 // verdict until a report of t+1 has its verdict too, and answers again when

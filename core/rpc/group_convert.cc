@@ -190,6 +190,8 @@ v1::MemberState ToProto(const MemberReport& report) {
   proto.set_state_step(report.state_step);
   proto.set_state_hash(report.state_hash);
   proto.set_turn(report.turn);
+  if (report.idle.has_value()) proto.set_idle_ms(ToMilliseconds(*report.idle));
+  proto.set_slowest_ms(ToMilliseconds(report.slowest));
   for (const PeerReport& peer : report.peers) {
     v1::PeerState& into = *proto.add_peers();
     *into.mutable_peer() = ToProto(peer.peer);
@@ -222,6 +224,11 @@ absl::StatusOr<MemberReport> FromProto(const v1::MemberState& proto) {
   report.state_step = proto.state_step();
   report.state_hash = proto.state_hash();
   report.turn = proto.turn();
+  PACELINE_RETURN_IF_ERROR(CheckCount("member: idle_ms", proto.idle_ms()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckCount("member: slowest_ms", proto.slowest_ms()));
+  if (proto.has_idle_ms()) report.idle = absl::Milliseconds(proto.idle_ms());
+  report.slowest = absl::Milliseconds(proto.slowest_ms());
   for (const v1::PeerState& peer : proto.peers()) {
     PACELINE_ASSIGN_OR_RETURN(report.peers.emplace_back(), PeerFromProto(peer));
   }

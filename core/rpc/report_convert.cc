@@ -9,6 +9,7 @@
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
+#include "core/model/data_sets.h"
 #include "core/model/made_with.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/group_convert.h"
@@ -64,7 +65,23 @@ constexpr int kMostOps = 256;  // of a BatchTrace
 // The coordinator counts on from the attempts that workers tell of.
 constexpr int64_t kMostAttempts = int64_t{1} << 50;
 
+absl::Status CheckUnreadable(const v1::UnreadableSamples& said) {
+  bool good = said.of() >= 0 && said.numbers_size() <= kMostUnreadable + 1;
+  int64_t last = -1;
+  for (const int32_t number : said.numbers()) {
+    good = good && number > last && number < said.of();
+    last = number;
+  }
+  if (good) return absl::OkStatus();
+  return InvalidArgument("run state: ", said.numbers_size(),
+                         " unreadable samples of ", said.of(),
+                         ", need at most ", kMostUnreadable + 1,
+                         " numbers of the split, ascending");
+}
+
 absl::Status CheckRun(const v1::RunState& run) {
+  PACELINE_RETURN_IF_ERROR(CheckUnreadable(run.unreadable().train()));
+  PACELINE_RETURN_IF_ERROR(CheckUnreadable(run.unreadable().test()));
   if (run.phase() == v1::RunState::PHASE_UNSPECIFIED ||
       !v1::RunState::Phase_IsValid(run.phase())) {
     return absl::InvalidArgumentError(
@@ -355,6 +372,7 @@ v1::RunOrder ToProto(const RunOrder& order) {
   }
   if (order.group.has_value()) *proto.mutable_group() = ToProto(*order.group);
   *proto.mutable_inputs() = order.inputs;
+  proto.set_skipped_in_row(order.skipped_in_row);
   return proto;
 }
 
@@ -394,6 +412,7 @@ absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto) {
     PACELINE_ASSIGN_OR_RETURN(order.group, FromProto(proto.group()));
   }
   order.inputs = proto.inputs();
+  order.skipped_in_row = Usable(proto.skipped_in_row());
   return order;
 }
 

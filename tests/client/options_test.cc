@@ -173,7 +173,10 @@ TEST(Options, UpHasTheContractsDefaults) {
   EXPECT_EQ(options.up.mesh.workers, 4);
   EXPECT_EQ(options.up.mesh.port, 7400);
   EXPECT_EQ(options.up.mesh.http_port, 7480);
+  EXPECT_EQ(options.up.mesh.lease, absl::Seconds(3));
   EXPECT_EQ(Parsed("up --port 0 --ready-file r").up.ready_file, "r");
+  EXPECT_EQ(Parsed("up --lease 500ms").up.mesh.lease, absl::Milliseconds(500));
+  EXPECT_EQ(Parsed("up --lease 10").up.mesh.lease, absl::Seconds(10));
 }
 
 TEST(Options, MistakesAreUsageErrorsThatSayWhatWouldBeRight) {

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/advice.h"
 #include "coordinator/checkpoints.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -199,6 +200,82 @@ TEST_F(CheckpointsTest, TheNewestTwoStay) {
 
   EXPECT_THAT(Kept(), ElementsAre(40, 60));
   EXPECT_EQ(Todo().back().steps, (std::set<int64_t>{40, 60}));
+}
+
+TEST_F(CheckpointsTest, NoStateWhoseStepsAreSkippedIsKept) {
+  Make(20);
+  ReportSteps(a_, kRunning, 21, 41, false);
+  ReportSteps(a_, kRunning, 42, 44, true);
+
+  BothHold(41);
+  EXPECT_EQ(ToFetch(), Cut()) << "what it led to is skipped";
+  BothHold(44);
+  EXPECT_EQ(ToFetch(), Cut());
+
+  ReportSteps(a_, kRunning, 45, 45, false);
+  BothHold(45);
+  EXPECT_EQ(ToFetch(), (Cut{1, 45})) << "it was no more than a bad batch";
+}
+
+TEST_F(CheckpointsTest, OneThatTurnsOutToBeBrokenGoesAndTheSoundOneStays) {
+  ReportSteps(a_, kRunning, 1, 20, false);
+  Make(20);
+  ReportSteps(a_, kRunning, 21, 40, false);
+  Make(40);  // before anybody knows what its next step comes to
+  ReportSteps(a_, kRunning, 41, 60, true);
+
+  EXPECT_EQ(State(), JobState::kFailed);
+  EXPECT_THAT(Kept(), ElementsAre(20));
+  EXPECT_EQ(Todo().back().steps, (std::set<int64_t>{20}));
+  EXPECT_THAT(Why(), Says("the training has diverged", "paceline job resume 1",
+                          "train.learning_rate.base=RATE"));
+  EXPECT_THAT(Why(), HasSubstr("from step 20"));
+}
+
+TEST_F(CheckpointsTest, AnExportGivesTheNewestSoundState) {
+  ReportSteps(a_, kRunning, 1, 30, false);
+  ReportSteps(a_, kRunning, 31, 35, true);
+  BothHold(35);
+  EXPECT_THAT(Export(job_).status().message(), HasSubstr("are skipped"));
+
+  ReportSteps(a_, kRunning, 36, 40, false);
+  Make(40);
+  ReportSteps(a_, kRunning, 41, 45, false);
+  ReportSteps(a_, kRunning, 46, 47, true);
+  BothHold(47);
+
+  EXPECT_EQ((*Export(job_))->step, 40);
+}
+
+TEST_F(CheckpointsTest, AResumedJobCountsItsOwnStepsOnly) {
+  Make(25);
+  ASSERT_TRUE(Stop().ok());
+  const JobId resumed = Resume(CheckpointedSpec(), job_, 0);
+  v1::Heartbeat heartbeat = Beat(kRunning, 43, resumed);
+  for (int64_t step = 26; step <= 43; ++step) {
+    *heartbeat.add_steps() = StepOf(step, 1.0);
+    heartbeat.mutable_steps()->rbegin()->set_skipped(step != 35);
+  }
+  EXPECT_TRUE(Send(a_, heartbeat).ok());
+
+  EXPECT_EQ(SkippedText(Record(resumed)), "17 of 18 steps were skipped");
+  EXPECT_TRUE(MostlySkipped(Record(resumed)));
+}
+
+TEST_F(CheckpointsTest, StepsSkippedInARowGoOnInTheNextAttempt) {
+  ReportSteps(a_, kRunning, 1, 2, false);
+  ReportSteps(a_, kRunning, 3, 16, true);
+  BothHold(12);
+
+  Leave(b_, /*restarting=*/false);
+  SayIdle({a_});
+
+  ASSERT_EQ(Order(a_).run->base, (Cut{1, 12}));
+  EXPECT_EQ(Order(a_).run->skipped_in_row, 10);
+  ReportSteps(a_, kRunning, 13, 21, true);
+  EXPECT_EQ(State(), JobState::kRunning);
+  ReportSteps(a_, kRunning, 22, 22, true);
+  EXPECT_EQ(State(), JobState::kFailed) << "3 to 22";
 }
 
 TEST_F(CheckpointsTest, OneThatFailsIsAnEventAndTheJobTrainsOn) {

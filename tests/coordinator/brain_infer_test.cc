@@ -109,6 +109,35 @@ TEST(BrainInfer, SaysThatANewHeadKnowsNothing) {
   EXPECT_THAT(mesh.notes(), Tells("model.reset_head draws the head"));
 }
 
+TEST(BrainInfer, FailsAJobMostOfWhosePredictionsAreNoNumbers) {
+  for (const auto& [broken, unreadable, state] :
+       {std::tuple(20, 0, JobState::kSucceeded),
+        {21, 0, JobState::kFailed},
+        {22, 2, JobState::kSucceeded}}) {
+    Mesh mesh;
+    const StreamId a = mesh.Attach("a", 1);
+    mesh.Submit(InferSpecOf(1));
+    v1::Heartbeat done = BeatOf(mesh, kDone, 10, true);
+    v1::PredictedMark& mark = *done.mutable_run()->add_predicted();
+    mark.set_through(10);
+    mark.set_not_finite(broken);
+    if (unreadable > 0) {
+      v1::UnreadableSamples& said =
+          *done.mutable_run()->mutable_unreadable()->mutable_test();
+      said.set_of(40);
+      for (int i = 0; i < unreadable; ++i) said.add_numbers(i);
+    }
+
+    ASSERT_TRUE(mesh.Send(a, done).ok());
+    mesh.Saved(kSaved);
+
+    EXPECT_EQ(mesh.State(), state) << broken;
+    EXPECT_THAT(mesh.Why(),
+                Says(absl::StrCat(broken - unreadable,
+                                  " of 40 predictions are not finite")));
+  }
+}
+
 TEST(BrainInfer, CountsWhatHasComeOutOfTheLastStage) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);

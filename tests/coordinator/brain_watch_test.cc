@@ -2,6 +2,7 @@
 // skipped steps, workers that prepare for long, too many threads, a store that
 // refuses writes, and processes that execute themselves anew.
 #include <cerrno>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,24 +32,59 @@ using ::testing::Not;
 
 // --- samples that cannot be read ---------------------------------------------
 
-using UnreadableSamples = MeshWithAJob;
+// A heartbeat of `worker` that could not read these of 60 training samples.
+void SayUnreadable(Mesh& mesh, StreamId worker,
+                   const std::vector<int>& numbers) {
+  v1::Heartbeat heartbeat = mesh.Beat(kRunning, 3);
+  v1::UnreadableSamples& said =
+      *heartbeat.mutable_run()->mutable_unreadable()->mutable_train();
+  said.set_of(60);
+  said.mutable_numbers()->Assign(numbers.begin(), numbers.end());
+  EXPECT_TRUE(mesh.Send(worker, heartbeat).ok());
+}
 
-TEST_F(UnreadableSamples, HaveOneEventAndAreInTheEndOfTheJob) {
-  const auto report = [&](int64_t unreadable) {
-    v1::Heartbeat heartbeat = Beat(kRunning, 3);
-    heartbeat.mutable_run()->set_unreadable_samples(unreadable);
-    EXPECT_TRUE(Send(a_, heartbeat).ok());
-  };
-  report(0);
-  EXPECT_THAT(Events(), Not(Contains("unreadable")));
-  report(1);
-  report(3);
+TEST(UnreadableSamples, HaveOneEventAndAreInTheEndOfTheJob) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  mesh.Submit(SpecOf(1));
+  mesh.Report(a, {}, kRunning, 3);
+  EXPECT_THAT(mesh.Events(), Not(Contains("unreadable")));
+  SayUnreadable(mesh, a, {7});
+  SayUnreadable(mesh, a, {3, 7, 9});
 
-  EXPECT_THAT(Story(),
+  EXPECT_THAT(mesh.Story(),
               Tells("unreadable: worker a cannot read", "'paceline job logs 1'")
                   .Times(1));
-  EXPECT_EQ(UnreadableText(Record()),
-            "a could not read 3 samples, which were left out");
+  EXPECT_EQ(UnreadableText(mesh.Record()),
+            "workers could not read 3 samples, which were left out");
+}
+
+TEST(UnreadableSamples, AreThoseOfTheJobWhoeverMetThem) {
+  for (const int workers : {1, 3}) {
+    Mesh mesh;
+    std::vector<StreamId> readers;
+    for (int i = 0; i < workers; ++i) {
+      readers.push_back(mesh.Attach(absl::StrCat("w", i), 1 + i));
+    }
+    mesh.Submit(SpecOf(workers));
+    const auto reader = [&](int i) { return readers[i % workers]; };
+    SayUnreadable(mesh, reader(0), {5, 8, 11});
+    SayUnreadable(mesh, reader(1), {5, 20});
+    SayUnreadable(mesh, reader(2), {11, 30, 31});
+    ASSERT_EQ(mesh.State(), JobState::kRunning) << "6 of 60 are a tenth";
+    EXPECT_EQ(UnreadableText(mesh.Record()),
+              "workers could not read 6 samples, which were left out");
+
+    Mesh after(mesh.stored(), 100000);  // a coordinator that starts anew
+    const StreamId again = after.Attach("w0", 1);
+    SayUnreadable(after, again, {5, 59});
+
+    EXPECT_EQ(after.State(), JobState::kFailed) << workers;
+    EXPECT_THAT(after.Why(),
+                Says("at least 7 of 60 training samples cannot be read",
+                     "may do without 6", "'paceline job logs 1'"));
+    EXPECT_THAT(after.Why(), Not(HasSubstr("submit it again")));
+  }
 }
 
 // --- notes of workers -------------------------------------------------------
@@ -115,8 +151,10 @@ TEST_F(SkippedSteps, AreKnownToARestartedCoordinator) {
 }
 
 TEST_F(SkippedSteps, AreInTheEndOfAJobThatSucceeded) {
-  ReportSteps(kRunning, 1, 30, true);
-  ReportSteps(kDone, 31, 60, false);
+  ReportSteps(kRunning, 1, 15, true);
+  ReportSteps(kRunning, 16, 16, false);
+  ReportSteps(kRunning, 17, 31, true);
+  ReportSteps(kDone, 32, 60, false);
   ASSERT_EQ(Job().phase(), "saving") << "they are not more than half";
 
   Saved(kSaved);
@@ -150,9 +188,11 @@ TEST(SkippedStepsOfAMesh, FailAJobWhenTheyAreMoreThanHalfAndSayWhatToChange) {
   JobSpec spec = SpecOf(1);
   spec.precision = "bf16";
   mesh.Submit(spec);
-  mesh.ReportSteps(a, kRunning, 1, 31, true);
+  mesh.ReportSteps(a, kRunning, 1, 15, true);
+  mesh.ReportSteps(a, kRunning, 16, 16, false);
+  mesh.ReportSteps(a, kRunning, 17, 32, true);
 
-  mesh.ReportSteps(a, kDone, 32, 60, false);
+  mesh.ReportSteps(a, kDone, 33, 60, false);
 
   EXPECT_EQ(mesh.State(), JobState::kFailed);
   EXPECT_THAT(
@@ -160,6 +200,69 @@ TEST(SkippedStepsOfAMesh, FailAJobWhenTheyAreMoreThanHalfAndSayWhatToChange) {
       AllOf(HasSubstr("31 of 60 steps were skipped"), HasSubstr("not finite"),
             HasSubstr("learning_rate"), HasSubstr("train.clip_norm"),
             HasSubstr("precision=fp32"), Not(HasSubstr("submit it again"))));
+}
+
+TEST_F(SkippedSteps, FailAJobThatSkipsTwentyInARow) {
+  ReportSteps(kRunning, 1, 3, false);
+  ReportSteps(kRunning, 4, 22, true);
+  ReportSteps(kRunning, 23, 23, false);
+  ReportSteps(kRunning, 24, 42, true);
+  ASSERT_EQ(State(), JobState::kRunning) << "19 in a row";
+
+  ReportSteps(kRunning, 43, 43, true);
+
+  EXPECT_EQ(State(), JobState::kFailed);
+  EXPECT_THAT(
+      Why(), Says("the training has diverged", "20 steps in a row were skipped",
+                  "39 of 43 steps were skipped", "learning_rate"));
+}
+
+TEST_F(SkippedSteps, InARowCountOverARestartOfTheCoordinator) {
+  ReportSteps(kRunning, 1, 4, false);
+  ReportSteps(kRunning, 5, 15, true);
+
+  Mesh after(stored(), 100000);
+  const StreamId a = after.Attach("a", 1);
+  after.ReportSteps(a, kRunning, 15, 23, true);
+  ASSERT_EQ(after.State(), JobState::kRunning);
+  after.ReportSteps(a, kRunning, 24, 24, true);
+
+  EXPECT_EQ(after.State(), JobState::kFailed);
+  EXPECT_EQ(after.Record().job.skipped_steps(), 20);
+}
+
+TEST(SkipRuns, JoinInAnyOrderAndAreTakenBackFromAStepOn) {
+  v1::Job job;
+  for (const int64_t step : {3, 5, 4, 9, 8, 20, 8}) AddSkip(step, job);
+
+  ASSERT_EQ(job.skip_runs_size(), 3);
+  EXPECT_EQ(job.skip_runs(0).first(), 3);
+  EXPECT_EQ(job.skip_runs(0).steps(), 3);
+  EXPECT_EQ(LongestSkipRun(job), 3);
+  EXPECT_EQ(SkipRunAt(job, 9)->first(), 8);
+  EXPECT_EQ(SkipRunAt(job, 10), nullptr);
+
+  EXPECT_EQ(TakeSkipsBack(8, job), 2);  // 9 and 20
+  EXPECT_EQ(job.skip_runs_size(), 2);
+  EXPECT_EQ(job.skipping_since(), 8);
+  EXPECT_EQ(TakeSkipsBack(6, job), 1);
+  EXPECT_EQ(job.skipping_since(), 0);
+  for (int64_t step = 100; step < 400; step += 2) AddSkip(step, job);
+  EXPECT_EQ(job.skip_runs_size(), 64);
+}
+
+TEST_F(SkippedSteps, FailAJobWhoseLastEvaluationIsNoNumber) {
+  ReportSteps(kRunning, 1, 59, false);
+  v1::Heartbeat done = Beat(kDone, 60);
+  *done.add_steps() = StepOf(60, 1.0);
+  *done.add_evaluations() = PartOf(60, std::nan(""), 0.1, 100);
+
+  EXPECT_TRUE(Send(a_, done).ok());
+
+  EXPECT_EQ(State(), JobState::kFailed);
+  EXPECT_THAT(Why(), Says("diverged",
+                          "after the last step, 60, the loss over "
+                          "the test set is not finite"));
 }
 
 // Without a step gate a stage skips updates of its own: how many batches had

@@ -1,6 +1,7 @@
 // A member that hangs is taken out: the others go on without it.  Where all of
 // them waited, nobody is taken out.
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -36,11 +37,19 @@ class Group {
     report.view = group_.view()->id;
     report.next = next;
     report.has_taken_part = next > 0;
+    report.idle = idle[worker];
+    if (worker == accuser) {
+      report.peers.push_back({MemberOf(2), {}, false, absl::Seconds(3.2)});
+    }
     group_.OnReport(MemberOf(worker), phase, report, progress, At(seconds));
     group_.OnTick(At(seconds));
   }
 
   std::vector<GroupLeaver> Leavers() { return group_.TakeNews().leavers; }
+
+  // Their threads have handled nothing for so long.
+  std::map<int, std::optional<absl::Duration>> idle;
+  int accuser = 0;  // says that the second one owes it an answer
 
  private:
   JobGroup group_;
@@ -86,6 +95,35 @@ TEST(GroupHang, TimeOfWhichNobodyHeardIsNotHeldAgainstAMember) {
   group.Say(3, 24.2, 3, 9);
 
   EXPECT_THAT(group.Leavers(), IsEmpty());
+}
+
+// On a starved machine an answer is late, and so is who waits for it.
+TEST(GroupDebt, OfAMemberThatAnswersOthersIsNotHeldAgainstIt) {
+  for (const bool hangs : {false, true}) {
+    Group group;
+    for (int w = 1; w <= 3; ++w) group.Say(w, 0, 3, 9);
+    group.idle[2] = hangs ? absl::Seconds(3.1) : absl::Seconds(2.9);
+    group.accuser = 1;
+    group.Say(2, 0.4, 3, 10);
+
+    group.Say(1, 0.5, 3, 10);
+
+    ASSERT_EQ(group.Leavers().size(), hangs ? 1u : 0u);
+  }
+}
+
+TEST(GroupDebt, WaitsForACoordinatorThatIsLateItself) {
+  for (const double pause : {0.5, 3.5}) {
+    Group group;
+    for (int w = 1; w <= 3; ++w) group.Say(w, 0, 3, 9);
+    group.idle[2] = absl::Seconds(3.3);
+    group.Say(2, pause, 3, 10);
+    group.accuser = 1;
+
+    group.Say(1, pause + 0.1, 3, 10);
+
+    EXPECT_EQ(group.Leavers().size(), pause < 3 ? 1u : 0u) << pause;
+  }
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ JobRecord FullRecord() {
   run.set_phase(v1::RunState::PHASE_RUNNING);
   run.mutable_seconds()->set_forward(1.5);
   run.mutable_flow()->set_loss(std::numeric_limits<double>::quiet_NaN());
-  run.set_unreadable_samples(7);
+  job.mutable_unreadable()->mutable_test()->add_numbers(7);
   job.add_stage_times()->set_seconds(3.5);
   job.mutable_estimate()->add_layer_seconds(0.5);
   job.set_total_samples(40);

@@ -34,7 +34,8 @@ def flip_a_byte(path):
 class Mesh:
     """`paceline up` in a process group of its own; a context manager."""
 
-    def __init__(self, bin_folder, workers):
+    def __init__(self, bin_folder, workers, *flags):
+        self.flags = flags  # of `up`, besides
         self.program = str(Path(bin_folder).resolve() / "paceline")
         self.workers = workers
         self.state = Path(tempfile.mkdtemp(prefix="paceline-mesh-"))
@@ -65,7 +66,7 @@ class Mesh:
                 [self.program, "up", "--workers", str(self.workers),
                  "--port", "0", "--http-port", "0",
                  "--state", str(self.state / "mesh"),
-                 "--ready-file", str(ready)],
+                 "--ready-file", str(ready), *self.flags],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True)
         deadline = time.monotonic() + READY_SECONDS

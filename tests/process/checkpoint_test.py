@@ -2,8 +2,11 @@
 """Checkpoints of a pipeline: jobs go on from them elsewhere, to the same bytes."""
 
 import json
+import math
 import os
 import signal
+from array import array
+from pathlib import Path
 from unittest import mock
 
 from mesh_case import (ENDLESS, JOB, MeshCase, ProcessCase, eventually,
@@ -64,6 +67,33 @@ class Checkpoints(MeshCase):
 
         self.await_event("attempt 2 begins from step")
         self.expect_undisturbed("1", job)
+
+    def test_a_job_that_diverges_ends_soon_and_keeps_what_was_good(self):
+        """The learning rate of a resumed job ruins its weights."""
+        job = self.write(JOB)
+        self.submit(job)
+        good = array("f", self.weights_of("1"))
+
+        resumed = self.client(
+            "job", "resume", "1", "--set", "train.learning_rate.base=1e18",
+            "--set", "train.steps=100000", "--set", "train.checkpoint_every=1")
+
+        self.assertEqual(resumed.returncode, 1, resumed.stderr)
+        document = self.job("2")
+        self.assertEqual(document["state"], "failed", self.events("2"))
+        # From step 160 on: a few that ruin it, and twenty that are skipped.
+        self.assertLess(document["step"], 160 + 60, self.events("2"))
+        self.assertLessEqual(document["skipped_steps"], 21)
+        self.has(document["why"], "diverged", "train.learning_rate.base",
+                 "paceline job resume 2")
+        kept = array("f", self.weights_of("2"))
+        self.assertEqual(len(kept), len(good))
+        self.assertTrue(all(math.isfinite(value) for value in kept))
+
+    def weights_of(self, job):
+        """The bytes of all parameters, side by side."""
+        content = Path(self.export(job, f"{job}.safetensors")).read_bytes()
+        return content[8 + int.from_bytes(content[:8], "little"):]
 
     def test_one_that_the_disk_changed_is_noticed_and_not_gone_on_from(self):
         job = self.write(JOB)

@@ -4,12 +4,13 @@ sends nonsense costs its own part, and nobody diverges."""
 
 import math
 import os
+import sys
 import time
 from array import array
 from collections import defaultdict
 from pathlib import Path
 
-from mesh_case import MeshCase, eventually, main, stopped
+from mesh_case import MeshCase, eventually, frozen_thread, main, stopped
 
 MEMBERS = 5
 HALF_A_LEASE_SECONDS = 1.5  # of the coordinator's default, `--lease`
@@ -172,8 +173,65 @@ faults: [{worker: w1, step: 0, steps: 0, kind: delay, seconds: 0.05}]
         self.stop()
 
 
+class StarvedGroup(Watched):
+    """Members that answer late are not taken out, and one that never answers
+    is."""
+
+    def test_a_starved_group_throws_nobody_out_and_goes_on(self):
+        """Busy loops beside it, and each member stands still most of the time,
+        for less than half a lease."""
+        self.start(3, "--lease", "6s")
+        self.detach(self.job_file(1_000_000))
+        self.await_sight(lambda job: job["step"] > 5)
+        pids = [self.pid_of_worker(name) for name in ("w1", "w2", "w3")]
+        for _ in range(2 * os.cpu_count()):
+            self.start_process(sys.executable, "-c", "while True: pass")
+
+        begin = time.monotonic()
+        while time.monotonic() - begin < 12:
+            for i, pid in enumerate(pids):
+                with stopped(pid), stopped(pids[(i + 1) % 3]):
+                    time.sleep(0.8)
+            time.sleep(0.4)
+
+        step = self.look()["step"]
+        self.await_sight(lambda job: job["step"] > step)
+        self.assertEqual(self.look()["attempt"], 1)
+        kinds = {event["kind"] for event in self.ask("job", "events", "1")["events"]}
+        self.assertEqual(kinds & {"lost", "evicted", "joining", "again"}, set(),
+                         self.events())
+        self.assertEqual(pids, [self.pid_of_worker(name)
+                                for name in ("w1", "w2", "w3")])
+        self.nobody_diverged()
+        self.stop()
+
+    def test_a_member_whose_rounds_thread_hangs_is_taken_out(self):
+        self.start(3, "--lease", "1s")
+        self.detach(self.job_file(1_000_000))
+        self.await_sight(lambda job: job["step"] > 5)
+
+        with frozen_thread(self.pid_of_worker("w2"), "rounds"):
+            self.await_event("member w2 evicted (owes an answer")
+            self.assertIn("has handled nothing for", self.events())
+            step = self.look()["step"]
+            self.await_sight(lambda job: job["step"] > step + 5)
+
+        self.await_joined("w2")
+        self.assertEqual(self.look()["attempt"], 1)
+        self.stop()
+
+
 class Rounds(Watched):
     beside_others = True
+
+    def test_a_test_set_of_fewer_micro_batches_than_members_has_an_accuracy(self):
+        self.start(3)
+
+        job = self.submit(self.job_file(10, test_samples=4))  # one of them
+
+        self.assertEqual(job["evaluations"][-1]["samples"], 4)
+        self.assertIsNotNone(job["test_accuracy"])
+        self.assertNotIn("incomplete", self.events())
 
     def metrics_of_a_worker(self):
         return [target for target in self.discovered()

@@ -179,10 +179,10 @@ train:
 pipeline: {stages: 2}
 """
 
-    def begin(self, damaged):
+    def begin(self, damaged, workers=2):
         """Two classes of twelve, and a test split of five; the first `damaged`
         of each class are cut short."""
-        self.start(2)
+        self.start(workers)
         self.pictures = self.folder / "pictures"
         for folder, count, cut in (("train/flat", 12, damaged),
                                    ("train/steep", 12, damaged),
@@ -216,6 +216,41 @@ pipeline: {stages: 2}
         self.assertIn("cannot read all samples", events)
         for same in (three, whole):
             self.assertEqual(same["weights_sha256"], one["weights_sha256"])
+
+    def test_a_verdict_on_damage_does_not_depend_on_how_many_workers_read(self):
+        """Of 24 pictures two may be damaged: each of three readers meets fewer
+        of three than it may."""
+        self.begin(damaged=0, workers=3)
+        (self.pictures / "train/flat/1.png").write_bytes(b"no picture")
+        (self.pictures / "train/steep/4.png").write_bytes(b"no picture")
+        placements = (("pipeline.stages=1",),
+                      ("pipeline.stages=1", "aggregation.mode=rolling",
+                       "aggregation.min_parts=3"))
+
+        for sets in placements:
+            good = self.train(*sets, "train.epochs=1")
+            self.assertIn("could not read 2 samples, which were left out",
+                          good["why"], sets)
+        (self.pictures / "train/steep/9.png").write_bytes(b"no picture")
+        (self.pictures / "train/steep/10.png").write_bytes(b"no picture")
+        for sets in placements:
+            bad = self.try_submit(self.write(self.JOB), "train.epochs=50",
+                                  f"data.path={self.pictures}", *sets)
+            self.assertEqual(bad.returncode, 1, bad.stderr)
+            job = self.job("last")
+            self.assertEqual((job["state"], job["attempt"]), ("failed", 1),
+                             self.events("last"))
+            self.has(job["why"], "3 of 24 training samples cannot be read",
+                     "may do without 2")
+
+        predicted = self.try_submit(
+            self.write(self.JOB, "infer.yaml"), "kind=infer",
+            f"data.path={self.pictures}/train/steep", "infer.micro_batch=2",
+            "pipeline.stages=1", "pipeline.replicas=[3]")
+        self.assertEqual(predicted.returncode, 1, predicted.stderr)
+        job = self.job("last")
+        self.assertEqual(job["attempt"], 1, self.events("last"))
+        self.assertIn("3 of 12 test samples cannot be read", job["why"])
 
     def tensor_in(self, path, name, dtype):
         """The bytes of a tensor of a safetensors file: a length, a header in

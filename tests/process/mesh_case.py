@@ -10,6 +10,7 @@ busy box too.
 
 import argparse
 import contextlib
+import ctypes
 import hashlib
 import json
 import os
@@ -137,8 +138,8 @@ class ProcessCase(unittest.TestCase):
 class MeshCase(ProcessCase):
     """Gives each test a mesh of its own, and the client's commands in short."""
 
-    def start(self, workers):
-        self.mesh = Mesh(Settings.bin, workers)
+    def start(self, workers, *flags):
+        self.mesh = Mesh(Settings.bin, workers, *flags)
         self.mesh.__enter__()  # pylint: disable=unnecessary-dunder-call
         self.addCleanup(self._stop)
 
@@ -304,6 +305,26 @@ def stopped(pid):
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def frozen_thread(pid, name):
+    """The process's thread of this name stands still meanwhile, and the others
+    go on.  Skips the test where nobody may trace it."""
+    seize, interrupt, detach, wait_all = 0x4206, 0x4207, 17, 0x40000000
+    thread = next(int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()
+                  if (task / "comm").read_text().strip() == name)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p,
+                            ctypes.c_void_p]
+    if libc.ptrace(seize, thread, None, None) != 0:
+        raise unittest.SkipTest(f"no tracing: {os.strerror(ctypes.get_errno())}")
+    libc.ptrace(interrupt, thread, None, None)
+    os.waitpid(thread, wait_all)
+    try:
+        yield
+    finally:
+        libc.ptrace(detach, thread, None, None)
 
 
 def main():

@@ -79,9 +79,9 @@ class Collector final : public RunObserver {
           std::max(sum.version_bytes(), more.version_bytes()));
     }
   }
-  void OnUnreadable(int64_t samples) override {
+  void OnUnreadable(const v1::Unreadable& unreadable) override {
     absl::MutexLock lock(&mutex_);
-    outcome_.unreadable = samples;
+    outcome_.unreadable = unreadable;
   }
   void OnProgress(const Instruction& done, const BatchInfo& batch) override {
     absl::MutexLock lock(&mutex_);

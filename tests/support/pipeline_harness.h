@@ -57,7 +57,7 @@ struct PipelineOutcome {
   // By first layer and step, of training: hashes of its replicas' states.
   std::map<std::pair<int, int64_t>, std::set<uint64_t>> hashes;
   int64_t skipped_updates = 0;
-  int64_t unreadable = 0;  // samples
+  v1::Unreadable unreadable;
 };
 
 // Trains to the end.  The first error of any worker.

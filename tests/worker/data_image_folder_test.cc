@@ -329,6 +329,27 @@ TEST_F(ImageFolderTest, FailsWhenMoreThanATenthIsCorrupt) {
                     HasSubstr("the log names those that were met so far")));
 }
 
+TEST_F(ImageFolderTest, NamesTheUnreadableByTheirNumbers) {
+  folder_.Write("train/cat/2.png", "broken");
+  folder_.Write("train/dog/21.PNG", "broken");
+  for (int i = 0; i < 4; ++i) {
+    folder_.Write(absl::StrCat("val/cat/", i, ".png"),
+                  i == 3 ? "broken" : Level(50));
+  }
+  const auto source = OpenBatchSource(spec_);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_THAT((*source)->Unreadable(BatchPhase::kTrain).numbers, IsEmpty());
+
+  WalkAll(**source);
+
+  const UnreadableSamples train = (*source)->Unreadable(BatchPhase::kTrain);
+  EXPECT_EQ(train.of, 22);
+  EXPECT_THAT(train.numbers, ElementsAre(2, 21));
+  const UnreadableSamples test = (*source)->Unreadable(BatchPhase::kEvaluate);
+  EXPECT_EQ(test.of, 4);
+  EXPECT_THAT(test.numbers, ElementsAre(3));
+}
+
 TEST_F(ImageFolderTest, SkipsAPictureThatVanishedOrLies) {
   CollectLog();
   spec_.train.epochs = 9;

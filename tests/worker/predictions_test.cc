@@ -254,5 +254,29 @@ TEST(Predictions, HaveMarksOfReplicasAtTheSamePlaces) {
   EXPECT_EQ(MarksOf({route, 1}, 65, 70), (Marks{{66, 1}, {70, 4}}));
 }
 
+TEST_F(PredictionsTest, CountSamplesWhoseOutputsAreNoNumbers) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  BatchInfo batch;
+  batch.total_micro_batches = 2;
+  Predictions predictions(false, Turns(), sink_);
+  // Two rows a sample.
+  ASSERT_TRUE(predictions
+                  .Add(batch, 0,
+                       Floats({3, 2, 2}, {1, 2, 3, 4,             //
+                                          1, kNan, kNan, 4,       //
+                                          -kInfinity, 2, 3, 4}),  // no class
+                       Labels({3, 2}, {0, 0, 0, 0, 0, 0}), LossSums())
+                  .ok());
+  ++batch.ordinal;
+  ASSERT_TRUE(predictions
+                  .Add(batch, 3, Floats({1, 2, 2}, {1, kInfinity, 3, 4}),
+                       Labels({1, 2}, {0, 0}), LossSums())
+                  .ok());
+
+  EXPECT_EQ(sink_.marks.front().not_finite(), 1);
+  EXPECT_EQ(sink_.marks.back().not_finite(), 2);
+}
+
 }  // namespace
 }  // namespace paceline

@@ -9,6 +9,7 @@
 #include <limits>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "core/round/rule.h"
 #include "tests/support/fake_clock.h"
 #include "tests/worker/exchange_group.h"
@@ -417,6 +418,46 @@ TEST(RoundExchange, StatesThatDifferStopTheRoundsAndAreReported) {
               testing::UnorderedElementsAre(testing::Pair(MemberOf(0), 1001),
                                             testing::Pair(MemberOf(1), 666)));
   EXPECT_EQ(report.next, 1);
+}
+
+// Holds the thread "rounds" at its first change.
+class HoldingObserver final : public RoundObserver {
+ public:
+  void OnRound(const v1::RoundRecord&) override {}
+  void OnMemberChanged() override {
+    if (held.HasBeenNotified()) {
+      if (!again.HasBeenNotified()) again.Notify();
+      return;
+    }
+    held.Notify();
+    go_on.WaitForNotification();
+  }
+
+  absl::Notification held, go_on, again;
+};
+
+TEST(RoundExchange, SaysForHowLongItsThreadHasHandledNothing) {
+  MemoryRoundNetwork network;
+  FakeClock clock;
+  HoldingObserver observer;
+  const RoundExchangeOptions options = OptionsOfExchange(0, 10, {});
+  RoundExchange exchange(options, clock, observer);
+  const auto transport = network.Connect(MemberOf(0), &exchange);
+  ASSERT_TRUE(exchange.Start(*transport).ok());
+  exchange.OnGroup(MakeGroup(MakeView(1, {{MemberOf(0), 0}})));
+  observer.held.WaitForNotification();
+
+  exchange.OnLink(MemberOf(1), /*up=*/false, /*refused=*/false);
+  clock.Advance(absl::Seconds(2));
+  EXPECT_EQ(exchange.Report().idle, absl::Seconds(2));
+  EXPECT_EQ(exchange.Report().slowest, absl::ZeroDuration());
+  observer.go_on.Notify();
+
+  observer.again.WaitForNotification();
+  EXPECT_EQ(exchange.Report().slowest, absl::Seconds(2));
+  EXPECT_EQ(exchange.Report().idle, absl::ZeroDuration());
+  transport->Close();
+  exchange.Stop();
 }
 
 }  // namespace

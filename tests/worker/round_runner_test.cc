@@ -93,6 +93,28 @@ TEST(RoundRunner, TheTestSetIsDividedAmongTheMembers) {
   EXPECT_EQ(samples, 24);
 }
 
+// The coordinator waits for every member.
+TEST(RoundRunner, AMemberWithoutAPartOfTheTestSetSaysSo) {
+  JobSpec spec = TrainingJob(2);
+  spec.data.test_samples = 2;  // one micro-batch
+  TrainingGroup group(spec, {1, 1, 1});
+  group.TrainToEqualStates();
+
+  int64_t samples = 0;
+  for (size_t i = 0; i < group.size(); ++i) {
+    int64_t told = 0;
+    for (const v1::EvaluationRecord& record :
+         group.trainer(i).seen().evaluations) {
+      if (record.step() != 2) continue;
+      ++told;
+      samples += record.samples();
+      if (record.samples() == 0) EXPECT_EQ(record.loss(), 0);
+    }
+    EXPECT_EQ(told, 1) << i;
+  }
+  EXPECT_EQ(samples, 2);
+}
+
 TEST(RoundRunner, TheLossesOfTheMembersAreThoseOfTheWholeBatch) {
   TrainingGroup group(TrainingJob(4), {2, 1, 1});
   group.TrainToEqualStates();

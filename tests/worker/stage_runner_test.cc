@@ -1,6 +1,7 @@
 #include "worker/pipeline/stage_runner.h"
 
 #include <atomic>
+#include <limits>
 
 #include "core/model/batch.h"
 #include "core/schedule/asynchronous.h"
@@ -368,6 +369,57 @@ TEST(StageRunner, SkipsAStepOnAllStagesWhenOneReportsNoNumber) {
   EXPECT_FALSE(outcome.steps[4].skipped());
 }
 
+// An engine whose gradient is no number from update 4 on.
+class SickEngine final : public FakeEngine {
+ public:
+  using FakeEngine::FakeEngine;
+
+  absl::StatusOr<StepReport> Report(const BatchInfo& batch) override {
+    absl::StatusOr<StepReport> report = FakeEngine::Report(batch);
+    if (report.ok() && batch.step >= 4) report->finite = false;
+    return report;
+  }
+};
+
+TEST(StageRunner, EndsOnAllStagesWhenTwentyStepsInARowAreSkipped) {
+  PipelineRequest request = FourLayerJob("gpipe", {0, 1});
+  request.spec.train.steps = 200;
+  request.spec.train.epochs = 0;
+  request.make_engine = OnStage<SickEngine>(1);
+
+  ExpectError(RunPipeline(request).status(), absl::StatusCode::kInvalidArgument,
+              HasSubstr("20 steps in a row were skipped"));
+}
+
+// An engine whose weights are infinite after 3 updates.
+class BrokenEngine final : public FakeEngine {
+ public:
+  using FakeEngine::FakeEngine;
+
+  absl::Status Apply(const StepVerdict& verdict) override {
+    const absl::Status applied = FakeEngine::Apply(verdict);
+    if (++updates_ == 3) {
+      Weights()->front().tensor.As<float>()[0] =
+          std::numeric_limits<float>::infinity();
+    }
+    return applied;
+  }
+
+ private:
+  int updates_ = 0;
+};
+
+TEST(StageRunner, WeightsThatAreNoNumbersEndTheRunAtOnce) {
+  for (const char* const schedule : {"gpipe", "pipedream"}) {
+    PipelineRequest request = FourLayerJob(schedule, {0, 1});
+    request.make_engine = OnStage<BrokenEngine>(1);
+
+    ExpectError(RunPipeline(request).status(),
+                absl::StatusCode::kInvalidArgument,
+                HasSubstr("NaN or infinity in "));
+  }
+}
+
 // 100 samples in batches of 24 and micro-batches of 6: whole groups of two, but
 // for the fifth batch of one micro-batch.
 TEST(StageRunner, InterleavesWithAShorterLastBatch) {
@@ -493,6 +545,16 @@ TEST(StageRunner, AStreamSkipsAnUpdateOnOneStageAlone) {
   EXPECT_EQ(outcome.versions.at(0).skipped_updates(), 1);
   EXPECT_EQ(outcome.versions.at(1).skipped_updates(), 0);
   EXPECT_EQ(outcome.versions.at(0).updates(), outcome.versions.at(1).updates());
+}
+
+TEST(StageRunner, AStreamEndsWhenTwentyStepsInARowChangedNothing) {
+  PipelineRequest request = StreamedJob(2);
+  request.spec.train.steps = 200;
+  request.spec.train.epochs = 0;
+  request.make_engine = OnStage<SickEngine>(0);
+
+  ExpectError(RunPipeline(request).status(), absl::StatusCode::kInvalidArgument,
+              HasSubstr("20 steps in a row were skipped"));
 }
 
 TEST(StageRunner, AStreamEndsWithTheErrorOfAnEngine) {

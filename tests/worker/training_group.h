@@ -270,7 +270,7 @@ class Trainer final : public RunObserver, public FaultActions {
   void OnFlow(const v1::FlowTimes&, int64_t, bool) override {}
   void OnBatch(std::optional<absl::Duration>,
                const std::vector<v1::StageTime>&) override {}
-  void OnUnreadable(int64_t /*samples*/) override {}
+  void OnUnreadable(const v1::Unreadable&) override {}
   void OnProgress(const Instruction&, const BatchInfo&) override {
     const SteadyLock lock(&mutex_);
     ++seen_.progress;

@@ -75,6 +75,7 @@ absl::Status GroupRun::Run() {
     status = TakeTurns();
   }
   Close();
+  if (source_ != nullptr) SayUnreadable(*source_, run_.recorder);
   // Excluded, or an earlier run of this very fence was ended here: the group
   // never takes this process again, but it does take another one.
   if (absl::IsAborted(status) && run_.restart != nullptr) {

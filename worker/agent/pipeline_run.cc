@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/predictions.h"
@@ -120,6 +121,10 @@ std::map<WorkerId, int64_t> PipelineRun::SentBytes() const {
 }
 
 absl::Status PipelineRun::Run() {
+  // A run that fails for it, too.
+  const auto say = absl::MakeCleanup([this] {
+    if (source_ != nullptr) SayUnreadable(*source_, run_.recorder);
+  });
   PACELINE_RETURN_IF_ERROR(Prepare());
   run_.recorder.SetPhase(v1::RunState::PHASE_RUNNING);
   StageRunnerParts parts{{},

@@ -245,6 +245,7 @@ StageRunnerOptions RunnerOptions(const RunOrder& order,
   }
   if (options.inference) options.first_batch = order.base.step;
   options.trained = order.trained;
+  options.skipped_in_row = order.skipped_in_row;
   return options;
 }
 

@@ -258,9 +258,9 @@ void RunRecorder::OnSkippedUpdate(int64_t update, const std::string& why) {
       {{"update", update}, {"why", why}});
 }
 
-void RunRecorder::OnUnreadable(int64_t samples) {
+void RunRecorder::OnUnreadable(const v1::Unreadable& unreadable) {
   SteadyLock lock(&mutex_);
-  run_->set_unreadable_samples(samples);
+  *run_->mutable_unreadable() = unreadable;
 }
 
 void RunRecorder::OnProgress(const Instruction& done, const BatchInfo& batch) {

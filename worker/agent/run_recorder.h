@@ -158,7 +158,7 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   void OnFlow(const v1::FlowTimes& flow, int64_t samples, bool last) override;
   void OnBatch(std::optional<absl::Duration> wall,
                const std::vector<v1::StageTime>& stages) override;
-  void OnUnreadable(int64_t samples) override;
+  void OnUnreadable(const v1::Unreadable& unreadable) override;
   void OnProgress(const Instruction& done, const BatchInfo& batch) override;
   // RoundObserver, on the rounds' thread.
   void OnRound(const v1::RoundRecord& record) override;

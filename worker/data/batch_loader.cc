@@ -384,7 +384,9 @@ class FirstSamples final : public SampleSet {
     return all_->Load(place, inputs, labels);
   }
   int64_t memory_bytes() const override { return all_->memory_bytes(); }
-  int64_t unreadable() const override { return all_->unreadable(); }
+  UnreadableSamples Unreadable(BatchPhase split) const override {
+    return all_->Unreadable(split);
+  }
   SampleNames TestNames(int64_t samples) const override {
     return all_->TestNames(samples);
   }

@@ -44,7 +44,9 @@ class BatchLoader final : public BatchSource {
     return samples_->samples(BatchPhase::kEvaluate);
   }
   int64_t memory_bytes() const override { return memory_bytes_; }
-  int64_t unreadable() const override { return samples_->unreadable(); }
+  UnreadableSamples Unreadable(BatchPhase split) const override {
+    return samples_->Unreadable(split);
+  }
   SampleNames TestNames() const override {
     return samples_->TestNames(test_samples());
   }

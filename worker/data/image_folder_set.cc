@@ -126,9 +126,6 @@ absl::StatusOr<ImageList> ListWithoutLabels(const std::string& folder,
   return list;
 }
 
-// A tenth of a small split would be none.
-constexpr int64_t kAlways = 2;
-
 constexpr int64_t kMostFileBytes = int64_t{1} << 27;
 
 ImageFolderOptions WithDefaults(ImageFolderOptions options) {
@@ -225,9 +222,9 @@ bool SkipList::Contains(int32_t sample) const {
   return skipped_.contains(sample);
 }
 
-int64_t SkipList::count() const {
+UnreadableSamples SkipList::Get() const {
   absl::MutexLock lock(&mutex_);
-  return static_cast<int64_t>(skipped_.size());
+  return {samples_, {skipped_.begin(), skipped_.end()}};
 }
 
 absl::Status SkipList::Add(int32_t sample, const std::string& file,
@@ -243,9 +240,7 @@ absl::Status SkipList::Add(int32_t sample, const std::string& file,
        {"why", why.message()},
        {"skipped", count},
        {"of", samples_}});
-  if (count < samples_ && (count <= kAlways || count * 10 <= samples_)) {
-    return absl::OkStatus();
-  }
+  if (count <= MostUnreadable(samples_)) return absl::OkStatus();
   return DataLoss(
       count, " of ", Counted(samples_, "image"),
       " cannot be read, more than a tenth; the last is ", file, ": ",

@@ -36,13 +36,12 @@ struct ImageList {
 // The samples of a split that turned out to be unreadable.  Thread-safe.
 class SkipList {
  public:
-  // samples: of the split, which may lose a tenth of them, and two in any case
-  // (but not all).
+  // samples: of the split, which may lose MostUnreadable() of them.
   explicit SkipList(int64_t samples) : samples_(samples) {}
 
   bool Contains(int32_t sample) const;
 
-  int64_t count() const;
+  UnreadableSamples Get() const;
 
   // Notes that `file`, which is the sample, cannot be read, and logs a warning
   // with the count so far; the second time changes nothing.
@@ -102,8 +101,8 @@ class ImageFolderSet final : public SampleSet {
   int64_t memory_bytes() const override {
     return train_.images.memory_bytes() + test_.images.memory_bytes();
   }
-  int64_t unreadable() const override {
-    return train_.skipped.count() + test_.skipped.count();
+  UnreadableSamples Unreadable(BatchPhase split) const override {
+    return (split == BatchPhase::kTrain ? train_ : test_).skipped.Get();
   }
   SampleNames TestNames(int64_t samples) const override;
 

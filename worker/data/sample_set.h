@@ -59,8 +59,10 @@ class SampleSet {
   // Bytes that are kept of or for its samples.
   virtual int64_t memory_bytes() const { return 0; }
 
-  // Samples so far that could not be read and were left out.
-  virtual int64_t unreadable() const { return 0; }
+  // As BatchSource.
+  virtual UnreadableSamples Unreadable(BatchPhase /*split*/) const {
+    return {};
+  }
 
   // The names of the first `samples` of the test split, and of all classes.
   virtual SampleNames TestNames(int64_t /*samples*/) const { return {}; }

@@ -30,6 +30,12 @@ struct DataFacts {
   std::vector<std::string> notes;
 };
 
+// Samples of a split that could not be read.
+struct UnreadableSamples {
+  int64_t of = 0;                // samples of the split, read or not
+  std::vector<int32_t> numbers;  // theirs in the split, ascending
+};
+
 // A pipeline walks over the job's batches with NextBatch().  A member of a
 // round group picks micro-batches of any step with Prepare().  Both then take
 // the same samples in the same order, cut the same way.  The compute thread
@@ -44,8 +50,10 @@ class BatchSource {
   virtual int64_t test_samples() const = 0;
   // Bytes that it keeps for as long as it lives, beside micro-batches.
   virtual int64_t memory_bytes() const { return 0; }
-  // Samples so far that could not be read and were left out.
-  virtual int64_t unreadable() const { return 0; }
+  // Samples of `split` so far that could not be read and were left out.
+  virtual UnreadableSamples Unreadable(BatchPhase /*split*/) const {
+    return {};
+  }
   // The names of these samples of the test set.
   virtual SampleNames TestNames() const { return {}; }
 

@@ -51,6 +51,8 @@ absl::Status Predictions::Add(const BatchInfo& batch, int64_t first,
   Tensor classes = Tensor::Allocate(DType::kI64, labels.shape);
   const absl::Span<int64_t> highest = classes.As<int64_t>();
   const absl::Span<const float> values = outputs.As<float>();
+  const size_t rows_each = highest.size() / labels.shape.front();
+  bool sound = true;  // this sample, so far
   for (size_t row = 0; row < highest.size(); ++row) {
     const auto begin = values.begin() + static_cast<int64_t>(row) * width;
     const bool is_known = std::none_of(
@@ -58,6 +60,11 @@ absl::Status Predictions::Add(const BatchInfo& batch, int64_t first,
     highest[row] =
         is_known ? std::max_element(begin, begin + width) - begin : kNoClass;
     without_class_ += is_known ? 0 : 1;
+    // Some outputs may be -infinity: a class that cannot be.
+    sound = sound && is_known && std::isfinite(*(begin + highest[row]));
+    if ((row + 1) % rows_each != 0) continue;
+    not_finite_ += sound ? 0 : 1;
+    sound = true;
   }
   sums_.Add(sums);
   std::vector<TensorPart> parts;
@@ -105,6 +112,7 @@ std::optional<v1::PredictedMark> Predictions::MarkAfter(
   mark.set_labels(sums_.samples);
   mark.set_correct(sums_.correct);
   mark.set_loss(sums_.loss);
+  mark.set_not_finite(not_finite_);
   return mark;
 }
 

@@ -67,6 +67,7 @@ class Predictions {
   const std::vector<uint8_t> skipped_;
   int64_t samples_ = 0;
   int64_t without_class_ = 0;
+  int64_t not_finite_ = 0;  // samples
   LossSums sums_;
   Shape sample_;  // of outputs, without n
 };

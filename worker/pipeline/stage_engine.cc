@@ -12,6 +12,7 @@
 #include "core/base/status_macros.h"
 #include "core/model/data_sets.h"
 #include "core/optim/optimizer.h"
+#include "core/round/rule_blocks.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {
@@ -161,6 +162,21 @@ absl::Status OverwriteWeights(const std::vector<NamedTensor>& weights,
       std::memcpy(target->second->data.get(), named.tensor.data.get(),
                   named.tensor.bytes());
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFinite(StageEngine& engine, int64_t step) {
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> weights,
+                            engine.Weights());
+  for (const NamedTensor& weight : weights) {
+    if (weight.tensor.dtype != DType::kF32) continue;
+    const absl::Span<const float> values = weight.tensor.As<float>();
+    if (FindNonFinite(values) == values.size()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "NaN or infinity in ", weight.name, " after step ", step,
+        ": the training has diverged; lower train.learning_rate.base, or set "
+        "train.clip_norm"));
   }
   return absl::OkStatus();
 }

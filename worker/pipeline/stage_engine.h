@@ -314,6 +314,11 @@ absl::Status CheckStageInput(const ModelDescription& model, int first,
 // Errors: InvalidArgument  a label that is neither kNoLabel nor a class
 absl::Status CheckLabels(const Tensor& labels, int64_t classes);
 
+// Looks at each parameter and buffer, after an update that led to `step` steps.
+// Errors: InvalidArgument  NaN or infinity in one, which no further step takes
+//         away: names it
+absl::Status CheckFinite(StageEngine& engine, int64_t step);
+
 // Tied() answers this with flat_gradient.
 absl::Status OwnTies();
 

@@ -51,7 +51,8 @@ StageRunner::StageRunner(StageRunnerOptions options, StageRunnerParts parts)
       parts_(std::move(parts)),
       stages_(static_cast<int>(options_.worker_of.size())),
       own_stages_(OwnStages(options_)),
-      ties_(options_.ties, stages_, parts_.engines, parts_.link) {
+      ties_(options_.ties, stages_, parts_.engines, parts_.link),
+      skips_(options_.skipped_in_row) {
   PACELINE_CHECK(!own_stages_.empty(),
                  absl::StrCat("worker=", options_.worker));
   if (options_.replicas.empty()) return;
@@ -85,7 +86,9 @@ absl::Status StageRunner::Run() {
       PACELINE_RETURN_IF_ERROR(RunBatch(batch));
       if (training) SayBatch(batch);
     }
-    SayUnreadable();
+    if (parts_.source != nullptr) {
+      SayUnreadable(*parts_.source, parts_.observer);
+    }
     if (!training) {
       trained_.reset();
       if (!options_.inference) flow_.OnBatchDropped();
@@ -120,13 +123,6 @@ void StageRunner::SayBatch(const BatchInfo& batch) {
   }
   flow_.OnBatchBegin(MomentOfFlow());
   SayStageTimes(wall);
-}
-
-void StageRunner::SayUnreadable() {
-  if (parts_.source == nullptr) return;
-  const int64_t unreadable = parts_.source->unreadable();
-  if (unreadable > unreadable_) parts_.observer.OnUnreadable(unreadable);
-  unreadable_ = unreadable;
 }
 
 void StageRunner::SayStageTimes(std::optional<absl::Duration> wall) {
@@ -192,10 +188,25 @@ v1::EvaluationRecord RecordOf(int64_t step, const LossSums& losses) {
   const auto samples = static_cast<double>(losses.samples);
   v1::EvaluationRecord record;
   record.set_step(step);
+  if (losses.samples == 0) return record;
   record.set_loss(losses.loss / samples);
   record.set_accuracy(static_cast<double>(losses.correct) / samples);
   record.set_samples(losses.samples);
   return record;
+}
+
+void SayUnreadable(const BatchSource& source, RunObserver& observer) {
+  v1::Unreadable all;
+  for (const BatchPhase split : {BatchPhase::kTrain, BatchPhase::kEvaluate}) {
+    const UnreadableSamples some = source.Unreadable(split);
+    if (some.numbers.empty()) continue;
+    v1::UnreadableSamples& said = split == BatchPhase::kTrain
+                                      ? *all.mutable_train()
+                                      : *all.mutable_test();
+    said.set_of(some.of);
+    said.mutable_numbers()->Assign(some.numbers.begin(), some.numbers.end());
+  }
+  if (all.has_train() || all.has_test()) observer.OnUnreadable(all);
 }
 
 std::optional<v1::StepRecord> StageRunner::RecordHere(
@@ -210,7 +221,10 @@ std::optional<v1::StepRecord> StageRunner::RecordHere(
 void StageRunner::SayStep(const StepVerdict& verdict, const BatchInfo& batch,
                           bool skipped) {
   std::optional<v1::StepRecord> record = RecordHere(verdict, batch);
-  if (record.has_value()) record->set_skipped(skipped);
+  if (record.has_value()) {
+    record->set_skipped(skipped);
+    record->set_unapplied(skipped && !batch_applied_);
+  }
   parts_.observer.OnStep(verdict, batch.samples, record);
 }
 
@@ -553,7 +567,10 @@ absl::Status StageRunner::Report(int stage, const BatchInfo& batch) {
 absl::Status StageRunner::Apply(const BatchInfo& batch,
                                 const StepVerdict& verdict) {
   for (const int stage : own_stages_) {
-    PACELINE_RETURN_IF_ERROR(parts_.engines.at(stage)->Apply(verdict));
+    StageEngine& engine = *parts_.engines.at(stage);
+    PACELINE_RETURN_IF_ERROR(engine.Apply(verdict));
+    if (verdict.skip) continue;
+    PACELINE_RETURN_IF_ERROR(CheckFinite(engine, batch.step + 1));
   }
   return verdict.skip ? absl::OkStatus() : ties_.ShareValues(batch);
 }
@@ -609,7 +626,7 @@ absl::Status StageRunner::Step(const Instruction& instruction,
   // of an attempt that begins there has no hole.
   SayStep(verdict, batch, verdict.skip);
   Deposit(batch);
-  return absl::OkStatus();
+  return skips_.OnStep(verdict.skip, verdict.why);
 }
 
 void StageRunner::FinishEvaluation() {
@@ -717,7 +734,10 @@ absl::Status StageRunner::Update(const InFlight& what) {
   const StepVerdict verdict =
       DecideStep(options_.train, what.batch.total_micro_batches, {report});
   PACELINE_RETURN_IF_ERROR(engine.Apply(verdict));
-  if (!verdict.skip) PACELINE_RETURN_IF_ERROR(ties_.ShareValues(alone));
+  if (!verdict.skip) {
+    PACELINE_RETURN_IF_ERROR(CheckFinite(engine, what.batch.step + 1));
+    PACELINE_RETURN_IF_ERROR(ties_.ShareValues(alone));
+  }
   ++updates_;
   flow_.OnUpdate(parts_.clock.Now() - begin);
   const StashReading stash = engine.Stash();
@@ -728,17 +748,17 @@ absl::Status StageRunner::Update(const InFlight& what) {
   time.set_updates(time.updates() + 1);
   if (verdict.skip) time.set_skipped_updates(time.skipped_updates() + 1);
   batch_skipped_ = batch_skipped_ || verdict.skip;
+  batch_applied_ = batch_applied_ || !verdict.skip;
   if (verdict.skip) {
     parts_.observer.OnSkippedUpdate(alone.step + 1, verdict.why);
   }
-  if (what.micro_batch + 1 == what.batch.micro_batches) {
-    FinishStreamedBatch(what.batch, verdict);
-  }
-  return absl::OkStatus();
+  return what.micro_batch + 1 == what.batch.micro_batches
+             ? FinishStreamedBatch(what.batch, verdict)
+             : absl::OkStatus();
 }
 
-void StageRunner::FinishStreamedBatch(const BatchInfo& batch,
-                                      const StepVerdict& last) {
+absl::Status StageRunner::FinishStreamedBatch(const BatchInfo& batch,
+                                              const StepVerdict& last) {
   StepVerdict verdict = last;
   verdict.step = batch.step;
   // Single updates are skipped, not a batch.
@@ -746,8 +766,10 @@ void StageRunner::FinishStreamedBatch(const BatchInfo& batch,
   SayStep(verdict, batch, batch_skipped_);
   Deposit(batch);
   batch_skipped_ = false;
+  const bool applied = std::exchange(batch_applied_, false);
   SayBatch(batch);
-  SayUnreadable();
+  if (parts_.source != nullptr) SayUnreadable(*parts_.source, parts_.observer);
+  return skips_.OnStep(!applied, last.why);
 }
 
 // --- What a worker waits for, and inference ---

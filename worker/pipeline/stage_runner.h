@@ -48,8 +48,8 @@ class RunObserver {
   // stages computed, ascending.
   virtual void OnBatch(std::optional<absl::Duration> wall,
                        const std::vector<v1::StageTime>& stages) = 0;
-  // More of the data set than before could not be read: `samples` so far.
-  virtual void OnUnreadable(int64_t samples) = 0;
+  // So much of the data set could not be read so far.
+  virtual void OnUnreadable(const v1::Unreadable& unreadable) = 0;
   // After every instruction: the compute thread is alive.
   virtual void OnProgress(const Instruction& done, const BatchInfo& batch) = 0;
 };
@@ -59,6 +59,9 @@ class RunObserver {
 v1::StepRecord RecordOf(const StepVerdict& verdict, const LossSums& losses,
                         int64_t samples, absl::Time now);
 v1::EvaluationRecord RecordOf(int64_t step, const LossSums& losses);
+// Tells the observer what `source` could not read, where there is something.
+// To be called before a run that fails says so, too.
+void SayUnreadable(const BatchSource& source, RunObserver& observer);
 
 // Decides after which batches the state is kept, and keeps it.  Called on the
 // compute thread.
@@ -93,6 +96,7 @@ struct StageRunnerOptions {
   int64_t first_batch = 0;  // inference: where the walk begins
   // The walk is over: there is no batch.
   bool trained = false;
+  int64_t skipped_in_row = 0;  // steps before the first one
 };
 
 // The parts of a run.  All outlive the runner.
@@ -192,7 +196,8 @@ class StageRunner {
   absl::Status StreamBackward(const InFlight& what, int64_t next_version);
   absl::Status Update(const InFlight& what);
   // Tells of a batch whose last update was made.
-  void FinishStreamedBatch(const BatchInfo& batch, const StepVerdict& last);
+  absl::Status FinishStreamedBatch(const BatchInfo& batch,
+                                   const StepVerdict& last);
   absl::Status Do(Op op, const InFlight& what);
 
   // Where the last stage is.  All replicas tell of a step, so that it is known
@@ -211,7 +216,6 @@ class StageRunner {
   // A training batch has ended.
   void SayBatch(const BatchInfo& batch);
   void SayStageTimes(std::optional<absl::Duration> wall);
-  void SayUnreadable();
 
   const StageRunnerOptions options_;
   const StageRunnerParts parts_;
@@ -238,7 +242,9 @@ class StageRunner {
   std::optional<Instant> trained_;  // when the training batch before ended
   int64_t updates_ = 0;  // of asynchronous schedules, made by this runner
   bool batch_skipped_ = false;  // an update of the streamed batch
-  LossSums evaluation_;         // of the running evaluation
+  bool batch_applied_ = false;  // another one was not skipped
+  SkipCount skips_;
+  LossSums evaluation_;  // of the running evaluation
 
   FlowMeter flow_{options_.inference ? FlowMeter::Counts::kInputs
                                      : FlowMeter::Counts::kBatches};
@@ -250,7 +256,6 @@ class StageRunner {
   int64_t evaluation_step_ = 0;
   std::optional<int64_t> stopped_at_;
   std::optional<Rest> rest_ = Rest();
-  int64_t unreadable_ = 0;  // samples, as was said
 };
 
 }  // namespace paceline

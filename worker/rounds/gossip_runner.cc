@@ -87,6 +87,9 @@ absl::StatusOr<StepVerdict> GossipRunner::Update(const StepFaults& faults) {
   const StepVerdict verdict =
       DecideStep(options_.spec.train, total_steps_, {report});
   PACELINE_RETURN_IF_ERROR(parts_.engine.Apply(verdict));
+  if (!verdict.skip) {
+    PACELINE_RETURN_IF_ERROR(CheckFinite(parts_.engine, batch_.step + 1));
+  }
   return verdict;
 }
 
@@ -140,7 +143,7 @@ absl::Status GossipRunner::Meet(const RoundTurn& turn) {
   const int64_t all =
       share_ == 0 ? 0
                   : own * batch_.micro_batches / static_cast<int64_t>(share_);
-  Tell(verdict_, batch_, own, all);
+  PACELINE_RETURN_IF_ERROR(Tell(verdict_, batch_, own, all));
   return Evaluate(turn.step + 1);
 }
 

@@ -51,8 +51,7 @@ struct RoundExchangeOptions {
   size_t state_bytes = 0;       // of the engine's state
   // Bytes of results that the compute thread has still to apply.  With more
   // than these, and more than kLeastUnapplied, this member holds no further
-  // result: the others wait for it, or go on without it once it owes them an
-  // answer for a lease.
+  // result: the others wait for it.
   size_t unapplied_bytes = size_t{256} << 20;
   int64_t total_steps = 0;  // no part of later ones is asked for
   // Steps that the state has in it.

@@ -2,6 +2,7 @@
 // thread-safe front.  The agent, the compute thread and the transport call it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -15,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/statistics.h"
 #include "core/base/steady_wait.h"
 #include "core/base/thread.h"
 #include "core/cluster/member_report.h"
@@ -91,7 +93,10 @@ class DriverExchange : public GroupExchange {
   }
   MemberReport Report() const override {
     const SteadyLock lock(&mutex_);
-    return report_;
+    MemberReport report = report_;
+    report.idle = std::max(clock_.Now() - handled_, absl::ZeroDuration());
+    report.slowest = answers_.Get();
+    return report;
   }
   RoundStats Stats() const override {
     const SteadyLock lock(&mutex_);
@@ -137,6 +142,10 @@ class DriverExchange : public GroupExchange {
 
   // make: called on the thread.
   void StartThread(std::function<std::unique_ptr<Driver>()> make) {
+    {
+      const SteadyLock lock(&mutex_);
+      handled_ = clock_.Now();
+    }
     thread_ =
         Thread("rounds", [this, make = std::move(make)] { Run(*make()); });
   }
@@ -148,20 +157,20 @@ class DriverExchange : public GroupExchange {
   // Drops what waits.
   void JoinThread() {
     thread_.Join();
-    std::deque<Task> dropped;  // without the lock: some hold a part's memory
+    std::deque<Posted> dropped;  // without the lock: some hold a part's memory
     const SteadyLock lock(&mutex_);
     dropped.swap(tasks_);
   }
   void Post(Task task) {
     const SteadyLock lock(&mutex_);
-    if (!stopping_) tasks_.push_back(std::move(task));
+    if (!stopping_) tasks_.push_back({clock_.Now(), std::move(task)});
   }
   // Posts a peer's message; drops it where too many wait, since peers repeat
   // it.
   void PostOfPeer(Task task) {
     const SteadyLock lock(&mutex_);
     if (stopping_ || tasks_.size() >= kMostTasks) return;
-    tasks_.push_back(std::move(task));
+    tasks_.push_back({clock_.Now(), std::move(task)});
   }
 
   // Constant after construction, but for transport_, which Start() sets.
@@ -178,7 +187,12 @@ class DriverExchange : public GroupExchange {
   // That wait when peers want to say more.
   static constexpr size_t kMostTasks = 1 << 14;
 
-  void Await(Instant due, std::deque<Task>& tasks) {
+  struct Posted {
+    Instant when;
+    Task task;
+  };
+
+  void Await(Instant due, std::deque<Posted>& tasks) {
     const auto something = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
       return stopping_ || !tasks_.empty();
     };
@@ -189,9 +203,12 @@ class DriverExchange : public GroupExchange {
 
   void Run(Driver& driver) {
     for (;;) {
-      std::deque<Task> tasks;
+      std::deque<Posted> tasks;
       Await(driver.DueAt(), tasks);
-      for (const Task& task : tasks) task(driver);
+      for (const Posted& each : tasks) {
+        each.task(driver);
+        OnHandled(each.when);
+      }
       const Instant now = clock_.Now();
       if (now >= driver.DueAt()) driver.OnTick();
       if (Keep(driver.Report(now), driver.Stats())) return;
@@ -200,16 +217,26 @@ class DriverExchange : public GroupExchange {
     }
   }
 
+  void OnHandled(Instant posted) {
+    const SteadyLock lock(&mutex_);
+    handled_ = clock_.Now();
+    answers_.Add(handled_ - posted);
+  }
+
   // True: it is to end.
   bool Keep(MemberReport report, const RoundStats& stats) {
     const SteadyLock lock(&mutex_);
+    handled_ = clock_.Now();
     report_ = std::move(report);
     stats_ = stats;
     return stopping_;
   }
 
   mutable SteadyMutex mutex_;
-  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Posted> tasks_ ABSL_GUARDED_BY(mutex_);
+  // When the thread last came to the end of something, a tick too.
+  Instant handled_ ABSL_GUARDED_BY(mutex_);
+  RecentLongest answers_ ABSL_GUARDED_BY(mutex_);  // each since it was posted
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   MemberReport report_ ABSL_GUARDED_BY(mutex_);
   RoundStats stats_ ABSL_GUARDED_BY(mutex_);

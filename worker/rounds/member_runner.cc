@@ -108,8 +108,9 @@ absl::Status MemberRunner::ComputeMicroBatch(
   return absl::OkStatus();
 }
 
-void MemberRunner::Tell(const StepVerdict& verdict, const BatchInfo& batch,
-                        int64_t own, int64_t all) {
+absl::Status MemberRunner::Tell(const StepVerdict& verdict,
+                                const BatchInfo& batch, int64_t own,
+                                int64_t all) {
   // A member that had no part of the batch knows nothing of its loss.
   std::optional<v1::StepRecord> record;
   if (losses_.samples > 0) {
@@ -122,15 +123,10 @@ void MemberRunner::Tell(const StepVerdict& verdict, const BatchInfo& batch,
   if (told_at_.has_value()) wall = now - *told_at_;
   told_at_ = now;
   parts_.observer.OnBatch(wall, {stage_time_});
-  SayUnreadable();
+  SayUnreadable(parts_.source, parts_.observer);
   losses_ = {};
   stage_time_ = {};
-}
-
-void MemberRunner::SayUnreadable() {
-  const int64_t unreadable = parts_.source.unreadable();
-  if (unreadable > unreadable_) parts_.observer.OnUnreadable(unreadable);
-  unreadable_ = unreadable;
+  return skips_.OnStep(verdict.skip, verdict.why);
 }
 
 std::vector<int> MemberRunner::OwnMicroBatches(const RoundTurn& turn,
@@ -147,12 +143,13 @@ absl::Status MemberRunner::Evaluate(int64_t steps) {
   if (batch.micro_batches == 0 || !view.has_value()) return absl::OkStatus();
   const std::vector<int> own =
       MicroBatchesOf(*view, steps, options_.self, batch.micro_batches);
-  if (own.empty()) return absl::OkStatus();
   LossSums sums;
-  PACELINE_RETURN_IF_ERROR(EvaluateShare(batch, own, sums));
+  if (!own.empty()) {
+    PACELINE_RETURN_IF_ERROR(EvaluateShare(batch, own, sums));
+  }
   told_at_.reset();
-  SayUnreadable();
-  if (sums.samples == 0) return absl::OkStatus();
+  SayUnreadable(parts_.source, parts_.observer);
+  // Also of no samples: the coordinator waits for every member.
   parts_.observer.OnEvaluation(RecordOf(steps, sums));
   return absl::OkStatus();
 }

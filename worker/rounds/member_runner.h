@@ -91,8 +91,9 @@ class MemberRunner {
 
   // The step is done.  own: samples that count as this member's; all: as the
   // step's.
-  void Tell(const StepVerdict& verdict, const BatchInfo& batch, int64_t own,
-            int64_t all);
+  // Errors: those of SkipCount
+  absl::Status Tell(const StepVerdict& verdict, const BatchInfo& batch,
+                    int64_t own, int64_t all);
   // Computes this member's share of the test set, where one is due after
   // `steps` steps.
   absl::Status Evaluate(int64_t steps);
@@ -116,16 +117,15 @@ class MemberRunner {
  private:
   absl::Status TakeAny(RoundTurn& turn);
   absl::Status Restore(const RoundTurn& turn);
-  void SayUnreadable();
   absl::Status EvaluateShare(const BatchInfo& batch,
                              const std::vector<int>& own, LossSums& sums);
 
   GroupExchange& exchange_;
+  SkipCount skips_;
   v1::StageTime stage_time_;
   // When the step before was told of; nothing: what came next did not follow at
   // once.
   std::optional<Instant> told_at_;
-  int64_t unreadable_ = 0;  // samples, as was said
 };
 
 }  // namespace paceline

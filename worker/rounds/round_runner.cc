@@ -150,6 +150,9 @@ absl::StatusOr<StepVerdict> RoundRunner::Update(const RoundTurn& turn,
   report.samples = turn.divisor;
   verdict = DecideStep(options_.spec.train, total_steps_, {report});
   PACELINE_RETURN_IF_ERROR(parts_.engine.Apply(verdict));
+  if (!verdict.skip) {
+    PACELINE_RETURN_IF_ERROR(CheckFinite(parts_.engine, turn.step + 1));
+  }
   return verdict;
 }
 
@@ -200,7 +203,7 @@ absl::Status RoundRunner::Apply(const RoundTurn& turn) {
       samples += each.samples;
     }
   }
-  Tell(verdict, batch, samples, samples);
+  PACELINE_RETURN_IF_ERROR(Tell(verdict, batch, samples, samples));
   return Evaluate(applied_);
 }
 

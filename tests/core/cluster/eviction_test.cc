@@ -124,6 +124,81 @@ TEST(DecideEviction, FollowsTheTable) {
   }
 }
 
+// w1 is owed an answer by w2, whose thread has handled nothing for `idle`.
+int64_t GoneWith(absl::Duration idle, absl::Duration slowest,
+                 absl::Duration delay = absl::ZeroDuration(),
+                 bool cut = false) {
+  const View view = ViewOf(3);
+  auto reports = Reports(view, {{1, 2, cut, kLong}});
+  reports[Number(2)].idle = idle;
+  reports[Number(2)].slowest = slowest;
+  const auto eviction = DecideEviction(view, reports, kLease, delay);
+  return eviction.has_value() ? eviction->member.worker.value : 0;
+}
+
+TEST(DecideEviction, ADebtCountsOnlyWhileTheDebtorsThreadHandlesNothing) {
+  constexpr absl::Duration kMoment = absl::Milliseconds(1);
+  constexpr absl::Duration kQuick = absl::Milliseconds(2);
+  const struct {
+    const char* what;
+    absl::Duration idle, slowest, delay;
+    bool cut;
+    int64_t gone;
+  } kCases[] = {
+      {"it is at work", kMoment, kQuick, {}, false, 0},
+      {"just below the lease", kLease - kMoment, kQuick, {}, false, 0},
+      {"the lease", kLease, kQuick, {}, false, 2},
+      {"just below 5 of its answers", 5 * kLong - kMoment, kLong, {}, false, 0},
+      {"5 of its answers", 5 * kLong, kLong, {}, false, 2},
+      {"the coordinator is late", kLong, kQuick, kLong + kMoment, false, 0},
+      {"it is later than that", kLong, kQuick, kLong, false, 2},
+      {"its link is cut: fewer links", kMoment, kLong, kLong, true, 2},
+  };
+  for (const auto& test : kCases) {
+    EXPECT_EQ(GoneWith(test.idle, test.slowest, test.delay, test.cut),
+              test.gone)
+        << test.what;
+  }
+}
+
+TEST(DecideEviction, SaysForHowLongTheDebtorHasHandledNothing) {
+  const View view = ViewOf(2);
+  auto reports = Reports(view, {{1, 2, false, kLong}});
+  reports[Number(2)].idle = absl::Seconds(4);
+
+  EXPECT_EQ(DecideEviction(view, reports, kLease)->why,
+            "owes an answer for 3.2 s and has handled nothing for 4.0 s");
+}
+
+// A server whose thread hangs before it spreads the result owes nobody anything
+// yet.
+TEST(DecideEviction, WhatIsAwaitedOfAHungThreadIsOwed) {
+  const View view = ViewOf(3);
+  for (const auto& [idle, gone] :
+       {std::pair(absl::Seconds(2.9), false), {absl::Seconds(3), true}}) {
+    auto reports = Reports(view, {});
+    for (const int from : {1, 3}) {
+      PeerReport awaited;
+      awaited.peer = Number(2);
+      awaited.awaited = true;
+      reports[Number(from)].peers.push_back(awaited);
+    }
+    reports[Number(2)].idle = idle;
+
+    EXPECT_EQ(DecideEviction(view, reports, kLease).has_value(), gone);
+  }
+}
+
+// Its report is of the time before it hung, when it waited itself.
+TEST(DecideEviction, AHungThreadIsNoExcusedOne) {
+  const View view = ViewOf(3);
+  auto reports = Reports(view, {{1, 2, false, kLong}, {2, 3, false, kLong}});
+  reports[Number(2)].idle = absl::Seconds(9);
+  reports[Number(3)].idle = absl::Milliseconds(1);
+
+  EXPECT_EQ(DecideEviction(view, reports, kLease)->member, Number(2));
+}
+
 TEST(DecideEviction, ListensOnlyToThoseWhoHaveThePresentView) {
   const View view = ViewOf(3);
   auto reports = Reports(view, {{1, 2, false, kLong}});

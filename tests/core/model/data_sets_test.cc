@@ -134,5 +134,14 @@ TEST(DataSets, NameTheOneThatWasMeant) {
   EXPECT_THAT(problems.Take().at(0).why, HasSubstr("did you mean 'cifar10'?"));
 }
 
+TEST(MostUnreadable, IsATenthOrTwoButNeverAll) {
+  const std::map<int64_t, int64_t> most = {
+      {0, 0},  {1, 0},  {2, 1},  {3, 2},         {29, 2},
+      {30, 3}, {60, 6}, {69, 6}, {40'960, 4096}, {1'200'000, 4096}};
+  for (const auto& [samples, expected] : most) {
+    EXPECT_EQ(MostUnreadable(samples), expected) << samples;
+  }
+}
+
 }  // namespace
 }  // namespace paceline

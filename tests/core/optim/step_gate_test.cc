@@ -279,5 +279,25 @@ TEST(StepGate, RefusesReplicasThatDiffer) {
               HasSubstr("replicas 0 and 1 of stage 1 differ"));
 }
 
+TEST(SkipCount, EndsTheRunAtTheTwentiethInARow) {
+  SkipCount count;
+  for (int i = 0; i < 19; ++i) ASSERT_TRUE(count.OnStep(true, "nan").ok());
+  ASSERT_TRUE(count.OnStep(false, "").ok());
+  for (int i = 0; i < 19; ++i) ASSERT_TRUE(count.OnStep(true, "nan").ok());
+
+  const absl::Status last = count.OnStep(true, "NaN in stage 1");
+
+  EXPECT_EQ(last.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(last.message().find("20 steps in a row"), std::string::npos);
+  EXPECT_NE(last.message().find("NaN in stage 1"), std::string::npos);
+}
+
+TEST(SkipCount, GoesOnFromThoseOfTheAttemptBefore) {
+  SkipCount count(18);
+
+  EXPECT_TRUE(count.OnStep(true, "").ok());
+  EXPECT_FALSE(count.OnStep(true, "").ok());
+}
+
 }  // namespace
 }  // namespace paceline

@@ -122,7 +122,8 @@ TEST(ConvertMemberReport, RefusesWhatNoMemberWouldSay) {
            // A sum from there on would overflow.
            [](auto& p) { p.set_next(std::numeric_limits<int64_t>::max()); },
            [](auto& p) { p.set_state_step(-1); },
-           [](auto& p) { p.set_turn(-1); },
+           [](auto& p) { p.set_turn(-1); }, [](auto& p) { p.set_idle_ms(-1); },
+           [](auto& p) { p.set_slowest_ms(-1); },
            [](auto& p) { p.mutable_view()->set_counter(-1); },
            [](auto& p) { p.mutable_peers(0)->clear_peer(); },
            [](auto& p) { p.mutable_peers(0)->set_broken_ms(-1); },

@@ -48,7 +48,7 @@ TEST(CheckHeartbeat, TakesNumbersThatCannotBeAsNotKnown) {
     time.mutable_versions()->set_staleness(-1);
     run.set_step_seconds(wrong);
     run.set_timed_steps(-1);
-    run.set_unreadable_samples(-1);
+    run.set_update_bytes(-1);
     run.mutable_seconds()->set_wall(wrong);
     run.mutable_flow()->set_compute(wrong);
     run.mutable_flow()->set_samples(-1);
@@ -62,7 +62,7 @@ TEST(CheckHeartbeat, TakesNumbersThatCannotBeAsNotKnown) {
     EXPECT_EQ(run.stage_times(0).versions().staleness(), 0);
     EXPECT_EQ(run.step_seconds(), 0);
     EXPECT_EQ(run.timed_steps(), 0);
-    EXPECT_EQ(run.unreadable_samples(), 0);
+    EXPECT_EQ(run.update_bytes(), 0);
     EXPECT_EQ(run.seconds().wall(), 0);
     EXPECT_EQ(run.flow().compute(), 0);
     EXPECT_EQ(run.flow().samples(), 0);
@@ -250,6 +250,33 @@ TEST(ConvertRunOrder, RefusesStagesOutOfTheirOrder) {
 
   EXPECT_EQ(FromProto(proto).status().message(),
             "order: stage 1 stands where stage 0 comes next");
+}
+
+TEST(CheckHeartbeat, RefusesUnreadableSamplesThatCannotBe) {
+  using Spoil = void (*)(v1::UnreadableSamples&);
+  for (const Spoil spoil : std::initializer_list<Spoil>{
+           [](auto& said) { said.add_numbers(60); },
+           [](auto& said) { said.add_numbers(7); },
+           [](auto& said) { said.set_numbers(0, -1); },
+           [](auto& said) { said.set_of(-1); },
+           [](auto& said) {
+             said.set_of(1 << 20);
+             while (said.numbers_size() < 4098) {
+               said.add_numbers(said.numbers_size() + 10);
+             }
+           }}) {
+    v1::Heartbeat heartbeat = BeatOf(v1::RunState::PHASE_RUNNING);
+    v1::UnreadableSamples& said =
+        *heartbeat.mutable_run()->mutable_unreadable()->mutable_test();
+    said.set_of(60);
+    said.add_numbers(7);
+    ASSERT_TRUE(CheckHeartbeat(heartbeat).ok());
+
+    spoil(said);
+
+    EXPECT_TRUE(absl::IsInvalidArgument(CheckHeartbeat(heartbeat)))
+        << said.ShortDebugString().substr(0, 100);
+  }
 }
 
 }  // namespace
