@@ -99,7 +99,7 @@ void RunRecorder::SetInputs(const v1::Inputs& inputs) {
 
 void RunRecorder::AddNote(const std::string& note) {
   const std::string text = ToUtf8(note, kMaxNoteBytes);
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   auto& notes = *run_->mutable_notes();
   if (notes.size() < kMaxNotes &&
       std::find(notes.begin(), notes.end(), text) == notes.end()) {
