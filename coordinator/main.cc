@@ -162,8 +162,14 @@ absl::Status AwaitEnd(const Running& running, const std::string& database) {
   return damage;
 }
 
+std::string CheckpointFolder(const CoordinatorOptions& options,
+                             const StateDir& state) {
+  return options.checkpoint_dir.empty() ? state.checkpoints()
+                                        : options.checkpoint_dir;
+}
+
 // Everything that serves, in the order in which it is to be stopped.
-absl::Status Serve(const CoordinatorOptions& options, int64_t newest_folder,
+absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
                    const Authority* authority, JobStore& store,
                    FileWeightsStore& weights_store,
                    FileCheckpointStore& checkpoints, const Running& running) {
@@ -172,7 +178,9 @@ absl::Status Serve(const CoordinatorOptions& options, int64_t newest_folder,
       options.insecure || options.http_insecure || options.http_tls);
   PACELINE_RETURN_IF_ERROR(AtOption(options.origins, "http", http_at.status()));
   PACELINE_ASSIGN_OR_RETURN(StoredState stored, store.Load());
-  SkipTakenNumbers(newest_folder, stored);
+  SkipTakenNumbers(std::max(state.NewestJobFolder(),
+                            NewestJobFolder(CheckpointFolder(options, state))),
+                   stored);
   PACELINE_ASSIGN_OR_RETURN(const std::optional<HttpTls> http_tls,
                             HttpFiles(options, authority));
   RevokeAgain(stored);
@@ -251,9 +259,7 @@ absl::Status Run(const CoordinatorOptions& options, const Running& running) {
   PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<SqliteStore> store,
                             SqliteStore::Open(state->database()));
   FileWeightsStore weights_store(state->jobs());
-  const std::string checkpoint_dir = options.checkpoint_dir.empty()
-                                         ? state->checkpoints()
-                                         : options.checkpoint_dir;
+  const std::string checkpoint_dir = CheckpointFolder(options, *state);
   const auto owned =
       CheckpointDir::Open(checkpoint_dir, *state, options.adopt_checkpoints);
   PACELINE_RETURN_IF_ERROR(
@@ -262,10 +268,8 @@ absl::Status Run(const CoordinatorOptions& options, const Running& running) {
                             OpenAuthority(options));
   GrpcPieceFetcher fetcher;
   FileCheckpointStore checkpoints(checkpoint_dir, fetcher);
-  return Serve(
-      options,
-      std::max(state->NewestJobFolder(), NewestJobFolder(checkpoint_dir)),
-      authority.get(), *store, weights_store, checkpoints, running);
+  return Serve(options, *state, authority.get(), *store, weights_store,
+               checkpoints, running);
 }
 
 int Main(int argc, char** argv) {
