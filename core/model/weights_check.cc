@@ -268,15 +268,15 @@ absl::Status CheckWeights(const ModelDescription& model,
   Add("of another shape", differences.shapes, parts);
   Add("of another dtype", differences.dtypes, parts);
   const char* const remedy =
-      differences.only_head ? "; all of them belong to the class head: "
+      differences.only_head ? ".  All of them belong to the class head: "
                               "model.reset_head: true starts with a new one"
       : differences.shapes.empty()
           ? ""
-          : "; a file that was pruned needs its model.sizes: 'paceline model "
+          : ".  A file that was pruned needs its model.sizes: 'paceline model "
             "inspect' shows them";
   return InvalidArgument("the tensors are not those of ", model.name, " with ",
                          model.classes,
-                         " classes: ", absl::StrJoin(parts, "; "), remedy);
+                         " classes: ", absl::StrJoin(parts, ".  "), remedy);
 }
 
 }  // namespace paceline

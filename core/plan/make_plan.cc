@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
@@ -321,7 +322,8 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
       SolvePlan(spec.pipeline.policy, inputs.problem,
                 {.predicted = inputs.predicted.has_value()}));
   Layout layout;
-  layout.why = absl::StrCat(spec.pipeline.policy, " (", answer.why, "; ",
+  layout.why = absl::StrCat(spec.pipeline.policy, " (",
+                            absl::StripSuffix(answer.why, "."), "; ",
                             inputs.source, ")");
   for (const PlacedStage& stage : answer.placement) {
     for (size_t i = 0; i < stage.devices.size(); ++i) {

@@ -65,8 +65,8 @@ absl::Status UnknownPolicy(absl::string_view policy) {
   const std::string meant = DidYouMean(shown, PolicyNames());
   return InvalidArgument(
       "no policy '", shown, "'",
-      meant.empty() ? "" : absl::StrCat(" (did you mean '", meant, "'?)"),
-      "; there are ", absl::StrJoin(PolicyNames(), ", "));
+      meant.empty() ? "." : absl::StrCat(": did you mean '", meant, "'?"),
+      " There are ", absl::StrJoin(PolicyNames(), ", "));
 }
 
 double GapOf(double seconds, double bound_seconds) {

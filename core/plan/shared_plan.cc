@@ -159,8 +159,8 @@ absl::StatusOr<PlanAnswer> SolveShared(absl::string_view policy,
     SharedStages shared = CutFurther(runs, held, stages);
     const absl::Status fits = PutStages(problem, held, shared, *answer);
     if (fits.ok()) {
-      absl::StrAppend(&answer->why, "; fewer workers than stages: ",
-                      HoldersText(problem, answer->placement));
+      absl::StrAppend(&answer->why, " Fewer workers than stages: ",
+                      HoldersText(problem, answer->placement), ".");
       return answer;
     }
     answer = fits;

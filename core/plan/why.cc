@@ -90,7 +90,7 @@ std::string LeftOutText(const PlanProblem& problem, const PlanAnswer& answer) {
 std::string QualityText(const PlanAnswer& answer, bool predicted) {
   if (answer.exact) {
     return predicted ? "proved to be the best by the predicted times of "
-                       "layers, and the real times may differ"
+                       "layers; the real times may differ"
                      : "proved to be the best";
   }
   return absl::StrFormat(
@@ -160,8 +160,8 @@ std::string FewNames(const std::vector<std::string>& names) {
 std::string WhyOf(const PlanProblem& problem, const PlanAnswer& answer,
                   bool predicted) {
   return absl::StrCat(BoundText(problem, answer.placement, answer.cost), "; ",
-                      LeftOutText(problem, answer), "; the plan is ",
-                      QualityText(answer, predicted));
+                      LeftOutText(problem, answer), ". The plan is ",
+                      QualityText(answer, predicted), ".");
 }
 
 absl::Status NothingFits(const PlanProblem& problem) {

@@ -710,7 +710,7 @@ TEST(PlanForAMesh, OfPredictedTimesSaysForWhatItIsOptimal) {
 
   EXPECT_TRUE(known.Output()["predicted"].is_null());
   EXPECT_THAT(known.Output()["why"].get<std::string>(),
-              testing::EndsWith("; the plan is proved to be the best"));
+              testing::EndsWith("The plan is proved to be the best."));
   EXPECT_THAT(predicted.out.str(),
               HasSubstr("proved optimal for predicted layer times only (90 % "
                         "between 0."));

@@ -236,8 +236,8 @@ std::string WhyOf(const GraphProfile& graph, const PipedreamRequest& request,
       " times one machine's; all of it on every device would take ",
       Seconds(answer.data_parallel_seconds), "; ", used,
       request.count_transfers
-          ? "; transfers are counted"
-          : "; transfers are not counted, as the cost model has it");
+          ? ". Transfers are counted."
+          : ". Transfers are not counted, as the cost model has it.");
 }
 
 PipedreamAnswer AnswerOf(const StateSpace& space,

@@ -10,6 +10,7 @@
 #include "tests/support/job_changes.h"
 #include "tests/support/small_model.h"
 #include "tests/support/status_checks.h"
+#include "tests/support/well_said.h"
 
 namespace paceline {
 namespace {
@@ -64,6 +65,18 @@ TEST(MakePlan, GivesEachStageAWorkerInTheOrderGiven) {
   EXPECT_THAT(plan.why, StartsWith("equal ("));
   EXPECT_THAT(plan.why, HasSubstr("): 7 layers in 3 stages (3+2+2) on 3 "
                                   "workers; c holds stage 0 ("));
+}
+
+TEST(MakePlan, PutsReasonsTogetherWithoutDoubledPointsAndCountsRight) {
+  for (const char* const policy : {"equal", "dp"}) {
+    for (const int stages : {1, 2, 3}) {
+      JobSpec spec = Job(stages);
+      spec.pipeline.policy = policy;
+      const auto plan = Value(MakePlan(spec, SmallModel(4), Workers(2)));
+
+      EXPECT_EQ(IllSaid(plan.why), "") << plan.why;
+    }
+  }
 }
 
 TEST(MakePlan, LeavesWorkersBeyondTheStagesFree) {
