@@ -24,7 +24,6 @@
 #include "client/render/report.h"
 #include "client/render/text.h"
 #include "core/base/config_file.h"
-#include "core/base/counted.h"
 #include "core/base/discovery.h"
 #include "core/base/host_port.h"
 #include "core/base/secret.h"
@@ -390,9 +389,7 @@ class Doctor {
                    "start paceline-worker, on each machine that shall compute"
                  : "systemctl status paceline-worker, on that host; or, where "
                    "it will not come back: paceline node forget NAME",
-            absl::StrCat(Counted(live_.size(), "worker"),
-                         live_.size() == 1 ? " is" : " are",
-                         " there, and none is lost"));
+            absl::StrCat("there are ", live_.size(), ", and none is lost"));
     AddList(kWarning, "version", versions,
             absl::StrCat("the coordinator is ", workers.version(), ", "),
             "sudo apt install ./paceline-*.deb, of one release; first on the "

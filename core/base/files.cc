@@ -153,13 +153,13 @@ int MakeFileBeside(const std::string& path, int mode, std::string& made) {
   constexpr size_t kMostName = NAME_MAX - 32;
   const size_t name_bytes = path.size() - (path.rfind('/') + 1);
   const size_t cut = name_bytes > kMostName ? name_bytes - kMostName : 0;
-  const std::string stem =
-      absl::StrCat(path.substr(0, path.size() - cut), ".part-", getpid(), "-");
+  const std::string stem = path.substr(0, path.size() - cut) + ".part";
+  made = stem;
   for (int i = 1;; ++i) {
-    made = absl::StrCat(stem, i);
     const int file =
         open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (file >= 0 || errno != EEXIST) return file;
+    made = absl::StrCat(stem, "-", getpid(), "-", i);
   }
 }
 

@@ -44,8 +44,8 @@ std::string UserStateFolder();
 //         and those of FileError()
 absl::Status CheckOwnFolder(const std::string& folder);
 
-// Makes a file beside `path`, under a name that no file has: PATH.part-PID-N.
-// The name of a long path is cut.
+// Makes a file beside `path`, under a name that no file has: PATH.part, else
+// PATH.part-PID-N.  The name of a long path is cut.
 //   made  the new file's path
 // Returns its descriptor for writing, or -1 and errno.
 int MakeFileBeside(const std::string& path, int mode, std::string& made);

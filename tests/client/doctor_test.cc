@@ -139,7 +139,7 @@ TEST_F(DoctorTest, ACoordinatorThatDoesNotAnswer) {
 
 TEST_F(DoctorTest, AWorkerThatIsLostButNotOneThatWasStopped) {
   bed_.client.workers->mutable_workers(0)->set_state(v1::WORKER_STATE_STOPPED);
-  EXPECT_THAT(RunFor("workers", kExitOk), HasSubstr("1 worker is there"));
+  EXPECT_THAT(RunFor("workers", kExitOk), HasSubstr("there are 1"));
   bed_.out.str("");
   bed_.client.workers->mutable_workers(1)->set_state(v1::WORKER_STATE_LOST);
 
