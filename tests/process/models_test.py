@@ -216,7 +216,7 @@ pipeline: {stages: 2}
         other_classes = self.try_submit(job, weights, "data.classes=6")
         self.submit(job, weights, "data.classes=6", "model.reset_head=true")
 
-        self.assertEqual(other_classes.returncode, 1)
+        self.assertEqual(other_classes.returncode, 2)
         self.has(other_classes.stderr, "fc.weight [5, 32], need [6, 32]",
                  "model.reset_head: true")
 
