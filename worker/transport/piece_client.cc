@@ -421,7 +421,7 @@ struct PieceClient::Gathering {
                 std::shared_ptr<StoredPiece> part, size_t part_bytes,
                 int64_t received) {
     if (received < kLeastBytes) return;
-    absl::MutexLock lock(&mutex);
+    SteadyLock lock(&mutex);
     if (part != nullptr) {
       begun[{source, part->piece.layer}] = {part, part_bytes};
     }
