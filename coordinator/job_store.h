@@ -21,8 +21,9 @@
 
 namespace paceline {
 
-// Lines of one job that are kept; older ones go.
+// Lines of the log and events of one job that are kept; older ones go.
 constexpr int64_t kLogLinesKept = 10000;
+constexpr int64_t kEventsKept = 10000;
 // A job's curve has the records of so many newest steps, all of them.  Of those
 // before it has at most so many: each CurveStride()-th, from the first on.
 constexpr int64_t kWholeSteps = 10'000;

@@ -377,6 +377,9 @@ absl::Status SqliteStore::AddRecords(JobId job,
             .BindBlob(event.SerializeAsString())
             .Run());
   }
+  if (!records.events.empty()) {
+    PACELINE_RETURN_IF_ERROR(KeepNewest("events", job, kEventsKept));
+  }
   return records.logs.empty() ? absl::OkStatus() : AddLogs(job, records.logs);
 }
 
@@ -393,13 +396,16 @@ absl::Status SqliteStore::AddLogs(
             .BindBlob(line.SerializeAsString())
             .Run());
   }
-  return Query(*database_,
-               "DELETE FROM logs WHERE job=?1 AND sequence<=(SELECT sequence "
-               "FROM logs WHERE job=?1 ORDER BY sequence DESC LIMIT 1 "
-               "OFFSET ?2)")
-      .Bind(job.value)
-      .Bind(kLogLinesKept)
-      .Run();
+  return KeepNewest("logs", job, kLogLinesKept);
+}
+
+absl::Status SqliteStore::KeepNewest(const std::string& table, JobId job,
+                                     int64_t rows) {
+  const std::string sql = absl::StrCat(
+      "DELETE FROM ", table, " WHERE job=?1 AND sequence<=(SELECT sequence ",
+      "FROM ", table,
+      " WHERE job=?1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2)");
+  return Query(*database_, sql.c_str()).Bind(job.value).Bind(rows).Run();
 }
 
 // Upkeep() takes what is left.

@@ -87,6 +87,8 @@ class SqliteStore final : public JobStore {
   absl::Status AddRecords(JobId job, const StoreBatch::Records& records);
   absl::Status AddLogs(
       JobId job, const std::vector<std::pair<Incarnation, v1::LogLine>>& logs);
+  // The table has a row a sequence.
+  absl::Status KeepNewest(const std::string& table, JobId job, int64_t rows);
   absl::Status Delete(JobId job);
   absl::Status IndexJob(const v1::Job& job);
   absl::Status IndexUnknownJobs();

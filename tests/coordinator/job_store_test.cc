@@ -285,6 +285,21 @@ TEST_F(JobStoreTest, EventsAndLogsGoOnFromASequence) {
   EXPECT_EQ((*rest)[0].text(), "three");
 }
 
+TEST_F(JobStoreTest, KeepsTheNewestEventsOnly) {
+  StoreBatch::Records records;
+  for (int64_t i = 0; i < kEventsKept + 5; ++i) {
+    records.events.push_back(EventOf(std::to_string(i)));
+  }
+  CommitRecords(records);
+  CommitRecords({.events = {EventOf("newest")}});
+
+  const auto events = store_->Events(JobId{1}, 0, 2 * kEventsKept);
+
+  ASSERT_EQ(std::ssize(*events), kEventsKept);
+  EXPECT_EQ(events->front().kind(), "6");
+  EXPECT_EQ(events->back().kind(), "newest");
+}
+
 TEST_F(JobStoreTest, KeepsTheNewestLogLinesOnly) {
   StoreBatch::Records records;
   for (int64_t i = 0; i < kLogLinesKept + 5; ++i) {
