@@ -54,14 +54,13 @@ JOB = ("deploy/jobs/vit-small.yaml", "train.batch=256", "train.micro_batch=64",
        "train.evaluate_every=0")
 # The whole curve is shown of so many steps (client/README.md).
 MOST_STEPS = 1000
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+HEALTH_WATCH = "/grpc.health.v1.Health/Watch"
 # Whom a stranger without a certificate may call, else any call.
 OPEN_CALLS = {("coordinator", True): "/paceline.v1.Trust/Join",
               ("worker", True): HEALTH_CHECK,
               ("coordinator", False): "/paceline.v1.Control/SubmitJob",
               ("worker", False): "/paceline.v1.Stage/ReportStep"}
-
-HEALTH_CHECK = "/grpc.health.v1.Health/Check"
-HEALTH_WATCH = "/grpc.health.v1.Health/Watch"
 
 DATA, HEADERS, SETTINGS, PING, GO_AWAY, WINDOW = 0, 1, 4, 6, 7, 8
 END_HEADERS, ACK, END_STREAM = 4, 1, 1
