@@ -27,7 +27,7 @@ uint64_t RepeatedLines::KindOf(const Line& line) {
     while (end < text.size() &&
            (absl::ascii_isalnum(text[end]) ||
             absl::StrContains("_.:+-", text.substr(end, 1)))) {
-      is_number = is_number || absl::ascii_isdigit(text[end++]);
+      is_number = absl::ascii_isdigit(text[end++]) || is_number;
     }
     if (end == at) ++end;
     absl::StrAppend(&kind, is_number ? "#" : text.substr(at, end - at));
