@@ -112,7 +112,9 @@ TEST(BrainMeasure, HasOneWorkerLookIntoAScriptThatNobodyKnows) {
   found.mutable_measurement()->mutable_script()->set_sha256("abc");
   ASSERT_TRUE(mesh.Send(a, found).ok());
 
-  const auto view = mesh.brain().ViewProfile(ticket->id(), mesh.Now().now);
+  v1::GetProfileRequest request;
+  request.set_id(ticket->id());
+  const auto view = mesh.brain().ViewProfile(request, mesh.Now().now);
   ASSERT_TRUE(view.ok()) << view.status();
   EXPECT_EQ(view->script().sha256(), "abc");
   EXPECT_TRUE(view->waiting().empty());
