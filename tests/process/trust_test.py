@@ -455,7 +455,7 @@ class Secret(MeshCase):
     def refused(self, *arguments, wrapper=(), **environment):
         """The words to a client that is not let in."""
         answer = run(*wrapper, program("paceline"), *arguments,
-                     **{"HOME": str(self.folder), **environment})
+                     **{"HOME": "/nonexistent", **environment})
         self.assertEqual(answer.returncode, 7, answer.stderr + answer.stdout)
         self.has(answer.stderr, "secret", "--secret-file")
         return answer.stderr
@@ -571,7 +571,7 @@ class Secret(MeshCase):
             "--listen", self.address, "--http", "127.0.0.1:0")
         self.assertTrue(eventually(lambda: run(
             *another_user(), program("paceline"), "--coordinator", self.address,
-            "node", "list").returncode == 0))
+            "node", "list", HOME="/nonexistent").returncode == 0))
         doctor = run(program("paceline"), "--coordinator", self.address, "doctor")
         self.has(doctor.stdout, "every user who reaches the coordinator may",
                  "--secret-file")
