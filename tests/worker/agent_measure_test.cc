@@ -226,7 +226,7 @@ TEST_F(MeasuringAgentTest, StartsAnewForAnotherCapabilityBeforeItMeasures) {
 
 TEST_F(MeasuringAgentTest, StartsAnewWhenAScriptThatWasWithdrawnDoesNotEnd) {
   clock_used_ = &fake_clock_;
-  absl::Notification ends;
+  SteadyNotification ends;
   factory_.script_ends_ = &ends;
   agent().OnMeasure(ScriptOrder());
   factory_.script_begun_.WaitForNotification();
