@@ -150,8 +150,8 @@ void CheckMemberCount(const JobSpec& spec, bool rule, SpecProblems& problems) {
   const int64_t micro_batches = MicroBatchesOfAStep(spec.train);
   const int64_t members = KnownMembers(a);
   if (parts && members > 0 && a.min_parts > members) {
-    problems.Add("aggregation.min_parts", "is ", a.min_parts, ", of ",
-                 Counted(members, "member"),
+    problems.Add("aggregation.min_parts", "is ", a.min_parts,
+                 ", but there are ", Counted(members, "member"),
                  ": no round could ever close; lower it to at most ", members);
   }
   if (members > 0) {

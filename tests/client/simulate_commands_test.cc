@@ -324,7 +324,7 @@ TEST(Simulate, ShowsOnlySoManyDevicesInATable) {
   EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.machines)), kExitOk);
 
   EXPECT_THAT(bed.out.str(),
-              Says("and 7 more; -o json shows all", "1 devices hold no stage"));
+              Says("and 7 more; -o json shows all", "1 device holds no stage"));
 }
 
 TEST(Simulate, RunsForwardsOnlyOfWhichMeasuredTimesAreAThird) {

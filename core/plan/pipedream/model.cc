@@ -226,10 +226,8 @@ std::string WhyOf(const GraphProfile& graph, const PipedreamRequest& request,
                          : absl::StrCat("all ", devices, " devices are used");
   if (left_out > 0) {
     used = absl::StrCat(left_out, " of ", devices,
-                        left_out == 1
-                            ? " devices is left out: with it it would "
-                            : " devices are left out: with them it would ",
-                        "not be faster");
+                        " devices are left out: with them it would not be "
+                        "faster");
   }
   return absl::StrCat(
       BoundText(graph, answer), absl::StrFormat("; %.2f", answer.speed_up),

@@ -371,7 +371,7 @@ TEST(CheckJobSpec, TakesReplicasThatTrainIfTheyFit) {
 
   const BadJob bad[] = {
       {"train.micro_batch=8",
-       "gives a stage 2 workers, but a batch has 1 micro-batches",
+       "gives a stage 2 workers, but a batch has 1 micro-batch;",
        "pipeline.replicas"},
       {"pipeline.schedule=pipedream", "agree on every update"},
       {"pipeline.schedule=zero-bubble", "not made for stages of several"},

@@ -270,7 +270,7 @@ TEST(MakePlan, RefusesWhatCannotBePlannedAndSaysWhy) {
       {"5 stages, but only 4 layers", "pipeline.stages=5"},
       {"4 layers", "pipeline.stages=5", absl::StatusCode::kInvalidArgument, 0},
       {"worker z", "pipeline.cuts=2; pipeline.workers=a,z", kPrecondition},
-      {"1 workers for 2 stages", "pipeline.cuts=2; pipeline.workers=a"},
+      {"1 worker for 2 stages", "pipeline.cuts=2; pipeline.workers=a"},
       {"cut at layer 9", "pipeline.cuts=9"},
       {"'zigzag'", "pipeline.schedule=zigzag"},
       {"batch", "train.batch=0"},
