@@ -17,7 +17,7 @@ struct SettingsSource {
   std::string where;  // for error messages: "--coordinator", a file's name
   std::optional<std::string> coordinator;
   std::optional<std::string> output;
-  std::optional<std::string> secret_file;
+  std::optional<std::string> secret_file = {};
 };
 
 struct Settings {

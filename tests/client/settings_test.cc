@@ -21,6 +21,20 @@ SettingsSource From(const std::string& where,
   return {.where = where, .coordinator = coordinator, .output = output};
 }
 
+TEST(Settings, ASecretIsShownToItsOwnMeshOnly) {
+  SettingsSource file = From("file", "mesh:1");
+  file.secret_file = "/secret";
+
+  EXPECT_EQ(ResolveSettings({file})->secret_file, "/secret");
+  EXPECT_EQ(ResolveSettings({From("flag", "mesh:1"), file})->secret_file,
+            "/secret");
+  EXPECT_EQ(ResolveSettings({From("flag", "other:1"), file})->secret_file, "");
+  // A file that names no mesh means each one.
+  file.coordinator.reset();
+  EXPECT_EQ(ResolveSettings({From("flag", "other:1"), file})->secret_file,
+            "/secret");
+}
+
 TEST(Settings, AreDefaultsWhenNobodySaysOtherwise) {
   const auto settings = ResolveSettings({}).value();
 
