@@ -108,7 +108,9 @@ TEST(RoundRunner, AMemberWithoutAPartOfTheTestSetSaysSo) {
       if (record.step() != 2) continue;
       ++told;
       samples += record.samples();
-      if (record.samples() == 0) EXPECT_EQ(record.loss(), 0);
+      if (record.samples() == 0) {
+        EXPECT_EQ(record.loss(), 0);
+      }
     }
     EXPECT_EQ(told, 1) << i;
   }
