@@ -113,7 +113,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     place_.dtype = text == "BOOL" ? DType::kU8 : DTypeFromName(text);
     if (!place_.dtype) {
       error_ = absl::UnimplementedError(
-          absl::StrCat("tensor ", Shown(name_), " has dtype ", Shown(text),
+          absl::StrCat("tensor ", Shown(name_), ": unknown dtype ", Shown(text),
                        ", which is not read: convert it, as by .float()"));
       return false;
     }

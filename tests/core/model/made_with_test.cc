@@ -83,6 +83,8 @@ std::vector<JobSpec> Jobs() {
     for (const std::string& name : DataSetNames()) {
       JobSpec spec;
       spec.model = entry.model;
+      // All blocks are alike.
+      if (ModelReads(entry.model.name, "depth")) spec.model.depth = 2;
       spec.data = DefaultDataSpec(name);
       if (spec.data.shape.size() == entry.input.size() &&
           FindDataSet(name)->kind == SampleKind::kImages) {

@@ -246,8 +246,9 @@ TEST_F(SafetensorsTest, SaysOfADtypeThatItIsNotRead) {
     const std::string why =
         Refusal(File("{" + Entry("fc.weight", dtype, "1", "0,8") + "}", 8));
 
-    EXPECT_THAT(why, HasSubstr(absl::StrCat("tensor 'fc.weight' has dtype '",
-                                            dtype, "', which is not read")));
+    EXPECT_THAT(why,
+                HasSubstr(absl::StrCat("tensor 'fc.weight': unknown dtype '",
+                                       dtype, "', which is not read")));
     EXPECT_THAT(why, Not(HasSubstr("not a safetensors file")));
   }
 }
