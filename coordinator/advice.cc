@@ -143,6 +143,7 @@ std::string WhyMostlySkipped(const JobRecord& record) {
 }
 
 std::string AdviceAfterSkips(const JobSpec& spec) {
+  if (IsInference(spec)) return AdviceAfter(absl::DataLossError(""), spec);
   std::string advice = "the same job would fail the same way: ";
   if (IsDataParallel(spec)) {
     absl::StrAppend(&advice,

@@ -368,11 +368,7 @@ void JobProgress::OnAllDone(JobEntry& job, Moment moment) {
   }
   const std::string why = WhyNotFinite(record);
   if (!why.empty()) {
-    mesh_.FailJob(job, why,
-                  IsInference(record.spec)
-                      ? AdviceAfter(absl::DataLossError(why), record.spec)
-                      : AdviceAfterSkips(record),
-                  moment);
+    mesh_.FailJob(job, why, AdviceAfterSkips(record), moment);
     return;
   }
   job.saving = true;
