@@ -154,11 +154,10 @@ void Groups::TakeReport(JobEntry& job, const Member& member,
   const v1::Heartbeat& heartbeat = report.heartbeat;
   const int64_t most = MostSteps(job.record);
   for (const v1::RoundRecord& round : heartbeat.rounds()) {
-    const WorkerId server{round.server()};
-    if (round.step() > most ||
-        (server.assigned() && FindWorker(job.record, server) == nullptr)) {
-      continue;
-    }
+    const bool knows_server =
+        round.server() == 0 ||
+        FindWorker(job.record, WorkerId{round.server()}) != nullptr;
+    if (round.step() > most || !knows_server) continue;
     TakeRound(job, round, moment);
   }
   for (const v1::EvaluationRecord& evaluation : heartbeat.evaluations()) {

@@ -519,10 +519,10 @@ TEST_F(CheckpointsTest, OneThatIsExportedStaysBesideTheNewestTwo) {
   Make(20);
   Export(job_).IgnoreError();
 
-  for (const int64_t step : {40, 60, 80}) Make(step);
+  for (const int64_t step : {40, 60}) Make(step);
 
-  EXPECT_THAT(Kept(), ElementsAre(60, 80));
-  EXPECT_EQ(Todo().back().steps, (std::set<int64_t>{20, 60, 80}));
+  EXPECT_THAT(Kept(), ElementsAre(40, 60));
+  EXPECT_EQ(Todo().back().steps, (std::set<int64_t>{20, 40, 60}));
 }
 
 TEST_F(CheckpointsTest, AnExportThatCannotBeMadeIsAnswered) {

@@ -593,7 +593,9 @@ TEST_F(BrainOfOne, RecordsAreWrittenAndAcknowledged) {
 double RateOf(const std::vector<v1::StepRecord>& steps) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
-  mesh.Submit(SpecOf(1));
+  JobSpec spec = SpecOf(1);
+  spec.train.steps = 10'000;
+  mesh.Submit(spec);
   v1::Heartbeat heartbeat = mesh.Beat(kRunning, 2);
   heartbeat.mutable_steps()->Assign(steps.begin(), steps.end());
   EXPECT_TRUE(mesh.Send(a, heartbeat).ok());

@@ -550,7 +550,9 @@ TEST_F(RpcTest, DryRunStoresNothing) {
 
 TEST_F(RpcTest, AnswersOnALongJobAreOfBoundedSize) {
   FakeWorker worker(*stub_);
-  const int64_t job = Submit();
+  JobSpec spec = SpecOf(1);
+  spec.train.steps = 1500;
+  const int64_t job = Call(&Control::SubmitJob, SubmissionOf(spec))->id();
   v1::Heartbeat beat = BeatOf(worker.ReadRun(), kRunning, 1);
   for (int64_t step = 1; step <= 1500; ++step) {
     v1::EvaluationRecord& evaluation = *beat.add_evaluations();
