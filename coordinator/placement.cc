@@ -370,9 +370,10 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
   verdict.waits_for.assign(ahead.begin(), ahead.end());
   const size_t wanted = std::min(WorkersWanted(spec), capable.size());
   if (idle.size() < wanted) {
-    verdict.why = absl::StrCat(
-        "waits for ", Ahead(ahead, measuring), ": ", idle.size(), " of the ",
-        wanted, " workers it needs ", idle.size() == 1 ? "is" : "are", " free");
+    verdict.why =
+        absl::StrCat("waits for ", Ahead(ahead, measuring), ": ", idle.size(),
+                     " of the ", Counted(wanted, "worker"), " it needs ",
+                     idle.size() == 1 ? "is" : "are", " free");
     return verdict;
   }
   const absl::StatusOr<Plan> plan =

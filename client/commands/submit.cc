@@ -454,8 +454,9 @@ std::vector<std::string> ResumeNotes(const v1::Job& before, const JobSpec& now,
   if (std::abs(rate - before_rate) <= 1e-6 * std::abs(before_rate)) {
     return notes;
   }
-  const bool stretched =
-      now.train.learning_rate.schedule == "cosine" && is != was;
+  const bool stretched = old.learning_rate.schedule == "cosine" &&
+                         now.train.learning_rate.schedule == "cosine" &&
+                         is != was;
   notes.push_back(absl::StrFormat(
       "the learning rate after step %d is %.4g, where job %d has %.4g%s", step,
       rate, before.id(), before_rate,
