@@ -13,7 +13,7 @@ struct TokenOptions {
   std::string role = "worker";
   int64_t uses = 1;
   absl::Duration ttl = absl::Hours(1);
-  std::string for_name;  // empty: any that is free
+  std::string for_name = {};  // empty: any that is free
 };
 
 // Prints the token, and what to type on the other machine.
