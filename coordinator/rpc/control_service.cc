@@ -17,7 +17,8 @@
 namespace paceline {
 namespace {
 
-constexpr int64_t kWeightsChunkBytes = 1 << 20;
+// A link that breaks costs what has come of a chunk.
+constexpr int64_t kWeightsChunkBytes = 256 << 10;
 
 // One client's export: a chunk is read from the file when the one before it
 // was sent.  gRPC keeps it alive until Finish(), which comes after every answer
