@@ -51,12 +51,12 @@ class Inputs(MeshCase):
 
     def refuse(self, file, *sets, says):
         """Refused by a dry run and a submission; nothing is queued."""
-        before = len(self.ask("job", "list"))
+        before = len(self.ask("job", "list")["jobs"])
         for flags in (("--dry-run",), ()):
             refused = self.try_submit(file, *sets, flags=flags)
             self.assertEqual(refused.returncode, 2, refused.stderr)
             self.has(refused.stderr, "nothing was submitted", *says)
-        self.assertEqual(len(self.ask("job", "list")), before)
+        self.assertEqual(len(self.ask("job", "list")["jobs"]), before)
 
     def test_weights_say_what_they_were_made_with(self):
         job = self.write(VIT)
