@@ -736,8 +736,8 @@ absl::StatusOr<std::vector<v1::JobEvent>> SqliteStore::Events(JobId job,
 absl::StatusOr<std::vector<v1::JobEvent>> SqliteStore::NewestEvents(
     int64_t limit) {
   Query query(*database_,
-              "SELECT sequence, event FROM events WHERE job IN "
-              "(SELECT id FROM job_index WHERE ended>=0) ORDER BY sequence "
+              "SELECT sequence, event FROM events WHERE job NOT IN "
+              "(SELECT id FROM job_index WHERE ended=-1) ORDER BY sequence "
               "DESC LIMIT ?");
   query.Bind(limit);
   auto events = ReadAll<v1::JobEvent>(query, "an event");

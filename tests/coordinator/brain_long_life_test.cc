@@ -168,6 +168,7 @@ TEST_F(Placements, OfAJobThatWaitsAreMadeAnewWhenTheMeshHasChanged) {
   const StreamId a = Attach("a", 1);
   Submit(SpecOf(1));
   JobSpec wide = SpecOf(2);
+  wide.pipeline.cuts = {2};
   wide.pipeline.workers = {"a", "b"};
   Submit(wide);
   Submit(SpecOf(2));
@@ -200,6 +201,7 @@ TEST_F(Placements, OfAPausedPipelineAreMadeAnewWhenTheMeshHasChanged) {
   const StreamId a = Attach("a", 1);
   const StreamId b = Attach("b", 2);
   JobSpec spec = SpecOf(2);
+  spec.pipeline.cuts = {2};
   spec.pipeline.workers = {"a", "b"};
   const JobId job = Submit(spec);
   for (const StreamId stream : {a, b}) Report(stream, job, kRunning, 1);
