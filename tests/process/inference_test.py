@@ -246,7 +246,8 @@ pipeline: {stages: 2}
         predicted = self.try_submit(
             self.write(self.JOB, "infer.yaml"), "kind=infer",
             f"data.path={self.pictures}/train/steep", "infer.micro_batch=2",
-            "pipeline.stages=1", "pipeline.replicas=[3]")
+            "pipeline.stages=1", "pipeline.replicas=[3]",
+            "pipeline.workers=[w1,w2,w3]")
         self.assertEqual(predicted.returncode, 1, predicted.stderr)
         job = self.job("last")
         self.assertEqual(job["attempt"], 1, self.events("last"))
