@@ -42,36 +42,6 @@ TEST(BrainGroup, EveryFreeWorkerGetsTheWholeModelAndTheFirstView) {
   EXPECT_GT(mesh.Job().workers(1).predicted_memory_bytes(), 0);
 }
 
-// What a worker says of the group counts as far as the group can be.
-TEST(BrainGroup, AStepOrAViewThatThereNeverWasMovesNobody) {
-  constexpr int64_t kFar = int64_t{1} << 50;
-  GroupMesh mesh = Training(3);
-  mesh.SayAll(5);
-  for (const bool far_step : {true, false}) {
-    v1::Heartbeat beat = mesh.Beat("w3");
-    v1::MemberState& member = *beat.mutable_run()->mutable_member();
-    if (far_step) member.set_next(kFar);
-    if (!far_step) member.mutable_view()->set_counter(kFar);
-    beat.add_steps()->set_step(kFar);
-    *beat.add_evaluations() = PartOf(kFar, 1, 1, 1);
-    v1::RoundRecord& round = *beat.add_rounds();
-    round.set_step(5);
-    round.set_server(99);  // no worker of the job
-    round.set_cosine(1);
-    mesh.Send("w3", beat);
-  }
-
-  const v1::Job job = mesh.Job();
-  EXPECT_LE(job.step(), 60);
-  EXPECT_EQ(job.recorded_step(), 0);
-  EXPECT_EQ(job.conflict().rounds(), 0);
-  EXPECT_EQ(job.workers(2).member().next(), 5);
-  mesh.Attach("w4", 104);
-  mesh.Level("w4", 6);
-  EXPECT_EQ(mesh.Members("w1"), "w1 w2 w3 w4");
-  EXPECT_LE(mesh.ViewOf("w1").members[3].from_step, 60);
-}
-
 TEST(BrainGroup, ViewsAreStoredWithTheirAttemptAndTerm) {
   GroupMesh mesh = Training(2);
 
