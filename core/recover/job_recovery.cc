@@ -50,6 +50,7 @@ void JobRecovery::Restore(std::vector<AttemptRow> rows,
                           std::vector<RunPlace> places) {
   PACELINE_CHECK(!rows.empty(), "a job that began has an attempt");
   lineage_ = Lineage(std::move(rows));
+  lost_rows_ = kMostLostRows;
   attempt_ = seen_attempt_ = lineage_.newest();
   base_ = lineage_.rows().back().base;
   places_ = std::move(places);
@@ -128,7 +129,7 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
       Believed(said, orders_.last,
                told_.count(process.worker) == 0
                    ? std::nullopt
-                   : std::optional(lineage_.newest() + kMostLostRows));
+                   : std::optional(lineage_.newest() + lost_rows_));
   if (!said.pieces.has_value())
     report.refuses_pieces = peer.report.refuses_pieces;
   seen_attempt_ =

@@ -326,6 +326,7 @@ class JobRecovery {
   std::set<MemberId> excluded_;
   // Were told of the job, or may have been by an earlier coordinator.
   std::set<WorkerId> told_;
+  int64_t lost_rows_ = 0;  // that the store may lack, which is restored
   std::map<MemberId, JobOrder> issued_;
   bool orders_changed_ = false;  // or what they depend on
 
