@@ -378,6 +378,7 @@ TEST_F(TextLabelsTest, AllLinesMayBeForInference) {
   EXPECT_THAT(Refusal(), HasSubstr("line 2 has label -100, none, from which "
                                    "nothing can be learnt"));
 
+  spec_.kind = "infer";
   spec_.data.test_fraction = 1;
   const auto splits = Splits();
 
