@@ -60,8 +60,6 @@ std::string OneLine(const std::string& text) {
   return line;
 }
 
-constexpr int kMostOps = 256;  // of a BatchTrace
-
 // The coordinator counts on from the attempts that workers tell of.
 constexpr int64_t kMostAttempts = int64_t{1} << 50;
 
@@ -149,11 +147,6 @@ void CleanRun(v1::RunState& run) {
   for (v1::StageTime& time : *run.mutable_stage_times()) {
     CleanNumbers(time, "");
     if (time.has_versions()) CleanNumbers(*time.mutable_versions(), "");
-    const auto ops = static_cast<int>(time.trace().ops().size());
-    if (ops > kMostOps || time.trace().micro_batches_size() != ops ||
-        time.trace().begin_us_size() != ops || time.trace().us_size() != ops) {
-      time.clear_trace();
-    }
   }
   // A model may well have a loss that is no number.
   if (run.has_flow()) CleanNumbers(*run.mutable_flow(), "loss");

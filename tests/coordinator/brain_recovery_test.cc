@@ -163,6 +163,7 @@ TEST_F(PipelineOfThree, NumbersThatNobodyGaveOutChangeNothing) {
   EXPECT_EQ(job.steps(), 60);
   Mesh::Leave(b_, /*restarting=*/false);
   Leave({a_, c_});
+  SayIdle({d});  // it was told to follow
   ASSERT_TRUE(Order(a_).run.has_value()) << Why();
   EXPECT_EQ(Order(a_).run->fence.attempt, 2);
   EXPECT_EQ(Order(a_).run->base, Cut());
