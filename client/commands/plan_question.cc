@@ -183,7 +183,7 @@ absl::Status PutSpeeds(const std::string& text, PlanProblem& problem) {
   const size_t devices = problem.devices.size();
   if (speeds.size() != 1 && speeds.size() != devices) {
     return InvalidArgument("--speed has ", Counted(speeds.size(), "number"),
-                           " for ", Counted(devices, "device"),
+                           ", there are ", Counted(devices, "device"),
                            ": give one for each, or one for all");
   }
   for (size_t d = 0; d < devices; ++d) {

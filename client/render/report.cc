@@ -529,8 +529,9 @@ Document ToDocument(const v1::Job& job, bool with_curve) {
        {"checkpoints",
         ListOf(job.checkpoints(),
                [](const auto& each) { return each.cut().step(); })},
-       {"resumed",
-        job.has_resumed() ? MessageDocument(job.resumed()) : Document()},
+       {"resumed", job.has_resumed() ? Document{{"job", job.resumed().job()},
+                                                {"step", job.resumed().step()}}
+                                     : Document()},
        {"shards", ShardsDocument(spec)},
        {"threads", job.threads()},
        {"cpu_capability", job.cpu_capability()},

@@ -84,7 +84,9 @@ std::string HtmlTable(const Section& section) {
     absl::StrAppend(&text, HtmlRow(section.rows[row], "td", numbers));
   }
   text += "</tbody>\n</table></div>\n";
-  if (!IsLong(section)) return text;
+  const bool beside_charts =
+      !section.charts.empty() && rows > kMostRowsBesideCharts;
+  if (section.leads || !(IsLong(section) || beside_charts)) return text;
   return absl::StrCat("<details><summary>as a table (", rows,
                       " rows)</summary>\n", text, "</details>\n");
 }

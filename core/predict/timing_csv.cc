@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "core/base/counted.h"
 #include "core/base/errors.h"
 
 namespace paceline {
@@ -141,8 +142,8 @@ absl::StatusOr<TimingTable> ParseTimingCsv(absl::string_view name,
         name, ": ",
         table.dropped_rows == 0
             ? "has a header, but no measurement"
-            : absl::StrCat("none of its ", table.dropped_rows,
-                           " times is finite and positive: nothing to fit"));
+            : absl::StrCat("none of its ", Counted(table.dropped_rows, "time"),
+                           " is finite and positive: nothing to fit"));
   }
   return table;
 }

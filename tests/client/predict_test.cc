@@ -123,7 +123,7 @@ TEST(Predict, SaysHowManyRowsItLeftAside) {
 
   ASSERT_EQ(bed.Fit(), kExitOk);
 
-  EXPECT_THAT(bed.err.str(), HasSubstr("note: 1 rows have a time that is not"));
+  EXPECT_THAT(bed.err.str(), HasSubstr("note: 1 row has a time that is not"));
 }
 
 TEST(Predict, EndsWithUsageForAFileThatItCannotUse) {
@@ -136,7 +136,7 @@ TEST(Predict, EndsWithUsageForAFileThatItCannotUse) {
   const std::pair<std::string, std::string> kCases[] = {
       {cut, absl::StrCat(cut, ":49: ")},
       {folder.Write("nan.csv", "op,elements,seconds\na,1,nan\n"),
-       "none of its 1 times is finite and positive"},
+       "none of its 1 time is finite and positive"},
       {folder.Write("empty.csv", ""), "is empty"},
       {"/nonexistent/t.csv", "cannot read /nonexistent/t.csv: No such file"},
       {pipe, "it is no regular file"},  // nobody waits for a writer

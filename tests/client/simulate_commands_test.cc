@@ -378,7 +378,7 @@ TEST(Simulate, TellsWhoFailedForGood) {
   EXPECT_TRUE(Simulated(flags)["step_seconds"].is_null());
   EXPECT_EQ(SimulateCommand(bed.console, flags, Plan(flags.machines)), kExitOk);
   EXPECT_THAT(bed.out.str(), HasSubstr("d1 failed at 7 s, after 0 steps and 1 "
-                                       "micro-batches of the next"));
+                                       "micro-batch of the next"));
 }
 
 TEST(Simulate, SlowsDown) {

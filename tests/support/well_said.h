@@ -9,7 +9,10 @@ namespace paceline {
 // The first fault of `text` with its surroundings; empty: there is none.
 // Faults: a plural after 1 ("1 devices"), and punctuation of two sentences that
 // were put together ("may differ.;").
-inline std::string IllSaid(const std::string& text) {
+inline std::string IllSaid(std::string text) {
+  // A page begins with its style, which is no message.
+  const size_t style = text.find("</style>");
+  if (style != std::string::npos) text = text.substr(style);
   static const std::regex kPlural(
       R"((^|[^\w.,/:-])1 (answer|attempt|block|channel|class(?=es)|core|curve|)"
       R"(cut|device|file|head|image|job|label|layer|level|line|link|)"
