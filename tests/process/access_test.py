@@ -175,13 +175,13 @@ class Access(ProcessCase):
         self.start_worker("w1", "--data-dir", self.data)
         lenet = "model: {name: lenet}\n"
         synthetic = "data: {name: synthetic}\n"
-        train = "train: {steps: 2, batch: 8}\n"
+        train = "train: {steps: 2, batch: 8, micro_batch: 4}\n"
         secret, folder = self.secret, self.folder
         for job in (
                 f"model: {{name: lenet, weights: {secret}}}\n{synthetic}{train}",
                 f"model: {{name: script, file: {secret}}}\n{synthetic}{train}",
-                f"{lenet}{synthetic}train: {{steps: 2, batch: 8, distill: "
-                f"{{weights: {secret}}}}}\n",
+                f"{lenet}{synthetic}train: {{steps: 2, batch: 8, micro_batch: 4,"
+                f" distill: {{weights: {secret}}}}}\n",
                 f"{lenet}data: {{name: imagefolder, path: {folder}}}\n{train}",
                 f"{lenet}data: {{name: cifar10, path: {folder}}}\n{train}",
                 f"{lenet}data: {{name: idx, path: {folder}}}\n{train}",
@@ -189,7 +189,8 @@ class Access(ProcessCase):
                 f"data: {{name: text, tokens: uint16, path: {secret}}}\n{train}",
                 "model: {name: bert, depth: 1, width: 16, heads: 2}\n"
                 f"data: {{name: text-labels, path: {secret}}}\n{train}"):
-            self.refused(job)
+            with self.subTest(job=job):
+                self.refused(job + "pipeline: {stages: 1}\n")
 
     def test_a_worker_without_the_option_reads_public_data_alone(self):
         self.begin(tls=True)
