@@ -54,7 +54,7 @@ TEST_P(Figures, OfAStoppedJobOutliveTheCoordinator) {
 
 TEST_P(Figures, OfAFailedJobOutliveTheCoordinator) {
   Train(mesh_, a_, kRunning);
-  mesh_.Report(a_, job_, kFailed, 20, absl::NotFoundError("no such file"));
+  mesh_.Report(a_, job_, kFailed, 20, absl::InvalidArgumentError("no IDX"));
   ASSERT_EQ(mesh_.State(), JobState::kFailed) << mesh_.Why();
   ExpectSameAfterARestart();
 }

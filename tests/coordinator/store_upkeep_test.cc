@@ -104,9 +104,8 @@ class StoreUpkeep : public testing::Test {
   }
   std::vector<int64_t> Steps(JobId job = kJob) {
     std::vector<int64_t> steps;
-    for (const auto& point : store_->Curve(job, 0, kAllPoints)->points) {
-      steps.push_back(point.step());
-    }
+    const auto curve = store_->Curve(job, 0, kAllPoints);
+    for (const auto& point : curve->points) steps.push_back(point.step());
     return steps;
   }
   // That the curve of steps `first` to `last` is what it shall be.
