@@ -525,7 +525,7 @@ TEST(BrainGroup, TooFewMembersPauseTheJobUntilOneReturns) {
   mesh.Break("w2");
   mesh.Pass(600);
   EXPECT_EQ(mesh.Job().phase(), "paused");
-  EXPECT_THAT(mesh.Why(), Says("paused: 1 of the 2", "min_parts"));
+  EXPECT_THAT(mesh.Why(), Says("paused: 1 of 2", "min_parts"));
 
   mesh.Attach("w2", 202);
   mesh.Level("w2", 3);
@@ -533,18 +533,11 @@ TEST(BrainGroup, TooFewMembersPauseTheJobUntilOneReturns) {
 
   EXPECT_EQ(mesh.Job().phase(), "training");
   EXPECT_EQ(mesh.Why(), "");
-  EXPECT_THAT(mesh.Story(), Tells("paused: paused: 1 of the 2"));
+  EXPECT_THAT(mesh.Story(), Tells("paused: paused: 1 of 2"));
   EXPECT_THAT(mesh.Story(), Tells("resumed: enough members"));
 }
 
 // --- its end, drained workers, a later coordinator, what rounds tell --------
-
-void Evaluate(GroupMesh& mesh, const std::string& name,
-              const std::vector<v1::EvaluationRecord>& parts) {
-  v1::Heartbeat heartbeat = mesh.Beat(name);
-  heartbeat.mutable_evaluations()->Assign(parts.begin(), parts.end());
-  mesh.Send(name, heartbeat);
-}
 
 void AddSkip(int64_t worker, const std::string& reason,
              v1::RoundRecord& round) {
@@ -845,55 +838,6 @@ TEST(BrainGroup, FaultsThatAreSpentStaySoUnderALaterCoordinator) {
   // A skipped block concerns the model, and is never spent.
   ASSERT_EQ(mesh.Run("w1")->spec.faults.size(), 1u);
   EXPECT_EQ(mesh.Run("w1")->spec.faults[0].kind, kSkipStage);
-}
-
-TEST(BrainGroup, PartialEvaluationsAreMergedByTheirSamples) {
-  GroupMesh mesh = Training(2);
-
-  Evaluate(mesh, "w1", {PartOf(10, 2.0, 0.5, 100)});
-  EXPECT_THAT(mesh.Story(), Each(Not(HasSubstr("evaluated"))));
-  Evaluate(mesh, "w2", {PartOf(10, 1.0, 0.9, 300)});
-  Evaluate(mesh, "w2", {PartOf(10, 1.0, 0.9, 300)});  // was not acknowledged
-
-  EXPECT_THAT(mesh.Story(),
-              Tells("accuracy 0.8000, loss 1.2500 after step 10", "400 s"));
-  EXPECT_DOUBLE_EQ(mesh.Job().accuracy(), 0.8);
-}
-
-TEST(BrainGroup, AnEvaluationOfAPartOfTheTestSetIsToldApart) {
-  GroupMesh mesh = Training(2);
-
-  Evaluate(mesh, "w1", {PartOf(10, 2.0, 0.5, 5000)});
-  mesh.Break("w2");
-  mesh.Pass(600);
-  ASSERT_EQ(mesh.Members("w1"), "w1");
-  EXPECT_FALSE(mesh.Job().has_accuracy());
-  Evaluate(mesh, "w1",
-           {PartOf(20, 1.0, 0.8, 10000)});  // alone it has the whole set
-  Evaluate(mesh, "w1",
-           {PartOf(30, 1.0, 0.9, 7000)});  // lost before the first part
-  Evaluate(mesh, "w1", {PartOf(40, 1.0, 0.7, 10000)});
-
-  const std::vector<std::string> story = mesh.Story();
-  EXPECT_THAT(story,
-              Tells("incomplete: accuracy 0.5000, loss 2.0000", "from w2"));
-  EXPECT_THAT(story, Tells("evaluated: accuracy 0.8000"));
-  EXPECT_THAT(story, Tells("incomplete: accuracy 0.9000"));
-  EXPECT_DOUBLE_EQ(mesh.Job().accuracy(), 0.7);
-}
-
-// The next evaluation ended the one before it, though the other members' parts
-// were on their way.
-TEST(BrainGroup, AnEvaluationWaitsForMembersThatHaveNotSentTheNextOne) {
-  GroupMesh mesh = Training(2);
-
-  Evaluate(mesh, "w1", {PartOf(10, 2.0, 0.5, 100), PartOf(11, 1.0, 0.6, 100)});
-  Evaluate(mesh, "w2", {PartOf(10, 2.0, 0.7, 100), PartOf(11, 1.0, 0.8, 100)});
-
-  const std::vector<std::string> story = mesh.Story();
-  EXPECT_THAT(story, Tells("evaluated: accuracy 0.6000"));
-  EXPECT_THAT(story, Tells("evaluated: accuracy 0.7000"));
-  EXPECT_THAT(story, Each(Not(HasSubstr("incomplete"))));
 }
 
 TEST(BrainGroup, StepsThatMembersRecordTwiceOrOutOfOrderCountAllOnce) {

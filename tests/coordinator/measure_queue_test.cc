@@ -173,6 +173,9 @@ TEST(MeasureQueue, SaysWhatIsFinishedAndWhatNot) {
   v1::Measurement layers;
   layers.set_id(queue.OrderOf("a")->id);
   layers.mutable_profile()->set_device("a");
+  const JobSpec spec = Spec();
+  layers.mutable_profile()->set_model(
+      ModelKey(spec.model, spec.data.shape, spec.data.classes));
 
   queue.OnMeasurement("a", layers);
   queue.Assign(workers, At(1));
