@@ -243,15 +243,21 @@ pipeline: {stages: 2}
             self.has(job["why"], "3 of 24 training samples cannot be read",
                      "may do without 2")
 
+        # Not those that are looked at before the job is queued, every third.
+        (self.pictures / "many").mkdir()
+        for i in range(40):
+            (self.pictures / "many" / f"{i:02}.png").write_bytes(
+                b"no picture" if i in (1, 2, 4, 5, 7) else png(40, 40))
         predicted = self.try_submit(
             self.write(self.JOB, "infer.yaml"), "kind=infer",
-            f"data.path={self.pictures}/train/steep", "infer.micro_batch=2",
+            f"data.path={self.pictures}/many", "infer.micro_batch=2",
             "pipeline.stages=1", "pipeline.replicas=[3]",
             "pipeline.workers=[w1,w2,w3]")
         self.assertEqual(predicted.returncode, 1, predicted.stderr)
         job = self.job("last")
         self.assertEqual(job["attempt"], 1, self.events("last"))
-        self.assertIn("3 of 12 test samples cannot be read", job["why"])
+        self.has(job["why"], "5 of 40 test samples cannot be read",
+                 "may do without 4")
 
     def tensor_in(self, path, name, dtype):
         """The bytes of a tensor of a safetensors file: a length, a header in
