@@ -218,8 +218,8 @@ class Access(ProcessCase):
         shutil.copy(SCRIPTS / "scripted.pt", self.data)
         job = ("model: {name: script, file: "
                f"{self.data / 'scripted.pt'}}}\n"
-               "data: {name: synthetic, shape: [1, 28, 28], classes: 10,\n"
-               "       train_samples: 64, test_samples: 64}\n"
+               "data: {name: synthetic, shape: [2, 4, 4], classes: 3,\n"
+               "       train_samples: 64, test_samples: 32}\n"
                "train: {steps: 2, batch: 16, micro_batch: 4}\n")
         reads = ("--data-dir", self.data)
         self.start_worker("w1", *reads, "--no-scripts")
