@@ -565,15 +565,15 @@ TEST_F(FullDisk, KeepsRecordsForTheNextTryAndTakesAcknowledgementsBack) {
 
 TEST_F(FullDisk, KeepsABoundedNumberOfRecords) {
   v1::Heartbeat heartbeat = Beat(kRunning, 1);
-  for (int64_t step = 1; step <= 100'500; ++step) {
-    *heartbeat.add_steps() = StepOf(step, 2.0, 1000);
+  for (int i = 1; i <= 100'500; ++i) {
+    *heartbeat.add_logs() = LineOf(absl::StrCat(i));
   }
 
   const Actions actions = ActionsAfterFailure(heartbeat);
 
-  const auto& steps = actions.writes.records.at(job_).steps;
-  EXPECT_EQ(steps.size(), 100'000u);
-  EXPECT_EQ(steps.back().step(), 100'500);
+  const auto& logs = actions.writes.records.at(job_).logs;
+  EXPECT_EQ(logs.size(), 100'000u);
+  EXPECT_EQ(logs.back().second.text(), "100500");
 }
 
 // --- processes that execute themselves anew ---------------------------------
