@@ -111,8 +111,10 @@ StepVerdict DecideStep(const TrainSpec& train, int64_t total_steps,
 absl::Status SkipCount::OnStep(bool skipped, const std::string& why) {
   in_row_ = skipped ? in_row_ + 1 : 0;
   if (in_row_ < kMostSkippedInRow) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      in_row_, " steps in a row were skipped; the last one: ", why));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the training has diverged: ", in_row_,
+                   " steps in a row were skipped; the last one: ", why,
+                   "; lower train.learning_rate.base, or set train.clip_norm"));
 }
 
 StepGate::StepGate(const TrainSpec& train, int64_t total_steps,
