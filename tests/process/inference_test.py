@@ -319,7 +319,7 @@ pipeline: {stages: 2}
         finished = self.try_submit(self.write(self.JOB),
                                    f"data.path={self.pictures}")
 
-        self.assertEqual(finished.returncode, 1)
+        self.assertEqual(finished.returncode, 2, finished.stderr)
         self.assertIn("3 of 24 images cannot be read", finished.stderr)
 
 

@@ -10,9 +10,10 @@ namespace paceline {
 // Faults: a plural after 1 ("1 devices"), and punctuation of two sentences that
 // were put together ("may differ.;").
 inline std::string IllSaid(std::string text) {
-  // A page begins with its style, which is no message.
+  // A page begins with its style, which is no message, and has entities.
   const size_t style = text.find("</style>");
   if (style != std::string::npos) text = text.substr(style);
+  text = std::regex_replace(text, std::regex("&#?\\w+;"), "'");
   static const std::regex kPlural(
       R"((^|[^\w.,/:-])1 (answer|attempt|block|channel|class(?=es)|core|curve|)"
       R"(cut|device|file|head|image|job|label|layer|level|line|link|)"
