@@ -110,7 +110,9 @@ class Checkpoints(MeshCase):
             for file in self.files_of("1"):
                 flip_a_byte(file)
 
-        self.await_event("attempt 2 begins from the beginning")
+        # An attempt may begin from it before its damage is seen.
+        self.assertTrue(eventually(lambda: self.events().count(
+            "begins from the beginning") == 2), self.events())
         self.has(self.events(), "is not the one in its manifest")
         self.expect_undisturbed("1", job)
 
