@@ -193,13 +193,13 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
   if (options->machine_id.empty()) {
     options->machine_id = MachineId(options->state);
   }
+  options->data_dirs.push_back(kPublicData);
   return true;
 }
 
 ReadAccess ReadAccessOf(const WorkerOptions& options) {
   ReadAccess access;
   access.folders = options.data_dirs;
-  access.folders.push_back(kPublicData);
   access.hidden = options.data_hidden;
   for (const std::string& own :
        {options.state, options.tls_dir, options.config, options.secret_file}) {

@@ -29,7 +29,7 @@ struct WorkerOptions {
   bool insecure = false;
   bool http_insecure = false;
   bool http_tls = false;
-  // Jobs may read below these folders, and below kPublicData.
+  // Jobs may read below these folders; kPublicData is the last one.
   std::vector<std::string> data_dirs;
   bool data_hidden = false;  // hidden files and folders in them too
   bool no_scripts = false;

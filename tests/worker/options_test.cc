@@ -81,11 +81,11 @@ TEST_F(WorkerOptionsTest, JobsMayReadPublicDataAndWhatIsNamed) {
   EXPECT_EQ(ReadAccessOf(*Parse({"--secret-file", "/x"})).never.back(), "/x");
 
   Configure("data-dir = \"/f:/g\"\nno-scripts = true\n");
-  EXPECT_EQ(Parse({})->data_dirs, (Folders{"/f", "/g"}));
+  EXPECT_EQ(Parse({})->data_dirs, (Folders{"/f", "/g", kPublicData}));
   EXPECT_TRUE(Parse({})->no_scripts);
   EXPECT_FALSE(Parse({"--no-scripts=false"})->no_scripts);
   SetEnvironment("DATA_DIR", "/h:/i");
-  EXPECT_EQ(Parse({})->data_dirs, (Folders{"/h", "/i"}));
+  EXPECT_EQ(Parse({})->data_dirs, (Folders{"/h", "/i", kPublicData}));
   EXPECT_FALSE(Parse({"--data-dir", "relative"}).has_value());
   EXPECT_EQ(exit_code_, 78);
 }

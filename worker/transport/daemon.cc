@@ -251,7 +251,7 @@ v1::Registration Daemon::Registration() const {
   registration.set_memory_bytes(MemoryShare());
   registration.set_cores(static_cast<int>(std::thread::hardware_concurrency()));
   registration.set_version(kVersion);
-  for (std::string& folder : ReadAccessOf(worker).folders) {
+  for (const std::string& folder : worker.data_dirs) {
     registration.add_data_dirs(ToUtf8(folder, kMaxFlagBytes));
   }
   registration.set_no_scripts(worker.no_scripts);
