@@ -113,6 +113,15 @@ void AddTrust(CLI::App& app, WorkerOptions& options) {
       ->required();
 }
 
+// What follows from other options.
+void FillIn(WorkerOptions& options) {
+  if (options.tls_dir.empty()) options.tls_dir = options.state + "/tls";
+  if (options.machine_id.empty()) {
+    options.machine_id = MachineId(options.state);
+  }
+  options.data_dirs.push_back(kPublicData);
+}
+
 }  // namespace
 
 bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
@@ -189,11 +198,7 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
     return false;
   }
   ParseLogLevel(level, &options->log_level);
-  if (options->tls_dir.empty()) options->tls_dir = options->state + "/tls";
-  if (options->machine_id.empty()) {
-    options->machine_id = MachineId(options->state);
-  }
-  options->data_dirs.push_back(kPublicData);
+  FillIn(*options);
   return true;
 }
 

@@ -69,7 +69,7 @@ cp /etc/paceline/worker{,-gpu}.toml
 mkdir /var/lib/paceline-worker/tls /var/lib/paceline-worker{2,3,-gpu}
 ln -s /lib/systemd/system/paceline-worker@.service $links/paceline-worker@2.service
 
-: what is a person's, under names alike
+: folders of a person, under names alike
 mkdir /var/lib/paceline-{worker,coordinator}-data /var/lib/paceline-worker2.old
 touch /etc/paceline/notes
 
