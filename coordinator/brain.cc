@@ -222,6 +222,7 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
       pipelines_.TakeReport(*job, member->id, heartbeat, moment);
     }
   }
+  groups_.OnRepaired(*member, heartbeat, moment);
   const bool changed = pipelines_.OnHeartbeat(*member, heartbeat, moment);
   if (is_its && job->record.state() == JobState::kFailed) {
     checkpoints_.DropBroken(*job);

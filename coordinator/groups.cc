@@ -348,6 +348,17 @@ void Groups::TakeLeaver(JobEntry& job, const GroupLeaver& leaver,
   back.due = moment.now + std::min(pause, mesh_.policy.longest_pause);
 }
 
+void Groups::OnRepaired(const Member& member, const v1::Heartbeat& heartbeat,
+                        Moment moment) {
+  for (const int64_t id : heartbeat.repaired_jobs()) {
+    JobEntry* const job = mesh_.FindJob(JobId{id});
+    if (job == nullptr) continue;
+    const auto back = job->returns.find(member.id);
+    if (back == job->returns.end()) continue;
+    back->second.due = std::min(back->second.due, moment.now);
+  }
+}
+
 void Groups::OnLost(JobEntry& job, Moment moment) {
   if (!job.lost_error.ok() && !absl::IsAborted(job.lost_error) &&
       !absl::IsUnavailable(job.lost_error)) {

@@ -40,6 +40,9 @@ class Groups {
   // Looks at every process of the job's group: who is gone, another one, back.
   // Nothing for a job that has none.
   void Check(JobEntry& job, Moment moment);
+  // Files that a worker's failed jobs name have changed: it is asked back now.
+  void OnRepaired(const Member& member, const v1::Heartbeat& heartbeat,
+                  Moment moment);
   void SetDraining(JobEntry& job, WorkerId worker, bool drain, Moment moment);
   // Takes idle workers into the groups, unless a queued job may want them.
   void AdmitJoiners(Moment moment);

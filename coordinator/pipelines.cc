@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -61,6 +62,8 @@ JobReport ReportOf(const v1::Heartbeat& heartbeat, const JobRecord& record) {
     report.kept =
         KeptState{heartbeat.kept().applied(), heartbeat.kept().held()};
   }
+  report.files_changed =
+      absl::c_linear_search(heartbeat.repaired_jobs(), job.value);
   if (!heartbeat.has_pieces()) return report;
   report.refuses_pieces = heartbeat.pieces().refused() > 0;
   report.pieces.emplace();

@@ -350,6 +350,10 @@ class Doctor {
     std::vector<std::string> lost, versions, clocks, cpus;
     std::set<std::string> levels;
     std::map<std::string, std::vector<std::string>> readers, scripts;
+    // By machine id: its workers and their hosts.
+    std::map<std::string,
+             std::pair<std::vector<std::string>, std::set<std::string>>>
+        machines;
     const auto compare = [&](const std::string& who, const std::string& version,
                              absl::Duration ahead) {
       if (version != workers.version()) {
@@ -373,6 +377,9 @@ class Doctor {
       levels.insert(about.cpu_capability());
       cpus.push_back(absl::StrCat(about.name(), " ", about.cpu_capability()));
       live_.push_back(about.name());
+      auto& [names, hosts] = machines[about.machine_id()];
+      names.push_back(about.name());
+      hosts.insert(ParseHostPort(about.address()).value_or(HostPort()).host);
       readers[about.data_dirs().empty()
                   ? kOlderWorker
                   : absl::StrJoin(about.data_dirs(), ", ")]
@@ -395,6 +402,18 @@ class Doctor {
             "sudo apt install ./paceline-*.deb, of one release; first on the "
             "coordinator's host",
             "all are " + workers.version());
+    std::vector<std::string> cloned;
+    for (const auto& [id, machine] : machines) {
+      if (machine.second.size() < 2) continue;
+      cloned.push_back(absl::StrJoin(machine.first, " and "));
+    }
+    AddList(kWarning, "machines", cloned,
+            "count as one machine, which fails as a whole, and have several "
+            "addresses: ",
+            "where they are boards from one card image, give each a machine id "
+            "of its own: sudo rm /etc/machine-id; sudo "
+            "systemd-machine-id-setup",
+            absl::StrCat("there are ", machines.size()));
     AddList(kProblem, "clock", clocks,
             "ahead of the coordinator's (a worker's when it attached): ",
             "sudo timedatectl set-ntp true, on that machine; a worker says its "

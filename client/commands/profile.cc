@@ -339,19 +339,13 @@ absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec,
                           const LoadModelWeights& load,
                           const v1::Inputs& inputs) {
   constexpr absl::Duration kLongest = absl::Seconds(5);
-  JobSpec named = spec;
-  if (IsSynthetic(spec.data)) {
-    named.data.path.clear();
-  } else if (spec.data.path.empty()) {  // only Fashion-MNIST needs none
-    named.data.path = kFashionMnistFolder;
-  }
-  const auto paths = FilesOf(named);
+  const auto paths = FilesOf(spec);
   v1::StartProfileRequest request;
   for (const auto& [key, path] : paths) {
     if (!path.empty()) request.add_files(path);
   }
   if (request.files().empty()) return absl::OkStatus();
-  *request.mutable_spec() = ToProto(named);
+  *request.mutable_spec() = ToProto(spec);
   *request.mutable_inputs() = inputs;
   const auto asked = context.client.StartProfile(request);
   // The submission will tell what is wrong with the coordinator.

@@ -9,6 +9,8 @@ int DaemonExitCode(const absl::Status& status) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kFailedPrecondition:
       return kConfigurationExit;
     default:
       return 1;

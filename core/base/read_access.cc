@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -101,6 +102,12 @@ absl::Status CheckKind(const std::string& path, int descriptor, FileKind kind) {
                                    : ": neither a regular file nor a folder");
 }
 
+size_t StampOf(const struct stat& status) {
+  return absl::HashOf(status.st_dev, status.st_ino, status.st_size,
+                      status.st_mtim.tv_sec, status.st_mtim.tv_nsec,
+                      status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
+}
+
 absl::Status CannotOpen(const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
 }
@@ -169,8 +176,32 @@ absl::StatusOr<std::vector<FolderEntry>> ListFolder(const std::string& path) {
     struct stat status = {};
     const bool leads = fstatat(file, name.c_str(), &status, 0) == 0;
     entries.push_back({name, leads && S_ISDIR(status.st_mode),
-                       leads && S_ISREG(status.st_mode)});
+                       leads && S_ISREG(status.st_mode),
+                       leads ? StampOf(status) : 0});
   }
+}
+
+size_t StampOf(const std::string& path) {
+  constexpr size_t kMostEntries = 10'000;
+  const absl::StatusOr<int> opened = OpenToRead(path, FileKind::kEither);
+  if (!opened.ok()) return absl::HashOf(opened.status().code());
+  const Descriptor file{*opened};
+  struct stat status = {};
+  fstat(file.number, &status);
+  size_t stamp = StampOf(status);
+  if (!S_ISDIR(status.st_mode)) return stamp;
+  std::vector<std::string> folders = {path};
+  for (size_t next = 0, seen = 0; next < folders.size(); ++next) {
+    const auto entries = ListFolder(folders[next]);
+    if (!entries.ok()) continue;
+    for (const FolderEntry& entry : *entries) {
+      if (++seen > kMostEntries) return stamp;
+      stamp = absl::HashOf(stamp, entry.name, entry.stamp);
+      if (!entry.is_folder) continue;
+      folders.push_back(absl::StrCat(folders[next], "/", entry.name));
+    }
+  }
+  return stamp;
 }
 
 }  // namespace paceline

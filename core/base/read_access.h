@@ -2,6 +2,7 @@
 // a job's data, weights and scripts.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,10 +52,16 @@ struct FolderEntry {
   // Links are followed; one to nowhere, a pipe or a device is neither.
   bool is_folder = false;
   bool is_file = false;
+  size_t stamp = 0;  // of its size, its times and its place on the disk
 };
 
 // Lists a folder, in no order, without "." and "..".
 // Errors: those of OpenToRead()
 absl::StatusOr<std::vector<FolderEntry>> ListFolder(const std::string& path);
+
+// Another number, in this process, when `path` leads elsewhere, comes, goes,
+// may now be read, or has another size or time; the same for what lies below
+// it, of which the first 10,000 entries count.  Reads no content.
+size_t StampOf(const std::string& path);
 
 }  // namespace paceline

@@ -5,15 +5,40 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/host_port.h"
 
 namespace paceline {
 namespace {
 
 // A process older than that many restarts of its name is long gone.
 constexpr size_t kReplacedKept = 32;
+constexpr size_t kMostClaims = 1000;
 
 std::string Seconds(absl::Duration duration) {
   return absl::StrFormat("%.1f s", absl::ToDoubleSeconds(duration));
+}
+
+// One machine has one address, or dials from one; after it got another one, its
+// old stream is silent.
+bool IsElsewhere(const v1::Registration& a, const v1::Registration& b) {
+  const auto host = [](const v1::Registration& of) {
+    const absl::StatusOr<HostPort> address = ParseHostPort(of.address());
+    return address.ok() ? address->host : of.address();
+  };
+  return a.machine_id() != b.machine_id() || host(a) != host(b);
+}
+
+std::string HeldText(const v1::Registration& wants,
+                     const v1::Registration& has) {
+  return absl::StrCat(
+      "the name ", wants.name(), " is held by a live worker at ", has.address(),
+      ", on another machine than this one at ", wants.address(),
+      wants.machine_id() != has.machine_id()
+          ? ": give this one another --name"
+          : ", with the same machine id, as two boards from one card image "
+            "have: give this one another host name or --name, and a machine id "
+            "of its own (sudo rm /etc/machine-id, sudo "
+            "systemd-machine-id-setup)");
 }
 
 }  // namespace
@@ -52,11 +77,14 @@ absl::StatusOr<AttachVerdict> Membership::OnAttach(
     verdict.arrival = old.incarnation() == registration.incarnation()
                           ? Arrival::kReattached
                           : Arrival::kRestarted;
-    if (!IsGone(member->state) &&
-        old.machine_id() != registration.machine_id()) {
-      return absl::AlreadyExistsError(absl::StrCat(
-          "the name ", registration.name(), " is held by a live worker at ",
-          old.address(), ", on another machine: give this one another --name"));
+    if (!IsGone(member->state) && verdict.arrival == Arrival::kRestarted &&
+        IsElsewhere(registration, old)) {
+      const auto [claim, is_new] = claims_.try_emplace(
+          {verdict.id, Incarnation{registration.incarnation()}}, now);
+      const std::string why = HeldText(registration, old);
+      if (claim->second < member->last_heard) return absl::AbortedError(why);
+      if (claims_.size() > kMostClaims) claims_.clear();
+      return absl::AlreadyExistsError(why);
     }
     std::deque<Incarnation>& replaced = replaced_[member->id];
     if (std::find(replaced.begin(), replaced.end(),

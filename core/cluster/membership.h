@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -92,8 +93,11 @@ class Membership {
   // `registration` is checked.
   //
   // Errors:
-  //   AlreadyExists  the name is held by a live worker of another machine
-  //   Aborted        this incarnation was replaced by a newer one of its name
+  //   AlreadyExists  the name is held by a worker of another machine, which
+  //                  may be lost soon: to be tried again
+  //   Aborted        that worker was heard after this incarnation had asked for
+  //                  its name, so that both live; or this incarnation was
+  //                  replaced by a newer one of its name
   absl::StatusOr<AttachVerdict> OnAttach(const v1::Registration& registration,
                                          StreamId stream, Instant now);
 
@@ -163,6 +167,8 @@ class Membership {
   WorkerId last_id_{0};                     // that was given to a member
   // The broken links that each witness reports.
   std::map<WorkerId, std::map<WorkerId, std::string>> broken_links_;
+  // When incarnations first asked for a name that another machine has.
+  std::map<std::pair<WorkerId, Incarnation>, Instant> claims_;
   // Incarnations that a newer one has replaced, oldest first.
   std::map<WorkerId, std::deque<Incarnation>> replaced_;
 };

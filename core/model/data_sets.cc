@@ -259,6 +259,12 @@ bool IsSynthetic(const DataSpec& data) {
   return absl::StartsWith(data.name, "synthetic");
 }
 
+std::string FilesOf(const DataSpec& data) {
+  if (IsSynthetic(data)) return "";
+  // Fashion-MNIST alone needs no path.
+  return data.path.empty() ? kFashionMnistFolder : data.path;
+}
+
 int64_t TrainSamplesOf(const DataSpec& data) {
   if (IsSynthetic(data)) return data.train_samples;
   const DataSetTraits* const set = FindDataSet(data.name);

@@ -78,6 +78,9 @@ SampleFormat FormatOf(const DataSpec& data);
 // Whether the samples are drawn from a seed and need no files.
 bool IsSynthetic(const DataSpec& data);
 
+// The file or the folder of the set; empty: it has none.
+std::string FilesOf(const DataSpec& data);
+
 // Samples of an epoch; 0: only a worker that reads the files knows.
 int64_t TrainSamplesOf(const DataSpec& data);
 

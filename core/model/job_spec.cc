@@ -448,7 +448,7 @@ size_t EditDistance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> FilesOf(const JobSpec& spec) {
-  return {{"data.path", spec.data.path},
+  return {{"data.path", FilesOf(spec.data)},
           {"model.weights", spec.model.weights},
           {"model.file", spec.model.file},
           {"train.distill.weights",

@@ -284,7 +284,8 @@ inline bool IsDataParallel(const JobSpec& spec) {
 
 inline bool IsInference(const JobSpec& spec) { return spec.kind == kInferKind; }
 
-// The files and folders that workers open, as the keys name them; empty: none.
+// The files and folders that workers open, by the keys that name them; empty:
+// none.
 std::vector<std::pair<std::string, std::string>> FilesOf(const JobSpec& spec);
 
 // The spec without the replicas for which `is_there` says no, as long as their

@@ -15,13 +15,13 @@ bool IsTransient(absl::StatusCode code) {
   return code != absl::StatusCode::kInvalidArgument &&
          code != absl::StatusCode::kInternal &&
          code != absl::StatusCode::kUnimplemented &&
-         code != absl::StatusCode::kPermissionDenied &&
          code != absl::StatusCode::kUnauthenticated;
 }
 
 // The worker lacks something that another one may have.
 bool MakesUnfit(absl::StatusCode code) {
   return code == absl::StatusCode::kNotFound ||
+         code == absl::StatusCode::kPermissionDenied ||
          code == absl::StatusCode::kFailedPrecondition;
 }
 
@@ -160,6 +160,14 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
   }
   const bool is_known =
       !is_first && !report.pieces.has_value() && report == peer.report;
+  if (report.files_changed && !peer.report.files_changed && !IsFit(peer)) {
+    peer.unfit.clear();
+    peer.no_data.clear();
+    OnMembersChanged();
+    AddEvent(actions, "repaired",
+             absl::StrCat("files of the job have changed on ", peer.name,
+                          ": it may hold stages again"));
+  }
   // Somebody who was not concerned before may be now.
   if (is_first || report.attempt != peer.report.attempt ||
       peer.has_pieces != had_pieces) {
@@ -587,11 +595,13 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
         Counted(losses_, "worker"), losses_ == 1 ? " was" : " were",
         " lost since step ", floor_.value_or(Cut()).step, " was safe");
     losses_ = 0;
-    return PauseForAWhile(why, now, actions);
+    return PauseFor(policy_.loss_pause, why, now, actions);
   }
   if (!hindrance_.empty()) {
-    failures_ = 0;
-    return PauseForAWhile(std::exchange(hindrance_, ""), now, actions);
+    failures_ =
+        policy_.most_failures - 1;  // one attempt shows what is true now
+    return PauseFor(policy_.hindrance_pause, std::exchange(hindrance_, ""), now,
+                    actions);
   }
   if (retry_at_.has_value() && now < *retry_at_) return false;
   if (!plan_.has_value()) plan_ = PlanNow();
@@ -623,9 +633,9 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
   return false;
 }
 
-bool JobRecovery::PauseForAWhile(const std::string& why, Instant now,
-                                 RecoveryActions& actions) {
-  paused_until_ = now + policy_.loss_pause;
+bool JobRecovery::PauseFor(absl::Duration pause, const std::string& why,
+                           Instant now, RecoveryActions& actions) {
+  paused_until_ = now + pause;
   return Pause(JobCause::kTooManyLosses, why, actions);
 }
 

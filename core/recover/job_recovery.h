@@ -37,6 +37,8 @@ struct RecoveryPolicy {
   int most_failures = 3;  // in a row, without a new step
   int most_losses = 10;   // in a row, without a new floor
   absl::Duration loss_pause = absl::Minutes(1);
+  // After too many failures that a person may mend: a disk is full, say.
+  absl::Duration hindrance_pause = absl::Seconds(10);
   absl::Duration store_retry = absl::Seconds(1);
   // The job ends when the last state of all layers is uploaded, not only
   // computed.
@@ -265,19 +267,20 @@ class JobRecovery {
   void Exclude(const Peer& peer, const std::string& why,
                RecoveryActions& actions);
   bool Pause(JobCause cause, const std::string& why, RecoveryActions& actions);
-  bool PauseForAWhile(const std::string& why, Instant now,
-                      RecoveryActions& actions);
+  bool PauseFor(absl::Duration pause, const std::string& why, Instant now,
+                RecoveryActions& actions);
   void Announce(RecoveryActions& actions);
   void OnMembersChanged();
   void OnGone(const Peer& peer);
 
   bool AllLeft() const;
-  // A worker is not known to lack something, be it lost or not.
+  // It is not known to lack something, be it lost or not.
+  static bool IsFit(const Peer& peer) {
+    return peer.unfit.empty() && peer.no_data.empty();
+  }
   bool AnyFit() const {
-    for (const auto& [worker, peer] : peers_) {
-      if (peer.unfit.empty() && peer.no_data.empty()) return true;
-    }
-    return false;
+    return std::any_of(peers_.begin(), peers_.end(),
+                       [](const auto& entry) { return IsFit(entry.second); });
   }
   std::optional<int64_t> StepToFinish() const;
   bool WaitsForReturn(Cut base, Instant now);

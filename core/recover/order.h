@@ -103,6 +103,8 @@ struct JobReport {
   std::optional<std::set<Piece>> pieces = {};
   bool follows = false;  // it was told to
   bool settled = true;   // its CPU environment is the job's
+  // It failed, and files that the job names have changed since.
+  bool files_changed = false;
   // It takes no pieces of others: it has no memory, or cannot reach a source.
   // Counts only together with `pieces`.
   bool refuses_pieces = false;

@@ -226,6 +226,15 @@ TEST_F(DoctorTest, AClockTenMinutesOffHereOrOnAWorker) {
                              HasSubstr("timedatectl")));
 }
 
+TEST_F(DoctorTest, TwoMachinesThatSayThatTheyAreOne) {
+  Worker(1).set_machine_id(Worker(0).machine_id());
+  Worker(1).set_address("10.0.0.2:7401");
+
+  EXPECT_THAT(RunFor("machines", kExitOk),
+              testing::AllOf(HasSubstr("warning: "), HasSubstr("w1 and w2"),
+                             HasSubstr("machine-id")));
+}
+
 TEST_F(DoctorTest, CpusOfTwoLevels) {
   Worker(1).set_cpu_capability("avx512");
 

@@ -255,8 +255,9 @@ class Access(ProcessCase):
             program("paceline-worker"), "--coordinator", self.address, "--name",
             "w1", "--machine-id", "other", "--state", self.folder / "other",
             "--listen", ANY, "--http", ANY)
-        self.assertTrue(eventually(
-            lambda: "the name is taken" in other.errors.read_text()))
+        self.assertEqual(other.wait(PATIENCE), 78,
+                         other.errors.read_text())
+        self.has(other.errors.read_text(), "--name")
         self.assertEqual(self.ask("node", "show", "w1")["pid"], before)
 
 

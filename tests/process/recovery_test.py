@@ -87,10 +87,11 @@ class Recovery(MeshCase):
 
         self.expect_recovered(job)
 
-    def test_a_worker_that_has_other_data_takes_no_first_stage(self):
+    def test_a_job_pauses_while_its_data_differ_and_no_longer(self):
         """The file of the same name is another one when the first stage
         moves; those that have it open still read the one before."""
-        text = self.write("the line closes up. " * 400, "text.txt")
+        words = "the line closes up. " * 400
+        text = self.write(words, "text.txt")
         job = self.write(f"""
 model: {{name: gpt, depth: 2, width: 16, heads: 2}}
 data: {{name: text, path: {text}, block: 16}}
@@ -108,7 +109,14 @@ pipeline: {{stages: 3}}
         self.await_event("holds no first stage from now on")
         self.has(self.events(), f"data.path {text} has fingerprint",
                  "put the same on every worker")
-        self.assertEqual(self.job()["state"], "running")
+        self.assertTrue(eventually(lambda: self.job()["phase"] == "paused"),
+                        self.events())
+        before = self.step()
+
+        os.replace(self.write(words, "again.txt"), text)
+
+        self.await_step_after(before + 1)
+        self.has(self.events(), "may hold stages again")
         self.stop()
 
     def test_the_last_of_two_machines_goes_on_alone(self):

@@ -204,6 +204,7 @@ class AgentTest : public ::testing::Test {
     options.prober = prober_used_;
     options.cpu_capability = "avx2";
     options.active_capability = active_capability_;
+    options.look_period = absl::Milliseconds(5);
     options.restart = [this](const std::string& capability) {
       restart_at_ = capability;
       restarted_.Notify();

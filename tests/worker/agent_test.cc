@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_checks.h"
+#include "tests/support/temp_folder.h"
 #include "tests/worker/agent_fixture.h"
 #include "worker/transport/attach_client.h"
 
@@ -280,6 +281,29 @@ TEST_F(AgentTest, FailsTheRunOfAnOrderThatItCannotCarryOut) {
     ExpectError(ErrorOf(Run(order, v1::RunState::PHASE_FAILED)), bad.code,
                 HasSubstr(bad.says));
   }
+}
+
+// As when somebody copies it there, and the next attempt fails again.
+TEST_F(AgentTest, SaysThatAFileOfAFailedRunHasChanged) {
+  const TempFolder folder;
+  RunOrder order = Order(1);
+  order.spec.data.name = "idx";
+  order.spec.data.path = folder.Path("data");
+  const auto says = [](const v1::Heartbeat& beat) {
+    return beat.repaired_jobs_size() == 1 && beat.repaired_jobs(0) == 1;
+  };
+  Run(order, v1::RunState::PHASE_FAILED);
+  EXPECT_FALSE(says(agent().Heartbeat().heartbeat));
+
+  folder.Write("data/t10k-labels-idx1-ubyte", "damaged");
+  EXPECT_TRUE(says(AwaitBeat(agent(), says)));
+
+  ++order.fence.attempt;
+  agent().OnOrder(order, {1, 2});
+  EXPECT_FALSE(says(AwaitBeat(agent(), [](const v1::Heartbeat& beat) {
+    return beat.run().attempt() == 2 &&
+           beat.run().phase() == v1::RunState::PHASE_FAILED;
+  })));
 }
 
 TEST_F(AgentTest, FailsTheRunWhenItsKernelsAreAtAnotherCapability) {

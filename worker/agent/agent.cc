@@ -4,8 +4,10 @@
 #include <map>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/read_access.h"
 #include "core/base/status_macros.h"
 #include "core/base/tensor_memory.h"
 #include "core/model/description.h"
@@ -23,6 +25,16 @@ constexpr absl::Duration kPiecesPause = absl::Milliseconds(10);
 // After a break all workers have dialled the coordinator again by then: between
 // two tries the client and gRPC wait up to 2 s each.
 constexpr absl::Duration kLongestReturn = absl::Seconds(5);
+// Of so many jobs that failed here, files are looked at again.
+constexpr size_t kMostFailed = 8;
+
+size_t StampOf(const std::vector<std::string>& files) {
+  size_t stamp = 0;
+  for (const std::string& file : files) {
+    if (!file.empty()) stamp = absl::HashOf(stamp, paceline::StampOf(file));
+  }
+  return stamp;
+}
 
 }  // namespace
 
@@ -41,7 +53,7 @@ Agent::~Agent() {
   const absl::Status why = absl::CancelledError("the worker is stopping");
   WorkerRun* run = nullptr;
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     stopping_ = true;
     // A run that comes now finds this.
     if (cancel_ != nullptr) cancel_->Cancel(why);
@@ -55,7 +67,7 @@ Agent::~Agent() {
 }
 
 void Agent::OnWelcome(WorkerId self) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   self_ = self;
 }
 
@@ -77,7 +89,7 @@ void Agent::TendKept() {
   std::optional<FinishOrder> finish;
   bool drops = false;
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     finish.swap(finish_);
     drops = std::exchange(drops_kept_, false) || next_ == WorkStep::kBegin;
     if (drops) kept_.reset();
@@ -86,7 +98,7 @@ void Agent::TendKept() {
   if (left_ == nullptr || !finish.has_value()) return;
   v1::KeptState kept = left_->Finish(*finish);
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     kept_ = std::move(kept);
   }
   recorder_.NoteChange();
@@ -95,7 +107,7 @@ void Agent::TendKept() {
 void Agent::OnKeep(const KeepOrder& order) {
   if (options_.pieces == nullptr) return;
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     JudgeKeptLocked(order);
     floors_.clear();
     for (const auto& [job, rule] : order.keep) {
@@ -105,7 +117,7 @@ void Agent::OnKeep(const KeepOrder& order) {
   options_.pieces->OnKeep(order.keep, clock_.Now());
   {
     // Nobody waits to hear that old pieces are gone.
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     pieces_are_new_ = true;
   }
   options_.exchange->Follow(order.follow);
@@ -114,7 +126,7 @@ void Agent::OnKeep(const KeepOrder& order) {
 void Agent::OnAttached() {
   recorder_.Rewind();
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     pieces_are_new_ = true;
     if (was_detached_) returned_ = clock_.Now();
   }
@@ -123,7 +135,7 @@ void Agent::OnAttached() {
 }
 
 void Agent::OnDetached() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   floors_.clear();
   was_detached_ = true;
 }
@@ -138,7 +150,7 @@ void Agent::OnAck(const RecordMarks& marks) {
   recorder_.Acknowledge(marks);
   const Instant now = clock_.Now();
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     acknowledged_ = now;
   }
   if (options_.pieces != nullptr) options_.pieces->OnAcknowledged(now);
@@ -146,7 +158,7 @@ void Agent::OnAck(const RecordMarks& marks) {
 
 void Agent::OnPieces() {
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     pieces_are_new_ = true;
   }
   recorder_.NoteChange();
@@ -156,7 +168,7 @@ void Agent::AwaitChange(absl::Duration longest) const {
   recorder_.AwaitChange(longest);
   absl::Duration pause;
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     if (pieces_are_new_) pause = pieces_said_ + kPiecesPause - clock_.Now();
   }
   absl::SleepFor(std::min(pause, kPiecesPause));
@@ -187,7 +199,7 @@ void Agent::OnOrder(std::optional<RunOrder> order, OrderNumber number) {
   std::optional<GroupOrder> group;
   absl::Status why;  // not OK: what the compute thread is at shall end
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     const WorkStep step = state_.OnOrder(
         number, order.has_value() ? std::optional(order->fence) : std::nullopt);
     if (step != WorkStep::kNothing) {
@@ -226,7 +238,7 @@ void Agent::OnOrder(std::optional<RunOrder> order, OrderNumber number) {
 }
 
 void Agent::OnMeasure(std::optional<MeasureOrder> order) {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   if (order == measure_) return;
   measure_ = std::move(order);
   measure_is_new_ = true;
@@ -241,7 +253,7 @@ void Agent::OnMeasure(std::optional<MeasureOrder> order) {
 
 void Agent::EndWhatIsOverdue() {
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     if (end_ == WorkerEnd::kRestarting || !ending_since_.has_value()) return;
     if (clock_.Now() - *ending_since_ < options_.longest_end) return;
     ending_since_.reset();
@@ -262,7 +274,7 @@ MarkedHeartbeat Agent::Heartbeat() {
   WorkerRun* run = nullptr;
   bool says_pieces = false;
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     run = BorrowRun();
     heartbeat.set_restarting(end_ == WorkerEnd::kRestarting);
     heartbeat.set_stopping(end_ == WorkerEnd::kStopping);
@@ -273,6 +285,9 @@ MarkedHeartbeat Agent::Heartbeat() {
         options_.pieces != nullptr && std::exchange(pieces_are_new_, false);
     if (says_pieces) pieces_said_ = clock_.Now();
     if (kept_.has_value()) *heartbeat.mutable_kept() = *kept_;
+    for (const JobId job : repaired_) {
+      heartbeat.add_repaired_jobs(job.value);
+    }
     if (measurement_.has_value()) {
       *heartbeat.mutable_measurement() = *measurement_;
     }
@@ -304,14 +319,14 @@ MarkedHeartbeat Agent::Heartbeat() {
 
 void Agent::Announce(WorkerEnd end) {
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     end_ = end;
   }
   recorder_.NoteChange();
 }
 
 RoundReading Agent::Rounds() const {
-  absl::MutexLock lock(&mutex_);  // a run that ends now is counted once
+  SteadyLock lock(&mutex_);  // a run that ends now is counted once
   RoundReading reading;
   if (run_ != nullptr) reading = run_->Rounds();
   reading.stats.AddCounts(closed_rounds_);
@@ -331,7 +346,7 @@ WorkerRun* Agent::BorrowRun() {
 }
 
 void Agent::ReturnRun() {
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   --users_;
 }
 
@@ -355,15 +370,19 @@ Agent::Work Agent::AwaitWork() {
            finish_.has_value() || drops_kept_;
   };
   for (;;) {
+    const absl::Duration longest =
+        failed_.empty() ? absl::InfiniteDuration() : options_.look_period;
     bool leaves = false;
+    bool looks = false;
     {
-      absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(&changed));
+      SteadyLock lock(&mutex_);
+      looks = !mutex_.AwaitFor(absl::Condition(&changed), longest);
       leaves = stopping_ || next_ == WorkStep::kLeave;
     }
+    if (looks) LookAtFailed();
     if (leaves) CloseRun();
     TendKept();
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     if (!leaves && (stopping_ || next_ == WorkStep::kLeave)) continue;
     if (stopping_) return {};
     ending_since_.reset();
@@ -380,6 +399,19 @@ Agent::Work Agent::AwaitWork() {
   }
 }
 
+void Agent::LookAtFailed() {
+  std::set<JobId> repaired;
+  for (const auto& [job, failed] : failed_) {
+    if (StampOf(failed.files) != failed.stamp) repaired.insert(job);
+  }
+  {
+    SteadyLock lock(&mutex_);
+    if (repaired == repaired_) return;
+    repaired_ = std::move(repaired);
+  }
+  recorder_.NoteChange();
+}
+
 // The next run may open only when this one is closed, and nobody may still be
 // at this one.  From the first moment on nobody hears of it.
 void Agent::CloseRun() {
@@ -389,7 +421,7 @@ void Agent::CloseRun() {
   recorder_.Clear();
   std::unique_ptr<WorkerRun> run;
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     mutex_.Await(absl::Condition(&unused));
     run = std::move(run_);
     if (run != nullptr) closed_rounds_.AddCounts(run->Rounds().stats);
@@ -399,7 +431,7 @@ void Agent::CloseRun() {
   if (run == nullptr) return;
   std::optional<v1::KeptState> kept = run->Leave();
   if (kept.has_value()) left_ = std::move(run);
-  absl::MutexLock lock(&mutex_);
+  SteadyLock lock(&mutex_);
   kept_ = std::move(kept);
 }
 
@@ -412,6 +444,15 @@ void Agent::Run(const RunOrder& order, const CancelToken& cancel) {
   time_.Restart();
   BeginTensorPeak();
   energy_.Begin();
+  failed_.erase(fence.job);
+  {
+    SteadyLock lock(&mutex_);
+    repaired_.erase(fence.job);
+  }
+  // Before it opens them: what is repaired meanwhile is seen.
+  FailedRun run;
+  for (auto& [key, path] : FilesOf(order.spec)) run.files.push_back(path);
+  run.stamp = StampOf(run.files);
   const absl::Status status = RunJob(order, cancel);
   time_.Stop();
 
@@ -429,6 +470,8 @@ void Agent::Run(const RunOrder& order, const CancelToken& cancel) {
     Log(LogLevel::kInfo, "run was ended", fields);
   } else {
     Log(LogLevel::kError, "run failed", fields);
+    failed_[fence.job] = std::move(run);
+    if (failed_.size() > kMostFailed) failed_.erase(failed_.begin());
     recorder_.SetPhase(v1::RunState::PHASE_FAILED, status);
   }
 }
@@ -453,7 +496,7 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
   PACELINE_RETURN_IF_ERROR(CheckSpecOfOrder(order.spec));
   WorkerId self;
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     self = self_;
     // A member of a group may come back to it.
     if (!order.group.has_value()) PACELINE_RETURN_IF_ERROR(state_.CheckNew());
@@ -481,7 +524,7 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
                      options_.pieces,
                      options_.exchange,
                      [this, job = order.fence.job] {
-                       absl::MutexLock lock(&mutex_);
+                       SteadyLock lock(&mutex_);
                        return floors_.contains(job) && OthersAreBack()
                                   ? acknowledged_
                                   : Instant{-absl::InfiniteDuration()};
@@ -491,7 +534,7 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
                                         : MakePipelineRun(std::move(context));
   WorkerRun& run = *made;
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     run_ = std::move(made);
     // A view of the group may have arrived in the meantime.
     const bool same = order_.has_value() && order_->fence == order.fence;
@@ -513,7 +556,7 @@ void Agent::Measure(const MeasureOrder& order, const CancelToken& cancel) {
        {"what", order.link.has_value() ? order.link->name : "layers"},
        {"status", ErrorOf(measurement).ToString()}});
   {
-    absl::MutexLock lock(&mutex_);
+    SteadyLock lock(&mutex_);
     if (measure_ != order) return;  // withdrawn meanwhile
     measurement_ = std::move(measurement);
   }

@@ -2,18 +2,21 @@
 // thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "core/base/cancel_token.h"
 #include "core/base/clock.h"
+#include "core/base/steady_wait.h"
 #include "core/base/thread.h"
 #include "core/cluster/measure_order.h"
 #include "core/cluster/run_order.h"
@@ -48,6 +51,9 @@ struct AgentOptions {
   // such a run, so the agent calls restart().  The limit is longer than the
   // slowest machine takes for one instruction.
   absl::Duration longest_end = absl::Minutes(1);
+  // How often an idle worker looks whether files of jobs that failed here have
+  // changed.
+  absl::Duration look_period = absl::Seconds(5);
   // Carries out the jobs' fault scripts; outlives the agent.  Null: the agent
   // refuses jobs that have such a script.
   FaultActions* fault_actions = nullptr;
@@ -124,6 +130,12 @@ class Agent {
     std::shared_ptr<CancelToken> cancel;
   };
 
+  // What StampOf() said of its files, before the run.
+  struct FailedRun {
+    std::vector<std::string> files;
+    size_t stamp = 0;
+  };
+
   void ComputeLoop();
   Work AwaitWork();
   void Run(const RunOrder& order, const CancelToken& cancel);
@@ -142,6 +154,8 @@ class Agent {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Carries out what is due to that state, on the compute thread.
   void TendKept();
+  // A person may have brought what a run lacked.
+  void LookAtFailed();
   void EndWhatIsOverdue();
   void OnPieces();
   void AddPieces(v1::PiecesHeld& held) const;
@@ -160,7 +174,7 @@ class Agent {
   EnergyMeter energy_;
   RunRecorder recorder_;
 
-  mutable absl::Mutex mutex_;
+  mutable SteadyMutex mutex_;
   WorkerId self_ ABSL_GUARDED_BY(mutex_);
   WorkState state_ ABSL_GUARDED_BY(mutex_);
   std::optional<RunOrder> order_ ABSL_GUARDED_BY(mutex_);  // the newest
@@ -181,6 +195,7 @@ class Agent {
   bool pieces_are_new_ ABSL_GUARDED_BY(mutex_) = true;  // to the coordinator
   Instant pieces_said_ ABSL_GUARDED_BY(mutex_);
   WorkerEnd end_ ABSL_GUARDED_BY(mutex_) = WorkerEnd::kNone;
+  std::set<JobId> repaired_ ABSL_GUARDED_BY(mutex_);
   // Cancels the present run or measurement.  Shared by the compute thread,
   // which uses it, and by the threads that end the work from outside.
   std::shared_ptr<CancelToken> cancel_ ABSL_GUARDED_BY(mutex_);
@@ -196,6 +211,8 @@ class Agent {
 
   std::unique_ptr<WorkerRun> left_;  // the compute thread's: whose kept_ is
   int listener_ = -1;                // at the piece store
+  // The compute thread's: the last jobs that failed here.
+  std::map<JobId, FailedRun> failed_;
   Thread compute_;
 };
 

@@ -320,7 +320,7 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenIdx(const DataSpec& data,
   ByteImageOptions options = ByteImagesOf(data, seed);
   options.channels.resize(1);  // of every pixel
   if (data.name == "fashion-mnist" && data.path.empty()) {
-    options.folder = kFashionMnistFolder;
+    options.folder = FilesOf(data);
     options.remedy = "run: apt install dataset-fashion-mnist";
   }
   return ByteImages::OpenIdx(options);

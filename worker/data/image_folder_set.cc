@@ -21,16 +21,6 @@
 namespace paceline {
 namespace {
 
-// Files and folders beside the pictures, which are left out.
-struct OtherFiles {
-  int64_t count = 0;
-  std::string example;  // path of one; empty: there is none
-
-  void Add(std::string path) {
-    if (count++ == 0) example = std::move(path);
-  }
-};
-
 struct ImageFolder {
   std::vector<std::string> classes;  // sorted bytewise; a label is an index
   ImageList train;
@@ -260,15 +250,9 @@ absl::StatusOr<std::unique_ptr<ImageFolderSet>> ImageFolderSet::Open(
   std::unique_ptr<ImageFolderSet> set(
       new ImageFolderSet(options, std::move(folder.train),
                          std::move(folder.test), std::move(folder.classes)));
-  if (folder.others.count > 0) {
-    Log(LogLevel::kWarn, "files are left out of the pictures",
-        {{"files", folder.others.count}, {"example", folder.others.example}});
-    set->facts_.notes.push_back(absl::StrCat(
-        folder.others.count,
-        folder.others.count == 1 ? " file is" : " files are",
-        " not used, for example ", folder.others.example,
-        ": pictures are .jpg, .jpeg and .png, each right in its class folder"));
-  }
+  folder.others.AddTo(
+      set->facts_.notes,
+      ": pictures are .jpg, .jpeg and .png, each right in its class folder");
   return set;
 }
 

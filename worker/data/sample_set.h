@@ -9,6 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/counted.h"
 #include "core/base/tensor.h"
 #include "core/model/batch.h"
 #include "core/model/data_sets.h"
@@ -21,6 +23,24 @@ struct MicroBatchPlace {
   BatchPhase split = BatchPhase::kTrain;
   int64_t epoch = 0;             // that augmentation draws from
   std::vector<int32_t> indices;  // of the split's samples, in order
+};
+
+// What lies beside the files of a set, and is left out.
+struct OtherFiles {
+  int64_t count = 0;
+  std::string example;  // path of one; empty: there is none
+
+  void Add(std::string path) {
+    if (count++ == 0 || path < example) example = std::move(path);
+  }
+  // rule: what would be read
+  void AddTo(std::vector<std::string>& notes,
+             const std::string& rule = "") const {
+    if (count == 0) return;
+    notes.push_back(absl::StrCat(Counted(count, "file"),
+                                 count == 1 ? " is" : " are",
+                                 " not used, for example ", example, rule));
+  }
 };
 
 // Samples are numbered with int32, and the order of an epoch holds them all.

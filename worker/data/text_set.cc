@@ -103,22 +103,18 @@ absl::Status RefuseUtf16(const std::string& path) {
 void NoteOthers(const std::string& folder,
                 const std::vector<std::string>& files,
                 std::vector<std::string>& notes) {
-  int64_t others = 0;
-  std::string example;
   const auto entries = ListFolder(folder);
   if (!entries.ok()) return;
-  for (const auto& [name, is_folder, is_file] : *entries) {
-    const std::string path = absl::StrCat(folder, "/", name);
-    if (absl::StartsWith(name, ".") ||
-        absl::EndsWith(files.front(), "/" + name) ||
-        absl::EndsWith(files.back(), "/" + name)) {
+  OtherFiles others;
+  for (const FolderEntry& entry : *entries) {
+    if (absl::StartsWith(entry.name, ".") ||
+        absl::EndsWith(files.front(), "/" + entry.name) ||
+        absl::EndsWith(files.back(), "/" + entry.name)) {
       continue;
     }
-    if (++others == 1 || path < example) example = path;
+    others.Add(absl::StrCat(folder, "/", entry.name));
   }
-  if (others == 0) return;
-  notes.push_back(absl::StrCat(others, others == 1 ? " file is" : " files are",
-                               " not used, for example ", example));
+  others.AddTo(notes);
 }
 
 }  // namespace

@@ -477,7 +477,7 @@ void LookInto(const MeasureOrder& order, RunFactory& factory,
       return absl::OkStatus();
     });
   }
-  look(spec.data.path, [&]() -> absl::Status {
+  look(FilesOf(spec.data), [&]() -> absl::Status {
     PACELINE_ASSIGN_OR_RETURN(const auto source, factory.OpenData(spec, {}));
     const DataFacts facts = source->Facts();
     note(facts.notes);

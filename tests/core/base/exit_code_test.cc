@@ -11,7 +11,8 @@ TEST(DaemonExitCode, TellsWhatACallerCanDoSomethingAbout) {
   EXPECT_EQ(DaemonExitCode(absl::PermissionDeniedError("")), 78);
   EXPECT_EQ(DaemonExitCode(absl::UnauthenticatedError("")), 78);
   EXPECT_EQ(DaemonExitCode(absl::UnavailableError("")), 1);
-  EXPECT_EQ(DaemonExitCode(absl::AbortedError("")), 1);
+  EXPECT_EQ(DaemonExitCode(absl::AbortedError("")), 78);
+  EXPECT_EQ(DaemonExitCode(absl::FailedPreconditionError("")), 78);
 }
 
 }  // namespace

@@ -186,5 +186,22 @@ TEST_F(ReadAccessTest, IsNotFooledByALinkThatChanges) {
   EXPECT_GT(refused, 0);
 }
 
+TEST_F(ReadAccessTest, AStampTellsThatAFileHasChangedComeOrGone) {
+  const size_t first = StampOf(Data());
+  EXPECT_EQ(StampOf(Data()), first);
+  EXPECT_EQ(StampOf("/etc/passwd"), StampOf(folder_.Path("secret.txt")));
+
+  folder_.Write("data/sub/b.txt", "longer");
+  const size_t longer = StampOf(Data());
+  EXPECT_NE(longer, first);
+  folder_.Write("data/sub/new.txt", "");
+  EXPECT_NE(StampOf(Data()), longer);
+
+  const std::string gone = Data() + "/gone";
+  const size_t absent = StampOf(gone);
+  folder_.Write("data/gone", "");
+  EXPECT_NE(StampOf(gone), absent);
+}
+
 }  // namespace
 }  // namespace paceline

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/cluster/registration.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace paceline {
@@ -73,6 +74,25 @@ TEST(Membership, NameOfALiveWorkerIsRefusedToAnotherMachine) {
 
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kAlreadyExists)
       << refused.status();
+}
+
+// Two boards from one card image have one host name and one machine id.  Once
+// it is known that both live, the second one is told to stay away.
+TEST(Membership, NameOfALiveWorkerIsRefusedForGoodOnceItWasHeardAgain) {
+  Membership membership = Workers({"a"});
+  v1::Registration twin = Of("a", 2);
+  twin.set_address("10.0.0.2:7401");
+
+  const auto first = membership.OnAttach(twin, StreamId{2}, AtMs(10));
+  const auto second = membership.OnAttach(twin, StreamId{3}, AtMs(210));
+  membership.OnHeard(StreamId{1}, AtMs(300));
+  const auto third = membership.OnAttach(twin, StreamId{4}, AtMs(610));
+
+  EXPECT_TRUE(absl::IsAlreadyExists(first.status())) << first.status();
+  EXPECT_TRUE(absl::IsAlreadyExists(second.status())) << second.status();
+  EXPECT_TRUE(absl::IsAborted(third.status())) << third.status();
+  EXPECT_THAT(third.status().message(), testing::HasSubstr("machine id"));
+  EXPECT_EQ(membership.Find(WorkerId{1})->stream, StreamId{1});
 }
 
 TEST(Membership, NameOfALostWorkerMayMoveToAnotherMachine) {

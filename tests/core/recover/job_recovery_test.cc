@@ -554,6 +554,22 @@ TEST_F(JobRecoveryTest, FailsWhenNoWorkerHasTheFileAndPausesIfOneHadItBefore) {
   }
 }
 
+TEST_F(JobRecoveryTest, GoesOnWhenAFileThatWasMissingIsThere) {
+  BeginWith(2);
+  workers_[1].report.step = 3;
+  Report(1);
+  for (const int64_t id : {2, 1}) {
+    FailWith(id, absl::PermissionDeniedError("no /data/train"));
+  }
+  ASSERT_EQ(job_->phase(), JobPhase::kPaused);
+
+  workers_[2].report.files_changed = true;
+  Report(2);
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_TRUE(Has("repaired"));
+}
+
 TEST_F(JobRecoveryTest, FailsAfterThreeAttemptsWithoutANewStep) {
   BeginWith(2);
   for (int i = 0; i < 3; ++i) {
@@ -617,7 +633,7 @@ TEST_F(JobRecoveryTest, WaitsForADiskThatWasNotFullBefore) {
   EXPECT_EQ(job_->phase(), JobPhase::kPaused);
   EXPECT_THAT(job_->why(), HasSubstr("no space left"));
 
-  Pass(policy_.loss_pause);
+  Pass(policy_.hindrance_pause);
   EXPECT_EQ(job_->phase(), JobPhase::kRunning);
 }
 
@@ -633,7 +649,7 @@ TEST_F(JobRecoveryTest, WaitsForALinkWithoutWhichNoAttemptBegins) {
   EXPECT_EQ(job_->phase(), JobPhase::kPaused);
   EXPECT_THAT(job_->why(), HasSubstr("no source left"));
 
-  Pass(policy_.loss_pause);
+  Pass(policy_.hindrance_pause);
   EXPECT_EQ(job_->phase(), JobPhase::kStarting);
 }
 

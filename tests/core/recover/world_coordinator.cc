@@ -70,6 +70,7 @@ RecoveryPolicy World::Policy() const {
   policy.most_failures = 6;
   policy.most_losses = most_losses_;
   policy.loss_pause = absl::Milliseconds(500);
+  policy.hindrance_pause = absl::Milliseconds(500);
   policy.store_retry = absl::Milliseconds(50);
   policy.needs_upload = uploads_;
   return policy;
