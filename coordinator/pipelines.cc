@@ -130,6 +130,7 @@ void Pipelines::MakeRecovery(JobEntry& job) {
         return PlanFor(*mesh_.FindJob(id), there);
       });
   job.recovery->OnCheckpoint(NewestCheckpoint(job.record));
+  if (policy.stateless) job.watch = PlanWatch(kStatelessPolicy);
 }
 
 void Pipelines::Introduce(const Member& member, JobRecovery& recovery,
@@ -326,32 +327,38 @@ std::optional<MoveEstimate> Pipelines::EstimateMove(JobEntry& job) const {
       measurements_.EstimateOf(record.spec, *model, record.stages, slowness);
   const auto then =
       measurements_.EstimateOf(record.spec, *model, better, slowness);
-  if (!now.has_value() || !then.has_value() || now->step_seconds() <= 0) {
+  if (!now.has_value() || !then.has_value() ||
+      !(then->samples_per_second() > 0)) {
     return std::nullopt;
   }
-  const StateTransfer transfer =
-      TransferOf(record.spec, *model, record.stages, better, mesh_.membership,
-                 mesh_.measured);
   MoveEstimate estimate;
   estimate.step_seconds = job.watch.step_seconds();
-  // Neither gains by what both estimates lack.
-  estimate.better_step_seconds =
-      estimate.step_seconds * then->step_seconds() / now->step_seconds();
+  // Neither gains by what both estimates lack.  How many micro-batches
+  // inference has need not be known for their rate.
+  estimate.better_step_seconds = estimate.step_seconds *
+                                 now->samples_per_second() /
+                                 then->samples_per_second();
   estimate.steps_left = record.job.steps() - record.job.step();
-  estimate.bytes = transfer.bytes;
-  estimate.bytes_per_second = transfer.bytes_per_second;
+  if (IsInference(record.spec)) {
+    estimate.steps_again = record.job.step() - record.job.predicted().through();
+  } else {
+    const StateTransfer transfer =
+        TransferOf(record.spec, *model, record.stages, better, mesh_.membership,
+                   mesh_.measured);
+    estimate.bytes = transfer.bytes;
+    estimate.bytes_per_second = transfer.bytes_per_second;
+  }
   estimate.restart_seconds = absl::ToDoubleSeconds(job.watch.restart());
   return estimate;
 }
 
 void Pipelines::LookForBetterPlan(JobEntry& job, RecoveryActions& actions,
                                   Moment moment) {
-  if (IsInference(job.record.spec) ||
-      job.recovery->phase() != JobPhase::kRunning ||
-      !job.watch.IsDue(moment.now)) {
+  if (job.recovery->phase() != JobPhase::kRunning ||
+      !job.watch.IsDue(moment.now) ||
+      !job.watch.Measure(job.record, job.record.job.estimate(), moment.now)) {
     return;
   }
-  if (!job.watch.Measure(job.record, job.record.job.estimate())) return;
   const auto estimate = EstimateMove(job);
   if (!estimate.has_value()) return;
   const MoveVerdict verdict = job.watch.Decide(*estimate, moment.now);
@@ -537,21 +544,23 @@ void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
 
 void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
                              Moment moment) {
-  job.meter.OnTransition(transition, job.record.job.step(),
-                         job.recovery->base(), job.recovery->why(), moment);
+  const bool moves = job.recovery->moves();
+  if (!moves || job.meter.open().has_value()) {
+    job.meter.OnTransition(transition, job.record.job.step(),
+                           job.recovery->base(), job.recovery->why(), moment);
+  }
   switch (transition.to) {
     case JobPhase::kStopping:
     case JobPhase::kLeaving:
     case JobPhase::kChoosing:
-      job.watch.OnStopped(transition.cause == JobCause::kMove ||
-                              transition.cause == JobCause::kAllStopped,
+      job.watch.OnStopped(transition.cause == JobCause::kMove || moves,
                           moment.now);
       break;
     case JobPhase::kPaused:
       job.watch.OnPaused();
       break;
     case JobPhase::kRunning:
-      job.watch.OnRunning(moment.now);
+      job.watch.OnRunning(job.record, moment.now);
       mesh_.AddEvent(job, "running",
                      IsInference(job.record.spec)
                          ? "all workers are ready and predict"

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/model/job_spec.h"
 #include "core/plan/memory.h"
 
 namespace paceline {
@@ -11,8 +12,12 @@ namespace {
 
 // Between two looks at a job.
 constexpr absl::Duration kLookPeriod = absl::Seconds(5);
-// Fewer micro-batches say more of their own hazards than of a worker's speed.
+// Fewer micro-batches, in less time, say more of their own hazards than of a
+// worker's speed.
 constexpr int64_t kLeastMicroBatches = 8;
+constexpr double kLongSeconds = 2;
+// A look that takes longer goes by what there is.
+constexpr absl::Duration kLongestLook = absl::Seconds(10);
 
 WorkerId OwnerOf(const std::vector<StageOfPlan>& stages, int layer) {
   const auto owner = std::find_if(
@@ -29,7 +34,17 @@ void PlanWatch::OnStopped(bool to_move, Instant now) {
   stopped_->to_move = stopped_->to_move && to_move;
 }
 
-void PlanWatch::OnRunning(Instant now) {
+// Nobody takes the time of inference's steps, which are micro-batches.
+PlanWatch::Sums PlanWatch::SumsOf(const JobRecord& record, Instant now) {
+  const v1::Job& job = record.job;
+  const bool infers = IsInference(record.spec);
+  return {{job.stage_times().begin(), job.stage_times().end()},
+          infers ? absl::ToDoubleSeconds(now.since_start) : job.timed_seconds(),
+          infers ? job.step() : job.timed_steps(),
+          now};
+}
+
+void PlanWatch::OnRunning(const JobRecord& record, Instant now) {
   if (stopped_.has_value()) restart_ = now - stopped_->since;
   if (stopped_.has_value() && stopped_->to_move) {
     repartition_.OnMoved(now);
@@ -37,7 +52,7 @@ void PlanWatch::OnRunning(Instant now) {
     repartition_.OnReplaced();
   }
   stopped_.reset();
-  taken_ = {};
+  taken_ = SumsOf(record, now);
 }
 
 bool PlanWatch::IsDue(Instant now) {
@@ -47,40 +62,43 @@ bool PlanWatch::IsDue(Instant now) {
 }
 
 bool PlanWatch::Measure(const JobRecord& record,
-                        const v1::RunEstimate& expected) {
-  const v1::Job& job = record.job;
+                        const v1::RunEstimate& expected, Instant now) {
   const size_t stages = record.stages.size();
-  if (static_cast<size_t>(job.stage_times_size()) != stages ||
+  const Sums sums = SumsOf(record, now);
+  if (sums.stages.size() != stages ||
       static_cast<size_t>(expected.stage_seconds_size()) != stages ||
-      job.timed_steps() <= taken_.steps) {
+      sums.steps <= taken_.steps) {
     return false;
   }
   taken_.stages.resize(stages);
+  const bool is_long = now - taken_.at >= kLongestLook;
   // (measured, expected) seconds of a micro-batch on all stages of a worker.
   std::map<MemberId, std::pair<double, double>> times;
   for (size_t i = 0; i < stages; ++i) {
-    const int at = static_cast<int>(i);
     const int64_t count =
-        job.stage_times(at).micro_batches() - taken_.stages[i].micro_batches();
-    if (count < kLeastMicroBatches) return false;
-    const auto worker = std::find_if(
-        job.workers().begin(), job.workers().end(), [&](const auto& each) {
-          return WorkerId{each.id()} == record.stages[i].worker;
-        });
+        sums.stages[i].micro_batches() - taken_.stages[i].micro_batches();
+    const double seconds =
+        sums.stages[i].seconds() - taken_.stages[i].seconds();
+    if (!is_long && count < kLeastMicroBatches && seconds < kLongSeconds) {
+      return false;
+    }
+    if (count <= 0) continue;
+    const auto worker =
+        std::find_if(record.job.workers().begin(), record.job.workers().end(),
+                     [&](const auto& each) {
+                       return WorkerId{each.id()} == record.stages[i].worker;
+                     });
     auto& [measured, planned] =
         times[{record.stages[i].worker, {worker->incarnation()}}];
-    measured += (job.stage_times(at).seconds() - taken_.stages[i].seconds()) /
-                static_cast<double>(count);
-    planned += expected.stage_seconds(at);
+    measured += seconds / static_cast<double>(count);
+    planned += expected.stage_seconds(static_cast<int>(i));
   }
   for (const auto& [process, time] : times) {
     if (time.second > 0) slowness_[process] = time.first / time.second;
   }
-  step_seconds_ = (job.timed_seconds() - taken_.seconds) /
-                  static_cast<double>(job.timed_steps() - taken_.steps);
-  taken_ = {{job.stage_times().begin(), job.stage_times().end()},
-            job.timed_seconds(),
-            job.timed_steps()};
+  step_seconds_ = (sums.seconds - taken_.seconds) /
+                  static_cast<double>(sums.steps - taken_.steps);
+  taken_ = sums;
   return true;
 }
 

@@ -1,5 +1,5 @@
-// PlanWatch keeps, of one pipeline that trains, how fast its workers compute
-// now and how long a restart takes, and decides whether a better plan pays.
+// PlanWatch keeps, of one pipeline, how fast its workers compute now and how
+// long a restart takes, and decides whether a better plan pays.
 //
 // Assumes: a worker that takes f times as long as expected for its own layers
 // would take f times as long for any others.
@@ -26,26 +26,32 @@ namespace paceline {
 // Thread-compatible.
 class PlanWatch {
  public:
-  // Training has stopped, or has not begun yet; again: nothing.
+  explicit PlanWatch(const RepartitionPolicy& policy = {})
+      : repartition_(policy) {}
+
+  // The job has stopped, or has not begun yet; again: nothing.
   //   to_move  for a better plan
   void OnStopped(bool to_move, Instant now);
   // It waits for something else than its own restart.
   void OnPaused() { stopped_.reset(); }
   // All workers run the attempt.
-  void OnRunning(Instant now);
+  void OnRunning(const JobRecord& record, Instant now);
 
   // Whether some seconds have passed since it last was true.
   bool IsDue(Instant now);
   // Takes what the stages took since it last returned true.  False: too little
-  // to go by.
+  // to go by.  After 10 s little is enough, and a stage that computed nothing,
+  // as a replica that is done, stays as slow as it was.
   //   expected  of the present plan, with no worker slow
-  bool Measure(const JobRecord& record, const v1::RunEstimate& expected);
+  bool Measure(const JobRecord& record, const v1::RunEstimate& expected,
+               Instant now);
   // How many times as long as expected its layers take; of a process that did
   // not compute for the job, as of the middle one of those that did.
   double SlownessOf(const MemberId& process) const;
-  // Measured when Measure() last returned true.
+  // Measured when Measure() last returned true; of inference, the time between
+  // two micro-batches.
   double step_seconds() const { return step_seconds_; }
-  // From the end of training to the next begin, when that was last so.
+  // From the end of work to the next begin, when that was last so.
   absl::Duration restart() const { return restart_; }
   MoveVerdict Decide(const MoveEstimate& estimate, Instant now) {
     return repartition_.Decide(estimate, now);
@@ -59,11 +65,13 @@ class PlanWatch {
   // Sums since the attempt began.
   struct Sums {
     std::vector<v1::StageTime> stages;
-    double seconds = 0;
+    double seconds = 0;  // of the steps
     int64_t steps = 0;
+    Instant at;
   };
+  static Sums SumsOf(const JobRecord& record, Instant now);
 
-  Repartition repartition_{RepartitionPolicy()};
+  Repartition repartition_;
   std::optional<Stopped> stopped_;
   absl::Duration restart_ = absl::Seconds(5);  // until it is measured
   Instant due_;

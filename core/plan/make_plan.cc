@@ -153,10 +153,42 @@ Layout InOrder(Cut cut, const std::vector<PlannerWorker>& workers) {
   return layout;
 }
 
-// The job's own cuts on the workers that it names.
+std::vector<InputWorker> AsInputs(const std::vector<PlannerWorker>& workers) {
+  std::vector<InputWorker> inputs;
+  for (const PlannerWorker& worker : workers) {
+    inputs.push_back(
+        {worker.name, worker.machine_id, worker.memory_bytes, worker.slowness});
+  }
+  return inputs;
+}
+
+// Shares by speed, where a stage has several workers.
+absl::Status ShareOut(const JobSpec& spec, const ModelDescription& model,
+                      const Measurements& measurements, Layout& layout) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const PlanInputs inputs,
+      MakePlanInputs(spec, model, AsInputs(layout.workers), measurements));
+  const std::vector<int>& holders = layout.worker_of;
+  layout.shares.clear();
+  for (size_t first = 0, last = 0; first < holders.size(); first = last) {
+    const LayerRange layers = layout.stages[first];
+    while (last < holders.size() && layout.stages[last] == layers) ++last;
+    for (const double share :
+         SharesFor(inputs.problem, layers,
+                   {holders.begin() + first, holders.begin() + last})) {
+      layout.shares.push_back(share);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The job's own cuts on the workers that it names.  Replicas that predict share
+// by speed where the job does not say otherwise; those that train would add up
+// in another order.
 absl::StatusOr<Layout> ByName(const JobSpec& spec,
                               const ModelDescription& model,
-                              const std::vector<PlannerWorker>& workers) {
+                              const std::vector<PlannerWorker>& workers,
+                              const Measurements* measurements) {
   const std::vector<std::string>& names = spec.pipeline.workers;
   PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(spec.pipeline, model));
   Layout layout;
@@ -173,6 +205,8 @@ absl::StatusOr<Layout> ByName(const JobSpec& spec,
                            Counted(layout.stages.size(), "stage"),
                            ", replicas counted: give one for each");
   }
+  const bool by_speed = layout.shares.empty() && IsInference(spec) &&
+                        !spec.pipeline.replicas.empty();
   if (layout.shares.empty()) layout.shares.assign(names.size(), 1);
   std::map<std::string, int> index;
   for (const std::string& name : names) {
@@ -190,20 +224,14 @@ absl::StatusOr<Layout> ByName(const JobSpec& spec,
     layout.worker_of.push_back(at->second);
   }
   layout.why = "cuts, on the workers named";
+  if (by_speed && measurements != nullptr) {
+    PACELINE_RETURN_IF_ERROR(ShareOut(spec, model, *measurements, layout));
+  }
   return layout;
 }
 
 bool IsInterleaved(const JobSpec& spec) {
   return ScheduleTraitsOf(spec.pipeline.schedule).deals;
-}
-
-std::vector<InputWorker> AsInputs(const std::vector<PlannerWorker>& workers) {
-  std::vector<InputWorker> inputs;
-  for (const PlannerWorker& worker : workers) {
-    inputs.push_back(
-        {worker.name, worker.machine_id, worker.memory_bytes, worker.slowness});
-  }
-  return inputs;
 }
 
 // The search takes time with the square of the workers, so that of more than
@@ -381,7 +409,9 @@ absl::StatusOr<Layout> LayOut(const JobSpec& spec,
                               const std::vector<PlannerWorker>& workers,
                               const Measurements* measurements) {
   const PipelineSpec& pipeline = spec.pipeline;
-  if (!pipeline.workers.empty()) return ByName(spec, model, workers);
+  if (!pipeline.workers.empty()) {
+    return ByName(spec, model, workers, measurements);
+  }
   // Each worker holds the whole model: nothing is left to choose.
   if (IsDataParallel(spec)) measurements = nullptr;
   if (IsInterleaved(spec)) return Deal(spec, model, workers, measurements);

@@ -212,9 +212,8 @@ void JobRecovery::SetDraining(WorkerId worker, bool draining, Instant now,
 void JobRecovery::OnBetterPlan(const std::string& why, Instant now,
                                RecoveryActions& actions) {
   if (phase_ != JobPhase::kRunning) return;
-  stop_ = true;
   AddEvent(actions, "move", why);
-  Go(JobCause::kMove, why, actions);
+  Move(why, now, actions);
   Advance(now, actions);
 }
 
@@ -423,8 +422,15 @@ bool JobRecovery::Drain(Instant now, RecoveryActions& actions) {
     last_refusal_ = why;
     return false;
   }
-  const std::string why = "a worker drains";
-  if (policy_.stateless) return Leave(JobCause::kLoss, why, now, actions);
+  return Move("a worker drains", now, actions);
+}
+
+bool JobRecovery::Move(const std::string& why, Instant now,
+                       RecoveryActions& actions) {
+  if (policy_.stateless) {
+    Leave(JobCause::kLoss, why, now, actions);
+    return moves_ = true;  // nothing is lost
+  }
   stop_ = true;
   return Go(JobCause::kMove, why, actions);
 }
@@ -767,10 +773,6 @@ void JobRecovery::OnGone(const Peer& peer) {
   issued_.erase(peer.process);
 }
 
-std::function<bool(Cut)> JobRecovery::IsValidCut() const {
-  return [this](Cut cut) { return IsValid(cut); };
-}
-
 const JobRecovery::Peer* JobRecovery::FindLive(const MemberId& process) const {
   const auto found = peers_.find(process.worker);
   const bool is_live = found != peers_.end() &&
@@ -1000,11 +1002,6 @@ void JobRecovery::SendOrders(RecoveryActions& actions) {
     if (peer.was_ordered) told_.insert(worker);
     actions.push_back(SendOrder{peer.process, order});
   }
-}
-
-const JobOrder* JobRecovery::OrderOf(const MemberId& process) const {
-  const auto found = issued_.find(process);
-  return found == issued_.end() ? nullptr : &found->second;
 }
 
 }  // namespace paceline

@@ -132,6 +132,7 @@ class JobRecovery {
   void SetDraining(WorkerId worker, bool draining, Instant now,
                    RecoveryActions& actions);
   // There is a better plan, for which it pays to move.  Ignored unless it runs.
+  // A stateless job leaves at once.
   void OnBetterPlan(const std::string& why, Instant now,
                     RecoveryActions& actions);
   // The planner may find what it did not find before: other jobs have let go of
@@ -189,7 +190,10 @@ class JobRecovery {
   // The job cannot go on without the workers that drain.
   bool drain_refused() const { return drain_refused_; }
   // Null: none is out.
-  const JobOrder* OrderOf(const MemberId& process) const;
+  const JobOrder* OrderOf(const MemberId& process) const {
+    const auto found = issued_.find(process);
+    return found == issued_.end() ? nullptr : &found->second;
+  }
   // Asks the planner for the best plan on those who are there.
   absl::StatusOr<std::vector<RunPlace>> PlanNow() const {
     return planner_(Candidates());
@@ -263,6 +267,7 @@ class JobRecovery {
   bool Leave(JobCause cause, const std::string& why, Instant now,
              RecoveryActions& actions);
   bool Drain(Instant now, RecoveryActions& actions);
+  bool Move(const std::string& why, Instant now, RecoveryActions& actions);
   bool OnFailure(const Peer& peer, Instant now, RecoveryActions& actions);
   void Exclude(const Peer& peer, const std::string& why,
                RecoveryActions& actions);
@@ -288,7 +293,9 @@ class JobRecovery {
                         RecoveryActions& actions);
   Cut ChooseBase() const;
   std::vector<RunCandidate> Candidates() const;
-  std::function<bool(Cut)> IsValidCut() const;
+  std::function<bool(Cut)> IsValidCut() const {
+    return [this](Cut cut) { return IsValid(cut); };
+  }
 
   const Peer* FindLive(const MemberId& process) const;  // null: gone, unheard
   bool IsGone(const MemberId& process) const;

@@ -18,7 +18,9 @@ MoveVerdict Repartition::Decide(const MoveEstimate& estimate, Instant now) {
       estimate.bytes == 0
           ? 0
           : static_cast<double>(estimate.bytes) / estimate.bytes_per_second;
-  const double cost = moving + estimate.restart_seconds;
+  const double cost =
+      moving + estimate.restart_seconds +
+      estimate.better_step_seconds * static_cast<double>(estimate.steps_again);
   const std::string sums =
       absl::StrFormat("a move saves %.1f s over %d steps and costs %.1f s",
                       gained, estimate.steps_left, cost);

@@ -17,12 +17,17 @@ struct RepartitionPolicy {
   double least_gain = 0.1;
   absl::Duration between_moves = absl::Minutes(10);
 };
+// A job without state loses a few seconds by a move that was wrong, and may
+// move back.
+inline constexpr RepartitionPolicy kStatelessPolicy = {
+    .settled_for = absl::Seconds(5), .between_moves = absl::Seconds(30)};
 
 // Present and better plan, both at the speeds measured now.
 struct MoveEstimate {
   double step_seconds = 0;         // measured
   double better_step_seconds = 0;  // predicted of the better plan
   int64_t steps_left = 0;
+  int64_t steps_again = 0;  // that a move makes again: they are not stored yet
   int64_t bytes =
       0;  // of pieces that change their machine, on the busiest link
   double bytes_per_second = 0;
@@ -47,7 +52,7 @@ class Repartition {
   void OnReplaced() { better_since_.reset(); }
 
  private:
-  const RepartitionPolicy policy_;
+  RepartitionPolicy policy_;
   std::optional<Instant> moved_at_;
   std::optional<Instant> better_since_;
 };

@@ -1,5 +1,5 @@
-// A pipeline that trains moves while it runs: to a better plan, and off a
-// worker that is drained.
+// A pipeline moves while it runs: to a better plan, and off a worker that is
+// drained.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
@@ -26,6 +26,17 @@ StoredState Profiled() {
   }
   return state;
 }
+
+int LayersOn(const JobRecord& record, WorkerId worker) {
+  int layers = 0;
+  for (const StageOfPlan& stage : record.stages) {
+    if (stage.worker == worker)
+      layers += stage.layers.last - stage.layers.first;
+  }
+  return layers;
+}
+constexpr WorkerId kA{1};
+constexpr WorkerId kB{2};
 
 class Moves : public ::testing::Test, public Mesh {
  protected:
@@ -119,11 +130,7 @@ TEST_F(Moves, LayersLeaveAWorkerThatHasBecomeSlow) {
   EXPECT_EQ(Record().job.attempt(), 2);
   EXPECT_EQ(Job().phase(), "moving") << "nothing was lost";
   EXPECT_EQ(Order(a_).run->base, (Cut{1, 7}));
-  EXPECT_EQ(
-      Record().stages[StageWorker(job(), 0) == "a" ? 0 : 1].layers.last -
-          Record().stages[StageWorker(job(), 0) == "a" ? 0 : 1].layers.first,
-      4)
-      << "two thirds of the layers";
+  EXPECT_EQ(LayersOn(Record(), kA), 4) << "two thirds of the layers";
 }
 
 TEST_F(Moves, AnIdleWorkerTakesTheSlowOnesPlace) {
@@ -273,6 +280,138 @@ TEST_F(Moves, AnIdleWorkerThatLeavesIsReleasedAtOnce) {
 
   EXPECT_TRUE(Order(b_).released);
   EXPECT_FALSE(Order(a_).released);
+}
+
+constexpr int64_t kMicroBatches = 100'000;
+
+// One sample a micro-batch.
+JobSpec PredictingSpec(int stages) {
+  JobSpec spec = MovingSpec(stages);
+  spec.kind = kInferKind;
+  spec.infer.micro_batch = 1;
+  spec.train = ForInference(spec.infer, 1);
+  spec.data.test_samples = kMicroBatches;
+  return spec;
+}
+
+StoredState ProfiledForInference() {
+  StoredState state;
+  for (const char* const name : {"a", "b"}) {
+    state.measurements.Put(
+        ProfileOf(PredictingSpec(0), name, kLayerSeconds / 2));
+  }
+  return state;
+}
+
+class InferenceMoves : public ::testing::Test, public Mesh {
+ protected:
+  InferenceMoves() : Mesh(ProfiledForInference()) {}
+
+  // The worker has been through `more` micro-batches, each in `slowness` times
+  // the time that was measured; those of a replica are stored up to a common
+  // mark.
+  void Compute(StreamId stream, const std::string& name, double slowness,
+               int64_t more) {
+    const JobRecord record = Record();
+    v1::Heartbeat heartbeat = Beat(kRunning, 0);
+    v1::RunState& run = *heartbeat.mutable_run();
+    run.set_steps(kMicroBatches);
+    run.set_total_samples(kMicroBatches);
+    for (int i = 0; i < std::ssize(record.stages); ++i) {
+      if (StageWorker(job(), i) != name) continue;
+      v1::StageTime& time = *run.add_stage_times();
+      time.set_stage(StageNumbers(record.stages)[i]);
+      const v1::StageTime before = record.job.stage_times_size() > i
+                                       ? record.job.stage_times(i)
+                                       : v1::StageTime();
+      const LayerRange layers = record.stages[i].layers;
+      time.set_micro_batches(before.micro_batches() + more);
+      time.set_seconds(before.seconds() + slowness * kLayerSeconds / 2 *
+                                              (layers.last - layers.first) *
+                                              static_cast<double>(more));
+      if (layers.last < 6) continue;
+      run.mutable_flow()->set_micro_batches(time.micro_batches());
+      run.mutable_flow()->set_samples(time.micro_batches());
+      const auto through =
+          record.job.predicted_base().through() +
+          static_cast<int64_t>(static_cast<double>(time.micro_batches()) /
+                               Share(i));
+      for (int64_t mark = 8; mark <= through; mark += 8) {
+        run.add_predicted()->set_through(mark);
+      }
+    }
+    ASSERT_TRUE(Send(stream, heartbeat).ok());
+  }
+
+  // Of its stage's micro-batches, that of the plan's place `at`.
+  double Share(size_t at) const {
+    const std::vector<StageOfPlan> stages = Record().stages;
+    double sum = 0;
+    for (const StageOfPlan& stage : stages) {
+      if (stage.layers == stages[at].layers) sum += stage.share;
+    }
+    return stages[at].share / sum;
+  }
+  double ShareOf(const std::string& name) const {
+    for (size_t i = 0; i < Record().stages.size(); ++i) {
+      if (StageWorker(job(), i) == name) return Share(i);
+    }
+    return 0;
+  }
+
+  // Each replica computes all the time, "b" `slowness` times as long.
+  void Predict(int seconds, double slowness) {
+    constexpr double kPerSecond = 1 / (6 * kLayerSeconds / 2);
+    for (int i = 0; i < seconds; ++i) {
+      Pass(1000);
+      Compute(a_, "a", 1, static_cast<int64_t>(kPerSecond));
+      Compute(b_, "b", slowness, static_cast<int64_t>(kPerSecond / slowness));
+    }
+  }
+
+  const StreamId a_ = Attach("a", 1);
+  const StreamId b_ = Attach("b", 2);
+};
+
+TEST_F(InferenceMoves, ASlowReplicaGetsASmallerShareOfWhatIsNotStored) {
+  Submit(PredictingSpec(0));
+  ASSERT_NEAR(ShareOf("b"), 0.5, 0.01) << "each has the whole model";
+  Predict(30, 1);
+  EXPECT_EQ(Job().attempt(), 1);
+
+  Predict(15, 1 / 0.15);
+  const int64_t stored = Record().job.predicted_base().through();
+
+  EXPECT_THAT(Story(), Tells("move: there is a better plan"));
+  EXPECT_EQ(Job().attempt(), 2) << Why();
+  EXPECT_NEAR(ShareOf("b"), 0.15 / 1.15, 0.02);
+  EXPECT_GT(stored, 0);
+  EXPECT_EQ(Order(a_).run->base, (Cut{1, stored}));
+  EXPECT_EQ(Job().recovery().recoveries(), 0) << "nothing was lost";
+}
+
+TEST_F(InferenceMoves, SharesMoveBackAndNotToAndFro) {
+  Submit(PredictingSpec(0));
+  Predict(15, 1 / 0.15);
+  ASSERT_EQ(Job().attempt(), 2) << Why();
+
+  Predict(29, 1);
+  EXPECT_EQ(Job().attempt(), 2) << "it has just moved";
+  Predict(10, 1);
+
+  EXPECT_EQ(Job().attempt(), 3) << Why();
+  EXPECT_NEAR(ShareOf("b"), 0.5, 0.02);
+  Predict(60, 1);
+  EXPECT_EQ(Job().attempt(), 3);
+}
+
+TEST_F(InferenceMoves, LayersLeaveAWorkerThatHasBecomeSlow) {
+  Submit(PredictingSpec(2));
+  ASSERT_EQ(LayersOn(Record(), kB), 3);
+  Predict(15, 2);
+
+  EXPECT_EQ(Job().attempt(), 2) << Why();
+  EXPECT_EQ(LayersOn(Record(), kB), 2);
 }
 
 }  // namespace

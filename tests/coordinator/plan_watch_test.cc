@@ -48,7 +48,7 @@ TEST_F(PlanWatchTest, ComparesWhatStagesTookWithWhatWasExpected) {
   EXPECT_EQ(watch_.SlownessOf(kA), 1) << "nothing is known";
 
   Compute(10, 0.2, 0.2);
-  ASSERT_TRUE(watch_.Measure(record_, expected_));
+  ASSERT_TRUE(watch_.Measure(record_, expected_, At(5)));
 
   EXPECT_DOUBLE_EQ(watch_.SlownessOf(kA), 2);
   EXPECT_DOUBLE_EQ(watch_.SlownessOf(kB), 1);
@@ -57,35 +57,70 @@ TEST_F(PlanWatchTest, ComparesWhatStagesTookWithWhatWasExpected) {
 
 TEST_F(PlanWatchTest, GoesByTheTimeSinceTheLastLook) {
   Compute(1000, 0.1, 0.2);
-  ASSERT_TRUE(watch_.Measure(record_, expected_));
+  ASSERT_TRUE(watch_.Measure(record_, expected_, At(5)));
 
   Compute(7, 0.3, 0.2);
-  EXPECT_FALSE(watch_.Measure(record_, expected_)) << "too few";
+  EXPECT_FALSE(watch_.Measure(record_, expected_, At(5))) << "too few";
   Compute(1, 0.3, 0.2);
-  ASSERT_TRUE(watch_.Measure(record_, expected_));
+  ASSERT_TRUE(watch_.Measure(record_, expected_, At(5)));
 
   EXPECT_NEAR(watch_.SlownessOf(kA), 3, 1e-9);
 }
 
 TEST_F(PlanWatchTest, BeginsAfreshWithEveryAttempt) {
   Compute(1000, 0.1, 0.2);
-  ASSERT_TRUE(watch_.Measure(record_, expected_));
+  ASSERT_TRUE(watch_.Measure(record_, expected_, At(5)));
   watch_.OnStopped(/*to_move=*/false, At(0));
-  watch_.OnRunning(At(1));
   for (v1::StageTime& time : *record_.job.mutable_stage_times()) time.Clear();
   record_.job.clear_timed_steps();
   record_.job.clear_timed_seconds();
+  watch_.OnRunning(record_, At(1));
 
   Compute(8, 0.1, 0.8);
 
-  ASSERT_TRUE(watch_.Measure(record_, expected_));
+  ASSERT_TRUE(watch_.Measure(record_, expected_, At(5)));
   EXPECT_NEAR(watch_.SlownessOf(kB), 4, 1e-9);
+}
+
+TEST_F(PlanWatchTest, FewMicroBatchesSayEnoughWhereTheyTookLong) {
+  Compute(2, 0.99, 1);
+  EXPECT_FALSE(watch_.Measure(record_, expected_, At(5)));
+  Compute(1, 0.99, 1);
+  ASSERT_TRUE(watch_.Measure(record_, expected_, At(5)));
+
+  EXPECT_NEAR(watch_.SlownessOf(kB), 5, 1e-9);
+}
+
+TEST_F(PlanWatchTest, AfterTenSecondsAStageThatComputedNothingIsAsSlowAsItWas) {
+  Compute(10, 0.2, 0.2);
+  ASSERT_TRUE(watch_.Measure(record_, expected_, At(5)));
+  Compute(1, 0.1, 0);
+  record_.job.mutable_stage_times(1)->set_micro_batches(10);
+
+  EXPECT_FALSE(watch_.Measure(record_, expected_, At(14.9)));
+  ASSERT_TRUE(watch_.Measure(record_, expected_, At(15)));
+
+  EXPECT_NEAR(watch_.SlownessOf(kA), 1, 1e-9);
+  EXPECT_NEAR(watch_.SlownessOf(kB), 1, 1e-9);
+}
+
+// Nobody measures steps of inference.
+TEST_F(PlanWatchTest, AStepOfInferenceIsTheTimeBetweenTwoMicroBatches) {
+  record_.spec.kind = kInferKind;
+  record_.job.set_step(100);
+  watch_.OnRunning(record_, At(1000));
+  Compute(10, 0.1, 0.2);
+  EXPECT_FALSE(watch_.Measure(record_, expected_, At(1005)));
+  record_.job.set_step(120);
+  ASSERT_TRUE(watch_.Measure(record_, expected_, At(1006)));
+
+  EXPECT_NEAR(watch_.step_seconds(), 0.3, 1e-9);
 }
 
 // Expected times that all lack say nothing against those who compute.
 TEST_F(PlanWatchTest, TakesWhoDidNotComputeForAsSlowAsTheMiddleOne) {
   Compute(10, 0.3, 0.8);
-  ASSERT_TRUE(watch_.Measure(record_, expected_));
+  ASSERT_TRUE(watch_.Measure(record_, expected_, At(5)));
 
   EXPECT_NEAR(watch_.SlownessOf(kC), 3, 1e-9) << "the faster one of two";
   EXPECT_NEAR(watch_.SlownessOf({kB.worker, {99}}), 3, 1e-9)
@@ -95,13 +130,13 @@ TEST_F(PlanWatchTest, TakesWhoDidNotComputeForAsSlowAsTheMiddleOne) {
 TEST_F(PlanWatchTest, ARestartTakesFromTheStopToTheNextBegin) {
   watch_.OnStopped(/*to_move=*/true, At(10));
   watch_.OnStopped(/*to_move=*/false, At(11));
-  watch_.OnRunning(At(12.5));
+  watch_.OnRunning(record_, At(12.5));
   EXPECT_EQ(watch_.restart(), absl::Seconds(2.5));
 
   watch_.OnStopped(/*to_move=*/false, At(20));
   watch_.OnPaused();
   watch_.OnStopped(/*to_move=*/false, At(3600));
-  watch_.OnRunning(At(3601));
+  watch_.OnRunning(record_, At(3601));
   EXPECT_EQ(watch_.restart(), absl::Seconds(1)) << "without the pause";
 }
 

@@ -248,10 +248,10 @@ TEST(Predictions, HaveAMarkAfterEveryMicroBatchOfOneWorker) {
 }
 
 TEST(Predictions, HaveMarksOfReplicasAtTheSamePlaces) {
-  const RouteTable route({1, 0, 1});  // marks at multiples of 33
-  EXPECT_EQ(MarksOf({route, 0}, 0, 70), (Marks{{33, 11}, {66, 22}, {70, 23}}));
-  EXPECT_EQ(MarksOf({route, 1}, 0, 70), (Marks{{33, 22}, {66, 44}, {70, 47}}));
-  EXPECT_EQ(MarksOf({route, 1}, 65, 70), (Marks{{66, 1}, {70, 4}}));
+  const RouteTable route({1, 0, 1});  // marks at multiples of 9
+  EXPECT_EQ(MarksOf({route, 0}, 0, 22), (Marks{{9, 3}, {18, 6}, {22, 7}}));
+  EXPECT_EQ(MarksOf({route, 1}, 0, 22), (Marks{{9, 6}, {18, 12}, {22, 15}}));
+  EXPECT_EQ(MarksOf({route, 1}, 17, 22), (Marks{{18, 1}, {22, 4}}));
 }
 
 TEST_F(PredictionsTest, CountSamplesWhoseOutputsAreNoNumbers) {

@@ -14,7 +14,7 @@ namespace {
 // The bytes of records in one heartbeat: two seconds of 1 Mbit/s.
 constexpr int64_t kMostRecordBytes = 256 << 10;
 // A report has so many, so that those of replicas have one in common.
-constexpr int kMostMarks = 8;
+constexpr int kMostMarks = 32;
 
 // Takes new records while there is room; the last one may pass it.
 template <typename Record, typename Records>

@@ -15,7 +15,7 @@ namespace {
 
 // Replicas pass marks at different times, and the newest that all have passed
 // counts: it must not be gone from a report when the slowest one passes it.
-constexpr int64_t kLeastBetweenMarks = 32;
+constexpr int64_t kLeastBetweenMarks = 8;
 
 }  // namespace
 

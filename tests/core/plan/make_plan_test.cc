@@ -16,6 +16,7 @@ namespace paceline {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -401,6 +402,23 @@ TEST(MakePlan, PutsAStageOfInferenceOnSeveralWorkersThatTheJobNames) {
   EXPECT_THAT(plan.why, HasSubstr("4 layers in 2 stages (3+1) on 3 workers"));
   EXPECT_THAT(plan.why, HasSubstr("b holds stage 1 ("));
   EXPECT_THAT(plan.why, HasSubstr(", 75.0 % of it)"));
+}
+
+TEST(MakePlan, ReplicasThatTheJobNamesShareInferenceBySpeed) {
+  JobSpec spec = InferJob(0);
+  spec.pipeline.cuts = {3};
+  spec.pipeline.workers = {"c", "a", "b"};
+  spec.pipeline.replicas = {1, 2};
+  const ModelDescription model = SmallModel(4);
+  std::vector<PlannerWorker> workers = Workers(3);
+  const Measurements measured =
+      Measured(spec, model, workers, {0.01, 0.01, 0.01});
+
+  EXPECT_THAT(Shares(Value(MakePlan(spec, model, workers, measured))),
+              ElementsAre(1, 0.5, 0.5));
+  workers[1].slowness = 4;  // "b"
+  EXPECT_THAT(Shares(Value(MakePlan(spec, model, workers, measured))),
+              ElementsAre(1, DoubleNear(0.8, 0.01), DoubleNear(0.2, 0.01)));
 }
 
 // One layer cannot be cut: a second worker helps only as its replica.

@@ -77,6 +77,31 @@ TEST(Repartition, AMoveWithoutBytesNeedsNoBandwidth) {
   EXPECT_TRUE(repartition.Decide(free, At(30)).move);
 }
 
+// 30 steps are left, and save 3 s.
+TEST(Repartition, StepsThatAreMadeAgainCountAgainstTheMove) {
+  MoveEstimate late = kGood;
+  late.bytes = 0;
+  late.steps_left = 30;
+  for (const auto& [again, moves] : {std::pair(9, true), {11, false}}) {
+    Repartition repartition({});
+    late.steps_again = again;
+
+    repartition.Decide(late, At(0));
+    EXPECT_EQ(repartition.Decide(late, At(60)).move, moves) << again;
+  }
+}
+
+TEST(Repartition, AJobWithoutStateMovesSoonerAndMovesBack) {
+  Repartition repartition(kStatelessPolicy);
+
+  EXPECT_FALSE(repartition.Decide(kGood, At(0)).move);
+  EXPECT_TRUE(repartition.Decide(kGood, At(5)).move);
+  repartition.OnMoved(At(7));
+  repartition.Decide(kGood, At(10));
+  EXPECT_FALSE(repartition.Decide(kGood, At(36)).move);
+  EXPECT_TRUE(repartition.Decide(kGood, At(37)).move);
+}
+
 TEST(Repartition, AJobThatDoesNothingStays) {
   Repartition repartition({});
 
