@@ -799,18 +799,6 @@ bool JobRecovery::IsUploaded(LayerRange layers) const {
   return true;
 }
 
-bool JobRecovery::IsDone(const RunPlace& place) const {
-  const Peer* const peer = FindLive(place.process);
-  return IsUploaded(place.layers) ||
-         (peer != nullptr && peer->report.attempt == attempt_ &&
-          peer->report.phase == WorkPhase::kDone);
-}
-
-bool JobRecovery::IsOrdered() const {
-  return phase_ == JobPhase::kStarting || phase_ == JobPhase::kRunning ||
-         phase_ == JobPhase::kStopping;
-}
-
 std::string JobRecovery::NameOf(const MemberId& process) const {
   const auto found = peers_.find(process.worker);
   return found == peers_.end() ? absl::StrCat("worker ", process.worker.value)

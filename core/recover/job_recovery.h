@@ -313,8 +313,17 @@ class JobRecovery {
            peer.has_pieces || peer.report.follows || peer.was_ordered;
   }
   bool IsUploaded(LayerRange layers) const;
-  bool IsDone(const RunPlace& place) const;
-  bool IsOrdered() const;  // whether the members have orders to run
+  bool IsDone(const RunPlace& place) const {
+    const Peer* const peer = FindLive(place.process);
+    return IsUploaded(place.layers) ||
+           (peer != nullptr && peer->report.attempt == attempt_ &&
+            peer->report.phase == WorkPhase::kDone);
+  }
+  // Whether the members have orders to run.
+  bool IsOrdered() const {
+    return phase_ == JobPhase::kStarting || phase_ == JobPhase::kRunning ||
+           phase_ == JobPhase::kStopping;
+  }
   std::set<MemberId> Draining() const;
   std::string NameOf(const MemberId& process) const;
 
