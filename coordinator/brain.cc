@@ -35,6 +35,8 @@ void KeepNewest(std::vector<Record>& records) {
 // The queue is judged so often although nothing has changed: suspects that were
 // heard again and the time after a start come without an event of their own.
 constexpr absl::Duration kServePeriod = absl::Seconds(1);
+// A worker that could not dial another one tries again so often.
+constexpr absl::Duration kRedialPeriod = absl::Seconds(30);
 // A stored result waits at most so long for the checkpoint of its last step.
 constexpr absl::Duration kLastCheckpointTime = absl::Seconds(10);
 
@@ -407,6 +409,10 @@ void Brain::Settle(Moment moment, bool is_tick) {
       queue_.Serve(moment);
     }
     groups_.AdmitJoiners(moment);
+    if (moment.now - redialled_ >= kRedialPeriod) {
+      redialled_ = moment.now;
+      measurements_.Redial();
+    }
     mesh_.measures.Assign(measurements_.MeasureWorkers(), moment.now);
   }
   checkpoints_.Serve(moment);

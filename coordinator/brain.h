@@ -207,6 +207,7 @@ class Brain {
   std::map<StreamId, std::optional<StandingOrder>> sent_;
   int64_t losses_ = 0;
   Instant served_;  // when the queue was judged last
+  Instant redialled_;
 };
 
 }  // namespace paceline

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -107,6 +108,37 @@ void LeaveOutCramped(const JobSpec& spec, const ModelDescription& model,
   }
 }
 
+// Leaves out a member that others cannot dial, or that cannot dial them, the
+// one with the most such links first: each member of a round dials all others.
+void LeaveOutRefused(const Measurements& measurements,
+                     std::vector<const Member*>& free,
+                     std::vector<std::string>& unfit) {
+  std::set<std::string> names;
+  for (const Member* member : free) names.insert(member->registration.name());
+  std::vector<LinkMeasurement> refused = RefusedLinks(measurements, names);
+  while (!refused.empty()) {
+    std::map<std::string, int> count;
+    for (const LinkMeasurement& link : refused) {
+      ++count[link.from];
+      ++count[link.to];
+    }
+    const auto worst = std::max_element(
+        count.begin(), count.end(), [](const auto& a, const auto& b) {
+          return std::pair(a.second, a.first) < std::pair(b.second, b.first);
+        });
+    const std::string name = worst->first;
+    const auto is_its = [&name](const LinkMeasurement& link) {
+      return link.from == name || link.to == name;
+    };
+    unfit.push_back(
+        RefusedText(*std::find_if(refused.begin(), refused.end(), is_its)));
+    std::erase_if(refused, is_its);
+    std::erase_if(free, [&name](const Member* member) {
+      return member->registration.name() == name;
+    });
+  }
+}
+
 }  // namespace
 
 absl::Status CheckRoom(const JobSpec& spec, const ModelDescription& model,
@@ -203,7 +235,9 @@ PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
   std::set<JobId> ahead;
   bool measuring = false;
   for (const Candidate& candidate : candidates) {
-    if (candidate.drained || !IsNamed(spec, *candidate.member)) continue;
+    if (candidate.drained || candidate.unfit ||
+        !IsNamed(spec, *candidate.member))
+      continue;
     const absl::Status can = CheckJoiner(spec, model, spec.cpu_capability,
                                          *candidate.member, measurements);
     if (!can.ok()) {
@@ -223,6 +257,7 @@ PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
         absl::StrCat("waits for other workers: ", last_unfit.message());
     return verdict;
   }
+  LeaveOutRefused(measurements, free, unfit);
   const int64_t most = spec.aggregation.members;
   if (most > 0 && std::ssize(free) > most) free.resize(most);
   LeaveOutCramped(spec, model, free, unfit);

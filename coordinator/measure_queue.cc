@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -46,7 +45,7 @@ bool MeasureQueue::IsScript(const Task& task) {
 
 std::string MeasureQueue::TextOf(const Task& task) {
   if (!task.peer.empty()) {
-    return absl::StrCat("link ", task.worker, " - ", task.peer);
+    return absl::StrCat("link ", task.worker, " to ", task.peer);
   }
   return absl::StrCat(task.order.files.empty() ? "layers on " : "files on ",
                       task.worker);
@@ -89,7 +88,14 @@ void MeasureQueue::OnArrival(const std::string& name,
   if (peers.size() > kMostLinks) {
     peers.erase(peers.begin(), peers.end() - kMostLinks);
   }
+  for (const std::string& peer : peers) own_[peer].peers.push_back(name);
   own_[name] = {std::move(peers), std::nullopt};
+}
+
+void MeasureQueue::Redial(const std::string& from, const std::string& to) {
+  OwnLinks& own = own_[from];
+  std::erase(own.peers, to);
+  own.peers.push_back(to);
 }
 
 int64_t MeasureQueue::NewRequest() {
@@ -122,8 +128,8 @@ int64_t MeasureQueue::Request(const JobSpec& spec,
     task.order.cpu_capability = cpu_capability;
   }
   for (size_t i = 0; links && i < workers.size(); ++i) {
-    for (size_t j = i + 1; j < workers.size(); ++j) {
-      tasks_.push_back(NewLink(request, workers[i], workers[j]));
+    for (size_t j = 0; j < workers.size(); ++j) {
+      if (j != i) tasks_.push_back(NewLink(request, workers[i], workers[j]));
     }
   }
   return request;
@@ -144,16 +150,25 @@ void MeasureQueue::KeepAsked(const Task& task, v1::Measurement& measurement) {
           ModelKey(spec->model, spec->data.shape, spec->data.classes)) {
     measurement.clear_profile();
   }
-  std::set<std::string> from;
   auto& links = *measurement.mutable_links();
   const auto others = std::remove_if(
       links.begin(), links.end(), [&](const v1::LinkMeasurement& link) {
-        const bool there = link.from() == task.worker && link.to() == task.peer;
-        const bool back = link.from() == task.peer && link.to() == task.worker;
-        return task.peer.empty() || !(there || back) ||
-               !from.insert(link.from()).second;
+        return task.peer.empty() || link.from() != task.worker ||
+               link.to() != task.peer;
       });
   links.erase(others, links.end());
+  if (links.size() > 1) links.DeleteSubrange(1, links.size() - 1);
+  const absl::Status error = ErrorOf(measurement);
+  if (error.ok()) return;
+  measurement.clear_links();
+  const bool refused = absl::IsUnavailable(error) ||
+                       absl::IsDeadlineExceeded(error) ||
+                       absl::IsFailedPrecondition(error);
+  if (task.peer.empty() || !refused) return;
+  v1::LinkMeasurement& link = *measurement.add_links();
+  link.set_from(task.worker);
+  link.set_to(task.peer);
+  link.set_error(std::string(error.message()));
 }
 
 std::optional<v1::Measurement> MeasureQueue::OnMeasurement(
@@ -191,7 +206,7 @@ std::optional<v1::Measurement> MeasureQueue::OnMeasurement(
     Sort(view);
   }
   Remove(*task);
-  if (!error.ok()) return std::nullopt;
+  if (!error.ok() && measurement.links().empty()) return std::nullopt;
   return measurement;
 }
 

@@ -59,9 +59,13 @@ class MeasureQueue {
   explicit MeasureQueue(const MeasurePolicy& policy = {}) : policy_(policy) {}
 
   // A new process of this name: its links are measured anew, up to kMostLinks
-  // of them.  `others`: the live workers, those that came last at the end.
+  // of them, each from both ends.  `others`: the live workers, those that came
+  // last at the end.
   void OnArrival(const std::string& name,
                  const std::vector<std::string>& others);
+
+  // Has one try again whether it can dial the other.
+  void Redial(const std::string& from, const std::string& to);
 
   // workers: at least one.  The id for View().
   int64_t Request(const JobSpec& spec, const std::string& cpu_capability,
@@ -72,8 +76,9 @@ class MeasureQueue {
                        const std::vector<std::string>& workers);
 
   // The answer to the order that `worker` has; any other is ignored.  What of
-  // it is to be kept: nothing unless it was the first answer and no error; of
-  // links those that were asked for, one each way, whatever else it names.
+  // it is to be kept: nothing unless it was the first answer, and no error but
+  // that of a link that could not be dialled; of links the one that was asked
+  // for, whatever else it names.
   std::optional<v1::Measurement> OnMeasurement(const std::string& worker,
                                                v1::Measurement measurement);
 

@@ -18,8 +18,8 @@
 namespace paceline {
 namespace {
 
-// Workers whose links are measured for a person: each pair is a task.
-constexpr size_t kMostLinked = 128;
+// Workers whose links are measured for a person: each pair is two tasks.
+constexpr size_t kMostLinked = 90;
 // In one answer.
 constexpr int64_t kMostMeasurements = 2000;
 
@@ -202,8 +202,16 @@ void MeshMeasurements::TakeMeasurement(const Member& member,
   }
   for (const v1::LinkMeasurement& each : kept->links()) {
     const LinkMeasurement link = *FromProto(each);
+    const auto known = mesh_.measured.links.find({link.from, link.to});
+    if (known != mesh_.measured.links.end() && known->second == link) continue;
     mesh_.measured.Put(link);
     mesh_.actions.writes.measurements.Put(link);
+  }
+}
+
+void MeshMeasurements::Redial() {
+  for (const auto& [ends, link] : mesh_.measured.links) {
+    if (!link.error.empty()) mesh_.measures.Redial(link.from, link.to);
   }
 }
 

@@ -22,6 +22,8 @@ class MeshMeasurements {
       const v1::StartProfileRequest& request);
   void TakeMeasurement(const Member& member,
                        const v1::Measurement& measurement);
+  // Workers that could not dial others try again.
+  void Redial();
   // The workers as the queue of measurements sees them.
   std::vector<MeasureWorker> MeasureWorkers() const;
 

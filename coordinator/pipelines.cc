@@ -214,7 +214,7 @@ absl::StatusOr<PlacementVerdict> Pipelines::Place(
   std::vector<double> slowness;
   for (const Candidate& each : candidates) {
     numbers.push_back(each.member->id.value);
-    numbers.push_back(each.no_data);
+    numbers.push_back(each.no_data + 2 * each.unfit);
     slowness.push_back(each.slowness);
   }
   const PlacementVerdict& verdict = memo.Get(
@@ -248,24 +248,24 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
     const WorkerId id = each.process.worker;
     const Member* const member = mesh_.membership.Find(id);
     const JobEntry* const has = mesh_.JobOf(id);
-    if (member == nullptr || (has != nullptr && has != &job) ||
-        (has == nullptr && leaves_idle)) {
-      continue;
-    }
+    if (member == nullptr || (has == nullptr && leaves_idle)) continue;
     // No order reaches it.  Where many are lost at once, the job would go on
     // with one after another of those whose loss it is told of next.
     if (IsGone(member->state) || !member->stream.assigned()) continue;
-    const std::string& why = each.unfit.empty() ? each.no_data : each.unfit;
+    const bool taken = has != nullptr && has != &job;
+    const std::string why =
+        taken ? absl::StrCat("it has job ", has->record.id().value)
+        : each.unfit.empty() ? each.no_data
+                             : each.unfit;
     if (!why.empty()) {
       unfit.push_back(
           absl::StrCat(member->registration.name(), " (", why, ")"));
     }
-    if (!each.unfit.empty()) continue;
     processes[id] = each.process;
-    candidates.push_back({member, JobId{},
-                          mesh_.measures.Holds(member->registration.name()),
-                          mesh_.IsDrained(id), !each.no_data.empty(),
-                          job.watch.SlownessOf(each.process)});
+    candidates.push_back(
+        {member, JobId{}, mesh_.measures.Holds(member->registration.name()),
+         mesh_.IsDrained(id), !each.no_data.empty(),
+         taken || !each.unfit.empty(), job.watch.SlownessOf(each.process)});
   }
   // Once it trains a stage does without a replica that is lost.
   const JobSpec present =
@@ -275,7 +275,7 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
               return std::any_of(
                   candidates.begin(), candidates.end(),
                   [&name](const Candidate& candidate) {
-                    return !candidate.drained &&
+                    return !candidate.drained && !candidate.unfit &&
                            candidate.member->registration.name() == name;
                   });
             });
@@ -289,8 +289,7 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
         unfit.empty() ? ""
                       : absl::StrCat("cannot use ", absl::StrJoin(unfit, ", "));
     return absl::UnavailableError(
-        Sentence({candidates.empty() && !unfit.empty() ? "waits for a worker"
-                  : job.verdict.impossible.ok()
+        Sentence({job.verdict.impossible.ok()
                       ? job.verdict.why
                       : std::string(job.verdict.impossible.message()),
                   cannot}));

@@ -106,9 +106,54 @@ std::vector<const Member*> Placed(const Plan& plan,
 }
 
 // Those that take new work.
-std::vector<Candidate> Undrained(std::vector<Candidate> candidates) {
-  std::erase_if(candidates, [](const Candidate& each) { return each.drained; });
+std::vector<Candidate> Willing(std::vector<Candidate> candidates) {
+  std::erase_if(candidates, [](const Candidate& each) {
+    return each.drained || each.unfit;
+  });
   return candidates;
+}
+
+// Says why none of them takes new work.
+std::string NoneWilling(const std::vector<Candidate>& all) {
+  if (all.empty()) return "waits for a worker: none is attached";
+  const bool drained =
+      std::all_of(all.begin(), all.end(),
+                  [](const Candidate& each) { return each.drained; });
+  if (!drained) return "waits for a worker";
+  return absl::StrCat("waits for a worker: all ", all.size(),
+                      " attached are drained; paceline node undrain NAME takes "
+                      "one back");
+}
+
+// Names a link that the plan needs and over which nobody can dial; empty: none.
+// A stage sends to the next one.  In training gradients come back, replicas
+// exchange theirs, and all talk with the first stage, where the gate is.
+std::string RefusedWay(const JobSpec& spec, const Plan& plan,
+                       const std::vector<Candidate>& candidates,
+                       const Measurements& measurements) {
+  std::map<std::string, WorkerId> ids;
+  std::set<std::string> names;
+  for (const Member* member : Placed(plan, candidates)) {
+    ids[member->registration.name()] = member->id;
+    names.insert(member->registration.name());
+  }
+  const std::vector<int> numbers = StageNumbers(plan.stages);
+  for (const LinkMeasurement& link : RefusedLinks(measurements, names)) {
+    for (size_t i = 0; i < plan.stages.size(); ++i) {
+      for (size_t j = 0; j < plan.stages.size(); ++j) {
+        const int from = numbers[i], to = numbers[j];
+        const bool needed =
+            to == from + 1 ||
+            (!IsInference(spec) &&
+             (from == to + 1 || from == to || from == 0 || to == 0));
+        if (needed && plan.stages[i].worker == ids[link.from] &&
+            plan.stages[j].worker == ids[link.to]) {
+          return absl::StrCat("waits for a link: ", RefusedText(link));
+        }
+      }
+    }
+  }
+  return "";
 }
 
 // Where bf16 costs time instead of saving it; empty: nowhere.
@@ -228,6 +273,22 @@ uint64_t PlacementKey(const std::vector<int64_t>& numbers) {
                     numbers.size() * sizeof(int64_t)});
 }
 
+std::vector<LinkMeasurement> RefusedLinks(const Measurements& measurements,
+                                          const std::set<std::string>& names) {
+  std::vector<LinkMeasurement> refused;
+  for (const auto& [ends, link] : measurements.links) {
+    if (!link.error.empty() && names.contains(link.from) &&
+        names.contains(link.to)) {
+      refused.push_back(link);
+    }
+  }
+  return refused;
+}
+
+std::string RefusedText(const LinkMeasurement& link) {
+  return absl::StrCat("worker ", link.from, " ", link.error);
+}
+
 std::string UnfitText(const JobSpec& spec, const Member& member) {
   if (ForbidsScript(spec, member)) return "it runs no scripts (--no-scripts)";
   const int64_t cores = member.registration.cores();  // 0: not known
@@ -317,13 +378,9 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
                                  const std::vector<Candidate>& all,
                                  const Measurements& measurements) {
   PlacementVerdict verdict;
-  const std::vector<Candidate> candidates = Undrained(all);
+  const std::vector<Candidate> candidates = Willing(all);
   if (candidates.empty()) {
-    verdict.why = all.empty()
-                      ? "waits for a worker: none is attached"
-                      : absl::StrCat("waits for a worker: all ", all.size(),
-                                     " attached are drained; paceline node "
-                                     "undrain NAME takes one back");
+    verdict.why = NoneWilling(all);
     return verdict;
   }
   if (IsDataParallel(spec)) {
@@ -388,6 +445,8 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
                                plan.status().message());
     return verdict;
   }
+  verdict.why = RefusedWay(spec, *plan, candidates, measurements);
+  if (!verdict.why.empty()) return verdict;
   verdict.cpu_capability = SettleCapability(spec, *plan, candidates);
   verdict.plan = *plan;
   return verdict;
@@ -553,10 +612,15 @@ std::string AbsentText(const std::string& key,
                        const std::vector<std::string>& names,
                        const std::vector<Candidate>& candidates) {
   std::set<std::string> missing(names.begin(), names.end());
-  std::set<std::string> drained;
+  std::set<std::string> drained, unfit;
   for (const Candidate& candidate : candidates) {
     const std::string& name = candidate.member->registration.name();
-    if (missing.erase(name) > 0 && candidate.drained) drained.insert(name);
+    if (missing.erase(name) == 0) continue;
+    if (candidate.drained) {
+      drained.insert(name);
+    } else if (candidate.unfit) {
+      unfit.insert(name);
+    }
   }
   std::vector<std::string> parts;
   const auto add = [&](const std::set<std::string>& of, const char* what) {
@@ -566,6 +630,7 @@ std::string AbsentText(const std::string& key,
                      of.size() == 1 ? ", which is " : ", which are ", what));
   };
   add(missing, "not attached");
+  add(unfit, "attached and cannot be used now");
   add(drained, "drained (paceline node undrain NAME takes one back)");
   return absl::StrJoin(parts, "; ");
 }

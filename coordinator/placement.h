@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,12 +29,13 @@ struct Candidate {
   bool measuring = false;  // for a person; not to be disturbed
   bool drained = false;    // gets nothing new
   bool no_data = false;    // cannot hold the first stage
+  bool unfit = false;      // gets no stage now, and the caller says why
   double slowness = 1;     // InputWorker::slowness, where that is known
 };
 
 inline bool IsIdle(const Candidate& candidate) {
   return !candidate.job.assigned() && !candidate.measuring &&
-         !candidate.drained;
+         !candidate.drained && !candidate.unfit;
 }
 
 PlannerWorker ToPlanner(const Member& member);
@@ -44,6 +46,12 @@ PlannerWorker ToPlanner(const Member& member);
 std::string AbsentText(const std::string& key,
                        const std::vector<std::string>& names,
                        const std::vector<Candidate>& candidates);
+
+// The links among these workers over which `from` could not dial `to`.
+std::vector<LinkMeasurement> RefusedLinks(const Measurements& measurements,
+                                          const std::set<std::string>& names);
+// "worker a cannot dial b (10.0.0.2:7401): connection refused"
+std::string RefusedText(const LinkMeasurement& link);
 
 struct PlacementVerdict {
   std::optional<Plan> plan;      // set: start now

@@ -438,12 +438,24 @@ class Doctor {
       return Add(kWarning, "links", std::string(measured.status().message()),
                  "paceline doctor, again");
     }
-    std::vector<std::string> unknown;
+    std::vector<std::string> unknown, refused;
     for (const std::string& from : live_) {
       for (const std::string& to : live_) {
-        if (from == to || measured->links.contains({from, to})) continue;
-        unknown.push_back(absl::StrCat(from, " to ", to));
+        const auto link = measured->links.find({from, to});
+        if (from == to) continue;
+        if (link == measured->links.end()) {
+          unknown.push_back(absl::StrCat(from, " to ", to));
+        } else if (!link->second.error.empty()) {
+          refused.push_back(absl::StrCat(from, " ", link->second.error));
+        }
       }
+    }
+    if (!refused.empty()) {
+      AddList(kProblem, "links", refused, "",
+              "paceline-worker --advertise HOST:PORT that others reach, on the "
+              "host that cannot be dialled; or open that port in its firewall",
+              "");
+      if (unknown.empty()) return;
     }
     AddList(
         kWarning, "links", unknown,

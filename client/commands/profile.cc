@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -132,13 +131,9 @@ struct Watched {
   WaitEnd end = WaitEnd::kDone;
 };
 
-// Both directions of a link are one thing to measure, as in `waiting`.
 size_t CountDone(const ProfileProgress& progress) {
-  std::set<std::pair<std::string, std::string>> links;
-  for (const LinkMeasurement& link : progress.links) {
-    links.insert(std::minmax(link.from, link.to));
-  }
-  return progress.profiles.size() + links.size() + progress.failed.size();
+  return progress.profiles.size() + progress.links.size() +
+         progress.failed.size();
 }
 
 std::string WaitingText(const ProfileProgress& progress) {

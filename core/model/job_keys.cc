@@ -291,7 +291,8 @@ constexpr JobKey kKeys[] = {
      "each."},
     {KEY(pipeline.shares),
      "With pipeline.replicas: each worker's part of its stage's micro-batches, "
-     "in any unit. Empty: equal parts."},
+     "in any unit. Empty: by speed where they infer, anew when that changes; "
+     "else equal parts."},
     {KEY(pipeline.replicate),
      "Whether the policy may give a stage to several workers: auto (of kind "
      "infer where pipeline.stages is 0; else not, since sums then round "

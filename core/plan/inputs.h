@@ -77,6 +77,8 @@ struct PlanInputs {
 inline constexpr double kAssumedFlopsPerSecond = 1e10;
 inline constexpr double kAssumedBytesPerSecond = 1.25e8;  // 1 Gbit/s
 inline constexpr double kAssumedLatencySeconds = 2e-4;
+// A plan does without a link that cannot be dialled, if it can.
+inline constexpr double kRefusedBytesPerSecond = 1;
 
 // Micro-batches of a step; of an inference job all there are, as far as the
 // spec says (0: an endless stream). Errors: InvalidArgument  as MakePlanInputs.

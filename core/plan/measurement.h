@@ -71,7 +71,7 @@ struct DeviceProfile {
   friend bool operator==(const DeviceProfile&, const DeviceProfile&) = default;
 };
 
-// One direction of a pair.
+// One direction of a pair: `from` dials `to`, as it does to send.
 struct LinkMeasurement {
   std::string from;  // workers' names
   std::string to;
@@ -82,6 +82,8 @@ struct LinkMeasurement {
   // over this very link; 0: not known.
   double send_cpu_seconds_per_byte = 0;
   double receive_cpu_seconds_per_byte = 0;
+  // Why `from` could not dial `to`; then nothing else is known.
+  std::string error = {};
 
   friend bool operator==(const LinkMeasurement&,
                          const LinkMeasurement&) = default;

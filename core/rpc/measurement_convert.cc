@@ -157,6 +157,7 @@ v1::LinkMeasurement ToProto(const LinkMeasurement& link) {
   proto.set_measured_unix_ms(link.measured_unix_ms);
   proto.set_send_cpu_seconds_per_byte(link.send_cpu_seconds_per_byte);
   proto.set_receive_cpu_seconds_per_byte(link.receive_cpu_seconds_per_byte);
+  proto.set_error(link.error);
   return proto;
 }
 
@@ -169,7 +170,8 @@ absl::StatusOr<LinkMeasurement> FromProto(const v1::LinkMeasurement& proto) {
                                          proto.send_cpu_seconds_per_byte()));
   PACELINE_RETURN_IF_ERROR(CheckMeasured("receive_cpu_seconds_per_byte",
                                          proto.receive_cpu_seconds_per_byte()));
-  if (proto.bytes_per_second() == 0 || proto.from() == proto.to()) {
+  const bool is_known = proto.bytes_per_second() > 0 || !proto.error().empty();
+  if (!is_known || proto.from() == proto.to()) {
     return absl::InvalidArgumentError(
         absl::StrCat("measurement: a link from ", proto.from(), " to ",
                      proto.to(), " of 0 bytes/s, or to itself"));
@@ -180,7 +182,8 @@ absl::StatusOr<LinkMeasurement> FromProto(const v1::LinkMeasurement& proto) {
                          proto.latency_seconds(),
                          proto.measured_unix_ms(),
                          proto.send_cpu_seconds_per_byte(),
-                         proto.receive_cpu_seconds_per_byte()};
+                         proto.receive_cpu_seconds_per_byte(),
+                         ToUtf8(proto.error(), kMaxStatusMessageBytes)};
 }
 
 v1::MeasureOrder ToProto(const MeasureOrder& order) {

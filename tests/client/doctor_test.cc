@@ -249,6 +249,14 @@ TEST_F(DoctorTest, ALinkThatWasNeverMeasured) {
                              HasSubstr("paceline profile")));
 }
 
+TEST_F(DoctorTest, ALinkThatCannotBeDialled) {
+  bed_.client.measurements->links[{"w1", "w2"}].error = "cannot dial w2 (:9)";
+
+  EXPECT_THAT(RunFor("links", kExitFailed),
+              testing::AllOf(HasSubstr("problem: w1 cannot dial w2 (:9) ->"),
+                             HasSubstr("--advertise")));
+}
+
 TEST_F(DoctorTest, ACertificateNearItsEndOrRefused) {
   HaveCertificate("tls", absl::Hours(24 * 29));
   EXPECT_THAT(RunFor("certificate", kExitOk), HasSubstr("ok: client kim"));

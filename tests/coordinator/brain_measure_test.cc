@@ -83,6 +83,35 @@ TEST(BrainMeasure, NamesTheWorkersThereAreWhenOneIsNotAndNeedsOne) {
   EXPECT_THAT(ticket.status().message(), HasSubstr("nobody; there are: a"));
 }
 
+// "a" is told that it cannot dial "b", until it can.
+TEST(BrainMeasure, ALinkThatCannotBeDialledIsKeptAndTriedAgain) {
+  Mesh mesh;
+  const StreamId a = mesh.Attach("a", 1);
+  const StreamId b = mesh.Attach("b", 1);
+  v1::Heartbeat refused = Answer(mesh.Order(a).measure->id);
+  SetError(absl::UnavailableError("cannot dial b (b:7401): refused"),
+           *refused.mutable_measurement());
+  ASSERT_TRUE(mesh.Send(a, refused).ok());
+  ASSERT_TRUE(mesh.Send(b, Answer(mesh.Order(b).measure->id)).ok());
+  ASSERT_THAT(mesh.Measured("").links(), SizeIs(1));
+  EXPECT_EQ(mesh.Measured("").links(0).error(),
+            "cannot dial b (b:7401): refused");
+
+  JobSpec spec = SpecOf(2);
+  spec.pipeline.cuts = {2};
+  spec.pipeline.workers = {"a", "b"};
+  mesh.Submit(spec);
+  EXPECT_THAT(mesh.Why(), HasSubstr("worker a cannot dial b (b:7401)"));
+  mesh.Pass(31'000, {a, b});
+  ASSERT_TRUE(mesh.Order(a).measure.has_value());
+  v1::Heartbeat again = Answer(mesh.Order(a).measure->id);
+  *again.mutable_measurement()->add_links() =
+      ToProto(LinkMeasurement{"a", "b", 1e8, 1e-3});
+  ASSERT_TRUE(mesh.Send(a, again).ok());
+
+  EXPECT_EQ(mesh.State(), JobState::kRunning) << mesh.Why();
+}
+
 JobSpec ScriptSpec() {
   JobSpec spec = SpecOf(1);
   spec.model.name = kScriptModel;
@@ -94,9 +123,11 @@ TEST(BrainMeasure, HasOneWorkerLookIntoAScriptThatNobodyKnows) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
   const StreamId b = mesh.Attach("b", 1);
-  // Their link comes first.
-  v1::Heartbeat probed = Answer(mesh.Order(b).measure->id);
-  ASSERT_TRUE(mesh.Send(b, probed).ok());
+  // Their link comes first, from either end.
+  for (const StreamId stream : {a, b}) {
+    v1::Heartbeat probed = Answer(mesh.Order(stream).measure->id);
+    ASSERT_TRUE(mesh.Send(stream, probed).ok());
+  }
 
   const auto ticket = mesh.Profile(ScriptSpec(), {}, /*links=*/true);
 
@@ -204,28 +235,28 @@ TEST(BrainMeasure, LetsAJobWaitForAProfileAndSaysSo) {
 
 TEST(BrainMeasure, AJobDoesNotWaitForTheMeshsOwnProbes) {
   Mesh mesh;
-  mesh.Attach("a", 1);
-  const StreamId b = mesh.Attach("b", 1);
-  ASSERT_TRUE(mesh.Order(b).measure.has_value());
+  const StreamId a = mesh.Attach("a", 1);
+  mesh.Attach("b", 1);
+  ASSERT_TRUE(mesh.Order(a).measure.has_value());
 
   mesh.Submit(SpecOf(2));
 
   EXPECT_EQ(mesh.State(), JobState::kRunning);
-  EXPECT_FALSE(mesh.Order(b).measure.has_value());
-  EXPECT_TRUE(mesh.Order(b).run.has_value());
+  EXPECT_FALSE(mesh.Order(a).measure.has_value());
+  EXPECT_TRUE(mesh.Order(a).run.has_value());
 }
 
 TEST(BrainMeasure, CutsByWhatWasMeasured) {
   Mesh mesh;
   const StreamId a = mesh.Attach("a", 1);
   const StreamId b = mesh.Attach("b", 1);
-  v1::Heartbeat probed = Answer(mesh.Order(b).measure->id);
-  for (const LinkMeasurement& link :
-       {LinkMeasurement{"a", "b", 1e9, 1e-5, 0},
-        LinkMeasurement{"b", "a", 1e9, 1e-5, 0}}) {
+  for (const auto& [stream, link] :
+       {std::pair(a, LinkMeasurement{"a", "b", 1e9, 1e-5, 0}),
+        {b, LinkMeasurement{"b", "a", 1e9, 1e-5, 0}}}) {
+    v1::Heartbeat probed = Answer(mesh.Order(stream).measure->id);
     *probed.mutable_measurement()->add_links() = ToProto(link);
+    ASSERT_TRUE(mesh.Send(stream, probed).ok());
   }
-  ASSERT_TRUE(mesh.Send(b, probed).ok());
   JobSpec spec = SpecOf(2);
   spec.pipeline.policy = "dp";
   Measure(mesh, a, spec, "a");

@@ -343,7 +343,7 @@ class InferenceMoves : public ::testing::Test, public Mesh {
     ASSERT_TRUE(Send(stream, heartbeat).ok());
   }
 
-  // Of its stage's micro-batches, that of the plan's place `at`.
+  // Returns which part of its stage's micro-batches the plan's place `at` has.
   double Share(size_t at) const {
     const std::vector<StageOfPlan> stages = Record().stages;
     double sum = 0;

@@ -176,6 +176,22 @@ TEST_F(GroupPlacement, SharesFollowTheSpeedWhereAllAreMeasured) {
   EXPECT_NEAR(stages[0].share / stages[1].share, 4, 0.01);
 }
 
+TEST_F(GroupPlacement, LeavesOutAMemberThatNobodyCanDial) {
+  for (int i = 0; i < 3; ++i) Add();
+  for (const char* const other : {"w2", "w3"}) {
+    measured_.Put(LinkMeasurement{
+        .from = other, .to = "w1", .error = "cannot dial w1 (:9): no"});
+  }
+
+  const PlacementVerdict verdict = Decide();
+
+  ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
+  ASSERT_EQ(verdict.plan->stages.size(), 2u);
+  EXPECT_EQ(verdict.plan->stages[0].worker, WorkerId{2});
+  spec_.aggregation.min_parts = 3;
+  EXPECT_THAT(Decide().why, HasSubstr("worker w2 cannot dial w1"));
+}
+
 TEST_F(GroupPlacement, JoinerHasTheCapabilityAndIsNamedIfAnyIs) {
   Add();
   members_.back().registration.set_cpu_capability("avx2");

@@ -34,11 +34,16 @@ class PlacementTest : public testing::Test {
   }
 
   PlacementVerdict Decide(const JobSpec& spec) const {
-    return DecidePlacement(spec, *Describe(spec), candidates_);
+    return DecidePlacement(spec, *Describe(spec), candidates_, measured_);
+  }
+  void Refuse(const std::string& from, const std::string& to) {
+    measured_.Put(LinkMeasurement{
+        .from = from, .to = to, .error = "cannot dial " + to + " (:9): no"});
   }
 
   Member members_[3];
   std::vector<Candidate> candidates_;
+  StoredMeasurements measured_;
 };
 
 JobSpec OnCAndA() {
@@ -186,6 +191,45 @@ TEST_F(PlacementTest, NamesAllOfItsWorkersThatAreNotThereAndEachOnce) {
             "attached");
   candidates_[0].drained = true;
   EXPECT_THAT(Decide(spec).why, HasSubstr("names a, which is drained"));
+}
+
+TEST_F(PlacementTest, AWorkerThatCannotBeUsedIsAttachedAllTheSame) {
+  candidates_[2].unfit = true;
+
+  EXPECT_THAT(Decide(OnCAndA()).why,
+              AllOf(HasSubstr("names c, which is attached and"),
+                    Not(HasSubstr("not attached"))));
+  for (Candidate& each : candidates_) each.unfit = true;
+  EXPECT_THAT(Decide(SpecOf(1)).why, Not(HasSubstr("drained")));
+}
+
+TEST_F(PlacementTest, WaitsForALinkThatTheWorkNeeds) {
+  JobSpec spec = OnCAndA();
+  Refuse("a", "b");
+  EXPECT_TRUE(Decide(spec).plan.has_value()) << "b has no part in it";
+
+  Refuse("a", "c");
+  EXPECT_EQ(Decide(spec).why,
+            "waits for a link: worker a cannot dial c (:9): no")
+      << "gradients go back";
+  spec.kind = kInferKind;
+  spec.train = ForInference(spec.infer, 1);
+  EXPECT_TRUE(Decide(spec).plan.has_value()) << "nothing goes back";
+  Refuse("c", "a");
+  EXPECT_THAT(Decide(spec).why, HasSubstr("worker c cannot dial a"));
+}
+
+TEST_F(PlacementTest, PlacesNoNeighboursAcrossALinkThatNobodyCanDial) {
+  JobSpec spec = SpecOf(2);
+  spec.pipeline.policy = "dp";
+  for (const char* const other : {"b", "c"}) Refuse(other, "a");
+
+  const PlacementVerdict verdict = Decide(spec);
+
+  ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
+  for (const StageOfPlan& stage : verdict.plan->stages) {
+    EXPECT_NE(stage.worker, WorkerId{1});
+  }
 }
 
 TEST_F(PlacementTest, WaitsForANamedWorkerThatIsBusyThoughOthersAreFree) {

@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import urllib.error
@@ -221,9 +222,9 @@ class MeshCase(ProcessCase):
     def events(self, job="1"):
         return self.client("job", "events", job).stdout
 
-    def await_event(self, text):
-        self.assertTrue(eventually(lambda: text in self.events()),
-                        f"no '{text}' in {self.events()}")
+    def await_event(self, text, job="1"):
+        self.assertTrue(eventually(lambda: text in self.events(job)),
+                        f"no '{text}' in {self.events(job)}")
 
     def export(self, job="last", name="weights.safetensors"):
         path = str(self.folder / name)
@@ -307,6 +308,27 @@ def stopped(pid):
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def throttled(pid, share):
+    """The process gets that part of the time meanwhile, as under a quota."""
+    period = 0.1
+    ended = threading.Event()
+
+    def throttle():
+        while not ended.is_set():
+            os.kill(pid, signal.SIGSTOP)
+            ended.wait(period * (1 - share))
+            os.kill(pid, signal.SIGCONT)
+            ended.wait(period * share)
+    thread = threading.Thread(target=throttle)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 
-from mesh_case import ENDLESS, JOB, MeshCase, eventually, main
+from mesh_case import ENDLESS, JOB, MeshCase, eventually, main, throttled
 
 
 class Moves(MeshCase):
@@ -79,6 +79,33 @@ pipeline: {stages: 3}
             self.assertEqual(document[key], expected[key], events)
         base = int(events.split("attempt 2 begins from step ")[1].split()[0])
         self.assertGreater(base, 0, events)
+
+    def test_a_throttled_replica_gets_a_smaller_share(self):
+        infer = self.write("""
+kind: infer
+model: {name: vit, depth: 6, width: 64, heads: 4, patch: 7}
+data: {name: synthetic, test_samples: 40000}
+infer: {micro_batch: 4}
+pipeline: {cuts: [3], workers: [w3, w1, w2], replicas: [1, 2]}
+""")
+        expected = self.submit(infer)
+        self.assertEqual(self.detach(infer), "2")
+        self.await_step_after(100, "2")
+        with throttled(self.pid_of_worker("w2"), 0.15):
+            self.await_event("there is a better plan", "2")
+            self.assertTrue(
+                eventually(lambda: self.job("2")["attempt"] == 2 and
+                           self.share("w2") < 0.5 * self.share("w1")),
+                self.job("2"))
+
+        document = self.finished("2")
+        for key in ("weights_sha256", "test_accuracy", "steps", "step"):
+            self.assertEqual(document[key], expected[key], self.events("2"))
+
+    def share(self, worker):
+        return next(each["placements"][0]["share"]
+                    for each in self.job("2")["workers"]
+                    if each["name"] == worker)
 
     def test_a_stream_goes_on_from_a_batch_end(self):
         job = self.write(JOB)

@@ -5,7 +5,10 @@ that was predicted, in each precision."""
 import json
 import os
 
-from mesh_case import MeshCase, Settings, eventually, get, main
+from mesh_case import (MeshCase, Settings, eventually, free_port, get, main,
+                       program)
+
+ANY = "127.0.0.1:0"
 
 JOB = """
 name: planned
@@ -54,6 +57,40 @@ class Planning(MeshCase):
             self.assertGreater(one["frame_seconds"], 0)
         self.assertEqual(len(profile["links"]), 2, profile)
         self.assertGreater(profile["links"][0]["bytes_per_second"], 1e6)
+
+    def test_a_worker_that_cannot_be_dialled_is_named_and_works_alone(self):
+        """It dials the others, and nobody reaches what it advertises."""
+        self.start(1)
+        closed = f"127.0.0.1:{free_port()}"
+        worker = self.start_process(
+            program("paceline-worker"), "--listen", ANY, "--http", ANY,
+            "--state", self.folder / "w9", "--name", "w9", "--advertise",
+            closed, "--coordinator", self.coordinator)
+        self.assertTrue(eventually(lambda: len(self.workers()) == 2),
+                        worker.errors.read_text())
+        named = f"w1 cannot dial w9 ({closed})"
+        found = []
+
+        def doctor_says():
+            found[:] = [self.client("doctor", "-o", "json")]
+            return named in found[0].stdout
+        self.assertTrue(eventually(doctor_says), found)
+        self.assertEqual(found[0].returncode, 1)
+        self.has(found[0].stdout, "--advertise")
+        asked = self.client("profile", "--model", "lenet", "--batch", "16",
+                            "--links")
+        self.assertEqual(asked.returncode, 1, asked.stderr)
+        self.has(asked.stderr, f"link w1 to w9: cannot dial w9 ({closed})")
+        self.assertNotIn("link w9 to w1", asked.stderr)
+
+        file = self.write(LENET)
+        job = self.detach(file, "pipeline.cuts=[3]",
+                          "pipeline.workers=[w1, w9]")
+        self.assertTrue(eventually(lambda: named in self.job(job)["why"]),
+                        self.job(job))
+        self.assertNotIn("not attached", self.job(job)["why"])
+        self.stop(job)
+        self.submit(file, "pipeline.stages=0")
 
     def test_workers_of_one_machine_share_its_memory(self):
         """Each once counted on all of it."""

@@ -513,12 +513,10 @@ absl::Status Fill(const MeasureOrder& order, const MeasureParts& parts,
   }
   if (order.link.has_value()) {
     PACELINE_ASSIGN_OR_RETURN(
-        std::vector<LinkMeasurement> links,
+        LinkMeasurement link,
         parts.prober->ProbeLink(parts.name, *order.link, cancel));
-    for (LinkMeasurement& link : links) {
-      link.measured_unix_ms = absl::ToUnixMillis(parts.clock.Today());
-      *measurement.add_links() = ToProto(link);
-    }
+    link.measured_unix_ms = absl::ToUnixMillis(parts.clock.Today());
+    *measurement.add_links() = ToProto(link);
     return absl::OkStatus();
   }
   PACELINE_RETURN_IF_ERROR(CheckSpecOfOrder(*order.layers));

@@ -90,11 +90,12 @@ class Prober {
  public:
   virtual ~Prober() = default;
 
-  // Bandwidth and latency from `self` to `target` and back.
+  // Dials `target` as `self` would to send it frames, and measures the way
+  // there.
   // Errors: Unavailable  cannot be reached; DeadlineExceeded; cancel.status();
   // InvalidArgument  it answers with a number that is none;
   // FailedPrecondition  `target` has the address of this worker
-  virtual absl::StatusOr<std::vector<LinkMeasurement>> ProbeLink(
+  virtual absl::StatusOr<LinkMeasurement> ProbeLink(
       const std::string& self, const LinkTarget& target,
       const CancelToken& cancel) = 0;
 

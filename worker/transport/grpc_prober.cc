@@ -97,15 +97,12 @@ class Probe {
   ~Probe() { context_.TryCancel(); }
 
   absl::StatusOr<double> LatencySeconds();
-  // Messages of payload_bytes, answered by reply_bytes: what each byte of the
-  // larger took.
-  absl::StatusOr<Transfer> OfAByte(int32_t payload_bytes, int32_t reply_bytes,
-                                   double round_trip_seconds);
+  // Returns what each byte of large messages took.
+  absl::StatusOr<Transfer> OfAByte(double round_trip_seconds);
 
  private:
   // Sends `count` and then reads as many answers.
-  absl::StatusOr<Transfer> Exchange(int64_t count, int32_t payload_bytes,
-                                    int32_t reply_bytes);
+  absl::StatusOr<Transfer> Exchange(int64_t count, int32_t payload_bytes);
   absl::Status Why();
   // The other side may be anybody, and the coordinator would refuse a number
   // that is none as ours.
@@ -117,6 +114,7 @@ class Probe {
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<Message, Message>> stream_;
   double peer_cpu_seconds_ = 0;  // as the last answer said
+  bool reached_ = false;
 };
 
 absl::Status Probe::Why() {
@@ -126,8 +124,9 @@ absl::Status Probe::Why() {
   return absl::Status(
       status.ok() || absl::IsCancelled(status) ? absl::StatusCode::kUnavailable
                                                : status.code(),
-      absl::StrCat("the link to ", target_.name, " (", target_.address,
-                   ") broke while it was measured: ", status.message()));
+      absl::StrCat("cannot dial ", target_.name, " (", target_.address, ")",
+                   reached_ ? ", which broke off" : "", ": ",
+                   status.message()));
 }
 
 absl::Status Probe::CheckReply(const Message& reply) const {
@@ -141,11 +140,9 @@ absl::Status Probe::CheckReply(const Message& reply) const {
                    " CPU seconds, need a finite number that is not negative"));
 }
 
-absl::StatusOr<Transfer> Probe::Exchange(int64_t count, int32_t payload_bytes,
-                                         int32_t reply_bytes) {
+absl::StatusOr<Transfer> Probe::Exchange(int64_t count, int32_t payload_bytes) {
   Message request;
   request.mutable_payload()->resize(payload_bytes);
-  request.set_reply_bytes(reply_bytes);
   Message reply;
   // Answers are read while the rest is written: neither side's window may
   // fill up with what nobody takes.
@@ -162,6 +159,7 @@ absl::StatusOr<Transfer> Probe::Exchange(int64_t count, int32_t payload_bytes,
     }
     PACELINE_RETURN_IF_ERROR(cancel_.status());
     if (!stream_->Read(&reply)) return Why();
+    reached_ = true;
     ++read;
   }
   PACELINE_RETURN_IF_ERROR(CheckReply(reply));
@@ -174,25 +172,21 @@ absl::StatusOr<Transfer> Probe::Exchange(int64_t count, int32_t payload_bytes,
 absl::StatusOr<double> Probe::LatencySeconds() {
   std::vector<double> round_trips;
   for (int i = 0; i < kWarmUps + kRoundTrips; ++i) {
-    PACELINE_ASSIGN_OR_RETURN(const Transfer transfer, Exchange(1, 0, 0));
+    PACELINE_ASSIGN_OR_RETURN(const Transfer transfer, Exchange(1, 0));
     if (i >= kWarmUps) round_trips.push_back(transfer.seconds);
   }
   std::sort(round_trips.begin(), round_trips.end());
   return round_trips[round_trips.size() / 2] / 2;
 }
 
-absl::StatusOr<Transfer> Probe::OfAByte(int32_t payload_bytes,
-                                        int32_t reply_bytes,
-                                        double round_trip_seconds) {
-  const int64_t bytes_each = std::max(payload_bytes, reply_bytes);
+absl::StatusOr<Transfer> Probe::OfAByte(double round_trip_seconds) {
   for (int64_t count = 4;; count *= 2) {
-    PACELINE_ASSIGN_OR_RETURN(const Transfer all,
-                              Exchange(count, payload_bytes, reply_bytes));
+    PACELINE_ASSIGN_OR_RETURN(const Transfer all, Exchange(count, kChunkBytes));
     if (all.seconds < kLongEnoughSeconds &&
-        2 * count * bytes_each <= kMostBytes) {
+        2 * count * kChunkBytes <= kMostBytes) {
       continue;
     }
-    const double bytes = static_cast<double>(count * bytes_each);
+    const double bytes = static_cast<double>(count * kChunkBytes);
     return Transfer{
         std::max(all.seconds - round_trip_seconds, all.seconds / 2) / bytes,
         all.here_cpu_seconds / bytes, all.peer_cpu_seconds / bytes};
@@ -206,25 +200,18 @@ grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe(
   return new ProbeReactor(context, strangers.Enter(context.peer()));
 }
 
-absl::StatusOr<std::vector<LinkMeasurement>> ProbeLink(
-    const std::string& self, const LinkTarget& target,
-    const CancelToken& cancel) {
+absl::StatusOr<LinkMeasurement> ProbeLink(const std::string& self,
+                                          const LinkTarget& target,
+                                          const CancelToken& cancel) {
   Probe probe(target, cancel);
-  LinkMeasurement there{.from = self, .to = target.name};
-  LinkMeasurement back{.from = target.name, .to = self};
-  PACELINE_ASSIGN_OR_RETURN(there.latency_seconds, probe.LatencySeconds());
-  back.latency_seconds = there.latency_seconds;
-  const double round_trip = 2 * there.latency_seconds;
-  PACELINE_ASSIGN_OR_RETURN(Transfer byte,
-                            probe.OfAByte(kChunkBytes, 0, round_trip));
-  there.bytes_per_second = 1 / byte.seconds;
-  there.send_cpu_seconds_per_byte = byte.here_cpu_seconds;
-  there.receive_cpu_seconds_per_byte = byte.peer_cpu_seconds;
-  PACELINE_ASSIGN_OR_RETURN(byte, probe.OfAByte(0, kChunkBytes, round_trip));
-  back.bytes_per_second = 1 / byte.seconds;
-  back.send_cpu_seconds_per_byte = byte.peer_cpu_seconds;
-  back.receive_cpu_seconds_per_byte = byte.here_cpu_seconds;
-  return std::vector<LinkMeasurement>{there, back};
+  LinkMeasurement link{.from = self, .to = target.name};
+  PACELINE_ASSIGN_OR_RETURN(link.latency_seconds, probe.LatencySeconds());
+  PACELINE_ASSIGN_OR_RETURN(const Transfer byte,
+                            probe.OfAByte(2 * link.latency_seconds));
+  link.bytes_per_second = 1 / byte.seconds;
+  link.send_cpu_seconds_per_byte = byte.here_cpu_seconds;
+  link.receive_cpu_seconds_per_byte = byte.peer_cpu_seconds;
+  return link;
 }
 namespace {
 

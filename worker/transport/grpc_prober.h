@@ -22,19 +22,18 @@ namespace paceline {
 grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe(
     grpc::CallbackServerContext& context, StreamLimit& strangers);
 
-// The asking side: round trips of empty messages, then messages of 64 KiB one
-// way and the other, so many that a transfer takes long enough to be measured.
-// Blocks for about half a second on a fast link.
+// The asking side: round trips of empty messages, then messages of 64 KiB to
+// the target, so many that a transfer takes long enough to be measured.  Blocks
+// for about half a second on a fast link.
 //
-// The result: self to target, and back.  The latency is half of the median
-// round trip, the same both ways.  CPU seconds of a byte are those of both
-// whole processes while it went on: over a real link the kernel's part is many
-// times that of loopback.
+// The latency is half of the median round trip.  CPU seconds of a byte are
+// those of both whole processes while it went on: over a real link the kernel's
+// part is many times that of loopback.
 //
 // Errors: as Prober::ProbeLink.
-absl::StatusOr<std::vector<LinkMeasurement>> ProbeLink(
-    const std::string& self, const LinkTarget& target,
-    const CancelToken& cancel);
+absl::StatusOr<LinkMeasurement> ProbeLink(const std::string& self,
+                                          const LinkTarget& target,
+                                          const CancelToken& cancel);
 
 // Measures what the data plane itself costs: two planes of this process
 // exchange frames over loopback.  One frame at a time, there and back, in two
@@ -63,14 +62,14 @@ class GrpcProber final : public Prober {
   GrpcProber(std::string bound, std::string advertised)
       : bound_(std::move(bound)), advertised_(std::move(advertised)) {}
 
-  absl::StatusOr<std::vector<LinkMeasurement>> ProbeLink(
+  absl::StatusOr<LinkMeasurement> ProbeLink(
       const std::string& self, const LinkTarget& target,
       const CancelToken& cancel) override {
     if (IsOwnAddress(target.address, bound_, advertised_)) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the address of ", target.name, " (", target.address, ") is that of ",
-          self, " itself, which measures no link: start ", target.name,
-          " with --advertise HOST:PORT"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("cannot dial ", target.name, " (", target.address,
+                       "), which is the address of ", self, " itself: start ",
+                       target.name, " with --advertise HOST:PORT"));
     }
     return paceline::ProbeLink(self, target, cancel);
   }

@@ -414,21 +414,6 @@ TEST_F(StatelessJob, ACheckpointCountsAsProgressBetweenLosses) {
   EXPECT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
 }
 
-TEST_F(StatelessJob, MovesToABetterPlanAtOnceAndLosesNothingByIt) {
-  BeginWith(3);
-  job_->OnCheckpoint({1, 40});
-  EXPECT_FALSE(job_->moves());
-
-  MoveTo("shares of now");
-
-  EXPECT_EQ(job_->attempt(), 2);
-  EXPECT_EQ(job_->base(), (Cut{1, 40}));
-  EXPECT_FALSE(orders_.at(1).run->stop_after_batch);
-  EXPECT_TRUE(job_->moves());
-  Lose(2);
-  EXPECT_FALSE(job_->moves());
-}
-
 TEST_F(StatelessJob, ADrainedWorkerLeavesAtOnceAndMayGo) {
   BeginWith(3);
   job_->OnCheckpoint({1, 40});
