@@ -346,14 +346,37 @@ class Doctor {
     });
   }
 
-  void LookAtWorkers(const v1::ListWorkersResponse& workers) {
-    std::vector<std::string> lost, versions, clocks, cpus;
-    std::set<std::string> levels;
-    std::map<std::string, std::vector<std::string>> readers, scripts;
+  // Boards from one card image say that they are one machine.
+  void LookForClones(const v1::ListWorkersResponse& workers) {
     // By machine id: its workers and their hosts.
     std::map<std::string,
              std::pair<std::vector<std::string>, std::set<std::string>>>
         machines;
+    for (const v1::Worker& worker : workers.workers()) {
+      const v1::Registration& about = worker.registration();
+      if (!absl::c_linear_search(live_, about.name())) continue;
+      auto& [names, hosts] = machines[about.machine_id()];
+      names.push_back(about.name());
+      hosts.insert(ParseHostPort(about.address()).value_or(HostPort()).host);
+    }
+    std::vector<std::string> cloned;
+    for (const auto& [id, machine] : machines) {
+      if (machine.second.size() < 2) continue;
+      cloned.push_back(absl::StrJoin(machine.first, " and "));
+    }
+    AddList(kWarning, "machines", cloned,
+            "count as one machine, which fails as a whole, and have several "
+            "addresses: ",
+            "where they are boards from one card image, give each a machine id "
+            "of its own: sudo rm /etc/machine-id; sudo "
+            "systemd-machine-id-setup",
+            absl::StrCat("there are ", machines.size()));
+  }
+
+  void LookAtWorkers(const v1::ListWorkersResponse& workers) {
+    std::vector<std::string> lost, versions, clocks, cpus;
+    std::set<std::string> levels;
+    std::map<std::string, std::vector<std::string>> readers, scripts;
     const auto compare = [&](const std::string& who, const std::string& version,
                              absl::Duration ahead) {
       if (version != workers.version()) {
@@ -377,9 +400,6 @@ class Doctor {
       levels.insert(about.cpu_capability());
       cpus.push_back(absl::StrCat(about.name(), " ", about.cpu_capability()));
       live_.push_back(about.name());
-      auto& [names, hosts] = machines[about.machine_id()];
-      names.push_back(about.name());
-      hosts.insert(ParseHostPort(about.address()).value_or(HostPort()).host);
       readers[about.data_dirs().empty()
                   ? kOlderWorker
                   : absl::StrJoin(about.data_dirs(), ", ")]
@@ -402,18 +422,7 @@ class Doctor {
             "sudo apt install ./paceline-*.deb, of one release; first on the "
             "coordinator's host",
             "all are " + workers.version());
-    std::vector<std::string> cloned;
-    for (const auto& [id, machine] : machines) {
-      if (machine.second.size() < 2) continue;
-      cloned.push_back(absl::StrJoin(machine.first, " and "));
-    }
-    AddList(kWarning, "machines", cloned,
-            "count as one machine, which fails as a whole, and have several "
-            "addresses: ",
-            "where they are boards from one card image, give each a machine id "
-            "of its own: sudo rm /etc/machine-id; sudo "
-            "systemd-machine-id-setup",
-            absl::StrCat("there are ", machines.size()));
+    LookForClones(workers);
     AddList(kProblem, "clock", clocks,
             "ahead of the coordinator's (a worker's when it attached): ",
             "sudo timedatectl set-ntp true, on that machine; a worker says its "
