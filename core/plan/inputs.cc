@@ -1,6 +1,7 @@
 #include "core/plan/inputs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -27,23 +28,24 @@ namespace {
 
 constexpr double kBackwardToForward = 2;  // two products for one
 
-// By worker, those that measured this very thing.
+// By worker, those that measured this very thing.  Workers that are not asked
+// about are pooled with the others: no worker's times depend on who is free.
+//   key  its device is empty
 std::map<std::string, DeviceProfile> FindProfiles(
-    const Measurements& measurements, ProfileKey key, size_t layers,
-    const std::vector<InputWorker>& workers) {
+    const Measurements& measurements, const ProfileKey& key, size_t layers,
+    std::vector<LikeDevices>& like) {
   std::vector<DeviceProfile> found;
-  for (const InputWorker& worker : workers) {
-    key.device = worker.name;
-    const auto profile = measurements.profiles.find(key);
+  for (auto each = measurements.profiles.lower_bound(key);
+       each != measurements.profiles.end(); ++each) {
+    ProfileKey same = each->first;
+    same.device.clear();
+    if (same != key) break;
     // Else a profile of another version of the model's description.
-    if (profile != measurements.profiles.end() &&
-        profile->second.layers.size() == layers) {
-      found.push_back(profile->second);
-      PoolLikeLayers(found.back());
-    }
+    if (each->second.layers.size() == layers) found.push_back(each->second);
   }
   std::map<std::string, DeviceProfile> profiles;
-  for (DeviceProfile& profile : PoolLikeDevices(std::move(found))) {
+  for (DeviceProfile& profile : PoolLikeDevices(std::move(found), &like)) {
+    PoolLikeLayers(profile);
     std::string device = profile.key.device;
     profiles.emplace(std::move(device), std::move(profile));
   }
@@ -97,7 +99,16 @@ class Guess {
         measurements_(measurements),
         links_(LinksOf(measurements)) {
     absl::StatusOr<LayerPredictor> fitted =
-        LayerPredictor::Fit(RecordsOf(measurements));
+    std::vector<DeviceProfile> all;
+    for (const auto& [key, profile] : measurements.profiles) {
+      all.push_back(profile);
+    }
+    Measurements pooled;
+    for (DeviceProfile& profile : PoolLikeDevices(std::move(all))) {
+      const ProfileKey key = profile.key;
+      pooled.profiles.emplace(key, std::move(profile));
+    }
+        LayerPredictor::Fit(RecordsOf(pooled));
     if (fitted.ok()) predictor_ = *std::move(fitted);
   }
 
@@ -272,6 +283,31 @@ int LayersASegment(const Checkpointing& checkpointing,
 }
 
 // In flight are inputs of segments, spread over their layers; beside them there
+// "times of 4 like machines were pooled: they differ by 6 %, which is noise":
+// nothing where no two of `workers` are alike.
+std::vector<std::string> PooledTexts(const std::vector<LikeDevices>& like,
+                                     const std::vector<InputWorker>& workers) {
+  std::vector<std::string> texts;
+  for (const LikeDevices& kind : like) {
+    std::vector<std::string> here;
+    for (const InputWorker& worker : workers) {
+      if (kind.devices.contains(worker.name)) here.push_back(worker.name);
+    }
+    if (here.size() > 1) {
+      texts.push_back(absl::StrFormat(
+          "times of %d like machines were pooled: they differ by %.0f %%, "
+          "which is noise",
+          here.size(), 100 * kind.spread));
+    }
+    if (here.empty() || kind.apart == 0) continue;
+    texts.push_back(absl::StrFormat(
+        "%s takes %.0f %% %s than like machines, more than noise",
+        FewNames(here), 100 * std::abs(kind.apart),
+        kind.apart > 0 ? "longer" : "less"));
+  }
+  return texts;
+}
+
 // is room for one segment, the largest, on every device.
 void KeepInputsOnly(const JobSpec& spec, const ModelDescription& model,
                     int segment, PlanProblem& problem) {
@@ -292,6 +328,7 @@ void KeepInputsOnly(const JobSpec& spec, const ModelDescription& model,
 }
 
 void TakeWider(const PredictedTimes& times,
+  parts.insert(parts.end(), pooled.begin(), pooled.end());
                std::optional<PredictedTimes>& widest) {
   if (!widest.has_value()) {
     widest = times;
@@ -311,7 +348,8 @@ void AddSentence(std::vector<std::string>& parts, absl::string_view what,
 
 std::string SourceText(const std::vector<std::string>& measured,
                        const std::vector<std::string>& guessed, bool predicts,
-                       const std::optional<PredictedTimes>& predicted) {
+                       const std::optional<PredictedTimes>& predicted,
+                       const std::vector<std::string>& pooled) {
   std::vector<std::string> parts;
   AddSentence(parts, "layer times measured on ", measured);
   AddSentence(parts,
@@ -453,6 +491,7 @@ absl::StatusOr<int64_t> PlannedMicroBatches(const JobSpec& spec) {
   // So many that the bottleneck alone counts.
   const int64_t count = samples / each + (samples % each != 0);
   return count > kMaxPlannedMicroBatches ? 0 : count;
+  std::vector<LikeDevices> like;
 }
 
 absl::StatusOr<PlanInputs> MakePlanInputs(
@@ -480,8 +519,8 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
       measurements,
       {ModelKey(spec.model, model.input, model.classes), spec.train.micro_batch,
        ProfileDType(spec.precision), spec.threads, ""},
-      model.layers.size(), workers);
-  const Guess guess(spec, model, measurements);
+      model.layers.size(), like);
+  std::optional<Guess> guess;  // made where it is asked: it takes time
   const std::vector<LinkMeasurement> links = LinksOf(measurements);
   const DeviceProfile* any = nullptr;
   std::vector<std::string> measured, guessed;
@@ -499,7 +538,8 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
       UseProfile(profile->second, links, device, facts);
       measured.push_back(worker.name);
     } else {
-      TakeWider(guess.Fill(worker.name, device, facts), inputs.predicted);
+      if (!guess.has_value()) guess.emplace(spec, model, measurements);
+      TakeWider(guess->Fill(worker.name, device, facts), inputs.predicted);
       guessed.push_back(worker.name);
     }
     PassOver(model, facts);
@@ -526,7 +566,8 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
   const bool links_known = FillLinks(workers, measurements, problem);
 
   inputs.source =
-      SourceText(measured, guessed, guess.predicts(), inputs.predicted);
+      SourceText(measured, guessed, guess.has_value() && guess->predicts(),
+                 inputs.predicted, PooledTexts(like, workers));
   if (!links_known) {
     absl::StrAppend(&inputs.source, inputs.source.empty() ? "" : "; ",
                     "links that were not measured taken as 1 Gbit/s");

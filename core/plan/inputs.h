@@ -66,7 +66,8 @@ struct PlanInputs {
   PlanProblem problem;
   std::vector<DeviceFacts> facts;  // [devices]
   // Where the times come from, for people: "measured on a, b; predicted for c
-  // from other measurements; links of d assumed to be 1 Gbit/s".
+  // from other measurements; links of d assumed to be 1 Gbit/s", and how sure
+  // they are: what was pooled.
   std::string source;
   bool measured = false;  // all of it, links included
   // Where some layer time is not measured.
@@ -86,9 +87,9 @@ absl::StatusOr<int64_t> PlannedMicroBatches(const JobSpec& spec);
 
 // workers: at least one; devices of the problem are these, in this order.
 // Layer times of a worker come from its profile of this model, micro-batch and
-// threads, pooled over like layers (like_layers.h) and with those of like
-// machines (like_devices.h); else they are predicted from other profiles
-// (core/predict), scaled by what is known of the worker; else from FLOPs.
+// threads, pooled with those of all like machines and over like layers
+// (pooling.h); else they are predicted from other profiles (core/predict),
+// scaled by what is known of the worker; else from FLOPs.
 //
 // Errors: InvalidArgument  sizes below 1, or more micro-batches than can be
 // planned.

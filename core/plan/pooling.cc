@@ -1,10 +1,13 @@
 #include "core/plan/pooling.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <string>
 #include <tuple>
+#include <utility>
 
 namespace paceline {
 namespace {
@@ -16,8 +19,10 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-using Kind = std::tuple<std::string, std::string, bool>;
 using Members = std::vector<DeviceProfile*>;
+// key without the device, CPU model, capability, whether a quota stops it, and
+// how many layers there are
+using Kind = std::tuple<ProfileKey, std::string, std::string, bool, size_t>;
 
 bool HasQuota(const DeviceProfile& profile) { return profile.cpu_share < 1; }
 
@@ -34,32 +39,72 @@ double Sum(DeviceProfile& profile) {
   return sum;
 }
 
-std::vector<double> PullsOf(const Members& members) {
-  std::vector<double> sums;
-  for (DeviceProfile* member : members) sums.push_back(Sum(*member));
-  return Pulls(sums, kRepeatability);
+// How far the runs of one profile lie apart, as a part of their time; CPU times
+// do not say.
+double SpreadOfRuns(DeviceProfile& profile) {
+  double spread = 0;
+  for (const LayerMeasurement& layer : profile.layers) {
+    spread += layer.forward.spread + layer.backward.spread;
+  }
+  const double sum = Sum(profile);
+  return sum > 0 && !HasQuota(profile) ? spread / sum : 0;
 }
 
-void PoolKind(const Members& members) {
+template <typename Members, typename Value>
+void PoolValue(const Members& members, Value value) {
+  double sum = 0;
+  for (auto* const member : members) sum += value(*member);
+  const double mean = sum / static_cast<double>(members.size());
+  for (auto* const member : members) value(*member) = mean;
+}
+
+// Members that differ by noise.
+void PoolAlike(const Members& members) {
   const bool cpu = HasQuota(*members.front());
-  const std::vector<double> pulls = PullsOf(members);
   for (size_t layer = 0; layer < members.front()->layers.size(); ++layer) {
-    Pool(members, pulls, [&](DeviceProfile& profile) -> double& {
+    PoolValue(members, [&](DeviceProfile& profile) -> double& {
       return Time(profile.layers[layer].forward, cpu);
     });
-    Pool(members, pulls, [&](DeviceProfile& profile) -> double& {
+    PoolValue(members, [&](DeviceProfile& profile) -> double& {
       return Time(profile.layers[layer].backward, cpu);
     });
-    Pool(members, pulls, [&](DeviceProfile& profile) -> double& {
+    PoolValue(members, [&](DeviceProfile& profile) -> double& {
       return profile.layers[layer].update_seconds;
     });
   }
-  const std::vector<double> all(members.size(), 1);
+}
+
+void PoolKind(const Members& members, std::vector<LikeDevices>* like) {
   for (double DeviceProfile::*const field :
        {&DeviceProfile::frame_seconds, &DeviceProfile::frame_seconds_per_byte,
         &DeviceProfile::gate_seconds}) {
-    Pool(members, all,
-         [field](DeviceProfile& profile) -> double& { return profile.*field; });
+    PoolValue(members, [field](DeviceProfile& profile) -> double& {
+      return profile.*field;
+    });
+  }
+  std::vector<double> sums, spreads;
+  for (DeviceProfile* const member : members) {
+    sums.push_back(Sum(*member));
+    spreads.push_back(SpreadOfRuns(*member));
+  }
+  const double noise = std::max(kRepeatability, Median(spreads));
+  double first_sum = 0;
+  for (const std::vector<size_t>& group : GroupsOfLike(sums, noise)) {
+    Members alike;
+    LikeDevices found;
+    double least = sums[group.front()], most = least;
+    for (const size_t i : group) {
+      alike.push_back(members[i]);
+      found.devices.insert(members[i]->key.device);
+      least = std::min(least, sums[i]);
+      most = std::max(most, sums[i]);
+    }
+    PoolAlike(alike);
+    found.spread = most / least - 1;
+    const double sum = Sum(*alike.front());
+    if (first_sum == 0) first_sum = sum;
+    found.apart = sum / first_sum - 1;
+    if (like != nullptr) like->push_back(std::move(found));
   }
 }
 
@@ -71,7 +116,12 @@ template <typename Value>
 void PoolOne(const LayerMembers& members, Value value) {
   std::vector<double> values;
   for (LayerMeasurement* member : members) values.push_back(value(*member));
-  Pool(members, Pulls(values, kLayerRepeatability), value);
+  for (const std::vector<size_t>& group :
+       GroupsOfLike(values, kLayerRepeatability)) {
+    LayerMembers alike;
+    for (const size_t i : group) alike.push_back(members[i]);
+    PoolValue(alike, value);
+  }
 }
 
 void PoolWork(const LayerMembers& members) {
@@ -91,36 +141,40 @@ void PoolWork(const LayerMembers& members) {
 
 }  // namespace
 
-std::vector<double> Pulls(const std::vector<double>& values, double noise) {
-  std::vector<double> pulls(values.size(), 0);
-  if (values.empty()) return pulls;
-  const double median = Median(values);
-  if (!(median > 0)) return pulls;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const double distance = (values[i] / median - 1) / noise;
-    pulls[i] = 1 / (1 + distance * distance);
+std::vector<std::vector<size_t>> GroupsOfLike(const std::vector<double>& values,
+                                              double noise) {
+  std::vector<size_t> left(values.size());
+  std::iota(left.begin(), left.end(), 0);
+  std::stable_sort(left.begin(), left.end(), [&values](size_t a, size_t b) {
+    return values[a] < values[b];
+  });
+  std::vector<std::vector<size_t>> groups;
+  while (!left.empty()) {
+    const double median = values[left[(left.size() - 1) / 2]];
+    if (!(median > 0)) break;
+    const auto others =
+        std::stable_partition(left.begin(), left.end(), [&](size_t i) {
+          return std::abs(values[i] / median - 1) <= 2 * noise;
+        });
+    groups.emplace_back(left.begin(), others);
+    left.erase(left.begin(), others);
   }
-  return pulls;
+  return groups;
 }
 
-std::vector<DeviceProfile> PoolLikeDevices(
-    std::vector<DeviceProfile> profiles) {
+std::vector<DeviceProfile> PoolLikeDevices(std::vector<DeviceProfile> profiles,
+                                           std::vector<LikeDevices>* like) {
   std::map<Kind, Members> kinds;
   for (DeviceProfile& profile : profiles) {
     // Nobody knows what it is.
     if (profile.cpu_model.empty()) continue;
-    kinds[{profile.cpu_model, profile.cpu_capability, HasQuota(profile)}]
+    ProfileKey key = profile.key;
+    key.device.clear();
+    kinds[{std::move(key), profile.cpu_model, profile.cpu_capability,
+           HasQuota(profile), profile.layers.size()}]
         .push_back(&profile);
   }
-  for (const auto& [kind, members] : kinds) {
-    const size_t layers = members.front()->layers.size();
-    if (std::all_of(members.begin(), members.end(),
-                    [layers](const DeviceProfile* member) {
-                      return member->layers.size() == layers;
-                    })) {
-      PoolKind(members);
-    }
-  }
+  for (const auto& [kind, members] : kinds) PoolKind(members, like);
   return profiles;
 }
 

@@ -53,8 +53,57 @@ TEST(LikeDevices, NoiseBetweenMachinesOfOneKindVanishes) {
 TEST(LikeDevices, TheLuckiestProfileIsNotBelieved) {
   const auto pooled = PoolLikeDevices(
       {Profile("a", 1), Profile("b", 1), Profile("c", 1), Profile("d", 0.9)});
-  EXPECT_NEAR(CpuSum(pooled[3]), 0.94, 0.005);
-  EXPECT_NEAR(CpuSum(pooled[0]), 0.985, 0.005);
+  for (const DeviceProfile& profile : pooled) {
+    EXPECT_NEAR(CpuSum(profile), 0.975, 1e-9) << profile.key.device;
+  }
+}
+
+TEST(LikeDevices, OfTwoSortsStayApartAndSaySo) {
+  std::vector<LikeDevices> like;
+  const auto pooled =
+      PoolLikeDevices({Profile("a", 0.95), Profile("hot", 1.4),
+                       Profile("b", 1.05), Profile("warm", 1.36)},
+                      &like);
+
+  EXPECT_NEAR(CpuSum(pooled[0]), 1, 1e-9);
+  EXPECT_NEAR(CpuSum(pooled[1]), 1.38, 1e-9);
+  EXPECT_NEAR(CpuSum(pooled[3]), 1.38, 1e-9)
+      << "one of a sort with the hot one";
+  ASSERT_EQ(like.size(), 2u);
+  EXPECT_EQ(like[0].devices, (std::set<std::string>{"a", "b"}));
+  EXPECT_NEAR(like[0].spread, 1.05 / 0.95 - 1, 1e-9);
+  EXPECT_EQ(like[0].apart, 0);
+  EXPECT_NEAR(like[1].apart, 0.38, 1e-9);
+}
+
+// Whose runs lie far apart says less about itself.
+TEST(LikeDevices, WhatRunsOfOneMachineDifferByIsNoise) {
+  std::vector<DeviceProfile> profiles = {Profile("a", 1, 1),
+                                         Profile("b", 1.3, 1)};
+  const auto sums = [&profiles] {
+    const auto pooled = PoolLikeDevices(profiles);
+    return WallSum(pooled[1]) / WallSum(pooled[0]);
+  };
+  EXPECT_NEAR(sums(), 1.3, 1e-9);
+  for (DeviceProfile& profile : profiles) {
+    for (LayerMeasurement& layer : profile.layers) {
+      layer.forward.spread = 0.2 * layer.forward.wall;
+      layer.backward.spread = 0.2 * layer.backward.wall;
+    }
+  }
+  EXPECT_NEAR(sums(), 1, 1e-9);
+}
+
+// Profiles of other models, batches or numbers of layers are not mixed.
+TEST(LikeDevices, OnlyProfilesOfOneKeyArePooled) {
+  DeviceProfile other_batch = Profile("b", 1.04);
+  other_batch.key.micro_batch = 8;
+  DeviceProfile shorter = Profile("c", 1.04);
+  shorter.layers.pop_back();
+  const std::vector<DeviceProfile> profiles = {Profile("a", 1), other_batch,
+                                               shorter};
+
+  EXPECT_EQ(PoolLikeDevices(profiles), profiles);
 }
 
 TEST(LikeDevices, AMachineThatReallyIsSlowerStaysSo) {
