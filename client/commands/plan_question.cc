@@ -250,8 +250,7 @@ absl::Status Apply(const PlanOptions& options, PlanQuestion& question) {
   if (options.no_replicas) problem.replicas = false;
   if (options.even_shares) problem.uneven_shares = false;
   if (options.no_overlap) problem.overlap = false;
-  if (options.reserve_bytes != 0)
-    problem.reserved_bytes = options.reserve_bytes;
+  problem.reserved_bytes += options.reserve_bytes;
   return absl::OkStatus();
 }
 

@@ -168,7 +168,7 @@ absl::Status AddModelLayers(const MachineFlags& flags, const JobSpec& spec,
     layer.backward_seconds =
         described.backward_share * kBackwardByForward * layer.forward_seconds;
     layer.output_bytes = samples * static_cast<double>(described.output_bytes);
-    FillWeights(described, /*training=*/true, /*has_casts=*/false, layer);
+    FillWeights(described, /*has_casts=*/false, layer);
     layer.kept_bytes =
         samples * static_cast<double>(described.activation_bytes);
     problem->layers.push_back(std::move(layer));

@@ -56,6 +56,7 @@ void VisitProblem(JsonFields& fields, PlanProblem& problem) {
     of.Need("parameter_bytes", layer.parameter_bytes);
     of.May("borrowed_bytes", layer.borrowed_bytes);
     of.May("frozen_bytes", layer.frozen_bytes);
+    of.May("decoded_bytes", layer.decoded_bytes);
     of.Need("kept_bytes", layer.kept_bytes);
   });
   fields.Each("devices", problem.devices, [](JsonFields& of, Device& device) {
@@ -81,7 +82,12 @@ void VisitProblem(JsonFields& fields, PlanProblem& problem) {
   fields.Need("reserved_bytes", problem.reserved_bytes);
   fields.Need("keeps_all", problem.keeps_all);
   fields.Need("stashes", problem.stashes);
+  fields.May("version_copies", problem.version_copies);
+  fields.May("same_versions", problem.same_versions);
   fields.May("splits", problem.splits);
+  fields.OptionalWhole("segment_layers", 0, kMostLayers,
+                       problem.segment_layers);
+  fields.May("input_bytes", problem.input_bytes);
   // Older files have no ties; FollowPlan says so where that matters.
   fields.OptionalEach("ties", problem.ties, [](JsonFields& of, TieCost& tie) {
     of.Whole("owner", 0, kMostLayers, tie.owner);

@@ -1,6 +1,8 @@
 #include "core/plan/cost_table.h"
 
+#include <bit>
 #include <cmath>
+#include <utility>
 
 namespace paceline {
 
@@ -13,7 +15,8 @@ CostTable::CostTable(const PlanProblem& problem)
     : problem_(problem),
       layers_(static_cast<int>(problem.layers.size())),
       devices_(static_cast<int>(problem.devices.size())),
-      weights_(WeightsOf(problem)) {
+      weights_(WeightsOf(problem)),
+      segment_(SegmentLayers(problem)) {
   seconds_ = {0};
   before_.push_back({});
   for (const LayerCost& layer : problem.layers) {
@@ -23,9 +26,12 @@ CostTable::CostTable(const PlanProblem& problem)
     before_.push_back({last.fixed + FixedBytes(problem, layer),
                        last.parameters + layer.parameter_bytes,
                        last.kept + layer.kept_bytes,
-                       last.outputs + layer.output_bytes, layer.output_bytes});
+                       last.outputs + OutputBytes(problem, layer),
+                       layer.output_bytes, DecodedBytes(layer)});
   }
   before_.back().boundary = 0;
+  before_.back().frames = 0;
+  PutSegments();
   for (const Device& device : problem.devices) {
     if (device.layer_seconds.empty()) {
       paces_.push_back({0, 1 / device.speed});
@@ -63,14 +69,58 @@ CostTable::CostTable(const PlanProblem& problem)
 StageAmounts CostTable::AmountsOf(LayerRange layers) const {
   const StageAmounts& first = before_[layers.first];
   const StageAmounts& last = before_[layers.last];
-  return {last.fixed - first.fixed, last.parameters - first.parameters,
-          last.kept - first.kept, last.outputs - first.outputs,
-          last.boundary + first.boundary};
+  StageAmounts amounts = {
+      last.fixed - first.fixed,       last.parameters - first.parameters,
+      last.kept - first.kept,         last.outputs - first.outputs,
+      last.boundary + first.boundary, last.frames + first.frames};
+  CountSegments(layers, amounts);
+  return amounts;
+}
+
+void CostTable::PutSegments() {
+  if (segment_ == 0) return;
+  inputs_from_.assign(layers_ + 1, 0);
+  for (int l = layers_ - 1; l >= 0; --l) {
+    inputs_from_[l] =
+        InputBytes(problem_, l) + inputs_from_[std::min(l + segment_, layers_)];
+  }
+  segment_bytes_ = {0};
+  for (const LayerCost& layer : problem_.layers) {
+    segment_bytes_.push_back(segment_bytes_.back() +
+                             SegmentBytes(problem_, layer));
+  }
+  std::vector<double> level;
+  for (int l = 0; l + segment_ <= layers_; ++l) {
+    level.push_back(segment_bytes_[l + segment_] - segment_bytes_[l]);
+  }
+  for (size_t half = segment_; !level.empty(); half *= 2) {
+    std::vector<double> next;
+    for (size_t l = 0; l + half < level.size(); ++l) {
+      next.push_back(std::max(level[l], level[l + half]));
+    }
+    largest_.push_back(std::exchange(level, std::move(next)));
+  }
+}
+
+void CostTable::CountSegments(LayerRange layers, StageAmounts& amounts) const {
+  if (segment_ == 0) return;
+  const int whole = (layers.last - layers.first) / segment_;
+  const int rest = layers.first + whole * segment_;
+  amounts.once = segment_bytes_[layers.last] - segment_bytes_[rest];
+  const int end = rest < layers.last ? rest + segment_ : rest;
+  amounts.kept =
+      inputs_from_[layers.first] - inputs_from_[std::min(end, layers_)];
+  if (whole == 0) return;
+  const int level = std::bit_width(static_cast<unsigned>(whole)) - 1;
+  const std::vector<double>& largest = largest_[level];
+  const int other = rest - (segment_ << level);
+  amounts.once =
+      std::max({amounts.once, largest[layers.first], largest[other]});
 }
 
 double CostTable::StageBytes(LayerRange layers, int replicas,
                              int later_devices) const {
-  const int earlier = problem_.splits && problem_.stages > 0
+  const int earlier = CountsEarlier(problem_) && problem_.stages > 0
                           ? std::max(0, problem_.stages - 1 - later_devices)
                           : 0;
   return BytesOf(problem_, AmountsOf(layers),
@@ -79,7 +129,7 @@ double CostTable::StageBytes(LayerRange layers, int replicas,
 
 double CostTable::LeastBytes(LayerRange layers) const {
   StageAmounts amounts = AmountsOf(layers);
-  amounts.boundary = 0;
+  amounts.frames = 0;
   return BytesOf(problem_, amounts, InFlightOf(problem_, {1, 0, 0}));
 }
 

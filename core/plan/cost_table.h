@@ -125,19 +125,20 @@ class CostTable {
     return seconds_[static_cast<size_t>(row) * (layers_ + 1) + layer];
   }
 
-  // The amounts of layers [0, layer), and the bytes over the boundary before
-  // `layer`, which are 0 at both ends of the model.
+  // The amounts of layers [0, layer), where everything is kept, and the bytes
+  // over the boundary before `layer`, which are 0 at both ends of the model.
   const StageAmounts& AmountsBefore(int layer) const { return before_[layer]; }
   double BytesBefore(int layer) const { return before_[layer].boundary; }
   StageAmounts AmountsOf(LayerRange layers) const;
   double ParameterBytes(LayerRange layers) const {
     return before_[layers.last].parameters - before_[layers.first].parameters;
   }
-  // stage_memory.h.  Devices before the stage count where backwards are in
-  // halves: with an exact number of stages these are the rest of them, else
-  // none are, which is the least that there can be.
+  // stage_memory.h.  Devices before the stage count where CountsEarlier(): with
+  // an exact number of stages these are the rest of them, else none are, which
+  // is the least that there can be.
   double StageBytes(LayerRange layers, int replicas, int later_devices) const;
-  // The same, wherever the stage stands, and without its frames.
+  // The same, wherever the stage stands, and without its frames: never falls
+  // when a range grows at its end.
   double LeastBytes(LayerRange layers) const;
   // Returns the memory of the smallest of `devices`; infinity: no bound.
   double MemoryOf(const std::vector<int>& devices) const;
@@ -173,6 +174,8 @@ class CostTable {
 
   double WithSync(LayerRange layers, double compute_seconds,
                   const SyncCost& sync) const;
+  void PutSegments();
+  void CountSegments(LayerRange layers, StageAmounts& amounts) const;
 
   const PlanProblem& problem_;
   const int layers_;
@@ -182,6 +185,12 @@ class CostTable {
   std::vector<double> seconds_;       // [rows x (layers + 1)]
   std::vector<Pace> paces_;           // [devices]
   std::vector<StageAmounts> before_;  // [layers + 1]
+  // Where a stage has segments, of as many layers but for its last one.
+  const int segment_;
+  std::vector<double> inputs_from_;  // [layers + 1]: of segments from there on
+  std::vector<double> segment_bytes_;  // [layers + 1]: of the layers before
+  // [level][first layer]: the largest of 2^level whole segments in a row
+  std::vector<std::vector<double>> largest_;
   std::vector<WireCost> wires_;       // [devices x devices]
   std::vector<WireCost> ring_wires_;  // the same
 };

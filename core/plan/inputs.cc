@@ -18,6 +18,7 @@
 #include "core/model/pruning.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/memory.h"
+#include "core/plan/plan.h"
 #include "core/plan/pooling.h"
 #include "core/plan/why.h"
 #include "core/predict/time_predictor.h"
@@ -98,7 +99,6 @@ class Guess {
         model_(model),
         measurements_(measurements),
         links_(LinksOf(measurements)) {
-    absl::StatusOr<LayerPredictor> fitted =
     std::vector<DeviceProfile> all;
     for (const auto& [key, profile] : measurements.profiles) {
       all.push_back(profile);
@@ -108,6 +108,7 @@ class Guess {
       const ProfileKey key = profile.key;
       pooled.profiles.emplace(key, std::move(profile));
     }
+    absl::StatusOr<LayerPredictor> fitted =
         LayerPredictor::Fit(RecordsOf(pooled));
     if (fitted.ok()) predictor_ = *std::move(fitted);
   }
@@ -199,12 +200,8 @@ double WireBytes(const JobSpec& spec, const Layer& layer) {
 
 }  // namespace
 
-void FillWeights(const Layer& layer, bool training, bool has_casts,
-                 LayerCost& cost) {
-  // Inference trains nothing: all weights are alike.
-  const WeightBytes weights =
-      training ? WeightBytesOf(layer)
-               : WeightBytes{layer.parameter_bytes, layer.borrowed_bytes, 0};
+void FillWeights(const Layer& layer, bool has_casts, LayerCost& cost) {
+  const WeightBytes weights = WeightBytesOf(layer);
   cost.parameter_bytes = static_cast<double>(weights.own + weights.borrowed);
   cost.borrowed_bytes = static_cast<double>(weights.borrowed);
   cost.frozen_bytes =
@@ -214,8 +211,7 @@ void FillWeights(const Layer& layer, bool training, bool has_casts,
 namespace {
 
 void FillLayers(const JobSpec& spec, const ModelDescription& model,
-                const DeviceProfile* profile, const DeviceFacts& facts,
-                PlanProblem& problem) {
+                const DeviceFacts& facts, PlanProblem& problem) {
   const auto batch = static_cast<double>(spec.train.micro_batch);
   const Precision precision =
       FindPrecision(spec.precision).value_or(Precision::kF32);
@@ -227,15 +223,20 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
     cost.forward_seconds = facts.forward_seconds[i];
     cost.backward_seconds = facts.backward_seconds[i];
     cost.output_bytes = WireBytes(spec, layer);
-    FillWeights(layer, problem.training, precision == Precision::kBf16, cost);
-    cost.kept_bytes = profile != nullptr && !layer.skipped
-                          ? static_cast<double>(profile->layers[i].kept_bytes)
-                          : batch * static_cast<double>(KeptBytes(
-                                        model, static_cast<int>(i), precision));
+    cost.decoded_bytes = batch * static_cast<double>(layer.output_bytes);
+    FillWeights(layer, precision == Precision::kBf16, cost);
+    // As described, not as measured: EstimateBytes() and the worker itself
+    // count so, and a plan must pass their checks.
+    cost.kept_bytes = batch * static_cast<double>(KeptBytes(
+                                  model, static_cast<int>(i), precision));
     problem.layers.push_back(std::move(cost));
   }
   // The first layer's workers read the data.
   problem.layers.front().frozen_bytes += static_cast<double>(DataBytes(spec));
+  problem.input_bytes = batch * static_cast<double>(InputBytes(model, 0));
+  // A teacher is on every worker.
+  problem.reserved_bytes =
+      static_cast<double>(EstimateBytes(model, spec.train, {}, {}, precision));
   problem.ties = TiesOf(model);
 }
 
@@ -271,18 +272,17 @@ void SlowDown(double slowness, DeviceFacts& facts) {
   }
 }
 
-// Whole stages are not known before they are cut: taken as equally long.
-int LayersASegment(const Checkpointing& checkpointing,
-                   const ModelDescription& model, int stages) {
-  const int layers = static_cast<int>(model.layers.size());
-  const int used = std::clamp(stages, 1, layers);
-  return std::clamp(checkpointing.every == kWholeStage
-                        ? (layers + used - 1) / used
-                        : checkpointing.every,
-                    1, layers);
+void TakeWider(const PredictedTimes& times,
+               std::optional<PredictedTimes>& widest) {
+  if (!widest.has_value()) {
+    widest = times;
+    return;
+  }
+  widest->low_factor = std::min(widest->low_factor, times.low_factor);
+  widest->high_factor = std::max(widest->high_factor, times.high_factor);
+  widest->assumed = widest->assumed || times.assumed;
 }
 
-// In flight are inputs of segments, spread over their layers; beside them there
 // "times of 4 like machines were pooled: they differ by 6 %, which is noise":
 // nothing where no two of `workers` are alike.
 std::vector<std::string> PooledTexts(const std::vector<LikeDevices>& like,
@@ -308,37 +308,6 @@ std::vector<std::string> PooledTexts(const std::vector<LikeDevices>& like,
   return texts;
 }
 
-// is room for one segment, the largest, on every device.
-void KeepInputsOnly(const JobSpec& spec, const ModelDescription& model,
-                    int segment, PlanProblem& problem) {
-  const auto batch = static_cast<double>(spec.train.micro_batch);
-  const size_t length = static_cast<size_t>(segment);
-  double window = 0, largest = 0;
-  for (size_t i = 0; i < problem.layers.size(); ++i) {
-    window += problem.layers[i].kept_bytes;
-    if (i >= length) window -= problem.layers[i - length].kept_bytes;
-    largest = std::max(largest, window);
-  }
-  for (size_t i = 0; i < problem.layers.size(); ++i) {
-    problem.layers[i].kept_bytes =
-        batch * static_cast<double>(InputBytes(model, static_cast<int>(i))) /
-        static_cast<double>(segment);
-  }
-  problem.reserved_bytes += largest;
-}
-
-void TakeWider(const PredictedTimes& times,
-  parts.insert(parts.end(), pooled.begin(), pooled.end());
-               std::optional<PredictedTimes>& widest) {
-  if (!widest.has_value()) {
-    widest = times;
-    return;
-  }
-  widest->low_factor = std::min(widest->low_factor, times.low_factor);
-  widest->high_factor = std::max(widest->high_factor, times.high_factor);
-  widest->assumed = widest->assumed || times.assumed;
-}
-
 // Joins names, or nothing.
 void AddSentence(std::vector<std::string>& parts, absl::string_view what,
                  const std::vector<std::string>& names) {
@@ -359,6 +328,7 @@ std::string SourceText(const std::vector<std::string>& measured,
   if (predicted.has_value()) {
     absl::StrAppend(&parts.back(), " (", IntervalText(*predicted), ")");
   }
+  parts.insert(parts.end(), pooled.begin(), pooled.end());
   return absl::StrJoin(parts, "; ");
 }
 
@@ -491,7 +461,6 @@ absl::StatusOr<int64_t> PlannedMicroBatches(const JobSpec& spec) {
   // So many that the bottleneck alone counts.
   const int64_t count = samples / each + (samples % each != 0);
   return count > kMaxPlannedMicroBatches ? 0 : count;
-  std::vector<LikeDevices> like;
 }
 
 absl::StatusOr<PlanInputs> MakePlanInputs(
@@ -514,7 +483,15 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
   // The value, and its gradient.
   problem.parameter_copies = (problem.training ? 2 : 1) + problem.owner_copies;
   if (problem.training) CountMemoryOf(spec.pipeline.schedule, problem);
+  problem.same_versions = spec.pipeline.vertical_sync;
+  problem.version_copies = spec.precision == "bf16" ? 1.5 : 1;
+  if (checkpointing.recomputes) {
+    problem.segment_layers = checkpointing.every == kWholeStage
+                                 ? static_cast<int>(model.layers.size())
+                                 : checkpointing.every;
+  }
 
+  std::vector<LikeDevices> like;
   const std::map<std::string, DeviceProfile> profiles = FindProfiles(
       measurements,
       {ModelKey(spec.model, model.input, model.classes), spec.train.micro_batch,
@@ -522,7 +499,6 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
       model.layers.size(), like);
   std::optional<Guess> guess;  // made where it is asked: it takes time
   const std::vector<LinkMeasurement> links = LinksOf(measurements);
-  const DeviceProfile* any = nullptr;
   std::vector<std::string> measured, guessed;
   std::map<std::string, int> machines;
   for (const InputWorker& worker : workers) {
@@ -534,7 +510,6 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
     DeviceFacts facts;
     const auto profile = profiles.find(worker.name);
     if (profile != profiles.end()) {
-      any = &profile->second;
       UseProfile(profile->second, links, device, facts);
       measured.push_back(worker.name);
     } else {
@@ -555,14 +530,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
     problem.devices.push_back(std::move(device));
     inputs.facts.push_back(std::move(facts));
   }
-  FillLayers(spec, model, any, inputs.facts.front(), problem);
-  if (checkpointing.recomputes) {
-    const int stages = spec.pipeline.stages > 0
-                           ? spec.pipeline.stages
-                           : static_cast<int>(workers.size());
-    KeepInputsOnly(spec, model, LayersASegment(checkpointing, model, stages),
-                   problem);
-  }
+  FillLayers(spec, model, inputs.facts.front(), problem);
   const bool links_known = FillLinks(workers, measurements, problem);
 
   inputs.source =

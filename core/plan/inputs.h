@@ -109,8 +109,7 @@ void UseProfile(const DeviceProfile& profile,
 
 // Fills in the bytes of a layer's weights.
 //   has_casts  bf16: a copy of half the bytes beside frozen ones
-void FillWeights(const Layer& layer, bool training, bool has_casts,
-                 LayerCost& cost);
+void FillWeights(const Layer& layer, bool has_casts, LayerCost& cost);
 
 // Lists the weights that layers of `model` share and steps change.
 std::vector<TieCost> TiesOf(const ModelDescription& model);

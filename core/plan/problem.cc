@@ -34,6 +34,7 @@ absl::Status CheckLayer(const LayerCost& layer, size_t index) {
       CheckAmounts(whose, {{"forward_seconds", layer.forward_seconds},
                            {"backward_seconds", layer.backward_seconds},
                            {"output_bytes", layer.output_bytes},
+                           {"decoded_bytes", layer.decoded_bytes},
                            {"parameter_bytes", layer.parameter_bytes},
                            {"borrowed_bytes", layer.borrowed_bytes},
                            {"frozen_bytes", layer.frozen_bytes},
@@ -121,6 +122,8 @@ absl::Status CheckCounts(const PlanProblem& problem) {
   PACELINE_RETURN_IF_ERROR(
       CheckAmounts("memory", {{"parameter_copies", problem.parameter_copies},
                               {"owner_copies", problem.owner_copies},
+                              {"version_copies", problem.version_copies},
+                              {"input_bytes", problem.input_bytes},
                               {"reserved_bytes", problem.reserved_bytes}}));
   if (problem.owner_copies > problem.parameter_copies) {
     return InvalidArgument("memory: owner_copies is ", problem.owner_copies,

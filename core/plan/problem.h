@@ -29,10 +29,13 @@ struct LayerCost {
   double forward_seconds = 0;   // on a device of speed 1
   double backward_seconds = 0;  // the same; not counted without training
   double output_bytes = 0;      // to the next layer; the gradient has as many
-  double parameter_bytes = 0;   // one copy, with what is borrowed
-  double borrowed_bytes = 0;    // of these, from another layer (TieCost)
-  double frozen_bytes = 0;      // besides: weights that no step changes, data
-  double kept_bytes = 0;        // kept from forward to backward
+  // Of the output in memory, where a codec makes other bytes of it on the wire;
+  // 0: output_bytes.
+  double decoded_bytes = 0;
+  double parameter_bytes = 0;  // one copy, with what is borrowed
+  double borrowed_bytes = 0;   // of these, from another layer (TieCost)
+  double frozen_bytes = 0;     // besides: weights that no step changes, data
+  double kept_bytes = 0;       // kept from forward to backward
 
   friend bool operator==(const LayerCost&, const LayerCost&) = default;
 };
@@ -94,16 +97,24 @@ struct PlanProblem {
   // Memory of a device that holds a stage: parameter_copies x its parameters
   // (the parameter, its gradient, the optimizer's state), what is kept for
   // the micro-batches in flight, two frames a boundary, and the reserve
-  // (snapshots held for others, the runtime itself): stage_memory.h.
+  // (snapshots held for others, the runtime itself): stage_memory.h, which
+  // counts what EstimateBytes() of plan.h counts of a job.
   double parameter_copies = 2;
   double owner_copies = 0;  // of these, which borrowed parameters do not have:
                             // the optimizer's state
-  double reserved_bytes = 0;  // of every device that is used
-  bool keeps_all = false;     // gpipe: every micro-batch of the step is kept
-  bool stashes = false;       // pipedream: a copy of the parameters for each
-                              // micro-batch in flight but one
-  bool splits = false;        // zero-bubble: backwards in halves.  Planned
-                              // without replicas, which no such schedule has
+  double reserved_bytes = 0;   // of every device that is used
+  bool keeps_all = false;      // gpipe: every micro-batch of the step is kept
+  bool stashes = false;        // pipedream: a copy of the parameters for each
+                               // micro-batch in flight but one
+  double version_copies = 1;   // times the parameters that such a copy takes
+  bool same_versions = false;  // vertical sync: as many copies on all stages
+  bool splits = false;         // zero-bubble: backwards in halves.  Planned
+                               // without replicas, which no such schedule has
+  // Recomputing: of so many layers at a time, counted from the first of a
+  // stage, only the input is kept, and one segment is there as a whole besides;
+  // 0: everything is kept.
+  int segment_layers = 0;
+  double input_bytes = 0;  // of the first layer's input
 
   std::vector<TieCost> ties = {};
 
@@ -138,8 +149,6 @@ inline constexpr int64_t kMaxPlannedMicroBatches = int64_t{1} << 20;
 absl::Status CheckProblem(const PlanProblem& problem);
 
 // Sets what a schedule of core/schedule keeps: keeps_all, stashes, splits.
-// Vertical sync is not counted: MakePlan checks a finished plan against the
-// schedule itself.
 void CountMemoryOf(absl::string_view schedule, PlanProblem& problem);
 
 }  // namespace paceline

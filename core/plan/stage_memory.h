@@ -2,8 +2,8 @@
 // Pure.
 //
 // A device with m replicas in its stage, e devices in earlier stages and n in
-// later ones keeps, of M micro-batches of a step (each replica has ceil(M / m)
-// of them; of an endless stream there is no bound by M):
+// later ones keeps, of M micro-batches of a step (a replica with a large share
+// has nearly all of them; of an endless stream there is no bound by M):
 //   1f1b         ceil(n / m) + 1, from forward to backward: the warm-up of
 //                Narayanan et al. 2019 ("PipeDream", section 3.2), per replica.
 //                With fewer a replica would wait out its micro-batch's way
@@ -16,12 +16,14 @@
 //                floor(e / m) + 1 are between the halves of their backward, and
 //                keep the gradient of each layer's output besides
 //   pipedream    as 1f1b of an endless stream, since nothing is flushed after
-//                a step, and a copy of the parameters for each but one
-//   inference    none
+//                a step, and a copy of the parameters for each but one; with
+//                vertical sync e + n copies on every stage
+//   inference    none, but one layer's at a time
 // tests/core/plan/stage_memory_test.cc counts the same along the instructions
 // of core/schedule.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/plan/problem.h"
@@ -41,8 +43,12 @@ struct StageAmountsOf {
   Number fixed = 0;       // parameters and what is there of them always
   Number parameters = 0;  // one copy
   Number kept = 0;        // of a micro-batch, from forward to backward
-  Number outputs = 0;     // of a micro-batch, of every layer
-  Number boundary = 0;    // over its boundaries, one way
+  Number outputs = 0;   // of a micro-batch, of every layer; where a segment is
+                        // computed again all that it keeps besides
+  Number boundary = 0;  // over its boundaries, one way
+  Number frames = 0;    // the same in memory
+  Number once = 0;      // of one micro-batch at a time, besides: the largest
+                        // segment, of inference the largest layer
 };
 using StageAmounts = StageAmountsOf<double>;
 
@@ -72,12 +78,11 @@ InFlight<Number> InFlightOf(const PlanProblem& problem, const Number& replicas,
       problem.splits ? WholeBelow(earlier / replicas) + one : Number(0);
   if (problem.micro_batches > 0 && !problem.stashes) {
     const Number all(static_cast<double>(problem.micro_batches));
-    Number mine = WholeAbove(all / replicas);
-    if (mine < one) mine = one;
-    if (problem.keeps_all || mine < kept) kept = mine;
-    if (mine < split) split = mine;
+    if (problem.keeps_all || all < kept) kept = all;
+    if (all < split) split = all;
   }
-  return {kept, split, problem.stashes ? kept - one : none};
+  if (!problem.stashes) return {kept, split, none};
+  return {kept, split, problem.same_versions ? earlier + later : kept - one};
 }
 
 inline InFlight<double> InFlightOf(const PlanProblem& problem,
@@ -94,9 +99,42 @@ template <typename Number>
 Number BytesOf(const PlanProblem& problem,
                const StageAmountsOf<Number>& amounts,
                const InFlight<Number>& in_flight) {
-  return amounts.fixed + kFramesOfABoundary * amounts.boundary +
-         problem.reserved_bytes + in_flight.stashed * amounts.parameters +
+  return amounts.fixed + kFramesOfABoundary * amounts.frames +
+         problem.reserved_bytes + amounts.once +
+         in_flight.stashed * problem.version_copies * amounts.parameters +
          in_flight.kept * amounts.kept + in_flight.split * amounts.outputs;
+}
+
+// Whether what a stage keeps depends on the devices before it.
+inline bool CountsEarlier(const PlanProblem& problem) {
+  return problem.splits || (problem.stashes && problem.same_versions);
+}
+
+inline double DecodedBytes(const LayerCost& layer) {
+  return layer.decoded_bytes > 0 ? layer.decoded_bytes : layer.output_bytes;
+}
+
+// Of the input of a layer.
+inline double InputBytes(const PlanProblem& problem, int layer) {
+  return layer > 0 ? DecodedBytes(problem.layers[layer - 1])
+                   : problem.input_bytes;
+}
+
+// Layers of which everything is there at once; 0: there is no such thing.
+inline int SegmentLayers(const PlanProblem& problem) {
+  const int layers = static_cast<int>(problem.layers.size());
+  return problem.training ? std::min(problem.segment_layers, layers) : 1;
+}
+
+// What a layer adds to its segment.
+inline double SegmentBytes(const PlanProblem& problem, const LayerCost& layer) {
+  return layer.kept_bytes + (problem.training ? 0 : DecodedBytes(layer));
+}
+
+// What a layer adds to StageAmounts::outputs.
+inline double OutputBytes(const PlanProblem& problem, const LayerCost& layer) {
+  return DecodedBytes(layer) +
+         (problem.segment_layers > 0 ? layer.kept_bytes : 0);
 }
 
 // Parameters, gradients, optimizer's state of one layer.  What it borrows has

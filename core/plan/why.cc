@@ -180,7 +180,7 @@ absl::Status NothingFits(const PlanProblem& problem) {
   for (size_t l = 0; l < problem.layers.size(); ++l) {
     const double bytes = LeastBytes(problem, static_cast<int>(l));
     needed += FixedBytes(problem, problem.layers[l]) +
-              (problem.training ? problem.layers[l].kept_bytes : 0);
+              (SegmentLayers(problem) == 0 ? problem.layers[l].kept_bytes : 0);
     if (bytes <= hardest.bytes) continue;
     hardest = {static_cast<int>(l), bytes, bytes - largest};
   }

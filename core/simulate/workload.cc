@@ -37,7 +37,7 @@ std::vector<StageWork> WeighStages(
     work.output_bytes = problem.layers[layers.last - 1].output_bytes;
     const StageAmounts amounts = AmountsOf(problem, layers);
     work.parameter_bytes = amounts.parameters;
-    work.fixed_bytes = amounts.fixed;
+    work.fixed_bytes = amounts.fixed + amounts.once;
     if (problem.training) {
       work.kept_bytes = amounts.kept;
       work.split_bytes = amounts.outputs;

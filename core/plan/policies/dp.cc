@@ -70,7 +70,7 @@ absl::StatusOr<Solved> SolveDp(const PlanProblem& problem) {
 }
 
 absl::StatusOr<Solved> SolveHalves(const PlanProblem& problem, DpSolver solve) {
-  if (!problem.splits || !problem.training || problem.stages > 0) {
+  if (!CountsEarlier(problem) || !problem.training || problem.stages > 0) {
     return solve(problem);
   }
   // A problem that has no answer here has none at all.

@@ -184,9 +184,10 @@ class LocalSearch {
 
 // The least pace at which `order` packs completely; infinity: at none.
 double LocalSearch::LeastPace(const GroupOrder& order) {
-  packer_.Pack(order, HUGE_VAL, packed_);
-  if (!packed_.complete()) return HUGE_VAL;
-  double high = ObjectiveOf(table_, packer_.PlacementOf(packed_));
+  // Judged, since a slower pace may fit where no faster one does: a stage that
+  // recomputes may need less memory when it grows.
+  double high = Judge(order, HUGE_VAL);
+  if (high == HUGE_VAL) return HUGE_VAL;
   if (table_.weights().sum > 0 && table_.weights().pace > 0) {
     high /= table_.weights().pace;
   }

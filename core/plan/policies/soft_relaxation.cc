@@ -18,9 +18,17 @@ constexpr int kRingOrder = 3;  // mean of order 2^3 over the pairs of a ring
 // The features of a cut: the amounts of the layers before it and the bytes over
 // it, then their seconds by the rows of the table.
 constexpr double StageAmounts::*kAmounts[] = {
-    &StageAmounts::fixed, &StageAmounts::parameters, &StageAmounts::kept,
-    &StageAmounts::outputs, &StageAmounts::boundary};
-enum AmountFeature { kFixed, kParameters, kKept, kOutputs, kBytes, kRows };
+    &StageAmounts::fixed,   &StageAmounts::parameters, &StageAmounts::kept,
+    &StageAmounts::outputs, &StageAmounts::boundary,   &StageAmounts::frames};
+enum AmountFeature {
+  kFixed,
+  kParameters,
+  kKept,
+  kOutputs,
+  kBytes,
+  kFrames,
+  kRows
+};
 
 // The mean of order 8 of what `sum` says of a stage's pairs, times the sum of
 // z_u z_v over them.
@@ -113,9 +121,13 @@ double Relaxation::Feature(int feature, int layer) const {
 }
 
 Relaxation::Amounts Relaxation::AmountsOf(int stage) {
-  return {Between(kFixed, stage), Between(kParameters, stage),
-          Between(kKept, stage), Between(kOutputs, stage),
-          Mean(kBytes, stage) + Mean(kBytes, stage + 1)};
+  return {Between(kFixed, stage),
+          Between(kParameters, stage),
+          Between(kKept, stage),
+          Between(kOutputs, stage),
+          Mean(kBytes, stage) + Mean(kBytes, stage + 1),
+          Mean(kFrames, stage) + Mean(kFrames, stage + 1),
+          0};
 }
 
 // [stages]: where each stage begins.

@@ -15,9 +15,9 @@
 //             log v with temperature 1 / p; p is a power of two
 //   sync      m - 1 becomes (sum of z_u z_v over pairs) / m, the slowest pair
 //             a mean of order 8 under z_u z_v
-//   memory    without floor and ceil; what is too much, in parts of what is
-//             there, is charged under z.  So are pairs of devices in one stage
-//             where replicas are not allowed
+//   memory    without floor and ceil, and as if nothing was recomputed; what is
+//             too much, in parts of what is there, is charged under z.  So are
+//             pairs of devices in one stage where replicas are not allowed
 //
 // The formulas are written once, on a Tape, which knows the gradient.
 #pragma once

@@ -32,6 +32,7 @@ std::vector<Machine> MachinesOf(const PlanProblem& problem) {
 
 LayerCost Joined(const PlanProblem& problem, int first, int last) {
   LayerCost joined;
+  double largest = 0;
   joined.name = problem.layers[first].name;
   for (int layer = first; layer < last; ++layer) {
     const LayerCost& each = problem.layers[layer];
@@ -41,8 +42,12 @@ LayerCost Joined(const PlanProblem& problem, int first, int last) {
     joined.borrowed_bytes += each.borrowed_bytes;
     joined.frozen_bytes += each.frozen_bytes;
     joined.kept_bytes += each.kept_bytes;
+    largest = std::max(largest, SegmentBytes(problem, each));
   }
   joined.output_bytes = problem.layers[last - 1].output_bytes;
+  joined.decoded_bytes = problem.layers[last - 1].decoded_bytes;
+  // Forward only it is there layer by layer.
+  if (!problem.training) joined.kept_bytes = largest - DecodedBytes(joined);
   return joined;
 }
 
@@ -257,6 +262,7 @@ PlanProblem PartOf(const PlanProblem& problem, const std::vector<int>& cuts,
                    const std::vector<int>& devices) {
   PlanProblem part = problem;
   part.stages = 0;
+  part.input_bytes = InputBytes(problem, cuts.front());
   part.layers.clear();
   part.devices.clear();
   part.links.clear();

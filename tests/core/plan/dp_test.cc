@@ -5,6 +5,7 @@
 
 #include "core/plan/policies/policies.h"
 #include "core/plan/policy.h"
+#include "core/plan/stage_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/plan/random_instances.h"
@@ -38,7 +39,9 @@ std::vector<PlanProblem> SolvableProblems() {
 
 // Whether a search alone counts all memory: what stages before a stage make it
 // keep is SolveHalves' to see to.
-bool CountsAllMemory(const PlanProblem& problem) { return !problem.splits; }
+bool CountsAllMemory(const PlanProblem& problem) {
+  return !CountsEarlier(problem);
+}
 
 TEST(Dp, NamesTheLayerThatFitsNowhereAndByHowMuch) {
   PlanProblem problem = TwoSlowTwoFast();

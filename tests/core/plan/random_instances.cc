@@ -140,6 +140,15 @@ PlanProblem RandomProblem(uint64_t seed) {
     }
   }
   problem.sync_overlaps = dice.Chance(60);
+  if (dice.Chance(20)) problem.segment_layers = dice.Between(1, layers + 1);
+  if (dice.Chance(20)) {
+    problem.same_versions = true;
+    problem.version_copies = 1.5;
+    problem.input_bytes = 100;
+    for (LayerCost& layer : problem.layers) {
+      layer.decoded_bytes = 2 * layer.output_bytes;
+    }
+  }
   return problem;
 }
 
@@ -335,6 +344,34 @@ int64_t Turns(int others, int replicas) {
   return turns;
 }
 
+double InMemory(const LayerCost& layer) {
+  return layer.decoded_bytes == 0 ? layer.output_bytes : layer.decoded_bytes;
+}
+
+double EntersAt(const PlanProblem& problem, int layer) {
+  return layer == 0 ? problem.input_bytes : InMemory(problem.layers[layer - 1]);
+}
+
+// Of one micro-batch at a time: the largest segment, forward only the largest
+// layer with its output.
+double OnceBytes(const PlanProblem& problem, const LayerRange& layers) {
+  double most = 0;
+  for (int first = layers.first; first < layers.last; ++first) {
+    const LayerCost& on = problem.layers[first];
+    if (!problem.training) most = std::max(most, on.kept_bytes + InMemory(on));
+    if (!problem.training || problem.segment_layers == 0) continue;
+    if ((first - layers.first) % problem.segment_layers != 0) continue;
+    double segment = 0;
+    for (int layer = first;
+         layer < std::min(first + problem.segment_layers, layers.last);
+         ++layer) {
+      segment += problem.layers[layer].kept_bytes;
+    }
+    most = std::max(most, segment);
+  }
+  return most;
+}
+
 double MemoryOf(const PlanProblem& problem, const PlacedStage& stage,
                 int earlier_devices, int later_devices) {
   const int replicas = static_cast<int>(stage.devices.size());
@@ -344,29 +381,40 @@ double MemoryOf(const PlanProblem& problem, const PlacedStage& stage,
                                 : Turns(waits_for + replicas - 1, replicas);
   int64_t halved = problem.splits ? Turns(earlier_devices, replicas) : 0;
   if (problem.micro_batches > 0 && !problem.stashes) {
-    int64_t mine = 0;
-    for (int64_t b = 0; b < problem.micro_batches; b += replicas) ++mine;
-    if (problem.keeps_all || mine < held) held = mine;
-    halved = std::min(halved, mine);
+    // One replica may have nearly all of them.
+    const int64_t all = problem.micro_batches;
+    if (problem.keeps_all || all < held) held = all;
+    halved = std::min(halved, all);
   }
-  double bytes = problem.reserved_bytes;
+  int64_t copies = held - 1;
+  if (problem.same_versions) copies = earlier_devices + later_devices;
+  double bytes = problem.reserved_bytes + OnceBytes(problem, stage.layers);
   for (int layer = stage.layers.first; layer < stage.layers.last; ++layer) {
     const LayerCost& on = problem.layers[layer];
     bytes +=
         problem.parameter_copies * (on.parameter_bytes - on.borrowed_bytes);
     bytes +=
         (problem.parameter_copies - problem.owner_copies) * on.borrowed_bytes;
-    for (int64_t b = 0; problem.training && b < halved; ++b) {
-      bytes += on.output_bytes;
+    if (!problem.training) continue;
+    const bool recomputes = problem.segment_layers > 0;
+    const bool begins =
+        recomputes &&
+        (layer - stage.layers.first) % problem.segment_layers == 0;
+    for (int64_t b = 0; b < halved; ++b) {
+      bytes += InMemory(on) + (recomputes ? on.kept_bytes : 0);
     }
-    for (int64_t b = 0; problem.training && b < held; ++b) {
-      bytes += on.kept_bytes;
-      if (b > 0 && problem.stashes) bytes += on.parameter_bytes;
+    for (int64_t b = 0; b < held; ++b) {
+      if (!recomputes) bytes += on.kept_bytes;
+      if (begins) bytes += EntersAt(problem, layer);
+    }
+    for (int64_t copy = 0; problem.stashes && copy < copies; ++copy) {
+      bytes += problem.version_copies * on.parameter_bytes;
     }
   }
+  const bool ends = stage.layers.last == int(problem.layers.size());
   for (int frame = 0; frame < 2; ++frame) {
-    bytes += BytesAfter(problem, stage.layers.first - 1);
-    bytes += BytesAfter(problem, stage.layers.last - 1);
+    if (stage.layers.first > 0) bytes += EntersAt(problem, stage.layers.first);
+    if (!ends) bytes += EntersAt(problem, stage.layers.last);
   }
   return bytes;
 }
