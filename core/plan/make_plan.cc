@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -440,9 +441,9 @@ absl::StatusOr<ScheduleBounds> BoundsOf(const JobSpec& spec, int stages,
 
 // Makes the plan, with the bytes that its workers need.
 //
-// Errors: ResourceExhausted  a worker has less memory than it needs
+// Errors: ResourceExhausted  a worker, `refused`, has less memory than it needs
 absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
-                            const Layout& layout) {
+                            const Layout& layout, WorkerId& refused) {
   std::vector<StageKeeps> keeps(layout.stages.size(), kInferenceKeeps);
   if (Unreplicated(layout.stages).size() == layout.stages.size()) {
     PACELINE_ASSIGN_OR_RETURN(
@@ -456,6 +457,7 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
   const std::vector<Load> loads = LoadsOf(layout, keeps);
   std::vector<int64_t> need_bytes;
   for (size_t i = 0; i < loads.size(); ++i) {
+    refused = layout.workers[i].worker;
     if (IsDataParallel(spec)) {
       const int64_t members = LeastMembers(spec.aggregation);
       need_bytes.push_back(MemberBytes(spec, model, members));
@@ -501,10 +503,69 @@ absl::Status CheckRequest(const JobSpec& spec, const ModelDescription& model,
 // The plan of a layout that takes no time to find.
 absl::StatusOr<Plan> CheapPlan(const JobSpec& spec,
                                const ModelDescription& model,
-                               const std::vector<PlannerWorker>& workers) {
+                               const std::vector<PlannerWorker>& workers,
+                               WorkerId& refused) {
   PACELINE_ASSIGN_OR_RETURN(const Layout layout,
                             LayOut(spec, model, workers, nullptr));
-  return Finish(spec, model, layout);
+  return Finish(spec, model, layout, refused);
+}
+
+// The policy's plan, or where its stages do not fit, equal ones.
+//   refused  of a plan that does not fit: who lacks the memory; unassigned: all
+//            of them together, whatever the cut
+absl::StatusOr<Plan> PlanOn(const JobSpec& spec, const ModelDescription& model,
+                            const std::vector<PlannerWorker>& workers,
+                            const Measurements& measurements,
+                            WorkerId& refused) {
+  const absl::StatusOr<Layout> layout =
+      LayOut(spec, model, workers, &measurements);
+  absl::StatusOr<Plan> plan =
+      layout.ok() ? Finish(spec, model, *layout, refused) : layout.status();
+  if (!absl::IsResourceExhausted(plan.status())) return plan;
+  // Where nothing fits, their message says in a job's words which worker lacks
+  // how much.
+  WorkerId of_equal;
+  absl::StatusOr<Plan> equal = CheapPlan(spec, model, workers, of_equal);
+  if (layout.ok() && !equal.ok()) return plan;
+  refused = spec.pipeline.stages > 0 ? of_equal : WorkerId{};
+  return equal;
+}
+
+// Each try without one more worker takes a search.
+constexpr size_t kMostLeftOut = 8;
+
+// "worker small has 24.1 MiB (...) of memory, its stage 1 would need 35.0 MiB".
+std::string WithoutAdvice(const absl::Status& refusal) {
+  return std::string(
+      refusal.message().substr(0, refusal.message().find(": use ")));
+}
+
+// `refusal`, and the plan that there would be if the job did not say how to
+// cut.
+absl::Status WithWhatFits(const absl::Status& refusal, JobSpec spec,
+                          const ModelDescription& model,
+                          const std::vector<PlannerWorker>& workers,
+                          const Measurements& measurements) {
+  PipelineSpec& pipeline = spec.pipeline;
+  if (!absl::IsResourceExhausted(refusal) || IsDataParallel(spec) ||
+      (pipeline.stages == 0 && pipeline.cuts.empty())) {
+    return refusal;
+  }
+  pipeline.stages = 0;
+  pipeline.cuts.clear();
+  pipeline.workers.clear();
+  pipeline.replicas.clear();
+  pipeline.shares.clear();
+  const absl::StatusOr<Plan> plan =
+      MakePlan(spec, model, workers, measurements);
+  if (!plan.ok()) return refusal;
+  std::vector<LayerRange> ranges;
+  for (const StageOfPlan& stage : plan->stages) ranges.push_back(stage.layers);
+  return ResourceExhausted(
+      refusal.message(),
+      "; without pipeline.stages, cuts and workers this would fit: ",
+      Counted(Unreplicated(ranges).size(), "stage"), " of ",
+      LayerCountsText(Unreplicated(ranges)), " layers");
 }
 
 }  // namespace
@@ -554,29 +615,44 @@ absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
                               const std::vector<PlannerWorker>& workers,
                               const Measurements& measurements) {
   PACELINE_RETURN_IF_ERROR(CheckRequest(spec, model, workers));
-  const absl::StatusOr<Layout> layout =
-      LayOut(spec, model, workers, &measurements);
-  if (absl::IsResourceExhausted(layout.status())) {
-    // Nothing fits, and equal stages do not either: their message says in a
-    // job's words which worker lacks how much.
-    PACELINE_RETURN_IF_ERROR(CheapPlan(spec, model, workers).status());
+  std::vector<PlannerWorker> left = workers;
+  std::string left_out;
+  std::set<WorkerId> tried_last;
+  absl::Status refusal;
+  while (true) {
+    WorkerId refused;
+    absl::StatusOr<Plan> plan =
+        PlanOn(spec, model, left, measurements, refused);
+    if (plan.ok()) {
+      absl::StrAppend(&plan->why, left_out);
+      return plan;
+    }
+    refusal.Update(plan.status());
+    if (!absl::IsResourceExhausted(plan.status()) || !refused.assigned() ||
+        !spec.pipeline.workers.empty() || left.size() == 1 ||
+        workers.size() - left.size() == kMostLeftOut) {
+      break;
+    }
+    const auto at = std::find_if(
+        left.begin(), left.end(),
+        [&](const PlannerWorker& each) { return each.worker == refused; });
+    if (!spec.pipeline.cuts.empty() && tried_last.insert(refused).second) {
+      std::rotate(at, at + 1, left.end());  // it may hold another stage
+      continue;
+    }
+    absl::StrAppend(&left_out,
+                    "; planned without: ", WithoutAdvice(plan.status()));
+    left.erase(at);
   }
-  PACELINE_RETURN_IF_ERROR(layout.status());
-  absl::StatusOr<Plan> plan = Finish(spec, model, *layout);
-  if (absl::IsResourceExhausted(plan.status()) &&
-      IsShared(spec, model, workers)) {
-    // The policy counts what as many stages as workers keep; more keep more.
-    absl::StatusOr<Plan> equal = CheapPlan(spec, model, workers);
-    if (equal.ok()) return equal;
-  }
-  return plan;
+  return WithWhatFits(refusal, spec, model, workers, measurements);
 }
 
 absl::Status CheckPlannable(const JobSpec& spec, const ModelDescription& model,
                             const std::vector<PlannerWorker>& workers,
                             const Measurements& measurements) {
   PACELINE_RETURN_IF_ERROR(CheckRequest(spec, model, workers));
-  const absl::Status cheap = CheapPlan(spec, model, workers).status();
+  WorkerId refused;
+  const absl::Status cheap = CheapPlan(spec, model, workers, refused).status();
   if (!absl::IsResourceExhausted(cheap)) return cheap;
   // Equal stages do not fit; others may.
   return MakePlan(spec, model, workers, measurements).status();

@@ -123,6 +123,10 @@ std::string WhyNoReplicas(const JobSpec& spec, const ModelDescription& model,
 // of two workers differ by at most one, the first ones have more; so they are
 // where memory allows only that.
 //
+// Where a worker lacks the memory for its part all the same, the job is planned
+// again without it (of the job's own cuts, first with it behind the others),
+// and `why` says so; a worker that the job names stays.
+//
 // interleaved-1f1b: as many workers as have the same number of stages each, at
 // least two where there are two stages; stages are dealt out in turn, and cut
 // so that the longest takes least (pipeline.policy is not asked).  pipedream:
@@ -135,7 +139,8 @@ std::string WhyNoReplicas(const JobSpec& spec, const ModelDescription& model,
 //                      for; pipedream with fewer workers than stages
 //   FailedPrecondition no workers, or not those that the job names
 //   ResourceExhausted  a worker has less memory than its stages need: says
-//                      which, and both numbers
+//                      which, both numbers, and what would fit if the job did
+//                      not say how to cut
 absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
                               const ModelDescription& model,
                               const std::vector<PlannerWorker>& workers,

@@ -7,55 +7,76 @@
 #include "core/plan/best_cut.h"
 #include "core/plan/plan.h"
 #include "core/plan/policies/policies.h"
+#include "core/plan/stage_memory.h"
 
 namespace paceline {
 namespace {
 
-// How many stages a policy without an objective makes.
-int StagesOf(const PlanProblem& problem) {
-  if (problem.stages > 0) return problem.stages;
-  return static_cast<int>(
-      std::min(problem.layers.size(), problem.devices.size()));
+// Puts each range on the next device that holds it; where the devices do not
+// suffice, on the first ones.
+Placement OneDeviceAStage(const PlanProblem& problem,
+                          const std::vector<LayerRange>& ranges) {
+  const int stages = static_cast<int>(ranges.size());
+  Placement in_order, placement;
+  size_t next = 0;
+  for (int s = 0; s < stages; ++s, ++next) {
+    in_order.push_back({ranges[s], {s}, {1.0}});
+    const double need = StageBytes(problem, ranges[s], {1, s, stages - 1 - s});
+    for (; next < problem.devices.size(); ++next) {
+      const double has = problem.devices[next].memory_bytes;
+      if (has == 0 || need <= has) break;
+    }
+    placement.push_back({ranges[s], {static_cast<int>(next)}, {1.0}});
+  }
+  return next > problem.devices.size() ? in_order : placement;
 }
 
-// Puts ranges[s] on device s, checked against its memory.
-absl::StatusOr<Placement> OneDeviceAStage(
-    const PlanProblem& problem, const std::vector<LayerRange>& ranges) {
-  Placement placement;
-  for (size_t stage = 0; stage < ranges.size(); ++stage) {
-    placement.push_back({ranges[stage], {static_cast<int>(stage)}, {1.0}});
+// A policy without an objective makes as many stages as there can be, or fewer
+// where memory does not allow that.
+//   cut  takes a number of stages
+template <typename CutIn>
+absl::StatusOr<Placement> InOrder(const PlanProblem& problem,
+                                  const CutIn& cut) {
+  const auto most =
+      static_cast<int>(std::min(problem.layers.size(), problem.devices.size()));
+  absl::Status first;
+  for (int stages = problem.stages > 0 ? problem.stages : most; stages > 0;
+       --stages) {
+    Placement placement = OneDeviceAStage(problem, cut(stages));
+    PACELINE_ASSIGN_OR_RETURN(const PlacementCost cost,
+                              CostOf(problem, placement));
+    const absl::Status fits = CheckMemory(problem, placement, cost);
+    if (fits.ok()) return placement;
+    first.Update(fits);
+    if (problem.stages > 0) break;
   }
-  PACELINE_ASSIGN_OR_RETURN(const PlacementCost cost,
-                            CostOf(problem, placement));
-  PACELINE_RETURN_IF_ERROR(CheckMemory(problem, placement, cost));
-  return placement;
+  return first;
 }
 
 }  // namespace
 
 absl::StatusOr<Placement> EqualPlacement(const PlanProblem& problem) {
-  PACELINE_ASSIGN_OR_RETURN(
-      const std::vector<LayerRange> ranges,
-      CutEqually(static_cast<int>(problem.layers.size()), StagesOf(problem)));
-  return OneDeviceAStage(problem, ranges);
+  return InOrder(problem, [&problem](int stages) {
+    return *CutEqually(static_cast<int>(problem.layers.size()), stages);
+  });
 }
 
 absl::StatusOr<Placement> MinCutPlacement(const PlanProblem& problem) {
   const int layers = static_cast<int>(problem.layers.size());
   // Bytes over the cuts, then squares of the layer counts.
   using Badness = std::pair<double, double>;
-  return OneDeviceAStage(
-      problem, BestCut(layers, StagesOf(problem), Badness(),
-                       [&](const Badness& before, int, LayerRange range) {
-                         // The end of the model is no cut.
-                         const double bytes =
-                             range.last < layers
-                                 ? problem.layers[range.last - 1].output_bytes
-                                 : 0;
-                         const double count = range.last - range.first;
-                         return Badness(before.first + bytes,
-                                        before.second + count * count);
-                       }));
+  return InOrder(problem, [&](int stages) {
+    return BestCut(
+        layers, stages, Badness(),
+        [&](const Badness& before, int, LayerRange range) {
+          // The end of the model is no cut.
+          const double bytes = range.last < layers
+                                   ? problem.layers[range.last - 1].output_bytes
+                                   : 0;
+          const double count = range.last - range.first;
+          return Badness(before.first + bytes, before.second + count * count);
+        });
+  });
 }
 
 }  // namespace paceline

@@ -25,9 +25,10 @@ struct Solved {
 // Both cut the chain without looking at the devices, which take the stages in
 // order, one each.
 
-// problem.stages stages, or as many as layers and devices allow when it is 0;
-// layer counts differ by at most one, the longer ones first; one device a
-// stage, the first ones in order.
+// problem.stages stages, or as many as layers, devices and their memory allow
+// when it is 0; layer counts differ by at most one, the longer ones first; one
+// device a stage, in order: a device that does not hold its stage is passed
+// over.
 //
 // Errors: ResourceExhausted  a stage does not fit its device.
 absl::StatusOr<Placement> EqualPlacement(const PlanProblem& problem);
@@ -35,7 +36,7 @@ absl::StatusOr<Placement> EqualPlacement(const PlanProblem& problem);
 // As many stages as EqualPlacement makes, cut where the fewest bytes cross in
 // all (which also makes the largest crossing smallest: the cuts are the
 // cheapest there are); among those the most even layer counts, by the least
-// sum of squares.  One device a stage, the first ones in order.
+// sum of squares.  One device a stage, as there.
 // O(stages x layers^2).
 //
 // Errors: ResourceExhausted  a stage does not fit its device.
@@ -71,11 +72,12 @@ absl::StatusOr<Solved> SolveDp(const PlanProblem& problem);
 
 using DpSolver = absl::StatusOr<Solved> (*)(const PlanProblem& problem);
 
-// Schedules with backwards in halves keep more the more stages come before a
-// stage (stage_memory.h), which a search from the last stage to the first does
-// not know, unless the number of stages is given.
+// Schedules with backwards in halves, or vertical sync, keep more the more
+// stages come before a stage (CountsEarlier() of stage_memory.h), which a
+// search from the last stage to the first does not know, unless the number of
+// stages is given.
 //
-// `solve` as it is where backwards are whole or the number of stages is given.
+// `solve` as it is where that does not matter or the number of stages is given.
 // Else `solve` first counts nothing for earlier stages: what it finds is the
 // answer where it fits as counted in full.  Where it does not, every number of
 // stages is asked for that could be better than the best one so far; of more

@@ -1,9 +1,13 @@
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include "core/base/random.h"
+#include "core/model/catalog.h"
 #include "core/plan/plan.h"
+#include "core/plan/policy.h"
 #include "core/schedule/schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,9 +20,13 @@ namespace paceline {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Contains;
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
+using ::testing::Gt;
 using ::testing::HasSubstr;
+using ::testing::Lt;
 using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
@@ -322,11 +330,18 @@ TEST(MakePlan, MemoryThatJustSuffices) {
   EXPECT_TRUE(MakePlan(spec, model, workers).ok());
 
   workers[1].memory_bytes = need - 1;
+  const auto without = Value(MakePlan(spec, model, workers));
+  EXPECT_THAT(Holders(without), ElementsAre(10, 10, 10));
+  EXPECT_THAT(
+      without.why,
+      AllOf(HasSubstr("planned without: worker b has "), HasSubstr("stage 2"),
+            HasSubstr(absl::StrCat("(", need - 1, " bytes)")),
+            HasSubstr(absl::StrCat("(", need, " bytes)"))));
+
+  workers[0].memory_bytes = 1;
   ExpectError(MakePlan(spec, model, workers).status(),
               absl::StatusCode::kResourceExhausted,
-              AllOf(StartsWith("worker b has "), HasSubstr("stage 2"),
-                    HasSubstr(absl::StrCat("(", need - 1, " bytes)")),
-                    HasSubstr(absl::StrCat("(", need, " bytes)"))));
+              StartsWith("worker a has 1 B"));
 }
 
 TEST(MakePlan, SaysMemoryInUnitsForPeople) {
@@ -537,6 +552,248 @@ TEST(MakePlan, CountsVersionsOfTheWeights) {
             absl::StatusCode::kResourceExhausted);
   workers[1].memory_bytes = need(1, 1, 2);
   EXPECT_TRUE(MakePlan(spec, model, workers).ok());
+}
+
+// Workers "large" (10) and "small" (11).
+std::vector<PlannerWorker> LargeAndSmall(int64_t large_bytes,
+                                         int64_t small_bytes) {
+  return {{WorkerId{10}, "large", large_bytes, "m"},
+          {WorkerId{11}, "small", small_bytes, "n"}};
+}
+
+// Whether the job's plan with this cut fits the workers, in either order.
+bool CutFits(JobSpec spec, const ModelDescription& model, int cut,
+             const std::vector<PlannerWorker>& workers) {
+  spec.pipeline.stages = 0;
+  spec.pipeline.cuts = {cut};
+  for (const bool turned : {false, true}) {
+    spec.pipeline.workers = {workers[turned].name, workers[!turned].name};
+    if (MakePlan(spec, model, workers).ok()) return true;
+  }
+  return false;
+}
+
+// The profiles measured less than the check counts: a search by these would
+// choose a cut that is refused.
+TEST(MakePlan, FindsTheCutsThatFit) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  JobSpec spec = Job(2);
+  spec.pipeline.policy = "dp";
+  spec.model = DefaultModel("gpt2");
+  spec.model.lora.rank = 4;
+  spec.train.batch = 8;
+  spec.train.micro_batch = 2;
+  const ModelDescription model = Value(DescribeModel(spec.model, {192}, 50257));
+  const std::vector<PlannerWorker> workers =
+      LargeAndSmall(2007 * kMiB, 241 * kMiB);
+  LayerMeasurement layer;
+  layer.forward.wall = 0.01;
+  layer.kept_bytes = 1;  // of what is kept, far less than described
+  const Measurements measured =
+      MeasuredOn(spec, model, {{"large", layer}, {"small", layer}});
+  std::vector<int> fit;
+  const int layers = static_cast<int>(model.layers.size());
+  for (int cut = 1; cut < layers; ++cut) {
+    if (CutFits(spec, model, cut, workers)) fit.push_back(cut);
+  }
+  ASSERT_THAT(fit, AllOf(SizeIs(Gt(0u)), SizeIs(Lt(10u))));
+
+  const auto plan = Value(MakePlan(spec, model, workers, measured));
+
+  ASSERT_THAT(plan.stages, SizeIs(2)) << plan.why;
+  EXPECT_NE(plan.stages[0].worker, plan.stages[1].worker);
+  EXPECT_THAT(fit, Contains(plan.stages[0].layers.last)) << plan.why;
+}
+
+// A plan of two stages on two workers is found if there is one.
+TEST(MakePlan, FindsAFittingCutWhateverTheScheduleAndTheMemory) {
+  SplitMix64 random(26);
+  int fitting = 0, refused = 0;
+  for (int round = 0; round < 300; ++round) {
+    ModelDescription model = SmallModel(5);
+    for (Layer& layer : model.layers) {
+      layer.parameter_bytes = 100 * static_cast<int64_t>(random.Below(20));
+      layer.activation_bytes = 10 * static_cast<int64_t>(random.Below(20));
+    }
+    JobSpec spec =
+        Scheduled(std::vector<std::string>{"1f1b", "gpipe", "zero-bubble",
+                                           "pipedream"}[random.Below(4)],
+                  2);
+    spec.pipeline.vertical_sync = random.Below(2) == 0;
+    if (random.Below(3) == 0) {
+      spec.train.activation_checkpointing = "every-2";
+    }
+    const auto some = [&random] {
+      return 3000 + 300 * static_cast<int64_t>(random.Below(50));
+    };
+    const std::vector<PlannerWorker> workers = LargeAndSmall(some(), some());
+    bool fits = false;
+    for (int cut = 1; cut < 5; ++cut) {
+      fits = fits || CutFits(spec, model, cut, workers);
+    }
+    fitting += fits ? 1 : 0;
+    refused += fits ? 0 : 1;
+
+    const auto plan = MakePlan(spec, model, workers);
+
+    EXPECT_EQ(plan.ok() && plan->memory.size() == 2, fits)
+        << round << " " << spec.pipeline.schedule << ": "
+        << (plan.ok() ? plan->why : plan.status().message());
+  }
+  EXPECT_GT(fitting, 50);
+  EXPECT_GT(refused, 50);
+}
+
+// 23.5 GiB and 24 MiB, of which the small one can hold nothing.
+TEST(MakePlan, GoesWithoutAMachineThatHoldsNothing) {
+  ModelDescription model = SmallModel(8);
+  for (Layer& layer : model.layers) layer.parameter_bytes = 35 << 20;
+  std::vector<PlannerWorker> workers =
+      LargeAndSmall(int64_t{23} << 30, 24 << 20);
+  std::swap(workers[0], workers[1]);
+  const auto expect = [&](const JobSpec& spec, const char* what) {
+    EXPECT_TRUE(CheckPlannable(spec, model, workers).ok()) << what;
+    const auto plan = Value(MakePlan(spec, model, workers));
+    for (const int64_t holder : Holders(plan)) EXPECT_EQ(holder, 10) << what;
+    EXPECT_THAT(plan.why,
+                AnyOf(HasSubstr("small is left out"),
+                      HasSubstr("planned without: worker small has 24.0 MiB")))
+        << what;
+  };
+  for (const std::string& policy : PolicyNames()) {
+    for (const int stages : {0, 2, 3}) {
+      JobSpec spec = Job(stages);
+      spec.pipeline.policy = policy;
+      expect(spec, policy.c_str());
+    }
+  }
+  expect(Scheduled("interleaved-1f1b", 4), "interleaved");
+  JobSpec spec = Job(0);
+  spec.pipeline.cuts = {2, 5};
+  expect(spec, "cuts");
+}
+
+TEST(MakePlan, GivesTheJobsOwnStagesToWorkersThatHoldThem) {
+  JobSpec spec = Job(0);
+  spec.pipeline.cuts = {7};
+  ModelDescription model = SmallModel(8);
+  for (Layer& layer : model.layers) layer.parameter_bytes = 1 << 20;
+  std::vector<PlannerWorker> workers = LargeAndSmall(15 << 20, 3 << 20);
+  std::swap(workers[0], workers[1]);
+
+  const auto plan = Value(MakePlan(spec, model, workers));
+
+  EXPECT_THAT(Holders(plan), ElementsAre(10, 11)) << plan.why;
+}
+
+TEST(MakePlan, SaysWhatWouldFitWhereTheJobDoesNotAllowIt) {
+  ModelDescription model = SmallModel(8);
+  for (Layer& layer : model.layers) layer.parameter_bytes = 1 << 20;
+  const std::vector<PlannerWorker> workers = LargeAndSmall(15 << 20, 5 << 20);
+  JobSpec spec = Scheduled("1f1b", 2);
+  spec.pipeline.cuts = {4};
+  spec.pipeline.workers = {"large", "small"};
+
+  ExpectError(MakePlan(spec, model, workers).status(),
+              absl::StatusCode::kResourceExhausted,
+              AllOf(StartsWith("worker small has 5.0 MiB"),
+                    HasSubstr("would fit: 2 stages of ")));
+  // As many copies of the weights as stages.
+  spec = Scheduled("pipedream", 2);
+  ExpectError(MakePlan(spec, model, LargeAndSmall(17 << 20, 1 << 20)).status(),
+              absl::StatusCode::kResourceExhausted,
+              HasSubstr("would fit: 1 stage of 8 layers"));
+}
+
+// --- noise ------------------------------------------------------------------
+
+// Twelve blocks of two layers, between an embedding and a head.
+std::vector<double> TrueSeconds() {
+  std::vector<double> seconds = {0.004};
+  for (int block = 0; block < 12; ++block) {
+    seconds.insert(seconds.end(), {0.008, 0.012});
+  }
+  seconds.push_back(0.001);
+  return seconds;
+}
+
+// Profiles of a, b, c and d, of one kind: their layers' true times, times
+// slowness[i], off by up to `machine_noise` as a whole and `layer_noise` each.
+Measurements NoisyProfiles(const JobSpec& spec, const ModelDescription& model,
+                           const std::vector<double>& slowness,
+                           double machine_noise, double layer_noise,
+                           uint64_t seed) {
+  SplitMix64 random(seed);
+  const auto off = [&random](double noise) {
+    return 1 + noise * (2 * random.Unit() - 1);
+  };
+  Measurements measurements = Measured(spec, model, Workers(4),
+                                       std::vector<double>(slowness.size(), 1));
+  const std::vector<double> seconds = TrueSeconds();
+  size_t machine = 0;
+  for (auto& [key, profile] : measurements.profiles) {
+    profile.cpu_model = "Cortex-A76";
+    const double whole = slowness[machine++] * off(machine_noise);
+    for (size_t i = 0; i < seconds.size(); ++i) {
+      LayerMeasurement& layer = profile.layers[i];
+      layer.flops = 1e9 * seconds[i];
+      layer.forward.wall = seconds[i] * whole * off(layer_noise);
+      layer.backward.wall = 2 * seconds[i] * whole * off(layer_noise);
+    }
+  }
+  return measurements;
+}
+
+// The longest stage by the true times.
+double TruePace(const Plan& plan, const std::vector<double>& slowness) {
+  const std::vector<double> seconds = TrueSeconds();
+  double longest = 0;
+  for (const StageOfPlan& stage : plan.stages) {
+    const double sum =
+        std::accumulate(seconds.begin() + stage.layers.first,
+                        seconds.begin() + stage.layers.last, 0.0);
+    longest = std::max(longest, sum * slowness[stage.worker.value - 10]);
+  }
+  return longest;
+}
+
+TEST(MakePlan, CutsLikeMachinesEvenlyDespiteNoise) {
+  JobSpec spec = Scheduled("1f1b", 4);
+  const ModelDescription model = SmallModel(26);
+  const std::vector<double> alike = {1, 1, 1, 1};
+  const auto plan = [&](double machine_noise, double layer_noise,
+                        uint64_t seed) {
+    return Value(MakePlan(
+        spec, model, Workers(4),
+        NoisyProfiles(spec, model, alike, machine_noise, layer_noise, seed)));
+  };
+  const double best = TruePace(plan(0, 0, 0), alike);
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    const Plan noisy = plan(0.12, 0.12, seed);
+
+    EXPECT_NEAR(TruePace(noisy, alike), best, 1e-9) << seed << noisy.why;
+    EXPECT_THAT(noisy.why, AllOf(HasSubstr("4 like machines were pooled"),
+                                 HasSubstr("which is noise")));
+  }
+}
+
+TEST(MakePlan, SeesAMachineOfTheKindThatIsReallySlower) {
+  JobSpec spec = Scheduled("1f1b", 4);
+  const ModelDescription model = SmallModel(26);
+  const std::vector<double> slowness = {1, 1, 1.3, 1};
+  const auto plan = [&](double machine_noise, double layer_noise,
+                        uint64_t seed) {
+    return Value(MakePlan(spec, model, Workers(4),
+                          NoisyProfiles(spec, model, slowness, machine_noise,
+                                        layer_noise, seed)));
+  };
+  const double best = TruePace(plan(0, 0, 0), slowness);
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    const Plan noisy = plan(0.03, 0.12, seed);
+
+    EXPECT_LT(TruePace(noisy, slowness), 1.1 * best) << seed << noisy.why;
+    EXPECT_THAT(noisy.why, HasSubstr("c takes "));
+  }
 }
 
 }  // namespace

@@ -155,6 +155,7 @@ TEST(Equal, RefusesADeviceThatIsTooSmallAndSaysByHowMuch) {
   PlanProblem problem = ProblemOf({1, 1}, {1, 1});
   problem.layers[1].parameter_bytes = 1024;
   problem.devices[1].memory_bytes = 1024;
+  problem.stages = 2;
 
   for (const char* policy : {"equal", "min-cut"}) {
     const auto answer = SolvePlan(policy, problem, {});
@@ -162,6 +163,21 @@ TEST(Equal, RefusesADeviceThatIsTooSmallAndSaysByHowMuch) {
     ExpectError(answer.status(), absl::StatusCode::kResourceExhausted,
                 AllOf(HasSubstr("device1"), HasSubstr("1.0 KiB"),
                       HasSubstr("2.0 KiB"), HasSubstr("layer1")));
+  }
+}
+
+TEST(Equal, PassesOverADeviceThatIsTooSmall) {
+  PlanProblem problem = ProblemOf({1, 1}, {1, 1, 1});
+  for (LayerCost& layer : problem.layers) layer.parameter_bytes = 1024;
+  problem.devices[1].memory_bytes = 1024;
+
+  for (const char* policy : {"equal", "min-cut"}) {
+    const auto answer = Value(SolvePlan(policy, problem, {}));
+
+    ASSERT_EQ(answer.placement.size(), 2u) << policy;
+    EXPECT_THAT(answer.placement[0].devices, ElementsAre(0));
+    EXPECT_THAT(answer.placement[1].devices, ElementsAre(2));
+    EXPECT_THAT(answer.why, HasSubstr("device1 is left out"));
   }
 }
 
