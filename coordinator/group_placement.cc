@@ -85,24 +85,28 @@ absl::Status CheckMemory(const Member& worker, int64_t members, int64_t need,
       " bytes) as one of ", Counted(members, "member"), when));
 }
 
-// Leaves out whoever has too little memory for as many as there are, the one
-// with the least first: without it the others need less.
-void LeaveOutCramped(const JobSpec& spec, const ModelDescription& model,
-                     std::vector<const Member*>& free,
-                     std::vector<std::string>& unfit) {
+// Takes the first of them, as many as the job wants, and leaves out whoever has
+// too little memory for as many, the one with the least first: the next one
+// takes its place, or the others need less.
+void TakeMembers(const JobSpec& spec, const ModelDescription& model,
+                 std::vector<const Member*>& free,
+                 std::vector<std::string>& unfit) {
   while (!free.empty()) {
+    const int64_t most = spec.aggregation.members;  // 0: all
+    const int64_t members =
+        most > 0 ? std::min(most, std::ssize(free)) : std::ssize(free);
     const auto least = std::min_element(
-        free.begin(), free.end(), [](const Member* a, const Member* b) {
+        free.begin(), free.begin() + members,
+        [](const Member* a, const Member* b) {
           const auto known = [](const Member* member) {
             const int64_t bytes = member->registration.memory_bytes();
             return bytes > 0 ? bytes : std::numeric_limits<int64_t>::max();
           };
           return known(a) < known(b);
         });
-    const int64_t members = std::ssize(free);
     const absl::Status room =
         CheckMemory(**least, members, MemberBytes(spec, model, members), "");
-    if (room.ok()) return;
+    if (room.ok()) return free.resize(members);
     unfit.push_back(std::string(room.message()));
     free.erase(least);
   }
@@ -258,9 +262,7 @@ PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
     return verdict;
   }
   LeaveOutRefused(measurements, free, unfit);
-  const int64_t most = spec.aggregation.members;
-  if (most > 0 && std::ssize(free) > most) free.resize(most);
-  LeaveOutCramped(spec, model, free, unfit);
+  TakeMembers(spec, model, free, unfit);
   if (std::ssize(free) < Needed(spec)) {
     verdict.why = WaitText(spec, free.size(), ahead, measuring, unfit,
                            AbsentText("aggregation.workers",

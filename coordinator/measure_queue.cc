@@ -351,7 +351,8 @@ std::optional<MeasureOrder> MeasureQueue::OrderOf(
 
 bool MeasureQueue::Holds(const std::string& worker) const {
   return std::any_of(tasks_.begin(), tasks_.end(), [&](const Task& task) {
-    return task.running && (task.worker == worker || task.peer == worker);
+    return task.running && !task.gone_since.has_value() &&
+           (task.worker == worker || task.peer == worker);
   });
 }
 

@@ -86,7 +86,8 @@ class MeasureQueue {
   void Assign(const std::vector<MeasureWorker>& workers, Instant now);
 
   std::optional<MeasureOrder> OrderOf(const std::string& worker) const;
-  // Whether `worker` takes part in what a person asked for.
+  // Whether `worker` takes part in what a person asked for, and all others that
+  // do are there.
   bool Holds(const std::string& worker) const;
 
   // Errors: NotFound; InvalidArgument  no such page

@@ -23,11 +23,13 @@
 namespace paceline {
 namespace {
 
-// Says what keeps the workers that are not idle.
+// Says what keeps the workers that are not idle; where all are, nothing does,
+// and only others would help.
 std::string Ahead(const std::set<JobId>& jobs, bool measuring) {
-  if (jobs.empty()) return "a profile that is being taken";
-  return absl::StrCat(JobsText(jobs),
-                      measuring ? " and a profile that is being taken" : "");
+  constexpr char kProfile[] = "a profile that is being taken";
+  if (jobs.empty()) return measuring ? kProfile : "other workers";
+  return absl::StrCat(JobsText(jobs), measuring ? " and " : "",
+                      measuring ? kProfile : "");
 }
 
 // Says what becomes of a batch that its micro-batches do not divide; empty:
@@ -440,7 +442,7 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
     return verdict;
   }
   if (!plan.ok()) {
-    // The whole mesh could (checked above), so it is the busy ones we need.
+    // The whole mesh could: it lacks busy workers, or ones with the data.
     verdict.why = absl::StrCat("waits for ", Ahead(ahead, measuring), ": ",
                                plan.status().message());
     return verdict;

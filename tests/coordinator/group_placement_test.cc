@@ -100,6 +100,25 @@ TEST_F(GroupPlacement, SaysOfItsWorkersWhichAreDrained) {
                         "aggregation.workers names w2, which is drained"));
 }
 
+// The first two of four cannot be, with what members of two hold.
+TEST_F(GroupPlacement, TakesTheNextWorkersForThoseThatLackTheMemory) {
+  for (int i = 0; i < 4; ++i) Add();
+  const ModelDescription model = *Describe(spec_);
+  for (Member& member : members_) {
+    if (member.id.value > 2) break;
+    member.registration.set_memory_bytes(MemberBytes(spec_, model, 2) - 1);
+  }
+  spec_.aggregation.members = 2;
+  spec_.aggregation.min_parts = 1;
+
+  const PlacementVerdict verdict = Decide();
+
+  ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
+  ASSERT_EQ(verdict.plan->stages.size(), 2u);
+  EXPECT_EQ(verdict.plan->stages[0].worker, WorkerId{3});
+  EXPECT_EQ(verdict.plan->stages[1].worker, WorkerId{4});
+}
+
 TEST_F(GroupPlacement, NamesWorkersThatCannotHoldTheModel) {
   Add();
   members_.back().registration.set_memory_bytes(1000);

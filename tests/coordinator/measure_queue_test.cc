@@ -250,6 +250,27 @@ TEST(MeasureQueue, FailsAloudWhatAPersonAskedForOfAWorkerThatStaysAway) {
   EXPECT_THAT(queue.View(id, At(0))->waiting(), IsEmpty());
 }
 
+// A link whose other end is gone cannot be measured, and keeps nobody.
+TEST(MeasureQueue, HoldsNobodyForAWorkerThatIsGone) {
+  MeasureQueue queue;
+  queue.Request(Spec(), "default", {"a", "b"}, /*links=*/true);
+  std::vector<MeasureWorker> workers = Workers({"a", "b"});
+  queue.Assign(workers, At(0));
+  for (const char* name : {"a", "b"}) {
+    v1::Measurement layers;
+    layers.set_id(queue.OrderOf(name)->id);
+    queue.OnMeasurement(name, layers);
+  }
+  queue.Assign(workers, At(1));
+  ASSERT_TRUE(queue.Holds("a"));
+  ASSERT_TRUE(queue.Holds("b"));
+
+  workers[1].live = false;
+  queue.Assign(workers, At(2));
+
+  EXPECT_FALSE(queue.Holds("a"));
+}
+
 TEST(MeasureQueue, GivesTheSameOrderToAWorkerThatCameBack) {
   MeasureQueue queue;
   queue.Request(Spec(), "avx2", {"a"}, false);

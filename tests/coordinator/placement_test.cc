@@ -388,5 +388,33 @@ TEST_F(DealingNoteTest, SaysNothingWhereAllWorkOrOfOtherSchedules) {
   }
 }
 
+// One of two has next to no memory; all are idle, and nothing is measured.
+TEST_F(PlacementTest, WaitsForNoProfileThatNobodyTakes) {
+  candidates_.pop_back();
+  members_[0].registration.set_memory_bytes(24);
+  for (const char* policy : {"dp", "equal", "min-cut"}) {
+    for (const int stages : {0, 2}) {
+      JobSpec spec = SpecOf(stages);
+      spec.pipeline.policy = policy;
+
+      const PlacementVerdict verdict = Decide(spec);
+
+      ASSERT_TRUE(verdict.plan.has_value()) << policy << ": " << verdict.why;
+      for (const StageOfPlan& stage : verdict.plan->stages) {
+        EXPECT_EQ(stage.worker, WorkerId{2});
+      }
+    }
+  }
+
+  candidates_[1].no_data = true;
+  const PlacementVerdict verdict = Decide(SpecOf(1));
+  EXPECT_FALSE(verdict.plan.has_value());
+  EXPECT_THAT(verdict.why,
+              AllOf(HasSubstr("waits for other workers"), HasSubstr("memory"),
+                    Not(HasSubstr("profile"))));
+  candidates_[1].measuring = true;
+  EXPECT_THAT(Decide(SpecOf(1)).why, HasSubstr("profile that is being taken"));
+}
+
 }  // namespace
 }  // namespace paceline
