@@ -10,6 +10,7 @@
 #include "core/base/counted.h"
 #include "core/base/status_macros.h"
 #include "core/model/description.h"
+#include "core/plan/inputs.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/measurement_convert.h"
 #include "core/rpc/report_convert.h"
@@ -168,6 +169,7 @@ void MeasureQueue::KeepAsked(const Task& task, v1::Measurement& measurement) {
   v1::LinkMeasurement& link = *measurement.add_links();
   link.set_from(task.worker);
   link.set_to(task.peer);
+  link.set_bytes_per_second(kRefusedBytesPerSecond);
   link.set_error(std::string(error.message()));
 }
 

@@ -133,10 +133,9 @@ StateTransfer TransferOf(const JobSpec& spec, const ModelDescription& model,
                                received[target->id] += bytes});
     const auto link = measured.links.find(
         {source->registration.name(), target->registration.name()});
-    const double rate =
-        link == measured.links.end() || !link->second.error.empty()
-            ? kAssumedBytesPerSecond
-            : link->second.bytes_per_second;
+    const double rate = link == measured.links.end()
+                            ? kAssumedBytesPerSecond
+                            : link->second.bytes_per_second;
     transfer.bytes_per_second = transfer.bytes_per_second > 0
                                     ? std::min(transfer.bytes_per_second, rate)
                                     : rate;

@@ -346,9 +346,8 @@ bool FillLinks(const std::vector<InputWorker>& workers,
     const auto from = index.find(ends.first);
     const auto to = index.find(ends.second);
     if (from == index.end() || to == index.end() || from == to) continue;
-    problem.links[from->second][to->second] = {
-        link.error.empty() ? link.bytes_per_second : kRefusedBytesPerSecond,
-        link.latency_seconds};
+    problem.links[from->second][to->second] = {link.bytes_per_second,
+                                               link.latency_seconds};
     ++known;
   }
   return known == count * (count - 1);

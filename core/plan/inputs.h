@@ -78,7 +78,8 @@ struct PlanInputs {
 inline constexpr double kAssumedFlopsPerSecond = 1e10;
 inline constexpr double kAssumedBytesPerSecond = 1.25e8;  // 1 Gbit/s
 inline constexpr double kAssumedLatencySeconds = 2e-4;
-// A plan does without a link that cannot be dialled, if it can.
+// A link that cannot be dialled counts as so slow that a plan does without it
+// if it can.
 inline constexpr double kRefusedBytesPerSecond = 1;
 
 // Micro-batches of a step; of an inference job all there are, as far as the

@@ -82,7 +82,8 @@ struct LinkMeasurement {
   // over this very link; 0: not known.
   double send_cpu_seconds_per_byte = 0;
   double receive_cpu_seconds_per_byte = 0;
-  // Why `from` could not dial `to`; then nothing else is known.
+  // Why `from` could not dial `to`; then bytes_per_second is
+  // kRefusedBytesPerSecond, and nothing is measured.
   std::string error = {};
 
   friend bool operator==(const LinkMeasurement&,

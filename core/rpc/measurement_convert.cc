@@ -170,8 +170,7 @@ absl::StatusOr<LinkMeasurement> FromProto(const v1::LinkMeasurement& proto) {
                                          proto.send_cpu_seconds_per_byte()));
   PACELINE_RETURN_IF_ERROR(CheckMeasured("receive_cpu_seconds_per_byte",
                                          proto.receive_cpu_seconds_per_byte()));
-  const bool is_known = proto.bytes_per_second() > 0 || !proto.error().empty();
-  if (!is_known || proto.from() == proto.to()) {
+  if (proto.bytes_per_second() == 0 || proto.from() == proto.to()) {
     return absl::InvalidArgumentError(
         absl::StrCat("measurement: a link from ", proto.from(), " to ",
                      proto.to(), " of 0 bytes/s, or to itself"));

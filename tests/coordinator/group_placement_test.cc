@@ -198,8 +198,10 @@ TEST_F(GroupPlacement, SharesFollowTheSpeedWhereAllAreMeasured) {
 TEST_F(GroupPlacement, LeavesOutAMemberThatNobodyCanDial) {
   for (int i = 0; i < 3; ++i) Add();
   for (const char* const other : {"w2", "w3"}) {
-    measured_.Put(LinkMeasurement{
-        .from = other, .to = "w1", .error = "cannot dial w1 (:9): no"});
+    measured_.Put(LinkMeasurement{.from = other,
+                                  .to = "w1",
+                                  .bytes_per_second = kRefusedBytesPerSecond,
+                                  .error = "cannot dial w1 (:9): no"});
   }
 
   const PlacementVerdict verdict = Decide();

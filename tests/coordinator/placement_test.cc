@@ -37,8 +37,10 @@ class PlacementTest : public testing::Test {
     return DecidePlacement(spec, *Describe(spec), candidates_, measured_);
   }
   void Refuse(const std::string& from, const std::string& to) {
-    measured_.Put(LinkMeasurement{
-        .from = from, .to = to, .error = "cannot dial " + to + " (:9): no"});
+    measured_.Put(LinkMeasurement{.from = from,
+                                  .to = to,
+                                  .bytes_per_second = kRefusedBytesPerSecond,
+                                  .error = "cannot dial " + to + " (:9): no"});
   }
 
   Member members_[3];
