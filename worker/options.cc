@@ -113,7 +113,7 @@ void AddTrust(CLI::App& app, WorkerOptions& options) {
       ->required();
 }
 
-// What follows from other options.
+// Fills in what follows from other options.
 void FillIn(WorkerOptions& options) {
   if (options.tls_dir.empty()) options.tls_dir = options.state + "/tls";
   if (options.machine_id.empty()) {

@@ -346,7 +346,7 @@ absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec,
   // The submission will tell what is wrong with the coordinator.
   if (!asked.ok()) return absl::OkStatus();
   if (asked->workers().empty()) {
-    return LookHere(context, named, load,
+    return LookHere(context, spec, load,
                     asked->busy().empty() ? "no worker is there"
                                           : "all workers have something to do");
   }
@@ -390,7 +390,7 @@ absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec,
         "; the job fails when one of them must read it: put it there too");
   }
   if (*end != WaitEnd::kTimedOut) return absl::OkStatus();
-  return LookHere(context, named, load,
+  return LookHere(context, spec, load,
                   absl::StrCat("no worker was done with them in ",
                                absl::FormatDuration(kLongest)));
 }

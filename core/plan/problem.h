@@ -29,7 +29,7 @@ struct LayerCost {
   double forward_seconds = 0;   // on a device of speed 1
   double backward_seconds = 0;  // the same; not counted without training
   double output_bytes = 0;      // to the next layer; the gradient has as many
-  // Of the output in memory, where a codec makes other bytes of it on the wire;
+  // The output in memory, where a codec makes other bytes of it on the wire;
   // 0: output_bytes.
   double decoded_bytes = 0;
   double parameter_bytes = 0;  // one copy, with what is borrowed

@@ -114,7 +114,7 @@ inline double DecodedBytes(const LayerCost& layer) {
   return layer.decoded_bytes > 0 ? layer.decoded_bytes : layer.output_bytes;
 }
 
-// Of the input of a layer.
+// Bytes of a layer's input in memory.
 inline double InputBytes(const PlanProblem& problem, int layer) {
   return layer > 0 ? DecodedBytes(problem.layers[layer - 1])
                    : problem.input_bytes;
@@ -126,12 +126,12 @@ inline int SegmentLayers(const PlanProblem& problem) {
   return problem.training ? std::min(problem.segment_layers, layers) : 1;
 }
 
-// What a layer adds to its segment.
+// Bytes that a layer adds to its segment.
 inline double SegmentBytes(const PlanProblem& problem, const LayerCost& layer) {
   return layer.kept_bytes + (problem.training ? 0 : DecodedBytes(layer));
 }
 
-// What a layer adds to StageAmounts::outputs.
+// Bytes that a layer adds to StageAmounts::outputs.
 inline double OutputBytes(const PlanProblem& problem, const LayerCost& layer) {
   return DecodedBytes(layer) +
          (problem.segment_layers > 0 ? layer.kept_bytes : 0);

@@ -12,7 +12,7 @@ struct StageWork {
   double output_bytes = 0;     // of a frame to the next stage, and back
   double kept_bytes = 0;       // of a micro-batch; 0 without training
   double parameter_bytes = 0;  // one copy
-  // Of the parameters, always there, and of one segment (StageAmounts::once).
+  // The parameters, always there, and of one segment (StageAmounts::once).
   double fixed_bytes = 0;
   // A backward in halves keeps the gradient of each layer's output between
   // them.

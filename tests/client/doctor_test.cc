@@ -111,7 +111,7 @@ TEST_F(DoctorTest, FindsNothingWhereAllIsWellAndSkipsWhatIsNotHere) {
   }
   EXPECT_THAT(checks,
               testing::ElementsAre("clock", "coordinator", "cpu", "links",
-                                   "secret", "version", "workers"));
+                                   "machines", "secret", "version", "workers"));
 }
 
 TEST_F(DoctorTest, PrintsALineACheckAndWhatToType) {
@@ -364,6 +364,7 @@ TEST_F(DoctorTest, ADiskThatIsNearlyFull) {
 
 TEST_F(DoctorTest, DataThatAnOpenJobNeedsAndAWorkersHostLacks) {
   v1::Job open = RunningJob(1, 2);
+  open.mutable_spec()->mutable_data()->set_name("idx");
   open.mutable_spec()->mutable_data()->set_path("/no/such/data");
   v1::Job ended = SucceededJob();
   ended.mutable_spec()->mutable_model()->set_weights("/no/such/weights");

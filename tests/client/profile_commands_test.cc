@@ -110,18 +110,19 @@ TEST(Profile, OrdersTheNamedWorkersElseAll) {
   EXPECT_EQ(bed.client.ordered[0].spec().train().micro_batch(), 16);
 }
 
-// A link once counted once while it was waited for, and twice when it was done.
+// A link counts once each way, while it is waited for and when it is done.
 TEST(Profile, DoneAndToGoAreAlwaysAllThatIsMeasured) {
   ProfileBed bed(OutputFormat::kTable, {.live = true, .columns = 80});
-  ProfileProgress half = Waiting({"w1 - w3: being measured"});
+  ProfileProgress half = Waiting({"w1 to w3: being measured"});
   half.profiles = TwoProfiles().profiles;
-  half.links = TwoProfiles().links;  // w1 - w2
-  bed.client.progress = {Waiting({"a", "b", "c", "d"}), half, TwoProfiles()};
+  half.links = TwoProfiles().links;  // w1 and w2, both ways
+  bed.client.progress = {Waiting({"a", "b", "c", "d", "e"}), half,
+                         TwoProfiles()};
 
   EXPECT_EQ(bed.Run(), kExitOk);
 
   EXPECT_THAT(bed.err.str(),
-              Says("0 done, 4 to go: a; b; c; d\x1b[K", "3 done, 1 to go"));
+              Says("0 done, 5 to go: a; b; c; d; e\x1b[K", "4 done, 1 to go"));
   EXPECT_EQ(bed.pauser.sleeps(), 2);
 }
 

@@ -395,17 +395,6 @@ TEST_F(ImageFolderTest, DoesNotLookAtOtherFiles) {
   EXPECT_EQ(Levels().size(), 22u);
 }
 
-TEST_F(ImageFolderTest, SaysThatPicturesOfOtherKindsAreLeftOut) {
-  folder_.Write("train/cat/a.webp", "x");
-  folder_.Write("train/dog/b.webp", "x");
-  CollectLog();
-
-  EXPECT_EQ(Levels().size(), 22u);
-
-  EXPECT_EQ(LoggedWith("files=2"), 1);
-  EXPECT_EQ(LoggedWith(".webp"), 1);
-}
-
 TEST_F(ImageFolderTest, CountsAllThatIsNotUsed) {
   EXPECT_THAT(OpenBatchSource(spec_).value()->Facts().notes, IsEmpty());
   folder_.Write("train/cat/deeper/0.png", Level(1));

@@ -25,7 +25,7 @@ constexpr absl::Duration kPiecesPause = absl::Milliseconds(10);
 // After a break all workers have dialled the coordinator again by then: between
 // two tries the client and gRPC wait up to 2 s each.
 constexpr absl::Duration kLongestReturn = absl::Seconds(5);
-// Of so many jobs that failed here, files are looked at again.
+// The files of so many jobs that failed here are looked at again.
 constexpr size_t kMostFailed = 8;
 
 size_t StampOf(const std::vector<std::string>& files) {

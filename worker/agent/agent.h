@@ -130,7 +130,7 @@ class Agent {
     std::shared_ptr<CancelToken> cancel;
   };
 
-  // What StampOf() said of its files, before the run.
+  // The files of a run, and their StampOf() before it began.
   struct FailedRun {
     std::vector<std::string> files;
     size_t stamp = 0;

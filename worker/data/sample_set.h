@@ -25,7 +25,7 @@ struct MicroBatchPlace {
   std::vector<int32_t> indices;  // of the split's samples, in order
 };
 
-// What lies beside the files of a set, and is left out.
+// Files beside those of a set, which are left out.
 struct OtherFiles {
   int64_t count = 0;
   std::string example;  // path of one; empty: there is none

@@ -14,6 +14,7 @@
 #include "core/base/statistics.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
+#include "core/model/data_sets.h"
 #include "core/model/precision.h"
 #include "core/optim/step_gate.h"
 #include "core/plan/inputs.h"

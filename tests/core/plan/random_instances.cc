@@ -352,8 +352,8 @@ double EntersAt(const PlanProblem& problem, int layer) {
   return layer == 0 ? problem.input_bytes : InMemory(problem.layers[layer - 1]);
 }
 
-// Of one micro-batch at a time: the largest segment, forward only the largest
-// layer with its output.
+// Bytes of one micro-batch at a time: the largest segment, forward only the
+// largest layer with its output.
 double OnceBytes(const PlanProblem& problem, const LayerRange& layers) {
   double most = 0;
   for (int first = layers.first; first < layers.last; ++first) {
