@@ -36,7 +36,7 @@ absl::StatusOr<int> LockFolder(const std::string& path,
   const int error = errno;
   close(lock);
   if (error != EWOULDBLOCK) return FileError("lock", lock_path, error);
-  return absl::FailedPreconditionError(
+  return absl::UnavailableError(
       absl::StrCat("another paceline-coordinator runs on ", path,
                    ": stop it, or give this one another ", option));
 }

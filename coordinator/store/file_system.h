@@ -31,7 +31,7 @@ int64_t NewestJobFolder(const std::string& path);
 class StateDir {
  public:
   // Makes the folder if need be.
-  // Errors: FailedPrecondition  another coordinator runs on it; those of
+  // Errors: Unavailable  another coordinator runs on it; those of
   //         FileError()
   static absl::StatusOr<std::unique_ptr<StateDir>> Open(
       const std::string& path);
@@ -62,7 +62,7 @@ class CheckpointDir {
   // Makes the folder if need be.  Takes one that belongs to no state yet.
   //   adopt  takes one of another state, and keeps what is there
   // Errors: PermissionDenied    it belongs to another state: names both
-  //         FailedPrecondition  another coordinator runs on it; those of
+  //         Unavailable         another coordinator runs on it; those of
   //         FileError()
   static absl::StatusOr<std::unique_ptr<CheckpointDir>> Open(
       const std::string& path, const StateDir& state, bool adopt);

@@ -12,7 +12,7 @@ inline constexpr int kConfigurationExit = 78;
 // 0 ok; 78 wrong configuration, be it a flag, a variable, the file, a
 // certificate, or an address that may not be used (InvalidArgument,
 // PermissionDenied, Unauthenticated), a name that another process has
-// (Aborted), or a folder that another coordinator or release has
+// (Aborted), or a folder that another release has written
 // (FailedPrecondition); 1 anything else.
 int DaemonExitCode(const absl::Status& status);
 

@@ -494,7 +494,7 @@ TEST(StateDir, SecondCoordinatorOnTheSameFolderIsRefused) {
 
   const auto second = StateDir::Open(path);
 
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(second.status().message(), HasSubstr("--state"));
 }
 
@@ -541,7 +541,7 @@ TEST_F(CheckpointDirTest, IsTakenByOneCoordinatorAtATime) {
 
   for (const StateDir* state : {mine_.get(), other_.get()}) {
     const absl::Status second = Open(*state, /*adopt=*/true).status();
-    EXPECT_TRUE(absl::IsFailedPrecondition(second)) << second;
+    EXPECT_TRUE(absl::IsUnavailable(second)) << second;
     EXPECT_THAT(second.message(), HasSubstr("--checkpoint-dir"));
   }
 }

@@ -109,6 +109,9 @@ pipeline: {{stages: 3}}
         self.await_event("holds no first stage from now on")
         self.has(self.events(), f"data.path {text} has fingerprint",
                  "put the same on every worker")
+        # The killed one comes back, and differs too.
+        self.assertTrue(eventually(lambda: self.events().count(
+            "holds no first stage from now on") == 4), self.events())
         self.assertTrue(eventually(lambda: self.job()["phase"] == "paused"),
                         self.events())
         before = self.step()
