@@ -155,7 +155,8 @@ absl::Status CheckReadable(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<FolderEntry>> ListFolder(const std::string& path) {
+absl::StatusOr<std::vector<FolderEntry>> ListFolder(const std::string& path,
+                                                    size_t most) {
   PACELINE_ASSIGN_OR_RETURN(const int file,
                             OpenToRead(path, FileKind::kFolder));
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(fdopendir(file), closedir);
@@ -164,13 +165,13 @@ absl::StatusOr<std::vector<FolderEntry>> ListFolder(const std::string& path) {
     return absl::ResourceExhaustedError(absl::StrCat("no memory for ", path));
   }
   std::vector<FolderEntry> entries;
-  for (;;) {
+  while (entries.size() < most) {
     errno = 0;
     const dirent* const entry = readdir(folder.get());
     if (entry == nullptr && errno != 0) {
       return absl::ErrnoToStatus(errno, absl::StrCat("cannot list ", path));
     }
-    if (entry == nullptr) return entries;
+    if (entry == nullptr) break;
     const std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
     struct stat status = {};
@@ -179,6 +180,7 @@ absl::StatusOr<std::vector<FolderEntry>> ListFolder(const std::string& path) {
                        leads && S_ISREG(status.st_mode),
                        leads ? StampOf(status) : 0});
   }
+  return entries;
 }
 
 size_t StampOf(const std::string& path) {
@@ -191,11 +193,12 @@ size_t StampOf(const std::string& path) {
   size_t stamp = StampOf(status);
   if (!S_ISDIR(status.st_mode)) return stamp;
   std::vector<std::string> folders = {path};
-  for (size_t next = 0, seen = 0; next < folders.size(); ++next) {
-    const auto entries = ListFolder(folders[next]);
+  for (size_t next = 0, left = kMostEntries; next < folders.size() && left > 0;
+       ++next) {
+    const auto entries = ListFolder(folders[next], left);
     if (!entries.ok()) continue;
+    left -= entries->size();
     for (const FolderEntry& entry : *entries) {
-      if (++seen > kMostEntries) return stamp;
       stamp = absl::HashOf(stamp, entry.name, entry.stamp);
       if (!entry.is_folder) continue;
       folders.push_back(absl::StrCat(folders[next], "/", entry.name));

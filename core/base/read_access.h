@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,13 +56,16 @@ struct FolderEntry {
   size_t stamp = 0;  // of its size, its times and its place on the disk
 };
 
-// Lists a folder, in no order, without "." and "..".
+// Lists a folder, in no order, without "." and ".."; at most `most` entries, no
+// other is looked at.
 // Errors: those of OpenToRead()
-absl::StatusOr<std::vector<FolderEntry>> ListFolder(const std::string& path);
+absl::StatusOr<std::vector<FolderEntry>> ListFolder(
+    const std::string& path, size_t most = std::numeric_limits<size_t>::max());
 
 // Another number, in this process, when `path` leads elsewhere, comes, goes,
 // may now be read, or has another size or time; the same for what lies below
-// it, of which the first 10,000 entries count.  Reads no content.
+// it, of which the first 10,000 entries count and are looked at.  Reads no
+// content.
 size_t StampOf(const std::string& path);
 
 }  // namespace paceline

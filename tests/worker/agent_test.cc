@@ -1,9 +1,11 @@
 #include "worker/agent/agent.h"
 
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "core/base/steady_wait.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,6 +18,7 @@ namespace paceline {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -304,6 +307,64 @@ TEST_F(AgentTest, SaysThatAFileOfAFailedRunHasChanged) {
     return beat.run().attempt() == 2 &&
            beat.run().phase() == v1::RunState::PHASE_FAILED;
   })));
+}
+
+// Were forgotten: the job stayed paused for good after they had been mended.
+TEST_F(AgentTest, LooksAtTheFilesOfAFailedRunAfterAnotherStageOfItsJobToo) {
+  for (const bool withdrawn : {true, false}) {
+    agent_.reset();
+    const TempFolder folder;
+    RunOrder order = Order(1);
+    order.spec.data.name = "idx";
+    order.spec.data.path = folder.Path("data");
+    factory_.upload_blocks_ = true;
+    Run(order, v1::RunState::PHASE_FAILED);
+
+    folder.Write("data/t10k-labels-idx1-ubyte", "mended");
+    RunOrder other = Order(1);  // reads no file
+    other.fence.attempt = 2;
+    agent().OnOrder(other, {1, 2});
+    AwaitBeat(agent(), [](const v1::Heartbeat& beat) {
+      return beat.run().attempt() == 2 &&
+             beat.run().phase() == v1::RunState::PHASE_RUNNING;
+    });
+    other.stages[0].address = "h:2";  // ends it too
+    agent().OnOrder(withdrawn ? std::nullopt : std::optional(other), {1, 3});
+
+    const v1::Heartbeat last =
+        AwaitBeat(agent(), [](const v1::Heartbeat& beat) {
+          return beat.repaired_jobs_size() == 1 &&
+                 beat.run().phase() != v1::RunState::PHASE_RUNNING;
+        });
+    EXPECT_THAT(last.repaired_jobs(), ElementsAre(1)) << withdrawn;
+  }
+}
+
+// The job is over, and the worker would look for ever.
+TEST_F(AgentTest, ForgetsTheFilesOfAFailedRunAfterAWeek) {
+  clock_used_ = &fake_clock_;
+  const TempFolder folder;
+  const auto fail = [&](int64_t job) {
+    RunOrder order = Order(job);
+    order.spec.data.name = "idx";
+    order.spec.data.path = folder.Path(std::to_string(job));
+    agent().OnOrder(order);
+    AwaitBeat(agent(), [&](const v1::Heartbeat& beat) {
+      return beat.run().job() == job &&
+             beat.run().phase() == v1::RunState::PHASE_FAILED;
+    });
+  };
+  fail(1);
+  fake_clock_.Advance(absl::Hours(7 * 24));
+  fail(2);
+
+  folder.Write("1/train-images-idx3-ubyte", "");
+  folder.Write("2/train-images-idx3-ubyte", "");
+
+  const v1::Heartbeat last = AwaitBeat(agent(), [](const v1::Heartbeat& beat) {
+    return absl::c_linear_search(beat.repaired_jobs(), 2);
+  });
+  EXPECT_THAT(last.repaired_jobs(), ElementsAre(2));
 }
 
 TEST_F(AgentTest, FailsTheRunWhenItsKernelsAreAtAnotherCapability) {

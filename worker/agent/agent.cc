@@ -25,8 +25,10 @@ constexpr absl::Duration kPiecesPause = absl::Milliseconds(10);
 // After a break all workers have dialled the coordinator again by then: between
 // two tries the client and gRPC wait up to 2 s each.
 constexpr absl::Duration kLongestReturn = absl::Seconds(5);
-// The files of so many jobs that failed here are looked at again.
+// The files of so many jobs that failed here are looked at again, for so long:
+// nobody tells a worker that a job is over.
 constexpr size_t kMostFailed = 8;
+constexpr absl::Duration kLooksFor = absl::Hours(7 * 24);
 
 size_t StampOf(const std::vector<std::string>& files) {
   size_t stamp = 0;
@@ -400,6 +402,10 @@ Agent::Work Agent::AwaitWork() {
 }
 
 void Agent::LookAtFailed() {
+  const Instant now = clock_.Now();
+  std::erase_if(failed_, [now](const auto& each) {
+    return now - each.second.since >= kLooksFor;
+  });
   std::set<JobId> repaired;
   for (const auto& [job, failed] : failed_) {
     if (StampOf(failed.files) != failed.stamp) repaired.insert(job);
@@ -444,7 +450,9 @@ void Agent::Run(const RunOrder& order, const CancelToken& cancel) {
   time_.Restart();
   BeginTensorPeak();
   energy_.Begin();
-  failed_.erase(fence.job);
+  // A member of a group reads all files.  This stage of a pipeline may not read
+  // those that another one lacked here.
+  if (order.group.has_value()) failed_.erase(fence.job);
   {
     SteadyLock lock(&mutex_);
     repaired_.erase(fence.job);
@@ -470,8 +478,12 @@ void Agent::Run(const RunOrder& order, const CancelToken& cancel) {
     Log(LogLevel::kInfo, "run was ended", fields);
   } else {
     Log(LogLevel::kError, "run failed", fields);
-    failed_[fence.job] = std::move(run);
-    if (failed_.size() > kMostFailed) failed_.erase(failed_.begin());
+    // Neither is for want of a file.
+    if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) {
+      run.since = clock_.Now();
+      failed_[fence.job] = std::move(run);
+      if (failed_.size() > kMostFailed) failed_.erase(failed_.begin());
+    }
     recorder_.SetPhase(v1::RunState::PHASE_FAILED, status);
   }
 }

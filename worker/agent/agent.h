@@ -51,8 +51,8 @@ struct AgentOptions {
   // such a run, so the agent calls restart().  The limit is longer than the
   // slowest machine takes for one instruction.
   absl::Duration longest_end = absl::Minutes(1);
-  // How often an idle worker looks whether files of jobs that failed here have
-  // changed.
+  // How often an idle worker looks whether files of jobs that failed here in
+  // the last week have changed.
   absl::Duration look_period = absl::Seconds(5);
   // Carries out the jobs' fault scripts; outlives the agent.  Null: the agent
   // refuses jobs that have such a script.
@@ -130,10 +130,11 @@ class Agent {
     std::shared_ptr<CancelToken> cancel;
   };
 
-  // The files of a run, and their StampOf() before it began.
+  // The files of a run, their StampOf() before it began, and when it failed.
   struct FailedRun {
     std::vector<std::string> files;
     size_t stamp = 0;
+    Instant since;
   };
 
   void ComputeLoop();

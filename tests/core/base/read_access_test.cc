@@ -152,6 +152,7 @@ TEST_F(ReadAccessTest, ListsWhatIsInAFolder) {
   }
   EXPECT_EQ(found, (std::set<std::string>{".hidden/", "a.txt!", "dangling",
                                           "state/", "sub/", "to-sub/"}));
+  EXPECT_EQ(ListFolder(Data(), 2)->size(), 2u);
 }
 
 // Somebody exchanges a link while it is being opened, again and again.
