@@ -62,6 +62,19 @@ std::string OneLine(const std::string& text) {
 
 // The coordinator counts on from the attempts that workers tell of.
 constexpr int64_t kMostAttempts = int64_t{1} << 50;
+// Far more stages, neighbours or marks than a worker has.
+constexpr int kMostParts = 4096;
+// Instructions of a traced batch.
+constexpr int kMostTraced = 256;
+// Each running job looks for itself among them.
+constexpr int kMostRepaired = 64;
+
+// Whether each instruction has all its numbers.
+bool IsWhole(const v1::BatchTrace& trace) {
+  const int ops = static_cast<int>(trace.ops().size());
+  return ops <= kMostTraced && trace.micro_batches_size() == ops &&
+         trace.begin_us_size() == ops && trace.us_size() == ops;
+}
 
 absl::Status CheckUnreadable(const v1::UnreadableSamples& said) {
   bool good = said.of() >= 0 && said.numbers_size() <= kMostUnreadable + 1;
@@ -78,6 +91,12 @@ absl::Status CheckUnreadable(const v1::UnreadableSamples& said) {
 }
 
 absl::Status CheckRun(const v1::RunState& run) {
+  PACELINE_RETURN_IF_ERROR(
+      CheckSize("run state: stage times", run.stage_times_size(), kMostParts));
+  PACELINE_RETURN_IF_ERROR(
+      CheckSize("run state: sent", run.sent_size(), kMostParts));
+  PACELINE_RETURN_IF_ERROR(
+      CheckSize("run state: predicted", run.predicted_size(), kMostParts));
   PACELINE_RETURN_IF_ERROR(CheckUnreadable(run.unreadable().train()));
   PACELINE_RETURN_IF_ERROR(CheckUnreadable(run.unreadable().test()));
   if (run.phase() == v1::RunState::PHASE_UNSPECIFIED ||
@@ -147,6 +166,7 @@ void CleanRun(v1::RunState& run) {
   for (v1::StageTime& time : *run.mutable_stage_times()) {
     CleanNumbers(time, "");
     if (time.has_versions()) CleanNumbers(*time.mutable_versions(), "");
+    if (!IsWhole(time.trace())) time.clear_trace();
   }
   // A model may well have a loss that is no number.
   if (run.has_flow()) CleanNumbers(*run.mutable_flow(), "loss");
@@ -196,7 +216,8 @@ absl::StatusOr<LayerRange> ReadLayers(const v1::LayerRange& proto) {
 
 namespace {
 
-// Keeps a peer from having the coordinator count for ever.
+// Keeps a peer from having the coordinator count for ever.  Jobs and cuts count
+// too.
 constexpr int64_t kMostPieces = 100'000;
 
 absl::Status CheckPieces(const v1::PiecesHeld& held) {
@@ -204,6 +225,8 @@ absl::Status CheckPieces(const v1::PiecesHeld& held) {
   int64_t pieces = 0;
   for (const v1::PiecesHeld::OfJob& job : held.jobs()) {
     PACELINE_RETURN_IF_ERROR(CheckCount("pieces: job", job.job()));
+    pieces += 1 + job.cuts_size();
+    PACELINE_RETURN_IF_ERROR(CheckSize("pieces", pieces, kMostPieces));
     PACELINE_RETURN_IF_ERROR(ReadCut(job.floor()).status());
     for (const v1::PiecesHeld::HeldCut& cut : job.cuts()) {
       PACELINE_RETURN_IF_ERROR(ReadCut(cut.cut()).status());
@@ -220,6 +243,8 @@ absl::Status CheckPieces(const v1::PiecesHeld& held) {
 }  // namespace
 
 absl::Status CheckHeartbeat(v1::Heartbeat& heartbeat) {
+  PACELINE_RETURN_IF_ERROR(CheckSize(
+      "repaired jobs", heartbeat.repaired_jobs_size(), kMostRepaired));
   if (heartbeat.has_run()) {
     PACELINE_RETURN_IF_ERROR(CheckRun(heartbeat.run()));
     CleanRun(*heartbeat.mutable_run());

@@ -24,12 +24,13 @@ void CleanNotes(google::protobuf::RepeatedPtrField<std::string>& notes);
 
 // Refuses what has a wrong form, and cleans the rest, since the peer may be
 // anybody: times and counts of the run that cannot be (NaN, infinite, negative)
-// become 0, each text of a log becomes one line of at most kMaxLogTextBytes.
+// become 0, each text of a log becomes one line of at most kMaxLogTextBytes.  A
+// traced batch that is not whole is left out.
 // MemberState and Measurement are left to group_convert.h and
 // measurement_convert.h.
 // Errors: InvalidArgument  a phase, job, step or code that does not exist, a
-// record of a step below 1, samples below 0, pieces that cannot be; as
-// CheckRoundRecord()
+// record of a step below 1, samples below 0, pieces that cannot be, more of
+// something than a worker has; as CheckRoundRecord()
 absl::Status CheckHeartbeat(v1::Heartbeat& heartbeat);
 
 // Why the run has failed; OK unless its phase says that it has.

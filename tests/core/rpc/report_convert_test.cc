@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"
@@ -26,6 +27,9 @@ TEST(CheckHeartbeat, LeavesWhatIsRightAsItIs) {
   for (v1::RoundRecord& round : *heartbeat.mutable_rounds()) {
     for (auto& skip : *round.mutable_skipped()) skip.set_reason("late");
     round.set_cosine(1);
+  }
+  for (v1::StageTime& time : *heartbeat.mutable_run()->mutable_stage_times()) {
+    time.mutable_trace()->set_ops("FB");
   }
   const v1::Heartbeat before = heartbeat;
 
@@ -146,6 +150,43 @@ TEST(CheckHeartbeat, RefusesPiecesBeyondAllMeasure) {
   EXPECT_EQ(refused(1, 1000), absl::StatusCode::kOk);
   EXPECT_EQ(refused(std::numeric_limits<int64_t>::max(), 1000), kBad);
   EXPECT_EQ(refused(1, std::numeric_limits<int>::max()), kBad);
+}
+
+// Whoever reads a trace takes the numbers of each instruction.
+TEST(CheckHeartbeat, LeavesOutATraceThatIsNotWhole) {
+  v1::Heartbeat heartbeat = BeatOf(v1::RunState::PHASE_RUNNING);
+  v1::BatchTrace& trace =
+      *heartbeat.mutable_run()->add_stage_times()->mutable_trace();
+  trace.set_ops("F");
+  trace.add_begin_us(1);
+  trace.add_us(1);
+
+  ASSERT_TRUE(CheckHeartbeat(heartbeat).ok());
+
+  EXPECT_FALSE(heartbeat.run().stage_times(0).has_trace());
+}
+
+// The coordinator goes through them for each running job, or keeps them.
+TEST(CheckHeartbeat, RefusesMoreOfAnythingThanAWorkerHas) {
+  const auto checked = [](int count, auto add) {
+    v1::Heartbeat heartbeat = BeatOf(v1::RunState::PHASE_RUNNING);
+    for (int i = 0; i < count; ++i) add(heartbeat);
+    return CheckHeartbeat(heartbeat).code();
+  };
+  using Add = void (*)(v1::Heartbeat&);
+  const std::pair<int, Add> kAll[] = {
+      {64, [](auto& beat) { beat.add_repaired_jobs(1); }},
+      {4096, [](auto& beat) { beat.mutable_run()->add_stage_times(); }},
+      {4096, [](auto& beat) { beat.mutable_run()->add_sent(); }},
+      {4096, [](auto& beat) { beat.mutable_run()->add_predicted(); }},
+      {100'000, [](auto& beat) { beat.mutable_pieces()->add_jobs(); }},
+      {50'000,
+       [](auto& beat) { beat.mutable_pieces()->add_jobs()->add_cuts(); }}};
+  for (const auto& [most, add] : kAll) {
+    EXPECT_EQ(checked(most, add), absl::StatusCode::kOk) << most;
+    EXPECT_EQ(checked(most + 1, add), absl::StatusCode::kInvalidArgument)
+        << most;
+  }
 }
 
 TEST(CheckHeartbeat, RefusesStepsAndSamplesThatCannotBe) {
