@@ -122,13 +122,13 @@ absl::Status CheckFile(Database& database, const std::string& path,
         ", and no paceline-coordinator writes less than 0", kMoveAway));
   }
   if (version > kSchemaVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return absl::InvalidArgumentError(absl::StrCat(
         "the state was written by a newer paceline-coordinator (schema ",
         version, ", this one knows ", kSchemaVersion,
         "): update this one, or give it another --state"));
   }
   if (version > 0 && version < kSchemaVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return absl::InvalidArgumentError(absl::StrCat(
         "the state was written by an older paceline-coordinator (schema ",
         version, ", this one needs ", kSchemaVersion,
         "): give it another --state"));

@@ -40,9 +40,9 @@ class SqliteStore final : public JobStore {
   // Opens or makes `path`; ":memory:" is a store that ends with its object.
   // What is in it is not looked at: see StoreCheck.
   //
-  // Errors: DataLoss            it is no store of ours, or a damaged one
-  //         FailedPrecondition  another version of the program has written it;
-  //                             the file stays as it is
+  // Errors: DataLoss         it is no store of ours, or a damaged one
+  //         InvalidArgument  another version of the program has written it; the
+  //                          file stays as it is
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(
       const std::string& path);
 

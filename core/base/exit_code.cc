@@ -10,7 +10,6 @@ int DaemonExitCode(const absl::Status& status) {
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kAborted:
-    case absl::StatusCode::kFailedPrecondition:
       return kConfigurationExit;
     default:
       return 1;

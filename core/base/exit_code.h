@@ -10,10 +10,10 @@ namespace paceline {
 inline constexpr int kConfigurationExit = 78;
 
 // 0 ok; 78 wrong configuration, be it a flag, a variable, the file, a
-// certificate, or an address that may not be used (InvalidArgument,
-// PermissionDenied, Unauthenticated), a name that another process has
-// (Aborted), or a folder that another release has written
-// (FailedPrecondition); 1 anything else.
+// certificate, an address that may not be used, or a state that another release
+// has written (InvalidArgument, PermissionDenied, Unauthenticated), or a name
+// that another process has (Aborted); 1 anything else, since it may be right
+// later: a port in use, clocks that differ, several coordinators on a network.
 int DaemonExitCode(const absl::Status& status);
 
 // The same for --help.

@@ -13,6 +13,9 @@ namespace {
 // A process older than that many restarts of its name is long gone.
 constexpr size_t kReplacedKept = 32;
 constexpr size_t kMostClaims = 1000;
+// A worker has so many leases to make room for another machine that asks for
+// its name: a person may be exchanging them.
+constexpr int kLeasesToGo = 3;
 
 std::string Seconds(absl::Duration duration) {
   return absl::StrFormat("%.1f s", absl::ToDoubleSeconds(duration));
@@ -82,7 +85,9 @@ absl::StatusOr<AttachVerdict> Membership::OnAttach(
       const auto [claim, is_new] = claims_.try_emplace(
           {verdict.id, Incarnation{registration.incarnation()}}, now);
       const std::string why = HeldText(registration, old);
-      if (claim->second < member->last_heard) return absl::AbortedError(why);
+      if (member->last_heard - claim->second >= kLeasesToGo * policy_.lease) {
+        return absl::AbortedError(why);
+      }
       if (claims_.size() > kMostClaims) claims_.clear();
       return absl::AlreadyExistsError(why);
     }
@@ -207,6 +212,10 @@ void Membership::OnStandstill(absl::Duration duration, Instant now) {
   for (auto& [id, member] : members_) {
     member.last_heard = std::min(member.last_heard + duration, now);
     member.gone_since = std::min(member.gone_since + duration, now);
+  }
+  // A member counts as heard later, and was not.
+  for (auto& [claimant, since] : claims_) {
+    since = std::min(since + duration, now);
   }
 }
 

@@ -95,9 +95,9 @@ class Membership {
   // Errors:
   //   AlreadyExists  the name is held by a worker of another machine, which
   //                  may be lost soon: to be tried again
-  //   Aborted        that worker was heard after this incarnation had asked for
-  //                  its name, so that both live; or this incarnation was
-  //                  replaced by a newer one of its name
+  //   Aborted        that worker was heard for three leases after this
+  //                  incarnation had asked for its name, so that both live; or
+  //                  this incarnation was replaced by a newer one of its name
   absl::StatusOr<AttachVerdict> OnAttach(const v1::Registration& registration,
                                          StreamId stream, Instant now);
 

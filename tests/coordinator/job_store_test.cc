@@ -449,9 +449,9 @@ TEST(SqliteStore, RefusesWhatItHasNotWrittenAndLeavesItUntouched) {
     std::string says;
   };
   const Case cases[] = {
-      {"PRAGMA user_version=99", absl::StatusCode::kFailedPrecondition,
+      {"PRAGMA user_version=99", absl::StatusCode::kInvalidArgument,
        "newer paceline-coordinator (schema 99"},
-      {"PRAGMA user_version=12", absl::StatusCode::kFailedPrecondition,
+      {"PRAGMA user_version=12", absl::StatusCode::kInvalidArgument,
        "older paceline-coordinator (schema 12"},
       {"PRAGMA user_version=-1", absl::StatusCode::kDataLoss, "schema is -1"},
       {"PRAGMA user_version=-2000000000", absl::StatusCode::kDataLoss,

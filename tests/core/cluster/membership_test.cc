@@ -77,22 +77,38 @@ TEST(Membership, NameOfALiveWorkerIsRefusedToAnotherMachine) {
 }
 
 // Two boards from one card image have one host name and one machine id.  Once
-// it is known that both live, the second one is told to stay away.
-TEST(Membership, NameOfALiveWorkerIsRefusedForGoodOnceItWasHeardAgain) {
+// it is known that both live, the second one is told to stay away.  Before, a
+// person may be exchanging the machines.
+TEST(Membership,
+     NameOfALiveWorkerIsRefusedForGoodOnceItWasHeardForThreeLeases) {
   Membership membership = Workers({"a"});
   v1::Registration twin = Of("a", 2);
   twin.set_address("10.0.0.2:7401");
 
   const auto first = membership.OnAttach(twin, StreamId{2}, AtMs(10));
-  const auto second = membership.OnAttach(twin, StreamId{3}, AtMs(210));
-  membership.OnHeard(StreamId{1}, AtMs(300));
-  const auto third = membership.OnAttach(twin, StreamId{4}, AtMs(610));
+  membership.OnHeard(StreamId{1}, AtMs(9'009));
+  const auto second = membership.OnAttach(twin, StreamId{3}, AtMs(9'010));
+  membership.OnHeard(StreamId{1}, AtMs(9'010));
+  const auto third = membership.OnAttach(twin, StreamId{4}, AtMs(9'020));
 
   EXPECT_TRUE(absl::IsAlreadyExists(first.status())) << first.status();
   EXPECT_TRUE(absl::IsAlreadyExists(second.status())) << second.status();
   EXPECT_TRUE(absl::IsAborted(third.status())) << third.status();
   EXPECT_THAT(third.status().message(), testing::HasSubstr("machine id"));
   EXPECT_EQ(membership.Find(WorkerId{1})->stream, StreamId{1});
+}
+
+// Counted as a sign of life: the newcomer ended for good, and the old one was
+// dead.
+TEST(Membership, StandstillOfTheCoordinatorRefusesNoNewcomerForGood) {
+  Membership membership = Workers({"a"});
+  membership.OnAttach(Of("a", 2, "m2"), StreamId{2}, AtMs(10)).IgnoreError();
+
+  membership.OnStandstill(absl::Seconds(30), AtMs(30'010));
+  const auto again =
+      membership.OnAttach(Of("a", 2, "m2"), StreamId{3}, AtMs(30'020));
+
+  EXPECT_TRUE(absl::IsAlreadyExists(again.status())) << again.status();
 }
 
 TEST(Membership, NameOfALostWorkerMayMoveToAnotherMachine) {
