@@ -23,7 +23,6 @@ namespace {
 
 using Message = v1::ProbeMessage;
 
-constexpr int32_t kMostReplyBytes = 1 << 20;
 constexpr int32_t kChunkBytes = 64 << 10;
 constexpr int kWarmUps = 3;
 constexpr int kRoundTrips = 21;
@@ -53,13 +52,6 @@ class ProbeReactor final : public grpc::ServerBidiReactor<Message, Message> {
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
     Listener::OnMessage(peer_, static_cast<int64_t>(request_.ByteSizeLong()));
-    if (request_.reply_bytes() < 0 ||
-        request_.reply_bytes() > kMostReplyBytes) {
-      return Finish(ToGrpc(absl::InvalidArgumentError(
-          absl::StrCat("a probe asks for an answer of ", request_.reply_bytes(),
-                       " bytes, at most ", kMostReplyBytes, " are given"))));
-    }
-    reply_.mutable_payload()->resize(request_.reply_bytes());
     reply_.set_cpu_seconds(absl::ToDoubleSeconds(ProcessCpuTime()));
     StartWrite(&reply_);
   }
