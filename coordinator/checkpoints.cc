@@ -36,6 +36,15 @@ std::map<int64_t, CheckpointId> CheckpointsOf(const JobRecord& record) {
   return found;
 }
 
+// The newest after which not all steps were skipped.
+std::optional<CheckpointId> NewestSound(
+    const JobRecord& record, const std::map<int64_t, CheckpointId>& there) {
+  for (auto each = there.rbegin(); each != there.rend(); ++each) {
+    if (!IsBroken(record.job, each->first)) return each->second;
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<CheckpointId> SkipsNow(JobId job) {
   return FailedPrecondition("the steps of job ", job.value,
                             " are skipped: its weights are of no use now");
@@ -285,9 +294,7 @@ absl::StatusOr<std::optional<CheckpointId>> Checkpoints::OnExport(
   const JobEntry* const job = mesh_.FindJob(id);
   if (job == nullptr) return NoSuchJob(id);
   const std::map<int64_t, CheckpointId> there = CheckpointsOf(job->record);
-  const std::optional<CheckpointId> newest =
-      there.empty() ? std::nullopt
-                    : std::optional<CheckpointId>(there.rbegin()->second);
+  const std::optional<CheckpointId> newest = NewestSound(job->record, there);
   const bool trains =
       job->recovery != nullptr && !IsInference(job->record.spec);
   if (trains) {
@@ -304,6 +311,7 @@ absl::StatusOr<std::optional<CheckpointId>> Checkpoints::OnExport(
     exported_[id] = newest->step;
     return newest;
   }
+  if (!there.empty()) return SkipsNow(id).status();
   return FailedPrecondition(
       "job ", id.value, " is ", JobStateName(job->record.state()),
       " and has no ", ResultName(job->record.spec),
@@ -366,8 +374,19 @@ absl::StatusOr<Resumption> Checkpoints::CheckResume(
     return NotFound("job ", id.value,
                     " has no checkpoint: train.checkpoint_every makes them");
   }
-  const int64_t step = request.resume().step();
-  const auto found = step == 0 ? std::prev(there.end()) : there.find(step);
+  int64_t step = request.resume().step();
+  if (step == 0) {
+    const auto newest = NewestSound(job->record, there);
+    if (!newest.has_value()) {
+      return FailedPrecondition(
+          "all steps of job ", id.value, " after its checkpoint of step ",
+          there.begin()->first,
+          " were skipped, and would be again; --from takes that one all the "
+          "same");
+    }
+    step = newest->step;
+  }
+  const auto found = there.find(step);
   if (found == there.end()) {
     return NotFound(
         "job ", id.value, " has no checkpoint of step ", step, "; there are: ",

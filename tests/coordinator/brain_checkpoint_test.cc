@@ -249,6 +249,19 @@ TEST_F(CheckpointsTest, AnExportGivesTheNewestSoundState) {
   EXPECT_EQ((*newest)->step, 35);
 }
 
+TEST_F(CheckpointsTest, AStoppedJobGoesOnFromItsNewestSoundState) {
+  Make(25);
+  Make(50);
+  ReportSteps(a_, kRunning, 51, 60, true);
+  ASSERT_TRUE(Stop().ok());
+
+  EXPECT_EQ(Export(job_)->value().step, 25);
+  EXPECT_EQ(Record(Resume(CheckpointedSpec(), job_, 0)).job.resumed().step(),
+            25);
+  EXPECT_EQ(Record(Resume(CheckpointedSpec(), job_, 50)).job.resumed().step(),
+            50);
+}
+
 TEST_F(CheckpointsTest, AResumedJobCountsItsOwnStepsOnly) {
   Make(25);
   ASSERT_TRUE(Stop().ok());

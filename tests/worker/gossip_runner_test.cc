@@ -173,6 +173,20 @@ TEST(GossipRunner, ParametersThatAreNotFiniteOrNotThoseNamedAreRefused) {
   }
 }
 
+// The others go on with states of their own.
+TEST(GossipRunner, AStateThatIsNotFiniteIsNoFaultOfTheJob) {
+  JobSpec spec = GossipJob(5);
+  spec.train.learning_rate.base = 3e38;
+  TrainingGroup group(spec, {1, 1});
+  group.Begin();
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(group.trainer(i).AwaitDone());
+    group.trainer(i).Stop();
+    EXPECT_TRUE(absl::IsDataLoss(group.trainer(i).status()))
+        << group.trainer(i).status();
+  }
+}
+
 TEST(GossipRunner, OtherFaultsOnPurposeEndNothing) {
   for (const char* const kind :
        {"sign-flip", "label-flip", "gaussian", "duplicate", "hang", "delay"}) {

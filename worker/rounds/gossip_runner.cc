@@ -88,7 +88,9 @@ absl::StatusOr<StepVerdict> GossipRunner::Update(const StepFaults& faults) {
       DecideStep(options_.spec.train, total_steps_, {report});
   PACELINE_RETURN_IF_ERROR(parts_.engine.Apply(verdict));
   if (!verdict.skip) {
-    PACELINE_RETURN_IF_ERROR(CheckFinite(parts_.engine, batch_.step + 1));
+    const absl::Status finite = CheckFinite(parts_.engine, batch_.step + 1);
+    // The others have states of their own: only this member leaves.
+    if (!finite.ok()) return absl::DataLossError(finite.message());
   }
   return verdict;
 }
