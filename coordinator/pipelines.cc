@@ -24,8 +24,10 @@ namespace {
 
 // Before the first is measured an instruction may take as long.
 constexpr absl::Duration kLongestInstruction = absl::Minutes(1);
-// A worker with a cut link gets no stage for as long.
+// A worker with a cut link gets no stage for as long; where the job pauses
+// without it, the link is tried sooner.
 constexpr absl::Duration kCutOffTime = absl::Minutes(1);
+constexpr absl::Duration kCutOffPause = absl::Seconds(10);
 
 WorkPhase WorkPhaseOf(v1::RunState::Phase phase) {
   constexpr WorkPhase kByNumber[] = {WorkPhase::kIdle,    WorkPhase::kGathering,
@@ -266,6 +268,12 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
         {member, JobId{}, mesh_.measures.Holds(member->registration.name()),
          mesh_.IsDrained(id), !each.no_data.empty(),
          taken || !each.unfit.empty(), job.watch.SlownessOf(each.process)});
+  }
+  // A process that did not leave in time comes back as another one.
+  for (const Candidate& each : mesh_.Candidates()) {
+    if (!job.recovery->Excludes(each.member->process())) continue;
+    candidates.push_back(each);
+    candidates.back().unfit = true;
   }
   // Once it trains a stage does without a replica that is lost.
   const JobSpec present =
@@ -668,13 +676,14 @@ absl::Duration Pipelines::InstructionBound(JobEntry& job) const {
 
 void Pipelines::Judge(JobEntry& job, RecoveryActions& actions, Moment moment) {
   JobRecovery& recovery = *job.recovery;
-  for (auto due = job.cut_off.begin(); due != job.cut_off.end();) {
-    if (moment.now < due->second) {
-      ++due;
+  for (auto cut = job.cut_off.begin(); cut != job.cut_off.end();) {
+    if (moment.now - cut->second <
+        (job.IsPaused() ? kCutOffPause : kCutOffTime)) {
+      ++cut;
       continue;
     }
-    recovery.SetUnfit(due->first, "", moment.now, actions);
-    due = job.cut_off.erase(due);
+    recovery.SetCutOff(cut->first, "", moment.now, actions);
+    cut = job.cut_off.erase(cut);
   }
   const absl::Duration bound = InstructionBound(job);
   recovery.SetLeaveBound(bound);
@@ -710,8 +719,8 @@ void Pipelines::Judge(JobEntry& job, RecoveryActions& actions, Moment moment) {
   // Both live, so that either may hold other stages: not next to each other.
   const std::string why = absl::StrCat(
       "the link to ", mesh_.NameOf(cut->accuser.worker), " is cut");
-  job.cut_off[cut->member.worker] = moment.now + kCutOffTime;
-  recovery.SetUnfit(cut->member.worker, why, moment.now, actions);
+  job.cut_off[cut->member.worker] = moment.now;
+  recovery.SetCutOff(cut->member.worker, why, moment.now, actions);
   recovery.OnStuck(cut->member, why, moment.now, actions);
 }
 

@@ -189,11 +189,11 @@ void JobRecovery::OnStuck(const MemberId& process, const std::string& why,
   Advance(now, actions);
 }
 
-void JobRecovery::SetUnfit(WorkerId worker, const std::string& why, Instant now,
-                           RecoveryActions& actions) {
+void JobRecovery::SetCutOff(WorkerId worker, const std::string& why,
+                            Instant now, RecoveryActions& actions) {
   const auto found = peers_.find(worker);
-  if (found == peers_.end() || found->second.unfit == why) return;
-  found->second.unfit = why;
+  if (found == peers_.end() || found->second.cut_off == why) return;
+  found->second.cut_off = why;
   OnMembersChanged();
   Advance(now, actions);
 }
@@ -445,8 +445,9 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
   if (MakesUnfit(error.code())) {
     Peer& lacks = peers_[peer.process.worker];
     // The first stage alone reads the data.
-    const bool data = absl::IsNotFound(error) && lacks.no_data.empty() &&
-                      places_.front().process == peer.process;
+    const bool data =
+        (absl::IsNotFound(error) || absl::IsPermissionDenied(error)) &&
+        lacks.no_data.empty() && places_.front().process == peer.process;
     (data ? lacks.no_data : lacks.unfit) = std::string(error.message());
     AddEvent(actions, "unfit",
              absl::StrCat(peer.name, " holds no ",
@@ -810,7 +811,9 @@ std::vector<RunCandidate> JobRecovery::Candidates() const {
   for (const auto& [worker, peer] : peers_) {
     if (!IsCounted(peer)) continue;
     candidates.push_back({peer.process, peer.machine,
-                          peer.draining ? "it drains" : peer.unfit,
+                          peer.draining          ? "it drains"
+                          : peer.cut_off.empty() ? peer.unfit
+                                                 : peer.cut_off,
                           peer.no_data});
   }
   return candidates;

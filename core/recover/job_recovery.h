@@ -126,9 +126,9 @@ class JobRecovery {
   // It hangs, or the link between it and a neighbour is broken.
   void OnStuck(const MemberId& process, const std::string& why, Instant now,
                RecoveryActions& actions);
-  // why: empty: it is fit again.
-  void SetUnfit(WorkerId worker, const std::string& why, Instant now,
-                RecoveryActions& actions);
+  // A link of its is cut, so that it gets no stage.  why: empty: no longer.
+  void SetCutOff(WorkerId worker, const std::string& why, Instant now,
+                 RecoveryActions& actions);
   void SetDraining(WorkerId worker, bool draining, Instant now,
                    RecoveryActions& actions);
   // There is a better plan, for which it pays to move.  Ignored unless it runs.
@@ -214,8 +214,9 @@ class JobRecovery {
     // keeps the mark in later attempts, since it may hold pieces.
     bool was_ordered = false;
     bool missed = false;  // an event says that it is lost
-    std::string unfit;
+    std::string unfit;    // it failed for want of something
     std::string no_data;
+    std::string cut_off;
     bool draining = false;
   };
 

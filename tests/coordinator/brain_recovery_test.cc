@@ -329,6 +329,27 @@ TEST_F(PipelineOfThree, ACutLinkBetweenTwoThatLiveKeepsOneFromHoldingStages) {
   EXPECT_THAT(Placed(a_), Contains("b"));
 }
 
+TEST_F(PipelineOfThree, AJobThatPausesForACutLinkTriesItAgainSoon) {
+  ASSERT_TRUE(Stop(job_).ok());
+  Leave({a_, b_, c_});
+  JobSpec spec = SpecOf(3);
+  spec.pipeline.cuts = {1, 2};
+  spec.pipeline.workers = {"a", "b", "c"};
+  Submit(spec);
+  for (int64_t ms = 0; ms <= 3000; ms += 500) {
+    Say(a_, 1);
+    SayBroken(b_, 3, ms);
+    SayBroken(c_, 2, ms);
+    Pass(ms < 3000 ? 500 : 50);
+  }
+  Leave({a_, b_, c_});
+  ASSERT_THAT(Why(), HasSubstr("the link to b is cut"));
+
+  Pass(11'000, {a_, b_, c_});
+
+  EXPECT_THAT(Placed(a_), Contains("c"));
+}
+
 // --- What workers read from their own disks ----------------------------------
 
 // Two stages on two of four workers.

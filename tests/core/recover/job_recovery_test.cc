@@ -94,7 +94,7 @@ TEST_F(JobRecoveryTest, ExcludesTheProcessThatDoesNotLeave) {
 
 TEST_F(JobRecoveryTest, PausesWithTheReasonAndGoesOnWhenAWorkerComes) {
   BeginWith(1);
-  job_->SetUnfit({1}, "it has no AVX2", now_, actions_);
+  job_->SetCutOff({1}, "it has no AVX2", now_, actions_);
   Lose(1);
   EXPECT_EQ(job_->phase(), JobPhase::kPaused);
   EXPECT_EQ(job_->why(), "no worker");
@@ -403,6 +403,32 @@ TEST_F(JobRecoveryTest, GoesOnWhenAFileThatWasMissingIsThere) {
 
   EXPECT_EQ(job_->phase(), JobPhase::kRunning);
   EXPECT_TRUE(Has("repaired"));
+}
+
+TEST_F(JobRecoveryTest, AWorkerThatMayNotReadTheDataHoldsALaterStage) {
+  BeginWith(2);
+
+  FailWith(1, absl::PermissionDeniedError("/data/train is outside"));
+
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning);
+  EXPECT_EQ(orders_.at(2).run->places[0].process, workers_[2].process);
+  EXPECT_EQ(orders_.at(2).run->places.size(), 2u);
+}
+
+TEST_F(JobRecoveryTest, AChangedFileMendsNoLink) {
+  BeginWith(2);
+  FailWith(2, absl::PermissionDeniedError("no /weights"));
+  job_->SetCutOff({2}, "the link to w1 is cut", now_, actions_);
+  Settle();
+
+  workers_[2].report.files_changed = true;
+  Report(2);
+  EXPECT_EQ(orders_.at(1).run->places.size(), 1u);
+  job_->SetCutOff({2}, "", now_, actions_);
+  Settle();
+  Lose(1);
+
+  EXPECT_EQ(orders_.at(2).run->places[0].process, workers_[2].process);
 }
 
 TEST_F(JobRecoveryTest, FailsAfterThreeAttemptsWithoutANewStep) {
