@@ -36,7 +36,7 @@ void KeepNewest(std::vector<Record>& records) {
 // heard again and the time after a start come without an event of their own.
 constexpr absl::Duration kServePeriod = absl::Seconds(1);
 // A worker that could not dial another one tries again so often.
-constexpr absl::Duration kRedialPeriod = absl::Seconds(30);
+constexpr absl::Duration kRedialPeriod = absl::Seconds(5);
 // A stored result waits at most so long for the checkpoint of its last step.
 constexpr absl::Duration kLastCheckpointTime = absl::Seconds(10);
 
@@ -449,7 +449,11 @@ StandingOrder Brain::OrderOf(const Member& member, const JobEntry* job) const {
   if (IsDataParallel(job->record.spec)) {
     return groups_.OrderOf(*job, member.id);
   }
-  return {pipelines_.OrderOf(*job, member.id), std::nullopt};
+  StandingOrder order = {pipelines_.OrderOf(*job, member.id), std::nullopt};
+  if (job->IsPaused()) {
+    order.measure = mesh_.measures.OrderOf(member.registration.name());
+  }
+  return order;
 }
 
 Actions Brain::TakeActions() {

@@ -121,16 +121,7 @@ void LeaveOutRefused(const Measurements& measurements,
   for (const Member* member : free) names.insert(member->registration.name());
   std::vector<LinkMeasurement> refused = RefusedLinks(measurements, names);
   while (!refused.empty()) {
-    std::map<std::string, int> count;
-    for (const LinkMeasurement& link : refused) {
-      ++count[link.from];
-      ++count[link.to];
-    }
-    const auto worst = std::max_element(
-        count.begin(), count.end(), [](const auto& a, const auto& b) {
-          return std::pair(a.second, a.first) < std::pair(b.second, b.first);
-        });
-    const std::string name = worst->first;
+    const std::string name = MostRefused(refused);
     const auto is_its = [&name](const LinkMeasurement& link) {
       return link.from == name || link.to == name;
     };

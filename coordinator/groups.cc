@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -608,7 +609,7 @@ void Groups::AdmitJoinersOf(JobEntry& job, Moment moment) {
     const Member& member = *candidate.member;
     const Incarnation process = member.incarnation();
     if (!IsIdle(candidate) || !HasRoom(job) ||
-        job.unfit[member.id] == process) {
+        job.unfit[member.id] == process || CannotDial(job, member)) {
       continue;
     }
     const absl::StatusOr<ModelDescription> model = Describe(job.record.spec);
@@ -627,9 +628,7 @@ void Groups::AdmitJoinersOf(JobEntry& job, Moment moment) {
   }
 }
 
-// Asked again when the group is smaller.
-bool Groups::HasMemory(JobEntry& job, const Member& joiner,
-                       const ModelDescription& model, Moment moment) {
+std::vector<const Member*> Groups::MembersOf(const JobEntry& job) const {
   std::vector<const Member*> members;
   for (const v1::JobWorker& part : job.record.job.workers()) {
     const WorkerId worker{part.id()};
@@ -637,6 +636,26 @@ bool Groups::HasMemory(JobEntry& job, const Member& joiner,
     const Member* const member = mesh_.membership.Find(worker);
     if (member != nullptr) members.push_back(member);
   }
+  return members;
+}
+
+// Asked again whenever somebody may join: links are dialled anew.
+bool Groups::CannotDial(const JobEntry& job, const Member& joiner) const {
+  const std::string& name = joiner.registration.name();
+  std::set<std::string> names = {name};
+  for (const Member* member : MembersOf(job)) {
+    names.insert(member->registration.name());
+  }
+  return absl::c_any_of(RefusedLinks(mesh_.measured, names),
+                        [&name](const LinkMeasurement& link) {
+                          return link.from == name || link.to == name;
+                        });
+}
+
+// Asked again when the group is smaller.
+bool Groups::HasMemory(JobEntry& job, const Member& joiner,
+                       const ModelDescription& model, Moment moment) {
+  const std::vector<const Member*> members = MembersOf(job);
   const Incarnation process = joiner.incarnation();
   auto& [refused, size] = job.cramped[joiner.id];
   const bool known = refused == process;

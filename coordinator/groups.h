@@ -79,6 +79,9 @@ class Groups {
   void AddWorker(JobEntry& job, const Member& member,
                  const ModelDescription& model);
   void AdmitJoinersOf(JobEntry& job, Moment moment);
+  std::vector<const Member*> MembersOf(const JobEntry& job) const;
+  // Whether it and a member of the group cannot reach one another.
+  bool CannotDial(const JobEntry& job, const Member& joiner) const;
   bool HasMemory(JobEntry& job, const Member& joiner,
                  const ModelDescription& model, Moment moment);
   static bool HasRoom(const JobEntry& job);

@@ -90,7 +90,7 @@ void MeasureQueue::OnArrival(const std::string& name,
     peers.erase(peers.begin(), peers.end() - kMostLinks);
   }
   for (const std::string& peer : peers) own_[peer].peers.push_back(name);
-  own_[name] = {std::move(peers), std::nullopt};
+  own_[name] = {.peers = std::move(peers), .running = {}};
 }
 
 void MeasureQueue::Redial(const std::string& from, const std::string& to) {
@@ -251,6 +251,25 @@ absl::Status MeasureQueue::Judge(
   return absl::OkStatus();
 }
 
+// In turn: a dial that nobody answers takes long.
+void MeasureQueue::BeginOwn(
+    absl::FunctionRef<bool(const std::string& worker)> is_free,
+    absl::FunctionRef<void(Task& task)> begin) {
+  std::vector<std::pair<int64_t, std::string>> waiting;
+  for (const auto& [worker, own] : own_) {
+    if (!own.running.has_value()) waiting.emplace_back(own.last, worker);
+  }
+  std::sort(waiting.begin(), waiting.end());
+  for (const auto& [last, worker] : waiting) {
+    OwnLinks& own = own_.at(worker);
+    const auto peer = std::find_if(own.peers.begin(), own.peers.end(), is_free);
+    if (!is_free(worker) || peer == own.peers.end()) continue;
+    begin(own.running.emplace(NewLink(0, worker, *peer)));
+    own.last = own.running->order.id;
+    own.peers.erase(peer);
+  }
+}
+
 void MeasureQueue::Assign(const std::vector<MeasureWorker>& workers,
                           Instant now) {
   if (tasks_.empty() && own_.empty()) return;
@@ -266,6 +285,12 @@ void MeasureQueue::Assign(const std::vector<MeasureWorker>& workers,
   for (const MeasureWorker& worker : workers) {
     if (worker.busy) taken[worker.name] = nullptr;
   }
+  // A job that pauses may wait for a link of its workers.
+  const auto in_use = [&](const std::string& name) {
+    const auto taker = taken.find(name);
+    return taker != taken.end() &&
+           (taker->second != nullptr || !by_name[name].paused);
+  };
   const auto take = [&taken](const Task& task) {
     taken[task.worker] = &task;
     if (!task.peer.empty()) taken[task.peer] = &task;
@@ -289,7 +314,7 @@ void MeasureQueue::Assign(const std::vector<MeasureWorker>& workers,
   for (auto& [worker, own] : own_) {
     if (!own.running.has_value()) continue;
     const std::string& peer = own.running->peer;
-    if (taken.contains(worker) || taken.contains(peer)) {
+    if (in_use(worker) || in_use(peer)) {
       own.peers.push_back(peer);
       own.running.reset();
     } else if (ends(*own.running)) {
@@ -311,17 +336,11 @@ void MeasureQueue::Assign(const std::vector<MeasureWorker>& workers,
     begin(task);
   }
   const auto is_free = [&](const std::string& name) {
-    if (taken.contains(name)) return false;
+    if (in_use(name)) return false;
     const auto worker = by_name.find(name);
     return worker != by_name.end() && worker->second.live;
   };
-  for (auto& [worker, own] : own_) {
-    if (own.running.has_value() || !is_free(worker)) continue;
-    const auto peer = std::find_if(own.peers.begin(), own.peers.end(), is_free);
-    if (peer == own.peers.end()) continue;
-    begin(own.running.emplace(NewLink(0, worker, *peer)));
-    own.peers.erase(peer);
-  }
+  BeginOwn(is_free, begin);
   std::erase_if(own_, [](const auto& entry) {
     return entry.second.peers.empty() && !entry.second.running.has_value();
   });

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
@@ -27,8 +28,9 @@ namespace paceline {
 struct MeasureWorker {
   std::string name;
   std::string address;
-  bool live = false;  // attached, no doubt about it
-  bool busy = false;  // has a job
+  bool live = false;    // attached, no doubt about it
+  bool busy = false;    // has a job
+  bool paused = false;  // which pauses
 };
 
 // In a larger mesh, a new process measures its links to those that came last:
@@ -112,6 +114,7 @@ class MeasureQueue {
   struct OwnLinks {
     std::vector<std::string> peers;  // that wait
     std::optional<Task> running;
+    int64_t last = 0;  // order
   };
 
   static bool IsScript(const Task& task);
@@ -127,6 +130,9 @@ class MeasureQueue {
                      const std::map<std::string, MeasureWorker>& workers,
                      Instant now) const;
   void End(const Task& task, const absl::Status& error);
+  // Begins what the mesh measures by itself.
+  void BeginOwn(absl::FunctionRef<bool(const std::string& worker)> is_free,
+                absl::FunctionRef<void(Task& task)> begin);
   static std::string TextOf(const Task& task);
   static void KeepAsked(const Task& task, v1::Measurement& measurement);
 

@@ -72,9 +72,11 @@ std::string MeshMeasurements::FirstIdle(
 std::vector<MeasureWorker> MeshMeasurements::MeasureWorkers() const {
   std::vector<MeasureWorker> workers;
   for (const auto& [id, member] : mesh_.membership.members()) {
-    workers.push_back(
-        {member.registration.name(), member.registration.address(),
-         member.state == MemberState::kLive, mesh_.busy.contains(id)});
+    const JobEntry* const job = mesh_.JobOf(id);
+    workers.push_back({member.registration.name(),
+                       member.registration.address(),
+                       member.state == MemberState::kLive, job != nullptr,
+                       job != nullptr && job->IsPaused()});
   }
   return workers;
 }

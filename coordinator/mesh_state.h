@@ -151,7 +151,7 @@ struct JobEntry {
   // The state that has applied most, among those that workers kept of the
   // present attempt.
   v1::KeptState most_kept;
-  // Workers that are unfit until then, since a link of theirs is cut.
+  // Workers that get no stage, since a link of theirs was cut then.
   std::map<WorkerId, Instant> cut_off;
   // Seconds of a micro-batch through all layers, at most; 0: not known.
   double micro_batch_seconds = 0;
@@ -193,6 +193,7 @@ struct JobEntry {
   // "paused", "moving" or "recovering" for a pipeline that does not run; else
   // empty.
   absl::string_view Interruption() const;
+  bool IsPaused() const { return Interruption() == "paused"; }
   // Processes that cannot become members, so that they are not asked twice.
   std::map<WorkerId, Incarnation> unfit;
   // Those for whom there was no memory in a group of so many.

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -17,6 +18,7 @@
 #include "core/model/batch.h"
 #include "core/model/data_sets.h"
 #include "core/model/stage_drop.h"
+#include "core/plan/inputs.h"
 #include "core/schedule/traits.h"
 #include "core/transfer/checksum.h"
 
@@ -127,35 +129,51 @@ std::string NoneWilling(const std::vector<Candidate>& all) {
                       "one back");
 }
 
-// Names a link that the plan needs and over which nobody can dial; empty: none.
-// A stage sends to the next one.  In training gradients come back, replicas
-// exchange theirs, and all talk with the first stage, where the gate is.
-std::string RefusedWay(const JobSpec& spec, const Plan& plan,
-                       const std::vector<Candidate>& candidates,
-                       const Measurements& measurements) {
+// Returns the links that the plan needs and over which nobody can dial.  A
+// stage dials the next one.  In training it dials the one before for the
+// gradients, its replicas, the first worker of the first stage for the gate,
+// and stages that share a weight with it.
+std::vector<LinkMeasurement> RefusedWays(
+    const JobSpec& spec, const ModelDescription& model, const Plan& plan,
+    const std::vector<Candidate>& candidates,
+    const Measurements& measurements) {
   std::map<std::string, WorkerId> ids;
   std::set<std::string> names;
   for (const Member* member : Placed(plan, candidates)) {
     ids[member->registration.name()] = member->id;
     names.insert(member->registration.name());
   }
+  const std::vector<TieCost> ties = TiesOf(model);
+  const auto has = [](LayerRange range, int layer) {
+    return layer >= range.first && layer < range.last;
+  };
+  const auto share = [&](LayerRange a, LayerRange b) {
+    return absl::c_any_of(ties, [&](const TieCost& tie) {
+      return (has(a, tie.owner) && has(b, tie.user)) ||
+             (has(b, tie.owner) && has(a, tie.user));
+    });
+  };
   const std::vector<int> numbers = StageNumbers(plan.stages);
-  for (const LinkMeasurement& link : RefusedLinks(measurements, names)) {
+  const auto needs = [&](size_t i, size_t j) {
+    const int from = numbers[i], to = numbers[j];
+    return to == from + 1 ||
+           (!IsInference(spec) &&
+            (from == to + 1 || from == to || j == 0 ||
+             share(plan.stages[i].layers, plan.stages[j].layers)));
+  };
+  std::vector<LinkMeasurement> ways = RefusedLinks(measurements, names);
+  std::erase_if(ways, [&](const LinkMeasurement& link) {
     for (size_t i = 0; i < plan.stages.size(); ++i) {
       for (size_t j = 0; j < plan.stages.size(); ++j) {
-        const int from = numbers[i], to = numbers[j];
-        const bool needed =
-            to == from + 1 ||
-            (!IsInference(spec) &&
-             (from == to + 1 || from == to || from == 0 || to == 0));
-        if (needed && plan.stages[i].worker == ids[link.from] &&
-            plan.stages[j].worker == ids[link.to]) {
-          return absl::StrCat("waits for a link: ", RefusedText(link));
+        if (plan.stages[i].worker == ids[link.from] &&
+            plan.stages[j].worker == ids[link.to] && needs(i, j)) {
+          return false;
         }
       }
     }
-  }
-  return "";
+    return true;
+  });
+  return ways;
 }
 
 // Where bf16 costs time instead of saving it; empty: nowhere.
@@ -238,6 +256,37 @@ absl::StatusOr<Plan> PlanWithData(const JobSpec& spec,
   return MakePlan(spec, model, with_data, measurements);
 }
 
+// Plans again without a worker where the plan needs a link that cannot be
+// dialled, unless the job names its workers or needs as many.
+//
+// Errors: NotFound  what the job waits for; as MakePlan()
+absl::StatusOr<Plan> PlanOverLinks(const JobSpec& spec,
+                                   const ModelDescription& model,
+                                   const std::vector<Candidate>& capable,
+                                   std::vector<PlannerWorker> idle,
+                                   const Measurements& measurements) {
+  const PipelineSpec& pipeline = spec.pipeline;
+  const size_t least = std::max(WorkersWanted(spec), pipeline.cuts.size() + 1);
+  std::string waits_for;
+  while (true) {
+    absl::StatusOr<Plan> plan =
+        PlanWithData(spec, model, capable, idle, measurements);
+    if (!plan.ok() && waits_for.empty()) return plan;
+    if (plan.ok()) {
+      const std::vector<LinkMeasurement> refused =
+          RefusedWays(spec, model, *plan, capable, measurements);
+      if (refused.empty()) return plan;
+      if (waits_for.empty()) waits_for = RefusedText(refused.front());
+      std::erase_if(idle, [name = MostRefused(refused)](const auto& worker) {
+        return worker.name == name;
+      });
+    }
+    if (!plan.ok() || !pipeline.workers.empty() || idle.size() < least) {
+      return absl::NotFoundError(absl::StrCat("waits for a link: ", waits_for));
+    }
+  }
+}
+
 // Whether the whole mesh, all idle, could run it.
 absl::Status CheckPossible(const JobSpec& spec, const ModelDescription& model,
                            const std::vector<Candidate>& capable,
@@ -285,6 +334,20 @@ std::vector<LinkMeasurement> RefusedLinks(const Measurements& measurements,
     }
   }
   return refused;
+}
+
+std::string MostRefused(const std::vector<LinkMeasurement>& links) {
+  std::map<std::string, int> count;
+  for (const LinkMeasurement& link : links) {
+    ++count[link.from];
+    ++count[link.to];
+  }
+  return absl::c_max_element(count,
+                             [](const auto& a, const auto& b) {
+                               return std::pair(a.second, a.first) <
+                                      std::pair(b.second, b.first);
+                             })
+      ->first;
 }
 
 std::string RefusedText(const LinkMeasurement& link) {
@@ -436,7 +499,7 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
     return verdict;
   }
   const absl::StatusOr<Plan> plan =
-      PlanWithData(spec, model, capable, idle, measurements);
+      PlanOverLinks(spec, model, capable, std::move(idle), measurements);
   if (absl::IsNotFound(plan.status())) {
     verdict.why = std::string(plan.status().message());
     return verdict;
@@ -447,8 +510,6 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
                                plan.status().message());
     return verdict;
   }
-  verdict.why = RefusedWay(spec, *plan, candidates, measurements);
-  if (!verdict.why.empty()) return verdict;
   verdict.cpu_capability = SettleCapability(spec, *plan, candidates);
   verdict.plan = *plan;
   return verdict;

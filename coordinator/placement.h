@@ -50,6 +50,9 @@ std::string AbsentText(const std::string& key,
 // The links among these workers over which `from` could not dial `to`.
 std::vector<LinkMeasurement> RefusedLinks(const Measurements& measurements,
                                           const std::set<std::string>& names);
+// The end of most of these links, the last name of several.  links: at least
+// one.
+std::string MostRefused(const std::vector<LinkMeasurement>& links);
 // "worker a cannot dial b (10.0.0.2:7401): connection refused"
 std::string RefusedText(const LinkMeasurement& link);
 

@@ -332,6 +332,33 @@ TEST(BrainGroup, NewWorkerWithoutTheMemoryForTheStateStaysOut) {
   EXPECT_TRUE(mesh.Order(stream).run.has_value());
 }
 
+TEST(BrainGroup, AWorkerThatAMemberCannotDialStaysOut) {
+  GroupMesh mesh;
+  mesh.AttachAll(3);
+  for (bool more = true; more;) {
+    more = false;
+    for (const char* const name : {"w1", "w2", "w3"}) {
+      const auto measure = mesh.Order(mesh.worker(name).stream).measure;
+      if (!measure.has_value()) continue;
+      more = true;
+      v1::Heartbeat answer;
+      answer.mutable_measurement()->set_id(measure->id);
+      if (measure->link->name == "w3") {
+        SetError(absl::UnavailableError("cannot dial w3 (:9): refused"),
+                 *answer.mutable_measurement());
+      }
+      ASSERT_TRUE(mesh.Send(mesh.worker(name).stream, answer).ok());
+    }
+  }
+
+  mesh.Submit(GroupSpec());
+  mesh.SayAll(0);
+  mesh.Pass(500);
+
+  EXPECT_EQ(mesh.Workers("w1"), "w1 w2");
+  EXPECT_FALSE(mesh.Run("w3").has_value());
+}
+
 TEST(BrainGroup, NewWorkerGoesToAJobThatWaitsRatherThanToOneThatRuns) {
   GroupMesh mesh = Training(2);
   const JobId waiting = mesh.Submit(SpecOf(1));

@@ -102,7 +102,7 @@ TEST(BrainMeasure, ALinkThatCannotBeDialledIsKeptAndTriedAgain) {
   spec.pipeline.workers = {"a", "b"};
   mesh.Submit(spec);
   EXPECT_THAT(mesh.Why(), HasSubstr("worker a cannot dial b (b:7401)"));
-  mesh.Pass(31'000, {a, b});
+  mesh.Pass(6'000, {a, b});
   ASSERT_TRUE(mesh.Order(a).measure.has_value());
   v1::Heartbeat again = Answer(mesh.Order(a).measure->id);
   *again.mutable_measurement()->add_links() =

@@ -115,6 +115,40 @@ TEST(MeasureQueue, DialsAgainOnceHoweverOftenThatIsAsked) {
   EXPECT_THAT(Dialled(queue, {"a", "b"}), ElementsAre("a b"));
 }
 
+TEST(MeasureQueue, DialsInTurnWhereOneTakesLong) {
+  MeasureQueue queue;
+  for (const char* const name : {"a", "b"}) queue.Redial(name, "silent");
+  std::vector<std::string> dialled;
+  for (int i = 0; i < 4; ++i) {
+    queue.Assign(Workers({"a", "b", "silent"}), At(0));
+    const std::string from = queue.OrderOf("a").has_value() ? "a" : "b";
+    dialled.push_back(from);
+    queue.Redial(from, "silent");
+    queue.OnMeasurement(
+        from, Failed(queue.OrderOf(from)->id, absl::UnavailableError("no")));
+  }
+
+  EXPECT_THAT(dialled, ElementsAre("a", "b", "a", "b"));
+}
+
+TEST(MeasureQueue, WorkersOfAPausedJobDialAndDoNothingElse) {
+  MeasureQueue queue;
+  queue.Redial("a", "b");
+  queue.Request(Spec(), "avx2", {"a"}, /*links=*/false);
+  std::vector<MeasureWorker> workers = Workers({"a", "b"});
+  workers[0].busy = true;
+  queue.Assign(workers, At(0));
+  EXPECT_FALSE(queue.OrderOf("a").has_value());
+
+  workers[0].paused = true;
+  queue.Assign(workers, At(0));
+  ASSERT_TRUE(queue.OrderOf("a").has_value());
+  EXPECT_TRUE(queue.OrderOf("a")->link.has_value());
+  queue.OnMeasurement("a", Link(queue.OrderOf("a")->id, "a", "b"));
+  queue.Assign(workers, At(0));
+  EXPECT_FALSE(queue.OrderOf("a").has_value()) << "the profile waits";
+}
+
 TEST(MeasureQueue, MeasuresTheLinksToThoseThatCameLastInALargeMesh) {
   MeasureQueue queue;
   std::vector<std::string> names;

@@ -221,6 +221,51 @@ TEST_F(PlacementTest, WaitsForALinkThatTheWorkNeeds) {
   EXPECT_THAT(Decide(spec).why, HasSubstr("worker c cannot dial a"));
 }
 
+TEST_F(PlacementTest, OnlyTheGateDialsTheFirstStage) {
+  JobSpec spec = SpecOf(3);
+  spec.pipeline.cuts = {1, 2};
+  spec.pipeline.workers = {"a", "b", "c"};
+  Refuse("a", "c");
+  EXPECT_TRUE(Decide(spec).plan.has_value()) << "nobody dials the last stage";
+
+  Refuse("c", "a");
+  EXPECT_THAT(Decide(spec).why, HasSubstr("worker c cannot dial a"));
+}
+
+TEST_F(PlacementTest, StagesThatShareAWeightDialOneAnother) {
+  JobSpec spec = SpecOf(3);
+  spec.model = DefaultModel("gpt");
+  spec.data = DefaultDataSpec("text");
+  const int layers = static_cast<int>(Describe(spec)->layers.size());
+  spec.pipeline.cuts = {1, layers - 1};
+  spec.pipeline.workers = {"a", "b", "c"};
+  ASSERT_TRUE(Decide(spec).plan.has_value()) << Decide(spec).why;
+
+  Refuse("a", "c");
+
+  EXPECT_THAT(Decide(spec).why, HasSubstr("worker a cannot dial c"));
+}
+
+TEST_F(PlacementTest, PlansWithoutAWorkerThatNobodyCanDial) {
+  for (const char* const policy : {"dp", "equal", "min-cut"}) {
+    measured_ = {};
+    JobSpec spec = SpecOf(2);
+    spec.pipeline.policy = policy;
+    if (policy == std::string("equal")) spec.pipeline.cuts = {2};
+    for (const char* const other : {"a", "c"}) Refuse(other, "b");
+
+    const PlacementVerdict verdict = Decide(spec);
+
+    ASSERT_TRUE(verdict.plan.has_value()) << policy << ": " << verdict.why;
+    for (const StageOfPlan& stage : verdict.plan->stages) {
+      EXPECT_NE(stage.worker, WorkerId{2}) << policy;
+    }
+  }
+  Refuse("a", "c");
+  Refuse("c", "a");
+  EXPECT_THAT(Decide(SpecOf(2)).why, HasSubstr("waits for a link: worker "));
+}
+
 TEST_F(PlacementTest, PlacesNoNeighboursAcrossALinkThatNobodyCanDial) {
   JobSpec spec = SpecOf(2);
   spec.pipeline.policy = "dp";
