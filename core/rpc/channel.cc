@@ -232,24 +232,40 @@ class BoundedWatch final : public experimental::Interceptor {
   std::optional<CallDeadline> deadline_;  // while the call is open
 };
 
-void SeeCall(grpc::ServerContextBase& context) {
-  Listener::OnCall(ConnectionOf(*context.auth_context()), context.peer());
+std::unique_ptr<Listener::Call> SeeCall(grpc::ServerContextBase& context) {
+  return Listener::OnCall(ConnectionOf(*context.auth_context()),
+                          context.peer());
 }
 
-// The call of a synchronous service, whose context knows it a little later.
-class LateEntry final : public experimental::Interceptor {
+// A unary call of a stranger, which Listener counts until gRPC drops it: all of
+// its answer has left then.  Or any call of a synchronous service.
+class CountedCall final : public experimental::Interceptor {
  public:
-  explicit LateEntry(grpc::ServerContextBase& context) : context_(context) {}
+  // seen: null where that is still to come
+  CountedCall(grpc::ServerContextBase& context,
+              std::unique_ptr<Listener::Call> seen)
+      : unseen_(seen == nullptr ? &context : nullptr), seen_(std::move(seen)) {}
+
   void Intercept(experimental::InterceptorBatchMethods* methods) override {
-    if (methods->QueryInterceptionHookPoint(
-            experimental::InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
-      SeeCall(context_);
+    using Point = experimental::InterceptionHookPoints;
+    if (unseen_ != nullptr && methods->QueryInterceptionHookPoint(
+                                  Point::POST_RECV_INITIAL_METADATA)) {
+      seen_ = SeeCall(*std::exchange(unseen_, nullptr));
+    }
+    if (methods->QueryInterceptionHookPoint(Point::PRE_SEND_MESSAGE)) {
+      answer_bytes_ = methods->GetSerializedSendMessage()->Length();
+    }
+    if (seen_ != nullptr &&
+        methods->QueryInterceptionHookPoint(Point::PRE_SEND_STATUS)) {
+      seen_->OnAnswer(static_cast<int64_t>(answer_bytes_));
     }
     methods->Proceed();
   }
 
  private:
-  grpc::ServerContextBase& context_;
+  grpc::ServerContextBase* unseen_;
+  std::unique_ptr<Listener::Call> seen_;  // null: no stranger's
+  size_t answer_bytes_ = 0;
 };
 
 // Sees every call when its handler is about to have it.  Thread-safe.
@@ -259,10 +275,17 @@ class CallEntry final : public experimental::ServerInterceptorFactoryInterface {
   experimental::Interceptor* CreateServerInterceptor(
       experimental::ServerRpcInfo* call) override {
     grpc::ServerContextBase& context = *call->server_context();
-    if (context.c_call() == nullptr) return new LateEntry(context);
-    SeeCall(context);
-    return absl::string_view(call->method()) == kHealthWatch
-               ? new BoundedWatch(context)
+    // That of a synchronous service knows its call a little later.
+    if (context.c_call() == nullptr) return new CountedCall(context, nullptr);
+    std::unique_ptr<Listener::Call> seen = SeeCall(context);
+    if (absl::string_view(call->method()) == kHealthWatch) {
+      return new BoundedWatch(context);
+    }
+    // Streams have bounds of their own.
+    const bool is_unary =
+        call->type() == experimental::ServerRpcInfo::Type::UNARY;
+    return is_unary && seen != nullptr
+               ? new CountedCall(context, std::move(seen))
                : nullptr;
   }
 };

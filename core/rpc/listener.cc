@@ -14,6 +14,8 @@
 #include <cerrno>
 #include <list>
 #include <map>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -129,39 +131,51 @@ class Strangers {
   absl::Status OnBegun(const void* connection) {
     absl::MutexLock lock(&mutex_);
     const Instant now = SteadyNow();
-    std::vector<Instant>& own = begun_[connection];
-    if (own.size() >= Listener::kMostBegun) {
+    Calls& own = calls_[connection];
+    if (own.size() >= Listener::kMostCalls) {
       size_t beyond = 0;
-      for (const auto& [each, times] : begun_) {
+      for (const auto& [each, calls] : calls_) {
         beyond +=
-            std::max(times.size(), Listener::kMostBegun) - Listener::kMostBegun;
+            std::max(calls.size(), Listener::kMostCalls) - Listener::kMostCalls;
       }
-      if (beyond >= Listener::kMostBegunBeyond) {
+      if (beyond >= Listener::kMostCallsBeyond) {
         return absl::ResourceExhaustedError(
             absl::StrCat(own.size(),
-                         " calls of this connection have begun, and "
-                         "their messages have not come: try again later"));
+                         " calls of this connection have begun and not ended: "
+                         "try again later"));
       }
     }
-    own.push_back(now);
+    own.begun.push_back(now);
     return absl::OkStatus();
   }
 
-  void OnCall(const void* connection, const std::string& peer) {
+  // Whether it began as a stranger's.
+  bool OnCall(const void* connection, const std::string& peer, Instant due) {
     absl::MutexLock lock(&mutex_);
     const auto found = Find(peer);
-    const auto begun = begun_.find(connection);
-    if (begun != begun_.end()) {
-      std::vector<Instant>& own = begun->second;
-      // The newest: an older one waits for its message.
-      own.pop_back();
-      // Another connection had this address.
-      if (found != strangers_.end()) {
-        std::erase_if(own, [found](auto each) { return each < found->came; });
-      }
-      if (own.empty()) begun_.erase(begun);
-    }
     if (found != strangers_.end()) found->connection = connection;
+    const auto calls = calls_.find(connection);
+    if (calls == calls_.end() || calls->second.begun.empty()) return false;
+    std::vector<Instant>& begun = calls->second.begun;
+    // The newest: an older one waits for its message.
+    begun.pop_back();
+    // Another connection had this address.
+    if (found != strangers_.end()) {
+      std::erase_if(begun, [found](auto each) { return each < found->came; });
+    }
+    calls->second.due.insert(due);
+    return true;
+  }
+
+  // The answer that is due at `from` is due at `to`; nothing: it has left.
+  void ChangeCall(const void* connection, Instant from,
+                  std::optional<Instant> to) {
+    absl::MutexLock lock(&mutex_);
+    const auto calls = calls_.find(connection);
+    std::multiset<Instant>& due = calls->second.due;
+    due.erase(due.find(from));
+    if (to.has_value()) due.insert(*to);
+    if (calls->second.size() == 0) calls_.erase(calls);
   }
 
   // Ends those that hold too much.  Returns the time until the next look is due
@@ -179,9 +193,15 @@ class Strangers {
     if (at_all) {
       next_full_look_ = now + absl::Milliseconds(kFullLookPeriodMs);
       // Those of connections that are gone, or are none of strangers.
-      std::erase_if(begun_, [now](const auto& each) {
-        return each.second.back() < now + -2 * Listener::kLongestSmallMessage;
-      });
+      for (auto next = calls_.begin(); next != calls_.end();) {
+        const auto one = next++;
+        std::vector<Instant>& begun = one->second.begun;
+        if (!begun.empty() &&
+            begun.back() < now + -2 * Listener::kLongestSmallMessage) {
+          begun.clear();
+        }
+        if (one->second.size() == 0) calls_.erase(one);
+      }
     }
     int64_t all = 0;
     for (auto next = strangers_.begin(); next != strangers_.end();) {
@@ -192,7 +212,7 @@ class Strangers {
       } else if (one->held > Listener::kMostBytesOfOne ||
                  (one->held > Listener::kSmallBytes && one->since < begin) ||
                  (at_all && one->held <= Listener::kSmallBytes &&
-                  IsOverdue(*one, now + -Listener::kLongestSmallMessage)) ||
+                  IsOverdue(*one, now)) ||
                  (one->segments > kMostSmallSegments &&
                   one->held < one->segments * kSmallSegmentBytes)) {
         End(one);
@@ -226,6 +246,15 @@ class Strangers {
     bool has_left = false;             // or gRPC has ended it
   };
   using Iterator = std::list<Stranger>::iterator;
+  // The calls of a connection.
+  struct Calls {
+    size_t size() const { return begun.size() + due.size(); }
+
+    // When those began that no handler has yet, in order.
+    std::vector<Instant> begun;
+    // When the answers of the others must have left.
+    std::multiset<Instant> due;
+  };
 
   static void Count(Stranger& one) {
     const tcp_info info = InfoOf(one.fd);
@@ -234,12 +263,17 @@ class Strangers {
                    static_cast<int64_t>(info.tcpi_bytes_acked) / kBytesAReceipt;
     one.has_left = info.tcpi_state != kEstablished;
   }
-  // Whether a call of it, or its first one, should have come before `begin`.
-  bool IsOverdue(const Stranger& one, Instant begin)
+  // Whether a call of it, or its first one, should have come by now, or an
+  // answer should have left.
+  bool IsOverdue(const Stranger& one, Instant now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const Instant begin = now + -Listener::kLongestSmallMessage;
     if (one.connection == nullptr) return one.came < begin;
-    const auto begun = begun_.find(one.connection);
-    return begun != begun_.end() && begun->second.front() < begin;
+    const auto found = calls_.find(one.connection);
+    if (found == calls_.end()) return false;
+    const auto& [begun, due] = found->second;
+    return (!begun.empty() && begun.front() < begin) ||
+           (!due.empty() && *due.begin() < now);
   }
   Iterator Find(const std::string& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::find_if(
@@ -259,9 +293,8 @@ class Strangers {
   const int events_ = epoll_create1(EPOLL_CLOEXEC);
   absl::Mutex mutex_;
   std::list<Stranger> strangers_ ABSL_GUARDED_BY(mutex_);  // oldest first
-  // When the calls of a connection began that no handler has yet, in order; one
-  // at least.
-  std::map<const void*, std::vector<Instant>> begun_ ABSL_GUARDED_BY(mutex_);
+  // By connection; each has one call at least.
+  std::map<const void*, Calls> calls_ ABSL_GUARDED_BY(mutex_);
   Instant next_full_look_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -329,8 +362,22 @@ absl::Status Listener::OnBegun(const void* connection) {
   return AllStrangers().OnBegun(connection);
 }
 
-void Listener::OnCall(const void* connection, const std::string& peer) {
-  AllStrangers().OnCall(connection, peer);
+std::unique_ptr<Listener::Call> Listener::OnCall(const void* connection,
+                                                 const std::string& peer) {
+  return AllStrangers().OnCall(connection, peer, kNever)
+             ? std::make_unique<Call>(connection)
+             : nullptr;
+}
+
+Listener::Call::~Call() {
+  AllStrangers().ChangeCall(connection_, due_, std::nullopt);
+}
+
+void Listener::Call::OnAnswer(int64_t bytes) {
+  const Instant due =
+      SteadyNow() +
+      (bytes > kSmallBytes ? kLongestMessage : kLongestSmallMessage);
+  AllStrangers().ChangeCall(connection_, std::exchange(due_, due), due);
 }
 
 void Listener::Loop() {

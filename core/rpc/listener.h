@@ -6,11 +6,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "core/base/clock.h"
 #include "core/base/thread.h"
 
 namespace paceline {
@@ -30,10 +32,10 @@ class Listener {
   static constexpr absl::Duration kLongestMessage = absl::Minutes(1);
   static constexpr absl::Duration kLongestSmallMessage = absl::Seconds(10);
   static constexpr int64_t kSmallBytes = 1 << 20;
-  // Calls whose message has not come, each of which takes gRPC 12 KiB: so many
+  // Calls that have not ended, each of which takes gRPC 12 to 16 KiB: so many
   // of a connection, and so many more of all connections together.
-  static constexpr size_t kMostBegun = 4;
-  static constexpr size_t kMostBegunBeyond = 256;
+  static constexpr size_t kMostCalls = 4;
+  static constexpr size_t kMostCallsBeyond = 256;
 
   // sockets   listen already, and defer to accept (TCP_DEFER_ACCEPT): whoever
   //           says nothing is the kernel's, which gives it to nobody before
@@ -52,16 +54,38 @@ class Listener {
   static void OnMessage(const std::string& peer, int64_t bytes);
   static void OnKnown(const std::string& peer);
 
+  // A call of a stranger, from when its handler has it until it is dropped.
+  // Thread-compatible.
+  class Call {
+   public:
+    explicit Call(const void* connection) : connection_(connection) {}
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    // Its answer of so many bytes is to leave from now on.
+    void OnAnswer(int64_t bytes);
+
+   private:
+    const void* const connection_;
+    Instant due_ = kNever;
+  };
+
   // For whoever lets calls in: a call of a stranger begins; and, if it was let
   // in: its handler has it, for which gRPC waits until the message of a unary
-  // call is whole.  A stranger's connection whose call takes too long to get
-  // there is closed, or that gets no call there.
+  // call is whole.  A stranger's connection is closed when it gets no call
+  // there, when a call takes too long to get there, or when an answer takes as
+  // long to leave as its message might have taken to come.
   //   connection  names one while it is open
-  // Errors: ResourceExhausted  too many have begun
+  // OnCall() returns null where the call did not begin as a stranger's.
+  // Errors: ResourceExhausted  too many have not ended
   static absl::Status OnBegun(const void* connection);
-  static void OnCall(const void* connection, const std::string& peer);
+  static std::unique_ptr<Call> OnCall(const void* connection,
+                                      const std::string& peer);
 
  private:
+  static constexpr Instant kNever = {absl::InfiniteDuration()};
+
   void Loop();
 
   // Constant after construction.

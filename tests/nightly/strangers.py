@@ -16,6 +16,7 @@ with as long a calm before:
   crumbs      64 messages that come in frames of a byte
   watches     500 connections that keep 32 calls of Health/Watch open each
   half calls  500 that keep 32 calls open each, whose messages never come
+  never taken 500 that keep 32 calls open each, whose answers they never take
   pages       500 that keep the coordinator's /watch open
 
 They get the CPU time that is left over, as if they were on other machines.
@@ -239,11 +240,13 @@ def status_of(address, tls, path):
     return int(found.group(1))
 
 
-def keep_open(address, path, whole, tls, calls=32):
+def keep_open(address, path, whole, tls, calls=32, window=FIRST_WINDOW):
     """A connection with so many calls of `path`, which have their messages, or
-    never get them."""
+    never get them, and take so many bytes of each answer."""
     connection = connect(address, tls)
-    connection.sendall(PREFACE + frame(SETTINGS, 0, 0) + frame(SETTINGS, ACK, 0))
+    connection.sendall(
+        PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", 4, window)) +
+        frame(SETTINGS, ACK, 0))
     for stream in range(1, 2 * calls, 2):
         message = frame(DATA, END_STREAM, stream, struct.pack(">BI", 0, 0))
         connection.sendall(
@@ -270,12 +273,12 @@ def held_by_all(opens, count, until):
     return f"{len(held)} connections"
 
 
-def calls_kept(targets, until, tls, whole):
-    """targets: as those of messages()."""
+def calls_kept(targets, until, tls, path=None, **how):
+    """targets: as those of messages().  path: nothing for half calls."""
     return held_by_all(
         [lambda kind=kind, address=address: keep_open(
-            address, HEALTH_WATCH if whole else OPEN_CALLS[kind, tls], whole,
-            tls) for kind, address in targets], 500 * len(targets), until)
+            address, path or OPEN_CALLS[kind, tls], path is not None, tls,
+            **how) for kind, address in targets], 500 * len(targets), until)
 
 
 def pages_kept(address, until):
@@ -311,8 +314,10 @@ def kinds_of(targets, http, tls, connections):
         "unfinished": lambda until: messages(targets, tls, until),
         "large": lambda until: messages(targets, tls, until, 1, 2 ** 31),
         "crumbs": lambda until: messages(targets, tls, until, frame_bytes=1),
-        "watches": lambda until: calls_kept(targets, until, tls, True),
-        "half calls": lambda until: calls_kept(targets, until, tls, False),
+        "watches": lambda until: calls_kept(targets, until, tls, HEALTH_WATCH),
+        "half calls": lambda until: calls_kept(targets, until, tls),
+        "never taken": lambda until: calls_kept(targets, until, tls,
+                                                HEALTH_CHECK, window=0),
         "pages": lambda until: pages_kept(http[0], until)}
 
 

@@ -24,6 +24,7 @@
 #include "google/protobuf/wrappers.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/security/credentials.h"
 #include "grpcpp/server_context.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/stage.grpc.pb.h"
@@ -89,6 +90,10 @@ std::string AddressOf(const BoundServer& server) {
 
 std::shared_ptr<grpc::Channel> ChannelTo(const BoundServer& server) {
   return MakeChannel(AddressOf(server));
+}
+
+std::shared_ptr<grpc::Channel> DeafChannelTo(const BoundServer& server) {
+  return DeafChannel(AddressOf(server), grpc::InsecureChannelCredentials());
 }
 
 struct Reply {
@@ -384,10 +389,18 @@ TEST(Server, KeepsFewCallsOpenThatWaitForTheirMessageOrForHealth) {
   const auto stranger = [&server] { return ChannelTo(server); };
 
   CheckThatHealthWatchesAreFew(stranger);
-  CheckThatHalfCallsAreFew(stranger, "/paceline.v1.Stage/ReportStep");
+  CheckThatOpenCallsAreFew(stranger, "/paceline.v1.Stage/ReportStep");
 }
 
-TEST(Server, EndsAStrangersConnectionWhoseCallDoesNotCome) {
+TEST(Server, KeepsFewCallsOpenWhoseAnswersAreNotTaken) {
+  FakeStage stage;
+  const BoundServer server = StartOnAnyPort(&stage);
+
+  CheckThatOpenCallsAreFew([&server] { return DeafChannelTo(server); },
+                           kCheckHealth, /*whole=*/true);
+}
+
+TEST(Server, EndsAStrangersConnectionWhoseCallDoesNotComeOrTakesNoAnswer) {
   FakeStage stage;
   const BoundServer server = StartOnAnyPort(&stage);
   const auto other = ChannelTo(server);
@@ -397,10 +410,11 @@ TEST(Server, EndsAStrangersConnectionWhoseCallDoesNotCome) {
   const auto half = ChannelTo(server);
   ASSERT_TRUE(Report(half).status.ok());
   calls.Open(half, "/paceline.v1.Stage/ReportStep", false);
+  calls.Open(DeafChannelTo(server), kCheckHealth, true);
 
   calls.AwaitAllBut(0);  // 10 s later
 
-  EXPECT_EQ(calls.Ends()[grpc::StatusCode::UNAVAILABLE], 2);
+  EXPECT_EQ(calls.Ends()[grpc::StatusCode::UNAVAILABLE], 3);
   EXPECT_EQ(other->GetState(false), GRPC_CHANNEL_READY);
 }
 

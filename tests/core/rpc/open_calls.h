@@ -6,12 +6,30 @@
 #include <string>
 #include <vector>
 
+#include "core/rpc/tls.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/completion_queue.h"
+#include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/support/channel_arguments.h"
 #include "gtest/gtest.h"
 
 namespace paceline {
+
+inline constexpr char kCheckHealth[] = "/grpc.health.v1.Health/Check";
+
+// A channel that takes 5 bytes of an answer which nobody reads, fewer than that
+// of kCheckHealth has.
+inline std::shared_ptr<grpc::Channel> DeafChannel(
+    const std::string& address,
+    const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 5);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetSslTargetNameOverride(kTlsName);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
+}
 
 // Thread-compatible.
 class OpenCalls {
@@ -106,17 +124,18 @@ void CheckThatHealthWatchesAreFew(const MakeChannel& channel) {
   EXPECT_EQ(ends[grpc::StatusCode::RESOURCE_EXHAUSTED], kChannels * 6 - 64);
 }
 
-// Calls without a message: 4 of each channel and 256 besides stay open.
+// Calls without a message, or with one where the channel takes no answer: 4 of
+// each channel and 256 besides stay open.
 template <typename MakeChannel>
-void CheckThatHalfCallsAreFew(const MakeChannel& channel,
-                              const std::string& method) {
+void CheckThatOpenCallsAreFew(const MakeChannel& channel,
+                              const std::string& method, bool whole = false) {
   OpenCalls calls;
   constexpr int kChannels = 12;
   constexpr int kMost = 4 * kChannels + 256;
   std::vector<std::shared_ptr<grpc::Channel>> all;
   for (int i = 0; i < kChannels; ++i) {
     all.push_back(channel());
-    for (int j = 0; j < 30; ++j) calls.Open(all.back(), method, false);
+    for (int j = 0; j < 30; ++j) calls.Open(all.back(), method, whole);
   }
   calls.AwaitAllBut(kMost);
 

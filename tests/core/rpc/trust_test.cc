@@ -349,7 +349,17 @@ TEST_F(AccessTest, WhoHasNoCertificateKeepsFewCallsOpen) {
   };
 
   CheckThatHealthWatchesAreFew(stranger);
-  CheckThatHalfCallsAreFew(stranger, "/paceline.v1.Trust/GetAuthority");
+  CheckThatOpenCallsAreFew(stranger, "/paceline.v1.Trust/GetAuthority");
+}
+
+TEST_F(AccessTest, WhoHasNoCertificateLeavesFewAnswersUntaken) {
+  CheckThatOpenCallsAreFew(
+      [this] {
+        return DeafChannel(
+            absl::StrCat("127.0.0.1:", server_.port),
+            CredentialsTo(Role::kCoordinator, authority_->certificate()));
+      },
+      kCheckHealth, /*whole=*/true);
 }
 
 TEST_F(AccessTest, HealthWatchesOfMembersAreFewToo) {
