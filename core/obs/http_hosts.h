@@ -12,8 +12,12 @@ namespace paceline {
 // stranger can have: addresses, "localhost", this machine's names, with domain
 // and with ".local", and those that were given.
 //   authority  as the header Host has it: "pi-1.local:7480", "[::1]"
-// Asks the resolver where nothing but this machine's domain can be meant.
+// Never waits for the resolver: knows the domain once that has told it, which
+// is asked at most once a minute.
 bool IsOwnHost(const std::string& authority,
                const std::vector<std::string>& given);
+
+// Asks for the domain, so that the first IsOwnHost() can know it.
+void AskForDomain();
 
 }  // namespace paceline

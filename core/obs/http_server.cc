@@ -538,7 +538,10 @@ absl::StatusOr<int> HttpServer::Start(const std::string& host, int port,
   PACELINE_CHECK(!impl_->started, "HttpServer started twice");
   LimitedServer& server = impl_->server;
   if (tls.has_value()) PACELINE_RETURN_IF_ERROR(server.UseTls(*tls));
-  if (impl_->hosts.has_value()) impl_->hosts->push_back(host);
+  if (impl_->hosts.has_value()) {
+    impl_->hosts->push_back(host);
+    AskForDomain();
+  }
   server.set_socket_options(SetSocketOptions);
   server.set_payload_max_length(kMaxRequestBytes);
   // Before httplib's own routing, which matches regular expressions against

@@ -212,9 +212,15 @@ void Write(LogLevel level, const std::string& text,
   if (holder.sink) holder.sink(level, text);
 }
 
-void ForgetRepeats() {
-  absl::MutexLock lock(&TheRepeats().mutex);
-  TheRepeats().lines = RepeatedLines();
+// Writes how often lines were repeated, and forgets them.
+void EndRepeats() {
+  std::vector<RepeatedLines::Line> counted;
+  {
+    absl::MutexLock lock(&TheRepeats().mutex);
+    counted = TheRepeats().lines.TakeCounted();
+    TheRepeats().lines = RepeatedLines();
+  }
+  for (const auto& [level, text] : counted) Write(level, text, {});
 }
 
 std::string FormatText(absl::string_view sentence,
@@ -231,9 +237,9 @@ std::string FormatText(absl::string_view sentence,
 }  // namespace
 
 void StartLogging(const LogOptions& options) {
+  EndRepeats();
   TheJournal() = {StderrIsJournal(), options};
   TheLogger() = MakeLogger(options);
-  ForgetRepeats();
 }
 
 std::vector<std::string> JournalFields(const LogOptions& options,
@@ -283,7 +289,7 @@ void Log(LogLevel level, absl::string_view sentence,
 }
 
 void SetLogSink(LogSink sink) {
-  ForgetRepeats();  // a new sink has heard of nothing
+  EndRepeats();  // a new sink has heard of nothing
   SinkHolder& holder = TheSink();
   absl::MutexLock lock(&holder.mutex);
   holder.sink.swap(sink);

@@ -62,7 +62,8 @@ inline void Log(LogLevel level, absl::string_view sentence,
 }
 
 // Also gives every line of level info and above to `sink` (level, text after
-// the level).  The sink must be quick and must not log.  Null ends this.
+// the level).  The sink must be quick and must not log.  Null ends this.  The
+// old sink first gets the counts of the lines that were repeated until now.
 // Thread-safe; returns after any running call of the old sink.
 using LogSink = std::function<void(LogLevel, const std::string&)>;
 void SetLogSink(LogSink sink);

@@ -48,16 +48,26 @@ std::vector<RepeatedLines::Line> RepeatedLines::OnLine(Line line, Instant now) {
   }
   kind.left -= 1;
   AppendCount(std::exchange(kind.counted, 0), line);
-  std::vector<Line> written;
+  std::vector<Line> written = TakeCounted();
+  // A new kind is written at once: all that were counted have been told.
+  if (kinds_.size() > kMostKinds) {
+    kinds_.erase(std::min_element(kinds_.begin(), kinds_.end(),
+                                  [](const auto& a, const auto& b) {
+                                    return a.second.seen < b.second.seen;
+                                  }));
+  }
+  written.push_back(std::move(line));
+  return written;
+}
+
+std::vector<RepeatedLines::Line> RepeatedLines::TakeCounted() {
+  std::vector<Line> counted;
   for (auto& [key, one] : kinds_) {
     if (one.counted == 0) continue;
     AppendCount(std::exchange(one.counted, 0), one.newest);
-    written.push_back(std::move(one.newest));
+    counted.push_back(std::move(one.newest));
   }
-  // A new kind is written at once: all that were counted have been told.
-  if (kinds_.size() > kMostKinds) kinds_.clear();
-  written.push_back(std::move(line));
-  return written;
+  return counted;
 }
 
 }  // namespace paceline

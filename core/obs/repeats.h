@@ -30,6 +30,10 @@ class RepeatedLines {
   // which some were counted come before it.
   std::vector<Line> OnLine(Line line, Instant now);
 
+  // The newest line of each kind of which some were only counted since one was
+  // written.
+  std::vector<Line> TakeCounted();
+
   // A word with a digit in it counts as a number: worker names, files and
   // addresses too.
   static uint64_t KindOf(const Line& line);

@@ -1,11 +1,15 @@
 #include "core/obs/http_server.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +22,41 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_checks.h"
+
+namespace paceline {
+namespace {
+
+// A resolver that answers when it is told to: this machine's domain is
+// "domain.example".
+std::atomic<int> questions = 0;
+std::atomic<bool> resolver_answers = false;
+
+std::string OwnLabel() {
+  char name[256] = {};
+  EXPECT_EQ(gethostname(name, sizeof(name) - 1), 0);
+  const std::string own = name;
+  return own.substr(0, own.find('.'));
+}
+
+}  // namespace
+}  // namespace paceline
+
+// These take the place of libc's.
+extern "C" int getaddrinfo_a(int /*mode*/, gaicb* list[], int /*entries*/,
+                             sigevent* /*unused*/) {
+  ++paceline::questions;
+  EXPECT_EQ(list[0]->ar_request->ai_flags, AI_CANONNAME);
+  EXPECT_EQ(getaddrinfo("127.0.0.1", nullptr, list[0]->ar_request,
+                        &list[0]->ar_result),
+            0);
+  char*& name = list[0]->ar_result->ai_canonname;
+  std::free(name);
+  name = strdup((paceline::OwnLabel() + ".Domain.example").c_str());
+  return 0;
+}
+extern "C" int gai_error(gaicb* /*question*/) noexcept {
+  return paceline::resolver_answers ? 0 : EAI_INPROGRESS;
+}
 
 namespace paceline {
 namespace {
@@ -177,6 +216,23 @@ TEST_F(NamedServer, AnswersToAddressesAndNamesOfItsOwn) {
         own.substr(0, own.find('.')) + ".local"}) {
     EXPECT_EQ(GetFrom(host), "200") << host;
   }
+}
+
+TEST_F(NamedServer, AnswersToItsNameWithADomainAndWaitsForNoResolver) {
+  const int before = questions;
+  const std::string own = OwnLabel() + ".domain.example";
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_EQ(GetFrom(absl::StrCat(OwnLabel(), ".", i)), "421");
+  }
+  EXPECT_EQ(GetFrom(own), "421");
+  EXPECT_LE(questions, before + 1) << "unless this took a minute";
+
+  resolver_answers = true;
+
+  EXPECT_EQ(GetFrom(own), "200");
+  EXPECT_EQ(GetFrom(own + ":7480"), "200");
+  EXPECT_EQ(GetFrom(OwnLabel() + ".other.example"), "421");
+  EXPECT_GT(questions, 0);
 }
 
 TEST_F(NamedServer, AnswersToNoNameThatAStrangerMayHave) {

@@ -136,5 +136,18 @@ TEST_F(RepeatedLinesTest, KindsAreForgottenWhenThereAreTooMany) {
   EXPECT_EQ(said.size(), 26u * 26 + 1);
 }
 
+TEST_F(RepeatedLinesTest, OtherKindsDoNotMakeOneNoisyAgain) {
+  Flood("diverged step=", RepeatedLines::kAtOnce);
+
+  for (char a = 'a'; a <= 'z'; ++a) {
+    for (char b = 'a'; b <= 'z'; ++b) {
+      now_ = now_ + absl::Milliseconds(1);
+      On(absl::StrCat("cannot be read file=cat/", std::string{a, b}, ".jpg"));
+      now_ = now_ + absl::Milliseconds(1);
+      EXPECT_THAT(On("diverged step=1"), IsEmpty()) << a << b;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace paceline
