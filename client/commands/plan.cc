@@ -9,18 +9,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/commands/plan_of_job.h"
 #include "client/render/text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/aggregation.h"
-#include "core/plan/cut.h"
 #include "core/plan/machines.h"
 #include "core/plan/memory.h"
 #include "core/plan/pipedream/model.h"
 #include "core/plan/pipedream/state_space.h"
 #include "core/plan/plan.h"
-#include "core/plan/shared_plan.h"
 #include "core/predict/time_predictor.h"
 
 namespace paceline {
@@ -175,8 +174,7 @@ std::string OptimalText(const PlanQuestion& question,
 }
 
 // "3 on 2 workers: some hold several"; nothing where none does.
-std::string SharedText(const PlanQuestion& question, size_t stages) {
-  const size_t workers = question.inputs.problem.devices.size();
+std::string SharedText(size_t stages, size_t workers) {
   if (stages <= workers) return "";
   return absl::StrCat(stages, " on ", workers,
                       workers == 1 ? " worker, which holds them all"
@@ -373,10 +371,8 @@ TrainingWay WayOfBoth(const PlanQuestion& question, const PlanAnswer& answer) {
       absl::StrCat(CountOfStages(*both), ", ", StagesOf(*both), " replicas"));
 }
 
-// Nothing where there is no job to compare for.
 std::vector<TrainingWay> WaysOf(const PlanQuestion& question,
                                 const PlanAnswer& answer) {
-  if (!question.job.has_value()) return {};
   const MeshJob& job = *question.job;
   const PlanProblem& problem = question.inputs.problem;
   const LayerRange all = {0, static_cast<int>(problem.layers.size())};
@@ -467,11 +463,14 @@ std::string RenderPlan(const PlanQuestion& question, const PolicyRun& run) {
   const PlanAnswer& answer = *run.answer;
   const bool endless = problem.micro_batches == 0;
   const bool group = run.policy == kGroup;
+  const std::vector<std::string> left_out =
+      NamesLeftOut(problem, answer.placement);
   return absl::StrCat(
       StagesTable(problem, answer), "\n",
       RenderFacts(
           {{"policy", absl::StrCat(run.policy, ProvedText(question, answer))},
-           {"stages", SharedText(question, answer.placement.size())},
+           {"stages", SharedText(answer.placement.size(),
+                                 problem.devices.size() - left_out.size())},
            {endless ? "micro-batch" : "step",
             absl::StrCat(HumanSeconds(run.expected_seconds > 0
                                           ? run.expected_seconds
@@ -490,7 +489,7 @@ std::string RenderPlan(const PlanQuestion& question, const PolicyRun& run) {
             group ? ""
                   : absl::StrCat(HumanSeconds(answer.lower_bound_seconds),
                                  " by formula, gap ", GapText(answer.gap))},
-           {"left out", Few(NamesLeftOut(problem, answer.placement))},
+           {"left out", Few(left_out)},
            {"why", answer.why},
            {"from", question.inputs.source}}),
       RenderWays(run.ways));
@@ -516,44 +515,25 @@ std::string RenderComparison(const PlanQuestion& question,
   }
   return absl::StrCat(
       table.Render(), "\n",
-      RenderFacts({{"step", absl::StrCat(StreamText(question.inputs.problem),
-                                         "; by formula")},
-                   {"stages", SharedText(question, question.shared_stages)},
-                   {"from", question.inputs.source}}));
-}
-
-// The job's own cuts, one device a stage in the order given.
-absl::StatusOr<PlanAnswer> AnswerOfCuts(const PlanQuestion& question) {
-  const PlanProblem& problem = question.inputs.problem;
-  PACELINE_RETURN_IF_ERROR(CheckProblem(problem));
-  PACELINE_ASSIGN_OR_RETURN(
-      const std::vector<LayerRange> ranges,
-      CutAt(static_cast<int>(problem.layers.size()), question.cuts));
-  constexpr char kWhy[] =
-      "the job's own pipeline.cuts decide; --policy dp asks a policy";
-  const int stages = static_cast<int>(ranges.size());
-  const int workers = static_cast<int>(problem.devices.size());
-  if (stages > workers) {
-    return AnswerForShared(problem, {ranges, SpreadStages(stages, workers)},
-                           kWhy);
-  }
-  Placement placement;
-  for (int s = 0; s < stages; ++s) placement.push_back({ranges[s], {s}, {1}});
-  PACELINE_ASSIGN_OR_RETURN(PlanAnswer answer, AnswerFor(problem, placement));
-  answer.why = kWhy;
-  return answer;
+      RenderFacts(
+          {{"step",
+            absl::StrCat(StreamText(question.inputs.problem), "; by formula")},
+           {"stages", SharedText(question.shared_stages,
+                                 question.inputs.problem.devices.size())},
+           {"from", question.inputs.source}}));
 }
 
 absl::StatusOr<PlanAnswer> AnswerOfPolicy(const std::string& policy,
                                           const PlanQuestion& question,
                                           const PlanOptions& options) {
-  const PlanInputs& inputs = question.inputs;
-  const PolicyOptions asked = {.seed = options.seed,
-                               .levels = options.levels,
-                               .predicted = inputs.predicted.has_value()};
-  return question.shared_stages > 0 ? SolveShared(policy, inputs.problem,
-                                                  question.shared_stages, asked)
-                                    : SolvePlan(policy, inputs.problem, asked);
+  if (policy == kCuts) return AnswerOfJob("", question, options);
+  if (question.as_job || question.shared_stages > 0) {
+    return AnswerOfJob(policy, question, options);
+  }
+  return SolvePlan(policy, question.inputs.problem,
+                   {.seed = options.seed,
+                    .levels = options.levels,
+                    .predicted = question.inputs.predicted.has_value()});
 }
 
 PolicyRun Run(const std::string& policy, const PlanQuestion& question,
@@ -561,9 +541,7 @@ PolicyRun Run(const std::string& policy, const PlanQuestion& question,
   PolicyRun run;
   run.policy = policy;
   const Instant begin = clock.Now();
-  absl::StatusOr<PlanAnswer> answer =
-      policy == kCuts ? AnswerOfCuts(question)
-                      : AnswerOfPolicy(policy, question, options);
+  absl::StatusOr<PlanAnswer> answer = AnswerOfPolicy(policy, question, options);
   run.planning_seconds = absl::ToDoubleSeconds(clock.Now() - begin);
   run.refused = answer.status();
   if (answer.ok()) run.answer = *std::move(answer);
@@ -588,7 +566,7 @@ absl::Status Save(const PlanQuestion& question, const PolicyRun& run,
 ExitCode Compare(Console& console, const Clock& clock,
                  const PlanQuestion& question, const PlanOptions& options) {
   std::vector<std::string> names = PolicyNames();
-  if (!question.cuts.empty()) names.emplace_back(kCuts);
+  if (question.own_cuts) names.emplace_back(kCuts);
   std::vector<PolicyRun> runs;
   const PolicyRun* best = nullptr;
   runs.reserve(names.size());
@@ -626,9 +604,14 @@ ExitCode PlanCommand(Console& console, const Clock& clock,
   if (options.compare) {
     return Compare(console, clock, question, options);
   }
-  PolicyRun run = Run(question.cuts.empty() ? question.policy : kCuts, question,
+  PolicyRun run = Run(question.own_cuts ? kCuts : question.policy, question,
                       options, clock);
-  if (run.answer.has_value()) run.ways = WaysOf(question, *run.answer);
+  const bool has_ways = question.job.has_value() &&
+                        question.inputs.problem.training &&
+                        !options.micro_batches.has_value();
+  if (has_ways && run.answer.has_value()) {
+    run.ways = WaysOf(question, *run.answer);
+  }
   if (!run.ways.empty()) {
     const bool both = IsReplicated(run.answer->placement);
     run.expected_seconds = run.ways[both ? 3 : 1].step_seconds;

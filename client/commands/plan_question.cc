@@ -1,5 +1,6 @@
 #include "client/commands/plan_question.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -233,11 +234,11 @@ absl::Status Apply(const PlanOptions& options, PlanQuestion& question) {
   CountMemoryOf(question.schedule, problem);
   if (options.policy.has_value()) {
     question.policy = *options.policy;
-    question.cuts.clear();
+    question.own_cuts = false;
   }
   if (options.stages.has_value()) {
     problem.stages = *options.stages;
-    question.cuts.clear();
+    question.own_cuts = false;
   }
   if (options.micro_batches.has_value()) {
     problem.micro_batches = *options.micro_batches;
@@ -307,7 +308,14 @@ void TakePlan(const ProfileSource& source, PlanQuestion& question) {
   question.micro_batch = plan.micro_batch;
 }
 
-// With more stages than workers, as 'job submit' places them.
+// No job has these.
+bool OnlyAsked(const PlanOptions& options) {
+  return options.inference || options.micro_batches.has_value() ||
+         options.even_shares || options.no_overlap || options.levels != 1 ||
+         options.seed != PlanOptions().seed;
+}
+
+// With more stages than workers.
 absl::Status ShareWorkers(PlanQuestion& question) {
   PlanProblem& problem = question.inputs.problem;
   const int workers = static_cast<int>(problem.devices.size());
@@ -396,12 +404,18 @@ absl::StatusOr<PlanQuestion> AskForMesh(ControlClient& client,
   question.schedule = spec.pipeline.schedule;
   question.model = ModelKey(spec.model, model.input, model.classes);
   question.micro_batch = spec.train.micro_batch;
-  question.cuts.assign(spec.pipeline.cuts.begin(), spec.pipeline.cuts.end());
+  question.own_cuts =
+      !spec.pipeline.cuts.empty() || !spec.pipeline.workers.empty();
   PACELINE_RETURN_IF_ERROR(Apply(options, question));
-  if (question.inputs.problem.training && !options.micro_batches.has_value()) {
-    question.job = {spec, model, std::move(members), measurements};
-    question.job->spec.pipeline.schedule = question.schedule;
+  for (size_t d = 0; d < members.size(); ++d) {
+    const double bytes = question.inputs.problem.devices[d].memory_bytes;
+    if (bytes == 0) continue;  // no bound
+    members[d].worker.memory_bytes =
+        static_cast<int64_t>(std::max(1.0, bytes - options.reserve_bytes));
   }
+  question.job = {spec, model, std::move(members), measurements};
+  question.job->spec.pipeline.schedule = question.schedule;
+  question.as_job = !IsDataParallel(spec) && !OnlyAsked(options);
   PACELINE_RETURN_IF_ERROR(ShareWorkers(question));
   return question;
 }

@@ -63,12 +63,12 @@ absl::Status SetPlanOption(const std::string& key, const std::string& value,
 
 // From what `paceline plan` was given to what the policies are asked.
 
-// A training job for the mesh that there is: it could also run on one worker,
-// or on a group.
+// A job for the mesh that there is.
 struct MeshJob {
-  JobSpec spec;
+  JobSpec spec;  // with the schedule asked for
   ModelDescription model;
-  std::vector<MemberInput> workers;  // by id, as the problem's devices
+  // By id, as the problem's devices, with the memory that the options leave.
+  std::vector<MemberInput> workers;
   Measurements measurements;
 };
 
@@ -81,9 +81,10 @@ struct PlanQuestion {
   // With fewer workers than stages: of all stages, which the workers share; 0:
   // a stage has workers of its own.
   int shared_stages = 0;
-  // First layers of stages 1, 2, ... as the job has them; empty: a policy cuts.
-  std::vector<int> cuts;
-  std::optional<MeshJob> job;  // nothing: there is nothing to compare with
+  bool own_cuts = false;       // the job's own decide, not a policy
+  std::optional<MeshJob> job;  // of a mesh
+  // A job could ask the same, so that MakePlan() answers as it does there.
+  bool as_job = false;
 };
 
 // Makes a problem forward only, and the devices' own times too: by `facts`

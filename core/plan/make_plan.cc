@@ -1,8 +1,9 @@
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <numeric>
-#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
 #include "core/plan/policy.h"
+#include "core/plan/why.h"
 #include "core/schedule/schedule.h"
 #include "core/schedule/traits.h"
 
@@ -39,6 +41,10 @@ struct Layout {
   std::vector<int> worker_of;          // [stages], first used in order
   std::vector<double> shares;          // [stages]; empty: no replicas
   std::vector<PlannerWorker> workers;  // those that are used
+  // Where nothing speaks for a worker but its place in the order: these, with
+  // the others that there are behind them.
+  std::vector<PlannerWorker> pool;
+  bool exact = false;  // as Plan::exact
   std::string why;
 };
 
@@ -149,6 +155,7 @@ Layout InOrder(Cut cut, const std::vector<PlannerWorker>& workers) {
                                   static_cast<int>(workers.size()));
   layout.workers.assign(workers.begin(),
                         workers.begin() + layout.worker_of.back() + 1);
+  layout.pool = workers;
   layout.stages = std::move(cut.stages);
   layout.why = std::move(cut.why);
   return layout;
@@ -239,8 +246,8 @@ bool IsInterleaved(const JobSpec& spec) {
 // these the fastest are planned for.
 constexpr size_t kMostPlanned = 64;
 
-// The `count` workers that take least time for the whole model, in the order
-// given.  Links do not count.
+// The `count` workers that take least time for the whole model, and behind them
+// the others, both in the order given.  Links do not count.
 absl::StatusOr<std::vector<PlannerWorker>> Fastest(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<PlannerWorker>& workers, const Measurements& measurements,
@@ -266,8 +273,10 @@ absl::StatusOr<std::vector<PlannerWorker>> Fastest(
   std::vector<bool> taken(workers.size(), false);
   for (size_t i = 0; i < count; ++i) taken[order[i].second] = true;
   std::vector<PlannerWorker> fastest;
-  for (size_t d = 0; d < workers.size(); ++d) {
-    if (taken[d]) fastest.push_back(workers[d]);
+  for (const bool among : {true, false}) {
+    for (size_t d = 0; d < workers.size(); ++d) {
+      if (taken[d] == among) fastest.push_back(workers[d]);
+    }
   }
   return fastest;
 }
@@ -289,13 +298,15 @@ absl::StatusOr<Layout> Deal(const JobSpec& spec, const ModelDescription& model,
                   .layers = layers,
                   .micro_batches = micro_batches}));
   Layout layout;
-  layout.workers.assign(workers.begin(), workers.begin() + dealing.workers);
+  layout.pool = workers;
   if (measurements != nullptr && pipeline.cuts.empty() &&
-      layout.workers.size() < workers.size()) {
+      dealing.workers < std::ssize(workers)) {
     PACELINE_ASSIGN_OR_RETURN(
-        layout.workers,
-        Fastest(spec, model, workers, *measurements, layout.workers.size()));
+        layout.pool,
+        Fastest(spec, model, workers, *measurements, dealing.workers));
   }
+  layout.workers.assign(layout.pool.begin(),
+                        layout.pool.begin() + dealing.workers);
   for (int stage = 0; stage < dealing.stages; ++stage) {
     layout.worker_of.push_back(stage % dealing.workers);
   }
@@ -354,6 +365,7 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
   layout.why = absl::StrCat(spec.pipeline.policy, " (",
                             absl::StripSuffix(answer.why, "."), "; ",
                             inputs.source, ")");
+  layout.exact = answer.exact;
   for (const PlacedStage& stage : answer.placement) {
     for (size_t i = 0; i < stage.devices.size(); ++i) {
       layout.stages.push_back(stage.layers);
@@ -380,12 +392,14 @@ absl::StatusOr<Layout> SolveOnFastest(const JobSpec& spec,
   const bool replicas = MayGiveReplicas(spec, model, std::ssize(workers));
   if (workers.size() > most && !replicas) {
     PACELINE_ASSIGN_OR_RETURN(
-        const std::vector<PlannerWorker> fastest,
+        std::vector<PlannerWorker> fastest,
         Fastest(spec, model, workers, measurements, most));
+    fastest.resize(most);
     absl::StatusOr<Layout> layout = Solve(spec, model, fastest, measurements);
     if (layout.ok()) {
       absl::StrAppend(&layout->why, " among the fastest ", most, " of ",
                       workers.size(), " workers");
+      layout->exact = false;
     }
     // Others may have more memory.
     if (!absl::IsResourceExhausted(layout.status())) return layout;
@@ -439,11 +453,56 @@ absl::StatusOr<ScheduleBounds> BoundsOf(const JobSpec& spec, int stages,
                       .vertical_sync = spec.pipeline.vertical_sync});
 }
 
-// Makes the plan, with the bytes that its workers need.
+int64_t NeedOf(const JobSpec& spec, const ModelDescription& model,
+               const Load& load) {
+  if (IsDataParallel(spec)) {
+    return MemberBytes(spec, model, LeastMembers(spec.aggregation));
+  }
+  const Bytes bytes =
+      EstimateBytes(model, spec.train, load.ranges, load.keeps,
+                    FindPrecision(spec.precision).value_or(Precision::kF32));
+  const bool reads_data = load.ranges.front().first == 0;
+  return reads_data ? (bytes + DataBytes(spec)).count : bytes.count;
+}
+
+absl::Status CheckNeed(const JobSpec& spec, const PlannerWorker& worker,
+                       const Load& load, int64_t need_bytes) {
+  if (IsDataParallel(spec)) {
+    return CheckMemory(
+        worker, need_bytes,
+        absl::StrCat("as one of ",
+                     Counted(LeastMembers(spec.aggregation), "member"),
+                     " with the whole model it would need"),
+        RemediesFor(spec,
+                    {"a smaller train.micro_batch", "more aggregation.shards",
+                     "aggregation.codec bf16", "a pipeline"}));
+  }
+  return CheckMemory(
+      worker, need_bytes,
+      absl::StrCat("its ", StagesText(load.stages), " would need"),
+      RemediesFor(spec,
+                  {"more workers", "a smaller train.micro_batch",
+                   "a smaller infer.micro_batch", "other pipeline.cuts"}));
+}
+
+// Has workers of the pool hold the loads, where there are such.
+void TakeFromPool(const std::vector<int64_t>& need_bytes, Layout& layout) {
+  std::vector<double> sizes;
+  for (const PlannerWorker& worker : layout.pool) {
+    sizes.push_back(static_cast<double>(worker.memory_bytes));
+  }
+  const std::vector<int> places =
+      PlacesFor({need_bytes.begin(), need_bytes.end()}, sizes);
+  for (size_t i = 0; i < places.size(); ++i) {
+    layout.workers[i] = layout.pool[places[i]];
+  }
+}
+
+// Makes the plan, with the bytes that its workers, `used`, need.
 //
-// Errors: ResourceExhausted  a worker, `refused`, has less memory than it needs
+// Errors: ResourceExhausted  one of them has less memory than it needs
 absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
-                            const Layout& layout, WorkerId& refused) {
+                            Layout layout, size_t& used) {
   std::vector<StageKeeps> keeps(layout.stages.size(), kInferenceKeeps);
   if (Unreplicated(layout.stages).size() == layout.stages.size()) {
     PACELINE_ASSIGN_OR_RETURN(
@@ -455,35 +514,18 @@ absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
     keeps = KeepsOfReplicas(spec, layout.stages);
   }
   const std::vector<Load> loads = LoadsOf(layout, keeps);
+  used = loads.size();
   std::vector<int64_t> need_bytes;
+  for (const Load& load : loads) {
+    need_bytes.push_back(NeedOf(spec, model, load));
+  }
+  TakeFromPool(need_bytes, layout);
   for (size_t i = 0; i < loads.size(); ++i) {
-    refused = layout.workers[i].worker;
-    if (IsDataParallel(spec)) {
-      const int64_t members = LeastMembers(spec.aggregation);
-      need_bytes.push_back(MemberBytes(spec, model, members));
-      PACELINE_RETURN_IF_ERROR(CheckMemory(
-          layout.workers[i], need_bytes.back(),
-          absl::StrCat("as one of ", Counted(members, "member"),
-                       " with the whole model it would need"),
-          RemediesFor(spec,
-                      {"a smaller train.micro_batch", "more aggregation.shards",
-                       "aggregation.codec bf16", "a pipeline"})));
-      continue;
-    }
-    need_bytes.push_back(
-        EstimateBytes(model, spec.train, loads[i].ranges, loads[i].keeps,
-                      FindPrecision(spec.precision).value_or(Precision::kF32)));
-    if (loads[i].ranges.front().first == 0) {
-      need_bytes.back() = (Bytes(need_bytes.back()) + DataBytes(spec)).count;
-    }
-    PACELINE_RETURN_IF_ERROR(CheckMemory(
-        layout.workers[i], need_bytes.back(),
-        absl::StrCat("its ", StagesText(loads[i].stages), " would need"),
-        RemediesFor(spec,
-                    {"more workers", "a smaller train.micro_batch",
-                     "a smaller infer.micro_batch", "other pipeline.cuts"})));
+    PACELINE_RETURN_IF_ERROR(
+        CheckNeed(spec, layout.workers[i], loads[i], need_bytes[i]));
   }
   Plan plan;
+  plan.exact = layout.exact;
   plan.stages = StagesOf(layout);
   for (size_t i = 0; i < loads.size(); ++i) {
     plan.memory.push_back({layout.workers[i].worker, need_bytes[i]});
@@ -504,35 +546,58 @@ absl::Status CheckRequest(const JobSpec& spec, const ModelDescription& model,
 absl::StatusOr<Plan> CheapPlan(const JobSpec& spec,
                                const ModelDescription& model,
                                const std::vector<PlannerWorker>& workers,
-                               WorkerId& refused) {
-  PACELINE_ASSIGN_OR_RETURN(const Layout layout,
+                               size_t& used) {
+  PACELINE_ASSIGN_OR_RETURN(Layout layout,
                             LayOut(spec, model, workers, nullptr));
-  return Finish(spec, model, layout, refused);
+  return Finish(spec, model, std::move(layout), used);
 }
 
 // The policy's plan, or where its stages do not fit, equal ones.
-//   refused  of a plan that does not fit: who lacks the memory; unassigned: all
-//            of them together, whatever the cut
+//   used  how many workers a plan that does not fit has stages for
 absl::StatusOr<Plan> PlanOn(const JobSpec& spec, const ModelDescription& model,
                             const std::vector<PlannerWorker>& workers,
-                            const Measurements& measurements,
-                            WorkerId& refused) {
+                            const Measurements& measurements, size_t& used) {
   const absl::StatusOr<Layout> layout =
       LayOut(spec, model, workers, &measurements);
   absl::StatusOr<Plan> plan =
-      layout.ok() ? Finish(spec, model, *layout, refused) : layout.status();
+      layout.ok() ? Finish(spec, model, *layout, used) : layout.status();
   if (!absl::IsResourceExhausted(plan.status())) return plan;
   // Where nothing fits, their message says in a job's words which worker lacks
   // how much.
-  WorkerId of_equal;
-  absl::StatusOr<Plan> equal = CheapPlan(spec, model, workers, of_equal);
+  size_t by_equal = used;
+  absl::StatusOr<Plan> equal = CheapPlan(spec, model, workers, by_equal);
   if (layout.ok() && !equal.ok()) return plan;
-  refused = spec.pipeline.stages > 0 ? of_equal : WorkerId{};
+  used = by_equal;
   return equal;
 }
 
-// Each try without one more worker takes a search.
-constexpr size_t kMostLeftOut = 8;
+int64_t SizeOf(const PlannerWorker& worker) {
+  return worker.memory_bytes > 0 ? worker.memory_bytes : Bytes::kMost;
+}
+
+// Whether `workers` together hold what all layers take at least, on one of
+// them and with one micro-batch in flight.
+bool HaveRoom(const JobSpec& spec, const ModelDescription& model,
+              const std::vector<PlannerWorker>& workers) {
+  Bytes room;
+  for (const PlannerWorker& worker : workers) room += SizeOf(worker);
+  const LayerRange all = {0, static_cast<int>(model.layers.size())};
+  const StageKeeps least = IsInference(spec) ? kInferenceKeeps : StageKeeps{1};
+  return NeedOf(spec, model, {{0}, {all}, {least}}) <= room.count;
+}
+
+// Drops those with the least memory, of equal ones the last; adds their names
+// to `dropped`.
+void KeepLargest(size_t count, std::vector<PlannerWorker>& workers,
+                 std::vector<std::string>& dropped) {
+  while (workers.size() > count) {
+    const auto least = std::min_element(
+        workers.rbegin(), workers.rend(),
+        [](const auto& a, const auto& b) { return SizeOf(a) < SizeOf(b); });
+    dropped.push_back(least->name);
+    workers.erase(std::next(least).base());
+  }
+}
 
 // "worker small has 24.1 MiB (...) of memory, its stage 1 would need 35.0 MiB".
 std::string WithoutAdvice(const absl::Status& refusal) {
@@ -616,33 +681,30 @@ absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
                               const Measurements& measurements) {
   PACELINE_RETURN_IF_ERROR(CheckRequest(spec, model, workers));
   std::vector<PlannerWorker> left = workers;
-  std::string left_out;
-  std::set<WorkerId> tried_last;
+  std::vector<std::string> dropped;
   absl::Status refusal;
   while (true) {
-    WorkerId refused;
-    absl::StatusOr<Plan> plan =
-        PlanOn(spec, model, left, measurements, refused);
-    if (plan.ok()) {
-      absl::StrAppend(&plan->why, left_out);
-      return plan;
+    size_t used = left.size();
+    absl::StatusOr<Plan> plan = PlanOn(spec, model, left, measurements, used);
+    if (plan.ok() && !dropped.empty()) {
+      absl::StrAppend(&plan->why, "; planned without ", FewNames(dropped), ": ",
+                      WithoutAdvice(refusal));
+      plan->exact = false;
     }
+    if (plan.ok()) return plan;
     refusal.Update(plan.status());
-    if (!absl::IsResourceExhausted(plan.status()) || !refused.assigned() ||
+    // Micro-batches that so many workers do not divide may suit fewer.
+    if (!absl::IsResourceExhausted(IsInterleaved(spec) ? refusal
+                                                       : plan.status()) ||
         !spec.pipeline.workers.empty() || left.size() == 1 ||
-        workers.size() - left.size() == kMostLeftOut) {
+        !HaveRoom(spec, model, left)) {
       break;
     }
-    const auto at = std::find_if(
-        left.begin(), left.end(),
-        [&](const PlannerWorker& each) { return each.worker == refused; });
-    if (!spec.pipeline.cuts.empty() && tried_last.insert(refused).second) {
-      std::rotate(at, at + 1, left.end());  // it may hold another stage
-      continue;
-    }
-    absl::StrAppend(&left_out,
-                    "; planned without: ", WithoutAdvice(plan.status()));
-    left.erase(at);
+    // No choice of so many workers fits, or a search that is not exact has
+    // missed it.  Fewer of them share the stages: of many, an eighth less at a
+    // time, since each try takes a search.
+    const size_t less = std::max<size_t>(1, used / 8);
+    KeepLargest(left.size() > used ? used : used - less, left, dropped);
   }
   return WithWhatFits(refusal, spec, model, workers, measurements);
 }
@@ -651,8 +713,8 @@ absl::Status CheckPlannable(const JobSpec& spec, const ModelDescription& model,
                             const std::vector<PlannerWorker>& workers,
                             const Measurements& measurements) {
   PACELINE_RETURN_IF_ERROR(CheckRequest(spec, model, workers));
-  WorkerId refused;
-  const absl::Status cheap = CheapPlan(spec, model, workers, refused).status();
+  size_t used = 0;
+  const absl::Status cheap = CheapPlan(spec, model, workers, used).status();
   if (!absl::IsResourceExhausted(cheap)) return cheap;
   // Equal stages do not fit; others may.
   return MakePlan(spec, model, workers, measurements).status();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -304,6 +305,28 @@ int64_t JoinerBytes(const JobSpec& spec, const ModelDescription& model,
   return std::max(
       MemberBytes(spec, model, members),
       (stays + GroupStateBytes(spec, model) + DataBytes(spec)).count);
+}
+
+std::vector<int> PlacesFor(const std::vector<double>& needs,
+                           const std::vector<double>& sizes) {
+  std::vector<int> order(needs.size()), places(needs.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&needs](int a, int b) { return needs[a] > needs[b]; });
+  const int count = static_cast<int>(sizes.size());
+  std::vector<bool> taken(sizes.size(), false);
+  for (const int i : order) {
+    const auto holds = [&](int place) {
+      return place < count && !taken[place] &&
+             (sizes[place] == 0 || needs[i] <= sizes[place]);
+    };
+    int place = holds(i) ? i : 0;
+    while (place < count && !holds(place)) ++place;
+    if (place == count) return {};
+    taken[place] = true;
+    places[i] = place;
+  }
+  return places;
 }
 
 int64_t LeastMembers(const AggregationSpec& aggregation) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "core/model/description.h"
 #include "core/model/job_spec.h"
@@ -103,6 +104,13 @@ int64_t GroupStateBytes(const JobSpec& spec, const ModelDescription& model);
 // while it takes the state over, all that stays and the copy beside it.
 int64_t JoinerBytes(const JobSpec& spec, const ModelDescription& model,
                     int64_t members);
+
+// Gives each need a place of its own that holds it: that of its own index where
+// it does, else the first one that is free.  Larger needs come first, so that
+// all find places if they can at all; else the result is empty.
+//   sizes  0: not known, holds anything
+std::vector<int> PlacesFor(const std::vector<double>& needs,
+                           const std::vector<double>& sizes);
 
 // How many members there will be at least, as the spec says.
 int64_t LeastMembers(const AggregationSpec& aggregation);

@@ -41,6 +41,8 @@ struct Plan {
   std::vector<StageOfPlan> stages;
   std::string why;  // for people
   std::vector<WorkerBytes> memory = {};
+  // The policy has proved that no plan on these workers is better.
+  bool exact = false;
 };
 
 // Returns a worker's bytes in plan.memory; 0 where it does not say.
@@ -113,7 +115,7 @@ std::string WhyNoReplicas(const JobSpec& spec, const ModelDescription& model,
 // Places spec.pipeline on `workers`.  Same arguments, same plan.
 //
 // pipeline.cuts, when given, decide over everything else: their stages go to
-// the workers that pipeline.workers names, or to all in the order given.  Else
+// the workers that pipeline.workers names, or are dealt out in order.  Else
 // pipeline.policy cuts and places, from what was measured (inputs.h), with one
 // worker a stage; pipeline.stages 0 lets it choose how many, and so whom to
 // leave out.  With fewer workers than stages, neighbouring stages share a
@@ -123,9 +125,10 @@ std::string WhyNoReplicas(const JobSpec& spec, const ModelDescription& model,
 // of two workers differ by at most one, the first ones have more; so they are
 // where memory allows only that.
 //
-// Where a worker lacks the memory for its part all the same, the job is planned
-// again without it (of the job's own cuts, first with it behind the others),
-// and `why` says so; a worker that the job names stays.
+// Stages that are dealt out go to other workers where those whose turn it is
+// lack the memory.  Where no order of the workers fits, the job is planned
+// again on those with the most memory, with fewer of them each time, and `why`
+// says so; workers that the job names stay.
 //
 // interleaved-1f1b: as many workers as have the same number of stages each, at
 // least two where there are two stages; stages are dealt out in turn, and cut

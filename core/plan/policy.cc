@@ -80,7 +80,6 @@ absl::StatusOr<PlanAnswer> AnswerOf(const PlanProblem& problem, Solved solved,
   constexpr double kRounding = 1e-9;
   PlanAnswer answer;
   PACELINE_ASSIGN_OR_RETURN(answer.cost, CostOf(problem, solved.placement));
-  PACELINE_RETURN_IF_ERROR(CheckMemory(problem, solved.placement, answer.cost));
   answer.placement = std::move(solved.placement);
   const double seconds = answer.cost.step_seconds;
   if (!std::isfinite(seconds)) {
@@ -152,15 +151,16 @@ absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
     single.replicas = false;
     return SolvePlan(policy, single, options);
   }
-  if (problem.ties.empty()) {
-    PACELINE_ASSIGN_OR_RETURN(Solved solved, known->solve(problem, options));
-    return AnswerOf(problem, std::move(solved), options);
-  }
   PlanProblem untied = problem;
   untied.ties.clear();
   PACELINE_ASSIGN_OR_RETURN(Solved solved, known->solve(untied, options));
-  PACELINE_RETURN_IF_ERROR(LookAtTies(problem, solved));
-  return AnswerOf(problem, std::move(solved), options);
+  if (!problem.ties.empty()) {
+    PACELINE_RETURN_IF_ERROR(LookAtTies(problem, solved));
+  }
+  PACELINE_ASSIGN_OR_RETURN(PlanAnswer answer,
+                            AnswerOf(problem, std::move(solved), options));
+  PACELINE_RETURN_IF_ERROR(CheckMemory(problem, answer.placement, answer.cost));
+  return answer;
 }
 
 absl::StatusOr<PlanAnswer> AnswerFor(const PlanProblem& problem,

@@ -55,8 +55,9 @@ absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
                                      const PlanProblem& problem,
                                      const PolicyOptions& options);
 
-// Returns what SolvePlan says about a given placement: its cost, bound and gap.
-// Errors: as SolvePlan, and CostOf's
+// Returns what SolvePlan says about a given placement, whether it fits or not:
+// its cost, bound and gap.
+// Errors: InvalidArgument  as SolvePlan, and CostOf's
 absl::StatusOr<PlanAnswer> AnswerFor(const PlanProblem& problem,
                                      const Placement& placement);
 

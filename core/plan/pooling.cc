@@ -39,15 +39,18 @@ double Sum(DeviceProfile& profile) {
   return sum;
 }
 
-// How far the runs of one profile lie apart, as a part of their time; CPU times
-// do not say.
+// How far the sums of all layers would lie apart from run to run, as a part of
+// them; CPU times do not say.  Layers run one after the other, so that their
+// spreads are independent and add up in squares; what all layers of a profile
+// have in common is kRepeatability.
 double SpreadOfRuns(DeviceProfile& profile) {
-  double spread = 0;
+  double squares = 0;
   for (const LayerMeasurement& layer : profile.layers) {
-    spread += layer.forward.spread + layer.backward.spread;
+    squares += layer.forward.spread * layer.forward.spread +
+               layer.backward.spread * layer.backward.spread;
   }
   const double sum = Sum(profile);
-  return sum > 0 && !HasQuota(profile) ? spread / sum : 0;
+  return sum > 0 && !HasQuota(profile) ? std::sqrt(squares) / sum : 0;
 }
 
 template <typename Members, typename Value>
@@ -87,7 +90,7 @@ void PoolKind(const Members& members, std::vector<LikeDevices>* like) {
     sums.push_back(Sum(*member));
     spreads.push_back(SpreadOfRuns(*member));
   }
-  const double noise = std::max(kRepeatability, Median(spreads));
+  const double noise = std::clamp(Median(spreads), kRepeatability, kMostNoise);
   double first_sum = 0;
   for (const std::vector<size_t>& group : GroupsOfLike(sums, noise)) {
     Members alike;

@@ -21,6 +21,9 @@ std::vector<std::vector<size_t>> GroupsOfLike(const std::vector<double>& values,
 // Two profiles of one machine differ by about this much (measured on virtual
 // machines that share their cores with others; bare ones repeat better).
 inline constexpr double kRepeatability = 0.1;
+// However far the runs of a profile lie apart, a machine that takes a third
+// longer than its kind is slower.
+inline constexpr double kMostNoise = 0.15;
 
 // Devices of one kind that were taken as equal.
 struct LikeDevices {
@@ -34,12 +37,12 @@ struct LikeDevices {
 
 // Profiles of one model, micro-batch, dtype and number of threads with equal
 // CPU model and capability are of like machines.  How far their sums lie apart
-// is noise up to 2 x kRepeatability, or twice what the runs of one profile lie
-// apart where that is more: all get the mean.  A machine that differs by more
-// (too hot, or busy) stays apart, with those that differ as much.  Without this
-// a planner that looks for the fastest machine finds the one whose profile was
-// luckiest, and cuts equal machines unevenly (8+6+6+6 layers of a DeiT-S on
-// four: 11 % slower than 7+6+6+7).
+// is noise up to 2 x kRepeatability, or twice what the sums of a profile's runs
+// lie apart where that is more, but no more than 2 x kMostNoise: all get the
+// mean.  A machine that differs by more (too hot, or busy) stays apart, with
+// those that differ as much.  Without this a planner that looks for the fastest
+// machine finds the one whose profile was luckiest, and cuts equal machines
+// unevenly (8+6+6+6 layers of a DeiT-S on four: 11 % slower than 7+6+6+7).
 //
 // The times are those that count: CPU time where a quota stops the thread
 // (cpu_share below 1), wall time elsewhere; the two are never mixed.  What

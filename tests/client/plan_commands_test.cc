@@ -565,48 +565,112 @@ TEST(PlanForAMesh, OfMoreStagesThanWorkersHasWorkersHoldSeveral) {
 
   ASSERT_EQ(plan["stages"].size(), 4u);
   EXPECT_THAT(plan["why"].get<std::string>(),
-              HasSubstr("Fewer workers than stages: "));
+              HasSubstr("fewer workers than stages: "));
   EXPECT_EQ(Planned(LenetSpec(16), {.model = "lenet", .stages = 4})["stages"],
             plan["stages"]);
-  EXPECT_EQ(
-      Planned(FourStages(), {.job_file = "job.yaml", .stages = 2})["stages"]
-          .size(),
-      2u);
+  const PlanOptions two = {.job_file = "job.yaml", .stages = 2};
+  const PlanOptions asked = {.job_file = "job.yaml", .no_overlap = true};
+  EXPECT_EQ(Planned(FourStages(), two)["stages"].size(), 2u);
+  EXPECT_EQ(Planned(FourStages(), asked)["stages"].size(), 4u);
 }
 
 // As MakePlan, which is what 'job submit' shows: the same stages on the same
-// workers.
+// workers, of which each has so much memory, for the same reason.
+//   returns  who is left out
+json ExpectWhatTheJobGets(const JobSpec& spec,
+                          const std::vector<int64_t>& memory_bytes) {
+  PlanBed bed;
+  const auto model =
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes);
+  std::vector<PlannerWorker> workers;
+  for (v1::Worker& worker : *bed.client.workers->mutable_workers()) {
+    v1::Registration& about = *worker.mutable_registration();
+    about.set_memory_bytes(memory_bytes[workers.size()]);
+    workers.push_back({WorkerId(worker.id()), about.name(),
+                       about.memory_bytes(), about.machine_id()});
+  }
+  const auto made =
+      MakePlan(spec, *model, workers, *bed.client.ListMeasurements("")).value();
+
+  const json plan = bed.Planned(spec, {.job_file = "job.yaml"});
+
+  EXPECT_EQ(plan["why"], made.why);
+  EXPECT_EQ(plan["stages"].size(), made.stages.size()) << made.why;
+  for (size_t s = 0; s < plan["stages"].size(); ++s) {
+    const StageOfPlan& stage = made.stages[s];
+    EXPECT_EQ(plan["stages"][s]["first_layer"], stage.layers.first);
+    EXPECT_EQ(plan["stages"][s]["last_layer"], stage.layers.last);
+    EXPECT_EQ(plan["stages"][s]["memory_bytes"], BytesOn(made, stage.worker));
+    const auto holder = std::find_if(workers.begin(), workers.end(),
+                                     [&](const PlannerWorker& worker) {
+                                       return worker.worker == stage.worker;
+                                     });
+    EXPECT_EQ(plan["stages"][s]["workers"], json({holder->name})) << made.why;
+  }
+  return plan["left_out"];
+}
+
+constexpr int64_t kMuch = int64_t{1} << 30;
+constexpr int64_t kNothing = 1000;  // that a stage fits in
+
 TEST(PlanForAMesh, OfMoreStagesThanWorkersIsWhatTheJobGets) {
   for (const char* policy : {"dp", "equal", "min-cut"}) {
-    PlanBed bed;
     JobSpec spec = FourStages();
     spec.pipeline.policy = policy;
-    const auto model =
-        DescribeModel(spec.model, spec.data.shape, spec.data.classes);
-    std::vector<PlannerWorker> workers;
-    for (const v1::Worker& worker : bed.client.workers->workers()) {
-      const v1::Registration& about = worker.registration();
-      workers.push_back({WorkerId(worker.id()), about.name(),
-                         about.memory_bytes(), about.machine_id()});
-    }
-    const auto made =
-        MakePlan(spec, *model, workers, *bed.client.ListMeasurements(""))
-            .value();
 
-    const json plan = bed.Planned(spec, {.job_file = "job.yaml"});
+    ExpectWhatTheJobGets(spec, {kMuch, kMuch, kMuch});
+  }
+}
 
-    ASSERT_EQ(plan["stages"].size(), made.stages.size()) << policy;
-    for (size_t s = 0; s < made.stages.size(); ++s) {
-      const StageOfPlan& stage = made.stages[s];
-      EXPECT_EQ(plan["stages"][s]["first_layer"], stage.layers.first);
-      EXPECT_EQ(plan["stages"][s]["last_layer"], stage.layers.last);
-      const auto holder = std::find_if(workers.begin(), workers.end(),
-                                       [&](const PlannerWorker& worker) {
-                                         return worker.worker == stage.worker;
-                                       });
-      EXPECT_EQ(plan["stages"][s]["workers"][0], holder->name) << policy;
+TEST(PlanForAMesh, WithoutAMachineThatHoldsNothingIsWhatTheJobGets) {
+  for (const char* policy : {"dp", "equal", "min-cut"}) {
+    for (const int stages : {0, 2, 3, 4}) {
+      JobSpec spec = LenetSpec(16);
+      spec.pipeline.policy = policy;
+      spec.pipeline.stages = stages;
+
+      EXPECT_EQ(ExpectWhatTheJobGets(spec, {kNothing, kMuch, kNothing}),
+                json({"w1", "w3"}));
     }
   }
+}
+
+TEST(PlanForAMesh, OfTheJobsOwnCutsIsWhatTheJobGets) {
+  JobSpec spec = LenetSpec(16);
+  spec.pipeline.cuts = {7};
+  EXPECT_EQ(ExpectWhatTheJobGets(spec, {kNothing, 40000, kMuch}), json({"w1"}));
+  EXPECT_EQ(ExpectWhatTheJobGets(spec, {kNothing, kNothing, kMuch}),
+            json({"w1", "w2"}));
+
+  spec.pipeline.workers = {"w3", "w1"};
+  EXPECT_EQ(ExpectWhatTheJobGets(spec, {kMuch, kMuch, kMuch}), json({"w2"}));
+}
+
+TEST(PlanForAMesh, CountsAReserveOnEachMachine) {
+  PlanBed full;
+  PlanOptions options = {.model = "lenet"};
+  const json plan = PlanBed().Planned(LenetSpec(16), options);
+  options.reserve_bytes = 1 << 20;
+  const json kept = PlanBed().Planned(LenetSpec(16), options);
+  options.reserve_bytes = 1e12;
+
+  EXPECT_EQ(full.Run(LenetSpec(16), options), kExitUnplaceable);
+
+  EXPECT_EQ(kept["stages"][0]["memory_bytes"].get<double>(),
+            plan["stages"][0]["memory_bytes"].get<double>() + (1 << 20));
+}
+
+TEST(PlanForAMesh, SaysThatAMachineHoldsAllStages) {
+  PlanBed bed(OutputFormat::kTable);
+  for (v1::Worker& worker : *bed.client.workers->mutable_workers()) {
+    const bool large = worker.registration().name() == "w2";
+    worker.mutable_registration()->set_memory_bytes(large ? kMuch : kNothing);
+  }
+
+  ASSERT_EQ(bed.Run(LenetSpec(16), {.model = "lenet", .stages = 2}), kExitOk);
+
+  EXPECT_THAT(bed.out.str(), Says("2 on 1 worker, which holds them all",
+                                  "left out:", "w1 w3", "planned without"));
 }
 
 TEST(PlanForAMesh, ComparesPoliciesWhereWorkersHoldSeveralStages) {
@@ -710,7 +774,7 @@ TEST(PlanForAMesh, OfPredictedTimesSaysForWhatItIsOptimal) {
 
   EXPECT_TRUE(known.Output()["predicted"].is_null());
   EXPECT_THAT(known.Output()["why"].get<std::string>(),
-              testing::EndsWith("The plan is proved to be the best."));
+              HasSubstr("The plan is proved to be the best; layer times "));
   EXPECT_THAT(predicted.out.str(),
               HasSubstr("proved optimal for predicted layer times only (90 % "
                         "between 0."));

@@ -5,6 +5,7 @@
 
 #include "core/base/status_macros.h"
 #include "core/plan/best_cut.h"
+#include "core/plan/memory.h"
 #include "core/plan/plan.h"
 #include "core/plan/policies/policies.h"
 #include "core/plan/stage_memory.h"
@@ -12,23 +13,24 @@
 namespace paceline {
 namespace {
 
-// Puts each range on the next device that holds it; where the devices do not
-// suffice, on the first ones.
+// Puts each range on a device that holds it; where the devices do not suffice,
+// on the first ones.
 Placement OneDeviceAStage(const PlanProblem& problem,
                           const std::vector<LayerRange>& ranges) {
   const int stages = static_cast<int>(ranges.size());
-  Placement in_order, placement;
-  size_t next = 0;
-  for (int s = 0; s < stages; ++s, ++next) {
-    in_order.push_back({ranges[s], {s}, {1.0}});
-    const double need = StageBytes(problem, ranges[s], {1, s, stages - 1 - s});
-    for (; next < problem.devices.size(); ++next) {
-      const double has = problem.devices[next].memory_bytes;
-      if (has == 0 || need <= has) break;
-    }
-    placement.push_back({ranges[s], {static_cast<int>(next)}, {1.0}});
+  std::vector<double> needs, sizes;
+  for (int s = 0; s < stages; ++s) {
+    needs.push_back(StageBytes(problem, ranges[s], {1, s, stages - 1 - s}));
   }
-  return next > problem.devices.size() ? in_order : placement;
+  for (const Device& device : problem.devices) {
+    sizes.push_back(device.memory_bytes);
+  }
+  const std::vector<int> places = PlacesFor(needs, sizes);
+  Placement placement;
+  for (int s = 0; s < stages; ++s) {
+    placement.push_back({ranges[s], {places.empty() ? s : places[s]}, {1.0}});
+  }
+  return placement;
 }
 
 // A policy without an objective makes as many stages as there can be, or fewer

@@ -23,23 +23,21 @@ struct Solved {
 // --- equal, min-cut (in_order.cc) -------------------------------------------
 //
 // Both cut the chain without looking at the devices, which take the stages in
-// order, one each.
+// order, one each; a stage that its device does not hold goes to the first free
+// one that does (PlacesFor of memory.h).
 
 // problem.stages stages, or as many as layers, devices and their memory allow
-// when it is 0; layer counts differ by at most one, the longer ones first; one
-// device a stage, in order: a device that does not hold its stage is passed
-// over.
+// when it is 0; layer counts differ by at most one, the longer ones first.
 //
-// Errors: ResourceExhausted  a stage does not fit its device.
+// Errors: ResourceExhausted  whatever the order, a stage does not fit.
 absl::StatusOr<Placement> EqualPlacement(const PlanProblem& problem);
 
 // As many stages as EqualPlacement makes, cut where the fewest bytes cross in
 // all (which also makes the largest crossing smallest: the cuts are the
 // cheapest there are); among those the most even layer counts, by the least
-// sum of squares.  One device a stage, as there.
-// O(stages x layers^2).
+// sum of squares.  O(stages x layers^2).
 //
-// Errors: ResourceExhausted  a stage does not fit its device.
+// Errors: ResourceExhausted  whatever the order, a stage does not fit.
 absl::StatusOr<Placement> MinCutPlacement(const PlanProblem& problem);
 
 // --- brute ------------------------------------------------------------------

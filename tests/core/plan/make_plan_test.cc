@@ -2,6 +2,7 @@
 #include <map>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/random.h"
@@ -334,7 +335,7 @@ TEST(MakePlan, MemoryThatJustSuffices) {
   EXPECT_THAT(Holders(without), ElementsAre(10, 10, 10));
   EXPECT_THAT(
       without.why,
-      AllOf(HasSubstr("planned without: worker b has "), HasSubstr("stage 2"),
+      AllOf(HasSubstr("planned without b: worker b has "), HasSubstr("stage 2"),
             HasSubstr(absl::StrCat("(", need - 1, " bytes)")),
             HasSubstr(absl::StrCat("(", need, " bytes)"))));
 
@@ -657,7 +658,8 @@ TEST(MakePlan, GoesWithoutAMachineThatHoldsNothing) {
     for (const int64_t holder : Holders(plan)) EXPECT_EQ(holder, 10) << what;
     EXPECT_THAT(plan.why,
                 AnyOf(HasSubstr("small is left out"),
-                      HasSubstr("planned without: worker small has 24.0 MiB")))
+                      HasSubstr("planned without small: worker small has "
+                                "24.0 MiB")))
         << what;
   };
   for (const std::string& policy : PolicyNames()) {
@@ -673,22 +675,75 @@ TEST(MakePlan, GoesWithoutAMachineThatHoldsNothing) {
   expect(spec, "cuts");
 }
 
-TEST(MakePlan, GivesTheJobsOwnStagesToWorkersThatHoldThem) {
-  JobSpec spec = Job(0);
-  spec.pipeline.cuts = {7};
-  ModelDescription model = SmallModel(8);
+// Layers of 1 MiB, with as much of gradients.
+ModelDescription ModelOfMiB(int layers) {
+  ModelDescription model = SmallModel(layers);
   for (Layer& layer : model.layers) layer.parameter_bytes = 1 << 20;
-  std::vector<PlannerWorker> workers = LargeAndSmall(15 << 20, 3 << 20);
-  std::swap(workers[0], workers[1]);
+  return model;
+}
 
-  const auto plan = Value(MakePlan(spec, model, workers));
+TEST(MakePlan, GivesTheJobsOwnStagesToWorkersThatHoldThem) {
+  const struct {
+    std::vector<int32_t> cuts;
+    std::vector<int64_t> memory_mib;  // [stages], enough and not twice as much
+  } kCases[] = {{{7}, {15, 3}},
+                {{1}, {3, 15}},
+                {{1, 3}, {3, 5, 11}},
+                {{5, 7}, {11, 5, 3}},
+                {{2, 7}, {5, 11, 3}}};
+  for (const auto& test : kCases) {
+    JobSpec spec = Job(0);
+    spec.pipeline.cuts = test.cuts;
+    std::vector<int> order(test.memory_mib.size());
+    std::iota(order.begin(), order.end(), 0);
+    do {
+      std::vector<PlannerWorker> workers = Workers(1);
+      workers[0].memory_bytes = 1;
+      for (const int stage : order) {
+        workers.push_back({WorkerId{20 + stage}, absl::StrCat("w", stage),
+                           test.memory_mib[stage] << 20, ""});
+      }
 
-  EXPECT_THAT(Holders(plan), ElementsAre(10, 11)) << plan.why;
+      const auto plan = Value(MakePlan(spec, ModelOfMiB(8), workers));
+
+      for (size_t stage = 0; stage < order.size(); ++stage) {
+        EXPECT_EQ(plan.stages[stage].worker.value, 20 + stage) << plan.why;
+      }
+      EXPECT_EQ(IllSaid(plan.why), "") << plan.why;
+    } while (std::next_permutation(order.begin(), order.end()));
+  }
+}
+
+// Two of the large ones do: three do not divide the micro-batches.
+TEST(MakePlan, GoesWithoutAllMachinesThatHoldNothing) {
+  const ModelDescription model = ModelOfMiB(12);
+  std::vector<PlannerWorker> workers = Workers(12);
+  std::vector<double> seconds;
+  for (int i = 0; i < 12; ++i) {
+    workers[i].memory_bytes = i < 9 ? 100 + i : 64 << 20;
+    seconds.push_back(i < 9 ? 0.001 : 0.01);
+  }
+  const std::pair<const char*, int> cases[] = {{"interleaved-1f1b", 0},
+                                               {"interleaved-1f1b", 4},
+                                               {"interleaved-1f1b", 8},
+                                               {"interleaved-1f1b", 12},
+                                               {"1f1b", 0},
+                                               {"1f1b", 4},
+                                               {"1f1b", 12}};
+  for (const auto& [schedule, stages] : cases) {
+    JobSpec spec = Scheduled(schedule, stages);
+    if (stages == 12) spec.train.batch = 48;
+
+    const auto plan = Value(MakePlan(spec, model, workers,
+                                     Measured(spec, model, workers, seconds)));
+
+    for (const int64_t holder : Holders(plan)) EXPECT_GE(holder, 19);
+    EXPECT_EQ(IllSaid(plan.why), "") << plan.why;
+  }
 }
 
 TEST(MakePlan, SaysWhatWouldFitWhereTheJobDoesNotAllowIt) {
-  ModelDescription model = SmallModel(8);
-  for (Layer& layer : model.layers) layer.parameter_bytes = 1 << 20;
+  const ModelDescription model = ModelOfMiB(8);
   const std::vector<PlannerWorker> workers = LargeAndSmall(15 << 20, 5 << 20);
   JobSpec spec = Scheduled("1f1b", 2);
   spec.pipeline.cuts = {4};
@@ -718,7 +773,8 @@ std::vector<double> TrueSeconds() {
 }
 
 // Profiles of a, b, c and d, of one kind: their layers' true times, times
-// slowness[i], off by up to `machine_noise` as a whole and `layer_noise` each.
+// slowness[i], off by up to `machine_noise` as a whole and `layer_noise` each;
+// their runs lie 12 % apart.
 Measurements NoisyProfiles(const JobSpec& spec, const ModelDescription& model,
                            const std::vector<double>& slowness,
                            double machine_noise, double layer_noise,
@@ -739,6 +795,8 @@ Measurements NoisyProfiles(const JobSpec& spec, const ModelDescription& model,
       layer.flops = 1e9 * seconds[i];
       layer.forward.wall = seconds[i] * whole * off(layer_noise);
       layer.backward.wall = 2 * seconds[i] * whole * off(layer_noise);
+      layer.forward.spread = 0.12 * layer.forward.wall;
+      layer.backward.spread = 0.12 * layer.backward.wall;
     }
   }
   return measurements;

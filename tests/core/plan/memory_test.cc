@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
+#include "core/base/random.h"
 #include "core/model/data_sets.h"
 #include "core/plan/plan.h"
 #include "gmock/gmock.h"
@@ -409,6 +411,49 @@ TEST(JoinerBytes, DoNotWrapAroundNorDoMemberBytes) {
 
   EXPECT_EQ(JoinerBytes(Spec(), model, 2), kMost);
   EXPECT_EQ(MemberBytes(Spec(), model, 1000), kMost);
+}
+
+// Whether some order of the sizes holds the needs.
+bool SomeOrderHolds(const std::vector<double>& needs,
+                    std::vector<double> sizes) {
+  std::sort(sizes.begin(), sizes.end());
+  do {
+    size_t held = 0;
+    while (held < needs.size() &&
+           (sizes[held] == 0 || needs[held] <= sizes[held])) {
+      ++held;
+    }
+    if (held == needs.size()) return true;
+  } while (std::next_permutation(sizes.begin(), sizes.end()));
+  return false;
+}
+
+TEST(PlacesFor, FindsPlacesWhereSomeOrderHasThem) {
+  SplitMix64 random(3);
+  int held = 0;
+  for (int round = 0; round < 500; ++round) {
+    std::vector<double> needs, sizes;
+    for (int i = 0; i < 4; ++i) needs.push_back(1 + random.Below(6));
+    for (int i = 0; i < 5; ++i) sizes.push_back(random.Below(6));
+
+    const std::vector<int> places = PlacesFor(needs, sizes);
+
+    ASSERT_EQ(places.size() == 4, SomeOrderHolds(needs, sizes)) << round;
+    held += !places.empty();
+    for (size_t i = 0; i < places.size(); ++i) {
+      EXPECT_EQ(std::count(places.begin(), places.end(), places[i]), 1);
+      EXPECT_TRUE(sizes[places[i]] == 0 || needs[i] <= sizes[places[i]]);
+    }
+  }
+  EXPECT_GT(held, 50);
+  EXPECT_LT(held, 450);
+}
+
+TEST(PlacesFor, ChangesNothingWithoutNeed) {
+  EXPECT_THAT(PlacesFor({1, 9, 2}, {2, 9, 0}), testing::ElementsAre(0, 1, 2));
+  EXPECT_THAT(PlacesFor({1, 9, 2}, {2, 8, 3, 9, 9}),
+              testing::ElementsAre(0, 3, 2));
+  EXPECT_THAT(PlacesFor({1, 1}, {1}), testing::IsEmpty());
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ TEST(Equal, MakesAsManyStagesAsLayersAndDevicesAllow) {
 TEST(Equal, RefusesADeviceThatIsTooSmallAndSaysByHowMuch) {
   PlanProblem problem = ProblemOf({1, 1}, {1, 1});
   problem.layers[1].parameter_bytes = 1024;
-  problem.devices[1].memory_bytes = 1024;
+  for (Device& device : problem.devices) device.memory_bytes = 1024;
   problem.stages = 2;
 
   for (const char* policy : {"equal", "min-cut"}) {
@@ -178,6 +178,22 @@ TEST(Equal, PassesOverADeviceThatIsTooSmall) {
     EXPECT_THAT(answer.placement[0].devices, ElementsAre(0));
     EXPECT_THAT(answer.placement[1].devices, ElementsAre(2));
     EXPECT_THAT(answer.why, HasSubstr("device1 is left out"));
+  }
+}
+
+TEST(Equal, TurnsDevicesAroundWhereOnlyThatFits) {
+  PlanProblem problem = ProblemOf({1, 1}, {1, 1});
+  problem.layers[0].parameter_bytes = 1024;
+  problem.layers[1].parameter_bytes = 4096;
+  problem.devices[0].memory_bytes = 10000;
+  problem.devices[1].memory_bytes = 3000;
+  problem.stages = 2;
+
+  for (const char* policy : {"equal", "min-cut"}) {
+    const auto answer = Value(SolvePlan(policy, problem, {}));
+
+    EXPECT_THAT(answer.placement[0].devices, ElementsAre(1)) << policy;
+    EXPECT_THAT(answer.placement[1].devices, ElementsAre(0)) << policy;
   }
 }
 

@@ -76,22 +76,37 @@ TEST(LikeDevices, OfTwoSortsStayApartAndSaySo) {
   EXPECT_NEAR(like[1].apart, 0.38, 1e-9);
 }
 
-// Whose runs lie far apart says less about itself.
-TEST(LikeDevices, WhatRunsOfOneMachineDifferByIsNoise) {
+// How much longer the second of two machines takes once they were pooled; runs
+// of each layer lie `spread` apart.
+double Pooled(double slowness, double spread, int layers) {
   std::vector<DeviceProfile> profiles = {Profile("a", 1, 1),
-                                         Profile("b", 1.3, 1)};
-  const auto sums = [&profiles] {
-    const auto pooled = PoolLikeDevices(profiles);
-    return WallSum(pooled[1]) / WallSum(pooled[0]);
-  };
-  EXPECT_NEAR(sums(), 1.3, 1e-9);
+                                         Profile("b", slowness, 1)};
   for (DeviceProfile& profile : profiles) {
+    const LayerMeasurement first = profile.layers[0];
+    profile.layers.resize(layers, first);
     for (LayerMeasurement& layer : profile.layers) {
-      layer.forward.spread = 0.2 * layer.forward.wall;
-      layer.backward.spread = 0.2 * layer.backward.wall;
+      layer.forward.spread = spread * layer.forward.wall;
+      layer.backward.spread = spread * layer.backward.wall;
     }
   }
-  EXPECT_NEAR(sums(), 1, 1e-9);
+  profiles = PoolLikeDevices(profiles);
+  return WallSum(profiles[1]) / WallSum(profiles[0]);
+}
+
+// Whose runs lie far apart says less about itself.
+TEST(LikeDevices, WhatRunsOfOneMachineDifferByIsNoise) {
+  EXPECT_NEAR(Pooled(1.22, 0.01, 2), 1.22, 1e-9);
+  EXPECT_NEAR(Pooled(1.22, 0.2, 2), 1, 1e-9);
+}
+
+TEST(LikeDevices, RunsOfManyLayersAreNotAllOffTheSameWay) {
+  EXPECT_NEAR(Pooled(1.22, 0.2, 24), 1.22, 1e-9);
+  EXPECT_NEAR(Pooled(1.18, 0.2, 24), 1, 1e-9);
+}
+
+TEST(LikeDevices, WhatTakesAThirdLongerIsSlowerHoweverFarRunsLieApart) {
+  EXPECT_NEAR(Pooled(1.35, 2, 1), 1.35, 1e-9);
+  EXPECT_NEAR(Pooled(1.29, 2, 1), 1, 1e-9);
 }
 
 // Profiles of other models, batches or numbers of layers are not mixed.
