@@ -63,7 +63,7 @@ std::string OneLine(const std::string& text) {
 // The coordinator counts on from the attempts that workers tell of.
 constexpr int64_t kMostAttempts = int64_t{1} << 50;
 // Far more stages, neighbours or marks than a worker has.
-constexpr int kMostParts = 4096;
+constexpr int kMostOfAKind = 4096;
 // Instructions of a traced batch.
 constexpr int kMostTraced = 256;
 // Each running job looks for itself among them.
@@ -91,12 +91,12 @@ absl::Status CheckUnreadable(const v1::UnreadableSamples& said) {
 }
 
 absl::Status CheckRun(const v1::RunState& run) {
+  PACELINE_RETURN_IF_ERROR(CheckSize("run state: stage times",
+                                     run.stage_times_size(), kMostOfAKind));
   PACELINE_RETURN_IF_ERROR(
-      CheckSize("run state: stage times", run.stage_times_size(), kMostParts));
+      CheckSize("run state: sent", run.sent_size(), kMostOfAKind));
   PACELINE_RETURN_IF_ERROR(
-      CheckSize("run state: sent", run.sent_size(), kMostParts));
-  PACELINE_RETURN_IF_ERROR(
-      CheckSize("run state: predicted", run.predicted_size(), kMostParts));
+      CheckSize("run state: predicted", run.predicted_size(), kMostOfAKind));
   PACELINE_RETURN_IF_ERROR(CheckUnreadable(run.unreadable().train()));
   PACELINE_RETURN_IF_ERROR(CheckUnreadable(run.unreadable().test()));
   if (run.phase() == v1::RunState::PHASE_UNSPECIFIED ||
