@@ -19,6 +19,7 @@
 #include "core/base/byte_file.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/base/steady_wait.h"
 #include "core/model/made_with.h"
 #include "core/rpc/convert.h"
 #include "core/rpc/json_convert.h"
@@ -32,6 +33,8 @@ constexpr int64_t kReadBytes = 1 << 20;
 constexpr int64_t kMostManifestBytes = 64 << 20;
 // A holder whose connection broke after so many bytes is asked for the rest.
 constexpr int64_t kLeastBytes = 64 << 10;
+// So often all holders are asked again in the time that is waited for them.
+constexpr int kTries = 60;
 constexpr char kPartial[] = ".partial";
 
 constexpr char kLayers[] = "/layers.safetensors";
@@ -51,13 +54,31 @@ struct OpenFile {
   const int descriptor;
 };
 
-// Writes a layer at its place.  The answer: its checksum.
-//   failed  addresses that gave no layer before: asked last, since a machine
-//           that is gone costs seconds
-absl::StatusOr<uint64_t> FetchLayer(const CheckpointOrder& order, int layer,
-                                    PieceFetcher& fetcher, int file,
-                                    const std::string& path,
-                                    std::set<std::string>& failed) {
+// The layers of a checkpoint share this while they are fetched.
+struct Fetching {
+  const CheckpointOrder& order;
+  PieceFetcher& fetcher;
+  const int file;
+  const std::string& path;  // of the file
+  const absl::Duration patience;
+  const SteadyNotification& stopped;
+  // Addresses that gave no layer before: asked last, since a machine that is
+  // gone costs seconds.
+  std::set<std::string> failed = {};
+  std::optional<Instant> came = {};  // when some of it came last
+
+  // Whether what is missing may still come; after a pause.
+  bool Waits() const {
+    return came.has_value() && SteadyNow() - *came < patience &&
+           !stopped.WaitFor(patience / kTries);
+  }
+};
+
+// Writes a layer at its place.  The answer: its checksum.  Once some of the
+// checkpoint is there, holders that cannot be reached are asked again and
+// again.
+absl::StatusOr<uint64_t> FetchLayer(int layer, Fetching& all) {
+  const CheckpointOrder& order = all.order;
   const StateLayout::Range& range = order.layout.layers[layer];
   const v1::Cut& cut = order.manifest.cut();
   HeldPiece ask{
@@ -66,43 +87,54 @@ absl::StatusOr<uint64_t> FetchLayer(const CheckpointOrder& order, int layer,
   std::vector<PieceHolder> holders = order.holders[layer];
   std::stable_partition(holders.begin(), holders.end(),
                         [&](const PieceHolder& holder) {
-                          return !failed.contains(holder.address);
+                          return !all.failed.contains(holder.address);
                         });
   Checksum checksum;  // of the bytes that are there
-  for (const PieceHolder& holder : holders) {
-    ask.holder = holder;
-    bool begun_anew = false;
-    for (bool again = true; again;) {
+  std::set<std::string> begun_anew;
+  do {
+    for (auto holder = holders.begin(); holder != holders.end();) {
+      ask.holder = *holder;
       const int64_t before = ask.offset;
       absl::Status written;
       const absl::StatusOr<uint64_t> said =
-          fetcher.Fetch(ask, [&](absl::string_view data) {
+          all.fetcher.Fetch(ask, [&](absl::string_view data) {
             checksum.Update(BytesOf(data));
-            written = WriteAt(file, path, range.offset + ask.offset, data);
+            written =
+                WriteAt(all.file, all.path, range.offset + ask.offset, data);
             ask.offset += static_cast<int64_t>(data.size());
             return written;
           });
       PACELINE_RETURN_IF_ERROR(written);
-      if (said.ok() && *said == checksum.Digest()) return *said;
+      const bool is_whole = said.ok() && *said == checksum.Digest();
       last = said.ok() ? absl::DataLossError("its checksum is wrong")
                        : said.status();
       if (absl::IsCancelled(last)) return last;
-      again = absl::IsUnavailable(last) && ask.offset - before >= kLeastBytes;
-      if (absl::IsUnavailable(last) || absl::IsDeadlineExceeded(last)) continue;
-      // The bytes before may be wrong, of another holder as well.
-      again = before > 0 && !std::exchange(begun_anew, true);
-      checksum.Reset();
-      ask.offset = 0;
+      const bool lies = absl::IsDataLoss(last) || absl::IsInvalidArgument(last);
+      const bool gave = ask.offset - before >= kLeastBytes;
+      if (is_whole || (gave && !lies)) all.came = SteadyNow();
+      if (is_whole) return *said;
+      if (lies) {
+        // The bytes before may be wrong, of another holder as well.
+        checksum.Reset();
+        ask.offset = 0;
+        if (before > 0 && begun_anew.insert(holder->address).second) continue;
+      }
+      if (absl::IsUnavailable(last) && gave) continue;
+      all.failed.insert(holder->address);
+      const bool is_away =
+          absl::IsUnavailable(last) || absl::IsDeadlineExceeded(last);
+      holder = is_away ? holder + 1 : holders.erase(holder);
     }
-    failed.insert(holder.address);
-  }
+  } while (!holders.empty() && all.Waits());
   return absl::UnavailableError(
       absl::StrCat("layer ", layer, " cannot be had: ", last.message()));
 }
 
 absl::StatusOr<v1::Checkpoint> FetchAll(const CheckpointOrder& order,
                                         PieceFetcher& fetcher,
-                                        const std::string& path) {
+                                        const std::string& path,
+                                        absl::Duration patience,
+                                        const SteadyNotification& stopped) {
   std::error_code ignored;
   std::filesystem::remove_all(path, ignored);
   PACELINE_RETURN_IF_ERROR(MakeFolders(path));
@@ -120,11 +152,10 @@ absl::StatusOr<v1::Checkpoint> FetchAll(const CheckpointOrder& order,
   manifest.set_job(order.id.job.value);
   manifest.set_file_bytes(layout.file_bytes);
   manifest.set_header_checksum(HashBytes(BytesOf(layout.header)));
-  std::set<std::string> failed;
+  Fetching all{order, fetcher, file.descriptor, name, patience, stopped};
   for (size_t i = 0; i < order.layout.layers.size(); ++i) {
     PACELINE_ASSIGN_OR_RETURN(const uint64_t checksum,
-                              FetchLayer(order, static_cast<int>(i), fetcher,
-                                         file.descriptor, name, failed));
+                              FetchLayer(static_cast<int>(i), all));
     v1::CheckpointManifest::LayerState& layer = *manifest.add_layers();
     layer.set_offset(order.layout.layers[i].offset);
     layer.set_bytes(order.layout.layers[i].bytes);
@@ -151,6 +182,7 @@ struct FileCheckpointStore::Reading {
   std::string text;  // of the manifest's file
   v1::CheckpointManifest manifest;
   struct stat info = {};  // of `file`
+  int64_t used = 0;       // which use of any was its last
   std::unique_ptr<ByteFile> file;
   // Once they are asked for.
   std::optional<StateLayout> state;
@@ -304,11 +336,16 @@ absl::StatusOr<v1::PieceChunk> ReadChunk(const Reading& checkpoint, int layer,
   }
   const v1::CheckpointManifest::LayerState& state =
       checkpoint.manifest.layers(layer);
+  if (offset < 0 || offset > state.bytes()) {
+    return InvalidArgument("layer ", layer, " of the checkpoint ",
+                           checkpoint.path, " has ", state.bytes(),
+                           " bytes, and none from ", offset, " on");
+  }
   if (offset == 0) PACELINE_RETURN_IF_ERROR(checkpoint.CheckLayer(layer));
   PACELINE_ASSIGN_OR_RETURN(
       std::string data,
       checkpoint.Read(state.offset() + offset,
-                      std::clamp<int64_t>(state.bytes() - offset, 0, limit)));
+                      std::min(limit, state.bytes() - offset)));
   v1::PieceChunk chunk;
   chunk.set_layer(layer);
   chunk.set_total_bytes(state.bytes());
@@ -327,7 +364,8 @@ absl::StatusOr<v1::WeightsChunk> ReadWeightsPart(Reading& checkpoint,
   // Whoever begins gets a checkpoint that is whole.
   if (offset == 0) PACELINE_RETURN_IF_ERROR(CheckAll(checkpoint));
   const SafetensorsLayout& weights = *checkpoint.weights;
-  const int64_t end = std::min(offset + limit, weights.file_bytes);
+  const int64_t end =
+      offset + std::clamp<int64_t>(weights.file_bytes - offset, 0, limit);
   const auto header_bytes = static_cast<int64_t>(weights.header.size());
   std::string data;
   if (offset < header_bytes) {
@@ -355,8 +393,10 @@ absl::StatusOr<v1::WeightsChunk> ReadWeightsPart(Reading& checkpoint,
 }  // namespace
 
 FileCheckpointStore::FileCheckpointStore(std::string folder,
-                                         PieceFetcher& fetcher)
+                                         PieceFetcher& fetcher,
+                                         absl::Duration patience)
     : folder_(std::move(folder)),
+      patience_(patience),
       fetcher_(fetcher),
       writes_("checkpoints"),
       reads_("pieces") {}
@@ -364,6 +404,7 @@ FileCheckpointStore::FileCheckpointStore(std::string folder,
 FileCheckpointStore::~FileCheckpointStore() { Stop(); }
 
 void FileCheckpointStore::Stop() {
+  stopped_.Notify();
   fetcher_.Cancel();
   writes_.Stop();
   reads_.Stop();
@@ -384,7 +425,8 @@ void FileCheckpointStore::Fetch(
   // Shared because std::function wants to be copied.
   const auto shared = std::make_shared<CheckpointOrder>(std::move(order));
   writes_.Post([this, shared, path, done] {
-    absl::StatusOr<v1::Checkpoint> fetched = FetchAll(*shared, fetcher_, path);
+    absl::StatusOr<v1::Checkpoint> fetched =
+        FetchAll(*shared, fetcher_, path, patience_, stopped_);
     std::error_code ignored;
     if (!fetched.ok()) std::filesystem::remove_all(path, ignored);
     done(std::move(fetched));
@@ -434,10 +476,16 @@ absl::StatusOr<FileCheckpointStore::Reading*> FileCheckpointStore::Find(
   }
   if (found == open_.end()) {
     PACELINE_ASSIGN_OR_RETURN(Reading opened, OpenCheckpoint(id, path));
-    if (open_.size() >= kMostOpen) open_.clear();
+    if (open_.size() >= kMostOpen) {
+      open_.erase(std::min_element(open_.begin(), open_.end(),
+                                   [](const auto& a, const auto& b) {
+                                     return a.second->used < b.second->used;
+                                   }));
+    }
     found =
         open_.emplace(path, std::make_unique<Reading>(std::move(opened))).first;
   }
+  found->second->used = ++uses_;
   return found->second.get();
 }
 

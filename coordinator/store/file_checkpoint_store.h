@@ -5,13 +5,16 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 
+#include "absl/time/time.h"
 #include "coordinator/checkpoint_store.h"
+#include "core/base/steady_wait.h"
 #include "core/base/task_loop.h"
 
 namespace paceline {
@@ -21,9 +24,14 @@ namespace paceline {
 class FileCheckpointStore final : public CheckpointStore {
  public:
   struct Reading;  // a checkpoint that is open
+  // More than read at a time, as a rule; the one used longest ago is closed.
+  static constexpr size_t kMostOpen = 16;
+  // A checkpoint of which some has come fails when no more comes for so long.
+  static constexpr absl::Duration kPatience = absl::Minutes(2);
 
   // `fetcher` outlives this.
-  FileCheckpointStore(std::string folder, PieceFetcher& fetcher);
+  FileCheckpointStore(std::string folder, PieceFetcher& fetcher,
+                      absl::Duration patience = kPatience);
   ~FileCheckpointStore() override;  // Stop()
 
   // Ends a fetch, does what else was asked for; what is asked for afterwards is
@@ -44,16 +52,18 @@ class FileCheckpointStore final : public CheckpointStore {
       std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) override;
 
  private:
-  static constexpr size_t kMostOpen = 4;
-
   std::string FolderOf(JobId job) const;
   std::string PathOf(CheckpointId id) const;
   // begins: a reader does; it gets what lies there now.
   absl::StatusOr<Reading*> Find(CheckpointId id, bool begins);
 
   const std::string folder_;
+  const absl::Duration patience_;
   PieceFetcher& fetcher_;
-  std::map<std::string, std::unique_ptr<Reading>> open_;  // reads_'s, by path
+  SteadyNotification stopped_;
+  // reads_'s.
+  std::map<std::string, std::unique_ptr<Reading>> open_;  // by path
+  int64_t uses_ = 0;
   TaskLoop writes_;
   TaskLoop reads_;
 };

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,8 @@ class FakePieceFetcher final : public PieceFetcher {
     asked.push_back(ask.holder.address);
     offsets.push_back(ask.offset);
     if (refuses == ask.holder.address) return absl::UnavailableError("gone");
+    if (has_none == ask.holder.address) return absl::AbortedError("another");
+    if (away.contains(std::ssize(asked))) return absl::UnavailableError("out");
     std::string text = PieceText(ask.piece.layer, ask.bytes);
     const uint64_t checksum = HashText(text);
     if (lies == ask.holder.address && !text.empty()) text[0] ^= 1;
@@ -47,6 +50,10 @@ class FakePieceFetcher final : public PieceFetcher {
       return taken.ok() ? absl::UnavailableError("broke") : taken;
     }
     const size_t half = view.size() / 2;
+    if (halts == std::ssize(asked)) {
+      const absl::Status taken = take(view.substr(0, half));
+      return taken.ok() ? absl::DeadlineExceededError("a halt") : taken;
+    }
     for (const auto part : {view.substr(0, half), view.substr(half)}) {
       if (const absl::Status taken = take(part); !taken.ok()) return taken;
     }
@@ -57,7 +64,10 @@ class FakePieceFetcher final : public PieceFetcher {
   std::vector<std::string> asked;  // holders
   std::vector<int64_t> offsets;    // of each, where it was to begin
   int64_t breaks_after = 0;        // bytes of a call; 0: it does not
+  int64_t halts = 0;               // this call, from 1 on, brings half of it
+  std::set<int64_t> away;          // these calls do not get through
   std::string refuses;             // this holder does not answer
+  std::string has_none;            // this one has no piece any more
   std::string lies;                // this one sends a wrong byte
 };
 

@@ -63,9 +63,10 @@ class CheckpointStoreTest : public testing::Test {
   }
   absl::Status Check() { return Check(spec_); }
   absl::StatusOr<v1::PieceChunk> ReadPiece(int layer, int64_t offset,
-                                           int64_t limit) {
+                                           int64_t limit,
+                                           int64_t step = kStep) {
     return AwaitAnswer<absl::StatusOr<v1::PieceChunk>>([&](auto done) {
-      store_.ReadPiece(kCheckpoint, layer, offset, limit, done);
+      store_.ReadPiece({JobId{3}, step}, layer, offset, limit, done);
     });
   }
   absl::StatusOr<v1::WeightsChunk> ReadWeights(int64_t offset, int64_t limit) {
@@ -99,7 +100,7 @@ class CheckpointStoreTest : public testing::Test {
   JobSpec spec_ = SpecOf(2);
   const TempFolder folder_;
   FakePieceFetcher fetcher_;
-  FileCheckpointStore store_{folder_.path(), fetcher_};
+  FileCheckpointStore store_{folder_.path(), fetcher_, absl::ZeroDuration()};
 };
 
 TEST_F(CheckpointStoreTest, WhatWasFetchedIsReadBackLayerByLayer) {
@@ -162,6 +163,45 @@ TEST_F(CheckpointStoreTest, AHolderThatBreaksOffIsAskedForTheRest) {
   EXPECT_TRUE(absl::IsUnavailable(Fetch().status()));
 }
 
+// A link that was out for 40 s once cost all that had come over it, and so did
+// a second holder that has no piece any more.
+TEST_F(CheckpointStoreTest, AHaltCostsNothingThatHasCome) {
+  spec_.model.hidden = {256, 256, 16};
+  fetcher_.has_none = "b:1";
+  fetcher_.halts = 2;  // in the second layer
+  fetcher_.away = {4, 5};
+  FileCheckpointStore patient(folder_.path(), fetcher_, absl::Seconds(12));
+
+  const auto fetched = AwaitAnswer<absl::StatusOr<v1::Checkpoint>>(
+      [&](auto done) { patient.Fetch(Order(), done); });
+  AwaitAnswer<absl::Status>([&](auto done) {
+    patient.Keep(kCheckpoint, done);
+  }).IgnoreError();
+
+  EXPECT_TRUE(fetched.ok()) << fetched.status();
+  EXPECT_TRUE(Check().ok()) << Check();
+  const int64_t half = LayoutOf(spec_).layers[1].bytes / 2;
+  EXPECT_THAT(fetcher_.offsets,
+              ElementsAre(0, 0, half, half, half, half, 0, 0));
+  EXPECT_THAT(fetcher_.asked, ElementsAre("a:1", "a:1", "b:1", "a:1", "a:1",
+                                          "a:1", "a:1", "a:1"));
+}
+
+TEST_F(CheckpointStoreTest, AStopEndsTheWaitForAHolder) {
+  fetcher_.has_none = "b:1";
+  for (int64_t call = 2; call < 100; ++call) fetcher_.away.insert(call);
+  absl::Notification ended;
+  FileCheckpointStore patient(folder_.path(), fetcher_, absl::Hours(9));
+  patient.Fetch(Order(), [&](const absl::StatusOr<v1::Checkpoint>& fetched) {
+    EXPECT_TRUE(absl::IsUnavailable(fetched.status())) << fetched.status();
+    ended.Notify();
+  });
+
+  patient.Stop();
+
+  EXPECT_TRUE(ended.HasBeenNotified());
+}
+
 // A part that lies is not gone on from.
 TEST_F(CheckpointStoreTest, TheRestOfAPartThatLiedIsNotTaken) {
   spec_.model.hidden = {256, 256, 16};
@@ -203,6 +243,36 @@ TEST_F(CheckpointStoreTest, OneThatTookTheOthersPlaceIsReadAnew) {
                  store_.Keep({JobId{9}, 1}, done);
                }).ok());  // it comes after that
   EXPECT_TRUE(absl::IsNotFound(ReadPiece(0, 0, 10).status()));
+}
+
+// A peer that asked on from there once got empty chunks for ever.
+TEST_F(CheckpointStoreTest, NothingIsReadFromBeyondALayersEnd) {
+  Make();
+  const int64_t bytes = LayoutOf(spec_).layers[1].bytes;
+
+  EXPECT_EQ(ReadPiece(1, bytes, 10)->data(), "");
+  for (const int64_t offset : {bytes + 1, INT64_MAX, int64_t{-1}}) {
+    const absl::Status status = ReadPiece(1, offset, 10).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << offset << ": " << status;
+  }
+  EXPECT_EQ(ReadWeights(INT64_MAX, 10)->data(), "");
+}
+
+// One more reader than stay open once closed them all.
+TEST_F(CheckpointStoreTest, TheOneUsedLongestAgoIsClosedForAnother) {
+  constexpr int64_t kOpen = FileCheckpointStore::kMostOpen;
+  for (int64_t step = 1; step <= kOpen + 1; ++step) Make(step);
+  for (int64_t step = 1; step <= kOpen; ++step) {
+    ASSERT_TRUE(ReadPiece(0, 0, 10, step).ok());
+  }
+  ASSERT_TRUE(ReadPiece(0, 10, 10, 1).ok());
+  ASSERT_TRUE(ReadPiece(0, 0, 10, kOpen + 1).ok());
+
+  std::filesystem::remove_all(folder_.path() + "/3");
+
+  for (int64_t step = 1; step <= kOpen + 1; ++step) {
+    EXPECT_EQ(ReadPiece(0, 20, 10, step).ok(), step != 2) << step;
+  }
 }
 
 TEST_F(CheckpointStoreTest, AFlippedBitIsFoundAndTheLayerNamed) {
