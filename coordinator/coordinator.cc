@@ -599,6 +599,9 @@ void Coordinator::ListJobs(const v1::ListJobsRequest& request,
                                 store_.Evaluations(id, 1));
       v1::Job& job = *answer.add_jobs();
       job = brain_.ViewStored(std::move(record));
+      // Thousands of numbers, which no list shows.
+      job.clear_unreadable();
+      job.clear_skip_runs();
       job.mutable_evaluations()->Add(evaluations.begin(), evaluations.end());
     }
     if (answer.jobs().empty()) return answer;
@@ -614,15 +617,24 @@ void Coordinator::GetJob(const v1::GetJobRequest& request, Done<v1::Job> done) {
     const JobId id{request.id()};
     Recall(id);
     PACELINE_ASSIGN_OR_RETURN(v1::Job job, brain_.ViewJob(id));
-    PACELINE_ASSIGN_OR_RETURN(
-        const StoredCurve curve,
-        store_.Curve(id, request.after_step(),
-                     std::min<int64_t>(request.points(), kMostPoints)));
-    PACELINE_ASSIGN_OR_RETURN(const auto evaluations,
-                              store_.Evaluations(id, kMostEvaluations));
-    job.mutable_curve()->Add(curve.points.begin(), curve.points.end());
+    const int64_t points = std::min<int64_t>(request.points(), kMostPoints);
+    PACELINE_ASSIGN_OR_RETURN(StoredCurve curve,
+                              store_.Curve(id, request.after_step(),
+                                           request.in_order() ? 0 : points));
+    StoredRows rows;
+    if (request.in_order()) {
+      PACELINE_ASSIGN_OR_RETURN(rows,
+                                store_.RowsAfter(id, request.after_step(),
+                                                 std::max<int64_t>(points, 1)));
+    } else {
+      rows.steps = std::move(curve.points);
+      PACELINE_ASSIGN_OR_RETURN(rows.evaluations,
+                                store_.Evaluations(id, kMostEvaluations));
+    }
+    job.mutable_curve()->Add(rows.steps.begin(), rows.steps.end());
     job.set_curve_stride(curve.stride);
-    job.mutable_evaluations()->Add(evaluations.begin(), evaluations.end());
+    job.mutable_evaluations()->Add(rows.evaluations.begin(),
+                                   rows.evaluations.end());
     return job;
   });
 }

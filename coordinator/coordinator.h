@@ -131,7 +131,7 @@ class Coordinator {
   // Newest first, without curves and with the last evaluation only.
   void ListJobs(const v1::ListJobsRequest& request,
                 Done<v1::ListJobsResponse> done);
-  // With kMostEvaluations at most.
+  // With kMostEvaluations at most, or what the request names in order.
   void GetJob(const v1::GetJobRequest& request, Done<v1::Job> done);
   // The next kMostEvents at most; none: that is all so far.
   void GetEvents(const v1::GetEventsRequest& request,

@@ -48,7 +48,14 @@ void AddPart(const v1::StepRecord& part, v1::StepRecord& step) {
 // Adds those of another worker or attempt.  One more than a job may lose are
 // enough.
 void Unite(const v1::UnreadableSamples& more, v1::UnreadableSamples& all) {
-  if (more.numbers().empty()) return;
+  // A worker tells again of all that it could not read.
+  if (std::all_of(more.numbers().begin(), more.numbers().end(),
+                  [&](int32_t number) {
+                    return std::binary_search(all.numbers().begin(),
+                                              all.numbers().end(), number);
+                  })) {
+    return;
+  }
   std::set<int32_t> numbers(all.numbers().begin(), all.numbers().end());
   numbers.insert(more.numbers().begin(), more.numbers().end());
   all.set_of(more.of());

@@ -47,6 +47,11 @@ struct StoredCurve {
   int64_t stride = 1;
 };
 
+struct StoredRows {
+  std::vector<v1::StepRecord> steps;              // by step
+  std::vector<v1::EvaluationRecord> evaluations;  // by step
+};
+
 // The newest of every key.
 struct StoredMeasurements : Measurements {
   void Put(const DeviceProfile& profile) {
@@ -168,6 +173,11 @@ class JobStore {
   // By step; at most `newest` of them, the last ones.
   virtual absl::StatusOr<std::vector<v1::EvaluationRecord>> Evaluations(
       JobId job, int64_t newest) = 0;
+  // The first `limit` (at least 1) of each kind after `after_step`, with 0 the
+  // evaluation before the first step too.  Where there are more of one, both
+  // end at the same step.
+  virtual absl::StatusOr<StoredRows> RowsAfter(JobId job, int64_t after_step,
+                                               int64_t limit) = 0;
   // Those with a number greater than `after`, ascending, the first `limit`.
   // Their `sequence` is that number: the store counts them.
   virtual absl::StatusOr<std::vector<v1::JobEvent>> Events(JobId job,

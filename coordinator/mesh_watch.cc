@@ -86,6 +86,8 @@ void Trim(v1::Job& job) {
   job.clear_inputs();
   job.clear_names();
   job.clear_notes();
+  job.clear_unreadable();
+  job.clear_skip_runs();
   job.clear_estimate();
   job.clear_versions();
   for (v1::JobWorker& worker : *job.mutable_workers()) {

@@ -246,8 +246,7 @@ Document TracedIn(const v1::Job& job) {
 absl::StatusOr<ReportedJob> Gather(ControlClient& client, int64_t id,
                                    const v1::ListWorkersResponse& workers,
                                    const Measurements& measurements) {
-  PACELINE_ASSIGN_OR_RETURN(const v1::Job job,
-                            client.GetJob(id, kCurvePoints, 0));
+  PACELINE_ASSIGN_OR_RETURN(const v1::Job job, client.GetWholeJob(id));
   ReportedJob reported = {job, TraceStep(job, measurements),
                           paceline::ToDocument(job, /*with_curve=*/false)};
   Document& document = reported.document;
@@ -413,6 +412,11 @@ std::string ChartOf(const Jobs& jobs, const Section& section) {
       line.points.emplace_back(step,
                                absl::SimpleAtod(row[2], &value) ? value : NAN);
     }
+    // Nobody sees more of them; the last one stays.
+    const size_t stride = 1 + line.points.size() / kCurvePoints;
+    size_t left = line.points.size();
+    std::erase_if(line.points,
+                  [&](const auto&) { return --left % stride != 0; });
     for (const v1::AttemptRow& attempt : reported.job.attempts()) {
       if (attempt.attempt() <= 1) continue;
       chart.marks.emplace_back(

@@ -68,6 +68,8 @@ class ControlClient {
   // points: at most so many of the curve; after_step: only later ones.
   virtual absl::StatusOr<v1::Job> GetJob(int64_t id, int points,
                                          int64_t after_step) = 0;
+  // With all that is kept of its curve, and all evaluations.
+  virtual absl::StatusOr<v1::Job> GetWholeJob(int64_t id) = 0;
 
   // after: only events with a greater sequence.  One page; an empty one is the
   // end for now.
@@ -88,6 +90,7 @@ class ControlClient {
   // Errors: FailedPrecondition  the job has no weights yet
   //         DataLoss            fewer or more bytes came than were announced,
   //                             or the checkpoint is damaged
+  //         DeadlineExceeded    the coordinator answers, but nothing comes
   //         and those of `take`
   virtual absl::StatusOr<int64_t> ExportWeights(int64_t id, TakeBytes take) = 0;
 

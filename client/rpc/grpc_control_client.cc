@@ -1,5 +1,6 @@
 #include "client/rpc/grpc_control_client.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/cluster/job_state.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert.h"
@@ -25,6 +27,17 @@ namespace {
 
 // Between two tries to go on with an export.
 constexpr absl::Duration kReconnectPause = absl::Milliseconds(200);
+
+// Rows of a kind in a page of a job.
+constexpr int kRowsAPage = 1000;
+
+// The last step of which the page has a row.
+int64_t LastStep(const v1::Job& page) {
+  const auto last = [](const auto& rows) {
+    return rows.empty() ? 0 : rows.rbegin()->step();
+  };
+  return std::max(last(page.curve()), last(page.evaluations()));
+}
 
 // gRPC's words for a refused connection without the way they took.
 std::string Reason(const std::string& message) {
@@ -189,6 +202,25 @@ absl::StatusOr<v1::Job> GrpcControlClient::GetJob(int64_t id, int points,
   return Call(&v1::Control::Stub::GetJob, request);
 }
 
+absl::StatusOr<v1::Job> GrpcControlClient::GetWholeJob(int64_t id) {
+  v1::GetJobRequest request;
+  request.set_id(id);
+  request.set_points(kRowsAPage);
+  request.set_in_order(true);
+  PACELINE_ASSIGN_OR_RETURN(v1::Job whole,
+                            Call(&v1::Control::Stub::GetJob, request));
+  for (v1::Job page = whole; page.curve_size() >= kRowsAPage ||
+                             page.evaluations_size() >= kRowsAPage;) {
+    request.set_after_step(LastStep(page));
+    PACELINE_ASSIGN_OR_RETURN(page, Call(&v1::Control::Stub::GetJob, request));
+    // A coordinator that knows no pages sends the last evaluations again.
+    if (LastStep(page) <= request.after_step()) break;
+    whole.mutable_curve()->MergeFrom(page.curve());
+    whole.mutable_evaluations()->MergeFrom(page.evaluations());
+  }
+  return whole;
+}
+
 absl::StatusOr<v1::GetEventsResponse> GrpcControlClient::GetEvents(
     int64_t id, int64_t after) {
   v1::GetEventsRequest request;
@@ -223,6 +255,7 @@ absl::StatusOr<int64_t> GrpcControlClient::ExportWeights(int64_t id,
   absl::Status status;
   const SystemClock clock;
   Instant came = clock.Now();
+  int silences = 0;
   for (bool again = true; again;) {
     const int64_t before = progress.bytes;
     status = ExportOn(id, take, progress);
@@ -231,7 +264,23 @@ absl::StatusOr<int64_t> GrpcControlClient::ExportWeights(int64_t id,
             progress.bytes < progress.total_bytes &&
             clock.Now() - came < deadlines_.reconnect;
     // A checkpoint is made first, which takes long over a slow link.
-    if (progress.late && progress.bytes == 0) again = GetJob(id, 0, 0).ok();
+    if (progress.late && progress.bytes == 0) {
+      const auto job = GetJob(id, 0, 0);
+      if (!job.ok()) return job.status();
+      const auto state = static_cast<JobState>(job->state());
+      // It may have ended just now.
+      const int least = HasEnded(state) ? deadlines_.silences - 1 : 0;
+      silences = std::max(silences + 1, least);
+      again = silences < deadlines_.silences;
+      status = absl::DeadlineExceededError(absl::StrCat(
+          "nothing of the weights of job ", id, ", which is ",
+          JobStateName(state), ", came from the coordinator at ", address_,
+          " for ",
+          absl::FormatDuration(
+              absl::Trunc(clock.Now() - came, absl::Seconds(1))),
+          ", though it answers: 'paceline job events ", id,
+          "' says whether a checkpoint failed, and why; then export again"));
+    }
     if (again && progress.bytes == before) absl::SleepFor(kReconnectPause);
   }
   PACELINE_RETURN_IF_ERROR(status);

@@ -96,11 +96,11 @@ absl::StatusOr<Message> Parse(const std::string& bytes,
 // The messages in rows of (number, bytes), as many as one answer may have; a
 // number from the store is set in each.
 template <typename Message>
-absl::StatusOr<std::vector<Message>> ReadAll(Query& query,
-                                             absl::string_view what) {
+absl::StatusOr<std::vector<Message>> ReadAll(
+    Query& query, absl::string_view what, int64_t most_bytes = kAnswerBytes) {
   std::vector<Message> messages;
   int64_t bytes = 0;
-  while (bytes < kAnswerBytes && query.Next()) {
+  while (bytes < most_bytes && query.Next()) {
     const std::string row = query.Text(1);
     bytes += static_cast<int64_t>(row.size());
     PACELINE_ASSIGN_OR_RETURN(messages.emplace_back(),
@@ -441,10 +441,11 @@ absl::Status SqliteStore::Upkeep() {
       if (curve.due) PACELINE_RETURN_IF_ERROR(ThinCurve(job, curve, rows));
     }
     for (int i = 0; i < kJobsATime && rows > 0; ++i) {
+      // By the index on `ended` it would walk past all that are thinned.
       PACELINE_ASSIGN_OR_RETURN(
           const int64_t ended,
-          First(
-              "SELECT id FROM job_index WHERE thinned=0 AND ended>0 LIMIT 1"));
+          First("SELECT id FROM job_index INDEXED BY job_index_to_thin "
+                "WHERE thinned=0 AND ended>0 LIMIT 1"));
       if (ended == 0) break;
       Thinning& curve = thinning_[{ended}];
       PACELINE_RETURN_IF_ERROR(ThinCurve({ended}, curve, rows));
@@ -721,6 +722,30 @@ absl::StatusOr<std::vector<v1::EvaluationRecord>> SqliteStore::Evaluations(
   auto evaluations = ReadAll<v1::EvaluationRecord>(query, "an evaluation");
   if (evaluations.ok()) std::reverse(evaluations->begin(), evaluations->end());
   return evaluations;
+}
+
+absl::StatusOr<StoredRows> SqliteStore::RowsAfter(JobId job, int64_t after_step,
+                                                  int64_t limit) {
+  constexpr int64_t kAnyBytes = std::numeric_limits<int64_t>::max();
+  int64_t last = kAnyBytes;  // step
+  const auto read = [&](int64_t kind, auto& rows) -> absl::Status {
+    Query query(*database_,
+                "SELECT step, record FROM records WHERE job=? AND kind=? AND "
+                "step>? ORDER BY step LIMIT ?");
+    query.Bind(job.value).Bind(kind);
+    query.Bind(after_step > 0 ? after_step : -1).Bind(limit);
+    using Row = typename std::decay_t<decltype(rows)>::value_type;
+    PACELINE_ASSIGN_OR_RETURN(rows, ReadAll<Row>(query, "a record", kAnyBytes));
+    if (std::ssize(rows) == limit) last = std::min(last, rows.back().step());
+    return absl::OkStatus();
+  };
+  StoredRows rows;
+  PACELINE_RETURN_IF_ERROR(read(kStep, rows.steps));
+  PACELINE_RETURN_IF_ERROR(read(kEvaluation, rows.evaluations));
+  const auto is_later = [&](const auto& row) { return row.step() > last; };
+  std::erase_if(rows.steps, is_later);
+  std::erase_if(rows.evaluations, is_later);
+  return rows;
 }
 
 absl::StatusOr<std::vector<v1::JobEvent>> SqliteStore::Events(JobId job,

@@ -57,6 +57,8 @@ class SqliteStore final : public JobStore {
                                     int64_t points) override;
   absl::StatusOr<std::vector<v1::EvaluationRecord>> Evaluations(
       JobId job, int64_t newest) override;
+  absl::StatusOr<StoredRows> RowsAfter(JobId job, int64_t after_step,
+                                       int64_t limit) override;
   absl::StatusOr<std::vector<v1::JobEvent>> Events(JobId job, int64_t after,
                                                    int64_t limit) override;
   absl::StatusOr<std::vector<v1::JobEvent>> NewestEvents(

@@ -93,6 +93,10 @@ class FakeControlClient : public ControlClient {
     asked.push_back(id);
     return Next(job_answers);
   }
+  absl::StatusOr<v1::Job> GetWholeJob(int64_t id) override {
+    asked_whole.push_back(id);
+    return GetJob(id, 0, 0);
+  }
   absl::StatusOr<v1::GetEventsResponse> GetEvents(int64_t,
                                                   int64_t after) override {
     // Two a page, as below.
@@ -193,6 +197,7 @@ class FakeControlClient : public ControlClient {
 
   std::vector<v1::SubmitJobRequest> submitted;
   std::vector<int64_t> asked;
+  std::vector<int64_t> asked_whole;
   absl::StatusOr<v1::StartProfileResponse> started =
       Parse<v1::StartProfileResponse>(R"(id: 3 workers: "w1" workers: "w2")");
   std::vector<v1::StartProfileRequest> ordered;

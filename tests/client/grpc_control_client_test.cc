@@ -43,6 +43,7 @@ class FakeControlService final : public v1::Control::Service {
                       v1::Job* job) override {
     if (request->id() != 7) return NotFound(request->id());
     *job = SucceededJob();
+    job->set_state(state);
     *job->mutable_spec() = submitted.spec();
     job->clear_curve();
     for (int step = 1; step <= std::min(2, request->points()); ++step) {
@@ -56,10 +57,11 @@ class FakeControlService final : public v1::Control::Service {
     return request->id() == 7 ? grpc::Status::OK : NotFound(request->id());
   }
   grpc::Status ExportWeights(
-      grpc::ServerContext*, const v1::ExportWeightsRequest* request,
+      grpc::ServerContext* context, const v1::ExportWeightsRequest* request,
       grpc::ServerWriter<v1::WeightsChunk>* writer) override {
     if (request->id() != 7) return NotFound(request->id());
     offsets.push_back(request->offset_bytes());
+    while (is_silent && !context->IsCancelled()) std::this_thread::yield();
     const std::string file = "abcdef";
     for (int64_t at = request->offset_bytes(); at < 6; at += 3) {
       v1::WeightsChunk chunk;
@@ -137,6 +139,8 @@ class FakeControlService final : public v1::Control::Service {
   grpc::Status submit_status;
   int64_t total_bytes = 6;
   bool break_first_export = false;
+  bool is_silent = false;  // exports bring nothing
+  v1::JobState state = v1::JOB_STATE_SUCCEEDED;
   std::vector<int64_t> offsets;  // that exports asked for
   v1::SubmitJobRequest submitted;
 
@@ -268,6 +272,33 @@ TEST_F(OverGrpc, AnExportGoesOnAfterACallThatBroughtSomeOfIt) {
   EXPECT_EQ(service_.offsets, (std::vector<int64_t>{0, 3}));
 }
 
+// It once waited for ever, whatever had become of the job.
+TEST_F(OverGrpc, AnExportThatBringsNothingEnds) {
+  service_.is_silent = true;
+  GrpcControlClient::Deadlines deadlines;
+  deadlines.export_weights = absl::Milliseconds(50);
+  deadlines.silences = 4;
+  GrpcControlClient client(absl::StrCat("127.0.0.1:", server_.port), deadlines);
+  for (const auto& [state, calls] :
+       {std::pair(v1::JOB_STATE_RUNNING, 4), {v1::JOB_STATE_FAILED, 2}}) {
+    service_.state = state;
+    service_.offsets.clear();
+
+    const absl::Status status =
+        client
+            .ExportWeights(7,
+                           [](absl::string_view) { return absl::OkStatus(); })
+            .status();
+
+    EXPECT_EQ(ExitCodeFor(status), kExitTimedOut) << status;
+    EXPECT_THAT(status.message(),
+                Says(absl::StrCat("job 7, which is ",
+                                  JobStateName(static_cast<JobState>(state))),
+                     "'paceline job events 7'", "export again"));
+    EXPECT_EQ(service_.offsets.size(), calls);
+  }
+}
+
 TEST_F(OverGrpc, ACallThatTheCoordinatorDoesNotKnowNamesTheVersion) {
   EXPECT_EQ(StopJobCommand(Context(), 7), kExitFailed);
 
@@ -377,7 +408,8 @@ TEST(GrpcLog, IsKeptOffTheTerminalUnlessAskedFor) {
   EXPECT_EQ(logged(), "");
 }
 
-// Has five of everything, two on a page.
+// Has five of everything, two on a page; and a job of 2,500 steps, with an
+// evaluation before the first one and after each.
 class PagedService final : public v1::Control::Service {
  public:
   grpc::Status ListJobs(grpc::ServerContext*,
@@ -412,6 +444,24 @@ class PagedService final : public v1::Control::Service {
       link.set_to("w9");
       link.set_bytes_per_second(1e8);
     });
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
+                      v1::Job* job) override {
+    job->set_id(request->id());
+    const int64_t after = request->after_step();
+    const int64_t last = std::min<int64_t>(after + request->points(), 2500);
+    if (after == 0) job->add_evaluations();
+    for (int64_t step = after + 1; step <= last; ++step) {
+      job->add_curve()->set_step(step);
+      job->add_evaluations()->set_step(step);
+    }
+    if (request->in_order() && !repeats) return grpc::Status::OK;
+    job->clear_evaluations();
+    for (int64_t step = 1501; step <= 2500; ++step) {
+      job->add_evaluations()->set_step(step);
+    }
     return grpc::Status::OK;
   }
 
@@ -452,6 +502,21 @@ TEST_F(OverPages, EveryListComesWhole) {
   EXPECT_EQ(client_->ListWorkers()->version(), "1.2");
   EXPECT_EQ(client_->GetProfile(3)->waiting.size(), 5u);
   EXPECT_EQ(client_->ListMeasurements("")->links.size(), 5u);
+}
+
+TEST_F(OverPages, OfAWholeJobAllStepsAndEvaluationsCome) {
+  const v1::Job job = client_->GetWholeJob(7).value();
+
+  EXPECT_EQ(job.id(), 7);
+  ASSERT_EQ(job.curve_size(), 2500);
+  ASSERT_EQ(job.evaluations_size(), 2501);
+  for (int i = 0; i < 2500; ++i) {
+    ASSERT_EQ(job.curve(i).step(), i + 1);
+    ASSERT_EQ(job.evaluations(i).step(), i);
+  }
+
+  service_.repeats = true;  // as a coordinator that knows no pages
+  EXPECT_EQ(client_->GetWholeJob(7)->evaluations_size(), 1000);
 }
 
 TEST_F(OverPages, ALimitAsksForNoMoreThanItNeeds) {

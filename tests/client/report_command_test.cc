@@ -1,5 +1,6 @@
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -93,6 +94,36 @@ TEST(ReportCommand, PutsJobsSideBySide) {
                    "summary,loss,0.5,\n", "summary,test accuracy,0.90125,\n",
                    "summary,recoveries,1,\n"));
   EXPECT_THAT(csv, Says("\nloss,7,10,1.25,", "\naccuracy,7,20,0.90125,"));
+}
+
+// The tables once had the newest 1,000 evaluations and 1,000 steps.
+TEST(ReportCommand, HasAllRowsAndAChartOfSome) {
+  v1::Job job = TwoStages(7);
+  job.clear_curve();
+  job.clear_evaluations();
+  for (int step = 1; step <= 5000; ++step) {
+    *job.add_curve() = Loss({step, 1.0 / step});
+    job.add_evaluations()->set_step(step);
+  }
+  ReportBed bed({job});
+  const std::string csv = bed.Print("csv");
+
+  EXPECT_THAT(bed.client.asked_whole, testing::ElementsAre(7));
+  const auto rows = [&](const char* table) {
+    return std::ssize(std::vector<absl::string_view>(
+               absl::StrSplit(csv, absl::StrCat("\n", table, ",7,")))) -
+           1;
+  };
+  EXPECT_EQ(rows("loss"), 5000);
+  EXPECT_EQ(rows("accuracy"), 5000);
+  const std::string html = ReportBed({job}).Print("html");
+  const size_t line = html.find("\" class=\"line");
+  ASSERT_NE(line, std::string::npos);
+  const size_t begin = html.rfind('M', line);
+  const auto points =
+      std::count(html.begin() + begin, html.begin() + line, 'L');
+  EXPECT_GT(points, 500);
+  EXPECT_LT(points, 1001);
 }
 
 TEST(ReportCommand, AJobThatIsNamedTwiceHasOneColumn) {

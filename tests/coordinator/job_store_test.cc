@@ -237,6 +237,24 @@ TEST_F(JobStoreTest, EvaluationsAreTheNewestByStep) {
   EXPECT_THAT(steps(9), ElementsAre(10, 20, 30, 40));
 }
 
+TEST_F(JobStoreTest, RowsComeInOrderAndBothKindsEndAtTheSameStep) {
+  CommitRecords({.steps = {StepOf(1, 3.0), StepOf(2, 2.0), StepOf(4, 1.5),
+                           StepOf(9, 1.0)},
+                 .evaluations = {PartOf(0), PartOf(2), PartOf(3), PartOf(9)}});
+  const auto rows = [this](int64_t after, int64_t limit) {
+    return *store_->RowsAfter(JobId{1}, after, limit);
+  };
+
+  EXPECT_THAT(StepsOf(rows(0, 3).steps), ElementsAre(1, 2));
+  EXPECT_THAT(StepsOf(rows(0, 3).evaluations), ElementsAre(0, 2, 3));
+  EXPECT_THAT(StepsOf(rows(3, 3).steps), ElementsAre(4, 9));
+  EXPECT_THAT(StepsOf(rows(3, 3).evaluations), ElementsAre(9));
+  EXPECT_THAT(StepsOf(rows(0, 1).evaluations), ElementsAre(0));
+  EXPECT_THAT(rows(0, 1).steps, testing::IsEmpty());
+  EXPECT_THAT(StepsOf(rows(2, 2).steps), ElementsAre(4, 9));
+  EXPECT_THAT(rows(9, 5).evaluations, testing::IsEmpty());
+}
+
 TEST_F(JobStoreTest, JobThatBeginsAgainKeepsNoStepOfBefore) {
   CommitRecords({.steps = {StepOf(1, 2.5), StepOf(2, 2.0)},
                  .evaluations = {PartOf(2)},

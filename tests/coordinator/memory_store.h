@@ -52,6 +52,10 @@ class MemoryStore final : public JobStore {
       JobId job, int64_t newest) override {
     return store_->Evaluations(job, newest);
   }
+  absl::StatusOr<StoredRows> RowsAfter(JobId job, int64_t after_step,
+                                       int64_t limit) override {
+    return store_->RowsAfter(job, after_step, limit);
+  }
   absl::StatusOr<std::vector<v1::JobEvent>> Events(JobId job, int64_t after,
                                                    int64_t limit) override {
     return store_->Events(job, after, limit);

@@ -192,6 +192,29 @@ TEST_F(MeshWatchTest, AtTheEndAllAreTold) {
   }
 }
 
+// Thousands of numbers once came in each message.
+TEST_F(MeshWatchTest, NoJobHasItsUnreadableSamplesOrSkippedSteps) {
+  const StreamId a = mesh_.Attach("a", 1);
+  const JobId job = mesh_.Submit(SpecOf(1));
+  v1::Heartbeat heartbeat = mesh_.Beat(kRunning, 1);
+  v1::UnreadableSamples& said =
+      *heartbeat.mutable_run()->mutable_unreadable()->mutable_train();
+  said.set_of(60);
+  said.add_numbers(7);
+  *heartbeat.add_steps() = StepOf(1, 1.0);
+  heartbeat.mutable_steps(0)->set_skipped(true);
+  ASSERT_TRUE(mesh_.Send(a, heartbeat).ok());
+  ASSERT_TRUE(mesh_.Record().job.has_unreadable());
+  ASSERT_EQ(mesh_.Record().job.skip_runs_size(), 1);
+
+  Pass(1000, {a});
+
+  ASSERT_EQ(last().jobs_size(), 1);
+  EXPECT_EQ(last().jobs(0).id(), job.value);
+  EXPECT_FALSE(last().jobs(0).has_unreadable());
+  EXPECT_EQ(last().jobs(0).skip_runs_size(), 0);
+}
+
 TEST_F(MeshWatchTest, StepsAreToldOnceAndAgainWithAnotherLoss) {
   const JobId job = mesh_.Submit(SpecOf(1));
   Store(job, {.steps = {StepOf(1, 3.0), StepOf(2, 2.0)}});

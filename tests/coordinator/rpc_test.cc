@@ -554,6 +554,9 @@ TEST_F(RpcTest, AnswersOnALongJobAreOfBoundedSize) {
   spec.train.steps = 1500;
   const int64_t job = Call(&Control::SubmitJob, SubmissionOf(spec))->id();
   v1::Heartbeat beat = BeatOf(worker.ReadRun(), kRunning, 1);
+  auto& unreadable = *beat.mutable_run()->mutable_unreadable();
+  unreadable.mutable_test()->set_of(40);
+  unreadable.mutable_test()->add_numbers(7);
   for (int64_t step = 1; step <= 1500; ++step) {
     v1::EvaluationRecord& evaluation = *beat.add_evaluations();
     evaluation.set_step(step);
@@ -567,8 +570,24 @@ TEST_F(RpcTest, AnswersOnALongJobAreOfBoundedSize) {
   EXPECT_EQ(shown.evaluations(0).step(), 501);
   EXPECT_EQ(shown.evaluations(999).step(), 1500);
 
+  // All of them come page by page.
+  auto in_order = Of<v1::GetJobRequest>(job);
+  in_order.set_in_order(true);
+  in_order.set_points(900);
+  const v1::Job first = Call(&Control::GetJob, in_order).value();
+  in_order.set_after_step(900);
+  const v1::Job second = Call(&Control::GetJob, in_order).value();
+  ASSERT_EQ(first.evaluations_size(), 900);
+  EXPECT_EQ(first.evaluations(0).step(), 1);
+  ASSERT_EQ(second.evaluations_size(), 600);
+  EXPECT_EQ(second.evaluations(599).step(), 1500);
+  in_order.set_points(-1);
+  EXPECT_EQ(Call(&Control::GetJob, in_order)->evaluations_size(), 1);
+
   const v1::ListJobsResponse jobs = ListJobs();
   ASSERT_EQ(jobs.jobs_size(), 1);
+  EXPECT_FALSE(jobs.jobs(0).has_unreadable());
+  EXPECT_TRUE(shown.has_unreadable());
   ASSERT_EQ(jobs.jobs(0).evaluations_size(), 1);
   EXPECT_EQ(jobs.jobs(0).evaluations(0).step(), 1500);
 
@@ -764,6 +783,10 @@ TEST_F(PieceRequestTest, ThatCannotBeIsAnsweredWithAClearError) {
   EXPECT_EQ(Ask([](auto& r) { r.set_attempt(0); }), Code::kNotFound);
   EXPECT_EQ(Ask([](auto& r) { r.set_step(-1); }), Code::kInvalidArgument);
   EXPECT_EQ(Ask([](auto& r) { r.set_offset(-1); }), Code::kInvalidArgument);
+  EXPECT_EQ(Ask([](auto& r) { r.set_offset(1 << 20); }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(Ask([](auto& r) { r.set_offset(INT64_MAX); }),
+            Code::kInvalidArgument);
   EXPECT_EQ(Ask([](auto& r) { r.set_step(INT64_MAX); }), Code::kNotFound);
   EXPECT_EQ(Ask([](auto& r) { r.clear_what(); }), Code::kInvalidArgument);
   EXPECT_EQ(Ask([](auto& r) { r.set_follow(true); }), Code::kInvalidArgument);
