@@ -175,7 +175,7 @@ ExitCode Bench(const CommandContext& context, const ClientOptions& options) {
   auto spec = JobOf(context, options.timeout,
                     {bench.model, bench.micro_batch, "", bench.sets});
   if (!spec.ok()) return ReportError(context.console, spec.status());
-  return BenchCommand(context, *std::move(spec), bench);
+  return BenchCommand(context, *std::move(spec), bench, LoadWeights);
 }
 
 ExitCode Profile(const CommandContext& context, const ClientOptions& options) {
@@ -370,7 +370,8 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
     case Command::kReport:
       return ReportCommand(context, options.report);
     case Command::kStudy:
-      return StudyCommand(context, options.study, ReadSafetensorsMetadata);
+      return StudyCommand(context, options.study, ReadSafetensorsMetadata,
+                          LoadWeights);
     case Command::kModelPrune:
       return PruneModel(options.prune, console, &context);
     case Command::kNodeList:

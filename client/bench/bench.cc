@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/commands/profile.h"
 #include "client/commands/watch.h"
 #include "client/render/text.h"
 #include "core/base/errors.h"
@@ -60,7 +59,7 @@ class Bench {
         spec_(ForBench(std::move(spec), options)),
         options_(options) {}
 
-  absl::Status Run() {
+  absl::Status Run(const LoadModelWeights& load) {
     PACELINE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> live,
                               LiveWorkers(context_.client));
     if (live.empty()) {
@@ -75,6 +74,7 @@ class Bench {
         return InvalidArgument(problem.path, ": ", problem.why);
       }
     }
+    PACELINE_RETURN_IF_ERROR(LookForFiles(context_, spec_, load));
     if (options_.profile) {
       PACELINE_RETURN_IF_ERROR(
           TakeProfile(context_, spec_, {.timeout = options_.timeout}).status());
@@ -303,9 +303,10 @@ std::vector<BenchCase> BenchCases(const BenchOptions& options, int workers) {
 }
 
 ExitCode BenchCommand(const CommandContext& context, JobSpec spec,
-                      const BenchOptions& options) {
+                      const BenchOptions& options,
+                      const LoadModelWeights& load) {
   Bench bench(context, std::move(spec), options);
-  const absl::Status status = bench.Run();
+  const absl::Status status = bench.Run(load);
   const std::vector<BenchRow> rows = bench.Rows();
   if (!rows.empty() || status.ok()) {
     context.console.Print(RenderBench(rows),

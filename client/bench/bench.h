@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "client/bench/losses.h"
 #include "client/commands/command.h"
+#include "client/commands/profile.h"
 #include "client/files/document.h"
 #include "client/rpc/control_client.h"
 
@@ -51,13 +52,15 @@ struct BenchCase {
 std::vector<BenchCase> BenchCases(const BenchOptions& options, int workers);
 
 // spec: of the model, with --set's keys; what the bench decides itself
-// (decided_keys.h) is written over.  Prints rows as they come, then the table
-// or the document.
+// (CheckBenchSets()) is written over.  Its files are looked for first; `load`
+// as LookForFiles() has it.  Prints rows as they come, then the table or the
+// document.
 //
 // Ends with kExitFailed where a job failed, kExitUnplaceable without workers,
 // kExitTimedOut, kExitInterrupted; the rows that there are are printed.
 ExitCode BenchCommand(const CommandContext& context, JobSpec spec,
-                      const BenchOptions& options);
+                      const BenchOptions& options,
+                      const LoadModelWeights& load = nullptr);
 
 // How much CPU a quota leaves each worker, by its newest profile.
 absl::StatusOr<std::vector<CpuShare>> MeasuredShares(ControlClient& client);

@@ -175,7 +175,7 @@ absl::Status AddTaylorScores(const CommandContext& mesh,
                              const LoadModelWeights& load, const JobSpec& job,
                              const PruneOptions& options, Pruning& pruning) {
   JobSpec spec = JobOfOneStep(job, options.weights);
-  PACELINE_RETURN_IF_ERROR(LookForFiles(mesh, spec));
+  PACELINE_RETURN_IF_ERROR(LookForFiles(mesh, spec, load));
   const uint64_t read = HashFile(options.weights).value_or(0);
   const int batches = options.batches > 0 ? options.batches : kBatches;
   std::deque<int64_t> jobs;

@@ -49,6 +49,7 @@ struct ReadyStudy {
   std::vector<Trial> trials;
   std::vector<TrialJob> jobs;
   std::vector<Rung> rungs;  // of a race
+  LoadModelWeights load;    // as LookForFiles() has it
 
   StudyResults results() const { return {study, trials, jobs}; }
 };
@@ -102,12 +103,13 @@ using NamedFiles = std::vector<std::pair<std::string, std::string>>;
 
 // Looks for a job's files, but for those in `known`, to which it adds those
 // that it has found; and has a worker look into its script.
-absl::Status MakeReady(const CommandContext& context, JobSpec& spec,
+absl::Status MakeReady(const CommandContext& context,
+                       const LoadModelWeights& load, JobSpec& spec,
                        std::set<NamedFiles>& known) {
   NamedFiles files = FilesOf(spec);
   files.emplace_back("data.name", spec.data.name);
   if (!known.contains(files)) {
-    PACELINE_RETURN_IF_ERROR(LookForFiles(context, spec));
+    PACELINE_RETURN_IF_ERROR(LookForFiles(context, spec, load));
     known.insert(files);
   }
   return FillInScript(context, std::nullopt, &spec);
@@ -220,13 +222,14 @@ double StepsOf(const JobSpec& spec) {
 }
 
 absl::StatusOr<TrialEstimate> EstimateTrial(const CommandContext& context,
+                                            const LoadModelWeights& load,
                                             const TrialJob& job,
                                             std::set<NamedFiles>& files) {
   TrialEstimate trial;
   trial.why = job.why;
   if (!trial.why.empty()) return trial;
   JobSpec spec = job.spec;
-  absl::Status status = MakeReady(context, spec, files);
+  absl::Status status = MakeReady(context, load, spec, files);
   if (status.ok()) {
     v1::SubmitJobRequest request;
     *request.mutable_spec() = ToProto(spec);
@@ -258,7 +261,7 @@ ExitCode DryRun(const CommandContext& context, const ReadyStudy& ready) {
   bool refused = false;
   for (const TrialJob& job : ready.jobs) {
     if (job.repeat > 0) continue;
-    const auto trial = EstimateTrial(context, job, files);
+    const auto trial = EstimateTrial(context, ready.load, job, files);
     if (!trial.ok()) return ReportError(context.console, trial.status());
     const v1::RunEstimate& run = trial->answer.estimate();
     const int stages = trial->answer.stages().empty()
@@ -433,7 +436,7 @@ class StudyRunner {
 
   absl::Status Submit(TrialJob& job) {
     JobSpec spec = job.spec;
-    absl::Status status = MakeReady(context_, spec, files_);
+    absl::Status status = MakeReady(context_, ready_.load, spec, files_);
     if (status.ok()) {
       v1::SubmitJobRequest request;
       if (job.goes_on_from.has_value()) {
@@ -533,13 +536,15 @@ std::string WhyNoStudyReport(const std::string& file) {
 }
 
 ExitCode StudyCommand(const CommandContext& context,
-                      const StudyOptions& options, const ReadMetadata& read) {
+                      const StudyOptions& options, const ReadMetadata& read,
+                      const LoadModelWeights& load) {
   if (!options.report.empty() && !options.dry_run) {
     const absl::Status writable = CheckWritable(options.report);
     if (!writable.ok()) return ReportError(context.console, writable);
   }
   auto ready = ReadyStudyOf(options, read, context.console);
   if (!ready.ok()) return ReportError(context.console, ready.status());
+  ready->load = load;
   if (ready->study.plan.has_value()) return RunPlans(context, options, *ready);
   return options.dry_run ? DryRun(context, *ready)
                          : RunStudy(context, options, *ready);

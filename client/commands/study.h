@@ -26,12 +26,13 @@ struct StudyOptions {
 // .tex, or WhyNoExportFile().  Empty where one can.
 std::string WhyNoStudyReport(const std::string& file);
 
-// A job that begins with a pruned file gets its sizes from `read`.  Ends with
-// kExitFailed where a job has no result, kExitInterrupted after
-// Ctrl-C (jobs go on); after a dry run with kExitFailed where a trial is
-// refused.
+// A job that begins with a pruned file gets its sizes from `read`; `load` as
+// LookForFiles() has it.  Ends with kExitFailed where a job has no result,
+// kExitInterrupted after Ctrl-C (jobs go on); after a dry run with kExitFailed
+// where a trial is refused.
 ExitCode StudyCommand(const CommandContext& context,
                       const StudyOptions& options,
-                      const ReadMetadata& read = {});
+                      const ReadMetadata& read = {},
+                      const LoadModelWeights& load = nullptr);
 
 }  // namespace paceline

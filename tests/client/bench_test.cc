@@ -287,6 +287,31 @@ TEST(BenchCases, BeginWithOneWorkerAloneOfTheSameKind) {
             "1 dp 1f1b; 4 dp zero-bubble; 1 dp pipedream; 4 dp pipedream");
 }
 
+// A bench of a file that no worker has once measured for minutes first.
+TEST(BenchCommand, LooksForItsFilesBeforeItMeasures) {
+  for (const bool train : {false, true}) {
+    CommandBed bed;
+    bed.client.workers = IdleWorkers({"w1"});
+    bed.client.started =
+        Parse<v1::StartProfileResponse>(R"(id: 3 workers: "w1")");
+    ProfileProgress& progress = bed.client.progress.emplace_back().emplace();
+    v1::MissingFile& missing = progress.missing.emplace_back();
+    missing.set_path("/w");
+    missing.set_why("No such file or directory");
+    missing.set_worker("w1");
+    JobSpec spec = LenetSpec(4);
+    spec.model.weights = "/w";
+
+    EXPECT_EQ(
+        BenchCommand(bed.context, spec, {.model = "lenet", .train = train}),
+        kExitUsage);
+
+    EXPECT_THAT(bed.err.str(), HasSubstr("model.weights /w: No such file"));
+    EXPECT_EQ(bed.client.ordered.size(), 1u);
+    EXPECT_TRUE(bed.client.submitted.empty());
+  }
+}
+
 TEST(BenchLength, IsSomeSecondsWhereThatIsMoreThanGiven) {
   EXPECT_EQ(EnoughMicroBatches(96, 0.5), 8 * 96);
   EXPECT_EQ(EnoughMicroBatches(96, 60), 96);

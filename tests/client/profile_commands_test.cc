@@ -1,4 +1,5 @@
 #include "client/commands/profile.h"
+#include "client/commands/study.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -356,6 +357,35 @@ TEST(LookForFiles, LooksIntoAFileOfThisMachineWhereNoWorkerCan) {
   const auto [good, notes] = look(absl::OkStatus());
   EXPECT_TRUE(good.ok()) << good;
   EXPECT_EQ(notes, "note: made with model.dropout 0\n");
+}
+
+// A file that is no weights once became the job of a study.
+TEST(LookForFiles, LooksIntoTheFilesOfAStudyTheSameWay) {
+  const TemporaryFolder folder;
+  for (const bool dry_run : {true, false}) {
+    CommandBed bed;
+    bed.client.workers = IdleWorkers({"w1"});
+    bed.client.started->clear_workers();
+    bed.client.started->add_busy("w1");
+    StudyOptions options;
+    options.dry_run = dry_run;
+    options.sets = {absl::StrCat("model.weights=", folder.Write("w", "GGUF"))};
+    options.file = folder.Write(
+        "s.yaml",
+        "base:\n  model: {name: lenet}\n  data: {name: synthetic}\n"
+        "  train: {steps: 20, batch: 32, micro_batch: 8}\n"
+        "vary: {train.batch: [16, 32]}\n");
+
+    const ExitCode code =
+        StudyCommand(bed.context, options, {}, [](const auto&...) {
+          return absl::InvalidArgumentError("it is a GGUF file");
+        });
+
+    EXPECT_EQ(code, kExitFailed) << bed.err.str();
+    EXPECT_TRUE(bed.client.submitted.empty());
+    EXPECT_THAT(absl::StrCat(bed.out.str(), bed.err.str()),
+                HasSubstr("it is a GGUF file, on this machine"));
+  }
 }
 
 TEST(LookForFiles, EndsWhenSomebodyInterrupts) {

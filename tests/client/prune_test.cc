@@ -142,6 +142,22 @@ TEST(PruneModel, DeletesTheJobsWhenOneOfThemFails) {
   }
 }
 
+TEST(PruneModel, LooksIntoTheWeightsHereWhereNoWorkerCan) {
+  PruneBed bed;
+  bed.options.score = "taylor";
+  bed.options.job_file = "job.yaml";
+  bed.options.batches = 1;
+  bed.options.weights = bed.folder.Write("whole.safetensors", "w");
+  bed.client.started->clear_workers();
+  bed.client.started->add_busy("w1");
+  bed.client.submissions = {Parse<v1::SubmitJobResponse>("id: 5")};
+  bed.client.job_answers = {Parse<v1::Job>("id: 5 state: JOB_STATE_SUCCEEDED")};
+
+  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
+
+  EXPECT_THAT(bed.err.str(), testing::Not(HasSubstr("model.weights")));
+}
+
 TEST(FillInSizes, TakesThoseOfAPrunedFile) {
   const auto sizes_of = [](const char* text, const char* name = "vit",
                            std::vector<int32_t> own = {}) {
