@@ -15,10 +15,6 @@
 namespace paceline {
 namespace {
 
-std::string Seconds(double seconds) {
-  return absl::StrFormat("%.4g s", seconds);
-}
-
 std::string Names(const PlanProblem& problem, const std::vector<int>& devices) {
   std::vector<std::string> names;
   for (const int device : devices) {
@@ -83,7 +79,7 @@ std::string LeftOutText(const PlanProblem& problem, const PlanAnswer& answer) {
     return absl::StrCat(who, one ? ": it" : ": they", " would change nothing");
   }
   return absl::StrCat(who, one ? ": with it" : ": with one of them",
-                      " a step would take at least ", Seconds(least - now),
+                      " a step would take at least ", SecondsText(least - now),
                       " more");
 }
 
@@ -117,6 +113,10 @@ double LeastBytes(const PlanProblem& problem, int layer) {
 
 }  // namespace
 
+std::string SecondsText(double seconds) {
+  return absl::StrFormat("%.4g s", seconds);
+}
+
 std::string BoundText(const PlanProblem& problem, const Placement& placement,
                       const PlacementCost& cost) {
   const std::vector<double>& seconds = cost.stage_seconds;
@@ -125,23 +125,24 @@ std::string BoundText(const PlanProblem& problem, const Placement& placement,
   const double bottleneck = cost.bottleneck_seconds;
   const PlacedStage& stage = placement[slowest];
   if (!problem.overlap && placement.size() > 1) {
-    return absl::StrCat(
-        "compute and transfers of one stage take ", Seconds(bottleneck),
-        " a micro-batch and set the pace; "
-        "the most compute, ",
-        Seconds(seconds[slowest]), ", is that of layers ", stage.layers.first,
-        "..", stage.layers.last - 1, " on ", Names(problem, stage.devices));
+    return absl::StrCat("compute and transfers of one stage take ",
+                        SecondsText(bottleneck),
+                        " a micro-batch and set the pace; "
+                        "the most compute, ",
+                        SecondsText(seconds[slowest]), ", is that of layers ",
+                        stage.layers.first, "..", stage.layers.last - 1, " on ",
+                        Names(problem, stage.devices));
   }
   if (seconds[slowest] >= bottleneck) {
     return absl::StrCat(
         "layers ", stage.layers.first, "..", stage.layers.last - 1, " on ",
-        Names(problem, stage.devices), " set the pace: ", Seconds(bottleneck),
-        " a micro-batch");
+        Names(problem, stage.devices),
+        " set the pace: ", SecondsText(bottleneck), " a micro-batch");
   }
   const std::vector<double>& delays = cost.transfer_seconds;
   const size_t cut =
       std::max_element(delays.begin(), delays.end()) - delays.begin();
-  return absl::StrCat("a transfer sets the pace: ", Seconds(bottleneck),
+  return absl::StrCat("a transfer sets the pace: ", SecondsText(bottleneck),
                       " a micro-batch; the longest is from ",
                       Names(problem, placement[cut].devices), " to ",
                       Names(problem, placement[cut + 1].devices),

@@ -12,6 +12,9 @@ namespace paceline {
 // "a, b, c, d and 60 more": a plan for 64 machines is read too.
 std::string FewNames(const std::vector<std::string>& names);
 
+// "0.125 s".
+std::string SecondsText(double seconds);
+
 // The stage that bounds the step, or the transfer after it.
 std::string BoundText(const PlanProblem& problem, const Placement& placement,
                       const PlacementCost& cost);

@@ -11,6 +11,7 @@
 #include "core/base/status_macros.h"
 #include "core/plan/memory.h"
 #include "core/plan/pipedream/levels.h"
+#include "core/plan/why.h"
 
 namespace paceline {
 namespace {
@@ -21,10 +22,6 @@ struct Seat {
   int first_machine;  // that holds the run
   int later_devices;  // after the run
 };
-
-std::string Seconds(double seconds) {
-  return absl::StrFormat("%.4g s", seconds);
-}
 
 LevelOptions OptionsOf(const PipedreamRequest& request) {
   const Machines& machines = request.machines;
@@ -214,7 +211,8 @@ std::string BoundText(const GraphProfile& graph,
       slowest + 1, " of ", answer.stages.size(), ", ", name(stage.nodes.first),
       " .. ", name(stage.nodes.last - 1), " on ",
       Counted(stage.devices.size(), "device"),
-      ", set the pace: ", Seconds(answer.bottleneck_seconds), " a mini-batch");
+      ", set the pace: ", SecondsText(answer.bottleneck_seconds),
+      " a mini-batch");
 }
 
 std::string WhyOf(const GraphProfile& graph, const PipedreamRequest& request,
@@ -232,7 +230,7 @@ std::string WhyOf(const GraphProfile& graph, const PipedreamRequest& request,
   return absl::StrCat(
       BoundText(graph, answer), absl::StrFormat("; %.2f", answer.speed_up),
       " times one machine's; all of it on every device would take ",
-      Seconds(answer.data_parallel_seconds), "; ", used,
+      SecondsText(answer.data_parallel_seconds), "; ", used,
       request.count_transfers
           ? ". Transfers are counted."
           : ". Transfers are not counted, as the cost model has it.");
