@@ -178,7 +178,7 @@ absl::StatusOr<std::vector<FolderEntry>> ListFolder(const std::string& path,
     const bool leads = fstatat(file, name.c_str(), &status, 0) == 0;
     entries.push_back({name, leads && S_ISDIR(status.st_mode),
                        leads && S_ISREG(status.st_mode),
-                       leads ? StampOf(status) : 0});
+                       leads ? StampOf(status) : 0, status.st_size});
   }
   return entries;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
@@ -53,7 +54,8 @@ struct FolderEntry {
   // Links are followed; one to nowhere, a pipe or a device is neither.
   bool is_folder = false;
   bool is_file = false;
-  size_t stamp = 0;  // of its size, its times and its place on the disk
+  size_t stamp = 0;   // of its size, its times and its place on the disk
+  int64_t bytes = 0;  // of a file
 };
 
 // Lists a folder, in no order, without "." and ".."; at most `most` entries, no

@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/host_port.h"
+#include "core/base/utf8.h"
 #include "core/cluster/worker_name.h"
 
 namespace paceline {
@@ -88,6 +89,18 @@ absl::Status CheckRegistration(const v1::Registration& registration) {
                      r.unix_ms(), ", need none below 0"));
   }
   return absl::OkStatus();
+}
+
+void SetDataDirs(const std::vector<std::string>& folders,
+                 v1::Registration& registration) {
+  for (const std::string& folder : folders) {
+    if (registration.data_dirs_size() == kMaxDataDirs) break;
+    std::string& text = *registration.add_data_dirs();
+    text = ToUtf8(folder, kMaxFieldBytes);
+    std::replace_if(
+        text.begin(), text.end(),
+        [](unsigned char c) { return absl::ascii_iscntrl(c); }, '?');
+  }
 }
 
 std::string HostOf(const v1::Registration& registration) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -13,6 +14,11 @@ namespace paceline {
 //
 // Errors: InvalidArgument  names the field and what would be right.
 absl::Status CheckRegistration(const v1::Registration& registration);
+
+// Lists `folders`, which are for people only, as far as CheckRegistration()
+// lets it.
+void SetDataDirs(const std::vector<std::string>& folders,
+                 v1::Registration& registration);
 
 // Workers of one host share its cores: `paceline up` gives each worker a
 // machine id of its own.

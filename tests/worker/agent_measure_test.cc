@@ -1,4 +1,6 @@
 // Tests the measurements of an agent, and how it leaves one.
+#include <filesystem>
+
 #include "core/base/read_access.h"
 #include "core/model/data_sets.h"
 #include "gmock/gmock.h"
@@ -189,6 +191,31 @@ TEST_F(LookingAgentTest, SaysThatTheDataIsNotWhatItWas) {
   EXPECT_THAT(answer.missing(0).why(),
               AllOf(HasSubstr("data.path"), HasSubstr("0000000000000007"),
                     HasSubstr("--accept-changed-data")));
+}
+
+// A worker read tens of gigabytes while a job waited for it.
+TEST_F(LookingAgentTest, LeavesLargeFilesToTheJob) {
+  std::filesystem::resize_file(order_.reader->data.path, 300 << 20);
+
+  const v1::Measurement answer = Measure(order_);
+
+  EXPECT_THAT(answer.missing(), SizeIs(0)) << "its zeros are no lines";
+  EXPECT_THAT(answer.notes(),
+              testing::Contains(AllOf(HasSubstr("texts.txt: has 300 MiB"),
+                                      HasSubstr("when the job begins"))));
+}
+
+TEST_F(LookingAgentTest, OpensNothingMoreOnceItIsCancelled) {
+  order_.reader->model.weights = "/bad";
+  CancelToken cancel;
+  cancel.Cancel(absl::CancelledError("the standing order has changed"));
+
+  const v1::Measurement answer = CarryOut(
+      order_, {"w", "", "", 0, nullptr, factory_, fake_clock_}, cancel);
+
+  EXPECT_EQ(static_cast<absl::StatusCode>(answer.error_code()),
+            absl::StatusCode::kCancelled);
+  EXPECT_THAT(answer.missing(), SizeIs(0));
 }
 
 TEST_F(LookingAgentTest, OpensNothingOfAJobThatCannotBe) {

@@ -425,6 +425,23 @@ TEST_F(ImageFolderTest, KnowsItsFilesByTheirNamesAndClasses) {
   EXPECT_EQ(facts().classes, "dog\nemu");
 }
 
+// Sixteen pictures are looked at; the others had only names.
+TEST_F(ImageFolderTest, KnowsItsFilesByTheirSizesAndNotByTheirTimes) {
+  const auto contents = [this] {
+    return OpenBatchSource(spec_).value()->Facts().contents;
+  };
+  folder_.Write("val/dog/0.png", Level(1));
+  const uint64_t before = contents();
+
+  for (const std::string name : {"train/cat/7.png", "val/dog/0.png"}) {
+    const std::string old = ReadFile(folder_.Path(name));
+    folder_.Write(name, old + "x");
+    EXPECT_NE(contents(), before) << name;
+    folder_.Write(name, old);
+    EXPECT_EQ(contents(), before) << name;
+  }
+}
+
 // A picture of 6 x 4 in four colours, as a camera sees it, and what one must
 // see: the corners tell all eight ways apart.
 TEST_F(ImageFolderTest, TurnsPicturesAsTheCameraHasNoted) {

@@ -373,6 +373,27 @@ TEST_F(TextLabelsTest, SaysThatTheLinesAreSortedOrCut) {
               ElementsAre(HasSubstr("the ends of 1 of 4 lines are not used")));
 }
 
+// Only some parts of a large text were hashed.
+TEST_F(TextLabelsTest, KnowsEachLineOfALargeFile) {
+  constexpr size_t kLine = 1 << 20;
+  constexpr int kLines = 66;
+  std::string text;
+  for (int i = 0; i < kLines; ++i) {
+    text += "0\t" + std::string(kLine - 3, 'a') + "\n";
+  }
+  const auto contents = [&] {
+    folder_.Write("input.txt", text);
+    return OpenBatchSource(spec_).value()->Facts().contents;
+  };
+  const uint64_t before = contents();
+
+  for (const size_t line : {31, 32}) {
+    text[line * kLine] = '1';
+    EXPECT_NE(contents(), before) << line;
+    text[line * kLine] = '0';
+  }
+}
+
 TEST_F(TextLabelsTest, AllLinesMayBeForInference) {
   folder_.Write("input.txt", "0\ta\n-100\tb\n");
   EXPECT_THAT(Refusal(), HasSubstr("line 2 has label -100, none, from which "

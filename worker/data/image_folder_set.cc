@@ -38,26 +38,34 @@ bool IsPicture(const std::string& name) {
 
 // Names of that kind right in `folder`, sorted; links are followed.  Others are
 // counted, unless their names begin with a dot.
+//   sizes  gets that of each
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder,
                                                  Kind kind,
-                                                 OtherFiles* others = nullptr) {
-  const auto entries = ListFolder(folder);
+                                                 OtherFiles* others = nullptr,
+                                                 Checksum* sizes = nullptr) {
+  auto entries = ListFolder(folder);
   if (!entries.ok()) {
     return absl::Status(entries.status().code(),
                         absl::StrCat("data.path, on this worker: ",
                                      entries.status().message()));
   }
+  std::sort(entries->begin(), entries->end(),
+            [](const FolderEntry& a, const FolderEntry& b) {
+              return a.name < b.name;
+            });
   std::vector<std::string> names;
   for (const FolderEntry& entry : *entries) {
     if (absl::StartsWith(entry.name, ".")) continue;
     if (kind == Kind::kFolders ? entry.is_folder
                                : entry.is_file && IsPicture(entry.name)) {
       names.push_back(entry.name);
+      if (sizes == nullptr) continue;
+      sizes->Update({reinterpret_cast<const uint8_t*>(&entry.bytes),
+                     sizeof(entry.bytes)});
     } else if (others != nullptr) {
       others->Add(absl::StrCat(folder, "/", entry.name));
     }
   }
-  std::sort(names.begin(), names.end());
   return names;
 }
 
@@ -76,7 +84,7 @@ absl::Status NoPictures(const std::string& folder) {
 // classes: those of the first split, sorted.
 absl::StatusOr<ImageList> ListSplit(const std::string& folder,
                                     const std::vector<std::string>& classes,
-                                    OtherFiles& others) {
+                                    OtherFiles& others, Checksum& sizes) {
   ImageList list;
   list.folder = folder;
   PACELINE_ASSIGN_OR_RETURN(const std::vector<std::string> here,
@@ -89,8 +97,9 @@ absl::StatusOr<ImageList> ListSplit(const std::string& folder,
                              "with its pictures there, or take this one away");
     }
     const std::string of_class = absl::StrCat(folder, "/", name);
-    PACELINE_ASSIGN_OR_RETURN(const std::vector<std::string> pictures,
-                              NamesIn(of_class, Kind::kPictures, &others));
+    PACELINE_ASSIGN_OR_RETURN(
+        const std::vector<std::string> pictures,
+        NamesIn(of_class, Kind::kPictures, &others, &sizes));
     if (pictures.empty()) return NoPictures(of_class);
     for (const std::string& picture : pictures) {
       list.names.push_back(absl::StrCat(name, "/", picture));
@@ -101,11 +110,12 @@ absl::StatusOr<ImageList> ListSplit(const std::string& folder,
 }
 
 absl::StatusOr<ImageList> ListWithoutLabels(const std::string& folder,
-                                            OtherFiles& others) {
+                                            OtherFiles& others,
+                                            Checksum& sizes) {
   ImageList list;
   list.folder = folder;
   PACELINE_ASSIGN_OR_RETURN(list.names,
-                            NamesIn(folder, Kind::kPictures, &others));
+                            NamesIn(folder, Kind::kPictures, &others, &sizes));
   if (list.names.empty()) {
     return InvalidArgument(
         folder,
@@ -153,7 +163,8 @@ Box Scaled(const Box& box, ImageSize from, ImageSize to) {
 }
 
 absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
-                                            int32_t classes, bool inference) {
+                                            int32_t classes, bool inference,
+                                            Checksum& sizes) {
   const bool split = HasClasses(path, "train");
   const std::string train = split ? absl::StrCat(path, "/train") : path;
   ImageFolder folder;
@@ -161,7 +172,7 @@ absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
   const auto found = static_cast<int64_t>(folder.classes.size());
   if (found == 0 && inference) {
     PACELINE_ASSIGN_OR_RETURN(folder.test,
-                              ListWithoutLabels(train, folder.others));
+                              ListWithoutLabels(train, folder.others, sizes));
     folder.train = folder.test;
     return folder;
   }
@@ -184,8 +195,8 @@ absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
         " to ", folder.classes.back(), ", the job's data.classes is ", classes,
         "; set data.classes to ", found, " or point data.path elsewhere");
   }
-  PACELINE_ASSIGN_OR_RETURN(folder.train,
-                            ListSplit(train, folder.classes, folder.others));
+  PACELINE_ASSIGN_OR_RETURN(
+      folder.train, ListSplit(train, folder.classes, folder.others, sizes));
   if (!split) {
     if (inference) folder.test = folder.train;
     return folder;
@@ -197,7 +208,8 @@ absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
     const std::string split_path = absl::StrCat(path, "/", name);
     if (name == second && HasClasses(path, name)) {
       PACELINE_ASSIGN_OR_RETURN(
-          folder.test, ListSplit(split_path, folder.classes, folder.others));
+          folder.test,
+          ListSplit(split_path, folder.classes, folder.others, sizes));
     } else if (name != "train") {
       folder.others.Add(split_path);
     }
@@ -244,12 +256,15 @@ int64_t DefaultResize(const Shape& shape) {
 
 absl::StatusOr<std::unique_ptr<ImageFolderSet>> ImageFolderSet::Open(
     const ImageFolderOptions& options) {
-  PACELINE_ASSIGN_OR_RETURN(
-      ImageFolder folder,
-      ListImageFolder(options.path, options.classes, options.inference));
+  Checksum contents;
+  PACELINE_ASSIGN_OR_RETURN(ImageFolder folder,
+                            ListImageFolder(options.path, options.classes,
+                                            options.inference, contents));
   std::unique_ptr<ImageFolderSet> set(
       new ImageFolderSet(options, std::move(folder.train),
                          std::move(folder.test), std::move(folder.classes)));
+  set->HashLists(contents);
+  set->facts_.contents = contents.Digest();
   folder.others.AddTo(
       set->facts_.notes,
       ": pictures are .jpg, .jpeg and .png, each right in its class folder");
@@ -257,8 +272,7 @@ absl::StatusOr<std::unique_ptr<ImageFolderSet>> ImageFolderSet::Open(
 }
 
 // Names and labels of both splits.
-uint64_t ImageFolderSet::HashLists() const {
-  Checksum checksum;
+void ImageFolderSet::HashLists(Checksum& checksum) const {
   for (const ImageList* const list : {&train_.images, &test_.images}) {
     for (const std::string& name : list->names) {
       // With the zero at the end.
@@ -268,7 +282,6 @@ uint64_t ImageFolderSet::HashLists() const {
     checksum.Update({reinterpret_cast<const uint8_t*>(list->labels.data()),
                      list->labels.size() * sizeof(int32_t)});
   }
-  return checksum.Digest();
 }
 
 ImageFolderSet::ImageFolderSet(const ImageFolderOptions& options,
@@ -282,7 +295,6 @@ ImageFolderSet::ImageFolderSet(const ImageFolderOptions& options,
       test_(std::move(test)),
       classes_(std::move(classes)) {
   facts_.classes = ClassesText(classes_);
-  facts_.contents = HashLists();
 }
 
 SampleNames ImageFolderSet::TestNames(int64_t samples) const {

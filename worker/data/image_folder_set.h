@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "core/transfer/checksum.h"
 #include "worker/data/crop.h"
 #include "worker/data/sample_set.h"
 
@@ -130,7 +131,7 @@ class ImageFolderSet final : public SampleSet {
 
   ImageFolderSet(const ImageFolderOptions& options, ImageList train,
                  ImageList test, std::vector<std::string> classes);
-  uint64_t HashLists() const;
+  void HashLists(Checksum& checksum) const;
   Augmentation Draw(int64_t epoch, int32_t sample) const;
   absl::Status LoadTraining(int64_t epoch, int32_t sample, Scratch& scratch,
                             absl::Span<float> values, int64_t& label) const;

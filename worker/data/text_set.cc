@@ -306,7 +306,6 @@ absl::StatusOr<std::unique_ptr<TextLines>> TextLines::Open(const DataSpec& data,
     if (look.is_utf16) return RefuseUtf16(path);
     files.push_back(std::move(file));
   }
-  facts.contents = contents.Digest();
   NoteOthers(data.path, paths, facts.notes);
   int64_t cut = 0;
   for (size_t i = 0; i < files.size(); ++i) {
@@ -314,11 +313,13 @@ absl::StatusOr<std::unique_ptr<TextLines>> TextLines::Open(const DataSpec& data,
                   i == 0 ? lines.train : lines.test);
     PACELINE_RETURN_IF_ERROR(
         files[i]->Scan(1, [&](int64_t offset, absl::Span<const uint8_t> bytes) {
+          contents.Update(bytes);
           return reader.Take(offset, bytes);
         }));
     PACELINE_RETURN_IF_ERROR(reader.End());
     cut += reader.cut();
   }
+  facts.contents = contents.Digest();
   std::vector<Line>& train = lines.train;
   if (cut > 0) {
     facts.notes.push_back(absl::StrCat(

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "core/base/byte_file.h"
 #include "core/base/random.h"
 #include "core/base/read_access.h"
 #include "core/base/statistics.h"
@@ -427,10 +428,25 @@ absl::StatusOr<DeviceProfile> MeasureLayers(const JobSpec& spec,
   return profile;
 }
 
+// Larger files are read when their job begins and not before: a worker that
+// looks into files can have no job meanwhile.
+constexpr int64_t kMostLookedInto = int64_t{256} << 20;
+
+// The size of a file, or of all that are right in a folder.
+int64_t BytesAt(const std::string& path) {
+  int64_t bytes = 0;
+  if (const auto entries = ListFolder(path); entries.ok()) {
+    for (const FolderEntry& entry : *entries) bytes += entry.bytes;
+  } else if (const auto file = ByteFile::Open(path); file.ok()) {
+    bytes = (*file)->size();
+  }
+  return bytes;
+}
+
 // Opens what a job would open, and says what is wrong with it or worth a note.
 // A file that cannot be read is not opened again.
 void LookInto(const MeasureOrder& order, RunFactory& factory,
-              v1::Measurement& measurement) {
+              const CancelToken& cancel, v1::Measurement& measurement) {
   const JobSpec& spec = *order.reader;
   if (!CheckSpecOfOrder(spec).ok()) return;
   // A script may be one that no worker has looked into.
@@ -439,10 +455,10 @@ void LookInto(const MeasureOrder& order, RunFactory& factory,
   const auto look = [&](const std::string& path,
                         absl::FunctionRef<absl::Status()> open) {
     const auto& missing = measurement.missing();
-    if (path.empty() || std::any_of(missing.begin(), missing.end(),
-                                    [&](const v1::MissingFile& each) {
-                                      return each.path() == path;
-                                    })) {
+    if (path.empty() || !cancel.status().ok() ||
+        std::any_of(
+            missing.begin(), missing.end(),
+            [&](const v1::MissingFile& each) { return each.path() == path; })) {
       return;
     }
     absl::Status status = open();
@@ -454,6 +470,13 @@ void LookInto(const MeasureOrder& order, RunFactory& factory,
   };
   const auto note = [&](const std::vector<std::string>& notes) {
     measurement.mutable_notes()->Add(notes.begin(), notes.end());
+  };
+  const auto is_large = [&](const std::string& path) {
+    const int64_t bytes = BytesAt(path);
+    if (bytes <= kMostLookedInto) return false;
+    note({absl::StrCat(path, ": has ", BytesText(bytes),
+                       ", which are looked into when the job begins")});
+    return true;
   };
   const auto weigh = [&](const ModelSpec& of, const ModelDescription& described,
                          WeightsOrigin& origin) {
@@ -470,7 +493,9 @@ void LookInto(const MeasureOrder& order, RunFactory& factory,
       WeightsOrigin of_teacher;
       PACELINE_RETURN_IF_ERROR(
           weigh(TeacherOf(spec), *model->teacher, of_teacher));
-      if (order.inputs.teacher() == 0) return absl::OkStatus();
+      if (order.inputs.teacher() == 0 || is_large(spec.train.distill.weights)) {
+        return absl::OkStatus();
+      }
       PACELINE_ASSIGN_OR_RETURN(
           const uint64_t teacher,
           factory.FingerprintOf(spec.train.distill.weights));
@@ -479,6 +504,9 @@ void LookInto(const MeasureOrder& order, RunFactory& factory,
     });
   }
   look(FilesOf(spec.data), [&]() -> absl::Status {
+    const DataSetTraits& set = *FindDataSet(spec.data.name);
+    const bool reads_all = set.kind != SampleKind::kImages || set.in_memory;
+    if (reads_all && is_large(FilesOf(spec.data))) return absl::OkStatus();
     PACELINE_ASSIGN_OR_RETURN(const auto source, factory.OpenData(spec, {}));
     const DataFacts facts = source->Facts();
     note(facts.notes);
@@ -506,8 +534,10 @@ absl::Status Fill(const MeasureOrder& order, const MeasureParts& parts,
     missing.set_why(ToUtf8(why, kMaxNoteBytes));
   }
   if (!order.files.empty()) {
-    if (order.reader.has_value()) LookInto(order, parts.factory, measurement);
-    return absl::OkStatus();
+    if (order.reader.has_value()) {
+      LookInto(order, parts.factory, cancel, measurement);
+    }
+    return cancel.status();
   }
   if (parts.prober == nullptr) {
     return absl::UnimplementedError("this worker cannot measure");

@@ -15,6 +15,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/base/version.h"
+#include "core/cluster/registration.h"
 #include "core/obs/log.h"
 #include "core/obs/port_file.h"
 #include "worker/measure/cpu.h"
@@ -251,9 +252,7 @@ v1::Registration Daemon::Registration() const {
   registration.set_memory_bytes(MemoryShare());
   registration.set_cores(static_cast<int>(std::thread::hardware_concurrency()));
   registration.set_version(kVersion);
-  for (const std::string& folder : worker.data_dirs) {
-    registration.add_data_dirs(ToUtf8(folder, kMaxFlagBytes));
-  }
+  SetDataDirs(worker.data_dirs, registration);
   registration.set_no_scripts(worker.no_scripts);
   return registration;
 }

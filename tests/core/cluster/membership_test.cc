@@ -1,6 +1,7 @@
 #include "core/cluster/membership.h"
 
 #include <string>
+#include <vector>
 
 #include "core/cluster/registration.h"
 #include "gmock/gmock.h"
@@ -280,6 +281,21 @@ TEST(CheckRegistration, NamesTheFieldThatIsWrong) {
     EXPECT_NE(status.message().find(bad.field), absl::string_view::npos)
         << status;
   }
+}
+
+// A worker with a long --data-dir was refused, though its list is for people
+// only.
+TEST(CheckRegistration, TakesAListOfWhateverFoldersThereAre) {
+  std::vector<std::string> folders(150, "/" + std::string(300, 'a'));
+  folders[0] = "/srv/a\nb\xff";
+  v1::Registration registration = Of("a", 1);
+
+  SetDataDirs(folders, registration);
+
+  EXPECT_TRUE(CheckRegistration(registration).ok())
+      << CheckRegistration(registration);
+  EXPECT_EQ(registration.data_dirs_size(), 100);
+  EXPECT_EQ(registration.data_dirs(0), "/srv/a?b\\xff");
 }
 
 TEST(Membership, AnnouncedRestartHasTheLeaseToComeBack) {
