@@ -201,7 +201,7 @@ TEST_F(LookingAgentTest, LeavesLargeFilesToTheJob) {
 
   EXPECT_THAT(answer.missing(), SizeIs(0)) << "its zeros are no lines";
   EXPECT_THAT(answer.notes(),
-              testing::Contains(AllOf(HasSubstr("texts.txt: has 300 MiB"),
+              testing::Contains(AllOf(HasSubstr("texts.txt: has 300.0 MiB"),
                                       HasSubstr("when the job begins"))));
 }
 
