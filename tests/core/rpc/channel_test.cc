@@ -392,7 +392,9 @@ TEST(Server, KeepsFewCallsOpenThatWaitForTheirMessageOrForHealth) {
   CheckThatOpenCallsAreFew(stranger, "/paceline.v1.Stage/ReportStep");
 }
 
-TEST(Server, KeepsFewCallsOpenWhoseAnswersAreNotTaken) {
+// A suite has a process of its own: half calls that were given up keep their
+// places for up to 20 s.
+TEST(UntakenAnswers, KeepFewCallsOpen) {
   FakeStage stage;
   const BoundServer server = StartOnAnyPort(&stage);
 
