@@ -25,7 +25,8 @@ using ::testing::Not;
 // Three stages on workers "a", "b" and "c", all running.
 class PipelineOfThree : public testing::Test, public Mesh {
  protected:
-  PipelineOfThree() {
+  explicit PipelineOfThree(const JobSpec& spec = SpecOf(3))
+      : job_(Submit(spec)) {
     for (const StreamId stream : {a_, b_, c_}) Say(stream, 1);
   }
 
@@ -74,7 +75,7 @@ class PipelineOfThree : public testing::Test, public Mesh {
   const StreamId a_ = Attach("a", 1);
   const StreamId b_ = Attach("b", 2);
   const StreamId c_ = Attach("c", 3);
-  const JobId job_ = Submit(SpecOf(3));
+  const JobId job_;
 };
 
 // The coordinator may be killed after every commit: the next one has the same
@@ -329,13 +330,19 @@ TEST_F(PipelineOfThree, ACutLinkBetweenTwoThatLiveKeepsOneFromHoldingStages) {
   EXPECT_THAT(Placed(a_), Contains("b"));
 }
 
-TEST_F(PipelineOfThree, AJobThatPausesForACutLinkTriesItAgainSoon) {
-  ASSERT_TRUE(Stop(job_).ok());
-  Leave({a_, b_, c_});
+JobSpec OnAllThree() {
   JobSpec spec = SpecOf(3);
   spec.pipeline.cuts = {1, 2};
   spec.pipeline.workers = {"a", "b", "c"};
-  Submit(spec);
+  return spec;
+}
+
+class PipelineOfNamedWorkers : public PipelineOfThree {
+ protected:
+  PipelineOfNamedWorkers() : PipelineOfThree(OnAllThree()) {}
+};
+
+TEST_F(PipelineOfNamedWorkers, PauseForACutLinkAndTryItAgainSoon) {
   for (int64_t ms = 0; ms <= 3000; ms += 500) {
     Say(a_, 1);
     SayBroken(b_, 3, ms);

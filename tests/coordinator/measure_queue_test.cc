@@ -11,9 +11,9 @@ namespace paceline {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAreArray;
 
 std::vector<MeasureWorker> Workers(const std::vector<std::string>& names) {
   std::vector<MeasureWorker> workers;
@@ -84,7 +84,6 @@ v1::Measurement Failed(int64_t id, const absl::Status& error) {
 
 TEST(MeasureQueue, KeepsThatALinkCannotBeDialled) {
   MeasureQueue queue;
-  queue.OnArrival("b", {"a"});
   for (const auto& [error, kept] :
        {std::pair(absl::UnavailableError("refused"), true),
         {absl::DeadlineExceededError("no answer"), true},
@@ -156,17 +155,12 @@ TEST(MeasureQueue, MeasuresTheLinksToThoseThatCameLastInALargeMesh) {
   queue.OnArrival("new", names);
   names.push_back("new");
 
-  std::vector<std::string> measured;
-  queue.Assign(Workers(names), At(0));
-  for (auto order = queue.OrderOf("new"); order.has_value();
-       order = queue.OrderOf("new")) {
-    measured.push_back(order->link->name);
-    queue.OnMeasurement("new", Link(order->id, "new", order->link->name));
-    queue.Assign(Workers(names), At(0));
+  std::vector<std::string> expected;
+  for (size_t i = 100 - kMostLinks; i < 100; ++i) {
+    expected.push_back(absl::StrCat("new w", i));
+    expected.push_back(absl::StrCat("w", i, " new"));
   }
-
-  EXPECT_THAT(measured,
-              ElementsAreArray(names.end() - 1 - kMostLinks, names.end() - 1));
+  EXPECT_THAT(Dialled(queue, names), UnorderedElementsAreArray(expected));
 }
 
 TEST(MeasureQueue, TakesAnAnswerOnce) {
@@ -226,7 +220,7 @@ TEST(MeasureQueue, GivesWayToAJobAndGoesOnAfterIt) {
 
   workers[0].busy = false;
   queue.Assign(workers, At(2));
-  EXPECT_TRUE(queue.OrderOf("a").has_value());
+  EXPECT_TRUE(queue.OrderOf("a").has_value() || queue.OrderOf("b").has_value());
 }
 
 TEST(MeasureQueue, PutsWhatAPersonAskedForFirst) {

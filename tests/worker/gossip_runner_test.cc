@@ -180,8 +180,7 @@ TEST(GossipRunner, AStateThatIsNotFiniteIsNoFaultOfTheJob) {
   TrainingGroup group(spec, {1, 1});
   group.Begin();
   for (size_t i = 0; i < 2; ++i) {
-    EXPECT_TRUE(group.trainer(i).AwaitDone());
-    group.trainer(i).Stop();
+    group.trainer(i).Join();
     EXPECT_TRUE(absl::IsDataLoss(group.trainer(i).status()))
         << group.trainer(i).status();
   }

@@ -41,7 +41,11 @@ class JobRecoveryTest : public ::testing::Test {
       const std::vector<RunCandidate>& candidates) const {
     std::vector<RunPlace> places;
     std::string why = "no worker";
-    for (const RunCandidate& each : candidates) {
+    std::vector<RunCandidate> order = candidates;
+    std::stable_partition(
+        order.begin(), order.end(),
+        [](const RunCandidate& each) { return each.no_data.empty(); });
+    for (const RunCandidate& each : order) {
       if (!each.unfit.empty()) {
         why = each.unfit;
       } else if (places.empty() && !each.no_data.empty()) {
