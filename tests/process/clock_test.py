@@ -98,7 +98,8 @@ class Clock(MeshCase):
                 lambda: "paceline" in self.command_of(asking.pid)))
             self.set_clock(-HOUR)
             self.assertEqual(asking.wait(PATIENCE_SECONDS), 4,
-                             asking.errors.read_text())
+                             asking.errors.read_text() +
+                             asking.out.read_text())
 
         self.steps_go_on()
         self.stop()

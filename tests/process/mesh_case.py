@@ -304,6 +304,9 @@ class MeshCase(ProcessCase):
 def stopped(pid):
     """The process stands still meanwhile."""
     os.kill(pid, signal.SIGSTOP)
+    # A signal takes its time.
+    stat = Path(f"/proc/{pid}/stat")
+    eventually(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T")
     try:
         yield
     finally:
