@@ -48,7 +48,7 @@ absl::StatusOr<std::string> OnlyCoordinator(absl::string_view browsed) {
                     kGiveAddress);
   }
   if (found.size() > 1) {
-    return absl::UnavailableError(absl::StrCat(
+    return FailedPrecondition(
         "Avahi finds several coordinators: ",
         absl::StrJoin(found, ", ",
                       [](std::string* out, const auto& each) {
@@ -57,7 +57,7 @@ absl::StatusOr<std::string> OnlyCoordinator(absl::string_view browsed) {
                             JoinHostPort(each.second.host, each.second.port),
                             ")");
                       }),
-        ": ", kGiveAddress));
+        ": ", kGiveAddress);
   }
   const HostPort& only = found.begin()->second;
   return JoinHostPort(only.host, only.port);

@@ -14,9 +14,8 @@ inline constexpr char kAutoCoordinator[] = "auto";
 // The HOST:PORT of the only coordinator in what 'avahi-browse -rtp' prints.
 // One that is seen on several interfaces counts once, with its first IPv4
 // address.
-// Errors: NotFound     there is none
-//         Unavailable  there are several; the message lists them.  Anybody may
-//                      announce one, for a moment
+// Errors: NotFound            there is none
+//         FailedPrecondition  there are several; the message lists them
 absl::StatusOr<std::string> OnlyCoordinator(absl::string_view browsed);
 
 // `coordinator` itself; for kAutoCoordinator asks the program avahi-browse,
