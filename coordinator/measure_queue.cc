@@ -257,13 +257,16 @@ void MeasureQueue::BeginOwn(
     absl::FunctionRef<void(Task& task)> begin) {
   std::vector<std::pair<int64_t, std::string>> waiting;
   for (const auto& [worker, own] : own_) {
-    if (!own.running.has_value()) waiting.emplace_back(own.last, worker);
+    if (!own.running.has_value() && is_free(worker)) {
+      waiting.emplace_back(own.last, worker);
+    }
   }
   std::sort(waiting.begin(), waiting.end());
   for (const auto& [last, worker] : waiting) {
+    if (!is_free(worker)) continue;
     OwnLinks& own = own_.at(worker);
     const auto peer = std::find_if(own.peers.begin(), own.peers.end(), is_free);
-    if (!is_free(worker) || peer == own.peers.end()) continue;
+    if (peer == own.peers.end()) continue;
     begin(own.running.emplace(NewLink(0, worker, *peer)));
     own.last = own.running->order.id;
     own.peers.erase(peer);
