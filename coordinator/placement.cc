@@ -267,23 +267,22 @@ absl::StatusOr<Plan> PlanOverLinks(const JobSpec& spec,
                                    const Measurements& measurements) {
   const PipelineSpec& pipeline = spec.pipeline;
   const size_t least = std::max(WorkersWanted(spec), pipeline.cuts.size() + 1);
-  std::string waits_for;
+  absl::Status waits_for;
   while (true) {
     absl::StatusOr<Plan> plan =
         PlanWithData(spec, model, capable, idle, measurements);
-    if (!plan.ok() && waits_for.empty()) return plan;
-    if (plan.ok()) {
-      const std::vector<LinkMeasurement> refused =
-          RefusedWays(spec, model, *plan, capable, measurements);
-      if (refused.empty()) return plan;
-      if (waits_for.empty()) waits_for = RefusedText(refused.front());
-      std::erase_if(idle, [name = MostRefused(refused)](const auto& worker) {
-        return worker.name == name;
-      });
+    if (!plan.ok()) return waits_for.ok() ? plan.status() : waits_for;
+    const std::vector<LinkMeasurement> refused =
+        RefusedWays(spec, model, *plan, capable, measurements);
+    if (refused.empty()) return plan;
+    if (waits_for.ok()) {
+      waits_for = absl::NotFoundError(
+          absl::StrCat("waits for a link: ", RefusedText(refused.front())));
     }
-    if (!plan.ok() || !pipeline.workers.empty() || idle.size() < least) {
-      return absl::NotFoundError(absl::StrCat("waits for a link: ", waits_for));
-    }
+    std::erase_if(idle, [name = MostRefused(refused)](const auto& worker) {
+      return worker.name == name;
+    });
+    if (!pipeline.workers.empty() || idle.size() < least) return waits_for;
   }
 }
 
