@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -82,14 +81,6 @@ double BytesOf(const GraphProfile& graph) {
     bytes += node.output_bytes + node.parameter_bytes;
   }
   return bytes;
-}
-
-// How much slower than meant the machine may be: in every run of the tests, on
-// whatever machine, only a planner that got worse shall be found.
-double Slack() {
-  const char* const text = std::getenv("PACELINE_BENCH_SLACK");
-  const double slack = text == nullptr ? 1 : std::atof(text);
-  return slack > 0 ? slack : 1;
 }
 
 void Plan(benchmark::State& state, const Case& each) {

@@ -28,8 +28,10 @@ class Strangers(ProcessCase):
                         for name in ("coordinator", "w1")}
 
     def check_answers(self):
-        listed = self.mesh.ask("node", "list")["workers"]
-        self.assertEqual([each["state"] for each in listed], ["idle"])
+        """Its heartbeats may have come late meanwhile: suspect for a moment."""
+        states = lambda: [each["state"] for each in
+                          self.mesh.ask("node", "list")["workers"]]
+        self.assertTrue(eventually(lambda: states() == ["idle"]), states())
 
     def check_all_kinds(self, tls):
         self.start(tls)
