@@ -246,14 +246,14 @@ TEST_F(PiecesTest, SaysThatASourceHasBeenOutOfReachForLong) {
   Holder near(1);
   Holder gone(2);
   gone.server.Stop();
-  client.Follow({Follows(near, 0, 1), Follows(gone, 0, 1)});
-  near.Hold(0, 1);
-  ASSERT_TRUE(Await({kCut, 0}));
   SteadyNotification declined;
   const int id = store_.Listen([&] {
     const bool is_said = store_.stats().refused_lately > 0;
     if (is_said && !declined.HasBeenNotified()) declined.Notify();
   });
+  client.Follow({Follows(near, 0, 1), Follows(gone, 0, 1)});
+  near.Hold(0, 1);
+  ASSERT_TRUE(Await({kCut, 0}));
 
   EXPECT_TRUE(declined.WaitFor(kLongest));
 
