@@ -214,12 +214,15 @@ class Page(WatchCase):
         self.start(4)
         file = self.write(LONG_JOB)
         self.submit(file, "train.steps=2")
-        job = self.detach(file, "name=digits")
+        job = self.detach(file, "name=digits", "train.steps=100000")
         desktop = self.open(1280)
         self.shows(desktop, "3 busy, 1 idle", "stage 0", "as measured", "Loss",
                    "Links", "waits", "<img src=x",
                    "jobs: 1 running, 1 succeeded")
         self.assertNotEqual(desktop.title, "hacked")
+        self.client("job", "delete", "1")
+        self.assertTrue(eventually(
+            lambda: "<img src=x" not in self.text(desktop)))
         self.keep(desktop, "page-before")
         phone = self.open(390, dark=True)
         self.shows(phone, "3 busy, 1 idle", "as measured")
