@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/core/recover/simulation_runs.h"
+#include "tests/core/recover/world.h"
 
 namespace paceline {
 
@@ -14,16 +14,20 @@ void PrintTo(RecoverFlaw flaw, std::ostream* out) {
 namespace recover_world {
 namespace {
 
+using world::Coverage;
+using world::RunSeeds;
+using Totals = world::Totals<WorldResult>;
+
 constexpr uint64_t kSchedules = 5'000;
 
 TEST(RecoverSimulation, NoScheduleBreaksAnInvariantAndEveryRowComesUp) {
-  const Totals totals = RunSchedules({}, 1, kSchedules, 2);
+  const Totals totals = RunSeeds(WorldOptions(), 1, kSchedules, 2, RunWorld);
 
   ASSERT_EQ(totals.first_broken, "")
       << "replay: recover_simulation --trace --seed " << totals.broken_seed;
   EXPECT_EQ(totals.schedules, static_cast<int64_t>(kSchedules));
-  EXPECT_GT(totals.faults, 3 * totals.schedules);
-  EXPECT_GT(totals.floors, totals.schedules);
+  EXPECT_GT(totals.sum.faults, 3 * totals.schedules);
+  EXPECT_GT(totals.sum.floors, totals.schedules);
   EXPECT_THAT(totals.coverage.Problems(totals.schedules), ::testing::IsEmpty());
 }
 
@@ -44,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Past, RecoverSeeds,
 TEST(RecoverWorld, TheSameSeedIsTheSameScheduleWhoeverWatches) {
   WorldOptions options;
   options.seed = 7;
-  Coverage coverage;
+  Coverage coverage = WorldResult::NewCoverage();
 
   const WorldResult first = RunWorld(options, nullptr);
   const WorldResult again = RunWorld(options, &coverage);
@@ -71,7 +75,7 @@ TEST_P(Flawed, IsCaughtWithinItsSchedules) {
   options.flaw = GetParam().flaw;
 
   const Totals totals =
-      RunSchedules(options, GetParam().first, GetParam().schedules, 2);
+      RunSeeds(options, GetParam().first, GetParam().schedules, 2, RunWorld);
 
   EXPECT_NE(totals.first_broken, "");
 }
@@ -99,13 +103,13 @@ INSTANTIATE_TEST_SUITE_P(
                       PlantedFlaw{RecoverFlaw::kStandstillCounts, 5'000}));
 
 TEST(RecoverCoverage, NamesWhatNeverCameUp) {
-  Coverage coverage;
+  Coverage coverage = WorldResult::NewCoverage();
   const size_t unhit = coverage.Problems(kSchedules).size();
   EXPECT_GT(unhit, 100u);
   EXPECT_GT(coverage.Problems(100'000).size(), unhit);
 
-  coverage.HitTransition(JobPhase::kRunning, JobCause::kLoss);
-  coverage.HitFault(Fault::kKill, JobPhase::kLeaving);
+  coverage.Hit(Table::kWorkTransitions, WorkPhase::kDone, WorkPhase::kIdle);
+  coverage.Hit(Table::kFaults, Fault::kKill, JobPhase::kLeaving);
   EXPECT_EQ(coverage.Problems(kSchedules).size(), unhit - 2);
 }
 

@@ -5,11 +5,11 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "core/recover/job_recovery.h"
 #include "tests/core/recover/flaw.h"
+#include "tests/core/world/runs.h"
 
 namespace paceline::recover_world {
 
@@ -35,58 +35,31 @@ enum class Fault : uint8_t {
   kStandstill,  // of the whole world, as a laptop that is shut
 };
 constexpr int kFaults = 19;
-const char* FaultName(Fault fault);
 
-// Counts what came up over many schedules.
-class Coverage {
- public:
-  void HitTransition(JobPhase from, JobCause cause) {
-    ++transitions_[static_cast<int>(from)][static_cast<int>(cause)];
-  }
-  void HitFault(Fault fault, JobPhase phase) {
-    ++faults_[static_cast<int>(fault)][static_cast<int>(phase)];
-  }
-  // A fault hit a worker, or while one was there, in this phase.
-  void HitWork(Fault fault, WorkPhase phase) {
-    ++work_[static_cast<int>(fault)][static_cast<int>(phase)];
-  }
-  // A worker goes from one phase into another one.
-  void HitWorkTransition(WorkPhase from, WorkPhase to) {
-    ++work_transitions_[static_cast<int>(from)][static_cast<int>(to)];
-  }
-  void Add(const Coverage& other);
+// What is to come up: each fault in each phase of the job and of the worker
+// that it hits, and each row of the worker's table and of JobTransitions().
+enum class Table : uint8_t { kFaults, kWork, kWorkTransitions, kTransitions };
+const world::CoverageTables& Tables();
 
-  // One line for each row of JobTransitions(), each row of the worker's table,
-  // and each fault in each phase of both, that never came up though it can.
-  //   schedules  that were run: what seldom comes up is asked of 100,000
-  std::vector<std::string> Problems(int64_t schedules) const;
-  std::string Text() const;
-
- private:
-  int64_t transitions_[kJobPhases][kJobCauses] = {};
-  int64_t faults_[kFaults][kJobPhases] = {};
-  int64_t work_[kFaults][kWorkPhases] = {};
-  int64_t work_transitions_[kWorkPhases][kWorkPhases] = {};
-};
-
-struct WorldOptions {
-  uint64_t seed = 1;
+struct WorldOptions : world::Options {
   RecoverFlaw flaw = RecoverFlaw::kNone;
-  bool trace = false;  // to stdout
 };
 
-struct WorldResult {
-  std::string violation;  // empty: none
-  int64_t events = 0;
+struct WorldResult : world::Result {
   int64_t steps = 0;  // applied by somebody, also those run again
   int64_t attempts = 0;
-  int64_t faults = 0;
   int64_t floors = 0;
-  JobPhase end = JobPhase::kQueued;
+  // How it ended: one of these is 1.
+  int64_t done = 0;
+  int64_t paused = 0;
+  int64_t failed = 0;
+
+  static const std::vector<world::Count<WorldResult>>& Counts();
+  static world::Coverage NewCoverage() { return world::Coverage(Tables()); }
 };
 
 // Runs one schedule: faults while the job runs, then calm, in which it must
 // end. coverage: may be null; what happens does not depend on it.
-WorldResult RunWorld(const WorldOptions& options, Coverage* coverage);
+WorldResult RunWorld(const WorldOptions& options, world::Coverage* coverage);
 
 }  // namespace paceline::recover_world

@@ -76,27 +76,17 @@ RecoveryPolicy World::Policy() const {
   return policy;
 }
 
-void World::OnCoordinator(Task task) {
-  if (!job_.has_value()) return;
-  if (coordinator_frozen_) {
-    coordinator_deferred_.push_back(std::move(task));
-  } else {
-    task();
-  }
-}
-
 void World::StartCoordinator() {
-  ++life_;
-  counter_.last = {life_, 0};
-  coordinator_frozen_ = false;
-  coordinator_deferred_.clear();
+  Start(coordinator_, coordinator_.incarnation() + 1);
+  const auto term = static_cast<int64_t>(coordinator_.incarnation());
+  counter_.last = {term, 0};
   links_.clear();
   draining_.clear();
   excluded_.clear();  // not stored: whoever has left may come back
   job_.emplace(
       options_.flaw, Policy(), counter_,
       [this](const std::vector<RunCandidate>& all) { return Plan(all); });
-  Trace(absl::StrCat("coordinator starts, term ", life_));
+  Trace("coordinator starts, term ", term);
   RecoveryActions actions;
   if (rows_.empty()) {
     phase_ = JobPhase::kQueued;
@@ -106,7 +96,7 @@ void World::StartCoordinator() {
     phase_ = JobPhase::kAdopting;
     for (const int64_t index : known_) {
       job_->OnKnown({index + 1}, MachineOf(index), NameOf(index));
-      links_[index].last_heard_us = now_us_;
+      links_[index].last_heard_us = now_us();
     }
     if (checkpoint_ != Cut()) job_->OnCheckpoint(checkpoint_);
     if (records_) job_->OnRecorded(recorded_);
@@ -124,14 +114,14 @@ void World::CrashCoordinator(bool roll_back) {
   Trace(roll_back ? "coordinator crashes and loses a row"
                   : "coordinator crashes");
   job_.reset();
-  ++life_;
+  End(coordinator_);
   if (roll_back && rows_.size() > 1) {
     rows_.pop_back();
     places_ = places_before_;
     safe_ = told_floor_ = Cut();
   }
   for (Worker& worker : workers_) {
-    AfterOnProcess(worker, Between(0, 20 * kMs), [this, &worker] {
+    AfterOn(worker, Between(0, 20 * kMs), [this, &worker] {
       if (!job_.has_value()) worker.stream = 0;
     });
   }
@@ -144,14 +134,9 @@ void World::CrashCoordinator(bool roll_back) {
 }
 
 void World::Tick() {
-  After(10 * kMs, [this, life = life_] {
-    if (life != life_) return;
-    if (coordinator_frozen_) {
-      coordinator_deferred_.push_back([this] { Tick(); });
-      return;
-    }
+  AfterOn(coordinator_, 10 * kMs, [this] {
     for (auto& [index, link] : links_) {
-      if (link.lost || now_us_ - link.last_heard_us < kLeaseUs) continue;
+      if (link.lost || now_us() - link.last_heard_us < kLeaseUs) continue;
       Lose(index, "it is silent");
     }
     RecoveryActions actions;
@@ -159,23 +144,21 @@ void World::Tick() {
     Carry(std::move(actions));
     CheckWatchdogs();
     MakeCheckpoint();
-    if (!calm_ && OneIn(12)) MaybeFault();
-    if (life == life_) Tick();
+    if (!calm() && OneIn(12)) MaybeFault();
+    if (coordinator_.alive()) Tick();
   });
 }
 
 void World::Lose(int64_t index, const std::string& why) {
   Link& link = links_[index];
   link.lost = true;
-  link.lost_at_us = now_us_;
+  link.lost_at_us = now_us();
   Worker& worker = workers_[index];
-  AfterOnProcess(worker, Between(200, 3 * kMs),
-                 [&worker, stream = link.stream] {
-                   if (worker.stream == stream && !worker.cut)
-                     worker.stream = 0;
-                 });
-  LoseMachine(workers_[index].machine);
-  Trace(absl::StrCat("lost: w", index, ", ", why));
+  AfterOn(worker, Between(200, 3 * kMs), [&worker, stream = link.stream] {
+    if (worker.stream == stream && !worker.cut) worker.stream = 0;
+  });
+  LoseMachine(worker.machine);
+  Trace("lost: ", worker, ", ", why);
   RecoveryActions actions;
   job_->OnLost({index + 1}, why, Now(), actions);
   Carry(std::move(actions));
@@ -199,7 +182,7 @@ void World::OnReport(int64_t index, int64_t stream, const MemberId& id,
   if (stream < link.stream || (stream == link.stream && link.lost)) return;
   const bool attaches = stream > link.stream;
   if (attaches && !report.pieces.has_value()) return;  // its stream was lost
-  link.last_heard_us = now_us_;
+  link.last_heard_us = now_us();
   if (report.pieces.has_value()) link.pieces = *report.pieces;
   if (options_.flaw == RecoverFlaw::kMixAttempts && report.pieces.has_value()) {
     for (const Piece& piece : std::set<Piece>(*report.pieces)) {
@@ -216,7 +199,7 @@ void World::OnReport(int64_t index, int64_t stream, const MemberId& id,
     job_->OnAttached(id, MachineOf(index), NameOf(index), Now(), actions);
     Carry(std::move(actions));
     if (const JobOrder* const order = job_->OrderOf(id)) SendDown(id, *order);
-    if (excluded_.count(id) > 0) End(worker);
+    if (excluded_.count(id) > 0) AskToEnd(worker);
     actions.clear();
   }
   if (records_ && !job_->places().empty() && report.attempt > 0 &&
@@ -229,24 +212,25 @@ void World::OnReport(int64_t index, int64_t stream, const MemberId& id,
   Carry(std::move(actions));
   if (!job_.has_value() || !job_->floor().has_value()) return;
   if (worker.cut || worker.id() != id) return;
-  AfterOnProcess(worker, Between(200, 3 * kMs),
-                 [this, &worker] { worker.acknowledged = Now(); });
+  AfterOn(worker, Between(200, 3 * kMs),
+          [this, &worker] { worker.acknowledged = Now(); });
 }
 
 void World::CheckWatchdogs() {
-  if (now_us_ % (100 * kMs) >= 10 * kMs) return;
+  if (now_us() % (100 * kMs) >= 10 * kMs) return;
   for (Worker& worker : workers_) {
-    const bool is_hung = worker.alive && worker.hung &&
-                         now_us_ - worker.hung_since_us > 200 * kMs;
+    const bool is_hung =
+        worker.alive() && worker.compute.frozen() &&
+        now_us() - worker.compute.frozen_since_us() > 200 * kMs;
     if (!is_hung || links_[worker.index].lost) continue;
     RecoveryActions actions;
     job_->OnStuck(worker.id(), "it finishes no instruction", Now(), actions);
     Carry(std::move(actions));
   }
-  for (const auto& [link, since_us] : cut_links_) {
-    if (now_us_ - since_us < 200 * kMs) continue;
-    const MemberId first = workers_[link.first].id();
-    const MemberId second = workers_[link.second].id();
+  for (const world::CutLink& link : network_.cuts()) {
+    if (link.from > link.to || now_us() - link.since_us < 200 * kMs) continue;
+    const MemberId first = workers_[link.from].id();
+    const MemberId second = workers_[link.to].id();
     std::set<MemberId> members;
     for (const RunPlace& place : job_->places()) members.insert(place.process);
     if (members.count(first) == 0 || members.count(second) == 0) continue;
@@ -269,38 +253,46 @@ void World::Carry(RecoveryActions actions) {
     } else if (const auto* exclude = std::get_if<ExcludeProcess>(&action)) {
       CheckExclusion(exclude->process);
       excluded_.insert(exclude->process);
-      Worker& worker = workers_[exclude->process.worker.value - 1];
+      Worker& worker = Of(exclude->process);
       LoseMachine(worker.machine);
-      End(worker);
+      AskToEnd(worker);
     } else if (const auto* row = std::get_if<JobTransition>(&action)) {
       phase_ = row->to;
-      if (phase_ == JobPhase::kLeaving) leaving_since_us_ = now_us_;
-      if (coverage_ != nullptr) coverage_->HitTransition(row->from, row->cause);
-      Trace(absl::StrCat(JobPhaseName(row->from), " -> ", JobPhaseName(row->to),
-                         ": ", JobCauseName(row->cause)));
+      if (phase_ == JobPhase::kLeaving) leaving_since_us_ = now_us();
+      SeeTransition(*row);
+      Trace(JobPhaseName(row->from), " -> ", JobPhaseName(row->to), ": ",
+            JobCauseName(row->cause));
       const bool is_short = row->to == JobPhase::kFinishing;
-      if (!calm_ && OneIn(is_short ? 1 : 4)) {
+      if (!calm() && OneIn(is_short ? 1 : 4)) {
         After(Between(0, (is_short ? 3 : 15) * kMs), [this] { MaybeFault(); });
       }
     } else {
       const auto& event = std::get<RecoveryEvent>(action);
-      Trace(absl::StrCat("event ", event.kind, ": ", event.text));
+      Trace("event ", event.kind, ": ", event.text);
     }
   }
 }
 
+void World::SeeTransition(const JobTransition& row) {
+  const std::vector<JobTransition>& rows = JobTransitions();
+  const auto found =
+      std::find_if(rows.begin(), rows.end(), [&row](const auto& each) {
+        return each.from == row.from && each.cause == row.cause;
+      });
+  Hit(Table::kTransitions, found - rows.begin(), 0);
+}
+
 // Asks the process to end; its supervisor starts another one.
-void World::End(Worker& worker) {
-  AfterOnProcess(worker, Between(1, 20) * kMs, [this, &worker] {
+void World::AskToEnd(Worker& worker) {
+  AfterOn(worker, Between(1, 20) * kMs, [this, &worker] {
     if (!worker.cut) Kill(worker, true);
   });
 }
 
 void World::Store(const StoreAttempt& store) {
-  const bool slow = now_us_ < slow_store_until_us_;
-  const bool fails = now_us_ < failing_store_until_us_;
+  const bool fails = store_.fails(*this);
   const bool keeps = !fails || OneIn(2);
-  const int64_t write = slow ? Between(20, 300) * kMs : Between(100, 5 * kMs);
+  const int64_t write_us = store_.WriteTime(*this);
   const auto durable = [this, store] {
     places_before_ = places_;
     std::erase_if(rows_, [&](const AttemptRow& row) {
@@ -317,31 +309,23 @@ void World::Store(const StoreAttempt& store) {
     if (!IsValid(told_floor_)) told_floor_ = Cut();
   };
   const auto answer = [this, fails, attempt = store.row.attempt] {
-    OnCoordinator([this, fails, attempt] {
-      RecoveryActions actions;
-      job_->OnStored(attempt, !fails, Now(), actions);
-      Carry(std::move(actions));
-    });
+    RecoveryActions actions;
+    job_->OnStored(attempt, !fails, Now(), actions);
+    Carry(std::move(actions));
   };
   if (options_.flaw == RecoverFlaw::kAnnounceFirst) {
-    After(0, answer);
-    After(write, [life = life_, this, durable] {
-      if (life == life_) durable();
-    });
-    return;
+    AfterOn(coordinator_, 0, answer);
+    return AfterOn(coordinator_, write_us, durable);
   }
   // A crash may come before it is on the disk, or before anybody knows.
-  After(write, [=, this, life = life_] {
-    if (life != life_) return;
+  AfterOn(coordinator_, write_us, [=, this] {
     if (keeps) durable();
-    After(Between(0, 2 * kMs), [=, this] {
-      if (life == life_) answer();
-    });
+    AfterOn(coordinator_, Between(0, 2 * kMs), answer);
   });
 }
 
 void World::SendDown(const MemberId& to, const JobOrder& order) {
-  Worker& worker = workers_[to.worker.value - 1];
+  Worker& worker = Of(to);
   const Link& link = links_[worker.index];
   const int64_t stream = link.stream;
   if (worker.id() != to || worker.cut || link.lost) return;
@@ -350,16 +334,12 @@ void World::SendDown(const MemberId& to, const JobOrder& order) {
     listed = ListedCuts();
     listed.insert(order.keep.floor.value_or(Cut()));
   }
-  const int64_t delay = now_us_ < worker.slow_down_until_us
-                            ? Between(20 * kMs, 250 * kMs)
-                            : Between(200, 3 * kMs);
-  worker.last_down_us = std::max(worker.last_down_us + 1, now_us_ + delay);
-  AfterOnProcess(worker, worker.last_down_us - now_us_,
-                 [this, &worker, order, stream, listed] {
-                   if (worker.stream != stream || worker.cut) return;
-                   worker.listed = listed;
-                   OnOrder(worker, order);
-                 });
+  AfterOn(worker, worker.down.NextDelay(*this),
+          [this, &worker, order, stream, listed] {
+            if (worker.stream != stream || worker.cut) return;
+            worker.listed = listed;
+            OnOrder(worker, order);
+          });
 }
 
 // The cuts that are complete as far as the coordinator has heard.
@@ -386,25 +366,22 @@ void World::MakeCheckpoint() {
   RecoveryActions actions;
   job_->SetPin(cut, true, Now(), actions);
   Carry(std::move(actions));
-  After(Between(5, 60) * kMs, [this, cut, life = life_] {
-    if (life != life_) return;
-    OnCoordinator([this, cut] {
-      std::map<int, uint64_t> layers;
-      for (const Worker& worker : workers_) {
-        if (!worker.responds()) continue;
-        for (const auto& [piece, content] : worker.pieces) {
-          if (piece.cut == cut) layers[piece.layer] = content;
-        }
+  AfterOn(coordinator_, Between(5, 60) * kMs, [this, cut] {
+    std::map<int, uint64_t> layers;
+    for (const Worker& worker : workers_) {
+      if (!worker.responds()) continue;
+      for (const auto& [piece, content] : worker.pieces) {
+        if (piece.cut == cut) layers[piece.layer] = content;
       }
-      if (static_cast<int>(layers.size()) == layers_ && IsValid(cut)) {
-        checkpoint_ = cut;
-        checkpoint_layers_ = std::move(layers);
-        job_->OnCheckpoint(cut);
-      }
-      RecoveryActions unpinned;
-      job_->SetPin(cut, false, Now(), unpinned);
-      Carry(std::move(unpinned));
-    });
+    }
+    if (static_cast<int>(layers.size()) == layers_ && IsValid(cut)) {
+      checkpoint_ = cut;
+      checkpoint_layers_ = std::move(layers);
+      job_->OnCheckpoint(cut);
+    }
+    RecoveryActions unpinned;
+    job_->SetPin(cut, false, Now(), unpinned);
+    Carry(std::move(unpinned));
   });
 }
 

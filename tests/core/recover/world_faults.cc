@@ -5,32 +5,29 @@
 namespace paceline::recover_world {
 
 void World::MaybeFault() {
-  if (calm_ || faults_left_ <= 0) return;
-  Do(static_cast<Fault>(random_.Below(kFaults)));
+  if (!MayFault()) return;
+  Do(static_cast<Fault>(Below(kFaults)));
 }
 
 void World::Do(Fault fault) {
-  if (!job_.has_value() || coordinator_frozen_) return;
-  DoTo(fault, workers_[random_.Below(workers_.size())]);
+  if (coordinator_.responds()) DoTo(fault, Pick(workers_));
 }
 
 void World::DoTo(Fault fault, Worker& worker) {
   const JobPhase phase = phase_;
-  const WorkPhase work = worker.alive ? worker.phase : WorkPhase::kIdle;
+  const WorkPhase work = worker.alive() ? worker.phase : WorkPhase::kIdle;
   const bool done = fault == Fault::kMove || fault >= Fault::kCrash
                         ? DoToCoordinator(fault) || DoToWorker(fault, worker)
                         : DoToWorker(fault, worker);
   if (!done) return;
-  Trace(absl::StrCat("fault ", FaultName(fault), " (w", worker.index, ")"));
-  --faults_left_;
-  ++result_.faults;
-  if (coverage_ == nullptr) return;
-  coverage_->HitFault(fault, phase);
-  coverage_->HitWork(fault, work);
+  Trace("fault ", FaultName(fault), " (", worker, ")");
+  CountFault();
+  Hit(Table::kFaults, fault, phase);
+  Hit(Table::kWork, fault, work);
 }
 
 void World::Kill(Worker& worker, bool come_back) {
-  if (!worker.alive) return;
+  if (!worker.alive()) return;
   LoseMachine(worker.machine);
   EndProcess(worker);
   worker.pieces.clear();
@@ -38,23 +35,8 @@ void World::Kill(Worker& worker, bool come_back) {
   worker.settled = !settles_ || OneIn(2);
   if (!come_back) return;
   After(Between(5, 150) * kMs, [this, &worker] {
-    if (!worker.alive) StartProcess(worker);
+    if (!worker.alive()) StartProcess(worker);
   });
-}
-
-void World::Thaw(Worker& worker) {
-  if (!worker.frozen) return;
-  worker.frozen = false;
-  std::vector<Task> deferred = std::move(worker.deferred);
-  worker.deferred.clear();
-  for (Task& task : deferred) AfterOnProcess(worker, 0, std::move(task));
-}
-
-void World::Unhang(Worker& worker) {
-  worker.hung = false;
-  std::vector<Task> tasks = std::move(worker.when_unhung);
-  worker.when_unhung.clear();
-  for (Task& task : tasks) AfterOnProcess(worker, 0, std::move(task));
 }
 
 // From the coordinator; a switch may take all others instead.
@@ -85,7 +67,7 @@ bool World::Drain(Worker& worker) {
 
 // Whether it could be done.
 bool World::DoToWorker(Fault fault, Worker& worker) {
-  if (fault == Fault::kRestart && !worker.alive) {
+  if (fault == Fault::kRestart && !worker.alive()) {
     StartProcess(worker);
     return true;
   }
@@ -102,28 +84,25 @@ bool World::DoToWorker(Fault fault, Worker& worker) {
         if (each.machine == worker.machine) Kill(each, false);
       }
       return true;
-    case Fault::kFreeze: {
+    case Fault::kFreeze:
       if (!may_vanish) return false;
-      worker.frozen = true;
+      FreezeFor(worker, Between(10, 900) * kMs);
       LoseMachine(worker.machine);
-      const MemberId id = worker.id();
-      After(Between(10, 900) * kMs, [this, &worker, id] {
-        if (worker.id() == id) Thaw(worker);
-      });
       return true;
-    }
     case Fault::kHang:
-      if (worker.hung) return false;
-      worker.hung = true;
-      worker.hung_since_us = now_us_;
+      if (worker.compute.frozen()) return false;
+      Freeze(worker.compute);
       LoseMachine(worker.machine);
       return true;
     case Fault::kPartition:
       return may_vanish && Partition(worker);
     case Fault::kCutLink: {
-      Worker& other = workers_[random_.Below(workers_.size())];
+      Worker& other = Pick(workers_);
       if (&other == &worker) return false;
-      cut_links_.emplace(std::minmax(worker.index, other.index), now_us_);
+      if (IsLinked(worker, other)) {
+        network_.Cut(worker.index, other.index, world::CutLink::kForGood);
+        network_.Cut(other.index, worker.index, world::CutLink::kForGood);
+      }
       LoseMachine(worker.machine);
       LoseMachine(other.machine);
       return true;
@@ -139,10 +118,10 @@ bool World::DoToWorker(Fault fault, Worker& worker) {
     case Fault::kDrain:
       return Drain(worker);
     case Fault::kSlowReports:
-      worker.slow_up_until_us = now_us_ + Between(50, 500) * kMs;
+      worker.up.slow_until_us = now_us() + Between(50, 500) * kMs;
       return true;
     case Fault::kSlowOrders:
-      worker.slow_down_until_us = now_us_ + Between(50, 500) * kMs;
+      worker.down.slow_until_us = now_us() + Between(50, 500) * kMs;
       return true;
     case Fault::kRefuse:
       worker.refuses = true;
@@ -173,19 +152,16 @@ bool World::DoToCoordinator(Fault fault) {
       return true;
     }
     case Fault::kFreezeAll:
-      FreezeCoordinator();
-      After(Between(20, 1500) * kMs, [this, life = life_] {
-        if (life == life_) ThawCoordinator();
-      });
+      FreezeFor(coordinator_, Between(20, 1500) * kMs);
       return true;
     case Fault::kStandstill:
       StandStill();
       return true;
     case Fault::kSlowStore:
-      slow_store_until_us_ = now_us_ + Between(50, 600) * kMs;
+      store_.slow_until_us = now_us() + Between(50, 600) * kMs;
       return true;
     case Fault::kFailingStore:
-      failing_store_until_us_ = now_us_ + Between(50, 400) * kMs;
+      store_.fails_until_us = now_us() + Between(50, 400) * kMs;
       return true;
     default:
       return false;
@@ -198,61 +174,39 @@ void World::HealStream(Worker& worker) {
   worker.stream = 0;  // it attaches again
 }
 
-void World::FreezeCoordinator() {
-  coordinator_frozen_ = true;
-  frozen_since_us_ = now_us_;
-}
-
-// It did nothing for a while, and heard nobody: nobody was silent then.
-void World::ThawCoordinator() {
-  if (!coordinator_frozen_) return;
-  coordinator_frozen_ = false;
-  const int64_t stood_us = now_us_ - frozen_since_us_;
+// The coordinator did nothing for a while, and heard nobody: nobody was silent
+// then.
+void World::OnThawed(world::Process& process, int64_t stood_us) {
+  if (&process != &coordinator_) return;
   leaving_since_us_ += stood_us;
   if (options_.flaw != RecoverFlaw::kStandstillCounts) {
     job_->OnStandstill(absl::Microseconds(stood_us), Now());
   }
-  for (auto& [index, link] : links_) link.last_heard_us = now_us_;
-  std::vector<Task> deferred = std::move(coordinator_deferred_);
-  coordinator_deferred_.clear();
-  for (Task& task : deferred) {
-    After(0, [this, life = life_, task = std::move(task)] {
-      if (life == life_) OnCoordinator(task);
-    });
-  }
+  for (auto& [index, link] : links_) link.last_heard_us = now_us();
 }
 
 // Nobody hears anything meanwhile, so that nobody is to be lost.
 void World::StandStill() {
-  FreezeCoordinator();
-  std::vector<MemberId> stood;
+  const int64_t duration_us = Between(20, 1500) * kMs;
+  FreezeFor(coordinator_, duration_us);
   for (Worker& worker : workers_) {
-    if (!worker.responds()) continue;
-    worker.frozen = true;
-    stood.push_back(worker.id());
+    if (worker.responds()) FreezeFor(worker, duration_us);
   }
-  After(Between(20, 1500) * kMs, [this, stood, life = life_] {
-    if (life == life_) ThawCoordinator();
-    for (const MemberId& id : stood) {
-      if (Worker* const worker = Find(id)) Thaw(*worker);
-    }
-  });
 }
 
 // Everything heals, but for workers that stay dead.
 void World::Calm() {
-  calm_ = true;
-  calm_since_us_ = now_us_;
+  BeginCalm();
   Trace("calm");
-  cut_links_.clear();
-  slow_store_until_us_ = failing_store_until_us_ = 0;
-  ThawCoordinator();
+  network_.Heal([](const world::CutLink&) { return true; });
+  store_.Heal();
+  Thaw(coordinator_);
   for (Worker& worker : workers_) {
     HealStream(worker);
     Thaw(worker);
-    if (worker.alive) Unhang(worker);
-    worker.slow_up_until_us = worker.slow_down_until_us = 0;
-    if (!worker.alive && !worker.stays_dead) StartProcess(worker);
+    Thaw(worker.compute);
+    worker.up.slow_until_us = worker.down.slow_until_us = 0;
+    if (!worker.alive() && !worker.stays_dead) StartProcess(worker);
   }
   if (!job_.has_value()) return;
   RecoveryActions actions;

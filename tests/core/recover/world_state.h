@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,15 +16,21 @@
 #include "core/recover/job_recovery.h"
 #include "core/recover/run_state.h"
 #include "tests/core/recover/world.h"
+#include "tests/core/world/kernel.h"
+#include "tests/core/world/network.h"
+#include "tests/core/world/store.h"
 
-namespace paceline::recover_world {
+namespace paceline {
+
+// For traces and violations.
+inline std::string Word(Cut cut) { return CutText(cut); }
+
+namespace recover_world {
 
 constexpr int64_t kMs = 1000;
 constexpr int64_t kLeaseUs = 300 * kMs;
 constexpr int64_t kHeartbeatUs = 50 * kMs;
 constexpr int64_t kRetryUs = 30 * kMs;
-
-using Task = std::function<void()>;
 
 // The core with a mistake, if one is asked for.
 class FlawedJob final : public JobRecovery {
@@ -57,10 +63,8 @@ class FlawedRun final : public WorkState {
   const RecoverFlaw flaw_;
 };
 
-struct Worker {
-  MemberId id() const { return {{index + 1}, {incarnation}}; }
-  // Does what it is told, as far as others can see.
-  bool responds() const { return alive && !frozen; }
+struct Worker : world::Process {
+  MemberId id() const { return {{index + 1}, {incarnation()}}; }
   int64_t ordered_attempt() const { return run ? run->attempt : 0; }
 
   int64_t index = 0;
@@ -69,14 +73,9 @@ struct Worker {
   bool stays_dead = false;  // in the calm, if it is dead then
 
   // The process.
-  uint64_t incarnation = 0;
-  bool alive = false;
-  bool frozen = false;
-  bool hung = false;  // its compute thread
-  int64_t hung_since_us = 0;
+  world::Process compute{this};  // its thread; it hangs when this is frozen
   bool settled = true;
   bool refuses = false;
-  std::vector<Task> deferred;  // until it thaws
   std::unique_ptr<WorkState> state;
   JobOrder order;  // the newest
   WorkPhase phase = WorkPhase::kIdle;
@@ -89,10 +88,8 @@ struct Worker {
   bool cut = false;
   int64_t stream = 0;  // 0: none
   bool pieces_said = false;
-  int64_t last_up_us = 0;  // delivery of the last report
-  int64_t last_down_us = 0;
-  int64_t slow_up_until_us = 0;
-  int64_t slow_down_until_us = 0;
+  world::Stream up;  // reports
+  world::Stream down;
   Instant acknowledged{absl::InfiniteDuration() * -1};
   std::set<Cut> listed;  // of a flawed coordinator
 
@@ -104,7 +101,6 @@ struct Worker {
   int64_t step = 0;                // applied
   int64_t computed = 0;            // the step that it has computed and held
   int64_t run_number = 0;          // grows with every begin and leave
-  std::vector<Task> when_unhung;
   std::vector<Cut> torn;  // deposits that a layer is still missing from
   int64_t own_mark = 0;   // kMarkByStage
   // A replica has left, and may have to finish.
@@ -127,29 +123,22 @@ struct Link {
   std::set<Piece> pieces;  // for kKeepList
 };
 
-class World {
+inline std::string Word(const Worker& worker) {
+  return absl::StrCat("w", worker.index, ".", worker.incarnation());
+}
+const char* FaultName(Fault fault);
+const char* WorkName(WorkPhase phase);
+
+class World : private world::Kernel {
  public:
-  World(const WorldOptions& options, Coverage* coverage);
+  World(const WorldOptions& options, world::Coverage* coverage);
 
   WorldResult Run();
 
  private:
-  // --- time and chance
-  Instant Now() const { return {absl::Microseconds(now_us_)}; }
-  void After(int64_t delay_us, Task task);
-  int64_t Between(int64_t low, int64_t high) {
-    return low + static_cast<int64_t>(random_.Below(high - low + 1));
-  }
-  bool OneIn(int64_t n) { return random_.Below(n) == 0; }
-  void Fail(const std::string& what);
-  void Trace(const std::string& line) const;
-
   // --- workers
   void StartProcess(Worker& worker);
   void EndProcess(Worker& worker);
-  // Runs when the process is not frozen, unless it is gone.
-  void OnProcess(Worker& worker, Task task);
-  void AfterOnProcess(Worker& worker, int64_t delay_us, Task task);
   void Heartbeat(Worker& worker);
   void SendReport(Worker& worker);
   void TryAttach(Worker& worker);
@@ -158,6 +147,7 @@ class World {
   void FinishKept(Worker& worker);
   void SetPhase(Worker& worker, WorkPhase phase, absl::Status error = {});
   void SeePhase(Worker& worker);
+  void SeeTransition(const JobTransition& row);
   void LeaveNow(Worker& worker, bool keep_state);
   void Gather(Worker& worker);
   bool Fetch(Worker& worker, std::map<int, uint64_t>& layers);
@@ -174,7 +164,10 @@ class World {
   void Deposit(Worker& worker, Cut cut);
   void Prune(Worker& worker);
   void Pull(Worker& follower);
-  bool IsLinked(const Worker& a, const Worker& b) const;
+  bool IsLinked(const Worker& a, const Worker& b) const {
+    return network_.FindCut(a.index, b.index) == nullptr;
+  }
+  Worker& Of(const MemberId& id) { return workers_[id.worker.value - 1]; }
   Worker* Find(const MemberId& id);  // null: that process is gone
   std::set<MemberId> MembersOf(const RunPlan& run) const;
   std::vector<LayerRange> OwnLayers(const Worker& worker) const;
@@ -183,7 +176,6 @@ class World {
   // --- coordinator
   void StartCoordinator();
   void CrashCoordinator(bool roll_back);
-  void OnCoordinator(Task task);  // when it is up and not frozen
   void OnReport(int64_t index, int64_t stream, const MemberId& id,
                 JobReport report);
   void OnBroken(int64_t index, int64_t stream);
@@ -199,7 +191,7 @@ class World {
   std::set<Cut> ListedCuts() const;
   void Tick();
   void Carry(RecoveryActions actions);
-  void End(Worker& worker);
+  void AskToEnd(Worker& worker);
   void Store(const StoreAttempt& store);
   void SendDown(const MemberId& to, const JobOrder& order);
   void CheckWatchdogs();
@@ -217,11 +209,8 @@ class World {
   bool Partition(Worker& worker);
   bool Drain(Worker& worker);
   void Kill(Worker& worker, bool come_back);
-  void Thaw(Worker& worker);
-  void Unhang(Worker& worker);
   void HealStream(Worker& worker);
-  void FreezeCoordinator();
-  void ThawCoordinator();
+  void OnThawed(world::Process& process, int64_t stood_us) override;
   void StandStill();
   void Calm();
   bool HasEnded() const;
@@ -241,8 +230,6 @@ class World {
   void CheckEnd();
 
   const WorldOptions options_;
-  Coverage* const coverage_;
-  SplitMix64 random_;
   WorldResult result_;
 
   // The shape of this world.
@@ -264,34 +251,20 @@ class World {
   bool slow_pulls_ = false;
   int64_t rotation_ = 0;  // of the planner's order of workers
 
-  // Events by time.
-  struct Event {
-    int64_t at_us;
-    int64_t number;
-    Task task;
-  };
-  std::vector<Event> heap_;
-  int64_t numbers_ = 0;
-  int64_t now_us_ = 0;
-
-  std::vector<Worker> workers_;
+  std::deque<Worker> workers_;
   uint64_t incarnations_ = 0;
   int64_t streams_ = 0;
-  // Pairs of workers, the lower first, and since when.
-  std::map<std::pair<int64_t, int64_t>, int64_t> cut_links_;
+  // Of the step gate, between workers.
+  world::Network network_{*this, {0.02, 0.02, 0, 100, 900}};
 
   // The coordinator.
   std::optional<FlawedJob> job_;
   OrderCounter counter_;
-  int64_t life_ = 0;
-  bool coordinator_frozen_ = false;
-  int64_t frozen_since_us_ = 0;
-  std::vector<Task> coordinator_deferred_;
+  world::Process coordinator_;  // lives while job_ does
   std::map<int64_t, Link> links_;
   JobPhase phase_ = JobPhase::kQueued;
   std::set<int64_t> draining_;
-  int64_t slow_store_until_us_ = 0;
-  int64_t failing_store_until_us_ = 0;
+  world::Store store_{.fair_us = 5 * kMs, .slowest_us = 300 * kMs};
   // Durable.
   std::vector<AttemptRow> rows_;
   std::vector<RunPlace> places_;
@@ -303,11 +276,7 @@ class World {
   std::map<int, uint64_t> uploads_done_;
   int64_t recorded_ = 0;
 
-  // Faults.
-  int64_t faults_left_ = 4;
-  bool calm_ = false;
   bool failed_for_good_ = false;
-  int64_t calm_since_us_ = 0;
 
   // The checks know this, from outside.
   std::map<int64_t, Cut> bases_;  // of all attempts that were ever announced
@@ -322,4 +291,5 @@ class World {
   Cut told_floor_;
 };
 
-}  // namespace paceline::recover_world
+}  // namespace recover_world
+}  // namespace paceline

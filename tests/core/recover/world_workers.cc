@@ -5,38 +5,17 @@
 
 namespace paceline::recover_world {
 
-void World::OnProcess(Worker& worker, Task task) {
-  if (!worker.alive) return;
-  if (worker.frozen) {
-    worker.deferred.push_back(std::move(task));
-  } else {
-    task();
-  }
-}
-
-void World::AfterOnProcess(Worker& worker, int64_t delay_us, Task task) {
-  After(delay_us, [this, &worker, id = worker.id(), task = std::move(task)] {
-    if (worker.id() == id) OnProcess(worker, task);
-  });
-}
-
 Worker* World::Find(const MemberId& id) {
-  Worker& worker = workers_[id.worker.value - 1];
-  return worker.alive && worker.id() == id ? &worker : nullptr;
-}
-
-bool World::IsLinked(const Worker& a, const Worker& b) const {
-  return cut_links_.count(std::minmax(a.index, b.index)) == 0;
+  Worker& worker = Of(id);
+  return worker.alive() && worker.id() == id ? &worker : nullptr;
 }
 
 // --- Processes ---------------------------------------------------------------
 
 void World::StartProcess(Worker& worker) {
-  worker.incarnation = ++incarnations_;
-  worker.alive = true;
-  worker.frozen = worker.hung = worker.active = false;
-  worker.deferred.clear();
-  worker.when_unhung.clear();
+  Start(worker, ++incarnations_);
+  Start(worker.compute, incarnations_);
+  worker.active = false;
   worker.torn.clear();
   worker.layers.clear();
   worker.stream = 0;
@@ -49,23 +28,20 @@ void World::StartProcess(Worker& worker) {
   worker.keep = {};
   worker.run.reset();
   worker.kept.reset();
-  Trace(absl::StrCat("w", worker.index, " starts as ", worker.incarnation));
-  AfterOnProcess(worker, Between(0, 5 * kMs),
-                 [this, &worker] { Heartbeat(worker); });
+  Trace(worker, " starts");
+  AfterOn(worker, Between(0, 5 * kMs), [this, &worker] { Heartbeat(worker); });
 }
 
 void World::EndProcess(Worker& worker) {
-  worker.alive = false;
+  End(worker);
   worker.refuses = false;
   if (worker.stream == 0 || !job_.has_value()) return;
   // Its host says that nobody listens; or nothing is heard until the lease.
   if (worker.cut || OneIn(4)) return;
-  const int64_t stream = worker.stream;
-  After(Between(1, 20 * kMs), [this, &worker, stream, life = life_] {
-    if (life == life_) {
-      OnCoordinator([=, this, &worker] { OnBroken(worker.index, stream); });
-    }
-  });
+  AfterOn(coordinator_, Between(1, 20 * kMs),
+          [this, index = worker.index, stream = worker.stream] {
+            OnBroken(index, stream);
+          });
 }
 
 void World::Heartbeat(Worker& worker) {
@@ -73,14 +49,14 @@ void World::Heartbeat(Worker& worker) {
   SendReport(worker);
   Pull(worker);
   if (uploads_ && worker.phase == WorkPhase::kDone) Upload(worker);
-  AfterOnProcess(worker, kHeartbeatUs, [this, &worker] { Heartbeat(worker); });
+  AfterOn(worker, kHeartbeatUs, [this, &worker] { Heartbeat(worker); });
 }
 
 void World::TryAttach(Worker& worker) {
   if (worker.cut || !job_.has_value()) return;
   worker.stream = ++streams_;
   worker.pieces_said = false;
-  worker.last_up_us = worker.last_down_us = now_us_;
+  worker.up.last_us = worker.down.last_us = now_us();
 }
 
 // Everything that a stream carries comes in order.
@@ -108,16 +84,12 @@ void World::SendReport(Worker& worker) {
     }
     worker.pieces_said = true;
   }
-  const int64_t delay = now_us_ < worker.slow_up_until_us
-                            ? Between(20 * kMs, 250 * kMs)
-                            : Between(200, 3 * kMs);
-  worker.last_up_us = std::max(worker.last_up_us + 1, now_us_ + delay);
-  After(worker.last_up_us - now_us_,
-        [this, index = worker.index, stream = worker.stream, id = worker.id(),
-         life = life_, report = std::move(report)] {
-          if (life != life_ || workers_[index].cut) return;
-          OnCoordinator([=, this] { OnReport(index, stream, id, report); });
-        });
+  AfterOn(coordinator_, worker.up.NextDelay(*this),
+          [this, &worker, stream = worker.stream, id = worker.id(),
+           report = std::move(report)]() mutable {
+            if (worker.cut) return;
+            OnReport(worker.index, stream, id, std::move(report));
+          });
 }
 
 // --- Orders ------------------------------------------------------------------
@@ -125,11 +97,11 @@ void World::SendReport(Worker& worker) {
 void World::OnOrder(Worker& worker, const JobOrder& order) {
   if (order.settle && !worker.settled) {
     worker.settled = true;
-    Trace(absl::StrCat("w", worker.index, " executes itself anew"));
+    Trace(worker, " executes itself anew");
     LoseMachine(worker.machine);
     EndProcess(worker);
     After(Between(1, 10 * kMs), [this, &worker] {
-      if (!worker.alive) StartProcess(worker);  // its pieces are handed over
+      if (!worker.alive()) StartProcess(worker);  // its pieces are handed over
     });
     return;
   }
@@ -142,8 +114,7 @@ void World::OnOrder(Worker& worker, const JobOrder& order) {
   CarryOut(worker, worker.state->OnOrder(order.number, run));
   Prune(worker);
   Pull(worker);
-  AfterOnProcess(worker, Between(0, 2 * kMs),
-                 [this, &worker] { SendReport(worker); });
+  AfterOn(worker, Between(0, 2 * kMs), [this, &worker] { SendReport(worker); });
 }
 
 void World::SetPhase(Worker& worker, WorkPhase phase, absl::Status error) {
@@ -153,8 +124,8 @@ void World::SetPhase(Worker& worker, WorkPhase phase, absl::Status error) {
 }
 
 void World::SeePhase(Worker& worker) {
-  if (coverage_ != nullptr && worker.phase != worker.seen_phase) {
-    coverage_->HitWorkTransition(worker.seen_phase, worker.phase);
+  if (worker.phase != worker.seen_phase) {
+    Hit(Table::kWorkTransitions, worker.seen_phase, worker.phase);
   }
   worker.seen_phase = worker.phase;
 }
@@ -177,7 +148,7 @@ void World::CarryOut(Worker& worker, WorkStep step) {
     return;
   }
   if (OwnLayers(worker).empty()) {
-    Fail(absl::StrCat("w", worker.index, " is to run without a layer"));
+    Fail(worker, " is to run without a layer");
   }
   SetPhase(worker, WorkPhase::kGathering);
   Gather(worker);
@@ -218,14 +189,8 @@ void World::LeaveNow(Worker& worker, bool keep_state) {
     CarryOut(worker, worker.state->OnLeft());
     SendReport(worker);
   };
-  AfterOnProcess(worker, OneIn(4) ? Between(5, 60) * kMs : Between(0, 2 * kMs),
-                 [&worker, left] {
-                   if (worker.hung) {
-                     worker.when_unhung.push_back(left);
-                   } else {
-                     left();
-                   }
-                 });
+  AfterOn(worker.compute, OneIn(4) ? Between(5, 60) * kMs : Between(0, 2 * kMs),
+          left);
 }
 
 void World::Gather(Worker& worker) {
@@ -254,13 +219,7 @@ void World::Gather(Worker& worker) {
     }
     SendReport(worker);
   };
-  AfterOnProcess(worker, Between(2, 40) * kMs, [&worker, gathered] {
-    if (worker.hung) {
-      worker.when_unhung.push_back(gathered);
-    } else {
-      gathered();
-    }
-  });
+  AfterOn(worker.compute, Between(2, 40) * kMs, gathered);
 }
 
 // Whether there is a source for all of its layers now.
@@ -275,15 +234,14 @@ bool World::Fetch(Worker& worker, std::map<int, uint64_t>& layers) {
       }
       const auto found = FindPiece(worker, piece, run.sources[layer]);
       if (!found.has_value()) {
-        Trace(absl::StrCat("w", worker.index, " finds no layer ", layer, " at ",
-                           CutText(run.base), " of ", run.sources[layer].size(),
-                           " sources"));
+        Trace(worker, " finds no layer ", layer, " at ", run.base, " of ",
+              run.sources[layer].size(), " sources");
         return false;
       }
       layers[layer] = *found;
       if (*found != Expected(run.base.attempt, run.base.step, layer)) {
-        Fail(absl::StrCat("w", worker.index, " restores layer ", layer, " at ",
-                          CutText(run.base), " with another state"));
+        Fail(worker, " restores layer ", layer, " at ", run.base,
+             " with another state");
       }
       worker.pieces[piece] = *found;  // keeps its key
     }
@@ -308,7 +266,7 @@ std::optional<uint64_t> World::FindPiece(Worker& worker, const Piece& piece,
   if (const auto own = look(worker)) return own;
   for (const MemberId& source : sources) {
     const Worker* const holder = Find(source);
-    if (holder == nullptr || holder->frozen || !IsLinked(worker, *holder)) {
+    if (holder == nullptr || holder->frozen() || !IsLinked(worker, *holder)) {
       continue;
     }
     if (const auto found = look(*holder)) return found;
@@ -323,8 +281,7 @@ std::optional<uint64_t> World::FindPiece(Worker& worker, const Piece& piece,
 
 void World::Begin(Worker& worker, int64_t step) {
   if (!begun_.insert({worker.id(), worker.attempt}).second) {
-    Fail(absl::StrCat("w", worker.index, " begins attempt ", worker.attempt,
-                      " twice"));
+    Fail(worker, " begins attempt ", worker.attempt, " twice");
   }
   if (options_.flaw == RecoverFlaw::kGateFromZero) {
     step = worker.step = worker.computed = 0;
@@ -337,8 +294,7 @@ void World::Begin(Worker& worker, int64_t step) {
   if (worker.run->places[0].process == worker.id()) {
     worker.clock.emplace(snapshots_, step);
   }
-  Trace(absl::StrCat("w", worker.index, " runs attempt ", worker.attempt,
-                     " from step ", step));
+  Trace(worker, " runs attempt ", worker.attempt, " from step ", step);
   BeginStep(worker);
 }
 
@@ -348,7 +304,7 @@ void World::BeginStep(Worker& worker) {
     const int64_t floor = worker.keep.floor.value_or(Cut()).step;
     if (worker.clock->MustWait(worker.step, floor, worker.acknowledged,
                                Now())) {
-      AfterOnProcess(worker, 10 * kMs, [this, &worker, n = worker.run_number] {
+      AfterOn(worker, 10 * kMs, [this, &worker, n = worker.run_number] {
         if (n == worker.run_number) BeginStep(worker);
       });
       return;
@@ -361,18 +317,12 @@ void World::BeginStep(Worker& worker) {
 }
 
 void World::Compute(Worker& worker) {
-  const auto computed = [this, &worker, n = worker.run_number] {
-    if (n != worker.run_number) return;
-    worker.computed = worker.step + 1;
-    SayComputed(worker);
-  };
-  AfterOnProcess(worker, Between(2, 8) * kMs, [&worker, computed] {
-    if (worker.hung) {
-      worker.when_unhung.push_back(computed);
-    } else {
-      computed();
-    }
-  });
+  AfterOn(worker.compute, Between(2, 8) * kMs,
+          [this, &worker, n = worker.run_number] {
+            if (n != worker.run_number) return;
+            worker.computed = worker.step + 1;
+            SayComputed(worker);
+          });
 }
 
 // Until the verdict is there: this message or the answer may be lost.
@@ -380,22 +330,21 @@ void World::SayComputed(Worker& worker) {
   if (!worker.active || worker.computed <= worker.step) return;
   const RunPlan& run = *worker.run;
   const MemberId to = run.places[0].process;
-  Worker& first = workers_[to.worker.value - 1];
-  if (first.id() == to && IsLinked(worker, first) && !OneIn(50)) {
-    AfterOnProcess(first, &first == &worker ? 0 : Between(100, kMs),
-                   [this, &first, from = worker.id(), attempt = run.attempt,
-                    step = worker.computed] {
-                     if (first.active && first.attempt == attempt) {
-                       OnComputed(first, from, step);
-                     }
-                   });
+  Worker& first = Of(to);
+  if (first.id() == to && IsLinked(worker, first)) {
+    network_.Send(first, /*is_request=*/true,
+                  [this, &first, from = worker.id(), attempt = run.attempt,
+                   step = worker.computed] {
+                    if (first.active && first.attempt == attempt) {
+                      OnComputed(first, from, step);
+                    }
+                  });
   }
-  AfterOnProcess(
-      worker, kRetryUs,
-      [this, &worker, n = worker.run_number, step = worker.computed] {
-        if (n == worker.run_number && step == worker.computed)
-          SayComputed(worker);
-      });
+  AfterOn(worker, kRetryUs,
+          [this, &worker, n = worker.run_number, step = worker.computed] {
+            if (n == worker.run_number && step == worker.computed)
+              SayComputed(worker);
+          });
 }
 
 std::set<MemberId> World::MembersOf(const RunPlan& run) const {
@@ -419,13 +368,13 @@ void World::OnComputed(Worker& first, const MemberId& from, int64_t step) {
   }
   const auto answer = [this, &first](const MemberId& to, int64_t of) {
     const auto verdict = first.verdicts.find(of);
-    Worker& worker = workers_[to.worker.value - 1];
+    Worker& worker = Of(to);
     if (verdict == first.verdicts.end() || worker.id() != to ||
-        !IsLinked(first, worker) || OneIn(50)) {
+        !IsLinked(first, worker)) {
       return;
     }
-    AfterOnProcess(
-        worker, Between(100, kMs),
+    network_.Send(
+        worker, /*is_request=*/false,
         [this, &worker, of, attempt = first.attempt, flags = verdict->second] {
           if (worker.active && worker.attempt == attempt) {
             OnVerdict(worker, of, flags.first, flags.second);
@@ -441,8 +390,7 @@ void World::OnComputed(Worker& first, const MemberId& from, int64_t step) {
   first.verdicts[step] = {first.mark, first.last};
   Apply(first, step, first.mark, first.last);
   // Where it dies then, some replicas have applied the step and others hold it.
-  const bool dies =
-      !replicas_.empty() && !calm_ && faults_left_ > 0 && OneIn(40);
+  const bool dies = !replicas_.empty() && MayFault() && OneIn(40);
   for (const MemberId& member : members) {
     if (member != first.id() && (!dies || OneIn(2))) answer(member, step);
   }
@@ -452,14 +400,13 @@ void World::OnComputed(Worker& first, const MemberId& from, int64_t step) {
 }
 
 void World::OnVerdict(Worker& worker, int64_t step, bool mark, bool last) {
-  if (step != worker.step + 1 || worker.computed != step) return;
-  if (worker.hung) {
-    worker.when_unhung.push_back([=, this, &worker, n = worker.run_number] {
-      if (n == worker.run_number) OnVerdict(worker, step, mark, last);
-    });
-    return;
-  }
-  Apply(worker, step, mark, last);
+  On(worker.compute, [=, this, &worker, n = worker.run_number] {
+    if (n != worker.run_number || step != worker.step + 1 ||
+        worker.computed != step) {
+      return;
+    }
+    Apply(worker, step, mark, last);
+  });
 }
 
 void World::Apply(Worker& worker, int64_t step, bool mark, bool last) {
@@ -479,8 +426,8 @@ void World::Apply(Worker& worker, int64_t step, bool mark, bool last) {
   }
   if (mark || last || done) {
     Deposit(worker, {worker.attempt, step});
-    AfterOnProcess(worker, Between(0, 10 * kMs),
-                   [this, &worker] { SendReport(worker); });
+    AfterOn(worker, Between(0, 10 * kMs),
+            [this, &worker] { SendReport(worker); });
   }
   BeginStep(worker);
 }
@@ -490,9 +437,8 @@ void World::ApplyToLayers(Worker& worker, int64_t step) {
     state = MixSeed({state, static_cast<uint64_t>(worker.attempt),
                      static_cast<uint64_t>(step)});
     if (state != Expected(worker.attempt, step, layer)) {
-      Fail(absl::StrCat("w", worker.index, " has another state of layer ",
-                        layer, " after step ", step, " of attempt ",
-                        worker.attempt));
+      Fail(worker, " has another state of layer ", layer, " after step ", step,
+           " of attempt ", worker.attempt);
     }
   }
   worker.step = step;
@@ -529,7 +475,7 @@ void World::Pull(Worker& follower) {
   if (follower.refuses) return;
   for (const Follow& follow : follower.order.follow) {
     const Worker* const source = Find(follow.source);
-    if (source == nullptr || source->frozen || !IsLinked(follower, *source)) {
+    if (source == nullptr || source->frozen() || !IsLinked(follower, *source)) {
       continue;
     }
     for (const auto& [piece, content] : source->pieces) {
@@ -538,19 +484,18 @@ void World::Pull(Worker& follower) {
           follower.pieces.count(piece) > 0 || MayDrop(piece, follower.keep)) {
         continue;
       }
-      AfterOnProcess(follower, Between(1, 25) * kMs,
-                     [this, &follower, piece = piece, content = content] {
-                       if (MayDrop(piece, follower.keep) ||
-                           !follower.pieces.emplace(piece, content).second) {
-                         return;
-                       }
-                       follower.pieces_said = false;
-                       SeePiece(piece.cut);
-                       Prune(follower);
-                       AfterOnProcess(
-                           follower, Between(0, 10 * kMs),
-                           [this, &follower] { SendReport(follower); });
-                     });
+      AfterOn(follower, Between(1, 25) * kMs,
+              [this, &follower, piece = piece, content = content] {
+                if (MayDrop(piece, follower.keep) ||
+                    !follower.pieces.emplace(piece, content).second) {
+                  return;
+                }
+                follower.pieces_said = false;
+                SeePiece(piece.cut);
+                Prune(follower);
+                AfterOn(follower, Between(0, 10 * kMs),
+                        [this, &follower] { SendReport(follower); });
+              });
     }
   }
 }
@@ -572,7 +517,7 @@ void World::Prune(Worker& worker) {
     return MayDrop(piece, rule);
   });
   if (dropped > 0) {
-    Trace(absl::StrCat("w", worker.index, " drops ", dropped));
+    Trace(worker, " drops ", dropped);
   }
   if (dropped > 0) worker.pieces_said = false;
 }
@@ -580,23 +525,21 @@ void World::Prune(Worker& worker) {
 // The durable result of a worker that is done.
 void World::Upload(Worker& worker) {
   if (worker.cut || worker.stream == 0) return;
-  After(Between(2, 30) * kMs,
-        [this, id = worker.id(), life = life_, attempt = worker.attempt,
-         layers = worker.layers, ranges = OwnLayers(worker)] {
-          if (life != life_) return;
-          OnCoordinator([=, this] {
+  AfterOn(coordinator_, Between(2, 30) * kMs,
+          [this, attempt = worker.attempt, layers = worker.layers,
+           ranges = OwnLayers(worker)] {
             if (rows_.empty() || rows_.back().attempt != attempt) return;
             if (uploaded_attempt_ != attempt) uploads_done_.clear();
             uploaded_attempt_ = attempt;
-            for (const auto& [layer, state] : layers)
+            for (const auto& [layer, state] : layers) {
               uploads_done_[layer] = state;
+            }
             RecoveryActions actions;
             for (const LayerRange& range : ranges) {
               job_->OnUploaded(attempt, range, Now(), actions);
             }
             Carry(std::move(actions));
           });
-        });
 }
 
 }  // namespace paceline::recover_world

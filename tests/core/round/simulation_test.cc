@@ -3,7 +3,7 @@
 #include "core/round/round_member.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/core/round/simulation_runs.h"
+#include "tests/core/round/world.h"
 
 namespace paceline {
 
@@ -15,19 +15,23 @@ void PrintTo(RoundFlaw flaw, std::ostream* out) {
 namespace round_world {
 namespace {
 
+using world::Coverage;
+using world::RunSeeds;
+using Totals = world::Totals<WorldResult>;
+
 constexpr uint64_t kSchedules = 10'000;
 constexpr uint64_t kSchedulesOfAFlaw = 20'000;
 
 TEST(RoundSimulation, NoScheduleOfFaultsBreaksAnInvariantAndEveryCellComesUp) {
-  const Totals totals = RunSchedules({}, 1, kSchedules, 2, nullptr);
+  const Totals totals = RunSeeds(WorldOptions(), 1, kSchedules, 2, RunWorld);
 
   ASSERT_EQ(totals.first_broken, "")
       << "replay: round_simulation --trace --seed " << totals.broken_seed;
   EXPECT_EQ(totals.schedules, static_cast<int64_t>(kSchedules));
-  EXPECT_GE(totals.fewest_rounds, 5);
-  EXPECT_GE(totals.fewest_faults, 3);
-  EXPECT_EQ(totals.fewest_members, 3);
-  EXPECT_EQ(totals.most_members, 7);
+  EXPECT_GE(totals.fewest.rounds, kLeastRounds);
+  EXPECT_GE(totals.fewest.faults, kLeastFaults);
+  EXPECT_EQ(totals.fewest.members, 3);
+  EXPECT_EQ(totals.most.members, 7);
   EXPECT_THAT(totals.coverage.Problems(kSchedules), ::testing::IsEmpty());
 }
 
@@ -48,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Past, RoundSeeds,
 TEST(RoundWorld, TheSameSeedIsTheSameScheduleWhoeverWatches) {
   WorldOptions options;
   options.seed = 7;
-  Coverage coverage;
+  Coverage coverage = WorldResult::NewCoverage();
 
   const WorldResult first = RunWorld(options, nullptr);
   const WorldResult again = RunWorld(options, &coverage);
@@ -64,7 +68,7 @@ TEST_P(Flawed, IsCaughtWithinTwentyThousandSchedules) {
   WorldOptions options;
   options.flaw = GetParam();
 
-  const Totals totals = RunSchedules(options, 1, kSchedulesOfAFlaw, 1, nullptr);
+  const Totals totals = RunSeeds(options, 1, kSchedulesOfAFlaw, 1, RunWorld);
 
   EXPECT_GT(totals.broken, 0);
   EXPECT_LE(totals.broken_seed, kSchedulesOfAFlaw);
@@ -85,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The tables themselves say why no schedule reaches a cell.
 TEST(RoundCoverage, NamesWhatNeverCameUpAndWhatShouldNotHave) {
-  Coverage coverage;
+  Coverage coverage = WorldResult::NewCoverage();
   const size_t unhit = coverage.Problems(kSchedules).size();
   EXPECT_GT(unhit, 100u);
 
@@ -99,7 +103,7 @@ TEST(RoundCoverage, NamesWhatNeverCameUpAndWhatShouldNotHave) {
 }
 
 TEST(RoundCoverage, AsksForWhatIsRareOfAMillionSchedulesAlone) {
-  Coverage coverage;
+  Coverage coverage = WorldResult::NewCoverage();
   const size_t unhit = coverage.Problems(999'999).size();
   EXPECT_EQ(coverage.Problems(1'000'000).size(), unhit + 4);
   EXPECT_THAT(coverage.Problems(1'000'000),

@@ -28,19 +28,9 @@ bool IsCommit(const RoundAction& action) {
 
 }  // namespace
 
-std::string NameOf(const MemberId& id) {
-  return absl::StrCat("w", id.worker.value + 1, ".", id.incarnation.value);
-}
-
-void World::Print(const std::string& text) const {
-  std::printf("%10.3f ms  %s\n", static_cast<double>(now_us_) / 1000,
-              text.c_str());
-}
-
-World::World(const WorldOptions& options, Coverage* coverage)
-    : options_(options),
-      coverage_(coverage),
-      random_(MixSeed({options.seed, 0x726f756e64})) {
+World::World(const WorldOptions& options, world::Coverage* coverage)
+    : Kernel(MixSeed({options.seed, 0x726f756e64}), options.trace, coverage),
+      options_(options) {
   if (options.script.has_value()) {
     const JobScript& script = *options.script;
     pace_ = kDaemonPace;
@@ -51,17 +41,17 @@ World::World(const WorldOptions& options, Coverage* coverage)
     round_.deadline.ceiling = script.deadline;
     round_.deadline.floor = std::min(round_.deadline.floor, script.deadline);
   } else {
-    members_ = 3 + Below(5);
+    members_ = static_cast<int>(3 + Below(5));
     round_.shards = Chance(0.5) ? 1 : members_;
     round_.mode = Chance(0.2) ? ServerMode::kCentral : ServerMode::kRolling;
-    round_.min_parts = 1 + Below(2);
+    round_.min_parts = static_cast<int>(1 + Below(2));
     // All of them, now and then: then one link can hold a round up.
     if (IsOneIn(8, /*salt=*/1)) round_.min_parts = members_;
     round_.deadline.floor = absl::Milliseconds(4);
     round_.deadline.ceiling = absl::Milliseconds(30);
     round_.deadline.remembered = 16;
-    round_.kept_results = 1 + Below(4);
-    faults_left_ = options.faults + Below(3);
+    round_.kept_results = static_cast<int>(1 + Below(4));
+    AllowFaults(kLeastFaults + Below(3));
   }
   round_.retry_period = absl::Microseconds(pace_.retry_us);
   round_.lease = absl::Microseconds(pace_.lease_us);
@@ -74,10 +64,10 @@ void World::Carry(Process& process, RoundActions& actions) {
   if (process.dies_committing && !actions.empty() &&
       std::holds_alternative<Apply>(actions.front())) {
     const auto commit = std::find_if(actions.begin(), actions.end(), IsCommit);
-    const auto first = static_cast<int>(commit - actions.begin());
-    const int commits = static_cast<int>(std::ssize(actions)) - first;
+    const int64_t first = commit - actions.begin();
+    const int64_t commits = std::ssize(actions) - first;
     // Some hear of the commit, and some do not; of a script nobody does.
-    const int heard =
+    const int64_t heard =
         commits == 0 || options_.script.has_value() ? 0 : Below(commits);
     end = static_cast<size_t>(first + heard);
   }
@@ -85,17 +75,14 @@ void World::Carry(Process& process, RoundActions& actions) {
     std::visit([&](auto& each) { Do(process, each); }, actions[i]);
   }
   if (end < actions.size()) {
-    Trace([&] { return NameOf(process.id) + " dies while it commits"; });
+    Trace(process, " dies while it commits");
     return Kill(process, false);
   }
   StartComputing(process);
 }
 
 void World::Do(Process& process, SendMessage& send) {
-  Trace([&] {
-    return absl::StrCat(NameOf(process.id), " -> ", NameOf(send.to), "  ",
-                        MessageText(send.message));
-  });
+  Trace(process, " -> ", send.to, "  ", send.message);
   const auto* const offer = std::get_if<PartOffer>(&send.message.body);
   if (offer == nullptr) {
     return Transmit(process, send.to, std::move(send.message), 0, 0);
@@ -111,42 +98,39 @@ void World::Do(Process& process, SendMessage& send) {
 
 void World::Transmit(Process& from, const MemberId& to, RoundMessage message,
                      uint64_t payload, uint64_t taint) {
-  const Process* const other = Find(to);
-  if (other == nullptr || !other->alive || IsCut(from, *other)) return;
-  if (Chance(IsRequest(message.body) ? request_loss_ : reply_loss_)) return;
-  const auto index = static_cast<int16_t>(other->index);
-  const auto arrive = [&](RoundMessage each) {
-    Push(Event{.at_us = Between(delay_us_, delay_us_ + spread_us_),
-               .slot = parcels_.Put({std::move(each), payload, taint}),
-               .process = index,
-               .what = What::kMessage});
-  };
-  if (Chance(duplicate_)) arrive(message);
-  arrive(std::move(message));
+  Process* const other = Find(to);
+  if (other == nullptr || !other->alive() ||
+      FindCut(from, to.worker) != nullptr)
+    return;
+  const bool is_request = IsRequest(message.body);
+  network_.Send(
+      *other, is_request,
+      [this, other,
+       parcel = Parcel{std::move(message), payload, taint}]() mutable {
+        Deliver(*other, parcel);
+      });
 }
 
 void World::Do(Process& process, struct Aggregate& request) {
-  Push(Event{.at_us = Between(10, 1500),
-             .attempt = process.attempt,
-             .slot = sums_.Put(std::move(request)),
-             .process = static_cast<int16_t>(process.index),
-             .what = What::kAggregated});
+  AfterOn(process, Between(10, 1500),
+          [this, &process, attempt = process.attempt,
+           request = std::move(request)] {
+            if (attempt == process.attempt) Sum(process, request);
+          });
 }
 
 void World::Do(Process& process, Apply& apply) {
   const RoundResult& result = apply.result;
-  Trace([&] {
-    return absl::StrCat(NameOf(process.id), " applies step ", result.step,
-                        result.is_void() ? " (void)" : "");
-  });
+  Trace(process, " applies step ", result.step,
+        result.is_void() ? " (void)" : "");
   const uint64_t hash = process.member->next() == result.step + 1
                             ? process.member->last_hash()
                             : result.hash();
   const auto [first, is_first] =
       applied_.emplace(std::pair(process.attempt, result.step), hash);
   if (first->second != hash) {
-    Fail(absl::StrCat(NameOf(process.id), " applies another result of step ",
-                      result.step, " than somebody before"));
+    Fail(process, " applies another result of step ", result.step,
+         " than somebody before");
   }
   if (!result.is_void()) {
     process.truth = MixSeed({3, process.truth, hash});
@@ -162,35 +146,26 @@ void World::Do(Process& process, Apply& apply) {
 }
 
 void World::Do(Process& process, const Suspect& suspect) {
-  Trace([&] {
-    return absl::StrCat(NameOf(process.id), " suspects ",
-                        NameOf(suspect.member));
-  });
-  process.owing.emplace_back(suspect.member, now_us_);
+  Trace(process, " suspects ", suspect.member);
+  process.owing.emplace_back(suspect.member, now_us());
 }
 
 void World::Do(Process& process, const ReportMismatch& report) {
-  Trace([&] {
-    return absl::StrCat(NameOf(process.id), " finds unequal states after ",
-                        report.step, " steps");
-  });
+  Trace(process, " finds unequal states after ", report.step, " steps");
   if (!corrupted_) {
-    Fail(absl::StrCat(NameOf(process.id), " found unequal states at step ",
-                      report.step, ", which nothing had spoilt"));
+    Fail(process, " found unequal states at step ", report.step,
+         ", which nothing had spoilt");
   }
   process.mismatch = report;
 }
 
 void World::Do(Process& process, const TakeCopy& copy) {
-  Trace([&] {
-    return absl::StrCat(NameOf(process.id), " takes a copy of ",
-                        NameOf(copy.from), " after ", copy.next, " steps");
-  });
+  Trace(process, " takes a copy of ", copy.from, " after ", copy.next,
+        " steps");
   process.computing_step = -1;
   const auto known = states_.find({process.attempt, copy.next});
   if (known != states_.end() && known->second != process.truth) {
-    Fail(absl::StrCat(NameOf(process.id), " took a copy of step ", copy.next,
-                      " that is not its state"));
+    Fail(process, " took a copy of step ", copy.next, " that is not its state");
   }
 }
 
@@ -206,8 +181,7 @@ void World::Do(Process& process, const SendCopy& copy) {
 
 // --- Events -----------------------------------------------------------------
 
-void World::Deliver(Process& process, const Event& event) {
-  Parcel& parcel = parcels_.at(event.slot);
+void World::Deliver(Process& process, Parcel& parcel) {
   RoundMessage& message = parcel.message;
   if (std::holds_alternative<PartOffer>(message.body)) {
     KeepPart(process, message, parcel.payload);
@@ -233,26 +207,15 @@ void World::Deliver(Process& process, const Event& event) {
     }
   });
   // Those who lack results ask for one after the other, without a pause.
-  if (process.alive && std::holds_alternative<Committed>(message.body) &&
+  if (process.alive() && std::holds_alternative<Committed>(message.body) &&
       process.member->next() > before) {
-    RoundMessage want;
-    want.attempt = process.attempt;
-    if (process.member->view().has_value()) {
-      want.view = process.member->view()->id;
-    }
-    want.from = process.id;
-    want.committed_through = process.member->next();
-    want.committed_hash = process.member->last_hash();
-    want.body = Want{process.member->next(), 0};
+    RoundMessage want = MessageOf(process, Want{process.member->next(), 0});
     Transmit(process, message.from, std::move(want), 0, 0);
   }
 }
 
 void World::OnViewArrives(Process& process, const View& view) {
-  Trace([&] {
-    return absl::StrCat(NameOf(process.id), " gets view ", ViewText(view.id),
-                        " of ", view.members.size());
-  });
+  Trace(process, " gets view ", view.id, " of ", view.members.size());
   WatchView(process, view);
   const std::optional<View>& present = process.member->view();
   if (!present.has_value() || present->id < view.id) {
@@ -264,101 +227,48 @@ void World::OnViewArrives(Process& process, const View& view) {
   });
 }
 
-void World::Handle(const Event& event) {
-  switch (event.what) {
-    case What::kFault:
-      return OnFault();
-    case What::kCoordinatorBack:
-      return OnCoordinatorBack();
-    case What::kViewStored:
-      return OnViewStored(event);
-    case What::kLease:
-      return OnLease();
-    case What::kBreak:
-      if (is_led() && event.attempt == attempt_) {
-        Lose(Of(event.process).id, "its stream broke");
-      }
-      return;
-    default:
-      return HandleOf(Of(event.process), event);
-  }
+void World::Tick(Process& process) {
+  AfterOn(process, pace_.tick_us, [this, &process] { Tick(process); });
+  Give(process, nullptr,
+       [&](RoundActions& actions) { process.member->OnTick(Now(), actions); });
 }
 
-void World::HandleOf(Process& process, const Event& event) {
-  if (process.alive && now_us_ < process.paused_until_us) {
-    // It happens when the process goes on.
-    Event later = event;
-    later.at_us = process.paused_until_us - now_us_ + 1;
-    return Push(later);
-  }
-  switch (event.what) {
-    case What::kMessage:
-      if (process.alive) Deliver(process, event);
-      return parcels_.Free(event.slot);
-    case What::kTick:
-      if (!process.alive) return;
-      Push(What::kTick, process.index, pace_.tick_us);
-      return Give(process, nullptr, [&](RoundActions& actions) {
-        process.member->OnTick(Now(), actions);
-      });
-    case What::kHeartbeat:
-      if (!process.alive) return;
-      Push(What::kHeartbeat, process.index, pace_.heartbeat_us);
-      return OnHeartbeat(process);
-    case What::kViewArrives:
-      if (process.alive && event.attempt == process.attempt) {
-        OnViewArrives(process, views_.at(event.slot));
-      }
-      return views_.Free(event.slot);
-    case What::kAggregated:
-      if (process.alive && event.attempt == process.attempt) {
-        Sum(process, sums_.at(event.slot));
-      }
-      return sums_.Free(event.slot);
-    case What::kComputed:
-      if (process.alive) OnComputed(process, event);
-      return;
-    default:
-      return;
-  }
-}
+// --- Its life ---------------------------------------------------------------
 
 void World::Begin() {
+  Start(coordinator_, 1);
   workers_ = members_;
-  std::vector<int> all;
-  for (int i = 0; i < members_; ++i) all.push_back(AddProcess({i}));
+  std::vector<Process*> all;
+  for (int i = 0; i < members_; ++i) all.push_back(&AddProcess({i}));
   if (options_.script.has_value()) {
     for (Process& process : processes_) {
       process.fault_specs = options_.script->faults;
       process.plan =
           FaultPlan(process.fault_specs, TallyOf(process.id).name, true);
     }
-    calm_ = true;  // nothing but what the script says
+    BeginCalm();  // nothing but what the script says
   } else {
-    Push(What::kFault, -1, Between(5'000, 40'000));
+    After(Between(5'000, 40'000), [this] { OnFault(); });
   }
   BeginAttempt(all, 0, 1);
-  Push(What::kLease, -1, pace_.heartbeat_us);
+  After(pace_.heartbeat_us, [this] { EveryHeartbeat(); });
+}
+
+void World::EveryHeartbeat() {
+  After(pace_.heartbeat_us, [this] { EveryHeartbeat(); });
+  OnLease();
+  const std::string why_not = WhyNotDone();
+  done_ = why_not.empty();
+  if (!done_ && now_us() > pace_.end_us) Fail("no end yet: ", why_not);
 }
 
 WorldResult World::Run() {
   Begin();
-  while (!queue_.empty() && violation_.empty()) {
-    const Event event = queue_.Pop();
-    now_us_ = event.at_us;
-    ++handled_;
-    if (now_us_ >= trouble_until_us_ && trouble_until_us_ > 0) EndTrouble();
-    Handle(event);
-    if (event.what == What::kLease && IsCalmAndDone()) break;
-    if (now_us_ > pace_.end_us) {
-      Fail(absl::StrCat("no end after ", pace_.end_us / 1'000'000,
-                        " s: ", WhyNotDone()));
-    }
-  }
+  RunUntil([this] { return done_; });
   return Result();
 }
 
-WorldResult RunWorld(const WorldOptions& options, Coverage* coverage) {
+WorldResult RunWorld(const WorldOptions& options, world::Coverage* coverage) {
   return World(options, coverage).Run();
 }
 

@@ -15,6 +15,7 @@
 #include "core/model/job_spec.h"
 #include "tests/core/round/flaw.h"
 #include "tests/core/round/world_coverage.h"
+#include "tests/core/world/runs.h"
 
 namespace paceline::round_world {
 
@@ -33,12 +34,8 @@ struct JobScript {
 // will not have
 absl::StatusOr<JobScript> ScriptOf(const JobSpec& job);
 
-struct WorldOptions {
-  uint64_t seed = 1;
+struct WorldOptions : world::Options {
   RoundFlaw flaw = RoundFlaw::kNone;
-  bool trace = false;  // to stdout
-  int rounds = 5;      // that are not void, at least
-  int faults = 3;      // at least; up to two more
   // Instead of faults that the seed draws; with the daemons' own periods.
   std::optional<JobScript> script;
 };
@@ -54,21 +51,25 @@ struct WorkerTally {
   bool lives = false;
 };
 
-struct WorldResult {
-  std::string violation;  // empty: none
-  int64_t events = 0;
+struct WorldResult : world::Result {
   int64_t rounds = 0;  // (attempt, step) that were applied and not void
   int64_t voids = 0;
   int64_t views = 0;
   int64_t attempts = 0;
-  int faults = 0;   // that had an effect
-  int members = 0;  // to begin with
+  int64_t members = 0;  // to begin with
   std::vector<WorkerTally> workers;
+
+  static const std::vector<world::Count<WorldResult>>& Counts();
+  static world::Coverage NewCoverage() { return world::Coverage(Tables()); }
 };
+
+// At least, in each schedule that a seed draws.
+inline constexpr int kLeastRounds = 5;  // that are not void
+inline constexpr int kLeastFaults = 3;
 
 // Runs one schedule to its end: faults while rounds pass, then calm, in which
 // all that live must become level, equal, and go on.  coverage: may be null;
 // what happens does not depend on it.
-WorldResult RunWorld(const WorldOptions& options, Coverage* coverage);
+WorldResult RunWorld(const WorldOptions& options, world::Coverage* coverage);
 
 }  // namespace paceline::round_world

@@ -43,29 +43,25 @@ void World::CheckShard(const Process& process, const RoundResult& result,
     const OwnPart* const own =
         FindOwn(each.member, process.attempt, result.step);
     if (own == nullptr) {
-      return Fail(absl::StrCat("step ", result.step, " has a part of ",
-                               NameOf(each.member),
-                               ", which never computed one"));
+      return Fail("step ", result.step, " has a part of ", each.member,
+                  ", which never computed one");
     }
     if ((counted & own->micro_batches) != 0) {
-      Fail(absl::StrCat("step ", result.step,
-                        " counts a micro-batch of the part of ",
-                        NameOf(each.member), " twice"));
+      Fail("step ", result.step, " counts a micro-batch of the part of ",
+           each.member, " twice");
     }
     counted |= own->micro_batches;
     if (std::find(seen.begin(), seen.end(), each.member) != seen.end()) {
-      Fail(absl::StrCat("step ", result.step, " counts the part of ",
-                        NameOf(each.member), " twice"));
+      Fail("step ", result.step, " counts the part of ", each.member, " twice");
     }
     seen.push_back(each.member);
   }
   if (static_cast<int>(seen.size()) < round_.min_parts) {
-    Fail(absl::StrCat("step ", result.step, " has too few parts: ", seen.size(),
-                      " of ", round_.min_parts));
+    Fail("step ", result.step, " has too few parts: ", seen.size(), " of ",
+         round_.min_parts);
   }
   if (shard.hash != Oracle(result, shard, process.attempt)) {
-    Fail(absl::StrCat("the result of step ", result.step,
-                      " is not the sum of its parts"));
+    Fail("the result of step ", result.step, " is not the sum of its parts");
   }
 }
 
@@ -73,10 +69,9 @@ void World::CheckApply(Process& process, const RoundResult& result,
                        bool is_first) {
   const std::pair<int64_t, int64_t> id = {process.attempt, result.step};
   if (id <= process.last_applied) {
-    Fail(absl::StrCat(NameOf(process.id), " applies step ", result.step,
-                      " of attempt ", process.attempt, " after step ",
-                      process.last_applied.second, " of attempt ",
-                      process.last_applied.first));
+    Fail(process, " applies step ", result.step, " of attempt ",
+         process.attempt, " after step ", process.last_applied.second,
+         " of attempt ", process.last_applied.first);
   }
   process.last_applied = id;
   // Another process's result has the same hash, so the same parts.
@@ -89,8 +84,8 @@ void World::CheckApply(Process& process, const RoundResult& result,
   const auto [state, is_new] = states_.emplace(
       std::pair(process.attempt, result.step + 1), process.truth);
   if (!is_new && state->second != process.truth) {
-    Fail(absl::StrCat(NameOf(process.id), " has another state after step ",
-                      result.step, " than somebody before"));
+    Fail(process, " has another state after step ", result.step,
+         " than somebody before");
   }
 }
 
@@ -117,9 +112,8 @@ void World::CheckStates(const Process& server, int64_t step) {
     const HeardHold& hold = server.heard[static_cast<size_t>(id.worker.value)];
     if (hold.from != id || hold.step != step || hold.state_hash == 0) continue;
     if (first != 0 && first != hold.state_hash) {
-      Fail(absl::StrCat(NameOf(server.id), " commits step ", step,
-                        " though the state of ", NameOf(id),
-                        " is not that of the others"));
+      Fail(server, " commits step ", step, " though the state of ", id,
+           " is not that of the others");
     }
     first = hold.state_hash;
   }
@@ -136,31 +130,30 @@ void World::CheckOwnWay(const Process& process, const Before& before,
   }
   for (const RoundAction& action : actions) {
     if (std::holds_alternative<Apply>(action)) {
-      Fail(absl::StrCat(NameOf(process.id), " goes on without a view"));
+      Fail(process, " goes on without a view");
     }
   }
 }
 
 std::string World::WhyNotDone() const {
-  if (!calm_) return "faults are not over";
-  if (!coordinator_up_) return "the coordinator is down";
+  if (!calm()) return "faults are not over";
+  if (!coordinator_.alive()) return "the coordinator is down";
   const std::optional<View>& view = keeper_->view();
   if (!view.has_value() || keeper_->lost()) return "there is no group";
   int64_t least = INT64_MAX;
   const Process* other = nullptr;
   for (const Process& process : processes_) {
-    if (!process.alive) continue;
+    if (!process.alive()) continue;
     const RoundMember& member = *process.member;
     if (process.attempt != attempt_ || !Contains(*view, process.id)) {
-      return absl::StrCat(NameOf(process.id), " is no member");
+      return world::TextOf(process, " is no member");
     }
     if (member.phase() != RoundMember::Phase::kRunning) {
-      return absl::StrCat(NameOf(process.id), " is not level");
+      return world::TextOf(process, " is not level");
     }
     // Equal steps have equal results, and so equal states without this.
     if (other != nullptr && process.taint != other->taint) {
-      return absl::StrCat(NameOf(process.id), " has another state than ",
-                          NameOf(other->id));
+      return world::TextOf(process, " has another state than ", *other);
     }
     other = &process;
     least = std::min(least, member.next());
@@ -168,26 +161,36 @@ std::string World::WhyNotDone() const {
   const int64_t steps = options_.script.has_value() ? options_.script->steps
                                                     : calm_rounds_from_ + 3;
   if (least < steps) return absl::StrCat("step ", least, " of ", steps);
-  if (rounds_ >= options_.rounds) return "";
-  return absl::StrCat(rounds_, " of ", options_.rounds, " rounds");
+  if (rounds_ >= kLeastRounds) return "";
+  return absl::StrCat(rounds_, " of ", kLeastRounds, " rounds");
+}
+
+const std::vector<world::Count<WorldResult>>& WorldResult::Counts() {
+  using R = WorldResult;
+  static const auto* const counts = new std::vector<world::Count<R>>{
+      {"members", &R::members},   {"rounds", &R::rounds, kLeastRounds},
+      {"void rounds", &R::voids}, {"faults", &R::faults, kLeastFaults},
+      {"views", &R::views},       {"attempts", &R::attempts},
+      {"events", &R::events}};
+  return *counts;
 }
 
 WorldResult World::Result() const {
   WorldResult result;
-  result.violation = violation_;
-  result.events = handled_;
+  result.violation = violation();
+  result.events = events();
   result.rounds = rounds_;
   result.voids = voids_;
   result.views = seen_views_;
   result.attempts = attempt_;
-  result.faults = faults_;
+  result.faults = faults();
   result.members = members_;
   result.workers = tallies_;
   for (const Process& process : processes_) {
     WorkerTally& tally =
         result.workers[static_cast<size_t>(process.id.worker.value)];
     ++tally.processes;
-    tally.lives = tally.lives || process.alive;
+    tally.lives = tally.lives || process.alive();
   }
   return result;
 }

@@ -8,12 +8,11 @@
 
 namespace paceline::round_world {
 
-int World::AddProcess(WorkerId worker) {
-  const int index = static_cast<int>(processes_.size());
+Process& World::AddProcess(WorkerId worker) {
   Process& process = processes_.emplace_back();
-  process.id = {worker, {static_cast<uint64_t>(index) + 1}};
-  process.index = index;
-  process.heard_us = now_us_;
+  process.id = {worker, {processes_.size()}};
+  Start(process, processes_.size());
+  process.heard_us = now_us();
   process.attempt = attempt_;
   process.serving.resize(static_cast<size_t>(round_.shards));
   process.heard.resize(kMostWorkers);
@@ -31,9 +30,11 @@ int World::AddProcess(WorkerId worker) {
     process.plan =
         FaultPlan(options_.script->faults, TallyOf(process.id).name, false);
   }
-  Push(What::kTick, index, Between(1, pace_.tick_us));
-  Push(What::kHeartbeat, index, Between(1, pace_.heartbeat_us / 2));
-  return index;
+  AfterOn(process, Between(1, pace_.tick_us),
+          [this, &process] { Tick(process); });
+  AfterOn(process, Between(1, pace_.heartbeat_us / 2),
+          [this, &process] { Heartbeat(process); });
+  return process;
 }
 
 void World::MakeKeeper(std::optional<View> stored, int64_t term) {
@@ -47,14 +48,14 @@ void World::MakeKeeper(std::optional<View> stored, int64_t term) {
   }
 }
 
-void World::BeginAttempt(const std::vector<int>& processes, int64_t step,
+void World::BeginAttempt(const std::vector<Process*>& processes, int64_t step,
                          uint64_t state) {
   states_[{attempt_, step}] = state;
   disk_.reset();
   MakeKeeper(std::nullopt, term_);
   std::vector<MemberId> members;
-  for (const int index : processes) {
-    Process& process = Of(index);
+  for (Process* const each : processes) {
+    Process& process = *each;
     process.attempt = attempt_;
     process.truth = state;
     process.taint = 0;
@@ -103,20 +104,14 @@ void World::CarryViews(ViewActions actions) {
 
 // One write at a time, as they were decided.
 void World::WriteNextView() {
-  const bool slow = now_us_ < slow_store_until_us_;
-  Push(Event{.at_us = slow ? Between(20'000, 80'000) : Between(100, 4'000),
-             .attempt = attempt_,
-             .step = term_,
-             .what = What::kViewStored});
+  // A crash before the write has ended loses it.
+  AfterOn(coordinator_, store_.WriteTime(*this), [this, attempt = attempt_] {
+    if (attempt == attempt_ && !to_store_.empty()) OnViewStored();
+  });
 }
 
-void World::OnViewStored(const Event& event) {
-  // A crash before the write has ended loses it.
-  if (!coordinator_up_ || event.attempt != attempt_ || event.step != term_ ||
-      to_store_.empty()) {
-    return;
-  }
-  if (now_us_ < store_fails_until_us_) return WriteNextView();
+void World::OnViewStored() {
+  if (store_.fails(*this)) return WriteNextView();
   disk_ = std::move(to_store_.front());
   to_store_.pop_front();
   if (!to_store_.empty()) WriteNextView();
@@ -129,74 +124,68 @@ void World::SendViewTo(const MemberId& to, const View& view) {
   // The flaw's harm is to be found without this, by what comes of it.
   if (options_.flaw != RoundFlaw::kSendViewBeforeItIsDurable &&
       (!disk_.has_value() || disk_->id < view.id)) {
-    Fail(absl::StrCat("view ", ViewText(view.id),
-                      " is sent before it is durable"));
+    Fail("view ", view.id, " is sent before it is durable");
   }
-  const Process* const process = Find(to);
-  if (process == nullptr || Chance(reply_loss_)) return;
-  Push(Event{.at_us = Between(delay_us_, delay_us_ + spread_us_),
-             .attempt = attempt_,
-             .slot = views_.Put(view),
-             .process = static_cast<int16_t>(process->index),
-             .what = What::kViewArrives});
+  Process* const process = Find(to);
+  if (process == nullptr || network_.Loses(/*is_request=*/false)) return;
+  AfterOn(*process, network_.Delay(),
+          [this, process, attempt = attempt_, view] {
+            if (attempt == process->attempt) OnViewArrives(*process, view);
+          });
 }
 
 void World::OnCoordinatorBack() {
-  coordinator_up_ = true;
-  Trace([] { return std::string("coordinator is back"); });
+  Start(coordinator_, coordinator_.incarnation() + 1);
+  Trace("coordinator is back");
   if (options_.flaw != RoundFlaw::kSendViewBeforeItIsDurable) ++term_;
   if (!disk_.has_value()) return Restore(false);
   MakeKeeper(disk_, term_);
   // All that attach again have the lease for it.
-  for (Process& process : processes_) process.heard_us = now_us_;
+  for (Process& process : processes_) process.heard_us = now_us();
 }
 
 // --- Members ----------------------------------------------------------------
 
 void World::Lose(const MemberId& member, const char* why) {
-  Trace([&] {
-    return absl::StrCat("coordinator: ", NameOf(member), " is out: ", why);
-  });
+  Trace("coordinator: ", member, " is out: ", why);
   reports_.erase(member);
-  HealCutsOf(member.worker.value);
+  HealCutsOf(member.worker);
   ViewActions actions;
   keeper_->OnLost(member, actions);
   CarryViews(std::move(actions));
 }
 
 bool World::HasCutForGood() const {
-  for (const auto& row : cuts_) {
-    for (const Cut& cut : row) {
-      if (cut.until_us == kForGood) return true;
-    }
-  }
-  return false;
+  const auto& cuts = network_.cuts();
+  return std::any_of(cuts.begin(), cuts.end(), IsForGood);
 }
 
-void World::HealCutsOf(int64_t worker) {
-  for (auto& row : cuts_) {
-    if (row[worker].until_us == kForGood) row[worker].until_us = 0;
-  }
-  for (Cut& cut : cuts_[worker]) {
-    if (cut.until_us == kForGood) cut.until_us = 0;
-  }
+void World::HealCutsOf(WorkerId worker) {
+  network_.Heal([worker](const world::CutLink& cut) {
+    return IsForGood(cut) &&
+           (cut.from == worker.value || cut.to == worker.value);
+  });
 }
 
 // As another process of the same worker.
 void World::Restart(Process& process, const char* why) {
-  Trace([&] {
-    return absl::StrCat(NameOf(process.id), " ", why, ", comes back");
-  });
-  process.alive = false;
+  Trace(process, " ", why, ", comes back");
+  End(process);
   AddProcess(process.id.worker);
 }
 
-void World::OnHeartbeat(Process& process) {
-  if (!coordinator_up_ || now_us_ < process.cut_until_us ||
-      Chance(request_loss_)) {
+void World::Heartbeat(Process& process) {
+  AfterOn(process, pace_.heartbeat_us,
+          [this, &process] { Heartbeat(process); });
+  if (!coordinator_.alive() || now_us() < process.cut_until_us ||
+      network_.Loses(/*is_request=*/true)) {
     return;
   }
-  process.heard_us = now_us_;
+  process.heard_us = now_us();
+  OnHeartbeat(process);
+}
+
+void World::OnHeartbeat(Process& process) {
   // It is told of the new attempt; its old life ends, and it joins.
   if (process.attempt != attempt_) return Restart(process, "was left behind");
   RoundMember& member = *process.member;
@@ -235,8 +224,7 @@ void World::OnJoiner(Process& process) {
   const View& view = *keeper_->view();
   if (process.member->state_hash() == 0) {
     if (view.members.empty()) return;
-    const MemberId donor =
-        view.members[static_cast<size_t>(Below(std::ssize(view.members)))].id;
+    const MemberId donor = Pick(view.members).id;
     return Give(process, nullptr, [&](RoundActions& actions) {
       process.member->Join(donor, Now(), actions);
     });
@@ -253,13 +241,13 @@ void World::TakeReport(Process& process) {
   for (const ViewMember& each : keeper_->view()->members) {
     PeerReport peer;
     peer.peer = each.id;
-    const Cut& cut = cuts_[process.id.worker.value][each.id.worker.value];
-    if (now_us_ < cut.until_us) {
-      peer.broken = absl::Microseconds(now_us_ - cut.since_us + 1);
+    const world::CutLink* const cut = FindCut(process, each.id.worker);
+    if (cut != nullptr) {
+      peer.broken = absl::Microseconds(now_us() - cut->since_us + 1);
     }
     for (const auto& [member, since_us] : process.owing) {
       if (member != each.id) continue;
-      peer.owing = absl::Microseconds(now_us_ - since_us + pace_.lease_us);
+      peer.owing = absl::Microseconds(now_us() - since_us + pace_.lease_us);
     }
     if (peer.broken > absl::ZeroDuration() ||
         peer.owing > absl::ZeroDuration()) {
@@ -285,7 +273,7 @@ void World::TakeMismatch(const MemberReport& report) {
   const MismatchVerdict verdict =
       DecideMismatch(*keeper_->view(), report.mismatch);
   if (verdict.torn) {
-    Trace([] { return std::string("coordinator: no state is believed"); });
+    Trace("coordinator: no state is believed");
     return Restore(false);
   }
   const int64_t attempt = attempt_;
@@ -301,26 +289,25 @@ void World::EvictSilent() {
   if (!eviction.has_value()) return;
   // One that says nothing at all will be lost soon, or was only slow.
   const Process& accused = *Find(eviction->member);
-  if (now_us_ - accused.heard_us >= pace_.lease_us / 2) return;
+  if (now_us() - accused.heard_us >= pace_.lease_us / 2) return;
   // Long after all has healed nobody owes anybody anything for a lease.
-  if (calm_ && !options_.script.has_value() && !HasCutForGood() &&
-      now_us_ - calm_since_us_ > 5 * pace_.lease_us) {
-    Fail(absl::StrCat(NameOf(eviction->member), " ", eviction->why,
-                      ", though nothing is wrong any more"));
+  if (!options_.script.has_value() && !HasCutForGood() &&
+      calm_us() > 5 * pace_.lease_us) {
+    Fail(eviction->member, " ", eviction->why,
+         ", though nothing is wrong any more");
   }
   Lose(eviction->member, eviction->why.c_str());
 }
 
 void World::OnLease() {
-  Push(What::kLease, -1, pace_.heartbeat_us);
-  if (!coordinator_up_) return;
+  if (!coordinator_.alive()) return;
   // Nobody was there to restore it to.
   if (keeper_->lost()) Restore(false);
   if (!is_led()) return;
   const int64_t attempt = attempt_;
   const View view = *keeper_->view();
   for (const ViewMember& each : view.members) {
-    if (now_us_ - Find(each.id)->heard_us <= pace_.lease_us) continue;
+    if (now_us() - Find(each.id)->heard_us <= pace_.lease_us) continue;
     Lose(each.id, "silent for a lease");
     if (attempt != attempt_) return;
   }
@@ -329,13 +316,13 @@ void World::OnLease() {
 
 // A new attempt from a snapshot, with all that live and are reached.
 void World::Restore(bool older) {
-  std::vector<int> alive;
-  std::vector<int> reached;
-  for (const Process& process : processes_) {
-    if (!process.alive) continue;
-    alive.push_back(process.index);
-    if (now_us_ >= process.paused_until_us && now_us_ >= process.cut_until_us) {
-      reached.push_back(process.index);
+  std::vector<Process*> alive;
+  std::vector<Process*> reached;
+  for (Process& process : processes_) {
+    if (!process.alive()) continue;
+    alive.push_back(&process);
+    if (!process.frozen() && now_us() >= process.cut_until_us) {
+      reached.push_back(&process);
     }
   }
   // Those who are not stay in the attempt that was.
@@ -351,9 +338,7 @@ void World::Restore(bool older) {
   if (older && snapshots.size() > 1) snapshots.pop_back();
   ++attempt_;
   const auto [step, state] = snapshots.back();
-  Trace([&, step = step] {
-    return absl::StrCat("coordinator: attempt ", attempt_, " from step ", step);
-  });
+  Trace("coordinator: attempt ", attempt_, " from step ", step);
   BeginAttempt(alive, step, state);
 }
 

@@ -1,11 +1,11 @@
-// Counts what came up over many simulated schedules: every row of the tables of
+// What is to come up over many simulated schedules: every row of the tables of
 // core/round/README.md, every kind of message in every phase, and every fault
 // in every phase of a round.
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
+
+#include "tests/core/world/coverage.h"
 
 namespace paceline::round_world {
 
@@ -32,7 +32,7 @@ enum class Fault : uint8_t {
   kReorder,  // of each on its own
 };
 inline constexpr int kFaults = 20;
-const char* FaultName(Fault fault);
+const std::string& FaultName(Fault fault);
 
 // The member that a fault hit was doing this.
 enum class RoundPhase : uint8_t {
@@ -45,8 +45,7 @@ enum class RoundPhase : uint8_t {
   kSpreading,   // the result is out, nobody else is known to hold it
   kCommitting,  // somebody does
 };
-inline constexpr int kRoundPhases = 8;
-const char* RoundPhaseName(RoundPhase phase);
+const std::string& RoundPhaseName(RoundPhase phase);
 
 // The events of README.md's table of a member, in its order; the states are
 // RoundMember::Phase.
@@ -104,50 +103,6 @@ enum class LevellerEvent : uint8_t {
 };
 
 enum class Table : uint8_t { kFaults, kMessages, kMember, kServer, kLeveller };
-inline constexpr int kTables = 5;
-
-struct TableRow {
-  const char* name;
-  // A letter for each column: 'x' where the cell can come up; 'r' in so few
-  // schedules that only a million are expected to reach it (once and six times
-  // in the first 100,000 seeds); else the reason why it cannot.
-  const char* cells;
-};
-struct TableShape {
-  const char* title;
-  std::vector<TableRow> rows;
-  std::vector<const char*> columns;
-};
-const TableShape& TableOf(Table table);
-
-// Why a cell can never come up, or is none of README.md's rows; null: it can.
-const char* WhyUnreachable(Table table, size_t row, size_t column);
-
-class Coverage {
- public:
-  template <typename Row, typename Column>
-  void Hit(Table table, Row row, Column column) {
-    ++cells_[static_cast<int>(table)][static_cast<int>(row)]
-            [static_cast<int>(column)];
-  }
-  int64_t Count(Table table, int row, int column) const {
-    return cells_[static_cast<int>(table)][row][column];
-  }
-  void Add(const Coverage& other);
-
-  // One line each: cells that never came up though they can, and cells that did
-  // though WhyUnreachable() says that they cannot.
-  //   schedules  that were run: what seldom comes up is asked of a million
-  std::vector<std::string> Problems(int64_t schedules) const;
-
-  // All tables, with the reasons of cells that are left out.
-  std::string Text() const;
-
- private:
-  static constexpr int kMostRows = 24;
-  static constexpr int kMostColumns = 16;
-
-  int64_t cells_[kTables][kMostRows][kMostColumns] = {};
-};
+const world::CoverageTables& Tables();
 
 }  // namespace paceline::round_world

@@ -7,13 +7,12 @@
 
 namespace paceline::round_world {
 
-int World::PickAlive() {
-  std::vector<int> alive;
-  for (const Process& process : processes_) {
-    if (process.alive) alive.push_back(process.index);
+Process* World::PickAlive() {
+  std::vector<Process*> alive;
+  for (Process& process : processes_) {
+    if (process.alive()) alive.push_back(&process);
   }
-  if (alive.empty()) return -1;
-  return alive[static_cast<size_t>(Below(std::ssize(alive)))];
+  return alive.empty() ? nullptr : Pick(alive);
 }
 
 RoundPhase World::PhaseOf(Process& process) {
@@ -41,14 +40,14 @@ RoundPhase World::PhaseOf(Process& process) {
 }
 
 void World::Kill(Process& process, bool comes_back) {
-  process.alive = false;
+  End(process);
   process.dies_committing = false;
   // A broken stream is seen at once, or not at all.
   if (options_.script.has_value() || Chance(0.7)) {
-    Push(Event{.at_us = Between(100, pace_.lease_us / 2),
-               .attempt = attempt_,
-               .process = static_cast<int16_t>(process.index),
-               .what = What::kBreak});
+    After(Between(100, pace_.lease_us / 2),
+          [this, id = process.id, attempt = attempt_] {
+            if (is_led() && attempt == attempt_) Lose(id, "its stream broke");
+          });
   }
   if (comes_back) AddProcess(process.id.worker);
 }
@@ -56,12 +55,12 @@ void World::Kill(Process& process, bool comes_back) {
 // Most of those that run go with it, in the middle of whatever they do; who is
 // paused or cut off hangs on another strip, and finds itself alone.
 void World::CutPower() {
-  const auto processes = static_cast<int>(processes_.size());
-  for (int index = 0; index < processes; ++index) {
-    Process& process = Of(index);
-    const bool elsewhere = now_us_ < process.paused_until_us ||
-                           now_us_ < process.cut_until_us || Chance(0.2);
-    if (!process.alive || process.dies_committing || elsewhere) continue;
+  const size_t processes = processes_.size();
+  for (size_t i = 0; i < processes; ++i) {
+    Process& process = processes_[i];
+    const bool elsewhere =
+        process.frozen() || now_us() < process.cut_until_us || Chance(0.2);
+    if (!process.alive() || process.dies_committing || elsewhere) continue;
     Kill(process, Chance(0.5));
   }
 }
@@ -88,17 +87,17 @@ bool World::StrikeProcess(Fault fault, Process& process) {
       AddProcess({workers_++});
       return true;
     case Fault::kPause:
-      process.paused_until_us = now_us_ + Between(1'000, 3 * pace_.lease_us);
+      FreezeFor(process, Between(1'000, 3 * pace_.lease_us));
       return true;
     case Fault::kPartition:
-      process.cut_until_us = now_us_ + Between(1'000, 3 * pace_.lease_us);
+      process.cut_until_us = now_us() + Between(1'000, 3 * pace_.lease_us);
       return true;
     case Fault::kCutLink:
       return CutLink(process);
     case Fault::kCorrupt:
       if (process.member->state_hash() == 0) return false;
       corrupted_ = true;
-      process.taint = MixSeed({process.taint, random_.Next()});
+      process.taint = MixSeed({process.taint, random().Next()});
       return true;
     default:
       return false;
@@ -109,33 +108,34 @@ bool World::StrikeProcess(Fault fault, Process& process) {
 bool World::CutLink(const Process& process) {
   std::vector<int64_t> others;
   for (const Process& other : processes_) {
-    if (other.alive && other.id.worker != process.id.worker) {
+    if (other.alive() && other.id.worker != process.id.worker) {
       others.push_back(other.id.worker.value);
     }
   }
   if (others.empty()) return false;
   const int64_t self = process.id.worker.value;
-  const int64_t other = others[static_cast<size_t>(Below(std::ssize(others)))];
-  Cut cut{now_us_, now_us_ + Between(5'000, 4 * pace_.lease_us)};
+  const int64_t other = Pick(others);
+  int64_t until_us = now_us() + Between(5'000, 4 * pace_.lease_us);
   // Those that do not heal: only who is taken out gets another cable.
-  if (TakesOut() && IsOneIn(6, /*salt=*/2)) cut.until_us = kForGood;
-  cuts_[self][other] = cut;
-  if (Chance(0.7)) cuts_[other][self] = cut;
+  if (TakesOut() && IsOneIn(6, /*salt=*/2)) until_us = world::CutLink::kForGood;
+  network_.Cut(self, other, until_us);
+  if (Chance(0.7)) network_.Cut(other, self, until_us);
   return true;
 }
 
 bool World::StrikeCoordinator(Fault fault) {
-  if (!coordinator_up_) return false;
+  if (!coordinator_.alive()) return false;
   switch (fault) {
     case Fault::kCoordinatorCrash:
-      coordinator_up_ = false;
-      Push(What::kCoordinatorBack, -1, Between(1'000, 2 * pace_.lease_us));
+      End(coordinator_);
+      After(Between(1'000, 2 * pace_.lease_us),
+            [this] { OnCoordinatorBack(); });
       return true;
     case Fault::kSlowStore:
-      slow_store_until_us_ = now_us_ + Between(20'000, 3 * pace_.lease_us);
+      store_.slow_until_us = now_us() + Between(20'000, 3 * pace_.lease_us);
       return true;
     case Fault::kFailingStore:
-      store_fails_until_us_ = now_us_ + Between(20'000, 2 * pace_.lease_us);
+      store_.fails_until_us = now_us() + Between(20'000, 2 * pace_.lease_us);
       return true;
     case Fault::kRestore:
       Restore(Chance(0.3));
@@ -151,7 +151,8 @@ bool World::StrikePart(Fault fault, Process& process) {
   FaultSpec spec;
   spec.worker = TallyOf(process.id).name;
   spec.step = process.member->next();
-  spec.steps = 2 + Below(3);  // it may be half through the first
+  spec.steps =
+      static_cast<int>(2 + Below(3));  // it may be half through the first
   switch (fault) {
     case Fault::kSlowPart:
       spec.kind = "delay";
@@ -177,34 +178,25 @@ bool World::StrikePart(Fault fault, Process& process) {
 }
 
 void World::StrikeNetwork(Fault fault) {
+  const auto change = [this]() -> world::Conditions& {
+    return network_.Change(Between(5'000, pace_.lease_us));
+  };
   switch (fault) {
     case Fault::kLoseRequests:
-      request_loss_ = 0.05 + 0.3 * random_.Unit();
+      change().request_loss = 0.05 + 0.3 * random().Unit();
       break;
     case Fault::kLoseReplies:
-      reply_loss_ = 0.05 + 0.3 * random_.Unit();
+      change().reply_loss = 0.05 + 0.3 * random().Unit();
       break;
     case Fault::kDuplicate:
-      duplicate_ = 0.5;
+      change().duplicate = 0.5;
       break;
     case Fault::kDelay:
-      delay_us_ = static_cast<int>(Between(5'000, 30'000));
+      change().delay_us = Between(5'000, 30'000);
       break;
-    case Fault::kReorder:
-      spread_us_ = 60'000;
-      break;
-    default:
-      return;
+    default:  // kReorder
+      change().spread_us = 60'000;
   }
-  trouble_until_us_ =
-      std::max(trouble_until_us_, now_us_ + Between(5'000, pace_.lease_us));
-}
-
-void World::EndTrouble() {
-  request_loss_ = reply_loss_ = duplicate_ = 0;
-  delay_us_ = 50;
-  spread_us_ = 2950;
-  trouble_until_us_ = 0;
 }
 
 // False: nothing came of it.
@@ -233,56 +225,51 @@ bool World::Strike(Fault fault, Process& process) {
 }
 
 bool World::Inject() {
-  const int index = PickAlive();
-  if (index < 0) return false;
-  Process& process = Of(index);
+  Process* const struck = PickAlive();
+  if (struck == nullptr) return false;
+  Process& process = *struck;
   // Those that change who is a member come more often than any other.
   const auto fault =
       static_cast<Fault>(Chance(SharesStrip() ? 0.8 : 0.4)
                              ? Below(static_cast<int>(Fault::kPause) + 1)
                              : Below(kFaults));
   const RoundPhase phase = PhaseOf(process);
-  Trace([&] {
-    return absl::StrCat("fault: ", FaultName(fault), " ", NameOf(process.id),
-                        " while ", RoundPhaseName(phase));
-  });
+  Trace("fault: ", FaultName(fault), " ", process, " while ",
+        RoundPhaseName(phase));
   if (!Strike(fault, process)) return false;
   Hit(Table::kFaults, fault, phase);
-  ++faults_;
+  CountFault();
   return true;
 }
 
 void World::OnFault() {
-  if (faults_left_ == 0) return Calm();
-  const bool any = PickAlive() >= 0;
-  if (!any) {
+  if (!MayFault()) return Calm();
+  if (PickAlive() == nullptr) {
     for (int worker = 0; worker < members_; ++worker) AddProcess({worker});
   }
-  if (!Inject()) return Push(What::kFault, -1, 1'000);
-  --faults_left_;
+  int64_t next_us = 1'000;
   // Some faults come in the middle of what another one led to.
-  Push(What::kFault, -1,
-       Chance(0.4) ? Between(500, 8'000) : Between(2'000, 90'000));
+  if (Inject()) {
+    next_us = Chance(0.4) ? Between(500, 8'000) : Between(2'000, 90'000);
+  }
+  After(next_us, [this] { OnFault(); });
 }
 
 // Everything heals, and who is gone comes back: fewer than min_parts would wait
 // for ever.
 void World::Calm() {
-  EndTrouble();
-  slow_store_until_us_ = store_fails_until_us_ = 0;
-  for (auto& row : cuts_) {
-    for (Cut& cut : row) {
-      if (cut.until_us != kForGood) cut.until_us = 0;
-    }
-  }
+  network_.EndTrouble();
+  network_.Heal([](const world::CutLink& cut) { return !IsForGood(cut); });
+  store_.Heal();
   std::vector<bool> there(static_cast<size_t>(workers_), false);
   for (Process& process : processes_) {
-    if (!process.alive) continue;
+    if (!process.alive()) continue;
     if (process.dies_committing) {  // it has not come to it
       Kill(process, false);
       continue;
     }
-    process.paused_until_us = process.cut_until_us = now_us_;
+    Thaw(process);
+    process.cut_until_us = now_us();
     process.fault_specs.clear();
     process.plan = FaultPlan();
     there[static_cast<size_t>(process.id.worker.value)] = true;
@@ -292,8 +279,7 @@ void World::Calm() {
   for (int worker = 0; worker < workers_; ++worker) {
     if (!there[static_cast<size_t>(worker)]) AddProcess({worker});
   }
-  calm_ = true;
-  calm_since_us_ = now_us_;
+  BeginCalm();
 }
 
 }  // namespace paceline::round_world

@@ -23,8 +23,8 @@ uint64_t PartHash(const OwnPart& part, int shard) {
 // One division gives every member the same share each time it is asked for.
 uint32_t World::MicroBatches(const View& view, int64_t step,
                              const Process& process) {
-  const auto [found, is_new] =
-      divided_.try_emplace(std::pair(DivisionOf(view, step), process.index), 0);
+  const auto [found, is_new] = divided_.try_emplace(
+      std::pair(DivisionOf(view, step), process.incarnation()), 0);
   if (is_new) {
     for (const int each :
          MicroBatchesOf(view, step, process.id, kMicroBatches)) {
@@ -35,7 +35,7 @@ uint32_t World::MicroBatches(const View& view, int64_t step,
 }
 
 void World::StartComputing(Process& process) {
-  if (!process.alive || !process.member->needs_part()) return;
+  if (!process.alive() || !process.member->needs_part()) return;
   const int64_t step = process.member->next();
   if (process.computing_step == step || Misbehave(process, step)) return;
   process.computing_step = step;
@@ -50,27 +50,25 @@ void World::StartComputing(Process& process) {
     }
     process.own.push_back(own);
   }
-  Push(Event{.at_us = Between(pace_.shortest_part_us,
-                              Chance(0.15) ? pace_.straggler_us
-                                           : pace_.longest_part_us) +
-                      faults.delay / absl::Microseconds(1),
-             .attempt = process.attempt,
-             .step = step,
-             .process = static_cast<int16_t>(process.index),
-             .what = What::kComputed});
+  const int64_t takes_us =
+      Between(pace_.shortest_part_us,
+              Chance(0.15) ? pace_.straggler_us : pace_.longest_part_us) +
+      faults.delay / absl::Microseconds(1);
+  AfterOn(process, takes_us, [this, &process, attempt = process.attempt, step] {
+    OnComputed(process, attempt, step);
+  });
 }
 
-void World::OnComputed(Process& process, const Event& event) {
-  if (event.attempt != process.attempt ||
-      event.step != process.computing_step ||
-      event.step != process.member->next()) {
+void World::OnComputed(Process& process, int64_t attempt, int64_t step) {
+  if (attempt != process.attempt || step != process.computing_step ||
+      step != process.member->next()) {
     if (options_.flaw == RoundFlaw::kLatePartJoinsNextRound) {
-      process.late_part = MixSeed({7, static_cast<uint64_t>(event.step)});
+      process.late_part = MixSeed({7, static_cast<uint64_t>(step)});
     }
     return StartComputing(process);
   }
   process.computing_step = -1;
-  OfferParts(process, *FindOwn(process.id, process.attempt, event.step));
+  OfferParts(process, *FindOwn(process.id, process.attempt, step));
 }
 
 void World::OfferParts(Process& process, const OwnPart& own) {
@@ -121,8 +119,8 @@ void World::Sum(Process& process, const struct Aggregate& request) {
     const KeptPart& kept = KeptOf(process, request.shard, each.member.worker);
     if (kept.from != each.member || kept.step != request.step) {
       if (request.step < process.member->next()) return;  // nobody wants it
-      return Fail(absl::StrCat(NameOf(process.id), " sums a part of ",
-                               NameOf(each.member), " that it does not have"));
+      return Fail(process, " sums a part of ", each.member,
+                  " that it does not have");
     }
     hash = MixSeed({hash, kept.hash});
     divisor += options_.flaw == RoundFlaw::kDivisorIsMembers ? 1 : each.samples;

@@ -38,12 +38,12 @@ bool World::Misbehave(Process& process, int64_t step) {
   process.misbehaved = id;
   const StepFaults faults = process.plan.At(step);
   if (faults.hang > absl::ZeroDuration()) {
-    process.paused_until_us = now_us_ + faults.hang / absl::Microseconds(1);
+    FreezeFor(process, faults.hang / absl::Microseconds(1));
   }
   process.dies_committing =
       process.dies_committing || process.plan.KillsServer(step, "committing");
   if (!faults.kill) return false;
-  Trace([&] { return NameOf(process.id) + " dies while it computes"; });
+  Trace(process, " dies while it computes");
   Kill(process, false);
   return true;
 }
@@ -62,7 +62,7 @@ bool World::KilledInPhase(Process& process, const RoundMessage& message) {
       !process.plan.KillsServer(step, phase)) {
     return false;
   }
-  Trace([&] { return absl::StrCat(NameOf(process.id), " dies ", phase); });
+  Trace(process, " dies ", phase);
   Kill(process, false);
   return true;
 }

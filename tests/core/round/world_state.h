@@ -16,9 +16,20 @@
 #include "core/round/round_member.h"
 #include "core/round/view_keeper.h"
 #include "tests/core/round/world.h"
-#include "tests/core/round/world_queue.h"
+#include "tests/core/world/kernel.h"
+#include "tests/core/world/network.h"
+#include "tests/core/world/store.h"
 
-namespace paceline::round_world {
+namespace paceline {
+
+// For traces and violations.
+inline std::string Word(const MemberId& id) {
+  return absl::StrCat("w", id.worker.value + 1, ".", id.incarnation.value);
+}
+inline std::string Word(const ViewId& id) { return ViewText(id); }
+inline std::string Word(const RoundMessage& m) { return MessageText(m); }
+
+namespace round_world {
 
 inline constexpr int kMicroBatches = 9;  // a batch
 inline constexpr int kMostWorkers = 16;
@@ -38,7 +49,6 @@ struct Pace {
   int straggler_us = 40'000;
   int64_t end_us = 60'000'000;
 };
-inline constexpr int64_t kForGood = INT64_MAX;
 inline constexpr Pace kDaemonPace = {500'000, 3'000'000,    100'000,
                                      100'000, 30'000,       60'000,
                                      60'000,  4'000'000'000};
@@ -86,13 +96,17 @@ struct Serving {
   bool held_elsewhere = false;
 };
 
-struct Process {
+// A message on its way, with what stands for the bytes beside it.
+struct Parcel {
+  RoundMessage message;
+  uint64_t payload = 0;  // a part's bytes; a copy's state without its fault
+  uint64_t taint = 0;    // a copy's
+};
+
+struct Process : world::Process {
   MemberId id;
-  int index = 0;
-  bool alive = true;
   int told_out = 0;  // how often it was shown a view that it is not in
   bool dies_committing = false;
-  int64_t paused_until_us = 0;
   int64_t cut_until_us = 0;  // from the coordinator
   int64_t heard_us = 0;      // by the coordinator
   int64_t attempt = 0;
@@ -126,9 +140,11 @@ struct Process {
   std::pair<int64_t, int64_t> last_applied = {-1, -1};
 };
 
-class World {
+inline std::string Word(const Process& process) { return Word(process.id); }
+
+class World : private world::Kernel {
  public:
-  World(const WorldOptions& options, Coverage* coverage);
+  World(const WorldOptions& options, world::Coverage* coverage);
 
   WorldResult Run();
 
@@ -142,35 +158,15 @@ class World {
     bool levels;
   };
 
-  // --- Drawing ---
-  int Below(int bound) {
-    return static_cast<int>(random_.Below(static_cast<uint64_t>(bound)));
-  }
-  bool Chance(double p) { return p > 0 && random_.Unit() < p; }
   // Holds of the world as a whole, by its seed: draws nothing, so that what the
   // others draw stays what it was.
   bool IsOneIn(uint64_t worlds, uint64_t salt) const {
     return !options_.script.has_value() &&
            MixSeed({options_.seed, salt}) % worlds == 0;
   }
-  int64_t Between(int low_us, int high_us) {
-    return low_us + Below(high_us - low_us + 1);
-  }
-  Instant Now() const { return {absl::Microseconds(now_us_)}; }
 
   // --- world.cc: events and what members want done ---
   void Begin();
-  void Push(What what, int process, int64_t after_us) {
-    Push(Event{.at_us = after_us,
-               .process = static_cast<int16_t>(process),
-               .what = what});
-  }
-  void Push(Event event) {  // at_us: from now on
-    event.at_us += now_us_;
-    queue_.Push(event);
-  }
-  void Handle(const Event& event);
-  void HandleOf(Process& process, const Event& event);
   // Calls the core, sees what came of it, and does what it says.
   // message: what it is about; may be null.
   template <typename Call>
@@ -192,14 +188,16 @@ class World {
   void Do(Process& process, const ReportMismatch& report);
   void Do(Process& process, const TakeCopy& copy);
   void Do(Process& process, const SendCopy& copy);
-  void Deliver(Process& process, const Event& event);
+  void Deliver(Process& process, Parcel& parcel);
   void OnViewArrives(Process& process, const View& view);
   void Transmit(Process& from, const MemberId& to, RoundMessage message,
                 uint64_t payload, uint64_t taint);
+  void Tick(Process& process);
+  void EveryHeartbeat();
 
   // --- world_parts.cc ---
   void StartComputing(Process& process);
-  void OnComputed(Process& process, const Event& event);
+  void OnComputed(Process& process, int64_t attempt, int64_t step);
   void OfferParts(Process& process, const OwnPart& own);
   void Sum(Process& process, const struct Aggregate& request);
   void KeepPart(Process& process, RoundMessage& message, uint64_t payload);
@@ -210,15 +208,16 @@ class World {
   uint32_t MicroBatches(const View& view, int64_t step, const Process& process);
 
   // --- world_coordinator.cc ---
-  int AddProcess(WorkerId worker);
-  void BeginAttempt(const std::vector<int>& processes, int64_t step,
+  Process& AddProcess(WorkerId worker);
+  void BeginAttempt(const std::vector<Process*>& processes, int64_t step,
                     uint64_t state);
   void MakeKeeper(std::optional<View> stored, int64_t term);
   void CarryViews(ViewActions actions);
   void SendViewTo(const MemberId& to, const View& view);
   void WriteNextView();
-  void OnViewStored(const Event& event);
+  void OnViewStored();
   void OnCoordinatorBack();
+  void Heartbeat(Process& process);
   void OnHeartbeat(Process& process);
   void OnJoiner(Process& process);
   void TakeReport(Process& process);
@@ -236,9 +235,10 @@ class World {
   // In some worlds a kill is of a strip of machines, and little else happens.
   bool SharesStrip() const { return IsOneIn(3, /*salt=*/3); }
   bool HasCutForGood() const;
-  void HealCutsOf(int64_t worker);
+  void HealCutsOf(WorkerId worker);
   bool is_led() const {
-    return coordinator_up_ && keeper_->view().has_value() && !keeper_->lost();
+    return coordinator_.alive() && keeper_->view().has_value() &&
+           !keeper_->lost();
   }
 
   // --- world_faults.cc ---
@@ -253,11 +253,13 @@ class World {
   bool CutLink(const Process& process);
   void Kill(Process& process, bool comes_back);
   void CutPower();
-  void EndTrouble();
-  int PickAlive();
+  Process* PickAlive();  // null: none lives
   RoundPhase PhaseOf(Process& process);
-  bool IsCut(const Process& from, const Process& to) const {
-    return now_us_ < cuts_[from.id.worker.value][to.id.worker.value].until_us;
+  const world::CutLink* FindCut(const Process& from, WorkerId to) const {
+    return network_.FindCut(from.id.worker.value, to.value);
+  }
+  static bool IsForGood(const world::CutLink& cut) {
+    return cut.until_us == world::CutLink::kForGood;
   }
 
   // --- world_flaws.cc ---
@@ -295,15 +297,8 @@ class World {
                    const Answer& answer);
   void WatchView(const Process& process, const View& view);
   Serving& ServingOf(Process& process, int shard);
-  template <typename Row, typename Column>
-  void Hit(Table table, Row row, Column column) {
-    if (coverage_ != nullptr) coverage_->Hit(table, row, column);
-  }
 
   // --- world_checks.cc: invariants ---
-  void Fail(const std::string& what) {
-    if (violation_.empty()) violation_ = what;
-  }
   void CheckApply(Process& process, const RoundResult& result, bool is_first);
   void CheckShard(const Process& process, const RoundResult& result,
                   const ShardResult& shard);
@@ -314,17 +309,10 @@ class World {
   uint64_t Oracle(const RoundResult& result, const ShardResult& shard,
                   int64_t attempt);
   const OwnPart* FindOwn(const MemberId& member, int64_t attempt, int64_t step);
-  bool IsCalmAndDone() const { return WhyNotDone().empty(); }
   std::string WhyNotDone() const;
   WorldResult Result() const;
 
   // --- Small things ---
-  template <typename Text>
-  void Trace(const Text& text) const {
-    if (options_.trace) Print(text());
-  }
-  void Print(const std::string& text) const;
-  Process& Of(int index) { return processes_[static_cast<size_t>(index)]; }
   // Incarnations are counted: no search.  Null: there is none yet.
   Process* Find(const MemberId& id) {
     const uint64_t index = id.incarnation.value - 1;
@@ -344,14 +332,9 @@ class World {
   }
 
   const WorldOptions options_;
-  Coverage* const coverage_;
-  SplitMix64 random_;
   Pace pace_;
-  int64_t now_us_ = 0;
-  EventQueue queue_;
-  Pool<Parcel> parcels_;
-  Pool<View> views_;
-  Pool<struct Aggregate> sums_;
+  world::Network network_{*this, {}};
+  world::Store store_{.fair_us = 4'000, .slowest_us = 80'000};
   uint64_t parts_kept_ = 0;
   RoundActions scratch_;
 
@@ -362,47 +345,29 @@ class World {
   std::vector<WorkerTally> tallies_;  // by worker
 
   // The coordinator, and what it has on disk.
-  bool coordinator_up_ = true;
+  world::Process coordinator_;
   int64_t term_ = 1;
   std::unique_ptr<ViewKeeper> keeper_;
   std::map<MemberId, MemberReport> reports_;  // of those with news
   std::deque<View> to_store_;                 // in order; the first is written
   std::optional<View> disk_;
   int64_t attempt_ = 1;
-  int64_t slow_store_until_us_ = 0;
-  int64_t store_fails_until_us_ = 0;
-
-  // Trouble of the network, for a while.
-  double request_loss_ = 0, reply_loss_ = 0, duplicate_ = 0;
-  int delay_us_ = 50, spread_us_ = 2950;
-  int64_t trouble_until_us_ = 0;
-  struct Cut {
-    int64_t since_us = 0;
-    int64_t until_us = 0;
-  };
-  Cut cuts_[kMostWorkers][kMostWorkers];
-  int faults_left_ = 0;
-  int faults_ = 0;
   bool corrupted_ = false;
-  bool calm_ = false;
-  int64_t calm_since_us_ = 0;
 
   // The results that anybody applied: (attempt, step) -> hash, and state after.
   std::map<std::pair<int64_t, int64_t>, uint64_t> applied_;
   std::map<std::pair<int64_t, int64_t>, uint64_t> states_;
-  std::map<std::pair<uint64_t, int>, uint32_t> divided_;  // MicroBatches()
+  std::map<std::pair<uint64_t, uint64_t>, uint32_t> divided_;  // MicroBatches()
   int64_t rounds_ = 0;
   int64_t voids_ = 0;
   int64_t seen_views_ = 0;
   int64_t calm_rounds_from_ = -1;
-  std::string violation_;
-  int64_t handled_ = 0;
+  bool done_ = false;
 };
-
-std::string NameOf(const MemberId& id);
 
 // Stands for the gradient of these micro-batches in a step, of a state.
 uint64_t PartHash(const OwnPart& part, int shard);
 int64_t SamplesOf(uint32_t micro_batches, int64_t step);
 
-}  // namespace paceline::round_world
+}  // namespace round_world
+}  // namespace paceline

@@ -1,0 +1,188 @@
+// What every simulated world stands on: one thread, one clock, chance from a
+// seed, and processes that die, come back, and stand still.  It knows nothing
+// of what its processes do.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
+#include "core/base/random.h"
+#include "tests/core/world/coverage.h"
+#include "tests/core/world/event_queue.h"
+
+namespace paceline::world {
+
+// A process, or a thread of one.  Tasks of a process that is gone never happen;
+// tasks of one that is frozen happen when it goes on, in their order.
+class Process {
+ public:
+  // host: a thread is gone, and stands still, when its process is; outlives it.
+  explicit Process(Process* host = nullptr) : host_(host) {}
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  bool alive() const { return alive_; }
+  bool frozen() const { return frozen_; }
+  bool responds() const { return alive_ && !frozen_; }
+  uint64_t incarnation() const { return incarnation_; }
+  int64_t frozen_since_us() const { return frozen_since_us_; }
+
+ private:
+  friend class Kernel;
+
+  Process* host_;
+  bool alive_ = false;
+  bool frozen_ = false;
+  uint64_t incarnation_ = 0;
+  int64_t frozen_since_us_ = 0;
+  int64_t thaws_at_us_ = 0;
+  std::vector<std::unique_ptr<Task>> deferred_;
+};
+
+// What a part of a violation or of a trace says.  A type that is no text and no
+// number has an overload beside it.
+template <typename Part>
+const Part& Word(const Part& part) {
+  return part;
+}
+
+template <typename... Parts>
+std::string TextOf(const Parts&... parts) {
+  return absl::StrCat(Word(parts)...);
+}
+
+// A world derives from it.  Thread-compatible.
+class Kernel {
+ public:
+  // coverage: may be null; what happens does not depend on it.
+  //   trace   to stdout
+  Kernel(uint64_t seed, bool trace, Coverage* coverage)
+      : random_(seed), trace_(trace), coverage_(coverage) {}
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+  virtual ~Kernel() = default;
+
+  // --- Time ---
+  Instant Now() const { return {absl::Microseconds(now_us_)}; }
+  int64_t now_us() const { return now_us_; }
+  int64_t events() const { return events_; }
+
+  // run() is called once, that much later.  `AfterOn`: unless `process` is gone
+  // by then, or has come back as another one; later if it is frozen.
+  template <typename Run>
+  void After(int64_t delay_us, Run run) {
+    queue_.Push(now_us_ + delay_us, MakeTask(nullptr, std::move(run)));
+  }
+  template <typename Run>
+  void AfterOn(Process& process, int64_t delay_us, Run run) {
+    queue_.Push(now_us_ + delay_us, MakeTask(&process, std::move(run)));
+  }
+  // Now, or when `process` goes on.
+  template <typename Run>
+  void On(Process& process, Run run) {
+    Happen(MakeTask(&process, std::move(run)));
+  }
+
+  // Lets things happen until is_over(), which is asked before each, or until an
+  // invariant is broken.
+  template <typename IsOver>
+  void RunUntil(const IsOver& is_over) {
+    while (violation_.empty() && !is_over()) {
+      ++events_;
+      Happen(queue_.Pop(now_us_));
+    }
+  }
+
+  // --- Chance: the same on every machine ---
+  SplitMix64& random() { return random_; }
+  int64_t Below(int64_t bound) {
+    return static_cast<int64_t>(random_.Below(static_cast<uint64_t>(bound)));
+  }
+  int64_t Between(int64_t low, int64_t high) {  // both may come up
+    return low + Below(high - low + 1);
+  }
+  bool OneIn(int64_t n) { return Below(n) == 0; }
+  bool Chance(double p) { return p > 0 && random_.Unit() < p; }
+  template <typename Container>
+  auto& Pick(Container& from) {  // not of an empty one
+    return from[random_.Below(from.size())];
+  }
+
+  // --- Processes ---
+  // It lives from now on, with nothing to do yet.
+  //   incarnation  other than any that it had
+  void Start(Process& process, uint64_t incarnation);
+  // Its tasks are lost.
+  void End(Process& process);
+  // Until Thaw(), or for that long; a later call counts.
+  void Freeze(Process& process);
+  void FreezeFor(Process& process, int64_t duration_us);
+  // Nothing happens where it is not frozen.
+  void Thaw(Process& process);
+  virtual void OnThawed(Process& /*process*/, int64_t /*stood_us*/) {}
+
+  // --- Faults, and the calm after them ---
+  void AllowFaults(int64_t count) { faults_left_ = count; }
+  bool MayFault() const { return !calm_ && faults_left_ > 0; }
+  void CountFault() { --faults_left_, ++faults_; }  // that had an effect
+  int64_t faults() const { return faults_; }
+  void BeginCalm() { calm_ = true, calm_since_us_ = now_us_; }
+  bool calm() const { return calm_; }
+  int64_t calm_us() const { return calm_ ? now_us_ - calm_since_us_ : 0; }
+
+  // --- What is seen ---
+  // parts: as Word() takes them; no text is made where nobody reads it.
+  template <typename... Parts>
+  void Trace(const Parts&... parts) const {
+    if (trace_) Print(TextOf(parts...));
+  }
+  // An invariant is broken; the first one counts.
+  template <typename... Parts>
+  void Fail(const Parts&... parts) {
+    if (violation_.empty()) SetViolation(TextOf(parts...));
+  }
+  const std::string& violation() const { return violation_; }
+  template <typename Table, typename Row, typename Column>
+  void Hit(Table table, Row row, Column column) {
+    if (coverage_ != nullptr) coverage_->Hit(table, row, column);
+  }
+
+ private:
+  template <typename Callable>
+  struct TaskOf final : Task {
+    explicit TaskOf(Callable c) : call(std::move(c)) {}
+    void Run() override { call(); }
+
+    Callable call;
+  };
+
+  template <typename Callable>
+  static std::unique_ptr<Task> MakeTask(Process* owner, Callable call) {
+    auto task = std::make_unique<TaskOf<Callable>>(std::move(call));
+    task->owner = owner;
+    task->incarnation = owner != nullptr ? owner->incarnation() : 0;
+    return task;
+  }
+  void Happen(std::unique_ptr<Task> task);
+  void Print(const std::string& text) const;
+  void SetViolation(const std::string& what);
+
+  EventQueue queue_;
+  int64_t now_us_ = 0;
+  int64_t events_ = 0;
+  SplitMix64 random_;
+  int64_t faults_left_ = 0;
+  int64_t faults_ = 0;
+  bool calm_ = false;
+  int64_t calm_since_us_ = 0;
+  const bool trace_;
+  Coverage* const coverage_;
+  std::string violation_;
+};
+
+}  // namespace paceline::world
