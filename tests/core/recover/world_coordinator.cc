@@ -87,10 +87,9 @@ void World::StartCoordinator() {
       options_.flaw, Policy(), counter_,
       [this](const std::vector<RunCandidate>& all) { return Plan(all); });
   Trace("coordinator starts, term ", term);
-  RecoveryActions actions;
   if (rows_.empty()) {
     phase_ = JobPhase::kQueued;
-    job_->Begin(Now(), actions);
+    Call(&JobRecovery::Begin);
   } else {
     job_->Restore(rows_, places_);
     phase_ = JobPhase::kAdopting;
@@ -102,11 +101,11 @@ void World::StartCoordinator() {
     if (records_) job_->OnRecorded(recorded_);
     if (uploaded_attempt_ == rows_.back().attempt) {
       for (const auto& [layer, state] : uploads_done_) {
-        job_->OnUploaded(uploaded_attempt_, {layer, layer + 1}, Now(), actions);
+        Call(&JobRecovery::OnUploaded, uploaded_attempt_,
+             LayerRange{layer, layer + 1});
       }
     }
   }
-  Carry(std::move(actions));
   Tick();
 }
 
@@ -139,9 +138,7 @@ void World::Tick() {
       if (link.lost || now_us() - link.last_heard_us < kLeaseUs) continue;
       Lose(index, "it is silent");
     }
-    RecoveryActions actions;
-    job_->OnTick(Now(), actions);
-    Carry(std::move(actions));
+    Call(&JobRecovery::OnTick);
     CheckWatchdogs();
     MakeCheckpoint();
     if (!calm() && OneIn(12)) MaybeFault();
@@ -159,9 +156,7 @@ void World::Lose(int64_t index, const std::string& why) {
   });
   LoseMachine(worker.machine);
   Trace("lost: ", worker, ", ", why);
-  RecoveryActions actions;
-  job_->OnLost({index + 1}, why, Now(), actions);
-  Carry(std::move(actions));
+  Call(&JobRecovery::OnLost, WorkerId{index + 1}, why);
 }
 
 void World::OnBroken(int64_t index, int64_t stream) {
@@ -191,16 +186,13 @@ void World::OnReport(int64_t index, int64_t stream, const MemberId& id,
       }
     }
   }
-  RecoveryActions actions;
   if (attaches) {
     link.stream = stream;
     link.lost = false;
     known_.insert(index);
-    job_->OnAttached(id, MachineOf(index), NameOf(index), Now(), actions);
-    Carry(std::move(actions));
+    Call(&JobRecovery::OnAttached, id, MachineOf(index), NameOf(index));
     if (const JobOrder* const order = job_->OrderOf(id)) SendDown(id, *order);
     if (excluded_.count(id) > 0) AskToEnd(worker);
-    actions.clear();
   }
   if (records_ && !job_->places().empty() && report.attempt > 0 &&
       report.attempt == job_->attempt() &&
@@ -208,8 +200,7 @@ void World::OnReport(int64_t index, int64_t stream, const MemberId& id,
     recorded_ = report.step;
     job_->OnRecorded(recorded_);
   }
-  job_->OnReport(id, report, Now(), actions);
-  Carry(std::move(actions));
+  Call(&JobRecovery::OnReport, id, report);
   if (!job_.has_value() || !job_->floor().has_value()) return;
   if (worker.cut || worker.id() != id) return;
   AfterOn(worker, Between(200, 3 * kMs),
@@ -223,9 +214,7 @@ void World::CheckWatchdogs() {
         worker.alive() && worker.compute.frozen() &&
         now_us() - worker.compute.frozen_since_us() > 200 * kMs;
     if (!is_hung || links_[worker.index].lost) continue;
-    RecoveryActions actions;
-    job_->OnStuck(worker.id(), "it finishes no instruction", Now(), actions);
-    Carry(std::move(actions));
+    Call(&JobRecovery::OnStuck, worker.id(), "it finishes no instruction");
   }
   for (const world::CutLink& link : network_.cuts()) {
     if (link.from > link.to || now_us() - link.since_us < 200 * kMs) continue;
@@ -234,15 +223,13 @@ void World::CheckWatchdogs() {
     std::set<MemberId> members;
     for (const RunPlace& place : job_->places()) members.insert(place.process);
     if (members.count(first) == 0 || members.count(second) == 0) continue;
-    RecoveryActions actions;
-    job_->OnStuck(first, "its link to a neighbour is broken", Now(), actions);
-    Carry(std::move(actions));
+    Call(&JobRecovery::OnStuck, first, "its link to a neighbour is broken");
   }
 }
 
 // --- What it does ------------------------------------------------------------
 
-void World::Carry(RecoveryActions actions) {
+void World::Carry(const RecoveryActions& actions) {
   for (const RecoveryAction& action : actions) {
     if (const auto* store = std::get_if<StoreAttempt>(&action)) {
       CheckRow(*store);
@@ -309,9 +296,7 @@ void World::Store(const StoreAttempt& store) {
     if (!IsValid(told_floor_)) told_floor_ = Cut();
   };
   const auto answer = [this, fails, attempt = store.row.attempt] {
-    RecoveryActions actions;
-    job_->OnStored(attempt, !fails, Now(), actions);
-    Carry(std::move(actions));
+    Call(&JobRecovery::OnStored, attempt, !fails);
   };
   if (options_.flaw == RecoverFlaw::kAnnounceFirst) {
     AfterOn(coordinator_, 0, answer);
@@ -363,9 +348,7 @@ void World::MakeCheckpoint() {
   if (!checkpoints_ || !OneIn(40) || !job_->floor().has_value()) return;
   const Cut cut = *job_->floor();
   if (cut <= checkpoint_ || phase_ != JobPhase::kRunning) return;
-  RecoveryActions actions;
-  job_->SetPin(cut, true, Now(), actions);
-  Carry(std::move(actions));
+  Call(&JobRecovery::SetPin, cut, true);
   AfterOn(coordinator_, Between(5, 60) * kMs, [this, cut] {
     std::map<int, uint64_t> layers;
     for (const Worker& worker : workers_) {

@@ -5,21 +5,15 @@
 namespace paceline::recover_world {
 
 void World::MaybeFault() {
-  if (!MayFault()) return;
-  Do(static_cast<Fault>(Below(kFaults)));
+  if (!MayFault() || !coordinator_.responds()) return;
+  const auto fault = static_cast<Fault>(Below(kFaults));
+  Strike(fault, Pick(workers_));
 }
 
-void World::Do(Fault fault) {
-  if (coordinator_.responds()) DoTo(fault, Pick(workers_));
-}
-
-void World::DoTo(Fault fault, Worker& worker) {
+void World::Strike(Fault fault, Worker& worker) {
   const JobPhase phase = phase_;
   const WorkPhase work = worker.alive() ? worker.phase : WorkPhase::kIdle;
-  const bool done = fault == Fault::kMove || fault >= Fault::kCrash
-                        ? DoToCoordinator(fault) || DoToWorker(fault, worker)
-                        : DoToWorker(fault, worker);
-  if (!done) return;
+  if (!StrikeCoordinator(fault) && !StrikeWorker(fault, worker)) return;
   Trace("fault ", FaultName(fault), " (", worker, ")");
   CountFault();
   Hit(Table::kFaults, fault, phase);
@@ -59,14 +53,12 @@ bool World::Drain(Worker& worker) {
   const bool drains = draining_.insert(worker.index).second;
   if (!drains) draining_.erase(worker.index);
   safe_ = Cut();
-  RecoveryActions actions;
-  job_->SetDraining({worker.index + 1}, drains, Now(), actions);
-  Carry(std::move(actions));
+  Call(&JobRecovery::SetDraining, worker.id().worker, drains);
   return true;
 }
 
 // Whether it could be done.
-bool World::DoToWorker(Fault fault, Worker& worker) {
+bool World::StrikeWorker(Fault fault, Worker& worker) {
   if (fault == Fault::kRestart && !worker.alive()) {
     StartProcess(worker);
     return true;
@@ -133,14 +125,12 @@ bool World::DoToWorker(Fault fault, Worker& worker) {
   }
 }
 
-bool World::DoToCoordinator(Fault fault) {
+bool World::StrikeCoordinator(Fault fault) {
   switch (fault) {
     case Fault::kMove: {
       if (phase_ != JobPhase::kRunning) return false;
       ++rotation_;
-      RecoveryActions actions;
-      job_->OnBetterPlan("another order of workers is faster", Now(), actions);
-      Carry(std::move(actions));
+      Call(&JobRecovery::OnBetterPlan, "another order of workers is faster");
       return true;
     }
     case Fault::kCrash:
@@ -208,13 +198,10 @@ void World::Calm() {
     worker.up.slow_until_us = worker.down.slow_until_us = 0;
     if (!worker.alive() && !worker.stays_dead) StartProcess(worker);
   }
-  if (!job_.has_value()) return;
-  RecoveryActions actions;
-  for (const int64_t index : draining_) {
-    job_->SetDraining({index + 1}, false, Now(), actions);
+  for (const int64_t index : std::exchange(draining_, {})) {
+    if (!job_.has_value()) return;
+    Call(&JobRecovery::SetDraining, WorkerId{index + 1}, false);
   }
-  draining_.clear();
-  Carry(std::move(actions));
 }
 
 }  // namespace paceline::recover_world

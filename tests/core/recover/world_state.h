@@ -63,18 +63,8 @@ class FlawedRun final : public WorkState {
   const RecoverFlaw flaw_;
 };
 
-struct Worker : world::Process {
-  MemberId id() const { return {{index + 1}, {incarnation()}}; }
-  int64_t ordered_attempt() const { return run ? run->attempt : 0; }
-
-  int64_t index = 0;
-  MachineId machine;
-  bool lacks_file = false;
-  bool stays_dead = false;  // in the calm, if it is dead then
-
-  // The process.
-  world::Process compute{this};  // its thread; it hangs when this is frozen
-  bool settled = true;
+// What a process begins with, and loses when it ends.
+struct Life {
   bool refuses = false;
   std::unique_ptr<WorkState> state;
   JobOrder order;  // the newest
@@ -82,14 +72,8 @@ struct Worker : world::Process {
   WorkPhase seen_phase = WorkPhase::kIdle;  // for the coverage
   absl::Status error;                       // of kFailed
   KeepRule keep;
-  std::map<Piece, uint64_t> pieces;
-
-  // Its stream to the coordinator.
-  bool cut = false;
-  int64_t stream = 0;  // 0: none
+  int64_t stream = 0;  // to the coordinator; 0: none
   bool pieces_said = false;
-  world::Stream up;  // reports
-  world::Stream down;
   Instant acknowledged{absl::InfiniteDuration() * -1};
   std::set<Cut> listed;  // of a flawed coordinator
 
@@ -107,11 +91,27 @@ struct Worker : world::Process {
   std::optional<KeptState> kept;
 
   // As stage 0.
-  std::optional<SnapshotClock> clock;
   std::set<MemberId> reported;  // that have computed step + 1
   bool mark = false;            // of step + 1, in its headers
   bool last = false;
   std::map<int64_t, std::pair<bool, bool>> verdicts;  // mark and last, by step
+};
+
+struct Worker : world::Process, Life {
+  MemberId id() const { return {{index + 1}, {incarnation()}}; }
+  int64_t ordered_attempt() const { return run ? run->attempt : 0; }
+
+  int64_t index = 0;
+  MachineId machine;
+  bool lacks_file = false;
+  bool stays_dead = false;  // in the calm, if it is dead then
+  bool settled = true;
+  world::Process compute{this};  // its thread; it hangs when this is frozen
+  std::optional<SnapshotClock> clock;  // of stage 0
+  std::map<Piece, uint64_t> pieces;  // a process hands them over, or is killed
+  bool cut = false;                  // from the coordinator
+  world::Stream up;                  // reports
+  world::Stream down;
 };
 
 // The coordinator's adapter knows this of a worker.
@@ -190,7 +190,15 @@ class World : private world::Kernel {
   }
   std::set<Cut> ListedCuts() const;
   void Tick();
-  void Carry(RecoveryActions actions);
+  // Calls the core, and does what it says.
+  template <typename... Parameters, typename... Arguments>
+  void Call(void (JobRecovery::*function)(Parameters...),
+            const Arguments&... arguments) {
+    RecoveryActions actions;
+    (*job_.*function)(arguments..., Now(), actions);
+    Carry(actions);
+  }
+  void Carry(const RecoveryActions& actions);
   void AskToEnd(Worker& worker);
   void Store(const StoreAttempt& store);
   void SendDown(const MemberId& to, const JobOrder& order);
@@ -202,10 +210,10 @@ class World : private world::Kernel {
 
   // --- faults
   void MaybeFault();
-  void Do(Fault fault);
-  void DoTo(Fault fault, Worker& worker);
-  bool DoToWorker(Fault fault, Worker& worker);
-  bool DoToCoordinator(Fault fault);
+  void Strike(Fault fault, Worker& worker);
+  bool StrikeWorker(Fault fault,
+                    Worker& worker);  // false: it could not be done
+  bool StrikeCoordinator(Fault fault);
   bool Partition(Worker& worker);
   bool Drain(Worker& worker);
   void Kill(Worker& worker, bool come_back);

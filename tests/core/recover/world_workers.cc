@@ -15,26 +15,14 @@ Worker* World::Find(const MemberId& id) {
 void World::StartProcess(Worker& worker) {
   Start(worker, ++incarnations_);
   Start(worker.compute, incarnations_);
-  worker.active = false;
-  worker.torn.clear();
-  worker.layers.clear();
-  worker.stream = 0;
-  worker.acknowledged = {absl::InfiniteDuration() * -1};
-  worker.listed.clear();
+  static_cast<Life&>(worker) = {};
   worker.state = std::make_unique<FlawedRun>(options_.flaw);
-  worker.order = {};
-  worker.phase = worker.seen_phase = WorkPhase::kIdle;
-  worker.error = {};
-  worker.keep = {};
-  worker.run.reset();
-  worker.kept.reset();
   Trace(worker, " starts");
   AfterOn(worker, Between(0, 5 * kMs), [this, &worker] { Heartbeat(worker); });
 }
 
 void World::EndProcess(Worker& worker) {
   End(worker);
-  worker.refuses = false;
   if (worker.stream == 0 || !job_.has_value()) return;
   // Its host says that nobody listens; or nothing is heard until the lease.
   if (worker.cut || OneIn(4)) return;
@@ -395,7 +383,7 @@ void World::OnComputed(Worker& first, const MemberId& from, int64_t step) {
     if (member != first.id() && (!dies || OneIn(2))) answer(member, step);
   }
   if (dies) {
-    After(0, [this, &first] { DoTo(Fault::kKill, first); });
+    After(0, [this, &first] { Strike(Fault::kKill, first); });
   }
 }
 
@@ -534,11 +522,9 @@ void World::Upload(Worker& worker) {
             for (const auto& [layer, state] : layers) {
               uploads_done_[layer] = state;
             }
-            RecoveryActions actions;
             for (const LayerRange& range : ranges) {
-              job_->OnUploaded(attempt, range, Now(), actions);
+              Call(&JobRecovery::OnUploaded, attempt, range);
             }
-            Carry(std::move(actions));
           });
 }
 

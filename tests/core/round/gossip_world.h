@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "core/base/random.h"
 #include "core/round/gossip_member.h"
 #include "core/round/rule_blocks.h"
 #include "tests/core/round/small_group.h"
+#include "tests/core/world/network.h"
 
 namespace paceline {
 
@@ -23,15 +21,16 @@ struct GossipFaults {
   absl::Duration longest_delay = absl::Milliseconds(2);
 };
 
-class GossipWorld {
+class GossipWorld : private world::Kernel {
  public:
-  struct Process {
+  struct Process : world::Process {
+    Process(const GossipOptions& options, const MemberId& id, bool has_state)
+        : member(options, id, 0, has_state) {}
+
     GossipMember member;
     absl::Duration compute = absl::Milliseconds(10);  // a step's update
     float value = 0;
     bool computing = false;
-    bool alive = true;
-    bool stopped = false;
     bool was_stopped = false;  // and counts that as waiting
     // By step.
     std::map<int64_t, EndExchange> ends = {};
@@ -39,9 +38,10 @@ class GossipWorld {
   };
 
   GossipWorld(int members, int64_t steps, uint64_t seed, GossipFaults faults)
-      : steps_(steps),
-        random_(seed),
-        faults_(faults),
+      : Kernel(seed, /*trace=*/false, /*coverage=*/nullptr),
+        steps_(steps),
+        network_(*this, {faults.lose, faults.lose, faults.repeat, 0,
+                         faults.longest_delay / absl::Microseconds(1)}),
         view_(SmallView(members)) {
     options_.seed = seed;
     options_.partner_wait.ceiling = absl::Seconds(1);
@@ -50,51 +50,42 @@ class GossipWorld {
     }
   }
 
+  using Kernel::Now;
+  using Kernel::violation;
   Process& at(int number) { return processes_.at(Member(number)); }
   std::map<MemberId, Process>& processes() { return processes_; }
-  const std::set<std::string>& violations() const { return violations_; }
   int64_t furthest() const { return furthest_; }
-  Instant now() const { return now_; }
   uint64_t seed() const { return options_.seed; }
 
   void Begin() {
-    for (auto& [id, process] : processes_) Tell(id, view_);
+    for (auto& [id, process] : processes_) {
+      Call(id, &GossipMember::OnView, view_);
+    }
     for (auto& [id, process] : processes_) Tick(id);
   }
   // Runs until all that live are done, or `until` says so.
   void Run(const std::function<bool()>& until = nullptr) {
-    while (!events_.empty() && !(until && until()) && !AllDone()) {
-      if (++count_ > kMostEvents) {
-        violations_.insert("it never ends");
-        return;
-      }
-      auto event = events_.begin();
-      now_ = event->first.first;
-      const auto run = std::move(event->second);
-      events_.erase(event);
-      run();
-    }
+    RunUntil([&] {
+      if (events() > kMostEvents) Fail("it never ends");
+      return (until && until()) || AllDone();
+    });
   }
 
   void Kill(int number) {
-    at(number).alive = false;
+    End(at(number));
     for (auto& [id, process] : processes_) {
-      GossipActions actions;
-      process.member.OnLink(Member(number), /*dead=*/true, now_, actions);
-      Carry(id, actions);
+      Call(id, &GossipMember::OnLink, Member(number), /*dead=*/true);
     }
   }
-  void SetStopped(int number, bool stopped) {
-    at(number).stopped = stopped;
+  void Stop(int number) {
+    Freeze(at(number));
     at(number).was_stopped = true;
-    if (!stopped) Settle(Member(number));
   }
+  void GoOn(int number) { Thaw(at(number)); }
   // A new process, that asks `donor` for its state.
   void Join(int number, int donor) {
-    Process& process = Add(number, /*has_state=*/false);
-    GossipActions actions;
-    process.member.Join(Member(donor), now_, actions);
-    Carry(Member(number), actions);
+    Add(number, /*has_state=*/false);
+    Call(Member(number), &GossipMember::Join, Member(donor));
     Tick(Member(number));
   }
   // As the coordinator changes it: told to one after the other.
@@ -102,8 +93,9 @@ class GossipWorld {
     ++view_.id.counter;
     change(view_);
     for (auto& [id, process] : processes_) {
-      const View view = view_;
-      At(Delay() * 3, [this, id = id, view] { Tell(id, view); });
+      AfterOn(process, network_.Delay() * 3, [this, id = id, view = view_] {
+        Call(id, &GossipMember::OnView, view);
+      });
     }
   }
 
@@ -112,33 +104,25 @@ class GossipWorld {
 
   Process& Add(int number, bool has_state) {
     const MemberId id = Member(number);
-    return processes_
-        .emplace(id, Process{GossipMember(options_, id, 0, has_state)})
-        .first->second;
+    Process& process =
+        processes_.try_emplace(id, options_, id, has_state).first->second;
+    Start(process, 1);
+    return process;
   }
-  void At(absl::Duration later, std::function<void()> what) {
-    events_[{now_ + later, ++order_}] = std::move(what);
-  }
-  absl::Duration Delay() { return random_.Unit() * faults_.longest_delay; }
-
-  void Tell(const MemberId& id, const View& view) {
+  template <typename... Parameters, typename... Arguments>
+  void Call(const MemberId& id, void (GossipMember::*function)(Parameters...),
+            const Arguments&... arguments) {
     GossipActions actions;
-    processes_.at(id).member.OnView(view, now_, actions);
+    (processes_.at(id).member.*function)(arguments..., Now(), actions);
     Carry(id, actions);
   }
   void Tick(const MemberId& id) {
-    Process& process = processes_.at(id);
-    if (!process.alive) return;
-    if (!process.stopped) {
-      GossipActions actions;
-      process.member.OnTick(now_, actions);
-      Carry(id, actions);
-    }
-    At(absl::Milliseconds(10), [this, id] { Tick(id); });
+    Call(id, &GossipMember::OnTick);
+    AfterOn(processes_.at(id), 10'000, [this, id] { Tick(id); });
   }
   bool AllDone() const {
     for (const auto& [id, process] : processes_) {
-      if (process.alive && process.member.next() < steps_) return false;
+      if (process.alive() && process.member.next() < steps_) return false;
     }
     return true;
   }
@@ -148,70 +132,48 @@ class GossipWorld {
     for (const GossipAction& action : actions) {
       std::visit([&](const auto& each) { Do(id, each); }, action);
     }
-    Settle(id);
-  }
-  void Settle(const MemberId& id) {
     Process& process = processes_.at(id);
-    if (!process.alive || process.stopped || process.computing ||
+    if (!process.responds() || process.computing ||
         !process.member.needs_part() || process.member.next() >= steps_) {
       return;
     }
     process.computing = true;
-    const int64_t step = process.member.next();
-    At(process.compute, [this, id, step] { FinishStep(id, step); });
+    AfterOn(process, process.compute / absl::Microseconds(1),
+            [this, id, step = process.member.next()] { FinishStep(id, step); });
   }
   void FinishStep(const MemberId& id, int64_t step) {
     Process& process = processes_.at(id);
-    if (!process.alive) return;
-    if (process.stopped) {  // goes on when it does
-      return At(absl::Milliseconds(5),
-                [this, id, step] { FinishStep(id, step); });
-    }
     process.computing = false;
-    const uint64_t hash = random_.Next() | 1;
+    const uint64_t hash = random().Next() | 1;
     process.offered[step] = {hash, process.value};
-    GossipActions actions;
-    process.member.OnParameters(step, hash, now_, actions);
-    Carry(id, actions);
+    Call(id, &GossipMember::OnParameters, step, hash);
   }
 
-  void Do(const MemberId& from, const SendMessage& send) {
-    int copies = random_.Unit() < faults_.lose ? 0 : 1;
-    if (random_.Unit() < faults_.repeat) ++copies;
-    for (int i = 0; i < copies; ++i) {
-      At(Delay(), [this, from, send] { Deliver(from, send); });
-    }
-  }
-  void Deliver(const MemberId& from, const SendMessage& send) {
+  void Do(const MemberId& /*from*/, const SendMessage& send) {
     const auto to = processes_.find(send.to);
-    if (to == processes_.end() || !to->second.alive) return;
-    if (to->second.stopped) {  // waits in its sockets
-      return At(absl::Milliseconds(5),
-                [this, from, send] { Deliver(from, send); });
-    }
-    GossipActions actions;
-    to->second.member.OnMessage(send.message, ParameterAnswer::Verdict::kTaken,
-                                now_, actions);
-    Carry(send.to, actions);
+    if (to == processes_.end()) return;
+    network_.Send(to->second, /*is_request=*/true, [this, send] {
+      Call(send.to, &GossipMember::OnMessage, send.message,
+           ParameterAnswer::Verdict::kTaken);
+    });
   }
   void Do(const MemberId& id, const EndExchange& end) {
     Process& process = processes_.at(id);
     furthest_ = std::max(furthest_, end.step + 1);
-    const std::string where = "member " + std::to_string(id.worker.value) +
-                              ", step " + std::to_string(end.step);
+    const std::string where =
+        absl::StrCat("member ", id.worker.value, ", step ", end.step, ": ");
     if (!process.ends.emplace(end.step, end).second ||
         process.ends.rbegin()->first != end.step) {
-      violations_.insert(where + ": a step ends twice, or after a later one");
+      Fail(where, "a step ends twice, or after a later one");
     }
     if (!process.was_stopped && end.waited > absl::Milliseconds(1011)) {
-      violations_.insert(where + ": waited beyond the deadline");
+      Fail(where, "waited beyond the deadline");
     }
     if (end.outcome != GossipOutcome::kAveraged) return;
     const auto& offered = processes_.at(end.partner).offered;
     const auto theirs = offered.find(end.step);
     if (theirs == offered.end() || theirs->second.first != end.hash) {
-      violations_.insert(where + ": parameters that nobody offered");
-      return;
+      return Fail(where, "parameters that nobody offered");
     }
     const std::vector<float> other = {theirs->second.second};
     AverageWith(absl::MakeSpan(&process.value, 1), other);
@@ -229,17 +191,11 @@ class GossipWorld {
   }
 
   const int64_t steps_;
-  SplitMix64 random_;
-  const GossipFaults faults_;
+  world::Network network_;
   GossipOptions options_;
   View view_;
   std::map<MemberId, Process> processes_;
   std::map<MemberId, float> copied_;
-  std::map<std::pair<Instant, int64_t>, std::function<void()>> events_;
-  std::set<std::string> violations_;
-  Instant now_;
-  int64_t order_ = 0;
-  int64_t count_ = 0;
   int64_t furthest_ = 0;
 };
 

@@ -222,15 +222,12 @@ void World::OnViewArrives(Process& process, const View& view) {
     process.owing.clear();
     process.mismatch.reset();
   }
-  Give(process, nullptr, [&](RoundActions& actions) {
-    process.member->OnView(view, Now(), actions);
-  });
+  Call(process, &RoundMember::OnView, view);
 }
 
 void World::Tick(Process& process) {
   AfterOn(process, pace_.tick_us, [this, &process] { Tick(process); });
-  Give(process, nullptr,
-       [&](RoundActions& actions) { process.member->OnTick(Now(), actions); });
+  Call(process, &RoundMember::OnTick);
 }
 
 // --- Its life ---------------------------------------------------------------

@@ -13,12 +13,7 @@ Process& World::AddProcess(WorkerId worker) {
   process.id = {worker, {processes_.size()}};
   Start(process, processes_.size());
   process.heard_us = now_us();
-  process.attempt = attempt_;
-  process.serving.resize(static_cast<size_t>(round_.shards));
-  process.heard.resize(kMostWorkers);
-  process.kept.resize(static_cast<size_t>(round_.shards * kMostWorkers));
-  process.member =
-      std::make_unique<RoundMember>(OptionsNow(), process.id, 0, 0);
+  BeginLife(process, 0, 0);
   while (std::ssize(tallies_) <= worker.value) {
     const size_t next = tallies_.size();
     const bool named =
@@ -54,34 +49,29 @@ void World::BeginAttempt(const std::vector<Process*>& processes, int64_t step,
   disk_.reset();
   MakeKeeper(std::nullopt, term_);
   std::vector<MemberId> members;
-  for (Process* const each : processes) {
-    Process& process = *each;
-    process.attempt = attempt_;
-    process.truth = state;
-    process.taint = 0;
-    process.computing_step = -1;
-    process.kept.assign(process.kept.size(), KeptPart());
-    process.heard.assign(process.heard.size(), HeardHold());
-    process.late_part.reset();
-    if (options_.flaw != RoundFlaw::kKeepPartsOverAttempts) {
-      process.cached_parts.clear();
-    }
-    process.owing.clear();
-    process.mismatch.reset();
-    process.serving.assign(process.serving.size(), Serving());
-    process.seen_view = ViewId();
-    process.forgery = {};
-    process.member = MakeMember(process, step, state);
-    members.push_back(process.id);
+  for (Process* const process : processes) {
+    BeginLife(*process, step, state);
+    members.push_back(process->id);
   }
-  ViewActions actions;
-  keeper_->Begin(members, step, actions);
-  CarryViews(std::move(actions));
+  CallKeeper(&ViewKeeper::Begin, members, step);
+}
+
+void World::BeginLife(Process& process, int64_t step, uint64_t state) {
+  static_cast<Life&>(process) = Life();
+  process.attempt = attempt_;
+  process.serving.resize(round_.shards);
+  process.truth = state;
+  process.heard.resize(kMostWorkers);
+  process.kept.resize(round_.shards * kMostWorkers);
+  process.member = MakeMember(process, step, state);
+  if (options_.flaw != RoundFlaw::kKeepPartsOverAttempts) {
+    process.cached_parts.clear();
+  }
 }
 
 // --- Views, and the store ---------------------------------------------------
 
-void World::CarryViews(ViewActions actions) {
+void World::CarryViews(ViewActions& actions) {
   bool lost = false;
   for (ViewAction& action : actions) {
     if (auto* const store = std::get_if<StoreView>(&action)) {
@@ -115,9 +105,7 @@ void World::OnViewStored() {
   disk_ = std::move(to_store_.front());
   to_store_.pop_front();
   if (!to_store_.empty()) WriteNextView();
-  ViewActions actions;
-  keeper_->OnStored(disk_->id, actions);
-  CarryViews(std::move(actions));
+  CallKeeper(&ViewKeeper::OnStored, disk_->id);
 }
 
 void World::SendViewTo(const MemberId& to, const View& view) {
@@ -150,9 +138,7 @@ void World::Lose(const MemberId& member, const char* why) {
   Trace("coordinator: ", member, " is out: ", why);
   reports_.erase(member);
   HealCutsOf(member.worker);
-  ViewActions actions;
-  keeper_->OnLost(member, actions);
-  CarryViews(std::move(actions));
+  CallKeeper(&ViewKeeper::OnLost, member);
 }
 
 bool World::HasCutForGood() const {
@@ -201,11 +187,8 @@ void World::OnHeartbeat(Process& process) {
     return Restart(process, "was taken out");
   }
   const int64_t attempt = attempt_;
-  ViewActions actions;
-  keeper_->OnReport(process.id, member.next(),
-                    member.view().value_or(View()).id, member.has_taken_part(),
-                    actions);
-  CarryViews(std::move(actions));
+  CallKeeper(&ViewKeeper::OnReport, process.id, member.next(),
+             member.view().value_or(View()).id, member.has_taken_part());
   if (attempt != attempt_ || !is_led()) return;
   if (!Contains(*view, process.id)) return OnJoiner(process);
   TakeReport(process);
@@ -225,13 +208,9 @@ void World::OnJoiner(Process& process) {
   if (process.member->state_hash() == 0) {
     if (view.members.empty()) return;
     const MemberId donor = Pick(view.members).id;
-    return Give(process, nullptr, [&](RoundActions& actions) {
-      process.member->Join(donor, Now(), actions);
-    });
+    return Call(process, &RoundMember::Join, donor);
   }
-  ViewActions actions;
-  keeper_->OnListenerLevel(process.id, process.member->next(), actions);
-  CarryViews(std::move(actions));
+  CallKeeper(&ViewKeeper::OnListenerLevel, process.id, process.member->next());
 }
 
 void World::TakeReport(Process& process) {

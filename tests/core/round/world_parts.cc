@@ -106,9 +106,7 @@ void World::OfferParts(Process& process, const OwnPart& own) {
   }
   process.late_part.reset();
   Hit(Table::kMember, MemberEvent::kOwnPart, process.member->phase());
-  Give(process, nullptr, [&](RoundActions& actions) {
-    process.member->OnPart(part, Now(), actions);
-  });
+  Call(process, &RoundMember::OnPart, part);
 }
 
 // Sums the bytes that it was sent, in the order it was told.
@@ -131,9 +129,7 @@ void World::Sum(Process& process, const struct Aggregate& request) {
   }
   // Now and then the rule can make nothing of the parts.
   if (!options_.script.has_value() && Chance(0.01)) hash = divisor = 0;
-  Give(process, nullptr, [&](RoundActions& actions) {
-    process.member->OnAggregated(request, hash, divisor, Now(), actions);
-  });
+  Call(process, &RoundMember::OnAggregated, request, hash, divisor);
 }
 
 // The adapter keeps the bytes beside the offer, the first of each, and refuses

@@ -103,12 +103,8 @@ struct Parcel {
   uint64_t taint = 0;    // a copy's
 };
 
-struct Process : world::Process {
-  MemberId id;
-  int told_out = 0;  // how often it was shown a view that it is not in
-  bool dies_committing = false;
-  int64_t cut_until_us = 0;  // from the coordinator
-  int64_t heard_us = 0;      // by the coordinator
+// What a member begins an attempt with.
+struct Life {
   int64_t attempt = 0;
   std::unique_ptr<RoundMember> member;
   LevellerState levelling = LevellerState::kAsking;  // where it levels
@@ -122,11 +118,21 @@ struct Process : world::Process {
   std::vector<HeardHold> heard;  // [kMostWorkers], as the server
 
   int64_t computing_step = -1;
-  std::vector<OwnPart> own;              // oldest first
-  std::vector<KeptPart> kept;            // [shards x kMostWorkers]
-  std::map<int, uint64_t> cached_parts;  // flaw kKeepPartsOverAttempts
-  std::optional<uint64_t> late_part;     // flaw kLatePartJoinsNextRound
+  std::vector<KeptPart> kept;         // [shards x kMostWorkers]
+  std::optional<uint64_t> late_part;  // flaw kLatePartJoinsNextRound
   Forgery forgery;
+  std::vector<std::pair<MemberId, int64_t>> owing;  // since, in us
+  std::optional<ReportMismatch> mismatch;
+};
+
+struct Process : world::Process, Life {
+  MemberId id;
+  int told_out = 0;  // how often it was shown a view that it is not in
+  bool dies_committing = false;
+  int64_t cut_until_us = 0;              // from the coordinator
+  int64_t heard_us = 0;                  // by the coordinator
+  std::vector<OwnPart> own;              // oldest first
+  std::map<int, uint64_t> cached_parts;  // flaw kKeepPartsOverAttempts
 
   std::vector<FaultSpec> fault_specs;
   FaultPlan plan;
@@ -134,9 +140,6 @@ struct Process : world::Process {
   bool corrupts = false;  // the part that it has out
   bool not_finite = false;
   bool repeats = false;
-
-  std::vector<std::pair<MemberId, int64_t>> owing;  // since, in us
-  std::optional<ReportMismatch> mismatch;
   std::pair<int64_t, int64_t> last_applied = {-1, -1};
 };
 
@@ -180,6 +183,13 @@ class World : private world::Kernel {
     Carry(process, actions);
     scratch_ = std::move(actions);
   }
+  template <typename... Parameters, typename... Arguments>
+  void Call(Process& process, void (RoundMember::*function)(Parameters...),
+            const Arguments&... arguments) {
+    Give(process, nullptr, [&](RoundActions& actions) {
+      (*process.member.*function)(arguments..., Now(), actions);
+    });
+  }
   void Carry(Process& process, RoundActions& actions);
   void Do(Process& process, SendMessage& send);
   void Do(Process& process, struct Aggregate& aggregate);
@@ -212,7 +222,16 @@ class World : private world::Kernel {
   void BeginAttempt(const std::vector<Process*>& processes, int64_t step,
                     uint64_t state);
   void MakeKeeper(std::optional<View> stored, int64_t term);
-  void CarryViews(ViewActions actions);
+  void BeginLife(Process& process, int64_t step, uint64_t state);
+  // Calls the keeper, and does what it says.
+  template <typename... Parameters, typename... Arguments>
+  void CallKeeper(void (ViewKeeper::*function)(Parameters...),
+                  const Arguments&... arguments) {
+    ViewActions actions;
+    (*keeper_.*function)(arguments..., actions);
+    CarryViews(actions);
+  }
+  void CarryViews(ViewActions& actions);
   void SendViewTo(const MemberId& to, const View& view);
   void WriteNextView();
   void OnViewStored();
