@@ -127,9 +127,10 @@ RULES = [
      [CORE_LOGIC, r"tests/support/"]),
     # A program; it reads job files.
     (r"tests/core/round/simulation_main\.cc$", {"cli11"},
-     [CORE_LOGIC, r"client/files/job_file\.h$", r"tests/core/round/"]),
-    (r"tests/core/recover/simulation_main\.cc$", {"cli11"},
-     [CORE_LOGIC, r"tests/core/recover/"]),
+     [CORE_LOGIC, r"client/files/job_file\.h$", r"tests/core/(round|world)/"]),
+    (r"tests/core/world/program\.(h|cc)$", {"cli11"}, [CORE_LOGIC]),
+    (r"tests/core/(round|recover)/", {"gtest"},
+     [CORE_LOGIC, r"tests/(core/world|support)/"]),
     (r"tests/core/weights/", {"gtest", "posix"},
      [CORE_LOGIC, r"core/weights/", r"tests/support/"]),
     (r"tests/core/", {"gtest"}, [CORE_LOGIC, r"tests/support/"]),

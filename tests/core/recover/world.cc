@@ -1,9 +1,10 @@
 // The world's clock, its checks, and what it counts.
 #include "tests/core/recover/world.h"
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "tests/core/recover/world_state.h"
 
 namespace paceline::recover_world {
@@ -43,7 +44,6 @@ World::World(const WorldOptions& options, world::Coverage* coverage)
   may_roll_back_ = OneIn(8);
   if (OneIn(4)) most_losses_ = 2;
   return_period_ = absl::Milliseconds(Between(2, 10) * 100);
-  slow_pulls_ = OneIn(3);
   needed_workers_ = Between(1, std::max<int64_t>(1, count - 2));
   idle_workers_ = Between(0, 2);
   two_stages_ = Between(0, 2);

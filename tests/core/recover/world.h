@@ -36,8 +36,9 @@ enum class Fault : uint8_t {
 };
 constexpr int kFaults = 19;
 
-// What is to come up: each fault in each phase of the job and of the worker
-// that it hits, and each row of the worker's table and of JobTransitions().
+// Many schedules must reach each fault in each phase of the job and of the
+// worker that it hits, and each row of the worker's table and of
+// JobTransitions().
 enum class Table : uint8_t { kFaults, kWork, kWorkTransitions, kTransitions };
 const world::CoverageTables& Tables();
 

@@ -1,5 +1,7 @@
 // The simulation does the work of the coordinator's adapters: streams, leases,
 // the store.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "tests/core/recover/world_state.h"
 
@@ -220,8 +222,7 @@ void World::CheckWatchdogs() {
     if (link.from > link.to || now_us() - link.since_us < 200 * kMs) continue;
     const MemberId first = workers_[link.from].id();
     const MemberId second = workers_[link.to].id();
-    std::set<MemberId> members;
-    for (const RunPlace& place : job_->places()) members.insert(place.process);
+    const std::set<MemberId> members = MembersOf(job_->places());
     if (members.count(first) == 0 || members.count(second) == 0) continue;
     Call(&JobRecovery::OnStuck, first, "its link to a neighbour is broken");
   }

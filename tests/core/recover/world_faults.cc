@@ -1,5 +1,4 @@
 // Faults, and the calm after them.
-#include "absl/strings/str_cat.h"
 #include "tests/core/recover/world_state.h"
 
 namespace paceline::recover_world {

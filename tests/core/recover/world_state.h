@@ -1,7 +1,6 @@
 // The simulated world itself; world.h says what it is for.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 #include "core/recover/job_recovery.h"
 #include "core/recover/run_state.h"
@@ -63,7 +63,7 @@ class FlawedRun final : public WorkState {
   const RecoverFlaw flaw_;
 };
 
-// What a process begins with, and loses when it ends.
+// A process begins with this, and loses it when it ends.
 struct Life {
   bool refuses = false;
   std::unique_ptr<WorkState> state;
@@ -169,7 +169,7 @@ class World : private world::Kernel {
   }
   Worker& Of(const MemberId& id) { return workers_[id.worker.value - 1]; }
   Worker* Find(const MemberId& id);  // null: that process is gone
-  std::set<MemberId> MembersOf(const RunPlan& run) const;
+  static std::set<MemberId> MembersOf(const std::vector<RunPlace>& places);
   std::vector<LayerRange> OwnLayers(const Worker& worker) const;
   void Upload(Worker& worker);
 
@@ -256,13 +256,12 @@ class World : private world::Kernel {
   int64_t two_stages_ = 0;  // so many more stages than workers
   int most_losses_ = 8;
   absl::Duration return_period_;
-  bool slow_pulls_ = false;
   int64_t rotation_ = 0;  // of the planner's order of workers
 
   std::deque<Worker> workers_;
   uint64_t incarnations_ = 0;
   int64_t streams_ = 0;
-  // Of the step gate, between workers.
+  // Between workers; it carries the messages of the step gate.
   world::Network network_{*this, {0.02, 0.02, 0, 100, 900}};
 
   // The coordinator.

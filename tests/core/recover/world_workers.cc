@@ -1,6 +1,7 @@
 // The simulation does the work of a worker's adapters: processes, steps, gate,
 // pieces.
-#include "absl/strings/str_cat.h"
+#include <algorithm>
+
 #include "tests/core/recover/world_state.h"
 
 namespace paceline::recover_world {
@@ -335,9 +336,9 @@ void World::SayComputed(Worker& worker) {
           });
 }
 
-std::set<MemberId> World::MembersOf(const RunPlan& run) const {
+std::set<MemberId> World::MembersOf(const std::vector<RunPlace>& places) {
   std::set<MemberId> members;
-  for (const RunPlace& place : run.places) members.insert(place.process);
+  for (const RunPlace& place : places) members.insert(place.process);
   return members;
 }
 
@@ -372,7 +373,7 @@ void World::OnComputed(Worker& first, const MemberId& from, int64_t step) {
   if (step <= first.step) return answer(from, step);
   if (step != first.step + 1) return;
   first.reported.insert(from);
-  const std::set<MemberId> members = MembersOf(*first.run);
+  const std::set<MemberId> members = MembersOf(first.run->places);
   if (first.reported != members) return;
   first.reported.clear();
   first.verdicts[step] = {first.mark, first.last};

@@ -108,7 +108,7 @@ TEST(GossipMember, AKilledOneCostsNobodyAWait) {
 
     EXPECT_EQ(world.violation(), "") << "seed " << seed;
     for (auto& [id, process] : world.processes()) {
-      if (!process.alive) continue;
+      if (!process.alive()) continue;
       EXPECT_EQ(process.ends.size(), 40u);
     }
     // 30 more steps of 10 ms, and messages of up to 2 there and back.

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/round/gossip_member.h"
 #include "core/round/rule_blocks.h"
 #include "tests/core/round/small_group.h"

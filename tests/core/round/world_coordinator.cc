@@ -143,12 +143,13 @@ void World::Lose(const MemberId& member, const char* why) {
 
 bool World::HasCutForGood() const {
   const auto& cuts = network_.cuts();
-  return std::any_of(cuts.begin(), cuts.end(), IsForGood);
+  return std::any_of(cuts.begin(), cuts.end(),
+                     [](const auto& cut) { return cut.is_for_good(); });
 }
 
 void World::HealCutsOf(WorkerId worker) {
   network_.Heal([worker](const world::CutLink& cut) {
-    return IsForGood(cut) &&
+    return cut.is_for_good() &&
            (cut.from == worker.value || cut.to == worker.value);
   });
 }

@@ -1,9 +1,10 @@
-// What is to come up over many simulated schedules: every row of the tables of
+// Many simulated schedules must reach all of this: every row of the tables of
 // core/round/README.md, every kind of message in every phase, and every fault
 // in every phase of a round.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "tests/core/world/coverage.h"
 

@@ -1,8 +1,6 @@
 // Faults: each strikes in some phase of a round.
 #include <algorithm>
-#include <iterator>
 
-#include "absl/strings/str_cat.h"
 #include "tests/core/round/world_state.h"
 
 namespace paceline::round_world {
@@ -151,8 +149,8 @@ bool World::StrikePart(Fault fault, Process& process) {
   FaultSpec spec;
   spec.worker = TallyOf(process.id).name;
   spec.step = process.member->next();
-  spec.steps =
-      static_cast<int>(2 + Below(3));  // it may be half through the first
+  // It may be half through the first.
+  spec.steps = static_cast<int>(2 + Below(3));
   switch (fault) {
     case Fault::kSlowPart:
       spec.kind = "delay";
@@ -177,57 +175,35 @@ bool World::StrikePart(Fault fault, Process& process) {
   return true;
 }
 
-void World::StrikeNetwork(Fault fault) {
+bool World::StrikeNetwork(Fault fault) {
   const auto change = [this]() -> world::Conditions& {
     return network_.Change(Between(5'000, pace_.lease_us));
   };
   switch (fault) {
     case Fault::kLoseRequests:
       change().request_loss = 0.05 + 0.3 * random().Unit();
-      break;
+      return true;
     case Fault::kLoseReplies:
       change().reply_loss = 0.05 + 0.3 * random().Unit();
-      break;
+      return true;
     case Fault::kDuplicate:
       change().duplicate = 0.5;
-      break;
+      return true;
     case Fault::kDelay:
       change().delay_us = Between(5'000, 30'000);
-      break;
-    default:  // kReorder
-      change().spread_us = 60'000;
-  }
-}
-
-// False: nothing came of it.
-bool World::Strike(Fault fault, Process& process) {
-  switch (fault) {
-    case Fault::kCoordinatorCrash:
-    case Fault::kSlowStore:
-    case Fault::kFailingStore:
-    case Fault::kRestore:
-      return StrikeCoordinator(fault);
-    case Fault::kSlowPart:
-    case Fault::kSpoiltPart:
-    case Fault::kLyingPart:
-    case Fault::kRepeatedPart:
-      return StrikePart(fault, process);
-    case Fault::kLoseRequests:
-    case Fault::kLoseReplies:
-    case Fault::kDuplicate:
-    case Fault::kDelay:
+      return true;
     case Fault::kReorder:
-      StrikeNetwork(fault);
+      change().spread_us = 60'000;
       return true;
     default:
-      return StrikeProcess(fault, process);
+      return false;
   }
 }
 
 bool World::Inject() {
-  Process* const struck = PickAlive();
-  if (struck == nullptr) return false;
-  Process& process = *struck;
+  Process* const picked = PickAlive();
+  if (picked == nullptr) return false;
+  Process& process = *picked;
   // Those that change who is a member come more often than any other.
   const auto fault =
       static_cast<Fault>(Chance(SharesStrip() ? 0.8 : 0.4)
@@ -236,7 +212,10 @@ bool World::Inject() {
   const RoundPhase phase = PhaseOf(process);
   Trace("fault: ", FaultName(fault), " ", process, " while ",
         RoundPhaseName(phase));
-  if (!Strike(fault, process)) return false;
+  const bool struck = StrikeCoordinator(fault) || StrikeNetwork(fault) ||
+                      StrikeProcess(fault, process) ||
+                      StrikePart(fault, process);
+  if (!struck) return false;
   Hit(Table::kFaults, fault, phase);
   CountFault();
   return true;
@@ -259,7 +238,7 @@ void World::OnFault() {
 // for ever.
 void World::Calm() {
   network_.EndTrouble();
-  network_.Heal([](const world::CutLink& cut) { return !IsForGood(cut); });
+  network_.Heal([](const world::CutLink& cut) { return !cut.is_for_good(); });
   store_.Heal();
   std::vector<bool> there(static_cast<size_t>(workers_), false);
   for (Process& process : processes_) {

@@ -1,7 +1,6 @@
 // Gradients, and sums of them: numbers that stand for bytes.
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "tests/core/round/world_state.h"
 
 namespace paceline::round_world {

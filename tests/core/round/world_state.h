@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 #include "core/cluster/member_report.h"
 #include "core/model/fault_plan.h"
@@ -103,7 +104,7 @@ struct Parcel {
   uint64_t taint = 0;    // a copy's
 };
 
-// What a member begins an attempt with.
+// A member begins an attempt with this.
 struct Life {
   int64_t attempt = 0;
   std::unique_ptr<RoundMember> member;
@@ -264,11 +265,11 @@ class World : private world::Kernel {
   void OnFault();
   void Calm();
   bool Inject();
-  bool Strike(Fault fault, Process& process);
+  // False: nothing came of it.
   bool StrikeProcess(Fault fault, Process& process);
   bool StrikeCoordinator(Fault fault);
   bool StrikePart(Fault fault, Process& process);
-  void StrikeNetwork(Fault fault);
+  bool StrikeNetwork(Fault fault);
   bool CutLink(const Process& process);
   void Kill(Process& process, bool comes_back);
   void CutPower();
@@ -276,9 +277,6 @@ class World : private world::Kernel {
   RoundPhase PhaseOf(Process& process);
   const world::CutLink* FindCut(const Process& from, WorkerId to) const {
     return network_.FindCut(from.id.worker.value, to.value);
-  }
-  static bool IsForGood(const world::CutLink& cut) {
-    return cut.until_us == world::CutLink::kForGood;
   }
 
   // --- world_flaws.cc ---

@@ -1,4 +1,4 @@
-// What is still to happen in a simulated world, by time.
+// The tasks of a simulated world, by time.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@ namespace paceline::world {
 
 class Process;
 
-// Something that happens once.
+// Runs once, at its time.  A task of a process runs only as long as that
+// process lives, and waits while it is frozen (kernel.h).
 class Task {
  public:
   virtual ~Task() = default;
@@ -20,8 +21,9 @@ class Task {
   uint64_t incarnation = 0;  // of the owner, when the task was made
 };
 
-// Gives out the earliest task first; of equal times the one that was pushed
-// first.  A night has billions of tasks, so the heap moves plain values.
+// Gives out the earliest task first, and of equal times the one that was pushed
+// first, so that a schedule depends on its seed alone.  A night has billions of
+// tasks, so the heap moves plain values.  Owns the tasks in it.
 // Thread-compatible.
 class EventQueue {
  public:

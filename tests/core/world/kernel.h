@@ -1,6 +1,13 @@
-// What every simulated world stands on: one thread, one clock, chance from a
-// seed, and processes that die, come back, and stand still.  It knows nothing
-// of what its processes do.
+// Every simulated world stands on this: one thread, one clock, chance from a
+// seed, and processes that die, come back, and stand still.  The kernel does
+// not know what the processes are for.
+//
+//   After, AfterOn -> EventQueue -> RunUntil -> Happen --> the task runs
+//                         ^                       |
+//                         |                       |--> its process is gone:
+//                       Thaw                      |    the task is lost
+//                         |                       |
+//                         +--- deferred tasks <---+--> its process is frozen
 #pragma once
 
 #include <cstdint>
@@ -17,17 +24,22 @@
 
 namespace paceline::world {
 
-// A process, or a thread of one.  Tasks of a process that is gone never happen;
-// tasks of one that is frozen happen when it goes on, in their order.
+// A process, or a thread of one.  A world's own processes derive from it. Tasks
+// of a process that is gone never run; tasks of one that is frozen run when it
+// goes on, in their order.  It lives as long as the kernel runs tasks.  Only a
+// kernel changes it.  Thread-compatible.
 class Process {
  public:
-  // host: a thread is gone, and stands still, when its process is; outlives it.
+  // Does not live yet.
+  //   host  of a thread: its process; the thread is gone, and stands still,
+  //         when that one is; outlives it
   explicit Process(Process* host = nullptr) : host_(host) {}
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
   bool alive() const { return alive_; }
   bool frozen() const { return frozen_; }
+  // Does what it is told, as far as others can see.
   bool responds() const { return alive_ && !frozen_; }
   uint64_t incarnation() const { return incarnation_; }
   int64_t frozen_since_us() const { return frozen_since_us_; }
@@ -44,8 +56,8 @@ class Process {
   std::vector<std::unique_ptr<Task>> deferred_;
 };
 
-// What a part of a violation or of a trace says.  A type that is no text and no
-// number has an overload beside it.
+// The text of a part of a violation or of a trace.  A type that is no text and
+// no number has an overload in its own namespace.
 template <typename Part>
 const Part& Word(const Part& part) {
   return part;
@@ -59,8 +71,8 @@ std::string TextOf(const Parts&... parts) {
 // A world derives from it.  Thread-compatible.
 class Kernel {
  public:
-  // coverage: may be null; what happens does not depend on it.
-  //   trace   to stdout
+  //   trace     to stdout
+  //   coverage  may be null; what happens does not depend on it
   Kernel(uint64_t seed, bool trace, Coverage* coverage)
       : random_(seed), trace_(trace), coverage_(coverage) {}
   Kernel(const Kernel&) = delete;
@@ -72,24 +84,25 @@ class Kernel {
   int64_t now_us() const { return now_us_; }
   int64_t events() const { return events_; }
 
-  // run() is called once, that much later.  `AfterOn`: unless `process` is gone
-  // by then, or has come back as another one; later if it is frozen.
+  // Calls run() once, that much later.
   template <typename Run>
   void After(int64_t delay_us, Run run) {
     queue_.Push(now_us_ + delay_us, MakeTask(nullptr, std::move(run)));
   }
+  // The same as a task of `process`: not if that is gone by then, or has come
+  // back as another one; later if it is frozen then.
   template <typename Run>
   void AfterOn(Process& process, int64_t delay_us, Run run) {
     queue_.Push(now_us_ + delay_us, MakeTask(&process, std::move(run)));
   }
-  // Now, or when `process` goes on.
+  // Calls run() now, or when `process` goes on, or, where it is gone, never.
   template <typename Run>
   void On(Process& process, Run run) {
     Happen(MakeTask(&process, std::move(run)));
   }
 
-  // Lets things happen until is_over(), which is asked before each, or until an
-  // invariant is broken.
+  // Runs tasks until is_over(), which is asked before each, or until an
+  // invariant is broken.  A world always has a task: something in it ticks.
   template <typename IsOver>
   void RunUntil(const IsOver& is_over) {
     while (violation_.empty() && !is_over()) {
@@ -117,22 +130,24 @@ class Kernel {
   // It lives from now on, with nothing to do yet.
   //   incarnation  other than any that it had
   void Start(Process& process, uint64_t incarnation);
-  // Its tasks are lost.
+  // Its tasks are lost, also those that wait for it to go on.
   void End(Process& process);
-  // Until Thaw(), or for that long; a later call counts.
+  // It stands still until Thaw(), or for that long; the last call counts.
   void Freeze(Process& process);
   void FreezeFor(Process& process, int64_t duration_us);
-  // Nothing happens where it is not frozen.
+  // It goes on, with the tasks that waited.  Does nothing if it is not frozen.
   void Thaw(Process& process);
+  // Called when a process has gone on, after that long.
   virtual void OnThawed(Process& /*process*/, int64_t /*stood_us*/) {}
 
-  // --- Faults, and the calm after them ---
+  // --- Faults, and the calm after them, in which all must end well ---
   void AllowFaults(int64_t count) { faults_left_ = count; }
   bool MayFault() const { return !calm_ && faults_left_ > 0; }
   void CountFault() { --faults_left_, ++faults_; }  // that had an effect
   int64_t faults() const { return faults_; }
   void BeginCalm() { calm_ = true, calm_since_us_ = now_us_; }
   bool calm() const { return calm_; }
+  // So far; 0 before the calm.
   int64_t calm_us() const { return calm_ ? now_us_ - calm_since_us_ : 0; }
 
   // --- What is seen ---

@@ -11,7 +11,7 @@
 
 namespace paceline::world {
 
-// What happens to the messages of all links alike.
+// All links treat their messages like this.
 struct Conditions {
   double request_loss = 0;  // of what somebody is asked, or is given
   double reply_loss = 0;    // of what is said in return
@@ -20,9 +20,11 @@ struct Conditions {
   int64_t spread_us = 2950;
 };
 
-// A link that carries nothing, one way.
+// A link that carries nothing, one way.  Ends have numbers, which a world gives
+// them.
 struct CutLink {
   static constexpr int64_t kForGood = INT64_MAX;
+  bool is_for_good() const { return until_us == kForGood; }
 
   int64_t from = 0;
   int64_t to = 0;
@@ -37,7 +39,8 @@ class Network {
   //   usual  without faults
   Network(Kernel& kernel, Conditions usual) : kernel_(kernel), usual_(usual) {}
 
-  // --- Links, between ends that have numbers ---
+  // --- Links.  O(cuts) each; there are few ---
+  // Takes the place of an earlier cut of this link.
   void Cut(int64_t from, int64_t to, int64_t until_us) {
     std::erase_if(cuts_, [&](const CutLink& cut) {
       return (cut.from == from && cut.to == to) ||
@@ -61,7 +64,8 @@ class Network {
   }
 
   // --- Messages ---
-  // To be made worse; lasts that long at least, with what was changed before.
+  // The conditions from now on, to be made worse by the caller.  They last that
+  // long at least, with earlier changes that have not ended.
   Conditions& Change(int64_t for_us) {
     if (!is_disturbed()) disturbed_ = usual_;
     until_us_ = std::max(until_us_, kernel_.now_us() + for_us);
@@ -80,7 +84,8 @@ class Network {
     return kernel_.Between(now.delay_us, now.delay_us + now.spread_us);
   }
 
-  // arrive() happens at `to`, not at all, or twice.
+  // arrive() becomes a task of `to` once, not at all, or twice.  The caller
+  // asks whether the link is cut.
   template <typename Arrive>
   void Send(Process& to, bool is_request, Arrive arrive) {
     if (Loses(is_request)) return;
@@ -100,10 +105,9 @@ class Network {
   std::vector<CutLink> cuts_;
 };
 
-// One way of a connection: what it carries comes in order.
+// One direction of a connection, which keeps its messages in order.
 struct Stream {
-  // From now on, of the next message.  It grows.
-  //   fair_us, slow_us  the delay, drawn by whether the stream is slow now
+  // Draws how long the next message takes; it comes after the one before.
   int64_t NextDelay(Kernel& kernel) {
     using Range = std::pair<int64_t, int64_t>;
     const auto [low, high] = kernel.now_us() < slow_until_us

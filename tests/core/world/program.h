@@ -29,7 +29,8 @@ struct Arguments {
 std::optional<int> ParseArguments(CLI::App& app, int argc, char** argv,
                                   int flaws, Arguments& arguments);
 
-// Says on stderr how far it is; `since_start` in seconds.
+// Measures since it was made, and prints a line on stderr that says how far it
+// is.
 class Stopwatch {
  public:
   double Seconds() const;

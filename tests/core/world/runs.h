@@ -15,7 +15,7 @@
 
 namespace paceline::world {
 
-// What every world is told; a world's own options derive from it.
+// Every world is told this; a world's own options derive from it.
 struct Options {
   uint64_t seed = 1;
   bool trace = false;  // to stdout

@@ -1,4 +1,5 @@
-// A coordinator's store, as far as a world is to suffer from it.
+// The store of a coordinator, as far as its process suffers from it: writes
+// that take long, and writes that fail.  The world itself keeps the data.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +8,14 @@
 
 namespace paceline::world {
 
-// A coordinator's store: how long a write takes, and whether it fails.
+// Thread-compatible.
 struct Store {
+  // Draws how long a write takes that begins now.
   int64_t WriteTime(Kernel& kernel) const {
     return kernel.now_us() < slow_until_us ? kernel.Between(20'000, slowest_us)
                                            : kernel.Between(100, fair_us);
   }
+  // Whether a write fails now.
   bool fails(const Kernel& kernel) const {
     return kernel.now_us() < fails_until_us;
   }
