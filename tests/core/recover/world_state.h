@@ -18,7 +18,6 @@
 #include "tests/core/recover/world.h"
 #include "tests/core/world/kernel.h"
 #include "tests/core/world/network.h"
-#include "tests/core/world/store.h"
 
 namespace paceline {
 

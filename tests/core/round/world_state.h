@@ -19,7 +19,6 @@
 #include "tests/core/round/world.h"
 #include "tests/core/world/kernel.h"
 #include "tests/core/world/network.h"
-#include "tests/core/world/store.h"
 
 namespace paceline {
 
