@@ -10,8 +10,9 @@
 namespace paceline {
 namespace {
 
-// Ordered sequences of `stages` disjoint sets out of `devices`, some devices in
-// none: by inclusion and exclusion over the sets that stay empty.
+// Counts ordered sequences of `stages` disjoint, non-empty sets out of
+// `devices`, with some devices in none, by inclusion and exclusion over the
+// empty sets.
 double CountSequences(int devices, int stages) {
   double count = 0;
   double choose = 1;
@@ -103,7 +104,7 @@ double CountPlacements(const PlanProblem& problem) {
 }
 
 absl::StatusOr<Placement> BrutePlacement(const PlanProblem& problem) {
-  // The count itself loses its digits where there are many devices.
+  // With many devices the count itself loses its digits.
   constexpr size_t kMostDevices = 20;
   const double count = CountPlacements(problem);
   if (problem.devices.size() > kMostDevices ||

@@ -11,14 +11,14 @@
 namespace paceline {
 namespace {
 
-// Beyond these sizes of its tables the exact search is not affordable anyway.
+// Beyond these table sizes the exact search would take too long anyway.
 constexpr double kMostEdges = 4e6;
 constexpr double kMostPairs = 4e6;
 constexpr double kMostRests = 4e6;
 constexpr double kMostLabels = 2e6;
-// More pairs of costs bound better, but each costs at every label.
+// More pairs of costs give a better bound, but every label compares with each.
 constexpr size_t kMostRestCosts = 8;
-// Numbers that are the same but for their last digits.
+// Numbers this close differ by rounding only.
 constexpr double kRounding = 1e-12;
 
 using Classes = std::vector<std::vector<int>>;  // [classes][members]
@@ -45,7 +45,7 @@ bool SwapKeepsLinks(const PlanProblem& problem, int a, int b) {
   return true;
 }
 
-// Sets there are, the empty one too.
+// Counts all sets, the empty one too.
 double CountSets(const Classes& classes) {
   double sets = 1;
   for (const std::vector<int>& members : classes) {
@@ -59,8 +59,8 @@ struct ClassCount {
   int count = 0;
 };
 
-// How many devices of each class.  `code` is its number in mixed radix: codes
-// of disjoint sets add up to the code of their union.
+// A set, as the number of its devices of each class.  `code` is the set in
+// mixed radix: codes of disjoint sets add up to the code of their union.
 struct ClassSet {
   int code = 0;
   int size = 0;
@@ -77,7 +77,7 @@ class Sets {
     for (const std::vector<int>& a : classes_) {
       std::vector<WireCost> row;
       for (const std::vector<int>& b : classes_) {
-        // A class and itself: between two of its members, if it has two.
+        // Within a class: the wire between two of its members, if it has two.
         row.push_back(table.Wire(a[0], &a == &b ? b.back() : b[0]));
       }
       wires_.push_back(std::move(row));
@@ -91,10 +91,11 @@ class Sets {
   int full() const { return size() - 1; }
   const Classes& classes() const { return classes_; }
 
-  // Codes of the sets inside `free` that can hold a stage, ascending.
+  // Returns the codes of the sets inside `free` that can hold a stage,
+  // ascending.
   const std::vector<int>& StageSetsIn(int free) const { return inside_[free]; }
 
-  // Between a device of class a and another one of class b.
+  // Returns the wire from a device of class a to another device of class b.
   const WireCost& Wire(int a, int b) const { return wires_[a][b]; }
 
  private:
@@ -132,7 +133,8 @@ class Sets {
           const size_t before = codes.size();
           const int most = replicas ? counts[next].count : 1;
           for (int count = 1; count <= most; ++count) {
-            // Without replicas only the empty set is extended: one device.
+            // Without replicas a set has one device, so only the empty set is
+            // extended.
             const size_t extended = replicas ? before : 1;
             for (size_t i = 0; i < extended; ++i) {
               codes.push_back(codes[i] + count * radix);
@@ -156,14 +158,14 @@ class Sets {
 
 // --- stages -----------------------------------------------------------------
 
-// A stage of layers [first, last) on a set; last is that of its list.
+// A stage of layers [first, last) on a set; its list has the same `last`.
 struct Edge {
   int first = 0;
-  int min_later = 0;   // devices in later stages with which it fits: from so
-  int max_later = 0;   // many on, and up to so many
-  int shares = 0;      // where its shares start
+  int min_later = 0;   // fewest devices in later stages with which it fits
+  int max_later = 0;   // most of them
+  int shares = 0;      // index of its first share
   double seconds = 0;  // t
-  // The least that its boundaries take, whoever is on the other side.
+  // The least costs of its boundaries, over all sets on the other side.
   TransferCost before;
   TransferCost after;
 
@@ -172,14 +174,15 @@ struct Edge {
   }
 };
 
-// A cost below which a placement must stay to be of interest, and what its
-// other layers take at least.
+// The search keeps only placements cheaper than `seconds`; least_sum bounds the
+// layers that are still to be laid.
 struct Limit {
   double seconds = 0;
   std::vector<double> least_sum;  // [layers + 1]: of layers [0, l)
 };
 
-// The cheapest wire from a device outside a set to each class of it, and back.
+// The cheapest wire from a device outside a set to each class of it, and from
+// each class to such a device.
 struct Nearest {
   std::vector<WireCost> before;  // [counts of the set]
   std::vector<WireCost> after;
@@ -212,7 +215,8 @@ Nearest NearestOf(const Sets& sets, const ClassSet& set) {
   return nearest;
 }
 
-// A port of the set is busy for its share of the bytes at the cheapest wire.
+// Returns the least transfer of a set: each port is busy for its share of the
+// bytes at its cheapest wire.
 TransferCost LeastTransfer(const ClassSet& set, const double* shares,
                            const std::vector<WireCost>& wires, double bytes) {
   TransferCost least;
@@ -225,8 +229,9 @@ TransferCost LeastTransfer(const ClassSet& set, const double* shares,
   return least;
 }
 
-// With how many devices in later stages the stage fits; false: with none.  What
-// is kept grows with them, or falls, so that what fits has no gaps.
+// Sets the numbers of devices in later stages with which the stage fits; false:
+// there is none.  A stage's memory only grows or only falls with this number,
+// so the numbers have no gaps.
 bool PutLater(const CostTable& table, LayerRange layers, int replicas,
               double bound, Edge& edge) {
   edge.max_later = table.devices() - replicas;
@@ -240,24 +245,25 @@ bool PutLater(const CostTable& table, LayerRange layers, int replicas,
   return true;
 }
 
-// Every range on every set of devices, with what is known of these stages
-// before their neighbours are.  Immutable after construction.
+// Every range on every set of devices, with the costs that do not depend on the
+// neighbours.  Immutable after construction.
 class Edges {
  public:
-  // Edges that fit and with which a placement can stay below the limit.
+  // Keeps the edges that fit and with which a placement can stay below the
+  // limit.
   // O(layers^2 x sets x classes).
   Edges(const CostTable& table, const Sets& sets, const Limit& limit);
 
-  // Those that end at `last` on `set`, the shortest first.
+  // Returns the edges that end at `last` on `set`, the shortest first.
   std::span<const Edge> At(int last, int set) const {
     const size_t at = static_cast<size_t>(last) * sets_ + set;
     return {edges_.data() + begins_[at], edges_.data() + begins_[at + 1]};
   }
-  // [counts of the set]: the share of one device of each class.
+  // Returns the share of one device of each class: [counts of the set].
   const double* Shares(const Edge& edge) const {
     return shares_.data() + edge.shares;
   }
-  // A set's shares are the same on every range.
+  // True: a set has the same shares on every range.
   bool shares_are_fixed() const { return shares_are_fixed_; }
 
  private:
@@ -338,8 +344,8 @@ Edges::Edges(const CostTable& table, const Sets& sets, const Limit& limit)
   begins_.back() = static_cast<int>(edges_.size());
 }
 
-// Between stages on `left` and `right`, cut before layer `cut`.
-// O(classes^2).
+// Returns the transfer between stages on `left` and `right`, cut before layer
+// `cut`.  O(classes^2).
 TransferCost TransferOf(const CostTable& table, const Sets& sets, int cut,
                         const ClassSet& left, const double* left_shares,
                         const ClassSet& right, const double* right_shares) {
@@ -355,16 +361,17 @@ TransferCost TransferOf(const CostTable& table, const Sets& sets, int cut,
   return rate.Of(table.BytesBefore(cut));
 }
 
-// --- what is before them ----------------------------------------------------
+// --- the layers before a cut -------------------------------------------------
 
-// A pair that no placement of the rest is below in both.
+// A pair of least costs: no placement of the remaining layers is below it in
+// both.
 struct RestCost {
   double sum = 0;
   double pace = 0;
 };
 
-// Returns what an edge costs at least, its share of the transfers included:
-// each side of a boundary counts one half.
+// Returns the least cost of an edge with its share of the transfers: each side
+// of a boundary counts one half.
 RestCost LeastOf(const PlanProblem& problem, const Edge& edge) {
   const double sum = edge.seconds + (edge.before.delay + edge.after.delay) / 2;
   if (!problem.overlap) {
@@ -374,8 +381,8 @@ RestCost LeastOf(const PlanProblem& problem, const Edge& edge) {
           std::max({edge.seconds, edge.before.occupied, edge.after.occupied})};
 }
 
-// Leaves the pairs of which none is better in both; of too many, neighbours
-// are joined to a pair below both.
+// Keeps the pairs none of which is better in both; if too many remain, joins
+// neighbours to a pair below both.
 void Reduce(std::vector<RestCost>& costs) {
   std::sort(costs.begin(), costs.end(),
             [](const RestCost& a, const RestCost& b) {
@@ -397,13 +404,14 @@ void Reduce(std::vector<RestCost>& costs) {
   costs = std::move(joined);
 }
 
-// The least that the stages before a cut can still cost, for every cut and set
-// of devices used behind it: the search's recursion with each transfer replaced
-// by the cheapest one that either end allows.  Immutable after construction.
+// Lower bounds of the cost of the stages before a cut, for every cut and set of
+// devices used behind it.  They come from the search's recursion, with each
+// transfer replaced by the cheapest one that either end allows.  Immutable
+// after construction.
 class Rest {
  public:
-  // steps is lowered by what was done; below 0 it stopped in the middle and
-  // nothing else may be asked.
+  // Subtracts its own steps from `steps`; below 0 it stopped in the middle and
+  // must not be used.
   Rest(const CostTable& table, const Sets& sets, const Edges& edges,
        const Limit& limit, double& steps)
       : sets_(sets.size()), stage_counts_(table.problem().stages + 1) {
@@ -453,8 +461,9 @@ class Rest {
     }
   }
 
-  // Layers [0, cut) without the devices in `used`, in `stages` stages (0 when
-  // any number is allowed).  Empty: impossible, or not below the limit.
+  // Returns the bounds of layers [0, cut) without the devices in `used`, in
+  // `stages` stages (0 when any number is allowed).  Empty: impossible, or not
+  // below the limit.
   std::span<const RestCost> At(int cut, int used, int stages) const {
     const size_t at = Index(cut, used, stages);
     return {costs_.data() + begins_[at], costs_.data() + ends_[at]};
@@ -477,15 +486,15 @@ class Rest {
 // Stages laid from `edge` to the last layer.
 struct Label {
   double sum = 0;
-  double pace = 0;  // of what is complete: without overlap not the first stage
-  double open = 0;  // without overlap: what the first stage is busy for so far
+  double pace = 0;  // of complete stages: without overlap not the first
+  double open = 0;  // without overlap: busy time of the first stage so far
   const Edge* edge = nullptr;
   int last = 0;  // of the edge
   int set = 0;   // of the edge
   int used = 0;
   int stages = 0;
-  int behind = -1;  // the label it was laid before
-  int next = -1;    // in its state
+  int behind = -1;  // the label of the stages behind
+  int next = -1;    // the next label of the same state
   bool dropped = false;
 };
 
@@ -504,12 +513,12 @@ class Search {
         at_(table.layers() + 1),
         states_(table.layers() + 1) {}
 
-  // False: gave up.
+  // False: it gave up.
   bool Run() {
     LayLast();
     for (int cut = table_.layers() - 1; cut > 0; --cut) {
       states_[cut] = {};
-      // Laying adds labels before smaller cuts only.
+      // LayBefore adds labels only at smaller cuts.
       for (const int label : at_[cut]) {
         if (!labels_[label].dropped) LayBefore(label, cut);
         if (steps_ < 0 || labels_.size() > kMostLabels) return false;
@@ -542,7 +551,7 @@ class Search {
 
   void LayBefore(int behind_index, int cut);
 
-  // Returns the least cost that can become of `label`.
+  // Returns a lower bound of the cost of all placements that extend `label`.
   double Promise(const Label& label) const {
     const ObjectiveWeights& weights = table_.weights();
     const Edge& edge = *label.edge;
@@ -573,7 +582,7 @@ class Search {
     uint64_t state = static_cast<uint64_t>(label.used) * sets_.size() +
                      static_cast<uint64_t>(label.set);
     state = state * (table_.devices() + 1) + label.stages;
-    // The stage's shares decide what crosses to the one before it.
+    // The transfer to the stage before depends on this stage's shares.
     const bool by_range =
         !edges_.shares_are_fixed() && sets_.set(label.set).size > 1;
     return state * (table_.layers() + 1) + (by_range ? label.last : 0);
@@ -628,7 +637,7 @@ class Search {
 };
 
 void Search::LayBefore(int behind_index, int cut) {
-  // By value: laying may move the labels.
+  // A copy: adding labels may move the vector.
   const Label behind = labels_[behind_index];
   if (!(Promise(behind) < limit_)) return;
   const ClassSet& right = sets_.set(behind.set);
@@ -651,7 +660,7 @@ void Search::LayBefore(int behind_index, int cut) {
       TransferCost transfer = {
           std::max(edge.after.occupied, behind.edge->before.occupied),
           std::max(edge.after.delay, behind.edge->before.delay)};
-      // First by what is known without looking at the pair.
+      // Check first with the bound, which is cheaper than the exact transfer.
       for (const bool exactly : {false, true}) {
         if (exactly) {
           transfer = TransferOf(table_, sets_, cut, left, edges_.Shares(edge),
@@ -715,8 +724,8 @@ std::vector<std::vector<int>> InterchangeableDevices(
   std::vector<std::vector<int>> classes;
   for (int device = 0; device < static_cast<int>(problem.devices.size());
        ++device) {
-    // Swaps that change nothing are closed under composition: one member
-    // stands for its class.
+    // Swaps that change nothing are closed under composition, so comparing with
+    // one member suffices.
     const auto home = std::find_if(
         classes.begin(), classes.end(), [&](const std::vector<int>& members) {
           return SameDevice(problem.devices[members[0]],
@@ -749,7 +758,7 @@ Solved SolveExactly(const CostTable& table, double incumbent_seconds,
   Classes classes = InterchangeableDevices(table.problem());
   if (!IsAffordable(table, classes)) return answer;
   const LeastSeconds least = LeastSecondsOf(table);
-  // A placement that only rounds differently here and in CostOf is no
+  // A placement whose cost differs from CostOf only by rounding is no
   // improvement.
   const Limit limit = {incumbent_seconds * (1 - kRounding),
                        table.problem().replicas ? least.together : least.alone};

@@ -25,7 +25,7 @@ DpPacker::DpPacker(const CostTable& table)
   const int layers = table.layers();
   const double total = compute_.back();
   for (int layer = 1; layer <= layers; ++layer) {
-    // Layers without work still are to be placed.
+    // Layers without work must be placed too.
     const double even = static_cast<double>(layer) / layers;
     compute_[layer] =
         total > 0 ? 0.99 * compute_[layer] / total + 0.01 * even : even;
@@ -74,14 +74,14 @@ bool DpPacker::Holds(const Slot& slot, int first, const TransferRate& before) {
          (!table_.problem().overlap || occupied <= slot.pace_seconds);
 }
 
-// slot.last when the group can take nothing.
+// Returns slot.last when the group can take no layer.
 int DpPacker::SmallestFirst(const Slot& slot) {
   const DpGroup& group = *slot.group;
   const int replicas = static_cast<int>(group.devices.size());
   steps_ += replicas;
   const TransferRate before =
       slot.before ? table_.RateOf(*slot.before, group) : TransferRate{};
-  // All the rest has no boundary before it: judged for itself.
+  // Taking all the rest leaves no boundary before it, so check this first.
   if (slot.least_first == 0 &&
       ComputeOnly(group, 0, slot.last) <= slot.pace_seconds &&
       Holds(slot, 0, before)) {
@@ -90,8 +90,8 @@ int DpPacker::SmallestFirst(const Slot& slot) {
   if (slot.before == nullptr) return slot.last;
   int low = std::max(slot.least_first, 1);
   int high = slot.last;
-  // The smallest first whose compute alone is not too much, and whose memory
-  // is not either: both fall with it, but for the boundary's bytes.
+  // Find the smallest first layer whose compute fits the pace and whose memory
+  // fits.  Both fall with it, except for the boundary's bytes.
   while (low < high) {
     const int middle = (low + high) / 2;
     const bool fits =
@@ -105,7 +105,7 @@ int DpPacker::SmallestFirst(const Slot& slot) {
       low = middle + 1;
     }
   }
-  // The boundary's own costs: a cut nearby may be cheap.
+  // Then count the boundary's own cost: a later cut nearby may be cheap.
   constexpr int kMostTried = 48;
   const int end = std::min(slot.last, low + kMostTried);
   for (int first = low; first < end; ++first) {
@@ -134,7 +134,7 @@ void DpPacker::Pack(const GroupOrder& order, double pace_seconds,
       const TransferCost after =
           table_.TransferOf(slot.last, *slot.group, *right);
       slot.delay_after_seconds = after.delay;
-      // After a group that was passed over.
+      // This transfer is new when a group was passed over.
       if (table_.problem().overlap && after.occupied > pace_seconds) {
         continue;
       }
@@ -177,11 +177,11 @@ namespace {
 constexpr int kWindow = 8;  // layers that a cut may move either way at once
 constexpr int kRounds = 12;
 
-// Best prefix of stages that ends at a cut.
+// The best prefix of stages that ends at a cut.
 struct Prefix {
   double sum = HUGE_VAL;
   double pace = HUGE_VAL;
-  int from = -1;  // which cut the last stage starts at
+  int from = -1;  // index of the cut where its last stage starts
 };
 
 class CutPolisher {
@@ -199,8 +199,8 @@ class CutPolisher {
     CollectCuts();
   }
 
-  // Keeps at each cut the prefix of the least sum whose pace is at most `cap`;
-  // with cap infinite the one of the least pace.  Empty: there is none.
+  // Finds at each cut the prefix of the least sum whose pace is at most `cap`;
+  // with an infinite cap the one of the least pace.  Empty: there is none.
   Placement Best(double cap);
 
  private:
@@ -235,7 +235,7 @@ class CutPolisher {
   const CostTable& table_;
   const Placement& placement_;
   std::vector<DpGroup> groups_;         // [stages]
-  std::vector<int> later_;              // [stages] devices in later ones
+  std::vector<int> later_;              // [stages] devices in later stages
   std::vector<std::vector<int>> cuts_;  // [stages + 1]
 };
 

@@ -1,6 +1,6 @@
-// Layers for given groups of devices: the heuristic side of `dp` packs groups
-// in an order at a pace, and moves the cuts of what it found.
-// Thread-compatible.
+// Gives layers to given groups of devices.  The heuristic side of `dp` packs
+// groups in an order at a pace, and then moves the cuts of the placement it
+// found.  Thread-compatible.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace paceline {
 
-// The devices of one stage, ascending, with their shares of the whole model:
-// near enough to choose cuts by.
+// The devices of one stage, ascending.  Their shares are those for the whole
+// model, which is close enough for choosing cuts.
 struct DpGroup : PlacedStage {
   SyncCost sync;
   double memory_bytes = 0;  // of the smallest; infinity: no bound
@@ -18,8 +18,8 @@ struct DpGroup : PlacedStage {
 
 DpGroup MakeGroup(const CostTable& table, std::vector<int> devices);
 
-// Groups by number, in order of the chain from its LAST stage to its first:
-// what a stage keeps in memory depends on those behind it.
+// Group numbers in the order of the chain from its LAST stage to its first,
+// because the memory of a stage depends on the stages behind it.
 using GroupOrder = std::vector<int>;
 
 struct PackedStage {
@@ -30,7 +30,7 @@ struct PackedStage {
 struct Packed {
   // From the last stage to the first.
   std::vector<PackedStage> stages;
-  // The part of all compute that was not placed; 0 when complete.
+  // Fraction of all compute that was not placed; 0 when complete.
   double left = 1;
   bool complete() const { return left == 0; }
 };
@@ -40,21 +40,21 @@ class DpPacker {
   // `table` outlives this.
   explicit DpPacker(const CostTable& table);
 
-  // The new group's number.
+  // Returns the new group's number.
   int AddGroup(std::vector<int> devices);
   const DpGroup& group(int number) const { return groups_[number]; }
 
-  // Gives every group in turn as many layers as it can take while its stage
-  // and the transfer before it stay at most at `pace_seconds` and its memory
-  // holds them.  Groups that can take none are passed over, those that are
-  // not needed stay out.  With an exact number of stages the first so many
-  // groups are used.  O(groups x log layers), for replicas times their number.
+  // Gives every group in turn as many layers as it can take: its stage and the
+  // transfer before it stay within `pace_seconds`, and its memory holds them.
+  // It passes over groups that can take none, and leaves out groups that are
+  // not needed.  With an exact number of stages it uses that many groups, the
+  // first ones.  O(groups x log layers), times the number of replicas.
   void Pack(const GroupOrder& order, double pace_seconds, Packed& packed);
 
-  // The stages of a complete packing, shares as SharesFor gives them.
+  // Returns the stages of a complete packing, with the shares of SharesFor.
   Placement PlacementOf(const Packed& packed) const;
 
-  // Groups looked at so far: what was spent.
+  // Returns the steps spent: the number of groups looked at so far.
   double steps() const { return steps_; }
   void Spend(double steps) { steps_ += steps; }
 
@@ -66,7 +66,7 @@ class DpPacker {
     const DpGroup* before = nullptr;  // its neighbour towards layer 0
     int last = 0;
     int later_devices = 0;
-    int least_first = 0;  // layers below are for the stages still to come
+    int least_first = 0;  // lower layers are for the stages still to come
     double delay_after_seconds = 0;
     double pace_seconds = 0;
   };
@@ -82,10 +82,10 @@ class DpPacker {
   double steps_ = 0;
 };
 
-// Leaves `placement` as it is or makes it cheaper: the best cuts within a few
-// layers of where they are, by dynamic programming over cuts, repeated while
-// that helps.  Shares become those of SharesFor; memory is kept to.
-// O(stages x window^2 x replicas) a round.
+// Makes `placement` cheaper or leaves it as it is.  Each round finds the best
+// cuts within a few layers of the present ones by dynamic programming; rounds
+// go on while they help.  Shares become those of SharesFor; the placement fits
+// its memory.  O(stages x window^2 x replicas) a round.
 void PolishCuts(const CostTable& table, Placement& placement);
 
 }  // namespace paceline

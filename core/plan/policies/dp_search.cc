@@ -62,9 +62,10 @@ int BestConnected(const CostTable& table, double bytes) {
   return best;
 }
 
-// Orders of all devices: as given, by speed both ways, and paths that always go
-// on over the cheapest wire for the model's mean boundary, from the fastest
-// device and from the best connected one.  Without repetitions.  O(devices^2).
+// Returns orders of all devices without repetitions: as given, by speed both
+// ways, and two paths that always follow the cheapest wire for the model's mean
+// boundary, from the fastest device and from the best connected one.
+// O(devices^2).
 std::vector<std::vector<int>> DeviceOrders(const CostTable& table) {
   const double bytes = MeanBoundaryBytes(table);
   std::vector<int> as_given(table.devices());
@@ -86,7 +87,8 @@ std::vector<std::vector<int>> DeviceOrders(const CostTable& table) {
   return orders;
 }
 
-// Neighbours of an order joined to groups of `size`, the last one smaller.
+// Joins neighbours of an order to groups of `size`; the last one may be
+// smaller.
 std::vector<std::vector<int>> Joined(const std::vector<int>& order, int size) {
   std::vector<std::vector<int>> groups;
   for (size_t i = 0; i < order.size(); ++i) {
@@ -96,14 +98,14 @@ std::vector<std::vector<int>> Joined(const std::vector<int>& order, int size) {
   return groups;
 }
 
-// An order, and how well it packed.
+// An order, and the results of packing it.
 struct Candidate {
   GroupOrder order;
   double pace_seconds = HUGE_VAL;
   double objective = HUGE_VAL;
 };
 
-// ObjectiveOf takes so many steps of packing.
+// Returns the steps of packing that take as long as ObjectiveOf.
 double JudgingSteps(const Placement& placement) {
   double steps = 0;
   double left = 0;
@@ -145,7 +147,8 @@ class LocalSearch {
   bool Change(GroupOrder& order);
   bool ChangeReplicas(GroupOrder& order);
 
-  // The objective of `order` packed at `pace_seconds`; infinity: incomplete.
+  // Returns the objective of `order` packed at `pace_seconds`; infinity:
+  // incomplete.
   double Judge(const GroupOrder& order, double pace_seconds) {
     packer_.Pack(order, pace_seconds, packed_);
     if (!packed_.complete()) return HUGE_VAL;
@@ -161,7 +164,7 @@ class LocalSearch {
 
   double Offer(const GroupOrder& order);
 
-  // Long walks remember longer.
+  // Long walks compare with earlier moves.
   size_t HistorySize(double most_steps) const {
     const double moves =
         std::max(0.0, most_steps - packer_.steps()) / table_.devices();
@@ -176,16 +179,17 @@ class LocalSearch {
   SplitMix64 random_;
   Packed packed_;
   std::vector<GroupOrder> starts_;
-  Candidate by_pace_;       // packed at the least pace at which it is complete
-  Candidate by_objective_;  // packed at the best pace for it
+  Candidate by_pace_;       // packed at the least pace that completes it
+  Candidate by_objective_;  // packed at its best pace
   Placement best_;
   double best_objective_ = HUGE_VAL;
 };
 
-// The least pace at which `order` packs completely; infinity: at none.
+// Returns the least pace at which `order` packs completely; infinity: none.
 double LocalSearch::LeastPace(const GroupOrder& order) {
-  // Judged, since a slower pace may fit where no faster one does: a stage that
-  // recomputes may need less memory when it grows.
+  // The whole objective is checked, since a slower pace may complete where no
+  // faster one does: a stage that recomputes may need less memory when it
+  // grows.
   double high = Judge(order, HUGE_VAL);
   if (high == HUGE_VAL) return HUGE_VAL;
   if (table_.weights().sum > 0 && table_.weights().pace > 0) {
@@ -202,11 +206,11 @@ double LocalSearch::LeastPace(const GroupOrder& order) {
   return high;
 }
 
-// Remembers `order`, which is complete at some pace, where it is better than
-// what is known.  Returns the least pace at which it is complete.
+// Remembers `order` where it is better than the best known one.  Returns the
+// least pace at which it is complete.
 //
-// Fewer, faster devices at a slower pace may be better when steps are short:
-// looks at slower paces too.
+// It also tries slower paces: when steps are short, fewer and faster devices at
+// a slower pace may be better.
 double LocalSearch::Offer(const GroupOrder& order) {
   const double least_pace = LeastPace(order);
   if (least_pace == HUGE_VAL) return least_pace;
@@ -242,13 +246,13 @@ void LocalSearch::StartOrders() {
   const int devices = table_.devices();
   for (const std::vector<int>& order : DeviceOrders(table_)) {
     for (int size = 1; size <= devices; size *= 2) {
-      // A first start there is always.
+      // The first start is always made.
       if (packer_.steps() > most_steps_) break;
       Start(Joined(order, size));
       if (!table_.problem().replicas) break;
     }
   }
-  // One stage: the fastest alone, with the next one, ...
+  // Starts with one stage: on the fastest device, on the two fastest, ...
   const std::vector<int> by_speed = QuickestFirst(table_);
   for (int used = 1; used <= devices; used += std::max(1, used / 4)) {
     std::vector<std::vector<int>> groups;
@@ -259,7 +263,7 @@ void LocalSearch::StartOrders() {
   }
 }
 
-// Nothing fitted: as much as possible at any pace.
+// No start was complete, so this walk places as much as possible at any pace.
 void LocalSearch::FindAny() {
   if (starts_.empty()) return;
   GroupOrder current;
@@ -284,8 +288,8 @@ void LocalSearch::FindAny() {
   }
 }
 
-// Walks at a pace just below the best one, by how much is left over, until
-// nothing is; then the pace is lowered.
+// Walks at a pace just below the best one, and minimises the unplaced compute.
+// When nothing is left unplaced, it lowers the pace.
 void LocalSearch::Tighten(double most_steps) {
   constexpr double kFaster = 1 - 1e-4;
   const size_t history_size = HistorySize(most_steps);
@@ -293,8 +297,8 @@ void LocalSearch::Tighten(double most_steps) {
   double pace = by_pace_.pace_seconds * kFaster;
   packer_.Pack(current, pace, packed_);
   double left = packed_.left;
-  // Late acceptance (Burke and Bykov 2017): a move is taken when it is no
-  // worse than what was current some moves ago.
+  // Late acceptance (Burke and Bykov 2017): a move is taken when it is no worse
+  // than the state some moves ago.
   std::vector<double> history(history_size, left);
   for (size_t move = 0; packer_.steps() < most_steps; ++move) {
     GroupOrder order = current;
@@ -314,7 +318,7 @@ void LocalSearch::Tighten(double most_steps) {
   }
 }
 
-// Walks by the objective itself, at paces around the best one's.
+// Walks by the objective, at paces around the best one's.
 void LocalSearch::Descend(double most_steps) {
   constexpr double kPaces[] = {1.0, 0.999, 0.99, 1.01, 0.95, 1.05, 0.8, 1.3};
   const size_t history_size = HistorySize(most_steps);
@@ -337,7 +341,7 @@ void LocalSearch::Descend(double most_steps) {
   }
 }
 
-// One random step to a neighbour; false: there is none.
+// Takes one random step to a neighbour; false: there is none.
 bool LocalSearch::Change(GroupOrder& order) {
   const size_t size = order.size();
   const bool replicas = table_.problem().replicas && table_.devices() > 1;
@@ -370,7 +374,7 @@ bool LocalSearch::ChangeReplicas(GroupOrder& order) {
   const int device = from[taken];
   const size_t b = Below(order.size());
   if (a == b || Below(4) == 0) {
-    // A device of its own, next to where it was or anywhere.
+    // Gives the device a group of its own, next to its old one or anywhere.
     if (from.size() < 2) return true;
     from.erase(from.begin() + taken);
     order[a] = packer_.AddGroup(std::move(from));
@@ -387,7 +391,7 @@ bool LocalSearch::ChangeReplicas(GroupOrder& order) {
   }
   const bool empties = from.size() == 1;
   if (empties && static_cast<int>(order.size()) <= table_.problem().stages) {
-    return true;  // a group less would be too few
+    return true;  // one group less would be too few
   }
   to.push_back(device);
   order[b] = packer_.AddGroup(std::move(to));

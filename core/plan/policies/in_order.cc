@@ -13,8 +13,8 @@
 namespace paceline {
 namespace {
 
-// Puts each range on a device that holds it; where the devices do not suffice,
-// on the first ones.
+// Puts each range on a device that holds it; where this is impossible, on the
+// first devices.
 Placement OneDeviceAStage(const PlanProblem& problem,
                           const std::vector<LayerRange>& ranges) {
   const int stages = static_cast<int>(ranges.size());
@@ -33,8 +33,7 @@ Placement OneDeviceAStage(const PlanProblem& problem,
   return placement;
 }
 
-// A policy without an objective makes as many stages as there can be, or fewer
-// where memory does not allow that.
+// Makes as many stages as possible, or fewer where memory does not allow that.
 //   cut  takes a number of stages
 template <typename CutIn>
 absl::StatusOr<Placement> InOrder(const PlanProblem& problem,
@@ -65,7 +64,7 @@ absl::StatusOr<Placement> EqualPlacement(const PlanProblem& problem) {
 
 absl::StatusOr<Placement> MinCutPlacement(const PlanProblem& problem) {
   const int layers = static_cast<int>(problem.layers.size());
-  // Bytes over the cuts, then squares of the layer counts.
+  // (bytes over the cuts, squares of the layer counts)
   using Badness = std::pair<double, double>;
   return InOrder(problem, [&](int stages) {
     return BestCut(

@@ -14,7 +14,7 @@ namespace {
 
 // --- stages with replicas ---------------------------------------------------
 
-// Seconds of a layer on the fastest device, and on all devices at once.
+// Returns a layer's seconds on the fastest device, and on all devices at once.
 std::pair<double, double> LeastOf(const CostTable& table, int layer) {
   double alone = HUGE_VAL;
   double rate = 0;
@@ -26,14 +26,15 @@ std::pair<double, double> LeastOf(const CostTable& table, int layer) {
   return {alone, 1 / rate};
 }
 
-// The least that each layer costs, whichever device holds it.
+// The least cost of each layer on any devices.
 struct LayerBounds {
   std::vector<double> alone;     // [layers] s on the fastest device
   std::vector<double> together;  // [layers] s on all devices at once
   std::vector<double> sync;      // [layers] s between the two nearest devices
 };
 
-// A ring of more replicas has a slower link and moves more (cost.h).
+// Two replicas cost least: a larger ring has a slower link and moves more
+// (cost.h).
 double LeastSyncPerByte(const CostTable& table) {
   double least = HUGE_VAL;
   for (int u = 0; u < table.devices(); ++u) {
@@ -57,17 +58,18 @@ LayerBounds BoundsOf(const CostTable& table) {
   return bounds;
 }
 
-// A replicated stage's t is at least `mix` of its compute and 1 - mix of its
-// synchronisation; without overlap it is both.
+// With overlap, t of a replicated stage is at least compute x its compute +
+// sync x its synchronisation, with weights that sum to 1.  Without overlap both
+// weights are 1.
 struct Mix {
   double compute = 1;
   double sync = 0;
 };
 
-// The dual of: give each layer to devices in fractions so that the weighted
-// sum of all stages and the largest load is least.  Any prices >= 0 of the
-// devices that sum to weights.pace are a bound, because q_d W_d <= t of the
-// stage <= bottleneck on each of its devices:
+// The dual of this problem: give each layer to devices in fractions so that the
+// weighted sum of all stages and the largest load is least.  Any prices >= 0 of
+// the devices that sum to weights.pace give a bound, because q_d W_d <= t of
+// the stage <= bottleneck on each of its devices:
 //   a layer alone on d   (sum + price_d) seconds_d
 //   replicated           sum x together + min over d of price_d seconds_d, and
 //                        (sum + the two lowest prices) x sync
@@ -112,9 +114,9 @@ Priced BoundAt(const CostTable& table, const LayerBounds& bounds,
   return priced;
 }
 
-// Starts at prices proportional to speed, which is the optimum with replicas
-// when devices differ by a factor only, and raises the price of whoever is
-// loaded most (subgradient ascent in the logarithm).
+// Starts at prices proportional to speed, which are optimal with replicas when
+// devices differ only by a factor.  Each step raises the price of the most
+// loaded device (subgradient ascent in the logarithm).
 double WorkBound(const CostTable& table, const LayerBounds& bounds,
                  const Mix& mix) {
   constexpr int kSteps = 16;
@@ -141,7 +143,7 @@ double WorkBound(const CostTable& table, const LayerBounds& bounds,
   return best;
 }
 
-// The fill and the pace apart: the largest layer is part of some stage.
+// Bounds the sum and the pace separately: some stage has the largest layer.
 double LayerBound(const CostTable& table, const LayerBounds& bounds,
                   const Mix& mix) {
   double sum = 0;
@@ -160,7 +162,7 @@ double LayerBound(const CostTable& table, const LayerBounds& bounds,
 
 // --- stages of one device ---------------------------------------------------
 
-// The least that a boundary adds on one side of a stage on a device.
+// The least costs that a boundary adds on one side of a stage on a device.
 struct Ends {
   double before = 0;
   double after = 0;
@@ -180,8 +182,8 @@ class Packing {
                      [&](int a, int b) { return rates_[a] < rates_[b]; });
   }
 
-  // A lower bound of the sum of stages and transfers at a pace of at most
-  // `pace_seconds`; infinity: no placement is that fast.
+  // Returns a lower bound of the sum of stages and transfers at a pace of at
+  // most `pace_seconds`; infinity: no placement is that fast.
   double SumAt(double pace_seconds) const;
 
  private:
@@ -195,10 +197,10 @@ class Packing {
   double work() const { return work_.back(); }
 
   const CostTable& table_;
-  // [layers + 1]: of layers [0, l), so that no device is faster than its rate
+  // [layers + 1]: of layers [0, l); no device is faster than its rate.
   std::vector<double> work_;
   std::vector<Ends> ends_;     // [devices]
-  std::vector<double> rates_;  // [devices]: at least so many seconds per work
+  std::vector<double> rates_;  // [devices]: least seconds per work
   std::vector<int> by_rate_;
 };
 
@@ -241,11 +243,12 @@ double Packing::RateOf(int device) const {
 bool Packing::Fits(int device, int first, int last) const {
   const double bound = table_.problem().devices[device].memory_bytes;
   if (bound == 0) return true;
-  // Without its boundaries' frames, which a longer run might not have.
+  // The boundaries' frames do not count, since a longer run might not have
+  // them.
   return table_.LeastBytes({first, last}) <= bound * (1 + 1e-9);
 }
 
-// The most work of a run between two others.
+// Returns the most work of a run between two others.
 double Packing::Run(int device, double pace_seconds, const Ends& ends) const {
   const double budget = pace_seconds - ends.before - ends.after;
   double most = 0;
@@ -286,7 +289,7 @@ double Packing::SumAt(double pace_seconds) const {
   const int most_stages =
       table_.problem().stages > 0 ? table_.problem().stages : table_.devices();
   double alone = HUGE_VAL;  // one stage of everything
-  double at_start = 0;      // more than a run between two others
+  double at_start = 0;      // excess over a run between two others
   double at_end = 0;
   std::vector<double> runs(table_.devices());
   for (const int device : by_rate_) {
@@ -302,7 +305,7 @@ double Packing::SumAt(double pace_seconds) const {
     }
   }
   if (most_stages == 1) return alone;
-  // The fewest stages: by the largest runs.
+  // The largest runs give the fewest stages.
   std::vector<double> largest = runs;
   std::sort(largest.begin(), largest.end(), std::greater<>());
   const double needed = work() * (1 - kRounding) - at_start - at_end;
@@ -315,7 +318,7 @@ double Packing::SumAt(double pace_seconds) const {
   for (const Ends& ends : ends_) least_end = std::min(least_end, ends.in_sum);
   double sum = 2 * (stages - 1) * least_end;
   double rest = work();
-  // The ends hold more than their runs; on whichever device that is cheapest.
+  // Runs at the ends hold more; count the excess at the cheapest rate.
   const double extra = std::min(rest, at_start + at_end);
   sum += extra * rates_[by_rate_[0]];
   rest -= extra;
@@ -342,7 +345,7 @@ LeastSeconds LeastSecondsOf(const CostTable& table) {
 double PackingBoundSeconds(const CostTable& table) {
   const Packing packing(table);
   const ObjectiveWeights& weights = table.weights();
-  double high = 0;  // a pace at which one device can do it all
+  double high = 0;  // a pace at which one device can hold all layers
   for (int device = 0; device < table.devices(); ++device) {
     high = std::max(high, table.ComputeOnly(0, table.layers(), device));
   }
@@ -360,8 +363,8 @@ double PackingBoundSeconds(const CostTable& table) {
     (packing.SumAt(middle) == HUGE_VAL ? low : top) = middle;
   }
   if (weights.sum == 0) return weights.pace * low;
-  // Intervals of paces by their bound: the sum at the slower end, the pace of
-  // the faster one.
+  // (bound, from, to): the bound of an interval takes the sum at its slower end
+  // and the pace at its faster end.
   using Interval = std::tuple<double, double, double>;
   std::priority_queue<Interval, std::vector<Interval>, std::greater<>> open;
   const auto push = [&](double from, double to) {
@@ -376,7 +379,8 @@ double PackingBoundSeconds(const CostTable& table) {
     push(from, (from + to) / 2);
     push((from + to) / 2, to);
   }
-  // Slower than `high` is not better: the sum there is the least there is.
+  // At paces slower than `high` the sum is at least its value at an unlimited
+  // pace.
   return std::min(std::get<0>(open.top()),
                   packing.SumAt(HUGE_VAL) + weights.pace * high);
 }
@@ -400,7 +404,7 @@ double LowerBoundSeconds(const PlanProblem& problem) {
         {best, WorkBound(table, bounds, mix), LayerBound(table, bounds, mix)});
   }
   if (!replicas) best = std::max(best, PackingBoundSeconds(table));
-  // Sums that were formed in another order than CostOf's.
+  // CostOf forms its sums in another order, which rounds differently.
   constexpr double kRounding = 1e-12;
   return best * (1 - kRounding);
 }

@@ -10,7 +10,7 @@ namespace paceline {
 namespace {
 
 constexpr int kSettleSteps = 32;
-constexpr uint64_t kRescues = 4;  // rounds more when nothing fits
+constexpr uint64_t kRescues = 4;  // extra rounds when nothing fits
 constexpr double kFirstRate = 0.3;
 constexpr double kCoolRate = 0.88;
 
@@ -47,8 +47,8 @@ class Descent {
         mean_(count, 0),
         square_(count, 0) {}
 
-  // Shorter memories than the paper's 0.9 and 0.999: there are few steps, and
-  // the softness changes under them.
+  // The averages forget faster than with the paper's 0.9 and 0.999: there are
+  // few steps, and the softness changes meanwhile.
   void Step(const Softness& soft, double rate) {
     constexpr double kMean = 0.6;
     constexpr double kSquare = 0.92;
@@ -123,7 +123,7 @@ void SettleCuts(const CostTable& table, int steps,
 
 namespace {
 
-// All numbers up to 8, then some on a scale of halves.
+// Returns all numbers up to 8, then each about half as large again.
 std::vector<int> StagesToTry(const CostTable& table) {
   if (table.problem().stages > 0) return {table.problem().stages};
   const int most = std::min(table.layers(), table.devices());
@@ -143,19 +143,19 @@ int StartsOf(const CostTable& table) {
   return table.layers() + table.devices() <= kSmall ? kMostStarts : 1;
 }
 
-// More devices need longer to find their places.
+// With more devices the memberships need more steps to settle.
 int StepsOf(const CostTable& table) {
   constexpr int kFewDevices = 6;
   return table.devices() <= kFewDevices ? 64 : 160;
 }
 
-// As many as looking at each device in each stage twice would take.
+// As many steps as trying each device in each stage twice.
 int64_t WalkSteps(const CostTable& table, int stages) {
   return int64_t{2} * table.devices() * (stages + 1) + 48;
 }
 
-// Descends with `stages` stages from some starts, and walks downhill from what
-// that is rounded to.
+// Descends with `stages` stages from some starts, and walks downhill from the
+// rounded placements.
 void Try(const CostTable& table, int stages, uint64_t seed, Walk& walk) {
   Relaxation relaxation(table, stages);
   for (int start = 0; start < StartsOf(table); ++start) {
@@ -166,7 +166,8 @@ void Try(const CostTable& table, int stages, uint64_t seed, Walk& walk) {
     Descend(table, StepsOf(table), relaxation, logits);
     const std::vector<WalkStage> placed = relaxation.Round(logits);
     SettleCuts(table, kSettleSteps, placed, relaxation, logits);
-    // Between cheap cuts and dear ones the second descent may slip.
+    // Where cheap and expensive cuts lie close together the second descent may
+    // get worse, so both results are tried.
     walk.Run(placed, WalkSteps(table, stages), 0);
     walk.Run(relaxation.Round(logits), WalkSteps(table, stages), 0);
   }

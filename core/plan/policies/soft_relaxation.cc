@@ -10,13 +10,13 @@ namespace {
 
 // Keeps W and sums of memberships above 0; in units of unit_ and devices.
 constexpr double kTiny = 1e-9;
-// In an endless stream the mean counts so much beside the bottleneck, so that
-// stages below it feel a slope too.
+// In an endless stream the mean over stages counts this much beside the
+// bottleneck, so that all stages have a slope.
 constexpr double kMeanWeight = 0.02;
 constexpr int kRingOrder = 3;  // mean of order 2^3 over the pairs of a ring
 
-// The features of a cut: the amounts of the layers before it and the bytes over
-// it, then their seconds by the rows of the table.
+// The features of a cut: the amounts of the layers before it, the bytes over
+// it, and the seconds of the layers before it by each row of the table.
 constexpr double StageAmounts::*kAmounts[] = {
     &StageAmounts::fixed,   &StageAmounts::parameters, &StageAmounts::kept,
     &StageAmounts::outputs, &StageAmounts::boundary,   &StageAmounts::frames};
@@ -30,7 +30,7 @@ enum AmountFeature {
   kRows
 };
 
-// The mean of order 8 of what `sum` says of a stage's pairs, times the sum of
+// Returns the mean of order 8 over a stage's pairs, times `weight`, the sum of
 // z_u z_v over them.
 Traced MeanOfPairs(const Traced& weight, const Traced& sum) {
   if (!(weight.value > 1e-30) || !(sum.value > 1e-30)) return 0;
@@ -130,7 +130,7 @@ Relaxation::Amounts Relaxation::AmountsOf(int stage) {
           0};
 }
 
-// [stages]: where each stage begins.
+// Returns the first layer of each stage, as a position: [stages].
 Relaxation::Numbers Relaxation::Positions(const Numbers& logits) const {
   const Numbers widths = Softmax(logits.data(), stages_, 1);
   Numbers positions = {0};
@@ -143,7 +143,7 @@ Relaxation::Numbers Relaxation::Positions(const Numbers& logits) const {
 }
 
 void Relaxation::Soften(int cut, const Traced& position) {
-  // Layers further off weigh less than 1e-8.
+  // Layers farther away weigh less than 1e-8.
   constexpr double kWidths = 6;
   const double width = soft_.cut_width;
   const double at = position.value;
@@ -208,8 +208,8 @@ void Relaxation::PutShares(int stage) {
   }
   if (!uneven) sum += kTiny;
   for (int d = 0; d < devices_; ++d) share_[At(d, stage)] /= sum;
-  // Even shares: under the membership, so that a slow device elsewhere sets no
-  // scale.
+  // With even shares the maximum is weighted by membership, so that a slow
+  // device of another stage does not dominate it.
   compute_[stage] =
       uneven ? 1 / sum : NormOf(works, soft_.sharpness, members) / sum;
 }
@@ -281,7 +281,7 @@ Traced Relaxation::Objective() const {
                              : sum + (micro_batches_ - 1) * bottleneck;
 }
 
-// --- what is not allowed ----------------------------------------------------
+// --- penalties --------------------------------------------------------------
 
 Traced Relaxation::ReplicaPenalty() const {
   Traced sum = 0;
@@ -346,7 +346,7 @@ std::vector<WalkStage> Relaxation::Round(const std::vector<double>& logits) {
   const Numbers positions = Positions({logits.begin(), logits.end()});
   std::vector<int> cuts(static_cast<size_t>(stages_) + 1, 0);
   for (int cut = 1; cut < stages_; ++cut) {
-    // Positions are 1 apart at least; their sums may round a little closer.
+    // Positions are at least 1 apart; their sums may round a little closer.
     const int near = static_cast<int>(std::floor(positions[cut].value + 0.5));
     cuts[cut] = std::clamp(near, cuts[cut - 1] + 1, layers_ - stages_ + cut);
   }
@@ -356,7 +356,7 @@ std::vector<WalkStage> Relaxation::Round(const std::vector<double>& logits) {
 
   const size_t choices = static_cast<size_t>(stages_) + 1;
   const double* const member = logits.data() + stages_;
-  // How much each device leans to a stage, against the best of its choices.
+  // How much less a device prefers a stage than its best choice.
   struct Leaning {
     double less;
     int device;
@@ -373,8 +373,8 @@ std::vector<WalkStage> Relaxation::Round(const std::vector<double>& logits) {
   std::stable_sort(
       leanings.begin(), leanings.end(),
       [](const Leaning& a, const Leaning& b) { return a.less < b.less; });
-  // Every stage its first device, by who gives up least; then the others go
-  // where they lean.
+  // First give every stage one device, those first that lose least; then every
+  // other device goes to the stage it prefers.
   std::vector<bool> used(static_cast<size_t>(devices_), false);
   for (const Leaning& leaning : leanings) {
     if (used[leaning.device] || !placed[leaning.stage].devices.empty()) {

@@ -1,25 +1,34 @@
-// A placement of a given number of stages with its choices made soft, so that
-// its cost has a gradient.  Pure.
+// A placement of a given number of stages whose choices are soft, so that its
+// cost has a gradient.  Pure.
+//
+//   layers       0    1    2    3    4    5    6    7
+//   cut 1 weight      .1   .8   .1                       a cut is a weighted
+//   cut 2 weight                     .2   .7   .1        mean over layers
+//
+//   z            stage 0   stage 1   stage 2   left out
+//   device 0        .9       .05       .03        .02    each row sums to 1
+//   device 1        .1       .7        .1         .1
 //
 //   cuts      the widths of the stages are a softmax of logits, so that cuts
-//             keep their order and each stage at least one layer.  A cut at
+//             keep their order and each stage has at least one layer.  A cut at
 //             position p sits before layer j with weight
-//             ~ exp(-(p - j)^2 / (2 width^2)), j among those that leave the
-//             stages on both sides a layer each; all that depends on where a
-//             cut is becomes a mean
+//             ~ exp(-(p - j)^2 / (2 width^2)), for every j that leaves the
+//             stages on both sides a layer each.  Every amount that depends on
+//             the position of a cut becomes a mean under these weights
 //   devices   each is a softmax over the stages and "left out"; z is its
 //             membership of a stage
-//   W, q, t   as in cost.h, with z as a part of a device: uneven shares make
+//   W, q, t   as in cost.h, with the fraction z of a device: uneven shares make
 //             t = 1 / sum(z / W) and q ~ z / W; else t = max(W) / sum(z), q ~ z
 //   max       smooth: (sum v^p)^(1/p), the exponential of a log-sum-exp of
 //             log v with temperature 1 / p; p is a power of two
 //   sync      m - 1 becomes (sum of z_u z_v over pairs) / m, the slowest pair
 //             a mean of order 8 under z_u z_v
-//   memory    without floor and ceil, and as if nothing was recomputed; what is
-//             too much, in parts of what is there, is charged under z.  So are
-//             pairs of devices in one stage where replicas are not allowed
+//   memory    without floor and ceil, and without recomputing.  The excess over
+//             a device's memory, relative to that memory, is a penalty weighted
+//             by z.  So are pairs of devices in one stage where replicas are
+//             not allowed
 //
-// The formulas are written once, on a Tape, which knows the gradient.
+// The formulas are written once, on a Tape, which computes the gradient.
 #pragma once
 
 #include <cstddef>
@@ -33,17 +42,17 @@
 
 namespace paceline {
 
-// InFlightOf() of stage_memory.h asks for these: fractions of devices are not
+// Overloads for InFlightOf() of stage_memory.h: fractions of devices are not
 // rounded.
 inline Traced WholeBelow(const Traced& number) { return number; }
 inline Traced WholeAbove(const Traced& number) { return number; }
 
-// How soft.  All are annealed towards hard choices.
+// Degrees of softness.  All are annealed towards hard choices.
 struct Softness {
   double cut_width = 1;   // layers
   double membership = 1;  // temperature of the devices' softmax
   int sharpness = 2;      // p = 2^sharpness
-  double penalty = 1;     // of what is not allowed, in parts of the cost
+  double penalty = 1;     // weight of penalties, relative to the cost
 };
 
 // Thread-compatible: Loss() uses the scratch of the object.  The table must
@@ -57,15 +66,15 @@ class Relaxation {
   // memberships, "left out" last.
   size_t size() const;
 
-  // log(step_seconds over a fixed time) + penalties, and its derivatives by
-  // the logits into `gradient` [size()].
+  // Returns log(step_seconds over a fixed time) + penalties, and puts its
+  // derivatives by the logits into `gradient` [size()].
   // O(stages x (devices^2 + cut_width x rows of measurements)).
   double Loss(const std::vector<double>& logits, const Softness& softness,
               std::vector<double>& gradient);
 
-  // The placement that the logits lean to: each cut before its nearest layer,
-  // each device where its membership is largest, each stage at least one device
-  // (exactly one without replicas).
+  // Returns the nearest hard placement: each cut before its nearest layer, each
+  // device in the stage of its largest membership, each stage with at least one
+  // device (exactly one without replicas).
   std::vector<WalkStage> Round(const std::vector<double>& logits);
 
  private:
@@ -81,8 +90,8 @@ class Relaxation {
   void FillPairs();
   double Feature(int feature, int layer) const;
 
-  // Means under the weights of a cut; cuts 0 and stages_ are the ends of the
-  // chain.
+  // Returns a feature's mean under the weights of a cut; cuts 0 and stages_ are
+  // the ends of the chain.
   Traced& Mean(int feature, int cut) {
     return mean_[static_cast<size_t>(feature) * (stages_ + 1) + cut];
   }
@@ -116,7 +125,7 @@ class Relaxation {
   Vector ring_bytes8_,
       ring_latency8_;  // pairs over the slowest one, to the 8th
 
-  // The last Loss() left these.  [devices][stages] unless said.
+  // Results of the last Loss().  [devices][stages] unless said.
   Softness soft_;
   Tape tape_;
   Numbers mean_;  // [features][stages + 1]
@@ -124,12 +133,13 @@ class Relaxation {
   Numbers count_;           // [stages]: sum of z
   Numbers compute_, time_;  // [stages]
   Numbers port_left_, port_right_;
-  Numbers delay_;  // [stages]; delay_[s] is before s
+  Numbers delay_;  // [stages]; delay_[s] is before stage s
 };
 
 // --- the descent (soft.cc) --------------------------------------------------
 
-// Logits of chance: nearly equal widths, memberships that lean a little.
+// Returns random logits: nearly equal widths, memberships with a small
+// preference.
 std::vector<double> RandomLogits(const Relaxation& relaxation, int stages,
                                  uint64_t seed);
 
@@ -137,8 +147,9 @@ std::vector<double> RandomLogits(const Relaxation& relaxation, int stages,
 void Descend(const CostTable& table, int steps, Relaxation& relaxation,
              std::vector<double>& logits);
 
-// Memberships are made those of `placed`, hard; then the cuts alone descend:
-// they were at home among devices that rounding has changed.
+// Sets the memberships to those of `placed`, hard, then lets the cuts alone
+// descend.  The old cuts suited the soft memberships, which rounding has
+// changed.
 void SettleCuts(const CostTable& table, int steps,
                 const std::vector<WalkStage>& placed, Relaxation& relaxation,
                 std::vector<double>& logits);

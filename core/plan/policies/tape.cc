@@ -65,7 +65,7 @@ void Tape::PutSlopes(const Traced& result, std::vector<double>& slopes) {
   slopes_[result.at] = 1;
   size_t products = products_.size();
   for (size_t at = steps_.size() - 1; at > 0; --at) {
-    // All that depends on a product comes after it.
+    // All numbers that depend on a product come after it.
     if (products > 0 && products_[products - 1].first == at) {
       PutSlopesOf(products_[--products]);
     }
@@ -98,7 +98,8 @@ Traced NormOf(const std::vector<Traced>& values, int exponent,
   const auto weight = [&](size_t i) {
     return weights.empty() ? Traced(1) : weights[i];
   };
-  double most = 0;  // of the terms' own norms, so that no power overflows
+  // largest of the terms' own norms, so that no power overflows
+  double most = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     most = std::max(most, RootOf(weight(i).value, exponent) * values[i].value);
   }
@@ -115,7 +116,7 @@ Traced NormOf(const std::vector<Traced>& values, int exponent,
   return most * RootOf(sum, exponent);
 }
 
-// 2^k exp(r) with |r| <= log(2) / 2, the latter by its series.
+// Computes 2^k exp(r) with |r| <= log(2) / 2, exp(r) by its series.
 double ExpOf(double x) {
   constexpr double kLog2 = 0.69314718055994530942;
   if (!(x > -700)) return 0;
@@ -123,7 +124,7 @@ double ExpOf(double x) {
   const double rest = x - static_cast<double>(twos) * kLog2;
   double series = 1;
   for (int term = 11; term > 0; --term) series = 1 + series * rest / term;
-  // 2^twos as its bits: above -1011, so never subnormal.
+  // Builds 2^twos from its bits: above -1011, so never subnormal.
   return series *
          std::bit_cast<double>(static_cast<uint64_t>(1023 + twos) << 52);
 }

@@ -1,9 +1,20 @@
-// Numbers that record how they came about, so that the slope of a result by
-// each input is known afterwards: reverse-mode differentiation (Linnainmaa
-// 1976).  Thread-compatible.
+// Reverse-mode differentiation (Linnainmaa 1976): numbers record their
+// operations on a tape, which then yields the slope of a result by each input.
+// Thread-compatible.
 //
-// The functions are made of + - * / and square roots alone: those round alike
-// on every machine, the C library's exp does not.
+//   y = a * b + a, with a = 3 and b = 2:
+//
+//   tape   at      1      2      3            4
+//          value   a=3    b=2    c=a*b=6      y=c+a=9
+//          by_a                  dc/da=2      dy/dc=1      forward  ->
+//          by_b                  dc/db=3      dy/da=1
+//   slope of y     1+2=3  3      1            1            backward <-
+//
+// Walking backward, each number adds slope x by_a to the slope of its first
+// operand, and slope x by_b to that of its second.
+//
+// All functions are made of + - * / and square roots alone.  These round alike
+// on every machine; the C library's exp does not.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +31,7 @@ struct Traced {
 
   double value;
   Tape* tape = nullptr;  // null: a constant
-  int at = 0;            // its place there
+  int at = 0;            // its position on the tape
 };
 
 class Tape {
@@ -33,8 +44,8 @@ class Tape {
   // Inputs come before all other numbers.
   Traced Input(double value) { return Put(value, {}); }
 
-  // A number that changes by `by_a` when the one at `a` changes by 1, and by
-  // `by_b` with the one at `b`.
+  // One number: it changes by `by_a` when the number at `a` changes by 1, and
+  // by `by_b` when the number at `b` does.
   struct Step {
     int a = 0;
     int b = 0;
@@ -49,13 +60,14 @@ class Tape {
     return traced;
   }
 
-  // links x values, [rows][columns], by links or by `turned` links:
-  // [rows][rows].  `links` must stay until Clear().  One step for all.
+  // Returns links x values, [rows][columns], with links [rows][rows],
+  // transposed if `turned`.  `links` must stay until Clear().  It records one
+  // product, not one step for each operation.
   std::vector<Traced> Multiply(const std::vector<double>& links, bool turned,
                                const std::vector<Traced>& values,
                                size_t columns);
 
-  // The slopes of `result` by the first slopes.size() inputs.
+  // Puts the slopes of `result` by the first slopes.size() inputs.
   // O(numbers on the tape).
   void PutSlopes(const Traced& result, std::vector<double>& slopes);
 
@@ -65,12 +77,12 @@ class Tape {
     bool turned;
     size_t columns;
     size_t first;             // its first number
-    std::vector<int> values;  // where they are
+    std::vector<int> values;  // positions of the operands
   };
 
   void PutSlopesOf(const Product& product);
 
-  // The first one is nobody's: where constants are.
+  // Entry 0 is unused: constants have position 0.
   std::vector<Step> steps_;
   std::vector<Product> products_;
   std::vector<double> slopes_;  // scratch
@@ -102,20 +114,20 @@ inline bool operator<(const Traced& a, const Traced& b) {
   return a.value < b.value;
 }
 
-// x^(2^exponent) and x^(1 / 2^exponent), x >= 0; the slope is for x > 0.
+// x^(2^exponent) and x^(1 / 2^exponent), x >= 0; the slope needs x > 0.
 double PowerOf(double x, int exponent);
 double RootOf(double x, int exponent);
 Traced RootOf(const Traced& x, int exponent);
 
-// (sum weight x^p)^(1/p), p = 2^exponent: a smooth maximum.  Nothing is below
-// 0.  Weights empty: all are 1.
+// Returns (sum weight x^p)^(1/p), p = 2^exponent: a smooth maximum.  No value
+// is below 0.  Weights empty: all are 1.
 Traced NormOf(const std::vector<Traced>& values, int exponent,
               const std::vector<Traced>& weights = {});
 
-// exp(x) for x <= 0 within 1e-12 of itself; 0 below -700.
+// Returns exp(x) for x <= 0 with an error below 1e-12; 0 below -700.
 double ExpOf(double x);
 
-// Probabilities proportional to exp(logits / temperature), of `count` logits.
+// Returns `count` probabilities proportional to exp(logits / temperature).
 std::vector<Traced> Softmax(const Traced* logits, size_t count,
                             double temperature);
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kInnerSearchSteps = 2000;
 constexpr double kInnerExactSteps = 2e5;
-// Building the exact search's tables costs more than it finds beyond.
+// With more pairs, building the exact search's tables costs more than it gains.
 constexpr double kMostInnerPairs = 250;
 constexpr int kMostInnerCuts = 25;
 
@@ -46,12 +46,13 @@ LayerCost Joined(const PlanProblem& problem, int first, int last) {
   }
   joined.output_bytes = problem.layers[last - 1].output_bytes;
   joined.decoded_bytes = problem.layers[last - 1].decoded_bytes;
-  // Forward only it is there layer by layer.
+  // Inference has the activations of one layer at a time.
   if (!problem.training) joined.kept_bytes = largest - DecodedBytes(joined);
   return joined;
 }
 
-// Stages of one range inside one machine, shares by the whole problem.
+// Returns stages of one range inside one machine, with shares by the whole
+// problem.
 std::vector<Placement> InnerPlans(const CostTable& table, LayerRange layers,
                                   const Machine& machine) {
   const PlanProblem& problem = table.problem();
@@ -84,11 +85,11 @@ std::vector<Placement> InnerPlans(const CostTable& table, LayerRange layers,
   return plans;
 }
 
-// Stages from some cut to the last layer.
+// Stages from a cut to the last layer.
 struct Chain {
   double sum = 0;
-  double pace = 0;  // of what is complete: without overlap not the first stage
-  double open = 0;  // without overlap: what the first stage is busy for so far
+  double pace = 0;  // of complete stages: without overlap not the first
+  double open = 0;  // without overlap: busy time of the first stage so far
   int devices = 0;
   Placement stages;
 };
@@ -104,7 +105,7 @@ class MachineChain {
   Placement Best() { return std::move(best_); }
 
  private:
-  // So many that all ranges inside all machines stay affordable.
+  // As many cuts as keep all ranges inside all machines affordable.
   std::vector<int> OuterCuts() const {
     constexpr double kMostRanges = 1200;
     const int machines = static_cast<int>(machines_.size());
@@ -143,7 +144,7 @@ const std::vector<Placement>& MachineChain::Inner(int machine, size_t from,
   return found->second;
 }
 
-// `plan` laid before `behind`; false: some stage does not fit.
+// Lays `plan` before `behind`; false: some stage does not fit.
 bool MachineChain::Before(const Placement& plan, const Chain& behind,
                           Chain& chain) const {
   const bool overlap = table_.problem().overlap;
@@ -200,7 +201,8 @@ void MachineChain::Lay(const std::vector<int>& order) {
   for (size_t to = cuts_.size() - 1; to > 0; --to) {
     for (size_t used = 0; used < machines; ++used) {
       for (const auto& [stages, behind] : chains_[to][used]) {
-        // Machines between are left out; none or several hold the next range.
+        // Machine `next` alone holds the next range and those before it are
+        // left out, or all of them hold it together.
         for (size_t next = used; next < machines; ++next) {
           for (size_t from = 0; from < to; ++from) {
             for (const Placement& plan : Inner(order[next], from, to)) {
@@ -295,7 +297,7 @@ std::vector<int> GoodCuts(const CostTable& table, LayerRange layers, int most) {
     }
     return cuts;
   }
-  // Work and layers both count: neither may pile up in one part.
+  // Work and layers both count, so that neither piles up in one part.
   const double whole = table.ComputeOnly(layers.first, layers.last, 0);
   const auto reached = [&](int cut) {
     const double even = static_cast<double>(cut - layers.first) / count;
@@ -306,7 +308,7 @@ std::vector<int> GoodCuts(const CostTable& table, LayerRange layers, int most) {
   const int parts = most - 1;
   int cut = layers.first + 1;
   for (int part = 1; part < parts; ++part) {
-    // Takes the layer of the fewest bytes among those nearest to part / parts.
+    // Take the cut of the fewest bytes among those nearest to part / parts.
     int best = -1;
     for (; cut < layers.last && reached(cut) * parts < part + 0.5; ++cut) {
       if (reached(cut) * parts < part - 0.5) continue;

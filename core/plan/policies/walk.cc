@@ -14,8 +14,8 @@
 namespace paceline {
 namespace {
 
-// Sums over ranges are differences of running sums here: this close to the
-// bound, StageBytes itself decides, so that both say the same.
+// Sums over ranges are differences of running sums here.  This close to the
+// bound StageBytes() itself decides, so that the walk and CheckMemory agree.
 constexpr double kNearTheBound = 1e-9;
 
 void InsertSorted(std::vector<int>& values, int value) {
@@ -93,7 +93,7 @@ bool ShiftCut(const Step& step) {
   return true;
 }
 
-// Two stages exchange one device each.
+// Exchanges one device between two stages.
 bool Exchange(const Step& step) {
   const int a = step.LikelyStage();
   const int b = step.AnyStage();
@@ -115,7 +115,7 @@ bool SwapStages(const Step& step) {
   return true;
 }
 
-// The devices of a run of stages in the opposite order, as 2-opt does.
+// Reverses the devices of a run of stages, as 2-opt does.
 bool Reverse(const Step& step) {
   int a = step.AnyStage();
   int b = step.AnyStage();
@@ -159,7 +159,7 @@ bool MoveReplica(const Step& step) {
   return true;
 }
 
-// Cuts `stage` for `devices`, which are unused, to hold one of the parts.
+// Cuts `stage` in two; `devices`, which are unused, get one part.
 void SplitFor(const Step& step, int stage, std::vector<int> devices) {
   const LayerRange layers = step.state.stage(stage).layers;
   const bool head = step.Coin();
@@ -200,7 +200,8 @@ bool SplitStage(const Step& step) {
   return true;
 }
 
-// `stage` gives its layers to a neighbour; returns that one's new number.
+// Gives the layers of `stage` to a neighbour; returns the neighbour's new
+// number.
 int MergeAway(const Step& step, int stage) {
   if (stage + 1 < step.state.size() && step.Coin()) {
     step.state.SwapDevices(stage, stage + 1);
@@ -222,7 +223,7 @@ bool MergeStages(const Step& step) {
   return true;
 }
 
-// A stage leaves its place and cuts another in two.
+// Removes a stage and cuts another in two for its devices.
 bool Relocate(const Step& step) {
   if (step.state.size() < 2) return false;
   const int stage = step.LikelyStage();
@@ -454,7 +455,7 @@ std::vector<WalkStage> ProportionalStages(const CostTable& table,
     before += 1 / whole;
     int last = first + 1;
     const int most = layers - (stages - s - 1);
-    // A chain that takes no time is cut anywhere.
+    // A chain that takes no time may be cut anywhere.
     while (last < most && !(table.ComputeOnly(0, last + 1, device) >
                             whole * (before / total))) {
       ++last;
@@ -472,7 +473,7 @@ std::vector<WalkStage> ProportionalStages(const CostTable& table,
 bool ProposeMove(const CostTable& table, int busiest, SplitMix64& random,
                  WalkState& state) {
   using Kind = bool (*)(const Step&);
-  // As often as listed.
+  // Kinds repeat by their weight.
   static constexpr Kind kKinds[] = {
       ShiftCut,    ShiftCut,   ShiftCut,    ShiftCut,    ShiftCut,
       Exchange,    Exchange,   SwapStages,  Replace,     AddReplica,
@@ -487,8 +488,8 @@ bool ProposeMove(const CostTable& table, int busiest, SplitMix64& random,
 
 namespace {
 
-// 1 / exp(x) for x >= 0 out of products, which all machines round alike:
-// (1 - x / 64)^64 has the same shape.
+// Approximates exp(-x) for x >= 0 by (1 - x / 64)^64: products round alike on
+// all machines.
 double Acceptance(double x) {
   double power = std::max(1 - x / 64, 0.0);
   for (int i = 0; i < 6; ++i) power *= power;
@@ -521,8 +522,8 @@ absl::StatusOr<Placement> Walk::BestPlacement() {
 }
 
 double Walk::Energy(const WalkCost& cost) const {
-  // An endless stream does not see what the stages below the bottleneck take;
-  // the walk has to, or it stands on a plain.
+  // An endless stream's cost ignores stages below the bottleneck.  The mean
+  // gives the walk a direction there.
   constexpr double kMeanWeight = 0.02;
   const bool endless = table_.problem().micro_batches == 0;
   return (cost.step_seconds +

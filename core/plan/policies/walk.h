@@ -1,6 +1,6 @@
-// A placement that changes by a stage or two at a time, and what it costs:
-// the numbers of CostOf and the verdict of CheckMemory, without their O(layers)
-// and without a new Placement for every try.  For policies that try many.
+// A placement that changes by a stage or two at a time, and its cost: the
+// numbers of CostOf and the verdict of CheckMemory, but without O(layers) and a
+// new Placement for every try.  For policies that try many placements.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@
 
 namespace paceline {
 
-// WalkState fills in all but the layers and the devices.
+// The caller sets layers and devices; WalkState fills in the rest.
 struct WalkStage : PlacedStage {
   double seconds = 0;  // t
   StageAmounts amounts;
@@ -26,19 +26,19 @@ struct WalkCost {
   double step_seconds = 0;        // PlacementCost's
   double bottleneck_seconds = 0;  // PlacementCost's
   double mean_busy_seconds = 0;   // of the stages
-  // Bytes too many over bytes there, summed over stages; 0: it fits.
+  // Excess bytes over the bytes available, summed over stages; 0: it fits.
   double excess = 0;
-  // The stage that bounds the step: for a transfer, the one before it.
+  // The stage that bounds the step; if a transfer does, the stage before it.
   int busiest_stage = 0;
 };
 
-// Edits go to a draft; Evaluate() says what it costs; Keep() or Undo() end
-// it.  Thread-compatible; the tables must outlive it.
+// Edits change a draft.  Evaluate() returns its cost; Keep() or Undo() ends it.
+// Thread-compatible; the table must outlive it.
 class WalkState {
  public:
   explicit WalkState(const CostTable& table) : table_(table) {}
 
-  // Starts over.  `stages` need `layers` and `devices` only.
+  // Starts over.  Only `layers` and `devices` of `stages` are read.
   void Reset(std::vector<WalkStage> stages);
 
   // The draft.
@@ -46,19 +46,20 @@ class WalkState {
   const WalkStage& stage(int index) const { return draft_.placed[index]; }
   const std::vector<int>& unused() const { return draft_.unused; }  // ascending
 
-  // Edits.  The caller leaves a placement: ranges that join, no empty stage.
-  void MoveCut(int stage, int first_layer);  // where `stage` begins, >= 1
+  // Edits.  The caller must leave a valid placement: adjoining ranges, no empty
+  // stage.
+  void MoveCut(int stage, int first_layer);  // new start of `stage`, >= 1
   void AddDevice(int stage, int device);     // an unused one
   void RemoveDevice(int stage, int device);
-  // The stage's tail from `first_layer` on becomes a stage of `devices`, which
-  // are unused.
+  // Makes the layers of `stage` from `first_layer` on a stage of `devices`,
+  // which were unused.
   void Split(int stage, int first_layer, std::vector<int> devices);
-  // Layers of `stage` go to the stage before it, or to the one after stage 0;
-  // its devices become unused.
+  // Gives the layers of `stage` to the stage before it (those of stage 0 to the
+  // next); its devices become unused.
   void Dissolve(int stage);
-  void SwapDevices(int a, int b);  // all of both
+  void SwapDevices(int a, int b);  // all devices of both
 
-  // O(stages + what changed); of a changed stage with m devices O(m^2).
+  // O(stages + changes); a changed stage with m devices takes O(m^2).
   WalkCost Evaluate();
   void Keep();
   void Undo();
@@ -72,7 +73,7 @@ class WalkState {
     std::vector<int> unused;          // devices, ascending
   };
 
-  // Copies what has changed, and ends the draft.
+  // Copies the changes, and ends the draft.
   void Settle(const Stages& from, Stages& to);
   void Touch(int stage);
   void Release(int device);
@@ -83,55 +84,56 @@ class WalkState {
   const CostTable& table_;
   Stages draft_, kept_;
   std::vector<char> touched_;   // [stages]
-  bool shape_changed_ = false;  // touched_ does not say what to undo
+  bool shape_changed_ = false;  // touched_ does not suffice to undo
   bool unused_changed_ = false;
 };
 
 // --- steps ------------------------------------------------------------------
 
-// Where to cut `layers` in two so that both halves take about as long, the
-// left one on `left`, the right one on `right`: the first layer of the right
-// half.  `layers` holds at least two.  O(devices x log layers).
+// Returns the first layer of the right half when `layers` is cut so that both
+// halves take about as long, the left one on `left`, the right one on `right`.
+// `layers` holds at least two.  O(devices x log layers).
 int BalancedCut(const CostTable& table, LayerRange layers,
                 const std::vector<int>& left, const std::vector<int>& right);
 
-// The devices, the quickest for the whole chain first; ties by number.
+// Returns the devices, the quickest for the whole chain first; ties by number.
 std::vector<int> QuickestFirst(const CostTable& table);
 
-// Stages over `devices`, one each in this order, as long as their speeds say;
-// at least one layer each.  1 <= devices.size() <= layers.
+// Returns one stage for each of `devices` in this order, with layers in
+// proportion to their speeds, at least one each.  1 <= devices.size() <=
+// layers.
 std::vector<WalkStage> ProportionalStages(const CostTable& table,
                                           const std::vector<int>& devices);
 
-// Edits the draft of `state` by one random step; half of them are about
-// `busiest`.  Keeps the number of stages when the problem asks for one, and one
-// device a stage without replicas.  False: the step that was drawn does not
-// apply here; the draft may be half changed, undo it.
+// Edits the draft of `state` by one random step; half of the steps change
+// `busiest`.  Keeps the number of stages when the problem gives one, and one
+// device a stage without replicas.  False: the drawn step does not apply; the
+// draft may be half changed, so the caller must undo it.
 bool ProposeMove(const CostTable& table, int busiest, SplitMix64& random,
                  WalkState& state);
 
 // --- the walk ---------------------------------------------------------------
 
-// Remembers the best placement that fits of all those that it met.
+// A random walk.  It remembers the best of the placements it met that fit.
 // Thread-compatible; the table must outlive it.
 class Walk {
  public:
   Walk(const CostTable& table, uint64_t seed)
       : table_(table), random_(seed), state_(table) {}
 
-  // Takes random steps from `from` on, each with probability
-  // min(1, exp(-increase / temperature)); the temperature, in parts of the
-  // cost, falls from the one given.  0: only what is no worse.  What does not
-  // fit is charged by how much.
+  // Takes random steps from `from` on, each with probability min(1,
+  // exp(-increase / temperature)).  The temperature, relative to the cost,
+  // falls from the given one; at 0 the walk takes no step that is worse.
+  // Excess bytes add to the cost.
   void Run(std::vector<WalkStage> from, int64_t steps, double temperature);
 
-  // From now on nearly nothing counts but that it fits.
+  // From now on excess bytes outweigh nearly all other costs.
   void CountOnlyExcess();
 
   bool found() const { return best_seconds_ < HUGE_VAL; }
   const std::vector<WalkStage>& best() const { return best_; }
 
-  // Errors: ResourceExhausted  it met nothing that fits; not a proof
+  // Errors: ResourceExhausted  it met no placement that fits; not a proof
   absl::StatusOr<Placement> BestPlacement();
 
  private:
@@ -142,7 +144,7 @@ class Walk {
   const CostTable& table_;
   SplitMix64 random_;
   WalkState state_;
-  // How much bytes too many weigh, in parts of the cost.
+  // Weight of excess bytes, relative to the cost.
   double excess_weight_ = 4;
   double energy_ = 0;
   int busiest_ = 0;
