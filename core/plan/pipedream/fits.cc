@@ -9,11 +9,12 @@ namespace paceline {
 namespace {
 
 constexpr int kMostOfByte = 0xFF;
-// Bounds that are sums of others are given so much.
+// Relative slack for bounds that are sums of other bounds.
 constexpr double kRounding = 1e-9;
 
-// The inner loops: `replicas` more than what lies behind, and so where that and
-// `later` are no more than `most`.
+// The inner loops.  A stage on `replicas` devices needs that many more than the
+// states behind it.  TakeLeastWithin counts it only where devices behind it,
+// those of `later` included, are at most `most`.
 void TakeLeast(const uint8_t* from, int lanes, uint8_t replicas, uint8_t* to) {
   for (int i = 0; i < lanes; ++i) {
     const uint8_t devices = static_cast<uint8_t>(from[i] + replicas);
@@ -100,7 +101,8 @@ void PipedreamFits::PutPairs(const StateSpace& space) {
   }
 }
 
-// Lanes for the ends that are left, and which of them a state leads to.
+// Makes lanes for the ends that Narrow() left, and notes which of them each
+// state can lead to.
 void PipedreamFits::PutLanes(Lanes& lanes) const {
   lanes.lasts.clear();
   lanes.from.clear();
@@ -122,8 +124,8 @@ void PipedreamFits::PutLanes(Lanes& lanes) const {
   }
 }
 
-// The first run of all has less to synchronise: where a lane could be its end,
-// that may be so for each state in it.
+// The first run has less to synchronise than other runs.  A lane that could end
+// a first run gets no bound, because any state before it may lie in that run.
 void PipedreamFits::PutCosts(Lanes& lanes) const {
   lanes.cost.resize(lanes.lasts.size());
   double least = HUGE_VAL;
@@ -157,7 +159,7 @@ int PipedreamFits::SpareVersions(double bytes) const {
   const double memory = options_.row.memory_bytes;
   if (bytes * kMost <= memory) return kMost;
   int versions = static_cast<int>(memory / bytes);
-  // As PipedreamRow compares them.
+  // The same comparison as in PipedreamRow.
   while (bytes <= memory / (versions + 1)) ++versions;
   while (versions > 0 && bytes > memory / versions) --versions;
   return versions - 1;
@@ -185,7 +187,7 @@ int PipedreamFits::Fewest(const Pair& pair, double most_seconds) const {
                                          : FewestFromTwo(pair, most_seconds);
 }
 
-// From two replicas on more are never slower; one may be faster than two.
+// From two replicas on, more are never slower.  One may be faster than two.
 int PipedreamFits::FewestFromTwo(const Pair& pair, double most_seconds) const {
   const int most = most_replicas_;
   if (most < 2 || !IsInTime(pair, most, most_seconds)) return most + 1;
@@ -215,9 +217,9 @@ void PipedreamFits::TakeStage(const Pair& pair, const Lanes& lanes,
             static_cast<Count>(replicas), to + (begin - to_row.begin));
 }
 
-// More replicas than the time asks for have fewer versions each: of use where
-// more devices lie behind than memory has versions for.  `from.at` and `to` are
-// those of lane 0.
+// Also tries more replicas than the time needs, because more replicas keep
+// fewer versions each.  That helps where the devices behind are too many for
+// the memory.  `from.at` and `to` are those of lane 0.
 void PipedreamFits::TakeWithSpare(const Pair& pair, const Lanes& lanes,
                                   const Row& from, int replicas,
                                   Count* to) const {
@@ -228,7 +230,7 @@ void PipedreamFits::TakeWithSpare(const Pair& pair, const Lanes& lanes,
     end = std::min(end, EndBehind(lanes, pair.last, replicas));
     if (end <= from.begin) return;
     const int most = std::min(1 << 14, replicas * pair.spare_versions);
-    // Lanes from `sure` on have room for all that could be behind.
+    // From lane `sure` on, memory suffices for any number of devices behind.
     const int done = most - options_.row.devices;
     const int sure =
         done < 0       ? end
@@ -257,7 +259,8 @@ void PipedreamFits::TakeWithSpare(const Pair& pair, const Lanes& lanes,
     end = sure;
     replicas =
         replicas == 1 ? FewestFromTwo(pair, lanes.most_seconds) : replicas + 1;
-    // As many at least as the lane with the fewest devices after it asks for.
+    // Memory needs at least this many replicas in the lane with the fewest
+    // devices after it.
     const auto fewest =
         std::partition_point(lanes.first_with.begin(), lanes.first_with.end(),
                              [end](int lane) { return lane >= end; });
@@ -310,8 +313,8 @@ void PipedreamFits::TakeRow(int first, Lanes& lanes) {
       if (pair.spare_versions < 0) continue;
     }
     if (twice) {
-      // Where the transfers ask for no more replicas than the rest does, the
-      // same is true of a first stage: see below.
+      // A first stage waits for no transfers, so it may need fewer replicas.
+      // Where it does not, the result of the other case is copied below.
       Pair as_rest = pair;
       as_rest.near_seconds = std::max(state.near_seconds, end.near_seconds);
       const int replicas = Fewest(pair, lanes.most_seconds);
@@ -346,8 +349,8 @@ bool PipedreamFits::CouldRun(int first, int last, const Lanes& lanes) const {
          lanes.most_seconds * (1 + kRounding);
 }
 
-// Takes what is found of `row`.  A run that leaves no device for a stage before
-// it goes.
+// Notes the runs of `row` that were found.  A run that leaves no device for an
+// earlier stage is then removed from the row.
 void PipedreamFits::TakeRuns(int first, Lanes& lanes, const Row& row) {
   Count* const rest = &lanes.devices[row.at];
   const Count* const devices =
@@ -375,7 +378,7 @@ void PipedreamFits::TakeRuns(int first, Lanes& lanes, const Row& row) {
   }
 }
 
-// Makes `rank` an end of runs, where it is one and they could be of use.
+// Lets runs end at `rank` if that can be of use.
 void PipedreamFits::PutEnd(int rank, Lanes& lanes) {
   Row& row = lanes.rows[rank];
   if (lanes.from[rank + 1] == lanes.from[rank]) return;
@@ -422,7 +425,7 @@ bool PipedreamFits::Solve(double most_seconds) {
 
 void PipedreamFits::Narrow() {
   const int all = options_.machines;
-  // [machines, words]: states with no more machines before them.
+  // [machines + 1, words]: states with at most this many machines before them.
   std::vector<uint64_t> before(static_cast<size_t>(all + 1) * words_, 0);
   const auto put = [&](int rank, int machines) {
     for (int k = machines; k <= all; ++k) Add(&before[k * words_], rank);

@@ -1,18 +1,26 @@
-// Which runs of states could be part of a plan of which nothing takes longer
-// than a given time: the question to which planning over machines is reduced.
-// Internal to core/plan.  Thread-compatible; keeps its arrays between calls.
+// Decides whether a plan exists in which no stage or run takes longer than a
+// given time, and finds the runs of states that could be part of it.  levels.h
+// reduces planning over machines to this question.  Internal to core/plan.
+// Thread-compatible; keeps its arrays between calls.
 //
-// For a given time each stage has a least number of replicas, and of what comes
-// behind a state only the fewest devices and the fewest machines count: fewer
-// are never worse, also for the memory of what comes before.  So one pass over
-// pairs of states, from the end, answers for all runs at once, all ends of a
-// state side by side in whole numbers.
+//   states    0 .......... first ........ cut ............. last ........ end
+//             earlier runs | stage on m   | later stages of | later runs: the
+//                          | devices      | the same run    | fewest machines
+//                          |<-- one run; its end is a lane -->|
 //
-// Where several machines hold a run, its stages have the time that is left by
-// the synchronisation of the whole run, which differs from run to run.  These
-// runs are only bounded: their stages are given all the time, and the run no
-// less than its compute and synchronisation.  A run that is not found is in no
-// plan; one that is found on several machines may be none.
+//   devices[first][last] = min over cut and m of m + devices[cut][last]
+//
+// For a given time each stage has a least number of replicas.  Of the stages
+// behind a state only the fewest devices and the fewest machines count, since
+// fewer are never worse, also for the memory of earlier stages.  So one pass
+// over pairs of states, from the end, answers for all runs at once.  It
+// computes all ends of a state side by side in whole numbers.
+//
+// When several machines hold a run, the run's synchronisation leaves its stages
+// less time, and this differs from run to run.  The search only bounds such
+// runs: their stages may use all the time, and the run takes at least its
+// compute and synchronisation.  A run that is not found is in no plan.  A run
+// that is found on several machines may still be impossible.
 #pragma once
 
 #include <cstddef>
@@ -24,48 +32,50 @@
 
 namespace paceline {
 
-// States go by rank: their place among those that are looked at, in the order
-// of StateSpace::in_order.
+// A state's rank is its position among the states under consideration, in the
+// order of StateSpace::in_order.
 class PipedreamFits {
  public:
-  // It looks at each `step`-th state, and at the first and the last.
+  // Considers every `step`-th state, and the first and the last.
   PipedreamFits(const StateSpace& space, const LevelOptions& options,
                 int step = 1);
 
-  // Whether there could be a plan within `most_seconds`.  s states: O(s^3 x
-  // machines) steps of a byte or two side by side, for the pairs and ends that
-  // the time and Narrow() leave.
+  // Returns whether there could be a plan within `most_seconds`.  For s states
+  // it takes O(s^3 x machines) steps of a byte or two side by side, over the
+  // pairs and ends that the time and Narrow() leave.
   bool Solve(double most_seconds);
 
-  // Forgets the runs that were found and are in no plan.  From now on Solve()
-  // is asked for no more seconds than the last time.
+  // Forgets the runs that were found but are in no plan.  After this call
+  // most_seconds of Solve() must not be above its last value.
   void Narrow();
 
   int ranks() const { return static_cast<int>(states_.size()); }
   int StateOf(int rank) const { return states_[rank].number; }
   int words() const { return words_; }
-  int most_machines() const { return most_machines_; }  // of one run
-  // [words], a bit a rank: where runs that end at `last` on as many machines
-  // could begin, when as few machines as can be come after them.
+  // most machines of one run
+  int most_machines() const { return most_machines_; }
+  // Returns a bit for each rank, [words], where a run that ends at `last` on
+  // this many machines could begin, when the fewest possible machines come
+  // after it.
   const uint64_t* Firsts(int last, int machines) const {
     return &found_[At(last, machines)];
   }
 
  private:
-  // Devices in a machine, small numbers to have many side by side: no sum of
-  // two overflows.
+  // A number of devices in a machine.  It is small, so that the CPU handles
+  // many side by side; no sum of two overflows.
   using Count = uint8_t;
   static constexpr Count kNone = 0x7F;
 
   struct State {
-    int number = 0;  // in the space
+    int number = 0;  // the state's number in StateSpace
     double seconds = 0;
     double parameter_bytes = 0;
     double bytes = 0;         // parameters and outputs
     double near_seconds = 0;  // 2 x / B inside a machine
     double far_seconds = 0;   // between machines
   };
-  // A stage with a number of replicas takes compute x share + parameters x
+  // With a number of replicas, a stage takes compute x share + parameters x
   // sync.
   struct Replicas {
     double share = 0;
@@ -77,42 +87,45 @@ class PipedreamFits {
     int end = 0;
     size_t at = 0;
   };
-  // Runs on one number of machines.  A lane is a state where they may end.
+  // Runs on one number of machines.  A lane is a state where such runs may end.
   struct Lanes {
     int machines = 1;
-    double most_seconds = 0;   // of a stage in one machine
-    double sync = 0;           // seconds a parameter byte
-    std::vector<int> lasts;    // [lanes]: ranks, ascending
-    std::vector<int> from;     // [ranks + 1]: the first lane not below
-    std::vector<int> until;    // [ranks]: behind the last lane of use to it
-    std::vector<double> cost;  // [lanes]: least compute and sync before any end
-                               // from this lane on
+    double most_seconds = 0;  // of a stage in one machine
+    double sync = 0;          // seconds a parameter byte
+    std::vector<int> lasts;   // [lanes]: ranks, ascending
+    // [ranks + 1]: the first lane whose end is not lower
+    std::vector<int> from;
+    std::vector<int> until;  // [ranks]: end of the lanes of use to the state
+    // [lanes]: least compute and sync of any end from this lane on
+    std::vector<double> cost;
     std::vector<int16_t> later;  // [lanes]: devices after the run; -1: dead
     std::vector<uint8_t> later_byte;  // the same, as far as it fits
-    // [devices]: the first lane that has no more after it, and the last one
-    // that has more.
+    // [devices]: the first lane with at most this many devices after it, and
+    // the last lane with more.
     std::vector<int> first_with;
     std::vector<int> last_over;
     std::vector<Row> rows;  // [ranks]
-    // [ranks, devices]: behind the last lane that no more devices lead to.
+    // [ranks, devices]: end of the lanes that at most this many devices lead
+    // to.
     std::vector<int> ends;
-    std::vector<Count> devices;  // of all rows: what the stages from the state
-                                 // to the lane need
+    // of all rows: devices that the stages from the state to the lane need
+    std::vector<Count> devices;
   };
-  // Two states, one around the other, and what a stage between them needs.
+  // Two states, one inside the other, and the needs of a stage between them.
   struct Pair {
     int first = 0;
     int last = 0;
     double seconds = 0;
     double parameter_bytes = 0;
     double near_seconds = 0;
-    int spare_versions = 0;  // that fit, without the one in use
+    int spare_versions = 0;  // that fit in memory, besides the one in use
   };
 
   size_t At(int last, int machines) const {
     return (static_cast<size_t>(machines - 1) * states_.size() + last) * words_;
   }
-  // Returns the end of the lanes of row `rank` that are of use behind a stage.
+  // Returns the end of the lanes of row `rank` that are of use to a stage
+  // before it.
   int EndBehind(const Lanes& lanes, int rank, int replicas) const {
     const int devices = options_.row.devices;
     return lanes.ends[rank * devices + devices - replicas];
@@ -126,7 +139,7 @@ class PipedreamFits {
   int SpareVersions(double bytes) const;
   void PutSpareVersions(int first);
   bool IsInTime(const Pair& pair, int replicas, double most_seconds) const;
-  // Replicas; more than there can be: none do.
+  // Returns the fewest replicas; more than most_replicas_: no number suffices.
   int Fewest(const Pair& pair, double most_seconds) const;
   int FewestFromTwo(const Pair& pair, double most_seconds) const;
   void TakeRow(int first, Lanes& lanes);
@@ -143,15 +156,15 @@ class PipedreamFits {
   const int most_replicas_;
   int words_ = 0;
   std::vector<State> states_;  // by rank
-  // States around each, ascending.
+  // States that contain each state, ascending.
   std::vector<size_t> around_begin_;  // [ranks + 1]
   std::vector<int> around_;
   std::vector<Replicas> replicas_;  // [devices + 1]
   std::vector<Lanes> lanes_;        // [most machines]
   double most_seconds_ = 0;
-  std::vector<int> least_;       // [ranks]: machines from there to the end
+  std::vector<int> least_;  // [ranks]: fewest machines from there to the end
   std::vector<uint64_t> found_;  // [most machines, ranks, words]
-  std::vector<uint64_t> alive_;  // the same, of the last Narrow(); or empty
+  std::vector<uint64_t> alive_;  // found_ of the last Narrow(); or empty
   // Scratch of TakeRow.
   std::vector<int> spare_versions_;
   std::vector<Count> as_first_;

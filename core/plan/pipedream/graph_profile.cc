@@ -33,7 +33,7 @@ struct Lines {
   std::vector<Edge> edges;
 };
 
-// A message shows a file's text in part and without control characters.
+// Messages show only a part of a file's text, without control characters.
 std::string Shown(absl::string_view text) {
   constexpr size_t kMostShown = 60;
   const absl::string_view part = text.substr(0, kMostShown);
@@ -59,7 +59,7 @@ absl::StatusOr<double> Number(absl::string_view name, absl::string_view text,
   return number;
 }
 
-// "4096.0" or "[4096.0; 8.0]".
+// Parses "4096.0" or "[4096.0; 8.0]".
 absl::StatusOr<double> Sum(absl::string_view name, absl::string_view text,
                            int line) {
   if (!absl::ConsumePrefix(&text, "[")) return Number(name, text, line);
@@ -106,7 +106,7 @@ absl::Status TakeNumbers(absl::string_view text, ProfileNode& node) {
 
 absl::StatusOr<ProfileNode> NodeOf(absl::string_view text, int line) {
   const size_t id_end = text.find(kBetween);
-  // The last one: a description is free text.
+  // Search from the back: a description is free text.
   const size_t numbers = text.rfind(" -- forward_compute_time=");
   if (id_end == 0 || numbers == absl::string_view::npos || numbers <= id_end) {
     return Wrong(line,
@@ -203,7 +203,7 @@ absl::StatusOr<std::vector<std::pair<int, int>>> Resolve(
   return resolved;
 }
 
-// Nodes that are on a cycle or behind one, by Kahn's elimination (1962).
+// Finds nodes that are on a cycle or behind one, by Kahn's elimination (1962).
 std::vector<bool> Entangled(int nodes,
                             const std::vector<std::pair<int, int>>& edges) {
   std::vector<std::vector<int>> next(nodes);
@@ -228,8 +228,8 @@ std::vector<bool> Entangled(int nodes,
   return entangled;
 }
 
-// Each node that is left has an edge from one that is left: going back along
-// these meets a node twice.
+// Each entangled node has an edge from another one, so walking back along these
+// edges meets a node twice.
 absl::Status CycleError(const Lines& lines,
                         const std::vector<std::pair<int, int>>& edges,
                         const std::vector<bool>& entangled) {
@@ -300,7 +300,7 @@ std::vector<int> SinksOf(const GraphProfile& graph) {
   return sinks;
 }
 
-// An output that is the only end of the graph is its result and stays.
+// Does not drop an output that is the only end of the graph: it is the result.
 GraphProfile WithoutUnusedOutputs(const GraphProfile& graph) {
   std::vector<int> ends = SinksOf(graph);
   if (ends.size() == 1) return graph;

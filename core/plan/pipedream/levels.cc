@@ -11,19 +11,19 @@
 namespace paceline {
 namespace {
 
-// Sums of many numbers are off by so much: no better plan is looked for.
+// The relative error of long sums: the search looks for no smaller gain.
 constexpr double kRounding = 1e-13;
-// A row is solved so far beyond what is asked that no rounding of its seconds
-// makes a difference.
+// A row is solved up to this much more than the time in question, so that its
+// rounding makes no difference.
 constexpr double kMargin = 1e-12;
 
 struct Bracket {
-  double below;  // nothing is possible there
+  double below;  // no plan is possible up to here
   double guess;
-  double most;  // nothing takes longer
+  double most;  // no plan takes longer
 };
 
-// The time from which on `fits` allows a plan, somewhat above it.
+// Returns a time slightly above the least one at which `fits` allows a plan.
 double LeastAllowed(PipedreamFits& fits, Bracket bracket) {
   constexpr double kClose = 1.02;
   double above = bracket.guess;
@@ -61,7 +61,7 @@ LevelAnswer PipedreamLevels::SolveOneMachine() {
   return {seconds, {{0, space_.last, 1, row_.StagesFrom(0, seconds)}}};
 }
 
-// No plan takes longer, whatever it does.
+// Returns an upper bound of the time of any plan.
 double PipedreamLevels::MostSeconds() const {
   const double parameters = space_.parameter_bytes[space_.last];
   double seconds = space_.seconds[space_.last] +
@@ -106,7 +106,8 @@ double PipedreamLevels::ExactSeconds(const Run& run, double most_seconds) {
   return seconds <= most_seconds ? seconds : HUGE_VAL;
 }
 
-// More devices after a run are never better: what is known for fewer holds.
+// More devices after a run are never better, so times for fewer devices are
+// lower bounds.
 const PipedreamLevels::Known* PipedreamLevels::AtLeast(int last,
                                                        int later) const {
   auto after = known_.upper_bound({last, later});
@@ -115,8 +116,8 @@ const PipedreamLevels::Known* PipedreamLevels::AtLeast(int last,
   return after->first.first == last ? &after->second : nullptr;
 }
 
-// Where `run` could begin, as far as is known, into firsts_; whatever its
-// `first`.
+// Puts the possible starts of `run`, as far as is known, into firsts_; does not
+// read run.first.
 void PipedreamLevels::PutFirsts(const Run& run, double most_seconds) {
   const uint64_t* const found = fits_->Firsts(run.last, run.machines);
   firsts_.assign(found, found + fits_->words());
@@ -186,7 +187,7 @@ std::vector<PipedreamLevels::Run> PipedreamLevels::Path(int machines,
   return runs;
 }
 
-// 0: none.
+// Returns 0 if no total is possible.
 int PipedreamLevels::TotalOf(Total which) const {
   int total = 0;
   for (int machines = options_.machines; machines > 0; --machines) {
@@ -213,8 +214,8 @@ std::optional<PipedreamLevels::Plan> PipedreamLevels::PlanWithin(
   }
 }
 
-// Where to begin to ask: what some of the states need, which costs little, and
-// first what few of them do.
+// Returns the time to try first: the least time that few of the states allow,
+// then that of some more, which is cheap to compute.
 double PipedreamLevels::Guess(double least_seconds) const {
   constexpr int kFewStates = 200;
   constexpr int kSomeStates = 450;
@@ -232,7 +233,7 @@ double PipedreamLevels::Guess(double least_seconds) const {
   return guess;
 }
 
-// With few states stages are large, and do not fit next to many versions.
+// With few states stages are large, and do not fit beside many versions.
 bool PipedreamLevels::GuessIsRough() const {
   constexpr int kManyDevices = 256;
   return options_.row.memory_bytes > 0 &&
@@ -243,13 +244,13 @@ PipedreamLevels::Plan PipedreamLevels::CloseIn(double least_seconds) {
   const double most = MostSeconds();
   Plan best{HUGE_VAL, {}};
   double below = least_seconds;
-  // Halving would not come to an end there.
+  // Halving would never end at 0.
   if (least_seconds == 0) {
     std::optional<Plan> plan = PlanWithin(0, Total::kFewest);
     if (plan.has_value()) return *std::move(plan);
   }
   const double guess = Guess(least_seconds);
-  // Half of a guess that is far too high costs much less to ask.
+  // If the guess is far too high, half of it takes much less time to check.
   const bool halves =
       GuessIsRough() && guess < most && least_seconds < guess / 2;
   double next = halves ? guess / 2 : guess;
@@ -270,9 +271,9 @@ PipedreamLevels::Plan PipedreamLevels::CloseIn(double least_seconds) {
     next = std::min(most, next * (1 + step));
     step = std::min(2 * step, 1.0);
   }
-  // Down in steps that grow, as what is asked close to the best that is known
-  // has few runs.  Where that fails, whether it is the best, which it often is;
-  // if not, in between.
+  // Go down in growing steps, since times close to the best known one leave few
+  // runs.  Where a step fails, check whether the best known plan is optimal,
+  // which it often is; if not, bisect.
   constexpr double kClose = 1 + 1e-3;
   step = best.seconds < guess / 2 ? 0.2 : 0.02;
   bool is_it_best = false;

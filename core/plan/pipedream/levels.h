@@ -1,12 +1,18 @@
-// The outer level of the pipedream cost model: which machines hold which run of
-// states.  Internal to core/plan.  Thread-compatible.
+// The outer level of the pipedream cost model: chooses the machines and the run
+// of states of each.  Internal to core/plan.  Thread-compatible.
 //
-// The least time for which there is a plan is closed in from both sides, by
-// asking PipedreamFits.  Plans that it allows are looked at run by run, exactly
-// (PipedreamRow), until one is as good as it seems or none is left; what was
-// learnt of a run on the way is kept.  The first time that is asked is what a
-// part of the states allows (of many devices with little memory first half of
-// it); then ever fewer runs are in question.
+//   time   0 ......... below ........ next ........ best ......... most
+//          no plan fits here  | PipedreamFits    | a plan is  | every plan
+//                             | decides at next  | known      | fits
+//
+//   states 0 [ run on 2 machines ][ run on 1 ][ run on 1 ] end
+//
+// The search narrows [below, best] from both sides by calls of PipedreamFits.
+// It computes the runs of an allowed plan exactly (PipedreamRow), one by one,
+// until a plan is as fast as its bound or none is left, and keeps the exact
+// times.  It first tries the time that a part of the states allows (with many
+// devices and little memory, first half of it).  After that ever fewer runs are
+// possible.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +37,8 @@ class PipedreamLevels {
   // `space` outlives this.
   PipedreamLevels(const StateSpace& space, const LevelOptions& options);
 
-  // The best of all plans, to the last digits; of equal ones one on more
-  // machines.  Its seconds are infinite when nothing fits.
+  // Returns the best of all plans, to the last digits; of equal ones a plan on
+  // more machines.  Its seconds are infinite when nothing fits.
   LevelAnswer Solve();
 
  private:
@@ -47,9 +53,9 @@ class PipedreamLevels {
     double seconds = 0;
     std::vector<Run> runs;
   };
-  // Holds what is known of runs with the same end and as many devices after it.
+  // Known times of runs with the same end and as many devices after it.
   struct Known {
-    double most_seconds = 0;      // exact up to there, more beyond
+    double most_seconds = 0;      // times up to this are exact, others above it
     std::vector<double> seconds;  // [ranks below the end], of a row
   };
   enum class Total { kFewest, kMost };
@@ -77,8 +83,9 @@ class PipedreamLevels {
   const LevelOptions options_;
   PipedreamRow row_;
   std::optional<PipedreamFits> fits_;
-  std::map<std::pair<int, int>, Known> known_;  // of (end, devices after it)
-  // [machines + 1, words]: states from where as many machines could do.
+  std::map<std::pair<int, int>, Known> known_;  // by (end, devices after it)
+  // [machines + 1, words]: states from which this many machines could reach the
+  // end.
   std::vector<uint64_t> reach_;
   std::vector<uint64_t> firsts_;  // scratch of PutFirsts
 };

@@ -16,17 +16,17 @@
 namespace paceline {
 namespace {
 
-// The place of a stage in the order in which the stages of a plan come.
+// The position of a stage in the order of a plan's stages.
 struct Seat {
   const PipedreamRun* run;
-  int first_machine;  // that holds the run
+  int first_machine;  // first machine that holds the run
   int later_devices;  // after the run
 };
 
 LevelOptions OptionsOf(const PipedreamRequest& request) {
   const Machines& machines = request.machines;
-  // Machines of one device are a single level.  Several plans may be as good,
-  // and a flat cluster has one answer, however it is written.
+  // Machines of one device form a single level.  Several plans may be equally
+  // good, and a flat cluster must get the same answer however it is written.
   const bool flat = machines.levels() == 1 || machines.sizes[0] == 1;
   LevelOptions options;
   options.row = {
@@ -87,7 +87,7 @@ absl::Status NothingFits(const GraphProfile& graph, const StateSpace& space,
       " for each; use a smaller mini-batch or larger devices");
 }
 
-// Nodes of (first, last] behind those that are there, each after what it needs.
+// Appends the nodes of (first, last], each after those that it needs.
 LayerRange Append(const StateSpace& space, int first, int last,
                   std::vector<int>& order) {
   std::vector<int> nodes = space.NodesBetween(first, last);
@@ -99,8 +99,8 @@ LayerRange Append(const StateSpace& space, int first, int last,
   return {begin, static_cast<int>(order.size())};
 }
 
-// The formula once more, from the stage itself and in the released order of
-// operations: sums that the search keeps round differently.
+// Computes the formula again for the final stage, in the released order of
+// operations, because the running sums of the search round differently.
 void PutSeconds(const StateSpace& space, const LevelOptions& options,
                 const PipedreamRun& run, const RowStage& placed,
                 PipedreamStage& stage) {
@@ -170,7 +170,8 @@ void AddRun(const StateSpace& space, const LevelOptions& options,
   }
 }
 
-// The released optimizer's own figure for the whole graph everywhere.
+// Returns the released optimizer's own time for the whole graph on every
+// device.
 double DataParallelSeconds(const StateSpace& space, const Machines& machines) {
   double seconds = space.seconds[space.last];
   int within = 1;

@@ -1,20 +1,20 @@
 // The cost model and the two-level planning of PipeDream's released optimizer,
 // so that results can be compared with it.  Pure.
 //
-// Inside a machine stages cost what core/plan/pipedream/row.h says.  Then a
-// run of states on M machines, each holding the same row of stages, takes
+// Inside a machine stages cost as in core/plan/pipedream/row.h.  A run of
+// states on M machines, each holding the same row of stages, takes
 //   (row + 4 (M - 1) / M W / B) / M
-// and, transfers counted, no less than 2 x / (B M) of the boundaries before and
-// after it; the first run's synchronisation is divided by the devices of a
-// machine and its transfers are not asked: oddities of the released formula,
-// kept.  The plan takes what its largest run takes: the bottleneck, seconds a
-// mini-batch of an endless stream.
+// and, with transfers counted, at least 2 x / (B M) of the boundaries before
+// and after it.  Two oddities of the released formula are kept: the first run's
+// synchronisation is divided by the devices of a machine, and its transfers do
+// not count.  A plan takes as long as its longest run: this bottleneck is in
+// seconds a mini-batch of an endless stream.
 //
-// Mended, and never worse by it: stages lie between states of which one is
-// inside the other (the released one also subtracts unrelated states); only
-// what something outside needs crosses a boundary; the last stage is
-// memory-bound too, and versions count the devices of all machines after it;
-// devices are left out where that is faster, all are used where it is not.
+// We correct four points, and plans never get worse by it.  Stages lie between
+// states of which one is inside the other (the released optimizer also
+// subtracts unrelated states).  Only bytes that a node outside needs cross a
+// boundary.  The last stage is memory-bound too, and versions count the devices
+// of all machines after it.  Devices are left out only where that is faster.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +39,11 @@ struct PipedreamStage {
   LayerRange nodes;          // of PipedreamAnswer::node_order
   std::vector<int> devices;  // replicas, ascending; device i of machine j of
                              // n devices each is n j + i
-  int machines = 1;          // that hold this stage
+  int machines = 1;          // machines that hold this stage
   double one_device_seconds = 0;  // its compute, forward and backward
   double seconds = 0;             // compute and synchronisation, a mini-batch
-  double transfer_seconds = 0;    // of its boundaries, as far as counted
-  int64_t versions = 1;           // of weights and outputs that are kept
+  double transfer_seconds = 0;    // of its boundaries, if counted
+  int64_t versions = 1;           // kept copies of weights and outputs
   double memory_bytes = 0;        // of each device
 
   friend bool operator==(const PipedreamStage&,
@@ -57,30 +57,30 @@ struct PipedreamAnswer {
   double one_machine_seconds = 0;
   double speed_up = 1;               // one machine / bottleneck
   double data_parallel_seconds = 0;  // the whole graph on every device
-  double lower_bound_seconds = 0;    // one machine / devices there are
+  double lower_bound_seconds = 0;    // one machine / available devices
   int devices_used = 0;
   std::string shape;  // replicas of each stage: "13-2-1"
   std::string why;    // for people
 };
 
-// The inner level of two has at most so many; a single level may have four
-// times as many devices.
+// The inner level of two has at most this many devices; a single level may have
+// four times as many.
 inline constexpr int kMostInnerDevices = 64;
 
-// Optimal under the formula above, in memory and time, but for the last digits;
-// same arguments, same answer.  Single level of n, s states in c chains:
-// O(s n^2 c).  Inner level of n, outer level of N: up to O(s^3 N) steps of a
-// byte or two for each time that is asked (16 at once on most CPUs), and O(s
-// n^2 c) for each state that runs in question end at, as a rule a few dozen:
-// 1,000 states on 16x16 take 0.1 to 1.7 s of one core; on 16x64 with memory
-// that binds 3 to 12 s, nearly all of it in PipedreamFits at times far above
-// the least (2026-11-21).
+// Returns an optimal plan under the formula above, in memory and time, except
+// for rounding; same arguments, same answer.  A single level of n devices, with
+// s states in c chains, takes O(s n^2 c).  An inner level of n and an outer
+// level of N take up to O(s^3 N) steps of a byte or two for each time that is
+// tried (16 at once on most CPUs), and O(s n^2 c) for each end of a possible
+// run, usually a few dozen.  1,000 states on 16x16 take 0.1 to 1.7 s of one
+// core; on 16x64 with memory that binds 3 to 12 s, nearly all of it in
+// PipedreamFits at times far above the least (2026-11-21).
 //
 // Errors:
 //   InvalidArgument    CheckMachines'; too many devices in a level
 //   ResourceExhausted  no stages fit the memory: names the node that is hardest
-//                      to place and by how many bytes it is too large, or the
-//                      whole and what there is
+//                      to place and its excess bytes, or the bytes of the whole
+//                      and those available
 absl::StatusOr<PipedreamAnswer> PlanPipedream(const GraphProfile& graph,
                                               const StateSpace& space,
                                               const PipedreamRequest& request);

@@ -6,7 +6,8 @@
 namespace paceline {
 namespace {
 
-// The first of the kept cuts; before it and behind the last stand sentinels.
+// Index of the first kept cut; sentinels stand before it and behind the last
+// one.
 constexpr int kFirstKept = 1;
 
 }  // namespace
@@ -86,12 +87,12 @@ void PipedreamRow::TakeSplits(int rest_devices) {
     TakeAll({rest_devices, 1, most, true, true});
     return;
   }
-  // The bytes that a stage behind the first sends count, and take the longer
-  // the fewer replicas it has: each number of replicas needs a pass.
+  // A later stage also waits for the bytes it sends, the longer the fewer
+  // replicas it has, so each number of replicas needs a pass.
   for (int m = 1; m <= MostReplicas(all - rest_devices - 1); ++m) {
     TakeAll({rest_devices, m, m, false, true});
   }
-  // Without a bound what lies behind is never worse for more devices there.
+  // Without a memory bound more devices behind are never worse.
   const bool some = bounded || !options_.replicas;
   TakeAll({rest_devices, some ? 1 : most, most, true, false});
 }
@@ -102,15 +103,15 @@ void PipedreamRow::TakeAll(const Pass& pass) {
   }
 }
 
-// Cuts are kept such that what lies behind them rises and the stage before them
-// falls; one with a larger stage and no less behind it than the newest is never
-// needed again.
+// Keeps cuts so that the time behind them rises and the time of the stage
+// before them falls.  A kept cut with a larger stage and no less time behind it
+// than the newest cut is never needed again.
 void PipedreamRow::Keep(int cut, double behind_seconds, const Pass& pass) {
   const int before = end_;
   while (kept_[end_ - 1].behind_seconds >= behind_seconds) --end_;
   if (end_ < before) {
     for (int m = pass.least; m <= pass.most; ++m) {
-      // Stages that are new there have not been looked at.
+      // Cuts from end_ on are new, so they must be compared again.
       replicas_[m].cross = std::min(replicas_[m].cross, end_);
       replicas_[m].fits = std::min(replicas_[m].fits, end_);
     }
@@ -122,9 +123,10 @@ void PipedreamRow::Keep(int cut, double behind_seconds, const Pass& pass) {
 
 // The least of max(behind, stage) over the kept cuts is where the two cross, or
 // at the first cut after that whose stage fits.  As `first` goes down stages
-// only grow, so both move one way; they may be left where they were as long as
-// no cut on either side of the crossing is better than what is known: as a
-// rule, when branches give many chains.  Here the time goes.
+// only grow, so both positions move one way.  They may stay where they were
+// while neither cut beside the crossing is better than the best known time,
+// which is usual when branches give many chains.  This function takes most of
+// the search's time.
 void PipedreamRow::TakeBestCuts(int first, const Pass& pass) {
   const Kept* const kept = kept_.data();
   const double compute = space_.seconds[first];
@@ -138,7 +140,7 @@ void PipedreamRow::TakeBestCuts(int first, const Pass& pass) {
     const int used = m + pass.rest_devices;
     double* const rest =
         pass.as_rest && used < options_.devices ? &Rest(used)[first] : nullptr;
-    // seconds_ is never more than what is known of the same state in rest_.
+    // seconds_ is never more than rest_ of the same state.
     const double best = rest != nullptr ? *rest : seconds_[first];
     int cross = replicas.cross;
     if (stage(kept[cross - 1]) >= best && kept[cross].behind_seconds >= best) {
@@ -157,7 +159,8 @@ void PipedreamRow::TakeBestCuts(int first, const Pass& pass) {
   }
 }
 
-// For each state of one chain, from the top, the best cut in another.
+// Finds for each state of one chain, from the top, the best cut in another
+// chain.
 void PipedreamRow::TakeSplitsOf(int first_chain, int cut_chain,
                                 const Pass& pass) {
   const int begin = begin_[first_chain];
@@ -185,7 +188,8 @@ void PipedreamRow::TakeSplitsOf(int first_chain, int cut_chain,
   }
 }
 
-// No device computes more than its share of the seconds there are.
+// Leaves out states so far from last_ that the devices cannot compute the
+// states between within most_seconds_.
 void PipedreamRow::LeaveOutFar() {
   constexpr double kRounding = 1e-9;
   const double least = space_.seconds[last_] -
@@ -224,8 +228,8 @@ bool PipedreamRow::Fits(const RowStage& stage, bool is_first,
           Rest(stage.rest_devices)[stage.last] <= most_seconds);
 }
 
-// Returns the largest of the stages that begin at `first` and fit; of equals
-// the one with the fewest replicas.
+// Returns the largest stage that begins at `first` and fits; of equal ones the
+// one with the fewest replicas.
 RowStage PipedreamRow::Largest(int first, int devices, bool is_first,
                                double most_seconds) const {
   RowStage largest{first, -1, 0, 0};
@@ -238,7 +242,8 @@ RowStage PipedreamRow::Largest(int first, int devices, bool is_first,
            space_.seconds[state] > space_.seconds[largest.last];
   };
   for (int m = 1; m <= MostReplicas(devices - 1); ++m) {
-    // Only with a bound fewer devices behind a stage can be better for it.
+    // Fewer devices behind a stage can be better for it only with a memory
+    // bound.
     const int least = options_.memory_bytes > 0 ? 1 : devices - m;
     for (int rest = devices - m; rest >= least; --rest) {
       for (int c = 0; c < space_.chains(); ++c) {
@@ -255,8 +260,9 @@ RowStage PipedreamRow::Largest(int first, int devices, bool is_first,
   return largest;
 }
 
-// Gives one stage a replica more where no stage then takes too long or too much
-// memory: the slowest that can have it.
+// Gives one more replica to the slowest stage that can take it: no stage may
+// then take more time than `most_seconds` or too much memory.  False: no stage
+// can.
 bool PipedreamRow::Grow(std::vector<RowStage>& stages,
                         double most_seconds) const {
   std::vector<RowStage> best;
@@ -281,7 +287,7 @@ bool PipedreamRow::Grow(std::vector<RowStage>& stages,
 
 std::vector<RowStage> PipedreamRow::StagesFrom(int first,
                                                double most_seconds) const {
-  // Sums that the search keeps round differently.
+  // The running sums of the search round differently.
   const double most = most_seconds * (1 + 1e-13);
   std::vector<RowStage> stages;
   int devices = options_.devices;
@@ -292,7 +298,7 @@ std::vector<RowStage> PipedreamRow::StagesFrom(int first,
                                 " on ", devices, " devices in ", most, " s"));
     devices = stages.back().rest_devices;
   }
-  // From budgets to the devices that are there.
+  // So far rest_devices is a budget; set it to the devices used.
   int after = 0;
   for (size_t i = stages.size(); i-- > 0;) {
     stages[i].rest_devices = after;
@@ -322,7 +328,8 @@ double RunTransferSeconds(const LevelOptions& options, const StateSpace& space,
 }
 
 int LaterDevices(const LevelOptions& options, int rest_machines, int machines) {
-  if (options.row.memory_bytes == 0) return 0;  // nothing depends on it
+  // without a bound versions do not count
+  if (options.row.memory_bytes == 0) return 0;
   const int later = rest_machines * options.row.devices;
   return (later + machines - 1) / machines;
 }

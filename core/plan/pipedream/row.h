@@ -1,15 +1,21 @@
-// One level of the pipedream cost model: the best stages between two states on
-// devices that are all alike.  Thread-compatible; keeps its arrays between
-// calls.
+// The inner level of the pipedream cost model: the best stages between two
+// states on devices that are all alike.  Thread-compatible; keeps its arrays
+// between calls.
 //
-// A stage (a, b] of state b without state a, on m devices at B bytes a second:
-//   t = (C + 4 (m - 1) / m W / B) / m, C its seconds and W its parameter bytes
-// (the released optimizer's formula; that of Narayanan et al. 2019, section
-// 3.1, has 2 for 4 and the larger of both for the sum).  With transfers
-// counted, a stage costs no less than 2 x / (B m), x the bytes over the
-// boundary before it and those over the one after it; the first stage of a row
-// is not asked, nor is the end of the graph.  A row costs what its largest
-// stage does.
+//   states    first ......... cut ................. last
+//             | stage on m    | rest: later stages  |
+//             | devices       | on rest devices     |
+//   rest[m + rest][first] = min over cut of max(stage, rest[rest][cut])
+//
+// A stage (a, b] holds the nodes of state b that are not in state a.  On m
+// devices at B bytes a second it takes
+//   t = (C + 4 (m - 1) / m W / B) / m
+// with C its seconds and W its parameter bytes.  This is the released
+// optimizer's formula; that of Narayanan et al. 2019, section 3.1, has 2 for 4,
+// and the larger of both for the sum.  With transfers counted, a stage takes at
+// least 2 x / (B m), for the x bytes over the boundary before it and for those
+// over the one after it.  Transfers of the first stage of a row and of the end
+// of the graph do not count.  A row takes as long as its slowest stage.
 //
 // A stage fits when (outputs + parameters) x versions are within the memory of
 // a device: versions = ceil(devices after it / its replicas) + 1, the stash of
@@ -35,22 +41,22 @@ struct RowOptions {
   double memory_bytes = 0;  // of a device; 0: no bound
 };
 
-// Where the row's devices stand in the whole pipeline: so many machines hold
-// the same row, and so many devices come after it.
+// The row's position in the whole pipeline: the machines that hold the same
+// row, and the devices after it.
 struct RowPlace {
   int machines = 1;
   int later_devices = 0;
 };
 
-// State `last` without state `first`.
+// The nodes of state `last` that are not in state `first`.
 struct RowStage {
   int first = 0;
   int last = 0;
   int replicas = 1;      // in one machine
-  int rest_devices = 0;  // of the row, after this stage
+  int rest_devices = 0;  // devices of the row after this stage
 };
 
-// Copies of weights and outputs that a stage keeps.
+// Returns the copies of weights and outputs that a stage keeps.
 int64_t VersionsOf(const RowPlace& place, int replicas, int rest_devices);
 
 class PipedreamRow {
@@ -58,21 +64,21 @@ class PipedreamRow {
   // `space` outlives the row.
   PipedreamRow(const StateSpace& space, const RowOptions& options);
 
-  // Answers for every state inside `last`: as many of the devices are used as
-  // is best.  What takes longer than `most_seconds` is not looked for, which
-  // saves all states that have too much to compute before `last`.
+  // Solves for every state inside `last`, with the best number of the devices.
+  // It does not look for rows that take longer than `most_seconds`, which saves
+  // all states with too much compute before `last`.
   // O(devices^2 x chains x states that are left).
   void Solve(int last, const RowPlace& place, double most_seconds = HUGE_VAL);
 
-  // [states]: seconds of (state, last]; infinite where no stages fit, and more
-  // than `most_seconds` where that is not enough.  Valid for states inside
-  // `last`, until the next Solve().
+  // Returns the seconds of (state, last], [states]: infinite where no stages
+  // fit; above `most_seconds` where that does not suffice.  Valid for states
+  // inside `last`, until the next Solve().
   const std::vector<double>& seconds() const { return seconds_; }
 
-  // Stages of (first, last], in order, none of which takes more than
-  // `most_seconds`, which is no less than the answer for `first`.  Each is as
-  // large as that allows, which keeps them few; devices that are left become
-  // replicas where they do no harm.
+  // Returns the stages of (first, last], in order, none of which takes more
+  // than `most_seconds`, which is at least the answer for `first`.  Each is as
+  // large as possible, which keeps them few.  Spare devices become replicas
+  // where they do no harm.
   std::vector<RowStage> StagesFrom(int first, double most_seconds) const;
 
  private:
@@ -83,11 +89,11 @@ class PipedreamRow {
     double parameter_bytes;
     double bytes;
   };
-  // Sentinels: no stage reaches the one before the kept cuts, and nothing lies
-  // behind the one after them, which always fits.
+  // Sentinels.  The one before the kept cuts has an infinite stage.  The one
+  // after them has infinite time behind it, and its stage always fits.
   static constexpr Kept kBeforeKept = {-HUGE_VAL, HUGE_VAL, 0, 0};
   static constexpr Kept kAfterKept = {HUGE_VAL, 0, 0, -HUGE_VAL};
-  // With one number of replicas a stage takes compute x share + parameters x
+  // With a number of replicas, a stage takes compute x share + parameters x
   // sync.
   struct Replicas {
     double share = 0;
@@ -97,14 +103,14 @@ class PipedreamRow {
     int fits = 0;   // the first kept cut whose stage fits
   };
 
-  // One pass over two chains: stages on `least` to `most` devices, with so many
-  // behind them; what they are counted for.
+  // One pass over two chains: stages on `least` to `most` devices, with
+  // rest_devices behind them, as first stages, as later ones, or both.
   struct Pass {
     int rest_devices = 0;
     int least = 1;
     int most = 0;
-    bool as_first = true;  // the row begins with the stage
-    bool as_rest = true;   // it does not
+    bool as_first = true;  // the row may begin with the stage
+    bool as_rest = true;   // the stage may come later in the row
   };
 
   double* Rest(int devices) {
@@ -136,15 +142,15 @@ class PipedreamRow {
   int last_ = 0;
   RowPlace place_;
   double most_seconds_ = HUGE_VAL;
-  std::vector<int> begin_;  // [chains]: the first state that is looked at
-  // [devices, states]: of (state, last] on at most so many devices, where it
-  // is not what the row begins with.
+  std::vector<int> begin_;  // [chains]: the first state under consideration
+  // [devices, states]: seconds of (state, last] on at most this many devices,
+  // where the row does not begin at the state.
   std::vector<double> rest_;
   std::vector<double> seconds_;
   // Scratch of TakeSplits.
   std::vector<Replicas> replicas_;  // [devices + 1]
   std::vector<Kept> kept_;          // [states + 2]
-  int end_ = 0;                     // of those that are kept
+  int end_ = 0;                     // end of the kept cuts
 };
 
 // --- A row on each of several machines ---
@@ -155,30 +161,31 @@ struct LevelOptions {
   double bytes_per_second = 0;  // between machines
 };
 
-// State `last` without state `first`, on as many machines.
+// The nodes of state `last` that are not in state `first`, on `machines`.
 struct PipedreamRun {
   int first = 0;
   int last = 0;
   int machines = 1;
-  std::vector<RowStage> stages;  // of each of the machines
+  std::vector<RowStage> stages;  // on each of the machines
 };
 
-// The synchronisation of a run's parameters between its machines, and twice its
-// boundary bytes over their links, in seconds before division by machines.
+// Return the seconds of a run, before division by machines: to synchronise its
+// parameters between machines, and to send twice its boundary bytes over their
+// links.
 double RunSyncSeconds(const LevelOptions& options, const StateSpace& space,
                       int first, int last, int machines);
 double RunTransferSeconds(const LevelOptions& options, const StateSpace& space,
                           int state);
 
 // Returns the devices behind a row on each of `machines` when `rest_machines`
-// come after them, in devices a machine, rounded up: replicas and devices of
-// the row are whole numbers, so that no more counts for VersionsOf().
+// come after them, as devices for each machine, rounded up.  VersionsOf() needs
+// no more digits, since replicas and devices of the row are whole numbers.
 int LaterDevices(const LevelOptions& options, int rest_machines, int machines);
 
-// The most bytes, one version of each, that `devices` of `memory_bytes` hold
-// in any stages when `later_devices` come after them: a stage on m devices with
-// n after it keeps at least 1 + n / m versions, so that m devices hold no more
-// than what m stages of one device would.
+// Returns the most bytes, one version of each, that `devices` of `memory_bytes`
+// hold in any stages when `later_devices` come after them.  A stage on m
+// devices with n after it keeps at least 1 + n / m versions, so m devices hold
+// no more than m stages of one device would.
 double MostHeldBytes(double memory_bytes, int later_devices, int devices);
 
 }  // namespace paceline

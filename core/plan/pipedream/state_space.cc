@@ -35,7 +35,7 @@ bool Within(const uint64_t* inner, const uint64_t* outer, int words) {
 struct Links {
   std::vector<std::vector<int>> next;
   std::vector<int> order;    // topological
-  std::vector<Held> needed;  // with each node: itself and all that it needs
+  std::vector<Held> needed;  // [nodes]: the node and all nodes that it needs
   std::vector<bool> is_source;
 };
 
@@ -67,7 +67,7 @@ Links LinksOf(const GraphProfile& graph, int words) {
   return links;
 }
 
-// The source that most nodes need; of several the first.
+// Returns the source that most nodes need; of several the first.
 int FirstSource(const Links& links) {
   const int nodes = static_cast<int>(links.next.size());
   int best = -1;
@@ -91,7 +91,7 @@ absl::Status TooMany(int most_states) {
       "nodes of a branch into one, or give the branches as one node");
 }
 
-// Nodes outside `held` that a node in it leads to, ascending.
+// Returns nodes outside `held` with an edge from a node in it, ascending.
 std::vector<int> Frontier(const Links& links, const Held& held) {
   std::vector<int> frontier;
   for (size_t node = 0; node < links.next.size(); ++node) {
@@ -105,7 +105,7 @@ std::vector<int> Frontier(const Links& links, const Held& held) {
   return frontier;
 }
 
-// All states, the empty one first, small ones before large ones.
+// Returns all states: the empty one first, small ones before large ones.
 absl::StatusOr<std::vector<Held>> Enumerate(const Links& links, int words,
                                             int most_states) {
   std::vector<Held> found = {Held(words, 0), links.needed[FirstSource(links)]};
@@ -130,9 +130,10 @@ absl::StatusOr<std::vector<Held>> Enumerate(const Links& links, int words,
   return found;
 }
 
-// Fewest chains that cover all states: a largest matching of states with ones
-// inside them (Dilworth 1950; Fulkerson 1956), by augmenting paths.
-// O(states^2) for each chain that closest-first does not place at once.
+// Covers all states with the fewest chains: a largest matching of states with
+// states inside them (Dilworth 1950; Fulkerson 1956), by augmenting paths.
+// O(states^2) for each chain that is not placed at once on the nearest free
+// state.
 class ChainCover {
  public:
   explicit ChainCover(const std::vector<Held>& found)
@@ -168,8 +169,8 @@ class ChainCover {
   }
 
  private:
-  // Puts `s` on top of a state inside it, the largest that is free, else one
-  // that another can leave.  Depth: at most one frame a state.
+  // Puts `s` on top of a state inside it: the largest free one, else one whose
+  // present successor can move.  Depth: at most one call for each state.
   bool Place(int s, Held& visited) {
     for (int w = static_cast<int>(visited.size()) - 1; w >= 0; --w) {
       const uint64_t free = inside_[s][w] & free_[w];
@@ -197,8 +198,8 @@ class ChainCover {
 
   const int states_;
   std::vector<Held> inside_;  // [states], a bit a state
-  Held free_;                 // states that nothing is on top of
-  std::vector<int> next_;     // [states]: what is on top of it, or -1
+  Held free_;                 // states without a successor in their chain
+  std::vector<int> next_;     // [states]: the successor in the chain, or -1
 };
 
 StateSpace Numbered(const std::vector<Held>& found, int words) {
@@ -239,8 +240,7 @@ void Compare(StateSpace& space) {
   }
 }
 
-// Long sums in higher precision: the answer is compared with others' to the
-// last digits.
+// Sums in higher precision, because results are compared to the last digits.
 void AddUp(const GraphProfile& graph, const Links& links, StateSpace& space) {
   const int nodes = static_cast<int>(graph.nodes.size());
   for (int s = 0; s < space.states; ++s) {
@@ -272,7 +272,7 @@ struct Path {
   int from = -1;
 };
 
-// The longest chain of states, the lighter of equally long ones.
+// Returns the longest chain of states; of equally long ones the lighter.
 std::vector<int> LongestChain(const StateSpace& space) {
   std::vector<Path> best(space.states);
   for (const int s : space.in_order) {

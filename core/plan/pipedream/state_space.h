@@ -1,13 +1,20 @@
-// Where a profile's graph can be cut: its states, and the chain of layers
-// through them.  Values and pure functions.
+// The states of a profile's graph, between which it can be cut, and the chain
+// of layers through them.  Values and pure functions.
 //
-// A state is a set of nodes that holds, with each node, all that it needs: what
-// has been computed at some moment.  Its last nodes form an antichain, hence
-// "antichain states" (Narayanan et al. 2019, "PipeDream", and its released
-// optimizer).  A stage is what one state has more than another inside it.
+// A state is a set of nodes that holds, with each node, all nodes that it
+// needs: the nodes computed at some moment.
 //
-// One source, that with the most nodes behind it, is where states begin; what
-// other sources lead to is part of the first state that needs it.
+//      a --> b --> d      states: {} {a} {a,b} {a,c} {a,b,c} {a,b,c,d}
+//       \--> c --/
+//      chain 0:  {} -> {a} -> {a,b} -> {a,b,c} -> {a,b,c,d}
+//      chain 1:  {a,c}
+//
+// Its last nodes form an antichain, hence "antichain states" (Narayanan et al.
+// 2019, "PipeDream", and its released optimizer).  A stage holds the nodes that
+// one state has more than another state inside it.
+//
+// States begin at one source, the one that most nodes need.  Nodes of other
+// sources belong to the first state that needs them.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +26,9 @@
 
 namespace paceline {
 
-// States are numbered chain by chain: chains cover all of them, each state
-// once, and each state of a chain is inside the next one.  A graph without
-// branches has one chain.  State 0 is empty and inside all others.
+// States are numbered chain by chain.  The chains cover every state once, and
+// each state of a chain is inside the next one.  A graph without branches has
+// one chain.  State 0 is empty and inside all others.
 struct StateSpace {
   int states = 0;
   // [chains + 1]: chain c holds the states chain_begin[c] ..
@@ -32,15 +39,15 @@ struct StateSpace {
   // the chain.
   std::vector<int> inside;
   std::vector<int> around;
-  std::vector<int> in_order;  // [states]: none before one that is inside it
-  int last = 0;               // all nodes
+  std::vector<int> in_order;  // [states]: each after all that are inside it
+  int last = 0;               // the state of all nodes
 
   // [states], sums over the nodes of the state, one mini-batch.
   std::vector<double> seconds;  // forward and backward
   std::vector<double> parameter_bytes;
-  std::vector<double> output_bytes;  // of every node: what is kept
-  // The bytes of nodes that something outside needs; of the last state, those
-  // of its sink. The released optimizer also counts some that nothing outside
+  std::vector<double> output_bytes;  // of every node: kept for backward
+  // Output bytes of nodes that a node outside needs; in the last state, those
+  // of its sink.  The released optimizer also counts some that no node outside
   // needs.
   std::vector<double> boundary_bytes;
 
@@ -56,24 +63,28 @@ struct StateSpace {
   int AroundBegin(int state, int chain) const {
     return around[state * chains() + chain];
   }
-  // Whether the nodes of `inner` are some, not all, of those of `outer`.
+  // Returns whether `inner` has a part of the nodes of `outer`, not all, and no
+  // others.
   bool IsInside(int inner, int outer) const;
-  // Nodes that `outer` has and `inner` has not, ascending.  O(nodes).
+  // Returns the nodes that `outer` has and `inner` has not, ascending.
+  // O(nodes).
   std::vector<int> NodesBetween(int inner, int outer) const;
 };
 
 inline constexpr int kMostStates = 3000;
 
+// Returns the states of a graph.
 // O(states x (edges + chains x nodes / 64)).
 //
-// Errors: InvalidArgument  more than `most_states` states: branches of many
-// nodes side by side have exponentially many.
+// Errors: InvalidArgument  more than `most_states` states: parallel branches of
+// many nodes have exponentially many.
 absl::StatusOr<StateSpace> StatesOf(const GraphProfile& graph,
                                     int most_states = kMostStates);
 
-// A chain of layers for planners that know only chains: the longest chain of
-// states, of several that with the least bytes over its boundaries.  A layer is
-// what a state adds; its kept bytes are the outputs of all its nodes.
+// Returns a chain of layers for planners that know only chains: the longest
+// chain of states, of several the one with the least bytes over its boundaries.
+// A layer holds the nodes that a state adds; its kept bytes are the outputs of
+// all its nodes.
 // O(states^2).
 std::vector<LayerCost> LayersOf(const GraphProfile& graph,
                                 const StateSpace& space);
