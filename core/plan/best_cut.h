@@ -8,18 +8,18 @@
 
 namespace paceline {
 
-// Cuts the layers into `stages` so that what all of them cost is least; of
-// equal cuts the one with the earliest boundaries.
+// Cuts the layers into `stages` so that the cost of all of them is least; of
+// equal cuts it takes the one with the earliest boundaries.
 // O(stages x layers^2).
 //
 //   1 <= stages <= layers
-//   nothing                    what no stage costs
-//   add(before, stage, range)  what the stages up to `stage` cost, which holds
-//                              `range`, when those before it cost `before`
+//   nothing                    the cost of no stages
+//   add(before, stage, range)  the cost of the stages up to `stage`, which
+//                              holds `range`; the earlier ones cost `before`
 template <typename Cost, typename Add>
 std::vector<LayerRange> BestCut(int layers, int stages, const Cost& nothing,
                                 const Add& add) {
-  // The best cut of the first layers into so many stages.
+  // The best cut of the first layers into a given number of stages.
   struct Prefix {
     Cost cost;
     int from = 0;  // the first layer of its last stage

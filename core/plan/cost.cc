@@ -15,7 +15,7 @@
 namespace paceline {
 namespace {
 
-// Shares are computed by division: this is their rounding, with room.
+// The largest rounding error of a sum of shares, which come from divisions.
 constexpr double kShareSlack = 1e-9;
 
 std::string NameOf(const PlacedStage& stage) {
@@ -42,7 +42,8 @@ absl::Status CheckShares(const PlacedStage& stage) {
                          ", not 1");
 }
 
-// largest_stage: [devices], the replicas of the largest stage that each holds.
+// largest_stage: [devices], the number of replicas in the largest stage that
+// each device holds.
 absl::Status CheckDevices(const PlanProblem& problem, const PlacedStage& stage,
                           DeviceHolds holds, std::vector<int>& largest_stage) {
   const int replicas = static_cast<int>(stage.devices.size());

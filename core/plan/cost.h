@@ -1,5 +1,5 @@
-// This header defines what a placement costs.  Every policy minimises it, and
-// it is what the simulator's events are compared with.  Pure.
+// Defines the cost of a placement.  Every policy minimises it; the simulator's
+// event times are compared with it.  Pure.
 //
 // Stage s holds layers [i, j) on devices D with shares q (sum 1).
 //   W_d    = seconds of its layers on d, and of its frames: each boundary it
@@ -15,14 +15,14 @@
 //   o      = max over u of q_u sum over v of q_v c(u, v), and the same for v:
 //            how long a port is busy.  c(u, v) = b / B(u, v), in training
 //            + b / B(v, u): activations one way and gradients the other share
-//            the ports, because each end has a second boundary as a rule
+//            the ports, because each end usually has a second boundary
 //   x      = sum over u, v of q_u q_v (c(u, v) + latencies): how long a frame
 //            is on its way
-// Bottleneck: the largest t and o; without overlap the largest
-// t_s + x before it + x after it.
-// A step of M micro-batches: sum(t) + sum(x) + (M - 1) bottleneck, and what its
-// ties cost (TieSeconds).  An endless
-// stream is judged by the bottleneck alone.
+// Bottleneck: the largest t and o; without overlap the largest sum of t_s and
+// the x before and after it.
+// A step of M micro-batches takes sum(t) + sum(x) + (M - 1) bottleneck, and the
+// seconds of its ties (TieSeconds).  An endless stream is judged by the
+// bottleneck alone.
 //
 // Memory: core/plan/stage_memory.h.
 #pragma once
@@ -49,13 +49,13 @@ struct PlacementCost {
   std::vector<double> stage_seconds;     // [stages]: t
   std::vector<double> transfer_seconds;  // [stages - 1]: x
   double bottleneck_seconds = 0;
-  double step_seconds = 0;  // of one step; endless: of one micro-batch, the
-                            // bottleneck
+  // one step; endless: one micro-batch, the bottleneck
+  double step_seconds = 0;
   std::vector<double> memory_bytes;  // [devices]; 0 where none is used
 };
 
-// Returns the seconds that frames cost `device` when its stage has so many
-// boundaries, with `bytes` over them one way.
+// Returns the seconds that frames cost `device` when its stage has `boundaries`
+// boundaries, with `bytes` over all of them one way.
 inline double FrameSeconds(const PlanProblem& problem, int device,
                            int boundaries, double bytes) {
   const Device& on = problem.devices[device];
@@ -63,42 +63,44 @@ inline double FrameSeconds(const PlanProblem& problem, int device,
          (boundaries * on.frame_seconds + bytes * on.frame_seconds_per_byte);
 }
 
-// Seconds of [first, last) on `device`, without frames.
+// Returns the seconds of [first, last) on `device`, without frames.
 double LayerSeconds(const PlanProblem& problem, LayerRange layers, int device);
 
-// W_d: the layers and the frames of the stage's boundaries.
+// Returns W_d: the layers and the frames of the stage's boundaries.
 double WorkSeconds(const PlanProblem& problem, LayerRange layers, int device);
 
-// The shares that a policy gives `devices`: proportional to 1 / W_d (all W_d
-// zero: equal), or equal ones.
+// Returns the shares that a policy gives `devices`: proportional to 1 / W_d, or
+// equal ones without uneven_shares or when some W_d is 0.
 std::vector<double> SharesFor(const PlanProblem& problem, LayerRange layers,
                               const std::vector<int>& devices);
 
-// Seconds a step, in training: for each tie whose ends are on two stages, its
-// gradient on the way to the owner and its value on the way back, over the
-// slowest pair of their devices.  Nothing hides it: the gate waits for the
-// gradient, and the next forward for the value.
+// Returns the seconds a step that ties take in training.  Each tie whose ends
+// are on two stages sends its gradient to the owner and its value back, over
+// the slowest pair of their devices.  Nothing hides this time: the gate waits
+// for the gradient, and the next forward for the value.
 double TieSeconds(const PlanProblem& problem, const Placement& placement);
 
 enum class DeviceHolds { kOneStage, kSeveralStages };
 
-// Whether `placement` is one of `problem`: all layers once, each device that
-// there is at most once, or in several stages that have no other device.
+// Checks that `placement` is one of `problem`: it has every layer once and
+// every device at most once.  With kSeveralStages a device may hold several
+// stages, if it is their only one.
 //
 // Errors: InvalidArgument  layers missing or twice, a device unknown or twice,
 // shares that are not positive or do not sum to 1.
 absl::Status CheckPlacement(const PlanProblem& problem,
                             const Placement& placement, DeviceHolds holds);
 
-// Returns the cost of `placement`, whether it fits or not.  `problem` has
-// passed CheckProblem.  O(stages x devices + boundaries x devices^2 + layers).
+// Returns the cost of `placement`, whether it fits the memory or not.
+// `problem` has passed CheckProblem.  O(stages x devices + boundaries x
+// devices^2 + layers).
 //
-// Errors: CheckPlacement's, where a device holds one stage
+// Errors: as CheckPlacement with kOneStage
 absl::StatusOr<PlacementCost> CostOf(const PlanProblem& problem,
                                      const Placement& placement);
 
-// Errors: ResourceExhausted  a device needs more than it has: names it, its
-// layers, both numbers and the difference.
+// Errors: ResourceExhausted  a device needs more memory than it has: names the
+// device, its layers, both numbers and the difference.
 absl::Status CheckMemory(const PlanProblem& problem, const Placement& placement,
                          const PlacementCost& cost);
 

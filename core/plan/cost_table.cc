@@ -144,7 +144,8 @@ double CostTable::MemoryOf(const std::vector<int>& devices) const {
 
 TransferRate CostTable::RateOf(const PlacedStage& left,
                                const PlacedStage& right) const {
-  if (left.devices.size() == 1 && right.devices.size() == 1) {  // most are
+  // the most frequent case
+  if (left.devices.size() == 1 && right.devices.size() == 1) {
     const WireCost& wire = Wire(left.devices[0], right.devices[0]);
     return {wire.seconds_per_byte, wire.seconds_per_byte, wire.latency_seconds};
   }
@@ -223,7 +224,7 @@ double CostTable::StageSeconds(const PlacedStage& stage) const {
 
 namespace {
 
-// The times of a placement, by those of its stages.
+// Returns the times of a placement from those of its stages.
 template <typename StageSeconds>
 PlacementCost TimesOf(const CostTable& table, const Placement& placement,
                       const StageSeconds& stage_seconds) {

@@ -1,8 +1,8 @@
-// The cost formula of cost.h on sums over the first layers, in O(1) where it
-// can be: the one evaluator of every policy.  Immutable after construction.
+// Evaluates the cost formula of cost.h from running sums over the layers, in
+// O(1) where possible.  Every policy uses it.  Immutable after construction.
 //
-// Sums over a range are differences of running sums, so they may differ from
-// sums over the layers in the last digits.
+// The sum over a range is a difference of two running sums, so it may differ
+// from a direct sum in the last digits.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct TransferCost {
   double delay = 0;     // x
 };
 
-// The same for any number of bytes.
+// The cost of a boundary per byte, and its latency.
 struct TransferRate {
   double occupied_per_byte = 0;
   double delay_per_byte = 0;
@@ -41,24 +41,25 @@ struct TransferRate {
   }
 };
 
-// Between two devices: both directions as far as they count, or of a ring of
+// Between two devices: the sum of the directions that count, or for a ring of
 // replicas the worse direction.
 struct WireCost {
   double seconds_per_byte = 0;
   double latency_seconds = 0;
 };
 
-// A ring all-reduce between the replicas of a stage, per micro-batch.
+// The cost of a ring all-reduce between the replicas of a stage, per
+// micro-batch.
 struct SyncCost {
   double seconds_per_byte = 0;  // of parameters
   double latency_seconds = 0;
 };
 
-// The rate between `left` and `right` members.  Members are devices, or kinds
-// of devices of which each side has several:
-//   share(side, i), count(side, i)  of each device of a member, and how many
-//                                   devices it has
-//   wire(u, v)                      a WireCost
+// Returns the rate between `left` and `right` members.  A member is a device,
+// or a kind of which its side has several devices:
+//   share(side, i)  share of each device of a member
+//   count(side, i)  devices of a member
+//   wire(u, v)      a WireCost
 // O(left x right).
 template <typename Share, typename Count, typename Wire>
 TransferRate RateBetween(size_t left, size_t right, const Share& share,
@@ -103,21 +104,21 @@ class CostTable {
   int devices() const { return devices_; }
   const ObjectiveWeights& weights() const { return weights_; }
 
-  // W of layers [first, last), first < last.
+  // Returns W of layers [first, last), first < last.
   double Work(LayerRange layers, int device) const {
     return ComputeOnly(layers.first, layers.last, device) +
            FrameSeconds(problem_, device,
                         (layers.first > 0) + (layers.last < layers_),
                         BytesBefore(layers.first) + BytesBefore(layers.last));
   }
-  // The same without the frames: never falls when a range grows.
+  // Returns W without the frames.  It never falls when a range grows.
   double ComputeOnly(int first, int last, int device) const {
     const Pace& pace = paces_[device];
     const double* const seconds = seconds_.data() + pace.begin;
     return (seconds[last] - seconds[first]) * pace.scale;
   }
-  // A device's seconds are those of a row times a factor.  Devices
-  // that were not measured layer by layer share row 0.
+  // A device's seconds are those of a row times a factor.  Devices without
+  // layer_seconds share row 0.
   int rows() const { return static_cast<int>(seconds_.size()) / (layers_ + 1); }
   int RowOf(int device) const { return paces_[device].begin / (layers_ + 1); }
   double ScaleOf(int device) const { return paces_[device].scale; }
@@ -125,7 +126,7 @@ class CostTable {
     return seconds_[static_cast<size_t>(row) * (layers_ + 1) + layer];
   }
 
-  // The amounts of layers [0, layer), where everything is kept, and the bytes
+  // Returns the amounts of layers [0, layer) without recomputing, and the bytes
   // over the boundary before `layer`, which are 0 at both ends of the model.
   const StageAmounts& AmountsBefore(int layer) const { return before_[layer]; }
   double BytesBefore(int layer) const { return before_[layer].boundary; }
@@ -133,12 +134,12 @@ class CostTable {
   double ParameterBytes(LayerRange layers) const {
     return before_[layers.last].parameters - before_[layers.first].parameters;
   }
-  // stage_memory.h.  Devices before the stage count where CountsEarlier(): with
-  // an exact number of stages these are the rest of them, else none are, which
-  // is the least that there can be.
+  // Returns the bytes of stage_memory.h.  Where CountsEarlier(): with an exact
+  // number of stages all remaining devices count as earlier ones; otherwise
+  // none do, which gives the least bytes possible.
   double StageBytes(LayerRange layers, int replicas, int later_devices) const;
-  // The same, wherever the stage stands, and without its frames: never falls
-  // when a range grows at its end.
+  // Returns the least bytes of the layers at any position, without frames.  It
+  // never falls when a range grows at its end.
   double LeastBytes(LayerRange layers) const;
   // Returns the memory of the smallest of `devices`; infinity: no bound.
   double MemoryOf(const std::vector<int>& devices) const;
@@ -160,10 +161,11 @@ class CostTable {
   // O(devices^2).
   SyncCost SyncOf(const std::vector<int>& devices) const;
 
-  // t of a stage and, in `shares`, those of SharesFor.  O(devices).
+  // Returns t of a stage; stores the shares of SharesFor in `shares`.
+  // O(devices).
   double StageSeconds(LayerRange layers, const std::vector<int>& devices,
                       const SyncCost& sync, std::vector<double>& shares) const;
-  // t of a stage with shares of its own.  O(devices^2).
+  // Returns t of a stage with its own shares.  O(devices^2).
   double StageSeconds(const PlacedStage& stage) const;
 
  private:
@@ -185,21 +187,23 @@ class CostTable {
   std::vector<double> seconds_;       // [rows x (layers + 1)]
   std::vector<Pace> paces_;           // [devices]
   std::vector<StageAmounts> before_;  // [layers + 1]
-  // Where a stage has segments, of as many layers but for its last one.
+  // Layers of a segment (the last one of a stage may have fewer); 0: no
+  // segments.
   const int segment_;
   std::vector<double> inputs_from_;  // [layers + 1]: of segments from there on
   std::vector<double> segment_bytes_;  // [layers + 1]: of the layers before
-  // [level][first layer]: the largest of 2^level whole segments in a row
+  // [level][first layer]: bytes of the largest among 2^level whole segments in
+  // a row.
   std::vector<std::vector<double>> largest_;
   std::vector<WireCost> wires_;       // [devices x devices]
   std::vector<WireCost> ring_wires_;  // the same
 };
 
-// CostOf of a placement that is one of the table's problem, without its ties.
+// Returns CostOf a valid placement of the table's problem, without its ties.
 // O(stages x devices^2 + layers).
 PlacementCost UntiedCostOf(const CostTable& table, const Placement& placement);
 
-// UntiedCostOf(...).step_seconds with the shares of SharesFor.
+// Returns UntiedCostOf(...).step_seconds with the shares of SharesFor.
 double ObjectiveOf(const CostTable& table, const Placement& placement);
 
 }  // namespace paceline

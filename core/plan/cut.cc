@@ -14,7 +14,8 @@
 namespace paceline {
 namespace {
 
-// Two stages a worker, on as many workers as layers and micro-batches allow.
+// Deals two stages a worker, on as many workers as layers and micro-batches
+// allow.
 Dealing DealTwoEach(const DealingRequest& request) {
   int workers = std::min(request.workers, request.layers / 2);
   while (workers > 1 && request.micro_batches % workers != 0) --workers;
@@ -33,7 +34,7 @@ struct Pieces {
   double longest_seconds = 0;
 };
 
-// The layers of `stage` on its device, in `count` pieces.
+// Cuts the layers of `stage` on its device into `count` parts.
 Pieces PiecesOf(const PlanProblem& problem, const PlacedStage& stage,
                 int count) {
   const LayerRange& layers = stage.layers;
@@ -128,7 +129,7 @@ absl::StatusOr<Dealing> DealStages(const DealingRequest& request) {
 
 std::vector<LayerRange> CutForDealing(const PlanProblem& problem, int stages) {
   const int layers = static_cast<int>(problem.layers.size());
-  // [devices][layers + 1]: seconds of the first layers there.
+  // [devices][layers + 1]: seconds of layers [0, l) on each device.
   std::vector<std::vector<double>> until(problem.devices.size(), {0});
   for (size_t device = 0; device < until.size(); ++device) {
     for (int l = 0; l < layers; ++l) {

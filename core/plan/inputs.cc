@@ -27,10 +27,11 @@
 namespace paceline {
 namespace {
 
-constexpr double kBackwardToForward = 2;  // two products for one
+constexpr double kBackwardToForward = 2;  // a backward multiplies twice
 
-// By worker, those that measured this very thing.  Workers that are not asked
-// about are pooled with the others: no worker's times depend on who is free.
+// Returns the profiles of exactly this key by worker.  Workers outside the
+// request are pooled too, so that a worker's times do not depend on which
+// workers are free.
 //   key  its device is empty
 std::map<std::string, DeviceProfile> FindProfiles(
     const Measurements& measurements, const ProfileKey& key, size_t layers,
@@ -41,7 +42,8 @@ std::map<std::string, DeviceProfile> FindProfiles(
     ProfileKey same = each->first;
     same.device.clear();
     if (same != key) break;
-    // Else a profile of another version of the model's description.
+    // A profile with another number of layers is of another version of the
+    // model's description.
     if (each->second.layers.size() == layers) found.push_back(each->second);
   }
   std::map<std::string, DeviceProfile> profiles;
@@ -84,13 +86,13 @@ std::vector<LinkMeasurement> LinksOf(const Measurements& measurements) {
 }
 
 // Returns the bytes that a layer reads and writes in its forward pass.  A
-// predictor of times goes by them, besides FLOPs.
+// predictor of times uses them, and FLOPs.
 double BytesTouched(const LayerMeasurement& layer) {
   return static_cast<double>(layer.parameter_bytes + layer.output_bytes +
                              layer.kept_bytes);
 }
 
-// Times of layers on workers that did not measure this very thing.
+// Predicts layer times on workers that have no profile of this key.
 class Guess {
  public:
   Guess(const JobSpec& spec, const ModelDescription& model,
@@ -117,7 +119,8 @@ class Guess {
 
   PredictedTimes Fill(const std::string& worker, Device& device,
                       DeviceFacts& facts) const {
-    // Its newest profile of anything knows the worker itself.
+    // Costs of frames and of the gate belong to the worker, so its newest
+    // profile of any model has them.
     const DeviceProfile* other = nullptr;
     for (const auto& [key, profile] : measurements_.profiles) {
       if (key.device == worker &&
@@ -144,7 +147,7 @@ class Guess {
   }
 
  private:
-  // Over what was predicted.
+  // Sums over all predicted layer times.
   struct Sums {
     double seconds = 0;
     double low = 0;
@@ -164,7 +167,7 @@ class Guess {
       const auto predicted =
           predictor_->Predict(WorkOf(spec_, layer, worker, pass));
       if (predicted.ok()) {
-        // Inference runs no backward: what is not known of it does not count.
+        // Inference runs no backward, so its uncertainty does not count.
         if (forward || !IsInference(spec_)) {
           sums.seconds += share * predicted->seconds;
           sums.low += share * predicted->low_seconds;
@@ -185,8 +188,8 @@ class Guess {
   std::optional<LayerPredictor> predictor_;
 };
 
-// Returns the bytes of a micro-batch behind `layer`, as it crosses to another
-// worker.  The gradient that comes back lacks masks and tokens, which are few.
+// Returns the bytes of a micro-batch's output of `layer` on the wire.  The
+// gradient that comes back lacks masks and tokens, which are few.
 double WireBytes(const JobSpec& spec, const Layer& layer) {
   const Codec codec = FindCodec(spec.pipeline.codec).value_or(Codec::kRaw);
   int64_t bytes = 0;
@@ -219,14 +222,14 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
     const Layer& layer = model.layers[i];
     LayerCost cost;
     cost.name = layer.name;
-    // Devices have times of their own; these split them by direction.
+    // Devices have their own times; these only split them by direction.
     cost.forward_seconds = facts.forward_seconds[i];
     cost.backward_seconds = facts.backward_seconds[i];
     cost.output_bytes = WireBytes(spec, layer);
     cost.decoded_bytes = batch * static_cast<double>(layer.output_bytes);
     FillWeights(layer, precision == Precision::kBf16, cost);
-    // As described, not as measured: EstimateBytes() and the worker itself
-    // count so, and a plan must pass their checks.
+    // The described bytes, not the measured ones: EstimateBytes() and the
+    // worker count the same, and a plan must pass their checks.
     cost.kept_bytes = batch * static_cast<double>(KeptBytes(
                                   model, static_cast<int>(i), precision));
     problem.layers.push_back(std::move(cost));
@@ -234,20 +237,21 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
   // The first layer's workers read the data.
   problem.layers.front().frozen_bytes += static_cast<double>(DataBytes(spec));
   problem.input_bytes = batch * static_cast<double>(InputBytes(model, 0));
-  // A teacher is on every worker.
+  // Every worker holds the teacher.
   problem.reserved_bytes =
       static_cast<double>(EstimateBytes(model, spec.train, {}, {}, precision));
   problem.ties = TiesOf(model);
 }
 
-// A backward begins with the forward.
+// A backward that recomputes begins with a forward.
 void AddRecomputing(DeviceFacts& facts) {
   for (size_t i = 0; i < facts.backward_seconds.size(); ++i) {
     facts.backward_seconds[i] += facts.forward_seconds[i];
   }
 }
 
-// A profile is of the whole model.
+// Sets the times of skipped layers to 0, since a profile measures the whole
+// model.
 void PassOver(const ModelDescription& model, DeviceFacts& facts) {
   for (size_t i = 0; i < model.layers.size(); ++i) {
     if (!model.layers[i].skipped) continue;
@@ -257,7 +261,7 @@ void PassOver(const ModelDescription& model, DeviceFacts& facts) {
   }
 }
 
-// A teacher's forward comes with the model's, in proportion.
+// Lengthens each forward in proportion to the teacher's FLOPs.
 void AddTeacher(const ModelDescription& model, DeviceFacts& facts) {
   const double own = FlopsOf(model);
   if (model.teacher == nullptr || own <= 0) return;
@@ -283,8 +287,8 @@ void TakeWider(const PredictedTimes& times,
   widest->assumed = widest->assumed || times.assumed;
 }
 
-// "times of 4 like machines were pooled: they differ by 6 %, which is noise":
-// nothing where no two of `workers` are alike.
+// "times of 4 like machines were pooled: they differ by 6 %, which is noise";
+// empty where no two of `workers` are alike.
 std::vector<std::string> PooledTexts(const std::vector<LikeDevices>& like,
                                      const std::vector<InputWorker>& workers) {
   std::vector<std::string> texts;
@@ -308,7 +312,7 @@ std::vector<std::string> PooledTexts(const std::vector<LikeDevices>& like,
   return texts;
 }
 
-// Joins names, or nothing.
+// Adds `what` and the names, if there are any names.
 void AddSentence(std::vector<std::string>& parts, absl::string_view what,
                  const std::vector<std::string>& names) {
   if (names.empty()) return;
@@ -332,7 +336,7 @@ std::string SourceText(const std::vector<std::string>& measured,
   return absl::StrJoin(parts, "; ");
 }
 
-// Whether all links are measured.
+// Fills in all links; returns whether all of them are measured.
 bool FillLinks(const std::vector<InputWorker>& workers,
                const Measurements& measurements, PlanProblem& problem) {
   const size_t count = workers.size();
@@ -379,7 +383,7 @@ std::vector<LayerRecord> RecordsOf(const Measurements& measurements) {
         const double seconds = SecondsOf(
             pass == LayerPass::kForward ? layer.forward : layer.backward,
             profile);
-        if (!(seconds > 0)) continue;  // nothing to be done there
+        if (!(seconds > 0)) continue;  // the layer has no such pass
         absl::string_view kind = layer.kind;
         const bool frozen = absl::ConsumeSuffix(&kind, kFrozenKind);
         if (frozen && pass == LayerPass::kBackward) continue;
@@ -457,7 +461,7 @@ absl::StatusOr<int64_t> PlannedMicroBatches(const JobSpec& spec) {
     samples = samples > 0 ? std::min(samples, there) : there;
   }
   const int64_t each = std::max<int64_t>(spec.infer.micro_batch, 1);
-  // So many that the bottleneck alone counts.
+  // Above kMaxPlannedMicroBatches the bottleneck alone counts.
   const int64_t count = samples / each + (samples % each != 0);
   return count > kMaxPlannedMicroBatches ? 0 : count;
 }
@@ -470,16 +474,16 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
   PACELINE_ASSIGN_OR_RETURN(problem.micro_batches, PlannedMicroBatches(spec));
   problem.training = !IsInference(spec);
   problem.sync_overlaps = IsInference(spec);
-  // Forward only there is nothing to compute once more.
+  // Inference keeps no activations, so it recomputes none.
   const Checkpointing checkpointing =
       problem.training ? FindCheckpointing(spec.train.activation_checkpointing)
                              .value_or(Checkpointing())
                        : Checkpointing();
-  // The owner keeps the optimizer's state and casts; a borrower has neither.
+  // Only the owner keeps the optimizer's state and the casts.
   problem.owner_copies =
       (problem.training ? StateSlots(spec.train.optimizer) : 0) +
       (spec.precision == "bf16" ? 0.5 : 0);
-  // The value, and its gradient.
+  // Training also keeps a gradient.
   problem.parameter_copies = (problem.training ? 2 : 1) + problem.owner_copies;
   if (problem.training) CountMemoryOf(spec.pipeline.schedule, problem);
   problem.same_versions = spec.pipeline.vertical_sync;
@@ -496,7 +500,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
       {ModelKey(spec.model, model.input, model.classes), spec.train.micro_batch,
        ProfileDType(spec.precision), spec.threads, ""},
       model.layers.size(), like);
-  std::optional<Guess> guess;  // made where it is asked: it takes time
+  std::optional<Guess> guess;  // made on first use: it takes time
   const std::vector<LinkMeasurement> links = LinksOf(measurements);
   std::vector<std::string> measured, guessed;
   std::map<std::string, int> machines;

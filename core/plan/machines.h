@@ -11,8 +11,8 @@
 
 namespace paceline {
 
-// One level: so many devices, all linked alike.  Two levels: devices of one
-// machine, then machines; as the released PipeDream optimizer's -n and -b.
+// With one level, all devices are linked alike.  With two levels, devices form
+// machines, as with -n and -b of the released PipeDream optimizer.
 struct Machines {
   std::vector<int> sizes;                // [levels], the inner one first
   std::vector<double> bytes_per_second;  // [levels]; infinity: free
@@ -29,7 +29,7 @@ inline constexpr int kMostMachineDevices = 1024;
 // `sizes` "16" or "4x4", `bandwidths` "1.25e9" or "1e10,1.25e9" (bytes a
 // second), `memory` "16e9" (bytes) or empty.
 //
-// Errors: InvalidArgument  not numbers, and CheckMachines'.
+// Errors: InvalidArgument  not numbers, and those of CheckMachines.
 absl::StatusOr<Machines> ParseMachines(absl::string_view sizes,
                                        absl::string_view bandwidths,
                                        absl::string_view memory);

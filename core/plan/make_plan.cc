@@ -27,22 +27,22 @@
 namespace paceline {
 namespace {
 
-// The stages of one worker, with what they keep.
+// The stages of one worker, and the micro-batches that each keeps.
 struct Load {
   std::vector<int> stages;
   std::vector<LayerRange> ranges;
   std::vector<StageKeeps> keeps;
 };
 
-// Stages and who holds them: positions among the workers that are used.
-// Neighbours with the same layers are replicas of one stage.
+// Stages and their workers, as positions among the used workers.  Neighbours
+// with the same layers are replicas of one stage.
 struct Layout {
-  std::vector<LayerRange> stages;      // of replicas each
+  std::vector<LayerRange> stages;      // one entry for each replica
   std::vector<int> worker_of;          // [stages], first used in order
   std::vector<double> shares;          // [stages]; empty: no replicas
-  std::vector<PlannerWorker> workers;  // those that are used
-  // Where nothing speaks for a worker but its place in the order: these, with
-  // the others that there are behind them.
+  std::vector<PlannerWorker> workers;  // the used ones
+  // Where workers were taken only for their place in the order: `workers`, then
+  // the other available ones.
   std::vector<PlannerWorker> pool;
   bool exact = false;  // as Plan::exact
   std::string why;
@@ -88,7 +88,8 @@ std::string StagesText(const std::vector<int>& stages) {
   return absl::StrCat("stages ", stages.front(), "..", stages.back());
 }
 
-// `need` begins with whose memory it is and ends where the bytes follow.
+// `need` begins with the owner of the memory and ends before the number of
+// bytes.
 absl::Status CheckMemory(const PlannerWorker& worker, int64_t need_bytes,
                          absl::string_view need, absl::string_view advice) {
   if (worker.memory_bytes <= 0 || need_bytes <= worker.memory_bytes) {
@@ -113,7 +114,8 @@ std::vector<LayerRange> Unreplicated(std::vector<LayerRange> ranges) {
   return ranges;
 }
 
-// Says which part of its stage worker `i` computes; empty: all of it.
+// Returns the share of its stage that worker `i` computes, as text; empty: all
+// of it.
 std::string ShareText(const Layout& layout, size_t i) {
   double mine = 0, sum = 0;
   for (size_t stage = 0; stage < layout.shares.size(); ++stage) {
@@ -148,7 +150,7 @@ std::string Explain(const Layout& layout, const ModelDescription& model,
   return why;
 }
 
-// Stages in the order of the workers.
+// Deals stages out in the order of the workers.
 Layout InOrder(Cut cut, const std::vector<PlannerWorker>& workers) {
   Layout layout;
   layout.worker_of = SpreadStages(static_cast<int>(cut.stages.size()),
@@ -170,7 +172,7 @@ std::vector<InputWorker> AsInputs(const std::vector<PlannerWorker>& workers) {
   return inputs;
 }
 
-// Shares by speed, where a stage has several workers.
+// Sets shares by speed, where a stage has several workers.
 absl::Status ShareOut(const JobSpec& spec, const ModelDescription& model,
                       const Measurements& measurements, Layout& layout) {
   PACELINE_ASSIGN_OR_RETURN(
@@ -190,9 +192,9 @@ absl::Status ShareOut(const JobSpec& spec, const ModelDescription& model,
   return absl::OkStatus();
 }
 
-// The job's own cuts on the workers that it names.  Replicas that predict share
-// by speed where the job does not say otherwise; those that train would add up
-// in another order.
+// Puts the job's own cuts on the workers that it names.  Without given shares,
+// replicas of an inference job share by speed; in training that would change
+// the order of sums.
 absl::StatusOr<Layout> ByName(const JobSpec& spec,
                               const ModelDescription& model,
                               const std::vector<PlannerWorker>& workers,
@@ -242,20 +244,20 @@ bool IsInterleaved(const JobSpec& spec) {
   return ScheduleTraitsOf(spec.pipeline.schedule).deals;
 }
 
-// The search takes time with the square of the workers, so that of more than
-// these the fastest are planned for.
+// The search takes time with the square of the workers, so with more workers
+// than this the planner uses only the fastest.
 constexpr size_t kMostPlanned = 64;
 
-// The `count` workers that take least time for the whole model, and behind them
-// the others, both in the order given.  Links do not count.
+// Returns the `count` workers that take least time for the whole model, and
+// after them the others, both in the order given.  Links do not count.
 absl::StatusOr<std::vector<PlannerWorker>> Fastest(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<PlannerWorker>& workers, const Measurements& measurements,
     size_t count) {
   Measurements without_links;
   without_links.profiles = measurements.profiles;
-  std::vector<std::pair<double, size_t>> order;  // seconds, which
-  // All at once would fill a table of all pairs.
+  std::vector<std::pair<double, size_t>> order;  // seconds, index
+  // All workers at once would fill a table of all pairs.
   for (size_t first = 0; first < workers.size(); first += kMostPlanned) {
     const size_t last = std::min(first + kMostPlanned, workers.size());
     const std::vector<PlannerWorker> some(workers.begin() + first,
@@ -281,7 +283,7 @@ absl::StatusOr<std::vector<PlannerWorker>> Fastest(
   return fastest;
 }
 
-// Stages dealt out in turn.  `measurements` null: cut equally.
+// Deals stages out in turn.  `measurements` null: cut equally.
 absl::StatusOr<Layout> Deal(const JobSpec& spec, const ModelDescription& model,
                             const std::vector<PlannerWorker>& workers,
                             const Measurements* measurements) {
@@ -330,7 +332,8 @@ absl::StatusOr<Layout> Deal(const JobSpec& spec, const ModelDescription& model,
   return layout;
 }
 
-// Nothing runs empty between batches, and every micro-batch is an update.
+// In a stream the pipeline never drains between batches, and every micro-batch
+// makes an update.
 void PlanAStream(PlanInputs& inputs) {
   inputs.problem.micro_batches = 0;
   for (size_t d = 0; d < inputs.facts.size(); ++d) {
@@ -352,8 +355,7 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
     PlanAStream(inputs);
   const int layers = static_cast<int>(model.layers.size());
   const int stages = spec.pipeline.stages;
-  // With fewer workers than stages all of them are used, as when there are as
-  // many.
+  // With fewer workers than stages the policy plans one stage for each worker.
   inputs.problem.stages =
       std::min({stages, static_cast<int>(workers.size()), layers});
   inputs.problem.replicas = MayGiveReplicas(spec, model, std::ssize(workers));
@@ -382,7 +384,8 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
   return layout;
 }
 
-// Replicas may be worth as many workers as there are.
+// Plans on the fastest workers only, unless replicas are allowed: these can
+// make use of all workers.
 absl::StatusOr<Layout> SolveOnFastest(const JobSpec& spec,
                                       const ModelDescription& model,
                                       const std::vector<PlannerWorker>& workers,
@@ -401,13 +404,14 @@ absl::StatusOr<Layout> SolveOnFastest(const JobSpec& spec,
                       workers.size(), " workers");
       layout->exact = false;
     }
-    // Others may have more memory.
+    // Workers that were left out may have more memory.
     if (!absl::IsResourceExhausted(layout.status())) return layout;
   }
   return Solve(spec, model, workers, measurements);
 }
 
-// Whether neighbouring stages share a worker that the policy has chosen.
+// Returns whether neighbouring stages share a worker that the policy has
+// chosen.
 bool IsShared(const JobSpec& spec, const ModelDescription& model,
               const std::vector<PlannerWorker>& workers) {
   const PipelineSpec& pipeline = spec.pipeline;
@@ -418,7 +422,7 @@ bool IsShared(const JobSpec& spec, const ModelDescription& model,
          pipeline.stages <= static_cast<int>(model.layers.size());
 }
 
-// `measurements` null: a layout that takes no time to find.
+// `measurements` null: returns a layout that takes no time to find.
 absl::StatusOr<Layout> LayOut(const JobSpec& spec,
                               const ModelDescription& model,
                               const std::vector<PlannerWorker>& workers,
@@ -427,7 +431,7 @@ absl::StatusOr<Layout> LayOut(const JobSpec& spec,
   if (!pipeline.workers.empty()) {
     return ByName(spec, model, workers, measurements);
   }
-  // Each worker holds the whole model: nothing is left to choose.
+  // Each worker holds the whole model, so the policy has nothing to choose.
   if (IsDataParallel(spec)) measurements = nullptr;
   if (IsInterleaved(spec)) return Deal(spec, model, workers, measurements);
   const int layers = static_cast<int>(model.layers.size());
@@ -485,7 +489,8 @@ absl::Status CheckNeed(const JobSpec& spec, const PlannerWorker& worker,
                    "a smaller infer.micro_batch", "other pipeline.cuts"}));
 }
 
-// Has workers of the pool hold the loads, where there are such.
+// Replaces `workers` by workers of the pool that hold the loads, where such
+// exist.
 void TakeFromPool(const std::vector<int64_t>& need_bytes, Layout& layout) {
   std::vector<double> sizes;
   for (const PlannerWorker& worker : layout.pool) {
@@ -498,7 +503,8 @@ void TakeFromPool(const std::vector<int64_t>& need_bytes, Layout& layout) {
   }
 }
 
-// Makes the plan, with the bytes that its workers, `used`, need.
+// Makes the plan, with the bytes that its workers need; `used` gets their
+// number.
 //
 // Errors: ResourceExhausted  one of them has less memory than it needs
 absl::StatusOr<Plan> Finish(const JobSpec& spec, const ModelDescription& model,
@@ -542,7 +548,7 @@ absl::Status CheckRequest(const JobSpec& spec, const ModelDescription& model,
       "no workers to place stages on: start one, or wait until one is back");
 }
 
-// The plan of a layout that takes no time to find.
+// Returns the plan of a layout that takes no time to find.
 absl::StatusOr<Plan> CheapPlan(const JobSpec& spec,
                                const ModelDescription& model,
                                const std::vector<PlannerWorker>& workers,
@@ -552,8 +558,8 @@ absl::StatusOr<Plan> CheapPlan(const JobSpec& spec,
   return Finish(spec, model, std::move(layout), used);
 }
 
-// The policy's plan, or where its stages do not fit, equal ones.
-//   used  how many workers a plan that does not fit has stages for
+// Returns the policy's plan, or equal stages where the policy's do not fit.
+//   used  the number of workers that hold stages in a plan that does not fit
 absl::StatusOr<Plan> PlanOn(const JobSpec& spec, const ModelDescription& model,
                             const std::vector<PlannerWorker>& workers,
                             const Measurements& measurements, size_t& used) {
@@ -562,8 +568,8 @@ absl::StatusOr<Plan> PlanOn(const JobSpec& spec, const ModelDescription& model,
   absl::StatusOr<Plan> plan =
       layout.ok() ? Finish(spec, model, *layout, used) : layout.status();
   if (!absl::IsResourceExhausted(plan.status())) return plan;
-  // Where nothing fits, their message says in a job's words which worker lacks
-  // how much.
+  // When equal stages do not fit either, their error names a worker and the
+  // bytes that it lacks.
   size_t by_equal = used;
   absl::StatusOr<Plan> equal = CheapPlan(spec, model, workers, by_equal);
   if (layout.ok() && !equal.ok()) return plan;
@@ -575,8 +581,8 @@ int64_t SizeOf(const PlannerWorker& worker) {
   return worker.memory_bytes > 0 ? worker.memory_bytes : Bytes::kMost;
 }
 
-// Whether `workers` together hold what all layers take at least, on one of
-// them and with one micro-batch in flight.
+// Returns whether `workers` together hold the least that all layers take: on
+// one worker, with one micro-batch in flight.
 bool HaveRoom(const JobSpec& spec, const ModelDescription& model,
               const std::vector<PlannerWorker>& workers) {
   Bytes room;
@@ -586,8 +592,8 @@ bool HaveRoom(const JobSpec& spec, const ModelDescription& model,
   return NeedOf(spec, model, {{0}, {all}, {least}}) <= room.count;
 }
 
-// Drops those with the least memory, of equal ones the last; adds their names
-// to `dropped`.
+// Drops the workers with the least memory, of equal ones the last; adds their
+// names to `dropped`.
 void KeepLargest(size_t count, std::vector<PlannerWorker>& workers,
                  std::vector<std::string>& dropped) {
   while (workers.size() > count) {
@@ -605,7 +611,7 @@ std::string WithoutAdvice(const absl::Status& refusal) {
       refusal.message().substr(0, refusal.message().find(": use ")));
 }
 
-// `refusal`, and the plan that there would be if the job did not say how to
+// Returns `refusal`, and the plan that would fit if the job did not say how to
 // cut.
 absl::Status WithWhatFits(const absl::Status& refusal, JobSpec spec,
                           const ModelDescription& model,
@@ -693,16 +699,16 @@ absl::StatusOr<Plan> MakePlan(const JobSpec& spec,
     }
     if (plan.ok()) return plan;
     refusal.Update(plan.status());
-    // Micro-batches that so many workers do not divide may suit fewer.
+    // A smaller number of workers may divide the micro-batches.
     if (!absl::IsResourceExhausted(IsInterleaved(spec) ? refusal
                                                        : plan.status()) ||
         !spec.pipeline.workers.empty() || left.size() == 1 ||
         !HaveRoom(spec, model, left)) {
       break;
     }
-    // No choice of so many workers fits, or a search that is not exact has
-    // missed it.  Fewer of them share the stages: of many, an eighth less at a
-    // time, since each try takes a search.
+    // No choice of this many workers fits, or an inexact search has missed it.
+    // Try fewer workers, which share the stages.  Each try takes a search, so
+    // one try drops an eighth of the workers.
     const size_t less = std::max<size_t>(1, used / 8);
     KeepLargest(left.size() > used ? used : used - less, left, dropped);
   }
@@ -716,7 +722,7 @@ absl::Status CheckPlannable(const JobSpec& spec, const ModelDescription& model,
   size_t used = 0;
   const absl::Status cheap = CheapPlan(spec, model, workers, used).status();
   if (!absl::IsResourceExhausted(cheap)) return cheap;
-  // Equal stages do not fit; others may.
+  // Unequal stages may fit.
   return MakePlan(spec, model, workers, measurements).status();
 }
 

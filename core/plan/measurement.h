@@ -56,13 +56,13 @@ struct DeviceProfile {
   std::string cpu_capability;
   std::string cpu_model;
   std::vector<LayerMeasurement> layers;
-  int32_t runs = 0;  // that the medians are of
-  // CPU seconds that a frame costs at each of its ends: a fixed part, and for
-  // each byte; and a step gate's report.
+  int32_t runs = 0;  // number of runs behind the medians
+  // CPU seconds of a frame at each of its ends, a fixed part and a part for
+  // each byte, and of a step gate's report.
   double frame_seconds = 0;
   double frame_seconds_per_byte = 0;
   double gate_seconds = 0;
-  // One busy thread gets so many CPU seconds a second.  It is below 1 where a
+  // CPU seconds that one busy thread gets in a second.  It is below 1 where a
   // quota stops the thread, every quota_period_seconds (0: no quota).
   double cpu_share = 1;
   double quota_period_seconds = 0;
@@ -71,18 +71,18 @@ struct DeviceProfile {
   friend bool operator==(const DeviceProfile&, const DeviceProfile&) = default;
 };
 
-// One direction of a pair: `from` dials `to`, as it does to send.
+// One direction of a pair: `from` dials `to`, as a sender does.
 struct LinkMeasurement {
   std::string from;  // workers' names
   std::string to;
   double bytes_per_second = 0;
   double latency_seconds = 0;  // half a round trip of an empty message
   int64_t measured_unix_ms = 0;
-  // CPU seconds that a byte costs the process at each end, as the bytes went
-  // over this very link; 0: not known.
+  // CPU seconds that a byte costs the process at each end, measured over this
+  // link; 0: not known.
   double send_cpu_seconds_per_byte = 0;
   double receive_cpu_seconds_per_byte = 0;
-  // Why `from` could not dial `to`; then bytes_per_second is
+  // The reason why `from` could not dial `to`.  Then bytes_per_second is
   // kRefusedBytesPerSecond, and nothing is measured.
   std::string error = {};
 
@@ -90,14 +90,14 @@ struct LinkMeasurement {
                          const LinkMeasurement&) = default;
 };
 
-// CPU seconds that a byte of a frame costs `device` at its end, a mean of both
-// directions over all its links that were measured; at least what the profile
-// says, which was measured inside one machine.
+// Returns the CPU seconds that a byte of a frame costs `device` at its end: a
+// mean of both directions over all its measured links.  It is never less than
+// the profile's value, which was measured inside one machine.
 double FrameSecondsPerByte(const DeviceProfile& profile,
                            const std::vector<LinkMeasurement>& links);
 
 // "vit(depth=4,width=64,heads=4,patch=7,dropout=0) 1x28x28 -> 10": everything
-// that a layer's cost may depend on.
+// that may change a layer's cost.
 std::string ModelKey(const ModelSpec& model, const Shape& input,
                      int32_t classes);
 

@@ -18,7 +18,8 @@
 namespace paceline {
 namespace {
 
-// For one sample: an activation and a gradient at each boundary of `range`.
+// Returns the bytes of one sample's activation and gradient at each boundary of
+// `range`.
 Bytes BoundaryBytes(const ModelDescription& model, const LayerRange& range) {
   constexpr int64_t kFramesOfABoundary = 2;
   Bytes bytes;
@@ -29,7 +30,8 @@ Bytes BoundaryBytes(const ModelDescription& model, const LayerRange& range) {
   return kFramesOfABoundary * bytes;
 }
 
-// For one sample: what `range` keeps from forward to backward.
+// Returns the bytes that `range` keeps from forward to backward, for one
+// sample.
 Bytes ActivationBytes(const ModelDescription& model, const LayerRange& range,
                       const StageKeeps& keeps, Precision precision,
                       const Checkpointing& checkpointing) {
@@ -52,12 +54,12 @@ Bytes ActivationBytes(const ModelDescription& model, const LayerRange& range,
     everything += segment;
     largest = std::max(largest, segment);
   }
-  // Forward only: one layer at a time.
+  // Inference has the activations of one layer at a time.
   if (keeps.versions == 0) return widest;
   if (!checkpointing.recomputes) {
     return keeps.micro_batches * everything + keeps.split * outputs;
   }
-  // Outputs that were computed again stay until the second half.
+  // Recomputed activations stay until the second half of the backward.
   return keeps.micro_batches * inputs +
          (keeps.micro_batches > 0 ? largest : Bytes()) +
          keeps.split * everything + keeps.split * outputs;
@@ -108,14 +110,15 @@ int64_t KeptBytes(const ModelDescription& model, int layer,
                   Precision precision) {
   const int64_t bytes = model.layers[layer].activation_bytes;
   const std::vector<Operation>& operations = model.layers[layer].operations;
-  // Gates and cells are float32 in both.
+  // Gates and cells are float32 under both precisions.
   const bool recurrent = std::any_of(
       operations.begin(), operations.end(), [](const Operation& operation) {
         return operation.kind == "lstm" ||
                operation.kind == "bidirectional_lstm";
       });
   if (precision == Precision::kF32 || recurrent) return bytes;
-  // The input as it came and as a product takes it; the rest in two bytes.
+  // Two copies of the input, one as received and one cast for the product; the
+  // rest in two bytes.
   return (Bytes(bytes / 2) + InputBytes(model, layer)).count;
 }
 
@@ -188,12 +191,13 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
   Bytes total;
   for (size_t i = 0; i < ranges.size(); ++i) {
     const int64_t versions = keeps[i].versions;
-    // The parameter itself, its summed gradient, the optimizer's state.
+    // The summed gradient, the optimizer's state, and each version of the
+    // value.
     const int64_t copies = 1 + StateSlots(train.optimizer) + versions;
     for (int layer = ranges[i].first; layer < ranges[i].last; ++layer) {
       const WeightBytes weights = WeightBytesOf(model.layers[layer]);
       total += copies * Bytes(weights.own) + weights.frozen;
-      // A value a version, and the gradient.
+      // The gradient, and each version of the value.
       total += (1 + versions) * Bytes(weights.borrowed);
       if (precision != Precision::kBf16) continue;
       total += std::max<int64_t>(1, versions) * Bytes(weights.own / 2) +
@@ -225,11 +229,11 @@ RoundBytes RoundBytesOf(const JobSpec& spec, const ModelDescription& model,
   bytes.gradient = (Bytes(width) * elements).count;
   bytes.part = narrow ? bytes.gradient : 0;
   bytes.held = bytes.gradient;
-  // Gossip has no results that all have in common.
+  // Gossip has no results that all members share.
   if (!IsGossip(spec)) {
     bytes.kept = (kKeptResults * Bytes(bytes.gradient)).count;
   }
-  // Its own part is among these: it is there already, in `part` or in place.
+  // The member's own part is already counted, in `part` or as the gradient.
   bytes.served = ((members - 1) * (CeilDivide(shards, members) * shard)).count;
   const RuleTraits* const rule = FindRule(spec.aggregation.rule);
   if (rule != nullptr && rule->trusts_a_batch) {
@@ -240,8 +244,8 @@ RoundBytes RoundBytesOf(const JobSpec& spec, const ModelDescription& model,
 
 int64_t OrderBytes(const JobSpec& spec, int64_t train_samples) {
   if (IsInference(spec)) return 0;
-  // Where members have samples of their own: each one's queue of them, and
-  // whose they are.
+  // With samples of their own, each member has a queue of them, and a table
+  // says which member has each.
   const int64_t each = spec.data.distribution == "iid" ? 4 : 4 + 4 + 2;
   return (Bytes(each) * train_samples).count;
 }
@@ -260,7 +264,8 @@ int64_t DataBytes(const JobSpec& spec) {
 int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
                     int64_t members) {
   const RoundBytes rounds = RoundBytesOf(spec, model, members);
-  // A borrowed parameter has its owner's memory here, for value and gradient.
+  // In a round group a borrowed parameter uses its owner's memory, for value
+  // and gradient.
   Bytes borrowed;
   for (const Layer& layer : model.layers) {
     const int64_t trained = WeightBytesOf(layer).borrowed;

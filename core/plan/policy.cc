@@ -60,7 +60,7 @@ constexpr Policy kPolicies[] = {
 };
 
 absl::Status UnknownPolicy(absl::string_view policy) {
-  constexpr size_t kMostLetters = 64;  // nobody meant a longer one
+  constexpr size_t kMostLetters = 64;  // longer names get no suggestion
   const std::string shown(policy.substr(0, kMostLetters));
   const std::string meant = DidYouMean(shown, PolicyNames());
   return InvalidArgument(
@@ -76,7 +76,7 @@ double GapOf(double seconds, double bound_seconds) {
 
 absl::StatusOr<PlanAnswer> AnswerOf(const PlanProblem& problem, Solved solved,
                                     const PolicyOptions& options) {
-  // The bound and the cost round differently by so much.
+  // The relative rounding error between the bound and the cost.
   constexpr double kRounding = 1e-9;
   PlanAnswer answer;
   PACELINE_ASSIGN_OR_RETURN(answer.cost, CostOf(problem, solved.placement));
@@ -94,8 +94,8 @@ absl::StatusOr<PlanAnswer> AnswerOf(const PlanProblem& problem, Solved solved,
   return answer;
 }
 
-// The best placement of all layers on one device that holds them, if it takes
-// less than `seconds`.
+// Returns the best placement of all layers on one device that holds them, if it
+// takes less than `seconds`.
 std::optional<Placement> OneStageBelow(const PlanProblem& problem,
                                        double seconds) {
   std::optional<Placement> best;
@@ -114,8 +114,8 @@ std::optional<Placement> OneStageBelow(const PlanProblem& problem,
   return best;
 }
 
-// The policies do not look at ties while they search.  What they miss most is
-// that one stage pays nothing.
+// The policies ignore ties while they search.  Their largest error is on one
+// stage, where ties cost nothing.
 absl::Status LookAtTies(const PlanProblem& problem, Solved& solved) {
   solved.exact = false;
   if (problem.stages > 1) return absl::OkStatus();

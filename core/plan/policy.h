@@ -14,11 +14,11 @@ namespace paceline {
 
 struct PolicyOptions {
   uint64_t seed = 1;  // mcmc, soft
-  // dp.  2: stages are first planned inside each machine, then over the
-  // machines, as PipeDream does; 1: devices of all machines at once.
+  // For dp.  2: stages are first planned inside each machine, then over the
+  // machines, as PipeDream does; 1: over the devices of all machines at once.
   int levels = 1;
-  // Layer times are predicted or assumed, so that what is proved is proved for
-  // these; changes what the answer says, not the answer.
+  // Layer times are predicted or assumed, so a proof holds only for these
+  // times.  Changes the answer's text alone.
   bool predicted = false;
 };
 
@@ -27,14 +27,14 @@ struct PlanAnswer {
   PlacementCost cost;
   double lower_bound_seconds = 0;  // no placement's step_seconds is less
   double gap = 0;                  // step_seconds / lower_bound_seconds - 1
-  bool exact = false;  // proved optimal (with shares as SharesFor gives them)
-  std::string why;     // for people: what decided, who is left out and why
+  bool exact = false;  // proved optimal (with the shares of SharesFor)
+  std::string why;     // for people: the bound, and why devices are left out
 };
 
-// equal    stages of as many layers each, one device a stage, in order
+// equal    stages of equal layer counts, one device a stage, in order
 // min-cut  cuts at the smallest outputs, one device a stage, in order
 // dp       exact where that is affordable (says so), else the best found
-// brute    tries everything; refuses what would take too long
+// brute    tries every placement; refuses a problem that would take too long
 // mcmc     Metropolis walk over placements
 // soft     gradient descent on a softmax relaxation, annealed, rounded,
 //          repaired, from several starts
@@ -49,14 +49,14 @@ std::vector<std::string> PolicyNames();
 //                       step longer than a double holds
 //   FailedPrecondition  no devices
 //   ResourceExhausted   no placement fits the memory: names the layer that is
-//                       hardest to place and by how many bytes it is too
-//                       large, or the whole and what is there
+//                       hardest to place and its excess bytes, or the bytes of
+//                       the whole model and those available
 absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
                                      const PlanProblem& problem,
                                      const PolicyOptions& options);
 
-// Returns what SolvePlan says about a given placement, whether it fits or not:
-// its cost, bound and gap.
+// Returns cost, bound and gap of a given placement, whether it fits the memory
+// or not.
 // Errors: InvalidArgument  as SolvePlan, and CostOf's
 absl::StatusOr<PlanAnswer> AnswerFor(const PlanProblem& problem,
                                      const Placement& placement);

@@ -20,8 +20,8 @@ double Median(std::vector<double> values) {
 }
 
 using Members = std::vector<DeviceProfile*>;
-// key without the device, CPU model, capability, whether a quota stops it, and
-// how many layers there are
+// Key without the device, CPU model, capability, whether a quota stops the
+// thread, number of layers.
 using Kind = std::tuple<ProfileKey, std::string, std::string, bool, size_t>;
 
 bool HasQuota(const DeviceProfile& profile) { return profile.cpu_share < 1; }
@@ -39,10 +39,10 @@ double Sum(DeviceProfile& profile) {
   return sum;
 }
 
-// How far the sums of all layers would lie apart from run to run, as a part of
-// them; CPU times do not say.  Layers run one after the other, so that their
-// spreads are independent and add up in squares; what all layers of a profile
-// have in common is kRepeatability.
+// Returns the spread of the sums of all layers from run to run, relative to the
+// sum; 0 for CPU times, which have no spread.  Layers run one after the other,
+// so their spreads are independent and add up in squares.  kRepeatability
+// covers errors that all layers of a profile share.
 double SpreadOfRuns(DeviceProfile& profile) {
   double squares = 0;
   for (const LayerMeasurement& layer : profile.layers) {
@@ -61,7 +61,7 @@ void PoolValue(const Members& members, Value value) {
   for (auto* const member : members) value(*member) = mean;
 }
 
-// Members that differ by noise.
+// Pools members that differ only by noise.
 void PoolAlike(const Members& members) {
   const bool cpu = HasQuota(*members.front());
   for (size_t layer = 0; layer < members.front()->layers.size(); ++layer) {
@@ -111,7 +111,7 @@ void PoolKind(const Members& members, std::vector<LikeDevices>* like) {
   }
 }
 
-// kind, FLOPs, bytes of the output, of the parameters and kept
+// Kind, FLOPs, bytes of the output, of the parameters and kept.
 using Work = std::tuple<std::string, double, int64_t, int64_t, int64_t>;
 using LayerMembers = std::vector<LayerMeasurement*>;
 
@@ -169,7 +169,7 @@ std::vector<DeviceProfile> PoolLikeDevices(std::vector<DeviceProfile> profiles,
                                            std::vector<LikeDevices>* like) {
   std::map<Kind, Members> kinds;
   for (DeviceProfile& profile : profiles) {
-    // Nobody knows what it is.
+    // A profile without a CPU model cannot be compared.
     if (profile.cpu_model.empty()) continue;
     ProfileKey key = profile.key;
     key.device.clear();

@@ -1,5 +1,5 @@
-// Gives measurements of what is alike one value, so that the luckiest of them
-// is not taken for the best.  Pure.
+// Gives like machines and like layers one common time each, so that a planner
+// does not prefer the one whose measurement was luckiest.  Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,11 @@
 
 namespace paceline {
 
-// Puts indices of values that differ by noise alone into groups: those within
-// 2 x noise of the median (the lower one of an even number), relative to it,
-// and then the same of the others.  Values are in no group where the median of
-// those left is not above 0.
+// Puts indices of values that differ only by noise into groups.  The first
+// group has the values within 2 x noise of the median (the lower one of an even
+// number), relative to it; the next groups come from the remaining values in
+// the same way.  Values stay out of all groups once the median of the remaining
+// ones is not above 0.
 std::vector<std::vector<size_t>> GroupsOfLike(const std::vector<double>& values,
                                               double noise);
 
@@ -22,49 +23,52 @@ std::vector<std::vector<size_t>> GroupsOfLike(const std::vector<double>& values,
 // machines that share their cores with others; bare ones repeat better).
 inline constexpr double kRepeatability = 0.1;
 // However far the runs of a profile lie apart, a machine that takes a third
-// longer than its kind is slower.
+// longer than its kind counts as slower.
 inline constexpr double kMostNoise = 0.15;
 
-// Devices of one kind that were taken as equal.
+// Devices of one kind whose times were pooled.
 struct LikeDevices {
   std::set<std::string> devices;
-  double spread =
-      0;  // the slowest took so much longer, relative to the fastest
-  // They take so much longer than most of their kind, relative to these; 0:
-  // they are these.
+  double spread = 0;  // slowest / fastest - 1
+  // Their time relative to that of the first group, which is around the median
+  // of the kind, minus 1; 0: this is the first group.
   double apart = 0;
 };
 
-// Profiles of one model, micro-batch, dtype and number of threads with equal
-// CPU model and capability are of like machines.  How far their sums lie apart
-// is noise up to 2 x kRepeatability, or twice what the sums of a profile's runs
-// lie apart where that is more, but no more than 2 x kMostNoise: all get the
-// mean.  A machine that differs by more (too hot, or busy) stays apart, with
-// those that differ as much.  Without this a planner that looks for the fastest
-// machine finds the one whose profile was luckiest, and cuts equal machines
-// unevenly (8+6+6+6 layers of a DeiT-S on four: 11 % slower than 7+6+6+7).
+// Pools the profiles of like machines: those of one model, micro-batch, dtype
+// and number of threads with equal CPU model and capability.  Profiles whose
+// sums of layer times differ by at most twice the noise get the mean of each
+// time.  The noise is the median relative spread of a profile's runs, at least
+// kRepeatability and at most kMostNoise.  A machine that differs by more (too
+// hot, or busy) stays apart, with those that differ as much.  Without pooling,
+// a planner that looks for the fastest machine finds the one whose profile was
+// luckiest, and cuts equal machines unevenly (8+6+6+6 layers of a DeiT-S on
+// four: 11 % slower than 7+6+6+7).
 //
-// The times are those that count: CPU time where a quota stops the thread
-// (cpu_share below 1), wall time elsewhere; the two are never mixed.  What
-// frames cost varies more, and is the mean of the kind.  Shares and periods of
+// The pooled times are CPU times where a quota stops the thread (cpu_share
+// below 1) and wall times elsewhere; the two are never mixed.  The costs of
+// frames vary more, and become the mean of the kind.  Shares and periods of
 // quotas stay each machine's own.
 //   like  not null: gets the groups
 std::vector<DeviceProfile> PoolLikeDevices(
     std::vector<DeviceProfile> profiles,
     std::vector<LikeDevices>* like = nullptr);
 
-// Two measurements of one layer on one machine differ by about this much; less
-// than two profiles do (kRepeatability), since one run measures them both.
+// Two measurements of one layer on one machine differ by about this much.  That
+// is less than for two profiles (kRepeatability), since one run measures both
+// layers.
 inline constexpr double kLayerRepeatability = 0.05;
 
-// Layers of equal kind, FLOPs and bytes (the twelve blocks of a DeiT) do the
-// same work: up to 2 x kLayerRepeatability their times differ by noise, and all
-// get the mean; what really takes longer stays.  Without this a planner that
-// takes the best of many cuts finds the one whose stages were measured
-// luckiest, and promises a balance that is not there.  Times of all sorts are
-// pooled apart: wall and CPU, forward and backward, and of the update.
+// Pools the times of layers of equal kind, FLOPs and bytes (the twelve blocks
+// of a DeiT), which do the same work.  Times that differ by at most 2 x
+// kLayerRepeatability differ by noise and get their mean; a layer that differs
+// by more keeps its time.  Without pooling, a planner that takes the best of
+// many cuts finds the one whose stages were measured luckiest, and promises a
+// balance that does not exist.  Wall, CPU, forward, backward and update times
+// are pooled separately.
 //
-// Layers without FLOPs are left alone: nothing says that they do the same.
+// Layers without FLOPs are left alone: nothing shows that they do the same
+// work.
 void PoolLikeLayers(DeviceProfile& profile);
 
 }  // namespace paceline

@@ -1,10 +1,10 @@
-// A planning problem: layers, devices, links, and what counts.  Values and a
+// A planning problem: layers, devices, links and the objective.  Values and a
 // check.
 //
 // Seconds and bytes are those of ONE micro-batch unless the comment says
-// otherwise.  Layers and devices are numbered from 0 in the order given; ties
-// break by these numbers, so a caller that wants the same plan every time hands
-// in the same order.
+// otherwise.  Layers and devices are numbered from 0 in the order given.  Ties
+// break by these numbers, so a caller that wants the same plan every time must
+// give them in the same order.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +29,14 @@ struct LayerCost {
   double forward_seconds = 0;   // on a device of speed 1
   double backward_seconds = 0;  // the same; not counted without training
   double output_bytes = 0;      // to the next layer; the gradient has as many
-  // The output in memory, where a codec makes other bytes of it on the wire;
+  // Bytes of the output in memory, where a codec changes its size on the wire;
   // 0: output_bytes.
   double decoded_bytes = 0;
-  double parameter_bytes = 0;  // one copy, with what is borrowed
+  double parameter_bytes = 0;  // one copy, borrowed ones included
   double borrowed_bytes = 0;   // of these, from another layer (TieCost)
-  double frozen_bytes = 0;     // besides: weights that no step changes, data
-  double kept_bytes = 0;       // kept from forward to backward
+  // in addition: data, and weights that no step changes
+  double frozen_bytes = 0;
+  double kept_bytes = 0;  // kept from forward to backward
 
   friend bool operator==(const LayerCost&, const LayerCost&) = default;
 };
@@ -43,13 +44,13 @@ struct LayerCost {
 struct Device {
   std::string name;
   double speed = 1;  // a layer takes its seconds / speed
-  // [layers] forward + backward as measured here (forward only when that is
-  // what is planned); empty: by speed.
+  // [layers] seconds measured on this device: forward + backward, or forward
+  // only when planning inference; empty: computed from speed.
   std::vector<double> layer_seconds;
   double memory_bytes = 0;  // 0: not known, no bound
   int machine = 0;          // devices of one machine are near each other
-  // Sending or receiving one frame costs this device's compute thread so much:
-  // fixed, and for each byte.
+  // Cost to this device's compute thread of sending or receiving one frame: a
+  // fixed part, and a part for each byte.
   double frame_seconds = 0;
   double frame_seconds_per_byte = 0;
 
@@ -63,8 +64,8 @@ struct LinkCost {
   friend bool operator==(const LinkCost&, const LinkCost&) = default;
 };
 
-// A parameter that two layers share.  Once a step its gradient goes from the
-// user's stage to the owner's, and its value comes back.
+// A parameter that two layers share.  Once a step, the user's stage sends its
+// gradient to the owner's stage, which sends the value back.
 struct TieCost {
   int owner = 0;  // layer, the lower
   int user = 0;   // layer
@@ -79,7 +80,7 @@ struct PlanProblem {
   // [from][to]; need not be symmetric, the diagonal is not read.
   std::vector<std::vector<LinkCost>> links;
 
-  // A step has so many.  0: an endless stream, where only the bottleneck
+  // Micro-batches of a step.  0: an endless stream, where only the bottleneck
   // counts.
   int64_t micro_batches = 0;
   bool training = true;  // false: forward only, nothing comes back
@@ -87,38 +88,40 @@ struct PlanProblem {
   // Transfers and the replicas' synchronisation run beside compute; false:
   // they stop it.
   bool overlap = true;
-  // False: the synchronisation does not, though transfers may: replicas that
-  // agree on every step exchange their gradients after its last backward.
+  // False: the synchronisation stops compute even where transfers do not:
+  // replicas that agree on every step exchange their gradients after its last
+  // backward.
   bool sync_overlaps = true;
-  // Micro-batches between two synchronisations of replicas; 0:
-  // micro_batches, or 1 of an endless stream.
+  // Micro-batches between two synchronisations of replicas; 0: micro_batches,
+  // or 1 for an endless stream.
   int64_t micro_batches_per_sync = 0;
 
-  // Memory of a device that holds a stage: parameter_copies x its parameters
-  // (the parameter, its gradient, the optimizer's state), what is kept for
-  // the micro-batches in flight, two frames a boundary, and the reserve
-  // (snapshots held for others, the runtime itself): stage_memory.h, which
-  // counts what EstimateBytes() of plan.h counts of a job.
+  // A device that holds a stage needs memory for parameter_copies x its
+  // parameters (the parameter, its gradient, the optimizer's state), for the
+  // activations of the micro-batches in flight, for two frames a boundary, and
+  // for the reserve (snapshots held for others, the runtime itself).
+  // stage_memory.h counts it, in the same way as EstimateBytes() of plan.h does
+  // for a job.
   double parameter_copies = 2;
-  double owner_copies = 0;  // of these, which borrowed parameters do not have:
-                            // the optimizer's state
-  double reserved_bytes = 0;   // of every device that is used
-  bool keeps_all = false;      // gpipe: every micro-batch of the step is kept
-  bool stashes = false;        // pipedream: a copy of the parameters for each
-                               // micro-batch in flight but one
-  double version_copies = 1;   // times the parameters that such a copy takes
+  // of these, for owned parameters alone: optimizer's state, bf16 casts
+  double owner_copies = 0;
+  double reserved_bytes = 0;  // of every device that is used
+  bool keeps_all = false;     // gpipe: every micro-batch of the step is kept
+  // pipedream: each micro-batch in flight but one has a copy of the parameters
+  bool stashes = false;
+  double version_copies = 1;   // size of such a copy / that of the parameters
   bool same_versions = false;  // vertical sync: as many copies on all stages
-  bool splits = false;         // zero-bubble: backwards in halves.  Planned
-                               // without replicas, which no such schedule has
-  // Recomputing: of so many layers at a time, counted from the first of a
-  // stage, only the input is kept, and one segment is there as a whole besides;
-  // 0: everything is kept.
+  bool splits = false;         // zero-bubble: backwards in halves, no replicas
+  // Layers of a recomputed segment; segments are counted from the first layer
+  // of a stage.  A stage keeps only the input of each segment, and has all
+  // activations of one segment at a time.  0: no recomputing, everything is
+  // kept.
   int segment_layers = 0;
   double input_bytes = 0;  // of the first layer's input
 
   std::vector<TieCost> ties = {};
 
-  int stages = 0;  // exactly so many; 0: any number
+  int stages = 0;  // exactly this many; 0: any number
   bool replicas = true;
   // A replica's share of the micro-batches is proportional to its speed;
   // false: all have the same.
@@ -136,7 +139,7 @@ absl::Status CheckAmount(absl::string_view what, double value);
 
 inline constexpr int64_t kMaxPlannedMicroBatches = int64_t{1} << 20;
 
-// Errors, each names the layer, device or pair and says what would do:
+// Errors; each names the layer, device or pair and says how to correct it:
 //   InvalidArgument     no layers; a number that is negative or not finite
 //                       (an infinite bandwidth is allowed); a speed of 0;
 //                       layer_seconds or links of the wrong size; a pair of
@@ -148,7 +151,7 @@ inline constexpr int64_t kMaxPlannedMicroBatches = int64_t{1} << 20;
 //   FailedPrecondition  no devices
 absl::Status CheckProblem(const PlanProblem& problem);
 
-// Sets what a schedule of core/schedule keeps: keeps_all, stashes, splits.
+// Sets keeps_all, stashes and splits for a schedule of core/schedule.
 void CountMemoryOf(absl::string_view schedule, PlanProblem& problem);
 
 }  // namespace paceline

@@ -36,8 +36,8 @@ std::vector<int> LeftOut(const PlanProblem& problem,
   return left_out;
 }
 
-// The least that giving one of `left_out` a share of one stage would cost, as
-// a replica or in the place of another.
+// Returns the least step time with `device` in one stage, as a replica or in
+// place of that stage's devices.
 double SecondsWithOneMore(const PlanProblem& problem,
                           const Placement& placement, int device) {
   double least = HUGE_VAL;
@@ -59,7 +59,7 @@ double SecondsWithOneMore(const PlanProblem& problem,
 }
 
 std::string LeftOutText(const PlanProblem& problem, const PlanAnswer& answer) {
-  // Looking at one more costs stages x CostOf.
+  // Each device tried costs stages x CostOf.
   constexpr size_t kMostTried = 16;
   const std::vector<int> left_out = LeftOut(problem, answer.placement);
   if (left_out.empty()) return "all devices are used";
@@ -96,7 +96,7 @@ std::string QualityText(const PlanAnswer& answer, bool predicted) {
 
 struct Hardest {
   int layer = 0;
-  double bytes = 0;         // that it needs on the best device for it
+  double bytes = 0;         // needed at the best number of replicas
   double excess_bytes = 0;  // over the largest device; negative: it fits
 };
 
