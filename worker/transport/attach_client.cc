@@ -78,8 +78,9 @@ void AttachClient::AttachLoop() {
     } else {
       LogBroken(status);
     }
-    // A session that had been welcomed starts the backoff afresh; but what the
-    // coordinator could not take is likely to be sent again at once.
+    // The backoff starts anew after a session with a welcome.  After an invalid
+    // argument it grows, since the worker is likely to send the same data
+    // again.
     pause = tried_ || absl::IsInvalidArgument(status)
                 ? std::min(pause * 2, kLongestPause)
                 : kFirstPause;
@@ -88,16 +89,16 @@ void AttachClient::AttachLoop() {
   }
 }
 
-// An invalid argument is the registration only before the welcome.  After it, a
-// heartbeat is meant, and what was wrong in that one may have come from a
-// neighbour and be gone in the next.
+// Before the welcome an invalid argument refers to the registration.  After it,
+// it refers to a heartbeat, whose mistake may have come from a neighbour and be
+// gone in the next heartbeat.
 bool AttachClient::IsRefusal(const absl::Status& status) const {
   return absl::IsAborted(status) || absl::IsPermissionDenied(status) ||
          absl::IsUnauthenticated(status) ||
          (absl::IsInvalidArgument(status) && !was_welcomed_);
 }
 
-// Once for each time of being without a coordinator, not once a try.
+// Logs once for each period without a coordinator, not once for each try.
 void AttachClient::LogBroken(const absl::Status& status) {
   if (std::exchange(said_broken_, true)) return;
   Log(LogLevel::kWarn,
@@ -105,8 +106,8 @@ void AttachClient::LogBroken(const absl::Status& status) {
       {{"coordinator", options_.coordinator}, {"status", status.ToString()}});
 }
 
-// The coordinator's words name the address of the worker that has the name, or
-// the program to upgrade.
+// The coordinator's message names the address of the worker that has the name,
+// or the program to upgrade.
 void AttachClient::LogDeclined(const absl::Status& status) {
   if (std::exchange(said_declined_, true)) return;
   Log(LogLevel::kWarn,
@@ -119,7 +120,7 @@ void AttachClient::LogDeclined(const absl::Status& status) {
        {"why", status.message()}});
 }
 
-// Once until a heartbeat is acknowledged again, not once a try.
+// Logs once until a heartbeat is acknowledged again, not once for each try.
 void AttachClient::LogUnread(const absl::Status& status) {
   if (std::exchange(said_unread_, true)) return;
   Log(LogLevel::kWarn,
@@ -183,7 +184,7 @@ void AttachClient::OnMessage(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kAck:
       return OnAck(message.ack().sequence());
     case v1::CoordinatorMessage::KIND_NOT_SET:
-      return;  // a newer coordinator's word; it will not depend on an answer
+      return;  // unknown kind of a newer coordinator, which needs no answer
   }
 }
 
@@ -234,8 +235,8 @@ void AttachClient::HeartbeatLoop() {
   for (;;) {
     absl::Duration period;
     {
-      // Nobody to tell it: the agent's change stays one, and no wait for it
-      // would be any.
+      // Without a welcome no heartbeat can report the agent's change.  The
+      // change would stay, and AwaitChange() would not wait at all.
       const auto attached = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
         return welcomed_ || stopping_;
       };
@@ -266,7 +267,7 @@ void AttachClient::HeartbeatLoop() {
         announced_in_ = sequence_;
       }
     }
-    // A failed write shows as the end of the reader's stream.
+    // The reader sees a failed write as the end of its stream.
     session->stream->Write(message);
   }
 }

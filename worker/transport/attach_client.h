@@ -1,5 +1,5 @@
-// The worker's end of the control stream: stays attached to the coordinator,
-// whatever becomes of it.
+// The worker's end of the control stream.  It stays attached to the
+// coordinator, and attaches again after every break.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,13 @@ namespace paceline {
 struct AttachOptions {
   std::string coordinator;  // host:port, for messages
   v1::Registration registration;
-  // The coordinator will not have us, ever: another incarnation took our name,
-  // or it would not take the certificate or the registration.  Called once,
-  // from the attach thread; must not block.
+  // Called when the coordinator refuses this worker for good: another
+  // incarnation took its name, or the coordinator rejects its certificate or
+  // registration.  Called once, from the attach thread; must not block.
   std::function<void(absl::Status)> on_refused;
-  // The process shall execute itself anew: it was taken out of its job; or, at
-  // this CPU capability, before a job begins.  Called from the attach thread;
-  // must not block.
+  // Called when the process must execute itself anew: it was taken out of its
+  // job, or a later job needs this CPU capability.  Called from the attach
+  // thread; must not block.
   std::function<void(const std::string& capability)> renew;
 };
 
@@ -49,19 +49,19 @@ class AttachClient {
 
   bool attached() const;
 
-  // Waits until the coordinator needs a worker that is leaving no more, or
-  // there is no stream to hear it from.  False: not within `longest`.
+  // Waits until the coordinator no longer needs a worker that is leaving, or
+  // until there is no stream to it.  False: not within `longest`.
   bool AwaitRelease(absl::Duration longest) const;
 
-  // Returns when a heartbeat that announced a restart or a stop was
-  // acknowledged, when there is no stream to hear it from, or after `longest`.
+  // Returns when the coordinator has acknowledged a heartbeat that announced a
+  // restart or a stop, when there is no stream, or after `longest`.
   void AwaitEndKnown(absl::Duration longest) const;
 
  private:
   using Stream =
       grpc::ClientReaderWriter<v1::WorkerMessage, v1::CoordinatorMessage>;
-  // One life of the stream.  Shared by the two threads: the reader may end it
-  // while the writer is inside a write.
+  // One attempt of the stream.  Shared by the two threads: the reader may end
+  // it while the writer is inside a write.
   struct Session {
     grpc::ClientContext context;
     std::unique_ptr<Stream> stream;
@@ -84,12 +84,12 @@ class AttachClient {
   Agent& agent_;
 
   CancelToken stop_;
-  // Attach thread only, of the time since the last welcome.
+  // Attach thread only.  They describe the time since the last welcome.
   bool tried_ = false;
   bool said_broken_ = false;
   bool said_declined_ = false;
   // Attach thread only.
-  bool renews_ = false;        // was asked to, and is never asked twice
+  bool renews_ = false;        // asked to renew; it is never asked twice
   bool was_welcomed_ = false;  // in the newest session
   bool said_unread_ = false;   // since the last acknowledgement
 
@@ -101,7 +101,7 @@ class AttachClient {
   absl::Duration period_ ABSL_GUARDED_BY(mutex_) = absl::Milliseconds(250);
   int64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;  // of this stream
   std::map<int64_t, RecordMarks> marks_ ABSL_GUARDED_BY(mutex_);
-  // The first heartbeat of this stream that announced one; 0: none did.
+  // The first heartbeat of this stream that announced an end; 0: none.
   int64_t announced_in_ ABSL_GUARDED_BY(mutex_) = 0;
   bool end_is_known_ ABSL_GUARDED_BY(mutex_) = false;
 
@@ -109,18 +109,18 @@ class AttachClient {
   Thread attach_thread_;
 };
 
-// The coordinator wants the worker to do this; neither: to be idle.
+// The coordinator's order to the worker; without run and measure: be idle.
 struct WorkerOrder {
   std::optional<RunOrder> run;
   std::optional<MeasureOrder> measure;
-  bool renew = false;  // be another process
+  bool renew = false;  // execute itself anew
   KeepOrder keep;
-  std::string settle = {};  // be one at this CPU capability; empty: need not
+  std::string settle = {};  // do so at this CPU capability; empty: no need
   bool released = false;    // a worker that is leaving may go
 };
 
 // Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...; an order to
-// measure nothing; what KeepFromProto() refuses
+// measure nothing; KeepFromProto() refuses
 absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto);
 
 }  // namespace paceline

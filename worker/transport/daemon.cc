@@ -24,14 +24,14 @@ namespace paceline {
 namespace {
 
 constexpr absl::Duration kServerGrace = absl::Seconds(1);
-// A flag that is longer is wrong, which the coordinator says; what a kernel
-// calls a processor is not, and is cut to what a coordinator takes.
+// A longer flag is wrong; the coordinator's error says so.  A long processor
+// name of the kernel is no mistake, so it is cut to the coordinator's limit.
 constexpr size_t kMaxFlagBytes = 4096;
 constexpr size_t kMaxModelBytes = 255;
 constexpr absl::Duration kAnnounceTime = absl::Seconds(1);
 // No machine takes longer for one instruction of a stage.
 constexpr absl::Duration kLongestInstruction = absl::Minutes(5);
-// How often the certificate is looked at.
+// Period of the checks of the certificate.
 constexpr absl::Duration kRenewalPeriod = absl::Seconds(1);
 
 Incarnation DrawIncarnation() {
@@ -39,7 +39,7 @@ Incarnation DrawIncarnation() {
   return {(static_cast<uint64_t>(random()) << 32 | random()) | 1};
 }
 
-// Half of the memory, where it is known: the rest is for the runs.
+// Returns half of the memory, where it is known: the rest is for the runs.
 int64_t RoomForPieces(int64_t memory_bytes) {
   return memory_bytes > 0 ? memory_bytes / 2
                           : std::numeric_limits<int64_t>::max();
@@ -61,7 +61,7 @@ Daemon::Daemon(DaemonOptions options, ComputeParts compute)
 Daemon::~Daemon() { Stop(); }
 
 absl::Status Daemon::Start() {
-  // A name without a port would be looked up, in vain, for ever.
+  // The resolver would look up a name without a port for ever.
   const ConfigOrigins& origins = options_.worker.origins;
   PACELINE_RETURN_IF_ERROR(
       AtOption(origins, "coordinator",

@@ -33,18 +33,20 @@ namespace paceline {
 struct DaemonOptions {
   WorkerOptions worker;
   std::string cpu_capability;     // the level this process was started for
-  std::string active_capability;  // what the engine says; empty: nothing
-  // Where the life before an exec listened; empty: there was none.  Tried
-  // first, so that neighbours keep our address.
+  std::string active_capability;  // reported by the engine; empty: unknown
+  // The addresses that this process had before an exec; empty: there was none.
+  // They are tried first, so that neighbours keep our address.
   std::string earlier_grpc;
   std::string earlier_http;
-  // The process shall execute itself anew at this capability; and: the
-  // coordinator will not have us.  Called from other threads, must not block.
+  // `restart`: the process must execute itself anew at this capability.
+  // `refused`: the coordinator refuses this worker for good.  Both are called
+  // from other threads and must not block.
   std::function<void(const std::string& capability)> restart;
   std::function<void(absl::Status why)> refused;
 };
 
-// Thread-compatible: main's.  Stops in the reverse order of its start.
+// Thread-compatible: used by main() alone.  Stops in the reverse order of its
+// start.
 class Daemon {
  public:
   Daemon(DaemonOptions options, ComputeParts compute);
@@ -53,18 +55,19 @@ class Daemon {
   // Errors: Unavailable (a port is in use), InvalidArgument, PermissionDenied;
   // the message names the flag.
   absl::Status Start();
-  // Tells the coordinator how the process is about to end.  A restart or a stop
-  // also waits until it knows, at most a second.  After Start(), before Stop().
+  // Tells the coordinator how the process is about to end.  For a restart or a
+  // stop it also waits for the acknowledgement, at most a second.  After
+  // Start(), before Stop().
   void Announce(WorkerEnd end);
-  // As AttachClient::AwaitRelease(), after kLeaving was announced.
+  // As AttachClient::AwaitRelease(), after Announce(kLeaving).
   bool AwaitRelease(absl::Duration longest) const {
     return attach_->AwaitRelease(longest);
   }
   void Stop();
 
-  // A line for systemctl status; nothing: an instruction has lasted for so long
-  // that the compute thread hangs.  Does not return where a thread keeps a
-  // lock.  After Start(), before Stop().
+  // Returns a line for systemctl status; nothing when the compute thread hangs,
+  // which is concluded from the time of its instruction.  Does not return while
+  // a thread keeps a lock forever.  After Start(), before Stop().
   std::optional<std::string> Status() const;
 
   // host:port, as bound.
@@ -92,7 +95,7 @@ class Daemon {
   WorkerMetrics metrics_ ABSL_GUARDED_BY(metrics_mutex_);
   ProcessMetrics process_ ABSL_GUARDED_BY(metrics_mutex_);
 
-  std::string advertised_;  // grpc_address_ as others reach it
+  std::string advertised_;  // the address by which others reach this worker
   std::string grpc_address_;
   std::string http_address_;
   PieceStore pieces_;
@@ -106,13 +109,11 @@ class Daemon {
   std::unique_ptr<PieceClient> exchange_;
   std::unique_ptr<Agent> agent_;
   std::unique_ptr<AttachClient> attach_;
-  // attach_, for HTTP's threads, which start before it and stop before it.
+  // attach_, for HTTP's threads, which start before it.
   std::atomic<const AttachClient*> ready_{nullptr};
   HttpServer http_;
-  RenewalPace pace_;                 // the renewal's
+  RenewalPace pace_;                 // of the renewal
   std::unique_ptr<Ticker> renewal_;  // null without TLS
 };
-
-// The address under which others reach this worker.
 
 }  // namespace paceline

@@ -20,9 +20,8 @@
 namespace paceline {
 namespace {
 
-// A report that waits for its verdict.  Thread-safe; whoever answers first
-// wins.  Shared by the reactor and the step gate, either of which may be the
-// last.
+// A report that waits for its verdict.  Thread-safe; the first answer counts.
+// Shared by the reactor and the step gate, since either may end last.
 class WaitingReport {
  public:
   WaitingReport(grpc::ServerUnaryReactor* reactor, v1::StepVerdict* response)
@@ -37,7 +36,7 @@ class WaitingReport {
 
  private:
   absl::Mutex mutex_;
-  // Null once answered: gRPC's from then on.
+  // Null once answered: then it belongs to gRPC.
   grpc::ServerUnaryReactor* reactor_ ABSL_GUARDED_BY(mutex_);
   v1::StepVerdict* const response_;
 };
@@ -60,7 +59,7 @@ class ReportReactor final : public grpc::ServerUnaryReactor {
 
 }  // namespace
 
-// The data plane between runs, and the run that is open.  Thread-safe.
+// The data plane between runs, and the open run.  Thread-safe.
 class DataPlane::State final : public Plane {
  public:
   explicit State(const PlaneOptions& options)
@@ -78,7 +77,7 @@ class DataPlane::State final : public Plane {
   absl::StatusOr<RunConnections> Open(const RunWiring& wiring);
   absl::Status OpenGate(const Fence& fence, const GateOptions& gate);
 
-  // A report that came in.  Errors: as Stage.ReportStep.
+  // Takes a received report.  Errors: as Stage.ReportStep.
   void Report(const v1::StepReport& report, SharedStepGate::Answer answer);
 
   // FrameSink.
@@ -101,17 +100,18 @@ class DataPlane::State final : public Plane {
   void EndRun(const absl::Status& why) override;
   void OnStreamGone(const std::shared_ptr<InboundStream>& stream) override;
 
-  // Says what to do with a message of `fence`; gives the run that takes it.
+  // Decides about a message of `fence`; returns the run that takes it.
   std::pair<FenceVerdict, Run> Decide(const Fence& fence);
   std::shared_ptr<RunState> OpenState();
-  // Both ends of `run` are dropped.
+  // Called when both connections of `run` are dropped.
   void Close(const Run& run);
 
-  // Shared with its streams, which end before this: Shutdown() of the server.
+  // Shared with its streams, which end before this object, when the server
+  // stops.
   const std::shared_ptr<PieceServer> pieces_;
 
   Run run_ ABSL_GUARDED_BY(mutex_);
-  // Streams of closed runs; gRPC and timers keep them while there is need.
+  // Streams of closed runs; gRPC and timers keep them while they are needed.
   std::vector<std::weak_ptr<StageOutbound>> lingering_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -134,7 +134,7 @@ absl::StatusOr<RunConnections> DataPlane::State::Open(const RunWiring& wiring) {
   run.state->Connect();
   for (const auto& stream : streams()) stream->Resume();
 
-  // Both ends share this, which closes the run when they are dropped.
+  // Both connections share this, which closes the run when they are dropped.
   const std::shared_ptr<void> open(
       nullptr, [plane = std::static_pointer_cast<State>(shared_from_this()),
                 run](void*) { plane->Close(run); });
@@ -149,7 +149,7 @@ void DataPlane::State::Close(const Run& run) {
   std::erase_if(lingering_,
                 [](const auto& stream) { return stream.expired(); });
   lingering_.insert(lingering_.end(), lingering.begin(), lingering.end());
-  if (run_.state != run.state) return;  // Shutdown() was first
+  if (run_.state != run.state) return;  // Shutdown() came first
   CloseFenceLocked();
   run_ = {};
 }

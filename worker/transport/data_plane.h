@@ -1,4 +1,5 @@
-// How a worker's stages reach those of other workers: stage.proto, both sides.
+// Connects a worker's stages to those of other workers: both sides of
+// stage.proto.
 #pragma once
 
 #include <memory>
@@ -13,9 +14,8 @@
 namespace paceline {
 
 // Thread-safe; one a process.  It tells the process's allocator to keep freed
-// memory.
-// Owns one thread ("data-plane"), which starts sends, takes in small frames,
-// reconnects, and ends what waited too long.
+// memory.  Owns one thread ("data-plane"), which starts sends, receives small
+// frames, reconnects, and ends operations that waited too long.
 class DataPlane {
  public:
   explicit DataPlane(const PlaneOptions& options = {});
@@ -24,11 +24,12 @@ class DataPlane {
   // For StartServer(); valid as long as this.
   grpc::Service* service();
 
-  // Opens the fence of a run: its frames are taken from here on, and streams
-  // to its neighbours are opened.  At most one run is open at a time.
+  // Opens the fence of a run: from now on the plane takes its frames, and opens
+  // streams to its neighbours.  At most one run is open at a time.
   //
-  // Closing (dropping both connections) ends the fence and all below it.
-  // Unless the run was cancelled, frames already handed to Send() still go
+  // The run closes when both connections are dropped.  This ends the fence and
+  // all lower ones.  Unless the run was cancelled, frames already given to
+  // Send() still go out, for at most `linger`.
   // out, for at most `linger`.
   //
   // Errors:
@@ -39,8 +40,8 @@ class DataPlane {
   absl::StatusOr<RunConnections> Open(const RunWiring& wiring);
 
   // Opens the step gate of the open run, on the worker that holds the first
-  // stage, once the data set's size is known.  Until then remote stages are
-  // answered FAILED_PRECONDITION and ask again, and Decide() here waits.
+  // stage, once the data set's size is known.  Until then remote stages get
+  // FAILED_PRECONDITION and ask again, and Decide() here waits.
   //
   // Errors:
   //   FailedPrecondition  this fence is not open
@@ -50,8 +51,8 @@ class DataPlane {
 
   PlaneStats stats() const;
 
-  // Ends all streams and all runs with Cancelled.  To be called before the
-  // server is stopped, which waits for its streams.  Safe to repeat.
+  // Ends all streams and all runs with Cancelled.  Call it before stopping the
+  // server, which waits for its streams.  Safe to repeat.
   void Shutdown();
 
   // Breaks every incoming stream with UNAVAILABLE, as a lost connection does.

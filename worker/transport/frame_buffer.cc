@@ -12,7 +12,7 @@
 namespace paceline {
 namespace {
 
-// Labels of a few samples: less than keeping their owner.
+// Labels of a few samples: a copy is cheaper than keeping their owner.
 constexpr size_t kCopiedBytes = 256;
 
 void Release(void* owner) {
@@ -97,7 +97,7 @@ class TensorPool::Store {
  public:
   explicit Store(int64_t kept_bytes) : limit_(kept_bytes) {}
 
-  // Null when there is none of that size.
+  // Null when there is no memory of that size.
   std::shared_ptr<uint8_t> Take(int64_t bytes) {
     absl::MutexLock lock(&mutex_);
     const auto found = kept_.find(bytes);
@@ -108,7 +108,7 @@ class TensorPool::Store {
     return memory;
   }
 
-  // Freed, after return, when there is no room.
+  // Leaves `memory` to the caller, to free, when there is no room.
   void Keep(int64_t bytes, std::shared_ptr<uint8_t>& memory) {
     absl::MutexLock lock(&mutex_);
     if (kept_bytes_ + bytes > limit_) return;

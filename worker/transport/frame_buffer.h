@@ -1,4 +1,4 @@
-// Frames to gRPC's buffers and back, without a copy of the payload.
+// Converts frames to gRPC's buffers and back, without a copy of the payload.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace paceline {
 
-// The frame's pieces, at least one.  The prefix has a slice of its own, then
-// come slices over the tensors' memory, which is kept until gRPC has let go of
-// it.  Tiny tensors are copied.
+// Returns the frame's chunks, at least one.  The prefix has its own slice.  The
+// slices after it point to the tensors' memory, which stays until gRPC has
+// released it.  Tiny tensors are copied.
 std::deque<grpc::ByteBuffer> ToByteBuffers(const EncodedFrame& frame);
 
 // A view of a received message, or of several that make one frame.
 // Thread-compatible; keeps its vectors from one message to the next.
 class MessageView {
  public:
-  // False when there are no bytes to see.  The slices hold on to the memory
-  // until the next call or Clear().
+  // False when the buffer has no bytes.  The slices keep the memory until the
+  // next call or Clear().
   bool Open(const grpc::ByteBuffer& buffer);
-  // Adds what comes after it; false as above.
+  // Adds the next message of the same frame; false as for Open().
   bool Append(const grpc::ByteBuffer& buffer);
   void Clear();
 
@@ -39,13 +39,14 @@ class MessageView {
   std::vector<ByteSpan> spans_;
 };
 
-// Memory of received tensors, used again: the frames of a run have few sizes,
+// A pool of memory for received tensors.  The frames of a run have few sizes,
+// and fresh memory costs a page fault every 4 KiB.
 // and fresh memory costs a page fault every 4 KiB.
 
 // Thread-safe.  Tensors may outlive it.
 class TensorPool {
  public:
-  // Keeps at most so many bytes of dropped tensors.
+  // Keeps at most `kept_bytes` of dropped tensors.
   explicit TensorPool(int64_t kept_bytes);
 
   // As Tensor::Allocate.
@@ -54,7 +55,7 @@ class TensorPool {
  private:
   class Store;
 
-  // Shared with the tensors, which give their memory back to it.
+  // Shared with the tensors, which return their memory to it.
   const std::shared_ptr<Store> store_;
 };
 

@@ -26,15 +26,15 @@ using Message = v1::ProbeMessage;
 constexpr int32_t kChunkBytes = 64 << 10;
 constexpr int kWarmUps = 3;
 constexpr int kRoundTrips = 21;
-// A transfer that takes this long averages over buffers and shapers' bursts.
+// A transfer of this length averages over buffers and shapers' bursts.
 constexpr double kLongEnoughSeconds = 0.15;
 constexpr int64_t kMostBytes = int64_t{64} << 20;
 constexpr absl::Duration kDeadline = absl::Seconds(50);
-// As the answering side sees it.
+// The longest probe for the answering side.
 constexpr absl::Duration kLongestProbe = absl::Seconds(60);
 
-// One message is answered before the next is read, so a peer can make this
-// hold at most one answer.
+// The reactor answers one message before it reads the next, so a peer can make
+// it hold at most one answer.
 class ProbeReactor final : public grpc::ServerBidiReactor<Message, Message> {
  public:
   ProbeReactor(grpc::CallbackServerContext& context,
@@ -89,15 +89,15 @@ class Probe {
   ~Probe() { context_.TryCancel(); }
 
   absl::StatusOr<double> LatencySeconds();
-  // Returns what each byte of large messages took.
+  // Returns the cost of each byte of large messages.
   absl::StatusOr<Transfer> OfAByte(double round_trip_seconds);
 
  private:
-  // Sends `count` and then reads as many answers.
+  // Sends `count` messages and reads as many answers.
   absl::StatusOr<Transfer> Exchange(int64_t count, int32_t payload_bytes);
   absl::Status Why();
-  // The other side may be anybody, and the coordinator would refuse a number
-  // that is none as ours.
+  // The other side may be hostile, and the coordinator would reject a bad
+  // number as this worker's.
   absl::Status CheckReply(const Message& reply) const;
 
   const LinkTarget& target_;
@@ -105,7 +105,7 @@ class Probe {
   const std::unique_ptr<v1::Stage::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<Message, Message>> stream_;
-  double peer_cpu_seconds_ = 0;  // as the last answer said
+  double peer_cpu_seconds_ = 0;  // from the last answer
   bool reached_ = false;
 };
 
@@ -136,8 +136,8 @@ absl::StatusOr<Transfer> Probe::Exchange(int64_t count, int32_t payload_bytes) {
   Message request;
   request.mutable_payload()->resize(payload_bytes);
   Message reply;
-  // Answers are read while the rest is written: neither side's window may
-  // fill up with what nobody takes.
+  // Answers are read while the rest is written: otherwise both sides' flow
+  // control windows could fill up.
   constexpr int64_t kAhead = 16;
   const SystemClock clock;
   const absl::Duration cpu = ProcessCpuTime();
@@ -246,9 +246,9 @@ class Pair {
   }
   // A new run whose frames have `floats` elements.
   absl::Status Open(int64_t floats);
-  // CPU seconds of one round trip, both ends of both frames.
+  // Returns CPU seconds of one round trip, both ends of both frames.
   absl::StatusOr<double> RoundTripSeconds();
-  // CPU seconds of one step's reports and verdict, both ends.
+  // Returns CPU seconds of one step's reports and verdict, both ends.
   absl::StatusOr<double> GateSeconds();
 
  private:

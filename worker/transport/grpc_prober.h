@@ -1,5 +1,5 @@
-// Measures links to other workers (stage.proto, Probe, both sides), and what
-// frames cost here.
+// Measures links to other workers (both sides of Probe in stage.proto), and the
+// cost of frames on this machine.
 #pragma once
 
 #include <string>
@@ -17,48 +17,50 @@
 
 namespace paceline {
 
-// The answering side of one probe, which takes a place among `strangers` and is
-// ended after a minute; owns itself.
+// Returns the answering side of one probe.  It takes a place among `strangers`,
+// ends after a minute, and owns itself.
 grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe(
     grpc::CallbackServerContext& context, StreamLimit& strangers);
 
-// The asking side: round trips of empty messages, then messages of 64 KiB to
-// the target, so many that a transfer takes long enough to be measured.  Blocks
-// for about half a second on a fast link.
+// Measures the link to `target`: first round trips of empty messages, then
+// enough messages of 64 KiB for a transfer long enough to measure.  Blocks for
+// about half a second on a fast link.
 //
-// The latency is half of the median round trip.  CPU seconds of a byte are
-// those of both whole processes while it went on: over a real link the kernel's
-// part is many times that of loopback.
+// The latency is half of the median round trip.  The CPU seconds of a byte are
+// those of both whole processes during the transfer, because over a real link
+// the kernel's part is many times that of loopback.
 //
 // Errors: as Prober::ProbeLink.
 absl::StatusOr<LinkMeasurement> ProbeLink(const std::string& self,
                                           const LinkTarget& target,
                                           const CancelToken& cancel);
 
-// Measures what the data plane itself costs: two planes of this process
-// exchange frames over loopback.  One frame at a time, there and back, in two
-// sizes, as a pipeline's boundary does it; then the step gate.  CPU time of the
-// whole process: its other threads must have little to do.  Blocks for about a
-// second. Errors: those of the data plane; cancel.status()
+// Measures the cost of the data plane itself: two planes of this process
+// exchange frames over loopback.  It sends one frame at a time, there and back,
+// in two sizes, as a pipeline's boundary does, and then measures the step gate.
+// It takes the CPU time of the whole process, so other threads must have little
+// to do.  Blocks for about a second.
+// Errors: those of the data plane; cancel.status()
 absl::StatusOr<FrameCost> MeasureFrameCost(const CancelToken& cancel);
 
-// advertise: --advertise; empty: `bound`, where the worker listens.  Its port 0
-// becomes the port that was bound; a host that means "every address" becomes
-// empty, which asks the coordinator to put in the one it sees.
-// bound: host:port, with a port.
+// Returns the address by which others reach this worker.
+// advertise: --advertise; empty: `bound`.  Port 0 becomes the port that was
+// bound.  A host that means "every address" becomes empty; the coordinator then
+// puts in the host that it sees.
+// bound: host:port where the worker listens, with a port.
 // Errors: InvalidArgument  advertise is not host:port.
 absl::StatusOr<std::string> AdvertisedAddress(const std::string& advertise,
                                               const std::string& bound);
 
-// Whether who dials `address` in this process reaches this worker itself, which
-// listens on `bound` and is known as `advertised`.
+// Returns whether `address`, dialled from this process, leads to this worker
+// itself, which listens on `bound` and is known as `advertised`.
 bool IsOwnAddress(const std::string& address, const std::string& bound,
                   const std::string& advertised);
 
 // The real Prober.  Immutable.
 class GrpcProber final : public Prober {
  public:
-  // This worker's own: where it listens, and as others know it.
+  // bound: where this worker listens.  advertised: its address for others.
   GrpcProber(std::string bound, std::string advertised)
       : bound_(std::move(bound)), advertised_(std::move(advertised)) {}
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(500);
 
-// Walks over the parts, piece by piece.
+// Walks over the parts, chunk by chunk.
 class PieceCursor {
  public:
   explicit PieceCursor(const std::vector<TensorPart>& parts) : parts_(&parts) {
@@ -29,7 +29,7 @@ class PieceCursor {
 
   bool at_end() const { return part_ == parts_->size(); }
 
-  // Not at the end.
+  // Must not be called at the end.
   v1::WeightsPiece Take(const Fence& fence) {
     const TensorPart& part = (*parts_)[part_];
     const int64_t bytes =
@@ -47,7 +47,7 @@ class PieceCursor {
   }
 
  private:
-  // To the next part that has bytes left.
+  // Moves to the next part that has bytes left.
   void SkipEmpty() {
     while (!at_end() && offset_bytes_ == (*parts_)[part_].tensor.bytes()) {
       ++part_;
@@ -60,8 +60,8 @@ class PieceCursor {
   int64_t offset_bytes_ = 0;  // in the part
 };
 
-// One call, from `cursor` on, which moves when all that was sent has been
-// acknowledged.
+// Makes one call, from `cursor` on.  `cursor` moves when all sent chunks have
+// been acknowledged.
 absl::Status SendSome(v1::Coordinator::Stub& stub, const Fence& fence,
                       const UploadPace& pace, const CancelToken& cancel,
                       PieceCursor& cursor) {

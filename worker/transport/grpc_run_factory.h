@@ -1,5 +1,5 @@
-// The real RunFactory: the planes, the coordinator, and whatever engine
-// and data main() has put in.
+// The real RunFactory.  It has the planes, the coordinator, and the engine and
+// data that main() provides.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace paceline {
 
-// main() knows engines and data; this folder may not.
+// Functions from main(), because this folder may not know engines and data.
 struct ComputeParts {
   std::function<void(int threads)> set_threads;
   std::function<absl::StatusOr<std::unique_ptr<StageEngine>>(
@@ -93,17 +93,17 @@ class GrpcRunFactory final : public RunFactory {
 constexpr int64_t kUploadPieceBytes = 256 << 10;
 
 struct UploadPace {
-  // A call takes pieces for so long, at least one.  Its receipt says that they
-  // are on the coordinator's disk.
+  // A call sends chunks for this long, at least one.  The coordinator's receipt
+  // says that they are on its disk.
   absl::Duration call = absl::Seconds(5);
-  // A call that has no receipt by then stands still.  A link of 20 KB/s gets
-  // a piece and full socket buffers through in this time.
+  // A call without a receipt by then counts as stalled.  A link of 20 KB/s
+  // carries a chunk and full socket buffers in this time.
   absl::Duration deadline = absl::Minutes(2);
 };
 
-// Sends `parts` in pieces until the coordinator has acknowledged all.  A call
-// that breaks or stands still is tried again for as long as it takes, from the
-// last piece that was acknowledged.
+// Sends `parts` in chunks until the coordinator has acknowledged all.  After a
+// call that breaks or stalls it tries again without limit, from the last
+// acknowledged chunk.
 // Errors: as RunFactory::UploadWeights.
 absl::Status UploadWeights(v1::Coordinator::Stub& stub, const Fence& fence,
                            const std::vector<TensorPart>& parts,

@@ -13,7 +13,7 @@
 namespace paceline {
 namespace {
 
-// Read while the sink works: at least one message, and at most so much.
+// Limits of reading while the sink works: at least one message, at most this.
 constexpr size_t kBurstBytes = 4 << 20;
 constexpr size_t kBurstMessages = 256;
 
@@ -47,7 +47,7 @@ void InboundStream::AwaitAnswerLocked() {
     if (self == nullptr) return;
     absl::MutexLock lock(&self->mutex_);
     if (self->sender_ != Sender::kStranger) return;
-    // A hold has a time of its own.
+    // A held stream has a time limit of its own.
     if (self->IsHeldLocked()) return self->AwaitAnswerLocked();
     self->EndLocked(absl::DeadlineExceededError(
         absl::StrCat("no hello to a run that is open here came within ",
@@ -89,7 +89,7 @@ void InboundStream::SendCredit(FrameKind kind, int32_t boundary,
   AnswerLocked();
   Told& told = credits_[boundary];
   told.kind = kind;
-  // Two threads may bring theirs in the wrong order.
+  // Two threads may bring their credits in the wrong order.
   told.credit.granted = std::max(told.credit.granted, credit.granted);
   told.credit.received = std::max(told.credit.received, credit.received);
   told.written = false;
@@ -132,7 +132,8 @@ void InboundStream::OnReadDone(bool ok) {
     work = work_ == Work::kIdle;
     if (work) work_ = Work::kWorking;
   }
-  // Inside a reaction gRPC keeps this alive, whoever ends the stream.
+  // Inside a reaction gRPC keeps this object alive, whichever thread ends the
+  // stream.
   if (read) StartRead(&read_);
   if (!work) return;
   if (small) {
@@ -234,7 +235,7 @@ absl::StatusOr<FrameSink::Reading> InboundStream::Offer(
 
 void InboundStream::HoldLocked() {
   work_ = Work::kHolding;
-  place_ = nullptr;  // nothing is read meanwhile
+  place_ = nullptr;  // nothing is read while the stream is held
   shared_->timers.RunAfter(
       shared_->options.hold, [weak = weak_from_this(), hold = ++holds_] {
         const std::shared_ptr<InboundStream> self = weak.lock();

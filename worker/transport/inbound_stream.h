@@ -25,46 +25,47 @@ namespace paceline {
 
 class InboundStream;
 
-// Takes what a stream has read.  Thread-safe.
+// Takes the messages that a stream has read.  Thread-safe.
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
 
   enum class Reading { kGoOn, kHold };
 
-  // Takes one message.  kHold: it was not taken, and is to be offered again
-  // after InboundStream::Resume().  An error ends the stream.
+  // Takes one message.  kHold: the sink did not take it; the stream offers it
+  // again after InboundStream::Resume().  An error ends the stream.
   virtual absl::StatusOr<Reading> OnMessage(
       const std::shared_ptr<InboundStream>& stream,
       absl::Span<const ByteSpan> message) = 0;
 
-  // Looks at a message of kMaxPieceBytes, which may be the first of several,
-  // and gives the bytes of all together.  An error ends the stream.
+  // Reads a message of kMaxPieceBytes, which may be the first of several, and
+  // returns the bytes of the whole frame.  An error ends the stream.
   virtual absl::StatusOr<int64_t> FrameBytes(
       const std::shared_ptr<InboundStream>& stream,
       absl::Span<const ByteSpan> message) = 0;
 
-  // No further message is here yet: what was taken since the last call may be
-  // handed on, together.
+  // No further message is here yet: the sink may hand on together all that it
+  // took since the last call.
   virtual void OnBurstEnd() = 0;
 
-  // The stream is no more.
+  // The stream has ended.
   virtual void OnStreamDone(const std::shared_ptr<InboundStream>& stream) = 0;
 };
 
-// Thread-safe.  Lives until gRPC is done with it.  Its sender is a stranger
-// until the sink has answered: it is read one small message at a time, and
-// ended when no answer comes in time (PlaneShared's options).  Large messages
-// are worked on by gRPC's thread that read them, one ahead of the next; small
-// ones on the plane's thread, as many at a time as have come, so that a frame
-// costs no thread switch of its own.  What is small is up to the owner.
+// Thread-safe.  Lives until gRPC has finished with it.  Its sender is a
+// stranger until the sink has answered.  A stranger's stream is read one small
+// message at a time, and ends when no answer comes in time (PlaneShared's
+// options).  gRPC's reading thread processes large messages, one ahead of the
+// next.  The plane's thread processes small ones in bursts, so that a frame
+// costs no thread switch of its own.  The owner sets the limit of small
+// messages.
 class InboundStream final
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
       public std::enable_shared_from_this<InboundStream> {
  public:
-  // A larger message is worth a thread of its own.
+  // Larger messages are processed on gRPC's thread.
   static constexpr size_t kSmallBytes = 64 << 10;
-  // A stranger has nothing larger to say than a message or a chunk of a round.
+  // A stranger sends nothing larger than a message or a chunk of a round.
   static constexpr size_t kMostOfAStranger = 512 << 10;
 
   // `sink` lives as long as the service; `shared` as in plane_shared.h.
@@ -74,15 +75,16 @@ class InboundStream final
 
   bool near() const { return near_; }
 
-  // peer: as gRPC calls the other side.
+  // peer: gRPC's name of the other side.
   void Start(const std::string& peer);
-  // The sink may now take what it wanted to be held.
+  // Offers the held message to the sink again.
   void Resume();
-  // Tells the sender.  Only the last of several for one boundary counts.
+  // Tells the sender.  Of several credits for one boundary only the last
+  // counts.
   void SendCredit(FrameKind kind, int32_t boundary, const Credit& credit);
-  // Sends these bytes.  Only the last of several counts.
+  // Sends these bytes.  Of several receipts only the last counts.
   void SendReceipt(std::string bytes);
-  // Ends the stream; the first wins.
+  // Ends the stream; the first call decides the status.
   void End(const absl::Status& status);
 
  private:
@@ -91,23 +93,23 @@ class InboundStream final
   void OnCancel() override;
   void OnDone() override;
 
-  // How far the sender is known:
+  // How well the sender is known:
   //
   //   state      event                            next
   //   kStranger  the sink answers                 kKnown
   //   kStranger, kKnown  an error, or the end     kEnding
   enum class Sender : uint8_t { kStranger, kKnown, kEnding };
 
-  // How messages are worked on:
+  // How messages are processed:
   //
   //   state      event                            next
   //   kIdle      a message comes                  kWorking
-  //   kWorking   there is no message any more     kIdle
+  //   kWorking   no message is left               kIdle
   //   kWorking   the sink holds the stream        kHolding
-  //   kWorking   Resume()                         kResumed: no hold counts
+  //   kWorking   Resume()                         kResumed: holds do not count
   //   kResumed   the next burst begins            kWorking
   //   kHolding   Resume()                         kWorking
-  //   kHolding   the thread that worked leaves    kHeld
+  //   kHolding   the working thread leaves        kHeld
   //   kHeld      Resume()                         kWorking, on that thread
   enum class Work : uint8_t { kIdle, kWorking, kResumed, kHolding, kHeld };
 
@@ -120,19 +122,20 @@ class InboundStream final
   };
 
   void TakeBursts();
-  // Fills burst_ with what has come; false when TakeBursts() is to end.
+  // Fills burst_ with the messages that have come; false when TakeBursts() must
+  // end.
   bool NextBurst();
-  // False when the stream is to end, or to be held at this message.
+  // False when the stream must end, or hold at this message.
   bool Take(const std::shared_ptr<InboundStream>& self,
             const grpc::ByteBuffer& message);
   void AwaitAnswerLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The sink answers: the sender is no stranger any more.
+  // The sink has answered: the sender is no longer a stranger.
   void AnswerLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HoldLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsHeldLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return work_ == Work::kHolding || work_ == Work::kHeld;
   }
-  // Whether to start a read, where none is running; then it counts as started.
+  // Returns whether to start a read; a read that is started counts as running.
   bool DecideReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -147,19 +150,19 @@ class InboundStream final
   const size_t small_bytes_;
   const bool near_;
 
-  // The sink's word on a message or, with its last piece, on a frame.
+  // Returns the sink's answer to a message or, with its last chunk, to a frame.
   absl::StatusOr<FrameSink::Reading> Offer(
       const std::shared_ptr<InboundStream>& self,
       const grpc::ByteBuffer& message);
 
-  // The one thread inside TakeBursts() uses it.
+  // Used by the one thread inside TakeBursts().
   MessageView view_;
-  int64_t missing_bytes_ = 0;  // of a frame whose first pieces are in view_
+  int64_t missing_bytes_ = 0;  // of a frame whose first chunks are in view_
   std::deque<grpc::ByteBuffer> burst_;
 
   // Outside of reactions, operations are started under the lock, so that none
-  // is after Finish(): gRPC does not react on the stack of the one who starts
-  // them.
+  // starts after Finish().  This is safe because gRPC does not react on the
+  // caller's stack.
   absl::Mutex mutex_;
   std::shared_ptr<InboundStream> self_ ABSL_GUARDED_BY(mutex_);
   std::string peer_ ABSL_GUARDED_BY(mutex_);
@@ -170,13 +173,13 @@ class InboundStream final
   Sender sender_ ABSL_GUARDED_BY(mutex_) = Sender::kStranger;
   Work work_ ABSL_GUARDED_BY(mutex_) = Work::kIdle;
   Reads reads_ ABSL_GUARDED_BY(mutex_) = Reads::kIdle;
-  // A stranger's place while its next message may be on its way; else null.
+  // A stranger's place while its next message may come; else null.
   std::unique_ptr<StreamLimit::Place> place_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t holds_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, Told> credits_ ABSL_GUARDED_BY(mutex_);     // by boundary
-  std::optional<std::string> receipt_ ABSL_GUARDED_BY(mutex_);  // due
+  std::optional<std::string> receipt_ ABSL_GUARDED_BY(mutex_);  // not sent yet
 };
 
 }  // namespace paceline

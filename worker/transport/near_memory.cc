@@ -110,7 +110,7 @@ absl::Span<uint8_t> BytesOf(uint64_t& value) {
 Borrower::Borrower(bool near, const RoundProcess& from,
                    const RoundProcess& to) {
   if (!near) return;
-  // Where there is no chance there is no word, and nothing is lent.
+  // Without a random word the sender lends nothing.
   if (getrandom(&word_, sizeof(word_), GRND_NONBLOCK) != sizeof(word_)) {
     word_ = 0;
   }
@@ -145,7 +145,8 @@ absl::StatusOr<uint64_t> Borrower::Read(uint64_t address,
   const absl::Status read =
       ReadNear(memory_.process,
                {{memory_.word_address, BytesOf(found)}, {address, target}});
-  // One answer, whatever is there: the sender is to learn nothing of it.
+  // Every failure gets the same answer, so that the sender learns nothing about
+  // the memory.
   if (!read.ok() || found != proof_) {
     return absl::DataLossError("a lent piece cannot be read: send it again");
   }

@@ -15,7 +15,7 @@ bool IsRefusedDial(const absl::Status& status) {
          absl::StrContains(status.message(), "Connection refused");
 }
 
-// One try of a stream.  Deletes itself when gRPC is done with it.
+// One attempt of a stream.  Deletes itself when gRPC has finished with it.
 class OutboundStream::Call final
     : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
@@ -163,8 +163,8 @@ void OutboundStream::Pump() {
     writes_ = Writes::kBusy;
     call = call_;
   }
-  // Without the lock: it may copy a frame into the kernel.  The call stays
-  // until OnWritten().
+  // Without the lock, because Write() may copy a frame into the kernel.  The
+  // call stays until OnWritten().
   call->Write(*std::move(next));
 }
 

@@ -20,12 +20,13 @@
 
 namespace paceline {
 
-// Whether nobody listens at the address: gRPC says so in words only.
+// Returns whether no process listens at the address.  gRPC says so only in the
+// text of its error.
 bool IsRefusedDial(const absl::Status& status);
 
 // Thread-safe.  One write at a time, begun on the plane's thread, on gRPC's, or
-// on one that calls Pump().  gRPC reacts on threads of its own, never on the
-// stack of a caller that starts something.
+// on a caller's of Pump().  gRPC reacts on its own threads, never on a caller's
+// stack.
 class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
  public:
   virtual ~OutboundStream();
@@ -43,7 +44,7 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
   };
   OutboundStream(StreamOptions options, std::shared_ptr<PlaneShared> shared);
 
-  // How far the call is:
+  // Progress of the call:
   //
   //   state     event                     next
   //   kWaiting  Connect(), if needed      kOpening
@@ -52,7 +53,7 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
   //   kUp       the call ended            kWaiting
   enum class State : uint8_t { kWaiting, kOpening, kUp };
 
-  // Whether it is still needed:
+  // Whether the stream is still needed:
   //
   //   need       event                    next
   //   kOpen      CloseLocked(linger)      kDraining
@@ -64,9 +65,9 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
   struct Next {
     grpc::ByteBuffer bytes = {};
     grpc::WriteOptions options = {};
-    bool half_close = false;  // in place of the bytes
+    bool half_close = false;  // instead of the bytes
   };
-  // How to go on after the end of a call.
+  // The next action after the end of a call.
   struct Ended {
     bool retry = false;
     std::function<void()> tell;  // called without the lock, before the retry
@@ -76,13 +77,13 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
   virtual void OnConnectLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   virtual std::optional<Next> TakeNextLocked()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
-  // Whether something is left for a stream that drains.
+  // Returns whether a draining stream still has something to send.
   virtual bool HasRestLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return false;
   }
-  // The peer has said something.  Called without the lock.
+  // The peer has sent a message.  Called without the lock.
   virtual void OnMessage(grpc::ByteBuffer& message) = 0;
-  // The write that was under way is over.
+  // The running write has ended.
   virtual void OnWrittenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {}
   // The call has ended.  answered: the peer had answered it.
   virtual Ended OnEndedLocked(const absl::Status& status, bool answered)
@@ -90,18 +91,18 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
 
   // Begins the next write, if one may begin.
   void Pump();
-  // The same on the plane's thread.
+  // Calls Pump() on the plane's thread.
   void PumpSoonLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsWritingLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return writes_ == Writes::kBusy || writes_ == Writes::kLast;
   }
-  // The peer has answered.  True: for the first time in this call.
+  // The peer has answered.  Returns true for its first answer in this call.
   bool AnsweredLocked(bool reset_backoff) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // linger: what waits still goes out, for a while.
+  // linger: waiting data still goes out, for a while.
   void CloseLocked(bool linger) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CancelCallLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The next call dials anew: gRPC would wait longer than this stream does
-  // before it dials again.
+  // Makes the next call dial anew: gRPC itself would wait longer before it
+  // dials again.
   void DropChannelLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     channel_ = nullptr;
   }
@@ -115,8 +116,8 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
  private:
   class Call;
 
-  // The writes of a call.  gRPC keeps a hold of the call until no further write
-  // can begin; kOver drops it.
+  // The writes of a call.  gRPC's hold keeps the call alive until no further
+  // write can begin; kOver drops it.
   //
   //   state     begin   written  failed    reads end
   //   kFree     kBusy                      kOver
@@ -127,7 +128,7 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
 
   void Connect();
   void StopDraining();
-  // True: the hold is to be dropped, without the lock.
+  // True: the caller must drop the hold, without the lock.
   bool EndWriteLocked(bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnWritten(bool ok);
   void OnReadEnded();

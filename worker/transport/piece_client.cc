@@ -22,33 +22,31 @@ namespace paceline {
 namespace {
 
 constexpr size_t kMostChunkBytes = 1 << 20;
-// Bounds one layer's state where nobody knows how large it should be.
+// Bounds one layer's state where its size is not known.
 constexpr int64_t kMostPieceBytes = int64_t{64} << 30;
 constexpr int kCallsAtOnce = 2;
-// A source whose connection broke after so many bytes is asked for the
-// rest.
+// A source whose connection broke after this many bytes is asked for the rest.
 constexpr int64_t kLeastBytes = 64 << 10;
-// A source that has sent nothing for as long gets another one beside it.
+// A source that has sent nothing for this long gets a second source beside it.
 constexpr absl::Duration kHedge = absl::Milliseconds(300);
-// Between two calls to whom is followed, doubled while they fail.
+// Pause between two calls to a followed source, doubled while they fail.
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMostBackoff = absl::Seconds(2);
-// A call that lasted for as long was connected: dialling takes less, also where
-// a name has several addresses.
+// A call that lasted this long was connected: dialling takes less, even where a
+// name has several addresses.
 constexpr absl::Duration kLongestDial = absl::Seconds(25);
-// How often a wait looks whether somebody cancelled it.
+// A wait checks this often whether it was cancelled.
 constexpr absl::Duration kGatherPoll = absl::Milliseconds(20);
 
-// Puts the pieces of one answer together.  The other side may be anybody.
+// Assembles the pieces of one answer.  The other side may be hostile.
 // Thread-compatible.
 class PieceReader {
  public:
   explicit PieceReader(const PieceAsk& ask)
       : ask_(ask), piece_(ask.begun), received_(ask.begun_bytes) {}
 
-  // The piece when it is whole, else null.
-  // Errors: InvalidArgument  it is not what was asked for, or does not fit
-  //                          together
+  // Returns the piece when it is complete, else null.
+  // Errors: InvalidArgument  it was not asked for, or its chunks do not match
   //         DataLoss         the checksum is wrong
   absl::StatusOr<PiecePtr> Take(const v1::PieceChunk& chunk) {
     if (IdOf(chunk) == left_out_) return PiecePtr();
@@ -80,12 +78,12 @@ class PieceReader {
     return PiecePtr(whole);
   }
 
-  // The first bytes of a piece that is not whole yet; null: none.
+  // The first bytes of an incomplete piece; null: none.
   std::shared_ptr<StoredPiece> part() const { return piece_; }
   size_t part_bytes() const { return received_; }
 
-  // The call ended well.
-  // Errors: DataLoss  something is missing
+  // Called when the call ended with OK.
+  // Errors: DataLoss  a piece is missing
   absl::Status CheckEnd() const {
     if (ask_.follows) return absl::UnavailableError("the stream has ended");
     for (const LayerRange& range : ask_.layers) {
@@ -143,9 +141,9 @@ class PieceReader {
   }
 
   const PieceAsk& ask_;
-  std::shared_ptr<StoredPiece> piece_;  // not whole yet; null: none
-  size_t received_ = 0;                 // of it
-  std::optional<Piece> left_out_;       // the last one
+  std::shared_ptr<StoredPiece> piece_;  // incomplete; null: none
+  size_t received_ = 0;                 // bytes of piece_
+  std::optional<Piece> left_out_;       // the last piece left out
   std::set<int> taken_;                 // layers of a cut that have come
 };
 
@@ -178,8 +176,8 @@ class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
 
   void Start() {
     self_ = shared_from_this();
-    // A channel of its own: gRPC would wait before it dials an address again
-    // that was out of reach.
+    // A channel of its own, because gRPC would wait before it dials an address
+    // again that was out of reach.
     stub_ = v1::Stage::NewStub(channels_.Make(ask_.address, ask_.server));
     stub_->async()->Pieces(&context_, &request_, this);
     StartRead(&chunk_);
@@ -224,7 +222,7 @@ class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
     TimerThread& timers;
   };
 
-  // Destroyed last: the context holds on to the channel.
+  // Destroyed last, because the context keeps the channel.
   const Running running_;
   // Constant after construction.
   const PieceAsk ask_;
@@ -273,12 +271,12 @@ struct PieceClient::Following {
   // All guarded by PieceClient::mutex_.
   bool over = false;
   absl::Duration backoff;
-  bool said = false;  // that it does not work
+  bool said = false;  // the failure was logged
   Instant begun;      // of the call
-  // The row of calls that did not reach the source began then.
+  // Beginning of the present series of calls that did not reach the source.
   std::optional<Instant> failing_since;
   bool declined = false;
-  std::shared_ptr<PieceCall> call;  // null: waits for the next one
+  std::shared_ptr<PieceCall> call;  // null: it waits for the next one
 };
 
 void PieceClient::Follow(const std::vector<FollowOrder>& orders) {
@@ -372,7 +370,8 @@ void PieceClient::OnEnded(const std::shared_ptr<Following>& following,
     following->backoff = std::min(2 * pause, kMostBackoff);
     say = !std::exchange(following->said, true);
     std::optional<Instant>& since = following->failing_since;
-    // Another error is the source's own word: it is there, or was restarted.
+    // Any other error comes from the source itself: it is there, or was
+    // restarted.
     const bool out_of_reach =
         absl::IsUnavailable(status) && now - following->begun < kLongestDial;
     if (!out_of_reach) since.reset();
@@ -408,7 +407,7 @@ struct PieceClient::Gathering {
 
   SteadyMutex mutex;
   std::map<int, PiecePtr> found ABSL_GUARDED_BY(mutex);  // by layer
-  // By source and layer: what came before the connection broke.
+  // By source and layer: bytes from before the connection broke.
   std::map<std::pair<size_t, int>, Begun> begun ABSL_GUARDED_BY(mutex);
   std::vector<Asked> asked ABSL_GUARDED_BY(mutex);  // never shrinks
   // (source, layer): no source is asked for a layer twice.
@@ -416,7 +415,7 @@ struct PieceClient::Gathering {
   absl::Status last_error ABSL_GUARDED_BY(mutex);
   bool changed ABSL_GUARDED_BY(mutex) = false;
 
-  // As PieceAsk::on_broken.  A source that gave some may give the rest.
+  // As PieceAsk::on_broken.  A source that sent some bytes may send the rest.
   void OnBroken(size_t source, absl::Span<const LayerRange> layers,
                 std::shared_ptr<StoredPiece> part, size_t part_bytes,
                 int64_t received) {
@@ -440,7 +439,7 @@ void PieceClient::AskMore(const PieceWant& want, Instant now,
     size_t number = 0;
     {
       SteadyLock lock(&g.mutex);
-      // A source that says nothing does not count, nor what was asked of it.
+      // A silent source does not count, nor do the layers asked of it.
       int active = 0;
       std::set<int> coming;
       for (const Gathering::Asked& asked : g.asked) {
@@ -559,7 +558,7 @@ absl::StatusOr<std::vector<PiecePtr>> PieceClient::Gather(
   std::vector<PiecePtr> pieces;
   {
     SteadyLock lock(&g.mutex);
-    // A call holds on to `gathering`, and so not the other way round.
+    // A call keeps `gathering`, so `gathering` must not keep calls.
     for (Gathering::Asked& asked : g.asked) {
       calls.push_back(std::move(asked.call));
     }

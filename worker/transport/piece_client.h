@@ -1,5 +1,5 @@
-// PieceClient gets pieces from other workers (Stage.Pieces): those of a cut for
-// a run that is to begin there, and new ones as they are deposited.
+// PieceClient gets pieces from other workers (Stage.Pieces): those of a cut
+// before a run begins there, and new ones as they are deposited.
 #pragma once
 
 #include <compare>
@@ -26,44 +26,44 @@ namespace paceline {
 
 class PieceCall;
 
-// One call asks for this, and hands the answer to these functions.
+// The request of one call, and the functions that receive its answer.
 struct PieceAsk {
   std::string address;
   Role server = Role::kWorker;
   Incarnation to;
   JobId job;
-  // The cut, or of whom follows the attempt of the run.
+  // The cut; or, when following, only the attempt of the run counts.
   Cut cut;
   bool follows = false;
   std::vector<LayerRange> layers;
-  // [layer]: of how many bytes a piece is; not there: not known.
+  // [layer]: bytes of a piece; missing: not known.
   std::map<int, int64_t> bytes = {};
-  // As far as the first layer came before; null: nothing did.
+  // The first bytes of the first layer, from an earlier call; null: none.
   std::shared_ptr<StoredPiece> begun = nullptr;
   size_t begun_bytes = 0;
   // Called on gRPC's threads, one at a time, without a lock.
   std::function<void()> on_chunk = nullptr;
-  // Asked before memory is taken for so many bytes; false: it is left out.
+  // Called before memory is taken for a piece; false: the piece is left out.
   std::function<bool(const Piece&, int64_t bytes)> admit = nullptr;
   std::function<void(PiecePtr)> on_piece;
-  // Before the last call, where the connection broke after so many bytes.
-  //   part  of these, the first ones of a piece; null: none are
+  // Called before on_done if the connection broke after `received` bytes.
+  //   part  the first bytes of an incomplete piece; null: there is none
   std::function<void(std::shared_ptr<StoredPiece> part, size_t part_bytes,
                      int64_t received)>
       on_broken = nullptr;
-  // The last call.  OK: all pieces of the cut have come.
+  // Called last.  OK: all pieces of the cut have come.
   std::function<void(absl::Status)> on_done;
 };
 
-// Thread-safe.  Owns one thread ("pieces"), which opens calls again.
+// Thread-safe.  Owns one thread ("pieces"), which repeats failed calls.
 class PieceClient final : public PieceExchange {
  public:
-  // After failing for so long, a follower says that it takes no pieces: else
-  // the job would wait for them.
+  // After failing for this long, a follower declares that it takes no pieces,
+  // because the job would otherwise wait for it.
   static constexpr absl::Duration kPatience = absl::Seconds(30);
 
   //   store        outlives this
-  //   coordinator  the address of sources that name none
+  //   coordinator  address used for sources without an address
   explicit PieceClient(PieceStore& store, std::string coordinator = {},
                        absl::Duration patience = kPatience);
   ~PieceClient() override;  // Shutdown()
@@ -83,11 +83,12 @@ class PieceClient final : public PieceExchange {
   std::shared_ptr<PieceCall> Call(PieceAsk ask);
   void Connect(const std::shared_ptr<Following>& following);
   void OnFollowed(const std::shared_ptr<Following>& following, PiecePtr piece);
-  // Says so once, until a piece is taken.
+  // Logs it once, until a piece is taken.
   void SayRefused(Following& following, const absl::Status& why);
   void OnEnded(const std::shared_ptr<Following>& following,
                const absl::Status& status);
-  // Asks sources for what is missing where fewer than two are at it.
+  // Asks sources for missing pieces while fewer than kCallsAtOnce calls are
+  // active.
   void AskMore(const PieceWant& want, Instant now,
                const std::shared_ptr<Gathering>& gathering);
 

@@ -21,10 +21,10 @@
 namespace paceline {
 namespace {
 
-// A frame waits for one chunk at most: 2 ms at 1 Gbit/s.
+// A frame waits for at most one chunk: 2 ms at 1 Gbit/s.
 constexpr size_t kChunkBytes = 256 << 10;
-// How often a stream looks whether frames wait, and how long it lets them pass
-// at most: 10 MiB/s are always left for pieces.
+// Interval in which a stream checks whether frames wait, and its longest wait
+// for them: pieces always get 10 MiB/s.
 constexpr absl::Duration kFollowPoll = absl::Milliseconds(1);
 constexpr absl::Duration kLongestWait = absl::Milliseconds(25);
 absl::StatusOr<PieceWish> ReadWish(const grpc::ByteBuffer& bytes,
@@ -76,7 +76,7 @@ grpc::ByteBuffer EncodeChunk(const PiecePtr& piece, size_t offset,
 }
 
 // One answer.  Thread-safe.  gRPC keeps it until OnDone(); reactions come on
-// gRPC's threads, never on the stack of whoever starts something.
+// gRPC's threads, never on a caller's stack.
 class PieceServer::Stream final
     : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
       public std::enable_shared_from_this<Stream> {
@@ -84,7 +84,7 @@ class PieceServer::Stream final
   explicit Stream(std::shared_ptr<PieceServer> server)
       : server_(std::move(server)) {}
 
-  // Before anybody else has this.
+  // Called before any other thread has this object.
   void Start(const std::string& peer, const grpc::ByteBuffer& request) {
     const absl::Status begun = Begin(peer, request);
     absl::MutexLock lock(&mutex_);
@@ -147,7 +147,7 @@ class PieceServer::Stream final
     return absl::OkStatus();
   }
 
-  // False: there is none, or all were sent and the stream is over.
+  // False: there is no piece now, or all were sent and the stream is over.
   bool NextPieceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (wish_.follows) {
       PieceStore::Deposited next = server_->store_->NextDeposit(
@@ -215,17 +215,18 @@ class PieceServer::Stream final
   std::unique_ptr<StreamLimit::Place> place_;
 
   absl::Mutex mutex_;
-  // Still to be sent, where a cut was asked for.
+  // Unsent pieces, when a cut was asked for.
   std::deque<PiecePtr> cut_ ABSL_GUARDED_BY(mutex_);
-  int64_t sent_ ABSL_GUARDED_BY(mutex_) = 0;  // follows: the newest's number
-  PiecePtr piece_ ABSL_GUARDED_BY(mutex_);    // being sent
+  // follows: number of the newest one
+  int64_t sent_ ABSL_GUARDED_BY(mutex_) = 0;
+  PiecePtr piece_ ABSL_GUARDED_BY(mutex_);  // being sent
   size_t offset_ ABSL_GUARDED_BY(mutex_) = 0;
   grpc::ByteBuffer chunk_ ABSL_GUARDED_BY(mutex_);
   std::optional<Instant> written_ ABSL_GUARDED_BY(mutex_);
   bool looks_later_ ABSL_GUARDED_BY(mutex_) = false;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kIdle;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);
-  // gRPC's hold on this.
+  // gRPC's hold of this object.
   std::shared_ptr<Stream> self_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,5 +1,5 @@
-// PieceServer answers Stage.Pieces: it sends what the piece store holds, while
-// no frame of a run waits to be sent.
+// PieceServer answers Stage.Pieces: it sends the piece store's pieces while no
+// frame of a run waits to be sent.
 #pragma once
 
 #include <functional>
@@ -17,25 +17,25 @@
 
 namespace paceline {
 
-// A chunk as one message: the header encoded, the data a slice over the piece's
-// memory, which is kept until gRPC has let go of it.
+// Returns a chunk as one message: the encoded header, then a slice of the
+// piece's memory, which stays until gRPC has released it.
 grpc::ByteBuffer EncodeChunk(const PiecePtr& piece, size_t offset,
                              size_t bytes);
 
-// Thread-safe.  The piece store, which is in the options, outlives Shutdown().
+// Thread-safe.  The piece store in the options outlives Shutdown().
 class PieceServer : public std::enable_shared_from_this<PieceServer> {
  public:
-  // busy: whether a frame waits to be sent or is being sent; called without a
-  // lock.
+  // busy: returns whether a frame waits to be sent or is being sent; called
+  // without a lock.
   PieceServer(std::shared_ptr<PlaneShared> shared, std::function<bool()> busy);
 
-  // Begins to pass on what is deposited; once.
+  // Starts to send newly deposited pieces to followers; once.
   void Start();
-  // A new stream, to be returned to gRPC.
-  //   peer  as gRPC calls the other side
+  // Returns a new stream for gRPC.
+  //   peer  gRPC's name of the other side
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Accept(
       const std::string& peer, const grpc::ByteBuffer& request);
-  // Ends all streams and what comes; safe to repeat.
+  // Ends all present and future streams; safe to repeat.
   void Shutdown();
 
  private:
@@ -47,7 +47,7 @@ class PieceServer : public std::enable_shared_from_this<PieceServer> {
   // Constant after Start().
   const std::shared_ptr<PlaneShared> shared_;
   const std::function<bool()> busy_;
-  PieceStore* const store_;  // null: nothing is held here
+  PieceStore* const store_;  // null: this worker holds no pieces
   int listener_ = -1;
 
   // Callers know this process, so they take no places of Exchange's strangers.

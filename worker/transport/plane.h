@@ -1,5 +1,5 @@
-// Plane is the common part of the data plane and the round plane: it takes
-// streams, keeps the fence of the run that is open, and ends all of them.
+// Plane is the common part of the data plane and the round plane: it accepts
+// streams, keeps the fence of the open run, and ends all streams.
 #pragma once
 
 #include <memory>
@@ -15,16 +15,16 @@
 
 namespace paceline {
 
-// Thread-safe.  Shared by the front, by runs, streams and calls, which may end
-// later than the front.
+// Thread-safe.  Shared by the plane's owner and by runs, streams and calls,
+// which may end later than the owner.
 class Plane : public FrameSink, public std::enable_shared_from_this<Plane> {
  public:
   PlaneStats stats() const { return shared_->counters.Read(); }
-  // Where streams that are no exchange of frames take their places.
+  // Places for streams other than exchanges of frames.
   StreamLimit& strangers() { return shared_->strangers; }
 
-  // A new stream, to be returned to gRPC.
-  // peer: as gRPC calls the other side.
+  // Returns a new stream for gRPC.
+  // peer: gRPC's name of the other side.
   InboundStream* Accept(const std::string& peer);
   void EndStreams(const absl::Status& why);
   // Ends the open run, all streams and the thread.  Safe to repeat.
@@ -34,7 +34,7 @@ class Plane : public FrameSink, public std::enable_shared_from_this<Plane> {
   void OnStreamDone(const std::shared_ptr<InboundStream>& stream) final;
 
  protected:
-  // Messages up to small_bytes are taken on the plane's thread.
+  // The plane's thread takes messages up to small_bytes.
   Plane(const PlaneOptions& options, const char* thread_name,
         size_t small_bytes);
 
@@ -44,13 +44,13 @@ class Plane : public FrameSink, public std::enable_shared_from_this<Plane> {
   //   Aborted             the fence is not above all that were open before
   absl::Status OpenFenceLocked(const Fence& fence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The open fence is over, if one is open.
+  // Ends the open fence, if there is one.
   void CloseFenceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::set<std::shared_ptr<InboundStream>> streams();
 
-  // Shutdown() has begun: ends the run.
+  // Called by Shutdown(): ends the run.
   virtual void EndRun(const absl::Status& why) = 0;
-  // A stream is no more.
+  // The stream has ended.
   virtual void OnStreamGone(const std::shared_ptr<InboundStream>& stream) = 0;
 
   const std::shared_ptr<PlaneShared> shared_;

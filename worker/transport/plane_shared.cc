@@ -10,11 +10,11 @@
 namespace paceline {
 namespace {
 
-// gRPC reads into fresh memory and frees it on other threads.  glibc gives
-// such memory back to the kernel at once and takes it again, page fault by
-// page fault: a fifth of a receiver's CPU time (measured 2026-11, 1 MiB
-// frames).  Both values are where glibc's own adaptation ends; setting one
-// switches that off, so both are set.
+// gRPC reads into fresh memory and frees it on other threads.  glibc returns
+// such memory to the kernel at once and takes it again, page fault by page
+// fault; this took a fifth of a receiver's CPU time (measured 2026-11, 1 MiB
+// frames).  Both values are the limits of glibc's own adaptation.  Setting one
+// switches the adaptation off, so both are set.
 void KeepFreedMemory() {
 #ifdef __GLIBC__
   constexpr int kBytes = 32 << 20;
@@ -49,9 +49,10 @@ void CallChannels::OnCallEnded() {
 }
 
 void CallChannels::DropUnused() {
-  std::vector<std::shared_ptr<grpc::Channel>> dropped;  // without the lock
+  // freed without the lock
+  std::vector<std::shared_ptr<grpc::Channel>> dropped;
   absl::MutexLock lock(&mutex_);
-  // A count of one is final: only this holds the channel.
+  // A count of one is final: only this object has the channel.
   const auto unused = std::partition(
       channels_.begin(), channels_.end(),
       [](const auto& channel) { return channel.use_count() > 1; });
@@ -82,8 +83,8 @@ void TimerThread::RunAfter(absl::Duration pause, std::function<void()> task) {
 }
 
 void TimerThread::Stop() {
-  // Freed without the lock: what a closure holds may end with it and come back
-  // here.
+  // Freed without the lock: a closure's objects may end with it and call this
+  // object again.
   std::map<std::pair<Instant, uint64_t>, std::function<void()>> dropped;
   {
     SteadyLock lock(&mutex_);

@@ -26,7 +26,7 @@ namespace paceline {
 
 class PieceStore;
 
-// Thread-safe.  As PlaneStats.
+// Thread-safe.  The fields are those of PlaneStats.
 struct PlaneCounters {
   PlaneStats Read() const {
     return {frames_sent,    bytes_sent,         frames_received,
@@ -49,46 +49,48 @@ struct PlaneCounters {
 };
 
 struct PlaneOptions {
-  // This process.  A request for pieces of another one is refused, and at once,
-  // even when no run is open, a frame of a round.  Not set: the run's.
+  // This process.  It refuses a request for another process's pieces.  It also
+  // refuses a frame of a round for another process at once, even when no run is
+  // open.  Not set: the run's.
   Incarnation incarnation = {};
-  // The data plane serves these pieces to other workers; null: none.  Outlives
-  // it.
+  // The data plane serves these pieces to other workers; null: none.  They
+  // outlive it.
   PieceStore* pieces = nullptr;
-  // How long a stream of a newer fence, or of a sender that is no peer yet,
-  // waits for this worker's own order.
+  // A stream of a newer fence, or of a sender that is no peer yet, waits this
+  // long for this worker's own order.
   absl::Duration hold = absl::Seconds(30);
-  // How long a closed run goes on sending what its neighbours still need.
+  // A closed run goes on sending frames that its neighbours still need for this
+  // long.
   absl::Duration linger = absl::Seconds(10);
-  // How long a neighbour that was never reached may stay out of reach before
-  // the run fails.
+  // The run fails when a neighbour that was never reached stays out of reach
+  // for this long.
   absl::Duration reach = absl::Seconds(30);
-  // How long a stream may take to say hello to a run that is open or to come.
+  // A stream must say hello to a present or future run within this time.
   absl::Duration hello = absl::Seconds(10);
 };
 
-// Channels, and who may let go of them.
-
-// Thread-safe.  The last channel of a process joins gRPC's callback threads
-// when it is destroyed (1.51, CallbackAlternativeCQ), and so must not be
-// destroyed on one: that is what would happen when the end of a call drops the
-// last reference.  So every channel is kept here as well, until another thread
-// asks for it to be dropped.
+// Makes channels, and keeps each until a safe thread can destroy it.
+//
+// Thread-safe.  The destruction of a process's last channel joins gRPC's
+// callback threads (1.51, CallbackAlternativeCQ), so it must not happen on one
+// of them.  The end of a call would do just that by dropping the last
+// reference.  So this object keeps every channel too, until another thread
+// calls DropUnused().
 class CallChannels {
  public:
   // As paceline::MakeChannel.
   std::shared_ptr<grpc::Channel> Make(const std::string& address,
                                       Role server = Role::kWorker);
 
-  // Around every call, the end after all that the call held is gone.
+  // Surround every call; the end comes after all objects of the call are gone.
   void OnCallStarted();
   void OnCallEnded();
 
-  // Drops the channels that nobody else uses.  Not on a thread of gRPC.
+  // Drops channels without other users.  Do not call it on gRPC's threads.
   void DropUnused();
 
-  // Waits until all calls have ended, which must have been cancelled, and
-  // drops what is unused.  Not on a thread of gRPC.
+  // Waits until all calls have ended (they must have been cancelled), and drops
+  // unused channels.  Do not call it on gRPC's threads.
   void AwaitCalls();
 
  private:
@@ -105,11 +107,11 @@ class TimerThread {
   explicit TimerThread(std::string name);
   ~TimerThread();  // Stop()
 
-  // Dropped, unrun, after Stop().
+  // After Stop() the task is dropped without running.
   void Run(std::function<void()> task) { RunAfter(-kForever, task); }
   void RunAfter(absl::Duration pause, std::function<void()> task);
 
-  // Drops what has not run, and joins (not from a closure).  Safe to repeat.
+  // Drops waiting tasks, and joins (not from a closure).  Safe to repeat.
   void Stop();
 
  private:
@@ -120,16 +122,16 @@ class TimerThread {
   SteadyMutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  // By time, then in the order they came.
+  // By time, then in the order of arrival.
   std::map<std::pair<Instant, uint64_t>, std::function<void()>> tasks_
       ABSL_GUARDED_BY(mutex_);
 
   Thread thread_;
 };
 
-// Thread-safe.  Shared by a plane and by its streams, which gRPC may keep for a
-// moment longer; Plane::Shutdown() stops the timers.  The first one tells the
-// allocator of the process to keep freed memory.
+// Thread-safe.  Shared by a plane and its streams, which gRPC may keep for a
+// moment longer; Plane::Shutdown() stops the timers.  The first one makes the
+// process's allocator keep freed memory.
 struct PlaneShared {
   PlaneShared(const PlaneOptions& o, std::string thread_name);
 

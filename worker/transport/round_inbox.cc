@@ -129,7 +129,8 @@ absl::Status RoundInbox::TakeMessage(absl::Span<const ByteSpan> slices,
   return absl::OkStatus();
 }
 
-// A sender takes what the stream has carried for received.
+// The sender counts all that the stream has carried as received, so it does not
+// resend the dropped bytes on its own.
 absl::Status RoundInbox::CheckDropped(const PayloadKey& of) {
   for (auto& [key, incoming] : payloads_) {
     if (key.kind != of.kind || key.step != of.step || !incoming.dropped) {

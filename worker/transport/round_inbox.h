@@ -1,4 +1,4 @@
-// RoundInbox takes what one member sends, on the stream that it sends on now.
+// RoundInbox takes the frames of one member, from that member's current stream.
 #pragma once
 
 #include <cstddef>
@@ -28,38 +28,39 @@ class RoundInbox {
   RoundInbox(const MemberId& from, RoundSink& sink, PlaneCounters& counters)
       : from_(from), sink_(sink), counters_(counters) {}
 
-  // Takes a piece or a message.  slices: those that `layout` was parsed from;
-  // borrower: of the stream that it came on.
-  // Errors: InvalidArgument  no member of ours would send it
-  //         Aborted          a message whose bytes the sink did not want when
-  //                          they came, and wants now: on the next stream its
-  //                          sender sends them again
-  //         DataLoss         a piece's checksum is wrong, or it cannot be read
+  // Takes a chunk or a message.  slices: the source of `layout`.  borrower:
+  // that of the stream.
+  // Errors: InvalidArgument  no correct member would send it
+  //         Aborted          the sink did not want a message's bytes when they
+  //                          came, and wants them now: the sender must send
+  //                          them again on its next stream
+  //         DataLoss         a chunk's checksum is wrong, or it is unreadable
   absl::Status Take(absl::Span<const ByteSpan> slices,
                     const RoundFrameLayout& layout, const Borrower& borrower);
 
-  // A new stream begins: what it brings is announced anew.  As below.
+  // A new stream begins, which announces its payloads anew.  Returns payloads
+  // that the caller must free without a lock.
   std::vector<std::shared_ptr<RoundPayload>> Clear();
 
-  // Parts and results of steps before `step` are dropped from now on.  What is
-  // returned is to be let go of without a lock.
+  // Drops parts and results of steps before `step` from now on.  Returns
+  // payloads that the caller must free without a lock.
   std::vector<std::shared_ptr<RoundPayload>> Forget(int64_t step);
 
-  // A peer that names more payloads than that at a time is none of ours.
+  // A peer that names more payloads than this at a time is refused.
   static constexpr size_t kMostPayloads = 4096;
 
  private:
   struct Incoming {
     int64_t bytes = 0;
-    std::shared_ptr<RoundPayload> payload;  // null: nowhere, as yet
-    bool dropped = false;                   // some of its bytes were
+    std::shared_ptr<RoundPayload> payload;  // null: no place yet
+    bool dropped = false;                   // some of its bytes were dropped
   };
 
   bool IsForgotten(const PayloadKey& key) const;
   absl::Status TakePiece(absl::Span<const ByteSpan> slices,
                          const RoundFrameLayout& layout, const PayloadKey& key,
                          const Borrower& borrower);
-  // Copies the bytes of a chunk there and gives their XXH3-64.
+  // Copies the bytes of a chunk into the span and returns their XXH3-64.
   using FetchChunk =
       absl::FunctionRef<absl::StatusOr<uint64_t>(absl::Span<uint8_t>)>;
   absl::Status TakeChunk(const PayloadKey& key, RoundPayload& payload,
@@ -67,9 +68,9 @@ class RoundInbox {
   absl::Status TakeMessage(absl::Span<const ByteSpan> slices,
                            const FrameRange& range,
                            const RoundFrameHeader& header);
-  // Aborted: bytes of that kind and step were dropped, and are wanted now.
+  // Aborted: bytes of that kind and step were dropped, but are wanted now.
   absl::Status CheckDropped(const PayloadKey& of);
-  // Where the bytes of `key` go; null: nowhere.
+  // Returns the payload that takes the bytes of `key`; null: none.
   absl::StatusOr<std::shared_ptr<RoundPayload>> Find(const PayloadKey& key,
                                                      int64_t bytes);
 

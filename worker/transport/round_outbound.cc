@@ -12,7 +12,7 @@
 namespace paceline {
 namespace {
 
-// Whether `chunk` is the one behind `item`, in memory too.
+// Returns whether `chunk` follows `item` directly, in memory too.
 bool Follows(const RoundQueue::Item& item, int chunk) {
   if (chunk != item.chunk + item.chunks) return false;
   if (item.chunks == 0) return true;
@@ -56,7 +56,7 @@ void RoundQueue::AddMessage(std::string message) {
 
 void RoundQueue::AddMessage(std::string message, const PayloadKey& key) {
   const auto found = payloads_.find(key);
-  // Forgotten between the bytes and their message, by another thread.
+  // Another thread forgot the payload between its bytes and this message.
   if (found == payloads_.end()) return;
   found->second.wanted = true;
   Add(&found->second.messages, std::move(message));
@@ -83,7 +83,7 @@ std::optional<RoundQueue::Item> RoundQueue::TakeNext(int most_chunks) {
     return item;
   }
   if (most_chunks == 0) return std::nullopt;
-  // The payload behind the last one is the first to be asked.
+  // Start at the payload after the last one.
   auto at = payloads_.upper_bound(last_);
   for (size_t i = 0; i < payloads_.size(); ++i, ++at) {
     if (at == payloads_.end()) at = payloads_.begin();
@@ -134,10 +134,10 @@ std::vector<std::shared_ptr<RoundPayload>> RoundQueue::Forget(int64_t step) {
 
 namespace {
 
-// A process that is killed closes what it has within a few milliseconds.
+// A killed process closes its connections within a few milliseconds.
 constexpr absl::Duration kFirstRoundBackoff = absl::Milliseconds(10);
 constexpr absl::Duration kMaxRoundBackoff = absl::Milliseconds(500);
-// A chunk takes as long on a link of 20 Mbit/s.
+// The time of a chunk on a link of 20 Mbit/s.
 constexpr absl::Duration kForgottenWrite = absl::Milliseconds(100);
 constexpr int64_t kMaxReceiptBytes = 1 << 10;
 constexpr char kExchange[] = "/paceline.v1.Round/Exchange";
@@ -155,7 +155,7 @@ RoundFrameHeader HeaderOf(const RoundOutboundOptions& options) {
   return header;
 }
 
-// Nobody listens there, or somebody else does.
+// Returns whether no process, or another process, listens at the address.
 bool IsRefusal(const absl::Status& status) {
   return absl::IsNotFound(status) || IsRefusedDial(status);
 }
@@ -170,7 +170,7 @@ grpc::ByteBuffer OneSlice(const std::string& bytes) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
-// A peer that says something else counts as one that said nothing.
+// A message that is no receipt counts as an empty receipt.
 LoanReceipt ReceiptOf(const grpc::ByteBuffer& bytes) {
   v1::RoundReceipt receipt;
   MessageView view;
@@ -227,7 +227,7 @@ void RoundOutbound::AddPayload(const PayloadKey& key,
                                const std::shared_ptr<RoundPayload>& payload,
                                std::string message) {
   std::shared_ptr<RoundPayload> replaced = payload;
-  std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
+  std::vector<std::shared_ptr<RoundPayload>> dropped;  // freed without the lock
   RoundQueue::Ticket ticket = 0;
   {
     absl::MutexLock lock(&mutex_);
@@ -251,7 +251,7 @@ void RoundOutbound::OnReady(const PayloadKey& key, RoundQueue::Ticket ticket,
 }
 
 void RoundOutbound::Forget(int64_t step) {
-  std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
+  std::vector<std::shared_ptr<RoundPayload>> dropped;  // freed without the lock
   absl::MutexLock lock(&mutex_);
   dropped = queue_.Forget(step);
   const bool writes = IsWritingLocked() && written_key_.has_value() &&
@@ -259,7 +259,8 @@ void RoundOutbound::Forget(int64_t step) {
                       written_key_->kind != PayloadKey::Kind::kState;
   const int64_t loan = lender_.LastLoanBefore(step);
   if (!writes && loan == 0) return;
-  // The peer answers a frame that lends nothing with what it has taken.
+  // The peer answers a frame without a loan with the number of loans it has
+  // taken.
   if (loan > 0) {
     hello_due_ = true;
     PumpSoonLocked();
@@ -360,7 +361,8 @@ grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item,
 
 void RoundOutbound::OnMessage(grpc::ByteBuffer& receipt) {
   const LoanReceipt said = ReceiptOf(receipt);
-  std::vector<std::shared_ptr<RoundPayload>> returned;  // without the lock
+  // freed without the lock
+  std::vector<std::shared_ptr<RoundPayload>> returned;
   bool first = false;
   bool tell = false;
   bool back_again = false;
@@ -388,25 +390,25 @@ void RoundOutbound::OnMessage(grpc::ByteBuffer& receipt) {
 
 OutboundStream::Ended RoundOutbound::OnEndedLocked(const absl::Status& status,
                                                    bool /*answered*/) {
-  // The same data may be right the next time: it is another part, or the
-  // peer was wrong.  It may as well be wrong for good.
+  // The next data may be right: it is another part, or the peer made the
+  // mistake.  But the error may also last, so backoff grows.
   bad_data_ = absl::IsDataLoss(status) || absl::IsInvalidArgument(status);
   auto returned = std::make_shared<Lender::Returned>(
       lender_.OnCallDone(absl::IsDataLoss(status)));
   if (absl::IsUnavailable(status)) DropChannelLocked();
   queue_.OnBroken();
-  // Once it was refused it stays so until it is up.
+  // A refused link stays refused until it is up.
   const bool refused = IsRefusal(status) || told_ == Told::kRefused;
   const Told told = refused ? Told::kRefused : Told::kDown;
-  // A call that we gave up ourselves says nothing of the peer.
+  // The end of a call that we gave up ourselves shows nothing about the peer.
   const bool tell =
       !std::exchange(gave_up_, false) && std::exchange(told_, told) != told;
   const bool closed = need() == Need::kClosed;
-  // Lets go of what was lent without the lock.
+  // The closure frees lent payloads without the lock.
   return {!closed, [this, status, returned, refused, tell, closed] {
             returned->clear();
             if (closed || !tell) return;
-            // Aborted is how every run ends, on those that end it last.
+            // Members that end a run last see Aborted at every run's end.
             const bool over = absl::IsAborted(status);
             Log(over ? LogLevel::kInfo : LogLevel::kWarn,
                 over ? "member does not take our stream"

@@ -1,5 +1,5 @@
-// RoundOutbound sends everything that goes to one member of a round group;
-// RoundQueue decides what goes next.
+// RoundOutbound sends all frames to one member of a round group; RoundQueue
+// decides their order.
 #pragma once
 
 #include <atomic>
@@ -27,53 +27,54 @@
 
 namespace paceline {
 
-// Holds what is to be sent to one member of a round group.
-// Messages without bytes go first, in their order; then messages whose bytes
-// have all gone out; then chunks that are ready, payloads taking turns, the
-// last one of a payload with its message.  What a
-// connection has taken is as good as received until the connection breaks.
+// The queue of frames to one member of a round group.  First come messages
+// without bytes, in their order, then messages whose bytes have all been sent,
+// then ready chunks.  Payloads take turns, and the last chunk of a payload goes
+// with its message.  Frames that a connection has taken count as received until
+// the connection breaks.
 // Thread-compatible.
 class RoundQueue {
  public:
-  // A message (with the key of its bytes, if it has some), a chunk, or the last
-  // chunk of a payload to go out and the message that it belongs to.
+  // A message (with the key of its bytes, if any), a chunk, or the last unsent
+  // chunk of a payload with its message.
   struct Item {
     std::string message;  // empty: none
     std::optional<PayloadKey> key;
     std::shared_ptr<RoundPayload> payload;  // of `key`
-    int chunk = -1;                         // the first; -1: a message
-    int chunks = 0;                         // in a row
+    int chunk = -1;                         // the first chunk; -1: a message
+    int chunks = 0;                         // number of chunks in a row
   };
 
-  // Names a payload that is to be subscribed to: each chunk that gets ready is
-  // told to OnReady() with this number.  0: it is here already.
+  // Names a payload to subscribe to: OnReady() must get this number with each
+  // chunk that becomes ready.  0: the payload is here already.
   using Ticket = uint64_t;
 
-  // Another payload under the same key takes the place of the one before, which
-  // `payload` is afterwards: let go of it without a lock.
+  // A payload replaces an earlier one with the same key.  `payload` then holds
+  // the earlier one, which the caller must free without a lock.
   Ticket AddPayload(const PayloadKey& key,
                     std::shared_ptr<RoundPayload>* payload);
   void OnReady(const PayloadKey& key, Ticket ticket, int chunk);
 
-  // A message whose very bytes wait already is not kept twice: whoever waits
-  // for an answer repeats itself.  Above kMostMessages the oldest is dropped.
+  // A message equal to a waiting one is not kept twice, because members repeat
+  // their messages while they wait for an answer.  Above kMostMessages the
+  // oldest is dropped.
   void AddMessage(std::string message);
-  // To go out once the bytes of `key` have; never, where these are not here.
+  // The message goes out after the bytes of `key`; never, if they are not here.
   void AddMessage(std::string message, const PayloadKey& key);
 
-  // most_chunks: so many in a row may be next.
+  // Takes at most `most_chunks` consecutive chunks.
   std::optional<Item> TakeNext(int most_chunks = 1);
 
-  // The connection broke: bytes whose message is still to come go out again.
-  // Those whose message was taken wait for it to be sent again.
+  // The connection broke.  Bytes whose message is still to come go out again.
+  // Bytes whose message was taken wait until it is sent again.
   void OnBroken();
 
-  // Drops the parts and results of steps before `step`, and copies of the state
-  // that have gone out.  Let go of them without a lock.
+  // Drops the parts and results of steps before `step`, and sent copies of the
+  // state.  The caller must free them without a lock.
   std::vector<std::shared_ptr<RoundPayload>> Forget(int64_t step);
 
-  // Drops copies of the state that are older than that of `key`, sent or not: a
-  // member that asks for a newer copy needs none of them.
+  // Drops copies of the state older than that of `key`, sent or not: a member
+  // that asks for a newer copy needs none of them.
   std::vector<std::shared_ptr<RoundPayload>> DropOlderStates(
       const PayloadKey& key);
 
@@ -83,10 +84,10 @@ class RoundQueue {
   struct Sending {
     std::shared_ptr<RoundPayload> payload;
     Ticket ticket = 0;
-    std::vector<int> ready;            // in the order in which they got ready
-    size_t taken = 0;                  // of ready
-    std::deque<std::string> messages;  // behind the bytes
-    bool wanted = true;                // or its message has been taken
+    std::vector<int> ready;            // in the order of becoming ready
+    size_t taken = 0;                  // number of `ready` that were taken
+    std::deque<std::string> messages;  // to be sent after the bytes
+    bool wanted = true;                // false: its message has been taken
 
     bool sent() const {
       return taken == static_cast<size_t>(payload->chunks());
@@ -98,7 +99,7 @@ class RoundQueue {
 
   std::deque<std::string> messages_;
   std::map<PayloadKey, Sending> payloads_;
-  PayloadKey last_;  // whose chunk was taken last
+  PayloadKey last_;  // of the last chunk taken
   Ticket next_ticket_ = 1;
 };
 
@@ -106,14 +107,15 @@ struct RoundOutboundOptions {
   Fence fence;
   MemberId self;
   GroupWorker peer;
-  std::shared_ptr<std::atomic<int64_t>> sent_bytes;  // of payload, added to
+  // of payload; it adds to this
+  std::shared_ptr<std::atomic<int64_t>> sent_bytes;
   // As RoundSink::OnLink, on gRPC's threads, one call after the other.
   std::function<void(bool up, bool refused)> on_link;
 };
 
-// Thread-safe.  A write that is under way delays a message by no more than a
-// chunk.  The plane's thread or gRPC's write chunks, never the one that sends
-// them; to a peer on this machine chunks are lent.
+// Thread-safe.  A running write delays a message by at most a chunk.  The
+// plane's thread or gRPC's write chunks, never the calling thread; to a peer on
+// this machine chunks are lent.
 class RoundOutbound final : public OutboundStream {
  public:
   RoundOutbound(RoundOutboundOptions options,
@@ -123,18 +125,17 @@ class RoundOutbound final : public OutboundStream {
   void SendAhead(const PayloadKey& key, std::shared_ptr<RoundPayload> payload);
   void Send(std::string message, const PayloadKey& key,
             std::shared_ptr<RoundPayload> payload);
-  // Memory that gRPC is writing just then, or that is lent, gets a little time,
-  // since its memory may be wanted; a peer that does not read loses its call,
-  // and gets another one.
+  // Also takes back memory that gRPC is writing or that is lent: it waits a
+  // little, then ends the call to a peer that does not read, and opens another.
   void Forget(int64_t step);
 
-  // Drops what waits.  on_link may still be running, but is not called anew.
+  // Drops waiting frames.  on_link may still be running, but gets no new calls.
   void Close();
 
   const GroupWorker& peer() const { return options_.peer; }
 
  private:
-  // on_link was told this last.
+  // The last news that on_link got.
   enum class Told : uint8_t { kNothing, kUp, kDown, kRefused };
 
   // OutboundStream.
@@ -155,8 +156,8 @@ class RoundOutbound final : public OutboundStream {
   void OnReady(const PayloadKey& key, RoundQueue::Ticket ticket, int chunk);
   grpc::ByteBuffer BufferOf(const RoundQueue::Item& item, bool lent) const;
   grpc::ByteBuffer HelloOf(std::optional<RoundMemory> memory) const;
-  // The write that was under way then (0: none) still is, or the loan is still
-  // out: gives their memory back.
+  // Ends the call if it still has that write (0: none) running or that loan
+  // out, which frees their memory.
   void GiveUp(int64_t call, int64_t write, int64_t loan);
 
   // Constant after construction.
@@ -165,15 +166,17 @@ class RoundOutbound final : public OutboundStream {
 
   RoundQueue queue_ ABSL_GUARDED_BY(mutex_);
   bool hello_due_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;  // begun
-  int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;  // writes
+  int64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;  // number of calls begun
+  int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;  // number of writes begun
   Lender lender_ ABSL_GUARDED_BY(mutex_);
-  // Whose chunk is under way, while one is written.
+  // The key of the chunk in the running write.
   std::optional<PayloadKey> written_key_ ABSL_GUARDED_BY(mutex_);
-  bool gave_up_ ABSL_GUARDED_BY(mutex_) = false;  // this call, nobody is told
-  bool was_up_ ABSL_GUARDED_BY(mutex_) = false;   // any call
+  // this call; on_link is not told
+  bool gave_up_ ABSL_GUARDED_BY(mutex_) = false;
+  bool was_up_ ABSL_GUARDED_BY(mutex_) = false;  // in any call
   Told told_ ABSL_GUARDED_BY(mutex_) = Told::kNothing;
-  // The last call ended so: backoff grows although the peer can be reached.
+  // The last call ended with bad data: backoff grows although the peer is in
+  // reach.
   bool bad_data_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -12,7 +12,7 @@
 
 namespace paceline {
 
-// The round plane between groups, and the group that is open.  Thread-safe.
+// The round plane between groups, and the open group.  Thread-safe.
 class RoundPlane::State final : public Plane {
  public:
   // gRPC's threads take all frames, small ones too: they are few, and must not
@@ -29,7 +29,7 @@ class RoundPlane::State final : public Plane {
   absl::StatusOr<int64_t> FrameBytes(
       const std::shared_ptr<InboundStream>& /*stream*/,
       absl::Span<const ByteSpan> /*message*/) override {
-    return kMaxPieceBytes;  // a message of a round is never cut
+    return kMaxPieceBytes;  // a message of a round is never divided into chunks
   }
   absl::StatusOr<Reading> OnMessage(
       const std::shared_ptr<InboundStream>& stream,
@@ -45,7 +45,7 @@ class RoundPlane::State final : public Plane {
 
   absl::StatusOr<Reading> Take(const std::shared_ptr<InboundStream>& stream,
                                absl::Span<const ByteSpan> message);
-  // The run that the frame is for; null: it is to be held.
+  // Returns the run of the frame; null: the stream must hold it.
   // Errors: NotFound  for another process; Aborted  of an older attempt or plan
   absl::StatusOr<std::shared_ptr<RoundRun>> Decide(
       const RoundFrameHeader& header);
@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<RoundTransport>> RoundPlane::State::Open(
     PACELINE_RETURN_IF_ERROR(OpenFenceLocked(fence));
     run_ = run;
   }
-  // On the plane's thread: the sink is not called before this has returned.
+  // On the plane's thread, so that the sink is not called before this returns.
   for (const auto& stream : streams()) {
     shared_->timers.Run([stream] { stream->Resume(); });
   }

@@ -1,5 +1,4 @@
-// How the members of a round group reach one another over gRPC: round.proto,
-// both sides.
+// Connects the members of a round group over gRPC: both sides of round.proto.
 #pragma once
 
 #include <memory>
@@ -14,7 +13,7 @@
 namespace paceline {
 
 // Thread-safe; one a process.  Owns one thread ("round-plane"), which starts
-// sends, reconnects, and ends what waited too long.
+// sends, reconnects, and ends operations that waited too long.
 class RoundPlane {
  public:
   explicit RoundPlane(const PlaneOptions& options = {});
@@ -23,9 +22,9 @@ class RoundPlane {
   // For StartServer(); valid as long as this.
   grpc::Service* service();
 
-  // Opens the fence of a round group; at most one is open at a time.  There are
-  // no peers before SetPeers().  Closing or dropping the transport ends the
-  // fence.  `sink` outlives that.
+  // Opens the fence of a round group; at most one is open at a time.  It has no
+  // peers before SetPeers().  Closing or dropping the transport ends the fence.
+  // `sink` outlives the fence.
   //
   // Errors:
   //   Aborted             the fence is not above all that were open before
@@ -37,9 +36,8 @@ class RoundPlane {
 
   PlaneStats stats() const;
 
-  // Ends all streams; the open transport sends and gives nothing any more.  To
-  // be called before the server is stopped, which waits for its streams.  Safe
-  // to repeat.
+  // Ends all streams; the open transport no longer sends or delivers.  Call it
+  // before stopping the server, which waits for its streams.  Safe to repeat.
   void Shutdown();
 
   // Breaks every incoming stream with UNAVAILABLE, as a lost connection does.

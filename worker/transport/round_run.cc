@@ -136,7 +136,7 @@ void RoundRun::Close() {
     if (sender->stream == nullptr) continue;
     sender->stream->End(absl::AbortedError("this run is over here"));
   }
-  // They find no run, or the next one.
+  // They will find no run, or the next one.
   for (const auto& stream : held) ResumeSoon(stream);
 }
 
@@ -183,7 +183,7 @@ absl::StatusOr<FrameSink::Reading> RoundRun::OnFrame(
 
 absl::StatusOr<RoundRun::Taking> RoundRun::BeginTake(
     const std::shared_ptr<InboundStream>& stream, const MemberId& from) {
-  std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
+  std::vector<std::shared_ptr<RoundPayload>> dropped;  // freed without the lock
   std::shared_ptr<InboundStream> replaced;
   const absl::Cleanup end_replaced = [&replaced] {
     if (replaced == nullptr) return;
@@ -236,7 +236,7 @@ absl::StatusOr<RoundRun::Taking> RoundRun::BeginTake(
 
 void RoundRun::EndTake(const std::shared_ptr<InboundStream>& stream,
                        Sender& sender) {
-  std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
+  std::vector<std::shared_ptr<RoundPayload>> dropped;  // freed without the lock
   std::shared_ptr<InboundStream> waiting;
   {
     absl::MutexLock lock(&mutex_);
@@ -251,7 +251,7 @@ void RoundRun::EndTake(const std::shared_ptr<InboundStream>& stream,
 }
 
 void RoundRun::OnStreamDone(const std::shared_ptr<InboundStream>& stream) {
-  std::vector<std::shared_ptr<RoundPayload>> dropped;  // without the lock
+  std::vector<std::shared_ptr<RoundPayload>> dropped;  // freed without the lock
   absl::MutexLock lock(&mutex_);
   held_.erase(stream);
   const auto known = streams_.find(stream);

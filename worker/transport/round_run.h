@@ -1,5 +1,4 @@
-// RoundRun is the round group that is open: its peers, what goes to them and
-// what comes from them.
+// RoundRun is the open round group: its peers, and the frames to and from them.
 #pragma once
 
 #include <atomic>
@@ -25,8 +24,8 @@
 
 namespace paceline {
 
-// Thread-safe.  The sink is called on gRPC's threads or the plane's, never on
-// that of a caller, and without a lock.
+// Thread-safe.  The sink is called on gRPC's threads or the plane's, never on a
+// caller's, and without a lock.
 class RoundRun : public std::enable_shared_from_this<RoundRun> {
  public:
   // `sink` outlives Close().
@@ -44,33 +43,33 @@ class RoundRun : public std::enable_shared_from_this<RoundRun> {
             const PayloadKey& key, std::shared_ptr<RoundPayload> payload);
   void Forget(int64_t step);
   std::map<WorkerId, int64_t> SentBytes() const;
-  // Not on a thread that the sink is called on.
+  // Do not call it on a thread that is inside the sink.
   void Close();
 
-  // A frame of this attempt, to this process.
-  // Errors: as RoundInbox::Take; Aborted  another stream took this one's place
+  // Takes a frame of this attempt, addressed to this process.
+  // Errors: as RoundInbox::Take; Aborted  another stream has replaced this one
   absl::StatusOr<FrameSink::Reading> OnFrame(
       const std::shared_ptr<InboundStream>& stream,
       absl::Span<const ByteSpan> slices, const RoundFrameLayout& layout);
   void OnStreamDone(const std::shared_ptr<InboundStream>& stream);
 
  private:
-  // Frames of one sender are taken one after the other, whatever the number of
-  // its streams: a chunk has one writer.
+  // Frames of one sender are taken one after the other over all its streams, so
+  // that a chunk has one writer.
   struct Sender {
     explicit Sender(RoundInbox i) : inbox(std::move(i)) {}
 
-    RoundInbox inbox;   // of the thread that made it busy; else of the lock
-    Borrower borrower;  // the same; of `stream`
+    RoundInbox inbox;   // used by the thread that set busy; else under the lock
+    Borrower borrower;  // the same; belongs to `stream`
     bool busy = false;
-    std::shared_ptr<InboundStream> stream;   // now; null: none
-    std::shared_ptr<InboundStream> waiting;  // for busy to end
+    std::shared_ptr<InboundStream> stream;   // the current one; null: none
+    std::shared_ptr<InboundStream> waiting;  // waits for the end of busy
     int64_t forget_before = 0;
   };
   struct Taking {
     FrameSink::Reading reading = FrameSink::Reading::kHold;
-    std::shared_ptr<Sender> sender;  // busy now; null: hold
-    bool first = false;              // of this stream
+    std::shared_ptr<Sender> sender;  // now busy; null: hold
+    bool first = false;              // the first frame of this stream
   };
 
   absl::StatusOr<Taking> BeginTake(const std::shared_ptr<InboundStream>& stream,
@@ -78,10 +77,10 @@ class RoundRun : public std::enable_shared_from_this<RoundRun> {
   void EndTake(const std::shared_ptr<InboundStream>& stream, Sender& sender);
   std::shared_ptr<RoundOutbound> Find(const MemberId& to);
   void OnLink(const MemberId& peer, bool up, bool refused);
-  // False when closed; else EndSinkCall() is to follow.
+  // False when closed; otherwise EndSinkCall() must follow.
   bool BeginSinkCall();
   void EndSinkCall();
-  // On the plane's thread.
+  // Resumes the stream on the plane's thread.
   void ResumeSoon(std::shared_ptr<InboundStream> stream);
 
   // Constant after construction.
@@ -95,13 +94,13 @@ class RoundRun : public std::enable_shared_from_this<RoundRun> {
   int sink_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<MemberId, std::shared_ptr<RoundOutbound>> peers_
       ABSL_GUARDED_BY(mutex_);
-  // Their streams count in these.
+  // Bytes sent to each worker; their streams add to these.
   std::map<WorkerId, std::shared_ptr<std::atomic<int64_t>>> sent_
       ABSL_GUARDED_BY(mutex_);
-  // Shared with the thread that takes a frame, which may outlast the peer.
+  // Shared with the thread that takes a frame, which may outlive the peer.
   std::map<MemberId, std::shared_ptr<Sender>> senders_ ABSL_GUARDED_BY(mutex_);
-  // By stream, the member that has sent on it before.
-  // Kept as long as it is listed: another one at its address is another one.
+  // By stream, the member that has sent on it.  The shared pointer keeps the
+  // stream, so that no other stream gets its address.
   std::map<std::shared_ptr<InboundStream>, MemberId> streams_
       ABSL_GUARDED_BY(mutex_);
   // Streams of senders that are no peers yet.

@@ -16,8 +16,8 @@
 namespace paceline {
 namespace {
 
-// One try.  The slowest stage may take longer: then the same report is sent
-// again, and answered again.
+// Time limit of one try.  The slowest stage may take longer; then the same
+// report is sent and answered again.
 constexpr absl::Duration kTry = absl::Seconds(20);
 constexpr absl::Duration kFirstQuestionBackoff = absl::Milliseconds(10);
 constexpr absl::Duration kMaxQuestionBackoff = absl::Seconds(1);
@@ -37,9 +37,8 @@ bool MayRetry(const absl::Status& status) {
 
 }  // namespace
 
-// The reports of one Decide(), each asked again until it is answered.
-// Thread-safe.  Shared with its calls and timers, which may end after it was
-// given up.
+// The reports of one Decide(); each is sent again until it is answered.
+// Thread-safe.  Shared with its calls and timers, which may end after Decide().
 class RunGate::Asking : public std::enable_shared_from_this<Asking> {
  public:
   // on_link: called under the lock when broken() has changed, or null.
@@ -51,7 +50,8 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
         channel_(shared_->channels.Make(first_.address)),
         stub_(v1::Stage::NewStub(channel_)) {}
 
-  // Null `answer` while waiting; the last answer once all are here.
+  // Blocks until all reports are answered or End() is called; returns the last
+  // verdict.
   absl::StatusOr<StepVerdict> Ask(const Fence& fence,
                                   const std::vector<StepReport>& reports) {
     size_t first = 0;
@@ -79,21 +79,21 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
     return verdict_;
   }
 
-  // Nothing also while no report waits: then nobody knows.
+  // Also returns nothing while no report waits: then the link is not known.
   std::optional<BrokenLink> broken() {
     absl::MutexLock lock(&mutex_);
     NoteConnectionLocked();
     if (!broken_since_.has_value() || missing_ == 0 || !ended_.ok()) {
       return std::nullopt;
     }
-    // At least some time: none would say that it is not broken.
+    // At least 1 ms, since 0 would mean that the link is not broken.
     return BrokenLink{
         first_.worker,
         std::max(clock_.Now() - *broken_since_, absl::Milliseconds(1)),
         dial_refused_};
   }
 
-  // Ends Ask() with `why`; the first wins.
+  // Ends Ask() with `why` of the first call.
   void End(const absl::Status& why) {
     std::vector<std::shared_ptr<Try>> running;
     {
@@ -172,8 +172,8 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
     }
   }
 
-  // A call waits for the slowest stage, so an answer may tell late that the
-  // link is back: the connection does at once.
+  // A call waits for the slowest stage, so its answer may come long after the
+  // link is back.  The connection's state shows it at once.
   void NoteConnectionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
       broken_since_.reset();
@@ -206,9 +206,10 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
 
   absl::Mutex mutex_;
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
-  // When calls began to fail; nothing while the first stage is in reach.
+  // When calls began to fail; not set while the first stage is in reach.
   std::optional<Instant> broken_since_ ABSL_GUARDED_BY(mutex_);
-  bool dial_refused_ ABSL_GUARDED_BY(mutex_) = false;  // by the last of them
+  // by the last failed call
+  bool dial_refused_ ABSL_GUARDED_BY(mutex_) = false;
   size_t round_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t missing_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Question> questions_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
-// The step gate of one run: this worker's way to it, and, where the first
-// stage is, the gate that all others report to.
+// The step gate of one run: this worker's access to it and, on the worker that
+// holds the first stage, the gate itself.
 #pragma once
 
 #include <memory>
@@ -26,9 +26,9 @@ class RunGate final : public GateClient {
   // As DataPlane::OpenGate.
   absl::Status Open(const GateOptions& options);
 
-  // A report from another worker.
+  // Takes a report from another worker.
   // Errors: FailedPrecondition  not open yet
-  //         InvalidArgument     the first stage is not here
+  //         InvalidArgument     this worker does not hold the first stage
   //         else as SharedStepGate::Report
   void Report(const StepReport& report, SharedStepGate::Answer answer);
 
@@ -37,7 +37,7 @@ class RunGate final : public GateClient {
       const std::vector<StepReport>& reports) override;
   void Cancel(absl::Status why) override;
   std::optional<BrokenLink> broken() const override;
-  // As Cancel, and nobody is answered any more.
+  // As Cancel(), and other stages get no answers any more.
   void Close();
 
  private:
@@ -51,17 +51,18 @@ class RunGate final : public GateClient {
   // Constant after construction.
   const Fence fence_;
   const WorkerId self_;
-  const WorkerAddress first_;        // that holds stage 0
+  const WorkerAddress first_;        // of the worker that holds stage 0
   const std::vector<int> replicas_;  // [stages]
   const std::shared_ptr<PlaneShared> shared_;
 
-  // Where Decide() waits for others; null: the first stage is here.
+  // Decide() waits here for other workers; null: this worker holds the first
+  // stage.
   const std::shared_ptr<Asking> asking_;
 
   absl::Mutex mutex_;
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<SharedStepGate> gate_ ABSL_GUARDED_BY(mutex_);
-  // Where Decide() waits here; null before Open().
+  // Decide() waits here on the first stage's worker; null before Open().
   std::shared_ptr<GateClient> local_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -11,8 +11,8 @@ namespace paceline {
 namespace {
 
 constexpr int64_t kPooledBytes = 64 << 20;
-// Frames are handed on together up to so many bytes: waking the compute thread
-// for each of many small ones would cost more than they do.
+// Frames are handed on together up to this many bytes: waking the compute
+// thread for every small frame would cost more than the frames do.
 constexpr int64_t kStagedBytes = 256 << 10;
 
 absl::Status NoBoundary(absl::string_view what, FrameKind kind,
@@ -22,8 +22,8 @@ absl::Status NoBoundary(absl::string_view what, FrameKind kind,
                                           " of this worker"));
 }
 
-// A worker that shares a stage holds no other: who gets a frame is then a
-// question of replicas alone.
+// A worker that shares a stage must hold no other stage: then replicas alone
+// determine the receiver of a frame.
 absl::Status CheckReplicas(const RunWiring& wiring) {
   int held = 0;
   bool shared = false;
@@ -92,7 +92,7 @@ void RunState::Wire() {
     const bool tied = boundary >= stages - 1;
     const bool replicas = kind == FrameKind::kReplica;
     if (replicas && (!IsMine(ends.to) || !ReplicasTrain(ends.to))) continue;
-    // Inside a worker nothing of a tie travels.
+    // A tie inside one worker sends no frames.
     if (tied && !replicas && IsMine(ends.from) && IsMine(ends.to)) continue;
     if (IsMine(ends.to)) AddIncoming(kind, boundary);
     if (IsMine(ends.from) && (replicas || !IsMine(ends.to))) {
@@ -248,7 +248,7 @@ void RunState::OnRefused(const absl::Status& why) {
 }
 
 void RunState::End(const absl::Status& why, bool linger) {
-  // A cancelled stream does not linger: StageOutbound::Close() knows.
+  // StageOutbound::Close() ends a cancelled stream without lingering.
   mailbox_.Cancel(why);
   for (const auto& [key, stream] : outbound_) stream->Close(why, linger);
   absl::MutexLock lock(&mutex_);
@@ -256,7 +256,7 @@ void RunState::End(const absl::Status& why, bool linger) {
   for (auto& [entrance, inbound] : inbound_) inbound.stream = nullptr;
 }
 
-// Under the lock, so that nobody is called once the run has ended.
+// Under the lock, so that on_links is not called after the run has ended.
 void RunState::OnLink() {
   absl::MutexLock lock(&mutex_);
   if (!ended_ && wiring_.on_links != nullptr) wiring_.on_links();
@@ -375,7 +375,8 @@ void RunState::OnIntact(const std::shared_ptr<InboundStream>& stream,
   {
     absl::MutexLock lock(&mutex_);
     Inbound& inbound = inbound_.at({boundary, frame.header.route});
-    // A stream that took over meanwhile will bring the frame again, or has.
+    // A stream that replaced this one will bring the frame again, or has done
+    // so.
     if (inbound.stream != stream) return;
     ++shared_->counters.frames_received;
     shared_->counters.bytes_received += bytes;
@@ -401,12 +402,12 @@ bool RunState::IsSending() const {
   });
 }
 
-// Under the lock, so that frames reach the mailbox in the order in which the
-// ledger has counted them, and Receive() cannot be quicker than the ledger.
+// Under the lock, so that frames reach the mailbox in the order of the ledger,
+// and Receive() cannot return a frame before the ledger has counted it.
 void RunState::FlushLocked(Inbound* inbound) {
   inbound->staged_bytes = 0;
   const absl::Status put = mailbox_.PutAll(std::exchange(inbound->staged, {}));
-  // Other errors: the run has ended, and nobody wants the frames any more.
+  // Any other error means that the run has ended and needs no frames.
   if (absl::IsAlreadyExists(put) && inbound->stream != nullptr) {
     ++shared_->counters.frames_refused;
     inbound->stream->End(absl::InvalidArgumentError(put.message()));
@@ -423,7 +424,7 @@ void RunState::OnTaken(const FrameHeader& header) {
       return;
     }
     inbound->second.ledger.OnConsumed();
-    // Without a stream the next hello asks for it.
+    // Without a stream, the next hello gets the credit.
     stream = inbound->second.stream;
     if (stream == nullptr) return;
     credit = inbound->second.ledger.TakeDue();

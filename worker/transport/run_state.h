@@ -1,5 +1,5 @@
-// RunState is one run as its worker's data plane holds it: what comes in, and
-// what goes out.
+// RunState is one run in its worker's data plane: its incoming and outgoing
+// frames.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,8 @@ class RunState final : public Link,
 
   const RunWiring& wiring() const { return wiring_; }
 
-  // Makes boundaries and streams; once, before anybody else has this.
+  // Makes boundaries and streams; once, before any other thread has this
+  // object.
   void Wire();
   // Connects to the neighbours; once, after Wire().
   void Connect();
@@ -60,53 +61,54 @@ class RunState final : public Link,
   std::vector<BrokenLink> BrokenLinks() const override;
   std::map<WorkerId, int64_t> SentBytes() const override;
 
-  // The link is dropped: as Cancel, but what was sent still goes out unless
-  // Cancel() came before.  Returns the streams that see to it.
+  // Called when the link is dropped: as Cancel(), but sent frames still go out
+  // unless Cancel() came before.  Returns the streams that send them.
   std::vector<std::weak_ptr<StageOutbound>> Close();
 
-  // One frame of this run from a stream; at the latest Flush() makes it
-  // visible to Receive().  The error is the stream's.
+  // Takes one frame of this run from a stream.  Receive() sees it after Flush()
+  // at the latest.  An error is the stream's.
   absl::Status OnFrame(const std::shared_ptr<InboundStream>& stream,
                        absl::Span<const ByteSpan> message, FrameLayout layout);
-  // Whether a frame of that header may come now, on this stream.
+  // Returns whether a frame with this header may come now, on this stream.
   absl::StatusOr<SequenceVerdict> CheckIncoming(
       const std::shared_ptr<InboundStream>& stream, const FrameHeader& header);
   void Flush();
-  // Whether a frame waits to be sent, or is being sent.
+  // Returns whether a frame waits to be sent, or is being sent.
   bool IsSending() const;
   void OnStreamDone(const std::shared_ptr<InboundStream>& stream);
 
  private:
-  // A boundary over which frames come, and which replica sends them: another
-  // worker.
+  // An incoming boundary, and the number of the replica that sends over it from
+  // another worker.
   using Entrance = std::pair<int32_t, int32_t>;
   struct Inbound {
     FrameKind kind;
     BoundaryExpectation expected;
     CreditLedger ledger;
-    std::shared_ptr<InboundStream> stream;  // the last to say hello
-    std::vector<Frame> staged;              // received, not in the mailbox
+    std::shared_ptr<InboundStream> stream;  // the last one with a hello
+    std::vector<Frame> staged;  // received, but not in the mailbox yet
     int64_t staged_bytes = 0;
   };
 
   bool IsMine(int stage) const { return OwnReplica(stage) >= 0; }
-  // -1: the stage is not here.
+  // Returns -1 when this worker does not hold the stage.
   int OwnReplica(int stage) const {
     return wiring_.stages[stage].IndexOf(wiring_.self);
   }
-  // The replicas of the stage send frames to one another.
+  // Returns whether the replicas of the stage send frames to one another.
   bool ReplicasTrain(int stage) const {
     return wiring_.stages[stage].replica_frame_bytes > 0;
   }
-  // A crossing that exists.
+  // The boundary must exist for this kind.
   FrameEnds Ends(FrameKind kind, int32_t boundary) const;
   BoundaryExpectation Expectation(int32_t boundary) const;
   void AddIncoming(FrameKind kind, int32_t boundary);
   bool Sends(FrameKind kind, int32_t boundary) const;
-  // The stream to the receiver of the frame; null when that is this worker.
+  // Returns the stream to the receiver of the frame; null when that is this
+  // worker.
   StageOutbound* FindOutbound(const FrameKey& key) const;
-  // Errors: InvalidArgument: the frame's sender or receiver is not the one that
-  // the routes name.
+  // Errors: InvalidArgument: the routes name another sender or receiver for the
+  // frame.
   absl::Status CheckRoute(const FrameHeader& header) const;
   absl::Status OnHello(const std::shared_ptr<InboundStream>& stream,
                        const Entrance& entrance);

@@ -18,10 +18,10 @@ namespace {
 
 constexpr absl::Duration kFirstStageBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMaxStageBackoff = absl::Seconds(2);
-// Frames of at most so many bytes leave in one system call with those behind
-// them.
+// Frames of at most this many bytes leave in one system call with the frames
+// behind them.
 constexpr int64_t kSmallFrame = 32 << 10;
-// A codec's error is measured on one frame of so many.
+// One frame in this many is used to measure a codec's error.
 constexpr int64_t kFramesPerSample = 256;
 constexpr char kExchange[] = "/paceline.v1.Stage/Exchange";
 
@@ -101,7 +101,7 @@ absl::StatusOr<absl::Duration> StageOutbound::AwaitRoom(int32_t boundary,
   const auto room = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !ended_.ok() || window.HasCredit(wanted);
   };
-  // First the link: until all that was sent has been received.
+  // The first wait is for the link: until all sent frames have been received.
   const auto room_or_arrived = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return room() || window.kept() == 0;
   };
@@ -119,7 +119,7 @@ absl::StatusOr<absl::Duration> StageOutbound::AwaitRoom(int32_t boundary,
 void StageOutbound::Close(const absl::Status& why, bool linger) {
   absl::MutexLock lock(&mutex_);
   if (ended_.ok()) ended_ = why;
-  // A cancelled run does not wait for what a closed one would.
+  // CloseLocked() ignores linger after a cancel.
   CloseLocked(linger);
 }
 
@@ -136,7 +136,7 @@ std::optional<OutboundStream::Next> StageOutbound::TakeNextLocked() {
     return Next{std::move(ToByteBuffers(hello).front())};
   }
   if (!pieces_.empty()) return TakePieceLocked();
-  // The boundary after the last one is the first to be asked.
+  // Start at the boundary after the last one.
   auto at = windows_.upper_bound(last_boundary_);
   for (size_t i = 0; i < windows_.size(); ++i, ++at) {
     if (at == windows_.end()) at = windows_.begin();
@@ -222,7 +222,7 @@ void StageOutbound::OnMessage(grpc::ByteBuffer& message) {
   Pump();
 }
 
-// The neighbour's words end the run.
+// Ends the run with the neighbour's message.
 void StageOutbound::Refuse(const absl::Status& why,
                            absl::string_view what) const {
   options_.on_refused(absl::Status(
@@ -249,7 +249,7 @@ OutboundStream::Ended StageOutbound::OnEndedLocked(const absl::Status& status,
                   "dial")));
             }};
   }
-  // An OK after our half-close says that all was read.
+  // OK after our half-close means that the neighbour has read all.
   const bool changed = NoteBreakLocked(status);
   const bool retry =
       need() == Need::kOpen || (need() == Need::kDraining && HasRestLocked() &&
@@ -270,7 +270,7 @@ OutboundStream::Ended StageOutbound::OnEndedLocked(const absl::Status& status,
 }
 
 bool StageOutbound::NoteBreakLocked(const absl::Status& status) {
-  // Another status is the neighbour's own words.
+  // Any other status comes from the neighbour itself.
   if (!absl::IsUnavailable(status)) return false;
   const bool refused = dial_refused_ || IsRefusedDial(status);
   const bool changed = !broken_since_.has_value() || refused != dial_refused_;
@@ -282,7 +282,7 @@ bool StageOutbound::NoteBreakLocked(const absl::Status& status) {
 std::optional<BrokenLink> StageOutbound::broken() const {
   absl::MutexLock lock(&mutex_);
   if (!broken_since_.has_value() || !ended_.ok()) return std::nullopt;
-  // At least some time: none would say that it is not broken.
+  // At least 1 ms, since 0 would mean that the link is not broken.
   return BrokenLink{
       options_.neighbour,
       std::max(SteadyNow() - *broken_since_, absl::Milliseconds(1)),

@@ -31,13 +31,13 @@ struct OutboundOptions {
   FrameKind kind = FrameKind::kActivation;
   WorkerId neighbour;
   std::string address;
-  int32_t route = 0;              // which replica of its stage sends
+  int32_t route = 0;              // number of the sending replica of its stage
   std::map<int32_t, int> bounds;  // by boundary
   Codec codec = Codec::kRaw;
-  // Called at most once, on any thread: the neighbour said that what we send
-  // can never be right, or it could not be reached from the run's start on.
+  // Called at most once, on any thread: the neighbour refuses our frames for
+  // good, or could never be reached since the run's start.
   std::function<void(absl::Status)> on_refused;
-  // Called on any thread: broken() is another answer now.
+  // Called on any thread when the result of broken() has changed.
   std::function<void()> on_link = [] {};
 };
 
@@ -52,19 +52,20 @@ class StageOutbound final : public OutboundStream {
   // As Link::AwaitRoom.
   absl::StatusOr<absl::Duration> AwaitRoom(int32_t boundary, int frames);
 
-  // Whether a frame may be sent that is not, or is being sent.
+  // Returns whether an unsent frame may be sent now, or a frame is being sent.
   bool IsSending() const;
 
-  // Nothing: the neighbour is in reach, was not asked yet, or the run is over.
+  // Returns nothing when the neighbour is in reach, was not called yet, or the
+  // run is over.
   std::optional<BrokenLink> broken() const;
 
-  // To whom, and so many bytes of payload so far.
+  // Returns the neighbour and the bytes of payload sent to it so far.
   std::pair<WorkerId, int64_t> sent() const {
     return {options_.neighbour, sent_bytes_};
   }
 
-  // Ends every present and future wait with `why`; the first wins.  linger:
-  // what was handed to Send() still goes out, for a while.
+  // Ends every present and future wait with `why` of the first call.  linger:
+  // frames given to Send() still go out, for a while.
   void Close(const absl::Status& why, bool linger);
 
  private:
@@ -77,17 +78,17 @@ class StageOutbound final : public OutboundStream {
   Ended OnEndedLocked(const absl::Status& status, bool answered) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // The tensor of `frame` to compare with what the codec makes of it.
+  // Returns the tensor of `frame` whose codec error is measured, if any.
   std::optional<Tensor> SampleOf(const Frame& frame, int64_t sequence) const;
   void MeasureError(const Tensor& sample, const Tensor& wire);
   Next TakePieceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool FrameReadyLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool EverythingSentLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void Refuse(const absl::Status& why, absl::string_view what) const;
-  // The call has ended.  Whether broken() is another answer now.
+  // The call has ended.  Returns whether the result of broken() has changed.
   bool NoteBreakLocked(const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the neighbour was never reached, and has not been for `reach`.
+  // Returns whether the neighbour was never reached, for longer than `reach`.
   bool IsOutOfReachLocked(const absl::Status& status, bool answered)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -97,14 +98,15 @@ class StageOutbound final : public OutboundStream {
   std::atomic<int64_t> sent_bytes_{0};
 
   std::map<int32_t, ResendWindow> windows_ ABSL_GUARDED_BY(mutex_);
-  absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // not OK: not kOpen
-  // Boundaries that this call has not said hello for.
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // not OK: closed
+  // Boundaries that still need a hello in this call.
   std::vector<int32_t> hellos_ ABSL_GUARDED_BY(mutex_);
-  std::deque<grpc::ByteBuffer> pieces_ ABSL_GUARDED_BY(mutex_);  // of a frame
-  int32_t last_boundary_ ABSL_GUARDED_BY(mutex_) = -1;  // they take turns
+  // chunks of a frame
+  std::deque<grpc::ByteBuffer> pieces_ ABSL_GUARDED_BY(mutex_);
+  int32_t last_boundary_ ABSL_GUARDED_BY(mutex_) = -1;  // boundaries take turns
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool break_logged_ ABSL_GUARDED_BY(mutex_) = false;
-  // Since the call ended and the neighbour has not answered the next one.
+  // When the call ended; not set once the neighbour answers the next one.
   std::optional<Instant> broken_since_ ABSL_GUARDED_BY(mutex_);
   bool dial_refused_ ABSL_GUARDED_BY(mutex_) = false;
   // When the neighbour was first out of reach; not set once it answered.
