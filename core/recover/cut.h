@@ -20,14 +20,13 @@
 
 namespace paceline {
 
-// A machine may run several workers; what they hold is lost together.
+// A machine may run several workers; all their pieces are lost with it.
 using MachineId = Id<struct MachineTag>;
 
 // The state of all layers after `step` steps, as `attempt` computed it.  Cut{}
 // is the beginning: every worker makes it from the seed or the weights file.
-// Another cut of attempt 0 is the checkpoint of another job, with which this
-// one begins.
-// The greater one of two valid cuts has at least as many steps.
+// Any other cut of attempt 0 is the checkpoint of another job, from which this
+// job begins.  Of two valid cuts the greater one has at least as many steps.
 struct Cut {
   int64_t attempt = 0;
   int64_t step = 0;
@@ -36,7 +35,7 @@ struct Cut {
 };
 std::string CutText(Cut cut);  // "step 10 of attempt 2", "the beginning"
 
-// One layer's share of a cut.  A piece that is restored keeps its key.
+// One layer's state in a cut.  A piece that is restored keeps its key.
 struct Piece {
   Cut cut;
   int layer = 0;
@@ -44,7 +43,7 @@ struct Piece {
   friend auto operator<=>(const Piece&, const Piece&) = default;
 };
 
-// An attempt began from this cut.  Stored before anybody hears of the attempt.
+// An attempt and its base cut, stored before any process hears of the attempt.
 struct AttemptRow {
   int64_t attempt = 0;
   Cut base;
@@ -58,14 +57,14 @@ class Lineage {
   Lineage() = default;
   explicit Lineage(std::vector<AttemptRow> rows) : rows_(std::move(rows)) {}
 
-  // row: of a later attempt than all before.
+  // row.attempt must be greater than newest().
   void Add(const AttemptRow& row);
 
-  // Its attempt is known, and no later attempt began below it.  To look at the
-  // next attempt only is not enough: it may have begun above a third one.
+  // True if its attempt is known and no later attempt began below it.  The next
+  // attempt alone does not decide: a third one may have begun lower.
   bool IsValid(Cut cut) const;
-  // A later attempt began below it.  Not the opposite of IsValid(): a cut of an
-  // attempt that is not known is neither.
+  // True if a later attempt began below it.  Not the opposite of IsValid(): a
+  // cut of an unknown attempt is never valid.
   bool IsSuperseded(Cut cut) const;
 
   const std::vector<AttemptRow>& rows() const { return rows_; }  // ascending
@@ -83,12 +82,12 @@ class Holdings {
   void Set(const MemberId& process, MachineId machine, std::set<Piece> pieces);
   void Remove(const MemberId& process) { held_.erase(process); }
 
-  // By id.
+  // The processes that hold the piece, by id.
   std::vector<MemberId> HoldersOf(const Piece& piece) const;
-  // [layers]: of the cut's pieces.
+  // [layers]: the processes that hold the cut's piece, by id.
   std::vector<std::vector<MemberId>> HoldersOf(Cut cut) const;
-  // The number of machines that hold the layer of which the fewest do, for
-  // each cut of which every layer is held.
+  // For each cut of which every layer is held: the number of machines that hold
+  // its rarest layer.
   //   without  processes that do not count
   std::map<Cut, int> Copies(const std::set<MemberId>& without = {}) const;
 
@@ -102,34 +101,34 @@ class Holdings {
   std::map<MemberId, Held> held_;
 };
 
-// The newest cut of `copies` that is valid and lies on `machines` machines;
-// Cut{} where none is.
+// The newest cut of `copies` that is valid and lies on at least `machines`
+// machines; Cut{}: there is none.
 Cut NewestCut(const std::map<Cut, int>& copies, int machines,
               const std::function<bool(Cut)>& is_valid);
 
-// How many machines besides its owner's hold each piece: `wanted`, or as many
-// as there are.  machines: not declared lost, also those not heard of yet.
+// The number of machines besides the owner's that shall hold each piece, at
+// most `wanted`.  machines: not declared lost, even if not heard of yet.
 int FollowersOf(int wanted, int machines);
 
-// A worker decides by this what it may drop.
+// A worker decides by this rule which pieces it may drop.
 struct KeepRule {
-  // The newest cut that was safe; nothing: not known, and all is kept.
+  // The newest cut that was safe.  Nothing: not known; the worker keeps all.
   std::optional<Cut> floor;
-  // The attempts from the floor's on.
+  // The floor's attempt and all later ones.
   std::vector<AttemptRow> rows;
-  // Kept whatever the floor says: a base that is being fetched, a cut that is
-  // being uploaded.
+  // Cuts that a worker keeps whatever the floor is: a base that is being
+  // fetched, a cut that is being uploaded.
   std::set<Cut> pins;
 
   friend bool operator==(const KeepRule&, const KeepRule&) = default;
 };
 
-// Only what is below the floor, or can never be valid again, may go.  What a
-// list of pieces to keep would leave out may be the only copy that is left.
+// A worker may drop only a piece that is below the floor or can never be valid
+// again.  A list of pieces to keep may leave out the last copy of a piece.
 bool MayDrop(const Piece& piece, const KeepRule& rule);
 
-// The floor that counts for a worker when `next` comes after `before`.  A lower
-// one counts only where a later attempt began below the one before.
+// The floor that a worker uses when `next` comes after the floor `before`.  A
+// lower one counts only if a later attempt began below `before`.
 std::optional<Cut> FloorAfter(const std::optional<Cut>& before,
                               const KeepRule& next);
 

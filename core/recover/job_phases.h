@@ -1,4 +1,4 @@
-// The phases of a job in the coordinator, and what leads from one to another.
+// The phases of a job in the coordinator, and the causes of their changes.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@ namespace paceline {
 
 enum class JobPhase : uint8_t {
   kQueued,
-  kAdopting,  // a coordinator that has just started listens, and orders nothing
-  kChoosing,  // a plan and a cut
+  kAdopting,  // a coordinator that has just started sends no orders
+  kChoosing,  // chooses a plan and a cut
   kStarting,
   kRunning,
-  kStopping,   // stage 0 ends with the batch that it is at
-  kLeaving,    // everybody drops the attempt
+  kStopping,   // stage 0 ends after its present batch
+  kLeaving,    // all workers leave the attempt
   kFinishing,  // replicas apply the step that one of them has applied
   kPaused,
   kDone,
@@ -31,13 +31,13 @@ enum class JobCause : uint8_t {
   kStored,
   kNoPlan,
   kTooManyLosses,
-  kReturned,  // one that is not known to have left is there
+  kReturned,  // a worker is back that may not have left
   kMembersChanged,
   kAllRun,
   kAllDone,
   kAllStopped,
   kMove,  // a better plan, a drain, a join; or a stage has stopped
-  kLoss,  // lost, restarted, hung
+  kLoss,  // a worker is lost, restarted or hung
   kFailure,
   kHopeless,  // a permanent error, or too many failed attempts
   kAllLeft,
@@ -47,13 +47,13 @@ enum class JobCause : uint8_t {
 constexpr int kJobCauses = 18;
 absl::string_view JobCauseName(JobCause cause);
 
-// Also what the caller is told when it happens.
+// A row of the table.  The caller gets it as an action when it happens.
 struct JobTransition {
   JobPhase from;
   JobCause cause;
   JobPhase to;
 };
-// README.md explains it.  What is not in it never happens.
+// All transitions; README.md explains them.  No other one ever happens.
 const std::vector<JobTransition>& JobTransitions();
 
 }  // namespace paceline

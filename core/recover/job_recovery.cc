@@ -88,7 +88,7 @@ void JobRecovery::OnAttached(const MemberId& process, MachineId machine,
   peer.machine = machine;
   peer.name = name;
   if (peer.presence != Peer::Presence::kLive) {
-    // It is there when it has said what it runs and holds.
+    // It becomes live with its first report.
     peer.presence = Peer::Presence::kUnheard;
     peer.since = now;
   }
@@ -168,7 +168,7 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
              absl::StrCat("files of the job have changed on ", peer.name,
                           ": it may hold stages again"));
   }
-  // Somebody who was not concerned before may be now.
+  // The process may be concerned only now: it needs an order then.
   if (is_first || report.attempt != peer.report.attempt ||
       peer.has_pieces != had_pieces) {
     orders_changed_ = true;
@@ -223,8 +223,8 @@ void JobRecovery::OnStored(int64_t attempt, bool ok, Instant now,
   if (ok) {
     Announce(actions);
   } else {
-    // Whether the row is there or not: the next one of this number, which
-    // nobody has heard of, takes its place.
+    // The row may be in the store all the same.  No process has heard of its
+    // number, so the next row of this number takes its place.
     why_ = absl::StrCat("attempt ", attempt, " could not be stored");
     AddEvent(actions, "store", why_);
     retry_at_ = now + policy_.store_retry;
@@ -294,7 +294,7 @@ bool JobRecovery::Step(Instant now, RecoveryActions& actions) {
   return false;
 }
 
-// The one way into another phase.
+// Every change of phase goes through here.
 bool JobRecovery::Go(JobCause cause, std::string why,
                      RecoveryActions& actions) {
   for (const JobTransition& row : JobTransitions()) {
@@ -344,7 +344,7 @@ bool JobRecovery::Adopt(Instant now, RecoveryActions& actions) {
 }
 
 bool JobRecovery::Watch(Instant now, RecoveryActions& actions) {
-  // An upload stands in for a lost worker once nobody needs its verdicts.
+  // An upload replaces a lost worker once no stage needs its verdicts.
   const bool all_done =
       std::all_of(places_.begin(), places_.end(),
                   [this](const RunPlace& place) { return IsDone(place); });
@@ -366,7 +366,7 @@ bool JobRecovery::Watch(Instant now, RecoveryActions& actions) {
   return WatchWork(now, actions);
 }
 
-// All members are there.
+// No member is gone or has failed.
 bool JobRecovery::WatchWork(Instant now, RecoveryActions& actions) {
   size_t running = 0;
   size_t stopped = 0;
@@ -410,7 +410,7 @@ bool JobRecovery::WatchWork(Instant now, RecoveryActions& actions) {
             actions);
 }
 
-// A worker of the running job is to go.
+// A member of the running job drains.
 bool JobRecovery::Drain(Instant now, RecoveryActions& actions) {
   if (drain_refused_) return false;
   const auto plan = PlanNow();
@@ -452,7 +452,7 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
     AddEvent(actions, "unfit",
              absl::StrCat(peer.name, " holds no ",
                           data ? "first stage" : "stage", " from now on"));
-    // Before the job's own first step that is a mistake in it.
+    // Before the job's first step, an error on all workers is the job's own.
     const int64_t began = base_.attempt == 0 ? base_.step : 0;
     if (furthest_ <= began && !AnyFit())
       return Go(JobCause::kHopeless, text, actions);
@@ -482,7 +482,7 @@ bool JobRecovery::Leave(JobCause cause, const std::string& why, Instant now,
   AddEvent(actions, "left", absl::StrCat("attempt ", attempt_, " ends: ", why));
   leave_mark_ = orders_.last;
   leave_since_ = now;
-  issued_.clear();  // so that everybody gets an order after the mark
+  issued_.clear();  // so that every process gets an order after the mark
   stopped_ = false;
   finish_.reset();
   OnMembersChanged();
@@ -496,8 +496,8 @@ bool JobRecovery::AllHeard() const {
 }
 
 bool JobRecovery::AllLeft() const {
-  // All that they hold is known, unless one of them is lost since: then what
-  // others hold of its pieces must be heard first.
+  // After a stop the pieces of all members are known.  If a member is lost
+  // since, the holders of copies of its pieces must report first.
   const bool all_there = std::all_of(
       places_.begin(), places_.end(), [this](const RunPlace& place) {
         return FindLive(place.process) != nullptr;
@@ -535,8 +535,8 @@ void JobRecovery::Exclude(const Peer& peer, const std::string& why,
   OnMembersChanged();
 }
 
-// The newest step that a survivor has applied, if the replicas that are left
-// can bring all layers to it; nothing: no, or its cut is there already.
+// The newest step that a survivor has applied, if the surviving replicas can
+// bring all layers to it.  Nothing: they cannot, or such a cut exists already.
 std::optional<int64_t> JobRecovery::StepToFinish() const {
   int64_t furthest = 0;
   for (const RunPlace& place : places_) {
@@ -606,7 +606,7 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
   }
   if (!hindrance_.empty()) {
     failures_ =
-        policy_.most_failures - 1;  // one attempt shows what is true now
+        policy_.most_failures - 1;  // one attempt shows whether it still fails
     return PauseFor(policy_.hindrance_pause, std::exchange(hindrance_, ""), now,
                     actions);
   }
@@ -653,7 +653,7 @@ bool JobRecovery::Pause(JobCause cause, const std::string& why,
   return Go(cause, why, actions);
 }
 
-// Those of the plan whose environment is another one execute themselves anew.
+// Members of the plan with another CPU environment execute themselves anew.
 bool JobRecovery::WaitsForSettling(const std::vector<RunPlace>& places,
                                    Instant now, RecoveryActions& actions) {
   std::set<MemberId> unsettled;
@@ -681,8 +681,8 @@ bool JobRecovery::WaitsForSettling(const std::vector<RunPlace>& places,
   return true;
 }
 
-// Goes below what was safe, or may have been, only when those who may hold more
-// have had their time.
+// The job goes below a floor that was safe, or may have been, only after the
+// processes that may hold more had return_period to come back.
 bool JobRecovery::WaitsForReturn(Cut base, Instant now) {
   if (policy_.stateless) return false;
   const Cut floor = floor_.value_or(Cut());
@@ -692,7 +692,7 @@ bool JobRecovery::WaitsForReturn(Cut base, Instant now) {
         now - peer.since >= policy_.return_period) {
       continue;
     }
-    // Since this coordinator started nobody has told it of a floor.
+    // No process has told this coordinator a floor since it started.
     const bool never_heard =
         peer.process.incarnation == Incarnation() && reported_floor_ == Cut();
     if (base.step >= floor.step && !never_heard) continue;
@@ -704,13 +704,13 @@ bool JobRecovery::WaitsForReturn(Cut base, Instant now) {
   return false;
 }
 
-// The newest cut that is there.  One whose records are all stored is preferred,
-// unless that would give up what was safe.
+// The newest valid cut.  A cut whose records are all stored is preferred,
+// unless it is older than the floor.
 Cut JobRecovery::ChooseBase() const {
   std::map<Cut, int> copies = holdings_.Copies();
   if (checkpoint_ != Cut()) ++copies[checkpoint_];
   const Cut newest = NewestCut(copies, 1, IsValidCut());
-  // After a stop their records are on their way, or will be said again.
+  // After a stop the members still send these records, or repeat them.
   if (!recorded_.has_value() || newest.step <= *recorded_ || stopped_) {
     return newest;
   }
@@ -720,7 +720,7 @@ Cut JobRecovery::ChooseBase() const {
   return recorded.step >= floor_.value_or(Cut()).step ? recorded : newest;
 }
 
-// It is stored: from now on it may be seen.
+// The attempt is stored: from now on other processes may see it.
 void JobRecovery::Announce(RecoveryActions& actions) {
   lineage_.Add(storing_->row);
   attempt_ = seen_attempt_ = storing_->row.attempt;
@@ -728,7 +728,7 @@ void JobRecovery::Announce(RecoveryActions& actions) {
   places_ = std::move(storing_->places);
   storing_.reset();
   undecided_step_.reset();
-  plan_.reset();  // a later one is made at the speeds of then
+  plan_.reset();  // a later plan is made at the speeds of its time
   stop_ = stopped_ = failed_to_begin_ = false;
   recovered_ = base_ == Cut() || policy_.stateless;
   last_pause_.clear();
@@ -743,7 +743,7 @@ void JobRecovery::Announce(RecoveryActions& actions) {
   sources_ = HoldersOf(base_);
   AddEvent(actions, "attempt",
            absl::StrCat("attempt ", attempt_, " begins from ", CutText(base_)));
-  // Whoever was lost meanwhile: found by the next look at the phase.
+  // The next Step() finds members that were lost meanwhile.
   Go(JobCause::kStored, absl::StrCat("attempt ", attempt_, " begins"), actions);
 }
 
@@ -763,8 +763,8 @@ void JobRecovery::OnMembersChanged() {
   plan_.reset();
 }
 
-// Its process is no more.  An attempt that failed before it ran did not fail by
-// itself where one of its workers, or a holder of its base, is gone since.
+// The peer's process is gone.  If the last attempt failed before it ran, that
+// failure does not count: the loss of a concerned process explains it.
 void JobRecovery::OnGone(const Peer& peer) {
   if (peer.presence == Peer::Presence::kLive && IsConcerned(peer) &&
       std::exchange(failed_to_begin_, false) && failures_ > 0) {
@@ -787,7 +787,7 @@ bool JobRecovery::IsGone(const MemberId& process) const {
   if (found == peers_.end()) return true;
   const Peer& peer = found->second;
   if (peer.presence == Peer::Presence::kUnheard) {
-    // Another process has attached, or it is not known which one will.
+    // Gone if another process has attached; else this one may still attach.
     return peer.process.incarnation != Incarnation() && peer.process != process;
   }
   return FindLive(process) == nullptr;
@@ -831,7 +831,7 @@ std::set<MachineId> JobRecovery::UsableMachines() const {
   return machines;
 }
 
-// An owner that holds nothing of others leaves all the others to be followers.
+// If no owner's machine may hold copies, all usable machines are followers.
 int JobRecovery::followers() const {
   if (policy_.stateless) return 0;
   const std::set<MachineId> usable = UsableMachines();
@@ -879,7 +879,7 @@ void JobRecovery::UpdateFloor(RecoveryActions& actions) {
     orders_changed_ = true;
   }
   holdings_changed_ = false;
-  // A floor above a base that may be stored would let the base be dropped.
+  // A floor above a base that may be stored would let workers drop that base.
   Cut computed =
       NewestCut(holdings_.Copies(Draining()), followers() + 1, [this](Cut cut) {
         return IsValid(cut) &&
@@ -908,10 +908,10 @@ void JobRecovery::UpdateFloor(RecoveryActions& actions) {
 // first, in the order of stages, then idle ones by id.
 std::map<MemberId, std::vector<Follow>> JobRecovery::Followers() const {
   std::map<MemberId, std::vector<Follow>> followers_of;
-  // The last state is copied while the result is saved: others go on from it.
+  // Copies the last state while the result is saved; others may go on from it.
   const bool saves = phase_ == JobPhase::kDone;
   if ((!IsOrdered() && !saves) || policy_.stateless) return followers_of;
-  std::vector<std::pair<MachineId, MemberId>> ring;  // a process a machine
+  std::vector<std::pair<MachineId, MemberId>> ring;  // one process a machine
   std::set<MachineId> in_ring;
   const auto add = [&](const Peer* peer) {
     if (peer == nullptr || peer->draining || peer->report.refuses_pieces) {

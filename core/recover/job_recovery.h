@@ -1,10 +1,11 @@
-// JobRecovery keeps one job alive for the coordinator.  Whatever happens, its
-// way is the same: all leave, a cut is chosen, a new attempt begins.  A kill, a
-// hang, a drain, a join and a re-partition differ only in where the pieces are.
+// JobRecovery keeps one job alive for the coordinator.  It answers every change
+// alike: all workers leave, it chooses a cut, and a new attempt begins.  A
+// kill, a hang, a drain, a join and a re-partition differ only in where the
+// pieces are.
 //
-// Assumes: reports of one process come in order; whoever is lost was silent for
-// the lease or has a second witness against it; a number of `orders` is used
-// once; time only grows.
+// Assumes: reports of one process come in order; a lost process was silent for
+// the lease or has a second witness against it; each number of `orders` is used
+// once; time never goes back.
 #pragma once
 
 #include <algorithm>
@@ -28,23 +29,23 @@ namespace paceline {
 struct RecoveryPolicy {
   int layers = 1;
   int copies = 2;  // of each piece, besides its owner's
-  // max(lease, 5 x the predicted instruction): who has not left until then is
-  // excluded.
+  // max(lease, 5 x the predicted instruction).  A process that has not left by
+  // then is excluded.
   absl::Duration leave_bound = absl::Seconds(3);
-  // For so long lost processes may come back with what they hold, before the
-  // job goes on from less than was safe.
+  // How long the job waits for lost processes and their pieces before it goes
+  // on from a cut below the floor.
   absl::Duration return_period = absl::Seconds(30);
   int most_failures = 3;  // in a row, without a new step
   int most_losses = 10;   // in a row, without a new floor
   absl::Duration loss_pause = absl::Minutes(1);
-  // After too many failures that a person may mend: a disk is full, say.
+  // After too many failures that a person can repair, such as a full disk.
   absl::Duration hindrance_pause = absl::Seconds(10);
   absl::Duration store_retry = absl::Seconds(1);
   // The job ends when the last state of all layers is uploaded, not only
   // computed.
   bool needs_upload = false;
   // Workers hold nothing of the job: every base is a checkpoint, and a planned
-  // change leaves the attempt as it is.
+  // change leaves the attempt at once.
   bool stateless = false;
 };
 
@@ -57,33 +58,33 @@ struct RunCandidate {
   std::string no_data = {};
 };
 
-// Which process holds which layers, by stage.
-// Errors: with what is missing, for people; any code.
+// Returns the layers and the process of each stage, in order.
+// Errors: any code; the message tells people what is missing.
 using PlacementPlanner = std::function<absl::StatusOr<std::vector<RunPlace>>(
     const std::vector<RunCandidate>& by_id)>;
 
-// The numbers of all orders of a coordinator.
+// Numbers all orders of a coordinator.
 struct OrderCounter {
   OrderNumber last;  // its term is greater than that of any coordinator before
 
   OrderNumber Next() { return {last.term, ++last.n}; }
 };
 
-// --- What the caller has to do, in this order --------------------------------
+// --- Actions for the caller, in this order -----------------------------------
 
-// Store the row and who takes part in one transaction, in the place of any row
-// of this attempt or a later one; then call OnStored().
+// Store the row and the places in one transaction, in the place of any row of
+// this attempt or a later one; then call OnStored().
 struct StoreAttempt {
   AttemptRow row;
   std::vector<RunPlace> places;
 };
-// Its standing order has changed.
+// Send the process this standing order: it has changed.
 struct SendOrder {
   MemberId to;
   JobOrder order;
 };
-// It does not do what it is ordered to.  Only another process of its worker may
-// take part again: ask it to end.
+// The process does not carry out its order: ask it to end.  Only another
+// process of its worker may take part again.
 struct ExcludeProcess {
   MemberId process;
 };
@@ -105,17 +106,17 @@ class JobRecovery {
               PlacementPlanner planner);
   virtual ~JobRecovery() = default;
 
-  // Its turn has come.
+  // The job's turn in the queue has come.
   void Begin(Instant now, RecoveryActions& actions);
-  // Takes over what an earlier coordinator stored: the job has begun, and
-  // nobody gets an order before it is known what goes on.  Instead of Begin().
+  // Replaces Begin() for a job that an earlier coordinator began.  No process
+  // gets an order until the stored attempt is adopted or left.
   //   places  of the newest row
   void Restore(std::vector<AttemptRow> rows, std::vector<RunPlace> places);
 
-  // A worker that an earlier coordinator knew: not lost, not heard of yet.
+  // An earlier coordinator knew this worker, which has not reported yet.
   void OnKnown(WorkerId worker, MachineId machine, const std::string& name);
-  // The process is there; another process of its worker is lost.  Again: it
-  // has a new stream, and OrderOf() is to be sent once more.
+  // The process has attached; an earlier process of its worker is lost.  If it
+  // attaches again it has a new stream: send it OrderOf() again.
   void OnAttached(const MemberId& process, MachineId machine,
                   const std::string& name, Instant now,
                   RecoveryActions& actions);
@@ -123,49 +124,49 @@ class JobRecovery {
               RecoveryActions& actions);
   void OnReport(const MemberId& process, const JobReport& report, Instant now,
                 RecoveryActions& actions);
-  // It hangs, or the link between it and a neighbour is broken.
+  // The process hangs, or its link to a neighbour is broken.
   void OnStuck(const MemberId& process, const std::string& why, Instant now,
                RecoveryActions& actions);
-  // A link of its is cut, so that it gets no stage.  why: empty: no longer.
+  // A link of the worker is cut, so that it gets no stage.  Empty `why`: none
+  // is.
   void SetCutOff(WorkerId worker, const std::string& why, Instant now,
                  RecoveryActions& actions);
   void SetDraining(WorkerId worker, bool draining, Instant now,
                    RecoveryActions& actions);
-  // There is a better plan, for which it pays to move.  Ignored unless it runs.
-  // A stateless job leaves at once.
+  // A better plan pays for the move to it.  Ignored unless the job runs.  A
+  // stateless job leaves its attempt at once.
   void OnBetterPlan(const std::string& why, Instant now,
                     RecoveryActions& actions);
-  // The planner may find what it did not find before: other jobs have let go of
-  // workers, or a profile is there.
+  // The planner may find a plan that it did not find before: another job has
+  // released workers, or a profile has come.
   void OnPlansChanged(Instant now, RecoveryActions& actions);
   void OnStored(int64_t attempt, bool ok, Instant now,
                 RecoveryActions& actions);
 
   // Records and due evaluations of all steps up to this one are stored.
   void OnRecorded(int64_t step) { recorded_ = step; }
-  // A cut that the coordinator itself can serve; it takes the place of the one
-  // before.
+  // The coordinator itself can serve this cut, instead of the one before.
   void OnCheckpoint(Cut cut) {
     holdings_changed_ = holdings_changed_ || cut != checkpoint_;
     checkpoint_ = cut;
   }
-  // The last state of these layers is stored for good.  Of another attempt
-  // than the present one: ignored.
+  // The last state of these layers is stored durably.  Ignored if `attempt` is
+  // not the present one.
   void OnUploaded(int64_t attempt, LayerRange layers, Instant now,
                   RecoveryActions& actions);
   // Keeps a cut while it is being uploaded.
   void SetPin(Cut cut, bool pinned, Instant now, RecoveryActions& actions);
 
   void OnTick(Instant now, RecoveryActions& actions) { Advance(now, actions); }
-  // The coordinator itself stood still for so long, until now: that time counts
-  // against nobody.  Before the first event after it.
+  // The coordinator itself stood still for `duration`, until now.  That time
+  // counts against no process.  Call it before the first event after that.
   void OnStandstill(absl::Duration duration, Instant now);
 
   JobPhase phase() const { return phase_; }
   // Why it is in this phase, for people.
   const std::string& why() const { return why_; }
   bool Knows(WorkerId worker) const { return peers_.count(worker) > 0; }
-  // Its placement changes, or did last, though nothing was lost.
+  // True after a planned change of placement, until an attempt ends otherwise.
   bool moves() const { return moves_; }
   int64_t attempt() const { return attempt_; }  // 0: none began
   Cut base() const { return base_; }
@@ -173,28 +174,28 @@ class JobRecovery {
   const Lineage& lineage() const { return lineage_; }
   // Nothing: not known yet, since this coordinator has just started.
   const std::optional<Cut>& floor() const { return floor_; }
-  // How many machines besides its owner's hold each piece now.
+  // The number of machines besides the owner's that shall hold each piece.
   int followers() const;
-  // It was taken out: only another process of its worker may come back.
+  // True if it was excluded: only another process of its worker may come back.
   bool Excludes(const MemberId& process) const {
     return excluded_.count(process) > 0;
   }
-  // RecoveryPolicy's, from now on.
+  // Replaces RecoveryPolicy::leave_bound from now on.
   void SetLeaveBound(absl::Duration bound) { policy_.leave_bound = bound; }
   // [layers]: processes that hold the cut's piece, by id.
   std::vector<std::vector<MemberId>> HoldersOf(Cut cut) const {
     return holdings_.HoldersOf(cut);
   }
-  // Whether nothing safe would be lost with a draining worker.
+  // Whether the job loses nothing safe when this draining worker goes.
   bool MayGo(WorkerId worker) const;
   // The job cannot go on without the workers that drain.
   bool drain_refused() const { return drain_refused_; }
-  // Null: none is out.
+  // Null: the process has no order.
   const JobOrder* OrderOf(const MemberId& process) const {
     const auto found = issued_.find(process);
     return found == issued_.end() ? nullptr : &found->second;
   }
-  // Asks the planner for the best plan on those who are there.
+  // Asks the planner for the best plan on the live processes.
   absl::StatusOr<std::vector<RunPlace>> PlanNow() const {
     return planner_(Candidates());
   }
@@ -213,8 +214,8 @@ class JobRecovery {
     // It had an order to run or to follow in this attempt.  A lost process
     // keeps the mark in later attempts, since it may hold pieces.
     bool was_ordered = false;
-    bool missed = false;  // an event says that it is lost
-    std::string unfit;    // it failed for want of something
+    bool missed = false;  // an event has told of its loss
+    std::string unfit;    // why it gets no stage; empty: it may
     std::string no_data;
     std::string cut_off;
     bool draining = false;
@@ -231,8 +232,8 @@ class JobRecovery {
   virtual int64_t NextAttempt() const {
     return std::max(lineage_.newest(), seen_attempt_) + 1;
   }
-  virtual bool AllHeard() const;  // nobody is awaited who may be there
-  // Those that may hold pieces of others.
+  virtual bool AllHeard() const;  // no peer is kUnheard
+  // The machines that may hold pieces of other machines' stages.
   virtual std::set<MachineId> UsableMachines() const;
   virtual Cut FloorAfter(Cut floor, Cut computed) const {
     return std::max(floor, computed);
@@ -240,12 +241,12 @@ class JobRecovery {
 
   std::map<WorkerId, Peer> peers_;
   Lineage lineage_;
-  // The newest that anybody reported who was told of the job.
+  // The newest attempt that a worker which was told of the job has reported.
   int64_t seen_attempt_ = 0;
 
  private:
-  // A store that was brought back from a copy lacks so many attempts of which
-  // workers tell, at most.
+  // The most attempts that a store restored from a copy may lack, of those that
+  // workers report.
   static constexpr int64_t kMostLostRows = 1000;
 
   struct Pending {
@@ -254,7 +255,7 @@ class JobRecovery {
   };
 
   void Advance(Instant now, RecoveryActions& actions);
-  // Each looks at one phase; whether there is another one now.
+  // Each handles one phase, and returns whether Step() must run again.
   bool Step(Instant now, RecoveryActions& actions);
   bool Adopt(Instant now, RecoveryActions& actions);
   bool Watch(Instant now, RecoveryActions& actions);
@@ -280,7 +281,7 @@ class JobRecovery {
   void OnGone(const Peer& peer);
 
   bool AllLeft() const;
-  // It is not known to lack something, be it lost or not.
+  // The process, lost or not, is not known to lack anything.
   static bool IsFit(const Peer& peer) {
     return peer.unfit.empty() && peer.no_data.empty();
   }
@@ -308,7 +309,7 @@ class JobRecovery {
         places_.begin(), places_.end(),
         [&](const RunPlace& place) { return place.process == process; });
   }
-  // It has, or may have, something of the job.
+  // The process has, or may have, a run or pieces of the job.
   bool IsConcerned(const Peer& peer) const {
     return IsMember(peer.process) || peer.report.attempt > 0 ||
            peer.has_pieces || peer.report.follows || peer.was_ordered;
@@ -341,22 +342,22 @@ class JobRecovery {
   std::string why_;
   bool moves_ = false;
   Holdings holdings_;
-  bool holdings_changed_ = false;  // or who counts
+  bool holdings_changed_ = false;  // or the peers that count
   bool members_changed_ = false;   // since a plan was asked for
   std::set<MemberId> excluded_;
-  // Were told of the job, or may have been by an earlier coordinator.
+  // Workers that this or an earlier coordinator may have told of the job.
   std::set<WorkerId> told_;
-  int64_t lost_rows_ = 0;  // that the store may lack, which is restored
+  int64_t lost_rows_ = 0;  // that a restored store may lack
   std::map<MemberId, JobOrder> issued_;
-  bool orders_changed_ = false;  // or what they depend on
+  bool orders_changed_ = false;  // or values that they depend on
 
   // The newest attempt.
   int64_t attempt_ = 0;
   Cut base_;
   std::vector<RunPlace> places_;
   std::vector<std::vector<MemberId>> sources_;
-  bool stop_ = false;       // it was asked to
-  bool stopped_ = false;    // all have
+  bool stop_ = false;       // members were asked to stop
+  bool stopped_ = false;    // all members have stopped
   bool recovered_ = true;   // its first snapshot is safe
   std::set<int> uploaded_;  // layers
 
@@ -370,26 +371,25 @@ class JobRecovery {
   Instant leave_since_;
   std::optional<int64_t> finish_;
   Instant finish_since_;
-  std::optional<absl::StatusOr<std::vector<RunPlace>>> plan_;  // of now
+  std::optional<absl::StatusOr<std::vector<RunPlace>>> plan_;  // present
   std::set<MemberId> settling_;
   Instant settling_since_;
   std::optional<Pending> storing_;
-  // The lowest step of a base that may be in the store by now, though it is not
-  // announced.
+  // The lowest base step of attempts that may be stored, but are not announced.
   std::optional<int64_t> undecided_step_;
   std::optional<Instant> retry_at_;
   std::optional<Instant> paused_until_;
   std::string last_pause_;  // why
-  bool waited_ = false;     // for somebody to return, since the plan was made
+  bool waited_ = false;     // for a return, since the plan was made
   bool drain_refused_ = false;
   std::string last_refusal_;
 
   int failures_ = 0;
-  bool failed_to_begin_ = false;  // the last attempt: before it ran
-  int64_t furthest_ = 0;          // step that anybody has applied
+  bool failed_to_begin_ = false;  // the last attempt, before it ran
+  int64_t furthest_ = 0;          // the newest applied step
   int64_t failed_furthest_ = -1;  // at the last failure
   int64_t failed_base_ = 0;       // likewise
-  std::string hindrance_;         // it waits for memory, a disk or a link
+  std::string hindrance_;         // why it waits: memory, a disk, a link
   int losses_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// A job's standing order to one worker, and the worker's report: the same on
-// both ends.  Plain data.
+// A job's standing order to one worker, and the worker's report.  Both ends use
+// these types.  Plain data.
 #pragma once
 
 #include <compare>
@@ -14,9 +14,8 @@
 
 namespace paceline {
 
-// Ordered: a later coordinator's term, then what it counts.  All jobs of a
-// coordinator count together, so that one number stands for a whole standing
-// order.
+// Ordered by the coordinator's term, then by its count.  All jobs of a
+// coordinator share the count, so that one number names a whole standing order.
 struct OrderNumber {
   int64_t term = 0;  // 0: no order yet
   int64_t n = 0;
@@ -24,7 +23,7 @@ struct OrderNumber {
   friend auto operator<=>(const OrderNumber&, const OrderNumber&) = default;
 };
 
-// A stage, or one replica of it: neighbours with the same layers are replicas.
+// A stage, or a replica of it: adjacent places with equal layers are replicas.
 struct RunPlace {
   LayerRange layers;
   MemberId process;
@@ -36,16 +35,16 @@ struct RunPlan {
   int64_t attempt = 0;
   Cut base;
   std::vector<RunPlace> places;  // by stage
-  // [layers]: processes that hold the base's piece, by id.  Empty where nobody
-  // does: it comes from the checkpoint, or from the seed for Cut{}.
+  // [layers]: processes that hold the base's piece, by id.  Empty if no process
+  // does: the piece then comes from the checkpoint, or for Cut{} from the seed.
   std::vector<std::vector<MemberId>> sources;
-  // Stage 0 ends with the batch that it is at, and names it to the others.
+  // Stage 0 ends after its present batch, and tells the others its number.
   bool stop_after_batch = false;
 
   friend bool operator==(const RunPlan&, const RunPlan&) = default;
 };
 
-// Pull the pieces of these layers as they are deposited.
+// Pull the pieces of these layers from `source` as it deposits them.
 struct Follow {
   MemberId source;
   LayerRange layers;
@@ -55,16 +54,16 @@ struct Follow {
 
 struct JobOrder {
   OrderNumber number;
-  std::optional<RunPlan> run;  // nothing: leave what runs
+  std::optional<RunPlan> run;  // nothing: leave the present run
   KeepRule keep;
   std::vector<Follow> follow;
-  // Replicas that have left: apply the held result of this step if it is not
-  // applied, and deposit the state after it.
+  // Replicas that have left apply the held result of this step, unless they
+  // have applied it, and deposit the state after it.
   std::optional<int64_t> finish;
   // Take over the job's CPU environment; the process may execute itself anew.
   bool settle = false;
 
-  // Whether it asks for the same, whatever its number.
+  // Whether both orders ask for the same; their numbers do not count.
   bool SameAs(const JobOrder& other) const {
     return run == other.run && keep == other.keep && follow == other.follow &&
            finish == other.finish && settle == other.settle;
@@ -75,7 +74,7 @@ enum class WorkPhase : uint8_t {
   kIdle,
   kGathering,  // fetches pieces, builds its stages
   kRunning,
-  kStopped,  // after the batch that an order asked to stop after
+  kStopped,  // after an ordered stop
   kDone,     // has applied the job's last step
   kFailed,
 };
@@ -92,16 +91,16 @@ struct KeptState {
 
 struct JobReport {
   OrderNumber echo;     // of the newest order that it has carried out
-  int64_t attempt = 0;  // of what it runs, or has failed at; 0: nothing
+  int64_t attempt = 0;  // that it runs, or that failed; 0: none
   WorkPhase phase = WorkPhase::kIdle;
   int64_t step = 0;         // applied
   absl::Status error = {};  // kFailed
   std::optional<KeptState> kept = {};
-  // The newest floor that it was told, of whichever coordinator.
+  // The newest floor that any coordinator has told it.
   Cut floor = {};
-  // All that it holds; nothing: as it said before.
+  // All pieces that it holds; nothing: the same as it reported before.
   std::optional<std::set<Piece>> pieces = {};
-  bool follows = false;  // it was told to
+  bool follows = false;  // an order tells it to
   bool settled = true;   // its CPU environment is the job's
   // It failed, and files that the job names have changed since.
   bool files_changed = false;
@@ -112,10 +111,10 @@ struct JobReport {
   friend bool operator==(const JobReport&, const JobReport&) = default;
 };
 
-// Leaves out of a report all that cannot be.
-//   newest   the newest order that anybody was given
-//   attempt  the newest one that the worker may have heard of; nothing: it was
-//            never told of the job, so that nothing which it says of it counts
+// Returns the report without the claims that cannot be true.
+//   newest   the newest order that any process was given
+//   attempt  the newest one that the worker may have heard of; nothing: it
+//            was never told of the job, so that none of its claims counts
 JobReport Believed(JobReport report, OrderNumber newest,
                    std::optional<int64_t> attempt);
 

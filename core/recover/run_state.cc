@@ -25,7 +25,7 @@ WorkStep WorkState::OnLeft() {
   return CarryOut();
 }
 
-// Nothing runs but what the newest order names.
+// Begins the run of the newest order, unless it runs already.
 WorkStep WorkState::CarryOut() {
   carried_out_ = number_;
   if (run_ == ordered_) return WorkStep::kNothing;
@@ -44,7 +44,7 @@ bool SnapshotClock::ShouldMark(int64_t step, int64_t floor) {
   if (!std::exchange(complete_, true)) {
     lag_ = std::max(step - last_mark_, lag_ - 1);
   }
-  // One more for a snapshot that takes longer than the last one.
+  // One step of margin, for a snapshot that takes longer than the last one.
   const int64_t interval =
       std::max((policy_.every + 1) / 2, policy_.every - lag_ - 1);
   return step - last_mark_ >= interval;

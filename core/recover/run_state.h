@@ -21,8 +21,8 @@ enum class WorkStep : uint8_t {
 };
 
 // Follows the standing orders of one process, which carries out one run at a
-// time.  Lives as long as the process: the process must not begin again what it
-// has left.  Orders come in the order of their numbers.  Thread-compatible.
+// time.  It lives as long as the process, which must not begin again a run that
+// it has left.  Orders come in the order of their numbers.  Thread-compatible.
 class WorkState {
  public:
   virtual ~WorkState() = default;
@@ -32,9 +32,9 @@ class WorkState {
   // The run that was to be left has ended.
   WorkStep OnLeft();
 
-  // Begun or to be begun, and not left yet; it may have ended by itself.
+  // The run begun or to begin, until it is left; it may have ended by itself.
   const std::optional<Fence>& run() const { return run_; }
-  // Whether run() goes on as far as the newest order says.
+  // Whether the newest order lets run() go on.
   bool GoesOn() const { return run_.has_value() && !leaving_; }
   // The number of the newest order that is carried out.
   OrderNumber echo() const { return carried_out_; }
@@ -58,29 +58,29 @@ class WorkState {
 
 struct SnapshotPolicy {
   int64_t every = 10;  // steps that a failure may cost; 0: all of them
-  // The coordinator computes no floor while it has not acknowledged anything
-  // for as long: nobody is to wait for it.
+  // A coordinator that has acknowledged nothing for this long computes no
+  // floor: stage 0 does not wait for it.
   absl::Duration patience = absl::Seconds(1);
 };
 
-// Stage 0's: one stage decides for all.  (Judged by each stage for itself, "the
-// snapshot before is complete" comes true at different steps, and none is ever
+// Stage 0 decides for all stages.  (If each decided for itself, they would see
+// the last snapshot complete at different steps, and no snapshot would ever be
 // complete again.)  Thread-compatible.
 class SnapshotClock {
  public:
-  // start: the step at which the attempt begins; deposited by all.
+  // start: the step at which the attempt begins; all stages deposit it.
   SnapshotClock(const SnapshotPolicy& policy, int64_t start)
       : policy_(policy), last_mark_(start) {}
 
-  // Asked once a step.  floor: its step, as the worker knows it.  Half an
-  // interval after the last mark at the earliest; later where snapshots are
-  // complete after few steps, so that they cost less and a failure costs no
-  // more than an interval.
+  // Asked once a step. floor: the step of the floor that the worker knows.  A
+  // mark comes half an interval after the last one at the earliest.  It comes
+  // later if snapshots are complete after few steps: they cost less then, and a
+  // failure still costs no more than an interval.
   bool ShouldMark(int64_t step, int64_t floor);
   void OnMarked(int64_t step);
-  // Whether step + 1 must not begin yet: too much would be lost, and the
-  // coordinator, which acknowledged something at `acknowledged`, may raise the
-  // floor to a snapshot that was marked.
+  // Whether step + 1 must not begin yet: a failure would cost too many steps,
+  // and the coordinator may still raise the floor to a marked snapshot.
+  // acknowledged: when the coordinator last acknowledged something.
   bool MustWait(int64_t step, int64_t floor, Instant acknowledged,
                 Instant now) const;
 
@@ -88,7 +88,7 @@ class SnapshotClock {
   const SnapshotPolicy policy_;
   int64_t last_mark_;
   bool complete_ = false;  // the floor has reached the last mark
-  // Steps until it did; a longer one is forgotten by one a mark.
+  // Steps until it did.  A long lag shrinks by one with each mark.
   int64_t lag_ = 0;
 };
 
