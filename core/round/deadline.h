@@ -1,4 +1,4 @@
-// How long a round waits for parts.
+// How long a round waits for parts, and a gossiping member for its partner.
 #pragma once
 
 #include <deque>
@@ -9,8 +9,8 @@
 
 namespace paceline {
 
-// The median and the median absolute deviation stand one arrival in two that
-// is far off; means and variances do not.
+// Uses the median and the median absolute deviation, which tolerate that one
+// arrival in two is far off; means and variances do not.
 struct DeadlinePolicy {
   absl::Duration floor = absl::Milliseconds(50);
   // The wait is at least this share of the time from the last step to a round's
@@ -30,7 +30,7 @@ class Deadline {
   explicit Deadline(const DeadlinePolicy& policy) : policy_(policy) {}
 
   void Add(const std::vector<absl::Duration>& arrivals);
-  // After a round's first part, which came `first` after the last step.
+  // The wait after a first part, which came `first` after the last step.
   absl::Duration Get(absl::Duration first) const;
 
  private:
@@ -38,15 +38,15 @@ class Deadline {
 
   const DeadlinePolicy policy_;
   std::deque<absl::Duration> arrivals_;  // oldest first
-  // Kept, since a server asks with every part.
+  // Cached, since a server asks for it with every part.
   mutable std::optional<absl::Duration> computed_;
 };
 
-// A member that gossips waits so long for a partner: twice what nine meetings
-// in ten took; one in ten may be far off.  A round's deadline would not do, for
-// which one part in two may be far off: in gossip waits go from pair to pair,
-// so that a partner that comes at once three times of four and late the fourth,
-// since it had to wait itself, is as it should be.
+// The wait of a gossiping member for a partner: twice the time that nine
+// meetings in ten took, so that one in ten may be far off.  A round's deadline,
+// which tolerates one arrival in two that is far off, does not fit: waits
+// spread from pair to pair.  A partner that is at once there three times in
+// four, and late the fourth time since it had to wait itself, is healthy.
 struct PartnerWaitPolicy {
   absl::Duration floor = absl::Milliseconds(200);
   // Before anything is known, and never longer.
@@ -56,12 +56,12 @@ struct PartnerWaitPolicy {
   int remembered = 64;  // meetings that count
 };
 
-// With one partner.  Thread-compatible.
+// Adapts to the meetings with one partner.  Thread-compatible.
 class PartnerWait {
  public:
   explicit PartnerWait(const PartnerWaitPolicy& policy) : policy_(policy) {}
 
-  // It took so long, whether it was waited for or not.
+  // A meeting took `wait`, even if this member gave it up before.
   void Add(absl::Duration wait);
   absl::Duration Get() const;
 

@@ -17,7 +17,7 @@ uint64_t Gather::division() const {
   const auto first = std::find_if(parts_.begin(), parts_.end(), usable);
   if (first == parts_.end()) return 0;
   const uint64_t only = first->second.division;
-  // Nearly always there is one.
+  // Nearly always all parts have one division.
   if (std::all_of(first, parts_.end(), [&](const auto& part) {
         return !usable(part) || part.second.division == only;
       })) {
@@ -27,7 +27,7 @@ uint64_t Gather::division() const {
   for (const auto& [member, part] : parts_) {
     if (part.samples > 0) samples[part.division] += part.samples;
   }
-  // The first of equals: of the divisions by name.
+  // Ties go to the lowest name.
   const auto most = std::max_element(
       samples.begin(), samples.end(),
       [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -56,8 +56,8 @@ bool Gather::TryClose(int min_parts, absl::Duration deadline, Instant now) {
   const std::optional<Instant> due = DueAt(min_parts, deadline);
   const bool all = parts_.size() == members_.size();
   if (!all && (!due.has_value() || now < *due)) return false;
-  // Late by nobody knows how much; without a word of them the deadline would
-  // follow those alone who keep it, and never let the others in again.
+  // It is unknown how late the missing parts are.  Without them the deadline
+  // would adapt to the fast members alone, and shut the others out for good.
   const size_t missing = members_.size() - parts_.size();
   arrivals_.insert(arrivals_.end(), missing, 2 * (now - *first_));
   Close(min_parts);
@@ -72,8 +72,8 @@ void Gather::Close(int min_parts) {
     return;
   }
   const uint64_t chosen = division();
-  // By id, never in order of arrival: the sum has the same bytes whoever came
-  // first.
+  // By id, never in order of arrival, so that the sum always has the same
+  // bytes.
   for (const auto& [member, part] : parts_) {
     if (IsUsable(part, chosen)) contributors_.push_back({member, part.samples});
   }

@@ -26,16 +26,16 @@ class Gather {
   bool Counts(const MemberId& member) const {
     return std::binary_search(members_.begin(), members_.end(), member);
   }
-  // Takes the part of one of the members.  The first word of a member stays;
-  // what comes after the close is late.  False: it was a repetition, or late.
+  // Takes the part of one of the members.  Its first offer counts; offers after
+  // the close are late.  False: the offer is a repetition, or late.
   bool Add(const MemberId& from, const PartOffer& offer, Instant now);
 
-  // Closes when all members have spoken, or, `deadline` after the first part,
-  // with at least min_parts usable ones.  True when it was closed just now.
+  // Closes when all members have offered, or `deadline` after the first part
+  // with at least min_parts usable ones.  True: this call has closed it.
   bool TryClose(int min_parts, absl::Duration deadline, Instant now);
 
-  // When TryClose could close though nothing comes: nothing, while too few
-  // parts are there.
+  // When TryClose() can close without further parts.  Nothing: too few parts
+  // are here, or it is closed.
   std::optional<Instant> DueAt(int min_parts, absl::Duration deadline) const;
 
   // From the last step to the first part; 0: none has come.
@@ -44,20 +44,20 @@ class Gather {
   }
 
   bool closed() const { return closed_; }
-  // After the close: those whose parts are summed, by id; fewer than min_parts
-  // mean that the round is void.
+  // After the close: the members whose parts are summed, by id.  Empty if fewer
+  // than min_parts parts were usable: the round is void.
   const std::vector<Contributor>& contributors() const { return contributors_; }
   bool is_void() const { return void_; }
-  std::vector<MemberId> Missing() const;  // have said nothing, by id
+  std::vector<MemberId> Missing() const;  // that have not offered, by id
 
-  // The sum of the contributors' parts is there, or (divisor 0) there can be
-  // none, and the round is void.  Closed, and not void.
+  // Sets the sum of the contributors' parts; divisor 0: there is no sum, and
+  // the round is void.  The gather must be closed, and not void.
   void SetResult(uint64_t hash, int64_t divisor);
   const std::optional<ShardResult>& result() const { return result_; }
 
  private:
-  // The one with the most samples: parts of two would have micro-batches in
-  // common.
+  // The division with the most samples; parts of two divisions may have
+  // micro-batches in common.
   uint64_t division() const;
   static bool IsUsable(const PartOffer& part, uint64_t division);
   int usable() const;
@@ -68,7 +68,7 @@ class Gather {
   const Instant since_;
   std::map<MemberId, PartOffer> parts_;
   std::optional<Instant> first_;
-  std::vector<absl::Duration> arrivals_;  // in order of arrival, then the late
+  std::vector<absl::Duration> arrivals_;  // in order; then the missing
   bool closed_ = false;
   bool void_ = false;
   std::vector<Contributor> contributors_;

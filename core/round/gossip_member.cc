@@ -10,7 +10,7 @@ namespace {
 // Keeps these draws apart from others of (seed, small number).
 constexpr uint64_t kGossipStream = 0x676f73736970;  // "gossip"
 
-// Offers that came too early, of all partners: nobody honest comes near it.
+// The most early offers of all partners; honest members send far fewer.
 constexpr size_t kMostEarly = 1024;
 
 GossipOutcome OutcomeOf(ParameterAnswer::Verdict bytes) {
@@ -94,7 +94,7 @@ void GossipMember::OnView(const View& view, Instant now,
   };
   std::erase_if(memory_, gone);
   std::erase_if(waits_, gone);
-  // Not early_: who is not in this view may be in the next one.
+  // early_ stays: its senders may be in the next view.
   if (exchange_.has_value() && !Contains(view, exchange_->partner)) {
     End(GossipOutcome::kLost, {now, actions});
   }
@@ -172,7 +172,7 @@ void GossipMember::OnParameters(int64_t step, uint64_t hash, Instant now,
 }
 
 void GossipMember::AnswerEarly(const Call& call) {
-  const int64_t step = next_;  // an exchange of it need not be open yet
+  const int64_t step = next_;  // its exchange may not be open yet
   auto early = std::exchange(early_, {});
   for (auto& [key, each] : early) {
     if (key.second > step) {
@@ -204,7 +204,7 @@ void GossipMember::OnOffer(const MemberId& from, const ParameterOffer& offer,
                            Verdict bytes, const Call& call) {
   if (offer.step < next_) return OnPastOffer(from, offer, call);
   if (!exchange_.has_value() || offer.step > next_) {
-    // It need not wait to hear that.
+    // The sender learns at once that its offer is refused.
     if (bytes != Verdict::kTaken) Reply(from, offer, bytes, call);
     if (bytes == Verdict::kBehind) return;
     // A member that is refused goes on to its next step, which is early too.
@@ -226,7 +226,7 @@ void GossipMember::OnPastOffer(const MemberId& from,
   Memory& memory = found->second;
   const bool averaged =
       memory.averaged.step == offer.step && memory.averaged.hash == offer.hash;
-  // It came after all: next time it is given the time that it took.
+  // The partner came after all: next time this member waits as long.
   if (memory.gave_up == offer.step) {
     memory.gave_up = -1;
     Learn(from, call.now - memory.began);

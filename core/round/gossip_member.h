@@ -49,31 +49,31 @@ std::optional<MemberId> GossipPartner(const std::vector<MemberId>& members,
 struct GossipOptions {
   int64_t attempt = 0;
   uint64_t seed = 0;  // of the pairings; equal on all members
-  // Each member learns this of its partners.  It waits for a partner that is
-  // always slower.  It does not wait for one that is slower now than ever
+  // Each member learns the wait for each partner.  It waits for a partner that
+  // is always slower.  It does not wait for one that is slower now than ever
   // before.
   PartnerWaitPolicy partner_wait;
   // A message without an answer is sent again; everything is idempotent.
   absl::Duration retry_period = absl::Milliseconds(100);
 };
 
-// The end of a member's exchange of a step.
+// How a member's exchange of a step ends.
 enum class GossipOutcome : uint8_t {
   kAveraged,
-  kAlone,         // the step has no partner for it
-  kLate,          // the partner did not come in time
+  kAlone,         // it has no partner in the step, or no parameters
+  kLate,          // the partner did not come in time, or is far behind
   kLost,          // the partner is dead, or no member any more
   kNotFinite,     // NaN or infinity in the partner's parameters
-  kWrongBytes,    // they were not those that it had named
-  kRefused,       // the partner found one of these in this member's
-  kOtherPartner,  // the partner has another view, and meets somebody else
-  kPast,          // the partner is done with that step
+  kWrongBytes,    // not the bytes that the partner's offer names
+  kRefused,       // the partner found NaN or wrong bytes in this one's
+  kOtherPartner,  // the partner has another view and another partner
+  kPast,          // the partner is done with that step, or gives it up
 };
 
-// --- What the caller has to do, in this order; some are round_member.h's -----
+// --- Actions for the caller, in this order; some are round_member.h's --------
 
-// The exchange of `step` is over, once a step: average with the parameters of
-// `partner` that have this hash, or (any other outcome) go on without.
+// The exchange of `step` is over; comes once a step.  kAveraged: average with
+// those parameters of `partner` that have this hash.  Else go on without.
 struct EndExchange {
   int64_t step = 0;
   MemberId partner;  // unassigned: there was none
@@ -82,12 +82,12 @@ struct EndExchange {
   absl::Duration waited;
 };
 
-// With a SendMessage of a ParameterOffer go this member's parameters.
+// A SendMessage with a ParameterOffer takes this member's parameters along.
 using GossipAction = std::variant<SendMessage, EndExchange, TakeCopy, SendCopy>;
 using GossipActions = std::vector<GossipAction>;
 
 // The machine (state, event, now) -> (state, actions).  Any message may be
-// lost, repeated, late or out of order.  Parameters are known by their hashes.
+// lost, repeated, late or out of order.  It knows parameters by their hashes.
 // Thread-compatible.
 class GossipMember {
  public:
@@ -96,27 +96,27 @@ class GossipMember {
   GossipMember(const GossipOptions& options, MemberId self, int64_t next,
                bool has_state);
 
-  // From the coordinator; older ones change nothing.  Its first view may take
-  // it to a later step: where the group is.
+  // A view from the coordinator; older ones change nothing.  The first view
+  // with this member may move it on to the group's step.
   void OnView(const View& view, Instant now, GossipActions& actions);
-  // bytes: what was found in those that came with a ParameterOffer; kTaken:
-  // nothing wrong; kBehind: they were not kept.
+  // bytes: the check of the bytes of a ParameterOffer; kTaken: nothing is
+  // wrong; kBehind: they were not kept.
   void OnMessage(const RoundMessage& message, ParameterAnswer::Verdict bytes,
                  Instant now, GossipActions& actions);
-  // Its own parameters after the update of `step`, the next one: now it meets
-  // its partner.  Of another step: ignored.
-  //   hash  of the parameters; 0: there are none to be had
+  // This member's parameters after its update of `step`: it meets its partner
+  // now.  Ignored if `step` is not the next one.
+  //   hash  of the parameters; 0: there are none
   void OnParameters(int64_t step, uint64_t hash, Instant now,
                     GossipActions& actions);
   // dead: no process listens at the peer's address, or another one does.
   void OnLink(const MemberId& peer, bool dead, Instant now,
               GossipActions& actions);
-  // Every retry period, or when DueAt() says.
+  // Call it every retry period, and at DueAt().
   void OnTick(Instant now, GossipActions& actions);
   // Becomes a listener that asks `donor` for its state.
   void Join(const MemberId& donor, Instant now, GossipActions& actions);
 
-  // When the exchange that is open is given up; nothing: none is.
+  // When the open exchange is given up; nothing: none is open.
   std::optional<Instant> DueAt() const;
 
   const MemberId& self() const { return self_; }
@@ -124,18 +124,18 @@ class GossipMember {
   int64_t next() const { return next_; }  // steps that are over
   bool has_state() const { return has_state_; }
   bool is_member() const;  // of the present view
-  // Its parameters of step next() are awaited.
+  // Whether its parameters of step next() are awaited.
   bool needs_part() const {
     return is_member() && has_state_ && !exchange_.has_value();
   }
-  // Whether an offer of that step may still be averaged here: its bytes are
-  // worth looking at.
+  // Whether an offer of that step may still be averaged here: its bytes need a
+  // check.
   bool Wants(int64_t step) const { return step >= next_; }
-  // How long the slowest partner would be waited for.
+  // How long this member would wait for the slowest partner.
   absl::Duration longest_wait() const;
 
  private:
-  // One call from outside: when it came, and where what it leads to goes.
+  // One call from outside: its time, and the list for its actions.
   struct Call {
     Instant now;
     GossipActions& actions;
@@ -149,19 +149,19 @@ class GossipMember {
     uint64_t hash = 0;  // of this member's parameters
     Instant began;
     Instant repeated;
-    std::optional<uint64_t> theirs;  // hash; they are here, and good
+    std::optional<uint64_t> theirs;  // hash of its parameters, here and good
     bool taken = false;              // the partner has this member's
   };
-  // An offer of a step that this member has not come to.
+  // An offer of a step that this member has not reached.
   struct Early {
     ParameterOffer offer;
     Verdict bytes = Verdict::kTaken;
   };
-  // With one partner: the last averaging, and the last one given up.
+  // The last averaging with a partner, and the last late exchange with it.
   struct Memory {
     ParameterOffer averaged{-1, 0};  // the partner's
     int64_t gave_up = -1;            // step
-    Instant began;                   // of that one
+    Instant began;                   // of that exchange
   };
 
   void Send(const MemberId& to, Body body, const Call& call) const;
@@ -172,7 +172,7 @@ class GossipMember {
                const Call& call);
   void OnPastOffer(const MemberId& from, const ParameterOffer& offer,
                    const Call& call);
-  // The partner's words in the open exchange.
+  // Handles the partner's offer in the open exchange.
   void TakeOffer(const ParameterOffer& offer, Verdict bytes, const Call& call);
   void OnAnswer(const MemberId& from, const ParameterAnswer& answer,
                 const Call& call);
@@ -194,7 +194,7 @@ class GossipMember {
   bool has_state_;
   int64_t next_;
   std::optional<Exchange> exchange_;  // of next_
-  // By whose it is and its step: of refused ones there may be some.
+  // By sender and step; a refused sender may have several.
   std::map<std::pair<MemberId, int64_t>, Early> early_;
   std::map<MemberId, Memory> memory_;
   std::map<MemberId, PartnerWait> waits_;

@@ -24,9 +24,9 @@ void Leveller::Decide() {
   }
   for (const auto& [member, answer] : answers_) {
     if (!answer.held.has_value() || answer.held->step != applied_) continue;
-    // The highest view's counts.  Those of two views never differ while every
-    // member is waited for and adopts before it answers; this does not rely on
-    // it.
+    // The result of the highest view counts.  Results of two views never differ
+    // while the leveller waits for every member, and members adopt a view
+    // before they answer; this does not rely on it.
     if (target_.has_value() && answer.held->view <= target_->view) continue;
     target_ = answer.held;
     holder_ = member;

@@ -27,13 +27,13 @@ class Leveller {
   explicit Leveller(const View& view) : view_(view) {}
 
   // Stores a member's first answer.  A later one replaces it only if the member
-  // has applied more since (a late word of its old view).  Returns true when it
-  // was the last missing one.
+  // has applied more since (by a late message of its old view).  Returns true
+  // when it was the last missing one.
   bool OnAnswer(const MemberId& from, const Answer& answer);
-  // The leveller has applied `next` steps now, on a late word of its old view,
-  // and the last of them is the target.  All members that this step counted
-  // therefore hold the target: the leveller need not fetch or spread its bytes.
-  // Returns true if the leveller is done.
+  // The leveller has applied `next` steps now, by a late message of its old
+  // view, and the last of them is the target.  All members that this step
+  // counted therefore hold the target: the leveller need not fetch or spread
+  // its bytes.  Returns true if the leveller is done.
   bool OnApplied(int64_t next, uint64_t hash);
   // The target's bytes are here.
   void OnBytes();
@@ -44,7 +44,7 @@ class Leveller {
   Phase phase() const { return phase_; }
   // Steps that the furthest member has applied; all apply as many.
   int64_t applied() const { return applied_; }
-  const MemberId& furthest() const { return furthest_; }  // one who has
+  const MemberId& furthest() const { return furthest_; }  // one that has
   uint64_t applied_hash() const {
     return applied_hash_;
   }  // of the last of them

@@ -13,19 +13,19 @@
 
 namespace paceline {
 
-// A member's gradient of one shard, or that it has none.
+// A member offers its gradient of one shard, or says that it has none.
 struct PartOffer {
   int64_t step = 0;
   int shard = 0;
-  // Labels that the sum covers; 0: nothing usable is to be had from this member
-  // in this step (its gradient was not finite, or it computed nothing).
+  // Labels that the sum covers; 0: this member has nothing usable in this step
+  // (its gradient was not finite, or it computed nothing).
   int64_t samples = 0;
   uint64_t hash = 0;  // of the bytes
   // Names how the batch was divided among members when this one began to
   // compute: parts of one division have no micro-batch in common, parts of two
   // may.  See DivisionOf().
   uint64_t division = 0;
-  // With samples 0, for people: there was a gradient, with NaN or infinity.
+  // With samples 0, for people: the gradient held NaN or infinity.
   bool not_finite = false;
 
   friend bool operator==(const PartOffer&, const PartOffer&) = default;
@@ -38,16 +38,16 @@ struct Contributor {
   friend bool operator==(const Contributor&, const Contributor&) = default;
 };
 
-// A shard's server has made this of the parts.
+// The result that a shard's server has made of the parts.
 struct ShardResult {
   int shard = 0;
-  bool is_void = false;  // nobody applies anything in this step
+  bool is_void = false;  // no member applies anything in this step
   uint64_t hash = 0;     // of the bytes; 0: void
   std::vector<Contributor> contributors;  // by id
   // The sum is to be divided by this (RuleVerdict::divisor); 0: void.
   int64_t divisor = 0;
-  // When the parts came, after the first one: deadlines adapt to it.  Of those
-  // that were missing when it closed, twice the time until then.
+  // How long after the first part each one came: deadlines adapt to it.  For
+  // parts that were missing at the close, twice the time until then.
   std::vector<absl::Duration> arrivals;
 
   friend bool operator==(const ShardResult&, const ShardResult&) = default;
@@ -71,13 +71,13 @@ struct Want {
   int shard = 0;
 };
 
-// A shard's server to all.
+// A shard's server sends its result to all.
 struct Spread {
   int64_t step = 0;
   ShardResult result;
 };
 
-// "I hold it": to the server of shard 0, or to the leveller of a levelled one.
+// A member holds a result.  Goes to the server of shard 0, or to the leveller.
 struct Hold {
   int64_t step = 0;
   uint64_t hash = 0;  // RoundResult::hash()
@@ -103,7 +103,7 @@ struct TooOld {
   int64_t step = 0;
 };
 
-// A member to the leveller, when it has adopted a view.
+// A member tells the leveller its state when it has adopted a view.
 struct Answer {
   int64_t next = 0;        // steps applied
   uint64_t last_hash = 0;  // of the last one's result; 0: not known
@@ -128,7 +128,7 @@ struct Level {
 // The leveller to all: the view is level, rounds go on.
 struct LevelDone {};
 
-// A joiner to a donor, and back.
+// A joiner asks a donor for its state, and the donor sends it.
 struct CopyRequest {};
 struct Copy {
   int64_t next = 0;        // the steps that are in it
@@ -169,7 +169,7 @@ struct RoundMessage {
   MemberId from;
   // Steps that the sender has applied, and RoundResult::hash() of the last of
   // them (0: not known): proof that this very result is final.  The number
-  // alone would not do: one who was excluded may go on in a view of its own
+  // alone proves nothing: an excluded member may go on in a view of its own
   // (core/round/model, `no-hash`).
   int64_t committed_through = 0;
   uint64_t committed_hash = 0;

@@ -8,13 +8,13 @@
 namespace paceline {
 namespace {
 
-// A member that is not level yet believes only what its leveller says.
+// A member that is not level yet believes only its leveller's messages.
 bool IsOfLevelling(const Body& body) {
   return std::holds_alternative<Level>(body) ||
          std::holds_alternative<LevelDone>(body);
 }
 
-// Messages of joiners and of those who lack results are true whatever the view.
+// Messages of joiners and of members that lack results hold in every view.
 bool IsOfAnyView(const Body& body) {
   return std::holds_alternative<CopyRequest>(body) ||
          std::holds_alternative<Copy>(body) ||
@@ -55,7 +55,7 @@ void RoundMember::Send(const MemberId& to, Body body, const Call& call) {
   call.actions.push_back(SendMessage{to, std::move(message)});
 }
 
-// Itself last: what it does then may end the round that this is about.
+// This member comes last: its answer may end the round of the message.
 void RoundMember::SendToAll(const Body& body, const Call& call) {
   const RoundMessage message = Message(body);
   for (const ViewMember& member : view_->members) {
@@ -94,14 +94,14 @@ void RoundMember::OnMessage(const RoundMessage& message, Instant now,
 
 bool RoundMember::MayTake(const RoundMessage& message) const {
   if (message.attempt != options_.attempt) return false;
-  // A member that has adopted a view believes no later one before it has
-  // adopted that.
+  // A member takes no result of a view later than its own: it adopts that view
+  // first.
   if (IsOfAnyView(message.body)) {
     return !std::holds_alternative<Committed>(message.body) ||
            !view_.has_value() || message.view <= view_->id;
   }
-  // An older view is refused since this one was adopted.  Of a newer one the
-  // coordinator tells of it first; the sender repeats.
+  // A member refuses older views since it adopted this one.  It learns of a
+  // newer view from the coordinator first; the sender repeats the message.
   return view_.has_value() && message.view == view_->id &&
          Contains(*view_, message.from);
 }
@@ -123,7 +123,8 @@ void RoundMember::Handle(const RoundMessage& message, const Call& call) {
              message.body);
 }
 
-// "A result or commit of t+1 proves t committed: who holds t applies it first."
+// A sender that has applied the very result held here proves it final: this
+// member applies it before it handles the message.
 void RoundMember::TakeProof(int64_t committed_through, uint64_t committed_hash,
                             const Call& call) {
   if (committed_through == next_ + 1 && held_.has_value() &&
@@ -162,8 +163,8 @@ void RoundMember::OnTick(Instant now, RoundActions& actions) {
   SuspectSilent({now, actions});
 }
 
-// In a long round the others are still at work, and each message that is sent
-// again adds to it: 64 members send 126 messages each.
+// Repeats less often in a long round: the others still work then, and every
+// repeated message adds to it.  64 members send 126 messages each.
 Instant RoundMember::RepeatsAt() const {
   if (phase_ != Phase::kRunning) return repeated_ + options_.retry_period;
   return std::max(repeated_, progress_) +
@@ -206,7 +207,7 @@ bool RoundMember::is_counted() const {
 void RoundMember::OfferPart(const Call& call) {
   if (phase_ != Phase::kRunning || !is_counted() || held_.has_value()) return;
   const int64_t step = next_;
-  // A copy: the last offer may end the step when it reaches this very member.
+  // Copies the part: the last offer, to this very member, may end the step.
   const std::vector<PartOffer> part = part_;
   for (const PartOffer& offer : part) {
     if (next_ != step || shards_.find(offer.shard) != shards_.end()) continue;
@@ -275,7 +276,7 @@ void RoundMember::ApplyResult(RoundResult result, const Call& call) {
 void RoundMember::Repeat(const Call& call) {
   switch (phase_) {
     case Phase::kListening:
-      // Excluded from its view it waits for its end.
+      // A member that is excluded from its view waits for its end.
       if (!donor_.worker.assigned() || view_.has_value()) return;
       if (state_hash_ == 0) return Send(donor_, CopyRequest{}, call);
       return Send(donor_, Want{next_, 0}, call);
@@ -300,7 +301,7 @@ void RoundMember::Repeat(const Call& call) {
   }
 }
 
-// --- Those who lack results ---
+// --- Members that lack results ---
 
 void RoundMember::AnswerPast(const MemberId& from, int64_t step,
                              const Call& call) {
@@ -394,8 +395,8 @@ void RoundMember::On(const MemberId& from, const Want& want, const Call& call) {
 
 void RoundMember::TryClose(int shard, const Call& call) {
   const auto found = gathers_.find(shard);
-  // With fewer members than parts are needed the group is paused.  Joiners
-  // count: the steps until theirs pass as void ones, else they never came.
+  // A group of fewer than min_parts members is paused.  Joiners count as
+  // members: steps before theirs pass as void, else joiners would never begin.
   if (found == gathers_.end() ||
       static_cast<int>(view_->members.size()) < options_.min_parts) {
     return;
@@ -438,7 +439,7 @@ void RoundMember::On(const MemberId& from, const Hold& hold, const Call& call) {
       if (result.step != hold.step) continue;
       return Send(from, Commit{hold.step, result.hash()}, call);
     }
-    // A joiner whom that step did not count: nobody has waited for it.
+    // The step did not count this joiner: no member has waited for its hold.
     return Send(from, TooOld{hold.step}, call);
   }
   if (phase_ != Phase::kRunning || hold.step != next_ ||
@@ -490,9 +491,9 @@ bool RoundMember::is_leveller() const {
 
 void RoundMember::On(const MemberId& from, const Answer& answer,
                      const Call& call) {
-  // A joiner knows too little to level a view, even one of its own: who is gone
-  // may have applied what it has never seen.  A coordinator that has just
-  // started may name one; what members report makes it think again.
+  // A joiner must not level a view, even one of its own: a lost member may have
+  // applied a result that it has never seen.  A coordinator that has just
+  // started may name a joiner, until members report.
   if (!is_leveller() || is_joiner()) return;
   if (phase_ == Phase::kRunning) {
     if (from != self_) Send(from, LevelDone{}, call);
@@ -505,15 +506,15 @@ void RoundMember::On(const MemberId& from, const Answer& answer,
 }
 
 void RoundMember::GoOnLevelling(const Call& call) {
-  // A late word from the view before came after this member's own answer.
+  // A late message of the last view may have come after its own answer.
   leveller_->OnApplied(next_, last_hash_);
-  // Somebody applied what this member only holds.
+  // Another member may have applied the result that this one only holds.
   TakeProof(leveller_->applied(), leveller_->applied_hash(), call);
   if (leveller_->phase() == Leveller::Phase::kAsking ||
       leveller_->phase() == Leveller::Phase::kSpreading) {
     return;
   }
-  // It was level once and fell behind before its first step.
+  // This member was level once, and fell behind before its first step.
   if (next_ < leveller_->applied()) {
     return Send(leveller_->furthest(), Want{next_, 0}, call);
   }
@@ -538,8 +539,8 @@ void RoundMember::GoOnLevelling(const Call& call) {
   }
 }
 
-// Not held_: a late word from an earlier view can have proved it final, and it
-// is applied then, while others still lack it.
+// Not held_: a late message of an earlier view may have proved it final.  Then
+// it is applied here while others still lack it.
 RoundResult RoundMember::LevelTarget() const {
   RoundResult result = *leveller_->target();
   result.view = view_->id;
@@ -557,10 +558,10 @@ void RoundMember::SpreadTarget(const Call& call) {
 void RoundMember::On(const MemberId& from, const Level& level,
                      const Call& call) {
   if (phase_ != Phase::kLevelling || from != view_->leveller) return;
-  // A joiner that is behind.
+  // This member is a joiner that is behind.
   if (level.result.step > next_) return Send(from, Want{next_, 0}, call);
   if (level.result.step + 1 == next_ && level.result.hash() == last_hash_) {
-    // Applied already, on a late word from the view before.
+    // Applied already, by a late message of the last view.
     return Send(from, Hold{level.result.step, last_hash_, 0, 0}, call);
   }
   if (level.result.step < next_) return;
@@ -572,7 +573,7 @@ void RoundMember::EnterRunning(int64_t level_at, const Call& call) {
   level_at_ = level_at;
   progress_ = call.now;
   suspected_.clear();
-  // The result that is still held is of no step that is open.
+  // A result that is still held belongs to no open step.
   held_.reset();
   shards_.clear();
   OfferPart(call);
@@ -595,9 +596,9 @@ void RoundMember::On(const MemberId&, const Fetched& fetched,
   }
 }
 
-// --- Who owes an answer ---
+// --- Members that owe an answer ---
 
-// Only what is owed at once: a part may take as long as it computes.
+// Only answers that are owed at once: a part takes as long as it computes.
 std::vector<MemberId> RoundMember::Owing() const {
   if (phase_ == Phase::kLevelling) {
     return is_leveller() ? leveller_->Missing()
@@ -619,7 +620,7 @@ std::vector<MemberId> RoundMember::Awaited() const {
   std::vector<MemberId> awaited;
   if (phase_ != Phase::kRunning || held_.has_value()) return awaited;
   if (is_behind()) return {view_->leveller};
-  // A member that computes waits for nobody; one that is not counted yet has
+  // A member that computes waits for no other; one that is not counted yet has
   // nothing to do.
   if (needs_part() || MembersAt(*view_, next_).empty()) return awaited;
   for (int shard = 0; shard < options_.shards; ++shard) {

@@ -26,15 +26,15 @@ struct RoundOptions {
   DeadlinePolicy deadline;
   // A message without an answer is sent again; everything is idempotent.
   absl::Duration retry_period = absl::Milliseconds(100);
-  // A member that owes an answer for as long is reported.
+  // A member that owes an answer for this long is reported.
   absl::Duration lease = absl::Seconds(3);
-  int kept_results = 4;  // committed ones, for those who lack them
+  int kept_results = 4;  // committed ones, for members that lack them
 };
 
-// --- What the caller has to do, in this order -------------------------------
+// --- Actions for the caller, in this order ----------------------------------
 
-// To one member, with the bytes that belong to it: a PartOffer's own shard, a
-// Spread's or a whole result's sum, a Copy's state.  May get lost.
+// Send this to one member, with its bytes: the shard of a PartOffer, the sum of
+// a Spread or a whole result, the state of a Copy.  May get lost.
 struct SendMessage {
   MemberId to;
   RoundMessage message;
@@ -46,9 +46,9 @@ struct Aggregate {
   int shard = 0;
   std::vector<Contributor> contributors;  // by id
 };
-// Final.  Steps come in order, each once; a void result changes nothing but the
-// step's number.  A gradient that is still being computed for this step is
-// abandoned.
+// Apply this final result.  Steps come in order, each once; a void result
+// changes only the step's number.  Abandon a gradient that is still being
+// computed for this step.
 struct Apply {
   RoundResult result;
 };
@@ -56,8 +56,8 @@ struct Apply {
 struct Suspect {
   MemberId member;
 };
-// Tell the coordinator: states differ that must be equal.  No round commits
-// from now on; a view without the minority goes on.
+// Tell the coordinator: states differ that must be equal.  No round commits in
+// this view from now on; a view without the minority goes on.
 struct ReportMismatch {
   int64_t step = 0;
   std::map<MemberId, uint64_t> state_hashes;
@@ -96,12 +96,12 @@ class RoundMember {
   virtual ~RoundMember() = default;
 
   // A view of this group, from the coordinator.  Older ones change nothing.
-  // Adopted before anything is answered.
+  // The member adopts it before it answers anything.
   void OnView(const View& view, Instant now, RoundActions& actions);
   void OnMessage(const RoundMessage& message, Instant now,
                  RoundActions& actions);
-  // Its own gradient of step `step`, one offer a shard; samples 0 where there
-  // is nothing usable.  Of another step than the next: ignored.
+  // This member's gradient of the next step, one offer a shard; samples 0:
+  // nothing is usable.  Offers of another step are ignored.
   void OnPart(const std::vector<PartOffer>& shards, Instant now,
               RoundActions& actions);
   // The answer to Aggregate.  divisor: RuleVerdict's; 0: the rule could make
@@ -110,12 +110,13 @@ class RoundMember {
                     int64_t divisor, Instant now, RoundActions& actions);
   // The hash of the state after `steps` steps, as soon as it is known.
   void OnState(int64_t steps, uint64_t hash);
-  // Every retry period, or when DueAt() says.
+  // Call it every retry period, and at DueAt().
   void OnTick(Instant now, RoundActions& actions);
   // Becomes a listener that follows `donor`.
   void Join(const MemberId& donor, Instant now, RoundActions& actions);
 
-  // When a round that this member serves can close; nothing: never by itself.
+  // When a round that this member serves can close without further messages;
+  // nothing: none can.
   std::optional<Instant> DueAt() const;
 
   Phase phase() const { return phase_; }
@@ -125,21 +126,20 @@ class RoundMember {
   const std::optional<RoundResult>& held() const { return held_; }
   // RoundResult::hash() of the last result applied; 0: none was.
   uint64_t last_hash() const { return last_hash_; }
-  // It was counted in a step of a view that was level: no joiner any more.  To
-  // have been level is not enough: while steps do not count it, they commit
-  // without it.
+  // A step of a level view has counted this member, so it is no joiner any
+  // more.  A level view alone is not enough: steps that do not count the member
+  // commit without it.
   bool has_taken_part() const { return has_taken_part_ || takes_part(); }
   // A joiner did not begin with the group and has not taken part since.
   bool is_joiner() const { return !began_ && !has_taken_part(); }
   // Whether its part for the next step is awaited.
   bool needs_part() const;
-  // Whose results it lacks, having done what it had to.  They may be waiting
-  // for others: no answer is owed, unless the link to them is broken.
+  // The members whose results it lacks after its own work.  They may wait for
+  // others themselves: they owe an answer only if the link to them is broken.
   std::vector<MemberId> Awaited() const;
   uint64_t state_hash() const { return state_hash_; }
   int64_t state_steps() const { return state_steps_; }
-  // How long the last round that it served waited after the first part, at
-  // most.
+  // The longest wait after the first part in the last round that it served.
   absl::Duration deadline() const { return deadline_in_force_; }
 
  protected:
@@ -151,13 +151,13 @@ class RoundMember {
   virtual Answer OwnAnswer() const { return {next_, last_hash_, held_}; }
 
  private:
-  // One call from outside: when it came, and where what it leads to goes.
+  // One call from outside: its time, and the list for its actions.
   struct Call {
     Instant now;
     RoundActions& actions;
   };
 
-  // Sends, or handles at once what it sends to itself.
+  // Sends the message, or handles it at once if it is for this member.
   void Send(const MemberId& to, Body body, const Call& call);
   void SendToAll(const Body& body, const Call& call);
   RoundMessage Message(Body body) const;
@@ -175,7 +175,7 @@ class RoundMember {
   void On(const MemberId& from, const Fetched& fetched, const Call& call);
   void On(const MemberId& from, const Level& level, const Call& call);
   void On(const MemberId&, const LevelDone&, const Call&) {}
-  // Gossip is no business of a round.
+  // Rounds ignore messages of gossip.
   void On(const MemberId&, const ParameterOffer&, const Call&) {}
   void On(const MemberId&, const ParameterAnswer&, const Call&) {}
   void On(const MemberId& from, const CopyRequest& request, const Call& call);
@@ -183,14 +183,14 @@ class RoundMember {
 
   // Member.
   bool is_counted() const;  // in the next step
-  // A joiner that lacks steps which the group had applied when it became level:
-  // it takes their results, and neither serves nor contributes.
+  // A joiner is behind while it lacks steps that the group had applied when it
+  // became level: it takes their results, and neither serves nor contributes.
   bool is_behind() const { return next_ < level_at_; }
   bool takes_part() const { return phase_ == Phase::kRunning && is_counted(); }
   bool MayTake(const RoundMessage& message) const;
   void TakeProof(int64_t committed_through, uint64_t committed_hash,
                  const Call& call);
-  Hold OwnHold() const;  // of held_, which is there
+  Hold OwnHold() const;  // of held_, which must be there
   void OfferPart(const Call& call);
   void HoldResult(RoundResult result, const MemberId& ack_to, const Call& call);
   void ApplyResult(RoundResult result, const Call& call);
@@ -226,7 +226,7 @@ class RoundMember {
   int64_t next_;
   int64_t state_steps_;
   uint64_t state_hash_;
-  const bool began_;  // the attempt, with the first state: never a joiner
+  const bool began_;  // with the first state of the attempt: no joiner
   std::vector<PartOffer> part_;        // of next_, one a shard, or none
   std::map<int, ShardResult> shards_;  // of next_, in this view
   std::optional<RoundResult> held_;    // of next_
@@ -236,7 +236,7 @@ class RoundMember {
   std::map<MemberId, Hold> holds_;
   Deadline deadline_;
   absl::Duration deadline_in_force_;
-  std::optional<Instant> applied_;  // the last step; none: not by this process
+  std::optional<Instant> applied_;  // time of the last step by this process
   uint64_t last_hash_ = 0;
   bool mismatch_ = false;
   bool has_taken_part_ = false;

@@ -1,10 +1,10 @@
 // Aggregation rules make one result of the parts of a round.
 //
-// A part is a SUM of gradients over a member's samples.  `mean` divides the
-// sum of all parts by all samples, as if one process had seen them all; the
-// other rules look at each member's mean (part / samples), give every member
-// the same say whatever its samples, and so withstand members that lie, also
-// about how much they have seen.  Of n members k may lie:
+// A part is a SUM of gradients over a member's samples.  `mean` divides the sum
+// of all parts by all samples, as if one process had seen them all; the other
+// rules look at each member's mean (part / samples), give every member the same
+// weight whatever its samples, and so withstand members that lie, also about
+// their samples.  Of n members k may lie:
 //
 //   rule          withstands k liars if    result
 //   mean          k = 0                    weighted by samples
@@ -40,15 +40,14 @@
 
 namespace paceline {
 
-// A rule and its numbers.  CheckRule (rule_traits.h) says what is wrong with
-// them; a field that the rule does not use must hold a legal value all the
-// same, which the defaults are.
+// A rule and its numbers.  CheckRule (rule_traits.h) checks them.  A field that
+// the rule does not use must hold a legal value too, as the defaults are.
 struct RuleSpec {
   std::string name = "mean";
 
-  // Liars to withstand.  trimmed-mean cuts as many values at each end, krum
-  // calls it f, suspicion drops as many members, zeno (b there) too; mean and
-  // median compute the same whatever it is, and are judged by it.
+  // Liars to withstand: trimmed-mean cuts k values at each end; suspicion and
+  // zeno (b there) drop k members; krum calls it f.  The results of mean and
+  // median do not depend on k; CheckRule judges these rules by it.
   int64_t k = 0;
 
   // krum: how many of the best are averaged (m of multi-krum; 1: Krum).
@@ -65,7 +64,7 @@ struct RuleSpec {
   double rho = 0.0005;
 };
 
-// One member hands this in.
+// One member's part.
 struct RulePart {
   absl::Span<const float> values;  // [n] float32, a sum over samples
   int64_t samples = 0;             // at least 1
@@ -125,8 +124,8 @@ class Rule {
  public:
   virtual ~Rule() = default;
 
-  // Judges the members; parts in id order.  The cost stands with the rules
-  // in rule_kinds.h; with at most O(parts) of memory beside blocks.
+  // Judges the members; parts in id order.  Each rule's file names the cost.
+  // Memory beside blocks: O(parts), krum O(parts^2).
   //
   // Errors:
   //   InvalidArgument     no part, parts of unlike length, samples below 1 or

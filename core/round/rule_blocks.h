@@ -1,6 +1,6 @@
 // The arithmetic that the rules share, on blocks that stay in the L1 cache.
-// Every function does one fixed sequence of roundings per value; lanes are
-// counted in the source, not by the CPU.
+// Every function does one fixed sequence of roundings per value; the source
+// fixes the number of lanes, not the CPU.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,8 @@
 namespace paceline {
 
 // Coordinates a block.  1 KiB a row: two sets of rows of 16 members fit a
-// 32 KiB L1.
-// A squared distance depends on it (SquaredDistance), so it is part of what
-// makes results equal: every member must run the same value.
+// 32 KiB L1.  A squared distance depends on it (SquaredDistance), so that equal
+// results need the same value on every member.
 inline constexpr size_t kRuleBlock = 256;
 
 // Index of the first NaN or infinity, or values.size() when all are finite.
@@ -54,7 +53,7 @@ class BlockRows {
 double SquaredDistance(const float* a, const float* b);
 
 // result[i] = sum over rows of parts[row].values[begin + i] * factors[row], in
-// float32, rows in order, those with factor 0 left out (all: zeros).
+// float32, rows in order; rows with factor 0 are left out (all: zeros).
 // result [end - begin].
 void WeightedSum(absl::Span<const RulePart> parts,
                  absl::Span<const float> factors, size_t begin, size_t end,
@@ -69,8 +68,8 @@ std::vector<float> MeanFactors(absl::Span<const RulePart> parts);
 
 // Sorts each column of `rows` over its whole block: row 0 gets the least.
 // Batcher's odd-even merge exchange (Knuth, TAOCP 3, 5.2.2, algorithm M),
-// O(rows log^2 rows) a coordinate; up to kUnrolledRows rows in registers.
-// With NaN the columns are permuted somehow.
+// O(rows log^2 rows) a coordinate; up to kUnrolledRows rows in registers.  With
+// NaN the order of a column is unspecified.
 void SortColumns(BlockRows& rows);
 
 // Median of each column, [kRuleBlock]: the middle value, or the mean of the

@@ -1,4 +1,4 @@
-// Rules that look at how far apart parts are: krum, at all pairs; suspicion, at
+// Rules that compare distances: krum between all pairs of parts, suspicion to
 // the median.
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 // its source, its assumption, its cost, and where we depart.
 //
 // Costs are for n parts of d coordinates.  "One read" is one pass over all
-// parts, which is what takes the time: see tests/bench/bench_rules.cc.
+// parts, which takes most of the time: see tests/bench/bench_rules.cc.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +27,14 @@ absl::Status CheckParts(absl::Span<const RulePart> parts);
 absl::Status CheckDrops(const char* name, int64_t k,
                         absl::Span<const RulePart> parts);
 
-// InvalidArgument where one of `distances`, which are those of finite parts
-// finite, is not: names the first part that holds NaN or infinity.
+// InvalidArgument if one of `distances` is not finite: names the first part
+// that holds NaN or infinity.  Internal if no part does.
 absl::Status CheckFinite(absl::Span<const RulePart> parts,
                          absl::Span<const double> distances);
 
-// Squared distances of the parts' means to a vector, of which `reference` puts
-// each block [kRuleBlock] where it is told, given the means of that block;
-// blocks are added in order.  One read.
+// Squared distances of the parts' means to a vector.  `reference` gets the
+// means of each block, and writes that block of the vector to `block`
+// [kRuleBlock]; blocks are added in order.  One read.
 std::vector<double> SquaredDistancesTo(
     absl::Span<const RulePart> parts,
     absl::FunctionRef<void(const BlockRows& means, float* block)> reference);
@@ -69,7 +69,7 @@ class WeightedRule : public Rule {
 };
 
 // The factories of rule_traits.cc's table, which has checked the numbers.
-// loss: null but for zeno.
+// loss: zeno's, may be null for the others.
 std::unique_ptr<Rule> MakeMean(const RuleSpec& spec, TrustedLoss* loss);
 std::unique_ptr<Rule> MakeMedian(const RuleSpec& spec, TrustedLoss* loss);
 std::unique_ptr<Rule> MakeTrimmedMean(const RuleSpec& spec, TrustedLoss* loss);

@@ -1,4 +1,4 @@
-// median and trimmed-mean: what sorting each coordinate gives.
+// median and trimmed-mean: rules that sort the values of each coordinate.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -29,8 +29,8 @@ void ForEachBlock(absl::Span<const RulePart> parts, const RuleVerdict& verdict,
   }
 }
 
-// Sum of rows [first, last) times scale, in float64: of equal values it gives
-// that value again.
+// Sum of rows [first, last) times scale, in float64: the mean of equal values
+// is that value.
 void MeanOfRows(const BlockRows& rows, size_t first, size_t last, double scale,
                 float* mean) {
   double sum[kRuleBlock] = {};
@@ -49,7 +49,7 @@ void MeanOfRows(const BlockRows& rows, size_t first, size_t last, double scale,
 // Assumes n >= 2k + 1: each coordinate then lies between honest values.
 // Departure: a count k is trimmed at each end, not a fraction.  The middle two
 // are averaged in float64, the untrimmed summed there in ascending order, so
-// that the result does not depend on who sent which value.
+// that the result does not depend on which member sent which value.
 // Decide O(n).  Combine: one read, O(n log^2 n) exchanges a coordinate.
 class MedianRule final : public Rule {
  public:

@@ -14,7 +14,7 @@
 namespace paceline {
 namespace {
 
-// mean withstands nobody at any size: its second bound is not read.
+// mean withstands no liar at any size: its `withstands` bound is not read.
 constexpr RuleTraits kRules[] = {
     {.name = "mean",
      .make = MakeMean,

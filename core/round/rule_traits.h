@@ -13,12 +13,12 @@
 
 namespace paceline {
 
-// A bound that is a line in k: members >= per_liar * k + beside.
+// A bound that is linear in k: members >= per_liar * k + beside.
 struct MemberBound {
   int64_t per_liar = 1;
   int64_t beside = 1;
 
-  // By division: a product with a user's k may leave int64.
+  // Divides, since a product with a user's k may overflow int64.
   bool Holds(int64_t members, int64_t k) const {
     return k <= MostLiars(members);
   }
@@ -27,7 +27,7 @@ struct MemberBound {
   }
 };
 
-// Tells what a rule is to all who treat rules unlike.
+// The properties of a rule, for code that treats rules differently.
 struct RuleTraits {
   const char* name;
   std::unique_ptr<Rule> (*make)(const RuleSpec& spec, TrustedLoss* loss);
@@ -41,7 +41,7 @@ struct RuleTraits {
   bool needs_k = false;
   // Reads whole parts, and so cannot be sharded.
   bool reads_whole_parts = false;
-  // Adds parts up whatever their samples: a sum may begin while parts come.
+  // Its sum does not depend on samples: it may begin while parts arrive.
   bool sums_ahead = false;
   // Averages RuleSpec::selected parts.
   bool selects = false;

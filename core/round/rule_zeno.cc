@@ -18,7 +18,7 @@ namespace {
 // Assumes one honest member at least, k no fewer than the liars, and a trusted
 // batch that resembles the training data.
 // Departure: a member whose score is not finite (its step ruins the loss) is
-// dropped even if k others are worse placed.
+// dropped even if k others are dropped already.
 // Decide: one read for the lengths, and n + 1 evaluations of the loss.
 class ZenoRule final : public WeightedRule {
  public:

@@ -88,7 +88,7 @@ MemberId ServerOf(const View& view, ServerMode mode, int64_t step, int shard) {
   PACELINE_CHECK(members > 0, "a step without members has no server");
   int64_t turn = (mode == ServerMode::kRolling ? step : 0) + shard;
   turn %= members;
-  // Without a list of them: members ask with every message.
+  // Makes no list, since members call this with every message.
   for (const ViewMember& member : view.members) {
     if (counted(member) && turn-- == 0) return member.id;
   }

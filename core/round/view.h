@@ -12,7 +12,7 @@
 
 namespace paceline {
 
-// Ordered: a later coordinator's term, then what it counts.
+// Ordered by the coordinator's term, then by its count of views.
 struct ViewId {
   int64_t term = 0;
   int64_t counter = 0;  // 0: no view yet
@@ -21,7 +21,7 @@ struct ViewId {
 };
 std::string ViewText(ViewId id);  // "2.17"
 
-// A process: one that was started again is another member.
+// A process; after a restart it is another member.
 struct MemberId {
   WorkerId worker;
   Incarnation incarnation;
@@ -31,7 +31,7 @@ struct MemberId {
 
 struct ViewMember {
   MemberId id;
-  // Steps before it run without this member: it only takes their results.
+  // Earlier steps run without this member: it only takes their results.
   int64_t from_step = 0;
   double share = 1;  // of a batch's micro-batches, in any unit; positive
 
@@ -41,15 +41,15 @@ struct ViewMember {
 struct View {
   ViewId id;
   std::vector<ViewMember> members;  // by id
-  // Brings all members level before rounds go on.  No joiner: it takes part in
-  // the step that is open.
+  // Brings all members level before rounds go on.  It is no joiner: it takes
+  // part in the open step.
   MemberId leveller;
 
   friend bool operator==(const View&, const View&) = default;
 };
 
-// Errors: InvalidArgument  no members, not by id, twice, or a leveller that is
-// none of them
+// Errors: InvalidArgument  no members, members that are listed twice or not by
+// id, or a leveller that is no member
 absl::Status CheckView(const View& view);
 
 bool Contains(const View& view, const MemberId& member);
@@ -58,8 +58,8 @@ bool Contains(const View& view, const MemberId& member);
 // step.
 std::vector<MemberId> MembersAt(const View& view, int64_t step);
 
-// How the batch of step `step` is divided among its members: a name for
-// (members of the step, their shares), equal where these are.
+// Names how the batch of `step` is divided among members: equal names for equal
+// members of the step with equal shares.
 uint64_t DivisionOf(const View& view, int64_t step);
 
 // The micro-batches of [0, micro_batches) that are `self`'s in that division,

@@ -28,7 +28,7 @@ void ViewKeeper::OnReport(const MemberId& member, int64_t next, ViewId adopted,
   if (CheckLost(actions)) return;
   if (view_.has_value() && next_.count(view_->leveller) > 0 &&
       taking_part_.count(view_->leveller) == 0 && HasMember()) {
-    return Decide(view_->members, actions);  // a joiner was to level
+    return Decide(view_->members, actions);  // the leveller is a joiner
   }
   if (durable_.has_value() && adopted < durable_->id &&
       Contains(*durable_, member)) {
@@ -43,12 +43,12 @@ void ViewKeeper::OnLost(const MemberId& member, ViewActions& actions) {
   for (const ViewMember& each : view_->members) {
     if (each.id != member) others.push_back(each);
   }
-  view_->members = others;  // whatever comes of it, it is out
+  view_->members = others;  // it is out in any case
   if (CheckLost(actions)) return;
   Decide(std::move(others), actions);
 }
 
-// Joiners alone may lack a step that somebody applied who is gone.
+// A group of joiners alone may lack a step that a lost member has applied.
 bool ViewKeeper::CheckLost(ViewActions& actions) {
   if (lost_ || !view_.has_value()) return lost_;
   for (const ViewMember& member : view_->members) {
@@ -70,12 +70,12 @@ void ViewKeeper::OnListenerLevel(const MemberId& member, int64_t next,
   }
   int64_t furthest = next;
   for (const ViewMember& each : view_->members) {
-    // Whoever has not reported yet must stay unknown: CheckLost() waits for it.
+    // Not next_[]: a member without a report must stay unknown to CheckLost().
     const auto known = next_.find(each.id);
     if (known != next_.end()) furthest = std::max(furthest, known->second);
   }
   std::vector<ViewMember> members = view_->members;
-  // Beyond the step that may be open, and the one behind it.
+  // Beyond the step that may be open, and the step after it.
   members.push_back({member, furthest + 2, ShareOf(member)});
   std::sort(
       members.begin(), members.end(),
@@ -89,8 +89,8 @@ MemberId ViewKeeper::PickLeveller(
   for (const ViewMember& member : members) {
     if (taking_part_.count(member.id) > 0) return member.id;
   }
-  // A coordinator that has just started: one of whom nothing is known may be
-  // right; OnReport finds out.
+  // A coordinator that has just started picks a member that has not reported.
+  // OnReport() corrects a wrong choice.
   for (const ViewMember& member : members) {
     if (next_.find(member.id) == next_.end()) return member.id;
   }
@@ -122,7 +122,7 @@ void ViewKeeper::Decide(std::vector<ViewMember> members, ViewActions& actions) {
 }
 
 void ViewKeeper::OnStored(ViewId id, ViewActions& actions) {
-  // A later one is on its way; it will do.
+  // A later view is being stored, and replaces this one.
   if (!view_.has_value() || view_->id != id) return;
   durable_ = view_;
   for (const ViewMember& member : view_->members) {

@@ -43,8 +43,8 @@ class ViewKeeper {
   // At least one; none stored before.
   void Begin(std::vector<MemberId> members, int64_t next, ViewActions& actions);
 
-  // The part of a batch that a worker shall do; 1 where nothing was said.  Of
-  // members that are added from now on, and of all in Begin().
+  // Sets the share of a batch that a worker computes; default 1.  Counts for
+  // all members of Begin(), and for members that are added from now on.
   void SetShare(WorkerId worker, double share) { shares_[worker] = share; }
 
   // A member says of itself: the steps it has applied, the view that it
@@ -52,12 +52,12 @@ class ViewKeeper {
   // answered with the present one.
   void OnReport(const MemberId& member, int64_t next, ViewId adopted,
                 bool has_taken_part, ViewActions& actions);
-  // It is lost, was evicted, or runs as another process now.
+  // The member is lost, was evicted, or runs as another process now.
   void OnLost(const MemberId& member, ViewActions& actions);
-  // A listener has the group's state after `next` steps, or all but a few.  Of
-  // a worker whose earlier process is still a member: ignored until that is
-  // lost; and while a coordinator that has just started knows of no member that
-  // takes part.  Repeating changes nothing.
+  // A listener has the group's state after `next` steps, or all but a few.
+  // Ignored while an earlier process of its worker is a member, and while a
+  // coordinator that has just started knows no member that takes part.
+  // Repeating changes nothing.
   void OnListenerLevel(const MemberId& member, int64_t next,
                        ViewActions& actions);
   void OnStored(ViewId id, ViewActions& actions);
@@ -65,7 +65,7 @@ class ViewKeeper {
   // The last one decided, stored or not; nothing before Begin.
   const std::optional<View>& view() const { return view_; }
   bool lost() const { return lost_; }
-  // It was lost once: only another process of its worker may come back.
+  // True if it was lost once: only another process of its worker may come back.
   bool IsExcluded(const MemberId& member) const {
     return gone_.count(member) > 0;
   }
@@ -81,8 +81,8 @@ class ViewKeeper {
   std::optional<View> view_;
   std::optional<View> durable_;
   std::map<MemberId, int64_t> next_;  // as reported
-  // No joiners: they began the attempt, or were counted in a step of a view
-  // that was level.  That a view came after the one that added them is not
+  // Members that are no joiners: they began the attempt, or a step of a level
+  // view has counted them.  A later view than the one that added them is not
   // enough (core/round/model, `one-view-joiner`).
   std::set<MemberId> taking_part_;
   std::set<MemberId> gone_;
