@@ -25,8 +25,9 @@ using MachineId = Id<struct MachineTag>;
 
 // The state of all layers after `step` steps, as `attempt` computed it.  Cut{}
 // is the beginning: every worker makes it from the seed or the weights file.
-// Any other cut of attempt 0 is the checkpoint of another job, from which this
-// job begins.  Of two valid cuts the greater one has at least as many steps.
+// Any other cut of attempt 0 comes from another job's checkpoint, from which
+// this job begins.  Of two valid cuts the greater one has at least as many
+// steps.
 struct Cut {
   int64_t attempt = 0;
   int64_t step = 0;

@@ -41,7 +41,7 @@ JobRecovery::JobRecovery(const RecoveryPolicy& policy, OrderCounter& orders,
 // --- Events ------------------------------------------------------------------
 
 void JobRecovery::Begin(Instant now, RecoveryActions& actions) {
-  floor_ = Cut();  // nobody holds anything yet
+  floor_ = Cut();  // no process holds a piece yet
   Go(JobCause::kBegin, "looks for workers", actions);
   Advance(now, actions);
 }
