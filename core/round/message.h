@@ -119,13 +119,13 @@ struct Fetched {
   RoundResult result;
 };
 
-// The leveller to all: apply the results that any member has applied; then hold
-// this.
+// The leveller tells all to apply the results that any member has applied, and
+// then to hold this one.
 struct Level {
   RoundResult result;
 };
 
-// The leveller to all: the view is level, rounds go on.
+// The leveller tells all that the view is level, so that rounds go on.
 struct LevelDone {};
 
 // A joiner asks a donor for its state, and the donor sends it.

@@ -20,7 +20,7 @@ namespace paceline {
 namespace {
 
 // Sum of all parts over the sum of all samples.
-// Assumes that nobody lies.  Decide O(n).
+// Assumes that no member lies.  Decide O(n).
 class MeanRule final : public WeightedRule {
  public:
   absl::StatusOr<RuleVerdict> Decide(

@@ -47,8 +47,8 @@ class ViewKeeper {
   // all members of Begin(), and for members that are added from now on.
   void SetShare(WorkerId worker, double share) { shares_[worker] = share; }
 
-  // A member says of itself: the steps it has applied, the view that it
-  // has adopted, and whether it has ever taken part in a step.  An old view is
+  // A member reports the steps that it has applied, the view that it has
+  // adopted, and whether it has ever taken part in a step.  An old view is
   // answered with the present one.
   void OnReport(const MemberId& member, int64_t next, ViewId adopted,
                 bool has_taken_part, ViewActions& actions);
