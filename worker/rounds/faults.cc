@@ -51,9 +51,9 @@ Tensor FlipLabels(const Tensor& labels, int64_t classes) {
 
 void ProcessFaults::Kill() { raise(SIGKILL); }
 
-// A stopped process cannot wake itself.  Not fork(): the child of a process
-// with threads may do next to nothing.  It waits until this one stands still,
-// else the signal to go on could come first, and nobody would send another.
+// A stopped process cannot wake itself: another one does.  No fork(): the child
+// of a process with threads may do next to nothing.  The other one waits until
+// this one is stopped, since a SIGCONT before that would be lost.
 void ProcessFaults::Hang(absl::Duration time) {
   const std::string script = absl::StrCat(
       "while kill -0 ", getpid(), " && ! grep -q '^State:.T' /proc/", getpid(),

@@ -1,5 +1,5 @@
-// Workers that misbehave on purpose (JobSpec.faults): what is done to their
-// gradients, labels and processes; pure but for FaultActions.
+// Faults on purpose (JobSpec.faults) in a worker's gradients, labels and
+// process; pure except for FaultActions.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace paceline {
 
-// Does to the gradient, a sum over `samples`, what the faults say; noise is
-// drawn from `seed`.
+// Applies the faults to the gradient, a sum over `samples`; noise is drawn from
+// `seed`.
 void SpoilGradient(const StepFaults& faults, int64_t samples, uint64_t seed,
                    absl::Span<float> gradient);
 
-// A copy with every label turned around; what is no class stays.
+// A copy in which label c is classes - 1 - c; values that are no class stay.
 Tensor FlipLabels(const Tensor& labels, int64_t classes);
 
 // The faults that need the operating system.  One real implementation, one in
@@ -25,12 +25,12 @@ class FaultActions {
  public:
   virtual ~FaultActions() = default;
   virtual void Kill() = 0;
-  // Returns when it is over.
+  // Returns after `time`.
   virtual void Hang(absl::Duration time) = 0;
 };
 
-// Sends this process SIGKILL, or SIGSTOP, and then SIGCONT from a process of
-// its own.  Where that cannot be started it does not stop, and logs it.
+// Kill() sends this process SIGKILL, Hang() SIGSTOP; a process that Hang()
+// starts then sends SIGCONT. If it cannot start, Hang() only logs that.
 class ProcessFaults final : public FaultActions {
  public:
   void Kill() override;

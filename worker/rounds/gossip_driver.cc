@@ -26,8 +26,8 @@ absl::Span<const float> ValuesOf(const RoundPayload& payload) {
           payload.size() / sizeof(float)};
 }
 
-// The reason to tell of a partner with which there was no averaging; nothing:
-// it is not the partner's fault, or the partner tells.
+// Why an exchange with a partner did not average.  Nothing: it is not the
+// partner's fault, or the partner reports it.
 std::optional<SkipReason> FaultOf(GossipOutcome outcome) {
   switch (outcome) {
     case GossipOutcome::kLate:
@@ -78,7 +78,7 @@ void GossipDriver::OnMessage(const RoundMessage& message,
   if (const auto* offer = std::get_if<ParameterOffer>(&message.body)) {
     bytes = Look(message.from, *offer, payload);
   } else if (const auto* copy = std::get_if<Copy>(&message.body)) {
-    if (member_->has_state()) return;  // once more
+    if (member_->has_state()) return;  // a repeated copy
     if (!IsGoodCopy(message, *copy, payload)) return;
     state_ = std::move(payload);
   } else if (!std::holds_alternative<ParameterAnswer>(message.body) &&
@@ -89,18 +89,18 @@ void GossipDriver::OnMessage(const RoundMessage& message,
   Settle();
 }
 
-// Once an offer, however often it is made.
+// Checks each offer once, however often it is repeated.
 GossipDriver::Verdict GossipDriver::Look(
     const MemberId& from, const ParameterOffer& offer,
     const std::shared_ptr<RoundPayload>& payload) {
   if (!member_->Wants(offer.step)) return Verdict::kTaken;
   if (const auto known = offered_.find({from, offer.step});
       known != offered_.end()) {
-    // The first word of a step counts.
+    // The first offer of a step counts.
     return known->second.hash == offer.hash ? known->second.bytes
                                             : Verdict::kWrongBytes;
   }
-  // Not kept by the store: this member is far behind, or its sender has sent
+  // The store keeps no bytes: this member is far behind, or the sender has sent
   // none.
   if (payload == nullptr) return Verdict::kBehind;
   Offered offered{offer.hash, payload, Verdict::kTaken};
@@ -116,7 +116,7 @@ GossipDriver::Verdict GossipDriver::Look(
   if (why != nullptr) {
     Log(LogLevel::kWarn, "parameters were refused at the border",
         {{"worker", from.worker.value}, {"step", offer.step}, {"why", why}});
-    offered.payload = nullptr;  // of no use
+    offered.payload = nullptr;  // not needed
   }
   offered_[{from, offer.step}] = offered;
   return offered.bytes;
@@ -137,7 +137,7 @@ void GossipDriver::OnParameters(OwnParameters own) {
   Settle();
 }
 
-// --- What is to be done -----------------------------------------------------
+// --- Actions ----------------------------------------------------------------
 
 void GossipDriver::Settle() {
   while (!actions_.empty()) {
@@ -238,7 +238,7 @@ MemberReport GossipDriver::Report(Instant now) const {
   report.next = member_->next();
   report.has_taken_part = told_.is_member && told_.has_state;
   report.level = !told_.is_member && told_.has_state;
-  // No hash of the state: members' differ, and may.
+  // No hash of the state: members' states may differ.
   report.peers = links_.Report(now, options_.lease);
   return report;
 }

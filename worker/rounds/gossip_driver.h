@@ -1,6 +1,6 @@
-// Drives the state machine of a gossip job (core/round/gossip_member.h): gives
-// it what comes, looks at parameters before they are averaged, does what it
-// says.
+// GossipDriver runs the state machine of a gossip job
+// (core/round/gossip_member.h): passes messages in, checks parameters before
+// they are averaged, and carries out actions.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ namespace paceline {
 // A member's parameters after its own update of a step, as it offers them.
 struct OwnParameters {
   int64_t step = 0;
-  uint64_t hash = 0;                      // as it names them; 0: it has none
+  uint64_t hash = 0;                      // as in its offer; 0: it has none
   std::shared_ptr<RoundPayload> payload;  // complete
-  bool duplicates = false;  // a fault on purpose: everything is said twice
+  bool duplicates = false;  // a fault on purpose: it sends each offer twice
 };
 
 // The part of a gossip member's report that should not wait for a heartbeat.
@@ -47,7 +47,7 @@ class GossipDriver final
   void OnMessage(const RoundMessage& message,
                  std::shared_ptr<RoundPayload> payload);
   void OnParameters(OwnParameters own);
-  // Bytes that no member of this job would send; why: for people.
+  // Counts bytes that no member of this job would send; why: for people.
   void OnRefusedBytes(const MemberId& from, absl::string_view why);
 
   MemberReport Report(Instant now) const;
@@ -56,7 +56,7 @@ class GossipDriver final
  private:
   using Verdict = ParameterAnswer::Verdict;
 
-  // Parameters that are here, and what was found in them.
+  // Parameters that are here, and the result of their check.
   struct Offered {
     uint64_t hash = 0;
     std::shared_ptr<RoundPayload> payload;
@@ -73,7 +73,7 @@ class GossipDriver final
   Verdict Look(const MemberId& from, const ParameterOffer& offer,
                const std::shared_ptr<RoundPayload>& payload);
 
-  // Does what the state machine asks for.
+  // Carry out the actions of the state machine.
   using GroupDriver::Do;
   void Do(const SendMessage& action);
   void Do(const EndExchange& action);
@@ -82,7 +82,7 @@ class GossipDriver final
   void Publish();
 
   OwnParameters own_;  // of the open exchange
-  std::map<std::pair<MemberId, int64_t>, Offered> offered_;  // by step
+  std::map<std::pair<MemberId, int64_t>, Offered> offered_;  // by sender, step
   RoundStats stats_;
 };
 

@@ -8,8 +8,8 @@
 namespace paceline {
 namespace {
 
-// A partner's parameters are here for the step in which it meets this member,
-// and for the next one where its word comes first.
+// A partner may have parameters here for the step in which it meets this
+// member, and for the next step if it is ahead.
 constexpr StoreLimits kStoreLimits{.steps = 2, .variants = 1};
 
 }  // namespace

@@ -1,9 +1,9 @@
-// A member's exchange in a job that trains by gossip: partners take the place
-// of servers, and there is no result that all have in common.
+// A member's exchange in a job that trains by gossip: it has partners instead
+// of servers, and no common result.
 //
-// A member's compute thread answers kPart with an update of its own parameters
-// and Meet(); kMeet averages them with the partner's, or does not, and the step
-// is over.
+// For kPart a member's compute thread updates its own parameters and calls
+// Meet().  For kMeet it averages them with the partner's, if there are any;
+// then the step is over.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ class GossipExchange final : public DriverExchange<GossipDriver> {
 
   // Memory for OwnParameters::payload.
   std::shared_ptr<RoundPayload> MakeBlock() { return shape_.Make(0, pool_); }
-  // Offers them to the partner; the kMeet of that step follows.
+  // Offers the parameters to the partner; the kMeet of that step follows.
   void Meet(OwnParameters own);
 
   // RoundSink.

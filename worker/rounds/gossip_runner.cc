@@ -12,8 +12,8 @@
 namespace paceline {
 namespace {
 
-// A thread that waits for a partner says so often that it lives: far below any
-// lease.
+// How often a thread that waits for a partner reports that it lives: far below
+// any lease.
 constexpr absl::Duration kSignOfLife = absl::Milliseconds(500);
 
 }  // namespace
@@ -73,8 +73,8 @@ absl::StatusOr<StepVerdict> GossipRunner::Update(const StepFaults& faults) {
   const int64_t samples = losses_.samples;
   PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
                             parts_.engine.FlatGradient());
-  // NaN in its gradient would be skipped here, and nobody else see it: what it
-  // offers has it instead.
+  // This member would skip a step with NaN in the gradient, and no partner
+  // would see it: the offer has the NaN instead.
   StepFaults spoils = faults;
   spoils.nan = false;
   SpoilGradient(spoils, samples,
@@ -89,14 +89,14 @@ absl::StatusOr<StepVerdict> GossipRunner::Update(const StepFaults& faults) {
   PACELINE_RETURN_IF_ERROR(parts_.engine.Apply(verdict));
   if (!verdict.skip) {
     const absl::Status finite = CheckFinite(parts_.engine, batch_.step + 1);
-    // The others have states of their own: only this member leaves.
+    // Other members have states of their own: only this member leaves.
     if (!finite.ok()) return absl::DataLossError(finite.message());
   }
   return verdict;
 }
 
-// A copy: the parameters go on changing while it is on its way, where the
-// exchange was given up.
+// Offers a copy: after an exchange that was given up, the parameters change
+// while the bytes are still being sent.
 absl::Status GossipRunner::Offer(const StepFaults& faults) {
   PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> parameters,
                             Trainable());
@@ -124,7 +124,7 @@ absl::Status GossipRunner::Offer(const StepFaults& faults) {
                                bytes.size() / sizeof(float)));
   MarkAllReady(*own.payload);
   if (!bytes.empty()) own.hash = own.payload->hash();
-  // The hash is that of the bytes before they were spoilt.
+  // Stands for the hash of the bytes before they were spoilt.
   if (own.hash > 1 && faults.bit_flip) own.hash ^= 1;
   own.duplicates = faults.duplicate;
   exchange_.Meet(std::move(own));
@@ -141,7 +141,7 @@ absl::Status GossipRunner::Meet(const RoundTurn& turn) {
     PACELINE_RETURN_IF_ERROR(Average(turn.theirs));
   }
   const int64_t own = losses_.samples;
-  // The others' shares are not known here: as many as this one's, each.
+  // Estimated from this member's own micro-batches: others' are not known here.
   const int64_t all =
       share_ == 0 ? 0
                   : own * batch_.micro_batches / static_cast<int64_t>(share_);
@@ -149,8 +149,8 @@ absl::Status GossipRunner::Meet(const RoundTurn& turn) {
   return Evaluate(turn.step + 1);
 }
 
-// In the partner's memory, which is this member's now; the engine takes it over
-// from there.
+// Averages in the partner's memory, which this member owns now; the engine
+// takes the weights over from there.
 absl::Status GossipRunner::Average(
     const std::shared_ptr<RoundPayload>& theirs) {
   PACELINE_ASSIGN_OR_RETURN(std::vector<NamedTensor> parameters, Trainable());
@@ -159,7 +159,7 @@ absl::Status GossipRunner::Average(
     const absl::Span<const float> own = std::as_const(each.tensor).As<float>();
     AverageWith(absl::MakeSpan(reinterpret_cast<float*>(next), own.size()),
                 own);
-    // Keeps the whole of the partner's alive.
+    // Keeps the partner's whole payload alive.
     each.tensor.data = std::shared_ptr<uint8_t>(theirs, next);
     next += own.size() * sizeof(float);
   }

@@ -1,6 +1,6 @@
-// GroupDriver does what a member's driver does alike in rounds and in gossip:
+// GroupDriver is what a member's driver has in common in rounds and in gossip:
 // it follows the group's views, finds a donor while it listens, sends copies of
-// its state, and gives the state machine its time.
+// its state, and ticks the state machine.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +34,8 @@
 
 namespace paceline {
 
-// Results that may wait for a slow compute thread, however large they are: as
-// many are kept for late members anyway, and the planner counts these.
+// This many results may wait for a slow compute thread, however large they are:
+// as many are kept for late members anyway, and the planner counts these.
 inline constexpr int64_t kLeastUnapplied = kKeptResults;
 
 // How many steps ahead of this member the parts and results of others may be.
@@ -49,35 +49,35 @@ struct RoundExchangeOptions {
   AggregationSpec aggregation;  // of the job; not mode none
   size_t values = 0;            // float32 of the gradient
   size_t state_bytes = 0;       // of the engine's state
-  // Bytes of results that the compute thread has still to apply.  With more
-  // than these, and more than kLeastUnapplied, this member holds no further
+  // The most bytes of results that may wait for the compute thread.  With more,
+  // and with more than kLeastUnapplied results, this member holds no further
   // result: the others wait for it.
   size_t unapplied_bytes = size_t{256} << 20;
-  int64_t total_steps = 0;  // no part of later ones is asked for
+  int64_t total_steps = 0;  // no part of a later step is asked for
   // Steps that the state has in it.
   int64_t next = 0;
-  // Not 0.  A member that is in no view yet fetches the group's all the same.
+  // Not 0.  A member that is in no view yet fetches the group's state anyway.
   uint64_t state_hash = 1;
   uint64_t seed = 0;  // gossip: of the pairings
   // zeno without gamma: the learning rate of a step.
   std::function<double(int64_t step)> learning_rate = nullptr;
-  // For faults on purpose: this member, as server of `step`, has another's part
-  // ("gathering"), knows that another holds its result ("spreading"), or is
-  // about to commit ("committing").  Called on the thread "rounds"; may be
-  // null.
+  // For faults on purpose: this member, as server of `step`, has another
+  // member's part ("gathering"), knows that another member holds its result
+  // ("spreading"), or is about to commit ("committing").  Called on the thread
+  // "rounds"; may be null.
   std::function<void(int64_t step, absl::string_view phase)> on_serving =
       nullptr;
   absl::Duration retry_period = absl::Milliseconds(100);
   absl::Duration lease = absl::Seconds(3);
 };
 
-// Hears what the coordinator and the metrics shall know.  Called on the thread
+// Gets events for the coordinator and the metrics.  Called on the thread
 // "rounds"; quick.
 class RoundObserver {
  public:
   virtual ~RoundObserver() = default;
   virtual void OnRound(const v1::RoundRecord& record) = 0;
-  // The report says something that should not wait for the next heartbeat.
+  // The report has changed, and should not wait for the next heartbeat.
   virtual void OnMemberChanged() = 0;
 };
 
@@ -91,7 +91,8 @@ struct GroupDriverParts {
 };
 
 // Lives on the thread "rounds".  Member: the state machine, RoundMember or
-// GossipMember.  Told: what of the report should not wait for a heartbeat.
+// GossipMember.  Told: the part of the report that should not wait for a
+// heartbeat.
 template <typename Member, typename Actions, typename Told>
 class GroupDriver {
  public:
@@ -148,15 +149,15 @@ class GroupDriver {
     Settle();
   }
 
-  // When OnTick() is due, at the latest.
+  // The latest time for the next OnTick().
   Instant DueAt() const {
     const Instant tick = ticked_ + options_.retry_period;
     if (!member_.has_value()) return tick;
     return std::min(member_->DueAt().value_or(tick), tick);
   }
 
-  // Whether the report says something since the last call that should not wait
-  // for the next heartbeat.
+  // Whether the report has changed since the last call, and should not wait for
+  // the next heartbeat.
   bool TakeChanged() { return std::exchange(changed_, false); }
 
  protected:
@@ -170,14 +171,14 @@ class GroupDriver {
 
   // The first group has come: makes member_.  counted: it is in the first view.
   virtual void Begin(bool counted) = 0;
-  // The group has these processes; `view` is about to be adopted; the link to
-  // `peer` broke, or works again.
+  // OnWorkers: the group has these processes.  OnNewView: the member is about
+  // to adopt `view`.  OnPeer: the link to `peer` broke, or works again.
   virtual void OnWorkers(const std::set<MemberId>& /*there*/) {}
   virtual void OnNewView(const View& /*view*/, Instant /*now*/) {}
   virtual void OnPeer(const MemberId& peer, bool up, Instant now) = 0;
-  // Does what the state machine wants done.
+  // Carries out the actions of the state machine.
   virtual void Settle() = 0;
-  // RoundResult::hash() of the step before; 0: there is none.
+  // RoundResult::hash() of the last of these steps; 0: not known.
   virtual uint64_t HashAfter(int64_t /*steps*/) const { return 0; }
   virtual uint64_t LastHash() const { return 0; }
   virtual RoundStats& stats() = 0;
@@ -201,8 +202,8 @@ class GroupDriver {
          {"why", why}});
   }
 
-  // Whether these are the bytes of a state that `copy` names.  Bytes that were
-  // dropped on their way are not refused: the sender repeats them.
+  // Whether the payload is the state that `copy` names.  A copy whose bytes
+  // were dropped on their way does not count as refused: the sender repeats it.
   bool IsGoodCopy(const RoundMessage& message, const Copy& copy,
                   const std::shared_ptr<RoundPayload>& payload) {
     if (payload == nullptr || copy.state_hash == 0) return false;
@@ -231,7 +232,7 @@ class GroupDriver {
     copies_.OnWanted(action.to, heard_[action.to], member_->next());
   }
 
-  // Changes what the report says.
+  // Marks the report as changed, if `told` is new or report_changed_ is set.
   void Tell(const Told& told) {
     if (told == told_ && !report_changed_) return;
     told_ = told;
@@ -264,7 +265,7 @@ class GroupDriver {
          {"step", member_->next()}});
   }
 
-  // The donor is the first member that can be reached, as far as is known.
+  // The donor is the first member whose link is not known to be broken.
   void FollowDonor() {
     if (Contains(group_.view, donor_) && !links_.IsBroken(donor_)) return;
     for (const ViewMember& member : group_.view.members) {

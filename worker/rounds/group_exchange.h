@@ -31,23 +31,22 @@
 
 namespace paceline {
 
-// The agent and a runner use an exchange through this, whatever the job's mode.
+// The agent and a runner use an exchange of any mode through this interface.
 // Thread-safe; the methods of the compute thread are for one thread.
 class GroupExchange : public RoundSink {
  public:
   explicit GroupExchange(int64_t total_steps) : turns_(total_steps) {}
 
-  // Comes before everything else.  transport: made with this as its sink; it
-  // outlives Stop().
+  // Call it first.  transport: made with this as its sink; it outlives Stop().
   // Errors: InvalidArgument  the job's aggregation rule or its numbers
   virtual absl::Status Start(RoundTransport& transport) = 0;
   // Ends all threads, and every wait with `why`.  Safe to repeat.
   virtual void Stop(
       absl::Status why = absl::CancelledError("the run has ended")) = 0;
-  // Ends the waits alone, at once.
+  // Ends only the waits, at once.
   virtual void Cancel(absl::Status why) { turns_.End(std::move(why)); }
 
-  // The group of the standing order, whole.
+  // Takes the whole group of the standing order.
   virtual void OnGroup(const GroupOrder& group) = 0;
 
   virtual MemberReport Report() const = 0;
@@ -81,9 +80,9 @@ class GroupExchange : public RoundSink {
 };
 
 // Passes events on to the Driver (of rounds or of gossip), which lives on a
-// thread of its own, "rounds".  It runs what is posted, and ticks the driver
-// when it is due; after each run the driver's report is there for all, and then
-// the observer hears of what has changed in it.  Driver: DueAt(), OnTick(),
+// thread of its own, "rounds".  The thread runs posted tasks, and ticks the
+// driver when it is due.  After each run it publishes the driver's report, and
+// then tells the observer of a change in it.  Driver: DueAt(), OnTick(),
 // Report(now), Stats(), TakeChanged().
 template <typename Driver>
 class DriverExchange : public GroupExchange {
@@ -131,7 +130,7 @@ class DriverExchange : public GroupExchange {
         shape_(shape),
         clock_(clock),
         observer_(observer),
-        // Three steps' bytes: see the two exchanges.
+        // Keeps unused blocks for three steps' bytes.
         pool_(3 * shape.values() * shape.value_bytes() + kRoundChunkBytes),
         store_(shape, pool_, limits) {}
 
@@ -140,7 +139,7 @@ class DriverExchange : public GroupExchange {
     return {*transport_, store_, turns_, observer_, clock_};
   }
 
-  // make: called on the thread.
+  // make: called on the new thread.
   void StartThread(std::function<std::unique_ptr<Driver>()> make) {
     {
       const SteadyLock lock(&mutex_);
@@ -149,12 +148,12 @@ class DriverExchange : public GroupExchange {
     thread_ =
         Thread("rounds", [this, make = std::move(make)] { Run(*make()); });
   }
-  // Nothing is taken any more.
+  // Takes no more tasks; the thread ends.
   void EndThread() {
     const SteadyLock lock(&mutex_);
     stopping_ = true;
   }
-  // Drops what waits.
+  // Waits for the thread to end, and drops the tasks that are left.
   void JoinThread() {
     thread_.Join();
     std::deque<Posted> dropped;  // without the lock: some hold a part's memory
@@ -184,7 +183,7 @@ class DriverExchange : public GroupExchange {
   RoundStore store_;
 
  private:
-  // That wait when peers want to say more.
+  // With this many tasks waiting, further messages of peers are dropped.
   static constexpr size_t kMostTasks = 1 << 14;
 
   struct Posted {
@@ -223,7 +222,7 @@ class DriverExchange : public GroupExchange {
     answers_.Add(handled_ - posted);
   }
 
-  // True: it is to end.
+  // Publishes the report.  True: the thread shall end.
   bool Keep(MemberReport report, const RoundStats& stats) {
     const SteadyLock lock(&mutex_);
     handled_ = clock_.Now();
@@ -234,9 +233,9 @@ class DriverExchange : public GroupExchange {
 
   mutable SteadyMutex mutex_;
   std::deque<Posted> tasks_ ABSL_GUARDED_BY(mutex_);
-  // When the thread last came to the end of something, a tick too.
+  // When the thread last finished a task or a tick.
   Instant handled_ ABSL_GUARDED_BY(mutex_);
-  RecentLongest answers_ ABSL_GUARDED_BY(mutex_);  // each since it was posted
+  RecentLongest answers_ ABSL_GUARDED_BY(mutex_);  // post to end of a task
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   MemberReport report_ ABSL_GUARDED_BY(mutex_);
   RoundStats stats_ ABSL_GUARDED_BY(mutex_);

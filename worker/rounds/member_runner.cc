@@ -111,7 +111,7 @@ absl::Status MemberRunner::ComputeMicroBatch(
 absl::Status MemberRunner::Tell(const StepVerdict& verdict,
                                 const BatchInfo& batch, int64_t own,
                                 int64_t all) {
-  // A member that had no part of the batch knows nothing of its loss.
+  // A member that computed no samples of the batch has no loss to report.
   std::optional<v1::StepRecord> record;
   if (losses_.samples > 0) {
     record = RecordOf(verdict, losses_, all, parts_.clock.Today());
@@ -135,8 +135,8 @@ std::vector<int> MemberRunner::OwnMicroBatches(const RoundTurn& turn,
                         batch.micro_batches);
 }
 
-// Each member computes its share, as of the next step; the coordinator adds
-// them up.
+// Each member computes its share of the next step's division; the coordinator
+// adds the sums up.
 absl::Status MemberRunner::Evaluate(int64_t steps) {
   const BatchInfo batch = parts_.source.Evaluation(steps);
   const std::optional<View> view = exchange_.view();
@@ -149,7 +149,7 @@ absl::Status MemberRunner::Evaluate(int64_t steps) {
   }
   told_at_.reset();
   SayUnreadable(parts_.source, parts_.observer);
-  // Also of no samples: the coordinator waits for every member.
+  // Sent without samples too: the coordinator waits for every member.
   parts_.observer.OnEvaluation(RecordOf(steps, sums));
   return absl::OkStatus();
 }

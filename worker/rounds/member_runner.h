@@ -1,5 +1,5 @@
-// The compute thread of a group's member: it takes turns from the exchange.
-// This is what it does alike in rounds and in gossip.
+// The compute thread of a group's member takes turns from the exchange.
+// MemberRunner is what it has in common in rounds and in gossip.
 #pragma once
 
 #include <cstdint>
@@ -65,17 +65,17 @@ class MemberRunner {
 
   // Called once, before the first turn.
   virtual absl::Status Begin() { return absl::OkStatus(); }
-  // Takes a turn that is of one mode alone.
+  // Takes a turn that only one mode has.
   virtual absl::Status Take(RoundTurn& turn) = 0;
-  // How long to wait for a turn.
+  // The longest wait for a turn.
   virtual absl::Duration longest_wait() const {
     return absl::InfiniteDuration();
   }
-  // Drops what is open of a step.
+  // Drops the open step.
   virtual void Abandon() {}
-  // A state of that hash was taken over.
+  // The engine has taken over a state with this hash.
   virtual void OnRestored(uint64_t /*state_hash*/) {}
-  // There is nothing to do but to wait.
+  // No turn is ready: the thread is about to wait.
   virtual void OnIdle() {}
 
   // A step begins: the faults may kill, hang or delay this worker.
@@ -89,13 +89,13 @@ class MemberRunner {
   std::vector<int> OwnMicroBatches(const RoundTurn& turn,
                                    const BatchInfo& batch) const;
 
-  // The step is done.  own: samples that count as this member's; all: as the
-  // step's.
+  // Tells the observer that the step is done.  own: the samples that count as
+  // this member's; all: those that count as the step's.
   // Errors: those of SkipCount
   absl::Status Tell(const StepVerdict& verdict, const BatchInfo& batch,
                     int64_t own, int64_t all);
-  // Computes this member's share of the test set, where one is due after
-  // `steps` steps.
+  // Computes this member's share of the evaluation that is due after `steps`
+  // steps, if one is.
   absl::Status Evaluate(int64_t steps);
 
   // Copy() sends the state now; CopyIfAsked() only if another member asked for
@@ -103,7 +103,7 @@ class MemberRunner {
   absl::Status Copy();
   absl::Status CopyIfAsked();
 
-  // The engine's own memory, in the order of the gradient.
+  // The trainable weights in the engine's own memory, in the gradient's order.
   absl::StatusOr<std::vector<NamedTensor>> Trainable();
 
   const MemberOptions options_;
@@ -123,8 +123,8 @@ class MemberRunner {
   GroupExchange& exchange_;
   SkipCount skips_;
   v1::StageTime stage_time_;
-  // When the step before was told of; nothing: what came next did not follow at
-  // once.
+  // When the last Tell() was; nothing: an evaluation or a restored state came
+  // after it.
   std::optional<Instant> told_at_;
 };
 

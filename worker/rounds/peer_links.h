@@ -1,5 +1,5 @@
-// A member remembers the state of its links to the others, and whose results
-// are just arriving.
+// PeerLinks keeps the state of a member's links to the others; Arrivals keeps
+// the members whose bytes are just arriving.
 #pragma once
 
 #include <map>
@@ -30,10 +30,10 @@ class PeerLinks {
   // No process listens at its address, or another one does.
   bool IsDead(const MemberId& peer) const;
 
-  // Nothing gets there just now, as far as one knows.
+  // Whether the link is known to be broken now.
   bool IsBroken(const MemberId& peer) const;
 
-  // lease: what is owed was owed that long when it was said.
+  // lease: how long the answers had been owed at SetOwing().
   std::vector<PeerReport> Report(Instant now, absl::Duration lease) const;
 
  private:
@@ -46,16 +46,16 @@ class PeerLinks {
   std::map<MemberId, Link> links_;
 };
 
-// A result may take longer to arrive than a lease, over a slow link: until it
-// is here its receiver says nothing, and would be taken for one that has died.
-// Thread-safe.
+// Over a slow link a result may take longer than a lease to arrive.  Until then
+// its receiver sends nothing, and would be taken for dead.  Thread-safe.
 class Arrivals {
  public:
   // More bytes of `from` are here.
   void OnBytes(const MemberId& from, Instant now);
 
-  // To a member's report: it waits for the rest of what came within the last
-  // `lease`.  Less than that is an excuse and no complaint (eviction.h).
+  // Adds to a member's report that it waits for the rest of bytes that came
+  // within the last `lease`.  So short a wait excuses the member, and accuses
+  // no other (eviction.h).
   void AddTo(std::vector<PeerReport>& peers, Instant now,
              absl::Duration lease) const;
 

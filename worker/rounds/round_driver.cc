@@ -11,8 +11,8 @@ namespace {
 
 constexpr size_t kMostParked = 256;
 constexpr size_t kKnownHashes = 64;
-// Where steps are shorter than a copy takes, no further copy catches up: the
-// group waits for such a joiner.
+// If a step is shorter than a copy takes, no further copy catches up: the group
+// then waits for the joiner.
 constexpr int kMostCopies = 2;
 
 RoundOptions OptionsOf(const RoundExchangeOptions& options) {
@@ -30,7 +30,7 @@ RoundOptions OptionsOf(const RoundExchangeOptions& options) {
   return round;
 }
 
-// The result that a message brings, for those that bring a whole one.
+// The whole result that a message brings; null: it brings none.
 const RoundResult* WholeResult(const Body& body) {
   if (const auto* committed = std::get_if<Committed>(&body)) {
     return &committed->result;
@@ -100,10 +100,10 @@ void RoundDriver::OnMessage(RoundMessage message,
     group_next_ = std::max(group_next_, message.committed_through);
   }
   int64_t& heard = heard_[message.from];
-  // Nobody can be further than one step ahead of everybody.
+  // No member can be more than one step ahead of all others.
   heard =
       std::max(heard, std::min(message.committed_through, member_->next() + 1));
-  if (IsTooMuch(message.body)) return;  // it comes again
+  if (IsTooMuch(message.body)) return;  // the sender repeats it
   if (std::holds_alternative<PartOffer>(message.body)) {
     TakeOffer(message);
   } else {
@@ -119,11 +119,12 @@ void RoundDriver::OnMessage(RoundMessage message,
     }
   }
   Settle();
-  state_ = nullptr;  // of a copy that came once more
+  state_ = nullptr;  // left by a repeated copy
 }
 
-// The state machine would drop these, and the sender repeat them after a while:
-// of a view that is on its way here, or of a group that is level already.
+// True for messages of a view that is on its way here, or of a group that is
+// level already.  The state machine would drop them, and their senders would
+// repeat them only after a while.
 bool RoundDriver::IsEarly(const RoundMessage& message) const {
   const std::optional<View>& view = member_->view();
   if (!view.has_value()) return false;
@@ -139,7 +140,7 @@ bool RoundDriver::IsEarly(const RoundMessage& message) const {
            std::holds_alternative<Fetch>(body) ||
            std::holds_alternative<Fetched>(body);
   }
-  // A hold is a leveller's business too.
+  // A leveller takes holds while it levels.
   return message.view == view->id && of_rounds &&
          !std::holds_alternative<Hold>(body) &&
          member_->phase() == RoundMember::Phase::kLevelling;
@@ -185,7 +186,7 @@ void RoundDriver::Give(const RoundMessage& message) {
   SayServing(message);
   const int64_t before = member_->next();
   member_->OnMessage(message, parts_.clock.Now(), actions_);
-  // Those who lack results ask for one after the other, without a pause.
+  // A member that lacks results asks for the next one without a pause.
   if (std::holds_alternative<Committed>(message.body) &&
       member_->next() > before) {
     AskForNext(message.from);
@@ -196,8 +197,8 @@ void RoundDriver::AskForNext(const MemberId& from) {
   actions_.push_back(SendMessage{from, Message(Want{member_->next(), 0})});
 }
 
-// The bytes are looked at first; what was refused stays a word: "nothing
-// usable".
+// Checks the bytes first.  The offer of a refused part is passed on with no
+// samples: "nothing usable".
 void RoundDriver::TakeOffer(const RoundMessage& message) {
   const auto& offer = std::get<PartOffer>(message.body);
   if (offer.shard < 0 || offer.shard >= shape_.shards() || offer.samples < 0) {
@@ -208,7 +209,7 @@ void RoundDriver::TakeOffer(const RoundMessage& message) {
     return OnPartChecked(message, PartCheck::kFine);
   }
   const auto part = sum_.FindPart(offer.step, offer.shard, message.from);
-  // Dropped where they came too early: they come again with a later offer.
+  // Bytes that came too early were dropped: they come with a later offer.
   if (part == nullptr || !part->complete()) return;
   sum_.Check(message);
 }
@@ -282,7 +283,7 @@ RoundDriver::Ready RoundDriver::CheckResult(
   return missing ? Ready::kWaits : Ready::kYes;
 }
 
-// The newest of a kind from each; what is of the past goes.
+// Replaces the sender's message with the same text; the oldest goes first.
 void RoundDriver::Park(RoundMessage message) {
   const std::string text = MessageText(message);
   std::erase_if(parked_, [&](const RoundMessage& each) {
@@ -303,13 +304,13 @@ void RoundDriver::OnBytes() {
 void RoundDriver::OnPart(OwnPart part) {
   if (!member_.has_value() || part.offers.empty()) return;
   const int64_t step = part.offers.front().step;
-  // Late: the compute thread waits until nobody keeps its memory.
+  // Late: not kept, since the compute thread waits for the part's memory.
   if (step < member_->next()) return;
   part_ = std::move(part);
   std::vector<PartOffer> offers = part_.offers;
   if (part_.unusable && member_->view().has_value() &&
       !MembersAt(*member_->view(), step).empty()) {
-    // This member refuses what others refuse at their border.
+    // As server this member refuses its own part, as others do at their border.
     for (PartOffer& offer : offers) {
       if (ServerOf(*member_->view(), mode_, step, offer.shard) ==
           options_.self) {
@@ -364,13 +365,13 @@ uint64_t RoundDriver::HashAfter(int64_t steps) const {
   return found == hashes_.end() ? 0 : found->second;
 }
 
-// --- What is to be done -----------------------------------------------------
+// --- Actions ----------------------------------------------------------------
 
 void RoundDriver::Settle() {
   while (!actions_.empty()) {
     const RoundActions now = std::exchange(actions_, {});
     if (options_.on_serving != nullptr) SayCommits(now);
-    // An update takes all of a slow CPU: what others wait for leaves before.
+    // Sends first, since an update takes all of a slow CPU and others wait.
     for (const bool sends : {true, false}) {
       for (const RoundAction& action : now) {
         if (std::holds_alternative<SendMessage>(action) != sends) continue;
@@ -433,8 +434,8 @@ void RoundDriver::Do(const SendMessage& action) {
   transport.Send(action.to, action.message, {}, nullptr);
 }
 
-// The bytes of all shards, the message behind those of the last: the other
-// side waits for the rest.
+// Sends the bytes of all shards, and the message after those of the last one:
+// the receiver waits for the rest.
 void RoundDriver::SendResult(const SendMessage& action,
                              const RoundResult& result) {
   PayloadKey last;
@@ -443,7 +444,7 @@ void RoundDriver::SendResult(const SendMessage& action,
     if (result.is_void() || shape_.values(shard.shard) == 0) continue;
     const RoundStore::Result found =
         parts_.store.FindResult(result.step, shard.shard, shard.hash);
-    if (found.payload == nullptr) return;  // long past; a copy helps
+    if (found.payload == nullptr) return;  // long past: only a copy helps
     if (bytes != nullptr) {
       parts_.transport.SendAhead(action.to, last, std::move(bytes));
     }
@@ -477,7 +478,7 @@ void RoundDriver::Do(const Apply& action) {
   hashes_[next] = action.result.hash();
   if (hashes_.size() > kKnownHashes) hashes_.erase(hashes_.begin());
   links_.ClearOwing();
-  // The part's memory is the compute thread's again when it hears of this.
+  // The compute thread owns the part's memory again when it gets this turn.
   part_ = {};
   sum_.Forget(next);
   parts_.transport.Forget(next);
@@ -520,7 +521,7 @@ void RoundDriver::Do(const TakeCopy& action) {
   AskForNext(action.from);
 }
 
-// Whose parts are to be summed here, if anything changed about that.
+// Tells the sum whose parts this member sums, if view or step has changed.
 void RoundDriver::ExpectParts() {
   if (!member_->view().has_value()) return;
   const std::pair<ViewId, int64_t> now = {member_->view()->id, member_->next()};
@@ -541,7 +542,7 @@ void RoundDriver::ExpectParts() {
 }
 
 void RoundDriver::Publish() {
-  // A joiner that has nothing yet has applied no steps either.
+  // A joiner without a state has applied no steps: only a step proves a copy.
   copies_.Drop([this](const MemberId& joiner, int64_t steps) {
     return heard_[joiner] >= std::max<int64_t>(1, steps);
   });
@@ -562,7 +563,7 @@ void RoundDriver::Publish() {
   Tell(told);
 }
 
-// One that lags fetches more first: results, or another copy.
+// A listener that lags fetches more results first, or another copy.
 bool RoundDriver::IsLevel() const {
   return has_state_ && (group_next_ - member_->next() <= kStepsAhead ||
                         copies_taken_ >= kMostCopies);

@@ -1,5 +1,5 @@
-// Drives the state machine of core/round: gives it what comes, does what it
-// says, keeps bytes and messages together.
+// RoundDriver runs the state machine of core/round: passes messages in, carries
+// out actions, and keeps bytes and messages together.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace paceline {
 struct OwnPart {
   std::vector<PartOffer> offers;  // one a shard
   std::vector<std::shared_ptr<RoundPayload>> payloads;
-  bool unusable = false;  // a fault on purpose: refused where served here
+  bool unusable = false;  // a fault on purpose: refused if served here
   bool duplicates = false;
 };
 
@@ -82,13 +82,13 @@ class RoundDriver final
   void Park(RoundMessage message);
   void SayServing(const RoundMessage& message);
   bool IsEarly(const RoundMessage& message) const;
-  // Whether it brings a result, and too many wait for the compute thread.
+  // Whether it brings a result while too many wait for the compute thread.
   bool IsTooMuch(const Body& body) const;
   void GiveEarly();
-  // Gives it to the state machine.
+  // Passes the message to the state machine.
   void Give(const RoundMessage& message);
 
-  // Does what the state machine asks for.
+  // Carry out the actions of the state machine.
   using GroupDriver::Do;
   void SayCommits(const RoundActions& actions) const;
   void Do(const SendMessage& action);
@@ -113,15 +113,15 @@ class RoundDriver final
   int copies_taken_ = 0;
   OwnPart part_;                     // of the open step
   std::deque<RoundMessage> parked_;  // wait for bytes
-  // Wait for a view, or for its being level.
+  // Messages that wait for a view to come, or to be level.
   std::deque<std::pair<RoundMessage, std::shared_ptr<RoundPayload>>> early_;
-  // When they were looked at last.
+  // The view and phase in which early_ was examined last.
   std::pair<ViewId, RoundMember::Phase> settled_ = {
       {}, RoundMember::Phase::kListening};
-  // RoundResult::hash() by the steps that there are then.
+  // RoundResult::hash() of the last step, by the number of applied steps.
   std::map<int64_t, uint64_t> hashes_;
   std::optional<ReportMismatch> mismatch_found_;
-  // The sum was asked for this last: (view, step).
+  // (view, step) for which the sum was asked last.
   std::pair<ViewId, int64_t> expected_;
 };
 

@@ -84,7 +84,7 @@ std::optional<SkipReason> RoundEventLog::ReasonFor(
     const MemberId& member, const ShardResult& shard) const {
   if (IsUsed(member, shard)) return {};
   const auto found = offers_.find(member);
-  // Nobody's absence makes a round void.
+  // Absent members do not make a round void.
   if (found == offers_.end()) {
     return shard.is_void ? std::nullopt : std::optional(SkipReason::kLate);
   }
@@ -112,7 +112,7 @@ void RoundEventLog::AddSkips(const RoundResult& result, const View& view,
   };
   for (const MemberId& member : MembersAt(view, result.step)) {
     for (const ShardResult& shard : result.shards) {
-      // Its answers to other shards' servers are not known here.
+      // This server does not know the member's offers to other servers.
       if (shard.is_void && result.shards.size() > 1) continue;
       const auto reason = ReasonFor(member, shard);
       if (!reason.has_value()) continue;

@@ -9,9 +9,9 @@
 namespace paceline {
 namespace {
 
-// One sender may have the results here that others may lack, that of the open
-// step, and the next one; a member that lacks more is sent a copy.  Of a step
-// and shard it may have one for each view in which it served.
+// A sender may have these results here: those that other members may lack, that
+// of the open step, and the next one.  A member that lacks more gets a copy.
+// For a step and shard there may be one for each view in which it served.
 constexpr StoreLimits kStoreLimits{.steps = 4, .variants = 4};
 
 Codec CodecOf(const AggregationSpec& aggregation) {
@@ -127,15 +127,15 @@ void RoundExchange::PostPart(OwnPart own, int64_t step) {
 
 void RoundExchange::AwaitPartReleased() {
   if (part_ == nullptr) return;
-  // Once more: what was sent ahead may have come to the transport only after
-  // the round's end had.
+  // Forgets again: bytes may reach the transport only after the end of the
+  // round did.
   const int64_t next = part_->options().step + 1;
   sum_.Forget(next);
   transport_->Forget(next);
   part_->Release();
   if (!part_->released().HasBeenNotified()) {
-    // The thread that sums for zeno may wait for a loss that this thread is to
-    // compute: in a view that is over.
+    // In a view that is over, the aggregate thread may wait for zeno's loss,
+    // which this thread would have to compute.
     loss_.SetShut(true);
     part_->released().WaitForNotification();
     loss_.SetShut(false);
@@ -182,8 +182,8 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundExchange::OnPayload(
         " belong: it computes another model, or in another codec"));
   }
   const RoundTurns::State known = turns_.state();
-  // A late one, or of a step that is not this member's to know of yet.  Results
-  // are gathered for a state that is still on its way; parts never are.
+  // Drops bytes of steps that are over or too far ahead.  Results of all later
+  // steps are kept while the state is still on its way; parts are not.
   const bool waits_for_state =
       !known.has_state && key.kind != PayloadKey::Kind::kPart;
   if (!state && (key.step < known.next ||
@@ -216,7 +216,7 @@ void RoundExchange::OnPartChecked(const RoundMessage& offer, PartCheck check) {
   });
 }
 
-// The round is closed: what is summed may leave, chunk by chunk.
+// The round is closed: each summed chunk may leave.
 void RoundExchange::OnDecided(const SumRequest& request,
                               std::shared_ptr<RoundPayload> sum) {
   const std::optional<View> view = turns_.state().view;

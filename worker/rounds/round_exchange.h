@@ -10,9 +10,9 @@
 //     ASSIGN(RoundTurn turn, rounds.AwaitTurn());
 //     switch (turn.kind) {
 //       case kPart:   // compute the gradient of turn.step
-//         rounds.BeginPart({.step = turn.step, .division = ..., .gradient =
-//         g}); rounds.MarkReady(0);  // or piece by piece, from the last layer
-//         on rounds.FinishPart(samples);
+//         rounds.BeginPart({turn.step, division, gradient});
+//         rounds.MarkReady(0);           // or in parts, from the last layer on
+//         rounds.FinishPart(samples);
 //       case kApply:  // the same on all members
 //         rounds.AwaitPartReleased();
 //         ResultInPlace() or WriteResult();     // to divide by turn.divisor
@@ -79,11 +79,11 @@ class RoundExchange final : public DriverExchange<RoundDriver>,
   void SkipPart(int64_t step, uint64_t division);
   // Drops the part that was begun, finished or not, and waits until no thread
   // reads the gradient's memory any more.  Called after kApply, when IsOver(),
-  // and before that memory is freed: the transport is closed then, and this
-  // object stopped.
+  // and before that memory is freed: then close the transport and stop this
+  // object first.
   void AwaitPartReleased();
 
-  // `next` steps are applied now.
+  // The compute thread has applied `next` steps.
   void OnApplied(int64_t next, uint64_t state_hash);
   void AnswerLoss(absl::StatusOr<double> loss);
 

@@ -77,7 +77,7 @@ RoundPart::RoundPart(const PartOptions& options, const RoundShape& shape,
       released_(std::make_shared<absl::Notification>()) {
   PACELINE_CHECK(options.gradient.size() == shape.values(),
                  "a gradient of another model");
-  // Dropped with the last payload that is made of it.
+  // The last payload over the gradient's memory drops this.
   const std::shared_ptr<void> lease(
       options_.gradient.data(),
       [released = released_](void*) { released->Notify(); });
@@ -112,7 +112,7 @@ void RoundPart::MarkChunk(int chunk) {
   if (shape_.codec() != Codec::kRaw)
     EncodeValues(shape_.codec(), values, bytes);
   finite_ = finite_ && FindNonFinite(values) == values.size();
-  // The transport finds its checksum right; only the offer tells.
+  // The transport's checksum is that of these bytes; only the offer's differs.
   if (options_.corrupts && chunk == 0) bytes[0] ^= 1;
   payload.MarkReady(index, HashBytes(bytes));
 }
@@ -127,7 +127,7 @@ std::vector<PartOffer> RoundPart::Offers(int64_t samples) const {
     if (usable) {
       offer.samples = samples;
       offer.hash = payload == nullptr ? 1 : payload->hash();
-      // The hash is that of the bytes before they were spoilt.
+      // Stands for the hash of the bytes before they were spoilt.
       if (options_.corrupts && shard == 0) offer.hash ^= 1;
     }
     offers.push_back(offer);

@@ -15,7 +15,7 @@
 
 namespace paceline {
 
-// Equal on all members, whatever the view: a function of what the job says.
+// A function of the job's settings, and so equal on all members in any view.
 // A value type.
 class RoundShape {
  public:
@@ -27,11 +27,11 @@ class RoundShape {
   int shards() const { return shards_; }
   Codec codec() const { return codec_; }
 
-  // The gradient lies in chunks of equal size, whole blocks of kRuleBlock
-  // values, but for the last one.  Shards take them in turn: chunk i is of
-  // shard i mod shards, as its chunk i / shards.  A backward makes the gradient
-  // from its end to its beginning, so that all servers have something to
-  // receive at any time.  Shards are empty where there are fewer chunks.
+  // The gradient is cut into chunks of equal size, whole blocks of kRuleBlock
+  // values; the last one may be shorter.  Chunk i is of shard i mod shards, as
+  // its chunk i / shards.  A backward computes the gradient from its end to its
+  // beginning, so that all servers have something to receive at any time.  With
+  // fewer chunks than shards, some shards are empty.
   int chunks() const;
   size_t chunk_values() const { return chunk_values_; }
   // `chunk` is one of the gradient's.
@@ -54,8 +54,8 @@ class RoundShape {
   size_t chunk_values_;
 };
 
-// The values [begin, begin + values.size()) of a shard's bytes as float32, and
-// back (rounded to nearest even); bytes is values.size() * value_bytes().
+// Convert bytes of a shard to float32, and back (rounded to nearest even);
+// bytes.size() is values.size() * value_bytes().
 void DecodeValues(Codec codec, absl::Span<const uint8_t> bytes,
                   absl::Span<float> values);
 void EncodeValues(Codec codec, absl::Span<const float> values,
@@ -67,14 +67,13 @@ struct PartOptions {
   absl::Span<float> gradient;  // [values]; the caller's memory
 
   // Faults on purpose.
-  bool lies = false;        // offers what is not finite as if it were usable
+  bool lies = false;        // offers values that are not finite as usable
   bool corrupts = false;    // the bytes are not those that the offer names
-  bool duplicates = false;  // says everything twice
+  bool duplicates = false;  // sends each offer twice
 };
 
-// The bytes of the part, a payload a shard: those of the gradient themselves
-// (fp32), or rounded ones in memory of its own.  Lives on the compute thread;
-// the payloads do not.
+// The bytes of the part, one payload a shard: the gradient's own memory (fp32),
+// or rounded copies.  Lives on the compute thread; the payloads do not.
 class RoundPart {
  public:
   // The caller keeps the gradient's memory until released() is notified.
@@ -89,14 +88,14 @@ class RoundPart {
   // Values [begin, all) do not change any more; begin never grows.  Encodes,
   // checks and hashes the chunks that are whole now: one pass over them.
   void MarkReady(size_t begin);
-  // One a shard, when all is ready.  With NaN or infinity in it samples are 0,
-  // unless it lies.
+  // One offer a shard, when all chunks are ready.  With NaN or infinity in the
+  // gradient, samples are 0 unless `lies` is set.
   std::vector<PartOffer> Offers(int64_t samples) const;
 
-  // False: others will refuse what was offered as usable.
+  // False: other members will refuse the part that is offered as usable.
   bool honest() const { return finite_ ? !options_.corrupts : !options_.lies; }
 
-  // Drops the payloads.  Notified when all others who had them did too.
+  // Drops the payloads.  released() is notified when no other holder is left.
   void Release();
   const absl::Notification& released() const { return *released_; }
 

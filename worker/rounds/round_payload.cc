@@ -13,8 +13,8 @@ namespace paceline {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-// Where memory is read and written from end to end, half of what small pages
-// cost is looking them up.  Less than two of these is left as it is.
+// When memory is read and written from end to end, half of the cost of small
+// pages is their lookup.  Less than two huge pages keeps small ones.
 constexpr size_t kHugePage = size_t{2} << 20;
 
 std::align_val_t AlignmentOf(size_t bytes) {
@@ -23,7 +23,7 @@ std::align_val_t AlignmentOf(size_t bytes) {
 
 uint8_t* Allocate(size_t bytes) {
   void* const block = ::operator new[](bytes, AlignmentOf(bytes));
-  // A kernel that has none goes on with small ones.
+  // A kernel without huge pages uses small ones.
   if (bytes >= 2 * kHugePage) madvise(block, bytes, MADV_HUGEPAGE);
   return static_cast<uint8_t*>(block);
 }

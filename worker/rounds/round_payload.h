@@ -1,5 +1,6 @@
 // The bytes that belong to a round's message: a part, a result, a copy of the
-// state.  Filled in any order while others already send, sum or hash them.
+// state.  Chunks are filled in any order, while other threads already send, sum
+// or hash them.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +16,8 @@
 
 namespace paceline {
 
-// Pieces in which bytes travel, are hashed and are summed; equal for all
-// members.  The most that one has.
+// The largest chunk in which bytes travel, are hashed and are summed; equal on
+// all members.
 inline constexpr size_t kRoundChunkBytes = size_t{256} << 10;
 
 struct ChunkLayout {
@@ -47,13 +48,13 @@ class RoundPayload {
   absl::Span<const uint8_t> bytes() const { return mutable_bytes(); }
   absl::Span<uint8_t> mutable_bytes() const;
 
-  // hash: XXH3-64 of the chunk.  Again: ignored.
+  // hash: XXH3-64 of the chunk.  Repeating is ignored.
   void MarkReady(int chunk, uint64_t hash);
   bool IsReady(int chunk) const;
   bool complete() const;
-  // Over the hashes of all chunks in order; complete.  0 is never one.
+  // Over the hashes of all chunks in order; the payload is complete.  Never 0.
   uint64_t hash() const;
-  uint64_t chunk_hash(int chunk) const;  // ready
+  uint64_t chunk_hash(int chunk) const;  // of a ready chunk
 
   // Calls `on_ready` from now on, and at once, on this thread, for chunks that
   // are ready already.
@@ -79,7 +80,7 @@ class RoundPayload {
 // Memory for payloads, used again from step to step: fresh pages of a hundred
 // megabytes cost as much as summing them.
 //
-// Thread-safe.  What it gave may outlive it.
+// Thread-safe.  Its payloads may outlive it.
 class BlockPool {
  public:
   // kept_bytes: the most bytes of unused blocks; memory beyond them is freed.
@@ -89,7 +90,7 @@ class BlockPool {
   std::shared_ptr<RoundPayload> Make(size_t bytes,
                                      size_t chunk_bytes = kRoundChunkBytes);
 
-  size_t kept_bytes() const;  // by nobody used now
+  size_t kept_bytes() const;  // of unused blocks
 
  private:
   struct Freed {
@@ -99,8 +100,8 @@ class BlockPool {
   };
   using Block = std::unique_ptr<uint8_t, Freed>;
 
-  // Shared with every block that is out, which comes back when its last user
-  // drops it, on any thread.
+  // Shared with every block in use, which comes back when its last user drops
+  // it, on any thread.
   struct Shelf {
     explicit Shelf(size_t most) : most_bytes(most) {}
 

@@ -57,8 +57,8 @@ absl::Status RoundRunner::ComputePart(const RoundTurn& turn) {
   return absl::OkStatus();
 }
 
-// The next step's data load while the round agrees.  ComputePart() asks again
-// where the test set or another view comes between.
+// Loads the next step's data while the round closes.  ComputePart() asks again
+// if an evaluation or another view comes between.
 void RoundRunner::PrepareNext() {
   if (!next_part_.has_value()) return;
   const RoundTurn next = *std::exchange(next_part_, std::nullopt);
@@ -98,8 +98,8 @@ absl::StatusOr<bool> RoundRunner::ComputeMicroBatches(
   return true;
 }
 
-// While the last backward goes from the last layer to the first, what is done
-// is on its way already.
+// The last backward goes from the last layer to the first: finished values
+// leave while it runs.
 absl::Status RoundRunner::BeginPart(const RoundTurn& turn,
                                     const StepFaults& faults) {
   PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
@@ -124,7 +124,7 @@ void RoundRunner::Abandon() {
 
 // --- A result ---------------------------------------------------------------
 
-// The engine reads the group's sum where it lies, if it can be read so.
+// The engine reads the group's sum in place, if ResultInPlace() allows it.
 absl::Status RoundRunner::HandOver(const RoundTurn& turn) {
   auto pieces = ResultInPlace(turn, exchange_.shape());
   if (pieces.has_value()) return parts_.engine.ReadSumFrom(*std::move(pieces));
@@ -156,8 +156,9 @@ absl::StatusOr<StepVerdict> RoundRunner::Update(const RoundTurn& turn,
   return verdict;
 }
 
-// A hash takes half as long as an update.  The next hold carries it, so that it
-// is made while this member waits for the round, after its own part.
+// Hashing the state takes half as long as an update.  Only the next hold
+// carries the hash: this member computes it after its own part, while it waits
+// for the round.
 void RoundRunner::TellState() {
   if (!untold_.has_value()) return;
   const ScopedPart part(parts_.time, TimePart::kOptimizer);
@@ -167,7 +168,7 @@ void RoundRunner::TellState() {
   untold_.reset();
 }
 
-// All members' lines together show whether anybody ever diverged.
+// All members' lines together show whether a member ever diverged.
 void RoundRunner::LogApplied() const {
   if (!LogEnabled(LogLevel::kDebug)) return;
   bool used = false;
@@ -250,7 +251,7 @@ absl::StatusOr<double> RoundRunner::MeanTrustedLoss() {
         const ForwardResult result,
         parts_.engine.Forward(trusted.batch, trusted.micro_batch,
                               trusted.input));
-    // Members wait for these losses: this thread does not hang.
+    // Other members wait for these losses: reports that this thread works.
     parts_.observer.OnProgress({0, Op::kForward, trusted.micro_batch},
                                trusted.batch);
     if (!result.loss.has_value()) continue;
@@ -263,7 +264,7 @@ absl::StatusOr<double> RoundRunner::MeanTrustedLoss() {
   return sums.loss / static_cast<double>(sums.samples);
 }
 
-// Steps along the direction and back: the very bytes that were there.
+// Steps along the direction, and then restores the very bytes from before.
 absl::StatusOr<double> RoundRunner::TrustedLoss(const RoundTurn& turn) {
   const ScopedPart part(parts_.time, TimePart::kAggregate);
   if (turn.direction.empty()) return MeanTrustedLoss();

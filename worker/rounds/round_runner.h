@@ -62,7 +62,7 @@ class RoundRunner final : public MemberRunner {
   absl::StatusOr<double> MeanTrustedLoss();
 
   RoundExchange& exchange_;
-  bool open_ = false;  // the engine has something of a step
+  bool open_ = false;  // the engine holds an open step
   // The part after the one that was handed in last, until its data begin to
   // load.
   std::optional<RoundTurn> next_part_;

@@ -1,5 +1,5 @@
-// Payloads of peers that have come or are coming, and results that this member
-// made.
+// RoundStore keeps payloads of peers that have come or are coming, and results
+// that this member made.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@
 
 namespace paceline {
 
-// The most that one sender may have here at a time, its state left out.
+// The most payloads of one sender at a time; its state does not count.
 struct StoreLimits {
   size_t steps = 0;
   int variants = 0;  // of one step and shard
@@ -38,24 +38,24 @@ class RoundStore {
              const StoreLimits& limits)
       : shape_(shape), pool_(pool), limits_(limits) {}
 
-  // Memory for what `from` sends, the same one for the same key.  Null: the
-  // sender has reached its limits.  There is one state in all, the newest that
-  // was asked for.
+  // Memory for a payload of `from`, the same for the same key.  Null: the
+  // sender has reached its limits.  The store keeps one state in all, the one
+  // that was asked for last.
   std::shared_ptr<RoundPayload> Incoming(const MemberId& from,
                                          const PayloadKey& key, size_t bytes);
 
   // Adds a complete result, which is found by its hash from now on.
-  // variant: under which this member sends it.
+  // variant: the one under which this member sends it.
   void AddResult(int64_t step, int shard, uint64_t variant,
                  std::shared_ptr<RoundPayload> payload);
-  // Complete results that came without a message of their own are found too.
+  // FindResult() also finds complete results that came without a message.
   struct Result {
     std::shared_ptr<RoundPayload> payload;  // null: not here
     uint64_t variant = 0;
   };
   Result FindResult(int64_t step, int shard, uint64_t hash);
 
-  // Drops all but the state that is of a step before `step`.
+  // Drops all payloads of steps before `step`, except the state.
   void Forget(int64_t step);
   void ForgetState();
   // Drops what senders that are not among `peers` have sent.
@@ -88,20 +88,20 @@ class StateCopies {
   StateCopies(RoundTransport& transport, RoundTurns& turns)
       : transport_(transport), turns_(turns) {}
 
-  // `to` asks, and has `heard` steps as far as it said; this member has `now`.
-  // It is sent the same copy again until it is known to have come, and while
-  // there is no newer one: another one under its key would begin from its first
-  // byte.  Then the compute thread is asked for another one.
+  // `to` asks for a copy; it has reported `heard` steps, and this member has
+  // `now`.  It gets the same copy again until it reports that copy's steps, and
+  // while no newer state exists, since a new copy would begin from its first
+  // byte.  Else the compute thread makes a new one.
   void OnWanted(const MemberId& to, int64_t heard, int64_t now);
 
-  // The compute thread made one, for all who have asked.  message: a Copy.
+  // The compute thread made a copy for all that have asked.  message: a Copy.
   void OnCopied(const RoundMessage& message,
                 std::shared_ptr<RoundPayload> state);
 
-  // A copy is as large as the model and its optimizer: those for others are let
-  // go of.
+  // Drops copies for all others: one is as large as the model and its
+  // optimizer.
   void Retain(const std::set<MemberId>& joiners);
-  // Lets go of what has come.  has: of a joiner and the steps in its copy.
+  // Drops the copies that `has` says have come: has(joiner, steps in its copy).
   void Drop(const std::function<bool(const MemberId&, int64_t)>& has);
 
  private:

@@ -10,7 +10,7 @@
 namespace paceline {
 namespace {
 
-// Decoded at a time: parts of some members and the sum stay in the cache.
+// Values decoded at a time: some members' parts and the sum fit the cache.
 constexpr size_t kDecodedValues = 8192;
 
 absl::Span<const float> AsFloats(absl::Span<const uint8_t> bytes) {
@@ -103,7 +103,7 @@ void RoundSum::Join(const std::shared_ptr<Ahead>& ahead, const MemberId& member,
     const absl::MutexLock lock(&mutex_);
     const bool counted = std::find(ahead->members.begin(), ahead->members.end(),
                                    member) != ahead->members.end();
-    // Both AddPart() and Expect() may have found the other's half.
+    // AddPart() and Expect() may both join the same part.
     if (!counted || !ahead->parts.emplace(member, std::move(part)).second) {
       return;
     }
@@ -137,7 +137,7 @@ void RoundSum::Close(SumRequest request) {
 }
 
 void RoundSum::Forget(int64_t step) {
-  // Dropped without the lock: the last user of a block gives it back.
+  // Freed without the lock: the last user of a block gives it back.
   std::vector<Shard> dropped;
   const absl::MutexLock lock(&mutex_);
   first_step_ = std::max(first_step_, step);
@@ -196,7 +196,7 @@ void RoundSum::DoCheck(const RoundMessage& message) {
     if (found == shard->second.parts.end()) return;
     part = found->second;
   }
-  // Dropped since, and come in part: it will be offered again.
+  // The part was dropped, and is coming again with a new offer.
   if (!part->payload->complete()) return;
   PartCheck check = PartCheck::kFine;
   if (part->payload->hash() != offer.hash) {
@@ -207,7 +207,7 @@ void RoundSum::DoCheck(const RoundMessage& message) {
   sink_.OnPartChecked(message, check);
 }
 
-// A sum that is finite is of finite parts: one look instead of one a part.
+// A finite sum has finite parts: one check instead of one a part.
 void RoundSum::SumAhead(const std::shared_ptr<Ahead>& ahead, int chunk) {
   if (ahead->sum->IsReady(chunk)) return;  // the round was closed meanwhile
   Combination combination;
@@ -232,7 +232,7 @@ void RoundSum::SumAhead(const std::shared_ptr<Ahead>& ahead, int chunk) {
   }
 }
 
-// Rules that read whole parts have one shard: no gaps.
+// Rules that read whole parts have one shard, without gaps.
 std::vector<RulePart> RoundSum::WholeParts(
     const Combination& combination) const {
   std::vector<RulePart> parts;
@@ -283,7 +283,7 @@ absl::StatusOr<RoundSum::Combination> RoundSum::Decide(
   if (shape_.values(request.shard) > 0) {
     PACELINE_RETURN_IF_ERROR(TakeParts(request, combination));
   } else {
-    // Nothing to sum: who takes part, and the divisor.
+    // Nothing to sum: the rule decides only on the members and the divisor.
     for (const Contributor& contributor : request.contributors) {
       auto part = std::make_shared<Part>();
       part->payload = pool_.Make(0);
@@ -303,7 +303,7 @@ absl::StatusOr<RoundSum::Combination> RoundSum::Decide(
   return combination;
 }
 
-// The sum that was made while parts came, if it is of just these.
+// The sum that was made while parts came, if it has these contributors.
 std::shared_ptr<RoundPayload> RoundSum::FindAhead(
     const SumRequest& request) const {
   const absl::MutexLock lock(&mutex_);
@@ -319,7 +319,7 @@ std::shared_ptr<RoundPayload> RoundSum::FindAhead(
 
 void RoundSum::DoClose(const SumRequest& request) {
   {
-    // The step has been applied meanwhile: nobody waits for its sum.
+    // The step has been applied meanwhile: no member waits for its sum.
     const absl::MutexLock lock(&mutex_);
     if (request.step < first_step_) return;
   }
@@ -349,7 +349,7 @@ void RoundSum::DoClose(const SumRequest& request) {
   sink_.OnSummed(request, sum, verdict);
 }
 
-// The mean over all pairs, weighted by the parts' lengths:
+// The mean cosine over all pairs, weighted by the parts' lengths:
 // (|sum of parts|^2 - sum of |part|^2) / ((n - 1) sum of |part|^2).
 std::optional<double> RoundSum::CosineOf(const Combination& combination) {
   const size_t parts = combination.parts.size();
@@ -397,7 +397,7 @@ void RoundSum::SumChunk(const Combination& combination, int chunk,
   sum.MarkReady(chunk, HashBytes(bytes));
 }
 
-// Block by block: decoded, combined, and rounded once.
+// Decodes, combines and rounds once, kDecodedValues values at a time.
 void RoundSum::SumDecoded(const Combination& combination, int chunk,
                           absl::Span<uint8_t> bytes) {
   const size_t count = combination.parts.size();

@@ -1,5 +1,5 @@
-// The parts of the shards that this member serves: checked at the border,
-// summed while others are still coming.
+// RoundSum checks the parts of the shards that this member serves, and sums
+// them while other parts are still coming.
 #pragma once
 
 #include <cstdint>
@@ -35,22 +35,22 @@ enum class PartCheck : uint8_t { kFine, kNotFinite, kWrongHash };
 // A rule's result of the parts of a shard.
 struct SumVerdict {
   int64_t divisor = 0;                // of the sum; 0: there is none
-  std::string why;                    // there is none
+  std::string why;                    // why there is none
   std::vector<MemberId> dropped;      // whose parts were left out of it
   std::optional<double> cosine = {};  // between the parts, of shard 0
 };
 
-// Hears of RoundSum's work, on its thread; quick.
+// Gets RoundSum's events, on its thread; must be quick.
 class SumSink {
  public:
   virtual ~SumSink() = default;
   // The part that this message offers was checked.
   virtual void OnPartChecked(const RoundMessage& offer, PartCheck check) = 0;
-  // The rule has made up its mind: chunks of `sum` get ready from now on, or
-  // are already.
+  // The rule has decided: chunks of `sum` get ready from now on, or are ready
+  // already.
   virtual void OnDecided(const SumRequest& request,
                          std::shared_ptr<RoundPayload> sum) = 0;
-  // The sum is whole; none where the rule could make nothing of these parts.
+  // The sum is whole; null: the rule could make nothing of these parts.
   virtual void OnSummed(const SumRequest& request,
                         std::shared_ptr<RoundPayload> sum,
                         const SumVerdict& verdict) = 0;
@@ -58,7 +58,7 @@ class SumSink {
 
 struct RoundSumOptions {
   RuleSpec rule;
-  // zeno without gamma: that of the step.
+  // zeno without gamma: the learning rate of a step.
   std::function<double(int64_t step)> learning_rate = nullptr;
   bool conflict = false;  // measure SumVerdict::cosine
 };
@@ -66,9 +66,9 @@ struct RoundSumOptions {
 // Thread-safe; has a thread, "aggregate", for everything that reads bytes.
 //
 // mean sums ahead: a chunk that all members of a step have sent is summed at
-// once, by id, so that little is left to do when the last part is whole.  The
-// sum of other contributors begins anew.  The coordinate-wise rules begin with
-// the samples, which come last, and the others with whole parts.
+// once, by id, so that little is left to do when the last part is whole.  A sum
+// of other contributors begins anew.  The coordinate-wise rules need the
+// samples first, which come last; the other rules need whole parts.
 class RoundSum {
  public:
   // All references outlive this.  loss: zeno's, called on the thread.
@@ -79,49 +79,49 @@ class RoundSum {
   // Errors: InvalidArgument  the rule or its numbers
   absl::Status CheckRule() const;
 
-  // The bytes of a part, complete or on their way; the first ones stay.  Not
-  // null, of the shard's size.
+  // Adds the bytes of a part, complete or on their way; a repetition is
+  // ignored.  payload: not null, of the shard's size.
   void AddPart(int64_t step, int shard, const MemberId& member,
                std::shared_ptr<RoundPayload> payload);
   std::shared_ptr<RoundPayload> FindPart(int64_t step, int shard,
                                          const MemberId& member) const;
 
-  // This member serves the shard of that step, and these are counted in it.
+  // This member serves the shard of that step, which counts `members`.
   void Expect(int64_t step, int shard, std::vector<MemberId> members);
 
-  // Then OnPartChecked(); the bytes are complete.
+  // Checks a part whose bytes are complete, then calls OnPartChecked().
   void Check(RoundMessage offer);
-  // Then OnDecided() and OnSummed(), or OnSummed() alone.  Parts that were
-  // refused make it an error.
+  // Sums the shard, and calls OnDecided() and OnSummed(); OnSummed() alone if
+  // there is no sum, as with a part that was refused.
   void Close(SumRequest request);
 
-  // Parts and sums of steps before `step` are dropped.
+  // Drops parts and sums of steps before `step`.
   void Forget(int64_t step);
-  // Those of members that are none any more.
+  // Drops parts of processes that are not in `members`.
   void Retain(const std::set<MemberId>& members);
 
-  // Refuses what comes, ends what runs.  Again: nothing.
+  // Takes no more parts, and ends the thread.  Safe to repeat.
   void Stop();
 
  private:
   using ShardOfStep = std::pair<int64_t, int>;
 
-  // A part, and what is known of it.
+  // A part, and the results of its checks.
   struct Part {
     std::shared_ptr<RoundPayload> payload;
-    // The aggregate thread alone uses it.
+    // Only the aggregate thread uses the checks.
     std::vector<bool> looked_at;  // [chunks]
     bool finite = true;
   };
-  // A sum that goes on while parts come.
+  // A sum that is made while parts come.
   struct Ahead {
     std::vector<MemberId> members;
     std::map<MemberId, std::shared_ptr<Part>> parts;
     std::shared_ptr<RoundPayload> sum;
-    std::vector<int> arrived;  // [chunks] of how many parts
+    std::vector<int> arrived;  // [chunks]: how many parts have it
   };
-  // Guarded by mutex_, all of it; so are the elements' own fields but for
-  // what is of the aggregate thread.
+  // mutex_ guards all of it, and the elements' own fields except those that
+  // only the aggregate thread uses.
   struct Shard {
     std::map<MemberId, std::shared_ptr<Part>> parts;
     std::shared_ptr<Ahead> ahead;  // closures hold it weakly
@@ -141,8 +141,8 @@ class RoundSum {
     RuleVerdict verdict;
     std::vector<std::shared_ptr<Part>> parts;  // by member
     std::vector<int64_t> samples;
-    // Whole parts as float32, where the rule reads these and the wire has
-    // something else.
+    // Whole parts as float32, if the rule reads whole parts and the codec is
+    // another one.
     std::vector<std::vector<float>> decoded;
   };
   void SumAhead(const std::shared_ptr<Ahead>& ahead, int chunk);

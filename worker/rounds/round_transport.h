@@ -28,18 +28,18 @@ struct PayloadKey {
   friend auto operator<=>(const PayloadKey&, const PayloadKey&) = default;
 };
 
-// Takes what comes in.  Called on the transport's threads, of one peer one
-// after the other; quick.
+// Takes incoming bytes and messages.  Called on the transport's threads, for
+// one peer one call after the other; must be quick.
 class RoundSink {
  public:
   virtual ~RoundSink() = default;
 
-  // Bytes of `from` are about to come: where shall they go?  The same payload
-  // again (after a broken connection) gets the same memory, and its chunks that
-  // are ready are not written again.  Null: nowhere, they are dropped.  It is
-  // asked again with what follows of them; if then it wants them, they come
-  // again with the next message that they belong to.
-  // Errors: InvalidArgument  of a size that this run has not, or a kind that
+  // Bytes of `from` are about to come: returns the memory for them.  The same
+  // payload again (after a broken connection) gets the same memory, and its
+  // chunks that are ready are not written again.  Null: they are dropped.  The
+  // transport asks again with the next bytes; if the sink wants them then, they
+  // come again with the next message that they belong to.
+  // Errors: InvalidArgument  a size that this run does not have, or a kind that
   //         `from` may not send; ends the stream
   virtual absl::StatusOr<std::shared_ptr<RoundPayload>> OnPayload(
       const MemberId& from, const PayloadKey& key, size_t bytes) = 0;
@@ -54,7 +54,7 @@ class RoundSink {
   virtual void OnLink(const MemberId& peer, bool up, bool refused) = 0;
 };
 
-// Thread-safe.  One a run, that is for one fence.
+// Thread-safe.  Each run (one fence) has one.
 class RoundTransport {
  public:
   virtual ~RoundTransport() = default;
@@ -64,8 +64,7 @@ class RoundTransport {
   virtual void SetPeers(const std::vector<GroupWorker>& peers) = 0;
 
   // Begins to send bytes as they get ready; the message that they belong to
-  // comes later, by Send().  Once a connection.  To a peer that is none:
-  // nothing.
+  // comes later, by Send().  Once a connection.  Ignored if `to` is no peer.
   virtual void SendAhead(const MemberId& to, const PayloadKey& key,
                          std::shared_ptr<RoundPayload> payload) = 0;
 
@@ -80,10 +79,10 @@ class RoundTransport {
   // Payloads of steps before `step` are of no use any more.
   virtual void Forget(int64_t step) = 0;
 
-  // Payload that went out, by peer, also those removed.
+  // Bytes of payload sent, by peer, including removed ones.
   virtual std::map<WorkerId, int64_t> SentBytes() const { return {}; }
 
-  // Ends everything; no sink is called after it returned.
+  // Ends all streams; calls no sink after it has returned.
   virtual void Close() = 0;
 };
 

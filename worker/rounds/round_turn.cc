@@ -39,7 +39,7 @@ std::optional<std::vector<absl::Span<const float>>> ResultInPlace(
 
 void RoundTurns::Publish(State state) {
   const SteadyLock lock(&mutex_);
-  // An uploader that is one again after another was: it may have to repeat.
+  // A member that becomes the uploader again may have to upload again.
   if (!state.uploads) told_upload_ = false;
   state_ = std::move(state);
 }

@@ -1,4 +1,4 @@
-// RoundTurns queues what the compute thread of a member shall do next.
+// RoundTurns queues the next turns of a member's compute thread.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,15 @@ namespace paceline {
 
 struct RoundTurn {
   enum class Kind : uint8_t {
-    kPart,     // compute the part of `step`, of which `view` says what is whose
+    kPart,     // compute the part of `step`, by the division of `view`
     kApply,    // the result of `step` is final
-    kRestore,  // take `state` over: it has `step` steps in it
+    kRestore,  // take over `state`, which has `step` steps in it
     kCopy,     // SendState() the state as it is now
     kLoss,    // AnswerLoss(f(x - loss_step * direction)), direction empty: f(x)
     kDone,    // all steps are applied; told once
-    kUpload,  // and this member shall hand the weights over; told once
+    kUpload,  // this member shall hand the weights over; told once
     kMeet,    // gossip: average with `theirs` after `step`; null: go on without
-    kWait,    // nothing has come for so long: say that this thread lives
+    kWait,    // no turn has come: report that this thread lives
   };
   Kind kind = Kind::kPart;
   int64_t step = 0;
@@ -49,7 +49,7 @@ struct RoundTurn {
   std::shared_ptr<RoundPayload> state;
   uint64_t state_hash = 0;
 
-  // kMeet: this member's own, to be written over.
+  // kMeet: this member owns it, and may write over it.
   std::shared_ptr<RoundPayload> theirs;
 
   // kLoss; valid until it is answered.
@@ -58,15 +58,14 @@ struct RoundTurn {
   int64_t question = 0;  // LossRequests's number of it
 };
 
-// The result of a kApply that is not void, as float32, into `gradient` [values
-// of the shape]: to be divided by turn.divisor.  Shards that are to be divided
-// by another number than the first are scaled to it.
+// Writes the result of a kApply that is not void, as float32, to `gradient`
+// [values of the shape]; divide it by turn.divisor.  Shards with another
+// divisor than the first are scaled to it.
 void WriteResult(const RoundTurn& turn, const RoundShape& shape,
                  absl::Span<float> gradient);
 
-// The same to be read where it is: float32, the shards side by side, in the
-// memory of turn.sums.  Nothing where values would have to be decoded or
-// scaled.
+// The same result in place: the gradient's chunks in order, float32, in the
+// memory of turn.sums.  Nothing if values would have to be decoded or scaled.
 std::optional<std::vector<absl::Span<const float>>> ResultInPlace(
     const RoundTurn& turn, const RoundShape& shape);
 
@@ -76,7 +75,7 @@ class RoundTurns {
  public:
   explicit RoundTurns(int64_t total_steps) : total_steps_(total_steps) {}
 
-  // All that is known of the member.
+  // The state of the member on which turns depend.
   struct State {
     std::optional<View> view;  // adopted
     int64_t next = 0;          // steps applied, by the state machine
@@ -88,23 +87,23 @@ class RoundTurns {
   State state() const;
 
   void Push(RoundTurn turn);
-  // Every wait ends with it; the first one stays.
+  // Ends every wait with `why`; the first call counts.
   void End(absl::Status why);
 
-  // longest: then a kWait.
+  // Returns a kWait after `longest`.
   // Errors: that of End()
   absl::StatusOr<RoundTurn> Await(
       absl::Duration longest = absl::InfiniteDuration());
-  // The next kCopy, wherever it is; never waits.
+  // Takes the first kCopy out of the queue, if there is one; never waits.
   std::optional<RoundTurn> TryTakeCopy();
-  // Something has come that makes the part of `step` pointless.
+  // Whether a queued turn, or the end, makes the part of `step` useless.
   bool IsOver(int64_t step) const;
   // The part of `step` is handed in: it is not asked for again.
   void OnPart(int64_t step);
-  // Which turn the compute thread is at, from 1 on.  0: none, or one that may
-  // take as long as it likes (kDone, kUpload).
+  // The number of the compute thread's present turn, from 1 on.  0: none, or
+  // one that may take any time (kDone, kUpload).
   int64_t turn() const;
-  // How many kApply wait.
+  // The number of kApply turns that wait.
   int64_t results() const;
 
  private:
@@ -154,7 +153,7 @@ class LossRequests final : public TrustedLoss {
   // refused: the compute thread waits for memory that the asking thread still
   // reads.
   void SetShut(bool shut);
-  // For good, from any thread.
+  // Shuts it for good, from any thread.
   void End();
 
  private:
