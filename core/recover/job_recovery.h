@@ -113,7 +113,7 @@ class JobRecovery {
   //   places  of the newest row
   void Restore(std::vector<AttemptRow> rows, std::vector<RunPlace> places);
 
-  // An earlier coordinator knew this worker, which has not reported yet.
+  // An earlier coordinator knew this worker: it is not lost, but not heard yet.
   void OnKnown(WorkerId worker, MachineId machine, const std::string& name);
   // The process has attached; an earlier process of its worker is lost.  If it
   // attaches again it has a new stream: send it OrderOf() again.
@@ -127,8 +127,7 @@ class JobRecovery {
   // The process hangs, or its link to a neighbour is broken.
   void OnStuck(const MemberId& process, const std::string& why, Instant now,
                RecoveryActions& actions);
-  // A link of the worker is cut, so that it gets no stage.  Empty `why`: none
-  // is.
+  // A cut link keeps stages from the worker.  Empty `why`: no link is cut.
   void SetCutOff(WorkerId worker, const std::string& why, Instant now,
                  RecoveryActions& actions);
   void SetDraining(WorkerId worker, bool draining, Instant now,

@@ -17,7 +17,7 @@ struct DeadlinePolicy {
   // first part.  A member that computes for ten seconds, or has just evaluated,
   // varies by more than 50 ms.
   double share = 0.25;
-  // Before anything is known, and never longer.
+  // The wait before anything is known, and the longest one.
   absl::Duration ceiling = absl::Seconds(30);
   double deviations = 6;  // k of median + k * MAD
   int remembered = 64;    // arrivals that count
@@ -49,7 +49,7 @@ class Deadline {
 // four, and late the fourth time since it had to wait itself, is healthy.
 struct PartnerWaitPolicy {
   absl::Duration floor = absl::Milliseconds(200);
-  // Before anything is known, and never longer.
+  // The wait before anything is known, and the longest one.
   absl::Duration ceiling = absl::Seconds(30);
   double factor = 2;
   double quantile = 0.9;
