@@ -1,5 +1,4 @@
-// The sentences that tell a person what to do about a job that did not go well.
-// Pure.
+// Sentences that advise a person after a job went wrong.  Pure.
 #pragma once
 
 #include <string>
@@ -9,24 +8,24 @@
 
 namespace paceline {
 
-// After what need not come again: a worker that was lost or restarted.
+// After a fault that need not come again, such as a lost worker.
 std::string SubmitAgain();
 
-// After a worker's or the coordinator's `error`.  To submit the same job once
-// more helps only where a peer or a connection was at fault (Unavailable,
-// Aborted, Cancelled, DeadlineExceeded); all else would come again, so it says
-// what to do before.  It names no key that has no effect in `spec`.
+// After a worker's or the coordinator's `error`.  Submitting the same job again
+// helps only after faults of a peer or a connection (Unavailable, Aborted,
+// Cancelled, DeadlineExceeded).  Other errors would come again, so it names the
+// action to take first.  It names no key without effect in `spec`.
 std::string AdviceAfter(const absl::Status& error, const JobSpec& spec);
 
-// After an error of the disk to which the coordinator writes the result.
+// After an error of the disk that the coordinator writes the result to.
 std::string AdviceAfterSaving(const absl::Status& error, const JobSpec& spec);
 
-// Steps of the job's own that the step gate skipped; where every micro-batch is
-// an update, the updates that the stage with the most of them skipped.
+// The job's own steps that the step gate skipped.  Where every micro-batch is
+// an update: the skipped updates of the stage that skipped most.
 struct Skips {
   int64_t skipped = 0;
   int64_t of = 0;
-  bool updates = false;  // else steps
+  bool updates = false;  // false: steps
 };
 Skips SkipsOf(const JobRecord& record);
 
@@ -37,26 +36,26 @@ std::string SkippedText(const JobRecord& record);
 // "workers could not read 3 samples, which were left out"; empty when there is
 // none.
 std::string UnreadableText(const JobRecord& record);
-// Why the job fails for them; empty: they are few enough.
+// Why the job fails for unreadable samples; empty: they are few enough.
 std::string WhyUnreadable(const JobRecord& record);
 
-// More than half of what should have changed the weights did not.
+// True when more than half of the updates were skipped.
 bool MostlySkipped(const JobRecord& record);
 
-// Why the weights of such a job, or of one that has skipped too many steps in a
-// row, are of no use, and what to change.
+// Says why the weights are useless when MostlySkipped(), or after too many
+// skipped steps in a row, and what to change.
 std::string WhyMostlySkipped(const JobRecord& record);
 std::string AdviceAfterSkips(const JobSpec& spec);
-// From which sound checkpoint another job may go on; empty: there is none.
+// Names the sound checkpoint from which a new job may go on; empty: none.
 std::string ResumeHint(const JobRecord& record);
-// Both.
+// AdviceAfterSkips() of the spec and ResumeHint().
 std::string AdviceAfterSkips(const JobRecord& record);
 
-// Why a job fails that has come to its end: the last evaluation, or most of the
-// predictions, are NaN or infinity; empty: they are not.
+// Why a job fails at its end: its last evaluation, or most of its predictions,
+// are NaN or infinite; empty: they are finite.
 std::string WhyNotFinite(const JobRecord& record);
-// "3 of 60 predictions are not finite", but for those of samples that could not
-// be read; empty when there is none.
+// "3 of 60 predictions are not finite", not counting unreadable samples; empty
+// when there is none.
 std::string NotFiniteText(const JobRecord& record);
 
 }  // namespace paceline

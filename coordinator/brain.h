@@ -1,5 +1,5 @@
 // Brain decides what the mesh does: which job runs where, when it has ended,
-// and what every worker's standing order is.  It hands each event to the part
+// and what every worker's standing order is.  It passes each event to the part
 // that it concerns, and derives the orders.
 #pragma once
 
@@ -35,13 +35,13 @@ class Brain {
   absl::StatusOr<AttachVerdict> OnAttach(const v1::Registration& sent,
                                          StreamId stream, Moment moment);
   void OnStreamBroken(StreamId stream, Moment moment);
-  // Errors: Aborted  the stream is no member's present one; nothing was taken.
+  // Errors: Unavailable  the stream is no member's present one; takes nothing
   absl::Status OnReport(StreamId stream, WorkerReport report, Moment moment);
 
   // Checks and places, changes nothing: the caller stores `job` before it says
   // OnSubmitted().
   // Errors:
-  //   InvalidArgument    what is wrong with the spec, all of it
+  //   InvalidArgument    the spec is wrong; lists every mistake
   //   ResourceExhausted  no worker has the memory that a stage needs
   //   FailedPrecondition no attached worker has the cores for its threads
   absl::StatusOr<Submission> CheckSubmit(const v1::SubmitJobRequest& request,
@@ -56,15 +56,15 @@ class Brain {
   absl::Status CheckDelete(JobId job) const;
   void OnDeleted(JobId job);
 
-  // A worker gets nothing new, and leaves its round group; of a pipeline it
-  // hands its stages over first.  Again: nothing.
-  // Errors: NotFound  no worker of that name or number; lists those there are
+  // The worker gets no new work and leaves its round group; in a pipeline it
+  // hands its stages over first.  Repeating it changes nothing.
+  // Errors: NotFound  no worker of that name or number; lists all workers
   absl::StatusOr<v1::Worker> OnDrain(const std::string& worker, bool drain,
                                      Moment moment);
 
-  // Takes a worker that is gone off the list.  As it was.
+  // Removes a worker that is gone from the list.  Returns it as it was.
   // Errors: NotFound            as OnDrain()
-  //         FailedPrecondition  it is there, or a job waits for it
+  //         FailedPrecondition  it is live, or a job waits for it
   absl::StatusOr<v1::Worker> OnForget(const std::string& worker, Moment moment);
 
   // `request` names a worker or a client.  The worker is stopped.
@@ -72,9 +72,8 @@ class Brain {
   absl::StatusOr<v1::Revocation> OnRevoke(const v1::RevokeRequest& request,
                                           Moment moment);
 
-  // Has workers measure; see MeasureQueue.  The answer: the id for
-  // ViewProfile(). Errors: InvalidArgument; NotFound  no live worker of that
-  // name;
+  // Has workers measure; see MeasureQueue.  Returns the id for ViewProfile().
+  // Errors: InvalidArgument; NotFound  no live worker of that name;
   //         FailedPrecondition  no worker at all
   absl::StatusOr<v1::StartProfileResponse> OnProfile(
       const v1::StartProfileRequest& request, Moment moment);
@@ -113,53 +112,54 @@ class Brain {
   }
   const Checkpoints& checkpoints() const { return checkpoints_; }
   Tokens& tokens() { return tokens_; }
-  // As Tokens; a worker whose name another key gets is stopped.
+  // As Tokens.  Stops a worker whose name goes to another key.
   absl::Status OnUseToken(const TokenUse& use, Moment moment);
 
-  // Before anything else that came meanwhile: nothing was done for so long,
-  // whoever was at fault.
+  // The coordinator did nothing for `duration`, for whatever reason.  Called
+  // before the events that came meanwhile.
   void OnStandstill(absl::Duration duration, Moment moment);
   void OnTick(Moment moment);
 
   const Actions& actions() const { return mesh_.actions; }
-  // They are stored.  Of jobs that have ended, the last ones stay in memory.
+  // Called when the writes are stored.  Drops all but the last ended jobs from
+  // memory.
   Actions TakeActions();
-  // Has a job that is stored, and has ended, in memory until TakeActions(), or
-  // as long as it is one of the last.
+  // Keeps a stored job that has ended in memory until TakeActions(), or while
+  // it is one of the last that ended.
   void Recall(const JobRecord& record);
-  // Writing actions().writes has failed; they stay, to be tried again with the
-  // next batch.  Acknowledgements are taken back (later ones cover them), and
-  // of each job's records the newest 100'000 are kept.  Jobs that have not
-  // ended say so in their `why` and, once an error, with an event.
+  // Writing actions().writes has failed; they stay for the next batch.  Drops
+  // the acknowledgements (later ones cover them) and all but the newest 100'000
+  // records of each kind of a job.  Open jobs report the error in their `why`
+  // and, once an error, with an event.
   void OnStoreFailed(const absl::Status& error, Moment moment);
-  // It works again.  After TakeActions(): what this adds is not stored yet.
+  // The store works again.  Called after TakeActions(): this adds new actions.
   void OnStoreWorks(Moment moment);
   // Events of a job that could not be stored yet, oldest first.
   std::vector<v1::JobEvent> PendingEvents(JobId job) const;
 
   // Errors: NotFound.
   absl::StatusOr<const JobRecord*> FindRecord(JobId job) const;
-  // As a client is shown it, without curve and evaluations.  Errors: NotFound.
+  // The client's view, without curve and evaluations.  Errors: NotFound.
   absl::StatusOr<v1::Job> ViewJob(JobId job) const;
-  // The same of one that is stored, and may be in memory.
+  // The same for a stored job, which may also be in memory.
   v1::Job ViewStored(JobRecord record) const;
-  // By id.  Cost: theirs, and little of those that wait.
+  // By id.  Cost: linear in their number; jobs that wait cost little.
   std::vector<v1::Job> ViewRunningJobs() const;
-  // Those that run, and of those that wait the first and of those that have
-  // ended the last `most`; by id.
+  // The jobs that run, the first `most` that wait and the last `most` that have
+  // ended; by id.
   std::vector<JobId> ShownJobs(int most) const;
-  int64_t placements() const { return mesh_.placements; }  // that were made
-  // As measured last, by from and to.
+  int64_t placements() const { return mesh_.placements; }  // made so far
+  // The last measurements, by from and to.
   const auto& links() const { return mesh_.measured.links; }
   std::map<JobState, int64_t> CountJobs() const;
   // "3 workers attached, 1 jobs running, 2 queued".
   std::string Summary() const;
-  // By id: at most `most` with greater ones than `after`.
+  // By id: the first `most` whose id is greater than `after`.
   std::vector<v1::Worker> ViewWorkers(
       Instant now, WorkerId after = {},
       int64_t most = std::numeric_limits<int64_t>::max()) const;
   const GroupCounts& group_counts() const { return groups_.counts(); }
-  int64_t losses() const { return losses_; }  // of workers, since the start
+  int64_t losses() const { return losses_; }  // lost workers, since the start
   // Recoveries that have ended since the last call.
   std::vector<v1::Recovery> TakeRecoveries() {
     return std::exchange(mesh_.recoveries, {});
@@ -178,18 +178,18 @@ class Brain {
  private:
   void TakeChanges(const std::vector<MembershipChange>& changes, Moment moment);
   void CheckWorkers(JobEntry& job, Moment moment);
-  // Those of the name, and of names that differ in their case alone.  Whether
-  // there are any.
+  // Stops the workers of this name, in whatever case.  Returns whether there
+  // are any.
   bool StopWorkers(const std::string& name, const std::string& why,
                    Moment moment);
   void OnWorkerLost(const Member& member, Moment moment);
   // Tells the jobs whether the worker is drained now.
   void TellOfDrain(const Member& member, Moment moment);
-  // To be called after every event.
+  // Called after every event.
   void Settle(Moment moment, bool is_tick = false);
   void EndSavedJobs(Moment moment);
   void RefreshOrders();
-  // job: the one that has the worker; null: none has.
+  // job: the worker's; null: it has none.
   StandingOrder OrderOf(const Member& member, const JobEntry* job) const;
   v1::Worker ViewWorker(const Member& member, Instant now) const;
   v1::Job ViewOf(const JobEntry& job) const;
@@ -203,10 +203,10 @@ class Brain {
   Checkpoints checkpoints_;
   JobQueue queue_;
   Tokens tokens_;
-  // The newest on every stream; nothing yet where one has just begun.
+  // The newest order on every stream; nothing: none was sent yet.
   std::map<StreamId, std::optional<StandingOrder>> sent_;
   int64_t losses_ = 0;
-  Instant served_;  // when the queue was judged last
+  Instant served_;  // when the queue was last served
   Instant redialled_;
 };
 

@@ -1,8 +1,8 @@
-// Checkpoints decides which cut of which job is brought to the coordinator's
-// disk, which of those there are kept, and from which one a job goes on.
+// Checkpoints decides which cut of which job is copied to the coordinator's
+// disk, which checkpoints are kept, and from which one a job resumes.
 //
-// Assumes: one cut is brought at a time, of all jobs; a checkpoint of a job
-// that has ended changes no more.
+// Assumes: one cut is copied at a time, over all jobs; a checkpoint of a job
+// that has ended does not change.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ namespace paceline {
 struct CheckpointCounts {
   int64_t kept = 0;
   int64_t failed = 0;
-  absl::Duration took;  // all that were kept, together
+  absl::Duration took;  // total time of those kept
 };
 
-// A job that is to go on from a checkpoint, before that was read.
+// A request to resume from a checkpoint that was not read yet.
 struct Resumption {
   CheckpointId checkpoint;
   StateLayout wants;  // of the job's spec
-  v1::Inputs inputs;  // that the job must find, unless it may find others
+  v1::Inputs inputs;  // the job must read these, unless it accepts others
 };
 
 // Thread-compatible; lives on the coordinator's loop.
@@ -45,27 +45,27 @@ class Checkpoints {
   // Whether a checkpoint of the job's last step is due and may still be made.
   bool AwaitsLast(const JobEntry& job) const;
 
-  // Begins with the next cut that is due, unless one is under way.
+  // Starts copying the next cut that is due, unless one is under way.
   void Serve(Moment moment);
   // The answers to Actions::Checkpoint::kFetch and kKeep.
   void OnFetched(absl::StatusOr<v1::Checkpoint> fetched, Moment moment);
   void OnKept(const absl::Status& kept, Moment moment);
-  // Takes those off the list that turned out to be of broken states: the job
-  // has failed.  One that is sound stays beside one that is not known to be.
+  // Drops the checkpoints of states that are now known to be broken, once the
+  // job has failed.  An older, sound one may stay.
   void DropBroken(JobEntry& job);
-  // The checkpoint, which was to be read for `job`, is not as it was written.
+  // A read for `job` found the checkpoint damaged.
   void OnDamaged(JobId job, CheckpointId checkpoint, const absl::Status& why,
                  Moment moment);
 
-  // The checkpoint with which an export of the job begins; nothing: it is made
-  // first, and Actions::exports says when.
-  // Errors: FailedPrecondition  there is none, and there will be none
+  // The checkpoint to export; nothing: it is made first, and Actions::exports
+  // announces it.
+  // Errors: FailedPrecondition  none exists, and none is being made
   absl::StatusOr<std::optional<CheckpointId>> OnExport(JobId job,
                                                        Moment moment);
 
-  // Errors: NotFound  that cut of the job is in no checkpoint
+  // Errors: NotFound  the job has no checkpoint of that cut
   absl::StatusOr<CheckpointId> Find(JobId job, Cut cut) const;
-  // Whether `request`, which has `resume`, may go on from there.
+  // Checks that the job of `request`, which has `resume`, may resume there.
   // Errors: NotFound, FailedPrecondition, InvalidArgument as SubmitJob's
   absl::StatusOr<Resumption> CheckResume(
       const v1::SubmitJobRequest& request) const;
@@ -74,7 +74,7 @@ class Checkpoints {
     failed_at_.erase(job);
     exported_.erase(job);
   }
-  // It is being brought to the disk, whether or not the job has ended.
+  // A cut of the job is being copied, even if the job has ended.
   bool IsUnderWay(JobId job) const {
     return under_way_.has_value() && under_way_->job == job;
   }
@@ -93,10 +93,10 @@ class Checkpoints {
 
   int64_t DueAt(const JobEntry& job) const;
   void Begin(JobEntry& job, Cut cut, Moment moment);
-  // False: what is under way failed, as its job needs it no more.
+  // False: the job no longer needs the cut under way, which fails then.
   bool IsStillWanted(Moment moment);
   void Fail(const std::string& why, Moment moment);
-  // Whoever waits for an export of the job is answered.
+  // Answers the clients that wait for an export of the job.
   void AnswerExport(JobId job, absl::StatusOr<CheckpointId> answer);
   JobEntry* End(Moment moment);
   void Retain(const JobEntry& job);
@@ -104,15 +104,15 @@ class Checkpoints {
   MeshState& mesh_;
   Pipelines& pipelines_;
   std::optional<UnderWay> under_way_;
-  std::set<JobId> exports_;             // clients wait for these
-  std::map<JobId, int64_t> failed_at_;  // step of the last one that failed
-  // The step that clients read, maybe for long; it stays too.
+  std::set<JobId> exports_;             // jobs whose export clients await
+  std::map<JobId, int64_t> failed_at_;  // step of the last failure
+  // The step that clients read, maybe slowly; it is kept too.
   std::map<JobId, int64_t> exported_;
   CheckpointCounts counts_;
 };
 
-// The newest checkpoint that the job may go on from; Cut{}: there is none.
-// One with which it began counts as of attempt 0.
+// The newest checkpoint from which the job may go on; Cut{}: none.  The one
+// with which it began counts as of attempt 0.
 Cut NewestCheckpoint(const JobRecord& record);
 Lineage LineageOf(const JobRecord& record);
 

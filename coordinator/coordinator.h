@@ -1,5 +1,5 @@
-// The coordinator without its network: carries events to the brain, and what
-// the brain decides to the store, the weights store and the workers' streams.
+// The coordinator without its network.  It carries events to the brain, and the
+// brain's decisions to the stores and the workers' streams.
 #pragma once
 
 #include <atomic>
@@ -38,14 +38,14 @@ class WorkerStream {
   virtual void SendOrder(const StandingOrder& order) = 0;
   virtual void SendAck(int64_t sequence) = 0;
   virtual void End(const absl::Status& status) = 0;
-  // Whoever ended it, and before OnBroken() is called.
+  // True once either side has ended it, even before OnBroken() is called.
   virtual bool ended() const = 0;
-  // The other end of its connection, as gRPC writes it; empty: not known.
+  // The peer's address, as gRPC writes it; empty: not known.
   virtual std::string peer() const { return ""; }
 };
 
-// In one answer, so that it fits into a message however long a job was, and is
-// made in a few milliseconds.
+// Bounds of one answer: it fits into a message however long a job was, and
+// takes a few milliseconds to make.
 inline constexpr int64_t kMostPoints = 2000;
 inline constexpr int64_t kMostEvaluations = 1000;
 inline constexpr int64_t kMostEvents = 1000;
@@ -54,39 +54,40 @@ inline constexpr int64_t kMostJobs = 100;
 inline constexpr int64_t kMostWorkers = 1000;
 
 // Thread-safe; no call blocks.  One loop thread, "brain", owns the Brain and
-// the store.  It takes what was posted as one batch: the brain decides, one
-// transaction stores, and only then do answers, acknowledgements and orders go
-// out.  So nobody ever hears of what a crash could undo.
+// the store.  It takes all posted tasks as one batch: the brain decides, one
+// transaction stores, and only then answers, acknowledgements and orders go
+// out.  So a crash cannot undo anything that was told.
 //
-// Every `done` is called exactly once, from the loop; or at once with
-// Unavailable when so many requests of clients wait that a further one is
-// refused.  What workers, the weights store and the ticker say is never
-// refused: each of them has one thing under way.  A transaction that fails is
-// tried again with the next batch; who waited for it is told the store's error.
+// Every `done` is called exactly once: from the loop, or from a store's thread
+// where it reads or writes files.  With too many clients' requests in the queue
+// it is called at once, with Unavailable.  Calls of workers, the weights store
+// and the ticker are never refused: each of them has one under way.  A
+// transaction that fails is tried again with the next batch; its waiters get
+// the store's error.
 class Coordinator {
  public:
   template <typename T>
   using Done = std::function<void(absl::StatusOr<T>)>;
   using StatusDone = std::function<void(absl::Status)>;
 
-  // `stored` is what store.Load() gave.  All references outlive this.
+  // stored: the result of store.Load().  All references outlive this.
   Coordinator(const BrainPolicy& policy, StoredState stored, JobStore& store,
               WeightsStore& weights_store, CheckpointStore& checkpoints,
               const Clock& clock, CoordinatorMetrics& metrics);
   ~Coordinator();  // Stop()
 
-  // Ends the loop after what was posted.  After the network was shut down: what
-  // is said afterwards is dropped.
+  // Runs the posted tasks, then ends the loop.  Called after the network was
+  // shut down: later calls are dropped.
   void Stop();
 
   // --- workers' streams ---
 
-  // The id of the next stream; its owner names it in every call.
+  // A new stream's id; its owner passes it with every call.
   StreamId NextStream() { return StreamId{next_stream_.fetch_add(1)}; }
 
-  // Shared by its reactor, which lives as long as gRPC says, and by this, as
-  // long as it may still send over it.  One that has ended by the time of its
-  // turn is told Cancelled, and changes nothing.
+  // The stream is shared: by gRPC, which ends its reactor's life, and by this,
+  // while it may still send.  A stream that has ended before the task runs gets
+  // Cancelled and changes nothing.
   void Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
               v1::Registration registration, Done<v1::Welcome> done);
   void OnReport(StreamId id, WorkerReport report, StatusDone done);
@@ -94,21 +95,21 @@ class Coordinator {
 
   // --- weights ---
 
-  // Whether the worker at the other end of a connection may hand over some of
-  // the job's result: it has a stage.
+  // Checks that the worker at the other end of a connection has a stage of the
+  // job, and so may upload a part of its result.
   //   peer  of the connection, as WorkerStream has it
   // Errors: Aborted           another run is under way
   //         Unavailable       no worker is attached over it: try again later
   //         PermissionDenied  the worker has no stage of the job
   void AdmitUpload(const Fence& fence, const std::string& peer,
                    StatusDone done);
-  // As WeightsStore; what makes the weights of a job impossible also fails it.
+  // As WeightsStore.  ResourceExhausted and Internal also fail the job.
   void WriteWeights(v1::WeightsPiece piece, StatusDone done);
   void SyncWeights(const Fence& fence, StatusDone done);
 
-  // step: of the checkpoint; 0: the result, else the newest checkpoint, which
-  // is made where the job trains.  has_left: asked while that is made, whether
-  // nobody wants it any more.
+  // step: the checkpoint's; 0: the result, or else the newest checkpoint, which
+  // a job that trains makes now.  has_left: while that is made, returns whether
+  // the client has left.
   // Errors: NotFound; FailedPrecondition  the job has no weights yet;
   //         Cancelled  has_left
   void ReadWeights(JobId job, int64_t step, int64_t offset, int64_t limit,
@@ -128,12 +129,13 @@ class Coordinator {
               Done<v1::SubmitJobResponse> done);
   void Stop(JobId job, Done<v1::Job> done);
   void Delete(JobId job, Done<v1::DeleteJobResponse> done);
-  // Newest first, without curves and with the last evaluation only.
+  // Newest first; no curves, and only the last evaluation.
   void ListJobs(const v1::ListJobsRequest& request,
                 Done<v1::ListJobsResponse> done);
-  // With kMostEvaluations at most, or what the request names in order.
+  // With in_order: the next records of each kind, by step.  Else evenly spaced
+  // points of the curve, and the kMostEvaluations newest evaluations.
   void GetJob(const v1::GetJobRequest& request, Done<v1::Job> done);
-  // The next kMostEvents at most; none: that is all so far.
+  // Returns at most kMostEvents; none: there are no more so far.
   void GetEvents(const v1::GetEventsRequest& request,
                  Done<v1::GetEventsResponse> done);
   void GetLogs(const v1::GetLogsRequest& request,
@@ -142,7 +144,7 @@ class Coordinator {
                    Done<v1::ListWorkersResponse> done);
   // Errors: NotFound.
   void Drain(const std::string& worker, bool drain, Done<v1::Worker> done);
-  // Errors: NotFound; FailedPrecondition  it is there, or a job waits for it.
+  // Errors: NotFound; FailedPrecondition  it is live, or a job waits for it.
   void Forget(const std::string& worker, Done<v1::Worker> done);
   void StartProfile(const v1::StartProfileRequest& request,
                     Done<v1::StartProfileResponse> done);
@@ -168,53 +170,51 @@ class Coordinator {
               std::function<void(const v1::Revocation&)> at_once,
               Done<v1::Revocation> done);
 
-  // Tells the watcher of the mesh from now on; refuses it with End().
+  // Sends the mesh's state and changes to the watcher; refuses it with End().
   void WatchMesh(std::shared_ptr<MeshWatcher> watcher);
 
   // --- the daemon ---
 
-  // Clients that wait for a checkpoint or watch are told to try again, from now
-  // on.
+  // From now on, tells clients that watch, or wait for a checkpoint, to try
+  // again.
   void RefuseWaiters();
 
-  // Time has passed; from a Ticker.
+  // Called by a Ticker.
   void Tick();
 
   // Whether the loop answers within `patience`; blocks up to that.
   bool Answers(absl::Duration patience);
-  // How many workers and jobs there are, in a line; nothing: the loop does not
+  // The numbers of workers and jobs, in a line; nothing: the loop does not
   // answer.  Blocks up to ten seconds.
   std::optional<std::string> Summary();
   // Whether the last transaction was stored.
   bool StoreWorks() const { return store_works_; }
-  // ListWorkers() tells it.
+  // The free disk space that ListWorkers() reports.
   void SetFreeBytes(int64_t bytes) { free_bytes_ = bytes; }
 
  private:
   // Runs after the batch's transaction, with its result.
   using Reply = std::function<void(const absl::Status& stored)>;
 
-  // Posts what workers, the weights store or the ticker say.
+  // Posts an event of a worker, the weights store or the ticker.
   void Post(TaskLoop::Task task);
   // Posts a client's request, or refuses it at once.
   void PostRequest(const StatusDone& refuse, TaskLoop::Task task);
   TaskLoop::Task Counted(TaskLoop::Task task);
-  // Does `work`, and tells the metrics of the CPU time that it took, without
-  // commits.
+  // Does `work`, and counts its CPU time, without commits, in the metrics.
   void Measure(LoopWork kind, absl::FunctionRef<void()> work);
   absl::Status Commit(const StoreBatch& batch);
   void KeepStore();
-  // Has a job that has ended in the brain's memory, where it is stored.
+  // Loads a stored job that has ended into the brain's memory.
   void Recall(JobId job);
-  // Posts a client's question that `ask` answers after the batch is stored.
+  // Posts a client's question.  `ask` answers it once the batch is stored.
   template <typename T>
   void Ask(Done<T> done, std::function<absl::StatusOr<T>()> ask);
-  // Posts what a client wants changed.  The answer is that of `change`, once
-  // it is stored.
+  // Posts a client's change.  `done` gets the answer of `change` once it is
+  // stored.
   template <typename T>
   void Change(Done<T> done, std::function<absl::StatusOr<T>()> change);
   void NoticeStandstill(Moment moment);
-  // Ends the exports of clients that have left.
   void EndExports();
   void AfterBatch();
   void UpdateMetrics();
@@ -245,7 +245,7 @@ class Coordinator {
   Brain brain_;
   std::map<StreamId, std::shared_ptr<WorkerStream>> streams_;
   std::vector<Reply> replies_;
-  // A client waits for a checkpoint.
+  // A client that waits for a checkpoint.
   struct Export {
     std::function<bool()> has_left;
     Done<CheckpointId> done;
@@ -253,12 +253,12 @@ class Coordinator {
   std::multimap<JobId, Export> exports_;
   bool refuses_exports_ = false;
   MeshWatch watch_;
-  std::string store_error_;    // last one logged
-  absl::Duration commit_cpu_;  // of all commits
+  std::string store_error_;    // logged last
+  absl::Duration commit_cpu_;  // by all commits
   bool ticked_in_batch_ = false;
-  Instant keeps_store_;     // not before
+  Instant keeps_store_;     // earliest next time
   Instant ticked_;          // when the last tick was taken
-  absl::Duration granted_;  // as a standstill, since then
+  absl::Duration granted_;  // standstill reported since then
   Instant metrics_updated_;
 
   TaskLoop loop_;

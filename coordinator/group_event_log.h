@@ -1,5 +1,5 @@
 // GroupEventLog turns the round records of a job's members into events for
-// people, and puts the members' partial evaluations together.
+// people, and adds up the members' partial evaluations.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ class GroupEventLog {
   };
   using Names = std::function<std::string(WorkerId)>;
 
-  // The event that `record` is worth; nothing where all was well (that a rule
-  // leaves parts out is its work, and is counted only), where the
-  // same was told before, and beyond the first kMostAlike that say the same of
-  // other steps, or kMostOfAKind of a kind, which are only counted.
+  // The event for `record`.  Nothing where all went well, where the same event
+  // was told before, and after kMostAlike events that differ only in the step
+  // or kMostOfAKind of a kind; those are only counted.  Parts that the rule
+  // leaves out are only counted, too.
   std::optional<Event> OnRecord(const v1::RoundRecord& record,
                                 const Names& names);
 
@@ -36,15 +36,15 @@ class GroupEventLog {
   // outvoted: w4 60, w1 2"; empty where nothing happened.
   std::string Summary() const;
 
-  // A member's evaluation over its own samples: the sum of all so far for that
-  // step.  The same again changes nothing.  Nothing for a step so old that its
-  // other parts are forgotten.
+  // Takes a member's evaluation over its own samples.  Returns the sum of all
+  // parts of that step so far; a repeated part changes nothing.  Nothing for a
+  // step so old that its other parts are forgotten.
   std::optional<v1::EvaluationRecord> OnEvaluation(
       WorkerId member, const v1::EvaluationRecord& part);
-  // The members whose parts of `step` are in.
+  // The members whose parts of `step` have come.
   std::set<WorkerId> EvaluatedBy(int64_t step) const;
-  // Evaluations up to `step` were stored by an earlier coordinator, whole or
-  // not; -1: a new attempt, of which there are none.
+  // Ignores evaluations up to `step`: an earlier coordinator stored them, whole
+  // or not.  -1: a new attempt begins, and all are expected.
   void ForgetEvaluations(int64_t step);
 
  private:
@@ -52,18 +52,18 @@ class GroupEventLog {
 
   bool IsNew(const Told& told);
   void CountOutvoted(const v1::RoundRecord& record, const Names& names);
-  // alike: what the text says but for the step.
+  // alike: the text without the step.
   std::optional<Event> Count(const std::string& kind, const std::string& alike,
                              std::string text);
 
   std::map<std::string, int64_t> told_;      // events, by kind
-  std::map<std::string, int64_t> alike_;     // of them, by what they say
+  std::map<std::string, int64_t> alike_;     // of them, by `alike`
   std::map<std::string, int64_t> skipped_;   // parts, by reason
-  std::map<std::string, int64_t> outvoted_;  // parts, by whose they were
+  std::map<std::string, int64_t> outvoted_;  // parts, by member
   int64_t voids_ = 0;
   int64_t takeovers_ = 0;
-  // (step, kind, text) of the newest ones: a record comes again when its
-  // acknowledgement was lost, and from several members.
+  // (step, kind, text) of the newest events: a record comes again after a lost
+  // acknowledgement, and from several members.
   std::set<Told> seen_;
   std::map<int64_t, std::map<WorkerId, v1::EvaluationRecord>>
       parts_;  // by step

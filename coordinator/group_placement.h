@@ -1,8 +1,8 @@
 // Decides where a data-parallel job may run now: every member holds the whole
 // model.
 //
-// Assumes: a member that is not there yet can join later, so that a job begins
-// with as many as are free, once they are enough for a round.
+// Assumes: an absent member can join later, so that a job begins with the free
+// workers once they are enough for a round.
 #pragma once
 
 #include <map>
@@ -15,13 +15,13 @@
 
 namespace paceline {
 
-// aggregation.workers, else all that can run it, at most aggregation.members:
-// those with the lowest ids, but for those whose memory does not hold what a
-// member of so many needs.  The plan has one entry a member, all layers, with
-// its share of a batch: aggregation.shares, else by speed where all have a
-// profile of this model, else equal.
+// Takes aggregation.workers, or else all that can run it: at most
+// aggregation.members, with the lowest ids, without workers whose memory is too
+// small for a member of a group of that size.  The plan has one entry a member,
+// all layers, with its share of a batch: aggregation.shares, else by speed
+// where all have a profile of this model, else equal.
 //
-// candidates: sorted by id; drained ones get no part.
+// candidates: sorted by id; drained ones are left out.
 PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
                                       const ModelDescription& model,
                                       const std::vector<Candidate>& candidates,
@@ -34,10 +34,10 @@ absl::Status CheckJoiner(const JobSpec& spec, const ModelDescription& model,
                          const Member& worker,
                          const Measurements& measurements);
 
-// Whether there is the memory for one more: of `joiner`, while it fetches the
-// state and then, and of the `members` that there are, each of which holds the
+// Checks the memory for one more member: of `joiner`, during and after the
+// fetch of the state, and of the present `members`, each of which holds the
 // parts of all others when it serves.
-// Errors: ResourceExhausted  names who has how much and would need how much
+// Errors: ResourceExhausted  names the worker, its memory and the need
 absl::Status CheckRoom(const JobSpec& spec, const ModelDescription& model,
                        const std::vector<const Member*>& members,
                        const Member& joiner);
@@ -49,7 +49,7 @@ std::map<WorkerId, double> SharesOf(const JobSpec& spec,
                                     const Measurements& measurements);
 
 // Seconds of a micro-batch, forward and backward, on the slowest of `workers`,
-// as measured or predicted; 0: it cannot be said.
+// measured or predicted; 0: not known.
 double SlowestMicroBatch(const JobSpec& spec, const ModelDescription& model,
                          const std::vector<const Member*>& workers,
                          const Measurements& measurements);

@@ -1,9 +1,9 @@
-// Groups keeps the round groups of data-parallel jobs: how they begin, what
-// their members say, who joins and leaves, and what becomes of a job whose
-// group is lost.
+// Groups runs the round groups of data-parallel jobs: it begins them, takes
+// their members' reports, admits and removes members, and begins a job again
+// whose group is lost.
 //
-// Assumes: a data-parallel job goes on with the members that are left, and
-// takes in new ones while no job waits in the queue.
+// Assumes: a data-parallel job goes on with its remaining members, and takes in
+// new ones while no job waits in the queue.
 #pragma once
 
 #include <cstdint>
@@ -29,32 +29,31 @@ class Groups {
   Groups(MeshState& mesh, JobProgress& progress)
       : mesh_(mesh), progress_(progress) {}
 
-  // The first view of an attempt; the job is placed.
+  // Makes the first view of an attempt of a placed job.
   void Start(JobEntry& job, Moment moment);
   // Goes on with the view that an earlier coordinator stored.
   void Restore(JobEntry& job, Moment moment);
 
-  // Takes what a worker reports of the present run of a job with a group.
+  // Takes a worker's report on the present run of a job with a group.
   void TakeReport(JobEntry& job, const Member& member,
                   const WorkerReport& report, Moment moment);
-  // Looks at every process of the job's group: who is gone, another one, back.
-  // Nothing for a job that has none.
+  // Checks for each of the job's workers whether its process is gone, replaced
+  // or back.  Does nothing for a job without a group.
   void Check(JobEntry& job, Moment moment);
-  // Files that a worker's failed jobs name have changed: it is asked back now.
+  // Files of jobs that failed on this worker have changed: asks it back now.
   void OnRepaired(const Member& member, const v1::Heartbeat& heartbeat,
                   Moment moment);
   void SetDraining(JobEntry& job, WorkerId worker, bool drain, Moment moment);
   // Takes idle workers into the groups, unless a queued job may want them.
   void AdmitJoiners(Moment moment);
 
-  // Processes of the job's last attempt that start anew, in a sentence; empty:
-  // none.
+  // Names the workers of the last attempt that start anew; empty: none.
   std::string WaitsForReturn(const JobEntry& job) const;
-  // Whether the result that could not be saved is asked for again.
+  // Whether the result, which could not be saved, is awaited again.
   bool WaitsForUpload(JobEntry& job, const absl::Status& error, Moment moment);
 
   StandingOrder OrderOf(const JobEntry& job, WorkerId worker) const;
-  // preparing, training, paused, saving; of a job without a group too.
+  // preparing, training, paused or saving; also for a job without a group.
   static std::string PhaseOf(const JobEntry& job);
   const GroupCounts& counts() const { return counts_; }
 
@@ -80,7 +79,7 @@ class Groups {
                  const ModelDescription& model);
   void AdmitJoinersOf(JobEntry& job, Moment moment);
   std::vector<const Member*> MembersOf(const JobEntry& job) const;
-  // Whether it and a member of the group cannot reach one another.
+  // Whether it and a member of the group cannot reach each other.
   bool CannotDial(const JobEntry& job, const Member& joiner) const;
   bool HasMemory(JobEntry& job, const Member& joiner,
                  const ModelDescription& model, Moment moment);

@@ -28,11 +28,11 @@ struct Readiness {
 
 // Adds the page at /, its events at /watch, /metrics, /healthz (the loop
 // answers), /readyz (it also serves and its store takes writes) and /sd to
-// `server`, which is outlived by all the others. A handler waits at most two
-// seconds for the loop.
+// `server`, which all others outlive.  A handler waits at most two seconds for
+// the loop.
 //
-// own_http_address: asked when /sd is; known only after Start().
-// own_tls: the server speaks https.
+// own_http_address: called for each /sd; known only after Start().  own_tls:
+// the server speaks https.
 void AddRoutes(HttpServer& server, Coordinator& coordinator,
                MetricsRegistry& registry, const Readiness& readiness,
                std::function<std::string()> own_http_address, bool own_tls);

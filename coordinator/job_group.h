@@ -1,9 +1,8 @@
 // JobGroup keeps the round group of one data-parallel job in one attempt: its
-// members, its listeners, and which process is taken out and why.
+// members and listeners.  It decides which process is removed and why.
 //
-// Assumes: what this decides is stored before anybody outside sees it, as the
-// brain promises of all its actions (Actions::writes), so that a view counts
-// as kept for good when it is decided.
+// Assumes: the brain stores its decisions before anything outside sees them
+// (Actions::writes), so that a view counts as durable when it is decided.
 #pragma once
 
 #include <cstdint>
@@ -31,40 +30,41 @@ struct GroupOptions {
   int64_t term = 1;  // greater than that of any coordinator before
   int64_t min_parts = 1;
   absl::Duration lease = absl::Seconds(3);
-  // A compute thread that is at work and finishes no instruction for as long,
-  // while others go on or have waited for as long, hangs.
+  // A working compute thread hangs if it finishes no instruction for this long
+  // while others go on or have waited for this long.
   absl::Duration instruction_bound = absl::Seconds(3);
 };
 
 // Why a process left a group; a label of a metric.
 enum class GroupExit : uint8_t {
-  kLost,       // its control stream: Membership
-  kRestarted,  // another process of its worker is there
-  kSilent,     // alive, but it owes the others an answer
-  kHung,       // alive, but its compute thread does nothing
-  kMismatch,   // its state is another one than the majority's
+  kLost,       // Membership lost its control stream
+  kRestarted,  // its worker runs another process
+  kSilent,     // alive, but owes the others an answer
+  kHung,       // alive, but its compute thread is stuck
+  kMismatch,   // its state differs from the majority's
   kDrained,
-  kFailed,   // it said so
+  kFailed,   // it reported an error
   kStopped,  // its process ended on request
 };
 constexpr int kGroupExits = 8;
 absl::string_view GroupExitName(GroupExit exit);  // "lost", "restarted", ...
 
-// A process that left; it may come back as another one only.
+// A process that left.  Only a new process of its worker may join again.
 struct GroupLeaver {
   MemberId id;
   GroupExit exit;
 };
 
 struct GroupEvent {
-  std::string kind;  // joined, lost, evicted, left, paused, resumed, mismatch
+  // joining, joined, lost, evicted, left, paused, resumed or mismatch.
+  std::string kind;
   std::string text;
 };
 
-// The events since the last TakeNews() lead to this.
+// The results of the events since the last TakeNews().
 struct GroupNews {
-  std::optional<View> view;  // the newest one, to be stored
-  int64_t views = 0;         // that were decided
+  std::optional<View> view;  // the newest view, to be stored
+  int64_t views = 0;         // decided
   std::vector<GroupLeaver> leavers;
   std::vector<GroupEvent> events;
 };
@@ -72,79 +72,79 @@ struct GroupNews {
 // Thread-compatible; lives on the coordinator's loop.  Pure.
 class JobGroup {
  public:
-  // stored: the view that an earlier coordinator kept for this attempt;
-  // excluded: processes that were taken out before, none of them in it.
+  // stored: the view that an earlier coordinator stored for this attempt;
+  // excluded: processes that were removed before.
   JobGroup(const GroupOptions& options, std::optional<View> stored,
            const std::map<WorkerId, Incarnation>& excluded = {});
 
-  // The first view of an attempt, from step 0: at least one; none was stored.
+  // Makes the first view of an attempt, from step 0.  workers: at least one.
+  // No view was stored.
   void Begin(const std::vector<GroupWorker>& workers,
              const std::map<WorkerId, double>& shares, Instant now);
 
-  // It is there and has the order: a member of the present view, or one who
-  // shall become some.  Again: its address may be another one.  One that was
-  // taken out is not let in.
+  // Takes in a process that is attached: a member of the present view, or a
+  // future one.  A repeated call updates its address.  Ignores a process that
+  // was removed.
   void Admit(const GroupWorker& worker, double share, Instant now);
 
-  // report: nothing where it said nothing of the group.
+  // report: nothing where the heartbeat has no part on the group.
   void OnReport(const MemberId& member, v1::RunState::Phase phase,
                 const std::optional<MemberReport>& report, int64_t progress,
                 Instant now);
-  // Its worker's last heartbeat, whatever was in it.
+  // heard: the time of its worker's last heartbeat of any content.
   void OnHeard(const MemberId& member, Instant heard);
-  // It leaves, whatever it is.  why: without its name, for people.
+  // The member or listener leaves.  why: for people, without its name.
   void OnGone(const MemberId& member, GroupExit exit, const std::string& why);
-  // It is let go as soon as somebody stays who has the state; takes it back
-  // with false.
+  // With true, the worker leaves once another member has the state.  False
+  // takes the drain back.
   void SetDraining(WorkerId worker, bool draining);
 
-  // GroupOptions': who joins may be slower than all before.
+  // Sets GroupOptions::instruction_bound: a joiner may be slower than all
+  // others.
   void SetInstructionBound(absl::Duration bound) {
     options_.instruction_bound = bound;
   }
 
-  // Judges those who are there.  The time since the call before is that of
-  // which this coordinator may know only now.
+  // Removes members that are silent or hang, and lets drained ones go.  The
+  // time between two calls counts as the coordinator's own delay.
   void OnTick(Instant now);
 
-  // Nothing: it takes no part (any more).
+  // Nothing: it takes no part in the group.
   std::optional<GroupOrder> OrderOf(const MemberId& member) const;
   bool Has(const MemberId& member) const {
     return processes_.count(member) > 0;
   }
-  // It was taken out, or says that it took part in an earlier view and is in
-  // none: only another process of its worker may come back.
+  // It was removed, or took part in an earlier view and is in none now.  Only
+  // another process of its worker may come back.
   bool IsExcluded(const MemberId& member) const {
     return keeper_.IsExcluded(member);
   }
-  // The process of a worker that takes part; null: none does.
+  // The worker's process that takes part; null: none.
   const MemberId* FindProcess(WorkerId worker) const;
   bool IsMember(const MemberId& member) const;
 
-  // Nobody lives that has the group's state: a new attempt.
+  // No live process has the group's state: a new attempt is needed.
   bool lost() const { return keeper_.lost(); }
-  // States differ, and no majority says which is right: a new attempt.
+  // States differ without a majority: a new attempt is needed.
   bool torn() const { return torn_; }
-  // Somebody has the model ready: a process that is lost from here on is not
-  // one that starts anew before the run.
+  // A member has the model ready: a later loss is no longer a restart before
+  // the run.
   bool begun() const { return begun_; }
   bool paused() const { return paused_; }
   // "2 of the 3 members that a round needs are there"; empty: not paused.
   std::string PausedText() const;
-  // All members are done, and the one that hands the weights over has known
-  // that it is the one.
+  // All members are done, and the one that uploads the weights knew its role.
   bool AllDone() const;
 
-  // The last one decided; a group that has begun has one.
+  // The last decided view; a group that has begun has one.
   const std::optional<View>& view() const { return keeper_.view(); }
-  // The processes said this of themselves last.
+  // The last reports of the processes.
   std::map<WorkerId, v1::JobMember> Members() const;
-  // Returns the server of the round after the last one that somebody applied;
-  // 0: there is none.
+  // The server of the round after the last applied one; 0: none.
   WorkerId Server(const JobSpec& spec) const;
   int members() const;
   int listeners() const;
-  int64_t furthest() const { return furthest_; }  // steps applied by somebody
+  int64_t furthest() const { return furthest_; }  // most steps applied
 
   GroupNews TakeNews();
 
@@ -172,7 +172,7 @@ class JobGroup {
   GroupOptions options_;
   ViewKeeper keeper_;
   std::map<MemberId, Process> processes_;  // members and listeners
-  std::map<MemberId, std::string> names_;  // also of those who left
+  std::map<MemberId, std::string> names_;  // also of those that left
   std::set<MemberId> taken_part_;
   std::set<WorkerId> draining_;
   bool begun_ = false;

@@ -1,4 +1,4 @@
-// JobProgress takes into a job's record how far its workers say they are.
+// JobProgress enters the workers' reports on their progress in a job's record.
 #pragma once
 
 #include "coordinator/mesh_state.h"
@@ -10,20 +10,20 @@ class JobProgress {
  public:
   explicit JobProgress(MeshState& mesh) : mesh_(mesh) {}  // outlives this
 
-  // Logs, and of the present run steps.  Returns whether the heartbeat is of
-  // the job's present run.
+  // Takes log lines, and the steps of the present run.  Returns whether the
+  // heartbeat belongs to the job's present run.
   bool TakeRecords(JobEntry& job, const Member& member,
                    v1::Heartbeat& heartbeat, Moment moment);
-  // Takes all that a worker reports of the present run, but for its phase.
+  // Takes a worker's report on the present run, without its phase.
   void TakeRun(JobEntry& job, WorkerId worker, const v1::RunState& run,
                Moment moment);
   void TakeEvaluation(JobEntry& job, const v1::EvaluationRecord& evaluation,
                       Moment moment);
-  // Every worker has handed over what it had.
+  // Every worker has uploaded its part of the result.
   void OnAllDone(JobEntry& job, Moment moment);
 
-  // Takes the record of a run of the job's attempt, which the worker may have
-  // left.
+  // Takes a step's record of the job's attempt, even of a run that the worker
+  // has left.
   void TakeStep(JobEntry& job, WorkerId worker, const v1::StepRecord& part,
                 Moment moment);
 
@@ -45,7 +45,8 @@ class JobProgress {
   MeshState& mesh_;
 };
 
-// Over the last steps, also those of an earlier coordinator; 0: not known.
+// The rate over the last steps, also under an earlier coordinator; 0: not
+// known.
 double SamplesPerSecond(const JobEntry& job);
 
 }  // namespace paceline

@@ -1,8 +1,7 @@
 // JobQueue checks jobs, keeps those that wait, and starts them.
 //
-// Assumes: one worker runs one job at a time; jobs are served first come first
-// served, but a job that waits for workers that are not there holds up no
-// other.
+// Assumes: a worker runs one job at a time; jobs are served first come, first
+// served, except that a job that waits for absent workers holds up no other.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +19,8 @@ namespace paceline {
 
 struct Submission {
   JobRecord job;
-  bool repeated = false;  // the job is known already; nothing is to be done
-  v1::SubmitJobResponse answer;  // without the id
+  bool repeated = false;         // the job exists already; nothing to do
+  v1::SubmitJobResponse answer;  // without its id
 };
 
 // Thread-compatible; lives on the coordinator's loop.
@@ -40,17 +39,17 @@ class JobQueue {
   absl::StatusOr<Submission> CheckSubmit(const v1::SubmitJobRequest& request,
                                          Moment moment) const;
   void OnSubmitted(JobRecord job, Moment moment);
-  // Starts all that can start, and says of the others for what they wait.
+  // Starts every job that can start, and sets the why of the others.
   void Serve(Moment moment);
 
  private:
   void AddStages(const std::vector<StageOfPlan>& stages,
                  v1::SubmitJobResponse& answer) const;
-  // Holds all that placements are made of, while a walk through the queue
-  // changes nothing of it.
+  // The inputs of placements.  One walk through the queue keeps them until it
+  // starts a job.
   struct Look {
     std::vector<Candidate> free;   // as MeshState::Candidates()
-    std::vector<Candidate> there;  // all that are there, as if they were idle
+    std::vector<Candidate> there;  // all present workers, as if idle
     uint64_t key;
   };
 

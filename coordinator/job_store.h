@@ -21,16 +21,16 @@
 
 namespace paceline {
 
-// Lines of the log and events of one job that are kept; older ones go.
+// The newest log lines and events that one job keeps.
 constexpr int64_t kLogLinesKept = 10000;
 constexpr int64_t kEventsKept = 10000;
-// A job's curve has the records of so many newest steps, all of them.  Of those
-// before it has at most so many: each CurveStride()-th, from the first on.
+// A job's curve has every record of its newest kWholeSteps steps.  Of the older
+// ones it has at most kOlderSteps: each CurveStride()-th, from the first on.
 constexpr int64_t kWholeSteps = 10'000;
 constexpr int64_t kOlderSteps = 10'000;
-// Rows that are deleted in one transaction.
+// The most rows that one transaction of Upkeep() deletes.
 constexpr int64_t kRowsATime = 1000;
-// Jobs that have ended and stay in memory, for those who watch: the last ones.
+// The last jobs that have ended stay in memory, for watchers.
 constexpr int64_t kEndedInMemory = 30;
 
 // The least power of two that leaves at most kOlderSteps of the steps between
@@ -52,7 +52,7 @@ struct StoredRows {
   std::vector<v1::EvaluationRecord> evaluations;  // by step
 };
 
-// The newest of every key.
+// The newest measurement of every key.
 struct StoredMeasurements : Measurements {
   void Put(const DeviceProfile& profile) {
     profiles[profile.key] = profile;
@@ -66,65 +66,61 @@ struct StoredMeasurements : Measurements {
   int64_t version = 0;  // grows with every change
 };
 
-// The newest view of a data-parallel job, and what else of its group outlives
-// the coordinator.
+// The newest view of a data-parallel job, and the rest of its group's state
+// that outlives the coordinator.
 struct KeptView {
   int64_t attempt = 0;
   View view;
-  // Processes that were taken out, the last one of each worker: none of them
-  // comes back.
+  // The last process of each worker that was removed; it never comes back.
   std::map<WorkerId, Incarnation> excluded = {};
-  // A group that had begun was lost: later attempts are without the job's
-  // faults.
+  // A group that had begun was lost: later attempts inject no faults.
   bool faults_are_spent = false;
 };
 
 struct StoredState {
   std::map<WorkerId, v1::Registration> workers;
-  std::set<WorkerId> drained;  // get nothing new
+  std::set<WorkerId> drained;  // get no new work
   int64_t term = 0;            // of the last coordinator's views
   std::map<JobId, KeptView> views;
-  std::map<JobId, JobRecord> jobs;    // open ones, and the last that ended
-  std::map<JobState, int64_t> ended;  // how many there are beside these
-  JobId next_job{1};  // never used before, also by jobs that were deleted
+  std::map<JobId, JobRecord> jobs;    // open ones, and the last ended ones
+  std::map<JobState, int64_t> ended;  // counts of all others
+  JobId next_job{1};                  // unused so far, also by deleted jobs
   StoredMeasurements measurements;
   std::map<std::string, v1::JoinToken> tokens;  // by id
   std::map<std::string, int64_t> revoked;       // as MeshState
   std::map<std::string, std::string> keys;      // as Tokens
 };
 
-// Everything that one transaction writes.
+// The writes of one transaction.
 struct StoreBatch {
   // Also survives a power cut, not only a crash of the process.
   bool durable = false;
   std::map<WorkerId, v1::Registration> workers = {};  // put
-  std::map<WorkerId, bool> drained = {};              // put; false: no more
-  // Workers that go, with their drain marks; after both.
+  std::map<WorkerId, bool> drained = {};              // put; false: removed
+  // Workers to delete with their drain marks; applied after both.
   std::vector<WorkerId> forgotten = {};
   std::optional<int64_t> term = {};      // put
   std::map<JobId, KeptView> views = {};  // put; one a job
   std::map<JobId, JobRecord> jobs = {};  // put
-  // Go on after so many steps: records of later steps that are there go, and
-  // with 0 the evaluation before the first step too, before those below are
-  // put.
+  // Jobs that go on after so many steps.  Before `records` are put, records of
+  // later steps are deleted; with 0 also the evaluation before the first step.
   std::map<JobId, int64_t> restarted = {};
   struct Records {
     std::vector<v1::StepRecord> steps = {};              // put by step
     std::vector<v1::EvaluationRecord> evaluations = {};  // put by step
     std::vector<v1::JobEvent> events = {};               // appended
-    // Appended, each beside the process it is of; but a line whose process and
-    // sequence (not 0) are those of one that is there already is the same line,
-    // and is dropped.
+    // Appended, each with its process.  A line whose process and sequence (not
+    // 0) are stored already is dropped.
     std::vector<std::pair<Incarnation, v1::LogLine>> logs = {};
   };
   std::map<JobId, Records> records = {};
   StoredMeasurements measurements = {};  // put by key
-  // By id; nothing: it goes.
+  // By id; nothing: deleted.
   std::map<std::string, std::optional<v1::JoinToken>> tokens = {};
   std::map<std::string, int64_t> revoked = {};  // put
-  // By name, as Tokens; empty: it goes.
+  // By name, as Tokens; empty: deleted.
   std::map<std::string, std::string> keys = {};
-  // Jobs that go; after everything else.  Upkeep() takes what is left of their
+  // Jobs to delete, after everything else.  Upkeep() deletes the rest of their
   // records.
   std::vector<JobId> deleted = {};
 
@@ -140,9 +136,9 @@ struct StoreBatch {
 // Thread-compatible.
 //
 // Errors of all methods:
-//   DataLoss           what is stored is damaged
+//   DataLoss           the stored data is damaged
 //   ResourceExhausted  the disk is full
-//   Internal           anything else that the data base says
+//   Internal           any other error of the data base
 class JobStore {
  public:
   virtual ~JobStore() = default;
@@ -152,38 +148,38 @@ class JobStore {
   // All of it or nothing.
   virtual absl::Status Commit(const StoreBatch& batch) = 0;
 
-  // Removes a few rows that nobody needs: of curves what CurveStride() leaves
-  // out, and of jobs that were deleted.  To be called often.
+  // Removes a few rows: points of curves that CurveStride() leaves out, and
+  // rows of deleted jobs.  Called often.
   virtual absl::Status Upkeep() = 0;
 
-  // Those with smaller numbers than `below`, the newest first: at most `limit`,
+  // The jobs with smaller numbers than `below`, newest first: at most `limit`,
   // and no more once they have `bytes` together.
   virtual absl::StatusOr<std::vector<JobRecord>> JobsBelow(JobId below,
                                                            int64_t limit,
                                                            int64_t bytes) = 0;
-  // The last that have ended.
+  // The last jobs that have ended.
   virtual absl::StatusOr<std::vector<JobRecord>> LastEnded(int64_t limit) = 0;
-  // That was submitted with this request id.  Not assigned: none was.
+  // The job that was submitted with this request id; not assigned: none.
   virtual absl::StatusOr<JobId> FindRequest(const std::string& request_id) = 0;
 
-  // Records of steps after `after_step`; at most `points` of them, evenly
-  // apart. Cost: theirs, however many there are.
+  // Records of steps after `after_step`: at most `points`, evenly apart.  The
+  // cost grows with the points returned, not with the curve.
   virtual absl::StatusOr<StoredCurve> Curve(JobId job, int64_t after_step,
                                             int64_t points) = 0;
-  // By step; at most `newest` of them, the last ones.
+  // The last `newest` ones, by step.
   virtual absl::StatusOr<std::vector<v1::EvaluationRecord>> Evaluations(
       JobId job, int64_t newest) = 0;
-  // The first `limit` (at least 1) of each kind after `after_step`, with 0 the
-  // evaluation before the first step too.  Where there are more of one, both
+  // The first `limit` (at least 1) of each kind after `after_step`; with 0 also
+  // the evaluation before the first step.  Where a kind has more, both kinds
   // end at the same step.
   virtual absl::StatusOr<StoredRows> RowsAfter(JobId job, int64_t after_step,
                                                int64_t limit) = 0;
-  // Those with a number greater than `after`, ascending, the first `limit`.
-  // Their `sequence` is that number: the store counts them.
+  // The first `limit` events whose `sequence` is greater than `after`,
+  // ascending.  The store gives the sequence numbers.
   virtual absl::StatusOr<std::vector<v1::JobEvent>> Events(JobId job,
                                                            int64_t after,
                                                            int64_t limit) = 0;
-  // The newest of all jobs, ascending.
+  // The newest events of all jobs, ascending.
   virtual absl::StatusOr<std::vector<v1::JobEvent>> NewestEvents(
       int64_t limit) = 0;
   virtual absl::StatusOr<std::vector<v1::LogLine>> Logs(JobId job,

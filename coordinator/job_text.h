@@ -1,4 +1,4 @@
-// Questions about one job's record, and how its facts read in a sentence.
+// Queries of one job's record, and sentences about it for people.
 #pragma once
 
 #include <map>
@@ -27,11 +27,11 @@ std::string AtStep(const JobRecord& record);
 // preparing, training, saving; empty unless the job runs.
 std::string PhaseOf(const JobRecord& record);
 
-// A loss or an accuracy: "0.1250"; "nan" whatever the sign.
+// A loss or an accuracy: "0.1250"; "nan" for any sign.
 std::string FourDecimals(double value);
 
-// The evaluation of `samples` with the sums of their losses and right answers.
-// Nothing: there are no samples.
+// The evaluation of `samples`.  loss, correct: the sums of their losses and
+// right answers.  Nothing without samples.
 std::optional<v1::EvaluationRecord> EvaluationOf(int64_t step, int64_t samples,
                                                  double loss, double correct);
 
@@ -39,16 +39,16 @@ std::optional<v1::EvaluationRecord> EvaluationOf(int64_t step, int64_t samples,
 std::string EvaluationText(const JobSpec& spec,
                            const v1::EvaluationRecord& evaluation);
 
-// Names the content of the job's file: "weights" or "predictions".
+// The content of the job's file: "weights" or "predictions".
 std::string ResultName(const JobSpec& spec);
 
-// Why the gate has skipped this step.
+// Why the gate skipped this step.
 std::string SkipReason(const v1::StepRecord& step);
 
-// "worker b has been preparing for 60 s (reading data?)" when one has for
-// `bound` or longer; empty otherwise.  The time is a multiple of `bound`, so
-// that the text, which is stored and logged, changes seldom.
-// since: when each worker that prepares was first heard to.
+// "worker b has been preparing for 60 s (reading data?)" when it takes `bound`
+// or longer; empty otherwise.  The time is a multiple of `bound`, so that the
+// text, which is stored and logged, changes seldom.  since: when each worker
+// that prepares was first heard to.
 std::string PreparingText(const JobRecord& record,
                           const std::map<WorkerId, Instant>& since,
                           absl::Duration bound, Instant now);
@@ -69,34 +69,33 @@ std::vector<const v1::JobWorker*> LastStageOf(const JobRecord& record);
 bool Holds(const JobRecord& record, WorkerId worker, int layer);
 bool HoldsLast(const JobRecord& record, WorkerId worker);
 
-// Counts those of an inference job; 0: not known yet, or it trains.
+// The micro-batches of an inference job; 0: not known yet, or it trains.
 int64_t MicroBatchesOf(const JobRecord& record);
-// No step of the job (of inference: no micro-batch) has a greater number, as
-// far as is known here.
+// The bound of the job's step numbers (inference: of micro-batches), as far as
+// it is known.
 int64_t MostSteps(const JobRecord& record);
-// Whether any micro-batch of the attempt goes to that worker; true while it is
-// not known how many there are.  A replica that gets none has nothing to end
-// with.
+// Whether any micro-batch of the attempt goes to that worker; true while their
+// number is not known.  A replica without one never reports an end.
 bool HasTurn(const JobRecord& record, WorkerId worker);
 
-// "; it was one of 2 replicas of stage 1: ..."; empty where nobody else held
-// that worker's stage, or where it does not train.
+// "; it was one of 2 replicas of stage 1: ..."; empty where no other worker
+// held that worker's stage, or the job does not train.
 std::string LostReplicaText(const JobRecord& record, WorkerId worker);
 
-// Whether every worker of the job has come to `phase`; to kDone all that have
-// anything to do.
+// Whether every worker of the job has reached `phase`.  STOPPED counts as
+// RUNNING; a worker without micro-batches counts as DONE.
 bool AllAtLeast(const JobRecord& record, v1::RunState::Phase phase);
 
 // The predicted and the measured time of each stage of the present plan, one
-// entry a replica; none before the job is placed.
+// entry per replica; none before the job is placed.
 std::vector<v1::StageDrift> DriftOf(const JobRecord& record);
 
-// Mean of the steps timed so far; 0: none yet.
+// The mean time of a step so far; 0: none was timed yet.
 double MeasuredStepSeconds(const JobRecord& record);
 
 absl::Status NoSuchJob(JobId id);
 
-// Errors: InvalidArgument  all that CheckJobSpec() found.
+// Errors: InvalidArgument  lists all that CheckJobSpec() found
 absl::Status CheckSpec(const JobSpec& spec);
 
 // The model that `spec` trains.  Errors: as DescribeModel().

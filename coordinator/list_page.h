@@ -1,4 +1,4 @@
-// ListPage says which elements of a list go into one answer.
+// ListPage decides which elements of a list go into one answer.
 #pragma once
 
 #include <algorithm>
@@ -12,21 +12,21 @@
 
 namespace paceline {
 
-// An answer ends with the element that brings it to so many bytes.
+// An answer ends with the element that brings it to this size.
 inline constexpr int64_t kAnswerBytes = 1 << 20;
 
-// Thread-compatible.  Asked of every element of the list, in order.
+// Thread-compatible.  The caller asks Wants() for every element, in order.
 class ListPage {
  public:
-  // skip: elements that earlier answers had.  page_size: as the client wants
-  // it; 0: `most`, which it never exceeds.
+  // skip: the elements of earlier answers.  page_size: the client's; 0: `most`,
+  // which is also its bound.
   ListPage(int64_t skip, int64_t page_size, int64_t most)
       : skip_(skip),
         place_(skip),
         left_(page_size > 0 ? std::min(page_size, most) : most) {}
 
-  // The number in a token; `first` in an empty one.
-  // Errors: InvalidArgument  no list has given that token
+  // The number in a token; `first` for an empty one.
+  // Errors: InvalidArgument  no list gave this token
   static absl::StatusOr<int64_t> Parse(const std::string& token,
                                        int64_t first = 0) {
     int64_t number = 0;
@@ -36,7 +36,7 @@ class ListPage {
         absl::StrCat("page_token: '", token, "' is none of this list's"));
   }
 
-  // Whether the next element is in this answer.
+  // Whether the next element belongs to this answer.
   bool Wants() {
     if (skip_ > 0) {
       --skip_;
@@ -45,14 +45,14 @@ class ListPage {
     is_full_ = left_ == 0 || bytes_ >= kAnswerBytes;
     return !is_full_;
   }
-  // It was, with so many bytes.
+  // The element was added, with that many bytes.
   void Took(size_t bytes) {
     --left_;
     ++place_;
     bytes_ += static_cast<int64_t>(bytes);
   }
   int64_t left() const { return left_; }
-  // The token for the next answer; empty: there is none.
+  // The token for the next answer; empty: the list is complete.
   std::string next() const { return is_full_ ? absl::StrCat(place_) : ""; }
 
  private:

@@ -1,10 +1,10 @@
 // MeasureQueue decides which worker measures what, and when.
 //
 // Assumes: a worker measures one thing at a time and nothing while it has a
-// job; two links that share no worker do not disturb each other.  What a
-// person asked for comes before what the mesh does by itself (the links of a
-// worker that has just joined), keeps its worker from jobs until it is done,
-// and fails aloud; the mesh's own waits, gives way and is dropped in silence.
+// job; two links that share no worker do not disturb each other.  A person's
+// measurement goes before the mesh's own (the links of a worker that has just
+// joined), keeps jobs off its worker until it is done, and reports its failure.
+// The mesh's own measurement waits, gives way to jobs and is dropped silently.
 #pragma once
 
 #include <cstddef>
@@ -28,30 +28,30 @@ namespace paceline {
 struct MeasureWorker {
   std::string name;
   std::string address;
-  bool live = false;    // attached, no doubt about it
+  bool live = false;    // attached and not suspect
   bool busy = false;    // has a job
-  bool paused = false;  // which pauses
+  bool paused = false;  // its job is paused
 };
 
-// In a larger mesh, a new process measures its links to those that came last:
-// all links of a thousand workers would be half a million.
+// In a larger mesh, a new process measures only its links to the workers that
+// came last: a thousand workers have half a million links.
 inline constexpr size_t kMostLinks = 32;
 
 struct MeasurePolicy {
   absl::Duration link_limit = absl::Seconds(60);
   absl::Duration layers_limit = absl::Minutes(30);
-  // Somebody's own code is loaded and executed once, and may never return.
+  // A user's script is executed once, and may never return.
   absl::Duration script_limit = absl::Minutes(5);
   absl::Duration files_limit = absl::Seconds(10);
-  // Only the client that asked about a script wants the answer.  A measurement
-  // is kept for all, even if no client waits.
+  // A script's check ends when its client has not asked for the answer for this
+  // long.  Other measurements are kept, even if no client waits.
   absl::Duration unasked_limit = absl::Seconds(30);
-  // How long something waits for a worker that is gone: it may be executing
-  // itself anew.
+  // A measurement waits this long for a worker that is gone: it may be
+  // executing itself anew.
   absl::Duration return_period = absl::Seconds(20);
-  // Processes that end while they measure: one executes itself anew for another
-  // CPU capability, a second may be somebody's doing, a third is the
-  // measurement's: it takes all memory, or the script crashes.
+  // The measurement fails when more processes end while they measure.  One
+  // executes itself anew for another CPU capability, a person may end the
+  // second; the third runs out of memory, or its script crashes.
   int most_ended_processes = 2;
 };
 
@@ -60,36 +60,35 @@ class MeasureQueue {
  public:
   explicit MeasureQueue(const MeasurePolicy& policy = {}) : policy_(policy) {}
 
-  // A new process of this name: its links are measured anew, up to kMostLinks
-  // of them, each from both ends.  `others`: the live workers, those that came
-  // last at the end.
+  // A new process of this name has attached: queues its links, up to
+  // kMostLinks, each from both ends.  `others`: the live workers, the newest at
+  // the end.
   void OnArrival(const std::string& name,
                  const std::vector<std::string>& others);
 
-  // Has one try again whether it can dial the other.
+  // Has `from` try again to dial `to`.
   void Redial(const std::string& from, const std::string& to);
 
-  // workers: at least one.  The id for View().
+  // workers: at least one.  Returns the id for View().
   int64_t Request(const JobSpec& spec, const std::string& cpu_capability,
                   const std::vector<std::string>& workers, bool links);
 
-  // Has these workers look for request.files().  The id for View().
+  // Has these workers look for request.files().  Returns the id for View().
   int64_t RequestFiles(const v1::StartProfileRequest& request,
                        const std::vector<std::string>& workers);
 
-  // The answer to the order that `worker` has; any other is ignored.  What of
-  // it is to be kept: nothing unless it was the first answer, and no error but
-  // that of a link that could not be dialled; of links the one that was asked
-  // for, whatever else it names.
+  // Takes the answer to the worker's present order; ignores any other.  Returns
+  // the part to store: nothing for a repeated answer or an error, except for a
+  // link that could not be dialled; of links only the one that was asked for.
   std::optional<v1::Measurement> OnMeasurement(const std::string& worker,
                                                v1::Measurement measurement);
 
-  // Hands out, takes back, and gives up.  workers: all that are known.
+  // Starts, takes back and fails measurements.  workers: all known ones.
   void Assign(const std::vector<MeasureWorker>& workers, Instant now);
 
   std::optional<MeasureOrder> OrderOf(const std::string& worker) const;
-  // Whether `worker` takes part in what a person asked for, and all others that
-  // do are there.
+  // Whether `worker` takes part in a person's measurement that runs, with all
+  // its workers attached.
   bool Holds(const std::string& worker) const;
 
   // Errors: NotFound; InvalidArgument  no such page
@@ -104,21 +103,21 @@ class MeasureQueue {
     std::string peer;  // empty: layers
     bool running = false;
     std::optional<Instant> since;       // running since
-    std::optional<Instant> gone_since;  // a worker of it is not there since
-    std::optional<Instant> asked_for;   // last, by View()
+    std::optional<Instant> gone_since;  // one of its workers is gone since
+    std::optional<Instant> asked_for;   // last time, by View()
     int ended_processes = 0;            // of its workers, while it ran
     std::string waits_for;
   };
 
-  // The links of one process that the mesh measures by itself.
+  // One process's links that the mesh measures on its own.
   struct OwnLinks {
-    std::vector<std::string> peers;  // that wait
+    std::vector<std::string> peers;  // not measured yet
     std::optional<Task> running;
     int64_t last = 0;  // order
   };
 
   static bool IsScript(const Task& task);
-  // With an outcome that may be asked for.
+  // Makes a request whose outcome View() can return.
   int64_t NewRequest();
   Task NewTask(int64_t request, const std::string& worker);
   Task NewLink(int64_t request, const std::string& from, const std::string& to);
@@ -130,7 +129,7 @@ class MeasureQueue {
                      const std::map<std::string, MeasureWorker>& workers,
                      Instant now) const;
   void End(const Task& task, const absl::Status& error);
-  // Begins what the mesh measures by itself.
+  // Starts the mesh's own measurements.
   void BeginOwn(absl::FunctionRef<bool(const std::string& worker)> is_free,
                 absl::FunctionRef<void(Task& task)> begin);
   static std::string TextOf(const Task& task);
@@ -138,9 +137,9 @@ class MeasureQueue {
 
   const MeasurePolicy policy_;
   int64_t next_id_ = 1;
-  std::deque<Task> tasks_;  // that people asked for, in the order they came
+  std::deque<Task> tasks_;               // people's, oldest first
   std::map<std::string, OwnLinks> own_;  // by worker
-  // Requests whose outcome may still be asked for; the oldest go.
+  // Outcomes for View(), by request; the oldest are dropped.
   std::map<int64_t, v1::GetProfileResponse> requests_;
 };
 

@@ -1,5 +1,5 @@
-// MeshMeasurements has workers measure, keeps what they found, and estimates
-// runs from it.
+// MeshMeasurements has workers measure, keeps the results, and estimates runs
+// from them.
 #pragma once
 
 #include <map>
@@ -27,13 +27,13 @@ class MeshMeasurements {
   // The workers as the queue of measurements sees them.
   std::vector<MeasureWorker> MeasureWorkers() const;
 
-  // Nothing when it cannot be said.
-  //   slowness  InputWorker::slowness, of those of which it is known
+  // Nothing: no estimate is possible.
+  //   slowness  InputWorker::slowness of the workers where it is known
   std::optional<v1::RunEstimate> EstimateOf(
       const JobSpec& spec, const ModelDescription& model,
       const std::vector<StageOfPlan>& stages,
       const std::map<WorkerId, double>& slowness = {}) const;
-  // model: empty for all.
+  // model: of the request; empty: all models.
   absl::StatusOr<v1::ListMeasurementsResponse> ViewMeasurements(
       const v1::ListMeasurementsRequest& request) const;
 

@@ -1,5 +1,6 @@
-// The state that the parts of the Brain share: the workers, the jobs, who works
-// for which job, and what the events since the last TakeActions() lead to.
+// The state that the parts of the Brain share: the workers, the jobs, the job
+// of each worker, and the actions that events since the last TakeActions()
+// cause.
 #pragma once
 
 #include <cstdint>
@@ -34,20 +35,20 @@
 
 namespace paceline {
 
-// An instruction may take so many times what is predicted or was measured.
+// An instruction may take its predicted or measured time times this.
 inline constexpr double kPatience = 5;
 
 struct BrainPolicy {
   MembershipPolicy membership;
-  // How long a pipeline waits for lost workers before it goes on from less than
-  // was safe, and an inference job that has not begun for any lost worker:
-  // loading LibTorch again takes seconds on a small machine.
+  // A pipeline waits this long for lost workers before it restores a cut below
+  // the floor; an inference job that has not begun waits so for any lost
+  // worker.  Loading LibTorch again takes seconds on a small machine.
   absl::Duration return_period = absl::Seconds(20);
-  // A worker that prepares for longer is named in the why of its job, and of
-  // those that wait for it.
+  // A worker that prepares for longer is named in the why of its job, and in
+  // that of jobs that wait for it.
   absl::Duration preparing_bound = absl::Seconds(30);
-  // A process that was taken out of a round group although its worker is live
-  // is asked to start anew, the first time after so long, then twice as long.
+  // A live process that was removed from a round group is asked to start anew
+  // after first_pause; each further time the pause doubles.
   absl::Duration first_pause = absl::Seconds(1);
   absl::Duration longest_pause = absl::Minutes(1);
 };
@@ -58,7 +59,7 @@ struct WorkerReport {
   std::optional<MemberReport> member;  // heartbeat.run.member
 };
 
-// Something a person should see in the log.
+// A line for the log.
 struct Notice {
   bool warn = false;
   std::string text;
@@ -66,8 +67,8 @@ struct Notice {
   WorkerId worker;
 };
 
-// The consequences of the events since the last TakeActions().  Writes come
-// first: nothing else may be seen outside before they are stored.
+// The consequences of the events since the last TakeActions().  The writes are
+// stored before anything else is visible outside.
 struct Actions {
   struct Ack {
     StreamId stream;
@@ -116,87 +117,88 @@ struct Rate {
 struct JobEntry {
   JobRecord record;
   std::deque<Rate> recent;
-  int64_t flow_samples = 0;  // of an inference job, in the newest of recent
+  int64_t flow_samples = 0;  // inference: as of recent.back()
   bool saving = false;       // all workers are done; the file is being closed
   std::optional<Instant> saved_at;  // the result is stored
   bool restored = false;            // loaded at start
-  // Queued: it waits for workers that are not there, and holds up no other.
+  // Queued: it waits for absent workers and holds up no other job.
   bool may_be_passed = false;
-  JobId behind;  // queued: that one is before it; what it needs was not judged
-  PlacementMemo start;    // on those that are idle
-  PlacementMemo someday;  // on all that are there, were they idle
-  int skip_runs = 0;      // that have an event
-  // Steps that records told of: all up to counted_through, and these, each with
-  // the parts that are known of its batch.
+  // Queued: that job is before this one, so this one's needs were not judged.
+  JobId behind;
+  PlacementMemo start;    // on idle workers
+  PlacementMemo someday;  // on all workers present, as if idle
+  int skip_runs = 0;      // with an event of their own
+  // The steps that were recorded: all up to counted_through, and those in
+  // `counted`, each with the known parts of its batch.
   int64_t counted_through = 0;
   std::map<int64_t, v1::StepRecord> counted;
-  std::map<WorkerId, int64_t> told;  // the last step of which each has told
-  // Since when its workers are known to prepare, those that do.
+  std::map<WorkerId, int64_t> told;  // the last step that each recorded
+  // When each worker that prepares was first heard to.
   std::map<WorkerId, Instant> preparing_since;
 
-  // Set while a pipeline trains: what becomes of it when a worker is lost.
+  // Set for a pipeline that runs: decides how it goes on after a loss.
   std::unique_ptr<JobRecovery> recovery;
   RecoveryMeter meter;
-  // The placement that was decided last for it.
+  // The placement that was decided last.
   PlacementVerdict verdict;
-  PlacementMemo placed;        // on those that have no other job
-  PlacementMemo without_lost;  // beside it, without the stages that are lost
-  // By process of its present attempt: what it says of its compute thread and
-  // of its links.
+  PlacementMemo placed;        // on workers without another job
+  PlacementMemo without_lost;  // on the same, without lost stages
+  // Each process's reports on its compute thread and its links, by process of
+  // the present attempt.
   struct Watched {
     MemberWork work;
     MemberReport links;
   };
   std::map<MemberId, Watched> watched;
-  // The state that has applied most, among those that workers kept of the
-  // present attempt.
+  // The newest state that a worker kept of the present attempt.
   v1::KeptState most_kept;
-  // Workers that get no stage, since a link of theirs was cut then.
+  // Workers that get no stage, by the time when one of their links was cut.
   std::map<WorkerId, Instant> cut_off;
-  // Seconds of a micro-batch through all layers, at most; 0: not known.
+  // The longest time of a micro-batch through all layers; 0: not known.
   double micro_batch_seconds = 0;
   PlanWatch watch;
-  // The attempt's marks of an inference job, by `through`, as each worker told
-  // of them; those below Job.predicted are dropped.
+  // Inference: each worker's marks of the attempt, by `through`; those below
+  // Job.predicted are dropped.
   std::map<WorkerId, std::map<int64_t, v1::PredictedMark>> marks;
   // Set while a data-parallel job runs.
   std::optional<JobGroup> group;
   GroupEventLog events;
   bool said_running = false;
-  bool said_deadline = false;  // that it is too short
-  // The step of the newest record with a cosine, by the server that sent it:
-  // servers take turns, and their records come in any order.
+  bool said_deadline = false;  // that the round's deadline is short
+  // The step of each server's newest record with a cosine: servers take turns,
+  // and their records come in any order.
   std::map<int64_t, int64_t> cosine_steps;
-  // As in the store.  Where a group that trained was lost, what goes wrong on
-  // purpose went wrong, and would again.
+  // As in the store.  After the loss of a group that trained, the job's
+  // injected faults count as spent, since they would strike again.
   KeptView kept;
-  // Attempts in a row that ended before anything was ready, or before a step.
+  // Consecutive attempts that ended before a worker was ready, or before a
+  // step.
   int false_starts = 0;
   int lost_groups = 0;
   absl::Status lost_error;  // of the last member that failed
-  // By step: evaluations of which parts may be missing.
+  // Evaluations that may lack parts, by step.
   struct OpenEvaluation {
     v1::EvaluationRecord sum;
-    std::set<WorkerId> members;  // had a part of it when the first one came
+    std::set<WorkerId> members;  // of the view when the first part came
   };
   std::map<int64_t, OpenEvaluation> evaluating;
-  int64_t most_evaluated = 0;  // samples of whole evaluations
-  Instant save_again;          // not before, after an incomplete upload
+  int64_t most_evaluated = 0;  // samples of the largest evaluation
+  Instant save_again;          // earliest time, after an incomplete upload
   int incomplete_saves = 0;
-  // Processes that were taken out: when they shall start anew.
+  // When a process that was removed shall start anew.
   struct Return {
     int times = 0;
     Instant due;
   };
   std::map<WorkerId, Return> returns;
-  std::set<WorkerId> renew;  // are due
-  // "paused", "moving" or "recovering" for a pipeline that does not run; else
-  // empty.
+  std::set<WorkerId> renew;  // shall start anew now
+  // "paused", "moving" or "recovering" for a pipeline that does not run, else
+  // "".
   absl::string_view Interruption() const;
   bool IsPaused() const { return Interruption() == "paused"; }
-  // Processes that cannot become members, so that they are not asked twice.
+  // Processes that cannot become members; they are not asked twice.
   std::map<WorkerId, Incarnation> unfit;
-  // Those for whom there was no memory in a group of so many.
+  // Processes for which a group of that many members lacked memory.
   std::map<WorkerId, std::pair<Incarnation, size_t>> cramped;
 };
 
@@ -207,17 +209,17 @@ struct MeshState {
 
   // --- workers ---
 
-  // worker: its name, or its number.  Errors: NotFound  lists those there are
+  // worker: its name or its number.  Errors: NotFound  lists all workers
   absl::StatusOr<const Member*> FindMember(const std::string& worker) const;
   std::string NameOf(WorkerId worker) const;
   std::vector<std::string> LiveNames() const;
-  // The neighbours whose links a worker says are broken, and how.
+  // The reason of each broken link that a worker reports, by neighbour.
   std::map<WorkerId, std::string> BrokenLinks(
       const std::vector<PeerReport>& peers) const;
   std::vector<Candidate> Candidates() const;  // by id
-  // Tells apart meshes in which a job may be placed otherwise.
+  // Differs between meshes in which a job's placement may differ.
   uint64_t PlacementKey() const;
-  // With today's names and addresses.
+  // Adds the present names and addresses.
   std::vector<StagePlacement> Place(
       const std::vector<StageOfPlan>& stages) const;
 
@@ -228,70 +230,69 @@ struct MeshState {
   // The job that has the worker.
   JobEntry* JobOf(WorkerId worker);
   const JobEntry* JobOf(WorkerId worker) const;
-  // Copies: they may end while one goes through them.
+  // These return copies: a job may end during the caller's loop.
   std::vector<JobEntry*> OpenJobs() { return JobsOf(open); }
   std::vector<JobEntry*> RunningJobs() { return JobsOf(running); }
   std::vector<JobEntry*> JobsOf(const std::set<JobId>& ids);
 
   // --- changes ---
 
-  // The record is to be stored.
+  // Stores the record with the next batch.
   void Put(const JobEntry& job);
   void SetWhy(JobEntry& job, const std::string& text);
   void RefreshWhy(JobEntry& job, Moment moment);
   void AddEvent(const JobEntry& job, const std::string& kind,
                 const std::string& text, Moment moment);
   void AddNotice(WorkerId worker, const std::string& text, bool warn = false);
-  // Has the job's file opened, to receive its weights or predictions.
+  // Opens the job's file for its weights or predictions.
   void OpenWeights(JobEntry& job, Moment moment);
-  // The next attempt, which is durable before any worker is told of it, on the
-  // workers of the plan.  It goes on after `step` steps of those before.
+  // Begins an attempt on the plan's workers, after `step` steps of earlier
+  // attempts.  It is durable before any worker learns of it.
   void BeginAttempt(JobEntry& job, const PlacementVerdict& verdict,
                     int64_t attempt, int64_t step, Moment moment);
-  // The worker works for this job no more.
+  // The worker leaves the job.
   void LetGo(const JobEntry& job, v1::JobWorker& worker);
   void EndJob(JobEntry& job, JobState state, const std::string& why,
               Moment moment);
-  // advice: what to do next, as coordinator/advice.h has it.
+  // advice: the person's next action; see coordinator/advice.h.
   void FailJob(JobEntry& job, const std::string& why, const std::string& advice,
                Moment moment);
-  // That the store refuses writes; empty: it does not.
+  // Says that the store refuses writes; empty: it does not.
   std::string StoreText() const;
 
-  // It gets nothing new: somebody has drained it, or its process ends.
+  // True where the worker gets no new work: it is drained, or its process ends.
   bool IsDrained(WorkerId id) const {
     return drained.contains(id) || leaving.contains(id);
   }
 
   const BrainPolicy policy;
-  Instant start;  // later by the time in which nothing was done
+  Instant start;  // moved later by standstills
   Membership membership;
   std::map<JobId, JobEntry> jobs;     // open ones, and some that have ended
   std::set<JobId> open;               // have not ended
-  std::set<JobId> running;            // of these, those that do not wait
-  std::map<JobState, int64_t> ended;  // how many of all others there are
-  // The last of those, which are in `jobs`, by ended_unix_ms.
+  std::set<JobId> running;            // of these, the ones that do not wait
+  std::map<JobState, int64_t> ended;  // counts of all others
+  // The ended jobs in `jobs`, by ended_unix_ms.
   std::set<std::pair<int64_t, JobId>> by_end;
-  std::string slow;        // what keeps those for whom the queue's head waits
-  int64_t placements = 0;  // that were made
+  std::string slow;        // what delays the head of the queue
+  int64_t placements = 0;  // made so far
   std::map<WorkerId, JobId> busy;
-  // Processes that start anew, each at this CPU capability, before the next
-  // queued job begins.  Until another process of the worker is there, or it is
-  // lost.
+  // Workers that start anew at this CPU capability before the next queued job
+  // begins.  It ends when the new process attaches or the worker is lost.
   std::map<WorkerId, std::string> settling;
   MeasureQueue measures;
   StoredMeasurements measured;
   std::set<WorkerId> drained;
-  // Their processes are about to end on request.
+  // Workers whose processes are about to end on request.
   std::set<WorkerId> leaving;
-  // ROLE/NAME: certificates signed up to this unix_ms count no more.
+  // By ROLE/NAME: certificates signed up to this unix_ms are revoked.
   std::map<std::string, int64_t> revoked;
-  int64_t term = 0;           // of the views that this coordinator makes
+  int64_t term = 0;           // of this coordinator's views
   OrderCounter orders;        // numbers of standing orders
-  bool queue_changed = true;  // something a queued job may have waited for
-  // That have ended since somebody asked.
+  bool queue_changed = true;  // a queued job may start now
+  // Recoveries that ended since the last TakeRecoveries().
   std::vector<v1::Recovery> recoveries;
-  std::string store_error;  // of the last transaction; empty: it was stored
+  std::string store_error;  // of the last transaction; empty: none
   Actions actions;
 };
 

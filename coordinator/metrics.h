@@ -1,4 +1,4 @@
-// Every metric of the coordinator: names and help are here and nowhere else.
+// Every metric of the coordinator; names and help stand only here.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ constexpr char kBuild[] = "paceline_coordinator_build_info";
 constexpr char kDiskFree[] = "paceline_coordinator_disk_free_bytes";
 constexpr char kCoordinatorCertificate[] =
     "paceline_coordinator_certificate_expiry_timestamp_seconds";
-// One series a running job; removed when it ends.
+// One series per running job, removed when it ends.
 constexpr char kJobPhase[] = "paceline_coordinator_job_phase";
 constexpr char kJobStep[] = "paceline_coordinator_job_step";
 constexpr char kJobSteps[] = "paceline_coordinator_job_steps";
@@ -41,7 +41,7 @@ constexpr char kStepPredicted[] =
     "paceline_coordinator_job_step_predicted_seconds";
 constexpr char kStepMeasured[] =
     "paceline_coordinator_job_step_measured_seconds";
-// The same, one series a stage.
+// The same, one series per stage.
 constexpr char kStagePredicted[] =
     "paceline_coordinator_job_stage_predicted_seconds";
 constexpr char kStageMeasured[] =
@@ -68,10 +68,10 @@ constexpr char kCheckpointSeconds[] =
 
 // The kinds of work of the coordinator's loop.
 enum class LoopWork : uint8_t {
-  kEvent,      // something that was posted
+  kEvent,      // a posted task
   kPlacement,  // the same, with a placement of a job
   kAnswer,     // to a client
-  kOrders,     // to workers, and what else a batch leads to
+  kOrders,     // to workers, and a batch's other actions
   kWatch,      // messages to watchers
   kMetrics,
   kUpkeep,  // of the store
@@ -81,8 +81,8 @@ enum class LoopWork : uint8_t {
 // lost, stopped.
 std::string WorkerStateName(v1::WorkerState state);
 
-// Thread-safe, but for Update() and those that say so, which are the loop's.
-// The registry outlives it.
+// Thread-safe, except that Update() and methods marked "the loop's" are called
+// on the loop.  The registry outlives this.
 class CoordinatorMetrics {
  public:
   CoordinatorMetrics(MetricsRegistry& registry, const std::string& version);
@@ -94,21 +94,21 @@ class CoordinatorMetrics {
   void ObserveTransaction(absl::Duration took, bool stored);
   void ObserveLoop(LoopWork work, absl::Duration cpu);
   void SetQueueDepth(int64_t tasks);
-  // Asks the file system of `path`.  folder: its name in the label.
-  // Returns the bytes that are free; a great number where nobody knows.
+  // Asks the file system of `path`.  folder: the label's value.  Returns the
+  // free bytes; a huge number where they are not known.
   int64_t SetDiskFree(const std::string& folder, const std::string& path);
   void SetCertificateExpiry(absl::Time not_after);
 
   // Sets all gauges of workers and jobs anew.
-  // open: jobs that have not ended.  by_state: how many there are, of all.
+  // open: jobs that have not ended.  by_state: counts of all jobs.
   void Update(const std::vector<v1::Worker>& workers,
               const std::vector<v1::Job>& open,
               const std::map<JobState, int64_t>& by_state);
-  // The loop's, too.  The last one of a job, once.
+  // The loop's.  Called once for each recovery.
   void CountRecovery(const v1::Recovery& recovery);
-  // The loop's, too.  Workers that were lost since the start.
+  // The loop's.  losses: workers lost since the start.
   void CountLosses(int64_t losses);
-  // The loop's, too.  counts: since the start.
+  // The loop's.  counts: since the start.
   void CountGroups(const GroupCounts& counts);
   void CountCheckpoints(const CheckpointCounts& counts);
 

@@ -14,11 +14,11 @@ namespace paceline {
 struct CoordinatorOptions {
   std::string listen = "127.0.0.1:7400";
   std::string http = "127.0.0.1:7480";
-  std::string state;           // absolute: clients learn of files in it
+  std::string state;           // absolute: clients see paths in it
   std::string checkpoint_dir;  // empty: in `state`
   bool adopt_checkpoints = false;
   std::string port_file;    // empty: none
-  std::string secret_file;  // empty: whoever reaches the port may call
+  std::string secret_file;  // empty: anyone may call
   std::vector<std::string> http_hosts;
   bool insecure = false;
   bool http_insecure = false;
@@ -31,8 +31,8 @@ struct CoordinatorOptions {
 };
 
 // Flag before environment (PACELINE_COORDINATOR_LISTEN ...) before file.
-// Empty: the process shall end with *exit_code now; what there was to say
-// (help, version, what is wrong) has been printed.
+// Empty: the process shall end with *exit_code now; the help, version or error
+// was printed.
 std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
                                                int* exit_code);
 

@@ -11,8 +11,8 @@ namespace paceline {
 extern const char* const kPageScript;
 extern const char* const kPageStyle;
 
-// The page with the mesh in tables, which can be read without its script.
-// `mesh` is whole.
+// The page, with the mesh in tables that can be read without its script.
+// `mesh` is a whole update.
 std::string RenderPage(const v1::MeshUpdate& mesh);
 
 }  // namespace paceline

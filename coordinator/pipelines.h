@@ -1,9 +1,8 @@
-// Pipelines keeps the jobs whose stages lie on several workers: how far each
-// worker is, and what becomes of the job when one of them breaks.
+// Pipelines runs the jobs with stages on several workers: it tracks each
+// worker's progress and carries out the recovery when one breaks.
 //
-// It outlives the workers that it loses.  One that trains goes on from states
-// that its workers keep; inference goes on after the predictions that are
-// stored.
+// A pipeline survives the loss of workers.  Training goes on from states that
+// its workers keep; inference goes on after the stored predictions.
 #pragma once
 
 #include <functional>
@@ -28,7 +27,7 @@ class Pipelines {
             const MeshMeasurements& measurements)
       : mesh_(mesh), progress_(progress), measurements_(measurements) {}
 
-  // --- Jobs that recover; the events concern all of them ---
+  // --- --- Jobs that recover; each event concerns all of them ---
 
   // Begins the job on the live workers.
   void Begin(JobEntry& job, Moment moment);
@@ -37,33 +36,33 @@ class Pipelines {
   void OnAttached(const Member& member, Moment moment);
   void OnLost(const Member& member, Moment moment);
   void OnDrain(WorkerId worker, bool drain, Moment moment);
-  // Whether anything follows from it.
+  // Returns whether it changes anything.
   bool OnHeartbeat(const Member& member, const v1::Heartbeat& heartbeat,
                    Moment moment);
   void OnTick(Moment moment);
-  // Workers or profiles are there that were not.
+  // There are new workers or profiles.
   void OnPlansChanged(Moment moment);
-  // Takes what a worker says of its compute thread and of its links.  Returns
-  // the latter.
+  // Takes a worker's report on its compute thread and its links.  Returns its
+  // reports on links.
   std::vector<PeerReport> Watch(JobEntry& job, const Member& member,
                                 const WorkerReport& report, Moment moment);
-  // A job has taken the process out: it shall execute itself anew.
+  // True where a job has removed the process, which shall execute itself anew.
   bool Excludes(const MemberId& process) const;
-  // The coordinator stood still for so long, until now.
+  // The coordinator stood still for `duration`, until now.
   void OnStandstill(absl::Duration duration, Moment moment);
-  // Adds what a process shall keep and copy of all jobs, and at which CPU
-  // capability it shall start anew before an attempt.
+  // Adds the states that the process shall keep and copy, for all jobs, and the
+  // CPU capability at which it shall start anew before an attempt.
   void AddTo(StandingOrder& standing, const MemberId& process) const;
-  // A cut of a job that runs is kept while it is brought to the disk.
+  // Keeps a running job's cut on its workers while it is copied to the disk.
   void SetPin(JobEntry& job, Cut cut, bool pinned, Moment moment);
   std::string AddressOf(const MemberId& process) const;  // empty: not known
 
   // --- All pipelines ---
 
-  // Takes what a worker reports of the present run.  OnHeartbeat() judges it.
+  // Takes a worker's report on the present run.  OnHeartbeat() judges it.
   void TakeReport(JobEntry& job, WorkerId worker,
                   const v1::Heartbeat& heartbeat, Moment moment);
-  // Nothing: the worker shall leave what it runs of the job.
+  // Nothing: the worker shall leave the job's run.
   std::optional<RunOrder> OrderOf(const JobEntry& job, WorkerId worker) const;
 
  private:
@@ -71,7 +70,7 @@ class Pipelines {
 
   MachineId MachineOf(const Member& member);
   void MakeRecovery(JobEntry& job);
-  // A worker that lives, and holds nothing of the job yet.
+  // Tells the recovery of a live worker that holds no state of the job yet.
   void Introduce(const Member& member, JobRecovery& recovery, Moment moment,
                  RecoveryActions& actions);
   // The longest that one instruction may take.
@@ -80,20 +79,20 @@ class Pipelines {
   void Judge(JobEntry& job, RecoveryActions& actions, Moment moment);
   absl::StatusOr<std::vector<RunPlace>> PlanFor(
       JobEntry& job, const std::vector<RunCandidate>& there) const;
-  // The verdict where the job goes on without lost stages; else as it is.
+  // Sets the job's verdict where it goes on without lost stages.
   absl::Status PlanWithoutLost(JobEntry& job, const JobSpec& spec,
                                const std::vector<Candidate>& candidates) const;
   absl::StatusOr<PlacementVerdict> Place(
       const JobSpec& spec, const std::vector<Candidate>& candidates,
       PlacementMemo& memo) const;
-  // Whether idle workers are left to a job that waits in the queue.
+  // Whether the job leaves idle workers to a job that waits in the queue.
   bool LeavesIdle(const JobEntry& job) const;
-  // Estimates what the best plan on those who are there would save; nothing:
-  // not known.
+  // Estimates the time that the best plan on the present workers saves;
+  // nothing: not known.
   std::optional<MoveEstimate> EstimateMove(JobEntry& job) const;
   void LookForBetterPlan(JobEntry& job, RecoveryActions& actions,
                          Moment moment);
-  // Calls `act` for every job that recovers, and carries out what follows.
+  // Calls `act` for every job that recovers, and carries out the actions.
   void ForEach(Moment moment, const Act& act);
   void Carry(JobEntry& job, const RecoveryActions& actions, Moment moment);
   void OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
@@ -104,7 +103,7 @@ class Pipelines {
   MeshState& mesh_;
   JobProgress& progress_;
   const MeshMeasurements& measurements_;
-  std::map<std::string, MachineId> machines_;  // by the id that workers say
+  std::map<std::string, MachineId> machines_;  // by the workers' machine id
 };
 
 }  // namespace paceline

@@ -1,8 +1,8 @@
-// PlanWatch keeps, of one pipeline, how fast its workers compute now and how
-// long a restart takes, and decides whether a better plan pays.
+// PlanWatch measures how fast one pipeline's workers compute and how long its
+// restart takes, and decides whether a better plan pays.
 //
-// Assumes: a worker that takes f times as long as expected for its own layers
-// would take f times as long for any others.
+// Assumes: a worker that takes f times the expected time for its own layers
+// takes f times the expected time for any layers.
 #pragma once
 
 #include <cstdint>
@@ -29,29 +29,29 @@ class PlanWatch {
   explicit PlanWatch(const RepartitionPolicy& policy = {})
       : repartition_(policy) {}
 
-  // The job has stopped, or has not begun yet; again: nothing.
+  // The job has stopped, or has not begun yet.  Repeating it changes nothing.
   //   to_move  for a better plan
   void OnStopped(bool to_move, Instant now);
-  // It waits for something else than its own restart.
+  // The job waits for something other than its own restart.
   void OnPaused() { stopped_.reset(); }
   // All workers run the attempt.
   void OnRunning(const JobRecord& record, Instant now);
 
-  // Whether some seconds have passed since it last was true.
+  // True when 5 s have passed since it was last true.
   bool IsDue(Instant now);
-  // Takes what the stages took since it last returned true.  False: too little
-  // to go by.  After 10 s little is enough, and a stage that computed nothing,
-  // as a replica that is done, stays as slow as it was.
-  //   expected  of the present plan, with no worker slow
+  // Measures the stages' times since it last returned true.  False: too few
+  // micro-batches.  After 10 s any number will do, and a stage that computed
+  // nothing, such as a finished replica, keeps its slowness.
+  //   expected  for the present plan, with no worker slow
   bool Measure(const JobRecord& record, const v1::RunEstimate& expected,
                Instant now);
-  // How many times as long as expected its layers take; of a process that did
-  // not compute for the job, as of the middle one of those that did.
+  // The measured over the expected time of its layers.  A process that did not
+  // compute for the job gets the median of those that did.
   double SlownessOf(const MemberId& process) const;
-  // Measured when Measure() last returned true; of inference, the time between
-  // two micro-batches.
+  // Measured when Measure() last returned true.  For inference it is the time
+  // between two micro-batches.
   double step_seconds() const { return step_seconds_; }
-  // From the end of work to the next begin, when that was last so.
+  // The last time from the end of work to the next begin.
   absl::Duration restart() const { return restart_; }
   MoveVerdict Decide(const MoveEstimate& estimate, Instant now) {
     return repartition_.Decide(estimate, now);
@@ -62,7 +62,7 @@ class PlanWatch {
     bool to_move = false;
     Instant since;
   };
-  // Sums since the attempt began.
+  // Totals since the attempt began.
   struct Sums {
     std::vector<v1::StageTime> stages;
     double seconds = 0;  // of the steps
@@ -80,10 +80,10 @@ class PlanWatch {
   std::map<MemberId, double> slowness_;
 };
 
-// The state of layers that another machine has to get.
+// The layers' state that moves to another machine.
 struct StateTransfer {
   int64_t bytes = 0;            // to or from the busiest worker
-  double bytes_per_second = 0;  // of the slowest link that takes part
+  double bytes_per_second = 0;  // of the slowest link used
 };
 StateTransfer TransferOf(const JobSpec& spec, const ModelDescription& model,
                          const std::vector<StageOfPlan>& from,

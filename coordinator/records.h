@@ -1,5 +1,5 @@
-// The records that the coordinator keeps of jobs, and its orders.  Times
-// in unix milliseconds are for people; nothing is decided by them.
+// The coordinator's records of jobs, and its orders.  Times in unix
+// milliseconds are for people; no decision uses them.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,19 @@
 
 namespace paceline {
 
-// One reading of both clocks, taken when an event enters.
+// One reading of both clocks, taken when an event arrives.
 struct Moment {
   Instant now;
   int64_t unix_ms = 0;
 };
 
-// All that is kept of a job but its steps, evaluations, events and logs.
+// A job's stored state without its steps, evaluations, events and logs.
 struct JobRecord {
   JobId id() const { return JobId{job.id()}; }
   JobState state() const { return static_cast<JobState>(job.state()); }
   Fence fence() const { return {id(), job.attempt(), job.plan_version()}; }
 
-  // Without spec and stages, which are kept in the types of core.
+  // Without spec and stages, which have types of core below.
   v1::Job job;
   JobSpec spec;
   std::vector<StageOfPlan> stages;  // empty until placed; see plan.h
@@ -46,16 +46,17 @@ Fence FenceOf(const Message& message) {
 
 // Adds a skipped step to Job.skip_runs.
 void AddSkip(int64_t step, v1::Job& job);
-// Forgets the runs beyond `step` steps, from which a new attempt goes on.
-// Returns how many steps they had.
+// Forgets skipped steps after `step`, from which a new attempt goes on.
+// Returns their number.
 int64_t TakeSkipsBack(int64_t step, v1::Job& job);
-// The run of skipped steps that has `step` in it; null: it was not skipped.
+// The run of skipped steps that contains `step`; null: not skipped.
 const v1::SkipRun* SkipRunAt(const v1::Job& job, int64_t step);
 int64_t LongestSkipRun(const v1::Job& job);
-// Keeps in Job.broken_step whether the newest evaluation was finite.
+// Sets Job.broken_step to the step of a newest evaluation that is not finite,
+// else to 0.
 void SetBroken(const v1::EvaluationRecord& newest, v1::Job& job);
-// Whether the state after `step` steps is known to be of no use: what it led to
-// was skipped so far, or its evaluation was not finite.
+// Whether the state after `step` steps is known to be useless: all later steps
+// so far were skipped, or an evaluation of it was not finite.
 bool IsBroken(const v1::Job& job, int64_t step);
 
 // The job as it is stored.
@@ -66,13 +67,13 @@ absl::StatusOr<JobRecord> FromStored(v1::Job job);
 struct StandingOrder {
   std::optional<RunOrder> run;          // absent: train nothing
   std::optional<MeasureOrder> measure;  // never beside a run
-  // Its process was taken out of a round group: it shall start anew, as another
-  // one.  Never beside the others.
+  // Its process was removed from a round group and shall start anew.  Never
+  // beside a run or a measurement.
   bool renew = false;
-  KeepOrder keep = {};  // of all jobs whose pieces the worker may hold
+  KeepOrder keep = {};  // for all jobs whose pieces it may hold
   // Its process shall start anew at this CPU capability; empty: it need not.
   std::string settle = {};
-  bool released = false;                        // it is leaving, and may
+  bool released = false;  // it is leaving, and may end now
   std::map<std::string, int64_t> revoked = {};  // as MeshState
 
   friend bool operator==(const StandingOrder&, const StandingOrder&) = default;

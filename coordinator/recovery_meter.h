@@ -1,4 +1,4 @@
-// RecoveryMeter takes the time of a job's recoveries, phase by phase.
+// RecoveryMeter measures a job's recoveries, phase by phase.
 #pragma once
 
 #include <algorithm>
@@ -32,32 +32,31 @@ inline constexpr RecoveryPart kRecoveryParts[] = {
 double SecondsOf(const v1::Recovery& recovery);
 
 // A recovery begins with the loss and ends when the job is as far as it was.
-// A loss meanwhile prolongs it.  Time in which the job was paused is in no
-// phase.  Thread-compatible.
+// Another loss prolongs it.  No phase counts paused time.  Thread-compatible.
 class RecoveryMeter {
  public:
-  // The next loss was found so long after the last sign of what is lost.
+  // took: from the last sign of the lost worker to the next loss's detection.
   void SetDetection(absl::Duration took) { detection_ = took; }
-  // step: the job has reached.  why: the recovery's.
+  // step: where the job is.  why: the recovery's.
   void OnTransition(const JobTransition& transition, int64_t step, Cut base,
                     const std::string& why, Moment moment);
-  // A worker got its state in that time.
+  // A worker took `seconds` to fetch its state.
   void OnFetched(double seconds) { fetch_ = std::max(fetch_, seconds); }
-  // Whether a recovery has ended with this; `sum` has it then.
+  // True when a recovery ends at this step; it is then in `sum`.
   bool OnStep(int64_t step, Moment moment, v1::Recovery& sum);
-  // The one that is going on, with the phases that have ended.
+  // The open recovery, with the phases that have ended.
   const std::optional<v1::Recovery>& open() const { return open_; }
 
  private:
   void CountAgain(int64_t step);
-  double Lap(Moment moment);  // seconds since the last one
+  double Lap(Moment moment);  // seconds since the last Lap()
 
-  std::optional<v1::Recovery> open_;  // the one that is going on
+  std::optional<v1::Recovery> open_;  // the open recovery
   absl::Duration detection_;
   double fetch_ = 0;
   Instant since_;
   int64_t furthest_ = 0;
-  bool begun_ = false;  // an attempt, from open_->from_step()
+  bool begun_ = false;  // an attempt has, from open_->from_step()
   bool replays_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Tokens with which machines and people join the mesh: short-lived, kept as
-// hashes, each good for so many certificates.
+// Tokens with which machines and people join the mesh.  They are short-lived,
+// stored as hashes, and each good for a number of certificates.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace paceline {
 
-// A caller shows this for a certificate.
+// A caller presents this to get a certificate.
 struct TokenUse {
   std::string id;
   std::string secret_sha256;
@@ -29,40 +29,39 @@ class Tokens {
   static constexpr int64_t kMostTokens = 1000;
   static constexpr int64_t kMostUses = 1000;
   static constexpr absl::Duration kLongestLife = absl::Hours(24 * 30);
-  // Wrong tokens beyond these are not looked at for the rest of the minute.
+  // More wrong tokens than this in a minute are refused as too many.
   static constexpr size_t kMostWrongAMinute = 30;
 
   // `mesh` outlives this.
-  //   keys  of workers: fingerprints by name, in lower case
+  //   keys  of workers: fingerprints by lower-case name
   Tokens(MeshState& mesh, std::map<std::string, v1::JoinToken> kept,
          std::map<std::string, std::string> keys = {})
       : mesh_(mesh), tokens_(std::move(kept)), keys_(std::move(keys)) {}
 
-  // `id` and `secret_sha256` are of a secret that was just drawn.
+  // `id` and `secret_sha256` belong to a secret that was just drawn.
   // Errors: InvalidArgument    role, uses, lifetime
   //         ResourceExhausted  kMostTokens are there
   absl::StatusOr<v1::JoinToken> OnCreate(const v1::CreateTokenRequest& request,
                                          const std::string& id,
                                          const std::string& secret_sha256,
                                          Moment moment);
-  // Takes one use; a holder that has one already takes none.  The name of a
-  // worker is that key's from now on.
+  // Takes one use, unless this holder has used the token before.  From now on a
+  // worker's name belongs to its key.
   // Errors: PermissionDenied, ResourceExhausted  as Trust.Join
   absl::Status OnUse(const TokenUse& use, Moment moment);
   // Errors: NotFound
   absl::StatusOr<v1::JoinToken> OnRevoke(const std::string& id);
 
-  // A worker shows this key for its name, which is that key's if it was
-  // nobody's.  Nothing happens without a name or a key: there is no TLS.
+  // A worker presents its key for its name.  A free name goes to that key.
+  // Does nothing without a name or a key, as without TLS.
   // Errors: PermissionDenied  the name is another key's
   absl::Status OnKey(const std::string& name, const std::string& key);
   // The key that a worker's name belongs to; empty: it is free.
   std::string KeyOf(const std::string& name) const;
-  // The name is free again.
+  // Makes the name free again.
   void FreeName(const std::string& name);
 
-  // Its holder is locked out: it knows the tokens that it has used, and those
-  // end too.
+  // Ends the tokens that a revoked holder has used, since it knows them.
   void OnRevokeHolder(const std::string& role, const std::string& name);
 
   // By time of expiry, without hashes.
@@ -78,7 +77,7 @@ class Tokens {
 
   MeshState& mesh_;
   std::map<std::string, v1::JoinToken> tokens_;  // by id
-  // People take names that differ in their case alone for one.
+  // Lower case, since people confuse names that differ only in case.
   std::map<std::string, std::string> keys_;  // by AsciiStrToLower(name)
   std::deque<Instant> wrong_;                // of the last minute
 };

@@ -1,4 +1,4 @@
-// A WeightsStore puts the weights of finished jobs together, piece by piece.
+// A WeightsStore assembles the result files of jobs, chunk by chunk.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,16 @@ struct SavedWeights {
   int64_t bytes = 0;
 };
 
-// Thread-safe; never blocks.  What is asked for is done in the order asked;
-// every `done` is called exactly once, from the store's thread.
+// Thread-safe; never blocks.  Requests run in the order of their calls; every
+// `done` is called exactly once, from the store's thread.
 class WeightsStore {
  public:
   virtual ~WeightsStore() = default;
 
-  // Expects the weights of `fence.job` from now on, also what an earlier
-  // process of the coordinator had received and synced of the same fence.
-  // Reserves the room for all of it.  A layout of no tensors says that it is
-  // not known yet: until it is opened again with one, who writes is told to
-  // try again (Unavailable).
+  // Expects the weights of `fence.job` from now on, and reserves the file's
+  // room.  Keeps the bytes that an earlier coordinator process has synced under
+  // this fence.  A layout without tensors means "not known yet": Write()
+  // answers Unavailable until Open() is called with the real one.
   // Errors: ResourceExhausted  the disk is full; names the path
   virtual void Open(const Fence& fence, SafetensorsLayout layout,
                     std::function<void(absl::Status)> done) = 0;
@@ -42,18 +41,17 @@ class WeightsStore {
   virtual void Write(v1::WeightsPiece piece,
                      std::function<void(absl::Status)> done) = 0;
 
-  // All that was written under `fence` is on the disk when `done` is called.
+  // All bytes written under `fence` are on the disk when `done` is called.
   virtual void Sync(const Fence& fence,
                     std::function<void(absl::Status)> done) = 0;
 
-  // Checks that every byte is there, syncs, hashes, and gives the file its
-  // name.
+  // Checks that the file is complete, syncs, hashes and names it.
   // Errors:
-  //   FailedPrecondition  not all is there; names what is missing
+  //   FailedPrecondition  bytes are missing; names them
   virtual void Save(const Fence& fence,
                     std::function<void(absl::StatusOr<SavedWeights>)> done) = 0;
 
-  // Expects nothing any more for `job` and removes all its files.
+  // Stops expecting weights of `job` and removes all its files.
   virtual void Forget(JobId job) = 0;
 
   // At most `limit` bytes of the saved file `name` from `offset` on.

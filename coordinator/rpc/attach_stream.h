@@ -21,9 +21,9 @@
 namespace paceline {
 
 // Thread-safe.  Reads the next message only when the coordinator has taken the
-// last one, and has one write under way; what is to be sent waits in one place
-// a kind (welcome, newest order, newest acknowledgement), so that a slow worker
-// costs a bounded amount of memory.
+// last one, and has one write under way.  Messages wait in one slot a kind
+// (welcome, newest order, newest acknowledgement), so that a slow worker costs
+// bounded memory.
 class AttachStream final
     : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>,
       public WorkerStream {
@@ -33,8 +33,8 @@ class AttachStream final
 
   // `peer`: grpc::CallbackServerContext::peer().  All references outlive it.
   // A worker that shows the certificate of another name is refused.
-  // A stream without a registration takes a place among `strangers`, and is
-  // ended when none comes in time.
+  // A stream takes a place among `strangers` until its registration comes, and
+  // ends if it does not come within `registration`.
   static AttachStream* Start(Coordinator& coordinator,
                              CoordinatorMetrics& metrics, std::string peer,
                              Caller caller, StreamLimit& strangers,
@@ -66,7 +66,7 @@ class AttachStream final
   void OnWelcome(const absl::StatusOr<v1::Welcome>& welcome);
   std::shared_ptr<AttachStream> Self();
   void ReadNext();
-  // Starts the next write, or finishes when that is due.
+  // Starts the next write, or finishes the stream if it has ended.
   void Pump();
   bool TakeNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -86,15 +86,15 @@ class AttachStream final
   v1::CoordinatorMessage outgoing_;
 
   mutable absl::Mutex mutex_;
-  // Shared with the coordinator's list of streams; dropped when gRPC is done
-  // with us, which it says last of all.
+  // Shared with the coordinator's list of streams; dropped in OnDone(), which
+  // is gRPC's last call.
   std::shared_ptr<AttachStream> self_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::Welcome> welcome_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::StandingOrder> order_ ABSL_GUARDED_BY(mutex_);
   std::optional<int64_t> ack_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // first one wins
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;  // no gRPC call any more
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // the first wins
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;  // no more gRPC calls
 };
 
 }  // namespace paceline

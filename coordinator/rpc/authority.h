@@ -1,5 +1,4 @@
-// The mesh's authority: it signs everybody's certificate, and stays on the
-// coordinator's host.
+// The mesh's certificate authority.  Its key stays on the coordinator's host.
 #pragma once
 
 #include <memory>
@@ -21,7 +20,7 @@ namespace paceline {
 // Immutable.
 class Authority {
  public:
-  // Makes what is missing.  life: of the certificates that it signs.
+  // Makes missing files.  life: of the certificates that it signs.
   // Errors: those of the file system; InvalidArgument  a file is damaged
   static absl::StatusOr<std::unique_ptr<Authority>> Open(
       const std::string& folder, absl::Duration life, absl::Time now);
@@ -30,11 +29,11 @@ class Authority {
   const std::string& certificate() const { return certificate_; }
   const std::string& fingerprint() const { return fingerprint_; }
 
-  // Errors: InvalidArgument  nobody can have that name
+  // Errors: InvalidArgument  not a valid name
   static absl::Status CheckName(const std::string& name);
 
-  // Signed later than what was revoked of the identity.
-  // Errors: InvalidArgument  the name, or the request
+  // Signs with a time after the identity's last revocation.
+  // Errors: InvalidArgument  the name or the request is wrong
   absl::StatusOr<std::string> SignFor(const Identity& identity,
                                       const std::string& request,
                                       absl::Time now) const;

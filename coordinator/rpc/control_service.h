@@ -1,4 +1,4 @@
-// paceline.v1.Control: what clients call.
+// paceline.v1.Control, the service for clients.
 #pragma once
 
 #include "coordinator/coordinator.h"

@@ -1,6 +1,6 @@
-// Checks the messages of workers and turns them into the types of the
-// coordinator's logic; turns its orders into messages.  A message of a wrong
-// form is refused here; the logic checks what it means.
+// Converts workers' messages to the types of the coordinator's logic, and its
+// orders to messages.  It refuses malformed messages; the logic checks their
+// meaning.
 #pragma once
 
 #include <string>
@@ -14,8 +14,7 @@ namespace paceline {
 
 // Checks a registration and completes its addresses: the host of `peer`, which
 // is grpc::ServerContext::peer(), replaces an empty or unspecified one
-// (0.0.0.0,
-// [::]).
+// (0.0.0.0, [::]).
 // Errors: Unimplemented  as CheckProtocol(); InvalidArgument, also a loopback
 // address of another machine
 absl::Status TakeRegistration(const std::string& peer,
@@ -27,10 +26,10 @@ absl::Status TakeRegistration(const std::string& peer,
 absl::Status CheckProtocol(int spoken, int oldest, int newest);
 
 // "ipv4:10.0.0.7:4242" gives "10.0.0.7", "ipv6:%5B::1%5D:4242" gives "[::1]";
-// anything else nothing.
+// anything else gives "".
 std::string HostOfPeer(const std::string& peer);
 
-// Errors: InvalidArgument  what no worker of ours would send.
+// Errors: InvalidArgument  no correct worker sends this
 absl::StatusOr<WorkerReport> FromProto(v1::Heartbeat heartbeat);
 
 v1::StandingOrder ToProto(const StandingOrder& order);

@@ -1,4 +1,4 @@
-// paceline.v1.Coordinator: what workers call.
+// paceline.v1.Coordinator, the service for workers.
 #pragma once
 
 #include "absl/time/time.h"
@@ -13,7 +13,7 @@ namespace paceline {
 // Thread-safe.  Outlived by both references of the constructor.
 class CoordinatorService final : public v1::Coordinator::CallbackService {
  public:
-  // registration: how long an Attach may take to bring it.
+  // registration: the time in which an Attach must send its registration.
   CoordinatorService(Coordinator& coordinator, CoordinatorMetrics& metrics,
                      absl::Duration registration = absl::Seconds(10))
       : coordinator_(coordinator),

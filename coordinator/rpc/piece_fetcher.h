@@ -16,7 +16,7 @@ namespace paceline {
 // Thread-safe; one fetch at a time.
 class GrpcPieceFetcher final : public PieceFetcher {
  public:
-  // A holder that gives less than 64 KiB in this time is passed over.
+  // A holder that sends less than 64 KiB in this time is skipped.
   static constexpr absl::Duration kPatience = absl::Seconds(30);
 
   explicit GrpcPieceFetcher(absl::Duration patience = kPatience)
@@ -33,8 +33,7 @@ class GrpcPieceFetcher final : public PieceFetcher {
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
 
-  // The last one's, used by Fetch() only: layers of one stage follow each
-  // other.
+  // The last holder's, for Fetch() only: it asks for a stage's layers in turn.
   std::string address_;
   std::shared_ptr<grpc::Channel> channel_;
 };

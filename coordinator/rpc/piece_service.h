@@ -1,5 +1,4 @@
-// paceline.v1.Stage as far as the coordinator serves it: the pieces of
-// checkpoints.
+// The coordinator's part of paceline.v1.Stage: the pieces of checkpoints.
 #pragma once
 
 #include "coordinator/coordinator.h"

@@ -1,4 +1,4 @@
-// Answers a unary call with what the coordinator says.
+// Answers a unary call with the coordinator's answer.
 #pragma once
 
 #include <utility>
@@ -11,7 +11,8 @@
 
 namespace paceline {
 
-// Has `ask` ask; gives the caller the answer, counts the call and finishes it.
+// Calls `ask`, whose answer goes to the caller; counts the call and finishes
+// it.
 template <typename Request, typename Response, typename Ask>
 grpc::ServerUnaryReactor* Serve(CoordinatorMetrics& metrics,
                                 grpc::CallbackServerContext* context,

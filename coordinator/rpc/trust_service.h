@@ -64,7 +64,7 @@ class TrustService final : public v1::Trust::CallbackService {
   template <typename T>
   using Done = Coordinator::Done<T>;
 
-  // As Serve(), where there is TLS.
+  // As Serve(); fails without TLS.
   template <typename Request, typename Response, typename Ask>
   Reactor* Answer(Context* context, const char* method, const Request& request,
                   Response* response, const Ask& ask) {

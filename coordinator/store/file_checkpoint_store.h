@@ -1,7 +1,7 @@
 // The CheckpointStore over a folder:
 //   <folder>/<job>/step-<step>/layers.safetensors   core/optim/state_layout.h
 //                              manifest.json        v1::CheckpointManifest
-// `step-<step>.partial` is being fetched.
+// `step-<step>.partial` holds a checkpoint that is being fetched.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +19,14 @@
 
 namespace paceline {
 
-// Thread-safe.  What is written belongs to its thread "checkpoints", what is
-// read to "pieces": a fetch may take long.
+// Thread-safe.  Its thread "checkpoints" writes and its thread "pieces" reads,
+// since a fetch may take long.
 class FileCheckpointStore final : public CheckpointStore {
  public:
   struct Reading;  // a checkpoint that is open
-  // More than read at a time, as a rule; the one used longest ago is closed.
+  // Usually more than are read at a time; the least recently used is closed.
   static constexpr size_t kMostOpen = 16;
-  // A checkpoint of which some has come fails when no more comes for so long.
+  // A fetch that has begun fails when no bytes come for this long.
   static constexpr absl::Duration kPatience = absl::Minutes(2);
 
   // `fetcher` outlives this.
@@ -34,8 +34,8 @@ class FileCheckpointStore final : public CheckpointStore {
                       absl::Duration patience = kPatience);
   ~FileCheckpointStore() override;  // Stop()
 
-  // Ends a fetch, does what else was asked for; what is asked for afterwards is
-  // dropped.  Whoever a `done` refers to must live until this returns.
+  // Ends a fetch and runs the other requests; later requests are dropped.
+  // Objects that a `done` refers to must live until this returns.
   void Stop();
 
   void Fetch(CheckpointOrder order,
@@ -54,14 +54,14 @@ class FileCheckpointStore final : public CheckpointStore {
  private:
   std::string FolderOf(JobId job) const;
   std::string PathOf(CheckpointId id) const;
-  // begins: a reader does; it gets what lies there now.
+  // begins: a reader starts, and gets the files that are there now.
   absl::StatusOr<Reading*> Find(CheckpointId id, bool begins);
 
   const std::string folder_;
   const absl::Duration patience_;
   PieceFetcher& fetcher_;
   SteadyNotification stopped_;
-  // reads_'s.
+  // Used on reads_ only.
   std::map<std::string, std::unique_ptr<Reading>> open_;  // by path
   int64_t uses_ = 0;
   TaskLoop writes_;

@@ -14,20 +14,21 @@ namespace paceline {
 // SHA-256 of the whole file, lower hex.
 absl::StatusOr<std::string> Sha256OfFile(int file, const std::string& path);
 
-// The highest number that a folder in `path` has; 0: there is none.  Whatever
-// the database knows, what is in it is of a job that was.
+// The highest number that names a folder in `path`; 0: none.  The folder
+// belongs to an earlier job, even one that the database does not know.
 int64_t NewestJobFolder(const std::string& path);
 
 // The folder that holds everything the coordinator keeps, and belongs to one
 // process at a time.
 //
 //   <state>/lock            held while a coordinator runs
-//   <state>/identity        a number that was drawn when the folder was made
+//   <state>/identity        a random number, drawn when the folder was made
 //   <state>/coordinator.db  jobs, workers and records (SQLite)
 //   <state>/jobs/<id>/      weights.safetensors or predictions.safetensors
 //   <state>/checkpoints/    unless they are elsewhere: FileCheckpointStore
 //
-// Immutable.  The folder is ours until destruction, or the process's end.
+// Immutable.  This object owns the folder until its destruction or the
+// process's end.
 class StateDir {
  public:
   // Makes the folder if need be.
@@ -55,12 +56,12 @@ class StateDir {
   std::string identity_;
 };
 
-// The folder of checkpoints, which belongs to one state and to one process at a
-// time.  Its files `lock` and `identity` say so.  Immutable.
+// The folder of checkpoints.  It belongs to one state (its file `identity`) and
+// to one process at a time (its file `lock`).  Immutable.
 class CheckpointDir {
  public:
-  // Makes the folder if need be.  Takes one that belongs to no state yet.
-  //   adopt  takes one of another state, and keeps what is there
+  // Makes the folder if need be, or takes one that belongs to no state.
+  //   adopt  takes the folder of another state, and keeps its contents
   // Errors: PermissionDenied    it belongs to another state: names both
   //         Unavailable         another coordinator runs on it; those of
   //         FileError()

@@ -15,15 +15,15 @@
 
 namespace paceline {
 
-// Thread-safe; the files belong to its thread "weights".  Its queue is bounded
-// by its callers: each has one piece or part under way.
+// Thread-safe; the files belong to its thread "weights".  Its callers bound its
+// queue: each has one chunk under way.
 class FileWeightsStore final : public WeightsStore {
  public:
   explicit FileWeightsStore(std::string folder);
   ~FileWeightsStore() override { Stop(); }
 
-  // Does what was asked for; what is asked for afterwards is dropped.  Whoever
-  // a `done` refers to must live until this returns.
+  // Runs the pending requests; later ones are dropped.  Objects that a `done`
+  // refers to must live until this returns.
   void Stop() { loop_.Stop(); }
 
   void Open(const Fence& fence, SafetensorsLayout layout,
@@ -42,7 +42,7 @@ class FileWeightsStore final : public WeightsStore {
  private:
   struct Expected {
     Fence fence;
-    // Or why it could not be opened; told to whoever writes.
+    // Or the error of opening it, which Write() returns.
     absl::StatusOr<std::unique_ptr<WeightsFile>> file;
   };
 

@@ -27,7 +27,7 @@ class Database {
   absl::Status Execute(const std::string& sql);
   absl::StatusOr<int64_t> QueryInteger(const std::string& sql);
 
-  // Rows that the last statement has changed.
+  // The number of rows that the last statement changed.
   int64_t changes() const { return sqlite3_changes(handle_); }
 
   // The text of the last failing call.
@@ -48,8 +48,8 @@ class Database {
 };
 
 // One statement with its values, used once.  Chain Bind() in the order of the
-// question marks; the first error is kept for Next().  What was prepared is
-// kept for the next Query with that text.
+// question marks; Next() returns the first error.  The Database keeps the
+// prepared statement for the next Query with this text.
 //   Query query(db, "SELECT a FROM t WHERE b=?");
 //   query.Bind(7);
 //   while (query.Next()) use(query.Integer(0));
@@ -65,14 +65,14 @@ class Query {
   Query& Bind(const std::string& text);
   Query& BindBlob(const std::string& bytes);
 
-  // True: there is a row.  False: no more, or an error.
+  // True: there is a row.  False: no more rows, or an error.
   bool Next();
   // Runs a statement that has no rows.
   absl::Status Run();
   const absl::Status& status() const { return status_; }
 
   int64_t Integer(int column) const;
-  std::string Text(int column) const;  // also a blob's bytes
+  std::string Text(int column) const;  // or a blob's bytes
 
  private:
   void Check(int code);

@@ -1,4 +1,4 @@
-// The JobStore that lasts: one SQLite file in write-ahead mode.
+// The durable JobStore: one SQLite file in write-ahead mode.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace paceline {
 // (synchronous=FULL); any other one survives the death of the process, and a
 // power cut takes at most the last moments (synchronous=NORMAL).
 //
-// Rows are serialized messages of paceline.v1; a column beside a message is
-// there because a query needs it.
+// Rows are serialized messages of paceline.v1.  Queries need the columns beside
+// them.
 //
 //   jobs     Job, by id
 //   job_index  when each has ended (0: it has not, -1: it was deleted), its
@@ -37,12 +37,12 @@ namespace paceline {
 //            next_job and term
 class SqliteStore final : public JobStore {
  public:
-  // Opens or makes `path`; ":memory:" is a store that ends with its object.
-  // What is in it is not looked at: see StoreCheck.
+  // Opens or makes `path`; ":memory:" is a store that ends with its object.  It
+  // does not check the contents: see StoreCheck.
   //
-  // Errors: DataLoss         it is no store of ours, or a damaged one
-  //         InvalidArgument  another version of the program has written it; the
-  //                          file stays as it is
+  // Errors: DataLoss         the file is damaged or no store
+  //         InvalidArgument  another version of the program wrote it; the file
+  //                          stays as it is
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(
       const std::string& path);
 
@@ -67,10 +67,10 @@ class SqliteStore final : public JobStore {
                                                 int64_t limit) override;
 
  private:
-  // How far the thinning of a job's curve is.
+  // How far a job's curve is thinned.
   struct Thinning {
     int64_t first = 0;   // step of the first record
-    int64_t stride = 1;  // that records before `next` have
+    int64_t stride = 1;  // of the records before `next`
     int64_t next = 0;
     bool due = true;
   };
@@ -78,18 +78,18 @@ class SqliteStore final : public JobStore {
   explicit SqliteStore(std::unique_ptr<Database> database)
       : database_(std::move(database)) {}
 
-  // BEGIN, what `write` does, and COMMIT or ROLLBACK.
+  // Runs BEGIN, `write`, and COMMIT or ROLLBACK.
   absl::Status Transact(absl::FunctionRef<absl::Status()> write);
   absl::Status Write(const StoreBatch& batch);
   absl::Status WriteValues(const StoreBatch& batch);
   absl::Status PutValue(const std::string& key, const std::string& value);
   absl::Status DropValue(const std::string& key);
-  // A number that only grows.
+  // Stores a number that only grows.
   absl::Status RaiseNumber(const std::string& key, int64_t number);
   absl::Status AddRecords(JobId job, const StoreBatch::Records& records);
   absl::Status AddLogs(
       JobId job, const std::vector<std::pair<Incarnation, v1::LogLine>>& logs);
-  // The table has a row a sequence.
+  // table: has one row per sequence number.
   absl::Status KeepNewest(const std::string& table, JobId job, int64_t rows);
   absl::Status Delete(JobId job);
   absl::Status IndexJob(const v1::Job& job);
@@ -97,18 +97,18 @@ class SqliteStore final : public JobStore {
   absl::Status LoadValues(StoredState& state);
   // The number in the first row; 0: there is none.
   absl::StatusOr<int64_t> First(const char* sql);
-  // These take of `rows` what they look at or delete.
+  // These subtract from `rows` the rows that they read or delete.
   absl::Status DropRecords(JobId job, int64_t& rows);
   absl::Status ThinCurve(JobId job, Thinning& curve, int64_t& rows);
   // The first and the last step of a curve; 0 where it is empty.
   absl::StatusOr<std::pair<int64_t, int64_t>> EndsOf(JobId job);
 
   const std::unique_ptr<Database> database_;
-  std::map<JobId, Thinning> thinning_;  // of those with new steps
+  std::map<JobId, Thinning> thinning_;  // of jobs with new steps
 };
 
-// Positions of `points` out of `count` records, ascending, evenly apart, the
-// last one always among them; all when there are no more than `points`.
+// Positions of `points` out of `count` records: ascending, evenly apart, with
+// the last one; all when there are no more than `points`.
 std::vector<int64_t> EvenlyTaken(int64_t count, int64_t points);
 
 }  // namespace paceline

@@ -1,4 +1,4 @@
-// StoreCheck looks through the coordinator's data base for damage.
+// StoreCheck checks the coordinator's data base for damage.
 #pragma once
 
 #include <atomic>
@@ -13,15 +13,14 @@
 namespace paceline {
 
 // Thread-compatible.  SQLite's quick_check reads the whole file, which may be
-// large: a thread of its own, "check", does it when nothing else wants its
-// core.
+// large: a low-priority thread, "check", runs it.
 class StoreCheck {
  public:
   // Opens `path` once more.  on_damage: called on that thread, at most once,
-  // with DataLoss, which says what is damaged.
+  // with DataLoss, which names the damage, or with the error of the check.
   StoreCheck(const std::string& path,
              std::function<void(const absl::Status&)> on_damage);
-  // Ends a check that is under way.
+  // Ends a running check.
   ~StoreCheck();
   StoreCheck(const StoreCheck&) = delete;
   StoreCheck& operator=(const StoreCheck&) = delete;

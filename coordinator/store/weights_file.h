@@ -1,6 +1,6 @@
-// One job's weights as a safetensors file, written piece by piece.
+// One job's weights as a safetensors file, written chunk by chunk.
 //
-// While pieces come in, two files lie in the job's folder:
+// While chunks come in, the job's folder has two files:
 //   weights.partial    the file itself, header first, every tensor at its place
 //   weights.progress   a line for the run ("ranges 3 1 1 87160": job, attempt,
 //                      plan_version, bytes of the whole file; of predictions
@@ -8,8 +8,8 @@
 //                      each range of a tensor that is synced ("0 4096 fc.bias":
 //                      first byte, one past the last)
 // Save() gives the first its name, weights.safetensors (or
-// predictions.safetensors, as the layout says), and drops the second.
-// So another process of the coordinator can go on where one was killed.
+// predictions.safetensors, as the layout says), and deletes the second.  So a
+// new coordinator process can go on where one was killed.
 #pragma once
 
 #include <cstdint>
@@ -34,30 +34,31 @@ namespace paceline {
 class WeightsFile {
  public:
   // Makes `folder` and reserves the whole file's room in it, or goes on with
-  // what is there of the same run.
+  // the files of the same run.
   static absl::StatusOr<std::unique_ptr<WeightsFile>> Open(
       const std::string& folder, const Fence& fence, SafetensorsLayout layout);
   ~WeightsFile();
   WeightsFile(const WeightsFile&) = delete;
   WeightsFile& operator=(const WeightsFile&) = delete;
 
-  // Writes `data` at `offset_bytes` of `tensor`.  The same again is harmless.
+  // Writes `data` at `offset_bytes` of `tensor`.  Repeating a write is
+  // harmless.
   // Errors: InvalidArgument  unknown tensor, or a range outside of it
   absl::Status Write(const std::string& tensor, int64_t offset_bytes,
                      absl::string_view data);
 
-  // All that was written before is on the disk when this returns.
+  // All earlier writes are on the disk when this returns.
   absl::Status Sync();
 
   // Syncs, hashes and names the file.  Safe to repeat.
-  // Errors: FailedPrecondition  not all is there; names what is missing
+  // Errors: FailedPrecondition  bytes are missing; names them
   absl::StatusOr<SavedWeights> Save();
 
  private:
   struct Tensor {
     TensorPlace place;
     std::map<int64_t, int64_t> written;  // disjoint ranges: begin -> end
-    std::map<int64_t, int64_t> noted;    // of these, in the progress file
+    std::map<int64_t, int64_t> noted;    // of these, those in the progress file
 
     bool whole() const {
       return place.bytes == 0 ||
