@@ -20,10 +20,10 @@
 namespace paceline {
 namespace {
 
-// So many records of each kind and job are kept while the store refuses writes:
-// as many as a worker would keep.
+// While the store refuses writes, a job keeps this many records of each kind,
+// as a worker does.
 constexpr size_t kMostUnstored = 100'000;
-// Every worker is told of all of them.
+// Every standing order lists all revocations.
 constexpr size_t kMostRevoked = 1000;
 
 template <typename Record>
@@ -32,16 +32,15 @@ void KeepNewest(std::vector<Record>& records) {
   records.erase(records.begin(), records.end() - kMostUnstored);
 }
 
-// The queue is judged so often although nothing has changed: suspects that were
-// heard again and the time after a start come without an event of their own.
+// The queue is served this often without an event: neither a suspect that is
+// heard again nor the end of the wait after a start causes one.
 constexpr absl::Duration kServePeriod = absl::Seconds(1);
-// A worker that could not dial another one tries again so often.
+// Workers repeat failed dials to other workers this often.
 constexpr absl::Duration kRedialPeriod = absl::Seconds(5);
-// A stored result waits at most so long for the checkpoint of its last step.
+// A stored result waits at most this long for its last step's checkpoint.
 constexpr absl::Duration kLastCheckpointTime = absl::Seconds(10);
 
-// A job that would lose what is safe if the drained worker were ended; 0: none
-// would.
+// A job whose safe state would be lost with the drained worker; 0: none.
 int64_t JobThatNeeds(const MeshState& mesh, WorkerId worker) {
   for (const JobId id : mesh.running) {
     const JobEntry& job = mesh.jobs.at(id);
@@ -52,8 +51,8 @@ int64_t JobThatNeeds(const MeshState& mesh, WorkerId worker) {
   return 0;
 }
 
-// The process of a worker that is leaving may end: no job needs it, or none can
-// do without it, so that waiting is in vain.
+// Whether a leaving worker's process may end: no job needs it, or its job can
+// never release it, so that waiting is useless.
 bool MayLeave(const MeshState& mesh, WorkerId worker) {
   const JobEntry* const job = mesh.JobOf(worker);
   if (job == nullptr) return JobThatNeeds(mesh, worker) == 0;
@@ -164,7 +163,7 @@ void Brain::OnStreamBroken(StreamId stream, Moment moment) {
   sent_.erase(stream);
   const auto change = mesh_.membership.OnStreamBroken(stream, moment.now);
   if (!change.has_value()) return;
-  // A second witness was there already: it need not wait for the tick.
+  // A second witness had come before, so the loss need not wait for the tick.
   TakeChanges({*change}, moment);
   Settle(moment);
 }
@@ -174,7 +173,7 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
   const v1::Heartbeat& heartbeat = report.heartbeat;
   const Member* const member = mesh_.membership.OnHeard(stream, moment.now);
   if (member == nullptr) {
-    // Not Aborted: a worker that was lost in this very batch shall come back.
+    // Not Aborted: a worker that was lost in this same batch shall come back.
     return absl::UnavailableError(
         "heartbeat on a stream that was replaced or lost; attach again");
   }
@@ -233,7 +232,7 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
   return absl::OkStatus();
 }
 
-// Looks for processes that are gone or others, and at what that means.
+// Reacts to the job's processes that are gone or were replaced.
 void Brain::CheckWorkers(JobEntry& job, Moment moment) {
   if (job.record.state() != JobState::kRunning) return;
   if (job.group.has_value()) groups_.Check(job, moment);
@@ -328,7 +327,7 @@ void Brain::OnDeleted(JobId id) {
       {Actions::Weights::Kind::kForget, record.fence(), {}});
   mesh_.actions.checkpoints.push_back(
       {Actions::Checkpoint::Kind::kRetain, {id, 0}, {}, {}});
-  // Records that wait to be stored would bring it back.
+  // Pending writes would bring the job back.
   mesh_.actions.writes.jobs.erase(id);
   mesh_.actions.writes.restarted.erase(id);
   mesh_.actions.writes.records.erase(id);
@@ -346,7 +345,7 @@ void Brain::OnWeightsSaved(const Fence& fence,
     OnWeightsFailed(fence, saved.status(), moment);
     return;
   }
-  // A path may hold any bytes.
+  // A path may hold bytes that are not UTF-8.
   job->record.job.set_weights_path(ToUtf8(saved->path, kMaxStatusMessageBytes));
   job->record.job.set_weights_sha256(saved->sha256);
   job->saved_at = moment.now;
@@ -373,7 +372,7 @@ absl::Status Brain::CheckUpload(const Fence& fence, StreamId stream) const {
   return absl::UnavailableError("no worker is attached over this connection");
 }
 
-// Another job may go on from the last checkpoint, so that is waited for.
+// Waits for the last checkpoint, since another job may go on from it.
 void Brain::EndSavedJobs(Moment moment) {
   for (JobEntry* const job : mesh_.RunningJobs()) {
     if (!job->saved_at.has_value() ||
@@ -422,7 +421,7 @@ void Brain::Settle(Moment moment, bool is_tick) {
 void Brain::RefreshOrders() {
   for (const auto& [id, member] : mesh_.membership.members()) {
     const JobEntry* const job = mesh_.JobOf(id);
-    // Its run goes on without an order until the attempt is adopted or left.
+    // The run goes on without an order until the attempt is adopted or left.
     const bool adopting = job != nullptr && job->recovery != nullptr &&
                           job->recovery->phase() == JobPhase::kAdopting;
     if (!member.stream.assigned() || adopting) continue;
@@ -545,7 +544,8 @@ v1::Job Brain::ViewStored(JobRecord record) const {
 v1::Job Brain::ViewOf(const JobEntry& job) const {
   v1::Job view = job.record.job;
   if (job.behind.assigned() && job.record.state() == JobState::kQueued) {
-    // Not stored: it changes for all that wait when the first of them begins.
+    // Not stored: it changes for all waiting jobs when the first of them
+    // begins.
     view.set_why(Sentence({absl::StrCat("waits for job ", job.behind.value,
                                         ", which is before it in the queue"),
                            mesh_.slow, mesh_.StoreText()}));
@@ -647,7 +647,7 @@ v1::Worker Brain::ViewWorker(const Member& member, Instant now) const {
   view.set_last_heard_seconds(absl::ToDoubleSeconds(now - member.last_heard));
   view.set_drained(mesh_.IsDrained(member.id));
   const JobEntry* const job = mesh_.JobOf(member.id);
-  // By MemberState, of workers that do nothing.
+  // By MemberState, for workers without work.
   constexpr v1::WorkerState kStates[] = {
       v1::WORKER_STATE_IDLE, v1::WORKER_STATE_SUSPECT, v1::WORKER_STATE_LOST,
       v1::WORKER_STATE_STOPPED};
@@ -712,8 +712,8 @@ absl::StatusOr<v1::Revocation> Brain::OnRevoke(const v1::RevokeRequest& request,
         " holders were revoked: begin anew with another authority"));
   }
   int64_t& until = mesh_.revoked[holder];
-  // The clock may have been set back since the last revocation.  A certificate
-  // that was signed after that one is revoked all the same.
+  // The clock may have been set back since the last revocation.  This also
+  // revokes a certificate that was signed after that revocation.
   until = std::max(moment.unix_ms, until + 2000);
   mesh_.actions.writes.revoked[holder] = until;
   mesh_.actions.writes.durable = true;
@@ -791,7 +791,7 @@ void Brain::TellOfDrain(const Member& member, Moment moment) {
     groups_.SetDraining(*job, member.id, drain, moment);
   }
   const JobEntry* const job =
-      mesh_.JobOf(member.id);  // one that left a group has none any more
+      mesh_.JobOf(member.id);  // null for one that left its group
   if (drain && job != nullptr) {
     mesh_.AddEvent(*job, "draining",
                    absl::StrCat("worker ", member.registration.name(),

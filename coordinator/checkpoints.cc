@@ -21,7 +21,7 @@ namespace {
 
 Cut CutOf(const v1::Cut& cut) { return {cut.attempt(), cut.step()}; }
 
-// The valid ones that are listed, and the one with which the job began.
+// The valid checkpoints of the list, and the one with which the job began.
 std::map<int64_t, CheckpointId> CheckpointsOf(const JobRecord& record) {
   std::map<int64_t, CheckpointId> found;  // by step
   if (record.job.has_resumed()) {
@@ -36,7 +36,7 @@ std::map<int64_t, CheckpointId> CheckpointsOf(const JobRecord& record) {
   return found;
 }
 
-// The newest after which not all steps were skipped.
+// The newest checkpoint whose state is not broken.
 std::optional<CheckpointId> NewestSound(
     const JobRecord& record, const std::map<int64_t, CheckpointId>& there) {
   for (auto each = there.rbegin(); each != there.rend(); ++each) {
@@ -108,7 +108,7 @@ void Checkpoints::Serve(Moment moment) {
     const Cut safe = *job->recovery->floor();
     if (safe == Cut()) continue;
     if (IsBroken(job->record.job, safe.step)) {
-      // The newest one that is sound is what there is to export.
+      // The newest sound checkpoint is exported instead.
       const Cut newest = NewestCheckpoint(job->record);
       AnswerExport(job->record.id(), newest == Cut()
                                          ? SkipsNow(job->record.id())
@@ -146,7 +146,7 @@ void Checkpoints::Begin(JobEntry& job, Cut cut, Moment moment) {
       {Actions::Checkpoint::Kind::kFetch, order.id, {}, std::move(order)});
 }
 
-// Ends what was under way.  The job; null: it is no more.
+// Ends the copy under way.  Returns its job; null: it is deleted.
 JobEntry* Checkpoints::End(Moment moment) {
   JobEntry* const job = mesh_.FindJob(under_way_->job);
   if (job != nullptr && job->recovery != nullptr) {
@@ -235,7 +235,7 @@ void Checkpoints::OnKept(const absl::Status& kept, Moment moment) {
   AnswerExport(made.job, CheckpointId{made.job, made.cut.step});
 }
 
-// The files go when the list is stored.
+// The files are deleted once the shorter list is stored.
 void Checkpoints::Retain(const JobEntry& job) {
   std::set<int64_t> steps;
   for (const v1::Checkpoint& each : job.record.job.checkpoints()) {
@@ -279,7 +279,7 @@ void Checkpoints::OnDamaged(JobId id, CheckpointId checkpoint,
     return each.cut().step() == checkpoint.step;
   };
   const auto found = std::remove_if(list.begin(), list.end(), is_it);
-  if (found == list.end()) return;  // another worker's request has found it out
+  if (found == list.end()) return;  // another request found the damage first
   list.erase(found, list.end());
   mesh_.AddEvent(*job, "checkpoint-failed", text, moment);
   mesh_.Put(*job);

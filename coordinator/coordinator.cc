@@ -21,14 +21,14 @@ namespace paceline {
 namespace {
 
 constexpr absl::Duration kMetricsPeriod = absl::Milliseconds(500);
-// Events that follow one another sooner are taken together: to wake this thread
-// for each heartbeat of a thousand workers costs more than the heartbeats.
+// Events within this time form one batch: to wake this thread for each
+// heartbeat of a thousand workers costs more than the heartbeats.
 constexpr absl::Duration kBatchPause = absl::Milliseconds(2);
-// Heartbeats a lease: two may be lost and one late.
+// Heartbeats per lease: two may be lost and one late.
 constexpr int kHeartbeatsALease = 6;
 constexpr std::chrono::seconds kSummaryPatience(10);
 
-// After an error of the store.
+// The pause after an error of the store.
 constexpr absl::Duration kUpkeepPause = absl::Seconds(10);
 
 absl::Duration ThreadCpuTime() {
@@ -66,7 +66,7 @@ Coordinator::Coordinator(const BrainPolicy& policy, StoredState stored,
       ticked_(clock.Now()),
       metrics_updated_(clock.Now()),
       loop_("brain", [this] { AfterBatch(); }) {
-  Post([] {});  // dispatches what the brain decided on what was stored
+  Post([] {});  // dispatches the decisions on the stored state
 }
 
 Coordinator::~Coordinator() { Stop(); }
@@ -290,7 +290,7 @@ void Coordinator::FailWeights(const Fence& fence, const absl::Status& error) {
 }
 
 void Coordinator::Tick() {
-  // One is enough: a second one in the queue would see the same time.
+  // A second tick in the queue would see the same time.
   if (tick_is_queued_.exchange(true)) return;
   Post([this] {
     tick_is_queued_ = false;
@@ -304,10 +304,10 @@ void Coordinator::Tick() {
   });
 }
 
-// A tick that is overdue: this process was stopped, its machine was, or the
-// disk; what workers said meanwhile may wait behind the event that comes now,
-// which may be a stream that broke for the very reason.  Not all of it is
-// granted, or who dies would never be missed by one that is always late.
+// The tick is overdue: this process, its machine or its disk stood still.  The
+// workers' messages of that time may be queued behind the present event, which
+// may be a stream that broke for the same reason.  One heartbeat period is not
+// granted, or a coordinator that is always late would never notice a death.
 void Coordinator::NoticeStandstill(Moment moment) {
   const absl::Duration due =
       moment.now - ticked_ - policy_.membership.lease / kHeartbeatsALease;
@@ -340,7 +340,7 @@ void Coordinator::Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
                          v1::Registration registration,
                          Done<v1::Welcome> done) {
   Post([this, id, stream, registration = std::move(registration), done] {
-    // OnBroken() may have come before this, by another thread of gRPC.
+    // Another gRPC thread may have called OnBroken() before this.
     if (stream->ended()) {
       done(absl::CancelledError("the worker has left"));
       return;
@@ -352,7 +352,7 @@ void Coordinator::Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
       if (!verdict.ok()) {
         done(verdict.status());
       } else if (!stored.ok()) {
-        // Not yet anybody's worker as far as a restart would know.
+        // After a restart, the coordinator would not know this worker.
         streams_.erase(id);
         brain_.OnStreamBroken(id, Now());
         done(absl::UnavailableError(stored.message()));
@@ -431,7 +431,7 @@ void Coordinator::ReadWeights(JobId job, int64_t step, int64_t offset,
       return read(absl::StatusOr<CheckpointId>(CheckpointId{of, step}));
     }
     if (!record.job.weights_path().empty()) {
-      // The state folder may have moved since, the file's name has not.
+      // The state folder may have moved since; the file's name is the same.
       const std::string& path = record.job.weights_path();
       return weights_store_.Read(job, path.substr(path.rfind('/') + 1), offset,
                                  limit, done);
@@ -489,7 +489,7 @@ void Coordinator::ReadPiece(JobId job, CheckpointId checkpoint, int layer,
 
 // --- clients ----------------------------------------------------------------
 
-// All of a checkpoint is read before a job may go on from it.
+// The whole checkpoint is checked before a job may go on from it.
 void Coordinator::Submit(const v1::SubmitJobRequest& request,
                          Done<v1::SubmitJobResponse> done) {
   if (!request.has_resume()) return SubmitChecked(request, std::move(done));
@@ -599,7 +599,7 @@ void Coordinator::ListJobs(const v1::ListJobsRequest& request,
                                 store_.Evaluations(id, 1));
       v1::Job& job = *answer.add_jobs();
       job = brain_.ViewStored(std::move(record));
-      // Thousands of numbers, which no list shows.
+      // Thousands of numbers that no list shows.
       job.clear_unreadable();
       job.clear_skip_runs();
       job.mutable_evaluations()->Add(evaluations.begin(), evaluations.end());
@@ -650,8 +650,8 @@ void Coordinator::GetEvents(const v1::GetEventsRequest& request,
                               store_.Events(job, request.after(), kMostEvents));
     if (!store_works_ && request.after() <= 0 &&
         std::ssize(events) < kMostEvents) {
-      // They get their numbers when they are stored: who reads on from here
-      // will see them again, under these.
+      // The store numbers them later: a client that reads on from here sees
+      // them again under those numbers.
       const int64_t last = events.empty() ? 0 : events.back().sequence();
       for (v1::JobEvent& event : brain_.PendingEvents(job)) {
         event.set_sequence(last);

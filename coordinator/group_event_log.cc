@@ -12,15 +12,14 @@ namespace paceline {
 namespace {
 
 constexpr int64_t kMostOfAKind = 1000;  // of a kind
-// The bound on events that say the same of the same members: a member that
-// never hands anything in must not silence the events of others.
+// The bound on events that differ only in the step: a member that never sends a
+// part must not silence the events of others.
 constexpr int64_t kMostAlike = 100;
-// Records that may still come again; a worker keeps fewer.
+// More than the records that a worker keeps and may send again.
 constexpr size_t kMostSeen = 4096;
-// Evaluations that are still being put together: one is, or two where a member
-// is slow.
+// Open evaluations: usually one, or two while a member is slow.
 constexpr size_t kMostOpen = 8;
-// By the rule, which leaves somebody out in every round, or may.
+// The aggregation rule left the part out, as it may in any round.
 constexpr char kOutvoted[] = "outvoted";
 
 std::string SkipText(const v1::RoundRecord& record,
@@ -57,7 +56,7 @@ std::optional<GroupEventLog::Event> GroupEventLog::OnRecord(
                                     1000 * record.takeover_seconds()));
   }
   if (record.is_void()) {
-    // Else the event's kind says it.
+    // For a void event the kind says it.
     parts.push_back(absl::StrCat(takeover ? "void: " : "",
                                  "no update, for too few usable parts or none "
                                  "that the rule could use"));
@@ -65,7 +64,7 @@ std::optional<GroupEventLog::Event> GroupEventLog::OnRecord(
   if (!skips.empty()) parts.push_back(skips);
   std::string text = absl::StrCat("step ", record.step() + 1, ": ",
                                   absl::StrJoin(parts, ", "));
-  // Several members report one round; their times differ.
+  // Several members report one takeover, with different times.
   const std::string same =
       takeover ? names(WorkerId{record.lost_server()}) : text;
   if (!IsNew({record.step(), kind, same})) return std::nullopt;
@@ -152,7 +151,7 @@ std::optional<v1::EvaluationRecord> GroupEventLog::OnEvaluation(
   double loss = 0;
   double correct = 0;
   for (const auto& [worker, each] : found->second) {  // always in one order
-    if (each.samples() == 0) continue;  // it had nothing to evaluate
+    if (each.samples() == 0) continue;                // it has no samples
     const double weight = static_cast<double>(each.samples());
     samples += each.samples();
     loss += each.loss() * weight;

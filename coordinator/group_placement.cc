@@ -19,7 +19,7 @@
 namespace paceline {
 namespace {
 
-// The same job on one worker alone.
+// The job on one worker.
 JobSpec Alone(const JobSpec& spec) {
   JobSpec alone = spec;
   alone.pipeline = PipelineSpec();
@@ -39,7 +39,7 @@ int64_t Needed(const JobSpec& spec) {
   return std::max<int64_t>(1, spec.aggregation.min_parts);
 }
 
-// Estimates one micro-batch on that worker.
+// Estimates a run on that worker alone.
 std::optional<RunEstimate> EstimateOn(const JobSpec& spec,
                                       const ModelDescription& model,
                                       const Member& member,
@@ -53,8 +53,8 @@ std::optional<RunEstimate> EstimateOn(const JobSpec& spec,
   return *std::move(estimate);
 }
 
-// Says what the job waits for while `free` workers can run it now.
-// absent: as AbsentText() says it.
+// Names what the job waits for while only `free` workers can run it.  absent:
+// from AbsentText().
 std::string WaitText(const JobSpec& spec, size_t free,
                      const std::set<JobId>& ahead, bool measuring,
                      const std::vector<std::string>& unfit,
@@ -85,8 +85,8 @@ absl::Status CheckMemory(const Member& worker, int64_t members, int64_t need,
       " bytes) as one of ", Counted(members, "member"), when));
 }
 
-// Takes the first of them, as many as the job wants, and leaves out whoever has
-// too little memory for as many, the one with the least first: the next one
+// Takes the first workers, as many as the job wants.  While one has too little
+// memory for a group of that size, drops the one with the least: the next one
 // takes its place, or the others need less.
 void TakeMembers(const JobSpec& spec, const ModelDescription& model,
                  std::vector<const Member*>& free,
@@ -112,8 +112,8 @@ void TakeMembers(const JobSpec& spec, const ModelDescription& model,
   }
 }
 
-// Leaves out a member that others cannot dial, or that cannot dial them, the
-// one with the most such links first: each member of a round dials all others.
+// While some link cannot be dialled, drops the member with the most such links:
+// each member of a round dials all others.
 void LeaveOutRefused(const Measurements& measurements,
                      std::vector<const Member*>& free,
                      std::vector<std::string>& unfit) {
@@ -143,7 +143,7 @@ absl::Status CheckRoom(const JobSpec& spec, const ModelDescription& model,
   PACELINE_RETURN_IF_ERROR(CheckMemory(joiner, all,
                                        JoinerBytes(spec, model, all),
                                        ", the state that it fetches included"));
-  // Any of them may be asked for the state, of which it then has a copy.
+  // A joiner may ask any of them for the state, which it then copies.
   const int64_t need =
       (MemberBytes(spec, model, all) + Bytes(GroupStateBytes(spec, model)))
           .count;
@@ -199,7 +199,7 @@ std::map<WorkerId, double> SharesOf(const JobSpec& spec,
     }
     if (share > 0) shares[worker->id] = share;
   }
-  // Each member has its own samples then, as many as the others.
+  // Then each member has its own samples, in equal numbers.
   const bool apart = spec.data.distribution != "iid";
   if (!apart && shares.size() == workers.size()) return shares;
   for (const Member* worker : workers) shares[worker->id] = 1;

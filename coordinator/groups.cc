@@ -18,22 +18,22 @@
 namespace paceline {
 namespace {
 
-// Attempts in a row that may end before their first step.
+// The job fails after this many attempts in a row without a step.
 constexpr int kMostLostGroups = 3;
 // Five minutes, for a member that begins to upload when another was lost.
 constexpr int kMostIncompleteSaves = 600;
 constexpr absl::Duration kSavePause = absl::Milliseconds(500);
-// A worker that failed is not asked again soon: it counts as taken out so many
-// times more.
+// A failure counts as this many removals more, so that the worker is asked
+// again late.
 constexpr int kFailureTimes = 3;
 
-// Its process lives: the next one comes only when it is asked for.
+// Its process lives: a new one comes only when an order asks for it.
 bool IsPunished(GroupExit exit) {
   return exit == GroupExit::kSilent || exit == GroupExit::kHung ||
          exit == GroupExit::kMismatch || exit == GroupExit::kFailed;
 }
 
-// A record that comes again counts once.
+// A repeated record counts once.
 void AddCosine(const v1::RoundRecord& record, JobEntry& job) {
   const auto [newest, is_new] =
       job.cosine_steps.try_emplace(record.server(), record.step());
@@ -55,8 +55,7 @@ bool HasLatePart(const v1::RoundRecord& record) {
                      });
 }
 
-// With an attempt's first members: those who come later cut the gradient as the
-// others do.
+// Chosen with an attempt's first members; later ones use the same shards.
 void SettleShards(JobRecord& record) {
   const auto model = Describe(record.spec);
   if (!model.ok()) return;
@@ -70,8 +69,8 @@ void SettleShards(JobRecord& record) {
   }
 }
 
-// Times that a job begins again because a process started anew before the run;
-// beyond, such a process joins the others instead.
+// A job begins again this often because a process started anew before the run;
+// after that, such a process joins the others instead.
 constexpr int kMostFalseStarts = 3;
 
 }  // namespace
@@ -107,7 +106,7 @@ void Groups::Start(JobEntry& job, Moment moment) {
   std::map<WorkerId, double> shares;
   for (const StageOfPlan& stage : job.record.stages) {
     const Member* const member = mesh_.membership.Find(stage.worker);
-    if (member == nullptr) continue;  // placed on those who are live
+    if (member == nullptr) continue;  // only live workers are placed
     workers.push_back(WorkerOf(*member));
     shares[stage.worker] = stage.share;
   }
@@ -137,7 +136,7 @@ void Groups::Restore(JobEntry& job, Moment moment) {
     if (member == nullptr || worker == nullptr || worker->let_go()) continue;
     job.group->Admit(WorkerOf(*member), stage.share, moment.now);
   }
-  job.group->TakeNews();  // they are no news
+  job.group->TakeNews();  // the stored view is no news
   job.said_running = job.record.job.step() > 0;
   job.events.ForgetEvaluations(job.record.job.evaluated_step());
   for (const ViewMember& member : view.members) {
@@ -178,15 +177,15 @@ void Groups::TakeReport(JobEntry& job, const Member& member,
         error.code(),
         absl::StrCat("worker ", member.registration.name(), " failed ",
                      AtStep(job.record), ": ", error.message()));
-    // It had opened all that is its own: another member would meet the same in
-    // its place, so that fewer members would not have done better.
+    // It had opened all of its own files, so another member would meet the same
+    // error in its place.
     if (absl::IsInvalidArgument(error) && run.steps() > 0) {
       return mesh_.FailJob(job, std::string(job.lost_error.message()),
                            AdviceAfter(error, job.record.spec), moment);
     }
     job.group->OnGone(id, GroupExit::kFailed, std::string(error.message()));
   } else {
-    // A step or a view that there never was says nothing of the others.
+    // A report of a step or view that never existed is ignored.
     std::optional<MemberReport> said = report.member;
     if (said.has_value() && (std::max(said->next, said->state_step) > most ||
                              (job.group->view().has_value() &&
@@ -239,8 +238,8 @@ void Groups::TakePartEvaluation(JobEntry& job, WorkerId worker,
   }
 }
 
-// A member sends its parts in the order of their steps.  A part of a member
-// that was lost is waited for until a later evaluation has begun.
+// A member sends its parts in the order of their steps.  The part of a lost
+// member is awaited until a later evaluation has begun.
 bool Groups::EvaluationIsOver(const JobEntry& job) {
   const auto& [step, evaluation] = *job.evaluating.begin();
   std::set<WorkerId> sent = job.events.EvaluatedBy(step);
@@ -323,8 +322,8 @@ void Groups::Keep(JobEntry& job, const GroupNews& news) {
   for (const GroupLeaver& leaver : news.leavers) {
     job.kept.excluded[leaver.id.worker] = leaver.id.incarnation;
   }
-  // Also after a power cut: a coordinator that takes an older view for the
-  // newest would count on members that have long been left behind.
+  // Survives a power cut: a coordinator that took an older view for the newest
+  // would count on members that were removed since.
   mesh_.actions.writes.views[job.record.id()] = job.kept;
   mesh_.actions.writes.durable = true;
 }
@@ -385,7 +384,7 @@ void Groups::OnLost(JobEntry& job, Moment moment) {
              moment);
 }
 
-// The state is restored from the seed: there are no snapshots yet.
+// The new attempt starts from the seed: a group has no snapshots yet.
 void Groups::BeginAgain(JobEntry& job, const std::string& why, Moment moment) {
   JobRecord& record = job.record;
   mesh_.AddEvent(job, "again",
@@ -413,7 +412,7 @@ void Groups::BeginAgain(JobEntry& job, const std::string& why, Moment moment) {
   job.preparing_since.clear();
   job.saving = false;
   if (!record.job.estimate().shards_why().empty()) {
-    record.spec.aggregation.shards = 0;  // chosen: those who are there choose
+    record.spec.aggregation.shards = 0;  // chosen anew for the new members
   }
   record.job.set_state(v1::JOB_STATE_QUEUED);
   mesh_.running.erase(record.id());
@@ -423,7 +422,7 @@ void Groups::BeginAgain(JobEntry& job, const std::string& why, Moment moment) {
   mesh_.Put(job);
 }
 
-// A process that starts anew would otherwise join a moment after the others.
+// Without this wait, a process that starts anew would join late.
 std::string Groups::WaitsForReturn(const JobEntry& job) const {
   if (!IsDataParallel(job.record.spec) || job.record.job.attempt() == 0)
     return "";
@@ -442,7 +441,7 @@ std::string Groups::WaitsForReturn(const JobEntry& job) const {
 
 bool Groups::WaitsForUpload(JobEntry& job, const absl::Status& error,
                             Moment moment) {
-  // The member that hands the weights over may have changed at the last moment.
+  // The member that uploads the weights may have changed at the last moment.
   if (!job.group.has_value() || !job.saving ||
       !absl::IsFailedPrecondition(error) ||
       ++job.incomplete_saves > kMostIncompleteSaves) {
@@ -473,8 +472,8 @@ StandingOrder Groups::OrderOf(const JobEntry& with_group,
       return fault.kind != kSkipStage;
     });
   }
-  // Its own place alone: what an order says of stages never changes within a
-  // fence, and members come and go.
+  // Only the worker's own place: an order's stages never change within a fence,
+  // while members come and go.
   for (const StageOfPlan& stage : job.stages) {
     if (stage.worker != worker) continue;
     run.stages = mesh_.Place({{stage.layers, stage.worker, 1}});
@@ -592,7 +591,7 @@ void Groups::AdmitJoiners(Moment moment) {
   for (const JobId id : mesh_.open) {
     const JobEntry& job = mesh_.jobs.at(id);
     if (job.record.state() == JobState::kQueued && !job.may_be_passed) {
-      return;  // it may want them
+      return;  // the queued job may want the workers
     }
   }
   for (JobEntry* const job : mesh_.RunningJobs()) {
@@ -639,7 +638,7 @@ std::vector<const Member*> Groups::MembersOf(const JobEntry& job) const {
   return members;
 }
 
-// Asked again whenever somebody may join: links are dialled anew.
+// Decided anew for each joiner, since links are dialled again.
 bool Groups::CannotDial(const JobEntry& job, const Member& joiner) const {
   const std::string& name = joiner.registration.name();
   std::set<std::string> names = {name};
@@ -652,7 +651,7 @@ bool Groups::CannotDial(const JobEntry& job, const Member& joiner) const {
                         });
 }
 
-// Asked again when the group is smaller.
+// A refused process is judged again when the group is smaller.
 bool Groups::HasMemory(JobEntry& job, const Member& joiner,
                        const ModelDescription& model, Moment moment) {
   const std::vector<const Member*> members = MembersOf(job);
@@ -689,8 +688,8 @@ void Groups::AddWorker(JobEntry& job, const Member& member,
     all.push_back(&member);
     double share =
         SharesOf(record.spec, model, all, mesh_.measured).at(member.id);
-    // Unless the job says: in the unit of the others; one that nobody has
-    // measured does as much as they do on average.
+    // Without aggregation.shares, the share has the unit of the others'.  A
+    // worker without measurements gets their mean.
     if (record.spec.aggregation.shares.empty()) {
       if (equal || others == 0) {
         share = 1;

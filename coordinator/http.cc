@@ -25,7 +25,8 @@ HttpAnswer Plain(int status, std::string text) {
   return answer;
 }
 
-// Names and addresses were checked at registration: no quotes, no controls.
+// Registration has checked names and addresses: they hold no quotes and no
+// control characters.
 std::string Target(const std::string& address, bool tls, const std::string& job,
                    const std::string& instance) {
   return absl::StrCat(R"({"targets":[")", address, R"("],"labels":{"job":")",
@@ -36,7 +37,7 @@ std::string Target(const std::string& address, bool tls, const std::string& job,
 // Blocks up to kAnswerPatience; empty when the loop does not answer.
 absl::StatusOr<v1::ListWorkersResponse> AskWorkers(
     Coordinator& coordinator, const v1::ListWorkersRequest& request) {
-  // Shared with the answer, which may come after this has given up.
+  // Shared with the answer, which may come after the timeout.
   using Answer = absl::StatusOr<v1::ListWorkersResponse>;
   const auto promise = std::make_shared<std::promise<Answer>>();
   auto future = promise->get_future();
@@ -65,7 +66,7 @@ class PageWatcher final : public MeshWatcher {
     ended_ = true;
   }
 
-  // Null: none came in time, or none will.
+  // Null: none came in time, or the watch has ended.
   SharedUpdate Next(absl::Duration patience) {
     SteadyLock lock(&mutex_);
     const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -39,9 +39,9 @@ absl::string_view GroupExitName(GroupExit exit) {
 JobGroup::JobGroup(const GroupOptions& options, std::optional<View> stored,
                    const std::map<WorkerId, Incarnation>& excluded)
     : options_(options), keeper_(options.term, stored) {
-  // A coordinator before this one stored it: some may have begun.
+  // An earlier coordinator stored the view: members may have begun.
   begun_ = stored.has_value();
-  ViewActions none;  // it has no view to be left out of
+  ViewActions none;  // nothing to do without a view
   for (const auto& [worker, incarnation] : excluded) {
     const MemberId gone = {worker, incarnation};
     if (!stored.has_value() || !Contains(*stored, gone)) {
@@ -90,7 +90,7 @@ void JobGroup::OnHeard(const MemberId& member, Instant heard) {
   found->second.work.OnHeard(heard, options_.lease);
 }
 
-// Until now all may have waited for one another.
+// Resets the waiting times: until now all may have waited for one another.
 void JobGroup::OnFurther(int64_t next, Instant now) {
   if (next <= furthest_) return;
   furthest_ = next;
@@ -107,7 +107,7 @@ void JobGroup::OnGone(const MemberId& member, GroupExit exit,
   if (!was_member && !Has(member)) return;
   const std::string name = NameOf(member);
   Remove(member, exit);
-  // A listener that executes itself anew first has lost nothing.
+  // No event for a listener that executes itself anew: nothing is lost.
   if (!was_member && exit == GroupExit::kRestarted) return;
   AddEvent(KindOf(exit),
            absl::StrCat(was_member ? "member " : "listener ", name, " ",
@@ -130,12 +130,11 @@ void JobGroup::Carry(ViewActions actions) {
     if (store == nullptr) continue;  // orders carry views; lost() is asked
     news_.view = store->view;
     ++news_.views;
-    // Those who are left may have waited for the one that went: their time
-    // begins anew.
+    // The others may have waited for the one that left: their time begins anew.
     for (auto& [id, process] : processes_) {
       process.work.Excuse(process.work.heard);
     }
-    // See the assumption: what sees it is sent after it is kept.
+    // See the class's assumption: nothing is sent before the view is stored.
     ViewActions sent;
     keeper_.OnStored(store->view.id, sent);
   }
@@ -180,7 +179,7 @@ void JobGroup::OnReport(const MemberId& member, v1::RunState::Phase phase,
   process.report = said;
   const bool was_member = IsMember(member);
   if (said.has_taken_part && !was_member) {
-    // It is in an earlier coordinator's view, or missed that it was taken out.
+    // Its view is an earlier coordinator's, or it missed its removal.
     return OnGone(member, GroupExit::kLost, "it is in no view any more");
   }
   if (said.has_taken_part) taken_part_.insert(member);
@@ -226,7 +225,7 @@ WorkerId JobGroup::Server(const JobSpec& spec) const {
 
 void JobGroup::TakeMismatch(const MemberReport& report) {
   if (report.mismatch.empty() || lost() || torn_) return;
-  if (report.view != view()->id) return;  // of a view that is over
+  if (report.view != view()->id) return;  // of an older view
   const MismatchVerdict verdict = DecideMismatch(*view(), report.mismatch);
   const std::string after =
       absl::StrCat("states differ after step ", report.mismatch_step);
@@ -262,8 +261,8 @@ void JobGroup::EvictSilent(Instant now) {
       DecideEviction(*view(), reports, options_.lease, delays_.Get());
   if (!eviction.has_value()) return;
   const auto accused = processes_.find(eviction->member);
-  // One that says nothing at all is Membership's: it will be lost soon, or was
-  // only slow.
+  // A process without heartbeats is left to Membership: it will be lost soon,
+  // or is only slow.
   if (accused == processes_.end() ||
       now - accused->second.work.heard >= options_.lease / 2) {
     return;
@@ -298,7 +297,7 @@ void JobGroup::SetDraining(WorkerId worker, bool draining) {
   LetDrainedGo();
 }
 
-// Somebody else keeps the state.
+// Whether another member has the state.
 bool JobGroup::HasStayer(const MemberId& leaving) const {
   return std::any_of(view()->members.begin(), view()->members.end(),
                      [&](const ViewMember& member) {
