@@ -21,7 +21,7 @@ std::string SubmitAgain() {
 }
 
 std::string AdviceAfter(const absl::Status& error, const JobSpec& spec) {
-  // The message of a full disk says already what to do.
+  // The message of a full disk already names the action.
   if (absl::StrContains(error.message(), "make room")) {
     return absl::StrCat("do that first, then: ", kSubmit);
   }

@@ -18,22 +18,22 @@
 namespace paceline {
 namespace {
 
-// samples_per_second is taken over records of this time.
+// samples_per_second covers the records of this time.
 constexpr int64_t kRateWindowMs = 2000;
-// It is taken over at most so many, whatever a worker's clock does.
+// It covers at most this many, even if a worker's clock stands still.
 constexpr size_t kMostRates = 4096;
-// Steps that may come in another order than they were made in.
+// The newest steps, which may still get records; older ones are closed.
 constexpr size_t kMostCounted = 4096;
-// Runs of skipped steps that get events of their own, in a job.
+// The runs of skipped steps in a job that get their own events.
 constexpr int kMostSkipRuns = 100;
 
-// A count or a time of a worker, so that kMostRates of them can be added and
-// any two taken from each other.
+// Bounds a worker's count or time, so that sums of kMostRates of them, and
+// differences, do not overflow.
 int64_t Bounded(int64_t number) {
   return std::clamp<int64_t>(number, 0, int64_t{1} << 50);
 }
 
-// Another worker's part of the batch.
+// Adds another worker's part of the batch.
 void AddPart(const v1::StepRecord& part, v1::StepRecord& step) {
   const int64_t samples = Bounded(part.loss_samples());
   if (samples == 0) return;
@@ -45,10 +45,10 @@ void AddPart(const v1::StepRecord& part, v1::StepRecord& step) {
   step.set_loss_samples(before + samples);
 }
 
-// Adds those of another worker or attempt.  One more than a job may lose are
-// enough.
+// Adds the unreadable samples of another worker or attempt.  One more than a
+// job may lose is enough.
 void Unite(const v1::UnreadableSamples& more, v1::UnreadableSamples& all) {
-  // A worker tells again of all that it could not read.
+  // A worker repeats its whole list in each report.
   if (std::all_of(more.numbers().begin(), more.numbers().end(),
                   [&](int32_t number) {
                     return std::binary_search(all.numbers().begin(),
@@ -75,8 +75,7 @@ bool JobProgress::TakeRecords(JobEntry& job, const Member& member,
     mesh_.actions.writes.records[job.record.id()].logs.emplace_back(
         member.incarnation(), std::move(line));
   }
-  // Steps of an earlier attempt, or that came after the end, are not the
-  // job's any more.
+  // Steps of an earlier attempt, or after the job's end, do not count.
   if (mesh_.FindRunning(FenceOf(heartbeat.run())) != &job) return false;
   if (heartbeat.steps().empty()) return true;
   for (const v1::StepRecord& part : heartbeat.steps()) {
@@ -91,9 +90,8 @@ bool JobProgress::TakeRecords(JobEntry& job, const Member& member,
   return true;
 }
 
-// Workers that share a batch tell of their own parts, each in the order of the
-// steps.  A record that came before, and whose acknowledgement was lost, counts
-// once.
+// Workers that share a batch report their own parts, each in the order of the
+// steps.  A record that is repeated after a lost acknowledgement counts once.
 void JobProgress::TakeStep(JobEntry& job, WorkerId worker,
                            const v1::StepRecord& part, Moment moment) {
   if (part.step() > MostSteps(job.record)) return;
@@ -154,7 +152,8 @@ void JobProgress::CountStep(JobEntry& job, const v1::StepRecord& step,
   }
 }
 
-// Tells of the steps, which nobody knew before the data was opened.
+// Adds an event with the number of steps, which was unknown before the data was
+// opened.
 void JobProgress::NoteWalk(JobEntry& job, int64_t steps, Moment moment) {
   const JobSpec& spec = job.record.spec;
   if (IsInference(spec) || spec.train.steps > 0 ||
@@ -177,11 +176,11 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
   part.mutable_run()->clear_member();
   part.mutable_run()->clear_names();
   part.mutable_run()->clear_notes();
-  part.mutable_run()->clear_unreadable();  // the job has them all
+  part.mutable_run()->clear_unreadable();  // they are in the job
   part.mutable_run()->set_phase(before);
   if (run.has_flow()) TakeFlow(job, moment);
   TakeTimes(job.record, worker, run);
-  // Those who read the data know how much there is.
+  // Only workers that read the data know its size.
   const bool reads = Holds(job.record, worker, 0);
   const int64_t asked = job.record.spec.train.steps;
   if (reads && (asked == 0 || run.steps() <= asked)) {
@@ -204,7 +203,7 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
   if (counts || names) {
     *record.mutable_names() = run.names();
     if (names || infers) mesh_.OpenWeights(job, moment);
-    // Predictions that cannot be laid out have ended the job.
+    // The job has failed if its predictions have no layout.
     if (HasEnded(job.record.state())) return;
   }
   TakeMarks(job, worker, run);
@@ -239,7 +238,7 @@ void JobProgress::TakeUnreadable(JobEntry& job, const v1::JobWorker& part,
   }
 }
 
-// Several workers may read the same files.
+// Workers that read the same files send the same notes.
 void JobProgress::TakeNotes(JobEntry& job, const v1::RunState& run,
                             Moment moment) {
   auto& notes = *job.record.job.mutable_notes();
@@ -255,7 +254,7 @@ void JobProgress::TakeNotes(JobEntry& job, const v1::RunState& run,
 
 void JobProgress::TakeFlow(JobEntry& job, Moment moment) {
   if (!IsInference(job.record.spec)) return;
-  // Counts what has left the pipeline, by any replica of its last stage.
+  // Counts the micro-batches that any replica of the last stage finished.
   int64_t micro_batches = job.record.job.predicted_base().through();
   int64_t samples = 0;
   for (const v1::JobWorker* const last : LastStageOf(job.record)) {
@@ -270,8 +269,8 @@ void JobProgress::TakeFlow(JobEntry& job, Moment moment) {
   AddRate(job, {micro_batches, Bounded(samples - before), moment.unix_ms});
 }
 
-// The newest mark that all replicas of the last stage have passed tells how far
-// the predictions are stored for good.
+// The predictions are durable up to the newest mark that all replicas of the
+// last stage have passed.
 void JobProgress::TakeMarks(JobEntry& job, WorkerId worker,
                             const v1::RunState& run) {
   if (!HoldsLast(job.record, worker)) return;
@@ -311,7 +310,7 @@ void JobProgress::TakeMarks(JobEntry& job, WorkerId worker,
 }
 
 void JobProgress::AddRate(JobEntry& job, const Rate& rate) {
-  // A clock that was set back would leave the window without a length.
+  // A clock that was set back would make the window empty.
   if (!job.recent.empty() &&
       job.recent.back().unix_ms - rate.unix_ms >= kRateWindowMs) {
     job.recent.clear();
@@ -324,7 +323,7 @@ void JobProgress::AddRate(JobEntry& job, const Rate& rate) {
   }
 }
 
-// A report has the whole run so far of its worker's stages.
+// A report has the totals of the run so far for its worker's stages.
 void JobProgress::TakeTimes(JobRecord& record, WorkerId worker,
                             const v1::RunState& run) {
   const std::vector<int> numbers = StageNumbers(record.stages);

@@ -131,10 +131,10 @@ void JobQueue::Serve(Moment moment) {
     } else if (job->record.state() == JobState::kQueued) {
       job->may_be_passed = true;
     } else {
-      look_.reset();  // it has workers now
+      look_.reset();  // the job has workers now
     }
   }
-  mesh_.queue_changed = false;  // also what this walk itself has changed
+  mesh_.queue_changed = false;  // also the changes of this walk
 }
 
 const JobQueue::Look& JobQueue::LookAtMesh() {
@@ -147,8 +147,8 @@ const JobQueue::Look& JobQueue::LookAtMesh() {
   return *look_;
 }
 
-// Starts the job if it can; if not, whether later ones have to wait for it.
-// settled: the workers have had the time to come back after a restart.
+// Starts the job if it can start.  Else returns whether later jobs must wait
+// for it.  settled: the workers have had time to return after a restart.
 bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, Moment moment) {
   const JobSpec& spec = job.record.spec;
   if (job.restored && !settled) {
@@ -184,8 +184,8 @@ bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, Moment moment) {
     job.start = job.someday = {};
     return false;
   }
-  // It holds up others only if all workers that are there, were they free,
-  // would do: else it may wait for ever.  One that is suspect is there.
+  // It holds up others only if all present workers, if idle, could run it: else
+  // it may wait for ever.  A suspect worker counts as present.
   const bool holds = job.someday
                          .Get(key, {}, mesh_.placements,
                               [&] { return DecideStart(spec, look.there); })
@@ -204,8 +204,8 @@ bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, Moment moment) {
   return holds;
 }
 
-// A worker that executed itself anew in the first attempt would end it.  Those
-// that are about to come back are planned with, so no plan without them counts.
+// A worker that executes itself anew during the first attempt would end it, so
+// it does so before.  Plans made meanwhile without it do not count.
 bool JobQueue::WaitsForSettling(JobEntry& job,
                                 const PlacementVerdict& verdict) {
   auto& settling = mesh_.settling;
@@ -226,7 +226,8 @@ bool JobQueue::WaitsForSettling(JobEntry& job,
   return true;
 }
 
-// Also by its rule: every round of fewer than that wants would be void.
+// Also checks the aggregation rule's minimum: rounds of fewer would all be
+// void.
 PlacementVerdict JobQueue::DecideStart(
     const JobSpec& spec, const std::vector<Candidate>& candidates) const {
   PlacementVerdict verdict;

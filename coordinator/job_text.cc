@@ -67,7 +67,7 @@ std::string SkipReason(const v1::StepRecord& step) {
 std::string PreparingText(const JobRecord& record,
                           const std::map<WorkerId, Instant>& since,
                           absl::Duration bound, Instant now) {
-  // By how many bounds they have been at it, the longest first.
+  // By the number of whole bounds that they have taken, longest first.
   std::map<int64_t, std::vector<std::string>, std::greater<>> names;
   for (const v1::JobWorker& worker : record.job.workers()) {
     const auto found = since.find(WorkerId{worker.id()});

@@ -51,26 +51,26 @@ namespace paceline {
 namespace {
 
 constexpr absl::Duration kTickPeriod = absl::Milliseconds(50);
-// How often certificates and the host are looked at.
+// The period of checks of the certificates and the host.
 constexpr absl::Duration kRenewalPeriod = absl::Seconds(1);
-// Calls may take so long of the five seconds that a stop may take.
+// The share of calls in the five seconds that a stop may take.
 constexpr absl::Duration kCallsMayTake = absl::Seconds(2);
 
-// Main hands this to the parts that serve.
+// Main passes this to the serving parts.
 struct Running {
   const sigset_t signals;
   const std::function<void()> reload;  // at SIGHUP
 };
 
-// `host`, or this machine's name where `host` means every address of it.
+// `host`, or this machine's name where `host` means all its addresses.
 std::string ReachableHost(const std::string& host) {
   if (!host.empty() && host != "0.0.0.0" && host != "::") return host;
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
 }
 
-// A database that was moved away leaves weights behind: a new job of the same
-// number would take them for its own.
+// A database that was moved away leaves weights behind, which a new job of the
+// same number would take for its own.
 void SkipTakenNumbers(int64_t newest_folder, StoredState& stored) {
   if (newest_folder < stored.next_job.value) return;
   Log(LogLevel::kWarn, "numbers of jobs go on after those whose files are here",
@@ -100,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Authority>> OpenAuthority(
 
 ServerOptions GrpcOptions(const CoordinatorOptions& options) {
   ServerOptions server;
-  // Heartbeats of a thousand workers are small messages; weights are not.
+  // Saves gRPC's ping with each small heartbeat; large enough for weights.
   server.fixed_window_bytes = 1 << 20;
   server.listen = options.listen;
   server.insecure = options.insecure;
@@ -168,7 +168,7 @@ std::string CheckpointFolder(const CoordinatorOptions& options,
                                         : options.checkpoint_dir;
 }
 
-// Everything that serves, in the order in which it is to be stopped.
+// Starts all serving parts, in the order in which they are stopped.
 absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
                    const Authority* authority, JobStore& store,
                    FileWeightsStore& weights_store,
@@ -284,8 +284,8 @@ int Main(int argc, char** argv) {
                              if (again.has_value())
                                SetLogLevel(again->log_level);
                            }};
-  signal(SIGXFSZ, SIG_IGN);  // a full disk is an error, not a death
-  // Debian's absl keeps a graph of all locks otherwise, at every lock.
+  signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is an error, no crash
+  // Debian's absl would update a graph of all locks at every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   StartLogging({"paceline-coordinator", options->log_level});
   const absl::Status status = Run(*options, running);

@@ -78,7 +78,7 @@ void MeasureQueue::OnArrival(const std::string& name,
       own.running.reset();
     }
   }
-  // Measurements that ran on another process of this name ended with it.
+  // Measurements on the earlier process of this name ended with it.
   for (Task& task : tasks_) {
     if (task.worker != name && task.peer != name) continue;
     if (task.running) ++task.ended_processes;
@@ -251,7 +251,7 @@ absl::Status MeasureQueue::Judge(
   return absl::OkStatus();
 }
 
-// In turn: a dial that nobody answers takes long.
+// In turn: an unanswered dial takes long.
 void MeasureQueue::BeginOwn(
     absl::FunctionRef<bool(const std::string& worker)> is_free,
     absl::FunctionRef<void(Task& task)> begin) {
@@ -284,11 +284,11 @@ void MeasureQueue::Assign(const std::vector<MeasureWorker>& workers,
     return !verdict.ok();
   };
   std::erase_if(tasks_, ends);
-  std::map<std::string, const Task*> taken;  // by worker; null: by its job
+  std::map<std::string, const Task*> taken;  // by worker; null: its job has it
   for (const MeasureWorker& worker : workers) {
     if (worker.busy) taken[worker.name] = nullptr;
   }
-  // A job that pauses may wait for a link of its workers.
+  // A paused job may wait for the measurement of a worker's link.
   const auto in_use = [&](const std::string& name) {
     const auto taker = taken.find(name);
     return taker != taken.end() &&

@@ -18,12 +18,13 @@
 namespace paceline {
 namespace {
 
-// Workers whose links are measured for a person: each pair is two tasks.
+// The most workers whose links a person can measure at once: each pair is two
+// tasks.
 constexpr size_t kMostLinked = 90;
 // In one answer.
 constexpr int64_t kMostMeasurements = 2000;
 
-// The lowest that all of `workers` have: what a job over them would use.
+// The lowest capability of `workers`, which a job over them would use.
 std::string LowestCapability(const std::string& precision,
                              const std::vector<std::string>& workers,
                              const std::map<WorkerId, Member>& members) {
@@ -176,7 +177,7 @@ absl::StatusOr<v1::StartProfileResponse> MeshMeasurements::OnProfile(
                      ": name some with --workers, which measure their links to "
                      "one another"));
   }
-  // All find the same file; what one says of it will do.
+  // All workers read the same file, so one description will do.
   if (describe) workers = {FirstIdle(workers)};
   v1::StartProfileResponse ticket;
   ticket.set_id(
@@ -196,7 +197,7 @@ void MeshMeasurements::TakeMeasurement(const Member& member,
   const std::optional<v1::Measurement> kept =
       mesh_.measures.OnMeasurement(name, measurement);
   if (!kept.has_value()) return;
-  // A worker speaks for itself only.
+  // A worker may only report its own profile.
   if (kept->has_profile() && kept->profile().device() == name) {
     const DeviceProfile profile = *FromProto(kept->profile());
     mesh_.measured.Put(profile);

@@ -78,7 +78,7 @@ std::vector<Candidate> MeshState::Candidates() const {
   return candidates;
 }
 
-// Whatever a worker registers comes with another stream.
+// The stream id covers the registration: each one comes with a new stream.
 uint64_t MeshState::PlacementKey() const {
   std::vector<int64_t> numbers = {measured.version};
   for (const auto& [id, member] : membership.members()) {
@@ -120,7 +120,7 @@ std::map<WorkerId, std::string> MeshState::BrokenLinks(
   for (const PeerReport& peer : peers) {
     if (!peer.refused && peer.broken <= absl::ZeroDuration()) continue;
     const Member* const about = membership.Find(peer.peer.worker);
-    // Not of a process that another one has replaced.
+    // Ignores reports on a process that was replaced.
     if (about == nullptr || about->incarnation() != peer.peer.incarnation) {
       continue;
     }
@@ -199,7 +199,7 @@ void MeshState::RefreshWhy(JobEntry& job, Moment moment) {
 
 namespace {
 
-// Forgets what the attempt before had come to beyond `step` steps.
+// Forgets the earlier attempt's progress beyond `step` steps.
 void ResetProgress(JobEntry& job, int64_t step) {
   v1::Job& kept = job.record.job;
   kept.set_recorded_step(std::min(kept.recorded_step(), step));
@@ -314,7 +314,7 @@ void MeshState::OpenWeights(JobEntry& job, Moment moment) {
     const v1::NameBytes& names = record.job.names();
     SetClasses(names.classes(), model);
     if (!IsInference(record.spec)) return LayOut(model);
-    // How many there are is the first stage's to say.
+    // The first stage reports their number.
     if (record.job.total_samples() == 0) return SafetensorsLayout();
     return LayOutPredictions(model, record.spec.infer,
                              record.job.total_samples(),

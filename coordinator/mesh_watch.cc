@@ -12,19 +12,19 @@ namespace {
 constexpr absl::Duration kPeriod = absl::Seconds(1);
 constexpr absl::Duration kNewsPeriod = absl::Milliseconds(80);
 constexpr size_t kMostEvents = 200;
-// That wait, and that have ended.
+// The most jobs shown that wait, and the most that have ended.
 constexpr int kMostOthers = kEndedInMemory;
 constexpr size_t kMostBytes = 4 << 20;  // of a message
-// Points of a curve; a message has fewer, of the steps since the one before.
+// The points of a curve, and the new ones of a message.
 constexpr int64_t kCurvePoints = 200;
 constexpr int64_t kFreshPoints = 10;
-// The newest points of a curve, of which another member's part may still come.
+// The newest points of a curve may still get another member's part.
 constexpr int64_t kOpenPoints = 50;
-// Traffic is measured over at least so long.
+// The shortest time over which traffic is measured.
 constexpr absl::Duration kTrafficPeriod = absl::Milliseconds(800);
 
-// Where there are more points than `most`: keeps half of that, as far from one
-// another, and the `newest`.
+// Reduces more than `most` points to about most / 2, evenly apart, and the
+// `newest`.
 void Thin(int64_t most, int64_t newest, std::vector<v1::StepRecord>& points) {
   if (std::ssize(points) <= most) return;
   const int64_t last = points[points.size() - newest].step();
@@ -47,7 +47,7 @@ v1::StepRecord PointOf(const v1::StepRecord& record) {
   return point;
 }
 
-// The first point of that step or a later one.
+// The first point at `step` or later.
 auto PlaceOf(int64_t step, std::vector<v1::StepRecord>& curve) {
   return std::lower_bound(curve.begin(), curve.end(), step,
                           [](const v1::StepRecord& point, int64_t at) {
@@ -55,7 +55,8 @@ auto PlaceOf(int64_t step, std::vector<v1::StepRecord>& curve) {
                           });
 }
 
-// By step; the same step again, with more parts of its batch, takes its place.
+// Inserts by step.  A repeated step, with more parts of its batch, replaces the
+// old point.
 void AddPoint(const v1::StepRecord& point, std::vector<v1::StepRecord>& curve) {
   const auto place = PlaceOf(point.step(), curve);
   if (place != curve.end() && place->step() == point.step()) {
@@ -65,7 +66,7 @@ void AddPoint(const v1::StepRecord& point, std::vector<v1::StepRecord>& curve) {
   }
 }
 
-// Leaves what `top` and the page show.
+// Leaves only the fields that `top` and the page show.
 void Trim(v1::Job& job) {
   const v1::JobSpec whole = job.spec();
   v1::JobSpec& spec = *job.mutable_spec();
@@ -103,7 +104,7 @@ void Trim(v1::Job& job) {
   }
 }
 
-// The workers and jobs of a large update come in several messages.
+// Splits a large update into several messages.
 std::vector<SharedUpdate> PartsOf(v1::MeshUpdate update) {
   std::vector<v1::MeshUpdate> parts(1);
   size_t bytes = 0;
@@ -290,7 +291,7 @@ void MeshWatch::RefreshJobs(const Brain& brain, JobStore& store, Moment moment,
   });
 }
 
-// A step that was told is told again with another loss, if the curve still has
+// A step that was sent is sent again with its new loss, if the curve still has
 // it.
 void MeshWatch::KnownJob::TakeFresh(v1::Job& change) {
   std::vector<v1::StepRecord> points = std::exchange(fresh, {});
@@ -311,7 +312,7 @@ void MeshWatch::KnownJob::TakeFresh(v1::Job& change) {
   Thin(kCurvePoints, kOpenPoints, curve);
 }
 
-// The next message has all points that are left.
+// The next message has all remaining points.
 void MeshWatch::KnownJob::GoBackTo(int64_t step) {
   for (const v1::StepRecord& point : fresh) AddPoint(point, curve);
   curve.erase(PlaceOf(step + 1, curve), curve.end());
@@ -331,7 +332,7 @@ void MeshWatch::AddLinks(const Brain& brain, KnownJob& known, Moment moment,
       Traffic& traffic = known.traffic[{worker.id(), sent.worker_id()}];
       const absl::Duration lap = moment.now - traffic.since;
       if (lap >= kTrafficPeriod || sent.bytes() < traffic.bytes) {
-        // A run that is new counts from 0 again, and a first lap is none.
+        // A new run counts from 0 again, and the first lap has no length.
         const bool whole = traffic.bytes > 0 && sent.bytes() >= traffic.bytes;
         traffic.bytes_per_second =
             whole ? static_cast<double>(sent.bytes() - traffic.bytes) /

@@ -18,7 +18,7 @@ std::string CodeName(absl::StatusCode code) {
   return absl::StatusCodeToString(code);
 }
 
-// A job's phases, as the metric counts them: from 1 on.
+// A job's phases; the metric numbers them from 1.
 constexpr absl::string_view kPhases[] = {"preparing",  "training", "moving",
                                          "recovering", "paused",   "predicting",
                                          "saving"};
@@ -27,7 +27,7 @@ constexpr absl::string_view kPhases[] = {"preparing",  "training", "moving",
 constexpr const char* kLoopWork[] = {"event", "placement", "answer", "orders",
                                      "watch", "metrics",   "upkeep"};
 
-// 0: none of kPhases.
+// 0: not in kPhases.
 int PhaseNumber(const std::string& phase) {
   const auto* const found =
       std::find(std::begin(kPhases), std::end(kPhases), phase);

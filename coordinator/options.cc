@@ -23,7 +23,7 @@ std::string DefaultState() {
   return HomeFolder() + "/.local/state/paceline/coordinator";
 }
 
-// Every comparison with NaN is false: CLI::Range lets it through.
+// CLI::Range accepts NaN, since every comparison with it is false.
 std::string WhyNoNumber(const std::string& text) {
   return std::isfinite(std::strtod(text.c_str(), nullptr))
              ? ""
@@ -93,8 +93,8 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
   app.set_version_flag("--version",
                        std::string("paceline-coordinator ") + kVersion);
   app.footer(kExitCodesHelp);
-  // No configuration file of CLI11's: it puts the file above the environment,
-  // and names no line.
+  // Not CLI11's configuration file: CLI11 ranks it above the environment and
+  // its errors name no line.
   std::string config = kConfigFile;
   CLI::Option* const named =
       app.add_option("--config", config,

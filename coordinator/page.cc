@@ -17,7 +17,7 @@ extern const char* const kPageFrame;
 
 namespace {
 
-// A name that others gave is no HTML.
+// Names from outside must not act as HTML.
 std::string Escaped(const std::string& text) {
   return absl::StrReplaceAll(text, {{"&", "&amp;"},
                                     {"<", "&lt;"},

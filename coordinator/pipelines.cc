@@ -22,9 +22,9 @@
 namespace paceline {
 namespace {
 
-// Before the first is measured an instruction may take as long.
+// The bound of an instruction before the first one is measured.
 constexpr absl::Duration kLongestInstruction = absl::Minutes(1);
-// A worker with a cut link gets no stage for as long; where the job pauses
+// A worker with a cut link gets no stage for this long; where the job pauses
 // without it, the link is tried sooner.
 constexpr absl::Duration kCutOffTime = absl::Minutes(1);
 constexpr absl::Duration kCutOffPause = absl::Seconds(10);
@@ -42,8 +42,7 @@ int LayersOf(const JobRecord& record) {
   return record.stages.empty() ? 0 : record.stages.back().layers.last;
 }
 
-// A heartbeat as the job reads it: steps and layers that it does not have were
-// never made.
+// Converts a heartbeat, without steps and layers that the job does not have.
 JobReport ReportOf(const v1::Heartbeat& heartbeat, const JobRecord& record) {
   const JobId job = record.id();
   const int64_t most = MostSteps(record);
@@ -88,7 +87,7 @@ JobReport ReportOf(const v1::Heartbeat& heartbeat, const JobRecord& record) {
   return report;
 }
 
-// With the blocks that the present attempt goes without.
+// The job's spec, which skips the blocks that the present attempt lacks.
 JobSpec SpecOfAttempt(const JobRecord& record) {
   JobSpec spec = record.spec;
   for (const int32_t block : record.job.skipped_blocks()) {
@@ -97,7 +96,7 @@ JobSpec SpecOfAttempt(const JobRecord& record) {
   return spec;
 }
 
-// An inference job goes on after what is stored for good.
+// An inference job goes on after its durable predictions.
 Cut PredictedCut(const JobRecord& record) {
   const int64_t through = record.job.predicted().through();
   if (through == record.job.predicted_base().through() &&
@@ -166,7 +165,7 @@ void Pipelines::Restore(JobEntry& job) {
     job.recovery->OnKnown(id, MachineOf(member), member.registration.name());
   }
   std::vector<AttemptRow> rows = LineageOf(job.record).rows();
-  // A program that kept no rows stored it.
+  // An older program, which kept no rows, stored the job.
   if (rows.empty()) rows.push_back({job.record.job.attempt(), {}});
   std::vector<RunPlace> places;
   for (const StageOfPlan& stage : job.record.stages) {
@@ -182,7 +181,7 @@ void Pipelines::Restore(JobEntry& job) {
 absl::Status Pipelines::PlanWithoutLost(
     JobEntry& job, const JobSpec& spec,
     const std::vector<Candidate>& candidates) const {
-  // One that another job has is not lost.
+  // A worker with another job is not lost.
   const auto is_there = [&](const std::string& name) {
     const auto& members = mesh_.membership.members();
     return std::any_of(members.begin(), members.end(), [&](const auto& each) {
@@ -204,7 +203,7 @@ absl::Status Pipelines::PlanWithoutLost(
   return absl::OkStatus();
 }
 
-// Decides a placement where `memo` has no answer.
+// Places the job where `memo` has no answer.
 absl::StatusOr<PlacementVerdict> Pipelines::Place(
     const JobSpec& spec, const std::vector<Candidate>& candidates,
     PlacementMemo& memo) const {
@@ -234,8 +233,8 @@ absl::StatusOr<PlacementVerdict> Pipelines::Place(
   return verdict;
 }
 
-// Workers that another job has are as good as absent: who goes on with fewer
-// is better than who waits.
+// Workers of other jobs count as absent: to go on with fewer workers is better
+// than to wait.
 absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
     JobEntry& job, const std::vector<RunCandidate>& there) const {
   JobSpec spec = job.record.spec;
@@ -251,8 +250,8 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
     const Member* const member = mesh_.membership.Find(id);
     const JobEntry* const has = mesh_.JobOf(id);
     if (member == nullptr || (has == nullptr && leaves_idle)) continue;
-    // No order reaches it.  Where many are lost at once, the job would go on
-    // with one after another of those whose loss it is told of next.
+    // No order reaches it.  When many are lost at once, the job would otherwise
+    // plan with workers whose loss it has not heard of yet.
     if (IsGone(member->state) || !member->stream.assigned()) continue;
     const bool taken = has != nullptr && has != &job;
     const std::string why =
@@ -269,13 +268,13 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
          mesh_.IsDrained(id), !each.no_data.empty(),
          taken || !each.unfit.empty(), job.watch.SlownessOf(each.process)});
   }
-  // A process that did not leave in time comes back as another one.
+  // A process that did not leave in time gets no stage; it starts anew.
   for (const Candidate& each : mesh_.Candidates()) {
     if (!job.recovery->Excludes(each.member->process())) continue;
     candidates.push_back(each);
     candidates.back().unfit = true;
   }
-  // Once it trains a stage does without a replica that is lost.
+  // Once the job trains, a stage goes on without a lost replica.
   const JobSpec present =
       IsInference(spec) || job.record.job.attempt() == 0
           ? spec
@@ -340,8 +339,8 @@ std::optional<MoveEstimate> Pipelines::EstimateMove(JobEntry& job) const {
   }
   MoveEstimate estimate;
   estimate.step_seconds = job.watch.step_seconds();
-  // Neither gains by what both estimates lack.  How many micro-batches
-  // inference has need not be known for their rate.
+  // The ratio cancels costs that both estimates lack.  A rate does not need the
+  // number of inference's micro-batches.
   estimate.better_step_seconds = estimate.step_seconds *
                                  now->samples_per_second() /
                                  then->samples_per_second();
@@ -452,7 +451,7 @@ bool Pipelines::OnHeartbeat(const Member& member,
                             const v1::Heartbeat& heartbeat, Moment moment) {
   bool changed = false;
   ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
-    // It was suspect when the job began.
+    // A worker that was suspect when the job began is not known yet.
     if (!job.recovery->Knows(member.id)) {
       Introduce(member, *job.recovery, moment, actions);
     }
@@ -483,9 +482,9 @@ bool Pipelines::OnHeartbeat(const Member& member,
                                         [&place](const RunPlace& each) {
                                           return each.layers == place.layers;
                                         });
-        // The first of a stage's replicas hands the weights over.
+        // The first of a stage's replicas uploads the weights.
         if (first->process != member.process()) continue;
-        // It has handed its weights over: nobody needs what it had.
+        // The weights are uploaded, so its state is not needed any more.
         job.recovery->OnUploaded(report.attempt, place.layers, moment.now,
                                  actions);
       }
@@ -521,13 +520,13 @@ void Pipelines::Carry(JobEntry& job, const RecoveryActions& actions,
   }
 }
 
-// The brain's writes are stored before any order leaves, and are tried again
-// until they are: so the attempt counts as stored from here on.
+// The attempt counts as stored from here on: the brain's writes are stored,
+// after retries if need be, before any order leaves.
 void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
                                Moment moment) {
   const AttemptRow& row = attempt.row;
   mesh_.BeginAttempt(job, job.verdict, row.attempt, row.base.step, moment);
-  if (job.recovery == nullptr) return;  // what it makes cannot be laid out
+  if (job.recovery == nullptr) return;  // its predictions have no layout
   job.record.job.clear_estimate();
   const JobSpec spec = SpecOfAttempt(job.record);
   if (const auto model = Describe(spec); model.ok()) {
@@ -611,7 +610,7 @@ void Pipelines::AddTo(StandingOrder& standing, const MemberId& process) const {
     if (order->settle) standing.settle = job.record.job.cpu_capability();
     keep.number = std::max(keep.number, order->number);
     keep.keep[id] = order->keep;
-    // Without the verdict the step is run again.
+    // Without a verdict, the step is run again.
     if (order->finish.has_value() &&
         job.most_kept.attempt() == job.recovery->attempt() &&
         job.most_kept.applied() == *order->finish &&
@@ -626,7 +625,7 @@ void Pipelines::AddTo(StandingOrder& standing, const MemberId& process) const {
   }
 }
 
-// --- Workers that live and do not work ---------------------------------------
+// --- Live workers that do not work ---------------------------------------
 
 std::vector<PeerReport> Pipelines::Watch(JobEntry& job, const Member& member,
                                          const WorkerReport& report,
@@ -640,7 +639,7 @@ std::vector<PeerReport> Pipelines::Watch(JobEntry& job, const Member& member,
   watched.work.OnReport(run.phase() == v1::RunState::PHASE_RUNNING,
                         report.member->turn, report.heartbeat.progress(),
                         moment.now);
-  // It says which worker is meant, and not which process.
+  // A peer report names the worker, not its process.
   watched.links.peers.clear();
   for (PeerReport peer : report.member->peers) {
     const auto place = std::find_if(
@@ -656,8 +655,8 @@ std::vector<PeerReport> Pipelines::Watch(JobEntry& job, const Member& member,
   return watched.links.peers;
 }
 
-// Predictions of a machine that was never measured may be far off: they count
-// for more than was measured, and not for less.
+// Predictions for an unmeasured machine may be far off: they may raise the
+// bound above the measurements, not lower it.
 absl::Duration Pipelines::InstructionBound(JobEntry& job) const {
   double seconds = 0;
   bool all_measured = true;
@@ -716,7 +715,7 @@ void Pipelines::Judge(JobEntry& job, RecoveryActions& actions, Moment moment) {
   const std::optional<Eviction> cut =
       DecideEviction(view, links, mesh_.policy.membership.lease);
   if (!cut.has_value()) return;
-  // Both live, so that either may hold other stages: not next to each other.
+  // Both live, so either may hold other stages, but not adjacent ones.
   const std::string why = absl::StrCat(
       "the link to ", mesh_.NameOf(cut->accuser.worker), " is cut");
   job.cut_off[cut->member.worker] = moment.now;
@@ -743,9 +742,9 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
   progress_.TakeRun(job, worker, heartbeat.run(), moment);
   // Predictions that cannot be laid out have ended the job.
   if (HasEnded(job.record.state())) return;
-  // The first report of an input says what the job began with.  Only a worker
-  // whose order did not name that reports another one: nobody knows which of
-  // the two is right, and some of the job was made of each.
+  // The first report of an input sets the job's inputs.  A differing report
+  // comes only from a worker whose order did not name that input.  The job
+  // fails, since parts of it were made from each.
   const v1::Inputs& read = heartbeat.run().inputs();
   v1::Inputs& began = *job.record.job.mutable_inputs();
   const absl::Status same = CheckInputs(read, began, job.record.spec);
@@ -755,7 +754,7 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
         absl::StrCat("worker ", mesh_.NameOf(worker), ": ", same.message()),
         AdviceAfter(same, job.record.spec), moment);
   }
-  began.MergeFrom(read);  // not what is 0 in it
+  began.MergeFrom(read);  // skips unset fields
   v1::JobWorker& part = *FindWorker(job.record, worker);
   part.mutable_run()->set_phase(heartbeat.run().phase());
   job.meter.OnFetched(heartbeat.run().fetch_seconds());

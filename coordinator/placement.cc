@@ -25,8 +25,8 @@
 namespace paceline {
 namespace {
 
-// Says what keeps the workers that are not idle; where all are, nothing does,
-// and only others would help.
+// Names what occupies the workers that are not idle; where all are idle, says
+// that other workers are needed.
 std::string Ahead(const std::set<JobId>& jobs, bool measuring) {
   constexpr char kProfile[] = "a profile that is being taken";
   if (jobs.empty()) return measuring ? kProfile : "other workers";
@@ -34,8 +34,8 @@ std::string Ahead(const std::set<JobId>& jobs, bool measuring) {
                       measuring ? kProfile : "");
 }
 
-// Says what becomes of a batch that its micro-batches do not divide; empty:
-// they do.
+// Says how a batch is split that its micro-batches do not divide; empty: they
+// do.
 std::string UnevenBatch(const JobSpec& spec) {
   const TrainSpec& train = spec.train;
   const int64_t rest = train.batch % train.micro_batch;
@@ -50,7 +50,7 @@ std::string UnevenBatch(const JobSpec& spec) {
             "better; the gradient is the same");
 }
 
-// Those that the job names; all when it names none.
+// The candidates that the job names; all when it names none.
 std::vector<Candidate> Named(const JobSpec& spec,
                              std::vector<Candidate> candidates) {
   const std::vector<std::string>& names = spec.pipeline.workers;
@@ -73,7 +73,7 @@ bool ForbidsScript(const JobSpec& spec, const Member& member) {
   return !spec.model.file.empty() && member.registration.no_scripts();
 }
 
-// Why none of them is fit.  Not empty: candidates.
+// Why none of the candidates is fit.  candidates: at least one.
 absl::Status AllUnfit(const JobSpec& spec, std::vector<Candidate> candidates) {
   std::erase_if(candidates, [&spec](const Candidate& each) {
     return ForbidsScript(spec, *each.member);
@@ -109,7 +109,7 @@ std::vector<const Member*> Placed(const Plan& plan,
   return placed;
 }
 
-// Those that take new work.
+// The candidates that take new work.
 std::vector<Candidate> Willing(std::vector<Candidate> candidates) {
   std::erase_if(candidates, [](const Candidate& each) {
     return each.drained || each.unfit;
@@ -117,7 +117,7 @@ std::vector<Candidate> Willing(std::vector<Candidate> candidates) {
   return candidates;
 }
 
-// Says why none of them takes new work.
+// Says why no candidate takes new work.
 std::string NoneWilling(const std::vector<Candidate>& all) {
   if (all.empty()) return "waits for a worker: none is attached";
   const bool drained =
@@ -129,10 +129,10 @@ std::string NoneWilling(const std::vector<Candidate>& all) {
                       "one back");
 }
 
-// Returns the links that the plan needs and over which nobody can dial.  A
-// stage dials the next one.  In training it dials the one before for the
-// gradients, its replicas, the first worker of the first stage for the gate,
-// and stages that share a weight with it.
+// Returns the links that the plan needs and that cannot be dialled.  A stage
+// dials the next one.  In training it dials the one before for the gradients,
+// its replicas, the first worker of the first stage for the gate, and stages
+// that share a weight with it.
 std::vector<LinkMeasurement> RefusedWays(
     const JobSpec& spec, const ModelDescription& model, const Plan& plan,
     const std::vector<Candidate>& candidates,
@@ -176,7 +176,7 @@ std::vector<LinkMeasurement> RefusedWays(
   return ways;
 }
 
-// Where bf16 costs time instead of saving it; empty: nowhere.
+// Says why bf16 costs time instead of saving it; empty: it does not.
 std::string SlowBf16(const JobSpec& spec, const Plan& plan,
                      const std::vector<Candidate>& candidates) {
   const std::string native = HighestUseful("bf16");
@@ -200,11 +200,11 @@ std::string SlowBf16(const JobSpec& spec, const Plan& plan,
                       "float32, slower than precision fp32");
 }
 
-// Has a worker with the data hold the first stage: the plan's place with the
-// fewest changes, in exchange for its own.  Where nobody's memory allows that,
-// only such workers hold stages.
+// Has a worker with the data hold the first stage: of the exchanges of two
+// places, the one with the fewest changes.  Where no worker's memory allows
+// that, only workers with the data hold stages.
 //
-// Errors: NotFound  what the job waits for; as MakePlan()
+// Errors: NotFound  says what the job waits for; others as MakePlan()
 absl::StatusOr<Plan> PlanWithData(const JobSpec& spec,
                                   const ModelDescription& model,
                                   const std::vector<Candidate>& capable,
@@ -259,7 +259,7 @@ absl::StatusOr<Plan> PlanWithData(const JobSpec& spec,
 // Plans again without a worker where the plan needs a link that cannot be
 // dialled, unless the job names its workers or needs as many.
 //
-// Errors: NotFound  what the job waits for; as MakePlan()
+// Errors: NotFound  says what the job waits for; others as MakePlan()
 absl::StatusOr<Plan> PlanOverLinks(const JobSpec& spec,
                                    const ModelDescription& model,
                                    const std::vector<Candidate>& capable,
@@ -286,7 +286,7 @@ absl::StatusOr<Plan> PlanOverLinks(const JobSpec& spec,
   }
 }
 
-// Whether the whole mesh, all idle, could run it.
+// Checks that the whole mesh, all idle, could run the job.
 absl::Status CheckPossible(const JobSpec& spec, const ModelDescription& model,
                            const std::vector<Candidate>& capable,
                            const Measurements& measurements) {
@@ -303,7 +303,7 @@ absl::Status CheckPossible(const JobSpec& spec, const ModelDescription& model,
 const PlacementVerdict& PlacementMemo::Get(
     uint64_t key, std::vector<double> slowness, int64_t& made,
     absl::FunctionRef<PlacementVerdict()> make) {
-  constexpr double kAlike = 1.05;  // what is measured differs by as much
+  constexpr double kAlike = 1.05;  // measurements vary by this much
   const bool is_same =
       key_ == key &&
       std::equal(slowness.begin(), slowness.end(), slowness_.begin(),
@@ -386,8 +386,8 @@ std::string SettleCapability(const JobSpec& spec, const Plan& plan,
 
 namespace {
 
-// The blocks of these layers; nothing where they are not whole blocks that can
-// be skipped.
+// The blocks of these layers; nothing unless they are whole blocks that can be
+// skipped.
 std::optional<std::set<int32_t>> BlocksOf(const ModelDescription& model,
                                           LayerRange layers) {
   std::set<int32_t> blocks;
@@ -396,7 +396,7 @@ std::optional<std::set<int32_t>> BlocksOf(const ModelDescription& model,
     if (!WhyNotSkipped(model, block).empty()) return std::nullopt;
     blocks.insert(block);
   }
-  // Another stage has the rest of one.
+  // Nothing where another stage has the rest of a block.
   for (int i = 0; i < static_cast<int>(model.layers.size()); ++i) {
     const bool inside = i >= layers.first && i < layers.last;
     if (!inside && blocks.contains(model.layers[i].block)) return std::nullopt;
@@ -426,7 +426,7 @@ std::optional<JobSpec> WithoutLostStages(
     }
     const auto blocks =
         BlocksOf(model, {first, stage < cuts.size() ? cuts[stage] : layers});
-    // Nobody takes the first layers over: samples come in there.
+    // No stage can take over the first layers, where samples come in.
     if (stage == 0 || !blocks.has_value()) return std::nullopt;
     for (const int32_t block : *blocks) {
       spec.faults.push_back({.worker = "", .kind = kSkipStage, .block = block});
@@ -504,7 +504,8 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
     return verdict;
   }
   if (!plan.ok()) {
-    // The whole mesh could: it lacks busy workers, or ones with the data.
+    // The whole mesh could run it: the plan lacks busy workers, or workers with
+    // the data.
     verdict.why = absl::StrCat("waits for ", Ahead(ahead, measuring), ": ",
                                plan.status().message());
     return verdict;
@@ -556,7 +557,7 @@ std::string ThreadNote(const JobSpec& spec, const Plan* plan,
     cores[HostOf(has)].push_back(has.cores());
   }
   int64_t least = std::numeric_limits<int64_t>::max(), most = 0, sharing = 0;
-  int64_t own = least;  // that every worker can have for itself
+  int64_t own = least;  // what every worker can have for itself
   for (const auto& [host, of_workers] : cores) {
     const int64_t workers = std::ssize(of_workers);
     least = std::min(least, of_workers[0]);

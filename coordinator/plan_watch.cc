@@ -10,13 +10,13 @@
 namespace paceline {
 namespace {
 
-// Between two looks at a job.
+// The time between two looks at a job.
 constexpr absl::Duration kLookPeriod = absl::Seconds(5);
-// Fewer micro-batches, in less time, say more of their own hazards than of a
-// worker's speed.
+// Fewer micro-batches, in less time, measure chance rather than a worker's
+// speed.
 constexpr int64_t kLeastMicroBatches = 8;
 constexpr double kLongSeconds = 2;
-// A look that takes longer goes by what there is.
+// After this time a look uses any measurements.
 constexpr absl::Duration kLongestLook = absl::Seconds(10);
 
 WorkerId OwnerOf(const std::vector<StageOfPlan>& stages, int layer) {
@@ -30,11 +30,11 @@ WorkerId OwnerOf(const std::vector<StageOfPlan>& stages, int layer) {
 
 void PlanWatch::OnStopped(bool to_move, Instant now) {
   if (!stopped_.has_value()) stopped_ = {to_move, now};
-  // A move that became a loss is none.
+  // A move during which a worker was lost does not count as a move.
   stopped_->to_move = stopped_->to_move && to_move;
 }
 
-// Nobody takes the time of inference's steps, which are micro-batches.
+// Workers do not time inference's steps, which are micro-batches.
 PlanWatch::Sums PlanWatch::SumsOf(const JobRecord& record, Instant now) {
   const v1::Job& job = record.job;
   const bool infers = IsInference(record.spec);
@@ -72,7 +72,7 @@ bool PlanWatch::Measure(const JobRecord& record,
   }
   taken_.stages.resize(stages);
   const bool is_long = now - taken_.at >= kLongestLook;
-  // (measured, expected) seconds of a micro-batch on all stages of a worker.
+  // A worker's (measured, expected) seconds of a micro-batch on all its stages.
   std::map<MemberId, std::pair<double, double>> times;
   for (size_t i = 0; i < stages; ++i) {
     const int64_t count =

@@ -11,7 +11,7 @@
 namespace paceline {
 namespace {
 
-// A new attempt begins with a newer step than those of older runs.
+// Older runs may go: a new attempt begins with a newer step.
 constexpr size_t kMostSkipRuns = 64;
 
 int64_t EndOf(const v1::SkipRun& run) { return run.first() + run.steps(); }
@@ -19,7 +19,7 @@ int64_t EndOf(const v1::SkipRun& run) { return run.first() + run.steps(); }
 }  // namespace
 
 void AddSkip(int64_t step, v1::Job& job) {
-  std::map<int64_t, int64_t> runs;  // first step and the one behind the last
+  std::map<int64_t, int64_t> runs;  // first step -> one past the last
   for (const v1::SkipRun& run : job.skip_runs()) {
     runs[run.first()] = EndOf(run);
   }
@@ -27,7 +27,7 @@ void AddSkip(int64_t step, v1::Job& job) {
   job.clear_skip_runs();
   if (runs.size() > kMostSkipRuns) runs.erase(runs.begin());
   for (const auto& [first, end] : runs) {
-    // Records come in any order, so that a step may join two runs.
+    // Records come in any order, so a step may join two runs.
     v1::SkipRun* run =
         job.skip_runs().empty() ? nullptr : &*job.mutable_skip_runs()->rbegin();
     if (run == nullptr || EndOf(*run) < first) {

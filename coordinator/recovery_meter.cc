@@ -64,7 +64,7 @@ void RecoveryMeter::OnTransition(const JobTransition& transition, int64_t step,
   }
 }
 
-// The attempt that began last has come so far.
+// Counts the steps that the last attempt has computed again, up to `step`.
 void RecoveryMeter::CountAgain(int64_t step) {
   if (!std::exchange(begun_, false)) return;
   open_->set_again(open_->again() +

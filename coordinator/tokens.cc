@@ -144,7 +144,7 @@ absl::Status Tokens::OnUse(const TokenUse& use, Moment moment) {
     wrong_.pop_front();
   }
   const auto found = tokens_.find(use.id);
-  // One that is right is taken however many strangers guess.
+  // A right token is accepted however many wrong ones came.
   if (found == tokens_.end() ||
       found->second.secret_sha256() != use.secret_sha256) {
     if (wrong_.size() >= kMostWrongAMinute) {
@@ -171,8 +171,8 @@ absl::Status Tokens::OnUse(const TokenUse& use, Moment moment) {
   const bool again = HasUsed(token, use.holder);
   if (!again && token.uses_left() == 0) return Refuse("it is used up");
   if (use.role == "worker") {
-    // Once: a machine that has lost its name since does not get it back by
-    // asking again.
+    // Only once: a machine that has lost the name since does not regain it by
+    // repeating the call.
     if (!again && !only.empty()) Bind(name, key);
     PACELINE_RETURN_IF_ERROR(OnKey(name, key));
   }

@@ -96,7 +96,7 @@ void AttachStream::Register(const v1::WorkerMessage& message) {
 
 void AttachStream::OnWelcome(const absl::StatusOr<v1::Welcome>& welcome) {
   absl::Status taken = welcome.status();
-  // The stream may have waited to register while the worker was sent away.
+  // The worker may have been revoked while its registration waited.
   if (taken.ok()) taken = CheckRevoked(*caller_);
   metrics_.CountAttach(taken.code());
   if (!taken.ok()) {
@@ -159,7 +159,7 @@ void AttachStream::End(const absl::Status& status) {
     if (end_.has_value()) return;
     end_ = status;
   }
-  // First: Pump() may be the last that happens here.
+  // First, since Pump() may end this stream's life.
   coordinator_.OnBroken(id_);
   Pump();
 }
@@ -184,7 +184,7 @@ bool AttachStream::TakeNextLocked() {
 }
 
 void AttachStream::Pump() {
-  // gRPC only queues what is started here; it calls back from other threads.
+  // gRPC only queues these operations; it calls back from other threads.
   absl::MutexLock lock(&mutex_);
   if (finished_ || writing_) return;
   if (end_.has_value()) {

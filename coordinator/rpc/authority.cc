@@ -56,7 +56,7 @@ absl::StatusOr<std::string> Authority::SignFor(const Identity& identity,
                                                const std::string& request,
                                                absl::Time now) const {
   PACELINE_RETURN_IF_ERROR(CheckName(identity.name));
-  // Certificates count in seconds, and the clock may have been set back.
+  // Certificates have whole seconds, and the clock may have been set back.
   now = std::max(now, RevokedUntil(identity) + absl::Seconds(1));
   return Sign({request, identity, certificate_, key_, now, life_});
 }
@@ -69,7 +69,7 @@ absl::Status Authority::RenewOwn(absl::Time now) const {
 
 absl::Status Authority::Issue(const TlsFiles& files, const Identity& identity,
                               absl::Time now) const {
-  // One that cannot be read is made anew.
+  // An unreadable certificate is made anew.
   if (!RenewalIsDue(files, now, RevokedUntil(identity)).value_or(true)) {
     return absl::OkStatus();
   }

@@ -17,12 +17,12 @@
 namespace paceline {
 namespace {
 
-// A link that breaks costs what has come of a chunk.
+// A broken link wastes at most a chunk.
 constexpr int64_t kWeightsChunkBytes = 256 << 10;
 
-// One client's export: a chunk is read from the file when the one before it
-// was sent.  gRPC keeps it alive until Finish(), which comes after every answer
-// of the coordinator; so the answers may hold a plain pointer.
+// One client's export: it reads the next chunk when the last one was sent.
+// gRPC keeps it alive until Finish(), which comes after every answer of the
+// coordinator; so the answers may hold a plain pointer.
 class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
  public:
   ExportReactor(Coordinator& coordinator, CoordinatorMetrics& metrics,
@@ -52,7 +52,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
     }
   }
 
-  // The coordinator looks for it while the export waits for its checkpoint.
+  // The coordinator polls this while the export waits for its checkpoint.
   void OnCancel() override { has_left_ = true; }
   void OnDone() override { delete this; }
 
@@ -73,7 +73,8 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
       End(absl::DataLossError(absl::StrCat("the weights file has no byte ",
                                            next_byte_, ": export it again")));
     } else {
-      // While it reads it sends many bytes, and no message.
+      // While it reads, the client sends many acknowledgement bytes and no
+      // message.
       Listener::OnKnown(peer_);
       next_byte_ += static_cast<int64_t>(part->data().size());
       step_ = part->step();
@@ -136,8 +137,8 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::MeshUpdate>,
       return true;
     }
     end_ = absl::CancelledError("it reads too slowly");
-    // Its last write waits for it, and would for ever.  Under the lock:
-    // OnDone() waits for it, and the context goes after that.
+    // Its last write would wait for ever.  Under the lock, since OnDone() needs
+    // it and the context is destroyed after OnDone().
     context_.TryCancel();
     return false;
   }
@@ -149,7 +150,8 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::MeshUpdate>,
   }
 
   void OnWriteDone(bool /*ok*/) override {
-    // In hours its acknowledgements would be many bytes without a message.
+    // Over hours, the client's acknowledgements are many bytes without a
+    // message.
     Listener::OnMessage(context_.peer(), 0);
     absl::MutexLock lock(&mutex_);
     writing_.reset();
@@ -160,12 +162,13 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::MeshUpdate>,
     std::shared_ptr<WatchReactor> self;
     absl::MutexLock lock(&mutex_);
     self.swap(self_);
-    // The coordinator's list may keep this longer than the service lives.
+    // The coordinator's list may keep this object longer than the service
+    // lives.
     place_ = absl::CancelledError("over");
   }
 
  private:
-  // gRPC only queues what is started here.
+  // gRPC only queues these operations.
   void PumpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_ || writing_ != nullptr) return;
     if (end_.has_value()) {

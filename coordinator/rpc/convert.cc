@@ -51,8 +51,8 @@ bool IsThisMachine(const std::string& host) {
   return found;
 }
 
-// A loopback address is of use on this machine only: whoever dials it from
-// another one reaches itself.
+// A loopback address works on this machine only: another machine that dials it
+// reaches itself.
 absl::Status CheckReach(const v1::Registration& worker,
                         const std::string& peer) {
   const absl::StatusOr<HostPort> at = ParseHostPort(worker.address());

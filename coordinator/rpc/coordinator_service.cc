@@ -15,10 +15,10 @@
 namespace paceline {
 namespace {
 
-// A worker gives a call up that stands still for two minutes.
+// Longer than the two minutes after which a worker gives up a call.
 constexpr absl::Duration kLongestStandstill = absl::Minutes(3);
 
-// One worker's upload: a piece is read when the one before it was written.
+// One worker's upload: it reads the next chunk when the last one was written.
 // gRPC keeps it alive until Finish(), which comes after every answer of the
 // coordinator; so the answers may hold a plain pointer.
 class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
@@ -35,7 +35,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
     if (place_.ok()) {
       StartRead(&piece_);
     } else {
-      // Not ResourceExhausted: in an upload this word says that a disk is full.
+      // Not ResourceExhausted, which in an upload means a full disk.
       Finish(ToGrpc(absl::UnavailableError(place_.status().message())));
     }
   }
@@ -88,10 +88,10 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
   Coordinator& coordinator_;
   v1::WeightsReceipt* const receipt_;
   const std::string peer_;
-  // Until a piece of a job that is known was written.
+  // Held until a chunk of a known job was written.
   absl::StatusOr<std::unique_ptr<StreamLimit::Place>> place_;
   v1::WeightsPiece piece_;
-  Fence fence_;  // of the last piece
+  Fence fence_;  // of the last chunk
   int64_t bytes_ = 0;
   grpc::CallbackServerContext& context_;
   std::optional<CallDeadline> deadline_;

@@ -50,7 +50,7 @@ absl::StatusOr<uint64_t> GrpcPieceFetcher::Fetch(
   request.mutable_layers(0)->set_last(ask.piece.layer + 1);
   grpc::ClientContext context;
   request.set_offset(ask.offset);
-  // It was there a moment ago.
+  // A holder that sent bytes before may be back soon.
   context.set_wait_for_ready(ask.offset > 0);
   std::atomic<bool> is_late = false;
   std::optional<CallDeadline> deadline;
@@ -89,7 +89,7 @@ absl::StatusOr<uint64_t> GrpcPieceFetcher::Fetch(
     end = absl::DeadlineExceededError(absl::StrCat(
         "it came to a halt after ", received, " of its ", ask.bytes, " bytes"));
   }
-  if (!end.ok()) address_.clear();  // the next one dials at once
+  if (!end.ok()) address_.clear();  // the next fetch dials anew
   {
     absl::MutexLock lock(&mutex_);
     call_ = nullptr;

@@ -15,11 +15,11 @@
 namespace paceline {
 namespace {
 
-// A slow link shall bring one within the time that its reader waits.
+// Small enough for a slow link to deliver one before its reader gives up.
 constexpr int64_t kPieceChunkBytes = 256 << 10;
 
-// One worker's request: a chunk is read when the one before it was sent.  gRPC
-// keeps it alive until Finish(), which comes after every answer of the
+// One worker's request: it reads the next chunk when the last one was sent.
+// gRPC keeps it alive until Finish(), which comes after every answer of the
 // coordinator; so the answers may hold a plain pointer.
 class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
  public:
@@ -39,7 +39,7 @@ class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
     coordinator_.FindCheckpoint(
         job_, cut_, [this, peer](absl::StatusOr<CheckpointId> found) {
           if (!found.ok()) return Finish(ToGrpc(found.status()));
-          // While it reads it sends many bytes, and no
+          // While it reads, the worker sends many acknowledgement bytes and no
           // message.
           Listener::OnKnown(peer);
           checkpoint_ = *found;

@@ -15,7 +15,7 @@
 namespace paceline {
 namespace {
 
-// Twice what a token and a request of a P-256 key take.
+// Twice the size of a token and of a P-256 key's request.
 constexpr size_t kMostTokenBytes = 100;
 constexpr size_t kMostRequestBytes = 2048;
 
@@ -34,8 +34,8 @@ v1::Authority TrustService::ViewAuthority() const {
   return authority;
 }
 
-// Anybody may call this: nothing large is kept, and nothing is signed or logged
-// before the token is good.
+// Any peer may call this: it keeps nothing large, and signs and logs nothing
+// before the token is accepted.
 void TrustService::DoJoin(const v1::JoinRequest& request,
                           const std::string& peer,
                           const Done<v1::Certificate>& done) {
@@ -99,7 +99,7 @@ void TrustService::DoRenew(
                       pem = request.request()](const absl::Status& its) {
     if (!its.ok()) return done(its);
     auto renewed = SignFor(identity, pem);
-    // A revocation that came since the call began did not know of the new one.
+    // A revocation since the call began does not cover the new certificate.
     const absl::Status revoked = CheckRevoked(*caller);
     if (!revoked.ok()) return done(revoked);
     done(std::move(renewed));
@@ -117,8 +117,8 @@ void TrustService::DoRevoke(const v1::RevokeRequest& request,
   }
   const absl::Status name = Authority::CheckName(request.name());
   if (!name.ok()) return done(name);
-  // Before the worker's stream ends, so that it does not come back; and though
-  // the store may refuse it for now.
+  // Called before the worker's stream ends, so that it does not come back, and
+  // even if the store refuses the write for now.
   coordinator_.Revoke(
       request,
       [](const v1::Revocation& revoked) {

@@ -31,9 +31,9 @@ namespace {
 constexpr int kManifestVersion = 1;
 constexpr int64_t kReadBytes = 1 << 20;
 constexpr int64_t kMostManifestBytes = 64 << 20;
-// A holder whose connection broke after so many bytes is asked for the rest.
+// A holder whose connection broke after this many bytes is asked for the rest.
 constexpr int64_t kLeastBytes = 64 << 10;
-// So often all holders are asked again in the time that is waited for them.
+// All holders are asked again this often within the patience.
 constexpr int kTries = 60;
 constexpr char kPartial[] = ".partial";
 
@@ -54,7 +54,7 @@ struct OpenFile {
   const int descriptor;
 };
 
-// The layers of a checkpoint share this while they are fetched.
+// The state of one checkpoint's fetch, shared by its layers.
 struct Fetching {
   const CheckpointOrder& order;
   PieceFetcher& fetcher;
@@ -62,21 +62,20 @@ struct Fetching {
   const std::string& path;  // of the file
   const absl::Duration patience;
   const SteadyNotification& stopped;
-  // Addresses that gave no layer before: asked last, since a machine that is
-  // gone costs seconds.
+  // Addresses that failed before are asked last, since a machine that is gone
+  // costs seconds.
   std::set<std::string> failed = {};
-  std::optional<Instant> came = {};  // when some of it came last
+  std::optional<Instant> came = {};  // when bytes came last
 
-  // Whether what is missing may still come; after a pause.
+  // Waits a while; returns whether missing bytes may still come.
   bool Waits() const {
     return came.has_value() && SteadyNow() - *came < patience &&
            !stopped.WaitFor(patience / kTries);
   }
 };
 
-// Writes a layer at its place.  The answer: its checksum.  Once some of the
-// checkpoint is there, holders that cannot be reached are asked again and
-// again.
+// Writes a layer at its place and returns its checksum.  Once a part of the
+// checkpoint is there, it asks unreachable holders again and again.
 absl::StatusOr<uint64_t> FetchLayer(int layer, Fetching& all) {
   const CheckpointOrder& order = all.order;
   const StateLayout::Range& range = order.layout.layers[layer];
@@ -89,7 +88,7 @@ absl::StatusOr<uint64_t> FetchLayer(int layer, Fetching& all) {
                         [&](const PieceHolder& holder) {
                           return !all.failed.contains(holder.address);
                         });
-  Checksum checksum;  // of the bytes that are there
+  Checksum checksum;  // of the bytes received
   std::set<std::string> begun_anew;
   do {
     for (auto holder = holders.begin(); holder != holders.end();) {
@@ -114,7 +113,7 @@ absl::StatusOr<uint64_t> FetchLayer(int layer, Fetching& all) {
       if (is_whole || (gave && !lies)) all.came = SteadyNow();
       if (is_whole) return *said;
       if (lies) {
-        // The bytes before may be wrong, of another holder as well.
+        // The earlier bytes may be wrong too, even another holder's.
         checksum.Reset();
         ask.offset = 0;
         if (before > 0 && begun_anew.insert(holder->address).second) continue;
@@ -143,7 +142,7 @@ absl::StatusOr<v1::Checkpoint> FetchAll(const CheckpointOrder& order,
       open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (file.descriptor < 0) return FileError("make", name, errno);
   const SafetensorsLayout& layout = order.layout.file;
-  // All room now: workers shall send nothing in vain.
+  // Reserves all room first, so that workers send nothing in vain.
   const int error = posix_fallocate(file.descriptor, 0, layout.file_bytes);
   if (error != 0) return FileError("reserve room for", name, error);
   PACELINE_RETURN_IF_ERROR(WriteAt(file.descriptor, name, 0, layout.header));
@@ -175,16 +174,16 @@ absl::StatusOr<v1::Checkpoint> FetchAll(const CheckpointOrder& order,
 
 }  // namespace
 
-// A checkpoint's two files, opened and laid out once for all that is read of
-// them.  Thread-compatible.
+// A checkpoint's two files, opened and laid out once for all reads.
+// Thread-compatible.
 struct FileCheckpointStore::Reading {
   std::string path;
   std::string text;  // of the manifest's file
   v1::CheckpointManifest manifest;
   struct stat info = {};  // of `file`
-  int64_t used = 0;       // which use of any was its last
+  int64_t used = 0;       // number of its last use
   std::unique_ptr<ByteFile> file;
-  // Once they are asked for.
+  // Set by LayOutOnce().
   std::optional<StateLayout> state;
   std::optional<SafetensorsLayout> weights;
 
@@ -235,7 +234,7 @@ struct FileCheckpointStore::Reading {
     return absl::OkStatus();
   }
 
-  // Whether these are still the checkpoint's files, as far as they were read.
+  // Whether both files are still as they were opened.
   bool IsCurrent() const {
     struct stat now = {};
     return stat((path + kLayers).c_str(), &now) == 0 &&
@@ -249,7 +248,8 @@ namespace {
 
 using Reading = FileCheckpointStore::Reading;
 
-// Errors: NotFound, DataLoss  of the checkpoint; others are of this machine
+// Errors: NotFound, DataLoss  Errors: NotFound, DataLoss  of the checkpoint;
+// others of this machine
 absl::StatusOr<Reading> OpenCheckpoint(CheckpointId id,
                                        const std::string& path) {
   Reading opened;
@@ -356,12 +356,12 @@ absl::StatusOr<v1::PieceChunk> ReadChunk(const Reading& checkpoint, int layer,
 }
 
 // The bytes from `offset` on of the file that Save() would make of the weights
-// alone: its header, then tensors that lie elsewhere in the checkpoint.
+// alone: its header, then tensors from other places in the checkpoint.
 absl::StatusOr<v1::WeightsChunk> ReadWeightsPart(Reading& checkpoint,
                                                  int64_t offset,
                                                  int64_t limit) {
   PACELINE_RETURN_IF_ERROR(checkpoint.LayOutOnce());
-  // Whoever begins gets a checkpoint that is whole.
+  // The first read checks that the checkpoint is whole.
   if (offset == 0) PACELINE_RETURN_IF_ERROR(CheckAll(checkpoint));
   const SafetensorsLayout& weights = *checkpoint.weights;
   const int64_t end =
@@ -437,7 +437,7 @@ void FileCheckpointStore::Keep(CheckpointId id,
                                std::function<void(absl::Status)> done) {
   writes_.Post([this, id, done] {
     const std::string path = PathOf(id);
-    std::error_code ignored;  // of an attempt that counts no more
+    std::error_code ignored;  // of an older attempt
     std::filesystem::remove_all(path, ignored);
     done(rename((path + kPartial).c_str(), path.c_str()) == 0
              ? SyncFolder(FolderOf(id.job))
@@ -453,7 +453,7 @@ void FileCheckpointStore::Retain(JobId job, std::set<int64_t> steps) {
       kept.insert(PathOf({job, step}));
       kept.insert(PathOf({job, step}) + kPartial);
     }
-    std::error_code ignored;  // what stays is deleted the next time
+    std::error_code ignored;  // the rest is deleted the next time
     std::vector<fs::path> others;
     for (fs::directory_iterator at(FolderOf(job), ignored), end;
          !ignored && at != end; at.increment(ignored)) {

@@ -26,7 +26,7 @@ constexpr char kIdentity[] = "/identity";
 constexpr int kIdentityWords = 4;
 constexpr int64_t kMostIdentityBytes = 8192;  // with a path
 
-// The descriptor of <path>/lock, which is ours until it is closed.
+// The descriptor of <path>/lock, which holds the lock until it is closed.
 absl::StatusOr<int> LockFolder(const std::string& path,
                                absl::string_view option) {
   const std::string lock_path = path + "/lock";
@@ -41,7 +41,7 @@ absl::StatusOr<int> LockFolder(const std::string& path,
                    ": stop it, or give this one another ", option));
 }
 
-// The lines of <path>/identity, two at least; empty where there is none.
+// The lines of <path>/identity, at least two; empty lines for no file.
 absl::StatusOr<std::vector<std::string>> ReadIdentity(const std::string& path) {
   const auto text = ReadFile(path + kIdentity, kMostIdentityBytes);
   if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();

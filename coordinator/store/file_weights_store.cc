@@ -89,7 +89,7 @@ void FileWeightsStore::Save(
 void FileWeightsStore::Forget(JobId job) {
   loop_.Post([this, job] {
     expected_.erase(job);
-    std::error_code ignored;  // what stays is overwritten or deleted by hand
+    std::error_code ignored;  // the rest is overwritten or deleted by hand
     std::filesystem::remove_all(FolderOf(job), ignored);
   });
 }

@@ -10,7 +10,8 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
   const int code =
       sqlite3_open_v2(path.c_str(), &handle,
                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
-  // Even a failed open gives a handle, which has the message and is to close.
+  // Even a failed open gives a handle, which has the message and must be
+  // closed.
   std::unique_ptr<Database> database(new Database(path, handle));
   if (code != SQLITE_OK) return database->Error(code);
   sqlite3_extended_result_codes(handle, 1);
@@ -35,7 +36,7 @@ absl::Status Database::Error(int code) const {
       return absl::ResourceExhaustedError(
           absl::StrCat(message, "; make room on that disk"));
     case SQLITE_IOERR:
-      // A full disk may also show as a write that was cut short.
+      // A full disk may also cut a write short.
       if (code == SQLITE_IOERR_WRITE) {
         return absl::ResourceExhaustedError(
             absl::StrCat(message, "; is that disk full?"));

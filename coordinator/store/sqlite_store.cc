@@ -16,8 +16,8 @@
 namespace paceline {
 namespace {
 
-// PRAGMA user_version.  Versions 1 to 12 were of programs before the first
-// release and had a column for every field.
+// PRAGMA user_version.  Versions 1 to 12 date from before the first release and
+// had a column for every field.
 constexpr int64_t kSchemaVersion = 13;
 
 constexpr char kSchema[] = R"sql(
@@ -45,8 +45,8 @@ PRAGMA user_version=13;
 COMMIT;
 )sql";
 
-// Beside the tables of version 13, whose programs leave these alone: a job that
-// one of them writes is marked as not known.
+// Added to version 13's tables.  A program that knows only those leaves this
+// one alone; a trigger marks the jobs that it writes as unknown.
 constexpr char kJobIndex[] = R"sql(
 BEGIN IMMEDIATE;
 CREATE TABLE job_index (
@@ -66,17 +66,17 @@ INSERT INTO job_index SELECT id, 0, 0, '', 0 FROM jobs;
 COMMIT;
 )sql";
 
-// The write-ahead log is cut to that after a large transaction.
+// The write-ahead log is cut to 16 MiB after a large transaction.
 constexpr char kSettings[] =
     "PRAGMA journal_mode=WAL; PRAGMA journal_size_limit=16777216";
 
-// Jobs that have ended and are thinned in one transaction.
+// The most ended jobs that one transaction thins.
 constexpr int kJobsATime = 64;
 
 constexpr char kMoveAway[] =
     "; move the file away to start without what it knew";
 
-// Rows of `records`.
+// The kinds of rows in `records`.
 constexpr int64_t kStep = 1;
 constexpr int64_t kEvaluation = 2;
 
@@ -93,8 +93,8 @@ absl::StatusOr<Message> Parse(const std::string& bytes,
   return Damaged(what, absl::StrCat("it is no ", message.GetTypeName()));
 }
 
-// The messages in rows of (number, bytes), as many as one answer may have; a
-// number from the store is set in each.
+// The messages in rows of (number, bytes), up to one answer's size; sets the
+// number in each.
 template <typename Message>
 absl::StatusOr<std::vector<Message>> ReadAll(
     Query& query, absl::string_view what, int64_t most_bytes = kAnswerBytes) {
@@ -154,7 +154,7 @@ v1::StoredGroup ToStored(const KeptView& kept) {
   return group;
 }
 
-// Besides those of core/rpc.
+// FromProto() of core/rpc, beside those below.
 using paceline::FromProto;
 
 absl::StatusOr<KeptView> FromProto(const v1::StoredGroup& group) {
@@ -183,7 +183,7 @@ absl::StatusOr<Value> ParseInto(const std::string& bytes,
   return value;
 }
 
-// The jobs in rows of (id, job), until they have `bytes`.
+// The jobs in rows of (id, job), up to `bytes` in all.
 absl::StatusOr<std::vector<JobRecord>> ReadJobs(Query& query, int64_t bytes) {
   std::vector<JobRecord> jobs;
   while (bytes > 0 && query.Next()) {
@@ -240,7 +240,8 @@ absl::Status SqliteStore::Transact(absl::FunctionRef<absl::Status()> write) {
   absl::Status written = write();
   if (written.ok()) written = database_->Execute("COMMIT");
   if (!written.ok()) {
-    // Some errors have rolled back already; then this says so, harmlessly.
+    // After some errors SQLite has rolled back already; this then fails
+    // harmlessly.
     database_->Execute("ROLLBACK").IgnoreError();
   }
   return written;
@@ -258,7 +259,7 @@ absl::Status SqliteStore::Write(const StoreBatch& batch) {
   }
   PACELINE_RETURN_IF_ERROR(WriteValues(batch));
   for (const auto& [id, step] : batch.restarted) {
-    // The evaluation before the first step is made again too.
+    // The evaluation before the first step is repeated too.
     PACELINE_RETURN_IF_ERROR(
         Query(*database_, "DELETE FROM records WHERE job=? AND step>?")
             .Bind(id.value)
@@ -358,7 +359,7 @@ absl::Status SqliteStore::AddRecords(JobId job,
     Thinning& curve = thinning_[job];
     curve.due = true;
     for (const v1::StepRecord& step : records.steps) {
-      // Another member's part of a step that was left out.
+      // Another member's part of a step that thinning has removed.
       const bool left_out = step.step() < curve.next &&
                             (step.step() - curve.first) % curve.stride != 0;
       if (left_out) continue;
@@ -408,7 +409,7 @@ absl::Status SqliteStore::KeepNewest(const std::string& table, JobId job,
   return Query(*database_, sql.c_str()).Bind(job.value).Bind(rows).Run();
 }
 
-// Upkeep() takes what is left.
+// Upkeep() deletes the remaining rows.
 absl::Status SqliteStore::Delete(JobId job) {
   PACELINE_RETURN_IF_ERROR(
       Query(*database_, "DELETE FROM jobs WHERE id=?").Bind(job.value).Run());
@@ -441,7 +442,7 @@ absl::Status SqliteStore::Upkeep() {
       if (curve.due) PACELINE_RETURN_IF_ERROR(ThinCurve(job, curve, rows));
     }
     for (int i = 0; i < kJobsATime && rows > 0; ++i) {
-      // By the index on `ended` it would walk past all that are thinned.
+      // The index on `ended` would walk past all thinned jobs.
       PACELINE_ASSIGN_OR_RETURN(
           const int64_t ended,
           First("SELECT id FROM job_index INDEXED BY job_index_to_thin "
@@ -500,8 +501,8 @@ absl::StatusOr<std::pair<int64_t, int64_t>> SqliteStore::EndsOf(JobId job) {
   return std::pair(ends.Integer(0), ends.Integer(1));
 }
 
-// A wider stride begins with the first record again; a curve that has gone back
-// keeps the one that it has.
+// A wider stride begins again with the first record; a curve that has become
+// shorter keeps its stride.
 absl::Status SqliteStore::ThinCurve(JobId job, Thinning& curve, int64_t& rows) {
   if (rows == 0) return absl::OkStatus();
   PACELINE_ASSIGN_OR_RETURN(const auto ends, EndsOf(job));
@@ -567,7 +568,7 @@ absl::StatusOr<StoredState> SqliteStore::Load() {
 }
 
 absl::Status SqliteStore::IndexUnknownJobs() {
-  std::vector<v1::Job> jobs;  // what the index has of them
+  std::vector<v1::Job> jobs;  // as the index needs them
   Query query(*database_,
               "SELECT id, job FROM jobs WHERE id IN (SELECT id FROM job_index "
               "WHERE ended=0 AND state=0)");
@@ -641,7 +642,7 @@ absl::Status SqliteStore::LoadValues(StoredState& state) {
 std::vector<int64_t> EvenlyTaken(int64_t count, int64_t points) {
   const int64_t taken = std::max<int64_t>(0, std::min(count, points));
   std::vector<int64_t> positions(taken);
-  // Counted from the end, so that the newest record is never left out.
+  // Counts from the end, so that the newest record is always taken.
   for (int64_t i = 0; i < taken; ++i) {
     positions[taken - 1 - i] =
         count - 1 -
@@ -681,8 +682,8 @@ absl::StatusOr<StoredCurve> SqliteStore::Curve(JobId job, int64_t after_step,
   PACELINE_ASSIGN_OR_RETURN(const auto ends, EndsOf(job));
   StoredCurve curve;
   curve.stride = CurveStride(ends.first, ends.second);
-  if (points <= 0) return curve;  // SQLite takes a negative limit for none
-  // At most one of the next `limit` whose steps are in that range.
+  if (points <= 0) return curve;  // to SQLite, a negative limit is no limit
+  // Reads up to `limit` records of `sql`, with steps in (first, last].
   const auto read = [&](const char* sql, int64_t first, int64_t last,
                         int64_t limit) -> absl::Status {
     Query query(*database_, sql);

@@ -19,7 +19,7 @@ StoreCheck::StoreCheck(const std::string& path,
         done_ = true;
       }) {}
 
-// A statement that has not begun yet is not interrupted.
+// Repeats the interrupt: it has no effect on a statement that has not begun.
 StoreCheck::~StoreCheck() {
   stopping_ = true;
   while (!done_) {

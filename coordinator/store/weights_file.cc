@@ -23,8 +23,8 @@ namespace {
 constexpr char kPartialName[] = "weights.partial";
 constexpr char kProgressName[] = "weights.progress";
 
-// Rows of predictions are the same in every attempt, so that a later one goes
-// on where an earlier one ended.
+// Rows of predictions are equal in every attempt, so a later attempt goes on
+// where an earlier one ended.
 std::string RunLine(Fence fence, const SafetensorsLayout& layout) {
   if (layout.content == "predictions") fence.attempt = fence.plan_version = 0;
   return absl::StrCat("ranges ", fence.job.value, " ", fence.attempt, " ",
@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<WeightsFile>> WeightsFile::Open(
   const bool partial = FileBytes(weights->PathOf(kPartialName)) >= 0;
   if (!partial &&
       FileBytes(weights->PathOf(weights->name_)) == weights->file_bytes_) {
-    return weights;  // saved, but the coordinator died before it was told
+    return weights;  // saved before, but the coordinator died
   }
   PACELINE_RETURN_IF_ERROR(weights->CanResume() ? weights->Resume()
                                                 : weights->Begin());
@@ -99,8 +99,9 @@ absl::Status WeightsFile::Begin() {
   const std::string path = PathOf(kPartialName);
   file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file_ < 0) return FileError("make", path, errno);
-  // All room now: better no start than no room at the end.  What an earlier
-  // attempt reserved stays reserved, also where the disk has filled up since.
+  // Reserves all room now: better to fail at the start than at the end.  Room
+  // that an earlier attempt reserved stays reserved, even if the disk is full
+  // now.
   const int error = posix_fallocate(file_, 0, file_bytes_);
   if (error != 0) return FileError("reserve room for", path, error);
   if (ftruncate(file_, file_bytes_) != 0) return FileError("cut", path, errno);
@@ -180,7 +181,7 @@ absl::Status WeightsFile::Sync() {
   }
   if (lines.empty()) return absl::OkStatus();
   const std::string notes = PathOf(kProgressName);
-  // A line that was cut short would be the beginning of the next one.
+  // Drops a line that was cut short; else the next one would continue it.
   if (ftruncate(progress_, progress_bytes_) != 0) {
     return FileError("cut", notes, errno);
   }
