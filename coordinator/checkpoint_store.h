@@ -88,7 +88,7 @@ class CheckpointStore {
   // Removes the job's other checkpoints, kept or only fetched.
   virtual void Retain(JobId job, std::set<int64_t> steps) = 0;
 
-  // Reads all of it.
+  // Reads and checks the whole checkpoint.
   // Errors: InvalidArgument  it is of another model or optimizer than `wants`
   virtual void Check(CheckpointId id, StateLayout wants,
                      std::function<void(absl::Status)> done) = 0;

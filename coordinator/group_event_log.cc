@@ -11,7 +11,7 @@
 namespace paceline {
 namespace {
 
-constexpr int64_t kMostOfAKind = 1000;  // of a kind
+constexpr int64_t kMostOfAKind = 1000;  // events
 // The bound on events that differ only in the step: a member that never sends a
 // part must not silence the events of others.
 constexpr int64_t kMostAlike = 100;
@@ -24,7 +24,7 @@ constexpr char kOutvoted[] = "outvoted";
 
 std::string SkipText(const v1::RoundRecord& record,
                      const GroupEventLog::Names& names) {
-  // By reason, in the order of the reasons.
+  // By reason, sorted.
   std::map<std::string, std::vector<std::string>> workers;
   for (const v1::RoundRecord::Skip& skip : record.skipped()) {
     if (skip.reason() == kOutvoted) continue;
@@ -56,7 +56,7 @@ std::optional<GroupEventLog::Event> GroupEventLog::OnRecord(
                                     1000 * record.takeover_seconds()));
   }
   if (record.is_void()) {
-    // For a void event the kind says it.
+    // Without a takeover, the event's kind says "void".
     parts.push_back(absl::StrCat(takeover ? "void: " : "",
                                  "no update, for too few usable parts or none "
                                  "that the rule could use"));
@@ -170,7 +170,7 @@ std::set<WorkerId> GroupEventLog::EvaluatedBy(int64_t step) const {
 
 void GroupEventLog::ForgetEvaluations(int64_t step) {
   forgotten_ = step;
-  if (step < 0) {  // a new attempt, whose steps are told anew
+  if (step < 0) {  // a new attempt repeats the steps
     parts_.clear();
     seen_.clear();
   }

@@ -34,7 +34,7 @@ std::string Target(const std::string& address, bool tls, const std::string& job,
                       tls ? R"(","__scheme__":"https)" : "", R"("}})");
 }
 
-// Blocks up to kAnswerPatience; empty when the loop does not answer.
+// Blocks up to kAnswerPatience.  Errors: DeadlineExceeded  no answer came.
 absl::StatusOr<v1::ListWorkersResponse> AskWorkers(
     Coordinator& coordinator, const v1::ListWorkersRequest& request) {
   // Shared with the answer, which may come after the timeout.
@@ -110,7 +110,7 @@ class PageEvents final : public EventSource {
 };
 
 HttpAnswer Page(Coordinator& coordinator) {
-  const auto watcher = std::make_shared<PageWatcher>();  // as above
+  const auto watcher = std::make_shared<PageWatcher>();  // shared too
   coordinator.WatchMesh(watcher);
   const SharedUpdate mesh = watcher->Next(kAnswerPatience);
   watcher->Leave();

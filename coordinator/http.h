@@ -1,4 +1,4 @@
-// The coordinator's HTTP port serves these paths.
+// The paths that the coordinator's HTTP port serves.
 #pragma once
 
 #include <atomic>
@@ -31,8 +31,8 @@ struct Readiness {
 // `server`, which all others outlive.  A handler waits at most two seconds for
 // the loop.
 //
-// own_http_address: called for each /sd; known only after Start().  own_tls:
-// the server speaks https.
+// own_http_address: called for each /sd; known only after Start().
+// own_tls: the server speaks https.
 void AddRoutes(HttpServer& server, Coordinator& coordinator,
                MetricsRegistry& registry, const Readiness& readiness,
                std::function<std::string()> own_http_address, bool own_tls);

@@ -50,7 +50,7 @@ JobGroup::JobGroup(const GroupOptions& options, std::optional<View> stored,
   }
 }
 
-// --- who is there -----------------------------------------------------------
+// --- members ----------------------------------------------------------------
 
 void JobGroup::Begin(const std::vector<GroupWorker>& workers,
                      const std::map<WorkerId, double>& shares, Instant now) {
@@ -158,7 +158,7 @@ std::string JobGroup::PausedText() const {
       members() == 1 ? "is" : "are", " there; it goes on when workers return");
 }
 
-// --- what members say -------------------------------------------------------
+// --- members' reports -------------------------------------------------------
 
 void JobGroup::OnReport(const MemberId& member, v1::RunState::Phase phase,
                         const std::optional<MemberReport>& report,

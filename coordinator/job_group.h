@@ -82,9 +82,8 @@ class JobGroup {
   void Begin(const std::vector<GroupWorker>& workers,
              const std::map<WorkerId, double>& shares, Instant now);
 
-  // Takes in a process that is attached: a member of the present view, or a
-  // future one.  A repeated call updates its address.  Ignores a process that
-  // was removed.
+  // Takes in an attached process: a present or a future member.  A repeated
+  // call updates its address.  Ignores a process that was removed.
   void Admit(const GroupWorker& worker, double share, Instant now);
 
   // report: nothing where the heartbeat has no part on the group.
@@ -133,7 +132,8 @@ class JobGroup {
   bool paused() const { return paused_; }
   // "2 of the 3 members that a round needs are there"; empty: not paused.
   std::string PausedText() const;
-  // All members are done, and the one that uploads the weights knew its role.
+  // All members are done, and the leveller, which uploads the weights, has
+  // reported the present view.
   bool AllDone() const;
 
   // The last decided view; a group that has begun has one.

@@ -145,7 +145,7 @@ class JobStore {
 
   virtual absl::StatusOr<StoredState> Load() = 0;
 
-  // All of it or nothing.
+  // Writes the whole batch or nothing.
   virtual absl::Status Commit(const StoreBatch& batch) = 0;
 
   // Removes a few rows: points of curves that CurveStride() leaves out, and

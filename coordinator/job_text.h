@@ -47,8 +47,8 @@ std::string SkipReason(const v1::StepRecord& step);
 
 // "worker b has been preparing for 60 s (reading data?)" when it takes `bound`
 // or longer; empty otherwise.  The time is a multiple of `bound`, so that the
-// text, which is stored and logged, changes seldom.  since: when each worker
-// that prepares was first heard to.
+// text, which is stored and logged, changes seldom.
+// since: when each worker that prepares was first heard to.
 std::string PreparingText(const JobRecord& record,
                           const std::map<WorkerId, Instant>& since,
                           absl::Duration bound, Instant now);

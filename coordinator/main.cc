@@ -1,4 +1,4 @@
-// paceline-coordinator: members, jobs, plans and standing orders of a mesh.
+// paceline-coordinator keeps a mesh's members, jobs, plans and standing orders.
 #include <unistd.h>
 
 #include <algorithm>
@@ -145,7 +145,7 @@ void LookAtHost(const CoordinatorOptions& options, CoordinatorMetrics& metrics,
   coordinator.SetFreeBytes(least);
 }
 
-// Waits for a signal, or for damage to the data base to be found.
+// Waits for a signal, or until the data base is found damaged.
 absl::Status AwaitEnd(const Running& running, const std::string& database) {
   absl::Status damage;
   {

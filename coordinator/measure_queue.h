@@ -113,7 +113,7 @@ class MeasureQueue {
   struct OwnLinks {
     std::vector<std::string> peers;  // not measured yet
     std::optional<Task> running;
-    int64_t last = 0;  // order
+    int64_t last = 0;  // last order's id
   };
 
   static bool IsScript(const Task& task);

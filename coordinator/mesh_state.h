@@ -107,17 +107,17 @@ struct Actions {
   std::vector<Notice> notices;
 };
 
-// Samples and time of recent steps, for samples_per_second only.
+// One recent step, for samples_per_second only.
 struct Rate {
   int64_t step;
   int64_t samples;
   int64_t unix_ms;
 };
-// A job as the coordinator knows it: its record, and what is not stored.
+// A job as the coordinator knows it: its record and its unstored state.
 struct JobEntry {
   JobRecord record;
   std::deque<Rate> recent;
-  int64_t flow_samples = 0;  // inference: as of recent.back()
+  int64_t flow_samples = 0;  // inference: finished as of recent.back()
   bool saving = false;       // all workers are done; the file is being closed
   std::optional<Instant> saved_at;  // the result is stored
   bool restored = false;            // loaded at start
@@ -278,7 +278,7 @@ struct MeshState {
   int64_t placements = 0;  // made so far
   std::map<WorkerId, JobId> busy;
   // Workers that start anew at this CPU capability before the next queued job
-  // begins.  It ends when the new process attaches or the worker is lost.
+  // begins.  An entry ends when the new process attaches or the worker is lost.
   std::map<WorkerId, std::string> settling;
   MeasureQueue measures;
   StoredMeasurements measured;

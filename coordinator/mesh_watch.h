@@ -102,7 +102,7 @@ class MeshWatch {
   std::vector<std::shared_ptr<MeshWatcher>> joining_;
   std::vector<std::shared_ptr<MeshWatcher>> watchers_;
   absl::Status end_;  // not OK: no watcher is accepted
-  // As in the newest message; empty while nobody watches.
+  // As in the newest message; empty without watchers.
   std::map<int64_t, std::pair<v1::Worker, std::string>> workers_;
   std::map<JobId, KnownJob> jobs_;
   std::set<JobId> changed_;          // since the newest message

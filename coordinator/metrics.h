@@ -123,8 +123,8 @@ class CoordinatorMetrics {
 
   MetricsRegistry& registry_;
   std::vector<Histogram> loop_cpu_;  // by LoopWork
-  std::set<JobId> running_;          // that have series
-  std::set<std::string> workers_;    // that have series
+  std::set<JobId> running_;          // jobs with series
+  std::set<std::string> workers_;    // names with series
   // Plan versions whose replicas have series.
   std::map<JobId, int64_t> replicas_;
   int64_t counted_losses_ = 0;

@@ -30,7 +30,8 @@ struct CoordinatorOptions {
   ConfigOrigins origins;
 };
 
-// Flag before environment (PACELINE_COORDINATOR_LISTEN ...) before file.
+// A flag overrides the environment (PACELINE_COORDINATOR_LISTEN ...), which
+// overrides the file.
 // Empty: the process shall end with *exit_code now; the help, version or error
 // was printed.
 std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,

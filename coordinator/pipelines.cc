@@ -625,7 +625,7 @@ void Pipelines::AddTo(StandingOrder& standing, const MemberId& process) const {
   }
 }
 
-// --- Live workers that do not work ---------------------------------------
+// --- Live workers that do not work -------------------------------------------
 
 std::vector<PeerReport> Pipelines::Watch(JobEntry& job, const Member& member,
                                          const WorkerReport& report,
@@ -740,7 +740,7 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
     progress_.TakeEvaluation(job, evaluation, moment);
   }
   progress_.TakeRun(job, worker, heartbeat.run(), moment);
-  // Predictions that cannot be laid out have ended the job.
+  // The job has failed if its predictions have no layout.
   if (HasEnded(job.record.state())) return;
   // The first report of an input sets the job's inputs.  A differing report
   // comes only from a worker whose order did not name that input.  The job

@@ -27,7 +27,7 @@ class Pipelines {
             const MeshMeasurements& measurements)
       : mesh_(mesh), progress_(progress), measurements_(measurements) {}
 
-  // --- --- Jobs that recover; each event concerns all of them ---
+  // --- Jobs that recover; each event concerns all of them ---
 
   // Begins the job on the live workers.
   void Begin(JobEntry& job, Moment moment);

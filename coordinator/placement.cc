@@ -557,7 +557,7 @@ std::string ThreadNote(const JobSpec& spec, const Plan* plan,
     cores[HostOf(has)].push_back(has.cores());
   }
   int64_t least = std::numeric_limits<int64_t>::max(), most = 0, sharing = 0;
-  int64_t own = least;  // what every worker can have for itself
+  int64_t own = least;  // cores that every worker has to itself
   for (const auto& [host, of_workers] : cores) {
     const int64_t workers = std::ssize(of_workers);
     least = std::min(least, of_workers[0]);

@@ -30,7 +30,7 @@ class PlanWatch {
       : repartition_(policy) {}
 
   // The job has stopped, or has not begun yet.  Repeating it changes nothing.
-  //   to_move  for a better plan
+  //   to_move  it stops to move to a better plan
   void OnStopped(bool to_move, Instant now);
   // The job waits for something other than its own restart.
   void OnPaused() { stopped_.reset(); }

@@ -51,12 +51,12 @@ class RecoveryMeter {
   void CountAgain(int64_t step);
   double Lap(Moment moment);  // seconds since the last Lap()
 
-  std::optional<v1::Recovery> open_;  // the open recovery
+  std::optional<v1::Recovery> open_;
   absl::Duration detection_;
   double fetch_ = 0;
   Instant since_;
   int64_t furthest_ = 0;
-  bool begun_ = false;  // an attempt has, from open_->from_step()
+  bool begun_ = false;  // an attempt began, at open_->from_step()
   bool replays_ = false;
 };
 

@@ -61,7 +61,8 @@ class Tokens {
   // Makes the name free again.
   void FreeName(const std::string& name);
 
-  // Ends the tokens that a revoked holder has used, since it knows them.
+  // Ends the tokens that a revoked holder has used, since it knows them, and
+  // frees a worker's name.
   void OnRevokeHolder(const std::string& role, const std::string& name);
 
   // By time of expiry, without hashes.

@@ -55,7 +55,7 @@ class AttachStream final
   AttachStream(Coordinator& coordinator, CoordinatorMetrics& metrics,
                std::string peer, Caller caller);
 
-  // Until the registration is here.
+  // Exists until the registration comes.
   struct Stranger {
     std::unique_ptr<StreamLimit::Place> place;
     CallDeadline deadline;

@@ -248,8 +248,7 @@ namespace {
 
 using Reading = FileCheckpointStore::Reading;
 
-// Errors: NotFound, DataLoss  Errors: NotFound, DataLoss  of the checkpoint;
-// others of this machine
+// Errors: NotFound, DataLoss  of the checkpoint; others of this machine
 absl::StatusOr<Reading> OpenCheckpoint(CheckpointId id,
                                        const std::string& path) {
   Reading opened;

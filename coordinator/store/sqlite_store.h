@@ -24,10 +24,9 @@ namespace paceline {
 // them.
 //
 //   jobs     Job, by id
-//   job_index  when each has ended (0: it has not, -1: it was deleted), its
-//   state
-//            (0: a program that knows no such table wrote it last; Load()
-//            looks), its request, and whether its curve is thinned for good
+//   job_index  a job's end (0: it is open, -1: it was deleted), its state (0: a
+//            program without this table wrote it last; Load() reads it), its
+//            request, and whether its curve is thinned for good
 //   records  v1::StepRecord (kind 1) and v1::EvaluationRecord (kind 2), by step
 //   events   JobEvent, in the order of their sequence
 //   logs     LogLine, in the order of their sequence
