@@ -143,7 +143,8 @@ absl::Status CheckRoom(const JobSpec& spec, const ModelDescription& model,
   PACELINE_RETURN_IF_ERROR(CheckMemory(joiner, all,
                                        JoinerBytes(spec, model, all),
                                        ", the state that it fetches included"));
-  // A joiner may ask any of them for the state, which it then copies.
+  // A joiner may ask any member for the state, of which that member makes a
+  // copy.
   const int64_t need =
       (MemberBytes(spec, model, all) + Bytes(GroupStateBytes(spec, model)))
           .count;

@@ -185,7 +185,7 @@ void Groups::TakeReport(JobEntry& job, const Member& member,
     }
     job.group->OnGone(id, GroupExit::kFailed, std::string(error.message()));
   } else {
-    // A report of a step or view that never existed is ignored.
+    // Ignores a member report with a step or view that never existed.
     std::optional<MemberReport> said = report.member;
     if (said.has_value() && (std::max(said->next, said->state_step) > most ||
                              (job.group->view().has_value() &&

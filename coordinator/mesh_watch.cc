@@ -332,7 +332,7 @@ void MeshWatch::AddLinks(const Brain& brain, KnownJob& known, Moment moment,
       Traffic& traffic = known.traffic[{worker.id(), sent.worker_id()}];
       const absl::Duration lap = moment.now - traffic.since;
       if (lap >= kTrafficPeriod || sent.bytes() < traffic.bytes) {
-        // A new run counts from 0 again, and the first lap has no length.
+        // A new run counts from 0 again, and the first lap has no start.
         const bool whole = traffic.bytes > 0 && sent.bytes() >= traffic.bytes;
         traffic.bytes_per_second =
             whole ? static_cast<double>(sent.bytes() - traffic.bytes) /

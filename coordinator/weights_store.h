@@ -27,9 +27,10 @@ class WeightsStore {
   virtual ~WeightsStore() = default;
 
   // Expects the weights of `fence.job` from now on, and reserves the file's
-  // room.  Keeps the bytes that an earlier coordinator process has synced under
-  // this fence.  A layout without tensors means "not known yet": Write()
-  // answers Unavailable until Open() is called with the real one.
+  // room.  Keeps the bytes that were synced before under this fence; of
+  // predictions, under any fence of the job.  A layout without tensors means
+  // "not known yet": Write() answers Unavailable until Open() is called with
+  // the real one.
   // Errors: ResourceExhausted  the disk is full; names the path
   virtual void Open(const Fence& fence, SafetensorsLayout layout,
                     std::function<void(absl::Status)> done) = 0;

@@ -50,7 +50,7 @@ absl::StatusOr<uint64_t> GrpcPieceFetcher::Fetch(
   request.mutable_layers(0)->set_last(ask.piece.layer + 1);
   grpc::ClientContext context;
   request.set_offset(ask.offset);
-  // A holder that sent bytes before may be back soon.
+  // Bytes came before, probably from this holder, which may be back soon.
   context.set_wait_for_ready(ask.offset > 0);
   std::atomic<bool> is_late = false;
   std::optional<CallDeadline> deadline;
