@@ -133,7 +133,7 @@ area_tls_cost() {
   with_programs tests/nightly/tls_cost.py
 }
 
-# Four jobs that a Prometheus watches: each panel has data, and is drawn by
+# Five jobs that a Prometheus watches: each panel has data, and is drawn by
 # Grafana's components, which npm fetches.
 area_dashboards() {
   with_programs tests/nightly/dashboards_proof.py
