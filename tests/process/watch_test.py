@@ -213,16 +213,11 @@ class Page(WatchCase):
     def test_a_browser_shows_the_mesh_through_kills(self):
         self.start(4)
         file = self.write(LONG_JOB)
-        self.submit(file, "train.steps=2")
+        self.submit(file, "name=first-try", "train.steps=2")
         job = self.detach(file, "name=digits", "train.steps=100000")
         desktop = self.open(1280)
         self.shows(desktop, "3 busy, 1 idle", "stage 0", "as measured", "Loss",
-                   "Links", "waits", "<img src=x",
-                   "jobs: 1 running, 1 succeeded")
-        self.assertNotEqual(desktop.title, "hacked")
-        self.client("job", "delete", "1")
-        self.assertTrue(eventually(
-            lambda: "<img src=x" not in self.text(desktop)))
+                   "Links", "waits", "jobs: 1 running, 1 succeeded")
         self.keep(desktop, "page-before")
         phone = self.open(390, dark=True)
         self.shows(phone, "3 busy, 1 idle", "as measured")
@@ -242,10 +237,14 @@ class Page(WatchCase):
         self.assertTrue(eventually(
             lambda: "does not answer" not in self.text(desktop)))
         self.shows(desktop, "stage 0", "busy")
-        self.fits(desktop, 1280)
         self.stop(job)
         self.shows(desktop, "stopped")
 
+        self.submit(file, "train.steps=2")
+        self.shows(desktop, "<img src=x")
+        self.assertNotEqual(desktop.title, "hacked")
+        self.fits(desktop, 1280)
+        self.fits(phone, 390)
         self.assertEqual(desktop.execute_script(MERGE), [[[1, 4], [2, 5]],
                                                          [[1, 3]]])
 
