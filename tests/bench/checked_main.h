@@ -32,8 +32,8 @@ inline int CheckedMain(int argc, char** argv,
   return check && !is_good() ? 1 : 0;
 }
 
-// How much slower than meant the machine may be: in every run of the tests, on
-// whatever machine, only what got worse shall be found.
+// Returns the factor by which this machine may exceed a limit.  The suite runs
+// on slow machines too, and a limit there shall find slower code only.
 inline double Slack() {
   const char* const text = std::getenv("PACELINE_BENCH_SLACK");
   const double slack = text == nullptr ? 1 : std::atof(text);

@@ -19,8 +19,8 @@ with as long a calm before:
   never taken 500 that keep 32 calls open each, whose answers they never take
   pages       500 that keep the coordinator's /watch open
 
-They get the CPU time that is left over, as if they were on other machines; in
-the calms a loop takes it, so that a CPU is never idle in either.
+The strangers get the CPU time that is left over, as if they were on other
+machines.  A loop on each CPU takes it in the calms, so that no CPU idles.
 Asked: the memory of each daemon grows by at most 64 MiB; over all kinds a step
 takes at most 1.05 times as long as in the calms, with TLS 1.08 times; the job
 succeeds at the first attempt; a client is answered in the end.

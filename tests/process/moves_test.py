@@ -95,7 +95,7 @@ pipeline: {cuts: [3], workers: [w3, w1, w2], replicas: [1, 2]}
             self.await_event("there is a better plan", "2")
             self.assertTrue(
                 eventually(lambda: self.job("2")["attempt"] >= 2 and
-                           self.share("w2") < self.share("w1")),
+                           self.share("w2") < 0.8 * self.share("w1")),
                 self.job("2"))
 
         document = self.finished("2")

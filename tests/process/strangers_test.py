@@ -28,7 +28,7 @@ class Strangers(ProcessCase):
                         for name in ("coordinator", "w1")}
 
     def check_answers(self):
-        """Its heartbeats may have come late meanwhile: suspect for a moment."""
+        """A worker may be suspect for a moment: its heartbeats came late."""
         states = lambda: [each["state"] for each in
                           self.mesh.ask("node", "list")["workers"]]
         self.assertTrue(eventually(lambda: states() == ["idle"]), states())

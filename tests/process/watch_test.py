@@ -244,6 +244,7 @@ class Page(WatchCase):
         self.shows(desktop, "<img src=x")
         self.assertNotEqual(desktop.title, "hacked")
         self.fits(desktop, 1280)
+        self.shows(phone, "<img src=x")
         self.fits(phone, 390)
         self.assertEqual(desktop.execute_script(MERGE), [[[1, 4], [2, 5]],
                                                          [[1, 3]]])
