@@ -40,10 +40,16 @@ suite() {
   ctest --preset "$preset" -j $(($(nproc) + 1)) --no-tests=error "$@"
 }
 
-# with_programs SCRIPT [OPTION...]: a script that runs the three programs.
+readonly PROGRAMS=(paceline paceline-coordinator paceline-worker)
+
+# script SCRIPT [OPTION...]: one of tests/nightly, with Debian's Python, which is
+# the one that has PyTorch and a browser.
+script() { /usr/bin/python3 tests/nightly/run.py "$@"; }
+
+# with_programs SCRIPT [OPTION...]: one that runs the three programs.
 with_programs() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  python3 "$@" --bin build/release/bin
+  deploy/build.sh release "${PROGRAMS[@]}"
+  script "$@"
 }
 
 area_repeat() { suite release --repeat until-fail:20; }
@@ -52,12 +58,12 @@ area_tsan() { suite tsan; }
 area_asan() { suite asan; }
 
 area_same_bytes() {
-  with_programs tests/nightly/same_bytes.py
+  with_programs jobs/same_bytes
 }
 
 # One job in fp32, bf16 and with activations computed once more, in one table.
 area_precision() {
-  with_programs tests/nightly/precision_table.py
+  with_programs jobs/variants --part precision
 }
 
 # logits NAME SCRIPT VARIABLE: weights and expected logits of real sizes, two
@@ -66,22 +72,22 @@ logits() {
   local folder=build/$1
   deploy/build.sh release torch_tests
   rm -rf "$folder"
-  /usr/bin/python3 "tests/nightly/$2" --full "$folder"
+  script "logits/$2" --full "$folder"
   env "$3=$folder" build/release/bin/torch_tests --gtest_filter='Logits.*'
   rm -rf "$folder"
 }
 
 area_torchvision() {
-  logits torchvision torchvision_logits.py PACELINE_TORCHVISION_LOGITS
+  logits torchvision torchvision PACELINE_TORCHVISION_LOGITS
 }
 
 # GPT-2, BERT and RoBERTa, with weights drawn by a formula.
 area_language() {
-  logits language language_logits.py PACELINE_LANGUAGE_LOGITS
+  logits language language PACELINE_LANGUAGE_LOGITS
 }
 
 area_codecs() {
-  with_programs tests/nightly/codec_accuracy.py
+  with_programs jobs/variants --part codecs
 }
 
 # A million schedules of faults for the core of the rolling server, and the
@@ -103,46 +109,47 @@ area_recover() {
 # The server of a round is killed in each phase, twenty times; a quarter of an
 # hour.
 area_kills() {
-  with_programs tests/nightly/rounds_kill.py
+  with_programs kills/rounds
 }
 
 # Workers of a pipeline are killed: every one, pairs, and while another one is
 # recovered from; an hour.
 area_pipeline_kills() {
-  with_programs tests/nightly/pipeline_kills.py
+  with_programs kills/pipeline
 }
 
 # Replicas of a pipeline's stages are killed: one of each stage, the first ones,
 # and where the gate is; half an hour.
 area_replicas() {
-  with_programs tests/nightly/replica_kills.py
+  with_programs kills/replicas
 }
 
 # The coordinator is killed twenty times in one job, and hangs for a minute.
 area_coordinator_kills() {
-  with_programs tests/nightly/coordinator_kills.py
+  with_programs kills/coordinator
 }
 
 # The same job with and without snapshots, here and, as root, on the bed.
 area_snapshot_cost() {
-  with_programs tests/nightly/snapshot_cost.py
+  with_programs jobs/costs --part snapshots
+  [[ $EUID -ne 0 ]] || script jobs/costs --part snapshots-bed
 }
 
 # The same job with and without TLS.
 area_tls_cost() {
-  with_programs tests/nightly/tls_cost.py
+  with_programs jobs/costs --part tls --turns 6
 }
 
 # Five jobs that a Prometheus watches: each panel has data, and is drawn by
 # Grafana's components, which npm fetches.
 area_dashboards() {
-  with_programs tests/nightly/dashboards_proof.py
-  /usr/bin/python3 tests/nightly/dashboards_render.py
+  with_programs dashboards/proof
+  script dashboards/render
 }
 
 # Ten thousand connections and messages without an end, beside a job.
 area_strangers() {
-  with_programs tests/nightly/strangers.py
+  with_programs scale/strangers
 }
 
 # Five minutes for each parser of bytes of others, on all cores.
@@ -158,15 +165,14 @@ area_fuzz() {
 # A machine becomes slow, another one joins: layers move.  A quarter of an hour;
 # needs root.
 area_moves() {
-  with_programs tests/nightly/bed_moves.py
+  with_programs beds/moves
 }
 
 # Half an hour, and one fault every 20 s; as root ten minutes more on emulated
 # machines, whose links are cut.
 area_chaos() {
-  with_programs tests/process/chaos.py
-  [[ $EUID -ne 0 ]] || python3 tests/process/chaos.py --bin build/release/bin \
-    --bed --minutes 10 --steps 150
+  with_programs kills/chaos
+  [[ $EUID -ne 0 ]] || script kills/chaos --bed --minutes 10 --steps 150
 }
 
 # A thousand workers on one coordinator; twenty watchers of two hundred, and a
@@ -175,32 +181,33 @@ area_scale() {
   deploy/build.sh release paceline-coordinator paceline bench_many_workers
   build/release/bin/bench_many_workers --check
   build/release/bin/bench_many_workers --check --workers 200 --watchers 20
-  tests/nightly/page_scale.py --bin build/release/bin
-  tests/nightly/long_store.py --bin build/release/bin
+  script scale/page
+  script scale/long_store
 }
 
 # What each rule withstands: nine members of which two, then four lie.
 area_liars() {
-  with_programs tests/nightly/liars.py
+  with_programs rounds/liars
 }
 
 # Half of a model's multiply-adds: what it costs in accuracy, and, as root, what
 # four machines with it are to one with the whole model.  An hour.
 area_pruning() {
-  with_programs tests/nightly/pruning.py --model vit
-  with_programs tests/nightly/pruning.py --model resnet18 \
+  with_programs beds/pruning --model vit
+  with_programs beds/pruning --model resnet18 \
     --set cpu_capability=avx2 --set pipeline.codec=bf16
 }
 
 # Machines that boot: set up over ssh, rebooted, purged; one with less memory than
 # its worker wants.  Needs root.
 area_machines() {
-  with_programs tests/nightly/machine_life.py
-  tests/nightly/memory_limit.sh
+  deploy/build.sh release "${PROGRAMS[@]}"
+  tests/process/machine_life.py --bin build/release/bin
+  tests/nightly/systems/memory_limit.sh
 }
 
 area_soak() {
-  with_programs tests/nightly/soak.py
+  with_programs jobs/soak
 }
 
 area_bench() {
@@ -215,42 +222,37 @@ area_bench() {
 
 # Predicted against measured step time on emulated machines; needs root.
 area_bed() {
-  with_programs tests/nightly/bed_prediction.py
+  with_programs beds/prediction
 }
 
 # Stages of several workers that train there, beside stages of one; needs root.
 area_replicas_bed() {
-  with_programs tests/nightly/bed_replicas.py
+  with_programs beds/replicas
 }
 
 # How fast DeiT-S runs and trains there, an hour; needs root.
 area_speed() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker \
-    bench_plain_vit
-  python3 tests/nightly/bed_speed.py --bin build/release/bin
+  deploy/build.sh release bench_plain_vit
+  with_programs beds/speed
 }
 
 # How fast four members agree on a gradient, there and here, beside Gloo, and
-# how a round grows with its members; needs root, and the system's Python, which
-# is the one that has PyTorch.
+# how a round grows with its members; needs root and PyTorch.
 area_round_speed() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker \
-    bench_round_exchange bench_members
-  /usr/bin/python3 tests/nightly/round_speed.py --bin build/release/bin
+  deploy/build.sh release bench_round_exchange bench_members
+  with_programs rounds/round_speed
   build/release/bin/bench_members --check
 }
 
 # A data-parallel step with default settings, beside PyTorch's DDP; needs the
 # same.
 area_ddp() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  /usr/bin/python3 tests/nightly/ddp_beside.py --bin build/release/bin
+  with_programs rounds/ddp_beside
 }
 
 # What studies must show; needs root, and packages of data.
 area_studies() {
-  deploy/build.sh release paceline paceline-coordinator paceline-worker
-  /usr/bin/python3 tests/nightly/study_figures.py --bin build/release/bin
+  with_programs beds/studies
 }
 
 # As a newcomer runs it, without a terminal: three minutes of training at most
@@ -266,10 +268,10 @@ area_quickstart() {
 }
 
 # Debian 13: the quickstart and the suite in a root of its own; needs root.
-area_trixie() { tests/nightly/trixie.sh; }
+area_trixie() { tests/nightly/systems/trixie.sh; }
 
 # Cross-compiled, and unit tests in an emulator; needs root.
-area_arm64() { tests/nightly/arm64.sh; }
+area_arm64() { tests/nightly/systems/arm64.sh; }
 
 # The commit, and whether the tree differs from it: such results are
 # overwritten every time.

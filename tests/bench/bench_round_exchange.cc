@@ -1,5 +1,5 @@
 // One member of an all-reduce by rounds, as a process of its own: for
-// tests/nightly/round_speed.py, which starts several and compares them.
+// tests/nightly/rounds/round_speed.py, which starts several and compares them.
 //
 //   bench_round_exchange INDEX HOST
 //

@@ -35,8 +35,9 @@ int64_t ResidentBytes() {
   return pages * sysconf(_SC_PAGESIZE);
 }
 
-// Three times what tests/nightly/strangers.py asks: on a busy host the listener
-// looks later.  Without its bounds they take as much as the server may.
+// Three times what tests/nightly/scale/strangers.py asks: on a busy host the
+// listener looks later.  Without its bounds they take as much as the server
+// may.
 constexpr int64_t kMostBytes = (192 << 20) + kSanitizerBytes;
 
 constexpr int kUntilQuiet = std::numeric_limits<int>::max();

@@ -42,9 +42,9 @@ MAY_NAME_TIME_OF_DAY = ("core/base/clock.cc", "core/rpc/grpc_waits.cc",
 PYTHON_OF_DAY = re.compile(r"\btime\.time\(|\bdatetime\.now\(")
 # They compare with times in records of the daemons.
 MAY_NAME_TIME_OF_DAY_IN_PYTHON = (
-    "tests/nightly/bed_moves.py", "tests/nightly/dashboards_proof.py",
-    "tests/nightly/restarting_mesh.py", "tests/nightly/strangers.py",
-    "tests/process/chaos.py", "tests/lint/")
+    "tests/nightly/beds/moves.py", "tests/nightly/dashboards/proof.py",
+    "tests/nightly/kills/chaos.py", "tests/nightly/mesh.py",
+    "tests/nightly/scale/strangers.py", "tests/lint/")
 
 
 def without_comments(line):

@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mesh import Asked
+
 ROOT = Path(__file__).resolve().parents[2]
 TESTBED = ROOT / "deploy" / "testbed.sh"
-SKIPPED = 77  # ctest's and automake's word for "cannot be done here"
 NODES = 4
 # A box whose host takes a core away for three seconds (seen here) has lost no
 # node; nothing that runs on this bed is killed.
@@ -86,21 +87,19 @@ class AwakeBox:
             spinner.wait()
 
 
-class Bed:
+class Bed(Asked):
     """Machines of 0.4 core each on a box that stays awake; a context
     manager."""
 
     def __init__(self, name, bin_folder, more=(), filler=None, nodes=NODES):
         self.name = name
         self._awake = AwakeBox(filler)
-        self.arguments = ["up", "--name", name, "--nodes", str(nodes),
-                          "--cpu", "0.4", "--rate", "1gbit",
-                          "--lease", str(LEASE_SECONDS),
-                          "--bin", str(bin_folder), *more]
+        self._up = ("--nodes", str(nodes), "--cpu", "0.4", "--rate", "1gbit",
+                    "--lease", str(LEASE_SECONDS), "--bin", str(bin_folder),
+                    *more)
 
     def __enter__(self):
-        subprocess.run([TESTBED, *self.arguments], check=True,
-                       stdout=sys.stderr)
+        self.testbed("up", *self._up)
         self._awake.__enter__()
         return self
 
@@ -111,6 +110,11 @@ class Bed:
         subprocess.run([TESTBED, "down", "--name", self.name], check=False,
                        stdout=sys.stderr)
 
+    def testbed(self, word, *arguments):
+        """What a command of the script prints."""
+        return subprocess.run([TESTBED, word, *arguments, "--name", self.name],
+                              check=True, stdout=subprocess.PIPE).stdout
+
     def show_logs(self):
         """The ends of what the daemons said, which goes with the bed."""
         logs = Path("/var/lib/paceline-testbed", self.name, "logs")
@@ -118,26 +122,34 @@ class Bed:
             print(f"--- {log.name}", *log.read_text().splitlines()[-15:],
                   sep="\n", file=sys.stderr)
 
-    def run(self, *command, on=None, check=True):
-        """What a command prints, run beside the coordinator or on a node."""
+    def command(self, *command, on=None):
+        """The words that run a command beside the coordinator or on a node."""
         place = [] if on is None else ["--on", str(on)]
-        return subprocess.run(
-            [TESTBED, "exec", "--name", self.name, *place, "--", *command],
-            stdout=subprocess.PIPE, check=check).stdout
+        return [str(TESTBED), "exec", "--name", self.name, *place, "--",
+                *map(str, command)]
 
-    def json(self, *command, check=True, listen=None):
-        """One command of the client beside the coordinator; what it says
+    def output(self, *command, on=None):
+        """What such a command prints."""
+        return subprocess.run(self.command(*command, on=on), text=True,
+                              stdout=subprocess.PIPE, check=True).stdout
+
+    def run(self, *arguments, timeout=None):
+        """Runs the client beside the coordinator."""
+        return subprocess.run(self.command("paceline", *arguments), text=True,
+                              capture_output=True, check=False,
+                              timeout=timeout)
+
+    def ask(self, *arguments, listen=None):
+        """Runs the client with -o json, which must succeed; what it says
         meanwhile, line by line, for `listen`."""
-        command = ("paceline", *command, "-o", "json")
         if listen is None:
-            return json.loads(self.run(*command, check=check))
-        with subprocess.Popen(
-                [TESTBED, "exec", "--name", self.name, "--", *command],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                text=True) as process:
+            return self.document(self.run(*arguments, "-o", "json"))
+        command = self.command("paceline", *arguments, "-o", "json")
+        with subprocess.Popen(command, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as process:
             for line in process.stderr:
                 listen(line.rstrip("\n"))
             document = process.stdout.read()
-        if check and process.returncode != 0:
+        if process.returncode != 0:
             raise subprocess.CalledProcessError(process.returncode, command)
         return json.loads(document)

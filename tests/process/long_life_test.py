@@ -8,7 +8,7 @@ import sqlite3
 import threading
 
 from mesh_case import ProcessCase, Settings, eventually, get, main
-from long_store import LongCoordinator
+from scale.long_store import LongCoordinator
 
 JOBS = 2_000
 STEPS = 200
@@ -23,13 +23,7 @@ class LongLife(ProcessCase):
         super().setUp()
         self.coordinator = LongCoordinator(Settings.bin, self.folder)
         self.addCleanup(self.coordinator.stop)
-        self.coordinator.start()
-        job = self.folder / "job.yaml"
-        job.write_text("model: {name: lenet}\ndata: {name: synthetic}\n"
-                       "train: {steps: 9}\n")
-        for command in (("submit", job, "--detach"), ("stop", "1")):
-            self.coordinator.client("job", *command)
-        self.coordinator.stop()
+        self.coordinator.begin()
         self.coordinator.fill(JOBS, STEPS)
 
     def database(self):

@@ -16,7 +16,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,11 +31,10 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "tests" / "nightly"))
 
 # pylint: disable=wrong-import-position
-from mesh import Mesh
+from mesh import (PATIENCE_SECONDS, Mesh, eventually, free_port, sets_of,
+                  tensors_of)
 
 LONGEST_SECONDS = 600
-# A busy box may take long; whoever waits for what never comes is told so late.
-PATIENCE_SECONDS = 120
 
 # Plurals after 1 ("1 devices"), and punctuation of sentences that were put
 # together; tests/support/well_said.h has the same.
@@ -78,16 +76,6 @@ def run(*command, seconds=LONGEST_SECONDS, cwd=None, **environment):
                           timeout=seconds)
 
 
-def eventually(condition, seconds=PATIENCE_SECONDS):
-    """Asks until `condition` holds; False after `seconds`."""
-    give_up = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(0.05)  # to ask costs about as much of a core
-    return True
-
-
 def get(address, path):
     """The body of http://ADDRESS/PATH, whatever the status."""
     try:
@@ -96,12 +84,6 @@ def get(address, path):
             return answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.read().decode()
-
-
-def free_port():
-    """A port that was free a moment ago, for programs that cannot choose."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 class ProcessCase(unittest.TestCase):

@@ -2,7 +2,7 @@
 """A mesh shows metrics, discovery and health."""
 
 from mesh_case import MeshCase, eventually, get, main, run
-from prometheus import Prometheus
+from dashboards.prometheus import Prometheus
 
 JOB = """
 model: {name: lenet}

@@ -9,8 +9,8 @@ from unittest import mock
 from mesh_case import (ENDLESS, JOB, PATIENCE_SECONDS, MeshCase, ProcessCase,
                        Settings, eventually, main, stopped)
 # mesh_case says where these are.
-from coordinator_kills import check_database
-from restarting_mesh import RestartingMesh
+from kills.coordinator import check_database
+from mesh import RestartingMesh
 
 JOB = JOB.replace("stages: 3", "stages: 4")
 STOPPED = 6  # the client's exit code

@@ -8,9 +8,8 @@ import time
 
 from mesh_case import (JOB, ProcessCase, Settings, eventually, main,
                        program)
-from mesh import reading
-from restarting_mesh import RestartingMesh
-from strangers import (MOST_KIB, Memory, addresses_of, connect, kinds_of)
+from mesh import RestartingMesh, reading
+from scale.strangers import (MOST_KIB, Memory, addresses_of, connect, kinds_of)
 
 SECONDS = 1.5
 CONNECTIONS = 1200  # more than a daemon keeps of strangers
@@ -85,7 +84,7 @@ class Outsiders(ProcessCase):
 
         trust = ()
         if tls:
-            mesh._join("w9", mesh.ask("token", "create")["token"])
+            mesh.join("w9", mesh.ask("token", "create")["token"])
             trust = (mesh.state / "w9" / "tls",)
         self.assertEqual(mesh.ask(*submit, "--detach")["id"], 2)
         hostile = self.start_process(

@@ -12,7 +12,7 @@ import urllib.request
 
 from mesh_case import (ENDLESS, JOB, PATIENCE_SECONDS, MeshCase, ProcessCase,
                        Settings, eventually, free_port, main, program, run)
-from strangers import HEALTH_CHECK, HEALTH_WATCH, status_of
+from scale.strangers import HEALTH_CHECK, HEALTH_WATCH, status_of
 
 UNAUTHENTICATED = 16  # gRPC's number
 UNREACHABLE = 4  # the client's exit code

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from mesh_case import (LONGEST_SECONDS, PATIENCE_SECONDS, MeshCase, eventually,
                        get, main, program)
+from browser import browser  # mesh_case says where it is
 
 LONG_JOB = """
 name: "<img src=x onerror=document.title='hacked'>"
@@ -153,36 +154,11 @@ class Top(WatchCase):
             self.assertEqual(process.wait(PATIENCE_SECONDS), 130)
 
 
-def browser(width, dark=False):
-    """Debian's Chromium, driven by Debian's selenium; None where it is not."""
-    try:
-        from selenium import webdriver  # pylint: disable=import-error
-        from selenium.webdriver.chrome.service import Service
-    except ImportError:
-        return None
-    if not Path("/usr/bin/chromedriver").exists():
-        return None
-    options = webdriver.ChromeOptions()
-    for flag in ("--headless", "--no-sandbox", "--disable-gpu",
-                 "--disable-dev-shm-usage", f"--window-size={width},1400"):
-        options.add_argument(flag)
-    driver = webdriver.Chrome(service=Service("/usr/bin/chromedriver"),
-                              options=options)
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                           {"width": width, "height": 1400,
-                            "deviceScaleFactor": 1, "mobile": width < 600})
-    driver.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia",
-        {"features": [{"name": "prefers-color-scheme",
-                       "value": "dark" if dark else "light"}]})
-    return driver
-
-
 class Page(WatchCase):
     beside_others = True
 
     def open(self, width, dark=False):
-        driver = browser(width, dark)
+        driver = browser(width, 1400, dark=dark)
         if driver is None:
             self.skipTest("no Chromium, or no python3-selenium")
         self.addCleanup(driver.quit)

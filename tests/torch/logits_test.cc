@@ -1,6 +1,6 @@
 // Our models give what torchvision's give, and what the formulas of language
-// models give, for equal weights and samples.  torchvision_logits.py and
-// language_logits.py of tests/nightly wrote what is compared with.
+// models give, for equal weights and samples.  The scripts of
+// tests/nightly/logits wrote what is compared with.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -124,7 +124,7 @@ at::Tensor Images(const Expected& expected) {
   return ToTorch(images);
 }
 
-// tokens_of() of language_logits.py.
+// tokens_of() of language.py.
 at::Tensor Tokens(const Expected& expected, const ModelDescription& model) {
   const auto samples = static_cast<int64_t>(expected.logits.size());
   const int64_t block = expected.shape[0];
