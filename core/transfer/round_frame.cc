@@ -1,7 +1,6 @@
 #include "core/transfer/round_frame.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -23,15 +22,11 @@ enum RoundField : uint32_t {
   kRoundPayloadBytes = 7,
   kRoundChunk = 8,
   kRoundChecksum = 9,
-  kRoundAddress = 10,
-  kRoundMemory = 11,
-  kRoundFurther = 12,
   kRoundPlanVersion = 13,
   kRoundChunkBytes = 14,
   kRoundData = 15,
 };
 enum ProcessField : uint32_t { kWorker = 1, kIncarnation = 2 };
-enum MemoryField : uint32_t { kProcess = 1, kWordAddress = 2 };
 enum KeyField : uint32_t {
   kKeyKind = 1,
   kKeyStep = 2,
@@ -46,13 +41,6 @@ std::string ProcessBody(const RoundProcess& process) {
   std::string body;
   AppendIntField(&body, kWorker, process.worker);
   AppendFixed64Field(&body, kIncarnation, process.incarnation);
-  return body;
-}
-
-std::string MemoryBody(const RoundMemory& memory) {
-  std::string body;
-  AppendIntField(&body, kProcess, memory.process);
-  AppendFixed64Field(&body, kWordAddress, memory.word_address);
   return body;
 }
 
@@ -113,12 +101,6 @@ class RoundFrameParser {
         return reader_.ReadCount(field, &layout_.header.chunk);
       case kRoundChecksum:
         return reader_.ReadFixed64(field, &layout_.header.checksum);
-      case kRoundAddress:
-        return reader_.ReadFixed64(field, &layout_.header.address);
-      case kRoundMemory:
-        return ReadMemory(field, &layout_.header.memory.emplace());
-      case kRoundFurther:
-        return ReadFurther(field);
       case kRoundMessage:
         return ReadBody(field, layout_.message);
       case kRoundData:
@@ -150,19 +132,6 @@ class RoundFrameParser {
     });
   }
 
-  absl::Status ReadMemory(const Field& outer, RoundMemory* memory) {
-    return ReadFields(outer, [this, memory](const Field& field) {
-      switch (field.number) {
-        case kProcess:
-          return reader_.ReadCount(field, &memory->process);
-        case kWordAddress:
-          return reader_.ReadFixed64(field, &memory->word_address);
-        default:
-          return reader_.Skip(field.type);
-      }
-    });
-  }
-
   absl::Status ReadKey(const Field& outer, RoundPayloadHeader* payload) {
     return ReadFields(outer, [this, payload](const Field& field) {
       switch (field.number) {
@@ -177,19 +146,6 @@ class RoundFrameParser {
         default:
           return reader_.Skip(field.type);
       }
-    });
-  }
-
-  // Packed, as protobuf writes them.
-  absl::Status ReadFurther(const Field& field) {
-    std::vector<uint64_t>& further = layout_.header.further;
-    return reader_.ReadInside(field, [&]() -> absl::Status {
-      if (std::ssize(further) + 1 >= kMostLentTogether) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "field ", field.number, " with more than ", further.size()));
-      }
-      PACELINE_ASSIGN_OR_RETURN(further.emplace_back(), reader_.ReadFixed64());
-      return absl::OkStatus();
     });
   }
 
@@ -235,35 +191,23 @@ class RoundFrameParser {
             static_cast<uint64_t>(payload_.chunk_bytes));
       }
     }
-    const bool lent = layout_.header.address != 0;
-    if (lent && layout_.data.has_value()) {
-      return absl::InvalidArgumentError("data and an address");
-    }
-    if (!lent && !layout_.header.further.empty()) {
-      return absl::InvalidArgumentError("further chunks, and no address");
-    }
     if (message_bytes > kMaxRoundMessageBytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("a message of ", message_bytes, " bytes, at most ",
                        kMaxRoundMessageBytes, " may be"));
     }
-    return lent || layout_.data.has_value() ? CheckPiece(lent)
-                                            : absl::OkStatus();
+    return layout_.data.has_value() ? CheckChunk() : absl::OkStatus();
   }
 
-  absl::Status CheckPiece(bool lent) {
+  absl::Status CheckChunk() {
     if (!layout_.header.payload.has_value()) {
-      return absl::InvalidArgumentError("a piece of no payload");
+      return absl::InvalidArgumentError("a chunk of no payload");
     }
     const int64_t begin = layout_.header.chunk * payload_.chunk_bytes;
-    const int64_t before_last =
-        static_cast<int64_t>(layout_.header.further.size()) *
-        payload_.chunk_bytes;
     const int64_t wanted =
-        std::min(before_last + payload_.chunk_bytes, payload_.bytes - begin);
-    if (lent) layout_.data = {0, wanted};
+        std::min(payload_.chunk_bytes, payload_.bytes - begin);
     const int64_t bytes = layout_.data->bytes;
-    if (wanted <= before_last || bytes != wanted) {
+    if (wanted <= 0 || bytes != wanted) {
       return absl::InvalidArgumentError(
           absl::StrCat("chunk ", layout_.header.chunk, " of ", payload_.bytes,
                        " bytes with ", bytes, " bytes, need ",
@@ -292,9 +236,6 @@ std::string EncodeRoundHello(const RoundFrameHeader& header) {
     AppendIntField(&out, kRoundPayloadBytes, header.payload->bytes);
     AppendIntField(&out, kRoundChunkBytes, header.payload->chunk_bytes);
   }
-  if (header.memory.has_value()) {
-    AppendBytesField(&out, kRoundMemory, MemoryBody(*header.memory));
-  }
   return out;
 }
 
@@ -305,36 +246,13 @@ std::string EncodeRoundMessage(const RoundFrameHeader& header,
   return out;
 }
 
-namespace {
-
-std::string EncodeRoundPiece(const RoundFrameHeader& header,
-                             absl::string_view message) {
+std::string EncodeRoundChunkPrefix(const RoundFrameHeader& header,
+                                   int64_t bytes, absl::string_view message) {
   std::string out = message.empty() ? EncodeRoundHello(header)
                                     : EncodeRoundMessage(header, message);
   AppendIntField(&out, kRoundChunk, header.chunk);
   AppendFixed64Field(&out, kRoundChecksum, header.checksum);
-  return out;
-}
-
-}  // namespace
-
-std::string EncodeRoundPiecePrefix(const RoundFrameHeader& header,
-                                   int64_t bytes, absl::string_view message) {
-  std::string out = EncodeRoundPiece(header, message);
   AppendLength(&out, kRoundData, bytes);
-  return out;
-}
-
-std::string EncodeRoundLoan(const RoundFrameHeader& header,
-                            absl::string_view message) {
-  std::string out = EncodeRoundPiece(header, message);
-  AppendFixed64Field(&out, kRoundAddress, header.address);
-  if (header.further.empty()) return out;
-  AppendLength(&out, kRoundFurther,
-               static_cast<int64_t>(header.further.size() * sizeof(uint64_t)));
-  for (const uint64_t checksum : header.further) {
-    AppendFixed64(&out, checksum);
-  }
   return out;
 }
 

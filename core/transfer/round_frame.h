@@ -1,5 +1,5 @@
 // The bytes of paceline.v1.RoundFrame, written and read by hand so that the
-// bytes of a piece are never copied into a message object.
+// bytes of a chunk are never copied into a message object.
 //
 //   frame  := header message? data?
 //   header := fields 1 to 13 but 5, in the protobuf encoding; defaults are
@@ -9,14 +9,12 @@
 //
 // So are frames written; they are read whatever the order of their fields.  The
 // last chunk of a payload carries the message that the payload belongs to.
-// Neither message nor data: pieces that are lent, if it has an address; else a
-// hello, which only says who sends, and where its memory can be read.
+// Neither message nor data: a hello, which only says who sends.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -27,8 +25,6 @@ namespace paceline {
 // One chunk, its header, and room for later versions.
 constexpr int64_t kMaxRoundHeaderBytes = 4 << 10;
 constexpr int64_t kMaxRoundDataBytes = 256 << 10;
-// Chunks that one frame may lend; then a receiver can go on beside its sender.
-constexpr int32_t kMostLentTogether = 4;
 // The largest are results: 64 shards of 64 contributors take 0.1 MiB.
 constexpr int64_t kMaxRoundMessageBytes = 256 << 10;
 
@@ -53,14 +49,6 @@ struct RoundPayloadHeader {
                          const RoundPayloadHeader&) = default;
 };
 
-// The memory of a sender that runs on the receiver's machine.
-struct RoundMemory {
-  int32_t process = 0;
-  uint64_t word_address = 0;  // of the word that the receiver has told it
-
-  friend bool operator==(const RoundMemory&, const RoundMemory&) = default;
-};
-
 struct RoundFrameHeader {
   int64_t job = 0;
   int64_t attempt = 0;
@@ -68,11 +56,8 @@ struct RoundFrameHeader {
   RoundProcess from;
   RoundProcess to;
   std::optional<RoundPayloadHeader> payload;
-  int32_t chunk = 0;                  // of a piece
-  uint64_t checksum = 0;              // of a piece: XXH3-64 of its data
-  uint64_t address = 0;               // of a lent piece, in the sender's memory
-  std::vector<uint64_t> further;      // checksums of chunks lent behind it
-  std::optional<RoundMemory> memory;  // of a hello
+  int32_t chunk = 0;      // number of the chunk
+  uint64_t checksum = 0;  // of the chunk: XXH3-64 of its data
 
   friend bool operator==(const RoundFrameHeader&,
                          const RoundFrameHeader&) = default;
@@ -82,13 +67,9 @@ std::string EncodeRoundHello(const RoundFrameHeader& header);
 std::string EncodeRoundMessage(const RoundFrameHeader& header,
                                absl::string_view message);
 // Returns what precedes the data, of so many bytes.  An empty message is none.
-std::string EncodeRoundPiecePrefix(const RoundFrameHeader& header,
+std::string EncodeRoundChunkPrefix(const RoundFrameHeader& header,
                                    int64_t bytes,
                                    absl::string_view message = {});
-// All of a frame that lends a chunk, at the address of the header, and those
-// behind it whose checksums are in `further`.
-std::string EncodeRoundLoan(const RoundFrameHeader& header,
-                            absl::string_view message = {});
 
 // A place in a frame.
 struct FrameRange {
@@ -98,18 +79,16 @@ struct FrameRange {
 
 struct RoundFrameLayout {
   RoundFrameHeader header;
-  // Neither this nor a piece: a hello.
+  // Neither message nor data: a hello.
   std::optional<FrameRange> message;
-  // A piece.  Lent ones lie in the sender's memory: their offset is not used,
-  // and bytes counts all of them.
-  std::optional<FrameRange> data;
+  std::optional<FrameRange> data;  // of a chunk
 };
 
 // Reads the header of a frame scattered over `slices`; looks at none of the
 // message or the data.  Whatever the bytes: no crash, and no memory.
 //
 // Errors: InvalidArgument  not a frame, or one that no version allows: says
-//                          what is wrong and where.  A piece that passes has a
+//                          what is wrong and where.  A chunk that passes has a
 //                          payload key with more bytes than its chunk begins
 //                          at, and exactly as much data as belongs there.
 absl::StatusOr<RoundFrameLayout> ParseRoundFrame(ByteSpans slices);

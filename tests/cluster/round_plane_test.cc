@@ -25,7 +25,7 @@ TEST_F(RoundReceiver, ReadsFramesThatProtobufWrote) {
   Open();
 
   for (const std::string& ours :
-       {EncodeRoundHello(header_), Piece(0), Piece(1), Offer()}) {
+       {EncodeRoundHello(header_), Chunk(0), Chunk(1), Offer()}) {
     v1::RoundFrame proto;
     ASSERT_TRUE(proto.ParseFromString(ours));
     EXPECT_EQ(proto.job(), 3);
@@ -81,7 +81,7 @@ TEST_F(RoundReceiver, EndsAnOlderAttemptAndAnOlderPlanOfItsAttempt) {
     RoundNode node(0);
     const auto transport = node.Open(&sink, fence);
     RawSender sender(node.address());
-    sender.Write(Piece(0));
+    sender.Write(Chunk(0));
 
     const absl::Status end = sender.End();
 
@@ -123,7 +123,7 @@ TEST_F(RoundReceiver, RefusesChunksOfAnotherSize) {
   smaller.payload->chunk_bytes = 1000;
 
   const absl::Status end =
-      EndOf(EncodeRoundPiecePrefix(smaller, 1000) + std::string(1000, 'x'));
+      EndOf(EncodeRoundChunkPrefix(smaller, 1000) + std::string(1000, 'x'));
 
   EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
   EXPECT_THAT(end.message(), HasSubstr("chunks of 1000"));
@@ -131,10 +131,10 @@ TEST_F(RoundReceiver, RefusesChunksOfAnotherSize) {
 
 TEST_F(RoundReceiver, SaysDataLossOfAChunkWithAWrongChecksum) {
   Open();
-  std::string piece = Piece(0);
-  piece.back() ^= 1;
+  std::string chunk = Chunk(0);
+  chunk.back() ^= 1;
 
-  const absl::Status end = EndOf(piece);
+  const absl::Status end = EndOf(chunk);
 
   EXPECT_EQ(end.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(end.message(), HasSubstr("part of step 4"));
@@ -143,9 +143,9 @@ TEST_F(RoundReceiver, SaysDataLossOfAChunkWithAWrongChecksum) {
 
 TEST_F(RoundReceiver, TakesWhatIsMissingOnASecondStream) {
   Open();
-  ASSERT_TRUE(EndOf(Piece(1)).ok());
+  ASSERT_TRUE(EndOf(Chunk(1)).ok());
 
-  EXPECT_TRUE(EndOf({Piece(0), Piece(1), Offer()}).ok());
+  EXPECT_TRUE(EndOf({Chunk(0), Chunk(1), Offer()}).ok());
 
   ASSERT_TRUE(sink_.AwaitMessages(1));
   EXPECT_EQ(sink_.got()[0].payload->bytes(), part_->bytes());
@@ -161,8 +161,8 @@ TEST_F(RoundReceiver, WantsChunksAgainThatCameTooEarly) {
         early.Notify();
         return nullptr;
       });
-  const std::vector<std::string> frames = {EncodeRoundHello(header_), Piece(0),
-                                           Piece(1), Offer()};
+  const std::vector<std::string> frames = {EncodeRoundHello(header_), Chunk(0),
+                                           Chunk(1), Offer()};
   RawSender first(node_.address());
   first.Write(frames[0]);
   first.Write(frames[1]);
@@ -189,7 +189,7 @@ TEST_F(RoundReceiver, AsksForNoMemoryForForgottenSteps) {
   ASSERT_TRUE(EndOf(EncodeRoundHello(header_)).ok());
   transport_->Forget(5);
 
-  EXPECT_TRUE(EndOf({Piece(0), Offer()}).ok());
+  EXPECT_TRUE(EndOf({Chunk(0), Offer()}).ok());
 
   ASSERT_TRUE(sink_.AwaitMessages(1));
   EXPECT_EQ(sink_.got()[0].payload, nullptr);
@@ -204,7 +204,7 @@ TEST_F(RoundReceiver, LetsGoOfForgottenMemoryAtOnce) {
     memory = payload;
     return payload;
   });
-  sender_.Write(Piece(0));
+  sender_.Write(Chunk(0));
   sender_.Write(MessageBytes(header_, CommitFrom(1, 8)));
   ASSERT_TRUE(sink_.AwaitMessages(1));
   ASSERT_FALSE(memory.expired());
@@ -215,6 +215,61 @@ TEST_F(RoundReceiver, LetsGoOfForgottenMemoryAtOnce) {
   sender_.Write(MessageBytes(header_, CommitFrom(1, 9)));
   ASSERT_TRUE(sink_.AwaitMessages(2));
   EXPECT_TRUE(memory.expired());
+}
+
+// Releases up to 0.1.0 asked each sender on their machine for its memory.
+class OlderReceiver final : public v1::Round::Service {
+ public:
+  grpc::Status Exchange(
+      grpc::ServerContext* /*context*/,
+      grpc::ServerReaderWriter<v1::RoundReceipt, v1::RoundFrame>* stream)
+      override {
+    v1::RoundReceipt receipt;
+    google::protobuf::UnknownFieldSet* const fields =
+        receipt.GetReflection()->MutableUnknownFields(&receipt);
+    fields->AddFixed64(1, 77);
+    fields->AddVarint(2, 1);
+    for (v1::RoundFrame frame; stream->Read(&frame);) {
+      if (!stream->Write(receipt)) break;
+      if (frame.data().empty()) continue;
+      EXPECT_EQ(frame.GetReflection()->GetUnknownFields(frame).field_count(),
+                0);
+      data_ += frame.data();
+      if (frame.has_message()) whole_.Notify();
+    }
+    return grpc::Status::OK;
+  }
+
+  const std::string& AwaitData() {
+    whole_.WaitForNotification();
+    return data_;
+  }
+
+ private:
+  std::string data_;
+  absl::Notification whole_;
+};
+
+TEST(RoundPlane, SendsChunksToAReceiverThatAsksForItsMemory) {
+  OlderReceiver older;
+  BoundServer server = StartServer({.listen = "127.0.0.1:0"}, {&older}).value();
+  RoundRecorder sink;
+  RoundNode node(1);
+  const auto transport = node.Open(&sink);
+  transport->SetPeers(
+      {{TestMember(0), "w0", absl::StrCat("127.0.0.1:", server.port)}});
+  ASSERT_TRUE(sink.AwaitLink(0, /*up=*/true));
+  const auto part = ReadyPayload(kTwoChunks, 1);
+
+  transport->Send(TestMember(0), OfferFrom(1, PartKey(4), *part), PartKey(4),
+                  part);
+
+  const std::string& data = older.AwaitData();
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), part->bytes().begin(),
+                         part->bytes().end(),
+                         [](char a, uint8_t b) { return uint8_t(a) == b; }));
+  transport->Close();
+  server.Shutdown(absl::Seconds(10));
 }
 
 struct BadFrames {
@@ -243,13 +298,13 @@ std::vector<BadFrames> AllBadFrames() {
        {MessageBytes(part, offer)},
        "before the bytes"},
       {"HalfOfTheBytes",
-       {PieceBytes(part, *payload, 1), MessageBytes(part, offer)},
+       {ChunkBytes(part, *payload, 1), MessageBytes(part, offer)},
        "before the bytes"},
       {"AnotherSizeThanBefore",
-       {PieceBytes(part, *payload, 0), MessageBytes(longer, offer)},
+       {ChunkBytes(part, *payload, 0), MessageBytes(longer, offer)},
        "and had"},
       {"ChunkBeyondTheEnd",
-       {EncodeRoundPiecePrefix(
+       {EncodeRoundChunkPrefix(
             [&] {
               RoundFrameHeader beyond = part;
               beyond.chunk = 2;
@@ -289,7 +344,7 @@ TEST_F(RoundReceiver, SurvivesFramesWithFlippedBytes) {
   Open();
   const auto part = ReadyPayload(2000, 1);
   const RoundFrameHeader header = WithPayload(header_, PartKey(4), 2000);
-  const std::vector<std::string> good = {Piece(0), Offer()};
+  const std::vector<std::string> good = {Chunk(0), Offer()};
   SplitMix64 random(23);
   // Whatever is asked for is given.
   sink_.SetMemory(

@@ -42,14 +42,14 @@ inline std::string MessageBytes(const RoundFrameHeader& header,
   return EncodeRoundMessage(header, ToProto(message).SerializeAsString());
 }
 
-inline std::string PieceBytes(RoundFrameHeader header,
+inline std::string ChunkBytes(RoundFrameHeader header,
                               const RoundPayload& payload, int chunk) {
   const absl::Span<const uint8_t> data = payload.chunk(chunk);
   Checksum checksum;
   checksum.Update(data);
   header.chunk = chunk;
   header.checksum = checksum.Digest();
-  return EncodeRoundPiecePrefix(header, static_cast<int64_t>(data.size())) +
+  return EncodeRoundChunkPrefix(header, static_cast<int64_t>(data.size())) +
          std::string(reinterpret_cast<const char*>(data.data()), data.size());
 }
 
@@ -95,8 +95,8 @@ class RoundReceiver : public ::testing::Test {
     return EndOf(std::vector<std::string>{frame});
   }
 
-  std::string Piece(int chunk) const {
-    return PieceBytes(part_header_, *part_, chunk);
+  std::string Chunk(int chunk) const {
+    return ChunkBytes(part_header_, *part_, chunk);
   }
   // The message that offers the part.
   std::string Offer() const {

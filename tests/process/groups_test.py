@@ -236,17 +236,6 @@ class Rounds(Watched):
         return [target for target in self.discovered()
                 if target != self.http][:1]
 
-    def test_between_workers_of_one_machine_travel_through_no_socket(self):
-        scope = Path("/proc/sys/kernel/yama/ptrace_scope")
-        if os.geteuid() != 0 and scope.exists() and int(scope.read_text()):
-            self.skipTest("yama forbids it")
-        self.start(2)
-        self.detach(self.job_file(100_000))
-
-        self.assertTrue(eventually(lambda: self.sum_of_metric(
-            "paceline_worker_round_borrowed_bytes_total") > 1e6))
-        self.stop()
-
     def test_need_no_coordinator_while_every_member_answers(self):
         self.begin(3)
         worker = self.metrics_of_a_worker()

@@ -51,8 +51,7 @@ class WorkerMetricsTest : public ::testing::Test {
                             .frames_dropped_duplicate = 2,
                             .frames_refused = 3,
                             .checksum_errors = 4,
-                            .reconnects = 5,
-                            .bytes_borrowed = 1500};
+                            .reconnects = 5};
     metrics_.Update(reading);
     return registry_.Text();
   }
@@ -93,7 +92,6 @@ TEST_F(WorkerMetricsTest, ShowWhatTravelledForRounds) {
                         "round_frames_total{direction=\"received\"} 20\n",
                         "round_bytes_total{direction=\"sent\"} 1000\n",
                         "round_bytes_total{direction=\"received\"} 2000\n",
-                        "round_borrowed_bytes_total 1500\n",
                         "round_frames_dropped_total{reason=\"old\"} 1\n",
                         "round_frames_dropped_total{reason=\"duplicate\"} 2\n",
                         "round_frames_dropped_total{reason=\"refused\"} 3\n",

@@ -59,43 +59,6 @@ TEST_F(RoundQueueTest, GivesMessagesInTheirOrderBeforeChunks) {
   EXPECT_THAT(TakeAll(), ElementsAre("m:a", "m:b", "1/0", "1/1", "1/2"));
 }
 
-TEST_F(RoundQueueTest, GivesChunksInARowTogether) {
-  const auto payload = ReadyPayload(5 * kRoundChunkBytes, 1);
-  const RoundQueue::Ticket ticket = Add(PartKey(1), payload);
-  for (const int chunk : {1, 2, 3, 0, 4}) {
-    queue.OnReady(PartKey(1), ticket, chunk);
-  }
-
-  EXPECT_FALSE(queue.TakeNext(/*most_chunks=*/0).has_value());
-  std::vector<std::string> taken;
-  while (const auto item = queue.TakeNext(/*most_chunks=*/2)) {
-    taken.push_back(absl::StrCat(item->chunk, "+", item->chunks));
-  }
-
-  EXPECT_THAT(taken, ElementsAre("1+2", "3+1", "0+1", "4+1"));
-  EXPECT_FALSE(queue.TakeNext().has_value());
-}
-
-// A receiver would read what lies between them.
-TEST_F(RoundQueueTest, GivesChunksAloneThatAreApartInMemory) {
-  std::vector<uint8_t> memory(100);
-  const auto payload = RoundPayload::Over(memory.data(), 30, nullptr,
-                                          {.chunk_bytes = 10, .gap_bytes = 20});
-  const RoundQueue::Ticket ticket = Add(PartKey(1), payload);
-  for (const int chunk : {0, 1, 2}) {
-    payload->MarkReady(chunk, 1);
-    queue.OnReady(PartKey(1), ticket, chunk);
-  }
-
-  for (const int chunk : {0, 1, 2}) {
-    const auto item = queue.TakeNext(/*most_chunks=*/2);
-    ASSERT_TRUE(item.has_value());
-    EXPECT_EQ(item->chunk, chunk);
-    EXPECT_EQ(item->chunks, 1);
-    EXPECT_EQ(payload->chunk(chunk).data(), memory.data() + 30 * chunk);
-  }
-}
-
 TEST_F(RoundQueueTest, DropsAMessageWhoseBytesWereForgotten) {
   AddReady(PartKey(1));
   queue.Forget(2);

@@ -50,7 +50,6 @@ constexpr char kRoundDeadline[] = "paceline_worker_round_deadline_seconds";
 constexpr char kRoundCosine[] = "paceline_worker_round_part_cosine";
 constexpr char kRoundFrames[] = "paceline_worker_round_frames_total";
 constexpr char kRoundBytes[] = "paceline_worker_round_bytes_total";
-constexpr char kRoundBorrowed[] = "paceline_worker_round_borrowed_bytes_total";
 constexpr char kRoundDropped[] = "paceline_worker_round_frames_dropped_total";
 constexpr char kRoundReconnects[] = "paceline_worker_round_reconnects_total";
 
@@ -90,14 +89,11 @@ void DeclareRounds(MetricsRegistry& registry) {
       kRoundDeadline,
       "How long the last round that this member served waited for parts after "
       "the first one, at most.");
-  registry.DeclareCounter(
-      kRoundFrames, "Messages and pieces of bytes of rounds.", {"direction"});
+  registry.DeclareCounter(kRoundFrames,
+                          "Messages of rounds, and chunks of their payloads.",
+                          {"direction"});
   registry.DeclareCounter(kRoundBytes, "Payload bytes of rounds.",
                           {"direction"});
-  registry.DeclareCounter(
-      kRoundBorrowed,
-      "Of the received payload bytes of rounds those that "
-      "were read in the memory of a sender on this machine.");
   registry.DeclareCounter(kRoundDropped,
                           "Frames of rounds that were received and not used.",
                           {"reason"});
@@ -235,7 +231,6 @@ void WorkerMetrics::UpdateFrames(const PlaneStats& frames,
   raise(kFrames, kFrameBytes, kFramesDropped, kReconnects, frames);
   registry_.GetGauge(kCodecError).Set(frames.codec_error);
   raise(kRoundFrames, kRoundBytes, kRoundDropped, kRoundReconnects, rounds);
-  Raise(kRoundBorrowed, {}, rounds.bytes_borrowed);
 }
 
 void WorkerMetrics::UpdateFlow(const v1::FlowTimes& flow) {

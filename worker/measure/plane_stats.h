@@ -15,7 +15,6 @@ struct PlaneStats {
   int64_t frames_refused = 0;            // no peer of this run would send them
   int64_t checksum_errors = 0;           // or sequence: the sender starts over
   int64_t reconnects = 0;                // streams opened again after a break
-  int64_t bytes_borrowed = 0;            // of those received: near_memory.h
   // |x - what arrives| / |x| of the last frame that was looked at; 0: raw.
   double codec_error = 0;
 };

@@ -23,11 +23,8 @@ static_assert(kMaxPieceBytes <= kMaxRequestBytes);
 
 InboundStream::InboundStream(FrameSink& sink,
                              std::shared_ptr<PlaneShared> shared,
-                             size_t small_bytes, bool near)
-    : sink_(sink),
-      shared_(std::move(shared)),
-      small_bytes_(small_bytes),
-      near_(near) {}
+                             size_t small_bytes)
+    : sink_(sink), shared_(std::move(shared)), small_bytes_(small_bytes) {}
 
 void InboundStream::Start(const std::string& peer) {
   auto place = shared_->strangers.Enter(peer);
@@ -96,10 +93,10 @@ void InboundStream::SendCredit(FrameKind kind, int32_t boundary,
   WriteLocked();
 }
 
-void InboundStream::SendReceipt(std::string bytes) {
+void InboundStream::SendReceipt() {
   absl::MutexLock lock(&mutex_);
   AnswerLocked();
-  receipt_ = std::move(bytes);
+  receipt_due_ = true;
   WriteLocked();
 }
 
@@ -264,10 +261,7 @@ void InboundStream::ReadLocked() {
 
 void InboundStream::WriteLocked() {
   if (writing_ || sender_ == Sender::kEnding) return;
-  if (receipt_.has_value()) {
-    WriteBytesLocked(*std::exchange(receipt_, std::nullopt));
-    return;
-  }
+  if (std::exchange(receipt_due_, false)) return WriteBytesLocked("");
   const auto next =
       std::find_if(credits_.begin(), credits_.end(),
                    [](const auto& entry) { return !entry.second.written; });

@@ -5,7 +5,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -69,11 +68,8 @@ class InboundStream final
   static constexpr size_t kMostOfAStranger = 512 << 10;
 
   // `sink` lives as long as the service; `shared` as in plane_shared.h.
-  // near: the sender is on this machine.
   InboundStream(FrameSink& sink, std::shared_ptr<PlaneShared> shared,
-                size_t small_bytes = kSmallBytes, bool near = false);
-
-  bool near() const { return near_; }
+                size_t small_bytes = kSmallBytes);
 
   // peer: gRPC's name of the other side.
   void Start(const std::string& peer);
@@ -82,8 +78,8 @@ class InboundStream final
   // Tells the sender.  Of several credits for one boundary only the last
   // counts.
   void SendCredit(FrameKind kind, int32_t boundary, const Credit& credit);
-  // Sends these bytes.  Of several receipts only the last counts.
-  void SendReceipt(std::string bytes);
+  // Sends a receipt: an empty message.
+  void SendReceipt();
   // Ends the stream; the first call decides the status.
   void End(const absl::Status& status);
 
@@ -148,7 +144,6 @@ class InboundStream final
   FrameSink& sink_;
   const std::shared_ptr<PlaneShared> shared_;
   const size_t small_bytes_;
-  const bool near_;
 
   // Returns the sink's answer to a message or, with its last chunk, to a frame.
   absl::StatusOr<FrameSink::Reading> Offer(
@@ -178,8 +173,8 @@ class InboundStream final
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t holds_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
-  std::map<int32_t, Told> credits_ ABSL_GUARDED_BY(mutex_);     // by boundary
-  std::optional<std::string> receipt_ ABSL_GUARDED_BY(mutex_);  // not sent yet
+  std::map<int32_t, Told> credits_ ABSL_GUARDED_BY(mutex_);  // by boundary
+  bool receipt_due_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace paceline

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker/transport/near_memory.h"
 
 namespace paceline {
 
@@ -33,8 +32,8 @@ void Plane::CloseFenceLocked() {
 }
 
 InboundStream* Plane::Accept(const std::string& peer) {
-  const auto stream = std::make_shared<InboundStream>(
-      *this, shared_, small_bytes_, IsNear(peer));
+  const auto stream =
+      std::make_shared<InboundStream>(*this, shared_, small_bytes_);
   bool refused = false;
   {
     absl::MutexLock lock(&mutex_);

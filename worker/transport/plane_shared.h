@@ -32,7 +32,7 @@ struct PlaneCounters {
     return {frames_sent,    bytes_sent,         frames_received,
             bytes_received, frames_dropped_old, frames_dropped_duplicate,
             frames_refused, checksum_errors,    reconnects,
-            bytes_borrowed, codec_error};
+            codec_error};
   }
 
   std::atomic<int64_t> frames_sent{0};
@@ -44,7 +44,6 @@ struct PlaneCounters {
   std::atomic<int64_t> frames_refused{0};
   std::atomic<int64_t> checksum_errors{0};
   std::atomic<int64_t> reconnects{0};
-  std::atomic<int64_t> bytes_borrowed{0};
   std::atomic<double> codec_error{0};
 };
 

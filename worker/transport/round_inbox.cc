@@ -29,25 +29,23 @@ std::string Text(const PayloadKey& key) {
 }  // namespace
 
 absl::Status RoundInbox::Take(absl::Span<const ByteSpan> slices,
-                              const RoundFrameLayout& layout,
-                              const Borrower& borrower) {
+                              const RoundFrameLayout& layout) {
   if (!layout.message.has_value() && !layout.data.has_value()) {
     return absl::OkStatus();
   }
   ++counters_.frames_received;
   if (layout.data.has_value()) {
     PACELINE_RETURN_IF_ERROR(
-        TakePiece(slices, layout, KeyOf(*layout.header.payload), borrower));
+        TakeChunk(slices, layout, KeyOf(*layout.header.payload)));
   }
   return layout.message.has_value()
              ? TakeMessage(slices, *layout.message, layout.header)
              : absl::OkStatus();
 }
 
-absl::Status RoundInbox::TakePiece(absl::Span<const ByteSpan> slices,
+absl::Status RoundInbox::TakeChunk(absl::Span<const ByteSpan> slices,
                                    const RoundFrameLayout& layout,
-                                   const PayloadKey& key,
-                                   const Borrower& borrower) {
+                                   const PayloadKey& key) {
   counters_.bytes_received += layout.data->bytes;
   PACELINE_ASSIGN_OR_RETURN(const std::shared_ptr<RoundPayload> payload,
                             Find(key, layout.header.payload->bytes));
@@ -63,45 +61,19 @@ absl::Status RoundInbox::TakePiece(absl::Span<const ByteSpan> slices,
         " bytes, need ", payload->chunk_bytes(),
         ": its sender runs another version of Paceline"));
   }
-  if (header.address == 0) {
-    return TakeChunk(key, *payload, header.chunk, header.checksum,
-                     [&](absl::Span<uint8_t> target) {
-                       return CopyAndHash(slices, layout.data->offset, target);
-                     });
-  }
-  uint64_t address = header.address;
-  for (size_t i = 0; i <= header.further.size(); ++i) {
-    const auto borrow =
-        [&](absl::Span<uint8_t> target) -> absl::StatusOr<uint64_t> {
-      PACELINE_ASSIGN_OR_RETURN(const uint64_t hash,
-                                borrower.Read(address, target));
-      counters_.bytes_borrowed += static_cast<int64_t>(target.size());
-      return hash;
-    };
-    const int chunk = header.chunk + static_cast<int>(i);
-    PACELINE_RETURN_IF_ERROR(
-        TakeChunk(key, *payload, chunk,
-                  i == 0 ? header.checksum : header.further[i - 1], borrow));
-    address += payload->chunk(chunk).size();
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RoundInbox::TakeChunk(const PayloadKey& key, RoundPayload& payload,
-                                   int chunk, uint64_t checksum,
-                                   FetchChunk fetch) {
-  if (payload.IsReady(chunk)) {
+  if (payload->IsReady(header.chunk)) {
     ++counters_.frames_dropped_duplicate;
     return absl::OkStatus();
   }
-  PACELINE_ASSIGN_OR_RETURN(const uint64_t hash, fetch(payload.chunk(chunk)));
-  if (hash != checksum) {
+  const uint64_t hash =
+      CopyAndHash(slices, layout.data->offset, payload->chunk(header.chunk));
+  if (hash != header.checksum) {
     ++counters_.checksum_errors;
     return absl::DataLossError(absl::StrCat(
-        "chunk ", chunk, " of the ", Text(key),
+        "chunk ", header.chunk, " of the ", Text(key),
         " has another checksum than its sender said: send it again"));
   }
-  payload.MarkReady(chunk, hash);
+  payload->MarkReady(header.chunk, hash);
   return absl::OkStatus();
 }
 

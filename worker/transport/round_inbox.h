@@ -7,7 +7,6 @@
 #include <memory>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -16,7 +15,6 @@
 #include "core/transfer/round_frame.h"
 #include "worker/rounds/round_payload.h"
 #include "worker/rounds/round_transport.h"
-#include "worker/transport/near_memory.h"
 #include "worker/transport/plane_shared.h"
 
 namespace paceline {
@@ -28,15 +26,14 @@ class RoundInbox {
   RoundInbox(const MemberId& from, RoundSink& sink, PlaneCounters& counters)
       : from_(from), sink_(sink), counters_(counters) {}
 
-  // Takes a chunk or a message.  slices: the source of `layout`.  borrower:
-  // that of the stream.
+  // Takes a chunk or a message.  slices: the source of `layout`.
   // Errors: InvalidArgument  no correct member would send it
   //         Aborted          the sink did not want a message's bytes when they
   //                          came, and wants them now: the sender must send
   //                          them again on its next stream
-  //         DataLoss         a chunk's checksum is wrong, or it is unreadable
+  //         DataLoss         a chunk's checksum is wrong
   absl::Status Take(absl::Span<const ByteSpan> slices,
-                    const RoundFrameLayout& layout, const Borrower& borrower);
+                    const RoundFrameLayout& layout);
 
   // A new stream begins, which announces its payloads anew.  Returns payloads
   // that the caller must free without a lock.
@@ -57,14 +54,8 @@ class RoundInbox {
   };
 
   bool IsForgotten(const PayloadKey& key) const;
-  absl::Status TakePiece(absl::Span<const ByteSpan> slices,
-                         const RoundFrameLayout& layout, const PayloadKey& key,
-                         const Borrower& borrower);
-  // Copies the bytes of a chunk into the span and returns their XXH3-64.
-  using FetchChunk =
-      absl::FunctionRef<absl::StatusOr<uint64_t>(absl::Span<uint8_t>)>;
-  absl::Status TakeChunk(const PayloadKey& key, RoundPayload& payload,
-                         int chunk, uint64_t checksum, FetchChunk fetch);
+  absl::Status TakeChunk(absl::Span<const ByteSpan> slices,
+                         const RoundFrameLayout& layout, const PayloadKey& key);
   absl::Status TakeMessage(absl::Span<const ByteSpan> slices,
                            const FrameRange& range,
                            const RoundFrameHeader& header);

@@ -3,24 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/host_port.h"
 #include "core/obs/log.h"
 #include "core/transfer/frame.h"
-#include "paceline/v1/round.pb.h"
 #include "worker/transport/frame_buffer.h"
 
 namespace paceline {
-namespace {
-
-// Returns whether `chunk` follows `item` directly, in memory too.
-bool Follows(const RoundQueue::Item& item, int chunk) {
-  if (chunk != item.chunk + item.chunks) return false;
-  if (item.chunks == 0) return true;
-  const absl::Span<uint8_t> last = item.payload->chunk(chunk - 1);
-  return item.payload->chunk(chunk).data() == last.data() + last.size();
-}
-
-}  // namespace
 
 RoundQueue::Ticket RoundQueue::AddPayload(
     const PayloadKey& key, std::shared_ptr<RoundPayload>* payload) {
@@ -69,7 +56,7 @@ void RoundQueue::TakeMessage(Sending& sending, Item& item) {
   sending.wanted = !sending.messages.empty();
 }
 
-std::optional<RoundQueue::Item> RoundQueue::TakeNext(int most_chunks) {
+std::optional<RoundQueue::Item> RoundQueue::TakeNext() {
   if (!messages_.empty()) {
     Item item;
     item.message = std::move(messages_.front());
@@ -82,7 +69,6 @@ std::optional<RoundQueue::Item> RoundQueue::TakeNext(int most_chunks) {
     TakeMessage(sending, item);
     return item;
   }
-  if (most_chunks == 0) return std::nullopt;
   // Start at the payload after the last one.
   auto at = payloads_.upper_bound(last_);
   for (size_t i = 0; i < payloads_.size(); ++i, ++at) {
@@ -90,12 +76,7 @@ std::optional<RoundQueue::Item> RoundQueue::TakeNext(int most_chunks) {
     Sending& sending = at->second;
     if (!sending.wanted || sending.taken == sending.ready.size()) continue;
     last_ = at->first;
-    Item item{{}, at->first, sending.payload, sending.ready[sending.taken]};
-    while (item.chunks < most_chunks && sending.taken < sending.ready.size() &&
-           Follows(item, sending.ready[sending.taken])) {
-      ++item.chunks;
-      ++sending.taken;
-    }
+    Item item{{}, at->first, sending.payload, sending.ready[sending.taken++]};
     if (sending.sent()) TakeMessage(sending, item);
     return item;
   }
@@ -139,7 +120,6 @@ constexpr absl::Duration kFirstRoundBackoff = absl::Milliseconds(10);
 constexpr absl::Duration kMaxRoundBackoff = absl::Milliseconds(500);
 // The time of a chunk on a link of 20 Mbit/s.
 constexpr absl::Duration kForgottenWrite = absl::Milliseconds(100);
-constexpr int64_t kMaxReceiptBytes = 1 << 10;
 constexpr char kExchange[] = "/paceline.v1.Round/Exchange";
 
 RoundFrameHeader HeaderOf(const RoundOutboundOptions& options) {
@@ -160,30 +140,9 @@ bool IsRefusal(const absl::Status& status) {
   return absl::IsNotFound(status) || IsRefusedDial(status);
 }
 
-bool IsHere(const std::string& address) {
-  const auto where = ParseHostPort(address);
-  return where.ok() && IsLoopback(where->host);
-}
-
 grpc::ByteBuffer OneSlice(const std::string& bytes) {
   const grpc::Slice slice(bytes);
   return grpc::ByteBuffer(&slice, 1);
-}
-
-// A message that is no receipt counts as an empty receipt.
-LoanReceipt ReceiptOf(const grpc::ByteBuffer& bytes) {
-  v1::RoundReceipt receipt;
-  MessageView view;
-  if (!view.Open(bytes)) return {};
-  int64_t size = 0;
-  for (const ByteSpan& span : view.spans()) {
-    size += static_cast<int64_t>(span.size());
-  }
-  if (size > kMaxReceiptBytes ||
-      !receipt.ParseFromString(CopyBytes(view.spans(), 0, size))) {
-    return {};
-  }
-  return {receipt.word(), receipt.readable(), receipt.taken()};
 }
 
 void ReleasePayload(void* owner) {
@@ -198,8 +157,7 @@ RoundOutbound::RoundOutbound(RoundOutboundOptions options,
                       kMaxRoundBackoff},
                      std::move(shared)),
       options_(std::move(options)),
-      header_(HeaderOf(options_)),
-      lender_(IsHere(options_.peer.address), header_.from, header_.to) {}
+      header_(HeaderOf(options_)) {}
 
 void RoundOutbound::SendAhead(const PayloadKey& key,
                               std::shared_ptr<RoundPayload> payload) {
@@ -257,25 +215,15 @@ void RoundOutbound::Forget(int64_t step) {
   const bool writes = IsWritingLocked() && written_key_.has_value() &&
                       written_key_->step < step &&
                       written_key_->kind != PayloadKey::Kind::kState;
-  const int64_t loan = lender_.LastLoanBefore(step);
-  if (!writes && loan == 0) return;
-  // The peer answers a frame without a loan with the number of loans it has
-  // taken.
-  if (loan > 0) {
-    hello_due_ = true;
-    PumpSoonLocked();
-  }
+  if (!writes) return;
   shared_->timers.RunAfter(
       kForgottenWrite,
-      [this, self = shared_from_this(), call = calls_,
-       write = writes ? begun_ : 0, loan] { GiveUp(call, write, loan); });
+      [this, self = shared_from_this(), write = begun_] { GiveUp(write); });
 }
 
-void RoundOutbound::GiveUp(int64_t call, int64_t write, int64_t loan) {
+void RoundOutbound::GiveUp(int64_t write) {
   absl::MutexLock lock(&mutex_);
-  if (calls_ != call) return;
-  const bool writes = IsWritingLocked() && begun_ == write;
-  if (!writes && !lender_.IsOut(loan)) return;
+  if (!IsWritingLocked() || begun_ != write) return;
   gave_up_ = true;
   CancelCallLocked();
 }
@@ -288,41 +236,22 @@ void RoundOutbound::Close() {
 }
 
 void RoundOutbound::OnConnectLocked() {
-  ++calls_;
   hello_due_ = true;
   written_key_.reset();
 }
 
 std::optional<OutboundStream::Next> RoundOutbound::TakeNextLocked() {
-  const bool hello = std::exchange(hello_due_, false);
-  std::optional<RoundMemory> memory;
-  if (!hello) memory = lender_.TakeIntroduction();
-  std::optional<RoundQueue::Item> item;
-  if (!hello && !memory.has_value()) {
-    const int most_chunks = !lender_.has_room() ? 0
-                            : lender_.lends()   ? kMostLentTogether
-                                                : 1;
-    item = queue_.TakeNext(most_chunks);
-    if (!item.has_value()) return std::nullopt;
-  }
   ++begun_;
-  if (!item.has_value()) return Next{HelloOf(memory)};
-  const bool chunk = item->chunk >= 0;
-  if (chunk) written_key_ = item->key;
-  const bool lent = chunk && lender_.lends();
-  if (lent) lender_.Lend(*item->key, item->payload);
-  return Next{BufferOf(*item, lent)};
+  if (std::exchange(hello_due_, false)) {
+    return Next{OneSlice(EncodeRoundHello(header_))};
+  }
+  const std::optional<RoundQueue::Item> item = queue_.TakeNext();
+  if (!item.has_value()) return std::nullopt;
+  if (item->chunk >= 0) written_key_ = item->key;
+  return Next{BufferOf(*item)};
 }
 
-grpc::ByteBuffer RoundOutbound::HelloOf(
-    std::optional<RoundMemory> memory) const {
-  RoundFrameHeader header = header_;
-  header.memory = memory;
-  return OneSlice(EncodeRoundHello(header));
-}
-
-grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item,
-                                         bool lent) const {
+grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item) const {
   RoundFrameHeader header = header_;
   if (item.key.has_value()) {
     header.payload = {static_cast<uint8_t>(item.key->kind),
@@ -337,21 +266,13 @@ grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item,
     return OneSlice(EncodeRoundMessage(header, item.message));
   }
   const absl::Span<uint8_t> chunk = item.payload->chunk(item.chunk);
+  const auto bytes = static_cast<int64_t>(chunk.size());
   header.chunk = item.chunk;
   header.checksum = item.payload->chunk_hash(item.chunk);
-  auto bytes = static_cast<int64_t>(chunk.size());
-  for (int i = item.chunk + 1; i < item.chunk + item.chunks; ++i) {
-    header.further.push_back(item.payload->chunk_hash(i));
-    bytes += static_cast<int64_t>(item.payload->chunk(i).size());
-  }
   shared_->counters.bytes_sent += bytes;
   *options_.sent_bytes += bytes;
-  if (lent) {
-    header.address = reinterpret_cast<uint64_t>(chunk.data());
-    return OneSlice(EncodeRoundLoan(header, item.message));
-  }
-  const std::string prefix = EncodeRoundPiecePrefix(
-      header, static_cast<int64_t>(chunk.size()), item.message);
+  const std::string prefix =
+      EncodeRoundChunkPrefix(header, bytes, item.message);
   const grpc::Slice slices[] = {
       grpc::Slice(prefix),
       grpc::Slice(chunk.data(), chunk.size(), &ReleasePayload,
@@ -359,26 +280,17 @@ grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item,
   return grpc::ByteBuffer(slices, 2);
 }
 
-void RoundOutbound::OnMessage(grpc::ByteBuffer& receipt) {
-  const LoanReceipt said = ReceiptOf(receipt);
-  // freed without the lock
-  std::vector<std::shared_ptr<RoundPayload>> returned;
-  bool first = false;
+void RoundOutbound::OnMessage(grpc::ByteBuffer& /*receipt*/) {
   bool tell = false;
   bool back_again = false;
   {
     absl::MutexLock lock(&mutex_);
     if (need() == Need::kClosed) return;
-    returned = lender_.OnReceipt(said);
-    first = AnsweredLocked(/*reset_backoff=*/!bad_data_);
-    if (first) {
-      tell = std::exchange(told_, Told::kUp) != Told::kUp;
-      back_again = std::exchange(was_up_, true);
-    }
+    if (!AnsweredLocked(/*reset_backoff=*/!bad_data_)) return;
+    tell = std::exchange(told_, Told::kUp) != Told::kUp;
+    back_again = std::exchange(was_up_, true);
   }
-  returned.clear();
-  Pump();
-  if (first && back_again) ++shared_->counters.reconnects;
+  if (back_again) ++shared_->counters.reconnects;
   if (!tell) return;
   if (back_again) {
     Log(LogLevel::kInfo, "member is connected again",
@@ -393,8 +305,6 @@ OutboundStream::Ended RoundOutbound::OnEndedLocked(const absl::Status& status,
   // The next data may be right: it is another part, or the peer made the
   // mistake.  But the error may also last, so backoff grows.
   bad_data_ = absl::IsDataLoss(status) || absl::IsInvalidArgument(status);
-  auto returned = std::make_shared<Lender::Returned>(
-      lender_.OnCallDone(absl::IsDataLoss(status)));
   if (absl::IsUnavailable(status)) DropChannelLocked();
   queue_.OnBroken();
   // A refused link stays refused until it is up.
@@ -404,9 +314,7 @@ OutboundStream::Ended RoundOutbound::OnEndedLocked(const absl::Status& status,
   const bool tell =
       !std::exchange(gave_up_, false) && std::exchange(told_, told) != told;
   const bool closed = need() == Need::kClosed;
-  // The closure frees lent payloads without the lock.
-  return {!closed, [this, status, returned, refused, tell, closed] {
-            returned->clear();
+  return {!closed, [this, status, refused, tell, closed] {
             if (closed || !tell) return;
             // Members that end a run last see Aborted at every run's end.
             const bool over = absl::IsAborted(status);

@@ -21,7 +21,6 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "worker/rounds/round_payload.h"
 #include "worker/rounds/round_transport.h"
-#include "worker/transport/near_memory.h"
 #include "worker/transport/outbound_stream.h"
 #include "worker/transport/plane_shared.h"
 
@@ -41,8 +40,7 @@ class RoundQueue {
     std::string message;  // empty: none
     std::optional<PayloadKey> key;
     std::shared_ptr<RoundPayload> payload;  // of `key`
-    int chunk = -1;                         // the first chunk; -1: a message
-    int chunks = 0;                         // number of chunks in a row
+    int chunk = -1;                         // -1: a message alone
   };
 
   // Names a payload to subscribe to: OnReady() must get this number with each
@@ -62,8 +60,7 @@ class RoundQueue {
   // The message goes out after the bytes of `key`; never, if they are not here.
   void AddMessage(std::string message, const PayloadKey& key);
 
-  // Takes at most `most_chunks` consecutive chunks.
-  std::optional<Item> TakeNext(int most_chunks = 1);
+  std::optional<Item> TakeNext();
 
   // The connection broke.  Bytes whose message is still to come go out again.
   // Bytes whose message was taken wait until it is sent again.
@@ -114,8 +111,7 @@ struct RoundOutboundOptions {
 };
 
 // Thread-safe.  A running write delays a message by at most a chunk.  The
-// plane's thread or gRPC's write chunks, never the calling thread; to a peer on
-// this machine chunks are lent.
+// plane's thread or gRPC's write chunks, never the calling thread.
 class RoundOutbound final : public OutboundStream {
  public:
   RoundOutbound(RoundOutboundOptions options,
@@ -125,8 +121,8 @@ class RoundOutbound final : public OutboundStream {
   void SendAhead(const PayloadKey& key, std::shared_ptr<RoundPayload> payload);
   void Send(std::string message, const PayloadKey& key,
             std::shared_ptr<RoundPayload> payload);
-  // Also takes back memory that gRPC is writing or that is lent: it waits a
-  // little, then ends the call to a peer that does not read, and opens another.
+  // Also takes back memory that gRPC is writing: it waits a little, then ends
+  // the call to a peer that does not read, and opens another.
   void Forget(int64_t step);
 
   // Drops waiting frames.  on_link may still be running, but gets no new calls.
@@ -154,11 +150,9 @@ class RoundOutbound final : public OutboundStream {
                   const std::shared_ptr<RoundPayload>& payload,
                   std::string message);
   void OnReady(const PayloadKey& key, RoundQueue::Ticket ticket, int chunk);
-  grpc::ByteBuffer BufferOf(const RoundQueue::Item& item, bool lent) const;
-  grpc::ByteBuffer HelloOf(std::optional<RoundMemory> memory) const;
-  // Ends the call if it still has that write (0: none) running or that loan
-  // out, which frees their memory.
-  void GiveUp(int64_t call, int64_t write, int64_t loan);
+  grpc::ByteBuffer BufferOf(const RoundQueue::Item& item) const;
+  // Ends the call, which frees its memory, if that write is still running.
+  void GiveUp(int64_t write);
 
   // Constant after construction.
   const RoundOutboundOptions options_;
@@ -166,9 +160,7 @@ class RoundOutbound final : public OutboundStream {
 
   RoundQueue queue_ ABSL_GUARDED_BY(mutex_);
   bool hello_due_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;  // number of calls begun
   int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;  // number of writes begun
-  Lender lender_ ABSL_GUARDED_BY(mutex_);
   // The key of the chunk in the running write.
   std::optional<PayloadKey> written_key_ ABSL_GUARDED_BY(mutex_);
   // this call; on_link is not told

@@ -166,16 +166,8 @@ absl::StatusOr<FrameSink::Reading> RoundRun::OnFrame(
                             BeginTake(stream, {WorkerId{from.worker},
                                                Incarnation{from.incarnation}}));
   if (taking.sender == nullptr) return taking.reading;
-  Borrower& borrower = taking.sender->borrower;
-  if (taking.first) {
-    borrower = Borrower(stream->near(), from, layout.header.to);
-    stream->SendReceipt(borrower.Receipt());
-  }
-  const absl::Status taken =
-      taking.sender->inbox.Take(slices, layout, borrower);
-  if (borrower.OnFrame(layout.header)) {
-    stream->SendReceipt(borrower.Receipt());
-  }
+  if (taking.first) stream->SendReceipt();
+  const absl::Status taken = taking.sender->inbox.Take(slices, layout);
   EndTake(stream, *taking.sender);
   PACELINE_RETURN_IF_ERROR(taken);
   return FrameSink::Reading::kGoOn;

@@ -17,7 +17,6 @@
 #include "core/transfer/round_frame.h"
 #include "worker/rounds/round_transport.h"
 #include "worker/transport/inbound_stream.h"
-#include "worker/transport/near_memory.h"
 #include "worker/transport/plane_shared.h"
 #include "worker/transport/round_inbox.h"
 #include "worker/transport/round_outbound.h"
@@ -59,8 +58,7 @@ class RoundRun : public std::enable_shared_from_this<RoundRun> {
   struct Sender {
     explicit Sender(RoundInbox i) : inbox(std::move(i)) {}
 
-    RoundInbox inbox;   // used by the thread that set busy; else under the lock
-    Borrower borrower;  // the same; belongs to `stream`
+    RoundInbox inbox;  // used by the thread that set busy; else under the lock
     bool busy = false;
     std::shared_ptr<InboundStream> stream;   // the current one; null: none
     std::shared_ptr<InboundStream> waiting;  // waits for the end of busy

@@ -28,7 +28,7 @@ RoundFrameHeader Header() {
   return header;
 }
 
-RoundFrameHeader PieceHeader(int64_t payload_bytes, int32_t chunk) {
+RoundFrameHeader ChunkHeader(int64_t payload_bytes, int32_t chunk) {
   RoundFrameHeader header = Header();
   header.payload = {2, 300, 12, 0x8000000000000001u, payload_bytes};
   header.chunk = chunk;
@@ -36,30 +36,30 @@ RoundFrameHeader PieceHeader(int64_t payload_bytes, int32_t chunk) {
   return header;
 }
 
-std::string Piece(const RoundFrameHeader& header, int64_t bytes) {
-  return EncodeRoundPiecePrefix(header, bytes) +
+std::string Chunk(const RoundFrameHeader& header, int64_t bytes) {
+  return EncodeRoundChunkPrefix(header, bytes) +
          std::string(static_cast<size_t>(bytes), 'x');
 }
 
-// The bytes in pieces of `piece` each.
-std::vector<Span> CutSpans(const std::string& bytes, size_t piece) {
+// The bytes in slices of `size` each.
+std::vector<Span> CutSpans(const std::string& bytes, size_t size) {
   const Span all(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   std::vector<Span> spans;
-  for (size_t at = 0; at < bytes.size(); at += piece) {
-    spans.push_back(all.subspan(at, piece));
+  for (size_t at = 0; at < bytes.size(); at += size) {
+    spans.push_back(all.subspan(at, size));
   }
   return spans;
 }
 
 absl::StatusOr<RoundFrameLayout> Parse(const std::string& bytes,
-                                       size_t piece = 1 << 20) {
-  return ParseRoundFrame(CutSpans(bytes, piece));
+                                       size_t size = 1 << 20) {
+  return ParseRoundFrame(CutSpans(bytes, size));
 }
 
-std::string Text(const std::string& bytes, size_t piece,
+std::string Text(const std::string& bytes, size_t size,
                  const std::optional<FrameRange>& range) {
   return range.has_value()
-             ? CopyBytes(CutSpans(bytes, piece), range->offset, range->bytes)
+             ? CopyBytes(CutSpans(bytes, size), range->offset, range->bytes)
              : "";
 }
 
@@ -69,11 +69,11 @@ void ExpectRefused(const std::string& bytes, const std::string& why) {
               HasSubstr(why));
 }
 
-class RoundFramePieces : public ::testing::TestWithParam<size_t> {};
+class RoundFrameCuts : public ::testing::TestWithParam<size_t> {};
 
-TEST_P(RoundFramePieces, ReadsBackAPieceHoweverItIsCut) {
-  const RoundFrameHeader header = PieceHeader(kMaxRoundDataBytes + 77, 1);
-  const std::string bytes = Piece(header, 77);
+TEST_P(RoundFrameCuts, ReadsBackAChunkHoweverItIsCut) {
+  const RoundFrameHeader header = ChunkHeader(kMaxRoundDataBytes + 77, 1);
+  const std::string bytes = Chunk(header, 77);
 
   const auto layout = Value(Parse(bytes, GetParam()));
 
@@ -82,7 +82,7 @@ TEST_P(RoundFramePieces, ReadsBackAPieceHoweverItIsCut) {
   EXPECT_EQ(Text(bytes, GetParam(), layout.data), std::string(77, 'x'));
 }
 
-TEST_P(RoundFramePieces, ReadsBackAMessageHoweverItIsCut) {
+TEST_P(RoundFrameCuts, ReadsBackAMessageHoweverItIsCut) {
   RoundFrameHeader header = Header();
   header.payload = {1, 4, 0, 0, 1000};
   const std::string bytes = EncodeRoundMessage(header, "hello");
@@ -94,26 +94,19 @@ TEST_P(RoundFramePieces, ReadsBackAMessageHoweverItIsCut) {
   EXPECT_EQ(Text(bytes, GetParam(), layout.message), "hello");
 }
 
-TEST_P(RoundFramePieces, ReadsBackAPieceWithItsMessageHoweverItIsCut) {
-  const RoundFrameHeader header = PieceHeader(77, 0);
+TEST_P(RoundFrameCuts, ReadsBackAChunkWithItsMessageHoweverItIsCut) {
+  const RoundFrameHeader header = ChunkHeader(77, 0);
   const std::string bytes =
-      EncodeRoundPiecePrefix(header, 77, "hello") + std::string(77, 'x');
-  RoundFrameHeader lent = header;
-  lent.address = 16;
+      EncodeRoundChunkPrefix(header, 77, "hello") + std::string(77, 'x');
 
   const auto layout = Value(Parse(bytes, GetParam()));
-  const std::string loan = EncodeRoundLoan(lent, "hello");
-  const auto of_loan = Value(Parse(loan, GetParam()));
 
   EXPECT_EQ(layout.header, header);
   EXPECT_EQ(Text(bytes, GetParam(), layout.data), std::string(77, 'x'));
   EXPECT_EQ(Text(bytes, GetParam(), layout.message), "hello");
-  EXPECT_EQ(of_loan.header, lent);
-  EXPECT_EQ(of_loan.data->bytes, 77);
-  EXPECT_EQ(Text(loan, GetParam(), of_loan.message), "hello");
 }
 
-TEST_P(RoundFramePieces, CopiesAndHashesInOnePass) {
+TEST_P(RoundFrameCuts, CopiesAndHashesInOnePass) {
   std::string bytes(100'000, 0);
   SplitMix64 random(3);
   for (char& byte : bytes) byte = static_cast<char>(random.Next());
@@ -128,66 +121,39 @@ TEST_P(RoundFramePieces, CopiesAndHashesInOnePass) {
   EXPECT_EQ(hash, checksum.Digest());
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, RoundFramePieces,
+INSTANTIATE_TEST_SUITE_P(Sizes, RoundFrameCuts,
                          ::testing::Values(1, 2, 7, 64, 1000, 1 << 20));
 
-TEST(RoundFrame, ReadsHellosAndPiecesThatAreLent) {
-  RoundFrameHeader with_memory = Header();
-  with_memory.memory = {4711, 0xffffffffffff0008u};
-  RoundFrameHeader lent = PieceHeader(kMaxRoundDataBytes + 77, 1);
-  lent.address = 0x7fff00000010u;
-  RoundFrameHeader small_chunks = PieceHeader(250, 1);
-  small_chunks.payload->chunk_bytes = 100;
-  small_chunks.address = 8;
-  small_chunks.further = {3};
-  RoundFrameHeader together = PieceHeader(4 * kMaxRoundDataBytes + 77, 2);
-  together.address = 16;
-  together.further = {0, 0xfedcba9876543210u};
-  struct Case {
-    std::string bytes;
-    RoundFrameHeader header;
-    int64_t payload = 0;
-  };
-  for (const Case& each :
-       {Case{EncodeRoundHello(Header()), Header()},
-        {EncodeRoundHello(with_memory), with_memory},
-        {EncodeRoundLoan(lent), lent, 77},
-        {EncodeRoundLoan(small_chunks), small_chunks, 150},
-        {EncodeRoundLoan(together), together, 2 * kMaxRoundDataBytes + 77}}) {
-    const auto layout = Value(Parse(each.bytes, 3));
+TEST(RoundFrame, ReadsHellos) {
+  const auto layout = Value(Parse(EncodeRoundHello(Header()), 3));
 
-    EXPECT_EQ(layout.header, each.header);
-    EXPECT_EQ(layout.data.value_or(FrameRange()).bytes, each.payload);
-    EXPECT_FALSE(layout.message.has_value());
-  }
+  EXPECT_EQ(layout.header, Header());
+  EXPECT_FALSE(layout.message.has_value());
+  EXPECT_FALSE(layout.data.has_value());
 }
 
-TEST(RoundFrame, RefusesMorePiecesTogetherThanThereAreOrMayBe) {
-  RoundFrameHeader header = PieceHeader(2 * kMaxRoundDataBytes, 0);
-  header.address = 16;
-  header.further = {1, 2};
-  ExpectRefused(EncodeRoundLoan(header), "chunk 0 of 524288 bytes");
-  header = PieceHeader(100 * kMaxRoundDataBytes, 0);
-  header.address = 16;
-  header.further.resize(kMostLentTogether);
-  ExpectRefused(EncodeRoundLoan(header), "field 12 with more than 3");
-  header.further = {1, 2};
-  const std::string twice = EncodeRoundLoan(header);
-  ExpectRefused(twice + twice, "field 12 with more than 3");
-  header.address = 0;
-  ExpectRefused(EncodeRoundLoan(header), "no address");
+TEST(RoundFrame, ReadsChunksOfAnySize) {
+  RoundFrameHeader header = ChunkHeader(250, 1);
+  header.payload->chunk_bytes = 100;
+  const std::string bytes = Chunk(header, 100);
+
+  const auto layout = Value(Parse(bytes, 3));
+
+  EXPECT_EQ(layout.header, header);
+  EXPECT_EQ(layout.data->bytes, 100);
 }
 
-TEST(RoundFrame, RefusesALoanThatNamesNoBytesOrBringsSome) {
-  RoundFrameHeader header = PieceHeader(kMaxRoundDataBytes + 77, 2);
-  header.address = 16;
-  ExpectRefused(EncodeRoundLoan(header), "chunk 2");
-  header.payload.reset();
-  ExpectRefused(EncodeRoundLoan(header), "no payload");
-  header = PieceHeader(77, 0);
-  header.address = 16;
-  ExpectRefused(EncodeRoundLoan(header) + Piece(PieceHeader(77, 0), 77),
-                "an address");
+// An older sender said so where its memory could be read.
+TEST(RoundFrame, SkipsThePlaceOfASendersMemory) {
+  std::string bytes = EncodeRoundHello(Header());
+  AppendFixed64Field(&bytes, 10, 0x7fff00000010u);
+  AppendBytesField(&bytes, 11, "\x08\x10");
+  AppendBytesField(&bytes, 12, std::string(24, 'x'));
+
+  const auto layout = Value(Parse(bytes));
+
+  EXPECT_EQ(layout.header, Header());
+  EXPECT_FALSE(layout.data.has_value());
 }
 
 TEST(RoundFrame, SkipsFieldsOfLaterVersions) {
@@ -219,8 +185,8 @@ TEST(RoundFrame, TakesThePayloadsSizeBeforeOrBehindItsKey) {
   EXPECT_EQ(layout.header.payload->kind, 3);
 }
 
-TEST(RoundFrame, RefusesEveryTruncationOfAPiece) {
-  const std::string bytes = Piece(PieceHeader(50, 0), 50);
+TEST(RoundFrame, RefusesEveryTruncationOfAChunk) {
+  const std::string bytes = Chunk(ChunkHeader(50, 0), 50);
 
   int whole = 0;
   for (size_t length = 0; length < bytes.size(); ++length) {
@@ -247,11 +213,11 @@ TEST(RoundFrame, TakesAMessageBeforeTheOtherFieldsAsProtobufWritesIt) {
   EXPECT_EQ(Text(bytes, 3, layout.message), "hello");
 }
 
-// A piece of 50 bytes whose payload is changed.
+// A chunk of 50 bytes whose payload is changed.
 std::string Changed(void (*change)(RoundPayloadHeader&)) {
-  RoundFrameHeader header = PieceHeader(50, 0);
+  RoundFrameHeader header = ChunkHeader(50, 0);
   change(*header.payload);
-  return Piece(header, 50);
+  return Chunk(header, 50);
 }
 
 TEST(RoundFrame, RefusesWhatCannotBe) {
@@ -262,17 +228,17 @@ TEST(RoundFrame, RefusesWhatCannotBe) {
   const std::pair<std::string, std::string> refused[] = {
       {"", "of no job"},
       {message + message, "more than once"},
-      {EncodeRoundPiecePrefix(Header(), 1) + "x", "of no payload"},
-      {Piece(PieceHeader(50, 0), 49), "with 49 bytes, need 50"},
-      {Piece(PieceHeader(50, 0), 51), "with 51 bytes, need 50"},
-      {Piece(PieceHeader(50, 1), 10), "need 0"},
-      {Piece(PieceHeader(0, 0), 0), "need 0"},
-      {Piece(PieceHeader(kMaxRoundDataBytes + 1, 0), 1), "need 262144"},
+      {EncodeRoundChunkPrefix(Header(), 1) + "x", "of no payload"},
+      {Chunk(ChunkHeader(50, 0), 49), "with 49 bytes, need 50"},
+      {Chunk(ChunkHeader(50, 0), 51), "with 51 bytes, need 50"},
+      {Chunk(ChunkHeader(50, 1), 10), "need 0"},
+      {Chunk(ChunkHeader(0, 0), 0), "need 0"},
+      {Chunk(ChunkHeader(kMaxRoundDataBytes + 1, 0), 1), "need 262144"},
       {Changed([](auto& p) { p.kind = 4; }), "field 6 cannot be 4"},
       {Changed([](auto& p) { p.kind = 0; }), "field 6 cannot be 0"},
       {Changed([](auto& p) { p.step = -1; }), "field 2 cannot be"},
-      {Piece(PieceHeader(int64_t{1} << 41, 0), 50), "field 7 cannot be"},
-      {Piece(PieceHeader(50, -1), 50), "field 8 cannot be"},
+      {Chunk(ChunkHeader(int64_t{1} << 41, 0), 50), "field 7 cannot be"},
+      {Chunk(ChunkHeader(50, -1), 50), "field 8 cannot be"},
       {Changed([](auto& p) { p.chunk_bytes = kMaxRoundDataBytes + 1; }),
        "field 14 cannot be 262145"},
       {EncodeRoundMessage(Header(),
@@ -284,7 +250,7 @@ TEST(RoundFrame, RefusesWhatCannotBe) {
 }
 
 TEST(RoundFrame, SurvivesRandomBytes) {
-  const std::string good = Piece(PieceHeader(50, 0), 50);
+  const std::string good = Chunk(ChunkHeader(50, 0), 50);
   SplitMix64 random(5);
 
   for (int i = 0; i < 20'000; ++i) {
