@@ -22,7 +22,6 @@
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/grpc_waits.h"
 #include "core/rpc/listener.h"
-#include "core/rpc/segments.h"
 #include "core/rpc/status.h"
 #include "core/rpc/stream_limit.h"
 #include "grpc/grpc.h"
@@ -181,8 +180,7 @@ class SecretShown final : public grpc::ClientContext::GlobalCallbacks {
 // after a large write (measured 2026-11-21 with gRPC 1.51: one exit in ten).
 void StartGrpc() {
   static const bool started = [] {
-    // No questions: without a use the linker would leave them out.
-    (void)PiecesAreBounded();
+    // No question: without a use the linker would leave it out.
     (void)GrpcWaitsSteadily();
     (void)kSystemResolver;
     grpc_init();

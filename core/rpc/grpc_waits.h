@@ -6,8 +6,7 @@
 // sleeps for an hour more: no keepalive, no deadline of a call, no dial after a
 // backoff, no certificate that is read again (tests/process/clock_test.py).
 //
-// A program's own functions replace those of the libraries: see grpc_waits.cc,
-// and segments.h, which does so too.
+// A program's own functions replace those of the libraries: see grpc_waits.cc.
 #pragma once
 
 namespace paceline {
