@@ -1,6 +1,6 @@
 // Carries the messages of a round group's members, as protos and back. The
 // frame holds the payload, the sender and the attempt
-// (core/transfer/round_frame.h).
+// (core/transfer/frame_codec.h).
 #pragma once
 
 #include <cstdint>

@@ -27,14 +27,14 @@ class Checksum {
   alignas(64) unsigned char state_[576];
 };
 
-// The digest of one piece of memory.
+// The digest of one span of memory.
 uint64_t HashBytes(absl::Span<const uint8_t> bytes);
 
 // The digest of all bytes of a file.
 // Errors: NotFound, PermissionDenied  as the system says
 absl::StatusOr<uint64_t> HashFile(const std::string& path);
 
-// SHA-256 (FIPS 180-4) of bytes that come in pieces; it names a weights file.
+// SHA-256 (FIPS 180-4) of bytes that come in parts; it names a weights file.
 
 // Thread-compatible.
 class Sha256 {

@@ -1,7 +1,9 @@
-// The frame of the data plane (proto/paceline/v1/stage.proto, StageFrame):
-// its fields, and its bytes written and read by hand.
+// The header of every frame, between stages (paceline.v1.StageFrame) and
+// between members of a round group (paceline.v1.RoundFrame); whether the plan
+// lets a frame cross a boundary, and to which life of a job it belongs.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -14,6 +16,7 @@
 #include "core/base/tensor.h"
 #include "core/model/batch.h"
 #include "core/model/description.h"
+#include "core/round/view.h"
 #include "core/transfer/tensor_codec.h"
 
 namespace paceline {
@@ -39,8 +42,24 @@ struct TensorMeta {
   friend bool operator==(const TensorMeta&, const TensorMeta&) = default;
 };
 
+// Names the bytes beside a round's message, as paceline.v1.PayloadKey.
+struct PayloadKey {
+  enum class Kind : uint8_t { kPart = 1, kResult = 2, kState = 3 };
+  Kind kind = Kind::kPart;
+  int64_t step = 0;
+  int32_t shard = 0;
+  uint64_t variant = 0;
+
+  friend auto operator<=>(const PayloadKey&, const PayloadKey&) = default;
+};
+
+// The largest chunk of a round's payload.
+constexpr int64_t kMaxRoundDataBytes = 256 << 10;
+
 struct FrameHeader {
   Fence fence;
+
+  // Only frames of stages have these.
   FrameKind kind = FrameKind::kActivation;
   int32_t boundary = 0;
   int64_t sequence = 0;  // set by the sender of the stream
@@ -52,6 +71,14 @@ struct FrameHeader {
   int64_t sent_us = 0;      // this frame was handed to the sender
   // As received; a sender's are those of Frame::tensors.
   std::vector<TensorMeta> tensors;
+
+  // Only frames of rounds have these.
+  MemberId from;
+  MemberId to;
+  std::optional<PayloadKey> payload;         // of the chunk or the message
+  int64_t payload_bytes = 0;                 // in all
+  int64_t chunk_bytes = kMaxRoundDataBytes;  // the last chunk may have less
+  int32_t chunk = 0;                         // number of the chunk
 
   bool is_tied() const {
     return kind == FrameKind::kTiedGradient || kind == FrameKind::kTiedValue;

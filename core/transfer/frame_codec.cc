@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
@@ -12,236 +14,295 @@
 namespace paceline {
 namespace {
 
-// Fields of StageFrame and TensorHeader.
-enum FrameField : uint32_t {
-  kJob = 1,
-  kAttempt = 2,
-  kPlanVersion = 3,
-  kKind = 4,
-  kBoundary = 5,
-  kSequence = 6,
-  kBatch = 7,
-  kPhase = 8,
-  kStep = 9,
-  kMicroBatch = 10,
-  kMicroBatches = 11,
-  kSamples = 12,
-  kFinalBatch = 13,
-  kRoute = 14,
-  kTensors = 15,
-  kChecksum = 16,
-  kPayload = 17,
-  kDrains = 18,
-  kTotalMicroBatches = 19,
-  kAdmitted = 20,
-  kSent = 21,
-  kFirstUpdate = 22,
-  kMarked = 23,
-  kStops = 24,
-};
-enum TensorField : uint32_t { kDType = 1, kShape = 2, kCodec = 3 };
+// --- The fields -------------------------------------------------------------
 
-constexpr auto kMostKind = static_cast<uint64_t>(FrameKind::kReplica);
-constexpr auto kMostCodec = static_cast<uint64_t>(Codec::kInt8);
+// Where a field's value is.  uint64_t is fixed64 on the wire; the other numbers
+// are varints, and counts are never negative.
+using Slot =
+    std::variant<int64_t*, int32_t*, uint64_t*, bool*, FrameKind*, BatchPhase*,
+                 DType*, Codec*, PayloadKey::Kind*, Shape*, MemberId*,
+                 std::optional<PayloadKey>*, std::vector<TensorMeta>*>;
+
+// The field's number in StageFrame and in RoundFrame; 0: it is not there.
+template <typename Message>
+struct Row {
+  uint32_t stage;
+  uint32_t round;
+  Slot (*slot)(Message&);
+};
+
+enum class Format : uint8_t { kStage, kRound };
+
+template <typename Message>
+uint32_t NumberOf(const Row<Message>& row, Format format) {
+  return format == Format::kStage ? row.stage : row.round;
+}
+
+using Header = FrameHeader;
+
+// They are written in this order.
+constexpr Row<Header> kHeaderRows[] = {
+    {1, 1, [](Header& h) -> Slot { return &h.fence.job.value; }},
+    {2, 2, [](Header& h) -> Slot { return &h.fence.attempt; }},
+    {3, 13, [](Header& h) -> Slot { return &h.fence.plan_version; }},
+    {4, 0, [](Header& h) -> Slot { return &h.kind; }},
+    {5, 0, [](Header& h) -> Slot { return &h.boundary; }},
+    {6, 0, [](Header& h) -> Slot { return &h.sequence; }},
+    {7, 0, [](Header& h) -> Slot { return &h.batch.ordinal; }},
+    {8, 0, [](Header& h) -> Slot { return &h.batch.phase; }},
+    {9, 0, [](Header& h) -> Slot { return &h.batch.step; }},
+    {10, 0, [](Header& h) -> Slot { return &h.micro_batch; }},
+    {11, 0, [](Header& h) -> Slot { return &h.batch.micro_batches; }},
+    {12, 0, [](Header& h) -> Slot { return &h.batch.samples; }},
+    {13, 0, [](Header& h) -> Slot { return &h.batch.final_batch; }},
+    {14, 0, [](Header& h) -> Slot { return &h.route; }},
+    {18, 0, [](Header& h) -> Slot { return &h.batch.drains; }},
+    {19, 0, [](Header& h) -> Slot { return &h.batch.total_micro_batches; }},
+    {20, 0, [](Header& h) -> Slot { return &h.admitted_us; }},
+    {21, 0, [](Header& h) -> Slot { return &h.sent_us; }},
+    {22, 0, [](Header& h) -> Slot { return &h.batch.first_update; }},
+    {23, 0, [](Header& h) -> Slot { return &h.batch.marked; }},
+    {24, 0, [](Header& h) -> Slot { return &h.batch.stops; }},
+    {15, 0, [](Header& h) -> Slot { return &h.tensors; }},
+    {0, 3, [](Header& h) -> Slot { return &h.from; }},
+    {0, 4, [](Header& h) -> Slot { return &h.to; }},
+    {0, 6, [](Header& h) -> Slot { return &h.payload; }},
+    {0, 7, [](Header& h) -> Slot { return &h.payload_bytes; }},
+    {0, 14, [](Header& h) -> Slot { return &h.chunk_bytes; }},
+    {0, 8, [](Header& h) -> Slot { return &h.chunk; }},
+};
+constexpr Row<TensorMeta> kTensorRows[] = {
+    {1, 0, [](TensorMeta& t) -> Slot { return &t.dtype; }},
+    {2, 0, [](TensorMeta& t) -> Slot { return &t.shape; }},
+    {3, 0, [](TensorMeta& t) -> Slot { return &t.codec; }},
+};
+constexpr Row<MemberId> kMemberRows[] = {
+    {0, 1, [](MemberId& m) -> Slot { return &m.worker.value; }},
+    {0, 2, [](MemberId& m) -> Slot { return &m.incarnation.value; }},
+};
+constexpr Row<PayloadKey> kKeyRows[] = {
+    {0, 1, [](PayloadKey& k) -> Slot { return &k.kind; }},
+    {0, 2, [](PayloadKey& k) -> Slot { return &k.step; }},
+    {0, 3, [](PayloadKey& k) -> Slot { return &k.shard; }},
+    {0, 4, [](PayloadKey& k) -> Slot { return &k.variant; }},
+};
+// The fields that follow the header.
+enum Body : uint32_t {
+  kStageChecksum = 16,
+  kStagePayload = 17,
+  kRoundMessage = 5,
+  kRoundChecksum = 9,
+  kRoundData = 15,
+};
+
+uint64_t MostOf(FrameKind) { return static_cast<int>(FrameKind::kReplica); }
+uint64_t MostOf(BatchPhase) { return static_cast<int>(BatchPhase::kEvaluate); }
+uint64_t MostOf(DType) { return kDTypes - 1; }
+uint64_t MostOf(Codec) { return static_cast<int>(Codec::kInt8); }
+uint64_t MostOf(PayloadKey::Kind) {
+  return static_cast<int>(PayloadKey::Kind::kState);
+}
+
 constexpr uint64_t kAnyNumber = std::numeric_limits<uint64_t>::max();
 constexpr int64_t kMaxTotalBytes = int64_t{1} << 40;
 
-ByteSpan BytesOf(const std::string& text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
+// --- Writing ----------------------------------------------------------------
 
-Codec CodecFor(const Tensor& tensor, Codec codec) {
-  return tensor.dtype == DType::kF32 ? codec : Codec::kRaw;
-}
+class HeaderWriter {
+ public:
+  HeaderWriter(Format format, std::string* out) : format_(format), out_(out) {}
 
-void AppendTensor(std::string* out, const Tensor& tensor, Codec codec) {
-  std::string shape;
-  for (const int64_t size : tensor.shape) AppendVarint(&shape, size);
-  std::string body;
-  AppendIntField(&body, kDType, static_cast<int64_t>(tensor.dtype));
-  if (!shape.empty()) AppendBytesField(&body, kShape, shape);
-  AppendIntField(&body, kCodec, static_cast<int64_t>(CodecFor(tensor, codec)));
-  AppendBytesField(out, kTensors, body);
-}
-
-void AppendHeader(std::string* out, const FrameHeader& header,
-                  const TensorList& tensors, Codec codec) {
-  const bool hello = header.kind == FrameKind::kHello;
-  AppendIntField(out, kJob, header.fence.job.value);
-  AppendIntField(out, kAttempt, header.fence.attempt);
-  AppendIntField(out, kPlanVersion, header.fence.plan_version);
-  AppendIntField(out, kKind, static_cast<int64_t>(header.kind));
-  AppendIntField(out, kBoundary, header.boundary);
-  if (hello) {  // the rest says nothing
-    AppendIntField(out, kRoute, header.route);
-    return;
+  template <typename Message, size_t n>
+  void Append(const Row<Message> (&rows)[n], Message& message) {
+    for (const Row<Message>& row : rows) {
+      const uint32_t number = NumberOf(row, format_);
+      if (number == 0) continue;
+      std::visit([&](auto* value) { Write(number, *value); },
+                 row.slot(message));
+    }
   }
-  AppendIntField(out, kSequence, header.sequence);
-  AppendIntField(out, kBatch, header.batch.ordinal);
-  AppendIntField(out, kPhase, static_cast<int64_t>(header.batch.phase));
-  AppendIntField(out, kStep, header.batch.step);
-  AppendIntField(out, kMicroBatch, header.micro_batch);
-  AppendIntField(out, kMicroBatches, header.batch.micro_batches);
-  AppendIntField(out, kSamples, header.batch.samples);
-  AppendIntField(out, kFinalBatch, header.batch.final_batch);
-  AppendIntField(out, kRoute, header.route);
-  AppendIntField(out, kDrains, header.batch.drains);
-  AppendIntField(out, kTotalMicroBatches, header.batch.total_micro_batches);
-  AppendIntField(out, kAdmitted, header.admitted_us);
-  AppendIntField(out, kSent, header.sent_us);
-  AppendIntField(out, kFirstUpdate, header.batch.first_update);
-  AppendIntField(out, kMarked, header.batch.marked);
-  AppendIntField(out, kStops, header.batch.stops);
-  for (const Tensor& tensor : tensors) AppendTensor(out, tensor, codec);
+
+ private:
+  template <typename Number>
+  void Write(uint32_t number, Number value) {
+    AppendIntField(out_, number, static_cast<int64_t>(value));
+  }
+  void Write(uint32_t number, uint64_t value) {
+    AppendFixed64Field(out_, number, value);
+  }
+  void Write(uint32_t number, const Shape& shape) {
+    if (shape.empty()) return;
+    std::string body;
+    for (const int64_t size : shape) AppendVarint(&body, size);
+    AppendBytesField(out_, number, body);
+  }
+  void Write(uint32_t number, MemberId& member) {
+    WriteMessage(number, kMemberRows, member);
+  }
+  void Write(uint32_t number, std::optional<PayloadKey>& key) {
+    if (key.has_value()) WriteMessage(number, kKeyRows, *key);
+  }
+  void Write(uint32_t number, std::vector<TensorMeta>& tensors) {
+    for (TensorMeta& each : tensors) WriteMessage(number, kTensorRows, each);
+  }
+  template <typename Message, size_t n>
+  void WriteMessage(uint32_t number, const Row<Message> (&rows)[n],
+                    Message& message) {
+    std::string body;
+    HeaderWriter(format_, &body).Append(rows, message);
+    AppendBytesField(out_, number, body);
+  }
+
+  const Format format_;
+  std::string* const out_;
+};
+
+// All that a hello says.
+FrameHeader HelloOf(const FrameHeader& full) {
+  FrameHeader header;
+  header.fence = full.fence;
+  header.kind = full.kind;
+  header.boundary = full.boundary;
+  header.route = full.route;
+  header.batch.phase = BatchPhase{};
+  header.batch.micro_batches = 0;
+  return header;
 }
 
-// Reads the header's fields, in any order, then the checksum and where the
-// payload lies.
+// --- Reading ----------------------------------------------------------------
+
 class FrameParser {
  public:
   // total_bytes: of the frame; not known: at most so many.
-  FrameParser(ByteSpans slices, int64_t total_bytes, bool total_is_known)
-      : total_bytes_(total_bytes),
+  FrameParser(Format format, ByteSpans slices, int64_t total_bytes,
+              bool total_is_known = true)
+      : format_(format),
+        total_bytes_(total_bytes),
         total_is_known_(total_is_known),
-        reader_(slices, std::min(total_bytes, kMaxHeaderBytes)) {
+        reader_(slices, format == Format::kStage
+                            ? std::min(total_bytes, kMaxHeaderBytes)
+                            : total_bytes) {
     // proto3's defaults of absent fields, where ours differ.
     layout_.header.fence.job.value = 0;
-    layout_.header.batch.micro_batches = 0;
-    layout_.header.tensors.reserve(3);
   }
 
-  absl::StatusOr<FrameLayout> Parse() {
+  // Reads the header's fields, in any order, then the checksum and where the
+  // payload lies.
+  absl::StatusOr<FrameLayout> ParseStage() {
+    layout_.header.kind = FrameKind{};
+    layout_.header.batch.phase = BatchPhase{};
+    layout_.header.batch.micro_batches = 0;
+    layout_.header.tensors.reserve(3);
     for (;;) {
       layout_.header_bytes = reader_.position();
       if (reader_.done()) {
         return absl::InvalidArgumentError(absl::StrCat(
             "no checksum in the first ", reader_.position(), " bytes"));
       }
-      PACELINE_ASSIGN_OR_RETURN(const WireReader::Field field,
-                                reader_.ReadField());
-      if (field.number == kChecksum) {
+      PACELINE_ASSIGN_OR_RETURN(const Field field, reader_.ReadField());
+      if (field.number == kStagePayload) {
+        return absl::InvalidArgumentError("payload without checksum before it");
+      }
+      if (field.number == kStageChecksum) {
         PACELINE_RETURN_IF_ERROR(ReadTail(field));
-        PACELINE_RETURN_IF_ERROR(CheckWhole());
+        PACELINE_RETURN_IF_ERROR(CheckStage());
         return std::move(layout_);
       }
-      PACELINE_RETURN_IF_ERROR(ReadHeaderField(field));
+      PACELINE_RETURN_IF_ERROR(ReadRow(field, kHeaderRows, layout_.header));
     }
+  }
+
+  absl::StatusOr<FrameLayout> ParseRound() {
+    layout_.header.from.worker.value = 0;
+    layout_.header.to.worker.value = 0;
+    while (!reader_.done()) {
+      PACELINE_ASSIGN_OR_RETURN(const Field field, reader_.ReadField());
+      PACELINE_RETURN_IF_ERROR(ReadOfRound(field));
+    }
+    PACELINE_RETURN_IF_ERROR(CheckRound());
+    return std::move(layout_);
   }
 
  private:
   using Field = WireReader::Field;
 
-  absl::Status ReadHeaderField(const Field& field) {
-    FrameHeader& header = layout_.header;
-    switch (field.number) {
-      case kJob:
-        return reader_.ReadCount(field, &header.fence.job.value);
-      case kAttempt:
-        return reader_.ReadCount(field, &header.fence.attempt);
-      case kPlanVersion:
-        return reader_.ReadCount(field, &header.fence.plan_version);
-      case kKind:
-        kind_seen_ = true;
-        return reader_.ReadInteger(field, 1, kMostKind, &header.kind);
-      case kBoundary:
-        return reader_.ReadCount(field, &header.boundary);
-      case kSequence:
-        return reader_.ReadCount(field, &header.sequence);
-      case kBatch:
-        return reader_.ReadCount(field, &header.batch.ordinal);
-      case kPhase:
-        phase_seen_ = true;
-        return reader_.ReadInteger(field, 1, 2, &header.batch.phase);
-      case kStep:
-        return reader_.ReadCount(field, &header.batch.step);
-      case kMicroBatch:
-        return reader_.ReadCount(field, &header.micro_batch);
-      case kMicroBatches:
-        return reader_.ReadCount(field, &header.batch.micro_batches);
-      case kSamples:
-        return reader_.ReadCount(field, &header.batch.samples);
-      case kFinalBatch:
-        return reader_.ReadInteger(field, 0, kAnyNumber,
-                                   &header.batch.final_batch);
-      case kRoute:
-        return reader_.ReadCount(field, &header.route);
-      case kTensors:
-        return ReadTensor(field);
-      case kPayload:
-        return absl::InvalidArgumentError("payload without checksum before it");
-      case kDrains:
-        return reader_.ReadInteger(field, 0, kAnyNumber, &header.batch.drains);
-      case kTotalMicroBatches:
-        return reader_.ReadCount(field, &header.batch.total_micro_batches);
-      case kAdmitted:
-        return reader_.ReadCount(field, &header.admitted_us);
-      case kSent:
-        return reader_.ReadCount(field, &header.sent_us);
-      case kFirstUpdate:
-        return reader_.ReadCount(field, &header.batch.first_update);
-      case kMarked:
-        return reader_.ReadInteger(field, 0, kAnyNumber, &header.batch.marked);
-      case kStops:
-        return reader_.ReadInteger(field, 0, kAnyNumber, &header.batch.stops);
-      default:
-        return reader_.Skip(field.type);
+  // Reads the field into the message; skips one that has no row.
+  template <typename Message, size_t n>
+  absl::Status ReadRow(const Field& field, const Row<Message> (&rows)[n],
+                       Message& message) {
+    for (const Row<Message>& row : rows) {
+      if (NumberOf(row, format_) != field.number) continue;
+      return std::visit([&](auto* value) { return Read(field, value); },
+                        row.slot(message));
     }
+    return reader_.Skip(field.type);
+  }
+  template <typename Message, size_t n>
+  absl::Status ReadMessage(const Field& outer, const Row<Message> (&rows)[n],
+                           Message& message) {
+    return reader_.ReadInside(outer, [&]() -> absl::Status {
+      PACELINE_ASSIGN_OR_RETURN(const Field field, reader_.ReadField());
+      return ReadRow(field, rows, message);
+    });
   }
 
-  absl::Status ReadTensor(const Field& outer) {
-    if (layout_.header.tensors.size() == kMaxFrameTensors) {
+  template <typename Value>
+  absl::Status Read(const Field& field, Value* value) {
+    if constexpr (std::is_enum_v<Value>) {
+      return reader_.ReadInteger(field, 1, MostOf(*value), value);
+    } else {
+      return reader_.ReadCount(field, value);
+    }
+  }
+  absl::Status Read(const Field& field, uint64_t* value) {
+    return reader_.ReadFixed64(field, value);
+  }
+  absl::Status Read(const Field& field, bool* value) {
+    return reader_.ReadInteger(field, 0, kAnyNumber, value);
+  }
+  absl::Status Read(const Field& field, Shape* shape) {
+    // Packed, or one by one: a protobuf parser must take both.
+    if (field.type == WireType::kVarint) return ReadDimension(shape);
+    return reader_.ReadInside(field, [&] { return ReadDimension(shape); });
+  }
+  absl::Status Read(const Field& field, MemberId* member) {
+    return ReadMessage(field, kMemberRows, *member);
+  }
+  absl::Status Read(const Field& field, std::optional<PayloadKey>* key) {
+    key->emplace().kind = PayloadKey::Kind{};
+    return ReadMessage(field, kKeyRows, **key);
+  }
+  absl::Status Read(const Field& field, std::vector<TensorMeta>* tensors) {
+    if (tensors->size() == kMaxFrameTensors) {
       return absl::InvalidArgumentError(
           absl::StrCat("more than ", kMaxFrameTensors, " tensors"));
     }
     TensorMeta tensor;
+    tensor.codec = Codec{};
     tensor.shape.reserve(4);
-    uint64_t codec = 0;
-    PACELINE_RETURN_IF_ERROR(reader_.ReadInside(outer, [&]() -> absl::Status {
-      PACELINE_ASSIGN_OR_RETURN(const Field field, reader_.ReadField());
-      return ReadTensorField(field, &tensor, &codec);
-    }));
-    if (codec < 1 || codec > kMostCodec) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("codec ", codec, " is not known"));
-    }
-    tensor.codec = static_cast<Codec>(codec);
-    return AddTensor(std::move(tensor));
+    PACELINE_RETURN_IF_ERROR(ReadMessage(field, kTensorRows, tensor));
+    PACELINE_RETURN_IF_ERROR(CountTensor(tensor));
+    tensors->push_back(std::move(tensor));
+    return absl::OkStatus();
   }
 
-  absl::Status ReadTensorField(const Field& field, TensorMeta* tensor,
-                               uint64_t* codec) {
-    switch (field.number) {
-      case kDType:
-        return reader_.ReadInteger(field, 1, kDTypes - 1, &tensor->dtype);
-      case kShape:
-        // Packed, or one by one: a protobuf parser must take both.
-        if (field.type == WireType::kVarint) return ReadDimension(tensor);
-        return reader_.ReadInside(field, [&] { return ReadDimension(tensor); });
-      case kCodec:
-        return reader_.ReadInteger(field, 0, kAnyNumber, codec);
-      default:
-        return reader_.Skip(field.type);
-    }
-  }
-
-  absl::Status ReadDimension(TensorMeta* tensor) {
+  absl::Status ReadDimension(Shape* shape) {
     PACELINE_ASSIGN_OR_RETURN(const uint64_t size, reader_.ReadVarint());
-    if (tensor->shape.size() == kMaxTensorDims) {
+    if (shape->size() == kMaxTensorDims) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a tensor of more than ", kMaxTensorDims, " dimensions"));
     }
     if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
       return absl::InvalidArgumentError("a dimension is negative");
     }
-    tensor->shape.push_back(static_cast<int64_t>(size));
+    shape->push_back(static_cast<int64_t>(size));
     return absl::OkStatus();
   }
 
-  // Adds a tensor whose bytes, with those of the others, are no more than the
-  // message has.
-  absl::Status AddTensor(TensorMeta tensor) {
-    if (tensor.dtype == DType::kUnspecified) {
-      return absl::InvalidArgumentError("a tensor without dtype");
+  // Its bytes, with those of the others, are no more than the message has.
+  absl::Status CountTensor(const TensorMeta& tensor) {
+    if (tensor.dtype == DType::kUnspecified || tensor.codec == Codec{}) {
+      return absl::InvalidArgumentError("a tensor without dtype or codec");
     }
     if (tensor.codec != Codec::kRaw && tensor.dtype != DType::kF32) {
       return absl::InvalidArgumentError(
@@ -257,84 +318,192 @@ class FrameParser {
                        total_bytes_));
     }
     tensor_bytes_ += tensor.wire_bytes();
-    layout_.header.tensors.push_back(std::move(tensor));
     return absl::OkStatus();
   }
 
-  absl::Status ReadTail(const WireReader::Field& field) {
+  absl::Status ReadTail(const Field& field) {
     PACELINE_RETURN_IF_ERROR(reader_.ReadFixed64(field, &layout_.checksum));
-    layout_.payload_offset = reader_.position();
+    layout_.payload.offset = reader_.position();
     if (reader_.position() == total_bytes_) return absl::OkStatus();
 
-    PACELINE_ASSIGN_OR_RETURN(const WireReader::Field payload,
-                              reader_.ReadField());
-    if (payload.number != kPayload || payload.type != WireType::kBytes) {
+    PACELINE_ASSIGN_OR_RETURN(const Field payload, reader_.ReadField());
+    if (payload.number != kStagePayload || payload.type != WireType::kBytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("field ", payload.number, " after the checksum"));
     }
     // Not ReadLength(): the payload goes beyond the header's limit.
     PACELINE_ASSIGN_OR_RETURN(const uint64_t length, reader_.ReadVarint());
-    layout_.payload_offset = reader_.position();
-    layout_.payload_bytes = total_bytes_ - reader_.position();
-    if (!total_is_known_ &&
-        length < static_cast<uint64_t>(layout_.payload_bytes)) {
-      layout_.payload_bytes = static_cast<int64_t>(length);
+    const int64_t left = total_bytes_ - reader_.position();
+    const bool fits = total_is_known_ ? length == static_cast<uint64_t>(left)
+                                      : length <= static_cast<uint64_t>(left);
+    if (!fits) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a payload of ", length, " bytes, but ", left, " are left"));
     }
-    if (length != static_cast<uint64_t>(layout_.payload_bytes)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a payload of ", length, " bytes, but ",
-                       layout_.payload_bytes, " are left"));
-    }
+    layout_.payload = {reader_.position(), static_cast<int64_t>(length)};
     return absl::OkStatus();
   }
 
-  absl::Status CheckWhole() const {
-    if (!kind_seen_) return absl::InvalidArgumentError("no kind");
-    if (layout_.payload_bytes != tensor_bytes_) {
+  absl::Status CheckStage() const {
+    const FrameHeader& header = layout_.header;
+    if (header.kind == FrameKind{}) {
+      return absl::InvalidArgumentError("no kind");
+    }
+    if (layout_.payload.bytes != tensor_bytes_) {
       return absl::InvalidArgumentError(
-          absl::StrCat("a payload of ", layout_.payload_bytes,
+          absl::StrCat("a payload of ", layout_.payload.bytes,
                        " bytes for tensors of ", tensor_bytes_));
     }
-    const bool hello = layout_.header.kind == FrameKind::kHello;
-    if (hello && !layout_.header.tensors.empty()) {
+    const bool hello = header.kind == FrameKind::kHello;
+    if (hello && !header.tensors.empty()) {
       return absl::InvalidArgumentError("a hello with tensors");
     }
-    if (!hello && !phase_seen_) return absl::InvalidArgumentError("no phase");
+    if (!hello && header.batch.phase == BatchPhase{}) {
+      return absl::InvalidArgumentError("no phase");
+    }
     return absl::OkStatus();
   }
 
+  absl::Status ReadOfRound(const Field& field) {
+    switch (field.number) {
+      case kRoundMessage:
+        return ReadBody(field, layout_.message);
+      case kRoundData:
+        return ReadBody(field, layout_.data);
+      case kRoundChecksum:
+        return reader_.ReadFixed64(field, &layout_.checksum);
+      default:
+        return ReadRow(field, kHeaderRows, layout_.header);
+    }
+  }
+
+  absl::Status ReadBody(const Field& field, std::optional<FrameRange>& body) {
+    PACELINE_RETURN_IF_ERROR(WireReader::Want(field, WireType::kBytes));
+    if (body.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("field ", field.number, " more than once"));
+    }
+    PACELINE_ASSIGN_OR_RETURN(body.emplace().bytes, reader_.ReadLength());
+    body->offset = reader_.position();
+    return reader_.Advance(body->bytes);
+  }
+
+  absl::Status CheckRound() const {
+    const int64_t message_bytes = layout_.message.value_or(FrameRange()).bytes;
+    if (total_bytes_ - message_bytes -
+            layout_.data.value_or(FrameRange()).bytes >
+        kMaxRoundHeaderBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a header of more than ", kMaxRoundHeaderBytes, " bytes"));
+    }
+    if (layout_.header.fence.job.value == 0) {
+      return absl::InvalidArgumentError("a frame of no job");
+    }
+    if (message_bytes > kMaxRoundMessageBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a message of ", message_bytes, " bytes, at most ",
+                       kMaxRoundMessageBytes, " may be"));
+    }
+    return CheckPayload();
+  }
+
+  absl::Status CheckPayload() const {
+    const FrameHeader& header = layout_.header;
+    if (!header.payload.has_value()) {
+      return layout_.data.has_value()
+                 ? absl::InvalidArgumentError("a chunk of no payload")
+                 : absl::OkStatus();
+    }
+    if (header.payload->kind == PayloadKey::Kind{}) {
+      return absl::InvalidArgumentError("a payload of no kind");
+    }
+    if (header.payload_bytes > kMaxTotalBytes || header.chunk_bytes < 1 ||
+        header.chunk_bytes > kMaxRoundDataBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a payload of ", header.payload_bytes,
+                       " bytes in chunks of ", header.chunk_bytes));
+    }
+    if (!layout_.data.has_value()) return absl::OkStatus();
+    const int64_t wanted =
+        std::min(header.chunk_bytes,
+                 header.payload_bytes - header.chunk * header.chunk_bytes);
+    if (wanted <= 0 || layout_.data->bytes != wanted) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "chunk ", header.chunk, " of ", header.payload_bytes, " bytes with ",
+          layout_.data->bytes, " bytes, need ", std::max<int64_t>(wanted, 0)));
+    }
+    return absl::OkStatus();
+  }
+
+  const Format format_;
   const int64_t total_bytes_;
   const bool total_is_known_;
   WireReader reader_;
   FrameLayout layout_;
   int64_t tensor_bytes_ = 0;
-  bool kind_seen_ = false;
-  bool phase_seen_ = false;
 };
+
+ByteSpan BytesOf(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
 
 }  // namespace
 
 EncodedFrame EncodeFrame(Frame frame, Codec codec) {
   EncodedFrame encoded;
-  encoded.prefix.reserve(128);
-  AppendHeader(&encoded.prefix, frame.header, frame.tensors, codec);
   encoded.tensors.reserve(frame.tensors.size());
+  frame.header.tensors.clear();
   for (const Tensor& tensor : frame.tensors) {
-    encoded.tensors.push_back(Encode(CodecFor(tensor, codec), tensor));
+    const Codec own = tensor.dtype == DType::kF32 ? codec : Codec::kRaw;
+    frame.header.tensors.push_back({tensor.dtype, tensor.shape, own});
+    encoded.tensors.push_back(Encode(own, tensor));
     encoded.payload_bytes += encoded.tensors.back().bytes();
   }
+  if (frame.header.kind == FrameKind::kHello) {
+    frame.header = HelloOf(frame.header);
+  }
+  encoded.prefix.reserve(128);
+  HeaderWriter(Format::kStage, &encoded.prefix)
+      .Append(kHeaderRows, frame.header);
 
   Checksum checksum;
   checksum.Update(BytesOf(encoded.prefix));
   for (const Tensor& tensor : encoded.tensors) {
     checksum.Update({tensor.data.get(), static_cast<size_t>(tensor.bytes())});
   }
-  AppendTag(&encoded.prefix, kChecksum, WireType::kFixed64);
+  AppendTag(&encoded.prefix, kStageChecksum, WireType::kFixed64);
   AppendFixed64(&encoded.prefix, checksum.Digest());
   if (encoded.payload_bytes > 0) {
-    AppendLength(&encoded.prefix, kPayload, encoded.payload_bytes);
+    AppendLength(&encoded.prefix, kStagePayload, encoded.payload_bytes);
   }
   return encoded;
+}
+
+std::string EncodeRoundHello(const FrameHeader& header) {
+  FrameHeader written = header;
+  if (!header.payload.has_value()) {
+    written.payload_bytes = written.chunk_bytes = 0;
+  }
+  std::string out;
+  HeaderWriter(Format::kRound, &out).Append(kHeaderRows, written);
+  return out;
+}
+
+std::string EncodeRoundMessage(const FrameHeader& header,
+                               absl::string_view message) {
+  std::string out = EncodeRoundHello(header);
+  AppendBytesField(&out, kRoundMessage, std::string(message));
+  return out;
+}
+
+std::string EncodeRoundChunkPrefix(const FrameHeader& header, int64_t bytes,
+                                   uint64_t checksum,
+                                   absl::string_view message) {
+  std::string out = message.empty() ? EncodeRoundHello(header)
+                                    : EncodeRoundMessage(header, message);
+  AppendFixed64Field(&out, kRoundChecksum, checksum);
+  AppendLength(&out, kRoundData, bytes);
+  return out;
 }
 
 absl::StatusOr<FrameLayout> ParseFrame(ByteSpans slices) {
@@ -343,20 +512,33 @@ absl::StatusOr<FrameLayout> ParseFrame(ByteSpans slices) {
     return absl::InvalidArgumentError(
         absl::StrCat("a message of ", total_bytes, " bytes"));
   }
-  return FrameParser(slices, total_bytes, /*total_is_known=*/true).Parse();
+  return FrameParser(Format::kStage, slices, total_bytes).ParseStage();
 }
 
-absl::StatusOr<FrameLayout> ParseFirstPiece(ByteSpans slices) {
-  return FrameParser(slices, kMaxTotalBytes, /*total_is_known=*/false).Parse();
+absl::StatusOr<FrameLayout> ParseFirstChunk(ByteSpans slices) {
+  return FrameParser(Format::kStage, slices, kMaxTotalBytes,
+                     /*total_is_known=*/false)
+      .ParseStage();
+}
+
+absl::StatusOr<FrameLayout> ParseRoundFrame(ByteSpans slices) {
+  constexpr int64_t kMost =
+      kMaxRoundHeaderBytes + kMaxRoundMessageBytes + kMaxRoundDataBytes;
+  const int64_t total_bytes = TotalBytes(slices);
+  if (total_bytes > kMost) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a frame of ", total_bytes, " bytes, at most ", kMost, " may be"));
+  }
+  return FrameParser(Format::kRound, slices, total_bytes).ParseRound();
 }
 
 absl::StatusOr<TensorList> ReadPayload(
     ByteSpans slices, const FrameLayout& layout,
     absl::FunctionRef<Tensor(DType, Shape)> allocate) {
   Checksum checksum;
-  ForEachPiece(slices, 0, layout.header_bytes,
-               [&](ByteSpan piece) { checksum.Update(piece); });
-  int64_t offset = layout.payload_offset;
+  ForEachSpan(slices, 0, layout.header_bytes,
+              [&](ByteSpan span) { checksum.Update(span); });
+  int64_t offset = layout.payload.offset;
 
   TensorList tensors;
   tensors.reserve(layout.header.tensors.size());
@@ -366,17 +548,17 @@ absl::StatusOr<TensorList> ReadPayload(
     const bool raw = meta.codec == Codec::kRaw;
     const Tensor wire = raw ? tensor : allocate(DType::kU8, Shape{wire_bytes});
     uint8_t* out = wire.data.get();
-    ForEachPiece(slices, offset, wire_bytes, [&](ByteSpan piece) {
-      checksum.Update(piece);
-      std::memcpy(out, piece.data(), piece.size());
-      out += piece.size();
+    ForEachSpan(slices, offset, wire_bytes, [&](ByteSpan span) {
+      checksum.Update(span);
+      std::memcpy(out, span.data(), span.size());
+      out += span.size();
     });
     offset += wire_bytes;
     if (!raw) Decode(meta.codec, wire.As<uint8_t>(), tensor);
   }
   if (checksum.Digest() != layout.checksum) {
     return absl::DataLossError(
-        absl::StrCat("checksum of a frame of ", layout.payload_bytes,
+        absl::StrCat("checksum of a frame of ", layout.payload.bytes,
                      " bytes is ", absl::Hex(checksum.Digest()),
                      ", its header says ", absl::Hex(layout.checksum)));
   }

@@ -16,8 +16,8 @@ int64_t TotalBytes(ByteSpans slices) {
   return bytes;
 }
 
-void ForEachPiece(ByteSpans slices, int64_t offset, int64_t bytes,
-                  absl::FunctionRef<void(ByteSpan)> use) {
+void ForEachSpan(ByteSpans slices, int64_t offset, int64_t bytes,
+                 absl::FunctionRef<void(ByteSpan)> use) {
   for (ByteSpan slice : slices) {
     if (offset >= std::ssize(slice)) {
       offset -= std::ssize(slice);
@@ -39,8 +39,8 @@ void ForEachPiece(ByteSpans slices, int64_t offset, int64_t bytes,
 std::string CopyBytes(ByteSpans slices, int64_t offset, int64_t bytes) {
   std::string out;
   out.reserve(static_cast<size_t>(bytes));
-  ForEachPiece(slices, offset, bytes, [&out](ByteSpan piece) {
-    out.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  ForEachSpan(slices, offset, bytes, [&out](ByteSpan span) {
+    out.append(reinterpret_cast<const char*>(span.data()), span.size());
   });
   return out;
 }
@@ -49,10 +49,10 @@ uint64_t CopyAndHash(ByteSpans slices, int64_t offset,
                      absl::Span<uint8_t> target) {
   Checksum checksum;
   uint8_t* out = target.data();
-  ForEachPiece(slices, offset, std::ssize(target), [&](ByteSpan piece) {
-    std::memcpy(out, piece.data(), piece.size());
-    checksum.Update({out, piece.size()});
-    out += piece.size();
+  ForEachSpan(slices, offset, std::ssize(target), [&](ByteSpan span) {
+    std::memcpy(out, span.data(), span.size());
+    checksum.Update({out, span.size()});
+    out += span.size();
   });
   return checksum.Digest();
 }

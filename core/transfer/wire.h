@@ -1,5 +1,5 @@
 // The protobuf wire format, as much of it as the headers of frames need, and
-// messages whose bytes lie in several pieces of memory.
+// messages whose bytes lie scattered in memory.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 namespace paceline {
 
 using ByteSpan = absl::Span<const uint8_t>;
-// A message, scattered over pieces of memory.
+// A message, scattered over spans of memory.
 using ByteSpans = absl::Span<const ByteSpan>;
 
 int64_t TotalBytes(ByteSpans slices);
-// Calls `use` with the pieces of [offset, offset + bytes), in order, each of at
+// Calls `use` with the spans of [offset, offset + bytes), in order, each of at
 // most kHashedBytes.
-void ForEachPiece(ByteSpans slices, int64_t offset, int64_t bytes,
-                  absl::FunctionRef<void(ByteSpan)> use);
+void ForEachSpan(ByteSpans slices, int64_t offset, int64_t bytes,
+                 absl::FunctionRef<void(ByteSpan)> use);
 // Small enough that what was copied is still in the first-level cache when it
 // is hashed.
 inline constexpr size_t kHashedBytes = 16 << 10;
@@ -48,8 +48,8 @@ void AppendFixed64(std::string* out, uint64_t value);
 void AppendLength(std::string* out, int field, int64_t bytes);
 void AppendBytesField(std::string* out, int field, const std::string& body);
 
-// Reads forward through memory in pieces.  Thread-compatible; the pieces
-// outlive it.
+// Reads forward through scattered memory.  Thread-compatible; the memory
+// outlives it.
 class WireReader {
  public:
   // No more than `limit` bytes of `slices` are ever looked at.

@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Four of them make a frame of three pieces.
+// Four of them make a frame of three chunks.
 const Shape kLargeSample = {600'000};
 
 // The two workers of a run say which of their links are broken.
@@ -334,27 +334,27 @@ TEST_F(ReceiverTest, ReadsNoLargeMessageBeforeAHello) {
 }
 
 // The run's order says how large its frames are.
-TEST_F(ReceiverTest, RefusesATooLargeFrameByItsFirstPiece) {
+TEST_F(ReceiverTest, RefusesATooLargeFrameByItsFirstChunk) {
   const RunConnections run = Open(fence_);
   const std::string bytes = LargeFrame();
   StageSender stream(node_.address(), fence_);
   stream.ReadCredit();
 
-  stream.Write(bytes.substr(0, kMaxPieceBytes));
+  stream.Write(bytes.substr(0, kMaxChunkBytes));
   const absl::Status end = stream.AwaitEnd();
 
   EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
 }
 
-TEST_F(ReceiverTest, RefusesAPieceThatIsTooLong) {
+TEST_F(ReceiverTest, RefusesAChunkThatIsTooLong) {
   const RunConnections run = Open(fence_, kLargeSample);
   const std::string bytes = LargeFrame();
   StageSender stream(node_.address(), fence_);
   stream.ReadCredit();
 
   int64_t at = 0;
-  for (; at + kMaxPieceBytes < std::ssize(bytes); at += kMaxPieceBytes) {
-    stream.Write(bytes.substr(at, kMaxPieceBytes));
+  for (; at + kMaxChunkBytes < std::ssize(bytes); at += kMaxChunkBytes) {
+    stream.Write(bytes.substr(at, kMaxChunkBytes));
   }
   stream.Write(bytes.substr(at) + "x");
   const absl::Status end = stream.AwaitEnd();

@@ -12,7 +12,6 @@
 namespace paceline {
 namespace {
 
-constexpr size_t kTwoChunks = kRoundChunkBytes + 100;
 constexpr size_t kManyChunks = 40 * kRoundChunkBytes + 100;
 
 // A payload over memory that is given back when nobody needs it any more.

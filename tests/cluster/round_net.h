@@ -14,6 +14,7 @@
 
 namespace paceline {
 
+inline constexpr size_t kTwoChunks = kRoundChunkBytes + 100;
 inline const Fence kRoundFence{JobId{3}, 1, 1};
 
 // Thread-compatible.

@@ -9,7 +9,7 @@
 #include "absl/synchronization/notification.h"
 #include "core/base/random.h"
 #include "core/rpc/round_convert.h"
-#include "core/transfer/round_frame.h"
+#include "core/transfer/frame_codec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/round.pb.h"
@@ -40,8 +40,8 @@ TEST_F(RoundReceiver, ReadsFramesThatProtobufWrote) {
 }
 
 TEST_F(RoundReceiver, HoldsANewerAttemptUntilItsOwnOrderComes) {
-  RoundFrameHeader newer = header_;
-  newer.attempt = 2;
+  FrameHeader newer = header_;
+  newer.fence.attempt = 2;
   Open();
   sender_.Write(MessageBytes(newer, CommitFrom(1, 8)));
 
@@ -94,8 +94,8 @@ TEST_F(RoundReceiver, EndsAnOlderAttemptAndAnOlderPlanOfItsAttempt) {
 
 TEST_F(RoundReceiver, RefusesWhatIsForAnotherProcessOrAClosedRun) {
   Open();
-  RoundFrameHeader other = header_;
-  other.to.incarnation += 1;
+  FrameHeader other = header_;
+  other.to.incarnation.value += 1;
   EXPECT_TRUE(absl::IsNotFound(EndOf(EncodeRoundHello(other))));
 
   transport_.reset();
@@ -119,11 +119,11 @@ TEST_F(RoundReceiver, LetsALaterStreamOfASenderTakeThePlaceOfAnEarlier) {
 // The gradient's values would come to other places.
 TEST_F(RoundReceiver, RefusesChunksOfAnotherSize) {
   Open();
-  RoundFrameHeader smaller = part_header_;
-  smaller.payload->chunk_bytes = 1000;
+  FrameHeader smaller = part_header_;
+  smaller.chunk_bytes = 1000;
 
   const absl::Status end =
-      EndOf(EncodeRoundChunkPrefix(smaller, 1000) + std::string(1000, 'x'));
+      EndOf(EncodeRoundChunkPrefix(smaller, 1000, 0) + std::string(1000, 'x'));
 
   EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
   EXPECT_THAT(end.message(), HasSubstr("chunks of 1000"));
@@ -280,13 +280,13 @@ struct BadFrames {
 void PrintTo(const BadFrames& bad, std::ostream* out) { *out << bad.name; }
 
 std::vector<BadFrames> AllBadFrames() {
-  const RoundFrameHeader header = HeaderOf(1, 0);
-  const RoundFrameHeader part = WithPayload(header, PartKey(4), kTwoChunks);
+  const FrameHeader header = HeaderOf(1, 0);
+  const FrameHeader part = WithPayload(header, PartKey(4), kTwoChunks);
   const auto payload = ReadyPayload(kTwoChunks, 1);
   const RoundMessage offer = OfferFrom(1, PartKey(4), *payload);
-  RoundFrameHeader longer = part;
-  longer.payload->bytes += 1;
-  RoundFrameHeader another = HeaderOf(2, 0);
+  FrameHeader longer = part;
+  longer.payload_bytes += 1;
+  FrameHeader another = HeaderOf(2, 0);
   return {
       {"Nothing", {""}, "of no job"},
       {"Huge", {std::string(2 << 20, '\x0a')}, "before a hello"},
@@ -306,11 +306,11 @@ std::vector<BadFrames> AllBadFrames() {
       {"ChunkBeyondTheEnd",
        {EncodeRoundChunkPrefix(
             [&] {
-              RoundFrameHeader beyond = part;
+              FrameHeader beyond = part;
               beyond.chunk = 2;
               return beyond;
             }(),
-            3) +
+            3, 0) +
         "abc"},
        "chunk 2 of"},
       {"AnotherSenderOnTheSameStream",
@@ -343,7 +343,7 @@ TEST_P(RoundBadFrames, AreRefusedAndTheSenderIsToldWhy) {
 TEST_F(RoundReceiver, SurvivesFramesWithFlippedBytes) {
   Open();
   const auto part = ReadyPayload(2000, 1);
-  const RoundFrameHeader header = WithPayload(header_, PartKey(4), 2000);
+  const FrameHeader header = WithPayload(header_, PartKey(4), 2000);
   const std::vector<std::string> good = {Chunk(0), Offer()};
   SplitMix64 random(23);
   // Whatever is asked for is given.
@@ -385,8 +385,8 @@ TEST_F(RoundShortHold, EndsAStreamWhoseOrderNeverComes) {
 }
 
 TEST_F(RoundShortHold, RefusesAnotherProcessBeforeAnyOrder) {
-  RoundFrameHeader other = header_;
-  other.to.incarnation = 7;
+  FrameHeader other = header_;
+  other.to.incarnation.value = 7;
 
   EXPECT_EQ(EndOf(EncodeRoundHello(other)).code(), absl::StatusCode::kNotFound);
 }

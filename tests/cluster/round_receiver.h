@@ -8,48 +8,41 @@
 
 #include "core/rpc/round_convert.h"
 #include "core/transfer/checksum.h"
-#include "core/transfer/round_frame.h"
+#include "core/transfer/frame_codec.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/round.grpc.pb.h"
 #include "tests/cluster/round_net.h"
 
 namespace paceline {
 
-inline constexpr size_t kTwoChunks = kRoundChunkBytes + 100;
-
-inline RoundFrameHeader HeaderOf(int from, int to) {
-  const auto process = [](const MemberId& id) {
-    return RoundProcess{id.worker.value, id.incarnation.value};
-  };
-  RoundFrameHeader header;
-  header.job = kRoundFence.job.value;
-  header.attempt = kRoundFence.attempt;
-  header.plan_version = kRoundFence.plan_version;
-  header.from = process(TestMember(from));
-  header.to = process(TestMember(to));
+inline FrameHeader HeaderOf(int from, int to) {
+  FrameHeader header;
+  header.fence = kRoundFence;
+  header.from = TestMember(from);
+  header.to = TestMember(to);
   return header;
 }
 
-inline RoundFrameHeader WithPayload(RoundFrameHeader header,
-                                    const PayloadKey& key, int64_t bytes) {
-  header.payload = {static_cast<uint8_t>(key.kind), key.step, key.shard,
-                    key.variant, bytes};
+inline FrameHeader WithPayload(FrameHeader header, const PayloadKey& key,
+                               int64_t bytes) {
+  header.payload = key;
+  header.payload_bytes = bytes;
   return header;
 }
 
-inline std::string MessageBytes(const RoundFrameHeader& header,
+inline std::string MessageBytes(const FrameHeader& header,
                                 const RoundMessage& message) {
   return EncodeRoundMessage(header, ToProto(message).SerializeAsString());
 }
 
-inline std::string ChunkBytes(RoundFrameHeader header,
-                              const RoundPayload& payload, int chunk) {
+inline std::string ChunkBytes(FrameHeader header, const RoundPayload& payload,
+                              int chunk) {
   const absl::Span<const uint8_t> data = payload.chunk(chunk);
   Checksum checksum;
   checksum.Update(data);
   header.chunk = chunk;
-  header.checksum = checksum.Digest();
-  return EncodeRoundChunkPrefix(header, static_cast<int64_t>(data.size())) +
+  return EncodeRoundChunkPrefix(header, static_cast<int64_t>(data.size()),
+                                checksum.Digest()) +
          std::string(reinterpret_cast<const char*>(data.data()), data.size());
 }
 
@@ -107,10 +100,9 @@ class RoundReceiver : public ::testing::Test {
   RoundNode node_;
   std::unique_ptr<RoundTransport> transport_;
   // Member 1's header, and its part of step 4.
-  const RoundFrameHeader header_ = HeaderOf(1, 0);
+  const FrameHeader header_ = HeaderOf(1, 0);
   const std::shared_ptr<RoundPayload> part_ = ReadyPayload(kTwoChunks, 1);
-  const RoundFrameHeader part_header_ =
-      WithPayload(header_, PartKey(4), kTwoChunks);
+  const FrameHeader part_header_ = WithPayload(header_, PartKey(4), kTwoChunks);
   RawSender sender_{node_.address()};
 };
 

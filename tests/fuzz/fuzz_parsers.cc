@@ -30,7 +30,6 @@
 #include "core/rpc/report_convert.h"
 #include "core/rpc/round_convert.h"
 #include "core/transfer/frame_codec.h"
-#include "core/transfer/round_frame.h"
 #include "core/weights/safetensors.h"
 #include "google/protobuf/stubs/logging.h"
 #include "paceline/v1/coordinator.pb.h"
@@ -72,7 +71,7 @@ struct Cut {
 
 void Frame(Bytes bytes) {
   const Cut cut(bytes);
-  ParseFirstPiece(cut.slices).IgnoreError();
+  ParseFirstChunk(cut.slices).IgnoreError();
   const auto layout = ParseFrame(cut.slices);
   if (!layout.ok()) return;
   ReadPayload(cut.slices, *layout).IgnoreError();

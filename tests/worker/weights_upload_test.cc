@@ -118,7 +118,7 @@ constexpr UploadPace kOnePieceACall = {.call = absl::ZeroDuration()};
 // which then began again from the first tensor.
 TEST(WeightsUpload, GoesOnAfterABreakFromTheLastReceipt) {
   const std::vector<TensorPart> parts = {Filled("a", 1000),
-                                         Filled("b", 3 * kUploadPieceBytes)};
+                                         Filled("b", 3 * kUploadChunkBytes)};
   ScriptedCoordinator coordinator(
       {{.pieces = 0},
        {.pieces = 0},
@@ -129,7 +129,7 @@ TEST(WeightsUpload, GoesOnAfterABreakFromTheLastReceipt) {
 
   EXPECT_TRUE(uploaded.ok()) << uploaded;
   const auto offset = [](int pieces) {
-    return absl::StrCat("b ", pieces * kUploadPieceBytes);
+    return absl::StrCat("b ", pieces * kUploadChunkBytes);
   };
   EXPECT_EQ(coordinator.beginnings(),
             (std::vector<std::string>{"a 0", offset(0), offset(1), offset(1),
@@ -154,7 +154,7 @@ TEST(WeightsUpload, ACallThatStandsStillIsGivenUpForAnother) {
 
 TEST(WeightsUpload, OneCallTakesAllThatGoesOutInItsTime) {
   const std::vector<TensorPart> parts = {Filled("a", 1000),
-                                         Filled("b", 3 * kUploadPieceBytes)};
+                                         Filled("b", 3 * kUploadChunkBytes)};
   ScriptedCoordinator coordinator({});
 
   const absl::Status uploaded =

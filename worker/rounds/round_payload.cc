@@ -17,15 +17,17 @@ constexpr std::align_val_t kAlignment{64};
 // pages is their lookup.  Less than two huge pages keeps small ones.
 constexpr size_t kHugePage = size_t{2} << 20;
 
-std::align_val_t AlignmentOf(size_t bytes) {
-  return bytes < 2 * kHugePage ? kAlignment : std::align_val_t{kHugePage};
-}
-
-uint8_t* Allocate(size_t bytes) {
-  void* const block = ::operator new[](bytes, AlignmentOf(bytes));
+MemoryPool::Block Allocate(size_t bytes) {
+  const bool huge = bytes >= 2 * kHugePage;
+  const std::align_val_t alignment =
+      huge ? std::align_val_t{kHugePage} : kAlignment;
+  MemoryPool::Block block(
+      static_cast<uint8_t*>(
+          ::operator new[](std::max<size_t>(bytes, 1), alignment)),
+      [alignment](uint8_t* data) { ::operator delete[](data, alignment); });
   // A kernel without huge pages uses small ones.
-  if (bytes >= 2 * kHugePage) madvise(block, bytes, MADV_HUGEPAGE);
-  return static_cast<uint8_t*>(block);
+  if (huge) madvise(block.get(), bytes, MADV_HUGEPAGE);
+  return block;
 }
 
 }  // namespace
@@ -119,47 +121,13 @@ void RoundPayload::Subscribe(OnReady on_ready) {
 
 // --- Pool -------------------------------------------------------------------
 
-void BlockPool::Freed::operator()(uint8_t* block) const {
-  ::operator delete[](block, AlignmentOf(bytes));
-}
-
-BlockPool::Block BlockPool::Shelf::Take(size_t bytes) {
-  {
-    absl::MutexLock lock(&mutex);
-    const auto found = blocks.find(bytes);
-    if (found != blocks.end()) {
-      Block block = std::move(found->second);
-      blocks.erase(found);
-      bytes_kept -= bytes;
-      return block;
-    }
-  }
-  return Block(Allocate(std::max<size_t>(bytes, 1)), Freed{bytes});
-}
-
-// The caller frees what does not fit, without the lock.
-void BlockPool::Shelf::Put(size_t bytes, Block block) {
-  absl::MutexLock lock(&mutex);
-  if (bytes_kept + bytes > most_bytes) return;
-  bytes_kept += bytes;
-  blocks.emplace(bytes, std::move(block));
-}
-
-BlockPool::BlockPool(size_t kept_bytes)
-    : shelf_(std::make_shared<Shelf>(kept_bytes)) {}
+BlockPool::BlockPool(size_t kept_bytes) : pool_(kept_bytes, &Allocate) {}
 
 std::shared_ptr<RoundPayload> BlockPool::Make(size_t bytes,
                                               size_t chunk_bytes) {
-  uint8_t* const memory = shelf_->Take(bytes).release();
-  std::shared_ptr<void> owner(memory, [shelf = shelf_, bytes](void* block) {
-    shelf->Put(bytes, Block(static_cast<uint8_t*>(block), Freed{bytes}));
-  });
-  return RoundPayload::Over(memory, bytes, std::move(owner), {chunk_bytes, 0});
-}
-
-size_t BlockPool::kept_bytes() const {
-  absl::MutexLock lock(&shelf_->mutex);
-  return shelf_->bytes_kept;
+  MemoryPool::Block block = pool_.Take(bytes);
+  uint8_t* const memory = block.get();
+  return RoundPayload::Over(memory, bytes, std::move(block), {chunk_bytes, 0});
 }
 
 }  // namespace paceline

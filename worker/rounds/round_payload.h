@@ -6,13 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "core/base/memory_pool.h"
 
 namespace paceline {
 
@@ -83,38 +83,17 @@ class RoundPayload {
 // Thread-safe.  Its payloads may outlive it.
 class BlockPool {
  public:
-  // kept_bytes: the most bytes of unused blocks; memory beyond them is freed.
+  // kept_bytes: as MemoryPool.
   explicit BlockPool(size_t kept_bytes);
 
   // Like RoundPayload::Make(): uninitialised, aligned to 64 bytes.
   std::shared_ptr<RoundPayload> Make(size_t bytes,
                                      size_t chunk_bytes = kRoundChunkBytes);
 
-  size_t kept_bytes() const;  // of unused blocks
+  size_t kept_bytes() const { return pool_.kept_bytes(); }
 
  private:
-  struct Freed {
-    size_t bytes = 0;
-
-    void operator()(uint8_t* block) const;
-  };
-  using Block = std::unique_ptr<uint8_t, Freed>;
-
-  // Shared with every block in use, which comes back when its last user drops
-  // it, on any thread.
-  struct Shelf {
-    explicit Shelf(size_t most) : most_bytes(most) {}
-
-    Block Take(size_t bytes);
-    void Put(size_t bytes, Block block);
-
-    const size_t most_bytes;
-    mutable absl::Mutex mutex;
-    std::multimap<size_t, Block> blocks ABSL_GUARDED_BY(mutex);  // by size
-    size_t bytes_kept ABSL_GUARDED_BY(mutex) = 0;
-  };
-
-  const std::shared_ptr<Shelf> shelf_;
+  MemoryPool pool_;
 };
 
 }  // namespace paceline

@@ -126,8 +126,8 @@ void RoundRunner::Abandon() {
 
 // The engine reads the group's sum in place, if ResultInPlace() allows it.
 absl::Status RoundRunner::HandOver(const RoundTurn& turn) {
-  auto pieces = ResultInPlace(turn, exchange_.shape());
-  if (pieces.has_value()) return parts_.engine.ReadSumFrom(*std::move(pieces));
+  auto chunks = ResultInPlace(turn, exchange_.shape());
+  if (chunks.has_value()) return parts_.engine.ReadSumFrom(*std::move(chunks));
   PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
                             parts_.engine.FlatGradient());
   WriteResult(turn, exchange_.shape(), gradient);

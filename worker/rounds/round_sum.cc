@@ -402,9 +402,9 @@ void RoundSum::SumDecoded(const Combination& combination, int chunk,
                           absl::Span<uint8_t> bytes) {
   const size_t count = combination.parts.size();
   scratch_.resize(std::max(scratch_.size(), (count + 1) * kDecodedValues));
-  const size_t piece_bytes = kDecodedValues * shape_.value_bytes();
-  for (size_t at = 0; at < bytes.size(); at += piece_bytes) {
-    const absl::Span<uint8_t> into = bytes.subspan(at, piece_bytes);
+  const size_t block_bytes = kDecodedValues * shape_.value_bytes();
+  for (size_t at = 0; at < bytes.size(); at += block_bytes) {
+    const absl::Span<uint8_t> into = bytes.subspan(at, block_bytes);
     const size_t values = into.size() / shape_.value_bytes();
     std::vector<RulePart> parts;
     for (size_t i = 0; i < count; ++i) {

@@ -2,7 +2,6 @@
 // gRPC (worker/transport), or inside a process (tests).
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -13,20 +12,10 @@
 #include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
 #include "core/round/message.h"
+#include "core/transfer/frame.h"
 #include "worker/rounds/round_payload.h"
 
 namespace paceline {
-
-// Names the bytes beside a message.
-struct PayloadKey {
-  enum class Kind : uint8_t { kPart = 1, kResult = 2, kState = 3 };
-  Kind kind = Kind::kPart;
-  int64_t step = 0;
-  int32_t shard = 0;
-  uint64_t variant = 0;  // as in round.proto
-
-  friend auto operator<=>(const PayloadKey&, const PayloadKey&) = default;
-};
 
 // Takes incoming bytes and messages.  Called on the transport's threads, for
 // one peer one call after the other; must be quick.

@@ -25,16 +25,16 @@ void WriteResult(const RoundTurn& turn, const RoundShape& shape,
 std::optional<std::vector<absl::Span<const float>>> ResultInPlace(
     const RoundTurn& turn, const RoundShape& shape) {
   if (shape.codec() != Codec::kRaw) return {};
-  std::vector<absl::Span<const float>> pieces;
+  std::vector<absl::Span<const float>> chunks;
   for (int chunk = 0; chunk < shape.chunks(); ++chunk) {
     const int shard = shape.shard_of(chunk);
     if (turn.result.shards[shard].divisor != turn.divisor) return {};
     const absl::Span<const uint8_t> bytes =
         turn.sums[shard]->chunk(shape.index_of(chunk));
-    pieces.emplace_back(reinterpret_cast<const float*>(bytes.data()),
+    chunks.emplace_back(reinterpret_cast<const float*>(bytes.data()),
                         bytes.size() / sizeof(float));
   }
-  return pieces;
+  return chunks;
 }
 
 void RoundTurns::Publish(State state) {

@@ -63,10 +63,11 @@ class ReportReactor final : public grpc::ServerUnaryReactor {
 class DataPlane::State final : public Plane {
  public:
   explicit State(const PlaneOptions& options)
-      : Plane(options, "data-plane", InboundStream::kSmallBytes),
+      : Plane(options, {"data-plane", InboundStream::kSmallBytes,
+                        /*ends_older=*/false}),
         pieces_(std::make_shared<PieceServer>(shared_, [this] {
-          const auto run = OpenState();
-          return run != nullptr && run->IsSending();
+          const auto run = open_run();
+          return run != nullptr && AsState(*run).IsSending();
         })) {
     pieces_->Start();
   }
@@ -80,37 +81,28 @@ class DataPlane::State final : public Plane {
   // Takes a received report.  Errors: as Stage.ReportStep.
   void Report(const v1::StepReport& report, SharedStepGate::Answer answer);
 
-  // FrameSink.
-  absl::StatusOr<int64_t> FrameBytes(
-      const std::shared_ptr<InboundStream>& stream,
-      absl::Span<const ByteSpan> message) override;
-  absl::StatusOr<Reading> OnMessage(
-      const std::shared_ptr<InboundStream>& stream,
-      absl::Span<const ByteSpan> message) override;
-  void OnBurstEnd() override;
-
  private:
-  // Both null when no run is open.
-  struct Run {
-    std::shared_ptr<RunState> state;
-    std::shared_ptr<RunGate> gate;
-  };
-
   // Plane.
-  void EndRun(const absl::Status& why) override;
-  void OnStreamGone(const std::shared_ptr<InboundStream>& stream) override;
+  absl::StatusOr<FrameLayout> Parse(
+      absl::Span<const ByteSpan> message) override {
+    return ParseFrame(message);
+  }
+  absl::StatusOr<int64_t> FrameBytesOf(
+      const std::shared_ptr<InboundStream>& stream,
+      absl::Span<const ByteSpan> message) override;
+  void EndRun(std::shared_ptr<PlaneRun> run, const absl::Status& why) override;
 
-  // Decides about a message of `fence`; returns the run that takes it.
-  std::pair<FenceVerdict, Run> Decide(const Fence& fence);
-  std::shared_ptr<RunState> OpenState();
+  static RunState& AsState(PlaneRun& run) {
+    return static_cast<RunState&>(run);
+  }
   // Called when both connections of `run` are dropped.
-  void Close(const Run& run);
+  void Close(RunState& run);
 
   // Shared with its streams, which end before this object, when the server
   // stops.
   const std::shared_ptr<PieceServer> pieces_;
 
-  Run run_ ABSL_GUARDED_BY(mutex_);
+  absl::Mutex mutex_;
   // Streams of closed runs; gRPC and timers keep them while they are needed.
   std::vector<std::weak_ptr<StageOutbound>> lingering_ ABSL_GUARDED_BY(mutex_);
 };
@@ -119,142 +111,71 @@ class DataPlane::State final : public Plane {
 
 absl::StatusOr<RunConnections> DataPlane::State::Open(const RunWiring& wiring) {
   PACELINE_RETURN_IF_ERROR(CheckWiring(wiring));
-  Run run;
-  run.gate = std::make_shared<RunGate>(wiring, shared_);
-  run.state = std::make_shared<RunState>(
-      wiring, shared_,
-      [gate = run.gate](const absl::Status& why) { gate->Cancel(why); });
-  run.state->Wire();
-
-  {
-    absl::MutexLock lock(&mutex_);
-    PACELINE_RETURN_IF_ERROR(OpenFenceLocked(wiring.fence));
-    run_ = run;
-  }
-  run.state->Connect();
+  const auto run = std::make_shared<RunState>(wiring, shared_);
+  run->Wire();
+  PACELINE_RETURN_IF_ERROR(OpenRun(wiring.fence, run));
+  run->Connect();
   for (const auto& stream : streams()) stream->Resume();
 
   // Both connections share this, which closes the run when they are dropped.
   const std::shared_ptr<void> open(
       nullptr, [plane = std::static_pointer_cast<State>(shared_from_this()),
-                run](void*) { plane->Close(run); });
-  return RunConnections{std::shared_ptr<Link>(open, run.state.get()),
-                        std::shared_ptr<GateClient>(open, run.gate.get())};
+                run](void*) { plane->Close(*run); });
+  return RunConnections{std::shared_ptr<Link>(open, run.get()),
+                        std::shared_ptr<GateClient>(open, &run->gate())};
 }
 
-void DataPlane::State::Close(const Run& run) {
-  std::vector<std::weak_ptr<StageOutbound>> lingering = run.state->Close();
-  run.gate->Close();
-  absl::MutexLock lock(&mutex_);
-  std::erase_if(lingering_,
-                [](const auto& stream) { return stream.expired(); });
-  lingering_.insert(lingering_.end(), lingering.begin(), lingering.end());
-  if (run_.state != run.state) return;  // Shutdown() came first
-  CloseFenceLocked();
-  run_ = {};
+void DataPlane::State::Close(RunState& run) {
+  std::vector<std::weak_ptr<StageOutbound>> lingering = run.Close();
+  {
+    absl::MutexLock lock(&mutex_);
+    std::erase_if(lingering_,
+                  [](const auto& stream) { return stream.expired(); });
+    lingering_.insert(lingering_.end(), lingering.begin(), lingering.end());
+  }
+  CloseRun(run);
 }
 
 absl::Status DataPlane::State::OpenGate(const Fence& fence,
                                         const GateOptions& gate) {
-  std::shared_ptr<RunGate> open;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (fence_.open == fence) open = run_.gate;
-  }
-  if (open == nullptr) {
+  const auto [verdict, run] = Decide(fence);
+  if (run == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("no run is open for ", ToText(fence)));
   }
-  return open->Open(gate);
+  return AsState(*run).gate().Open(gate);
 }
 
-void DataPlane::State::EndRun(const absl::Status& why) {
+void DataPlane::State::EndRun(std::shared_ptr<PlaneRun> run,
+                              const absl::Status& why) {
   pieces_->Shutdown();
-  Run run;
   std::vector<std::weak_ptr<StageOutbound>> lingering;
   {
     absl::MutexLock lock(&mutex_);
     lingering.swap(lingering_);
-    run = std::exchange(run_, {});
   }
-  if (run.state != nullptr) {
-    run.state->Cancel(why);
-    run.gate->Cancel(why);
-    run.gate->Close();
+  if (run != nullptr) {
+    AsState(*run).Cancel(why);
+    AsState(*run).gate().Cancel(why);
+    AsState(*run).gate().Close();
   }
   for (const auto& weak : lingering) {
     if (const auto stream = weak.lock()) stream->Close(why, /*linger=*/false);
   }
 }
 
-std::pair<FenceVerdict, DataPlane::State::Run> DataPlane::State::Decide(
-    const Fence& fence) {
-  absl::MutexLock lock(&mutex_);
-  const FenceVerdict verdict = DecideFence(fence_, fence);
-  return {verdict, verdict == FenceVerdict::kAccept ? run_ : Run{}};
-}
-
-absl::StatusOr<FrameSink::Reading> DataPlane::State::OnMessage(
+absl::StatusOr<int64_t> DataPlane::State::FrameBytesOf(
     const std::shared_ptr<InboundStream>& stream,
     absl::Span<const ByteSpan> message) {
-  absl::StatusOr<FrameLayout> layout = ParseFrame(message);
-  if (!layout.ok()) {
-    ++shared_->counters.frames_refused;
-    return layout.status();
+  PACELINE_ASSIGN_OR_RETURN(const FrameLayout layout, ParseFirstChunk(message));
+  const auto [verdict, run] = Decide(layout.header.fence);
+  if (run == nullptr) {
+    return absl::AbortedError(absl::StrCat(ToText(layout.header.fence),
+                                           " is not open on this worker"));
   }
-  const auto [verdict, run] = Decide(layout->header.fence);
-  switch (verdict) {
-    case FenceVerdict::kHoldNewer:
-      return Reading::kHold;
-    case FenceVerdict::kDropOlder:
-      ++shared_->counters.frames_dropped_old;
-      return Reading::kGoOn;
-    case FenceVerdict::kAccept:
-      break;
-  }
-  absl::Status taken = run.state->OnFrame(stream, message, *std::move(layout));
-  if (taken.ok()) return Reading::kGoOn;
-  ++(absl::IsDataLoss(taken) ? shared_->counters.checksum_errors
-                             : shared_->counters.frames_refused);
-  return taken;
-}
-
-absl::StatusOr<int64_t> DataPlane::State::FrameBytes(
-    const std::shared_ptr<InboundStream>& stream,
-    absl::Span<const ByteSpan> message) {
-  const absl::StatusOr<FrameLayout> layout = ParseFirstPiece(message);
-  if (!layout.ok()) {
-    ++shared_->counters.frames_refused;
-    return layout.status();
-  }
-  const Fence& fence = layout->header.fence;
-  const auto [verdict, run] = Decide(fence);
-  if (verdict != FenceVerdict::kAccept) {
-    ++shared_->counters.frames_dropped_old;
-    return absl::AbortedError(
-        absl::StrCat(ToText(fence), " is not open on this worker"));
-  }
-  const absl::Status wanted =
-      run.state->CheckIncoming(stream, layout->header).status();
-  if (!wanted.ok()) {
-    ++shared_->counters.frames_refused;
-    return wanted;
-  }
-  return layout->frame_bytes();
-}
-
-std::shared_ptr<RunState> DataPlane::State::OpenState() {
-  absl::MutexLock lock(&mutex_);
-  return run_.state;
-}
-
-void DataPlane::State::OnBurstEnd() {
-  if (const auto run = OpenState()) run->Flush();
-}
-
-void DataPlane::State::OnStreamGone(
-    const std::shared_ptr<InboundStream>& stream) {
-  if (const auto run = OpenState()) run->OnStreamDone(stream);
+  PACELINE_RETURN_IF_ERROR(
+      AsState(*run).CheckIncoming(stream, layout.header).status());
+  return layout.payload.end();
 }
 
 void DataPlane::State::Report(const v1::StepReport& report,
@@ -273,7 +194,7 @@ void DataPlane::State::Report(const v1::StepReport& report,
       return answer(absl::AbortedError(
           absl::StrCat(ToText(fence), " is over on this worker")));
     case FenceVerdict::kAccept:
-      return run.gate->Report(*parsed, std::move(answer));
+      return AsState(*run).gate().Report(*parsed, std::move(answer));
   }
 }
 
@@ -322,27 +243,19 @@ class DataPlane::Service final
 };
 
 DataPlane::DataPlane(const PlaneOptions& options)
-    : state_(std::make_shared<State>(options)),
-      service_(std::make_unique<Service>(*state_)) {}
+    : DataPlane(std::make_shared<State>(options)) {}
 
-DataPlane::~DataPlane() { Shutdown(); }
+DataPlane::DataPlane(std::shared_ptr<State> state)
+    : PlaneOwner(state, std::make_unique<Service>(*state)) {}
 
-grpc::Service* DataPlane::service() { return service_.get(); }
+DataPlane::State& DataPlane::state() { return static_cast<State&>(*plane_); }
 
 absl::StatusOr<RunConnections> DataPlane::Open(const RunWiring& wiring) {
-  return state_->Open(wiring);
+  return state().Open(wiring);
 }
 
 absl::Status DataPlane::OpenGate(const Fence& fence, const GateOptions& gate) {
-  return state_->OpenGate(fence, gate);
-}
-
-PlaneStats DataPlane::stats() const { return state_->stats(); }
-
-void DataPlane::Shutdown() { state_->Shutdown(); }
-
-void DataPlane::BreakStreamsForTest() {
-  state_->EndStreams(absl::UnavailableError("broken by a test"));
+  return state().OpenGate(fence, gate);
 }
 
 }  // namespace paceline

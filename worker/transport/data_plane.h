@@ -2,27 +2,20 @@
 // stage.proto.
 #pragma once
 
-#include <memory>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
-#include "grpcpp/impl/codegen/service_type.h"
 #include "worker/pipeline/link.h"
-#include "worker/transport/plane_shared.h"
+#include "worker/transport/plane.h"
 
 namespace paceline {
 
 // Thread-safe; one a process.  It tells the process's allocator to keep freed
 // memory.  Owns one thread ("data-plane"), which starts sends, receives small
 // frames, reconnects, and ends operations that waited too long.
-class DataPlane {
+class DataPlane : public PlaneOwner {
  public:
   explicit DataPlane(const PlaneOptions& options = {});
-  ~DataPlane();  // Shutdown()
-
-  // For StartServer(); valid as long as this.
-  grpc::Service* service();
 
   // Opens the fence of a run: from now on the plane takes its frames, and opens
   // streams to its neighbours.  At most one run is open at a time.
@@ -30,7 +23,6 @@ class DataPlane {
   // The run closes when both connections are dropped.  This ends the fence and
   // all lower ones.  Unless the run was cancelled, frames already given to
   // Send() still go out, for at most `linger`.
-  // out, for at most `linger`.
   //
   // Errors:
   //   InvalidArgument     a wiring that does not fit together
@@ -49,22 +41,12 @@ class DataPlane {
   //   AlreadyExists       the gate is open already; it stays as it is
   absl::Status OpenGate(const Fence& fence, const GateOptions& gate);
 
-  PlaneStats stats() const;
-
-  // Ends all streams and all runs with Cancelled.  Call it before stopping the
-  // server, which waits for its streams.  Safe to repeat.
-  void Shutdown();
-
-  // Breaks every incoming stream with UNAVAILABLE, as a lost connection does.
-  void BreakStreamsForTest();
-
  private:
   class State;
   class Service;
 
-  // Shared with links, streams and calls, which may end later than this.
-  const std::shared_ptr<State> state_;
-  const std::unique_ptr<Service> service_;
+  explicit DataPlane(std::shared_ptr<State> state);
+  State& state();
 };
 
 }  // namespace paceline

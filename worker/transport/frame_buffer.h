@@ -4,15 +4,23 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "core/base/memory_pool.h"
 #include "core/base/tensor.h"
 #include "core/transfer/frame_codec.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 
 namespace paceline {
+
+// A message of these bytes, copied.
+grpc::ByteBuffer ToByteBuffer(const std::string& bytes);
+// A slice of memory that `owner` keeps until gRPC has released the slice.
+grpc::Slice SharedSlice(uint8_t* data, size_t bytes,
+                        std::shared_ptr<const void> owner);
 
 // Returns the frame's chunks, at least one.  The prefix has its own slice.  The
 // slices after it point to the tensors' memory, which stays until gRPC has
@@ -41,22 +49,18 @@ class MessageView {
 
 // A pool of memory for received tensors.  The frames of a run have few sizes,
 // and fresh memory costs a page fault every 4 KiB.
-// and fresh memory costs a page fault every 4 KiB.
 
 // Thread-safe.  Tensors may outlive it.
 class TensorPool {
  public:
   // Keeps at most `kept_bytes` of dropped tensors.
-  explicit TensorPool(int64_t kept_bytes);
+  explicit TensorPool(size_t kept_bytes);
 
   // As Tensor::Allocate.
   Tensor Allocate(DType dtype, Shape shape);
 
  private:
-  class Store;
-
-  // Shared with the tensors, which return their memory to it.
-  const std::shared_ptr<Store> store_;
+  MemoryPool pool_;
 };
 
 }  // namespace paceline

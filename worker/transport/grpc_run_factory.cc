@@ -21,9 +21,9 @@ namespace {
 constexpr absl::Duration kPause = absl::Milliseconds(500);
 
 // Walks over the parts, chunk by chunk.
-class PieceCursor {
+class ChunkCursor {
  public:
-  explicit PieceCursor(const std::vector<TensorPart>& parts) : parts_(&parts) {
+  explicit ChunkCursor(const std::vector<TensorPart>& parts) : parts_(&parts) {
     SkipEmpty();
   }
 
@@ -33,17 +33,17 @@ class PieceCursor {
   v1::WeightsPiece Take(const Fence& fence) {
     const TensorPart& part = (*parts_)[part_];
     const int64_t bytes =
-        std::min(kUploadPieceBytes, part.tensor.bytes() - offset_bytes_);
-    v1::WeightsPiece piece;
-    piece.set_job(fence.job.value);
-    piece.set_attempt(fence.attempt);
-    piece.set_plan_version(fence.plan_version);
-    piece.set_tensor(part.name);
-    piece.set_offset_bytes(part.offset_bytes + offset_bytes_);
-    piece.set_data(part.tensor.data.get() + offset_bytes_, bytes);
+        std::min(kUploadChunkBytes, part.tensor.bytes() - offset_bytes_);
+    v1::WeightsPiece chunk;
+    chunk.set_job(fence.job.value);
+    chunk.set_attempt(fence.attempt);
+    chunk.set_plan_version(fence.plan_version);
+    chunk.set_tensor(part.name);
+    chunk.set_offset_bytes(part.offset_bytes + offset_bytes_);
+    chunk.set_data(part.tensor.data.get() + offset_bytes_, bytes);
     offset_bytes_ += bytes;
     SkipEmpty();
-    return piece;
+    return chunk;
   }
 
  private:
@@ -64,7 +64,7 @@ class PieceCursor {
 // been acknowledged.
 absl::Status SendSome(v1::Coordinator::Stub& stub, const Fence& fence,
                       const UploadPace& pace, const CancelToken& cancel,
-                      PieceCursor& cursor) {
+                      ChunkCursor& cursor) {
   const SystemClock clock;
   const Instant begin = clock.Now();
   grpc::ClientContext context;
@@ -72,12 +72,12 @@ absl::Status SendSome(v1::Coordinator::Stub& stub, const Fence& fence,
   v1::WeightsReceipt receipt;
   const std::unique_ptr<grpc::ClientWriter<v1::WeightsPiece>> writer =
       stub.UploadWeights(&context, &receipt);
-  PieceCursor next = cursor;
+  ChunkCursor next = cursor;
   int64_t sent = 0;
   while (!next.at_end() && (sent == 0 || clock.Now() - begin < pace.call)) {
-    const v1::WeightsPiece piece = next.Take(fence);
-    if (!cancel.status().ok() || !writer->Write(piece)) break;
-    sent += static_cast<int64_t>(piece.data().size());
+    const v1::WeightsPiece chunk = next.Take(fence);
+    if (!cancel.status().ok() || !writer->Write(chunk)) break;
+    sent += static_cast<int64_t>(chunk.data().size());
   }
   if (!cancel.status().ok()) context.TryCancel();
   writer->WritesDone();
@@ -101,7 +101,7 @@ bool IsWorthAnotherTry(const absl::Status& status) {
 absl::Status UploadWeights(v1::Coordinator::Stub& stub, const Fence& fence,
                            const std::vector<TensorPart>& parts,
                            const CancelToken& cancel, const UploadPace& pace) {
-  PieceCursor cursor(parts);
+  ChunkCursor cursor(parts);
   for (bool said = false; !cursor.at_end();) {
     const absl::Status status = SendSome(stub, fence, pace, cancel, cursor);
     if (!cancel.status().ok()) return cancel.status();

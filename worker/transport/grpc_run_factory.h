@@ -90,7 +90,7 @@ class GrpcRunFactory final : public RunFactory {
 
 // Hands weights over to the coordinator.
 
-constexpr int64_t kUploadPieceBytes = 256 << 10;
+constexpr int64_t kUploadChunkBytes = 256 << 10;
 
 struct UploadPace {
   // A call sends chunks for this long, at least one.  The coordinator's receipt

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kBurstBytes = 4 << 20;
 constexpr size_t kBurstMessages = 256;
 
-static_assert(kMaxPieceBytes <= kMaxRequestBytes);
+static_assert(kMaxChunkBytes <= kMaxRequestBytes);
 
 }  // namespace
 
@@ -214,14 +214,14 @@ absl::StatusOr<FrameSink::Reading> InboundStream::Offer(
   if (!(first ? view_.Open(message) : view_.Append(message))) {
     return absl::InvalidArgumentError("an empty message");
   }
-  if (first && bytes == kMaxPieceBytes) {
+  if (first && bytes == kMaxChunkBytes) {
     PACELINE_ASSIGN_OR_RETURN(missing_bytes_,
                               sink_.FrameBytes(self, view_.spans()));
   }
   if (missing_bytes_ > 0) {
     if (bytes == 0 || bytes > missing_bytes_) {
       return absl::InvalidArgumentError(
-          absl::StrCat("a piece of ", bytes, " bytes of a frame of which ",
+          absl::StrCat("a chunk of ", bytes, " bytes of a frame of which ",
                        missing_bytes_, " are missing"));
     }
     missing_bytes_ -= bytes;
@@ -277,8 +277,7 @@ void InboundStream::WriteLocked() {
 }
 
 void InboundStream::WriteBytesLocked(const std::string& bytes) {
-  const grpc::Slice slice(bytes);
-  grpc::ByteBuffer(&slice, 1).Swap(&write_);
+  ToByteBuffer(bytes).Swap(&write_);
   writing_ = true;
   StartWrite(&write_);
 }

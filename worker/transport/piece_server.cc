@@ -17,6 +17,7 @@
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/support/slice.h"
 #include "paceline/v1/stage.pb.h"
+#include "worker/transport/frame_buffer.h"
 
 namespace paceline {
 namespace {
@@ -53,8 +54,6 @@ absl::StatusOr<std::deque<PiecePtr>> FindCut(const PieceStore& store,
   return found;
 }
 
-void Release(void* owner) { delete static_cast<PiecePtr*>(owner); }
-
 }  // namespace
 
 grpc::ByteBuffer EncodeChunk(const PiecePtr& piece, size_t offset,
@@ -69,9 +68,9 @@ grpc::ByteBuffer EncodeChunk(const PiecePtr& piece, size_t offset,
   std::string header = chunk.SerializeAsString();
   AppendLength(&header, v1::PieceChunk::kDataFieldNumber,
                static_cast<int64_t>(bytes));
-  const grpc::Slice slices[] = {grpc::Slice(header),
-                                grpc::Slice(piece->data.get() + offset, bytes,
-                                            &Release, new PiecePtr(piece))};
+  const grpc::Slice slices[] = {
+      grpc::Slice(header),
+      SharedSlice(piece->data.get() + offset, bytes, piece)};
   return {slices, 2};
 }
 

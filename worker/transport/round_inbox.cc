@@ -15,11 +15,6 @@ namespace {
 
 static_assert(kMaxRoundDataBytes == static_cast<int64_t>(kRoundChunkBytes));
 
-PayloadKey KeyOf(const RoundPayloadHeader& payload) {
-  return {static_cast<PayloadKey::Kind>(payload.kind), payload.step,
-          payload.shard, payload.variant};
-}
-
 std::string Text(const PayloadKey& key) {
   constexpr const char* kNames[] = {"", "part", "result", "state"};
   return absl::StrCat(kNames[static_cast<int>(key.kind)], " of step ", key.step,
@@ -29,14 +24,13 @@ std::string Text(const PayloadKey& key) {
 }  // namespace
 
 absl::Status RoundInbox::Take(absl::Span<const ByteSpan> slices,
-                              const RoundFrameLayout& layout) {
+                              const FrameLayout& layout) {
   if (!layout.message.has_value() && !layout.data.has_value()) {
     return absl::OkStatus();
   }
   ++counters_.frames_received;
   if (layout.data.has_value()) {
-    PACELINE_RETURN_IF_ERROR(
-        TakeChunk(slices, layout, KeyOf(*layout.header.payload)));
+    PACELINE_RETURN_IF_ERROR(TakeChunk(slices, layout, *layout.header.payload));
   }
   return layout.message.has_value()
              ? TakeMessage(slices, *layout.message, layout.header)
@@ -44,20 +38,19 @@ absl::Status RoundInbox::Take(absl::Span<const ByteSpan> slices,
 }
 
 absl::Status RoundInbox::TakeChunk(absl::Span<const ByteSpan> slices,
-                                   const RoundFrameLayout& layout,
+                                   const FrameLayout& layout,
                                    const PayloadKey& key) {
   counters_.bytes_received += layout.data->bytes;
   PACELINE_ASSIGN_OR_RETURN(const std::shared_ptr<RoundPayload> payload,
-                            Find(key, layout.header.payload->bytes));
+                            Find(key, layout.header.payload_bytes));
   if (payload == nullptr) {
     ++counters_.frames_dropped_old;
     return absl::OkStatus();
   }
-  const RoundFrameHeader& header = layout.header;
-  if (header.payload->chunk_bytes !=
-      static_cast<int64_t>(payload->chunk_bytes())) {
+  const FrameHeader& header = layout.header;
+  if (header.chunk_bytes != static_cast<int64_t>(payload->chunk_bytes())) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the ", Text(key), " comes in chunks of ", header.payload->chunk_bytes,
+        "the ", Text(key), " comes in chunks of ", header.chunk_bytes,
         " bytes, need ", payload->chunk_bytes(),
         ": its sender runs another version of Paceline"));
   }
@@ -67,8 +60,7 @@ absl::Status RoundInbox::TakeChunk(absl::Span<const ByteSpan> slices,
   }
   const uint64_t hash =
       CopyAndHash(slices, layout.data->offset, payload->chunk(header.chunk));
-  if (hash != header.checksum) {
-    ++counters_.checksum_errors;
+  if (hash != layout.checksum) {
     return absl::DataLossError(absl::StrCat(
         "chunk ", header.chunk, " of the ", Text(key),
         " has another checksum than its sender said: send it again"));
@@ -79,19 +71,19 @@ absl::Status RoundInbox::TakeChunk(absl::Span<const ByteSpan> slices,
 
 absl::Status RoundInbox::TakeMessage(absl::Span<const ByteSpan> slices,
                                      const FrameRange& range,
-                                     const RoundFrameHeader& header) {
+                                     const FrameHeader& header) {
   v1::RoundMessage proto;
   if (!proto.ParseFromString(CopyBytes(slices, range.offset, range.bytes))) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a message of ", range.bytes, " bytes that is no message of a round"));
   }
   PACELINE_ASSIGN_OR_RETURN(RoundMessage message,
-                            FromProto(proto, header.attempt, from_));
+                            FromProto(proto, header.fence.attempt, from_));
   std::shared_ptr<RoundPayload> payload;
   if (header.payload.has_value()) {
-    const PayloadKey key = KeyOf(*header.payload);
+    const PayloadKey& key = *header.payload;
     PACELINE_RETURN_IF_ERROR(CheckDropped(key));
-    PACELINE_ASSIGN_OR_RETURN(payload, Find(key, header.payload->bytes));
+    PACELINE_ASSIGN_OR_RETURN(payload, Find(key, header.payload_bytes));
     if (payload != nullptr && !payload->complete()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a message before the bytes that belong to it, the ", Text(key)));

@@ -12,7 +12,6 @@
 #include "absl/types/span.h"
 #include "core/round/view.h"
 #include "core/transfer/frame_codec.h"
-#include "core/transfer/round_frame.h"
 #include "worker/rounds/round_payload.h"
 #include "worker/rounds/round_transport.h"
 #include "worker/transport/plane_shared.h"
@@ -33,7 +32,7 @@ class RoundInbox {
   //                          them again on its next stream
   //         DataLoss         a chunk's checksum is wrong
   absl::Status Take(absl::Span<const ByteSpan> slices,
-                    const RoundFrameLayout& layout);
+                    const FrameLayout& layout);
 
   // A new stream begins, which announces its payloads anew.  Returns payloads
   // that the caller must free without a lock.
@@ -55,10 +54,9 @@ class RoundInbox {
 
   bool IsForgotten(const PayloadKey& key) const;
   absl::Status TakeChunk(absl::Span<const ByteSpan> slices,
-                         const RoundFrameLayout& layout, const PayloadKey& key);
+                         const FrameLayout& layout, const PayloadKey& key);
   absl::Status TakeMessage(absl::Span<const ByteSpan> slices,
-                           const FrameRange& range,
-                           const RoundFrameHeader& header);
+                           const FrameRange& range, const FrameHeader& header);
   // Aborted: bytes of that kind and step were dropped, but are wanted now.
   absl::Status CheckDropped(const PayloadKey& of);
   // Returns the payload that takes the bytes of `key`; null: none.

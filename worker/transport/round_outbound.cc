@@ -122,31 +122,17 @@ constexpr absl::Duration kMaxRoundBackoff = absl::Milliseconds(500);
 constexpr absl::Duration kForgottenWrite = absl::Milliseconds(100);
 constexpr char kExchange[] = "/paceline.v1.Round/Exchange";
 
-RoundFrameHeader HeaderOf(const RoundOutboundOptions& options) {
-  const auto process = [](const MemberId& id) {
-    return RoundProcess{id.worker.value, id.incarnation.value};
-  };
-  RoundFrameHeader header;
-  header.job = options.fence.job.value;
-  header.attempt = options.fence.attempt;
-  header.plan_version = options.fence.plan_version;
-  header.from = process(options.self);
-  header.to = process(options.peer.id);
+FrameHeader HeaderOf(const RoundOutboundOptions& options) {
+  FrameHeader header;
+  header.fence = options.fence;
+  header.from = options.self;
+  header.to = options.peer.id;
   return header;
 }
 
 // Returns whether no process, or another process, listens at the address.
 bool IsRefusal(const absl::Status& status) {
   return absl::IsNotFound(status) || IsRefusedDial(status);
-}
-
-grpc::ByteBuffer OneSlice(const std::string& bytes) {
-  const grpc::Slice slice(bytes);
-  return grpc::ByteBuffer(&slice, 1);
-}
-
-void ReleasePayload(void* owner) {
-  delete static_cast<std::shared_ptr<RoundPayload>*>(owner);
 }
 
 }  // namespace
@@ -243,7 +229,7 @@ void RoundOutbound::OnConnectLocked() {
 std::optional<OutboundStream::Next> RoundOutbound::TakeNextLocked() {
   ++begun_;
   if (std::exchange(hello_due_, false)) {
-    return Next{OneSlice(EncodeRoundHello(header_))};
+    return Next{ToByteBuffer(EncodeRoundHello(header_))};
   }
   const std::optional<RoundQueue::Item> item = queue_.TakeNext();
   if (!item.has_value()) return std::nullopt;
@@ -252,31 +238,26 @@ std::optional<OutboundStream::Next> RoundOutbound::TakeNextLocked() {
 }
 
 grpc::ByteBuffer RoundOutbound::BufferOf(const RoundQueue::Item& item) const {
-  RoundFrameHeader header = header_;
+  FrameHeader header = header_;
+  header.payload = item.key;
   if (item.key.has_value()) {
-    header.payload = {static_cast<uint8_t>(item.key->kind),
-                      item.key->step,
-                      item.key->shard,
-                      item.key->variant,
-                      static_cast<int64_t>(item.payload->size()),
-                      static_cast<int64_t>(item.payload->chunk_bytes())};
+    header.payload_bytes = static_cast<int64_t>(item.payload->size());
+    header.chunk_bytes = static_cast<int64_t>(item.payload->chunk_bytes());
   }
   ++shared_->counters.frames_sent;
   if (item.chunk < 0) {
-    return OneSlice(EncodeRoundMessage(header, item.message));
+    return ToByteBuffer(EncodeRoundMessage(header, item.message));
   }
   const absl::Span<uint8_t> chunk = item.payload->chunk(item.chunk);
   const auto bytes = static_cast<int64_t>(chunk.size());
   header.chunk = item.chunk;
-  header.checksum = item.payload->chunk_hash(item.chunk);
   shared_->counters.bytes_sent += bytes;
   *options_.sent_bytes += bytes;
-  const std::string prefix =
-      EncodeRoundChunkPrefix(header, bytes, item.message);
+  const std::string prefix = EncodeRoundChunkPrefix(
+      header, bytes, item.payload->chunk_hash(item.chunk), item.message);
   const grpc::Slice slices[] = {
       grpc::Slice(prefix),
-      grpc::Slice(chunk.data(), chunk.size(), &ReleasePayload,
-                  new std::shared_ptr<RoundPayload>(item.payload))};
+      SharedSlice(chunk.data(), chunk.size(), item.payload)};
   return grpc::ByteBuffer(slices, 2);
 }
 

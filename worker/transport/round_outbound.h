@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "core/cluster/run_order.h"
 #include "core/round/view.h"
-#include "core/transfer/round_frame.h"
+#include "core/transfer/frame_codec.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "worker/rounds/round_payload.h"
 #include "worker/rounds/round_transport.h"
@@ -156,7 +156,7 @@ class RoundOutbound final : public OutboundStream {
 
   // Constant after construction.
   const RoundOutboundOptions options_;
-  const RoundFrameHeader header_;  // the same in every frame
+  const FrameHeader header_;  // the same in every frame
 
   RoundQueue queue_ ABSL_GUARDED_BY(mutex_);
   bool hello_due_ ABSL_GUARDED_BY(mutex_) = false;

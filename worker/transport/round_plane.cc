@@ -5,9 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "core/transfer/round_frame.h"
 #include "paceline/v1/round.grpc.pb.h"
-#include "worker/transport/plane.h"
 #include "worker/transport/round_run.h"
 
 namespace paceline {
@@ -18,40 +16,43 @@ class RoundPlane::State final : public Plane {
   // gRPC's threads take all frames, small ones too: they are few, and must not
   // wait behind another stream's.
   explicit State(const PlaneOptions& options)
-      : Plane(options, "round-plane", /*small_bytes=*/0) {}
+      : Plane(options,
+              {"round-plane", /*small_bytes=*/0, /*ends_older=*/true}) {}
 
   // As RoundPlane.
   absl::StatusOr<std::unique_ptr<RoundTransport>> Open(const Fence& fence,
                                                        const MemberId& self,
                                                        RoundSink* sink);
 
-  // FrameSink.
-  absl::StatusOr<int64_t> FrameBytes(
-      const std::shared_ptr<InboundStream>& /*stream*/,
-      absl::Span<const ByteSpan> /*message*/) override {
-    return kMaxPieceBytes;  // a message of a round is never divided into chunks
-  }
-  absl::StatusOr<Reading> OnMessage(
-      const std::shared_ptr<InboundStream>& stream,
-      absl::Span<const ByteSpan> message) override;
-  void OnBurstEnd() override {}
-
  private:
   class Transport;
 
   // Plane.
-  void EndRun(const absl::Status& why) override;
-  void OnStreamGone(const std::shared_ptr<InboundStream>& stream) override;
+  // Errors: NotFound  for another process, whatever run is open
+  absl::StatusOr<FrameLayout> Parse(
+      absl::Span<const ByteSpan> message) override {
+    PACELINE_ASSIGN_OR_RETURN(FrameLayout layout, ParseRoundFrame(message));
+    const Incarnation own = shared_->options.incarnation;
+    if (own.value != 0) {
+      const MemberId& to = layout.header.to;
+      PACELINE_RETURN_IF_ERROR(CheckIsMeant(to, {to.worker, own}));
+    }
+    return layout;
+  }
+  absl::StatusOr<int64_t> FrameBytesOf(
+      const std::shared_ptr<InboundStream>& /*stream*/,
+      absl::Span<const ByteSpan> /*message*/) override {
+    return kMaxChunkBytes;  // a frame of a round is one message
+  }
+  void EndRun(std::shared_ptr<PlaneRun> run,
+              const absl::Status& /*why*/) override {
+    if (run != nullptr) static_cast<RoundRun&>(*run).Close();
+  }
 
-  absl::StatusOr<Reading> Take(const std::shared_ptr<InboundStream>& stream,
-                               absl::Span<const ByteSpan> message);
-  // Returns the run of the frame; null: the stream must hold it.
-  // Errors: NotFound  for another process; Aborted  of an older attempt or plan
-  absl::StatusOr<std::shared_ptr<RoundRun>> Decide(
-      const RoundFrameHeader& header);
-  void Close(const std::shared_ptr<RoundRun>& run);
-
-  std::shared_ptr<RoundRun> run_ ABSL_GUARDED_BY(mutex_);
+  void Close(RoundRun& run) {
+    CloseRun(run);
+    run.Close();
+  }
 };
 
 // --- Between groups ---------------------------------------------------------
@@ -77,7 +78,7 @@ class RoundPlane::State::Transport final : public RoundTransport {
   std::map<WorkerId, int64_t> SentBytes() const override {
     return run_->SentBytes();
   }
-  void Close() override { plane_->Close(run_); }
+  void Close() override { plane_->Close(*run_); }
 
  private:
   const std::shared_ptr<State> plane_;
@@ -87,96 +88,13 @@ class RoundPlane::State::Transport final : public RoundTransport {
 absl::StatusOr<std::unique_ptr<RoundTransport>> RoundPlane::State::Open(
     const Fence& fence, const MemberId& self, RoundSink* sink) {
   const auto run = std::make_shared<RoundRun>(fence, self, *sink, shared_);
-  {
-    absl::MutexLock lock(&mutex_);
-    PACELINE_RETURN_IF_ERROR(OpenFenceLocked(fence));
-    run_ = run;
-  }
+  PACELINE_RETURN_IF_ERROR(OpenRun(fence, run));
   // On the plane's thread, so that the sink is not called before this returns.
   for (const auto& stream : streams()) {
     shared_->timers.Run([stream] { stream->Resume(); });
   }
   return std::make_unique<Transport>(
       std::static_pointer_cast<State>(shared_from_this()), run);
-}
-
-void RoundPlane::State::Close(const std::shared_ptr<RoundRun>& run) {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (run_ == run) {
-      CloseFenceLocked();
-      run_ = nullptr;
-    }
-  }
-  run->Close();
-}
-
-void RoundPlane::State::EndRun(const absl::Status& /*why*/) {
-  std::shared_ptr<RoundRun> run;
-  {
-    absl::MutexLock lock(&mutex_);
-    run = run_;
-  }
-  if (run != nullptr) Close(run);
-}
-
-absl::StatusOr<FrameSink::Reading> RoundPlane::State::OnMessage(
-    const std::shared_ptr<InboundStream>& stream,
-    absl::Span<const ByteSpan> message) {
-  absl::StatusOr<Reading> taken = Take(stream, message);
-  if (absl::IsInvalidArgument(taken.status())) {
-    ++shared_->counters.frames_refused;
-  } else if (absl::IsAborted(taken.status())) {
-    ++shared_->counters.frames_dropped_old;
-  }
-  return taken;
-}
-
-absl::StatusOr<FrameSink::Reading> RoundPlane::State::Take(
-    const std::shared_ptr<InboundStream>& stream,
-    absl::Span<const ByteSpan> message) {
-  PACELINE_ASSIGN_OR_RETURN(const RoundFrameLayout layout,
-                            ParseRoundFrame(message));
-  PACELINE_ASSIGN_OR_RETURN(const std::shared_ptr<RoundRun> run,
-                            Decide(layout.header));
-  if (run == nullptr) return Reading::kHold;
-  return run->OnFrame(stream, message, layout);
-}
-
-absl::StatusOr<std::shared_ptr<RoundRun>> RoundPlane::State::Decide(
-    const RoundFrameHeader& header) {
-  const Incarnation wanted{header.to.incarnation};
-  const auto another = [&](Incarnation mine) {
-    return absl::NotFoundError(
-        absl::StrCat("this process is not the one of worker ", header.to.worker,
-                     " that is meant: incarnation ", wanted.value, ", here is ",
-                     mine.value));
-  };
-  const Incarnation own = shared_->options.incarnation;
-  if (own.value != 0 && wanted != own) return another(own);
-  const Fence theirs{JobId{header.job}, header.attempt, header.plan_version};
-  absl::MutexLock lock(&mutex_);
-  switch (DecideFence(fence_, theirs)) {
-    case FenceVerdict::kHoldNewer:
-      return nullptr;
-    case FenceVerdict::kDropOlder:
-      return absl::AbortedError(
-          absl::StrCat(ToText(theirs), " is over on this worker"));
-    case FenceVerdict::kAccept:
-      break;
-  }
-  if (MemberId{WorkerId{header.to.worker}, wanted} == run_->self()) return run_;
-  return another(run_->self().incarnation);
-}
-
-void RoundPlane::State::OnStreamGone(
-    const std::shared_ptr<InboundStream>& stream) {
-  std::shared_ptr<RoundRun> run;
-  {
-    absl::MutexLock lock(&mutex_);
-    run = run_;
-  }
-  if (run != nullptr) run->OnStreamDone(stream);
 }
 
 // --- The front --------------------------------------------------------------
@@ -197,24 +115,16 @@ class RoundPlane::Service final
 };
 
 RoundPlane::RoundPlane(const PlaneOptions& options)
-    : state_(std::make_shared<State>(options)),
-      service_(std::make_unique<Service>(*state_)) {}
+    : RoundPlane(std::make_shared<State>(options)) {}
 
-RoundPlane::~RoundPlane() { Shutdown(); }
+RoundPlane::RoundPlane(std::shared_ptr<State> state)
+    : PlaneOwner(state, std::make_unique<Service>(*state)) {}
 
-grpc::Service* RoundPlane::service() { return service_.get(); }
+RoundPlane::State& RoundPlane::state() { return static_cast<State&>(*plane_); }
 
 absl::StatusOr<std::unique_ptr<RoundTransport>> RoundPlane::Open(
     const Fence& fence, const MemberId& self, RoundSink* sink) {
-  return state_->Open(fence, self, sink);
-}
-
-PlaneStats RoundPlane::stats() const { return state_->stats(); }
-
-void RoundPlane::Shutdown() { state_->Shutdown(); }
-
-void RoundPlane::BreakStreamsForTest() {
-  state_->EndStreams(absl::UnavailableError("broken by a test"));
+  return state().Open(fence, self, sink);
 }
 
 }  // namespace paceline

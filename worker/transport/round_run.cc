@@ -10,6 +10,14 @@
 
 namespace paceline {
 
+absl::Status CheckIsMeant(const MemberId& meant, const MemberId& self) {
+  if (meant == self) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat("this process is not the one of worker ", meant.worker.value,
+                   " that is meant: incarnation ", meant.incarnation.value,
+                   ", here is ", self.incarnation.value));
+}
+
 RoundRun::RoundRun(const Fence& fence, const MemberId& self, RoundSink& sink,
                    std::shared_ptr<PlaneShared> shared)
     : fence_(fence), self_(self), sink_(sink), shared_(std::move(shared)) {}
@@ -160,11 +168,10 @@ void RoundRun::OnLink(const MemberId& peer, bool up, bool refused) {
 
 absl::StatusOr<FrameSink::Reading> RoundRun::OnFrame(
     const std::shared_ptr<InboundStream>& stream,
-    absl::Span<const ByteSpan> slices, const RoundFrameLayout& layout) {
-  const RoundProcess& from = layout.header.from;
+    absl::Span<const ByteSpan> slices, FrameLayout layout) {
+  PACELINE_RETURN_IF_ERROR(CheckIsMeant(layout.header.to, self_));
   PACELINE_ASSIGN_OR_RETURN(const Taking taking,
-                            BeginTake(stream, {WorkerId{from.worker},
-                                               Incarnation{from.incarnation}}));
+                            BeginTake(stream, layout.header.from));
   if (taking.sender == nullptr) return taking.reading;
   if (taking.first) stream->SendReceipt();
   const absl::Status taken = taking.sender->inbox.Take(slices, layout);

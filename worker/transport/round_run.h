@@ -14,25 +14,27 @@
 #include "absl/types/span.h"
 #include "core/cluster/run_order.h"
 #include "core/round/view.h"
-#include "core/transfer/round_frame.h"
+#include "core/transfer/frame_codec.h"
 #include "worker/rounds/round_transport.h"
 #include "worker/transport/inbound_stream.h"
+#include "worker/transport/plane.h"
 #include "worker/transport/plane_shared.h"
 #include "worker/transport/round_inbox.h"
 #include "worker/transport/round_outbound.h"
 
 namespace paceline {
 
+// Errors: NotFound  another process than `self` is meant
+absl::Status CheckIsMeant(const MemberId& meant, const MemberId& self);
+
 // Thread-safe.  The sink is called on gRPC's threads or the plane's, never on a
 // caller's, and without a lock.
-class RoundRun : public std::enable_shared_from_this<RoundRun> {
+class RoundRun final : public PlaneRun,
+                       public std::enable_shared_from_this<RoundRun> {
  public:
   // `sink` outlives Close().
   RoundRun(const Fence& fence, const MemberId& self, RoundSink& sink,
            std::shared_ptr<PlaneShared> shared);
-
-  const Fence& fence() const { return fence_; }
-  const MemberId& self() const { return self_; }
 
   // As RoundTransport.
   void SetPeers(const std::vector<GroupWorker>& peers);
@@ -45,12 +47,14 @@ class RoundRun : public std::enable_shared_from_this<RoundRun> {
   // Do not call it on a thread that is inside the sink.
   void Close();
 
-  // Takes a frame of this attempt, addressed to this process.
-  // Errors: as RoundInbox::Take; Aborted  another stream has replaced this one
+  // PlaneRun.
+  // Errors: as RoundInbox::Take
+  //         Aborted   another stream has replaced this one
+  //         NotFound  for another process
   absl::StatusOr<FrameSink::Reading> OnFrame(
       const std::shared_ptr<InboundStream>& stream,
-      absl::Span<const ByteSpan> slices, const RoundFrameLayout& layout);
-  void OnStreamDone(const std::shared_ptr<InboundStream>& stream);
+      absl::Span<const ByteSpan> slices, FrameLayout layout) override;
+  void OnStreamDone(const std::shared_ptr<InboundStream>& stream) override;
 
  private:
   // Frames of one sender are taken one after the other over all its streams, so

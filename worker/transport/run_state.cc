@@ -77,11 +77,10 @@ absl::Status CheckWiring(const RunWiring& wiring) {
   return absl::OkStatus();
 }
 
-RunState::RunState(RunWiring wiring, std::shared_ptr<PlaneShared> shared,
-                   std::function<void(absl::Status)> on_refused)
+RunState::RunState(RunWiring wiring, std::shared_ptr<PlaneShared> shared)
     : wiring_(std::move(wiring)),
       shared_(std::move(shared)),
-      on_refused_(std::move(on_refused)),
+      gate_(wiring_, shared_),
       pool_(kPooledBytes) {}
 
 void RunState::Wire() {
@@ -239,12 +238,13 @@ std::vector<std::weak_ptr<StageOutbound>> RunState::Close() {
   End(absl::CancelledError("the run was closed"), /*linger=*/true);
   std::vector<std::weak_ptr<StageOutbound>> lingering;
   for (const auto& [key, stream] : outbound_) lingering.push_back(stream);
+  gate_.Close();
   return lingering;
 }
 
 void RunState::OnRefused(const absl::Status& why) {
   End(why, /*linger=*/false);
-  on_refused_(why);
+  gate_.Cancel(why);
 }
 
 void RunState::End(const absl::Status& why, bool linger) {
@@ -286,19 +286,20 @@ std::map<WorkerId, int64_t> RunState::SentBytes() const {
   return sum;
 }
 
-absl::Status RunState::OnFrame(const std::shared_ptr<InboundStream>& stream,
-                               absl::Span<const ByteSpan> message,
-                               FrameLayout layout) {
+absl::StatusOr<FrameSink::Reading> RunState::OnFrame(
+    const std::shared_ptr<InboundStream>& stream,
+    absl::Span<const ByteSpan> message, FrameLayout layout) {
   FrameHeader& header = layout.header;
   if (header.kind == FrameKind::kHello) {
     PACELINE_RETURN_IF_ERROR(ReadPayload(message, layout).status());
-    return OnHello(stream, {header.boundary, header.route});
+    PACELINE_RETURN_IF_ERROR(OnHello(stream, {header.boundary, header.route}));
+    return FrameSink::Reading::kGoOn;
   }
   PACELINE_ASSIGN_OR_RETURN(const SequenceVerdict verdict,
                             CheckIncoming(stream, header));
   if (verdict == SequenceVerdict::kDuplicate) {
     ++shared_->counters.frames_dropped_duplicate;
-    return absl::OkStatus();
+    return FrameSink::Reading::kGoOn;
   }
   PACELINE_ASSIGN_OR_RETURN(
       TensorList tensors,
@@ -306,8 +307,8 @@ absl::Status RunState::OnFrame(const std::shared_ptr<InboundStream>& stream,
         return pool_.Allocate(dtype, std::move(shape));
       }));
   OnIntact(stream, {std::move(header), std::move(tensors)},
-           layout.payload_bytes);
-  return absl::OkStatus();
+           layout.payload.bytes);
+  return FrameSink::Reading::kGoOn;
 }
 
 absl::Status RunState::OnHello(const std::shared_ptr<InboundStream>& stream,
@@ -389,7 +390,7 @@ void RunState::OnIntact(const std::shared_ptr<InboundStream>& stream,
   if (credit) stream->SendCredit(kind, boundary, *credit);
 }
 
-void RunState::Flush() {
+void RunState::OnBurstEnd() {
   absl::MutexLock lock(&mutex_);
   for (auto& [entrance, inbound] : inbound_) {
     if (!inbound.staged.empty()) FlushLocked(&inbound);

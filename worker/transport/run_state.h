@@ -1,9 +1,8 @@
 // RunState is one run in its worker's data plane: its incoming and outgoing
-// frames.
+// frames, and its step gate.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -20,7 +19,9 @@
 #include "worker/pipeline/mailbox.h"
 #include "worker/transport/frame_buffer.h"
 #include "worker/transport/inbound_stream.h"
+#include "worker/transport/plane.h"
 #include "worker/transport/plane_shared.h"
+#include "worker/transport/run_gate.h"
 #include "worker/transport/stage_outbound.h"
 
 namespace paceline {
@@ -31,15 +32,13 @@ absl::Status CheckWiring(const RunWiring& wiring);
 // Thread-safe.  Shared by the link and, while it is open, the plane: streams
 // may be inside when the run is dropped.
 class RunState final : public Link,
+                       public PlaneRun,
                        public std::enable_shared_from_this<RunState> {
  public:
   // wiring: CheckWiring() is OK.
-  // on_refused: called at most once, on any thread, when a neighbour's answer
-  // has ended the run.
-  RunState(RunWiring wiring, std::shared_ptr<PlaneShared> shared,
-           std::function<void(absl::Status)> on_refused);
+  RunState(RunWiring wiring, std::shared_ptr<PlaneShared> shared);
 
-  const RunWiring& wiring() const { return wiring_; }
+  RunGate& gate() { return gate_; }
 
   // Makes boundaries and streams; once, before any other thread has this
   // object.
@@ -61,21 +60,22 @@ class RunState final : public Link,
   std::vector<BrokenLink> BrokenLinks() const override;
   std::map<WorkerId, int64_t> SentBytes() const override;
 
-  // Called when the link is dropped: as Cancel(), but sent frames still go out
-  // unless Cancel() came before.  Returns the streams that send them.
+  // Called when link and gate are dropped: as Cancel(), but sent frames still
+  // go out unless Cancel() came before.  Returns the streams that send them.
   std::vector<std::weak_ptr<StageOutbound>> Close();
 
-  // Takes one frame of this run from a stream.  Receive() sees it after Flush()
-  // at the latest.  An error is the stream's.
-  absl::Status OnFrame(const std::shared_ptr<InboundStream>& stream,
-                       absl::Span<const ByteSpan> message, FrameLayout layout);
+  // PlaneRun.  Receive() sees a frame after OnBurstEnd() at the latest.
+  absl::StatusOr<FrameSink::Reading> OnFrame(
+      const std::shared_ptr<InboundStream>& stream,
+      absl::Span<const ByteSpan> message, FrameLayout layout) override;
+  void OnBurstEnd() override;
+  void OnStreamDone(const std::shared_ptr<InboundStream>& stream) override;
+
   // Returns whether a frame with this header may come now, on this stream.
   absl::StatusOr<SequenceVerdict> CheckIncoming(
       const std::shared_ptr<InboundStream>& stream, const FrameHeader& header);
-  void Flush();
   // Returns whether a frame waits to be sent, or is being sent.
   bool IsSending() const;
-  void OnStreamDone(const std::shared_ptr<InboundStream>& stream);
 
  private:
   // An incoming boundary, and the number of the replica that sends over it from
@@ -120,10 +120,10 @@ class RunState final : public Link,
   void OnLink();
   void End(const absl::Status& why, bool linger);
 
-  // Constant after Wire().
+  // Constant after Wire(), but for the gate.
   const RunWiring wiring_;
   const std::shared_ptr<PlaneShared> shared_;
-  const std::function<void(absl::Status)> on_refused_;
+  RunGate gate_;
   std::map<std::pair<WorkerId, FrameKind>, std::shared_ptr<StageOutbound>>
       outbound_;
 

@@ -135,7 +135,7 @@ std::optional<OutboundStream::Next> StageOutbound::TakeNextLocked() {
     hellos_.pop_back();
     return Next{std::move(ToByteBuffers(hello).front())};
   }
-  if (!pieces_.empty()) return TakePieceLocked();
+  if (!chunks_.empty()) return TakeChunkLocked();
   // Start at the boundary after the last one.
   auto at = windows_.upper_bound(last_boundary_);
   for (size_t i = 0; i < windows_.size(); ++i, ++at) {
@@ -146,8 +146,8 @@ std::optional<OutboundStream::Next> StageOutbound::TakeNextLocked() {
     ++shared_->counters.frames_sent;
     shared_->counters.bytes_sent += frame->payload_bytes;
     sent_bytes_ += frame->payload_bytes;
-    pieces_ = ToByteBuffers(*frame);
-    Next next = TakePieceLocked();
+    chunks_ = ToByteBuffers(*frame);
+    Next next = TakeChunkLocked();
     if (frame->payload_bytes <= kSmallFrame && FrameReadyLocked()) {
       next.options.set_buffer_hint();
     }
@@ -160,9 +160,9 @@ std::optional<OutboundStream::Next> StageOutbound::TakeNextLocked() {
   return Next{.half_close = true};
 }
 
-OutboundStream::Next StageOutbound::TakePieceLocked() {
-  Next next{std::move(pieces_.front())};
-  pieces_.pop_front();
+OutboundStream::Next StageOutbound::TakeChunkLocked() {
+  Next next{std::move(chunks_.front())};
+  chunks_.pop_front();
   return next;
 }
 
@@ -232,7 +232,7 @@ void StageOutbound::Refuse(const absl::Status& why,
 
 OutboundStream::Ended StageOutbound::OnEndedLocked(const absl::Status& status,
                                                    bool answered) {
-  pieces_.clear();
+  chunks_.clear();
   for (auto& [boundary, window] : windows_) window.OnBroken();
   if (absl::IsInvalidArgument(status)) {
     if (!ended_.ok()) return {};

@@ -81,7 +81,7 @@ class StageOutbound final : public OutboundStream {
   // Returns the tensor of `frame` whose codec error is measured, if any.
   std::optional<Tensor> SampleOf(const Frame& frame, int64_t sequence) const;
   void MeasureError(const Tensor& sample, const Tensor& wire);
-  Next TakePieceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Next TakeChunkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool FrameReadyLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool EverythingSentLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void Refuse(const absl::Status& why, absl::string_view what) const;
@@ -101,8 +101,8 @@ class StageOutbound final : public OutboundStream {
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // not OK: closed
   // Boundaries that still need a hello in this call.
   std::vector<int32_t> hellos_ ABSL_GUARDED_BY(mutex_);
-  // chunks of a frame
-  std::deque<grpc::ByteBuffer> pieces_ ABSL_GUARDED_BY(mutex_);
+  // The rest of the frame that is being sent.
+  std::deque<grpc::ByteBuffer> chunks_ ABSL_GUARDED_BY(mutex_);
   int32_t last_boundary_ ABSL_GUARDED_BY(mutex_) = -1;  // boundaries take turns
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool break_logged_ ABSL_GUARDED_BY(mutex_) = false;

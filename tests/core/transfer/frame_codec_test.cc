@@ -49,19 +49,19 @@ std::string Flatten(const EncodedFrame& frame) {
   return bytes;
 }
 
-// The bytes in pieces of `piece` each.
-std::vector<ByteSpan> Cut(const std::string& bytes, size_t piece) {
+// The bytes in spans of `size` each.
+std::vector<ByteSpan> Cut(const std::string& bytes, size_t size) {
   std::vector<ByteSpan> spans;
-  for (size_t at = 0; at < bytes.size(); at += piece) {
+  for (size_t at = 0; at < bytes.size(); at += size) {
     spans.push_back(
         ByteSpan(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size())
-            .subspan(at, piece));
+            .subspan(at, size));
   }
   return spans;
 }
 
-absl::StatusOr<Frame> Decode(const std::string& bytes, size_t piece = 1 << 20) {
-  const std::vector<ByteSpan> spans = Cut(bytes, piece);
+absl::StatusOr<Frame> Decode(const std::string& bytes, size_t size = 1 << 20) {
+  const std::vector<ByteSpan> spans = Cut(bytes, size);
   absl::StatusOr<FrameLayout> layout = ParseFrame(spans);
   if (!layout.ok()) return layout.status();
   absl::StatusOr<TensorList> tensors = ReadPayload(spans, *layout);
@@ -115,9 +115,9 @@ std::string TensorBody(uint64_t dtype, const std::vector<uint64_t>& shape,
   return body;
 }
 
-class FrameCodecPieces : public ::testing::TestWithParam<size_t> {};
+class FrameCodecCuts : public ::testing::TestWithParam<size_t> {};
 
-TEST_P(FrameCodecPieces, ReadsBackWhatWasWrittenHoweverItIsCut) {
+TEST_P(FrameCodecCuts, ReadsBackWhatWasWrittenHoweverItIsCut) {
   const Frame sent = ActivationFrame();
 
   const auto got = Value(Decode(Flatten(EncodeFrame(sent)), GetParam()));
@@ -135,7 +135,7 @@ TEST_P(FrameCodecPieces, ReadsBackWhatWasWrittenHoweverItIsCut) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, FrameCodecPieces,
+INSTANTIATE_TEST_SUITE_P(Sizes, FrameCodecCuts,
                          ::testing::Values(1, 2, 7, 64, 100, 1 << 20));
 
 TEST(FrameCodec, SharesTheTensorsMemoryInsteadOfCopyingIt) {
@@ -282,7 +282,8 @@ TEST(FrameCodec, RefusesWhatCannotBeAndSaysWhy) {
       {WithTensor(1, {2}, 2, "12345678"),
        "a payload of 8 bytes for tensors of 4"},
       {WithTensor(7, {1}, 1, "1234"), "field 1 cannot be 7"},
-      {WithTensor(1, {1}, 9, "1234"), "codec 9"},
+      {WithTensor(1, {1}, 0, "1234"), "without dtype or codec"},
+      {WithTensor(1, {1}, 9, "1234"), "field 3 cannot be 9"},
       {WithTensor(1, {~0ull}, 1, "1234"), "negative"},
       {WithTensor(4, {1}, 2, "12"), "codec bf16 for a tensor of"}};
   for (const auto& [bytes, why] : refused) {
@@ -341,7 +342,7 @@ TEST(FrameCodec, SurvivesHostileBytes) {
       tensor_bytes += tensor.bytes();
     }
     ASSERT_LE(tensor_bytes, static_cast<int64_t>(bytes.size())) << seed;
-    ASSERT_EQ(tensor_bytes, layout->payload_bytes) << seed;
+    ASSERT_EQ(tensor_bytes, layout->payload.bytes) << seed;
     (void)ReadPayload(spans, *layout);
   }
 }
@@ -349,7 +350,7 @@ TEST(FrameCodec, SurvivesHostileBytes) {
 TEST(Checksum, IsTheSameHoweverTheBytesAreCut) {
   const std::string bytes = Flatten(EncodeFrame(ActivationFrame()));
   Checksum checksum;
-  for (const ByteSpan piece : Cut(bytes, 13)) checksum.Update(piece);
+  for (const ByteSpan span : Cut(bytes, 13)) checksum.Update(span);
 
   Checksum whole;
   whole.Update(Cut(bytes, bytes.size())[0]);

@@ -1,5 +1,3 @@
-#include "core/transfer/round_frame.h"
-
 #include <cstring>
 #include <string>
 #include <utility>
@@ -7,6 +5,7 @@
 
 #include "core/base/random.h"
 #include "core/transfer/checksum.h"
+#include "core/transfer/frame_codec.h"
 #include "core/transfer/wire.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,26 +17,26 @@ namespace {
 using ::testing::HasSubstr;
 using Span = absl::Span<const uint8_t>;
 
-RoundFrameHeader Header() {
-  RoundFrameHeader header;
-  header.job = 7;
-  header.attempt = 2;
-  header.plan_version = 4;
-  header.from = {5, 0xfedcba9876543210u};
-  header.to = {6, 9};
+FrameHeader Header() {
+  FrameHeader header;
+  header.fence = {JobId{7}, 2, 4};
+  header.from = {WorkerId{5}, {0xfedcba9876543210u}};
+  header.to = {WorkerId{6}, {9}};
   return header;
 }
 
-RoundFrameHeader ChunkHeader(int64_t payload_bytes, int32_t chunk) {
-  RoundFrameHeader header = Header();
-  header.payload = {2, 300, 12, 0x8000000000000001u, payload_bytes};
+FrameHeader ChunkHeader(int64_t payload_bytes, int32_t chunk) {
+  FrameHeader header = Header();
+  header.payload = {PayloadKey::Kind::kResult, 300, 12, 0x8000000000000001u};
+  header.payload_bytes = payload_bytes;
   header.chunk = chunk;
-  header.checksum = 0x123456789abcdef0u;
   return header;
 }
 
-std::string Chunk(const RoundFrameHeader& header, int64_t bytes) {
-  return EncodeRoundChunkPrefix(header, bytes) +
+constexpr uint64_t kChecksum = 0x123456789abcdef0u;
+
+std::string Chunk(const FrameHeader& header, int64_t bytes) {
+  return EncodeRoundChunkPrefix(header, bytes, kChecksum) +
          std::string(static_cast<size_t>(bytes), 'x');
 }
 
@@ -51,8 +50,8 @@ std::vector<Span> CutSpans(const std::string& bytes, size_t size) {
   return spans;
 }
 
-absl::StatusOr<RoundFrameLayout> Parse(const std::string& bytes,
-                                       size_t size = 1 << 20) {
+absl::StatusOr<FrameLayout> Parse(const std::string& bytes,
+                                  size_t size = 1 << 20) {
   return ParseRoundFrame(CutSpans(bytes, size));
 }
 
@@ -72,7 +71,7 @@ void ExpectRefused(const std::string& bytes, const std::string& why) {
 class RoundFrameCuts : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(RoundFrameCuts, ReadsBackAChunkHoweverItIsCut) {
-  const RoundFrameHeader header = ChunkHeader(kMaxRoundDataBytes + 77, 1);
+  const FrameHeader header = ChunkHeader(kMaxRoundDataBytes + 77, 1);
   const std::string bytes = Chunk(header, 77);
 
   const auto layout = Value(Parse(bytes, GetParam()));
@@ -83,8 +82,9 @@ TEST_P(RoundFrameCuts, ReadsBackAChunkHoweverItIsCut) {
 }
 
 TEST_P(RoundFrameCuts, ReadsBackAMessageHoweverItIsCut) {
-  RoundFrameHeader header = Header();
-  header.payload = {1, 4, 0, 0, 1000};
+  FrameHeader header = Header();
+  header.payload = {PayloadKey::Kind::kPart, 4, 0, 0};
+  header.payload_bytes = 1000;
   const std::string bytes = EncodeRoundMessage(header, "hello");
 
   const auto layout = Value(Parse(bytes, GetParam()));
@@ -95,9 +95,10 @@ TEST_P(RoundFrameCuts, ReadsBackAMessageHoweverItIsCut) {
 }
 
 TEST_P(RoundFrameCuts, ReadsBackAChunkWithItsMessageHoweverItIsCut) {
-  const RoundFrameHeader header = ChunkHeader(77, 0);
+  const FrameHeader header = ChunkHeader(77, 0);
   const std::string bytes =
-      EncodeRoundChunkPrefix(header, 77, "hello") + std::string(77, 'x');
+      EncodeRoundChunkPrefix(header, 77, kChecksum, "hello") +
+      std::string(77, 'x');
 
   const auto layout = Value(Parse(bytes, GetParam()));
 
@@ -133,8 +134,8 @@ TEST(RoundFrame, ReadsHellos) {
 }
 
 TEST(RoundFrame, ReadsChunksOfAnySize) {
-  RoundFrameHeader header = ChunkHeader(250, 1);
-  header.payload->chunk_bytes = 100;
+  FrameHeader header = ChunkHeader(250, 1);
+  header.chunk_bytes = 100;
   const std::string bytes = Chunk(header, 100);
 
   const auto layout = Value(Parse(bytes, 3));
@@ -181,8 +182,8 @@ TEST(RoundFrame, TakesThePayloadsSizeBeforeOrBehindItsKey) {
 
   const auto layout = Value(Parse(bytes));
 
-  EXPECT_EQ(layout.header.payload->bytes, 5);
-  EXPECT_EQ(layout.header.payload->kind, 3);
+  EXPECT_EQ(layout.header.payload_bytes, 5);
+  EXPECT_EQ(layout.header.payload->kind, PayloadKey::Kind::kState);
 }
 
 TEST(RoundFrame, RefusesEveryTruncationOfAChunk) {
@@ -200,8 +201,9 @@ TEST(RoundFrame, RefusesEveryTruncationOfAChunk) {
 }
 
 TEST(RoundFrame, TakesAMessageBeforeTheOtherFieldsAsProtobufWritesIt) {
-  RoundFrameHeader header = Header();
-  header.payload = {1, 4, 0, 0, 1000};
+  FrameHeader header = Header();
+  header.payload = {PayloadKey::Kind::kPart, 4, 0, 0};
+  header.payload_bytes = 1000;
   std::string bytes;
   AppendTag(&bytes, 5, WireType::kBytes);
   AppendVarint(&bytes, 5);
@@ -213,10 +215,10 @@ TEST(RoundFrame, TakesAMessageBeforeTheOtherFieldsAsProtobufWritesIt) {
   EXPECT_EQ(Text(bytes, 3, layout.message), "hello");
 }
 
-// A chunk of 50 bytes whose payload is changed.
-std::string Changed(void (*change)(RoundPayloadHeader&)) {
-  RoundFrameHeader header = ChunkHeader(50, 0);
-  change(*header.payload);
+// A chunk of 50 bytes whose header is changed.
+std::string Changed(void (*change)(FrameHeader&)) {
+  FrameHeader header = ChunkHeader(50, 0);
+  change(header);
   return Chunk(header, 50);
 }
 
@@ -228,19 +230,22 @@ TEST(RoundFrame, RefusesWhatCannotBe) {
   const std::pair<std::string, std::string> refused[] = {
       {"", "of no job"},
       {message + message, "more than once"},
-      {EncodeRoundChunkPrefix(Header(), 1) + "x", "of no payload"},
+      {EncodeRoundChunkPrefix(Header(), 1, 0) + "x", "of no payload"},
       {Chunk(ChunkHeader(50, 0), 49), "with 49 bytes, need 50"},
       {Chunk(ChunkHeader(50, 0), 51), "with 51 bytes, need 50"},
       {Chunk(ChunkHeader(50, 1), 10), "need 0"},
       {Chunk(ChunkHeader(0, 0), 0), "need 0"},
       {Chunk(ChunkHeader(kMaxRoundDataBytes + 1, 0), 1), "need 262144"},
-      {Changed([](auto& p) { p.kind = 4; }), "field 6 cannot be 4"},
-      {Changed([](auto& p) { p.kind = 0; }), "field 6 cannot be 0"},
-      {Changed([](auto& p) { p.step = -1; }), "field 2 cannot be"},
-      {Chunk(ChunkHeader(int64_t{1} << 41, 0), 50), "field 7 cannot be"},
+      {Changed([](auto& h) { h.payload->kind = PayloadKey::Kind{4}; }),
+       "field 1 cannot be 4"},
+      {Changed([](auto& h) { h.payload->kind = PayloadKey::Kind{}; }),
+       "of no kind"},
+      {Changed([](auto& h) { h.payload->step = -1; }), "field 2 cannot be"},
+      {Chunk(ChunkHeader(int64_t{1} << 41, 0), 50),
+       "a payload of 2199023255552 bytes"},
       {Chunk(ChunkHeader(50, -1), 50), "field 8 cannot be"},
-      {Changed([](auto& p) { p.chunk_bytes = kMaxRoundDataBytes + 1; }),
-       "field 14 cannot be 262145"},
+      {Changed([](auto& h) { h.chunk_bytes = kMaxRoundDataBytes + 1; }),
+       "in chunks of 262145"},
       {EncodeRoundMessage(Header(),
                           std::string(static_cast<size_t>(too_long), 'm')),
        "a message of 262145 bytes"},
