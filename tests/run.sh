@@ -46,9 +46,41 @@ readonly PROGRAMS=(paceline paceline-coordinator paceline-worker)
 # the one that has PyTorch and a browser.
 script() { /usr/bin/python3 tests/nightly/run.py "$@"; }
 
-# with_programs SCRIPT [OPTION...]: one that runs the three programs.
+# README.md says what each area is.  These are a script that runs the three
+# programs, and after a colon what else has to be built for it.
+declare -A SCRIPTS=(
+  [same-bytes]="jobs/same_bytes"
+  [precision]="jobs/variants --part precision"
+  [codecs]="jobs/variants --part codecs"
+  [soak]="jobs/soak"
+  [kills]="kills/rounds"
+  [pipeline-kills]="kills/pipeline"
+  [replicas]="kills/replicas"
+  [coordinator-kills]="kills/coordinator"
+  [tls-cost]="jobs/costs --part tls --turns 6"
+  [strangers]="scale/strangers"
+  [liars]="rounds/liars"
+  [moves]="beds/moves"
+  [bed]="beds/prediction"
+  [replicas-bed]="beds/replicas"
+  [speed]="beds/speed: bench_plain_vit"
+  [ddp]="rounds/ddp_beside"
+  [studies]="beds/studies"
+)
+
+run_script() {
+  local words=() more=() script=${SCRIPTS[$1]}
+  read -ra words <<<"${script%%:*}"
+  [[ $script != *:* ]] || read -ra more <<<"${script#*:}"
+  with_programs "${more[@]}" -- "${words[@]}"
+}
+
+# with_programs [TARGET...] -- SCRIPT [OPTION...]
 with_programs() {
-  deploy/build.sh release "${PROGRAMS[@]}"
+  local targets=()
+  while [[ $1 != -- ]]; do targets+=("$1"); shift; done
+  shift
+  deploy/build.sh release "${PROGRAMS[@]}" "${targets[@]}"
   script "$@"
 }
 
@@ -56,103 +88,47 @@ area_repeat() { suite release --repeat until-fail:20; }
 area_torch_free() { suite torch-free; }
 area_tsan() { suite tsan; }
 area_asan() { suite asan; }
+area_trixie() { tests/nightly/systems/trixie.sh; }
+area_arm64() { tests/nightly/systems/arm64.sh; }
 
-area_same_bytes() {
-  with_programs jobs/same_bytes
-}
-
-# One job in fp32, bf16 and with activations computed once more, in one table.
-area_precision() {
-  with_programs jobs/variants --part precision
-}
-
-# logits NAME SCRIPT VARIABLE: weights and expected logits of real sizes, two
-# gigabytes for a while; ours agree with them.
+# logits SCRIPT VARIABLE: weights and expected logits of real sizes, two gigabytes
+# for a while; ours agree with them.
 logits() {
   local folder=build/$1
   deploy/build.sh release torch_tests
   rm -rf "$folder"
-  script "logits/$2" --full "$folder"
-  env "$3=$folder" build/release/bin/torch_tests --gtest_filter='Logits.*'
+  script "logits/$1" --full "$folder"
+  env "$2=$folder" build/release/bin/torch_tests --gtest_filter='Logits.*'
   rm -rf "$folder"
 }
+area_torchvision() { logits torchvision PACELINE_TORCHVISION_LOGITS; }
+area_language() { logits language PACELINE_LANGUAGE_LOGITS; }
 
-area_torchvision() {
-  logits torchvision torchvision PACELINE_TORCHVISION_LOGITS
+# model NAME SCHEDULES: faults for a core, and the large cases of its model.
+model() {
+  local program=${1}_simulation
+  deploy/build.sh release "$program"
+  "build/release/bin/$program" --schedules "$2" --coverage
+  "tests/core/$1/model_check.py" nightly
 }
+area_rounds() { model round 1000000; }
+area_recover() { model recover 200000; }
 
-# GPT-2, BERT and RoBERTa, with weights drawn by a formula.
-area_language() {
-  logits language language PACELINE_LANGUAGE_LOGITS
-}
-
-area_codecs() {
-  with_programs jobs/variants --part codecs
-}
-
-# A million schedules of faults for the core of the rolling server, and the
-# large cases of its model.
-area_rounds() {
-  deploy/build.sh release round_simulation
-  build/release/bin/round_simulation --schedules 1000000 --coverage
-  tests/core/round/model_check.py nightly
-}
-
-# 200,000 schedules of faults for the core of the recovery, and the large cases
-# of its model.
-area_recover() {
-  deploy/build.sh release recover_simulation
-  build/release/bin/recover_simulation --schedules 200000 --coverage
-  tests/core/recover/model_check.py nightly
-}
-
-# The server of a round is killed in each phase, twenty times; a quarter of an
-# hour.
-area_kills() {
-  with_programs kills/rounds
-}
-
-# Workers of a pipeline are killed: every one, pairs, and while another one is
-# recovered from; an hour.
-area_pipeline_kills() {
-  with_programs kills/pipeline
-}
-
-# Replicas of a pipeline's stages are killed: one of each stage, the first ones,
-# and where the gate is; half an hour.
-area_replicas() {
-  with_programs kills/replicas
-}
-
-# The coordinator is killed twenty times in one job, and hangs for a minute.
-area_coordinator_kills() {
-  with_programs kills/coordinator
-}
-
-# The same job with and without snapshots, here and, as root, on the bed.
 area_snapshot_cost() {
-  with_programs jobs/costs --part snapshots
+  with_programs -- jobs/costs --part snapshots
   [[ $EUID -ne 0 ]] || script jobs/costs --part snapshots-bed
 }
 
-# The same job with and without TLS.
-area_tls_cost() {
-  with_programs jobs/costs --part tls --turns 6
-}
-
-# Five jobs that a Prometheus watches: each panel has data, and is drawn by
-# Grafana's components, which npm fetches.
 area_dashboards() {
-  with_programs dashboards/proof
+  with_programs -- dashboards/proof
   script dashboards/render
 }
 
-# Ten thousand connections and messages without an end, beside a job.
-area_strangers() {
-  with_programs scale/strangers
+area_chaos() {
+  with_programs -- kills/chaos
+  [[ $EUID -ne 0 ]] || script kills/chaos --bed --minutes 10 --steps 150
 }
 
-# Five minutes for each parser of bytes of others, on all cores.
 area_fuzz() {
   local corpus
   deploy/build.sh release fuzz_parsers
@@ -162,21 +138,6 @@ area_fuzz() {
   done
 }
 
-# A machine becomes slow, another one joins: layers move.  A quarter of an hour;
-# needs root.
-area_moves() {
-  with_programs beds/moves
-}
-
-# Half an hour, and one fault every 20 s; as root ten minutes more on emulated
-# machines, whose links are cut.
-area_chaos() {
-  with_programs kills/chaos
-  [[ $EUID -ne 0 ]] || script kills/chaos --bed --minutes 10 --steps 150
-}
-
-# A thousand workers on one coordinator; twenty watchers of two hundred, and a
-# browser; 20,000 jobs that have ended.
 area_scale() {
   deploy/build.sh release paceline-coordinator paceline bench_many_workers
   build/release/bin/bench_many_workers --check
@@ -185,74 +146,31 @@ area_scale() {
   script scale/long_store
 }
 
-# What each rule withstands: nine members of which two, then four lie.
-area_liars() {
-  with_programs rounds/liars
-}
-
-# Half of a model's multiply-adds: what it costs in accuracy, and, as root, what
-# four machines with it are to one with the whole model.  An hour.
 area_pruning() {
-  with_programs beds/pruning --model vit
-  with_programs beds/pruning --model resnet18 \
+  with_programs -- beds/pruning --model vit
+  script beds/pruning --model resnet18 \
     --set cpu_capability=avx2 --set pipeline.codec=bf16
 }
 
-# Machines that boot: set up over ssh, rebooted, purged; one with less memory than
-# its worker wants.  Needs root.
 area_machines() {
   deploy/build.sh release "${PROGRAMS[@]}"
-  tests/process/machine_life.py --bin build/release/bin
+  tests/process/run.py machine_life --bin build/release/bin
   tests/nightly/systems/memory_limit.sh
 }
 
-area_soak() {
-  with_programs jobs/soak
-}
-
 area_bench() {
+  local bench
   deploy/build.sh release
   build/release/bin/bench_frame
   build/release/bin/bench_images
-  build/release/bin/bench_simulate --check
-  build/release/bin/bench_plan --check
-  build/release/bin/bench_pipedream --check
-  build/release/bin/bench_data_plane --check
+  for bench in simulate plan pipedream data_plane; do
+    "build/release/bin/bench_$bench" --check
+  done
 }
 
-# Predicted against measured step time on emulated machines; needs root.
-area_bed() {
-  with_programs beds/prediction
-}
-
-# Stages of several workers that train there, beside stages of one; needs root.
-area_replicas_bed() {
-  with_programs beds/replicas
-}
-
-# How fast DeiT-S runs and trains there, an hour; needs root.
-area_speed() {
-  deploy/build.sh release bench_plain_vit
-  with_programs beds/speed
-}
-
-# How fast four members agree on a gradient, there and here, beside Gloo, and
-# how a round grows with its members; needs root and PyTorch.
 area_round_speed() {
-  deploy/build.sh release bench_round_exchange bench_members
-  with_programs rounds/round_speed
+  with_programs bench_round_exchange bench_members -- rounds/round_speed
   build/release/bin/bench_members --check
-}
-
-# A data-parallel step with default settings, beside PyTorch's DDP; needs the
-# same.
-area_ddp() {
-  with_programs rounds/ddp_beside
-}
-
-# What studies must show; needs root, and packages of data.
-area_studies() {
-  with_programs beds/studies
 }
 
 # As a newcomer runs it, without a terminal: three minutes of training at most
@@ -266,12 +184,6 @@ area_quickstart() {
   python3 -c "import sys; sys.exit(not (float(sys.argv[1]) >= 0.89 and int(sys.argv[2]) <= 180))" \
     "$accuracy" "$seconds"
 }
-
-# Debian 13: the quickstart and the suite in a root of its own; needs root.
-area_trixie() { tests/nightly/systems/trixie.sh; }
-
-# Cross-compiled, and unit tests in an emulator; needs root.
-area_arm64() { tests/nightly/systems/arm64.sh; }
 
 # The commit, and whether the tree differs from it: such results are
 # overwritten every time.
@@ -336,7 +248,7 @@ main() {
         ;;
       --area)  # one area in this process; what --nightly calls
         is_area "${2:-}" || refuse "no nightly area '${2:-}'"
-        "area_${2//-/_}"
+        if [[ ${SCRIPTS[$2]:-} ]]; then run_script "$2"; else "area_${2//-/_}"; fi
         return
         ;;
       --help | -h) usage; return ;;

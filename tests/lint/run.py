@@ -17,28 +17,13 @@ import thread_safety
 import words
 from tree import Tree
 
-CHECKS = {
-    "include_rule": include_rule.check,
-    "header": shape.check_header,
-    "length": shape.check_length,
-    "purity": shape.check_purity,
-    "clocks": shape.check_clocks,
-    "layout": shape.check_layout,
-    "parse": formats.check_parse,
-    "configuration": formats.check_configuration,
-    "shell": formats.check_shell,
-    "clang_format": formats.check_clang_format,
-    "systemd": formats.check_systemd,
-    "metrics": dashboards.check_metrics,
-    "promtool": dashboards.check_promtool,
-    "generated": dashboards.check_generated,
-    "openers": words.check_openers,
-    "references": words.check_references,
-}
-BUILD_CHECKS = {
-    "packages": packages.check,
-    "thread_safety": thread_safety.check,
-}
+# Each check_NAME of the first ones; what needs a configured build folder.
+CHECKS = {"include_rule": include_rule.check, **{
+    name.removeprefix("check_"): check
+    for module in (dashboards, formats, shape, words)
+    for name, check in vars(module).items() if name.startswith("check_")}}
+BUILD_CHECKS = {"packages": packages.check,
+                "thread_safety": thread_safety.check}
 
 
 def main():

@@ -49,10 +49,9 @@ def flags_of(command):
 
 def clang(flags, *words):
     """What clang complains of."""
-    result = subprocess.run(
-        ["clang++", "-Wno-everything", "-Wthread-safety",
-         "-Werror=thread-safety", *flags, *words],
-        capture_output=True, text=True, check=False)
+    result = subprocess.run(["clang++", "-Wno-everything", "-Wthread-safety",
+                             "-Werror=thread-safety", *flags, *words],
+                            capture_output=True, text=True, check=False)
     return result.stderr if result.returncode else ""
 
 

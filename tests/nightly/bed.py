@@ -136,8 +136,7 @@ class Bed(Asked):
     def run(self, *arguments, timeout=None):
         """Runs the client beside the coordinator."""
         return subprocess.run(self.command("paceline", *arguments), text=True,
-                              capture_output=True, check=False,
-                              timeout=timeout)
+                              capture_output=True, check=False, timeout=timeout)
 
     def ask(self, *arguments, listen=None):
         """Runs the client with -o json, which must succeed; what it says

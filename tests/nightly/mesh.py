@@ -65,11 +65,10 @@ def tensors_of(path):
     begin = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:begin])
     header.pop("__metadata__", None)
-    return {name: array.array(
-        {"F32": "f", "I64": "q"}.get(entry["dtype"], "B"),
-        content[begin + entry["data_offsets"][0]:
-                begin + entry["data_offsets"][1]])
-            for name, entry in header.items()}
+    return {name: array.array({"F32": "f", "I64": "q"}.get(entry["dtype"], "B"),
+                              content[begin + entry["data_offsets"][0]: begin
+                                      + entry["data_offsets"][1]]) for name,
+            entry in header.items()}
 
 
 class Asked:

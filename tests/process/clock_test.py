@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Somebody sets the clock while a mesh works: an hour back, or ahead.
 
 support/set_clock.cc says how, and why that is what setting a clock does.  Where
@@ -7,27 +6,18 @@ busy box is given minutes.
 """
 
 import os
-import signal
 import time
+from pathlib import Path
 from unittest import mock
 
-from mesh_case import (PATIENCE_SECONDS, MeshCase, Settings, eventually, main,
-                       stopped)
+from mesh_case import JOB, MeshCase, Settings, stopped
+from mesh import UNREACHABLE
 
 HOUR = 3600
 LEASE_SECONDS = 3
 
-JOB = """
-model: {name: lenet}
-data: {name: synthetic, train_samples: 512, test_samples: 64}
-train: {steps: 1000000, batch: 32, micro_batch: 8, evaluate_every: 0}
-pipeline: {stages: 3}
-"""
-
 
 class Clock(MeshCase):
-    beside_others = True
-
     def setUp(self):
         super().setUp()
         library = Settings.bin / "libset_clock.so"
@@ -45,10 +35,6 @@ class Clock(MeshCase):
         with open(self.ahead, "r+b" if self.ahead.exists() else "wb") as file:
             file.write((seconds * 10**9).to_bytes(8, "little", signed=True))
 
-    def soon(self, condition, what):
-        self.assertTrue(eventually(condition, PATIENCE_SECONDS),
-                        f"{what}\n{self.events()}\n{self.log('coordinator')}")
-
     def steps_go_on(self):
         # Of an earlier attempt the newest step may be larger.
         seen = set()
@@ -59,20 +45,12 @@ class Clock(MeshCase):
             return len(seen) > 1
         self.soon(one_more, "no step is done")
 
-    def begin(self, workers=4):
+    def train(self, workers=4):
         self.start(workers)
-        self.detach(self.write(JOB))
-        self.await_step_after(3)
-
-    def holder(self, stage):
-        return next(each["name"] for each in self.job()["workers"]
-                    if stage in each["stages"])
-
-    def state_of(self, worker):
-        return {each["name"]: each["state"] for each in self.workers()}[worker]
+        self.begin(self.write(JOB), "train.evaluate_every=0", step=3)
 
     def test_set_back_by_an_hour_a_stopped_worker_is_missed_in_its_lease(self):
-        self.begin()
+        self.train()
         self.set_clock(-HOUR)
         self.steps_go_on()
         self.assertEqual(self.job()["attempt"], 1, self.events())
@@ -90,37 +68,29 @@ class Clock(MeshCase):
 
     def test_set_back_by_an_hour_deadlines_of_calls_stand(self):
         """A client asks a coordinator that does not answer."""
-        self.begin(3)
+        self.train(3)
         with stopped(self.pid_of_coordinator()):
             asking = self.background("node", "list")
             # It waits, or is about to.
-            self.assertTrue(eventually(
-                lambda: "paceline" in self.command_of(asking.pid)))
+            self.soon(lambda: "paceline" in Path(
+                f"/proc/{asking.pid}/comm").read_text())
             self.set_clock(-HOUR)
-            self.assertEqual(asking.wait(PATIENCE_SECONDS), 4,
-                             asking.errors.read_text() +
-                             asking.out.read_text())
+            self.ends(asking, UNREACHABLE)
 
         self.steps_go_on()
         self.stop()
 
-    def command_of(self, pid):
-        with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
-            return file.read()
-
     def test_set_back_by_an_hour_keepalive_and_backoff_stand(self):
         """A coordinator that stands still acknowledges what comes: only
         keepalive shows it.  One that was killed is dialled until it is back."""
-        self.begin(3)
+        self.train(3)
         self.set_clock(-HOUR)
         with stopped(self.pid_of_coordinator()):
-            self.soon_of_log("w1", "no coordinator")
+            self.soon(lambda: "no coordinator" in self.log("w1"))
         self.soon(lambda: self.state_of("w1") == "busy", "not attached again")
 
-        os.kill(self.pid_of_coordinator(), signal.SIGKILL)
+        self.kill_coordinator()
 
-        self.soon(lambda: self.client("node", "list").returncode == 0,
-                  "`up` does not start it again")
         for worker in ("w1", "w2", "w3"):
             self.soon(lambda name=worker: self.state_of(name) == "busy",
                       "not attached again")
@@ -128,13 +98,8 @@ class Clock(MeshCase):
         self.assertEqual(self.job()["attempt"], 1, self.events())
         self.stop()
 
-    def soon_of_log(self, daemon, text):
-        # Nobody can be asked for events meanwhile.
-        self.assertTrue(eventually(lambda: text in self.log(daemon),
-                                   PATIENCE_SECONDS), self.log(daemon))
-
     def test_set_ahead_and_back_it_costs_nobody_a_lease(self):
-        self.begin(3)
+        self.train(3)
         for seconds in (HOUR, -HOUR, 0):
             self.set_clock(seconds)
             self.steps_go_on()
@@ -147,12 +112,7 @@ class Clock(MeshCase):
         self.start(3)
         waiting = self.background("job", "submit", self.write(JOB), "--set",
                                   "train.steps=200")
-        self.assertTrue(eventually(lambda: self.ask("job", "list")["jobs"]))
+        self.soon(self.jobs)
         self.set_clock(-HOUR)
 
-        self.assertEqual(waiting.wait(PATIENCE_SECONDS), 0,
-                         waiting.errors.read_text())
-
-
-if __name__ == "__main__":
-    main()
+        self.ends(waiting, 0)

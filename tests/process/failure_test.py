@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A failure names the thing that failed, ends with the right exit code, and
 crashes nobody; a wrong configuration too, and systemd does not start it again."""
 
@@ -8,27 +7,25 @@ import signal
 import socket
 import time
 
-from mesh_case import (PATIENCE_SECONDS, ROOT, MeshCase, ProcessCase,
-                       eventually, free_port, get, main, program, run, stopped)
+from mesh_case import (ANY_PORT, JOB, REFUSED, ROOT, DaemonsCase, MeshCase,
+                       ProcessCase, free_port, get, program, run, stopped)
 
-ANY = "127.0.0.1:0"
-LONG_JOB = """
-name: long
-model: {name: lenet}
-data: {name: synthetic, train_samples: 256, test_samples: 32}
-train: {steps: 1000000, batch: 32, micro_batch: 8}
-pipeline: {stages: 3}
-"""
+
+def start_reachable(case, name, *options):
+    """A worker that has told its addresses, as `ports`."""
+    file = case.folder / "ports.json"
+    worker = case.start_worker(name, "--port-file", file, *options)
+    case.soon(lambda: file.exists() and file.read_text(), worker)
+    worker.ports = json.loads(file.read_text())
+    return worker
 
 
 class Failure(MeshCase):
-    beside_others = True
-
     def test_a_database_that_is_moved_away_leaves_its_jobs_numbers_taken(self):
         """Job 1's weights stay where they were; what comes then must not be
         taken for it, nor write over it."""
         self.start(1)
-        file = self.write(LONG_JOB)
+        file = self.write(JOB)
         short = ("train.steps=2", "pipeline.stages=1")
         first = self.submit(file, *short)
 
@@ -36,8 +33,7 @@ class Failure(MeshCase):
         for ending in ("", "-wal", "-shm"):
             (self.mesh.state / f"mesh/coordinator/coordinator.db{ending}") \
                 .unlink(missing_ok=True)
-        self.assertTrue(eventually(
-            lambda: self.client("job", "list").returncode == 0))
+        self.soon(lambda: self.client("job", "list").returncode == 0)
         second = self.submit(file, *short, "train.seed=3")
 
         self.assertEqual(second["id"], 2)
@@ -46,135 +42,48 @@ class Failure(MeshCase):
 
     def test_the_only_worker_is_waited_for_and_comes_back_by_name(self):
         self.start(1)
-        self.detach(self.write(LONG_JOB), "pipeline.stages=1")
-        self.await_step_after(0)
+        self.begin(self.write(JOB), "pipeline.stages=1", step=0)
         victim = self.pid_of_worker("w1")
 
         os.kill(victim, signal.SIGKILL)
 
-        self.assertTrue(eventually(lambda: self.job()["phase"] == "paused"))
+        self.soon(lambda: self.job()["phase"] == "paused")
         self.has(self.job()["why"], "waits for a worker")
-        self.assertTrue(eventually(
-            lambda: self.pid_of_worker("w1") != victim))
+        self.soon(lambda: self.pid_of_worker("w1") != victim)
         self.await_step_after(0)
         self.has(self.client("job", "events", "1").stdout, "w1",
                  "attempt 2 begins from the beginning")
         self.stop()
 
-    def test_no_daemon_dies_with_the_reader_of_its_log(self):
-        """`paceline-worker ... 2>&1 | head`: its next line finds no reader."""
-        for name, *arguments in (
-                ("paceline-coordinator", "--listen", ANY, "--http", ANY),
-                ("paceline-worker", "--listen", ANY, "--http", ANY,
-                 "--coordinator", "127.0.0.1:1"),
-                ("paceline", "up", "--workers", "1", "--port", "0",
-                 "--http-port", "0")):
-            folder = self.folder / name
-            folder.mkdir()
-            # Every one says that it stops.
-            ended = run("bash", "-c",
-                        'mkfifo log; "$@" > log 2>&1 & pid=$!; '
-                        "head -n 1 log; kill -TERM $pid; wait $pid", "bash",
-                        program(name), *arguments, "--state", folder / "state",
-                        seconds=60, cwd=folder)
 
-            self.assertNotEqual(ended.stdout, "", name)
-            self.assertNotEqual(ended.returncode, 128 + signal.SIGPIPE, name)
+class Unhurt(MeshCase):
+    """Nobody dies of it."""
+    shared = 2
 
     def test_missing_data_is_found_before_the_job(self):
-        self.start(2)
-        job = self.write(LONG_JOB)
+        job = self.write(JOB)
 
         refused = self.try_submit(job, "data.name=idx",
                                   "data.path=/no/such/folder")
         empty = self.try_submit(job, "data.name=idx",
                                 f"data.path={self.folder}")
 
-        self.assertEqual(refused.returncode, 2, refused.stderr)
-        self.has(refused.stderr, "data.path /no/such/folder: No such file or "
-                 "directory on w1, w2", "nothing was submitted")
-        self.assertEqual(empty.returncode, 2, empty.stderr)
-        self.has(empty.stderr, "train-images-idx3-ubyte",
-                 "nothing was submitted")
+        self.ended(refused, 2, "data.path /no/such/folder: No such file or "
+                   "directory on w1, w2", "nothing was submitted")
+        self.ended(empty, 2, "train-images-idx3-ubyte", "nothing was submitted")
 
     def test_a_port_in_use_is_named_and_nothing_is_left_running(self):
-        self.start(1)
-        port = self.coordinator.rsplit(":", 1)[1]
+        port = self.address.rsplit(":", 1)[1]
         state = self.folder / "state"
 
-        finished = run(program("paceline"), "up", "--workers", "1", "--port",
-                       port, "--http-port", "0", "--state", state, seconds=30)
-
-        self.assertEqual(finished.returncode, 1, finished.stderr)
-        self.assertIn(port, finished.stderr)
+        self.ended(run(program("paceline"), "up", "--workers", "1", "--port",
+                       port, "--http-port", "0", "--state", state, seconds=30),
+                   1, port)
         self.assertEqual(run("pgrep", "-f", state).stdout, "")
 
-    def start_worker(self, *arguments):
-        """A worker outside of the mesh, and its addresses."""
-        file = self.folder / "ports.json"
-        worker = self.start_process(
-            program("paceline-worker"), "--listen", ANY, "--http", ANY,
-            "--state", self.folder / "worker", "--port-file", file, *arguments)
-        self.assertTrue(eventually(lambda: file.exists() and file.read_text()),
-                        worker.errors.read_text())
-        return worker, json.loads(file.read_text())
-
-    def test_a_worker_without_a_coordinator_finds_it_when_it_comes(self):
-        """It says once that there is none."""
-        address = f"127.0.0.1:{free_port()}"
-        worker, ports = self.start_worker("--coordinator", address, "--name",
-                                          "lonely", "--log-level", "debug")
-        self.assertTrue(eventually(
-            lambda: "no coordinator" in worker.errors.read_text()))
-        self.assertEqual(get(ports["http"], "/healthz"), "ok\n")
-        self.assertIn("not attached", get(ports["http"], "/readyz"))
-
-        self.start_process(program("paceline-coordinator"), "--listen", address,
-                           "--http", ANY, "--state",
-                           self.folder / "coordinator")
-
-        self.assertTrue(eventually(
-            lambda: get(ports["http"], "/readyz") == "ready\n"),
-            worker.errors.read_text())
-        worker.terminate()
-        self.assertEqual(worker.wait(PATIENCE_SECONDS), 0)
-        log = worker.errors.read_text()
-        self.assertEqual(log.count("no coordinator"), 1, log)
-        listed = run(program("paceline"), "--coordinator", address, "node",
-                     "list", "-o", "json")
-        self.assertEqual(json.loads(listed.stdout)["workers"][0]["state"],
-                         "stopped")
-
-    def test_values_that_could_never_work_are_refused_at_the_start(self):
-        worker, coordinator = (program("paceline-worker"),
-                               program("paceline-coordinator"))
-        for flag, code, *command in (
-                ("--coordinator", 78, worker, "--coordinator", "nowhere",
-                 "--listen", ANY, "--http", ANY, "--state", self.folder),
-                ("--lease", 78, coordinator, "--lease", "nan", "--state",
-                 self.folder),
-                ("--state", 78, coordinator, "--state", ""),
-                ("--state", 2, program("paceline"), "up", "--state", "")):
-            finished = run(*command, seconds=20)
-
-            self.assertEqual(finished.returncode, code, finished.stderr)
-            self.assertIn(flag, finished.stderr)
-
-    def test_advertising_port_zero_names_the_port_that_was_bound(self):
-        self.start(1)
-        _, ports = self.start_worker(
-            "--coordinator", self.coordinator, "--name", "zero", "--machine-id",
-            "zero", "--advertise", "localhost:0")
-
-        bound = "localhost:" + ports["grpc"].rsplit(":", 1)[1]
-        self.assertTrue(eventually(lambda: any(
-            worker["name"] == "zero" and worker["address"] == bound
-            for worker in self.workers())), bound)
-
     def test_random_bytes_on_every_port_hurt_nobody(self):
-        self.start(2)
         before = {worker["pid"] for worker in self.workers()}
-        addresses = [self.coordinator, self.http]
+        addresses = [self.address, self.http]
         for worker in self.workers():
             addresses += [worker["address"], worker["http_address"]]
         for address in addresses:
@@ -184,23 +93,87 @@ class Failure(MeshCase):
             run("bash", "-c", "printf 'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n'"
                               f" > /dev/tcp/127.0.0.1/{port}")
 
-        self.submit(self.write(LONG_JOB), "train.steps=2", "pipeline.stages=2")
+        self.submit(self.write(JOB), "train.steps=2", "pipeline.stages=2")
 
         self.assertEqual({worker["pid"] for worker in self.workers()}, before,
                          "somebody died")
 
+    def test_advertising_port_zero_names_the_port_that_was_bound(self):
+        worker = start_reachable(self, "zero", "--coordinator", self.address,
+                                 "--machine-id", "zero", "--advertise",
+                                 "localhost:0")
+
+        bound = "localhost:" + worker.ports["grpc"].rsplit(":", 1)[1]
+        self.soon(lambda: any(
+            each["name"] == "zero" and each["address"] == bound
+            for each in self.workers()), bound)
+        worker.terminate()
+        self.ends(worker, 0)
+
+
+class ByHand(DaemonsCase):
+    def test_no_daemon_dies_with_the_reader_of_its_log(self):
+        """`paceline-worker ... 2>&1 | head`: its next line finds no reader."""
+        for name, *arguments in (
+                ("paceline-coordinator", "--listen", ANY_PORT, "--http", ANY_PORT),
+                ("paceline-worker", "--listen", ANY_PORT, "--http", ANY_PORT,
+                 "--coordinator", "127.0.0.1:1"),
+                ("paceline", "up", "--workers", "1", "--port", "0",
+                 "--http-port", "0")):
+            folder = self.folder / name
+            folder.mkdir()
+            # Every one says that it stops.
+            ended = run("bash", "-c", 'mkfifo log; "$@" > log 2>&1 & pid=$!; '
+                        "head -n 1 log; kill -TERM $pid; wait $pid", "bash",
+                        program(name), *arguments, "--state", folder / "state",
+                        seconds=60, cwd=folder)
+
+            self.assertNotEqual(ended.stdout, "", name)
+            self.assertNotEqual(ended.returncode, 128 + signal.SIGPIPE, name)
+
+    def test_a_worker_without_a_coordinator_finds_it_when_it_comes(self):
+        """It says once that there is none."""
+        worker = start_reachable(self, "lonely", "--coordinator", self.address,
+                                 "--log-level", "debug")
+        http = worker.ports["http"]
+        self.soon(lambda: "no coordinator" in worker.errors.read_text())
+        self.assertEqual(get(http, "/healthz"), "ok\n")
+        self.assertIn("not attached", get(http, "/readyz"))
+
+        self.start_coordinator()
+
+        self.soon(lambda: get(http, "/readyz") == "ready\n", worker)
+        worker.terminate()
+        self.ends(worker, 0)
+        log = worker.errors.read_text()
+        self.assertEqual(log.count("no coordinator"), 1, log)
+        self.assertEqual(self.state_of("lonely"), "stopped")
+
+    def test_values_that_could_never_work_are_refused_at_the_start(self):
+        worker, coordinator = (program("paceline-worker"),
+                               program("paceline-coordinator"))
+        for flag, code, *command in (
+                ("--coordinator", REFUSED, worker, "--coordinator", "nowhere",
+                 "--listen", ANY_PORT, "--http", ANY_PORT, "--state", self.folder),
+                ("--lease", REFUSED, coordinator, "--lease", "nan", "--state",
+                 self.folder),
+                ("--state", REFUSED, coordinator, "--state", ""),
+                ("--state", 2, program("paceline"), "up", "--state", "")):
+            self.ended(run(*command, seconds=20), code, flag)
+
 
 class FailureByTheClock(MeshCase):
+    alone = True
+
     def test_a_coordinator_stopped_beyond_the_lease_accuses_nobody(self):
         """As one on a laptop that was shut for a while."""
         self.start(2)
-        self.detach(self.write(LONG_JOB), "pipeline.stages=2")
-        self.await_step_after(0)
+        self.begin(self.write(JOB), "pipeline.stages=2", step=0)
 
         with stopped(self.pid_of_coordinator()):
             time.sleep(4.5)  # 1.5 leases
 
-        self.await_step_after(self.step())
+        self.await_more_steps()
         self.assertEqual(self.job()["state"], "running")
         self.assertEqual(self.job()["attempt"], 1)
         for worker in self.workers():
@@ -210,7 +183,6 @@ class FailureByTheClock(MeshCase):
 
 class Configuration(ProcessCase):
     """Both daemons with a file of their settings."""
-    beside_others = True
 
     def daemons(self):
         for name in ("paceline-coordinator", "paceline-worker"):
@@ -236,9 +208,9 @@ class Configuration(ProcessCase):
                     ("listen = 0.0.0.0:0", "listen: refusing to listen")):
                 other = "--listen" if line.startswith("http") else "--http"
                 finished = self.run_with(daemon, f"# comment\n{line}\n", other,
-                                         ANY)
+                                         ANY_PORT)
 
-                self.assertEqual(finished.returncode, 78, line)
+                self.assertEqual(finished.returncode, REFUSED, line)
                 self.assertIn(f"{daemon}: {self.file}:2: {message}",
                               finished.stderr)
 
@@ -247,9 +219,8 @@ class Configuration(ProcessCase):
             unknown = self.run_with(daemon, "", "--lisen", "h:1")
             address = self.run_with(daemon, "", "--listen", "7400")
 
-            self.assertEqual(unknown.returncode, 78, unknown.stderr)
-            self.assertEqual(address.returncode, 78, address.stderr)
-            self.assertIn("--listen: '7400' is not HOST:PORT", address.stderr)
+            self.assertEqual(unknown.returncode, REFUSED, unknown.stderr)
+            self.ended(address, REFUSED, "--listen: '7400' is not HOST:PORT")
 
     def supervised(self, daemon, *flags):
         """Starts it as systemd does; what it sends, in lines."""
@@ -259,7 +230,7 @@ class Configuration(ProcessCase):
         said.bind(str(path))
         said.settimeout(30)
         process = self.start_process(
-            program(daemon), "--listen", ANY, "--http", ANY, "--state",
+            program(daemon), "--listen", ANY_PORT, "--http", ANY_PORT, "--state",
             self.folder / daemon, *flags, NOTIFY_SOCKET=str(path),
             WATCHDOG_USEC="200000")
         self.assertIn("READY=1\nSTATUS=", said.recv(200).decode())
@@ -287,34 +258,25 @@ class Configuration(ProcessCase):
 
             file.write_text('log-level = "info"\n')
             process.send_signal(signal.SIGHUP)
-            self.assertTrue(eventually(
-                lambda: "the log level is info" in process.errors.read_text()))
+            self.soon(lambda: "the log level is info" in process.errors.read_text())
             file.write_text('log-level = "loud"\n')
             process.send_signal(signal.SIGHUP)
-            self.assertTrue(eventually(
-                lambda: "not in" in process.errors.read_text()))
+            self.soon(lambda: "not in" in process.errors.read_text())
             process.terminate()
-            self.assertEqual(process.wait(PATIENCE_SECONDS), 0)
+            self.ends(process, 0)
 
     def test_a_port_in_use_is_tried_again(self):
         address = f"127.0.0.1:{free_port()}"
         ports = self.folder / "ports"
         self.start_process(program("paceline-coordinator"), "--listen", address,
-                           "--http", ANY, "--state", self.folder / "holder",
+                           "--http", ANY_PORT, "--state", self.folder / "holder",
                            "--port-file", ports)
-        self.assertTrue(eventually(ports.exists))
+        self.soon(ports.exists)
         for daemon in self.daemons():
-            finished = self.run_with(daemon, "", "--listen", address, "--http",
-                                     ANY)
-
-            self.assertEqual(finished.returncode, 1)
-            self.assertIn("is in use", finished.stderr)
+            self.ended(self.run_with(daemon, "", "--listen", address, "--http",
+                                     ANY_PORT), 1, "is in use")
 
     def test_the_unit_does_not_start_it_again(self):
         for daemon in self.daemons():
             unit = ROOT / "deploy" / "systemd" / f"{daemon}.service"
             self.assertIn("\nRestartPreventExitStatus=78\n", unit.read_text())
-
-
-if __name__ == "__main__":
-    main()

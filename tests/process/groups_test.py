@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The rolling server and gossip over real processes: whoever dies, hangs or
 sends nonsense costs its own part, and nobody diverges."""
 
@@ -6,11 +5,11 @@ import math
 import os
 import sys
 import time
-from array import array
 from collections import defaultdict
 from pathlib import Path
 
-from mesh_case import MeshCase, eventually, frozen_thread, main, stopped
+from mesh_case import MeshCase, frozen_thread, stopped
+from mesh import tensors_of
 
 MEMBERS = 5
 HALF_A_LEASE_SECONDS = 1.5  # of the coordinator's default, `--lease`
@@ -26,6 +25,11 @@ model: {{name: lenet}}
 data: {{name: synthetic, train_samples: 1024, test_samples: {test_samples}}}
 train: {{steps: {steps}, batch: 40, micro_batch: 4, evaluate_every: 0}}
 {more}""")
+
+    def gossip_file(self, steps, *faults):
+        lines = "".join(f"  - {{{fault}}}\n" for fault in faults)
+        return self.job_file(
+            steps, f"aggregation: {{mode: gossip}}\nfaults:\n{lines}", 256)
 
 
 class Watched(GroupCase):
@@ -48,12 +52,10 @@ class Watched(GroupCase):
         return job
 
     def await_sight(self, condition):
-        self.assertTrue(eventually(lambda: condition(self.look())),
-                        self.events())
+        self.soon(lambda: condition(self.look()))
 
     def await_joined(self, worker):
-        self.await_sight(
-            lambda job: f"worker {worker} joined" in self.events())
+        self.await_sight(lambda job: f"worker {worker} joined" in self.events())
 
     def nobody_diverged(self):
         """Every state that somebody named is the only one of its step."""
@@ -61,15 +63,28 @@ class Watched(GroupCase):
             self.assertEqual(len(hashes), 1, f"after step {step}")
         self.assertGreater(len(self.hashes), 2, "nobody was watched")
 
-    def begin(self, members, more="aggregation: {mode: rolling}\n"):
-        self.start(members)
-        self.detach(self.job_file(100_000, more))
+    def kinds_of_events(self):
+        return {event["kind"] for event in
+                self.ask("job", "events", self.number)["events"]}
+
+    def await_more(self, count=5):
+        step = self.look()["step"]
+        self.await_sight(lambda job: job["step"] > step + count)
+
+    def end_undiverged(self):
+        self.assertEqual(self.look()["attempt"], 1)
+        self.nobody_diverged()
+        self.stop()
+
+    def begin(self, members=0, *flags):
+        """Starts a mesh of its own for so many, and an endless job."""
+        if members:
+            self.start(members, *flags)
+        self.detach(self.job_file(1_000_000))
         self.await_sight(lambda job: job["step"] > 5)
 
 
 class KilledServer(Watched):
-    beside_others = True
-
     def step_served_by(self, name, first):
         """The first step from `first` on that this worker serves, with all
         there: in turn, by id."""
@@ -96,11 +111,9 @@ class KilledServer(Watched):
                             for worker in job["workers"]) == MEMBERS)
 
         self.has(self.events(), "member w3 lost", "server w3 lost")
-        self.nobody_diverged()
         # It never began anew, nor left a step out.
-        job = self.look()
-        self.assertEqual((job["attempt"], job["skipped_steps"]), (1, 0))
-        self.stop()
+        self.assertEqual(self.look()["skipped_steps"], 0)
+        self.end_undiverged()
 
     def test_computing(self):
         self.costs_its_part_and_comes_back("computing")
@@ -116,6 +129,8 @@ class KilledServer(Watched):
 
 
 class RoundsByTheClock(Watched):
+    alone = True
+
     def test_a_member_stopped_for_half_a_lease_only_makes_the_run_slower(self):
         """min_parts is the whole group, so that each round waits for every
         part: both runs sum the same parts, and end with the same bytes."""
@@ -130,24 +145,20 @@ aggregation: {mode: rolling, min_parts: 3}
 faults: [{worker: w1, step: 0, steps: 0, kind: delay, seconds: 0.05}]
 """)
         self.detach(slow)
-        self.await_step_after(2, "2")
+        self.await_step_after(2)
         with stopped(pid):
             time.sleep(HALF_A_LEASE_SECONDS)
-            meanwhile = self.job("2")
-        self.assertEqual(self.client("job", "wait", "2").returncode, 0)
-        disturbed = self.job("2")
+            meanwhile = self.job()
+        disturbed = self.finished()
 
         self.assertLess(meanwhile["step"], 200, "it was stopped too late")
-        self.assertEqual(disturbed["state"], "succeeded")
         self.assertEqual(disturbed["skipped_steps"], 0)
         self.assertEqual(disturbed["weights_sha256"],
                          undisturbed["weights_sha256"])
         # The first view to the end: another process would have made another.
-        kinds = {event["kind"]
-                 for event in self.ask("job", "events", "2")["events"]}
-        self.assertEqual(kinds & {"lost", "evicted", "joining", "left",
-                                  "takeover", "paused", "void", "again",
-                                  "joined"}, set())
+        self.assertEqual(self.kinds_of_events() & {
+            "lost", "evicted", "joining", "left", "takeover", "paused", "void",
+            "again", "joined"}, set())
         self.assertEqual(self.pid_of_worker("w2"), pid)
 
     def test_a_stopped_member_is_skipped_past_the_lease_and_comes_back(self):
@@ -168,21 +179,18 @@ faults: [{worker: w1, step: 0, steps: 0, kind: delay, seconds: 0.05}]
         self.assertIn("starting anew", self.log("w2"))
         back = self.look()["step"]
         self.await_sight(lambda job: self.newest.get("w2", 0) > back)
-        self.nobody_diverged()
-        self.assertEqual(self.look()["attempt"], 1)
-        self.stop()
+        self.end_undiverged()
 
 
 class StarvedGroup(Watched):
     """Members that answer late are not taken out, and one that never answers
     is."""
+    alone = True
 
     def test_a_starved_group_throws_nobody_out_and_goes_on(self):
         """Busy loops beside it, and each member stands still most of the time,
         for less than half a lease."""
-        self.start(3, "--lease", "6s")
-        self.detach(self.job_file(1_000_000))
-        self.await_sight(lambda job: job["step"] > 5)
+        self.begin(3, "--lease", "6s")
         pids = [self.pid_of_worker(name) for name in ("w1", "w2", "w3")]
         for _ in range(2 * os.cpu_count()):
             self.start_process(sys.executable, "-c", "while True: pass")
@@ -194,26 +202,19 @@ class StarvedGroup(Watched):
                     time.sleep(0.8)
             time.sleep(0.4)
 
-        step = self.look()["step"]
-        self.await_sight(lambda job: job["step"] > step)
-        self.assertEqual(self.look()["attempt"], 1)
-        kinds = {event["kind"] for event in self.ask("job", "events", "1")["events"]}
-        self.assertEqual(kinds & {"lost", "evicted", "joining", "again"}, set(),
-                         self.events())
+        self.await_more(0)
+        self.assertEqual(self.kinds_of_events() & {
+            "lost", "evicted", "joining", "again"}, set(), self.events())
         self.assertEqual(pids, [self.pid_of_worker(name)
                                 for name in ("w1", "w2", "w3")])
-        self.nobody_diverged()
-        self.stop()
+        self.end_undiverged()
 
     def test_a_member_whose_rounds_thread_hangs_is_taken_out(self):
-        self.start(3, "--lease", "2s")
-        self.detach(self.job_file(1_000_000))
-        self.await_sight(lambda job: job["step"] > 5)
+        self.begin(3, "--lease", "2s")
 
         with frozen_thread(self.pid_of_worker("w2"), "rounds"):
             self.await_event("member w2 evicted (owes an answer")
-            step = self.look()["step"]
-            self.await_sight(lambda job: job["step"] > step + 5)
+            self.await_more()
 
         self.assertIn("and has handled nothing for", self.events())
         self.assertEqual(self.look()["attempt"], 1)
@@ -221,11 +222,9 @@ class StarvedGroup(Watched):
 
 
 class Rounds(Watched):
-    beside_others = True
+    shared = 3
 
     def test_a_test_set_of_fewer_micro_batches_than_members_has_an_accuracy(self):
-        self.start(3)
-
         job = self.submit(self.job_file(10, test_samples=4))  # one of them
 
         self.assertEqual(job["evaluations"][-1]["samples"], 4)
@@ -237,7 +236,7 @@ class Rounds(Watched):
                 if target != self.http][:1]
 
     def test_need_no_coordinator_while_every_member_answers(self):
-        self.begin(3)
+        self.begin()
         worker = self.metrics_of_a_worker()
 
         def rounds():
@@ -246,18 +245,14 @@ class Rounds(Watched):
         with stopped(self.pid_of_coordinator()):
             before = rounds()
             self.assertGreater(before, 0)
-            self.assertTrue(eventually(lambda: rounds() > before + 50))
+            self.soon(lambda: rounds() > before + 50)
 
-        step = self.look()["step"]
-        self.await_sight(lambda job: job["step"] > step + 5)
-        self.assertEqual(self.look()["attempt"], 1)
-        self.nobody_diverged()
-        self.stop()
+        self.await_more()
+        self.end_undiverged()
 
     def test_shards_and_modes_end_with_the_same_bytes_and_every_rule_trains(
             self):
         """Each round waits for all three, so that all sum the same parts."""
-        self.start(3)
         file = self.job_file(40)
 
         def train(*sets):
@@ -278,8 +273,67 @@ class Rounds(Watched):
             self.assertNotEqual(other, plain, rule)
             self.assertLess(rule_loss, 0.9 * untrained, rule)
 
+    def test_uneven_shares_train_as_one_process_with_all_samples(self):
+        file = self.job_file(12)
+
+        single = self.submit(file, "aggregation.mode=none", "pipeline.stages=1")
+        shared = self.submit(file, "aggregation.workers=[w1,w2,w3]",
+                             "aggregation.shares=[5,3,2]",
+                             "aggregation.min_parts=3")
+
+        self.assertAlmostEqual(shared["evaluations"][-1]["loss"],
+                               single["evaluations"][-1]["loss"], delta=1e-5)
+        # The loss of a step is that of all samples, wherever it is shown.
+        self.assertEqual(len(shared["loss"]), 12)
+        for one, other in zip(shared["loss"], single["loss"]):
+            self.assertAlmostEqual(one["value"], other["value"], delta=1e-4)
+        expected, got = (tensors_of(self.export(str(job["id"])))
+                         for job in (single, shared))
+        self.assertGreater(sum(map(len, expected.values())), 40_000)
+        self.assertEqual(got.keys(), expected.keys())
+        self.assertLess(max(abs(a - b) for name, values in expected.items()
+                            for a, b in zip(got[name], values)), 1e-5)
+
+    def test_a_drained_member_leaves_without_a_loss_and_comes_back(self):
+        self.begin()
+
+        with self.without("w2"):
+            self.await_event("w2 left")
+        self.await_joined("w2")
+        self.nobody_diverged()
+        self.stop()
+
+    def test_a_rule_that_the_workers_are_too_few_for_is_refused(self):
+        """Nobody says how many members there shall be, and three are there."""
+        before = self.jobs()
+        file = self.job_file(
+            10, "aggregation: {mode: rolling, rule: trimmed-mean, k: 2}\n")
+
+        self.ended(self.try_submit(file, flags=("--detach",)), 2,
+                   "leaves no part of 3 members",
+                   "set aggregation.min_parts to at least 5")
+        self.assertEqual(self.jobs(), before)
+
+    def test_a_violated_assumption_is_told_at_submit_with_its_numbers(self):
+        file = self.job_file(10, "aggregation: {mode: rolling, rule: median, "
+                                 "k: 1, min_parts: 2}\n")
+
+        few = self.try_submit(file, flags=("--dry-run",))
+        many = self.try_submit(file, "aggregation.k=2", flags=("--dry-run",))
+
+        self.ended(few, 0,
+                   "note: a round may close with min_parts=2 of 3 parts",
+                   "withstands k=1 liars of at least 3 members",
+                   "set aggregation.min_parts to at least 3")
+        self.ended(many, 0,
+                   "note: rule median withstands k=2 liars of at least 5 members",
+                   "there are 3: use k of at most 1")
+
+
+class Liars(GroupCase):
+    shared = MEMBERS
+
     def test_liars_are_outvoted_and_nobody_is_harmed_by_nan(self):
-        self.start(MEMBERS)
         file = self.job_file(120, """
 aggregation: {mode: rolling}
 faults:
@@ -292,51 +346,16 @@ faults:
         self.assertGreater(good["evaluations"][-1]["accuracy"], 0.9)
         self.assertIn("part of w4 skipped", self.events())
 
-    def weights_of(self, job):
-        """The parameters that a job ended with, one after the other."""
-        content = Path(self.export(job)).read_bytes()
-        header = int.from_bytes(content[:8], "little")
-        return array("f", content[8 + header:])
+    def test_one_that_offers_nan_harms_nobody_and_is_named(self):
+        file = self.gossip_file(120, "worker: w2, step: 0, steps: 0, kind: nan")
 
-    def test_uneven_shares_train_as_one_process_with_all_samples(self):
-        self.start(3)
-        file = self.job_file(12)
+        done = self.submit(file)
 
-        alone = self.submit(file, "aggregation.mode=none", "pipeline.stages=1")
-        shared = self.submit(file, "aggregation.workers=[w1,w2,w3]",
-                             "aggregation.shares=[5,3,2]",
-                             "aggregation.min_parts=3")
-
-        self.assertAlmostEqual(shared["evaluations"][-1]["loss"],
-                               alone["evaluations"][-1]["loss"], delta=1e-5)
-        # The loss of a step is that of all samples, wherever it is shown.
-        self.assertEqual(len(shared["loss"]), 12)
-        for one, other in zip(shared["loss"], alone["loss"]):
-            self.assertAlmostEqual(one["value"], other["value"], delta=1e-4)
-        expected, got = self.weights_of("1"), self.weights_of("2")
-        self.assertGreater(len(expected), 40_000)
-        self.assertEqual(len(got), len(expected))
-        self.assertLess(max(abs(a - b) for a, b in zip(got, expected)), 1e-5)
-
-    def test_a_drained_member_leaves_without_a_loss_and_comes_back(self):
-        self.begin(3)
-
-        self.assertEqual(self.client("node", "drain", "w2").returncode, 0)
-        self.await_event("w2 left")
-        self.assertEqual(self.client("node", "undrain", "w2").returncode, 0)
-        self.await_joined("w2")
-        self.nobody_diverged()
-        self.stop()
+        self.assertGreater(done["evaluations"][-1]["accuracy"], 0.9)
+        self.assertIn("part of w2 skipped (not-finite)", self.events())
 
 
 class Gossip(GroupCase):
-    beside_others = True
-
-    def gossip_file(self, steps, *faults):
-        lines = "".join(f"  - {{{fault}}}\n" for fault in faults)
-        return self.job_file(
-            steps, f"aggregation: {{mode: gossip}}\nfaults:\n{lines}", 256)
-
     def test_members_learn_while_one_is_killed_and_comes_back(self):
         self.start(4)
         # Slow enough that there is something left to come back to.
@@ -353,16 +372,6 @@ class Gossip(GroupCase):
         self.has(self.events(), "member w3 lost", "worker w3 joined")
         self.export()
 
-    def test_one_that_offers_nan_harms_nobody_and_is_named(self):
-        self.start(4)
-        file = self.gossip_file(120,
-                                "worker: w2, step: 0, steps: 0, kind: nan")
-
-        done = self.submit(file)
-
-        self.assertGreater(done["evaluations"][-1]["accuracy"], 0.9)
-        self.assertIn("part of w2 skipped (not-finite)", self.events())
-
     def test_the_others_go_on_while_one_is_stopped(self):
         self.start(4)
         self.detach(self.gossip_file(
@@ -371,47 +380,14 @@ class Gossip(GroupCase):
 
         with stopped(self.pid_of_worker("w2")):
             self.await_event("member w2 lost")
-            self.await_step_after(self.step() + 20)
+            self.await_more_steps(20)
 
         self.await_event("worker w2 joined")
-        self.await_step_after(self.step() + 20)
+        self.await_more_steps(20)
         self.stop()
 
 
-class GroupInput(GroupCase):
-    beside_others = True
-
-    def test_a_rule_that_the_workers_are_too_few_for_is_refused(self):
-        """Nobody says how many members there shall be, and three are there."""
-        self.start(3)
-        file = self.job_file(
-            10, "aggregation: {mode: rolling, rule: trimmed-mean, k: 2}\n")
-
-        refused = self.try_submit(file, flags=("--detach",))
-
-        self.assertEqual(refused.returncode, 2, refused.stdout)
-        self.has(refused.stderr, "leaves no part of 3 members",
-                 "set aggregation.min_parts to at least 5")
-        self.assertEqual(self.ask("job", "list")["jobs"], [])
-
-    def test_a_violated_assumption_is_told_at_submit_with_its_numbers(self):
-        self.start(3)
-        file = self.job_file(10, "aggregation: {mode: rolling, rule: median, "
-                                 "k: 1, min_parts: 2}\n")
-
-        few = self.try_submit(file, flags=("--dry-run",))
-        many = self.try_submit(file, "aggregation.k=2", flags=("--dry-run",))
-
-        self.assertEqual(few.returncode, 0, few.stderr)
-        self.has(few.stderr,
-                 "note: a round may close with min_parts=2 of 3 parts",
-                 "withstands k=1 liars of at least 3 members",
-                 "set aggregation.min_parts to at least 3")
-        self.assertEqual(many.returncode, 0, many.stderr)
-        self.has(many.stderr,
-                 "note: rule median withstands k=2 liars of at least 5 members",
-                 "there are 3: use k of at most 1")
-
+class HungTrainer(GroupCase):
     def test_a_hung_trainer_is_taken_out_though_rounds_wait_for_all(self):
         """Its I/O threads answer, and no deadline closes a round that waits
         for all."""
@@ -424,9 +400,5 @@ faults: [{worker: w2, step: 20, kind: delay, seconds: 3600}]
         self.await_event("member w2 evicted (it answers, but has finished no "
                          "instruction")
         self.await_event("worker w2 joined")
-        self.await_step_after(self.step() + 5)
+        self.await_more_steps(5)
         self.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,24 +1,18 @@
-#!/usr/bin/env python3
 """Inference jobs on real processes, of pictures too, and the bench of them."""
 
-import json
 import os
 import re
-import struct
-import zlib
-from array import array
 from pathlib import Path
 
-from mesh_case import ROOT, MeshCase, eventually, main, program
-
-ANY = "127.0.0.1:0"
+from mesh_case import ROOT, MeshCase, png
+from mesh import tensors_of
 
 DATA = ("data: {name: synthetic, shape: [1, 28, 28], classes: 10, "
         "train_samples: 64, test_samples: 50}\n")
 
 
 class Inference(MeshCase):
-    beside_others = True
+    shared = 3
 
     def infer_file(self, model, more=""):
         """An inference job of this model on DATA, with `more` lines."""
@@ -26,7 +20,6 @@ class Inference(MeshCase):
                           f"infer: {{micro_batch: 4}}\n{more}", "infer.yaml")
 
     def test_writes_the_predictions_of_trained_weights(self):
-        self.start(3)
         trained = self.submit(self.write(
             f"model: {{name: lenet}}\n{DATA}"
             "train: {steps: 3, batch: 16, micro_batch: 4}\n"))
@@ -47,13 +40,11 @@ class Inference(MeshCase):
         inspected = self.client("model", "inspect",
                                 self.export(name="predictions.safetensors"))
         self.has(inspected.stdout, "classes", "[50, 10]")
-        self.assertIn("predictions:",
-                      self.client("job", "show", "last").stdout)
+        self.assertIn("predictions:", self.client("job", "show", "last").stdout)
 
     def test_gives_the_same_predictions_where_replicas_share_a_stage(self):
         """Stages of one and of two workers, unevenly shared; then fewer
         micro-batches than turns."""
-        self.start(3)
         infer = self.infer_file(
             "{name: lenet}", "pipeline: {cuts: [3], workers: [w3, w1, w2], "
                              "replicas: [1, 2], shares: [1, 1, 3]}\n")
@@ -75,32 +66,30 @@ class Inference(MeshCase):
     def test_shares_a_stage_out_where_that_is_fastest(self):
         """Without cuts of its own the policy may share stages out, and does so
         on workers that are alike."""
-        self.start(3)
         many = self.submit(self.infer_file("{name: mlp, hidden: []}"))
         self.assertGreater(len(many["workers"]), many["stages"])
 
     def test_gives_the_same_predictions_with_more_stages_than_workers(self):
         """A worker then runs several stages that do not follow each other."""
-        self.start(2)
         infer = self.infer_file("{name: lenet}", "pipeline: {policy: equal}\n")
-        one = self.submit(infer, "pipeline.stages=1")
-        five = self.submit(infer, "pipeline.stages=5")
+        with self.without("w3"):
+            one = self.submit(infer, "pipeline.stages=1")
+            five = self.submit(infer, "pipeline.stages=5")
 
         self.assertEqual(five["stages"], 5)
         self.assertEqual(len(five["workers"]), 2, five)
         for key in ("weights_sha256", "test_accuracy"):
             self.assertEqual(five[key], one[key])
 
+
+class DeadStage(MeshCase):
     def test_goes_on_without_the_blocks_of_a_dead_stage_where_it_may(self):
         """The rows before are those of the whole model, the rows after those
         of a model without block 1, and the result says which are which."""
         self.start(2)
-        middle = self.start_process(  # nobody starts it again
-            program("paceline-worker"), "--listen", ANY, "--http", ANY,
-            "--state", self.folder / "w9", "--name", "w9", "--coordinator",
-            self.coordinator)
-        self.assertTrue(eventually(lambda: len(self.workers()) == 3),
-                        middle.errors.read_text())
+        # Nobody starts it again.
+        middle = self.start_worker("w9", "--coordinator", self.address)
+        self.await_idle(3)
         infer = self.write(
             "kind: infer\nmodel: {name: vit, depth: 3, width: 32}\n"
             "data: {name: synthetic, test_samples: 12000}\n"
@@ -131,65 +120,40 @@ class Inference(MeshCase):
 
     def result(self, job):
         """Its rows of skipped blocks, and its classes."""
-        content = Path(self.export(job)).read_bytes()
-        length = struct.unpack_from("<Q", content)[0]
-        header = json.loads(content[8:8 + length])
-
-        def tensor(name, kind):
-            begin, end = header[name]["data_offsets"]
-            return array(kind, content[8 + length + begin:8 + length + end])
-        skipped = tensor("skipped", "B")
+        tensors = tensors_of(self.export(job))
+        skipped = tensors["skipped"]
         return ([tuple(skipped[at:at + 3]) for at in range(0, len(skipped), 3)],
-                tensor("classes", "q").tolist())
+                tensors["classes"].tolist())
 
 
-def png(width, height):
-    """A picture whose colours rise along both sides."""
-    rows = b"".join(
-        b"\0" + bytes(value % 256 for x in range(width)
-                      for value in (4 * x, 5 * y, 3 * (x + y)))
-        for y in range(height))
-
-    def chunk(kind, content):
-        return (struct.pack(">I", len(content)) + kind + content +
-                struct.pack(">I", zlib.crc32(kind + content)))
-    return (b"\x89PNG\r\n\x1a\n" +
-            chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0,
-                                       0)) +
-            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+def rising(x, y):
+    """Colours that rise along both sides of a picture."""
+    return 4 * x, 5 * y, 3 * (x + y)
 
 
 class ImageFolder(MeshCase):
     """Training and inference on real pictures, some of which are none."""
-    beside_others = True
+    shared = 3
 
     JOB = """
 name: pictures
 model: {name: lenet}
-data:
-  name: imagefolder
-  classes: 2
-  shape: [3, 24, 24]
-  crop: random-resized
-  flip: 0.5
-train:
-  epochs: 2
-  batch: 10
-  micro_batch: 3
+data: {name: imagefolder, classes: 2, shape: [3, 24, 24],
+       crop: random-resized, flip: 0.5}
+train: {epochs: 2, batch: 10, micro_batch: 3}
 pipeline: {stages: 2}
 """
 
-    def begin(self, damaged, workers=2):
+    def begin(self, damaged):
         """Two classes of twelve, and a test split of five; the first `damaged`
         of each class are cut short."""
-        self.start(workers)
         self.pictures = self.folder / "pictures"
         for folder, count, cut in (("train/flat", 12, damaged),
                                    ("train/steep", 12, damaged),
                                    ("val/steep", 5, 0)):
             (self.pictures / folder).mkdir(parents=True)
             for i in range(count):
-                content = png(40 + i, 30 + 2 * i)
+                content = png(40 + i, 30 + 2 * i, rising)
                 (self.pictures / folder / f"{i}.png").write_bytes(
                     content[:len(content) // 2] if i < cut else content)
 
@@ -208,8 +172,7 @@ pipeline: {stages: 2}
 
         self.assertEqual(one["step"], 6)
         self.assertEqual(one["evaluations"][-1]["samples"], 5)
-        self.has(logs, "image skipped", "train/flat/0.png",
-                 "train/steep/0.png")
+        self.has(logs, "image skipped", "train/flat/0.png", "train/steep/0.png")
         self.assertNotIn("/1.png", logs)
         self.assertIn("could not read 2 samples, which were left out",
                       one["why"])
@@ -220,7 +183,7 @@ pipeline: {stages: 2}
     def test_a_verdict_on_damage_does_not_depend_on_how_many_workers_read(self):
         """Of 24 pictures two may be damaged: each of three readers meets fewer
         of three than it may."""
-        self.begin(damaged=0, workers=3)
+        self.begin(damaged=0)
         (self.pictures / "train/flat/1.png").write_bytes(b"no picture")
         (self.pictures / "train/steep/4.png").write_bytes(b"no picture")
         placements = (("pipeline.stages=1",),
@@ -234,9 +197,8 @@ pipeline: {stages: 2}
         (self.pictures / "train/steep/9.png").write_bytes(b"no picture")
         (self.pictures / "train/steep/10.png").write_bytes(b"no picture")
         for sets in placements:
-            bad = self.try_submit(self.write(self.JOB), "train.epochs=50",
-                                  f"data.path={self.pictures}", *sets)
-            self.assertEqual(bad.returncode, 1, bad.stderr)
+            self.ended(self.try_submit(self.write(self.JOB), "train.epochs=50",
+                                       f"data.path={self.pictures}", *sets), 1)
             job = self.job("last")
             self.assertEqual((job["state"], job["attempt"]), ("failed", 1),
                              self.events("last"))
@@ -247,30 +209,17 @@ pipeline: {stages: 2}
         (self.pictures / "many").mkdir()
         for i in range(40):
             (self.pictures / "many" / f"{i:02}.png").write_bytes(
-                b"no picture" if i in (1, 2, 4, 5, 7) else png(40, 40))
-        predicted = self.try_submit(
-            self.write(self.JOB, "infer.yaml"), "kind=infer",
-            f"data.path={self.pictures}/many", "infer.micro_batch=2",
-            "pipeline.stages=1", "pipeline.replicas=[3]",
-            "pipeline.workers=[w1,w2,w3]")
-        self.assertEqual(predicted.returncode, 1, predicted.stderr)
+                b"no picture" if i in (1, 2, 4, 5, 7) else png(40, 40, rising))
+        self.ended(self.try_submit(self.write(self.JOB, "infer.yaml"),
+                                   "kind=infer",
+                                   f"data.path={self.pictures}/many",
+                                   "infer.micro_batch=2", "pipeline.stages=1",
+                                   "pipeline.replicas=[3]",
+                                   "pipeline.workers=[w1,w2,w3]"), 1)
         job = self.job("last")
         self.assertEqual(job["attempt"], 1, self.events("last"))
         self.has(job["why"], "5 of 40 test samples cannot be read",
                  "may do without 4")
-
-    def tensor_in(self, path, name, dtype):
-        """The bytes of a tensor of a safetensors file: a length, a header in
-        JSON, the bytes of all."""
-        content = Path(path).read_bytes()
-        begin = 8 + int.from_bytes(content[:8], "little")
-        tensor = json.loads(content[8:begin])[name]
-        self.assertEqual(tensor["dtype"], dtype)
-        first, last = tensor["data_offsets"]
-        return content[begin + first:begin + last]
-
-    def classes_in(self, path):
-        return list(array("q", self.tensor_in(path, "classes", "I64")))
 
     def test_pictures_of_no_class_are_inferred_one_of_them_corrupt(self):
         self.begin(damaged=1)
@@ -286,11 +235,12 @@ pipeline: {stages: 2}
         self.assertIn("could not read 1 sample, which was left out", job["why"])
         self.assertIsNone(job["test_accuracy"], "nobody knows")
         self.assertIn("[12, 2]", self.client("model", "inspect", out).stdout)
-        classes = self.classes_in(out)
+        tensors = tensors_of(out)
+        classes = tensors["classes"].tolist()
         self.assertEqual(len(classes), 12)
         self.assertEqual(classes[0], -1, "flat/0.png cannot be read")
         self.assertEqual(classes.count(-1), 1)
-        files = self.tensor_in(out, "files", "U8").decode().splitlines()
+        files = tensors["files"].tobytes().decode().splitlines()
         self.assertEqual(files, sorted(f"{i}.png" for i in range(12)))
 
     def test_predictions_carry_the_names_of_files_and_classes(self):
@@ -298,17 +248,15 @@ pipeline: {stages: 2}
 
         self.submit(self.write(self.JOB, "infer.yaml"), "kind=infer",
                     f"data.path={self.pictures}", "infer.micro_batch=2")
-        out = self.export(name="predictions.safetensors")
+        tensors = {name: values.tobytes() for name, values in tensors_of(
+            self.export(name="predictions.safetensors")).items()}
 
-        self.assertEqual(self.tensor_in(out, "files", "U8").decode(),
+        self.assertEqual(tensors["files"].decode(),
                          "".join(f"steep/{i}.png\n" for i in range(5)))
-        self.assertEqual(self.tensor_in(out, "class_names", "U8"),
-                         b"flat\nsteep\n")
+        self.assertEqual(tensors["class_names"], b"flat\nsteep\n")
         readme = (ROOT / "worker/data/README.md").read_text()
         snippet, = re.findall(r"```\n(names = .*?)```", readme, re.DOTALL)
-        read = {"os": os, "tensors": {
-            name: self.tensor_in(out, name, "U8")
-            for name in ("files", "class_names")}}
+        read = {"os": os, "tensors": tensors}
         exec(snippet, read)
         self.assertEqual(read["names"], [f"steep/{i}.png" for i in range(5)])
         self.assertEqual(read["classes"], ["flat", "steep"])
@@ -316,19 +264,13 @@ pipeline: {stages: 2}
     def test_too_many_corrupt_pictures_fail_the_job(self):
         self.begin(damaged=2)
 
-        finished = self.try_submit(self.write(self.JOB),
-                                   f"data.path={self.pictures}")
-
-        self.assertEqual(finished.returncode, 2, finished.stderr)
-        self.assertIn("3 of 24 images cannot be read", finished.stderr)
+        self.ended(self.try_submit(self.write(self.JOB),
+                                   f"data.path={self.pictures}"), 2,
+                   "3 of 24 images cannot be read")
 
 
 class Bench(MeshCase):
-    beside_others = True
-
-    def setUp(self):
-        super().setUp()
-        self.start(2)
+    shared = 2
 
     def test_compares_stages_with_one_worker_and_says_where_the_rest_goes(
             self):
@@ -374,17 +316,11 @@ class Bench(MeshCase):
         self.assertGreater(rows[1]["losses"]["fill"], 0)
 
     def test_that_cannot_be_finished_is_not_begun(self):
-        bench = self.client("bench", "train", "--model", "lenet", "--stages",
-                            "2,4", "--schedule", "1f1b,interleaved-1f1b",
-                            "--micro-batch", "4", "--micro-batches", "3",
-                            "--steps", "2", "--no-profile", "--keep-jobs")
-
-        self.assertEqual(bench.returncode, 2, bench.stderr)
-        self.has(bench.stderr,
-                 "nothing was run: 4 stages, dp, interleaved-1f1b: ",
-                 "a multiple of 2")
+        bench = self.ended(self.client("bench", "train", "--model", "lenet",
+                                       "--stages", "2,4", "--schedule",
+                                       "1f1b,interleaved-1f1b", "--micro-batch",
+                                       "4", "--micro-batches", "3", "--steps",
+                                       "2", "--no-profile", "--keep-jobs"), 2,
+                           "nothing was run: 4 stages, dp, interleaved-1f1b: ",
+                           "a multiple of 2")
         self.assertEqual(self.ask("job", "list")["jobs"], [])
-
-
-if __name__ == "__main__":
-    main()

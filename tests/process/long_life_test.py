@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A coordinator that has lived long: it is ready at once, shows all of its jobs,
 and forgets one while it goes on answering."""
 
@@ -7,7 +6,7 @@ import re
 import sqlite3
 import threading
 
-from mesh_case import ProcessCase, Settings, eventually, get, main
+from mesh_case import ProcessCase, Settings, get
 from scale.long_store import LongCoordinator
 
 JOBS = 2_000
@@ -17,8 +16,6 @@ LONG = 30_000  # steps of job 2
 
 
 class LongLife(ProcessCase):
-    beside_others = True
-
     def setUp(self):
         super().setUp()
         self.coordinator = LongCoordinator(Settings.bin, self.folder)
@@ -48,8 +45,8 @@ class LongLife(ProcessCase):
         base.close()
 
     def listed(self, *words):
-        finished = self.coordinator.client("job", "list", "-o", "json", *words)
-        self.assertEqual(finished.returncode, 0, finished.stderr)
+        finished = self.good(self.coordinator.client("job", "list", "-o",
+                                                     "json", *words))
         return [job["id"] for job in json.loads(finished.stdout)["jobs"]]
 
     def test_it_is_ready_at_once_and_has_all_jobs(self):
@@ -71,8 +68,8 @@ class LongLife(ProcessCase):
         before = self.rows(2)
         self.assertGreater(before, 25_000)
         self.coordinator.start()
-        self.assertTrue(eventually(lambda: self.rows(2) <= 20_000, 60))
-        self.assertTrue(eventually(lambda: self.rows(3) <= 20_000, 60))
+        self.soon(lambda: self.rows(2) <= 20_000, seconds=60)
+        self.soon(lambda: self.rows(3) <= 20_000, seconds=60)
         report = self.coordinator.client("report", "2", "--format", "csv")
         self.assertRegex(report.stdout, "summary,curve stride,[248]")
 
@@ -86,11 +83,10 @@ class LongLife(ProcessCase):
                     slow.append(answer)
         thread = threading.Thread(target=ask)
         thread.start()
-        deleted = self.coordinator.client("job", "delete", "3")
-        self.assertEqual(deleted.returncode, 0, deleted.stderr)
+        self.good(self.coordinator.client("job", "delete", "3"))
         self.assertEqual(
             self.coordinator.client("job", "show", "3").returncode, 3)
-        self.assertTrue(eventually(lambda: self.rows(3) == 0, 60))
+        self.soon(lambda: self.rows(3) == 0, seconds=60)
         ended.set()
         thread.join()
         self.assertEqual(slow, [])
@@ -127,7 +123,3 @@ class LongLife(ProcessCase):
         self.assertEqual(self.coordinator.process.wait(60), 1)
         self.has(self.coordinator.log.read_text(), "ready", "is damaged",
                  "move the file away")
-
-
-if __name__ == "__main__":
-    main()

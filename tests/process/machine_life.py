@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Machines from their first package to their last: set up over ssh, with two
 workers on one, rebooted, and rid of the packages.
 
@@ -10,7 +9,7 @@ import shutil
 import unittest
 
 from machines import MachinesCase, enter_world, on_all
-from mesh_case import ROOT, eventually, main
+from mesh_case import ROOT, eventually
 
 CERTIFICATE = "/var/lib/paceline-worker/tls/certificate.pem"
 SSH = """
@@ -30,8 +29,8 @@ echo StrictHostKeyChecking accept-new >/root/.ssh/config
 
 class MachineLife(MachinesCase):
     def await_idle(self, *names):
-        self.assertTrue(eventually(
-            lambda: sorted(self.idle()) == sorted(names), 60), self.idle())
+        self.soon(lambda: sorted(self.idle()) == sorted(names),
+                  lambda: self.idle(), seconds=60)
 
     def processes(self):
         return [(each.property("paceline-coordinator", "MainPID"),
@@ -58,9 +57,8 @@ class MachineLife(MachinesCase):
 
         self.await_idle("pl1", "pl2")
         before = self.processes()
-        again = operator.run(*set_up)
-        self.assertEqual(again.returncode, 0, again.stderr)
-        self.has(again.stderr, f"{self.first.address}: has joined already")
+        self.ended(operator.run(*set_up), 0,
+                   f"{self.first.address}: has joined already")
         self.assertEqual(self.processes(), before)
 
     def test_services_come_back_after_a_reboot_and_go_with_a_purge(self):
@@ -77,8 +75,8 @@ class MachineLife(MachinesCase):
         on_all(self.machines, lambda each: each.reboot())
 
         for each in self.machines:
-            self.assertTrue(eventually(lambda one=each: one.property(
-                "paceline-worker", "ActiveState") == "active"))
+            self.soon(lambda one=each: one.property("paceline-worker",
+                                                    "ActiveState") == "active")
         self.await_idle("pl1", "pl2", "pl2b")
         self.assertEqual(second.read(CERTIFICATE), certificate)
 
@@ -100,8 +98,3 @@ class MachineLife(MachinesCase):
                    f"{self.first.address}:7400",
                    self.first.do("paceline", "token", "create").strip())
         machine.do("systemctl", "enable", "--now", "paceline-worker@2")
-
-
-if __name__ == "__main__":
-    enter_world()
-    main()

@@ -1,10 +1,9 @@
-#!/usr/bin/env python3
 """deploy/machines.sh: what it does over ssh, in which order.  An `ssh` that
 only writes down what it is asked takes the place of the real one."""
 
 import os
 
-from mesh_case import ROOT, ProcessCase, main, run
+from mesh_case import ROOT, ProcessCase, run
 
 TOKEN = "0123abcd.secret.print"
 
@@ -32,8 +31,6 @@ esac
 
 
 class MachinesScript(ProcessCase):
-    beside_others = True
-
     def setUp(self):
         super().setUp()
         for name, text in (("ssh", SSH),
@@ -65,7 +62,7 @@ class MachinesScript(ProcessCase):
     def test_the_first_host_gets_the_coordinator_and_all_join_it(self):
         finished, calls = self.run_script("root@one", "two")
 
-        self.assertEqual(finished.returncode, 0, finished.stderr)
+        self.good(finished)
         self.assert_in_order(
             calls, "scp", "root@one env DEBIAN", "tls = true",
             "restart paceline-coordinator", "scp",
@@ -87,9 +84,8 @@ class MachinesScript(ProcessCase):
 
         finished, calls = self.run_script("one", "two", "three")
 
-        self.assertEqual(finished.returncode, 0, finished.stderr)
-        self.has(finished.stderr, "one: the coordinator runs already",
-                 "one: has joined already", "two: has joined already")
+        self.ended(finished, 0, "one: the coordinator runs already",
+                   "one: has joined already", "two: has joined already")
         changed = [line for line in calls
                    if "apt-get" in line or "join" in line]
         self.assertEqual(len(changed), 2, changed)
@@ -98,8 +94,7 @@ class MachinesScript(ProcessCase):
     def test_one_that_fails_does_not_stop_the_others(self):
         finished, calls = self.run_script("one", "away", "full", "two")
 
-        self.assertEqual(finished.returncode, 1)
-        self.has(finished.stderr, "not in the mesh: away full;")
+        self.ended(finished, 1, "not in the mesh: away full;")
         self.assertTrue((self.folder / "joined-two").exists())
         self.assertFalse(any("full sudo -n systemctl" in line
                              for line in calls), calls)
@@ -110,21 +105,19 @@ class MachinesScript(ProcessCase):
 
         finished, calls = self.run_script("--coordinator", "c:7400", "two")
 
-        self.assertEqual(finished.returncode, 1)
-        self.has(finished.stderr, "two: has joined another mesh")
+        self.ended(finished, 1, "two: has joined another mesh")
         self.assertFalse([line for line in calls if "scp" in line])
 
     def test_without_its_coordinator_nothing_is_joined(self):
         finished, calls = self.run_script("away", "two")
 
-        self.assertEqual(finished.returncode, 1)
-        self.has(finished.stderr, "nothing was joined")
+        self.ended(finished, 1, "nothing was joined")
         self.assertEqual(len(calls), 1, calls)
 
     def test_a_coordinator_elsewhere_gives_tokens_to_who_is_logged_in(self):
         finished, calls = self.run_script("--coordinator", "pi:7411", "one")
 
-        self.assertEqual(finished.returncode, 0, finished.stderr)
+        self.good(finished)
         self.assert_in_order(
             calls, "one sudo", "paceline --coordinator pi:7411 token create",
             "paceline-worker join pi:7411")
@@ -137,10 +130,5 @@ class MachinesScript(ProcessCase):
                 (("--packages", "/nowhere", "one"), 1, "need the packages")):
             finished, calls = self.run_script(*arguments)
 
-            self.assertEqual(finished.returncode, code, finished.stderr)
-            self.has(finished.stderr, why)
+            self.ended(finished, code, why)
             self.assertEqual(calls, [])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,11 +1,10 @@
-#!/usr/bin/env python3
 """Four machines with the packages: they join with tokens, and train with TLS
 under systemd.  Needs root and systemd-nspawn, and is skipped without."""
 
 import re
 
 from machines import MachinesCase, enter_world, on_all
-from mesh_case import ENDLESS, JOB, eventually, main
+from mesh_case import ENDLESS, JOB
 
 JOB = JOB.replace("stages: 3", "stages: 4")
 MOST_EXPOSURE = 13  # tenths of what systemd-analyze says
@@ -26,22 +25,20 @@ print(error_of(lambda: open("/home/loot", "w")),
 
 
 class FourMachines(MachinesCase):
-    beside_others = True
-
     def test_train_confined_and_outlive_a_worker_and_a_machine(self):
         self.boot(4)
         self.make_packages()
         self.install()
         self.start_coordinator()
         on_all(self.machines, self.join)
-        self.assertTrue(eventually(lambda: len(self.idle()) == 4), self.idle())
+        self.soon(lambda: len(self.idle()) == 4, lambda: self.idle())
         self.first.write("/root/job.yaml", JOB)
         self.ask("job", "submit", "/root/job.yaml")
         self.assert_confined(self.first)
 
         self.first.do("paceline", "job", "submit", "/root/job.yaml", "--set",
                       ENDLESS, "--detach")
-        self.assertTrue(eventually(lambda: self.job()["step"] > 30))
+        self.soon(lambda: self.job()["step"] > 30)
         _, _, third, fourth = self.machines
         third.do("systemctl", "kill", "--kill-who=main", "--signal=KILL",
                  "paceline-worker")
@@ -50,7 +47,7 @@ class FourMachines(MachinesCase):
         self.await_event("attempt 3 begins from step")
         self.has(self.events(), "pl3: ", "pl4: silent for")
         self.assert_trains_as_if_nothing_had_happened()
-        self.assertTrue(eventually(lambda: "pl3" in self.idle()))
+        self.soon(lambda: "pl3" in self.idle())
         self.assertEqual([each.property("paceline-worker", "NRestarts")
                           for each in self.machines[:3]], ["0", "0", "1"])
 
@@ -65,7 +62,7 @@ class FourMachines(MachinesCase):
             after = re.search(r"weights after step (\d+)", exported.stderr)
             step = int(after[1]) if after else 0
             return step > happened
-        self.assertTrue(eventually(beyond), self.events())
+        self.soon(beyond)
         events = self.events()
         weights = self.first.do("sha256sum", "/root/weights").split()[0]
         self.first.do("paceline", "job", "stop", "last")
@@ -96,8 +93,3 @@ class FourMachines(MachinesCase):
                              ["allowed", "allowed"])
             machine.do("systemd-analyze", "security", "--no-pager",
                        f"--threshold={MOST_EXPOSURE}", unit)
-
-
-if __name__ == "__main__":
-    enter_world()
-    main()

@@ -1,14 +1,12 @@
-"""For tests of real processes: a mesh as `paceline up` starts it, and its
-client.
+"""For tests of real processes: a mesh as `paceline up` starts it, or daemons
+that are started by hand, and the client.
 
-A file of tests ends with `main()`, which takes --bin FOLDER, --torch where the
-programs have LibTorch, and unittest's names of classes and tests.  Whole meshes
-take all cores, and most tests watch the clock too: ctest runs them one at a
-time, but for classes with the line `beside_others = True`, which hold on a
-busy box too.
+Whole meshes take all cores, and some tests watch the clock too: ctest runs a
+class with the line `alone = True` when nothing else runs; the others hold on a
+busy box.  A class with the line `shared = N` is one entry of ctest: its tests
+share a mesh of N workers, kill nothing, and leave every worker idle.
 """
 
-import argparse
 import contextlib
 import ctypes
 import hashlib
@@ -16,25 +14,23 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import unittest
 import urllib.error
 import urllib.request
+import zlib
 from pathlib import Path
 
+from mesh import (ANY_PORT, PATIENCE_SECONDS, UNREACHABLE, Mesh, eventually,
+                  free_port, sets_of)
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.dont_write_bytecode = True
-sys.path.insert(0, str(ROOT / "tests" / "nightly"))
-
-# pylint: disable=wrong-import-position
-from mesh import (PATIENCE_SECONDS, Mesh, eventually, free_port, sets_of,
-                  tensors_of)
-
 LONGEST_SECONDS = 600
+REFUSED = 78  # a daemon's exit code: starting it again is of no use
 
 # Plurals after 1 ("1 devices"), and punctuation of sentences that were put
 # together; tests/support/well_said.h has the same.
@@ -86,6 +82,21 @@ def get(address, path):
         return error.read().decode()
 
 
+def png(width, height, pixel):
+    """A picture; pixel(x, y) gives the grey of a place, or its three colours."""
+    rows = b"".join(b"\0" + bytes(value % 256 for x in range(width)
+                                  for value in pixel(x, y))
+                    for y in range(height))
+
+    def chunk(kind, content):
+        return (struct.pack(">I", len(content)) + kind + content +
+                struct.pack(">I", zlib.crc32(kind + content)))
+    size = struct.pack(">IIBBBBB", width, height, 8,
+                       2 if len(pixel(0, 0)) == 3 else 0, 0, 0, 0)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
 class ProcessCase(unittest.TestCase):
     """Gives each test a folder, removed at its end."""
 
@@ -117,26 +128,51 @@ class ProcessCase(unittest.TestCase):
         for part in parts:
             self.assertIn(part, text)
 
+    def ended(self, finished, code, *says):
+        """A command that ended with `code`, and says so much on stderr."""
+        self.assertEqual(finished.returncode, code,
+                         finished.stderr + finished.stdout)
+        self.has(finished.stderr, *says)
+        return finished
 
-class MeshCase(ProcessCase):
-    """Gives each test a mesh of its own, and the client's commands in short."""
+    def good(self, finished):
+        return self.ended(finished, 0)
 
-    def start(self, workers, *flags):
-        self.mesh = Mesh(Settings.bin, workers, *flags)
-        self.mesh.__enter__()  # pylint: disable=unnecessary-dunder-call
-        self.addCleanup(self._stop)
+    def ends(self, process, code, *says):
+        """Waits for the end of a process that start_process() began."""
+        self.assertEqual(process.wait(PATIENCE_SECONDS), code,
+                         process.errors.read_text() + process.out.read_text())
+        self.has(process.errors.read_text(), *says)
 
-    def _stop(self):
-        self.mesh.__exit__(None)
-        self.assertEqual(self.mesh.process.returncode, 0)
+    def soon(self, condition, why="", seconds=PATIENCE_SECONDS):
+        """Waits until it holds.  why: words, or what gives them, or the process
+        that did not do it."""
+        if not eventually(condition, seconds):
+            if isinstance(why, subprocess.Popen):
+                why = why.errors.read_text()
+            self.fail(f"{why() if callable(why) else why}\n{self.story()}")
 
-    @property
-    def coordinator(self):
-        return self.mesh.addresses["coordinator"]
+    def story(self):
+        """What else a failure should tell."""
+        return ""
 
-    @property
-    def http(self):
-        return self.mesh.addresses["http"]
+    def write(self, text, name="job.yaml"):
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def start_worker(self, name, *options, listen=ANY_PORT, state=None,
+                     **environment):
+        """A worker with a folder of its own, outside of any mesh of `up`."""
+        return self.start_process(
+            program("paceline-worker"), "--name", name, "--state",
+            state or self.folder / name, "--listen", listen, "--http", ANY_PORT,
+            *options, **environment)
+
+
+class ClientCase(ProcessCase):
+    """The client's commands in short, over run_client(words)."""
+    number = "1"  # of the job that is meant, where none is named
 
     def client(self, *arguments):
         """A command's end; what it says for people is well said.  A client that
@@ -144,7 +180,7 @@ class MeshCase(ProcessCase):
         may take longer than its two seconds."""
         give_up = time.monotonic() + PATIENCE_SECONDS
         while True:
-            finished = self.mesh.run(*arguments, timeout=LONGEST_SECONDS)
+            finished = self.run_client(*arguments)
             if ("no answer within" not in finished.stderr or
                     time.monotonic() > give_up):
                 break
@@ -156,62 +192,77 @@ class MeshCase(ProcessCase):
 
     def ask(self, *arguments):
         """The client's JSON document."""
-        return self.mesh.ask(*arguments, timeout=LONGEST_SECONDS)
+        answer = []
 
-    def write(self, text, name="job.yaml"):
-        path = self.folder / name
-        path.write_text(text)
-        return str(path)
+        def answers():
+            answer[:] = [self.run_client(*arguments, "-o", "json")]
+            return answer[0].returncode != UNREACHABLE
+        eventually(answers)
+        return json.loads(self.good(answer[0]).stdout)
+
+    def story(self):
+        return self.run_client("job", "events", "last").stdout
 
     def try_submit(self, file, *sets, flags=()):
-        changes = [word for each in sets for word in ("--set", each)]
-        return self.client("job", "submit", file, *changes, *flags)
+        return self.client("job", "submit", file, *sets_of(sets), *flags)
 
     def submit(self, file, *sets):
         """Waits for the job, which must succeed; its document."""
-        finished = self.try_submit(file, *sets, flags=("-o", "json"))
-        self.assertEqual(finished.returncode, 0, finished.stderr)
+        finished = self.good(self.try_submit(file, *sets, flags=("-o", "json")))
         job = json.loads(finished.stdout)
         self.assertEqual(job["state"], "succeeded", finished.stdout)
         return job
 
     def detach(self, file, *sets):
         """The job's number while it runs."""
-        finished = self.try_submit(file, *sets, flags=("--detach", "-o", "json"))
-        self.assertEqual(finished.returncode, 0, finished.stderr)
-        return str(json.loads(finished.stdout)["id"])
+        self.number = str(json.loads(self.good(self.try_submit(
+            file, *sets, flags=("--detach", "-o", "json"))).stdout)["id"])
+        return self.number
 
-    def finished(self, job):
+    def begin(self, file, *sets, step=20):
+        """The number of an endless job that has come so far."""
+        job = self.detach(file, *sets, ENDLESS)
+        self.await_step_after(step)
+        return job
+
+    def finished(self, job=None):
         """Waits for a job that runs, which must succeed; its document."""
-        self.client("job", "wait", job)
+        self.client("job", "wait", job or self.number)
         document = self.job(job)
         self.assertEqual(document["state"], "succeeded", self.events(job))
         return document
 
-    def stop(self, job="1"):
-        self.assertEqual(self.client("job", "stop", job).returncode, 0)
+    def resume(self, job, *sets, flags=()):
+        return self.client("job", "resume", job, *sets_of(sets), *flags)
 
-    def job(self, job="1"):
-        return self.ask("job", "show", job)
+    def stop(self, job=None):
+        self.good(self.client("job", "stop", job or self.number))
 
-    def step(self, job="1"):
+    def job(self, job=None):
+        return self.ask("job", "show", job or self.number)
+
+    def jobs(self):
+        return self.ask("job", "list", "--limit", "0")["jobs"]
+
+    def step(self, job=None):
         return self.job(job)["step"]
 
-    def await_step_after(self, step, job="1"):
-        self.assertTrue(eventually(lambda: self.step(job) > step),
-                        self.events(job))
+    def await_step_after(self, step, job=None):
+        self.soon(lambda: self.step(job) > step)
 
-    def events(self, job="1"):
-        return self.client("job", "events", job).stdout
+    def await_more_steps(self, count=0, job=None):
+        self.await_step_after(self.step(job) + count, job)
 
-    def await_event(self, text, job="1"):
-        self.assertTrue(eventually(lambda: text in self.events(job)),
-                        f"no '{text}' in {self.events(job)}")
+    def events(self, job=None):
+        return self.client("job", "events", job or self.number).stdout
+
+    def await_event(self, text, job=None, count=1):
+        self.soon(lambda: self.events(job).count(text) >= count,
+                  f"no '{text}' in")
 
     def export(self, job="last", name="weights.safetensors"):
         path = str(self.folder / name)
-        finished = self.client("job", "export", job, "-o", path)
-        self.assertEqual(finished.returncode, 0, finished.stderr)
+        self.good(self.client("job", "export", job, "-o", path))
         return path
 
     def weights_so_far(self, job):
@@ -234,7 +285,7 @@ class MeshCase(ProcessCase):
         def beyond():
             found[:] = [self.weights_so_far(job)]
             return found[0] and found[0][0] > happened
-        self.assertTrue(eventually(beyond), f"{found} {self.events(job)}")
+        self.soon(beyond, lambda: found)
         self.assertEqual(self.job(job)["state"], "running", self.events(job))
         self.stop(job)
         step, weights = found[0]
@@ -243,16 +294,93 @@ class MeshCase(ProcessCase):
         self.assertEqual(weights, alone["weights_sha256"], self.events(job))
         return step
 
-    def background(self, *arguments):
-        """A client that goes on beside the test."""
-        return self.start_process(program("paceline"), *arguments,
-                                  PACELINE_COORDINATOR=self.coordinator)
-
     def workers(self):
         return self.ask("node", "list")["workers"]
 
+    def worker(self, name):
+        return next(each for each in self.workers() if each["name"] == name)
+
+    def state_of(self, worker):
+        return self.worker(worker)["state"]
+
+    def holder(self, stage, job=None):
+        """The worker that holds the stage."""
+        return next(each["name"] for each in self.job(job)["workers"]
+                    if stage in each["stages"])
+
+    def await_idle(self, count):
+        self.soon(lambda: sum(each["state"] == "idle"
+                              for each in self.workers()) == count,
+                  lambda: self.workers())
+
+
+class MeshCase(ClientCase):
+    """Gives each test a mesh of its own, which start() begins, or all tests of
+    a class the same one."""
+    shared = 0  # workers of the mesh that the tests of a class share
+    own = 0  # workers of the mesh that each of them has to itself
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if cls.shared:
+            mesh = Mesh(Settings.bin, cls.shared)
+
+            def check():
+                assert mesh.process.returncode == 0, mesh.process.returncode
+            cls.addClassCleanup(check)
+            cls.mesh = cls.enterClassContext(mesh)
+
+    def setUp(self):
+        super().setUp()
+        if self.shared:
+            self.number = "last"  # until detach()
+            self.await_idle(self.shared)
+            self.addCleanup(self._stop_jobs)
+        if self.own:
+            self.start(self.own)
+
+    def _stop_jobs(self):
+        for job in self.jobs():
+            if job["state"] in ("queued", "running"):
+                self.stop(str(job["id"]))
+
+    def start(self, workers, *flags):
+        self.mesh = Mesh(Settings.bin, workers, *flags)
+        self.mesh.__enter__()  # pylint: disable=unnecessary-dunder-call
+        self.addCleanup(self._stop)
+
+    def _stop(self):
+        self.mesh.__exit__(None)
+        self.assertEqual(self.mesh.process.returncode, 0)
+
+    def run_client(self, *arguments):
+        return self.mesh.run(*arguments, timeout=LONGEST_SECONDS)
+
+    @property
+    def address(self):
+        return self.mesh.addresses["coordinator"]
+
+    @property
+    def http(self):
+        return self.mesh.addresses["http"]
+
+    @contextlib.contextmanager
+    def without(self, worker):
+        """The worker gets no work meanwhile."""
+        self.good(self.client("node", "drain", worker))
+        try:
+            yield
+        finally:
+            self.good(self.client("node", "undrain", worker))
+
+    def background(self, *arguments):
+        """A client that goes on beside the test."""
+        return self.start_process(program("paceline"), *arguments,
+                                  PACELINE_COORDINATOR=self.address)
+
     def pid_of_worker(self, name):
-        pid = {each["name"]: each["pid"] for each in self.workers()}[name]
+        pid = self.worker(name)["pid"]
         self.assertGreater(pid, 1)  # kill(-1) would end every process
         return pid
 
@@ -264,6 +392,11 @@ class MeshCase(ProcessCase):
     def pid_of_coordinator(self):
         return next(pid for pid, words in self.mesh.processes().items()
                     if words[0].endswith("paceline-coordinator"))
+
+    def kill_coordinator(self):
+        """Waits until `up` has started it again."""
+        os.kill(self.pid_of_coordinator(), signal.SIGKILL)
+        self.soon(lambda: self.client("job", "list").returncode == 0)
 
     def log(self, daemon):
         return (self.mesh.state / f"mesh/logs/{daemon}.log").read_text()
@@ -280,6 +413,51 @@ class MeshCase(ProcessCase):
                    for target in targets or self.discovered()
                    for line in get(target, "/metrics").splitlines()
                    if line.startswith(name))
+
+
+class DaemonsCase(ClientCase):
+    """A coordinator and workers that the test starts by hand."""
+    tls = False
+
+    def setUp(self):
+        super().setUp()
+        self.address = f"127.0.0.1:{free_port()}"
+        self.http = f"127.0.0.1:{free_port()}"
+        self.state = self.folder / "coordinator"
+        self.known = ()  # what the client is told besides the address
+
+    def run_client(self, *arguments, known=None, **environment):
+        return run(program("paceline"), "--coordinator", self.address,
+                   *(self.known if known is None else known), *arguments,
+                   **{"XDG_CONFIG_HOME": str(self.folder / "none"),
+                      **environment})
+
+    def start_coordinator(self, *options):
+        if self.tls:
+            # What the coordinator makes for root on its own host.
+            self.known = ("--tls-dir", self.state / "tls/client")
+        self.begin_coordinator(*options)
+
+    def begin_coordinator(self, *options):
+        self.coordinator = self.start_process(
+            program("paceline-coordinator"), *(("--tls",) if self.tls else ()),
+            "--state", self.state, "--listen", self.address, "--http",
+            self.http, *options)
+        self.soon(lambda: self.run_client("node", "list").returncode == 0,
+                  self.coordinator)
+
+    def stop_coordinator(self):
+        self.coordinator.terminate()
+        self.coordinator.wait()
+
+    def join(self, name, token, *options, wrapper=(), state=None):
+        """Gets a machine its certificate; the command's end."""
+        return run(*wrapper, program("paceline-worker"), "join", self.address,
+                   token, "--name", name, "--state", state or self.folder / name,
+                   "--config", self.folder / f"{name}.toml", *options)
+
+    def token(self, *options):
+        return self.ask("token", "create", *options)["token"]
 
 
 @contextlib.contextmanager
@@ -334,14 +512,3 @@ def frozen_thread(pid, name):
         yield
     finally:
         libc.ptrace(detach, thread, None, None)
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--bin", type=Path, default=Settings.bin)
-    parser.add_argument("--torch", action="store_true")
-    parser.add_argument("tests", nargs="*")
-    arguments = parser.parse_args()
-    Settings.bin = arguments.bin.resolve()
-    Settings.torch = arguments.torch
-    unittest.main(argv=[sys.argv[0], *arguments.tests], verbosity=2)

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """A mesh shows metrics, discovery and health."""
 
-from mesh_case import MeshCase, eventually, get, main, run
+from mesh_case import MeshCase, get, run
 from dashboards.prometheus import Prometheus
 
 JOB = """
@@ -21,11 +20,13 @@ faults: [{worker: w2, step: 30, kind: kill}]
 
 
 class TimeParts(MeshCase):
+    alone = True
+
     def test_explain_ninety_seven_percent_of_every_workers_time(self):
         self.start(2)
         self.detach(self.write(JOB))
         self.await_step_after(2)
-        self.client("job", "stop", "1")
+        self.stop()
 
         workers = self.job()["workers"]
         self.assertEqual(len(workers), 2)
@@ -36,15 +37,10 @@ class TimeParts(MeshCase):
 
 
 class Metrics(MeshCase):
-    beside_others = True
-
-    def start_job(self):
-        self.start(2)
-        self.detach(self.write(JOB))
-        self.await_step_after(2)
+    shared = 2
 
     def test_promtool_accepts_both_daemons_while_a_job_runs(self):
-        self.start_job()
+        self.begin(self.write(JOB), step=2)
         targets = self.discovered()
         self.assertEqual(len(targets), 3, "the coordinator and two workers")
 
@@ -55,40 +51,24 @@ class Metrics(MeshCase):
                              target + checked.stderr + checked.stdout)
 
     def test_both_daemons_are_healthy_and_ready(self):
-        self.start(1)
-
         for target in self.discovered():
             self.assertEqual(get(target, "/healthz"), "ok\n", target)
             self.assertEqual(get(target, "/readyz"), "ready\n", target)
 
-    # --- A real Prometheus, configured as dashboards/ does it -----------------
 
-    def start_prometheus(self):
-        self.prometheus = Prometheus(self.folder, self.http)
-        self.prometheus.__enter__()  # pylint: disable=unnecessary-dunder-call
-        self.addCleanup(self.prometheus.__exit__)
+class Scraped(MeshCase):
+    """By a real Prometheus, configured as dashboards/ does it."""
 
-    def value(self, expression):
-        return self.prometheus.value(expression)
-
-    def await_value(self, condition, what):
-        self.assertTrue(eventually(condition), what)
-
-    def test_prometheus_finds_and_scrapes_the_whole_mesh(self):
-        self.start_job()
-        self.start_prometheus()
-
-        self.await_value(lambda: self.value("sum(up)") == 3, "sum(up)")
-
-    def test_prometheus_sees_why_a_killed_members_part_was_skipped(self):
+    def test_it_finds_the_mesh_and_sees_why_a_killed_members_part_was_skipped(self):
         self.start(3)
-        self.start_prometheus()
+        prometheus = self.enterContext(Prometheus(self.folder, self.http))
+        self.soon(lambda: prometheus.value("sum(up)") == 4, "sum(up)")
         self.detach(self.write(GROUP_JOB))
         rounds = 'sum(paceline_worker_rounds_total{outcome="committed"})'
 
-        self.await_value(lambda: self.value(rounds) > 0, rounds)
-        before = self.value(rounds)
-        self.await_value(lambda: self.value(rounds) > before, rounds)
+        self.soon(lambda: prometheus.value(rounds) > 0, rounds)
+        before = prometheus.value(rounds)
+        self.soon(lambda: prometheus.value(rounds) > before, rounds)
         # Each is asked for until a scrape has brought it.
         for expression in (
                 'sum(paceline_worker_round_parts_skipped_total{reason="lost"}) '
@@ -104,16 +84,12 @@ class Metrics(MeshCase):
                 "paceline_coordinator_workers_lost_total > 0",
                 # It came back.
                 'paceline_coordinator_job_group_members{state="member"} == 3'):
-            self.await_value(lambda e=expression: self.value(e) > 0, expression)
+            self.soon(lambda e=expression: prometheus.value(e) > 0, expression)
 
         def health():
             """By rule; "unknown" before its first evaluation."""
             return {rule["name"]: rule["health"]
-                    for group in self.prometheus.ask("rules")["groups"]
+                    for group in prometheus.ask("rules")["groups"]
                     for rule in group["rules"]}
-        self.await_value(lambda: "unknown" not in health().values(), health())
+        self.soon(lambda: "unknown" not in health().values(), health)
         self.assertEqual(set(health().values()), {"ok"}, health())
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Models of every kind, somebody's own script too, and their weights, which
 leave a mesh as a file that the client itself can read and judge."""
 
@@ -7,11 +6,32 @@ import os
 import signal
 import time
 
-from mesh_case import (ROOT, MeshCase, ProcessCase, Settings, eventually, main,
-                       program, run)
+from mesh_case import ROOT, MeshCase, ProcessCase, Settings, program, run
 
 
-class StagesCase(MeshCase):
+def needs_torch(test):
+    def run_or_skip(self):
+        if not Settings.torch:
+            self.skipTest("scripts need LibTorch")
+        test(self)
+    return run_or_skip
+
+
+def script_job(name):
+    return (f"model: {{name: script, file: {ROOT}/tests/data/script/{name}}}\n"
+            "data: {name: synthetic, shape: [2, 4, 4], classes: 3, "
+            "train_samples: 64, test_samples: 32}\n"
+            "train: {steps: 4, batch: 16, micro_batch: 4}\n")
+
+
+PICTURES = ("{name: synthetic, shape: [3, 32, 32], classes: 4, "
+            "train_samples: 24, test_samples: 4}")
+PHRASES = ("{name: synthetic-labels, block: 12, vocabulary: 40, classes: 4, "
+           "train_samples: 24, test_samples: 4}")
+
+
+class Models(MeshCase):
+    shared = 4
 
     def same_bytes_on(self, file, *stages):
         """Trains on so many stages each; the first job."""
@@ -23,32 +43,15 @@ class StagesCase(MeshCase):
                              job)
         return jobs[0]
 
-
-class Script(StagesCase):
-    beside_others = True
-
-    def setUp(self):
-        super().setUp()
-        if not Settings.torch:
-            self.skipTest("scripts need LibTorch")
-
-    def script_job(self, name):
-        return self.write(
-            f"model: {{name: script, file: {ROOT}/tests/data/script/{name}}}\n"
-            "data: {name: synthetic, shape: [2, 4, 4], classes: 3, "
-            "train_samples: 64, test_samples: 32}\n"
-            "train: {steps: 4, batch: 16, micro_batch: 4}\n", name + ".yaml")
-
-    def test_trains_with_the_same_bytes_on_any_number_of_stages(self):
-        self.start(2)
-
-        one = self.same_bytes_on(self.script_job("scripted.pt"), 1, 4)
+    @needs_torch
+    def test_a_script_trains_with_the_same_bytes_on_any_number_of_stages(self):
+        one = self.same_bytes_on(self.write(script_job("scripted.pt")), 1, 4)
 
         self.assertIsNotNone(one["test_accuracy"])
 
-    def test_infers_with_the_weights_that_it_was_trained_to(self):
-        self.start(2)
-        file = self.script_job("scripted.pt")
+    @needs_torch
+    def test_a_script_infers_with_the_weights_that_it_was_trained_to(self):
+        file = self.write(script_job("scripted.pt"))
         trained = self.submit(file)
         weights = self.export()
 
@@ -62,44 +65,12 @@ class Script(StagesCase):
         self.assertEqual(one["weights_sha256"], four["weights_sha256"])
         self.assertNotEqual(one["weights_sha256"], untrained["weights_sha256"])
 
-    def test_that_cannot_be_used_is_a_usage_error_that_says_why(self):
-        self.start(1)
-
+    @needs_torch
+    def test_a_script_that_cannot_be_used_is_a_usage_error_that_says_why(self):
         for name, why in (("traced.pt", "it was traced"),
                           ("nowhere.pt", "nowhere.pt: No such file or "
                            "directory on w1")):
-            refused = self.try_submit(self.script_job(name))
-
-            self.assertEqual(refused.returncode, 2)
-            self.assertIn(why, refused.stderr)
-
-    def test_without_an_end_costs_neither_the_timeout_nor_the_worker(self):
-        self.start(1)
-        stuck = self.pid_of_worker("w1")
-
-        begin = time.monotonic()
-        submitted = self.try_submit(self.script_job("endless.pt"),
-                                    flags=("--timeout", "2s"))
-
-        self.assertLess(time.monotonic() - begin, 60)
-        self.assertEqual(submitted.returncode, 124, submitted.stderr)
-        self.assertIn("gave up after 2s (--timeout)", submitted.stderr)
-        self.assertEqual(self.workers()[0]["state"], "measuring")
-
-        # `paceline up` starts it again.
-        os.kill(stuck, signal.SIGTERM)
-        self.assertTrue(eventually(
-            lambda: self.workers()[0]["pid"] not in (0, stuck)),
-            self.log("w1"))
-        self.assertIn("what it computes does not end", self.log("w1"))
-
-
-class Language(StagesCase):
-    beside_others = True
-
-    def setUp(self):
-        super().setUp()
-        self.start(2)
+            self.ended(self.try_submit(self.write(script_job(name))), 2, why)
 
     def test_a_gpt_ends_with_the_same_bytes_on_any_number_of_stages(self):
         text = self.write("the line closes up. " * 200, "text.txt")
@@ -114,8 +85,7 @@ train: {{steps: 3, batch: 8, micro_batch: 2, optimizer: {{name: adamw}}}}
         stream = self.try_submit(job, "pipeline.schedule=pipedream")
 
         self.assertIsNotNone(one["test_accuracy"])
-        self.assertEqual(stream.returncode, 2)
-        self.assertIn("both compute with", stream.stderr)
+        self.ended(stream, 2, "both compute with")
 
     def test_a_roberta_learns_labels_over_two_stages(self):
         labels = self.write("0\tin the bunch, out of the wind\n1\tpull\n" * 20,
@@ -127,10 +97,8 @@ train: {{steps: 3, batch: 8, micro_batch: 2}}
 """)
 
         self.same_bytes_on(job, 1, 2)
-        padding = self.try_submit(job, "data.padding=0")
-
-        self.assertEqual(padding.returncode, 2)
-        self.assertIn("takes token 1 for padding", padding.stderr)
+        self.ended(self.try_submit(job, "data.padding=0"), 2,
+                   "takes token 1 for padding")
 
     def test_a_gnmt_ends_with_the_same_bytes_on_any_number_of_stages(self):
         """Over a wire between processes, several tensors both ways."""
@@ -159,50 +127,21 @@ train: {steps: 3, batch: 8, micro_batch: 2}
         self.assertEqual(len(planned["stages"]), 2, planned)
         self.assertIn("measured on", planned["source"])
 
-
-PICTURES = ("{name: synthetic, shape: [3, 32, 32], classes: 4, "
-            "train_samples: 24, test_samples: 4}")
-PHRASES = ("{name: synthetic-labels, block: 12, vocabulary: 40, classes: 4, "
-           "train_samples: 24, test_samples: 4}")
-
-
-class AnyModel(StagesCase):
-    """The models above cross a wire as well; here are the others."""
-    beside_others = True
-
-    def ends_with_the_same_bytes(self, model, data):
-        self.start(4)
-        self.same_bytes_on(self.write(f"""
-model: {{{model}}}
+    def test_other_models_end_with_the_same_bytes(self):
+        """Those above cross a wire as well."""
+        for model, data in (("mlp, hidden: [16, 12, 8]", PICTURES),
+                            ("resnet18, width: 4", PICTURES),
+                            ("resnet50, width: 4", PICTURES),
+                            ("vgg11, width: 4", PICTURES),
+                            ("bert, depth: 2, width: 16, heads: 2", PHRASES)):
+            with self.subTest(model):
+                self.same_bytes_on(self.write(f"""
+model: {{name: {model}}}
 data: {data}
 train: {{steps: 2, batch: 8, micro_batch: 2, optimizer: {{name: adamw}}}}
 """), 1, 2, 4)
 
-    def test_mlp(self):
-        self.ends_with_the_same_bytes("name: mlp, hidden: [16, 12, 8]", PICTURES)
-
-    def test_resnet18(self):
-        self.ends_with_the_same_bytes("name: resnet18, width: 4", PICTURES)
-
-    def test_resnet50(self):
-        self.ends_with_the_same_bytes("name: resnet50, width: 4", PICTURES)
-
-    def test_vgg11(self):
-        self.ends_with_the_same_bytes("name: vgg11, width: 4", PICTURES)
-
-    def test_bert(self):
-        self.ends_with_the_same_bytes(
-            "name: bert, depth: 2, width: 16, heads: 2", PHRASES)
-
-
-class Weights(MeshCase):
-    beside_others = True
-
-    def setUp(self):
-        super().setUp()
-        self.start(2)
-
-    def test_of_one_job_are_where_another_begins(self):
+    def test_weights_of_one_job_are_where_another_begins(self):
         job = self.write("""
 model: {name: resnet18, width: 4}
 data: {name: synthetic, shape: [3, 16, 16], classes: 5, train_samples: 32, test_samples: 0}
@@ -216,11 +155,10 @@ pipeline: {stages: 2}
         other_classes = self.try_submit(job, weights, "data.classes=6")
         self.submit(job, weights, "data.classes=6", "model.reset_head=true")
 
-        self.assertEqual(other_classes.returncode, 2)
-        self.has(other_classes.stderr, "fc.weight [5, 32], need [6, 32]",
-                 "model.reset_head: true")
+        self.ended(other_classes, 2, "fc.weight [5, 32], need [6, 32]",
+                   "model.reset_head: true")
 
-    def test_of_a_job_are_exported_checked_and_inspected(self):
+    def test_weights_of_a_job_are_exported_checked_and_inspected(self):
         file = str(self.folder / "w.safetensors")
         job = self.submit(self.write("""
 model: {name: lenet}
@@ -234,7 +172,7 @@ pipeline: {stages: 2}
                                 "--output-file", file)
         weights = self.ask("model", "inspect", file)
 
-        self.assertEqual(exporting.returncode, 0, exporting.stderr)
+        self.good(exporting)
         exported = json.loads(exporting.stdout)
         self.assertEqual(exported["sha256"], job["weights_sha256"])
         self.assertEqual(weights["sha256"], job["weights_sha256"])
@@ -244,8 +182,7 @@ pipeline: {stages: 2}
             weights["values"], self.ask("model", "inspect",
                                         "lenet")["parameters"])
 
-
-    def test_are_pruned_by_steps_on_the_mesh_and_learn_from_the_whole_model(
+    def test_weights_are_pruned_by_steps_on_the_mesh_and_learn_from_the_whole_model(
             self):
         job = self.write("""
 model: {name: vit, depth: 2, width: 16, heads: 2}
@@ -271,18 +208,35 @@ pipeline: {stages: 2}
                             "pipeline.stages=1", "aggregation.mode=rolling")
         too_many = self.try_submit(job, f"train.distill.weights={whole}")
 
-        self.assertEqual(pruning.returncode, 0, pruning.stderr)
-        self.assertIn("take a step each", pruning.stderr)
+        self.ended(pruning, 0, "take a step each")
         jobs = {each["id"] for each in self.ask("job", "list")["jobs"]}
         self.assertEqual(jobs, {each["id"] for each in before["jobs"]}
                          | {tuned["id"], again["id"], group["id"]})
-        self.assertEqual(too_many.returncode, 2)
-        self.assertIn("train.distill.weights", too_many.stderr)
+        self.ended(too_many, 2, "train.distill.weights")
+
+
+class EndlessScript(MeshCase):
+    @needs_torch
+    def test_without_an_end_costs_neither_the_timeout_nor_the_worker(self):
+        self.start(1)
+        stuck = self.pid_of_worker("w1")
+
+        begin = time.monotonic()
+        submitted = self.try_submit(self.write(script_job("endless.pt")),
+                                    flags=("--timeout", "2s"))
+
+        self.assertLess(time.monotonic() - begin, 60)
+        self.ended(submitted, 124, "gave up after 2s (--timeout)")
+        self.assertEqual(self.workers()[0]["state"], "measuring")
+
+        # `paceline up` starts it again.
+        os.kill(stuck, signal.SIGTERM)
+        self.soon(lambda: self.workers()[0]["pid"] not in (0, stuck),
+                  lambda: self.log("w1"))
+        self.assertIn("what it computes does not end", self.log("w1"))
 
 
 class WeightsFiles(ProcessCase):
-    beside_others = True
-
     def test_that_are_cut_short_or_missing_are_errors_with_their_exit_codes(
             self):
         file = self.folder / "w.safetensors"
@@ -297,7 +251,3 @@ class WeightsFiles(ProcessCase):
             self.assertEqual(finished.returncode, code, path)
             self.assertIn(why, finished.stderr)
             self.assertEqual(finished.stdout, "")
-
-
-if __name__ == "__main__":
-    main()

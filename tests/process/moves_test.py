@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Pipelines other than those of recovery_test.py go on elsewhere: off a worker
 that is drained, inference, and one without flushes."""
 
@@ -7,28 +6,19 @@ import os
 import re
 import signal
 
-from mesh_case import ENDLESS, JOB, MeshCase, eventually, main, throttled
+from mesh_case import ENDLESS, JOB, MeshCase, throttled
 
 
 class Moves(MeshCase):
-    beside_others = True
-
-    def setUp(self):
-        super().setUp()
-        self.start(3)
-
-    def state_of(self, worker):
-        return {each["name"]: each["state"] for each in self.workers()}[worker]
+    own = 3
 
     def test_a_drained_worker_hands_its_stage_over_and_may_be_ended(self):
         job = self.write(JOB)
-        self.assertEqual(self.detach(job, ENDLESS), "1")
-        self.await_step_after(20)
+        self.begin(job)
 
         said = self.client("node", "drain", "w2").stdout
         self.has(said, "w2 is draining", "its part in job 1")
-        self.assertTrue(eventually(lambda: self.state_of("w2") == "drained"),
-                        self.events())
+        self.soon(lambda: self.state_of("w2") == "drained")
         self.kill("w2")
 
         self.await_event("attempt 2 begins from step")
@@ -40,25 +30,21 @@ class Moves(MeshCase):
 
     def test_a_worker_that_is_asked_to_end_hands_its_stage_over_first(self):
         job = self.write(JOB)
-        self.assertEqual(self.detach(job, ENDLESS), "1")
-        self.await_step_after(20)
+        self.begin(job)
 
         os.kill(self.pid_of_worker("w2"), signal.SIGTERM)
 
         self.await_event("attempt 2 begins from step")
-        self.assertTrue(eventually(
-            lambda: "worker w2 is stopped" in self.log("coordinator")))
+        self.soon(lambda: "worker w2 is stopped" in self.log("coordinator"))
         self.expect_undisturbed("1", job)
         self.has(self.events(), "worker w2 gets no new work")
         self.assertNotIn("lost", self.events())
 
-    def kill_after(self, step, job, stage):
+    def kill_after(self, step, stage):
         """The worker that holds the stage."""
-        self.await_step_after(step, job)
-        document = self.job(job)
-        self.assertEqual(document["state"], "running", "it was too fast")
-        self.kill(next(worker["name"] for worker in document["workers"]
-                       if stage in worker["stages"]))
+        self.await_step_after(step)
+        self.assertEqual(self.job()["state"], "running", "it was too fast")
+        self.kill(self.holder(stage))
 
     def test_inference_goes_on_after_the_predictions_that_are_stored(self):
         infer = self.write("""
@@ -69,12 +55,12 @@ infer: {micro_batch: 4}
 pipeline: {stages: 3}
 """)
         expected = self.submit(infer)
-        self.assertEqual(self.detach(infer), "2")
-        self.kill_after(100, "2", stage=1)
+        self.detach(infer)
+        self.kill_after(100, stage=1)
 
-        document = self.finished("2")
+        document = self.finished()
 
-        events = self.events("2")
+        events = self.events()
         for key in ("weights_sha256", "test_accuracy", "steps", "step"):
             self.assertEqual(document[key], expected[key], events)
         base = int(events.split("attempt 2 begins from step ")[1].split()[0])
@@ -89,35 +75,34 @@ infer: {micro_batch: 4}
 pipeline: {cuts: [3], workers: [w3, w1, w2], replicas: [1, 2]}
 """)
         expected = self.submit(infer)
-        self.assertEqual(self.detach(infer), "2")
-        self.await_step_after(100, "2")
+        self.detach(infer)
+        self.await_step_after(100)
         with throttled(self.pid_of_worker("w2"), 0.15):
-            self.await_event("there is a better plan", "2")
-            self.assertTrue(
-                eventually(lambda: self.job("2")["attempt"] >= 2 and
-                           self.share("w2") < 0.8 * self.share("w1")),
-                self.job("2"))
+            self.await_event("there is a better plan")
+            self.soon(lambda: self.job()["attempt"] >= 2
+                      and self.share("w2") < 0.8 * self.share("w1"),
+                      lambda: self.job())
 
-        document = self.finished("2")
+        document = self.finished()
         for key in ("weights_sha256", "test_accuracy", "steps", "step"):
-            self.assertEqual(document[key], expected[key], self.events("2"))
+            self.assertEqual(document[key], expected[key], self.events())
 
     def share(self, worker):
         return next(each["placements"][0]["share"]
-                    for each in self.job("2")["workers"]
+                    for each in self.job()["workers"]
                     if each["name"] == worker)
 
     def test_a_stream_goes_on_from_a_batch_end(self):
         job = self.write(JOB)
         stream = ("pipeline.schedule=pipedream", "pipeline.stages=2", ENDLESS)
-        self.assertEqual(self.detach(job, *stream), "1")
-        self.kill_after(40, "1", stage=1)
+        self.detach(job, *stream)
+        self.kill_after(40, stage=1)
         self.await_event("attempt 2 begins from step")
-        self.await_step_after(self.step() + 20)
+        self.await_more_steps(20)
         self.stop()
 
-        events = self.events("1")
-        curve = self.job("1")["loss"]
+        events = self.events()
+        curve = self.job()["loss"]
         # What the worker had not told of when it died is named.
         lost = re.search(r"records of steps (\d+) to (\d+) are missing", events)
         missing = range(int(lost[1]), int(lost[2]) + 1) if lost else ()
@@ -126,7 +111,3 @@ pipeline: {cuts: [3], workers: [w3, w1, w2], replicas: [1, 2]}
                          [step for step in range(1, curve[-1]["step"] + 1)
                           if step not in missing])
         self.assertTrue(all(math.isfinite(each["value"]) for each in curve))
-
-
-if __name__ == "__main__":
-    main()

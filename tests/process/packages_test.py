@@ -1,11 +1,10 @@
-#!/usr/bin/env python3
 """deploy/packages.sh: what the Debian packages hold, what lintian says, and
 what dpkg does with them, on a copy of this system that nobody else sees."""
 
 import os
 import re
 
-from mesh_case import ROOT, ProcessCase, Settings, main, run
+from mesh_case import ROOT, ProcessCase, Settings, run
 
 # Below /usr or not: Debian 12 has units in /lib, Debian 13 in /usr/lib.
 FILES = {
@@ -116,22 +115,18 @@ def can_mount():
 
 
 class Packages(ProcessCase):
-    beside_others = True
-
     def setUp(self):
         super().setUp()
-        built = run(ROOT / "deploy" / "packages.sh", Settings.bin, self.folder,
-                    DPKG_DEB_COMPRESSOR_TYPE="gzip",
-                    DPKG_DEB_COMPRESSOR_LEVEL="1")
-        self.assertEqual(built.returncode, 0, built.stderr)
+        self.good(run(ROOT / "deploy" / "packages.sh", Settings.bin,
+                      self.folder, DPKG_DEB_COMPRESSOR_TYPE="gzip",
+                      DPKG_DEB_COMPRESSOR_LEVEL="1"))
         self.packages = {file.name.split("_")[0]: file
                          for file in self.folder.glob("*.deb")}
 
     # To make the packages takes longest: once for both halves.
     def test_are_right_and_keep_what_is_a_persons_until_they_are_purged(self):
         self.check_files()
-        said = run("lintian", "--fail-on", "error", *self.packages.values())
-        self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
+        self.good(run("lintian", "--fail-on", "error", *self.packages.values()))
         if not can_mount():
             self.skipTest("needs root and overlay mounts to install them")
         self.check_life()
@@ -143,9 +138,8 @@ class Packages(ProcessCase):
             held = {path.removeprefix("/usr")
                     for path in re.findall(r" \.(/\S+)\n", listing)}
             doc = f"/share/doc/{name}/"
-            self.assertLessEqual(
-                {*FILES[name], doc + "copyright", doc + "changelog.Debian.gz"},
-                held)
+            self.assertLessEqual({*FILES[name], doc + "copyright", doc
+                                  + "changelog.Debian.gz"}, held)
 
     def check_life(self):
         (self.folder / "later").mkdir()
@@ -153,11 +147,5 @@ class Packages(ProcessCase):
         for file in self.packages.values():
             later_release(file, self.folder / "later")
 
-        lived = run("unshare", "-m", "bash", "-c", COPY, "copy", self.folder,
-                    LIFE)
-
-        self.assertEqual(lived.returncode, 0, lived.stdout + lived.stderr)
-
-
-if __name__ == "__main__":
-    main()
+        self.good(run("unshare", "-m", "bash", "-c", COPY, "copy", self.folder,
+                      LIFE))

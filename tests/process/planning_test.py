@@ -1,14 +1,10 @@
-#!/usr/bin/env python3
 """A mesh of real processes measures itself, plans by that, and takes the memory
 that was predicted, in each precision."""
 
 import json
 import os
 
-from mesh_case import (MeshCase, Settings, eventually, free_port, get, main,
-                       program)
-
-ANY = "127.0.0.1:0"
+from mesh_case import MeshCase, Settings, free_port, get
 
 JOB = """
 name: planned
@@ -36,66 +32,28 @@ pipeline: {stages: 2, schedule: gpipe}
 
 
 class Planning(MeshCase):
-    beside_others = True
+    shared = 3
 
     def plan(self, file, *more):
         return self.ask("plan", "-f", file, "--stages", "2", "--no-replicas",
                         *more)
 
     def test_measures_every_layer_of_every_worker_and_their_links(self):
-        self.start(2)
-
         profile = self.ask("profile", "--model", "lenet", "--batch", "16",
                            "--all")
 
-        self.assertEqual(len(profile["profiles"]), 2, profile)
+        self.assertEqual(len(profile["profiles"]), 3, profile)
         for one in profile["profiles"]:
             self.assertEqual(one["micro_batch"], 16)
             self.assertGreater(len(one["layers"]), 3)
             self.assertGreater(one["layers"][0]["forward_seconds"], 0)
             self.assertGreater(one["layers"][-1]["backward_seconds"], 0)
             self.assertGreater(one["frame_seconds"], 0)
-        self.assertEqual(len(profile["links"]), 2, profile)
+        self.assertEqual(len(profile["links"]), 6, profile)
         self.assertGreater(profile["links"][0]["bytes_per_second"], 1e6)
-
-    def test_a_worker_that_cannot_be_dialled_is_named_and_works_alone(self):
-        """It dials the others, and nobody reaches what it advertises."""
-        self.start(1)
-        closed = f"127.0.0.1:{free_port()}"
-        worker = self.start_process(
-            program("paceline-worker"), "--listen", ANY, "--http", ANY,
-            "--state", self.folder / "w9", "--name", "w9", "--advertise",
-            closed, "--coordinator", self.coordinator)
-        self.assertTrue(eventually(lambda: len(self.workers()) == 2),
-                        worker.errors.read_text())
-        named = f"w1 cannot dial w9 ({closed})"
-        found = []
-
-        def doctor_says():
-            found[:] = [self.client("doctor", "-o", "json")]
-            return named in found[0].stdout
-        self.assertTrue(eventually(doctor_says), found)
-        self.assertEqual(found[0].returncode, 1)
-        self.has(found[0].stdout, "--advertise")
-        asked = self.client("profile", "--model", "lenet", "--batch", "16",
-                            "--links")
-        self.assertEqual(asked.returncode, 1, asked.stderr)
-        self.has(asked.stderr, f"link w1 to w9: cannot dial w9 ({closed})")
-        self.assertNotIn("not measured: link w9", asked.stderr)
-
-        file = self.write(LENET)
-        job = self.detach(file, "pipeline.cuts=[3]",
-                          "pipeline.workers=[w1, w9]")
-        self.assertTrue(eventually(lambda: named in self.job(job)["why"]),
-                        self.job(job))
-        self.assertNotIn("not attached", self.job(job)["why"])
-        self.stop(job)
-        self.submit(file, "pipeline.stages=0")
 
     def test_workers_of_one_machine_share_its_memory(self):
         """Each once counted on all of it."""
-        self.start(2)
-
         memory = sum(worker["memory_bytes"] for worker in self.workers())
 
         self.assertGreater(memory, 0)
@@ -103,7 +61,6 @@ class Planning(MeshCase):
             memory, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE"))
 
     def test_plans_and_runs_by_what_was_measured(self):
-        self.start(2)
         file = self.write(JOB)
         self.ask("profile", "-f", file, "--all")
 
@@ -121,7 +78,6 @@ class Planning(MeshCase):
         self.assertGreater(job["drift"][1]["measured_seconds"], 0)
 
     def test_a_plan_file_decides_who_holds_which_stage(self):
-        self.start(3)
         file = self.write(JOB)
         path = self.folder / "plan.json"
         self.plan(file, "--save", str(path))
@@ -147,37 +103,102 @@ class Planning(MeshCase):
             self.assertEqual(names[worker["id"]], device, job)
 
     def test_exports_predicted_beside_measured(self):
-        self.start(1)
-        self.background("job", "submit", self.write(JOB), "--set",
-                        "train.steps=100000")
+        self.detach(self.write(JOB), "train.steps=100000")
         measured = ("job_step_measured_seconds{", "job_stage_measured_seconds{")
 
-        self.assertTrue(eventually(lambda: all(
-            each in get(self.http, "/metrics") for each in measured)))
+        self.soon(lambda: all(each in get(self.http, "/metrics")
+                              for each in measured))
         self.has(get(self.http, "/metrics"), "job_step_predicted_seconds{",
                  "job_stage_predicted_seconds{")
-        self.ask("job", "stop", "last")
+        self.stop()
 
-    def test_links_are_probed_when_a_worker_joins(self):
-        """Nobody asked for a profile: the links were measured at the start."""
+    def test_bf16_ends_with_the_same_bytes_in_one_stage_and_two(self):
+        file = self.write(VIT)
+
+        one, two = (self.submit(file, "precision=bf16",
+                                f"pipeline.stages={stages}")
+                    for stages in (1, 2))
+
+        for key in ("weights_sha256", "cpu_capability"):
+            self.assertEqual(two[key], one[key], two)
+
+    def test_bf16_begins_at_the_weights_of_a_file_and_infers_with_them(self):
+        """The file's float32 weights are the master weights of the run."""
+        file = self.write(VIT)
+        trained = self.submit(file)
+        weights = f"model.weights={self.export()}"
+
+        def first_loss(job):
+            return self.job(str(job["id"]))["loss"][0]["value"]
+
+        def test_loss(job):
+            return job["evaluations"][-1]["loss"]
+
+        anew = self.submit(file, "precision=bf16")
+        on = self.submit(file, "precision=bf16", weights)
+        fp32 = self.submit(file, "kind=infer", weights)
+        bf16 = self.submit(file, "kind=infer", weights, "precision=bf16")
+        alone = self.submit(file, "kind=infer", weights, "precision=bf16",
+                            "pipeline.stages=1")
+
+        self.assertLess(first_loss(on), first_loss(anew), "it begins anew")
+        self.assertAlmostEqual(test_loss(fp32), test_loss(trained), delta=1e-5)
+        self.assertAlmostEqual(test_loss(bf16), test_loss(fp32), delta=0.02)
+        self.assertNotEqual(bf16["weights_sha256"], fp32["weights_sha256"])
+        self.assertEqual(bf16["weights_sha256"], alone["weights_sha256"])
+
+    def test_profiles_are_of_the_jobs_precision(self):
+        profiles = self.ask("profile", "--model", "lenet", "--batch", "16",
+                            "--set", "precision=bf16")["profiles"]
+
+        self.assertEqual([one["dtype"] for one in profiles], 3 * ["bf16"])
+
+
+class Unprofiled(MeshCase):
+    def test_a_worker_that_cannot_be_dialled_is_named_and_works_alone(self):
+        """It dials the others, and nobody reaches what it advertises."""
+        self.start(1)
+        closed = f"127.0.0.1:{free_port()}"
+        worker = self.start_worker("w9", "--advertise", closed,
+                                   "--coordinator", self.address)
+        self.soon(lambda: len(self.workers()) == 2, worker)
+        named = f"w1 cannot dial w9 ({closed})"
+        found = []
+
+        def doctor_says():
+            found[:] = [self.client("doctor", "-o", "json")]
+            return named in found[0].stdout
+        self.soon(doctor_says, found)
+        self.assertEqual(found[0].returncode, 1)
+        self.has(found[0].stdout, "--advertise")
+        asked = self.ended(self.client("profile", "--model", "lenet", "--batch",
+                                       "16", "--links"), 1,
+                           f"link w1 to w9: cannot dial w9 ({closed})")
+        self.assertNotIn("not measured: link w9", asked.stderr)
+
+        file = self.write(LENET)
+        job = self.detach(file, "pipeline.cuts=[3]",
+                          "pipeline.workers=[w1, w9]")
+        self.soon(lambda: named in self.job(job)["why"], lambda: self.job(job))
+        self.assertNotIn("not attached", self.job(job)["why"])
+        self.stop(job)
+        self.submit(file, "pipeline.stages=0")
+
+    def test_a_dry_run_assumes_layers_and_links_were_probed_at_the_start(self):
+        """Nobody asked for a profile."""
         self.start(2)
         file = self.write(JOB)
 
-        self.assertTrue(eventually(
-            lambda: "links that were not" not in self.plan(file)["source"]))
-
-    def test_a_dry_run_says_what_a_step_would_take(self):
-        self.start(1)
-
-        estimate = self.ask("job", "submit", self.write(JOB),
-                            "--dry-run")["estimate"]
+        estimate = self.ask("job", "submit", file, "--dry-run")["estimate"]
 
         self.assertGreater(estimate["step_seconds"], 0)
         self.assertIn("assumed from FLOPs", estimate["source"])
+        self.soon(lambda: "links that were not" not in self.ask(
+            "plan", "-f", file, "--stages", "2", "--no-replicas")["source"])
 
 
 class Memory(MeshCase):
-    beside_others = True
+    """Of workers that have run nothing before."""
 
     def submit_within_a_factor(self, text, checkpointing):
         """Predicted and measured peaks lie within twice of each other."""
@@ -203,56 +224,3 @@ class Memory(MeshCase):
             for less, more in zip(stage["workers"], none["workers"]):
                 self.assertLess(less["peak_memory_bytes"],
                                 more["peak_memory_bytes"])
-
-
-class Bf16(MeshCase):
-    beside_others = True
-
-    def test_ends_with_the_same_bytes_in_one_stage_and_two(self):
-        self.start(2)
-        file = self.write(VIT)
-
-        one, two = (self.submit(file, "precision=bf16",
-                                f"pipeline.stages={stages}")
-                    for stages in (1, 2))
-
-        for key in ("weights_sha256", "cpu_capability"):
-            self.assertEqual(two[key], one[key], two)
-
-    def test_begins_at_the_weights_of_a_file_and_infers_with_them(self):
-        """The file's float32 weights are the master weights of the run."""
-        self.start(2)
-        file = self.write(VIT)
-        trained = self.submit(file)
-        weights = f"model.weights={self.export()}"
-
-        def first_loss(job):
-            return self.job(str(job["id"]))["loss"][0]["value"]
-
-        def test_loss(job):
-            return job["evaluations"][-1]["loss"]
-
-        anew = self.submit(file, "precision=bf16")
-        on = self.submit(file, "precision=bf16", weights)
-        fp32 = self.submit(file, "kind=infer", weights)
-        bf16 = self.submit(file, "kind=infer", weights, "precision=bf16")
-        alone = self.submit(file, "kind=infer", weights, "precision=bf16",
-                            "pipeline.stages=1")
-
-        self.assertLess(first_loss(on), first_loss(anew), "it begins anew")
-        self.assertAlmostEqual(test_loss(fp32), test_loss(trained), delta=1e-5)
-        self.assertAlmostEqual(test_loss(bf16), test_loss(fp32), delta=0.02)
-        self.assertNotEqual(bf16["weights_sha256"], fp32["weights_sha256"])
-        self.assertEqual(bf16["weights_sha256"], alone["weights_sha256"])
-
-    def test_profiles_are_of_the_jobs_precision(self):
-        self.start(1)
-
-        profiles = self.ask("profile", "--model", "lenet", "--batch", "16",
-                            "--set", "precision=bf16")["profiles"]
-
-        self.assertEqual([one["dtype"] for one in profiles], ["bf16"])
-
-
-if __name__ == "__main__":
-    main()

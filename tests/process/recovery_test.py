@@ -1,14 +1,10 @@
-#!/usr/bin/env python3
 """A pipeline outlives the workers that it loses, and ends with the same bytes."""
 
 import json
 import os
-import signal
 from unittest import mock
 
-from mesh_case import (ENDLESS, JOB, PATIENCE_SECONDS, MeshCase, ProcessCase,
-                       Settings, eventually, main, stopped)
-# mesh_case says where these are.
+from mesh_case import ENDLESS, JOB, MeshCase, ProcessCase, Settings, stopped
 from kills.coordinator import check_database
 from mesh import RestartingMesh
 
@@ -17,15 +13,11 @@ STOPPED = 6  # the client's exit code
 
 
 class Recovery(MeshCase):
-    beside_others = True
-
-    def setUp(self):
-        super().setUp()
-        self.start(4)
+    own = 4
 
     def test_a_killed_worker_costs_neither_the_job_nor_a_byte(self):
         for victim in ("w3", "w1"):
-            job = self.begin()
+            job = self.begin(self.write(JOB))
 
             self.kill(victim)
 
@@ -35,55 +27,43 @@ class Recovery(MeshCase):
     def test_a_coordinator_killed_in_training_costs_no_step(self):
         client = self.background("job", "submit", self.write(JOB), "--set",
                                  ENDLESS, "-o", "json")
-        self.assertTrue(eventually(lambda: self.ask("job", "list")["jobs"]))
+        self.soon(self.jobs)
         self.await_step_after(20)
 
-        os.kill(self.pid_of_coordinator(), signal.SIGKILL)
+        self.kill_coordinator()
 
-        self.assertTrue(eventually(
-            lambda: self.client("job", "list").returncode == 0))
         self.expect_undisturbed("1", self.write(JOB))
-        self.assertEqual(client.wait(PATIENCE_SECONDS), STOPPED, client.errors.read_text())
-        document = self.job("1")
+        self.ends(client, STOPPED)
+        document = self.job()
         steps = [each["step"] for each in document["loss"]]
         self.assertEqual(steps, list(range(steps[0], steps[-1] + 1)))
-        self.assertEqual(document["attempt"], 1, self.events("1"))
-
-    def begin(self, *sets):
-        """The number of an endless job that has begun to train."""
-        job = self.detach(self.write(JOB), *sets, ENDLESS)
-        self.await_step_after(20, job)
-        return job
+        self.assertEqual(document["attempt"], 1, self.events())
 
     def expect_recovered(self, job, *sets, attempt=2):
-        self.assertTrue(eventually(
-            lambda: f"attempt {attempt} begins from step" in self.events(job)),
-            self.events(job))
+        self.await_event(f"attempt {attempt} begins from step", job)
         self.expect_undisturbed(job, self.write(JOB), *sets)
 
     def test_two_that_are_killed_at_once_cost_no_more_than_one(self):
-        job = self.begin()
+        job = self.begin(self.write(JOB))
 
         self.kill("w2", "w4")
 
         self.expect_recovered(job)
 
     def test_one_that_is_killed_while_another_is_recovered_from(self):
-        job = self.begin()
+        job = self.begin(self.write(JOB))
 
         self.kill("w2")
-        self.assertTrue(eventually(
-            lambda: "attempt 2 begins" in self.events(job)))
+        self.await_event("attempt 2 begins")
         self.kill("w3")
 
         self.expect_recovered(job, attempt=3)
 
     def test_a_worker_that_stands_still_costs_its_lease(self):
-        job = self.begin()
+        job = self.begin(self.write(JOB))
 
         with stopped(self.pid_of_worker("w3")):
-            self.assertTrue(eventually(
-                lambda: "attempt 2 begins from step" in self.events(job)))
+            self.await_event("attempt 2 begins from step")
 
         self.expect_recovered(job)
 
@@ -100,20 +80,16 @@ pipeline: {{stages: 3}}
 """)
         self.detach(job)
         self.await_step_after(20)
-        first = next(each["name"] for each in self.job()["workers"]
-                     if 0 in each["stages"])
+        first = self.holder(0)
 
         os.replace(self.write("a gap opens up, now. " * 400, "other.txt"), text)
         self.kill(first)
 
-        self.await_event("holds no first stage from now on")
+        # The killed one comes back, and differs too.
+        self.await_event("holds no first stage from now on", count=4)
         self.has(self.events(), f"data.path {text} has fingerprint",
                  "put the same on every worker")
-        # The killed one comes back, and differs too.
-        self.assertTrue(eventually(lambda: self.events().count(
-            "holds no first stage from now on") == 4), self.events())
-        self.assertTrue(eventually(lambda: self.job()["phase"] == "paused"),
-                        self.events())
+        self.soon(lambda: self.job()["phase"] == "paused")
         before = self.step()
 
         os.replace(self.write(words, "again.txt"), text)
@@ -124,8 +100,8 @@ pipeline: {{stages: 3}}
 
     def test_the_last_of_two_machines_goes_on_alone(self):
         for name in ("w3", "w4"):
-            self.assertEqual(self.client("node", "drain", name).returncode, 0)
-        job = self.begin("pipeline.stages=2")
+            self.good(self.client("node", "drain", name))
+        job = self.begin(self.write(JOB), "pipeline.stages=2")
 
         self.kill("w1")
 
@@ -138,13 +114,14 @@ VIT = "{name: vit, depth: 2, width: 16, heads: 2, patch: 7}"
 
 class Replicas(MeshCase):
     """Stage 0 on w1, stage 1 on w2 and w3."""
+    alone = True
+    own = 3
 
     def setUp(self):
         super().setUp()
-        self.start(3)
         self.file = self.write(
-            JOB.replace("{name: lenet}", VIT).replace("pipeline: {stages: 4}", "pipeline: {cuts: [3], "
-                        "workers: [w1, w2, w3], replicas: [1, 2]}"))
+            JOB.replace("{name: lenet}", VIT).replace(
+                "stages: 4", "cuts: [3], workers: [w1, w2, w3], replicas: [1, 2]"))
 
     def expect_as_one_process(self, document):
         """As far as it got."""
@@ -163,12 +140,10 @@ class Replicas(MeshCase):
         one = self.expect_as_one_process(whole)
         self.assertEqual(whole["test_accuracy"], one["test_accuracy"])
 
-        job = self.detach(self.file, ENDLESS)
-        self.await_step_after(30, job)
+        job = self.begin(self.file, step=30)
         self.kill("w3")
-        self.assertTrue(eventually(
-            lambda: "attempt 2 begins" in self.events(job)))
-        self.await_step_after(self.step(job) + 20, job)
+        self.await_event("attempt 2 begins")
+        self.await_more_steps(20)
         self.stop(job)
 
         self.expect_as_one_process(self.job(job))
@@ -179,24 +154,21 @@ class Replicas(MeshCase):
 
 
 class RecoveryByTheClock(MeshCase):
+    alone = True
+    own = 4
+
     def test_a_worker_that_stands_still_below_the_lease_is_the_one_it_was(self):
-        self.start(4)
-        self.detach(self.write(JOB), "train.steps=100000")
-        self.await_step_after(20)
+        self.begin(self.write(JOB))
 
         with stopped(self.pid_of_worker("w2")):
-            self.assertTrue(eventually(lambda: any(
-                each["name"] == "w2" and each["state"] == "suspect"
-                for each in self.workers())))
+            self.soon(lambda: self.state_of("w2") == "suspect")
 
-        self.await_step_after(self.step())
+        self.await_more_steps()
         self.assertEqual(self.job()["attempt"], 1, self.events())
         self.stop()
 
 
 class CommitPoints(ProcessCase):
-    beside_others = True
-
     def test_a_coordinator_killed_at_any_commit_loses_and_doubles_no_job(self):
         kills = Settings.bin / "libkill_at_commit.so"
         if not kills.exists():
@@ -205,9 +177,7 @@ class CommitPoints(ProcessCase):
         self.enterContext(mock.patch.dict(os.environ, LD_PRELOAD=str(kills),
                                           KILL_AT_COMMIT=str(count)))
         mesh = self.enterContext(RestartingMesh(Settings.bin, 2, pause=0.05))
-        file = self.folder / "job.yaml"
-        file.write_text(JOB)
-
+        file = self.write(JOB)
         sets = ("--set", "train.steps=20", "--set", "pipeline.stages=2")
         jobs = []
 
@@ -222,8 +192,8 @@ class CommitPoints(ProcessCase):
         for n in range(1, most):
             before = len(jobs)
             count.write_text(str(n))
-            submitted = mesh.run("job", "submit", str(file), *sets, "--detach")
-            self.assertTrue(eventually(all_ended), jobs)
+            submitted = mesh.run("job", "submit", file, *sets, "--detach")
+            self.soon(all_ended, jobs)
             # Who is not answered does not know whether it was stored.
             self.assertIn(len(jobs) - before,
                           (1,) if submitted.returncode == 0 else (0, 1))
@@ -238,7 +208,3 @@ class CommitPoints(ProcessCase):
         self.assertEqual({each["state"] for each in jobs}, {"succeeded"})
         self.assertEqual(len({mesh.show(each["id"])["weights_sha256"]
                               for each in jobs}), 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,11 +1,10 @@
-#!/usr/bin/env python3
 """A report of a job that lost a worker, beside one that was stopped."""
 
 import csv
 import json
 from html.parser import HTMLParser
 
-from mesh_case import JOB, MeshCase, main
+from mesh_case import JOB, MeshCase
 
 FILE = "name: <b>first</b> & co\n" + JOB
 
@@ -39,11 +38,8 @@ class Page(HTMLParser):
 
 
 class Report(MeshCase):
-    beside_others = True
-
     def report(self, *arguments):
-        finished = self.client("report", *arguments)
-        self.assertEqual(finished.returncode, 0, finished.stderr)
+        finished = self.good(self.client("report", *arguments))
         return finished.stdout
 
     def test_has_all_forms_of_a_recovered_and_of_a_stopped_job(self):
@@ -63,8 +59,7 @@ class Report(MeshCase):
         self.check_latex(self.report(job, other, "--format", "latex"))
         self.check_trace(job, other)
 
-        unknown = self.client("report", job, "99")
-        self.assertEqual(unknown.returncode, 3, unknown.stderr)
+        unknown = self.ended(self.client("report", job, "99"), 3)
         self.assertEqual(unknown.stdout, "")
 
     def check_page(self, *jobs):
@@ -87,8 +82,7 @@ class Report(MeshCase):
 
         def rows(name):
             titles, *lines = tables[name]
-            return [dict(zip(titles, line)) for line in lines
-                    if line[0] == job]
+            return [dict(zip(titles, line)) for line in lines if line[0] == job]
         summary = {row[0]: row[1:] for row in tables["summary"]}
         self.assertEqual(summary["state"], ["succeeded", "stopped"])
         self.assertEqual(summary["name"], ["<b>first</b> & co"] * 2)
@@ -128,7 +122,3 @@ class Report(MeshCase):
                  for event in trace["traceEvents"]
                  if event["name"] == "process_name"}
         self.assertEqual(names, {f"job {job}" for job in jobs})
-
-
-if __name__ == "__main__":
-    main()

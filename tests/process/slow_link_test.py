@@ -1,17 +1,13 @@
-#!/usr/bin/env python3
 """Checkpoints, exports and restores over a link of half a megabit per second,
 which breaks in the middle: they take their time, and go on from the byte
 reached."""
 
-import hashlib
-import json
 import socket
 import threading
 import time
 from pathlib import Path
 
-from mesh_case import (ProcessCase, Settings, eventually, free_port, main,
-                       program, run)
+from mesh_case import DaemonsCase, free_port, program, run
 
 BYTES_PER_SECOND = 60_000
 BUFFER = 32_768
@@ -99,16 +95,9 @@ class SlowLink:
                 pass  # the other direction has done so
 
 
-class SlowLinks(ProcessCase):
-    beside_others = True
-
+class SlowLinks(DaemonsCase):
     def start(self, *, slow_to_worker=False, slow_to_coordinator=False):
-        self.address = f"127.0.0.1:{free_port()}"
-        self.coordinator = self.start_process(
-            program("paceline-coordinator"), "--state", self.folder / "state",
-            "--listen", self.address, "--http", "127.0.0.1:0")
-        self.assertTrue(eventually(
-            lambda: self.client("node", "list").returncode == 0))
+        self.start_coordinator()
         port = free_port()
         where = self.address
         more = []
@@ -118,85 +107,45 @@ class SlowLinks(ProcessCase):
         if slow_to_worker:
             self.link = self.slow(f"127.0.0.1:{port}")
             more = ["--advertise", self.link.address]
-        self.start_process(
-            program("paceline-worker"), "--name", "w1", "--state",
-            self.folder / "w1", "--coordinator", where, "--listen",
-            f"127.0.0.1:{port}", "--http", "127.0.0.1:0", *more)
-        self.assertTrue(eventually(
-            lambda: any(each["state"] == "idle" for each in
-                        self.ask("node", "list")["workers"])))
+        self.start_worker("w1", "--coordinator", where, *more,
+                          listen=f"127.0.0.1:{port}")
+        self.await_idle(1)
 
     def slow(self, target):
         link = SlowLink(target)
         self.addCleanup(link.close)
         return link
 
-    def client(self, *arguments, address=None):
-        return run(program("paceline"), "--coordinator",
-                   address or self.address, *arguments)
-
-    def ask(self, *arguments):
-        answer = self.client(*arguments, "-o", "json")
-        self.assertEqual(answer.returncode, 0, answer.stderr)
-        return json.loads(answer.stdout)
-
-    def submit(self, *sets):
-        file = self.folder / "job.yaml"
-        file.write_text(JOB)
-        changes = [word for each in sets for word in ("--set", each)]
-        answer = self.client("job", "submit", file, "--detach", *changes)
-        self.assertEqual(answer.returncode, 0, answer.stderr)
-
-    def job(self, number):
-        return self.ask("job", "show", number)
-
-    def events(self, number):
-        return self.client("job", "events", number).stdout
-
     def test_a_checkpoint_and_its_export_come_over_links_that_break(self):
         self.start(slow_to_worker=True)
-        self.submit()
-        self.assertTrue(eventually(lambda: self.job("1")["step"] > 20))
+        self.detach(self.write(JOB))
+        self.await_step_after(20)
         to_coordinator = self.slow(self.address)
         self.link.cut_after(300_000)
         to_coordinator.cut_after(300_000)
 
         file = self.folder / "weights.safetensors"
-        exported = self.client("job", "export", "1", "-o", str(file),
-                               address=to_coordinator.address)
-
-        self.assertEqual(exported.returncode, 0,
-                         exported.stderr + self.events("1"))
-        self.has(exported.stderr, "read back and checked")
-        self.assertNotIn("checkpoint-failed", self.events("1"))
-        again = self.folder / "again.safetensors"
+        exported = self.ended(
+            run(program("paceline"), "--coordinator", to_coordinator.address,
+                "job", "export", "1", "-o", file), 0, "read back and checked")
+        self.assertNotIn("checkpoint-failed", self.events())
         step = exported.stderr.split("weights after step ")[1].split()[0]
-        self.client("job", "stop", "1")
-        self.client("job", "export", "1", "-o", str(again))
-        self.has(self.events("1"), f"step {step} is on the coordinator's disk")
-        self.assertEqual(hashlib.sha256(file.read_bytes()).digest(),
-                         hashlib.sha256(again.read_bytes()).digest())
+        self.stop()
+        again = Path(self.export(name="again.safetensors"))
+        self.has(self.events(), f"step {step} is on the coordinator's disk")
+        self.assertTrue(file.read_bytes() == again.read_bytes())
 
     def test_a_job_is_resumed_over_a_link_that_breaks(self):
         self.start(slow_to_coordinator=True)
-        self.submit("train.checkpoint_every=10")
-        self.assertTrue(eventually(lambda: self.job("1")["checkpoints"], 60),
-                        self.events("1"))
-        self.client("job", "stop", "1")
-        self.assertTrue(eventually(
-            lambda: self.ask("node", "list")["workers"][0]["state"] == "idle"))
+        self.detach(self.write(JOB), "train.checkpoint_every=10")
+        self.soon(lambda: self.job()["checkpoints"])
+        self.stop()
+        self.await_idle(1)
 
-        resumed = self.client("job", "resume", "1", "--detach")
-        self.assertEqual(resumed.returncode, 0, resumed.stderr)
-        self.assertTrue(eventually(lambda: self.job("2")["workers"]))
+        self.good(self.resume("1", flags=("--detach",)))
+        self.soon(lambda: self.job("2")["workers"])
         self.link.cut_after(300_000)
 
-        begin = self.job("2")["step"]
-        self.assertTrue(eventually(lambda: self.job("2")["step"] > begin, 90),
-                        self.events("2"))
+        self.await_more_steps(job="2")
         self.assertNotIn("attempt 2 begins", self.events("2"))
         self.assertNotIn("failed", self.events("2"))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,9 @@
-#!/usr/bin/env python3
 """A study that is killed, and a worker under it: no trial is lost or doubled.
 The winner of a race trains on from where it was."""
 
 import json
 
-from mesh_case import MeshCase, eventually, main
+from mesh_case import MeshCase
 
 STUDY = """
 name: seeds
@@ -35,22 +34,15 @@ pipeline: {stages: 1}
 
 
 class Study(MeshCase):
-    beside_others = True
-
     def run_study(self, file):
-        finished = self.client("study", file, "-o", "json")
-        self.assertEqual(finished.returncode, 0, finished.stderr)
+        finished = self.good(self.client("study", file, "-o", "json"))
         return json.loads(finished.stdout)
-
-    def jobs(self):
-        return self.ask("job", "list", "--limit", "0")["jobs"]
 
     def test_goes_on_after_it_and_a_worker_were_killed(self):
         self.start(3)
         file = self.write(STUDY, "study.yaml")
         study = self.background("study", file)
-        self.assertTrue(eventually(lambda: len(self.jobs()) > 1),
-                        study.errors.read_text())
+        self.soon(lambda: len(self.jobs()) > 1, study)
         # The worker first: the job ends by itself.
         self.await_step_after(0, "2")
         self.kill(self.job("2")["workers"][0]["name"])
@@ -91,7 +83,3 @@ class Study(MeshCase):
                             "pipeline.stages=2")
         self.assertEqual(self.job(str(last))["weights_sha256"],
                          alone["weights_sha256"])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """deploy/testbed.sh: emulated machines, as slow as asked for, and gone without
 a trace.  What makes machines needs root, and is skipped without."""
 
@@ -12,9 +11,10 @@ import unittest
 from pathlib import Path
 
 from mesh_case import (LONGEST_SECONDS, PATIENCE_SECONDS, ROOT, ProcessCase,
-                       Settings, eventually, main, run)
+                       Settings, run)
 
 SCRIPT = ROOT / "deploy" / "testbed.sh"
+TCP = "/proc/sys/net/ipv4/tcp_"
 
 # CPU seconds a second of a process that never rests.
 BURN = """
@@ -111,40 +111,37 @@ class Bed(ProcessCase):
 
     @classmethod
     def setUpClass(cls):
+        super().setUpClass()
         if why := why_no_bed():
             raise unittest.SkipTest(why)
-
-    def setUp(self):
-        super().setUp()
-        self.name = f"t{os.getpid()}"
-        self.links = names_in("/sys/class/net")
+        cls.name = f"t{os.getpid()}"
+        cls.links = names_in("/sys/class/net")
 
     def tearDown(self):
-        down = self.run_on_bed("down")
-        self.assertEqual(down.returncode, 0, down.stderr)
-        self.assertEqual(left_of(self.name), [])
-        self.assertEqual(names_in("/sys/class/net"), self.links)
+        self.take_down()
 
-    def up_arguments(self, *more):
-        return ("up", "--name", self.name, "--nodes", "2", "--bin",
-                Settings.bin,
+    @classmethod
+    def take_down(cls):
+        down = testbed("down", "--name", cls.name)
+        assert down.returncode == 0, down.stderr
+        assert not left_of(cls.name), left_of(cls.name)
+        assert names_in("/sys/class/net") == cls.links
+
+    @classmethod
+    def up_arguments(cls, *more):
+        return ("up", "--name", cls.name, "--nodes", "2", "--bin", Settings.bin,
                 "--rate", "1gbit", *more)
 
-    def up(self, *more, code=0):
-        finished = testbed(*self.up_arguments(*more))
-        self.assertEqual(finished.returncode, code, finished.stderr)
-        return finished
+    def up(self, *more, code=0, says=()):
+        return self.ended(testbed(*self.up_arguments(*more)), code, *says)
 
-    def run_on_bed(self, command, *more, code=None):
+    def run_on_bed(self, command, *more, code=0, says=()):
         """`testbed.sh COMMAND --name NAME MORE...`"""
-        finished = testbed(command, "--name", self.name, *more)
-        if code is not None:
-            self.assertEqual(finished.returncode, code, finished.stderr)
-        return finished
+        return self.ended(testbed(command, "--name", self.name, *more), code,
+                          *says)
 
     def status(self):
-        return json.loads(
-            self.run_on_bed("status", "-o", "json", code=0).stdout)
+        return json.loads(self.run_on_bed("status", "-o", "json").stdout)
 
     def node(self, number):
         return self.status()["nodes"][number - 1]
@@ -160,34 +157,88 @@ class Bed(ProcessCase):
     def address_of(self, number):
         return self.node(number)["address"].split(":")[0]
 
+
+class StandingBed(Bed):
+    """One bed, which these tests leave as it was."""
+    shared = 2
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        # Another bed may be about to change what is allowed for a moment.
+        cls.read_allowed = ("flock", TCP + "allowed_congestion_control", "cat",
+                            TCP + "allowed_congestion_control")
+        cls.allowed = run(*cls.read_allowed).stdout
+        cls.said = testbed(*cls.up_arguments())
+        cls.addClassCleanup(cls.take_down)
+        assert cls.said.returncode == 0, cls.said.stderr
+
+    def tearDown(self):
+        pass
+
+    def test_exec_sees_a_worker_on_each_machine(self):
+        workers = json.loads(self.run_on_bed(
+            "exec", "--", "paceline", "node", "list", "-o",
+            "json").stdout)["workers"]
+
+        self.assertEqual([(worker["name"], worker["state"], worker["address"])
+                          for worker in workers], [(f"node-{i}", "idle",
+                                                    self.address_of(i)
+                                                    + ":7401") for i in (1, 2)])
+
+    def test_exec_ends_with_the_commands_exit_code(self):
+        self.run_on_bed("exec", "--", "bash", "-c", "exit 42", code=42)
+        self.run_on_bed("exec", "paceline-no-such-command", code=127)
+
+    def test_nodes_send_as_debian_does_whatever_the_host_does(self):
+        available = Path(TCP + "available_congestion_control").read_text()
+        can_be_had = "cubic" in available and os.access(
+            TCP + "allowed_congestion_control", os.W_OK)
+
+        seen = self.run_on_bed("exec", "--on", "1", "--", "cat",
+                               TCP + "congestion_control").stdout
+
+        self.assertEqual(run(*self.read_allowed).stdout, self.allowed)
+        self.assertEqual(seen == "cubic\n", can_be_had, seen)
+        self.assertEqual("no cubic" not in self.said.stderr, can_be_had,
+                         self.said.stderr)
+
+    def test_a_bed_that_stands_is_not_made_again(self):
+        before = self.status()
+
+        self.up(code=2, says=("stands already", "down --name " + self.name))
+
+        self.assertEqual(self.status(), before)
+
+    def test_a_node_that_is_not_there_is_refused(self):
+        for command in (("kill", "3"), ("set", "--rate-of", "3=1gbit")):
+            self.run_on_bed(*command, code=2,
+                            says=["no node 3; this bed has 1 to 2"])
+
+    def test_a_killed_node_stays_down_until_it_is_started(self):
+        before = self.node(1)["pid"]
+
+        self.run_on_bed("kill", "1")
+
+        self.assertFalse(is_alive(before))
+        self.assertEqual([node["alive"] for node in self.status()["nodes"]],
+                         [False, True])
+        self.run_on_bed("start", "1")
+        self.assertEqual(self.node(1)["alive"], True)
+        self.assertNotEqual(self.node(1)["pid"], before)
+
+
+class Testbed(Bed):
     def break_off_an_up(self):
         """As after a kill -9 of the script when all machines are made."""
         up = start(SCRIPT, *self.up_arguments())
         last = Path(f"/run/netns/paceline-{self.name}.2")
-        self.assertTrue(
-            eventually(lambda: last.exists() or up.poll() is not None))
+        self.soon(lambda: last.exists() or up.poll() is not None)
         up.kill()
         self.assertEqual(up.wait(LONGEST_SECONDS), -signal.SIGKILL)
         up.stdout.close()
         up.stderr.close()
         self.assertNotEqual(left_of(self.name), [])
-
-
-class Testbed(Bed):
-    beside_others = True
-
-    def test_exec_sees_a_worker_on_each_machine(self):
-        self.up()
-
-        listed = self.run_on_bed("exec", "--", "paceline", "node", "list", "-o",
-                                 "json", code=0)
-
-        workers = json.loads(listed.stdout)["workers"]
-        self.assertEqual(
-            [(worker["name"], worker["state"], worker["address"])
-             for worker in workers],
-            [(f"node-{i}", "idle", self.address_of(i) + ":7401")
-             for i in (1, 2)])
 
     def test_status_tells_what_was_asked_for(self):
         self.up("--cpu-of", "2=0.25", "--rate-of", "2=20mbit")
@@ -196,41 +247,10 @@ class Testbed(Bed):
 
         self.assertEqual(status["ready"], True)
         self.assertIsNone(status["coordinator"]["cpu"])
-        first, second = status["nodes"]
-        self.assertEqual((first["cpu"], first["rate"]), (0.4, "1gbit"))
-        self.assertEqual((second["cpu"], second["rate"]), (0.25, "20mbit"))
-        self.assertEqual(second["rate_bits_per_second"], 20_000_000)
-        self.assertEqual(second["alive"], True)
-
-    def test_nodes_send_as_debian_does_whatever_the_host_does(self):
-        folder = "/proc/sys/net/ipv4/tcp_"
-        allowed = folder + "allowed_congestion_control"
-        # Another bed may be about to change it for a moment.
-        read = ("flock", allowed, "cat", allowed)
-        before = run(*read).stdout
-        available = Path(folder + "available_congestion_control").read_text()
-        can_be_had = "cubic" in available and os.access(allowed, os.W_OK)
-        up = self.up()
-
-        seen = self.run_on_bed("exec", "--on", "1", "--", "cat",
-                               folder + "congestion_control", code=0)
-
-        self.assertEqual(run(*read).stdout, before)
-        self.assertEqual(seen.stdout == "cubic\n", can_be_had, seen.stdout)
-        self.assertEqual("no cubic" not in up.stderr, can_be_had, up.stderr)
-
-    def test_a_killed_node_stays_down_until_it_is_started(self):
-        self.up()
-        before = self.node(1)["pid"]
-
-        self.run_on_bed("kill", "1", code=0)
-
-        self.assertFalse(is_alive(before))
-        self.assertEqual([node["alive"] for node in self.status()["nodes"]],
-                         [False, True])
-        self.run_on_bed("start", "1", code=0)
-        self.assertEqual(self.node(1)["alive"], True)
-        self.assertNotEqual(self.node(1)["pid"], before)
+        self.assertEqual([(node["cpu"], node["rate"], node["alive"])
+                          for node in status["nodes"]],
+                         [(0.4, "1gbit", True), (0.25, "20mbit", True)])
+        self.assertEqual(status["nodes"][1]["rate_bits_per_second"], 20_000_000)
 
     def test_down_ends_exactly_what_the_bed_started(self):
         self.up()
@@ -238,23 +258,23 @@ class Testbed(Bed):
         group = Path(status["nodes"][0]["cgroup"]).parent / "client"
         with start(SCRIPT, "exec", "--name", self.name, "sleep", "1000") as \
                 inside, start("sleep", "1000") as outside:
-            self.assertTrue(
-                eventually(lambda: (group / "cgroup.procs").read_text()))
+            self.soon(lambda: (group / "cgroup.procs").read_text())
 
-            self.run_on_bed("down", code=0)
+            self.run_on_bed("down")
 
             self.assertEqual(left_of(self.name), [])
             for each in (status["coordinator"], *status["nodes"]):
                 self.assertFalse(is_alive(each["pid"]))
             # The script waits for it, and ends as a shell does.
-            self.assertIn(inside.wait(PATIENCE_SECONDS), (-signal.SIGKILL, 128 + signal.SIGKILL))
+            self.assertIn(inside.wait(PATIENCE_SECONDS),
+                          (-signal.SIGKILL, 128 + signal.SIGKILL))
             self.assertIsNone(outside.poll())
             outside.kill()
 
     def test_down_removes_what_a_killed_up_left(self):
         self.break_off_an_up()
 
-        self.run_on_bed("down", code=0)
+        self.run_on_bed("down")
         self.assertEqual(left_of(self.name), [])
 
     def test_down_needs_no_record(self):
@@ -264,7 +284,7 @@ class Testbed(Bed):
         run("ip", "-n", f"paceline-{self.name}.2", "link", "set", "dev", "lo",
             "alias", f"paceline-testbed:{self.name}")
 
-        self.run_on_bed("down", code=0)
+        self.run_on_bed("down")
         self.assertEqual(left_of(self.name), [])
 
     def test_up_begins_anew_after_a_killed_up(self):
@@ -280,16 +300,14 @@ class Testbed(Bed):
         worker.write_text("#!/bin/sh\necho broken\nexit 7")
         worker.chmod(0o755)
 
-        up = self.up("--bin", self.folder, code=1)
+        self.up("--bin", self.folder, code=1, says=("node-1 ended", "broken"))
 
-        self.assertIn("node-1 ended", up.stderr)
-        self.assertIn("broken", up.stderr)
         self.assertEqual(left_of(self.name), [])
 
     def test_a_state_folder_stays_and_the_daemons_log_there(self):
         self.up("--state", self.folder / "state")
 
-        self.run_on_bed("down", code=0)
+        self.run_on_bed("down")
 
         self.assertIn("worker is ready",
                       (self.folder / "state/logs/node-2.log").read_text())
@@ -299,73 +317,43 @@ class Testbed(Bed):
         self.up()
         self.up("--name", other)
 
-        self.assertEqual(testbed("down", "--name", other).returncode, 0)
+        self.good(testbed("down", "--name", other))
 
         self.assertEqual(left_of(other), [])
-        self.run_on_bed("exec", "paceline", "node", "list", code=0)
+        self.run_on_bed("exec", "paceline", "node", "list")
         self.assertEqual(self.node(2)["alive"], True)
-
-    def test_a_bed_that_stands_is_not_made_again(self):
-        self.up()
-        before = self.status()
-
-        again = self.up(code=2)
-
-        self.assertIn("stands already", again.stderr)
-        self.assertIn("down --name " + self.name, again.stderr)
-        self.assertEqual(self.status(), before)
 
     def test_a_taken_namespace_is_named_and_left_alone(self):
         taken = f"paceline-{self.name}.2"
-        self.assertEqual(run("ip", "netns", "add", taken).returncode, 0)
+        self.good(run("ip", "netns", "add", taken))
         try:
-            up = self.up(code=2)
-            self.run_on_bed("down", code=0)
+            self.up(code=2, says=["ip netns del " + taken])
+            self.run_on_bed("down")
 
-            self.assertIn("ip netns del " + taken, up.stderr)
             self.assertEqual(left_of(self.name), ["/run/netns/" + taken])
         finally:
             run("ip", "netns", "del", taken)
 
     def test_without_a_cgroup_it_says_what_to_do(self):
-        up = testbed(*self.up_arguments(),
-                     PACELINE_CGROUP_ROOT=str(self.folder))
-
-        self.assertEqual(up.returncode, 2)
-        for part in ("no cgroup with a CPU controller", str(self.folder),
-                     "mount -t cgroup2"):
-            self.assertIn(part, up.stderr)
+        self.ended(testbed(*self.up_arguments(),
+                           PACELINE_CGROUP_ROOT=str(self.folder)), 2,
+                   "no cgroup with a CPU controller", str(self.folder),
+                   "mount -t cgroup2")
 
     def test_without_programs_it_says_how_to_build_them(self):
-        up = self.up("--bin", self.folder, code=2)
-
-        self.assertIn(str(self.folder), up.stderr)
-        self.assertIn("deploy/build.sh release", up.stderr)
+        self.up("--bin", self.folder, code=2,
+                says=(str(self.folder), "deploy/build.sh release"))
 
     def test_without_a_bed_exec_is_not_found_and_down_has_nothing_to_do(self):
-        self.assertIn(f"no bed '{self.name}'",
-                      self.run_on_bed("exec", "true", code=3).stderr)
-        self.run_on_bed("status", code=3)
-        self.run_on_bed("set", "--cpu-of", "1=0.2", code=3)
-        self.run_on_bed("kill", "1", code=3)
-        self.run_on_bed("down", code=0)
-
-    def test_exec_ends_with_the_commands_exit_code(self):
-        self.up()
-
-        self.run_on_bed("exec", "--", "bash", "-c", "exit 42", code=42)
-        self.run_on_bed("exec", "paceline-no-such-command", code=127)
-
-    def test_a_node_that_is_not_there_is_refused(self):
-        self.up()
-
-        for command in (("kill", "3"), ("set", "--rate-of", "3=1gbit")):
-            self.assertIn("no node 3; this bed has 1 to 2",
-                          self.run_on_bed(*command, code=2).stderr)
+        for command in (("exec", "true"), ("status",), ("kill", "1"),
+                        ("set", "--cpu-of", "1=0.2")):
+            self.run_on_bed(*command, code=3, says=[f"no bed '{self.name}'"])
+        self.run_on_bed("down")
 
 
 class Measured(Bed):
     """Speeds: nothing else may run meanwhile."""
+    alone = True
 
     def reaches(self, limit, off, measure):
         """Nobody gets more than the limit, ever.  On a machine that others use
@@ -378,8 +366,7 @@ class Measured(Bed):
         self.assertAlmostEqual(most, limit, delta=off)
 
     def burn_on_node(self, number):
-        burnt = run(*self.on_node(number, BURN))
-        self.assertEqual(burnt.returncode, 0, burnt.stderr)
+        burnt = self.good(run(*self.on_node(number, BURN)))
         return float(burnt.stdout)
 
     def test_a_node_computes_at_its_quota_and_at_the_next_one(self):
@@ -387,7 +374,7 @@ class Measured(Bed):
 
         self.reaches(0.4, 0.03, lambda: self.burn_on_node(1))
 
-        self.run_on_bed("set", "--cpu-of", "1=0.15", code=0)
+        self.run_on_bed("set", "--cpu-of", "1=0.15")
         self.reaches(0.15, 0.03, lambda: self.burn_on_node(1))
         self.assertEqual(self.node(1)["cpu"], 0.15)
 
@@ -395,9 +382,8 @@ class Measured(Bed):
         """Two that want all of one core between them: who has to wait for the
         other gets what it missed in the next period."""
         self.up("--threads", "1", "--cpu", "0.45", "--lease", "7")
-        self.assertEqual(
-            run("pgrep", "-f", "paceline-coordinator .*--lease 7$").returncode,
-            0)
+        self.assertEqual(run("pgrep", "-f",
+                             "paceline-coordinator .*--lease 7$").returncode, 0)
 
         def burn_both():
             nodes = [start("taskset", "-c", "0", *self.on_node(number, BURN))
@@ -411,8 +397,7 @@ class Measured(Bed):
         address = self.address_of(receiver)
         with start(*self.on_node(receiver, RECEIVE, address)) as listener:
             self.assertEqual(listener.stdout.readline(), "listening\n")
-            sent = run(*self.on_node(sender, SEND, address, payload_bytes))
-            self.assertEqual(sent.returncode, 0, sent.stderr)
+            self.good(run(*self.on_node(sender, SEND, address, payload_bytes)))
             received, errors = listener.communicate(timeout=30)
             self.assertEqual(listener.returncode, 0, errors)
         return float(received)
@@ -424,18 +409,17 @@ class Measured(Bed):
             self.reaches(20e6, 3e6,
                          lambda: self.bits_per_second(*ends, 2_500_000))
 
-        self.run_on_bed("set", "--rate-of", "2=40mbit", code=0)
+        self.run_on_bed("set", "--rate-of", "2=40mbit")
         self.reaches(40e6, 6e6, lambda: self.bits_per_second(1, 2, 5_000_000))
 
 
 class Anybody(ProcessCase):
     """Needs no root: what is refused before anything is made, and parts of the
     script on their own."""
-    beside_others = True
 
     def bash(self, script, *arguments, **environment):
-        finished = run("bash", "-c", script, ROOT, *arguments, **environment)
-        self.assertEqual(finished.returncode, 0, finished.stderr)
+        finished = self.good(run("bash", "-c", script, ROOT, *arguments,
+                                 **environment))
         return finished
 
     def test_without_root_it_says_so(self):
@@ -446,11 +430,8 @@ class Anybody(ProcessCase):
             if run(*as_nobody, "test", "-r", SCRIPT).returncode != 0:
                 self.skipTest(f"nobody may read {SCRIPT}")
 
-        up = run(*as_nobody, "bash", SCRIPT, "up")
-
-        self.assertEqual(up.returncode, 2)
-        self.assertIn("needs root", up.stderr)
-        self.assertIn("sudo", up.stderr)
+        up = self.ended(run(*as_nobody, "bash", SCRIPT, "up"), 2, "needs root",
+                        "sudo")
 
     def test_without_cubic_it_says_so_and_goes_on(self):
         finished = self.bash("""
@@ -525,11 +506,4 @@ set_cpu 1; set_cpu 2; set_cpu 3""", self.folder)
                 ("status -o xml", "-o xml: need table or json"),
                 ("dance", "unknown command 'dance'")):
             with self.subTest(arguments):
-                finished = testbed(*arguments.split())
-
-                self.assertEqual(finished.returncode, 2)
-                self.assertIn(complaint, finished.stderr)
-
-
-if __name__ == "__main__":
-    main()
+                self.ended(testbed(*arguments.split()), 2, complaint)

@@ -1,57 +1,42 @@
-#!/usr/bin/env python3
 """A mesh of real processes trains, and its numbers do not depend on how."""
 
 from pathlib import Path
 
-from mesh_case import MeshCase, main
+from mesh_case import MeshCase
 
 # Twelve steps; the fifth batch of each epoch is a short one.
 LENET_JOB = """
 name: small-lenet
 model: {name: lenet}
 data: {name: synthetic, train_samples: 300, test_samples: 100}
-train:
-  steps: 12
-  batch: 64
-  micro_batch: 12
-  optimizer: {name: sgd, momentum: 0.9}
-  learning_rate: {base: 0.01}
+train: {steps: 12, batch: 64, micro_batch: 12,
+        optimizer: {name: sgd, momentum: 0.9}, learning_rate: {base: 0.01}}
 pipeline: {stages: 1, schedule: 1f1b}
 """
-
 VIT_JOB = """
 name: small-vit
 model: {name: vit, depth: 2, width: 16, heads: 2, dropout: 0.1}
 data: {name: synthetic, train_samples: 100, test_samples: 30}
-train:
-  steps: 6
-  batch: 24
-  micro_batch: 7
-  clip_norm: 0.5
-  optimizer: {name: adamw, weight_decay: 0.01}
-  learning_rate: {base: 0.003, schedule: cosine, warmup_steps: 2}
+train: {steps: 6, batch: 24, micro_batch: 7, clip_norm: 0.5,
+        optimizer: {name: adamw, weight_decay: 0.01},
+        learning_rate: {base: 0.003, schedule: cosine, warmup_steps: 2}}
 pipeline: {stages: 1, schedule: 1f1b}
 """
-
 PIPEDREAM_JOB = """
 name: streamed-lenet
 model: {name: lenet}
 data: {name: synthetic, train_samples: 600, test_samples: 200}
-train:
-  epochs: 4
-  batch: 60
-  micro_batch: 12
-  optimizer: {name: sgd, momentum: 0.5}
-  learning_rate: {base: 0.01, schedule: cosine, warmup_steps: 20}
+train: {epochs: 4, batch: 60, micro_batch: 12,
+        optimizer: {name: sgd, momentum: 0.5},
+        learning_rate: {base: 0.01, schedule: cosine, warmup_steps: 20}}
 pipeline: {stages: 4, schedule: pipedream}
 """
 
 
-class SameBytes(MeshCase):
-    beside_others = True
+class Training(MeshCase):
+    shared = 4
 
     def at_any_number_of_stages_in_every_synchronous_schedule(self, text):
-        self.start(4)
         file = self.write(text)
 
         hashes, curves = set(), set()
@@ -68,22 +53,17 @@ class SameBytes(MeshCase):
         self.assertEqual(len(hashes), 1)
         self.assertEqual(len(curves), 1)
 
-    def test_lenet(self):
+    def test_lenet_ends_with_the_same_bytes(self):
         self.at_any_number_of_stages_in_every_synchronous_schedule(LENET_JOB)
 
-    def test_vit(self):
+    def test_a_vit_ends_with_the_same_bytes(self):
         self.at_any_number_of_stages_in_every_synchronous_schedule(VIT_JOB)
-
-
-class Schedules(MeshCase):
-    beside_others = True
 
     def test_interleaved_gives_every_worker_several_stages(self):
         """Four stages on two workers, dealt out in turn; three would not be."""
-        self.start(3)
-
-        job = self.submit(self.write(LENET_JOB), "pipeline.stages=4",
-                          "pipeline.schedule=interleaved-1f1b")
+        with self.without("w4"):
+            job = self.submit(self.write(LENET_JOB), "pipeline.stages=4",
+                              "pipeline.schedule=interleaved-1f1b")
 
         self.assertEqual([worker["stages"] for worker in job["workers"]],
                          [[0, 2], [1, 3]])
@@ -91,7 +71,6 @@ class Schedules(MeshCase):
     def test_pipedream_learns_and_shows_how_stale_its_gradients_are(self):
         """One stage updates after every micro-batch too, and has nothing to be
         late with: four stages learn about as well."""
-        self.start(4)
         file = self.write(PIPEDREAM_JOB)
         one = self.submit(file, "pipeline.stages=1")
         for vertical_sync in (False, True):
@@ -117,14 +96,6 @@ class Schedules(MeshCase):
             self.assertGreater(sum(versions["version_bytes"]
                                    for versions in job["versions"]), 0)
         self.assertIn("staleness", self.client("job", "show", "last").stdout)
-
-
-class MeshOfFour(MeshCase):
-    beside_others = True
-
-    def setUp(self):
-        super().setUp()
-        self.start(4)
 
     def test_tells_everything_of_a_job_as_json(self):
         submitted = self.submit(self.write(LENET_JOB), "pipeline.stages=4")
@@ -152,9 +123,8 @@ class MeshOfFour(MeshCase):
             self.assertGreater(seconds["evaluation"], 0, worker)
 
     def test_runs_several_stages_on_a_worker_and_says_so(self):
-        finished = self.try_submit(self.write(LENET_JOB), "pipeline.stages=6")
-
-        self.assertEqual(finished.returncode, 0, finished.stderr)
+        finished = self.good(self.try_submit(self.write(LENET_JOB),
+                                             "pipeline.stages=6"))
         self.assertIn("6 stages", finished.stderr + finished.stdout)
 
     def test_a_codec_sends_fewer_bytes_and_trains_nearly_the_same(self):
@@ -204,7 +174,3 @@ class MeshOfFour(MeshCase):
         self.assertEqual(self.pid_of_worker("w2"), before)
         self.assertEqual(Path(f"/proc/{before}/comm").read_text(),
                          "paceline-worker\n")
-
-
-if __name__ == "__main__":
-    main()

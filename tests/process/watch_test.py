@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """People watch the mesh in a terminal and in a browser, while workers and the
 coordinator are killed."""
 
@@ -10,22 +9,16 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import termios
 import time
 from pathlib import Path
 
-from mesh_case import (LONGEST_SECONDS, PATIENCE_SECONDS, MeshCase, eventually,
-                       get, main, program)
-from browser import browser  # mesh_case says where it is
+from mesh_case import (ENDLESS, JOB, PATIENCE_SECONDS, MeshCase, eventually, get,
+                       program, run)
+from browser import browser
 
-LONG_JOB = """
-name: "<img src=x onerror=document.title='hacked'>"
-model: {name: lenet}
-data: {name: synthetic, train_samples: 512, test_samples: 64}
-train: {steps: 1000000, batch: 32, micro_batch: 8, evaluate_every: 0}
-pipeline: {stages: 3}
-"""
+# Its name is no markup.
+NAMED = f"""name: "<img src=x onerror=document.title='hacked'>"{JOB}"""
 # What the page has of a curve of which a point comes again with another loss,
 # and then of the next attempt.
 MERGE = """
@@ -99,33 +92,27 @@ class WatchCase(MeshCase):
 
 
 class Top(WatchCase):
-    beside_others = True
-
-    def top(self, columns, rows, *words):
-        return Terminal(columns, rows, program("paceline"), *(words or ["top"]),
-                        PACELINE_COORDINATOR=self.coordinator)
+    def shows(self, terminal, *texts):
+        for text in texts:
+            self.assertTrue(terminal.shows(text), terminal.text)
 
     def test_a_terminal_shows_the_mesh_through_kills_and_sizes(self):
         self.start(4)
-        self.detach(self.write(LONG_JOB))
-        terminal = self.top(80, 24)
-        self.assertTrue(terminal.shows("training"), terminal.text)
-        self.assertTrue(terminal.shows("3 busy, 1 idle"), terminal.text)
-        self.assertTrue(terminal.shows("to w"), terminal.text)
+        self.detach(self.write(NAMED), ENDLESS, "train.evaluate_every=0")
+        terminal = Terminal(80, 24, program("paceline"), "top",
+                            PACELINE_COORDINATOR=self.address)
+        self.shows(terminal, "training", "3 busy, 1 idle", "to w")
 
         self.kill(self.one_that_trains())
-        self.assertTrue(terminal.shows(" lost "), terminal.text)
-        self.assertTrue(terminal.shows("3 busy, 1 idle"), terminal.text)
+        self.shows(terminal, " lost ", "3 busy, 1 idle")
 
         terminal.resize(20, 10)
-        self.assertTrue(eventually(
-            lambda: len(terminal.screens()[-1]) <= 10 and
-            all(len(line) <= 20 for line in terminal.screens()[-1])))
+        self.soon(lambda: len(terminal.screens()[-1]) <= 10
+                  and all(len(line) <= 20 for line in terminal.screens()[-1]))
 
         terminal.resize(100, 30)
         os.kill(self.pid_of_coordinator(), signal.SIGKILL)
-        self.assertTrue(terminal.shows("does not answer"), terminal.text)
-        self.assertTrue(terminal.shows("workers: "), terminal.text)
+        self.shows(terminal, "does not answer", "workers: ")
         for screen in terminal.screens():
             self.assertLessEqual(max(map(len, screen)), 100)
 
@@ -138,25 +125,21 @@ class Top(WatchCase):
         top = self.background("top")
         nodes = self.background("node", "list", "--watch")
         for process, text in ((nodes, "w2"), (top, "workers: 2 idle")):
-            self.assertTrue(eventually(
-                lambda p=process, t=text: t in p.out.read_text()))
+            self.soon(lambda p=process, t=text: t in p.out.read_text())
 
-        self.submit(self.write(LONG_JOB), "train.steps=200", "pipeline.stages=2")
+        self.submit(self.write(NAMED), "train.steps=200", "pipeline.stages=2")
 
-        self.assertTrue(eventually(
-            lambda: "job 1  succeeded" in top.out.read_text()))
+        self.soon(lambda: "job 1  succeeded" in top.out.read_text())
         self.has(top.out.read_text(), "job 1  submitted",
                  "worker w1 is busy", "worker w1 is idle")
         self.assertNotIn("\x1b", top.out.read_text())
-        self.assertTrue(eventually(lambda: "busy" in nodes.out.read_text()))
+        self.soon(lambda: "busy" in nodes.out.read_text())
         for process in (top, nodes):
             process.send_signal(signal.SIGINT)
-            self.assertEqual(process.wait(PATIENCE_SECONDS), 130)
+            self.ends(process, 130)
 
 
 class Page(WatchCase):
-    beside_others = True
-
     def open(self, width, dark=False):
         driver = browser(width, 1400, dark=dark)
         if driver is None:
@@ -169,9 +152,8 @@ class Page(WatchCase):
         return driver.execute_script("return document.body.innerText")
 
     def shows(self, driver, *parts):
-        self.assertTrue(eventually(
-            lambda: all(part in self.text(driver) for part in parts)),
-            f"not all of {parts} in {self.text(driver)}")
+        self.soon(lambda: all(part in self.text(driver) for part in parts),
+                  lambda: f"not all of {parts} in {self.text(driver)}")
 
     def keep(self, driver, name):
         """A screenshot, which is not all of one colour."""
@@ -188,9 +170,10 @@ class Page(WatchCase):
 
     def test_a_browser_shows_the_mesh_through_kills(self):
         self.start(4)
-        file = self.write(LONG_JOB)
+        file = self.write(NAMED)
         self.submit(file, "name=first-try", "train.steps=2")
-        job = self.detach(file, "name=digits", "train.steps=100000")
+        job = self.detach(file, "name=digits", ENDLESS,
+                          "train.evaluate_every=0")
         desktop = self.open(1280)
         self.shows(desktop, "3 busy, 1 idle", "stage 0", "as measured", "Loss",
                    "Links", "waits", "jobs: 1 running, 1 succeeded")
@@ -210,8 +193,7 @@ class Page(WatchCase):
         os.kill(self.pid_of_coordinator(), signal.SIGKILL)
         self.shows(desktop, "does not answer")
         self.keep(desktop, "page-coordinator-killed")
-        self.assertTrue(eventually(
-            lambda: "does not answer" not in self.text(desktop)))
+        self.soon(lambda: "does not answer" not in self.text(desktop))
         self.shows(desktop, "stage 0", "busy")
         self.stop(job)
         self.shows(desktop, "stopped")
@@ -227,21 +209,15 @@ class Page(WatchCase):
 
     def test_the_page_is_a_table_without_its_script(self):
         self.start(1)
-        self.submit(self.write(LONG_JOB), "train.steps=2", "pipeline.stages=1")
+        self.submit(self.write(NAMED), "train.steps=2", "pipeline.stages=1")
 
         page = get(self.http, "/")
 
         self.has(page, "<td>w1</td><td>idle</td>", "succeeded",
                  "&lt;img src=x", "<noscript>")
         self.assertNotIn("<img", page)
-        events = subprocess.run(
-            ["curl", "-sN", "--max-time", "3", f"http://{self.http}/watch"],
-            capture_output=True, text=True, check=False,
-            timeout=LONGEST_SECONDS).stdout
+        events = run("curl", "-sN", "--max-time", "3",
+                     f"http://{self.http}/watch").stdout
         first = json.loads(events.split("\n\n")[0].removeprefix("data: "))
         self.assertTrue(first["whole"])
         self.assertEqual(len(first["workers"]), 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What model_check.py takes for a success, and what it must not."""
+"""What spin.py takes for a success, and what it must not."""
 
 import os
 import subprocess
@@ -10,10 +10,10 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 # pylint: disable=wrong-import-position
-from model_check import (APPLIES_OUT_OF_TURN, DIVERGES, SAFE, SKIPPED, Case,
-                         problem_of)
+from model_check import APPLIES_OUT_OF_TURN, DIVERGES, protocol
+from spin import SKIPPED, Case, problem_of
 
-PROTOCOL = Case("protocol", "N=3", SAFE, all_reached=True)
+PROTOCOL = protocol("protocol", "N=3")
 BROKEN = Case("broken", "N=3", DIVERGES)
 
 EXPLORED = """
@@ -55,7 +55,7 @@ class Reading(unittest.TestCase):
 
     def test_refuses_a_search_that_hashes_states_away(self):
         text = EXPLORED.replace("Full statespace", "Bit statespace")
-        self.assertIn("not a full search", problem_of(PROTOCOL, text))
+        self.assertIn("not a Full statespace search", problem_of(PROTOCOL, text))
 
     def test_refuses_an_action_that_never_happens(self):
         text = EXPLORED.replace(
@@ -64,7 +64,7 @@ class Reading(unittest.TestCase):
 
     def test_refuses_a_search_that_says_nothing_of_actions(self):
         text = EXPLORED.split("unreached", maxsplit=1)[0]
-        self.assertIn("report on both", problem_of(PROTOCOL, text))
+        self.assertIn("expected a report", problem_of(PROTOCOL, text))
 
     def test_accepts_the_counter_example_expected(self):
         self.assertIsNone(problem_of(BROKEN, VIOLATED))

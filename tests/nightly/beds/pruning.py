@@ -33,15 +33,12 @@ LEAST_SPEEDUP = {"vit": 6.0, "resnet18": 5.0}
 
 
 def job(model, steps, rate):
-    return {
-        "model": model,
-        "data": {"name": "fashion-mnist"},
-        "train": {"steps": steps, "batch": 64, "micro_batch": 64,
-                  "evaluate_every": 0, "optimizer": {"name": "adamw"},
-                  "learning_rate": {"base": rate, "schedule": "cosine",
-                                    "warmup_steps": 50}},
-        "pipeline": {"stages": 1},
-    }
+    return {"model": model, "data": {"name": "fashion-mnist"},
+            "train": {"steps": steps, "batch": 64, "micro_batch": 64,
+                      "evaluate_every": 0, "optimizer": {"name": "adamw"},
+                      "learning_rate": {"base": rate, "schedule": "cosine",
+                                        "warmup_steps": 50}},
+            "pipeline": {"stages": 1},}
 
 
 def run_job(mesh, folder, name, spec):

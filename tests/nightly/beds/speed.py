@@ -98,18 +98,16 @@ def explained(run, what, rows):
 
 def infer(run, bed):
     wanted = [int(word) for word in run.stages.split(",")]
-    rows = bench(run, bed, "infer", [1, *wanted],
-                 "--paired", "24", "--policy", run.policy,
-                 "--micro-batch", "4",
-                 "--micro-batches", str(run.micro_batches))
+    rows = bench(run, bed, "infer", [1, *wanted], "--paired", "24", "--policy",
+                 run.policy, "--micro-batch", "4", "--micro-batches",
+                 str(run.micro_batches))
     explained(run, "infer", rows)
     for stages, least in ((2, 1.90), (3, 2.76), (4, 3.62), (6, 3.3)):
         if stages not in wanted or "dp" not in run.policy:
             continue
         row = row_of(rows, stages, "dp")
-        run.at_least(f"infer, {stages} stages, of its bound",
-                     0.95 if stages == 6 else 0.97,
-                     row["speedup"] / row["bound"])
+        run.at_least(f"infer, {stages} stages, of its bound", 0.95 if stages
+                     == 6 else 0.97, row["speedup"] / row["bound"])
         run.at_least(f"infer, {stages} stages, speed-up", least, row["speedup"])
 
 
@@ -117,8 +115,7 @@ TRAINING = ("--micro-batch", "2", "--micro-batches", "32", "--paired", "2")
 
 
 def train(run, bed):
-    rows = bench(run, bed, "train", [NODES], *TRAINING,
-                 "--schedule", "1f1b")
+    rows = bench(run, bed, "train", [NODES], *TRAINING, "--schedule", "1f1b")
     explained(run, "train, 1f1b", rows)
     row = row_of(rows, NODES, schedule="1f1b")
     run.at_least("train, 1f1b, of its bound", 0.95, row["speedup"] / row["bound"])
@@ -158,10 +155,9 @@ def slow_node(run, bed):
 def codecs(run, bed):
     speed = {}
     for codec in ("fp32", "bf16", "int8"):
-        rows = bench(run, bed, "infer", [NODES],
-                     "--micro-batch", "4",
-                     "--micro-batches", str(run.micro_batches // 2),
-                     "--set", f"pipeline.codec={codec}")
+        rows = bench(run, bed, "infer", [NODES], "--micro-batch", "4",
+                     "--micro-batches", str(run.micro_batches // 2), "--set",
+                     f"pipeline.codec={codec}")
         explained(run, f"20 Mbit/s, {codec}", rows)
         speed[codec] = row_of(rows, NODES)["throughput"]
     run.at_least("20 Mbit/s: bf16 / fp32", 1.3, speed["bf16"] / speed["fp32"])

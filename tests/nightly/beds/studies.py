@@ -90,8 +90,7 @@ def make_pictures(folder):
         collage = Image.new("RGB", (28 * COLLAGE, 28 * COLLAGE))
         for place in range(COLLAGE * COLLAGE):
             begin = 784 * drawn.randrange(60000)
-            picture = Image.frombytes("L", (28, 28),
-                                      pixels[begin:begin + 784])
+            picture = Image.frombytes("L", (28, 28), pixels[begin:begin + 784])
             collage.paste(picture.convert("RGB"),
                           (28 * (place % COLLAGE), 28 * (place // COLLAGE)))
         to = folder / str(number % 2) / f"{number}.jpg"
@@ -162,9 +161,8 @@ def lora(run):
         make_texts(mesh.state)
         sets = ("model.lora.rank=0", "data.name=text-labels",
                 f"data.path={mesh.state}/sections.txt",
-                f"data.classes={SECTIONS}", "data.block=64",
-                "train.epochs=8", "train.micro_batch=32",
-                "train.learning_rate.base=0.002",
+                f"data.classes={SECTIONS}", "data.block=64", "train.epochs=8",
+                "train.micro_batch=32", "train.learning_rate.base=0.002",
                 "train.learning_rate.warmup_steps=200", "pipeline.stages=1")
         learned = mesh.train("deploy/jobs/lora.yaml", *sets)
         say(f"sections: accuracy {learned['test_accuracy']:.4f}")
@@ -177,8 +175,7 @@ def lora(run):
                 full["accuracy"] - adapted["accuracy"])
     run.at_most("lora: memory of gradients and optimizer", 0.35,
                 adapted["update_memory"] / full["update_memory"])
-    run.at_most("lora: bytes in rounds", 0.2,
-                adapted["bytes"] / full["bytes"])
+    run.at_most("lora: bytes in rounds", 0.2, adapted["bytes"] / full["bytes"])
 
 
 def racing(run):
@@ -210,8 +207,7 @@ def racing(run):
                 ended = loss[document["winner"]]
                 won += ended < median
                 say(f"{model}: a race ends at {ended:.4f}")
-            run.at_least(f"init-racing, {model}: won of {RACES} races", 4,
-                         won)
+            run.at_least(f"init-racing, {model}: won of {RACES} races", 4, won)
 
 
 PARTS = {"racing": racing, "splits": splits, "amp": amp, "loaders": loaders,

@@ -180,34 +180,32 @@ class Kill:
 
     def sees(self):
         """(panel's title, line, what its values are right after the kill)"""
-        return [
-            ("State of each worker", self.worker, lambda v: 4 in v),
-            ("Workers by state", "lost", lambda v: max(v) >= 1),
-            ("Workers that attached, and that were lost", "lost",
-             lambda v: max(v) > 0),
-            ("Workers that are attached, and that run a job", "attached",
-             lambda v: min(v) == WORKERS - 1),
-            ("Age of each process", self.worker,
-             lambda v: v[-1] < v[0]),
-            ("Workers lost, recoveries, steps run again", "recoveries",
-             lambda v: v[-1] > v[0]),
-            ("Seconds of the recoveries, by phase", "build",
-             lambda v: max(v) > 0),
-            ("Steps that count, of all that were computed", "job 1",
-             lambda v: v[-1] < v[0]),
-            ("Worker lost", "Worker lost", lambda v: max(v) > 0),
-            ("Worker attached", "Worker attached", lambda v: max(v) > 0),
-            ("Pipeline recovered", "Pipeline recovered", lambda v: max(v) > 0),
-        ]
+        return [("State of each worker", self.worker, lambda v: 4 in v),
+                ("Workers by state", "lost", lambda v: max(v) >= 1),
+                ("Workers that attached, and that were lost", "lost",
+                 lambda v: max(v) > 0),
+                ("Workers that are attached, and that run a job", "attached",
+                 lambda v: min(v) == WORKERS - 1), ("Age of each process",
+                                                    self.worker,
+                                                    lambda v: v[-1] < v[0]),
+                ("Workers lost, recoveries, steps run again", "recoveries",
+                 lambda v: v[-1] > v[0]),
+                ("Seconds of the recoveries, by phase", "build",
+                 lambda v: max(v) > 0),
+                ("Steps that count, of all that were computed", "job 1",
+                 lambda v: v[-1] < v[0]), ("Worker lost", "Worker lost",
+                                           lambda v: max(v) > 0),
+                ("Worker attached", "Worker attached", lambda v: max(v) > 0),
+                ("Pipeline recovered", "Pipeline recovered",
+                 lambda v: max(v) > 0),]
 
     def unseen(self, asked, seconds):
         """Sentences on panels that do not show it."""
         wrong = []
         for title, line, shown in self.sees():
-            values = [value for panel in asked if panel.title == title
-                      for name, points in panel.lines if name == line
-                      for at, value in points
-                      if self.at - 2 <= at <= self.at + seconds]
+            values = [value for panel in asked if panel.title == title for name,
+                      points in panel.lines if name == line for at,
+                      value in points if self.at - 2 <= at <= self.at + seconds]
             if not values or not shown(values):
                 wrong.append(f"'{title}' does not show the kill: {line} is "
                              f"{values}")

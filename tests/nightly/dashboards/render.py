@@ -98,8 +98,7 @@ def draw(driver, folder, answers, title, png):
 
 def main(run):
     bundle(run.out)
-    answers = json.loads(
-        (run.out / "answers.json").read_text(encoding="utf-8"))
+    answers = json.loads((run.out / "answers.json").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as profile:
         driver = browser(WIDTH, 1000, "--allow-file-access-from-files",
                          f"--user-data-dir={profile}")

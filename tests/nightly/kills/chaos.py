@@ -5,8 +5,8 @@ Five workers and a coordinator, each started again a second after its death,
 run pipelines and round groups in turn.  With --bed they are emulated machines,
 whose links can be cut; that needs root.  The faults, one every so many seconds,
 are drawn from the seed (by default the clock's) and printed first, so that the
-same ones come again.  The state of the coordinator lies on a small file system of its own
-where root allows, so that its disk can be full.  Where a job's newest checkpoint
+same ones come again.  The state of the coordinator lies on a small file system
+of its own where root allows, so that its disk can be full.  Where a job's newest checkpoint
 is corrupted, all workers are killed too, so that the job would go on from it.
 
 What must hold: every job succeeds; a pipeline's weights or predictions are
@@ -30,7 +30,7 @@ from collections import defaultdict
 
 from bed import Bed
 from kills.recoveries import Undisturbed, recovery_of, show
-from mesh import RestartingMesh, flip_a_byte, reading
+from mesh import RestartingMesh, eventually, flip_a_byte, reading
 from nightly import say
 
 OPTIONS = {"seed": 0, "minutes": 30.0, "every": 20.0, "steps": 600,
@@ -72,14 +72,14 @@ class Fault:
     def __init__(self, draw, at, kinds):
         self.at = at
         self.kind = draw.choice(kinds)
-        self.victims = draw.sample(range(1, WORKERS), 2)
+        workers = {"kill": 1, "stop": 1, "link cut": 1, "kill two": 2}
+        self.victims = draw.sample(range(1, WORKERS), 2)[
+            :workers.get(self.kind, 0)]
         self.seconds = draw.uniform(1, 6)
         self.hit = None  # when it came, as time.time() says
 
     def __str__(self):
-        count = {"kill": 1, "stop": 1, "link cut": 1, "kill two": 2}
-        words = [self.kind, *(f"w{i}" for i in
-                              self.victims[:count.get(self.kind, 0)])]
+        words = [self.kind, *(f"w{i}" for i in self.victims)]
         lasts = "" if "kill" in self.kind else f" for {self.seconds:.1f} s"
         return f"{self.at:7.1f} s  {' '.join(words)}{lasts}"
 
@@ -200,38 +200,31 @@ class Faults(threading.Thread):
             self.carry_out(fault)
 
     def carry_out(self, fault):
-        daemons = self.mesh.daemons
-        victims = [daemons[i - 1] for i in fault.victims]
-        if fault.kind == "kill":
-            victims[0].signal(signal.SIGKILL)
-        elif fault.kind == "kill two":
-            for victim in victims:
-                victim.signal(signal.SIGKILL)
-        elif fault.kind == "coordinator kill":
-            self.mesh.coordinator.signal(signal.SIGKILL)
-        elif fault.kind == "link cut":
+        mesh, kind = self.mesh, fault.kind
+        victims = ([mesh.coordinator] if "coordinator" in kind else
+                   [mesh.daemons[i - 1] for i in fault.victims])
+        if kind == "link cut":
             victims[0].link("down")
             self.over.wait(fault.seconds)
             victims[0].link("up")
-        elif fault.kind == "corrupt checkpoint and kill all":
-            newest = self.mesh.newest_checkpoint(self.middle_of)
-            if newest is not None:
-                flip_a_byte(newest)
-                for daemon in daemons:
-                    daemon.signal(signal.SIGKILL)
-        elif fault.kind == "disk full":
-            self.mesh.fill_disk()
-            end = time.monotonic() + fault.seconds
-            while (self.middle_of is not None and time.monotonic() < end
-                   and not self.over.wait(0.05)):
-                pass
-            self.mesh.free_disk()
-        else:
-            stood = (victims[0] if fault.kind == "stop"
-                     else self.mesh.coordinator)
-            stood.signal(signal.SIGSTOP)
+        elif kind == "disk full":
+            mesh.fill_disk()
+            eventually(lambda: self.middle_of is None or self.over.is_set(),
+                       fault.seconds)
+            mesh.free_disk()
+        elif "stop" in kind:
+            victims[0].signal(signal.SIGSTOP)
             self.over.wait(fault.seconds)
-            stood.signal(signal.SIGCONT)
+            victims[0].signal(signal.SIGCONT)
+        else:
+            if kind in IN_THE_MIDDLE:
+                newest = mesh.newest_checkpoint(self.middle_of)
+                if newest is None:
+                    return
+                flip_a_byte(newest)
+                victims = mesh.daemons
+            for victim in victims:
+                victim.signal(signal.SIGKILL)
 
 
 class Sizes(threading.Thread):
@@ -253,35 +246,23 @@ class Sizes(threading.Thread):
                 role = "coordinator" if name == "coordinator" else "worker"
                 self.lives[role, pid].append((time.monotonic(), size))
 
-    def slopes(self):
-        """Prints them; what grew too fast, a sentence each."""
-        wrong = []
+    def judge(self, run):
+        """Of the median life of each role."""
         for role in ("coordinator", "worker"):
-            found = defaultdict(list)
-            for (of, _), life in self.lives.items():
-                begin, end = life[0][0], life[-1][0]
-                if of != role or end - begin < LEAST_LIFE_SECONDS:
-                    continue
-                level = [(at, size) for at, size in life
-                         if at - begin >= SETTLED_SECONDS]
-                for i, name in enumerate(MOST_GROWTH):
-                    found[name].append(60 * slope_of(
-                        [(at, size[i]) for at, size in level]))
-            for name, slopes in found.items():
-                middle = statistics.median(slopes)
-                print(f"{role}: {name} grow by {middle:.2f} a minute (median of "
-                      f"{len(slopes)} lives), {max(slopes):.2f} (most)")
-                if middle > MOST_GROWTH[name]:
-                    wrong.append(f"{role}: {name} grow by {middle:.2f} a minute")
-        return wrong
-
-
-def slope_of(points):
-    """Least squares, a second."""
-    mean_x = statistics.mean(x for x, _ in points)
-    mean_y = statistics.mean(y for _, y in points)
-    return (sum((x - mean_x) * (y - mean_y) for x, y in points)
-            / sum((x - mean_x) ** 2 for x, _ in points))
+            for i, (name, most) in enumerate(MOST_GROWTH.items()):
+                slopes = []
+                for (of, _), life in self.lives.items():
+                    begin, end = life[0][0], life[-1][0]
+                    if of == role and end - begin >= LEAST_LIFE_SECONDS:
+                        level = [(at, size[i]) for at, size in life
+                                 if at - begin >= SETTLED_SECONDS]
+                        slopes.append(60 * statistics.linear_regression(
+                            *zip(*level)).slope)
+                if slopes:
+                    print(f"{role}: {name} of {len(slopes)} lives grow by up to "
+                          f"{max(slopes):.2f} a minute")
+                    run.at_most(f"{role}: growth of {name} a minute", most,
+                                statistics.median(slopes))
 
 
 def again(ask, *arguments):
@@ -306,6 +287,7 @@ class Jobs:
                        for name, job in self.jobs.items()}
         self.faults = faults
         self.recoveries = []
+        self.run = run
         self.wrong = run.wrong
         self.useful = 0.0
 
@@ -328,7 +310,7 @@ class Jobs:
         wall = time.monotonic() - begin
         show(self.recoveries)
         print(f"goodput: {100 * self.useful / wall:.0f} % of {wall:.0f} s")
-        self.wrong += sizes.slopes()
+        sizes.judge(self.run)
 
     def one_job(self, name, thread):
         normal = self.normal[name]

@@ -25,6 +25,7 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from nightly import median_and_most, say
 
@@ -63,10 +64,6 @@ TAKEOVER = re.compile(r"step (\d+): server (\S+) lost, (\S+) took over in "
                       r"(\d+) ms")
 
 
-def seconds_of(stamp):
-    return datetime.fromisoformat(stamp + "+00:00").timestamp()
-
-
 @dataclass(eq=False)
 class Kill:
     """One death on purpose, as the job's file has it."""
@@ -81,20 +78,20 @@ class Kill:
     registration_to_part: float = None
     why_not: str = ""  # it does not count
 
+    def __str__(self):
+        return f"{self.worker}, killed {self.phase} in step {self.step + 1}"
+
     def fault(self):
         return {"worker": self.worker, "step": self.step, "kind": "kill",
                 "phase": self.phase}
 
 
-class Applied:
+class Applied(NamedTuple):
     """A round as one process applied it."""
-
-    def __init__(self, time, life, fields):
-        self.time = time
-        self.life = life
-        self.step = int(fields["step"])
-        self.state = fields["state"]
-        self.used = fields["part"] == "used"
+    time: float
+    life: object
+    state: str
+    used: bool  # its part
 
 
 class Tail:
@@ -111,11 +108,9 @@ class Tail:
             whole = log.read().rpartition(b"\n")[0]
         self.at += len(whole) + bool(whole)
         for line in whole.decode(errors="replace").split("\n"):
-            if "instruction done" in line:
-                continue
-            match = LINE.match(line)
-            if match is not None:
-                yield seconds_of(match[1]), match[3]
+            if "instruction done" not in line and (match := LINE.match(line)):
+                yield (datetime.fromisoformat(match[1] + "+00:00").timestamp(),
+                       match[3])
 
 
 class Logs:
@@ -123,7 +118,7 @@ class Logs:
 
     def __init__(self, mesh):
         self.applied = defaultdict(lambda: defaultdict(list))  # [job][step]
-        self.deaths = {}  # (job, worker): (time, life, fields)
+        self.deaths = {}  # (job, worker): (life, fields)
         self.registered = defaultdict(list)  # worker: times
         self._mesh = mesh
         self._tails = {}
@@ -133,12 +128,11 @@ class Logs:
     def read(self):
         """What is new since the last time."""
         for life in self._mesh.lives():
-            tail = self._tails.setdefault(life, Tail(life.log))
-            for time, text in tail.lines():
+            for time, text in self._tails.setdefault(life,
+                                                     Tail(life.log)).lines():
                 self._take(life, time, text)
         for time, text in self._coordinator.lines():
-            found = re.match(r"worker (\S+) attached", text)
-            if found:
+            if found := re.match(r"worker (\S+) attached", text):
                 self.registered[found[1]].append(time)
 
     def _take(self, life, time, text):
@@ -146,141 +140,119 @@ class Logs:
         if text.startswith("run begins"):
             self._jobs[life] = int(fields["job"])
         elif text.startswith("dies on purpose"):
-            self.deaths[self._jobs[life], life.worker] = (time, life, fields)
+            self.deaths[self._jobs[life], life.worker] = (life, fields)
         elif text.startswith("applied a round"):
-            applied = Applied(time, life, fields)
-            self.applied[self._jobs[life]][applied.step].append(applied)
+            self.applied[self._jobs[life]][int(fields["step"])].append(Applied(
+                time, life, fields["state"], fields["part"] == "used"))
 
 
-@dataclass
 class Job:
-    """One job with its kills, and what became of it."""
-    number: int
-    shown: dict
-    events: list
-    kills: list
-    normal: float = None  # seconds of its median round
-    longest: float = None
+    """A job that has ended, with its kills, and what the logs tell of it."""
 
-    def events_of(self, kind):
-        return [event for event in self.events if event["kind"] == kind]
+    def __init__(self, mesh, logs, steps, kills):
+        file = mesh.state / "job.yaml"
+        faults = json.dumps([kill.fault() for kill in kills])
+        file.write_text(JOB.format(steps=steps, faults=faults),
+                        encoding="utf-8")
+        self.number = mesh.submit(file)
+        self.shown = mesh.finish(self.number)
+        self.events = mesh.events(self.number)
+        self.kills = kills
+        self.logs = logs
+        mesh.await_all_idle()
+        logs.read()
+        self.rounds = logs.applied[self.number]
+        for kill in kills:
+            self.find_death(kill)
+        self.measure_stalls()
+        lives = {(life.worker, life.number): life for life in mesh.lives()}
+        for kill in kills:
+            life = kill.life and lives.get((kill.worker, kill.life.number + 1))
+            if life:
+                self.find_return(kill, life)
 
+    def events_of(self, kind, worker):
+        """(time, text) of each."""
+        return [(event["unix_ms"] / 1e3, event["text"]) for event in self.events
+                if event["kind"] == kind and f" {worker} " in event["text"]]
 
-def submit(mesh, steps, kills):
-    file = mesh.state / "job.yaml"
-    faults = json.dumps([kill.fault() for kill in kills])
-    file.write_text(JOB.format(steps=steps, faults=faults), encoding="utf-8")
-    number = mesh.submit(file)
-    return Job(number, mesh.finish(number), mesh.events(number), kills)
+    def find_death(self, kill):
+        """Fills in what the dead and those who went on say of it."""
+        death = self.logs.deaths.get((self.number, kill.worker))
+        if death is None:
+            kill.why_not = "it was not killed"
+            return
+        kill.life, fields = death
+        # Of the first step from its own on that it serves.
+        kill.step = int(fields["step"])
+        if fields["phase"] != kill.phase:
+            kill.why_not = f"it died {fields['phase']}"
+        for _, text in self.events_of("takeover", kill.worker):
+            match = TAKEOVER.match(text)
+            if match and match[2] == kill.worker:
+                kill.takeover_ms = int(match[4])
+                if int(match[1]) != kill.step + 1:
+                    kill.why_not = f"taken over in step {match[1]}"
+        if kill.takeover_ms is None:
+            kill.why_not = kill.why_not or "it was not the server"
 
+    def measure_stalls(self):
+        # When the last one that had a part in the result had applied it.
+        ends = {step: max(each.time for each in
+                          [each for each in applied if each.used] or applied)
+                for step, applied in self.rounds.items()}
+        lengths = {step: ends[step] - ends[step - 1]
+                   for step in ends if step - 1 in ends}
+        if not lengths:
+            raise RuntimeError(f"job {self.number} {self.shown['state']}, and no "
+                               f"log tells of its rounds: {self.shown['why']}")
+        hit = {kill.step + 1 for kill in self.kills}
+        self.normal = statistics.median(
+            length for step, length in lengths.items() if step not in hit)
+        self.longest = max(lengths.values())
+        for kill in self.kills:
+            if kill.step + 1 in lengths:
+                kill.stall_ms = 1e3 * (lengths[kill.step + 1] - self.normal)
 
-# --- reading one job ---------------------------------------------------------
+    def find_return(self, kill, life):
+        """Times of the process that came after the one that was killed."""
+        # The event is the same moment, told before it was stored.
+        registered = [time for time in (
+            *self.logs.registered[kill.worker],
+            *(time for time, _ in self.events_of("joining", kill.worker)))
+            if time >= life.began]
+        if not registered:
+            return
+        begin = min(registered)
+        kill.exec_to_registration = begin - life.began
+        views = [time for time, _ in self.events_of("joined", kill.worker)
+                 if time >= begin]
+        if views:
+            kill.registration_to_view = views[0] - begin
+        own = [each.time for applied in self.rounds.values()
+               for each in applied if each.life is life and each.used]
+        if own:
+            kill.registration_to_part = min(own) - begin
 
-
-def round_ends(rounds):
-    """step: when the last one that had a part in the result had applied it."""
-    ends = {}
-    for step, applied in rounds.items():
-        members = [each for each in applied if each.used] or applied
-        ends[step] = max(each.time for each in members)
-    return ends
-
-
-def measure_stalls(job, ends):
-    hit = {kill.step + 1 for kill in job.kills}
-    lengths = {step: ends[step] - ends[step - 1]
-               for step in ends if step - 1 in ends}
-    if not lengths:
-        raise RuntimeError(f"job {job.number} {job.shown['state']}, and no log "
-                           f"tells of its rounds: {job.shown['why']}")
-    job.normal = statistics.median(
-        length for step, length in lengths.items() if step not in hit)
-    job.longest = max(lengths.values())
-    for kill in job.kills:
-        if kill.step + 1 in lengths:
-            kill.stall_ms = 1e3 * (lengths[kill.step + 1] - job.normal)
-
-
-def find_death(job, kill, logs):
-    """Fills in what the dead and those who went on say of it."""
-    death = logs.deaths.get((job.number, kill.worker))
-    if death is None:
-        kill.why_not = "it was not killed"
-        return
-    _, kill.life, fields = death
-    # Of the first step from its own on that it serves.
-    kill.step = int(fields["step"])
-    if fields["phase"] != kill.phase:
-        kill.why_not = f"it died {fields['phase']}"
-    for event in job.events_of("takeover"):
-        match = TAKEOVER.match(event["text"])
-        if match and match[2] == kill.worker:
-            kill.takeover_ms = int(match[4])
-            if int(match[1]) != kill.step + 1:
-                kill.why_not = f"taken over in step {match[1]}"
-    if kill.takeover_ms is None:
-        kill.why_not = kill.why_not or "it was not the server"
-
-
-def find_return(job, kill, logs, lives):
-    """Times of the process that came after the one that was killed."""
-    number = kill.life.number + 1
-    life = lives.get((kill.worker, number))
-    if life is None:
-        return
-    registered = [time for time in logs.registered[kill.worker]
-                  if time >= life.began]
-    # The same moment, told before it was stored.
-    registered += [event["unix_ms"] / 1e3 for event in job.events_of("joining")
-                   if f"worker {kill.worker} " in event["text"]
-                   and event["unix_ms"] / 1e3 >= life.began]
-    if not registered:
-        return
-    begin = min(registered)
-    kill.exec_to_registration = begin - life.began
-    for event in job.events_of("joined"):
-        time = event["unix_ms"] / 1e3
-        if f"worker {kill.worker} " in event["text"] and time >= begin:
-            kill.registration_to_view = time - begin
-            break
-    own = [each.time for applied in logs.applied[job.number].values()
-           for each in applied if each.life is life and each.used]
-    if own:
-        kill.registration_to_part = min(own) - begin
-
-
-def diverged(job, logs):
-    """Sentences about steps after which members' states differ."""
-    wrong = []
-    for step, applied in sorted(logs.applied[job.number].items()):
-        states = {each.state for each in applied}
-        if len(states) > 1:
-            wrong.append(f"job {job.number}: {len(states)} states after step "
-                         f"{step}")
-    return wrong
-
-
-def check_job(job, logs):
-    """All that does not hold, whatever was killed."""
-    wrong = diverged(job, logs)
-    shown = job.shown
-    if shown["state"] != "succeeded" or shown["step"] != shown["steps"]:
-        wrong.append(f"job {job.number} {shown['state']} at step "
-                     f"{shown['step']} of {shown['steps']}: {shown['why']}")
-    if shown["attempt"] != 1:
-        wrong.append(f"job {job.number} began again: {shown['attempt']} "
-                     "attempts")
-    if shown["skipped_steps"]:
-        wrong.append(f"job {job.number} left {shown['skipped_steps']} steps "
-                     "out")
-    rounds = logs.applied[job.number]
-    missing = [step for step in range(1, shown["steps"] + 1)
-               if len({each.life.worker for each in rounds.get(step, [])}) < 2]
-    if missing:
-        wrong.append(f"job {job.number}: {len(missing)} steps of which fewer "
-                     "than two members told their state, the first is "
-                     f"{missing[0]}")
-    return wrong
+    def wrong(self):
+        """All that does not hold, whatever was killed."""
+        what, shown = f"job {self.number}", self.shown
+        for step, applied in sorted(self.rounds.items()):
+            states = {each.state for each in applied}
+            if len(states) > 1:
+                yield f"{what}: {len(states)} states after step {step}"
+        if shown["state"] != "succeeded" or shown["step"] != shown["steps"]:
+            yield (f"{what} {shown['state']} at step {shown['step']} of "
+                   f"{shown['steps']}: {shown['why']}")
+        if shown["attempt"] != 1:
+            yield f"{what} began again: {shown['attempt']} attempts"
+        if shown["skipped_steps"]:
+            yield f"{what} left {shown['skipped_steps']} steps out"
+        missing = [step for step in range(1, shown["steps"] + 1) if len(
+            {each.life.worker for each in self.rounds.get(step, [])}) < 2]
+        if missing:
+            yield (f"{what}: {len(missing)} steps of which fewer than two "
+                   f"members told their state, the first is {missing[0]}")
 
 
 # --- placing the kills -------------------------------------------------------
@@ -320,19 +292,12 @@ class Planner:
         return all(count <= 0 for count in self.missing.values())
 
 
-def normal_round(mesh, logs):
-    job = submit(mesh, WARM_UP_STEPS, [])
-    mesh.await_all_idle()
-    logs.read()
-    measure_stalls(job, round_ends(logs.applied[job.number]))
-    say(f"a round takes {1e3 * job.normal:.1f} ms (median of "
-        f"{WARM_UP_STEPS}), the longest {1e3 * job.longest:.1f}")
-    return job.normal
-
-
 def run_jobs(run, mesh):
     logs = Logs(mesh)
-    gap = math.ceil((run.pause + CALM_SECONDS) / normal_round(mesh, logs))
+    first = Job(mesh, logs, WARM_UP_STEPS, [])
+    say(f"a round takes {1e3 * first.normal:.1f} ms (median of "
+        f"{WARM_UP_STEPS}), the longest {1e3 * first.longest:.1f}")
+    gap = math.ceil((run.pause + CALM_SECONDS) / first.normal)
     # As members of a view are ordered.
     by_id = sorted(mesh.ask("node", "list")["workers"],
                    key=lambda each: each["id"])
@@ -341,20 +306,10 @@ def run_jobs(run, mesh):
     jobs = []
     while not planner.done() and len(jobs) < most:
         kills, steps = planner.next(gap)
-        job = submit(mesh, steps, kills)
-        mesh.await_all_idle()
-        logs.read()
-        lives = {(life.worker, life.number): life for life in mesh.lives()}
-        for kill in kills:
-            find_death(job, kill, logs)
-        measure_stalls(job, round_ends(logs.applied[job.number]))
-        for kill in kills:
-            if kill.life is not None:
-                find_return(job, kill, logs, lives)
+        jobs.append(Job(mesh, logs, steps, kills))
         planner.count(kills)
-        run.wrong += check_job(job, logs)
-        jobs.append(job)
-        show_job(job)
+        run.wrong += jobs[-1].wrong()
+        show_job(jobs[-1])
     if not planner.done():
         run.wrong.append(f"after {len(jobs)} jobs there were too few kills: "
                          f"{planner.missing} are missing")
@@ -364,27 +319,23 @@ def run_jobs(run, mesh):
 # --- what came of it ---------------------------------------------------------
 
 
-def text_of(value, digits=0):
-    return "-" if value is None else f"{value:.{digits}f}"
+# What is told of a kill: name -> (title, digits).
+TIMES = {"stall_ms": ("stall ms", 0), "takeover_ms": ("takeover ms", 0),
+         "exec_to_registration": ("exec to reg. s", 2),
+         "registration_to_view": ("reg. to view s", 2),
+         "registration_to_part": ("reg. to part s", 2)}
 
 
 def show_job(job):
     print(f"job {job.number}: {job.shown['steps']} steps, median round "
           f"{1e3 * job.normal:.1f} ms, longest {1e3 * job.longest:.1f} ms")
     for kill in job.kills:
-        say(f"  step {kill.step + 1:5} {kill.worker} {kill.phase:10} "
-            f"stall {text_of(kill.stall_ms):>5} ms, taken over in "
-            f"{text_of(kill.takeover_ms):>5} ms, exec to registration "
-            f"{text_of(kill.exec_to_registration, 2)} s, to the view "
-            f"{text_of(kill.registration_to_view, 2)} s, to its first part "
-            f"{text_of(kill.registration_to_part, 2)} s"
-            f"{', does not count: ' if kill.why_not else ''}{kill.why_not}")
-
-
-TIMES = {"stall_ms": ("stall ms", 0), "takeover_ms": ("takeover ms", 0),
-         "exec_to_registration": ("exec to reg. s", 2),
-         "registration_to_view": ("reg. to view s", 2),
-         "registration_to_part": ("reg. to part s", 2)}
+        times = ((title, getattr(kill, name), digits)
+                 for name, (title, digits) in TIMES.items())
+        say(f"  {kill}:", ", ".join(
+            f"{title} {'-' if value is None else f'{value:.{digits}f}'}"
+            for title, value, digits in times),
+            f"does not count: {kill.why_not}" if kill.why_not else "")
 
 
 def show(kills):
@@ -398,28 +349,23 @@ def show(kills):
             for name, (_, digits) in TIMES.items()))
 
 
-def judge(kills):
-    """What is asked of the times and does not hold, a sentence each."""
-    wrong = []
+def judge(run, kills):
+    """What is asked of the times."""
     for phase in PHASES:
         stalls = [kill.stall_ms for kill in kills
                   if kill.phase == phase and kill.stall_ms is not None]
-        if not stalls:
-            wrong.append(f"{phase}: no stall could be measured")
-        elif statistics.median(stalls) > MOST_STALL_MS:
-            wrong.append(f"{phase}: the median stall is "
-                         f"{statistics.median(stalls):.0f} ms, asked "
-                         f"{MOST_STALL_MS}")
+        if stalls:
+            run.at_most(f"{phase}: the median stall, ms", MOST_STALL_MS,
+                        statistics.median(stalls))
+        else:
+            run.wrong.append(f"{phase}: no stall could be measured")
     for kill in kills:
         back = kill.registration_to_part
         if back is None:
-            wrong.append(f"{kill.worker}, killed {kill.phase} in step "
-                         f"{kill.step + 1}, did not take part again")
-        elif back > MOST_RETURN_SECONDS:
-            wrong.append(f"{kill.worker}, killed {kill.phase} in step "
-                         f"{kill.step + 1}, took {back:.2f} s from its "
-                         f"registration, asked {MOST_RETURN_SECONDS}")
-    return wrong
+            run.wrong.append(f"{kill}, did not take part again")
+        else:
+            run.at_most(f"{kill}: seconds from its registration to a part",
+                        MOST_RETURN_SECONDS, back)
 
 
 OPTIONS = {"times": 20, "pause": 2.0}
@@ -432,7 +378,7 @@ def main(run):
         jobs = run_jobs(run, mesh)
         kills = [kill for job in jobs for kill in job.kills if not kill.why_not]
         diverged = sum(" states after step " in each for each in run.wrong)
-        run.wrong += judge(kills)
+        judge(run, kills)
     show(kills)
     normal = [1e3 * job.normal for job in jobs]
     rounds = sum(job.shown["step"] for job in jobs)

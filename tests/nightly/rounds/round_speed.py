@@ -164,8 +164,7 @@ def show(times, count_bytes):
 
 def ratio(times, above, below):
     """Median over turns, of which each saw the box alike."""
-    return statistics.median(
-        a / b for a, b in zip(times[above], times[below]))
+    return statistics.median(a / b for a, b in zip(times[above], times[below]))
 
 
 def judge(run, part, times, mib):

@@ -208,9 +208,8 @@ def keep_open(address, path, whole, tls, calls=32, window=FIRST_WINDOW):
         frame(SETTINGS, ACK, 0))
     for stream in range(1, 2 * calls, 2):
         message = frame(DATA, END_STREAM, stream, struct.pack(">BI", 0, 0))
-        connection.sendall(
-            frame(HEADERS, END_HEADERS, stream, headers_of(path)) +
-            (message if whole else b""))
+        connection.sendall(frame(HEADERS, END_HEADERS, stream, headers_of(path))
+                           + (message if whole else b""))
     return connection
 
 
