@@ -9,7 +9,7 @@ import shutil
 import unittest
 
 from machines import MachinesCase, enter_world, on_all
-from mesh_case import ROOT, eventually
+from mesh_case import ROOT
 
 CERTIFICATE = "/var/lib/paceline-worker/tls/certificate.pem"
 SSH = """
@@ -28,9 +28,8 @@ echo StrictHostKeyChecking accept-new >/root/.ssh/config
 
 
 class MachineLife(MachinesCase):
-    def await_idle(self, *names):
-        self.soon(lambda: sorted(self.idle()) == sorted(names),
-                  lambda: self.idle(), seconds=60)
+    def await_names(self, *names):
+        self.soon(lambda: sorted(self.idle()) == sorted(names), self.idle)
 
     def processes(self):
         return [(each.property("paceline-coordinator", "MainPID"),
@@ -55,7 +54,7 @@ class MachineLife(MachinesCase):
 
         operator.do(*set_up)
 
-        self.await_idle("pl1", "pl2")
+        self.await_names("pl1", "pl2")
         before = self.processes()
         self.ended(operator.run(*set_up), 0,
                    f"{self.first.address}: has joined already")
@@ -69,7 +68,7 @@ class MachineLife(MachinesCase):
         on_all(self.machines, self.join)
         second = self.machines[1]
         self.add_second_worker(second)
-        self.await_idle("pl1", "pl2", "pl2b")
+        self.await_names("pl1", "pl2", "pl2b")
         certificate = second.read(CERTIFICATE)
 
         on_all(self.machines, lambda each: each.reboot())
@@ -77,7 +76,7 @@ class MachineLife(MachinesCase):
         for each in self.machines:
             self.soon(lambda one=each: one.property("paceline-worker",
                                                     "ActiveState") == "active")
-        self.await_idle("pl1", "pl2", "pl2b")
+        self.await_names("pl1", "pl2", "pl2b")
         self.assertEqual(second.read(CERTIFICATE), certificate)
 
         second.do("dpkg", "--no-triggers", "-P", "paceline-worker")
@@ -87,7 +86,7 @@ class MachineLife(MachinesCase):
         self.assertEqual(second.do("sh", "-c", "ls -d /etc/paceline* "
                                    "/var/lib/paceline-worker* 2>&1 || true"
                                    ).count("No such file"), 2)
-        self.await_idle("pl1")
+        self.await_names("pl1")
 
     def add_second_worker(self, machine):
         machine.write("/etc/paceline/worker2.toml",

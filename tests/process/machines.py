@@ -10,7 +10,6 @@ removes.
 
 import concurrent.futures
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -20,7 +19,7 @@ import sys
 import uuid
 from pathlib import Path
 
-from mesh_case import ROOT, ProcessCase, Settings, eventually, run
+from mesh_case import ROOT, ClientCase, Settings, eventually, run
 
 BOOT_SECONDS = 60
 WORLD = "PACELINE_TEST_WORLD"  # set in the namespaces: a number of its own
@@ -237,7 +236,7 @@ def on_all(machines, work):
         return list(pool.map(work, machines))
 
 
-class MachinesCase(ProcessCase):
+class MachinesCase(ClientCase):
     """For tests of machines on one network, which nobody else reaches.  They
     install the packages: a coordinator on the first, a worker on each."""
 
@@ -299,19 +298,9 @@ ip link set machines up
                    self.first.do("paceline", "token", "create").strip())
         machine.do("systemctl", "restart", "paceline-worker")
 
-    def ask(self, *arguments):
-        return json.loads(self.first.do("paceline", *arguments, "-o", "json"))
+    def run_client(self, *arguments):
+        return self.first.run("paceline", *arguments)
 
     def idle(self):
-        return [each["name"] for each in self.ask("node", "list")["workers"]
+        return [each["name"] for each in self.workers()
                 if each["state"] == "idle"]
-
-    def job(self):
-        return self.ask("job", "show", "last")
-
-    def events(self):
-        return self.first.do("paceline", "job", "events", "last")
-
-    def await_event(self, text):
-        self.soon(lambda: text in self.events(),
-                  lambda: f"no '{text}' in {self.events()}")

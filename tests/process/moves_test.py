@@ -89,8 +89,7 @@ pipeline: {cuts: [3], workers: [w3, w1, w2], replicas: [1, 2]}
 
     def share(self, worker):
         return next(each["placements"][0]["share"]
-                    for each in self.job()["workers"]
-                    if each["name"] == worker)
+                    for each in self.job()["workers"] if each["name"] == worker)
 
     def test_a_stream_goes_on_from_a_batch_end(self):
         job = self.write(JOB)

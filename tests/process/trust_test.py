@@ -95,10 +95,8 @@ class Trust(DaemonsCase):
                    "paceline tls check")
         self.ended(self.client("tls", "check", home=self.folder / "nobody"), 3,
                    "there is no certificate", "paceline login")
-        self.ended(self.client("node", "list",
-                                        tls=self.folder / "w1" / "tls"), 7,
-                            "needs the certificate of a client",
-                            "w1 is a worker")
+        self.ended(self.client("node", "list", tls=self.folder / "w1" / "tls"),
+                   7, "needs the certificate of a client", "w1 is a worker")
         # Nor does a worker take the name of another.
         (self.folder / "w2").mkdir()
         os.rename(self.folder / "w1" / "tls", self.folder / "w2" / "tls")
@@ -222,9 +220,8 @@ class Trust(DaemonsCase):
         ahead = ("faketime", "-m", "-f", "+40d")
         folder = self.folder / "coordinator" / "tls"
         first = run(*ahead, "timeout", "20", program("paceline-coordinator"),
-                    "--tls", "--state", folder.parent, "--listen",
-                    ANY_PORT, "--http", ANY_PORT, "--port-file",
-                    "/proc/nowhere")
+                    "--tls", "--state", folder.parent, "--listen", ANY_PORT,
+                    "--http", ANY_PORT, "--port-file", "/proc/nowhere")
         self.assertTrue((folder / "certificate.pem").exists(), first.stderr)
         before = (folder / "certificate.pem").read_text()
         authority = (folder / "ca.pem").read_text()

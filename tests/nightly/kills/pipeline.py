@@ -108,46 +108,33 @@ class Disturber:
             self.judge(recovery, what)
 
 
-def each(disturber):
-    normal = Undisturbed(disturber.mesh, VIT)
-    for i in range(disturber.run.times):
-        disturber.hit("each", normal, [NAMES[i % WORKERS]])
-
-
-def models(disturber):
-    for name, job in MODELS.items():
-        normal = Undisturbed(disturber.mesh, job)
+def hits_of(part, run, draw):
+    """What is done in a part: (kind, job, arguments of Disturber.hit)."""
+    if part == "each":
+        for i in range(run.times):
+            yield part, VIT, {"victims": [NAMES[i % WORKERS]]}
+    elif part == "models":
+        for name, job in MODELS.items():
+            for victim in NAMES:
+                # Three workers do not divide eight stages: it waits for the
+                # fourth one.
+                yield name, job, {"victims": [victim],
+                                  "judged": name != "interleaved-1f1b"}
+    elif part == "pairs":
+        for pair in itertools.combinations(NAMES, 2):
+            yield part, VIT, {"victims": pair}
+    elif part == "phases":
+        for after in SECOND_KILL_AFTER:
+            first, second = draw.sample(NAMES, 2)
+            yield part, VIT, {"victims": [first], "second": (second, after),
+                              "judged": False}
+    elif part == "stopped":
         for victim in NAMES:
-            # Three workers do not divide eight stages: it waits for the fourth
-            # one.
-            disturber.hit(name, normal, [victim],
-                          judged=name != "interleaved-1f1b")
-
-
-def pairs(disturber):
-    normal = Undisturbed(disturber.mesh, VIT)
-    for pair in itertools.combinations(NAMES, 2):
-        disturber.hit("pairs", normal, pair)
-
-
-def phases(disturber):
-    normal = Undisturbed(disturber.mesh, VIT)
-    for after in SECOND_KILL_AFTER:
-        first, second = disturber.random.sample(NAMES, 2)
-        disturber.hit("phases", normal, [first], (second, after), judged=False)
-
-
-def stopped(disturber):
-    normal = Undisturbed(disturber.mesh, VIT)
-    for victim in NAMES:
-        disturber.hit("stopped", normal, [victim], signals=signal.SIGSTOP,
-                      judged=False)
-
-
-def two(disturber):
-    normal = Undisturbed(disturber.mesh, (*VIT, "pipeline.stages=2"))
-    for victim in NAMES[:2]:
-        disturber.hit("two", normal, [victim])
+            yield part, VIT, {"victims": [victim], "judged": False,
+                              "signals": signal.SIGSTOP}
+    else:
+        for victim in NAMES[:2]:
+            yield part, (*VIT, "pipeline.stages=2"), {"victims": [victim]}
 
 
 def inference(disturber):
@@ -170,16 +157,22 @@ def inference(disturber):
                                ("state", "step", "weights_sha256")})
 
 
-PARTS = {"each": each, "models": models, "pairs": pairs, "phases": phases,
-         "stopped": stopped, "two": two, "inference": inference}
-OPTIONS = {"times": 20, "seed": 1}
+OPTIONS = {"part": ("each", "models", "pairs", "phases", "stopped", "two",
+                    "inference"), "times": 20, "seed": 1}
 
 
 def main(run):
     run.recoveries = []
     for name in run.part:
         with run.restarting_mesh(2 if name == "two" else WORKERS) as mesh:
-            PARTS[name](Disturber(run, mesh))
+            disturber, normal = Disturber(run, mesh), {}
+            if name == "inference":
+                inference(disturber)
+                continue
+            for kind, job, how in hits_of(name, run, disturber.random):
+                if job not in normal:
+                    normal[job] = Undisturbed(mesh, job)
+                disturber.hit(kind, normal[job], **how)
     # The worst replay is at most three times the median one.
     replays = [recovery.replay for recovery in run.recoveries
                if recovery.kind == "each" and recovery.replay]
