@@ -1,10 +1,10 @@
 """Explores models of the protocols with spin, to their last states.
 
-A model is a file and groups of cases.  The protocol's
-cases must be explored without an error, to the end unless they are searches of a
-swarm, and without an action that never happens where the case says so.  Each
-other case must yield a run that breaks the rule it is about, or one that ends
-well.  Exits with 77 where spin or a C compiler is missing.
+A model is a file and groups of cases.  The protocol's cases must be explored
+without an error, to the end unless they are searches of a swarm, and without an
+action that never happens where the case says so.  Each other case must yield a
+run that breaks the rule it is about, or one that ends well.  Exits with 77
+where spin or a C compiler is missing.
 """
 
 import argparse

@@ -3,7 +3,8 @@
 
   run.py FOLDER/NAME [OPTION...]
 
-`run.py FOLDER/NAME --help` says what it does; nightly.py what all of them share.
+`run.py FOLDER/NAME --help` says what it does; nightly.py what all of them
+share.
 """
 
 import importlib

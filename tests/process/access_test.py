@@ -153,8 +153,7 @@ class Access(DaemonsCase):
             self.skipTest("wants LibTorch")
         self.begin(tls)
         shutil.copy(SCRIPTS / "scripted.pt", self.data)
-        job = ("model: {name: script, file: "
-               f"{self.data / 'scripted.pt'}}}\n"
+        job = ("model: {name: script, file: " f"{self.data / 'scripted.pt'}}}\n"
                "data: {name: synthetic, shape: [2, 4, 4], classes: 3,\n"
                "       train_samples: 64, test_samples: 32}\n"
                "train: {steps: 2, batch: 16, micro_batch: 4}\n")

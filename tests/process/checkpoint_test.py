@@ -109,13 +109,9 @@ class CheckpointFolder(DaemonsCase):
             "--checkpoint-dir", self.folder / "checkpoints", "--listen",
             self.address, "--http", ANY_PORT, *options)
 
-    def is_ready(self, coordinator):
-        self.soon(lambda: "coordinator is ready"
-                  in coordinator.errors.read_text(), coordinator)
-
     def test_it_belongs_to_one_state_and_its_files_stay(self):
         first = self.coordinator_of("first")
-        self.is_ready(first)
+        self.await_words(first, "coordinator is ready")
         kept = self.folder / "checkpoints" / "7" / "step-3" / "manifest.json"
         kept.parent.mkdir(parents=True)
         kept.write_text("{}")
@@ -131,6 +127,7 @@ class CheckpointFolder(DaemonsCase):
                   str(self.folder / "first"), str(self.folder / "second"),
                   "--adopt-checkpoints")
 
-        self.is_ready(self.coordinator_of("second", "--adopt-checkpoints"))
+        self.await_words(self.coordinator_of("second", "--adopt-checkpoints"),
+                         "coordinator is ready")
         self.assertEqual(self.detach(self.write(JOB)), "8")
         self.assertTrue(kept.exists())

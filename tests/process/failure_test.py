@@ -7,8 +7,8 @@ import signal
 import socket
 import time
 
-from mesh_case import (ANY_PORT, JOB, REFUSED, ROOT, DaemonsCase, MeshCase,
-                       ProcessCase, free_port, get, program, run, stopped)
+from mesh_case import (ANY_PORT, JOB, REFUSED, ROOT, DaemonsCase, MeshCase, get,
+                       program, run, stopped)
 
 
 def start_reachable(case, name, *options):
@@ -104,9 +104,8 @@ class Unhurt(MeshCase):
                                  "localhost:0")
 
         bound = "localhost:" + worker.ports["grpc"].rsplit(":", 1)[1]
-        self.soon(lambda: any(
-            each["name"] == "zero" and each["address"] == bound
-            for each in self.workers()), bound)
+        self.soon(lambda: any(each["name"] == "zero" and each["address"]
+                              == bound for each in self.workers()), bound)
         worker.terminate()
         self.ends(worker, 0)
 
@@ -136,7 +135,7 @@ class ByHand(DaemonsCase):
         worker = start_reachable(self, "lonely", "--coordinator", self.address,
                                  "--log-level", "debug")
         http = worker.ports["http"]
-        self.soon(lambda: "no coordinator" in worker.errors.read_text())
+        self.await_words(worker, "no coordinator")
         self.assertEqual(get(http, "/healthz"), "ok\n")
         self.assertIn("not attached", get(http, "/readyz"))
 
@@ -181,7 +180,7 @@ class FailureByTheClock(MeshCase):
         self.stop()
 
 
-class Configuration(ProcessCase):
+class Configuration(DaemonsCase):
     """Both daemons with a file of their settings."""
 
     def daemons(self):
@@ -207,20 +206,15 @@ class Configuration(ProcessCase):
                     ("http = 0.0.0.0:0", "http: 0.0.0.0:0 is off loopback"),
                     ("listen = 0.0.0.0:0", "listen: refusing to listen")):
                 other = "--listen" if line.startswith("http") else "--http"
-                finished = self.run_with(daemon, f"# comment\n{line}\n", other,
-                                         ANY_PORT)
-
-                self.assertEqual(finished.returncode, REFUSED, line)
-                self.assertIn(f"{daemon}: {self.file}:2: {message}",
-                              finished.stderr)
+                self.ended(self.run_with(daemon, f"# comment\n{line}\n", other,
+                                         ANY_PORT), REFUSED,
+                           f"{daemon}: {self.file}:2: {message}")
 
     def test_a_mistake_in_a_flag_is_not_tried_again_either(self):
         for daemon in self.daemons():
-            unknown = self.run_with(daemon, "", "--lisen", "h:1")
-            address = self.run_with(daemon, "", "--listen", "7400")
-
-            self.assertEqual(unknown.returncode, REFUSED, unknown.stderr)
-            self.ended(address, REFUSED, "--listen: '7400' is not HOST:PORT")
+            self.ended(self.run_with(daemon, "", "--lisen", "h:1"), REFUSED)
+            self.ended(self.run_with(daemon, "", "--listen", "7400"), REFUSED,
+                       "--listen: '7400' is not HOST:PORT")
 
     def supervised(self, daemon, *flags):
         """Starts it as systemd does; what it sends, in lines."""
@@ -237,12 +231,11 @@ class Configuration(ProcessCase):
         return process, said
 
     def test_a_daemon_feeds_the_watchdog_and_says_what_it_does(self):
-        nowhere = f"127.0.0.1:{free_port()}"
         for daemon, flags, status in (
                 ("paceline-coordinator", (),
                  "0 workers attached, 0 jobs running"),
-                ("paceline-worker", ("--coordinator", nowhere),
-                 f"no coordinator at {nowhere}; idle")):
+                ("paceline-worker", ("--coordinator", self.address),
+                 f"no coordinator at {self.address}; idle")):
             _, said = self.supervised(daemon, *flags)
 
             for _ in range(3):
@@ -258,23 +251,18 @@ class Configuration(ProcessCase):
 
             file.write_text('log-level = "info"\n')
             process.send_signal(signal.SIGHUP)
-            self.soon(lambda: "the log level is info" in process.errors.read_text())
+            self.await_words(process, "the log level is info")
             file.write_text('log-level = "loud"\n')
             process.send_signal(signal.SIGHUP)
-            self.soon(lambda: "not in" in process.errors.read_text())
+            self.await_words(process, "not in")
             process.terminate()
             self.ends(process, 0)
 
     def test_a_port_in_use_is_tried_again(self):
-        address = f"127.0.0.1:{free_port()}"
-        ports = self.folder / "ports"
-        self.start_process(program("paceline-coordinator"), "--listen", address,
-                           "--http", ANY_PORT, "--state", self.folder / "holder",
-                           "--port-file", ports)
-        self.soon(ports.exists)
+        self.start_coordinator()
         for daemon in self.daemons():
-            self.ended(self.run_with(daemon, "", "--listen", address, "--http",
-                                     ANY_PORT), 1, "is in use")
+            self.ended(self.run_with(daemon, "", "--listen", self.address,
+                                     "--http", ANY_PORT), 1, "is in use")
 
     def test_the_unit_does_not_start_it_again(self):
         for daemon in self.daemons():

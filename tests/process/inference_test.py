@@ -272,8 +272,7 @@ pipeline: {stages: 2}
 class Bench(MeshCase):
     shared = 2
 
-    def test_compares_stages_with_one_worker_and_says_where_the_rest_goes(
-            self):
+    def test_compares_stages_with_one_worker_and_says_where_the_rest_goes(self):
         rows = self.ask("bench", "infer", "--model", "lenet", "--stages", "1,2",
                         "--policy", "dp,equal", "--micro-batch", "8",
                         "--micro-batches", "40")["rows"]

@@ -144,6 +144,9 @@ class ProcessCase(unittest.TestCase):
                          process.errors.read_text() + process.out.read_text())
         self.has(process.errors.read_text(), *says)
 
+    def await_words(self, process, words):
+        self.soon(lambda: words in process.errors.read_text(), process)
+
     def soon(self, condition, why="", seconds=PATIENCE_SECONDS):
         """Waits until it holds.  why: words, or what gives them, or the process
         that did not do it."""

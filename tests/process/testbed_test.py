@@ -149,10 +149,9 @@ class Bed(ProcessCase):
     def on_node(self, number, program, *arguments):
         """A command that runs a Python program as if on node `number`."""
         node = self.node(number)
-        return ("bash", "-c",
-                'echo $$ > "$0/cgroup.procs" && exec nsenter '
-                '--net=/run/netns/"$1" python3 -c "${@:2}"',
-                node["cgroup"], node["namespace"], program, *arguments)
+        return ("bash", "-c", 'echo $$ > "$0/cgroup.procs" && exec nsenter '
+                '--net=/run/netns/"$1" python3 -c "${@:2}"', node["cgroup"],
+                node["namespace"], program, *arguments)
 
     def address_of(self, number):
         return self.node(number)["address"].split(":")[0]

@@ -181,7 +181,7 @@ class Trust(DaemonsCase):
         joining = self.start_process(
             program("paceline-worker"), "join", self.address, token, "--state",
             self.folder / "w1", "--config", self.folder / "w1.toml")
-        self.soon(lambda: "trying again" in joining.errors.read_text())
+        self.await_words(joining, "trying again")
         self.start_coordinator()
 
         self.ends(joining, 0)

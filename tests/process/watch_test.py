@@ -85,13 +85,7 @@ class Terminal:
         return None
 
 
-class WatchCase(MeshCase):
-
-    def one_that_trains(self):
-        return next(each["name"] for each in self.workers() if each["stages"])
-
-
-class Top(WatchCase):
+class Top(MeshCase):
     def shows(self, terminal, *texts):
         for text in texts:
             self.assertTrue(terminal.shows(text), terminal.text)
@@ -103,7 +97,7 @@ class Top(WatchCase):
                             PACELINE_COORDINATOR=self.address)
         self.shows(terminal, "training", "3 busy, 1 idle", "to w")
 
-        self.kill(self.one_that_trains())
+        self.kill(self.holder(0))
         self.shows(terminal, " lost ", "3 busy, 1 idle")
 
         terminal.resize(20, 10)
@@ -139,7 +133,7 @@ class Top(WatchCase):
             self.ends(process, 130)
 
 
-class Page(WatchCase):
+class Page(MeshCase):
     def open(self, width, dark=False):
         driver = browser(width, 1400, dark=dark)
         if driver is None:
@@ -183,7 +177,7 @@ class Page(WatchCase):
         self.fits(phone, 390)
         self.keep(phone, "page-phone-dark")
 
-        self.kill(self.one_that_trains())
+        self.kill(self.holder(0))
         self.shows(desktop, "lost")
         self.keep(desktop, "page-killed")
         self.keep(phone, "page-phone-killed")

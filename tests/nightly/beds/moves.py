@@ -5,12 +5,11 @@ Two emulated machines of 0.4 core hold a model each and share out an inference
 job.  One of them gets 15 % of its CPU time.  Asked: from 15 s later on the rest
 takes at most 1.3 times as long as it would with shares by speed from the first.
 
-Four machines train a pipeline of four stages; a fifth is
-off.  After some steps machine 3 gets half of its CPU time.  Asked: layers move,
-the job then is at least 1.4 times as fast as it was on the slow machine, and it
-moves once more at most in the ten minutes after.  Then the fifth machine is started.
-Asked: the job uses it, at once or when ten minutes have passed since its last
-move.
+Four machines train a pipeline of four stages; a fifth is off.  After some steps
+machine 3 gets half of its CPU time.  Asked: layers move, the job then is at
+least 1.4 times as fast as it was on the slow machine, and it moves once more at
+most in the ten minutes after.  Then the fifth machine is started.  Asked: the
+job uses it, at once or when ten minutes have passed since its last move.
 """
 
 import tempfile

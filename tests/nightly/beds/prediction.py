@@ -1,26 +1,31 @@
 """Predicted against measured step time, on emulated machines.
 
-Brings a bed up, and for each model with 1 to 4 stages and both schedules profiles the model there and trains it; then all of it
-again with one slow machine.  A cell is the median of some tries, each with a
-profile of its own: that is what a prediction is off by, the profile's luck too.
-The box may be shared, and its speed changes: a try counts when a fixed loop ran
-as fast while it trained as while the profile was taken.  A prediction may be off
-by a tenth.  Exits 77 when the box did not keep its speed for long enough, at most
---within seconds a bed and model.
+Brings a bed up, and for each model with 1 to 4 stages and both schedules
+profiles the model there and trains it; then all of it again with one slow
+machine.  A cell is the median of some tries, each with a profile of its own:
+that is what a prediction is off by, the profile's luck too.  The box may be
+shared, and its speed changes: a try counts when a fixed loop ran as fast while
+it trained as while the profile was taken.  A prediction may be off by a tenth.
+Exits 77 when the box did not keep its speed for long enough, at most --within
+seconds a bed and model.
 
 --cells chooses: even/vit/4/1f1b, */lenet/*.  --name begins the beds' names.
 """
 
 import fnmatch
+import statistics
 import sys
+import threading
 import time
 
 from bed import NODES, ROOT
-from beds.box_speed import BoxSpeed
 from nightly import Skip, say
 
 OPTIONS = {"steps": 40, "tries": 3, "nodes": NODES, "within": 3600.0,
            "name": "p", "cells": "*"}
+PERIOD_SECONDS = 0.05
+WARM_LOOP = 10_000
+LOOP = 40_000  # about 1 ms: two percent of a core
 MOST_OFF = 0.10
 MOST_DRIFT = 0.04  # of the box between profile and try
 MOST_ROUNDS = 20
@@ -29,6 +34,58 @@ MOST_ROUNDS = 20
 MODELS = {"lenet": ROOT / "deploy/jobs/fashion-mnist.yaml",
           "vit": ROOT / "deploy/jobs/vit-small.yaml"}
 SLOW_NODE = 3
+
+
+def loop_seconds(count):
+    """CPU seconds of a fixed piece of work on this thread."""
+    begin = time.thread_time_ns()
+    total = 0
+    for i in range(count):
+        total += i * i
+    return (time.thread_time_ns() - begin) * 1e-9
+
+
+class Speed:
+    """Of the box in some stretch of time."""
+
+    def __init__(self, samples):
+        ordered = sorted(samples)
+        self.mean = statistics.mean(ordered)
+        tenth = len(ordered) // 10
+        # What nine in ten loops lie within, as a part of them.
+        self.spread = (ordered[-1 - tenth] - ordered[tenth]) / self.mean
+
+    def is_steady(self):
+        return self.spread < 0.25
+
+
+class BoxSpeed:
+    """Times the same loop again and again on a thread; a context manager.  A
+    virtual machine slows down by half when somebody else's work comes to the
+    other thread of its core, and says nothing of it."""
+
+    def __init__(self):
+        self._samples = []  # (monotonic time, CPU seconds)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self):
+        while not self._ended.wait(PERIOD_SECONDS):
+            loop_seconds(WARM_LOOP)
+            self._samples.append((time.monotonic(), loop_seconds(LOOP)))
+
+    def since(self, begin):
+        """The Speed since time.monotonic() was `begin`."""
+        return Speed([seconds for at, seconds in self._samples if at >= begin]
+                     or [loop_seconds(LOOP)])
 
 
 def profile(bed, model, nodes):

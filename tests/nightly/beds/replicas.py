@@ -6,8 +6,9 @@ Parts:
   half   the same where one replica's machine is half as fast: the planner's
          shares beside equal ones
 
-Four machines of 0.4 core, links of 1 Gbit/s.  A turn is a profile and the two jobs
-of a part; which is first alternates.  The median of the turns' ratios counts.
+Four machines of 0.4 core, links of 1 Gbit/s.  A turn is a profile and the two
+jobs of a part; which is first alternates.  The median of the turns' ratios
+counts.
 """
 
 import statistics

@@ -14,9 +14,9 @@ Parts:
 speed of a plain LibTorch loop on a CPU without AVX-512: a frame costs what it
 costs, so the faster the layers, the more of the time is the frames'.
 
-What nodes leave of the box is filled with such a loop at idle priority, one that
-trains where nodes train, so that a node alone computes beside as busy neighbours
-as one of four.
+What nodes leave of the box is filled with such a loop at idle priority, one
+that trains where nodes train, so that a node alone computes beside as busy
+neighbours as one of four.
 
 A try counts where the host took little of the box and left its speed alone
 (quiet_bench.py); the last columns say how much that was in those that count.

@@ -11,8 +11,8 @@ real Prometheus scrapes them:
 
 Then each expression of each panel is asked for, as Grafana would.  Asked: an
 answer to each, and a line in each panel that changes (but for FLAT, whose lines
-come and go).  The kill is seen where it should be.  The answers are kept in --out,
-for render.py.
+come and go).  The kill is seen where it should be.  The answers are kept in
+--out, for render.py.
 
 As root all of it is in a network namespace of its own, whose loopback device is
 slow for the last job.

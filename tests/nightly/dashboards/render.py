@@ -2,8 +2,9 @@
 
 Takes the answers that proof.py left in --out.  npm installs @grafana/ui and its
 like there, in the versions of package.json, and esbuild bundles page.jsx with
-them.  Writes NAME.png of each dashboard to --png, by default --out.  A panel that throws, or draws nothing,
-is an error.  The Grafana server itself is not run.
+them.  Writes NAME.png of each dashboard to --png, by default --out.  A panel
+that throws, or draws nothing, is an error.  The Grafana server itself is not
+run.
 """
 
 import io

@@ -24,8 +24,7 @@ def one_job(mesh, number):
         *SYNTHETIC, f"pipeline.stages={number % 4 + 1}",
         f"pipeline.schedule={('gpipe', '1f1b')[number // 4 % 2]}")))
     if number % 5 == 4:
-        return mesh.run("job", "submit", *job, "--set",
-                        "pipeline.stages=99"), 2
+        return mesh.run("job", "submit", *job, "--set", "pipeline.stages=99"), 2
     if number % 5 == 3:
         begun = mesh.ask("job", "submit", *job, "--set", "train.steps=100000",
                          "--detach")["id"]

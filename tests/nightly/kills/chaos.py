@@ -1,13 +1,14 @@
 """Faults at random moments over jobs of all kinds: all jobs end as they do
 undisturbed, and nothing piles up.
 
-Five workers and a coordinator, each started again a second after its death,
-run pipelines and round groups in turn.  With --bed they are emulated machines,
+Five workers and a coordinator, each started again a second after its death, run
+pipelines and round groups in turn.  With --bed they are emulated machines,
 whose links can be cut; that needs root.  The faults, one every so many seconds,
 are drawn from the seed (by default the clock's) and printed first, so that the
 same ones come again.  The state of the coordinator lies on a small file system
-of its own where root allows, so that its disk can be full.  Where a job's newest checkpoint
-is corrupted, all workers are killed too, so that the job would go on from it.
+of its own where root allows, so that its disk can be full.  Where a job's
+newest checkpoint is corrupted, all workers are killed too, so that the job
+would go on from it.
 
 What must hold: every job succeeds; a pipeline's weights or predictions are
 those of its undisturbed run, a group has no members whose states differ.  A

@@ -5,9 +5,10 @@ formula, the two files, and the options.
   --full FOLDER    the real sizes, with their weights as safetensors beside
 
 tests/torch/logits_test.cc reads what they write, and draws the same numbers.  A
-file of logits is text: `model NAME`, `set KEY NUMBER` for sizes that are not the
-model's own, `shape ...`, `classes N`, and a line `logits ...` a sample.  What stands in
-the file's name behind a dot is no part of the model's: resnet18.pruned.
+file of logits is text: `model NAME`, `set KEY NUMBER` for sizes that are not
+the model's own, `shape ...`, `classes N`, and a line `logits ...` a sample.
+What stands in the file's name behind a dot is no part of the model's:
+resnet18.pruned.
 """
 
 import json

@@ -4,9 +4,9 @@ Parts:
   bed       four machines of 0.4 core, links of 1 Gbit/s
   loopback  four processes on this box
 
-Four members, 32 samples and one compute thread each.  A turn is a job and as many
-steps of DDP; which is first alternates.  The median of the turns' ratios counts.
-DDP is that of python3-torch.
+Four members, 32 samples and one compute thread each.  A turn is a job and as
+many steps of DDP; which is first alternates.  The median of the turns' ratios
+counts.  DDP is that of python3-torch.
 """
 
 import statistics

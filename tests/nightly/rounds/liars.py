@@ -7,17 +7,10 @@ hold: `mean` collapses; with two liars at least four rules are within 1.5 points
 of the honest run; with four zeno is, and the table says whose assumptions are
 violated; a NaN sender harms nobody.
 
-Rules that judge each coordinate for itself are slowed down by the noise of
-parts: of seven honest values they lose the two that lie furthest from the
-liars.  In parts of 16 samples (LeNet, as in deploy/jobs/bad-members.yaml, after
-400 steps) `median` and `trimmed-mean` are four to five points behind with
-two liars, `krum` two; parts of 128 samples, of which this model takes enough a
-second, bring `trimmed-mean` and `krum` within the bound.
-
-Which micro-batches are a liar's follows from the order in which the workers
-came, so that no two runs are alike.  At a rate that stays at 0.1 their last
-steps are noise of half a point and more, as much as what most rules cost; it
-falls to a hundredth by the end.
+Parts have 128 samples: rules that judge each coordinate for itself lose honest
+values too, and the more the noisier these are.  The rate falls to a hundredth
+by the end, since the noise of the last steps would cost as much as most rules
+do.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""A coordinator's store after a long life: thousands of jobs that have ended,
-with the records of their steps.  As a script: makes one, starts a coordinator on
-it, and fails where that is not ready in two seconds.
+"""A coordinator's store after a long life: thousands of jobs that have ended, with
+the records of their steps.  As a script: makes one, starts a coordinator on it,
+and fails where that is not ready in two seconds.
 """
 
 import json
