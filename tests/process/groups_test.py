@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections import defaultdict
-from pathlib import Path
 
 from mesh_case import MeshCase, frozen_thread, stopped
 from mesh import tensors_of
