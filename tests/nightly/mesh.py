@@ -1,6 +1,7 @@
 """Meshes of real processes, for tests of the programs and for the long ones."""
 
 import array
+import contextlib
 import json
 import os
 import shutil
@@ -34,6 +35,25 @@ def free_port():
     """A port that was free a moment ago, for programs that cannot choose."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
+
+
+def spawn(log, *command, **how):
+    """A process that writes to the end of a log."""
+    with open(log, "ab") as out:
+        return subprocess.Popen([str(word) for word in command],
+                                stdin=subprocess.DEVNULL, stdout=out,
+                                stderr=out, **how)
+
+
+def end(process):
+    """Asks it to stop, and kills it where it does not."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        print(f"process {process.pid} did not stop within {STOP_SECONDS} s")
+        process.kill()
+        process.wait()
 
 
 def sets_of(changes):
@@ -155,14 +175,11 @@ class Mesh(Asked):
 
     def _start(self):
         ready = self.state / "ready.json"
-        with open(self.state / "up.log", "wb") as log:
-            self.process = subprocess.Popen(
-                [self.program, "up", "--workers", str(self.workers),
-                 "--port", "0", "--http-port", "0",
-                 "--state", str(self.state / "mesh"),
-                 "--ready-file", str(ready), *self.flags],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True)
+        self.process = spawn(
+            self.state / "up.log", self.program, "up", "--workers",
+            self.workers, "--port", "0", "--http-port", "0", "--state",
+            self.state / "mesh", "--ready-file", ready, *self.flags,
+            start_new_session=True)
         self._await(lambda: ready.exists() and ready.read_text() or
                     self.process.poll() is not None, "the mesh is not ready")
         if self.process.poll() is not None:
@@ -178,16 +195,9 @@ class Mesh(Asked):
     def _stop(self):
         if self.process is None:
             return
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            print(f"the mesh did not stop within {STOP_SECONDS} s")
-        try:
+        end(self.process)
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
 
     def run(self, *arguments, timeout=1800):
         """Runs the client; a subprocess.CompletedProcess."""
@@ -265,23 +275,16 @@ class Daemon:
     def end(self):
         self._ending.set()
         with self._lock:
-            self._process.send_signal(signal.SIGCONT)
-            self._process.terminate()
             process = self._process
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
+            process.send_signal(signal.SIGCONT)
+        end(process)
         self._thread.join()
 
     def _start(self):
         number = len(self.lives)
         life = Life(self.name, number, self._logs / f"{self.name}.{number}.log")
-        with open(life.log, "wb") as log:
-            life.began = time.time()
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True)
+        life.began = time.time()
+        self._process = spawn(life.log, *self._command, start_new_session=True)
         self.lives.append(life)
 
     def _look_after(self):

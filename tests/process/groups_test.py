@@ -84,6 +84,9 @@ class Watched(GroupCase):
 
 
 class KilledServer(Watched):
+    """Each phase kills another worker: `up` waits longer after each death."""
+    shared = MEMBERS
+
     def step_served_by(self, name, first):
         """The first step from `first` on that this worker serves, with all
         there: in turn, by id."""
@@ -93,38 +96,38 @@ class KilledServer(Watched):
         place = [worker for _, worker in ids].index(name)
         return first + (place - first) % MEMBERS
 
-    def costs_its_part_and_comes_back(self, phase):
-        self.start(MEMBERS)
+    def costs_its_part_and_comes_back(self, phase, victim):
         self.detach(self.job_file(
             100_000,
             "aggregation: {mode: rolling}\n"
-            f"faults: [{{worker: w3, step: {self.step_served_by('w3', 20)}, "
-            f"kind: kill, phase: {phase}}}]\n"))
+            f"faults: [{{worker: {victim}, kind: kill, phase: {phase}, "
+            f"step: {self.step_served_by(victim, 20)}}}]\n"))
 
         # Lost, and a member again, with the others' state.
-        self.await_joined("w3")
+        self.await_joined(victim)
         joined_at = max(worker["member"]["steps"]
                         for worker in self.look()["workers"])
         self.await_sight(
             lambda job: sum(worker["member"]["steps"] > joined_at + 10
                             for worker in job["workers"]) == MEMBERS)
 
-        self.has(self.events(), "member w3 lost", "server w3 lost")
+        self.has(self.events(), f"member {victim} lost",
+                 f"server {victim} lost")
         # It never began anew, nor left a step out.
         self.assertEqual(self.look()["skipped_steps"], 0)
         self.end_undiverged()
 
     def test_computing(self):
-        self.costs_its_part_and_comes_back("computing")
+        self.costs_its_part_and_comes_back("computing", "w2")
 
     def test_gathering(self):
-        self.costs_its_part_and_comes_back("gathering")
+        self.costs_its_part_and_comes_back("gathering", "w3")
 
     def test_spreading(self):
-        self.costs_its_part_and_comes_back("spreading")
+        self.costs_its_part_and_comes_back("spreading", "w4")
 
     def test_committing(self):
-        self.costs_its_part_and_comes_back("committing")
+        self.costs_its_part_and_comes_back("committing", "w5")
 
 
 class RoundsByTheClock(Watched):

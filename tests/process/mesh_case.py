@@ -4,7 +4,7 @@ that are started by hand, and the client.
 Whole meshes take all cores, and some tests watch the clock too: ctest runs a
 class with the line `alone = True` when nothing else runs; the others hold on a
 busy box.  A class with the line `shared = N` is one entry of ctest: its tests
-share a mesh of N workers, kill nothing, and leave every worker idle.
+share a mesh of N workers, and leave every worker idle.
 """
 
 import contextlib

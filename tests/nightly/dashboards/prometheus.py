@@ -1,13 +1,12 @@
 """A real Prometheus that scrapes a mesh, configured as dashboards/ does it."""
 
 import json
-import subprocess
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
 from bed import ROOT
-from mesh import STOP_SECONDS, free_port
+from mesh import end, free_port, spawn
 
 DASHBOARDS = ROOT / "dashboards"
 # As it is, but for a test's patience: it looks every second.
@@ -36,21 +35,14 @@ class Prometheus:
         file.write_text(text, encoding="utf-8")
         alerts = (DASHBOARDS / "alerts.yml").read_text(encoding="utf-8")
         (self._folder / "alerts.yml").write_text(alerts, encoding="utf-8")
-        with open(self._folder / "prometheus.log", "wb") as log:
-            self._process = subprocess.Popen(
-                ["prometheus", f"--config.file={file}",
-                 f"--storage.tsdb.path={self._folder}/tsdb",
-                 f"--web.listen-address={self._address}"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._process = spawn(self._folder / "prometheus.log", "prometheus",
+                              f"--config.file={file}",
+                              f"--storage.tsdb.path={self._folder}/tsdb",
+                              f"--web.listen-address={self._address}")
         return self
 
     def __exit__(self, *_):
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process)
 
     def ask(self, what, **parameters):
         """The answer's `data`; {} while there is none."""

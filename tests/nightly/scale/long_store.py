@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from mesh import ANY_PORT, eventually
+from mesh import ANY_PORT, end, eventually, spawn
 
 OPTIONS = {"jobs": 20_000, "steps": 200}
 READY_SECONDS = 2
@@ -48,11 +48,9 @@ class LongCoordinator:
     def start(self):
         """The seconds until it is ready: of the clock, and of the CPU."""
         begin = time.monotonic()
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [self.bin / "paceline-coordinator", "--listen", ANY_PORT,
-                 "--http", ANY_PORT, "--state", self.state, "--port-file", self.ports],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.process = spawn(self.log, self.bin / "paceline-coordinator",
+                             "--listen", ANY_PORT, "--http", ANY_PORT,
+                             "--state", self.state, "--port-file", self.ports)
         eventually(lambda: self.ports.exists() or
                    self.process.poll() is not None, PATIENCE, 0.005)
         if not self.ports.exists():
@@ -64,8 +62,7 @@ class LongCoordinator:
 
     def stop(self):
         if self.process is not None:
-            self.process.terminate()
-            self.process.wait(PATIENCE)
+            end(self.process)
             self.process = None
 
     def address(self, kind="grpc"):
