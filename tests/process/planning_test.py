@@ -89,9 +89,8 @@ class Planning(MeshCase):
 
         overruled = self.try_submit(file, "pipeline.stages=3",
                                     flags=("--plan", str(path), "--dry-run"))
-        self.assertEqual(overruled.returncode, 0, overruled.stderr)
-        self.assertIn("--set pipeline.stages has no effect: --plan says",
-                      overruled.stderr)
+        self.ended(overruled, 0,
+                   "--set pipeline.stages has no effect: --plan says")
 
         job = self.ask("job", "submit", file, "--plan", str(path))
 
@@ -103,13 +102,14 @@ class Planning(MeshCase):
             self.assertEqual(names[worker["id"]], device, job)
 
     def test_exports_predicted_beside_measured(self):
-        self.detach(self.write(JOB), "train.steps=100000")
-        measured = ("job_step_measured_seconds{", "job_stage_measured_seconds{")
+        job = self.detach(self.write(JOB), "train.steps=100000")
 
-        self.soon(lambda: all(each in get(self.http, "/metrics")
-                              for each in measured))
-        self.has(get(self.http, "/metrics"), "job_step_predicted_seconds{",
-                 "job_stage_predicted_seconds{")
+        def exported(what):
+            """Of this job; those before it have ended."""
+            return all(f'job_{each}_{what}_seconds{{job="{job}"' in
+                       get(self.http, "/metrics") for each in ("step", "stage"))
+        self.soon(lambda: exported("measured"))
+        self.assertTrue(exported("predicted"))
         self.stop()
 
     def test_bf16_ends_with_the_same_bytes_in_one_stage_and_two(self):
