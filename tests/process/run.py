@@ -29,7 +29,7 @@ def main():
     parser.add_argument("--bin", type=Path, default=Settings.bin)
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("tests", nargs="*")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     Settings.bin = arguments.bin.resolve()
     Settings.torch = arguments.torch
     module = importlib.import_module(arguments.file.stem)
