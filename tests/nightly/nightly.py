@@ -31,11 +31,12 @@ class Skip(Exception):
     """What the script is for cannot be done here."""
 
 
-class Run(argparse.Namespace):
+class Run:
     """One run of a script."""
 
     def __init__(self):
-        super().__init__(asked=[], wrong=[])
+        self.asked = []  # rows: what, asked, measured, verdict
+        self.wrong = []  # sentences
 
     # --- where it runs
 
@@ -169,7 +170,9 @@ def options_of(module, name):
 def main(module, name, words):
     """Runs it; its exit code."""
     parser, kinds = options_of(module, name)
-    run = parser.parse_args(words, Run())
+    run = Run()
+    # An option may have the name of a method.
+    vars(run).update(vars(parser.parse_args(words)))
     for word, kind in kinds.items():
         if isinstance(kind, (list, tuple, dict)) and getattr(run, word) is None:
             setattr(run, word, list(kind))
