@@ -665,10 +665,6 @@ class CommandLine {
         ->check(CheckPolicy, "");
     app->add_flag("--compare", options.compare,
                   "Asks all policies: cost, gap and time in one table");
-    app->add_option("--levels", options.levels,
-                    "2: stages inside each machine, then over the machines")
-        ->check(CLI::Range(1, 2))
-        ->option_text("1|2");
     AddValue(app, "--seed", options.seed, "N", "Seed of mcmc and soft")
         ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()))
         ->capture_default_str();

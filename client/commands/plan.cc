@@ -17,7 +17,7 @@
 #include "core/model/aggregation.h"
 #include "core/plan/machines.h"
 #include "core/plan/memory.h"
-#include "core/plan/pipedream/model.h"
+#include "core/plan/pipedream/optimizer.h"
 #include "core/plan/pipedream/state_space.h"
 #include "core/plan/plan.h"
 #include "core/predict/time_predictor.h"
@@ -532,7 +532,6 @@ absl::StatusOr<PlanAnswer> AnswerOfPolicy(const std::string& policy,
   }
   return SolvePlan(policy, question.inputs.problem,
                    {.seed = options.seed,
-                    .levels = options.levels,
                     .predicted = question.inputs.predicted.has_value()});
 }
 

@@ -311,7 +311,7 @@ void TakePlan(const ProfileSource& source, PlanQuestion& question) {
 // No job has these.
 bool OnlyAsked(const PlanOptions& options) {
   return options.inference || options.micro_batches.has_value() ||
-         options.even_shares || options.no_overlap || options.levels != 1 ||
+         options.even_shares || options.no_overlap ||
          options.seed != PlanOptions().seed;
 }
 

@@ -42,7 +42,6 @@ struct PlanOptions {
   bool no_replicas = false;
   bool even_shares = false;
   bool no_overlap = false;
-  int levels = 1;
   std::optional<std::string> schedule = {};
   double reserve_bytes = 0;
   uint64_t seed = 1;

@@ -37,9 +37,8 @@ constexpr Policy kPolicies[] = {
        return Placed(BrutePlacement(problem), true);
      }},
     {"dp",
-     [](const PlanProblem& problem, const PolicyOptions& options) {
-       return SolveHalves(problem,
-                          options.levels == 2 ? SolveTwoLevels : SolveDp);
+     [](const PlanProblem& problem, const PolicyOptions&) {
+       return SolveHalves(problem);
      }},
     {"equal",
      [](const PlanProblem& problem, const PolicyOptions&) {
@@ -142,10 +141,6 @@ absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
                    [&](const Policy& each) { return each.name == policy; });
   if (known == std::end(kPolicies)) return UnknownPolicy(policy);
   PACELINE_RETURN_IF_ERROR(CheckProblem(problem));
-  if (options.levels != 1 && options.levels != 2) {
-    return InvalidArgument("planning on ", options.levels,
-                           " levels, need 1 or 2");
-  }
   if (problem.splits && problem.replicas) {
     PlanProblem single = problem;
     single.replicas = false;

@@ -14,9 +14,6 @@ namespace paceline {
 
 struct PolicyOptions {
   uint64_t seed = 1;  // mcmc, soft
-  // For dp.  2: stages are first planned inside each machine, then over the
-  // machines, as PipeDream does; 1: over the devices of all machines at once.
-  int levels = 1;
   // Layer times are predicted or assumed, so a proof holds only for these
   // times.  Changes the answer's text alone.
   bool predicted = false;
@@ -44,9 +41,9 @@ std::vector<std::string> PolicyNames();
 // Same arguments, same answer.
 //
 // Errors:
-//   InvalidArgument     CheckProblem's; unknown policy (did you mean); levels
-//                       other than 1 and 2; brute on a problem too large; a
-//                       step longer than a double holds
+//   InvalidArgument     CheckProblem's; unknown policy (did you mean); brute
+//                       on a problem too large; a step longer than a double
+//                       holds
 //   FailedPrecondition  no devices
 //   ResourceExhausted   no placement fits the memory: names the layer that is
 //                       hardest to place and its excess bytes, or the bytes of

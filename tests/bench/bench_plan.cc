@@ -61,7 +61,7 @@ PlanProblem ProblemOf(int layers, int devices, int64_t micro_batches) {
 }
 
 // layers / devices / micro-batches (0: an endless stream) / replicas
-void Plan(benchmark::State& state, const std::string& policy, int levels) {
+void Plan(benchmark::State& state, const std::string& policy) {
   PlanProblem problem =
       ProblemOf(static_cast<int>(state.range(0)),
                 static_cast<int>(state.range(1)), state.range(2));
@@ -69,12 +69,10 @@ void Plan(benchmark::State& state, const std::string& policy, int levels) {
   PlanAnswer answer;
   for (auto _ : state) {
     const double begin = CpuSeconds();
-    auto solved = SolvePlan(policy, problem, {.levels = levels});
+    auto solved = SolvePlan(policy, problem, {});
     PACELINE_CHECK(solved.ok(), solved.status().ToString());
     answer = *std::move(solved);
-    if (levels == 1 && state.range(0) == 1000) {
-      full_size.Add(CpuSeconds() - begin);
-    }
+    if (state.range(0) == 1000) full_size.Add(CpuSeconds() - begin);
   }
   state.counters["gap"] = answer.gap;
   state.counters["exact"] = answer.exact;
@@ -105,10 +103,9 @@ void Large(benchmark::internal::Benchmark* benchmark) {
   Sizes(benchmark, 1000, 64);
 }
 
-BENCHMARK_CAPTURE(Plan, dp, "dp", 1)->Apply(&SmallAndLarge);
-BENCHMARK_CAPTURE(Plan, dp_two_levels, "dp", 2)->Apply(&Large);
-BENCHMARK_CAPTURE(Plan, brute, "brute", 1)->Apply(&Small);
-BENCHMARK_CAPTURE(Plan, min_cut, "min-cut", 1)->Apply(&Large);
+BENCHMARK_CAPTURE(Plan, dp, "dp")->Apply(&SmallAndLarge);
+BENCHMARK_CAPTURE(Plan, brute, "brute")->Apply(&Small);
+BENCHMARK_CAPTURE(Plan, min_cut, "min-cut")->Apply(&Large);
 
 void LowerBound(benchmark::State& state) {
   PlanProblem problem = ProblemOf(1000, 64, 64);

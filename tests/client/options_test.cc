@@ -216,7 +216,6 @@ TEST(Options, MistakesAreUsageErrorsThatSayWhatWouldBeRight) {
       {"plan --model m --policy dpp", "no policy 'dpp'"},
       {"plan --model m --micro-batches 1048577", "--micro-batches"},
       {"plan --model m --micro-batches -1", "--micro-batches"},
-      {"plan --model m --levels 3", "--levels"},
       {"plan --model m --stages 0", "--stages"},
       {"plan --model m --reserve -1", "--reserve"},
       {"plan --model m --cost-model other", "--cost-model"},

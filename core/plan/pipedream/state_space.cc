@@ -12,12 +12,21 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/plan/pipedream/bits.h"
 
 namespace paceline {
 namespace {
 
-using Held = Bits;  // nodes
+constexpr int kBits = 64;
+
+using Held = std::vector<uint64_t>;  // nodes, a bit each
+
+bool Has(const uint64_t* bits, int number) {
+  return (bits[number / kBits] >> (number % kBits) & 1) != 0;
+}
+
+void Add(uint64_t* bits, int number) {
+  bits[number / kBits] |= uint64_t{1} << (number % kBits);
+}
 
 int Count(const Held& held) {
   int count = 0;

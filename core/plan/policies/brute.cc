@@ -31,9 +31,9 @@ double CountOrders(int devices, int stages) {
 }
 
 // Lays stage after stage, each on every subset of the devices still free.
-class Walk {
+class EveryPlacement {
  public:
-  explicit Walk(const PlanProblem& problem)
+  explicit EveryPlacement(const PlanProblem& problem)
       : problem_(problem),
         table_(problem),
         layers_(static_cast<int>(problem.layers.size())),
@@ -114,7 +114,7 @@ absl::StatusOr<Placement> BrutePlacement(const PlanProblem& problem) {
                            problem.devices.size(), " devices, the limit is ",
                            kMostBrutePlacements, ": use dp");
   }
-  Placement best = Walk(problem).Best();
+  Placement best = EveryPlacement(problem).Best();
   if (best.empty()) return NothingFits(problem);
   return best;
 }

@@ -69,13 +69,13 @@ absl::StatusOr<Solved> SolveDp(const PlanProblem& problem) {
   return answer;
 }
 
-absl::StatusOr<Solved> SolveHalves(const PlanProblem& problem, DpSolver solve) {
+absl::StatusOr<Solved> SolveHalves(const PlanProblem& problem) {
   if (!CountsEarlier(problem) || !problem.training || problem.stages > 0) {
-    return solve(problem);
+    return SolveDp(problem);
   }
   // If this problem has no answer, the original one has none either: it needs
   // more memory.
-  PACELINE_ASSIGN_OR_RETURN(Solved loose, solve(problem));
+  PACELINE_ASSIGN_OR_RETURN(Solved loose, SolveDp(problem));
   if (SecondsOf(problem, loose.placement) < HUGE_VAL) return loose;
 
   const int most =
@@ -93,7 +93,7 @@ absl::StatusOr<Solved> SolveHalves(const PlanProblem& problem, DpSolver solve) {
       best.exact = false;
       if (!best.placement.empty()) break;
     }
-    absl::StatusOr<Solved> answer = solve(counted);
+    absl::StatusOr<Solved> answer = SolveDp(counted);
     if (!answer.ok()) {
       // An inexact search that found nothing has proved nothing.
       best.exact = best.exact && most <= kMostStageCounts;

@@ -59,7 +59,7 @@ double CountPlacements(const PlanProblem& problem);
 //   ResourceExhausted  no placement fits the memory
 absl::StatusOr<Placement> BrutePlacement(const PlanProblem& problem);
 
-// --- dp (dp.cc, dp_exact.cc, dp_search.cc, two_level.cc) ---------------------
+// --- dp (dp.cc, dp_exact.cc, dp_search.cc) ------------------------------------
 
 // Runs a short heuristic search, then the exact search for cheaper placements.
 // Where the exact one is too large or gives up, it runs a longer heuristic
@@ -69,24 +69,22 @@ absl::StatusOr<Placement> BrutePlacement(const PlanProblem& problem);
 // search is too large) the search found none that does.
 absl::StatusOr<Solved> SolveDp(const PlanProblem& problem);
 
-using DpSolver = absl::StatusOr<Solved> (*)(const PlanProblem& problem);
-
 // Handles schedules with backwards in halves or vertical sync.  There a stage
 // keeps more the more devices come before it (CountsEarlier() of
 // stage_memory.h).  A search from the last stage to the first does not know
 // these devices unless the number of stages is given.
 //
 // Where earlier devices do not matter or the number of stages is given, it
-// returns the answer of `solve`.  Otherwise it first lets `solve` count no
+// returns the answer of SolveDp.  Otherwise it first lets SolveDp count no
 // earlier devices, and returns that answer if it also fits with them.  If not,
-// it calls `solve` with every number of stages that could beat the best answer
+// it calls SolveDp with every number of stages that could beat the best answer
 // so far.  It begins with those nearest to the first answer's.  After
 // kMostStageCounts of them it stops at the first answer, which is then not
 // proved.
 //
-// Errors: those of `solve`
+// Errors: those of SolveDp
 inline constexpr int kMostStageCounts = 8;
-absl::StatusOr<Solved> SolveHalves(const PlanProblem& problem, DpSolver solve);
+absl::StatusOr<Solved> SolveHalves(const PlanProblem& problem);
 
 // The exact search.
 //
@@ -133,33 +131,6 @@ Solved SolveExactly(const CostTable& table, double incumbent_seconds,
 //
 //   most_steps  devices looked at while packing; dp.cc has the time of one
 Placement SearchPlacement(const CostTable& table, double most_steps);
-
-// Plans on two levels as PipeDream does (Narayanan et al. 2019, section 3.1).
-// It finds the best stages inside a machine for every range of layers, then
-// lays a chain of machines and ranges by dynamic programming.  The devices of
-// one machine hold neighbouring stages, or one stage is replicated over all
-// devices of some machines; a machine may be left out.  With many layers it
-// considers only some cuts between machines, at small outputs; at the end it
-// moves all cuts layer by layer.  It tries all orders of at most four machines;
-// with more, the given order and the order by speed, both ways.
-//
-// Our departure: the search minimises the cost of the whole (cost.h), not that
-// of each level, and counts memory with all devices behind a stage.
-//
-// Never cheaper than the exact single level, and `exact` only where all devices
-// are in one machine.
-//
-// Errors: as SolveDp, which takes over when no chain of machines fits.
-absl::StatusOr<Solved> SolveTwoLevels(const PlanProblem& problem);
-
-// Returns at most `most` cuts inside `layers`, both ends included, ascending:
-// about evenly spaced in work, each where the fewest bytes cross nearby.
-std::vector<int> GoodCuts(const CostTable& table, LayerRange layers, int most);
-
-// Returns a problem whose layers are the runs between neighbouring `cuts`, on
-// `devices` alone, without layers before or behind, in any number of stages.
-PlanProblem PartOf(const PlanProblem& problem, const std::vector<int>& cuts,
-                   const std::vector<int>& devices);
 
 // --- mcmc -------------------------------------------------------------------
 

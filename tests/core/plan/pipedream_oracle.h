@@ -1,5 +1,5 @@
 // All plans of a small profile under the pipedream cost model, tried one by
-// one.  Shares no line and no structure with core/plan/pipedream_*.cc: written
+// one.  Shares no line and no structure with core/plan/pipedream: written
 // from the formulas in their headers.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/plan/pipedream/graph_profile.h"
-#include "core/plan/pipedream/model.h"
+#include "core/plan/pipedream/optimizer.h"
 
 namespace paceline {
 

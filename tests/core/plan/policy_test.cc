@@ -62,15 +62,6 @@ TEST(SolvePlan, RefusesWhatCheckProblemRefusesAndThatThereAreNoDevices) {
   }
 }
 
-TEST(SolvePlan, RefusesLevelsThatDoNotExist) {
-  for (const int levels : {-1, 0, 3}) {
-    const auto answer = SolvePlan("dp", TwoSlowTwoFast(), {.levels = levels});
-
-    ExpectError(answer.status(), absl::StatusCode::kInvalidArgument,
-                HasSubstr("need 1 or 2"));
-  }
-}
-
 TEST(SolvePlan, RefusesAStepLongerThanANumberHolds) {
   PlanProblem problem = ProblemOf({1e308, 1e308}, {1});
   problem.micro_batches = 1 << 20;

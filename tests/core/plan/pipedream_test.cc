@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/base/random.h"
-#include "core/plan/pipedream/model.h"
+#include "core/plan/pipedream/optimizer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/plan/pipedream_oracle.h"
