@@ -64,7 +64,7 @@ struct InFlight {
 };
 
 // Here the counts of devices are whole numbers.  The policy soft
-// (soft_relaxation.h) counts fractions of devices, and has the same functions
+// (soft.h) counts fractions of devices, and has the same functions
 // for numbers with derivatives.
 inline double WholeBelow(double value) { return std::floor(value); }
 inline double WholeAbove(double value) { return std::ceil(value); }

@@ -156,8 +156,7 @@ absl::StatusOr<Placement> McmcPlacement(const PlanProblem& problem,
 
 // --- soft -------------------------------------------------------------------
 
-// Descends the gradient of a relaxed placement (soft_relaxation.h), then rounds
-// it.
+// Descends the gradient of a relaxed placement (soft.h), then rounds it.
 //
 // It tries several numbers of stages (only problem.stages when that is not 0),
 // each from several seeded starts.  A try descends on the Relaxation by Adam

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/plan/policies/policies.h"
-#include "core/plan/policies/soft_relaxation.h"
+#include "core/plan/policies/soft.h"
 #include "tests/core/plan/random_instances.h"
 
 namespace paceline {

@@ -136,7 +136,7 @@ class Relaxation {
   Numbers delay_;  // [stages]; delay_[s] is before stage s
 };
 
-// --- the descent (soft.cc) --------------------------------------------------
+// --- the descent ---
 
 // Returns random logits: nearly equal widths, memberships with a small
 // preference.
