@@ -14,8 +14,8 @@
 #include "client/study/study.h"
 #include "client/usage.h"
 #include "core/base/version.h"
-#include "core/plan/policy.h"
 #include "core/plan/problem.h"
+#include "core/plan/search/policy.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {

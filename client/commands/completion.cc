@@ -12,7 +12,7 @@
 #include "core/base/errors.h"
 #include "core/model/description.h"
 #include "core/model/job_keys.h"
-#include "core/plan/policy.h"
+#include "core/plan/search/policy.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/commands/plan_question.h"
-#include "core/plan/policy.h"
+#include "core/plan/search/policy.h"
 
 namespace paceline {
 

@@ -173,7 +173,8 @@ struct TrainSpec {
 
 struct PipelineSpec {
   int32_t stages = 0;  // 0: as many as are fastest
-  // The policy that cuts and places, core/plan/policy.h; cuts, if given, win.
+  // The policy that cuts and places, core/plan/search/policy.h; cuts, if given,
+  // win.
   std::string policy = "dp";
   // gpipe, 1f1b, interleaved-1f1b, zero-bubble, pipedream
   std::string schedule = "1f1b";

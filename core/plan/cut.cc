@@ -9,7 +9,6 @@
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/plan/best_cut.h"
 
 namespace paceline {
 namespace {

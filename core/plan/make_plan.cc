@@ -19,7 +19,7 @@
 #include "core/plan/cut.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
-#include "core/plan/policy.h"
+#include "core/plan/search/policy.h"
 #include "core/plan/why.h"
 #include "core/schedule/schedule.h"
 #include "core/schedule/traits.h"

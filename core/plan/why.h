@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/plan/policy.h"
+#include "core/plan/search/policy.h"
 
 namespace paceline {
 

@@ -11,8 +11,8 @@
 #include "benchmark/benchmark.h"
 #include "core/base/check.h"
 #include "core/base/random.h"
-#include "core/plan/policies/policies.h"
-#include "core/plan/policy.h"
+#include "core/plan/search/policies.h"
+#include "core/plan/search/policy.h"
 #include "tests/bench/checked_main.h"
 
 namespace paceline {

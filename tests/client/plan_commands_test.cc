@@ -8,7 +8,7 @@
 #include "core/model/description.h"
 #include "core/plan/machines.h"
 #include "core/plan/plan.h"
-#include "core/plan/policy.h"
+#include "core/plan/search/policy.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

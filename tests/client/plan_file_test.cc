@@ -8,7 +8,7 @@
 #include "client/files/document.h"
 #include "client/files/profile_file.h"
 #include "core/model/catalog.h"
-#include "core/plan/policy.h"
+#include "core/plan/search/policy.h"
 #include "core/simulate/simulation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

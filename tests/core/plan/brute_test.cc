@@ -1,7 +1,7 @@
 #include <cmath>
 #include <vector>
 
-#include "core/plan/policies/policies.h"
+#include "core/plan/search/policies.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/plan/small_problem.h"

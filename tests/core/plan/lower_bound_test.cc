@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "core/plan/cost_table.h"
-#include "core/plan/policies/policies.h"
-#include "core/plan/policy.h"
+#include "core/plan/search/policies.h"
+#include "core/plan/search/policy.h"
 #include "gtest/gtest.h"
 #include "tests/core/plan/random_instances.h"
 #include "tests/core/plan/small_problem.h"

@@ -8,7 +8,7 @@
 #include "core/base/random.h"
 #include "core/model/catalog.h"
 #include "core/plan/plan.h"
-#include "core/plan/policy.h"
+#include "core/plan/search/policy.h"
 #include "core/schedule/schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

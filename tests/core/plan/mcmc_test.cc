@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "core/base/random.h"
-#include "core/plan/policies/policies.h"
-#include "core/plan/policies/walk.h"
+#include "core/plan/search/policies.h"
+#include "core/plan/search/walk.h"
 #include "tests/core/plan/random_instances.h"
 #include "tests/support/status_checks.h"
 

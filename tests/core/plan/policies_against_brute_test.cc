@@ -13,7 +13,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
-#include "core/plan/policy.h"
+#include "core/plan/search/policy.h"
 #include "tests/core/plan/random_instances.h"
 
 namespace paceline {

@@ -1,4 +1,4 @@
-#include "core/plan/policy.h"
+#include "core/plan/search/policy.h"
 
 #include <algorithm>
 #include <string>

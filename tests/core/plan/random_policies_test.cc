@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "core/plan/policies/policies.h"
-#include "core/plan/policy.h"
+#include "core/plan/search/policies.h"
+#include "core/plan/search/policy.h"
 #include "tests/core/plan/random_instances.h"
 #include "tests/support/status_checks.h"
 

@@ -1,11 +1,12 @@
+#include "core/plan/search/soft.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
-#include "core/plan/policies/policies.h"
-#include "core/plan/policies/soft.h"
+#include "core/plan/search/policies.h"
 #include "tests/core/plan/random_instances.h"
 
 namespace paceline {

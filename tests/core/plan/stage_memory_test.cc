@@ -13,7 +13,7 @@
 #include "core/model/catalog.h"
 #include "core/plan/inputs.h"
 #include "core/plan/plan.h"
-#include "core/plan/policy.h"
+#include "core/plan/search/policy.h"
 #include "core/schedule/schedule.h"
 #include "tests/core/plan/random_instances.h"
 #include "tests/core/plan/small_problem.h"

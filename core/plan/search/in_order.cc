@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "core/base/status_macros.h"
-#include "core/plan/best_cut.h"
+#include "core/plan/cut.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
-#include "core/plan/policies/policies.h"
+#include "core/plan/search/policies.h"
 #include "core/plan/stage_memory.h"
 
 namespace paceline {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/policies/policies.h"
+#include "core/plan/search/policies.h"
 
 namespace paceline {
 namespace {

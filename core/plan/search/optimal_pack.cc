@@ -1,11 +1,11 @@
-#include "core/plan/policies/dp_pack.h"
+#include "core/plan/search/optimal_pack.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <utility>
 
-#include "core/plan/policies/policies.h"
+#include "core/plan/search/policies.h"
 
 namespace paceline {
 

@@ -1,11 +1,11 @@
-#include "core/plan/policies/soft.h"
+#include "core/plan/search/soft.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 
 #include "core/base/random.h"
-#include "core/plan/policies/policies.h"
+#include "core/plan/search/policies.h"
 #include "core/plan/stage_memory.h"
 
 // The method, for each number of stages and each start:

@@ -7,7 +7,7 @@
 
 #include "core/base/status_macros.h"
 #include "core/plan/cost_table.h"
-#include "core/plan/policies/policies.h"
+#include "core/plan/search/policies.h"
 #include "core/plan/why.h"
 
 namespace paceline {

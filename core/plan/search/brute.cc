@@ -4,7 +4,7 @@
 
 #include "core/base/errors.h"
 #include "core/plan/cost_table.h"
-#include "core/plan/policies/policies.h"
+#include "core/plan/search/policies.h"
 #include "core/plan/why.h"
 
 namespace paceline {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "core/plan/policies/policies.h"
+#include "core/plan/search/policies.h"
 
 namespace paceline {
 namespace {

@@ -59,7 +59,8 @@ double CountPlacements(const PlanProblem& problem);
 //   ResourceExhausted  no placement fits the memory
 absl::StatusOr<Placement> BrutePlacement(const PlanProblem& problem);
 
-// --- dp (dp.cc, dp_exact.cc, dp_search.cc) ------------------------------------
+// --- dp (optimal.cc, optimal_exact.cc, optimal_search.cc)
+// ------------------------------------
 
 // Runs a short heuristic search, then the exact search for cheaper placements.
 // Where the exact one is too large or gives up, it runs a longer heuristic
@@ -129,7 +130,7 @@ Solved SolveExactly(const CostTable& table, double incumbent_seconds,
 // improves them by local search.  Returns the best placement found, with the
 // shares of SharesFor; empty when it found none that fits.
 //
-//   most_steps  devices looked at while packing; dp.cc has the time of one
+//   most_steps  devices looked at while packing; optimal.cc has the time of one
 Placement SearchPlacement(const CostTable& table, double most_steps);
 
 // --- mcmc -------------------------------------------------------------------

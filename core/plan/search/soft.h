@@ -36,8 +36,8 @@
 #include <vector>
 
 #include "core/plan/cost_table.h"
-#include "core/plan/policies/tape.h"
-#include "core/plan/policies/walk.h"
+#include "core/plan/search/tape.h"
+#include "core/plan/search/walk.h"
 #include "core/plan/stage_memory.h"
 
 namespace paceline {

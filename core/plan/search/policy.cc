@@ -1,4 +1,4 @@
-#include "core/plan/policy.h"
+#include "core/plan/search/policy.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/job_spec.h"
-#include "core/plan/policies/policies.h"
+#include "core/plan/search/policies.h"
 #include "core/plan/why.h"
 
 namespace paceline {
@@ -36,10 +36,8 @@ constexpr Policy kPolicies[] = {
      [](const PlanProblem& problem, const PolicyOptions&) {
        return Placed(BrutePlacement(problem), true);
      }},
-    {"dp",
-     [](const PlanProblem& problem, const PolicyOptions&) {
-       return SolveHalves(problem);
-     }},
+    {"dp", [](const PlanProblem& problem,
+              const PolicyOptions&) { return SolveHalves(problem); }},
     {"equal",
      [](const PlanProblem& problem, const PolicyOptions&) {
        return Placed(EqualPlacement(problem));

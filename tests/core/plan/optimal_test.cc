@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/policies/policies.h"
-#include "core/plan/policy.h"
+#include "core/plan/search/policies.h"
+#include "core/plan/search/policy.h"
 #include "core/plan/stage_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "core/plan/policies/walk.h"
+#include "core/plan/search/walk.h"
 
 #include <algorithm>
 #include <cmath>

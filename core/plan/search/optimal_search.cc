@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/base/random.h"
-#include "core/plan/policies/dp_pack.h"
-#include "core/plan/policies/policies.h"
-#include "core/plan/policies/walk.h"
+#include "core/plan/search/optimal_pack.h"
+#include "core/plan/search/policies.h"
+#include "core/plan/search/walk.h"
 
 namespace paceline {
 namespace {
