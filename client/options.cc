@@ -14,6 +14,7 @@
 #include "client/study/study.h"
 #include "client/usage.h"
 #include "core/base/version.h"
+#include "core/model/job_spec.h"
 #include "core/plan/problem.h"
 #include "core/plan/search/policy.h"
 #include "core/schedule/schedule.h"
@@ -51,7 +52,7 @@ class HelpFormatter : public CLI::Formatter {
 };
 
 std::string CheckPolicy(const std::string& word) {
-  return WhyNotAmong("policy", word, PolicyNames());
+  return WhyNotAmong("policy", PresentPolicy(word), PolicyNames());
 }
 
 std::string CheckSchedule(const std::string& word) {
@@ -548,7 +549,7 @@ class CommandLine {
         ->delimiter(',')
         ->check(CLI::Range(1, 1024));
     AddValue(app, "--policy", options.policies, "POLICY,...",
-             "Policies that cut; default: dp")
+             "Policies that cut; default: optimal")
         ->delimiter(',')
         ->check(CheckPolicy, "");
     AddValue(app, "--micro-batch", options.micro_batch, "B",
@@ -608,7 +609,7 @@ class CommandLine {
                 "Examples:\n"
                 "  paceline bench infer --model lenet\n"
                 "  paceline bench infer --model deit_small_patch16_224 "
-                "--stages 1,2,3,4,6 --policy equal,min-cut,dp\n"
+                "--stages 1,2,3,4,6 --policy equal,min-cut,optimal\n"
                 "  paceline bench infer --model vit --set pipeline.codec=bf16 "
                 "-o json");
   }
@@ -659,7 +660,7 @@ class CommandLine {
   void AddPolicy(CLI::App* app) {
     PlanOptions& options = options_.plan;
     app->add_option("--policy", options.policy,
-                    "How to plan; default: the job's policy, else dp")
+                    "How to plan; default: the job's policy, else optimal")
         ->type_name(
             absl::StrCat("POLICY:{", absl::StrJoin(PolicyNames(), ","), "}"))
         ->check(CheckPolicy, "");

@@ -269,7 +269,7 @@ std::vector<BenchCase> BenchCases(const BenchOptions& options, int workers) {
   std::vector<int> stages = options.stages;
   if (stages.empty()) stages = {1, workers};
   std::vector<std::string> policies = options.policies;
-  if (policies.empty()) policies = {"dp"};
+  if (policies.empty()) policies = {"optimal"};
   std::vector<std::string> schedules = options.schedules;
   if (!options.train) schedules = {""};
   if (schedules.empty()) schedules = {"1f1b"};

@@ -19,7 +19,7 @@ namespace paceline {
 struct BenchOptions {
   std::string model = {};
   std::vector<int> stages = {};            // empty: 1 and all live workers
-  std::vector<std::string> policies = {};  // empty: dp
+  std::vector<std::string> policies = {};  // empty: optimal
   bool train = false;
   std::vector<std::string> schedules = {};  // training; empty: 1f1b
   int64_t steps = 3;           // training; the first is not counted

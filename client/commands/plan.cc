@@ -167,8 +167,7 @@ std::string StreamText(const PlanProblem& problem) {
 }
 
 // In a column; what the times are worth is said below the table.
-std::string OptimalText(const PlanQuestion& question,
-                        const PlanAnswer& answer) {
+std::string HowProved(const PlanQuestion& question, const PlanAnswer& answer) {
   if (!answer.exact) return "";
   return question.inputs.predicted.has_value() ? "as predicted" : "yes";
 }
@@ -498,7 +497,7 @@ std::string RenderPlan(const PlanQuestion& question, const PolicyRun& run) {
 // One line a policy.
 std::string RenderComparison(const PlanQuestion& question,
                              const std::vector<PolicyRun>& runs) {
-  Table table({"policy", ">step", ">bottleneck", ">gap", "optimal", ">stages",
+  Table table({"policy", ">step", ">bottleneck", ">gap", "proved", ">stages",
                "replicas", ">planned in", "why not"});
   for (const PolicyRun& run : runs) {
     const std::string took = HumanSeconds(run.planning_seconds);
@@ -510,7 +509,7 @@ std::string RenderComparison(const PlanQuestion& question,
     const PlanAnswer& answer = *run.answer;
     table.AddRow(run.policy, HumanSeconds(answer.cost.step_seconds),
                  HumanSeconds(answer.cost.bottleneck_seconds),
-                 GapText(answer.gap), OptimalText(question, answer),
+                 GapText(answer.gap), HowProved(question, answer),
                  answer.placement.size(), StagesOf(answer), took, "");
   }
   return absl::StrCat(
@@ -581,7 +580,8 @@ ExitCode Compare(Console& console, const Clock& clock,
   if (best == nullptr) {
     // The exact policy's answer is the truth.
     for (const PolicyRun& run : runs) {
-      if (run.policy == "dp") return ReportSubmitError(console, run.refused);
+      if (run.policy == "optimal")
+        return ReportSubmitError(console, run.refused);
     }
     return ReportSubmitError(console, runs.front().refused);
   }

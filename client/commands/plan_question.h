@@ -33,7 +33,7 @@ struct PlanOptions {
   std::string speed = {};      // "1,1,0.5,...", one a device or one for all
   std::string memory = {};     // "16e9", bytes of a device; with any source
 
-  std::optional<std::string> policy = {};  // nothing: the job's, else dp
+  std::optional<std::string> policy = {};  // nothing: the job's, else optimal
   bool compare = false;
   std::optional<int64_t> micro_batches = {};  // of a step; 0: endless
   bool inference = false;
@@ -73,7 +73,7 @@ struct MeshJob {
 
 struct PlanQuestion {
   PlanInputs inputs;  // facts are empty where devices are made up
-  std::string policy = "dp";
+  std::string policy = "optimal";
   std::string schedule = "1f1b";
   std::string model;        // ModelKey; empty: not one of our models
   int64_t micro_batch = 0;  // samples; 0: not known

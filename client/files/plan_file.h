@@ -34,7 +34,7 @@ struct PlanFile {
 // As JSON:
 //
 //   {"version": 1, "kind": "paceline plan", "model": "lenet(...) ...",
-//    "micro_batch": 16, "schedule": "1f1b", "policy": "dp", "why": "...",
+//    "micro_batch": 16, "schedule": "1f1b", "policy": "optimal", "why": "...",
 //    "source": "...",
 //    "problem": {"layers": [...], "devices": [...],
 //                "links": {"bytes_per_second": [[...]],

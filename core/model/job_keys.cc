@@ -270,7 +270,7 @@ constexpr JobKey kKeys[] = {
     {KEY(pipeline.cuts),
      "First layers of the stages but the first. Empty: the policy cuts."},
     {KEY(pipeline.policy), "Who cuts the model and places its stages.",
-     OneOf("policy", " brute dp equal mcmc min-cut soft ")},
+     OneOf("policy", " brute equal mcmc min-cut optimal soft ")},
     {KEY(pipeline.vertical_sync),
      "All stages compute a micro-batch at the first stage's version of the "
      "weights.",

@@ -398,7 +398,9 @@ void CheckPipeline(const JobSpec& spec, int64_t layers,
                  "belongs to the schedule pipedream; under ", pipeline.schedule,
                  " all stages have the same version anyway: leave it out");
   }
-  CheckKey("pipeline.policy", spec, problems);
+  if (PresentPolicy(pipeline.policy) == pipeline.policy) {
+    CheckKey("pipeline.policy", spec, problems);
+  }
   CheckKey("pipeline.replicate", spec, problems);
   CheckKey("pipeline.codec", spec, problems);
   if (CheckKey("pipeline.snapshot_every", spec, problems) &&
@@ -490,6 +492,10 @@ TrainSpec ForInference(const InferSpec& infer, int64_t seed) {
   train.micro_batch = infer.micro_batch;
   train.seed = seed;
   return train;
+}
+
+std::string PresentPolicy(absl::string_view policy) {
+  return std::string(policy == "dp" ? "optimal" : policy);
 }
 
 std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "core/base/dtype.h"
 #include "core/base/tensor.h"
 
@@ -175,7 +176,7 @@ struct PipelineSpec {
   int32_t stages = 0;  // 0: as many as are fastest
   // The policy that cuts and places, core/plan/search/policy.h; cuts, if given,
   // win.
-  std::string policy = "dp";
+  std::string policy = "optimal";
   // gpipe, 1f1b, interleaved-1f1b, zero-bubble, pipedream
   std::string schedule = "1f1b";
   std::vector<int32_t> cuts;  // first layers of stages 1, 2, ...
@@ -313,6 +314,9 @@ struct SpecProblem {
 // optimizer or schedule (with "did you mean"), ranges, cuts that do not
 // ascend, and more stages than the model has layers.
 std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec);
+
+// Returns the policy's present name: "optimal" was called "dp" up to 0.1.
+std::string PresentPolicy(absl::string_view policy);
 
 // The name among `known` that `word` was probably meant to be, or empty:
 // Levenshtein distance at most a third of the longer word, at least 1.

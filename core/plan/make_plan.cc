@@ -364,7 +364,7 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
       SolvePlan(spec.pipeline.policy, inputs.problem,
                 {.predicted = inputs.predicted.has_value()}));
   Layout layout;
-  layout.why = absl::StrCat(spec.pipeline.policy, " (",
+  layout.why = absl::StrCat(PresentPolicy(spec.pipeline.policy), " (",
                             absl::StripSuffix(answer.why, "."), "; ",
                             inputs.source, ")");
   layout.exact = answer.exact;

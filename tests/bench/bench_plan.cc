@@ -103,7 +103,7 @@ void Large(benchmark::internal::Benchmark* benchmark) {
   Sizes(benchmark, 1000, 64);
 }
 
-BENCHMARK_CAPTURE(Plan, dp, "dp")->Apply(&SmallAndLarge);
+BENCHMARK_CAPTURE(Plan, optimal, "optimal")->Apply(&SmallAndLarge);
 BENCHMARK_CAPTURE(Plan, brute, "brute")->Apply(&Small);
 BENCHMARK_CAPTURE(Plan, min_cut, "min-cut")->Apply(&Large);
 

@@ -36,7 +36,7 @@ v1::JobWorker Worker(int id, int stage, const std::string& flow_text,
 // 10 but for waits.
 v1::Job TwoStages() {
   v1::Job job = Parse<v1::Job>(R"(
-    id: 7 spec { kind: "infer" pipeline { policy: "dp" } }
+    id: 7 spec { kind: "infer" pipeline { policy: "optimal" } }
     drift { stage: 0 worker_id: 0 layer_seconds: 0.9 }
     drift { stage: 1 worker_id: 1 layer_seconds: 0.6 })");
   *job.add_workers() = Worker(0, 0, "compute: 9 compute_cpu: 3.6", 0, 9);
@@ -202,7 +202,7 @@ TEST(BenchLosses, OfTrainingAreThoseOfItsBatches) {
   v1::Job job = TwoStages();
   *job.mutable_spec() = Parse<v1::JobSpec>(R"(
     kind: "train" train { batch: 20 micro_batch: 4 }
-    pipeline { policy: "dp" schedule: "1f1b" })");
+    pipeline { policy: "optimal" schedule: "1f1b" })");
   for (v1::JobWorker& worker : *job.mutable_workers()) {
     v1::FlowTimes& flow = *worker.mutable_run()->mutable_flow();
     flow.set_seconds(8);
@@ -266,7 +266,7 @@ TEST(BenchLosses, NeedTheTimesOfEveryWorker) {
               HasSubstr("what the layers of stage 0 take on a"));
 }
 
-// "1 dp 1f1b; 4 dp gpipe": the cases of a bench.
+// "1 optimal 1f1b; 4 optimal gpipe": the cases of a bench.
 std::string Cases(const BenchOptions& options, int workers) {
   return absl::StrJoin(BenchCases(options, workers), "; ",
                        [](std::string* out, const BenchCase& one) {
@@ -277,14 +277,15 @@ std::string Cases(const BenchOptions& options, int workers) {
 }
 
 TEST(BenchCases, BeginWithOneWorkerAloneOfTheSameKind) {
-  EXPECT_EQ(Cases({}, 3), "1 dp; 3 dp") << "all workers by default";
-  EXPECT_EQ(Cases({.stages = {2, 1, 4}, .policies = {"equal", "dp"}}, 4),
-            "1 equal; 2 equal; 2 dp; 4 equal; 4 dp");
+  EXPECT_EQ(Cases({}, 3), "1 optimal; 3 optimal") << "all workers by default";
+  EXPECT_EQ(Cases({.stages = {2, 1, 4}, .policies = {"equal", "optimal"}}, 4),
+            "1 equal; 2 equal; 2 optimal; 4 equal; 4 optimal");
   EXPECT_EQ(Cases({.stages = {1, 4},
                    .train = true,
                    .schedules = {"pipedream", "zero-bubble"}},
                   4),
-            "1 dp 1f1b; 4 dp zero-bubble; 1 dp pipedream; 4 dp pipedream");
+            "1 optimal 1f1b; 4 optimal zero-bubble; 1 optimal pipedream; 4 "
+            "optimal pipedream");
 }
 
 // A bench of a file that no worker has once measured for minutes first.
@@ -368,7 +369,7 @@ TEST(BenchSets, AreAllNamedInOneMessage) {
 
 BenchRow Row() {
   return {.stages = 4,
-          .policy = "dp",
+          .policy = "optimal",
           .schedule = "",
           .workers = 4,
           .plan = "[0,7) a, [7,12) b",
@@ -390,7 +391,7 @@ TEST(BenchDocument, HasTheDocumentedKeys) {
   EXPECT_EQ(DocumentOf(Row()), json::parse(R"({
     "model": "deit", "micro_batch": 4, "micro_batches": 96,
     "rows": [{
-      "stages": 4, "policy": "dp", "schedule": null, "workers": 4,
+      "stages": 4, "policy": "optimal", "schedule": null, "workers": 4,
       "plan": "[0,7) a, [7,12) b", "seconds": 32.0, "throughput": 12.0,
       "speedup": 3.6, "bound": 3.75, "drift": 0.01,
       "latency_p50_seconds": 1.25, "latency_p99_seconds": 2.5,
@@ -415,10 +416,10 @@ TEST(BenchDocument, NamesTheScheduleOfTrainingAndNoLatencyThatIsNotKnown) {
 
 TEST(RenderBench, ShowsARowsNumbersUnderTheirNames) {
   EXPECT_EQ(RenderBench({Row()}),
-            "STAGES  POLICY  SCHEDULE  WORKERS  SAMPLES/S  SPEEDUP  BOUND  "
+            "STAGES  POLICY   SCHEDULE  WORKERS  SAMPLES/S  SPEEDUP  BOUND  "
             "OF BOUND %  P50 MS  P99 MS  FILL %  IMBALANCE %  TRANSFER %  "
             "SLOWDOWN %  OTHER %  PLAN\n"
-            "     4  dp      -               4         12     3.60   3.75  "
+            "     4  optimal  -               4         12     3.60   3.75  "
             "      96.0  1250.0  2500.0     3.0          2.0         1.5  "
             "       2.5      1.0  [0,7) a, [7,12) b\n");
 }

@@ -149,13 +149,14 @@ TEST(Text, AWordOfAnyLengthIsShortened) {
 }
 
 TEST(ClosedWord, ThatIsNotOnTheListNamesTheNearestAndAll) {
-  EXPECT_TRUE(CheckAmong("", "policy", "dp", {"dp", "equal"}).ok());
+  EXPECT_TRUE(CheckAmong("", "policy", "optimal", {"optimal", "equal"}).ok());
   EXPECT_EQ(WhyNotAmong("schedule", "1f1", {"1f1b", "gpipe"}),
             "there is no schedule '1f1'; did you mean '1f1b'?; there are: "
             "1f1b, gpipe");
-  EXPECT_EQ(CheckAmong("--policy: ", "policy", "transmogrify", {"dp", "equal"}),
-            absl::InvalidArgumentError("--policy: there is no policy "
-                                       "'transmogrify'; there are: dp, equal"));
+  EXPECT_EQ(
+      CheckAmong("--policy: ", "policy", "transmogrify", {"optimal", "equal"}),
+      absl::InvalidArgumentError("--policy: there is no policy "
+                                 "'transmogrify'; there are: optimal, equal"));
 }
 
 }  // namespace

@@ -457,8 +457,8 @@ TEST(Completion, OffersClosedWordsAndGoesOnBehindTheLastCommaOfAList) {
       {"bench train --schedule z", "zero-bubble"},
       {"bench infer --policy min", "min-cut"},
       {"bench infer --model lene", "lenet"},
-      {"bench infer --policy equal,dp,min", "equal,dp,min-cut"},
-      {"plan --policy dp,min", ""},
+      {"bench infer --policy equal,optimal,min", "equal,optimal,min-cut"},
+      {"plan --policy optimal,min", ""},
       {"job list --state failed,run", "failed,running"},
   };
   for (const auto& [words, offered] : kCases) {

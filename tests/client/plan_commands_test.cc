@@ -140,7 +140,7 @@ TEST(Plan, CostsWhatTheKnownExamplesCost) {
     const json plan = bed.Planned(Graph(TwelveLayers()), options);
 
     EXPECT_NEAR(plan[test.key], test.seconds, 1e-6) << test.what;
-    EXPECT_EQ(plan["policy"], "dp");
+    EXPECT_EQ(plan["policy"], "optimal");
     EXPECT_EQ(plan["exact"], true);
   }
 }
@@ -415,7 +415,7 @@ TEST(Plan, SavesWhatItFoundWithAllThatItIsMadeFrom) {
   EXPECT_EQ(plan.facts.size(), 3u);
   EXPECT_EQ(plan.micro_batch, 16);
   EXPECT_EQ(plan.schedule, "1f1b");
-  EXPECT_EQ(plan.policy, "dp");
+  EXPECT_EQ(plan.policy, "optimal");
   EXPECT_EQ(plan.placement.size(), printed["stages"].size());
   PlanBed unwritable;
   EXPECT_EQ(unwritable.Run(LenetSpec(16),
@@ -470,7 +470,7 @@ TEST(PlanOptions, AreOneSourceAndWhatGoesWithIt) {
       {{.profile = "f", .sets = {"a=1"}}, "--set"},
       {{.profile = "f", .machines = "4"}, "--bandwidth"},
       {{.profile = "f", .speed = "1"}, "--speed needs --machines"},
-      {{.model = "lenet", .policy = "dp", .compare = true}, "--policy"},
+      {{.model = "lenet", .policy = "optimal", .compare = true}, "--policy"},
       {{.model = "lenet", .replicas = true, .no_replicas = true},
        "--replicas and --no-replicas"},
       {{.model = "lenet", .count_transfers = true}, "--count-transfers"},
@@ -614,7 +614,7 @@ constexpr int64_t kMuch = int64_t{1} << 30;
 constexpr int64_t kNothing = 1000;  // that a stage fits in
 
 TEST(PlanForAMesh, OfMoreStagesThanWorkersIsWhatTheJobGets) {
-  for (const char* policy : {"dp", "equal", "min-cut"}) {
+  for (const char* policy : {"optimal", "equal", "min-cut"}) {
     JobSpec spec = FourStages();
     spec.pipeline.policy = policy;
 
@@ -623,7 +623,7 @@ TEST(PlanForAMesh, OfMoreStagesThanWorkersIsWhatTheJobGets) {
 }
 
 TEST(PlanForAMesh, WithoutAMachineThatHoldsNothingIsWhatTheJobGets) {
-  for (const char* policy : {"dp", "equal", "min-cut"}) {
+  for (const char* policy : {"optimal", "equal", "min-cut"}) {
     for (const int stages : {0, 2, 3, 4}) {
       JobSpec spec = LenetSpec(16);
       spec.pipeline.policy = policy;

@@ -37,14 +37,14 @@ PlanFile LenetPlan() {
       AskForMesh(client, LenetSpec(16),
                  {.model = "lenet", .stages = 2, .no_replicas = true})
           .value();
-  const auto answer = SolvePlan("dp", question.inputs.problem, {}).value();
+  const auto answer = SolvePlan("optimal", question.inputs.problem, {}).value();
   return {.problem = question.inputs.problem,
           .placement = answer.placement,
           .schedule = "gpipe",
           .model = question.model,
           .micro_batch = 16,
           .facts = question.inputs.facts,
-          .policy = "dp",
+          .policy = "optimal",
           .why = "because",
           .source = "measured"};
 }

@@ -120,7 +120,7 @@ TEST(PlanStudy, TakesSets) {
   EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
   EXPECT_EQ(bed.Output()["trials"][0]["values"]["configuration"], "1-1");
 
-  bed.options.sets = {"polcy=dp"};
+  bed.options.sets = {"polcy=optimal"};
   EXPECT_EQ(bed.Run(), kExitUsage);
   EXPECT_THAT(bed.err.str(), HasSubstr("did you mean 'policy'"));
 }

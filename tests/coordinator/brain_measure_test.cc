@@ -258,7 +258,7 @@ TEST(BrainMeasure, CutsByWhatWasMeasured) {
     ASSERT_TRUE(mesh.Send(stream, probed).ok());
   }
   JobSpec spec = SpecOf(2);
-  spec.pipeline.policy = "dp";
+  spec.pipeline.policy = "optimal";
   Measure(mesh, a, spec, "a");
   Measure(mesh, b, spec, "b");
 

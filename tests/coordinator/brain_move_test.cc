@@ -15,7 +15,7 @@ JobSpec MovingSpec(int stages) {
   JobSpec spec = SpecOf(stages);
   spec.model.hidden = {16, 16, 16, 16, 16};
   spec.train.steps = 100'000;
-  spec.pipeline.policy = "dp";
+  spec.pipeline.policy = "optimal";
   return spec;
 }
 

@@ -247,7 +247,7 @@ TEST_F(PlacementTest, StagesThatShareAWeightDialOneAnother) {
 }
 
 TEST_F(PlacementTest, PlansWithoutAWorkerThatNobodyCanDial) {
-  for (const char* const policy : {"dp", "equal", "min-cut"}) {
+  for (const char* const policy : {"optimal", "equal", "min-cut"}) {
     measured_ = {};
     JobSpec spec = SpecOf(2);
     spec.pipeline.policy = policy;
@@ -268,7 +268,7 @@ TEST_F(PlacementTest, PlansWithoutAWorkerThatNobodyCanDial) {
 
 TEST_F(PlacementTest, PlacesNoNeighboursAcrossALinkThatNobodyCanDial) {
   JobSpec spec = SpecOf(2);
-  spec.pipeline.policy = "dp";
+  spec.pipeline.policy = "optimal";
   for (const char* const other : {"b", "c"}) Refuse(other, "a");
 
   const PlacementVerdict verdict = Decide(spec);
@@ -439,7 +439,7 @@ TEST_F(DealingNoteTest, SaysNothingWhereAllWorkOrOfOtherSchedules) {
 TEST_F(PlacementTest, WaitsForNoProfileThatNobodyTakes) {
   candidates_.pop_back();
   members_[0].registration.set_memory_bytes(24);
-  for (const char* policy : {"dp", "equal", "min-cut"}) {
+  for (const char* policy : {"optimal", "equal", "min-cut"}) {
     for (const int stages : {0, 2}) {
       JobSpec spec = SpecOf(stages);
       spec.pipeline.policy = policy;

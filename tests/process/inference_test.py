@@ -274,7 +274,7 @@ class Bench(MeshCase):
 
     def test_compares_stages_with_one_worker_and_says_where_the_rest_goes(self):
         rows = self.ask("bench", "infer", "--model", "lenet", "--stages", "1,2",
-                        "--policy", "dp,equal", "--micro-batch", "8",
+                        "--policy", "optimal,equal", "--micro-batch", "8",
                         "--micro-batches", "40")["rows"]
 
         self.assertEqual(len(rows), 3, rows)
@@ -320,6 +320,6 @@ class Bench(MeshCase):
                                        "1f1b,interleaved-1f1b", "--micro-batch",
                                        "4", "--micro-batches", "3", "--steps",
                                        "2", "--no-profile", "--keep-jobs"), 2,
-                           "nothing was run: 4 stages, dp, interleaved-1f1b: ",
-                           "a multiple of 2")
+                           "nothing was run: 4 stages, optimal, "
+                           "interleaved-1f1b: ", "a multiple of 2")
         self.assertEqual(self.ask("job", "list")["jobs"], [])

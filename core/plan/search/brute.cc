@@ -112,7 +112,7 @@ absl::StatusOr<Placement> BrutePlacement(const PlanProblem& problem) {
     return InvalidArgument("brute would try ", count, " placements of ",
                            problem.layers.size(), " layers on ",
                            problem.devices.size(), " devices, the limit is ",
-                           kMostBrutePlacements, ": use dp");
+                           kMostBrutePlacements, ": use optimal");
   }
   Placement best = EveryPlacement(problem).Best();
   if (best.empty()) return NothingFits(problem);

@@ -46,9 +46,7 @@ std::vector<int> StageCounts(int most, int stages) {
   return counts;
 }
 
-}  // namespace
-
-absl::StatusOr<Solved> SolveDp(const PlanProblem& problem) {
+absl::StatusOr<Solved> SolveOnce(const PlanProblem& problem) {
   const CostTable table(problem);
   Solved answer;
   answer.placement = SearchPlacement(table, ShortSearchSteps(table));
@@ -69,13 +67,15 @@ absl::StatusOr<Solved> SolveDp(const PlanProblem& problem) {
   return answer;
 }
 
-absl::StatusOr<Solved> SolveHalves(const PlanProblem& problem) {
+}  // namespace
+
+absl::StatusOr<Solved> SolveOptimal(const PlanProblem& problem) {
   if (!CountsEarlier(problem) || !problem.training || problem.stages > 0) {
-    return SolveDp(problem);
+    return SolveOnce(problem);
   }
   // If this problem has no answer, the original one has none either: it needs
   // more memory.
-  PACELINE_ASSIGN_OR_RETURN(Solved loose, SolveDp(problem));
+  PACELINE_ASSIGN_OR_RETURN(Solved loose, SolveOnce(problem));
   if (SecondsOf(problem, loose.placement) < HUGE_VAL) return loose;
 
   const int most =
@@ -93,7 +93,7 @@ absl::StatusOr<Solved> SolveHalves(const PlanProblem& problem) {
       best.exact = false;
       if (!best.placement.empty()) break;
     }
-    absl::StatusOr<Solved> answer = SolveDp(counted);
+    absl::StatusOr<Solved> answer = SolveOnce(counted);
     if (!answer.ok()) {
       // An inexact search that found nothing has proved nothing.
       best.exact = best.exact && most <= kMostStageCounts;

@@ -1,6 +1,6 @@
-// Gives layers to given groups of devices.  The heuristic side of `dp` packs
-// groups in an order at a pace, and then moves the cuts of the placement it
-// found.  Thread-compatible.
+// Gives layers to given groups of devices.  The heuristic side of `optimal`
+// packs groups in an order at a pace, and then moves the cuts of the placement
+// it found.  Thread-compatible.
 #pragma once
 
 #include <vector>

@@ -59,33 +59,25 @@ double CountPlacements(const PlanProblem& problem);
 //   ResourceExhausted  no placement fits the memory
 absl::StatusOr<Placement> BrutePlacement(const PlanProblem& problem);
 
-// --- dp (optimal.cc, optimal_exact.cc, optimal_search.cc)
-// ------------------------------------
+// --- optimal (optimal.cc, optimal_exact.cc, optimal_search.cc) ---
 
 // Runs a short heuristic search, then the exact search for cheaper placements.
 // Where the exact one is too large or gives up, it runs a longer heuristic
 // search.  Counts of states and steps decide this, never a clock.
 //
+// Under schedules with backwards in halves or vertical sync a stage keeps more
+// the more devices come before it (CountsEarlier() of stage_memory.h).  A
+// search from the last stage to the first does not know these devices unless
+// the number of stages is given.  Where it is not, the search first counts no
+// earlier devices, and its answer stands if it also fits with them.  If not,
+// the search runs with every number of stages that could beat the best answer
+// so far, those nearest to the first answer's first.  After kMostStageCounts of
+// them it stops at the first answer, which is then not proved.
+//
 // Errors: ResourceExhausted  no placement fits the memory, or (when the exact
 // search is too large) the search found none that does.
-absl::StatusOr<Solved> SolveDp(const PlanProblem& problem);
-
-// Handles schedules with backwards in halves or vertical sync.  There a stage
-// keeps more the more devices come before it (CountsEarlier() of
-// stage_memory.h).  A search from the last stage to the first does not know
-// these devices unless the number of stages is given.
-//
-// Where earlier devices do not matter or the number of stages is given, it
-// returns the answer of SolveDp.  Otherwise it first lets SolveDp count no
-// earlier devices, and returns that answer if it also fits with them.  If not,
-// it calls SolveDp with every number of stages that could beat the best answer
-// so far.  It begins with those nearest to the first answer's.  After
-// kMostStageCounts of them it stops at the first answer, which is then not
-// proved.
-//
-// Errors: those of SolveDp
 inline constexpr int kMostStageCounts = 8;
-absl::StatusOr<Solved> SolveHalves(const PlanProblem& problem);
+absl::StatusOr<Solved> SolveOptimal(const PlanProblem& problem);
 
 // The exact search.
 //

@@ -36,8 +36,6 @@ constexpr Policy kPolicies[] = {
      [](const PlanProblem& problem, const PolicyOptions&) {
        return Placed(BrutePlacement(problem), true);
      }},
-    {"dp", [](const PlanProblem& problem,
-              const PolicyOptions&) { return SolveHalves(problem); }},
     {"equal",
      [](const PlanProblem& problem, const PolicyOptions&) {
        return Placed(EqualPlacement(problem));
@@ -50,6 +48,8 @@ constexpr Policy kPolicies[] = {
      [](const PlanProblem& problem, const PolicyOptions&) {
        return Placed(MinCutPlacement(problem));
      }},
+    {"optimal", [](const PlanProblem& problem,
+                   const PolicyOptions&) { return SolveOptimal(problem); }},
     {"soft",
      [](const PlanProblem& problem, const PolicyOptions& options) {
        return Placed(SoftPlacement(problem, options.seed));
@@ -136,7 +136,9 @@ absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
                                      const PolicyOptions& options) {
   const auto* const known =
       std::find_if(std::begin(kPolicies), std::end(kPolicies),
-                   [&](const Policy& each) { return each.name == policy; });
+                   [name = PresentPolicy(policy)](const Policy& each) {
+                     return each.name == name;
+                   });
   if (known == std::end(kPolicies)) return UnknownPolicy(policy);
   PACELINE_RETURN_IF_ERROR(CheckProblem(problem));
   if (problem.splits && problem.replicas) {

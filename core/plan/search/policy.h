@@ -30,7 +30,7 @@ struct PlanAnswer {
 
 // equal    stages of equal layer counts, one device a stage, in order
 // min-cut  cuts at the smallest outputs, one device a stage, in order
-// dp       exact where that is affordable (says so), else the best found
+// optimal  exact where that is affordable (says so), else the best found
 // brute    tries every placement; refuses a problem that would take too long
 // mcmc     Metropolis walk over placements
 // soft     gradient descent on a softmax relaxation, annealed, rounded,

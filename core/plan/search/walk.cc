@@ -514,7 +514,8 @@ void Walk::CountOnlyExcess() { excess_weight_ = 1000; }
 absl::StatusOr<Placement> Walk::BestPlacement() {
   if (!found()) {
     return ResourceExhausted(
-        "the walk met no placement that fits, dp proves whether there is one: ",
+        "the walk met no placement that fits, optimal proves whether there is "
+        "one: ",
         NothingFits(table_.problem()).message());
   }
   state_.Reset(best_);

@@ -38,7 +38,7 @@ TEST(Brute, RefusesWhatWouldTakeTooLongWithBothNumbers) {
 
   ExpectError(placement.status(), absl::StatusCode::kInvalidArgument,
               AllOf(HasSubstr("30 layers on 8 devices"),
-                    HasSubstr("limit is 2e+06"), HasSubstr("use dp")));
+                    HasSubstr("limit is 2e+06"), HasSubstr("use optimal")));
 }
 
 TEST(Brute, PrefersFewerStagesAmongEquals) {

@@ -15,7 +15,7 @@ namespace {
 TEST(LowerBound, IsUnderTheOptimumOfEveryProblem) {
   for (uint64_t seed = 1; seed <= 600; ++seed) {
     const PlanProblem problem = RandomProblem(seed);
-    const auto best = SolvePlan("dp", problem, {});
+    const auto best = SolvePlan("optimal", problem, {});
     if (!best.ok()) continue;
     ASSERT_TRUE(best->exact);
 

@@ -78,7 +78,7 @@ TEST(MakePlan, GivesEachStageAWorkerInTheOrderGiven) {
 }
 
 TEST(MakePlan, PutsReasonsTogetherWithoutDoubledPointsAndCountsRight) {
-  for (const char* const policy : {"equal", "dp"}) {
+  for (const char* const policy : {"equal", "optimal"}) {
     for (const int stages : {1, 2, 3}) {
       JobSpec spec = Job(stages);
       spec.pipeline.policy = policy;
@@ -130,7 +130,7 @@ int LayersOn(const Plan& plan, int64_t worker) {
 TEST(MakePlan, GivesTheFasterWorkerMoreWhereStagesShareWorkers) {
   for (const std::string schedule : {"1f1b", "gpipe", "zero-bubble"}) {
     JobSpec spec = Job(6);
-    spec.pipeline.policy = "dp";
+    spec.pipeline.policy = "optimal";
     spec.pipeline.schedule = schedule;
     const ModelDescription model = SmallModel(12);
     const std::vector<PlannerWorker> workers = Workers(2);
@@ -144,14 +144,14 @@ TEST(MakePlan, GivesTheFasterWorkerMoreWhereStagesShareWorkers) {
     std::vector<int64_t> holders = Holders(plan);
     holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
     EXPECT_EQ(holders.size(), 2u) << "neighbouring stages share a worker";
-    EXPECT_THAT(plan.why, AllOf(StartsWith("dp ("),
+    EXPECT_THAT(plan.why, AllOf(StartsWith("optimal ("),
                                 HasSubstr("fewer workers than stages:")));
   }
 }
 
 TEST(MakePlan, UsesAllWorkersWhereStagesShareThem) {
   JobSpec spec = Job(6);
-  spec.pipeline.policy = "dp";
+  spec.pipeline.policy = "optimal";
   const ModelDescription model = SmallModel(12);
   const std::vector<PlannerWorker> workers = Workers(4);
 
@@ -170,7 +170,7 @@ TEST(MakePlan, CutsForInferenceByForwardSecondsWhereStagesShareWorkers) {
   spec.kind = kInferKind;
   spec.infer.samples = 96;
   spec.infer.micro_batch = spec.train.micro_batch;
-  spec.pipeline.policy = "dp";
+  spec.pipeline.policy = "optimal";
   const ModelDescription model = SmallModel(12);
   const std::vector<PlannerWorker> workers = Workers(4);
   Measurements measurements =
@@ -207,7 +207,7 @@ TEST(MakePlan, DealsStagesOutToTheFastestWorkers) {
 
 TEST(MakePlan, ChoosesAmongTheFastestOfManyWorkers) {
   JobSpec spec = Job(2);
-  spec.pipeline.policy = "dp";
+  spec.pipeline.policy = "optimal";
   const ModelDescription model = SmallModel(4);
   const std::vector<PlannerWorker> workers = Workers(70);
   std::vector<double> seconds(70, 0.02);
@@ -231,13 +231,13 @@ TEST(MakePlan, FitsWhereEqualStagesDoWhenWorkersAreFew) {
     const Measurements measurements =
         Measured(spec, model, workers, {0.01, 0.03});
     const bool fits = MakePlan(spec, model, workers, measurements).ok();
-    spec.pipeline.policy = "dp";
+    spec.pipeline.policy = "optimal";
 
     const auto plan = MakePlan(spec, model, workers, measurements);
 
     EXPECT_TRUE(plan.ok() || !fits) << memory << ": " << plan.status();
     if (!plan.ok()) continue;
-    by_policy += plan->why.starts_with("dp (");
+    by_policy += plan->why.starts_with("optimal (");
     by_memory += plan->why.starts_with("equal");
   }
   EXPECT_GT(by_policy, 0);
@@ -392,7 +392,7 @@ JobSpec InferJob(int stages) {
   spec.kind = kInferKind;
   spec.infer.micro_batch = 8;
   spec.train = ForInference(spec.infer, 1);
-  spec.pipeline.policy = "dp";
+  spec.pipeline.policy = "optimal";
   return spec;
 }
 
@@ -579,7 +579,7 @@ bool CutFits(JobSpec spec, const ModelDescription& model, int cut,
 TEST(MakePlan, FindsTheCutsThatFit) {
   constexpr int64_t kMiB = int64_t{1} << 20;
   JobSpec spec = Job(2);
-  spec.pipeline.policy = "dp";
+  spec.pipeline.policy = "optimal";
   spec.model = DefaultModel("gpt2");
   spec.model.lora.rank = 4;
   spec.train.batch = 8;

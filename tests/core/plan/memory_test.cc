@@ -374,7 +374,7 @@ TEST(DataBytes, AreCountedWhereTheDataIsReadAndNowhereElse) {
   EXPECT_EQ(BytesOn(plan, other), BytesOn(before, other));
 
   // The planner gives the first stage to the one that has room for it.
-  many.pipeline.policy = "dp";
+  many.pipeline.policy = "optimal";
   workers[0].memory_bytes = 300'000'000;
   const auto moved = Value(MakePlan(many, MemberModel(), workers));
   EXPECT_EQ(moved.stages[0].worker, WorkerId(2));

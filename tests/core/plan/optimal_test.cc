@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 constexpr int kProblems = 150;
 
 double StepSeconds(const PlanProblem& problem) {
-  return Value(SolvePlan("dp", problem, {})).cost.step_seconds;
+  return Value(SolvePlan("optimal", problem, {})).cost.step_seconds;
 }
 
 // Random problems for which some placement fits.
@@ -30,7 +30,7 @@ std::vector<PlanProblem> SolvableProblems() {
   std::vector<PlanProblem> problems;
   for (uint64_t seed = 1; problems.size() < kProblems; ++seed) {
     PlanProblem problem = RandomProblem(seed);
-    if (SolvePlan("dp", problem, {}).ok()) {
+    if (SolvePlan("optimal", problem, {}).ok()) {
       problems.push_back(std::move(problem));
     }
   }
@@ -38,18 +38,18 @@ std::vector<PlanProblem> SolvableProblems() {
 }
 
 // Whether a search alone counts all memory: what stages before a stage make it
-// keep is SolveHalves' to see to.
+// keep is SolveOptimal's to see to.
 bool CountsAllMemory(const PlanProblem& problem) {
   return !CountsEarlier(problem);
 }
 
-TEST(Dp, NamesTheLayerThatFitsNowhereAndByHowMuch) {
+TEST(Optimal, NamesTheLayerThatFitsNowhereAndByHowMuch) {
   PlanProblem problem = TwoSlowTwoFast();
   problem.parameter_copies = 2;
   problem.layers[7].parameter_bytes = 3 * 1024;
   for (Device& device : problem.devices) device.memory_bytes = 4 * 1024;
 
-  for (const char* policy : {"dp", "brute"}) {
+  for (const char* policy : {"optimal", "brute"}) {
     problem.layers.resize(policy == std::string("brute") ? 8 : 12);
     const auto answer = SolvePlan(policy, problem, {});
 
@@ -59,39 +59,40 @@ TEST(Dp, NamesTheLayerThatFitsNowhereAndByHowMuch) {
   }
 }
 
-TEST(Dp, SaysWhatTheWholeNeedsWhenEachLayerWouldFit) {
+TEST(Optimal, SaysWhatTheWholeNeedsWhenEachLayerWouldFit) {
   PlanProblem problem = ProblemOf({1, 1, 1, 1}, {1, 1});
   for (LayerCost& layer : problem.layers) layer.parameter_bytes = 1024;
   for (Device& device : problem.devices) device.memory_bytes = 3 * 1024;
 
-  const auto answer = SolvePlan("dp", problem, {});
+  const auto answer = SolvePlan("optimal", problem, {});
 
   ExpectError(answer.status(), absl::StatusCode::kResourceExhausted,
               AllOf(HasSubstr("8.0 KiB together"), HasSubstr("have 6.0 KiB")));
 }
 
-TEST(Dp, GivesTheSameAnswerEveryTime) {
+TEST(Optimal, GivesTheSameAnswerEveryTime) {
   for (const PlanProblem& problem : SolvableProblems()) {
-    EXPECT_EQ(SolveDp(problem)->placement, SolveDp(problem)->placement);
+    EXPECT_EQ(SolveOptimal(problem)->placement,
+              SolveOptimal(problem)->placement);
   }
   const PlanProblem large = LargeProblem(120, 20, 1);
-  EXPECT_EQ(SolveDp(large)->placement, SolveDp(large)->placement);
+  EXPECT_EQ(SolveOptimal(large)->placement, SolveOptimal(large)->placement);
 }
 
-TEST(Dp, IsExactOnSixteenEqualMachines) {
+TEST(Optimal, IsExactOnSixteenEqualMachines) {
   PlanProblem problem =
       ProblemOf(std::vector<double>(20, 1.0), std::vector<double>(16, 1.0));
   SetLinks(problem, {1e3, 0});
   SetOutputs(problem, std::vector<double>(19, 1.0));
   problem.micro_batches = 32;
 
-  const auto answer = Value(SolveDp(problem));
+  const auto answer = Value(SolveOptimal(problem));
 
   EXPECT_TRUE(answer.exact);
 }
 
-TEST(Dp, SaysThatALargePlanIsNotProved) {
-  const auto answer = Value(SolvePlan("dp", LargeProblem(100, 24, 3), {}));
+TEST(Optimal, SaysThatALargePlanIsNotProved) {
+  const auto answer = Value(SolvePlan("optimal", LargeProblem(100, 24, 3), {}));
 
   EXPECT_FALSE(answer.exact);
   EXPECT_GT(answer.lower_bound_seconds, 0);

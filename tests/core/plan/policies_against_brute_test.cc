@@ -39,7 +39,7 @@ double Solve(const std::string& policy, const PlanProblem& problem) {
         << answer.status();
     return -1;
   }
-  EXPECT_TRUE(policy != "dp" || answer->exact);
+  EXPECT_TRUE(policy != "optimal" || answer->exact);
   const Judgement judged = Judge(problem, answer->placement);
   EXPECT_TRUE(judged.fits) << policy;
   EXPECT_NEAR(judged.step_seconds, answer->cost.step_seconds,
@@ -53,7 +53,7 @@ constexpr uint64_t kParts = 5;
 
 class AllProblems : public testing::TestWithParam<uint64_t> {};
 
-TEST_P(AllProblems, DpEqualsBrute) {
+TEST_P(AllProblems, OptimalEqualsBrute) {
   uint64_t nothing_fits = 0;
   const uint64_t instances = Instances(2500) / kParts;
   for (uint64_t i = 0; i < instances; ++i) {
@@ -61,7 +61,7 @@ TEST_P(AllProblems, DpEqualsBrute) {
     const PlanProblem problem = RandomProblem(seed);
 
     const double best = Solve("brute", problem);
-    const double found = Solve("dp", problem);
+    const double found = Solve("optimal", problem);
 
     nothing_fits += best < 0;
     ASSERT_NEAR(found, best, kRounding * std::abs(best)) << "seed " << seed;
@@ -74,7 +74,7 @@ TEST_P(AllProblems, DpEqualsBrute) {
 INSTANTIATE_TEST_SUITE_P(OfChance, AllProblems,
                          testing::Range(uint64_t{0}, kParts));
 
-// A policy's answers beside those of dp.
+// A policy's answers beside those of optimal.
 struct Row {
   explicit Row(std::string name) : policy(std::move(name)) {}
 
@@ -105,9 +105,9 @@ double Seconds() {
 
 // Prints the table of all policies; the time is for people, nothing hangs on
 // it.
-TEST(PlanPolicies, McmcAndSoftAreNearDpInTheMedian) {
-  std::vector<Row> rows = {Row("dp"), Row("mcmc"), Row("soft"), Row("equal"),
-                           Row("min-cut")};
+TEST(PlanPolicies, McmcAndSoftAreNearOptimalInTheMedian) {
+  std::vector<Row> rows = {Row("optimal"), Row("mcmc"), Row("soft"),
+                           Row("equal"), Row("min-cut")};
   const uint64_t instances = Instances(200);
   for (uint64_t seed = 0; seed < instances; ++seed) {
     const PlanProblem problem = RandomProblem(seed);
@@ -116,7 +116,7 @@ TEST(PlanPolicies, McmcAndSoftAreNearDpInTheMedian) {
       const double start = Seconds();
       const double found = Solve(row.policy, problem);
       row.seconds += Seconds() - start;
-      if (row.policy == "dp") best = found;
+      if (row.policy == "optimal") best = found;
       if (best < 0) {
         EXPECT_LT(found, 0) << row.policy << " seed " << seed;
       } else {

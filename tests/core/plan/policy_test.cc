@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/job_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/plan/small_problem.h"
@@ -29,7 +30,7 @@ TEST(PolicyNames, AreSortedAndKnown) {
   const std::vector<std::string> names = PolicyNames();
 
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
-  for (const char* name : {"brute", "dp", "equal", "min-cut"}) {
+  for (const char* name : {"brute", "equal", "min-cut", "optimal"}) {
     EXPECT_THAT(names, Contains(name));
   }
 }
@@ -39,7 +40,17 @@ TEST(SolvePlan, AsksWhetherANearPolicyWasMeant) {
 
   ExpectError(answer.status(), absl::StatusCode::kInvalidArgument,
               AllOf(HasSubstr("'mincut'"), HasSubstr("did you mean 'min-cut'"),
-                    HasSubstr("brute, dp, equal")));
+                    HasSubstr("brute, equal, mcmc, min-cut, optimal")));
+}
+
+TEST(SolvePlan, KnowsOptimalByItsOldName) {
+  JobSpec old;
+  old.pipeline.policy = "dp";
+  const size_t problems = CheckJobSpec({}).size();
+
+  EXPECT_EQ(CheckJobSpec(old).size(), problems);
+  EXPECT_EQ(Value(SolvePlan("dp", TwoSlowTwoFast(), {})).placement,
+            Value(SolvePlan("optimal", TwoSlowTwoFast(), {})).placement);
 }
 
 TEST(SolvePlan, ShowsOnlyTheStartOfALongPolicyName) {
@@ -78,7 +89,7 @@ TEST(SolvePlan, ReportsTheGapToTheLowerBound) {
   EXPECT_NEAR(answer.gap, 30 / (12 / 2.2) - 1, 1e-6);
   EXPECT_FALSE(answer.exact);
   EXPECT_THAT(answer.why, HasSubstr("at most 450 % above"));
-  EXPECT_EQ(SolvePlan("dp", ProblemOf({0, 0}, {1, 1}), {})->gap, 0)
+  EXPECT_EQ(SolvePlan("optimal", ProblemOf({0, 0}, {1, 1}), {})->gap, 0)
       << "a model that takes no time";
 }
 
@@ -86,7 +97,7 @@ TEST(Why, NamesWhatSetsThePaceAndThatItIsProved) {
   PlanProblem problem = TwoSlowTwoFast();
   problem.replicas = false;
 
-  const auto answer = Value(SolvePlan("dp", problem, {}));
+  const auto answer = Value(SolvePlan("optimal", problem, {}));
 
   EXPECT_THAT(answer.why, AllOf(HasSubstr("set the pace: 6 s"),
                                 HasSubstr("proved to be the best")));
@@ -97,7 +108,7 @@ TEST(Why, SaysWhoIsLeftOutAndWhatTakingItWouldCost) {
   problem.micro_batches = 2;
   problem.replicas = false;
 
-  const auto answer = Value(SolvePlan("dp", problem, {}));
+  const auto answer = Value(SolvePlan("optimal", problem, {}));
 
   EXPECT_THAT(answer.why, AllOf(HasSubstr("device1 is left out"),
                                 HasSubstr("at least 396 s more")));
@@ -212,17 +223,17 @@ TEST(MinCut, OfEqualCutsTakesTheMostEvenLayerCounts) {
 }
 
 // Two stages take half as long, until their tie costs more than they save.
-TEST(Policy, DpPutsWhatIsTiedOnOneStageWhereTrafficCostsMore) {
+TEST(Policy, OptimalPutsWhatIsTiedOnOneStageWhereTrafficCostsMore) {
   PlanProblem problem = ProblemOf({1, 1, 1, 1}, {1, 1});
   SetLinks(problem, {100, 0});
   problem.micro_batches = 4;
   problem.replicas = false;
   problem.ties = {{0, 3, 1}};
-  const auto cheap = SolvePlan("dp", problem, {});
+  const auto cheap = SolvePlan("optimal", problem, {});
   problem.ties = {{0, 3, 1000}};
-  const auto dear = SolvePlan("dp", problem, {});
+  const auto dear = SolvePlan("optimal", problem, {});
   problem.stages = 2;
-  const auto asked = SolvePlan("dp", problem, {});
+  const auto asked = SolvePlan("optimal", problem, {});
 
   ASSERT_TRUE(cheap.ok() && dear.ok() && asked.ok()) << cheap.status();
   EXPECT_EQ(cheap->placement.size(), 2u);

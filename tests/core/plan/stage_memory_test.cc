@@ -152,7 +152,7 @@ TEST(SolvePlan, GivesHalvesNoReplicas) {
   PlanProblem problem = ProblemOf({4}, {1, 1});
   problem.splits = true;
 
-  const auto answer = Value(SolvePlan("dp", problem, {}));
+  const auto answer = Value(SolvePlan("optimal", problem, {}));
 
   EXPECT_EQ(answer.placement[0].devices.size(), 1u);
 }

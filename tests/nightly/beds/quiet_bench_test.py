@@ -10,7 +10,7 @@ QUIET, NOISY = MOST_STOLEN / 2, MOST_STOLEN * 3
 STEADY, DRIFTED = MOST_DRIFT / 2, MOST_DRIFT * 2
 
 
-def row(speedup, stages=4, policy="dp", drift=0):
+def row(speedup, stages=4, policy="optimal", drift=0):
     return {"stages": stages, "policy": policy, "schedule": "", "drift": drift,
             "speedup": speedup, "throughput": 2 * speedup}
 
@@ -36,7 +36,7 @@ class FakeBed:
                 listen(f"job {job}  micro-batch 3/8")
                 stolen, total = times[-1]
                 times.append((stolen + 1000 * shares[int(count)], total + 1000))
-                listen(f"{count} stage{'' if count == '1' else 's'}, dp: "
+                listen(f"{count} stage{'' if count == '1' else 's'}, optimal: "
                        "2.5 samples/s, 1.00x")
                 rows.append(row(float(count), int(count),
                             drift=drift if int(count) > 1 else 0))
@@ -69,11 +69,11 @@ class Share(unittest.TestCase):
         share = StolenShare(paired)
         found = []
         lines = [((0, 0), "job 1  preparing"),
-                 ((100, 1000), "1 stage, dp: 2.5 samples/s, 1.00x"),
+                 ((100, 1000), "1 stage, optimal: 2.5 samples/s, 1.00x"),
                  ((100, 1000), "job 2  micro-batch 0/8"),
                  ((100, 2000), "job 2  micro-batch 3/8  2 samples/s"),
                  ((100, 3000), "job 3  preparing"),
-                 ((500, 4000), "4 stages, dp: 9.3 samples/s, 3.71x")]
+                 ((500, 4000), "4 stages, optimal: 9.3 samples/s, 3.71x")]
         for times, line in lines:
             with mock.patch.object(quiet_bench, "cpu_times", lambda: times):
                 found.append(share.read(line))
@@ -90,7 +90,7 @@ class Share(unittest.TestCase):
             share = StolenShare(False)
         self.assertIsNone(share.read("job 1  queued"))
         with mock.patch.object(quiet_bench, "cpu_times", lambda: (9, 90)):
-            self.assertEqual(share.read("1 stage, dp: 2.5 samples/s"), 0.1)
+            self.assertEqual(share.read("1 stage, optimal: 2.5 samples/s"), 0.1)
 
 
 class Rounds(unittest.TestCase):

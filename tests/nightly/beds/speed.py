@@ -3,11 +3,11 @@
 Parts:
   plain      one node against a plain LibTorch loop on the same node, and what
              of its time is not the layers'
-  infer      1, 2, 3, 4 and 6 stages on four nodes; dp, equal, min-cut
+  infer      1, 2, 3, 4 and 6 stages on four nodes; optimal, equal, min-cut
   train      1f1b on four nodes
   pipedream  the same without a flush, after its first batch
   train-others  zero-bubble, and interleaved with 8 stages
-  slow-node  one node half as fast: dp against equal
+  slow-node  one node half as fast: optimal against equal
   codecs     20 Mbit/s: fp32, bf16 and int8 on the wire
 
 `--set cpu_capability=avx2` has all nodes, the one alone too, compute at the
@@ -30,7 +30,7 @@ from mesh import sets_of
 from nightly import say
 
 OPTIONS = {"tries": 3, "name": "speed", "model": "deit_small_patch16_224",
-           "policy": "equal,min-cut,dp", "stages": "2,3,4,6", "set": [],
+           "policy": "equal,min-cut,optimal", "stages": "2,3,4,6", "set": [],
            "micro_batches": 96}
 
 
@@ -103,9 +103,9 @@ def infer(run, bed):
                  str(run.micro_batches))
     explained(run, "infer", rows)
     for stages, least in ((2, 1.90), (3, 2.76), (4, 3.62), (6, 3.3)):
-        if stages not in wanted or "dp" not in run.policy:
+        if stages not in wanted or "optimal" not in run.policy:
             continue
-        row = row_of(rows, stages, "dp")
+        row = row_of(rows, stages, "optimal")
         run.at_least(f"infer, {stages} stages, of its bound", 0.95 if stages
                      == 6 else 0.97, row["speedup"] / row["bound"])
         run.at_least(f"infer, {stages} stages, speed-up", least, row["speedup"])
@@ -144,11 +144,11 @@ def train_others(run, bed):
 
 def slow_node(run, bed):
     rows = bench(run, bed, "infer", [NODES],
-                 "--policy", "equal,dp", "--micro-batch", "4",
+                 "--policy", "equal,optimal", "--micro-batch", "4",
                  "--micro-batches", str(run.micro_batches // 2))
     explained(run, "half as fast a node", rows)
-    run.at_least("half as fast a node: dp / equal", 1.5,
-                 row_of(rows, NODES, "dp")["throughput"]
+    run.at_least("half as fast a node: optimal / equal", 1.5,
+                 row_of(rows, NODES, "optimal")["throughput"]
                  / row_of(rows, NODES, "equal")["throughput"])
 
 
