@@ -24,7 +24,7 @@ constexpr int kProtocolVersion = 2;
 constexpr int kOldestProtocol = 2;
 
 // Bounds a message to a server, which any peer may send.  A sender cuts a
-// larger one into pieces.  gRPC looks at the size when all of a message is
+// larger one into chunks.  gRPC looks at the size when all of a message is
 // there: only ServerOptions::memory_bytes bounds a message that never ends.
 constexpr int kMaxRequestBytes = 4 << 20;
 // Bounds an answer or an order, which only a server sends that was dialled.

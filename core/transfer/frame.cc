@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
@@ -67,54 +68,45 @@ absl::Status CheckBatchSize(const FrameHeader& header, int64_t micro_batch) {
   return absl::OkStatus();
 }
 
-std::vector<TensorMeta> Expected(const FrameHeader& header, int64_t samples,
-                                 const BoundaryExpectation& boundary) {
-  std::vector<TensorMeta> expected;
-  for (const SampleTensor& tensor : boundary.tensors) {
-    if (header.is_tied()) {
-      expected.push_back({tensor.dtype, tensor.shape});
-    } else if (header.kind == FrameKind::kActivation ||
-               tensor.dtype == DType::kF32) {
-      expected.push_back({tensor.dtype, Batched(samples, tensor.shape)});
-    }
-  }
-  if (header.kind == FrameKind::kActivation) {
-    expected.push_back({DType::kI64, Batched(samples, boundary.label_shape)});
-  }
-  return expected;
-}
-
-bool IsBatched(const TensorMeta& tensor, DType dtype, int64_t samples,
-               const Shape& sample) {
-  return tensor.dtype == dtype && !tensor.shape.empty() &&
-         tensor.shape[0] == samples &&
-         std::equal(tensor.shape.begin() + 1, tensor.shape.end(),
-                    sample.begin(), sample.end());
-}
-
-// Equal to Expected(), which every frame would allocate.
-bool IsAsExpected(const FrameHeader& header, int64_t samples,
-                  const BoundaryExpectation& boundary) {
+// Calls `use` with each tensor that the boundary expects, until it returns
+// false.  batched: the samples are the first dimension.
+bool ForEachExpected(
+    const FrameHeader& header, const BoundaryExpectation& boundary,
+    absl::FunctionRef<bool(DType, const Shape&, bool batched)> use) {
   const bool activation = header.kind == FrameKind::kActivation;
-  size_t next = 0;
   for (const SampleTensor& tensor : boundary.tensors) {
     if (!activation && tensor.dtype != DType::kF32) continue;
-    if (next == header.tensors.size()) return false;
-    const TensorMeta& got = header.tensors[next++];
-    const bool same =
-        header.is_tied()
-            ? got.dtype == tensor.dtype && got.shape == tensor.shape
-            : IsBatched(got, tensor.dtype, samples, tensor.shape);
-    if (!same) return false;
+    if (!use(tensor.dtype, tensor.shape, !header.is_tied())) return false;
   }
-  if (activation) {
-    if (next == header.tensors.size() ||
-        !IsBatched(header.tensors[next++], DType::kI64, samples,
-                   boundary.label_shape)) {
-      return false;
-    }
-  }
-  return next == header.tensors.size();
+  return !activation || use(DType::kI64, boundary.label_shape, true);
+}
+
+// Without a copy of the expected shapes, which every frame would allocate.
+bool IsAsExpected(const FrameHeader& header, int64_t samples,
+                  const BoundaryExpectation& boundary) {
+  auto next = header.tensors.begin();
+  const auto same = [&](DType dtype, const Shape& shape, bool batched) {
+    if (next == header.tensors.end()) return false;
+    const TensorMeta& got = *next++;
+    if (got.dtype != dtype) return false;
+    if (!batched) return got.shape == shape;
+    return !got.shape.empty() && got.shape[0] == samples &&
+           std::equal(got.shape.begin() + 1, got.shape.end(), shape.begin(),
+                      shape.end());
+  };
+  return ForEachExpected(header, boundary, same) &&
+         next == header.tensors.end();
+}
+
+std::string ExpectedText(const FrameHeader& header, int64_t samples,
+                         const BoundaryExpectation& boundary) {
+  std::vector<TensorMeta> expected;
+  ForEachExpected(
+      header, boundary, [&](DType dtype, const Shape& shape, bool batched) {
+        expected.push_back({dtype, batched ? Batched(samples, shape) : shape});
+        return true;
+      });
+  return ToText(expected);
 }
 
 }  // namespace
@@ -140,7 +132,7 @@ absl::Status CheckFrame(const FrameHeader& header,
   if (!IsAsExpected(header, samples, expected)) {
     return Wrong(header,
                  absl::StrCat("got ", ToText(header.tensors), ", expected ",
-                              ToText(Expected(header, samples, expected))));
+                              ExpectedText(header, samples, expected)));
   }
   if (header.is_tied()) return absl::OkStatus();
   PACELINE_RETURN_IF_ERROR(CheckBatchSize(header, expected.micro_batch));

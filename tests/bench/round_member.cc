@@ -92,13 +92,13 @@ void BenchMember::Reduce() {
   PACELINE_CHECK(turn_.divisor == kSamples * members_,
                  absl::StrCat("divisor ", turn_.divisor));
   // As an engine takes it: read where it lies.
-  const auto pieces = ResultInPlace(turn_, exchange_->shape());
-  PACELINE_CHECK(pieces.has_value(), "a result that is to be copied");
+  const auto chunks = ResultInPlace(turn_, exchange_->shape());
+  PACELINE_CHECK(chunks.has_value(), "a result that is to be copied");
   const auto sum = static_cast<float>(members_ * (members_ + 1) / 2);
-  for (const absl::Span<const float> piece : *pieces) {
-    for (const size_t at : {size_t{0}, piece.size() / 3, piece.size() - 1}) {
-      PACELINE_CHECK(piece[at] == sum, absl::StrCat("value ", at, " is ",
-                                                    piece[at], ", not ", sum));
+  for (const absl::Span<const float> chunk : *chunks) {
+    for (const size_t at : {size_t{0}, chunk.size() / 3, chunk.size() - 1}) {
+      PACELINE_CHECK(chunk[at] == sum, absl::StrCat("value ", at, " is ",
+                                                    chunk[at], ", not ", sum));
     }
   }
   turn_ = {};

@@ -192,14 +192,14 @@ TEST(ResultInPlace, IsTheShardsSideBySide) {
   const RoundPart part({.gradient = absl::MakeSpan(whole)}, shape, pool);
   turn.sums = part.payloads();
 
-  const auto pieces = ResultInPlace(turn, shape);
+  const auto chunks = ResultInPlace(turn, shape);
 
-  ASSERT_TRUE(pieces.has_value());
+  ASSERT_TRUE(chunks.has_value());
   size_t next = 0;
-  for (const absl::Span<const float> piece : *pieces) {
-    EXPECT_EQ(piece.front(), static_cast<float>(next));
-    next += piece.size();
-    EXPECT_EQ(piece.back(), static_cast<float>(next - 1));
+  for (const absl::Span<const float> chunk : *chunks) {
+    EXPECT_EQ(chunk.front(), static_cast<float>(next));
+    next += chunk.size();
+    EXPECT_EQ(chunk.back(), static_cast<float>(next - 1));
   }
   EXPECT_EQ(next, shape.values());
 

@@ -37,7 +37,7 @@ class FrameSink {
       const std::shared_ptr<InboundStream>& stream,
       absl::Span<const ByteSpan> message) = 0;
 
-  // Reads a message of kMaxPieceBytes, which may be the first of several, and
+  // Reads a message of kMaxChunkBytes, which may be the first of several, and
   // returns the bytes of the whole frame.  An error ends the stream.
   virtual absl::StatusOr<int64_t> FrameBytes(
       const std::shared_ptr<InboundStream>& stream,

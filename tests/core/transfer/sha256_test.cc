@@ -23,7 +23,7 @@ TEST(Sha256, GivesThePublishedDigests) {
 
 TEST(Sha256, DoesNotCareHowTheBytesAreCut) {
   Sha256 hash;
-  for (const char* piece : {"", "a", "", "bc"}) hash.Update(piece);
+  for (const char* part : {"", "a", "", "bc"}) hash.Update(part);
 
   EXPECT_EQ(hash.HexDigest(), kAbc);
 }
