@@ -453,11 +453,13 @@ EncodedFrame EncodeFrame(Frame frame, Codec codec) {
   EncodedFrame encoded;
   encoded.tensors.reserve(frame.tensors.size());
   frame.header.tensors.clear();
-  for (const Tensor& tensor : frame.tensors) {
+  frame.header.tensors.reserve(frame.tensors.size());
+  for (Tensor& tensor : frame.tensors) {
     const Codec own = tensor.dtype == DType::kF32 ? codec : Codec::kRaw;
-    frame.header.tensors.push_back({tensor.dtype, tensor.shape, own});
     encoded.tensors.push_back(Encode(own, tensor));
     encoded.payload_bytes += encoded.tensors.back().bytes();
+    frame.header.tensors.push_back(
+        {tensor.dtype, std::move(tensor.shape), own});
   }
   if (frame.header.kind == FrameKind::kHello) {
     frame.header = HelloOf(frame.header);
