@@ -158,7 +158,7 @@ class ByHand(DaemonsCase):
                  self.folder),
                 ("--state", REFUSED, coordinator, "--state", ""),
                 ("--state", 2, program("paceline"), "up", "--state", "")):
-            self.ended(run(*command, seconds=20), code, flag)
+            self.ended(run(*command, seconds=60), code, flag)
 
 
 class FailureByTheClock(MeshCase):
