@@ -28,10 +28,8 @@ double Decades(SplitMix64& random, double least, double most) {
   return std::exp(Between(random, std::log(least), std::log(most)));
 }
 
-// Unlike layers, devices and links, each pair's directions apart; devices are
-// dealt to machines, which only two levels look at.
+// Unlike layers, devices and links, each pair's directions apart.
 PlanProblem ProblemOf(int layers, int devices, int64_t micro_batches) {
-  constexpr int kPerMachine = 8;
   SplitMix64 random(1);
   PlanProblem problem;
   problem.micro_batches = micro_batches;
@@ -49,7 +47,6 @@ PlanProblem ProblemOf(int layers, int devices, int64_t micro_batches) {
     Device device;
     device.name = "device";
     device.speed = Between(random, 0.25, 4);
-    device.machine = i / kPerMachine;
     problem.devices.push_back(device);
     std::vector<LinkCost> row;
     for (int j = 0; j < devices; ++j) {

@@ -706,6 +706,19 @@ Placement Search::Best() const {
   return placement;
 }
 
+// Returns the number of pairs (set of devices, a set inside it that can hold a
+// stage), which is the size of the search's tables.
+double CountPairs(const Classes& classes, bool replicas) {
+  if (!replicas)
+    return CountSets(classes) * static_cast<double>(classes.size());
+  double pairs = 1;
+  for (const std::vector<int>& members : classes) {
+    const double n = static_cast<double>(members.size());
+    pairs *= (n + 1) * (n + 2) / 2;
+  }
+  return pairs;
+}
+
 bool IsAffordable(const CostTable& table, const Classes& classes) {
   const double layers = table.layers();
   const double sets = CountSets(classes);
@@ -739,17 +752,6 @@ std::vector<std::vector<int>> InterchangeableDevices(
     }
   }
   return classes;
-}
-
-double CountPairs(const std::vector<std::vector<int>>& classes, bool replicas) {
-  if (!replicas)
-    return CountSets(classes) * static_cast<double>(classes.size());
-  double pairs = 1;
-  for (const std::vector<int>& members : classes) {
-    const double n = static_cast<double>(members.size());
-    pairs *= (n + 1) * (n + 2) / 2;
-  }
-  return pairs;
 }
 
 Solved SolveExactly(const CostTable& table, double incumbent_seconds,

@@ -9,8 +9,8 @@
 
 namespace paceline {
 
-DpGroup MakeGroup(const CostTable& table, std::vector<int> devices) {
-  DpGroup group;
+DeviceGroup MakeGroup(const CostTable& table, std::vector<int> devices) {
+  DeviceGroup group;
   std::sort(devices.begin(), devices.end());
   group.devices = std::move(devices);
   group.sync = table.SyncOf(group.devices);
@@ -20,7 +20,7 @@ DpGroup MakeGroup(const CostTable& table, std::vector<int> devices) {
   return group;
 }
 
-DpPacker::DpPacker(const CostTable& table)
+GroupPacker::GroupPacker(const CostTable& table)
     : table_(table), compute_(LeastSecondsOf(table).alone) {
   const int layers = table.layers();
   const double total = compute_.back();
@@ -32,12 +32,13 @@ DpPacker::DpPacker(const CostTable& table)
   }
 }
 
-int DpPacker::AddGroup(std::vector<int> devices) {
+int GroupPacker::AddGroup(std::vector<int> devices) {
   groups_.push_back(MakeGroup(table_, std::move(devices)));
   return static_cast<int>(groups_.size()) - 1;
 }
 
-double DpPacker::ComputeOnly(const DpGroup& group, int first, int last) const {
+double GroupPacker::ComputeOnly(const DeviceGroup& group, int first,
+                                int last) const {
   if (group.devices.size() == 1) {
     return table_.ComputeOnly(first, last, group.devices[0]);
   }
@@ -53,8 +54,9 @@ double DpPacker::ComputeOnly(const DpGroup& group, int first, int last) const {
              : most / static_cast<double>(group.devices.size());
 }
 
-bool DpPacker::Holds(const Slot& slot, int first, const TransferRate& before) {
-  const DpGroup& group = *slot.group;
+bool GroupPacker::Holds(const Slot& slot, int first,
+                        const TransferRate& before) {
+  const DeviceGroup& group = *slot.group;
   const int replicas = static_cast<int>(group.devices.size());
   if (group.memory_bytes != HUGE_VAL &&
       table_.StageBytes({first, slot.last}, replicas, slot.later_devices) >
@@ -75,8 +77,8 @@ bool DpPacker::Holds(const Slot& slot, int first, const TransferRate& before) {
 }
 
 // Returns slot.last when the group can take no layer.
-int DpPacker::SmallestFirst(const Slot& slot) {
-  const DpGroup& group = *slot.group;
+int GroupPacker::SmallestFirst(const Slot& slot) {
+  const DeviceGroup& group = *slot.group;
   const int replicas = static_cast<int>(group.devices.size());
   steps_ += replicas;
   const TransferRate before =
@@ -114,8 +116,8 @@ int DpPacker::SmallestFirst(const Slot& slot) {
   return slot.last;
 }
 
-void DpPacker::Pack(const GroupOrder& order, double pace_seconds,
-                    Packed& packed) {
+void GroupPacker::Pack(const GroupOrder& order, double pace_seconds,
+                       Packed& packed) {
   const int exactly = table_.problem().stages;
   const size_t usable =
       exactly > 0 ? std::min<size_t>(order.size(), exactly) : order.size();
@@ -123,7 +125,7 @@ void DpPacker::Pack(const GroupOrder& order, double pace_seconds,
   Slot slot;
   slot.last = table_.layers();
   slot.pace_seconds = pace_seconds;
-  const DpGroup* right = nullptr;
+  const DeviceGroup* right = nullptr;
   for (size_t i = 0; i < usable && slot.last > 0; ++i) {
     slot.group = &groups_[order[i]];
     const bool is_first_stage = i + 1 == usable;
@@ -156,11 +158,11 @@ void DpPacker::Pack(const GroupOrder& order, double pace_seconds,
   }
 }
 
-Placement DpPacker::PlacementOf(const Packed& packed) const {
+Placement GroupPacker::PlacementOf(const Packed& packed) const {
   Placement placement;
   int last = table_.layers();
   for (const PackedStage& packed_stage : packed.stages) {
-    const DpGroup& group = groups_[packed_stage.group];
+    const DeviceGroup& group = groups_[packed_stage.group];
     PlacedStage stage;
     stage.layers = {packed_stage.first, last};
     stage.devices = group.devices;
@@ -224,7 +226,7 @@ class CutPolisher {
   }
 
   bool Fits(size_t stage, LayerRange layers) const {
-    const DpGroup& group = groups_[stage];
+    const DeviceGroup& group = groups_[stage];
     return group.memory_bytes == HUGE_VAL ||
            table_.StageBytes(layers, static_cast<int>(group.devices.size()),
                              later_[stage]) <= group.memory_bytes;
@@ -234,7 +236,7 @@ class CutPolisher {
 
   const CostTable& table_;
   const Placement& placement_;
-  std::vector<DpGroup> groups_;         // [stages]
+  std::vector<DeviceGroup> groups_;     // [stages]
   std::vector<int> later_;              // [stages] devices in later stages
   std::vector<std::vector<int>> cuts_;  // [stages + 1]
 };

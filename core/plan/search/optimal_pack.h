@@ -11,12 +11,12 @@ namespace paceline {
 
 // The devices of one stage, ascending.  Their shares are those for the whole
 // model, which is close enough for choosing cuts.
-struct DpGroup : PlacedStage {
+struct DeviceGroup : PlacedStage {
   SyncCost sync;
   double memory_bytes = 0;  // of the smallest; infinity: no bound
 };
 
-DpGroup MakeGroup(const CostTable& table, std::vector<int> devices);
+DeviceGroup MakeGroup(const CostTable& table, std::vector<int> devices);
 
 // Group numbers in the order of the chain from its LAST stage to its first,
 // because the memory of a stage depends on the stages behind it.
@@ -35,14 +35,14 @@ struct Packed {
   bool complete() const { return left == 0; }
 };
 
-class DpPacker {
+class GroupPacker {
  public:
   // `table` outlives this.
-  explicit DpPacker(const CostTable& table);
+  explicit GroupPacker(const CostTable& table);
 
   // Returns the new group's number.
   int AddGroup(std::vector<int> devices);
-  const DpGroup& group(int number) const { return groups_[number]; }
+  const DeviceGroup& group(int number) const { return groups_[number]; }
 
   // Gives every group in turn as many layers as it can take: its stage and the
   // transfer before it stay within `pace_seconds`, and its memory holds them.
@@ -62,8 +62,8 @@ class DpPacker {
 
  private:
   struct Slot {
-    const DpGroup* group = nullptr;
-    const DpGroup* before = nullptr;  // its neighbour towards layer 0
+    const DeviceGroup* group = nullptr;
+    const DeviceGroup* before = nullptr;  // its neighbour towards layer 0
     int last = 0;
     int later_devices = 0;
     int least_first = 0;  // lower layers are for the stages still to come
@@ -71,12 +71,12 @@ class DpPacker {
     double pace_seconds = 0;
   };
 
-  double ComputeOnly(const DpGroup& group, int first, int last) const;
+  double ComputeOnly(const DeviceGroup& group, int first, int last) const;
   bool Holds(const Slot& slot, int first, const TransferRate& before);
   int SmallestFirst(const Slot& slot);
 
   const CostTable& table_;
-  std::vector<DpGroup> groups_;
+  std::vector<DeviceGroup> groups_;
   std::vector<double> compute_;  // [layers + 1]: share of [0, l)
   std::vector<double> scratch_;
   double steps_ = 0;

@@ -174,7 +174,7 @@ class LocalSearch {
   size_t Below(size_t bound) { return random_.Below(bound); }
 
   const CostTable& table_;
-  DpPacker packer_;
+  GroupPacker packer_;
   const double most_steps_;
   SplitMix64 random_;
   Packed packed_;

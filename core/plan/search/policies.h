@@ -102,10 +102,6 @@ absl::StatusOr<Solved> SolveOptimal(const PlanProblem& problem);
 std::vector<std::vector<int>> InterchangeableDevices(
     const PlanProblem& problem);
 
-// Returns the number of pairs (set of devices, a set inside it that can hold a
-// stage), which is the size of the search's tables.
-double CountPairs(const std::vector<std::vector<int>>& classes, bool replicas);
-
 // Returns an optimal placement among all with the shares of SharesFor; not
 // `exact`: the problem is too large, or the search gave up.
 // O(layers^2 x 4^devices) at worst for unlike devices, mostly far less.
