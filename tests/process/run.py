@@ -14,8 +14,9 @@ import unittest
 from pathlib import Path
 
 sys.dont_write_bytecode = True
+HERE = Path(__file__).resolve().parent
 # The helpers of the long scripts are those of these tests too.
-sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "nightly"))
+sys.path[1:1] = [str(HERE / "deploy"), str(HERE.parent / "nightly")]
 
 # pylint: disable=wrong-import-position
 from mesh_case import Settings
