@@ -70,10 +70,13 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     : mesh_(policy, start.now),
       progress_(mesh_),
       measurements_(mesh_),
-      groups_(mesh_, progress_),
-      pipelines_(mesh_, progress_, measurements_),
+      groups_(mesh_, progress_,
+              [this](JobEntry& job, Moment moment) {
+                pipelines_.OnRoster(job, moment);
+              }),
+      pipelines_(mesh_, progress_, measurements_, groups_),
       checkpoints_(mesh_, pipelines_),
-      queue_(mesh_, groups_, pipelines_, measurements_, stored.next_job),
+      queue_(mesh_, pipelines_, measurements_, stored.next_job),
       tokens_(mesh_, std::move(stored.tokens), std::move(stored.keys)) {
   mesh_.drained = std::move(stored.drained);
   mesh_.revoked = std::move(stored.revoked);
@@ -102,11 +105,8 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
       if (!worker.let_go()) mesh_.busy[WorkerId{worker.id()}] = id;
     }
     mesh_.OpenWeights(job, start);
-    if (IsDataParallel(job.record.spec)) {
-      groups_.Restore(job, start);
-    } else {
-      pipelines_.Restore(job);
-    }
+    if (IsDataParallel(job.record.spec)) groups_.Restore(job, start);
+    pipelines_.Restore(job, start);
   }
 }
 
@@ -206,9 +206,10 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
   const bool is_its =
       job != nullptr && FindWorker(job->record, member->id) != nullptr;
   std::vector<PeerReport> links;
-  if (is_its && !job->saving && job->group.has_value() &&
-      report.member.has_value()) {
-    links = report.member->peers;
+  if (is_its && job->group.has_value()) {
+    if (!job->saving && report.member.has_value()) {
+      links = report.member->peers;
+    }
   } else if (is_its && job->recovery != nullptr) {
     links = pipelines_.Watch(*job, *member, report, moment);
   }
@@ -217,10 +218,9 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
               moment);
   if (is_its &&
       progress_.TakeRecords(*job, *member, report.heartbeat, moment)) {
+    pipelines_.TakeReport(*job, member->id, heartbeat, moment);
     if (job->group.has_value()) {
       groups_.TakeReport(*job, *member, report, moment);
-    } else {
-      pipelines_.TakeReport(*job, member->id, heartbeat, moment);
     }
   }
   groups_.OnRepaired(*member, heartbeat, moment);
@@ -270,8 +270,7 @@ void Brain::OnTick(Moment moment) {
 }
 
 void Brain::OnWorkerLost(const Member& member, Moment moment) {
-  const bool lost = member.state == MemberState::kLost;
-  if (lost && member.stream.assigned()) {
+  if (member.state == MemberState::kLost && member.stream.assigned()) {
     mesh_.actions.ends.push_back(
         {member.stream,
          absl::UnavailableError(
@@ -281,12 +280,7 @@ void Brain::OnWorkerLost(const Member& member, Moment moment) {
   mesh_.settling.erase(member.id);
   pipelines_.OnLost(member, moment);
   JobEntry* const job = mesh_.JobOf(member.id);
-  if (job == nullptr || job->recovery != nullptr) return;
-  if (job->group.has_value()) return groups_.Check(*job, moment);
-  mesh_.AddEvent(*job, lost ? "lost" : "left",
-                 absl::StrCat("worker ", member.registration.name(), " is ",
-                              MemberStateName(member.state), ": ", member.why),
-                 moment);
+  if (job != nullptr) groups_.Check(*job, moment);
 }
 
 absl::Status Brain::OnStop(JobId id, Moment moment) {
@@ -421,10 +415,13 @@ void Brain::Settle(Moment moment, bool is_tick) {
 void Brain::RefreshOrders() {
   for (const auto& [id, member] : mesh_.membership.members()) {
     const JobEntry* const job = mesh_.JobOf(id);
-    // The run goes on without an order until the attempt is adopted or left.
-    const bool adopting = job != nullptr && job->recovery != nullptr &&
-                          job->recovery->phase() == JobPhase::kAdopting;
-    if (!member.stream.assigned() || adopting) continue;
+    // The run goes on without an order until the attempt is adopted or left,
+    // and until the worker has said what it runs: an order without the job
+    // would have it drop what it has.
+    const bool waits = job != nullptr && job->recovery != nullptr &&
+                       (job->recovery->phase() == JobPhase::kAdopting ||
+                        job->recovery->IsUnheard(id));
+    if (!member.stream.assigned() || waits) continue;
     StandingOrder order = OrderOf(member, job);
     if (const auto found = mesh_.settling.find(id);
         found != mesh_.settling.end()) {
@@ -445,10 +442,8 @@ StandingOrder Brain::OrderOf(const Member& member, const JobEntry* job) const {
   if (job == nullptr) {
     return {std::nullopt, mesh_.measures.OrderOf(member.registration.name())};
   }
-  if (IsDataParallel(job->record.spec)) {
-    return groups_.OrderOf(*job, member.id);
-  }
   StandingOrder order = {pipelines_.OrderOf(*job, member.id), std::nullopt};
+  order.renew = !order.run.has_value() && job->renew.contains(member.id);
   if (job->IsPaused()) {
     order.measure = mesh_.measures.OrderOf(member.registration.name());
   }

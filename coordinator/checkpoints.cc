@@ -117,7 +117,8 @@ void Checkpoints::Serve(Moment moment) {
     }
     const bool is_due =
         job->record.spec.train.checkpoint_every > 0 && safe.step >= DueAt(*job);
-    if (is_due || exports_.contains(job->record.id())) {
+    if (is_due || (exports_.contains(job->record.id()) &&
+                   safe.step >= job->deposit_from)) {
       return Begin(*job, safe, moment);
     }
   }
@@ -291,12 +292,20 @@ void Checkpoints::OnDamaged(JobId id, CheckpointId checkpoint,
 
 absl::StatusOr<std::optional<CheckpointId>> Checkpoints::OnExport(
     JobId id, Moment moment) {
-  const JobEntry* const job = mesh_.FindJob(id);
+  JobEntry* const job = mesh_.FindJob(id);
   if (job == nullptr) return NoSuchJob(id);
   const std::map<int64_t, CheckpointId> there = CheckpointsOf(job->record);
   const std::optional<CheckpointId> newest = NewestSound(job->record, there);
   const bool trains =
       job->recovery != nullptr && !IsInference(job->record.spec);
+  if (trains && job->group.has_value() && !job->group->paused() &&
+      job->group->begun()) {
+    const int64_t next = job->recovery->furthest() + 1;
+    const int64_t steps = job->record.job.steps();
+    job->deposit_from = steps > 0 ? std::min(next, steps) : next;
+    exports_.insert(id);
+    return std::nullopt;
+  }
   if (trains) {
     const Cut safe = job->recovery->floor().value_or(Cut());
     if (IsBroken(job->record.job, safe.step)) {
@@ -316,8 +325,8 @@ absl::StatusOr<std::optional<CheckpointId>> Checkpoints::OnExport(
       "job ", id.value, " is ", JobStateName(job->record.state()),
       " and has no ", ResultName(job->record.spec),
       trains ? " yet: it has not trained long enough"
-             : " and no checkpoint; only a succeeded job, and a pipeline that "
-               "trains, has");
+             : " and no checkpoint; only a succeeded job, and one that trains, "
+               "has");
 }
 
 void Checkpoints::AnswerExport(JobId job, absl::StatusOr<CheckpointId> answer) {
@@ -355,9 +364,9 @@ absl::StatusOr<Resumption> Checkpoints::CheckResume(
   }
   const JobSpec spec = FromProto(request.spec());
   PACELINE_RETURN_IF_ERROR(CheckSpec(spec));
-  if (IsDataParallel(spec) || IsInference(spec)) {
+  if (IsInference(spec)) {
     return InvalidArgument(
-        "only a pipeline that trains can go on from a checkpoint");
+        "only a job that trains can go on from a checkpoint");
   }
   const int64_t steps =
       StepsBeside(job->record.spec.train, job->record.job.steps(), spec.train);

@@ -60,12 +60,13 @@ void SettleShards(JobRecord& record) {
   const auto model = Describe(record.spec);
   if (!model.ok()) return;
   const int64_t members = std::ssize(record.stages);
-  int32_t& shards = record.spec.aggregation.shards;
+  JobSpec spec = record.spec;
+  int32_t& shards = spec.aggregation.shards;
   if (shards == 0) shards = record.job.estimate().shards();
-  shards = ShardsOf(record.spec, *model, members);
+  shards = ShardsOf(spec, *model, members);
+  record.job.set_shards(shards);
   for (v1::JobWorker& worker : *record.job.mutable_workers()) {
-    worker.set_predicted_memory_bytes(
-        MemberBytes(record.spec, *model, members));
+    worker.set_predicted_memory_bytes(MemberBytes(spec, *model, members));
   }
 }
 
@@ -100,8 +101,13 @@ GroupOptions Groups::OptionsOf(const JobEntry& job) const {
   return options;
 }
 
-void Groups::Start(JobEntry& job, Moment moment) {
+void Groups::Start(JobEntry& job, int64_t step, Moment moment) {
   SettleShards(job.record);
+  v1::Job& record = job.record.job;
+  if (step == 0) {
+    record.clear_loss();
+    record.clear_accuracy();
+  }
   std::vector<GroupWorker> workers;
   std::map<WorkerId, double> shares;
   for (const StageOfPlan& stage : job.record.stages) {
@@ -110,24 +116,32 @@ void Groups::Start(JobEntry& job, Moment moment) {
     workers.push_back(WorkerOf(*member));
     shares[stage.worker] = stage.share;
   }
-  job.events.ForgetEvaluations(-1);
+  job.events.ForgetEvaluations(record.evaluated_step());
   job.said_running = job.said_deadline = false;
+  job.deposit_from = 0;
   job.lost_error = absl::OkStatus();
   job.returns.clear();
   job.renew.clear();
   job.unfit.clear();
   job.cramped.clear();
   job.incomplete_saves = 0;
-  job.kept = {job.record.job.attempt(), {}, {}, job.kept.faults_are_spent};
+  job.kept = {record.attempt(), {}, {}, job.kept.faults_are_spent};
   job.group.emplace(OptionsOf(job), std::nullopt);
-  job.group->Begin(workers, shares, moment.now);
+  job.group->Begin(workers, shares, step, moment.now);
   TakeNews(job, moment);
+}
+
+void Groups::OnLeft(JobEntry& job) {
+  job.group.reset();
+  job.evaluating.clear();
+  job.renew.clear();
+  job.saving = false;
 }
 
 void Groups::Restore(JobEntry& job, Moment moment) {
   const View view = job.kept.view;
   if (view.id == ViewId() || job.kept.attempt != job.record.job.attempt()) {
-    return BeginAgain(job, "no view of its members is kept", moment);
+    return;
   }
   job.group.emplace(OptionsOf(job), view, job.kept.excluded);
   for (const StageOfPlan& stage : job.record.stages) {
@@ -165,9 +179,6 @@ void Groups::TakeReport(JobEntry& job, const Member& member,
     TakePartEvaluation(job, member.id, evaluation, moment);
   }
   const v1::RunState& run = heartbeat.run();
-  progress_.TakeRun(job, member.id, run, moment);
-  if (HasEnded(job.record.state())) return;
-  FindWorker(job.record, member.id)->mutable_run()->set_phase(run.phase());
   mesh_.Put(job);
   if (job.saving) return;
   const MemberId id = member.process();
@@ -301,8 +312,10 @@ void Groups::TakeNews(JobEntry& job, Moment moment) {
   for (const GroupEvent& event : news.events) {
     mesh_.AddEvent(job, event.kind, event.text, moment);
   }
-  if (group.furthest() > 0) job.lost_groups = job.false_starts = 0;
-  if (group.lost() || group.torn()) return OnLost(job, moment);
+  if (group.advanced()) job.lost_groups = job.false_starts = 0;
+  if (group.lost() || group.torn()) return OnOver(job, moment);
+  on_change_(job, moment);
+  if (!job.group.has_value()) return;  // the attempt is not adopted
   if (!job.said_running && group.begun()) {
     job.said_running = true;
     mesh_.AddEvent(
@@ -312,6 +325,10 @@ void Groups::TakeNews(JobEntry& job, Moment moment) {
         moment);
   }
   if (job.saving || moment.now < job.save_again || !group.AllDone()) return;
+  if (HasRounds(job.record.spec) &&
+      group.FindLastMismatch(job.record.job.steps())) {
+    return TakeNews(job, moment);
+  }
   while (!job.evaluating.empty()) EndEvaluation(job, moment);
   progress_.OnAllDone(job, moment);
 }
@@ -339,6 +356,9 @@ void Groups::TakeLeaver(JobEntry& job, const GroupLeaver& leaver,
   }
   JobEntry::Return& back = job.returns[worker];
   back.due = moment.now;
+  if (leaver.exit == GroupExit::kMismatch && job.recovery != nullptr) {
+    job.recovery->Distrust(leaver.id);
+  }
   if (!IsPunished(leaver.exit)) return;
   back.times += leaver.exit == GroupExit::kFailed ? kFailureTimes : 1;
   absl::Duration pause = mesh_.policy.first_pause;
@@ -359,84 +379,29 @@ void Groups::OnRepaired(const Member& member, const v1::Heartbeat& heartbeat,
   }
 }
 
-void Groups::OnLost(JobEntry& job, Moment moment) {
-  if (!job.lost_error.ok() && !absl::IsAborted(job.lost_error) &&
+void Groups::OnOver(JobEntry& job, Moment moment) {
+  const JobGroup& group = *job.group;
+  if (!group.ended() && !job.lost_error.ok() &&
+      !absl::IsAborted(job.lost_error) &&
       !absl::IsUnavailable(job.lost_error)) {
     return mesh_.FailJob(
         job,
         absl::StrCat(job.lost_error.message(), "; no other member is left"),
         AdviceAfter(job.lost_error, job.record.spec), moment);
   }
-  if (job.group->begun()) {
+  if (group.begun()) {
     job.kept.faults_are_spent = true;
     mesh_.actions.writes.views[job.record.id()] = job.kept;
     mesh_.actions.writes.durable = true;
   }
-  if (job.group->furthest() == 0 && ++job.lost_groups >= kMostLostGroups) {
+  if (!group.ended() && !group.advanced() &&
+      ++job.lost_groups >= kMostLostGroups) {
     return mesh_.FailJob(job,
                          absl::StrCat("its group was lost ", job.lost_groups,
-                                      " times before the first step"),
+                                      " times without a step"),
                          SubmitAgain(), moment);
   }
-  BeginAgain(job,
-             job.group->torn() ? "no state of its group is to be trusted"
-                               : "nobody who has the group's state is left",
-             moment);
-}
-
-// The new attempt starts from the seed: a group has no snapshots yet.
-void Groups::BeginAgain(JobEntry& job, const std::string& why, Moment moment) {
-  JobRecord& record = job.record;
-  mesh_.AddEvent(job, "again",
-                 absl::StrCat(why,
-                              ": it begins again at step 0 with those who are "
-                              "there (was at step ",
-                              record.job.step(), ")"),
-                 moment);
-  mesh_.actions.weights.push_back(
-      {Actions::Weights::Kind::kForget, record.fence(), {}});
-  for (v1::JobWorker& worker : *record.job.mutable_workers()) {
-    mesh_.LetGo(job, worker);
-  }
-  job.group.reset();
-  job.evaluating.clear();
-  job.recent.clear();
-  record.job.clear_loss();
-  record.job.clear_accuracy();
-  record.job.clear_samples_per_second();
-  StoreBatch::Records& records = mesh_.actions.writes.records[record.id()];
-  records.steps.clear();
-  records.evaluations.clear();
-  mesh_.actions.writes.restarted[record.id()] = 0;
-  job.renew.clear();
-  job.preparing_since.clear();
-  job.saving = false;
-  if (!record.job.estimate().shards_why().empty()) {
-    record.spec.aggregation.shards = 0;  // chosen anew for the new members
-  }
-  record.job.set_state(v1::JOB_STATE_QUEUED);
-  mesh_.running.erase(record.id());
-  record.job.set_step(0);
-  mesh_.queue_changed = true;
-  mesh_.SetWhy(job, absl::StrCat("begins again: ", why));
-  mesh_.Put(job);
-}
-
-// Without this wait, a process that starts anew would join late.
-std::string Groups::WaitsForReturn(const JobEntry& job) const {
-  if (!IsDataParallel(job.record.spec) || job.record.job.attempt() == 0)
-    return "";
-  std::vector<std::string> names;
-  for (const v1::JobWorker& worker : job.record.job.workers()) {
-    const Member* const member = mesh_.membership.Find(WorkerId{worker.id()});
-    if (member == nullptr || IsGone(member->state)) continue;
-    if (member->restarting || !member->stream.assigned()) {
-      names.push_back(worker.name());
-    }
-  }
-  if (names.empty()) return "";
-  return absl::StrCat("waits for ", absl::StrJoin(names, ", "),
-                      " to start anew");
+  on_change_(job, moment);
 }
 
 bool Groups::WaitsForUpload(JobEntry& job, const absl::Status& error,
@@ -452,38 +417,29 @@ bool Groups::WaitsForUpload(JobEntry& job, const absl::Status& error,
   return true;
 }
 
-StandingOrder Groups::OrderOf(const JobEntry& with_group,
-                              WorkerId worker) const {
-  const JobRecord& job = with_group.record;
-  const Member* const member = mesh_.membership.Find(worker);
-  StandingOrder order;
-  if (member == nullptr || !with_group.group.has_value()) return order;
-  std::optional<GroupOrder> group =
-      with_group.group->OrderOf(member->process());
-  if (!group.has_value()) {
-    order.renew = with_group.renew.contains(worker);
-    return order;
+bool Groups::AddTo(const JobEntry& job, const Member& member,
+                   RunOrder& run) const {
+  run.group = job.group->OrderOf(member.process());
+  if (!run.group.has_value()) return false;
+  run.group->deposit_from = job.deposit_from;
+  if (job.recovery->NeedsFollowers()) {
+    run.group->deposit_every = run.spec.pipeline.snapshot_every;
   }
-  RunOrder run;
-  run.fence = job.fence();
-  run.spec = job.spec;
-  if (with_group.kept.faults_are_spent) {
+  if (job.kept.faults_are_spent) {
     std::erase_if(run.spec.faults, [](const FaultSpec& fault) {
       return fault.kind != kSkipStage;
     });
   }
   // Only the worker's own place: an order's stages never change within a fence,
   // while members come and go.
-  for (const StageOfPlan& stage : job.stages) {
-    if (stage.worker != worker) continue;
+  run.stages.clear();
+  run.routes.clear();
+  for (const StageOfPlan& stage : job.record.stages) {
+    if (stage.worker != member.id) continue;
     run.stages = mesh_.Place({{stage.layers, stage.worker, 1}});
     run.routes = RoutesOf({{stage.layers, stage.worker, 1}});
   }
-  run.cpu_capability = job.job.cpu_capability();
-  run.threads = job.job.threads();
-  run.group = std::move(group);
-  order.run = std::move(run);
-  return order;
+  return true;
 }
 
 std::string Groups::PhaseOf(const JobEntry& job) {
@@ -508,7 +464,7 @@ void Groups::Check(JobEntry& job, Moment moment) {
   }
   for (const WorkerId worker : workers) {
     CheckProcess(job, worker, moment);
-    if (!job.group.has_value()) return;
+    if (job.group->ended()) return TakeNews(job, moment);
   }
   job.group->OnTick(moment.now);
   TakeNews(job, moment);
@@ -536,10 +492,8 @@ void Groups::CheckProcess(JobEntry& job, WorkerId worker, Moment moment) {
   if (present != nullptr && *present != id) {
     if (!group.begun() && job.false_starts < kMostFalseStarts) {
       ++job.false_starts;
-      return BeginAgain(job,
-                        absl::StrCat("worker ", mesh_.NameOf(worker),
-                                     " started anew before the run"),
-                        moment);
+      return group.End(absl::StrCat("worker ", mesh_.NameOf(worker),
+                                    " started anew before the run"));
     }
     const MemberId gone = *present;
     group.OnGone(gone, GroupExit::kRestarted, "it runs as another process now");
@@ -613,8 +567,8 @@ void Groups::AdmitJoinersOf(JobEntry& job, Moment moment) {
     }
     const absl::StatusOr<ModelDescription> model = Describe(job.record.spec);
     if (!model.ok() ||
-        !CheckJoiner(job.record.spec, *model, job.record.job.cpu_capability(),
-                     member, mesh_.measured)
+        !CheckJoiner(SpecOfAttempt(job.record), *model,
+                     job.record.job.cpu_capability(), member, mesh_.measured)
              .ok()) {
       job.unfit[member.id] = process;
       continue;
@@ -659,7 +613,8 @@ bool Groups::HasMemory(JobEntry& job, const Member& joiner,
   auto& [refused, size] = job.cramped[joiner.id];
   const bool known = refused == process;
   if (known && members.size() >= size) return false;
-  const absl::Status room = CheckRoom(job.record.spec, model, members, joiner);
+  const absl::Status room =
+      CheckRoom(SpecOfAttempt(job.record), model, members, joiner);
   if (room.ok()) return true;
   refused = process;
   size = members.size();

@@ -1,14 +1,16 @@
-// Groups runs the round groups of data-parallel jobs: it begins them, takes
-// their members' reports, admits and removes members, and begins a job again
-// whose group is lost.
+// Groups runs the round groups of data-parallel jobs within an attempt: it
+// takes their members' reports, and admits and removes members.  JobRecovery
+// begins the attempts.
 //
 // Assumes: a data-parallel job goes on with its remaining members, and takes in
 // new ones while no job waits in the queue.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "coordinator/job_progress.h"
@@ -25,16 +27,22 @@ struct GroupCounts {
 // Thread-compatible; lives on the coordinator's loop.
 class Groups {
  public:
-  // Both outlive this.
-  Groups(MeshState& mesh, JobProgress& progress)
-      : mesh_(mesh), progress_(progress) {}
+  // Tells of a change in the job's group, which may be over.
+  using OnChange = std::function<void(JobEntry& job, Moment moment)>;
 
-  // Makes the first view of an attempt of a placed job.
-  void Start(JobEntry& job, Moment moment);
-  // Goes on with the view that an earlier coordinator stored.
+  // Both outlive this.
+  Groups(MeshState& mesh, JobProgress& progress, OnChange on_change)
+      : mesh_(mesh), progress_(progress), on_change_(std::move(on_change)) {}
+
+  // Makes the first view of an attempt of a placed job, whose base has `step`
+  // steps.
+  void Start(JobEntry& job, int64_t step, Moment moment);
+  // The job leaves the attempt.
+  static void OnLeft(JobEntry& job);
+  // Goes on with the view that an earlier coordinator stored, if it did.
   void Restore(JobEntry& job, Moment moment);
 
-  // Takes a worker's report on the present run of a job with a group.
+  // Takes the group's part of a worker's report on the present run.
   void TakeReport(JobEntry& job, const Member& member,
                   const WorkerReport& report, Moment moment);
   // Checks for each of the job's workers whether its process is gone, replaced
@@ -47,12 +55,11 @@ class Groups {
   // Takes idle workers into the groups, unless a queued job may want them.
   void AdmitJoiners(Moment moment);
 
-  // Names the workers of the last attempt that start anew; empty: none.
-  std::string WaitsForReturn(const JobEntry& job) const;
   // Whether the result, which could not be saved, is awaited again.
   bool WaitsForUpload(JobEntry& job, const absl::Status& error, Moment moment);
 
-  StandingOrder OrderOf(const JobEntry& job, WorkerId worker) const;
+  // Adds the group to an order to run.  False: the process is not in it.
+  bool AddTo(const JobEntry& job, const Member& member, RunOrder& run) const;
   // preparing, training, paused or saving; also for a job without a group.
   static std::string PhaseOf(const JobEntry& job);
   const GroupCounts& counts() const { return counts_; }
@@ -70,8 +77,7 @@ class Groups {
   void TakeNews(JobEntry& job, Moment moment);
   void Keep(JobEntry& job, const GroupNews& news);
   void TakeLeaver(JobEntry& job, const GroupLeaver& leaver, Moment moment);
-  void OnLost(JobEntry& job, Moment moment);
-  void BeginAgain(JobEntry& job, const std::string& why, Moment moment);
+  void OnOver(JobEntry& job, Moment moment);
 
   void CheckProcess(JobEntry& job, WorkerId worker, Moment moment);
   void RefreshRenewals(JobEntry& job, Moment moment);
@@ -87,6 +93,7 @@ class Groups {
 
   MeshState& mesh_;
   JobProgress& progress_;
+  const OnChange on_change_;
   GroupCounts counts_;
 };
 

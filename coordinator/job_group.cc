@@ -53,7 +53,9 @@ JobGroup::JobGroup(const GroupOptions& options, std::optional<View> stored,
 // --- members ----------------------------------------------------------------
 
 void JobGroup::Begin(const std::vector<GroupWorker>& workers,
-                     const std::map<WorkerId, double>& shares, Instant now) {
+                     const std::map<WorkerId, double>& shares, int64_t step,
+                     Instant now) {
+  began_at_ = furthest_ = step;
   std::vector<MemberId> members;
   for (const GroupWorker& worker : workers) {
     members.push_back(worker.id);
@@ -64,7 +66,7 @@ void JobGroup::Begin(const std::vector<GroupWorker>& workers,
   }
   for (const auto& [worker, share] : shares) keeper_.SetShare(worker, share);
   ViewActions actions;
-  keeper_.Begin(std::move(members), 0, actions);
+  keeper_.Begin(std::move(members), step, actions);
   Carry(std::move(actions));
   OnViewChanged();
 }
@@ -171,7 +173,7 @@ void JobGroup::OnReport(const MemberId& member, v1::RunState::Phase phase,
   if (phase >= v1::RunState::PHASE_RUNNING) begun_ = true;
   const MemberReport said = report.value_or(process.report);
   OnFurther(said.next, now);
-  if (said.next > 0) begun_ = true;
+  if (said.next > began_at_) begun_ = true;
   process.work.OnReport(phase == v1::RunState::PHASE_RUNNING, said.turn,
                         progress, now);
   process.work.next = said.next;
@@ -196,6 +198,30 @@ void JobGroup::OnReport(const MemberId& member, v1::RunState::Phase phase,
     OnViewChanged();
   }
   TakeMismatch(said);
+}
+
+Roster JobGroup::MakeRoster(int layers) const {
+  Roster roster;
+  if (torn_) {
+    roster.state = Roster::State::kTorn;
+    roster.sound_step = mismatch_step_ - 1;
+    roster.why = "no state of its group is to be trusted";
+  } else if (lost()) {
+    roster.state = Roster::State::kLost;
+    roster.why = ended() ? ended_ : "nobody who has the group's state is left";
+  }
+  for (const ViewMember& member : view()->members) {
+    roster.members.push_back({{0, layers}, member.id});
+  }
+  // In gossip the leveller's state is the one that is kept.
+  std::stable_partition(roster.members.begin(), roster.members.end(),
+                        [this](const RunPlace& place) {
+                          return place.process == view()->leveller;
+                        });
+  for (const auto& [id, process] : processes_) {
+    if (!IsMember(id)) roster.listeners.insert(id);
+  }
+  return roster;
 }
 
 std::map<WorkerId, v1::JobMember> JobGroup::Members() const {
@@ -231,6 +257,7 @@ void JobGroup::TakeMismatch(const MemberReport& report) {
       absl::StrCat("states differ after step ", report.mismatch_step);
   if (verdict.torn) {
     torn_ = true;
+    mismatch_step_ = report.mismatch_step;
     AddEvent("mismatch",
              absl::StrCat(after, ", and no majority has the same one"));
     return;
@@ -357,6 +384,24 @@ bool JobGroup::AllDone() const {
       return false;
     }
   }
+  return true;
+}
+
+bool JobGroup::FindLastMismatch(int64_t steps) {
+  MemberReport found;
+  found.view = view()->id;
+  found.mismatch_step = steps;
+  std::set<uint64_t> states;
+  for (const ViewMember& member : view()->members) {
+    const auto process = processes_.find(member.id);
+    if (process == processes_.end()) continue;
+    const MemberReport& report = process->second.report;
+    if (report.state_step != steps || report.state_hash == 0) continue;
+    found.mismatch[member.id] = report.state_hash;
+    states.insert(report.state_hash);
+  }
+  if (states.size() < 2) return false;
+  TakeMismatch(found);
   return true;
 }
 

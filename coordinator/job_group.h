@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -20,6 +21,7 @@
 #include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
 #include "core/model/job_spec.h"
+#include "core/recover/job_recovery.h"
 #include "core/round/view.h"
 #include "core/round/view_keeper.h"
 #include "paceline/v1/control.pb.h"
@@ -77,10 +79,13 @@ class JobGroup {
   JobGroup(const GroupOptions& options, std::optional<View> stored,
            const std::map<WorkerId, Incarnation>& excluded = {});
 
-  // Makes the first view of an attempt, from step 0.  workers: at least one.
-  // No view was stored.
+  // Makes the first view of an attempt, whose base has `step` steps.  workers:
+  // at least one.  No view was stored.
   void Begin(const std::vector<GroupWorker>& workers,
-             const std::map<WorkerId, double>& shares, Instant now);
+             const std::map<WorkerId, double>& shares, int64_t step,
+             Instant now);
+  // Ends the group, which counts as lost from now on.  why: for people.
+  void End(std::string why) { ended_ = std::move(why); }
 
   // Takes in an attached process: a present or a future member.  A repeated
   // call updates its address.  Ignores a process that was removed.
@@ -122,8 +127,10 @@ class JobGroup {
   const MemberId* FindProcess(WorkerId worker) const;
   bool IsMember(const MemberId& member) const;
 
-  // No live process has the group's state: a new attempt is needed.
-  bool lost() const { return keeper_.lost(); }
+  // No live process has the group's state, or it was ended: a new attempt is
+  // needed.
+  bool lost() const { return ended() || keeper_.lost(); }
+  bool ended() const { return !ended_.empty(); }
   // States differ without a majority: a new attempt is needed.
   bool torn() const { return torn_; }
   // A member has the model ready: a later loss is no longer a restart before
@@ -135,6 +142,9 @@ class JobGroup {
   // All members are done, and the leveller, which uploads the weights, has
   // reported the present view.
   bool AllDone() const;
+  // Compares the states after the last step, of which no further hold tells.
+  // Returns whether some differ: a minority is removed, or the group is torn.
+  bool FindLastMismatch(int64_t steps);
 
   // The last decided view; a group that has begun has one.
   const std::optional<View>& view() const { return keeper_.view(); }
@@ -144,7 +154,14 @@ class JobGroup {
   WorkerId Server(const JobSpec& spec) const;
   int members() const;
   int listeners() const;
-  int64_t furthest() const { return furthest_; }  // most steps applied
+  // Most steps applied, and whether these are more than at the beginning.
+  int64_t furthest() const { return furthest_; }
+  bool advanced() const { return furthest_ > began_at_; }
+  // Its members, of all layers, for JobRecovery.
+  Roster MakeRoster(int layers) const;
+  absl::Duration instruction_bound() const {
+    return options_.instruction_bound;
+  }
 
   GroupNews TakeNews();
 
@@ -177,7 +194,10 @@ class JobGroup {
   std::set<WorkerId> draining_;
   bool begun_ = false;
   bool torn_ = false;
+  int64_t mismatch_step_ = 0;  // torn: states differ after so many steps
+  std::string ended_;          // why
   bool paused_ = false;
+  int64_t began_at_ = 0;
   int64_t furthest_ = 0;
   std::optional<Instant> ticked_;
   RecentLongest delays_;  // between ticks

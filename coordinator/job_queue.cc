@@ -102,14 +102,6 @@ void JobQueue::OnSubmitted(JobRecord record, Moment moment) {
   mesh_.queue_changed = true;
 }
 
-void JobQueue::StartJob(JobEntry& job, const PlacementVerdict& verdict,
-                        Moment moment) {
-  if (!IsDataParallel(job.record.spec)) return pipelines_.Begin(job, moment);
-  mesh_.BeginAttempt(job, verdict, job.record.job.attempt() + 1, /*step=*/0,
-                     moment);
-  if (job.record.state() == JobState::kRunning) groups_.Start(job, moment);
-}
-
 void JobQueue::Serve(Moment moment) {
   mesh_.queue_changed = false;
   const MembershipPolicy& policy = mesh_.policy.membership;
@@ -157,16 +149,13 @@ bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, Moment moment) {
                                 mesh_.StoreText()}));
     return true;
   }
-  if (const std::string whom = groups_.WaitsForReturn(job); !whom.empty()) {
-    mesh_.SetWhy(job, Sentence({whom, mesh_.StoreText()}));
-    return true;
-  }
   const Look& look = LookAtMesh();
   const uint64_t key =
       PlacementKey({static_cast<int64_t>(look.key), job.record.job.attempt(),
                     spec.aggregation.shards});
   const PlacementVerdict& verdict = job.start.Get(
-      key, {}, mesh_.placements, [&] { return DecideStart(spec, look.free); });
+      key, {}, mesh_.placements,
+      [&] { return DecideStart(spec, look.free, mesh_.measured); });
   if (!verdict.undescribed.ok()) {
     const absl::Status why = verdict.undescribed;
     mesh_.FailJob(job, std::string(why.message()), AdviceAfter(why, spec),
@@ -175,21 +164,17 @@ bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, Moment moment) {
   }
   if (WaitsForSettling(job, verdict)) return true;
   if (verdict.plan.has_value()) {
-    job.record.job.clear_estimate();
-    if (const auto estimate = measurements_.EstimateOf(spec, *Describe(spec),
-                                                       verdict.plan->stages)) {
-      *job.record.job.mutable_estimate() = *estimate;
-    }
-    StartJob(job, verdict, moment);
+    pipelines_.Begin(job, moment);
     job.start = job.someday = {};
     return false;
   }
   // It holds up others only if all present workers, if idle, could run it: else
   // it may wait for ever.  A suspect worker counts as present.
-  const bool holds = job.someday
-                         .Get(key, {}, mesh_.placements,
-                              [&] { return DecideStart(spec, look.there); })
-                         .plan.has_value();
+  const bool holds =
+      job.someday
+          .Get(key, {}, mesh_.placements,
+               [&] { return DecideStart(spec, look.there, mesh_.measured); })
+          .plan.has_value();
   std::string keeps;
   for (const JobId ahead : verdict.waits_for) {
     const JobEntry& other = mesh_.jobs.at(ahead);
@@ -224,24 +209,6 @@ bool JobQueue::WaitsForSettling(JobEntry& job,
                              " to start anew at cpu_capability ", capability),
                 mesh_.StoreText()}));
   return true;
-}
-
-// Also checks the aggregation rule's minimum: rounds of fewer would all be
-// void.
-PlacementVerdict JobQueue::DecideStart(
-    const JobSpec& spec, const std::vector<Candidate>& candidates) const {
-  PlacementVerdict verdict;
-  const absl::StatusOr<ModelDescription> model = Describe(spec);
-  verdict.undescribed = model.status();
-  if (!model.ok()) return verdict;
-  verdict = DecidePlacement(spec, *model, candidates, mesh_.measured);
-  if (!verdict.plan.has_value()) return verdict;
-  const absl::Status rule =
-      CheckMembersOfRule(spec, std::ssize(verdict.plan->stages));
-  if (rule.ok()) return verdict;
-  verdict.plan.reset();
-  verdict.why = absl::StrCat("waits for more workers: ", rule.message());
-  return verdict;
 }
 
 }  // namespace paceline

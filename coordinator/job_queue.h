@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "coordinator/groups.h"
 #include "coordinator/mesh_measurements.h"
 #include "coordinator/mesh_state.h"
 #include "coordinator/pipelines.h"
@@ -27,10 +26,9 @@ struct Submission {
 class JobQueue {
  public:
   // next: the id of the next job.  The others outlive this.
-  JobQueue(MeshState& mesh, Groups& groups, Pipelines& pipelines,
+  JobQueue(MeshState& mesh, Pipelines& pipelines,
            const MeshMeasurements& measurements, JobId next)
       : mesh_(mesh),
-        groups_(groups),
         pipelines_(pipelines),
         measurements_(measurements),
         next_job_(next) {}
@@ -56,12 +54,8 @@ class JobQueue {
   const Look& LookAtMesh();
   bool HoldsTheQueue(JobEntry& job, bool settled, Moment moment);
   bool WaitsForSettling(JobEntry& job, const PlacementVerdict& verdict);
-  PlacementVerdict DecideStart(const JobSpec& spec,
-                               const std::vector<Candidate>& candidates) const;
-  void StartJob(JobEntry& job, const PlacementVerdict& verdict, Moment moment);
 
   MeshState& mesh_;
-  Groups& groups_;
   Pipelines& pipelines_;
   const MeshMeasurements& measurements_;
   JobId next_job_;

@@ -178,8 +178,9 @@ absl::string_view JobEntry::Interruption() const {
   if (phase == JobPhase::kPaused) return "paused";
   const bool runs = phase == JobPhase::kRunning ||
                     phase == JobPhase::kStopping || phase == JobPhase::kDone;
-  const bool again =
-      phase == JobPhase::kLeaving || (!runs && record.job.attempt() > 1);
+  const bool began = phase == JobPhase::kChoosing && recovery->attempt() > 0;
+  const bool again = phase == JobPhase::kLeaving || began ||
+                     (!runs && record.job.attempt() > 1);
   if (!again) return "";
   return recovery->moves() ? "moving" : "recovering";
 }

@@ -136,7 +136,7 @@ struct JobEntry {
   // When each worker that prepares was first heard to.
   std::map<WorkerId, Instant> preparing_since;
 
-  // Set for a pipeline that runs: decides how it goes on after a loss.
+  // Set while the job runs: decides how it goes on after a loss.
   std::unique_ptr<JobRecovery> recovery;
   RecoveryMeter meter;
   // The placement that was decided last.
@@ -162,6 +162,8 @@ struct JobEntry {
   std::map<WorkerId, std::map<int64_t, v1::PredictedMark>> marks;
   // Set while a data-parallel job runs.
   std::optional<JobGroup> group;
+  // Its members deposit the first state from this step on; 0: none.
+  int64_t deposit_from = 0;
   GroupEventLog events;
   bool said_running = false;
   bool said_deadline = false;  // that the round's deadline is short

@@ -56,6 +56,7 @@ JobReport ReportOf(const v1::Heartbeat& heartbeat, const JobRecord& record) {
     report.phase = WorkPhaseOf(run.phase());
     report.step =
         std::min(most, run.stopped_at() > 0 ? run.stopped_at() : run.step());
+    report.joins = !run.member().has_taken_part();
     report.error = ErrorOf(run);
   }
   if (JobId{heartbeat.kept().job()} == job &&
@@ -87,15 +88,6 @@ JobReport ReportOf(const v1::Heartbeat& heartbeat, const JobRecord& record) {
   return report;
 }
 
-// The job's spec, which skips the blocks that the present attempt lacks.
-JobSpec SpecOfAttempt(const JobRecord& record) {
-  JobSpec spec = record.spec;
-  for (const int32_t block : record.job.skipped_blocks()) {
-    spec.faults.push_back({.worker = "", .kind = kSkipStage, .block = block});
-  }
-  return spec;
-}
-
 // An inference job goes on after its durable predictions.
 Cut PredictedCut(const JobRecord& record) {
   const int64_t through = record.job.predicted().through();
@@ -124,6 +116,8 @@ void Pipelines::MakeRecovery(JobEntry& job) {
     policy.layers = static_cast<int>(model->layers.size());
   }
   policy.stateless = IsInference(job.record.spec);
+  policy.views = IsDataParallel(job.record.spec);
+  policy.states_differ = IsGossip(job.record.spec);
   policy.leave_bound = mesh_.policy.membership.lease;
   policy.return_period = mesh_.policy.return_period;
   job.recovery = std::make_unique<JobRecovery>(
@@ -159,23 +153,44 @@ void Pipelines::Begin(JobEntry& job, Moment moment) {
   Carry(job, actions, moment);
 }
 
-void Pipelines::Restore(JobEntry& job) {
+void Pipelines::Restore(JobEntry& job, Moment moment) {
   MakeRecovery(job);
   for (const auto& [id, member] : mesh_.membership.members()) {
     job.recovery->OnKnown(id, MachineOf(member), member.registration.name());
   }
   std::vector<AttemptRow> rows = LineageOf(job.record).rows();
   // An older program, which kept no rows, stored the job.
-  if (rows.empty()) rows.push_back({job.record.job.attempt(), {}});
+  const bool is_older = rows.empty();
+  if (is_older) rows.push_back({job.record.job.attempt(), {}});
   std::vector<RunPlace> places;
   for (const StageOfPlan& stage : job.record.stages) {
     const v1::JobWorker& worker = *FindWorker(job.record, stage.worker);
     places.push_back({stage.layers, {stage.worker, {worker.incarnation()}}});
   }
   job.recovery->Restore(std::move(rows), std::move(places));
+  if (IsDataParallel(job.record.spec)) {
+    if (is_older || !job.group.has_value()) {
+      Roster none;
+      none.state = Roster::State::kLost;
+      none.why = "no view of its members is kept";
+      RecoveryActions actions;
+      job.recovery->OnRoster(none, moment.now, actions);
+      return Carry(job, actions, moment);
+    }
+    OnRoster(job, moment);
+  }
   if (IsInference(job.record.spec)) {
     job.recovery->OnCheckpoint(PredictedCut(job.record));
   }
+}
+
+void Pipelines::OnRoster(JobEntry& job, Moment moment) {
+  if (job.recovery == nullptr || !job.group.has_value()) return;
+  job.recovery->SetLeaveBound(job.group->instruction_bound());
+  RecoveryActions actions;
+  job.recovery->OnRoster(job.group->MakeRoster(LayersOf(job.record)),
+                         moment.now, actions);
+  Carry(job, actions, moment);
 }
 
 absl::Status Pipelines::PlanWithoutLost(
@@ -218,17 +233,9 @@ absl::StatusOr<PlacementVerdict> Pipelines::Place(
     numbers.push_back(each.no_data + 2 * each.unfit);
     slowness.push_back(each.slowness);
   }
-  const PlacementVerdict& verdict = memo.Get(
-      PlacementKey(numbers), std::move(slowness), mesh_.placements,
-      [&]() -> PlacementVerdict {
-        const auto model = Describe(spec);
-        if (model.ok()) {
-          return DecidePlacement(spec, *model, candidates, mesh_.measured);
-        }
-        PlacementVerdict none;
-        none.undescribed = model.status();
-        return none;
-      });
+  const PlacementVerdict& verdict =
+      memo.Get(PlacementKey(numbers), std::move(slowness), mesh_.placements,
+               [&] { return DecideStart(spec, candidates, mesh_.measured); });
   if (!verdict.undescribed.ok()) return verdict.undescribed;
   return verdict;
 }
@@ -360,7 +367,8 @@ std::optional<MoveEstimate> Pipelines::EstimateMove(JobEntry& job) const {
 
 void Pipelines::LookForBetterPlan(JobEntry& job, RecoveryActions& actions,
                                   Moment moment) {
-  if (job.recovery->phase() != JobPhase::kRunning ||
+  if (IsDataParallel(job.record.spec) ||
+      job.recovery->phase() != JobPhase::kRunning ||
       !job.watch.IsDue(moment.now) ||
       !job.watch.Measure(job.record, job.record.job.estimate(), moment.now)) {
     return;
@@ -476,7 +484,7 @@ bool Pipelines::OnHeartbeat(const Member& member,
       job.recovery->OnRecorded(job.record.job.recorded_step());
       const std::vector<RunPlace> places = job.recovery->places();
       for (const RunPlace& place : places) {
-        if (report.phase != WorkPhase::kDone) break;
+        if (report.phase != WorkPhase::kDone || job.group.has_value()) break;
         if (place.process != member.process()) continue;
         const auto first = std::find_if(places.begin(), places.end(),
                                         [&place](const RunPlace& each) {
@@ -525,9 +533,18 @@ void Pipelines::Carry(JobEntry& job, const RecoveryActions& actions,
 void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
                                Moment moment) {
   const AttemptRow& row = attempt.row;
+  const bool is_group = IsDataParallel(job.record.spec);
+  const int64_t reached = job.record.job.step();
   mesh_.BeginAttempt(job, job.verdict, row.attempt, row.base.step, moment);
   if (job.recovery == nullptr) return;  // its predictions have no layout
+  if (is_group && reached > row.base.step) {
+    mesh_.AddEvent(job, "again",
+                   absl::StrCat("the group goes on from step ", row.base.step,
+                                ", and had reached step ", reached),
+                   moment);
+  }
   job.record.job.clear_estimate();
+  job.record.job.clear_shards();
   const JobSpec spec = SpecOfAttempt(job.record);
   if (const auto model = Describe(spec); model.ok()) {
     const auto estimate =
@@ -541,6 +558,8 @@ void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
   v1::AttemptRow& stored = *rows.Add();
   stored.set_attempt(row.attempt);
   *stored.mutable_base() = ToProto(row.base);
+  // Its first view is stored with the attempt.
+  if (is_group) groups_.Start(job, row.base.step, moment);
   mesh_.Put(job);
   RecoveryActions actions;
   job.watched.clear();
@@ -555,6 +574,7 @@ void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
     job.meter.OnTransition(transition, job.record.job.step(),
                            job.recovery->base(), job.recovery->why(), moment);
   }
+  if (transition.to == JobPhase::kLeaving) groups_.OnLeft(job);
   switch (transition.to) {
     case JobPhase::kStopping:
     case JobPhase::kLeaving:
@@ -567,6 +587,7 @@ void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
       break;
     case JobPhase::kRunning:
       job.watch.OnRunning(job.record, moment.now);
+      if (job.group.has_value()) break;  // says that it trains
       mesh_.AddEvent(job, "running",
                      IsInference(job.record.spec)
                          ? "all workers are ready and predict"
@@ -674,6 +695,7 @@ absl::Duration Pipelines::InstructionBound(JobEntry& job) const {
 }
 
 void Pipelines::Judge(JobEntry& job, RecoveryActions& actions, Moment moment) {
+  if (IsDataParallel(job.record.spec)) return;
   JobRecovery& recovery = *job.recovery;
   for (auto cut = job.cut_off.begin(); cut != job.cut_off.end();) {
     if (moment.now - cut->second <
@@ -735,8 +757,9 @@ bool Pipelines::Excludes(const MemberId& process) const {
 
 void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
                            const v1::Heartbeat& heartbeat, Moment moment) {
+  const bool is_group = IsDataParallel(job.record.spec);
   for (const v1::EvaluationRecord& evaluation : heartbeat.evaluations()) {
-    if (!HoldsLast(job.record, worker)) break;
+    if (is_group || !HoldsLast(job.record, worker)) break;
     progress_.TakeEvaluation(job, evaluation, moment);
   }
   progress_.TakeRun(job, worker, heartbeat.run(), moment);
@@ -772,7 +795,8 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
                     IsInference(job.record.spec) ? "micro-batch" : "step")),
         moment);
   }
-  if (const absl::Status error = ErrorOf(heartbeat.run()); !error.ok()) {
+  if (const absl::Status error = ErrorOf(heartbeat.run());
+      !error.ok() && !is_group) {
     job.lost_error = absl::Status(
         error.code(),
         absl::StrCat("worker ", part.name(), " (", StagesOf(job.record, worker),
@@ -817,6 +841,10 @@ std::optional<RunOrder> Pipelines::OrderOf(const JobEntry& entry,
   const v1::SkipRun* const skips = SkipRunAt(job.job, run.base.step);
   if (skips != nullptr) {
     run.skipped_in_row = run.base.step - skips->first() + 1;
+  }
+  if (IsDataParallel(job.spec) &&
+      (!entry.group.has_value() || !groups_.AddTo(entry, *member, run))) {
+    return std::nullopt;
   }
   return run;
 }

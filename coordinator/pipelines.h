@@ -1,8 +1,9 @@
-// Pipelines runs the jobs with stages on several workers: it tracks each
-// worker's progress and carries out the recovery when one breaks.
+// Pipelines runs the attempts of all jobs: it tracks each worker's progress and
+// carries out the recovery when one breaks.
 //
-// A pipeline survives the loss of workers.  Training goes on from states that
-// its workers keep; inference goes on after the stored predictions.
+// A job survives the loss of workers.  Training goes on from states that its
+// workers keep; inference goes on after the stored predictions.  Groups judges
+// the members of a round group, and says when it is over.
 #pragma once
 
 #include <functional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "coordinator/groups.h"
 #include "coordinator/job_progress.h"
 #include "coordinator/mesh_measurements.h"
 #include "coordinator/mesh_state.h"
@@ -24,15 +26,20 @@ class Pipelines {
  public:
   // All outlive this.
   Pipelines(MeshState& mesh, JobProgress& progress,
-            const MeshMeasurements& measurements)
-      : mesh_(mesh), progress_(progress), measurements_(measurements) {}
+            const MeshMeasurements& measurements, Groups& groups)
+      : mesh_(mesh),
+        progress_(progress),
+        measurements_(measurements),
+        groups_(groups) {}
 
   // --- Jobs that recover; each event concerns all of them ---
 
   // Begins the job on the live workers.
   void Begin(JobEntry& job, Moment moment);
   // Goes on with an attempt that an earlier coordinator stored.
-  void Restore(JobEntry& job);
+  void Restore(JobEntry& job, Moment moment);
+  // The job's group has changed.
+  void OnRoster(JobEntry& job, Moment moment);
   void OnAttached(const Member& member, Moment moment);
   void OnLost(const Member& member, Moment moment);
   void OnDrain(WorkerId worker, bool drain, Moment moment);
@@ -59,7 +66,8 @@ class Pipelines {
 
   // --- All pipelines ---
 
-  // Takes a worker's report on the present run.  OnHeartbeat() judges it.
+  // Takes a worker's report on the present run.  OnHeartbeat() and Groups judge
+  // it.
   void TakeReport(JobEntry& job, WorkerId worker,
                   const v1::Heartbeat& heartbeat, Moment moment);
   // Nothing: the worker shall leave the job's run.
@@ -103,6 +111,7 @@ class Pipelines {
   MeshState& mesh_;
   JobProgress& progress_;
   const MeshMeasurements& measurements_;
+  Groups& groups_;
   std::map<std::string, MachineId> machines_;  // by the workers' machine id
 };
 

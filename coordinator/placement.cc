@@ -743,4 +743,21 @@ std::string DealingNote(const JobSpec& spec, const Plan& plan,
       " or another multiple of ", all, " has all of them work");
 }
 
+PlacementVerdict DecideStart(const JobSpec& spec,
+                             const std::vector<Candidate>& candidates,
+                             const Measurements& measurements) {
+  PlacementVerdict verdict;
+  const absl::StatusOr<ModelDescription> model = Describe(spec);
+  verdict.undescribed = model.status();
+  if (!model.ok()) return verdict;
+  verdict = DecidePlacement(spec, *model, candidates, measurements);
+  if (!verdict.plan.has_value() || !IsDataParallel(spec)) return verdict;
+  const absl::Status rule =
+      CheckMembersOfRule(spec, std::ssize(verdict.plan->stages));
+  if (rule.ok()) return verdict;
+  verdict.plan.reset();
+  verdict.why = absl::StrCat("waits for more workers: ", rule.message());
+  return verdict;
+}
+
 }  // namespace paceline

@@ -105,6 +105,11 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
                                  const ModelDescription& model,
                                  const std::vector<Candidate>& candidates,
                                  const Measurements& measurements = {});
+// The same for an attempt that begins now.  A group begins only with enough
+// members for its rule: rounds of fewer would all be void.
+PlacementVerdict DecideStart(const JobSpec& spec,
+                             const std::vector<Candidate>& candidates,
+                             const Measurements& measurements);
 
 // Says why the worker can never run the job; empty: it can.  "it has 2 cores
 // for 9 threads, and 4 a core is the most", where its cores are known; "it runs

@@ -115,4 +115,13 @@ absl::StatusOr<JobRecord> FromStored(v1::Job job) {
   return record;
 }
 
+JobSpec SpecOfAttempt(const JobRecord& record) {
+  JobSpec spec = record.spec;
+  if (record.job.shards() > 0) spec.aggregation.shards = record.job.shards();
+  for (const int32_t block : record.job.skipped_blocks()) {
+    spec.faults.push_back({.worker = "", .kind = kSkipStage, .block = block});
+  }
+  return spec;
+}
+
 }  // namespace paceline

@@ -38,6 +38,10 @@ struct JobRecord {
   std::vector<StageOfPlan> stages;  // empty until placed; see plan.h
 };
 
+// The spec as the present attempt runs it: without the blocks that it lacks,
+// and with the number of shards that its group began with.
+JobSpec SpecOfAttempt(const JobRecord& record);
+
 // The fence of the run that a message belongs to.
 template <typename Message>
 Fence FenceOf(const Message& message) {

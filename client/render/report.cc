@@ -206,7 +206,8 @@ std::string Rate(const v1::Job& job) {
                                       : "";
 }
 
-std::string PipelineText(const v1::Job& job, const JobSpec& spec) {
+std::string PipelineText(const v1::Job& job, JobSpec spec) {
+  if (job.shards() > 0) spec.aggregation.shards = job.shards();
   return absl::StrCat(StagesText(StageCount(job)), ", ", ScheduleText(spec));
 }
 
@@ -382,8 +383,10 @@ std::string RenderEvaluations(const v1::Job& job) {
 }
 
 // Null for a pipeline, and while the number is not settled.
-Document ShardsDocument(const JobSpec& spec) {
-  return IsDataParallel(spec) ? OrNull(spec.aggregation.shards) : Document();
+Document ShardsDocument(const JobSpec& spec, int32_t settled) {
+  return IsDataParallel(spec)
+             ? OrNull(settled > 0 ? settled : spec.aggregation.shards)
+             : Document();
 }
 
 }  // namespace
@@ -532,7 +535,7 @@ Document ToDocument(const v1::Job& job, bool with_curve) {
        {"resumed", job.has_resumed() ? Document{{"job", job.resumed().job()},
                                                 {"step", job.resumed().step()}}
                                      : Document()},
-       {"shards", ShardsDocument(spec)},
+       {"shards", ShardsDocument(spec, job.shards())},
        {"threads", job.threads()},
        {"cpu_capability", job.cpu_capability()},
        {"samples_per_second", job.samples_per_second()},

@@ -53,9 +53,8 @@ double LossOf(const Race& race, const TrialJob& job) {
 }
 
 std::string WhyNotInARace(const JobSpec& spec) {
-  if (IsInference(spec) || IsDataParallel(spec)) {
-    return "a race goes on from checkpoints, which only a pipeline that trains "
-           "has";
+  if (IsInference(spec)) {
+    return "a race goes on from checkpoints, which only a job that trains has";
   }
   // The rate at a step must not depend on where a rung ends.
   return spec.train.learning_rate.schedule == "cosine"

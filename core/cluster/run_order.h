@@ -54,6 +54,10 @@ struct GroupOrder {
   // The coordinator's lease: a member that owes an answer for as long is
   // reported.
   absl::Duration lease = absl::Seconds(3);
+  // Members deposit the state at multiples of so many steps, beside those of
+  // train.checkpoint_every; 0: only there.
+  int64_t deposit_every = 0;
+  int64_t deposit_from = 0;  // and once, at this step or later; 0: do not
 
   friend bool operator==(const GroupOrder&, const GroupOrder&) = default;
 };

@@ -237,8 +237,9 @@ constexpr JobKey kKeys[] = {
      "What a forward keeps for its backward: none recomputes nothing, stage "
      "keeps a stage's input, every-N the input of every Nth layer."},
     {KEY(train.checkpoint_every),
-     "After so many steps the next snapshot is kept on the coordinator's disk, "
-     "and 'job resume' can go on from there. 0: never.",
+     "After so many steps the state is kept on the coordinator's disk, and "
+     "'job "
+     "resume' can go on from there. 0: never.",
      Whole(0, kMostSteps)},
     {"train.only", [](JobSpec& s, size_t) -> KeyValue { return &s.model.only; },
      "Which parameters train: all, head (those of the last layer that has "
@@ -457,9 +458,9 @@ std::string WhyOtherShape(const JobSpec& spec, const std::string& key) {
                ? "aggregation.mode is none"
                : "";
   }
-  const bool of_pipeline =
-      (absl::StartsWith(key, "pipeline.") && key != "pipeline.stages") ||
-      key == "train.checkpoint_every";
+  const bool of_pipeline = absl::StartsWith(key, "pipeline.") &&
+                           key != "pipeline.stages" &&
+                           key != "pipeline.snapshot_every";
   return of_pipeline ? "every member holds the whole model" : "";
 }
 

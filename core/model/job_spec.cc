@@ -404,7 +404,8 @@ void CheckPipeline(const JobSpec& spec, int64_t layers,
   CheckKey("pipeline.replicate", spec, problems);
   CheckKey("pipeline.codec", spec, problems);
   if (CheckKey("pipeline.snapshot_every", spec, problems) &&
-      pipeline.snapshot_every == 0 && spec.train.checkpoint_every > 0) {
+      pipeline.snapshot_every == 0 && spec.train.checkpoint_every > 0 &&
+      !IsDataParallel(spec)) {
     problems.Add("pipeline.snapshot_every",
                  "is 0, and no state is copied that train.checkpoint_every "
                  "could keep: leave one of them out");

@@ -280,6 +280,8 @@ int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
        {rounds.part, rounds.held, rounds.kept, rounds.served, rounds.trial}) {
     sum += more;
   }
+  // A deposit stays until the next one is safe.
+  if (spec.train.checkpoint_every > 0) sum += GroupStateBytes(spec, model);
   return (sum + DataBytes(spec)).count;
 }
 

@@ -48,8 +48,23 @@ std::vector<MemberId> Holdings::HoldersOf(const Piece& piece) const {
   return holders;
 }
 
+bool Holdings::HoldsAll(const Held& held, Cut cut) const {
+  for (int layer = 0; layer < layers_; ++layer) {
+    if (held.pieces.count({cut, layer}) == 0) return false;
+  }
+  return true;
+}
+
 std::vector<std::vector<MemberId>> Holdings::HoldersOf(Cut cut) const {
   std::vector<std::vector<MemberId>> holders;
+  if (one_process_) {
+    holders.resize(layers_);
+    for (const auto& [process, held] : held_) {
+      if (!HoldsAll(held, cut)) continue;
+      return std::vector<std::vector<MemberId>>(layers_, {process});
+    }
+    return holders;
+  }
   for (int layer = 0; layer < layers_; ++layer) {
     holders.push_back(HoldersOf(Piece{cut, layer}));
   }
@@ -61,6 +76,7 @@ std::map<Cut, int> Holdings::Copies(const std::set<MemberId>& without) const {
   for (const auto& [process, held] : held_) {
     if (without.count(process) > 0) continue;
     for (const Piece& piece : held.pieces) {
+      if (one_process_ && !HoldsAll(held, piece.cut)) continue;
       machines[piece].insert(held.machine);
     }
   }

@@ -78,14 +78,17 @@ class Lineage {
 // The pieces that processes say they hold.
 class Holdings {
  public:
-  explicit Holdings(int layers) : layers_(layers) {}
+  // one_process: all pieces of a cut must be of the same process.
+  explicit Holdings(int layers, bool one_process = false)
+      : layers_(layers), one_process_(one_process) {}
 
   void Set(const MemberId& process, MachineId machine, std::set<Piece> pieces);
   void Remove(const MemberId& process) { held_.erase(process); }
 
   // The processes that hold the piece, by id.
   std::vector<MemberId> HoldersOf(const Piece& piece) const;
-  // [layers]: the processes that hold the cut's piece, by id.
+  // [layers]: the processes that hold the cut's piece, by id.  Of `one_process`
+  // the first that holds all of them.
   std::vector<std::vector<MemberId>> HoldersOf(Cut cut) const;
   // For each cut of which every layer is held: the number of machines that hold
   // its rarest layer.
@@ -98,7 +101,10 @@ class Holdings {
     std::set<Piece> pieces;
   };
 
+  bool HoldsAll(const Held& held, Cut cut) const;
+
   int layers_;
+  bool one_process_;
   std::map<MemberId, Held> held_;
 };
 

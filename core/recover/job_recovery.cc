@@ -10,21 +10,6 @@
 namespace paceline {
 namespace {
 
-// Another attempt may succeed, on other workers if need be.
-bool IsTransient(absl::StatusCode code) {
-  return code != absl::StatusCode::kInvalidArgument &&
-         code != absl::StatusCode::kInternal &&
-         code != absl::StatusCode::kUnimplemented &&
-         code != absl::StatusCode::kUnauthenticated;
-}
-
-// The worker lacks something that another one may have.
-bool MakesUnfit(absl::StatusCode code) {
-  return code == absl::StatusCode::kNotFound ||
-         code == absl::StatusCode::kPermissionDenied ||
-         code == absl::StatusCode::kFailedPrecondition;
-}
-
 void AddEvent(RecoveryActions& actions, std::string kind, std::string text) {
   actions.push_back(RecoveryEvent{std::move(kind), std::move(text)});
 }
@@ -36,7 +21,7 @@ JobRecovery::JobRecovery(const RecoveryPolicy& policy, OrderCounter& orders,
     : policy_(policy),
       orders_(orders),
       planner_(std::move(planner)),
-      holdings_(policy.layers) {}
+      holdings_(policy.layers, policy.states_differ) {}
 
 // --- Events ------------------------------------------------------------------
 
@@ -73,8 +58,10 @@ void JobRecovery::OnAttached(const MemberId& process, MachineId machine,
                              RecoveryActions& actions) {
   Peer& peer = peers_[process.worker];
   const bool is_new = peer.process != process;
-  if (peer.missed || (is_new && (IsMember(peer.process) ||
-                                 excluded_.count(peer.process) > 0))) {
+  // The events of a group tell of its members.
+  const bool is_member = !policy_.views && IsMember(peer.process);
+  if (peer.missed ||
+      (is_new && (is_member || excluded_.count(peer.process) > 0))) {
     AddEvent(actions, "returned",
              absl::StrCat(name, is_new ? " is there as a new process"
                                        : " is there again"));
@@ -105,7 +92,7 @@ void JobRecovery::OnLost(WorkerId worker, const std::string& why, Instant now,
   OnGone(peer);
   peer.presence = Peer::Presence::kLost;
   peer.since = now;
-  if (IsMember(peer.process)) {
+  if (!policy_.views && IsMember(peer.process)) {
     peer.missed = true;
     AddEvent(actions, "lost", absl::StrCat(peer.name, ": ", why));
   }
@@ -136,6 +123,7 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
       std::max({seen_attempt_, report.attempt, report.floor.attempt});
   if (report.attempt == attempt_ && attempt_ > 0) {
     furthest_ = std::max(furthest_, report.step);
+    if (policy_.views && report.step > base_.step) losses_ = 0;
   }
   if (report.floor > reported_floor_ && IsValid(report.floor)) {
     reported_floor_ = report.floor;
@@ -147,7 +135,9 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
       seen_attempt_ =
           std::max(seen_attempt_, report.pieces->rbegin()->cut.attempt);
     }
-    holdings_.Set(process, peer.machine, *report.pieces);
+    if (distrusted_.count(process) == 0) {
+      holdings_.Set(process, peer.machine, *report.pieces);
+    }
     holdings_changed_ = true;
   }
   if (report.refuses_pieces != peer.report.refuses_pieces) {
@@ -217,6 +207,20 @@ void JobRecovery::OnBetterPlan(const std::string& why, Instant now,
   Advance(now, actions);
 }
 
+void JobRecovery::OnRoster(const Roster& roster, Instant now,
+                           RecoveryActions& actions) {
+  if ((!IsOrdered() && phase_ != JobPhase::kAdopting) || roster == roster_) {
+    return;
+  }
+  roster_ = roster;
+  places_ = roster.members;
+  if (roster.state == Roster::State::kTorn) {
+    torn_[attempt_] = roster.sound_step;
+  }
+  holdings_changed_ = orders_changed_ = true;
+  Advance(now, actions);
+}
+
 void JobRecovery::OnStored(int64_t attempt, bool ok, Instant now,
                            RecoveryActions& actions) {
   if (!storing_.has_value() || storing_->row.attempt != attempt) return;
@@ -239,14 +243,6 @@ void JobRecovery::OnUploaded(int64_t attempt, LayerRange layers, Instant now,
   for (int layer = layers.first; layer < layers.last; ++layer) {
     uploaded_.insert(layer);
   }
-  Advance(now, actions);
-}
-
-void JobRecovery::SetPin(Cut cut, bool pinned, Instant now,
-                         RecoveryActions& actions) {
-  if (pinned) pins_.insert(cut);
-  if (!pinned) pins_.erase(cut);
-  orders_changed_ = true;
   Advance(now, actions);
 }
 
@@ -319,6 +315,7 @@ bool JobRecovery::Adopt(Instant now, RecoveryActions& actions) {
                               " began, which is newer than what is stored"),
                  now, actions);
   }
+  if (policy_.views) return AdoptGroup(now, actions);
   bool all_heard = true;
   for (const RunPlace& place : places_) {
     if (IsGone(place.process)) {
@@ -343,7 +340,37 @@ bool JobRecovery::Adopt(Instant now, RecoveryActions& actions) {
   return Go(JobCause::kAdopted, "its workers go on", actions);
 }
 
+// A joiner may not know the group's state: one that has taken part must say
+// that it goes on.
+bool JobRecovery::AdoptGroup(Instant now, RecoveryActions& actions) {
+  if (roster_.state != Roster::State::kGoesOn) {
+    return Leave(JobCause::kNotAdopted, roster_.why, now, actions);
+  }
+  const bool goes_on =
+      std::any_of(places_.begin(), places_.end(), [this](const auto& place) {
+        return Runs(place) && !FindLive(place.process)->report.joins;
+      });
+  if (!goes_on) return false;
+  sources_ = HoldersOf(base_);
+  AddEvent(actions, "adopted", absl::StrCat("attempt ", attempt_, " goes on"));
+  return Go(JobCause::kAdopted, "its group goes on", actions);
+}
+
+// Members come and go by views, and their failures are the group's to judge.
+bool JobRecovery::WatchGroup(Instant now, RecoveryActions& actions) {
+  if (roster_.state != Roster::State::kGoesOn) {
+    ++losses_;
+    return Leave(JobCause::kLoss, roster_.why, now, actions);
+  }
+  if (phase_ != JobPhase::kStarting) return false;
+  const bool runs =
+      std::all_of(places_.begin(), places_.end(),
+                  [this](const RunPlace& place) { return Runs(place); });
+  return runs && Go(JobCause::kAllRun, "its group trains", actions);
+}
+
 bool JobRecovery::Watch(Instant now, RecoveryActions& actions) {
+  if (policy_.views) return WatchGroup(now, actions);
   // An upload replaces a lost worker once no stage needs its verdicts.
   const bool all_done =
       std::all_of(places_.begin(), places_.end(),
@@ -535,34 +562,16 @@ void JobRecovery::Exclude(const Peer& peer, const std::string& why,
   OnMembersChanged();
 }
 
-// The newest step that a survivor has applied, if the surviving replicas can
-// bring all layers to it.  Nothing: they cannot, or such a cut exists already.
 std::optional<int64_t> JobRecovery::StepToFinish() const {
-  int64_t furthest = 0;
+  std::map<MemberId, KeptState> kept;
   for (const RunPlace& place : places_) {
     const Peer* const peer = FindLive(place.process);
     if (peer != nullptr && peer->report.kept.has_value()) {
-      furthest = std::max(furthest, peer->report.kept->applied);
+      kept[place.process] = *peer->report.kept;
     }
   }
-  if (furthest <= NewestCut(holdings_.Copies(), 1, IsValidCut()).step) {
-    return std::nullopt;
-  }
-  std::set<int> reached;  // first layers of stages
-  for (const RunPlace& place : places_) {
-    const Peer* const peer = FindLive(place.process);
-    if (peer == nullptr || !peer->report.kept.has_value()) continue;
-    const KeptState& kept = *peer->report.kept;
-    if (kept.applied == furthest ||
-        (kept.applied == furthest - 1 && kept.held == furthest)) {
-      reached.insert(place.layers.first);
-    }
-  }
-  const bool all =
-      std::all_of(places_.begin(), places_.end(), [&](const RunPlace& place) {
-        return reached.count(place.layers.first) > 0;
-      });
-  return all ? std::optional<int64_t>(furthest) : std::nullopt;
+  return paceline::StepToFinish(
+      places_, kept, NewestCut(holdings_.Copies(), 1, IsValidCut()).step);
 }
 
 bool JobRecovery::WaitForFinish(Instant now, RecoveryActions& actions) {
@@ -685,7 +694,9 @@ bool JobRecovery::WaitsForSettling(const std::vector<RunPlace>& places,
 // processes that may hold more had return_period to come back.
 bool JobRecovery::WaitsForReturn(Cut base, Instant now) {
   if (policy_.stateless) return false;
-  const Cut floor = floor_.value_or(Cut());
+  // The members of a group hold its state, without a floor.
+  const Cut floor =
+      policy_.views ? Cut{attempt_, furthest_} : floor_.value_or(Cut());
   for (const auto& [worker, peer] : peers_) {
     if (peer.presence != Peer::Presence::kLost || !IsConcerned(peer) ||
         excluded_.count(peer.process) > 0 ||
@@ -698,7 +709,9 @@ bool JobRecovery::WaitsForReturn(Cut base, Instant now) {
     if (base.step >= floor.step && !never_heard) continue;
     why_ = absl::StrCat("waits for ", peer.name, ", since only ", CutText(base),
                         " is there and ", never_heard ? "more" : CutText(floor),
-                        never_heard ? " may have been safe" : " was safe");
+                        never_heard     ? " may have been safe"
+                        : policy_.views ? " was reached"
+                                        : " was safe");
     return true;
   }
   return false;
@@ -730,7 +743,9 @@ void JobRecovery::Announce(RecoveryActions& actions) {
   undecided_step_.reset();
   plan_.reset();  // a later plan is made at the speeds of its time
   stop_ = stopped_ = failed_to_begin_ = false;
-  recovered_ = base_ == Cut() || policy_.stateless;
+  recovered_ = base_ == Cut() || policy_.stateless || policy_.views;
+  roster_ = {};
+  roster_.members = places_;
   last_pause_.clear();
   finish_.reset();
   uploaded_.clear();
@@ -738,7 +753,7 @@ void JobRecovery::Announce(RecoveryActions& actions) {
     peer.was_ordered &= peer.presence != Peer::Presence::kLive;
   }
   orders_changed_ = true;
-  furthest_ = std::max(furthest_, base_.step);
+  furthest_ = policy_.views ? base_.step : std::max(furthest_, base_.step);
   holdings_changed_ = true;
   sources_ = HoldersOf(base_);
   AddEvent(actions, "attempt",
@@ -748,12 +763,6 @@ void JobRecovery::Announce(RecoveryActions& actions) {
 }
 
 // --- Members -----------------------------------------------------------------
-
-void JobRecovery::OnPlansChanged(Instant now, RecoveryActions& actions) {
-  if (phase_ != JobPhase::kPaused && !drain_refused_) return;
-  OnMembersChanged();
-  Advance(now, actions);
-}
 
 void JobRecovery::OnMembersChanged() {
   members_changed_ = true;
@@ -791,13 +800,6 @@ bool JobRecovery::IsGone(const MemberId& process) const {
     return peer.process.incarnation != Incarnation() && peer.process != process;
   }
   return FindLive(process) == nullptr;
-}
-
-bool JobRecovery::IsUploaded(LayerRange layers) const {
-  for (int layer = layers.first; layer < layers.last; ++layer) {
-    if (uploaded_.count(layer) == 0) return false;
-  }
-  return true;
 }
 
 std::string JobRecovery::NameOf(const MemberId& process) const {
@@ -856,7 +858,10 @@ std::set<MemberId> JobRecovery::Draining() const {
 bool JobRecovery::MayGo(WorkerId worker) const {
   const auto found = peers_.find(worker);
   if (found == peers_.end()) return true;
-  if (policy_.stateless) return !IsMember(found->second.process);
+  // The members that stay have a group's state.
+  if (policy_.stateless || policy_.views) {
+    return !IsMember(found->second.process);
+  }
   if (!floor_.has_value() || IsMember(found->second.process)) return false;
   if (*floor_ == Cut()) return base_ == Cut();
   std::set<MemberId> without = Draining();
@@ -881,7 +886,7 @@ void JobRecovery::UpdateFloor(RecoveryActions& actions) {
   holdings_changed_ = false;
   // A floor above a base that may be stored would let workers drop that base.
   Cut computed =
-      NewestCut(holdings_.Copies(Draining()), followers() + 1, [this](Cut cut) {
+      NewestCut(holdings_.Copies(Draining()), CopiesWanted(), [this](Cut cut) {
         return IsValid(cut) &&
                (!undecided_step_.has_value() || cut.step <= *undecided_step_);
       });
@@ -904,54 +909,47 @@ void JobRecovery::UpdateFloor(RecoveryActions& actions) {
   }
 }
 
-// The next machines after a stage's own pull its pieces: those with stages
-// first, in the order of stages, then idle ones by id.
 std::map<MemberId, std::vector<Follow>> JobRecovery::Followers() const {
-  std::map<MemberId, std::vector<Follow>> followers_of;
   // Copies the last state while the result is saved; others may go on from it.
   const bool saves = phase_ == JobPhase::kDone;
-  if ((!IsOrdered() && !saves) || policy_.stateless) return followers_of;
-  std::vector<std::pair<MachineId, MemberId>> ring;  // one process a machine
+  if ((!IsOrdered() && !saves) || policy_.stateless) return {};
+  FollowRequest request;
+  request.wanted = followers();
+  request.states_differ = policy_.states_differ;
   std::set<MachineId> in_ring;
   const auto add = [&](const Peer* peer) {
     if (peer == nullptr || peer->draining || peer->report.refuses_pieces) {
       return;
     }
     if (in_ring.insert(peer->machine).second) {
-      ring.push_back({peer->machine, peer->process});
+      request.ring.push_back({peer->machine, peer->process});
     }
   };
-  for (const RunPlace& place : places_) add(FindLive(place.process));
-  for (const auto& [worker, peer] : peers_) add(FindLive(peer.process));
-  const int wanted = followers();
-  for (size_t i = 0; i < places_.size();) {
-    const LayerRange layers = places_[i].layers;
-    const MemberId source = places_[i].process;
-    std::set<MachineId> holding;
-    for (; i < places_.size() && places_[i].layers == layers; ++i) {
-      const Peer* const owner = FindLive(places_[i].process);
-      if (owner != nullptr) holding.insert(owner->machine);
-    }
-    const Peer* const first = FindLive(source);
-    const auto at =
-        std::find_if(ring.begin(), ring.end(), [&](const auto& each) {
-          return first != nullptr && each.first == first->machine;
-        });
-    const size_t begin = at == ring.end() ? 0 : at - ring.begin() + 1;
-    for (size_t n = 0; n < ring.size(); ++n) {
-      if (static_cast<int>(holding.size()) > wanted) break;
-      const auto& [machine, process] = ring[(begin + n) % ring.size()];
-      if (!holding.insert(machine).second) continue;
-      followers_of[process].push_back({source, layers});
-    }
+  for (const RunPlace& place : places_) {
+    const Peer* const owner = FindLive(place.process);
+    if (owner != nullptr) request.machines[place.process] = owner->machine;
+    add(owner);
   }
-  return followers_of;
+  for (const auto& [worker, peer] : peers_) add(FindLive(peer.process));
+  return FollowersOf(places_, request);
+}
+
+bool JobRecovery::NeedsFollowers() const {
+  std::set<MachineId> machines;
+  for (const RunPlace& place : places_) {
+    const Peer* const peer = FindLive(place.process);
+    if (peer != nullptr) machines.insert(peer->machine);
+  }
+  return static_cast<int>(machines.size()) < followers() + 1;
 }
 
 JobOrder JobRecovery::MakeOrder(const MemberId& process) const {
   JobOrder order;
-  if (IsOrdered() && IsMember(process)) {
-    order.run = RunPlan{attempt_, base_, places_, sources_, stop_};
+  const bool runs = IsMember(process) || roster_.listeners.count(process) > 0;
+  if (IsOrdered() && runs) {
+    order.run = RunPlan{attempt_, base_, {}, sources_, stop_};
+    // Views name the members of a group.
+    if (!policy_.views) order.run->places = places_;
   }
   order.settle = settling_.count(process) > 0;
   if (policy_.stateless) return order;

@@ -47,6 +47,11 @@ struct RecoveryPolicy {
   // Workers hold nothing of the job: every base is a checkpoint, and a planned
   // change leaves the attempt at once.
   bool stateless = false;
+  // Every attempt is a round group: each member holds all layers, and views
+  // change the members within an attempt (OnRoster()).
+  bool views = false;
+  // The members' states differ (gossip): a cut is taken from one process.
+  bool states_differ = false;
 };
 
 // A live process that the planner may place stages on.
@@ -62,6 +67,23 @@ struct RunCandidate {
 // Errors: any code; the message tells people what is missing.
 using PlacementPlanner = std::function<absl::StatusOr<std::vector<RunPlace>>(
     const std::vector<RunCandidate>& by_id)>;
+
+// The members of a group's attempt.  A view is stored before it is told here.
+struct Roster {
+  enum class State : uint8_t {
+    kGoesOn,
+    kLost,  // no member is left that has taken part
+    kTorn,  // states differ, and no majority has the same one
+  };
+
+  State state = State::kGoesOn;
+  std::string why;                // why it does not go on
+  int64_t sound_step = 0;         // kTorn: states were equal up to this step
+  std::vector<RunPlace> members;  // the one that others copy comes first
+  std::set<MemberId> listeners;   // have the order to run, and join later
+
+  friend bool operator==(const Roster&, const Roster&) = default;
+};
 
 // Numbers all orders of a coordinator.
 struct OrderCounter {
@@ -136,9 +158,22 @@ class JobRecovery {
   // stateless job leaves its attempt at once.
   void OnBetterPlan(const std::string& why, Instant now,
                     RecoveryActions& actions);
+  // The group of the present attempt has changed.
+  void OnRoster(const Roster& roster, Instant now, RecoveryActions& actions);
+  // The process has a state that most members of its group do not have: its
+  // pieces do not count.
+  void Distrust(const MemberId& process) {
+    distrusted_.insert(process);
+    holdings_.Remove(process);
+    holdings_changed_ = true;
+  }
   // The planner may find a plan that it did not find before: another job has
   // released workers, or a profile has come.
-  void OnPlansChanged(Instant now, RecoveryActions& actions);
+  void OnPlansChanged(Instant now, RecoveryActions& actions) {
+    if (phase_ != JobPhase::kPaused && !drain_refused_) return;
+    OnMembersChanged();
+    Advance(now, actions);
+  }
   void OnStored(int64_t attempt, bool ok, Instant now,
                 RecoveryActions& actions);
 
@@ -154,7 +189,12 @@ class JobRecovery {
   void OnUploaded(int64_t attempt, LayerRange layers, Instant now,
                   RecoveryActions& actions);
   // Keeps a cut while it is being uploaded.
-  void SetPin(Cut cut, bool pinned, Instant now, RecoveryActions& actions);
+  void SetPin(Cut cut, bool pinned, Instant now, RecoveryActions& actions) {
+    if (pinned) pins_.insert(cut);
+    if (!pinned) pins_.erase(cut);
+    orders_changed_ = true;
+    Advance(now, actions);
+  }
 
   void OnTick(Instant now, RecoveryActions& actions) { Advance(now, actions); }
   // The coordinator itself stood still for `duration`, until now.  That time
@@ -165,6 +205,13 @@ class JobRecovery {
   // Why it is in this phase, for people.
   const std::string& why() const { return why_; }
   bool Knows(WorkerId worker) const { return peers_.count(worker) > 0; }
+  // The worker may run the job or hold pieces of it, and has not said so yet.
+  bool IsUnheard(WorkerId worker) const {
+    const auto found = peers_.find(worker);
+    return found != peers_.end() &&
+           found->second.presence == Peer::Presence::kUnheard &&
+           (found->second.was_ordered || found->second.has_pieces);
+  }
   // True after a planned change of placement, until an attempt ends otherwise.
   bool moves() const { return moves_; }
   int64_t attempt() const { return attempt_; }  // 0: none began
@@ -185,6 +232,12 @@ class JobRecovery {
   std::vector<std::vector<MemberId>> HoldersOf(Cut cut) const {
     return holdings_.HoldersOf(cut);
   }
+  // The newest step that a worker has applied; of a group in the present
+  // attempt.
+  int64_t furthest() const { return furthest_; }
+  // The group lies on fewer machines than shall hold its state: its members
+  // deposit states, and idle machines copy them.
+  bool NeedsFollowers() const;
   // Whether the job loses nothing safe when this draining worker goes.
   bool MayGo(WorkerId worker) const;
   // The job cannot go on without the workers that drain.
@@ -221,7 +274,11 @@ class JobRecovery {
   };
 
   // Virtual for the simulation's flaws.
-  virtual bool IsValid(Cut cut) const { return lineage_.IsValid(cut); }
+  virtual bool IsValid(Cut cut) const {
+    const auto torn = torn_.find(cut.attempt);
+    return lineage_.IsValid(cut) &&
+           (torn == torn_.end() || cut.step <= torn->second);
+  }
   virtual bool HasLeft(const Peer& peer) const {
     return peer.report.echo > leave_mark_;
   }
@@ -257,7 +314,9 @@ class JobRecovery {
   // Each handles one phase, and returns whether Step() must run again.
   bool Step(Instant now, RecoveryActions& actions);
   bool Adopt(Instant now, RecoveryActions& actions);
+  bool AdoptGroup(Instant now, RecoveryActions& actions);
   bool Watch(Instant now, RecoveryActions& actions);
+  bool WatchGroup(Instant now, RecoveryActions& actions);
   bool WatchWork(Instant now, RecoveryActions& actions);
   bool WaitForLeave(Instant now, RecoveryActions& actions);
   bool WaitForFinish(Instant now, RecoveryActions& actions);
@@ -311,9 +370,27 @@ class JobRecovery {
   // The process has, or may have, a run or pieces of the job.
   bool IsConcerned(const Peer& peer) const {
     return IsMember(peer.process) || peer.report.attempt > 0 ||
-           peer.has_pieces || peer.report.follows || peer.was_ordered;
+           peer.has_pieces || peer.report.follows || peer.was_ordered ||
+           roster_.listeners.count(peer.process) > 0;
   }
-  bool IsUploaded(LayerRange layers) const;
+  // The machines that shall hold a cut before it is the floor.  The members of
+  // a group hold its state anyway.
+  int CopiesWanted() const {
+    return policy_.views && places_.size() > 1 ? 1 : followers() + 1;
+  }
+  bool IsUploaded(LayerRange layers) const {
+    for (int layer = layers.first; layer < layers.last; ++layer) {
+      if (uploaded_.count(layer) == 0) return false;
+    }
+    return true;
+  }
+  // The process runs the present attempt, or has done so to its end.
+  bool Runs(const RunPlace& place) const {
+    const Peer* const peer = FindLive(place.process);
+    return peer != nullptr && peer->report.attempt == attempt_ &&
+           (peer->report.phase == WorkPhase::kRunning ||
+            peer->report.phase == WorkPhase::kDone);
+  }
   bool IsDone(const RunPlace& place) const {
     const Peer* const peer = FindLive(place.process);
     return IsUploaded(place.layers) ||
@@ -344,6 +421,9 @@ class JobRecovery {
   bool holdings_changed_ = false;  // or the peers that count
   bool members_changed_ = false;   // since a plan was asked for
   std::set<MemberId> excluded_;
+  std::set<MemberId> distrusted_;
+  // The last sound step of attempts whose group was torn.
+  std::map<int64_t, int64_t> torn_;
   // Workers that this or an earlier coordinator may have told of the job.
   std::set<WorkerId> told_;
   int64_t lost_rows_ = 0;  // that a restored store may lack
@@ -354,6 +434,7 @@ class JobRecovery {
   int64_t attempt_ = 0;
   Cut base_;
   std::vector<RunPlace> places_;
+  Roster roster_;  // of a group
   std::vector<std::vector<MemberId>> sources_;
   bool stop_ = false;       // members were asked to stop
   bool stopped_ = false;    // all members have stopped

@@ -4,8 +4,10 @@
 
 #include <compare>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -94,6 +96,7 @@ struct JobReport {
   int64_t attempt = 0;  // that it runs, or that failed; 0: none
   WorkPhase phase = WorkPhase::kIdle;
   int64_t step = 0;         // applied
+  bool joins = false;       // its group, in which it has not taken part yet
   absl::Status error = {};  // kFailed
   std::optional<KeptState> kept = {};
   // The newest floor that any coordinator has told it.
@@ -110,6 +113,31 @@ struct JobReport {
 
   friend bool operator==(const JobReport&, const JobReport&) = default;
 };
+
+// The newest step that a survivor has applied, if the surviving replicas can
+// bring all layers to it.  Nothing: they cannot, or such a cut exists already.
+//   kept    by survivors, of the places of their attempt
+//   newest  the newest cut's step
+std::optional<int64_t> StepToFinish(const std::vector<RunPlace>& places,
+                                    const std::map<MemberId, KeptState>& kept,
+                                    int64_t newest);
+
+struct FollowRequest {
+  // One process a machine: those with stages first, in the order of stages,
+  // then idle ones by id.
+  std::vector<std::pair<MachineId, MemberId>> ring;
+  std::map<MemberId, MachineId> machines;  // of live owners
+  int wanted = 0;              // machines besides the owner's, for each piece
+  bool states_differ = false;  // of the owners of the same layers
+};
+// The next machines after a stage's own pull its pieces.
+std::map<MemberId, std::vector<Follow>> FollowersOf(
+    const std::vector<RunPlace>& places, const FollowRequest& request);
+
+// Another attempt may succeed, on other workers if need be.
+bool IsTransient(absl::StatusCode code);
+// The worker lacks something that another one may have.
+bool MakesUnfit(absl::StatusCode code);
 
 // Returns the report without the claims that cannot be true.
 //   newest   the newest order that any process was given

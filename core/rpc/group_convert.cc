@@ -155,6 +155,8 @@ v1::GroupOrder ToProto(const GroupOrder& group) {
     *proto.mutable_uploader() = ToProto(group.uploader);
   }
   proto.set_lease_ms(absl::ToInt64Milliseconds(group.lease));
+  proto.set_deposit_every(group.deposit_every);
+  proto.set_deposit_from(group.deposit_from);
   return proto;
 }
 
@@ -177,6 +179,12 @@ absl::StatusOr<GroupOrder> FromProto(const v1::GroupOrder& proto) {
         absl::StrCat("group: a lease of ", proto.lease_ms(), " ms"));
   }
   if (proto.lease_ms() > 0) group.lease = absl::Milliseconds(proto.lease_ms());
+  PACELINE_RETURN_IF_ERROR(
+      CheckCount("group: deposit_every", proto.deposit_every()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckCount("group: deposit_from", proto.deposit_from()));
+  group.deposit_every = proto.deposit_every();
+  group.deposit_from = proto.deposit_from();
   PACELINE_RETURN_IF_ERROR(CheckGroup(group));
   return group;
 }

@@ -446,15 +446,16 @@ TEST_F(CheckpointsTest, ResumeRefusesWhatCannotGoOn) {
   ASSERT_TRUE(Stop().ok());
   const JobId plain = Submit(SpecOf(2));
   ASSERT_TRUE(Stop(plain).ok());
-  JobSpec done = CheckpointedSpec(), members = GroupSpec();
+  JobSpec done = CheckpointedSpec(), infers = CheckpointedSpec();
   done.train.steps = 25;
+  infers.kind = kInferKind;
 
   for (const auto& [spec, job, step, why] :
        {std::tuple{CheckpointedSpec(), JobId{99}, 0, "99"},
         {CheckpointedSpec(), plain, 0, "has no checkpoint: "},
         {CheckpointedSpec(), job_, 30, "there are: 25"},
         {done, job_, 0, "the job ends at step 25: let it train longer"},
-        {members, job_, 0, "only a pipeline that trains"}}) {
+        {infers, job_, 0, "only a job that trains"}}) {
     Resume(spec, job, step);
     EXPECT_THAT(submit_error().message(), HasSubstr(why));
     // Nothing that a client would take for a lack of workers.

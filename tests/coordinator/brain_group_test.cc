@@ -307,9 +307,8 @@ TEST(BrainGroup, ShardsAreSettledWithTheFirstMembersForAllThatCome) {
 
   EXPECT_EQ(mesh.Run("w2")->spec.aggregation.shards, 2);
   EXPECT_EQ(mesh.Run("w3")->spec.aggregation.shards, 2);
-  EXPECT_EQ(mesh.Record().spec.aggregation.shards, 2);
-  const StoredState& stored = mesh.stored();
-  EXPECT_EQ(stored.jobs.at(mesh.job()).spec.aggregation.shards, 2)
+  EXPECT_EQ(mesh.Record().spec.aggregation.shards, 0) << "as it was submitted";
+  EXPECT_EQ(mesh.stored().jobs.at(mesh.job()).job.shards(), 2)
       << "as a coordinator that starts again finds it";
 }
 
@@ -396,64 +395,6 @@ TEST(BrainGroup, ProcessThatWasTakenOutIsAskedToStartAnewWhenItReturns) {
   EXPECT_EQ(mesh.Workers("w2"), "w1 w2 w3");
 }
 
-TEST(BrainGroup, LossOfAllMembersBeginsAnewAttemptWithThoseWhoAreThere) {
-  GroupMesh mesh = Training(2);
-  mesh.Attach("w3", 103);  // listens
-
-  mesh.Break("w1");
-  mesh.Break("w2");
-  mesh.Pass(600);
-
-  EXPECT_EQ(mesh.State(), JobState::kRunning) << mesh.Why();
-  EXPECT_EQ(mesh.Run("w3")->fence.attempt, 2);
-  EXPECT_EQ(mesh.Members("w3"), "w3");
-  EXPECT_EQ(mesh.Record().job.step(), 0);
-  EXPECT_THAT(mesh.Story(), Tells("again: nobody who has the group's"));
-}
-
-TEST(BrainGroup, ANewAttemptChoosesItsShardsAnewAndSaysWhy) {
-  JobSpec spec = GroupSpec();
-  spec.model.hidden = {64, 64, 64};
-  spec.aggregation.shards = 0;
-  GroupMesh mesh = Training(2, spec);
-  EXPECT_THAT(mesh.Record().job.estimate().shards_why(), HasSubstr("with 1"));
-  mesh.Attach("w3", 103);  // listens
-
-  mesh.Break("w1");
-  mesh.Break("w2");
-  mesh.Pass(600);
-
-  EXPECT_EQ(mesh.Run("w3")->spec.aggregation.shards, 1);
-  EXPECT_THAT(mesh.Record().job.estimate().shards_why(),
-              HasSubstr("one member"));
-}
-
-TEST(BrainGroup, NewAttemptHasACurveOfItsOwn) {
-  GroupMesh mesh = Training(2);
-  v1::Heartbeat told = mesh.Beat("w1");
-  *told.add_steps() = StepOf(1, 2.5, 1);
-  *told.add_steps() = StepOf(2, 2.25, 2);
-  *told.add_evaluations() = PartOf(2, 2.25, 0.5, 100);
-  mesh.Send("w1", told);
-  ASSERT_EQ(mesh.Curve().size(), 2u);
-  mesh.Attach("w3", 103);  // listens
-
-  mesh.Break("w1");
-  mesh.Break("w2");
-  mesh.Pass(600);
-  ASSERT_EQ(mesh.Run("w3")->fence.attempt, 2);
-
-  EXPECT_TRUE(mesh.Curve().empty());
-  EXPECT_TRUE(mesh.Evaluations().empty());
-  EXPECT_FALSE(mesh.Job().has_loss());
-  EXPECT_FALSE(mesh.Job().has_accuracy());
-  v1::Heartbeat again = mesh.Beat("w3");
-  *again.add_steps() = StepOf(1, 2.75, 3);
-  mesh.Send("w3", again);
-  EXPECT_EQ(mesh.Curve().size(), 1u);
-  EXPECT_EQ(mesh.Job().loss(), 2.75);
-}
-
 TEST(BrainGroup, MemberThatIsStoppedLeavesAtOnce) {
   GroupMesh mesh = Training(3);
   v1::Heartbeat last = mesh.Beat("w2");
@@ -481,43 +422,6 @@ TEST(BrainGroup, NewWorkerIsTakenInThoughAJobWaitsForAnAbsentOne) {
   EXPECT_EQ(mesh.Workers("w1"), "w1 w2 w3");
 }
 
-TEST(BrainGroup, JobWithoutAnyWorkerIsQueuedAgain) {
-  GroupMesh mesh = Training(1);
-
-  mesh.Break("w1");
-  mesh.Pass(600);
-  EXPECT_EQ(mesh.State(), JobState::kQueued);
-  mesh.Attach("w1", 201);
-
-  EXPECT_EQ(mesh.State(), JobState::kRunning);
-  EXPECT_EQ(mesh.Run("w1")->fence.attempt, 2);
-}
-
-// Another CPU capability than that of the order.
-TEST(BrainGroup, ProcessesThatStartAnewBeforeTheRunAreWaitedFor) {
-  GroupMesh mesh;
-  mesh.AttachAll(2);
-  mesh.Submit(GroupSpec());
-  for (const std::string name : {"w1", "w2"}) {
-    v1::Heartbeat restarting = mesh.Beat(name);
-    restarting.set_restarting(true);
-    restarting.clear_run();
-    mesh.Send(name, restarting);
-  }
-  mesh.Break("w1");
-  mesh.Break("w2");
-  mesh.Attach("w1", 201);
-  EXPECT_EQ(mesh.State(), JobState::kQueued);
-  EXPECT_EQ(mesh.Why(), "waits for w2 to start anew");
-
-  mesh.Attach("w2", 202);
-
-  EXPECT_EQ(mesh.State(), JobState::kRunning);
-  EXPECT_EQ(mesh.Run("w1")->fence.attempt, 2);
-  EXPECT_EQ(mesh.Members("w1"), "w1 w2");
-  EXPECT_THAT(mesh.Story(), Each(Not(HasSubstr("lost:"))));
-}
-
 TEST(BrainGroup, MinorityWithAnotherStateIsEvicted) {
   GroupMesh mesh = Training(3);
   mesh.worker("w1").report.mismatch_step = 17;
@@ -529,18 +433,6 @@ TEST(BrainGroup, MinorityWithAnotherStateIsEvicted) {
   EXPECT_EQ(mesh.Members("w1"), "w1 w3");
   EXPECT_THAT(mesh.Story(), Tells("evicted: member w2", "after step 17"));
   EXPECT_EQ(mesh.State(), JobState::kRunning);
-}
-
-TEST(BrainGroup, TieOfStatesBeginsAnewAttempt) {
-  GroupMesh mesh = Training(2);
-  mesh.worker("w1").report.mismatch_step = 17;
-  mesh.worker("w1").report.mismatch = {{mesh.Id("w1"), 7}, {mesh.Id("w2"), 8}};
-
-  mesh.Say("w1");
-
-  EXPECT_EQ(mesh.Run("w1")->fence.attempt, 2);
-  EXPECT_EQ(mesh.Members("w2"), "w1 w2");
-  EXPECT_THAT(mesh.Story(), Tells("mismatch: states differ"));
 }
 
 TEST(BrainGroup, TooFewMembersPauseTheJobUntilOneReturns) {
@@ -607,6 +499,20 @@ TEST(BrainGroup, AllMembersDoneSavesTheWeightsOnce) {
 }
 
 // Servers take turns, and their heartbeats come in any order.
+// No further hold carries the hash of the last state.
+TEST(BrainGroup, MinorityWithAnotherLastStateIsEvicted) {
+  GroupMesh mesh = Training(3);
+  for (const std::string name : {"w1", "w2", "w3"}) {
+    mesh.worker(name).report.state_step = 60;
+    mesh.worker(name).report.state_hash = name == "w1" ? 8 : 7;
+    Finish(mesh, name);
+  }
+
+  EXPECT_THAT(mesh.Story(), Tells("evicted: member w1"));
+  mesh.Pass(50);
+  EXPECT_EQ(mesh.weights().back().kind, Actions::Weights::Kind::kSave);
+}
+
 TEST(BrainGroup, EveryRoundsCosineCountsOnce) {
   GroupMesh mesh = Training(3);
   const auto tell = [&](int64_t server, int64_t step, double cosine) {
@@ -842,29 +748,6 @@ TEST(BrainGroup, ProcessThatWasTakenOutStaysOutUnderALaterCoordinator) {
   EXPECT_TRUE(mesh.IsAskedToRenew("w2"));
   mesh.Attach("w2", 202);
   EXPECT_EQ(mesh.Workers("w2"), "w1 w2 w3");
-}
-
-TEST(BrainGroup, FaultsThatAreSpentStaySoUnderALaterCoordinator) {
-  JobSpec spec = GroupSpec();
-  spec.model = DefaultModel("vit");
-  spec.data = DefaultDataSpec("synthetic");
-  spec.faults = {{.worker = "w1", .step = 5, .kind = "nan"},
-                 {.worker = "", .kind = kSkipStage, .block = 1}};
-  GroupMesh before = Training(2, spec);
-  EXPECT_EQ(before.Run("w1")->spec.faults.size(), 2u);
-  before.Break("w1");
-  before.Break("w2");
-  before.Pass(600);
-  ASSERT_EQ(before.State(), JobState::kQueued);
-  GroupMesh mesh = Later(before);
-  mesh.Attach("w1", 201);
-  mesh.Attach("w2", 202);
-
-  ASSERT_EQ(mesh.State(), JobState::kRunning) << mesh.Why();
-  EXPECT_EQ(mesh.Run("w1")->fence.attempt, 2);
-  // A skipped block concerns the model, and is never spent.
-  ASSERT_EQ(mesh.Run("w1")->spec.faults.size(), 1u);
-  EXPECT_EQ(mesh.Run("w1")->spec.faults[0].kind, kSkipStage);
 }
 
 TEST(BrainGroup, StepsThatMembersRecordTwiceOrOutOfOrderCountAllOnce) {

@@ -62,15 +62,22 @@ TEST_F(StateOf010, HasTheRecordsOfItsJobs) {
   EXPECT_EQ(store_->Logs(JobId{1}, 0, 100)->size(), 3u);
 }
 
+// A group that it kept no attempts of begins a new one.
 TEST_F(StateOf010, GoesOnWithTheJobThatRan) {
   ASSERT_TRUE(state_.ok()) << state_.status();
   Mesh mesh(*state_);
-  const v1::Registration& w1 = state_->workers.at(WorkerId{1});
-  const StreamId stream = mesh.Attach(w1);
+  std::vector<StreamId> streams;
+  for (const auto& [id, worker] : state_->workers) {
+    streams.push_back(mesh.Attach(worker));
+    ASSERT_TRUE(mesh.last_attach().ok()) << mesh.last_attach();
+  }
 
-  ASSERT_TRUE(mesh.last_attach().ok()) << mesh.last_attach();
-  ASSERT_TRUE(mesh.Order(stream).run.has_value());
-  EXPECT_EQ(mesh.Order(stream).run->fence.job, JobId{2});
+  mesh.Pass(100, streams);
+
+  const std::optional<RunOrder>& run = mesh.Order(streams[0]).run;
+  ASSERT_TRUE(run.has_value()) << mesh.Record(JobId{2}).job.why();
+  EXPECT_EQ(run->fence.job, JobId{2});
+  EXPECT_EQ(run->fence.attempt, 2);
 }
 
 TEST_F(StateOf010, HasACheckpointThatAJobGoesOnFrom) {

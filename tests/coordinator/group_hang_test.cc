@@ -26,7 +26,7 @@ class Group {
   Group() : group_(GroupOptions(), std::nullopt) {
     std::vector<GroupWorker> workers;
     for (int i = 1; i <= 3; ++i) workers.push_back({MemberOf(i), "w", "a:1"});
-    group_.Begin(workers, {}, At(0));
+    group_.Begin(workers, {}, 0, At(0));
     group_.TakeNews();
   }
 

@@ -26,6 +26,8 @@ class GroupMesh : public Mesh {
     v1::RunState::Phase phase = kRunning;
     MemberReport report;
     int64_t progress = 0;
+    Fence fence;                  // that the report is of
+    std::optional<RunOrder> ran;  // the newest order with a run
   };
 
   using Mesh::Mesh;
@@ -43,6 +45,12 @@ class GroupMesh : public Mesh {
     worker.name = name;
     worker.incarnation = incarnation;
     worker.stream = Attach(WorkerNamed(name, incarnation));
+    Say(name);
+  }
+  // The workers of `before` still run, and attach to this coordinator later.
+  void GoOnWith(const GroupMesh& before) {
+    workers_ = before.workers_;
+    for (auto& [name, worker] : workers_) worker.stream = {};
   }
 
   Worker& worker(const std::string& name) { return workers_.at(name); }
@@ -52,10 +60,12 @@ class GroupMesh : public Mesh {
 
   // The newest order of that worker; nothing: it has no run.
   std::optional<RunOrder> Run(const std::string& name) {
-    return Order(worker(name).stream).run;
+    const StreamId stream = worker(name).stream;
+    return Orders(stream) == 0 ? std::nullopt : Order(stream).run;
   }
   bool IsAskedToRenew(const std::string& name) {
-    return Order(worker(name).stream).renew;
+    const StreamId stream = worker(name).stream;
+    return Orders(stream) > 0 && Order(stream).renew;
   }
   View ViewOf(const std::string& name) { return Run(name)->group->view; }
   // "w1 w2" of the view that `name` was told.
@@ -87,7 +97,17 @@ class GroupMesh : public Mesh {
   void Say(const std::string& name) { Send(name, Beat(name)); }
   v1::Heartbeat Beat(const std::string& name) {
     Worker& worker = workers_.at(name);
-    const std::optional<RunOrder> run = Run(name);
+    std::optional<RunOrder> run = Run(name);
+    // Without any order of this coordinator it runs on.
+    if (Orders(worker.stream) == 0) run = worker.ran;
+    worker.ran = run;
+    if (run.has_value() && run->fence != worker.fence) {
+      if (worker.fence != Fence()) {
+        worker.report = {};
+        worker.report.next = run->base.step;
+      }
+      worker.fence = run->fence;
+    }
     if (!run.has_value()) {
       v1::Heartbeat idle;
       idle.set_progress(worker.progress);
@@ -178,7 +198,9 @@ inline GroupMesh Training(int workers, const JobSpec& spec = GroupSpec(),
 
 // Under a coordinator that comes after that of `before`.
 inline GroupMesh Later(const GroupMesh& before) {
-  return GroupMesh(before.stored(), before.ms());
+  GroupMesh mesh(before.stored(), before.ms());
+  mesh.GoOnWith(before);
+  return mesh;
 }
 
 // How many processes of its group are members, or listen.

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections import defaultdict
+from pathlib import Path
 
 from mesh_case import MeshCase, frozen_thread, stopped
 from mesh import tensors_of
@@ -128,6 +129,97 @@ class KilledServer(Watched):
 
     def test_committing(self):
         self.costs_its_part_and_comes_back("committing", "w5")
+
+
+class KeptGroups(GroupCase):
+    """A group's state outlives its members, as a pipeline's does."""
+    beside_others = True
+    ALL = "aggregation: {mode: rolling, min_parts: 3}\n"
+
+    def await_checkpoint(self):
+        self.soon(lambda: self.job("1")["checkpoints"])
+
+    def goes_on(self, job, *sets):
+        self.good(self.resume(job, *sets))
+
+    def test_one_that_was_stopped_goes_on_to_the_same_bytes(self):
+        self.start(3)
+        file = self.job_file(100_000, self.ALL)
+        self.assertEqual(self.detach(file, "train.checkpoint_every=20"), "1")
+        self.await_checkpoint()
+        self.stop("1")
+        steps = f"train.steps={self.step('1') + 30}"
+        expected = self.submit(file, steps)
+
+        self.goes_on("1", steps)
+
+        self.has(self.events("3"), "of job 1", "attempt 1 begins from step")
+        self.assertEqual(self.job("3")["weights_sha256"],
+                         expected["weights_sha256"], self.events("3"))
+
+    def test_a_pipeline_goes_on_as_a_group_and_a_group_as_a_pipeline(self):
+        self.start(3)
+        file = self.job_file(40, "pipeline: {stages: 2}\n")
+        self.submit(file, "train.checkpoint_every=40")
+
+        self.goes_on("1", "train.steps=80", "aggregation.mode=rolling",
+                     "pipeline.stages=0")
+        # With another number of members.
+        self.goes_on("2", "train.steps=120", "aggregation.members=2")
+        self.goes_on("3", "train.steps=160", "aggregation.mode=none")
+
+        for job, members in (("2", 3), ("3", 2), ("4", None)):
+            document = self.job(job)
+            self.assertEqual(document["state"], "succeeded")
+            if members is not None:
+                self.assertEqual(len(document["workers"]), members)
+            self.has(self.events(job), f"begins from step {int(job) * 40 - 40}")
+
+    def test_every_mode_is_exported_while_it_runs_and_resumed(self):
+        self.start(3)
+        for number, mode in enumerate(("rolling", "central", "gossip")):
+            job = str(2 * number + 1)
+            file = self.job_file(100_000, f"aggregation: {{mode: {mode}}}\n")
+            self.assertEqual(self.detach(file), job)
+            self.await_step_after(5, job)
+
+            content = Path(self.export(job, f"{job}.safetensors")).read_bytes()
+
+            self.assertGreater(len(content), 100_000)
+            self.stop(job)
+            self.goes_on(job, f"train.steps={self.step(job) + 20}",
+                         "aggregation.members=2")
+            self.has(self.events(str(int(job) + 1)),
+                     "attempt 1 begins from step")
+
+    def test_it_goes_on_from_a_checkpoint_when_all_were_killed(self):
+        self.start(3)
+        file = self.job_file(100_000, self.ALL)
+        self.detach(file, "train.checkpoint_every=20")
+        self.await_checkpoint()
+
+        self.kill("w1", "w2", "w3")
+
+        self.await_event("attempt 2 begins from step")
+        self.expect_undisturbed("1", file)
+
+    def test_it_goes_on_from_the_furthest_state_when_all_stood_still(self):
+        """Longer than the lease, and there is no checkpoint."""
+        self.start(3)
+        file = self.job_file(100_000, self.ALL)
+        self.detach(file)
+        self.await_step_after(30)
+        pids = [self.pid_of_worker(name) for name in ("w1", "w2", "w3")]
+        with stopped(pids[0]), stopped(pids[1]), stopped(pids[2]):
+            self.await_event("attempt 1 ends")
+            reached = self.step("1")
+
+        self.await_event("attempt 2 begins from step")
+        began = self.events().split("attempt 2 begins from step ")[1]
+        self.assertGreaterEqual(int(began.split()[0]), reached)
+        self.assertNotIn("begins from the beginning",
+                         self.events().split("attempt 1 ends")[1])
+        self.expect_undisturbed("1", file)
 
 
 class RoundsByTheClock(Watched):

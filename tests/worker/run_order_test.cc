@@ -251,8 +251,10 @@ TEST(CheckGroupOrder, RefusesWhatTheCoordinatorCouldHaveSentWrong) {
         [](RunOrder& o) { o.spec.aggregation.shards = 0; }},
        {"no training steps to divide",
         [](RunOrder& o) { o.spec.kind = kInferKind; }},
-       {"begins with step 5: need a pipeline",
-        [](RunOrder& o) { o.base.step = 5; }},
+       {"need an attempt before its own",
+        [](RunOrder& o) {
+          o.base = {o.fence.attempt, 5};
+        }},
        {"threads is 0, need 1 or more", [](RunOrder& o) { o.threads = 0; }},
        {"", [](RunOrder& o) { o.group->view.members.clear(); }},
        {"this worker (id 4) is not in its round group",

@@ -161,7 +161,8 @@ class Trainer final : public RunObserver, public FaultActions {
                               const SteadyLock lock(&mutex_);
                               ++seen_.uploads;
                               return absl::OkStatus();
-                            }};
+                            },
+                            [](int64_t, bool) {}};
     if (gossip != nullptr) {
       runner_ = std::make_unique<GossipRunner>(member, parts, *gossip);
     } else {

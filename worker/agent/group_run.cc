@@ -1,6 +1,8 @@
+#include <atomic>
 #include <utility>
 #include <vector>
 
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/precision.h"
 #include "core/obs/log.h"
@@ -33,6 +35,7 @@ class GroupRun final : public WorkerRun {
   absl::Status Run() override;
   void Cancel(const absl::Status& why) override;
   void OnGroup(const GroupOrder& group) override;
+  std::optional<v1::KeptState> Leave() override;
   std::optional<MemberReport> Member() const override;
   RoundReading Rounds() const override;
   std::map<WorkerId, int64_t> SentBytes() const override;
@@ -40,8 +43,19 @@ class GroupRun final : public WorkerRun {
  private:
   absl::Status Prepare();
   absl::Status MakeEngine();
+  absl::Status OpenData();
   absl::StatusOr<RoundExchangeOptions> ExchangeOptions();
   absl::Status TakeTurns();
+  // The engine has the state after `steps` steps.  took_over: from another
+  // member.
+  void OnState(int64_t steps, bool took_over);
+  bool IsDue(int64_t steps);
+  bool KeepsPieces() const {
+    return run_.pieces != nullptr && run_.pieces->IsNamed(run_.order.fence.job);
+  }
+  void Deposit(const std::vector<PiecePtr>& pieces) {
+    run_.pieces->Deposit(run_.order.fence.job, pieces);
+  }
   // Nothing comes any more, and what has come is counted.
   void Close();
   GroupExchange& exchange() const {
@@ -50,6 +64,19 @@ class GroupRun final : public WorkerRun {
   }
 
   const RunContext run_;
+  // Members of the first view begin with the order's base, joiners with a copy
+  // of another member's state.
+  bool begins_ = false;
+  // As GroupOrder has them, in the newest one.
+  std::atomic<int64_t> deposit_every_{0};
+  std::atomic<int64_t> deposit_from_{0};
+  int64_t deposited_from_ = 0;  // the newest deposit_from that was served
+  std::optional<int64_t> state_step_;  // of the engine; nothing: no state yet
+  // Deposited when the next round has committed: its holds had the hash of this
+  // state.
+  std::vector<PiecePtr> unconfirmed_;
+  bool withdrawn_ = false;  // the run ended by an order, its state is whole
+  v1::Inputs inputs_;
   // In the order in which they are made; what others borrow comes first.
   MemberId self_;
   std::unique_ptr<StageEngine> engine_;
@@ -75,6 +102,7 @@ absl::Status GroupRun::Run() {
     status = TakeTurns();
   }
   Close();
+  withdrawn_ = absl::IsCancelled(status);
   if (source_ != nullptr) SayUnreadable(*source_, run_.recorder);
   // Excluded, or an earlier run of this very fence was ended here: the group
   // never takes this process again, but it does take another one.
@@ -97,6 +125,8 @@ void GroupRun::Cancel(const absl::Status& why) {
 }
 
 void GroupRun::OnGroup(const GroupOrder& group) {
+  deposit_every_ = group.deposit_every;
+  deposit_from_ = group.deposit_from;
   // Under the lock: a newer one must not come before an older one.
   absl::MutexLock lock(&mutex_);
   if (state_ == State::kOpen) {
@@ -105,6 +135,52 @@ void GroupRun::OnGroup(const GroupOrder& group) {
     early_ = group;
   }
 }
+
+// Another attempt may go on from this state.
+std::optional<v1::KeptState> GroupRun::Leave() {
+  if (withdrawn_ && KeepsPieces() &&
+      state_step_.value_or(0) > run_.order.base.step) {
+    const ScopedPart part(run_.time, TimePart::kSnapshot);
+    Deposit(CopyState(run_, {{0, engine_.get()}}, *state_step_));
+  }
+  return std::nullopt;
+}
+
+// --- Deposits ----------------------------------------------------------------
+
+bool GroupRun::IsDue(int64_t steps) {
+  const int64_t every = run_.order.spec.train.checkpoint_every;
+  const int64_t also = deposit_every_;
+  const int64_t from = deposit_from_;
+  const bool asked = from > deposited_from_ && steps >= from;
+  if (asked) deposited_from_ = from;
+  return asked ||
+         (every > 0 &&
+          (steps % every == 0 || steps == source_->total_steps())) ||
+         (also > 0 && steps % also == 0);
+}
+
+void GroupRun::OnState(int64_t steps, bool took_over) {
+  state_step_ = steps;
+  const std::vector<PiecePtr> confirmed = std::exchange(unconfirmed_, {});
+  if (took_over || !KeepsPieces()) return;
+  const ScopedPart part(run_.time, TimePart::kSnapshot);
+  if (!confirmed.empty()) Deposit(confirmed);
+  if (!IsDue(steps)) return;
+  if (gossip_ != nullptr) {
+    // States differ: the view names the member whose state is kept.
+    const std::optional<View> view = exchange().view();
+    if (!view.has_value() || view->leveller != self_) return;
+  }
+  std::vector<PiecePtr> pieces = CopyState(run_, {{0, engine_.get()}}, steps);
+  if (gossip_ != nullptr || steps == source_->total_steps()) {
+    Deposit(pieces);
+  } else {
+    unconfirmed_ = std::move(pieces);
+  }
+}
+
+// --- The run -----------------------------------------------------------------
 
 std::optional<MemberReport> GroupRun::Member() const {
   absl::MutexLock lock(&mutex_);
@@ -146,11 +222,12 @@ absl::Status GroupRun::Prepare() {
         "the job has faults on purpose, which this worker cannot commit: "
         "submit it without `faults`");
   }
+  begins_ = Contains(order.group->view, self_);
+  PACELINE_RETURN_IF_ERROR(ReadWeightInputs(run_, inputs_));
+  PACELINE_RETURN_IF_ERROR(TakeInputs(run_, inputs_));
   PACELINE_RETURN_IF_ERROR(MakeEngine());
-  PACELINE_ASSIGN_OR_RETURN(source_, run_.factory.OpenData(order.spec, {}));
-  PACELINE_ASSIGN_OR_RETURN(const v1::NameBytes names,
-                            TakeFacts(run_, *source_, origin_, nullptr));
-  run_.recorder.SetTotals(source_->total_steps(), /*samples=*/0, names);
+  PACELINE_RETURN_IF_ERROR(OpenData());
+  if (begins_) state_step_ = order.base.step;
   faults_ = FaultsOf(order, self_);
   PACELINE_ASSIGN_OR_RETURN(RoundExchangeOptions options, ExchangeOptions());
   // With those who are there now; who joins later is let in with room to spare.
@@ -178,6 +255,23 @@ absl::Status GroupRun::Prepare() {
   return absl::OkStatus();
 }
 
+absl::Status GroupRun::OpenData() {
+  const RunOrder& order = run_.order;
+  PACELINE_ASSIGN_OR_RETURN(source_, run_.factory.OpenData(order.spec, {}));
+  PACELINE_ASSIGN_OR_RETURN(const uint64_t read,
+                            source_->Fingerprint(BatchPhase::kTrain));
+  inputs_.set_data(read);
+  PACELINE_ASSIGN_OR_RETURN(const v1::NameBytes names,
+                            TakeFacts(run_, *source_, origin_, &inputs_));
+  PACELINE_RETURN_IF_ERROR(TakeInputs(run_, inputs_));
+  if (order.base.step > source_->total_steps()) {
+    return InvalidArgument("the job begins at step ", order.base.step,
+                           ", and ends at step ", source_->total_steps());
+  }
+  run_.recorder.SetTotals(source_->total_steps(), /*samples=*/0, names);
+  return absl::OkStatus();
+}
+
 absl::Status GroupRun::MakeEngine() {
   const RunOrder& order = run_.order;
   run_.factory.SetThreads(order.threads);
@@ -191,6 +285,9 @@ absl::Status GroupRun::MakeEngine() {
   PACELINE_ASSIGN_OR_RETURN(options.teacher, MakeTeacher(run_, options));
   PACELINE_ASSIGN_OR_RETURN(engine_, run_.factory.MakeEngine(options));
   run_.recorder.AddUpdateBytes(UpdateBytes(options));
+  if (order.base != Cut()) {
+    return begins_ ? RestoreBase(run_, {{0, engine_.get()}}) : absl::OkStatus();
+  }
   if (order.spec.model.weights.empty()) return absl::OkStatus();
   PACELINE_ASSIGN_OR_RETURN(
       const std::vector<NamedTensor> weights,
@@ -213,6 +310,7 @@ absl::StatusOr<RoundExchangeOptions> GroupRun::ExchangeOptions() {
   options.values = gradient.size();
   options.state_bytes = engine_->StateBytes();
   options.total_steps = source_->total_steps();
+  options.next = begins_ ? run_.order.base.step : 0;
   options.state_hash = engine_->StateHash();
   options.learning_rate = [rate = spec.train.learning_rate,
                            steps = options.total_steps](int64_t step) {
@@ -228,7 +326,11 @@ absl::StatusOr<RoundExchangeOptions> GroupRun::ExchangeOptions() {
 }
 
 absl::Status GroupRun::TakeTurns() {
-  MemberOptions options{run_.order.spec, run_.model, self_, faults_};
+  const RunOrder& order = run_.order;
+  MemberOptions options{order.spec, run_.model, self_, faults_};
+  if (begins_) options.base = order.base.step;
+  options.evaluates_base = begins_ && order.base != Cut() && !order.evaluated;
+  options.skipped_in_row = order.skipped_in_row;
   ProcessFaults none;
   FaultActions& actions =
       run_.fault_actions != nullptr ? *run_.fault_actions : none;
@@ -240,9 +342,17 @@ absl::Status GroupRun::TakeTurns() {
     run_.recorder.SetPhase(v1::RunState::PHASE_DONE);
     return absl::OkStatus();
   };
-  const MemberParts parts{*engine_,    *source_,   actions,
-                          run_.time,   run_.clock, run_.recorder,
-                          run_.cancel, on_done,    upload};
+  const MemberParts parts{
+      *engine_,
+      *source_,
+      actions,
+      run_.time,
+      run_.clock,
+      run_.recorder,
+      run_.cancel,
+      on_done,
+      upload,
+      [this](int64_t steps, bool took_over) { OnState(steps, took_over); }};
   if (gossip_ != nullptr) {
     return GossipRunner(std::move(options), parts, *gossip_).Run();
   }

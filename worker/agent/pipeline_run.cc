@@ -49,10 +49,9 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
  private:
   absl::Status Prepare();
   absl::Status MakeEngine(int stage);
-  absl::Status Restore();
+  StageEngines StagesByLayer() const;
   absl::Status WarmUp(int stage, StageEngine& engine) const;
   absl::Status OpenData();
-  absl::Status TakeInputs();
   void KeepRest(const StageRunner::Rest& rest);
   bool infers() const { return IsInference(run_.order.spec); }
 
@@ -174,6 +173,8 @@ absl::Status PipelineRun::Prepare() {
   const RunOrder& order = run_.order;
   const ScopedPart part(run_.time, TimePart::kOrders);
   run_.factory.SetThreads(order.threads);
+  PACELINE_RETURN_IF_ERROR(ReadWeightInputs(run_, inputs_));
+  PACELINE_RETURN_IF_ERROR(TakeInputs(run_, inputs_));
   for (const int stage : StagesOf(order, run_.self)) {
     PACELINE_RETURN_IF_ERROR(MakeEngine(stage));
   }
@@ -183,7 +184,10 @@ absl::Status PipelineRun::Prepare() {
   PACELINE_ASSIGN_OR_RETURN(const int64_t bytes,
                             PredictBytes(order, run_.model, run_.self));
   run_.recorder.SetPredictedMemory(bytes);
-  PACELINE_RETURN_IF_ERROR(Restore());
+  // Inference has no state: its base is where the walk begins.
+  if (order.base != Cut() && !infers()) {
+    PACELINE_RETURN_IF_ERROR(RestoreBase(run_, StagesByLayer()));
+  }
   PACELINE_ASSIGN_OR_RETURN(connections_, run_.factory.Connect(wiring));
   if (infers() &&
       (engines_.contains(0) || engines_.contains(StageCount(order) - 1))) {
@@ -210,26 +214,12 @@ absl::Status PipelineRun::MakeEngine(int stage) {
   const RunOrder& order = run_.order;
   EngineOptions options = EngineOptionsOf(order, run_.model, stage);
   PACELINE_ASSIGN_OR_RETURN(options.teacher, MakeTeacher(run_, options));
-  if (options.teacher != nullptr) {
-    PACELINE_ASSIGN_OR_RETURN(
-        const uint64_t read,
-        run_.factory.FingerprintOf(order.spec.train.distill.weights));
-    inputs_.set_teacher(read);
-    PACELINE_RETURN_IF_ERROR(TakeInputs());
-  }
   PACELINE_ASSIGN_OR_RETURN(engines_[stage], run_.factory.MakeEngine(options));
   run_.recorder.AddUpdateBytes(UpdateBytes(options));
   StageEngine& engine = *engines_[stage];
   if (infers()) PACELINE_RETURN_IF_ERROR(WarmUp(stage, engine));
   if (order.spec.model.weights.empty() || (order.base != Cut() && !infers())) {
     return absl::OkStatus();
-  }
-  if (inputs_.weights() == 0) {
-    PACELINE_ASSIGN_OR_RETURN(
-        const uint64_t read,
-        run_.factory.FingerprintOf(order.spec.model.weights));
-    inputs_.set_weights(read);
-    PACELINE_RETURN_IF_ERROR(TakeInputs());
   }
   PACELINE_ASSIGN_OR_RETURN(
       const std::vector<NamedTensor> weights,
@@ -242,56 +232,6 @@ absl::Status PipelineRun::MakeEngine(int stage) {
       {{"stage", stage},
        {"tensors", static_cast<int64_t>(weights.size())},
        {"file", order.spec.model.weights}});
-  return absl::OkStatus();
-}
-
-// Others than the job began with must not reach the first step.
-absl::Status PipelineRun::TakeInputs() {
-  PACELINE_RETURN_IF_ERROR(
-      CheckInputs(inputs_, run_.order.inputs, run_.order.spec));
-  run_.recorder.SetInputs(inputs_);
-  return absl::OkStatus();
-}
-
-// The state of a layer holds what the layer borrows, so that no tied value has
-// to be shared here.
-absl::Status PipelineRun::Restore() {
-  const RunOrder& order = run_.order;
-  // Inference has no state: its base is where the walk begins.
-  if (order.base == Cut() || infers()) return absl::OkStatus();
-  if (run_.exchange == nullptr) {
-    return absl::UnimplementedError("this worker keeps no pieces");
-  }
-  PieceWant want{order.fence.job, order.base, {}, order.sources};
-  for (const auto& [stage, engine] : engines_) {
-    int layer = ReplicasOf(order, stage).front().layers.first;
-    for (const ScatteredBytes& state : engine->State()) {
-      want.bytes[layer++] = static_cast<int64_t>(state.size());
-    }
-  }
-  const Instant began = run_.clock.Now();
-  PACELINE_ASSIGN_OR_RETURN(const std::vector<PiecePtr> pieces,
-                            run_.exchange->Gather(want, run_.cancel));
-  run_.recorder.SetFetched(run_.clock.Now() - began);
-  auto next = pieces.begin();
-  for (const auto& [stage, engine] : engines_) {
-    const LayerRange layers = ReplicasOf(order, stage).front().layers;
-    std::vector<absl::Span<const uint8_t>> states;
-    for (int layer = layers.first; layer < layers.last; ++layer, ++next) {
-      states.push_back((*next)->bytes());
-    }
-    PACELINE_RETURN_IF_ERROR(engine->RestoreState(states));
-  }
-  std::vector<PiecePtr> kept;
-  for (const PiecePtr& piece : pieces) {
-    kept.push_back(AsOf({order.fence.attempt, order.base.step}, *piece));
-  }
-  run_.pieces->Deposit(order.fence.job, kept);
-  Log(LogLevel::kInfo, "stages go on from an earlier state",
-      {{"job", order.fence.job.value},
-       {"attempt", order.fence.attempt},
-       {"from", CutText(order.base)},
-       {"layers", static_cast<int64_t>(pieces.size())}});
   return absl::OkStatus();
 }
 
@@ -321,16 +261,17 @@ absl::Status PipelineRun::OnBatch(BatchInfo& batch) {
   return absl::OkStatus();
 }
 
-void PipelineRun::Deposit(int64_t step) {
-  const Fence& fence = run_.order.fence;
-  std::vector<PiecePtr> pieces;
+StageEngines PipelineRun::StagesByLayer() const {
+  StageEngines by_layer;
   for (const auto& [stage, engine] : engines_) {
-    int layer = ReplicasOf(run_.order, stage).front().layers.first;
-    for (const ScatteredBytes& state : engine->State()) {
-      pieces.push_back(CopyPiece({{fence.attempt, step}, layer++}, state));
-    }
+    by_layer[ReplicasOf(run_.order, stage).front().layers.first] = engine.get();
   }
-  run_.pieces->Deposit(fence.job, pieces);
+  return by_layer;
+}
+
+void PipelineRun::Deposit(int64_t step) {
+  run_.pieces->Deposit(run_.order.fence.job,
+                       CopyState(run_, StagesByLayer(), step));
   deposited_ = step;
 }
 
@@ -433,7 +374,7 @@ absl::Status PipelineRun::OpenData() {
   inputs_.set_data(read);
   PACELINE_ASSIGN_OR_RETURN(v1::NameBytes bytes,
                             TakeFacts(run_, *source_, origin_, &inputs_));
-  PACELINE_RETURN_IF_ERROR(TakeInputs());
+  PACELINE_RETURN_IF_ERROR(TakeInputs(run_, inputs_));
   if (!infers() && order.base.step > source_->total_steps()) {
     return InvalidArgument("the job begins at step ", order.base.step,
                            ", and ends at step ", source_->total_steps());
@@ -511,6 +452,81 @@ absl::StatusOr<v1::NameBytes> TakeFacts(const RunContext& run,
   v1::NameBytes names;
   names.set_classes(facts.classes);
   return names;
+}
+
+absl::Status ReadWeightInputs(const RunContext& run, v1::Inputs& inputs) {
+  const JobSpec& spec = run.order.spec;
+  if (run.model.teacher != nullptr) {
+    PACELINE_ASSIGN_OR_RETURN(
+        const uint64_t read,
+        run.factory.FingerprintOf(spec.train.distill.weights));
+    inputs.set_teacher(read);
+  }
+  const bool begins = run.order.base == Cut() || IsInference(spec);
+  if (spec.model.weights.empty() || !begins) return absl::OkStatus();
+  PACELINE_ASSIGN_OR_RETURN(const uint64_t read,
+                            run.factory.FingerprintOf(spec.model.weights));
+  inputs.set_weights(read);
+  return absl::OkStatus();
+}
+
+absl::Status TakeInputs(const RunContext& run, const v1::Inputs& inputs) {
+  PACELINE_RETURN_IF_ERROR(
+      CheckInputs(inputs, run.order.inputs, run.order.spec));
+  run.recorder.SetInputs(inputs);
+  return absl::OkStatus();
+}
+
+// The state of a layer holds what the layer borrows, so that no tied value has
+// to be shared here.
+absl::Status RestoreBase(const RunContext& run, const StageEngines& engines) {
+  const RunOrder& order = run.order;
+  if (run.exchange == nullptr) {
+    return absl::UnimplementedError("this worker keeps no pieces");
+  }
+  PieceWant want{order.fence.job, order.base, {}, order.sources};
+  for (const auto& [first, engine] : engines) {
+    int layer = first;
+    for (const ScatteredBytes& state : engine->State()) {
+      want.bytes[layer++] = static_cast<int64_t>(state.size());
+    }
+  }
+  const Instant began = run.clock.Now();
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<PiecePtr> pieces,
+                            run.exchange->Gather(want, run.cancel));
+  run.recorder.SetFetched(run.clock.Now() - began);
+  auto next = pieces.begin();
+  for (const auto& [first, engine] : engines) {
+    std::vector<absl::Span<const uint8_t>> states;
+    for (size_t i = engine->State().size(); i > 0; --i, ++next) {
+      states.push_back((*next)->bytes());
+    }
+    PACELINE_RETURN_IF_ERROR(engine->RestoreState(states));
+  }
+  std::vector<PiecePtr> kept;
+  for (const PiecePtr& piece : pieces) {
+    kept.push_back(AsOf({order.fence.attempt, order.base.step}, *piece));
+  }
+  run.pieces->Deposit(order.fence.job, kept);
+  Log(LogLevel::kInfo, "stages go on from an earlier state",
+      {{"job", order.fence.job.value},
+       {"attempt", order.fence.attempt},
+       {"from", CutText(order.base)},
+       {"layers", static_cast<int64_t>(pieces.size())}});
+  return absl::OkStatus();
+}
+
+std::vector<PiecePtr> CopyState(const RunContext& run,
+                                const StageEngines& engines, int64_t step) {
+  std::vector<PiecePtr> pieces;
+  for (const auto& [first, engine] : engines) {
+    int layer = first;
+    for (const ScatteredBytes& state : engine->State()) {
+      pieces.push_back(
+          CopyPiece({{run.order.fence.attempt, step}, layer++}, state));
+    }
+  }
+  return pieces;
 }
 
 absl::Status UploadWeights(const RunContext& run, StageEngine& engine) {

@@ -102,11 +102,10 @@ absl::StatusOr<ScheduleBounds> BoundsOf(const RunOrder& order, WorkerId self,
 }
 
 absl::Status CheckNumbers(const RunOrder& order) {
-  if (order.base != Cut() &&
-      (order.group.has_value() || order.base.attempt >= order.fence.attempt)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "order: ", ToText(order.fence), " begins with ", CutText(order.base),
-        ": need a pipeline, and an attempt before its own"));
+  if (order.base != Cut() && order.base.attempt >= order.fence.attempt) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("order: ", ToText(order.fence), " begins with ",
+                     CutText(order.base), ": need an attempt before its own"));
   }
   if (order.threads < 1) {
     return absl::InvalidArgumentError(

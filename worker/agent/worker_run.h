@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -95,6 +96,22 @@ absl::StatusOr<v1::NameBytes> TakeFacts(const RunContext& run,
                                         const BatchSource& source,
                                         const WeightsOrigin& origin,
                                         v1::Inputs* inputs);
+
+// Engines by the first of their layers.
+using StageEngines = std::map<int, StageEngine*>;
+
+// Reads the fingerprints of the weights file and the teacher's, as far as the
+// run reads these, into `inputs`.
+absl::Status ReadWeightInputs(const RunContext& run, v1::Inputs& inputs);
+// Others than the job began with must not reach the first step.
+absl::Status TakeInputs(const RunContext& run, const v1::Inputs& inputs);
+
+// Brings the engines to the base of the order, which has one, and deposits it
+// under the order's attempt.  Errors: those of PieceExchange::Gather()
+absl::Status RestoreBase(const RunContext& run, const StageEngines& engines);
+// Copies the state, which has `step` steps.
+std::vector<PiecePtr> CopyState(const RunContext& run,
+                                const StageEngines& engines, int64_t step);
 
 // Hands the engine's weights over to the coordinator.
 absl::Status UploadWeights(const RunContext& run, StageEngine& engine);

@@ -19,7 +19,10 @@ MemberRunner::MemberRunner(MemberOptions options, const MemberParts& parts,
     : options_(std::move(options)),
       parts_(parts),
       total_steps_(parts.source.total_steps()),
-      exchange_(exchange) {}
+      applied_(options_.base),
+      exchange_(exchange),
+      skips_(options_.skipped_in_row),
+      evaluates_base_(options_.evaluates_base) {}
 
 absl::Status MemberRunner::Run() {
   PACELINE_RETURN_IF_ERROR(Begin());
@@ -39,6 +42,11 @@ absl::Status MemberRunner::Run() {
 }
 
 absl::Status MemberRunner::TakeAny(RoundTurn& turn) {
+  // The first turn comes with a view.
+  if (turn.kind != RoundTurn::Kind::kWait &&
+      std::exchange(evaluates_base_, false)) {
+    PACELINE_RETURN_IF_ERROR(Evaluate(applied_));
+  }
   switch (turn.kind) {
     case RoundTurn::Kind::kRestore:
       return Restore(turn);
@@ -191,6 +199,7 @@ absl::Status MemberRunner::Restore(const RoundTurn& turn) {
         " at the member that sent it"));
   }
   applied_ = turn.step;
+  parts_.on_state(applied_, /*took_over=*/true);
   told_at_.reset();
   Log(LogLevel::kInfo, "took the group's state over",
       {{"step", applied_}, {"state", absl::Hex(hash, absl::kZeroPad16)}});

@@ -32,6 +32,9 @@ struct MemberOptions {
   ModelDescription model;
   MemberId self;
   FaultPlan faults = {};
+  int64_t base = 0;             // steps that the engine's state has
+  bool evaluates_base = false;  // the evaluation after them is still due
+  int64_t skipped_in_row = 0;   // steps, up to the base
 };
 
 // All outlive the runner.
@@ -47,6 +50,8 @@ struct MemberParts {
   // next, by `upload`.
   std::function<void(bool uploads)> on_done;
   std::function<absl::Status()> upload;
+  // The engine has the state after `steps` steps.  took_over: another member's.
+  std::function<void(int64_t steps, bool took_over)> on_state;
 };
 
 // Lives on the compute thread.
@@ -111,7 +116,7 @@ class MemberRunner {
   const int64_t total_steps_;
 
   LossSums losses_;          // of the step so far
-  int64_t applied_ = 0;      // steps that are in the state
+  int64_t applied_;          // steps that are in the state
   uint64_t state_hash_ = 0;  // of that state; 0: not known
 
  private:
@@ -122,6 +127,7 @@ class MemberRunner {
 
   GroupExchange& exchange_;
   SkipCount skips_;
+  bool evaluates_base_;
   v1::StageTime stage_time_;
   // When the last Tell() was; nothing: an evaluation or a restored state came
   // after it.

@@ -198,6 +198,7 @@ absl::Status RoundRunner::Apply(const RoundTurn& turn) {
   untold_ = turn;
   untold_->sums.clear();
   if (applied_ == total_steps_) TellState();
+  parts_.on_state(applied_, /*took_over=*/false);
   int64_t samples = 0;
   if (turn.divisor > 0) {
     for (const Contributor& each : turn.result.shards.front().contributors) {

@@ -48,6 +48,8 @@ class JobRecoveryTest : public ::testing::Test {
     for (const RunCandidate& each : order) {
       if (!each.unfit.empty()) {
         why = each.unfit;
+      } else if (policy_.views) {
+        places.push_back({{0, kLayers}, each.process});
       } else if (places.empty() && !each.no_data.empty()) {
         why = each.no_data;
       } else if (places.size() < 2) {
