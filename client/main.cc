@@ -10,26 +10,25 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/bench/bench.h"
 #include "client/commands/command.h"
 #include "client/commands/completion.h"
-#include "client/commands/context.h"
-#include "client/commands/doctor.h"
-#include "client/commands/export.h"
-#include "client/commands/jobs_and_nodes.h"
-#include "client/commands/mesh.h"
-#include "client/commands/plan.h"
-#include "client/commands/plan_question.h"
-#include "client/commands/predict.h"
-#include "client/commands/profile.h"
-#include "client/commands/prune.h"
+#include "client/commands/job/export.h"
+#include "client/commands/job/jobs_and_nodes.h"
+#include "client/commands/job/prune.h"
+#include "client/commands/job/report.h"
+#include "client/commands/job/study.h"
+#include "client/commands/job/submit.h"
+#include "client/commands/job/top.h"
+#include "client/commands/mesh/context.h"
+#include "client/commands/mesh/doctor.h"
+#include "client/commands/mesh/mesh.h"
+#include "client/commands/plan/plan.h"
+#include "client/commands/plan/plan_question.h"
+#include "client/commands/plan/predict.h"
+#include "client/commands/plan/profile.h"
+#include "client/commands/plan/simulate.h"
 #include "client/commands/reference.h"
-#include "client/commands/report.h"
-#include "client/commands/simulate.h"
-#include "client/commands/study.h"
-#include "client/commands/submit.h"
-#include "client/commands/top.h"
-#include "client/commands/trust.h"
+#include "client/commands/trust/trust.h"
 #include "client/files/job_file.h"
 #include "client/files/plan_file.h"
 #include "client/files/profile_file.h"
@@ -175,7 +174,7 @@ ExitCode Bench(const CommandContext& context, const ClientOptions& options) {
   auto spec = JobOf(context, options.timeout,
                     {bench.model, bench.micro_batch, "", bench.sets});
   if (!spec.ok()) return ReportError(context.console, spec.status());
-  return BenchCommand(context, *std::move(spec), bench, LoadWeights);
+  return BenchCommand(context, *spec, bench, LoadWeights);
 }
 
 ExitCode Profile(const CommandContext& context, const ClientOptions& options) {
@@ -356,8 +355,8 @@ ExitCode RunWithCoordinator(const ClientOptions& options,
   switch (options.command) {
     case Command::kJobSubmit:
       return Submit(context, options);
-    case Command::kCompletion:
-      return AnswerCompletion(context, options.target);
+    case Command::kComplete:
+      return AskCompletionCommand(context, options.completion);
     case Command::kJobList:
       return options.watch ? WatchJobsCommand(context, options.filter)
                            : ListJobsCommand(context, options.filter);
@@ -525,13 +524,8 @@ ExitCode RunSimulation(const ClientOptions& options, Console& console) {
 
 ExitCode Run(const ClientOptions& options) {
   Console early(std::cout, std::cerr, OutputFormat::kTable, {});
-  if (options.command == Command::kCompletion && options.target == "contexts") {
-    for (const std::string& name : ContextNames()) early.Print(name + "\n");
-    return kExitOk;
-  }
-  const bool asks = options.target == "jobs" || options.target == "nodes";
-  if (options.command == Command::kCompletion && !asks) {
-    const auto script = RenderCompletion(DescribeCommandLine(), options.target);
+  if (options.command == Command::kCompletion) {
+    const auto script = CompletionScript(options.target);
     if (!script.ok()) return ReportError(early, script.status());
     early.Print(*script);
     return kExitOk;
@@ -569,12 +563,29 @@ ExitCode Run(const ClientOptions& options) {
   }
 }
 
+// A mesh is asked last: it may be away.
+ExitCode CompleteWords(const std::vector<std::string>& words,
+                       ClientOptions& options) {
+  Completion& completion = options.completion;
+  completion = CompleteCommandLine(words, &options);
+  if (completion.ask == "CONTEXT") {
+    for (std::string& name : ContextNames()) {
+      completion.offers.push_back({std::move(name)});
+    }
+  }
+  std::cout << CompletionText(completion);
+  const bool asks = completion.ask == "JOB" || completion.ask == "NODE";
+  return asks ? Run(options) : kExitOk;
+}
+
 int Main(int argc, char** argv) {
   SilenceGrpcLog();
   ClientOptions options;
   int code = kExitOk;
-  if (const auto stop = ParseClientOptions(argc, argv, &options);
-      stop.has_value()) {
+  if (argc > 1 && argv[1] == absl::string_view(kCompleteCommand)) {
+    code = CompleteWords({argv + 2, argv + argc}, options);
+  } else if (const auto stop = ParseClientOptions(argc, argv, &options);
+             stop.has_value()) {
     std::cout << stop->out;
     std::cerr << stop->err;
     code = stop->exit_code;

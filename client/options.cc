@@ -9,10 +9,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "client/commands/command.h"
-#include "client/commands/export.h"
-#include "client/render/text.h"
+#include "client/commands/job/export.h"
 #include "client/study/study.h"
 #include "client/usage.h"
+#include "client/values/text.h"
 #include "core/base/version.h"
 #include "core/model/job_spec.h"
 #include "core/plan/problem.h"
@@ -940,11 +940,8 @@ class CommandLine {
     CLI::App* const app =
         Add(&app_, "completion", "Prints a completion script for a shell",
             Command::kCompletion);
-    AddTarget(app, "shell", "SHELL",
-              "bash, zsh or fish; or what such a script asks for: jobs, nodes "
-              "or contexts, one a line with what it is");
-    app->get_option("shell")->check(
-        CLI::IsMember({"bash", "zsh", "fish", "jobs", "nodes", "contexts"}));
+    AddTarget(app, "shell", "SHELL", "bash, zsh or fish");
+    app->get_option("shell")->check(CLI::IsMember({"bash", "zsh", "fish"}));
     app->footer("Example:\n  source <(paceline completion bash)");
   }
 
@@ -972,9 +969,21 @@ std::optional<ParseStop> ParseClientOptions(int argc, const char* const* argv,
   }
 }
 
-CommandNode DescribeCommandLine() {
-  ClientOptions options;
-  return DescribeCommands(CommandLine(options).app());
+Completion CompleteCommandLine(const std::vector<std::string>& words,
+                               ClientOptions* options) {
+  Completion completion = Complete(CommandLine(*options).app(), words);
+  std::vector<const char*> of_mesh = {"paceline", "top"};
+  for (const std::string& word : completion.mesh) {
+    of_mesh.push_back(word.c_str());
+  }
+  // Without the mesh that they name, nothing is asked.
+  if (ParseClientOptions(static_cast<int>(of_mesh.size()), of_mesh.data(),
+                         options)) {
+    completion.ask.clear();
+  }
+  options->command = Command::kComplete;
+  options->output.reset();
+  return completion;
 }
 
 }  // namespace paceline

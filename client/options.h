@@ -6,19 +6,18 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "client/bench/bench.h"
 #include "client/commands/completion.h"
-#include "client/commands/export.h"
-#include "client/commands/jobs_and_nodes.h"
-#include "client/commands/mesh.h"
-#include "client/commands/plan_question.h"
-#include "client/commands/predict.h"
-#include "client/commands/profile.h"
-#include "client/commands/prune.h"
-#include "client/commands/report.h"
-#include "client/commands/simulate.h"
-#include "client/commands/study.h"
-#include "client/commands/trust.h"
+#include "client/commands/job/export.h"
+#include "client/commands/job/jobs_and_nodes.h"
+#include "client/commands/job/prune.h"
+#include "client/commands/job/report.h"
+#include "client/commands/job/study.h"
+#include "client/commands/mesh/mesh.h"
+#include "client/commands/plan/plan_question.h"
+#include "client/commands/plan/predict.h"
+#include "client/commands/plan/profile.h"
+#include "client/commands/plan/simulate.h"
+#include "client/commands/trust/trust.h"
 
 namespace paceline {
 
@@ -65,6 +64,7 @@ enum class Command {
   kContextUse,
   kContextDelete,
   kCompletion,
+  kComplete,  // hidden; what a mesh offers
 };
 
 struct ClientOptions {
@@ -102,6 +102,7 @@ struct ClientOptions {
   TokenOptions token;
   std::string login_token;
   std::string user;  // login: in the certificate
+  Completion completion;
 };
 
 // The output and exit code of a command line that runs no command.
@@ -116,7 +117,10 @@ struct ParseStop {
 std::optional<ParseStop> ParseClientOptions(int argc, const char* const* argv,
                                             ClientOptions* options);
 
-// All commands and options, as the parser has them.
-CommandNode DescribeCommandLine();
+// Returns the words that may stand in place of the last of `words`, which
+// follow the program's name.  Fills those of `options` that say which mesh
+// knows more.
+Completion CompleteCommandLine(const std::vector<std::string>& words,
+                               ClientOptions* options);
 
 }  // namespace paceline

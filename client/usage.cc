@@ -2,16 +2,18 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "client/render/text.h"
+#include "client/values/text.h"
 #include "core/model/spec_problems.h"
 
 namespace paceline {
@@ -161,17 +163,27 @@ std::optional<std::string> UnknownWord(const CLI::App& app, int argc,
   return std::nullopt;
 }
 
-CommandOption Describe(const CLI::Option& option) {
-  CommandOption described;
-  described.names = FlagsOf(option);
-  described.help = option.get_description();
-  described.takes_value = option.get_items_expected_min() > 0;
-  described.values = WordsOfType(option.get_type_name());
-  described.is_list = IsListType(option.get_type_name());
-  described.ask = KindToAsk(option.get_type_name());
-  described.takes_file =
-      option.get_type_name() == kFile || option.get_type_name() == "DIR";
-  return described;
+bool TakesValue(const CLI::Option& option) {
+  return option.get_items_expected_min() > 0;
+}
+
+// The option of this name that holds at `here`: an inner one hides an outer
+// one.  Null: there is none.
+const CLI::Option* FindOption(const CLI::App* here, const std::string& name) {
+  for (const CLI::Option* option : OptionsAt(here)) {
+    if (absl::c_linear_search(FlagsOf(*option), name)) return option;
+  }
+  return nullptr;
+}
+
+void OfferOptions(const CLI::App* here, Completion& completion) {
+  std::set<std::string> seen;
+  for (const CLI::Option* option : OptionsAt(here)) {
+    for (const std::string& flag : FlagsOf(*option)) {
+      if (!seen.insert(flag).second) continue;
+      completion.offers.push_back({flag, option->get_description()});
+    }
+  }
 }
 
 }  // namespace
@@ -185,23 +197,44 @@ std::string ExplainMistake(const CLI::App& app, const CLI::ParseError& error,
       "\nsee '", FullName(Innermost(&app)), " --help'\n");
 }
 
-CommandNode DescribeCommands(const CLI::App& app) {
-  CommandNode node;
-  node.name = app.get_name();
-  node.help = app.get_description();
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_positional()) {
-      node.takes_file = node.takes_file || option->get_type_name() == kFile;
-      node.words = WordsOfType(option->get_type_name());
-      node.ask = KindToAsk(option->get_type_name());
+Completion Complete(const CLI::App& app,
+                    const std::vector<std::string>& words) {
+  Completion completion;
+  const CLI::App* here = &app;
+  const CLI::Option* open = nullptr;  // its value comes next
+  for (const std::string& word : words) {
+    if (&word == &words.back()) {
+      completion.word = word;
+    } else if (open != nullptr) {
+      const std::string name = FlagsOf(*open).back();
+      if (app.get_option_no_throw(name) == open) {
+        completion.mesh.insert(completion.mesh.end(), {name, word});
+      }
+      open = nullptr;
+    } else if (const CLI::Option* const option = FindOption(here, word)) {
+      if (TakesValue(*option)) open = option;
+    } else {
+      for (const CLI::App* child : CommandsOf(here)) {
+        if (child->get_name() == word) here = child;
+      }
     }
-    CommandOption described = Describe(*option);
-    if (!described.names.empty()) node.options.push_back(std::move(described));
   }
-  for (const CLI::App* child : CommandsOf(&app)) {
-    node.commands.push_back(DescribeCommands(*child));
+  if (open != nullptr) {
+    AddOffersOfType(open->get_type_name(), completion);
+    return completion;
   }
-  return node;
+  if (absl::StartsWith(completion.word, "-")) {
+    OfferOptions(here, completion);
+    return completion;
+  }
+  for (const CLI::App* child : CommandsOf(here)) {
+    completion.offers.push_back({child->get_name(), child->get_description()});
+  }
+  for (const CLI::Option* option : here->get_options()) {
+    if (!option->get_positional()) continue;
+    AddOffersOfType(option->get_type_name(), completion);
+  }
+  return completion;
 }
 
 const char kProgramFooter[] =

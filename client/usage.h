@@ -1,14 +1,15 @@
-// Reads a parser of CLI11: what is wrong with a command line, and which
-// commands and options there are.
+// Reads a parser of CLI11: what is wrong with a command line, and what may come
+// next in it.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/commands/completion.h"
-#include "client/render/text.h"
+#include "client/values/text.h"
 
 namespace paceline {
 
@@ -38,8 +39,9 @@ CLI::Option* AddTime(CLI::App* app, const char* name, T& time,
 std::string ExplainMistake(const CLI::App& app, const CLI::ParseError& error,
                            int argc, const char* const* argv);
 
-// `app` with all commands below it and their options.
-CommandNode DescribeCommands(const CLI::App& app);
+// Returns what may stand in place of the last of `words`, which follow the
+// program's name: commands and options of `app`, or what an argument may be.
+Completion Complete(const CLI::App& app, const std::vector<std::string>& words);
 
 // Stands at the end of the help of all: examples and exit codes.
 extern const char kProgramFooter[];

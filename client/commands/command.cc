@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cerrno>
 
-#include "client/render/text.h"
+#include "client/values/text.h"
 #include "core/base/check.h"
 #include "core/base/clock.h"
 #include "core/base/steady_wait.h"

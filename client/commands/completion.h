@@ -1,5 +1,7 @@
-// Completion scripts for shells, from the tree of commands that the parser
-// itself uses.
+// Completion of command lines.  A shell calls the hidden command `paceline
+// __complete WORDS...` with the words up to the one that is being typed, and
+// gets a line for each word that may stand there.  client/usage.h has the part
+// that reads the parser.
 #pragma once
 
 #include <string>
@@ -10,47 +12,40 @@
 
 namespace paceline {
 
-struct CommandOption {
-  std::vector<std::string> names;  // with dashes: "-o", "--output"
-  std::string help;
-  bool takes_value = false;
-  std::vector<std::string> values;  // all it may take; empty: anything
-  bool is_list = false;             // takes several of them, with commas
-  std::string ask;                  // KindToAsk() of its type
-  bool takes_file = false;
+inline constexpr char kCompleteCommand[] = "__complete";
+
+struct Offer {
+  std::string word;
+  std::string help = {};
 };
 
-struct CommandNode {
-  std::string name;
-  std::string help;
-  std::vector<CommandOption> options;
-  std::vector<std::string> words;  // values of a positional argument
-  std::string ask;                 // KindToAsk() of its type
-  bool takes_file = false;         // a positional argument
-  std::vector<CommandNode> commands;
+// The words that may stand in place of the last one of a command line.
+struct Completion {
+  std::string word = {};  // as far as it is typed, behind the last comma
+  std::string head = {};  // what stands before that comma, with the comma
+  std::vector<Offer> offers = {};
+  std::string ask = {};  // a mesh knows more: its JOBs, NODEs or CONTEXTs
+  bool files = false;
+  bool goes_on = false;             // no blank follows an offered word
+  std::vector<std::string> mesh{};  // the options that name the mesh
 };
 
-// The words that an option's type offers, none where anything may stand: those
-// that it lists itself ("FORMAT:{table,json}"), and those of
-// JOB, MODEL, POLICY, SCHEDULE and KEY=VALUE (the keys of a job).
-std::vector<std::string> WordsOfType(const std::string& type);
+// Adds what a value of this type may be: the words that the type lists itself
+// ("FORMAT:{table,json}"), of "POLICY,..." those behind a comma too, and those
+// of JOB, NODE, CONTEXT, MODEL, POLICY, SCHEDULE, KEY=VALUE, FILE and DIR.
+void AddOffersOfType(const std::string& type, Completion& completion);
 
-// A script asks `paceline completion` for these where the values of this type
-// are those of a mesh: "jobs" of JOB, "nodes" of NODE, "contexts" of CONTEXT;
-// else empty.
-std::string KindToAsk(const std::string& type);
+// A line for each offer that begins with the typed word: the word, a tabulator,
+// its help.  Before them `:files` where files may stand too, and `:nospace`.
+std::string CompletionText(const Completion& completion);
 
-// Prints a line for each of a `kind`, its word and what it is with a tabulator
-// between them: of jobs the newest.
-ExitCode AnswerCompletion(const CommandContext& context,
-                          const std::string& kind);
+// Prints a line for each job or node that completion.ask asks for: of jobs the
+// newest.
+ExitCode AskCompletionCommand(const CommandContext& context,
+                              Completion completion);
 
-// Whether a type is of a list: "POLICY,...".
-bool IsListType(const std::string& type);
-
-// shell: bash, zsh, fish.  Options of a node hold below it too.
+// The script for bash, zsh or fish that calls the hidden command.
 // Errors: InvalidArgument  another shell
-absl::StatusOr<std::string> RenderCompletion(const CommandNode& root,
-                                             const std::string& shell);
+absl::StatusOr<std::string> CompletionScript(const std::string& shell);
 
 }  // namespace paceline

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "client/render/text.h"
+#include "client/values/text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/model/description.h"

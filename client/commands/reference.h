@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "client/commands/command.h"
-#include "client/files/document.h"
 #include "client/render/console.h"
+#include "client/values/document.h"
 #include "core/model/job_spec.h"
 #include "core/model/weights_summary.h"
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/files/document.h"
 #include "client/files/whole_file.h"
-#include "client/render/text.h"
+#include "client/values/document.h"
+#include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/schedule.h"

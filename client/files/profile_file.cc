@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/files/whole_file.h"
-#include "client/render/text.h"
+#include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 

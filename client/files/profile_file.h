@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/files/document.h"
 #include "client/files/plan_file.h"
+#include "client/values/document.h"
 #include "core/plan/inputs.h"
 #include "core/plan/measurement.h"
 #include "core/plan/pipedream/graph_profile.h"

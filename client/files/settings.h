@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/render/console.h"
+#include "client/values/document.h"
 
 namespace paceline {
 

@@ -12,7 +12,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "client/render/text.h"
+#include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/files.h"
 #include "core/base/status_macros.h"

@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/render/text.h"
+#include "client/values/text.h"
 #include "core/base/errors.h"
 #include "yaml-cpp/eventhandler.h"
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "client/render/text.h"
+#include "client/values/text.h"
 
 namespace paceline {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "client/render/text.h"
+#include "client/values/text.h"
 
 namespace paceline {
 namespace {
@@ -34,19 +34,6 @@ ScreenSize SizeOfScreen() {
 }
 
 }  // namespace
-
-std::string Environment(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-bool ParseOutputFormat(const std::string& word, OutputFormat* format) {
-  const auto found =
-      std::find(std::begin(kOutputFormats), std::end(kOutputFormats), word);
-  if (found == std::end(kOutputFormats)) return false;
-  *format = static_cast<OutputFormat>(found - std::begin(kOutputFormats));
-  return true;
-}
 
 void Console::Print(const std::string& text) { out_ << text; }
 

@@ -6,19 +6,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "client/files/document.h"
+#include "client/values/document.h"
 
 namespace paceline {
-
-enum class OutputFormat { kTable, kJson, kJsonLines, kYaml, kWide };
-inline constexpr const char* kOutputFormats[] = {"table", "json", "jsonl",
-                                                 "yaml", "wide"};
-
-// The value of an environment variable; empty where it is not set.
-std::string Environment(const char* name);
-
-// False for a word that names no format.
-bool ParseOutputFormat(const std::string& word, OutputFormat* format);
 
 struct ScreenSize {
   int columns = 0;  // 0: any number

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/render/report.h"
-#include "client/render/text.h"
+#include "client/values/text.h"
 
 namespace paceline {
 namespace {

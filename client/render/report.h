@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "client/files/document.h"
-#include "client/render/text.h"
+#include "client/values/document.h"
+#include "client/values/text.h"
 #include "core/cluster/job_state.h"
 #include "core/model/job_spec.h"
 #include "paceline/v1/control.pb.h"

@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "client/render/chart.h"
-#include "client/render/text.h"
+#include "client/values/text.h"
 
 namespace paceline {
 namespace {

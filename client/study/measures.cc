@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/render/report.h"
-#include "client/render/text.h"
+#include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/statistics.h"
 #include "core/model/spec_problems.h"

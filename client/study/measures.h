@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/files/document.h"
+#include "client/values/document.h"
 #include "paceline/v1/control.pb.h"
 
 namespace paceline {
@@ -36,7 +36,8 @@ Document JobDocument(const v1::Job& job);
 // added. Errors: InvalidArgument  neither; names what is like it
 absl::StatusOr<Measure> FindMeasure(const std::string& name);
 
-// The same for the document of a plan, client/commands/study.cc: "speed_up".
+// The same for the document of a plan, client/commands/job/study.cc:
+// "speed_up".
 absl::StatusOr<Measure> FindPlanMeasure(const std::string& name);
 
 // Nothing where the document has no such number; infinity for a NaN.

@@ -37,6 +37,7 @@ TrialJob InRung(const Study& study, const std::vector<Rung>& rungs, size_t rung,
   TrialJob job;
   job.trial = from.trial;
   job.rung = rung;
+  job.against = from.against;
   job.spec = from.spec;
   job.spec.train.steps = StepsOf(from.spec, first, rungs[rung].end);
   // One is made at the end.

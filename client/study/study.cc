@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
-#include "client/render/text.h"
+#include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/spec_problems.h"
@@ -139,6 +139,9 @@ absl::StatusOr<std::vector<TrialJob>> JobsOf(
   std::vector<TrialJob> jobs;
   absl::Status wrong;
   bool any = false;
+  const auto against = absl::c_find_if(trials, [&](const Trial& each) {
+    return !study.against.empty() && each.label == study.against;
+  });
   for (size_t t = 0; t < trials.size(); ++t) {
     const absl::StatusOr<ParsedJob> parsed = ParseTrial(study, trials[t]);
     wrong.Update(parsed.status());
@@ -154,6 +157,7 @@ absl::StatusOr<std::vector<TrialJob>> JobsOf(
       TrialJob& job = jobs.emplace_back();
       job.trial = t;
       job.repeat = repeat;
+      if (against != trials.end()) job.against = against - trials.begin();
       if (!parsed.ok()) {
         job.why =
             absl::StrReplaceAll(parsed.status().message(), {{"\n", "; "}});
@@ -182,37 +186,50 @@ absl::StatusOr<std::vector<TrialJob>> JobsOf(
   return jobs;
 }
 
-std::vector<std::string> CompareJobs(const Study& study,
-                                     const std::vector<Trial>& trials,
+namespace {
+
+// Nothing where there is no job to compare with yet.
+absl::StatusOr<std::optional<BenchBaseline>> BaselineFor(
+    const std::vector<TrialJob>& jobs, size_t job, bool paired) {
+  std::optional<BenchBaseline> before, after;
+  for (size_t i = 0; i < jobs.size() && !after.has_value(); ++i) {
+    if (jobs[i].trial != jobs[job].against ||
+        jobs[i].repeat != jobs[job].repeat ||
+        jobs[i].state != JobState::kSucceeded) {
+      continue;
+    }
+    std::optional<BenchBaseline>& beside = i <= job ? before : after;
+    PACELINE_ASSIGN_OR_RETURN(beside, BaselineOf(jobs[i].result));
+    if (i == job) return before;  // it is one itself
+  }
+  if (!paired) return before.has_value() ? before : after;
+  if (!before.has_value() || !after.has_value()) return std::nullopt;
+  return MeanOf(*before, *after);
+}
+
+}  // namespace
+
+std::vector<std::string> CompareJobs(bool paired,
                                      const std::vector<CpuShare>& shares,
                                      std::vector<TrialJob>& jobs) {
-  std::map<int64_t, BenchBaseline> baselines;  // by repeat
   std::vector<std::string> reasons;
-  const auto add_reason = [&](absl::string_view why) {
-    if (!absl::c_linear_search(reasons, why)) reasons.emplace_back(why);
-  };
-  const auto compare = [&](TrialJob& job) -> absl::Status {
-    const auto one = baselines.find(job.repeat);
-    if (one == baselines.end()) return absl::OkStatus();
-    PACELINE_ASSIGN_OR_RETURN(const BenchRow row,
-                              RowOf(job.result, one->second, shares));
-    job.document["against"] = RowDocument(row);
+  const auto compare = [&](size_t job) -> absl::Status {
+    PACELINE_ASSIGN_OR_RETURN(const std::optional<BenchBaseline> one,
+                              BaselineFor(jobs, job, paired));
+    if (!one.has_value()) return absl::OkStatus();
+    PACELINE_ASSIGN_OR_RETURN(jobs[job].row,
+                              RowOf(jobs[job].result, *one, shares));
+    jobs[job].document["against"] = RowDocument(*jobs[job].row);
     return absl::OkStatus();
   };
-  for (const TrialJob& job : jobs) {
-    if (job.state != JobState::kSucceeded) continue;
-    if (trials[job.trial].label != study.against) continue;
-    const absl::StatusOr<BenchBaseline> one = BaselineOf(job.result);
-    if (one.ok()) {
-      baselines[job.repeat] = *one;
-    } else {
-      add_reason(one.status().message());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (jobs[i].state != JobState::kSucceeded || jobs[i].only_compares ||
+        !jobs[i].against.has_value()) {
+      continue;
     }
-  }
-  for (TrialJob& job : jobs) {
-    if (job.state != JobState::kSucceeded) continue;
-    if (const absl::Status compared = compare(job); !compared.ok()) {
-      add_reason(compared.message());
+    const absl::Status compared = compare(i);
+    if (!compared.ok() && !absl::c_linear_search(reasons, compared.message())) {
+      reasons.emplace_back(compared.message());
     }
   }
   return reasons;

@@ -11,10 +11,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/bench/losses.h"
-#include "client/files/document.h"
 #include "client/files/job_file.h"
+#include "client/study/losses.h"
 #include "client/study/measures.h"
+#include "client/values/document.h"
 #include "core/base/clock.h"
 #include "core/cluster/job_state.h"
 #include "core/model/job_spec.h"
@@ -113,6 +113,10 @@ struct TrialJob {
   std::string why = {};
   std::optional<Instant> stuck_since = {};  // see DecideStuck()
   v1::Job result = {};                      // once it has succeeded
+  // The trial of one worker alone that it is compared with, and the outcome.
+  std::optional<size_t> against = {};
+  bool only_compares = false;  // it is there for other jobs' sake
+  std::optional<BenchRow> row = {};
   // That of `job show`, or the plan's, once it has succeeded.
   Document document = Document::object();
 };
@@ -126,11 +130,13 @@ absl::StatusOr<std::vector<TrialJob>> JobsOf(
     const Study& study, const std::vector<Trial>& trials,
     std::vector<std::string>* warnings);
 
-// Gives the document of each job that has succeeded the key `against`: its
-// RowDocument() beside the job of the trial study.against with the same seed.
-// Returns the reasons why there are none, each once.
-std::vector<std::string> CompareJobs(const Study& study,
-                                     const std::vector<Trial>& trials,
+// Gives each job that has succeeded, and is compared with a trial, its row
+// beside the job of that trial with the same repeat, and its document the key
+// `against`: RowDocument().  Of several such jobs the last one before it
+// counts, else the first one after it.
+//   paired  needs both, and takes their mean
+// Returns the reasons why there are no rows, each once.
+std::vector<std::string> CompareJobs(bool paired,
                                      const std::vector<CpuShare>& shares,
                                      std::vector<TrialJob>& jobs);
 

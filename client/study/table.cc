@@ -10,14 +10,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/render/chart.h"
-#include "client/render/text.h"
 #include "client/study/race.h"
+#include "client/values/text.h"
 
 namespace paceline {
 namespace {
 
 constexpr int kPlotColumns = 50;
-constexpr int kLabelColumns = 36;
+constexpr int kPlotLabelColumns = 36;
 constexpr size_t kMostCurves = 16;
 
 // The values of a trial's jobs that have one; in a race of its newest job.
@@ -240,7 +240,7 @@ std::string PlotSpreads(const std::string& title,
     width = std::max(width, DisplayWidth(Printable(each.label)));
   }
   if (least > most) return "";
-  width = std::min(width, kLabelColumns);
+  width = std::min(width, kPlotLabelColumns);
   const auto column = [&](double value) {
     if (!(most > least)) return 0;
     const double part = std::min(1.0, (value - least) / (most - least));

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "client/files/document.h"
 #include "client/render/sections.h"
 #include "client/study/study.h"
+#include "client/values/document.h"
 
 namespace paceline {
 

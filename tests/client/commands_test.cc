@@ -4,15 +4,16 @@
 #include <utility>
 
 #include "client/commands/command.h"
-#include "client/commands/jobs_and_nodes.h"
+#include "client/commands/job/jobs_and_nodes.h"
+#include "client/commands/job/submit.h"
 #include "client/commands/reference.h"
-#include "client/commands/submit.h"
 #include "core/model/catalog.h"
 #include "core/plan/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/fakes.h"
+#include "tests/support/golden.h"
 
 namespace paceline {
 namespace {
@@ -406,35 +407,21 @@ TEST(Logs, AreFollowedUntilTheJobEndsOrCtrlC) {
   EXPECT_EQ(left.Output()["lines"].size(), 2u) << "a whole document";
 }
 
-TEST(Events, AreOneDocument) {
-  CommandBed bed(OutputFormat::kYaml);
-  bed.client.events = Parse<v1::GetEventsResponse>(
-      R"(events { sequence: 1 unix_ms: 5 kind: "submitted"
-                  text: "by a person" job: 7 })");
+// A reason of several clauses was one line of several hundred columns.
+TEST(Events, AreATableOrADocument) {
+  Golden golden("client/events");
+  for (const auto format : {OutputFormat::kTable, OutputFormat::kYaml}) {
+    CommandBed bed(format);
+    bed.client.events = Parse<v1::GetEventsResponse>(R"(
+      events { sequence: 1 unix_ms: 5 kind: "submitted" text: "by a person"
+               job: 7 }
+      events { sequence: 2 unix_ms: 5 kind: "placed" text: "on w1: a; b" }
+      events { sequence: 3 unix_ms: 5 kind: "lost" text: "w1; again" })");
 
-  EXPECT_EQ(JobEventsCommand(bed.context, 7, /*follow=*/false), kExitOk);
+    const ExitCode code = JobEventsCommand(bed.context, 7, /*follow=*/false);
 
-  EXPECT_EQ(bed.out.str(),
-            "events:\n"
-            "  - sequence: 1\n"
-            "    unix_ms: 5\n"
-            "    kind: submitted\n"
-            "    text: \"by a person\"\n"
-            "    job: 7\n");
-}
-
-// It was one line of several hundred columns.
-TEST(Events, TellWhyAJobIsPlacedSoALineAReason) {
-  CommandBed bed;
-  bed.client.events = Parse<v1::GetEventsResponse>(
-      R"(events { sequence: 1 unix_ms: 5 kind: "placed" text: "on w1: a; b" }
-         events { sequence: 2 unix_ms: 5 kind: "lost" text: "w1; again" })");
-
-  EXPECT_EQ(JobEventsCommand(bed.context, 7, /*follow=*/false), kExitOk);
-
-  EXPECT_THAT(bed.out.str(),
-              Says("placed      on w1: a;\n" + std::string(33, ' ') + "b\n",
-                   "w1; again\n"));
+    golden.Add(bed.console.table() ? "table" : "yaml", bed.Said(code));
+  }
 }
 
 TEST(Jobs, AnEmptyListIsStillADocument) {
@@ -777,33 +764,20 @@ TEST(DataParallel, WithoutWorkersTheMembersThatTheJobNamesAreCounted) {
 }
 
 TEST(Nodes, AreDrainedAndTakenBackAndSayWhatThatComesTo) {
-  const struct {
-    int64_t job;
-    bool drain;
-    const char* state;
-    const char* text;
-  } kCases[] = {
-      {0, true, "drained", "worker w1 is drained: it gets nothing new\n"},
-      {7, true, "draining",
-       "worker w1 is draining: it gets nothing new, and its part in job 7 "
-       "moves "
-       "to other workers if they can take it; `node list` shows when it is "
-       "free\n"},
-      {0, false, "idle", "worker w1 takes new work again\n"},
-  };
-  for (const auto& test : kCases) {
+  Golden golden("client/drain");
+  for (const auto& [job, drain] : {std::pair(0, true), {7, true}, {0, false}}) {
     CommandBed table, document(OutputFormat::kJson);
     for (CommandBed* bed : {&table, &document}) {
       v1::Worker worker = AWorker(1, "w1");
-      worker.set_job(test.job);
-      worker.set_drained(test.drain);
+      worker.set_job(job);
+      worker.set_drained(drain);
       bed->client.drain_answer = worker;
-      EXPECT_EQ(DrainNodeCommand(bed->context, "w1", test.drain), kExitOk);
-      EXPECT_EQ(bed->client.drained.at(0),
-                std::pair(std::string("w1"), test.drain));
+      EXPECT_EQ(DrainNodeCommand(bed->context, "w1", drain), kExitOk);
+      EXPECT_EQ(bed->client.drained.at(0), std::pair(std::string("w1"), drain));
     }
-    EXPECT_EQ(table.out.str(), test.text);
-    EXPECT_EQ(document.Output()["state"], test.state);
+    golden.Add(absl::StrCat("job ", job, drain ? ", drained" : ", taken back"),
+               absl::StrCat(table.out.str(),
+                            "state: ", document.Output()["state"].dump()));
   }
 }
 
@@ -830,30 +804,12 @@ struct InspectBed : CommandBed {
 };
 
 TEST(InspectWeights, ListsTensorsTotalsMetadataAndHash) {
-  InspectBed table, document(OutputFormat::kJson);
-
-  EXPECT_EQ(table.Inspect(), kExitOk);
-  EXPECT_EQ(document.Inspect(), kExitOk);
-
-  EXPECT_EQ(table.out.str(),
-            "TENSOR     DTYPE  SHAPE   BYTES\n"
-            "fc.weight  F32    [2, 3]     24\n"
-            "step       I64    []          8\n"
-            "\n"
-            "file:             w\n"
-            "size:             160 bytes\n"
-            "tensors:          2 of 7 values, 32 bytes\n"
-            "sha256:           00ff\n"
-            "metadata format:  pt\n"
-            "metadata model:   mlp\n");
-  EXPECT_EQ(document.Output(), json::parse(R"({
-    "path": "w", "bytes": 160, "sha256": "00ff", "values": 7,
-    "tensor_bytes": 32, "metadata": {"format": "pt", "model": "mlp"},
-    "tensors": [
-      {"name": "fc.weight", "dtype": "F32", "shape": [2, 3], "offset": 128,
-       "bytes": 24},
-      {"name": "step", "dtype": "I64", "shape": [], "offset": 152,
-       "bytes": 8}]})"));
+  Golden golden("client/inspect_weights");
+  for (const auto format : {OutputFormat::kTable, OutputFormat::kJson}) {
+    InspectBed bed(format);
+    const ExitCode code = bed.Inspect();
+    golden.Add(bed.console.table() ? "table" : "document", bed.Said(code));
+  }
 }
 
 TEST(InspectWeights, KeepsHostileNamesOutOfTheTerminal) {

@@ -1,382 +1,280 @@
 // `paceline doctor` on a machine of the test's: each check is made to fail.
-#include "client/commands/doctor.h"
+#include "client/commands/mesh/doctor.h"
 
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
+#include <regex>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "core/base/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fake_trust_client.h"
 #include "tests/client/fakes.h"
+#include "tests/support/golden.h"
 
 namespace paceline {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
-
 // A machine with nothing but the client, of a mesh of two where all is well.
-class DoctorTest : public testing::Test {
- protected:
-  DoctorTest() {
-    options_.coordinator = "127.0.0.1:7400";
-    options_.tls_folder = folder_.Path("tls");
-    options_.root = folder_.path();
-    options_.least_free_bytes = 0;
-    v1::ListWorkersResponse& mesh = *bed_.client.workers;
-    mesh = IdleWorkers({"w1", "w2"});
-    mesh.set_version(kVersion);
-    mesh.set_unix_ms(absl::ToUnixMillis(bed_.clock.Today()));
-    for (v1::Worker& worker : *mesh.mutable_workers()) {
+struct DoctorBed : CommandBed {
+  DoctorBed() {
+    options.coordinator = "127.0.0.1:7400";
+    options.tls_folder = folder.Path("tls");
+    options.root = folder.path();
+    options.least_free_bytes = 0;
+    *client.workers = IdleWorkers({"w1", "w2"});
+    client.workers->set_version(kVersion);
+    client.workers->set_unix_ms(absl::ToUnixMillis(clock.Today()));
+    for (v1::Worker& worker : *client.workers->mutable_workers()) {
       worker.mutable_registration()->set_version(kVersion);
       worker.mutable_registration()->set_cpu_capability("avx2");
     }
-    bed_.client.measurements->links[{"w1", "w2"}] = {};
-    bed_.client.measurements->links[{"w2", "w1"}] = {};
+    client.measurements->links[{"w1", "w2"}] = {};
+    client.measurements->links[{"w2", "w1"}] = {};
     // Systemd of the test's machine knows no unit unless the test says so.
     SetUnits("LoadState=not-found");
-    setenv("PATH", absl::StrCat(folder_.path(), ":", path_).c_str(), 1);
+    setenv("PATH", absl::StrCat(folder.path(), ":", path).c_str(), 1);
   }
-  ~DoctorTest() override { setenv("PATH", path_.c_str(), 1); }
+  ~DoctorBed() { setenv("PATH", path.c_str(), 1); }
 
-  v1::Registration& Worker(int i) {
-    return *bed_.client.workers->mutable_workers(i)->mutable_registration();
-  }
+  v1::Worker& Worker(int i) { return *client.workers->mutable_workers(i); }
+  v1::Registration& About(int i) { return *Worker(i).mutable_registration(); }
   void SetUnits(const std::string& says) {
-    const std::string program = folder_.Write(
+    const std::string program = folder.Write(
         "systemctl", absl::StrCat("#!/bin/sh\necho '", says, "'\n"));
     std::filesystem::permissions(program, std::filesystem::perms::owner_all);
   }
-  std::string Write(const std::string& path, const std::string& text) {
+  void Write(const std::string& name, const std::string& text) {
     std::filesystem::create_directories(
-        std::filesystem::path(folder_.Path(path)).parent_path());
-    return folder_.Write(path, text);
+        std::filesystem::path(folder.Path(name)).parent_path());
+    folder.Write(name, text);
   }
-  void HaveCertificate(const std::string& folder, absl::Duration left) {
-    Write(folder + "/certificate.pem", "");
-    trust_.shown.not_after = bed_.clock.Today() + left;
-    trust_.shown.renewal = trust_.shown.not_after - absl::Hours(24 * 30);
+  void HaveCertificate(const std::string& in, int hours_left) {
+    Write(in + "/certificate.pem", "");
+    trust.shown.not_after = clock.Today() + absl::Hours(hours_left);
+    trust.shown.renewal = trust.shown.not_after - absl::Hours(24 * 30);
   }
-
-  // "STATE: WHAT -> ADVICE" of each finding, by check.
-  std::multimap<std::string, std::string> Run(ExitCode expected) {
-    const auto trust = [this](const std::string& coordinator,
-                              const std::string& folder) {
-      tried_.emplace(folder, coordinator);
-      return std::make_unique<FakeTrustClient>(trust_);
-    };
-    EXPECT_EQ(DoctorCommand(bed_.context, trust, options_), expected);
-    std::multimap<std::string, std::string> found;
-    const nlohmann::json output = bed_.Output();
-    for (const auto& each : output["checks"]) {
-      found.emplace(
-          each["check"],
-          absl::StrCat(
-              std::string(each["state"]), ": ", std::string(each["what"]),
-              " -> ",
-              each["advice"].is_null() ? "" : std::string(each["advice"])));
-    }
-    return found;
-  }
-  // The one finding of a check.
-  std::string RunFor(const std::string& check, ExitCode expected) {
-    const auto found = Run(expected);
-    EXPECT_EQ(found.count(check), 1u) << bed_.out.str();
-    return found.count(check) > 0 ? found.find(check)->second : "";
+  ExitCode Run() {
+    return DoctorCommand(
+        context,
+        [this](const std::string& coordinator, const std::string& in) {
+          tried.emplace(in, coordinator);
+          return std::make_unique<FakeTrustClient>(trust);
+        },
+        options);
   }
 
-  const std::string path_ = std::getenv("PATH");
-  TemporaryFolder folder_;
-  CommandBed bed_{OutputFormat::kJson};
-  FakeTrustClient trust_;
-  DoctorOptions options_;
-  std::map<std::string, std::string> tried_;  // coordinators, by folder
+  const std::string path = std::getenv("PATH");
+  TemporaryFolder folder;
+  FakeTrustClient trust;
+  DoctorOptions options;
+  std::map<std::string, std::string> tried;  // coordinators, by folder
 };
 
-TEST_F(DoctorTest, FindsNothingWhereAllIsWellAndSkipsWhatIsNotHere) {
-  const auto found = Run(kExitOk);
+const struct {
+  const char* what;
+  void (*change)(DoctorBed&);
+} kMachines[] = {
+    {"all is well; what is not here is skipped", [](DoctorBed&) {}},
+    {"a name that does not resolve",
+     [](DoctorBed& on) {
+       on.options.coordinator = std::string(300, 'x') + ":7400";
+     }},
+    {"a coordinator that does not answer",
+     [](DoctorBed& on) {
+       on.client.workers = absl::UnavailableError("nobody there");
+     }},
+    {"a worker that was stopped",
+     [](DoctorBed& on) { on.Worker(0).set_state(v1::WORKER_STATE_STOPPED); }},
+    {"a worker that is lost",
+     [](DoctorBed& on) { on.Worker(1).set_state(v1::WORKER_STATE_LOST); }},
+    {"what jobs may read and where scripts run",
+     [](DoctorBed& on) {
+       on.About(0).add_data_dirs("/srv/paceline");
+       on.About(0).add_data_dirs("/usr/share/datasets");
+       on.About(1).set_no_scripts(true);
+     }},
+    {"no workers", [](DoctorBed& on) { on.client.workers->clear_workers(); }},
+    {"a disk of the coordinator that is full, wherever that runs",
+     [](DoctorBed& on) {
+       on.options.least_free_bytes = 1 << 20;
+       on.client.workers->set_free_bytes(4096);
+     }},
+    {"a disk of the coordinator with room",
+     [](DoctorBed& on) {
+       on.options.least_free_bytes = 1 << 20;
+       on.client.workers->set_free_bytes(1 << 21);
+     }},
+    {"other workers of the machine",
+     [](DoctorBed& on) {
+       on.SetUnits("LoadState=loaded\nActiveState=failed\nResult=exit-code");
+       on.Write("etc/paceline/worker2.toml", "name\n");
+       on.Write("etc/paceline/worker;x.toml", "");
+       on.HaveCertificate("var/lib/paceline-worker2/tls", 24);
+       on.trust.error = absl::FailedPreconditionError("it has expired");
+     }},
+    {"versions that differ",
+     [](DoctorBed& on) { on.About(1).set_version("9.1"); }},
+    {"a clock ten minutes off, here and on a worker",
+     [](DoctorBed& on) {
+       on.About(1).set_clock_ahead_ms(600'000);
+       on.client.workers->set_unix_ms(
+           absl::ToUnixMillis(on.clock.Today() + absl::Minutes(10)));
+     }},
+    {"two machines that say that they are one",
+     [](DoctorBed& on) {
+       on.About(1).set_machine_id(on.About(0).machine_id());
+       on.About(1).set_address("10.0.0.2:7401");
+     }},
+    {"CPUs of two levels",
+     [](DoctorBed& on) { on.About(1).set_cpu_capability("avx512"); }},
+    {"a link that was never measured",
+     [](DoctorBed& on) {
+       on.client.measurements->links.erase({"w2", "w1"});
+     }},
+    {"a link that cannot be dialled",
+     [](DoctorBed& on) {
+       on.client.measurements->links[{"w1", "w2"}].error =
+           "cannot dial w2 (:9)";
+     }},
+    {"a certificate for 29 days",
+     [](DoctorBed& on) { on.HaveCertificate("tls", 24 * 29); }},
+    {"a certificate near its end",
+     [](DoctorBed& on) { on.HaveCertificate("tls", 24 * 2); }},
+    {"a certificate that is refused",
+     [](DoctorBed& on) {
+       on.HaveCertificate("tls", 24 * 2);
+       on.trust.error = absl::FailedPreconditionError("it has expired");
+     }},
+    {"a coordinator that is away is said once",
+     [](DoctorBed& on) {
+       on.trust.check_error = absl::UnavailableError("away");
+       on.client.workers = absl::UnavailableError("away");
+       on.HaveCertificate("tls", 24 * 29);
+     }},
+    {"and on a worker's host of the worker's coordinator",
+     [](DoctorBed& on) {
+       on.trust.check_error = absl::UnavailableError("away");
+       on.client.workers = absl::UnavailableError("away");
+       on.Write("etc/paceline/worker.toml", "");
+       on.HaveCertificate("var/lib/paceline-worker/tls", 24 * 29);
+     }},
+    {"a file of configuration that cannot be read",
+     [](DoctorBed& on) { on.Write("etc/paceline/worker.toml", "name\n"); }},
+    {"a disk that is nearly full",
+     [](DoctorBed& on) {
+       on.Write("etc/paceline/coordinator.toml", "");
+       on.Write("var/lib/paceline-coordinator/coordinator.db", "");
+       on.options.least_free_bytes = int64_t{1} << 62;
+     }},
+    {"a port that another program dials from",
+     [](DoctorBed& on) {
+       on.SetUnits("LoadState=loaded\nActiveState=inactive\nResult=success");
+       on.Write("etc/paceline/worker.toml", "http = \"127.0.0.1:0\"\n");
+       on.Write("proc/net/tcp",
+                "  sl  local_address rem_address   st\n"
+                "   0: 0100007F:1CE9 0100007F:9999 01 0\n");
+     }},
+    {"a port that another program listens on",
+     [](DoctorBed& on) {
+       on.SetUnits("LoadState=loaded\nActiveState=inactive\nResult=success");
+       on.Write("etc/paceline/worker.toml", "http = \"127.0.0.1:0\"\n");
+       on.Write("proc/net/tcp6",
+                "   0: 00000000000000000000000000000000:1CE9 0:0 0A 0\n");
+     }},
+};
 
-  std::vector<std::string> checks;
-  for (const auto& [check, text] : found) {
-    checks.push_back(check);
-    // This mesh has no secret.
-    EXPECT_THAT(text, testing::StartsWith(check == "secret" ? "warning: every"
-                                                            : "ok: "));
+// The whole answer of each is in the golden text, with its exit code.
+TEST(Doctor, SaysWhatIsWrongAndWhatToType) {
+  Golden golden("client/doctor", {{kVersion, "VERSION"}});
+  for (const auto& test : kMachines) {
+    DoctorBed bed;
+    test.change(bed);
+
+    const ExitCode code = bed.Run();
+
+    // How much is free of the test's disk is not the test's to know.
+    golden.Add(test.what,
+               std::regex_replace(
+                   absl::StrReplaceAll(bed.Said(code),
+                                       {{bed.folder.path(), "ROOT"},
+                                        {std::string(300, 'x'), "X..."}}),
+                   std::regex("(ROOT[^:]*: )[0-9.]+ .iB"), "$1SOME"));
   }
-  EXPECT_THAT(checks,
-              testing::ElementsAre("clock", "coordinator", "cpu", "links",
-                                   "machines", "secret", "version", "workers"));
 }
 
-TEST_F(DoctorTest, PrintsALineACheckAndWhatToType) {
-  CommandBed bed;
-  bed.client.workers = bed_.client.workers;
-  bed.client.workers->mutable_workers(0)->set_state(v1::WORKER_STATE_LOST);
+TEST(Doctor, SaysWhatAUnitIsAndHowToStartIt) {
+  Golden golden("client/doctor_units");
+  for (const std::string says :
+       {"ActiveState=failed\nResult=exit-code",
+        "ActiveState=inactive\nUnitFileState=disabled",
+        "ActiveState=active\nUnitFileState=disabled",
+        "ActiveState=active\nUnitFileState=enabled\nNRestarts=7",
+        "ActiveState=active\nUnitFileState=enabled\nNRestarts=0"}) {
+    DoctorBed bed;
+    bed.SetUnits("LoadState=loaded\nId=x=y\n" + says);
 
-  EXPECT_EQ(DoctorCommand(bed.context, nullptr, options_), kExitFailed);
+    EXPECT_EQ(bed.Run(),
+              absl::StrContains(says, "failed") ? kExitFailed : kExitOk);
 
-  EXPECT_THAT(bed.out.str(), HasSubstr("problem  workers        lost: w1\n"));
-  EXPECT_THAT(bed.out.str(), HasSubstr("type: systemctl status"));
-  EXPECT_THAT(bed.out.str(), HasSubstr("ok       coordinator"));
+    golden.Add(absl::StrReplaceAll(says, {{"\n", ", "}}),
+               bed.LinesWith("unit"));
+  }
 }
 
-TEST_F(DoctorTest, ANameThatDoesNotResolve) {
-  options_.coordinator = std::string(300, 'x') + ":7400";
+TEST(Doctor, LooksAtAWorkersHostWithTheWorkersCertificate) {
+  DoctorBed bed;
+  bed.Write("etc/paceline/worker.toml", "coordinator = \"first:7400\"\n");
+  bed.HaveCertificate("var/lib/paceline-worker/tls", 24 * 29);
+  bed.client.workers = absl::UnavailableError("a client's call");
 
-  EXPECT_THAT(RunFor("name", kExitFailed), HasSubstr("libnss-mdns"));
+  EXPECT_EQ(bed.Run(), kExitOk);
+
+  EXPECT_EQ(bed.tried[bed.folder.Path("var/lib/paceline-worker/tls")],
+            "first:7400");
+  EXPECT_EQ(bed.LinesWith(" coordinator "), "");
+  EXPECT_NE(bed.LinesWith(" disk "), "");
+  EXPECT_THAT(bed.err.str(), testing::HasSubstr("paceline login"));
 }
 
-TEST_F(DoctorTest, ACoordinatorThatDoesNotAnswer) {
-  bed_.client.workers = absl::UnavailableError("nobody there");
+TEST(Doctor, NamesDataThatAnOpenJobNeedsAndAWorkersHostLacks) {
+  for (const bool host : {false, true}) {
+    DoctorBed bed;
+    v1::Job& open = *bed.client.jobs.add_jobs() = RunningJob(1, 2);
+    open.mutable_spec()->mutable_data()->set_name("idx");
+    open.mutable_spec()->mutable_data()->set_path("/no/such/data");
+    v1::Job& ended = *bed.client.jobs.add_jobs() = SucceededJob();
+    ended.mutable_spec()->mutable_model()->set_weights("/no/such/weights");
+    if (host) bed.Write("etc/paceline/worker.toml", "");
 
-  EXPECT_THAT(RunFor("coordinator", kExitFailed),
-              testing::AllOf(HasSubstr("problem: nobody there"),
-                             HasSubstr("paceline-coordinator")));
+    EXPECT_EQ(bed.Run(), kExitOk);
+
+    EXPECT_EQ(
+        bed.LinesWith("of job"),
+        host ? "warning  data           not on this machine: /no/such/data of "
+               "job 7\n"
+             : "");
+  }
 }
 
-TEST_F(DoctorTest, AWorkerThatIsLostButNotOneThatWasStopped) {
-  bed_.client.workers->mutable_workers(0)->set_state(v1::WORKER_STATE_STOPPED);
-  EXPECT_THAT(RunFor("workers", kExitOk), HasSubstr("there are 1"));
-  bed_.out.str("");
-  bed_.client.workers->mutable_workers(1)->set_state(v1::WORKER_STATE_LOST);
+TEST(Doctor, PrintsADocumentForPrograms) {
+  DoctorBed bed;
+  std::ostringstream out;
+  Console console(out, bed.err, OutputFormat::kJson, {});
+  EXPECT_EQ(DoctorCommand({bed.client, console, bed.clock, bed.pauser}, nullptr,
+                          bed.options),
+            kExitOk);
 
-  EXPECT_THAT(RunFor("workers", kExitFailed),
-              testing::AllOf(HasSubstr("lost: w2"), HasSubstr("forget NAME")));
-}
-
-TEST_F(DoctorTest, WhatJobsMayReadAndWhereScriptsRun) {
-  Worker(0).add_data_dirs("/srv/paceline");
-  Worker(0).add_data_dirs("/usr/share/datasets");
-  Worker(1).set_no_scripts(true);
-
-  EXPECT_THAT(
-      RunFor("jobs may read", kExitOk),
-      testing::AllOf(HasSubstr("/srv/paceline, /usr/share/datasets on w1"),
-                     HasSubstr("older worker may on w2")));
-  bed_.out.str("");
-  EXPECT_THAT(RunFor("scripts", kExitOk),
-              testing::AllOf(HasSubstr("forbidden (--no-scripts) on w2"),
-                             HasSubstr("may run")));
-}
-
-TEST_F(DoctorTest, AMeshWithoutWorkers) {
-  bed_.client.workers->clear_workers();
-
-  const auto found = Run(kExitFailed);
-
-  EXPECT_THAT(found.find("workers")->second,
-              testing::AllOf(HasSubstr("problem: no worker is attached"),
-                             HasSubstr("-> paceline-worker --coordinator")));
-  EXPECT_EQ(found.count("cpu"), 0u) << "there is none";
-}
-
-TEST_F(DoctorTest, ADiskOfTheCoordinatorThatIsFullWhereverItRuns) {
-  options_.least_free_bytes = 1 << 20;
-  bed_.client.workers->set_free_bytes(4096);
-  EXPECT_THAT(RunFor("disk", kExitFailed),
-              testing::AllOf(HasSubstr("problem: the coordinator's disk"),
-                             HasSubstr("4.00 KiB are free")));
-  bed_.out.str("");
-  bed_.client.workers->set_free_bytes(1 << 21);
-
-  EXPECT_THAT(RunFor("disk", kExitOk), HasSubstr("ok: "));
-}
-
-TEST_F(DoctorTest, OtherWorkersOfTheMachine) {
-  SetUnits("LoadState=loaded\nActiveState=failed\nResult=exit-code");
-  Write("etc/paceline/worker2.toml", "name\n");
-  Write("etc/paceline/worker;x.toml", "");
-  HaveCertificate("var/lib/paceline-worker2/tls", absl::Hours(24));
-  trust_.error = absl::FailedPreconditionError("it has expired");
-
-  const auto found = Run(kExitFailed);
-
-  std::string all;
-  for (const auto& [check, text] : found) absl::StrAppend(&all, text, "\n");
-  EXPECT_THAT(all, Says("paceline-worker@2 is failed",
-                        "journalctl -u paceline-worker@2",
-                        "worker2.toml:1: name: need KEY = VALUE",
-                        "--state " + folder_.Path("var/lib/paceline-worker2") +
-                            " join HOST:PORT TOKEN"));
-  EXPECT_THAT(all, Not(HasSubstr(";x")));
-}
-
-TEST_F(DoctorTest, VersionsThatDiffer) {
-  Worker(1).set_version("9.1");
-
-  EXPECT_THAT(RunFor("version", kExitOk),
-              testing::AllOf(HasSubstr("warning: the coordinator is"),
-                             HasSubstr("w2 is 9.1 ->"),
-                             HasSubstr("first on the coordinator's host")));
-}
-
-TEST_F(DoctorTest, AClockTenMinutesOffHereOrOnAWorker) {
-  Worker(1).set_clock_ahead_ms(600'000);
-  bed_.client.workers->set_unix_ms(
-      absl::ToUnixMillis(bed_.clock.Today() + absl::Minutes(10)));
-
-  EXPECT_THAT(RunFor("clock", kExitFailed),
-              testing::AllOf(HasSubstr("this machine -10m, w2 10m"),
-                             HasSubstr("timedatectl")));
-}
-
-TEST_F(DoctorTest, TwoMachinesThatSayThatTheyAreOne) {
-  Worker(1).set_machine_id(Worker(0).machine_id());
-  Worker(1).set_address("10.0.0.2:7401");
-
-  EXPECT_THAT(RunFor("machines", kExitOk),
-              testing::AllOf(HasSubstr("warning: "), HasSubstr("w1 and w2"),
-                             HasSubstr("machine-id")));
-}
-
-TEST_F(DoctorTest, CpusOfTwoLevels) {
-  Worker(1).set_cpu_capability("avx512");
-
-  EXPECT_THAT(RunFor("cpu", kExitOk), HasSubstr("w1 avx2, w2 avx512 ->"));
-}
-
-TEST_F(DoctorTest, ALinkThatWasNeverMeasured) {
-  bed_.client.measurements->links.erase({"w2", "w1"});
-
-  EXPECT_THAT(RunFor("links", kExitOk),
-              testing::AllOf(HasSubstr("warning: not measured: w2 to w1 ->"),
-                             HasSubstr("paceline profile")));
-}
-
-TEST_F(DoctorTest, ALinkThatCannotBeDialled) {
-  bed_.client.measurements->links[{"w1", "w2"}].error = "cannot dial w2 (:9)";
-
-  EXPECT_THAT(RunFor("links", kExitFailed),
-              testing::AllOf(HasSubstr("problem: w1 cannot dial w2 (:9) ->"),
-                             HasSubstr("--advertise")));
-}
-
-TEST_F(DoctorTest, ACertificateNearItsEndOrRefused) {
-  HaveCertificate("tls", absl::Hours(24 * 29));
-  EXPECT_THAT(RunFor("certificate", kExitOk), HasSubstr("ok: client kim"));
-  bed_.out.str("");
-  HaveCertificate("tls", absl::Hours(24 * 2));
-  EXPECT_THAT(
-      RunFor("certificate", kExitOk),
-      testing::AllOf(HasSubstr("warning"), HasSubstr("in time"),
-                     HasSubstr("expires at "), HasSubstr("paceline login")));
-  bed_.out.str("");
-
-  trust_.error = absl::FailedPreconditionError("it has expired");
-  EXPECT_THAT(RunFor("certificate", kExitFailed), HasSubstr("it has expired"));
-}
-
-TEST_F(DoctorTest, ACoordinatorThatIsAwayIsSaidOnce) {
-  trust_.check_error = absl::UnavailableError("away");
-  bed_.client.workers = absl::UnavailableError("away");
-  HaveCertificate("tls", absl::Hours(24 * 29));
-
-  EXPECT_THAT(RunFor("certificate", kExitFailed), HasSubstr("ok: "));
-  bed_.out.str("");
-  EXPECT_THAT(RunFor("coordinator", kExitFailed), HasSubstr("away"));
-  bed_.out.str("");
-  // On a worker's host it is said of the worker's coordinator.
-  std::filesystem::remove_all(folder_.Path("tls"));
-  Write("etc/paceline/worker.toml", "");
-  HaveCertificate("var/lib/paceline-worker/tls", absl::Hours(24 * 29));
-  EXPECT_THAT(RunFor("coordinator", kExitFailed), HasSubstr("away"));
-}
-
-TEST_F(DoctorTest, AWorkersHostIsLookedAtWithTheWorkersCertificate) {
-  Write("etc/paceline/worker.toml", "coordinator = \"first:7400\"\n");
-  HaveCertificate("var/lib/paceline-worker/tls", absl::Hours(24 * 29));
-  bed_.client.workers = absl::UnavailableError("a client's call");
-
-  const auto found = Run(kExitOk);
-
-  EXPECT_EQ(tried_[folder_.Path("var/lib/paceline-worker/tls")], "first:7400");
-  EXPECT_EQ(found.count("coordinator"), 0u);
-  EXPECT_EQ(found.count("disk"), 1u);
-  EXPECT_THAT(bed_.err.str(), HasSubstr("paceline login"));
-}
-
-TEST_F(DoctorTest, AFileOfConfigurationThatCannotBeRead) {
-  Write("etc/paceline/worker.toml", "name\n");
-
-  EXPECT_THAT(RunFor("configuration", kExitFailed),
-              HasSubstr("worker.toml:1: name: need KEY = VALUE"));
-}
-
-TEST_F(DoctorTest, AUnitThatHasFailedOrDoesNotComeBackOrRestarts) {
-  const auto say = [this](const std::string& what) {
-    SetUnits("LoadState=loaded\nId=x=y\n" + what);
-    bed_.out.str("");
-    return Run(absl::StrContains(what, "failed") ? kExitFailed : kExitOk)
-        .find("unit")
-        ->second;
-  };
-
-  EXPECT_THAT(say("ActiveState=failed\nResult=exit-code"),
-              testing::AllOf(HasSubstr("is failed (exit-code)"),
-                             HasSubstr("journalctl -u paceline-")));
-  EXPECT_THAT(say("ActiveState=inactive\nUnitFileState=disabled"),
-              testing::AllOf(HasSubstr("warning"), HasSubstr("is inactive"),
-                             HasSubstr("enable --now")));
-  EXPECT_THAT(say("ActiveState=active\nUnitFileState=disabled"),
-              testing::AllOf(HasSubstr("warning"), HasSubstr("enable")));
-  EXPECT_THAT(say("ActiveState=active\nUnitFileState=enabled\nNRestarts=7"),
-              HasSubstr("warning: paceline-coordinator runs; restarts: 7"));
-  EXPECT_THAT(say("ActiveState=active\nUnitFileState=enabled\nNRestarts=0"),
-              HasSubstr("ok: "));
-}
-
-TEST_F(DoctorTest, APortThatAnotherProgramHas) {
-  SetUnits("LoadState=loaded\nActiveState=inactive\nResult=success");
-  Write("etc/paceline/worker.toml", "http = \"127.0.0.1:0\"\n");
-  const std::string before =
-      "  sl  local_address rem_address   st\n"
-      "   0: 0100007F:1CE9 0100007F:9999 01 0\n";  // 7401, but no listener
-  Write("proc/net/tcp", before);
-  EXPECT_THAT(
-      Run(kExitFailed),
-      Not(testing::Contains(testing::Pair("port", HasSubstr("problem")))));
-  bed_.out.str("");
-
-  Write("proc/net/tcp6",
-        "   0: 00000000000000000000000000000000:1CE9 0:0 0A 0\n");
-  EXPECT_THAT(Run(kExitFailed),
-              testing::Contains(testing::Pair(
-                  "port", testing::AllOf(HasSubstr("problem"),
-                                         HasSubstr("127.0.0.1:7401 is taken"),
-                                         HasSubstr("sudo ss")))));
-}
-
-TEST_F(DoctorTest, ADiskThatIsNearlyFull) {
-  Write("etc/paceline/coordinator.toml", "");
-  Write("var/lib/paceline-coordinator/coordinator.db", "");
-  options_.least_free_bytes = int64_t{1} << 62;
-
-  EXPECT_THAT(
-      RunFor("disk", kExitFailed),
-      testing::AllOf(HasSubstr("paceline-coordinator"), HasSubstr("df -h")));
-}
-
-TEST_F(DoctorTest, DataThatAnOpenJobNeedsAndAWorkersHostLacks) {
-  v1::Job open = RunningJob(1, 2);
-  open.mutable_spec()->mutable_data()->set_name("idx");
-  open.mutable_spec()->mutable_data()->set_path("/no/such/data");
-  v1::Job ended = SucceededJob();
-  ended.mutable_spec()->mutable_model()->set_weights("/no/such/weights");
-  *bed_.client.jobs.add_jobs() = open;
-  *bed_.client.jobs.add_jobs() = ended;
-  EXPECT_EQ(Run(kExitOk).count("data"), 0u) << "no worker's host";
-  bed_.out.str("");
-  Write("etc/paceline/worker.toml", "");
-
-  EXPECT_THAT(RunFor("data", kExitOk),
-              testing::AllOf(HasSubstr("/no/such/data of job 7 ->"),
-                             Not(HasSubstr("weights"))));
+  EXPECT_THAT(nlohmann::json::parse(out.str())["checks"][0], Includes(R"({
+    "check": "coordinator", "state": "ok", "what": "127.0.0.1:7400 answers",
+    "advice": null})"));
 }
 
 }  // namespace

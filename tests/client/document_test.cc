@@ -1,9 +1,9 @@
-#include "client/files/document.h"
+#include "client/values/document.h"
 
 #include <cmath>
 #include <limits>
 
-#include "client/render/text.h"
+#include "client/values/text.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "yaml-cpp/yaml.h"

@@ -1,4 +1,4 @@
-#include "client/commands/export.h"
+#include "client/commands/job/export.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

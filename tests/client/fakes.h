@@ -15,7 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "client/commands/command.h"
 #include "client/commands/reference.h"
 #include "client/render/report.h"
@@ -31,6 +33,9 @@
 #include "tests/support/well_said.h"
 
 namespace paceline {
+
+// Golden texts hold times of day.
+inline const int kTimeZone = setenv("TZ", "UTC", /*overwrite=*/1);
 
 // Sleeping moves the clock.  Says "leave" from the `leave_at`th sleep on.
 class FakePauser final : public Pauser {
@@ -300,6 +305,18 @@ struct CommandBed {
     EXPECT_EQ(IllSaid(err.str()), "");
   }
   nlohmann::json Output() const { return nlohmann::json::parse(out.str()); }
+  // Everything that a person sees: notes, the output, the exit code.
+  std::string Said(ExitCode code) const {
+    return absl::StrCat(err.str(), out.str(), "exit code ", code, "\n");
+  }
+  // The printed lines that have `part` in them.
+  std::string LinesWith(const std::string& part) const {
+    std::string found;
+    for (const auto line : absl::StrSplit(out.str(), '\n')) {
+      if (absl::StrContains(line, part)) absl::StrAppend(&found, line, "\n");
+    }
+    return found;
+  }
 
   FakeControlClient client;
   FakeClock clock;

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/commands/export.h"
-#include "client/commands/jobs_and_nodes.h"
-#include "client/commands/submit.h"
+#include "client/commands/job/export.h"
+#include "client/commands/job/jobs_and_nodes.h"
+#include "client/commands/job/submit.h"
 #include "core/rpc/channel.h"
 #include "gmock/gmock.h"
 #include "grpc/support/log.h"

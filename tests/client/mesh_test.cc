@@ -1,4 +1,4 @@
-#include "client/commands/mesh.h"
+#include "client/commands/mesh/mesh.h"
 
 #include <poll.h>
 #include <sys/prctl.h>

@@ -3,7 +3,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/commands/plan.h"
+#include "client/commands/plan/plan.h"
+#include "client/files/job_file.h"
 #include "client/files/profile_file.h"
 #include "core/model/description.h"
 #include "core/plan/machines.h"
@@ -12,7 +13,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/client/command_line.h"
 #include "tests/client/fakes.h"
+#include "tests/support/golden.h"
 
 namespace paceline {
 namespace {
@@ -160,30 +163,6 @@ TEST(Plan, HasTheDocumentedKeys) {
   EXPECT_EQ(LayersIn(plan["stages"]), 12);
 }
 
-TEST(Plan, IsATableThatSaysWhy) {
-  PlanBed bed(OutputFormat::kTable);
-  PlanOptions options = Unlike();
-  options.no_replicas = true;
-
-  ASSERT_EQ(bed.Run(Graph(TwelveLayers()), options), kExitOk);
-
-  EXPECT_THAT(bed.out.str(),
-              Says("policy:", "proved optimal", "left out:", "why:"));
-}
-
-TEST(Plan, ComparesAllPoliciesInOneTable) {
-  PlanBed bed(OutputFormat::kTable);
-  PlanOptions options = Unlike();
-  options.compare = true;
-
-  ASSERT_EQ(bed.Run(Graph(TwelveLayers()), options), kExitOk);
-
-  for (const std::string& policy : PolicyNames()) {
-    EXPECT_THAT(bed.out.str(), HasSubstr(absl::StrCat("\n", policy)));
-  }
-  EXPECT_THAT(bed.out.str(), HasSubstr("PLANNED IN"));
-}
-
 TEST(Plan, ComparedAsAListSaysWhyAPolicyRefuses) {
   PlanBed bed;
   PlanOptions options = Unlike();
@@ -204,19 +183,6 @@ TEST(Plan, ComparedAsAListSaysWhyAPolicyRefuses) {
       EXPECT_TRUE(run["planning_seconds"].is_number());
     }
   }
-}
-
-TEST(Plan, ForTheMeshLeavesOutAWorkerThatIsTooSlow) {
-  PlanBed bed;
-
-  const json plan =
-      bed.Planned(LenetSpec(16), {.model = "lenet", .no_replicas = true});
-
-  EXPECT_EQ(plan["micro_batches"], 4);
-  EXPECT_EQ(plan["left_out"], json({"w3"}));
-  EXPECT_THAT(plan["source"].get<std::string>(), HasSubstr("measured on w1"));
-  EXPECT_THAT(plan["model"].get<std::string>(), HasSubstr("lenet"));
-  EXPECT_GT(plan["samples_per_second"], 0);
 }
 
 TEST(Plan, ForTheMeshComparesOneWorkerAPipelineAndAGroup) {
@@ -278,30 +244,6 @@ TEST(Plan, ForTheMeshSaysHowToAskForReplicasWhereTheyAreFastest) {
   }
 }
 
-TEST(Plan, ForTheMeshSaysWhyThereCanBeNoReplicas) {
-  JobSpec spec = LenetSpec(16);
-  spec.pipeline.schedule = "zero-bubble";
-
-  const json both = Planned(spec)["ways"][3];
-
-  EXPECT_TRUE(both["step_seconds"].is_null());
-  EXPECT_THAT(both["why"].get<std::string>(), HasSubstr("zero-bubble"));
-}
-
-TEST(Plan, ForTheMeshTakesTheGroupsMembersThatTheJobAsksFor) {
-  const auto members_of = [](JobSpec spec) {
-    spec.aggregation.mode = "rolling";
-    return Planned(spec)["ways"][2]["why"].get<std::string>();
-  };
-  JobSpec some = LenetSpec(16), named = LenetSpec(16);
-  some.aggregation.members = 2;
-  named.aggregation.workers = {"w3", "w1"};
-
-  EXPECT_THAT(members_of(LenetSpec(16)), HasSubstr("3 members"));
-  EXPECT_THAT(members_of(some), HasSubstr("2 members"));
-  EXPECT_THAT(members_of(named), HasSubstr("2 members"));
-}
-
 TEST(Plan, ForTheMeshHasOneAnswerAndNamesTheOtherTimes) {
   PlanBed bed, table(OutputFormat::kTable);
 
@@ -319,40 +261,16 @@ TEST(Plan, ForTheMeshHasOneAnswerAndNamesTheOtherTimes) {
            " a micro-batch\n", " by formula, gap "));
 }
 
-TEST(Plan, OfAGroupAnswersForTheGroup) {
+TEST(Plan, OfAGroupIsADocumentToo) {
   JobSpec spec = LenetSpec(16);
   spec.aggregation.mode = "rolling";
-  PlanBed bed, table(OutputFormat::kTable), refused;
 
-  const json plan = bed.Planned(spec, {.job_file = "job.yaml"});
-  ASSERT_EQ(table.Run(spec, {.job_file = "job.yaml"}), kExitOk);
+  const json plan = Planned(spec);
 
-  EXPECT_EQ(plan["policy"], "group");
-  ASSERT_EQ(plan["stages"].size(), 1u);
+  EXPECT_THAT(plan, Includes(R"({"policy": "group", "gap": null})"));
   EXPECT_EQ(plan["stages"][0]["workers"], json({"w1", "w2", "w3"}));
   EXPECT_EQ(plan["step_seconds"], plan["ways"][2]["step_seconds"]);
   EXPECT_EQ(plan["expected_step_seconds"], plan["step_seconds"]);
-  EXPECT_GT(plan["stages"][0]["memory_bytes"], 0);
-  EXPECT_TRUE(plan["gap"].is_null());
-  EXPECT_THAT(plan["why"].get<std::string>(),
-              Says("3 members, shards: ", "sets the pace"));
-  EXPECT_THAT(table.out.str(), Says("data parallel)", "\none worker"));
-  EXPECT_THAT(table.out.str(), testing::Not(HasSubstr("by formula")));
-
-  EXPECT_EQ(refused.Run(spec, {.job_file = "job.yaml", .policy = "equal"}),
-            kExitUsage);
-  EXPECT_THAT(refused.err.str(), HasSubstr("--policy goes with a pipeline"));
-}
-
-TEST(Plan, ForTheMeshSaysWhyThereCanBeNoGroup) {
-  JobSpec spec = LenetSpec(16);
-  spec.train.batch = spec.train.micro_batch;
-
-  const json group = Planned(spec)["ways"][2];
-
-  EXPECT_TRUE(group["step_seconds"].is_null());
-  EXPECT_THAT(group["why"].get<std::string>(),
-              HasSubstr("1 micro-batch for 3 members"));
 }
 
 TEST(Plan, ForTheMeshSkipsWorkersThatAreGone) {
@@ -364,19 +282,6 @@ TEST(Plan, ForTheMeshSkipsWorkersThatAreGone) {
   const json plan = bed.Planned(LenetSpec(16), {.model = "lenet"});
 
   EXPECT_EQ(plan["stages"][0]["workers"], json({"w2"}));
-}
-
-TEST(Plan, OfAJobFollowsItsCutsUnlessAPolicyIsAsked) {
-  JobSpec spec = LenetSpec(16);
-  spec.pipeline.cuts = {1};
-  spec.pipeline.stages = 2;
-
-  const json cut = Planned(spec);
-  const json asked = Planned(spec, {.job_file = "job.yaml", .policy = "equal"});
-
-  EXPECT_EQ(cut["policy"], "cuts");
-  EXPECT_EQ(cut["stages"][0]["last_layer"], 1);
-  EXPECT_EQ(asked["policy"], "equal");
 }
 
 TEST(Plan, WithoutWorkersOrACoordinatorEndsWithItsExitCode) {
@@ -424,71 +329,38 @@ TEST(Plan, SavesWhatItFoundWithAllThatItIsMadeFrom) {
   EXPECT_EQ(unwritable.out.str(), "");
 }
 
-TEST(PlanQuestion, RefusesWhatIsWrongWithTheMachinesOrTheProblem) {
-  struct Case {
-    const char* what;
-    void (*change)(PlanOptions&);
-    const char* says;
-  };
-  const Case cases[] = {
-      {"no machines", [](PlanOptions& o) { o.machines = ""; }, "--machines"},
-      {"a missing bandwidth", [](PlanOptions& o) { o.machines = "2x2"; },
-       "1 bandwidths for 2 levels"},
-      {"too few speeds", [](PlanOptions& o) { o.speed = "1,2"; },
-       "2 numbers, there are 4"},
-      {"a speed that is none", [](PlanOptions& o) { o.speed = "1,x,1,1"; },
-       "'x' is no number"},
-      {"a latency too much", [](PlanOptions& o) { o.latency = "1e-3,1e-3"; },
-       "--latency has 2"},
-      {"two memories", [](PlanOptions& o) { o.memory = "1e9,2e9"; },
-       "--memory 1e9,2e9"},
-      {"an unknown schedule", [](PlanOptions& o) { o.schedule = "gipe"; },
-       "did you mean 'gpipe'"},
-      {"more stages than devices", [](PlanOptions& o) { o.stages = 5; },
-       "5 stages on 4 devices"},
-      {"more micro-batches than 2^20",
-       [](PlanOptions& o) { o.micro_batches = (1 << 20) + 1; }, "1048576"},
-      {"an unknown policy", [](PlanOptions& o) { o.policy = "dpp"; },
-       "did you mean"}};
-  for (const Case& each : cases) {
+// The parser refuses these before.
+TEST(PlanQuestion, RefusesWhatNoCommandLineAsks) {
+  const std::pair<void (*)(PlanOptions&), const char*> kCases[] = {
+      {[](PlanOptions& o) { o.micro_batches = (1 << 20) + 1; }, "1048576"},
+      {[](PlanOptions& o) { o.schedule = "gipe"; }, "did you mean 'gpipe'"},
+      {[](PlanOptions& o) { o.policy = "optimall"; }, "did you mean"}};
+  for (const auto& [change, says] : kCases) {
     PlanBed bed;
     PlanOptions options = Unlike();
-    each.change(options);
+    change(options);
 
-    EXPECT_EQ(bed.Run(Graph(TwelveLayers()), options), kExitUsage) << each.what;
-    EXPECT_EQ(bed.out.str(), "") << each.what;
-    EXPECT_THAT(bed.err.str(), HasSubstr(each.says)) << each.what;
+    EXPECT_EQ(bed.Run(Graph(TwelveLayers()), options), kExitUsage) << says;
+    EXPECT_EQ(bed.out.str(), "");
+    EXPECT_THAT(bed.err.str(), HasSubstr(says));
   }
 }
 
-TEST(PlanOptions, AreOneSourceAndWhatGoesWithIt) {
-  const std::vector<std::pair<PlanOptions, std::string>> wrong = {
-      {{}, "nothing to plan"},
-      {{.model = "lenet", .job_file = "f"}, "more than one"},
-      {{.job_file = "f", .batch = 16}, "--batch goes with --model"},
-      {{.model = "lenet", .machines = "4"}, "--machines goes with --profile"},
-      {{.profile = "f", .sets = {"a=1"}}, "--set"},
-      {{.profile = "f", .machines = "4"}, "--bandwidth"},
-      {{.profile = "f", .speed = "1"}, "--speed needs --machines"},
-      {{.model = "lenet", .policy = "optimal", .compare = true}, "--policy"},
-      {{.model = "lenet", .replicas = true, .no_replicas = true},
-       "--replicas and --no-replicas"},
-      {{.model = "lenet", .count_transfers = true}, "--count-transfers"},
-      {{.model = "lenet", .cost_model = "pipedream"}, "--machines"},
-      {{.profile = "f",
-        .machines = "4",
-        .bandwidth = "1",
-        .compare = true,
-        .cost_model = "pipedream"},
-       "--compare goes with --cost-model paceline"}};
-  for (const auto& [options, says] : wrong) {
-    const absl::Status status = CheckPlanOptions(options);
-
-    EXPECT_EQ(ExitCodeFor(status), kExitUsage) << says;
-    EXPECT_THAT(status.message(), HasSubstr(says));
-  }
-  EXPECT_TRUE(CheckPlanOptions({.model = "lenet", .batch = 16}).ok());
-  EXPECT_TRUE(CheckPlanOptions(Unlike()).ok());
+TEST(Plan, AnswersACommandLine) {
+  ExpectAnswers("client/plan", [](const std::string& words) {
+    ClientOptions options;
+    if (const auto stop = ParseWords("plan " + words, &options)) {
+      return stop->err;
+    }
+    PlanBed bed(OutputFormat::kTable);
+    const auto job = ChangeJob(LenetSpec(16), options.plan.sets);
+    const absl::Status checked =
+        job.ok() ? CheckPlanOptions(options.plan) : job.status();
+    return bed.Said(!checked.ok() ? ReportError(bed.console, checked)
+                    : options.plan.profile.empty()
+                        ? bed.Run(job->spec, options.plan)
+                        : bed.Run(Graph(TwelveLayers()), options.plan));
+  });
 }
 
 // --- pipedream --------------------------------------------------------------
@@ -559,20 +431,6 @@ TEST(PipedreamPlan, TakesChainsToo) {
 
 // A mesh has more than any machines have: stages that share workers, replicas,
 // times that are predicted.
-
-TEST(PlanForAMesh, OfMoreStagesThanWorkersHasWorkersHoldSeveral) {
-  const json plan = Planned(FourStages());
-
-  ASSERT_EQ(plan["stages"].size(), 4u);
-  EXPECT_THAT(plan["why"].get<std::string>(),
-              HasSubstr("fewer workers than stages: "));
-  EXPECT_EQ(Planned(LenetSpec(16), {.model = "lenet", .stages = 4})["stages"],
-            plan["stages"]);
-  const PlanOptions two = {.job_file = "job.yaml", .stages = 2};
-  const PlanOptions asked = {.job_file = "job.yaml", .no_overlap = true};
-  EXPECT_EQ(Planned(FourStages(), two)["stages"].size(), 2u);
-  EXPECT_EQ(Planned(FourStages(), asked)["stages"].size(), 4u);
-}
 
 // As MakePlan, which is what 'job submit' shows: the same stages on the same
 // workers, of which each has so much memory, for the same reason.
@@ -671,35 +529,6 @@ TEST(PlanForAMesh, SaysThatAMachineHoldsAllStages) {
 
   EXPECT_THAT(bed.out.str(), Says("2 on 1 worker, which holds them all",
                                   "left out:", "w1 w3", "planned without"));
-}
-
-TEST(PlanForAMesh, ComparesPoliciesWhereWorkersHoldSeveralStages) {
-  const PlanOptions compare = {.job_file = "job.yaml", .compare = true};
-  PlanBed one(OutputFormat::kTable), all(OutputFormat::kTable);
-
-  const json plans = Planned(FourStages(), compare);
-  ASSERT_EQ(one.Run(FourStages(), {.job_file = "job.yaml"}), kExitOk);
-  ASSERT_EQ(all.Run(FourStages(), compare), kExitOk);
-
-  for (const json& run : plans["policies"]) {
-    EXPECT_TRUE(run["refused"].is_null()) << run["policy"] << run["refused"];
-    EXPECT_EQ(run["stages"].size(), 4u) << run["policy"];
-  }
-  for (const PlanBed* bed : {&one, &all}) {
-    EXPECT_THAT(bed->out.str(), HasSubstr("4 on 3 workers: some hold several"));
-  }
-}
-
-TEST(PlanForAMesh, SharesWorkersByTheJobsOwnCutsToo) {
-  JobSpec spec = FourStages();
-  spec.pipeline.cuts = {1, 2, 3};
-
-  const json stages = Planned(spec)["stages"];
-
-  ASSERT_EQ(stages.size(), 4u);
-  EXPECT_EQ(stages[0]["workers"], json({"w1"}));
-  EXPECT_EQ(stages[1]["workers"], json({"w1"}));
-  EXPECT_EQ(stages[3]["workers"], json({"w3"}));
 }
 
 TEST(PlanForAMesh, RefusesSharedWorkersWhereTheyCannotBe) {

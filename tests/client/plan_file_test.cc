@@ -2,11 +2,15 @@
 
 #include <limits>
 
-#include "client/commands/plan_question.h"
-#include "client/commands/profile.h"
-#include "client/commands/submit.h"
-#include "client/files/document.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client/commands/job/submit.h"
+#include "client/commands/plan/plan_question.h"
+#include "client/commands/plan/profile.h"
 #include "client/files/profile_file.h"
+#include "client/values/document.h"
 #include "core/model/catalog.h"
 #include "core/plan/search/policy.h"
 #include "core/simulate/simulation.h"
@@ -14,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/fakes.h"
+#include "tests/support/golden.h"
 
 namespace paceline {
 namespace {
@@ -56,12 +61,6 @@ PlanFile Reread(const PlanFile& plan) {
 
 json Parsed(const PlanFile& plan) { return json::parse(PlanFileText(plan)); }
 
-std::string ErrorOf(const json& value) {
-  const auto plan = ParsePlanFile("p.json", value.dump());
-  EXPECT_EQ(ExitCodeFor(plan.status()), kExitUsage);
-  return std::string(plan.status().message());
-}
-
 TEST(PlanFile, ReadsBackAsItWasFreeLinksTooOrIsNotWritten) {
   const std::string path = testing::TempDir() + "/whole_plan.json";
   PlanFile plan = LenetPlan();
@@ -75,75 +74,11 @@ TEST(PlanFile, ReadsBackAsItWasFreeLinksTooOrIsNotWritten) {
             kExitUsage);
 }
 
-TEST(PlanFile, RefusesWhatIsNoPlan) {
-  EXPECT_THAT(ParsePlanFile("p.json", "").status().message(),
-              HasSubstr("p.json: is not JSON"));
-  EXPECT_THAT(ParsePlanFile("p.json", "{\"version\": 1").status().message(),
-              HasSubstr("cut short"));
-  EXPECT_THAT(ErrorOf(json::array()), HasSubstr("expected an object"));
-  EXPECT_THAT(ErrorOf(json::object()), HasSubstr("kind: is missing"));
-  EXPECT_THAT(ReadPlanFile("/nonexistent/p.json").status().message(),
-              HasSubstr("cannot read /nonexistent/p.json"));
-}
-
 TEST(PlanFile, RefusesDeepNestingBeforeItIsBuilt) {
   const std::string deep(1 << 20, '[');
 
   EXPECT_THAT(ParsePlanFile("p.json", deep).status().message(),
               HasSubstr("nested deeper than"));
-}
-
-struct Damage {
-  const char* pointer;
-  json value;  // discarded: the field goes
-  const char* says;
-};
-
-TEST(PlanFile, RefusesEveryFieldThatLies) {
-  const Damage damages[] = {
-      {"/version", 2, "version: is 2, need 1 to 1"},
-      {"/kind", "recipe", "kind: is 'recipe'"},
-      {"/schedule", "zigzag", "no schedule 'zigzag'"},
-      {"/micro_batch", -1, "micro_batch: is -1"},
-      {"/micro_batch", 1.5, "expected a whole number, got 1.5"},
-      {"/problem", 3, "problem: expected an object"},
-      {"/problem/layers", json::array(), "no layers"},
-      {"/problem/layers/0/forward_seconds", -1,
-       "problem.layers[0].forward_seconds: is -1"},
-      {"/problem/layers/0/forward_seconds", nullptr, "got null"},
-      {"/problem/devices", json::array(), "no devices"},
-      {"/problem/links/bytes_per_second/0", json::array(), "another size"},
-      {"/problem/links/bytes_per_second/0/1", 0, "no bandwidth is known"},
-      {"/problem/links/bytes_per_second/0/1", "fast",
-       "bytes_per_second[0][1]: is the text 'fast'"},
-      {"/problem/micro_batches", (1 << 20) + 1, "need 0 to 1048576"},
-      {"/problem/training", "yes", "expected true or false"},
-      {"/placement", json::array(), "placement"},
-      {"/placement/0/devices", json({7}), "placement"},
-      {"/placement/0/devices", json({-1}), "devices[0]"},
-      {"/placement/0/shares", json({0.5}), "placement"},
-      {"/placement/1/first_layer", 0, "placement"},
-      {"/facts/0/cpu_share", 0, "cpu_share: is 0"},
-      {"/facts/0/update_seconds", json({1}), "one has 1 layers"},
-      {"/facts/0", json::value_t::discarded, "facts: of 1 devices"},
-      {"/problem/layers/0/kept_bytes", json::value_t::discarded,
-       "kept_bytes: is missing"}};
-  for (const Damage& damage : damages) {
-    json value = Parsed(LenetPlan());
-    const json::json_pointer pointer(damage.pointer);
-    if (damage.value.is_discarded()) {
-      json& parent = value[pointer.parent_pointer()];
-      if (parent.is_array()) {
-        parent.erase(std::stoul(pointer.back()));
-      } else {
-        parent.erase(pointer.back());
-      }
-    } else {
-      value[pointer] = damage.value;
-    }
-
-    EXPECT_THAT(ErrorOf(value), HasSubstr(damage.says)) << damage.pointer;
-  }
 }
 
 TEST(PlanFile, ItsTextCutAnywhereIsRefused) {
@@ -251,18 +186,6 @@ TEST(PlanFile, KeepsWhatLayersShareAndThatTimesArePredicted) {
   }());
 }
 
-TEST(PlanFile, RefusesTiesThatCannotBe) {
-  json value = Parsed(TiedPlan(2));
-  value["problem"]["ties"][0]["owner"] = 7;
-  value["problem"]["ties"][0]["user"] = 3;
-  EXPECT_THAT(ErrorOf(value), HasSubstr("a tie between layers 7 and 3"));
-  value["problem"]["ties"][0]["owner"] = "x";
-  EXPECT_THAT(ErrorOf(value), HasSubstr("problem.ties[0].owner"));
-  value = Parsed(TiedPlan(2));
-  value["predicted"]["low_factor"] = 2;
-  EXPECT_THAT(ErrorOf(value), HasSubstr("predicted.low_factor"));
-}
-
 TEST(PlanFile, OfOldHasNoTiesAndIsRead) {
   json value = Parsed(TiedPlan(2));
   for (const char* key : {"ties", "splits", "owner_copies", "sync_overlaps"}) {
@@ -347,12 +270,6 @@ json ProfileJson() {
       ToJson(ProfilesDocument(measured.profiles, measured.links)));
 }
 
-std::string ProfileError(const json& value) {
-  const auto source = ParseProfileFile("l.json", value.dump());
-  EXPECT_EQ(ExitCodeFor(source.status()), kExitUsage) << value;
-  return std::string(source.status().message());
-}
-
 ProfileSource Source(const std::string& name, const std::string& text) {
   return ParseProfileFile(name, text).value();
 }
@@ -417,36 +334,40 @@ TEST(ProfileFile, LayersOfAFileOnMachinesThatOneDoesNotHave) {
   EXPECT_TRUE(CheckProblem(problem).ok());
 }
 
-TEST(ProfileFile, RefusesEveryNumberThatLies) {
-  const Damage damages[] = {
-      {"/profiles", json::array(), "profiles: there are none"},
-      {"/profiles/0/layers", json::array(), "layers: there are none"},
-      {"/profiles/0/layers/2/forward_seconds", -1,
-       "profiles[0].layers[2].forward_seconds: is -1"},
-      {"/profiles/0/layers/2/forward_seconds", nullptr, "got null"},
-      {"/profiles/0/layers/2/output_bytes", "many",
-       "expected a whole number, got the text 'many'"},
-      {"/profiles/0/micro_batch", 0, "micro_batch: is 0"},
-      {"/profiles/0/cpu_share", 0, "cpu_share: is 0"},
-      {"/profiles/0/threads", 0, "threads: is 0"},
-      {"/profiles/1/device", "w1", "device w1 has two"},
-      {"/profiles/1/model", "vit", "and of vit"},
-      {"/links/0/bytes_per_second", 0, "bytes_per_second: is 0"},
-      {"/links/0/latency_seconds", -1, "latency_seconds: is -1"},
-      {"/links/0/send_cpu_seconds_per_byte", -1, "send_cpu_seconds_per_byte:"},
-      {"/links", 3, "expected a list"}};
-  for (const Damage& damage : damages) {
-    json value = ProfileJson();
-    value[json::json_pointer(damage.pointer)] = damage.value;
-
-    EXPECT_THAT(ProfileError(value), HasSubstr(damage.says)) << damage.pointer;
+// The question names a file, a field of it and the JSON that the field becomes;
+// "-": the field goes.  "text TEXT" is a whole file.
+std::string DamageAnswer(const std::string& question) {
+  const std::vector<std::string> words =
+      absl::StrSplit(question, absl::MaxSplits(' ', 2));
+  const bool is_profile = absl::StartsWith(words[0], "profile");
+  std::string text(absl::StripPrefix(
+      question, absl::StrCat(words[0], words.size() > 1 ? " " : "")));
+  if (!absl::StrContains(words[0], "text")) {
+    json value = is_profile            ? ProfileJson()
+                 : words[0] == "lenet" ? Parsed(LenetPlan())
+                                       : Parsed(TiedPlan(2));
+    const json::json_pointer at(words[1]);
+    json& parent = value[at.parent_pointer()];
+    if (words[2] != "-") {
+      value[at] = json::parse(words[2]);
+    } else if (parent.is_array()) {
+      parent.erase(std::stoul(at.back()));
+    } else {
+      parent.erase(at.back());
+    }
+    text = value.dump();
   }
-  json missing = ProfileJson();
-  missing["profiles"][0]["layers"][0].erase("kept_bytes");
-  EXPECT_THAT(
-      ProfileError(missing),
-      HasSubstr("l.json: profiles[0].layers[0].kept_bytes: is missing"));
-  EXPECT_THAT(ProfileError(json::object()), HasSubstr("profiles: is missing"));
+  const absl::Status status = is_profile
+                                  ? ParseProfileFile("l.json", text).status()
+                                  : ParsePlanFile("p.json", text).status();
+  EXPECT_EQ(ExitCodeFor(status), kExitUsage) << question;
+  return std::string(status.message());
+}
+
+TEST(PlanAndProfileFiles, RefuseEveryFieldThatLies) {
+  ExpectAnswers("client/file_damages", DamageAnswer);
+  EXPECT_THAT(ReadPlanFile("/nonexistent/p.json").status().message(),
+              HasSubstr("cannot read /nonexistent/p.json"));
 }
 
 TEST(ProfileFile, ANotANumberIsNoJson) {

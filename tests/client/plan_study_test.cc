@@ -1,19 +1,20 @@
 #include <filesystem>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/commands/study.h"
-#include "client/files/study_file.h"
+#include "absl/strings/str_replace.h"
+#include "client/commands/job/study.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"
+#include "tests/support/golden.h"
 
 namespace paceline {
 namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-using testing::Not;
 
 constexpr char kPlan[] =
     "plan: {cost_model: pipedream, machines: 2x2, bandwidth: \"1e3,1e2\"}\n";
@@ -32,86 +33,22 @@ struct PlanStudyBed : CommandBed {
       : CommandBed(format) {
     folder.Write("two.txt", kTwoNodes);
     folder.Write("bad.txt", "1 -- 2\n");
-    options.file = folder.Write("s.yaml", absl::StrCat(kPlan, text));
+    options.file = folder.Write(
+        "s.yaml",
+        absl::StrCat(absl::StartsWith(text, "plan:") ? "" : kPlan, text));
   }
   ExitCode Run() { return StudyCommand(context, options); }
   TemporaryFolder folder;
   StudyOptions options;
 };
 
-TEST(PlanStudyFile, SaysWhatIsWrong) {
-  for (const auto& [text, word] : std::map<std::string, std::string>{
-           {"vary: {machine: [16]}",
-            "s.yaml:2: vary: there is no key of a plan 'machine'; did you mean "
-            "'machines'"},
-           {"vary: {train.batch: [16]}", "no key of a plan 'train.batch'"},
-           {"vary: {cost_model: [ours]}", "no cost model 'ours'"},
-           {"vary: {count_transfers: [maybe]}", "no value 'maybe'"},
-           {"measure: [accuracy]", "no measure of a plan 'accuracy'"},
-           {"repeat: 3", "s.yaml:2: repeat: goes with jobs"},
-           {"base: {model: {name: lenet}}", "base: goes with jobs"},
-           {"race: {on: loss}", "race: goes with jobs"},
-           {"against: one", "against: goes with jobs"},
-           {"published: 3", "published: expected a list, as in"},
-           {"published: [2]", "published: expected keys"},
-           {"published: [{sped_up: 2}]", "no key of a plan 'sped_up'"},
-           {"plan: [1]", "plan: expected keys"},
-           {"plan: {micro_batches: 0}", "plan.micro_batches: expected"}}) {
-    const TemporaryFolder folder;
-    const std::string plan = text.substr(0, 5) == "plan:" ? "" : kPlan;
-
-    const auto study =
-        ReadStudyFile(folder.Write("s.yaml", absl::StrCat(plan, text)), {});
-
-    EXPECT_EQ(ExitCodeFor(study.status()), kExitUsage) << text;
-    EXPECT_THAT(study.status().message(), HasSubstr(word)) << text;
-  }
-}
-
-TEST(PlanStudy, PlansAndSimulatesWithoutACoordinator) {
-  PlanStudyBed bed(
-      "vary: {profile: [two.txt], machines: [\"3\"], bandwidth: [1e3]}\n"
-      "measure: [configuration, bottleneck, over_one, simulated]\n"
-      "published:\n"
-      "- {machines: 3, configuration: 2-1, note: It is so.}\n");
-
-  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
-
-  EXPECT_TRUE(bed.client.submitted.empty());
-  EXPECT_THAT(bed.out.str(),
-              Says("PUBLISHED", "two.txt", "3 s", "configuration 2-1",
-                   "machines 3: configuration 2-1 is published. It is so.",
-                   "bottleneck, 3 s"));
-  EXPECT_THAT(bed.out.str(), Not(HasSubstr("JOBS")));
-}
-
-TEST(PlanStudy, TellsProfilesThatAreMissingOrNoGraph) {
-  PlanStudyBed bed("vary: {profile: [two.txt, none.txt, bad.txt]}\n",
-                   OutputFormat::kJson);
-
-  EXPECT_EQ(bed.Run(), kExitFailed);
-
-  const json trials = bed.Output()["trials"];
-  EXPECT_TRUE(trials[0]["jobs"][0]["why"].is_null());
-  EXPECT_THAT(trials[1]["jobs"][0]["why"].get<std::string>(),
-              Says("none.txt", "No such file"));
-  EXPECT_THAT(trials[2]["jobs"][0]["why"].get<std::string>(),
-              HasSubstr("bad.txt: profile, line 1"));
-}
-
-TEST(PlanStudy, OfNothingThatCanBePlannedIsRefused) {
-  for (const auto& [text, word] : std::map<std::string, std::string>{
-           {"vary: {profile: [none.txt]}", "No such file"},
-           {"vary: {machines: [4x4]}", "nothing to plan"},
-           {"vary: {profile: [two.txt], bandwidth: [1e3]}", "2 levels"},
-           {"vary: {profile: [two.txt]}\n"
-            "published: [{machines: 4x4, speed_up: 2}]",
-            "no trial with machines=4x4"}}) {
+TEST(PlanStudy, AnswersAFileWithoutACoordinator) {
+  ExpectAnswers("client/plan_studies", [](const std::string& text) {
     PlanStudyBed bed(text);
-
-    EXPECT_EQ(bed.Run(), kExitUsage) << text;
-    EXPECT_THAT(bed.err.str(), HasSubstr(word)) << text;
-  }
+    const std::string said = bed.Said(bed.Run());
+    EXPECT_TRUE(bed.client.submitted.empty());
+    return absl::StrReplaceAll(said, {{bed.folder.path() + "/", ""}});
+  });
 }
 
 TEST(PlanStudy, TakesSets) {

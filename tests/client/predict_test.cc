@@ -1,12 +1,16 @@
-#include "client/commands/predict.h"
+#include "client/commands/plan/predict.h"
 
 #include <sys/stat.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/fakes.h"
+#include "tests/support/golden.h"
 
 namespace paceline {
 namespace {
@@ -76,15 +80,6 @@ TEST(Predict, PrintsItsErrorAsOneDocument) {
   EXPECT_EQ(points, 40);
 }
 
-TEST(Predict, PrintsATableWithADecadeALine) {
-  FitBed bed(OutputFormat::kTable);
-
-  ASSERT_EQ(bed.Fit(), kExitOk);
-
-  EXPECT_THAT(bed.out.str(),
-              Says("LINE'S MEDIAN", "points left out:", "curves left out:"));
-}
-
 TEST(Predict, FitsAllFilesTogether) {
   FitBed bed;
   const std::string other = bed.folder.Write(
@@ -117,49 +112,42 @@ TEST(Predict, AnswersWhatIsAskedWithAnInterval) {
   }
 }
 
-TEST(Predict, SaysHowManyRowsItLeftAside) {
-  FitBed bed;
-  bed.text += "gather,f16,3,inf\n";
-
-  ASSERT_EQ(bed.Fit(), kExitOk);
-
-  EXPECT_THAT(bed.err.str(), HasSubstr("note: 1 row has a time that is not"));
+// A question is the text of a file, "--at QUESTION", or both; the text of
+// MeasuredTimes() where there is none.
+TEST(Predict, SaysWhatItFoundOrWhatIsWrong) {
+  const std::string measured = MeasuredTimes();
+  ExpectAnswers("client/predict", [&](const std::string& question) {
+    FitBed bed(OutputFormat::kTable);
+    std::vector<std::string> at;
+    std::string text;
+    for (const absl::string_view line : absl::StrSplit(question, '\n')) {
+      absl::string_view asked = line;
+      if (absl::ConsumePrefix(&asked, "--at ")) {
+        at.emplace_back(asked);
+      } else {
+        absl::StrAppend(&text, line == "@measured" ? measured
+                               : line == "@cut"
+                                   ? measured.substr(0, measured.size() - 30)
+                                   : absl::StrCat(line, "\n"));
+      }
+    }
+    if (!text.empty()) bed.text = text;
+    return absl::StrReplaceAll(bed.Said(bed.Fit(at)),
+                               {{bed.folder.path() + "/", ""}});
+  });
 }
 
 TEST(Predict, EndsWithUsageForAFileThatItCannotUse) {
   const TemporaryFolder folder;
-  const std::string text = MeasuredTimes();
-  const std::string cut =
-      folder.Write("cut.csv", text.substr(0, text.size() - 30));
   const std::string pipe = folder.Path("pipe");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  const std::pair<std::string, std::string> kCases[] = {
-      {cut, absl::StrCat(cut, ":49: ")},
-      {folder.Write("nan.csv", "op,elements,seconds\na,1,nan\n"),
-       "none of its 1 time is finite and positive"},
-      {folder.Write("empty.csv", ""), "is empty"},
-      {"/nonexistent/t.csv", "cannot read /nonexistent/t.csv: No such file"},
-      {pipe, "it is no regular file"},  // nobody waits for a writer
-      {folder.path(), "it is no regular file"},
-  };
-  for (const auto& [path, says] : kCases) {
+  for (const auto& [path, says] :
+       {std::pair<std::string, std::string>{
+            "/nonexistent/t.csv",
+            "cannot read /nonexistent/t.csv: No such file"},
+        {pipe, "it is no regular file"},  // nobody waits for a writer
+        {folder.path(), "it is no regular file"}}) {
     EXPECT_THAT(ErrorOf(path), HasSubstr(says));
-  }
-}
-
-TEST(Predict, AnswersNoQuestionThatItCannotReadOrOfWhatWasNeverMeasured) {
-  for (const auto& [at, code] : {std::pair{"op=gather", kExitUsage},
-                                 {"op=gather,elements=many", kExitUsage},
-                                 {"elements", kExitUsage},
-                                 {"elements=1,bytes=2", kExitUsage},
-                                 {"colour=red,elements=1", kExitUsage},
-                                 {"op=gather,elements=-1", kExitUsage},
-                                 {"=1,elements=1", kExitUsage},
-                                 {"op=gather,flops=1", kExitNotFound}}) {
-    FitBed bed;
-
-    EXPECT_EQ(bed.Fit({at}), code) << at;
-    EXPECT_EQ(bed.out.str(), "") << at;
   }
 }
 
@@ -254,22 +242,16 @@ TEST(PredictModel, PredictsForAllThatAreAttachedOrWereMeasured) {
   EXPECT_EQ(devices[1]["device"], "w2");
 }
 
-TEST(PredictModel, DoesNotFindAnUnknownDevice) {
-  ModelBed bed;
+TEST(PredictModel, FindsOnlyWhatIsThere) {
+  ModelBed unknown, nothing;
+  nothing.client.measurements = Measurements();
 
-  EXPECT_EQ(bed.Run(16, "w9"), kExitNotFound);
+  EXPECT_EQ(unknown.Run(16, "w9"), kExitNotFound);
+  EXPECT_EQ(nothing.Run(16, "w1"), kExitNotFound);
 
-  EXPECT_THAT(bed.err.str(), Says("w9", "known are: w1, w2"));
-}
-
-TEST(PredictModel, FindsNothingBeforeAnythingWasMeasured) {
-  ModelBed bed;
-  bed.client.measurements = Measurements();
-
-  EXPECT_EQ(bed.Run(16, "w1"), kExitNotFound);
-
-  EXPECT_EQ(bed.out.str(), "");
-  EXPECT_THAT(bed.err.str(),
+  EXPECT_EQ(unknown.out.str() + nothing.out.str(), "");
+  EXPECT_THAT(unknown.err.str(), Says("w9", "known are: w1, w2"));
+  EXPECT_THAT(nothing.err.str(),
               HasSubstr("paceline profile --model lenet --batch 16"));
 }
 

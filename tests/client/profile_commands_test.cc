@@ -1,5 +1,5 @@
-#include "client/commands/profile.h"
-#include "client/commands/study.h"
+#include "client/commands/job/study.h"
+#include "client/commands/plan/profile.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

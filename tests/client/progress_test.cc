@@ -1,6 +1,6 @@
 #include "client/commands/command.h"
-#include "client/commands/mesh.h"
-#include "client/commands/watch.h"
+#include "client/commands/job/watch.h"
+#include "client/commands/mesh/mesh.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"
 #include "tests/support/fake_clock.h"

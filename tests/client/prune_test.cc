@@ -1,4 +1,4 @@
-#include "client/commands/prune.h"
+#include "client/commands/job/prune.h"
 
 #include <filesystem>
 

@@ -4,13 +4,16 @@
 #include <cmath>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "client/commands/report.h"
+#include "client/commands/job/report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/fakes.h"
+#include "tests/support/golden.h"
 
 namespace paceline {
 namespace {
@@ -82,18 +85,33 @@ void AddEvent(CommandBed& bed, const std::string& kind,
   event.set_text(text);
 }
 
-TEST(ReportCommand, PutsJobsSideBySide) {
-  v1::Job other = QueuedJob();
-  other.set_state(v1::JOB_STATE_STOPPED);
+// Without the simulated step, of which there is a test below.
+TEST(ReportCommand, PrintsTablesAsCsv) {
+  v1::Job stopped = QueuedJob(), odd = TwoStages(7);
+  stopped.set_state(v1::JOB_STATE_STOPPED);
+  *odd.mutable_curve() = Losses({{1, -NAN, true}, {2, 0.5}, {3, HUGE_VAL}});
+  const std::pair<const char*, std::vector<v1::Job>> kCases[] = {
+      {"two jobs side by side; no event that every job has",
+       {TwoStages(7), stopped}},
+      {"a job that is named twice has one column",
+       {TwoStages(7), TwoStages(7)}},
+      {"losses that are not finite", {odd}}};
+  Golden golden("client/report");
+  for (const auto& [what, jobs] : kCases) {
+    ReportBed bed(jobs);
+    AddEvent(bed, "running", "runs");
+    AddEvent(bed, "attempt", "attempt 1 begins from the seed");
+    AddEvent(bed, "attempt", "attempt 2 begins from step 5");
+    AddEvent(bed, "lost", "w3 is lost");
 
-  const std::string csv = ReportBed({TwoStages(7), other}).Print("csv");
+    std::vector<std::string> lines = absl::StrSplit(bed.Print("csv"), '\n');
+    std::erase_if(lines, [](const std::string& line) {
+      return absl::StartsWith(line, "step,");
+    });
 
-  EXPECT_THAT(csv,
-              Says("summary,job,7,3\n", "summary,name,first,lenet\n",
-                   "summary,state,succeeded,stopped\n", "summary,seconds,65,\n",
-                   "summary,loss,0.5,\n", "summary,test accuracy,0.90125,\n",
-                   "summary,recoveries,1,\n"));
-  EXPECT_THAT(csv, Says("\nloss,7,10,1.25,", "\naccuracy,7,20,0.90125,"));
+    golden.Add(what, absl::StrJoin(lines, "\n"));
+  }
+  EXPECT_THAT(ReportBed({odd}).Print("html"), Not(HasSubstr("h0Lnan")));
 }
 
 // The tables once had the newest 1,000 evaluations and 1,000 steps.
@@ -124,24 +142,6 @@ TEST(ReportCommand, HasAllRowsAndAChartOfSome) {
       std::count(html.begin() + begin, html.begin() + line, 'L');
   EXPECT_GT(points, 500);
   EXPECT_LT(points, 1001);
-}
-
-TEST(ReportCommand, AJobThatIsNamedTwiceHasOneColumn) {
-  ReportBed bed({TwoStages(7), TwoStages(7)});
-
-  EXPECT_THAT(bed.Print("csv"), HasSubstr("summary,job,7\n"));
-}
-
-TEST(ReportCommand, TellsWhereTimeAndMemoryWentAndOfTheRecovery) {
-  const std::string csv = ReportBed({TwoStages(7)}).Print("csv");
-
-  EXPECT_THAT(csv,
-              Says("time-split,job,name,stages,wall,data,forward,backward,"
-                   "evaluation,",
-                   "time-split,7,w2,[1],10,1,2,0,3,1.5,",
-                   "predicted,7,0,1,0.02,0.03,", "predicted,7,1,2,,0.06,",
-                   "recoveries,7,1,3,w3 is lost,5,0,0.25,", "resources,7,w2,"));
-  EXPECT_THAT(csv, HasSubstr(",2048,"));
 }
 
 TEST(ReportCommand, AStepTakesTheTimesThatItsStagesTook) {
@@ -231,15 +231,6 @@ TEST(ReportCommand, DataParallelJobsAndUnknownModelsSayWhyThereIsNoStep) {
                    "Job 9: "));
 }
 
-TEST(ReportCommand, LossesThatAreNotFiniteAreNoBrokenChart) {
-  v1::Job job = TwoStages(7);
-  *job.mutable_curve() = Losses({{1, -NAN, true}, {2, 0.5}, {3, HUGE_VAL}});
-
-  EXPECT_THAT(ReportBed({job}).Print("csv"),
-              Says("loss,7,1,nan,", ",true,", "loss,7,3,inf,"));
-  EXPECT_THAT(ReportBed({job}).Print("html"), Not(HasSubstr("h0Lnan")));
-}
-
 TEST(ReportCommand, NamesWithHtmlAreText) {
   v1::Job job = TwoStages(7);
   job.mutable_spec()->set_name("<script>alert(1)</script>");
@@ -253,21 +244,6 @@ TEST(ReportCommand, NamesWithHtmlAreText) {
   for (const char* markup : {"<script", "<img", "<iframe", "\"\">"}) {
     EXPECT_THAT(html, Not(HasSubstr(markup)));
   }
-}
-
-TEST(ReportCommand, LeavesOutWhatHappensToEveryJob) {
-  ReportBed bed({TwoStages(7)});
-  AddEvent(bed, "running", "runs");
-  AddEvent(bed, "attempt", "attempt 1 begins from the seed");
-  AddEvent(bed, "attempt", "attempt 2 begins from step 5");
-  AddEvent(bed, "lost", "w3 is lost");
-
-  const std::string csv = bed.Print("csv");
-
-  EXPECT_THAT(csv,
-              Says(",attempt 2 begins from step 5\n", ",lost,w3 is lost\n"));
-  EXPECT_THAT(csv, Not(HasSubstr("attempt 1")));
-  EXPECT_THAT(csv, Not(HasSubstr(",runs\n")));
 }
 
 TEST(ReportCommand, TenThousandEventsAreAllInTheTableAndFewOnThePage) {

@@ -8,14 +8,18 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/commands/study.h"
-#include "client/files/study_file.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "client/commands/job/study.h"
 #include "client/study/measures.h"
 #include "client/study/race.h"
+#include "client/study/study_file.h"
 #include "client/study/table.h"
+#include "core/base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"
+#include "tests/support/golden.h"
 
 namespace paceline {
 namespace {
@@ -41,14 +45,6 @@ Study ReadGood(const std::string& text) {
   return study.value_or(Study());
 }
 
-std::vector<std::string> Labels(const Study& study) {
-  std::vector<std::string> labels;
-  const auto trials = TrialsOf(study);
-  EXPECT_TRUE(trials.ok()) << trials.status();
-  for (const Trial& each : *trials) labels.push_back(each.label);
-  return labels;
-}
-
 std::vector<TrialJob> Jobs(const Study& study) {
   std::vector<std::string> warnings;
   const auto jobs = JobsOf(study, TrialsOf(study).value(), &warnings);
@@ -57,60 +53,6 @@ std::vector<TrialJob> Jobs(const Study& study) {
 }
 
 // --- trials -----------------------------------------------------------------
-
-TEST(Trials, OfAGridChangeTheLastAxisFastest) {
-  EXPECT_THAT(Labels(ReadGood(
-                  "vary: {train.batch: [16, 32], pipeline.stages: [1, 2]}")),
-              ElementsAre("batch=16 stages=1", "batch=16 stages=2",
-                          "batch=32 stages=1", "batch=32 stages=2"));
-}
-
-TEST(Trials, KeepKeysApartThatEndAlike) {
-  EXPECT_THAT(Labels(ReadGood("vary: {train.batch: [16], model.name: [mlp], "
-                              "data.name: [synthetic]}")),
-              ElementsAre("batch=16 model.name=mlp data.name=synthetic"));
-}
-
-TEST(Trials, OfAListHaveTheirLabelsOrTheirSettings) {
-  EXPECT_THAT(Labels(ReadGood("trials: [{label: small, train.batch: 16}, "
-                              "{model.hidden: [8, 4]}]")),
-              ElementsAre("small", "hidden=[8, 4]"));
-}
-
-TEST(Trials, WithoutAxesAreTheBase) {
-  EXPECT_THAT(Labels(ReadGood("repeat: 3")), ElementsAre("base"));
-}
-
-TEST(Trials, KnowTheOneThatOthersAreComparedWith) {
-  const auto trials = TrialsOf(
-      ReadGood("trials: [{label: serial}, {label: two, pipeline.stages: 2}]\n"
-               "against: seriel\n"));
-
-  EXPECT_EQ(ExitCodeFor(trials.status()), kExitUsage);
-  EXPECT_THAT(trials.status().message(),
-              Says("against", "'seriel'", "did you mean 'serial'"));
-}
-
-TEST(Trials, ThatAreTheSameAreRefused) {
-  const auto trials = TrialsOf(ReadGood("vary: {train.batch: [32, 16, 32]}"));
-
-  EXPECT_EQ(ExitCodeFor(trials.status()), kExitUsage);
-  EXPECT_THAT(trials.status().message(), Says("trials 1 and 3", "batch=32"));
-}
-
-TEST(TrialJobs, HaveASeedEachAndTheTrialsSettings) {
-  const auto jobs =
-      Jobs(ReadGood("name: n\nvary: {train.batch: [16, 64]}\n"
-                    "repeat: 2\n"));
-
-  ASSERT_EQ(jobs.size(), 4);
-  EXPECT_EQ(jobs[0].spec.name, "n/batch=16");
-  EXPECT_EQ(jobs[1].spec.name, "n/batch=64");
-  EXPECT_EQ(jobs[2].spec.name, "n/batch=16#2");
-  EXPECT_EQ(jobs[2].spec.train.seed, 6);
-  EXPECT_EQ(jobs[3].spec.train.batch, 64);
-  EXPECT_EQ(jobs[3].spec.train.steps, 20);
-}
 
 TEST(TrialJobs, KeepTheirRequestIdsWhenTheStudyGrows) {
   const auto small = Jobs(ReadGood("vary: {train.batch: [16]}"));
@@ -128,39 +70,6 @@ TEST(TrialJobs, OfAnotherStudyOrOtherSettingsHaveOtherRequestIds) {
   const auto other = Jobs(ReadGood("name: b\nvary: {train.batch: [16]}"));
 
   EXPECT_NE(jobs[0].request_id, other[0].request_id);
-}
-
-TEST(TrialJobs, WithALongLabelAreNamedByNumber) {
-  const auto jobs = Jobs(ReadGood(
-      absl::StrCat("name: n\ntrials: [{label: ", std::string(200, 'x'), "}]")));
-
-  EXPECT_EQ(jobs[0].spec.name, "n/trial-1");
-}
-
-TEST(TrialJobs, ThatNoSettingsMakeHaveTheReasonAndOthersGoOn) {
-  const auto jobs = Jobs(ReadGood("vary: {train.batch: [-4, 16]}"));
-
-  EXPECT_THAT(jobs[0].why, HasSubstr("got -4"));
-  EXPECT_EQ(jobs[1].why, "");
-}
-
-TEST(TrialJobs, OfABaseThatIsWrongAreAnError) {
-  const auto study = Read("base: {modle: {name: lenet}}\n");
-  std::vector<std::string> warnings;
-  const auto jobs = JobsOf(*study, TrialsOf(*study).value(), &warnings);
-
-  EXPECT_EQ(ExitCodeFor(jobs.status()), kExitUsage);
-  EXPECT_THAT(jobs.status().message(), Says("s.yaml:1", "'model'"));
-}
-
-TEST(TrialJobs, WarnOnceOfAKeyWithoutEffect) {
-  const Study study = ReadGood(
-      "vary: {model.hidden: [[8]], train.batch: [16, 32]}\nrepeat: 2\n");
-  std::vector<std::string> warnings;
-
-  ASSERT_TRUE(JobsOf(study, TrialsOf(study).value(), &warnings).ok());
-
-  EXPECT_THAT(warnings, ElementsAre(HasSubstr("model.hidden has no effect")));
 }
 
 TEST(JobCount, IsTrialsTimesRepeatsAndDoesNotOverflow) {
@@ -272,18 +181,9 @@ TEST(Measures, TheLossIsThatOfTheLastTenthAndInfiniteWhereItIsNoNumber) {
 }
 
 TEST(Measures, ThatAreUnknownOrNoNumbersAreRefused) {
-  for (const auto& [name, word] : std::map<std::string, std::string>{
-           {"acuracy", "did you mean 'accuracy'"},
-           {"forwrd", "did you mean 'forward'"},
-           {"state", "path of a number"},
-           {"workers.flow.starve", "path of a number"},
-           {"workers", "path of a number"},
-           {"max ", "path of a number"},
-           {"", "path of a number"}}) {
-    const auto measure = FindMeasure(name);
-    EXPECT_EQ(ExitCodeFor(measure.status()), kExitUsage) << name;
-    EXPECT_THAT(measure.status().message(), HasSubstr(word));
-  }
+  ExpectAnswers("client/measures", [](const std::string& name) {
+    return std::string(FindMeasure(name).status().message());
+  });
 }
 
 // A job of one worker, whose micro-batches took `seconds` each.
@@ -302,20 +202,18 @@ TrialJob Ended(size_t trial, int64_t repeat, double seconds) {
                                 latency_p50: 1 } } })",
       static_cast<int64_t>(1000 + 4e6 * seconds), 4 * seconds));
   job.document = JobDocument(job.result);
+  job.against = 0;
   return job;
 }
 
 TEST(Comparisons, AreWithTheJobOfTheSameSeed) {
-  Study study;
-  study.against = "serial";
-  const std::vector<Trial> trials = {{"serial", {}}, {"other", {}}};
   std::vector<TrialJob> jobs = {Ended(0, 0, 1), Ended(1, 0, 0.5),
                                 Ended(0, 1, 3), Ended(1, 1, 1), Ended(1, 2, 1)};
   const auto value = [&](const char* measure, size_t job) {
     return ValueIn(jobs[job].document, FindMeasure(measure).value());
   };
 
-  EXPECT_THAT(CompareJobs(study, trials, {}, jobs), testing::IsEmpty());
+  EXPECT_THAT(CompareJobs(/*paired=*/false, {}, jobs), testing::IsEmpty());
 
   EXPECT_EQ(value("speedup", 0), 1);
   EXPECT_EQ(value("speedup", 1), 2);
@@ -329,13 +227,36 @@ TEST(Comparisons, AreWithTheJobOfTheSameSeed) {
   EXPECT_DOUBLE_EQ(sum, 1) << "of one worker";
 }
 
+TEST(Comparisons, AreWithTheLastOneBeforeElseWithTheFirstOneAfter) {
+  std::vector<TrialJob> jobs = {Ended(1, 0, 1), Ended(0, 0, 2), Ended(0, 0, 4),
+                                Ended(1, 0, 1)};
+
+  CompareJobs(/*paired=*/false, {}, jobs);
+
+  EXPECT_EQ(jobs[0].row->speedup, 2);
+  EXPECT_EQ(jobs[3].row->speedup, 4);
+}
+
+TEST(Comparisons, InPairsAreWithTheMeanOfTheOnesBesideAJob) {
+  std::vector<TrialJob> jobs = {Ended(0, 0, 1), Ended(1, 0, 1)};
+  CompareJobs(/*paired=*/true, {}, jobs);
+  EXPECT_EQ(jobs[0].row->speedup, 1) << "alone, it needs no other";
+  EXPECT_FALSE(jobs[1].row.has_value());
+
+  jobs.push_back(Ended(0, 0, 3));
+  jobs.back().only_compares = true;
+  CompareJobs(/*paired=*/true, {}, jobs);
+
+  EXPECT_EQ(jobs[1].row->speedup, 2);
+  EXPECT_EQ(jobs[1].row->drift, 1);
+  EXPECT_FALSE(jobs[2].row.has_value());
+}
+
 TEST(Comparisons, SayOnceWhyThereAreNone) {
-  Study study;
-  study.against = "serial";
   std::vector<TrialJob> jobs = {Ended(0, 0, 1), Ended(0, 1, 1)};
   for (TrialJob& job : jobs) job.result.clear_drift();
 
-  EXPECT_THAT(CompareJobs(study, {{"serial", {}}}, {}, jobs),
+  EXPECT_THAT(CompareJobs(/*paired=*/false, {}, jobs),
               ElementsAre(HasSubstr("layers of stage 0")));
 }
 
@@ -519,12 +440,6 @@ TEST(RaceOf, TrialsThatFailDropOutAndTiesGoToTheFirst) {
   EXPECT_EQ(WinnerOf(bed.jobs), std::nullopt);
 }
 
-TEST(RaceOf, UnlikeBatchesCountsSamples) {
-  const RaceBed bed("vary: {train.batch: [32, 64]}\nrace: {budget: 80}\n");
-
-  EXPECT_THAT(NewestRung(bed.jobs), ElementsAre("0 to 20", "1 to 10"));
-}
-
 TEST(RaceOf, TheWinnerStopsAtAPlateau) {
   RaceBed bed(
       "vary: {train.seed: [1, 2]}\nrace: {budget: 160, plateau: 0.1}\n");
@@ -536,72 +451,47 @@ TEST(RaceOf, TheWinnerStopsAtAPlateau) {
   EXPECT_EQ(WinnerOf(bed.jobs), 3);
 }
 
-TEST(RaceOf, JobsThatCannotGoOnTheSameIsRefused) {
-  const RaceBed bed(
-      "trials: [{train.learning_rate.schedule: cosine}, {train.seed: 1},"
-      " {aggregation.mode: rolling}, {train.seed: 2}]\nrace: {budget: 120}\n");
-
-  EXPECT_THAT(bed.jobs[0].why, HasSubstr("take constant or step"));
-  EXPECT_THAT(bed.jobs[2].why, HasSubstr("only a pipeline"));
-  EXPECT_EQ(bed.jobs[3].why, "");
-}
-
-TEST(RaceOf, EpochsNeedsABudget) {
-  const Study study = ReadGood(
-      "vary: {train.steps: [0], train.seed: [1, 2]}\nrace: {on: loss}\n");
-  std::vector<TrialJob> jobs = Jobs(study);
-
-  EXPECT_THAT(BeginRace(study, jobs).status().message(),
-              HasSubstr("budget is missing"));
-}
-
 // --- files ------------------------------------------------------------------
 
-TEST(StudyFile, SaysEverythingThatIsWrongWithItsLine) {
-  for (const auto& [text, word] : std::map<std::string, std::string>{
-           {"vary: {train.bacth: [1]}",
-            "s.yaml:5: vary: --set train.bacth=1: "
-            "train.bacth: unknown key; did you "
-            "mean 'batch'"},
-           {"vary: {train.batch: [many]}", "whole number"},
-           {"vary: {train: [1]}", "name one value"},
-           {"vary: {train.batch: []}", "at least one value"},
-           {"vary: {train.batch: 3}", "needs a list"},
-           {"vary: {train.batch: [~]}", "got 'train.batch' and nothing"},
-           {"vary: {name: [a]}", "the study names its jobs"},
-           {"vary: [1]", "expected keys of a job"},
-           {"vary: {train.batch: [16], train.batch: [32]}", "given twice"},
-           {"trials: []", "at least one trial"},
-           {"trials: [3]", "expected keys of a job, got '3'"},
-           {"trials: [{train.bacth: 3}]", "unknown key"},
-           {"trials: [{train.batch: 3}]\nvary: {train.batch: [3]}",
-            "exclude each other"},
-           {"repeat: 0", "from 1 to 1000, got '0'"},
-           {"repeat: many", "got 'many'"},
-           {"measure: [acuracy]", "s.yaml:5: measure: nothing measures"},
-           {"measure: []",
-            "measure: expected a list, as in [accuracy, time], "
-            "got none"},
-           {"measure: [speedup]", "speedup compares with another trial"},
-           {"against: [serial]", "against: expected the label of a trial"},
-           {"exclusive: maybe", "expected true or false, got 'maybe'"},
-           {"name: ''", "name: expected a text of 1 to 64 bytes"},
-           {"name: a/b", "without a slash"},
-           {"repaet: 3", "did you mean 'repeat'"},
-           {"repeat: 3\nrepeat: 4", "given twice"},
-           {"race: 3", "race: expected keys"},
-           {"race: {halving: 1}", "race.halving: expected a whole number"},
-           {"race: {budget: 0}", "race.budget: expected a whole number"},
-           {"race: {plateau: 1}", "race.plateau: expected a number"},
-           {"race: {share: 0}", "race.share: expected a number"},
-           {"race: {on: acuracy}", "race.on: there is no loss 'acuracy'"},
-           {"race: {hlaving: 2}", "did you mean 'halving'"},
-           {"race: {on: loss}\nrepeat: 2", "takes one job a trial"},
-           {"repeat: [", "is not YAML"}}) {
-    const auto study = Read(absl::StrCat(kBase, text, "\n"));
-    EXPECT_EQ(ExitCodeFor(study.status()), kExitUsage) << text;
-    EXPECT_THAT(study.status().message(), HasSubstr(word)) << text;
+// The jobs that a study file asks for, or what is wrong with it.
+std::string StudyAnswer(const std::string& text) {
+  const TemporaryFolder folder;
+  folder.Write("study.yaml", "base: job.yaml\n");
+  const std::string file =
+      folder.Write("s.yaml", absl::StrCat(absl::StartsWith(text, "base:") ||
+                                                  absl::StartsWith(text, "!")
+                                              ? ""
+                                              : kBase,
+                                          absl::StripPrefix(text, "!"), "\n"));
+  std::vector<std::string> lines;
+  const auto answer = [&]() -> absl::Status {
+    PACELINE_ASSIGN_OR_RETURN(const Study study, ReadStudyFile(file, {}));
+    PACELINE_ASSIGN_OR_RETURN(const std::vector<Trial> trials, TrialsOf(study));
+    PACELINE_ASSIGN_OR_RETURN(std::vector<TrialJob> jobs,
+                              JobsOf(study, trials, &lines));
+    if (study.race.has_value()) {
+      PACELINE_RETURN_IF_ERROR(BeginRace(study, jobs).status());
+    }
+    for (const TrialJob& job : jobs) {
+      const TrainSpec& train = job.spec.train;
+      lines.push_back(
+          job.why.empty()
+              ? absl::StrCat(job.spec.name, ": seed ", train.seed, ", batch ",
+                             train.batch, ", steps ", train.steps)
+              : absl::StrCat(trials[job.trial].label, ": ", job.why));
+    }
+    return absl::OkStatus();
+  };
+  if (const absl::Status wrong = answer(); !wrong.ok()) {
+    EXPECT_EQ(ExitCodeFor(wrong), kExitUsage);
+    lines.emplace_back(wrong.message());
   }
+  return absl::StrReplaceAll(absl::StrJoin(lines, "\n"),
+                             {{folder.path() + "/", ""}});
+}
+
+TEST(StudyFile, MakesJobsOrSaysEverythingThatIsWrongWithItsLine) {
+  ExpectAnswers("client/study_files", StudyAnswer);
 }
 
 TEST(StudyFile, WantsANameWhereThatOfTheFileIsNone) {
@@ -642,23 +532,6 @@ TEST(StudyFile, CutsAValueThatAliasesMakeEndless) {
     EXPECT_EQ(ExitCodeFor(study.status()), kExitUsage);
     EXPECT_LT(study.status().message().size(), 400);
   }
-}
-
-TEST(StudyFile, NeedsABase) {
-  EXPECT_THAT(Read("repeat: 3\n").status().message(),
-              HasSubstr("base is missing"));
-  EXPECT_THAT(Read("base: [a]\n").status().message(),
-              HasSubstr("expected a job file"));
-  EXPECT_THAT(Read("base: there.yaml\n").status().message(),
-              Says("there.yaml", "No such file"));
-  const TemporaryFolder folder;
-  folder.Write("other.yaml", "base: job.yaml\n");
-  EXPECT_THAT(ReadStudyFile(folder.Write("s.yaml", "base: other.yaml\n"), {})
-                  .status()
-                  .message(),
-              HasSubstr("other.yaml is a study itself"));
-  EXPECT_THAT(Read("").status().message(), HasSubstr("is empty"));
-  EXPECT_THAT(Read("3").status().message(), HasSubstr("expected keys"));
 }
 
 TEST(StudyFile, ThoseToStartFromMakeJobs) {

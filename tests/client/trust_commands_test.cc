@@ -1,7 +1,7 @@
 // `paceline token`, `login` and `tls check`, over a coordinator of the test's.
 #include <string>
 
-#include "client/commands/trust.h"
+#include "client/commands/trust/trust.h"
 #include "client/files/settings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

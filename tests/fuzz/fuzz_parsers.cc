@@ -23,7 +23,7 @@
 #include "client/files/plan_file.h"
 #include "client/files/profile_file.h"
 #include "client/files/settings.h"
-#include "client/files/study_file.h"
+#include "client/study/study_file.h"
 #include "core/base/config_file.h"
 #include "core/predict/timing_csv.h"
 #include "core/rpc/enrol.h"

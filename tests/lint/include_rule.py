@@ -49,8 +49,8 @@ CORE_LOGIC = (r"core/(base|model|plan|predict|schedule|simulate|cluster|round|"
 OBS = r"core/obs/"
 RPC = r"core/rpc/"
 # The client, but for its use of gRPC.
-CLIENT = r"client/(options|usage|(bench|commands|files|render|study)/[^/]+|" \
-         r"rpc/(control|trust)_client)\.h$"
+CLIENT = r"client/(options|usage|rpc/(control|trust)_client|" \
+         r"(commands(/[a-z]+)?|files|render|study|values)/[^/]+)\.h$"
 WIRE = {"grpc", "protobuf", "stubs", "generated"}
 # Messages as structs of the logic, for whoever stores or shows them.
 CONVERT = r"core/rpc/[a-z_]*(convert|status|channel)\.h$"
@@ -110,10 +110,12 @@ RULES = [
      [CORE_LOGIC, OBS, CONVERT, WORKER]),
 
     (r"client/rpc/", WIRE | {"posix"}, [CORE_LOGIC, RPC, r"client/rpc/"]),
+    (r"client/values/", {"generated", "yaml", "json"},
+     [CORE_LOGIC, r"client/values/"]),
     (r"client/files/", {"generated", "yaml", "json", "posix"},
-     [CORE_LOGIC, CONVERT, CLIENT]),
+     [CORE_LOGIC, CONVERT, r"client/(files|values)/"]),
     (r"client/study/", {"generated"}, [CORE_LOGIC, CONVERT, CLIENT]),
-    (r"client/(bench|commands|render)/", {"generated", "posix"},
+    (r"client/(commands|render)/", {"generated", "posix"},
      [CORE_LOGIC, CONVERT, CLIENT]),
 
     # Tests see what the folder they test sees, and GoogleTest.

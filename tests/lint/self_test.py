@@ -88,6 +88,8 @@ class IncludeRule(LintTest):
         ("client/commands/a.cc", '"client/rpc/grpc_control_client.h"'),
         ("client/options.cc", '"client/rpc/grpc_control_client.h"'),
         ("client/files/a.cc", "<grpcpp/channel.h>"),
+        ("client/files/a.cc", '"client/render/a.h"'),
+        ("client/values/a.cc", '"client/files/a.h"'),
         ("client/render/a.cc", "<nlohmann/json.hpp>"),
         ("client/rpc/a.cc", "<CLI/CLI.hpp>"),
         ("client/rpc/a.cc", "<yaml-cpp/yaml.h>"),

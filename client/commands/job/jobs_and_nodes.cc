@@ -1,0 +1,306 @@
+#include "client/commands/job/jobs_and_nodes.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "client/commands/job/watch.h"
+#include "client/render/report.h"
+#include "client/values/text.h"
+#include "core/base/errors.h"
+#include "core/base/status_macros.h"
+
+namespace paceline {
+
+namespace {
+
+template <typename Record>
+struct Page {
+  google::protobuf::RepeatedPtrField<Record> records;
+  int64_t last = 0;  // sequence number to go on from
+};
+
+// Prints the records of job `id` as they come where each stands for itself
+// (table, jsonl), and at the end where all form one document.
+//   follow  goes on until the job has ended or Ctrl-C
+//   fetch   the records after a sequence number
+template <typename Record, typename Fetch>
+ExitCode PrintRecords(const CommandContext& context, int64_t id, bool follow,
+                      const std::string& key,
+                      std::string (*render)(const Record&),
+                      const Fetch& fetch) {
+  Console& console = context.console;
+  const bool as_they_come =
+      console.table() || console.format() == OutputFormat::kJsonLines;
+  Document gathered = Document::array();
+  bool ended = !follow;
+  int64_t after = 0;
+  const auto ask = [&]() -> absl::Status {
+    // Before the records, so that the last ones are not missed.
+    if (follow) {
+      PACELINE_ASSIGN_OR_RETURN(const v1::Job job,
+                                context.client.GetJob(id, 0, 0));
+      ended = HasEnded(StateOf(job));
+    }
+    for (;;) {
+      PACELINE_ASSIGN_OR_RETURN(const Page<Record> page, fetch(after));
+      for (const Record& record : page.records) {
+        if (as_they_come) {
+          console.Print(render(record), MessageDocument(record));
+        } else {
+          gathered.push_back(MessageDocument(record));
+        }
+      }
+      console.Flush();
+      // A page that does not advance would come again for ever.  Events that
+      // are not stored yet have no number to go on from.
+      if (page.records.empty() || page.last <= after) return absl::OkStatus();
+      after = page.last;
+    }
+  };
+  const auto end = WaitUntil(
+      context, {.patience = follow ? kPatience : absl::ZeroDuration()}, ask,
+      [&] { return ended; });
+  if (!end.ok()) return ReportError(console, end.status());
+  if (!as_they_come) console.Print(Document{{key, std::move(gathered)}});
+  return *end == WaitEnd::kDone ? kExitOk : kExitInterrupted;
+}
+
+// As RenderEvent(); the reasons for a placement are many, a line each.
+std::string RenderEventLines(const v1::JobEvent& event) {
+  const std::string line = RenderEvent(event);
+  if (event.kind() != "placed") return line;
+  const size_t indent = line.find(Printable(event.text()));
+  return absl::StrReplaceAll(
+      line, {{"; ", absl::StrCat(";\n", std::string(indent, ' '))}});
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> ResolveJob(ControlClient& client,
+                                   const std::string& word) {
+  int64_t id = 0;
+  if (absl::SimpleAtoi(word, &id) && id > 0) return id;
+  if (word != "last") {
+    return InvalidArgument(
+        "'", word, "' is not a job: give its number, or 'last' for the newest");
+  }
+  const absl::StatusOr<v1::ListJobsResponse> jobs = client.ListJobs(1);
+  if (!jobs.ok()) return jobs.status();
+  if (jobs->jobs().empty()) {
+    return absl::NotFoundError(
+        "there are no jobs yet; submit one with 'paceline job submit FILE'");
+  }
+  return jobs->jobs(0).id();
+}
+
+void KeepWanted(const JobFilter& filter, v1::ListJobsResponse& listed) {
+  auto& jobs = *listed.mutable_jobs();
+  const auto left_out = [&](const v1::Job& job) {
+    const std::string state(JobStateName(StateOf(job)));
+    return !(filter.states.empty() ||
+             std::count(filter.states.begin(), filter.states.end(), state)) ||
+           !(filter.model.empty() ||
+             filter.model == job.spec().model().name()) ||
+           !absl::StrContains(job.spec().name(), filter.name);
+  };
+  jobs.erase(std::remove_if(jobs.begin(), jobs.end(), left_out), jobs.end());
+  if (filter.limit > 0 && jobs.size() > filter.limit) {
+    jobs.DeleteSubrange(filter.limit, jobs.size() - filter.limit);
+  }
+}
+
+ExitCode ListJobsCommand(const CommandContext& context,
+                         const JobFilter& filter) {
+  const bool all =
+      filter.states.empty() && filter.model.empty() && filter.name.empty();
+  auto listed = context.client.ListJobs(all ? filter.limit : 0);
+  if (!listed.ok()) return ReportError(context.console, listed.status());
+  KeepWanted(filter, *listed);
+  const auto& jobs = listed->jobs();
+  context.console.PrintList(RenderJobs(*listed, context.console.wide()), "jobs",
+                            ListOf(jobs, [](const v1::Job& job) {
+                              return ToDocument(job, /*with_curve=*/false);
+                            }));
+  if (!context.console.table() || !jobs.empty()) return kExitOk;
+  if (all) {
+    context.console.Note("no jobs yet; submit one with '", context.program,
+                         " job submit FILE'");
+  } else {
+    context.console.Note("no job matches; '", context.program,
+                         " job list' shows all");
+  }
+  return kExitOk;
+}
+
+ExitCode ShowJobCommand(const CommandContext& context, int64_t id) {
+  const auto job = context.client.GetJob(id, kCurvePoints, 0);
+  if (!job.ok()) return ReportError(context.console, job.status());
+  context.console.Print(RenderJob(*job, {.unicode = context.console.unicode()}),
+                        ToDocument(*job, /*with_curve=*/true));
+  return kExitOk;
+}
+
+ExitCode JobEventsCommand(const CommandContext& context, int64_t id,
+                          bool follow) {
+  using Events = Page<v1::JobEvent>;
+  const auto fetch = [&](int64_t after) -> absl::StatusOr<Events> {
+    PACELINE_ASSIGN_OR_RETURN(const v1::GetEventsResponse page,
+                              context.client.GetEvents(id, after));
+    const bool none = page.events().empty();
+    return Events{page.events(),
+                  none ? after : page.events().rbegin()->sequence()};
+  };
+  return PrintRecords(context, id, follow, "events", RenderEventLines, fetch);
+}
+
+ExitCode JobLogsCommand(const CommandContext& context, int64_t id,
+                        bool follow) {
+  using Lines = Page<v1::LogLine>;
+  const auto fetch = [&](int64_t after) -> absl::StatusOr<Lines> {
+    PACELINE_ASSIGN_OR_RETURN(const v1::GetLogsResponse page,
+                              context.client.GetLogs(id, after));
+    return Lines{page.lines(), page.last()};
+  };
+  return PrintRecords(context, id, follow, "lines", RenderLogLine, fetch);
+}
+
+ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
+                        const WaitJobOptions& options) {
+  Console& console = context.console;
+  const auto watched = WatchJob(context, id, options.timeout, options.events);
+  if (!watched.ok()) {
+    const ExitCode code = ReportError(console, watched.status());
+    if (code == kExitUnreachable) {
+      console.Note("the workers go on without you; come back with: ",
+                   context.program, " job wait ", id);
+    }
+    return code;
+  }
+  if (console.table()) {
+    console.Print(RenderOutcome(watched->job));
+  } else {
+    const auto whole = context.client.GetJob(id, kCurvePoints, 0);
+    if (!whole.ok()) return ReportError(console, whole.status());
+    Document document = ToDocument(*whole, /*with_curve=*/true);
+    document.update(options.extra);
+    console.Print(document);
+  }
+  const std::string job = absl::StrCat(context.program, " job ");
+  if (watched->end != WaitEnd::kDone) {
+    const bool late = watched->end == WaitEnd::kTimedOut;
+    console.Note(late ? "timed out" : "detached", "; job ", id,
+                 " goes on.  Come back: ", job, "wait ", id,
+                 "   stop it: ", job, "stop ", id);
+    return late ? kExitTimedOut : kExitInterrupted;
+  }
+  if (StateOf(watched->job) == JobState::kFailed) {
+    console.Note("job ", id, " failed: ", Printable(watched->job.why()));
+  }
+  console.Note("next: ", job, "show ", id);
+  if (StateOf(watched->job) == JobState::kSucceeded) {
+    console.Note("      ", job, "export ", id, " -o ", ResultName(watched->job),
+                 ".safetensors");
+  } else {
+    console.Note("      ", job, "logs ", id);
+  }
+  return ExitCodeFor(StateOf(watched->job));
+}
+
+ExitCode StopJobCommand(const CommandContext& context, int64_t id) {
+  const auto job = context.client.StopJob(id);
+  if (!job.ok()) return ReportError(context.console, job.status());
+  context.console.Print(RenderOutcome(*job),
+                        ToDocument(*job, /*with_curve=*/false));
+  const JobState state = StateOf(*job);
+  if (state == JobState::kSucceeded || state == JobState::kFailed) {
+    context.console.Note("job ", id, " had ended before");
+  }
+  return kExitOk;
+}
+
+ExitCode DeleteJobCommand(const CommandContext& context, int64_t id) {
+  const absl::Status deleted = context.client.DeleteJob(id);
+  if (!deleted.ok()) return ReportError(context.console, deleted);
+  if (context.console.table()) {
+    context.console.Note("job ", id, " is deleted");
+  } else {
+    context.console.Print(Document{{"id", id}, {"deleted", Document(true)}});
+  }
+  return kExitOk;
+}
+
+ExitCode ListNodesCommand(const CommandContext& context) {
+  const auto workers = context.client.ListWorkers();
+  if (!workers.ok()) return ReportError(context.console, workers.status());
+  context.console.PrintList(
+      RenderWorkers(*workers, context.console.wide()), "workers",
+      ListOf(workers->workers(),
+             [](const v1::Worker& worker) { return ToDocument(worker); }));
+  if (context.console.table() && workers->workers().empty()) {
+    context.console.Note(
+        "no workers yet; start one with 'paceline-worker --coordinator "
+        "HOST:PORT'");
+  }
+  return kExitOk;
+}
+
+ExitCode ShowNodeCommand(const CommandContext& context,
+                         const std::string& word) {
+  const auto workers = context.client.ListWorkers();
+  if (!workers.ok()) return ReportError(context.console, workers.status());
+  // A name may look like a number: names go first.
+  const v1::Worker* found = nullptr;
+  for (const v1::Worker& worker : workers->workers()) {
+    if (worker.registration().name() == word) found = &worker;
+  }
+  for (const v1::Worker& worker : workers->workers()) {
+    if (found == nullptr && absl::StrCat(worker.id()) == word) found = &worker;
+  }
+  if (found == nullptr) {
+    const std::string known =
+        absl::StrJoin(workers->workers(), ", ",
+                      [](std::string* out, const v1::Worker& worker) {
+                        absl::StrAppend(out, worker.registration().name());
+                      });
+    return ReportError(context.console,
+                       NotFound("no worker '", word, "'; known are: ",
+                                known.empty() ? std::string("none") : known));
+  }
+  context.console.Print(RenderWorker(*found), ToDocument(*found));
+  return kExitOk;
+}
+
+ExitCode DrainNodeCommand(const CommandContext& context,
+                          const std::string& word, bool drain) {
+  const auto worker = context.client.DrainWorker(word, drain);
+  if (!worker.ok()) return ReportError(context.console, worker.status());
+  const std::string what = !drain ? " takes new work again"
+                           : worker->job() == 0
+                               ? " is drained: it gets nothing new"
+                               : absl::StrCat(
+                                     " is draining: it gets nothing new, "
+                                     "and its part in job ",
+                                     worker->job(),
+                                     " moves to other workers if they can take "
+                                     "it; `node list` shows when it is free");
+  context.console.Print(
+      absl::StrCat("worker ", worker->registration().name(), what, "\n"),
+      ToDocument(*worker));
+  return kExitOk;
+}
+
+ExitCode ForgetNodeCommand(const CommandContext& context,
+                           const std::string& word) {
+  const auto worker = context.client.ForgetWorker(word);
+  if (!worker.ok()) return ReportError(context.console, worker.status());
+  context.console.Print(
+      absl::StrCat("worker ", worker->registration().name(), " is forgotten\n"),
+      ToDocument(*worker));
+  return kExitOk;
+}
+
+}  // namespace paceline

@@ -1,0 +1,163 @@
+// `paceline up`: a coordinator and its workers as child processes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/commands/command.h"
+#include "client/commands/mesh/child_process.h"
+#include "client/files/settings.h"
+#include "client/render/console.h"
+#include "client/rpc/control_client.h"
+#include "client/values/document.h"
+#include "core/base/clock.h"
+
+namespace paceline {
+
+// Where a daemon listens, from its port file.
+struct DaemonPorts {
+  std::string grpc;  // host:port
+  std::string http;
+  int64_t pid = 0;
+};
+
+// From a port file, {"grpc": "host:port", "http": "host:port", "pid": N};
+// nothing while the file is not there or not whole.
+std::optional<DaemonPorts> ReadPortFile(const std::string& path);
+
+// Gives a client for the coordinator at an address.
+using Connect =
+    std::function<std::unique_ptr<ControlClient>(const std::string& address)>;
+
+struct MeshOptions {
+  std::string coordinator_program;
+  std::string worker_program;
+  int workers = 4;
+  int port = 7400;       // 0: any
+  int http_port = 7480;  // 0: any
+  std::string state;     // folder; made when missing
+  std::string log_level = "info";
+  absl::Duration lease = absl::Seconds(3);  // the coordinator's, and so all's
+};
+
+// When a daemon that died is started again.  Thread-compatible.
+class RestartBackoff {
+ public:
+  // Half a second, doubled with each death up to 30 s: a daemon that dies at
+  // once must not keep the machine busy, one that died of bad luck shall be
+  // back before the mesh has given it up.
+  static constexpr absl::Duration kFirst = absl::Milliseconds(500);
+  static constexpr absl::Duration kLongest = absl::Seconds(30);
+  // A daemon that lived this long starts again after kFirst.
+  static constexpr absl::Duration kHealthy = absl::Seconds(60);
+
+  // The pause before the next start.  lived: of the process that died.
+  absl::Duration OnDeath(absl::Duration lived);
+
+ private:
+  absl::Duration next_ = kFirst;
+};
+
+// Thread-compatible; lives on the main thread (ChildProcess).  Dropped, it
+// kills what still runs.
+class Mesh {
+ public:
+  // clock outlives it.
+  Mesh(MeshOptions options, Connect connect, const Clock& clock);
+  ~Mesh();
+  Mesh(const Mesh&) = delete;
+
+  // Begins: takes the state folder, looks whether the ports are free, starts
+  // the coordinator.
+  // Errors: FailedPrecondition  a port or the folder is in use, a program
+  //                             cannot be run; says what to do
+  absl::Status Start();
+
+  // One look at everything: starts the workers once the coordinator listens,
+  // notices deaths, starts again what is due.  Until the mesh was ready once,
+  // a death is an error, afterwards a line in `news`.
+  // Errors: FailedPrecondition  a daemon died before the mesh was ready; with
+  //                             the end of its log
+  absl::Status Tick(std::vector<std::string>* news);
+
+  // All workers have registered, at least once.
+  bool ready() const { return ready_; }
+
+  // Ends everything: SIGTERM, and after `grace` SIGKILL.  Blocks no longer than
+  // a second more.
+  void Stop(absl::Duration grace);
+
+  const DaemonPorts& coordinator() const { return ports_; }
+  // {coordinator, http, pid, state, secret_file, workers: [{name, pid}]}
+  Document Describe() const;
+  // Grows with every start: Describe() has changed.
+  int generation() const { return generation_; }
+  // For error messages: who has not registered yet.
+  std::string Missing() const;
+
+ private:
+  struct Daemon {
+    std::string name;
+    std::vector<std::string> arguments;
+    std::string port_file;
+    std::string log;
+    int64_t log_begin = 0;  // bytes before this process's
+    ChildProcess process;
+    Instant started;
+    RestartBackoff backoff;
+    std::optional<Instant> start_again;
+    bool registered = false;
+  };
+
+  Daemon MakeDaemon(const std::string& name, const std::string& program) const;
+  absl::Status StartDaemon(Daemon& daemon);
+  absl::Status LookAfter(Daemon& daemon, std::vector<std::string>* news);
+  absl::Status StartWorkers(std::vector<std::string>* news);
+  // Lets other commands of this user find the secret.
+  void LinkSecret(std::vector<std::string>* news);
+  void FindRegistered();
+  std::string LogTail(const Daemon& daemon) const;
+
+  const MeshOptions options_;
+  const std::string secret_;  // its file, anew with each start
+  std::string secret_link_;   // for other commands
+  const Connect connect_;
+  const Clock& clock_;
+  // Holds the lock on the state folder.
+  int lock_ = -1;
+  Daemon coordinator_;
+  std::vector<Daemon> workers_;
+  std::unique_ptr<ControlClient> client_;
+  DaemonPorts ports_;
+  bool ready_ = false;
+  int generation_ = 0;
+};
+
+// The path of `program`: beside this one, else in $PATH.
+// Errors: FailedPrecondition  it is in neither
+absl::StatusOr<std::string> FindProgram(const std::string& program);
+
+// Errors: FailedPrecondition  somebody listens there; names `flag`
+absl::Status CheckPortFree(int port, const std::string& flag);
+
+struct UpOptions {
+  MeshOptions mesh;
+  std::string ready_file;  // written once ready; empty: none
+  // Commands ask this one unless they are told otherwise.
+  std::string usual_coordinator = kDefaultCoordinator;
+};
+
+// Runs until the pauser says so, and then ends with kExitOk: stopping is what
+// Ctrl-C is for here.
+ExitCode UpCommand(const UpOptions& options, Console& console,
+                   const Clock& clock, Pauser& pauser, Connect connect);
+
+// `up` of UserStateFolder(); empty: the user has no home.
+std::string DefaultUpState();
+
+}  // namespace paceline

@@ -1,0 +1,446 @@
+#include "client/commands/plan/predict.h"
+
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/commands/plan/profile.h"
+#include "client/files/whole_file.h"
+#include "client/values/text.h"
+#include "core/base/counted.h"
+#include "core/base/errors.h"
+#include "core/base/status_macros.h"
+#include "core/model/description.h"
+#include "core/model/precision.h"
+
+namespace paceline {
+
+namespace {
+
+absl::StatusOr<TimePredictor> FitFiles(const std::vector<std::string>& files) {
+  std::vector<TimingTable> tables;
+  for (const std::string& file : files) {
+    PACELINE_ASSIGN_OR_RETURN(const std::string text,
+                              ReadWholeFile(file, kMaxTimingFileBytes));
+    PACELINE_ASSIGN_OR_RETURN(TimingTable table, ParseTimingCsv(file, text));
+    tables.push_back(std::move(table));
+  }
+  return TimePredictor(BuildCurves(tables));
+}
+
+struct Asked {
+  std::string at;
+  TimePrediction prediction;
+};
+
+absl::StatusOr<std::vector<Asked>> Ask(const TimePredictor& predictor,
+                                       const std::vector<std::string>& at) {
+  std::vector<Asked> asked;
+  for (const std::string& text : at) {
+    PACELINE_ASSIGN_OR_RETURN(const TimeQuery query, ParseTimeQuery(text));
+    PACELINE_ASSIGN_OR_RETURN(const TimePrediction prediction,
+                              predictor.Predict(query));
+    asked.push_back({text, prediction});
+  }
+  return asked;
+}
+
+// --- documents --------------------------------------------------------------
+
+// `error` after the keys of `before`.
+Document WithError(Document before, const RelativeError& error) {
+  before["mean_relative_error"] = error.mean;
+  before["median_relative_error"] = error.median;
+  return before;
+}
+
+Document ToDocument(const Evaluation& result, const std::vector<Asked>& asked) {
+  Document document = WithError({{"points", result.interior.points}},
+                                result.interior.predicted);
+  document["heldout_curves"] = WithError(
+      {{"curves", result.heldout_curves}, {"points", result.heldout.points}},
+      result.heldout.predicted);
+  document["heldout_curves"]["interval_coverage"] = result.heldout_coverage;
+  document["line"] = WithError({}, result.interior.line);
+  Document& decades = document["decades"] = Document::array();
+  for (const DecadeErrors& decade : result.decades) {
+    decades.push_back(WithError({{"size", decade.size_column},
+                                 {"from", decade.from},
+                                 {"to", decade.to},
+                                 {"points", decade.errors.points}},
+                                decade.errors.predicted));
+    decades.back()["line"] = WithError({}, decade.errors.line);
+  }
+  document["interval_level"] = kIntervalLevel;
+  document["interval_coverage"] = result.interior_coverage;
+  document["curves"] = result.curves;
+  document["copied_curves"] = result.copied_curves;
+  document["measured_points"] = result.measured_points;
+  document["dropped_rows"] = result.dropped_rows;
+  document["sampled"] = result.sampled;
+  Document& predictions = document["predictions"] = Document::array();
+  for (const Asked& one : asked) {
+    predictions.push_back(
+        Document{{"at", one.at},
+                 {"seconds", one.prediction.seconds},
+                 {"low_seconds", one.prediction.low_seconds},
+                 {"high_seconds", one.prediction.high_seconds},
+                 {"basis", std::string(TimeBasisName(one.prediction.basis))}});
+  }
+  return document;
+}
+
+// --- tables -----------------------------------------------------------------
+
+// "1.88 %"; "-" where nothing was measured.
+std::string Percent(double part) {
+  if (std::isnan(part)) return "-";
+  return absl::StrFormat("%.3g %%", 100 * part);
+}
+
+std::string ErrorText(const RelativeError& error) {
+  return absl::StrCat("mean ", Percent(error.mean), ", median ",
+                      Percent(error.median));
+}
+
+std::string DecadesTable(const std::vector<DecadeErrors>& decades) {
+  Table table({"size", ">from", ">to", ">points", ">mean error", ">median",
+               ">line's mean", ">line's median"});
+  for (const auto& [size_column, from, to, errors] : decades) {
+    table.AddRow(size_column, HumanNumber(from), HumanNumber(to), errors.points,
+                 Percent(errors.predicted.mean),
+                 Percent(errors.predicted.median), Percent(errors.line.mean),
+                 Percent(errors.line.median));
+  }
+  return table.Render();
+}
+
+std::string PredictionsTable(const std::vector<Asked>& asked) {
+  Table table({"at", ">seconds", ">from", ">to", "basis"});
+  for (const Asked& one : asked) {
+    table.AddRow(one.at, HumanNumber(one.prediction.seconds),
+                 HumanNumber(one.prediction.low_seconds),
+                 HumanNumber(one.prediction.high_seconds),
+                 TimeBasisName(one.prediction.basis));
+  }
+  return table.Render();
+}
+
+std::string Render(const Evaluation& result, const std::vector<Asked>& asked) {
+  std::string text = DecadesTable(result.decades);
+  absl::StrAppend(
+      &text, "\n",
+      RenderFacts(
+          {{"points left out",
+            absl::StrCat(result.interior.points, ": ",
+                         ErrorText(result.interior.predicted))},
+           {"one line a curve", ErrorText(result.interior.line)},
+           {"curves left out",
+            absl::StrCat(result.heldout_curves, " (",
+                         Counted(result.heldout.points, "point"),
+                         "): ", ErrorText(result.heldout.predicted))},
+           {"in their interval",
+            absl::StrCat("points ", Percent(result.interior_coverage),
+                         ", curves ", Percent(result.heldout_coverage),
+                         ", meant ", Percent(kIntervalLevel))},
+           {"fitted",
+            absl::StrCat(Counted(result.measured_points, "point"), " of ",
+                         Counted(result.curves, "curve"),
+                         ", copies of others: ", result.copied_curves)}}));
+  if (!asked.empty()) {
+    absl::StrAppend(&text, "\n", PredictionsTable(asked));
+  }
+  return text;
+}
+
+void NoteWhatWasLeft(Console& console, const Evaluation& result) {
+  if (result.dropped_rows > 0) {
+    console.Note("note: ", Counted(result.dropped_rows, "row"),
+                 result.dropped_rows == 1 ? " has" : " have",
+                 " a time that is not finite and positive; left aside");
+  }
+  if (result.sampled) {
+    console.Note("note: not all points were left out, but ",
+                 result.interior.points, ", evenly taken");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<TimeQuery> ParseTimeQuery(absl::string_view text) {
+  const auto error = [&](absl::string_view what) {
+    return InvalidArgument("--at ", Printable(text), ": ", what);
+  };
+  TimeQuery query;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    if (pair.first.empty() || pair.first.size() == part.size()) {
+      return error(absl::StrCat("'", Printable(part),
+                                "' is not of the form COLUMN=VALUE"));
+    }
+    if (!IsSizeColumn(pair.first)) {
+      query.features.emplace_back(pair.first, pair.second);
+      continue;
+    }
+    if (!query.size_column.empty()) {
+      return error(absl::StrCat("has two sizes, ", query.size_column, " and ",
+                                pair.first));
+    }
+    query.size_column = std::string(pair.first);
+    if (!absl::SimpleAtod(pair.second, &query.size)) {
+      return error(absl::StrCat(pair.first, " '", Printable(pair.second),
+                                "' is no number"));
+    }
+  }
+  if (query.size_column.empty()) {
+    return error("needs a size, as elements=4096");
+  }
+  return query;
+}
+
+ExitCode PredictFitCommand(Console& console, const PredictFitOptions& options) {
+  const auto predictor = FitFiles(options.files);
+  if (!predictor.ok()) return ReportError(console, predictor.status());
+  const auto asked = Ask(*predictor, options.at);
+  if (!asked.ok()) return ReportError(console, asked.status());
+  const Evaluation& result = predictor->evaluation();
+  NoteWhatWasLeft(console, result);
+  console.Print(Render(result, *asked), ToDocument(result, *asked));
+  return kExitOk;
+}
+
+namespace {
+
+constexpr LayerPass kPasses[] = {LayerPass::kForward, LayerPass::kBackward};
+
+absl::StatusOr<LayerPredictor> FitWithout(const Measurements& measurements,
+                                          const ProfileKey& key) {
+  Measurements others = measurements;
+  others.profiles.erase(key);
+  return LayerPredictor::Fit(RecordsOf(others));
+}
+
+double MeasuredSecondsOf(const DeviceProfile& profile, size_t layer,
+                         LayerPass pass) {
+  const LayerMeasurement& measured = profile.layers[layer];
+  const MeasuredSeconds& seconds =
+      pass == LayerPass::kForward ? measured.forward : measured.backward;
+  return profile.cpu_share < 1 ? seconds.cpu : seconds.wall;
+}
+
+// By the profile of `key`, else by any other of its device; 1: none is known.
+double CpuShareOf(const Measurements& measurements, const ProfileKey& key) {
+  const auto found = measurements.profiles.find(key);
+  if (found != measurements.profiles.end()) return found->second.cpu_share;
+  for (const auto& [other, profile] : measurements.profiles) {
+    if (other.device == key.device) return profile.cpu_share;
+  }
+  return 1;
+}
+
+bool IsOfCpu(const PredictedDevice& device) { return device.cpu_share < 1; }
+
+struct Totals {
+  double predicted = 0;
+  double measured = 0;
+};
+
+Totals TotalsOf(const PredictedDevice& device) {
+  Totals totals;
+  for (const PredictedLayer& layer : device.layers) {
+    for (const PredictedPass* pass : {&layer.forward, &layer.backward}) {
+      totals.predicted += pass->predicted.seconds;
+      totals.measured += pass->measured_seconds;
+    }
+  }
+  return totals;
+}
+
+// Lists what each profile was measured of, for a person who asked for something
+// else.
+std::vector<std::string> KnownDevices(const std::vector<v1::Worker>& live,
+                                      const Measurements& measurements) {
+  std::set<std::string> names;
+  for (const v1::Worker& worker : live) {
+    names.insert(worker.registration().name());
+  }
+  for (const auto& [key, profile] : measurements.profiles) {
+    names.insert(key.device);
+  }
+  return {names.begin(), names.end()};
+}
+
+absl::StatusOr<std::vector<PredictedDevice>> PredictAll(
+    ControlClient& client, const JobSpec& spec,
+    const PredictModelOptions& options) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const ModelDescription model,
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes));
+  PACELINE_ASSIGN_OR_RETURN(const Measurements measurements,
+                            client.ListMeasurements(""));
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> live,
+                            LiveWorkers(client));
+  std::vector<std::string> devices = KnownDevices(live, measurements);
+  if (!options.device.empty()) {
+    if (std::find(devices.begin(), devices.end(), options.device) ==
+        devices.end()) {
+      return NotFound("no worker '", Printable(options.device),
+                      "' is attached or was ever measured; known are: ",
+                      devices.empty() ? "none" : absl::StrJoin(devices, ", "));
+    }
+    devices = {options.device};
+  }
+  std::vector<PredictedDevice> predicted;
+  for (const std::string& device : devices) {
+    PACELINE_ASSIGN_OR_RETURN(PredictedDevice one,
+                              PredictDevice(spec, model, device, measurements));
+    predicted.push_back(std::move(one));
+  }
+  if (predicted.empty()) {
+    return absl::NotFoundError(
+        "no worker is attached and nothing was measured yet: start a worker "
+        "and run 'paceline profile --model MODEL --batch B'");
+  }
+  return predicted;
+}
+
+void AddPass(const std::string& name, const PredictedPass& pass, bool measured,
+             Document& into) {
+  into[name + "_seconds"] = pass.predicted.seconds;
+  into[name + "_low_seconds"] = pass.predicted.low_seconds;
+  into[name + "_high_seconds"] = pass.predicted.high_seconds;
+  into[name + "_level"] = std::string(LayerLevelName(pass.predicted.level));
+  into[name + "_measured_seconds"] =
+      NullUnless(measured, pass.measured_seconds);
+}
+
+Document ToDocument(const PredictedDevice& device) {
+  Document layers = Document::array();
+  for (const PredictedLayer& layer : device.layers) {
+    Document& one = layers.emplace_back(
+        Document{{"name", layer.name}, {"kind", layer.kind}});
+    AddPass("forward", layer.forward, device.measured, one);
+    AddPass("backward", layer.backward, device.measured, one);
+  }
+  const Totals totals = TotalsOf(device);
+  return {
+      {"device", device.device},
+      {"total_seconds", totals.predicted},
+      {"total_measured_seconds", NullUnless(device.measured, totals.measured)},
+      {"independent", device.independent},
+      {"clock", IsOfCpu(device) ? "cpu" : "wall"},
+      {"interval_level", kIntervalLevel},
+      {"layers", std::move(layers)}};
+}
+
+std::vector<std::string> PassCells(const PredictedPass& pass, bool measured) {
+  const LayerPrediction& predicted = pass.predicted;
+  return {
+      absl::StrFormat("%.3f", predicted.seconds * 1e3),
+      absl::StrFormat("%.3f-%.3f", predicted.low_seconds * 1e3,
+                      predicted.high_seconds * 1e3),
+      std::string(LayerLevelName(predicted.level)),
+      measured ? absl::StrFormat("%.3f", pass.measured_seconds * 1e3) : "-"};
+}
+
+std::string Render(const PredictedDevice& device) {
+  const std::string ms = IsOfCpu(device) ? "cpu ms" : "wall ms";
+  Table table({"layer", "kind", ">forward " + ms, ">interval", "from",
+               ">measured " + ms, ">backward " + ms, ">interval", "from",
+               ">measured " + ms});
+  for (const PredictedLayer& layer : device.layers) {
+    std::vector<std::string> row = {layer.name, layer.kind};
+    for (const PredictedPass* pass : {&layer.forward, &layer.backward}) {
+      for (std::string& cell : PassCells(*pass, device.measured)) {
+        row.push_back(std::move(cell));
+      }
+    }
+    table.AddRow(std::move(row));
+  }
+  const Totals totals = TotalsOf(device);
+  return absl::StrCat(
+      Printable(device.device), "\n", table.Render(),
+      "all: ", HumanSeconds(totals.predicted), " a micro-batch predicted",
+      device.measured
+          ? absl::StrCat(", ", HumanSeconds(totals.measured), " measured")
+          : "",
+      device.independent ? "" : ", from this measurement itself",
+      IsOfCpu(device)
+          ? absl::StrFormat(
+                "; CPU time, of which a quota leaves %.2f s a second",
+                device.cpu_share)
+          : "",
+      "\n");
+}
+
+}  // namespace
+
+absl::StatusOr<PredictedDevice> PredictDevice(
+    const JobSpec& spec, const ModelDescription& model,
+    const std::string& device, const Measurements& measurements) {
+  const ProfileKey key{ModelKey(spec.model, model.input, model.classes),
+                       spec.train.micro_batch, ProfileDType(spec.precision),
+                       spec.threads, device};
+  PredictedDevice result{.device = device, .layers = {}};
+  absl::StatusOr<LayerPredictor> predictor = FitWithout(measurements, key);
+  if (!predictor.ok()) {
+    result.independent = false;
+    predictor = LayerPredictor::Fit(RecordsOf(measurements));
+  }
+  if (!predictor.ok()) {
+    return NotFound(
+        "nothing was measured yet that layer times could be predicted from: "
+        "run 'paceline profile --model ",
+        Printable(spec.model.name), " --batch ", spec.train.micro_batch, "'");
+  }
+  result.cpu_share = CpuShareOf(measurements, key);
+  const auto found = measurements.profiles.find(key);
+  result.measured = found != measurements.profiles.end() &&
+                    found->second.layers.size() == model.layers.size();
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    PredictedLayer layer{.name = model.layers[i].name,
+                         .kind = MainOperation(model.layers[i]),
+                         .forward = {},
+                         .backward = {}};
+    for (const LayerPass pass : kPasses) {
+      PredictedPass& into =
+          pass == LayerPass::kForward ? layer.forward : layer.backward;
+      PACELINE_ASSIGN_OR_RETURN(
+          into.predicted,
+          predictor->Predict(WorkOf(spec, model.layers[i], device, pass)));
+      if (result.measured) {
+        into.measured_seconds = MeasuredSecondsOf(found->second, i, pass);
+      }
+    }
+    result.layers.push_back(std::move(layer));
+  }
+  return result;
+}
+
+ExitCode PredictModelCommand(const CommandContext& context, const JobSpec& spec,
+                             const PredictModelOptions& options) {
+  Console& console = context.console;
+  const auto predicted = PredictAll(context.client, spec, options);
+  if (!predicted.ok()) return ReportError(console, predicted.status());
+  const std::string text = absl::StrJoin(
+      *predicted, "\n", [](std::string* out, const PredictedDevice& device) {
+        absl::StrAppend(out, Render(device));
+      });
+  console.PrintList(text, "devices",
+                    ListOf(*predicted, [](const PredictedDevice& device) {
+                      return ToDocument(device);
+                    }));
+  if (!console.table()) return kExitOk;
+  console.Note(
+      absl::StrFormat("intervals hold the true time in about %.0f %% of cases",
+                      100 * kIntervalLevel));
+  return kExitOk;
+}
+
+}  // namespace paceline

@@ -1,0 +1,477 @@
+#include "client/study/study_file.h"
+
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/types/span.h"
+#include "client/files/whole_file.h"
+#include "client/files/yaml.h"
+#include "client/values/plan_options.h"
+#include "client/values/text.h"
+#include "core/base/errors.h"
+#include "core/base/status_macros.h"
+#include "core/base/utf8.h"
+
+namespace paceline {
+namespace {
+
+constexpr const char* kUsualMeasures[] = {"accuracy", "loss", "time"};
+constexpr const char* kUsualPlanMeasures[] = {"configuration", "bottleneck",
+                                              "speed_up", "simulated_speed_up"};
+// They say how jobs run.
+constexpr const char* kJobKeys[] = {"base", "repeat", "exclusive", "race",
+                                    "against"};
+constexpr int64_t kMostSimulated = 1 << 16;  // micro-batches of a step
+constexpr size_t kLongestStudyName =
+    64;  // leaves room for labels in jobs' names
+constexpr int64_t kMostRepeats = 1000;
+constexpr int64_t kMostBudget = 1'000'000'000;
+
+bool IsComparison(const std::string& path) {
+  return absl::StartsWith(path, "against.");
+}
+
+bool IsName(const std::string& name) {
+  return !name.empty() && name.size() <= kLongestStudyName &&
+         !absl::StrContains(name, '/') && !HoldsControl(name);
+}
+
+// Aliases can make a short file expand without end.  The text is cut at this
+// length, and no key accepts a cut text.
+constexpr size_t kMostSetText = 1 << 16;
+constexpr int kDeepestSet = 100;
+
+void AppendSetText(const YAML::Node& value, int depth, std::string& text) {
+  if (text.size() > kMostSetText || depth > kDeepestSet) return;
+  if (value.IsScalar()) return absl::StrAppend(&text, value.Scalar());
+  const char* separator = value.IsMap() ? "{" : "[";
+  for (const auto& each : value) {
+    text += std::exchange(separator, ", ");
+    if (value.IsMap()) absl::StrAppend(&text, each.first.Scalar(), ": ");
+    AppendSetText(value.IsMap() ? each.second : YAML::Node(each), depth + 1,
+                  text);
+  }
+  if (value.size() == 0) text += separator;
+  text += value.IsMap() ? "}" : "]";
+}
+
+// A value as it stands behind `--set KEY=`, on one line.
+std::string SetText(const YAML::Node& value) {
+  std::string text;
+  AppendSetText(value, 0, text);
+  return text;
+}
+
+absl::StatusOr<Measure> MeasureNamed(const Study& study,
+                                     const std::string& name) {
+  return study.plan.has_value() ? FindPlanMeasure(name) : FindMeasure(name);
+}
+
+// Fills a Study and gathers what is wrong.  Thread-compatible.
+class StudyReader {
+ public:
+  StudyReader(std::string path, Study& study)
+      : path_(std::move(path)), study_(study) {}
+
+  void ReadRoot(const YAML::Node& root);
+  absl::Status status() const {
+    if (problems_.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrJoin(problems_, "\n"));
+  }
+
+ private:
+  using Read = void (StudyReader::*)(const YAML::Node&);
+  struct Key {
+    const char* name;
+    Read read;
+  };
+  static const Key kKeys[];
+
+  template <typename... Parts>
+  void AddProblem(const YAML::Node& node, const Parts&... why) {
+    problems_.push_back(
+        absl::StrCat(path_, ":", node.Mark().line + 1, ": ", why...));
+  }
+  void ReadName(const YAML::Node& value);
+  void ReadBase(const YAML::Node& value);
+  void ReadVary(const YAML::Node& value);
+  void ReadTrials(const YAML::Node& value);
+  void ReadRepeat(const YAML::Node& value) {
+    ReadWhole("repeat", value, 1, kMostRepeats, study_.repeat);
+  }
+  void ReadWhole(const char* name, const YAML::Node& value, int64_t least,
+                 int64_t most, int64_t& number);
+  void ReadMeasure(const YAML::Node& value);
+  void ReadExclusive(const YAML::Node& value);
+  void ReadAgainst(const YAML::Node& value);
+  void ReadRace(const YAML::Node& value);
+  void ReadPlan(const YAML::Node& value);
+  void ReadPublished(const YAML::Node& value);
+  bool CheckSetting(const char* where, const YAML::Node& key,
+                    const YAML::Node& value);
+
+  const std::string path_;
+  Study& study_;
+  std::vector<std::string> problems_;
+};
+
+const StudyReader::Key StudyReader::kKeys[] = {
+    {"name", &StudyReader::ReadName},
+    {"base", &StudyReader::ReadBase},
+    {"plan", &StudyReader::ReadPlan},
+    {"vary", &StudyReader::ReadVary},
+    {"trials", &StudyReader::ReadTrials},
+    {"repeat", &StudyReader::ReadRepeat},
+    {"measure", &StudyReader::ReadMeasure},
+    {"exclusive", &StudyReader::ReadExclusive},
+    {"against", &StudyReader::ReadAgainst},
+    {"race", &StudyReader::ReadRace},
+    {"published", &StudyReader::ReadPublished}};
+
+void StudyReader::ReadRoot(const YAML::Node& root) {
+  std::vector<std::string> names;
+  for (const Key& key : kKeys) names.emplace_back(key.name);
+  if (!root.IsMap()) {
+    AddProblem(root, "expected keys (", absl::StrJoin(names, ", "), "), got ",
+               NodeText(root));
+    return;
+  }
+  // It decides what the other keys may hold.
+  if (root["plan"].IsDefined()) study_.plan.emplace();
+  std::set<std::string> seen;
+  for (const auto& entry : root) {
+    const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    if (std::string why = WhyNotAmong("key", name, names); !why.empty()) {
+      AddProblem(entry.first, why);
+      continue;
+    }
+    if (!seen.insert(name).second) {
+      AddProblem(entry.first, name, ": is given twice");
+    }
+    for (const Key& key : kKeys) {
+      if (name == key.name) (this->*key.read)(entry.second);
+    }
+  }
+  for (const char* const key : kJobKeys) {
+    if (study_.plan.has_value() && seen.contains(key)) {
+      AddProblem(root[key], key, ": goes with jobs; this study has plans");
+    }
+  }
+  if (seen.contains("race") && study_.repeat > 1) {
+    AddProblem(root["race"],
+               "race: takes one job a trial: leave repeat out, "
+               "and vary train.seed");
+  }
+  if (!IsName(study_.name)) {
+    AddProblem(root, "the file's name cannot be the study's: give it a name");
+  }
+  if (!seen.contains("base") && !seen.contains("plan")) {
+    AddProblem(root,
+               "base is missing: name a job file, or give the keys of a "
+               "job; a study of plans has plan");
+  }
+  for (const Measure& measure : study_.measure) {
+    if (study_.against.empty() && absl::c_any_of(measure.paths, IsComparison)) {
+      AddProblem(root["measure"], "measure: ", measure.name,
+                 " compares with another trial: name that one, as in against: "
+                 "serial");
+    }
+  }
+  if (seen.contains("vary") && seen.contains("trials")) {
+    AddProblem(root["trials"],
+               "vary and trials exclude each other: leave one "
+               "out");
+  }
+}
+
+void StudyReader::ReadName(const YAML::Node& value) {
+  if (!value.IsScalar() || !IsName(value.Scalar())) {
+    AddProblem(value, "name: expected a text of 1 to ", kLongestStudyName,
+               " bytes without a slash, which ends it in the names of jobs, "
+               "got ",
+               NodeText(value));
+    return;
+  }
+  study_.name = value.Scalar();
+}
+
+void StudyReader::ReadBase(const YAML::Node& value) {
+  if (value.IsMap()) {
+    study_.base.below = "base";
+  } else if (value.IsScalar() && !value.Scalar().empty()) {
+    study_.base.name =
+        std::filesystem::path(path_).parent_path() / value.Scalar();
+    study_.base.text.clear();
+  } else {
+    AddProblem(value, "base: expected a job file or the keys of a job, got ",
+               NodeText(value));
+  }
+}
+
+// Whether it names a key of a job and a value of its type.
+bool StudyReader::CheckSetting(const char* where, const YAML::Node& key,
+                               const YAML::Node& value) {
+  if (!key.IsScalar() || value.IsNull()) {
+    AddProblem(key, where, ": expected a key of a job and a value, got ",
+               NodeText(key), " and ", NodeText(value));
+    return false;
+  }
+  if (study_.plan.has_value()) {
+    PlanOptions unused;
+    const absl::Status set =
+        SetPlanOption(key.Scalar(), SetText(value), unused);
+    if (!set.ok()) AddProblem(value, where, ": ", set.message());
+    return set.ok();
+  }
+  if (key.Scalar() == "name") {
+    AddProblem(key, where, ": name: the study names its jobs");
+    return false;
+  }
+  const absl::Status checked =
+      CheckSet(absl::StrCat(key.Scalar(), "=", SetText(value)));
+  if (!checked.ok()) AddProblem(value, where, ": ", checked.message());
+  return checked.ok();
+}
+
+void StudyReader::ReadVary(const YAML::Node& value) {
+  if (!value.IsMap()) {
+    AddProblem(value,
+               "vary: expected keys of a job with lists of values, as "
+               "in train.batch: [32, 64], got ",
+               NodeText(value));
+    return;
+  }
+  for (const auto& entry : value) {
+    if (!entry.second.IsSequence() || entry.second.size() == 0) {
+      AddProblem(entry.first, "vary: ", NodeText(entry.first),
+                 " needs a list of at least one value, got ",
+                 entry.second.IsSequence() ? "none" : NodeText(entry.second));
+      continue;
+    }
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    if (absl::c_any_of(study_.vary,
+                       [&](const Axis& each) { return each.key == key; })) {
+      AddProblem(entry.first, "vary: ", key, " is given twice");
+      continue;
+    }
+    Axis& axis = study_.vary.emplace_back();
+    axis.key = key;
+    for (const auto& each : entry.second) {
+      if (!CheckSetting("vary", entry.first, each)) break;
+      axis.values.push_back(SetText(each));
+    }
+  }
+}
+
+void StudyReader::ReadTrials(const YAML::Node& value) {
+  if (!value.IsSequence() || value.size() == 0) {
+    AddProblem(value,
+               "trials: expected a list of at least one trial, as in [{"
+               "train.batch: 32}], got ",
+               value.IsSequence() ? "none" : NodeText(value));
+    return;
+  }
+  for (const auto& each : value) {
+    Trial& trial = study_.trials.emplace_back();
+    if (!each.IsMap()) {
+      AddProblem(each, "trials: expected keys of a job, got ", NodeText(each));
+      continue;
+    }
+    for (const auto& entry : each) {
+      if (entry.first.IsScalar() && entry.first.Scalar() == "label") {
+        trial.label = Printable(SetText(entry.second));
+      } else if (CheckSetting("trials", entry.first, entry.second)) {
+        trial.settings.push_back({entry.first.Scalar(), SetText(entry.second)});
+      }
+    }
+  }
+}
+
+void StudyReader::ReadWhole(const char* name, const YAML::Node& value,
+                            int64_t least, int64_t most, int64_t& number) {
+  if (!value.IsScalar() || !absl::SimpleAtoi(value.Scalar(), &number) ||
+      number < least || number > most) {
+    AddProblem(value, name, ": expected a whole number from ", least, " to ",
+               most, ", got ", NodeText(value));
+  }
+}
+
+void StudyReader::ReadRace(const YAML::Node& value) {
+  Race& race = study_.race.emplace();
+  std::string on = "loss";
+  if (!value.IsMap()) {
+    AddProblem(value, "race: expected keys, as in {halving: 2, on: loss}, got ",
+               NodeText(value));
+    return;
+  }
+  for (const auto& entry : value) {
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    const std::string text =
+        entry.second.IsScalar() ? entry.second.Scalar() : "";
+    if (key == "halving") {
+      ReadWhole("race.halving", entry.second, 2, 100, race.halving);
+    } else if (key == "budget") {
+      ReadWhole("race.budget", entry.second, 1, kMostBudget, race.budget);
+    } else if (key == "plateau" || key == "share") {
+      double& part = key == "share" ? race.share : race.plateau;
+      if (!absl::SimpleAtod(text, &part) || !(part > 0 && part < 1)) {
+        AddProblem(entry.second, "race.", key, ": expected a number in (0, 1)");
+      }
+    } else if (key == "on") {
+      on = text;
+      const std::string why =
+          WhyNotAmong("loss", on, {"loss", "test_loss", "accuracy"});
+      if (!why.empty()) AddProblem(entry.second, "race.on: ", why);
+    } else {
+      AddProblem(entry.first, "race: ",
+                 WhyNotAmong("key", key,
+                             {"halving", "on", "budget", "share", "plateau"}));
+    }
+  }
+  if (auto measure = FindMeasure(on); measure.ok()) race.on = *measure;
+  // The end of a short rung is a single batch, which says little.
+  if (on == "loss") race.on.fold = Fold::kMean;
+}
+
+void StudyReader::ReadMeasure(const YAML::Node& value) {
+  if (!value.IsSequence() || value.size() == 0) {
+    AddProblem(value, "measure: expected a list, as in [accuracy, time], got ",
+               value.IsSequence() ? "none" : NodeText(value));
+    return;
+  }
+  for (const auto& each : value) {
+    auto measure = MeasureNamed(study_, each.IsScalar() ? each.Scalar() : "");
+    if (measure.ok()) {
+      study_.measure.push_back(*std::move(measure));
+    } else {
+      AddProblem(each, "measure: ", measure.status().message());
+    }
+  }
+}
+
+void StudyReader::ReadPlan(const YAML::Node& value) {
+  PlanBase& plan = *study_.plan;
+  plan.folder = std::filesystem::path(path_).parent_path();
+  if (!value.IsMap()) {
+    AddProblem(value,
+               "plan: expected keys, as in {cost_model: pipedream}, got ",
+               NodeText(value));
+    return;
+  }
+  for (const auto& entry : value) {
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    if (key == "micro_batches") {
+      ReadWhole("plan.micro_batches", entry.second, 1, kMostSimulated,
+                plan.micro_batches);
+    } else if (key == "folder" && entry.second.IsScalar()) {
+      plan.folder = std::filesystem::path(plan.folder) / entry.second.Scalar();
+    } else if (CheckSetting("plan", entry.first, entry.second)) {
+      plan.settings.push_back({key, SetText(entry.second)});
+    }
+  }
+}
+
+void StudyReader::ReadPublished(const YAML::Node& value) {
+  if (!value.IsSequence()) {
+    AddProblem(value,
+               "published: expected a list, as in [{machines: 4x4, speed_up: "
+               "2}], got ",
+               NodeText(value));
+    return;
+  }
+  for (const auto& each : value) {
+    PublishedResult& published = study_.published.emplace_back();
+    if (!each.IsMap()) {
+      AddProblem(each, "published: expected keys, got ", NodeText(each));
+      continue;
+    }
+    for (const auto& entry : each) {
+      const std::string key =
+          entry.first.IsScalar() ? entry.first.Scalar() : "";
+      const std::string text = Printable(SetText(entry.second));
+      if (key == "note") {
+        published.note = text;
+      } else if (MeasureNamed(study_, key).ok()) {
+        published.says.push_back({key, text});
+      } else if (CheckSetting("published", entry.first, entry.second)) {
+        published.where.push_back({key, text});
+      }
+    }
+  }
+}
+
+void StudyReader::ReadExclusive(const YAML::Node& value) {
+  study_.exclusive = value.IsScalar() && value.Scalar() == "true";
+  if (!study_.exclusive && !(value.IsScalar() && value.Scalar() == "false")) {
+    AddProblem(value, "exclusive: expected true or false, got ",
+               NodeText(value));
+  }
+}
+
+void StudyReader::ReadAgainst(const YAML::Node& value) {
+  if (!value.IsScalar() || value.Scalar().empty()) {
+    AddProblem(value, "against: expected the label of a trial, got ",
+               NodeText(value));
+    return;
+  }
+  study_.against = Printable(value.Scalar());
+}
+
+}  // namespace
+
+absl::StatusOr<Study> ParseStudyFile(const std::string& path,
+                                     const std::string& text) {
+  Study study;
+  study.name = std::filesystem::path(path).stem();
+  study.base = {.name = path, .text = text, .sets = {}};
+  StudyReader reader(path, study);
+  PACELINE_RETURN_IF_ERROR(
+      ReadYaml(path, text, "a study file", "names at least its base",
+               [&](const YAML::Node& root) { reader.ReadRoot(root); }));
+  PACELINE_RETURN_IF_ERROR(reader.status());
+  if (!study.measure.empty()) return study;
+  absl::Span<const char* const> usual = kUsualMeasures;
+  if (study.plan.has_value()) usual = kUsualPlanMeasures;
+  for (const char* const name : usual) {
+    PACELINE_ASSIGN_OR_RETURN(study.measure.emplace_back(),
+                              MeasureNamed(study, name));
+  }
+  return study;
+}
+
+absl::StatusOr<Study> ReadStudyFile(const std::string& path,
+                                    const std::vector<std::string>& sets) {
+  PACELINE_ASSIGN_OR_RETURN(const std::string text,
+                            ReadWholeFile(path, kMaxJobFileBytes));
+  PACELINE_ASSIGN_OR_RETURN(Study study, ParseStudyFile(path, text));
+  study.base.sets = sets;
+  if (study.plan.has_value()) {
+    for (const std::string& set : sets) {
+      const std::pair<std::string, std::string> parts =
+          absl::StrSplit(set, absl::MaxSplits('=', 1));
+      study.plan->settings.push_back({parts.first, parts.second});
+    }
+  } else if (study.base.text.empty()) {
+    PACELINE_ASSIGN_OR_RETURN(study.base.text, ReadJobFile(study.base.name));
+    bool is_study = false;
+    ReadYaml(study.base.name, study.base.text, "a job file", "",
+             [&](const YAML::Node& root) {
+               is_study = root.IsMap() && (root["base"] || root["plan"]);
+             })
+        .IgnoreError();  // ParseJobFile() says what is wrong
+    if (is_study) {
+      return InvalidArgument(path, ": base: ", study.base.name,
+                             " is a study itself: name a job file");
+    }
+  }
+  return study;
+}
+
+}  // namespace paceline

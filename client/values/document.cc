@@ -1,0 +1,326 @@
+#include "client/values/document.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "client/values/text.h"
+#include "yaml-cpp/yaml.h"
+
+namespace paceline {
+
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+// Letters, digits and a few signs, beginning with a letter, and no word that
+// YAML 1.1 reads as something else.
+bool IsPlainYaml(const std::string& text) {
+  constexpr std::array kReserved = {"null", "true", "false", "yes", "no",
+                                    "on",   "off",  "y",     "n"};
+  if (text.empty() || !absl::ascii_isalpha(text[0])) return false;
+  for (const char c : text) {
+    if (!absl::ascii_isalnum(c) && c != '_' && c != '-' && c != '.' &&
+        c != '/') {
+      return false;
+    }
+  }
+  const std::string lower = absl::AsciiStrToLower(text);
+  return std::find(kReserved.begin(), kReserved.end(), lower) ==
+         kReserved.end();
+}
+
+void EmitText(const std::string& text, YAML::Emitter& out) {
+  if (!IsPlainYaml(text)) out << YAML::DoubleQuoted;
+  out << text;
+}
+
+// "1e-05" without a point would be a text to readers of YAML 1.1.
+std::string ScalarText(const Document& value) {
+  std::string text = ToJson(value);
+  if (!value.is_number_float()) return text;
+  const size_t exponent = text.find('e');
+  if (exponent != std::string::npos && text.find('.') == std::string::npos) {
+    text.insert(exponent, ".0");
+  }
+  return text;
+}
+
+void Emit(const Document& value, YAML::Emitter& out) {
+  if (value.is_object()) {
+    if (value.empty()) out << YAML::Flow;
+    out << YAML::BeginMap;
+    for (const auto& [key, element] : value.items()) {
+      out << YAML::Key;
+      EmitText(key, out);
+      out << YAML::Value;
+      Emit(element, out);
+    }
+    out << YAML::EndMap;
+  } else if (value.is_array()) {
+    if (value.empty()) out << YAML::Flow;
+    out << YAML::BeginSeq;
+    for (const Document& element : value) Emit(element, out);
+    out << YAML::EndSeq;
+  } else if (value.is_string()) {
+    EmitText(value.get_ref<const std::string&>(), out);
+  } else if (const std::string text = ScalarText(value); text == "null") {
+    out << YAML::Null;
+  } else {
+    out << text;
+  }
+}
+
+// The value of `field`, or of its element `i` where it is repeated.
+Document FieldDocument(const Message& message, const FieldDescriptor& field,
+                       int i) {
+  const Reflection& reflection = *message.GetReflection();
+  const bool list = field.is_repeated();
+  switch (field.cpp_type()) {
+#define PACELINE_FIELD(TYPE, Getter)                                 \
+  case FieldDescriptor::CPPTYPE_##TYPE:                              \
+    return list ? reflection.GetRepeated##Getter(message, &field, i) \
+                : reflection.Get##Getter(message, &field)
+    PACELINE_FIELD(INT32, Int32);
+    PACELINE_FIELD(INT64, Int64);
+    PACELINE_FIELD(UINT32, UInt32);
+    PACELINE_FIELD(UINT64, UInt64);
+    PACELINE_FIELD(DOUBLE, Double);
+    PACELINE_FIELD(FLOAT, Float);
+    PACELINE_FIELD(BOOL, Bool);
+    PACELINE_FIELD(STRING, String);
+#undef PACELINE_FIELD
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return list ? reflection.GetRepeatedEnum(message, &field, i)->name()
+                  : reflection.GetEnum(message, &field)->name();
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      if (list) {
+        return MessageDocument(
+            reflection.GetRepeatedMessage(message, &field, i));
+      }
+      return reflection.HasField(message, &field)
+                 ? MessageDocument(reflection.GetMessage(message, &field))
+                 : Document();
+  }
+  return Document();
+}
+
+}  // namespace
+
+bool ParseOutputFormat(const std::string& word, OutputFormat* format) {
+  const auto found =
+      std::find(std::begin(kOutputFormats), std::end(kOutputFormats), word);
+  if (found == std::end(kOutputFormats)) return false;
+  *format = static_cast<OutputFormat>(found - std::begin(kOutputFormats));
+  return true;
+}
+
+std::string ToJson(const Document& document, bool pretty) {
+  return document.dump(pretty ? 2 : -1, ' ', /*ensure_ascii=*/false,
+                       Document::error_handler_t::replace);
+}
+
+std::string ToYaml(const Document& document) {
+  YAML::Emitter out;
+  out.SetNullFormat(YAML::LowerNull);
+  Emit(document, out);
+  return absl::StrCat(out.c_str(), "\n");
+}
+
+Document MessageDocument(const Message& message) {
+  Document document = Document::object();
+  for (int f = 0; f < message.GetDescriptor()->field_count(); ++f) {
+    const FieldDescriptor& field = *message.GetDescriptor()->field(f);
+    Document& value = document[field.name()];
+    if (!field.is_repeated()) {
+      value = FieldDocument(message, field, 0);
+      continue;
+    }
+    value = Document::array();
+    const int size = message.GetReflection()->FieldSize(message, &field);
+    for (int i = 0; i < size; ++i) {
+      value.push_back(FieldDocument(message, field, i));
+    }
+  }
+  return document;
+}
+
+namespace {
+
+const Document kNoFields = Document::object();
+
+// Names what stands where something else is expected.
+std::string Describe(const Document& value) {
+  constexpr size_t kMostLetters = 40;
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "a list";
+  if (value.is_null()) return "null";
+  if (value.is_string()) {
+    const std::string& text = value.get_ref<const std::string&>();
+    return absl::StrCat("the text '", Printable(text.substr(0, kMostLetters)),
+                        "'");
+  }
+  return value.dump();
+}
+
+}  // namespace
+
+absl::StatusOr<Document> ParseJson(const std::string& name,
+                                   const std::string& text) {
+  // A document of nothing but brackets takes 40 times its size in memory;
+  // what is refused here is never built.
+  bool too_deep = false;
+  const auto keep = [&](int depth, Document::parse_event_t, Document&) {
+    too_deep = too_deep || depth > kMostJsonDepth;
+    return !too_deep;
+  };
+  Document value = Document::parse(text, keep, /*allow_exceptions=*/false);
+  if (too_deep) {
+    return InvalidArgument(name, ": nested deeper than ", kMostJsonDepth,
+                           " levels");
+  }
+  if (value.is_discarded()) {
+    return InvalidArgument(name, ": is not JSON, or was cut short");
+  }
+  return value;
+}
+
+JsonFields::JsonFields(const Document& value, std::string path,
+                       absl::Status& status)
+    : value_(value.is_object() ? &value : &kNoFields),
+      path_(std::move(path)),
+      status_(&status) {
+  if (!value.is_object() && status_->ok()) {
+    *status_ =
+        InvalidArgument(path_, ": expected an object, got ", Describe(value));
+  }
+}
+
+JsonFields::JsonFields(Document& into) : into_(&into) {
+  into = Document::object();
+}
+
+std::string JsonFields::PathOf(absl::string_view key) const {
+  return absl::StrCat(path_, path_.empty() ? "" : ".", key);
+}
+
+std::string JsonFields::ElementPath(absl::string_view key, size_t index) const {
+  return absl::StrCat(PathOf(key), "[", index, "]");
+}
+
+const Document* JsonFields::Find(const char* key) {
+  const auto found = value_->find(key);
+  if (found != value_->end()) return &*found;
+  Fail(key, "is missing");
+  return nullptr;
+}
+
+const Document* JsonFields::Find(const char* key, bool (Document::*is)() const,
+                                 const char* what) {
+  const Document* const value = Find(key);
+  if (value == nullptr || (value->*is)()) return value;
+  Fail(key, "expected ", what, ", got ", Describe(*value));
+  return nullptr;
+}
+
+void JsonFields::Need(const char* key, double& value) {
+  if (Writes(key, value)) return;
+  const Document* const found = Find(key, &Document::is_number, "a number");
+  if (found == nullptr) return;
+  value = found->get<double>();
+  if (!std::isfinite(value) || value < 0) {
+    Fail(key, "is ", value, ", need a finite number that is not negative");
+  }
+}
+
+int64_t JsonFields::ReadWhole(const Document& value, absl::string_view key,
+                              int64_t least, int64_t most) {
+  if (!value.is_number_integer()) {
+    Fail(key, "expected a whole number, got ", Describe(value));
+    return 0;
+  }
+  // Above INT64_MAX a number is kept as unsigned and would come back negative.
+  const bool too_large =
+      value.is_number_unsigned() &&
+      value.get<uint64_t>() > static_cast<uint64_t>(kMostWhole);
+  const int64_t whole = too_large ? kMostWhole : value.get<int64_t>();
+  if (whole < least || whole > most || too_large) {
+    Fail(key, "is ", value.dump(), ", need ", least, " to ", most);
+  }
+  return whole;
+}
+
+void JsonFields::Need(const char* key, bool& value) {
+  if (Writes(key, value)) return;
+  const Document* const found =
+      Find(key, &Document::is_boolean, "true or false");
+  if (found != nullptr) value = found->get<bool>();
+}
+
+void JsonFields::Need(const char* key, std::string& value) {
+  if (Writes(key, value)) return;
+  const Document* const found = Find(key, &Document::is_string, "a text");
+  if (found != nullptr) value = found->get<std::string>();
+}
+
+void JsonFields::Need(const char* key, std::vector<double>& value) {
+  if (Writes(key, value)) return;
+  const Document* const list = List(key);
+  value.clear();
+  if (list != nullptr) ReadNumbers(*list, key, NAN, value);
+}
+
+void JsonFields::Rows(const char* key, double null_is,
+                      std::vector<std::vector<double>>& value) {
+  if (Writes(key, value)) return;
+  const Document* const rows = List(key);
+  for (size_t r = 0; rows != nullptr && r < rows->size(); ++r) {
+    ReadNumbers((*rows)[r], absl::StrCat(key, "[", r, "]"), null_is,
+                value.emplace_back());
+    if (!status_->ok()) return;
+  }
+}
+
+void JsonFields::ReadNumbers(const Document& list, const std::string& key,
+                             double null_is, std::vector<double>& into) {
+  if (!list.is_array()) {
+    Fail(key, "expected a list, got ", Describe(list));
+    return;
+  }
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Document& value = list[i];
+    into.push_back(value.is_null()     ? null_is
+                   : value.is_number() ? value.get<double>()
+                                       : NAN);
+    const bool given = std::isfinite(into.back()) || value.is_null();
+    if (given && into.back() >= 0) continue;
+    Fail(absl::StrCat(key, "[", i, "]"), "is ", Describe(value),
+         ", need a finite number that is not negative");
+    return;
+  }
+}
+
+void JsonFields::Wholes(const char* key, int64_t least, int64_t most,
+                        std::vector<int>& value) {
+  if (Writes(key, value)) return;
+  const Document* const list = List(key);
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    value.push_back(static_cast<int>(
+        ReadWhole((*list)[i], absl::StrCat(key, "[", i, "]"), least, most)));
+  }
+}
+
+JsonFields JsonFields::Below(const char* key) {
+  if (!reads()) return JsonFields((*into_)[key]);
+  const Document* const value = Find(key);
+  return JsonFields(value == nullptr ? kNoFields : *value, PathOf(key),
+                    *status_);
+}
+
+}  // namespace paceline

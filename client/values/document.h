@@ -1,0 +1,187 @@
+// Documents: the tree of values that -o json, jsonl and yaml print, and structs
+// as JSON objects.  Keys keep the order in which they were added.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/base/errors.h"
+#include "nlohmann/json.hpp"
+#include "paceline/v1/types.pb.h"
+
+namespace paceline {
+
+using Document = nlohmann::ordered_json;
+
+// How a command prints its document.
+enum class OutputFormat { kTable, kJson, kJsonLines, kYaml, kWide };
+inline constexpr const char* kOutputFormats[] = {"table", "json", "jsonl",
+                                                 "yaml", "wide"};
+
+// False for a word that names no format.
+bool ParseOutputFormat(const std::string& word, OutputFormat* format);
+
+// One line, or with `pretty` lines indented by two blanks; neither ends with a
+// line break.  NaN and infinities, which JSON lacks, are null.  Bytes that are
+// not UTF-8 become U+FFFD.
+std::string ToJson(const Document& document, bool pretty = false);
+
+// Block style, with a line break at the end.  What a reader of YAML 1.1 would
+// not take for a text without quotes has them.
+std::string ToYaml(const Document& document);
+
+// The fields of `message` under their names, in the order of the proto: absent
+// messages as null, 64-bit numbers as numbers.  (protobuf's own printer writes
+// these as texts, which would break those who read our documents.)
+Document MessageDocument(const google::protobuf::Message& message);
+
+// Null for an empty text, and for a number that is not above 0.
+template <typename T>
+Document OrNull(const T& value) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return value > 0 ? Document(value) : Document();
+  } else {
+    return value.empty() ? Document() : Document(value);
+  }
+}
+
+// The value, or null where it is not known.
+template <typename T>
+Document NullUnless(bool known, const T& value) {
+  return known ? Document(value) : Document();
+}
+
+// make(element) of each element, as a list.
+template <typename Elements, typename Make>
+Document ListOf(const Elements& elements, const Make& make) {
+  Document list = Document::array();
+  for (const auto& element : elements) list.push_back(make(element));
+  return list;
+}
+
+// JSON nested no deeper than kMostJsonDepth; `name` is the file's, for errors.
+// Errors: InvalidArgument  not JSON, or nested deeper
+inline constexpr int kMostJsonDepth = 16;
+absl::StatusOr<Document> ParseJson(const std::string& name,
+                                   const std::string& text);
+
+inline constexpr int64_t kMostWhole = std::numeric_limits<int64_t>::max();
+
+// Reads the fields of a JSON object into a struct, or writes them from it: one
+// function says which fields a struct has, and serves both.
+//
+// When reading, a field that is missing or of another type makes an error that
+// names its path ("profiles[2].layers[0].forward_seconds"), kept in a status
+// that all fields of a document share: the first one stays, and what is read
+// afterwards does not count.  A missing field of May and the Optional methods
+// leaves its value as it is.  Unknown keys are ignored.  When writing, whatever
+// a field has is written.  Thread-compatible; document and status outlive it.
+class JsonFields {
+ public:
+  // Reads `value`.
+  JsonFields(const Document& value, std::string path, absl::Status& status);
+  // Makes `into` an object and writes to it.
+  explicit JsonFields(Document& into);
+
+  bool reads() const { return into_ == nullptr; }
+
+  // A number must be finite and not negative, in a list too.
+  void Need(const char* key, double& value);
+  void Need(const char* key, bool& value);
+  void Need(const char* key, std::string& value);
+  void Need(const char* key, std::vector<double>& value);
+  // A list of such lists.  null, JSON's nearest to infinity, reads as
+  // `null_is`; NaN: it may not stand there.
+  void Rows(const char* key, double null_is,
+            std::vector<std::vector<double>>& value);
+  template <typename T>
+  void May(const char* key, T& value) {
+    if (!reads() || Has(key)) Need(key, value);
+  }
+  // A whole number in [least, most].
+  template <typename T>
+  void Whole(const char* key, int64_t least, int64_t most, T& value) {
+    if (Writes(key, value)) return;
+    const Document* const found = Find(key);
+    if (found != nullptr) value = ReadWhole(*found, key, least, most);
+  }
+  template <typename T>
+  void OptionalWhole(const char* key, int64_t least, int64_t most, T& value) {
+    if (!reads() || Has(key)) Whole(key, least, most, value);
+  }
+  void Wholes(const char* key, int64_t least, int64_t most,
+              std::vector<int>& value);
+
+  // visit(JsonFields&, T&) visits an element of a list of objects.
+  template <typename T, typename Visit>
+  void Each(const char* key, std::vector<T>& elements, const Visit& visit) {
+    if (!reads()) {
+      Document& list = (*into_)[key] = Document::array();
+      for (T& element : elements) {
+        JsonFields fields(list.emplace_back());
+        visit(fields, element);
+      }
+      return;
+    }
+    const Document* const list = List(key);
+    for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+      if (!status_->ok()) return;
+      JsonFields fields((*list)[i], ElementPath(key, i), *status_);
+      visit(fields, elements.emplace_back());
+    }
+  }
+  template <typename T, typename Visit>
+  void OptionalEach(const char* key, std::vector<T>& elements,
+                    const Visit& visit) {
+    if (!reads() || Has(key)) Each(key, elements, visit);
+  }
+  // visit(JsonFields&) visits the object under `key`.
+  template <typename Visit>
+  void Object(const char* key, const Visit& visit) {
+    JsonFields object = Below(key);
+    visit(object);
+  }
+
+  // Only when reading.
+  bool Has(const char* key) const { return value_->contains(key); }
+  // Notes what is wrong with `key`, from parts that are joined.
+  template <typename... Parts>
+  void Fail(absl::string_view key, const Parts&... what) {
+    if (status_->ok()) *status_ = InvalidArgument(PathOf(key), ": ", what...);
+  }
+
+ private:
+  // False when this reads.
+  template <typename T>
+  bool Writes(const char* key, const T& value) {
+    if (!reads()) (*into_)[key] = value;
+    return !reads();
+  }
+  // Null when it is missing, or `is` not `what`.
+  const Document* Find(const char* key);
+  const Document* Find(const char* key, bool (Document::*is)() const,
+                       const char* what);
+  const Document* List(const char* key) {
+    return Find(key, &Document::is_array, "a list");
+  }
+  JsonFields Below(const char* key);
+  void ReadNumbers(const Document& list, const std::string& key, double null_is,
+                   std::vector<double>& into);
+  int64_t ReadWhole(const Document& value, absl::string_view key, int64_t least,
+                    int64_t most);
+  std::string PathOf(absl::string_view key) const;
+  std::string ElementPath(absl::string_view key, size_t index) const;
+
+  Document* const into_ = nullptr;         // null: reads
+  const Document* const value_ = nullptr;  // these three only when reading
+  const std::string path_;
+  absl::Status* const status_ = nullptr;
+};
+
+}  // namespace paceline
