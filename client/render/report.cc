@@ -59,16 +59,13 @@ Document LatencyDocument(const v1::Job& job) {
 }
 
 Document MemberDocument(const v1::JobMember& member) {
-  return {{"view", member.view()},
-          {"listens", member.listens()},
-          {"steps", member.next()},
-          {"state_step", member.state_step()},
-          // As text: a number of 64 bits is none in JavaScript.  Null: it has
-          // said none yet, or the states are not equal anyway (gossip).
-          {"state_hash",
-           member.state_hash() != 0
-               ? Document(absl::StrFormat("%016x", member.state_hash()))
-               : Document()}};
+  Document document = FieldsDocument(member, "view listens state_step");
+  document["steps"] = member.next();
+  // As text: a number of 64 bits is none in JavaScript.  Null: it has said none
+  // yet, or the states are not equal anyway (gossip).
+  document["state_hash"] = NullUnless(
+      member.state_hash() != 0, absl::StrFormat("%016x", member.state_hash()));
+  return document;
 }
 
 int64_t SentBytesOf(const v1::RunState& run) {
@@ -79,26 +76,21 @@ int64_t SentBytesOf(const v1::RunState& run) {
 
 Document WorkerDocument(const v1::JobWorker& worker) {
   const auto placement = [](const v1::StagePlacement& stage) {
-    return Document{{"stage", stage.stage()},
-                    {"first_layer", stage.first_layer()},
-                    {"last_layer", stage.last_layer()},
-                    {"share", stage.share()}};
+    return FieldsDocument(stage, "stage first_layer last_layer share");
   };
   const v1::RunState& run = worker.run();
-  return {{"id", worker.id()},
-          {"name", worker.name()},
-          {"stages", ListOf(worker.stages(),
-                            [](const auto& stage) { return stage.stage(); })},
-          {"placements", ListOf(worker.stages(), placement)},
-          {"seconds", MessageDocument(run.seconds())},
-          {"flow", run.has_flow() ? MessageDocument(run.flow()) : Document()},
-          {"peak_memory_bytes", OrNull(run.peak_memory_bytes())},
-          {"predicted_memory_bytes", OrNull(worker.predicted_memory_bytes())},
-          {"update_bytes", OrNull(run.update_bytes())},
-          {"energy_joules", OrNull(run.energy_joules())},
-          {"sent_bytes", OrNull(SentBytesOf(run))},
-          {"member",
-           worker.has_member() ? MemberDocument(worker.member()) : Document()}};
+  Document document = FieldsDocument(worker, "id name predicted_memory_bytes?");
+  document.update(FieldsDocument(
+      run, "flow peak_memory_bytes? update_bytes? energy_joules?"));
+  document.update(
+      {{"stages", ListOf(worker.stages(),
+                         [](const auto& stage) { return stage.stage(); })},
+       {"placements", ListOf(worker.stages(), placement)},
+       {"seconds", MessageDocument(run.seconds())},
+       {"sent_bytes", OrNull(SentBytesOf(run))},
+       {"member",
+        worker.has_member() ? MemberDocument(worker.member()) : Document()}});
+  return document;
 }
 
 Document LossDocument(const v1::StepRecord& point) {
@@ -109,14 +101,13 @@ Document LossDocument(const v1::StepRecord& point) {
 }
 
 Document DriftOfStage(const v1::StageDrift& stage) {
-  return {{"stage", stage.stage()},
-          {"worker_id", stage.worker_id()},
-          {"predicted_seconds", OrNull(stage.predicted_seconds())},
-          {"measured_seconds", OrNull(stage.measured_seconds())},
-          {"measured_over_predicted",
-           NullUnless(stage.predicted_seconds() > 0,
-                      stage.measured_seconds() / stage.predicted_seconds())},
-          {"layer_seconds", OrNull(stage.layer_seconds())}};
+  Document document = FieldsDocument(
+      stage,
+      "stage worker_id predicted_seconds? measured_seconds? layer_seconds?");
+  document["measured_over_predicted"] =
+      NullUnless(stage.predicted_seconds() > 0,
+                 stage.measured_seconds() / stage.predicted_seconds());
+  return document;
 }
 
 // "step 40 of job 7"; empty: from the beginning.
@@ -510,80 +501,52 @@ Document ToDocument(const v1::Job& job, bool with_curve) {
       {"name", spec.name},
       {"kind", spec.kind},
       {"state", std::string(JobStateName(StateOf(job)))},
-      {"why", job.why()},
-      {"phase", OrNull(job.phase())},
       {"model", spec.model.name},
       {"data", spec.data.name},
       {"stages", StageCount(job)},
-      {"schedule",
-       IsInference(spec) ? Document() : Document(spec.pipeline.schedule)},
-      {"step", job.step()},
-      {"steps", job.steps()},
-      {"skipped_steps", job.skipped_steps()}};
+      {"schedule", NullUnless(!IsInference(spec), spec.pipeline.schedule)}};
+  document.update(FieldsDocument(
+      job,
+      "why phase? step steps skipped_steps evaluations weights_path? "
+      "weights_sha256? threads cpu_capability samples_per_second estimate "
+      "attempt recovery conflict plan_version submitted_unix_ms? "
+      "started_unix_ms? ended_unix_ms?"));
   if (with_curve) {
     document["loss"] = ListOf(job.curve(), LossDocument);
     document["curve_stride"] = OrNull(job.curve_stride());
   }
   document.update(
-      {{"test_accuracy", accuracy ? Document(*accuracy) : Document()},
-       {"evaluations", ListOf(job.evaluations(), MessageDocument)},
-       {"weights_path", OrNull(job.weights_path())},
-       {"weights_sha256", OrNull(job.weights_sha256())},
+      {{"test_accuracy",
+        NullUnless(accuracy.has_value(), accuracy.value_or(0))},
        {"checkpoints",
         ListOf(job.checkpoints(),
                [](const auto& each) { return each.cut().step(); })},
-       {"resumed", job.has_resumed() ? Document{{"job", job.resumed().job()},
-                                                {"step", job.resumed().step()}}
+       {"resumed", job.has_resumed() ? FieldsDocument(job.resumed(), "job step")
                                      : Document()},
        {"shards", ShardsDocument(spec, job.shards())},
-       {"threads", job.threads()},
-       {"cpu_capability", job.cpu_capability()},
-       {"samples_per_second", job.samples_per_second()},
        {"latency_seconds", LatencyDocument(job)},
-       {"estimate",
-        job.has_estimate() ? MessageDocument(job.estimate()) : Document()},
        {"drift", DriftDocument(job)},
        {"versions", VersionsDocument(job)},
        {"predicted_step_seconds", OrNull(job.estimate().step_seconds())},
        {"measured_step_seconds", OrNull(job.step_seconds())},
        {"workers", ListOf(job.workers(), WorkerDocument)},
-       {"attempt", job.attempt()},
-       {"floor_step",
-        job.has_floor_step() ? Document(job.floor_step()) : Document()},
-       {"recovery",
-        job.has_recovery() ? MessageDocument(job.recovery()) : Document()},
+       {"floor_step", NullUnless(job.has_floor_step(), job.floor_step())},
        {"skipped_blocks", SkippedBlocks(job)},
-       {"notes", ListOf(job.notes(), Printable)},
-       {"conflict",
-        job.has_conflict() ? MessageDocument(job.conflict()) : Document()},
-       {"plan_version", job.plan_version()},
-       {"submitted_unix_ms", OrNull(job.submitted_unix_ms())},
-       {"started_unix_ms", OrNull(job.started_unix_ms())},
-       {"ended_unix_ms", OrNull(job.ended_unix_ms())}});
+       {"notes", ListOf(job.notes(), Printable)}});
   return document;
 }
 
 Document ToDocument(const v1::Worker& worker) {
   const v1::Registration& about = worker.registration();
-  return {{"id", worker.id()},
-          {"name", about.name()},
-          {"pid", about.pid()},
-          {"state", StateText(worker)},
-          {"drained", worker.drained()},
-          {"address", about.address()},
-          {"http_address", OrNull(about.http_address())},
-          {"job", OrNull(worker.job())},
-          {"stages", worker.stages()},
-          {"last_heard_seconds", worker.last_heard_seconds()},
-          {"machine_id", about.machine_id()},
-          {"cpu_capability", about.cpu_capability()},
-          {"cpu_model", about.cpu_model()},
-          {"architecture", about.architecture()},
-          {"cores", about.cores()},
-          {"memory_bytes", about.memory_bytes()},
-          {"data_dirs", about.data_dirs()},
-          {"scripts", !about.no_scripts()},
-          {"version", about.version()}};
+  Document document =
+      FieldsDocument(worker, "id drained job? stages last_heard_seconds");
+  document.update(FieldsDocument(
+      about,
+      "name pid address http_address? machine_id cpu_capability cpu_model "
+      "architecture cores memory_bytes data_dirs version"));
+  document["state"] = StateText(worker);
+  document["scripts"] = !about.no_scripts();
+  return document;
 }
 
 std::string RenderJobs(const v1::ListJobsResponse& jobs, bool wide) {

@@ -8,7 +8,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/values/text.h"
+#include "core/base/check.h"
 #include "yaml-cpp/yaml.h"
 
 namespace paceline {
@@ -78,8 +81,8 @@ void Emit(const Document& value, YAML::Emitter& out) {
 }
 
 // The value of `field`, or of its element `i` where it is repeated.
-Document FieldDocument(const Message& message, const FieldDescriptor& field,
-                       int i) {
+Document ElementDocument(const Message& message, const FieldDescriptor& field,
+                         int i) {
   const Reflection& reflection = *message.GetReflection();
   const bool list = field.is_repeated();
   switch (field.cpp_type()) {
@@ -111,6 +114,16 @@ Document FieldDocument(const Message& message, const FieldDescriptor& field,
   return Document();
 }
 
+Document FieldDocument(const Message& message, const FieldDescriptor& field) {
+  if (!field.is_repeated()) return ElementDocument(message, field, 0);
+  Document list = Document::array();
+  const int size = message.GetReflection()->FieldSize(message, &field);
+  for (int i = 0; i < size; ++i) {
+    list.push_back(ElementDocument(message, field, i));
+  }
+  return list;
+}
+
 }  // namespace
 
 bool ParseOutputFormat(const std::string& word, OutputFormat* format) {
@@ -137,16 +150,25 @@ Document MessageDocument(const Message& message) {
   Document document = Document::object();
   for (int f = 0; f < message.GetDescriptor()->field_count(); ++f) {
     const FieldDescriptor& field = *message.GetDescriptor()->field(f);
-    Document& value = document[field.name()];
-    if (!field.is_repeated()) {
-      value = FieldDocument(message, field, 0);
-      continue;
-    }
-    value = Document::array();
-    const int size = message.GetReflection()->FieldSize(message, &field);
-    for (int i = 0; i < size; ++i) {
-      value.push_back(FieldDocument(message, field, i));
-    }
+    document[field.name()] = FieldDocument(message, field);
+  }
+  return document;
+}
+
+Document FieldsDocument(const Message& message, absl::string_view names) {
+  Document document = Document::object();
+  for (absl::string_view name :
+       absl::StrSplit(names, ' ', absl::SkipWhitespace())) {
+    const bool may_be_null = absl::ConsumeSuffix(&name, "?");
+    const std::string key(name);
+    const FieldDescriptor* const field =
+        message.GetDescriptor()->FindFieldByName(key);
+    PACELINE_CHECK(field != nullptr, key);
+    Document& value = document[key] = FieldDocument(message, *field);
+    const bool known = value.is_string()   ? value != ""
+                       : value.is_number() ? value > 0
+                                           : !value.empty();
+    if (may_be_null && !known) value = nullptr;
   }
   return document;
 }

@@ -41,6 +41,11 @@ std::string ToYaml(const Document& document);
 // these as texts, which would break those who read our documents.)
 Document MessageDocument(const google::protobuf::Message& message);
 
+// Those of its fields that `names` names, with blanks between; one whose name
+// ends with '?' is null where it is empty or not above 0.
+Document FieldsDocument(const google::protobuf::Message& message,
+                        absl::string_view names);
+
 // Null for an empty text, and for a number that is not above 0.
 template <typename T>
 Document OrNull(const T& value) {

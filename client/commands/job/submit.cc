@@ -181,16 +181,14 @@ Document ToDocument(const JobEstimate& estimate) {
     const v1::StagePlacement& placement = stage.placement;
     const bool placed = placement.worker_id() >= 0;
     stages.push_back(
-        Document{{"stage", placement.stage()},
-                 {"first_layer", placement.first_layer()},
-                 {"last_layer", placement.last_layer()},
-                 {"share", placement.share()},
-                 {"worker_id", NullUnless(placed, placement.worker_id())},
-                 {"worker", OrNull(placement.worker_name())},
-                 {"parameters", stage.parameters},
-                 {"parameter_bytes", stage.parameter_bytes},
-                 {"memory_bytes", stage.memory_bytes},
-                 {"forward_flops", stage.forward_flops}});
+        FieldsDocument(placement, "stage first_layer last_layer share"));
+    stages.back().update(
+        {{"worker_id", NullUnless(placed, placement.worker_id())},
+         {"worker", OrNull(placement.worker_name())},
+         {"parameters", stage.parameters},
+         {"parameter_bytes", stage.parameter_bytes},
+         {"memory_bytes", stage.memory_bytes},
+         {"forward_flops", stage.forward_flops}});
   }
   return Document{
       {"dry_run", Document(true)},
