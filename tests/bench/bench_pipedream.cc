@@ -134,7 +134,7 @@ void AddPublished() {
 // 880 to 1,000 states.  Links that make replicas dear leave few runs of states
 // to look at, fast ones the most.
 void AddMade() {
-  // What the released optimizer takes for resnet50 on 4x4.
+  // The released optimizer takes so long for resnet50 on 4x4.
   constexpr double kMostSeconds = 18;
   const std::vector<std::pair<std::string, std::vector<double>>> links = {
       {"", {1e10, 1.25e9}}, {"/fast_links", {1e11, 1e12}}};

@@ -126,8 +126,8 @@ class PipedreamSolver {
   double SyncSeconds(int first, int last, int machines) const;
 
  private:
-  // What a number of replicas, with a number of devices behind them, makes of a
-  // stage: it takes compute x share + parameters x sync.
+  // A stage on so many replicas, with so many devices behind them, takes
+  // compute x share + parameters x sync.
   struct Replicas {
     double share = 0;
     double sync = 0;
