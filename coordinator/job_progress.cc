@@ -182,9 +182,10 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
   TakeTimes(job.record, worker, run);
   // Only workers that read the data know its size.
   const bool reads = Holds(job.record, worker, 0);
+  const bool was_unknown = record.steps() == 0;
   const int64_t asked = job.record.spec.train.steps;
   if (reads && (asked == 0 || run.steps() <= asked)) {
-    if (record.steps() == 0 && run.steps() > 0) {
+    if (was_unknown && run.steps() > 0) {
       NoteWalk(job, run.steps(), moment);
     }
     record.set_steps(std::max(record.steps(), run.steps()));
@@ -200,9 +201,9 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
   const bool names = reads && !infers && record.names().classes().empty() &&
                      !run.names().classes().empty();
   if (counts) record.set_total_samples(run.total_samples());
-  if (counts || names) {
-    *record.mutable_names() = run.names();
-    if (names || infers) mesh_.OpenWeights(job, moment);
+  if (counts || names) *record.mutable_names() = run.names();
+  if (infers ? counts : names || (was_unknown && record.steps() > 0)) {
+    mesh_.OpenWeights(job, moment);
     // The job has failed if its predictions have no layout.
     if (HasEnded(job.record.state())) return;
   }

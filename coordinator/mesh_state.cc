@@ -314,7 +314,12 @@ void MeshState::OpenWeights(JobEntry& job, Moment moment) {
     PACELINE_ASSIGN_OR_RETURN(ModelDescription model, Describe(record.spec));
     const v1::NameBytes& names = record.job.names();
     SetClasses(names.classes(), model);
-    if (!IsInference(record.spec)) return LayOut(model);
+    if (!IsInference(record.spec)) {
+      // Who reads the data reports the steps together with the names: a file
+      // that was opened without them would lose what has come of an upload.
+      if (record.job.steps() == 0) return SafetensorsLayout();
+      return LayOut(model);
+    }
     // The first stage reports their number.
     if (record.job.total_samples() == 0) return SafetensorsLayout();
     return LayOutPredictions(model, record.spec.infer,
