@@ -440,6 +440,8 @@ TEST_F(RpcTest, WeightsOfAWorkerWithoutAStageAreRefused) {
   FakeWorker worker(*stub_);
   Submit();
   const v1::RunOrder run = worker.ReadRun();
+  worker.Beat(BeatOf(run, kRunning, 1));
+  EXPECT_EQ(worker.ReadAck(), 1);
   const SafetensorsLayout layout = *LayOut(*Describe(SpecOf(1)));
   stub_ = v1::Coordinator::NewStub(
       MakeChannel("127.0.0.1:" + std::to_string(server_.port)));
