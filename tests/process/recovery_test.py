@@ -188,6 +188,15 @@ class CommitPoints(ProcessCase):
             return listed.returncode == 0 and all(
                 each["state"] not in ("queued", "running") for each in jobs)
 
+        def is_whole():
+            try:
+                with stopped(mesh.coordinator.pid()):
+                    self.assertEqual(check_database(
+                        mesh.state / "coordinator", len(jobs)), "")
+            except (ProcessLookupError, FileNotFoundError):  # just killed
+                return False
+            return True
+
         most = 100  # commits of one job, far more than there are
         for n in range(1, most):
             before = len(jobs)
@@ -197,9 +206,7 @@ class CommitPoints(ProcessCase):
             # Who is not answered does not know whether it was stored.
             self.assertIn(len(jobs) - before,
                           (1,) if submitted.returncode == 0 else (0, 1))
-            with stopped(mesh.coordinator.pid()):
-                self.assertEqual(
-                    check_database(mesh.state / "coordinator", len(jobs)), "")
+            self.soon(is_whole)
             if count.exists():  # the job ended before commit n
                 break
 
