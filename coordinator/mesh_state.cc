@@ -315,8 +315,8 @@ void MeshState::OpenWeights(JobEntry& job, Moment moment) {
     const v1::NameBytes& names = record.job.names();
     SetClasses(names.classes(), model);
     if (!IsInference(record.spec)) {
-      // Who reads the data reports the steps together with the names: a file
-      // that was opened without them would lose what has come of an upload.
+      // A worker reports the steps together with the names.  A file that was
+      // opened without them would lose what has come of an upload.
       if (record.job.steps() == 0) return SafetensorsLayout();
       return LayOut(model);
     }
