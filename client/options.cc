@@ -14,7 +14,7 @@
 #include "client/usage.h"
 #include "client/values/text.h"
 #include "core/base/version.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 #include "core/plan/problem.h"
 #include "core/plan/search/policy.h"
 #include "core/schedule/schedule.h"

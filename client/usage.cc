@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/values/text.h"
-#include "core/model/spec_problems.h"
+#include "core/job/spec/spec_problems.h"
 
 namespace paceline {
 namespace {

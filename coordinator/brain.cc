@@ -6,15 +6,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "coordinator/advice.h"
-#include "coordinator/job_text.h"
+#include "coordinator/jobs/advice.h"
+#include "coordinator/jobs/job_text.h"
 #include "core/base/counted.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/cluster/registration.h"
-#include "core/model/aggregation.h"
-#include "core/rpc/convert.h"
-#include "core/rpc/report_convert.h"
+#include "core/job/aggregation.h"
+#include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"
 
 namespace paceline {

@@ -10,12 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "coordinator/job_text.h"
-#include "coordinator/list_page.h"
+#include "coordinator/jobs/job_text.h"
+#include "coordinator/jobs/list_page.h"
 #include "core/base/status_macros.h"
-#include "core/base/steady_wait.h"
 #include "core/base/version.h"
 #include "core/obs/log.h"
+#include "core/os/steady_wait.h"
 
 namespace paceline {
 namespace {

@@ -16,14 +16,14 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "coordinator/brain.h"
-#include "coordinator/checkpoint_store.h"
-#include "coordinator/job_store.h"
-#include "coordinator/mesh_watch.h"
-#include "coordinator/metrics.h"
-#include "coordinator/records.h"
-#include "coordinator/weights_store.h"
+#include "coordinator/jobs/checkpoint_store.h"
+#include "coordinator/jobs/job_store.h"
+#include "coordinator/jobs/records.h"
+#include "coordinator/jobs/weights_store.h"
+#include "coordinator/watch/mesh_watch.h"
+#include "coordinator/watch/metrics.h"
 #include "core/base/clock.h"
-#include "core/base/task_loop.h"
+#include "core/os/task_loop.h"
 
 namespace paceline {
 

@@ -10,8 +10,8 @@
 #include <system_error>
 
 #include "core/base/exit_code.h"
-#include "core/base/files.h"
 #include "core/base/version.h"
+#include "core/os/files.h"
 
 namespace paceline {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "core/base/config_file.h"
 #include "core/obs/log.h"
+#include "core/os/config_file.h"
 
 namespace paceline {
 

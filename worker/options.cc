@@ -10,9 +10,9 @@
 #include <random>
 
 #include "core/base/exit_code.h"
-#include "core/base/files.h"
 #include "core/base/version.h"
 #include "core/cluster/worker_name.h"
+#include "core/os/files.h"
 
 namespace paceline {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "core/base/config_file.h"
-#include "core/base/read_access.h"
 #include "core/obs/log.h"
+#include "core/os/config_file.h"
+#include "core/os/read_access.h"
 
 namespace paceline {
 

@@ -6,8 +6,8 @@
 #include "client/render/report.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
+#include "core/job/job_keys.h"
 #include "core/model/description.h"
-#include "core/model/job_keys.h"
 #include "core/plan/search/policy.h"
 #include "core/schedule/schedule.h"
 

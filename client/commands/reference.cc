@@ -13,8 +13,8 @@
 #include "client/values/text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
+#include "core/job/job_keys.h"
 #include "core/model/description.h"
-#include "core/model/job_keys.h"
 
 namespace paceline {
 

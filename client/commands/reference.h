@@ -8,8 +8,8 @@
 #include "client/commands/command.h"
 #include "client/render/console.h"
 #include "client/values/document.h"
-#include "core/model/job_spec.h"
-#include "core/model/weights_summary.h"
+#include "core/job/spec/job_spec.h"
+#include "core/weights/weights_summary.h"
 
 namespace paceline {
 

@@ -24,8 +24,10 @@
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/model/job_keys.h"
-#include "core/rpc/convert.h"
+#include "core/data/data_sets.h"
+#include "core/job/job_check.h"
+#include "core/job/job_keys.h"
+#include "core/rpc/convert/job_convert.h"
 #include "paceline/v1/types.pb.h"
 
 namespace paceline {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 
 namespace paceline {
 

@@ -16,13 +16,13 @@
 #include "absl/strings/str_join.h"
 #include "client/files/whole_file.h"
 #include "client/values/text.h"
-#include "core/base/discovery.h"
 #include "core/base/errors.h"
-#include "core/base/files.h"
-#include "core/base/host_port.h"
 #include "core/base/status_macros.h"
 #include "core/cluster/worker_name.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
+#include "core/os/discovery.h"
+#include "core/os/files.h"
+#include "core/os/host_port.h"
 #include "yaml-cpp/yaml.h"
 
 namespace paceline {

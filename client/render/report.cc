@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/base/counted.h"
-#include "core/rpc/convert.h"
+#include "core/rpc/convert/job_convert.h"
 
 namespace paceline {
 namespace {

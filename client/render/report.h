@@ -8,7 +8,7 @@
 #include "client/values/document.h"
 #include "client/values/text.h"
 #include "core/cluster/job_state.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 #include "paceline/v1/control.pb.h"
 
 namespace paceline {

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 #include "core/plan/inputs.h"
 #include "core/plan/measurement.h"
 #include "paceline/v1/control.pb.h"

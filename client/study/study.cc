@@ -14,8 +14,9 @@
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/model/spec_problems.h"
-#include "core/rpc/convert.h"
+#include "core/job/job_check.h"
+#include "core/job/spec/spec_problems.h"
+#include "core/rpc/convert/job_convert.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {

@@ -17,7 +17,7 @@
 #include "client/values/document.h"
 #include "core/base/clock.h"
 #include "core/cluster/job_state.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 
 namespace paceline {
 

@@ -2,7 +2,7 @@
 
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/model/spec_problems.h"
+#include "core/job/spec/spec_problems.h"
 
 namespace paceline {
 

@@ -17,7 +17,7 @@
 #include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/base/utf8.h"
-#include "core/model/spec_problems.h"
+#include "core/job/spec/spec_problems.h"
 
 namespace paceline {
 

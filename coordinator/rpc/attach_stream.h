@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "coordinator/coordinator.h"
-#include "coordinator/metrics.h"
+#include "coordinator/watch/metrics.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/stream_limit.h"
 #include "core/rpc/tls.h"

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/files.h"
 #include "core/base/status_macros.h"
 #include "core/cluster/worker_name.h"
+#include "core/os/files.h"
 #include "core/rpc/enrol.h"
 
 namespace paceline {

@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "core/rpc/certificates.h"
 #include "core/rpc/tls.h"
+#include "core/trust/certificates.h"
 
 namespace paceline {
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "coordinator/coordinator.h"
-#include "coordinator/metrics.h"
 #include "coordinator/rpc/serve.h"
+#include "coordinator/watch/metrics.h"
 #include "core/rpc/stream_limit.h"
 #include "paceline/v1/control.grpc.pb.h"
 

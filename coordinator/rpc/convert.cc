@@ -11,14 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "core/base/host_port.h"
 #include "core/base/status_macros.h"
 #include "core/base/version.h"
 #include "core/cluster/registration.h"
+#include "core/os/host_port.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/group_convert.h"
-#include "core/rpc/measurement_convert.h"
-#include "core/rpc/report_convert.h"
+#include "core/rpc/convert/group_convert.h"
+#include "core/rpc/convert/measurement_convert.h"
+#include "core/rpc/convert/report_convert.h"
 
 namespace paceline {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "coordinator/brain.h"
-#include "coordinator/records.h"
+#include "coordinator/jobs/records.h"
 #include "paceline/v1/coordinator.pb.h"
 
 namespace paceline {

@@ -3,7 +3,7 @@
 
 #include "absl/time/time.h"
 #include "coordinator/coordinator.h"
-#include "coordinator/metrics.h"
+#include "coordinator/watch/metrics.h"
 #include "core/rpc/stream_limit.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
 

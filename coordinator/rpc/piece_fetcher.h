@@ -7,7 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "coordinator/checkpoint_store.h"
+#include "coordinator/jobs/checkpoint_store.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 

@@ -8,8 +8,8 @@
 
 #include "core/base/status_macros.h"
 #include "core/cluster/run_order.h"
+#include "core/rpc/convert/report_convert.h"
 #include "core/rpc/listener.h"
-#include "core/rpc/report_convert.h"
 #include "core/rpc/status.h"
 
 namespace paceline {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "coordinator/metrics.h"
+#include "coordinator/watch/metrics.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "grpcpp/support/server_callback.h"

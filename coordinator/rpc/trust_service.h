@@ -3,9 +3,9 @@
 
 #include "absl/status/statusor.h"
 #include "coordinator/coordinator.h"
-#include "coordinator/metrics.h"
 #include "coordinator/rpc/authority.h"
 #include "coordinator/rpc/serve.h"
+#include "coordinator/watch/metrics.h"
 #include "paceline/v1/trust.grpc.pb.h"
 
 namespace paceline {

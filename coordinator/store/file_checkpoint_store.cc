@@ -14,15 +14,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/job_text.h"
+#include "coordinator/jobs/job_text.h"
 #include "coordinator/store/file_system.h"
-#include "core/base/byte_file.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/base/steady_wait.h"
-#include "core/model/made_with.h"
-#include "core/rpc/convert.h"
-#include "core/rpc/json_convert.h"
+#include "core/job/made_with.h"
+#include "core/os/byte_file.h"
+#include "core/os/steady_wait.h"
+#include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/json_convert.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {

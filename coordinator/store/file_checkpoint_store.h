@@ -13,9 +13,9 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "coordinator/checkpoint_store.h"
-#include "core/base/steady_wait.h"
-#include "core/base/task_loop.h"
+#include "coordinator/jobs/checkpoint_store.h"
+#include "core/os/steady_wait.h"
+#include "core/os/task_loop.h"
 
 namespace paceline {
 

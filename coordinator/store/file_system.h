@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "core/base/files.h"
+#include "core/os/files.h"
 
 namespace paceline {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/records.h"
+#include "coordinator/jobs/records.h"
 #include "coordinator/store/file_system.h"
 #include "core/base/status_macros.h"
 

@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "coordinator/jobs/weights_store.h"
 #include "coordinator/store/weights_file.h"
-#include "coordinator/weights_store.h"
-#include "core/base/task_loop.h"
+#include "core/os/task_loop.h"
 
 namespace paceline {
 

@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "coordinator/list_page.h"
+#include "coordinator/jobs/list_page.h"
 #include "core/base/status_macros.h"
-#include "core/rpc/group_convert.h"
-#include "core/rpc/measurement_convert.h"
+#include "core/rpc/convert/group_convert.h"
+#include "core/rpc/convert/measurement_convert.h"
 
 namespace paceline {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "coordinator/job_store.h"
+#include "coordinator/jobs/job_store.h"
 #include "coordinator/store/sqlite.h"
 
 namespace paceline {

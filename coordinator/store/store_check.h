@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "coordinator/store/sqlite.h"
-#include "core/base/thread.h"
+#include "core/os/thread.h"
 
 namespace paceline {
 

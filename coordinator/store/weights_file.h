@@ -20,9 +20,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "coordinator/weights_store.h"
+#include "coordinator/jobs/weights_store.h"
 #include "core/base/ids.h"
-#include "core/model/safetensors_layout.h"
+#include "core/weights/safetensors_layout.h"
 
 namespace paceline {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 #include "paceline/v1/types.pb.h"
 
 namespace paceline {

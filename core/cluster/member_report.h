@@ -1,6 +1,7 @@
 // A member of a round group reports itself and the others.  The message
 // (v1::MemberState) can name a process that cannot be, or a process twice;
-// these types cannot, and core/rpc/group_convert.h refuses such a message.
+// these types cannot, and core/rpc/convert/group_convert.h refuses such a
+// message.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/base/host_port.h"
+#include "core/os/host_port.h"
 
 namespace paceline {
 namespace {

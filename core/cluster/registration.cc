@@ -5,9 +5,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/host_port.h"
 #include "core/base/utf8.h"
 #include "core/cluster/worker_name.h"
+#include "core/os/host_port.h"
 
 namespace paceline {
 namespace {

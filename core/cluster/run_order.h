@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "core/base/ids.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 #include "core/optim/step_gate.h"
 #include "core/plan/plan.h"
 #include "core/recover/order.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/model/data_sets.h"
+#include "core/data/data_sets.h"
 #include "core/model/models.h"
 
 namespace paceline {

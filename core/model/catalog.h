@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/tensor.h"
+#include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
-#include "core/model/job_spec.h"
 
 namespace paceline {
 

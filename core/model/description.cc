@@ -9,10 +9,9 @@
 #include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/job/spec/spec_problems.h"
 #include "core/model/catalog.h"
 #include "core/model/fine_tuning.h"
-#include "core/model/made_with.h"
-#include "core/model/spec_problems.h"
 #include "core/model/stage_drop.h"
 
 namespace paceline {
@@ -67,32 +66,6 @@ ModelSpec BareModel(ModelSpec spec) {
   spec.only = kTrainsAll;
   spec.reset_head = false;
   return spec;
-}
-
-ModelSpec TeacherOf(const JobSpec& spec) {
-  ModelSpec teacher = BareModel(spec.model);
-  teacher.sizes.clear();
-  teacher.weights = spec.train.distill.weights;
-  return teacher;
-}
-
-absl::StatusOr<ModelDescription> DescribeModel(const JobSpec& spec) {
-  PACELINE_ASSIGN_OR_RETURN(
-      ModelDescription described,
-      DescribeModel(spec.model, spec.data.shape, spec.data.classes));
-  PACELINE_RETURN_IF_ERROR(SkipBlocksOf(spec, described));
-  described.made_with = MadeWithOf(spec, described);
-  if (!spec.train.distill.weights.empty() && !IsInference(spec)) {
-    JobSpec of_teacher = spec;
-    of_teacher.model = TeacherOf(spec);
-    of_teacher.train.distill = {};
-    of_teacher.faults.clear();
-    PACELINE_ASSIGN_OR_RETURN(ModelDescription teacher,
-                              DescribeModel(of_teacher));
-    described.teacher =
-        std::make_shared<const ModelDescription>(std::move(teacher));
-  }
-  return described;
 }
 
 std::vector<SampleTensor> BoundaryTensors(const Layer& layer) {

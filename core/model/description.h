@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/tensor.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 
 namespace paceline {
 
@@ -88,7 +88,7 @@ struct ModelDescription {
     std::string name;
   };
   std::vector<Alias> aliases;
-  // How many units each group has that may be pruned (core/model/pruning.h);
+  // How many units each group has that may be pruned (core/weights/pruning.h);
   // empty: nothing may.
   std::vector<int32_t> sizes;
   bool pruned = false;  // model.sizes said so
@@ -96,7 +96,7 @@ struct ModelDescription {
   // ("classifier"); it trains beside adapters.  Empty: none.
   std::string head;
   // The job's weights depend on this, and no shape shows it:
-  // core/model/made_with.h.
+  // core/job/made_with.h.
   std::map<std::string, std::string> made_with;
   // The model of train.distill; null: none.
   std::shared_ptr<const ModelDescription> teacher;
@@ -154,14 +154,6 @@ absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
 
 // The same model without what a job does to it in training.
 ModelSpec BareModel(ModelSpec spec);
-
-// The model of train.distill.weights.
-ModelSpec TeacherOf(const JobSpec& spec);
-
-// Describes what `spec` computes with, and its teacher.  Blocks that its faults
-// skip are skipped.
-// Errors: as the above; InvalidArgument  a block that cannot be left out
-absl::StatusOr<ModelDescription> DescribeModel(const JobSpec& spec);
 
 // All names that DescribeModel knows but `script`, sorted.
 std::vector<std::string> ModelNames();

@@ -6,8 +6,8 @@
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/data/data_sets.h"
 #include "core/model/chain.h"
-#include "core/model/data_sets.h"
 #include "core/model/models.h"
 
 namespace paceline {

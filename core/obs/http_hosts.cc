@@ -14,8 +14,8 @@
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "core/base/host_port.h"
-#include "core/base/steady_wait.h"
+#include "core/os/host_port.h"
+#include "core/os/steady_wait.h"
 
 namespace paceline {
 namespace {

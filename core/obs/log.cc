@@ -13,9 +13,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "core/base/steady_wait.h"
 #include "core/base/utf8.h"
 #include "core/obs/repeats.h"
+#include "core/os/steady_wait.h"
 #include "spdlog/logger.h"
 #include "spdlog/pattern_formatter.h"
 #include "spdlog/sinks/stdout_sinks.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "core/base/ticker.h"
+#include "core/os/ticker.h"
 
 namespace paceline {
 

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/files.h"
+#include "core/os/files.h"
 
 namespace paceline {
 

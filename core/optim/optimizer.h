@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 #include "core/optim/step_gate.h"
 
 namespace paceline {

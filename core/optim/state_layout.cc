@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/model/made_with.h"
+#include "core/job/made_with.h"
 #include "core/optim/optimizer.h"
 
 namespace paceline {

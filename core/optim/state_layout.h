@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
-#include "core/model/job_spec.h"
-#include "core/model/safetensors_layout.h"
+#include "core/weights/safetensors_layout.h"
 
 namespace paceline {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
-#include "core/model/job_spec.h"
 #include "core/plan/cost.h"
 #include "core/plan/plan.h"
 #include "core/plan/problem.h"

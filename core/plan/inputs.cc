@@ -13,9 +13,8 @@
 #include "absl/strings/strip.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/model/checkpointing.h"
-#include "core/model/precision.h"
-#include "core/model/pruning.h"
+#include "core/job/spec/checkpointing.h"
+#include "core/job/spec/precision.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
@@ -23,6 +22,7 @@
 #include "core/plan/why.h"
 #include "core/predict/time_predictor.h"
 #include "core/transfer/tensor_codec.h"
+#include "core/weights/pruning.h"
 
 namespace paceline {
 namespace {

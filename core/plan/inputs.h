@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
-#include "core/model/job_spec.h"
 #include "core/plan/measurement.h"
 #include "core/plan/problem.h"
 #include "core/predict/layer_predictor.h"

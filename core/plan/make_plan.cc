@@ -15,7 +15,7 @@
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/model/job_keys.h"
+#include "core/job/job_keys.h"
 #include "core/plan/cut.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"

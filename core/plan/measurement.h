@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 
 namespace paceline {
 
@@ -43,7 +43,7 @@ struct LayerMeasurement {
 struct ProfileKey {
   std::string model;  // ModelKey()
   int64_t micro_batch = 0;
-  std::string dtype = "f32";  // ProfileDType() of core/model/precision.h
+  std::string dtype = "f32";  // ProfileDType() of core/job/spec/precision.h
   int32_t threads = 1;
   std::string device;  // the worker's name
 

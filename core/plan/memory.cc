@@ -8,12 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/tensor.h"
-#include "core/model/aggregation.h"
-#include "core/model/checkpointing.h"
-#include "core/model/data_sets.h"
+#include "core/data/data_sets.h"
+#include "core/job/aggregation.h"
+#include "core/job/spec/checkpointing.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/plan.h"
-#include "core/round/rule_traits.h"
+#include "core/round/rules/rule_traits.h"
 
 namespace paceline {
 namespace {

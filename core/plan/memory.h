@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "core/job/spec/job_spec.h"
+#include "core/job/spec/precision.h"
 #include "core/model/description.h"
-#include "core/model/job_spec.h"
-#include "core/model/precision.h"
 #include "core/plan/problem.h"
 
 namespace paceline {

@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
+#include "core/job/spec/job_spec.h"
+#include "core/job/spec/precision.h"
 #include "core/model/description.h"
-#include "core/model/job_spec.h"
-#include "core/model/precision.h"
 #include "core/plan/inputs.h"
 #include "core/plan/problem.h"
 #include "core/schedule/route.h"

@@ -13,16 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "core/model/layer_range.h"
 
 namespace paceline {
-
-// Layers [first, last) of the model's chain.
-struct LayerRange {
-  int first = 0;
-  int last = 0;
-
-  friend bool operator==(const LayerRange&, const LayerRange&) = default;
-};
 
 struct LayerCost {
   std::string name;

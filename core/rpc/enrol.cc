@@ -10,9 +10,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "core/base/clock.h"
-#include "core/base/files.h"
 #include "core/base/status_macros.h"
-#include "core/base/steady_wait.h"
+#include "core/os/files.h"
+#include "core/os/steady_wait.h"
 
 namespace paceline {
 namespace {

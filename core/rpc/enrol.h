@@ -12,16 +12,14 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/rpc/call_deadline.h"
-#include "core/rpc/certificates.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "core/rpc/tls.h"
+#include "core/trust/certificates.h"
 #include "grpcpp/client_context.h"
 #include "paceline/v1/trust.grpc.pb.h"
 
 namespace paceline {
-
-inline constexpr int64_t kMostPemBytes = 64 << 10;
 
 using Credentials = std::shared_ptr<grpc::ChannelCredentials>;
 

@@ -23,7 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "core/base/clock.h"
-#include "core/base/steady_wait.h"
+#include "core/os/steady_wait.h"
 
 namespace paceline {
 namespace {

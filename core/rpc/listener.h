@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/base/thread.h"
+#include "core/os/thread.h"
 
 namespace paceline {
 

@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "core/base/files.h"
-#include "core/base/secret.h"
 #include "core/base/status_macros.h"
+#include "core/os/files.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/status.h"
+#include "core/trust/secret.h"
 #include "grpc/grpc.h"
 #include "grpc/grpc_security.h"
 #include "grpc/grpc_security_constants.h"
@@ -30,7 +30,6 @@ namespace {
 
 namespace tls = grpc::experimental;
 
-constexpr int64_t kMostPemBytes = 64 << 10;
 constexpr unsigned int kLookForNewFilesSeconds = 1;
 constexpr char kPeerUri[] = "peer_uri";  // gRPC's names
 constexpr char kPeerCertificate[] = "x509_pem_cert";

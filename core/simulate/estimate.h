@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
-#include "core/model/job_spec.h"
 #include "core/plan/cost.h"
 #include "core/plan/inputs.h"
 #include "core/simulate/simulation.h"

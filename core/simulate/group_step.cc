@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
-#include "core/model/aggregation.h"
+#include "core/job/aggregation.h"
 #include "core/plan/memory.h"
 #include "core/round/view.h"
 

@@ -12,9 +12,9 @@
 #endif
 
 #include "absl/strings/escaping.h"
-#include "core/base/byte_file.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/os/byte_file.h"
 
 namespace paceline {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "core/base/ids.h"
 #include "core/base/tensor.h"
-#include "core/model/batch.h"
+#include "core/data/batch.h"
 #include "core/model/description.h"
 #include "core/round/view.h"
 #include "core/transfer/tensor_codec.h"

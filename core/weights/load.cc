@@ -13,8 +13,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
-#include "core/model/weights_check.h"
 #include "core/weights/safetensors.h"
+#include "core/weights/weights_check.h"
 
 namespace paceline {
 namespace {

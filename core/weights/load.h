@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/job/made_with.h"
 #include "core/model/description.h"
-#include "core/model/made_with.h"
-#include "core/model/safetensors_layout.h"
-#include "core/plan/plan.h"
+#include "core/model/layer_range.h"
+#include "core/weights/safetensors_layout.h"
 
 namespace paceline {
 

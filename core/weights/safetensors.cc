@@ -20,9 +20,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
-#include "core/base/byte_file.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/os/byte_file.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {
@@ -31,7 +31,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "tensors are written as they lie in memory");
 
-constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMaxHeaderBytes = int64_t{16} << 20;
 constexpr int64_t kHashBytes = 1 << 20;
 

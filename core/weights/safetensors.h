@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/model/safetensors_layout.h"
-#include "core/model/weights_summary.h"
+#include "core/weights/safetensors_layout.h"
+#include "core/weights/weights_summary.h"
 
 namespace paceline {
 

@@ -23,8 +23,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "benchmark/benchmark.h"
+#include "tests/bench/peers/transfer_pair.h"
 #include "tests/bench/ratios.h"
-#include "tests/bench/transfer_pair.h"
 
 namespace paceline {
 namespace {

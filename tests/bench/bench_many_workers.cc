@@ -45,11 +45,11 @@
 #include "absl/time/clock.h"
 #include "core/base/check.h"
 #include "core/base/clock.h"
-#include "core/base/steady_wait.h"
-#include "core/base/thread.h"
+#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/rpc/channel.h"
 #include "paceline/v1/control.grpc.pb.h"
-#include "tests/bench/scripted_worker.h"
+#include "tests/bench/peers/scripted_worker.h"
 
 namespace paceline {
 namespace {

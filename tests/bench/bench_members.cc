@@ -23,15 +23,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "core/base/check.h"
-#include "core/base/host_port.h"
-#include "core/base/thread.h"
+#include "core/os/host_port.h"
+#include "core/os/thread.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/simulate/group_step.h"
 #include "tests/bench/cpu_seconds.h"
-#include "tests/bench/round_member.h"
-#include "tests/support/memory_round_transport.h"
-#include "worker/transport/round_plane.h"
+#include "tests/bench/peers/round_member.h"
+#include "tests/support/pipeline/memory_round_transport.h"
+#include "worker/transport/round/round_plane.h"
 
 namespace paceline {
 namespace {

@@ -24,14 +24,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/check.h"
-#include "core/base/host_port.h"
-#include "core/base/steady_wait.h"
+#include "core/os/host_port.h"
+#include "core/os/steady_wait.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
-#include "tests/bench/bare_exchange.h"
 #include "tests/bench/cpu_seconds.h"
-#include "tests/bench/round_member.h"
-#include "worker/transport/round_plane.h"
+#include "tests/bench/peers/bare_exchange.h"
+#include "tests/bench/peers/round_member.h"
+#include "worker/transport/round/round_plane.h"
 
 namespace paceline {
 namespace {

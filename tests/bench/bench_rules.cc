@@ -8,8 +8,8 @@
 #include "benchmark/benchmark.h"
 #include "core/base/check.h"
 #include "core/base/random.h"
-#include "core/round/rule.h"
-#include "core/round/rule_blocks.h"
+#include "core/round/rules/rule.h"
+#include "core/round/rules/rule_blocks.h"
 
 namespace paceline {
 namespace {

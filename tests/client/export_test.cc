@@ -10,7 +10,7 @@
 
 #include "core/model/description.h"
 #include "core/model/operation.h"
-#include "core/rpc/convert.h"
+#include "core/rpc/convert/job_convert.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

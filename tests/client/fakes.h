@@ -23,7 +23,7 @@
 #include "client/render/report.h"
 #include "client/rpc/control_client.h"
 #include "core/model/description.h"
-#include "core/rpc/convert.h"
+#include "core/rpc/convert/job_convert.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"

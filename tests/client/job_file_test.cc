@@ -14,7 +14,7 @@
 #include "absl/strings/strip.h"
 #include "client/commands/command.h"
 #include "client/files/whole_file.h"
-#include "core/model/job_keys.h"
+#include "core/job/job_keys.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"

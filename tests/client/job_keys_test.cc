@@ -1,5 +1,5 @@
 // One table of job keys: nothing is missing, nothing is made up.
-#include "core/model/job_keys.h"
+#include "core/job/job_keys.h"
 
 #include <set>
 #include <string>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "client/commands/reference.h"
 #include "client/files/job_file.h"
-#include "core/rpc/convert.h"
+#include "core/rpc/convert/job_convert.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "absl/strings/match.h"
-#include "core/base/secret.h"
+#include "core/trust/secret.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "core/base/steady_wait.h"
-#include "core/base/thread.h"
+#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/data_plane_mesh.h"
 

@@ -13,8 +13,8 @@
 #include "core/base/check.h"
 #include "core/base/random.h"
 #include "tests/cluster/plane_server.h"
-#include "tests/support/memory_link.h"
-#include "worker/transport/data_plane.h"
+#include "tests/support/pipeline/memory_link.h"
+#include "worker/transport/stage/data_plane.h"
 
 namespace paceline {
 

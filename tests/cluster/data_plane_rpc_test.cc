@@ -7,8 +7,8 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
-#include "core/base/steady_wait.h"
-#include "core/base/thread.h"
+#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/status.h"
 #include "core/transfer/frame_codec.h"
@@ -16,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "tests/cluster/data_plane_receiver.h"
-#include "worker/transport/inbound_stream.h"
+#include "worker/transport/stream/inbound_stream.h"
 
 namespace paceline {
 namespace {

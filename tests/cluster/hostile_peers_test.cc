@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/base/steady_wait.h"
 #include "core/base/tensor_memory.h"
+#include "core/os/steady_wait.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/stream_limit.h"
 #include "gtest/gtest.h"

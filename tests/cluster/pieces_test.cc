@@ -12,7 +12,7 @@
 #include "absl/time/clock.h"
 #include "coordinator/rpc/piece_fetcher.h"
 #include "core/base/clock.h"
-#include "core/base/steady_wait.h"
+#include "core/os/steady_wait.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
@@ -22,9 +22,9 @@
 #include "paceline/v1/stage.grpc.pb.h"
 #include "tests/cluster/plane_server.h"
 #include "tests/support/says.h"
-#include "worker/transport/data_plane.h"
-#include "worker/transport/piece_client.h"
-#include "worker/transport/piece_server.h"
+#include "worker/transport/piece/piece_client.h"
+#include "worker/transport/piece/piece_server.h"
+#include "worker/transport/stage/data_plane.h"
 
 namespace paceline {
 namespace {

@@ -9,8 +9,8 @@
 #include "gtest/gtest.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "tests/cluster/plane_server.h"
-#include "worker/transport/data_plane.h"
 #include "worker/transport/grpc_prober.h"
+#include "worker/transport/stage/data_plane.h"
 
 namespace paceline {
 namespace {

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "tests/cluster/plane_server.h"
-#include "tests/support/round_recorder.h"
-#include "worker/transport/round_plane.h"
+#include "tests/support/pipeline/round_recorder.h"
+#include "worker/transport/round/round_plane.h"
 
 namespace paceline {
 

@@ -1,6 +1,6 @@
 // Rounds over gRPC: what every transport of rounds promises, and fences, other
 // processes, hostile peers.
-#include "worker/transport/round_plane.h"
+#include "worker/transport/round/round_plane.h"
 
 #include <memory>
 #include <string>
@@ -8,13 +8,13 @@
 
 #include "absl/synchronization/notification.h"
 #include "core/base/random.h"
-#include "core/rpc/round_convert.h"
+#include "core/rpc/convert/round_convert.h"
 #include "core/transfer/frame_codec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/round.pb.h"
 #include "tests/cluster/round_receiver.h"
-#include "tests/support/round_transport_suite.h"
+#include "tests/support/pipeline/round_transport_suite.h"
 
 namespace paceline {
 namespace {

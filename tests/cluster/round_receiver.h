@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rpc/round_convert.h"
+#include "core/rpc/convert/round_convert.h"
 #include "core/transfer/checksum.h"
 #include "core/transfer/frame_codec.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "coordinator/group_event_log.h"
+#include "coordinator/jobs/group_event_log.h"
 
 #include <string>
 

@@ -1,13 +1,13 @@
-#include "coordinator/group_placement.h"
+#include "coordinator/place/group_placement.h"
 
 #include <list>
 #include <string>
 
-#include "coordinator/job_text.h"
+#include "coordinator/jobs/job_text.h"
 #include "core/plan/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/coordinator/group_mesh.h"
+#include "tests/coordinator/brain/group_mesh.h"
 #include "tests/support/says.h"
 
 namespace paceline {

@@ -1,7 +1,7 @@
-#include "coordinator/measure_queue.h"
+#include "coordinator/mesh/measure_queue.h"
 
 #include "absl/strings/str_cat.h"
-#include "core/rpc/measurement_convert.h"
+#include "core/rpc/convert/measurement_convert.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "coordinator/job_store.h"
+#include "coordinator/jobs/job_store.h"
 #include "coordinator/store/sqlite_store.h"
 
 namespace paceline {

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "coordinator/brain.h"
-#include "coordinator/job_text.h"
+#include "coordinator/jobs/job_text.h"
 #include "coordinator/rpc/convert.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/convert.h"
-#include "core/rpc/group_convert.h"
-#include "core/rpc/measurement_convert.h"
-#include "core/rpc/report_convert.h"
+#include "core/rpc/convert/group_convert.h"
+#include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/measurement_convert.h"
+#include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/memory_store.h"

@@ -1,4 +1,4 @@
-#include "coordinator/mesh_watch.h"
+#include "coordinator/watch/mesh_watch.h"
 
 #include <memory>
 #include <optional>

@@ -1,11 +1,11 @@
 // The coordinator's /metrics shows jobs and round groups.
-#include "coordinator/metrics.h"
+#include "coordinator/watch/metrics.h"
 
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/coordinator/group_mesh.h"
+#include "tests/coordinator/brain/group_mesh.h"
 #include "tests/support/says.h"
 
 namespace paceline {

@@ -1,10 +1,10 @@
-#include "coordinator/placement.h"
+#include "coordinator/place/placement.h"
 
 #include <set>
 
-#include "coordinator/job_text.h"
+#include "coordinator/jobs/job_text.h"
+#include "core/data/data_sets.h"
 #include "core/model/catalog.h"
-#include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"

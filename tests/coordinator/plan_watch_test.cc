@@ -1,4 +1,4 @@
-#include "coordinator/plan_watch.h"
+#include "coordinator/place/plan_watch.h"
 
 #include "core/plan/memory.h"
 #include "gtest/gtest.h"

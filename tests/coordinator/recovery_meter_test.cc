@@ -1,4 +1,4 @@
-#include "coordinator/recovery_meter.h"
+#include "coordinator/jobs/recovery_meter.h"
 
 #include "gtest/gtest.h"
 

@@ -1,5 +1,5 @@
 // Tokens with which machines and people join.
-#include "coordinator/tokens.h"
+#include "coordinator/mesh/tokens.h"
 
 #include <string>
 

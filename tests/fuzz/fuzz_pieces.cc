@@ -1,7 +1,7 @@
 #include "tests/fuzz/fuzz_pieces.h"
 
 // The reader is in there, in a namespace without a name.
-#include "worker/transport/piece_client.cc"
+#include "worker/transport/piece/piece_client.cc"
 
 namespace paceline {
 

@@ -13,7 +13,7 @@ from tree import Problem
 
 DECLARATIONS = ("core/obs/process_metrics.h",
                 *(f"{folder}/metrics.{ending}"
-                  for folder in ("coordinator", "worker/measure")
+                  for folder in ("coordinator/watch", "worker/control")
                   for ending in ("h", "cc")))
 METRIC = re.compile(r"\b(?:paceline_(?:coordinator|worker)|process)_[a-z0-9_]+")
 # The program that makes the dashboards' JSON.

@@ -44,24 +44,20 @@ STANDARD = re.compile(
     r"setjmp|stdio|stdlib|string|time)\.h$")
 OWN = re.compile(r"(core|coordinator|worker|client|tests)/")
 
-CORE_LOGIC = (r"core/(base|model|plan|predict|schedule|simulate|cluster|round|"
-              r"recover|optim|transfer)/")
+CORE_LOGIC = (r"core/(base|os|job|data|model|plan|predict|schedule|simulate|"
+              r"cluster|round|recover|optim|transfer|weights)/")
 OBS = r"core/obs/"
-RPC = r"core/rpc/"
+RPC = r"core/(rpc|trust)/"
 # The client, but for its use of gRPC.
 CLIENT = r"client/(options|usage|rpc/(control|trust)_client|" \
          r"(commands(/[a-z]+)?|files|render|study|values)/[^/]+)\.h$"
 WIRE = {"grpc", "protobuf", "stubs", "generated"}
 # Messages as structs of the logic, for whoever stores or shows them.
-CONVERT = r"core/rpc/[a-z_]*(convert|status|channel)\.h$"
-
-
-def here(folder):
-    """Headers right in `folder`, not in its subfolders."""
-    return rf"{folder}/[^/]+\.h$"
-
-
-WORKER = r"worker/((agent|measure|pipeline|rounds)/)?[^/]+\.h$"
+CONVERT = r"core/(trust/secret|rpc/(convert/[a-z_]+|status|channel))\.h$"
+WORKER = (r"worker/((control|meters|pipeline|profile|rounds|rounds/parts)/)?"
+          r"[^/]+\.h$")
+# The coordinator, but for what stores and sends.
+COORDINATOR = (r"coordinator/((attempts|jobs|mesh|place|watch)/)?[^/]+\.h$")
 
 
 # (files, library kinds besides absl and the standard library, own headers).
@@ -75,29 +71,29 @@ RULES = [
      [CORE_LOGIC, CLIENT]),
 
     # Logic that everything else stands on.
-    (r"core/base/", {"posix"}, [r"core/base/"]),
+    (r"core/base/", set(), [r"core/base/"]),
+    (r"core/os/", {"posix"}, [r"core/(base|os)/"]),
     (r"core/transfer/[^/]+\.cc$", {"xxhash", "openssl"}, [CORE_LOGIC]),
+    (r"core/weights/", {"json", "posix"}, [CORE_LOGIC]),
     # What workers say of themselves is kept as the message that says it.
     (r"core/cluster/", {"generated"}, [CORE_LOGIC]),
     (CORE_LOGIC, set(), [CORE_LOGIC]),
 
     # Adapters of core.
-    (r"core/weights/", {"json", "posix"}, [CORE_LOGIC, r"core/weights/"]),
-    (r"core/rpc/certificates\.cc$", {"openssl"}, [CORE_LOGIC, RPC]),
+    (r"core/trust/", {"openssl", "posix"}, [CORE_LOGIC, r"core/trust/"]),
     (r"core/rpc/", WIRE | {"posix"}, [CORE_LOGIC, RPC]),
     (r"core/obs/[^/]+\.cc$",
      {"spdlog", "prometheus", "httplib", "openssl", "systemd", "posix"},
-     [r"core/base/", OBS]),
-    (r"core/obs/[^/]+\.h$", set(), [r"core/base/", OBS]),
+     [r"core/(base|os)/", OBS]),
+    (r"core/obs/[^/]+\.h$", set(), [r"core/(base|os)/", OBS]),
 
     # Daemons and client: their own logic, then their adapters.
     (r"coordinator/store/", {"sqlite", "posix", "generated"},
-     [CORE_LOGIC, OBS, CONVERT, here("coordinator"), r"coordinator/store/"]),
+     [CORE_LOGIC, OBS, CONVERT, COORDINATOR, r"coordinator/store/"]),
     (r"coordinator/rpc/", WIRE | {"posix"},
-     [CORE_LOGIC, OBS, RPC, here("coordinator"), r"coordinator/rpc/"]),
-    (here("coordinator").replace(r"\.h$", r"\.(h|cc)$"),
-     {"posix", "generated"},
-     [CORE_LOGIC, OBS, CONVERT, here("coordinator")]),
+     [CORE_LOGIC, OBS, RPC, COORDINATOR, r"coordinator/rpc/"]),
+    (COORDINATOR.replace(r"\.h$", r"\.(h|cc)$"), {"posix", "generated"},
+     [CORE_LOGIC, OBS, CONVERT, COORDINATOR]),
 
     (r"worker/torch/", {"torch", "blas", "posix"},
      [CORE_LOGIC, OBS, WORKER, r"worker/torch/"]),
@@ -122,9 +118,9 @@ RULES = [
     (r"tests/core/rpc/", WIRE | {"gtest", "posix"},
      [CORE_LOGIC, RPC, r"tests/support/"]),
     (r"tests/core/base/", {"gtest", "posix"},
-     [r"core/base/", r"tests/support/"]),
+     [r"core/(base|os|trust)/", r"tests/support/"]),
     (r"tests/core/obs/", {"gtest", "posix"},
-     [r"core/base/", OBS, r"tests/support/"]),
+     [r"core/(base|os)/", OBS, r"tests/support/"]),
     (r"tests/core/simulate/", {"gtest", "json"},
      [CORE_LOGIC, r"tests/support/"]),
     # A program; it reads job files.
@@ -132,23 +128,24 @@ RULES = [
      [CORE_LOGIC, r"client/files/job_file\.h$", r"tests/core/(round|world)/"]),
     (r"tests/core/world/program\.(h|cc)$", {"cli11"}, [CORE_LOGIC]),
     (r"tests/core/(round|recover)/", {"gtest"},
-     [CORE_LOGIC, r"tests/(core/world|support)/"]),
+     [CORE_LOGIC, r"tests/(core/(round/world|world)|support)/"]),
     (r"tests/core/weights/", {"gtest", "posix"},
-     [CORE_LOGIC, r"core/weights/", r"tests/support/"]),
+     [CORE_LOGIC, r"tests/support/"]),
     (r"tests/core/", {"gtest"}, [CORE_LOGIC, r"tests/support/"]),
     (r"tests/torch/", {"gtest", "torch", "blas", "json", "posix"},
-     [CORE_LOGIC, OBS, r"core/weights/", r"worker/",
-      r"tests/(support/|worker/training_group\.h$)"]),
+     [CORE_LOGIC, OBS, r"worker/",
+      r"tests/(support/|worker/rounds/training_group\.h$)"]),
     (r"tests/support/tsan/", {"posix", "sanitizer"}, []),
     (r"tests/support/",
      {"gtest", "posix", "zlib", "images", "json", "generated"},
-     [CORE_LOGIC, OBS, WORKER, here("coordinator"),
+     [CORE_LOGIC, OBS, WORKER, COORDINATOR,
       r"tests/support/"]),
     (r"tests/coordinator/", WIRE | {"gtest", "sqlite", "posix"},
-     [CORE_LOGIC, OBS, RPC, r"coordinator/", r"tests/support/"]),
+     [CORE_LOGIC, OBS, RPC, r"coordinator/",
+      r"tests/(coordinator|support)/"]),
     (r"tests/worker/", WIRE | {"gtest", "zlib", "images", "json", "posix"},
      [CORE_LOGIC, OBS, RPC, WORKER, r"worker/(transport|data)/",
-      r"tests/support/"]),
+      r"tests/(worker|support)/"]),
     (r"tests/client/", WIRE | {"gtest", "json", "yaml", "cli11", "posix"},
      [CORE_LOGIC, RPC, r"client/", r"tests/(client|support)/"]),
     (r"tests/cluster/", WIRE | {"gtest", "posix"},

@@ -56,10 +56,11 @@ class IncludeRule(LintTest):
         ("core/schedule/a.cc", '"core/obs/log.h"'),
         ("core/optim/a.cc", "<sys/socket.h>"),
         ("core/cluster/a.cc", "<grpcpp/grpcpp.h>"),
+        ("core/os/a.cc", '"core/model/a.h"'),
         ("core/transfer/a.h", "<xxhash.h>"),
         ("core/transfer/a.cc", "<grpcpp/grpcpp.h>"),
         ("core/rpc/a.cc", "<yaml-cpp/yaml.h>"),
-        ("core/rpc/certificates.cc", "<grpcpp/grpcpp.h>"),
+        ("core/trust/certificates.cc", "<grpcpp/grpcpp.h>"),
         ("core/obs/a.h", "<prometheus/registry.h>"),
         ("core/obs/a.h", "<httplib.h>"),
         ("core/obs/a.cc", "<grpcpp/grpcpp.h>"),
@@ -70,9 +71,9 @@ class IncludeRule(LintTest):
         ("coordinator/brain.cc", '"worker/pipeline/link.h"'),
         ("coordinator/store/a.cc", "<grpcpp/grpcpp.h>"),
         ("coordinator/rpc/a.cc", "<sqlite3.h>"),
-        ("worker/agent/agent.cc", "<torch/torch.h>"),
-        ("worker/agent/agent.h", '"worker/torch/engine.h"'),
-        ("worker/agent/agent.cc", '"paceline/v1/coordinator.grpc.pb.h"'),
+        ("worker/control/agent.cc", "<torch/torch.h>"),
+        ("worker/control/agent.h", '"worker/torch/engine.h"'),
+        ("worker/control/agent.cc", '"paceline/v1/coordinator.grpc.pb.h"'),
         ("worker/transport/a.cc", "<ATen/ATen.h>"),
         ("worker/torch/a.cc", "<grpcpp/grpcpp.h>"),
         ("worker/torch/a.cc", '"worker/transport/a.h"'),
@@ -106,15 +107,15 @@ class IncludeRule(LintTest):
         ("core/obs/a.cc", "<spdlog/spdlog.h>"),
         ("coordinator/store/a.cc", "<sqlite3.h>"),
         ("coordinator/main.cc", '"coordinator/store/store.h"'),
-        ("worker/agent/a.cc", '"paceline/v1/coordinator.pb.h"'),
-        ("worker/agent/a.cc", '"core/rpc/convert.h"'),
+        ("worker/control/a.cc", '"paceline/v1/coordinator.pb.h"'),
+        ("worker/control/a.cc", '"core/rpc/convert/job_convert.h"'),
         ("worker/torch/a.cc", "<torch/torch.h>"),
         ("worker/main.cc", '"worker/torch/engine.h"'),
         ("worker/data/a.cc", "<zlib.h>"),
         ("worker/options.cc", "<CLI/CLI.hpp>"),
         ("client/files/a.cc", "<yaml-cpp/yaml.h>"),
         ("client/commands/a.cc", '"paceline/v1/control.pb.h"'),
-        ("client/commands/a.cc", '"core/rpc/convert.h"'),
+        ("client/commands/a.cc", '"core/rpc/convert/job_convert.h"'),
         ("tests/core/plan/a_test.cc", '"gtest/gtest.h"'),
         ("tests/torch/a_test.cc", "<torch/torch.h>"),
     ]
@@ -272,6 +273,26 @@ class Shape(LintTest):
         self.assert_clean(shape.check_layout)
         self.write("core/base/c.cc", "")
         self.assert_says(shape.check_layout, "core/base: has no README.md")
+        self.write("core/README.md", "- `base/`: below all others\n")
+        self.assert_clean(shape.check_layout)
+
+    def test_a_folder_of_many_files_is_caught(self):
+        self.write("client/README.md", "")
+        for number in range(24):
+            self.write(f"client/{number}.py", "")
+        self.assert_clean(shape.check_layout)
+        self.write("client/one_more.py", "")
+        self.assert_says(shape.check_layout, "client: has 26 files")
+
+    def test_folders_that_include_each_other_are_caught(self):
+        self.write("core/plan/a.h", '#include "core/round/a.h"\n')
+        self.write("core/round/a.h", "")
+        self.write("core/round/rules/a.h", '#include "core/round/b.h"\n')
+        self.write("core/round/b.h", '#include "core/round/rules/a.h"\n')
+        self.assert_clean(shape.check_mutual_includes)
+        self.write("core/round/b.h", '#include "core/plan/a.h"\n')
+        self.assert_says(shape.check_mutual_includes, "core/plan/a.h:1:",
+                         "core/round/b.h:1")
 
 
 class Words(LintTest):
@@ -356,7 +377,7 @@ class Formats(LintTest):
 class Dashboards(LintTest):
     def setUp(self):
         super().setUp()
-        self.write("worker/measure/metrics.h",
+        self.write("worker/control/metrics.h",
                    '  "paceline_worker_seconds_total"\n'
                    '  "paceline_worker_wait_seconds"\n')
 
@@ -378,7 +399,7 @@ class Dashboards(LintTest):
 
     def test_a_metric_without_a_panel_is_caught(self):
         self.dashboard("paceline_worker_seconds_total")
-        self.assert_says(dashboards.check_metrics, "worker/measure/metrics.h:2:",
+        self.assert_says(dashboards.check_metrics, "worker/control/metrics.h:2:",
                          "paceline_worker_wait_seconds")
 
     def test_a_panel_without_a_metric_is_caught(self):

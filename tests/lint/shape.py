@@ -7,6 +7,9 @@ from tree import Problem
 
 MAX_FILE_LINES = 1000
 MAX_FUNCTION_LINES = 80
+MAX_FOLDER_FILES = 25
+# Data, not code: nobody reads a folder of it from top to bottom.
+MAY_BE_LARGE = ("tests/fuzz/corpus/",)
 
 TOP_LEVEL = {
     "CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md",
@@ -21,7 +24,7 @@ MAY_SLEEP = ("tests/cluster/", "tests/bench/")
 
 # Logic takes (state, policy, now).  core/base holds the clock, the
 # threads and the locks that the rest is given.
-PURE = ("core/model/", "core/plan/", "core/predict/", "core/schedule/",
+PURE = ("core/job/", "core/data/", "core/model/", "core/plan/", "core/predict/", "core/schedule/",
         "core/simulate/", "core/cluster/", "core/round/", "core/recover/",
         "core/optim/", "client/study/")
 IMPURE = re.compile(
@@ -131,17 +134,18 @@ def check_clocks(tree):
             if match:
                 yield Problem(path, number, f"{match[0]!r} is a time of day, "
                               "which may be set: wait and measure on the "
-                              "monotonic clock (core/base/steady_wait.h, "
+                              "monotonic clock (core/os/steady_wait.h, "
                               "clock.h, core/rpc/call_deadline.h)")
 
 
 def check_layout(tree):
-    """The top level is fixed; every folder says what it is."""
+    """The top level is fixed; every folder says what it is and stays small."""
     tops = {name.split("/")[0] for name in tree.files}
     for top in sorted(tops - TOP_LEVEL):
         if not top.startswith("."):
             yield Problem(top, 0, "is not in the fixed top level (TOP_LEVEL)")
-    counts = {}
+    counts, sizes = {}, {}
+    sources = set(tree.sources())
     for path in tree.files:
         folder, _, name = path.rpartition("/")
         for part in folder.split("/"):
@@ -149,10 +153,39 @@ def check_layout(tree):
                 yield Problem(path, 0, f"no folder is called {part}/")
         if name.endswith(".md") and name != "README.md":
             yield Problem(path, 0, "documents are README.md files")
-        if path in tree.sources() and not folder.startswith("tests/"):
+        if path in sources and not folder.startswith("tests/"):
             counts[folder] = counts.get(folder, 0) + 1
+        sizes[folder] = sizes.get(folder, 0) + 1
     folders = {folder for folder, count in counts.items() if count > 2}
     folders |= {top for top in tops if "." not in top and top != "LICENSE"}
     for folder in sorted(folders):
-        if f"{folder}/README.md" not in tree.files:
-            yield Problem(folder, 0, "has no README.md")
+        above, _, name = folder.rpartition("/")
+        named = (f"{above}/README.md" in tree.files and
+                 f"`{name}/`" in tree.text(f"{above}/README.md"))
+        if f"{folder}/README.md" not in tree.files and not named:
+            yield Problem(folder, 0, "has no README.md, and that of the folder "
+                          f"above says nothing of `{name}/`")
+    for folder, size in sizes.items():
+        if size > MAX_FOLDER_FILES and not folder.startswith(MAY_BE_LARGE):
+            yield Problem(folder, 0, f"has {size} files, the wall is "
+                          f"{MAX_FOLDER_FILES}: give it an inner order")
+
+
+def check_mutual_includes(tree):
+    """No two folders include each other, but for a folder and one in it."""
+    included = {}
+    for path in tree.sources("core/", "coordinator/", "worker/", "client/"):
+        folder, _, name = path.rpartition("/")
+        for number, _, header in includes(tree, path):
+            other = header.rpartition("/")[0]
+            if (name.split(".")[0] in ("main", "options") or
+                    not tree.exists(header) or
+                    f"{folder}/".startswith(f"{other}/") or
+                    f"{other}/".startswith(f"{folder}/")):
+                continue
+            included.setdefault((folder, other), (path, number))
+    for (folder, other), (path, number) in sorted(included.items()):
+        if folder < other and (other, folder) in included:
+            back, at = included[other, folder]
+            yield Problem(path, number, f"includes {other}/, and {back}:{at} "
+                          f"includes {folder}/")

@@ -312,7 +312,8 @@ class Bench(MeshCase):
                 self.assertGreater(row[key], 0, row)
             self.assertGreaterEqual(row["latency_p99_seconds"],
                                     row["latency_p50_seconds"])
-        self.assertGreater(rows[1]["losses"]["fill"], 0)
+            # A share of zero where a quota gave the waits back.
+            self.assertGreaterEqual(row["losses"]["fill"], 0)
 
     def test_that_cannot_be_finished_is_not_begun(self):
         bench = self.ended(self.client("bench", "train", "--model", "lenet",

@@ -9,7 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/check.h"
-#include "core/model/job_keys.h"
+#include "core/job/job_check.h"
+#include "core/job/job_keys.h"
 
 namespace paceline {
 

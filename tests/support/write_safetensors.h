@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/safetensors_layout.h"
+#include "core/weights/safetensors_layout.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

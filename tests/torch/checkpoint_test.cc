@@ -3,7 +3,7 @@
 #include <string>
 
 #include "core/base/tensor_memory.h"
-#include "core/model/precision.h"
+#include "core/job/spec/precision.h"
 #include "core/schedule/schedule.h"
 #include "gtest/gtest.h"
 #include "tests/torch/in_process_pipeline.h"

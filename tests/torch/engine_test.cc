@@ -7,12 +7,12 @@
 #include <numeric>
 #include <utility>
 
-#include "core/model/precision.h"
+#include "core/job/spec/precision.h"
 #include "core/transfer/checksum.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/parallel_engine_suite.h"
-#include "tests/support/stage_engine_suite.h"
+#include "tests/support/pipeline/parallel_engine_suite.h"
+#include "tests/support/pipeline/stage_engine_suite.h"
 #include "tests/torch/in_process_pipeline.h"
 
 namespace paceline {

@@ -2,9 +2,9 @@
 #include "core/model/fine_tuning.h"
 
 #include "absl/strings/match.h"
-#include "core/model/adapters.h"
 #include "core/model/operation.h"
 #include "core/optim/state_layout.h"
+#include "core/weights/adapters.h"
 #include "gtest/gtest.h"
 #include "tests/support/job_changes.h"
 #include "tests/torch/plain_models.h"

@@ -11,17 +11,17 @@
 
 #include "core/base/random.h"
 #include "core/cluster/run_order.h"
-#include "core/model/batch.h"
+#include "core/data/batch.h"
+#include "core/data/data_sets.h"
 #include "core/model/catalog.h"
-#include "core/model/data_sets.h"
 #include "core/model/description.h"
 #include "core/model/stage_drop.h"
 #include "core/optim/step_gate.h"
 #include "core/plan/plan.h"
 #include "core/schedule/schedule.h"
 #include "gtest/gtest.h"
-#include "tests/support/memory_link.h"
-#include "worker/agent/run_order.h"
+#include "tests/support/pipeline/memory_link.h"
+#include "worker/control/run_order.h"
 #include "worker/pipeline/tie_exchange.h"
 #include "worker/torch/engine.h"
 
@@ -39,7 +39,7 @@ struct TinySet {
   bool labels_tokens = false;    // with the next one
   int64_t padding = -1;          // what samples end with; -1: nothing
   int64_t unlabelled_every = 0;  // tokens; 0: all have a label
-  bool pairs = false;            // [2 x block]: as core/model/data_sets.h says
+  bool pairs = false;            // [2 x block]: as core/data/data_sets.h says
 
   Shape label_shape() const {
     if (pairs) return {shape[0] / 2};

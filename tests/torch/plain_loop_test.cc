@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ATen/autocast_mode.h"
-#include "core/model/data_sets.h"
+#include "core/data/data_sets.h"
 #include "core/model/initialize.h"
 #include "core/optim/optimizer.h"
 #include "gtest/gtest.h"
@@ -22,7 +22,7 @@
 #include "torch/torch.h"
 #include "worker/torch/allocation_meter.h"
 #include "worker/torch/guard.h"
-#include "worker/torch/precision.h"
+#include "worker/torch/operations/precision.h"
 #include "worker/torch/tensor_bridge.h"
 
 namespace paceline {

@@ -1,5 +1,5 @@
 // bf16: the same bytes on every cut, near fp32, float32 where it must be.
-#include "worker/torch/precision.h"
+#include "worker/torch/operations/precision.h"
 
 #include <cmath>
 #include <string>

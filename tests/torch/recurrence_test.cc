@@ -1,5 +1,5 @@
 // Our LSTM against LibTorch's.
-#include "worker/torch/recurrence.h"
+#include "worker/torch/operations/recurrence.h"
 
 #include <utility>
 #include <vector>

@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/status_checks.h"
 #include "tests/torch/stream_request.h"
-#include "tests/worker/training_group.h"
+#include "tests/worker/rounds/training_group.h"
 
 namespace paceline {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/model/data_sets.h"
+#include "core/data/data_sets.h"
 #include "gtest/gtest.h"
 #include "tests/torch/in_process_pipeline.h"
 #include "worker/torch/engine.h"

@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "core/model/data_sets.h"
+#include "core/data/data_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/says.h"

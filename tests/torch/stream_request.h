@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/model/description.h"
-#include "tests/support/pipeline_harness.h"
+#include "tests/support/pipeline/pipeline_harness.h"
 #include "worker/data/batch_loader.h"
 #include "worker/torch/engine.h"
 

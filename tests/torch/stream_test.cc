@@ -1,7 +1,7 @@
 // Streams without a flush, with LibTorch's engine: whole pipelines in one
 // process.
+#include "core/data/data_sets.h"
 #include "core/model/catalog.h"
-#include "core/model/data_sets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/torch/script_experiment.h"

@@ -14,17 +14,17 @@
 
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
-#include "core/base/host_port.h"
-#include "core/base/steady_wait.h"
 #include "core/obs/log.h"
+#include "core/os/host_port.h"
+#include "core/os/steady_wait.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/report_convert.h"
+#include "core/rpc/convert/report_convert.h"
 #include "core/rpc/tls.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
-#include "tests/worker/fake_run_factory.h"
+#include "tests/worker/control/fake_run_factory.h"
 
 namespace paceline {
 namespace {

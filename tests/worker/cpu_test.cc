@@ -1,4 +1,4 @@
-#include "worker/measure/cpu.h"
+#include "worker/meters/cpu.h"
 
 #include <unistd.h>
 

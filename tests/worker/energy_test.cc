@@ -1,4 +1,4 @@
-#include "worker/measure/energy.h"
+#include "worker/meters/energy.h"
 
 #include <string>
 #include <utility>

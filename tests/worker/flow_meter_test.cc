@@ -1,4 +1,4 @@
-#include "worker/pipeline/flow_meter.h"
+#include "worker/meters/flow_meter.h"
 
 #include <cstdint>
 #include <limits>

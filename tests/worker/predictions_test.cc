@@ -4,10 +4,11 @@
 #include <limits>
 #include <optional>
 
+#include "core/data/data_sets.h"
+#include "core/job/job_model.h"
 #include "core/model/catalog.h"
-#include "core/model/data_sets.h"
-#include "core/model/predictions.h"
 #include "core/model/stage_drop.h"
+#include "core/weights/predictions.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/small_model.h"

@@ -1,4 +1,4 @@
-#include "worker/measure/profiler.h"
+#include "worker/profile/profiler.h"
 
 #include <cmath>
 #include <cstddef>
@@ -9,10 +9,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/fake_clock.h"
-#include "tests/support/fake_engine.h"
+#include "tests/support/pipeline/fake_engine.h"
 #include "tests/support/small_model.h"
 #include "tests/support/status_checks.h"
-#include "worker/measure/cpu.h"
+#include "worker/meters/cpu.h"
 
 namespace paceline {
 namespace {

@@ -9,8 +9,8 @@
 #include "core/model/catalog.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/memory_link.h"
-#include "tests/worker/fake_pipeline.h"
+#include "tests/support/pipeline/memory_link.h"
+#include "tests/worker/control/fake_pipeline.h"
 
 namespace paceline {
 namespace {

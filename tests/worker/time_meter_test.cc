@@ -1,4 +1,4 @@
-#include "worker/measure/time_meter.h"
+#include "worker/meters/time_meter.h"
 
 #include "gtest/gtest.h"
 #include "tests/support/fake_clock.h"

@@ -15,9 +15,10 @@
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/base/tensor_memory.h"
-#include "core/model/aggregation.h"
-#include "core/model/job_keys.h"
-#include "core/model/made_with.h"
+#include "core/data/data_sets.h"
+#include "core/job/aggregation.h"
+#include "core/job/job_keys.h"
+#include "core/job/made_with.h"
 #include "core/plan/memory.h"
 #include "core/transfer/checksum.h"
 #include "worker/data/byte_images.h"
@@ -25,7 +26,7 @@
 #include "worker/data/image_folder_set.h"
 #include "worker/data/synthetic.h"
 #include "worker/data/text_set.h"
-#include "worker/measure/cpu.h"
+#include "worker/meters/cpu.h"
 
 namespace paceline {
 

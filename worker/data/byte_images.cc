@@ -12,8 +12,8 @@
 #include "core/base/check.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/read_access.h"
 #include "core/base/status_macros.h"
+#include "core/os/read_access.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {

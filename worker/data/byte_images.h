@@ -24,8 +24,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/byte_file.h"
 #include "core/base/tensor.h"
+#include "core/os/byte_file.h"
 #include "worker/data/crop.h"
 #include "worker/data/sample_set.h"
 

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/counted.h"
 #include "core/base/tensor.h"
-#include "core/model/batch.h"
-#include "core/model/data_sets.h"
+#include "core/data/batch.h"
+#include "core/data/data_sets.h"
 #include "worker/pipeline/batch_source.h"
 
 namespace paceline {

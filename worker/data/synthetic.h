@@ -7,8 +7,8 @@
 
 #include "absl/types/span.h"
 #include "core/base/random.h"
-#include "core/model/data_sets.h"
-#include "core/model/job_spec.h"
+#include "core/data/data_sets.h"
+#include "core/job/spec/job_spec.h"
 #include "worker/data/sample_set.h"
 
 namespace paceline {

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "core/base/byte_file.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
+#include "core/os/byte_file.h"
 #include "worker/data/sample_set.h"
 
 namespace paceline {
@@ -19,7 +19,7 @@ namespace paceline {
 std::vector<std::string> TextFilesOf(const std::string& path,
                                      const std::string& ending = ".txt");
 
-// Writes a pair of sentences as a sample (core/model/data_sets.h).  Words are
+// Writes a pair of sentences as a sample (core/data/data_sets.h).  Words are
 // tokens that no text is about; sources have at most a block of them, targets
 // one less.
 //   input   [2 block]; written

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/tensor.h"
-#include "core/model/batch.h"
+#include "core/data/batch.h"
 
 namespace paceline {
 

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "core/model/batch.h"
+#include "core/data/batch.h"
 #include "core/transfer/frame.h"
 #include "worker/pipeline/link.h"
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/base/cancel_token.h"
 #include "core/base/ids.h"
 #include "core/cluster/run_order.h"
+#include "core/os/cancel_token.h"
 #include "core/recover/cut.h"
 #include "worker/pipeline/piece_store.h"
 

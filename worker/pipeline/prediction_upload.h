@@ -9,9 +9,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "core/base/cancel_token.h"
-#include "core/base/steady_wait.h"
-#include "core/base/thread.h"
+#include "core/os/cancel_token.h"
+#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "worker/pipeline/predictions.h"
 
 namespace paceline {

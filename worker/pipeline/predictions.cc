@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
-#include "core/model/data_sets.h"
-#include "core/model/predictions.h"
+#include "core/data/data_sets.h"
 #include "core/obs/log.h"
+#include "core/weights/predictions.h"
 
 namespace paceline {
 namespace {

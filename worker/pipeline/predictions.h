@@ -1,5 +1,5 @@
 // The results of an inference job: what its last stage, or a replica of it,
-// gives, as the tensors of core/model/predictions.h.
+// gives, as the tensors of core/weights/predictions.h.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "core/base/tensor.h"
-#include "core/model/batch.h"
+#include "core/data/batch.h"
 #include "core/schedule/route.h"
 #include "paceline/v1/coordinator.pb.h"
 #include "worker/pipeline/stage_engine.h"

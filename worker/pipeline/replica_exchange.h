@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "core/model/batch.h"
+#include "core/data/batch.h"
 #include "worker/pipeline/link.h"
 #include "worker/pipeline/stage_engine.h"
 

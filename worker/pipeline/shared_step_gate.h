@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 #include "core/optim/step_gate.h"
 #include "worker/pipeline/link.h"
 

@@ -10,9 +10,9 @@
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
-#include "core/model/data_sets.h"
+#include "core/data/data_sets.h"
 #include "core/optim/optimizer.h"
-#include "core/round/rule_blocks.h"
+#include "core/round/rules/rule_blocks.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {

@@ -1,5 +1,5 @@
 // The interface of the engine that computes one stage of a model.  worker/torch
-// implements it on LibTorch, tests/support/fake_engine.h without.
+// implements it on LibTorch, tests/support/pipeline/fake_engine.h without.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/base/tensor.h"
-#include "core/model/batch.h"
+#include "core/data/batch.h"
+#include "core/job/spec/job_spec.h"
+#include "core/job/spec/precision.h"
 #include "core/model/description.h"
-#include "core/model/job_spec.h"
-#include "core/model/precision.h"
-#include "core/model/safetensors_layout.h"
 #include "core/optim/step_gate.h"
 #include "core/plan/plan.h"
+#include "core/weights/safetensors_layout.h"
 
 namespace paceline {
 

@@ -9,7 +9,7 @@
 #include "core/schedule/asynchronous.h"
 #include "core/schedule/traits.h"
 #include "core/simulate/program.h"
-#include "worker/measure/cpu.h"
+#include "worker/meters/cpu.h"
 
 namespace paceline {
 namespace {
@@ -146,8 +146,9 @@ void StageRunner::AddStageTime(const Instruction& done, Instant begin,
 void StageRunner::Trace(const Instruction& done, Instant begin,
                         const BatchInfo& batch) {
   const std::pair<int, int64_t> key(done.stage, batch.step);
+  // Workers choose their own pace: batches that drain are traced on all.
   const bool begins = done.op == Op::kForward && !traces_.contains(key) &&
-                      batch.step % trace_every_ == 0;
+                      (batch.drains || batch.step % trace_every_ == 0);
   if (!begins && !traces_.contains(key)) return;
   const Instant now = parts_.clock.Now();
   const int64_t begin_us =

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/model/batch.h"
+#include "core/data/batch.h"
 #include "worker/pipeline/link.h"
 #include "worker/pipeline/stage_engine.h"
 

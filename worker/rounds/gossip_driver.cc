@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "core/obs/log.h"
-#include "core/round/rule_blocks.h"
-#include "core/rpc/member_convert.h"
-#include "worker/rounds/round_part.h"
+#include "core/round/rules/rule_blocks.h"
+#include "core/rpc/convert/member_convert.h"
+#include "worker/rounds/parts/round_part.h"
 
 namespace paceline {
 namespace {

@@ -14,7 +14,7 @@
 #include "core/cluster/member_report.h"
 #include "core/round/gossip_member.h"
 #include "worker/rounds/group_driver.h"
-#include "worker/rounds/round_payload.h"
+#include "worker/rounds/parts/round_payload.h"
 
 namespace paceline {
 

@@ -15,7 +15,7 @@
 #include "core/round/view.h"
 #include "worker/rounds/gossip_driver.h"
 #include "worker/rounds/group_exchange.h"
-#include "worker/rounds/round_transport.h"
+#include "worker/rounds/parts/round_transport.h"
 
 namespace paceline {
 

@@ -5,9 +5,9 @@
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
 #include "core/optim/step_gate.h"
-#include "core/round/rule_blocks.h"
+#include "core/round/rules/rule_blocks.h"
 #include "core/schedule/instruction.h"
-#include "worker/rounds/round_part.h"
+#include "worker/rounds/parts/round_part.h"
 
 namespace paceline {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/obs/log.h"
 #include "core/schedule/instruction.h"
 #include "core/transfer/checksum.h"
-#include "worker/rounds/round_part.h"
+#include "worker/rounds/parts/round_part.h"
 
 namespace paceline {
 

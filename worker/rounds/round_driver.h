@@ -14,10 +14,10 @@
 #include "core/cluster/member_report.h"
 #include "core/round/round_member.h"
 #include "worker/rounds/group_driver.h"
-#include "worker/rounds/round_event_log.h"
-#include "worker/rounds/round_part.h"
-#include "worker/rounds/round_payload.h"
-#include "worker/rounds/round_sum.h"
+#include "worker/rounds/parts/round_event_log.h"
+#include "worker/rounds/parts/round_part.h"
+#include "worker/rounds/parts/round_payload.h"
+#include "worker/rounds/parts/round_sum.h"
 
 namespace paceline {
 

@@ -33,12 +33,12 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "worker/rounds/group_exchange.h"
+#include "worker/rounds/parts/round_part.h"
+#include "worker/rounds/parts/round_sum.h"
+#include "worker/rounds/parts/round_transport.h"
+#include "worker/rounds/parts/round_turn.h"
 #include "worker/rounds/peer_links.h"
 #include "worker/rounds/round_driver.h"
-#include "worker/rounds/round_part.h"
-#include "worker/rounds/round_sum.h"
-#include "worker/rounds/round_transport.h"
-#include "worker/rounds/round_turn.h"
 
 namespace paceline {
 

@@ -9,9 +9,9 @@
 
 #include "ATen/ATen.h"
 #include "core/base/tensor.h"
-#include "core/model/checkpointing.h"
+#include "core/job/spec/checkpointing.h"
 #include "worker/pipeline/stage_engine.h"
-#include "worker/torch/computations.h"
+#include "worker/torch/operations/computations.h"
 #include "worker/torch/split_backward.h"
 #include "worker/torch/torch_layer.h"
 

@@ -31,7 +31,7 @@
 #include "worker/torch/allocation_meter.h"
 #include "worker/torch/checkpoint.h"
 #include "worker/torch/guard.h"
-#include "worker/torch/precision.h"
+#include "worker/torch/operations/precision.h"
 #include "worker/torch/script.h"
 #include "worker/torch/split_backward.h"
 #include "worker/torch/tensor_bridge.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 #include "worker/pipeline/stage_engine.h"
 
 namespace paceline {

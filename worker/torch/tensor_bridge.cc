@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
-#include "core/model/data_sets.h"
+#include "core/data/data_sets.h"
 #include "torch/torch.h"
 
 namespace paceline {

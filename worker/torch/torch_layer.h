@@ -11,8 +11,8 @@
 #include "core/base/tensor.h"
 #include "core/model/description.h"
 #include "torch/script.h"
-#include "worker/torch/computations.h"
-#include "worker/torch/precision.h"
+#include "worker/torch/operations/computations.h"
+#include "worker/torch/operations/precision.h"
 
 namespace paceline {
 

@@ -6,9 +6,9 @@
 #include "core/base/clock.h"
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
-#include "core/rpc/group_convert.h"
-#include "core/rpc/measurement_convert.h"
-#include "core/rpc/report_convert.h"
+#include "core/rpc/convert/group_convert.h"
+#include "core/rpc/convert/measurement_convert.h"
+#include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"
 #include "core/rpc/tls.h"
 

@@ -12,16 +12,16 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/cancel_token.h"
-#include "core/base/steady_wait.h"
-#include "core/base/thread.h"
+#include "core/os/cancel_token.h"
+#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/sync_stream.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
 #include "paceline/v1/coordinator.pb.h"
-#include "worker/agent/agent.h"
-#include "worker/agent/run_order.h"
+#include "worker/control/agent.h"
+#include "worker/control/run_order.h"
 
 namespace paceline {
 

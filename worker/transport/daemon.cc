@@ -11,14 +11,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
-#include "core/base/host_port.h"
 #include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/base/version.h"
 #include "core/cluster/registration.h"
 #include "core/obs/log.h"
 #include "core/obs/port_file.h"
-#include "worker/measure/cpu.h"
+#include "core/os/host_port.h"
+#include "worker/meters/cpu.h"
+#include "worker/profile/profiler.h"
 
 namespace paceline {
 namespace {
@@ -89,16 +90,22 @@ absl::Status Daemon::Start() {
   exchange_ =
       std::make_unique<PieceClient>(pieces_, options_.worker.coordinator);
   agent_ = std::make_unique<Agent>(
-      AgentOptions{.name = options_.worker.name,
-                   .cpu_model = CpuModelName(),
-                   .memory_bytes = MemoryShare(),
-                   .prober = prober_.get(),
-                   .cpu_capability = options_.cpu_capability,
-                   .active_capability = options_.active_capability,
-                   .restart = options_.restart,
-                   .fault_actions = &fault_actions_,
-                   .pieces = &pieces_,
-                   .exchange = exchange_.get()},
+      AgentOptions{
+          .measure =
+              [this](const MeasureOrder& order, const CancelToken& cancel) {
+                return CarryOut(order,
+                                {options_.worker.name, options_.cpu_capability,
+                                 CpuModelName(), MemoryShare(), prober_.get(),
+                                 *factory_, clock_},
+                                cancel);
+              },
+          .memory_bytes = MemoryShare(),
+          .cpu_capability = options_.cpu_capability,
+          .active_capability = options_.active_capability,
+          .restart = options_.restart,
+          .fault_actions = &fault_actions_,
+          .pieces = &pieces_,
+          .exchange = exchange_.get()},
       *factory_, clock_);
   SetLogSink([this](LogLevel level, const std::string& text) {
     v1::LogLine line;

@@ -7,16 +7,16 @@
 
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/base/host_port.h"
 #include "core/base/status_macros.h"
-#include "core/base/thread.h"
+#include "core/os/host_port.h"
+#include "core/os/thread.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "grpcpp/client_context.h"
-#include "worker/measure/cpu.h"
-#include "worker/transport/data_plane.h"
+#include "worker/meters/cpu.h"
+#include "worker/transport/stage/data_plane.h"
 
 namespace paceline {
 namespace {

@@ -8,12 +8,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/cancel_token.h"
 #include "core/cluster/measure_order.h"
+#include "core/os/cancel_token.h"
 #include "core/rpc/stream_limit.h"
 #include "grpcpp/support/server_callback.h"
 #include "paceline/v1/stage.grpc.pb.h"
-#include "worker/measure/profiler.h"
+#include "worker/profile/profiler.h"
 
 namespace paceline {
 

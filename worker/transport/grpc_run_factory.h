@@ -12,13 +12,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "core/base/cancel_token.h"
 #include "core/base/ids.h"
+#include "core/os/cancel_token.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
-#include "worker/agent/run_factory.h"
+#include "worker/control/run_factory.h"
 #include "worker/pipeline/stage_engine.h"
-#include "worker/transport/data_plane.h"
-#include "worker/transport/round_plane.h"
+#include "worker/transport/round/round_plane.h"
+#include "worker/transport/stage/data_plane.h"
 
 namespace paceline {
 

@@ -16,11 +16,12 @@
 #include "absl/strings/str_cat.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
-#include "core/base/files.h"
 #include "core/base/status_macros.h"
-#include "core/model/adapters.h"
+#include "core/job/job_model.h"
 #include "core/model/description.h"
-#include "core/rpc/convert.h"
+#include "core/os/files.h"
+#include "core/rpc/convert/job_convert.h"
+#include "core/weights/adapters.h"
 
 namespace paceline {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "client/commands/command.h"
 #include "client/commands/reference.h"
-#include "core/model/safetensors_layout.h"
+#include "core/weights/safetensors_layout.h"
 
 namespace paceline {
 

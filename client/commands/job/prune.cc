@@ -20,11 +20,12 @@
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/job/job_model.h"
 #include "core/model/catalog.h"
-#include "core/model/pruning.h"
 #include "core/plan/memory.h"
-#include "core/rpc/convert.h"
+#include "core/rpc/convert/job_convert.h"
 #include "core/transfer/checksum.h"
+#include "core/weights/pruning.h"
 
 namespace paceline {
 namespace {

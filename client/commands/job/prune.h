@@ -9,7 +9,7 @@
 #include "client/commands/command.h"
 #include "client/commands/plan/profile.h"
 #include "client/render/console.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 
 namespace paceline {
 

@@ -22,8 +22,9 @@
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/job/job_model.h"
 #include "core/model/description.h"
-#include "core/rpc/convert.h"
+#include "core/rpc/convert/job_convert.h"
 #include "core/simulate/estimate.h"
 #include "core/simulate/trace_text.h"
 

@@ -28,9 +28,10 @@
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/model/batch.h"
-#include "core/model/data_sets.h"
-#include "core/rpc/convert.h"
+#include "core/data/batch.h"
+#include "core/data/data_sets.h"
+#include "core/job/job_check.h"
+#include "core/rpc/convert/job_convert.h"
 #include "core/simulate/simulation.h"
 
 namespace paceline {

@@ -15,7 +15,7 @@
 #include "client/files/plan_file.h"
 #include "client/render/report.h"
 #include "client/values/document.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 
 namespace paceline {
 

@@ -23,12 +23,13 @@
 #include "absl/strings/strip.h"
 #include "client/render/report.h"
 #include "client/values/text.h"
-#include "core/base/config_file.h"
-#include "core/base/discovery.h"
-#include "core/base/host_port.h"
-#include "core/base/secret.h"
 #include "core/base/version.h"
-#include "core/rpc/convert.h"
+#include "core/data/data_sets.h"
+#include "core/os/config_file.h"
+#include "core/os/discovery.h"
+#include "core/os/host_port.h"
+#include "core/rpc/convert/job_convert.h"
+#include "core/trust/secret.h"
 
 namespace paceline {
 namespace {

@@ -23,9 +23,9 @@
 #include "client/values/text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/files.h"
-#include "core/base/secret.h"
 #include "core/base/status_macros.h"
+#include "core/os/files.h"
+#include "core/trust/secret.h"
 
 namespace paceline {
 

@@ -14,7 +14,7 @@
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/model/aggregation.h"
+#include "core/job/aggregation.h"
 #include "core/plan/machines.h"
 #include "core/plan/memory.h"
 #include "core/plan/pipedream/optimizer.h"

@@ -12,6 +12,7 @@
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/cluster/registration.h"
+#include "core/job/job_model.h"
 #include "core/model/description.h"
 #include "core/plan/machines.h"
 #include "core/plan/measurement.h"

@@ -11,7 +11,7 @@
 #include "client/files/profile_file.h"
 #include "client/rpc/control_client.h"
 #include "client/values/plan_options.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 #include "core/plan/inputs.h"
 #include "core/simulate/group_step.h"
 

@@ -15,8 +15,8 @@
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/job/spec/precision.h"
 #include "core/model/description.h"
-#include "core/model/precision.h"
 
 namespace paceline {
 

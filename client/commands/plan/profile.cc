@@ -14,10 +14,12 @@
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/data/data_sets.h"
+#include "core/job/job_check.h"
+#include "core/job/job_model.h"
 #include "core/model/catalog.h"
-#include "core/model/data_sets.h"
 #include "core/model/description.h"
-#include "core/rpc/convert.h"
+#include "core/rpc/convert/job_convert.h"
 
 namespace paceline {
 namespace {

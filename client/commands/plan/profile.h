@@ -11,10 +11,10 @@
 #include "absl/time/time.h"
 #include "client/commands/command.h"
 #include "client/rpc/control_client.h"
-#include "core/model/job_spec.h"
-#include "core/model/made_with.h"
-#include "core/model/safetensors_layout.h"
+#include "core/job/made_with.h"
+#include "core/job/spec/job_spec.h"
 #include "core/plan/plan.h"
+#include "core/weights/safetensors_layout.h"
 
 namespace paceline {
 

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "client/commands/command.h"
 #include "client/render/console.h"
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 #include "core/plan/cost.h"
 #include "core/plan/problem.h"
 #include "core/simulate/simulation.h"

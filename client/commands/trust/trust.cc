@@ -7,7 +7,7 @@
 #include "client/render/report.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
-#include "core/base/host_port.h"
+#include "core/os/host_port.h"
 
 namespace paceline {
 namespace {

@@ -9,7 +9,7 @@
 #include "core/model/description.h"
 #include "torch/torch.h"
 #include "worker/torch/engine.h"
-#include "worker/torch/precision.h"
+#include "worker/torch/operations/precision.h"
 #include "worker/torch/torch_layer.h"
 
 namespace paceline {

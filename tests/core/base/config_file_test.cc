@@ -1,4 +1,4 @@
-#include "core/base/config_file.h"
+#include "core/os/config_file.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

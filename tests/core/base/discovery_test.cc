@@ -1,4 +1,4 @@
-#include "core/base/discovery.h"
+#include "core/os/discovery.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "core/base/host_port.h"
+#include "core/os/host_port.h"
 
 #include <string>
 #include <utility>

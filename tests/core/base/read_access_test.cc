@@ -1,4 +1,4 @@
-#include "core/base/read_access.h"
+#include "core/os/read_access.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "core/base/byte_file.h"
+#include "core/os/byte_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/says.h"

@@ -1,8 +1,8 @@
-#include "core/base/secret.h"
+#include "core/trust/secret.h"
 
 #include <sys/stat.h>
 
-#include "core/base/files.h"
+#include "core/os/files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/temp_folder.h"

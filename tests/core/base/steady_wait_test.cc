@@ -1,10 +1,10 @@
-#include "core/base/steady_wait.h"
+#include "core/os/steady_wait.h"
 
 #include <memory>
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/base/thread.h"
+#include "core/os/thread.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

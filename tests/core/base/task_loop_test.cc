@@ -1,4 +1,4 @@
-#include "core/base/task_loop.h"
+#include "core/os/task_loop.h"
 
 #include <pthread.h>
 
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "core/base/thread.h"
+#include "core/os/thread.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

@@ -1,4 +1,4 @@
-#include "core/model/batch.h"
+#include "core/data/batch.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "core/model/checkpointing.h"
+#include "core/job/spec/checkpointing.h"
 
 #include <utility>
 #include <vector>

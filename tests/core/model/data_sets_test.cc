@@ -1,4 +1,4 @@
-#include "core/model/data_sets.h"
+#include "core/data/data_sets.h"
 
 #include <algorithm>
 

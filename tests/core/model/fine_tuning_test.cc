@@ -2,11 +2,11 @@
 
 #include <set>
 
-#include "core/model/adapters.h"
 #include "core/model/catalog.h"
 #include "core/model/initialize.h"
 #include "core/model/operation.h"
-#include "core/model/weights_check.h"
+#include "core/weights/adapters.h"
+#include "core/weights/weights_check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/job_changes.h"

@@ -1,5 +1,5 @@
 #include "core/model/catalog.h"
-#include "core/model/weights_check.h"
+#include "core/weights/weights_check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -2,7 +2,9 @@
 
 #include <set>
 
-#include "core/model/aggregation.h"
+#include "core/job/aggregation.h"
+#include "core/job/job_check.h"
+#include "core/job/job_model.h"
 #include "core/model/catalog.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

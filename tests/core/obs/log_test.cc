@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
-#include "core/base/thread.h"
+#include "core/os/thread.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/thread.h"
+#include "core/os/thread.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,7 +1,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/job_spec.h"
+#include "core/job/spec/job_spec.h"
 #include "core/optim/optimizer.h"
 #include "gtest/gtest.h"
 

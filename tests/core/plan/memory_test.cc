@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/random.h"
-#include "core/model/data_sets.h"
+#include "core/data/data_sets.h"
 #include "core/plan/plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

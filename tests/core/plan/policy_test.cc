@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "core/model/job_spec.h"
+#include "core/job/job_check.h"
+#include "core/job/spec/job_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/plan/small_problem.h"

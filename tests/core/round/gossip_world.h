@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/round/gossip_member.h"
-#include "core/round/rule_blocks.h"
+#include "core/round/rules/rule_blocks.h"
 #include "tests/core/round/small_group.h"
 #include "tests/core/world/network.h"
 

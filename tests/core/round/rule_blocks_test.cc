@@ -1,4 +1,4 @@
-#include "core/round/rule_blocks.h"
+#include "core/round/rules/rule_blocks.h"
 
 #include <algorithm>
 #include <cmath>

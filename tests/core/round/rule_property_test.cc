@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/round/rule.h"
-#include "core/round/rule_traits.h"
+#include "core/round/rules/rule.h"
+#include "core/round/rules/rule_traits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/round/rule_inputs.h"

@@ -1,5 +1,5 @@
 // The rules by hand on small numbers, and their errors.
-#include "core/round/rule.h"
+#include "core/round/rules/rule.h"
 
 #include <cmath>
 #include <cstdint>

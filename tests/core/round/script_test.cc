@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/core/round/world.h"
+#include "tests/core/round/world/world.h"
 
 namespace paceline::round_world {
 namespace {

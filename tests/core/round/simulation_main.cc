@@ -5,7 +5,7 @@
 #include <string>
 
 #include "client/files/job_file.h"
-#include "tests/core/round/world.h"
+#include "tests/core/round/world/world.h"
 #include "tests/core/world/program.h"
 
 namespace paceline::round_world {

@@ -3,7 +3,7 @@
 #include "core/round/round_member.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/core/round/world.h"
+#include "tests/core/round/world/world.h"
 
 namespace paceline {
 

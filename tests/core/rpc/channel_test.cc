@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "core/base/host_port.h"
+#include "core/os/host_port.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"

@@ -1,10 +1,9 @@
-#include "core/rpc/convert.h"
-
 #include <cmath>
 #include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/rpc/convert/job_convert.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "gtest/gtest.h"

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "core/rpc/convert.h"
-#include "core/rpc/group_convert.h"
-#include "core/rpc/report_convert.h"
+#include "core/rpc/convert/group_convert.h"
+#include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/report_convert.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/message_differencer.h"

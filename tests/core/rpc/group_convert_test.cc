@@ -1,11 +1,11 @@
-#include "core/rpc/group_convert.h"
+#include "core/rpc/convert/group_convert.h"
 
 #include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <string>
 
-#include "core/rpc/report_convert.h"
+#include "core/rpc/convert/report_convert.h"
 #include "gtest/gtest.h"
 #include "tests/core/rpc/filler.h"
 

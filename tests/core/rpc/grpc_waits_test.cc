@@ -1,8 +1,8 @@
 #include "core/rpc/grpc_waits.h"
 
 #include "core/base/clock.h"
-#include "core/base/steady_wait.h"
-#include "core/base/thread.h"
+#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/rpc/call_deadline.h"
 #include "grpc/support/sync.h"
 #include "grpc/support/time.h"

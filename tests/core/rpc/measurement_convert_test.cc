@@ -1,8 +1,8 @@
-#include "core/rpc/measurement_convert.h"
+#include "core/rpc/convert/measurement_convert.h"
 
 #include <string>
 
-#include "core/rpc/convert.h"
+#include "core/rpc/convert/job_convert.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "core/rpc/member_convert.h"
+#include "core/rpc/convert/member_convert.h"
 
 #include <limits>
 

@@ -1,4 +1,4 @@
-#include "core/rpc/report_convert.h"
+#include "core/rpc/convert/report_convert.h"
 
 #include <limits>
 #include <string>

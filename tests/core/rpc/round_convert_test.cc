@@ -1,4 +1,4 @@
-#include "core/rpc/round_convert.h"
+#include "core/rpc/convert/round_convert.h"
 
 #include <string>
 #include <utility>

@@ -1,0 +1,852 @@
+#include "coordinator/attempts/pipelines.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "coordinator/attempts/checkpoints.h"
+#include "coordinator/jobs/advice.h"
+#include "coordinator/jobs/job_text.h"
+#include "core/base/counted.h"
+#include "core/base/status_macros.h"
+#include "core/job/aggregation.h"
+#include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/report_convert.h"
+#include "core/transfer/checksum.h"
+
+namespace paceline {
+namespace {
+
+// The bound of an instruction before the first one is measured.
+constexpr absl::Duration kLongestInstruction = absl::Minutes(1);
+// A worker with a cut link gets no stage for this long; where the job pauses
+// without it, the link is tried sooner.
+constexpr absl::Duration kCutOffTime = absl::Minutes(1);
+constexpr absl::Duration kCutOffPause = absl::Seconds(10);
+
+WorkPhase WorkPhaseOf(v1::RunState::Phase phase) {
+  constexpr WorkPhase kByNumber[] = {WorkPhase::kIdle,    WorkPhase::kGathering,
+                                     WorkPhase::kRunning, WorkPhase::kDone,
+                                     WorkPhase::kFailed,  WorkPhase::kStopped};
+  const auto number = static_cast<size_t>(phase);
+  return number < std::size(kByNumber) ? kByNumber[number] : WorkPhase::kIdle;
+}
+
+// The layers of the model whose stages the record holds.
+int LayersOf(const JobRecord& record) {
+  return record.stages.empty() ? 0 : record.stages.back().layers.last;
+}
+
+// Converts a heartbeat, without steps and layers that the job does not have.
+JobReport ReportOf(const v1::Heartbeat& heartbeat, const JobRecord& record) {
+  const JobId job = record.id();
+  const int64_t most = MostSteps(record);
+  const int layers = LayersOf(record);
+  JobReport report;
+  report.echo = {heartbeat.echo().term(), heartbeat.echo().n()};
+  const v1::RunState& run = heartbeat.run();
+  if (JobId{run.job()} == job &&
+      run.phase() != v1::RunState::PHASE_UNSPECIFIED) {
+    report.attempt = run.attempt();
+    report.phase = WorkPhaseOf(run.phase());
+    report.step =
+        std::min(most, run.stopped_at() > 0 ? run.stopped_at() : run.step());
+    report.joins = !run.member().has_taken_part();
+    report.error = ErrorOf(run);
+  }
+  if (JobId{heartbeat.kept().job()} == job &&
+      heartbeat.kept().applied() <= most && heartbeat.kept().held() <= most) {
+    report.kept =
+        KeptState{heartbeat.kept().applied(), heartbeat.kept().held()};
+  }
+  report.files_changed =
+      absl::c_linear_search(heartbeat.repaired_jobs(), job.value);
+  if (!heartbeat.has_pieces()) return report;
+  report.refuses_pieces = heartbeat.pieces().refused() > 0;
+  report.pieces.emplace();
+  for (const v1::PiecesHeld::OfJob& held : heartbeat.pieces().jobs()) {
+    if (JobId{held.job()} != job) continue;
+    if (held.floor().step() <= most) {
+      report.floor = {held.floor().attempt(), held.floor().step()};
+    }
+    for (const v1::PiecesHeld::HeldCut& each : held.cuts()) {
+      const Cut cut = {each.cut().attempt(), each.cut().step()};
+      if (cut.step > most) continue;
+      for (const v1::LayerRange& range : each.layers()) {
+        const int last = std::min(range.last(), layers);
+        for (int layer = std::max(range.first(), 0); layer < last; ++layer) {
+          report.pieces->insert({cut, layer});
+        }
+      }
+    }
+  }
+  return report;
+}
+
+// An inference job goes on after its durable predictions.
+Cut PredictedCut(const JobRecord& record) {
+  const int64_t through = record.job.predicted().through();
+  if (through == record.job.predicted_base().through() &&
+      record.job.attempts_size() > 0) {
+    const v1::Cut& base = record.job.attempts().rbegin()->base();
+    return {base.attempt(), base.step()};
+  }
+  return {record.job.attempt(), through};
+}
+
+}  // namespace
+
+// --- Jobs that recover -------------------------------------------------------
+
+MachineId Pipelines::MachineOf(const Member& member) {
+  const MachineId next{static_cast<int64_t>(machines_.size())};
+  return machines_.try_emplace(member.registration.machine_id(), next)
+      .first->second;
+}
+
+void Pipelines::MakeRecovery(JobEntry& job) {
+  const JobId id = job.record.id();
+  RecoveryPolicy policy;
+  if (const auto model = Describe(job.record.spec); model.ok()) {
+    policy.layers = static_cast<int>(model->layers.size());
+  }
+  policy.stateless = IsInference(job.record.spec);
+  policy.views = IsDataParallel(job.record.spec);
+  policy.states_differ = IsGossip(job.record.spec);
+  policy.leave_bound = mesh_.policy.membership.lease;
+  policy.return_period = mesh_.policy.return_period;
+  job.recovery = std::make_unique<JobRecovery>(
+      policy, mesh_.orders, [this, id](const std::vector<RunCandidate>& there) {
+        return PlanFor(*mesh_.FindJob(id), there);
+      });
+  job.recovery->OnCheckpoint(NewestCheckpoint(job.record));
+  if (policy.stateless) job.watch = PlanWatch(kStatelessPolicy);
+}
+
+void Pipelines::Introduce(const Member& member, JobRecovery& recovery,
+                          Moment moment, RecoveryActions& actions) {
+  recovery.OnAttached(member.process(), MachineOf(member),
+                      member.registration.name(), moment.now, actions);
+  JobReport nothing;
+  nothing.pieces.emplace();
+  recovery.OnReport(member.process(), nothing, moment.now, actions);
+  recovery.SetDraining(member.id, mesh_.IsDrained(member.id), moment.now,
+                       actions);
+}
+
+void Pipelines::Begin(JobEntry& job, Moment moment) {
+  job.record.job.set_state(v1::JOB_STATE_RUNNING);
+  mesh_.running.insert(job.record.id());
+  job.record.job.clear_why();
+  MakeRecovery(job);
+  RecoveryActions actions;
+  for (const auto& [id, member] : mesh_.membership.members()) {
+    if (member.state != MemberState::kLive) continue;
+    Introduce(member, *job.recovery, moment, actions);
+  }
+  job.recovery->Begin(moment.now, actions);
+  Carry(job, actions, moment);
+}
+
+void Pipelines::Restore(JobEntry& job, Moment moment) {
+  MakeRecovery(job);
+  for (const auto& [id, member] : mesh_.membership.members()) {
+    job.recovery->OnKnown(id, MachineOf(member), member.registration.name());
+  }
+  std::vector<AttemptRow> rows = LineageOf(job.record).rows();
+  // An older program, which kept no rows, stored the job.
+  const bool is_older = rows.empty();
+  if (is_older) rows.push_back({job.record.job.attempt(), {}});
+  std::vector<RunPlace> places;
+  for (const StageOfPlan& stage : job.record.stages) {
+    const v1::JobWorker& worker = *FindWorker(job.record, stage.worker);
+    places.push_back({stage.layers, {stage.worker, {worker.incarnation()}}});
+  }
+  job.recovery->Restore(std::move(rows), std::move(places));
+  if (IsDataParallel(job.record.spec)) {
+    if (is_older || !job.group.has_value()) {
+      Roster none;
+      none.state = Roster::State::kLost;
+      none.why = "no view of its members is kept";
+      RecoveryActions actions;
+      job.recovery->OnRoster(none, moment.now, actions);
+      return Carry(job, actions, moment);
+    }
+    OnRoster(job, moment);
+  }
+  if (IsInference(job.record.spec)) {
+    job.recovery->OnCheckpoint(PredictedCut(job.record));
+  }
+}
+
+void Pipelines::OnRoster(JobEntry& job, Moment moment) {
+  if (job.recovery == nullptr || !job.group.has_value()) return;
+  job.recovery->SetLeaveBound(job.group->instruction_bound());
+  RecoveryActions actions;
+  job.recovery->OnRoster(job.group->MakeRoster(LayersOf(job.record)),
+                         moment.now, actions);
+  Carry(job, actions, moment);
+}
+
+absl::Status Pipelines::PlanWithoutLost(
+    JobEntry& job, const JobSpec& spec,
+    const std::vector<Candidate>& candidates) const {
+  // A worker with another job is not lost.
+  const auto is_there = [&](const std::string& name) {
+    const auto& members = mesh_.membership.members();
+    return std::any_of(members.begin(), members.end(), [&](const auto& each) {
+      const Member& member = each.second;
+      return member.registration.name() == name && !IsGone(member.state) &&
+             member.stream.assigned() &&
+             !job.recovery->Excludes(member.process());
+    });
+  };
+  if (spec.infer.tolerate != "skip") return absl::OkStatus();
+  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
+  const auto rest = WithoutLostStages(spec, model, is_there);
+  if (!rest.has_value()) return absl::OkStatus();
+  PACELINE_ASSIGN_OR_RETURN(job.verdict,
+                            Place(*rest, candidates, job.without_lost));
+  for (size_t i = spec.faults.size(); i < rest->faults.size(); ++i) {
+    job.verdict.skipped_blocks.push_back(rest->faults[i].block);
+  }
+  return absl::OkStatus();
+}
+
+// Places the job where `memo` has no answer.
+absl::StatusOr<PlacementVerdict> Pipelines::Place(
+    const JobSpec& spec, const std::vector<Candidate>& candidates,
+    PlacementMemo& memo) const {
+  const std::string bytes = ToProto(spec).SerializeAsString();
+  std::vector<int64_t> numbers = {
+      static_cast<int64_t>(mesh_.PlacementKey()),
+      static_cast<int64_t>(HashBytes(
+          {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}))};
+  std::vector<double> slowness;
+  for (const Candidate& each : candidates) {
+    numbers.push_back(each.member->id.value);
+    numbers.push_back(each.no_data + 2 * each.unfit);
+    slowness.push_back(each.slowness);
+  }
+  const PlacementVerdict& verdict =
+      memo.Get(PlacementKey(numbers), std::move(slowness), mesh_.placements,
+               [&] { return DecideStart(spec, candidates, mesh_.measured); });
+  if (!verdict.undescribed.ok()) return verdict.undescribed;
+  return verdict;
+}
+
+// Workers of other jobs count as absent: to go on with fewer workers is better
+// than to wait.
+absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
+    JobEntry& job, const std::vector<RunCandidate>& there) const {
+  JobSpec spec = job.record.spec;
+  if (!job.record.job.cpu_capability().empty()) {
+    spec.cpu_capability = job.record.job.cpu_capability();
+  }
+  const bool leaves_idle = LeavesIdle(job);
+  std::vector<Candidate> candidates;
+  std::vector<std::string> unfit;
+  std::map<WorkerId, MemberId> processes;
+  for (const RunCandidate& each : there) {
+    const WorkerId id = each.process.worker;
+    const Member* const member = mesh_.membership.Find(id);
+    const JobEntry* const has = mesh_.JobOf(id);
+    if (member == nullptr || (has == nullptr && leaves_idle)) continue;
+    // No order reaches it.  When many are lost at once, the job would otherwise
+    // plan with workers whose loss it has not heard of yet.
+    if (IsGone(member->state) || !member->stream.assigned()) continue;
+    const bool taken = has != nullptr && has != &job;
+    const std::string why =
+        taken ? absl::StrCat("it has job ", has->record.id().value)
+        : each.unfit.empty() ? each.no_data
+                             : each.unfit;
+    if (!why.empty()) {
+      unfit.push_back(
+          absl::StrCat(member->registration.name(), " (", why, ")"));
+    }
+    processes[id] = each.process;
+    candidates.push_back(
+        {member, JobId{}, mesh_.measures.Holds(member->registration.name()),
+         mesh_.IsDrained(id), !each.no_data.empty(),
+         taken || !each.unfit.empty(), job.watch.SlownessOf(each.process)});
+  }
+  // A process that did not leave in time gets no stage; it starts anew.
+  for (const Candidate& each : mesh_.Candidates()) {
+    if (!job.recovery->Excludes(each.member->process())) continue;
+    candidates.push_back(each);
+    candidates.back().unfit = true;
+  }
+  // Once the job trains, a stage goes on without a lost replica.
+  const JobSpec present =
+      IsInference(spec) || job.record.job.attempt() == 0
+          ? spec
+          : WithoutAbsentReplicas(spec, [&](const std::string& name) {
+              return std::any_of(
+                  candidates.begin(), candidates.end(),
+                  [&name](const Candidate& candidate) {
+                    return !candidate.drained && !candidate.unfit &&
+                           candidate.member->registration.name() == name;
+                  });
+            });
+  PACELINE_ASSIGN_OR_RETURN(job.verdict,
+                            Place(present, candidates, job.placed));
+  if (!job.verdict.plan.has_value() && job.record.job.attempt() > 0) {
+    PACELINE_RETURN_IF_ERROR(PlanWithoutLost(job, spec, candidates));
+  }
+  if (!job.verdict.plan.has_value()) {
+    const std::string cannot =
+        unfit.empty() ? ""
+                      : absl::StrCat("cannot use ", absl::StrJoin(unfit, ", "));
+    return absl::UnavailableError(
+        Sentence({job.verdict.impossible.ok()
+                      ? job.verdict.why
+                      : std::string(job.verdict.impossible.message()),
+                  cannot}));
+  }
+  std::vector<RunPlace> places;
+  for (const StageOfPlan& stage : job.verdict.plan->stages) {
+    places.push_back({stage.layers, processes.at(stage.worker)});
+  }
+  return places;
+}
+
+bool Pipelines::LeavesIdle(const JobEntry& job) const {
+  return job.recovery->phase() == JobPhase::kRunning &&
+         std::any_of(mesh_.open.begin(), mesh_.open.end(), [this](JobId id) {
+           const JobEntry& other = mesh_.jobs.at(id);
+           return other.record.state() == JobState::kQueued &&
+                  !other.may_be_passed;
+         });
+}
+
+std::optional<MoveEstimate> Pipelines::EstimateMove(JobEntry& job) const {
+  const JobRecord& record = job.record;
+  const auto model = Describe(record.spec);
+  const auto places = job.recovery->PlanNow();  // sets the job's verdict
+  if (!model.ok() || !places.ok()) return std::nullopt;
+  const std::vector<StageOfPlan>& better = job.verdict.plan->stages;
+  std::map<WorkerId, double> slowness;
+  for (const auto& all : {job.recovery->places(), *places}) {
+    for (const RunPlace& place : all) {
+      slowness[place.process.worker] = job.watch.SlownessOf(place.process);
+    }
+  }
+  const auto now =
+      measurements_.EstimateOf(record.spec, *model, record.stages, slowness);
+  const auto then =
+      measurements_.EstimateOf(record.spec, *model, better, slowness);
+  if (!now.has_value() || !then.has_value() ||
+      !(then->samples_per_second() > 0)) {
+    return std::nullopt;
+  }
+  MoveEstimate estimate;
+  estimate.step_seconds = job.watch.step_seconds();
+  // The ratio cancels costs that both estimates lack.  A rate does not need the
+  // number of inference's micro-batches.
+  estimate.better_step_seconds = estimate.step_seconds *
+                                 now->samples_per_second() /
+                                 then->samples_per_second();
+  estimate.steps_left = record.job.steps() - record.job.step();
+  if (IsInference(record.spec)) {
+    estimate.steps_again = record.job.step() - record.job.predicted().through();
+  } else {
+    const StateTransfer transfer =
+        TransferOf(record.spec, *model, record.stages, better, mesh_.membership,
+                   mesh_.measured);
+    estimate.bytes = transfer.bytes;
+    estimate.bytes_per_second = transfer.bytes_per_second;
+  }
+  estimate.restart_seconds = absl::ToDoubleSeconds(job.watch.restart());
+  return estimate;
+}
+
+void Pipelines::LookForBetterPlan(JobEntry& job, RecoveryActions& actions,
+                                  Moment moment) {
+  if (IsDataParallel(job.record.spec) ||
+      job.recovery->phase() != JobPhase::kRunning ||
+      !job.watch.IsDue(moment.now) ||
+      !job.watch.Measure(job.record, job.record.job.estimate(), moment.now)) {
+    return;
+  }
+  const auto estimate = EstimateMove(job);
+  if (!estimate.has_value()) return;
+  const MoveVerdict verdict = job.watch.Decide(*estimate, moment.now);
+  if (!verdict.move) return;
+  job.recovery->OnBetterPlan(
+      absl::StrCat("there is a better plan: ", verdict.why), moment.now,
+      actions);
+}
+
+void Pipelines::ForEach(Moment moment, const Act& act) {
+  for (JobEntry* const job : mesh_.RunningJobs()) {
+    if (job->recovery == nullptr) continue;
+    RecoveryActions actions;
+    act(*job, actions);
+    Carry(*job, actions, moment);
+  }
+}
+
+void Pipelines::OnAttached(const Member& member, Moment moment) {
+  const MachineId machine = MachineOf(member);
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+    job.recovery->OnAttached(member.process(), machine,
+                             member.registration.name(), moment.now, actions);
+    job.recovery->SetDraining(member.id, mesh_.IsDrained(member.id), moment.now,
+                              actions);
+  });
+}
+
+void Pipelines::OnLost(const Member& member, Moment moment) {
+  if (JobEntry* const job = mesh_.JobOf(member.id)) {
+    job->meter.SetDetection(moment.now - member.gone_since);
+  }
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+    const v1::Job& record = job.record.job;
+    if (const int64_t all = MicroBatchesOf(job.record);
+        all > 0 && record.predicted().through() == all) {
+      job.recovery->OnUploaded(record.attempt(), {0, LayersOf(job.record)},
+                               moment.now, actions);
+    }
+    job.recovery->OnLost(
+        member.id,
+        absl::StrCat(member.why, LostReplicaText(job.record, member.id)),
+        moment.now, actions);
+  });
+}
+
+void Pipelines::OnDrain(WorkerId worker, bool drain, Moment moment) {
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+    job.recovery->SetDraining(worker, drain, moment.now, actions);
+  });
+}
+
+void Pipelines::OnPlansChanged(Moment moment) {
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+    job.recovery->OnPlansChanged(moment.now, actions);
+  });
+}
+
+void Pipelines::OnTick(Moment moment) {
+  const MembershipPolicy& policy = mesh_.policy.membership;
+  const bool settled = moment.now - mesh_.start >= policy.lease + policy.grace;
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+    for (const auto& [id, member] : mesh_.membership.members()) {
+      if (!settled || member.seen) continue;
+      job.recovery->OnLost(id, member.why, moment.now, actions);
+    }
+    job.recovery->OnTick(moment.now, actions);
+  });
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+    Judge(job, actions, moment);
+  });
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+    LookForBetterPlan(job, actions, moment);
+  });
+}
+
+void Pipelines::OnStandstill(absl::Duration duration, Moment moment) {
+  ForEach(moment, [&](JobEntry& job, RecoveryActions&) {
+    job.recovery->OnStandstill(duration, moment.now);
+  });
+}
+
+bool Pipelines::OnHeartbeat(const Member& member,
+                            const v1::Heartbeat& heartbeat, Moment moment) {
+  bool changed = false;
+  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+    // A worker that was suspect when the job began is not known yet.
+    if (!job.recovery->Knows(member.id)) {
+      Introduce(member, *job.recovery, moment, actions);
+    }
+    JobReport report = ReportOf(heartbeat, job.record);
+    const bool is_its = FindWorker(job.record, member.id) != nullptr;
+    if (IsInference(job.record.spec)) {
+      job.recovery->OnCheckpoint(PredictedCut(job.record));
+      report.step += job.recovery->base().step;
+      if (report.phase == WorkPhase::kRunning &&
+          !HasTurn(job.record, member.id)) {
+        report.phase = WorkPhase::kDone;
+      }
+    } else {
+      if (!heartbeat.has_run() && is_its &&
+          JobId{heartbeat.kept().job()} == job.record.id() &&
+          heartbeat.kept().attempt() == job.recovery->attempt()) {
+        for (const v1::StepRecord& step : heartbeat.steps()) {
+          progress_.TakeStep(job, member.id, step, moment);
+        }
+        if (!heartbeat.steps().empty()) mesh_.Put(job);
+      }
+      job.recovery->OnRecorded(job.record.job.recorded_step());
+      const std::vector<RunPlace> places = job.recovery->places();
+      for (const RunPlace& place : places) {
+        if (report.phase != WorkPhase::kDone || job.group.has_value()) break;
+        if (place.process != member.process()) continue;
+        const auto first = std::find_if(places.begin(), places.end(),
+                                        [&place](const RunPlace& each) {
+                                          return each.layers == place.layers;
+                                        });
+        // The first of a stage's replicas uploads the weights.
+        if (first->process != member.process()) continue;
+        // The weights are uploaded, so its state is not needed any more.
+        job.recovery->OnUploaded(report.attempt, place.layers, moment.now,
+                                 actions);
+      }
+    }
+    const v1::KeptState& kept = heartbeat.kept();
+    const int64_t attempt = job.recovery->attempt();
+    if (kept.attempt() != attempt || !is_its) {
+      report.kept.reset();
+    } else if (report.kept.has_value() &&
+               (job.most_kept.attempt() != attempt ||
+                kept.applied() > job.most_kept.applied())) {
+      job.most_kept = kept;
+    }
+    report.settled = RunsAt(job.record.job.cpu_capability(), member);
+    job.recovery->OnReport(member.process(), report, moment.now, actions);
+    changed = changed || !actions.empty();
+  });
+  return changed;
+}
+
+void Pipelines::Carry(JobEntry& job, const RecoveryActions& actions,
+                      Moment moment) {
+  for (const RecoveryAction& action : actions) {
+    if (job.recovery == nullptr) return;  // the job has ended
+    if (const auto* attempt = std::get_if<StoreAttempt>(&action)) {
+      OnStoreAttempt(job, *attempt, moment);
+    } else if (const auto* event = std::get_if<RecoveryEvent>(&action)) {
+      mesh_.AddEvent(job, event->kind, event->text, moment);
+    } else if (const auto* change = std::get_if<JobTransition>(&action)) {
+      OnTransition(job, *change, moment);
+    }
+    // Orders are derived: JobRecovery::OrderOf(), Excludes().
+  }
+}
+
+// The attempt counts as stored from here on: the brain's writes are stored,
+// after retries if need be, before any order leaves.
+void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
+                               Moment moment) {
+  const AttemptRow& row = attempt.row;
+  const bool is_group = IsDataParallel(job.record.spec);
+  const int64_t reached = job.record.job.step();
+  mesh_.BeginAttempt(job, job.verdict, row.attempt, row.base.step, moment);
+  if (job.recovery == nullptr) return;  // its predictions have no layout
+  if (is_group && reached > row.base.step) {
+    mesh_.AddEvent(job, "again",
+                   absl::StrCat("the group goes on from step ", row.base.step,
+                                ", and had reached step ", reached),
+                   moment);
+  }
+  job.record.job.clear_estimate();
+  job.record.job.clear_shards();
+  const JobSpec spec = SpecOfAttempt(job.record);
+  if (const auto model = Describe(spec); model.ok()) {
+    const auto estimate =
+        measurements_.EstimateOf(spec, *model, job.record.stages);
+    if (estimate.has_value()) *job.record.job.mutable_estimate() = *estimate;
+  }
+  auto& rows = *job.record.job.mutable_attempts();
+  while (!rows.empty() && rows.rbegin()->attempt() >= row.attempt) {
+    rows.RemoveLast();
+  }
+  v1::AttemptRow& stored = *rows.Add();
+  stored.set_attempt(row.attempt);
+  *stored.mutable_base() = ToProto(row.base);
+  // Its first view is stored with the attempt.
+  if (is_group) groups_.Start(job, row.base.step, moment);
+  mesh_.Put(job);
+  RecoveryActions actions;
+  job.watched.clear();
+  job.recovery->OnStored(row.attempt, true, moment.now, actions);
+  Carry(job, actions, moment);
+}
+
+void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
+                             Moment moment) {
+  const bool moves = job.recovery->moves();
+  if (!moves || job.meter.open().has_value()) {
+    job.meter.OnTransition(transition, job.record.job.step(),
+                           job.recovery->base(), job.recovery->why(), moment);
+  }
+  if (transition.to == JobPhase::kLeaving) groups_.OnLeft(job);
+  switch (transition.to) {
+    case JobPhase::kStopping:
+    case JobPhase::kLeaving:
+    case JobPhase::kChoosing:
+      job.watch.OnStopped(transition.cause == JobCause::kMove || moves,
+                          moment.now);
+      break;
+    case JobPhase::kPaused:
+      job.watch.OnPaused();
+      break;
+    case JobPhase::kRunning:
+      job.watch.OnRunning(job.record, moment.now);
+      if (job.group.has_value()) break;  // says that it trains
+      mesh_.AddEvent(job, "running",
+                     IsInference(job.record.spec)
+                         ? "all workers are ready and predict"
+                         : "all workers are ready and train",
+                     moment);
+      break;
+    case JobPhase::kDone:
+      progress_.OnAllDone(job, moment);
+      break;
+    case JobPhase::kFailed:
+      mesh_.FailJob(
+          job,
+          job.lost_error.ok() ? job.recovery->why()
+                              : std::string(job.lost_error.message()),
+          AdviceAfter(job.lost_error, job.record.spec) + ResumeHint(job.record),
+          moment);
+      break;
+    default:
+      break;
+  }
+}
+
+void Pipelines::SetPin(JobEntry& job, Cut cut, bool pinned, Moment moment) {
+  RecoveryActions actions;
+  job.recovery->SetPin(cut, pinned, moment.now, actions);
+  Carry(job, actions, moment);
+}
+
+std::string Pipelines::AddressOf(const MemberId& process) const {
+  const Member* const member = mesh_.membership.Find(process.worker);
+  return member == nullptr ? "" : member->registration.address();
+}
+
+void Pipelines::AddTo(StandingOrder& standing, const MemberId& process) const {
+  KeepOrder& keep = standing.keep;
+  for (const JobId id : mesh_.running) {
+    const JobEntry& job = mesh_.jobs.at(id);
+    if (job.recovery == nullptr) continue;
+    const JobOrder* const order = job.recovery->OrderOf(process);
+    if (order == nullptr) continue;
+    if (order->settle) standing.settle = job.record.job.cpu_capability();
+    keep.number = std::max(keep.number, order->number);
+    keep.keep[id] = order->keep;
+    // Without a verdict, the step is run again.
+    if (order->finish.has_value() &&
+        job.most_kept.attempt() == job.recovery->attempt() &&
+        job.most_kept.applied() == *order->finish &&
+        job.most_kept.has_verdict()) {
+      keep.finish[id] = {job.most_kept.attempt(), *order->finish,
+                         FromProto(job.most_kept.verdict())};
+    }
+    for (const Follow& follow : order->follow) {
+      keep.follow.push_back({id, job.recovery->attempt(), follow.source,
+                             AddressOf(follow.source), follow.layers});
+    }
+  }
+}
+
+// --- Live workers that do not work -------------------------------------------
+
+std::vector<PeerReport> Pipelines::Watch(JobEntry& job, const Member& member,
+                                         const WorkerReport& report,
+                                         Moment moment) {
+  const v1::RunState& run = report.heartbeat.run();
+  if (run.attempt() != job.recovery->attempt() || !report.member.has_value()) {
+    return {};
+  }
+  JobEntry::Watched& watched = job.watched[member.process()];
+  watched.work.OnHeard(moment.now, mesh_.policy.membership.lease);
+  watched.work.OnReport(run.phase() == v1::RunState::PHASE_RUNNING,
+                        report.member->turn, report.heartbeat.progress(),
+                        moment.now);
+  // A peer report names the worker, not its process.
+  watched.links.peers.clear();
+  for (PeerReport peer : report.member->peers) {
+    const auto place = std::find_if(
+        job.recovery->places().begin(), job.recovery->places().end(),
+        [&peer](const RunPlace& each) {
+          return each.process.worker == peer.peer.worker;
+        });
+    if (place == job.recovery->places().end()) continue;
+    peer.peer = place->process;
+    peer.awaited = true;
+    watched.links.peers.push_back(peer);
+  }
+  return watched.links.peers;
+}
+
+// Predictions for an unmeasured machine may be far off: they may raise the
+// bound above the measurements, not lower it.
+absl::Duration Pipelines::InstructionBound(JobEntry& job) const {
+  double seconds = 0;
+  bool all_measured = true;
+  for (const v1::StageDrift& drift : DriftOf(job.record)) {
+    all_measured = all_measured && drift.measured_seconds() > 0;
+    seconds += std::max(drift.predicted_seconds(), drift.measured_seconds());
+  }
+  if (all_measured) {
+    job.micro_batch_seconds = std::max(job.micro_batch_seconds, seconds);
+  }
+  return std::max(
+      job.micro_batch_seconds > 0 ? mesh_.policy.membership.lease
+                                  : kLongestInstruction,
+      absl::Seconds(kPatience * std::max(seconds, job.micro_batch_seconds)));
+}
+
+void Pipelines::Judge(JobEntry& job, RecoveryActions& actions, Moment moment) {
+  if (IsDataParallel(job.record.spec)) return;
+  JobRecovery& recovery = *job.recovery;
+  for (auto cut = job.cut_off.begin(); cut != job.cut_off.end();) {
+    if (moment.now - cut->second <
+        (job.IsPaused() ? kCutOffPause : kCutOffTime)) {
+      ++cut;
+      continue;
+    }
+    recovery.SetCutOff(cut->first, "", moment.now, actions);
+    cut = job.cut_off.erase(cut);
+  }
+  const absl::Duration bound = InstructionBound(job);
+  recovery.SetLeaveBound(bound);
+  const JobPhase phase = recovery.phase();
+  if (phase != JobPhase::kStarting && phase != JobPhase::kRunning &&
+      phase != JobPhase::kStopping) {
+    return;
+  }
+  View view;
+  std::map<MemberId, MemberReport> links;
+  for (const auto& [process, watched] : job.watched) {
+    const Member* const member = mesh_.membership.Find(process.worker);
+    if (member == nullptr || member->process() != process ||
+        member->state != MemberState::kLive) {
+      continue;
+    }
+    if (IsHung(watched.work, bound)) {
+      const absl::Duration idle =
+          watched.work.heard - watched.work.progress_since;
+      return recovery.OnStuck(
+          process,
+          absl::StrFormat("it answers, but has finished no instruction for "
+                          "%.1f s",
+                          absl::ToDoubleSeconds(idle)),
+          moment.now, actions);
+    }
+    view.members.push_back({process, 0, 1});
+    links[process] = watched.links;
+  }
+  const std::optional<Eviction> cut =
+      DecideEviction(view, links, mesh_.policy.membership.lease);
+  if (!cut.has_value()) return;
+  // Both live, so either may hold other stages, but not adjacent ones.
+  const std::string why = absl::StrCat(
+      "the link to ", mesh_.NameOf(cut->accuser.worker), " is cut");
+  job.cut_off[cut->member.worker] = moment.now;
+  recovery.SetCutOff(cut->member.worker, why, moment.now, actions);
+  recovery.OnStuck(cut->member, why, moment.now, actions);
+}
+
+bool Pipelines::Excludes(const MemberId& process) const {
+  const auto& running = mesh_.running;
+  return std::any_of(running.begin(), running.end(), [&](JobId id) {
+    const JobEntry& job = mesh_.jobs.at(id);
+    return job.recovery != nullptr && job.recovery->Excludes(process);
+  });
+}
+
+// --- All pipelines -----------------------------------------------------------
+
+void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
+                           const v1::Heartbeat& heartbeat, Moment moment) {
+  const bool is_group = IsDataParallel(job.record.spec);
+  for (const v1::EvaluationRecord& evaluation : heartbeat.evaluations()) {
+    if (is_group || !HoldsLast(job.record, worker)) break;
+    progress_.TakeEvaluation(job, evaluation, moment);
+  }
+  progress_.TakeRun(job, worker, heartbeat.run(), moment);
+  // The job has failed if its predictions have no layout.
+  if (HasEnded(job.record.state())) return;
+  // The first report of an input sets the job's inputs.  A differing report
+  // comes only from a worker whose order did not name that input.  The job
+  // fails, since parts of it were made from each.
+  const v1::Inputs& read = heartbeat.run().inputs();
+  v1::Inputs& began = *job.record.job.mutable_inputs();
+  const absl::Status same = CheckInputs(read, began, job.record.spec);
+  if (!same.ok()) {
+    return mesh_.FailJob(
+        job,
+        absl::StrCat("worker ", mesh_.NameOf(worker), ": ", same.message()),
+        AdviceAfter(same, job.record.spec), moment);
+  }
+  began.MergeFrom(read);  // skips unset fields
+  v1::JobWorker& part = *FindWorker(job.record, worker);
+  part.mutable_run()->set_phase(heartbeat.run().phase());
+  job.meter.OnFetched(heartbeat.run().fetch_seconds());
+  v1::Recovery recovery = job.record.job.recovery();
+  if (job.meter.OnStep(job.record.job.step(), moment, recovery)) {
+    *job.record.job.mutable_recovery() = recovery;
+    mesh_.recoveries.push_back(recovery);
+    mesh_.AddEvent(
+        job, "replayed",
+        absl::StrFormat(
+            "the job is as far as it was, %.2f s after the loss; "
+            "it has run %s again",
+            SecondsOf(recovery),
+            Counted(recovery.again(),
+                    IsInference(job.record.spec) ? "micro-batch" : "step")),
+        moment);
+  }
+  if (const absl::Status error = ErrorOf(heartbeat.run());
+      !error.ok() && !is_group) {
+    job.lost_error = absl::Status(
+        error.code(),
+        absl::StrCat("worker ", part.name(), " (", StagesOf(job.record, worker),
+                     ") failed ", AtStep(job.record), ": ", error.message()));
+  }
+  mesh_.Put(job);
+}
+
+std::optional<RunOrder> Pipelines::OrderOf(const JobEntry& entry,
+                                           WorkerId worker) const {
+  if (entry.recovery == nullptr) return std::nullopt;
+  const JobRecord& job = entry.record;
+  const Member* const member = mesh_.membership.Find(worker);
+  const JobOrder* const order =
+      member == nullptr ? nullptr : entry.recovery->OrderOf(member->process());
+  if (order == nullptr || !order->run.has_value()) return std::nullopt;
+  RunOrder run;
+  run.base = order->run->base;
+  run.stop_after_batch = order->run->stop_after_batch;
+  if (!IsInference(job.spec) && run.base != Cut()) {
+    run.evaluated = job.job.evaluated_step() >= run.base.step;
+    run.trained = run.base.step == job.job.steps() &&
+                  (run.evaluated || job.job.total_samples() == 0);
+  }
+  for (size_t layer = 0; layer < order->run->sources.size(); ++layer) {
+    const int first = static_cast<int>(layer);
+    for (const MemberId& holder : order->run->sources[layer]) {
+      run.sources.push_back({{first, first + 1}, holder, AddressOf(holder)});
+    }
+    if (order->run->sources[layer].empty() && run.base != Cut() &&
+        !IsInference(job.spec)) {
+      run.sources.push_back({{first, first + 1}, kCoordinatorProcess, ""});
+    }
+  }
+  run.fence = job.fence();
+  run.spec = SpecOfAttempt(job);
+  run.stages = mesh_.Place(job.stages);
+  run.routes = RoutesOf(job.stages);
+  run.cpu_capability = job.job.cpu_capability();
+  run.threads = job.job.threads();
+  run.inputs = job.job.inputs();
+  const v1::SkipRun* const skips = SkipRunAt(job.job, run.base.step);
+  if (skips != nullptr) {
+    run.skipped_in_row = run.base.step - skips->first() + 1;
+  }
+  if (IsDataParallel(job.spec) &&
+      (!entry.group.has_value() || !groups_.AddTo(entry, *member, run))) {
+    return std::nullopt;
+  }
+  return run;
+}
+
+}  // namespace paceline

@@ -1,0 +1,255 @@
+#include "coordinator/jobs/job_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "core/base/counted.h"
+#include "core/job/job_check.h"
+#include "core/job/job_model.h"
+
+namespace paceline {
+
+std::string StagesOf(const JobRecord& record, WorkerId worker) {
+  const std::vector<int> numbers = StageNumbers(record.stages);
+  std::vector<int> stages;
+  for (size_t i = 0; i < record.stages.size(); ++i) {
+    if (record.stages[i].worker == worker) stages.push_back(numbers[i]);
+  }
+  return absl::StrCat(stages.size() == 1 ? "stage " : "stages ",
+                      absl::StrJoin(stages, ", "));
+}
+
+std::string AtStep(const JobRecord& record) {
+  const char* const unit = IsInference(record.spec) ? "micro-batch" : "step";
+  const std::string at = absl::StrCat("at ", unit, " ", record.job.step());
+  return record.job.steps() == 0 ? at
+                                 : absl::StrCat(at, " of ", record.job.steps());
+}
+
+std::string FourDecimals(double value) {
+  return std::isnan(value) ? "nan" : absl::StrFormat("%.4f", value);
+}
+
+std::optional<v1::EvaluationRecord> EvaluationOf(int64_t step, int64_t samples,
+                                                 double loss, double correct) {
+  if (samples == 0) return std::nullopt;
+  v1::EvaluationRecord evaluation;
+  evaluation.set_step(step);
+  evaluation.set_samples(samples);
+  evaluation.set_loss(loss / static_cast<double>(samples));
+  evaluation.set_accuracy(correct / static_cast<double>(samples));
+  return evaluation;
+}
+
+std::string EvaluationText(const JobSpec& spec,
+                           const v1::EvaluationRecord& evaluation) {
+  const std::string after =
+      IsInference(spec) ? ""
+                        : absl::StrCat("after step ", evaluation.step(), " ");
+  return absl::StrCat("accuracy ", FourDecimals(evaluation.accuracy()),
+                      ", loss ", FourDecimals(evaluation.loss()), " ", after,
+                      "over ", Counted(evaluation.samples(), "sample"));
+}
+
+std::string ResultName(const JobSpec& spec) {
+  return IsInference(spec) ? "predictions" : "weights";
+}
+
+std::string SkipReason(const v1::StepRecord& step) {
+  return step.samples() == 0 ? "no samples" : "gradient not finite";
+}
+
+std::string PreparingText(const JobRecord& record,
+                          const std::map<WorkerId, Instant>& since,
+                          absl::Duration bound, Instant now) {
+  // By the number of whole bounds that they have taken, longest first.
+  std::map<int64_t, std::vector<std::string>, std::greater<>> names;
+  for (const v1::JobWorker& worker : record.job.workers()) {
+    const auto found = since.find(WorkerId{worker.id()});
+    if (found == since.end() || now - found->second < bound) continue;
+    absl::Duration rest;
+    names[absl::IDivDuration(now - found->second, bound, &rest)].push_back(
+        worker.name());
+  }
+  std::vector<std::string> parts;
+  for (const auto& [bounds, workers] : names) {
+    parts.push_back(absl::StrCat(
+        workers.size() == 1 ? "worker " : "workers ",
+        absl::StrJoin(workers, ", "), workers.size() == 1 ? " has" : " have",
+        " been preparing for ", absl::ToInt64Seconds(bounds * bound),
+        " s (reading data?)"));
+  }
+  return Sentence(parts);
+}
+
+std::string JobsText(const std::set<JobId>& jobs) {
+  return absl::StrCat(
+      jobs.size() == 1 ? "job " : "jobs ",
+      absl::StrJoin(jobs, ", ", [](std::string* out, const JobId& job) {
+        absl::StrAppend(out, job.value);
+      }));
+}
+
+std::string Sentence(const std::vector<std::string>& parts) {
+  std::string sentence;
+  for (absl::string_view part : parts) {
+    if (!absl::EndsWith(part, "..")) absl::ConsumeSuffix(&part, ".");
+    if (part.empty()) continue;
+    absl::StrAppend(&sentence, sentence.empty() ? "" : "; ", part);
+  }
+  return sentence;
+}
+
+std::vector<const v1::JobWorker*> LastStageOf(const JobRecord& record) {
+  std::vector<const v1::JobWorker*> workers;
+  for (const StageOfPlan& stage : record.stages) {
+    if (stage.layers != record.stages.back().layers) continue;
+    for (const v1::JobWorker& worker : record.job.workers()) {
+      if (WorkerId{worker.id()} == stage.worker) workers.push_back(&worker);
+    }
+  }
+  return workers;
+}
+
+int64_t MicroBatchesOf(const JobRecord& record) {
+  if (!IsInference(record.spec)) return 0;
+  const int64_t each = record.spec.infer.micro_batch;
+  return (record.job.total_samples() + each - 1) / each;
+}
+
+int64_t MostSteps(const JobRecord& record) {
+  const int64_t steps =
+      IsInference(record.spec)
+          ? MicroBatchesOf(record)
+          : std::max(record.spec.train.steps, record.job.steps());
+  return steps > 0 ? steps : std::numeric_limits<int64_t>::max();
+}
+
+bool HasTurn(const JobRecord& record, WorkerId worker) {
+  const int64_t micro_batches = MicroBatchesOf(record);
+  if (micro_batches == 0) return true;
+  const int64_t first = record.job.predicted_base().through();
+  const std::vector<int> numbers = StageNumbers(record.stages);
+  const std::vector<RouteTable> routes = RoutesOf(record.stages);
+  int replica = 0;
+  for (size_t i = 0; i < record.stages.size(); ++i) {
+    replica = i > 0 && numbers[i] == numbers[i - 1] ? replica + 1 : 0;
+    if (record.stages[i].worker != worker) continue;
+    if (routes[numbers[i]].NextOf(replica, first) < micro_batches) return true;
+  }
+  return false;
+}
+
+std::string LostReplicaText(const JobRecord& record, WorkerId worker) {
+  if (IsInference(record.spec) || IsDataParallel(record.spec)) return "";
+  const std::vector<int> numbers = StageNumbers(record.stages);
+  for (size_t i = 0; i < record.stages.size(); ++i) {
+    const auto replicas =
+        std::count(numbers.begin(), numbers.end(), numbers[i]);
+    if (record.stages[i].worker != worker || replicas == 1) continue;
+    return absl::StrCat(
+        "; it was one of ", replicas, " replicas of stage ", numbers[i],
+        ": the others go on after the last step that any of them has applied");
+  }
+  return "";
+}
+
+bool Holds(const JobRecord& record, WorkerId worker, int layer) {
+  return std::any_of(record.stages.begin(), record.stages.end(),
+                     [&](const StageOfPlan& stage) {
+                       return stage.worker == worker &&
+                              stage.layers.first <= layer &&
+                              layer < stage.layers.last;
+                     });
+}
+
+bool HoldsLast(const JobRecord& record, WorkerId worker) {
+  return !record.stages.empty() &&
+         Holds(record, worker, record.stages.back().layers.last - 1);
+}
+
+v1::JobWorker* FindWorker(JobRecord& record, WorkerId id) {
+  for (v1::JobWorker& worker : *record.job.mutable_workers()) {
+    if (WorkerId{worker.id()} == id) return &worker;
+  }
+  return nullptr;
+}
+
+bool AllAtLeast(const JobRecord& record, v1::RunState::Phase phase) {
+  return std::all_of(record.job.workers().begin(), record.job.workers().end(),
+                     [&](const v1::JobWorker& worker) {
+                       const bool stopped =
+                           worker.run().phase() == v1::RunState::PHASE_STOPPED;
+                       return (stopped ? v1::RunState::PHASE_RUNNING
+                                       : worker.run().phase()) >= phase ||
+                              (phase == v1::RunState::PHASE_DONE &&
+                               !HasTurn(record, WorkerId{worker.id()}));
+                     });
+}
+
+std::string PhaseOf(const JobRecord& record) {
+  if (record.state() != JobState::kRunning) return "";
+  if (!AllAtLeast(record, v1::RunState::PHASE_RUNNING)) return "preparing";
+  const bool trained =
+      record.job.steps() > 0 && record.job.step() >= record.job.steps();
+  if (trained || AllAtLeast(record, v1::RunState::PHASE_DONE)) return "saving";
+  return IsInference(record.spec) ? "predicting" : "training";
+}
+
+std::vector<v1::StageDrift> DriftOf(const JobRecord& record) {
+  std::vector<v1::StageDrift> drifts;
+  const v1::RunEstimate& estimate = record.job.estimate();
+  const std::vector<int> numbers = StageNumbers(record.stages);
+  for (int i = 0; i < static_cast<int>(record.stages.size()); ++i) {
+    v1::StageDrift& drift = drifts.emplace_back();
+    drift.set_stage(numbers[i]);
+    drift.set_worker_id(record.stages[i].worker.value);
+    if (i < estimate.stage_seconds_size()) {
+      drift.set_predicted_seconds(estimate.stage_seconds(i));
+    }
+    if (i < estimate.layer_seconds_size()) {
+      drift.set_layer_seconds(estimate.layer_seconds(i));
+    }
+    if (i >= record.job.stage_times_size()) continue;
+    const v1::StageTime& time = record.job.stage_times(i);
+    if (time.micro_batches() == 0) continue;
+    drift.set_measured_seconds(time.seconds() /
+                               static_cast<double>(time.micro_batches()));
+  }
+  return drifts;
+}
+
+double MeasuredStepSeconds(const JobRecord& record) {
+  const v1::Job& job = record.job;
+  return job.timed_steps() == 0
+             ? 0
+             : job.timed_seconds() / static_cast<double>(job.timed_steps());
+}
+
+absl::Status NoSuchJob(JobId id) {
+  return absl::NotFoundError(absl::StrCat("there is no job ", id.value,
+                                          "; paceline job list shows all"));
+}
+
+absl::Status CheckSpec(const JobSpec& spec) {
+  const std::vector<SpecProblem> problems = CheckJobSpec(spec);
+  if (problems.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrJoin(
+      problems, "; ", [](std::string* out, const SpecProblem& problem) {
+        absl::StrAppend(out, problem.path, problem.path.empty() ? "" : ": ",
+                        problem.why);
+      }));
+}
+
+absl::StatusOr<ModelDescription> Describe(const JobSpec& spec) {
+  return DescribeModel(spec);
+}
+
+}  // namespace paceline

@@ -1,0 +1,242 @@
+#include "coordinator/mesh/mesh_measurements.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/jobs/job_text.h"
+#include "coordinator/jobs/list_page.h"
+#include "core/base/status_macros.h"
+#include "core/cluster/registration.h"
+#include "core/job/aggregation.h"
+#include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/measurement_convert.h"
+#include "core/rpc/convert/member_convert.h"
+#include "core/simulate/estimate.h"
+#include "core/simulate/group_step.h"
+
+namespace paceline {
+namespace {
+
+// The most workers whose links a person can measure at once: each pair is two
+// tasks.
+constexpr size_t kMostLinked = 90;
+// In one answer.
+constexpr int64_t kMostMeasurements = 2000;
+
+// The lowest capability of `workers`, which a job over them would use.
+std::string LowestCapability(const std::string& precision,
+                             const std::vector<std::string>& workers,
+                             const std::map<WorkerId, Member>& members) {
+  std::string lowest = HighestUseful(precision);
+  for (const auto& [id, member] : members) {
+    const v1::Registration& r = member.registration;
+    if (std::count(workers.begin(), workers.end(), r.name()) > 0 &&
+        CapabilityRank(r.cpu_capability()) < CapabilityRank(lowest)) {
+      lowest = r.cpu_capability();
+    }
+  }
+  return lowest;
+}
+
+v1::RunEstimate ToProto(const RunEstimate& estimate) {
+  v1::RunEstimate proto;
+  proto.set_step_seconds(estimate.step_seconds);
+  proto.set_samples_per_second(estimate.samples_per_second);
+  proto.set_bubble_share(estimate.bubble_share);
+  proto.set_bound(estimate.bound);
+  proto.set_source(estimate.source);
+  proto.set_measured(estimate.measured);
+  proto.set_shards(estimate.shards);
+  proto.set_shards_why(estimate.shards_why);
+  proto.mutable_stage_seconds()->Add(estimate.stage_seconds.begin(),
+                                     estimate.stage_seconds.end());
+  proto.mutable_layer_seconds()->Add(estimate.layer_seconds.begin(),
+                                     estimate.layer_seconds.end());
+  return proto;
+}
+
+}  // namespace
+
+// names: at least one.
+std::string MeshMeasurements::FirstIdle(
+    const std::vector<std::string>& names) const {
+  for (const MeasureWorker& worker : MeasureWorkers()) {
+    if (worker.live && !worker.busy &&
+        std::count(names.begin(), names.end(), worker.name) > 0) {
+      return worker.name;
+    }
+  }
+  return names.front();
+}
+
+std::vector<MeasureWorker> MeshMeasurements::MeasureWorkers() const {
+  std::vector<MeasureWorker> workers;
+  for (const auto& [id, member] : mesh_.membership.members()) {
+    const JobEntry* const job = mesh_.JobOf(id);
+    workers.push_back({member.registration.name(),
+                       member.registration.address(),
+                       member.state == MemberState::kLive, job != nullptr,
+                       job != nullptr && job->IsPaused()});
+  }
+  return workers;
+}
+
+std::optional<v1::RunEstimate> MeshMeasurements::EstimateOf(
+    const JobSpec& spec, const ModelDescription& model,
+    const std::vector<StageOfPlan>& stages,
+    const std::map<WorkerId, double>& slowness) const {
+  std::vector<InputWorker> workers;
+  std::vector<MemberInput> members;
+  std::vector<EstimateStage> placed;
+  std::map<WorkerId, int> index;
+  for (const StageOfPlan& stage : stages) {
+    const Member* const member = mesh_.membership.Find(stage.worker);
+    if (member == nullptr) return std::nullopt;
+    const auto [found, is_new] =
+        index.emplace(stage.worker, static_cast<int>(workers.size()));
+    if (is_new) {
+      workers.push_back({member->registration.name(),
+                         member->registration.machine_id(),
+                         member->registration.memory_bytes()});
+      const auto slow = slowness.find(stage.worker);
+      if (slow != slowness.end()) workers.back().slowness = slow->second;
+    }
+    placed.push_back({stage.layers, found->second, stage.share});
+    members.push_back({workers[found->second], stage.share,
+                       HostOf(member->registration),
+                       member->registration.cores()});
+  }
+  const absl::StatusOr<RunEstimate> estimate =
+      HasRounds(spec)
+          ? EstimateGroup(spec, model, members, mesh_.measured)
+          : EstimateRun(spec, model, placed, workers, mesh_.measured);
+  if (!estimate.ok()) return std::nullopt;
+  return ToProto(*estimate);
+}
+
+v1::StartProfileResponse MeshMeasurements::LookForFiles(
+    const v1::StartProfileRequest& request) {
+  v1::StartProfileResponse ticket;
+  for (const MeasureWorker& worker : MeasureWorkers()) {
+    if (!worker.live) continue;
+    const bool busy = worker.busy || mesh_.measures.Holds(worker.name);
+    (busy ? ticket.add_busy() : ticket.add_workers())->assign(worker.name);
+  }
+  ticket.set_id(mesh_.measures.RequestFiles(
+      request, {ticket.workers().begin(), ticket.workers().end()}));
+  return ticket;
+}
+
+absl::StatusOr<v1::StartProfileResponse> MeshMeasurements::OnProfile(
+    const v1::StartProfileRequest& request) {
+  if (!request.files().empty()) {
+    PACELINE_RETURN_IF_ERROR(
+        CheckSize("files", request.files_size(), kMaxFilesLookedFor));
+    if (request.has_spec()) {
+      PACELINE_RETURN_IF_ERROR(CheckSpec(FromProto(request.spec())));
+    }
+    return LookForFiles(request);
+  }
+  const JobSpec spec = FromProto(request.spec());
+  PACELINE_RETURN_IF_ERROR(CheckSpec(spec));
+  const bool describe = NeedsWorker(spec.model);
+  if (!describe) PACELINE_RETURN_IF_ERROR(Describe(spec).status());
+  std::vector<std::string> live = mesh_.LiveNames();
+  if (live.empty()) {
+    return absl::FailedPreconditionError(
+        "no worker is attached that could measure: start one with "
+        "paceline-worker, or paceline up");
+  }
+  if (!spec.model.file.empty() && request.workers().empty()) {
+    for (const auto& [id, member] : mesh_.membership.members()) {
+      if (member.registration.no_scripts()) {
+        std::erase(live, member.registration.name());
+      }
+    }
+    if (live.empty()) {
+      return absl::FailedPreconditionError(
+          "model.file is a script, and all workers that are attached forbid "
+          "scripts (--no-scripts)");
+    }
+  }
+  std::vector<std::string> workers(request.workers().begin(),
+                                   request.workers().end());
+  if (workers.empty()) workers = live;
+  std::sort(workers.begin(), workers.end());
+  workers.erase(std::unique(workers.begin(), workers.end()), workers.end());
+  for (const std::string& worker : workers) {
+    if (std::count(live.begin(), live.end(), worker) > 0) continue;
+    return absl::NotFoundError(absl::StrCat(
+        "no live worker ", worker, "; there are: ", absl::StrJoin(live, ", ")));
+  }
+  if (request.links() && workers.size() > kMostLinked) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("links are measured between at most ", kMostLinked,
+                     " workers at a time, not ", workers.size(),
+                     ": name some with --workers, which measure their links to "
+                     "one another"));
+  }
+  // All workers read the same file, so one description will do.
+  if (describe) workers = {FirstIdle(workers)};
+  v1::StartProfileResponse ticket;
+  ticket.set_id(
+      mesh_.measures.Request(spec,
+                             spec.cpu_capability == "auto"
+                                 ? LowestCapability(spec.precision, workers,
+                                                    mesh_.membership.members())
+                                 : spec.cpu_capability,
+                             workers, request.links() && !describe));
+  ticket.mutable_workers()->Add(workers.begin(), workers.end());
+  return ticket;
+}
+
+void MeshMeasurements::TakeMeasurement(const Member& member,
+                                       const v1::Measurement& measurement) {
+  const std::string& name = member.registration.name();
+  const std::optional<v1::Measurement> kept =
+      mesh_.measures.OnMeasurement(name, measurement);
+  if (!kept.has_value()) return;
+  // A worker may only report its own profile.
+  if (kept->has_profile() && kept->profile().device() == name) {
+    const DeviceProfile profile = *FromProto(kept->profile());
+    mesh_.measured.Put(profile);
+    mesh_.actions.writes.measurements.Put(profile);
+  }
+  for (const v1::LinkMeasurement& each : kept->links()) {
+    const LinkMeasurement link = *FromProto(each);
+    const auto known = mesh_.measured.links.find({link.from, link.to});
+    if (known != mesh_.measured.links.end() && known->second == link) continue;
+    mesh_.measured.Put(link);
+    mesh_.actions.writes.measurements.Put(link);
+  }
+}
+
+void MeshMeasurements::Redial() {
+  for (const auto& [ends, link] : mesh_.measured.links) {
+    if (!link.error.empty()) mesh_.measures.Redial(link.from, link.to);
+  }
+}
+
+absl::StatusOr<v1::ListMeasurementsResponse> MeshMeasurements::ViewMeasurements(
+    const v1::ListMeasurementsRequest& request) const {
+  PACELINE_ASSIGN_OR_RETURN(const int64_t skip,
+                            ListPage::Parse(request.page_token()));
+  v1::ListMeasurementsResponse view;
+  ListPage page(skip, request.page_size(), kMostMeasurements);
+  for (const auto& [key, profile] : mesh_.measured.profiles) {
+    if (!request.model().empty() && key.model != request.model()) continue;
+    if (!page.Wants()) continue;
+    *view.add_profiles() = ToProto(profile);
+    page.Took(view.profiles().rbegin()->ByteSizeLong());
+  }
+  for (const auto& [ends, link] : mesh_.measured.links) {
+    if (!page.Wants()) continue;
+    *view.add_links() = ToProto(link);
+    page.Took(view.links().rbegin()->ByteSizeLong());
+  }
+  view.set_next_page_token(page.next());
+  return view;
+}
+
+}  // namespace paceline

@@ -1,0 +1,382 @@
+#include "coordinator/watch/metrics.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace paceline {
+namespace {
+
+std::string CodeName(absl::StatusCode code) {
+  return absl::StatusCodeToString(code);
+}
+
+// A job's phases; the metric numbers them from 1.
+constexpr absl::string_view kPhases[] = {"preparing",  "training", "moving",
+                                         "recovering", "paused",   "predicting",
+                                         "saving"};
+
+// By LoopWork.
+constexpr const char* kLoopWork[] = {"event", "placement", "answer", "orders",
+                                     "watch", "metrics",   "upkeep"};
+
+// 0: not in kPhases.
+int PhaseNumber(const std::string& phase) {
+  const auto* const found =
+      std::find(std::begin(kPhases), std::end(kPhases), phase);
+  return found == std::end(kPhases)
+             ? 0
+             : 1 + static_cast<int>(found - std::begin(kPhases));
+}
+
+void DeclareRecovery(MetricsRegistry& registry) {
+  registry.DeclareCounter(kRecoveries,
+                          "Times that a pipeline came back to where it was "
+                          "when something of it was lost.");
+  registry.DeclareHistogram(kRecoverySeconds,
+                            "Seconds of these recoveries, by phase.",
+                            {0.01, 0.03, 0.1, 0.3, 1, 3, 10, 60}, {"phase"});
+  registry.DeclareCounter(kReplayed, "Steps of pipelines that were run again.");
+  registry.DeclareGauge(
+      kFloor, "The newest step whose state lies on several machines.", {"job"});
+  registry.DeclareGauge(kSnapshotAge,
+                        "Steps that would be run again if a worker was lost.",
+                        {"job"});
+  registry.DeclareGauge(kGoodput,
+                        "Steps that count, of all that were computed, 0 to 1.",
+                        {"job"});
+  registry.GetCounter(kRecoveries);
+  registry.GetCounter(kReplayed);
+  for (const RecoveryPart& part : kRecoveryParts) {
+    registry.GetHistogram(kRecoverySeconds, {part.name});
+  }
+}
+
+}  // namespace
+
+std::string WorkerStateName(v1::WorkerState state) {
+  return absl::AsciiStrToLower(
+      absl::StripPrefix(v1::WorkerState_Name(state), "WORKER_STATE_"));
+}
+
+CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
+                                       const std::string& version)
+    : registry_(registry) {
+  registry.DeclareGauge(kWorkers, "Workers by state.", {"state"});
+  registry.DeclareGauge(kWorkerState,
+                        "A worker's state: 1 idle, 2 busy, 3 suspect, 4 lost, "
+                        "5 measuring, 6 stopped.",
+                        {"worker"});
+  registry.DeclareCounter(kLosses, "Times that a worker was lost.");
+  registry.DeclareGauge(kJobs, "Jobs by state.", {"state"});
+  registry.DeclareCounter(kAttaches, "Attach attempts by result.", {"code"});
+  registry.DeclareCounter(kHeartbeats, "Heartbeats by result.", {"code"});
+  registry.DeclareCounter(kOrders, "Standing orders sent.");
+  registry.DeclareCounter(kControl, "Calls of clients by method and result.",
+                          {"method", "code"});
+  registry.DeclareHistogram(kTransactions,
+                            "Seconds that a transaction of the store took.",
+                            {0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2});
+  registry.DeclareCounter(kStoreFailures, "Transactions that failed.");
+  registry.DeclareHistogram(
+      kLoopCpu,
+      "CPU seconds of the loop's thread for one thing, without the store's "
+      "transactions.",
+      {0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1}, {"work"});
+  for (const char* work : kLoopWork) {
+    loop_cpu_.push_back(registry.GetHistogram(kLoopCpu, {work}));
+  }
+  registry.DeclareGauge(kQueueDepth, "Tasks that wait for the loop.");
+  registry.DeclareGauge(kBuild, "Always 1; the label says what runs.",
+                        {"version"});
+  registry.DeclareGauge(
+      kJobPhase,
+      "What a running job does: 1 preparing, 2 training, 3 moving, "
+      "4 recovering, 5 paused, 6 predicting, 7 saving.",
+      {"job"});
+  registry.DeclareGauge(kJobStep, "Optimizer updates done.", {"job"});
+  registry.DeclareGauge(kJobSteps, "Optimizer updates in all; 0: not known.",
+                        {"job"});
+  registry.DeclareGauge(kJobLoss, "Mean loss of the newest step.", {"job"});
+  registry.DeclareGauge(kJobAccuracy,
+                        "Accuracy of the newest evaluation, 0 to 1.", {"job"});
+  registry.DeclareGauge(kJobRate, "Training samples a second, lately.",
+                        {"job"});
+  registry.DeclareGauge(kStepPredicted,
+                        "Seconds that a step was predicted to take.", {"job"});
+  registry.DeclareGauge(kStepMeasured, "Seconds that a step takes.", {"job"});
+  registry.DeclareGauge(
+      kStagePredicted,
+      "Seconds of a micro-batch, forward and backward, as predicted.",
+      {"job", "stage"});
+  registry.DeclareGauge(
+      kStageMeasured,
+      "Seconds of a micro-batch, forward and backward, as measured.",
+      {"job", "stage"});
+  registry.DeclareGauge(
+      kReplicaMicroBatches,
+      "Micro-batches that a worker has computed in this attempt, of a stage "
+      "that several workers hold.",
+      {"job", "stage", "worker"});
+  DeclareRecovery(registry);
+  registry.DeclareGauge(kGroupMembers,
+                        "Processes in a job's round group: members, and "
+                        "listeners that shall become some.",
+                        {"job", "state"});
+  registry.DeclareCounter(kViews, "Views of round groups that were made.");
+  registry.DeclareCounter(
+      kLeavers, "Processes that left a round group, by reason.", {"reason"});
+  DeclareCheckpoints();
+  DeclareHost();
+  registry.GetCounter(kAttaches, {CodeName(absl::StatusCode::kOk)});
+  registry.GetCounter(kLosses);
+  registry.GetCounter(kViews);
+  for (int i = 0; i < kGroupExits; ++i) {
+    registry.GetCounter(kLeavers, {std::string(GroupExitName(GroupExit(i)))});
+  }
+  registry.GetGauge(kBuild, {version}).Set(1);
+  registry.GetCounter(kOrders);
+  registry.GetCounter(kStoreFailures);
+  Update({}, {}, {});
+}
+
+void CoordinatorMetrics::CountAttach(absl::StatusCode code) {
+  registry_.GetCounter(kAttaches, {CodeName(code)}).Add();
+}
+
+void CoordinatorMetrics::CountHeartbeat(absl::StatusCode code) {
+  registry_.GetCounter(kHeartbeats, {CodeName(code)}).Add();
+}
+
+void CoordinatorMetrics::CountOrders(size_t orders) {
+  registry_.GetCounter(kOrders).Add(static_cast<double>(orders));
+}
+
+void CoordinatorMetrics::CountControl(const std::string& method,
+                                      absl::StatusCode code) {
+  registry_.GetCounter(kControl, {method, CodeName(code)}).Add();
+}
+
+void CoordinatorMetrics::ObserveTransaction(absl::Duration took, bool stored) {
+  registry_.GetHistogram(kTransactions).Observe(absl::ToDoubleSeconds(took));
+  if (!stored) registry_.GetCounter(kStoreFailures).Add();
+}
+
+void CoordinatorMetrics::ObserveLoop(LoopWork work, absl::Duration cpu) {
+  loop_cpu_[static_cast<size_t>(work)].Observe(absl::ToDoubleSeconds(cpu));
+}
+
+void CoordinatorMetrics::SetQueueDepth(int64_t tasks) {
+  registry_.GetGauge(kQueueDepth).Set(static_cast<double>(tasks));
+}
+
+void CoordinatorMetrics::DeclareHost() {
+  registry_.DeclareGauge(kDiskFree,
+                         "Bytes that are free where the coordinator writes.",
+                         {"folder"});
+  registry_.DeclareGauge(
+      kCoordinatorCertificate,
+      "Unix time until which the coordinator's certificate is valid.");
+}
+
+int64_t CoordinatorMetrics::SetDiskFree(const std::string& folder,
+                                        const std::string& path) {
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(path, error);
+  if (error) return std::numeric_limits<int64_t>::max();
+  registry_.GetGauge(kDiskFree, {folder})
+      .Set(static_cast<double>(space.available));
+  return static_cast<int64_t>(space.available);
+}
+
+void CoordinatorMetrics::SetCertificateExpiry(absl::Time not_after) {
+  registry_.GetGauge(kCoordinatorCertificate)
+      .Set(absl::ToDoubleSeconds(not_after - absl::UnixEpoch()));
+}
+
+void CoordinatorMetrics::SetWorkers(const std::vector<v1::Worker>& workers) {
+  std::map<std::string, int> workers_by_state = {
+      {"idle", 0},    {"busy", 0}, {"measuring", 0},
+      {"suspect", 0}, {"lost", 0}, {"stopped", 0}};
+  std::set<std::string> present;
+  for (const v1::Worker& worker : workers) {
+    ++workers_by_state[WorkerStateName(worker.state())];
+    const std::string& name = worker.registration().name();
+    registry_.GetGauge(kWorkerState, {name}).Set(worker.state());
+    present.insert(name);
+  }
+  for (const std::string& name : workers_) {
+    if (!present.contains(name)) registry_.RemoveSeries(kWorkerState, name);
+  }
+  workers_ = std::move(present);
+  for (const auto& [state, count] : workers_by_state) {
+    registry_.GetGauge(kWorkers, {state}).Set(count);
+  }
+}
+
+void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
+                                const std::vector<v1::Job>& jobs,
+                                const std::map<JobState, int64_t>& by_state) {
+  SetWorkers(workers);
+  std::set<JobId> running;
+  for (const v1::Job& job : jobs) running.insert(JobId{job.id()});
+  for (const JobId ended : running_) {
+    if (running.contains(ended)) continue;
+    for (const char* family :
+         {kJobPhase, kJobStep, kJobSteps, kJobLoss, kJobAccuracy, kJobRate,
+          kStepPredicted, kStepMeasured, kStagePredicted, kStageMeasured,
+          kReplicaMicroBatches, kGroupMembers, kFloor, kSnapshotAge,
+          kGoodput}) {
+      registry_.RemoveSeries(family, absl::StrCat(ended.value));
+    }
+    replicas_.erase(ended);
+  }
+  running_ = std::move(running);
+  for (const v1::Job& job : jobs) {
+    const std::string id = absl::StrCat(job.id());
+    registry_.GetGauge(kJobPhase, {id}).Set(PhaseNumber(job.phase()));
+    registry_.GetGauge(kJobStep, {id}).Set(job.step());
+    registry_.GetGauge(kJobSteps, {id}).Set(job.steps());
+    registry_.GetGauge(kJobRate, {id}).Set(job.samples_per_second());
+    SetDrift(job);
+    SetReplicas(job);
+    SetGroup(job);
+    SetRecovery(job);
+    if (job.has_loss()) registry_.GetGauge(kJobLoss, {id}).Set(job.loss());
+    if (job.has_accuracy()) {
+      registry_.GetGauge(kJobAccuracy, {id}).Set(job.accuracy());
+    }
+  }
+  for (int i = 1; i < kJobStates; ++i) {
+    const auto count = by_state.find(JobState(i));
+    registry_.GetGauge(kJobs, {std::string(JobStateName(JobState(i)))})
+        .Set(count == by_state.end() ? 0 : static_cast<double>(count->second));
+  }
+}
+
+void CoordinatorMetrics::CountRecovery(const v1::Recovery& recovery) {
+  registry_.GetCounter(kRecoveries).Add();
+  registry_.GetCounter(kReplayed).Add(static_cast<double>(recovery.again()));
+  for (const RecoveryPart& part : kRecoveryParts) {
+    registry_.GetHistogram(kRecoverySeconds, {part.name})
+        .Observe((recovery.seconds().*part.seconds)());
+  }
+}
+
+void CoordinatorMetrics::SetRecovery(const v1::Job& job) {
+  if (!job.has_floor_step()) return;
+  const std::string id = absl::StrCat(job.id());
+  registry_.GetGauge(kFloor, {id}).Set(job.floor_step());
+  registry_.GetGauge(kSnapshotAge, {id})
+      .Set(std::max<int64_t>(0, job.step() - job.floor_step()));
+  const auto computed =
+      static_cast<double>(job.step() + job.recovery().replayed_steps());
+  registry_.GetGauge(kGoodput, {id})
+      .Set(computed == 0 ? 1 : static_cast<double>(job.step()) / computed);
+}
+
+void CoordinatorMetrics::CountLosses(int64_t losses) {
+  registry_.GetCounter(kLosses).Add(
+      static_cast<double>(losses - counted_losses_));
+  counted_losses_ = losses;
+}
+
+void CoordinatorMetrics::CountGroups(const GroupCounts& counts) {
+  registry_.GetCounter(kViews).Add(
+      static_cast<double>(counts.views - counted_.views));
+  for (const auto& [exit, count] : counts.leavers) {
+    registry_.GetCounter(kLeavers, {std::string(GroupExitName(exit))})
+        .Add(static_cast<double>(count - counted_.leavers[exit]));
+  }
+  counted_ = counts;
+}
+
+void CoordinatorMetrics::DeclareCheckpoints() {
+  registry_.DeclareCounter(kCheckpoints,
+                           "Checkpoints that were kept, and that failed.",
+                           {"outcome"});
+  registry_.DeclareCounter(kCheckpointSeconds,
+                           "Seconds that those took which were kept.");
+  CountCheckpoints({});
+}
+
+void CoordinatorMetrics::CountCheckpoints(const CheckpointCounts& counts) {
+  const CheckpointCounts& before = counted_checkpoints_;
+  registry_.GetCounter(kCheckpoints, {"kept"})
+      .Add(static_cast<double>(counts.kept - before.kept));
+  registry_.GetCounter(kCheckpoints, {"failed"})
+      .Add(static_cast<double>(counts.failed - before.failed));
+  registry_.GetCounter(kCheckpointSeconds)
+      .Add(absl::ToDoubleSeconds(counts.took - before.took));
+  counted_checkpoints_ = counts;
+}
+
+void CoordinatorMetrics::SetDrift(const v1::Job& job) {
+  const std::string id = absl::StrCat(job.id());
+  if (job.has_estimate()) {
+    registry_.GetGauge(kStepPredicted, {id}).Set(job.estimate().step_seconds());
+  }
+  if (job.timed_steps() > 0) {
+    registry_.GetGauge(kStepMeasured, {id}).Set(job.step_seconds());
+  }
+  // The slowest replica counts: the others wait for it.
+  std::map<int, double> predicted, measured;
+  for (const v1::StageDrift& drift : job.drift()) {
+    double& planned = predicted[drift.stage()];
+    double& found = measured[drift.stage()];
+    planned = std::max(planned, drift.predicted_seconds());
+    found = std::max(found, drift.measured_seconds());
+  }
+  for (const auto& [family, seconds] : {std::pair(kStagePredicted, &predicted),
+                                        std::pair(kStageMeasured, &measured)}) {
+    for (const auto& [stage, value] : *seconds) {
+      if (value > 0)
+        registry_.GetGauge(family, {id, absl::StrCat(stage)}).Set(value);
+    }
+  }
+}
+
+void CoordinatorMetrics::SetReplicas(const v1::Job& job) {
+  const std::string id = absl::StrCat(job.id());
+  int64_t& shown = replicas_[JobId{job.id()}];
+  if (shown != job.plan_version()) {
+    registry_.RemoveSeries(kReplicaMicroBatches, id);
+    shown = job.plan_version();
+  }
+  std::map<int, int> replicas;
+  for (const v1::StageDrift& drift : job.drift()) ++replicas[drift.stage()];
+  const int known = std::min(job.drift_size(), job.stage_times_size());
+  for (int i = 0; i < known; ++i) {
+    const v1::StageDrift& drift = job.drift(i);
+    if (replicas[drift.stage()] == 1) continue;
+    for (const v1::JobWorker& worker : job.workers()) {
+      if (worker.id() != drift.worker_id() || worker.has_member()) continue;
+      registry_
+          .GetGauge(kReplicaMicroBatches,
+                    {id, absl::StrCat(drift.stage()), worker.name()})
+          .Set(static_cast<double>(job.stage_times(i).micro_batches()));
+    }
+  }
+}
+
+void CoordinatorMetrics::SetGroup(const v1::Job& job) {
+  int members = 0;
+  int listeners = 0;
+  for (const v1::JobWorker& worker : job.workers()) {
+    if (worker.has_member())
+      ++(worker.member().listens() ? listeners : members);
+  }
+  if (members + listeners == 0) return;
+  const std::string id = absl::StrCat(job.id());
+  registry_.GetGauge(kGroupMembers, {id, "member"}).Set(members);
+  registry_.GetGauge(kGroupMembers, {id, "listener"}).Set(listeners);
+}
+
+}  // namespace paceline

@@ -1,0 +1,37 @@
+#include "core/rpc/convert/json_convert.h"
+
+#include "google/protobuf/util/json_util.h"
+
+namespace paceline {
+
+namespace util = google::protobuf::util;
+
+namespace {
+
+std::string Print(const google::protobuf::Message& message, bool whitespace) {
+  util::JsonPrintOptions options;
+  options.add_whitespace = whitespace;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  const auto written = util::MessageToJsonString(message, &json, options);
+  return written.ok() ? json : "";  // only a message of "Any" cannot be
+}
+
+}  // namespace
+
+std::string ToJson(const google::protobuf::Message& message) {
+  return Print(message, true);
+}
+
+std::string ToJsonLine(const google::protobuf::Message& message) {
+  return Print(message, false);
+}
+
+absl::Status FromJson(const std::string& json,
+                      google::protobuf::Message& message) {
+  const auto read = util::JsonStringToMessage(json, &message);
+  return read.ok() ? absl::OkStatus()
+                   : absl::InvalidArgumentError(read.ToString());
+}
+
+}  // namespace paceline

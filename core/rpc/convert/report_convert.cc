@@ -1,0 +1,476 @@
+#include "core/rpc/convert/report_convert.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "core/base/errors.h"
+#include "core/base/status_macros.h"
+#include "core/base/utf8.h"
+#include "core/data/data_sets.h"
+#include "core/job/made_with.h"
+#include "core/rpc/convert/group_convert.h"
+#include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/member_convert.h"
+#include "core/rpc/status.h"
+#include "google/protobuf/message.h"
+
+namespace paceline {
+namespace {
+
+// Times and counts are for people: one that cannot be, which no worker of ours
+// sends, is taken as 0, "not known".  To refuse it would end the worker's
+// stream, and to keep it would bring the store numbers that it cannot.
+double Usable(double seconds) {
+  return std::isfinite(seconds) && seconds >= 0 ? seconds : 0;
+}
+
+int64_t Usable(int64_t count) {
+  return count >= 0 && count <= kMaxCount ? count : 0;
+}
+
+// Clears each number of `message` that cannot be, but for the one called
+// `except`.
+void CleanNumbers(google::protobuf::Message& message,
+                  absl::string_view except) {
+  using Field = google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& values = *message.GetReflection();
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const Field& field = *message.GetDescriptor()->field(i);
+    if (field.name() == except) continue;
+    if (field.cpp_type() == Field::CPPTYPE_DOUBLE) {
+      const double value = values.GetDouble(message, &field);
+      values.SetDouble(&message, &field, Usable(value));
+    } else if (field.cpp_type() == Field::CPPTYPE_INT64) {
+      const int64_t value = values.GetInt64(message, &field);
+      values.SetInt64(&message, &field, Usable(value));
+    }
+  }
+}
+
+// At most kMaxLogTextBytes of `text` on one line: what is no UTF-8 could not be
+// sent on.
+std::string OneLine(const std::string& text) {
+  std::string line = ToUtf8(text, kMaxLogTextBytes);
+  for (char& c : line) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
+  }
+  return line;
+}
+
+// The coordinator counts on from the attempts that workers tell of.
+constexpr int64_t kMostAttempts = int64_t{1} << 50;
+// Far more stages, neighbours or marks than a worker has.
+constexpr int kMostOfAKind = 4096;
+// Instructions of a traced batch.
+constexpr int kMostTraced = 256;
+// Each running job looks for itself among them.
+constexpr int kMostRepaired = 64;
+
+// Whether each instruction has all its numbers.
+bool IsWhole(const v1::BatchTrace& trace) {
+  const int ops = static_cast<int>(trace.ops().size());
+  return ops <= kMostTraced && trace.micro_batches_size() == ops &&
+         trace.begin_us_size() == ops && trace.us_size() == ops;
+}
+
+absl::Status CheckUnreadable(const v1::UnreadableSamples& said) {
+  bool good = said.of() >= 0 && said.numbers_size() <= kMostUnreadable + 1;
+  int64_t last = -1;
+  for (const int32_t number : said.numbers()) {
+    good = good && number > last && number < said.of();
+    last = number;
+  }
+  if (good) return absl::OkStatus();
+  return InvalidArgument("run state: ", said.numbers_size(),
+                         " unreadable samples of ", said.of(),
+                         ", need at most ", kMostUnreadable + 1,
+                         " numbers of the split, ascending");
+}
+
+absl::Status CheckRun(const v1::RunState& run) {
+  PACELINE_RETURN_IF_ERROR(CheckSize("run state: stage times",
+                                     run.stage_times_size(), kMostOfAKind));
+  PACELINE_RETURN_IF_ERROR(
+      CheckSize("run state: sent", run.sent_size(), kMostOfAKind));
+  PACELINE_RETURN_IF_ERROR(
+      CheckSize("run state: predicted", run.predicted_size(), kMostOfAKind));
+  PACELINE_RETURN_IF_ERROR(CheckUnreadable(run.unreadable().train()));
+  PACELINE_RETURN_IF_ERROR(CheckUnreadable(run.unreadable().test()));
+  if (run.phase() == v1::RunState::PHASE_UNSPECIFIED ||
+      !v1::RunState::Phase_IsValid(run.phase())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("run state: phase ", static_cast<int>(run.phase()),
+                     " does not exist, need 1 to ",
+                     static_cast<int>(v1::RunState::Phase_MAX)));
+  }
+  if (run.job() < 1 || run.attempt() < 0 || run.attempt() > kMostAttempts ||
+      run.step() < 0 || run.steps() < 0 || run.samples() < 0 ||
+      run.total_samples() < 0 || run.names().files() < 0 ||
+      run.names().class_names() < 0 || run.error_code() < 0 ||
+      run.error_code() > 16) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "run state: job, attempt, step, steps, samples, total_samples, names "
+        "or error_code is out of range: ",
+        run.job(), ", ", run.attempt(), ", ", run.step(), ", ", run.steps(),
+        ", ", run.samples(), ", ", run.total_samples(), ", ",
+        run.names().ShortDebugString(), ", ", run.error_code()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRecords(const v1::Heartbeat& heartbeat) {
+  for (const v1::StepRecord& step : heartbeat.steps()) {
+    if (step.step() >= 1 && step.samples() >= 0 && step.loss_samples() >= 0) {
+      continue;
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "record of step ", step.step(), " with ", step.samples(), " samples, ",
+        step.loss_samples(),
+        " of them in its loss: need a step of at least 1 and samples of at "
+        "least 0"));
+  }
+  for (const v1::EvaluationRecord& evaluation : heartbeat.evaluations()) {
+    if (evaluation.step() >= 0 && evaluation.samples() >= 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("evaluation after step ", evaluation.step(), " with ",
+                     evaluation.samples(), " samples: need neither below 0"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void CleanNotes(google::protobuf::RepeatedPtrField<std::string>& notes) {
+  if (notes.size() > kMaxNotes) {
+    notes.DeleteSubrange(kMaxNotes, notes.size() - kMaxNotes);
+  }
+  for (std::string& note : notes) note = ToUtf8(note, kMaxNoteBytes);
+}
+
+namespace {
+
+void CleanRun(v1::RunState& run) {
+  CleanNotes(*run.mutable_notes());
+  std::string& classes = *run.mutable_names()->mutable_classes();
+  if (classes.size() > kMaxClassesBytes) classes.clear();
+  if (run.has_seconds()) {
+    CleanNumbers(*run.mutable_seconds(), "unexplained");
+    // The unexplained rest may be a little below none.
+    if (!std::isfinite(run.seconds().unexplained())) {
+      run.mutable_seconds()->clear_unexplained();
+    }
+  }
+  for (v1::StageTime& time : *run.mutable_stage_times()) {
+    CleanNumbers(time, "");
+    if (time.has_versions()) CleanNumbers(*time.mutable_versions(), "");
+    if (!IsWhole(time.trace())) time.clear_trace();
+  }
+  // A model may well have a loss that is no number.
+  if (run.has_flow()) CleanNumbers(*run.mutable_flow(), "loss");
+  for (v1::PredictedMark& mark : *run.mutable_predicted()) {
+    CleanNumbers(mark, "loss");
+  }
+  CleanNumbers(run, "");
+}
+
+}  // namespace
+
+v1::Cut ToProto(Cut cut) {
+  v1::Cut proto;
+  proto.set_attempt(cut.attempt);
+  proto.set_step(cut.step);
+  return proto;
+}
+
+v1::LayerRange ToProto(const LayerRange& layers) {
+  v1::LayerRange proto;
+  proto.set_first(layers.first);
+  proto.set_last(layers.last);
+  return proto;
+}
+
+namespace {
+
+absl::StatusOr<Cut> ReadCut(const v1::Cut& proto) {
+  if (proto.attempt() < 0 || proto.attempt() > kMostAttempts ||
+      proto.step() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a cut at step ", proto.step(), " of attempt ", proto.attempt(),
+        ", need steps of at least 0 and attempts of 0 to ", kMostAttempts));
+  }
+  return Cut{proto.attempt(), proto.step()};
+}
+
+absl::StatusOr<LayerRange> ReadLayers(const v1::LayerRange& proto) {
+  if (proto.first() < 0 || proto.last() <= proto.first()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pieces of layers [", proto.first(), ", ", proto.last(), ")"));
+  }
+  return LayerRange{proto.first(), proto.last()};
+}
+
+}  // namespace
+
+namespace {
+
+// Keeps a peer from having the coordinator count for ever.  Jobs and cuts count
+// too.
+constexpr int64_t kMostPieces = 100'000;
+
+absl::Status CheckPieces(const v1::PiecesHeld& held) {
+  PACELINE_RETURN_IF_ERROR(CheckCount("pieces: refused", held.refused()));
+  int64_t pieces = 0;
+  for (const v1::PiecesHeld::OfJob& job : held.jobs()) {
+    PACELINE_RETURN_IF_ERROR(CheckCount("pieces: job", job.job()));
+    pieces += 1 + job.cuts_size();
+    PACELINE_RETURN_IF_ERROR(CheckSize("pieces", pieces, kMostPieces));
+    PACELINE_RETURN_IF_ERROR(ReadCut(job.floor()).status());
+    for (const v1::PiecesHeld::HeldCut& cut : job.cuts()) {
+      PACELINE_RETURN_IF_ERROR(ReadCut(cut.cut()).status());
+      for (const v1::LayerRange& range : cut.layers()) {
+        PACELINE_ASSIGN_OR_RETURN(const LayerRange layers, ReadLayers(range));
+        pieces += layers.last - layers.first;
+        PACELINE_RETURN_IF_ERROR(CheckSize("pieces", pieces, kMostPieces));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckHeartbeat(v1::Heartbeat& heartbeat) {
+  PACELINE_RETURN_IF_ERROR(CheckSize(
+      "repaired jobs", heartbeat.repaired_jobs_size(), kMostRepaired));
+  if (heartbeat.has_run()) {
+    PACELINE_RETURN_IF_ERROR(CheckRun(heartbeat.run()));
+    CleanRun(*heartbeat.mutable_run());
+  }
+  PACELINE_RETURN_IF_ERROR(CheckPieces(heartbeat.pieces()));
+  PACELINE_RETURN_IF_ERROR(CheckRecords(heartbeat));
+  for (const v1::RoundRecord& round : heartbeat.rounds()) {
+    PACELINE_RETURN_IF_ERROR(CheckRoundRecord(round));
+  }
+  for (v1::LogLine& line : *heartbeat.mutable_logs()) {
+    line.set_level(OneLine(line.level()));
+    line.set_source(OneLine(line.source()));
+    line.set_text(OneLine(line.text()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ErrorOf(const v1::RunState& run) {
+  if (run.phase() != v1::RunState::PHASE_FAILED) return absl::OkStatus();
+  const auto code = static_cast<absl::StatusCode>(run.error_code());
+  return absl::Status(
+      code == absl::StatusCode::kOk ? absl::StatusCode::kInternal : code,
+      run.error_message().empty() ? "no reason was given"
+                                  : OneLine(run.error_message()));
+}
+
+v1::StagePlacement ToProto(const StagePlacement& stage) {
+  v1::StagePlacement proto;
+  proto.set_stage(stage.stage);
+  proto.set_first_layer(stage.layers.first);
+  proto.set_last_layer(stage.layers.last);
+  proto.set_worker_id(stage.worker.value);
+  proto.set_worker_name(stage.worker_name);
+  proto.set_address(stage.address);
+  proto.set_share(stage.share);
+  return proto;
+}
+
+StagePlacement FromProto(const v1::StagePlacement& proto) {
+  StagePlacement stage;
+  stage.stage = proto.stage();
+  stage.layers = {proto.first_layer(), proto.last_layer()};
+  stage.worker = WorkerId{proto.worker_id()};
+  stage.worker_name = proto.worker_name();
+  stage.address = proto.address();
+  stage.share = proto.share();
+  return stage;
+}
+
+void AddKeep(const KeepOrder& order, v1::StandingOrder& proto) {
+  proto.mutable_number()->set_term(order.number.term);
+  proto.mutable_number()->set_n(order.number.n);
+  for (const auto& [job, rule] : order.keep) {
+    v1::KeepOrder& into = *proto.add_keep();
+    into.set_job(job.value);
+    if (rule.floor.has_value()) *into.mutable_floor() = ToProto(*rule.floor);
+    for (const AttemptRow& row : rule.rows) {
+      v1::AttemptRow& attempt = *into.add_attempts();
+      attempt.set_attempt(row.attempt);
+      *attempt.mutable_base() = ToProto(row.base);
+    }
+    for (const Cut cut : rule.pins) *into.add_pins() = ToProto(cut);
+    for (const FollowOrder& follow : order.follow) {
+      if (follow.job != job) continue;
+      v1::FollowOrder& followed = *into.add_follow();
+      *followed.mutable_source() = ToProto(follow.source);
+      followed.set_address(follow.address);
+      *followed.mutable_layers() = ToProto(follow.layers);
+    }
+    const auto finish = order.finish.find(job);
+    if (finish == order.finish.end()) continue;
+    v1::FinishOrder& finished = *into.mutable_finish();
+    finished.set_attempt(finish->second.attempt);
+    finished.set_step(finish->second.step);
+    *finished.mutable_verdict() = ToProto(finish->second.verdict);
+  }
+}
+
+absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto) {
+  KeepOrder order;
+  order.number = {proto.number().term(), proto.number().n()};
+  for (const v1::KeepOrder& keep : proto.keep()) {
+    KeepRule& rule = order.keep[JobId{keep.job()}];
+    if (keep.has_floor()) {
+      PACELINE_ASSIGN_OR_RETURN(rule.floor, ReadCut(keep.floor()));
+    }
+    int64_t newest = 0;
+    for (const v1::AttemptRow& row : keep.attempts()) {
+      if (row.attempt() <= newest) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("order: attempt ", row.attempt(), " of job ",
+                         keep.job(), " stands behind attempt ", newest));
+      }
+      newest = row.attempt();
+      PACELINE_ASSIGN_OR_RETURN(const Cut base, ReadCut(row.base()));
+      rule.rows.push_back({newest, base});
+    }
+    for (const v1::Cut& pin : keep.pins()) {
+      PACELINE_ASSIGN_OR_RETURN(const Cut cut, ReadCut(pin));
+      rule.pins.insert(cut);
+    }
+    for (const v1::FollowOrder& follow : keep.follow()) {
+      FollowOrder& into = order.follow.emplace_back();
+      into.job = JobId{keep.job()};
+      into.attempt = newest;
+      PACELINE_ASSIGN_OR_RETURN(into.source, FromProto(follow.source()));
+      into.address = follow.address();
+      PACELINE_ASSIGN_OR_RETURN(into.layers, ReadLayers(follow.layers()));
+    }
+    if (!keep.has_finish()) continue;
+    order.finish[JobId{keep.job()}] = {keep.finish().attempt(),
+                                       keep.finish().step(),
+                                       FromProto(keep.finish().verdict())};
+  }
+  return order;
+}
+
+v1::RunOrder ToProto(const RunOrder& order) {
+  v1::RunOrder proto;
+  proto.set_job(order.fence.job.value);
+  proto.set_attempt(order.fence.attempt);
+  proto.set_plan_version(order.fence.plan_version);
+  if (order.base != Cut()) *proto.mutable_base() = ToProto(order.base);
+  for (const PieceSource& source : order.sources) {
+    v1::PieceSource& into = *proto.add_sources();
+    *into.mutable_layers() = ToProto(source.layers);
+    if (source.holder == kCoordinatorProcess) continue;
+    *into.mutable_holder() = ToProto(source.holder);
+    into.set_address(source.address);
+  }
+  proto.set_stop_after_batch(order.stop_after_batch);
+  proto.set_evaluated(order.evaluated);
+  proto.set_trained(order.trained);
+  *proto.mutable_spec() = ToProto(order.spec);
+  for (const StagePlacement& stage : order.stages) {
+    *proto.add_stages() = ToProto(stage);
+  }
+  proto.set_cpu_capability(order.cpu_capability);
+  proto.set_threads(order.threads);
+  for (const RouteTable& route : order.routes) {
+    v1::StageRoute& into = *proto.add_routes();
+    for (const int turn : route.turns()) into.add_turns(turn);
+  }
+  if (order.group.has_value()) *proto.mutable_group() = ToProto(*order.group);
+  *proto.mutable_inputs() = order.inputs;
+  proto.set_skipped_in_row(order.skipped_in_row);
+  return proto;
+}
+
+absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto) {
+  RunOrder order;
+  order.fence = {JobId{proto.job()}, proto.attempt(), proto.plan_version()};
+  PACELINE_ASSIGN_OR_RETURN(order.base, ReadCut(proto.base()));
+  for (const v1::PieceSource& source : proto.sources()) {
+    PieceSource& into = order.sources.emplace_back();
+    PACELINE_ASSIGN_OR_RETURN(into.layers, ReadLayers(source.layers()));
+    into.holder = kCoordinatorProcess;
+    if (!source.has_holder()) continue;
+    PACELINE_ASSIGN_OR_RETURN(into.holder, FromProto(source.holder()));
+    into.address = source.address();
+  }
+  order.stop_after_batch = proto.stop_after_batch();
+  order.evaluated = proto.evaluated();
+  order.trained = proto.trained();
+  order.spec = FromProto(proto.spec());
+  for (const v1::StagePlacement& stage : proto.stages()) {
+    const int next = StageCount(order);
+    if (stage.stage() != next &&
+        (order.stages.empty() || stage.stage() != next - 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("order: stage ", stage.stage(), " stands where stage ",
+                       next, " comes next"));
+    }
+    order.stages.push_back(FromProto(stage));
+  }
+  order.cpu_capability = proto.cpu_capability();
+  order.threads = proto.threads();
+  for (const v1::StageRoute& route : proto.routes()) {
+    order.routes.emplace_back(
+        std::vector<int>(route.turns().begin(), route.turns().end()));
+  }
+  if (proto.has_group()) {
+    PACELINE_ASSIGN_OR_RETURN(order.group, FromProto(proto.group()));
+  }
+  order.inputs = proto.inputs();
+  order.skipped_in_row = Usable(proto.skipped_in_row());
+  return order;
+}
+
+absl::StatusOr<PieceWish> FromProto(const v1::PieceRequest& proto,
+                                    Incarnation self) {
+  // As many as a model's description may have.
+  constexpr int kMostLayers = 4096;
+  if (proto.to() != self.value || proto.to() == 0) {
+    return absl::AbortedError(absl::StrCat("pieces are asked of process ",
+                                           proto.to(),
+                                           ", but another one runs here"));
+  }
+  PieceWish wish;
+  wish.job = JobId{proto.job()};
+  wish.cut = {proto.attempt(), proto.step()};
+  wish.follows = proto.follow();
+  wish.offset = wish.follows ? 0 : proto.offset();
+  if (proto.job() < 1 || proto.attempt() < 0 || proto.step() < 0 ||
+      wish.offset < 0 || !(proto.has_step() || wish.follows)) {
+    return InvalidArgument(
+        "pieces of job ", proto.job(), ", attempt ", proto.attempt(), ", ",
+        proto.has_step() ? absl::StrCat("step ", proto.step())
+                         : "neither step nor new",
+        ": a job from 1 and no negative numbers are needed");
+  }
+  int next = 0;
+  for (const v1::LayerRange& range : proto.layers()) {
+    if (range.first() < next || range.last() <= range.first() ||
+        range.last() > kMostLayers) {
+      return InvalidArgument(
+          "pieces of layers [", range.first(), ", ", range.last(),
+          ") are asked for, need some between ", next, " and ", kMostLayers);
+    }
+    next = range.last();
+    wish.layers.push_back({range.first(), range.last()});
+  }
+  if (wish.layers.empty()) {
+    return InvalidArgument("pieces of no layers are asked for");
+  }
+  return wish;
+}
+
+}  // namespace paceline

@@ -1,0 +1,300 @@
+#include "core/weights/pruning.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/types/span.h"
+#include "core/base/check.h"
+#include "core/base/errors.h"
+#include "core/base/status_macros.h"
+#include "core/model/catalog.h"
+#include "core/model/operation.h"
+
+namespace paceline {
+namespace {
+
+constexpr int32_t kStepsAGroup = 16;
+// Convolutions compute this many channels at once.  Fewer take as long, or
+// longer.
+constexpr int32_t kBlock = 8;
+
+int32_t StepOf(int32_t units) {
+  const int32_t step = std::max(1, units / kStepsAGroup);
+  return units < 4 * kBlock ? step : (step + kBlock - 1) / kBlock * kBlock;
+}
+
+// The operation of `layer` that owns `parameter`.
+const Operation& OwnerOf(const Layer& layer, const Parameter& parameter) {
+  const auto owner = std::find_if(
+      layer.operations.begin(), layer.operations.end(),
+      [&](const Operation& each) { return Owns(each, parameter); });
+  PACELINE_CHECK(owner != layer.operations.end(), parameter.name);
+  return *owner;
+}
+
+// Queries, keys and values lie one behind the other in one tensor: three runs
+// of heads.  It is the attention's first projection, whose result has them.
+int64_t RunsOf(const Operation& before, const Operation& after, size_t axis) {
+  const bool of_heads = absl::EndsWith(before.kind, "attention") &&
+                        before.sizes[1] != after.sizes[1];
+  return of_heads && axis == 0 ? 3 : 1;
+}
+
+// The axes whose lengths differ.
+std::vector<UnitAxis> ChangedAxes(const ModelDescription& before,
+                                  const ModelDescription& after) {
+  std::vector<UnitAxis> axes;
+  for (size_t i = 0; i < before.layers.size(); ++i) {
+    const Layer& layer = before.layers[i];
+    const Layer& other = after.layers[i];
+    for (size_t p = 0; p < layer.parameters.size(); ++p) {
+      const Parameter& parameter = layer.parameters[p];
+      const Parameter& changed = other.parameters[p];
+      for (size_t axis = 0; axis < parameter.shape.size(); ++axis) {
+        if (parameter.shape[axis] == changed.shape[axis]) continue;
+        axes.push_back(
+            {parameter.name, static_cast<int>(axis),
+             RunsOf(OwnerOf(layer, parameter), OwnerOf(other, changed), axis)});
+      }
+    }
+  }
+  return axes;
+}
+
+// A tensor as [outer, runs, units, inner] elements.
+struct UnitView {
+  int64_t outer = 1;
+  int64_t runs = 1;
+  int64_t units = 1;
+  int64_t inner = 1;
+};
+
+UnitView ViewOf(const UnitAxis& axis, int32_t units, const Shape& shape) {
+  const absl::Span<const int64_t> all(shape);
+  return {NumElements(all.first(axis.axis)), axis.runs, units,
+          shape[axis.axis] / (axis.runs * units) *
+              NumElements(all.subspan(axis.axis + 1))};
+}
+
+const Tensor& TensorOf(const std::vector<NamedTensor>& tensors,
+                       const std::string& name) {
+  const auto found =
+      std::find_if(tensors.begin(), tensors.end(),
+                   [&](const NamedTensor& each) { return each.name == name; });
+  PACELINE_CHECK(found != tensors.end(), name);
+  return found->tensor;
+}
+
+// For each unit of `group`, the sum over its weights of what `value` says of a
+// weight: given the tensor's name and values, and a place in it.
+template <typename Value>
+std::vector<double> SumsOfUnits(const UnitGroup& group,
+                                const std::vector<NamedTensor>& weights,
+                                const Value& value) {
+  std::vector<double> sums(group.units);
+  for (const UnitAxis& axis : group.axes) {
+    // Running statistics are no weights.
+    if (absl::StrContains(axis.tensor, ".running_")) continue;
+    const Tensor& tensor = TensorOf(weights, axis.tensor);
+    const UnitView view = ViewOf(axis, group.units, tensor.shape);
+    const auto of_weight = value(axis.tensor, tensor.As<float>());
+    int64_t at = 0;
+    for (int64_t row = 0; row < view.outer * view.runs; ++row) {
+      for (int64_t unit = 0; unit < view.units; ++unit) {
+        for (int64_t i = 0; i < view.inner; ++i) sums[unit] += of_weight(at++);
+      }
+    }
+  }
+  return sums;
+}
+
+Tensor WithSlices(const Tensor& tensor, const UnitAxis& axis, int32_t units,
+                  const std::vector<int32_t>& kept) {
+  const UnitView view = ViewOf(axis, units, tensor.shape);
+  Shape shape = tensor.shape;
+  shape[axis.axis] =
+      shape[axis.axis] / units * static_cast<int64_t>(kept.size());
+  Tensor selected = Tensor::Allocate(tensor.dtype, std::move(shape));
+  const int64_t bytes = TensorBytes(tensor.dtype, {}) * view.inner;
+  uint8_t* to = selected.data.get();
+  for (int64_t row = 0; row < view.outer * view.runs; ++row) {
+    for (const int32_t unit : kept) {
+      std::memcpy(to, tensor.data.get() + (row * units + unit) * bytes, bytes);
+      to += bytes;
+    }
+  }
+  return selected;
+}
+
+// Units of a group that are still there, and what to remove next.
+struct Candidate {
+  std::vector<int32_t> order;  // those that matter least first
+  std::vector<double> scores;  // by unit; their mean is 1
+  int32_t removed = 0;         // of `order`, from the front
+  int32_t step = 1;
+  int32_t least = 1;
+
+  int32_t left() const { return static_cast<int32_t>(order.size()) - removed; }
+  bool CanShrink() const { return left() - step >= least; }
+  // The mean of those that the next step would remove.
+  double Score() const {
+    double sum = 0;
+    for (int32_t i = 0; i < step; ++i) sum += scores[order[removed + i]];
+    return sum / step;
+  }
+};
+
+Candidate CandidateOf(std::vector<double> scores) {
+  Candidate candidate;
+  const auto units = static_cast<int32_t>(scores.size());
+  const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
+  for (double& score : scores) score = sum > 0 ? score * units / sum : 1;
+  candidate.order.resize(units);
+  std::iota(candidate.order.begin(), candidate.order.end(), 0);
+  std::stable_sort(candidate.order.begin(), candidate.order.end(),
+                   [&](int32_t a, int32_t b) { return scores[a] < scores[b]; });
+  candidate.scores = std::move(scores);
+  candidate.step = StepOf(units);
+  candidate.least = static_cast<int32_t>(std::ceil(units * kLeastUnits));
+  return candidate;
+}
+
+}  // namespace
+
+absl::Status CheckPrunable(const ModelSpec& spec, double target) {
+  if (!(target > 0 && target < 1)) {
+    return InvalidArgument(
+        "the target must be greater than 0 and less than 1, "
+        "the share of the computations that stays; got ",
+        target);
+  }
+  if (ModelReads(spec.name, "sizes")) return absl::OkStatus();
+  return InvalidArgument(
+      spec.name, spec.name == kScriptModel
+                     ? " is a program whose sizes nobody but its author can "
+                       "change: prune it where it was made"
+                     : " has no units that could leave it: its layers are tied "
+                       "or not known to pruning, which is for vit, deit, "
+                       "resnet and vgg");
+}
+
+absl::StatusOr<std::vector<UnitGroup>> UnitGroupsOf(const ModelSpec& spec,
+                                                    const Shape& input,
+                                                    int32_t classes) {
+  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model,
+                            DescribeModel(spec, input, classes));
+  std::vector<UnitGroup> groups;
+  for (size_t i = 0; i < model.sizes.size(); ++i) {
+    groups.push_back({model.sizes[i], {}});
+    if (model.sizes[i] == 1) continue;
+    ModelSpec smaller = spec;
+    smaller.sizes = model.sizes;
+    --smaller.sizes[i];
+    PACELINE_ASSIGN_OR_RETURN(const ModelDescription other,
+                              DescribeModel(smaller, input, classes));
+    groups.back().axes = ChangedAxes(model, other);
+  }
+  return groups;
+}
+
+UnitScores ScoresOfWeights(const std::vector<UnitGroup>& groups,
+                           const std::vector<NamedTensor>& weights) {
+  UnitScores scores;
+  for (const UnitGroup& group : groups) {
+    scores.push_back(SumsOfUnits(
+        group, weights, [](const std::string&, absl::Span<const float> w) {
+          return [w](int64_t i) { return double{std::abs(w[i])}; };
+        }));
+  }
+  return scores;
+}
+
+void AddScoresOfStep(const std::vector<UnitGroup>& groups,
+                     const std::vector<NamedTensor>& weights,
+                     const std::vector<NamedTensor>& after,
+                     UnitScores& scores) {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const std::vector<double> products = SumsOfUnits(
+        groups[g], weights,
+        [&](const std::string& name, absl::Span<const float> w) {
+          const absl::Span<const float> v = TensorOf(after, name).As<float>();
+          return [w, v](int64_t i) { return double{w[i]} * (w[i] - v[i]); };
+        });
+    scores[g].resize(products.size());
+    for (size_t unit = 0; unit < products.size(); ++unit) {
+      scores[g][unit] += products[unit] * products[unit];
+    }
+  }
+}
+
+std::vector<NamedTensor> WithUnits(const UnitGroup& group,
+                                   const std::vector<int32_t>& kept,
+                                   std::vector<NamedTensor> weights) {
+  std::map<std::string, Tensor*> by_name;
+  for (NamedTensor& each : weights) by_name[each.name] = &each.tensor;
+  for (const UnitAxis& axis : group.axes) {
+    Tensor& tensor = *by_name.at(axis.tensor);
+    tensor = WithSlices(tensor, axis, group.units, kept);
+  }
+  return weights;
+}
+
+double FlopsOf(const ModelDescription& model) {
+  double flops = 0;
+  for (const Layer& layer : model.layers) flops += layer.forward_flops;
+  return flops;
+}
+
+absl::StatusOr<PrunedModel> Prune(const ModelSpec& spec, const Shape& input,
+                                  int32_t classes,
+                                  const std::vector<NamedTensor>& weights,
+                                  UnitScores scores, double target) {
+  PACELINE_RETURN_IF_ERROR(CheckPrunable(spec, target));
+  PACELINE_ASSIGN_OR_RETURN(const std::vector<UnitGroup> groups,
+                            UnitGroupsOf(spec, input, classes));
+  std::vector<Candidate> candidates;
+  for (std::vector<double>& of_group : scores) {
+    candidates.push_back(CandidateOf(std::move(of_group)));
+  }
+  PrunedModel pruned = {.model = {}, .weights = weights};
+  PACELINE_ASSIGN_OR_RETURN(pruned.model, DescribeModel(spec, input, classes));
+  const double whole = FlopsOf(pruned.model);
+  ModelSpec smaller = spec;
+  smaller.sizes = pruned.model.sizes;
+  while (FlopsOf(pruned.model) > target * whole) {
+    const auto next =
+        std::min_element(candidates.begin(), candidates.end(),
+                         [](const Candidate& a, const Candidate& b) {
+                           if (a.CanShrink() != b.CanShrink())
+                             return a.CanShrink();
+                           return a.CanShrink() && a.Score() < b.Score();
+                         });
+    if (!next->CanShrink()) {
+      return InvalidArgument("nothing would be left of ", spec.name,
+                             ": with an eighth of each "
+                             "group's units it still computes ",
+                             FlopsOf(pruned.model) / whole,
+                             " of what it does now, and the target is ", target,
+                             ": choose a greater one");
+    }
+    next->removed += next->step;
+    smaller.sizes[next - candidates.begin()] = next->left();
+    PACELINE_ASSIGN_OR_RETURN(pruned.model,
+                              DescribeModel(smaller, input, classes));
+  }
+  for (size_t i = 0; i < groups.size(); ++i) {
+    std::vector<int32_t> kept(
+        candidates[i].order.begin() + candidates[i].removed,
+        candidates[i].order.end());
+    std::sort(kept.begin(), kept.end());
+    pruned.weights = WithUnits(groups[i], kept, std::move(pruned.weights));
+  }
+  return pruned;
+}
+
+}  // namespace paceline

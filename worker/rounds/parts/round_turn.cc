@@ -1,0 +1,198 @@
+#include "worker/rounds/parts/round_turn.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace paceline {
+
+void WriteResult(const RoundTurn& turn, const RoundShape& shape,
+                 absl::Span<float> gradient) {
+  for (int chunk = 0; chunk < shape.chunks(); ++chunk) {
+    const int shard = shape.shard_of(chunk);
+    const absl::Span<const uint8_t> bytes =
+        turn.sums[shard]->chunk(shape.index_of(chunk));
+    const absl::Span<float> values = gradient.subspan(
+        shape.begin(chunk), bytes.size() / shape.value_bytes());
+    DecodeValues(shape.codec(), bytes, values);
+    const int64_t divisor = turn.result.shards[shard].divisor;
+    if (divisor == turn.divisor) continue;
+    const auto scale = static_cast<float>(static_cast<double>(turn.divisor) /
+                                          static_cast<double>(divisor));
+    for (float& value : values) value *= scale;
+  }
+}
+
+std::optional<std::vector<absl::Span<const float>>> ResultInPlace(
+    const RoundTurn& turn, const RoundShape& shape) {
+  if (shape.codec() != Codec::kRaw) return {};
+  std::vector<absl::Span<const float>> chunks;
+  for (int chunk = 0; chunk < shape.chunks(); ++chunk) {
+    const int shard = shape.shard_of(chunk);
+    if (turn.result.shards[shard].divisor != turn.divisor) return {};
+    const absl::Span<const uint8_t> bytes =
+        turn.sums[shard]->chunk(shape.index_of(chunk));
+    chunks.emplace_back(reinterpret_cast<const float*>(bytes.data()),
+                        bytes.size() / sizeof(float));
+  }
+  return chunks;
+}
+
+void RoundTurns::Publish(State state) {
+  const SteadyLock lock(&mutex_);
+  // A member that becomes the uploader again may have to upload again.
+  if (!state.uploads) told_upload_ = false;
+  state_ = std::move(state);
+}
+
+RoundTurns::State RoundTurns::state() const {
+  const SteadyLock lock(&mutex_);
+  return state_;
+}
+
+void RoundTurns::Push(RoundTurn turn) {
+  const SteadyLock lock(&mutex_);
+  turns_.push_back(std::move(turn));
+}
+
+void RoundTurns::End(absl::Status why) {
+  const SteadyLock lock(&mutex_);
+  if (end_.ok()) end_ = std::move(why);
+}
+
+bool RoundTurns::PartIsDue() const {
+  return state_.needs_part && state_.next < total_steps_ &&
+         part_step_ < state_.next;
+}
+
+bool RoundTurns::DoneIsDue() const {
+  return !told_done_ && state_.has_state && state_.next >= total_steps_;
+}
+
+bool RoundTurns::UploadIsDue() const {
+  return told_done_ && !told_upload_ && state_.uploads;
+}
+
+bool RoundTurns::HasTurn() const {
+  return !end_.ok() || !turns_.empty() || PartIsDue() || DoneIsDue() ||
+         UploadIsDue();
+}
+
+absl::StatusOr<RoundTurn> RoundTurns::Await(absl::Duration longest) {
+  const SteadyLock lock(&mutex_);
+  at_turn_ = false;
+  const bool has_turn =
+      mutex_.AwaitFor(absl::Condition(this, &RoundTurns::HasTurn), longest);
+  if (!end_.ok()) return end_;
+  RoundTurn turn;
+  turn.step = state_.next;
+  if (!has_turn) {
+    turn.kind = RoundTurn::Kind::kWait;
+  } else if (!turns_.empty()) {
+    turn = std::move(turns_.front());
+    turns_.pop_front();
+  } else if (PartIsDue()) {
+    turn.kind = RoundTurn::Kind::kPart;
+    turn.view = *state_.view;
+  } else if (DoneIsDue()) {
+    turn.kind = RoundTurn::Kind::kDone;
+    told_done_ = true;
+  } else {
+    turn.kind = RoundTurn::Kind::kUpload;
+    told_upload_ = true;
+  }
+  ++given_;
+  at_turn_ = has_turn && turn.kind != RoundTurn::Kind::kDone &&
+             turn.kind != RoundTurn::Kind::kUpload;
+  return turn;
+}
+
+int64_t RoundTurns::turn() const {
+  const SteadyLock lock(&mutex_);
+  return at_turn_ ? given_ : 0;
+}
+
+std::optional<RoundTurn> RoundTurns::TryTakeCopy() {
+  const SteadyLock lock(&mutex_);
+  const auto found =
+      std::find_if(turns_.begin(), turns_.end(), [](const RoundTurn& turn) {
+        return turn.kind == RoundTurn::Kind::kCopy;
+      });
+  if (found == turns_.end()) return {};
+  RoundTurn turn = std::move(*found);
+  turns_.erase(found);
+  return turn;
+}
+
+bool RoundTurns::IsOver(int64_t step) const {
+  const SteadyLock lock(&mutex_);
+  return !end_.ok() || state_.next > step ||
+         std::any_of(turns_.begin(), turns_.end(),
+                     [step](const RoundTurn& turn) {
+                       return turn.kind == RoundTurn::Kind::kRestore ||
+                              (turn.kind == RoundTurn::Kind::kApply &&
+                               turn.step >= step);
+                     });
+}
+
+int64_t RoundTurns::results() const {
+  const SteadyLock lock(&mutex_);
+  return std::count_if(turns_.begin(), turns_.end(), [](const auto& turn) {
+    return turn.kind == RoundTurn::Kind::kApply;
+  });
+}
+
+void RoundTurns::OnPart(int64_t step) {
+  const SteadyLock lock(&mutex_);
+  part_step_ = std::max(part_step_, step);
+}
+
+bool LossRequests::IsSettled() const {
+  return answer_.has_value() || (!taken_ && (ended_ || shut_));
+}
+
+absl::StatusOr<double> LossRequests::Ask(absl::Span<const float> direction,
+                                         double step) {
+  const absl::Status over =
+      absl::CancelledError("the round for which the loss was asked is over");
+  RoundTurn turn;
+  turn.kind = RoundTurn::Kind::kLoss;
+  turn.direction = direction;
+  turn.loss_step = step;
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (ended_ || shut_) return over;
+    turn.question = open_ = ++last_;
+    taken_ = false;
+    answer_.reset();
+  }
+  turns_.Push(std::move(turn));
+  const absl::MutexLock lock(&mutex_,
+                             absl::Condition(this, &LossRequests::IsSettled));
+  open_ = 0;
+  if (!answer_.has_value()) return over;
+  return *std::exchange(answer_, {});
+}
+
+bool LossRequests::Take(const RoundTurn& turn) {
+  const absl::MutexLock lock(&mutex_);
+  if (turn.question != open_) return false;
+  taken_ = true;
+  return true;
+}
+
+void LossRequests::Answer(absl::StatusOr<double> loss) {
+  const absl::MutexLock lock(&mutex_);
+  answer_ = std::move(loss);
+}
+
+void LossRequests::SetShut(bool shut) {
+  const absl::MutexLock lock(&mutex_);
+  shut_ = shut;
+}
+
+void LossRequests::End() {
+  const absl::MutexLock lock(&mutex_);
+  ended_ = true;
+}
+
+}  // namespace paceline

@@ -1,0 +1,174 @@
+// RoundTurns queues the next turns of a member's compute thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "core/os/steady_wait.h"
+#include "core/round/message.h"
+#include "core/round/rules/rule.h"
+#include "core/round/view.h"
+#include "worker/rounds/parts/round_part.h"
+#include "worker/rounds/parts/round_payload.h"
+
+namespace paceline {
+
+struct RoundTurn {
+  enum class Kind : uint8_t {
+    kPart,     // compute the part of `step`, by the division of `view`
+    kApply,    // the result of `step` is final
+    kRestore,  // take over `state`, which has `step` steps in it
+    kCopy,     // SendState() the state as it is now
+    kLoss,    // AnswerLoss(f(x - loss_step * direction)), direction empty: f(x)
+    kDone,    // all steps are applied; told once
+    kUpload,  // this member shall hand the weights over; told once
+    kMeet,    // gossip: average with `theirs` after `step`; null: go on without
+    kWait,    // no turn has come: report that this thread lives
+  };
+  Kind kind = Kind::kPart;
+  int64_t step = 0;
+
+  View view;  // kPart
+
+  // kApply.  sums [shards]: bytes of each shard as RoundShape cuts and codes
+  // them; empty: the round is void.
+  RoundResult result;
+  std::vector<std::shared_ptr<RoundPayload>> sums;
+  int64_t divisor = 0;  // of what WriteResult() writes; 0: void
+
+  // kRestore.
+  std::shared_ptr<RoundPayload> state;
+  uint64_t state_hash = 0;
+
+  // kMeet: this member owns it, and may write over it.
+  std::shared_ptr<RoundPayload> theirs;
+
+  // kLoss; valid until it is answered.
+  absl::Span<const float> direction;
+  double loss_step = 0;
+  int64_t question = 0;  // LossRequests's number of it
+};
+
+// Writes the result of a kApply that is not void, as float32, to `gradient`
+// [values of the shape]; divide it by turn.divisor.  Shards with another
+// divisor than the first are scaled to it.
+void WriteResult(const RoundTurn& turn, const RoundShape& shape,
+                 absl::Span<float> gradient);
+
+// The same result in place: the gradient's chunks in order, float32, in the
+// memory of turn.sums.  Nothing if values would have to be decoded or scaled.
+std::optional<std::vector<absl::Span<const float>>> ResultInPlace(
+    const RoundTurn& turn, const RoundShape& shape);
+
+// Thread-safe.  Turns come in the order in which they were pushed; a part is
+// asked for when nothing else is to be done.
+class RoundTurns {
+ public:
+  explicit RoundTurns(int64_t total_steps) : total_steps_(total_steps) {}
+
+  // The state of the member on which turns depend.
+  struct State {
+    std::optional<View> view;  // adopted
+    int64_t next = 0;          // steps applied, by the state machine
+    bool has_state = false;    // no listener that waits for its first copy
+    bool needs_part = false;
+    bool uploads = false;
+  };
+  void Publish(State state);
+  State state() const;
+
+  void Push(RoundTurn turn);
+  // Ends every wait with `why`; the first call counts.
+  void End(absl::Status why);
+
+  // Returns a kWait after `longest`.
+  // Errors: that of End()
+  absl::StatusOr<RoundTurn> Await(
+      absl::Duration longest = absl::InfiniteDuration());
+  // Takes the first kCopy out of the queue, if there is one; never waits.
+  std::optional<RoundTurn> TryTakeCopy();
+  // Whether a queued turn, or the end, makes the part of `step` useless.
+  bool IsOver(int64_t step) const;
+  // The part of `step` is handed in: it is not asked for again.
+  void OnPart(int64_t step);
+  // The number of the compute thread's present turn, from 1 on.  0: none, or
+  // one that may take any time (kDone, kUpload).
+  int64_t turn() const;
+  // The number of kApply turns that wait.
+  int64_t results() const;
+
+ private:
+  bool HasTurn() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  bool PartIsDue() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  bool DoneIsDue() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  bool UploadIsDue() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+
+  const int64_t total_steps_;
+
+  mutable SteadyMutex mutex_;
+  State state_ ABSL_GUARDED_BY(mutex_);
+  std::deque<RoundTurn> turns_ ABSL_GUARDED_BY(mutex_);
+  int64_t part_step_ ABSL_GUARDED_BY(mutex_) = -1;
+  int64_t given_ ABSL_GUARDED_BY(mutex_) = 0;  // turns
+  bool at_turn_ ABSL_GUARDED_BY(mutex_) = false;
+  bool told_done_ ABSL_GUARDED_BY(mutex_) = false;
+  bool told_upload_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);
+};
+
+// zeno's loss on a trusted batch: asked for by the thread that sums, computed
+// by the compute thread when its turn comes.
+
+// Thread-safe; one question at a time.  A question points to memory of the
+// asking thread.  Once the compute thread has taken the question, the asking
+// thread waits for its answer in any case.
+class LossRequests final : public TrustedLoss {
+ public:
+  // turns outlives this.
+  explicit LossRequests(RoundTurns& turns) : turns_(turns) {}
+
+  // Wait for the answer.  Errors: the answer's; Cancelled: the compute thread
+  // did not take the question, and will not.
+  absl::StatusOr<double> AtPresent() override { return Ask({}, 0); }
+  absl::StatusOr<double> After(absl::Span<const float> direction,
+                               double step) override {
+    return Ask(direction, step);
+  }
+
+  // The compute thread has a kLoss turn.  True: it answers now.  False: the
+  // question was withdrawn, and what it points to may be gone.
+  bool Take(const RoundTurn& turn);
+  void Answer(absl::StatusOr<double> loss);
+
+  // While shut, questions that were not taken are withdrawn, and new ones
+  // refused: the compute thread waits for memory that the asking thread still
+  // reads.
+  void SetShut(bool shut);
+  // Shuts it for good, from any thread.
+  void End();
+
+ private:
+  absl::StatusOr<double> Ask(absl::Span<const float> direction, double step);
+  bool IsSettled() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+
+  RoundTurns& turns_;
+
+  absl::Mutex mutex_;
+  int64_t last_ ABSL_GUARDED_BY(mutex_) = 0;  // number of a question
+  int64_t open_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: none is
+  bool taken_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::StatusOr<double>> answer_ ABSL_GUARDED_BY(mutex_);
+  bool shut_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace paceline

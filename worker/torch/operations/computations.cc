@@ -1,0 +1,474 @@
+#include "worker/torch/operations/computations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/model/operation.h"
+#include "torch/torch.h"
+#include "worker/torch/operations/recurrence.h"
+
+namespace paceline {
+namespace {
+
+constexpr double kBatchNormEpsilon = 1e-5;
+
+at::Tensor Flatten(const OperationCall&, const at::Tensor& x) {
+  return x.flatten(1);
+}
+
+// `y`, and what the adapter adds that stands beside the map of `x` whose weight
+// is the call's parameter `weight`, if there is one.
+at::Tensor Adapted(const OperationCall& call, const at::Tensor& x, int weight,
+                   const at::Tensor& y) {
+  const std::vector<int>& beside = call.operation.adapters.beside;
+  const auto found = std::find(beside.begin(), beside.end(), weight);
+  if (found == beside.end()) return y;
+  const size_t in = call.parameters.size() - 2 * (beside.end() - found);
+  const at::Tensor low = call.products.Linear(x, call.parameters[in], {});
+  return y.add(call.products.Linear(low, call.parameters[in + 1], {}),
+               call.operation.adapters.scale);
+}
+
+// The linear map whose weight is the call's parameter `weight`, and whose bias
+// the next one.
+at::Tensor Map(const OperationCall& call, const at::Tensor& x, int weight) {
+  return Adapted(call, x, weight,
+                 call.products.Linear(x, call.parameter(weight),
+                                      call.parameter(weight + 1)));
+}
+
+at::Tensor Linear(const OperationCall& call, const at::Tensor& x) {
+  return Map(call, x, 0);
+}
+
+at::Tensor Relu(const OperationCall&, const at::Tensor& x) {
+  return at::relu(x);
+}
+
+// The same values without another pass through memory.
+at::Tensor ReluInPlace(const OperationCall&, const at::Tensor& x) {
+  at::Tensor y = x;
+  return y.relu_();
+}
+
+at::Tensor Gelu(const OperationCall&, const at::Tensor& x) {
+  return at::gelu(x);
+}
+
+at::Tensor Conv2d(const OperationCall& call, const at::Tensor& x) {
+  const int64_t stride = call.size(3);
+  const int64_t padding = call.size(4);
+  const at::Tensor bias =
+      call.parameters.size() > 1 ? call.parameter(1) : at::Tensor();
+  return call.products.Conv2d(x, call.parameter(0), bias, {stride, stride},
+                              {padding, padding});
+}
+
+// `first`: where among the call's parameters those of the normalisation begin.
+//
+// In training LibTorch is given fresh running statistics and a momentum of 1,
+// so that what it leaves there is the micro-batch's own.  They are folded into
+// the model's when the step is committed, not here.
+at::Tensor Normalize(const OperationCall& call, int first,
+                     const at::Tensor& input) {
+  const at::Tensor x = AsFloat(input);
+  const at::Tensor& weight = call.parameter(first);
+  const at::Tensor& bias = call.parameter(first + 1);
+  if (!call.training) {
+    return at::batch_norm(x, weight, bias, call.parameter(first + 2),
+                          call.parameter(first + 3), /*training=*/false,
+                          /*momentum=*/0, kBatchNormEpsilon,
+                          /*cudnn_enabled=*/false);
+  }
+  const at::Tensor mean = at::zeros({x.size(1)});
+  const at::Tensor variance = at::zeros({x.size(1)});
+  at::Tensor output = at::batch_norm(
+      x, weight, bias, mean, variance, /*training=*/true,
+      /*momentum=*/1, kBatchNormEpsilon, /*cudnn_enabled=*/false);
+  if (call.statistics != nullptr) {
+    const bool has_variance = x.numel() > x.size(1);
+    call.statistics->push_back(has_variance ? BatchStatistics{mean, variance}
+                                            : BatchStatistics{});
+  }
+  return output;
+}
+
+at::Tensor BatchNorm2d(const OperationCall& call, const at::Tensor& x) {
+  return Normalize(call, 0, x);
+}
+
+at::Tensor MaxPool2d(const OperationCall& call, const at::Tensor& x) {
+  return at::max_pool2d(x, {call.size(0), call.size(0)},
+                        {call.size(1), call.size(1)},
+                        {call.size(2), call.size(2)});
+}
+
+at::Tensor AdaptiveAvgPool2d(const OperationCall& call, const at::Tensor& x) {
+  return at::adaptive_avg_pool2d(x, {call.size(0), call.size(0)});
+}
+
+at::Tensor Dropout(const OperationCall& call, const at::Tensor& x) {
+  return at::dropout(x, call.operation.probability, call.training);
+}
+
+template <int kDigits>
+at::Tensor LayerNorm(const OperationCall& call, const at::Tensor& x) {
+  constexpr double kEpsilon = kDigits == 5 ? 1e-5 : kDigits == 6 ? 1e-6 : 1e-12;
+  return at::layer_norm(AsFloat(x), {call.size(0)}, call.parameter(0),
+                        call.parameter(1), kEpsilon);
+}
+
+at::Tensor Tanh(const OperationCall&, const at::Tensor& x) {
+  return at::tanh(x);
+}
+
+// Patches do not overlap, so that the convolution is one product of matrices:
+// a third faster, and what comes out is in order already.
+at::Tensor PatchEmbedding(const OperationCall& call, const at::Tensor& x) {
+  const int64_t patch = call.size(2);
+  const int64_t samples = x.size(0);
+  const int64_t channels = x.size(1);
+  const int64_t rows = x.size(2) / patch;
+  const int64_t columns = x.size(3) / patch;
+  const at::Tensor patches =
+      x.reshape({samples, channels, rows, patch, columns, patch})
+          .permute({0, 2, 4, 1, 3, 5})
+          .reshape({samples, rows * columns, channels * patch * patch});
+  return call.products.Linear(patches, call.parameter(0), call.parameter(1));
+}
+
+at::Tensor ClassToken(const OperationCall& call, const at::Tensor& x) {
+  return at::cat({call.parameter(0).expand({x.size(0), -1, -1}), x}, 1);
+}
+
+at::Tensor PositionEmbedding(const OperationCall& call, const at::Tensor& x) {
+  return x + call.parameter(0);
+}
+
+at::Tensor Attention(const OperationCall& call, const at::Tensor& x) {
+  const int64_t heads = call.size(1);
+  const int64_t depth = call.size(2);
+  const int64_t samples = x.size(0);
+  const int64_t tokens = x.size(1);
+  Products& products = call.products;
+  const at::Tensor qkv = Map(call, x, 0)
+                             .reshape({samples, tokens, 3, heads, depth})
+                             .permute({2, 0, 3, 1, 4});
+  const at::Tensor scores = products.Matmul(qkv[0], qkv[1].transpose(-2, -1)) *
+                            (1 / std::sqrt(static_cast<double>(depth)));
+  const at::Tensor mixed =
+      products.Matmul(at::softmax(scores, -1, at::kFloat), qkv[2])
+          .transpose(1, 2)
+          .reshape({samples, tokens, heads * depth});
+  return Map(call, mixed, 2);
+}
+
+at::Tensor ResidualBegin(const OperationCall& call, const at::Tensor& x) {
+  call.remembered = x;
+  return x;
+}
+
+at::Tensor ResidualProject(const OperationCall& call, const at::Tensor& x) {
+  const int64_t stride = call.size(2);
+  call.remembered = Normalize(
+      call, 1,
+      call.products.Conv2d(x, call.parameter(0), {}, {stride, stride}, {0, 0}));
+  return x;
+}
+
+at::Tensor ResidualEnd(const OperationCall& call, const at::Tensor& x) {
+  return std::exchange(call.remembered, at::Tensor()) + x;
+}
+
+at::Tensor TakeToken(const OperationCall& call, const at::Tensor& x) {
+  return x.select(1, call.size(0));
+}
+
+// --- Language models ---
+
+// A softmax turns this into 0, unless all of a row is that.
+constexpr float kNever = std::numeric_limits<float>::lowest();
+
+// The mask of ComputePaddingMask: [n, t] uint8.
+const at::Tensor& MaskOf(const OperationCall& call) {
+  TORCH_CHECK(call.beside != nullptr && call.beside->size() == 1,
+              call.operation.kind, " without a mask");
+  return call.beside->front();
+}
+
+// [n, t, width] -> [n, heads, t, width / heads]
+at::Tensor ByHeads(const at::Tensor& x, int64_t heads) {
+  return x.view({x.size(0), x.size(1), heads, x.size(2) / heads})
+      .transpose(1, 2);
+}
+
+// The values, mixed by the softmax of queries times keys; all [n, heads, t, d].
+// never: broadcasts to [n, heads, t, t]; true where no token may look.
+at::Tensor Mix(const OperationCall& call, const at::Tensor& queries,
+               const at::Tensor& keys, const at::Tensor& values,
+               const at::Tensor& never) {
+  const double depth = static_cast<double>(queries.size(-1));
+  // In bf16 there is no room for kNever.
+  const at::Tensor scores = AsFloat(
+      call.products.Matmul(queries, keys.transpose(-2, -1)) / std::sqrt(depth));
+  at::Tensor weights = at::softmax(scores.masked_fill(never, kNever), -1);
+  if (call.operation.probability > 0) {
+    weights = at::dropout(weights, call.operation.probability, call.training);
+  }
+  return call.products.Matmul(weights, values).transpose(1, 2).flatten(2);
+}
+
+at::Tensor ComputePaddingMask(const OperationCall& call, const at::Tensor& x) {
+  TORCH_CHECK(call.beside != nullptr, "a mask that nobody takes");
+  call.beside->push_back(x.ne(call.size(0)).to(at::kByte));
+  return x;
+}
+
+at::Tensor ComputeTokenEmbedding(const OperationCall& call,
+                                 const at::Tensor& x) {
+  return at::embedding(call.parameter(0), x);
+}
+
+at::Tensor ComputePaddedEmbedding(const OperationCall& call,
+                                  const at::Tensor& x) {
+  return at::embedding(call.parameter(0), x, /*padding_idx=*/call.size(2));
+}
+
+at::Tensor ComputeLearnedPositions(const OperationCall& call,
+                                   const at::Tensor& x) {
+  return x + call.parameter(0).narrow(0, 0, x.size(1));
+}
+
+at::Tensor ComputeMaskedPositions(const OperationCall& call,
+                                  const at::Tensor& x) {
+  const int64_t padding = call.size(2);
+  const at::Tensor mask = MaskOf(call).to(at::kLong);
+  const at::Tensor positions = mask.cumsum(1) * mask + padding;
+  return x + at::embedding(call.parameter(0), positions, padding);
+}
+
+at::Tensor ComputeFirstType(const OperationCall& call, const at::Tensor& x) {
+  return x + call.parameter(0).select(0, 0);
+}
+
+// As Map(), with a weight [in, out].
+at::Tensor MapInFirst(const OperationCall& call, const at::Tensor& x,
+                      int weight) {
+  return Adapted(call, x, weight,
+                 call.products.Conv1d(x, call.parameter(weight),
+                                      call.parameter(weight + 1)));
+}
+
+at::Tensor ComputeConv1d(const OperationCall& call, const at::Tensor& x) {
+  return MapInFirst(call, x, 0);
+}
+
+at::Tensor ComputeCausalAttention(const OperationCall& call,
+                                  const at::Tensor& x) {
+  const int64_t heads = call.size(1);
+  const int64_t tokens = x.size(1);
+  const std::vector<at::Tensor> qkv = MapInFirst(call, x, 0).chunk(3, -1);
+  const at::Tensor later =
+      at::ones({tokens, tokens}, at::kBool).triu(/*diagonal=*/1);
+  const at::Tensor mixed =
+      Mix(call, ByHeads(qkv[0], heads), ByHeads(qkv[1], heads),
+          ByHeads(qkv[2], heads), later);
+  return MapInFirst(call, mixed, 2);
+}
+
+at::Tensor ComputeMaskedAttention(const OperationCall& call,
+                                  const at::Tensor& x) {
+  const int64_t heads = call.size(1);
+  const auto part = [&](int weight) {
+    return ByHeads(Map(call, x, weight), heads);
+  };
+  // One after the other: the order of the graph is that of the sums in
+  // autograd.
+  const at::Tensor queries = part(0);
+  const at::Tensor keys = part(2);
+  const at::Tensor values = part(4);
+  const at::Tensor never =
+      MaskOf(call).eq(0).unsqueeze(1).unsqueeze(1);  // [n, 1, 1, t]
+  return Mix(call, queries, keys, values, never);
+}
+
+at::Tensor ComputeTiedLinear(const OperationCall& call, const at::Tensor& x) {
+  return call.products.Linear(x, call.parameter(0), at::Tensor());
+}
+
+at::Tensor ComputeGeluNew(const OperationCall&, const at::Tensor& x) {
+  return at::gelu(x, "tanh");
+}
+
+// The last of what goes beside the activation, which it leaves.
+at::Tensor Take(const OperationCall& call) {
+  TORCH_CHECK(call.beside != nullptr && !call.beside->empty(),
+              call.operation.kind, " without what goes beside");
+  const at::Tensor taken = call.beside->back();
+  call.beside->pop_back();
+  return taken;
+}
+
+// One direction with the operation's parameters from `first` on:
+// [tokens, samples, in] -> [tokens, samples, width].
+at::Tensor Direction(const OperationCall& call, int first,
+                     const at::Tensor& x) {
+  const at::Tensor gates = AsFloat(call.products.Linear(
+      x, call.parameter(first), call.parameter(first + 2)));
+  return RunLstm(gates, call.parameter(first + 1), call.parameter(first + 3),
+                 call.products);
+}
+
+// A sample after the other or a token after the other.
+at::Tensor Swap(const at::Tensor& x) { return x.transpose(0, 1).contiguous(); }
+
+// Where each row of [tokens, samples, ...] goes when the first tokens of a
+// sample, as many as its mask [samples, tokens] has, change their order; the
+// same once more puts all back.
+at::Tensor ReverseOrder(const at::Tensor& mask) {
+  const int64_t samples = mask.size(0);
+  const int64_t tokens = mask.size(1);
+  const at::Tensor lengths = mask.sum(1);  // int64
+  const at::Tensor at = at::arange(tokens).unsqueeze(1);
+  const at::Tensor from = at::where(at < lengths, lengths - 1 - at, at);
+  return (from * samples + at::arange(samples)).flatten();
+}
+
+at::Tensor Reorder(const at::Tensor& x, const at::Tensor& order) {
+  return x.flatten(0, 1).index_select(0, order).view(x.sizes());
+}
+
+at::Tensor ComputeSplitPair(const OperationCall& call, const at::Tensor& x) {
+  TORCH_CHECK(call.beside != nullptr, "a pair that nobody takes");
+  const int64_t block = x.size(1) / 2;
+  const at::Tensor source = x.narrow(1, 0, block).contiguous();
+  call.beside->push_back(source.ne(call.size(0)).to(at::kByte));
+  call.beside->push_back(x.narrow(1, block, block).contiguous());
+  return source;
+}
+
+at::Tensor ComputeLstm(const OperationCall& call, const at::Tensor& x) {
+  return Swap(Direction(call, 0, Swap(x)));
+}
+
+at::Tensor ComputeBidirectionalLstm(const OperationCall& call,
+                                    const at::Tensor& x) {
+  constexpr int kParametersOfADirection = 4;
+  TORCH_CHECK(call.beside != nullptr && !call.beside->empty(),
+              call.operation.kind, " without a mask");
+  const at::Tensor order = ReverseOrder(call.beside->front());
+  const at::Tensor by_token = Swap(x);
+  const at::Tensor there = Direction(call, 0, by_token);
+  const at::Tensor back = Reorder(
+      Direction(call, kParametersOfADirection, Reorder(by_token, order)),
+      order);
+  return Swap(at::cat({there, back}, -1));
+}
+
+at::Tensor ComputeTakeTarget(const OperationCall& call, const at::Tensor& x) {
+  const at::Tensor target = Take(call);
+  call.beside->push_back(x);
+  return target;
+}
+
+// Normalised (Luong's TensorFlow tutorial and MLPerf's GNMT): a query q looks
+// at a key k by scalar * v/|v| . tanh(W q + U k + bias).
+at::Tensor ComputeAdditiveAttention(const OperationCall& call,
+                                    const at::Tensor& x) {
+  const at::Tensor memory = Take(call);
+  const at::Tensor mask = Take(call);
+  const at::Tensor& vector = call.parameter(2);  // [1, width]
+  Products& products = call.products;
+  const at::Tensor queries =
+      products.Linear(x, call.parameter(0), call.parameter(4));
+  const at::Tensor keys =
+      products.Linear(memory, call.parameter(1), at::Tensor());
+  const at::Tensor sums =
+      (queries.unsqueeze(2) + keys.unsqueeze(1)).tanh_();  // [n, t, s, width]
+  const at::Tensor direction = call.parameter(3) * vector / vector.norm();
+  const at::Tensor scores =
+      AsFloat(products.Matmul(sums, direction.t()).squeeze(-1));
+  const at::Tensor weights =
+      at::softmax(scores.masked_fill(mask.eq(0).unsqueeze(1), kNever), -1);
+  call.beside->push_back(products.Matmul(weights, memory));
+  return x;
+}
+
+at::Tensor ComputeJoinContext(const OperationCall& call, const at::Tensor& x) {
+  return at::cat({x, call.beside->back()}, -1);
+}
+
+at::Tensor ComputeJoinLastContext(const OperationCall& call,
+                                  const at::Tensor& x) {
+  return at::cat({x, Take(call)}, -1);
+}
+
+constexpr std::pair<const char*, Compute> kComputes[] = {
+    {"flatten", Flatten},
+    {"linear", Linear},
+    {"relu", Relu},
+    {"gelu", Gelu},
+    {"conv2d", Conv2d},
+    {"conv2d_no_bias", Conv2d},
+    {"batch_norm2d", BatchNorm2d},
+    {"max_pool2d", MaxPool2d},
+    {"adaptive_avg_pool2d", AdaptiveAvgPool2d},
+    {"dropout", Dropout},
+    {"layer_norm", LayerNorm<6>},
+    {"layer_norm_e5", LayerNorm<5>},
+    {"layer_norm_e12", LayerNorm<12>},
+    {"tanh", Tanh},
+    {"gelu_new", ComputeGeluNew},
+    {"padding_mask", ComputePaddingMask},
+    {"token_embedding", ComputeTokenEmbedding},
+    {"padded_embedding", ComputePaddedEmbedding},
+    {"learned_positions", ComputeLearnedPositions},
+    {"masked_positions", ComputeMaskedPositions},
+    {"first_type", ComputeFirstType},
+    {"conv1d", ComputeConv1d},
+    {"causal_attention", ComputeCausalAttention},
+    {"masked_attention", ComputeMaskedAttention},
+    {"tied_linear", ComputeTiedLinear},
+    {"split_pair", ComputeSplitPair},
+    {"lstm", ComputeLstm},
+    {"bidirectional_lstm", ComputeBidirectionalLstm},
+    {"take_target", ComputeTakeTarget},
+    {"additive_attention", ComputeAdditiveAttention},
+    {"join_context", ComputeJoinContext},
+    {"join_last_context", ComputeJoinLastContext},
+    {"score_tokens", Linear},
+    {"patch_embedding", PatchEmbedding},
+    {"class_token", ClassToken},
+    {"position_embedding", PositionEmbedding},
+    {"attention", Attention},
+    {"multihead_attention", Attention},
+    {"residual_begin", ResidualBegin},
+    {"residual_project", ResidualProject},
+    {"residual_end", ResidualEnd},
+    {"take_token", TakeToken},
+};
+
+}  // namespace
+
+Compute FindCompute(const Layer& layer, size_t index) {
+  const Operation& operation = layer.operations[index];
+  if (index > 0 && IsInPlace(operation, layer.operations[index - 1])) {
+    return ReluInPlace;
+  }
+  for (const auto& [name, compute] : kComputes) {
+    if (operation.kind == name) return compute;
+  }
+  C10_THROW_ERROR(ValueError,
+                  absl::StrCat(layer.name, ": operation '", operation.kind,
+                               "' is not implemented"));
+}
+
+int NormOffset(const Operation& operation) {
+  if (operation.kind == "batch_norm2d") return 0;
+  return operation.kind == "residual_project" ? 1 : -1;
+}
+
+}  // namespace paceline

@@ -1,0 +1,109 @@
+// PieceClient gets pieces from other workers (Stage.Pieces): those of a cut
+// before a run begins there, and new ones as they are deposited.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/os/cancel_token.h"
+#include "core/trust/certificates.h"
+#include "worker/pipeline/piece_exchange.h"
+#include "worker/pipeline/piece_store.h"
+#include "worker/transport/stream/plane_shared.h"
+
+namespace paceline {
+
+class PieceCall;
+
+// The request of one call, and the functions that receive its answer.
+struct PieceAsk {
+  std::string address;
+  Role server = Role::kWorker;
+  Incarnation to;
+  JobId job;
+  // The cut; or, when following, only the attempt of the run counts.
+  Cut cut;
+  bool follows = false;
+  std::vector<LayerRange> layers;
+  // [layer]: bytes of a piece; missing: not known.
+  std::map<int, int64_t> bytes = {};
+  // The first bytes of the first layer, from an earlier call; null: none.
+  std::shared_ptr<StoredPiece> begun = nullptr;
+  size_t begun_bytes = 0;
+  // Called on gRPC's threads, one at a time, without a lock.
+  std::function<void()> on_chunk = nullptr;
+  // Called before memory is taken for a piece; false: the piece is left out.
+  std::function<bool(const Piece&, int64_t bytes)> admit = nullptr;
+  std::function<void(PiecePtr)> on_piece;
+  // Called before on_done if the connection broke after `received` bytes.
+  //   part  the first bytes of an incomplete piece; null: there is none
+  std::function<void(std::shared_ptr<StoredPiece> part, size_t part_bytes,
+                     int64_t received)>
+      on_broken = nullptr;
+  // Called last.  OK: all pieces of the cut have come.
+  std::function<void(absl::Status)> on_done;
+};
+
+// Thread-safe.  Owns one thread ("pieces"), which repeats failed calls.
+class PieceClient final : public PieceExchange {
+ public:
+  // After failing for this long, a follower declares that it takes no pieces,
+  // because the job would otherwise wait for it.
+  static constexpr absl::Duration kPatience = absl::Seconds(30);
+
+  //   store        outlives this
+  //   coordinator  address used for sources without an address
+  explicit PieceClient(PieceStore& store, std::string coordinator = {},
+                       absl::Duration patience = kPatience);
+  ~PieceClient() override;  // Shutdown()
+
+  // PieceExchange.
+  absl::StatusOr<std::vector<PiecePtr>> Gather(
+      const PieceWant& want, const CancelToken& cancel) override;
+  void Follow(const std::vector<FollowOrder>& orders) override;
+
+  // Ends all calls; safe to repeat.
+  void Shutdown();
+
+ private:
+  struct Following;
+  struct Gathering;
+
+  std::shared_ptr<PieceCall> Call(PieceAsk ask);
+  void Connect(const std::shared_ptr<Following>& following);
+  void OnFollowed(const std::shared_ptr<Following>& following, PiecePtr piece);
+  // Logs it once, until a piece is taken.
+  void SayRefused(Following& following, const absl::Status& why);
+  void OnEnded(const std::shared_ptr<Following>& following,
+               const absl::Status& status);
+  // Asks sources for missing pieces while fewer than kCallsAtOnce calls are
+  // active.
+  void AskMore(const PieceWant& want, Instant now,
+               const std::shared_ptr<Gathering>& gathering);
+
+  PieceStore& store_;
+  const std::string coordinator_;
+  const absl::Duration patience_;
+  const SystemClock clock_;
+  CallChannels channels_;
+
+  absl::Mutex mutex_;
+  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<FollowOrder, std::shared_ptr<Following>> following_
+      ABSL_GUARDED_BY(mutex_);
+
+  TimerThread timers_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,139 @@
+// Plane is the mechanism of the data plane and the round plane: it accepts
+// streams, gives their frames to the open run that the fence names, counts what
+// it refuses or drops, and ends all streams.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/transfer/frame_codec.h"
+#include "grpcpp/impl/codegen/service_type.h"
+#include "worker/transport/stream/inbound_stream.h"
+#include "worker/transport/stream/plane_shared.h"
+
+namespace paceline {
+
+// The run that is open on a plane.  Thread-safe.
+class PlaneRun {
+ public:
+  virtual ~PlaneRun() = default;
+
+  // Takes a frame of this run, as FrameSink::OnMessage.
+  virtual absl::StatusOr<FrameSink::Reading> OnFrame(
+      const std::shared_ptr<InboundStream>& stream,
+      absl::Span<const ByteSpan> message, FrameLayout layout) = 0;
+  // As FrameSink.
+  virtual void OnBurstEnd() {}
+  virtual void OnStreamDone(const std::shared_ptr<InboundStream>& stream) = 0;
+};
+
+// Thread-safe.  Shared by the plane's owner and by runs, streams and calls,
+// which may end later than the owner.
+class Plane : public FrameSink, public std::enable_shared_from_this<Plane> {
+ public:
+  PlaneStats stats() const { return shared_->counters.Read(); }
+  // Places for streams other than exchanges of frames.
+  StreamLimit& strangers() { return shared_->strangers; }
+
+  // Returns a new stream for gRPC.
+  // peer: gRPC's name of the other side.
+  InboundStream* Accept(const std::string& peer);
+  void EndStreams(const absl::Status& why);
+  // Ends the open run, all streams and the thread.  Safe to repeat.
+  void Shutdown();
+
+  // FrameSink.
+  absl::StatusOr<Reading> OnMessage(
+      const std::shared_ptr<InboundStream>& stream,
+      absl::Span<const ByteSpan> message) final;
+  absl::StatusOr<int64_t> FrameBytes(
+      const std::shared_ptr<InboundStream>& stream,
+      absl::Span<const ByteSpan> message) final;
+  void OnBurstEnd() final;
+  void OnStreamDone(const std::shared_ptr<InboundStream>& stream) final;
+
+ protected:
+  struct Traits {
+    const char* thread_name;
+    size_t small_bytes;  // the plane's thread takes messages up to this size
+    bool ends_older;     // frames of an older fence end their stream
+  };
+  Plane(const PlaneOptions& options, const Traits& traits);
+
+  // Opens the fence of a run, which gets its frames from now on.
+  // Errors:
+  //   Cancelled           after Shutdown()
+  //   FailedPrecondition  another fence is open
+  //   Aborted             the fence is not above all that were open before
+  absl::Status OpenRun(const Fence& fence, std::shared_ptr<PlaneRun> run);
+  // Ends the fence of the run, if it is the open one.
+  void CloseRun(const PlaneRun& run);
+  std::shared_ptr<PlaneRun> open_run();
+  // Decides about a message of `fence`; returns the run that takes it.
+  std::pair<FenceVerdict, std::shared_ptr<PlaneRun>> Decide(const Fence& fence);
+  std::set<std::shared_ptr<InboundStream>> streams();
+
+  // Reads the header of a frame that this process may take.
+  virtual absl::StatusOr<FrameLayout> Parse(
+      absl::Span<const ByteSpan> message) = 0;
+  // As FrameBytes().
+  virtual absl::StatusOr<int64_t> FrameBytesOf(
+      const std::shared_ptr<InboundStream>& stream,
+      absl::Span<const ByteSpan> message) = 0;
+  // Called by Shutdown(): ends the run, if one is open.
+  virtual void EndRun(std::shared_ptr<PlaneRun> run,
+                      const absl::Status& why) = 0;
+
+  const std::shared_ptr<PlaneShared> shared_;
+
+ private:
+  absl::StatusOr<Reading> Take(const std::shared_ptr<InboundStream>& stream,
+                               absl::Span<const ByteSpan> message);
+  // Counts the frame that a stream ends with.
+  void Count(const absl::Status& error);
+
+  const Traits traits_;
+
+  absl::Mutex mutex_;
+  FenceState fence_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<PlaneRun> run_ ABSL_GUARDED_BY(mutex_);  // null: none
+  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<std::shared_ptr<InboundStream>> streams_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The owner of a plane and of its gRPC service.  Thread-safe.
+class PlaneOwner {
+ public:
+  ~PlaneOwner() { Shutdown(); }
+
+  // For StartServer(); valid as long as this.
+  grpc::Service* service() { return service_.get(); }
+
+  PlaneStats stats() const { return plane_->stats(); }
+
+  // Ends all streams and the open run.  Call it before stopping the server,
+  // which waits for its streams.  Safe to repeat.
+  void Shutdown() { plane_->Shutdown(); }
+
+  // Breaks every incoming stream with UNAVAILABLE, as a lost connection does.
+  void BreakStreamsForTest() {
+    plane_->EndStreams(absl::UnavailableError("broken by a test"));
+  }
+
+ protected:
+  PlaneOwner(std::shared_ptr<Plane> plane,
+             std::unique_ptr<grpc::Service> service)
+      : plane_(std::move(plane)), service_(std::move(service)) {}
+
+  // Shared with runs, streams and calls, which may end later than this.
+  const std::shared_ptr<Plane> plane_;
+  const std::unique_ptr<grpc::Service> service_;
+};
+
+}  // namespace paceline
