@@ -128,7 +128,7 @@ RULES = [
      [CORE_LOGIC, r"client/files/job_file\.h$", r"tests/core/(round|world)/"]),
     (r"tests/core/world/program\.(h|cc)$", {"cli11"}, [CORE_LOGIC]),
     (r"tests/core/(round|recover)/", {"gtest"},
-     [CORE_LOGIC, r"tests/(core/(round/world|world)|support)/"]),
+     [CORE_LOGIC, r"tests/(core/(round|world)|support)/"]),
     (r"tests/core/weights/", {"gtest", "posix"},
      [CORE_LOGIC, r"tests/support/"]),
     (r"tests/core/", {"gtest"}, [CORE_LOGIC, r"tests/support/"]),

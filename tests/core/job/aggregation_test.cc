@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-JobSpec GoodSpec() {
+JobSpec SpecOfMembers() {
   JobSpec spec;
   spec.name = "first";
   spec.model.name = "lenet";
@@ -25,14 +25,14 @@ JobSpec GoodSpec() {
 }
 
 JobSpec NamedSpec() {
-  JobSpec spec = GoodSpec();
+  JobSpec spec = SpecOfMembers();
   spec.aggregation.workers = {"w1", "w2", "w3", "w4", "w5"};
   return spec;
 }
 
 TEST(Aggregation, AJobWithDefaultsIsGood) {
   for (const char* mode : {"none", "rolling", "central", "gossip"}) {
-    JobSpec spec = GoodSpec();
+    JobSpec spec = SpecOfMembers();
     spec.aggregation.mode = mode;
 
     EXPECT_THAT(CheckJobSpec(spec), IsEmpty()) << mode;
@@ -150,7 +150,7 @@ TEST(Aggregation, BadOnesAreNamedWithWhatWouldBeRight) {
 }
 
 TEST(Aggregation, ZenosStepIsTheLearningRateUnlessTheJobSaysAnother) {
-  JobSpec spec = GoodSpec();
+  JobSpec spec = SpecOfMembers();
   spec.train.learning_rate.base = 0.25;
   EXPECT_EQ(RuleOf(spec).gamma, 0.25);
 
@@ -162,7 +162,7 @@ TEST(Aggregation, ZenosStepIsTheLearningRateUnlessTheJobSaysAnother) {
 // Four liars of nine are outvoted by five honest ones, and only by all five.
 TEST(Aggregation, ViolatedAssumptionsAreNotedWithTheirNumbers) {
   const auto notes = [](const char* rule, int k, int min_parts, int members) {
-    JobSpec spec = GoodSpec();
+    JobSpec spec = SpecOfMembers();
     spec.aggregation.rule = rule;
     spec.aggregation.k = k;
     spec.aggregation.min_parts = min_parts;
@@ -196,7 +196,7 @@ TEST(Aggregation, ViolatedAssumptionsAreNotedWithTheirNumbers) {
 }
 
 TEST(Aggregation, AKThatLeavesNoPartOfTheMembersThereAreIsRefused) {
-  JobSpec spec = GoodSpec();  // whoever comes
+  JobSpec spec = SpecOfMembers();  // whoever comes
   spec.aggregation.rule = "trimmed-mean";
   spec.aggregation.k = 3;
   ASSERT_THAT(CheckJobSpec(spec), IsEmpty());
@@ -215,7 +215,7 @@ TEST(Aggregation, AKThatLeavesNoPartOfTheMembersThereAreIsRefused) {
 }
 
 TEST(Aggregation, MoreShardsThanTheMembersThatThereAreAreRefused) {
-  JobSpec spec = GoodSpec();
+  JobSpec spec = SpecOfMembers();
   spec.aggregation.shards = 3;
 
   const absl::Status refused = CheckMembersOfRule(spec, 2);
@@ -243,7 +243,7 @@ TEST(Aggregation,
         Case{4, "aggregation.rule=zeno", 1},
         Case{4, "aggregation.mode=central", 1},
         Case{4, "aggregation.mode=gossip", 1}}) {
-    JobSpec spec = GoodSpec();
+    JobSpec spec = SpecOfMembers();
     spec.aggregation.shards = 0;
     const ModelDescription model =
         DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
@@ -255,7 +255,7 @@ TEST(Aggregation,
 }
 
 TEST(Aggregation, ThereAreNoMoreShardsThanBlocksOfParameters) {
-  JobSpec spec = GoodSpec();
+  JobSpec spec = SpecOfMembers();
   spec.aggregation.shards = 0;
   ModelDescription model;
   model.layers.resize(1);
@@ -268,7 +268,7 @@ TEST(Aggregation, ThereAreNoMoreShardsThanBlocksOfParameters) {
 }
 
 TEST(Aggregation, MoreMembersThanMicroBatchesAreNoted) {
-  const JobSpec spec = GoodSpec();  // 16 micro-batches
+  const JobSpec spec = SpecOfMembers();  // 16 micro-batches
 
   EXPECT_THAT(AggregationNotes(spec, 16), IsEmpty());
   EXPECT_THAT(AggregationNotes(spec, 17),
@@ -276,7 +276,7 @@ TEST(Aggregation, MoreMembersThanMicroBatchesAreNoted) {
 }
 
 TEST(Aggregation, AFaultOfAWorkerThatIsNotThereIsNamed) {
-  JobSpec spec = GoodSpec();
+  JobSpec spec = SpecOfMembers();
   spec.faults = {{.worker = "w1", .kind = "nan"},
                  {.worker = "pi-twp", .kind = "kill"}};
   ASSERT_THAT(CheckJobSpec(spec), IsEmpty()) << "nobody knows the workers yet";

@@ -14,7 +14,7 @@ ModelDescription PublishedModel(const std::string& name) {
   return DescribeModel(DefaultModel(name), {8}, 20).value();
 }
 
-std::vector<TensorPlace> Named(const std::vector<std::string>& names) {
+std::vector<TensorPlace> PlacesOf(const std::vector<std::string>& names) {
   std::vector<TensorPlace> tensors;
   for (const std::string& name : names) tensors.emplace_back().name = name;
   return tensors;
@@ -22,8 +22,8 @@ std::vector<TensorPlace> Named(const std::vector<std::string>& names) {
 
 TEST(PublishedNames, AGptsTrunkMayStandAlone) {
   EXPECT_THAT(PublishedNames(PublishedModel("gpt"),
-                             Named({"wte.weight", "h.0.ln_1.bias",
-                                    "ln_f.weight", "h.0.attn.bias"})),
+                             PlacesOf({"wte.weight", "h.0.ln_1.bias",
+                                       "ln_f.weight", "h.0.attn.bias"})),
               ElementsAre(Pair("h.0.ln_1.bias", "transformer.h.0.ln_1.bias"),
                           Pair("ln_f.weight", "transformer.ln_f.weight"),
                           Pair("wte.weight", "transformer.wte.weight")));
@@ -31,10 +31,10 @@ TEST(PublishedNames, AGptsTrunkMayStandAlone) {
 
 TEST(PublishedNames, TensorFlowsNormsAreFoundWithAndWithoutTheTrunk) {
   EXPECT_THAT(
-      PublishedNames(
-          PublishedModel("bert"),
-          Named({"bert.embeddings.LayerNorm.gamma", "embeddings.LayerNorm.beta",
-                 "cls.predictions.transform.LayerNorm.gamma"})),
+      PublishedNames(PublishedModel("bert"),
+                     PlacesOf({"bert.embeddings.LayerNorm.gamma",
+                               "embeddings.LayerNorm.beta",
+                               "cls.predictions.transform.LayerNorm.gamma"})),
       ElementsAre(
           Pair("bert.embeddings.LayerNorm.gamma",
                "bert.embeddings.LayerNorm.weight"),
@@ -44,17 +44,18 @@ TEST(PublishedNames, TensorFlowsNormsAreFoundWithAndWithoutTheTrunk) {
 TEST(PublishedNames, TheModelsOwnNamesStay) {
   EXPECT_THAT(
       PublishedNames(PublishedModel("gpt"),
-                     Named({"transformer.wte.weight", "lm_head.weight"})),
+                     PlacesOf({"transformer.wte.weight", "lm_head.weight"})),
       IsEmpty());
 }
 
 TEST(PublishedNames, NoTwoTensorsBecomeOne) {
-  EXPECT_THAT(PublishedNames(PublishedModel("gpt"),
-                             Named({"transformer.wte.weight", "wte.weight"})),
-              IsEmpty());
+  EXPECT_THAT(
+      PublishedNames(PublishedModel("gpt"),
+                     PlacesOf({"transformer.wte.weight", "wte.weight"})),
+      IsEmpty());
   EXPECT_THAT(PublishedNames(PublishedModel("bert"),
-                             Named({"bert.embeddings.LayerNorm.gamma",
-                                    "embeddings.LayerNorm.gamma"})),
+                             PlacesOf({"bert.embeddings.LayerNorm.gamma",
+                                       "embeddings.LayerNorm.gamma"})),
               ElementsAre(Pair("bert.embeddings.LayerNorm.gamma",
                                "bert.embeddings.LayerNorm.weight")));
 }
