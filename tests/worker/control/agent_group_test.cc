@@ -76,7 +76,6 @@ class GroupAgent {
   GroupAgent(MemoryRoundNetwork& network, int number, bool can_fail = true)
       : factory(network), self_(MemberOf(number)) {
     AgentOptions options;
-    options.name = absl::StrCat("w", number);
     options.cpu_capability = "avx2";
     options.fault_actions = can_fail ? &faults : nullptr;
     options.restart = [this](const std::string&) {

@@ -56,8 +56,9 @@ inline JobSpec JobToJoin(const std::string& mode, int64_t steps) {
   return spec;
 }
 
-using EngineMaker = std::function<absl::StatusOr<std::unique_ptr<StageEngine>>(
-    const EngineOptions&)>;
+using MemberEngineMaker =
+    std::function<absl::StatusOr<std::unique_ptr<StageEngine>>(
+        const EngineOptions&)>;
 
 inline absl::StatusOr<std::unique_ptr<StageEngine>> MakeMembersFake(
     const EngineOptions& options) {
@@ -103,7 +104,7 @@ class Trainer final : public RunObserver, public FaultActions {
  public:
   Trainer(MemoryRoundNetwork& network, const JobSpec& spec,
           const MemberId& self, bool joins = false,
-          const EngineMaker& make = MakeMembersFake)
+          const MemberEngineMaker& make = MakeMembersFake)
       : network_(network), spec_(spec), self_(self), time_(clock_) {
     const ModelDescription model =
         DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
@@ -320,7 +321,7 @@ inline double Distance(Trainer& a, Trainer& b) {
 class TrainingGroup {
  public:
   TrainingGroup(const JobSpec& spec, const std::vector<double>& shares,
-                const EngineMaker& make = MakeMembersFake)
+                const MemberEngineMaker& make = MakeMembersFake)
       : spec_(spec) {
     for (size_t i = 0; i < shares.size(); ++i) {
       members_.push_back({MemberOf(static_cast<int>(i)), 0, shares[i]});
