@@ -77,11 +77,11 @@ class ListenerTest : public ::testing::Test {
     return accepted_.back();
   }
 
-  // So many bytes from the newest client in pieces, each read on the other
+  // So many bytes from the newest client in chunks, each read on the other
   // side.  False: the connection was closed.
-  bool Send(int64_t bytes, size_t piece_bytes = 64 << 10) {
+  bool Send(int64_t bytes, size_t chunk_bytes = 64 << 10) {
     const int reader = Newest();
-    const std::vector<char> some(piece_bytes);
+    const std::vector<char> some(chunk_bytes);
     std::vector<char> read(some.size());
     for (int64_t sent = 0; sent < bytes; sent += std::ssize(some)) {
       if (send(clients_.back(), some.data(), some.size(), MSG_NOSIGNAL) < 0) {
@@ -96,6 +96,12 @@ class ListenerTest : public ::testing::Test {
       }
     }
     return true;
+  }
+
+  // Whether the connection is closed once the newest client has sent so many.
+  bool EndsAfter(int64_t bytes, size_t chunk_bytes = 64 << 10) {
+    Send(bytes, chunk_bytes);
+    return Ends(clients_.back());
   }
 
   // So many bytes to the newest client, which reads them.
@@ -157,7 +163,7 @@ TEST_F(ListenerTest, ClosesWhoSaysSomethingElseFirst) {
 TEST_F(ListenerTest, EndsAStrangerThatSendsFarMoreThanAMessage) {
   Connect();
 
-  EXPECT_FALSE(Send(kFarTooMuch));
+  EXPECT_TRUE(EndsAfter(kFarTooMuch));
 }
 
 TEST_F(ListenerTest, CountsAnewAfterAMessage) {
@@ -168,25 +174,23 @@ TEST_F(ListenerTest, CountsAnewAfterAMessage) {
     Listener::OnMessage(PeerOf(client), Listener::kMostBytesOfOne * 3 / 4);
   }
 
-  EXPECT_FALSE(Send(kFarTooMuch));
+  EXPECT_TRUE(EndsAfter(kFarTooMuch));
 }
 
 TEST_F(ListenerTest, CountsWhatIsUnfinishedBesideAMessage) {
   const int client = Connect();
 
-  bool open = true;
-  for (int i = 0; open && i < 10; ++i) {
-    open = Send(Listener::kMostBytesOfOne * 3 / 4);
+  for (int i = 0; i < 10 && Send(Listener::kMostBytesOfOne * 3 / 4); ++i) {
     Listener::OnMessage(PeerOf(client), 100);
   }
 
-  EXPECT_FALSE(open);
+  EXPECT_TRUE(Ends(client));
 }
 
 TEST_F(ListenerTest, EndsAStrangerWhoseMessageComesByteByByte) {
   Connect();
 
-  EXPECT_FALSE(Send(kFarTooMuch, 1));
+  EXPECT_TRUE(EndsAfter(kFarTooMuch, 1));
 }
 
 TEST_F(ListenerTest, TakesAnyNumberOfSmallMessages) {
