@@ -44,24 +44,16 @@ class FakeBed:
 
 
 class Median(unittest.TestCase):
-    def test_is_of_the_first_quiet_tries(self):
-        tries = [(NOISY, row(1)), (QUIET, row(5)), (QUIET, row(3)),
-                 (QUIET, row(4)), (QUIET, row(9))]
-
-        self.assertEqual(median(tries, 3), {**row(4), "stolen": QUIET})
-
-    def test_is_of_the_quietest_and_says_so_where_quiet_ones_are_missing(self):
-        tries = [(2 * NOISY, row(1)), (QUIET, row(5)), (NOISY, row(3)),
-                 (NOISY, row(4))]
-
-        self.assertEqual(median(tries, 3), {**row(4), "stolen": NOISY})
-
-    def test_is_of_tries_in_which_the_speed_was_steady(self):
-        tries = [(0, row(1, drift=DRIFTED)), (0, row(5, drift=STEADY)),
-                 (0, row(3)), (0, row(4)), (0, row(9))]
-
-        self.assertEqual(median(tries, 3),
-                         {**row(4), "stolen": 0, "drift": STEADY})
+    def test_is_of_the_first_quiet_and_steady_tries_else_of_the_quietest(self):
+        for tries, expected in (
+                ([(NOISY, row(1)), (QUIET, row(5)), (QUIET, row(3)),
+                  (QUIET, row(4)), (QUIET, row(9))], {"stolen": QUIET}),
+                ([(2 * NOISY, row(1)), (QUIET, row(5)), (NOISY, row(3)),
+                  (NOISY, row(4))], {"stolen": NOISY}),
+                ([(0, row(1, drift=DRIFTED)), (0, row(5, drift=STEADY)),
+                  (0, row(3)), (0, row(4)), (0, row(9))],
+                 {"stolen": 0, "drift": STEADY})):
+            self.assertEqual(median(tries, 3), {**row(4), **expected})
 
 
 class Share(unittest.TestCase):
@@ -79,11 +71,9 @@ class Share(unittest.TestCase):
                 found.append(share.read(line))
         return [each for each in found if each is not None]
 
-    def test_is_of_a_case_and_the_workers_alone_beside_it(self):
-        self.assertEqual(self.shares(paired=True), [0.1, 500 / 4000])
-
-    def test_is_since_the_worker_alone_where_that_is_the_first(self):
-        self.assertEqual(self.shares(paired=False), [0.1, 500 / 4000])
+    def test_is_of_a_case_and_the_workers_alone_beside_it_or_before(self):
+        for paired in (True, False):
+            self.assertEqual(self.shares(paired), [0.1, 500 / 4000])
 
     def test_needs_no_word_of_the_beginning(self):
         with mock.patch.object(quiet_bench, "cpu_times", lambda: (0, 0)):
