@@ -136,6 +136,7 @@ RULES = [
      [CORE_LOGIC, OBS, r"worker/",
       r"tests/(support/|worker/rounds/training_group\.h$)"]),
     (r"tests/support/tsan/", {"posix", "sanitizer"}, []),
+    (r"tests/support/text_proto\.h$", {"gtest", "protobuf"}, []),
     (r"tests/support/",
      {"gtest", "posix", "zlib", "images", "json", "generated"},
      [CORE_LOGIC, OBS, WORKER, COORDINATOR,

@@ -1,9 +1,13 @@
+// Structs become messages and come back.  border_test.cc has what is refused.
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/rpc/convert/group_convert.h"
 #include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/measurement_convert.h"
+#include "core/rpc/convert/report_convert.h"
+#include "core/rpc/status.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "gtest/gtest.h"
@@ -15,6 +19,45 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
+
+v1::RunOrder FilledOrder() {
+  auto order = Filled<v1::RunOrder>();
+  for (int i = 0; i < order.stages_size(); ++i) {
+    order.mutable_stages(i)->set_stage(i);
+  }
+  // Its processes come by id, and members are among them.
+  v1::GroupOrder& group = *order.mutable_group();
+  for (int i = 0; i < group.members_size(); ++i) {
+    *group.mutable_workers(i)->mutable_member() = group.members(i).member();
+  }
+  *group.mutable_leveller() = group.members(0).member();
+  return order;
+}
+
+TEST(Convert, KeepsEveryFieldThatTheProtoKnows) {
+  EXPECT_EQ(LostOnTheWay(Filled<v1::JobSpec>()), "");
+  EXPECT_EQ(LostOnTheWay(Filled<v1::StepVerdict>()), "");
+  auto report = Filled<v1::StepReport>();  // its fence is the call's
+  report.clear_job();
+  report.clear_attempt();
+  report.clear_plan_version();
+  EXPECT_EQ(LostOnTheWay(report), "");
+  EXPECT_EQ(LostOnTheWay(Filled<v1::MemberState>()), "");
+  EXPECT_EQ(LostOnTheWay(FilledOrder()), "");
+
+  auto standing = Filled<v1::StandingOrder>();
+  const auto keep = KeepFromProto(standing);
+  ASSERT_TRUE(keep.ok()) << keep.status();
+  v1::StandingOrder back;
+  AddKeep(*keep, back);
+  *back.mutable_run() = standing.run();
+  *back.mutable_measure() = standing.measure();
+  back.set_renew(true);
+  back.set_settle(standing.settle());
+  back.set_released(true);
+  *back.mutable_revoked() = standing.revoked();
+  EXPECT_EQ(Difference(standing, back), "");
+}
 
 // Fields that are not set, by their path: ToProto promises that there is none.
 std::string Unset(const Message& message, const std::string& path = "") {
@@ -34,104 +77,12 @@ std::string Unset(const Message& message, const std::string& path = "") {
   return unset;
 }
 
-TEST(ConvertJobSpec, KeepsEveryFieldThatTheProtoKnows) {
-  EXPECT_EQ(LostOnTheWay(Filled<v1::JobSpec>()), "");
-}
-
 TEST(ConvertJobSpec, SetsEveryFieldEvenWhenItIsTheDefault) {
   EXPECT_EQ(Unset(ToProto(JobSpec())), "");
 }
 
-TEST(ConvertJobSpec, FillsInTheStructsDefaultsForWhatIsAbsent) {
-  EXPECT_EQ(Difference(ToProto(JobSpec()), ToProto(FromProto(v1::JobSpec()))),
-            "");
-}
-
-TEST(ConvertJobSpec, TakesAZeroThatSomebodyWroteForAZero) {
-  v1::JobSpec proto;
-  proto.set_threads(0);
-  proto.mutable_data()->set_workers(0);
-  proto.mutable_train()->mutable_learning_rate()->set_base(0);
-  proto.mutable_train()->set_evaluate_every(0);
-  proto.mutable_pipeline()->set_schedule("");
-
-  const JobSpec spec = FromProto(proto);
-
-  EXPECT_EQ(spec.threads, 0);
-  EXPECT_EQ(spec.data.workers, 0);
-  EXPECT_EQ(spec.train.learning_rate.base, 0);
-  EXPECT_EQ(spec.train.evaluate_every, 0);
-  EXPECT_EQ(spec.pipeline.schedule, "");
-}
-
-TEST(ConvertJobSpec, KnowsEachDataSetsOwnDefaults) {
-  v1::JobSpec proto;
-  proto.mutable_data()->set_name("cifar100");
-  EXPECT_EQ(FromProto(proto).data.shape, (Shape{3, 32, 32}));
-  EXPECT_EQ(FromProto(proto).data.classes, 100);
-
-  proto.mutable_data()->set_name("text");
-  proto.mutable_data()->set_block(64);
-  EXPECT_EQ(FromProto(proto).data.shape, Shape{64});
-  EXPECT_EQ(FromProto(proto).data.classes, 256);
-
-  proto.mutable_data()->add_shape(7);
-  EXPECT_EQ(FromProto(proto).data.shape, Shape{7}) << "to be complained about";
-}
-
-TEST(ConvertJobSpec, FillsInTheModelsOwnSizesAndData) {
-  v1::JobSpec proto;
-  proto.mutable_model()->set_name("deit_small_patch16_224");
-  proto.mutable_model()->set_depth(3);
-  proto.mutable_data()->set_name("synthetic");
-
-  const JobSpec spec = FromProto(proto);
-
-  EXPECT_EQ(spec.model.depth, 3);
-  EXPECT_EQ(spec.model.width, 384);
-  EXPECT_EQ(spec.data.shape, (Shape{3, 224, 224}));
-  EXPECT_EQ(spec.data.classes, 1000);
-}
-
-TEST(ConvertJobSpec, LeavesADataSetTheShapeThatItHas) {
-  v1::JobSpec proto;
-  proto.mutable_model()->set_name("deit_small_patch16_224");
-  proto.mutable_data()->set_name("fashion-mnist");
-  EXPECT_EQ(FromProto(proto).data.shape, (Shape{1, 28, 28}));
-  EXPECT_EQ(FromProto(proto).data.classes, 10);
-
-  proto.mutable_data()->set_name("synthetic");
-  proto.mutable_data()->set_classes(7);
-  EXPECT_EQ(FromProto(proto).data.shape, (Shape{3, 224, 224}));
-  EXPECT_EQ(FromProto(proto).data.classes, 7);
-}
-
-TEST(ConvertJobSpec, NamesAJobWithoutANameAfterItsModel) {
-  v1::JobSpec proto;
-  proto.mutable_model()->set_name("lenet");
-  EXPECT_EQ(FromProto(proto).name, "lenet");
-
-  proto.set_name("my job");
-  EXPECT_EQ(FromProto(proto).name, "my job");
-}
-
-StepReport SampleReport() {
-  return {.step = 7,
-          .stage = 2,
-          .result_hash = 0xFEDCBA9876543210u,
-          .squared_norms = {0.1, 0, 1e76},
-          .finite = true,
-          .samples = 60};
-}
-
-TEST(ConvertStepReport, ComesBackTheSame) {
-  EXPECT_EQ(FromProto(ToProto(SampleReport())).value(), SampleReport());
-}
-
 TEST(ConvertStepReport, MayHoldInfinityAndNanWhenItSaysSo) {
-  StepReport report = SampleReport();
-  report.finite = false;
-  report.squared_norms = {std::numeric_limits<double>::infinity(), NAN};
+  const StepReport report = {.squared_norms = {INFINITY, NAN}, .finite = false};
 
   const absl::StatusOr<StepReport> back = FromProto(ToProto(report));
 
@@ -140,33 +91,145 @@ TEST(ConvertStepReport, MayHoldInfinityAndNanWhenItSaysSo) {
   EXPECT_FALSE(back->finite);
 }
 
-TEST(ConvertStepReport, RefusesWhatNoGradientCanHave) {
-  const auto refused = [](auto change) {
-    v1::StepReport proto = ToProto(SampleReport());
-    change(proto);
-    return FromProto(proto).status();
-  };
-  const auto kBad = absl::StatusCode::kInvalidArgument;
+// Zero means that nothing is broken.
+TEST(ConvertMemberReport, NeverRoundsABrokenLinkToAWorkingOne) {
+  MemberReport report;
+  report.peers.push_back(
+      {{WorkerId{1}, {5}}, absl::Microseconds(3), false, absl::ZeroDuration()});
 
-  const absl::Status negative =
-      refused([](auto& p) { p.set_squared_norms(1, -0.5); });
-  EXPECT_EQ(negative.code(), kBad);
-  EXPECT_EQ(negative.message(),
-            "report of stage 2 step 7: squared_norms[1] is -0.5, below 0");
-  using Spoil = void (*)(v1::StepReport&);
-  for (const Spoil spoil : std::initializer_list<Spoil>{
-           [](auto& p) { p.set_step(-1); }, [](auto& p) { p.set_stage(-1); },
-           [](auto& p) { p.set_samples(-1); },
-           [](auto& p) { p.set_squared_norms(1, NAN); },
-           [](auto& p) {
-             p.set_squared_norms(2, std::numeric_limits<double>::infinity());
-           }}) {
-    EXPECT_EQ(refused(spoil).code(), kBad);
+  const v1::MemberState proto = ToProto(report);
+
+  EXPECT_EQ(proto.peers(0).broken_ms(), 1);
+  EXPECT_EQ(proto.peers(0).owing_ms(), 0);
+}
+
+TEST(CheckHeartbeat, LeavesWhatIsRightAsItIs) {
+  auto heartbeat = Filled<v1::Heartbeat>();
+  heartbeat.mutable_run()->set_error_code(14);
+  for (v1::RoundRecord& round : *heartbeat.mutable_rounds()) {
+    for (auto& skip : *round.mutable_skipped()) skip.set_reason("late");
+    round.set_cosine(1);
+  }
+  for (v1::StageTime& time : *heartbeat.mutable_run()->mutable_stage_times()) {
+    time.mutable_trace()->set_ops("FB");
+  }
+  const v1::Heartbeat before = heartbeat;
+
+  const absl::Status checked = CheckHeartbeat(heartbeat);
+
+  ASSERT_TRUE(checked.ok()) << checked;
+  EXPECT_EQ(Difference(before, heartbeat), "");
+}
+
+// No number of a hostile worker gets in below 0: it is refused, or not known.
+TEST(CheckHeartbeat, LetsNoNumberOfARunBeNegative) {
+  const auto& fields = *v1::RunState::descriptor();
+  const auto& values = *v1::RunState::default_instance().GetReflection();
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const auto& field = *fields.field(i);
+    if (field.cpp_type() != field.CPPTYPE_INT64) continue;
+    v1::Heartbeat heartbeat;
+    heartbeat.mutable_run()->set_job(1);
+    heartbeat.mutable_run()->set_phase(v1::RunState::PHASE_RUNNING);
+    values.SetInt64(heartbeat.mutable_run(), &field, -1);
+
+    const absl::Status checked = CheckHeartbeat(heartbeat);
+
+    EXPECT_TRUE(absl::IsInvalidArgument(checked) ||
+                values.GetInt64(heartbeat.run(), &field) == 0)
+        << field.name();
   }
 }
 
-TEST(ConvertStepVerdict, KeepsEveryFieldThatTheProtoKnows) {
-  EXPECT_EQ(LostOnTheWay(Filled<v1::StepVerdict>()), "");
+TEST(CheckHeartbeat, RefusesMoreUnreadableSamplesThanEndAJob) {
+  v1::Heartbeat heartbeat;
+  heartbeat.mutable_run()->set_job(1);
+  heartbeat.mutable_run()->set_phase(v1::RunState::PHASE_RUNNING);
+  v1::UnreadableSamples& said =
+      *heartbeat.mutable_run()->mutable_unreadable()->mutable_test();
+  said.set_of(1 << 20);
+  while (said.numbers_size() < 4097) said.add_numbers(said.numbers_size());
+  EXPECT_TRUE(CheckHeartbeat(heartbeat).ok());
+
+  said.add_numbers(said.numbers_size());
+
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckHeartbeat(heartbeat)));
+}
+
+TEST(CheckHeartbeat, MakesALineOfABoundedLengthOfEachLog) {
+  v1::Heartbeat heartbeat;
+  heartbeat.add_logs()->set_text(std::string(9000, 'x'));
+
+  ASSERT_TRUE(CheckHeartbeat(heartbeat).ok());
+
+  EXPECT_EQ(heartbeat.logs(0).text().size(), 8192u);
+}
+
+// As the other end gets it.
+template <typename Message>
+Message Sent(const Message& message) {
+  Message got;
+  EXPECT_TRUE(got.ParseFromString(message.SerializeAsString()));
+  return got;
+}
+
+// The coordinator could not read such a heartbeat, and the worker sent it again
+// for ever.
+TEST(SetError, TakesAMessageOfAnyBytesAndAnyLength) {
+  const auto check = [](auto message) {
+    SetError(absl::NotFoundError("no file caf\xE9.pt"), message);
+    EXPECT_EQ(ErrorOf(Sent(message)),
+              absl::NotFoundError("no file caf\\xe9.pt"));
+    SetError(absl::NotFoundError(std::string(20 << 20, '\xE9')), message);
+    EXPECT_LE(Sent(message).error_message().size(), size_t{16} << 10);
+    message.set_error_message(std::string(20 << 20, 'x'));
+    EXPECT_LE(ErrorOf(message).message().size(), size_t{16} << 10);
+  };
+  v1::RunState run;
+  run.set_phase(v1::RunState::PHASE_FAILED);
+
+  check(v1::Measurement());
+  check(run);
+
+  EXPECT_EQ(ErrorOf(run), absl::InternalError("no reason was given"));
+}
+
+TEST(MeasureOrders, ToLookForFilesArriveAsTheyWere) {
+  MeasureOrder order;
+  order.id = 7;
+  order.files = {"/data", "/net.pt"};
+  order.reader.emplace().model.name = "lenet";
+  order.inputs.set_teacher(8);
+
+  const auto arrived = FromProto(ToProto(order));
+
+  ASSERT_TRUE(arrived.ok()) << arrived.status();
+  EXPECT_EQ(arrived->id, 7);
+  EXPECT_EQ(arrived->files, order.files);
+  EXPECT_EQ(arrived->reader.value().model.name, "lenet");
+  EXPECT_EQ(arrived->inputs.teacher(), 8u);
+  EXPECT_FALSE(arrived->layers.has_value() || arrived->link.has_value());
+}
+
+TEST(ConvertMeasurement, CarriesNamesOfAnyBytes) {
+  DeviceProfile profile;
+  profile.key.micro_batch = 1;
+  profile.cpu_model = "CPU\xAE";
+  profile.layers.emplace_back().name = "conv\xFF";
+  ScriptModel script;
+  script.layers.emplace_back().name = "\xC0";
+  script.layers[0].parameters.emplace_back().name = "\xC1";
+  v1::Measurement measurement;
+  *measurement.mutable_profile() = ToProto(profile);
+  *measurement.mutable_script() = ToProto(script);
+
+  const v1::Measurement got = Sent(measurement);
+
+  EXPECT_TRUE(CheckMeasurement(got).ok());
+  EXPECT_EQ(got.profile().cpu_model(), "CPU\\xae");
+  EXPECT_EQ(got.profile().layers(0).name(), "conv\\xff");
+  EXPECT_EQ(got.script().layers(0).name(), "\\xc0");
+  EXPECT_EQ(got.script().layers(0).parameters(0).name(), "\\xc1");
 }
 
 }  // namespace

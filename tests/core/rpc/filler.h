@@ -10,6 +10,7 @@
 #include "core/rpc/convert/report_convert.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
+#include "google/protobuf/util/field_comparator.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 
@@ -106,7 +107,10 @@ Proto Filled() {
 inline std::string Difference(const google::protobuf::Message& want,
                               const google::protobuf::Message& got) {
   std::string report;
+  google::protobuf::util::DefaultFieldComparator comparator;
+  comparator.set_treat_nan_as_equal(true);
   google::protobuf::util::MessageDifferencer differencer;
+  differencer.set_field_comparator(&comparator);
   differencer.ReportDifferencesToString(&report);
   return differencer.Compare(want, got) ? "" : report;
 }
