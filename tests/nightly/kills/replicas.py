@@ -142,7 +142,6 @@ class Disturber:
         self.random = random.Random(run.seed)
         self.recoveries = []
         self.wrong = run.wrong
-        self.rows = defaultdict(list)  # part: (weights, losses, finished)
         self.file = mesh.state / "job.yaml"
         self.file.write_text(JOB, encoding="utf-8")
         self.normal = Outcome(mesh, mesh.train(self.file)["id"])
@@ -162,17 +161,15 @@ class Disturber:
         outcome = Outcome(self.mesh, number)
         victims = " ".join(life.worker for life, _ in dead)
         what = f"{part}, job {number}, {victims}"
-        before = len(self.wrong)
         self.check(what, outcome, dead)
         recovery = recovery_of(part, outcome.shown, outcome.events, dead[0][1],
                                self.step_seconds)
         self.recoveries.append(recovery)
         finished = sum(outcome.logs.finished.values())
         weights, losses = outcome.differences(self.normal)
-        self.rows[part].append((weights, losses, finished,
-                                len(self.wrong) > before))
         say(f"{what}: {recovery}, {len(outcome.bases)} attempts, {finished} "
-            f"finished by another's verdict, weights within {weights:.1e}")
+            f"finished by another's verdict, weights within {weights:.1e}, "
+            f"losses within {losses:.1e}")
 
     def kill(self, name):
         daemon = self.mesh.daemon(name)
@@ -227,16 +224,6 @@ class Disturber:
                         f"missing {dict(expected - computed)}, too much "
                         f"{dict(computed - expected)}")
 
-    def show(self):
-        show(self.recoveries)
-        print(f"\n{'part':10}{'jobs':>6}{'weights':>10}{'losses':>10}"
-              f"{'finished':>10}{'wrong':>7}")
-        for part, rows in self.rows.items():
-            print(f"{part:10}{len(rows):6}{max(row[0] for row in rows):10.1e}"
-                  f"{max(row[1] for row in rows):10.1e}"
-                  f"{sum(row[2] > 0 for row in rows):10}"
-                  f"{sum(row[3] for row in rows):7}")
-
 
 def each_stage(disturber):
     victims = [disturber.random.choice(stage) for stage in STAGES]
@@ -271,4 +258,4 @@ def main(run):
         for part in run.part:
             for _ in range(run.times):
                 disturber.hit(part)
-    disturber.show()
+    show(disturber.recoveries)

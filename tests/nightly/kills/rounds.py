@@ -14,8 +14,7 @@ What is shown, beside what is asked:
 - how long a process takes from its registration to its first part in a result.
 
 Times are of this machine's one clock: the workers' logs (a line for each round
-that was applied, in ms), the coordinator's events and log, and the script's own
-for the exec.
+that was applied, in ms), and the coordinator's events and log.
 """
 
 import json
@@ -27,7 +26,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from nightly import median_and_most, say
+from nightly import say
 
 MEMBERS = 5
 PHASES = ("computing", "gathering", "spreading", "committing")
@@ -60,8 +59,7 @@ faults: {faults}
 
 LINE = re.compile(r"(\S+)Z \S+ (\w+) (.*)")
 FIELD = re.compile(r"(\w+)=(\S+)")
-TAKEOVER = re.compile(r"step (\d+): server (\S+) lost, (\S+) took over in "
-                      r"(\d+) ms")
+TAKEOVER = re.compile(r"step (\d+): server (\S+) lost, \S+ took over in ")
 
 
 @dataclass(eq=False)
@@ -71,10 +69,7 @@ class Kill:
     step: int  # updates done before
     phase: str
     life: object = None  # that ended
-    takeover_ms: int = None
     stall_ms: float = None
-    exec_to_registration: float = None
-    registration_to_view: float = None
     registration_to_part: float = None
     why_not: str = ""  # it does not count
 
@@ -187,14 +182,12 @@ class Job:
         kill.step = int(fields["step"])
         if fields["phase"] != kill.phase:
             kill.why_not = f"it died {fields['phase']}"
-        for _, text in self.events_of("takeover", kill.worker):
-            match = TAKEOVER.match(text)
-            if match and match[2] == kill.worker:
-                kill.takeover_ms = int(match[4])
-                if int(match[1]) != kill.step + 1:
-                    kill.why_not = f"taken over in step {match[1]}"
-        if kill.takeover_ms is None:
-            kill.why_not = kill.why_not or "it was not the server"
+        takeovers = [match[1] for _, text in
+                     self.events_of("takeover", kill.worker)
+                     if (match := TAKEOVER.match(text)) and
+                     match[2] == kill.worker]
+        if takeovers != [str(kill.step + 1)]:
+            kill.why_not = kill.why_not or f"taken over in steps {takeovers}"
 
     def measure_stalls(self):
         # When the last one that had a part in the result had applied it.
@@ -224,11 +217,6 @@ class Job:
         if not registered:
             return
         begin = min(registered)
-        kill.exec_to_registration = begin - life.began
-        views = [time for time, _ in self.events_of("joined", kill.worker)
-                 if time >= begin]
-        if views:
-            kill.registration_to_view = views[0] - begin
         own = [each.time for applied in self.rounds.values()
                for each in applied if each.life is life and each.used]
         if own:
@@ -319,34 +307,12 @@ def run_jobs(run, mesh):
 # --- what came of it ---------------------------------------------------------
 
 
-# What is told of a kill: name -> (title, digits).
-TIMES = {"stall_ms": ("stall ms", 0), "takeover_ms": ("takeover ms", 0),
-         "exec_to_registration": ("exec to reg. s", 2),
-         "registration_to_view": ("reg. to view s", 2),
-         "registration_to_part": ("reg. to part s", 2)}
-
-
 def show_job(job):
     print(f"job {job.number}: {job.shown['steps']} steps, median round "
           f"{1e3 * job.normal:.1f} ms, longest {1e3 * job.longest:.1f} ms")
     for kill in job.kills:
-        times = ((title, getattr(kill, name), digits)
-                 for name, (title, digits) in TIMES.items())
-        say(f"  {kill}:", ", ".join(
-            f"{title} {'-' if value is None else f'{value:.{digits}f}'}"
-            for title, value, digits in times),
-            f"does not count: {kill.why_not}" if kill.why_not else "")
-
-
-def show(kills):
-    print(f"\n{'phase':12}{'kills':>6}" +
-          "".join(f"  {title:^16}" for title, _ in TIMES.values()))
-    print(" " * 18 + f"  {'median':>8}{'most':>8}" * len(TIMES))
-    for phase in (*PHASES, "all"):
-        own = [kill for kill in kills if phase in (kill.phase, "all")]
-        print(f"{phase:12}{len(own):6}" + "".join(
-            "  " + median_and_most([getattr(kill, name) for kill in own], digits)
-            for name, (_, digits) in TIMES.items()))
+        say(f"  {kill}: stall {kill.stall_ms} ms, back after "
+            f"{kill.registration_to_part} s {kill.why_not}")
 
 
 def judge(run, kills):
@@ -377,12 +343,7 @@ def main(run):
                              log_level="debug") as mesh:
         jobs = run_jobs(run, mesh)
         kills = [kill for job in jobs for kill in job.kills if not kill.why_not]
-        diverged = sum(" states after step " in each for each in run.wrong)
         judge(run, kills)
-    show(kills)
-    normal = [1e3 * job.normal for job in jobs]
-    rounds = sum(job.shown["step"] for job in jobs)
-    print(f"\nnormal rounds: medians of jobs {min(normal):.1f} to "
-          f"{max(normal):.1f} ms; the longest round of all "
-          f"{1e3 * max(job.longest for job in jobs):.0f} ms; {rounds} rounds, "
-          f"{diverged} after which states differed")
+    diverged = sum(" states after step " in each for each in run.wrong)
+    say(f"{len(kills)} kills, {sum(job.shown['step'] for job in jobs)} rounds, "
+        f"{diverged} after which states differed")
