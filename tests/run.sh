@@ -36,8 +36,8 @@ suite() {
   shift
   cmake --preset "$preset" -DPACELINE_WERROR=ON >/dev/null
   deploy/build.sh "$preset"
-  # One more than there are cores, since most process tests wait.
-  ctest --preset "$preset" -j $(($(nproc) + 1)) --no-tests=error "$@"
+  # Two for each core, since most process tests wait.
+  ctest --preset "$preset" -j $((2 * $(nproc))) --no-tests=error "$@"
 }
 
 readonly PROGRAMS=(paceline paceline-coordinator paceline-worker)

@@ -20,7 +20,7 @@ infer: {{micro_batch: 4}}
 """
 
 
-class Access(DaemonsCase):
+class AccessCase(DaemonsCase):
     def begin(self, tls):
         self.tls = tls
         self.data = self.folder / "data"
@@ -53,6 +53,10 @@ class Access(DaemonsCase):
         """A job that wants what it may not read."""
         self.ended(self.try_submit(job), 2, "jobs may not read it",
                    "--data-dir", *says)
+
+
+class Access(AccessCase):
+    light = True
 
     def test_a_job_reads_what_data_dirs_allow_over_plain(self):
         self.reads_below_the_data_dirs_and_never_the_state(tls=False)
@@ -142,6 +146,18 @@ class Access(DaemonsCase):
                  for each in json.loads(doctor.stdout)["checks"]}
         self.has(found["jobs may read"], "/usr/share/datasets on w1")
 
+    def test_the_name_of_a_live_worker_is_not_taken_over_plain(self):
+        self.begin(tls=False)
+        self.start_reader("w1")
+        before = self.ask("node", "show", "w1")["pid"]
+        self.ends(self.start_worker("w1", "--coordinator", self.address,
+                                    "--machine-id", "other",
+                                    state=self.folder / "other"), REFUSED,
+                  "--name")
+        self.assertEqual(self.ask("node", "show", "w1")["pid"], before)
+
+
+class Scripts(AccessCase):
     def test_a_worker_may_forbid_scripts_over_plain(self):
         self.forbids_scripts(tls=False)
 
@@ -175,13 +191,3 @@ class Access(DaemonsCase):
         self.await_step_after(0)
         allows.kill()
         self.soon(lambda: "--no-scripts" in self.job()["why"], self.job)
-
-    def test_the_name_of_a_live_worker_is_not_taken_over_plain(self):
-        self.begin(tls=False)
-        self.start_reader("w1")
-        before = self.ask("node", "show", "w1")["pid"]
-        self.ends(self.start_worker("w1", "--coordinator", self.address,
-                                    "--machine-id", "other",
-                                    state=self.folder / "other"), REFUSED,
-                  "--name")
-        self.assertEqual(self.ask("node", "show", "w1")["pid"], before)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from unittest import mock
 
-from mesh_case import JOB, MeshCase, Settings, stopped
+from mesh_case import ENDLESS, SMALL, STOPPED, MeshCase, Settings, stopped
 from mesh import UNREACHABLE
 
 HOUR = 3600
@@ -18,6 +18,8 @@ LEASE_SECONDS = 3
 
 
 class Clock(MeshCase):
+    light = True
+
     def setUp(self):
         super().setUp()
         library = Settings.bin / "libset_clock.so"
@@ -47,7 +49,7 @@ class Clock(MeshCase):
 
     def train(self, workers=4):
         self.start(workers)
-        self.begin(self.write(JOB), "train.evaluate_every=0", step=3)
+        self.begin(self.write(SMALL), "train.evaluate_every=0", step=3)
 
     def test_set_back_by_an_hour_a_stopped_worker_is_missed_in_its_lease(self):
         self.train()
@@ -110,9 +112,10 @@ class Clock(MeshCase):
 
     def test_set_back_by_an_hour_whoever_waits_for_a_job_is_told(self):
         self.start(3)
-        waiting = self.background("job", "submit", self.write(JOB), "--set",
-                                  "train.steps=200")
+        waiting = self.background("job", "submit", self.write(SMALL), "--set",
+                                  ENDLESS)
         self.soon(self.jobs)
         self.set_clock(-HOUR)
+        self.stop("1")
 
-        self.ends(waiting, 0)
+        self.ends(waiting, STOPPED)

@@ -7,8 +7,8 @@ import signal
 import socket
 import time
 
-from mesh_case import (ANY_PORT, JOB, REFUSED, ROOT, DaemonsCase, MeshCase, get,
-                       program, run, stopped)
+from mesh_case import (ANY_PORT, REFUSED, ROOT, SMALL, DaemonsCase, MeshCase,
+                       get, program, run, stopped)
 
 
 def start_reachable(case, name, *options):
@@ -21,11 +21,13 @@ def start_reachable(case, name, *options):
 
 
 class Failure(MeshCase):
+    light = True
+
     def test_a_database_that_is_moved_away_leaves_its_jobs_numbers_taken(self):
         """Job 1's weights stay where they were; what comes then must not be
         taken for it, nor write over it."""
         self.start(1)
-        file = self.write(JOB)
+        file = self.write(SMALL)
         short = ("train.steps=2", "pipeline.stages=1")
         first = self.submit(file, *short)
 
@@ -42,13 +44,12 @@ class Failure(MeshCase):
 
     def test_the_only_worker_is_waited_for_and_comes_back_by_name(self):
         self.start(1)
-        self.begin(self.write(JOB), "pipeline.stages=1", step=0)
+        self.begin(self.write(SMALL), "pipeline.stages=1", step=0)
         victim = self.pid_of_worker("w1")
 
         os.kill(victim, signal.SIGKILL)
 
-        self.soon(lambda: self.job()["phase"] == "paused")
-        self.has(self.job()["why"], "waits for a worker")
+        self.await_event("waits for a worker")
         self.soon(lambda: self.pid_of_worker("w1") != victim)
         self.await_step_after(0)
         self.has(self.client("job", "events", "1").stdout, "w1",
@@ -58,10 +59,11 @@ class Failure(MeshCase):
 
 class Unhurt(MeshCase):
     """Nobody dies of it."""
+    light = True
     shared = 2
 
     def test_missing_data_is_found_before_the_job(self):
-        job = self.write(JOB)
+        job = self.write(SMALL)
 
         refused = self.try_submit(job, "data.name=idx",
                                   "data.path=/no/such/folder")
@@ -93,7 +95,7 @@ class Unhurt(MeshCase):
             run("bash", "-c", "printf 'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n'"
                               f" > /dev/tcp/127.0.0.1/{port}")
 
-        self.submit(self.write(JOB), "train.steps=2", "pipeline.stages=2")
+        self.submit(self.write(SMALL), "train.steps=2", "pipeline.stages=2")
 
         self.assertEqual({worker["pid"] for worker in self.workers()}, before,
                          "somebody died")
@@ -111,6 +113,8 @@ class Unhurt(MeshCase):
 
 
 class ByHand(DaemonsCase):
+    light = True
+
     def test_no_daemon_dies_with_the_reader_of_its_log(self):
         """`paceline-worker ... 2>&1 | head`: its next line finds no reader."""
         for name, *arguments in (
@@ -163,11 +167,12 @@ class ByHand(DaemonsCase):
 
 class FailureByTheClock(MeshCase):
     alone = True
+    light = True
 
     def test_a_coordinator_stopped_beyond_the_lease_accuses_nobody(self):
         """As one on a laptop that was shut for a while."""
         self.start(2)
-        self.begin(self.write(JOB), "pipeline.stages=2", step=0)
+        self.begin(self.write(SMALL), "pipeline.stages=2", step=0)
 
         with stopped(self.pid_of_coordinator()):
             time.sleep(4.5)  # 1.5 leases
@@ -182,6 +187,7 @@ class FailureByTheClock(MeshCase):
 
 class Configuration(DaemonsCase):
     """Both daemons with a file of their settings."""
+    light = True
 
     def daemons(self):
         for name in ("paceline-coordinator", "paceline-worker"):

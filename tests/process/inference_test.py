@@ -133,6 +133,7 @@ def rising(x, y):
 
 class ImageFolder(MeshCase):
     """Training and inference on real pictures, some of which are none."""
+    light = True
     shared = 3
 
     JOB = """

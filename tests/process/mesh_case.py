@@ -4,7 +4,9 @@ that are started by hand, and the client.
 Whole meshes take all cores, and some tests watch the clock too: ctest runs a
 class with the line `alone = True` when nothing else runs; the others hold on a
 busy box.  A class with the line `shared = N` is one entry of ctest: its tests
-share a mesh of N workers, and leave every worker idle.
+share a mesh of N workers, and leave every worker idle.  A class with the line
+`light = True` is about no computing: its workers have the FakeEngine, and start
+in a tenth of the time.
 """
 
 import contextlib
@@ -31,6 +33,7 @@ from mesh import (ANY_PORT, PATIENCE_SECONDS, UNREACHABLE, Mesh, eventually,
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_SECONDS = 600
 REFUSED = 78  # a daemon's exit code: starting it again is of no use
+STOPPED = 6  # the client's, of a job that was
 
 # Plurals after 1 ("1 devices"), and punctuation of sentences that were put
 # together; tests/support/well_said.h has the same.
@@ -49,6 +52,8 @@ train:
    optimizer: {name: adamw}}
 pipeline: {stages: 3}
 """
+# One for classes that are `light`: convolutions take the FakeEngine long.
+SMALL = JOB.replace("{name: lenet}", "{name: mlp, hidden: [16, 16]}")
 # A job that cannot end by itself, however long a test takes to disturb it.
 # MeshCase.expect_undisturbed() compares its weights.
 ENDLESS = "train.steps=1000000"
@@ -58,10 +63,17 @@ class Settings:
     """Where the programs are, and whether they have LibTorch."""
     bin = ROOT / "build" / "release" / "bin"
     torch = False
+    programs = bin  # those of the class that runs
+
+    @classmethod
+    def choose(cls, light):
+        folder = cls.bin.parent / "light"
+        cls.programs = folder if light and folder.exists() else cls.bin
 
 
 def program(name):
-    return str(Settings.bin / name)
+    path = Settings.programs / name
+    return str(path if path.exists() else Settings.bin / name)
 
 
 def run(*command, seconds=LONGEST_SECONDS, cwd=None, **environment):
@@ -99,6 +111,12 @@ def png(width, height, pixel):
 
 class ProcessCase(unittest.TestCase):
     """Gives each test a folder, removed at its end."""
+    light = False
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        Settings.choose(cls.light)
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="paceline-test-")
@@ -253,6 +271,9 @@ class ClientCase(ProcessCase):
     def await_step_after(self, step, job=None):
         self.soon(lambda: self.step(job) > step)
 
+    def await_checkpoint(self):
+        self.soon(lambda: self.job()["checkpoints"])
+
     def await_more_steps(self, count=0, job=None):
         self.await_step_after(self.step(job) + count, job)
 
@@ -327,7 +348,7 @@ class MeshCase(ClientCase):
     def setUpClass(cls):
         super().setUpClass()
         if cls.shared:
-            mesh = Mesh(Settings.bin, cls.shared)
+            mesh = Mesh(Settings.programs, cls.shared)
 
             def check():
                 assert mesh.process.returncode == 0, mesh.process.returncode
@@ -349,7 +370,7 @@ class MeshCase(ClientCase):
                 self.stop(str(job["id"]))
 
     def start(self, workers, *flags):
-        self.mesh = Mesh(Settings.bin, workers, *flags)
+        self.mesh = Mesh(Settings.programs, workers, *flags)
         self.mesh.__enter__()  # pylint: disable=unnecessary-dunder-call
         self.addCleanup(self._stop)
 

@@ -23,20 +23,21 @@ class TimeParts(MeshCase):
     alone = True
 
     def test_explain_ninety_seven_percent_of_every_workers_time(self):
+        """In one job at least: a host that takes the CPU between two parts has
+        that time counted in none."""
         self.start(2)
         self.detach(self.write(JOB))
-        self.await_step_after(2)
-        self.stop()
 
-        workers = self.job()["workers"]
-        self.assertEqual(len(workers), 2)
-        for worker in workers:
-            seconds = worker["seconds"]
-            self.assertLess(seconds["unexplained"], 0.03 * seconds["wall"],
-                            worker)
+        def parts():
+            return [worker["seconds"] for worker in self.job()["workers"]]
+        self.soon(lambda: len(parts()) == 2 and all(
+            each["wall"] > 1 and each["unexplained"] < 0.03 * each["wall"]
+            for each in parts()), parts)
+        self.stop()
 
 
 class Metrics(MeshCase):
+    light = True
     shared = 2
 
     def test_promtool_accepts_both_daemons_while_a_job_runs(self):
@@ -58,6 +59,7 @@ class Metrics(MeshCase):
 
 class Scraped(MeshCase):
     """By a real Prometheus, configured as dashboards/ does it."""
+    light = True
 
     def test_it_finds_the_mesh_and_sees_why_a_killed_members_part_was_skipped(self):
         self.start(3)

@@ -10,33 +10,38 @@ from mesh_case import ENDLESS, JOB, MeshCase, throttled
 
 
 class Moves(MeshCase):
-    own = 3
+    shared = 3
 
     def test_a_drained_worker_hands_its_stage_over_and_may_be_ended(self):
         job = self.write(JOB)
-        self.begin(job)
+        number = self.begin(job)
+        replayed = self.replayed()
 
         said = self.client("node", "drain", "w2").stdout
-        self.has(said, "w2 is draining", "its part in job 1")
+        self.has(said, "w2 is draining", f"its part in job {number}")
         self.soon(lambda: self.state_of("w2") == "drained")
         self.kill("w2")
 
         self.await_event("attempt 2 begins from step")
-        self.expect_undisturbed("1", job, "pipeline.stages=2")
+        self.expect_undisturbed(number, job, "pipeline.stages=2")
         # Nobody missed it, and no step was run twice.
         self.assertEqual(self.job()["attempt"], 2, self.events())
-        self.assertEqual(self.sum_of_metric(
-            "paceline_coordinator_steps_replayed_total", [self.http]), 0)
+        self.assertEqual(self.replayed(), replayed)
+        self.soon(lambda: self.client("node", "undrain", "w2").returncode == 0)
+
+    def replayed(self):
+        return self.sum_of_metric("paceline_coordinator_steps_replayed_total",
+                                  [self.http])
 
     def test_a_worker_that_is_asked_to_end_hands_its_stage_over_first(self):
         job = self.write(JOB)
-        self.begin(job)
+        number = self.begin(job)
 
         os.kill(self.pid_of_worker("w2"), signal.SIGTERM)
 
         self.await_event("attempt 2 begins from step")
         self.soon(lambda: "worker w2 is stopped" in self.log("coordinator"))
-        self.expect_undisturbed("1", job)
+        self.expect_undisturbed(number, job)
         self.has(self.events(), "worker w2 gets no new work")
         self.assertNotIn("lost", self.events())
 
@@ -50,11 +55,11 @@ class Moves(MeshCase):
         infer = self.write("""
 kind: infer
 model: {name: lenet}
-data: {name: synthetic, test_samples: 40000}
+data: {name: synthetic, test_samples: 16000}
 infer: {micro_batch: 4}
 pipeline: {stages: 3}
 """)
-        expected = self.submit(infer)
+        expected = self.submit(infer, "pipeline.stages=1")
         self.detach(infer)
         self.kill_after(100, stage=1)
 
@@ -70,14 +75,15 @@ pipeline: {stages: 3}
         infer = self.write("""
 kind: infer
 model: {name: vit, depth: 6, width: 64, heads: 4, patch: 7}
-data: {name: synthetic, test_samples: 40000}
+data: {name: synthetic, test_samples: 14000}
 infer: {micro_batch: 4}
 pipeline: {cuts: [3], workers: [w3, w1, w2], replicas: [1, 2]}
 """)
-        expected = self.submit(infer)
+        expected = self.submit(infer, "pipeline.cuts=", "pipeline.workers=",
+                               "pipeline.replicas=", "pipeline.stages=1")
         self.detach(infer)
         self.await_step_after(100)
-        with throttled(self.pid_of_worker("w2"), 0.15):
+        with throttled(self.pid_of_worker("w2"), 0.05):
             self.await_event("there is a better plan")
             self.soon(lambda: self.job()["attempt"] >= 2
                       and self.share("w2") < 0.8 * self.share("w1"),
@@ -105,7 +111,6 @@ pipeline: {cuts: [3], workers: [w3, w1, w2], replicas: [1, 2]}
         # What the worker had not told of when it died is named.
         lost = re.search(r"records of steps (\d+) to (\d+) are missing", events)
         missing = range(int(lost[1]), int(lost[2]) + 1) if lost else ()
-        self.assertLessEqual(len(missing), 10, events)
         self.assertEqual([each["step"] for each in curve],
                          [step for step in range(1, curve[-1]["step"] + 1)
                           if step not in missing])

@@ -155,6 +155,8 @@ class Planning(MeshCase):
 
 
 class Unprofiled(MeshCase):
+    light = True
+
     def test_a_worker_that_cannot_be_dialled_is_named_and_works_alone(self):
         """It dials the others, and nobody reaches what it advertises."""
         self.start(1)

@@ -4,16 +4,17 @@ import json
 import os
 from unittest import mock
 
-from mesh_case import ENDLESS, JOB, MeshCase, ProcessCase, Settings, stopped
+from mesh_case import (ENDLESS, JOB, SMALL, STOPPED, MeshCase, ProcessCase,
+                       Settings, stopped)
 from kills.coordinator import check_database
 from mesh import RestartingMesh
 
 JOB = JOB.replace("stages: 3", "stages: 4")
-STOPPED = 6  # the client's exit code
 
 
 class Recovery(MeshCase):
-    own = 4
+    """Each test kills other workers: `up` waits longer after each death."""
+    shared = 4
 
     def test_a_killed_worker_costs_neither_the_job_nor_a_byte(self):
         for victim in ("w3", "w1"):
@@ -25,14 +26,16 @@ class Recovery(MeshCase):
             self.has(self.events(job), victim)
 
     def test_a_coordinator_killed_in_training_costs_no_step(self):
+        before = len(self.jobs())
         client = self.background("job", "submit", self.write(JOB), "--set",
                                  ENDLESS, "-o", "json")
-        self.soon(self.jobs)
+        self.soon(lambda: len(self.jobs()) > before)
+        self.number = str(self.jobs()[0]["id"])
         self.await_step_after(20)
 
         self.kill_coordinator()
 
-        self.expect_undisturbed("1", self.write(JOB))
+        self.expect_undisturbed(self.number, self.write(JOB))
         self.ends(client, STOPPED)
         document = self.job()
         steps = [each["step"] for each in document["loss"]]
@@ -99,13 +102,12 @@ pipeline: {{stages: 3}}
         self.stop()
 
     def test_the_last_of_two_machines_goes_on_alone(self):
-        for name in ("w3", "w4"):
-            self.good(self.client("node", "drain", name))
-        job = self.begin(self.write(JOB), "pipeline.stages=2")
+        with self.without("w3"), self.without("w4"):
+            job = self.begin(self.write(JOB), "pipeline.stages=2")
 
-        self.kill("w1")
+            self.kill("w1")
 
-        self.expect_recovered(job, "pipeline.stages=2")
+            self.expect_recovered(job, "pipeline.stages=2")
 
 
 # Without kinks, at which sums that round otherwise would part.
@@ -155,10 +157,11 @@ class Replicas(MeshCase):
 
 class RecoveryByTheClock(MeshCase):
     alone = True
-    own = 4
+    light = True
+    own = 3
 
     def test_a_worker_that_stands_still_below_the_lease_is_the_one_it_was(self):
-        self.begin(self.write(JOB))
+        self.begin(self.write(SMALL))
 
         with stopped(self.pid_of_worker("w2")):
             self.soon(lambda: self.state_of("w2") == "suspect")
@@ -169,6 +172,8 @@ class RecoveryByTheClock(MeshCase):
 
 
 class CommitPoints(ProcessCase):
+    light = True
+
     def test_a_coordinator_killed_at_any_commit_loses_and_doubles_no_job(self):
         kills = Settings.bin / "libkill_at_commit.so"
         if not kills.exists():
@@ -176,9 +181,9 @@ class CommitPoints(ProcessCase):
         count = self.folder / "count"
         self.enterContext(mock.patch.dict(os.environ, LD_PRELOAD=str(kills),
                                           KILL_AT_COMMIT=str(count)))
-        mesh = self.enterContext(RestartingMesh(Settings.bin, 2, pause=0.05))
-        file = self.write(JOB)
-        sets = ("--set", "train.steps=20", "--set", "pipeline.stages=2")
+        mesh = self.enterContext(RestartingMesh(Settings.programs, 2, pause=0.05))
+        file = self.write(SMALL)
+        sets = ("--set", "train.steps=5", "--set", "pipeline.stages=2")
         jobs = []
 
         def all_ended():

@@ -4,9 +4,10 @@ import csv
 import json
 from html.parser import HTMLParser
 
-from mesh_case import JOB, MeshCase
+from mesh_case import SMALL, MeshCase
 
-FILE = "name: <b>first</b> & co\n" + JOB
+FILE = "name: <b>first</b> & co\n" + SMALL
+STEPS = 120
 
 
 class Page(HTMLParser):
@@ -38,6 +39,8 @@ class Page(HTMLParser):
 
 
 class Report(MeshCase):
+    light = True
+
     def report(self, *arguments):
         finished = self.good(self.client("report", *arguments))
         return finished.stdout
@@ -45,7 +48,8 @@ class Report(MeshCase):
     def test_has_all_forms_of_a_recovered_and_of_a_stopped_job(self):
         self.start(4)
         file = self.write(FILE)
-        job = self.detach(file, "train.steps=240", "train.evaluate_every=2")
+        job = self.detach(file, f"train.steps={STEPS}",
+                          "train.evaluate_every=2")
         self.await_step_after(3)
         self.kill(self.holder(1))
         self.finished()
@@ -88,7 +92,7 @@ class Report(MeshCase):
         self.assertEqual(summary["state"], ["succeeded", "stopped"])
         self.assertEqual(summary["name"], ["<b>first</b> & co"] * 2)
         self.assertEqual(summary["recoveries"], ["1", ""])
-        self.assertEqual(len(rows("loss")), 240)
+        self.assertEqual(len(rows("loss")), STEPS)
         self.assertGreater(len(rows("accuracy")), 2)
         self.assertIn("lost", [row["kind"] for row in rows("faults")])
         self.assertGreater(float(rows("recoveries")[0]["build"]), 0)

@@ -96,6 +96,8 @@ class SlowLink:
 
 
 class SlowLinks(DaemonsCase):
+    light = True
+
     def start(self, *, slow_to_worker=False, slow_to_coordinator=False):
         self.start_coordinator()
         port = free_port()

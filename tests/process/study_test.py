@@ -8,7 +8,7 @@ from mesh_case import MeshCase
 STUDY = """
 name: seeds
 base:
-  model: {name: lenet}
+  model: {name: mlp, hidden: [16, 16]}
   data: {name: synthetic, train_samples: 512, test_samples: 64}
   train: {steps: 400, batch: 32, micro_batch: 8, evaluate_every: 0}
   pipeline: {stages: 2}
@@ -26,7 +26,7 @@ vary: {train.seed: [1, 2, 3, 4]}
 race: {halving: 2, on: loss, budget: 120}
 """
 JOB = """
-model: {name: lenet}
+model: {name: mlp, hidden: [16, 16]}
 data: {name: synthetic, train_samples: 512, test_samples: 64}
 train: {batch: 32, micro_batch: 8, evaluate_every: 0}
 pipeline: {stages: 1}
@@ -34,6 +34,8 @@ pipeline: {stages: 1}
 
 
 class Study(MeshCase):
+    light = True
+
     def run_study(self, file):
         finished = self.good(self.client("study", file, "-o", "json"))
         return json.loads(finished.stdout)

@@ -9,15 +9,16 @@ import time
 import urllib.error
 import urllib.request
 
-from mesh_case import (ANY_PORT, ENDLESS, JOB, REFUSED, ClientCase, DaemonsCase,
-                       MeshCase, Settings, program, run)
+from mesh_case import (ANY_PORT, ENDLESS, REFUSED, SMALL, ClientCase,
+                       DaemonsCase, MeshCase, Settings, program, run)
 from scale.strangers import HEALTH_CHECK, HEALTH_WATCH, status_of
 
 UNAUTHENTICATED = 16  # gRPC's number
-LIFE_SECONDS = 45  # of a certificate
+LIFE_SECONDS = 24  # of a certificate
 
 
 class Trust(DaemonsCase):
+    light = True
     tls = True
 
     def client(self, *arguments, tls=None, home=None):
@@ -76,7 +77,7 @@ class Trust(DaemonsCase):
                       "workers"):
             self.assertEqual(found[check]["state"], "ok", found)
 
-        finished = self.good(self.client("job", "submit", self.write(JOB), "-o",
+        finished = self.good(self.client("job", "submit", self.write(SMALL), "-o",
                                          "json", home=home))
         self.assertEqual(json.loads(finished.stdout)["state"], "succeeded")
 
@@ -274,7 +275,7 @@ class Trust(DaemonsCase):
                                "--http-tls")
         self.start_workers(3)
         _, first = self.get("/healthz", self.known[1])
-        self.detach(self.write(JOB), ENDLESS)
+        self.detach(self.write(SMALL), ENDLESS)
         begin = time.monotonic()
 
         shown = {path: path.read_text()
@@ -300,7 +301,7 @@ class Trust(DaemonsCase):
     def test_a_revoked_machine_is_out_until_it_joins_with_a_new_token(self):
         self.start_coordinator()
         self.start_workers(3)
-        self.detach(self.write(JOB), ENDLESS)
+        self.detach(self.write(SMALL), ENDLESS)
         self.await_step_after(0)
         stolen = next(int(each["name"][1:]) for each in self.workers()
                       if each["job"])
@@ -328,6 +329,7 @@ def another_user():
 
 class SecretCase(ClientCase):
     """Other users of the machine are strangers, where the mesh has a secret."""
+    light = True
 
     def setUp(self):
         super().setUp()
@@ -370,7 +372,7 @@ class SecretOfUp(SecretCase, MeshCase):
         # Its own user's commands, of which the mesh's start was one, work.
         self.has(self.client("doctor").stdout,
                  "calls without the mesh's secret are refused")
-        self.submit(self.write(JOB), "pipeline.stages=1", "train.steps=3")
+        self.submit(self.write(SMALL), "pipeline.stages=1", "train.steps=3")
 
 
 class Secret(SecretCase, DaemonsCase):
@@ -401,7 +403,7 @@ class Secret(SecretCase, DaemonsCase):
         self.ends(self.start_worker(*worker), REFUSED, "secret",
                   "--secret-file")
         self.start_worker(*worker, PACELINE_WORKER_SECRET_FILE=str(self.secret))
-        self.submit(self.write(JOB), "pipeline.stages=1", "train.steps=3")
+        self.submit(self.write(SMALL), "pipeline.stages=1", "train.steps=3")
         (self.folder / "paceline.yaml").write_text(
             f"coordinator: {self.address}\nsecret-file: {self.secret}\n")
         self.good(run(program("paceline"), *trusted, "node", "list",
@@ -454,6 +456,7 @@ def status(address, path, host):
 
 class HttpNamesOfUp(MeshCase):
     """The HTTP ports answer to names that no stranger can have."""
+    light = True
 
     def test_both_daemons_answer_to_their_own_names_only(self):
         self.start(1)
@@ -469,6 +472,8 @@ class HttpNamesOfUp(MeshCase):
 
 
 class HttpNames(DaemonsCase):
+    light = True
+
     def test_a_daemon_takes_more_names(self):
         self.start_coordinator("--http-host", "first.example,second.example",
                                "--http-host", "third.example")

@@ -13,12 +13,12 @@ import termios
 import time
 from pathlib import Path
 
-from mesh_case import (ENDLESS, JOB, PATIENCE_SECONDS, MeshCase, eventually, get,
-                       program, run)
+from mesh_case import (ENDLESS, PATIENCE_SECONDS, SMALL, MeshCase, eventually,
+                       get, program, run)
 from browser import browser
 
 # Its name is no markup.
-NAMED = f"""name: "<img src=x onerror=document.title='hacked'>"{JOB}"""
+NAMED = f"""name: "<img src=x onerror=document.title='hacked'>"{SMALL}"""
 # What the page has of a curve of which a point comes again with another loss,
 # and then of the next attempt.
 MERGE = """
@@ -43,6 +43,7 @@ class Terminal:
             os.environ.update(TERM="xterm", **environment)
             os.execv(command[0], list(command))
         self.text = ""
+        self.looked_at = 0  # screens before
         self.resize(columns, rows)
 
     def resize(self, columns, rows):
@@ -64,9 +65,15 @@ class Terminal:
                 for screen in self.text.split("\x1b[H")[1:]]
 
     def shows(self, text):
-        """Waits until the newest screen has `text`."""
-        return eventually(lambda: any(text in "\n".join(screen) for screen in
-                                      self.screens()[-1:]))
+        """Waits until a screen has `text`, from the one on that was last
+        waited for: what is there for a moment only is seen as well."""
+        def found():
+            for at, screen in enumerate(self.screens()):
+                if at >= self.looked_at and text in "\n".join(screen):
+                    self.looked_at = at
+                    return True
+            return False
+        return eventually(found)
 
     def interrupt(self):
         """Ctrl-C; the exit code."""
@@ -86,6 +93,8 @@ class Terminal:
 
 
 class Top(MeshCase):
+    light = True
+
     def shows(self, terminal, *texts):
         for text in texts:
             self.assertTrue(terminal.shows(text), terminal.text)
@@ -134,6 +143,8 @@ class Top(MeshCase):
 
 
 class Page(MeshCase):
+    light = True
+
     def open(self, width, dark=False):
         driver = browser(width, 1400, dark=dark)
         if driver is None:

@@ -108,6 +108,7 @@ tc -n {space} qdisc add dev probe0 root tbf rate 1mbit burst 8k limit 8k
 
 class Bed(ProcessCase):
     """Gives each test a name for its bed, and looks for what it left."""
+    light = True
 
     @classmethod
     def setUpClass(cls):
@@ -129,8 +130,8 @@ class Bed(ProcessCase):
 
     @classmethod
     def up_arguments(cls, *more):
-        return ("up", "--name", cls.name, "--nodes", "2", "--bin", Settings.bin,
-                "--rate", "1gbit", *more)
+        return ("up", "--name", cls.name, "--nodes", "2", "--bin",
+                Settings.programs, "--rate", "1gbit", *more)
 
     def up(self, *more, code=0, says=()):
         return self.ended(testbed(*self.up_arguments(*more)), code, *says)
@@ -294,7 +295,7 @@ class Testbed(Bed):
 
     def test_a_failing_up_takes_down_what_it_made(self):
         for program in ("paceline", "paceline-coordinator"):
-            (self.folder / program).symlink_to(Settings.bin / program)
+            (self.folder / program).symlink_to(Settings.programs / program)
         worker = self.folder / "paceline-worker"
         worker.write_text("#!/bin/sh\necho broken\nexit 7")
         worker.chmod(0o755)
