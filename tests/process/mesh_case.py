@@ -68,7 +68,20 @@ class Settings:
     @classmethod
     def choose(cls, light):
         folder = cls.bin.parent / "light"
-        cls.programs = folder if light and folder.exists() else cls.bin
+        made_of = {name: [cls.bin / name]
+                   for name in ("paceline", "paceline-coordinator")}
+        made_of["paceline-worker"] = [
+            library for library in cls.bin.parent.glob("lib*.a")
+            if library.name.startswith(("libcore", "libworker"))
+            and "torch" not in library.name]
+
+        def made(path):
+            return path.stat().st_mtime if path.exists() else 0
+        # Where only the programs proper were built, they are the newer ones.
+        fresh = light and all(
+            made(folder / name) >= max(map(made, parts), default=1)
+            for name, parts in made_of.items())
+        cls.programs = folder if fresh else cls.bin
 
 
 def program(name):
