@@ -111,9 +111,9 @@ void LeaveOut(const CurveSet& set, const Curve& curve, int64_t most,
   }
 }
 
-// A new residual falls below the k-th of n with chance k / (n + 1): so many
-// are left outside at each end, and not a part of the n (split conformal
-// prediction: Lei et al. 2018, section 2.2).
+// A new residual falls below the k-th of n with chance k / (n + 1): this
+// chance, not a part of the n, decides how many residuals lie outside at each
+// end (split conformal prediction: Lei et al. 2018, section 2.2).
 IntervalFactors FactorsOf(std::vector<double> residuals) {
   std::sort(residuals.begin(), residuals.end());
   const auto n = static_cast<double>(residuals.size());

@@ -16,16 +16,15 @@
 
 namespace paceline {
 
-// --- errors
-// -------------------------------------------------------------------
+// --- errors ---
 
-// A measured point that was left out, and what the others say about it.
+// A measured point that was left out, and its prediction from the others.
 struct LeftOutPoint {
   const Curve* curve = nullptr;  // borrowed from the set
   int point = 0;                 // of that curve
   double seconds = 0;            // predicted; > 0
   bool unseen = false;           // the whole curve was left out
-  // How little there was to go by.  Unseen: UnseenCurve::distance.  Else 0
+  // Distance from the evidence.  Unseen: UnseenCurve::distance.  Else 0
   // between measured sizes, 1 within an octave of them, and one more whenever
   // that distance doubles.
   int distance = 0;
@@ -48,15 +47,15 @@ struct LeftOut {
   bool sampled = false;
 };
 
-// At most so much is tried, which keeps millions of rows within seconds.
+// These limits keep millions of rows within seconds.
 struct LeaveOutLimits {
   int64_t points = 20000;           // of each kind
   int64_t comparisons = 2'000'000;  // of curves with each other
 };
 
 // Leaves out and predicts.  A left out point or curve, and any copy of it
-// (Curve::family), has no influence on what is said about it; nor does any
-// constant depend on the data.  The set outlives the answer.
+// (Curve::family), has no influence on its prediction; no constant depends on
+// the data either.  The set outlives the answer.
 LeftOut PredictLeftOut(const CurveSet& set,
                        const LeaveOutLimits& limits = LeaveOutLimits());
 
@@ -132,8 +131,7 @@ struct Evaluation {
 // O(left out points * log).
 Evaluation Evaluate(const CurveSet& set, const LeftOut& left_out);
 
-// --- predictions
-// --------------------------------------------------------------
+// --- predictions ---
 
 enum class TimeBasis {
   kMeasured,  // this very size was measured

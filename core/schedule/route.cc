@@ -15,8 +15,8 @@ namespace {
 
 constexpr double kShareTolerance = 0.01;
 
-// Turns of each replica in a period, at least one each: what it is due rounded
-// down, and what is left over to those who are furthest below their due.
+// Returns the turns of each replica in a period: its due rounded down, at least
+// one, and a turn more for the replicas that are furthest below their due.
 //
 //   due  [replicas], together `period`
 std::vector<int> CountTurns(const std::vector<double>& due, int period) {
@@ -43,7 +43,7 @@ std::vector<int> CountTurns(const std::vector<double>& due, int period) {
   return counts;
 }
 
-// By what part of itself a share is missed at most.
+// Returns the largest relative error of a share.
 double WorstError(const std::vector<double>& due,
                   const std::vector<int>& counts) {
   double worst = 0;
@@ -53,7 +53,7 @@ double WorstError(const std::vector<double>& due,
   return worst;
 }
 
-// Everybody's turns spread over the period.
+// Spreads the turns of all replicas over the period.
 std::vector<int> Spread(const std::vector<int>& counts, int period) {
   std::vector<int> turns;
   std::vector<int64_t> given(counts.size(), 0);

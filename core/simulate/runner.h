@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/schedule/kept_versions.h"
+#include "core/schedule/asynchronous.h"
 #include "core/simulate/frame_path.h"
 #include "core/simulate/step_end.h"
 #include "core/simulate/world.h"
@@ -55,7 +55,7 @@ class Runner {
   bool EndStep(int worker);
   void StartWork(int worker, CpuPart part, double seconds);
   void OnWorkDue(int worker, uint32_t version);
-  void TraceWork(int worker);  // what it has done of its work so far
+  void TraceWork(int worker);  // the part of its work that is done
   void OnForwardDone(int worker, const Instruction& instruction);
   void OnInputGradientDone(int worker, int stage);
   void OnWeightGradientDone(int worker, int stage, bool split);

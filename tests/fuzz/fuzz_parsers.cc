@@ -25,7 +25,7 @@
 #include "client/files/settings.h"
 #include "client/study/study_file.h"
 #include "core/os/config_file.h"
-#include "core/predict/timing_csv.h"
+#include "core/predict/curve.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/convert/round_convert.h"
 #include "core/rpc/enrol.h"

@@ -1,6 +1,5 @@
-#include "core/predict/timing_csv.h"
-
 #include "absl/strings/str_cat.h"
+#include "core/predict/curve.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_checks.h"

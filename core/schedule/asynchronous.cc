@@ -1,4 +1,4 @@
-#include "core/schedule/kept_versions.h"
+#include "core/schedule/asynchronous.h"
 
 #include <algorithm>
 #include <cstddef>
