@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <system_error>
 
-#include "core/base/exit_code.h"
 #include "core/base/version.h"
+#include "core/os/daemon_process.h"
 #include "core/os/files.h"
 
 namespace paceline {

@@ -9,9 +9,9 @@
 #include <fstream>
 #include <random>
 
-#include "core/base/exit_code.h"
 #include "core/base/version.h"
 #include "core/cluster/worker_name.h"
+#include "core/os/daemon_process.h"
 #include "core/os/files.h"
 
 namespace paceline {

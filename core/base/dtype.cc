@@ -1,49 +1,38 @@
 #include "core/base/dtype.h"
 
+#include <array>
+
 namespace paceline {
+namespace {
 
-int64_t ElementBytes(DType dtype) {
-  switch (dtype) {
-    case DType::kUnspecified:
-      return 0;
-    case DType::kF32:
-    case DType::kI32:
-      return 4;
-    case DType::kBF16:
-    case DType::kF16:
-      return 2;
-    case DType::kI64:
-      return 8;
-    case DType::kU8:
-      return 1;
-  }
-  return 0;
+struct DTypeTraits {
+  absl::string_view name;
+  int64_t bytes;
+};
+
+// By DType.
+constexpr std::array<DTypeTraits, kDTypes> kTraits = {{{"unspecified", 0},
+                                                       {"F32", 4},
+                                                       {"BF16", 2},
+                                                       {"F16", 2},
+                                                       {"I64", 8},
+                                                       {"I32", 4},
+                                                       {"U8", 1}}};
+
+const DTypeTraits& TraitsOf(DType dtype) {
+  const auto index = static_cast<size_t>(dtype);
+  return kTraits[index < kTraits.size() ? index : 0];
 }
 
-absl::string_view DTypeName(DType dtype) {
-  switch (dtype) {
-    case DType::kUnspecified:
-      return "unspecified";
-    case DType::kF32:
-      return "F32";
-    case DType::kBF16:
-      return "BF16";
-    case DType::kF16:
-      return "F16";
-    case DType::kI64:
-      return "I64";
-    case DType::kI32:
-      return "I32";
-    case DType::kU8:
-      return "U8";
-  }
-  return "unspecified";
-}
+}  // namespace
+
+int64_t ElementBytes(DType dtype) { return TraitsOf(dtype).bytes; }
+
+absl::string_view DTypeName(DType dtype) { return TraitsOf(dtype).name; }
 
 std::optional<DType> DTypeFromName(absl::string_view name) {
-  for (int value = 1; value < kDTypes; ++value) {
-    const auto dtype = static_cast<DType>(value);
-    if (DTypeName(dtype) == name) return dtype;
+  for (size_t value = 1; value < kTraits.size(); ++value) {
+    if (kTraits[value].name == name) return static_cast<DType>(value);
   }
   return std::nullopt;
 }

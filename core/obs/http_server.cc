@@ -12,7 +12,6 @@
 #include <cstring>
 #include <list>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -22,7 +21,7 @@
 #include "absl/synchronization/notification.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
-#include "core/obs/http_hosts.h"
+#include "core/os/host_port.h"
 #include "core/os/thread.h"
 #include "httplib.h"
 #include "openssl/err.h"
@@ -71,7 +70,7 @@ class Connections {
     Find(fd)->reading = false;
   }
 
-  // Before closing `fd`, whose number may be somebody else's right after.
+  // Call it before closing `fd`: another connection may get the number at once.
   void Remove(int fd) {
     absl::MutexLock lock(&mutex_);
     open_.erase(Find(fd));
@@ -89,12 +88,11 @@ class Connections {
     bool reading = true;  // and not hung up on
   };
 
-  // Hangs up on as many clients as wait without a thread that is free or soon
-  // will be: on the oldest that have not said yet what they want.  What they
-  // have sent is still answered.
+  // Hangs up on one client for each that waits and will get no thread soon: on
+  // the oldest that have not sent their request yet.  A request that has come
+  // is still answered.
   void MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    auto reading = std::count_if(open_.begin(), open_.end(),
-                                 [](const Open& one) { return one.reading; });
+    auto reading = std::ranges::count(open_, true, &Open::reading);
     for (Open& one : open_) {
       if (waiting_ + reading <= kThreads) return;
       if (!one.reading) continue;
@@ -105,8 +103,7 @@ class Connections {
   }
 
   std::list<Open>::iterator Find(int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return std::find_if(open_.begin(), open_.end(),
-                        [fd](const Open& one) { return one.fd == fd; });
+    return std::ranges::find(open_, fd, &Open::fd);
   }
 
   absl::Mutex mutex_;
@@ -200,14 +197,13 @@ class LimitedStream final : public httplib::Stream {
     }
   }
 
-  // No handler asks who is there.
+  // No handler reads the addresses.
   void get_remote_ip_and_port(std::string&, int&) const override {}
   void get_local_ip_and_port(std::string&, int&) const override {}
   int socket() const override { return fd_; }
 
-  // Says that the answer is complete and takes what the client still sends:
-  // close() with unread bytes would reset the connection, and the client might
-  // lose the answer.
+  // Ends the answer and reads the rest of the request: close() with unread
+  // bytes would reset the connection, and the client might lose the answer.
   void Linger() {
     shutdown(fd_, SHUT_WR);
     const auto until = std::min(deadline_, SteadyClock::now() + kLingerTime);
@@ -295,38 +291,51 @@ class LimitedStream final : public httplib::Stream {
   size_t received_ = 0;
 };
 
-// httplib's parser and accept loop over our own connections.
-class LimitedServer final : public httplib::Server {
- public:
-  // After a bind.  httplib's own 5 are few: who does not fit tries again after
-  // a second.
-  void RaiseBacklog() { ::listen(svr_sock_, kKernelBacklog); }
+void SetSocketOptions(int fd) {
+  // Not httplib's default, SO_REUSEPORT: a port in use must be an error.
+  const int yes = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+}
 
-  Connections& connections() { return connections_; }
-
-  // Before Start(): clients may get events from there.
-  void AddEvents(const std::string& path) { events_.insert(path); }
-  int threads() const {
-    return events_.empty() ? kThreads : kThreads + kMostStreams;
+absl::Status CannotListen(const std::string& host, int port, int error) {
+  const std::string where =
+      absl::StrCat("port ", port, " on ", host.empty() ? "any address" : host);
+  const absl::string_view change = "choose another with --http HOST:PORT";
+  if (error == EADDRINUSE) {
+    return absl::UnavailableError(
+        absl::StrCat(where, " is in use: stop the other process or ", change));
   }
+  return absl::UnavailableError(absl::StrCat(
+      "cannot serve HTTP at ", where, ": ",
+      error != 0 ? std::strerror(error) : "no such address", ": ", change));
+}
 
+void Refuse(httplib::Response& response, int status, const char* why) {
+  response.status = status;
+  response.set_content(why, "text/plain");
+}
+
+}  // namespace
+
+// httplib's parser and accept loop over our own connections.
+struct HttpServer::Impl final : public httplib::Server {
   // Before Start().
-  absl::Status UseTls(const HttpTls& tls) {
-    context_.reset(SSL_CTX_new(TLS_server_method()));
-    tls_ = tls;
-    SSL_CTX_set_min_proto_version(context_.get(), TLS1_2_VERSION);
-    SSL_CTX_set_verify(context_.get(),
+  absl::Status UseTls(const HttpTls& given) {
+    context.reset(SSL_CTX_new(TLS_server_method()));
+    tls = given;
+    SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
+    SSL_CTX_set_verify(context.get(),
                        SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
                        nullptr);
     // Each connection shows its certificate: none is resumed.
-    SSL_CTX_set_session_cache_mode(context_.get(), SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_options(context_.get(), SSL_OP_NO_TICKET);
-    SSL_CTX_set_num_tickets(context_.get(), 0);
-    SSL_CTX_set_mode(context_.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
-                                         SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_options(context.get(), SSL_OP_NO_TICKET);
+    SSL_CTX_set_num_tickets(context.get(), 0);
+    SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                        SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     // Read for each connection: they are renewed while the daemon runs.
     SSL_CTX_set_cert_cb(
-        context_.get(),
+        context.get(),
         [](SSL* ssl, void* own) {
           const HttpTls& files = *static_cast<HttpTls*>(own);
           return static_cast<int>(
@@ -335,8 +344,8 @@ class LimitedServer final : public httplib::Server {
               SSL_use_PrivateKey_file(ssl, files.key.c_str(),
                                       SSL_FILETYPE_PEM) == 1);
         },
-        &tls_);
-    if (SSL_CTX_load_verify_locations(context_.get(), tls.authority.c_str(),
+        &tls);
+    if (SSL_CTX_load_verify_locations(context.get(), tls.authority.c_str(),
                                       nullptr) == 1) {
       return absl::OkStatus();
     }
@@ -345,26 +354,29 @@ class LimitedServer final : public httplib::Server {
                      " for HTTP with TLS"));
   }
 
- private:
+  // Call it after a bind.  httplib's own backlog of 5 is small: a client that
+  // does not fit tries again after a second.
+  void RaiseBacklog() { ::listen(svr_sock_, kKernelBacklog); }
+
   bool process_and_close_socket(int fd) override {
     fcntl(fd, F_SETFD, FD_CLOEXEC);  // a worker may re-execute itself
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes,
                sizeof(kSendBufferBytes));
-    if (connections_.Add(fd)) {
+    if (connections.Add(fd)) {
       Serve(fd);
-      connections_.Remove(fd);
+      connections.Remove(fd);
     }
     close(fd);
     return true;
   }
 
   void Serve(int fd) {
-    LimitedStream stream(fd, context_.get());
+    LimitedStream stream(fd, context.get());
     if (!stream.ShakeHands()) return;
     bool all_read = false;  // nothing of the request is still on its way
     Process(stream, [&](httplib::Request& r) {
-      connections_.OnRead(fd);
-      if (events_.contains(r.path)) stream.BeginEvents();
+      connections.OnRead(fd);
+      if (events.contains(r.path)) stream.BeginEvents();
       all_read = r.method == "GET" || r.method == "HEAD";
       // A short request may ask for the same bytes a thousand times.
       r.ranges.clear();
@@ -387,52 +399,11 @@ class LimitedServer final : public httplib::Server {
     }
   }
 
-  std::set<std::string> events_;  // paths
-  HttpTls tls_;
-  std::unique_ptr<SSL_CTX, FreeSsl> context_;  // null: plain HTTP
-  Connections connections_;
-};
-
-void SetSocketOptions(int fd) {
-  // Not httplib's default, SO_REUSEPORT: a port in use must be an error.
-  const int yes = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-}
-
-absl::Status CannotListen(const std::string& host, int port, int error) {
-  const std::string where =
-      absl::StrCat("port ", port, " on ", host.empty() ? "any address" : host);
-  const absl::string_view change = "choose another with --http HOST:PORT";
-  if (error == EADDRINUSE) {
-    return absl::UnavailableError(
-        absl::StrCat(where, " is in use: stop the other process or ", change));
-  }
-  return absl::UnavailableError(absl::StrCat(
-      "cannot serve HTTP at ", where, ": ",
-      error != 0 ? std::strerror(error) : "no such address", ": ", change));
-}
-
-}  // namespace
-
-struct HttpServer::Impl {
-  // Constant after Start().
-  std::map<std::string, Handler> handlers;
-  std::map<std::string, std::function<std::unique_ptr<EventSource>()>> events;
-  std::optional<std::vector<std::string>> hosts;  // nothing: all are answered
-  bool started = false;
-
-  std::atomic<int> streams{0};  // that are open
-
-  LimitedServer server;
-
-  absl::Mutex stop_mutex;
-  Thread thread ABSL_GUARDED_BY(stop_mutex);
-
   // The returned port, or -1 with errno.
   int Bind(const std::string& host, int port) {
     errno = 0;
-    if (port == 0) return server.bind_to_any_port(host);
-    return server.bind_to_port(host, port) ? port : -1;
+    if (port == 0) return bind_to_any_port(host);
+    return bind_to_port(host, port) ? port : -1;
   }
 
   // httplib calls it again and again until it returns false.
@@ -465,10 +436,7 @@ struct HttpServer::Impl {
     if (request.method == "HEAD") return;
     if (++streams > kMostStreams) {
       --streams;
-      response.status = 503;
-      response.set_content("too many clients watch: try again later\n",
-                           "text/plain");
-      return;
+      return Refuse(response, 503, "too many clients watch: try again later\n");
     }
     const std::shared_ptr<EventSource> source = events.at(request.path)();
     response.set_content_provider(
@@ -486,30 +454,38 @@ struct HttpServer::Impl {
     response.set_header("X-Content-Type-Options", "nosniff");
     response.set_header("Cache-Control", "no-store");
     if (request.method != "GET" && request.method != "HEAD") {
-      response.status = 405;
       response.set_header("Allow", "GET, HEAD");
-      response.set_content("only GET is served here\n", "text/plain");
-      return;
+      return Refuse(response, 405, "only GET is served here\n");
     }
     if (!IsForUs(request)) {
-      response.status = 421;
-      response.set_content(
+      return Refuse(
+          response, 421,
           "this host has another name: call it by its address, or give its "
-          "daemon the name, without the port: --http-host NAME\n",
-          "text/plain");
-      return;
+          "daemon the name, without the port: --http-host NAME\n");
     }
     if (events.contains(request.path)) return AnswerEvents(request, response);
     const auto handler = handlers.find(request.path);
     if (handler == handlers.end()) {
-      response.status = 404;
-      response.set_content("no such page\n", "text/plain");
-      return;
+      return Refuse(response, 404, "no such page\n");
     }
     const HttpAnswer answer = handler->second();
     response.status = answer.status;
     response.set_content(answer.body, answer.content_type);
   }
+
+  // Constant after Start().
+  std::map<std::string, HttpServer::Handler> handlers;
+  std::map<std::string, std::function<std::unique_ptr<EventSource>()>> events;
+  std::optional<std::vector<std::string>> hosts;  // nothing: all are answered
+  bool started = false;
+  HttpTls tls;
+  std::unique_ptr<SSL_CTX, FreeSsl> context;  // null: plain HTTP
+
+  Connections connections;
+  std::atomic<int> streams{0};  // that are open
+
+  absl::Mutex stop_mutex;
+  Thread thread ABSL_GUARDED_BY(stop_mutex);
 };
 
 HttpServer::HttpServer() : impl_(std::make_unique<Impl>()) {}
@@ -524,7 +500,6 @@ void HttpServer::Get(const std::string& path, Handler handler) {
 void HttpServer::GetEvents(const std::string& path,
                            std::function<std::unique_ptr<EventSource>()> open) {
   PACELINE_CHECK(!impl_->started, absl::StrCat("Get after Start: ", path));
-  impl_->server.AddEvents(path);
   impl_->events[path] = std::move(open);
 }
 
@@ -536,7 +511,7 @@ void HttpServer::AllowHosts(std::vector<std::string> names) {
 absl::StatusOr<int> HttpServer::Start(const std::string& host, int port,
                                       const std::optional<HttpTls>& tls) {
   PACELINE_CHECK(!impl_->started, "HttpServer started twice");
-  LimitedServer& server = impl_->server;
+  Impl& server = *impl_;
   if (tls.has_value()) PACELINE_RETURN_IF_ERROR(server.UseTls(*tls));
   if (impl_->hosts.has_value()) {
     impl_->hosts->push_back(host);
@@ -561,15 +536,16 @@ absl::StatusOr<int> HttpServer::Start(const std::string& host, int port,
     bound = impl_->Bind(host == "localhost" ? "127.0.0.1" : host, port);
   }
   if (bound <= 0) return CannotListen(host, port, errno);
-  impl_->server.RaiseBacklog();
+  server.RaiseBacklog();
 
   // httplib's stop() does nothing before its loop runs; the loop makes its
   // task queue first.
   absl::Notification running;
   server.new_task_queue = [this, &running] {
     // httplib deletes it.
-    auto* threads = new ConnectionThreads(impl_->server.connections(),
-                                          impl_->server.threads());
+    auto* threads = new ConnectionThreads(
+        impl_->connections,
+        impl_->events.empty() ? kThreads : kThreads + kMostStreams);
     running.Notify();
     return threads;
   };
@@ -583,8 +559,8 @@ absl::StatusOr<int> HttpServer::Start(const std::string& host, int port,
 
 void HttpServer::Stop() {
   absl::MutexLock lock(&impl_->stop_mutex);
-  impl_->server.connections().ShutDownAll();
-  impl_->server.stop();
+  impl_->connections.ShutDownAll();
+  impl_->stop();
   impl_->thread.Join();  // with all threads of connections
 }
 

@@ -27,25 +27,18 @@ namespace {
 constexpr size_t kMaxTextBytes = 8 << 10;
 constexpr absl::string_view kCutMark = " [cut]";
 
-constexpr std::array<absl::string_view, 4> kLevelNames = {"debug", "info",
-                                                          "warn", "error"};
+struct Level {
+  absl::string_view name;
+  spdlog::level::level_enum of_spdlog;
+  int priority;  // as syslog(3) numbers them
+};
+constexpr std::array<Level, 4> kLevels = {{{"debug", spdlog::level::debug, 7},
+                                           {"info", spdlog::level::info, 6},
+                                           {"warn", spdlog::level::warn, 4},
+                                           {"error", spdlog::level::err, 3}}};
 
-spdlog::level::level_enum ToSpdlog(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return spdlog::level::debug;
-    case LogLevel::kInfo:
-      return spdlog::level::info;
-    case LogLevel::kWarn:
-      return spdlog::level::warn;
-    case LogLevel::kError:
-      break;
-  }
-  return spdlog::level::err;
-}
+const Level& Of(LogLevel level) { return kLevels[static_cast<size_t>(level)]; }
 
-// The priority of each level, as syslog(3) numbers them.
-constexpr std::array<int, 4> kPriorities = {7, 6, 4, 3};
 // Keys of a line that the journal can be searched for.
 constexpr std::array<std::pair<absl::string_view, absl::string_view>, 4>
     kJournalKeys = {{{"job", "JOB"},
@@ -67,38 +60,31 @@ std::unique_ptr<spdlog::logger> MakeLogger(const LogOptions& options) {
   // The level is part of the text, so that its name is ours and not spdlog's.
   logger->set_formatter(std::make_unique<spdlog::pattern_formatter>(
       "%Y-%m-%dT%H:%M:%S.%eZ %n %v", spdlog::pattern_time_type::utc));
-  logger->set_level(ToSpdlog(options.level));
+  logger->set_level(Of(options.level).of_spdlog);
   logger->set_error_handler([](const std::string&) {});
   return logger;
 }
 
+struct Logging {
+  // Constant after StartLogging().
+  std::unique_ptr<spdlog::logger> logger =
+      MakeLogger(LogOptions{.program = "paceline"});
+  bool uses_journal = false;
+  LogOptions options;
+
+  // Held while the sink runs: so SetLogSink() can promise that no call of the
+  // old one runs any more, and the lines keep their order.
+  absl::Mutex sink_mutex;
+  LogSink sink ABSL_GUARDED_BY(sink_mutex);
+
+  absl::Mutex repeats_mutex;
+  RepeatedLines repeats ABSL_GUARDED_BY(repeats_mutex);
+};
+
 // Never destroyed: threads may still log while the process ends.
-std::unique_ptr<spdlog::logger>& TheLogger() {
-  static auto& logger = *new std::unique_ptr<spdlog::logger>(
-      MakeLogger(LogOptions{.program = "paceline"}));
-  return logger;
-}
-
-struct SinkHolder {
-  // Held while the sink runs, which is what lets SetLogSink promise that the
-  // old one is done; it also keeps the lines in order.
-  absl::Mutex mutex;
-  LogSink sink ABSL_GUARDED_BY(mutex);
-};
-
-SinkHolder& TheSink() {
-  static auto& holder = *new SinkHolder;
-  return holder;
-}
-
-struct Repeats {
-  absl::Mutex mutex;
-  RepeatedLines lines ABSL_GUARDED_BY(mutex);
-};
-
-Repeats& TheRepeats() {
-  static auto& repeats = *new Repeats;
-  return repeats;
+Logging& TheLogging() {
+  static auto& logging = *new Logging;
+  return logging;
 }
 
 // Builds a line of at most kMaxTextBytes of well-formed UTF-8 without control
@@ -169,21 +155,10 @@ class LineBuilder {
   bool cut_ = false;
 };
 
-// Constant after StartLogging().
-struct Journal {
-  bool used = false;
-  LogOptions options;
-};
-
-Journal& TheJournal() {
-  static auto& journal = *new Journal;
-  return journal;
-}
-
 void WriteToJournal(LogLevel level, const std::string& text,
                     absl::Span<const LogField> fields) {
   const std::vector<std::string> entry =
-      JournalFields(TheJournal().options, level, text, fields);
+      JournalFields(TheLogging().options, level, text, fields);
   std::vector<iovec> parts;
   for (const std::string& field : entry) {
     parts.push_back({const_cast<char*>(field.data()), field.size()});
@@ -192,33 +167,32 @@ void WriteToJournal(LogLevel level, const std::string& text,
     return;
   }
   // The journal also reads the priority from the beginning of a line.
-  std::fprintf(stderr, "<%d>%s\n", kPriorities[static_cast<size_t>(level)],
-               text.c_str());
+  std::fprintf(stderr, "<%d>%s\n", Of(level).priority, text.c_str());
 }
 
 void Write(LogLevel level, const std::string& text,
            absl::Span<const LogField> fields) {
-  spdlog::logger& logger = *TheLogger();
-  const bool printed = logger.should_log(ToSpdlog(level));
-  if (printed && TheJournal().used) {
+  Logging& logging = TheLogging();
+  const bool printed = LogEnabled(level);
+  if (printed && logging.uses_journal) {
     WriteToJournal(level, text, fields);
   } else if (printed) {
-    logger.log(ToSpdlog(level), spdlog::string_view_t(absl::StrCat(
-                                    LogLevelName(level), " ", text)));
+    logging.logger->log(Of(level).of_spdlog, spdlog::string_view_t(absl::StrCat(
+                                                 Of(level).name, " ", text)));
   }
   if (level < LogLevel::kInfo) return;
-  SinkHolder& holder = TheSink();
-  absl::MutexLock lock(&holder.mutex);
-  if (holder.sink) holder.sink(level, text);
+  absl::MutexLock lock(&logging.sink_mutex);
+  if (logging.sink) logging.sink(level, text);
 }
 
 // Writes how often lines were repeated, and forgets them.
 void EndRepeats() {
   std::vector<RepeatedLines::Line> counted;
   {
-    absl::MutexLock lock(&TheRepeats().mutex);
-    counted = TheRepeats().lines.TakeCounted();
-    TheRepeats().lines = RepeatedLines();
+    Logging& logging = TheLogging();
+    absl::MutexLock lock(&logging.repeats_mutex);
+    counted = logging.repeats.TakeCounted();
+    logging.repeats = RepeatedLines();
   }
   for (const auto& [level, text] : counted) Write(level, text, {});
 }
@@ -238,8 +212,10 @@ std::string FormatText(absl::string_view sentence,
 
 void StartLogging(const LogOptions& options) {
   EndRepeats();
-  TheJournal() = {StderrIsJournal(), options};
-  TheLogger() = MakeLogger(options);
+  Logging& logging = TheLogging();
+  logging.logger = MakeLogger(options);
+  logging.uses_journal = StderrIsJournal();
+  logging.options = options;
 }
 
 std::vector<std::string> JournalFields(const LogOptions& options,
@@ -247,7 +223,7 @@ std::vector<std::string> JournalFields(const LogOptions& options,
                                        absl::Span<const LogField> fields) {
   std::vector<std::string> entry = {
       absl::StrCat("MESSAGE=", text),
-      absl::StrCat("PRIORITY=", kPriorities[static_cast<size_t>(level)]),
+      absl::StrCat("PRIORITY=", Of(level).priority),
       absl::StrCat("SYSLOG_IDENTIFIER=", options.program)};
   if (!options.worker.empty()) {
     entry.push_back(absl::StrCat("WORKER=", options.worker));
@@ -263,12 +239,12 @@ std::vector<std::string> JournalFields(const LogOptions& options,
 }
 
 void SetLogLevel(LogLevel level) {
-  TheLogger()->set_level(ToSpdlog(level));
+  TheLogging().logger->set_level(Of(level).of_spdlog);
   Log(LogLevel::kInfo, absl::StrCat("the log level is ", LogLevelName(level)));
 }
 
 bool LogEnabled(LogLevel level) {
-  return TheLogger()->should_log(ToSpdlog(level));
+  return TheLogging().logger->should_log(Of(level).of_spdlog);
 }
 
 void Log(LogLevel level, absl::string_view sentence,
@@ -276,10 +252,11 @@ void Log(LogLevel level, absl::string_view sentence,
   if (level < LogLevel::kInfo && !LogEnabled(level)) return;
   std::vector<RepeatedLines::Line> lines = {
       {level, FormatText(sentence, fields)}};
-  // Whoever wants lines of level debug wants each of them.
+  // A reader who wants lines of level debug wants each of them.
   if (level >= LogLevel::kInfo) {
-    absl::MutexLock lock(&TheRepeats().mutex);
-    lines = TheRepeats().lines.OnLine(std::move(lines[0]), SteadyNow());
+    Logging& logging = TheLogging();
+    absl::MutexLock lock(&logging.repeats_mutex);
+    lines = logging.repeats.OnLine(std::move(lines[0]), SteadyNow());
   }
   for (size_t i = 0; i < lines.size(); ++i) {
     // Those before the last one are of other kinds.
@@ -290,18 +267,15 @@ void Log(LogLevel level, absl::string_view sentence,
 
 void SetLogSink(LogSink sink) {
   EndRepeats();  // a new sink has heard of nothing
-  SinkHolder& holder = TheSink();
-  absl::MutexLock lock(&holder.mutex);
-  holder.sink.swap(sink);
+  absl::MutexLock lock(&TheLogging().sink_mutex);
+  TheLogging().sink.swap(sink);
 }
 
-absl::string_view LogLevelName(LogLevel level) {
-  return kLevelNames[static_cast<size_t>(level)];
-}
+absl::string_view LogLevelName(LogLevel level) { return Of(level).name; }
 
 bool ParseLogLevel(absl::string_view name, LogLevel* level) {
-  for (size_t i = 0; i < kLevelNames.size(); ++i) {
-    if (kLevelNames[i] != name) continue;
+  for (size_t i = 0; i < kLevels.size(); ++i) {
+    if (kLevels[i].name != name) continue;
     *level = static_cast<LogLevel>(i);
     return true;
   }

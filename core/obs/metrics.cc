@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -66,14 +67,19 @@ struct MetricsRegistry::Impl {
   mutable absl::Mutex mutex;
   std::map<std::string, DeclaredFamily> families ABSL_GUARDED_BY(mutex);
 
-  // A fresh family called `name`.
-  DeclaredFamily& Declare(const std::string& name,
-                          std::vector<std::string> labels)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  // Declares the family that `pick` points to.
+  template <typename Builder, typename Metric>
+  void Declare(Builder builder,
+               prometheus::Family<Metric>* DeclaredFamily::*pick,
+               const std::string& name, const std::string& help,
+               std::vector<std::string> labels,
+               std::vector<double> buckets = {}) {
+    absl::MutexLock lock(&mutex);
     const auto [it, fresh] = families.try_emplace(name);
     PACELINE_CHECK(fresh, absl::StrCat("metric ", name, " declared twice"));
     it->second.label_names = std::move(labels);
-    return it->second;
+    it->second.buckets = std::move(buckets);
+    it->second.*pick = &builder.Name(name).Help(help).Register(registry);
   }
 
   DeclaredFamily& Find(const std::string& name)
@@ -85,18 +91,20 @@ struct MetricsRegistry::Impl {
   }
 
   // The series of `values` in the family that `pick` points to.
-  template <typename Metric, typename... Arguments>
+  template <typename Metric>
   void* Get(const std::string& name, const LabelValues& values,
-            prometheus::Family<Metric>* DeclaredFamily::*pick,
-            Arguments&&... arguments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+            prometheus::Family<Metric>* DeclaredFamily::*pick) {
+    absl::MutexLock lock(&mutex);
     DeclaredFamily& family = Find(name);
     PACELINE_CHECK(family.*pick != nullptr,
                    absl::StrCat("metric ", name, " is of another type"));
     void*& series = family.series[values];
-    if (series == nullptr) {
-      series = &(family.*pick)
-                    ->Add(MakeLabels(name, family, values),
-                          std::forward<Arguments>(arguments)...);
+    if (series != nullptr) return series;
+    const prometheus::Labels labels = MakeLabels(name, family, values);
+    if constexpr (std::is_same_v<Metric, prometheus::Histogram>) {
+      series = &(family.*pick)->Add(labels, family.buckets);
+    } else {
+      series = &(family.*pick)->Add(labels);
     }
     return series;
   }
@@ -140,19 +148,15 @@ MetricsRegistry::~MetricsRegistry() = default;
 void MetricsRegistry::DeclareCounter(const std::string& name,
                                      const std::string& help,
                                      std::vector<std::string> labels) {
-  absl::MutexLock lock(&impl_->mutex);
-  DeclaredFamily& family = impl_->Declare(name, std::move(labels));
-  family.counters = &prometheus::BuildCounter().Name(name).Help(help).Register(
-      impl_->registry);
+  impl_->Declare(prometheus::BuildCounter(), &DeclaredFamily::counters, name,
+                 help, std::move(labels));
 }
 
 void MetricsRegistry::DeclareGauge(const std::string& name,
                                    const std::string& help,
                                    std::vector<std::string> labels) {
-  absl::MutexLock lock(&impl_->mutex);
-  DeclaredFamily& family = impl_->Declare(name, std::move(labels));
-  family.gauges =
-      &prometheus::BuildGauge().Name(name).Help(help).Register(impl_->registry);
+  impl_->Declare(prometheus::BuildGauge(), &DeclaredFamily::gauges, name, help,
+                 std::move(labels));
 }
 
 void MetricsRegistry::DeclareHistogram(const std::string& name,
@@ -162,17 +166,12 @@ void MetricsRegistry::DeclareHistogram(const std::string& name,
   PACELINE_CHECK(
       std::is_sorted(buckets.begin(), buckets.end(), std::less_equal<>()),
       absl::StrCat("buckets of ", name, " must ascend"));
-  absl::MutexLock lock(&impl_->mutex);
-  DeclaredFamily& family = impl_->Declare(name, std::move(labels));
-  family.buckets = std::move(buckets);
-  family.histograms =
-      &prometheus::BuildHistogram().Name(name).Help(help).Register(
-          impl_->registry);
+  impl_->Declare(prometheus::BuildHistogram(), &DeclaredFamily::histograms,
+                 name, help, std::move(labels), std::move(buckets));
 }
 
 Counter MetricsRegistry::GetCounter(const std::string& name,
                                     const LabelValues& labels) {
-  absl::MutexLock lock(&impl_->mutex);
   Counter counter;
   counter.impl_ = impl_->Get(name, labels, &DeclaredFamily::counters);
   return counter;
@@ -180,7 +179,6 @@ Counter MetricsRegistry::GetCounter(const std::string& name,
 
 Gauge MetricsRegistry::GetGauge(const std::string& name,
                                 const LabelValues& labels) {
-  absl::MutexLock lock(&impl_->mutex);
   Gauge gauge;
   gauge.impl_ = impl_->Get(name, labels, &DeclaredFamily::gauges);
   return gauge;
@@ -188,10 +186,8 @@ Gauge MetricsRegistry::GetGauge(const std::string& name,
 
 Histogram MetricsRegistry::GetHistogram(const std::string& name,
                                         const LabelValues& labels) {
-  absl::MutexLock lock(&impl_->mutex);
   Histogram histogram;
-  histogram.impl_ = impl_->Get(name, labels, &DeclaredFamily::histograms,
-                               impl_->Find(name).buckets);
+  histogram.impl_ = impl_->Get(name, labels, &DeclaredFamily::histograms);
   return histogram;
 }
 

@@ -1,5 +1,5 @@
-// Lines of a log that repeat, but for their numbers, are counted and not
-// written: a job that has diverged says the same at each step.
+// Counts lines of a log that differ by numbers alone, and writes few of them: a
+// job that has diverged logs the same at each step.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@ namespace paceline {
 // Thread-compatible.  Its memory is bounded.
 class RepeatedLines {
  public:
-  // So many lines of a kind are written as they come, then one in each kPace,
-  // which says how many were not.
+  // The first kAtOnce lines of a kind are written as they come, then one in
+  // each kPace, with the number of those that were not written.
   static constexpr int kAtOnce = 10;
   static constexpr absl::Duration kPace = absl::Seconds(10);
 
   using Line = std::pair<LogLevel, std::string>;  // the text after the level
 
-  // Returns what is to be written now that `line` has come.  Empty: it is only
-  // counted.  Otherwise it is the last one; the newest lines of other kinds of
-  // which some were counted come before it.
+  // Takes a line, and returns the lines to write now.  Empty: `line` is only
+  // counted.  Otherwise it comes last, after the newest line of each other kind
+  // that has counted lines.
   std::vector<Line> OnLine(Line line, Instant now);
 
-  // The newest line of each kind of which some were only counted since one was
-  // written.
+  // Returns the newest line of each kind that has counted lines since its last
+  // written one.
   std::vector<Line> TakeCounted();
 
   // A word with a digit in it counts as a number: worker names, files and

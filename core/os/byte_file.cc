@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/os/read_access.h"
 
@@ -47,9 +48,8 @@ absl::Status ByteFile::ReadAt(int64_t offset,
       return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
     }
     if (got == 0) {
-      return absl::DataLossError(
-          absl::StrCat(path_, ": ends at byte ", offset, ", ", target.size(),
-                       " too early; it had ", size_, " when it was opened"));
+      return DataLoss(path_, ": ends at byte ", offset, ", ", target.size(),
+                      " too early; it had ", size_, " when it was opened");
     }
     offset += got;
     target.remove_prefix(got);

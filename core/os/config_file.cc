@@ -9,6 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "core/base/errors.h"
 #include "core/base/utf8.h"
 #include "core/os/files.h"
 
@@ -65,19 +66,17 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(
         absl::Utf8SafeCHexEscape(ToUtf8(key, kMostBytesShown));
     const std::string where = absl::StrCat(path, ":", number, ": ", shown);
     if (equals == absl::string_view::npos) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, ": need KEY = VALUE"));
+      return InvalidArgument(where, ": need KEY = VALUE");
     }
     for (const ConfigEntry& earlier : entries) {
       if (earlier.key != key) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, ": is set already, by ", earlier.where));
+      return InvalidArgument(where, ": is set already, by ", earlier.where);
     }
     std::optional<std::string> value =
         ParseValue(absl::StripLeadingAsciiWhitespace(text.substr(equals + 1)));
     if (!value.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          where, ": need one value after '=', as in ", shown, " = \"text\""));
+      return InvalidArgument(where, ": need one value after '=', as in ", shown,
+                             " = \"text\"");
     }
     entries.push_back({where, key, *std::move(value)});
   }

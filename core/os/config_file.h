@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -60,10 +61,10 @@ absl::Status GiveValue(Option& option, const std::string& value,
     option.run_callback();
   } catch (const std::exception& refused) {
     // CLI11's text begins with the flag's name.
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": ",
-                     absl::StripPrefix(refused.what(),
-                                       absl::StrCat(option.get_name(), ": "))));
+    return InvalidArgument(
+        where, ": ",
+        absl::StripPrefix(refused.what(),
+                          absl::StrCat(option.get_name(), ": ")));
   }
   return absl::OkStatus();
 }
@@ -95,9 +96,8 @@ absl::Status ApplyConfigFile(const std::string& path, bool must_exist, App& app,
   for (const ConfigEntry& entry : *entries) {
     auto* const option = app.get_option_no_throw("--" + entry.key);
     if (option == nullptr || !option->get_configurable()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(entry.where, ": there is no such key; ", app.get_name(),
-                       " --help lists them, as flags"));
+      return InvalidArgument(entry.where, ": there is no such key; ",
+                             app.get_name(), " --help lists them, as flags");
     }
     if (!option->empty()) continue;
     origins[entry.key] = entry.where;

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -32,8 +33,7 @@ absl::Status FileError(absl::string_view doing, const std::string& path,
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-      return absl::ResourceExhaustedError(
-          absl::StrCat(message, "; make room on that disk"));
+      return ResourceExhausted(message, "; make room on that disk");
     case ENOENT:
       return absl::NotFoundError(message);
     case EACCES:
@@ -136,7 +136,7 @@ absl::Status CheckOwnFolder(const std::string& folder) {
     if (stat(above.c_str(), &about) != 0) {
       return FileError("look at", above, errno);
     }
-    // Root may work in a folder of somebody whom it trusts.
+    // Root may work in a folder of a user whom it trusts.
     const bool is_foreign =
         about.st_uid != 0 && about.st_uid != geteuid() && geteuid() != 0;
     const bool is_shared =
@@ -200,8 +200,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t limit) {
   }
   close(file);
   if (text.ok() && static_cast<int64_t>(text->size()) > limit) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " has more than ", limit, " bytes"));
+    return InvalidArgument(path, " has more than ", limit, " bytes");
   }
   return text;
 }

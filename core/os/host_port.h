@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -28,5 +29,23 @@ bool IsLoopback(const std::string& host);
 //                           `allowed`
 absl::StatusOr<HostPort> ParseHttpAddress(const std::string& address,
                                           bool allowed);
+
+// --- the names by which an HTTP port is called ---
+
+// Returns whether a request calls this machine by one of its own names.
+//
+// A stranger's page can have its own name looked up as this machine's address
+// (DNS rebinding).  The reader's browser would then give the page whatever this
+// machine serves, but the browser sends the name.  So only names count that no
+// stranger can have: addresses, "localhost", this machine's names, with domain
+// and with ".local", and `given`.
+//   authority  as the header Host has it: "pi-1.local:7480", "[::1]"
+// Does not wait for the resolver, which is asked for the domain at most once a
+// minute: until it has answered, the name with the domain does not count.
+bool IsOwnHost(const std::string& authority,
+               const std::vector<std::string>& given);
+
+// Asks for the domain, so that the first IsOwnHost() can know it.
+void AskForDomain();
 
 }  // namespace paceline

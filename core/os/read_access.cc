@@ -162,7 +162,7 @@ absl::StatusOr<std::vector<FolderEntry>> ListFolder(const std::string& path,
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(fdopendir(file), closedir);
   if (folder == nullptr) {
     close(file);
-    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", path));
+    return ResourceExhausted("no memory for ", path);
   }
   std::vector<FolderEntry> entries;
   while (entries.size() < most) {

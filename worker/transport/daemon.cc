@@ -16,7 +16,7 @@
 #include "core/base/version.h"
 #include "core/cluster/registration.h"
 #include "core/obs/log.h"
-#include "core/obs/port_file.h"
+#include "core/os/daemon_process.h"
 #include "core/os/host_port.h"
 #include "worker/meters/cpu.h"
 #include "worker/profile/profiler.h"

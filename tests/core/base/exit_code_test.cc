@@ -1,5 +1,4 @@
-#include "core/base/exit_code.h"
-
+#include "core/os/daemon_process.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

@@ -1,5 +1,3 @@
-#include "core/obs/port_file.h"
-
 #include <unistd.h>
 
 #include <cstdlib>
@@ -9,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/os/daemon_process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
