@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 
@@ -67,9 +68,8 @@ absl::Status ResendWindow::OnCredit(const Credit& credit) {
   // From then on the receiver takes frames from the new stream only.
   const int64_t most = connected_ ? next_ : sent_;
   if (credit.received > most) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the receiver says that it has ", credit.received,
-                     " frames, but ", most, " were sent"));
+    return InvalidArgument("the receiver says that it has ", credit.received,
+                           " frames, but ", most, " were sent");
   }
   if (credit.received < first_) {
     return absl::AbortedError(

@@ -1,11 +1,13 @@
 #include "core/transfer/frame.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -19,10 +21,9 @@ std::string ToText(const std::vector<TensorMeta>& tensors) {
 }
 
 absl::Status Wrong(const FrameHeader& header, absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(FrameKindName(header.kind), " frame at boundary ",
-                   header.boundary, ", batch ", header.batch.ordinal,
-                   ", micro-batch ", header.micro_batch, ": ", what));
+  return InvalidArgument(FrameKindName(header.kind), " frame at boundary ",
+                         header.boundary, ", batch ", header.batch.ordinal,
+                         ", micro-batch ", header.micro_batch, ": ", what);
 }
 
 // A worker adds to the numbers of batches, steps and updates.
@@ -53,8 +54,8 @@ absl::Status CheckBatch(const FrameHeader& header) {
   return absl::OkStatus();
 }
 
-// The divisor of losses and gradients, and the samples that are told of: nobody
-// may have more of them than the batch's micro-batches have room for.
+// Checks that the batch's micro-batches have room for its samples: their number
+// divides losses and gradients.
 absl::Status CheckBatchSize(const FrameHeader& header, int64_t micro_batch) {
   const BatchInfo& batch = header.batch;
   // Without a product, which could be too large.
@@ -145,21 +146,11 @@ absl::Status CheckFrame(const FrameHeader& header,
 }
 
 absl::string_view FrameKindName(FrameKind kind) {
-  switch (kind) {
-    case FrameKind::kHello:
-      return "hello";
-    case FrameKind::kActivation:
-      return "activation";
-    case FrameKind::kGradient:
-      return "gradient";
-    case FrameKind::kTiedGradient:
-      return "tied gradient";
-    case FrameKind::kTiedValue:
-      return "tied value";
-    case FrameKind::kReplica:
-      return "replica";
-  }
-  return "unknown";
+  constexpr absl::string_view kNames[] = {
+      "unknown",       "hello",      "activation", "gradient",
+      "tied gradient", "tied value", "replica"};
+  const auto index = static_cast<size_t>(kind);
+  return kNames[index < std::size(kNames) ? index : 0];
 }
 
 std::string ToText(const TensorMeta& tensor) {

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/transfer/checksum.h"
 
@@ -157,7 +158,7 @@ class HeaderWriter {
   std::string* const out_;
 };
 
-// All that a hello says.
+// The fields that a hello has.
 FrameHeader HelloOf(const FrameHeader& full) {
   FrameHeader header;
   header.fence = full.fence;
@@ -173,7 +174,7 @@ FrameHeader HelloOf(const FrameHeader& full) {
 
 class FrameParser {
  public:
-  // total_bytes: of the frame; not known: at most so many.
+  // total_bytes: of the frame; if not known, the most it may have.
   FrameParser(Format format, ByteSpans slices, int64_t total_bytes,
               bool total_is_known = true)
       : format_(format),
@@ -196,12 +197,12 @@ class FrameParser {
     for (;;) {
       layout_.header_bytes = reader_.position();
       if (reader_.done()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "no checksum in the first ", reader_.position(), " bytes"));
+        return InvalidArgument("no checksum in the first ", reader_.position(),
+                               " bytes");
       }
       PACELINE_ASSIGN_OR_RETURN(const Field field, reader_.ReadField());
       if (field.number == kStagePayload) {
-        return absl::InvalidArgumentError("payload without checksum before it");
+        return InvalidArgument("payload without checksum before it");
       }
       if (field.number == kStageChecksum) {
         PACELINE_RETURN_IF_ERROR(ReadTail(field));
@@ -274,8 +275,7 @@ class FrameParser {
   }
   absl::Status Read(const Field& field, std::vector<TensorMeta>* tensors) {
     if (tensors->size() == kMaxFrameTensors) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("more than ", kMaxFrameTensors, " tensors"));
+      return InvalidArgument("more than ", kMaxFrameTensors, " tensors");
     }
     TensorMeta tensor;
     tensor.codec = Codec{};
@@ -289,11 +289,11 @@ class FrameParser {
   absl::Status ReadDimension(Shape* shape) {
     PACELINE_ASSIGN_OR_RETURN(const uint64_t size, reader_.ReadVarint());
     if (shape->size() == kMaxTensorDims) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a tensor of more than ", kMaxTensorDims, " dimensions"));
+      return InvalidArgument("a tensor of more than ", kMaxTensorDims,
+                             " dimensions");
     }
     if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return absl::InvalidArgumentError("a dimension is negative");
+      return InvalidArgument("a dimension is negative");
     }
     shape->push_back(static_cast<int64_t>(size));
     return absl::OkStatus();
@@ -302,20 +302,20 @@ class FrameParser {
   // Its bytes, with those of the others, are no more than the message has.
   absl::Status CountTensor(const TensorMeta& tensor) {
     if (tensor.dtype == DType::kUnspecified || tensor.codec == Codec{}) {
-      return absl::InvalidArgumentError("a tensor without dtype or codec");
+      return InvalidArgument("a tensor without dtype or codec");
     }
     if (tensor.codec != Codec::kRaw && tensor.dtype != DType::kF32) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("codec ", CodecName(tensor.codec), " for a tensor of ",
-                       DTypeName(tensor.dtype), ", need F32"));
+      return InvalidArgument("codec ", CodecName(tensor.codec),
+                             " for a tensor of ", DTypeName(tensor.dtype),
+                             ", need F32");
     }
     const int64_t count = NumElements(tensor.shape);
     if (count < 0 || count > total_bytes_ || tensor.wire_bytes() < 0 ||
         tensor_bytes_ + tensor.wire_bytes() > total_bytes_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensors of more bytes than the whole message, which "
-                       "has ",
-                       total_bytes_));
+      return InvalidArgument(
+          "tensors of more bytes than the whole message, which "
+          "has ",
+          total_bytes_);
     }
     tensor_bytes_ += tensor.wire_bytes();
     return absl::OkStatus();
@@ -328,8 +328,7 @@ class FrameParser {
 
     PACELINE_ASSIGN_OR_RETURN(const Field payload, reader_.ReadField());
     if (payload.number != kStagePayload || payload.type != WireType::kBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("field ", payload.number, " after the checksum"));
+      return InvalidArgument("field ", payload.number, " after the checksum");
     }
     // Not ReadLength(): the payload goes beyond the header's limit.
     PACELINE_ASSIGN_OR_RETURN(const uint64_t length, reader_.ReadVarint());
@@ -337,8 +336,8 @@ class FrameParser {
     const bool fits = total_is_known_ ? length == static_cast<uint64_t>(left)
                                       : length <= static_cast<uint64_t>(left);
     if (!fits) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a payload of ", length, " bytes, but ", left, " are left"));
+      return InvalidArgument("a payload of ", length, " bytes, but ", left,
+                             " are left");
     }
     layout_.payload = {reader_.position(), static_cast<int64_t>(length)};
     return absl::OkStatus();
@@ -347,19 +346,18 @@ class FrameParser {
   absl::Status CheckStage() const {
     const FrameHeader& header = layout_.header;
     if (header.kind == FrameKind{}) {
-      return absl::InvalidArgumentError("no kind");
+      return InvalidArgument("no kind");
     }
     if (layout_.payload.bytes != tensor_bytes_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a payload of ", layout_.payload.bytes,
-                       " bytes for tensors of ", tensor_bytes_));
+      return InvalidArgument("a payload of ", layout_.payload.bytes,
+                             " bytes for tensors of ", tensor_bytes_);
     }
     const bool hello = header.kind == FrameKind::kHello;
     if (hello && !header.tensors.empty()) {
-      return absl::InvalidArgumentError("a hello with tensors");
+      return InvalidArgument("a hello with tensors");
     }
     if (!hello && header.batch.phase == BatchPhase{}) {
-      return absl::InvalidArgumentError("no phase");
+      return InvalidArgument("no phase");
     }
     return absl::OkStatus();
   }
@@ -380,8 +378,7 @@ class FrameParser {
   absl::Status ReadBody(const Field& field, std::optional<FrameRange>& body) {
     PACELINE_RETURN_IF_ERROR(WireReader::Want(field, WireType::kBytes));
     if (body.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("field ", field.number, " more than once"));
+      return InvalidArgument("field ", field.number, " more than once");
     }
     PACELINE_ASSIGN_OR_RETURN(body.emplace().bytes, reader_.ReadLength());
     body->offset = reader_.position();
@@ -393,16 +390,15 @@ class FrameParser {
     if (total_bytes_ - message_bytes -
             layout_.data.value_or(FrameRange()).bytes >
         kMaxRoundHeaderBytes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a header of more than ", kMaxRoundHeaderBytes, " bytes"));
+      return InvalidArgument("a header of more than ", kMaxRoundHeaderBytes,
+                             " bytes");
     }
     if (layout_.header.fence.job.value == 0) {
-      return absl::InvalidArgumentError("a frame of no job");
+      return InvalidArgument("a frame of no job");
     }
     if (message_bytes > kMaxRoundMessageBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a message of ", message_bytes, " bytes, at most ",
-                       kMaxRoundMessageBytes, " may be"));
+      return InvalidArgument("a message of ", message_bytes, " bytes, at most ",
+                             kMaxRoundMessageBytes, " may be");
     }
     return CheckPayload();
   }
@@ -410,27 +406,25 @@ class FrameParser {
   absl::Status CheckPayload() const {
     const FrameHeader& header = layout_.header;
     if (!header.payload.has_value()) {
-      return layout_.data.has_value()
-                 ? absl::InvalidArgumentError("a chunk of no payload")
-                 : absl::OkStatus();
+      return layout_.data.has_value() ? InvalidArgument("a chunk of no payload")
+                                      : absl::OkStatus();
     }
     if (header.payload->kind == PayloadKey::Kind{}) {
-      return absl::InvalidArgumentError("a payload of no kind");
+      return InvalidArgument("a payload of no kind");
     }
     if (header.payload_bytes > kMaxTotalBytes || header.chunk_bytes < 1 ||
         header.chunk_bytes > kMaxRoundDataBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a payload of ", header.payload_bytes,
-                       " bytes in chunks of ", header.chunk_bytes));
+      return InvalidArgument("a payload of ", header.payload_bytes,
+                             " bytes in chunks of ", header.chunk_bytes);
     }
     if (!layout_.data.has_value()) return absl::OkStatus();
     const int64_t wanted =
         std::min(header.chunk_bytes,
                  header.payload_bytes - header.chunk * header.chunk_bytes);
     if (wanted <= 0 || layout_.data->bytes != wanted) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "chunk ", header.chunk, " of ", header.payload_bytes, " bytes with ",
-          layout_.data->bytes, " bytes, need ", std::max<int64_t>(wanted, 0)));
+          layout_.data->bytes, " bytes, need ", std::max<int64_t>(wanted, 0));
     }
     return absl::OkStatus();
   }
@@ -511,8 +505,7 @@ std::string EncodeRoundChunkPrefix(const FrameHeader& header, int64_t bytes,
 absl::StatusOr<FrameLayout> ParseFrame(ByteSpans slices) {
   const int64_t total_bytes = TotalBytes(slices);
   if (total_bytes > kMaxTotalBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a message of ", total_bytes, " bytes"));
+    return InvalidArgument("a message of ", total_bytes, " bytes");
   }
   return FrameParser(Format::kStage, slices, total_bytes).ParseStage();
 }
@@ -528,8 +521,8 @@ absl::StatusOr<FrameLayout> ParseRoundFrame(ByteSpans slices) {
       kMaxRoundHeaderBytes + kMaxRoundMessageBytes + kMaxRoundDataBytes;
   const int64_t total_bytes = TotalBytes(slices);
   if (total_bytes > kMost) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a frame of ", total_bytes, " bytes, at most ", kMost, " may be"));
+    return InvalidArgument("a frame of ", total_bytes, " bytes, at most ",
+                           kMost, " may be");
   }
   return FrameParser(Format::kRound, slices, total_bytes).ParseRound();
 }
@@ -559,10 +552,9 @@ absl::StatusOr<TensorList> ReadPayload(
     if (!raw) Decode(meta.codec, wire.As<uint8_t>(), tensor);
   }
   if (checksum.Digest() != layout.checksum) {
-    return absl::DataLossError(
-        absl::StrCat("checksum of a frame of ", layout.payload.bytes,
-                     " bytes is ", absl::Hex(checksum.Digest()),
-                     ", its header says ", absl::Hex(layout.checksum)));
+    return DataLoss("checksum of a frame of ", layout.payload.bytes,
+                    " bytes is ", absl::Hex(checksum.Digest()),
+                    ", its header says ", absl::Hex(layout.checksum));
   }
   return tensors;
 }

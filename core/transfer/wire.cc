@@ -4,7 +4,7 @@
 #include <cstring>
 #include <iterator>
 
-#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/transfer/checksum.h"
 
@@ -110,13 +110,13 @@ absl::StatusOr<WireReader::Field> WireReader::ReadField() {
   const uint64_t number = tag >> 3;
   const auto type = static_cast<WireType>(tag & 7);
   if (number == 0 || number >= (1u << 29)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("byte ", position_, ": field ", number, " cannot be"));
+    return InvalidArgument("byte ", position_, ": field ", number,
+                           " cannot be");
   }
   if (type != WireType::kVarint && type != WireType::kFixed64 &&
       type != WireType::kBytes && type != WireType::kFixed32) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "byte ", position_, ": field ", number, " has wire type ", tag & 7));
+    return InvalidArgument("byte ", position_, ": field ", number,
+                           " has wire type ", tag & 7);
   }
   return Field{static_cast<uint32_t>(number), type};
 }
@@ -130,8 +130,7 @@ absl::StatusOr<uint64_t> WireReader::ReadVarint() {
     value |= static_cast<uint64_t>(byte & 0x7f) << shift;
     if (byte < 0x80) return value;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("byte ", position_, ": a number of more than 64 bits"));
+  return InvalidArgument("byte ", position_, ": a number of more than 64 bits");
 }
 
 absl::StatusOr<uint64_t> WireReader::ReadFixed64() {
@@ -147,9 +146,8 @@ absl::StatusOr<uint64_t> WireReader::ReadFixed64() {
 absl::StatusOr<int64_t> WireReader::ReadLength() {
   PACELINE_ASSIGN_OR_RETURN(const uint64_t length, ReadVarint());
   if (length > static_cast<uint64_t>(limit_ - position_)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("byte ", position_, ": a length of ", length,
-                     " bytes, but ", limit_ - position_, " are left"));
+    return InvalidArgument("byte ", position_, ": a length of ", length,
+                           " bytes, but ", limit_ - position_, " are left");
   }
   return static_cast<int64_t>(length);
 }
@@ -199,19 +197,17 @@ absl::Status WireReader::Advance(int64_t bytes) {
 }
 
 absl::Status WireReader::Truncated() const {
-  return absl::InvalidArgumentError(
-      absl::StrCat("the bytes end at ", position_, ", inside a field"));
+  return InvalidArgument("the bytes end at ", position_, ", inside a field");
 }
 
 absl::Status WireReader::Want(const Field& field, WireType type) {
   if (field.type == type) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "field ", field.number, " has wire type ", static_cast<int>(field.type)));
+  return InvalidArgument("field ", field.number, " has wire type ",
+                         static_cast<int>(field.type));
 }
 
 absl::Status WireReader::OutOfRange(const Field& field, uint64_t value) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("field ", field.number, " cannot be ", value));
+  return InvalidArgument("field ", field.number, " cannot be ", value);
 }
 
 absl::Status WireReader::ReadBetween(const Field& field, uint64_t least,
@@ -235,8 +231,7 @@ absl::Status WireReader::ReadInside(const Field& field,
   const int64_t end = position_ + length;
   while (position_ < end) PACELINE_RETURN_IF_ERROR(read());
   if (position_ == end) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("field ", field.number, " runs over its end"));
+  return InvalidArgument("field ", field.number, " runs over its end");
 }
 
 }  // namespace paceline
