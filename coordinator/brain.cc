@@ -797,11 +797,21 @@ void Brain::TellOfDrain(const Member& member, Moment moment) {
   mesh_.queue_changed = true;
 }
 
-absl::StatusOr<Submission> Brain::CheckSubmit(
-    const v1::SubmitJobRequest& request, Moment moment) const {
-  PACELINE_ASSIGN_OR_RETURN(Submission submission,
-                            queue_.CheckSubmit(request, moment));
-  if (!request.has_resume() || submission.repeated) return submission;
+void Brain::CheckSubmit(
+    const v1::SubmitJobRequest& request, Moment moment,
+    std::function<void(absl::StatusOr<Submission>)> done) const {
+  queue_.CheckSubmit(
+      request, moment,
+      [this, request, done](absl::StatusOr<Submission> submission) {
+        const bool begins =
+            !submission.ok() || !request.has_resume() || submission->repeated;
+        done(begins ? std::move(submission)
+                    : Resumed(request, *std::move(submission)));
+      });
+}
+
+absl::StatusOr<Submission> Brain::Resumed(const v1::SubmitJobRequest& request,
+                                          Submission submission) const {
   PACELINE_ASSIGN_OR_RETURN(const Resumption resumption,
                             checkpoints_.CheckResume(request));
   const CheckpointId& from = resumption.checkpoint;

@@ -31,6 +31,14 @@ class Brain {
   // Continues where `stored` ended.
   Brain(const BrainPolicy& policy, StoredState stored, Moment start);
 
+  // From now on placements are made later, not at once.
+  void SetPlaceLater(PlaceLater later) { mesh_.place_later = std::move(later); }
+  // Placements for which jobs waited have been made.
+  void OnPlaced(Moment moment) {
+    mesh_.queue_changed = true;
+    OnTick(moment);
+  }
+
   // Errors: those of CheckRegistration() and Membership::OnAttach().
   absl::StatusOr<AttachVerdict> OnAttach(const v1::Registration& sent,
                                          StreamId stream, Moment moment);
@@ -38,14 +46,14 @@ class Brain {
   // Errors: Unavailable  the stream is no member's present one; takes nothing
   absl::Status OnReport(StreamId stream, WorkerReport report, Moment moment);
 
-  // Checks and places, changes nothing: the caller stores `job` before it says
-  // OnSubmitted().
+  // Checks and places, changes nothing: `done` stores the job before it says
+  // OnSubmitted(), at once.  It is called when the placement is made.
   // Errors:
   //   InvalidArgument    the spec is wrong; lists every mistake
   //   ResourceExhausted  no worker has the memory that a stage needs
   //   FailedPrecondition no attached worker has the cores for its threads
-  absl::StatusOr<Submission> CheckSubmit(const v1::SubmitJobRequest& request,
-                                         Moment moment) const;
+  void CheckSubmit(const v1::SubmitJobRequest& request, Moment moment,
+                   std::function<void(absl::StatusOr<Submission>)> done) const;
   void OnSubmitted(JobRecord job, Moment moment);
 
   // Errors: NotFound.
@@ -148,7 +156,7 @@ class Brain {
   // The jobs that run, the first `most` that wait and the last `most` that have
   // ended; by id.
   std::vector<JobId> ShownJobs(int most) const;
-  int64_t placements() const { return mesh_.placements; }  // made so far
+  int64_t placements() const { return mesh_.placements; }  // begun so far
   // The last measurements, by from and to.
   const auto& links() const { return mesh_.measured.links; }
   std::map<JobState, int64_t> CountJobs() const;
@@ -176,6 +184,9 @@ class Brain {
   }
 
  private:
+  // The submission of a job that goes on from a checkpoint.
+  absl::StatusOr<Submission> Resumed(const v1::SubmitJobRequest& request,
+                                     Submission submission) const;
   void TakeChanges(const std::vector<MembershipChange>& changes, Moment moment);
   void CheckWorkers(JobEntry& job, Moment moment);
   // Stops the workers of this name, in whatever case.  Returns whether there

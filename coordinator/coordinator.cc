@@ -65,13 +65,48 @@ Coordinator::Coordinator(const BrainPolicy& policy, StoredState stored,
       brain_(policy, std::move(stored), Now()),
       ticked_(clock.Now()),
       metrics_updated_(clock.Now()),
-      loop_("brain", [this] { AfterBatch(); }) {
-  Post([] {});  // dispatches the decisions on the stored state
+      loop_("brain", [this] { AfterBatch(); }),
+      planner_("planner") {
+  // Dispatches the decisions on the stored state.
+  Post([this] {
+    brain_.SetPlaceLater([this](std::weak_ptr<const void> wanted,
+                                MakePlacement make,
+                                std::function<void(PlacementVerdict)> done) {
+      PlaceLater(std::move(wanted), std::move(make), std::move(done));
+    });
+  });
 }
 
 Coordinator::~Coordinator() { Stop(); }
 
-void Coordinator::Stop() { loop_.Stop(); }
+void Coordinator::Stop() {
+  stopping_ = true;
+  planner_.Stop();
+  loop_.Stop();
+}
+
+void Coordinator::PlaceLater(std::weak_ptr<const void> wanted,
+                             MakePlacement make,
+                             std::function<void(PlacementVerdict)> done) {
+  planner_.Post([this, wanted = std::move(wanted), make = std::move(make),
+                 done = std::move(done)] {
+    if (stopping_ || wanted.expired()) return;
+    auto placed = [done, verdict = make()] { done(verdict); };
+    absl::MutexLock lock(&placed_mutex_);
+    placed_.push_back(std::move(placed));
+    if (placed_.size() == 1) Post([this] { TakePlaced(); });
+  });
+}
+
+void Coordinator::TakePlaced() {
+  std::vector<TaskLoop::Task> placed;
+  {
+    absl::MutexLock lock(&placed_mutex_);
+    placed.swap(placed_);
+  }
+  for (const TaskLoop::Task& take : placed) take();
+  brain_.OnPlaced(Now());
+}
 
 Moment Coordinator::Now() const {
   return {clock_.Now(), absl::ToUnixMillis(clock_.Today())};
@@ -90,11 +125,8 @@ TaskLoop::Task Coordinator::Counted(TaskLoop::Task task) {
 
 void Coordinator::Measure(LoopWork kind, absl::FunctionRef<void()> work) {
   const absl::Duration before = ThreadCpuTime() - commit_cpu_;
-  const int64_t placements = brain_.placements();
   work();
-  metrics_.ObserveLoop(
-      brain_.placements() == placements ? kind : LoopWork::kPlacement,
-      ThreadCpuTime() - commit_cpu_ - before);
+  metrics_.ObserveLoop(kind, ThreadCpuTime() - commit_cpu_ - before);
 }
 
 absl::Status Coordinator::Commit(const StoreBatch& batch) {
@@ -516,28 +548,36 @@ void Coordinator::SubmitChecked(const v1::SubmitJobRequest& request,
         known.ok() && known->assigned()) {
       Recall(*known);
     }
-    absl::StatusOr<Submission> submission = brain_.CheckSubmit(request, Now());
-    if (submission.ok() && !submission->repeated && !dry_run) {
-      // A transaction of its own: the job is on the disk, or it is not a job.
-      StoreBatch batch;
-      batch.durable = true;
-      batch.jobs[submission->job.id()] = submission->job;
-      const absl::Status stored = Commit(batch);
-      if (stored.ok()) {
-        brain_.OnSubmitted(submission->job, Now());
-      } else {
-        // Not ResourceExhausted: that would say that no worker has room.
-        submission = absl::InternalError(
-            absl::StrCat("the job could not be stored: ", stored.message()));
-      }
+    brain_.CheckSubmit(
+        request, Now(),
+        [this, dry_run, done](absl::StatusOr<Submission> submission) {
+          OnChecked(std::move(submission), dry_run, done);
+        });
+  });
+}
+
+void Coordinator::OnChecked(absl::StatusOr<Submission> submission, bool dry_run,
+                            const Done<v1::SubmitJobResponse>& done) {
+  if (submission.ok() && !submission->repeated && !dry_run) {
+    // A transaction of its own: the job is on the disk, or it is not a job.
+    StoreBatch batch;
+    batch.durable = true;
+    batch.jobs[submission->job.id()] = submission->job;
+    const absl::Status stored = Commit(batch);
+    if (stored.ok()) {
+      brain_.OnSubmitted(submission->job, Now());
+    } else {
+      // Not ResourceExhausted: that would say that no worker has room.
+      submission = absl::InternalError(
+          absl::StrCat("the job could not be stored: ", stored.message()));
     }
-    if (submission.ok() && !dry_run) {
-      submission->answer.set_id(submission->job.job.id());
-    }
-    replies_.push_back([submission, done](const absl::Status& /*stored*/) {
-      if (!submission.ok()) return done(submission.status());
-      done(submission->answer);
-    });
+  }
+  if (submission.ok() && !dry_run) {
+    submission->answer.set_id(submission->job.job.id());
+  }
+  replies_.push_back([submission, done](const absl::Status& /*stored*/) {
+    if (!submission.ok()) return done(submission.status());
+    done(submission->answer);
   });
 }
 

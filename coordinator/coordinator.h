@@ -11,9 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "coordinator/brain.h"
 #include "coordinator/jobs/checkpoint_store.h"
@@ -224,6 +226,13 @@ class Coordinator {
   void DispatchCheckpoint(const Actions::Checkpoint& checkpoint);
   void SubmitChecked(const v1::SubmitJobRequest& request,
                      Done<v1::SubmitJobResponse> done);
+  // Takes a submission whose placement is made.
+  void OnChecked(absl::StatusOr<Submission> submission, bool dry_run,
+                 const Done<v1::SubmitJobResponse>& done);
+  // As the type; on the thread "planner".
+  void PlaceLater(std::weak_ptr<const void> wanted, MakePlacement make,
+                  std::function<void(PlacementVerdict)> done);
+  void TakePlaced();
   void FailWeights(const Fence& fence, const absl::Status& error);
   Moment Now() const;
 
@@ -261,7 +270,12 @@ class Coordinator {
   absl::Duration granted_;  // standstill reported since then
   Instant metrics_updated_;
 
+  std::atomic<bool> stopping_{false};
+  absl::Mutex placed_mutex_;
+  // Results of the planner that the loop has not taken.
+  std::vector<TaskLoop::Task> placed_ ABSL_GUARDED_BY(placed_mutex_);
   TaskLoop loop_;
+  TaskLoop planner_;
 };
 
 }  // namespace paceline

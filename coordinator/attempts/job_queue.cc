@@ -21,32 +21,59 @@ void JobQueue::AddStages(const std::vector<StageOfPlan>& stages,
   }
 }
 
-absl::StatusOr<Submission> JobQueue::CheckSubmit(
-    const v1::SubmitJobRequest& request, Moment moment) const {
+std::optional<Submission> JobQueue::Known(
+    const v1::SubmitJobRequest& request) const {
+  if (request.request_id().empty()) return std::nullopt;
+  const auto known = std::find_if(
+      mesh_.jobs.begin(), mesh_.jobs.end(), [&](const auto& entry) {
+        return entry.second.record.job.request_id() == request.request_id();
+      });
+  if (known == mesh_.jobs.end()) return std::nullopt;
   Submission submission;
-  const auto known =
-      request.request_id().empty()
-          ? mesh_.jobs.end()
-          : std::find_if(mesh_.jobs.begin(), mesh_.jobs.end(),
-                         [&](const auto& entry) {
-                           return entry.second.record.job.request_id() ==
-                                  request.request_id();
-                         });
-  if (known != mesh_.jobs.end()) {
-    submission.job = known->second.record;
-    submission.repeated = true;
-    AddStages(submission.job.stages, submission.answer);
-    return submission;
-  }
+  submission.job = known->second.record;
+  submission.repeated = true;
+  AddStages(submission.job.stages, submission.answer);
+  return submission;
+}
+
+void JobQueue::CheckSubmit(
+    const v1::SubmitJobRequest& request, Moment moment,
+    std::function<void(absl::StatusOr<Submission>)> done) const {
+  if (auto known = Known(request)) return done(*std::move(known));
   const JobSpec spec = FromProto(request.spec());
-  PACELINE_RETURN_IF_ERROR(CheckSpec(spec));
-  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
+  absl::Status checked = CheckSpec(spec);
+  if (!checked.ok()) return done(std::move(checked));
+  const absl::StatusOr<ModelDescription> model = Describe(spec);
+  if (!model.ok()) return done(model.status());
   const std::vector<Candidate> candidates = mesh_.Candidates();
-  PACELINE_RETURN_IF_ERROR(CheckFaultsOf(spec, candidates));
+  checked = CheckFaultsOf(spec, candidates);
+  if (!checked.ok()) return done(std::move(checked));
   ++mesh_.placements;
-  const PlacementVerdict verdict =
-      DecidePlacement(spec, model, candidates, mesh_.measured);
+  const auto inputs =
+      std::make_shared<const PlacementInputs>(candidates, mesh_.measured);
+  const MakePlacement place = [inputs, spec, model] {
+    return inputs->Place(spec, *model);
+  };
+  const auto finish = [this, request, spec, model, moment,
+                       done](const PlacementVerdict& verdict) {
+    auto known = Known(request);  // by the same client meanwhile
+    done(known.has_value()
+             ? *std::move(known)
+             : SubmissionOf(request, spec, *model, verdict, moment));
+  };
+  if (mesh_.place_later == nullptr) return finish(place());
+  mesh_.place_later(inputs, place, [inputs, finish](PlacementVerdict verdict) {
+    finish(verdict);
+  });
+}
+
+absl::StatusOr<Submission> JobQueue::SubmissionOf(
+    const v1::SubmitJobRequest& request, const JobSpec& spec,
+    const ModelDescription& model, const PlacementVerdict& verdict,
+    Moment moment) const {
   PACELINE_RETURN_IF_ERROR(verdict.impossible);
+  Submission submission;
+  const std::vector<Candidate> candidates = mesh_.Candidates();
   const Plan* const plan = verdict.plan ? &*verdict.plan : nullptr;
   if (plan != nullptr) {
     PACELINE_RETURN_IF_ERROR(
@@ -113,11 +140,15 @@ void JobQueue::Serve(Moment moment) {
   JobId head;
   mesh_.slow.clear();
   look_.reset();
+  is_placing_ = false;
   for (JobEntry* const job : mesh_.OpenJobs()) {
     if (job->record.state() != JobState::kQueued) continue;
     job->may_be_passed = false;
     job->behind = head;
-    if (head.assigned()) continue;
+    if (head.assigned()) {
+      if (is_placing_) PlaceNow(*job);  // while the head's is being made
+      continue;
+    }
     if (HoldsTheQueue(*job, settled, moment)) {
       head = job->record.id();
     } else if (job->record.state() == JobState::kQueued) {
@@ -129,14 +160,32 @@ void JobQueue::Serve(Moment moment) {
   mesh_.queue_changed = false;  // also the changes of this walk
 }
 
-const JobQueue::Look& JobQueue::LookAtMesh() {
+JobQueue::Look& JobQueue::LookAtMesh() {
   if (look_.has_value()) return *look_;
-  look_ = {mesh_.Candidates(), {}, mesh_.PlacementKey()};
+  look_ = {{mesh_.Candidates(), {}}, {}, mesh_.PlacementKey()};
   for (const auto& [id, member] : mesh_.membership.members()) {
     if (IsGone(member.state)) continue;
-    look_->there.push_back({&member, JobId{}, false, mesh_.IsDrained(id)});
+    look_->there.by_id.push_back(
+        {&member, JobId{}, false, mesh_.IsDrained(id)});
   }
   return *look_;
+}
+
+const PlacementVerdict* JobQueue::Place(JobEntry& job, PlacementMemo& memo,
+                                        Seen Look::*seen) {
+  Look& look = LookAtMesh();
+  const JobSpec& spec = job.record.spec;
+  const uint64_t key =
+      PlacementKey({static_cast<int64_t>(look.key), job.record.job.attempt(),
+                    spec.aggregation.shards});
+  return mesh_.PlacementOf(memo, key, {}, spec, [&] {
+    Seen& workers = look.*seen;
+    if (workers.copied == nullptr) {
+      workers.copied = std::make_shared<const PlacementInputs>(workers.by_id,
+                                                               mesh_.measured);
+    }
+    return workers.copied;
+  });
 }
 
 // Starts the job if it can start.  Else returns whether later jobs must wait
@@ -149,13 +198,15 @@ bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, Moment moment) {
                                 mesh_.StoreText()}));
     return true;
   }
-  const Look& look = LookAtMesh();
-  const uint64_t key =
-      PlacementKey({static_cast<int64_t>(look.key), job.record.job.attempt(),
-                    spec.aggregation.shards});
-  const PlacementVerdict& verdict = job.start.Get(
-      key, {}, mesh_.placements,
-      [&] { return DecideStart(spec, look.free, mesh_.measured); });
+  const PlacementVerdict* const placed = PlaceNow(job);
+  if (placed == nullptr) {
+    is_placing_ = true;
+    if (job.record.job.why().empty()) {
+      mesh_.SetWhy(job, "its placement is being made");
+    }
+    return true;
+  }
+  const PlacementVerdict& verdict = *placed;
   if (!verdict.undescribed.ok()) {
     const absl::Status why = verdict.undescribed;
     mesh_.FailJob(job, std::string(why.message()), AdviceAfter(why, spec),
@@ -164,17 +215,16 @@ bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, Moment moment) {
   }
   if (WaitsForSettling(job, verdict)) return true;
   if (verdict.plan.has_value()) {
+    job.begins = &verdict;
     pipelines_.Begin(job, moment);
+    job.begins = nullptr;
     job.start = job.someday = {};
     return false;
   }
   // It holds up others only if all present workers, if idle, could run it: else
   // it may wait for ever.  A suspect worker counts as present.
-  const bool holds =
-      job.someday
-          .Get(key, {}, mesh_.placements,
-               [&] { return DecideStart(spec, look.there, mesh_.measured); })
-          .plan.has_value();
+  const PlacementVerdict* const someday = Place(job, job.someday, &Look::there);
+  const bool holds = someday == nullptr || someday->plan.has_value();
   std::string keeps;
   for (const JobId ahead : verdict.waits_for) {
     const JobEntry& other = mesh_.jobs.at(ahead);

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,24 +36,41 @@ class JobQueue {
         next_job_(next) {}
 
   // As Brain::CheckSubmit().
-  absl::StatusOr<Submission> CheckSubmit(const v1::SubmitJobRequest& request,
-                                         Moment moment) const;
+  void CheckSubmit(const v1::SubmitJobRequest& request, Moment moment,
+                   std::function<void(absl::StatusOr<Submission>)> done) const;
   void OnSubmitted(JobRecord job, Moment moment);
   // Starts every job that can start, and sets the why of the others.
   void Serve(Moment moment);
 
  private:
+  // The job of an earlier request with the same id.
+  std::optional<Submission> Known(const v1::SubmitJobRequest& request) const;
+  absl::StatusOr<Submission> SubmissionOf(const v1::SubmitJobRequest& request,
+                                          const JobSpec& spec,
+                                          const ModelDescription& model,
+                                          const PlacementVerdict& verdict,
+                                          Moment moment) const;
   void AddStages(const std::vector<StageOfPlan>& stages,
                  v1::SubmitJobResponse& answer) const;
   // The inputs of placements.  One walk through the queue keeps them until it
   // starts a job.
+  struct Seen {
+    std::vector<Candidate> by_id;
+    std::shared_ptr<const PlacementInputs> copied;  // null: not yet
+  };
   struct Look {
-    std::vector<Candidate> free;   // as MeshState::Candidates()
-    std::vector<Candidate> there;  // all present workers, as if idle
+    Seen free;   // as MeshState::Candidates()
+    Seen there;  // all present workers, as if idle
     uint64_t key;
   };
 
-  const Look& LookAtMesh();
+  Look& LookAtMesh();
+  // Null: the placement is being made.
+  const PlacementVerdict* Place(JobEntry& job, PlacementMemo& memo,
+                                Seen Look::*seen);
+  const PlacementVerdict* PlaceNow(JobEntry& job) {
+    return Place(job, job.start, &Look::free);
+  }
   bool HoldsTheQueue(JobEntry& job, bool settled, Moment moment);
   bool WaitsForSettling(JobEntry& job, const PlacementVerdict& verdict);
 
@@ -60,6 +79,7 @@ class JobQueue {
   const MeshMeasurements& measurements_;
   JobId next_job_;
   std::optional<Look> look_;
+  bool is_placing_ = false;  // the job at which this walk has stopped
 };
 
 }  // namespace paceline

@@ -99,6 +99,18 @@ Cut PredictedCut(const JobRecord& record) {
   return {record.job.attempt(), through};
 }
 
+// Once the job trains, a stage goes on without a lost replica.
+JobSpec WithThoseThere(const JobSpec& spec,
+                       const std::vector<Candidate>& candidates) {
+  return WithoutAbsentReplicas(spec, [&](const std::string& name) {
+    return std::any_of(candidates.begin(), candidates.end(),
+                       [&name](const Candidate& candidate) {
+                         return !candidate.drained && !candidate.unfit &&
+                                candidate.member->registration.name() == name;
+                       });
+  });
+}
+
 }  // namespace
 
 // --- Jobs that recover -------------------------------------------------------
@@ -193,9 +205,8 @@ void Pipelines::OnRoster(JobEntry& job, Moment moment) {
   Carry(job, actions, moment);
 }
 
-absl::Status Pipelines::PlanWithoutLost(
-    JobEntry& job, const JobSpec& spec,
-    const std::vector<Candidate>& candidates) const {
+std::optional<JobSpec> Pipelines::WithoutLost(const JobEntry& job,
+                                              const JobSpec& spec) const {
   // A worker with another job is not lost.
   const auto is_there = [&](const std::string& name) {
     const auto& members = mesh_.membership.members();
@@ -206,20 +217,12 @@ absl::Status Pipelines::PlanWithoutLost(
              !job.recovery->Excludes(member.process());
     });
   };
-  if (spec.infer.tolerate != "skip") return absl::OkStatus();
-  PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, Describe(spec));
-  const auto rest = WithoutLostStages(spec, model, is_there);
-  if (!rest.has_value()) return absl::OkStatus();
-  PACELINE_ASSIGN_OR_RETURN(job.verdict,
-                            Place(*rest, candidates, job.without_lost));
-  for (size_t i = spec.faults.size(); i < rest->faults.size(); ++i) {
-    job.verdict.skipped_blocks.push_back(rest->faults[i].block);
-  }
-  return absl::OkStatus();
+  const auto model = Describe(spec);
+  if (spec.infer.tolerate != "skip" || !model.ok()) return std::nullopt;
+  return WithoutLostStages(spec, *model, is_there);
 }
 
-// Places the job where `memo` has no answer.
-absl::StatusOr<PlacementVerdict> Pipelines::Place(
+const PlacementVerdict* Pipelines::Place(
     const JobSpec& spec, const std::vector<Candidate>& candidates,
     PlacementMemo& memo) const {
   const std::string bytes = ToProto(spec).SerializeAsString();
@@ -233,17 +236,17 @@ absl::StatusOr<PlacementVerdict> Pipelines::Place(
     numbers.push_back(each.no_data + 2 * each.unfit);
     slowness.push_back(each.slowness);
   }
-  const PlacementVerdict& verdict =
-      memo.Get(PlacementKey(numbers), std::move(slowness), mesh_.placements,
-               [&] { return DecideStart(spec, candidates, mesh_.measured); });
-  if (!verdict.undescribed.ok()) return verdict.undescribed;
-  return verdict;
+  return mesh_.PlacementOf(memo, PlacementKey(numbers), std::move(slowness),
+                           spec, [&] {
+                             return std::make_shared<const PlacementInputs>(
+                                 candidates, mesh_.measured);
+                           });
 }
 
 // Workers of other jobs count as absent: to go on with fewer workers is better
 // than to wait.
-absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
-    JobEntry& job, const std::vector<RunCandidate>& there) const {
+PlacedStages Pipelines::PlanFor(JobEntry& job,
+                                const std::vector<RunCandidate>& there) const {
   JobSpec spec = job.record.spec;
   if (!job.record.job.cpu_capability().empty()) {
     spec.cpu_capability = job.record.job.cpu_capability();
@@ -281,23 +284,25 @@ absl::StatusOr<std::vector<RunPlace>> Pipelines::PlanFor(
     candidates.push_back(each);
     candidates.back().unfit = true;
   }
-  // Once the job trains, a stage goes on without a lost replica.
-  const JobSpec present =
-      IsInference(spec) || job.record.job.attempt() == 0
-          ? spec
-          : WithoutAbsentReplicas(spec, [&](const std::string& name) {
-              return std::any_of(
-                  candidates.begin(), candidates.end(),
-                  [&name](const Candidate& candidate) {
-                    return !candidate.drained && !candidate.unfit &&
-                           candidate.member->registration.name() == name;
-                  });
-            });
-  PACELINE_ASSIGN_OR_RETURN(job.verdict,
-                            Place(present, candidates, job.placed));
+  const JobSpec present = IsInference(spec) || job.record.job.attempt() == 0
+                              ? spec
+                              : WithThoseThere(spec, candidates);
+  const PlacementVerdict* placed = job.begins != nullptr
+                                       ? job.begins
+                                       : Place(present, candidates, job.placed);
+  if (placed == nullptr) return std::nullopt;
+  job.verdict = *placed;
   if (!job.verdict.plan.has_value() && job.record.job.attempt() > 0) {
-    PACELINE_RETURN_IF_ERROR(PlanWithoutLost(job, spec, candidates));
+    if (const std::optional<JobSpec> rest = WithoutLost(job, spec)) {
+      placed = Place(*rest, candidates, job.without_lost);
+      if (placed == nullptr) return std::nullopt;
+      job.verdict = *placed;
+      for (size_t i = spec.faults.size(); i < rest->faults.size(); ++i) {
+        job.verdict.skipped_blocks.push_back(rest->faults[i].block);
+      }
+    }
   }
+  if (!job.verdict.undescribed.ok()) return job.verdict.undescribed;
   if (!job.verdict.plan.has_value()) {
     const std::string cannot =
         unfit.empty() ? ""
@@ -324,14 +329,14 @@ bool Pipelines::LeavesIdle(const JobEntry& job) const {
          });
 }
 
-std::optional<MoveEstimate> Pipelines::EstimateMove(JobEntry& job) const {
+std::optional<MoveEstimate> Pipelines::EstimateMove(
+    const JobEntry& job, const std::vector<RunPlace>& places) const {
   const JobRecord& record = job.record;
   const auto model = Describe(record.spec);
-  const auto places = job.recovery->PlanNow();  // sets the job's verdict
-  if (!model.ok() || !places.ok()) return std::nullopt;
+  if (!model.ok()) return std::nullopt;
   const std::vector<StageOfPlan>& better = job.verdict.plan->stages;
   std::map<WorkerId, double> slowness;
-  for (const auto& all : {job.recovery->places(), *places}) {
+  for (const auto& all : {job.recovery->places(), places}) {
     for (const RunPlace& place : all) {
       slowness[place.process.worker] = job.watch.SlownessOf(place.process);
     }
@@ -368,12 +373,19 @@ std::optional<MoveEstimate> Pipelines::EstimateMove(JobEntry& job) const {
 void Pipelines::LookForBetterPlan(JobEntry& job, RecoveryActions& actions,
                                   Moment moment) {
   if (IsDataParallel(job.record.spec) ||
-      job.recovery->phase() != JobPhase::kRunning ||
-      !job.watch.IsDue(moment.now) ||
-      !job.watch.Measure(job.record, job.record.job.estimate(), moment.now)) {
+      job.recovery->phase() != JobPhase::kRunning) {
     return;
   }
-  const auto estimate = EstimateMove(job);
+  // The speeds stay those of this look until its plan is made.
+  if (!std::exchange(job.looks, false) &&
+      (!job.watch.IsDue(moment.now) ||
+       !job.watch.Measure(job.record, job.record.job.estimate(), moment.now))) {
+    return;
+  }
+  const PlacedStages places = job.recovery->PlanNow();  // sets job.verdict
+  job.looks = !places.has_value();
+  if (job.looks || !places->ok()) return;
+  const auto estimate = EstimateMove(job, **places);
   if (!estimate.has_value()) return;
   const MoveVerdict verdict = job.watch.Decide(*estimate, moment.now);
   if (!verdict.move) return;

@@ -85,19 +85,21 @@ class Pipelines {
   absl::Duration InstructionBound(JobEntry& job) const;
   // Looks for a worker that hangs, and for a cut link between two workers.
   void Judge(JobEntry& job, RecoveryActions& actions, Moment moment);
-  absl::StatusOr<std::vector<RunPlace>> PlanFor(
-      JobEntry& job, const std::vector<RunCandidate>& there) const;
-  // Sets the job's verdict where it goes on without lost stages.
-  absl::Status PlanWithoutLost(JobEntry& job, const JobSpec& spec,
-                               const std::vector<Candidate>& candidates) const;
-  absl::StatusOr<PlacementVerdict> Place(
-      const JobSpec& spec, const std::vector<Candidate>& candidates,
-      PlacementMemo& memo) const;
+  PlacedStages PlanFor(JobEntry& job,
+                       const std::vector<RunCandidate>& there) const;
+  // The job without its lost stages, where it goes on without them.
+  std::optional<JobSpec> WithoutLost(const JobEntry& job,
+                                     const JobSpec& spec) const;
+  // Null: it is being made.
+  const PlacementVerdict* Place(const JobSpec& spec,
+                                const std::vector<Candidate>& candidates,
+                                PlacementMemo& memo) const;
   // Whether the job leaves idle workers to a job that waits in the queue.
   bool LeavesIdle(const JobEntry& job) const;
-  // Estimates the time that the best plan on the present workers saves;
-  // nothing: not known.
-  std::optional<MoveEstimate> EstimateMove(JobEntry& job) const;
+  // Estimates the time that the plan of job.verdict saves, which has these
+  // places; nothing: not known.
+  std::optional<MoveEstimate> EstimateMove(
+      const JobEntry& job, const std::vector<RunPlace>& places) const;
   void LookForBetterPlan(JobEntry& job, RecoveryActions& actions,
                          Moment moment);
   // Calls `act` for every job that recovers, and carries out the actions.

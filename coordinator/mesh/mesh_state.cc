@@ -93,6 +93,16 @@ uint64_t MeshState::PlacementKey() const {
   return paceline::PlacementKey(numbers);
 }
 
+const PlacementVerdict* MeshState::PlacementOf(
+    PlacementMemo& memo, uint64_t key, std::vector<double> slowness,
+    const JobSpec& spec, const InputsOfPlacement& inputs) {
+  return memo.Get(
+      key, std::move(slowness), place_later, [&]() -> MakePlacement {
+        ++placements;
+        return [spec, seen = inputs()] { return seen->Start(spec); };
+      });
+}
+
 std::vector<StagePlacement> MeshState::Place(
     const std::vector<StageOfPlan>& stages) const {
   const std::vector<int> numbers = StageNumbers(stages);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -127,7 +128,9 @@ struct JobEntry {
   JobId behind;
   PlacementMemo start;    // on idle workers
   PlacementMemo someday;  // on all workers present, as if idle
-  int skip_runs = 0;      // with an event of their own
+  // `start`'s, while the first attempt begins.
+  const PlacementVerdict* begins = nullptr;
+  int skip_runs = 0;  // with an event of their own
   // The steps that were recorded: all up to counted_through, and those in
   // `counted`, each with the known parts of its batch.
   int64_t counted_through = 0;
@@ -157,6 +160,7 @@ struct JobEntry {
   // The longest time of a micro-batch through all layers; 0: not known.
   double micro_batch_seconds = 0;
   PlanWatch watch;
+  bool looks = false;  // for a better plan, which is being made
   // Inference: each worker's marks of the attempt, by `through`; those below
   // Job.predicted are dropped.
   std::map<WorkerId, std::map<int64_t, v1::PredictedMark>> marks;
@@ -221,6 +225,14 @@ struct MeshState {
   std::vector<Candidate> Candidates() const;  // by id
   // Differs between meshes in which a job's placement may differ.
   uint64_t PlacementKey() const;
+  using InputsOfPlacement =
+      absl::FunctionRef<std::shared_ptr<const PlacementInputs>()>;
+  // Where an attempt of the job may begin, made where `memo` has no answer.
+  // Null: it is being made.
+  const PlacementVerdict* PlacementOf(PlacementMemo& memo, uint64_t key,
+                                      std::vector<double> slowness,
+                                      const JobSpec& spec,
+                                      const InputsOfPlacement& inputs);
   // Adds the present names and addresses.
   std::vector<StagePlacement> Place(
       const std::vector<StageOfPlan>& stages) const;
@@ -277,7 +289,8 @@ struct MeshState {
   // The ended jobs in `jobs`, by ended_unix_ms.
   std::set<std::pair<int64_t, JobId>> by_end;
   std::string slow;        // what delays the head of the queue
-  int64_t placements = 0;  // made so far
+  int64_t placements = 0;  // begun so far
+  PlaceLater place_later;  // null: placements are made at once
   std::map<WorkerId, JobId> busy;
   // Workers that start anew at this CPU capability before the next queued job
   // begins.  An entry ends when the new process attaches or the worker is lost.

@@ -300,9 +300,18 @@ absl::Status CheckPossible(const JobSpec& spec, const ModelDescription& model,
 
 }  // namespace
 
-const PlacementVerdict& PlacementMemo::Get(
-    uint64_t key, std::vector<double> slowness, int64_t& made,
-    absl::FunctionRef<PlacementVerdict()> make) {
+PlacementInputs::PlacementInputs(const std::vector<Candidate>& candidates,
+                                 const Measurements& measurements)
+    : measurements_(measurements), candidates_(candidates) {
+  members_.reserve(candidates.size());
+  for (Candidate& each : candidates_) {
+    each.member = &members_.emplace_back(*each.member);
+  }
+}
+
+const PlacementVerdict* PlacementMemo::Get(
+    uint64_t key, std::vector<double> slowness, const PlaceLater& later,
+    absl::FunctionRef<MakePlacement()> inputs) {
   constexpr double kAlike = 1.05;  // measurements vary by this much
   const bool is_same =
       key_ == key &&
@@ -310,12 +319,21 @@ const PlacementVerdict& PlacementMemo::Get(
                  slowness_.end(), [](double a, double b) {
                    return a <= kAlike * b && b <= kAlike * a;
                  });
-  if (is_same) return verdict_;
-  ++made;
-  key_ = key;
-  slowness_ = std::move(slowness);
-  verdict_ = make();
-  return verdict_;
+  if (!is_same) {
+    key_ = key;
+    slowness_ = std::move(slowness);
+    verdict_ = std::make_shared<std::optional<PlacementVerdict>>();
+    if (later == nullptr) {
+      *verdict_ = inputs()();
+    } else {
+      later(verdict_, inputs(),
+            [wanted = std::weak_ptr(verdict_)](PlacementVerdict placed) {
+              if (const auto verdict = wanted.lock())
+                *verdict = std::move(placed);
+            });
+    }
+  }
+  return verdict_->has_value() ? &**verdict_ : nullptr;
 }
 
 uint64_t PlacementKey(const std::vector<int64_t>& numbers) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -69,21 +70,31 @@ struct PlacementVerdict {
   absl::Status undescribed;  // why the job's model cannot be described
 };
 
-// Returns the last placement again while its inputs are the same: placing a
-// deep model takes a second.
+// Takes seconds for a deep model on many workers.
+using MakePlacement = std::function<PlacementVerdict()>;
+// Calls `make` on another thread, unless `wanted` is gone by then, and `done`
+// on the caller's.  Null: placements are made at once.
+using PlaceLater =
+    std::function<void(std::weak_ptr<const void> wanted, MakePlacement make,
+                       std::function<void(PlacementVerdict)> done)>;
+
+// Keeps the last placement while its inputs are the same.
 class PlacementMemo {
  public:
-  // key: a hash of all inputs but the slownesses.  slowness: each candidate's;
-  // small changes count as none.  made: counts the placements that are
-  // computed.
-  const PlacementVerdict& Get(uint64_t key, std::vector<double> slowness,
-                              int64_t& made,
-                              absl::FunctionRef<PlacementVerdict()> make);
+  // Returns null while the placement is being made.
+  //   key       a hash of all inputs but the slownesses
+  //   slowness  each candidate's; small changes count as none
+  //   inputs    called where a placement must be made; copies its inputs
+  const PlacementVerdict* Get(uint64_t key, std::vector<double> slowness,
+                              const PlaceLater& later,
+                              absl::FunctionRef<MakePlacement()> inputs);
 
  private:
   std::optional<uint64_t> key_;
   std::vector<double> slowness_;
-  PlacementVerdict verdict_;
+  // Shared with the work that is under way: it is dropped when nobody wants its
+  // result any more.
+  std::shared_ptr<std::optional<PlacementVerdict>> verdict_;
 };
 uint64_t PlacementKey(const std::vector<int64_t>& numbers);
 
@@ -110,6 +121,28 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
 PlacementVerdict DecideStart(const JobSpec& spec,
                              const std::vector<Candidate>& candidates,
                              const Measurements& measurements);
+
+// A mesh as placements that another thread makes see it.  Immutable.
+class PlacementInputs {
+ public:
+  PlacementInputs(const std::vector<Candidate>& candidates,
+                  const Measurements& measurements);
+  PlacementInputs(const PlacementInputs&) = delete;
+  PlacementInputs& operator=(const PlacementInputs&) = delete;
+
+  PlacementVerdict Start(const JobSpec& spec) const {
+    return DecideStart(spec, candidates_, measurements_);
+  }
+  PlacementVerdict Place(const JobSpec& spec,
+                         const ModelDescription& model) const {
+    return DecidePlacement(spec, model, candidates_, measurements_);
+  }
+
+ private:
+  const Measurements measurements_;
+  std::vector<Member> members_;
+  std::vector<Candidate> candidates_;  // point to members_
+};
 
 // Says why the worker can never run the job; empty: it can.  "it has 2 cores
 // for 9 threads, and 4 a core is the most", where its cores are known; "it runs

@@ -24,8 +24,8 @@ constexpr absl::string_view kPhases[] = {"preparing",  "training", "moving",
                                          "saving"};
 
 // By LoopWork.
-constexpr const char* kLoopWork[] = {"event", "placement", "answer", "orders",
-                                     "watch", "metrics",   "upkeep"};
+constexpr const char* kLoopWork[] = {"event", "answer",  "orders",
+                                     "watch", "metrics", "upkeep"};
 
 // 0: not in kPhases.
 int PhaseNumber(const std::string& phase) {

@@ -68,11 +68,10 @@ constexpr char kCheckpointSeconds[] =
 
 // The kinds of work of the coordinator's loop.
 enum class LoopWork : uint8_t {
-  kEvent,      // a posted task
-  kPlacement,  // the same, with a placement of a job
-  kAnswer,     // to a client
-  kOrders,     // to workers, and a batch's other actions
-  kWatch,      // messages to watchers
+  kEvent,   // a posted task
+  kAnswer,  // to a client
+  kOrders,  // to workers, and a batch's other actions
+  kWatch,   // messages to watchers
   kMetrics,
   kUpkeep,  // of the store
 };

@@ -1,4 +1,4 @@
-// What may not be in a job's spec, key beside key.  Pure.
+// CheckJobSpec finds everything that is wrong with a job's spec.  Pure.
 #pragma once
 
 #include <vector>

@@ -440,11 +440,12 @@ bool JobRecovery::WatchWork(Instant now, RecoveryActions& actions) {
 // A member of the running job drains.
 bool JobRecovery::Drain(Instant now, RecoveryActions& actions) {
   if (drain_refused_) return false;
-  const auto plan = PlanNow();
-  if (!plan.ok()) {
+  const PlacedStages plan = PlanNow();
+  if (!plan.has_value()) return false;
+  if (!plan->ok()) {
     drain_refused_ = true;
     const std::string why = absl::StrCat(
-        "a worker that drains is still needed: ", plan.status().message());
+        "a worker that drains is still needed: ", plan->status().message());
     if (why != last_refusal_) AddEvent(actions, "drain", why);
     last_refusal_ = why;
     return false;
@@ -621,6 +622,7 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
   }
   if (retry_at_.has_value() && now < *retry_at_) return false;
   if (!plan_.has_value()) plan_ = PlanNow();
+  if (!plan_.has_value()) return false;
   members_changed_ = false;
   if (!plan_->ok()) {
     return Pause(JobCause::kNoPlan, std::string(plan_->status().message()),

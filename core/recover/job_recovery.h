@@ -63,10 +63,12 @@ struct RunCandidate {
   std::string no_data = {};
 };
 
-// Returns the layers and the process of each stage, in order.
+// The layers and the process of each stage, in order; nothing: the plan is
+// being made, and a tick follows when it is.
 // Errors: any code; the message tells people what is missing.
-using PlacementPlanner = std::function<absl::StatusOr<std::vector<RunPlace>>(
-    const std::vector<RunCandidate>& by_id)>;
+using PlacedStages = std::optional<absl::StatusOr<std::vector<RunPlace>>>;
+using PlacementPlanner =
+    std::function<PlacedStages(const std::vector<RunCandidate>& by_id)>;
 
 // The members of a group's attempt.  A view is stored before it is told here.
 struct Roster {
@@ -248,9 +250,7 @@ class JobRecovery {
     return found == issued_.end() ? nullptr : &found->second;
   }
   // Asks the planner for the best plan on the live processes.
-  absl::StatusOr<std::vector<RunPlace>> PlanNow() const {
-    return planner_(Candidates());
-  }
+  PlacedStages PlanNow() const { return planner_(Candidates()); }
 
  protected:
   struct Peer {
@@ -451,7 +451,7 @@ class JobRecovery {
   Instant leave_since_;
   std::optional<int64_t> finish_;
   Instant finish_since_;
-  std::optional<absl::StatusOr<std::vector<RunPlace>>> plan_;  // present
+  PlacedStages plan_;  // present
   std::set<MemberId> settling_;
   Instant settling_since_;
   std::optional<Pending> storing_;

@@ -190,7 +190,10 @@ class Mesh {
     return Submit(request);
   }
   JobId Submit(const v1::SubmitJobRequest& request) {
-    auto submission = brain_.CheckSubmit(request, Now());
+    absl::StatusOr<Submission> submission;
+    brain_.CheckSubmit(request, Now(), [&](absl::StatusOr<Submission> checked) {
+      submission = std::move(checked);
+    });
     submit_error_ = submission.status();
     if (!submission.ok()) return JobId{0};
     notes_ = {submission->answer.notes().begin(),

@@ -218,11 +218,100 @@ TEST_F(Placements, OfAPausedPipelineAreMadeAnewWhenTheMeshHasChanged) {
   EXPECT_EQ(Job().attempt(), 2) << Why();
 }
 
+// Placements are made when a test says so, as another thread would.
+class LatePlacements : public testing::Test, public Mesh {
+ protected:
+  void PlaceLate() {
+    brain().SetPlaceLater([this](std::weak_ptr<const void> wanted,
+                                 MakePlacement make,
+                                 std::function<void(PlacementVerdict)> done) {
+      late_.push_back([=] {
+        if (!wanted.expired()) done(make());
+      });
+    });
+  }
+
+  void MakePlacements() {
+    while (!late_.empty()) {
+      for (const auto& make : std::exchange(late_, {})) make();
+      brain().OnPlaced(Now());
+      Pass(50);
+    }
+  }
+
+  std::vector<std::function<void()>> late_;
+};
+
+TEST_F(LatePlacements, AJobBeginsWhenItsOwnIsMade) {
+  Submit(SpecOf(1));
+  PlaceLate();
+  const StreamId a = Attach("a", 1);
+
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_QUEUED);
+  MakePlacements();
+
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_RUNNING) << Why();
+  ASSERT_TRUE(Order(a).run.has_value());
+}
+
+TEST_F(LatePlacements, OneOfAMeshThatHasChangedIsMadeAnew) {
+  Submit(SpecOf(1));
+  PlaceLate();
+  const StreamId a = Attach("a", 1);
+  Break(a);
+  Pass(5'000);
+
+  MakePlacements();
+
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_QUEUED);
+}
+
+TEST_F(LatePlacements, AJobThatRecoversChoosesUntilItsOwnIsMade) {
+  Submit(SpecOf(1));
+  PlaceLate();
+  const StreamId a = Attach("a", 1);
+  MakePlacements();
+  Report(a, JobId{Job().id()}, kRunning, 1);
+  const StreamId b = Attach("b", 2);
+  Break(a);
+  Pass(5'000, {b});
+
+  EXPECT_EQ(Job().phase(), "recovering") << Why();
+  EXPECT_EQ(Job().attempt(), 1);
+  MakePlacements();
+
+  EXPECT_EQ(Job().attempt(), 2) << Why();
+}
+
+TEST_F(LatePlacements, TwoSubmissionsOfOneRequestAreOneJob) {
+  PlaceLate();
+  v1::SubmitJobRequest request = SubmissionOf(SpecOf(1));
+  request.set_request_id("twice");
+  std::vector<bool> repeated;
+  for (int i = 0; i < 2; ++i) {
+    brain().CheckSubmit(request, Now(),
+                        [&](absl::StatusOr<Submission> checked) {
+                          ASSERT_TRUE(checked.ok()) << checked.status();
+                          repeated.push_back(checked->repeated);
+                          if (checked->repeated) return;
+                          brain().OnSubmitted(checked->job, Now());
+                        });
+  }
+
+  MakePlacements();
+
+  EXPECT_THAT(repeated, testing::ElementsAre(false, true));
+}
+
 TEST(PlacementMemo, IsKeptWhileSpeedsAreAboutTheSame) {
   PlacementMemo memo;
   int64_t made = 0;
   const auto get = [&](uint64_t key, std::vector<double> slowness) {
-    memo.Get(key, std::move(slowness), made, [] { return PlacementVerdict(); });
+    const auto inputs = [&]() -> MakePlacement {
+      ++made;
+      return [] { return PlacementVerdict(); };
+    };
+    EXPECT_NE(memo.Get(key, std::move(slowness), nullptr, inputs), nullptr);
     return made;
   };
   EXPECT_EQ(get(1, {1, 2}), 1);
