@@ -154,6 +154,12 @@ class TestCoordinator {
                       .value()
                       .id());
   }
+  // The same, once its placement is made and it begins.
+  v1::Job Begin(const JobSpec& spec) {
+    v1::Job job = Submit(spec);
+    while (job.attempt() == 0) job = GetJob(job.id());
+    return job;
+  }
   v1::Job GetJob(int64_t id) { return FindJob(id).value(); }
   absl::StatusOr<v1::Job> FindJob(int64_t id, int32_t points = 0) {
     v1::GetJobRequest request;
@@ -227,7 +233,7 @@ TEST(Coordinator, TakesTheWeightsStoresAnswerWhenClientsHaveFilledItsQueue) {
   TestCoordinator coordinator;
   const StreamId stream = coordinator->NextStream();
   ASSERT_TRUE(coordinator.Attach(stream, coordinator.NewStream()).ok());
-  const v1::Job job = coordinator.Submit(SpecOf(1));
+  const v1::Job job = coordinator.Begin(SpecOf(1));
   const Fence fence = {JobId{job.id()}, job.attempt(), job.plan_version()};
   coordinator.Report(stream, fence, kRunning);
   coordinator.Report(stream, fence, kDone);
@@ -293,7 +299,7 @@ TEST(Coordinator, TellsNobodyOfAViewWhileTheDiskIsFull) {
   const auto goes = coordinator.NewStream();
   ASSERT_TRUE(coordinator.Attach(coordinator->NextStream(), stays).ok());
   ASSERT_TRUE(coordinator.Attach(coordinator->NextStream(), goes, "b").ok());
-  coordinator.Submit(GroupSpec());
+  coordinator.Begin(GroupSpec());
   coordinator.TickAfter(absl::Milliseconds(10));
   ASSERT_TRUE(stays->newest_view().has_value());
   const View first = *stays->newest_view();
