@@ -161,8 +161,6 @@ area_machines() {
 area_bench() {
   local bench
   deploy/build.sh release
-  build/release/bin/bench_frame
-  build/release/bin/bench_images
   for bench in simulate plan pipedream data_plane; do
     "build/release/bin/bench_$bench" --check
   done

@@ -1,6 +1,6 @@
 // How fast tensors cross from one process to another over loopback, and what
-// CPU time that costs: the data plane (tls: encrypted), a bare gRPC stream
-// (grpc+: with the allocator told what the data plane tells it), and plain TCP.
+// CPU time that costs: the data plane (tls: encrypted) and a bare gRPC stream
+// (grpc+: with the allocator told what the data plane tells it).
 //
 //   bench_data_plane [--turns N] [--mib M] [--check] [--benchmark_...]
 //
@@ -18,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -34,14 +33,13 @@ constexpr int kUsageError = 2;
 constexpr int kLeastTurnsToCheck = 5;
 constexpr int64_t kLeastMib = 2;  // the first frame only starts the clock
 constexpr int64_t kFrameBytes[] = {int64_t{1} << 20, int64_t{16} << 10};
-constexpr const char* kWays[] = {"plane", "tls", "grpc", "grpc+", "tcp"};
+constexpr const char* kWays[] = {"plane", "tls", "grpc", "grpc+"};
 
 struct Settings {
   int turns = kLeastTurnsToCheck;
   int64_t mib = 1024;  // of one transfer
   bool check = false;
   std::string identity;  // a folder
-  FILE* summary = stdout;
 };
 
 // Rates turn by turn, by size and way.
@@ -97,32 +95,32 @@ std::optional<Ratios> Compare(const Turns& turns, int64_t frame_bytes,
 }
 
 // Medians and ratios.  True when every size has both ratios good enough.
-bool Summarize(const Turns& turns, FILE* out) {
+bool Summarize(const Turns& turns) {
   bool good = true;
   for (const int64_t frame_bytes : kFrameBytes) {
     for (const auto& [key, rates] : turns) {
       if (key.first != frame_bytes) continue;
       const Rate rate = MedianRate(rates);
-      absl::FPrintF(out, "%9d  %-6s %8.3f GB/s %8.3f CPU s/GB, median of %d\n",
-                    frame_bytes, key.second, rate.bytes_per_second / 1e9,
-                    rate.cpu_seconds_per_gb, rates.size());
+      absl::PrintF("%9d  %-6s %8.3f GB/s %8.3f CPU s/GB, median of %d\n",
+                   frame_bytes, key.second, rate.bytes_per_second / 1e9,
+                   rate.cpu_seconds_per_gb, rates.size());
     }
     if (const auto tls = Compare(turns, frame_bytes, "tls", "plane")) {
-      absl::FPrintF(out, "%9d  tls / plane: throughput %.2f, CPU %.2f\n",
-                    frame_bytes, tls->throughput, tls->cpu);
+      absl::PrintF("%9d  tls / plane: throughput %.2f, CPU %.2f\n", frame_bytes,
+                   tls->throughput, tls->cpu);
     }
     const auto ratios = Compare(turns, frame_bytes, "plane", "grpc");
     if (!ratios.has_value()) {
-      absl::FPrintF(out, "%9d  no ratio: plane and grpc did not both run\n",
-                    frame_bytes);
+      absl::PrintF("%9d  no ratio: plane and grpc did not both run\n",
+                   frame_bytes);
       good = false;
       continue;
     }
-    absl::FPrintF(out,
-                  "%9d  plane / grpc: throughput %.2f (at least %.1f), CPU "
-                  "%.2f (at most %.1f): %s\n",
-                  frame_bytes, ratios->throughput, kLeastThroughput,
-                  ratios->cpu, kMostCpu, ratios->good() ? "good" : "MISSED");
+    absl::PrintF(
+        "%9d  plane / grpc: throughput %.2f (at least %.1f), CPU "
+        "%.2f (at most %.1f): %s\n",
+        frame_bytes, ratios->throughput, kLeastThroughput, ratios->cpu,
+        kMostCpu, ratios->good() ? "good" : "MISSED");
     good &= ratios->good();
   }
   return good;
@@ -153,14 +151,6 @@ bool ParseSettings(const std::vector<std::string>& arguments,
 
 int Main(int argc, char** argv) {
   Settings settings;
-  // Standard output then is one JSON or CSV document.
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (absl::StartsWith(argument, "--benchmark_format=") &&
-        !absl::EndsWith(argument, "=console")) {
-      settings.summary = stderr;
-    }
-  }
   benchmark::Initialize(&argc, argv);
   if (!ParseSettings({argv + 1, argv + argc}, &settings)) {
     std::fprintf(stderr,
@@ -173,7 +163,7 @@ int Main(int argc, char** argv) {
   Turns turns;
   Register(settings, turns);
   benchmark::RunSpecifiedBenchmarks();
-  const bool good = Summarize(turns, settings.summary);
+  const bool good = Summarize(turns);
   benchmark::Shutdown();
   std::filesystem::remove_all(settings.identity);
   return settings.check && !good ? 1 : 0;

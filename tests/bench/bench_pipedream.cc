@@ -4,7 +4,6 @@
 // --check it ends with 1 when one takes more CPU than it may in its fastest
 // run.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>

@@ -86,30 +86,13 @@ void Sizes(benchmark::internal::Benchmark* benchmark, int layers, int devices) {
   benchmark->Unit(benchmark::kMillisecond);
 }
 
-void Small(benchmark::internal::Benchmark* benchmark) {
-  Sizes(benchmark, 8, 5);
-}
-
-void SmallAndLarge(benchmark::internal::Benchmark* benchmark) {
+void Everything(benchmark::internal::Benchmark* benchmark) {
   Sizes(benchmark, 8, 5);
   Sizes(benchmark, 30, 8);
   Sizes(benchmark, 1000, 64);
 }
 
-void Large(benchmark::internal::Benchmark* benchmark) {
-  Sizes(benchmark, 1000, 64);
-}
-
-BENCHMARK_CAPTURE(Plan, optimal, "optimal")->Apply(&SmallAndLarge);
-BENCHMARK_CAPTURE(Plan, brute, "brute")->Apply(&Small);
-BENCHMARK_CAPTURE(Plan, min_cut, "min-cut")->Apply(&Large);
-
-void LowerBound(benchmark::State& state) {
-  PlanProblem problem = ProblemOf(1000, 64, 64);
-  problem.replicas = state.range(0) != 0;
-  for (auto _ : state) benchmark::DoNotOptimize(LowerBoundSeconds(problem));
-}
-BENCHMARK(LowerBound)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(Plan, optimal, "optimal")->Apply(&Everything);
 
 }  // namespace
 }  // namespace paceline

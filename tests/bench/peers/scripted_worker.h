@@ -9,7 +9,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "grpcpp/channel.h"
 #include "paceline/v1/coordinator.grpc.pb.h"

@@ -1,11 +1,5 @@
 #include "tests/bench/peers/transfers.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -249,51 +243,6 @@ void RunGrpc(bool send, const TransferSpec& spec) {
   server.server->Shutdown();
 }
 
-// --- plain TCP --------------------------------------------------------------
-
-void RunTcp(bool send, const TransferSpec& spec) {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* raw = reinterpret_cast<sockaddr*>(&address);
-  PACELINE_CHECK(bind(listener, raw, size) == 0 && listen(listener, 1) == 0 &&
-                     getsockname(listener, raw, &size) == 0,
-                 "listen");
-  const int other = TradePorts(ntohs(address.sin_port));
-  std::vector<uint8_t> memory(spec.frame_bytes, 1);
-  if (send) {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    address.sin_port = htons(static_cast<uint16_t>(other));
-    PACELINE_CHECK(connect(fd, raw, size) == 0, "connect");
-    const int yes = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-    TimeSender([&] {
-      for (int64_t i = 0; i < spec.frames; ++i) {
-        for (size_t at = 0; at < memory.size();) {
-          const ssize_t sent =
-              ::send(fd, &memory[at], memory.size() - at, MSG_NOSIGNAL);
-          PACELINE_CHECK(sent > 0, "send");
-          at += sent;
-        }
-      }
-    });
-    close(fd);
-  } else {
-    TimeReceiver([&](const std::function<void()>& first) {
-      const int fd = accept(listener, nullptr, nullptr);
-      for (int64_t i = 0; i < spec.frames; ++i) {
-        const ssize_t got = recv(fd, memory.data(), memory.size(), MSG_WAITALL);
-        PACELINE_CHECK(got == static_cast<ssize_t>(memory.size()), "receive");
-        if (i == 0) first();
-      }
-      close(fd);
-    });
-  }
-  close(listener);
-}
-
 }  // namespace
 
 std::string MakeIdentity() {
@@ -325,13 +274,11 @@ void RunTransfer(const std::string& way, bool send, const TransferSpec& spec) {
   }
   if (way == "plane" || way == "tls") {
     RunPlane(send, spec);
-  } else if (way == "grpc") {
-    RunGrpc(send, spec);
   } else if (way == "grpc+") {
     const DataPlane plane;  // for what it tells the allocator
     RunGrpc(send, spec);
   } else {
-    RunTcp(send, spec);
+    RunGrpc(send, spec);
   }
 }
 

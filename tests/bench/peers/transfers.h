@@ -16,7 +16,7 @@ struct TransferSpec {
 std::string MakeIdentity();
 
 // way: plane; tls: the same with TLS; grpc; grpc+: with the allocator's
-// settings of the data plane; tcp.  Prints the port it listens on, reads that
+// settings of the data plane.  Prints the port it listens on, reads that
 // of the other end, transfers; the receiver prints "seconds cpu_seconds", the
 // sender, when told that all is done, "cpu_seconds".
 void RunTransfer(const std::string& way, bool send, const TransferSpec& spec);

@@ -1,9 +1,6 @@
 // Measures what a backward in two halves costs against a whole one
-// (zero-bubble), what keeping versions of the weights costs an update, and what
-// micro-batches that wait for their backward cost everything (pipedream):
-// layers of the size of DeiT-S, one thread.
+// (zero-bubble): layers of the size of DeiT-S, one thread.
 #include <chrono>
-#include <map>
 #include <memory>
 
 #include "benchmark/benchmark.h"
@@ -73,7 +70,8 @@ struct Stage {
   StepVerdict verdict;
 };
 
-enum class Part { kForward, kBackward, kInput, kWeight, kBothHalves };
+// A whole backward, its first half, or both halves one after the other.
+enum class Part { kWhole, kInput, kBothHalves };
 
 // Seconds that `work` takes.
 template <typename Work>
@@ -87,9 +85,9 @@ double SecondsOf(Work&& work) {
 void TimePart(benchmark::State& state, Part part) {
   Stage stage(Blocks());
   StageEngine& engine = *stage.engine;
-  const bool whole = part == Part::kForward || part == Part::kBackward;
+  const bool whole = part == Part::kWhole;
   for (auto _ : state) {
-    const double forward = SecondsOf([&] { stage.Forward(); });
+    stage.Forward();
     const double first = SecondsOf([&] {
       const auto backward =
           whole ? engine.Backward(stage.batch, 0, stage.gradient)
@@ -100,105 +98,16 @@ void TimePart(benchmark::State& state, Part part) {
       PACELINE_CHECK(whole || engine.BackwardWeight(stage.batch, 0).ok(), "W");
     });
     stage.Clear();
-    const std::map<Part, double> seconds = {
-        {Part::kForward, forward},
-        {Part::kBackward, first},
-        {Part::kInput, first},
-        {Part::kWeight, second},
-        {Part::kBothHalves, first + second}};
-    state.SetIterationTime(seconds.at(part));
+    state.SetIterationTime(part == Part::kBothHalves ? first + second : first);
   }
-}
-
-// stashes: the update goes beside a version that is still in use.
-void TimeUpdate(benchmark::State& state, bool stashes) {
-  EngineOptions options = Blocks();
-  options.stashes = stashes;
-  Stage stage(options);
-  StageEngine& engine = *stage.engine;
-  const auto backward = [&](int64_t ordinal) {
-    stage.batch.ordinal = ordinal;
-    PACELINE_CHECK(engine.Backward(stage.batch, 0, stage.gradient).ok(), "B");
-  };
-  int64_t updates = 0;
-  const auto use = [&] {
-    if (!stashes) return;
-    PACELINE_CHECK(engine.UseVersion(updates).ok(), "version");
-  };
-  for (auto _ : state) {
-    use();
-    // One micro-batch waits for its backward while another updates.
-    for (int64_t i = 0; i < (stashes ? 2 : 1); ++i) {
-      stage.batch.ordinal = i;
-      stage.Forward();
-    }
-    backward(0);
-    ++updates;
-    use();
-    state.SetIterationTime(SecondsOf([&] { stage.Clear(); }));
-    if (!stashes) continue;
-    backward(1);
-    ++updates;
-    use();
-    stage.Clear();
-  }
-}
-
-// A stage in the steady state of a schedule without a flush: forward, the
-// backward of the oldest micro-batch, update; range(0) of them in flight, each
-// with a version of its own.
-void TimeInFlight(benchmark::State& state) {
-  EngineOptions options = Blocks();
-  options.stashes = true;
-  Stage stage(options);
-  StageEngine& engine = *stage.engine;
-  int64_t forwards = 0, updates = 0;
-  const auto use = [&] {
-    PACELINE_CHECK(engine.UseVersion(updates).ok(), "version");
-  };
-  const auto forward = [&] {
-    stage.batch.ordinal = forwards++;
-    stage.Forward();
-  };
-  use();
-  while (forwards < state.range(0) - 1) forward();
-  double forward_seconds = 0, backward_seconds = 0, update_seconds = 0;
-  for (auto _ : state) {
-    const double there = SecondsOf(forward);
-    const double back = SecondsOf([&] {
-      stage.batch.ordinal = updates;
-      PACELINE_CHECK(engine.Backward(stage.batch, 0, stage.gradient).ok(), "B");
-    });
-    const double update = SecondsOf([&] {
-      ++updates;
-      use();
-      stage.Clear();
-    });
-    state.SetIterationTime(there + back + update);
-    forward_seconds += there;
-    backward_seconds += back;
-    update_seconds += update;
-  }
-  const auto milliseconds = [](double seconds) {
-    return benchmark::Counter(1e3 * seconds,
-                              benchmark::Counter::kAvgIterations);
-  };
-  state.counters["forward_ms"] = milliseconds(forward_seconds);
-  state.counters["backward_ms"] = milliseconds(backward_seconds);
-  state.counters["update_ms"] = milliseconds(update_seconds);
 }
 
 void Manual(benchmark::internal::Benchmark* benchmark) {
   benchmark->UseManualTime()->Unit(benchmark::kMillisecond);
 }
-BENCHMARK_CAPTURE(TimePart, forward, Part::kForward)->Apply(Manual);
-BENCHMARK_CAPTURE(TimePart, backward, Part::kBackward)->Apply(Manual);
+BENCHMARK_CAPTURE(TimePart, backward, Part::kWhole)->Apply(Manual);
 BENCHMARK_CAPTURE(TimePart, input_half, Part::kInput)->Apply(Manual);
-BENCHMARK_CAPTURE(TimePart, weight_half, Part::kWeight)->Apply(Manual);
 BENCHMARK_CAPTURE(TimePart, both_halves, Part::kBothHalves)->Apply(Manual);
-BENCHMARK_CAPTURE(TimeUpdate, in_place, false)->Apply(Manual)->Iterations(10);
-BENCHMARK_CAPTURE(TimeUpdate, beside, true)->Apply(Manual)->Iterations(10);
-BENCHMARK(TimeInFlight)->Apply(Manual)->Arg(1)->Arg(2)->Arg(4);
 
 }  // namespace
 }  // namespace paceline
