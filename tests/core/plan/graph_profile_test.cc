@@ -1,8 +1,6 @@
 #include "core/plan/pipedream/graph_profile.h"
 
 #include <cstdint>
-#include <fstream>
-#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -11,12 +9,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_checks.h"
+#include "tests/support/temp_folder.h"
 
 namespace paceline {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::TestWithParam;
 
 std::string Node(const std::string& id, const std::string& description = "L",
                  const std::string& numbers =
@@ -103,14 +101,6 @@ TEST(ParseGraphProfile, KeepsAnOutputThatIsTheOnlyEnd) {
             2u);
 }
 
-TEST(ParseGraphProfile, RefusesAFileWithNothingInIt) {
-  ExpectWrong("", "no node");
-  ExpectWrong("\n \n\t\n", "no node");
-  ExpectWrong(Node("a", "Input0"), "inputs or unused outputs");
-  ExpectWrong(Node("a", "__getitem__") + Node("b", "__getitem__"),
-              "inputs or unused outputs");
-}
-
 TEST(ParseGraphProfile, RefusesGarbageWithItsLine) {
   ExpectWrong(Node("a") + "what is this\n", "line 2: need 'id -- desc");
   ExpectWrong(Node("a") + std::string("\x01\x7f\0\xff", 4) + "\n",
@@ -147,14 +137,19 @@ TEST(ParseGraphProfile, RefusesNumbersThatAreMissingOrTooMany) {
               "too much after parameter_size: 'more=1'");
 }
 
-TEST(ParseGraphProfile, RefusesANodeTwice) {
+TEST(ParseGraphProfile, RefusesWhatIsNoGraphOfOneSink) {
+  ExpectWrong("", "no node");
+  ExpectWrong("\n \n\t\n", "no node");
+  ExpectWrong(Node("a", "Input0"), "inputs or unused outputs");
+  ExpectWrong(Node("a", "__getitem__") + Node("b", "__getitem__"),
+              "inputs or unused outputs");
   ExpectWrong(Node("a") + Node("b") + Node("a"),
               "line 3: node 'a' is there already, in line 1");
-}
-
-TEST(ParseGraphProfile, RefusesEdgesToUnknownNodes) {
   ExpectWrong(Node("a") + Edge("a", "b"), "line 2: an edge names node 'b'");
   ExpectWrong(Node("a") + Edge("c", "a"), "line 2: an edge names node 'c'");
+  ExpectWrong(
+      Node("a") + Node("b") + Node("c") + Edge("a", "b") + Edge("a", "c"),
+      "line 3: nothing uses node 'c', nor 'b' in line 2: 2 sinks");
 }
 
 TEST(ParseGraphProfile, RefusesCyclesAndNamesThem) {
@@ -169,12 +164,6 @@ TEST(ParseGraphProfile, RefusesCyclesAndNamesThem) {
     ring += Edge(absl::StrCat("n", i), absl::StrCat("n", (i + 1) % 30));
   }
   ExpectWrong(ring, "a cycle of 30 nodes");
-}
-
-TEST(ParseGraphProfile, RefusesSeveralSinks) {
-  ExpectWrong(
-      Node("a") + Node("b") + Node("c") + Edge("a", "b") + Edge("a", "c"),
-      "line 3: nothing uses node 'c', nor 'b' in line 2: 2 sinks");
 }
 
 TEST(ParseGraphProfile, RefusesWhatIsLongerThanSane) {
@@ -344,41 +333,30 @@ TEST(LayersOf, NamePartOfManyNodes) {
   EXPECT_EQ(LayersOf(graph, *StatesOf(graph))[1].name, "v+w+x+2 more");
 }
 
-// Published profiles, and what is known of them.
-struct Published {
-  const char* name;
-  int states;
-  double seconds;
-};
+TEST(PublishedProfiles, AreReadWhole) {
+  const struct {
+    const char* name;
+    int states;
+    double seconds;
+  } kPublished[] = {{"vgg16", 40, 0.672535},
+                    {"alexnet", 22, 0.085321},
+                    {"squeezenet1_0", 99, 0.285366},
+                    {"gnmt", 99, 0.089416},
+                    {"resnet50", 240, 0.443419}};
+  for (const auto& [name, states, whole] : kPublished) {
+    const GraphProfile graph = Parsed(ReadFile(absl::StrCat(
+        PACELINE_SOURCE_DIR, "/tests/data/pipedream/", name, ".txt")));
+    const StateSpace space = *StatesOf(graph);
 
-class PublishedProfile : public TestWithParam<Published> {};
-
-TEST_P(PublishedProfile, IsReadWhole) {
-  std::ifstream file(absl::StrCat(PACELINE_SOURCE_DIR, "/tests/data/pipedream/",
-                                  GetParam().name, ".txt"));
-  std::stringstream text;
-  text << file.rdbuf();
-
-  const GraphProfile graph = Parsed(text.str());
-  const StateSpace space = *StatesOf(graph);
-
-  EXPECT_EQ(space.states, GetParam().states + 1);
-  EXPECT_NEAR(space.seconds[space.last], GetParam().seconds, 1e-12);
-  double seconds = 0;
-  for (const LayerCost& layer : LayersOf(graph, space)) {
-    seconds += layer.forward_seconds + layer.backward_seconds;
+    EXPECT_EQ(space.states, states + 1) << name;
+    EXPECT_NEAR(space.seconds[space.last], whole, 1e-12) << name;
+    double seconds = 0;
+    for (const LayerCost& layer : LayersOf(graph, space)) {
+      seconds += layer.forward_seconds + layer.backward_seconds;
+    }
+    EXPECT_NEAR(seconds, whole, 1e-12) << name;
   }
-  EXPECT_NEAR(seconds, GetParam().seconds, 1e-12);
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    All, PublishedProfile,
-    ::testing::Values(Published{"vgg16", 40, 0.672535},
-                      Published{"alexnet", 22, 0.085321},
-                      Published{"squeezenet1_0", 99, 0.285366},
-                      Published{"gnmt", 99, 0.089416},
-                      Published{"resnet50", 240, 0.443419}),
-    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace paceline

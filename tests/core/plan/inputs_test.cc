@@ -91,19 +91,6 @@ TEST(PlanInputs, TakesAWorkerThatIsSlowNowAsSlow) {
       << "also where it is predicted";
 }
 
-TEST(PlanInputs, TakesNoiseBetweenMachinesOfOneKindForNoise) {
-  const JobSpec spec = Job();
-  const ModelDescription model = SmallModel(3);
-  std::vector<DeviceProfile> profiles = {Profile(spec, model, "a"),
-                                         Profile(spec, model, "b")};
-  for (DeviceProfile& profile : profiles) profile.cpu_model = "Cortex-A76";
-  for (LayerMeasurement& layer : profiles[1].layers) layer.forward.wall *= 1.05;
-
-  const auto inputs = InputsOf(spec, model, Keep(profiles), /*with_b=*/true);
-  const auto& devices = inputs.problem.devices;
-  EXPECT_NEAR(devices[0].layer_seconds[0], devices[1].layer_seconds[0], 1e-5);
-}
-
 TEST(PlanInputs, TakesNoiseBetweenLikeLayersForNoise) {
   const JobSpec spec = Job();
   const ModelDescription model = SmallModel(3);

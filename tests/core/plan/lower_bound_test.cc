@@ -4,25 +4,12 @@
 
 #include "core/plan/cost_table.h"
 #include "core/plan/search/policies.h"
-#include "core/plan/search/policy.h"
 #include "gtest/gtest.h"
 #include "tests/core/plan/random_instances.h"
 #include "tests/core/plan/small_problem.h"
 
 namespace paceline {
 namespace {
-
-TEST(LowerBound, IsUnderTheOptimumOfEveryProblem) {
-  for (uint64_t seed = 1; seed <= 600; ++seed) {
-    const PlanProblem problem = RandomProblem(seed);
-    const auto best = SolvePlan("optimal", problem, {});
-    if (!best.ok()) continue;
-    ASSERT_TRUE(best->exact);
-
-    EXPECT_LE(LowerBoundSeconds(problem), best->cost.step_seconds * (1 + 1e-9))
-        << seed;
-  }
-}
 
 // RandomPlacement asks neither for the number of stages nor about replicas.
 bool IsAllowed(const PlanProblem& problem, const Placement& placement) {

@@ -1,19 +1,20 @@
 #include "core/plan/machines.h"
 
-#include <cmath>
 #include <limits>
 #include <string>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
 
 Machines FourByTwo() { return {{4, 2}, {1e10, 1.25e9}, 16e9}; }
 
-std::string MessageOf(const absl::Status& status) {
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-  return std::string(status.message());
+void ExpectInvalid(const absl::Status& status, const std::string& said) {
+  ExpectError(status, absl::StatusCode::kInvalidArgument,
+              testing::HasSubstr(said));
 }
 
 TEST(ParseMachines, ReadsOneLevelAndTwo) {
@@ -23,28 +24,19 @@ TEST(ParseMachines, ReadsOneLevelAndTwo) {
 
 TEST(ParseMachines, RefusesWhatIsNoNumber) {
   for (const char* const sizes : {"", "x", "4x", "4,4", "4.5", "99999999999"}) {
-    EXPECT_NE(MessageOf(ParseMachines(sizes, "1,1", "").status())
-                  .find("need numbers like 16 or 4x4"),
-              std::string::npos)
-        << sizes;
+    ExpectInvalid(ParseMachines(sizes, "1,1", "").status(),
+                  "need numbers like 16 or 4x4");
   }
-  EXPECT_NE(MessageOf(ParseMachines("4x2", "fast,1", "").status())
-                .find("bandwidth 'fast,1'"),
-            std::string::npos);
-  EXPECT_NE(MessageOf(ParseMachines("4x2", "1e9,1e9", "16GB").status())
-                .find("memory '16GB'"),
-            std::string::npos);
+  ExpectInvalid(ParseMachines("4x2", "fast,1", "").status(),
+                "bandwidth 'fast,1'");
+  ExpectInvalid(ParseMachines("4x2", "1e9,1e9", "16GB").status(),
+                "memory '16GB'");
 }
 
 TEST(CheckMachines, WantsOneOrTwoLevelsWithABandwidthEach) {
-  EXPECT_NE(MessageOf(CheckMachines({{}, {}, 0})).find("0 levels"),
-            std::string::npos);
-  EXPECT_NE(MessageOf(CheckMachines({{2, 2, 2}, {1e9, 1e9, 1e9}, 0}))
-                .find("3 levels"),
-            std::string::npos);
-  EXPECT_NE(MessageOf(CheckMachines({{2, 2}, {1e9}, 0}))
-                .find("1 bandwidths for 2 levels"),
-            std::string::npos);
+  ExpectInvalid(CheckMachines({{}, {}, 0}), "0 levels");
+  ExpectInvalid(CheckMachines({{2, 2, 2}, {1e9, 1e9, 1e9}, 0}), "3 levels");
+  ExpectInvalid(CheckMachines({{2, 2}, {1e9}, 0}), "1 bandwidths for 2 levels");
 }
 
 TEST(CheckMachines, RefusesImpossibleNumbers) {

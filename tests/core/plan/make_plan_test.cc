@@ -772,13 +772,13 @@ std::vector<double> TrueSeconds() {
   return seconds;
 }
 
-// Profiles of a, b, c and d, of one kind: their layers' true times, times
+// The plan of profiles of a, b, c and d, of one kind: true times, times
 // slowness[i], off by up to `machine_noise` as a whole and `layer_noise` each;
 // their runs lie 12 % apart.
-Measurements NoisyProfiles(const JobSpec& spec, const ModelDescription& model,
-                           const std::vector<double>& slowness,
-                           double machine_noise, double layer_noise,
-                           uint64_t seed) {
+Plan NoisyPlan(const std::vector<double>& slowness, double machine_noise,
+               double layer_noise, uint64_t seed) {
+  const JobSpec spec = Scheduled("1f1b", 4);
+  const ModelDescription model = SmallModel(26);
   SplitMix64 random(seed);
   const auto off = [&random](double noise) {
     return 1 + noise * (2 * random.Unit() - 1);
@@ -799,7 +799,7 @@ Measurements NoisyProfiles(const JobSpec& spec, const ModelDescription& model,
       layer.backward.spread = 0.12 * layer.backward.wall;
     }
   }
-  return measurements;
+  return Value(MakePlan(spec, model, Workers(4), measurements));
 }
 
 // The longest stage by the true times.
@@ -816,18 +816,10 @@ double TruePace(const Plan& plan, const std::vector<double>& slowness) {
 }
 
 TEST(MakePlan, CutsLikeMachinesEvenlyDespiteNoise) {
-  JobSpec spec = Scheduled("1f1b", 4);
-  const ModelDescription model = SmallModel(26);
   const std::vector<double> alike = {1, 1, 1, 1};
-  const auto plan = [&](double machine_noise, double layer_noise,
-                        uint64_t seed) {
-    return Value(MakePlan(
-        spec, model, Workers(4),
-        NoisyProfiles(spec, model, alike, machine_noise, layer_noise, seed)));
-  };
-  const double best = TruePace(plan(0, 0, 0), alike);
+  const double best = TruePace(NoisyPlan(alike, 0, 0, 0), alike);
   for (uint64_t seed = 0; seed < 30; ++seed) {
-    const Plan noisy = plan(0.12, 0.12, seed);
+    const Plan noisy = NoisyPlan(alike, 0.12, 0.12, seed);
 
     EXPECT_NEAR(TruePace(noisy, alike), best, 1e-9) << seed << noisy.why;
     EXPECT_THAT(noisy.why, AllOf(HasSubstr("4 like machines were pooled"),
@@ -836,18 +828,10 @@ TEST(MakePlan, CutsLikeMachinesEvenlyDespiteNoise) {
 }
 
 TEST(MakePlan, SeesAMachineOfTheKindThatIsReallySlower) {
-  JobSpec spec = Scheduled("1f1b", 4);
-  const ModelDescription model = SmallModel(26);
   const std::vector<double> slowness = {1, 1, 1.3, 1};
-  const auto plan = [&](double machine_noise, double layer_noise,
-                        uint64_t seed) {
-    return Value(MakePlan(spec, model, Workers(4),
-                          NoisyProfiles(spec, model, slowness, machine_noise,
-                                        layer_noise, seed)));
-  };
-  const double best = TruePace(plan(0, 0, 0), slowness);
+  const double best = TruePace(NoisyPlan(slowness, 0, 0, 0), slowness);
   for (uint64_t seed = 0; seed < 30; ++seed) {
-    const Plan noisy = plan(0.03, 0.12, seed);
+    const Plan noisy = NoisyPlan(slowness, 0.03, 0.12, seed);
 
     EXPECT_LT(TruePace(noisy, slowness), 1.1 * best) << seed << noisy.why;
     EXPECT_THAT(noisy.why, HasSubstr("c takes "));

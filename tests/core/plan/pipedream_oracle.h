@@ -1,13 +1,13 @@
-// All plans of a small profile under the pipedream cost model, tried one by
-// one.  Shares no line and no structure with core/plan/pipedream: written
-// from the formulas in their headers.
+// The least bottleneck of all plans of a profile under the pipedream cost
+// model: all closed parts of the graph, all numbers of devices and machines,
+// one after the other, without a bound.  Shares no line and no structure with
+// core/plan/pipedream: written from the formulas in their headers.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <map>
-#include <tuple>
+#include <set>
 #include <vector>
 
 #include "core/plan/pipedream/graph_profile.h"
@@ -18,43 +18,70 @@ namespace paceline {
 class PipedreamOracle {
  public:
   PipedreamOracle(const GraphProfile& graph, const PipedreamRequest& request)
-      : graph_(graph), request_(request), all_((1u << graph.nodes.size()) - 1) {
-    const Machines& machines = request.machines;
-    in_machine_ = machines.sizes[0];
-    machines_ = machines.levels() == 1 ? 1 : machines.sizes[1];
-    near_ = machines.bytes_per_second[0];
-    far_ = machines.bytes_per_second.back();
-    for (Part part = 1; part <= all_; ++part) {
-      if (IsClosed(part)) closed_.push_back(part);
+      : graph_(graph),
+        request_(request),
+        devices_(request.machines.sizes[0]),
+        machines_(request.machines.levels() == 1 ? 1
+                                                 : request.machines.sizes[1]),
+        near_(request.machines.bytes_per_second[0]),
+        far_(request.machines.bytes_per_second.back()) {
+    FindClosedParts();
+    for (const Part part : closed_) {
+      seconds_.push_back(Sum(part, &ProfileNode::forward_seconds) +
+                         Sum(part, &ProfileNode::backward_seconds));
+      output_bytes_.push_back(Sum(part, &ProfileNode::output_bytes));
+      parameter_bytes_.push_back(Sum(part, &ProfileNode::parameter_bytes));
+      boundary_bytes_.push_back(BoundaryBytes(part));
     }
   }
 
-  double Least() {
-    TryRuns(0, machines_);
-    return least_;
+  double Least() const {
+    // [machines][part]: of the runs behind a part, on just so many machines.
+    std::vector<std::vector<double>> best(
+        machines_ + 1, std::vector<double>(closed_.size(), HUGE_VAL));
+    best[0].back() = 0;
+    for (size_t last = closed_.size() - 1; last > 0; --last) {
+      for (int later = 0; later < machines_; ++later) {
+        if (best[later][last] == HUGE_VAL) continue;
+        const int most = request_.replicas ? machines_ - later : 1;
+        for (int m = 1; m <= most; ++m) AddRuns(last, m, later, best);
+      }
+    }
+    double least = HUGE_VAL;
+    for (const auto& each : best) least = std::min(least, each[0]);
+    return least;
   }
 
  private:
-  // Nodes of a part of the graph, a bit each.
+  // Nodes of the graph, a bit each.
   using Part = unsigned;
 
+  // Parts are named by their places in closed_.
   struct Stage {
-    Part before;  // all that comes before it
-    Part until;   // that and the stage
+    size_t first;
+    size_t last;
     int replicas;
+    int after;  // devices of its row that come after it
   };
 
-  struct Run {
-    Part before;
-    Part until;
-    int machines;
-  };
+  // Parts that hold all that their nodes need, smaller ones first.
+  void FindClosedParts() {
+    std::vector<Part> needs(graph_.nodes.size(), 0);
+    for (const auto& [from, to] : graph_.edges) needs[to] |= 1u << from;
+    std::set<Part> known = {0};
+    closed_ = {0};
+    for (size_t i = 0; i < closed_.size(); ++i) {
+      const Part part = closed_[i];
+      for (size_t node = 0; node < needs.size(); ++node) {
+        const Part more = part | 1u << node;
+        if (more == part || (needs[node] & ~part) != 0) continue;
+        if (known.insert(more).second) closed_.push_back(more);
+      }
+    }
+  }
 
-  bool IsClosed(Part part) const {
-    return std::all_of(
-        graph_.edges.begin(), graph_.edges.end(), [&](const auto& edge) {
-          return !(part >> edge.second & 1) || (part >> edge.first & 1);
-        });
+  bool IsInside(size_t part, size_t other) const {
+    return part != other && (closed_[part] & ~closed_[other]) == 0;
   }
 
   double Sum(Part part, double ProfileNode::*what) const {
@@ -65,130 +92,104 @@ class PipedreamOracle {
     return sum;
   }
 
-  double Boundary(Part part) const {
-    if (part == all_ || !request_.count_transfers) return 0;
+  double BoundaryBytes(Part part) const {
     Part leaving = 0;
     for (const auto& [from, to] : graph_.edges) {
       if ((part >> from & 1) && !(part >> to & 1)) leaving |= 1u << from;
     }
-    return Sum(leaving, &ProfileNode::output_bytes);
+    return request_.count_transfers ? Sum(leaving, &ProfileNode::output_bytes)
+                                    : 0;
   }
 
-  bool Fits(const Stage& stage, int rest, int machines, int later) const {
+  double SentSeconds(size_t first, size_t last, double bytes_per_second) const {
+    return 2 * std::max(boundary_bytes_[first], boundary_bytes_[last]) /
+           bytes_per_second;
+  }
+
+  bool Fits(const Stage& stage, int machines, int later) const {
     if (request_.machines.memory_bytes == 0) return true;
-    const Part part = stage.until & ~stage.before;
+    const double bytes =
+        output_bytes_[stage.last] - output_bytes_[stage.first] +
+        parameter_bytes_[stage.last] - parameter_bytes_[stage.first];
     const double own = machines * stage.replicas;
-    const double after = machines * rest + in_machine_ * later;
-    return (Sum(part, &ProfileNode::output_bytes) +
-            Sum(part, &ProfileNode::parameter_bytes)) *
-               (std::ceil(after / own) + 1) <=
-           request_.machines.memory_bytes;
+    const double after = machines * stage.after + devices_ * later;
+    return bytes * (std::ceil(after / own) + 1) <=
+           request_.machines.memory_bytes * (1 + 1e-12);
   }
 
-  double RowSeconds(const std::vector<Stage>& row, int machines,
-                    int later) const {
-    int rest = 0;
-    for (const Stage& stage : row) rest += stage.replicas;
-    double slowest = 0;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const Stage& stage = row[i];
-      const Part part = stage.until & ~stage.before;
-      const double m = stage.replicas;
-      rest -= stage.replicas;
-      if (!Fits(stage, rest, machines, later)) return HUGE_VAL;
-      const double compute = Sum(part, &ProfileNode::forward_seconds) +
-                             Sum(part, &ProfileNode::backward_seconds);
-      const double sync =
-          4 * (m - 1) / m * Sum(part, &ProfileNode::parameter_bytes) / near_;
-      slowest = std::max(slowest, (compute + sync) / m);
-      if (i == 0) continue;
-      slowest = std::max({slowest, 2 * Boundary(stage.before) / (near_ * m),
-                          2 * Boundary(stage.until) / (near_ * m)});
-    }
-    return slowest;
+  // Without what it sends and receives.
+  double StageSeconds(const Stage& stage) const {
+    const double m = stage.replicas;
+    const double bytes =
+        parameter_bytes_[stage.last] - parameter_bytes_[stage.first];
+    const double sync = 4 * (m - 1) / m * bytes / near_;
+    return (seconds_[stage.last] - seconds_[stage.first] + sync) / m;
   }
 
-  void TryRows(const Run& run, int later, std::vector<Stage>& row, int devices,
-               double& least) const {
-    const Part done = row.empty() ? run.before : row.back().until;
-    if (done == run.until) {
-      least = std::min(least, RowSeconds(row, run.machines, later));
-      return;
-    }
-    for (const Part until : closed_) {
-      if (until == done || (done & ~until) != 0 || (until & ~run.until) != 0) {
-        continue;
-      }
-      for (int m = 1; m <= (request_.replicas ? devices : std::min(devices, 1));
-           ++m) {
-        row.push_back({done, until, m});
-        TryRows(run, later, row, devices - m, least);
-        row.pop_back();
+  // [part]: of rows of stages from it to `last`, inside each of `machines`.
+  std::vector<double> Rows(size_t last, int machines, int later) const {
+    std::vector<double> least(closed_.size(), HUGE_VAL);
+    // On just so many devices, behind another stage.
+    std::vector<std::vector<double>> behind(devices_ + 1, least);
+    behind[0][last] = 0;
+    for (size_t first = last; first-- > 0;) {
+      if (!IsInside(first, last)) continue;
+      for (size_t end = first + 1; end <= last; ++end) {
+        if (!IsInside(first, end)) continue;
+        for (int after = 0; after < devices_; ++after) {
+          const double rest = behind[after][end];
+          if (rest == HUGE_VAL) continue;
+          const int most = request_.replicas ? devices_ - after : 1;
+          for (int m = 1; m <= most; ++m) {
+            const Stage stage{first, end, m, after};
+            if (!Fits(stage, machines, later)) continue;
+            const double alone = std::max(rest, StageSeconds(stage));
+            least[first] = std::min(least[first], alone);
+            double& here = behind[after + m][first];
+            here = std::min(
+                here, std::max(alone, SentSeconds(first, end, near_) / m));
+          }
+        }
       }
     }
+    return least;
   }
 
-  double LeastRow(const Run& run, int later) {
-    const auto key = std::tuple(run.before, run.until, run.machines, later);
-    const auto known = rows_.find(key);
-    if (known != rows_.end()) return known->second;
-    double least = HUGE_VAL;
-    std::vector<Stage> row;
-    TryRows(run, later, row, in_machine_, least);
-    return rows_[key] = least;
-  }
-
-  double RunsSeconds() {
-    int later = 0;
-    for (const Run& run : runs_) later += run.machines;
-    double slowest = 0;
-    for (size_t i = 0; i < runs_.size(); ++i) {
-      const Run& run = runs_[i];
-      const double m = run.machines;
-      later -= run.machines;
-      double sync =
-          4 * (m - 1) / m *
-          Sum(run.until & ~run.before, &ProfileNode::parameter_bytes) / far_;
-      if (i == 0) sync /= in_machine_;
-      slowest = std::max(slowest, (LeastRow(run, later) + sync) / m);
-      if (i == 0) continue;
-      slowest = std::max({slowest, 2 * Boundary(run.before) / (far_ * m),
-                          2 * Boundary(run.until) / (far_ * m)});
-    }
-    return slowest;
-  }
-
-  void TryRuns(Part done, int machines) {
-    if (done == all_) {
-      least_ = std::min(least_, RunsSeconds());
-      return;
-    }
-    for (const Part until : closed_) {
-      if (until == done || (done & ~until) != 0) continue;
-      for (int m = 1;
-           m <= (request_.replicas ? machines : std::min(machines, 1)); ++m) {
-        runs_.push_back({done, until, m});
-        TryRuns(until, machines - m);
-        runs_.pop_back();
+  // Takes runs into `best` that end at `last`, on `machines` before `later`
+  // others.
+  void AddRuns(size_t last, int machines, int later,
+               std::vector<std::vector<double>>& best) const {
+    const std::vector<double> rows = Rows(last, machines, later);
+    const double m = machines;
+    for (size_t first = 0; first < last; ++first) {
+      const double bytes = parameter_bytes_[last] - parameter_bytes_[first];
+      double sync = 4 * (m - 1) / m * bytes / far_;
+      if (first == 0) sync /= devices_;
+      double seconds = (rows[first] + sync) / m;
+      if (first > 0) {
+        seconds = std::max(seconds, SentSeconds(first, last, far_) / m);
       }
+      double& here = best[later + machines][first];
+      here = std::min(here, std::max(seconds, best[later][last]));
     }
   }
 
   const GraphProfile& graph_;
   const PipedreamRequest& request_;
-  const Part all_;
-  int in_machine_ = 0;
-  int machines_ = 0;
-  double near_ = 0;
-  double far_ = 0;
+  const int devices_;
+  const int machines_;
+  const double near_;
+  const double far_;
   std::vector<Part> closed_;
-  std::vector<Run> runs_;
-  std::map<std::tuple<Part, Part, int, int>, double> rows_;
-  double least_ = HUGE_VAL;
+  // [place in closed_]
+  std::vector<double> seconds_;
+  std::vector<double> output_bytes_;
+  std::vector<double> parameter_bytes_;
+  std::vector<double> boundary_bytes_;
 };
 
-// The least bottleneck in seconds; infinite when nothing fits.  One source and
-// at most 10 nodes; exponential in all sizes.
+// Infinite when nothing fits.  Graphs of one source, at most 32 nodes and a few
+// dozen closed parts.
 inline double LeastPipedreamSeconds(const GraphProfile& graph,
                                     const PipedreamRequest& request) {
   return PipedreamOracle(graph, request).Least();

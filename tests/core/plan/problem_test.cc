@@ -1,6 +1,5 @@
 #include "core/plan/problem.h"
 
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <string>

@@ -1,7 +1,6 @@
 // Planning problems small enough to solve in one's head.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <string>
 #include <utility>
