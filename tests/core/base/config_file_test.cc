@@ -1,24 +1,17 @@
 #include "core/os/config_file.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
-
-#include <fstream>
-#include <sstream>
 
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 
 namespace paceline {
 namespace {
 
 class ConfigFileTest : public ::testing::Test {
  protected:
-  ConfigFileTest()
-      : path_(::testing::TempDir() + "/config-" + std::to_string(getpid())) {}
-  ~ConfigFileTest() override { unlink(path_.c_str()); }
-
   absl::StatusOr<std::vector<ConfigEntry>> Read(const std::string& text) {
-    std::ofstream(path_) << text;
+    folder_.Write("config", text);
     return ReadConfigFile(path_);
   }
   // Returns the error of a file whose second line is `line`, without the path.
@@ -28,7 +21,8 @@ class ConfigFileTest : public ::testing::Test {
     return std::string(status.message().substr(path_.size()));
   }
 
-  const std::string path_;
+  const TempFolder folder_;
+  const std::string path_ = folder_.Path("config");
 };
 
 TEST_F(ConfigFileTest, ValuesAreQuotedOrBareAndCommentsAreLeftOut) {
@@ -60,9 +54,8 @@ TEST_F(ConfigFileTest, AKeyIsSetAndOtherLinesStay) {
   ASSERT_EQ(stat(path_.c_str(), &file), 0);
   EXPECT_EQ(file.st_mode & 0777, 0640u);
 
-  std::ostringstream text;
-  text << std::ifstream(path_).rdbuf();
-  EXPECT_EQ(text.str(), "# first\n# a = \"default\"\nb = \"3\"\na = \"x\"\n");
+  EXPECT_EQ(ReadFile(path_),
+            "# first\n# a = \"default\"\nb = \"3\"\na = \"x\"\n");
 }
 
 TEST_F(ConfigFileTest, AFaultNamesLineAndKey) {

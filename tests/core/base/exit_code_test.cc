@@ -9,12 +9,9 @@ TEST(DaemonExitCode, TellsWhatACallerCanDoSomethingAbout) {
   EXPECT_EQ(DaemonExitCode(absl::InvalidArgumentError("")), 78);
   EXPECT_EQ(DaemonExitCode(absl::PermissionDeniedError("")), 78);
   EXPECT_EQ(DaemonExitCode(absl::UnauthenticatedError("")), 78);
-  EXPECT_EQ(DaemonExitCode(absl::UnavailableError("")), 1);
   EXPECT_EQ(DaemonExitCode(absl::AbortedError("")), 78);
-}
-
-// A clock may be set, and a coordinator may order what it can again.
-TEST(DaemonExitCode, IsNotThatOfWrongConfigurationWhereItMayBeRightLater) {
+  EXPECT_EQ(DaemonExitCode(absl::UnavailableError("")), 1);
+  // A clock may be set, and a coordinator may order what it can again.
   EXPECT_EQ(DaemonExitCode(absl::FailedPreconditionError("")), 1);
   EXPECT_EQ(DaemonExitCode(absl::NotFoundError("")), 1);
 }

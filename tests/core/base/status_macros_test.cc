@@ -5,8 +5,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/check.h"
-#include "core/base/clock.h"
-#include "core/base/ids.h"
 #include "gtest/gtest.h"
 
 namespace paceline {
@@ -50,32 +48,6 @@ TEST(CheckDeathTest, PrintsTheConditionAndTheValues) {
   const int a = 1;
 
   EXPECT_DEATH(PACELINE_CHECK(a == 2, "a=1"), "broken invariant: a == 2: a=1");
-}
-
-TEST(SystemClock, NeverGoesBack) {
-  const SystemClock clock;
-  const Instant first = clock.Now();
-
-  EXPECT_GE(clock.Now() - first, absl::ZeroDuration());
-}
-
-TEST(Instant, OrdersAndAdds) {
-  const Instant early{absl::Seconds(1)};
-  const Instant late = early + absl::Seconds(2);
-
-  EXPECT_LT(early, late);
-  EXPECT_EQ(late - early, absl::Seconds(2));
-  EXPECT_EQ(late, (Instant{absl::Seconds(3)}));
-}
-
-TEST(Fence, OrdersByJobThenAttemptThenPlan) {
-  const Fence fence{JobId{1}, 2, 3};
-
-  EXPECT_LT(fence, (Fence{JobId{2}, 0, 0}));
-  EXPECT_LT(fence, (Fence{JobId{1}, 3, 0}));
-  EXPECT_LT(fence, (Fence{JobId{1}, 2, 4}));
-  EXPECT_EQ(fence, (Fence{JobId{1}, 2, 3}));
-  EXPECT_FALSE(JobId().assigned());
 }
 
 }  // namespace

@@ -84,16 +84,6 @@ TEST(Catalog, ModelsHaveAsManyFlopsAsTheirPapersSay) {
   }
 }
 
-TEST(Catalog, DeitSmallIsCutInHalfBlocks) {
-  const ModelDescription model = Own("deit_small_patch16_224");
-
-  ASSERT_EQ(model.layers.size(), 1u + 2 * 12 + 1);
-  EXPECT_EQ(model.name, "deit_small_patch16_224");
-  EXPECT_EQ(model.layers[0].output, (Shape{197, 384}));
-  EXPECT_EQ(model.layers[24].name, "blocks.11.mlp");
-  EXPECT_EQ(model.layers.back().output, Shape{1000});
-}
-
 TEST(Catalog, VitB16HasTheNamesOfTorchvision) {
   const ModelDescription model = Own("vit_b_16");
 

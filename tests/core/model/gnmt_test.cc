@@ -43,32 +43,6 @@ TEST(Gnmt, HasALayerForEachLstmAndOneForAttention) {
   EXPECT_EQ(model.layers.back().output, (Shape{6, 20}));
 }
 
-TEST(Gnmt, NamesItsParametersAsTorchDoes) {
-  const ModelDescription model = DescribeModel(Spec(), {12}, 20).value();
-  std::vector<std::string> names;
-  for (const Layer& layer : model.layers) {
-    for (const Parameter& parameter : layer.parameters) {
-      names.push_back(parameter.name);
-      if (parameter.name == "encoder.rnn_layers.1.weight_ih_l0") {
-        EXPECT_EQ(parameter.shape, (Shape{32, 16})) << "of both directions";
-      }
-      if (parameter.name == "decoder.rnn_layers.0.weight_ih_l0") {
-        EXPECT_EQ(parameter.shape, (Shape{32, 16})) << "and of the context";
-      }
-    }
-  }
-
-  ASSERT_EQ(names.size(), 1u + 8 + 4 + 4 + 1 + 4 + 5 + 4 + 4 + 2);
-  EXPECT_EQ(names[0], "encoder.embedder.weight");
-  EXPECT_EQ(names[1], "encoder.rnn_layers.0.weight_ih_l0");
-  EXPECT_EQ(names[8], "encoder.rnn_layers.0.bias_hh_l0_reverse");
-  EXPECT_EQ(names[17], "decoder.embedder.weight");
-  EXPECT_EQ(names[18], "decoder.att_rnn.rnn.weight_ih_l0");
-  EXPECT_EQ(names[22], "decoder.att_rnn.attn.linear_q.weight");
-  EXPECT_EQ(names[24], "decoder.att_rnn.attn.linear_att.weight");
-  EXPECT_EQ(names.back(), "decoder.classifier.classifier.bias");
-}
-
 // Eight LSTM layers of 1024, as MLPerf and PipeDream trained it.
 TEST(Gnmt, ReachesTheSizeThatIsKnownByItsName) {
   ModelSpec spec = DefaultModel("gnmt");

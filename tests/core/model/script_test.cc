@@ -1,4 +1,3 @@
-#include <cmath>
 
 #include "core/model/catalog.h"
 #include "gmock/gmock.h"

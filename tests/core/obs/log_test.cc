@@ -66,12 +66,6 @@ TEST(Log, WritesOnlyTheAskedLevelAndAbove) {
   EXPECT_THAT(lines, MatchesRegex("[^\n]* warn three\n[^\n]* error four\n"));
 }
 
-TEST(Log, WritesDebugLinesWhenAsked) {
-  EXPECT_THAT(Written({.program = "p", .level = LogLevel::kDebug},
-                      [] { Log(LogLevel::kDebug, "detail"); }),
-              MatchesRegex("[^\n]* p debug detail\n"));
-}
-
 TEST(Log, QuotesValuesThatWouldNotReadBack) {
   EXPECT_EQ(TextOf("s", {{"a", "two words"}}), "s a=\"two words\"");
   EXPECT_EQ(TextOf("s", {{"a", ""}}), "s a=\"\"");

@@ -1,10 +1,7 @@
 #include "core/obs/metrics.h"
 
-#include <stdlib.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <string>
@@ -14,6 +11,7 @@
 #include "core/os/thread.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 
 namespace paceline {
 namespace {
@@ -41,43 +39,34 @@ TEST(Metrics, ShowNameHelpTypeAndValue) {
   EXPECT_THAT(text, HasSubstr("paceline_test_memory_bytes -1.5\n"));
 }
 
-TEST(Metrics, TakeObservationsThatWereCountedElsewhere) {
-  MetricsRegistry registry;
-  registry.DeclareHistogram("paceline_test_step_seconds", "Step time.",
-                            {0.1, 1});
-  const Histogram histogram =
-      registry.GetHistogram("paceline_test_step_seconds");
-  histogram.Observe(0.5);
-
-  histogram.ObserveMany({2, 0, 3}, 31);
-  histogram.ObserveMany({1, 1, 1}, std::nan(""));
-  histogram.ObserveMany({1, -1, 1}, 1);
-
-  const std::string text = registry.Text();
-  EXPECT_THAT(text, HasSubstr("_bucket{le=\"0.1\"} 2\n"));
-  EXPECT_THAT(text, HasSubstr("_bucket{le=\"1\"} 3\n"));
-  EXPECT_THAT(text, HasSubstr("_bucket{le=\"+Inf\"} 6\n"));
-  EXPECT_THAT(text, HasSubstr("_sum 31.5\n"));
-}
-
 TEST(Metrics, CountObservationsUpToEveryBucketsBound) {
   MetricsRegistry registry;
-  registry.DeclareHistogram("paceline_test_step_seconds", "Step time.",
-                            {0.1, 1, 10});
-  const Histogram histogram =
-      registry.GetHistogram("paceline_test_step_seconds");
+  registry.DeclareHistogram("step_seconds", "Step time.", {0.1, 1, 10});
+  const Histogram histogram = registry.GetHistogram("step_seconds");
 
   for (const double seconds : {0.05, 0.5, 0.75, 100.0}) {
     histogram.Observe(seconds);
   }
 
-  const std::string text = registry.Text();
-  EXPECT_THAT(text, HasSubstr("_bucket{le=\"0.1\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("_bucket{le=\"1\"} 3\n"));
-  EXPECT_THAT(text, HasSubstr("_bucket{le=\"10\"} 3\n"));
-  EXPECT_THAT(text, HasSubstr("_bucket{le=\"+Inf\"} 4\n"));
-  EXPECT_THAT(text, HasSubstr("_count 4\n"));
-  EXPECT_THAT(text, HasSubstr("_sum 101.3\n"));
+  EXPECT_THAT(registry.Text(),
+              HasSubstr("step_seconds_count 4\n"
+                        "step_seconds_sum 101.3\n"
+                        "step_seconds_bucket{le=\"0.1\"} 1\n"
+                        "step_seconds_bucket{le=\"1\"} 3\n"
+                        "step_seconds_bucket{le=\"10\"} 3\n"
+                        "step_seconds_bucket{le=\"+Inf\"} 4\n"));
+  // It takes what was counted elsewhere.
+  histogram.ObserveMany({2, 0, 3, 1}, 31);
+  histogram.ObserveMany({1, 1, 1, 1}, NAN);
+  histogram.ObserveMany({1, -1, 1, 1}, 1);
+
+  EXPECT_THAT(registry.Text(),
+              HasSubstr("step_seconds_count 10\n"
+                        "step_seconds_sum 132.3\n"
+                        "step_seconds_bucket{le=\"0.1\"} 3\n"
+                        "step_seconds_bucket{le=\"1\"} 5\n"
+                        "step_seconds_bucket{le=\"10\"} 8\n"
+                        "step_seconds_bucket{le=\"+Inf\"} 10\n"));
 }
 
 TEST(Metrics, AreNotSpoiledByAmountsThatAreNoNumbers) {
@@ -178,21 +167,18 @@ TEST(Metrics, AddUpWhatThreadsCountWhileOthersRead) {
 
 // Returns promtool's output for `text`, and its exit code in `code`.
 std::string Promtool(const std::string& text, int* code) {
-  char path[] = "/tmp/paceline-metrics-XXXXXX";
-  const int fd = mkstemp(path);
-  EXPECT_GE(fd, 0);
-  EXPECT_EQ(write(fd, text.data(), text.size()),
-            static_cast<ssize_t>(text.size()));
-  close(fd);
+  const TempFolder folder;
+  folder.Write("metrics", text);
   FILE* pipe = popen(
-      absl::StrCat("promtool check metrics < ", path, " 2>&1").c_str(), "r");
+      absl::StrCat("promtool check metrics < ", folder.Path("metrics"), " 2>&1")
+          .c_str(),
+      "r");
   std::string said;
   char buffer[1024];
   while (const size_t got = fread(buffer, 1, sizeof(buffer), pipe)) {
     said.append(buffer, got);
   }
   *code = WEXITSTATUS(pclose(pipe));
-  unlink(path);
   return said;
 }
 

@@ -4,7 +4,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <memory>

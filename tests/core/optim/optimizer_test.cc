@@ -256,12 +256,6 @@ TEST(ApplyUpdateDeathTest, RefusesASkippedStepAndWrongSizes) {
                "state=0 need=2");
 }
 
-TEST(StateSlots, CountsWhatAnOptimizerKeeps) {
-  EXPECT_EQ(StateSlots(OptimizerSpec()), 0);
-  EXPECT_EQ(StateSlots(Momentum()), 1);
-  EXPECT_EQ(StateSlots(AdamW()), 2);
-}
-
 TEST(SquaredNorm, AddsEightLanesInLaneOrder) {
   SplitMix64 random(7);
   const std::vector<float> values = Draw(random, 1e3f);

@@ -153,15 +153,5 @@ TEST(Failure, LosesWhatIsOnItsWayAndEndsAsAFreshStep) {
   }
 }
 
-TEST(Failure, AtTheEndOfTheLastStepComesTooLate) {
-  Chain chain = Chain::Equal(2, 2, false);  // 3 s
-  chain.options.failures = {{.at_seconds = 3.5, .device = 0}};
-
-  const SimulationResult result = chain.Run();
-
-  EXPECT_FALSE(result.failed_device.has_value());
-  EXPECT_DOUBLE_EQ(result.seconds, 3);
-}
-
 }  // namespace
 }  // namespace paceline

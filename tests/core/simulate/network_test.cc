@@ -6,37 +6,38 @@ namespace paceline {
 namespace {
 
 // Four devices, 100 bytes a second, 1 s of latency.
-PlanProblem FourDevices() {
-  PlanProblem problem;
-  problem.devices.resize(4);
-  problem.links.assign(4, std::vector<LinkCost>(4, {100, 1}));
-  return problem;
-}
+class NetworkTest : public testing::Test {
+ protected:
+  NetworkTest() {
+    problem_.devices.resize(4);
+    problem_.links.assign(4, std::vector<LinkCost>(4, {100, 1}));
+  }
 
-// When a frame that is alone is there.
-double Alone(Network& network, int from, int to, double bytes, double now) {
-  return network.Receive(from, to, bytes,
-                         network.Send(from, to, bytes, now).reach_seconds);
-}
+  // When a frame that is alone is there.
+  static double Alone(Network& network, int from, int to, double bytes,
+                      double now) {
+    return network.Receive(from, to, bytes,
+                           network.Send(from, to, bytes, now).reach_seconds);
+  }
 
-TEST(Network, AFrameTakesItsBytesAndTheLatency) {
-  const PlanProblem problem = FourDevices();
-  Network network(problem);
+  PlanProblem problem_;
+};
+
+TEST_F(NetworkTest, AFrameTakesItsBytesAndTheLatency) {
+  Network network(problem_);
 
   EXPECT_DOUBLE_EQ(Alone(network, 0, 1, 200, 5), 5 + 2 + 1);
 }
 
-TEST(Network, FramesForDifferentDevicesShareTheSendersPort) {
-  const PlanProblem problem = FourDevices();
-  Network network(problem);
+TEST_F(NetworkTest, FramesForDifferentDevicesShareTheSendersPort) {
+  Network network(problem_);
 
   EXPECT_DOUBLE_EQ(Alone(network, 0, 1, 200, 0), 3);
   EXPECT_DOUBLE_EQ(Alone(network, 0, 2, 200, 0), 5);
 }
 
-TEST(Network, FramesFromDifferentDevicesShareTheReceiversPort) {
-  const PlanProblem problem = FourDevices();
-  Network network(problem);
+TEST_F(NetworkTest, FramesFromDifferentDevicesShareTheReceiversPort) {
+  Network network(problem_);
   const double one = network.Send(0, 2, 200, 0).reach_seconds;
   const double two = network.Send(1, 2, 200, 0).reach_seconds;
 
@@ -44,19 +45,17 @@ TEST(Network, FramesFromDifferentDevicesShareTheReceiversPort) {
   EXPECT_DOUBLE_EQ(network.Receive(1, 2, 200, two), 5);
 }
 
-TEST(Network, SendingAndReceivingDoNotShareAPort) {
-  const PlanProblem problem = FourDevices();
-  Network network(problem);
+TEST_F(NetworkTest, SendingAndReceivingDoNotShareAPort) {
+  Network network(problem_);
 
   EXPECT_DOUBLE_EQ(Alone(network, 0, 1, 200, 0), 3);
   EXPECT_DOUBLE_EQ(Alone(network, 1, 0, 200, 0), 3);
 }
 
-TEST(Network, DevicesOfAMachineMayShareItsPortToOthers) {
-  PlanProblem problem = FourDevices();
-  problem.devices[2].machine = problem.devices[3].machine = 1;
-  problem.links[0][1].bytes_per_second = 1000;
-  Network own(problem), shared(problem, /*machine_ports=*/true);
+TEST_F(NetworkTest, DevicesOfAMachineMayShareItsPortToOthers) {
+  problem_.devices[2].machine = problem_.devices[3].machine = 1;
+  problem_.links[0][1].bytes_per_second = 1000;
+  Network own(problem_), shared(problem_, /*machine_ports=*/true);
 
   EXPECT_DOUBLE_EQ(Alone(own, 0, 2, 200, 0), 3);
   EXPECT_DOUBLE_EQ(Alone(own, 1, 3, 200, 0), 3);
@@ -65,10 +64,9 @@ TEST(Network, DevicesOfAMachineMayShareItsPortToOthers) {
   EXPECT_DOUBLE_EQ(Alone(shared, 0, 1, 200, 0), 1.2) << "inside the machine";
 }
 
-TEST(Network, ASlowLinkHoldsUpOnlyItself) {
-  PlanProblem problem = FourDevices();
-  problem.links[0][1].bytes_per_second = 10;
-  Network network(problem);
+TEST_F(NetworkTest, ASlowLinkHoldsUpOnlyItself) {
+  problem_.links[0][1].bytes_per_second = 10;
+  Network network(problem_);
 
   EXPECT_DOUBLE_EQ(Alone(network, 0, 1, 200, 0), 21);
   // The port was busy for 2 s.
@@ -76,9 +74,8 @@ TEST(Network, ASlowLinkHoldsUpOnlyItself) {
   EXPECT_DOUBLE_EQ(Alone(network, 0, 1, 200, 0), 41);
 }
 
-TEST(Network, ClearForgetsWhatWasUnderWay) {
-  const PlanProblem problem = FourDevices();
-  Network network(problem);
+TEST_F(NetworkTest, ClearForgetsWhatWasUnderWay) {
+  Network network(problem_);
   Alone(network, 0, 1, 2000, 0);
 
   network.Clear();

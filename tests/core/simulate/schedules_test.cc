@@ -74,13 +74,6 @@ TEST(Interleaved, DividesTheBubbleByTheStagesOfADevice) {
   }
 }
 
-TEST(Interleaved, RefusesWhatTheScheduleRefuses) {
-  const auto result = Interleaved("interleaved-1f1b", 2, 2, 3).Try();
-
-  ExpectError(result.status(), absl::StatusCode::kInvalidArgument,
-              HasSubstr("a multiple of 2, got 3"));
-}
-
 TEST(Pipedream, HasNoBubbleBetweenSteps) {
   for (const int stages : {1, 2, 4}) {
     Chain chain = With("pipedream", stages, 8);

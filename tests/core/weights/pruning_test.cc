@@ -1,6 +1,5 @@
 #include "core/weights/pruning.h"
 
-#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,6 +1,9 @@
-
 #include "core/transfer/checksum.h"
+
+#include <string>
+
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 
 namespace paceline {
 namespace {
@@ -26,6 +29,19 @@ TEST(Sha256, DoesNotCareHowTheBytesAreCut) {
   for (const char* part : {"", "a", "", "bc"}) hash.Update(part);
 
   EXPECT_EQ(hash.HexDigest(), kAbc);
+}
+
+TEST(HashFile, IsTheHashOfAllItsBytes) {
+  const TempFolder folder;
+  // More than is read at a time.
+  std::string bytes(3 << 20, 'a');
+  bytes.back() = 'b';
+  folder.Write("weights", bytes);
+
+  EXPECT_EQ(HashFile(folder.Path("weights")).value(),
+            HashBytes({reinterpret_cast<const uint8_t*>(bytes.data()),
+                       bytes.size()}));
+  EXPECT_TRUE(absl::IsNotFound(HashFile(folder.Path("none")).status()));
 }
 
 }  // namespace
