@@ -15,6 +15,13 @@ MEMBERS = 5
 HALF_A_LEASE_SECONDS = 1.5  # of the coordinator's default, `--lease`
 
 
+def slow(members):
+    """Faults that leave the cores to others: a job without an end takes all
+    that there are, else."""
+    return "".join(f"  - {{worker: w{i}, step: 0, steps: 0, kind: delay, "
+                   "seconds: 0.05}\n" for i in range(1, members + 1))
+
+
 class GroupCase(MeshCase):
     def job_file(self, steps, more="aggregation: {mode: rolling}\n",
                  test_samples=64):
@@ -80,7 +87,9 @@ class Watched(GroupCase):
         """Starts a mesh of its own for so many, and an endless job."""
         if members:
             self.start(members, *flags)
-        self.detach(self.job_file(1_000_000))
+        self.detach(self.job_file(
+            1_000_000, "aggregation: {mode: rolling}\nfaults:\n" +
+            slow(members or self.shared)))
         self.await_sight(lambda job: job["step"] > 5)
 
 
@@ -100,9 +109,9 @@ class KilledServer(Watched):
     def costs_its_part_and_comes_back(self, phase, victim):
         self.detach(self.job_file(
             100_000,
-            "aggregation: {mode: rolling}\n"
-            f"faults: [{{worker: {victim}, kind: kill, phase: {phase}, "
-            f"step: {self.step_served_by(victim, 20)}}}]\n"))
+            "aggregation: {mode: rolling}\nfaults:\n"
+            f"  - {{worker: {victim}, kind: kill, phase: {phase}, "
+            f"step: {self.step_served_by(victim, 20)}}}\n{slow(MEMBERS)}"))
 
         # Lost, and a member again, with the others' state.
         self.await_joined(victim)
@@ -134,10 +143,7 @@ class KilledServer(Watched):
 class KeptGroups(GroupCase):
     """A group's state outlives its members, as a pipeline's does."""
     shared = 3
-    # Slow enough that an undisturbed run to where it has come is soon done.
-    ALL = """aggregation: {mode: rolling, min_parts: 3}
-faults: [{worker: w1, step: 0, steps: 0, kind: delay, seconds: 0.02}]
-"""
+    ALL = f"aggregation: {{mode: rolling, min_parts: 3}}\nfaults:\n{slow(3)}"
 
     def goes_on(self, job, *sets):
         """What becomes of it, as another job."""

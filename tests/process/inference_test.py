@@ -92,7 +92,7 @@ class DeadStage(MeshCase):
         self.await_idle(3)
         infer = self.write(
             "kind: infer\nmodel: {name: vit, depth: 3, width: 32}\n"
-            "data: {name: synthetic, test_samples: 12000}\n"
+            "data: {name: synthetic, test_samples: 6000}\n"
             "infer: {micro_batch: 4, tolerate: skip}\n"
             "pipeline: {cuts: [3, 5], workers: [w1, w9, w2]}\n")
         job = self.detach(infer)

@@ -55,7 +55,7 @@ class Moves(MeshCase):
         infer = self.write("""
 kind: infer
 model: {name: lenet}
-data: {name: synthetic, test_samples: 8000}
+data: {name: synthetic, test_samples: 12000}
 infer: {micro_batch: 4}
 pipeline: {stages: 3}
 """)

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from mesh_case import SMALL, MeshCase
 
 FILE = "name: <b>first</b> & co\n" + SMALL
-STEPS = 120
+STEPS = 1000  # so many that it is still there to be disturbed
 
 
 class Page(HTMLParser):

@@ -10,7 +10,7 @@ name: seeds
 base:
   model: {name: mlp, hidden: [16, 16]}
   data: {name: synthetic, train_samples: 512, test_samples: 64}
-  train: {steps: 400, batch: 32, micro_batch: 8, evaluate_every: 0}
+  train: {steps: 800, batch: 32, micro_batch: 8, evaluate_every: 0}
   pipeline: {stages: 2}
 vary:
   train.optimizer.name: [sgd, adamw]

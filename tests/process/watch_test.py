@@ -130,7 +130,7 @@ class Top(MeshCase):
         for process, text in ((nodes, "w2"), (top, "workers: 2 idle")):
             self.soon(lambda p=process, t=text: t in p.out.read_text())
 
-        self.submit(self.write(NAMED), "train.steps=200", "pipeline.stages=2")
+        self.submit(self.write(NAMED), "train.steps=800", "pipeline.stages=2")
 
         self.soon(lambda: "job 1  succeeded" in top.out.read_text())
         self.has(top.out.read_text(), "job 1  submitted",
