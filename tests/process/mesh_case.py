@@ -355,13 +355,14 @@ class MeshCase(ClientCase):
     """Gives each test a mesh of its own, which start() begins, or all tests of
     a class the same one."""
     shared = 0  # workers of the mesh that the tests of a class share
+    flags = ()  # of `up`, for that mesh
     own = 0  # workers of the mesh that each of them has to itself
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         if cls.shared:
-            mesh = Mesh(Settings.programs, cls.shared)
+            mesh = Mesh(Settings.programs, cls.shared, *cls.flags)
 
             def check():
                 assert mesh.process.returncode == 0, mesh.process.returncode
