@@ -56,4 +56,29 @@ inline double SquaredNorm(absl::Span<const float> values) {
   return SquaredNorm(absl::MakeConstSpan(&values, 1));
 }
 
+// --- running statistics of batch normalisation ---
+
+// How much one micro-batch counts: torch.nn.BatchNorm2d's default.
+constexpr float kBatchNormMomentum = 0.1f;
+
+// Moves `running` towards what one micro-batch saw, element by element:
+//   running = (1 - momentum) * running + momentum * seen
+// Both [channels] float32 of equal size: a mean, or an unbiased variance.
+void FoldStatistics(absl::Span<const float> seen, absl::Span<float> running);
+
+// The same in two halves, for micro-batches that several machines computed.
+// FoldStatistics() over all `micro_batches` of a step, ascending, gives
+//   running = (1 - share) * running + share * (sum / weight)
+// with sum and weight added up over the micro-batches, but for rounding.
+// Without some of them sum / weight is the mean of the others.
+
+// Returns the weight of micro-batch `micro_batch` in the sum.
+float StatisticsWeight(int micro_batch, int micro_batches);
+// sum += weight * seen, element by element.
+void AddStatistics(absl::Span<const float> seen, float weight,
+                   absl::Span<float> sum);
+// The second half; nothing without weight.
+void FoldSum(absl::Span<const float> sum, float weight, int micro_batches,
+             absl::Span<float> running);
+
 }  // namespace paceline

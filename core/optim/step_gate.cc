@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/optim/optimizer.h"
 
 namespace paceline {
@@ -52,11 +53,11 @@ double BiasCorrection(double beta, int64_t updates) {
 
 absl::Status CheckRepeat(const StepReport& report, const StepReport& known) {
   if (SameReport(report, known)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "stage ", report.stage, " reported step ", report.step,
-      " twice and differently: gradient hash ",
-      absl::Hex(known.result_hash, absl::kZeroPad16), " first, then ",
-      absl::Hex(report.result_hash, absl::kZeroPad16)));
+  return InvalidArgument("stage ", report.stage, " reported step ", report.step,
+                         " twice and differently: gradient hash ",
+                         absl::Hex(known.result_hash, absl::kZeroPad16),
+                         " first, then ",
+                         absl::Hex(report.result_hash, absl::kZeroPad16));
 }
 
 }  // namespace
@@ -111,10 +112,10 @@ StepVerdict DecideStep(const TrainSpec& train, int64_t total_steps,
 absl::Status SkipCount::OnStep(bool skipped, const std::string& why) {
   in_row_ = skipped ? in_row_ + 1 : 0;
   if (in_row_ < kMostSkippedInRow) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the training has diverged: ", in_row_,
-                   " steps in a row were skipped; the last one: ", why,
-                   "; lower train.learning_rate.base, or set train.clip_norm"));
+  return InvalidArgument(
+      "the training has diverged: ", in_row_,
+      " steps in a row were skipped; the last one: ", why,
+      "; lower train.learning_rate.base, or set train.clip_norm");
 }
 
 StepGate::StepGate(const TrainSpec& train, int64_t total_steps,
@@ -129,13 +130,13 @@ StepGate::StepGate(const TrainSpec& train, int64_t total_steps,
 absl::StatusOr<std::optional<StepVerdict>> StepGate::Add(
     const StepReport& report) {
   if (report.stage < 0 || report.stage >= std::ssize(replicas_)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "no stage ", report.stage, ": the job has ", replicas_.size()));
+    return InvalidArgument("no stage ", report.stage, ": the job has ",
+                           replicas_.size());
   }
   if (report.replica < 0 || report.replica >= replicas_[report.stage]) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no replica ", report.replica, " of stage ", report.stage,
-                     ", which has ", replicas_[report.stage]));
+    return InvalidArgument("no replica ", report.replica, " of stage ",
+                           report.stage, ", which has ",
+                           replicas_[report.stage]);
   }
   const int64_t oldest =
       last_verdict_.has_value() ? open_step_ - 1 : open_step_;
@@ -145,10 +146,10 @@ absl::StatusOr<std::optional<StepVerdict>> StepGate::Add(
                                            open_step_, " is open"));
   }
   if (report.step > open_step_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("step ", report.step, " is beyond step ", open_step_,
-                     ", which waits for the reports of stages ",
-                     absl::StrJoin(Missing(), ", ")));
+    return FailedPrecondition("step ", report.step, " is beyond step ",
+                              open_step_,
+                              ", which waits for the reports of stages ",
+                              absl::StrJoin(Missing(), ", "));
   }
   if (report.step == open_step_ - 1) {
     const absl::Status same =
@@ -168,21 +169,21 @@ absl::StatusOr<std::optional<StepVerdict>> StepGate::AddToOpenStep(
     return std::optional<StepVerdict>();
   }
   if (!reports_.empty() && reports_.begin()->second.samples != report.samples) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "stage ", report.stage, " counted ", report.samples,
-        " samples in step ", report.step, ", stage ",
-        reports_.begin()->first.first, " ", reports_.begin()->second.samples));
+    return InvalidArgument("stage ", report.stage, " counted ", report.samples,
+                           " samples in step ", report.step, ", stage ",
+                           reports_.begin()->first.first, " ",
+                           reports_.begin()->second.samples);
   }
   const auto peer = reports_.lower_bound({report.stage, 0});
   if (peer != reports_.end() && peer->first.first == report.stage &&
       peer->second.result_hash != report.result_hash) {
-    return absl::DataLossError(absl::StrCat(
+    return DataLoss(
         "replicas ", peer->first.second, " and ", report.replica, " of stage ",
         report.stage, " differ after ", report.step,
         " steps, in their weights or in the sum of the next gradient: ",
         absl::Hex(peer->second.result_hash, absl::kZeroPad16), " and ",
         absl::Hex(report.result_hash, absl::kZeroPad16),
-        ", need one hash: one of their machines computes wrongly"));
+        ", need one hash: one of their machines computes wrongly");
   }
   reports_.emplace(place, report);
   if (!Missing().empty()) return std::optional<StepVerdict>();

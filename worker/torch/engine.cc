@@ -24,7 +24,6 @@
 #include "core/base/status_macros.h"
 #include "core/model/initialize.h"
 #include "core/model/stage_drop.h"
-#include "core/optim/batch_norm.h"
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
 #include "torch/torch.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/model/initialize.h"
-#include "core/optim/batch_norm.h"
+#include "core/optim/optimizer.h"
 #include "torch/torch.h"
 #include "worker/torch/script.h"
 #include "worker/torch/tensor_bridge.h"

@@ -1,8 +1,7 @@
-#include "core/optim/batch_norm.h"
-
 #include <cmath>
 #include <vector>
 
+#include "core/optim/optimizer.h"
 #include "gtest/gtest.h"
 
 namespace paceline {
