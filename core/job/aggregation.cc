@@ -194,7 +194,7 @@ void CheckPipelineOfMembers(const PipelineSpec& pipeline,
   }
 }
 
-// Running statistics travel behind the gradient (core/optim/batch_norm.h): a
+// Running statistics travel behind the gradient (core/optim/optimizer.h): a
 // rule that judges whole parts would judge by them, gossip has no sums, and a
 // script moves its own in its forward.
 void CheckBuffers(const JobSpec& spec, const ModelDescription& model,

@@ -81,7 +81,7 @@ class TorchLayer {
   // A script's own normalisations move theirs in every training forward.
   void Fold(const LayerStatistics& statistics);
 
-  // The two halves of that for data parallelism (core/optim/batch_norm.h).  A
+  // The two halves of that for data parallelism (core/optim/optimizer.h).  A
   // layer takes its buffers' number of values from the front of `sums`: of each
   // normalisation mean, variance and weight.
   void AddTo(const LayerStatistics& statistics, float weight,
