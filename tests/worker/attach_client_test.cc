@@ -4,7 +4,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -402,27 +401,24 @@ TEST(AttachClient, TriesAgainUntilTheCoordinatorIsUpgradedAndSaysSoOnce) {
   EXPECT_THAT(warnings[0], HasSubstr("upgrade the coordinator"));
 }
 
-class Refusals : public testing::TestWithParam<grpc::StatusCode> {};
+TEST(AttachClient, ARefusalEndsTheTryingAndIsSaidOnce) {
+  for (const grpc::StatusCode code :
+       {grpc::StatusCode::ABORTED, grpc::StatusCode::INVALID_ARGUMENT,
+        grpc::StatusCode::PERMISSION_DENIED}) {
+    ScriptedCoordinator coordinator({[code](Talk& talk) {
+      talk.Read();
+      return grpc::Status(code, "we will not have you");
+    }});
+    Worker worker(coordinator.address());
 
-TEST_P(Refusals, EndTheTryingAndAreSaidOnce) {
-  ScriptedCoordinator coordinator({[&](Talk& talk) {
-    talk.Read();
-    return grpc::Status(GetParam(), "we will not have you");
-  }});
-  Worker worker(coordinator.address());
+    const absl::Status refusal = worker.AwaitRefusal();
 
-  const absl::Status refusal = worker.AwaitRefusal();
-
-  EXPECT_EQ(static_cast<int>(refusal.code()), static_cast<int>(GetParam()));
-  EXPECT_EQ(refusal.message(), "we will not have you");
-  EXPECT_FALSE(worker.client().attached());
-  EXPECT_EQ(coordinator.streams(), 1);
+    EXPECT_EQ(static_cast<int>(refusal.code()), static_cast<int>(code));
+    EXPECT_EQ(refusal.message(), "we will not have you");
+    EXPECT_FALSE(worker.client().attached());
+    EXPECT_EQ(coordinator.streams(), 1);
+  }
 }
-
-INSTANTIATE_TEST_SUITE_P(AttachClient, Refusals,
-                         testing::Values(grpc::StatusCode::ABORTED,
-                                         grpc::StatusCode::INVALID_ARGUMENT,
-                                         grpc::StatusCode::PERMISSION_DENIED));
 
 // Ended the daemon for good, whoever was to blame for the heartbeat.
 TEST(AttachClient, AttachesAgainWhenAHeartbeatWasRefused) {

@@ -11,7 +11,7 @@
 #include "core/weights/predictions.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/small_model.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -93,7 +93,7 @@ TEST_F(PredictionsTest, OfNaNAreNoClassAndCounted) {
               ElementsAre(1, kNoClass, kNoClass));
 }
 
-TEST_F(PredictionsTest, OfTokensHaveAClassEach) {
+TEST_F(PredictionsTest, OfTokensHaveAClassEachAndNoLabels) {
   ASSERT_TRUE(Add(0, Floats({1, 2, 2}, {0, 1, 1, 0}), Labels({1, 2}, {1, 1}),
                   /*keep_outputs=*/false)
                   .ok());
@@ -101,19 +101,19 @@ TEST_F(PredictionsTest, OfTokensHaveAClassEach) {
   ASSERT_EQ(sink_.all.size(), 2u);
   EXPECT_THAT(sink_.all[0].tensor.shape, ElementsAre(1, 2));
   EXPECT_THAT(sink_.all[0].tensor.As<int64_t>(), ElementsAre(1, 0));
+  // These are the text that a job asks about.
+  EXPECT_EQ(sink_.all[1].name, kPredictedLabels);
+  EXPECT_THAT(sink_.all[1].tensor.As<int64_t>(),
+              ElementsAre(kNoLabel, kNoLabel));
 }
 
 TEST_F(PredictionsTest, RefuseWhatDoesNotFit) {
-  const absl::Status labels =
-      Add(0, Floats({2, 2}, {0, 1, 1, 0}), Labels({1}, {1}));
-  EXPECT_TRUE(absl::IsInvalidArgument(labels));
-  EXPECT_THAT(std::string(labels.message()), HasSubstr("[2, 2]"));
-
+  ExpectError(Add(0, Floats({2, 2}, {0, 1, 1, 0}), Labels({1}, {1})),
+              absl::StatusCode::kInvalidArgument, HasSubstr("[2, 2]"));
   ASSERT_TRUE(Add(0, Floats({1, 2}, {0, 1}), Labels({1}, {1})).ok());
-  const absl::Status width =
-      Add(0, Floats({1, 3}, {0, 1, 2}), Labels({1}, {1}));
-  EXPECT_TRUE(absl::IsInvalidArgument(width));
-  EXPECT_THAT(std::string(width.message()), HasSubstr("after samples of [2]"));
+  ExpectError(Add(0, Floats({1, 3}, {0, 1, 2}), Labels({1}, {1})),
+              absl::StatusCode::kInvalidArgument,
+              HasSubstr("after samples of [2]"));
   EXPECT_EQ(predictions_->samples(), 1);
 }
 
@@ -123,32 +123,15 @@ TEST_F(PredictionsTest, EndWithTheErrorOfWhoTakesThem) {
   EXPECT_EQ(Add(0, Floats({1, 2}, {0, 1}), Labels({1}, {1})), sink_.answer);
 }
 
-// They are the text that a job asks about.
-TEST(Predictions, HaveNoLabelsOfTokens) {
-  Sink sink;
-  Predictions predictions(false, Turns(), sink);
-  LossSums sums;
-  sums.samples = 2;
-  sums.correct = 1;
-  BatchInfo last;
-  last.total_micro_batches = 1;
-  ASSERT_TRUE(predictions
-                  .Add(last, 0, Floats({1, 2, 3}, {0, 2, 1, 5, 5, 5}),
-                       Labels({1, 2}, {104, 105}), sums)
-                  .ok());
-
-  const TensorPart& labels = sink.all.at(1);
-  ASSERT_EQ(labels.name, kPredictedLabels);
-  EXPECT_THAT(labels.tensor.As<int64_t>(),
-              testing::ElementsAre(kNoLabel, kNoLabel));
+ModelDescription ThreeClasses() {
+  ModelSpec spec;
+  spec.name = "mlp";
+  spec.hidden = {4};
+  return DescribeModel(spec, {1, 2, 2}, 3).value();
 }
 
 // The worker hands over what the coordinator has made room for.
 TEST(Predictions, AreLaidOutAsTheyAre) {
-  ModelSpec spec;
-  spec.name = "mlp";
-  spec.hidden = {4};
-  const ModelDescription model = DescribeModel(spec, {1, 2, 2}, 3).value();
   for (const bool outputs : {true, false}) {
     Sink sink;
     Predictions predictions(outputs, Turns(), sink);
@@ -157,7 +140,7 @@ TEST(Predictions, AreLaidOutAsTheyAre) {
                          Labels({2}, {1, 2}), LossSums())
                     .ok());
     const SafetensorsLayout layout =
-        LayOutPredictions(model, {.outputs = outputs}, 2).value();
+        LayOutPredictions(ThreeClasses(), {.outputs = outputs}, 2).value();
 
     const std::vector<TensorPart>& all = sink.all;
     ASSERT_EQ(layout.tensors.size(), all.size());
@@ -200,13 +183,9 @@ TEST(Predictions, SayOfEachRowWithoutWhichBlocksItWasMade) {
 }
 
 TEST(Predictions, HaveRoomForNamesBehindThem) {
-  ModelSpec spec;
-  spec.name = "mlp";
-  spec.hidden = {4};
-  const ModelDescription model = DescribeModel(spec, {1, 2, 2}, 3).value();
-  const auto last = [&](const PredictedNameBytes& names) {
+  const auto last = [](const PredictedNameBytes& names) {
     const SafetensorsLayout layout =
-        LayOutPredictions(model, {}, 2, names).value();
+        LayOutPredictions(ThreeClasses(), {}, 2, names).value();
     const TensorPlace& place = layout.tensors.back();
     return absl::StrCat(layout.tensors.size(), " ", place.name, " ",
                         place.bytes);

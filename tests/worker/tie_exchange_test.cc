@@ -84,13 +84,16 @@ TEST(Ties, GoOnFromCopiedStates) {
   ExpectToGoOn(Gpt("pipedream", {0}), 2, {0});
 }
 
-// A stream's update is one of a micro-batch.
-TEST(Ties, StreamOnOneStage) {
-  PipelineRequest small = Gpt("gpipe", {0});
+// One stage has nothing to be late with: an update is one of a micro-batch, and
+// so are its rates.
+TEST(Ties, AStreamOfOneStageIsTrainingWithSmallBatches) {
+  PipelineRequest stream = Gpt("pipedream", {0});
+  stream.spec.train.learning_rate = {0.01, "cosine", 3};
+  PipelineRequest small = stream;
+  small.spec.pipeline.schedule = "gpipe";
   small.spec.train.batch = small.spec.train.micro_batch;
-  small.spec.train.clip_norm = 0;
 
-  const auto streamed = RunPipeline(Gpt("pipedream", {0}));
+  const auto streamed = RunPipeline(stream);
   const auto plain = RunPipeline(small);
 
   ASSERT_TRUE(streamed.ok() && plain.ok()) << streamed.status();
