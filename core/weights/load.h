@@ -1,8 +1,11 @@
 // Weights that a model shall begin with, out of a file.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/job/made_with.h"
 #include "core/model/description.h"
@@ -29,5 +32,55 @@ namespace paceline {
 absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
     const ModelSpec& spec, const ModelDescription& model,
     const LayerRange& layers, WeightsOrigin* origin = nullptr);
+
+// --- whether the tensors of a file are those of a model, by which names ---
+
+// Whether `parameter` belongs to the classifier: the last operation of the last
+// layer, whose size is the count of classes.  One that is borrowed does not: it
+// is an embedding too.
+bool IsHead(const ModelDescription& model, const std::string& parameter);
+
+// Whether a file may go without it: a count that no computation looks at, and
+// that weights written by old libraries do not have; or an adapter.
+bool IsOptional(const Parameter& parameter);
+
+// Whether tensors of `from` can be read as values of `to` without loss: equal
+// ones, and the shorter floats as float32.
+bool Converts(DType from, DType to);
+
+// Compares names, shapes and dtypes of a whole file with a whole model, in
+// any order.  A second name of a parameter (ModelDescription::aliases) may be
+// there beside the first or in its place; the reader of the values compares
+// them.
+//   reset_head  the head's tensors are not looked at, nor missed; of a text
+//               classifier neither is what a published encoder has for another
+//               head (IsOfAnotherHead) and lacks (IsBehindEncoder)
+// Errors:
+//   InvalidArgument  counts the tensors that are missing, unknown, of another
+//                    shape or of a dtype that does not convert
+absl::Status CheckWeights(const ModelDescription& model,
+                          const std::vector<TensorPlace>& tensors,
+                          bool reset_head);
+
+// The model's names of those tensors of a file that have others there, by the
+// file's.  What wrappers put before a name ("module.", "_orig_mod.", "model.")
+// is taken off.  Known are two kinds of files besides, both of Hugging Face:
+//   - of a language model without what stands before its scores ("h.0.ln_1" of
+//     openai-community/gpt2 for "transformer.h.0.ln_1"; "encoder..." of a bare
+//     BertModel for "bert.encoder...")
+//   - from TensorFlow: LayerNorm.gamma and .beta (bert-base-uncased)
+// A name that the model has is never another's, nor are two names of a file one
+// name of the model.
+std::map<std::string, std::string> PublishedNames(
+    const ModelDescription& model, const std::vector<TensorPlace>& tensors);
+
+// Whether `parameter` is a text classifier's that lies between its encoder and
+// its class scores: published encoders do not have it, fine-tuned models do.
+bool IsBehindEncoder(const ModelDescription& model,
+                     const std::string& parameter);
+
+// Whether a tensor that a text classifier has no parameter for belongs to what
+// an encoder is trained for first: to guess words and the order of sentences.
+bool IsOfAnotherHead(const ModelDescription& model, const std::string& tensor);
 
 }  // namespace paceline

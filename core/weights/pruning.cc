@@ -83,9 +83,7 @@ UnitView ViewOf(const UnitAxis& axis, int32_t units, const Shape& shape) {
 
 const Tensor& TensorOf(const std::vector<NamedTensor>& tensors,
                        const std::string& name) {
-  const auto found =
-      std::find_if(tensors.begin(), tensors.end(),
-                   [&](const NamedTensor& each) { return each.name == name; });
+  const auto found = std::ranges::find(tensors, name, &NamedTensor::name);
   PACELINE_CHECK(found != tensors.end(), name);
   return found->tensor;
 }
@@ -156,8 +154,8 @@ Candidate CandidateOf(std::vector<double> scores) {
   for (double& score : scores) score = sum > 0 ? score * units / sum : 1;
   candidate.order.resize(units);
   std::iota(candidate.order.begin(), candidate.order.end(), 0);
-  std::stable_sort(candidate.order.begin(), candidate.order.end(),
-                   [&](int32_t a, int32_t b) { return scores[a] < scores[b]; });
+  std::ranges::stable_sort(candidate.order, {},
+                           [&](int32_t unit) { return scores[unit]; });
   candidate.scores = std::move(scores);
   candidate.step = StepOf(units);
   candidate.least = static_cast<int32_t>(std::ceil(units * kLeastUnits));

@@ -32,7 +32,6 @@ static_assert(std::endian::native == std::endian::little,
               "tensors are written as they lie in memory");
 
 constexpr int64_t kMaxHeaderBytes = int64_t{16} << 20;
-constexpr int64_t kHashBytes = 1 << 20;
 
 template <typename... Parts>
 absl::Status Refuse(const std::string& path, const Parts&... why) {
@@ -101,8 +100,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool string(string_t& text) override {
     if (at_ == At::kMetadataValue) {
       if (!header_.metadata.emplace(metadata_key_, text).second) {
-        return Fail(
-            absl::StrCat("two metadata entries named ", Shown(metadata_key_)));
+        return Fail("two metadata entries named ", Shown(metadata_key_));
       }
       at_ = At::kMetadata;
       return true;
@@ -169,8 +167,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool number_integer(number_integer_t number) override {
-    return Fail(
-        absl::StrCat("tensor ", Shown(name_), ": ", number, " is negative"));
+    return Fail("tensor ", Shown(name_), ": ", number, " is negative");
   }
   bool number_float(number_float_t, const string_t& text) override {
     return FailTensor(Shown(text), " is no integer of 64 bits");
@@ -221,9 +218,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool Unexpected(absl::string_view what) {
     const bool inside = at_ != At::kBegin && at_ != At::kEnd;
-    return Fail(
-        absl::StrCat("the header has ", what, " where the format has none",
-                     inside ? absl::StrCat(", near ", Shown(name_)) : ""));
+    return Fail("the header has ", what, " where the format has none",
+                inside ? absl::StrCat(", near ", Shown(name_)) : "");
   }
 
   bool TensorKey(const std::string& field) {
@@ -247,9 +243,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool FinishTensor() {
     if (!place_.dtype || !place_.shape || !place_.offsets) {
-      return Fail(
-          absl::StrCat("tensor ", Shown(name_),
-                       ": one of dtype, shape and data_offsets is missing"));
+      return Fail("tensor ", Shown(name_),
+                  ": one of dtype, shape and data_offsets is missing");
     }
     if (place_.offsets->size() != 2) {
       return FailTensor(place_.offsets->size(), " data_offsets, need 2");
@@ -312,13 +307,11 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
   const bool parsed =
       nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   PACELINE_RETURN_IF_ERROR(reader.error());
-  if (!parsed) return absl::InvalidArgumentError("the header is not JSON");
+  if (!parsed) return InvalidArgument("the header is not JSON");
 
-  std::sort(header.tensors.begin(), header.tensors.end(),
-            [](const TensorPlace& a, const TensorPlace& b) {
-              return std::tie(a.offset, a.bytes, a.name) <
-                     std::tie(b.offset, b.bytes, b.name);
-            });
+  std::ranges::sort(header.tensors, {}, [](const TensorPlace& place) {
+    return std::tie(place.offset, place.bytes, place.name);
+  });
   const absl::Status places = CheckPlaces(header.tensors, data_bytes);
   if (places.ok()) return header;
   int64_t whole = 0;
@@ -332,7 +325,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
                          " bytes of tensors; get it again");
 }
 
-// --- What is taken for a file of weights
+// --- Files that people take for weights
 
 constexpr int64_t kNamedBytes = 4096;
 constexpr char kOfPyTorch[] =
@@ -368,7 +361,7 @@ constexpr Kind kKinds[] = {
      kPacked},
 };
 
-// Says what a file is that begins so; empty: one cannot tell.
+// Names the kind of a file by its first bytes; empty: they do not tell.
 std::string WhatItIs(absl::string_view begin) {
   for (const Kind& kind : kKinds) {
     if (absl::StartsWith(begin, kind.begin)) return kind.what;
@@ -394,7 +387,7 @@ std::string WhatItIs(absl::string_view begin) {
     return "an index of shards: join the files that it names, by load_file of "
            "each and one save_file of safetensors.torch";
   }
-  return "a text";  // who may submit a job need not be allowed to read it
+  return "a text";  // shows none of it: a submitter may have no right to read
 }
 
 // --- The file
@@ -413,7 +406,7 @@ class Source {
     return source;
   }
 
-  int64_t file_bytes() const { return file_bytes_; }
+  const ByteFile& file() const { return *file_; }
   int64_t data_begin() const { return data_begin_; }
   SafetensorsHeader& header() { return header_; }
 
@@ -525,22 +518,19 @@ absl::StatusOr<WeightsSummary> SummarizeSafetensors(const std::string& path) {
   PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source,
                             Source::Open(path));
   WeightsSummary summary;
-  summary.file_bytes = source->file_bytes();
+  summary.file_bytes = source->file().size();
   summary.metadata = std::move(source->header().metadata);
   summary.tensors = std::move(source->header().tensors);
   for (TensorPlace& place : summary.tensors) {
     place.offset += source->data_begin();
   }
   Sha256 hash;
-  std::string piece;
-  for (int64_t at = 0; at < summary.file_bytes;
-       at += static_cast<int64_t>(piece.size())) {
-    piece.resize(std::min(kHashBytes, summary.file_bytes - at));
-    PACELINE_RETURN_IF_ERROR(
-        source->ReadAt(at, reinterpret_cast<uint8_t*>(piece.data()),
-                       static_cast<int64_t>(piece.size())));
-    hash.Update(piece);
-  }
+  PACELINE_RETURN_IF_ERROR(source->file().Scan(1, [&](int64_t,
+                                                      absl::Span<const uint8_t>
+                                                          bytes) {
+    hash.Update({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    return absl::OkStatus();
+  }));
   summary.sha256 = hash.HexDigest();
   return summary;
 }

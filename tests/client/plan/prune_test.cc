@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "core/model/catalog.h"
 #include "core/rpc/convert/job_convert.h"
-#include "core/weights/weights_check.h"
+#include "core/weights/load.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"

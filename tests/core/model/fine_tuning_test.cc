@@ -6,7 +6,7 @@
 #include "core/model/initialize.h"
 #include "core/model/operation.h"
 #include "core/weights/adapters.h"
-#include "core/weights/weights_check.h"
+#include "core/weights/load.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/job_changes.h"

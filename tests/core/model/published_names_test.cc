@@ -1,5 +1,5 @@
 #include "core/model/catalog.h"
-#include "core/weights/weights_check.h"
+#include "core/weights/load.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

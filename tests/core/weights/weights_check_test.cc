@@ -1,8 +1,7 @@
-#include "core/weights/weights_check.h"
-
 #include <algorithm>
 
 #include "core/model/catalog.h"
+#include "core/weights/load.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
