@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/data/data_sets.h"
-#include "core/model/models.h"
+#include "core/model/chain.h"
 
 namespace paceline {
 namespace {
@@ -162,10 +162,9 @@ std::vector<CatalogEntry> MakeCatalog() {
       Roberta({"roberta", 4, 4, 128}, 256),
       Roberta({"roberta_base", 12, 12, 768}, 50265),
   };
-  std::sort(catalog.begin(), catalog.end(),
-            [](const CatalogEntry& a, const CatalogEntry& b) {
-              return a.model.name < b.model.name;
-            });
+  std::ranges::sort(catalog, {}, [](const CatalogEntry& entry) {
+    return absl::string_view(entry.model.name);
+  });
   return catalog;
 }
 

@@ -5,7 +5,6 @@
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
 #include "core/model/chain.h"
-#include "core/model/models.h"
 
 namespace paceline {
 

@@ -70,10 +70,6 @@ bool ReluFollows(const Layer& layer, size_t operation) {
   return false;
 }
 
-bool IsLstm(const std::string& kind) {
-  return kind == "lstm" || kind == "bidirectional_lstm";
-}
-
 // Gram and Schmidt's, over a matrix [out, in...] or its transpose.  A second
 // pass takes away what rounding left of the first.
 void FillOrthogonal(const Shape& shape, double gain, SplitMix64& random,
@@ -109,13 +105,13 @@ void FillOrthogonal(const Shape& shape, double gain, SplitMix64& random,
 void FillWeight(const Layer& layer, size_t operation, const Parameter& weight,
                 SplitMix64& random, absl::Span<float> out) {
   Shape shape = weight.shape;
-  if (IsInFirst(layer.operations[operation].kind)) {
+  if (HasTrait(layer.operations[operation].kind, kIsInFirst)) {
     std::swap(shape[0], shape[1]);
   }
   const double fan_in = FanIn(shape);
   const bool three = EndsWithAny(
       weight.name, {".qkv.weight", ".in_proj_weight", ".c_attn.weight"});
-  const bool four = IsLstm(layer.operations[operation].kind);
+  const bool four = HasTrait(layer.operations[operation].kind, kIsRecurrent);
   const double fan_out = FanOut(shape) / (three ? 3 : four ? 4 : 1);
   const bool relu = ReluFollows(layer, operation);
   if (layer.init == "orthogonal") {
@@ -140,28 +136,18 @@ double HypercubePlace(int64_t seed, int index, float within) {
   return (order[row] + within) / kHypercubeStarts;
 }
 
-// Whether all that an operation owns are rows for tokens or positions.
-bool IsTable(const std::string& kind) {
-  constexpr const char* kTables[] = {"class_token",       "position_embedding",
-                                     "token_embedding",   "padded_embedding",
-                                     "learned_positions", "masked_positions",
-                                     "first_type"};
-  return std::any_of(std::begin(kTables), std::end(kTables),
-                     [&](const char* table) { return kind == table; });
-}
-
 void FillParameter(const Layer& layer, size_t operation,
                    const Parameter& parameter, SplitMix64& random,
                    absl::Span<float> out) {
   const std::string& kind = layer.operations[operation].kind;
-  if (IsTable(kind)) {
+  if (HasTrait(kind, kIsTable)) {
     FillNormal(kEmbeddingDeviation, random, out);
   } else if (EndsWithAny(parameter.name, {".bias", "_bias", ".running_mean"}) ||
-             (IsLstm(kind) && parameter.shape.size() == 1)) {
+             (HasTrait(kind, kIsRecurrent) && parameter.shape.size() == 1)) {
     std::fill(out.begin(), out.end(), 0.0f);
   } else if (parameter.shape.size() == 1) {  // a scale, or a variance
     std::fill(out.begin(), out.end(), 1.0f);
-  } else if (IsInFirst(kind) &&
+  } else if (HasTrait(kind, kIsInFirst) &&
              (layer.init == "auto" || layer.init == "latin-hypercube")) {
     FillNormal(kEmbeddingDeviation, random, out);
   } else {
@@ -181,9 +167,7 @@ void FillAdapter(const Parameter& parameter, SplitMix64& random,
 
 // Where a parameter is that must be there.
 size_t Find(const std::vector<Parameter>& parameters, const std::string& name) {
-  const auto found =
-      std::find_if(parameters.begin(), parameters.end(),
-                   [&](const Parameter& each) { return each.name == name; });
+  const auto found = std::ranges::find(parameters, name, &Parameter::name);
   PACELINE_CHECK(found != parameters.end(), name);
   return found - parameters.begin();
 }
@@ -218,7 +202,7 @@ void InitializeLayer(const Layer& layer, int64_t seed, int index,
     FillParameter(layer, owner - layer.operations.begin(), parameter, random,
                   parameters[i]);
     if (layer.init != "latin-hypercube" || parameter.shape.size() == 1 ||
-        IsTable(owner->kind)) {
+        HasTrait(owner->kind, kIsTable)) {
       continue;
     }
     for (float& value : parameters[i]) value *= scale;

@@ -487,52 +487,69 @@ struct Kind {
   size_t sizes;  // how many
   Form form;
   Examine examine;
+  int traits = 0;  // OperationTrait
 };
 
 constexpr Kind kKinds[] = {
     {"flatten", 0, Form::kAny, Flatten},
-    {"linear", 2, Form::kWide, Linear},
+    {"linear", 2, Form::kWide, Linear,
+     kMultiplies | kHasLinearMaps | kIsOverwritable},
     {"relu", 0, Form::kAny, Elementwise},
     {"gelu", 0, Form::kAny, Gelu},
-    {"conv2d", 5, Form::kChannels, Conv2d},
-    {"conv2d_no_bias", 5, Form::kChannels, Conv2dNoBias},
-    {"batch_norm2d", 1, Form::kChannels, BatchNorm2d},
-    {"max_pool2d", 3, Form::kImage, MaxPool2d},
+    {"conv2d", 5, Form::kChannels, Conv2d,
+     kMultiplies | kIsOverwritable | kLastMayBeZero},
+    {"conv2d_no_bias", 5, Form::kChannels, Conv2dNoBias,
+     kIsOverwritable | kLastMayBeZero},
+    {"batch_norm2d", 1, Form::kChannels, BatchNorm2d, kIsOverwritable},
+    {"max_pool2d", 3, Form::kImage, MaxPool2d, kLastMayBeZero},
     {"adaptive_avg_pool2d", 1, Form::kImage, AdaptiveAvgPool2d},
     {"dropout", 0, Form::kAny, Dropout},
     {"layer_norm", 1, Form::kWide, LayerNorm},
-    {"patch_embedding", 3, Form::kChannels, PatchEmbedding},
-    {"class_token", 1, Form::kTokens, ClassToken},
-    {"position_embedding", 2, Form::kRows, PositionEmbedding},
-    {"attention", 3, Form::kTokens, Attention},
-    {"multihead_attention", 3, Form::kTokens, Attention},
+    {"patch_embedding", 3, Form::kChannels, PatchEmbedding, kMultiplies},
+    {"class_token", 1, Form::kTokens, ClassToken, kIsTable},
+    {"position_embedding", 2, Form::kRows, PositionEmbedding, kIsTable},
+    {"attention", 3, Form::kTokens, Attention, kMultiplies | kHasLinearMaps},
+    {"multihead_attention", 3, Form::kTokens, Attention, kHasLinearMaps},
     {"residual_begin", 0, Form::kAny, ResidualBegin},
     {"residual_project", 3, Form::kChannels, ResidualProject},
-    {"residual_end", 0, Form::kAny, Elementwise},
-    {"take_token", 1, Form::kVectors, TakeToken},
+    {"residual_end", 0, Form::kAny, Elementwise, kIsOverwritable},
+    {"take_token", 1, Form::kVectors, TakeToken, kLastMayBeZero},
     {"tanh", 0, Form::kAny, Gelu},
     {"gelu_new", 0, Form::kAny, Gelu},
     {"layer_norm_e5", 1, Form::kWide, LayerNorm},
     {"layer_norm_e12", 1, Form::kWide, LayerNorm},
-    {"padding_mask", 1, Form::kNumbers, PaddingMask},
-    {"token_embedding", 2, Form::kNumbers, TokenEmbedding},
-    {"padded_embedding", 3, Form::kNumbers, TokenEmbedding},
-    {"learned_positions", 2, Form::kRows, LearnedPositions},
-    {"masked_positions", 3, Form::kRows, MaskedPositions},
-    {"first_type", 2, Form::kRows, FirstType},
-    {"conv1d", 2, Form::kTokens, Conv1d},
-    {"causal_attention", 2, Form::kHeads, CausalAttention},
-    {"masked_attention", 2, Form::kHeads, MaskedAttention},
-    {"tied_linear", 2, Form::kTokens, TiedLinear},
-    {"split_pair", 1, Form::kNumbers, SplitPair},
-    {"lstm", 2, Form::kTokens, Lstm},
-    {"bidirectional_lstm", 2, Form::kTokens, Lstm},
+    {"padding_mask", 1, Form::kNumbers, PaddingMask, kLastMayBeZero},
+    {"token_embedding", 2, Form::kNumbers, TokenEmbedding, kIsTable},
+    {"padded_embedding", 3, Form::kNumbers, TokenEmbedding,
+     kIsTable | kLastMayBeZero},
+    {"learned_positions", 2, Form::kRows, LearnedPositions, kIsTable},
+    {"masked_positions", 3, Form::kRows, MaskedPositions,
+     kIsTable | kLastMayBeZero},
+    {"first_type", 2, Form::kRows, FirstType, kIsTable},
+    {"conv1d", 2, Form::kTokens, Conv1d,
+     kMultiplies | kHasLinearMaps | kIsInFirst},
+    {"causal_attention", 2, Form::kHeads, CausalAttention,
+     kMultiplies | kHasLinearMaps | kIsInFirst},
+    {"masked_attention", 2, Form::kHeads, MaskedAttention,
+     kMultiplies | kHasLinearMaps},
+    {"tied_linear", 2, Form::kTokens, TiedLinear, kMultiplies},
+    {"split_pair", 1, Form::kNumbers, SplitPair, kLastMayBeZero},
+    {"lstm", 2, Form::kTokens, Lstm, kMultiplies | kIsRecurrent},
+    {"bidirectional_lstm", 2, Form::kTokens, Lstm, kMultiplies | kIsRecurrent},
     {"take_target", 1, Form::kTokens, TakeTarget},
-    {"additive_attention", 1, Form::kTokens, AdditiveAttention},
+    {"additive_attention", 1, Form::kTokens, AdditiveAttention, kMultiplies},
     {"join_context", 1, Form::kTokens, JoinContext},
     {"join_last_context", 1, Form::kTokens, JoinLastContext},
-    {"score_tokens", 2, Form::kTokens, ScoreTokens},
+    {"score_tokens", 2, Form::kTokens, ScoreTokens, kMultiplies},
 };
+
+// Null when there is no such kind.
+const Kind* FindKind(const std::string& name) {
+  const auto* const kind = std::ranges::find(
+      kKinds, absl::string_view(name),
+      [](const Kind& each) { return absl::string_view(each.name); });
+  return kind == std::end(kKinds) ? nullptr : kind;
+}
 
 void AddAdapters(const Operation& operation, const Shape& input,
                  OperationFacts& facts) {
@@ -550,37 +567,27 @@ void AddAdapters(const Operation& operation, const Shape& input,
   }
 }
 
-// Padding, an index and a token may be 0; everything else is a size.
-bool SizesArePossible(const Operation& operation) {
-  constexpr const char* kLastMayBeZero[] = {
-      "conv2d",       "conv2d_no_bias",   "max_pool2d",       "take_token",
-      "padding_mask", "padded_embedding", "masked_positions", "split_pair"};
-  const bool last_may_be_zero =
-      std::any_of(std::begin(kLastMayBeZero), std::end(kLastMayBeZero),
-                  [&](const char* kind) { return operation.kind == kind; });
-  const size_t sizes = operation.sizes.size();
-  for (size_t i = 0; i < sizes; ++i) {
-    const int64_t least = last_may_be_zero && i + 1 == sizes ? 0 : 1;
-    if (operation.sizes[i] < least) return false;
+bool SizesArePossible(const Kind& kind, const Operation& operation) {
+  for (size_t i = 0; i < kind.sizes; ++i) {
+    const bool may_be_zero =
+        kind.traits & kLastMayBeZero && i + 1 == kind.sizes;
+    if (operation.sizes[i] < (may_be_zero ? 0 : 1)) return false;
   }
   return operation.probability >= 0 && operation.probability < 1;
 }
 
 }  // namespace
 
-bool IsInFirst(const std::string& kind) {
-  return kind == "conv1d" || kind == "causal_attention";
+bool HasTrait(const std::string& kind, OperationTrait trait) {
+  const Kind* const found = FindKind(kind);
+  return found != nullptr && (found->traits & trait) != 0;
 }
 
 std::vector<LinearMap> LinearMapsOf(const Operation& operation,
                                     const std::vector<Parameter>& parameters) {
-  const std::string& kind = operation.kind;
-  const bool in_first = IsInFirst(kind);
+  const bool in_first = HasTrait(operation.kind, kIsInFirst);
   std::vector<LinearMap> maps;
-  if (!in_first && kind != "linear" && kind != "attention" &&
-      kind != "multihead_attention" && kind != "masked_attention") {
-    return maps;
-  }
+  if (!HasTrait(operation.kind, kHasLinearMaps)) return maps;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, shape, trainable, dtype, frozen] = parameters[i];
     if (shape.size() != 2 || IsOfAdapter(parameters[i])) continue;
@@ -604,25 +611,20 @@ bool Owns(const Operation& operation, const Parameter& parameter) {
 }
 
 bool IsInPlace(const Operation& operation, const Operation& before) {
-  if (operation.kind != "relu") return false;
-  const std::string& kind = before.kind;
-  return kind == "conv2d" || kind == "conv2d_no_bias" || kind == "linear" ||
-         kind == "batch_norm2d" || kind == "residual_end";
+  return operation.kind == "relu" && HasTrait(before.kind, kIsOverwritable);
 }
 
 absl::StatusOr<OperationFacts> ExamineOperation(const Operation& operation,
                                                 const Shape& input) {
-  const auto kind =
-      std::find_if(std::begin(kKinds), std::end(kKinds),
-                   [&](const Kind& k) { return operation.kind == k.name; });
-  if (kind == std::end(kKinds)) {
+  const Kind* const kind = FindKind(operation.kind);
+  if (kind == nullptr) {
     return InvalidArgument("unknown operation '", operation.kind, "'");
   }
   if (operation.sizes.size() != kind->sizes) {
     return InvalidArgument(operation.kind, " takes ", kind->sizes,
                            " sizes, got ", operation.sizes.size());
   }
-  if (NumElements(input) < 1 || !SizesArePossible(operation) ||
+  if (NumElements(input) < 1 || !SizesArePossible(*kind, operation) ||
       !HasForm(kind->form, operation.sizes, input)) {
     return DoesNotFit(operation, input);
   }

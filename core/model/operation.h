@@ -139,8 +139,19 @@ struct LinearMap {
   bool in_first = false;  // the weight is [in, out], else [out, in]
 };
 
-// Whether weights of this kind of operation are [in, out].
-bool IsInFirst(const std::string& kind);
+// Differences between kinds of operations, beside their sizes; a bit each.
+enum OperationTrait : uint8_t {
+  kMultiplies = 1,       // multiplies matrices: has most of a layer's FLOPs
+  kIsTable = 2,          // all that it owns are rows for tokens or positions
+  kHasLinearMaps = 4,    // an adapter may stand beside its weights
+  kIsInFirst = 8,        // its weights are [in, out]
+  kIsRecurrent = 16,     // an LSTM
+  kIsOverwritable = 32,  // its backward does not look at its own result
+  kLastMayBeZero = 64,   // its last size: a padding, an index or a token
+};
+
+// False for a kind that there is not.
+bool HasTrait(const std::string& kind, OperationTrait trait);
 
 // Those of linear, conv1d and of attentions but additive_attention.
 //   parameters  the operation's, in order

@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/model/models.h"
+#include "core/model/chain.h"
 
 namespace paceline {
 namespace {

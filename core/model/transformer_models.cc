@@ -8,7 +8,6 @@
 #include "core/base/status_macros.h"
 #include "core/data/data_sets.h"
 #include "core/model/chain.h"
-#include "core/model/models.h"
 
 namespace paceline {
 namespace {
@@ -195,7 +194,7 @@ absl::StatusOr<ModelDescription> DescribeVit(const ModelSpec& spec,
 
 namespace {
 
-// In what the two families differ.
+// The differences between the two families.
 struct Family {
   const char* prefix;  // of the encoder's parameters
   const char* norm;    // the kind, by its epsilon
