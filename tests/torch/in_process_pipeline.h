@@ -136,8 +136,7 @@ struct Experiment {
 
 struct Outcome {
   std::map<std::string, std::vector<float>> weights;
-  std::vector<double> losses;             // mean, one a step
-  std::vector<uint64_t> gradient_hashes;  // of the first stage, one a step
+  std::vector<double> losses;  // mean, one a step
   // Each layer's, after the step that was asked for.
   std::vector<std::vector<uint8_t>> states;
 };
@@ -224,7 +223,7 @@ class InProcessPipeline {
     while (const std::optional<WalkBatch> batch = walk_.Next()) {
       loss_ = 0;
       labels_ = 0;
-      RunBatch(*batch, outcome);
+      RunBatch(*batch);
       outcome.losses.push_back(loss_ / static_cast<double>(labels_));
       if (batch->info.step + 1 == copied_step) CopyStates(outcome);
     }
@@ -264,7 +263,7 @@ class InProcessPipeline {
     }
   }
 
-  void RunBatch(const WalkBatch& batch, Outcome& outcome) {
+  void RunBatch(const WalkBatch& batch) {
     std::vector<int> worker_of;
     for (int s = 0; s < experiment_.stages; ++s) worker_of.push_back(s);
     const auto schedule =
@@ -281,7 +280,7 @@ class InProcessPipeline {
         moved = true;
       }
     }
-    Step(batch.info, outcome);
+    Step(batch.info);
   }
 
   // False when what the instruction needs is not there yet.
@@ -348,7 +347,7 @@ class InProcessPipeline {
     if (stage > 0) gradients_[{stage - 1, micro_batch}] = *std::move(result);
   }
 
-  void Step(const BatchInfo& batch, Outcome& outcome) {
+  void Step(const BatchInfo& batch) {
     std::vector<StepReport> reports;
     ASSERT_TRUE(ties_->AddGradients(batch).ok());
     for (const auto& engine : engines_) {
@@ -356,7 +355,6 @@ class InProcessPipeline {
       ASSERT_TRUE(report.ok()) << report.status();
       reports.push_back(*std::move(report));
     }
-    outcome.gradient_hashes.push_back(reports[0].result_hash);
     const StepVerdict verdict =
         DecideStep(experiment_.job.train, walk_.total_steps(), reports);
     for (const auto& engine : engines_) {

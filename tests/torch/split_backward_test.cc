@@ -48,22 +48,18 @@ void ExpectTheSameBytes(const Forward& forward) {
   }
 }
 
-TEST(SplitBackward, OfAParameterThatIsUsedTwiceHasTheSameBytes) {
+TEST(SplitBackward, HasTheSameBytes) {
+  // A parameter that is used twice.
   ExpectTheSameBytes([](const at::Tensor& x, const at::Tensor& w) {
     return std::vector<at::Tensor>{at::mm(at::relu(at::mm(x, w)), w)};
   });
-}
-
-// A tensor that comes from the parameter alone has one graph, which a backward
-// lets go of.
-TEST(SplitBackward, OfWhatTwoProductsShareDoesNotGoBackTwice) {
+  // A tensor that comes from the parameter alone has one graph, which a
+  // backward lets go of.
   ExpectTheSameBytes([](const at::Tensor& x, const at::Tensor& w) {
     const at::Tensor shared = at::tanh(w);
     return std::vector<at::Tensor>{at::mm(at::relu(at::mm(x, shared)), shared)};
   });
-}
-
-TEST(SplitBackward, OfAParameterThatIsAnOutputTooHasTheSameBytes) {
+  // A parameter that is an output too.
   ExpectTheSameBytes([](const at::Tensor& x, const at::Tensor& w) {
     return std::vector<at::Tensor>{at::mm(x, w), at::tanh(w)};
   });
