@@ -170,9 +170,8 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
 
 void JobRecovery::OnStuck(const MemberId& process, const std::string& why,
                           Instant now, RecoveryActions& actions) {
-  if (!IsOrdered() || !IsMember(process) || FindLive(process) == nullptr) {
+  if (!IsOrdered() || !IsMember(process) || FindLive(process) == nullptr)
     return;
-  }
   ++losses_;
   Leave(JobCause::kLoss, absl::StrCat(NameOf(process), ": ", why), now,
         actions);
@@ -194,7 +193,6 @@ void JobRecovery::SetDraining(WorkerId worker, bool draining, Instant now,
   if (found == peers_.end() || found->second.draining == draining) return;
   found->second.draining = draining;
   last_refusal_.clear();
-  holdings_changed_ = true;
   OnMembersChanged();
   Advance(now, actions);
 }
@@ -216,6 +214,9 @@ void JobRecovery::OnRoster(const Roster& roster, Instant now,
   places_ = roster.members;
   if (roster.state == Roster::State::kTorn) {
     torn_[attempt_] = roster.sound_step;
+    // Members began with different states: the base is not sound either.
+    if (roster.sound_step < base_.step && base_ != checkpoint_)
+      torn_[base_.attempt] = roster.sound_step;
   }
   holdings_changed_ = orders_changed_ = true;
   Advance(now, actions);
@@ -240,9 +241,8 @@ void JobRecovery::OnStored(int64_t attempt, bool ok, Instant now,
 void JobRecovery::OnUploaded(int64_t attempt, LayerRange layers, Instant now,
                              RecoveryActions& actions) {
   if (attempt != attempt_) return;
-  for (int layer = layers.first; layer < layers.last; ++layer) {
+  for (int layer = layers.first; layer < layers.last; ++layer)
     uploaded_.insert(layer);
-  }
   Advance(now, actions);
 }
 
@@ -346,11 +346,16 @@ bool JobRecovery::AdoptGroup(Instant now, RecoveryActions& actions) {
   if (roster_.state != Roster::State::kGoesOn) {
     return Leave(JobCause::kNotAdopted, roster_.why, now, actions);
   }
-  const bool goes_on =
-      std::any_of(places_.begin(), places_.end(), [this](const auto& place) {
-        return Runs(place) && !FindLive(place.process)->report.joins;
-      });
-  if (!goes_on) return false;
+  bool goes_on = false;
+  bool waits = false;  // a member, for an order that no coordinator has sent
+  for (const RunPlace& place : places_) {
+    const Peer* const peer = FindLive(place.process);
+    waits |= peer != nullptr && peer->report.attempt != attempt_;
+    goes_on |= Runs(place) && !peer->report.joins;
+  }
+  if (!goes_on)
+    return waits && AllHeard() &&
+           Leave(JobCause::kNotAdopted, "not all members run it", now, actions);
   sources_ = HoldersOf(base_);
   AddEvent(actions, "adopted", absl::StrCat("attempt ", attempt_, " goes on"));
   return Go(JobCause::kAdopted, "its group goes on", actions);
@@ -754,9 +759,8 @@ void JobRecovery::Announce(RecoveryActions& actions) {
   for (auto& [worker, peer] : peers_) {
     peer.was_ordered &= peer.presence != Peer::Presence::kLive;
   }
-  orders_changed_ = true;
+  orders_changed_ = holdings_changed_ = true;
   furthest_ = policy_.views ? base_.step : std::max(furthest_, base_.step);
-  holdings_changed_ = true;
   sources_ = HoldersOf(base_);
   AddEvent(actions, "attempt",
            absl::StrCat("attempt ", attempt_, " begins from ", CutText(base_)));
@@ -767,9 +771,7 @@ void JobRecovery::Announce(RecoveryActions& actions) {
 // --- Members -----------------------------------------------------------------
 
 void JobRecovery::OnMembersChanged() {
-  members_changed_ = true;
-  holdings_changed_ = true;
-  orders_changed_ = true;
+  members_changed_ = holdings_changed_ = orders_changed_ = true;
   drain_refused_ = false;
   plan_.reset();
 }

@@ -148,6 +148,38 @@ TEST_F(GroupRecovery, IsAdoptedByAMemberThatHasTakenPartAndByNoJoiner) {
   EXPECT_EQ(job_->attempt(), 1);
 }
 
+// A coordinator was killed after it had stored an attempt, and before a member
+// had the order to run.
+TEST_F(GroupRecovery, AnAttemptThatNoMemberRunsIsLeft) {
+  for (const int64_t id : {1, 2}) {
+    job_->OnKnown({id}, {id}, NameOf(id));
+    workers_[id].process = {{id}, {1}};
+  }
+  job_->Restore({{1, {}}}, {{{0, kLayers}, workers_[1].process},
+                            {{0, kLayers}, workers_[2].process}});
+  View({1, 2});
+
+  Attach(1);
+  EXPECT_EQ(job_->phase(), JobPhase::kAdopting) << "worker 2 may run it";
+  Attach(2);
+
+  EXPECT_THAT(stored_, ElementsAre(AttemptRow{2, {}}));
+  EXPECT_EQ(job_->phase(), JobPhase::kRunning) << job_->why();
+}
+
+TEST_F(GroupRecovery, ABaseThatMembersHoldInTwoStatesIsNotUsedAgain) {
+  BeginWith(2);
+  Hold(1, {1, 10}, {0, 1, 2, 3});
+  Hold(1, {1, 17}, {0, 1, 2, 3});
+  Hold(2, {1, 17}, {0, 1, 2, 3});
+  Over(Roster::State::kLost);
+  EXPECT_THAT(stored_.back(), (AttemptRow{2, {1, 17}}));
+
+  Over(Roster::State::kTorn, /*sound_step=*/16);
+
+  EXPECT_THAT(stored_.back(), (AttemptRow{3, {1, 10}}));
+}
+
 TEST_F(GroupRecovery, ASmallGroupIsFollowedByIdleMachines) {
   policy_.copies = 2;
   Make();
