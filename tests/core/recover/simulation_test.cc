@@ -1,22 +1,15 @@
-#include <ostream>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/recover/world.h"
+#include "tests/core/world/suite.h"
 
-namespace paceline {
-
-// For ctest's list of names.
-void PrintTo(RecoverFlaw flaw, std::ostream* out) {
-  *out << "flaw " << static_cast<int>(flaw);
-}
-
-namespace recover_world {
+namespace paceline::recover_world {
 namespace {
 
 using world::Coverage;
 using world::RunSeeds;
 using Totals = world::Totals<WorldResult>;
+using PlantedFlaw = world::PlantedFlaw<RecoverFlaw>;
 
 constexpr uint64_t kSchedules = 5'000;
 
@@ -34,9 +27,7 @@ TEST(RecoverSimulation, NoScheduleBreaksAnInvariantAndEveryRowComesUp) {
 class RecoverSeeds : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(RecoverSeeds, AreStillRight) {
-  WorldOptions options;
-  options.seed = GetParam();
-  EXPECT_EQ(RunWorld(options, nullptr).violation, "");
+  world::ExpectRight(GetParam(), RunWorld);
 }
 
 // Seeds that once found a mistake stay, though what a seed draws changes with
@@ -46,38 +37,13 @@ INSTANTIATE_TEST_SUITE_P(Past, RecoverSeeds,
                                            184155, 1163121));
 
 TEST(RecoverWorld, TheSameSeedIsTheSameScheduleWhoeverWatches) {
-  WorldOptions options;
-  options.seed = 7;
-  Coverage coverage = WorldResult::NewCoverage();
-
-  const WorldResult first = RunWorld(options, nullptr);
-  const WorldResult again = RunWorld(options, &coverage);
-
-  EXPECT_EQ(first.events, again.events);
-  EXPECT_EQ(first.steps, again.steps);
-  EXPECT_EQ(first.attempts, again.attempts);
-}
-
-struct PlantedFlaw {
-  RecoverFlaw flaw;
-  uint64_t schedules;  // within which it must be found
-  // The first one's seed: where few find it, near one that does.
-  uint64_t first = 1;
-};
-void PrintTo(const PlantedFlaw& planted, std::ostream* out) {
-  PrintTo(planted.flaw, out);
+  world::ExpectTheSameWhoeverWatches(RunWorld);
 }
 
 class Flawed : public ::testing::TestWithParam<PlantedFlaw> {};
 
 TEST_P(Flawed, IsCaughtWithinItsSchedules) {
-  WorldOptions options;
-  options.flaw = GetParam().flaw;
-
-  const Totals totals =
-      RunSeeds(options, GetParam().first, GetParam().schedules, 2, RunWorld);
-
-  EXPECT_NE(totals.first_broken, "");
+  world::ExpectCaught(GetParam(), RunWorld);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -114,5 +80,4 @@ TEST(RecoverCoverage, NamesWhatNeverCameUp) {
 }
 
 }  // namespace
-}  // namespace recover_world
-}  // namespace paceline
+}  // namespace paceline::recover_world

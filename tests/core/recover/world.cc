@@ -58,7 +58,7 @@ World::World(const WorldOptions& options, world::Coverage* coverage)
   if (OneIn(8)) Pick(workers_).lacks_file = true;
 }
 
-WorldResult World::Run() {
+void World::Play() {
   for (Worker& worker : workers_) {
     // One that joins comes when the others run already.
     const int64_t delay = OneIn(6) ? Between(50, 400) * kMs : Between(0, kMs);
@@ -75,6 +75,10 @@ WorldResult World::Run() {
     return false;
   });
   if (violation().empty()) CheckEnd();
+}
+
+WorldResult World::Run() {
+  Play();
   result_.violation = violation();
   result_.events = events();
   result_.faults = faults();
@@ -86,7 +90,7 @@ WorldResult World::Run() {
 
 // Paused counts as the end only in the calm, for want of workers.
 bool World::HasEnded() const {
-  if (!job_.has_value()) return false;
+  if (job_ == nullptr) return false;
   if (phase_ == JobPhase::kDone || phase_ == JobPhase::kFailed) return true;
   if (phase_ != JobPhase::kPaused || calm_us() < kCalmUs / 2) return false;
   int64_t usable = 0;
@@ -97,7 +101,7 @@ bool World::HasEnded() const {
 }
 
 std::string World::WhyNotEnded() const {
-  if (!job_.has_value()) return "no coordinator";
+  if (job_ == nullptr) return "no coordinator";
   std::string text = absl::StrCat(JobPhaseName(phase_), ", ", job_->why());
   for (const Worker& worker : workers_) {
     if (!worker.alive()) continue;
@@ -175,7 +179,7 @@ void World::SeePiece(Cut cut) {
   const bool runs = phase_ == JobPhase::kStarting ||
                     phase_ == JobPhase::kRunning ||
                     phase_ == JobPhase::kStopping;
-  if (job_.has_value() && phase_ != JobPhase::kAdopting && !runs) return;
+  if (job_ != nullptr && phase_ != JobPhase::kAdopting && !runs) return;
   std::set<MachineId> machines;
   for (const Worker& worker : workers_) {
     if (worker.alive() && !worker.refuses &&

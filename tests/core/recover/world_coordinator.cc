@@ -85,30 +85,41 @@ void World::StartCoordinator() {
   links_.clear();
   draining_.clear();
   excluded_.clear();  // not stored: whoever has left may come back
-  job_.emplace(
-      options_.flaw, Policy(), counter_,
-      [this](const std::vector<RunCandidate>& all) { return Plan(all); });
+  job_ = MakeJob();
   Trace("coordinator starts, term ", term);
   if (rows_.empty()) {
-    phase_ = JobPhase::kQueued;
-    Call(&JobRecovery::Begin);
+    BeginJob();
   } else {
-    job_->Restore(rows_, places_);
-    phase_ = JobPhase::kAdopting;
-    for (const int64_t index : known_) {
-      job_->OnKnown({index + 1}, MachineOf(index), NameOf(index));
-      links_[index].last_heard_us = now_us();
-    }
-    if (checkpoint_ != Cut()) job_->OnCheckpoint(checkpoint_);
-    if (records_) job_->OnRecorded(recorded_);
-    if (uploaded_attempt_ == rows_.back().attempt) {
-      for (const auto& [layer, state] : uploads_done_) {
-        Call(&JobRecovery::OnUploaded, uploaded_attempt_,
-             LayerRange{layer, layer + 1});
-      }
-    }
+    RestoreJob();
   }
   Tick();
+}
+
+std::unique_ptr<JobRecovery> World::MakeJob() {
+  return std::make_unique<FlawedJob>(
+      options_.flaw, Policy(), counter_,
+      [this](const std::vector<RunCandidate>& all) { return Plan(all); });
+}
+
+void World::BeginJob() {
+  phase_ = JobPhase::kQueued;
+  Call(&JobRecovery::Begin);
+}
+
+void World::RestoreJob() {
+  job_->Restore(rows_, places_);
+  phase_ = JobPhase::kAdopting;
+  for (const int64_t index : known_) {
+    job_->OnKnown({index + 1}, MachineOf(index), NameOf(index));
+    links_[index].last_heard_us = now_us();
+  }
+  if (checkpoint_ != Cut()) job_->OnCheckpoint(checkpoint_);
+  if (records_) job_->OnRecorded(recorded_);
+  if (uploaded_attempt_ != rows_.back().attempt) return;
+  for (const auto& [layer, state] : uploads_done_) {
+    Call(&JobRecovery::OnUploaded, uploaded_attempt_,
+         LayerRange{layer, layer + 1});
+  }
 }
 
 void World::CrashCoordinator(bool roll_back) {
@@ -123,11 +134,11 @@ void World::CrashCoordinator(bool roll_back) {
   }
   for (Worker& worker : workers_) {
     AfterOn(worker, Between(0, 20 * kMs), [this, &worker] {
-      if (!job_.has_value()) worker.stream = 0;
+      if (job_ == nullptr) worker.stream = 0;
     });
   }
   After(Between(20, 300) * kMs, [this] {
-    if (job_.has_value()) return;
+    if (job_ != nullptr) return;
     // Nobody holds on to the stream of a process that is gone.
     for (Worker& worker : workers_) worker.stream = 0;
     StartCoordinator();
@@ -195,6 +206,7 @@ void World::OnReport(int64_t index, int64_t stream, const MemberId& id,
     Call(&JobRecovery::OnAttached, id, MachineOf(index), NameOf(index));
     if (const JobOrder* const order = job_->OrderOf(id)) SendDown(id, *order);
     if (excluded_.count(id) > 0) AskToEnd(worker);
+    SeeAttached(worker);
   }
   if (records_ && !job_->places().empty() && report.attempt > 0 &&
       report.attempt == job_->attempt() &&
@@ -202,8 +214,9 @@ void World::OnReport(int64_t index, int64_t stream, const MemberId& id,
     recorded_ = report.step;
     job_->OnRecorded(recorded_);
   }
+  SeeReport(worker, report);
   Call(&JobRecovery::OnReport, id, report);
-  if (!job_.has_value() || !job_->floor().has_value()) return;
+  if (job_ == nullptr || !job_->floor().has_value()) return;
   if (worker.cut || worker.id() != id) return;
   AfterOn(worker, Between(200, 3 * kMs),
           [this, &worker] { worker.acknowledged = Now(); });

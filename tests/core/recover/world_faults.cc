@@ -52,8 +52,12 @@ bool World::Drain(Worker& worker) {
   const bool drains = draining_.insert(worker.index).second;
   if (!drains) draining_.erase(worker.index);
   safe_ = Cut();
-  Call(&JobRecovery::SetDraining, worker.id().worker, drains);
+  SetDraining(worker.index, drains);
   return true;
+}
+
+void World::SetDraining(int64_t index, bool drains) {
+  Call(&JobRecovery::SetDraining, WorkerId{index + 1}, drains);
 }
 
 // Whether it could be done.
@@ -198,8 +202,8 @@ void World::Calm() {
     if (!worker.alive() && !worker.stays_dead) StartProcess(worker);
   }
   for (const int64_t index : std::exchange(draining_, {})) {
-    if (!job_.has_value()) return;
-    Call(&JobRecovery::SetDraining, WorkerId{index + 1}, false);
+    if (job_ == nullptr) return;
+    SetDraining(index, false);
   }
 }
 

@@ -72,6 +72,7 @@ struct Life {
   absl::Status error;                       // of kFailed
   KeepRule keep;
   int64_t stream = 0;  // to the coordinator; 0: none
+  int64_t job = 1;     // that its order names
   bool pieces_said = false;
   Instant acknowledged{absl::InfiniteDuration() * -1};
   std::set<Cut> listed;  // of a flawed coordinator
@@ -128,30 +129,39 @@ inline std::string Word(const Worker& worker) {
 const char* FaultName(Fault fault);
 const char* WorkName(WorkPhase phase);
 
-class World : private world::Kernel {
+// A job of stages.  tests/core/joint derives from it a world whose attempts are
+// groups: what differs there is virtual.
+class World : protected world::Kernel {
  public:
   World(const WorldOptions& options, world::Coverage* coverage);
 
   WorldResult Run();
 
- private:
+ protected:
+  void Play();  // to its end
+
   // --- workers
   void StartProcess(Worker& worker);
-  void EndProcess(Worker& worker);
+  virtual void EndProcess(Worker& worker);
   void Heartbeat(Worker& worker);
   void SendReport(Worker& worker);
+  JobReport ReportOf(Worker& worker);
+  virtual void Say(Worker& worker, JobReport report);
   void TryAttach(Worker& worker);
   void OnOrder(Worker& worker, const JobOrder& order);
   void CarryOut(Worker& worker, WorkStep step);
   void FinishKept(Worker& worker);
   void SetPhase(Worker& worker, WorkPhase phase, absl::Status error = {});
   void SeePhase(Worker& worker);
-  void SeeTransition(const JobTransition& row);
+  virtual void SeeTransition(const JobTransition& row);
   void LeaveNow(Worker& worker, bool keep_state);
-  void Gather(Worker& worker);
+  virtual void KeepState(Worker& worker, bool keep_state);
+  virtual void Gather(Worker& worker);
   bool Fetch(Worker& worker, std::map<int, uint64_t>& layers);
-  std::optional<uint64_t> FindPiece(Worker& worker, const Piece& piece,
-                                    const std::vector<MemberId>& sources);
+  virtual void CheckRestored(Worker& worker, const Piece& piece,
+                             uint64_t state);
+  virtual std::optional<uint64_t> FindPiece(
+      Worker& worker, const Piece& piece, const std::vector<MemberId>& sources);
   void Begin(Worker& worker, int64_t step);
   void BeginStep(Worker& worker);
   void Compute(Worker& worker);
@@ -169,16 +179,21 @@ class World : private world::Kernel {
   Worker& Of(const MemberId& id) { return workers_[id.worker.value - 1]; }
   Worker* Find(const MemberId& id);  // null: that process is gone
   static std::set<MemberId> MembersOf(const std::vector<RunPlace>& places);
-  std::vector<LayerRange> OwnLayers(const Worker& worker) const;
+  virtual std::vector<LayerRange> OwnLayers(const Worker& worker) const;
   void Upload(Worker& worker);
 
   // --- coordinator
-  void StartCoordinator();
-  void CrashCoordinator(bool roll_back);
+  virtual void StartCoordinator();
+  virtual void BeginJob();
+  virtual void RestoreJob();
+  virtual void CrashCoordinator(bool roll_back);
   void OnReport(int64_t index, int64_t stream, const MemberId& id,
                 JobReport report);
+  // A report has come, before the core is told of it.
+  virtual void SeeReport(Worker& /*worker*/, JobReport& /*report*/) {}
+  virtual void SeeAttached(Worker& /*worker*/) {}
   void OnBroken(int64_t index, int64_t stream);
-  void Lose(int64_t index, const std::string& why);
+  virtual void Lose(int64_t index, const std::string& why);
   MachineId MachineOf(int64_t index) const {
     return options_.flaw == RecoverFlaw::kCountWorkers
                ? MachineId{index}
@@ -199,28 +214,30 @@ class World : private world::Kernel {
   }
   void Carry(const RecoveryActions& actions);
   void AskToEnd(Worker& worker);
-  void Store(const StoreAttempt& store);
-  void SendDown(const MemberId& to, const JobOrder& order);
-  void CheckWatchdogs();
-  void MakeCheckpoint();
-  absl::StatusOr<std::vector<RunPlace>> Plan(
+  virtual void Store(const StoreAttempt& store);
+  virtual void SendDown(const MemberId& to, const JobOrder& order);
+  virtual void CheckWatchdogs();
+  virtual void MakeCheckpoint();
+  virtual absl::StatusOr<std::vector<RunPlace>> Plan(
       const std::vector<RunCandidate>& candidates) const;
-  RecoveryPolicy Policy() const;
+  virtual RecoveryPolicy Policy() const;
+  virtual std::unique_ptr<JobRecovery> MakeJob();
 
   // --- faults
-  void MaybeFault();
+  virtual void MaybeFault();
   void Strike(Fault fault, Worker& worker);
   bool StrikeWorker(Fault fault,
                     Worker& worker);  // false: it could not be done
   bool StrikeCoordinator(Fault fault);
   bool Partition(Worker& worker);
   bool Drain(Worker& worker);
+  virtual void SetDraining(int64_t index, bool drains);
   void Kill(Worker& worker, bool come_back);
   void HealStream(Worker& worker);
   void OnThawed(world::Process& process, int64_t stood_us) override;
   void StandStill();
   void Calm();
-  bool HasEnded() const;
+  virtual bool HasEnded() const;
   std::string WhyNotEnded() const;
 
   // --- checks
@@ -229,12 +246,12 @@ class World : private world::Kernel {
   bool IsValid(Cut cut, int64_t for_attempt = INT64_MAX) const;
   bool IsStored(int64_t attempt) const;
   void LoseMachine(MachineId machine) { lost_machines_.insert(machine); }
-  void SeePiece(Cut cut);
+  virtual void SeePiece(Cut cut);
   bool LivesComplete(Cut cut, bool reachable_only, size_t machines) const;
-  void CheckRow(const StoreAttempt& store);
-  void CheckOrder(const MemberId& to, const JobOrder& order);
+  virtual void CheckRow(const StoreAttempt& store);
+  virtual void CheckOrder(const MemberId& to, const JobOrder& order);
   void CheckExclusion(const MemberId& process);
-  void CheckEnd();
+  virtual void CheckEnd();
 
   const WorldOptions options_;
   WorldResult result_;
@@ -250,6 +267,7 @@ class World : private world::Kernel {
   bool settles_ = false;
   bool checkpoints_ = false;
   bool may_roll_back_ = false;
+  int64_t job_number_ = 1;
   int64_t needed_workers_ = 1;
   int64_t idle_workers_ = 0;
   int64_t two_stages_ = 0;  // so many more stages than workers
@@ -264,7 +282,7 @@ class World : private world::Kernel {
   world::Network network_{*this, {0.02, 0.02, 0, 100, 900}};
 
   // The coordinator.
-  std::optional<FlawedJob> job_;
+  std::unique_ptr<JobRecovery> job_;
   OrderCounter counter_;
   world::Process coordinator_;  // lives while job_ does
   std::map<int64_t, Link> links_;

@@ -24,7 +24,7 @@ void World::StartProcess(Worker& worker) {
 
 void World::EndProcess(Worker& worker) {
   End(worker);
-  if (worker.stream == 0 || !job_.has_value()) return;
+  if (worker.stream == 0 || job_ == nullptr) return;
   // Its host says that nobody listens; or nothing is heard until the lease.
   if (worker.cut || OneIn(4)) return;
   AfterOn(coordinator_, Between(1, 20 * kMs),
@@ -42,7 +42,7 @@ void World::Heartbeat(Worker& worker) {
 }
 
 void World::TryAttach(Worker& worker) {
-  if (worker.cut || !job_.has_value()) return;
+  if (worker.cut || job_ == nullptr) return;
   worker.stream = ++streams_;
   worker.pieces_said = false;
   worker.up.last_us = worker.down.last_us = now_us();
@@ -51,7 +51,10 @@ void World::TryAttach(Worker& worker) {
 // Everything that a stream carries comes in order.
 void World::SendReport(Worker& worker) {
   SeePhase(worker);
-  if (worker.stream == 0 || worker.cut) return;
+  if (worker.stream != 0 && !worker.cut) Say(worker, ReportOf(worker));
+}
+
+JobReport World::ReportOf(Worker& worker) {
   JobReport report;
   report.echo = worker.state->echo();
   report.phase = worker.phase;
@@ -73,6 +76,10 @@ void World::SendReport(Worker& worker) {
     }
     worker.pieces_said = true;
   }
+  return report;
+}
+
+void World::Say(Worker& worker, JobReport report) {
   AfterOn(coordinator_, worker.up.NextDelay(*this),
           [this, &worker, stream = worker.stream, id = worker.id(),
            report = std::move(report)]() mutable {
@@ -99,7 +106,7 @@ void World::OnOrder(Worker& worker, const JobOrder& order) {
   worker.keep = order.keep;
   worker.keep.floor = floor;
   std::optional<Fence> run;
-  if (order.run.has_value()) run = Fence{{1}, order.run->attempt, 0};
+  if (order.run.has_value()) run = Fence{{worker.job}, order.run->attempt, 0};
   CarryOut(worker, worker.state->OnOrder(order.number, run));
   Prune(worker);
   Pull(worker);
@@ -166,13 +173,7 @@ void World::LeaveNow(Worker& worker, bool keep_state) {
   worker.active = false;
   ++worker.run_number;
   const auto left = [this, &worker, keep_state] {
-    if (keep_state && !worker.layers.empty()) {
-      worker.kept = KeptState{
-          worker.step, worker.computed > worker.step ? worker.computed : 0};
-      if (worker.step > 0) Deposit(worker, {worker.attempt, worker.step});
-    } else {
-      worker.layers.clear();
-    }
+    KeepState(worker, keep_state);
     worker.run.reset();
     SetPhase(worker, WorkPhase::kIdle);
     CarryOut(worker, worker.state->OnLeft());
@@ -180,6 +181,13 @@ void World::LeaveNow(Worker& worker, bool keep_state) {
   };
   AfterOn(worker.compute, OneIn(4) ? Between(5, 60) * kMs : Between(0, 2 * kMs),
           left);
+}
+
+void World::KeepState(Worker& worker, bool keep_state) {
+  if (!keep_state || worker.layers.empty()) return worker.layers.clear();
+  worker.kept = KeptState{worker.step,
+                          worker.computed > worker.step ? worker.computed : 0};
+  if (worker.step > 0) Deposit(worker, {worker.attempt, worker.step});
 }
 
 void World::Gather(Worker& worker) {
@@ -228,15 +236,18 @@ bool World::Fetch(Worker& worker, std::map<int, uint64_t>& layers) {
         return false;
       }
       layers[layer] = *found;
-      if (*found != Expected(run.base.attempt, run.base.step, layer)) {
-        Fail(worker, " restores layer ", layer, " at ", run.base,
-             " with another state");
-      }
+      CheckRestored(worker, piece, *found);
       worker.pieces[piece] = *found;  // keeps its key
     }
   }
   worker.pieces_said = false;
   return true;
+}
+
+void World::CheckRestored(Worker& worker, const Piece& piece, uint64_t state) {
+  if (state == Expected(piece.cut.attempt, piece.cut.step, piece.layer)) return;
+  Fail(worker, " restores layer ", piece.layer, " at ", piece.cut,
+       " with another state");
 }
 
 std::optional<uint64_t> World::FindPiece(Worker& worker, const Piece& piece,
@@ -260,7 +271,7 @@ std::optional<uint64_t> World::FindPiece(Worker& worker, const Piece& piece,
     }
     if (const auto found = look(*holder)) return found;
   }
-  if (piece.cut == checkpoint_ && job_.has_value()) {
+  if (piece.cut == checkpoint_ && job_ != nullptr) {
     return checkpoint_layers_.at(piece.layer);
   }
   return std::nullopt;
@@ -464,7 +475,8 @@ void World::Pull(Worker& follower) {
   if (follower.refuses) return;
   for (const Follow& follow : follower.order.follow) {
     const Worker* const source = Find(follow.source);
-    if (source == nullptr || source->frozen() || !IsLinked(follower, *source)) {
+    if (source == nullptr || source->frozen() || source->job != follower.job ||
+        !IsLinked(follower, *source)) {
       continue;
     }
     for (const auto& [piece, content] : source->pieces) {
@@ -474,8 +486,9 @@ void World::Pull(Worker& follower) {
         continue;
       }
       AfterOn(follower, Between(1, 25) * kMs,
-              [this, &follower, piece = piece, content = content] {
-                if (MayDrop(piece, follower.keep) ||
+              [this, &follower, piece = piece, content = content,
+               job = follower.job] {
+                if (job != follower.job || MayDrop(piece, follower.keep) ||
                     !follower.pieces.emplace(piece, content).second) {
                   return;
                 }

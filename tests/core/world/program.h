@@ -72,4 +72,18 @@ int RunAndPrint(const Arguments& arguments, const WorldOptions& options,
   return totals.broken == 0 && problems.empty() ? 0 : 1;
 }
 
+// The whole program of a world without options of its own.
+template <typename WorldOptions, typename WorldResult>
+int Main(int argc, char** argv, const char* about, int flaws,
+         WorldResult (*run)(const WorldOptions&, Coverage*)) {
+  CLI::App app(about);
+  Arguments arguments;
+  const auto ends = ParseArguments(app, argc, argv, flaws, arguments);
+  if (ends.has_value()) return *ends;
+  WorldOptions options;
+  options.trace = arguments.trace;
+  options.flaw = static_cast<decltype(options.flaw)>(arguments.flaw);
+  return RunAndPrint(arguments, options, run);
+}
+
 }  // namespace paceline::world
