@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "coordinator/brain.h"
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/rpc/convert.h"
@@ -20,6 +22,7 @@
 #include "core/rpc/status.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/memory_store.h"
+#include "tests/support/job_changes.h"
 
 namespace paceline {
 
@@ -63,6 +66,20 @@ inline JobSpec SpecOf(int stages) {
 inline JobSpec GroupSpec() {
   JobSpec spec = SpecOf(1);
   spec.aggregation.mode = "rolling";
+  return spec;
+}
+
+// "2 train.steps=9; threads=2": a job of two stages, changed; "group" in place
+// of a number: a data-parallel one; "infer 2": one that infers.
+inline JobSpec SpecOfText(absl::string_view text) {
+  const bool infers = absl::ConsumePrefix(&text, "infer ");
+  const std::pair<std::string, std::string> parts =
+      absl::StrSplit(text, absl::MaxSplits(' ', 1));
+  JobSpec spec =
+      parts.first == "group" ? GroupSpec() : SpecOf(std::stoi(parts.first));
+  if (infers) ChangeJob(spec, "kind=infer; infer.micro_batch=4");
+  ChangeJob(spec, parts.second);
+  if (infers) spec.train = ForInference(spec.infer, 1);
   return spec;
 }
 
@@ -180,13 +197,6 @@ class Mesh {
   JobId Submit(const JobSpec& spec, const std::string& request_id = "") {
     v1::SubmitJobRequest request = SubmissionOf(spec);
     request.set_request_id(request_id);
-    return Submit(request);
-  }
-  // The job goes on from a checkpoint of `from`.
-  JobId Resume(const JobSpec& spec, JobId from, int64_t step) {
-    v1::SubmitJobRequest request = SubmissionOf(spec);
-    request.mutable_resume()->set_job(from.value);
-    request.mutable_resume()->set_step(step);
     return Submit(request);
   }
   JobId Submit(const v1::SubmitJobRequest& request) {

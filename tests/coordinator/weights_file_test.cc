@@ -131,10 +131,15 @@ TEST_F(WeightsFileTest, AnotherAttemptGoesOnWithPredictions) {
   EXPECT_TRUE(file->Save().ok());
 }
 
-// A stage that was left behind uploads what it computed.
-TEST_F(WeightsFileTest, AnEarlierAttemptsPieceIsAborted) {
-  FileWeightsStore store(folder_.path());
-  const auto write = [&store](int64_t attempt) {
+// A store that has been given a piece of that attempt.
+class WeightsStoreTest : public WeightsFileTest {
+ protected:
+  void OpenStore(int64_t attempt, const SafetensorsLayout& layout) {
+    store_.Open(
+        {JobId{1}, attempt, attempt}, layout,
+        [](const absl::Status& opened) { EXPECT_TRUE(opened.ok()) << opened; });
+  }
+  absl::Status Write(int64_t attempt) {
     v1::WeightsPiece piece;
     piece.set_job(1);
     piece.set_attempt(attempt);
@@ -143,22 +148,32 @@ TEST_F(WeightsFileTest, AnEarlierAttemptsPieceIsAborted) {
     piece.set_data(std::string(8, 'x'));
     absl::Status status;
     absl::Notification done;
-    store.Write(piece, [&](absl::Status written) {
+    store_.Write(piece, [&](absl::Status written) {
       status = std::move(written);
       done.Notify();
     });
     done.WaitForNotification();
     return status;
-  };
-  const auto ignore = [](const absl::Status& opened) {
-    EXPECT_TRUE(opened.ok()) << opened;
-  };
+  }
 
-  store.Open({JobId{1}, 1, 1}, TwoTensors(), ignore);
-  EXPECT_TRUE(write(1).ok());
-  store.Open({JobId{1}, 2, 2}, TwoTensors(), ignore);
-  EXPECT_TRUE(absl::IsAborted(write(1)));
-  EXPECT_TRUE(write(2).ok());
+  FileWeightsStore store_{folder_.path()};
+};
+
+// A stage that was left behind uploads what it computed.
+TEST_F(WeightsStoreTest, AbortsAnEarlierAttemptsPiece) {
+  OpenStore(1, TwoTensors());
+  EXPECT_TRUE(Write(1).ok());
+  OpenStore(2, TwoTensors());
+  EXPECT_TRUE(absl::IsAborted(Write(1)));
+  EXPECT_TRUE(Write(2).ok());
+}
+
+TEST_F(WeightsStoreTest, AsksForPatienceUntilItKnowsHowMuchThereWillBe) {
+  OpenStore(1, SafetensorsLayout());
+  EXPECT_TRUE(absl::IsUnavailable(Write(1)));
+
+  OpenStore(1, TwoTensors());
+  EXPECT_TRUE(Write(1).ok());
 }
 
 TEST_F(WeightsFileTest, SavedFileIsTakenOverWhenNobodyWasTold) {

@@ -258,30 +258,6 @@ TEST_F(Moves, AWorkerThatLeavesIsReleasedWhenTheJobNeedsItNoMore) {
   EXPECT_FALSE(ViewOf("b").drained()) << "it is another process";
 }
 
-TEST_F(Moves, AWorkerThatLeavesInVainIsReleasedAtOnce) {
-  JobSpec spec = SpecOf(2);
-  spec.pipeline.cuts = {1};
-  spec.pipeline.workers = {"a", "b"};
-  ASSERT_TRUE(Submit(spec).assigned()) << submit_error();
-  ASSERT_TRUE(Send(a_, Beat(kRunning, 5)).ok());
-  v1::Heartbeat leaving = Beat(kRunning, 5);
-  leaving.set_leaving(true);
-
-  ASSERT_TRUE(Send(b_, leaving).ok());
-
-  EXPECT_TRUE(Order(b_).released) << "the job names it";
-}
-
-TEST_F(Moves, AnIdleWorkerThatLeavesIsReleasedAtOnce) {
-  v1::Heartbeat leaving;
-  leaving.set_leaving(true);
-
-  ASSERT_TRUE(Send(b_, leaving).ok());
-
-  EXPECT_TRUE(Order(b_).released);
-  EXPECT_FALSE(Order(a_).released);
-}
-
 constexpr int64_t kMicroBatches = 100'000;
 
 // One sample a micro-batch.

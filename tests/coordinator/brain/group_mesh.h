@@ -11,6 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
+#include "tests/support/text_proto.h"
 
 namespace paceline {
 
@@ -20,9 +21,11 @@ class GroupMesh : public Mesh {
  public:
   struct Worker {
     std::string name;
+    int64_t id = 0;  // they count from 1 in the order in which they attach
     uint64_t incarnation = 0;
     StreamId stream;
     bool silent = false;  // sends no heartbeats while time passes
+    bool hangs = false;   // its heartbeats say the same for ever
     v1::RunState::Phase phase = kRunning;
     MemberReport report;
     int64_t progress = 0;
@@ -39,13 +42,19 @@ class GroupMesh : public Mesh {
     }
   }
   using Mesh::Attach;
-  void Attach(const std::string& name, uint64_t incarnation) {
+  // about: fields of its registration, as text.
+  void Attach(const std::string& name, uint64_t incarnation,
+              const std::string& about = "") {
     Worker& worker = workers_[name];
+    const int64_t id = worker.id > 0 ? worker.id : std::ssize(workers_);
     if (worker.incarnation != incarnation) worker = Worker();
     worker.name = name;
+    worker.id = id;
     worker.incarnation = incarnation;
-    worker.stream = Attach(WorkerNamed(name, incarnation));
-    Say(name);
+    v1::Registration registration = WorkerNamed(name, incarnation);
+    MergeText(about, registration);
+    worker.stream = Attach(registration);
+    if (last_attach().ok()) Say(name);
   }
   // The workers of `before` still run, and attach to this coordinator later.
   void GoOnWith(const GroupMesh& before) {
@@ -54,8 +63,9 @@ class GroupMesh : public Mesh {
   }
 
   Worker& worker(const std::string& name) { return workers_.at(name); }
+  std::map<std::string, Worker>& workers() { return workers_; }
   MemberId Id(const std::string& name) {
-    return {WorkerId{name[1] - '0'}, {worker(name).incarnation}};
+    return {WorkerId{worker(name).id}, {worker(name).incarnation}};
   }
 
   // The newest order of that worker; nothing: it has no run.
