@@ -1,68 +1,159 @@
+// Where jobs go.  Most cases are questions of tests/golden/coordinator/
+// placements.txt.
 #include "coordinator/place/placement.h"
 
-#include <set>
+#include <list>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "coordinator/jobs/job_text.h"
+#include "coordinator/place/group_placement.h"
 #include "core/data/data_sets.h"
 #include "core/model/catalog.h"
+#include "core/plan/memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
+#include "tests/support/golden.h"
 #include "tests/support/says.h"
+#include "tests/support/text_proto.h"
 
 namespace paceline {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
-constexpr JobId kNobody{};
-
-// Live workers a, b and c, with ids 1 to 3.
-class PlacementTest : public testing::Test {
- protected:
-  PlacementTest() {
-    for (int i = 0; i < 3; ++i) {
-      Member& member = members_[i];
-      member.id = WorkerId{i + 1};
-      member.registration = WorkerNamed(std::string(1, 'a' + i), 100 + i);
-      member.state = MemberState::kLive;
-      candidates_.push_back({&member, kNobody});
-    }
+// Live workers with ids from 1 on, and what is known of them.
+class Workers {
+ public:
+  Candidate& Add(const std::string& name) {
+    Member& member = members_.emplace_back();
+    member.id = WorkerId{static_cast<int64_t>(members_.size())};
+    member.registration = WorkerNamed(name, 100 + member.id.value);
+    member.state = MemberState::kLive;
+    return candidates_.emplace_back(Candidate{&member, JobId{}});
   }
-
+  Member& member(const std::string& name) {
+    for (Member& member : members_) {
+      if (member.registration.name() == name) return member;
+    }
+    ADD_FAILURE() << "no worker " << name;
+    return members_.front();
+  }
+  Candidate& candidate(const std::string& name) {
+    const auto at = static_cast<size_t>(member(name).id.value - 1);
+    return candidates_[at];
+  }
   PlacementVerdict Decide(const JobSpec& spec) const {
     return DecidePlacement(spec, *Describe(spec), candidates_, measured_);
   }
-  void Refuse(const std::string& from, const std::string& to) {
-    measured_.Put(LinkMeasurement{.from = from,
-                                  .to = to,
-                                  .bytes_per_second = kRefusedBytesPerSecond,
-                                  .error = "cannot dial " + to + " (:9): no"});
+  const std::vector<Candidate>& candidates() const { return candidates_; }
+  StoredMeasurements& measured() { return measured_; }
+
+  // "a", or "a [0,2) b [2,4)" where stages have some of the layers.
+  std::string TextOf(const Plan& plan, bool with_layers) {
+    std::vector<std::string> stages;
+    for (const StageOfPlan& stage : plan.stages) {
+      stages.push_back(std::next(members_.begin(), stage.worker.value - 1)
+                           ->registration.name());
+      if (with_layers) {
+        absl::StrAppend(&stages.back(), " [", stage.layers.first, ",",
+                        stage.layers.last, ")");
+      }
+      if (stage.share != 1) {
+        absl::StrAppend(&stages.back(), " share ", stage.share);
+      }
+    }
+    return absl::StrJoin(stages, " ");
   }
 
-  Member members_[3];
+ private:
+  std::list<Member> members_;
   std::vector<Candidate> candidates_;
   StoredMeasurements measured_;
 };
 
-JobSpec OnCAndA() {
-  JobSpec spec = SpecOf(2);
-  spec.pipeline.cuts = {2};
-  spec.pipeline.workers = {"c", "a"};
-  return spec;
+// The last line of a question is the job, as SpecOfText() reads it.
+//   a b c                      there are these workers
+//   a is busy|drained|...      a candidate's flag
+//   a has cpu_capability: "x"  of its registration
+//   a cannot dial b            was measured; "a takes 0.1": each layer
+std::string PlacementAnswer(const std::string& question) {
+  Workers workers;
+  std::vector<std::string> lines = absl::StrSplit(question, '\n');
+  const JobSpec spec = SpecOfText(lines.back());
+  lines.pop_back();
+  for (const std::string& line : lines) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    const std::string verb = words.size() > 1 ? words[1] : "";
+    if (verb == "is") {
+      Candidate& candidate = workers.candidate(words[0]);
+      if (words[2] == "busy") candidate.job = JobId{7};
+      candidate.drained = words[2] == "drained";
+      candidate.no_data = words[2] == "without-data";
+      candidate.unfit = words[2] == "unfit";
+      candidate.measuring = words[2] == "measuring";
+    } else if (verb == "has") {
+      MergeText(line.substr(words[0].size() + 5),
+                workers.member(words[0]).registration);
+    } else if (verb == "cannot") {
+      workers.measured().Put(
+          LinkMeasurement{.from = words[0],
+                          .to = words[3],
+                          .bytes_per_second = kRefusedBytesPerSecond,
+                          .error = "cannot dial " + words[3] + " (:9): no"});
+    } else if (verb == "takes") {
+      workers.measured().Put(ProfileOf(spec, words[0], std::stod(words[2])));
+    } else {
+      for (const std::string& name : words) workers.Add(name);
+    }
+  }
+  const PlacementVerdict verdict = workers.Decide(spec);
+  std::string answer;
+  if (verdict.plan.has_value()) {
+    answer = absl::StrCat("on ",
+                          workers.TextOf(*verdict.plan, !IsDataParallel(spec)),
+                          " at ", verdict.cpu_capability, "\n");
+    const std::string dealt =
+        DealingNote(spec, *verdict.plan, workers.candidates());
+    if (!dealt.empty()) absl::StrAppend(&answer, "note: ", dealt, "\n");
+  } else {
+    answer = verdict.why + "\n";
+  }
+  if (!verdict.impossible.ok()) {
+    absl::StrAppend(&answer, verdict.impossible.ToString(), "\n");
+  }
+  for (const JobId job : verdict.waits_for) {
+    absl::StrAppend(&answer, "for job ", job.value, "\n");
+  }
+  for (const std::string& note :
+       PlacementNotes(spec, verdict.plan ? &*verdict.plan : nullptr,
+                      workers.candidates())) {
+    absl::StrAppend(&answer, "note: ", note, "\n");
+  }
+  return answer;
 }
 
-TEST_F(PlacementTest, TakesTheWorkersThatTheJobNames) {
-  const PlacementVerdict verdict = Decide(OnCAndA());
-
-  ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
-  ASSERT_EQ(verdict.plan->stages.size(), 2u);
-  EXPECT_EQ(verdict.plan->stages[0].worker, WorkerId{3});
-  EXPECT_EQ(verdict.plan->stages[1].worker, WorkerId{1});
+TEST(PlacementVerdicts, GoWhereTheyCanOrSayWhatTheyWaitFor) {
+  ExpectAnswers("coordinator/placements", PlacementAnswer);
 }
+
+// Workers a, b and c.
+class PlacementTest : public testing::Test {
+ protected:
+  PlacementTest() {
+    for (const char* const name : {"a", "b", "c"}) workers_.Add(name);
+  }
+  PlacementVerdict Decide(const JobSpec& spec) { return workers_.Decide(spec); }
+
+  Workers workers_;
+};
 
 // A script as a worker has described it.
 JobSpec ScriptSpec(int stages) {
@@ -85,8 +176,8 @@ JobSpec ScriptSpec(int stages) {
 }
 
 TEST_F(PlacementTest, GivesNoScriptToAWorkerThatForbidsThem) {
-  members_[0].registration.set_no_scripts(true);
-  members_[2].registration.set_no_scripts(true);
+  workers_.member("a").registration.set_no_scripts(true);
+  workers_.member("c").registration.set_no_scripts(true);
 
   const PlacementVerdict some = Decide(ScriptSpec(2));
   ASSERT_TRUE(some.plan.has_value()) << some.why;
@@ -100,7 +191,7 @@ TEST_F(PlacementTest, GivesNoScriptToAWorkerThatForbidsThem) {
   ASSERT_TRUE(members.plan.has_value()) << members.why;
   EXPECT_EQ(members.plan->stages.size(), 1u);
 
-  members_[1].registration.set_no_scripts(true);
+  workers_.member("b").registration.set_no_scripts(true);
   for (const JobSpec& spec : {ScriptSpec(2), group}) {
     const PlacementVerdict none = Decide(spec);
     EXPECT_FALSE(none.plan.has_value());
@@ -135,7 +226,7 @@ TEST_F(PlacementTest, GoesOnWithoutTheBlocksOfALostStage) {
   ASSERT_TRUE(rest.has_value());
   ASSERT_EQ(rest->faults.size(), 1u);
   EXPECT_EQ(rest->faults[0].block, 0);
-  candidates_.erase(candidates_.begin() + 1);
+  workers_.candidate("b").drained = true;
   const PlacementVerdict verdict = Decide(*rest);
   ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
   ASSERT_EQ(verdict.plan->stages.size(), 2u);
@@ -160,78 +251,6 @@ TEST_F(PlacementTest, KeepsStagesThatNothingCanDoWithout) {
   }
 }
 
-TEST_F(PlacementTest, PutsTheFirstStageWhereTheDataIs) {
-  for (int with_data = 0; with_data < 3; ++with_data) {
-    for (int i = 0; i < 3; ++i) candidates_[i].no_data = i != with_data;
-
-    const PlacementVerdict verdict = Decide(SpecOf(3));
-
-    ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
-    EXPECT_EQ(verdict.plan->stages[0].worker, WorkerId{with_data + 1});
-    std::set<WorkerId> workers;
-    for (const StageOfPlan& stage : verdict.plan->stages) {
-      workers.insert(stage.worker);
-    }
-    EXPECT_EQ(workers.size(), 3u) << "the others hold the other stages";
-  }
-  candidates_[2].no_data = true;
-  EXPECT_EQ(Decide(SpecOf(3)).why, "waits for a worker that has the data");
-}
-
-TEST_F(PlacementTest, WaitsForTheDataWhereTheJobNamesItsWorkers) {
-  candidates_[2].no_data = true;
-
-  EXPECT_THAT(Decide(OnCAndA()).why, HasSubstr("waits for the data"));
-}
-
-TEST_F(PlacementTest, NamesAllOfItsWorkersThatAreNotThereAndEachOnce) {
-  JobSpec spec = OnCAndA();
-  spec.pipeline.workers = {"y", "a", "x", "y"};
-
-  EXPECT_EQ(Decide(spec).why,
-            "waits for workers: pipeline.workers names x, y, which are not "
-            "attached");
-  candidates_[0].drained = true;
-  EXPECT_THAT(Decide(spec).why, HasSubstr("names a, which is drained"));
-}
-
-TEST_F(PlacementTest, AWorkerThatCannotBeUsedIsAttachedAllTheSame) {
-  candidates_[2].unfit = true;
-
-  EXPECT_THAT(Decide(OnCAndA()).why,
-              AllOf(HasSubstr("names c, which is attached and"),
-                    Not(HasSubstr("not attached"))));
-  for (Candidate& each : candidates_) each.unfit = true;
-  EXPECT_THAT(Decide(SpecOf(1)).why, Not(HasSubstr("drained")));
-}
-
-TEST_F(PlacementTest, WaitsForALinkThatTheWorkNeeds) {
-  JobSpec spec = OnCAndA();
-  Refuse("a", "b");
-  EXPECT_TRUE(Decide(spec).plan.has_value()) << "b has no part in it";
-
-  Refuse("a", "c");
-  EXPECT_EQ(Decide(spec).why,
-            "waits for a link: worker a cannot dial c (:9): no")
-      << "gradients go back";
-  spec.kind = kInferKind;
-  spec.train = ForInference(spec.infer, 1);
-  EXPECT_TRUE(Decide(spec).plan.has_value()) << "nothing goes back";
-  Refuse("c", "a");
-  EXPECT_THAT(Decide(spec).why, HasSubstr("worker c cannot dial a"));
-}
-
-TEST_F(PlacementTest, OnlyTheGateDialsTheFirstStage) {
-  JobSpec spec = SpecOf(3);
-  spec.pipeline.cuts = {1, 2};
-  spec.pipeline.workers = {"a", "b", "c"};
-  Refuse("a", "c");
-  EXPECT_TRUE(Decide(spec).plan.has_value()) << "nobody dials the last stage";
-
-  Refuse("c", "a");
-  EXPECT_THAT(Decide(spec).why, HasSubstr("worker c cannot dial a"));
-}
-
 TEST_F(PlacementTest, StagesThatShareAWeightDialOneAnother) {
   JobSpec spec = SpecOf(3);
   spec.model = DefaultModel("gpt");
@@ -241,226 +260,107 @@ TEST_F(PlacementTest, StagesThatShareAWeightDialOneAnother) {
   spec.pipeline.workers = {"a", "b", "c"};
   ASSERT_TRUE(Decide(spec).plan.has_value()) << Decide(spec).why;
 
-  Refuse("a", "c");
+  workers_.measured().Put(
+      LinkMeasurement{.from = "a",
+                      .to = "c",
+                      .bytes_per_second = kRefusedBytesPerSecond,
+                      .error = "cannot dial c (:9): no"});
 
   EXPECT_THAT(Decide(spec).why, HasSubstr("worker a cannot dial c"));
-}
-
-TEST_F(PlacementTest, PlansWithoutAWorkerThatNobodyCanDial) {
-  for (const char* const policy : {"optimal", "equal", "min-cut"}) {
-    measured_ = {};
-    JobSpec spec = SpecOf(2);
-    spec.pipeline.policy = policy;
-    if (policy == std::string("equal")) spec.pipeline.cuts = {2};
-    for (const char* const other : {"a", "c"}) Refuse(other, "b");
-
-    const PlacementVerdict verdict = Decide(spec);
-
-    ASSERT_TRUE(verdict.plan.has_value()) << policy << ": " << verdict.why;
-    for (const StageOfPlan& stage : verdict.plan->stages) {
-      EXPECT_NE(stage.worker, WorkerId{2}) << policy;
-    }
-  }
-  Refuse("a", "c");
-  Refuse("c", "a");
-  EXPECT_THAT(Decide(SpecOf(2)).why, HasSubstr("waits for a link: worker "));
-}
-
-TEST_F(PlacementTest, PlacesNoNeighboursAcrossALinkThatNobodyCanDial) {
-  JobSpec spec = SpecOf(2);
-  spec.pipeline.policy = "optimal";
-  for (const char* const other : {"b", "c"}) Refuse(other, "a");
-
-  const PlacementVerdict verdict = Decide(spec);
-
-  ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
-  for (const StageOfPlan& stage : verdict.plan->stages) {
-    EXPECT_NE(stage.worker, WorkerId{1});
-  }
-}
-
-TEST_F(PlacementTest, WaitsForANamedWorkerThatIsBusyThoughOthersAreFree) {
-  candidates_[2].job = JobId{7};
-
-  const PlacementVerdict verdict = Decide(OnCAndA());
-
-  EXPECT_FALSE(verdict.plan.has_value());
-  EXPECT_THAT(verdict.why, HasSubstr("waits for job 7"));
-  EXPECT_THAT(verdict.waits_for, testing::ElementsAre(JobId{7}));
-}
-
-TEST_F(PlacementTest, OneWorkerMayHoldSeveralNamedStages) {
-  JobSpec spec = OnCAndA();
-  spec.pipeline.cuts = {1, 2};
-  spec.pipeline.stages = 3;
-  spec.pipeline.workers = {"b", "b", "a"};
-  candidates_[2].job = JobId{7};
-
-  const PlacementVerdict verdict = Decide(spec);
-
-  ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
-  EXPECT_EQ(verdict.plan->stages[1].worker, WorkerId{2});
-}
-
-TEST_F(PlacementTest, OnlyBf16JobsAskForBf16Instructions) {
-  for (Member& member : members_) {
-    member.registration.set_cpu_capability("avx512_bf16");
-  }
-  JobSpec spec = SpecOf(2);
-
-  EXPECT_EQ(Decide(spec).cpu_capability, "avx512");
-  spec.precision = "bf16";
-  EXPECT_EQ(Decide(spec).cpu_capability, "avx512_bf16");
-}
-
-TEST_F(PlacementTest, SaysWhereBf16CostsTimeInsteadOfSavingIt) {
-  members_[0].registration.set_cpu_capability("avx512_bf16");
-  members_[1].registration.set_cpu_capability("avx2");
-  members_[2].registration.set_cpu_capability("avx512_bf16");
-  JobSpec spec = OnCAndA();
-  const auto notes = [&] {
-    const PlacementVerdict verdict = Decide(spec);
-    EXPECT_TRUE(verdict.plan.has_value()) << verdict.why;
-    return PlacementNotes(spec, &*verdict.plan, candidates_);
-  };
-  const auto slow = HasSubstr("precision bf16 without bf16 instructions");
-
-  EXPECT_THAT(notes(), Not(Contains(slow)));
-  spec.precision = "bf16";
-  EXPECT_THAT(notes(), Not(Contains(slow)));
-  spec.pipeline.workers = {"c", "b"};
-  EXPECT_THAT(notes(), Contains(AllOf(slow, HasSubstr("(b cannot do it)"))));
-  spec.pipeline.workers = {"c", "a"};
-  spec.cpu_capability = "avx512";
-  EXPECT_THAT(notes(), Contains(AllOf(slow, HasSubstr("is avx512"))));
 }
 
 TEST_F(PlacementTest, SaysWhatMoreThreadsGaveWhereThatWasMeasured) {
   const auto rate = [](int64_t threads) { return 12.5 * threads; };
 
-  EXPECT_THAT(ThreadNote(SpecOf(2), /*plan=*/nullptr, candidates_, rate),
-              HasSubstr("--set threads=4 gives 50 samples/s as measured (with "
-                        "1: 12.5), and"));
+  EXPECT_THAT(
+      ThreadNote(SpecOf(2), /*plan=*/nullptr, workers_.candidates(), rate),
+      HasSubstr("--set threads=4 gives 50 samples/s as measured (with "
+                "1: 12.5), and"));
 }
 
-TEST_F(PlacementTest, SaysWhatBecomesOfABatchThatItsMicroBatchesDoNotDivide) {
-  JobSpec spec = SpecOf(2);
-  const auto notes = [&] {
-    return PlacementNotes(spec, /*plan=*/nullptr, candidates_);
-  };
-  const auto uneven = HasSubstr("last micro-batch of a batch has 2 of 50");
-  spec.train.batch = 50;
-  spec.train.micro_batch = 10;
-  EXPECT_THAT(notes(), Not(Tells("last micro-batch")));
-
-  spec.train.micro_batch = 12;
-  EXPECT_THAT(notes(),
-              Contains(AllOf(uneven, HasSubstr("gradient is the same"))));
-  spec.pipeline.schedule = "pipedream";
-  EXPECT_THAT(notes(), Contains(AllOf(uneven, HasSubstr("each is an update"))));
-  spec.kind = kInferKind;
-  EXPECT_THAT(notes(), Not(Contains(uneven)));
-}
-
-TEST_F(PlacementTest, SaysThatABatchIsLargerThanTheDataAndAWarmUpThanTheJob) {
-  JobSpec spec = SpecOf(2);
-  const auto notes = [&] {
-    return PlacementNotes(spec, /*plan=*/nullptr, candidates_);
-  };
-  spec.data.name = "synthetic";
-  spec.data.train_samples = 30;
-  spec.train.batch = 30;
-  spec.train.micro_batch = 10;
-  spec.train.steps = 5;
-  EXPECT_THAT(notes(), Not(Tells("an epoch is one step")));
-
-  spec.train.batch = 40;
-  spec.train.learning_rate.warmup_steps = 5;
-  EXPECT_THAT(notes(), Tells("train.batch is 40, and the data has 30 samples"));
-  EXPECT_THAT(notes(), Tells("warmup_steps is 5, and the job has 5 steps"));
-  spec.kind = kInferKind;
-  EXPECT_THAT(notes(), Not(Tells("an epoch is one step")));
-}
-
-// A mesh of workers a, b and c.
-class DealingNoteTest : public testing::Test {
+// Two members; the first one's memory is as a test says.
+class GroupMemory : public testing::Test {
  protected:
-  DealingNoteTest() {
-    for (const char* name : {"a", "b", "c"}) mesh_.Attach(name, name[0]);
+  GroupMemory() {
+    for (const char* const name : {"w1", "w2"}) workers_.Add(name);
+  }
+  void SetMemory(const std::string& name, int64_t bytes) {
+    workers_.member(name).registration.set_memory_bytes(bytes);
+  }
+  absl::Status Room() {
+    return CheckRoom(spec_, model_, {&workers_.member("w1")},
+                     workers_.member("w2"));
   }
 
-  static JobSpec Interleaved(int stages) {
-    JobSpec spec = SpecOf(stages);
-    spec.model.hidden = {16, 16, 16, 16, 16, 16, 16};  // 8 layers
-    spec.pipeline.schedule = "interleaved-1f1b";
-    spec.train.batch = 48;
-    spec.train.micro_batch = 8;
-    return spec;
-  }
-  const std::vector<std::string>& NotesOf(const JobSpec& spec) {
-    EXPECT_NE(mesh_.Submit(spec), JobId{0}) << mesh_.submit_error();
-    return mesh_.notes();
-  }
-
-  Mesh mesh_;
+  const JobSpec spec_ = GroupSpec();
+  const ModelDescription model_ = *Describe(spec_);
+  Workers workers_;
 };
 
-TEST_F(DealingNoteTest, SubmitSaysWhoIsLeftOutAndHowToHaveAllWork) {
-  EXPECT_THAT(NotesOf(Interleaved(4)),
-              Tells("worker c gets no stage",
-                    "4 stages do not divide so among 3", "pipeline.stages=6"));
+// The first two of four cannot be, with what members of two hold.
+TEST_F(GroupMemory, TheNextWorkersAreTakenForThoseThatLackIt) {
+  for (const char* const name : {"w3", "w4"}) workers_.Add(name);
+  SetMemory("w1", MemberBytes(spec_, model_, 2) - 1);
+  SetMemory("w2", MemberBytes(spec_, model_, 2) - 1);
+
+  const PlacementVerdict verdict =
+      workers_.Decide(SpecOfText("group aggregation.members=2"));
+
+  ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
+  EXPECT_EQ(workers_.TextOf(*verdict.plan, false), "w3 w4");
 }
 
-TEST_F(DealingNoteTest, ChosenStagesAreLeftToLayersAndMicroBatches) {
-  JobSpec spec = Interleaved(0);
-  spec.train.batch = 32;
+// Whoever serves holds a part of each: more members need more memory each.
+TEST_F(GroupMemory, WhoseIsTooSmallForSoManyMembersIsLeftOut) {
+  const int64_t alone = MemberBytes(spec_, model_, 1);
+  workers_.Add("w3");
+  SetMemory("w2", alone);
 
-  EXPECT_THAT(NotesOf(spec),
-              Tells("worker c gets no stage", "micro-batches of a batch",
-                    "4) to be a multiple"));
+  const PlacementVerdict verdict = workers_.Decide(spec_);
+
+  ASSERT_TRUE(verdict.plan.has_value()) << verdict.why;
+  EXPECT_EQ(workers_.TextOf(*verdict.plan, false), "w1 w3");
+  SetMemory("w3", alone);
+  EXPECT_THAT(workers_.Decide(SpecOfText("group aggregation.min_parts=3")).why,
+              Says("a round needs 3 members", "w2"));
 }
 
-TEST_F(DealingNoteTest, AsksForNoMoreStagesThanThereAreLayers) {
-  JobSpec spec = Interleaved(4);
-  spec.model.hidden = {16, 16, 16};  // 4 layers
+TEST_F(GroupMemory, OfAJoinerIsEnoughForTheStateItFetches) {
+  SetMemory("w2", JoinerBytes(spec_, model_, 2));
+  EXPECT_TRUE(Room().ok());
 
-  EXPECT_THAT(NotesOf(spec), Contains(AllOf(HasSubstr("worker c gets no stage"),
-                                            HasSubstr("4 layers are too few"),
-                                            Not(HasSubstr("--set")))));
+  SetMemory("w2", JoinerBytes(spec_, model_, 2) - 1);
+
+  EXPECT_EQ(Room().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Room().message(), Says("worker w2 has", "one of 2 members",
+                                     "the state that it fetches included"));
 }
 
-TEST_F(DealingNoteTest, SaysNothingWhereAllWorkOrOfOtherSchedules) {
-  for (const JobSpec& spec : {Interleaved(6), SpecOf(2)}) {
-    EXPECT_THAT(NotesOf(spec), Not(Tells("gets no stage")));
-  }
+TEST_F(GroupMemory, OfAMemberMustHoldItsPartBesideAJoiner) {
+  const int64_t enough =
+      MemberBytes(spec_, model_, 2) + GroupStateBytes(spec_, model_);
+  SetMemory("w1", enough);
+  EXPECT_TRUE(Room().ok()) << Room();
+
+  SetMemory("w1", enough - 1);
+
+  EXPECT_THAT(Room().message(), Says("worker w1 has", "if w2 joined"));
 }
 
-// One of two has next to no memory; all are idle, and nothing is measured.
-TEST_F(PlacementTest, WaitsForNoProfileThatNobodyTakes) {
-  candidates_.pop_back();
-  members_[0].registration.set_memory_bytes(24);
-  for (const char* policy : {"optimal", "equal", "min-cut"}) {
-    for (const int stages : {0, 2}) {
-      JobSpec spec = SpecOf(stages);
-      spec.pipeline.policy = policy;
+TEST_F(GroupMemory, JoinerHasTheCapabilityAndIsNamedIfAnyIs) {
+  workers_.member("w1").registration.set_cpu_capability("avx2");
+  const auto check = [&](const std::string& job,
+                         const std::string& capability) {
+    const JobSpec spec = SpecOfText(job);
+    return std::string(
+        CheckJoiner(spec, model_, capability, workers_.member("w1"), {})
+            .message());
+  };
 
-      const PlacementVerdict verdict = Decide(spec);
-
-      ASSERT_TRUE(verdict.plan.has_value()) << policy << ": " << verdict.why;
-      for (const StageOfPlan& stage : verdict.plan->stages) {
-        EXPECT_EQ(stage.worker, WorkerId{2});
-      }
-    }
-  }
-
-  candidates_[1].no_data = true;
-  const PlacementVerdict verdict = Decide(SpecOf(1));
-  EXPECT_FALSE(verdict.plan.has_value());
-  EXPECT_THAT(verdict.why,
-              AllOf(HasSubstr("waits for other workers"), HasSubstr("memory"),
-                    Not(HasSubstr("profile"))));
-  candidates_[1].measuring = true;
-  EXPECT_THAT(Decide(SpecOf(1)).why, HasSubstr("profile that is being taken"));
+  EXPECT_EQ(check("group", "avx512"),
+            "worker w1 has avx2, and the job computes with avx512");
+  EXPECT_EQ(check("group aggregation.workers=w9", "avx2"),
+            "worker w1 is not among aggregation.workers");
 }
 
 }  // namespace
