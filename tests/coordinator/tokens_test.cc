@@ -1,201 +1,134 @@
-// Tokens with which machines and people join.
+// Tokens with which machines and people join: questions of tests/golden/
+// coordinator/tokens.txt.
+//
+//   create t uses: 2         a token t, for one use of a worker by default
+//   use t k1/pi-1 3600       by that holder, so many seconds later, or 1
+//   use-as client t k1/kim   ... for that role
+//   guess t 1000             so many wrong secrets
+//   revoke t; revoke-holder worker pi-1
+//   key pi-1 k1              a worker presents its key
+//   free pi-1; owner pi-1    its name; whose key's that is
+//   list 7200                what is shown so many seconds later
+//   later                    another coordinator, with what was stored
 #include "coordinator/mesh/tokens.h"
 
+#include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
-#include "gmock/gmock.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
-#include "tests/support/says.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/golden.h"
+#include "tests/support/text_proto.h"
 
 namespace paceline {
 namespace {
 
-using ::testing::HasSubstr;
-
-class TokensTest : public testing::Test {
- protected:
-  Moment At(absl::Duration since) const {
-    return {{since}, absl::ToInt64Milliseconds(since) + 1'000'000};
-  }
-  v1::JoinToken Create(const std::string& id, int64_t uses = 1,
-                       const std::string& role = "worker") {
-    v1::CreateTokenRequest request;
-    request.set_role(role);
-    request.set_uses(uses);
-    return tokens_.OnCreate(request, id, "hash of " + id, At({})).value();
-  }
-  absl::Status Use(const std::string& id, const std::string& key,
-                   absl::Duration at = absl::Seconds(1),
-                   const std::string& role = "worker") {
-    return tokens_.OnUse({id, "hash of " + id, role, key}, At(at));
+class TokenScript {
+ public:
+  std::string Play(const std::string& script) {
+    for (const absl::string_view line : absl::StrSplit(script, '\n')) {
+      words_ = absl::StrSplit(line, ' ');
+      EXPECT_TRUE(Do(words_[0])) << line;
+      Store();
+    }
+    return out_;
   }
 
-  MeshState mesh_{BrainPolicy{}, Instant{}};
-  Tokens tokens_{mesh_, {}};
+ private:
+  static Moment After(const std::string& seconds) {
+    const double since = std::stod(seconds);
+    return {At(since), static_cast<int64_t>(1000 * since) + 1'000'000};
+  }
+  std::string Word(size_t i, const std::string& otherwise = "") const {
+    return i < words_.size() ? words_[i] : otherwise;
+  }
+  void Say(const std::string& text) { absl::StrAppend(&out_, text, "\n"); }
+  void Say(const absl::Status& status) { Say(status.ToString()); }
+
+  bool Do(const std::string& verb) {
+    const std::string name = Word(1);
+    if (verb == "create") {
+      auto request = Parse<v1::CreateTokenRequest>(R"(role: "worker" uses: 1)");
+      MergeText(absl::StrJoin(words_.begin() + 2, words_.end(), " "), request);
+      const auto token =
+          tokens_->OnCreate(request, name, "hash of " + name, After("0"));
+      if (!token.ok()) Say(token.status());
+    } else if (verb == "use") {
+      Use("worker", name, "hash of " + name, Word(2), Word(3, "1"));
+    } else if (verb == "use-as") {
+      Use(name, Word(2), "hash of " + Word(2), Word(3), "1");
+    } else if (verb == "guess") {
+      for (int i = 0; i < std::stoi(Word(2)); ++i) {
+        Use("worker", name, "a guess", "a", "1");
+      }
+    } else if (verb == "revoke") {
+      Say(tokens_->OnRevoke(name).status());
+    } else if (verb == "revoke-holder") {
+      tokens_->OnRevokeHolder(name, Word(2));
+    } else if (verb == "key") {
+      Say(tokens_->OnKey(name, Word(2)));
+    } else if (verb == "free") {
+      tokens_->FreeName(name);
+    } else if (verb == "owner") {
+      Say("owner: " + tokens_->KeyOf(name));
+    } else if (verb == "list") {
+      const auto shown = tokens_->View({}, After(name));
+      for (const v1::JoinToken& token : shown->tokens()) {
+        Say("token: " + token.ShortDebugString());
+      }
+    } else if (verb == "later") {
+      mesh_ = std::make_unique<MeshState>(BrainPolicy{}, Instant{});
+      tokens_ = std::make_unique<Tokens>(*mesh_, stored_, keys_);
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  void Use(const std::string& role, const std::string& token,
+           const std::string& secret, const std::string& holder,
+           const std::string& seconds) {
+    Say(tokens_->OnUse({token, secret, role, holder}, After(seconds)));
+  }
+
+  // Tells what is stored too.
+  void Store() {
+    const StoreBatch& writes = mesh_->actions.writes;
+    EXPECT_TRUE(writes.durable ||
+                (writes.tokens.empty() && writes.keys.empty()));
+    for (const auto& [id, token] : writes.tokens) {
+      stored_.erase(id);
+      if (token.has_value()) stored_[id] = *token;
+      Say(absl::StrCat(
+          "stored: ", id, " ",
+          token.has_value() ? token->ShortDebugString() : "is no more"));
+    }
+    for (const auto& [name, key] : writes.keys) {
+      keys_[name] = key;
+      Say(absl::StrCat("stored: ", name, " is of key '", key, "'"));
+    }
+    mesh_->actions = {};
+  }
+
+  std::vector<std::string> words_;
+  std::string out_;
+  std::map<std::string, v1::JoinToken> stored_;
+  std::map<std::string, std::string> keys_;
+  std::unique_ptr<MeshState> mesh_ =
+      std::make_unique<MeshState>(BrainPolicy{}, Instant{});
+  std::unique_ptr<Tokens> tokens_ =
+      std::make_unique<Tokens>(*mesh_, stored_, keys_);
 };
 
-TEST_F(TokensTest, IsGoodForSoManyKeys) {
-  Create("t", 2);
-
-  EXPECT_TRUE(Use("t", "a").ok());
-  EXPECT_TRUE(Use("t", "a").ok()) << "the same key asks again";
-  EXPECT_TRUE(Use("t", "b").ok());
-
-  const absl::Status third = Use("t", "c");
-  EXPECT_TRUE(absl::IsPermissionDenied(third)) << third;
-  EXPECT_THAT(third.message(), Says("used up", "token create"));
-}
-
-TEST_F(TokensTest, IsRefusedWhereItIsExpiredRevokedUnknownOrOfAnotherRole) {
-  Create("t");
-  Create("r");
-  ASSERT_TRUE(tokens_.OnRevoke("r").ok());
-
-  EXPECT_THAT(Use("t", "a", absl::Hours(1)).message(), HasSubstr("expired"));
-  EXPECT_THAT(Use("t", "a", absl::Seconds(1), "client").message(),
-              HasSubstr("makes a worker, not a client"));
-  for (const char* id : {"r", "x"}) {
-    EXPECT_TRUE(absl::IsPermissionDenied(Use(id, "a"))) << id;
-  }
-  EXPECT_TRUE(absl::IsPermissionDenied(
-      tokens_.OnUse({"t", "guess", "worker", "a"}, At({}))));
-  EXPECT_TRUE(absl::IsNotFound(tokens_.OnRevoke("r").status()));
-}
-
-TEST_F(TokensTest, EndsWithAHolderThatIsLockedOut) {
-  Create("t", 2);
-  Create("c", 2, "client");
-  Create("other", 2);
-  ASSERT_TRUE(Use("t", "key/pi-1").ok());
-  ASSERT_TRUE(Use("c", "key/pi-1", absl::Seconds(1), "client").ok());
-  ASSERT_TRUE(Use("other", "key/a-pi-1").ok());
-
-  tokens_.OnRevokeHolder("worker", "pi-1");
-
-  EXPECT_TRUE(absl::IsPermissionDenied(Use("t", "key/pi-1")));
-  EXPECT_FALSE(mesh_.actions.writes.tokens.at("t").has_value());
-  EXPECT_TRUE(Use("c", "key/pi-1", absl::Seconds(1), "client").ok());
-  EXPECT_TRUE(Use("other", "key/a-pi-1").ok());
-}
-
-TEST_F(TokensTest, GivesANameThatIsTakenToItsOwnKeyOnly) {
-  Create("t", 5);
-  ASSERT_TRUE(Use("t", "k1/pi-1").ok());
-
-  const absl::Status other = Use("t", "k2/pi-1");
-  EXPECT_TRUE(absl::IsPermissionDenied(other)) << other;
-  EXPECT_THAT(other.message(),
-              Says("pi-1 is taken", "paceline token create --for pi-1"));
-  EXPECT_TRUE(absl::IsPermissionDenied(Use("t", "k2/PI-1"))) << "its case";
-  EXPECT_EQ(mesh_.actions.writes.tokens.at("t")->uses_left(), 4);
-
-  Create("again");
-  EXPECT_TRUE(Use("again", "k1/pi-1").ok());
-  EXPECT_TRUE(tokens_.OnKey("pi-1", "k1").ok()) << "attaches, or renews";
-  EXPECT_TRUE(absl::IsPermissionDenied(tokens_.OnKey("pi-1", "k2")));
-  EXPECT_TRUE(tokens_.OnKey("pi-1", "").ok()) << "without TLS";
-  Create("c", 2, "client");
-  EXPECT_TRUE(Use("c", "k1/kim", absl::Seconds(1), "client").ok());
-  EXPECT_TRUE(Use("c", "k2/kim", absl::Seconds(1), "client").ok())
-      << "a person has several machines";
-}
-
-TEST_F(TokensTest, ForANameGivesItAwayOnce) {
-  Create("t");
-  ASSERT_TRUE(Use("t", "k1/pi-1").ok());
-  v1::CreateTokenRequest request;
-  request.set_role("worker");
-  request.set_for_name("pi-1");
-  const auto create = [&](const std::string& id) {
-    return tokens_.OnCreate(request, id, "hash of " + id, At({}));
-  };
-  ASSERT_EQ(create("f1")->for_name(), "pi-1");
-  ASSERT_TRUE(create("f2").ok());
-
-  EXPECT_THAT(Use("f1", "k2/pi-2").message(), HasSubstr("it is for pi-1"));
-  EXPECT_TRUE(Use("f1", "k2/pi-1").ok());
-  EXPECT_TRUE(Use("f1", "k2/pi-1").ok()) << "the same key asks again";
-  EXPECT_TRUE(absl::IsPermissionDenied(Use("f1", "k3/pi-1")));
-  EXPECT_TRUE(absl::IsPermissionDenied(Use("t", "k1/pi-1")));
-  EXPECT_TRUE(Use("f2", "k3/pi-1").ok());
-  EXPECT_TRUE(absl::IsPermissionDenied(Use("f1", "k2/pi-1")))
-      << "what it had was given to k3";
-  EXPECT_EQ(tokens_.KeyOf("pi-1"), "k3");
-
-  request.set_uses(2);
-  EXPECT_THAT(create("f3").status().message(), HasSubstr("one use"));
-  request.set_uses(1);
-  request.set_for_name("../x");
-  EXPECT_TRUE(absl::IsInvalidArgument(create("f3").status()));
-}
-
-TEST_F(TokensTest, ANameIsStoredUntilItIsFree) {
-  Create("t", 2);
-  ASSERT_TRUE(Use("t", "k1/Pi").ok());
-  EXPECT_EQ(mesh_.actions.writes.keys.at("pi"), "k1");
-
-  MeshState next_mesh(BrainPolicy{}, Instant{});
-  Tokens next(next_mesh, {}, {{"pi", "k1"}});
-  EXPECT_TRUE(absl::IsPermissionDenied(next.OnKey("pi", "k2")));
-  next.FreeName("PI");
-  EXPECT_TRUE(next.OnKey("pi", "k2").ok());
-
-  tokens_.OnRevokeHolder("client", "Pi");
-  EXPECT_EQ(tokens_.KeyOf("Pi"), "k1");
-  tokens_.OnRevokeHolder("worker", "Pi");
-  EXPECT_EQ(mesh_.actions.writes.keys.at("pi"), "");
-}
-
-TEST_F(TokensTest, AThousandGuessesAreLimitedAndStopNobodyElse) {
-  Create("t");
-  int limited = 0;
-  for (int i = 0; i < 1000; ++i) {
-    const absl::Status guess = tokens_.OnUse(
-        {"t", absl::StrCat("guess ", i), "worker", "a"}, At(absl::Seconds(1)));
-    EXPECT_FALSE(guess.ok());
-    limited += absl::IsResourceExhausted(guess) ? 1 : 0;
-  }
-  EXPECT_EQ(limited, 1000 - static_cast<int>(Tokens::kMostWrongAMinute));
-
-  EXPECT_TRUE(Use("t", "a").ok());
-  EXPECT_TRUE(absl::IsPermissionDenied(Use("x", "a", absl::Seconds(61))));
-}
-
-TEST_F(TokensTest, AreStoredAsHashesAndShownWithoutThem) {
-  Create("t");
-  const auto& stored = mesh_.actions.writes.tokens.at("t");
-  ASSERT_TRUE(stored.has_value());
-  EXPECT_EQ(stored->secret_sha256(), "hash of t");
-  EXPECT_TRUE(mesh_.actions.writes.durable);
-
-  const v1::ListTokensResponse shown = *tokens_.View({}, At({}));
-  ASSERT_EQ(shown.tokens_size(), 1);
-  EXPECT_EQ(shown.tokens(0).secret_sha256(), "");
-  EXPECT_EQ(tokens_.View({}, At(absl::Hours(2)))->tokens_size(), 0);
-
-  MeshState next_mesh(BrainPolicy{}, Instant{});
-  Tokens next(next_mesh, {{"t", *stored}});
-  EXPECT_TRUE(next.OnUse({"t", "hash of t", "worker", "a"}, At({})).ok());
-
-  ASSERT_TRUE(tokens_.OnRevoke("t").ok());
-  EXPECT_FALSE(mesh_.actions.writes.tokens.at("t").has_value());
-}
-
-TEST_F(TokensTest, RefusesWhatCannotBe) {
-  const auto why = [this](const std::string& role, int64_t uses, int64_t ttl) {
-    v1::CreateTokenRequest request;
-    request.set_role(role);
-    request.set_uses(uses);
-    request.set_ttl_seconds(ttl);
-    return std::string(
-        tokens_.OnCreate(request, "t", "h", At({})).status().message());
-  };
-
-  EXPECT_THAT(why("coordinator", 1, 60), HasSubstr("worker and client"));
-  EXPECT_THAT(why("worker", 1001, 60), HasSubstr("1 to 1000 uses, got 1001"));
-  EXPECT_THAT(why("worker", -1, 60), HasSubstr("got -1"));
-  EXPECT_THAT(why("worker", 1, -1), HasSubstr("lives for 1s"));
-  EXPECT_THAT(why("worker", 1, 31 * 24 * 3600), HasSubstr("got 744h"));
+TEST(Tokens, LetSomebodyInOrSayWhyNot) {
+  ExpectAnswers("coordinator/tokens", [](const std::string& script) {
+    return TokenScript().Play(script);
+  });
 }
 
 }  // namespace
