@@ -14,7 +14,7 @@
 #include "core/job/aggregation.h"
 #include "core/job/distribution.h"
 #include "core/job/job_keys.h"
-#include "core/job/spec/checkpointing.h"
+#include "core/job/spec/recompute.h"
 #include "core/model/description.h"
 #include "core/model/fine_tuning.h"
 #include "core/model/stage_drop.h"
@@ -206,7 +206,7 @@ void CheckTrain(const JobSpec& spec, SpecProblems& problems) {
   CheckKey("train.evaluate_every", spec, problems);
   CheckKey("train.checkpoint_every", spec, problems);
   CheckDistill(spec, problems);
-  if (!FindCheckpointing(train.activation_checkpointing).has_value()) {
+  if (!FindRecompute(train.activation_checkpointing).has_value()) {
     problems.Add("train.activation_checkpointing",
                  "must be none, stage, or every-N with N layers from 1 to ",
                  kMostLayersASegment, ", got '",

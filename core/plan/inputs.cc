@@ -13,8 +13,8 @@
 #include "absl/strings/strip.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/job/spec/checkpointing.h"
 #include "core/job/spec/precision.h"
+#include "core/job/spec/recompute.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
@@ -475,10 +475,10 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
   problem.training = !IsInference(spec);
   problem.sync_overlaps = IsInference(spec);
   // Inference keeps no activations, so it recomputes none.
-  const Checkpointing checkpointing =
-      problem.training ? FindCheckpointing(spec.train.activation_checkpointing)
-                             .value_or(Checkpointing())
-                       : Checkpointing();
+  const Recompute recompute =
+      problem.training ? FindRecompute(spec.train.activation_checkpointing)
+                             .value_or(Recompute())
+                       : Recompute();
   // Only the owner keeps the optimizer's state and the casts.
   problem.owner_copies =
       (problem.training ? StateSlots(spec.train.optimizer) : 0) +
@@ -488,10 +488,10 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
   if (problem.training) CountMemoryOf(spec.pipeline.schedule, problem);
   problem.same_versions = spec.pipeline.vertical_sync;
   problem.version_copies = spec.precision == "bf16" ? 1.5 : 1;
-  if (checkpointing.recomputes) {
-    problem.segment_layers = checkpointing.every == kWholeStage
+  if (recompute.recomputes) {
+    problem.segment_layers = recompute.every == kWholeStage
                                  ? static_cast<int>(model.layers.size())
-                                 : checkpointing.every;
+                                 : recompute.every;
   }
 
   std::vector<LikeDevices> like;
@@ -521,7 +521,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
       guessed.push_back(worker.name);
     }
     PassOver(model, facts);
-    if (checkpointing.recomputes) AddRecomputing(facts);
+    if (recompute.recomputes) AddRecomputing(facts);
     AddTeacher(model, facts);
     SlowDown(worker.slowness, facts);
     for (size_t i = 0; i < model.layers.size(); ++i) {

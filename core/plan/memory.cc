@@ -10,7 +10,7 @@
 #include "core/base/tensor.h"
 #include "core/data/data_sets.h"
 #include "core/job/aggregation.h"
-#include "core/job/spec/checkpointing.h"
+#include "core/job/spec/recompute.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/plan.h"
 #include "core/round/rules/rule_traits.h"
@@ -34,14 +34,14 @@ Bytes BoundaryBytes(const ModelDescription& model, const LayerRange& range) {
 // sample.
 Bytes ActivationBytes(const ModelDescription& model, const LayerRange& range,
                       const StageKeeps& keeps, Precision precision,
-                      const Checkpointing& checkpointing) {
+                      const Recompute& recompute) {
   Bytes inputs;      // of segments
   Bytes everything;  // of layers
   Bytes outputs;     // of layers
   Bytes largest;     // everything of one segment
   Bytes widest;      // everything of one layer, and its output
   for (const auto& [first, last] :
-       SegmentsOf(checkpointing, range.last - range.first)) {
+       SegmentsOf(recompute, range.last - range.first)) {
     Bytes segment;
     for (int layer = range.first + first; layer < range.first + last; ++layer) {
       const Bytes kept = KeptBytes(model, layer, precision);
@@ -56,7 +56,7 @@ Bytes ActivationBytes(const ModelDescription& model, const LayerRange& range,
   }
   // Inference has the activations of one layer at a time.
   if (keeps.versions == 0) return widest;
-  if (!checkpointing.recomputes) {
+  if (!recompute.recomputes) {
     return keeps.micro_batches * everything + keeps.split * outputs;
   }
   // Recomputed activations stay until the second half of the backward.
@@ -185,9 +185,8 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
   PACELINE_CHECK(
       ranges.size() == keeps.size(),
       absl::StrCat("ranges=", ranges.size(), " keeps=", keeps.size()));
-  const Checkpointing checkpointing =
-      FindCheckpointing(train.activation_checkpointing)
-          .value_or(Checkpointing());
+  const Recompute recompute =
+      FindRecompute(train.activation_checkpointing).value_or(Recompute());
   Bytes total;
   for (size_t i = 0; i < ranges.size(); ++i) {
     const int64_t versions = keeps[i].versions;
@@ -205,7 +204,7 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
     }
     total += train.micro_batch * (BoundaryBytes(model, ranges[i]) +
                                   ActivationBytes(model, ranges[i], keeps[i],
-                                                  precision, checkpointing));
+                                                  precision, recompute));
   }
   if (model.teacher != nullptr) {
     const LayerRange all{0, static_cast<int>(model.teacher->layers.size())};

@@ -101,10 +101,10 @@ PipelineRequest ScriptStream(const std::string& file) {
 // batch, or, where a batch is one micro-batch, of the next two.
 TEST(Stream, StatesOfAScriptInTheMiddleAreThoseOfAShorterRun) {
   for (const int32_t micro_batch : {8, 24}) {
-    for (const char* checkpointing : {"none", "stage"}) {
+    for (const char* recompute : {"none", "stage"}) {
       PipelineRequest request = ScriptStream("norm.pt");
       request.spec.train.micro_batch = micro_batch;
-      request.spec.train.activation_checkpointing = checkpointing;
+      request.spec.train.activation_checkpointing = recompute;
       request.copied_step = 7;
       const auto whole = RunPipeline(request);
       request.spec.train.steps = 7;
@@ -113,7 +113,7 @@ TEST(Stream, StatesOfAScriptInTheMiddleAreThoseOfAShorterRun) {
       ASSERT_TRUE(whole.ok() && shorter.ok())
           << whole.status() << shorter.status();
       EXPECT_EQ(whole->states, shorter->states)
-          << micro_batch << " " << checkpointing;
+          << micro_batch << " " << recompute;
     }
   }
 }

@@ -28,11 +28,11 @@
 #include "core/transfer/checksum.h"
 #include "torch/torch.h"
 #include "worker/torch/allocation_meter.h"
-#include "worker/torch/checkpoint.h"
 #include "worker/torch/guard.h"
 #include "worker/torch/operations/precision.h"
 #include "worker/torch/script.h"
 #include "worker/torch/split_backward.h"
+#include "worker/torch/stage_layers.h"
 #include "worker/torch/tensor_bridge.h"
 #include "worker/torch/torch_layer.h"
 #include "worker/torch/weight_stash.h"
@@ -163,9 +163,8 @@ TorchEngine::TorchEngine(const EngineOptions& options, const Script& script)
           .first_layer = first,
           .train = options_.train,
           .blocks = DroppableBlocks(options_.model, first, last),
-          .checkpointing =
-              FindCheckpointing(options_.train.activation_checkpointing)
-                  .value_or(Checkpointing()),
+          .recompute = FindRecompute(options_.train.activation_checkpointing)
+                           .value_or(Recompute()),
           .keeps_buffers = options_.stashes,
           .on_layer = options_.flat_gradient
                           ? [this](const LayerDone& done) { OnLayer(done); }

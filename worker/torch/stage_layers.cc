@@ -1,4 +1,4 @@
-#include "worker/torch/checkpoint.h"
+#include "worker/torch/stage_layers.h"
 
 #include <algorithm>
 #include <iterator>
@@ -77,7 +77,7 @@ at::Tensor StageLayers::Forward(at::Tensor x, std::vector<at::Tensor>* beside,
     }
   }
   for (const auto& [first, last] :
-       SegmentsOf(options_.checkpointing, static_cast<int>(layers_.size()))) {
+       SegmentsOf(options_.recompute, static_cast<int>(layers_.size()))) {
     KeptSegment& segment = kept->segments.emplace_back();
     segment.first = first;
     segment.last = last;

@@ -1,4 +1,4 @@
-#include "core/job/spec/checkpointing.h"
+#include "core/job/spec/recompute.h"
 
 #include <algorithm>
 
@@ -7,9 +7,9 @@
 
 namespace paceline {
 
-std::optional<Checkpointing> FindCheckpointing(absl::string_view name) {
-  if (name == "none") return Checkpointing{};
-  if (name == "stage") return Checkpointing{true, kWholeStage};
+std::optional<Recompute> FindRecompute(absl::string_view name) {
+  if (name == "none") return Recompute{};
+  if (name == "stage") return Recompute{true, kWholeStage};
   int every = 0;
   // Only digits: SimpleAtoi would take a sign and blanks.
   if (!absl::ConsumePrefix(&name, "every-") || name.empty() ||
@@ -18,14 +18,13 @@ std::optional<Checkpointing> FindCheckpointing(absl::string_view name) {
       every > kMostLayersASegment) {
     return std::nullopt;
   }
-  return Checkpointing{true, every};
+  return Recompute{true, every};
 }
 
-std::vector<std::pair<int, int>> SegmentsOf(const Checkpointing& checkpointing,
+std::vector<std::pair<int, int>> SegmentsOf(const Recompute& recompute,
                                             int layers) {
-  const bool whole =
-      !checkpointing.recomputes || checkpointing.every == kWholeStage;
-  const int step = whole ? layers : std::min(checkpointing.every, layers);
+  const bool whole = !recompute.recomputes || recompute.every == kWholeStage;
+  const int step = whole ? layers : std::min(recompute.every, layers);
   std::vector<std::pair<int, int>> segments;
   for (int first = 0; first < layers; first += step) {
     segments.emplace_back(first, std::min(first + step, layers));

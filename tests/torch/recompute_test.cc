@@ -37,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Checkpoints,
                          kNameOfModel);
 
 // A backward computes at the version that its forward had.
-TEST(Checkpointing, StreamsWithStashedVersionsToo) {
+TEST(Recompute, StreamsWithStashedVersionsToo) {
   for (const char* model : {"lenet", "resnet18"}) {
     const auto plain = RunPipeline(StreamRequest(model, {0, 1, 2}));
     ASSERT_TRUE(plain.ok()) << plain.status();
@@ -92,7 +92,7 @@ Experiment LargeExperiment(const std::string& model) {
   return experiment;
 }
 
-TEST(Checkpointing, KeepsLess) {
+TEST(Recompute, KeepsLess) {
   for (const char* model : {"lenet", "vit"}) {
     Experiment experiment = LargeExperiment(model);
     const int64_t plain = PeakOf(experiment);

@@ -1,6 +1,6 @@
 // A stage's layers in training: forward, and backward layer by layer, with
 // everything kept between them or computed once more
-// (core/model/checkpointing).
+// (core/job/spec/recompute.h).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include "ATen/ATen.h"
 #include "core/base/tensor.h"
-#include "core/job/spec/checkpointing.h"
+#include "core/job/spec/recompute.h"
 #include "worker/pipeline/stage_engine.h"
 #include "worker/torch/operations/computations.h"
 #include "worker/torch/split_backward.h"
@@ -45,7 +45,7 @@ struct StageLayersOptions {
   int first_layer = 0;  // of the stage, in the model
   TrainSpec train;      // what dropout and dropped blocks are drawn from
   std::vector<int> blocks = {};  // [layers]: those that may be dropped, or -1
-  Checkpointing checkpointing;
+  Recompute recompute;
   bool keeps_buffers = false;  // also where nothing is computed once more
   std::function<void(const LayerDone&)> on_layer = nullptr;
   bool counts_memory = true;  // for on_layer
@@ -62,7 +62,7 @@ class StageLayers {
   // `layers` outlives this.
   StageLayers(std::vector<TorchLayer>& layers, StageLayersOptions options);
 
-  bool recomputes() const { return options_.checkpointing.recomputes; }
+  bool recomputes() const { return options_.recompute.recomputes; }
 
   // [micro_batch, ...] -> [micro_batch, ...], detached.
   //   beside          what goes beside x; afterwards, beside the output, as

@@ -10,11 +10,11 @@
 
 namespace paceline {
 
-// Layers of a segment of a stage, in `Checkpointing::every`.
+// Layers of a segment of a stage, in `Recompute::every`.
 inline constexpr int kWholeStage = 0;
 
 // How a stage recomputes.  Default: not at all.
-struct Checkpointing {
+struct Recompute {
   bool recomputes = false;
   int every = kWholeStage;  // layers a segment
 };
@@ -22,14 +22,14 @@ struct Checkpointing {
 // "none", "stage", or "every-N" with N from 1 to kMostLayersASegment.  Nothing
 // for other words.
 inline constexpr int kMostLayersASegment = 1'000'000;
-std::optional<Checkpointing> FindCheckpointing(absl::string_view name);
+std::optional<Recompute> FindRecompute(absl::string_view name);
 
 // The layers of a stage in segments, counted from its first layer: of each only
 // the input is kept, and the backward begins with its forward.  Without
 // recomputing a stage is one segment, of which everything is kept.
 //   layers  of the stage, at least 1
 // Returns [first, last) of each, ascending.
-std::vector<std::pair<int, int>> SegmentsOf(const Checkpointing& checkpointing,
+std::vector<std::pair<int, int>> SegmentsOf(const Recompute& recompute,
                                             int layers);
 
 }  // namespace paceline
