@@ -44,9 +44,11 @@ readonly BUILD=(
   libopenblas-dev libpng-dev libprotobuf-dev libspdlog-dev libsqlite3-dev libssl-dev
   libsystemd-dev libtorch-dev
   libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev
-  protobuf-compiler protobuf-compiler-grpc zlib1g-dev
+  protobuf-compiler protobuf-compiler-grpc
+  # It makes C++ of the keys of a job.
+  python3 zlib1g-dev
 )
-readonly PACKAGE=(debhelper python3)
+readonly PACKAGE=(debhelper)
 # libFuzzer is clang's run-time library, which clang only recommends.
 TEST=(
   clang clang-format libbenchmark-dev libgmock-dev libgtest-dev

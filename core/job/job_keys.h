@@ -1,6 +1,6 @@
-// Every key of a job file, once: where it stands in a JobSpec, what it may be,
-// what it means, and when it has an effect.  Checks, conversions, warnings,
-// help and completion read this table.
+// Every key of a job file: where it stands in a JobSpec, what it may be, what
+// it means, and when it has an effect.  Checks, warnings, help and completion
+// read this table, which is made of proto/paceline/v1/job.proto.
 #pragma once
 
 #include <cstddef>

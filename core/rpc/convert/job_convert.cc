@@ -4,23 +4,14 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "core/base/check.h"
 #include "core/base/utf8.h"
 #include "core/data/data_sets.h"
-#include "core/job/job_keys.h"
 #include "core/model/catalog.h"
 #include "core/rpc/status.h"
-#include "google/protobuf/reflection.h"
 
 namespace paceline {
 namespace {
-
-using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
-using google::protobuf::Reflection;
 
 // A value that nobody knows becomes kUnspecified, which no parameter may have.
 DType DTypeFromProto(v1::DType dtype) {
@@ -54,92 +45,8 @@ JobSpec Defaults(const std::string& model, const std::string& data) {
   return spec;
 }
 
-// Where a key of JobKeys() is in a v1::JobSpec.
-struct Place {
-  Message* message;
-  const FieldDescriptor* field;
-};
-
-// fault: of a key of faults, which one; it must be there.
-Place PlaceOf(const JobKey& key, size_t fault, Message& spec) {
-  Place place = {&spec, nullptr};
-  for (const absl::string_view part : absl::StrSplit(key.path, '.')) {
-    if (place.field != nullptr) {
-      const Reflection& reflection = *place.message->GetReflection();
-      place.message =
-          place.field->is_repeated()
-              ? reflection.MutableRepeatedMessage(place.message, place.field,
-                                                  static_cast<int>(fault))
-              : reflection.MutableMessage(place.message, place.field);
-    }
-    place.field =
-        place.message->GetDescriptor()->FindFieldByName(std::string(part));
-    PACELINE_CHECK(place.field != nullptr, key.path);
-  }
-  return place;
-}
-
-// Calls visit(key, fault) for every key, and for each fault's.
-template <typename Visit>
-void ForEachKey(size_t faults, const Visit& visit) {
-  for (const JobKey& key : JobKeys()) {
-    const bool of_faults = absl::StartsWith(key.path, "faults.");
-    for (size_t i = 0; i < (of_faults ? faults : 1); ++i) visit(key, i);
-  }
-}
-
-// Overloads by the type of a value.
-void Get(const Place& at, int32_t& to) {
-  to = at.message->GetReflection()->GetInt32(*at.message, at.field);
-}
-void Get(const Place& at, int64_t& to) {
-  to = at.message->GetReflection()->GetInt64(*at.message, at.field);
-}
-void Get(const Place& at, double& to) {
-  to = at.message->GetReflection()->GetDouble(*at.message, at.field);
-}
-void Get(const Place& at, bool& to) {
-  to = at.message->GetReflection()->GetBool(*at.message, at.field);
-}
-void Get(const Place& at, std::string& to) {
-  to = at.message->GetReflection()->GetString(*at.message, at.field);
-}
-template <typename T>
-void Get(const Place& at, std::vector<T>& to) {
-  const auto from = at.message->GetReflection()->GetRepeatedFieldRef<T>(
-      *at.message, at.field);
-  to.assign(from.begin(), from.end());
-}
-
-void Set(const Place& at, int32_t value) {
-  at.message->GetReflection()->SetInt32(at.message, at.field, value);
-}
-void Set(const Place& at, int64_t value) {
-  at.message->GetReflection()->SetInt64(at.message, at.field, value);
-}
-void Set(const Place& at, double value) {
-  at.message->GetReflection()->SetDouble(at.message, at.field, value);
-}
-void Set(const Place& at, bool value) {
-  at.message->GetReflection()->SetBool(at.message, at.field, value);
-}
-void Set(const Place& at, const std::string& value) {
-  at.message->GetReflection()->SetString(at.message, at.field, value);
-}
-template <typename T>
-void Set(const Place& at, const std::vector<T>& values) {
-  at.message->GetReflection()
-      ->GetMutableRepeatedFieldRef<T>(at.message, at.field)
-      .CopyFrom(values);
-}
-
-// Whether somebody gave the key a value.
-bool IsSet(const Place& at) {
-  const Reflection& reflection = *at.message->GetReflection();
-  return at.field->is_repeated()
-             ? reflection.FieldSize(*at.message, at.field) > 0
-             : reflection.HasField(*at.message, at.field);
-}
+// TakeKeys(), GiveKeys(): each key's value from a message to a struct and back.
+#include "core/rpc/convert/job_convert.gen.inc"
 
 // The step gate adds these up: they must be numbers that a gradient can have.
 absl::Status CheckNorms(const v1::StepReport& proto) {
@@ -222,12 +129,7 @@ v1::Inputs InputsToResume(v1::Inputs inputs, const JobSpec& made,
 JobSpec FromProto(const v1::JobSpec& proto) {
   JobSpec spec = Defaults(proto.model().name(), proto.data().name());
   spec.faults.resize(proto.faults_size());
-  v1::JobSpec from = proto;  // to look up places in it may add empty messages
-  ForEachKey(spec.faults.size(), [&](const JobKey& key, size_t fault) {
-    const Place place = PlaceOf(key, fault, from);
-    if (!IsSet(place)) return;
-    std::visit([&](auto* to) { Get(place, *to); }, key.at(spec, fault));
-  });
+  TakeKeys(proto, spec);
   spec.model.script = FromProto(proto.model().script());
   if (spec.name.empty()) spec.name = spec.model.name;
   // Another block of tokens is another shape, unless somebody insists.
@@ -243,13 +145,9 @@ JobSpec FromProto(const v1::JobSpec& proto) {
 }
 
 v1::JobSpec ToProto(const JobSpec& spec) {
-  JobSpec from = spec;  // the table's places may be written to
   v1::JobSpec proto;
   for (size_t i = 0; i < spec.faults.size(); ++i) proto.add_faults();
-  ForEachKey(spec.faults.size(), [&](const JobKey& key, size_t fault) {
-    const Place place = PlaceOf(key, fault, proto);
-    std::visit([&](auto* value) { Set(place, *value); }, key.at(from, fault));
-  });
+  GiveKeys(spec, proto);
   *proto.mutable_model()->mutable_script() = ToProto(spec.model.script);
   return proto;
 }

@@ -76,7 +76,7 @@ const BadJob kBad[] = {
      "of 3 members"},
     {"aggregation.selected=0", "from 1 to"},
     {"aggregation.alpha=0", "greater than 0"},
-    {"aggregation.gamma=-1", "greater than 0, or 0"},
+    {"aggregation.gamma=-1", "0 (the learning rate) or more"},
     {"aggregation.rho=nan", "0 or more"},
     {"aggregation.trusted=0", "from 1 to"},
     {"aggregation.shards=-1", "from 0 to 64, got -1"},
