@@ -81,7 +81,7 @@ bool CheckRuleKeys(const JobSpec& spec, SpecProblems& problems) {
        {"aggregation.rule", "aggregation.k", "aggregation.selected",
         "aggregation.alpha", "aggregation.gamma", "aggregation.rho",
         "aggregation.trusted", "aggregation.shards"}) {
-    good &= CheckKey(key, spec, problems);
+    good &= IsInRange(key, spec);
   }
   if (!good) return false;
   if (const absl::Status status = CheckRuleNumbers(RuleToJudge(spec));
@@ -146,7 +146,7 @@ std::string ShardsBeyond(const AggregationSpec& a, int64_t members) {
 
 void CheckMemberCount(const JobSpec& spec, bool rule, SpecProblems& problems) {
   const AggregationSpec& a = spec.aggregation;
-  const bool parts = CheckKey("aggregation.min_parts", spec, problems);
+  const bool parts = IsInRange("aggregation.min_parts", spec);
   const int64_t micro_batches = MicroBatchesOfAStep(spec.train);
   const int64_t members = KnownMembers(a);
   if (parts && members > 0 && a.min_parts > members) {
@@ -248,15 +248,9 @@ void CheckFault(const JobSpec& spec, size_t index, SpecProblems& problems) {
                                            fault.worker) == workers.end()) {
     problems.OneOf(path.c_str(), "worker", fault.worker, workers);
   }
-  CheckKey("faults.kind", spec, problems, index);
-  CheckKey("faults.phase", spec, problems, index);
   if (fault.phase != "computing" && fault.kind != "kill") {
     problems.Add(at + ".phase", "is for kind kill, not for ", fault.kind,
                  ": leave it out");
-  }
-  for (const char* key :
-       {"faults.step", "faults.steps", "faults.seconds", "faults.scale"}) {
-    CheckKey(key, spec, problems, index);
   }
 }
 
@@ -328,12 +322,8 @@ int32_t ShardsOf(const JobSpec& spec, const ModelDescription& model,
 void CheckAggregation(const JobSpec& spec, const ModelDescription* model,
                       SpecProblems& problems) {
   const AggregationSpec& a = spec.aggregation;
-  CheckKey("aggregation.mode", spec, problems);
   if (IsGossip(spec)) CheckGossip(a, problems);
   const bool rule = CheckRuleKeys(spec, problems);
-  CheckKey("aggregation.members", spec, problems);
-  CheckKey("aggregation.deadline", spec, problems);
-  CheckKey("aggregation.codec", spec, problems);
   CheckNames(a, problems);
   CheckShares(a, problems);
   if (!IsDataParallel(spec)) return;

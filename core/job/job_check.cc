@@ -57,6 +57,39 @@ void CheckInit(const ModelSpec& spec, const ModelDescription& model,
   }
 }
 
+// Whether the key's range matters in such a job.
+bool HasCheckedRange(const JobSpec& spec, absl::string_view path) {
+  const bool trains = !IsInference(spec);
+  if (absl::StartsWith(path, "infer.")) return !trains;
+  if (path == "train.epochs") return trains && spec.train.steps == 0;
+  if (path == "pipeline.policy") {
+    return PresentPolicy(spec.pipeline.policy) == spec.pipeline.policy;
+  }
+  if (absl::StartsWith(path, "train.") && path != "train.seed") return trains;
+  return !absl::StartsWith(path, "model.lora.");  // CheckLora()
+}
+
+void CheckRanges(const JobSpec& spec, SpecProblems& problems) {
+  for (const JobKey& key : JobKeys()) {
+    if (!HasCheckedRange(spec, key.path)) continue;
+    const bool of_fault = absl::StartsWith(key.path, "faults.");
+    for (size_t i = 0; i < (of_fault ? spec.faults.size() : 1); ++i) {
+      if (of_fault && spec.faults[i].kind == kSkipStage) continue;
+      CheckKey(key, spec, i, problems);
+    }
+  }
+}
+
+// Counts the keys before `path`, which may be a section or a fault's.
+size_t PlaceOf(absl::string_view path) {
+  const absl::string_view start = path.substr(0, path.find('['));
+  return std::find_if(JobKeys().begin(), JobKeys().end(),
+                      [start](const JobKey& key) {
+                        return absl::StartsWith(key.path, start);
+                      }) -
+         JobKeys().begin();
+}
+
 // True when DescribeModel may be asked: it says what is wrong with the sizes.
 bool CheckModel(const JobSpec& spec, SpecProblems& problems) {
   const ModelSpec& model = spec.model;
@@ -64,8 +97,7 @@ bool CheckModel(const JobSpec& spec, SpecProblems& problems) {
   names.push_back(kScriptModel);
   std::sort(names.begin(), names.end());
   const bool known = problems.OneOf("model.name", "model", model.name, names);
-  const bool dropout = CheckKey("model.dropout", spec, problems);
-  CheckKey("model.init", spec, problems);
+  const bool dropout = IsInRange("model.dropout", spec);
   problems.AbsolutePath("model.weights", model.weights, "every worker");
   problems.AbsolutePath("model.file", model.file, "every worker");
   const absl::Status lora = known ? CheckLora(model) : absl::OkStatus();
@@ -147,19 +179,15 @@ void CheckTies(const JobSpec& spec, const ModelDescription& model,
 
 void CheckLearningRate(const JobSpec& spec, SpecProblems& problems) {
   const LearningRateSpec& rate = spec.train.learning_rate;
-  const bool base = CheckKey("train.learning_rate.base", spec, problems);
-  CheckKey("train.learning_rate.schedule", spec, problems);
-  CheckKey("train.learning_rate.warmup_steps", spec, problems);
+  const bool base = IsInRange("train.learning_rate.base", spec);
   problems.Number("train.learning_rate.minimum", rate.minimum,
                   rate.minimum >= 0 && (!base || rate.minimum <= rate.base),
                   "from 0 to train.learning_rate.base");
-  CheckKey("train.learning_rate.step_every", spec, problems);
-  CheckKey("train.learning_rate.gamma", spec, problems);
 }
 
 void CheckBatch(const JobSpec& spec, SpecProblems& problems) {
   const TrainSpec& train = spec.train;
-  const bool batch = CheckKey("train.batch", spec, problems);
+  const bool batch = IsInRange("train.batch", spec);
   if (train.micro_batch < 1 || (batch && train.micro_batch > train.batch)) {
     problems.Add("train.micro_batch",
                  "must be from 1 to train.batch, which is ", train.batch,
@@ -178,8 +206,6 @@ void CheckBatch(const JobSpec& spec, SpecProblems& problems) {
 void CheckDistill(const JobSpec& spec, SpecProblems& problems) {
   const bool path = problems.AbsolutePath(
       "train.distill.weights", spec.train.distill.weights, "every worker");
-  CheckKey("train.distill.share", spec, problems);
-  CheckKey("train.distill.temperature", spec, problems);
   const bool whole = IsDataParallel(spec) ||
                      (spec.pipeline.stages == 1 && spec.pipeline.cuts.empty());
   if (!path || spec.train.distill.weights.empty() || whole) return;
@@ -191,20 +217,8 @@ void CheckDistill(const JobSpec& spec, SpecProblems& problems) {
 
 void CheckTrain(const JobSpec& spec, SpecProblems& problems) {
   const TrainSpec& train = spec.train;
-  // Epochs are not looked at when `steps` decides.
-  if (train.steps == 0) CheckKey("train.epochs", spec, problems);
-  CheckKey("train.steps", spec, problems);
   CheckBatch(spec, problems);
-  for (const char* key :
-       {"train.seed", "train.optimizer.name", "train.optimizer.momentum",
-        "train.optimizer.weight_decay", "train.optimizer.beta1",
-        "train.optimizer.beta2", "train.optimizer.epsilon"}) {
-    CheckKey(key, spec, problems);
-  }
   CheckLearningRate(spec, problems);
-  CheckKey("train.clip_norm", spec, problems);
-  CheckKey("train.evaluate_every", spec, problems);
-  CheckKey("train.checkpoint_every", spec, problems);
   CheckDistill(spec, problems);
   if (!FindRecompute(train.activation_checkpointing).has_value()) {
     problems.Add("train.activation_checkpointing",
@@ -215,7 +229,7 @@ void CheckTrain(const JobSpec& spec, SpecProblems& problems) {
 }
 
 void CheckPrecision(const JobSpec& spec, SpecProblems& problems) {
-  if (CheckKey("precision", spec, problems) && spec.precision != "fp32" &&
+  if (IsInRange("precision", spec) && spec.precision != "fp32" &&
       spec.model.name == kScriptModel) {
     problems.Add("precision", "is ", spec.precision,
                  ", but a script computes as it is written: leave precision "
@@ -383,26 +397,19 @@ void CheckReplicas(const JobSpec& spec, const ModelDescription* model,
 void CheckPipeline(const JobSpec& spec, int64_t layers,
                    SpecProblems& problems) {
   const PipelineSpec& pipeline = spec.pipeline;
-  const bool stages = CheckKey("pipeline.stages", spec, problems);
+  const bool stages = IsInRange("pipeline.stages", spec);
   if (stages && layers > 0 && pipeline.stages > layers) {
     problems.Add("pipeline.stages", "asks for ", pipeline.stages,
                  " stages, but the model has only ", Counted(layers, "layer"),
                  "; ask for at most ", layers);
   }
-  CheckKey("pipeline.schedule", spec, problems);
   if (pipeline.vertical_sync &&
       !ScheduleTraitsOf(pipeline.schedule).asynchronous) {
     problems.Add("pipeline.vertical_sync",
                  "belongs to the schedule pipedream; under ", pipeline.schedule,
                  " all stages have the same version anyway: leave it out");
   }
-  if (PresentPolicy(pipeline.policy) == pipeline.policy) {
-    CheckKey("pipeline.policy", spec, problems);
-  }
-  CheckKey("pipeline.replicate", spec, problems);
-  CheckKey("pipeline.codec", spec, problems);
-  if (CheckKey("pipeline.snapshot_every", spec, problems) &&
-      pipeline.snapshot_every == 0 && spec.train.checkpoint_every > 0 &&
+  if (pipeline.snapshot_every == 0 && spec.train.checkpoint_every > 0 &&
       !IsDataParallel(spec)) {
     problems.Add("pipeline.snapshot_every",
                  "is 0, and no state is copied that train.checkpoint_every "
@@ -413,10 +420,6 @@ void CheckPipeline(const JobSpec& spec, int64_t layers,
 }
 
 void CheckInfer(const JobSpec& spec, SpecProblems& problems) {
-  CheckKey("infer.micro_batch", spec, problems);
-  CheckKey("infer.samples", spec, problems);
-  CheckKey("infer.tolerate", spec, problems);
-  CheckKey("train.seed", spec, problems);
   const std::string& schedule = spec.pipeline.schedule;
   if (ScheduleTraitsOf(schedule).only_trains) {
     problems.Add("pipeline.schedule", schedule,
@@ -430,6 +433,7 @@ void CheckInfer(const JobSpec& spec, SpecProblems& problems) {
 std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   SpecProblems problems;
   CheckName(spec.name, problems);
+  CheckRanges(spec, problems);
   const bool model = CheckModel(spec, problems);
   const bool data = CheckDataSpec(spec.data, problems);
   if (const std::string why = WhyNoDistribution(spec); !why.empty()) {
@@ -448,7 +452,7 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
       problems.Add("model", std::string(description.status().message()));
     }
   }
-  if (CheckKey("kind", spec, problems)) {
+  if (IsInRange("kind", spec)) {
     IsInference(spec) ? CheckInfer(spec, problems) : CheckTrain(spec, problems);
     // Other sets do not read it.
     if (!IsInference(spec) && absl::StartsWith(spec.data.name, "text") &&
@@ -466,8 +470,8 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
                  spec.train.clip_norm,
                  "; leave it out, or use another pipeline.schedule");
   }
-  if (CheckKey("train.layer_drop", spec, problems) &&
-      spec.train.layer_drop > 0 && description.ok()) {
+  if (IsInRange("train.layer_drop", spec) && spec.train.layer_drop > 0 &&
+      description.ok()) {
     const std::string why = WhyNoLayerDrop(*description);
     if (!why.empty()) problems.Add("train.layer_drop", why);
   }
@@ -475,12 +479,15 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   CheckReplicas(spec, description.ok() ? &*description : nullptr, problems);
   CheckSums(spec, problems);
   if (description.ok()) CheckTies(spec, *description, problems);
-  CheckKey("threads", spec, problems);
-  CheckKey("cpu_capability", spec, problems);
   CheckPrecision(spec, problems);
   CheckAggregation(spec, description.ok() ? &*description : nullptr, problems);
   CheckFaults(spec, description.ok() ? &*description : nullptr, problems);
-  return problems.Take();
+  std::vector<SpecProblem> all = problems.Take();
+  std::stable_sort(all.begin(), all.end(),
+                   [](const SpecProblem& a, const SpecProblem& b) {
+                     return PlaceOf(a.path) < PlaceOf(b.path);
+                   });
+  return all;
 }
 
 }  // namespace paceline

@@ -247,31 +247,35 @@ bool IsAmong(const char* words, const std::string& word) {
   return absl::StrContains(words, absl::StrCat(" ", word, " "));
 }
 
-bool CheckKey(const std::string& path, const JobSpec& spec,
-              SpecProblems& problems, size_t fault) {
-  const JobKey* const key = FindJobKey(path);
-  PACELINE_CHECK(key != nullptr, path);
-  const KeyRange& range = key->range;
-  const std::string named =
-      absl::StartsWith(path, "faults.")
-          ? absl::StrCat("faults[", fault, "]", path.substr(6))
-          : path;
-  return std::visit(
+void CheckKey(const JobKey& key, const JobSpec& spec, size_t fault,
+              SpecProblems& problems) {
+  const KeyRange& range = key.range;
+  if (RangeText(key).empty()) return;
+  absl::string_view in_fault = key.path;
+  const std::string named = absl::ConsumePrefix(&in_fault, "faults.")
+                                ? absl::StrCat("faults[", fault, "].", in_fault)
+                                : key.path;
+  std::visit(
       [&](auto* value) {
         using T = std::remove_pointer_t<decltype(value)>;
         if constexpr (std::is_same_v<T, std::string>) {
-          return problems.OneOf(named.c_str(), range.what, *value,
-                                WordsOf(range));
+          problems.OneOf(named.c_str(), range.what, *value, WordsOf(range));
         } else if constexpr (std::is_same_v<T, double>) {
-          return problems.Number(named.c_str(), *value, range.good(*value),
-                                 range.text);
+          problems.Number(named.c_str(), *value, range.good(*value),
+                          range.text);
         } else if constexpr (std::is_integral_v<T>) {
-          return problems.Whole(named.c_str(), *value, range.least, range.most);
-        } else {
-          return true;
+          problems.Whole(named.c_str(), *value, range.least, range.most);
         }
       },
-      ValueIn(*key, spec, fault));
+      ValueIn(key, spec, fault));
+}
+
+bool IsInRange(const std::string& path, const JobSpec& spec) {
+  const JobKey* const key = FindJobKey(path);
+  PACELINE_CHECK(key != nullptr, path);
+  SpecProblems problems;
+  CheckKey(*key, spec, 0, problems);
+  return problems.Take().empty();
 }
 
 std::vector<UnusedKey> UnusedKeys(const JobSpec& spec,

@@ -75,10 +75,13 @@ std::string ValueText(const KeyValue& value);
 // Whether `word` is one of `words`, which stand between blanks.
 bool IsAmong(const char* words, const std::string& word);
 
-// Adds nothing and returns true when the value of the key `path` is in its
-// range.  fault: where `path` is a key of faults, which of them.
-bool CheckKey(const std::string& path, const JobSpec& spec,
-              SpecProblems& problems, size_t fault = 0);
+// Adds nothing when the value of the key is in its range.
+//   fault  of a key of faults: which of them
+void CheckKey(const JobKey& key, const JobSpec& spec, size_t fault,
+              SpecProblems& problems);
+// Whether the value of the key `path`, which is none of faults, is in its
+// range.
+bool IsInRange(const std::string& path, const JobSpec& spec);
 
 // A value that somebody wrote down.
 struct GivenKey {
