@@ -1,79 +1,103 @@
-// paceline.v1.Trust: certificates for tokens.
+// paceline.v1.Trust: certificates for tokens; and the mesh's certificate
+// authority, whose key stays on the coordinator's host.
 #pragma once
 
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "coordinator/coordinator.h"
-#include "coordinator/rpc/authority.h"
 #include "coordinator/rpc/serve.h"
 #include "coordinator/watch/metrics.h"
+#include "core/rpc/tls.h"
+#include "core/trust/certificates.h"
 #include "paceline/v1/trust.grpc.pb.h"
 
 namespace paceline {
 
+// Its files are in a folder of the coordinator's state:
+//   ca.pem, ca.key               the authority
+//   certificate.pem, key.pem     the coordinator's own
+//   client/                      those of a client on this host: with them
+//                                root makes the first token
+// Immutable.
+class Authority {
+ public:
+  // Makes missing files.  life: of the certificates that it signs.
+  // Errors: those of the file system; InvalidArgument  a file is damaged
+  static absl::StatusOr<std::unique_ptr<Authority>> Open(
+      const std::string& folder, absl::Duration life, absl::Time now);
+
+  const TlsFiles& own() const { return own_; }
+  const std::string& certificate() const { return certificate_; }
+  const std::string& fingerprint() const { return fingerprint_; }
+
+  // Errors: InvalidArgument  not a valid name
+  static absl::Status CheckName(const std::string& name);
+
+  // Signs with a time after the identity's last revocation.
+  // Errors: InvalidArgument  the name or the request is wrong
+  absl::StatusOr<std::string> SignFor(const Identity& identity,
+                                      const std::string& request,
+                                      absl::Time now) const;
+
+  // Renews the coordinator's certificate and that of the client on this host
+  // where they are due.
+  absl::Status RenewOwn(absl::Time now) const;
+
+ private:
+  Authority(const std::string& folder, absl::Duration life)
+      : own_(folder), client_(folder + "/client"), life_(life) {}
+
+  absl::Status Issue(const TlsFiles& files, const Identity& identity,
+                     absl::Time now) const;
+
+  const TlsFiles own_;
+  const TlsFiles client_;
+  const absl::Duration life_;
+  std::string certificate_;
+  std::string key_;
+  std::string fingerprint_;
+};
+
 // Thread-safe.  Outlived by the constructor's arguments.
 class TrustService final : public v1::Trust::CallbackService {
  public:
-  using Context = grpc::CallbackServerContext;
-  using Reactor = grpc::ServerUnaryReactor;
-
   // authority: null without TLS.
   TrustService(Coordinator& coordinator, const Authority* authority,
                CoordinatorMetrics& metrics)
       : coordinator_(coordinator), authority_(authority), metrics_(metrics) {}
 
-  Reactor* GetAuthority(Context* context,
-                        const v1::GetAuthorityRequest* request,
-                        v1::Authority* response) override {
-    return Answer(context, "GetAuthority", *request, response,
-                  [this](auto done) { done(ViewAuthority()); });
-  }
-  Reactor* Join(Context* context, const v1::JoinRequest* request,
-                v1::Certificate* response) override {
-    return Answer(context, "Join", *request, response,
-                  [&](auto done) { DoJoin(*request, context->peer(), done); });
-  }
-  Reactor* Renew(Context* context, const v1::RenewRequest* request,
-                 v1::Certificate* response) override {
-    return Answer(context, "Renew", *request, response, [&](auto done) {
-      DoRenew(*request, context->auth_context(), done);
-    });
-  }
-  Reactor* CreateToken(Context* context, const v1::CreateTokenRequest* request,
-                       v1::CreateTokenResponse* response) override {
-    return Answer(context, "CreateToken", *request, response,
-                  [&](auto done) { DoCreateToken(*request, done); });
-  }
-  Reactor* ListTokens(Context* context, const v1::ListTokensRequest* request,
-                      v1::ListTokensResponse* response) override {
-    return Answer(context, "ListTokens", *request, response,
-                  [&](auto done) { coordinator_.ListTokens(*request, done); });
-  }
-  Reactor* RevokeToken(Context* context, const v1::RevokeTokenRequest* request,
-                       v1::JoinToken* response) override {
-    return Answer(context, "RevokeToken", *request, response, [&](auto done) {
-      coordinator_.RevokeToken(request->id(), done);
-    });
-  }
-  Reactor* Revoke(Context* context, const v1::RevokeRequest* request,
-                  v1::Revocation* response) override {
-    return Answer(context, "Revoke", *request, response,
-                  [&](auto done) { DoRevoke(*request, done); });
-  }
+  PACELINE_CALL(GetAuthority, GetAuthorityRequest, Authority,
+                WithTls(done, [&] { done(ViewAuthority()); }))
+  PACELINE_CALL(Join, JoinRequest, Certificate,
+                WithTls(done, [&] { DoJoin(*request, context->peer(), done); }))
+  PACELINE_CALL(Renew, RenewRequest, Certificate, WithTls(done, [&] {
+                  DoRenew(*request, context->auth_context(), done);
+                }))
+  PACELINE_CALL(CreateToken, CreateTokenRequest, CreateTokenResponse,
+                WithTls(done, [&] { DoCreateToken(*request, done); }))
+  PACELINE_CALL(ListTokens, ListTokensRequest, ListTokensResponse,
+                WithTls(done, [&] { coordinator_.ListTokens(*request, done); }))
+  PACELINE_CALL(RevokeToken, RevokeTokenRequest, JoinToken, WithTls(done, [&] {
+                  coordinator_.RevokeToken(request->id(), done);
+                }))
+  PACELINE_CALL(Revoke, RevokeRequest, Revocation,
+                WithTls(done, [&] { DoRevoke(*request, done); }))
 
  private:
   template <typename T>
   using Done = Coordinator::Done<T>;
 
-  // As Serve(); fails without TLS.
-  template <typename Request, typename Response, typename Ask>
-  Reactor* Answer(Context* context, const char* method, const Request& request,
-                  Response* response, const Ask& ask) {
-    return Serve(metrics_, context, method, request, response, [&](auto done) {
-      if (authority_ != nullptr) return ask(done);
-      done(absl::FailedPreconditionError(
-          "this coordinator runs without TLS: it has neither tokens nor "
-          "certificates; start it with --tls"));
-    });
+  // Calls `ask`; without TLS it fails.
+  template <typename Answer, typename Ask>
+  void WithTls(const Answer& done, const Ask& ask) {
+    if (authority_ != nullptr) return ask();
+    done(absl::FailedPreconditionError(
+        "this coordinator runs without TLS: it has neither tokens nor "
+        "certificates; start it with --tls"));
   }
 
   v1::Authority ViewAuthority() const;

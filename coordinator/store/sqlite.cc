@@ -1,6 +1,12 @@
 #include "coordinator/store/sqlite.h"
 
+#include <sys/resource.h>
+
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "sqlite3.h"
 
 namespace paceline {
 
@@ -61,14 +67,13 @@ absl::StatusOr<int64_t> Database::QueryInteger(const std::string& sql) {
       absl::StrCat("data base ", path_, ": no answer to ", sql));
 }
 
-Query::Query(Database& database, const char* sql)
-    : database_(database), sql_(sql) {
-  const auto kept = database.statements_.extract(sql);
+void Query::Prepare() {
+  const auto kept = database_.statements_.extract(sql_);
   if (!kept.empty()) {
     statement_ = kept.mapped();
     return;
   }
-  Check(sqlite3_prepare_v2(database.handle(), sql, -1, &statement_, nullptr));
+  Check(sqlite3_prepare_v2(database_.handle(), sql_, -1, &statement_, nullptr));
 }
 
 Query::~Query() {
@@ -84,21 +89,19 @@ void Query::Check(int code) {
   if (code != SQLITE_OK && status_.ok()) status_ = database_.Error(code);
 }
 
-Query& Query::Bind(int64_t value) {
+void Query::Bind(int64_t value) {
   Check(sqlite3_bind_int64(statement_, ++bound_, value));
-  return *this;
 }
 
-Query& Query::Bind(const std::string& text) {
+void Query::Bind(const std::string& text) {
   Check(sqlite3_bind_text(statement_, ++bound_, text.data(),
                           static_cast<int>(text.size()), SQLITE_TRANSIENT));
-  return *this;
 }
 
-Query& Query::BindBlob(const std::string& bytes) {
-  Check(sqlite3_bind_blob(statement_, ++bound_, bytes.data(),
-                          static_cast<int>(bytes.size()), SQLITE_TRANSIENT));
-  return *this;
+void Query::Bind(const Blob& blob) {
+  Check(sqlite3_bind_blob(statement_, ++bound_, blob.bytes.data(),
+                          static_cast<int>(blob.bytes.size()),
+                          SQLITE_TRANSIENT));
 }
 
 bool Query::Next() {
@@ -123,6 +126,38 @@ std::string Query::Text(int column) const {
   const int size = sqlite3_column_bytes(statement_, column);
   return bytes == nullptr ? std::string()
                           : std::string(static_cast<const char*>(bytes), size);
+}
+
+StoreCheck::StoreCheck(const std::string& path,
+                       std::function<void(const absl::Status&)> on_damage)
+    : on_damage_(std::move(on_damage)),
+      database_(Database::Open(path).value_or(nullptr)),
+      thread_("check", [this, path] {
+        if (database_ != nullptr) Run(path);
+        done_ = true;
+      }) {}
+
+// Repeats the interrupt: it has no effect on a statement that has not begun.
+StoreCheck::~StoreCheck() {
+  stopping_ = true;
+  while (!done_) {
+    if (database_ != nullptr) sqlite3_interrupt(database_->handle());
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+}
+
+void StoreCheck::Run(const std::string& path) {
+  setpriority(PRIO_PROCESS, 0, 19);  // of this thread
+  Query check(*database_, "PRAGMA quick_check(1)");
+  const bool answered = check.Next();
+  if (stopping_ || (answered && check.Text(0) == "ok")) return;
+  if (answered) {
+    on_damage_(absl::DataLossError(
+        absl::StrCat("data base ", path, " is damaged: ", check.Text(0),
+                     "; move the file away to start without what it knew")));
+  } else if (absl::IsDataLoss(check.status())) {
+    on_damage_(check.status());
+  }
 }
 
 }  // namespace paceline

@@ -1,13 +1,18 @@
-// The calls of SQLite that the store needs, with Status instead of codes.
+// The calls of SQLite that the store needs, with Status instead of codes; and
+// the search for damage in a data base.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/os/thread.h"
 #include "sqlite3.h"
 
 namespace paceline {
@@ -47,23 +52,29 @@ class Database {
   std::map<std::string, sqlite3_stmt*> statements_;
 };
 
-// One statement with its values, used once.  Chain Bind() in the order of the
-// question marks; Next() returns the first error.  The Database keeps the
-// prepared statement for the next Query with this text.
-//   Query query(db, "SELECT a FROM t WHERE b=?");
-//   query.Bind(7);
+// A value that is bytes, where a std::string would be text.
+struct Blob {
+  absl::string_view bytes;
+};
+
+// One statement with its values in the order of the question marks, used once:
+// numbers, ids, texts, blobs, and messages as blobs.  status() has the first
+// error.  The Database keeps the prepared statement for the next Query with
+// this text.
+//   Query query(db, "SELECT a FROM t WHERE b=?", 7);
 //   while (query.Next()) use(query.Integer(0));
 //   return query.status();
 class Query {
  public:
-  Query(Database& database, const char* sql);
+  template <typename... Values>
+  Query(Database& database, const char* sql, const Values&... values)
+      : database_(database), sql_(sql) {
+    Prepare();
+    (Bind(values), ...);
+  }
   ~Query();
   Query(const Query&) = delete;
   Query& operator=(const Query&) = delete;
-
-  Query& Bind(int64_t value);
-  Query& Bind(const std::string& text);
-  Query& BindBlob(const std::string& bytes);
 
   // True: there is a row.  False: no more rows, or an error.
   bool Next();
@@ -75,6 +86,16 @@ class Query {
   std::string Text(int column) const;  // or a blob's bytes
 
  private:
+  void Prepare();
+  void Bind(int64_t value);
+  void Bind(const std::string& text);
+  void Bind(const Blob& blob);
+  template <typename Message>
+  requires requires(const Message& message) { message.SerializeAsString(); }
+  void Bind(const Message& message) { Bind(Blob{message.SerializeAsString()}); }
+  template <typename Id>
+  requires requires(const Id& id) { id.value; }
+  void Bind(const Id& id) { Bind(static_cast<int64_t>(id.value)); }
   void Check(int code);
 
   Database& database_;
@@ -82,6 +103,29 @@ class Query {
   sqlite3_stmt* statement_ = nullptr;
   int bound_ = 0;
   absl::Status status_;
+};
+
+// Thread-compatible.  SQLite's quick_check reads the whole file, which may be
+// large: a low-priority thread, "check", runs it.
+class StoreCheck {
+ public:
+  // Opens `path` once more.  on_damage: called on that thread, at most once,
+  // with DataLoss, which names the damage, or with the error of the check.
+  StoreCheck(const std::string& path,
+             std::function<void(const absl::Status&)> on_damage);
+  // Ends a running check.
+  ~StoreCheck();
+  StoreCheck(const StoreCheck&) = delete;
+  StoreCheck& operator=(const StoreCheck&) = delete;
+
+ private:
+  void Run(const std::string& path);
+
+  const std::function<void(const absl::Status&)> on_damage_;
+  const std::unique_ptr<Database> database_;  // null: it cannot be opened
+  std::atomic<bool> stopping_ = false;
+  std::atomic<bool> done_ = false;
+  Thread thread_;
 };
 
 }  // namespace paceline

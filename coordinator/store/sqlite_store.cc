@@ -250,21 +250,15 @@ absl::Status SqliteStore::Transact(absl::FunctionRef<absl::Status()> write) {
 absl::Status SqliteStore::Write(const StoreBatch& batch) {
   for (const auto& [id, job] : batch.jobs) {
     PACELINE_RETURN_IF_ERROR(
-        Query(*database_, "INSERT OR REPLACE INTO jobs VALUES (?,?)")
-            .Bind(id.value)
-            .BindBlob(ToStored(job).SerializeAsString())
-            .Run());
+        Run("INSERT OR REPLACE INTO jobs VALUES (?,?)", id, ToStored(job)));
     PACELINE_RETURN_IF_ERROR(IndexJob(job.job));
     PACELINE_RETURN_IF_ERROR(RaiseNumber("next_job", id.value + 1));
   }
   PACELINE_RETURN_IF_ERROR(WriteValues(batch));
   for (const auto& [id, step] : batch.restarted) {
     // The evaluation before the first step is repeated too.
-    PACELINE_RETURN_IF_ERROR(
-        Query(*database_, "DELETE FROM records WHERE job=? AND step>?")
-            .Bind(id.value)
-            .Bind(step == 0 ? -1 : step)
-            .Run());
+    PACELINE_RETURN_IF_ERROR(Run("DELETE FROM records WHERE job=? AND step>?",
+                                 id, step == 0 ? -1 : step));
     thinning_.erase(id);
   }
   for (const auto& [id, records] : batch.records) {
@@ -282,12 +276,13 @@ absl::Status SqliteStore::Write(const StoreBatch& batch) {
 
 absl::Status SqliteStore::WriteValues(const StoreBatch& batch) {
   for (const auto& [id, worker] : batch.workers) {
-    PACELINE_RETURN_IF_ERROR(PutValue(absl::StrCat("worker/", id.value),
-                                      worker.SerializeAsString()));
+    PACELINE_RETURN_IF_ERROR(
+        PutValue(absl::StrCat("worker/", id.value), worker));
   }
   for (const auto& [id, drained] : batch.drained) {
     const std::string key = absl::StrCat("drained/", id.value);
-    PACELINE_RETURN_IF_ERROR(drained ? PutValue(key, "") : DropValue(key));
+    PACELINE_RETURN_IF_ERROR(drained ? PutValue(key, Blob{""})
+                                     : DropValue(key));
   }
   for (const WorkerId id : batch.forgotten) {
     PACELINE_RETURN_IF_ERROR(DropValue(absl::StrCat("worker/", id.value)));
@@ -297,63 +292,46 @@ absl::Status SqliteStore::WriteValues(const StoreBatch& batch) {
     PACELINE_RETURN_IF_ERROR(RaiseNumber("term", *batch.term));
   }
   for (const auto& [id, view] : batch.views) {
-    PACELINE_RETURN_IF_ERROR(PutValue(absl::StrCat("group/", id.value),
-                                      ToStored(view).SerializeAsString()));
+    PACELINE_RETURN_IF_ERROR(
+        PutValue(absl::StrCat("group/", id.value), ToStored(view)));
   }
   for (const auto& [id, token] : batch.tokens) {
     const std::string key = absl::StrCat("token/", id);
-    PACELINE_RETURN_IF_ERROR(token.has_value()
-                                 ? PutValue(key, token->SerializeAsString())
-                                 : DropValue(key));
+    PACELINE_RETURN_IF_ERROR(token.has_value() ? PutValue(key, *token)
+                                               : DropValue(key));
   }
   for (const auto& [holder, unix_ms] : batch.revoked) {
-    PACELINE_RETURN_IF_ERROR(
-        PutValue(absl::StrCat("revoked/", holder), absl::StrCat(unix_ms)));
+    PACELINE_RETURN_IF_ERROR(PutValue(absl::StrCat("revoked/", holder),
+                                      Blob{absl::StrCat(unix_ms)}));
   }
   for (const auto& [name, fingerprint] : batch.keys) {
     const std::string key = absl::StrCat("key/", name);
-    PACELINE_RETURN_IF_ERROR(fingerprint.empty() ? DropValue(key)
-                                                 : PutValue(key, fingerprint));
+    PACELINE_RETURN_IF_ERROR(fingerprint.empty()
+                                 ? DropValue(key)
+                                 : PutValue(key, Blob{fingerprint}));
   }
   for (const auto& [key, profile] : batch.measurements.profiles) {
-    PACELINE_RETURN_IF_ERROR(
-        PutValue(KeyOf(key), ToProto(profile).SerializeAsString()));
+    PACELINE_RETURN_IF_ERROR(PutValue(KeyOf(key), ToProto(profile)));
   }
   for (const auto& [ends, link] : batch.measurements.links) {
-    PACELINE_RETURN_IF_ERROR(
-        PutValue(KeyOf(link), ToProto(link).SerializeAsString()));
+    PACELINE_RETURN_IF_ERROR(PutValue(KeyOf(link), ToProto(link)));
   }
   return absl::OkStatus();
 }
 
-absl::Status SqliteStore::PutValue(const std::string& key,
-                                   const std::string& value) {
-  return Query(*database_, "INSERT OR REPLACE INTO kv VALUES (?,?)")
-      .Bind(key)
-      .BindBlob(value)
-      .Run();
-}
-
 absl::Status SqliteStore::DropValue(const std::string& key) {
-  return Query(*database_, "DELETE FROM kv WHERE key=?").Bind(key).Run();
+  return Run("DELETE FROM kv WHERE key=?", key);
 }
 
 absl::Status SqliteStore::RaiseNumber(const std::string& key, int64_t number) {
-  return Query(*database_, "UPDATE kv SET value=max(value,?) WHERE key=?")
-      .Bind(number)
-      .Bind(key)
-      .Run();
+  return Run("UPDATE kv SET value=max(value,?) WHERE key=?", number, key);
 }
 
 absl::Status SqliteStore::AddRecords(JobId job,
                                      const StoreBatch::Records& records) {
-  const auto put = [&](int64_t kind, int64_t step, const std::string& record) {
-    return Query(*database_, "INSERT OR REPLACE INTO records VALUES (?,?,?,?)")
-        .Bind(job.value)
-        .Bind(kind)
-        .Bind(step)
-        .BindBlob(record)
-        .Run();
+  const auto put = [&](int64_t kind, const auto& record) {
+    return Run("INSERT OR REPLACE INTO records VALUES (?,?,?,?)", job, kind,
+               record.step(), record);
   };
   if (!records.steps.empty()) {
     Thinning& curve = thinning_[job];
@@ -362,21 +340,15 @@ absl::Status SqliteStore::AddRecords(JobId job,
       // Another member's part of a step that thinning has removed.
       const bool left_out = step.step() < curve.next &&
                             (step.step() - curve.first) % curve.stride != 0;
-      if (left_out) continue;
-      PACELINE_RETURN_IF_ERROR(
-          put(kStep, step.step(), step.SerializeAsString()));
+      if (!left_out) PACELINE_RETURN_IF_ERROR(put(kStep, step));
     }
   }
   for (const v1::EvaluationRecord& evaluation : records.evaluations) {
-    PACELINE_RETURN_IF_ERROR(
-        put(kEvaluation, evaluation.step(), evaluation.SerializeAsString()));
+    PACELINE_RETURN_IF_ERROR(put(kEvaluation, evaluation));
   }
   for (const v1::JobEvent& event : records.events) {
     PACELINE_RETURN_IF_ERROR(
-        Query(*database_, "INSERT INTO events (job, event) VALUES (?,?)")
-            .Bind(job.value)
-            .BindBlob(event.SerializeAsString())
-            .Run());
+        Run("INSERT INTO events (job, event) VALUES (?,?)", job, event));
   }
   if (!records.events.empty()) {
     PACELINE_RETURN_IF_ERROR(KeepNewest("events", job, kEventsKept));
@@ -388,14 +360,9 @@ absl::Status SqliteStore::AddLogs(
     JobId job, const std::vector<std::pair<Incarnation, v1::LogLine>>& logs) {
   for (const auto& [process, line] : logs) {
     PACELINE_RETURN_IF_ERROR(
-        Query(*database_,
-              "INSERT INTO logs (job, incarnation, origin, line) "
-              "VALUES (?,?,?,?) ON CONFLICT DO NOTHING")
-            .Bind(job.value)
-            .Bind(static_cast<int64_t>(process.value))
-            .Bind(line.sequence())
-            .BindBlob(line.SerializeAsString())
-            .Run());
+        Run("INSERT INTO logs (job, incarnation, origin, line) "
+            "VALUES (?,?,?,?) ON CONFLICT DO NOTHING",
+            job, process, line.sequence(), line));
   }
   return KeepNewest("logs", job, kLogLinesKept);
 }
@@ -406,13 +373,12 @@ absl::Status SqliteStore::KeepNewest(const std::string& table, JobId job,
       "DELETE FROM ", table, " WHERE job=?1 AND sequence<=(SELECT sequence ",
       "FROM ", table,
       " WHERE job=?1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2)");
-  return Query(*database_, sql.c_str()).Bind(job.value).Bind(rows).Run();
+  return Run(sql.c_str(), job, rows);
 }
 
 // Upkeep() deletes the remaining rows.
 absl::Status SqliteStore::Delete(JobId job) {
-  PACELINE_RETURN_IF_ERROR(
-      Query(*database_, "DELETE FROM jobs WHERE id=?").Bind(job.value).Run());
+  PACELINE_RETURN_IF_ERROR(Run("DELETE FROM jobs WHERE id=?", job));
   PACELINE_RETURN_IF_ERROR(DropValue(absl::StrCat("group/", job.value)));
   int64_t rows = kRowsATime;
   return DropRecords(job, rows);
@@ -420,13 +386,9 @@ absl::Status SqliteStore::Delete(JobId job) {
 
 absl::Status SqliteStore::IndexJob(const v1::Job& job) {
   const bool ended = HasEnded(static_cast<JobState>(job.state()));
-  return Query(*database_,
-               "INSERT OR REPLACE INTO job_index VALUES (?,?,?,?,0)")
-      .Bind(job.id())
-      .Bind(ended ? std::max<int64_t>(1, job.ended_unix_ms()) : 0)
-      .Bind(static_cast<int64_t>(job.state()))
-      .Bind(job.request_id())
-      .Run();
+  return Run("INSERT OR REPLACE INTO job_index VALUES (?,?,?,?,0)", job.id(),
+             ended ? std::max<int64_t>(1, job.ended_unix_ms()) : 0, job.state(),
+             job.request_id());
 }
 
 // --- upkeep -----------------------------------------------------------------
@@ -453,9 +415,7 @@ absl::Status SqliteStore::Upkeep() {
       if (curve.due) break;
       thinning_.erase({ended});
       PACELINE_RETURN_IF_ERROR(
-          Query(*database_, "UPDATE job_index SET thinned=1 WHERE id=?")
-              .Bind(ended)
-              .Run());
+          Run("UPDATE job_index SET thinned=1 WHERE id=?", ended));
     }
     return absl::OkStatus();
   });
@@ -481,21 +441,18 @@ absl::Status SqliteStore::DropRecords(JobId job, int64_t& rows) {
         "(SELECT sequence FROM events WHERE job=?1 LIMIT ?2)",
         "DELETE FROM logs WHERE sequence IN "
         "(SELECT sequence FROM logs WHERE job=?1 LIMIT ?2)"}) {
-    PACELINE_RETURN_IF_ERROR(
-        Query(*database_, sql).Bind(job.value).Bind(rows).Run());
+    PACELINE_RETURN_IF_ERROR(Run(sql, job, rows));
     rows -= database_->changes();
   }
   if (rows == 0) return absl::OkStatus();
-  return Query(*database_, "DELETE FROM job_index WHERE id=?")
-      .Bind(job.value)
-      .Run();
+  return Run("DELETE FROM job_index WHERE id=?", job);
 }
 
 absl::StatusOr<std::pair<int64_t, int64_t>> SqliteStore::EndsOf(JobId job) {
   Query ends(*database_,
              "SELECT (SELECT min(step) FROM records WHERE job=?1 AND kind=?2), "
-             "(SELECT max(step) FROM records WHERE job=?1 AND kind=?2)");
-  ends.Bind(job.value).Bind(kStep);
+             "(SELECT max(step) FROM records WHERE job=?1 AND kind=?2)",
+             job, kStep);
   ends.Next();
   PACELINE_RETURN_IF_ERROR(ends.status());
   return std::pair(ends.Integer(0), ends.Integer(1));
@@ -513,25 +470,19 @@ absl::Status SqliteStore::ThinCurve(JobId job, Thinning& curve, int64_t& rows) {
   Query chunk(*database_,
               "SELECT count(*), max(step) FROM (SELECT step FROM records "
               "WHERE job=? AND kind=? AND step>=? AND step<=? ORDER BY step "
-              "LIMIT ?)");
-  chunk.Bind(job.value).Bind(kStep).Bind(curve.next);
-  chunk.Bind(ends.second - kWholeSteps).Bind(rows).Next();
+              "LIMIT ?)",
+              job, kStep, curve.next, ends.second - kWholeSteps, rows);
+  chunk.Next();
   PACELINE_RETURN_IF_ERROR(chunk.status());
   const int64_t count = chunk.Integer(0);
   if (count == 0) return absl::OkStatus();
   curve.due = count == rows;
   rows -= count;
   const int64_t first = std::exchange(curve.next, chunk.Integer(1) + 1);
-  return Query(*database_,
-               "DELETE FROM records WHERE job=? AND kind=? AND step>=? AND "
-               "step<? AND (step-?)%?<>0")
-      .Bind(job.value)
-      .Bind(kStep)
-      .Bind(first)
-      .Bind(curve.next)
-      .Bind(curve.first)
-      .Bind(curve.stride)
-      .Run();
+  return Run(
+      "DELETE FROM records WHERE job=? AND kind=? AND step>=? AND step<? AND "
+      "(step-?)%?<>0",
+      job, kStep, first, curve.next, curve.first, curve.stride);
 }
 
 // --- loading at start -------------------------------------------------------
@@ -655,23 +606,23 @@ absl::StatusOr<std::vector<JobRecord>> SqliteStore::JobsBelow(JobId below,
                                                               int64_t limit,
                                                               int64_t bytes) {
   Query query(*database_,
-              "SELECT id, job FROM jobs WHERE id<? ORDER BY id DESC LIMIT ?");
-  query.Bind(below.value).Bind(limit);
+              "SELECT id, job FROM jobs WHERE id<? ORDER BY id DESC LIMIT ?",
+              below, limit);
   return ReadJobs(query, bytes);
 }
 
 absl::StatusOr<std::vector<JobRecord>> SqliteStore::LastEnded(int64_t limit) {
   Query query(*database_,
               "SELECT jobs.id, job FROM job_index JOIN jobs USING (id) "
-              "WHERE ended>0 ORDER BY ended DESC, id DESC LIMIT ?");
-  query.Bind(limit);
+              "WHERE ended>0 ORDER BY ended DESC, id DESC LIMIT ?",
+              limit);
   return ReadJobs(query, std::numeric_limits<int64_t>::max());
 }
 
 absl::StatusOr<JobId> SqliteStore::FindRequest(const std::string& request_id) {
   Query query(*database_,
-              "SELECT id FROM job_index WHERE request=? AND request<>''");
-  query.Bind(request_id);
+              "SELECT id FROM job_index WHERE request=? AND request<>''",
+              request_id);
   const bool found = query.Next();
   PACELINE_RETURN_IF_ERROR(query.status());
   return found ? JobId{query.Integer(0)} : JobId();
@@ -686,8 +637,7 @@ absl::StatusOr<StoredCurve> SqliteStore::Curve(JobId job, int64_t after_step,
   // Reads up to `limit` records of `sql`, with steps in (first, last].
   const auto read = [&](const char* sql, int64_t first, int64_t last,
                         int64_t limit) -> absl::Status {
-    Query query(*database_, sql);
-    query.Bind(job.value).Bind(kStep).Bind(first).Bind(last).Bind(limit);
+    Query query(*database_, sql, job, kStep, first, last, limit);
     while (query.Next()) {
       PACELINE_ASSIGN_OR_RETURN(
           curve.points.emplace_back(),
@@ -718,8 +668,8 @@ absl::StatusOr<std::vector<v1::EvaluationRecord>> SqliteStore::Evaluations(
     JobId job, int64_t newest) {
   Query query(*database_,
               "SELECT step, record FROM records WHERE job=? AND kind=? "
-              "ORDER BY step DESC LIMIT ?");
-  query.Bind(job.value).Bind(kEvaluation).Bind(newest);
+              "ORDER BY step DESC LIMIT ?",
+              job, kEvaluation, newest);
   auto evaluations = ReadAll<v1::EvaluationRecord>(query, "an evaluation");
   if (evaluations.ok()) std::reverse(evaluations->begin(), evaluations->end());
   return evaluations;
@@ -732,9 +682,8 @@ absl::StatusOr<StoredRows> SqliteStore::RowsAfter(JobId job, int64_t after_step,
   const auto read = [&](int64_t kind, auto& rows) -> absl::Status {
     Query query(*database_,
                 "SELECT step, record FROM records WHERE job=? AND kind=? AND "
-                "step>? ORDER BY step LIMIT ?");
-    query.Bind(job.value).Bind(kind);
-    query.Bind(after_step > 0 ? after_step : -1).Bind(limit);
+                "step>? ORDER BY step LIMIT ?",
+                job, kind, after_step > 0 ? after_step : -1, limit);
     using Row = typename std::decay_t<decltype(rows)>::value_type;
     PACELINE_ASSIGN_OR_RETURN(rows, ReadAll<Row>(query, "a record", kAnyBytes));
     if (std::ssize(rows) == limit) last = std::min(last, rows.back().step());
@@ -754,8 +703,8 @@ absl::StatusOr<std::vector<v1::JobEvent>> SqliteStore::Events(JobId job,
                                                               int64_t limit) {
   Query query(*database_,
               "SELECT sequence, event FROM events WHERE job=? AND sequence>? "
-              "ORDER BY sequence LIMIT ?");
-  query.Bind(job.value).Bind(after).Bind(limit);
+              "ORDER BY sequence LIMIT ?",
+              job, after, limit);
   return ReadAll<v1::JobEvent>(query, "an event");
 }
 
@@ -764,8 +713,8 @@ absl::StatusOr<std::vector<v1::JobEvent>> SqliteStore::NewestEvents(
   Query query(*database_,
               "SELECT sequence, event FROM events WHERE job NOT IN "
               "(SELECT id FROM job_index WHERE ended=-1) ORDER BY sequence "
-              "DESC LIMIT ?");
-  query.Bind(limit);
+              "DESC LIMIT ?",
+              limit);
   auto events = ReadAll<v1::JobEvent>(query, "an event");
   if (events.ok()) std::reverse(events->begin(), events->end());
   return events;
@@ -776,8 +725,8 @@ absl::StatusOr<std::vector<v1::LogLine>> SqliteStore::Logs(JobId job,
                                                            int64_t limit) {
   Query query(*database_,
               "SELECT sequence, line FROM logs WHERE job=? AND sequence>? "
-              "ORDER BY sequence LIMIT ?");
-  query.Bind(job.value).Bind(after).Bind(limit);
+              "ORDER BY sequence LIMIT ?",
+              job, after, limit);
   return ReadAll<v1::LogLine>(query, "a log line");
 }
 

@@ -81,7 +81,16 @@ class SqliteStore final : public JobStore {
   absl::Status Transact(absl::FunctionRef<absl::Status()> write);
   absl::Status Write(const StoreBatch& batch);
   absl::Status WriteValues(const StoreBatch& batch);
-  absl::Status PutValue(const std::string& key, const std::string& value);
+  // Runs a statement without rows, with these values.
+  template <typename... Values>
+  absl::Status Run(const char* sql, const Values&... values) {
+    return Query(*database_, sql, values...).Run();
+  }
+  // value: a Blob or a message.
+  template <typename Value>
+  absl::Status PutValue(const std::string& key, const Value& value) {
+    return Run("INSERT OR REPLACE INTO kv VALUES (?,?)", key, value);
+  }
   absl::Status DropValue(const std::string& key);
   // Stores a number that only grows.
   absl::Status RaiseNumber(const std::string& key, int64_t number);

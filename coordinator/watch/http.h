@@ -1,4 +1,5 @@
-// The paths that the coordinator's HTTP port serves.
+// The paths that the coordinator's HTTP port serves, and the page that shows
+// the mesh in a browser.
 #pragma once
 
 #include <atomic>
@@ -10,6 +11,7 @@
 #include "coordinator/coordinator.h"
 #include "core/obs/http_server.h"
 #include "core/obs/metrics.h"
+#include "paceline/v1/control.pb.h"
 
 namespace paceline {
 
@@ -36,5 +38,13 @@ struct Readiness {
 void AddRoutes(HttpServer& server, Coordinator& coordinator,
                MetricsRegistry& registry, const Readiness& readiness,
                std::function<std::string()> own_http_address, bool own_tls);
+
+// Its script and its style, as they are in page/.
+extern const char* const kPageScript;
+extern const char* const kPageStyle;
+
+// The page, with the mesh in tables that can be read without its script.
+// `mesh` is a whole update.
+std::string RenderPage(const v1::MeshUpdate& mesh);
 
 }  // namespace paceline

@@ -36,28 +36,73 @@ int PhaseNumber(const std::string& phase) {
              : 1 + static_cast<int>(found - std::begin(kPhases));
 }
 
-void DeclareRecovery(MetricsRegistry& registry) {
-  registry.DeclareCounter(kRecoveries,
-                          "Times that a pipeline came back to where it was "
-                          "when something of it was lost.");
-  registry.DeclareHistogram(kRecoverySeconds,
-                            "Seconds of these recoveries, by phase.",
-                            {0.01, 0.03, 0.1, 0.3, 1, 3, 10, 60}, {"phase"});
-  registry.DeclareCounter(kReplayed, "Steps of pipelines that were run again.");
-  registry.DeclareGauge(
-      kFloor, "The newest step whose state lies on several machines.", {"job"});
-  registry.DeclareGauge(kSnapshotAge,
-                        "Steps that would be run again if a worker was lost.",
-                        {"job"});
-  registry.DeclareGauge(kGoodput,
-                        "Steps that count, of all that were computed, 0 to 1.",
-                        {"job"});
-  registry.GetCounter(kRecoveries);
-  registry.GetCounter(kReplayed);
-  for (const RecoveryPart& part : kRecoveryParts) {
-    registry.GetHistogram(kRecoverySeconds, {part.name});
-  }
-}
+struct Family {
+  const char* name;
+  const char* help;
+  std::vector<std::string> labels = {};
+};
+
+const Family kGauges[] = {
+    {kWorkers, "Workers by state.", {"state"}},
+    {kWorkerState,
+     "A worker's state: 1 idle, 2 busy, 3 suspect, 4 lost, 5 measuring, 6 "
+     "stopped.",
+     {"worker"}},
+    {kJobs, "Jobs by state.", {"state"}},
+    {kQueueDepth, "Tasks that wait for the loop."},
+    {kBuild, "Always 1; the label says what runs.", {"version"}},
+    {kJobPhase,
+     "What a running job does: 1 preparing, 2 training, 3 moving, "
+     "4 recovering, 5 paused, 6 predicting, 7 saving.",
+     {"job"}},
+    {kJobStep, "Optimizer updates done.", {"job"}},
+    {kJobSteps, "Optimizer updates in all; 0: not known.", {"job"}},
+    {kJobLoss, "Mean loss of the newest step.", {"job"}},
+    {kJobAccuracy, "Accuracy of the newest evaluation, 0 to 1.", {"job"}},
+    {kJobRate, "Training samples a second, lately.", {"job"}},
+    {kStepPredicted, "Seconds that a step was predicted to take.", {"job"}},
+    {kStepMeasured, "Seconds that a step takes.", {"job"}},
+    {kStagePredicted,
+     "Seconds of a micro-batch, forward and backward, as predicted.",
+     {"job", "stage"}},
+    {kStageMeasured,
+     "Seconds of a micro-batch, forward and backward, as measured.",
+     {"job", "stage"}},
+    {kReplicaMicroBatches,
+     "Micro-batches that a worker has computed in this attempt, of a stage "
+     "that several workers hold.",
+     {"job", "stage", "worker"}},
+    {kFloor, "The newest step whose state lies on several machines.", {"job"}},
+    {kSnapshotAge,
+     "Steps that would be run again if a worker was lost.",
+     {"job"}},
+    {kGoodput, "Steps that count, of all that were computed, 0 to 1.", {"job"}},
+    {kGroupMembers,
+     "Processes in a job's round group: members, and listeners that shall "
+     "become some.",
+     {"job", "state"}},
+    {kDiskFree,
+     "Bytes that are free where the coordinator writes.",
+     {"folder"}},
+    {kCoordinatorCertificate,
+     "Unix time until which the coordinator's certificate is valid."}};
+
+// Those without labels begin with 0.
+const Family kCounters[] = {
+    {kLosses, "Times that a worker was lost."},
+    {kAttaches, "Attach attempts by result.", {"code"}},
+    {kHeartbeats, "Heartbeats by result.", {"code"}},
+    {kOrders, "Standing orders sent."},
+    {kControl, "Calls of clients by method and result.", {"method", "code"}},
+    {kStoreFailures, "Transactions that failed."},
+    {kRecoveries,
+     "Times that a pipeline came back to where it was when something of it "
+     "was lost."},
+    {kReplayed, "Steps of pipelines that were run again."},
+    {kViews, "Views of round groups that were made."},
+    {kLeavers, "Processes that left a round group, by reason.", {"reason"}},
+    {kCheckpoints, "Checkpoints that were kept, and that failed.", {"outcome"}},
+    {kCheckpointSeconds, "Seconds that those took which were kept."}};
 
 }  // namespace
 
@@ -69,22 +114,16 @@ std::string WorkerStateName(v1::WorkerState state) {
 CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
                                        const std::string& version)
     : registry_(registry) {
-  registry.DeclareGauge(kWorkers, "Workers by state.", {"state"});
-  registry.DeclareGauge(kWorkerState,
-                        "A worker's state: 1 idle, 2 busy, 3 suspect, 4 lost, "
-                        "5 measuring, 6 stopped.",
-                        {"worker"});
-  registry.DeclareCounter(kLosses, "Times that a worker was lost.");
-  registry.DeclareGauge(kJobs, "Jobs by state.", {"state"});
-  registry.DeclareCounter(kAttaches, "Attach attempts by result.", {"code"});
-  registry.DeclareCounter(kHeartbeats, "Heartbeats by result.", {"code"});
-  registry.DeclareCounter(kOrders, "Standing orders sent.");
-  registry.DeclareCounter(kControl, "Calls of clients by method and result.",
-                          {"method", "code"});
+  for (const Family& gauge : kGauges) {
+    registry.DeclareGauge(gauge.name, gauge.help, gauge.labels);
+  }
+  for (const Family& counter : kCounters) {
+    registry.DeclareCounter(counter.name, counter.help, counter.labels);
+    if (counter.labels.empty()) registry.GetCounter(counter.name);
+  }
   registry.DeclareHistogram(kTransactions,
                             "Seconds that a transaction of the store took.",
                             {0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2});
-  registry.DeclareCounter(kStoreFailures, "Transactions that failed.");
   registry.DeclareHistogram(
       kLoopCpu,
       "CPU seconds of the loop's thread for one thing, without the store's "
@@ -93,57 +132,18 @@ CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
   for (const char* work : kLoopWork) {
     loop_cpu_.push_back(registry.GetHistogram(kLoopCpu, {work}));
   }
-  registry.DeclareGauge(kQueueDepth, "Tasks that wait for the loop.");
-  registry.DeclareGauge(kBuild, "Always 1; the label says what runs.",
-                        {"version"});
-  registry.DeclareGauge(
-      kJobPhase,
-      "What a running job does: 1 preparing, 2 training, 3 moving, "
-      "4 recovering, 5 paused, 6 predicting, 7 saving.",
-      {"job"});
-  registry.DeclareGauge(kJobStep, "Optimizer updates done.", {"job"});
-  registry.DeclareGauge(kJobSteps, "Optimizer updates in all; 0: not known.",
-                        {"job"});
-  registry.DeclareGauge(kJobLoss, "Mean loss of the newest step.", {"job"});
-  registry.DeclareGauge(kJobAccuracy,
-                        "Accuracy of the newest evaluation, 0 to 1.", {"job"});
-  registry.DeclareGauge(kJobRate, "Training samples a second, lately.",
-                        {"job"});
-  registry.DeclareGauge(kStepPredicted,
-                        "Seconds that a step was predicted to take.", {"job"});
-  registry.DeclareGauge(kStepMeasured, "Seconds that a step takes.", {"job"});
-  registry.DeclareGauge(
-      kStagePredicted,
-      "Seconds of a micro-batch, forward and backward, as predicted.",
-      {"job", "stage"});
-  registry.DeclareGauge(
-      kStageMeasured,
-      "Seconds of a micro-batch, forward and backward, as measured.",
-      {"job", "stage"});
-  registry.DeclareGauge(
-      kReplicaMicroBatches,
-      "Micro-batches that a worker has computed in this attempt, of a stage "
-      "that several workers hold.",
-      {"job", "stage", "worker"});
-  DeclareRecovery(registry);
-  registry.DeclareGauge(kGroupMembers,
-                        "Processes in a job's round group: members, and "
-                        "listeners that shall become some.",
-                        {"job", "state"});
-  registry.DeclareCounter(kViews, "Views of round groups that were made.");
-  registry.DeclareCounter(
-      kLeavers, "Processes that left a round group, by reason.", {"reason"});
-  DeclareCheckpoints();
-  DeclareHost();
+  registry.DeclareHistogram(kRecoverySeconds,
+                            "Seconds of these recoveries, by phase.",
+                            {0.01, 0.03, 0.1, 0.3, 1, 3, 10, 60}, {"phase"});
+  for (const RecoveryPart& part : kRecoveryParts) {
+    registry.GetHistogram(kRecoverySeconds, {part.name});
+  }
   registry.GetCounter(kAttaches, {CodeName(absl::StatusCode::kOk)});
-  registry.GetCounter(kLosses);
-  registry.GetCounter(kViews);
   for (int i = 0; i < kGroupExits; ++i) {
     registry.GetCounter(kLeavers, {std::string(GroupExitName(GroupExit(i)))});
   }
   registry.GetGauge(kBuild, {version}).Set(1);
-  registry.GetCounter(kOrders);
-  registry.GetCounter(kStoreFailures);
+  CountCheckpoints({});
   Update({}, {}, {});
 }
 
@@ -175,15 +175,6 @@ void CoordinatorMetrics::ObserveLoop(LoopWork work, absl::Duration cpu) {
 
 void CoordinatorMetrics::SetQueueDepth(int64_t tasks) {
   registry_.GetGauge(kQueueDepth).Set(static_cast<double>(tasks));
-}
-
-void CoordinatorMetrics::DeclareHost() {
-  registry_.DeclareGauge(kDiskFree,
-                         "Bytes that are free where the coordinator writes.",
-                         {"folder"});
-  registry_.DeclareGauge(
-      kCoordinatorCertificate,
-      "Unix time until which the coordinator's certificate is valid.");
 }
 
 int64_t CoordinatorMetrics::SetDiskFree(const std::string& folder,
@@ -296,15 +287,6 @@ void CoordinatorMetrics::CountGroups(const GroupCounts& counts) {
         .Add(static_cast<double>(count - counted_.leavers[exit]));
   }
   counted_ = counts;
-}
-
-void CoordinatorMetrics::DeclareCheckpoints() {
-  registry_.DeclareCounter(kCheckpoints,
-                           "Checkpoints that were kept, and that failed.",
-                           {"outcome"});
-  registry_.DeclareCounter(kCheckpointSeconds,
-                           "Seconds that those took which were kept.");
-  CountCheckpoints({});
 }
 
 void CoordinatorMetrics::CountCheckpoints(const CheckpointCounts& counts) {

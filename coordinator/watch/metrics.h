@@ -112,8 +112,6 @@ class CoordinatorMetrics {
   void CountCheckpoints(const CheckpointCounts& counts);
 
  private:
-  void DeclareHost();
-  void DeclareCheckpoints();
   void SetWorkers(const std::vector<v1::Worker>& workers);
   void SetDrift(const v1::Job& job);
   void SetReplicas(const v1::Job& job);

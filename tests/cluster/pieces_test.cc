@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "coordinator/rpc/piece_fetcher.h"
+#include "coordinator/rpc/pieces.h"
 #include "core/base/clock.h"
 #include "core/os/steady_wait.h"
 #include "core/rpc/call_deadline.h"

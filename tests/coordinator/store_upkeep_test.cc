@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "coordinator/store/sqlite.h"
 #include "coordinator/store/sqlite_store.h"
-#include "coordinator/store/store_check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
@@ -345,10 +345,10 @@ TEST_F(StoreUpkeep, AJobThatAnotherProgramWroteIsFound) {
     auto database = *Database::Open(path_);
     const std::string job =
         ToStored(JobOf(1, v1::JOB_STATE_STOPPED, 7)).SerializeAsString();
-    ASSERT_TRUE(Query(*database, "INSERT OR REPLACE INTO jobs VALUES (1,?)")
-                    .BindBlob(job)
-                    .Run()
-                    .ok());
+    ASSERT_TRUE(
+        Query(*database, "INSERT OR REPLACE INTO jobs VALUES (1,?)", Blob{job})
+            .Run()
+            .ok());
   }
   Open();
 

@@ -10,7 +10,6 @@
 #include "coordinator/store/file_weights_store.h"
 #include "coordinator/watch/http.h"
 #include "coordinator/watch/metrics.h"
-#include "coordinator/watch/page.h"
 #include "core/base/clock.h"
 #include "core/os/ticker.h"
 #include "core/rpc/call_deadline.h"

@@ -1,4 +1,3 @@
-#include "coordinator/store/weights_file.h"
 
 #include <signal.h>
 #include <sys/resource.h>

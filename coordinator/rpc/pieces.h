@@ -1,4 +1,5 @@
-// GrpcPieceFetcher gets pieces from workers over Stage.Pieces.
+// Pieces of checkpoints over Stage.Pieces: GrpcPieceFetcher gets them from
+// workers, PieceService hands them to workers.
 #pragma once
 
 #include <memory>
@@ -7,9 +8,12 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "coordinator/coordinator.h"
 #include "coordinator/jobs/checkpoint_store.h"
+#include "core/rpc/stream_limit.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
+#include "paceline/v1/stage.grpc.pb.h"
 
 namespace paceline {
 
@@ -36,6 +40,21 @@ class GrpcPieceFetcher final : public PieceFetcher {
   // The last holder's, for Fetch() only: it asks for a stage's layers in turn.
   std::string address_;
   std::shared_ptr<grpc::Channel> channel_;
+};
+
+// Turns calls of workers into calls on Coordinator; decides nothing.
+// Thread-safe.  Outlived by the coordinator.
+class PieceService final : public v1::Stage::CallbackService {
+ public:
+  explicit PieceService(Coordinator& coordinator) : coordinator_(coordinator) {}
+
+  grpc::ServerWriteReactor<v1::PieceChunk>* Pieces(
+      grpc::CallbackServerContext* context,
+      const v1::PieceRequest* request) override;
+
+ private:
+  Coordinator& coordinator_;
+  StreamLimit streams_;
 };
 
 }  // namespace paceline
