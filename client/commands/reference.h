@@ -1,4 +1,6 @@
-// Commands that ask no coordinator: `paceline model ...` and `job keys`.
+// Commands that ask no coordinator: `paceline model ...`, `job keys`, and
+// `context ...`, which gives names to meshes.  Each prints to the console and
+// returns the exit code.
 #pragma once
 
 #include <functional>
@@ -49,5 +51,15 @@ Document JobReferenceDocument(const std::string& section = "");
 
 // Ends with kExitUsage for a section that there is not.
 ExitCode JobKeysCommand(Console& console, const std::string& section);
+
+ExitCode ListContextsCommand(Console& console);
+
+ExitCode SetContextCommand(Console& console, const std::string& name,
+                           const std::string& coordinator);
+
+// name: empty for no context.
+ExitCode UseContextCommand(Console& console, const std::string& name);
+
+ExitCode DeleteContextCommand(Console& console, const std::string& name);
 
 }  // namespace paceline

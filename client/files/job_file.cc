@@ -104,7 +104,7 @@ std::string ParseNumber(const FieldDescriptor& field, const std::string& text,
   if (!std::isfinite(*value)) {
     return absl::StrCat("expected a finite number, got '", text, "'");
   }
-  // Zero often means "off": nobody who writes 1e-400 asks for that.
+  // Zero often means "off", which 1e-400 does not ask for.
   if (*value == 0 && text.substr(0, exponent).find_first_of("123456789") !=
                          std::string::npos) {
     return absl::StrCat(text, " is too small to tell from 0; write 0 for that");

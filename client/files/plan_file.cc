@@ -33,8 +33,8 @@ void VisitLinks(JsonFields& fields, std::vector<std::vector<LinkCost>>& links) {
       latencies[r].push_back(link.latency_seconds);
     }
   }
-  fields.Rows("bytes_per_second", /*null_is=*/HUGE_VAL, bandwidths);
-  fields.Rows("latency_seconds", /*null_is=*/NAN, latencies);
+  fields.Need("bytes_per_second", bandwidths, {.null_is = HUGE_VAL});
+  fields.Need("latency_seconds", latencies);
   links.assign(bandwidths.size(), {});
   for (size_t r = 0; r < links.size(); ++r) {
     if (r >= latencies.size() || latencies[r].size() != bandwidths[r].size()) {
@@ -64,19 +64,19 @@ void VisitProblem(JsonFields& fields, PlanProblem& problem) {
     of.Need("speed", device.speed);
     of.Need("layer_seconds", device.layer_seconds);
     of.Need("memory_bytes", device.memory_bytes);
-    of.Whole("machine", 0, kMostDevices, device.machine);
+    of.Need("machine", device.machine, {0, kMostDevices});
     of.Need("frame_seconds", device.frame_seconds);
     of.Need("frame_seconds_per_byte", device.frame_seconds_per_byte);
   });
   fields.Object("links",
                 [&](JsonFields& of) { VisitLinks(of, problem.links); });
-  fields.Whole("micro_batches", 0, kMaxPlannedMicroBatches,
-               problem.micro_batches);
+  fields.Need("micro_batches", problem.micro_batches,
+              {0, kMaxPlannedMicroBatches});
   fields.Need("training", problem.training);
   fields.Need("overlap", problem.overlap);
   fields.May("sync_overlaps", problem.sync_overlaps);
-  fields.Whole("micro_batches_per_sync", 0, kMaxPlannedMicroBatches,
-               problem.micro_batches_per_sync);
+  fields.Need("micro_batches_per_sync", problem.micro_batches_per_sync,
+              {0, kMaxPlannedMicroBatches});
   fields.Need("parameter_copies", problem.parameter_copies);
   fields.May("owner_copies", problem.owner_copies);
   fields.Need("reserved_bytes", problem.reserved_bytes);
@@ -85,32 +85,31 @@ void VisitProblem(JsonFields& fields, PlanProblem& problem) {
   fields.May("version_copies", problem.version_copies);
   fields.May("same_versions", problem.same_versions);
   fields.May("splits", problem.splits);
-  fields.OptionalWhole("segment_layers", 0, kMostLayers,
-                       problem.segment_layers);
+  fields.May("segment_layers", problem.segment_layers, {0, kMostLayers});
   fields.May("input_bytes", problem.input_bytes);
   // Older files have no ties; FollowPlan says so where that matters.
   fields.OptionalEach("ties", problem.ties, [](JsonFields& of, TieCost& tie) {
-    of.Whole("owner", 0, kMostLayers, tie.owner);
-    of.Whole("user", 0, kMostLayers, tie.user);
+    of.Need("owner", tie.owner, {0, kMostLayers});
+    of.Need("user", tie.user, {0, kMostLayers});
     of.Need("bytes", tie.bytes);
   });
-  fields.Whole("stages", 0, kMostLayers, problem.stages);
+  fields.Need("stages", problem.stages, {0, kMostLayers});
   fields.Need("replicas", problem.replicas);
   fields.Need("uneven_shares", problem.uneven_shares);
 }
 
 void VisitPlan(JsonFields& fields, PlanFile& plan) {
   fields.May("model", plan.model);
-  fields.Whole("micro_batch", 0, kMostWhole, plan.micro_batch);
+  fields.Need("micro_batch", plan.micro_batch);
   fields.Need("schedule", plan.schedule);
   fields.May("policy", plan.policy);
   fields.May("why", plan.why);
   fields.May("source", plan.source);
   fields.Each("placement", plan.placement,
               [](JsonFields& of, PlacedStage& stage) {
-                of.Whole("first_layer", 0, kMostLayers, stage.layers.first);
-                of.Whole("last_layer", 0, kMostLayers, stage.layers.last);
-                of.Wholes("devices", 0, kMostDevices, stage.devices);
+                of.Need("first_layer", stage.layers.first, {0, kMostLayers});
+                of.Need("last_layer", stage.layers.last, {0, kMostLayers});
+                of.Need("devices", stage.devices, {0, kMostDevices});
                 of.Need("shares", stage.shares);
               });
   fields.Object("problem",
@@ -185,7 +184,7 @@ absl::StatusOr<PlanFile> Read(const Document& value) {
   std::string kind;
   int version = 0;
   root.Need("kind", kind);
-  root.Whole("version", 1, kFormatVersion, version);
+  root.Need("version", version, {1, kFormatVersion});
   if (status.ok() && kind != kKind) {
     root.Fail("kind", "is '", Printable(kind), "', not '", kKind, "'");
   }

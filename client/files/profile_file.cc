@@ -32,31 +32,30 @@ void VisitSeconds(JsonFields& fields, const std::string& direction,
 void VisitProfile(JsonFields& fields, DeviceProfile& profile) {
   fields.Need("device", profile.key.device);
   fields.Need("model", profile.key.model);
-  fields.Whole("micro_batch", 1, kMostWhole, profile.key.micro_batch);
+  fields.Need("micro_batch", profile.key.micro_batch, {1, kMostWhole});
   fields.May("dtype", profile.key.dtype);
-  fields.OptionalWhole("threads", 1, 4096, profile.key.threads);
+  fields.May("threads", profile.key.threads, {1, 4096});
   fields.May("cpu_capability", profile.cpu_capability);
   fields.May("cpu_model", profile.cpu_model);
-  fields.OptionalWhole("runs", 0, 1 << 30, profile.runs);
-  fields.Each(
-      "layers", profile.layers, [](JsonFields& of, LayerMeasurement& layer) {
-        of.May("name", layer.name);
-        of.May("kind", layer.kind);
-        VisitSeconds(of, "forward", layer.forward);
-        VisitSeconds(of, "backward", layer.backward);
-        of.May("update_seconds", layer.update_seconds);
-        of.May("flops", layer.flops);
-        of.Whole("output_bytes", 0, kMostWhole, layer.output_bytes);
-        of.Whole("parameter_bytes", 0, kMostWhole, layer.parameter_bytes);
-        of.Whole("kept_bytes", 0, kMostWhole, layer.kept_bytes);
-      });
+  fields.May("runs", profile.runs, {0, 1 << 30});
+  fields.Each("layers", profile.layers,
+              [](JsonFields& of, LayerMeasurement& layer) {
+                of.May("name", layer.name);
+                of.May("kind", layer.kind);
+                VisitSeconds(of, "forward", layer.forward);
+                VisitSeconds(of, "backward", layer.backward);
+                of.May("update_seconds", layer.update_seconds);
+                of.May("flops", layer.flops);
+                of.Need("output_bytes", layer.output_bytes);
+                of.Need("parameter_bytes", layer.parameter_bytes);
+                of.Need("kept_bytes", layer.kept_bytes);
+              });
   fields.May("frame_seconds", profile.frame_seconds);
   fields.May("frame_seconds_per_byte", profile.frame_seconds_per_byte);
   fields.May("gate_seconds", profile.gate_seconds);
   fields.May("cpu_share", profile.cpu_share);
   fields.May("quota_period_seconds", profile.quota_period_seconds);
-  fields.OptionalWhole("measured_unix_ms", 0, kMostWhole,
-                       profile.measured_unix_ms);
+  fields.May("measured_unix_ms", profile.measured_unix_ms);
 }
 
 void VisitLink(JsonFields& fields, LinkMeasurement& link) {
@@ -64,8 +63,7 @@ void VisitLink(JsonFields& fields, LinkMeasurement& link) {
   fields.Need("to", link.to);
   fields.Need("bytes_per_second", link.bytes_per_second);
   fields.May("latency_seconds", link.latency_seconds);
-  fields.OptionalWhole("measured_unix_ms", 0, kMostWhole,
-                       link.measured_unix_ms);
+  fields.May("measured_unix_ms", link.measured_unix_ms);
   fields.May("send_cpu_seconds_per_byte", link.send_cpu_seconds_per_byte);
   fields.May("receive_cpu_seconds_per_byte", link.receive_cpu_seconds_per_byte);
 }

@@ -35,7 +35,7 @@ std::optional<std::string> Given(const char* name) {
   return value.empty() ? std::nullopt : std::optional(value);
 }
 
-// Some keys, and whatever is said about them.
+// Room for the keys and for comments on them.
 constexpr int64_t kMostFileBytes = 1 << 16;
 // The unit's StateDirectory=.
 constexpr char kHostFolder[] = "/var/lib/paceline-coordinator/tls/client";

@@ -43,7 +43,7 @@ absl::StatusOr<Settings> GatherSettings(
 // Errors: InvalidArgument  it is neither HOST:PORT nor "auto"
 absl::Status CheckCoordinator(const std::string& address);
 
-// The environment's words: PACELINE_COORDINATOR, PACELINE_OUTPUT,
+// The settings of the environment: PACELINE_COORDINATOR, PACELINE_OUTPUT,
 // PACELINE_SECRET_FILE.
 SettingsSource EnvironmentSettings();
 
@@ -52,8 +52,9 @@ SettingsSource EnvironmentSettings();
 std::vector<std::string> SettingsFiles();
 
 // The folder of the certificate for a coordinator: `given`, or
-// $PACELINE_TLS_DIR, or where 'login' writes it; for the default coordinator,
-// and whoever may read it, the one that the coordinator's service made.
+// $PACELINE_TLS_DIR, or where 'login' writes it.  For the default coordinator
+// it is the one that the coordinator's service made, where this user may read
+// that and has no own.
 std::string TlsFolder(const std::optional<std::string>& given,
                       const std::string& coordinator);
 // The user's own file of settings and login name.

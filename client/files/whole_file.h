@@ -22,8 +22,8 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path,
 // but no more than `most_bytes`.  Returns 0 or the error's number.
 int ReadAll(int file, int64_t most_bytes, std::string& text);
 
-// Writes `text` to a new file beside `path` and renames it, so that nobody ever
-// reads half of it.
+// Writes `text` to a new file beside `path` and renames it, so that no reader
+// ever finds half of it.
 // Errors: InvalidArgument     the folder does not exist or may not be written,
 //                             or `path` is a folder or a device
 //         FailedPrecondition  writing failed (a full disk); the old file stays

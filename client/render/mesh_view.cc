@@ -92,7 +92,8 @@ Part JobsPart(const MeshView& mesh) {
   return part;
 }
 
-// Where it sends most: "to w2 1.2 MiB/s 1%" of what the link can carry.
+// The link over which the worker sends most: "to w2 1.2 MiB/s 1%" of what the
+// link can carry.
 std::string LinkText(const v1::Job& job, const std::string& worker) {
   const v1::JobLink* most = nullptr;
   for (const v1::JobLink& link : job.links()) {
@@ -203,8 +204,8 @@ void MeshView::Merge(const v1::MeshUpdate& update) {
     jobs.clear();
     events.clear();
   }
-  // A worker that is gone changes no more, and is not told of again.
-  // None where the coordinator's clock was set back.
+  // Updates do not repeat a worker that is gone, so its silence is counted on
+  // here: by nothing where the coordinator's clock was set back.
   const double passed = 1e-3 * static_cast<double>(std::max<int64_t>(
                                    0, update.unix_ms() - unix_ms));
   for (auto& [id, worker] : workers) {

@@ -345,11 +345,10 @@ std::string RenderVersions(const v1::Job& job) {
   Table table({">stage", ">updates", ">skipped", ">staleness", ">versions",
                ">weights"});
   for (const v1::StageVersions& stage : job.versions()) {
-    table.AddRow({absl::StrCat(stage.stage()), absl::StrCat(stage.updates()),
-                  absl::StrCat(stage.skipped_updates()),
-                  absl::StrFormat("%.2f", MeanStaleness(stage)),
-                  absl::StrCat(stage.versions()),
-                  HumanBytes(static_cast<double>(stage.version_bytes()))});
+    table.AddRow(stage.stage(), stage.updates(), stage.skipped_updates(),
+                 absl::StrFormat("%.2f", MeanStaleness(stage)),
+                 stage.versions(),
+                 HumanBytes(static_cast<double>(stage.version_bytes())));
   }
   return absl::StrCat(table.Render(),
                       "staleness: updates between the weights of a gradient "

@@ -1,5 +1,7 @@
-// The client's view of a coordinator.  Real: client/rpc/grpc_control_client.h;
-// in tests: FakeControlClient.
+// The client's view of a coordinator: jobs and workers (ControlClient),
+// certificates and tokens (TrustClient).  Real:
+// client/rpc/grpc_control_client.h; in tests: FakeControlClient and
+// FakeTrustClient.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +19,7 @@
 #include "core/plan/inputs.h"
 #include "core/plan/measurement.h"
 #include "paceline/v1/control.pb.h"
+#include "paceline/v1/trust.pb.h"
 
 namespace paceline {
 
@@ -124,6 +127,46 @@ class ControlClient {
   // Errors: DataLoss  as above
   virtual absl::StatusOr<Measurements> ListMeasurements(
       const std::string& model) = 0;
+};
+
+// A certificate says this of its holder.
+struct ShownCertificate {
+  std::string role;
+  std::string name;
+  absl::Time not_after;
+  std::string folder;  // of its files
+  absl::Time renewal;  // is due from then on
+};
+
+// Thread-compatible.  Calls block, but never longer than their deadline.
+//
+// Errors of every call, besides its own: Unavailable, Unauthenticated,
+// PermissionDenied, FailedPrecondition (the coordinator runs without TLS)
+class TrustClient {
+ public:
+  virtual ~TrustClient() = default;
+
+  // Errors: InvalidArgument
+  virtual absl::StatusOr<v1::CreateTokenResponse> CreateToken(
+      const v1::CreateTokenRequest& request) = 0;
+  virtual absl::StatusOr<v1::ListTokensResponse> ListTokens() = 0;
+  // Errors: NotFound
+  virtual absl::StatusOr<v1::JoinToken> RevokeToken(const std::string& id) = 0;
+  // Errors: InvalidArgument, ResourceExhausted
+  virtual absl::StatusOr<v1::Revocation> Revoke(const std::string& role,
+                                                const std::string& name) = 0;
+
+  // Trades a token for a client's certificate.  `say` is told where the
+  // coordinator is away.
+  virtual absl::StatusOr<ShownCertificate> Login(
+      const std::string& token, const std::string& user,
+      absl::FunctionRef<void(const std::string&)> say) = 0;
+  // The certificate that is there; asks nobody.
+  // Errors: NotFound, and what is wrong with it
+  virtual absl::StatusOr<ShownCertificate> Inspect() = 0;
+  // Tries the coordinator with the certificate that is there.
+  // Errors: what keeps them apart
+  virtual absl::StatusOr<ShownCertificate> Check() = 0;
 };
 
 }  // namespace paceline

@@ -8,7 +8,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/rpc/pages.h"
 #include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
@@ -17,12 +16,15 @@
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/measurement_convert.h"
+#include "core/rpc/enrol.h"
 #include "core/rpc/status.h"
+#include "core/rpc/tls.h"
 #include "grpc/support/log.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/completion_queue.h"
 
 namespace paceline {
+
 namespace {
 
 // Between two tries to go on with an export.
@@ -74,6 +76,29 @@ absl::Status TakeMeasurements(const Response& response,
     links.push_back(*std::move(link));
   }
   return absl::OkStatus();
+}
+
+// The elements of all pages in one answer.
+//   ask        one page
+//   is_enough  whether no further page is wanted
+template <typename Response, typename Request>
+absl::StatusOr<Response> AllPages(
+    Request request,
+    absl::FunctionRef<absl::StatusOr<Response>(const Request&)> ask,
+    absl::FunctionRef<bool(const Response&)> is_enough = [](const Response&) {
+      return false;
+    }) {
+  Response all;
+  for (;;) {
+    PACELINE_ASSIGN_OR_RETURN(const Response page, ask(request));
+    const std::string next = page.next_page_token();
+    all.MergeFrom(page);
+    // A coordinator that has no pages repeats none.
+    if (next.empty() || next == request.page_token() || is_enough(all)) break;
+    request.set_page_token(next);
+  }
+  all.clear_next_page_token();
+  return all;
 }
 
 }  // namespace
@@ -138,8 +163,8 @@ absl::Status GrpcControlClient::Explain(const grpc::Status& status) const {
       return Unreachable(Reason(status.error_message()));
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return Unreachable("it is connected, but does not answer in time");
-    // Nobody here cancels a call and asks how it ended; gRPC's server does,
-    // with those that come to it while it stops.
+    // This client never cancels a call and then asks how it ended.  gRPC's
+    // server does so with calls that come to it while it stops.
     case grpc::StatusCode::CANCELLED:
       return Unreachable("it is stopping");
     case grpc::StatusCode::UNIMPLEMENTED:
@@ -377,7 +402,7 @@ class GrpcControlClient::Stream final : public MeshStream {
     if (status.error_code() == grpc::StatusCode::CANCELLED) {
       return client_.Unreachable("this program read too slowly");
     }
-    // OK would be an end that nobody has asked for.
+    // This client never asks for an end, so OK is an error too.
     return status.ok() ? client_.Unreachable("it ended the stream")
                        : client_.Explain(status);
   }
@@ -465,6 +490,83 @@ absl::StatusOr<Measurements> GrpcControlClient::ListMeasurements(
     measurements.links.emplace(std::pair(link.from, link.to), link);
   }
   return measurements;
+}
+
+namespace {
+
+absl::StatusOr<ShownCertificate> Shown(
+    const TlsFiles& files, const absl::StatusOr<CertificateInfo>& info) {
+  PACELINE_RETURN_IF_ERROR(info.status());
+  const Identity identity = info->identity.value_or(Identity());
+  return ShownCertificate{std::string(RoleName(identity.role)), identity.name,
+                          info->not_after, files.folder, info->renewal()};
+}
+
+}  // namespace
+
+absl::StatusOr<v1::CreateTokenResponse> GrpcTrustClient::CreateToken(
+    const v1::CreateTokenRequest& request) {
+  return CallTrust(coordinator_, CredentialsTo(Role::kCoordinator),
+                   &v1::Trust::Stub::CreateToken, request);
+}
+
+absl::StatusOr<v1::ListTokensResponse> GrpcTrustClient::ListTokens() {
+  return AllPages<v1::ListTokensResponse, v1::ListTokensRequest>(
+      {}, [this](const v1::ListTokensRequest& request) {
+        return CallTrust(coordinator_, CredentialsTo(Role::kCoordinator),
+                         &v1::Trust::Stub::ListTokens, request);
+      });
+}
+
+absl::StatusOr<v1::JoinToken> GrpcTrustClient::RevokeToken(
+    const std::string& id) {
+  v1::RevokeTokenRequest request;
+  request.set_id(id);
+  return CallTrust(coordinator_, CredentialsTo(Role::kCoordinator),
+                   &v1::Trust::Stub::RevokeToken, request);
+}
+
+absl::StatusOr<v1::Revocation> GrpcTrustClient::Revoke(
+    const std::string& role, const std::string& name) {
+  v1::RevokeRequest request;
+  request.set_role(role);
+  request.set_name(name);
+  return CallTrust(coordinator_, CredentialsTo(Role::kCoordinator),
+                   &v1::Trust::Stub::Revoke, request);
+}
+
+absl::StatusOr<ShownCertificate> GrpcTrustClient::Login(
+    const std::string& token, const std::string& user,
+    absl::FunctionRef<void(const std::string&)> say) {
+  const TlsFiles files(folder_);
+  EnrolOptions options;
+  options.coordinator = coordinator_;
+  options.token = token;
+  options.identity = {Role::kClient, user};
+  options.say = say;
+  PACELINE_RETURN_IF_ERROR(Enrol(options, files));
+  return Inspect();
+}
+
+absl::StatusOr<ShownCertificate> GrpcTrustClient::Inspect() {
+  const TlsFiles files(folder_);
+  return Shown(files, InspectIdentity(files, SystemClock().Today()));
+}
+
+absl::StatusOr<ShownCertificate> GrpcTrustClient::Check() {
+  const TlsFiles files(folder_);
+  return Shown(files,
+               TryCoordinator(coordinator_, files, SystemClock().Today()));
+}
+
+absl::Status UseClientTls(const std::string& coordinator,
+                          const std::string& folder) {
+  const TlsFiles files(folder);
+  if (!files.exist()) return absl::OkStatus();
+  PACELINE_RETURN_IF_ERROR(UseTls(files));
+  // A coordinator that is away says so at the next call.
+  RenewIfDue(coordinator, files, SystemClock().Today()).IgnoreError();
+  return absl::OkStatus();
 }
 
 }  // namespace paceline

@@ -23,10 +23,11 @@ struct BenchOptions {
   int64_t steps = 3;           // training; the first is not counted
   int64_t micro_batch = 4;     // samples
   int64_t micro_batches = 96;  // training: of a batch
-  // Inference: so many more that each case takes some seconds as predicted.
+  // Inference: more of them, until each case takes some seconds as predicted.
   bool lengthen = false;
-  // Above 0: one worker alone before and after every case, for so many
-  // micro-batches (training: steps), and each case against the mean of its two.
+  // Above 0: the micro-batches (training: steps) of one worker alone, which
+  // runs before and after every case; each case is compared with the mean of
+  // the two.
   int64_t paired = 0;
   int tries = 1;           // of each; the one of median speed-up is shown
   bool profile = true;     // measure the layers first

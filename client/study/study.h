@@ -1,6 +1,11 @@
 // A study: one job with several settings, several times each.  The trials that
 // a file asks for, which of them to submit next, and when one cannot be placed.
 // A study of plans has questions of `paceline plan` in place of jobs.  Pure.
+//
+// A race is a study by successive halving (Jamieson and Talwalkar 2016).  All
+// trials train for a while, the better part goes on, and so forth until one is
+// left, which trains on.  All of them together take as many samples as one
+// trial that is trained to the end.
 #pragma once
 
 #include <cstddef>
@@ -37,9 +42,9 @@ struct Trial {
   std::vector<Setting> settings;
 };
 
-// Successive halving, client/study/race.h.
+// Successive halving.
 struct Race {
-  int64_t halving = 2;  // one of so many goes on
+  int64_t halving = 2;  // one in `halving` trials goes on
   Measure on;
   int64_t budget = 0;  // steps of the first trial; 0: train.steps
   double share = 0.5;  // of the budget, for all rungs but the winner's
@@ -158,5 +163,34 @@ inline constexpr absl::Duration kStuckTime = absl::Seconds(30);
 // Whether to give the job up; keeps in it since when it is stuck.
 //   idle  at least one worker is attached, and none has anything to do
 bool DecideStuck(TrialJob& job, bool idle, Instant now);
+
+// `trials` trials train until step `end` of the first trial.  A trial with
+// another batch size takes as many samples, in more or fewer steps.
+struct Rung {
+  size_t trials = 0;
+  int64_t end = 0;  // steps since the race began
+};
+
+// The race's share of the budget halves the field, in rungs of equal length;
+// the rest trains the winner.  With a plateau the rest is cut into eight rungs.
+//   budget  steps of the first trial, of all trials together
+// Errors: InvalidArgument  there is but one trial, or less than a step for each
+absl::StatusOr<std::vector<Rung>> RungsOf(const Race& race, size_t trials,
+                                          int64_t budget);
+
+// Makes the jobs of a study those of the first rung.  A job that could not go
+// on from a checkpoint to the same weights has the reason in `why`.
+// Errors: those of RungsOf(); InvalidArgument  the first job counts epochs, and
+//         the race has no budget
+absl::StatusOr<std::vector<Rung>> BeginRace(const Study& study,
+                                            std::vector<TrialJob>& jobs);
+
+// The job that is alone in the newest rung and has succeeded.
+std::optional<size_t> WinnerOf(const std::vector<TrialJob>& jobs);
+
+// Adds the jobs of the next rung, once all jobs of the newest one have ended.
+// False: the race is over, at its end or at a plateau.
+bool AddRung(const Study& study, const std::vector<Rung>& rungs,
+             std::vector<TrialJob>& jobs);
 
 }  // namespace paceline

@@ -74,6 +74,11 @@ absl::StatusOr<Measure> MeasureNamed(const Study& study,
   return study.plan.has_value() ? FindPlanMeasure(name) : FindMeasure(name);
 }
 
+// Empty where the node is no scalar.
+std::string TextOf(const YAML::Node& node) {
+  return node.IsScalar() ? node.Scalar() : "";
+}
+
 // Fills a Study and gathers what is wrong.  Thread-compatible.
 class StudyReader {
  public:
@@ -98,6 +103,14 @@ class StudyReader {
   void AddProblem(const YAML::Node& node, const Parts&... why) {
     problems_.push_back(
         absl::StrCat(path_, ":", node.Mark().line + 1, ": ", why...));
+  }
+  // Whether `value` is what is expected; adds the problem that it is not.
+  template <typename... What>
+  bool Expect(bool is, const YAML::Node& value, const What&... what) {
+    const bool none = value.IsSequence() && value.size() == 0;
+    if (!is)
+      AddProblem(value, what..., ", got ", none ? "none" : NodeText(value));
+    return is;
   }
   void ReadName(const YAML::Node& value);
   void ReadBase(const YAML::Node& value);
@@ -138,16 +151,15 @@ const StudyReader::Key StudyReader::kKeys[] = {
 void StudyReader::ReadRoot(const YAML::Node& root) {
   std::vector<std::string> names;
   for (const Key& key : kKeys) names.emplace_back(key.name);
-  if (!root.IsMap()) {
-    AddProblem(root, "expected keys (", absl::StrJoin(names, ", "), "), got ",
-               NodeText(root));
+  if (!Expect(root.IsMap(), root, "expected keys (", absl::StrJoin(names, ", "),
+              ")")) {
     return;
   }
   // It decides what the other keys may hold.
   if (root["plan"].IsDefined()) study_.plan.emplace();
   std::set<std::string> seen;
   for (const auto& entry : root) {
-    const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    const std::string name = TextOf(entry.first);
     if (std::string why = WhyNotAmong("key", name, names); !why.empty()) {
       AddProblem(entry.first, why);
       continue;
@@ -192,26 +204,21 @@ void StudyReader::ReadRoot(const YAML::Node& root) {
 }
 
 void StudyReader::ReadName(const YAML::Node& value) {
-  if (!value.IsScalar() || !IsName(value.Scalar())) {
-    AddProblem(value, "name: expected a text of 1 to ", kLongestStudyName,
-               " bytes without a slash, which ends it in the names of jobs, "
-               "got ",
-               NodeText(value));
-    return;
+  if (Expect(IsName(TextOf(value)), value, "name: expected a text of 1 to ",
+             kLongestStudyName,
+             " bytes without a slash, which ends it in the names of jobs")) {
+    study_.name = value.Scalar();
   }
-  study_.name = value.Scalar();
 }
 
 void StudyReader::ReadBase(const YAML::Node& value) {
   if (value.IsMap()) {
     study_.base.below = "base";
-  } else if (value.IsScalar() && !value.Scalar().empty()) {
+  } else if (Expect(!TextOf(value).empty(), value,
+                    "base: expected a job file or the keys of a job")) {
     study_.base.name =
         std::filesystem::path(path_).parent_path() / value.Scalar();
     study_.base.text.clear();
-  } else {
-    AddProblem(value, "base: expected a job file or the keys of a job, got ",
-               NodeText(value));
   }
 }
 
@@ -241,11 +248,9 @@ bool StudyReader::CheckSetting(const char* where, const YAML::Node& key,
 }
 
 void StudyReader::ReadVary(const YAML::Node& value) {
-  if (!value.IsMap()) {
-    AddProblem(value,
-               "vary: expected keys of a job with lists of values, as "
-               "in train.batch: [32, 64], got ",
-               NodeText(value));
+  if (!Expect(value.IsMap(), value,
+              "vary: expected keys of a job with lists of values, as in "
+              "train.batch: [32, 64]")) {
     return;
   }
   for (const auto& entry : value) {
@@ -255,7 +260,7 @@ void StudyReader::ReadVary(const YAML::Node& value) {
                  entry.second.IsSequence() ? "none" : NodeText(entry.second));
       continue;
     }
-    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    const std::string key = TextOf(entry.first);
     if (absl::c_any_of(study_.vary,
                        [&](const Axis& each) { return each.key == key; })) {
       AddProblem(entry.first, "vary: ", key, " is given twice");
@@ -271,21 +276,16 @@ void StudyReader::ReadVary(const YAML::Node& value) {
 }
 
 void StudyReader::ReadTrials(const YAML::Node& value) {
-  if (!value.IsSequence() || value.size() == 0) {
-    AddProblem(value,
-               "trials: expected a list of at least one trial, as in [{"
-               "train.batch: 32}], got ",
-               value.IsSequence() ? "none" : NodeText(value));
+  if (!Expect(value.IsSequence() && value.size() > 0, value,
+              "trials: expected a list of at least one trial, as in "
+              "[{train.batch: 32}]")) {
     return;
   }
   for (const auto& each : value) {
     Trial& trial = study_.trials.emplace_back();
-    if (!each.IsMap()) {
-      AddProblem(each, "trials: expected keys of a job, got ", NodeText(each));
-      continue;
-    }
+    if (!Expect(each.IsMap(), each, "trials: expected keys of a job")) continue;
     for (const auto& entry : each) {
-      if (entry.first.IsScalar() && entry.first.Scalar() == "label") {
+      if (TextOf(entry.first) == "label") {
         trial.label = Printable(SetText(entry.second));
       } else if (CheckSetting("trials", entry.first, entry.second)) {
         trial.settings.push_back({entry.first.Scalar(), SetText(entry.second)});
@@ -296,25 +296,21 @@ void StudyReader::ReadTrials(const YAML::Node& value) {
 
 void StudyReader::ReadWhole(const char* name, const YAML::Node& value,
                             int64_t least, int64_t most, int64_t& number) {
-  if (!value.IsScalar() || !absl::SimpleAtoi(value.Scalar(), &number) ||
-      number < least || number > most) {
-    AddProblem(value, name, ": expected a whole number from ", least, " to ",
-               most, ", got ", NodeText(value));
-  }
+  const bool is_number = absl::SimpleAtoi(TextOf(value), &number);
+  Expect(is_number && number >= least && number <= most, value, name,
+         ": expected a whole number from ", least, " to ", most);
 }
 
 void StudyReader::ReadRace(const YAML::Node& value) {
   Race& race = study_.race.emplace();
   std::string on = "loss";
-  if (!value.IsMap()) {
-    AddProblem(value, "race: expected keys, as in {halving: 2, on: loss}, got ",
-               NodeText(value));
+  if (!Expect(value.IsMap(), value,
+              "race: expected keys, as in {halving: 2, on: loss}")) {
     return;
   }
   for (const auto& entry : value) {
-    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
-    const std::string text =
-        entry.second.IsScalar() ? entry.second.Scalar() : "";
+    const std::string key = TextOf(entry.first);
+    const std::string text = TextOf(entry.second);
     if (key == "halving") {
       ReadWhole("race.halving", entry.second, 2, 100, race.halving);
     } else if (key == "budget") {
@@ -341,13 +337,12 @@ void StudyReader::ReadRace(const YAML::Node& value) {
 }
 
 void StudyReader::ReadMeasure(const YAML::Node& value) {
-  if (!value.IsSequence() || value.size() == 0) {
-    AddProblem(value, "measure: expected a list, as in [accuracy, time], got ",
-               value.IsSequence() ? "none" : NodeText(value));
+  if (!Expect(value.IsSequence() && value.size() > 0, value,
+              "measure: expected a list, as in [accuracy, time]")) {
     return;
   }
   for (const auto& each : value) {
-    auto measure = MeasureNamed(study_, each.IsScalar() ? each.Scalar() : "");
+    auto measure = MeasureNamed(study_, TextOf(each));
     if (measure.ok()) {
       study_.measure.push_back(*std::move(measure));
     } else {
@@ -359,14 +354,12 @@ void StudyReader::ReadMeasure(const YAML::Node& value) {
 void StudyReader::ReadPlan(const YAML::Node& value) {
   PlanBase& plan = *study_.plan;
   plan.folder = std::filesystem::path(path_).parent_path();
-  if (!value.IsMap()) {
-    AddProblem(value,
-               "plan: expected keys, as in {cost_model: pipedream}, got ",
-               NodeText(value));
+  if (!Expect(value.IsMap(), value,
+              "plan: expected keys, as in {cost_model: pipedream}")) {
     return;
   }
   for (const auto& entry : value) {
-    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    const std::string key = TextOf(entry.first);
     if (key == "micro_batches") {
       ReadWhole("plan.micro_batches", entry.second, 1, kMostSimulated,
                 plan.micro_batches);
@@ -379,22 +372,16 @@ void StudyReader::ReadPlan(const YAML::Node& value) {
 }
 
 void StudyReader::ReadPublished(const YAML::Node& value) {
-  if (!value.IsSequence()) {
-    AddProblem(value,
-               "published: expected a list, as in [{machines: 4x4, speed_up: "
-               "2}], got ",
-               NodeText(value));
+  if (!Expect(value.IsSequence(), value,
+              "published: expected a list, as in [{machines: 4x4, speed_up: "
+              "2}]")) {
     return;
   }
   for (const auto& each : value) {
     PublishedResult& published = study_.published.emplace_back();
-    if (!each.IsMap()) {
-      AddProblem(each, "published: expected keys, got ", NodeText(each));
-      continue;
-    }
+    if (!Expect(each.IsMap(), each, "published: expected keys")) continue;
     for (const auto& entry : each) {
-      const std::string key =
-          entry.first.IsScalar() ? entry.first.Scalar() : "";
+      const std::string key = TextOf(entry.first);
       const std::string text = Printable(SetText(entry.second));
       if (key == "note") {
         published.note = text;
@@ -408,20 +395,16 @@ void StudyReader::ReadPublished(const YAML::Node& value) {
 }
 
 void StudyReader::ReadExclusive(const YAML::Node& value) {
-  study_.exclusive = value.IsScalar() && value.Scalar() == "true";
-  if (!study_.exclusive && !(value.IsScalar() && value.Scalar() == "false")) {
-    AddProblem(value, "exclusive: expected true or false, got ",
-               NodeText(value));
-  }
+  study_.exclusive = TextOf(value) == "true";
+  Expect(study_.exclusive || TextOf(value) == "false", value,
+         "exclusive: expected true or false");
 }
 
 void StudyReader::ReadAgainst(const YAML::Node& value) {
-  if (!value.IsScalar() || value.Scalar().empty()) {
-    AddProblem(value, "against: expected the label of a trial, got ",
-               NodeText(value));
-    return;
+  if (Expect(!TextOf(value).empty(), value,
+             "against: expected the label of a trial")) {
+    study_.against = Printable(value.Scalar());
   }
-  study_.against = Printable(value.Scalar());
 }
 
 }  // namespace

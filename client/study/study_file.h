@@ -9,7 +9,7 @@
 //   repeat: 3                 # seeds a trial, from the base's on
 //   measure: [accuracy, time] # FindMeasure()
 //   exclusive: true           # one job at a time
-//   race:                     # client/study/race.h
+//   race:                     # Race of client/study/study.h
 //     {halving: 2, on: loss, budget: 1000, plateau: 0.01}
 //
 // or, with plans in place of jobs, without `base`, `repeat`, `exclusive`, race:

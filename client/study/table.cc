@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/render/chart.h"
-#include "client/study/race.h"
+#include "client/study/study.h"
 #include "client/values/text.h"
 
 namespace paceline {

@@ -232,10 +232,6 @@ std::string JsonFields::PathOf(absl::string_view key) const {
   return absl::StrCat(path_, path_.empty() ? "" : ".", key);
 }
 
-std::string JsonFields::ElementPath(absl::string_view key, size_t index) const {
-  return absl::StrCat(PathOf(key), "[", index, "]");
-}
-
 const Document* JsonFields::Find(const char* key) {
   const auto found = value_->find(key);
   if (found != value_->end()) return &*found;
@@ -243,28 +239,26 @@ const Document* JsonFields::Find(const char* key) {
   return nullptr;
 }
 
-const Document* JsonFields::Find(const char* key, bool (Document::*is)() const,
-                                 const char* what) {
-  const Document* const value = Find(key);
-  if (value == nullptr || (value->*is)()) return value;
-  Fail(key, "expected ", what, ", got ", Describe(*value));
-  return nullptr;
+bool JsonFields::Expect(bool is, const Document& value, absl::string_view key,
+                        const char* what) {
+  if (!is) Fail(key, "expected ", what, ", got ", Describe(value));
+  return is;
 }
 
-void JsonFields::Need(const char* key, double& value) {
-  if (Writes(key, value)) return;
-  const Document* const found = Find(key, &Document::is_number, "a number");
-  if (found == nullptr) return;
-  value = found->get<double>();
-  if (!std::isfinite(value) || value < 0) {
-    Fail(key, "is ", value, ", need a finite number that is not negative");
+void JsonFields::Read(const Document& value, const std::string& key,
+                      const JsonBounds& bounds, double& into) {
+  into = bounds.null_is;
+  if (value.is_null() && !std::isnan(into)) return;
+  if (!Expect(value.is_number(), value, key, "a number")) return;
+  value.get_to(into);
+  if (!std::isfinite(into) || into < 0) {
+    Fail(key, "is ", into, ", need a finite number that is not negative");
   }
 }
 
-int64_t JsonFields::ReadWhole(const Document& value, absl::string_view key,
-                              int64_t least, int64_t most) {
-  if (!value.is_number_integer()) {
-    Fail(key, "expected a whole number, got ", Describe(value));
+int64_t JsonFields::ReadWhole(const Document& value, const std::string& key,
+                              const JsonBounds& bounds) {
+  if (!Expect(value.is_number_integer(), value, key, "a whole number")) {
     return 0;
   }
   // Above INT64_MAX a number is kept as unsigned and would come back negative.
@@ -272,69 +266,19 @@ int64_t JsonFields::ReadWhole(const Document& value, absl::string_view key,
       value.is_number_unsigned() &&
       value.get<uint64_t>() > static_cast<uint64_t>(kMostWhole);
   const int64_t whole = too_large ? kMostWhole : value.get<int64_t>();
-  if (whole < least || whole > most || too_large) {
-    Fail(key, "is ", value.dump(), ", need ", least, " to ", most);
+  if (whole < bounds.least || whole > bounds.most || too_large) {
+    Fail(key, "is ", value.dump(), ", need ", bounds.least, " to ",
+         bounds.most);
   }
   return whole;
 }
 
-void JsonFields::Need(const char* key, bool& value) {
-  if (Writes(key, value)) return;
-  const Document* const found =
-      Find(key, &Document::is_boolean, "true or false");
-  if (found != nullptr) value = found->get<bool>();
-}
-
-void JsonFields::Need(const char* key, std::string& value) {
-  if (Writes(key, value)) return;
-  const Document* const found = Find(key, &Document::is_string, "a text");
-  if (found != nullptr) value = found->get<std::string>();
-}
-
-void JsonFields::Need(const char* key, std::vector<double>& value) {
-  if (Writes(key, value)) return;
-  const Document* const list = List(key);
-  value.clear();
-  if (list != nullptr) ReadNumbers(*list, key, NAN, value);
-}
-
-void JsonFields::Rows(const char* key, double null_is,
-                      std::vector<std::vector<double>>& value) {
-  if (Writes(key, value)) return;
-  const Document* const rows = List(key);
-  for (size_t r = 0; rows != nullptr && r < rows->size(); ++r) {
-    ReadNumbers((*rows)[r], absl::StrCat(key, "[", r, "]"), null_is,
-                value.emplace_back());
-    if (!status_->ok()) return;
-  }
-}
-
-void JsonFields::ReadNumbers(const Document& list, const std::string& key,
-                             double null_is, std::vector<double>& into) {
-  if (!list.is_array()) {
-    Fail(key, "expected a list, got ", Describe(list));
-    return;
-  }
-  for (size_t i = 0; i < list.size(); ++i) {
-    const Document& value = list[i];
-    into.push_back(value.is_null()     ? null_is
-                   : value.is_number() ? value.get<double>()
-                                       : NAN);
-    const bool given = std::isfinite(into.back()) || value.is_null();
-    if (given && into.back() >= 0) continue;
-    Fail(absl::StrCat(key, "[", i, "]"), "is ", Describe(value),
-         ", need a finite number that is not negative");
-    return;
-  }
-}
-
-void JsonFields::Wholes(const char* key, int64_t least, int64_t most,
-                        std::vector<int>& value) {
-  if (Writes(key, value)) return;
-  const Document* const list = List(key);
-  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
-    value.push_back(static_cast<int>(
-        ReadWhole((*list)[i], absl::StrCat(key, "[", i, "]"), least, most)));
+void JsonFields::ForElements(
+    const Document& list, const std::string& key,
+    absl::FunctionRef<void(const Document&, std::string)> take) {
+  if (!Expect(list.is_array(), list, key, "a list")) return;
+  for (size_t i = 0; status_->ok() && i < list.size(); ++i) {
+    take(list[i], absl::StrCat(key, "[", i, "]"));
   }
 }
 

@@ -2,12 +2,14 @@
 // as JSON objects.  Keys keep the order in which they were added.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -78,15 +80,24 @@ absl::StatusOr<Document> ParseJson(const std::string& name,
 
 inline constexpr int64_t kMostWhole = std::numeric_limits<int64_t>::max();
 
+// What a field may hold.
+struct JsonBounds {
+  int64_t least = 0;  // of a whole number
+  int64_t most = kMostWhole;
+  // null, JSON's nearest to infinity, reads as this; NaN: it may not stand
+  // there.
+  double null_is = std::numeric_limits<double>::quiet_NaN();
+};
+
 // Reads the fields of a JSON object into a struct, or writes them from it: one
 // function says which fields a struct has, and serves both.
 //
 // When reading, a field that is missing or of another type makes an error that
 // names its path ("profiles[2].layers[0].forward_seconds"), kept in a status
 // that all fields of a document share: the first one stays, and what is read
-// afterwards does not count.  A missing field of May and the Optional methods
-// leaves its value as it is.  Unknown keys are ignored.  When writing, whatever
-// a field has is written.  Thread-compatible; document and status outlive it.
+// afterwards does not count.  A missing field of May and OptionalEach leaves
+// its value as it is.  Unknown keys are ignored.  When writing, a field is
+// written as it is.  Thread-compatible; document and status outlive it.
 class JsonFields {
  public:
   // Reads `value`.
@@ -96,32 +107,20 @@ class JsonFields {
 
   bool reads() const { return into_ == nullptr; }
 
-  // A number must be finite and not negative, in a list too.
-  void Need(const char* key, double& value);
-  void Need(const char* key, bool& value);
-  void Need(const char* key, std::string& value);
-  void Need(const char* key, std::vector<double>& value);
-  // A list of such lists.  null, JSON's nearest to infinity, reads as
-  // `null_is`; NaN: it may not stand there.
-  void Rows(const char* key, double null_is,
-            std::vector<std::vector<double>>& value);
+  // A number must be finite and not negative, a whole one in `bounds`, in a
+  // list too.
   template <typename T>
-  void May(const char* key, T& value) {
-    if (!reads() || Has(key)) Need(key, value);
-  }
-  // A whole number in [least, most].
-  template <typename T>
-  void Whole(const char* key, int64_t least, int64_t most, T& value) {
-    if (Writes(key, value)) return;
-    const Document* const found = Find(key);
-    if (found != nullptr) value = ReadWhole(*found, key, least, most);
+  void Need(const char* key, T& value, const JsonBounds& bounds = {}) {
+    if (!reads()) {
+      (*into_)[key] = value;
+    } else if (const Document* const found = Find(key); found != nullptr) {
+      Read(*found, key, bounds, value);
+    }
   }
   template <typename T>
-  void OptionalWhole(const char* key, int64_t least, int64_t most, T& value) {
-    if (!reads() || Has(key)) Whole(key, least, most, value);
+  void May(const char* key, T& value, const JsonBounds& bounds = {}) {
+    if (!reads() || Has(key)) Need(key, value, bounds);
   }
-  void Wholes(const char* key, int64_t least, int64_t most,
-              std::vector<int>& value);
 
   // visit(JsonFields&, T&) visits an element of a list of objects.
   template <typename T, typename Visit>
@@ -134,11 +133,11 @@ class JsonFields {
       }
       return;
     }
-    const Document* const list = List(key);
-    for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
-      if (!status_->ok()) return;
-      JsonFields fields((*list)[i], ElementPath(key, i), *status_);
-      visit(fields, elements.emplace_back());
+    if (const Document* const list = Find(key); list != nullptr) {
+      ForElements(*list, key, [&](const Document& element, std::string path) {
+        JsonFields fields(element, PathOf(path), *status_);
+        visit(fields, elements.emplace_back());
+      });
     }
   }
   template <typename T, typename Visit>
@@ -162,26 +161,43 @@ class JsonFields {
   }
 
  private:
-  // False when this reads.
-  template <typename T>
-  bool Writes(const char* key, const T& value) {
-    if (!reads()) (*into_)[key] = value;
-    return !reads();
-  }
-  // Null when it is missing, or `is` not `what`.
+  // Null when it is missing.
   const Document* Find(const char* key);
-  const Document* Find(const char* key, bool (Document::*is)() const,
-                       const char* what);
-  const Document* List(const char* key) {
-    return Find(key, &Document::is_array, "a list");
+  void Read(const Document& value, const std::string& key,
+            const JsonBounds& bounds, double& into);
+  void Read(const Document& value, const std::string& key, const JsonBounds&,
+            bool& into) {
+    if (Expect(value.is_boolean(), value, key, "true or false")) {
+      value.get_to(into);
+    }
   }
+  void Read(const Document& value, const std::string& key, const JsonBounds&,
+            std::string& into) {
+    if (Expect(value.is_string(), value, key, "a text")) value.get_to(into);
+  }
+  template <std::integral T>
+  void Read(const Document& value, const std::string& key,
+            const JsonBounds& bounds, T& into) {
+    into = static_cast<T>(ReadWhole(value, key, bounds));
+  }
+  template <typename T>
+  void Read(const Document& list, const std::string& key,
+            const JsonBounds& bounds, std::vector<T>& into) {
+    into.clear();
+    ForElements(list, key, [&](const Document& element, std::string path) {
+      Read(element, path, bounds, into.emplace_back());
+    });
+  }
+  int64_t ReadWhole(const Document& value, const std::string& key,
+                    const JsonBounds& bounds);
+  // Calls take(element, "KEY[0]") and so on until something is wrong.
+  void ForElements(const Document& list, const std::string& key,
+                   absl::FunctionRef<void(const Document&, std::string)> take);
+  // Whether the value `is` what is expected; notes that it is not.
+  bool Expect(bool is, const Document& value, absl::string_view key,
+              const char* what);
   JsonFields Below(const char* key);
-  void ReadNumbers(const Document& list, const std::string& key, double null_is,
-                   std::vector<double>& into);
-  int64_t ReadWhole(const Document& value, absl::string_view key, int64_t least,
-                    int64_t most);
   std::string PathOf(absl::string_view key) const;
-  std::string ElementPath(absl::string_view key, size_t index) const;
 
   Document* const into_ = nullptr;         // null: reads
   const Document* const value_ = nullptr;  // these three only when reading

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/rpc/trust_client.h"
+#include "client/rpc/control_client.h"
 
 namespace paceline {
 

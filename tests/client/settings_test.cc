@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_split.h"
 #include "client/commands/command.h"
-#include "client/commands/mesh/context.h"
+#include "client/commands/reference.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"

@@ -12,7 +12,6 @@
 #include "absl/strings/strip.h"
 #include "client/commands/job/study.h"
 #include "client/study/measures.h"
-#include "client/study/race.h"
 #include "client/study/study_file.h"
 #include "client/study/table.h"
 #include "core/base/status_macros.h"

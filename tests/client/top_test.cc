@@ -1,10 +1,9 @@
-#include "client/commands/job/top.h"
-
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/commands/job/watch.h"
 #include "client/values/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<ExportTarget>> OpenExportTarget(
   return std::make_unique<ExportTarget>(file, target, part);
 }
 
-// DataLoss, whatever the reader said: the caller named nothing wrong.
+// Always DataLoss: the caller has named nothing wrong.
 absl::Status CameBroken(int64_t id, absl::string_view why) {
   return DataLoss("the result of job ", id, " did not arrive whole: ", why,
                   "; nothing was kept, export again");

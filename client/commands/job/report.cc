@@ -81,7 +81,7 @@ int UseMeasuredTimes(const v1::Job& job, const PlacedJob& placed,
     const double planned = LayerSeconds(inputs.problem, layers, device);
     std::vector<double>& seconds = inputs.problem.devices[device].layer_seconds;
     for (int layer = layers.first; layer < layers.last; ++layer) {
-      // Where nobody expected any time, every layer gets as much.
+      // Where no time was expected, all layers get equal parts.
       seconds[layer] =
           planned > 0 ? seconds[layer] * drift.measured_seconds() / planned
                       : drift.measured_seconds() / (layers.last - layers.first);
@@ -413,7 +413,7 @@ std::string ChartOf(const Jobs& jobs, const Section& section) {
       line.points.emplace_back(step,
                                absl::SimpleAtod(row[2], &value) ? value : NAN);
     }
-    // Nobody sees more of them; the last one stays.
+    // A chart has no room for more points; the last one stays.
     const size_t stride = 1 + line.points.size() / kCurvePoints;
     size_t left = line.points.size();
     std::erase_if(line.points,

@@ -21,7 +21,7 @@
 #include "client/render/report.h"
 #include "client/render/sections.h"
 #include "client/study/bench.h"
-#include "client/study/race.h"
+#include "client/study/study.h"
 #include "client/study/study_file.h"
 #include "client/study/table.h"
 #include "client/values/text.h"
@@ -141,7 +141,7 @@ ExitCode PrintStudy(const StudyOptions& options, const ReadyStudy& ready,
 
 // --- Plans in place of jobs -------------------------------------------------
 
-// Seconds of a micro-batch under 1F1B, in a step of so many.
+// Seconds of a micro-batch under 1F1B, in a step of `micro_batches`.
 absl::StatusOr<double> SimulatedSeconds(PlanProblem problem,
                                         const Placement& placement,
                                         int64_t micro_batches) {

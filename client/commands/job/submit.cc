@@ -59,8 +59,8 @@ int64_t MembersOf(const JobSpec& spec, const Placements& stages) {
   return placed ? stages.size() : KnownMembers(spec.aggregation);
 }
 
-// Index of each stage's worker, counted in the order of the stages; where
-// nobody holds a stage yet, it counts as on a worker of its own.
+// Index of each stage's worker, counted in the order of the stages.  A stage
+// that no worker holds yet counts as on a worker of its own.
 std::vector<int> WorkerOf(const Placements& stages) {
   std::map<int64_t, int> seen;
   std::vector<int> worker_of;

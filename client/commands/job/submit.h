@@ -47,8 +47,8 @@ struct JobEstimate {
   std::string shards_why = {};  // of the mesh's choice
 };
 
-// stages: as the coordinator would place them; empty while it has no worker,
-// and then the cuts are made here and nobody holds them.
+// stages: as the coordinator would place them; empty while it has no worker:
+// then the cuts are made here, and no worker holds the stages.
 // Errors: InvalidArgument  the spec is wrong
 absl::StatusOr<JobEstimate> EstimateJob(
     const JobSpec& spec, Placements stages,

@@ -1,6 +1,9 @@
 #include "client/commands/job/watch.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -9,7 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/render/report.h"
 #include "client/values/text.h"
+#include "core/base/errors.h"
 #include "core/base/status_macros.h"
 
 namespace paceline {
@@ -203,6 +209,316 @@ absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
   PACELINE_RETURN_IF_ERROR(end.status());
   result.end = *end;
   return result;
+}
+
+namespace {
+
+// How soon Ctrl-C and another size of the terminal are seen.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+// An update comes every second.
+constexpr absl::Duration kSilence = absl::Seconds(4);
+constexpr absl::Duration kPause = absl::Milliseconds(500);
+constexpr int kPlotPoints = 200;  // more than a terminal has columns
+
+// Everything that is to be seen, at one moment.
+struct Moving {
+  MeshView mesh;
+  const v1::MeshUpdate* update = nullptr;  // null: none has come
+  std::string away;  // why there is none; empty: there need not be
+};
+
+// Calls `show` with every update, and at least every kLook, until the user
+// leaves or `show` returns false.  Outlasts a coordinator that goes away after
+// it has answered once.
+// Errors: those of ControlClient::WatchMesh(), and of `show`, and
+//         FailedPrecondition  the output cannot be written
+absl::StatusOr<WaitEnd> FollowMesh(
+    const CommandContext& context,
+    absl::FunctionRef<absl::StatusOr<bool>(const Moving&)> show) {
+  Moving moving;
+  v1::MeshUpdate update;  // of one message, or of several
+  bool answered = false;
+  for (;;) {
+    absl::StatusOr<std::unique_ptr<MeshStream>> stream =
+        context.client.WatchMesh();
+    absl::Status status = stream.status();
+    Instant heard = context.clock.Now();
+    update.Clear();
+    while (status.ok()) {
+      if (context.pauser.Sleep(absl::ZeroDuration())) {
+        return WaitEnd::kInterrupted;
+      }
+      const auto next = (*stream)->Next(kLook);
+      status = next.status();
+      if (!status.ok()) break;
+      if (next->has_value()) {
+        update.clear_more();
+        update.MergeFrom(**next);
+        if (update.more()) continue;
+      }
+      moving.update = next->has_value() ? &update : nullptr;
+      const absl::Duration silent = context.clock.Now() - heard;
+      if (moving.update != nullptr) {
+        moving.away.clear();
+        answered = true;
+        heard = context.clock.Now();
+        moving.mesh.Merge(*moving.update);
+      } else if (silent > kSilence) {
+        moving.away = absl::StrCat("the coordinator has said nothing for ",
+                                   HumanDuration(silent));
+      }
+      PACELINE_ASSIGN_OR_RETURN(const bool more, show(moving));
+      if (moving.update != nullptr) update.Clear();
+      if (context.console.broken()) {
+        return FailedPrecondition("cannot write to standard output");
+      }
+      if (!more) return WaitEnd::kDone;
+    }
+    if (!answered || !absl::IsUnavailable(status)) return status;
+    moving.update = nullptr;
+    moving.away =
+        absl::StrCat("the coordinator does not answer; trying again (",
+                     status.message(), ")");
+    PACELINE_RETURN_IF_ERROR(show(moving).status());
+    if (context.pauser.Sleep(kPause)) return WaitEnd::kInterrupted;
+  }
+}
+
+ExitCode EndOf(const CommandContext& context,
+               const absl::StatusOr<WaitEnd>& end) {
+  if (!end.ok()) return ReportError(context.console, end.status());
+  return *end == WaitEnd::kDone ? kExitOk : kExitInterrupted;
+}
+
+// The terminal's other screen, while this lives.
+class Screen {
+ public:
+  explicit Screen(Console& console) : console_(console) {
+    console_.Print(std::string("\x1b[?1049h\x1b[?25l\x1b[?7l"));  // no cursor
+  }
+  ~Screen() {
+    console_.Print(std::string("\x1b[?7h\x1b[?25h\x1b[?1049l"));
+    console_.Flush();
+  }
+  Screen(const Screen&) = delete;
+
+  // Whether the terminal has another size than at the last Draw().
+  bool resized() const {
+    const ScreenSize now = console_.screen_size();
+    return now.columns != size_.columns || now.rows != size_.rows;
+  }
+
+  void Draw(const std::vector<ScreenLine>& lines) {
+    size_ = console_.screen_size();
+    std::string text = "\x1b[H";
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const ScreenLine& line = lines[i];
+      absl::StrAppend(&text, i > 0 ? "\n" : "", line.bad ? "\x1b[31m" : "",
+                      line.text, line.bad ? "\x1b[0m" : "", "\x1b[K");
+    }
+    console_.Print(absl::StrCat(text, "\x1b[J"));
+    console_.Flush();
+  }
+
+ private:
+  Console& console_;
+  ScreenSize size_;
+};
+
+// A line when the coordinator falls silent, and one when it is back.
+void SayAway(const std::string& away, const std::string& before,
+             Console& console) {
+  if (away.empty() == before.empty()) return;
+  console.Note(away.empty() ? "the coordinator answers again" : away);
+}
+
+// A line for each change that somebody may want to read, where nothing can be
+// redrawn.
+class ChangeLines {
+ public:
+  explicit ChangeLines(Console& console, const Clock& clock)
+      : console_(console), clock_(clock) {}
+
+  void Show(const Moving& moving) {
+    SayAway(moving.away, away_, console_);
+    away_ = moving.away;
+    if (moving.update == nullptr) return;
+    if (std::exchange(begun_, true)) {
+      ShowWorkers(moving);
+      ShowEvents(moving);
+    } else {
+      for (const ScreenLine& line : RenderTop(moving.mesh, "", {})) {
+        console_.Print(absl::StrCat(line.text, "\n"));
+      }
+      ShowWorkers(moving);
+    }
+    for (const v1::Job& job : moving.update->jobs()) {
+      if (!jobs_[job.id()].OnProgress(job, clock_.Now())) continue;
+      if (moving.update->whole()) continue;
+      console_.Print(
+          absl::StrCat(ClockText(moving.update->unix_ms()), "  ",
+                       ProgressLine(job, std::nullopt, ProgressStyle{}), "\n"));
+    }
+    console_.Flush();
+  }
+
+ private:
+  void ShowWorkers(const Moving& moving) {
+    for (const auto& [id, worker] : moving.mesh.workers) {
+      const std::string state = StateText(worker);
+      const std::string before = std::exchange(states_[id], state);
+      if (before.empty() || before == state) continue;
+      console_.Print(absl::StrCat(ClockText(moving.mesh.unix_ms), "  worker ",
+                                  Printable(worker.registration().name()),
+                                  " is ", state, "\n"));
+    }
+  }
+  void ShowEvents(const Moving& moving) {
+    // A whole update has those of before too.
+    for (const v1::JobEvent& event : moving.update->events()) {
+      if (moving.update->whole() && event.unix_ms() <= last_ms_) continue;
+      console_.Print(absl::StrCat(RenderMeshEvent(event), "\n"));
+    }
+    if (!moving.mesh.events.empty()) {
+      last_ms_ = moving.mesh.events.back().unix_ms();
+    }
+  }
+
+  Console& console_;
+  const Clock& clock_;
+  std::string away_;
+  bool begun_ = false;
+  int64_t last_ms_ = 0;  // of the newest event
+  std::map<int64_t, std::string> states_;
+  std::map<int64_t, PlainProgress> jobs_;
+};
+
+absl::StatusOr<WaitEnd> TopOnScreen(const CommandContext& context) {
+  std::optional<Screen> screen;  // after the first answer
+  std::string away;
+  return FollowMesh(context, [&](const Moving& moving) -> absl::StatusOr<bool> {
+    if (!screen.has_value()) screen.emplace(context.console);
+    if (moving.update != nullptr || moving.away != away || screen->resized()) {
+      away = moving.away;
+      screen->Draw(RenderTop(moving.mesh, away, context.console.screen_size()));
+    }
+    return true;
+  });
+}
+
+}  // namespace
+
+ExitCode TopCommand(const CommandContext& context) {
+  Console& console = context.console;
+  if (!console.table()) {
+    return EndOf(
+        context,
+        FollowMesh(context, [&](const Moving& moving) -> absl::StatusOr<bool> {
+          if (moving.update == nullptr) return true;
+          console.Print(MessageDocument(*moving.update));
+          return false;
+        }));
+  }
+  if (console.screen()) return EndOf(context, TopOnScreen(context));
+  ChangeLines lines(console, context.clock);
+  return EndOf(context, FollowMesh(context, [&](const Moving& moving) {
+                 lines.Show(moving);
+                 return absl::StatusOr<bool>(true);
+               }));
+}
+
+ExitCode WatchCommand(const CommandContext& context,
+                      absl::FunctionRef<absl::StatusOr<std::string>(
+                          const MeshView& mesh, const v1::MeshUpdate& update)>
+                          render) {
+  Console& console = context.console;
+  if (!console.table()) {
+    return ReportError(console,
+                       InvalidArgument("--watch shows tables; 'job events "
+                                       "--follow -o jsonl' and 'top -o json' "
+                                       "are for programs"));
+  }
+  std::optional<Screen> screen;
+  std::string shown;
+  std::string away;
+  const auto show = [&](const Moving& moving) -> absl::StatusOr<bool> {
+    std::string text = shown;
+    if (moving.update != nullptr) {
+      PACELINE_ASSIGN_OR_RETURN(text, render(moving.mesh, *moving.update));
+    }
+    const bool same = text == shown && moving.away == away;
+    if (!console.screen()) {
+      SayAway(moving.away, away, console);
+      if (text != shown) console.Print(absl::StrCat(text, "\n"));
+      console.Flush();
+    } else if (!screen.has_value() || !same || screen->resized()) {
+      if (!screen.has_value()) screen.emplace(console);
+      const ScreenSize size = console.screen_size();
+      std::vector<ScreenLine> lines;
+      if (!moving.away.empty()) lines.push_back({moving.away, true});
+      for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+        lines.push_back({std::string(line)});
+      }
+      if (std::ssize(lines) > size.rows) lines.resize(size.rows);
+      for (ScreenLine& line : lines) {
+        line.text = CutToWidth(line.text, size.columns);
+      }
+      screen->Draw(lines);
+    }
+    shown = std::move(text);
+    away = moving.away;
+    return true;
+  };
+  const absl::StatusOr<WaitEnd> end = FollowMesh(context, show);
+  screen.reset();
+  return EndOf(context, end);
+}
+
+ExitCode WatchJobsCommand(const CommandContext& context,
+                          const JobFilter& filter) {
+  return WatchCommand(context, [&](const MeshView& mesh, const auto&) {
+    v1::ListJobsResponse jobs = mesh.Jobs();
+    KeepWanted(filter, jobs);
+    std::string text = RenderJobs(jobs, context.console.wide());
+    int64_t more = -std::ssize(mesh.jobs);
+    for (const auto& [state, count] : mesh.job_counts) more += count;
+    if (more > 0) absl::StrAppend(&text, more, " more are not watched\n");
+    return absl::StatusOr<std::string>(text);
+  });
+}
+
+ExitCode WatchNodesCommand(const CommandContext& context) {
+  std::string text;
+  return WatchCommand(
+      context, [&](const MeshView& mesh, const v1::MeshUpdate& update) {
+        // Only a screen shows how the silence of those that are gone grows.
+        if (context.console.screen() || update.whole() ||
+            update.workers_size() + update.forgotten_workers_size() > 0) {
+          text = RenderWorkers(mesh.Workers());
+        }
+        return absl::StatusOr<std::string>(text);
+      });
+}
+
+ExitCode WatchOneJobCommand(const CommandContext& context, int64_t id) {
+  std::string text;
+  return WatchCommand(
+      context,
+      [&](const MeshView&,
+          const v1::MeshUpdate& update) -> absl::StatusOr<std::string> {
+        // A job may be one of those that the updates leave out.
+        const bool changed =
+            update.whole() ||
+            std::count(update.forgotten_jobs().begin(),
+                       update.forgotten_jobs().end(), id) > 0 ||
+            std::any_of(update.jobs().begin(), update.jobs().end(),
+                        [id](const v1::Job& job) { return job.id() == id; });
+        if (!changed) return text;
+        PACELINE_ASSIGN_OR_RETURN(const v1::Job job,
+                                  context.client.GetJob(id, kPlotPoints, 0));
+        text = RenderJob(job, {.unicode = context.console.unicode()});
+        return text;
+      });
 }
 
 }  // namespace paceline

@@ -1,12 +1,16 @@
-// Prints the progress of a job while somebody waits for it.
+// Progress of a job while somebody waits for it; and the mesh as it changes:
+// `paceline top`, and --watch of other commands.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "client/commands/command.h"
+#include "client/commands/job/jobs_and_nodes.h"
+#include "client/render/mesh_view.h"
 #include "client/render/report.h"
 #include "core/base/clock.h"
 
@@ -64,5 +68,25 @@ struct WatchResult {
 absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
                                      std::optional<absl::Duration> timeout,
                                      bool events = false);
+
+// Until Ctrl-C (kExitInterrupted), and through restarts of the coordinator.  On
+// a terminal a screen; else what there is, and then a line for each change.
+// Other formats than a table print what there is as one document, and end.
+ExitCode TopCommand(const CommandContext& context);
+
+// Shows what `render` makes of the mesh, again and again until Ctrl-C: on a
+// terminal in place, else one after the other where it differs.  `render` is
+// called after each update, and says for itself what is of interest.
+//
+// Errors of `render` end it.
+ExitCode WatchCommand(const CommandContext& context,
+                      absl::FunctionRef<absl::StatusOr<std::string>(
+                          const MeshView& mesh, const v1::MeshUpdate& update)>
+                          render);
+
+ExitCode WatchJobsCommand(const CommandContext& context,
+                          const JobFilter& filter);
+ExitCode WatchNodesCommand(const CommandContext& context);
+ExitCode WatchOneJobCommand(const CommandContext& context, int64_t id);
 
 }  // namespace paceline

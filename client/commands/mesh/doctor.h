@@ -8,7 +8,7 @@
 #include <string>
 
 #include "client/commands/command.h"
-#include "client/rpc/trust_client.h"
+#include "client/rpc/control_client.h"
 
 namespace paceline {
 

@@ -1,6 +1,10 @@
-// `paceline up`: a coordinator and its workers as child processes.
+// `paceline up`: a coordinator and its workers as child processes, which live
+// no longer than this program.
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,7 +14,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/commands/command.h"
-#include "client/commands/mesh/child_process.h"
 #include "client/files/settings.h"
 #include "client/render/console.h"
 #include "client/rpc/control_client.h"
@@ -18,6 +21,51 @@
 #include "core/base/clock.h"
 
 namespace paceline {
+
+struct ChildOptions {
+  std::vector<std::string> arguments;  // [0]: the program's path
+  std::string log;                     // standard output and error, appended
+};
+
+// Thread-compatible; start and use on the main thread only: the kernel ties a
+// child's life to the *thread* that forked it.
+class ChildProcess {
+ public:
+  // In a process group of its own, so that a terminal's Ctrl-C reaches only
+  // this process, which then ends it in order.  Killed by the kernel when this
+  // process ends, however that happens.
+  // Errors: FailedPrecondition  the log or the program cannot be opened or run
+  static absl::StatusOr<ChildProcess> Start(const ChildOptions& options);
+
+  ChildProcess() = default;
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&& other) noexcept;
+  // Kills and reaps it when it still runs.
+  ~ChildProcess();
+
+  pid_t pid() const { return pid_; }  // -1: not running
+  bool running() const { return pid_ > 0; }
+
+  // How it ended, once, when it has; never blocks.  "was killed by SIGKILL",
+  // "ended with exit code 3".
+  std::optional<std::string> TakeDeath();
+
+  void Signal(int signal);
+
+ private:
+  explicit ChildProcess(pid_t pid) : pid_(pid) {}
+
+  pid_t pid_ = -1;
+};
+
+// Keeps a log of such a process small: beyond `most_bytes` its content moves to
+// PATH.1, in the place of what was there, and PATH begins anew.  The process
+// has PATH open and writes on; a line that it writes during the copy is lost.
+// Returns whether it was so.
+bool RotateLog(const std::string& path, uintmax_t most_bytes);
+
+// wait(2)'s status in words.
+std::string DescribeExit(int wait_status);
 
 // Where a daemon listens, from its port file.
 struct DaemonPorts {
@@ -142,7 +190,7 @@ class Mesh {
 // Errors: FailedPrecondition  it is in neither
 absl::StatusOr<std::string> FindProgram(const std::string& program);
 
-// Errors: FailedPrecondition  somebody listens there; names `flag`
+// Errors: FailedPrecondition  a program listens there; names `flag`
 absl::Status CheckPortFree(int port, const std::string& flag);
 
 struct UpOptions {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/commands/plan/plan_of_job.h"
+#include "client/commands/plan/plan_question.h"
 #include "client/values/text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
@@ -46,7 +46,7 @@ struct PolicyRun {
   absl::Status refused;  // why there is no answer
   double planning_seconds = 0;
   std::vector<TrainingWay> ways;  // the answer's beside others, where asked
-  double expected_seconds = 0;    // of a step, simulated; 0: nobody asked
+  double expected_seconds = 0;    // of a step, simulated; 0: not asked for
 };
 
 double MemoryOf(const PlacedStage& stage, const PlacementCost& cost) {
@@ -337,7 +337,7 @@ std::string CountOfStages(const PlanAnswer& answer) {
   return Counted(answer.placement.size(), "stage");
 }
 
-// Without replicas, whatever the job says, and with them.
+// Without replicas, even where the job allows them.
 TrainingWay WayOfStagesAlone(const PlanQuestion& question,
                              const PlanAnswer& answer) {
   absl::StatusOr<PlanAnswer> alone = answer;

@@ -1,4 +1,5 @@
-// The question that `paceline plan` is asked. Values and a check.
+// The question that `paceline plan` is asked, and the answer that a job for the
+// mesh itself gets.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "client/values/plan_options.h"
 #include "core/job/spec/job_spec.h"
 #include "core/plan/inputs.h"
+#include "core/plan/search/policy.h"
 #include "core/simulate/group_step.h"
 
 namespace paceline {
@@ -64,5 +66,20 @@ absl::StatusOr<PlanQuestion> AskForMesh(ControlClient& client,
 //         wrong, missing or too few; too many states; an option that is wrong
 absl::StatusOr<PlanQuestion> AskForProfile(const ProfileSource& source,
                                            const PlanOptions& options);
+
+// Answers as MakePlan() places question.job, which there is, with its cost by
+// the formula of the question's problem.  Of more stages than workers,
+// placement, stage_seconds, transfer_seconds (0 between two stages of one
+// worker) and memory_bytes (of all its stages) are those of all stages; the
+// step, its pace and their bound are those of one run of layers a worker.
+// interleaved-1f1b is planned as 1f1b.
+//
+//   policy  cuts and places; empty: the job's own cuts and workers do
+//
+// Errors: MakePlan's; InvalidArgument where the job has a worker hold stages
+// that are no neighbours, of which the formula knows nothing
+absl::StatusOr<PlanAnswer> AnswerOfJob(const std::string& policy,
+                                       const PlanQuestion& question,
+                                       const PlanOptions& options);
 
 }  // namespace paceline

@@ -25,13 +25,13 @@ namespace paceline {
 namespace {
 
 constexpr absl::Duration kLookPeriod = absl::Milliseconds(100);
+constexpr absl::Duration kPollPeriod = absl::Milliseconds(200);
+
 // "1.25 +- 0.02": milliseconds of one micro-batch.
 std::string Milliseconds(const MeasuredSeconds& seconds) {
   return absl::StrFormat("%.3f +- %.3f", seconds.wall * 1e3,
                          seconds.spread * 1e3);
 }
-
-std::string Bytes(int64_t bytes) { return HumanBytes(bytes); }
 
 std::string LayersTable(const DeviceProfile& profile) {
   Table table({"layer", "kind", ">forward ms", ">backward ms", ">output",
@@ -40,8 +40,9 @@ std::string LayersTable(const DeviceProfile& profile) {
   int64_t parameter_bytes = 0, kept_bytes = 0;
   for (const LayerMeasurement& layer : profile.layers) {
     table.AddRow(layer.name, layer.kind, Milliseconds(layer.forward),
-                 Milliseconds(layer.backward), Bytes(layer.output_bytes),
-                 Bytes(layer.parameter_bytes), Bytes(layer.kept_bytes));
+                 Milliseconds(layer.backward), HumanBytes(layer.output_bytes),
+                 HumanBytes(layer.parameter_bytes),
+                 HumanBytes(layer.kept_bytes));
     forward.wall += layer.forward.wall;
     backward.wall += layer.backward.wall;
     parameter_bytes += layer.parameter_bytes;
@@ -49,7 +50,7 @@ std::string LayersTable(const DeviceProfile& profile) {
   }
   table.AddRow("all", "", absl::StrFormat("%.3f", forward.wall * 1e3),
                absl::StrFormat("%.3f", backward.wall * 1e3), "",
-               Bytes(parameter_bytes), Bytes(kept_bytes));
+               HumanBytes(parameter_bytes), HumanBytes(kept_bytes));
   return table.Render();
 }
 
@@ -125,8 +126,6 @@ std::string RenderProfiles(const ProfileProgress& progress) {
   }
   return text;
 }
-
-constexpr absl::Duration kPollPeriod = absl::Milliseconds(200);
 
 struct Watched {
   ProfileProgress progress;

@@ -71,12 +71,13 @@ using LoadModelWeights = std::function<absl::StatusOr<std::vector<NamedTensor>>(
 
 // Has the workers that have nothing else to do look for the data, weights and
 // script of a job, and into them as the job would, for some seconds at most.
-// Notes what they say, which of them cannot read what, and what nobody has
-// looked at.  A coordinator that does not answer is no error here.
+// Notes their answers, the files that some of them cannot read, and the files
+// that none has looked at.  A coordinator that does not answer is no error
+// here.
 //   inputs  that the data must be; zeros: any
 //
-// Errors: InvalidArgument  nobody can read one of them, or it does not fit the
-//                          job, and all live workers were asked
+// Errors: InvalidArgument  no worker can read one of them, or it does not fit
+//                          the job, and all live workers were asked
 //         Cancelled        interrupted
 absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec,
                           const LoadModelWeights& load = nullptr,

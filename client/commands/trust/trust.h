@@ -5,7 +5,7 @@
 #include <string>
 
 #include "client/commands/command.h"
-#include "client/rpc/trust_client.h"
+#include "client/rpc/control_client.h"
 
 namespace paceline {
 
@@ -24,7 +24,7 @@ ExitCode ListTokensCommand(TrustClient& client, Console& console);
 ExitCode RevokeTokenCommand(TrustClient& client, Console& console,
                             const std::string& id);
 
-// Locks out whoever holds a certificate of that role and name.
+// Locks out the holders of certificates of that role and name.
 ExitCode RevokeCommand(TrustClient& client, Console& console,
                        const std::string& role, const std::string& name);
 
