@@ -11,7 +11,7 @@ namespace paceline {
 
 // Each of m replicas sends 1 / m of its gradient to every other one, and then
 // the sum of what it gets back, as frames through the same ports as all others
-// (worker/pipeline/replica_exchange.h).  It sends to the next one first, so
+// (worker/pipeline/step_exchange.h).  It sends to the next one first, so
 // that no two come to one port; real streams run at the same time.  Then each
 // worker reports to the first stage's first worker, one latency away; with all
 // reports in and gate_seconds later the verdict goes back.  Thread-compatible.

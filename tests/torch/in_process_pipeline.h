@@ -22,7 +22,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/pipeline/memory_link.h"
 #include "worker/control/run_order.h"
-#include "worker/pipeline/tie_exchange.h"
+#include "worker/pipeline/step_exchange.h"
 #include "worker/torch/engine.h"
 
 namespace paceline {

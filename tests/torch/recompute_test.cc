@@ -15,11 +15,11 @@ namespace {
 
 constexpr const char* kWords[] = {"stage", "every-2", "every-1"};
 
-class Checkpoints : public ::testing::TestWithParam<const char*> {};
+class Recomputing : public ::testing::TestWithParam<const char*> {};
 
 // Dropout is drawn twice, the same way; statistics of normalisations, also
 // those of a script, are told once; masks and floats go beside activations.
-TEST_P(Checkpoints, EndWithTheSameBytes) {
+TEST_P(Recomputing, EndWithTheSameBytes) {
   Experiment experiment = ExperimentOf(GetParam());
   const Outcome plain = InProcessPipeline(experiment).Run();
 
@@ -30,7 +30,7 @@ TEST_P(Checkpoints, EndWithTheSameBytes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Checkpoints,
+INSTANTIATE_TEST_SUITE_P(Models, Recomputing,
                          ::testing::Values("lenet", "vit", "resnet18", "vgg11",
                                            "gpt", "roberta", "gnmt",
                                            kScriptModel),

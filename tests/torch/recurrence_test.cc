@@ -1,12 +1,11 @@
 // Our LSTM against LibTorch's.
-#include "worker/torch/operations/recurrence.h"
-
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "torch/torch.h"
 #include "worker/torch/engine.h"
+#include "worker/torch/operations/computations.h"
 #include "worker/torch/split_backward.h"
 
 namespace paceline {

@@ -1,11 +1,10 @@
-#include "worker/meters/energy.h"
-
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/support/temp_folder.h"
+#include "worker/meters/cpu.h"
 
 namespace paceline {
 namespace {

@@ -1,8 +1,7 @@
-#include "worker/pipeline/prediction_upload.h"
-
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/pipeline/predictions.h"
 
 namespace paceline {
 namespace {

@@ -1,7 +1,5 @@
 // Parameters that two layers share and floats that go beside activations, in
 // whole pipelines without LibTorch.
-#include "worker/pipeline/tie_exchange.h"
-
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -11,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/pipeline/memory_link.h"
 #include "tests/worker/control/fake_pipeline.h"
+#include "worker/pipeline/step_exchange.h"
 
 namespace paceline {
 namespace {

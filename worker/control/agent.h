@@ -24,7 +24,7 @@
 #include "worker/control/run_factory.h"
 #include "worker/control/run_recorder.h"
 #include "worker/control/worker_run.h"
-#include "worker/meters/energy.h"
+#include "worker/meters/cpu.h"
 #include "worker/meters/time_meter.h"
 #include "worker/rounds/faults.h"
 

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "core/obs/metrics.h"
 #include "paceline/v1/coordinator.pb.h"
-#include "worker/meters/plane_stats.h"
+#include "worker/meters/flow_meter.h"
 #include "worker/meters/time_meter.h"
 #include "worker/rounds/parts/round_event_log.h"
 

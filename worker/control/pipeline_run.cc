@@ -15,7 +15,6 @@
 #include "core/weights/predictions.h"
 #include "worker/control/run_order.h"
 #include "worker/control/worker_run.h"
-#include "worker/pipeline/prediction_upload.h"
 #include "worker/pipeline/predictions.h"
 #include "worker/pipeline/stage_runner.h"
 

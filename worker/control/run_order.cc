@@ -13,7 +13,7 @@
 #include "core/plan/memory.h"
 #include "core/schedule/traits.h"
 #include "core/simulate/program.h"
-#include "worker/pipeline/replica_exchange.h"
+#include "worker/pipeline/step_exchange.h"
 
 namespace paceline {
 namespace {

@@ -19,7 +19,6 @@
 #include "worker/control/run_factory.h"
 #include "worker/control/run_recorder.h"
 #include "worker/meters/time_meter.h"
-#include "worker/pipeline/piece_exchange.h"
 #include "worker/pipeline/piece_store.h"
 #include "worker/rounds/faults.h"
 #include "worker/rounds/parts/round_event_log.h"

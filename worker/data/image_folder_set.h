@@ -76,13 +76,13 @@ int64_t DefaultResize(const Shape& shape);
 // The sub-folders of `path` are the classes, or its sub-folder `train` has
 // them, and `val` or `test` the second split's, by the same names.  Pictures
 // are files that end in .jpg, .jpeg or .png, in either case; facts() has a note
-// of what else is there, and whatever begins with a dot is not looked at.
+// of other files.  Names that begin with a dot are ignored.
 //
-// Decodes while loading, row by row into the tensor, the way up that the camera
-// has noted.  In training the next
-// picture of the list takes an unreadable one's place, so that a batch keeps
-// its size; in evaluation zeros do, in inference NaN, labelled kNoLabel.  Which
-// ones are unreadable depends on the files alone, and so does every byte.
+// Decodes while loading, row by row into the tensor, turned as the camera has
+// noted.  An unreadable picture is replaced: in training by the next one of the
+// list, so that a batch keeps its size; in evaluation by zeros and in inference
+// by NaN, both labelled kNoLabel.  The files alone decide which pictures are
+// unreadable, and so every byte.
 class ImageFolderSet final : public SampleSet {
  public:
   // Lists the folders; opens no picture.

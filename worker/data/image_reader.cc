@@ -258,8 +258,8 @@ constexpr int64_t kMostPngPixelsAByte = 8 * 1032;
 // An interlaced picture is in memory whole, at `channels` bytes a pixel.
 constexpr int64_t kMostInterlacedPixels = int64_t{1} << 25;
 constexpr png_uint_32 kLongestSide = 1'000'000;
-// The most bytes of one chunk, uncompressed: texts and colour profiles, which
-// nobody reads.
+// The most bytes of one chunk, uncompressed.  Large chunks are texts and colour
+// profiles, which are not used.
 constexpr png_alloc_size_t kMostChunkBytes = 1 << 20;
 
 class PngReader final : public ImageReader {

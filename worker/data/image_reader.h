@@ -46,14 +46,12 @@ class ImageReader {
 };
 
 // Opens a JPEG (libjpeg-turbo) or a PNG (libpng), told apart by its first
-// bytes.  channels: 1 (grey) or
-// 3 (red, green, blue), whatever the file has; transparency is dropped, 16 bits
-// become 8.
+// bytes.  Transparency is dropped, 16 bits become 8.
+//   channels  of the rows: 1 (grey) or 3 (red, green, blue)
 //
 // Errors:
 //   InvalidArgument  neither; a damaged header; more pixels than kMostPixels,
-//   or
-//                    than so few bytes can hold
+//                    or than so few bytes can hold
 absl::StatusOr<std::unique_ptr<ImageReader>> OpenImage(
     absl::Span<const uint8_t> bytes, int channels);
 

@@ -26,7 +26,8 @@ constexpr int64_t kPreferred = 8;  // tokens of a class
 
 // Numbers that one draw gives.
 constexpr int64_t kValuesADraw = 4;
-// Drawn so many at a time, and then mixed: two loops that compilers make wide.
+// Values are drawn in runs of this length and then mixed: compilers vectorize
+// two loops.
 constexpr int64_t kRun = 1024;
 
 int64_t Below(SplitMix64& random, int64_t end) {

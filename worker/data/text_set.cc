@@ -185,7 +185,7 @@ class TextLines::Reader {
 
   absl::Status EndLabel(int64_t at) {
     if (negative_) {
-      // Nobody is to learn from these.
+      // A sample without a label: nothing is to be learnt from it.
       if (label_ != -kNoLabel) return RefuseLabel();
       if (!inference_) {
         return Refuse(

@@ -1,5 +1,5 @@
 // How micro-batches pass through this worker, and what it waits for when it
-// does not compute.
+// does not compute; and the traffic of a data plane.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,7 @@ class FlowMeter {
   // This worker is done with a micro-batch.
   void OnDone(const FlowMoment& now, int64_t samples);
 
-  // The last stage has compared its outputs with so many labels.
+  // The last stage has compared its outputs with `labels` labels.
   //   loss  summed
   void OnLabels(int64_t labels, int64_t correct, double loss);
 
@@ -92,6 +92,21 @@ class FlowMeter {
   bool filling_ = false;
   std::vector<float> latencies_;  // seconds; a ring of the newest
   int64_t results_ = 0;
+};
+
+// The traffic of a data plane since the process started.
+struct PlaneStats {
+  int64_t frames_sent = 0;
+  int64_t bytes_sent = 0;  // of payload
+  int64_t frames_received = 0;
+  int64_t bytes_received = 0;
+  int64_t frames_dropped_old = 0;        // of an older fence, or forgotten
+  int64_t frames_dropped_duplicate = 0;  // sent again after a break
+  int64_t frames_refused = 0;            // no peer of this run would send them
+  int64_t checksum_errors = 0;           // or sequence: the sender starts over
+  int64_t reconnects = 0;                // streams opened again after a break
+  // |x - what arrives| / |x| of the last frame that was looked at; 0: raw.
+  double codec_error = 0;
 };
 
 }  // namespace paceline

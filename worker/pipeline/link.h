@@ -81,8 +81,8 @@ std::vector<std::pair<FrameKind, int32_t>> Crossings(
 // The bound of one boundary and direction, at least 1; of a tie 1.
 int BoundOf(const ScheduleBounds& bounds, FrameKind kind, int32_t boundary);
 
-// One replica has sent so many frames to another at most: those of a step, and
-// what the next batch is.
+// The most frames that one replica has sent to another and that one has not
+// taken: those of a step, and the announcement of the next batch.
 inline constexpr int kReplicaFrames = 4;
 
 // Frames that Send() takes while none is acknowledged: well above what a
@@ -204,8 +204,8 @@ struct RunWiring {
   // slow link from a slow neighbour.
   bool acknowledges_at_once = false;
   // Called on any thread, under a lock of the link, while the run is open:
-  // Link::BrokenLinks() or GateClient::broken() has changed.  Null: nobody
-  // wants to know.
+  // Link::BrokenLinks() or GateClient::broken() has changed.  Null: there
+  // is no listener.
   std::function<void()> on_links = nullptr;
 };
 

@@ -45,7 +45,8 @@ absl::Status Mailbox::PutLocked(Frame frame) {
 absl::StatusOr<Frame> Mailbox::Take(const FrameKey& key) {
   absl::MutexLock lock(&mutex_);
   PACELINE_RETURN_IF_ERROR(CheckLocked(key.kind, key.boundary));
-  // The one who unlocks looks at the condition: other arrivals wake nobody.
+  // The thread that unlocks evaluates the condition, so that other frames do
+  // not wake this one.
   const auto here = [this, &key]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !ended_.ok() || frames_.contains(key);
   };

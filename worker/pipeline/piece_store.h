@@ -1,5 +1,6 @@
 // PieceStore keeps the states of single layers: what this worker's stages
 // deposit, and what it copies from other workers so that a machine may be lost.
+// A worker gets pieces from others through PieceExchange.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +14,14 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "core/base/clock.h"
 #include "core/base/ids.h"
+#include "core/cluster/run_order.h"
+#include "core/os/cancel_token.h"
 #include "core/plan/plan.h"
 #include "core/recover/cut.h"
 #include "worker/pipeline/stage_engine.h"
@@ -76,7 +80,7 @@ class PieceStore {
   // Takes another worker's piece.  One that is here already stays.
   // Errors: ResourceExhausted  there is no room
   absl::Status Put(JobId job, PiecePtr piece);
-  // The same for a piece of so many bytes that has begun to come.
+  // The same for a piece of `bytes` that has begun to come.
   absl::Status Admit(JobId job, const Piece& piece, int64_t bytes);
   // Counts like a refused piece for kDeclines: those of another worker cannot
   // be had.
@@ -151,6 +155,31 @@ class PieceStore {
       ABSL_GUARDED_BY(mutex_);
   int next_listener_ ABSL_GUARDED_BY(mutex_) = 0;
   int telling_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// Pieces of one cut.
+struct PieceWant {
+  JobId job;
+  Cut cut;
+  std::map<int, int64_t> bytes;  // [layer]: all that are wanted
+  std::vector<PieceSource> sources;
+};
+
+// Thread-safe.
+class PieceExchange {
+ public:
+  virtual ~PieceExchange() = default;
+
+  // The pieces of a cut, by layer: from this worker's store, else from the
+  // sources, by holder, from two of them at once.  Blocks.
+  // Errors: Unavailable  no source is left for a layer: says which, and what
+  //                      the last one answered
+  //         cancel.status()
+  virtual absl::StatusOr<std::vector<PiecePtr>> Gather(
+      const PieceWant& want, const CancelToken& cancel) = 0;
+
+  // From now on these are copied into the store, and no others.
+  virtual void Follow(const std::vector<FollowOrder>& orders) = 0;
 };
 
 }  // namespace paceline

@@ -126,7 +126,7 @@ class ScatteredBytes {
 // An engine does not own a parameter that a layer borrows: the parameter is no
 // part of its reports, updates and weights.  The caller of the engines adds its
 // gradient to the owner's before the owner reports, and hands the value back
-// after an update (worker/pipeline/tie_exchange.h).
+// after an update (worker/pipeline/step_exchange.h).
 class StageEngine {
  public:
   virtual ~StageEngine() = default;
@@ -209,7 +209,7 @@ class StageEngine {
   // The state of each layer of this stage, ascending.  The memory is the
   // engine's own: it has the newest values, and changes with the next call.
   // An engine that stashes gives buffers as they were before the forwards that
-  // wait for their backward: whoever goes on from the state runs these again.
+  // wait for their backward: a run that goes on from the state repeats these.
   virtual std::vector<ScatteredBytes> State() const = 0;
   // The same of all layers, one after the other.
   size_t StateBytes() const;
@@ -300,7 +300,7 @@ int64_t UpdateBytes(const EngineOptions& options);
 // Labels that count: all but kNoLabel.
 int64_t CountLabels(const Tensor& labels);
 
-// Whether `tensor` is `expected` for so many samples.
+// Whether `tensor` is `expected` for `samples`.
 // Errors: InvalidArgument  begins with `what`; says both types and shapes
 absl::Status CheckTensor(const char* what, const Tensor& tensor,
                          int64_t samples, const SampleTensor& expected);

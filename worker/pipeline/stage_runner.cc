@@ -623,8 +623,8 @@ absl::Status StageRunner::Step(const Instruction& instruction,
     rest_ = Rest{.applied = verdict};
     flow_.OnUpdate(parts_.clock.Now() - begin);
   }
-  // The record first: whoever hears of the deposit has it then, and the curve
-  // of an attempt that begins there has no hole.
+  // The record goes first: where the deposit is known, the record is too, and
+  // the curve of an attempt that begins there has no hole.
   SayStep(verdict, batch, verdict.skip);
   Deposit(batch);
   return skips_.OnStep(verdict.skip, verdict.why);
@@ -653,13 +653,13 @@ absl::StatusOr<BatchInfo> StageRunner::RunStream(const BatchInfo& first) {
   std::deque<InFlight> in_flight;
   InFlight next{first, 0};
   for (;;) {
-    // Nobody needs to know whether another batch comes before a forward of it
-    // is due: until then this stage must not wait for its header.
+    // Until a forward of the next batch is due, this stage must not wait for
+    // the header that says whether there is one.
     const bool ended = next.micro_batch == next.batch.micro_batches;
     if (ended && !next.batch.drains && order.WantsForward()) {
       PACELINE_ASSIGN_OR_RETURN(const std::optional<BatchInfo> batch,
                                 NextBatch(next.batch.ordinal + 1));
-      // Nobody has turns in training, so there is one.
+      // Turns are for inference only, so there is a next batch.
       next = {*batch, 0};
       continue;
     }
@@ -675,7 +675,7 @@ absl::StatusOr<BatchInfo> StageRunner::RunStream(const BatchInfo& first) {
         break;
       case AsynchronousOrder::Next::kBackward: {
         order.OnBackward();
-        // At the end of a stream nobody to come wants what there is.
+        // At the end of a stream no later micro-batch uses this version.
         const int64_t version =
             more ? base + order.VersionOfNext(options_.vertical_sync)
                  : updates_ + 1;

@@ -20,9 +20,8 @@
 #include "worker/pipeline/batch_source.h"
 #include "worker/pipeline/link.h"
 #include "worker/pipeline/predictions.h"
-#include "worker/pipeline/replica_exchange.h"
 #include "worker/pipeline/stage_engine.h"
-#include "worker/pipeline/tie_exchange.h"
+#include "worker/pipeline/step_exchange.h"
 
 namespace paceline {
 
@@ -121,7 +120,7 @@ class StageRunner {
   // Runs batch after batch until the final one.  The first error of an engine,
   // a link or the gate ends it and is returned as it is.
   absl::Status Run();
-  // After Run(): the walk was ended before its end, after so many steps.
+  // After Run(): the number of steps after which the walk was ended early.
   std::optional<int64_t> stopped_at() const { return stopped_at_; }
   // An error leaves this of a synchronous schedule.
   struct Rest {

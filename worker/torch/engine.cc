@@ -432,7 +432,8 @@ absl::StatusOr<TiedTensors> TorchEngine::Tied(const std::string& name,
   for (TorchLayer& layer : layers_) {
     for (TorchParameter& parameter : layer.parameters()) {
       if (parameter.name == name && parameter.borrowed != owner) {
-        // Whoever asks may write the borrowed value behind our back.
+        // The caller may write to the borrowed value, which makes its cast
+        // stale.
         if (!owner) products_.Forget(parameter.variable);
         return TiedTensors{parameter.value, parameter.gradient};
       }
@@ -496,7 +497,7 @@ absl::Status TorchEngine::Apply(const StepVerdict& verdict) {
   return absl::OkStatus();
 }
 
-// In ascending order of the micro-batches, whatever order they came back in.
+// Takes the micro-batches in ascending order, not in that of their backwards.
 void TorchEngine::Fold() {
   if (is_flat()) {
     const std::vector<float> tail = CopyOfSum(FlatTail());

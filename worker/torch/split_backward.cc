@@ -21,7 +21,7 @@ using torch::autograd::variable_list;
 // Keeps the gradients that come to a node.
 class Recorder final : public torch::autograd::FunctionPreHook {
  public:
-  // `into` is shared with whoever reads it after the backward.
+  // `into` is shared with the caller, which reads it after the backward.
   explicit Recorder(std::shared_ptr<variable_list> into)
       : into_(std::move(into)) {}
 

@@ -36,7 +36,7 @@ struct KeptLayers {
   int micro_batch = 0;
   std::vector<KeptSegment> segments;
   std::vector<LayerStatistics> statistics;  // one a layer
-  // One a layer, or none where nobody wants them: values that a script's
+  // One a layer, or none where they are not needed: values that a script's
   // forward moves, before it did.
   std::vector<std::vector<Tensor>> buffers;
 };
@@ -51,10 +51,10 @@ struct StageLayersOptions {
   bool counts_memory = true;  // for on_layer
 };
 
-// Every layer's output is contiguous and detached, whatever the segments are;
-// what is computed once more draws the same numbers, takes the parameters that
-// the layers are bound to, and moves no statistics: the bytes of a gradient do
-// not depend on the segments.
+// Every layer's output is contiguous and detached.  A layer that is computed
+// once more draws the same numbers, takes the parameters that it is bound to,
+// and moves no statistics.  So the bytes of a gradient do not depend on the
+// segments.
 //
 // Lives on the compute thread.  Throws what LibTorch throws.
 class StageLayers {

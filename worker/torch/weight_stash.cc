@@ -107,8 +107,8 @@ void WeightStash::Adopt(const Version& version) {
   Bind(version);
 }
 
-// Memory that a skipped update's versions share, or that somebody was handed
-// (Weights), is not written again.
+// Memory that the versions of a skipped update share, or that a caller of
+// Weights() has, is not written again.
 void WeightStash::Recycle(std::vector<Version> gone) {
   if (gone.empty()) return;
   // The layers may still be bound to one of them.

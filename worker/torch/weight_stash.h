@@ -62,8 +62,8 @@ class WeightStash {
   };
 
   Version Current() const;
-  // A version in memory that nobody else has; what an update changes has no
-  // values yet, the rest the newest.
+  // A version in memory of its own.  Parameters that an update changes have no
+  // values yet; the others have the newest.
   Version Next();
   void Bind(const Version& version);
   void Adopt(const Version& version);

@@ -1,9 +1,9 @@
 // A layer of an LSTM, forward and backward, by LibTorch's own operator and by
-// ours (worker/torch/operations/recurrence.h): one thread.
+// ours (worker/torch/operations/computations.h): one thread.
 #include "benchmark/benchmark.h"
 #include "torch/torch.h"
 #include "worker/torch/engine.h"
-#include "worker/torch/operations/recurrence.h"
+#include "worker/torch/operations/computations.h"
 
 namespace paceline {
 namespace {

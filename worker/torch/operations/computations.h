@@ -1,4 +1,5 @@
-// Computes each kind of operation with LibTorch.
+// Computes each kind of operation with LibTorch; and the part of an LSTM that
+// goes from one token to the next.
 #pragma once
 
 #include <vector>
@@ -40,12 +41,31 @@ struct OperationCall {
 using Compute = at::Tensor (*)(const OperationCall& call,
                                const at::Tensor& input);
 
-// How `layer.operations[index]` is computed.  Throws c10::Error when nobody
-// knows its kind.
+// How `layer.operations[index]` is computed.  Throws c10::Error for an
+// unknown kind.
 Compute FindCompute(const Layer& layer, size_t index);
 
 // Where among its parameters and buffers an operation has those of its
 // batch_norm2d; -1 when it has none.
 int NormOffset(const Operation& operation);
+
+// One direction of one layer, as torch.nn.LSTM has it (gates in the order
+// input, forget, cell, output), from states of 0:
+//
+//   gates  [tokens, samples, 4 width] float32: what the input gives them, with
+//          its bias
+//   weight [4 width, width], bias [4 width]: leaves of the layer
+//   -> the states [tokens, samples, width] float32
+//
+// Its backward is written by hand: autograd would keep a dozen tensors for each
+// token, and add up the weight's gradient token by token.  The gradient of
+// `gates` is computed token by token from the end, as it must be; that of
+// `weight` is one product over all tokens.  In the graph these are two nodes
+// behind a junction, so that a split backward (split_backward.h) postpones the
+// second one.
+//
+// Every product goes through `products`, which outlives the graph.
+at::Tensor RunLstm(const at::Tensor& gates, const at::Tensor& weight,
+                   const at::Tensor& bias, Products& products);
 
 }  // namespace paceline

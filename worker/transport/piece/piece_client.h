@@ -18,7 +18,6 @@
 #include "core/base/clock.h"
 #include "core/os/cancel_token.h"
 #include "core/trust/certificates.h"
-#include "worker/pipeline/piece_exchange.h"
 #include "worker/pipeline/piece_store.h"
 #include "worker/transport/stream/plane_shared.h"
 

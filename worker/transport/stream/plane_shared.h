@@ -20,7 +20,7 @@
 #include "core/rpc/stream_limit.h"
 #include "core/trust/certificates.h"
 #include "grpcpp/channel.h"
-#include "worker/meters/plane_stats.h"
+#include "worker/meters/flow_meter.h"
 
 namespace paceline {
 

@@ -1,8 +1,11 @@
-// The replicas of a stage that train: each computes its micro-batches of a
-// batch, and all get the sum of all gradients.
+// What workers of a pipeline exchange once a step in training.  The replicas of
+// a stage all get the sum of their gradients (ReplicaExchange).  Of parameters
+// that two layers share, the owner adds up the gradients, and all users get the
+// value after an update (TieExchange).
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,7 +32,7 @@ struct ReplicaCounts {
   int64_t labels = 0;  // of the samples in the gradient
 };
 
-// The most bytes of a frame between so many replicas with `values` in their
+// The most bytes of a frame between `replicas` with `values` in their
 // gradients.
 int64_t ReplicaFrameBytes(int64_t values, int replicas);
 
@@ -73,6 +76,48 @@ class ReplicaExchange {
 
   const ReplicaPlace place_;
   StageEngine& engine_;
+  Link& link_;
+};
+
+// Lives on the compute thread.  Does the same whether owner and user are on one
+// stage, on two of one worker, or on two workers, so that the bytes are too: a
+// user sums its gradients apart, and the owner adds them to its own once a
+// step, in the order of the users' layers.
+class TieExchange {
+ public:
+  // ties: of the whole run; those of other workers are passed over.
+  // engines: of this worker, by stage; they and `link` outlive this.
+  TieExchange(const std::vector<Tie>& ties, int stages,
+              const std::map<int, StageEngine*>& engines, Link& link);
+
+  // Whether a layer of `stage`, one of this worker's, owns a shared parameter:
+  // it may report only after AddGradients().
+  bool Owns(int stage) const;
+
+  // Once all stages here have the sums of their gradients.  Waits for those of
+  // other workers.
+  // Errors: those of the link and of StageEngine::Tied
+  absl::Status AddGradients(const BatchInfo& batch);
+
+  // Once all stages here have applied an update.  Waits for values of other
+  // workers.
+  // Errors: as AddGradients
+  absl::Status ShareValues(const BatchInfo& batch);
+
+ private:
+  struct Place {
+    Tie tie;
+    int32_t boundary = 0;
+    StageEngine* owner = nullptr;  // null: on another worker
+    StageEngine* user = nullptr;
+  };
+
+  absl::Status Send(FrameKind kind, const Place& place, const BatchInfo& batch,
+                    const Tensor& tensor);
+  absl::StatusOr<Tensor> Receive(FrameKind kind, const Place& place,
+                                 const BatchInfo& batch);
+
+  std::vector<Place> places_;  // with an end here
   Link& link_;
 };
 
