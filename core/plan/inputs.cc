@@ -15,6 +15,7 @@
 #include "core/base/status_macros.h"
 #include "core/job/spec/precision.h"
 #include "core/job/spec/recompute.h"
+#include "core/model/operation.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
@@ -416,18 +417,8 @@ LayerWork WorkOf(const JobSpec& spec, const Layer& layer,
 }
 
 std::string MainOperation(const Layer& layer) {
-  // The operation that multiplies matrices has nearly all FLOPs of a layer.
   for (const Operation& operation : layer.operations) {
-    if (operation.kind == "attention" || operation.kind == "conv2d" ||
-        operation.kind == "linear" || operation.kind == "patch_embedding" ||
-        operation.kind == "causal_attention" ||
-        operation.kind == "masked_attention" || operation.kind == "conv1d" ||
-        operation.kind == "tied_linear" || operation.kind == "lstm" ||
-        operation.kind == "bidirectional_lstm" ||
-        operation.kind == "additive_attention" ||
-        operation.kind == "score_tokens") {
-      return operation.kind;
-    }
+    if (HasTrait(operation.kind, kMultiplies)) return operation.kind;
   }
   return layer.operations.empty() ? "none" : layer.operations.back().kind;
 }

@@ -22,7 +22,6 @@
 #include "core/plan/search/policy.h"
 #include "core/plan/why.h"
 #include "core/schedule/schedule.h"
-#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -220,9 +219,7 @@ absl::StatusOr<Layout> ByName(const JobSpec& spec,
   if (layout.shares.empty()) layout.shares.assign(names.size(), 1);
   std::map<std::string, int> index;
   for (const std::string& name : names) {
-    const auto found = std::find_if(
-        workers.begin(), workers.end(),
-        [&name](const PlannerWorker& worker) { return worker.name == name; });
+    const auto found = std::ranges::find(workers, name, &PlannerWorker::name);
     if (found == workers.end()) {
       return FailedPrecondition(
           "the job's stages go to worker ", name,

@@ -11,6 +11,7 @@
 #include "core/data/data_sets.h"
 #include "core/job/aggregation.h"
 #include "core/job/spec/recompute.h"
+#include "core/model/operation.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/plan.h"
 #include "core/round/rules/rule_traits.h"
@@ -113,8 +114,7 @@ int64_t KeptBytes(const ModelDescription& model, int layer,
   // Gates and cells are float32 under both precisions.
   const bool recurrent = std::any_of(
       operations.begin(), operations.end(), [](const Operation& operation) {
-        return operation.kind == "lstm" ||
-               operation.kind == "bidirectional_lstm";
+        return HasTrait(operation.kind, kIsRecurrent);
       });
   if (precision == Precision::kF32 || recurrent) return bytes;
   // Two copies of the input, one as received and one cast for the product; the

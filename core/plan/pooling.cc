@@ -148,9 +148,7 @@ std::vector<std::vector<size_t>> GroupsOfLike(const std::vector<double>& values,
                                               double noise) {
   std::vector<size_t> left(values.size());
   std::iota(left.begin(), left.end(), 0);
-  std::stable_sort(left.begin(), left.end(), [&values](size_t a, size_t b) {
-    return values[a] < values[b];
-  });
+  std::ranges::stable_sort(left, {}, [&](size_t i) { return values[i]; });
   std::vector<std::vector<size_t>> groups;
   while (!left.empty()) {
     const double median = values[left[(left.size() - 1) / 2]];

@@ -8,7 +8,7 @@
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/schedule/traits.h"
+#include "core/schedule/schedule.h"
 
 namespace paceline {
 namespace {

@@ -9,14 +9,14 @@
 #include "core/base/status_macros.h"
 #include "core/plan/why.h"
 #include "core/schedule/route.h"
-#include "core/schedule/traits.h"
+#include "core/schedule/schedule.h"
 
 namespace paceline {
 namespace {
 
 // Stages x micro-batches x steps that take a coordinator some milliseconds.
 constexpr int64_t kCells = 20'000;
-// Micro-batches of a stream that nobody has counted.
+// Micro-batches that stand for a stream of unknown length.
 constexpr int64_t kEndless = 1'000;
 constexpr int kSteps = 3;  // the first fills caches and is not counted
 
@@ -123,7 +123,7 @@ absl::StatusOr<SimulationResult> SimulateMean(
   return mean;
 }
 
-// CPU times instead of what a quota makes of them.
+// Uses CPU times in place of the wall times that a quota stretches them to.
 void UseCpuTimes(PlanInputs& inputs) {
   for (size_t d = 0; d < inputs.facts.size(); ++d) {
     const DeviceFacts& facts = inputs.facts[d];
@@ -244,7 +244,7 @@ absl::StatusOr<RunEstimate> EstimateRun(
                              ? static_cast<double>(all * spec.train.micro_batch)
                              : static_cast<double>(spec.train.batch);
   estimate.samples_per_second = samples / estimate.step_seconds;
-  // Nobody has counted the stream: only its rate is known.
+  // A stream of unknown length has only a rate.
   if (!counted) estimate.step_seconds = 0;
   estimate.bubble_share = result.bubble_share;
   for (const EstimateStage& stage : stages) {

@@ -14,7 +14,7 @@
 
 namespace paceline {
 
-// A stage of a run and who holds it; neighbours with the same layers are
+// A stage of a run and its worker; neighbours with the same layers are
 // replicas.
 struct EstimateStage {
   LayerRange layers;

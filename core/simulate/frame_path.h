@@ -36,8 +36,8 @@ class FramePath {
   // bytes are set.
   int Send(SimFrame frame);
 
-  // Reactions to the events of the same names.  What they return has come to
-  // its receiver: the caller hands it over and calls Drop().
+  // Reactions to the events of the same names.  They return a frame that has
+  // come to its receiver: the caller hands it over and calls Drop().
   std::optional<int> OnFrameCpuDue(int worker, uint32_t version);
   void OnReachPort(int frame);
   std::optional<int> OnArrived(int frame);

@@ -70,8 +70,8 @@ class Phases {
   const int shards_;
 };
 
-// Until everybody's CPU work is done: each member has its share of a core, and
-// those of a host share its cores.
+// Returns when the CPU work of all members is done: each member has its share
+// of a core, and the members of a host share its cores.
 double Phases::Cores(const Loads& loads) const {
   double seconds = 0;
   std::vector<double> hosts(problem_.host_cores.size());
@@ -95,8 +95,9 @@ double Phases::Ports(const Loads& loads) const {
   return seconds;
 }
 
-// Until all ports are done, which have nothing to do before the last backward;
-// `computed` is when all have computed.
+// Returns when all ports are done.  They have nothing to do before the last
+// backward.
+//   computed  when all members have computed
 double Phases::PortsAfter(double computed, const Loads& loads) const {
   double seconds = 0;
   for (size_t m = 0; m < members_; ++m) {
@@ -193,7 +194,7 @@ std::string Milliseconds(double seconds) {
   return absl::StrFormat("%.3g ms", 1e3 * seconds);
 }
 
-// Whether all have the memory to serve in so many shards.
+// Whether all members have the memory to serve in this number of shards.
 bool HasRoom(JobSpec spec, const ModelDescription& model,
              const std::vector<MemberInput>& members, int shards) {
   spec.aggregation.shards = shards;
@@ -248,8 +249,7 @@ Choice ChooseShards(const JobSpec& spec, const ModelDescription& model,
 }
 
 // Returns the share of a core that each member has alone.  Members of one host
-// were measured side by side: what they had together is what the host gives at
-// most.
+// were measured side by side: the host gives no more than they had together.
 std::vector<double> CpuSharesOf(const PlanInputs& inputs,
                                 const std::vector<int>& host_of,
                                 std::vector<double>& host_cores) {

@@ -58,7 +58,7 @@ double Quota::Peek(double now, double seconds) const {
 void Processor::StartWork(CpuPart part, double seconds, double now) {
   working_ = true;
   work_part_ = part;
-  work_start_ = shared_ ? std::max(now, frames_clear_) : now;
+  work_start_ = std::max(now, frames_clear_);
   work_due_ = quota_.limits() ? quota_.Take(now, seconds * factor_)
                               : work_start_ + seconds * factor_;
   interrupted_ = 0;
@@ -90,7 +90,7 @@ double Processor::PushFrame(int frame, CpuPart part, double seconds,
   }
   frames_clear_ = start + takes;
   frames_.push_back({frame, part, start, frames_clear_});
-  if (shared_ && working_) {
+  if (working_) {
     // Work that has not begun waits for one frame more; else it is stopped.
     if (work_start_ > now) {
       work_start_ += takes;
@@ -116,7 +116,7 @@ void Processor::SetFactor(double factor, double now) {
     if (at > now) at = now + (at - now) * ratio;
   };
   const double frames_left = std::max(0.0, frames_clear_ - now);
-  if (shared_ && working_ && work_start_ <= now) {
+  if (working_ && work_start_ <= now) {
     interrupted_ += frames_left * (ratio - 1);
   }
   for (FrameJob& job : frames_) {
@@ -132,7 +132,7 @@ void Processor::SetFactor(double factor, double now) {
 
 void Processor::Abandon(double now) {
   if (working_ && work_start_ < now) {
-    const double frames_left = shared_ ? std::max(0.0, frames_clear_ - now) : 0;
+    const double frames_left = std::max(0.0, frames_clear_ - now);
     Count(work_part_, now - work_start_ - (interrupted_ - frames_left));
   }
   for (const FrameJob& job : frames_) {

@@ -65,10 +65,9 @@ enum class CpuPart : uint8_t {
 };
 inline constexpr int kCpuParts = 6;
 
-// Frames are done one after the other, in the order in which they come.  Where
-// the CPU is shared they interrupt the compute thread, as the threads of a
-// network library do that wake up under a quota; else they have a core of their
-// own.  Times are seconds since the begin of the simulation, and never go back.
+// Frames are done one after the other, in the order in which they come.  They
+// interrupt the compute thread, as the threads of a network library do.  Times
+// are seconds since the begin of the simulation, and never go back.
 // Thread-compatible.
 class Processor {
  public:
@@ -80,9 +79,7 @@ class Processor {
     double due_seconds = 0;
   };
 
-  // A CPU under a quota is always shared.
-  explicit Processor(bool shared, Quota quota = {})
-      : shared_(shared || quota.limits()), quota_(quota) {}
+  explicit Processor(Quota quota = {}) : quota_(quota) {}
 
   // The compute thread is free; begins `seconds` of work.
   void StartWork(CpuPart part, double seconds, double now);
@@ -112,14 +109,12 @@ class Processor {
   double busy_seconds(CpuPart part) const {
     return busy_[static_cast<size_t>(part)];
   }
-  bool shared() const { return shared_; }
 
  private:
   void Count(CpuPart part, double seconds) {
     busy_[static_cast<size_t>(part)] += seconds;
   }
 
-  const bool shared_;
   Quota quota_;
   double factor_ = 1;
 

@@ -1,4 +1,5 @@
-// Turns the placement into workers with instruction lists.
+// Turns the placement into workers with instruction lists, and counts the
+// seconds and bytes of its stages.
 #pragma once
 
 #include <vector>
@@ -6,8 +7,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/plan/cost.h"
-#include "core/schedule/instruction.h"
+#include "core/plan/problem.h"
 #include "core/schedule/route.h"
+#include "core/schedule/schedule.h"
 
 namespace paceline {
 
@@ -86,5 +88,29 @@ absl::StatusOr<std::vector<InstructionList>> ListsOfReplicas(
 //                          replicas.
 absl::StatusOr<Program> MakeProgram(const Placement& placement,
                                     const ProgramRequest& request);
+
+struct StageWork {
+  double output_bytes = 0;     // of a frame to the next stage, and back
+  double kept_bytes = 0;       // of a micro-batch; 0 without training
+  double parameter_bytes = 0;  // one copy
+  // The parameters, always there, and of one segment (StageAmounts::once).
+  double fixed_bytes = 0;
+  // A backward in halves keeps the gradient of each layer's output between
+  // them.
+  double split_bytes = 0;
+  // [replicas], of a micro-batch.  Where a device was measured, its seconds are
+  // split as the layer's own are.
+  std::vector<double> forward_seconds;
+  std::vector<double> backward_seconds;
+  // Its first half, I, takes half the time of a layer with parameters and all
+  // of another's.
+  std::vector<double> input_seconds;
+  std::vector<double> optimizer_seconds;  // of an update
+};
+
+// optimizer_seconds: [stages], on a device of speed 1; empty: none.
+std::vector<StageWork> WeighStages(
+    const PlanProblem& problem, const Placement& placement,
+    const std::vector<double>& optimizer_seconds);
 
 }  // namespace paceline

@@ -48,10 +48,8 @@ void Runner::PrepareWorkers() {
   world_.step_of.resize(program.workers(), 0);
   world_.memory.resize(program.workers());
   for (int w = 0; w < program.workers(); ++w) {
-    const std::vector<bool>& shared = world_.options.shared_cpu;
     const int device = program.device_of[w];
-    world_.processors.emplace_back(shared.empty() || shared[device],
-                                   QuotaOf(world_.options, device));
+    world_.processors.emplace_back(QuotaOf(world_.options, device));
     world_.memory[w].fixed = problem.reserved_bytes;
   }
   for (int stage = 0; stage < program.stages; ++stage) {
@@ -397,7 +395,7 @@ void Runner::OnWeightGradientDone(int worker, int stage, bool split) {
                       -work.kept_bytes - (split ? work.split_bytes : 0));
 }
 
-// An update that nobody waits to see the end of is the end of its step.
+// In a stream no gate ends a step: the last update of its micro-batches does.
 void Runner::OnUpdateDone(int worker, int micro_batch) {
   if ((micro_batch + 1) % world_.program.streamed_step == 0) {
     OnStepDone(worker);
@@ -477,7 +475,7 @@ void Runner::OnFail(const SimulatedFailure& failure) {
   world_.queue.Push(world_.now + *failure.recover_after_seconds,
                     {SimEventKind::kRecover});
   ++recoveries_due_;
-  // Nobody does anything until then.
+  // No worker does anything until the recovery.
   for (WorkerState& state : workers_) state.wait = Wait::kNothing;
 }
 
@@ -519,9 +517,9 @@ void Runner::CompleteUses() {
     use.optimizer_seconds = processor.busy_seconds(CpuPart::kOptimizer);
     use.send_seconds = processor.busy_seconds(CpuPart::kSend);
     use.receive_seconds = processor.busy_seconds(CpuPart::kReceive);
-    double busy = use.load_seconds + use.forward_seconds +
-                  use.backward_seconds + use.optimizer_seconds;
-    if (processor.shared()) busy += use.send_seconds + use.receive_seconds;
+    const double busy = use.load_seconds + use.forward_seconds +
+                        use.backward_seconds + use.optimizer_seconds +
+                        use.send_seconds + use.receive_seconds;
     use.wait_seconds = std::max(0.0, result_.seconds - busy);
     use.peak_bytes = world_.memory[w].peak;
     result_.devices[world_.program.device_of[w]] = std::move(use);

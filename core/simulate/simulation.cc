@@ -5,10 +5,9 @@
 #include "absl/status/status.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
-#include "core/schedule/traits.h"
+#include "core/schedule/schedule.h"
 #include "core/simulate/program.h"
 #include "core/simulate/runner.h"
-#include "core/simulate/workload.h"
 
 namespace paceline {
 namespace {
@@ -94,8 +93,6 @@ absl::Status CheckOptions(const PlanProblem& problem,
                                       "stages", placement.size()));
   PACELINE_RETURN_IF_ERROR(
       CheckCount("quotas", options.quotas.size(), "devices", devices));
-  PACELINE_RETURN_IF_ERROR(
-      CheckCount("shared_cpu", options.shared_cpu.size(), "devices", devices));
   for (const double seconds : options.optimizer_seconds) {
     PACELINE_RETURN_IF_ERROR(CheckAmount("optimizer_seconds", seconds));
   }

@@ -1,5 +1,5 @@
-// Runs a schedule on a placement as events: what a step takes, who waits, what
-// fills up, and what a failure costs.  Pure.
+// Runs a schedule on a placement as events, to find the time of a step, the
+// waits, the memory in use, and the cost of a failure.  Pure.
 //
 // Each worker runs its instruction list (core/schedule) on one compute thread.
 // A frame's way: CPU of the sender, credit of its boundary, the sender's port,
@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "core/plan/cost.h"
 #include "core/plan/problem.h"
+#include "core/simulate/simulation.h"
 
 namespace paceline {
 
@@ -34,8 +35,8 @@ struct SimulatedSlowDown {
 struct SimulatedFailure {
   double at_seconds = 0;
   int device = 0;
-  // It, or who stands in for it, is back after so long, and all workers run
-  // the step again from its start.  Without: the simulation ends there.
+  // After this time the device or a stand-in is there, and all workers run the
+  // step again from its start.  Without: the simulation ends at the failure.
   std::optional<double> recover_after_seconds = std::nullopt;
 };
 
@@ -56,12 +57,8 @@ struct SimulationOptions {
   // From the last report to the verdict, each step; pipedream has no gate.
   double gate_seconds = 0;
   double load_seconds = 0;  // of the first stage, for each micro-batch
-  // [devices]: the CPU seconds of frames come out of the quota that computes
-  // and delay it; else another core does them, one after the other.  Empty:
-  // all share.
-  std::vector<bool> shared_cpu;
   // [devices]; empty: none.  Where there is one, PlanProblem's times of the
-  // device are CPU times at full speed, and shared_cpu is not asked.
+  // device are CPU times at full speed.
   std::vector<CpuQuota> quotas;
   // Frames sent and not yet received, of one boundary, direction and pair of
   // workers.  0: as the data plane grants them, which holds nothing back
@@ -77,8 +74,8 @@ struct SimulationOptions {
 };
 
 // One device's seconds from begin to end.  For a device that is used:
-//   load + forward + backward + optimizer + wait (+ send + receive where the
-//   CPU is shared) = SimulationResult::seconds
+//   load + forward + backward + optimizer + send + receive + wait =
+//   SimulationResult::seconds
 struct DeviceUse {
   bool used = false;
   std::vector<int> stages;  // that it holds, ascending
@@ -102,7 +99,7 @@ struct DeviceUse {
   double peak_bytes = 0;
 };
 
-// On what a slice of the trace lies.
+// The track of a slice of the trace.
 enum class TraceTrack : uint8_t { kCompute, kFrames, kLink };
 
 struct TraceSlice {
@@ -142,8 +139,8 @@ struct SimulationResult {
   double step_seconds = 0;
   double micro_batches_per_second = 0;  // of steady steps
   double samples_per_second = 0;        // 0: micro_batch_samples not known
-  // 1 - busy / (devices used x seconds); busy is what a device's compute
-  // thread did, with frames where the CPU is shared.
+  // 1 - busy / (devices used x seconds); busy is what a device's CPU did, with
+  // frames.
   double bubble_share = 0;
   std::vector<DeviceUse> devices;  // [devices]
 
@@ -179,5 +176,14 @@ inline constexpr int64_t kMaxTraceEntries = int64_t{1} << 21;
 absl::StatusOr<SimulationResult> Simulate(const PlanProblem& problem,
                                           const Placement& placement,
                                           const SimulationOptions& options);
+
+// Returns a trace as text that ui.perfetto.dev and chrome://tracing open:
+// Chrome's "Trace Event Format" (JSON object form): a process a device, a
+// thread a track (compute; frames: CPU work of frames; one for each link), a
+// complete event a slice, a counter for memory.  Slices are named "F 3"
+// (forward of micro-batch 3), "B 3", "LOAD 3", "STEP", "send F 3", "receive B
+// 3", "part 0"; on links "F 3", "B 3", "part 0".  Time stamps are microseconds
+// since the begin and never go back.  About 150 bytes a slice.
+std::string TraceText(const PlanProblem& problem, const SimulationTrace& trace);
 
 }  // namespace paceline

@@ -1,5 +1,3 @@
-#include "core/simulate/trace_text.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -10,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/simulate/simulation.h"
 
 namespace paceline {
 namespace {

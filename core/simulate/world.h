@@ -11,7 +11,6 @@
 #include "core/simulate/processor.h"
 #include "core/simulate/program.h"
 #include "core/simulate/simulation.h"
-#include "core/simulate/workload.h"
 
 namespace paceline {
 

@@ -26,7 +26,7 @@
 #include "core/model/description.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/simulate/estimate.h"
-#include "core/simulate/trace_text.h"
+#include "core/simulate/simulation.h"
 
 namespace paceline {
 namespace {

@@ -22,7 +22,7 @@
 #include "core/optim/optimizer.h"
 #include "core/plan/cut.h"
 #include "core/schedule/schedule.h"
-#include "core/simulate/trace_text.h"
+#include "core/simulate/simulation.h"
 
 namespace paceline {
 

@@ -203,28 +203,13 @@ absl::StatusOr<std::vector<std::pair<int, int>>> Resolve(
   return resolved;
 }
 
-// Finds nodes that are on a cycle or behind one, by Kahn's elimination (1962).
+// Finds nodes that are on a cycle or behind one.
 std::vector<bool> Entangled(int nodes,
                             const std::vector<std::pair<int, int>>& edges) {
   std::vector<std::vector<int>> next(nodes);
-  std::vector<int> missing(nodes, 0);
-  for (const auto& [from, to] : edges) {
-    next[from].push_back(to);
-    ++missing[to];
-  }
-  std::vector<int> free;
-  for (int i = 0; i < nodes; ++i) {
-    if (missing[i] == 0) free.push_back(i);
-  }
+  for (const auto& [from, to] : edges) next[from].push_back(to);
   std::vector<bool> entangled(nodes, true);
-  while (!free.empty()) {
-    const int node = free.back();
-    free.pop_back();
-    entangled[node] = false;
-    for (const int to : next[node]) {
-      if (--missing[to] == 0) free.push_back(to);
-    }
-  }
+  for (const int node : TopologicalOrder(next)) entangled[node] = false;
   return entangled;
 }
 
@@ -336,6 +321,23 @@ absl::Status CheckSinks(const GraphProfile& graph) {
 }
 
 }  // namespace
+
+std::vector<int> TopologicalOrder(const std::vector<std::vector<int>>& next) {
+  std::vector<int> missing(next.size(), 0);
+  for (const std::vector<int>& ends : next) {
+    for (const int to : ends) ++missing[to];
+  }
+  std::vector<int> order;
+  for (size_t node = 0; node < next.size(); ++node) {
+    if (missing[node] == 0) order.push_back(static_cast<int>(node));
+  }
+  for (size_t at = 0; at < order.size(); ++at) {
+    for (const int to : next[order[at]]) {
+      if (--missing[to] == 0) order.push_back(to);
+    }
+  }
+  return order;
+}
 
 absl::StatusOr<GraphProfile> ParseGraphProfile(absl::string_view text) {
   PACELINE_ASSIGN_OR_RETURN(Lines lines, LinesOf(text));

@@ -47,6 +47,11 @@ inline constexpr int kMostProfileEdges = 100'000;
 // Larger milliseconds or bytes are a mistake; up to this, sums stay finite.
 inline constexpr double kMostProfileNumber = 1e18;
 
+// Returns the nodes that are on no cycle and behind none, each after those that
+// it needs (Kahn 1962).  O(nodes + edges).
+//   next  [nodes]: the ends of the edges from each
+std::vector<int> TopologicalOrder(const std::vector<std::vector<int>>& next);
+
 // Parses a profile.  Like the released optimizer, it leaves out sources whose
 // description starts with "Input" (the first stage reads the data), and outputs
 // ("__getitem__...") that no node uses.  Several other sources are legal; each

@@ -126,8 +126,7 @@ class PipedreamSolver {
   double SyncSeconds(int first, int last, int machines) const;
 
  private:
-  // A stage on so many replicas, with so many devices behind them, takes
-  // compute x share + parameters x sync.
+  // A stage on these replicas takes compute x share + parameters x sync.
   struct Replicas {
     double share = 0;
     double sync = 0;
@@ -185,7 +184,8 @@ class PipedreamSolver {
   int last_ = 0;
   int later_ = 0;
   double most_ = HUGE_VAL;
-  // [devices + 1][chains]: the first state that so many devices may reach.
+  // [devices + 1][chains]: the first state that this number of devices may
+  // reach.
   std::vector<std::vector<int>> begin_;
   // [devices + 1][states]: seconds of (state, last] on at most this many
   // devices, behind another stage.
@@ -226,7 +226,7 @@ double PipedreamSolver::Seconds(const RowStage& stage, bool is_first) const {
 
 // --- rows ---
 
-// Solves rows that end at `last` for runs on up to so many machines.  Leaves
+// Solves rows that end at `last` for runs on up to `machines` machines.  Leaves
 // out states so far from it that the devices cannot hold the states between, or
 // not compute or synchronise them within `most` seconds, and does not find
 // longer rows.
@@ -560,9 +560,7 @@ absl::Status NothingFits(const GraphProfile& graph, const StateSpace& space,
 LayerRange Append(const StateSpace& space, int first, int last,
                   std::vector<int>& order) {
   std::vector<int> nodes = space.NodesBetween(first, last);
-  std::sort(nodes.begin(), nodes.end(), [&](int a, int b) {
-    return space.node_rank[a] < space.node_rank[b];
-  });
+  std::ranges::sort(nodes, {}, [&](int n) { return space.node_rank[n]; });
   const int begin = static_cast<int>(order.size());
   order.insert(order.end(), nodes.begin(), nodes.end());
   return {begin, static_cast<int>(order.size())};

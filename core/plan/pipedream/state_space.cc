@@ -54,23 +54,17 @@ Links LinksOf(const GraphProfile& graph, int words) {
               {},
               std::vector<Held>(nodes, Held(words, 0)),
               std::vector<bool>(nodes, true)};
-  std::vector<int> missing(nodes, 0);
   for (const auto& [from, to] : graph.edges) {
     links.next[from].push_back(to);
     links.is_source[to] = false;
-    ++missing[to];
   }
-  for (int i = 0; i < nodes; ++i) {
-    if (missing[i] == 0) links.order.push_back(i);
-  }
-  for (size_t at = 0; at < links.order.size(); ++at) {
-    const int node = links.order[at];
+  links.order = TopologicalOrder(links.next);
+  for (const int node : links.order) {
     Add(links.needed[node].data(), node);
     for (const int to : links.next[node]) {
       for (int w = 0; w < words; ++w) {
         links.needed[to][w] |= links.needed[node][w];
       }
-      if (--missing[to] == 0) links.order.push_back(to);
     }
   }
   return links;

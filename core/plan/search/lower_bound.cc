@@ -178,8 +178,7 @@ class Packing {
       rates_.push_back(RateOf(device));
       by_rate_.push_back(device);
     }
-    std::stable_sort(by_rate_.begin(), by_rate_.end(),
-                     [&](int a, int b) { return rates_[a] < rates_[b]; });
+    std::ranges::stable_sort(by_rate_, {}, [&](int d) { return rates_[d]; });
   }
 
   // Returns a lower bound of the sum of stages and transfers at a pace of at

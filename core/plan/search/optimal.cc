@@ -40,9 +40,8 @@ double SecondsOf(const PlanProblem& problem, const Placement& placement) {
 std::vector<int> StageCounts(int most, int stages) {
   std::vector<int> counts(most);
   std::iota(counts.rbegin(), counts.rend(), 1);
-  std::stable_sort(counts.begin(), counts.end(), [stages](int a, int b) {
-    return std::abs(a - stages) < std::abs(b - stages);
-  });
+  std::ranges::stable_sort(
+      counts, {}, [stages](int count) { return std::abs(count - stages); });
   return counts;
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -368,6 +369,8 @@ TransferCost TransferOf(const CostTable& table, const Sets& sets, int cut,
 struct RestCost {
   double sum = 0;
   double pace = 0;
+
+  friend auto operator<=>(const RestCost&, const RestCost&) = default;
 };
 
 // Returns the least cost of an edge with its share of the transfers: each side
@@ -384,10 +387,7 @@ RestCost LeastOf(const PlanProblem& problem, const Edge& edge) {
 // Keeps the pairs none of which is better in both; if too many remain, joins
 // neighbours to a pair below both.
 void Reduce(std::vector<RestCost>& costs) {
-  std::sort(costs.begin(), costs.end(),
-            [](const RestCost& a, const RestCost& b) {
-              return a.sum != b.sum ? a.sum < b.sum : a.pace < b.pace;
-            });
+  std::sort(costs.begin(), costs.end());
   size_t kept = 0;
   for (const RestCost& cost : costs) {
     if (kept > 0 && cost.pace >= costs[kept - 1].pace) continue;

@@ -134,11 +134,9 @@ std::vector<std::string> PolicyNames() {
 absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
                                      const PlanProblem& problem,
                                      const PolicyOptions& options) {
+  const std::string name = PresentPolicy(policy);
   const auto* const known =
-      std::find_if(std::begin(kPolicies), std::end(kPolicies),
-                   [name = PresentPolicy(policy)](const Policy& each) {
-                     return each.name == name;
-                   });
+      std::ranges::find(kPolicies, absl::string_view(name), &Policy::name);
   if (known == std::end(kPolicies)) return UnknownPolicy(policy);
   PACELINE_RETURN_IF_ERROR(CheckProblem(problem));
   if (problem.splits && problem.replicas) {

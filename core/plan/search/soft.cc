@@ -384,9 +384,7 @@ std::vector<WalkStage> Relaxation::Round(const std::vector<double>& logits) {
       leanings.push_back({best - own[s], d, s});
     }
   }
-  std::stable_sort(
-      leanings.begin(), leanings.end(),
-      [](const Leaning& a, const Leaning& b) { return a.less < b.less; });
+  std::ranges::stable_sort(leanings, {}, &Leaning::less);
   // First give every stage one device, those first that lose least; then every
   // other device goes to the stage it prefers.
   std::vector<bool> used(static_cast<size_t>(devices_), false);

@@ -49,8 +49,6 @@ TEST(Simulate, NamesWhatIsWrong) {
        "optimizer_seconds is -1"},
       {[](Chain& c) { c.options.gate_seconds = NAN; }, "gate_seconds is nan"},
       {[](Chain& c) { c.options.load_seconds = -2; }, "load_seconds is -2"},
-      {[](Chain& c) { c.options.shared_cpu = {true}; },
-       "shared_cpu of 1 devices, there are 3"},
       {[](Chain& c) { c.options.credit_frames = -1; }, "credit_frames is -1"},
       {[](Chain& c) { c.options.slow_downs = {{.device = 3, .factor = 2}}; },
        "a slow-down of device 3: there are 3"},

@@ -46,9 +46,6 @@ Chain RandomChain(uint32_t seed) {
   chain.options.load_seconds = 0.125;
   chain.options.gate_seconds = 0.25;
   chain.options.optimizer_seconds.assign(seconds.size(), 0.5);
-  for (size_t i = 0; i < seconds.size(); ++i) {
-    chain.options.shared_cpu.push_back(random() % 2 == 0);
-  }
   return chain;
 }
 
@@ -67,10 +64,8 @@ TEST(Simulate, SpendsEveryDevicesTimeOnSomething) {
       EXPECT_NEAR(use.forward_seconds,
                   micro_batches * layer.forward_seconds / speed, kRounding)
           << seed;
-      double total = BusySeconds(use) + use.wait_seconds;
-      if (chain.options.shared_cpu[d]) {
-        total += use.send_seconds + use.receive_seconds;
-      }
+      const double total = BusySeconds(use) + use.wait_seconds +
+                           use.send_seconds + use.receive_seconds;
       EXPECT_NEAR(total, result.seconds, kRounding) << seed;
     }
   }
@@ -299,27 +294,14 @@ TEST(Credit, HoldsAFastFirstStageBackBetweenBatchesOfForwards) {
 
 // --- CPU of frames, overlap -------------------------------------------------
 
-TEST(Frames, OnACoreOfTheirOwnDoNotDelayCompute) {
+TEST(Frames, DelayCompute) {
   Chain chain = Chain::Equal(2, 4, false);
   for (Device& device : chain.problem.devices) device.frame_seconds = 0.5;
-  const double shared = chain.Run().step_seconds;
-  chain.options.shared_cpu = {false, false};
 
   const SimulationResult result = chain.Run();
 
-  EXPECT_DOUBLE_EQ(shared, 1.5 + 4 * 1.5);
-  EXPECT_DOUBLE_EQ(result.step_seconds, 1 + 0.5 + 0.5 + 4);
+  EXPECT_DOUBLE_EQ(result.step_seconds, 1.5 + 4 * 1.5);
   EXPECT_DOUBLE_EQ(result.devices[0].send_seconds, 2);
-  // Another core's work is no work of the compute thread.
-  EXPECT_DOUBLE_EQ(result.devices[0].wait_seconds, 2);
-}
-
-TEST(Frames, OnACoreOfTheirOwnAreBoundByItsThroughput) {
-  Chain chain = Chain::Equal(2, 4, false);
-  chain.problem.devices[0].frame_seconds = 3;
-  chain.options.shared_cpu = {false, false};
-
-  EXPECT_DOUBLE_EQ(chain.Run().step_seconds, 1 + 4 * 3 + 1);
 }
 
 TEST(Frames, WithoutOverlapStopTheSender) {

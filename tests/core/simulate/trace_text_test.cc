@@ -1,5 +1,3 @@
-#include "core/simulate/trace_text.h"
-
 #include <cmath>
 #include <map>
 #include <set>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/random.h"
 #include "core/schedule/schedule.h"
+#include "core/simulate/simulation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -165,7 +164,6 @@ TEST(TraceText, IsWhatTheFormatSaysUnderEverySchedule) {
         chain.options.schedule = schedule;
         chain.options.steps = 2;
         chain.options.keep_trace = true;
-        if (round % 2 == 1) chain.options.shared_cpu.assign(4, false);
 
         const auto problems = TraceFormat::ProblemsOf(
             TraceText(chain.problem, chain.Run().trace));
