@@ -43,7 +43,7 @@
 #include "core/os/discovery.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/tls.h"
-#include "core/schedule/traits.h"
+#include "core/schedule/schedule.h"
 #include "core/trust/secret.h"
 #include "core/weights/load.h"
 #include "core/weights/safetensors.h"

@@ -36,7 +36,6 @@
 #include "core/os/read_access.h"
 #include "core/os/steady_wait.h"
 #include "core/os/thread.h"
-#include "core/os/ticker.h"
 #include "core/rpc/enrol.h"
 #include "core/trust/secret.h"
 #include "core/weights/load.h"

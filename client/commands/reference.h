@@ -11,7 +11,7 @@
 #include "client/render/console.h"
 #include "client/values/document.h"
 #include "core/job/spec/job_spec.h"
-#include "core/weights/weights_summary.h"
+#include "core/weights/safetensors.h"
 
 namespace paceline {
 

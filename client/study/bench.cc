@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "client/values/text.h"
 #include "core/base/counted.h"
-#include "core/schedule/traits.h"
+#include "core/schedule/schedule.h"
 
 namespace paceline {
 

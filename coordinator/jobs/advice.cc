@@ -7,7 +7,7 @@
 #include "core/data/data_sets.h"
 #include "core/job/job_keys.h"
 #include "core/optim/step_gate.h"
-#include "core/schedule/traits.h"
+#include "core/schedule/schedule.h"
 
 namespace paceline {
 namespace {

@@ -13,7 +13,7 @@
 #include "core/job/aggregation.h"
 #include "core/optim/step_gate.h"
 #include "core/rpc/convert/report_convert.h"
-#include "core/schedule/traits.h"
+#include "core/schedule/schedule.h"
 
 namespace paceline {
 namespace {

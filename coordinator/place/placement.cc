@@ -19,7 +19,7 @@
 #include "core/job/aggregation.h"
 #include "core/model/stage_drop.h"
 #include "core/plan/inputs.h"
-#include "core/schedule/traits.h"
+#include "core/schedule/schedule.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {

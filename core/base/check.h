@@ -2,13 +2,19 @@
 // defines.
 #pragma once
 
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 
 namespace paceline {
 
 // Prints and aborts.  `what` holds the values that broke the invariant.
-[[noreturn]] void Panic(const char* file, int line, const char* condition,
-                        const std::string& what);
+[[noreturn]] inline void Panic(const char* file, int line,
+                               const char* condition, const std::string& what) {
+  std::fprintf(stderr, "%s:%d: broken invariant: %s: %s\n", file, line,
+               condition, what.c_str());
+  std::abort();
+}
 
 }  // namespace paceline
 

@@ -1,8 +1,10 @@
 // Time for the logic: the caller hands it in, the logic never reads a clock.
 #pragma once
 
+#include <chrono>
 #include <compare>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace paceline {
@@ -38,8 +40,11 @@ class Clock {
 // The process's clocks.  Immutable.
 class SystemClock final : public Clock {
  public:
-  Instant Now() const override;
-  absl::Time Today() const override;
+  Instant Now() const override {
+    return {
+        absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch())};
+  }
+  absl::Time Today() const override { return absl::Now(); }
 };
 
 }  // namespace paceline

@@ -84,4 +84,19 @@ std::string ToUtf8(absl::string_view text, size_t most_bytes) {
   return clean;
 }
 
+std::string JsonQuoted(absl::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      absl::StrAppend(&quoted, "\\u", absl::Hex(c, absl::kZeroPad4));
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
 }  // namespace paceline

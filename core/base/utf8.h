@@ -25,4 +25,8 @@ bool HoldsControl(absl::string_view text);
 // it returns.
 std::string ToUtf8(absl::string_view text, size_t most_bytes);
 
+// Returns `text` as a JSON string with its quotes.  Bytes above ASCII pass
+// through: they are to be UTF-8, as JSON is.
+std::string JsonQuoted(absl::string_view text);
+
 }  // namespace paceline

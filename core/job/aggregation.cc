@@ -14,7 +14,7 @@
 #include "core/model/stage_drop.h"
 #include "core/round/rules/rule_blocks.h"
 #include "core/round/rules/rule_traits.h"
-#include "core/schedule/traits.h"
+#include "core/schedule/schedule.h"
 
 namespace paceline {
 namespace {

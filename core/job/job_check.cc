@@ -19,7 +19,7 @@
 #include "core/model/fine_tuning.h"
 #include "core/model/stage_drop.h"
 #include "core/round/rules/rule_traits.h"
-#include "core/schedule/traits.h"
+#include "core/schedule/schedule.h"
 
 namespace paceline {
 namespace {

@@ -14,7 +14,7 @@
 #include "core/model/catalog.h"
 #include "core/model/fine_tuning.h"
 #include "core/round/rules/rule_traits.h"
-#include "core/schedule/traits.h"
+#include "core/schedule/schedule.h"
 
 namespace paceline {
 namespace {

@@ -14,6 +14,14 @@
 
 namespace paceline {
 
+// Layers [first, last) of the model's chain.
+struct LayerRange {
+  int first = 0;
+  int last = 0;
+
+  friend bool operator==(const LayerRange&, const LayerRange&) = default;
+};
+
 // Low-rank adapters beside linear maps of an operation: W x + b becomes
 // W x + b + scale B (A x).
 struct Adapters {

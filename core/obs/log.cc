@@ -29,7 +29,7 @@ constexpr absl::string_view kCutMark = " [cut]";
 
 struct Level {
   absl::string_view name;
-  spdlog::level::level_enum of_spdlog;
+  spdlog::level::level_enum spdlog;
   int priority;  // as syslog(3) numbers them
 };
 constexpr std::array<Level, 4> kLevels = {{{"debug", spdlog::level::debug, 7},
@@ -60,7 +60,7 @@ std::unique_ptr<spdlog::logger> MakeLogger(const LogOptions& options) {
   // The level is part of the text, so that its name is ours and not spdlog's.
   logger->set_formatter(std::make_unique<spdlog::pattern_formatter>(
       "%Y-%m-%dT%H:%M:%S.%eZ %n %v", spdlog::pattern_time_type::utc));
-  logger->set_level(Of(options.level).of_spdlog);
+  logger->set_level(Of(options.level).spdlog);
   logger->set_error_handler([](const std::string&) {});
   return logger;
 }
@@ -177,8 +177,8 @@ void Write(LogLevel level, const std::string& text,
   if (printed && logging.uses_journal) {
     WriteToJournal(level, text, fields);
   } else if (printed) {
-    logging.logger->log(Of(level).of_spdlog, spdlog::string_view_t(absl::StrCat(
-                                                 Of(level).name, " ", text)));
+    logging.logger->log(Of(level).spdlog, spdlog::string_view_t(absl::StrCat(
+                                              Of(level).name, " ", text)));
   }
   if (level < LogLevel::kInfo) return;
   absl::MutexLock lock(&logging.sink_mutex);
@@ -239,12 +239,12 @@ std::vector<std::string> JournalFields(const LogOptions& options,
 }
 
 void SetLogLevel(LogLevel level) {
-  TheLogging().logger->set_level(Of(level).of_spdlog);
+  TheLogging().logger->set_level(Of(level).spdlog);
   Log(LogLevel::kInfo, absl::StrCat("the log level is ", LogLevelName(level)));
 }
 
 bool LogEnabled(LogLevel level) {
-  return TheLogging().logger->should_log(Of(level).of_spdlog);
+  return TheLogging().logger->should_log(Of(level).spdlog);
 }
 
 void Log(LogLevel level, absl::string_view sentence,

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "core/os/ticker.h"
+#include "core/os/thread.h"
 
 namespace paceline {
 

@@ -1,5 +1,5 @@
-// Which files of this machine may be read because somebody else has named them:
-// a job's data, weights and scripts.
+// Limits which files of this machine a job may name and so have read: its data,
+// weights and scripts.
 #pragma once
 
 #include <cstddef>
@@ -15,34 +15,34 @@
 namespace paceline {
 
 struct ReadAccess {
-  // All that lies below them may be read.  Absolute paths; links in them are
-  // followed at each use, since a disk may be mounted later.
+  // Everything below these folders may be read.  Absolute paths; links in them
+  // are followed at each use, since a disk may be mounted later.
   std::vector<std::string> folders = {};
-  // Below them also what is hidden, or lies in a hidden folder: its name begins
-  // with a dot.
+  // Hidden files, and files in hidden folders, may be read too; their names
+  // begin with a dot.
   bool hidden = false;
   // Files and folders that stay closed wherever they lie: the process's own
   // key, configuration and state.
   std::vector<std::string> never = {};
 };
 
-// The functions below judge by `access` from now on.  Once, before there are
-// other threads; again only in tests.  Nothing, as in a process that never
-// calls this: they open all that its user may.
+// Sets the limits of the functions below.  Call it once, before there are other
+// threads; again only in tests.  Without limits, as in a process that never
+// calls this, they open every file that its user may read.
 void LimitReads(std::optional<ReadAccess> access);
 
 enum class FileKind { kFile, kFolder, kEither };
 
-// Opens `path` for reading; the descriptor is the caller's.  Judges what was
-// opened: the kernel says where it lies, with all links followed, so that no
-// link can be changed between the judgement and the use.  Pipes and devices are
-// turned away before they are opened for reading, which might wait or set
-// something off.
+// Opens `path` for reading; the descriptor is the caller's.  Judges the opened
+// file: the kernel says where it lies, with all links followed, so that nobody
+// can change a link between the judgement and the use.  Refuses pipes and
+// devices before it opens them for reading, which might wait or start
+// something.
 //
 // Errors (the message names the path):
 //   NotFound, PermissionDenied  as the system says, about what may be read
 //   PermissionDenied  it may not be read: says where files may lie; the same
-//                     for what is not there, so that nobody finds out by asking
+//                     for a missing file, so that nobody can probe for files
 //   InvalidArgument   not of this kind
 absl::StatusOr<int> OpenToRead(const std::string& path, FileKind kind);
 
@@ -64,10 +64,9 @@ struct FolderEntry {
 absl::StatusOr<std::vector<FolderEntry>> ListFolder(
     const std::string& path, size_t most = std::numeric_limits<size_t>::max());
 
-// Another number, in this process, when `path` leads elsewhere, comes, goes,
-// may now be read, or has another size or time; the same for what lies below
-// it, of which the first 10,000 entries count and are looked at.  Reads no
-// content.
+// Returns a number that changes, within this process, when `path` leads
+// elsewhere, comes, goes, may now be read, or has another size or time.  Of a
+// folder the first 10,000 entries below it count as well.  Reads no content.
 size_t StampOf(const std::string& path);
 
 }  // namespace paceline

@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "core/model/layer_range.h"
+#include "core/model/description.h"
 
 namespace paceline {
 

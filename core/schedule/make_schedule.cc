@@ -14,7 +14,6 @@
 #include "core/base/status_macros.h"
 #include "core/schedule/asynchronous.h"
 #include "core/schedule/schedule.h"
-#include "core/schedule/traits.h"
 
 namespace paceline {
 namespace {
@@ -27,7 +26,7 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 // much work as the forward.
 int64_t TicksOf(Op op) { return op == Op::kBackward ? 2 : 1; }
 
-// The lower, the more others wait for it.
+// A lower rank goes first: other stages wait for it more.
 int RankOf(Op op) {
   switch (op) {
     case Op::kForward:
@@ -51,9 +50,9 @@ int RankOf(Op op) {
 //      of two stages, any other kind and micro-batch can be ready on one only,
 //      as one's output is the other's input.
 //
-// Each stage's own order is kept, and so is what it proves of kept
-// micro-batches.  The result cannot deadlock: sorted by the tick in which they
-// started, all computes have their inputs before them.
+// Each stage keeps its own order, and so the bounds of kept micro-batches that
+// this order proves.  The result cannot deadlock: sorted by the tick in which
+// they started, all computes have their inputs before them.
 class ListScheduler {
  public:
   ListScheduler(const std::vector<InstructionList>& orders,
@@ -91,8 +90,8 @@ class ListScheduler {
   }
 
  private:
-  // When what the neighbours wait for was there; kNever before its compute
-  // started.
+  // The tick at which the output of a compute was there; kNever before the
+  // compute started.
   int64_t& FinishedAt(int stage, int micro_batch, bool forward) {
     return finished_at_[stage][2 * static_cast<size_t>(micro_batch) +
                                (forward ? 0 : 1)];
@@ -526,6 +525,48 @@ absl::StatusOr<ScheduleBounds> BoundsOfRun(ScheduleRequest request) {
     TakeLarger(others.kept_micro_batches, &bounds.kept_micro_batches);
   }
   return bounds;
+}
+
+// --- text ---
+
+namespace {
+
+// By Op.
+constexpr absl::string_view kOpNames[] = {
+    "LOAD",   "RECV_F", "F", "SEND_F", "RECV_B", "B",
+    "SEND_B", "STEP",   "I", "W",      "UPDATE"};
+
+}  // namespace
+
+absl::string_view NameOf(Op op) { return kOpNames[static_cast<size_t>(op)]; }
+
+std::string ToText(const Instruction& instruction) {
+  const auto [stage, op, micro_batch] = instruction;
+  return op == Op::kStep ? absl::StrCat(stage, NameOf(op))
+                         : absl::StrCat(stage, NameOf(op), micro_batch);
+}
+
+std::optional<Instruction> PartnerOf(const Instruction& instruction) {
+  const auto [stage, op, micro_batch] = instruction;
+  switch (op) {
+    case Op::kSendF:
+      return Instruction{stage + 1, Op::kRecvF, micro_batch};
+    case Op::kRecvF:
+      return Instruction{stage - 1, Op::kSendF, micro_batch};
+    case Op::kSendB:
+      return Instruction{stage - 1, Op::kRecvB, micro_batch};
+    case Op::kRecvB:
+      return Instruction{stage + 1, Op::kSendB, micro_batch};
+    default:
+      return std::nullopt;
+  }
+}
+
+std::string ToText(const InstructionList& instructions) {
+  return absl::StrJoin(instructions, " ",
+                       [](std::string* out, const Instruction& instruction) {
+                         absl::StrAppend(out, ToText(instruction));
+                       });
 }
 
 }  // namespace paceline

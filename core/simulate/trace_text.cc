@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/utf8.h"
 #include "core/simulate/simulation.h"
 
 namespace paceline {
@@ -16,22 +17,6 @@ namespace {
 constexpr int kComputeThread = 0;
 constexpr int kFramesThread = 1;
 constexpr int kFirstLinkThread = 2;
-
-// JSON's own escapes; other bytes stay as they are.
-std::string Quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppendFormat(&out, "\\u%04x", c);
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
 
 // Viewers keep whole nanoseconds, and want slices of a track to lie beside each
 // other: what is rounded are ends, not durations.
@@ -96,15 +81,15 @@ class Writer {
 
   void WriteThreadName(int device, int thread, const std::string& name) {
     Line(absl::StrCat("{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":", device,
-                      ",\"tid\":", thread, ",\"args\":{\"name\":", Quoted(name),
-                      "}}"));
+                      ",\"tid\":", thread,
+                      ",\"args\":{\"name\":", JsonQuoted(name), "}}"));
   }
 
   void WriteNames() {
     for (const auto& [device, used] : used_) {
       Line(absl::StrCat(
           "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":", device,
-          ",\"args\":{\"name\":", Quoted(NameOfDevice(device)), "}}"));
+          ",\"args\":{\"name\":", JsonQuoted(NameOfDevice(device)), "}}"));
       Line(absl::StrCat("{\"name\":\"process_sort_index\",\"ph\":\"M\",",
                         "\"pid\":", device,
                         ",\"args\":{\"sort_index\":", device, "}}"));

@@ -33,8 +33,8 @@ enum class SequenceVerdict : uint8_t {
 // always has more than `bound` to go on with, and credits are few.
 class CreditLedger {
  public:
-  // A credit is also due when so many bytes are here that the sender still
-  // keeps: large frames are let go soon, small ones in groups.
+  // A credit is also due when this many bytes have come that the sender still
+  // keeps: so it drops large frames soon, and small ones in groups.
   static constexpr int64_t kKeptBytes = 1 << 20;
 
   // bound: > 0.  kept_bytes: instead of kKeptBytes; 1 tells of every frame.
@@ -77,19 +77,19 @@ class ResendWindow {
   bool HasCredit(int frames) const { return end() + frames <= granted_; }
   size_t kept() const { return kept_.size(); }
 
-  // The sequence of a frame to be encoded and then filled in.  Frames leave in
-  // the order of their sequence, whoever fills in first.
+  // Returns the sequence of a frame to be encoded and then filled in.  Frames
+  // leave in the order of their sequence, in whatever order they are filled in.
   int64_t Reserve();
   void Fill(int64_t sequence, EncodedFrame frame);
 
-  // The stream broke: nothing is sent until the receiver has said, in a new
-  // one, what it has.
+  // The stream broke: the window sends nothing until a credit comes in a new
+  // stream.
   void OnBroken();
 
   // Forgets what has been received; after OnBroken() starts over from there.
   // Errors (state unchanged):
-  //   InvalidArgument  it claims frames that were never sent, or, after it has
-  //                    said what it has in a new stream, not sent again there
+  //   InvalidArgument  it claims frames that were never sent, or, after its
+  //                    first credit in a new stream, not sent again there
   //   Aborted          it wants frames again that it had acknowledged
   absl::Status OnCredit(const Credit& credit);
 

@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "core/job/made_with.h"
 #include "core/model/description.h"
-#include "core/model/layer_range.h"
 #include "core/weights/safetensors_layout.h"
 
 namespace paceline {

@@ -10,6 +10,7 @@
 // A file is hostile until proven otherwise.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
@@ -18,11 +19,18 @@
 
 #include "absl/status/statusor.h"
 #include "core/weights/safetensors_layout.h"
-#include "core/weights/weights_summary.h"
 
 namespace paceline {
 
-// Sees what a file has and says by name what of it shall be read.
+// A summary of a weights file for people, without the values.
+struct WeightsSummary {
+  std::vector<TensorPlace> tensors;  // in the order of their data
+  std::map<std::string, std::string> metadata;
+  int64_t file_bytes = 0;
+  std::string sha256;  // of the whole file, lower hex
+};
+
+// Sees the tensors of a file and returns the names of those to read.
 using ChooseTensors = std::function<absl::StatusOr<std::set<std::string>>(
     const std::vector<TensorPlace>& tensors)>;
 

@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "core/base/errors.h"
 #include "core/base/status_macros.h"
+#include "core/base/utf8.h"
 
 namespace paceline {
 namespace {
@@ -15,38 +16,21 @@ namespace {
 constexpr int64_t kAlignment = 8;
 constexpr absl::string_view kMetadataKey = "__metadata__";
 
-// A JSON string with its quotes.  Bytes above ASCII pass through: names are
-// UTF-8, which JSON is.
-std::string Quoted(absl::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppend(&quoted, "\\u", absl::Hex(c, absl::kZeroPad4));
-    } else {
-      quoted += c;
-    }
-  }
-  quoted += '"';
-  return quoted;
-}
-
 std::string MetadataJson(const std::map<std::string, std::string>& metadata) {
   std::vector<std::string> entries;
   for (const auto& [key, value] : metadata) {
-    entries.push_back(absl::StrCat(Quoted(key), ":", Quoted(value)));
+    entries.push_back(absl::StrCat(JsonQuoted(key), ":", JsonQuoted(value)));
   }
   return absl::StrCat("{", absl::StrJoin(entries, ","), "}");
 }
 
 // `begin` counts from where the data starts, as the format wants it.
 std::string TensorJson(const TensorPlace& place, int64_t begin) {
-  return absl::StrCat(
-      Quoted(place.name), ":{\"dtype\":", Quoted(DTypeName(place.dtype)),
-      ",\"shape\":[", absl::StrJoin(place.shape, ","), "],\"data_offsets\":[",
-      begin, ",", begin + place.bytes, "]}");
+  return absl::StrCat(JsonQuoted(place.name),
+                      ":{\"dtype\":", JsonQuoted(DTypeName(place.dtype)),
+                      ",\"shape\":[", absl::StrJoin(place.shape, ","),
+                      "],\"data_offsets\":[", begin, ",", begin + place.bytes,
+                      "]}");
 }
 
 // Fills in bytes, and offset counted from where the data starts.  Returns the
@@ -56,15 +40,16 @@ absl::StatusOr<int64_t> PlaceTensors(std::vector<TensorPlace>& tensors) {
   int64_t end = 0;
   for (TensorPlace& place : tensors) {
     if (place.name == kMetadataKey || !names.insert(place.name).second) {
-      return InvalidArgument("two entries named ", Quoted(place.name));
+      return InvalidArgument("two entries named ", JsonQuoted(place.name));
     }
     if (ElementBytes(place.dtype) == 0) {
-      return InvalidArgument("tensor ", Quoted(place.name), " has no dtype");
+      return InvalidArgument("tensor ", JsonQuoted(place.name),
+                             " has no dtype");
     }
     place.offset = end;
     place.bytes = TensorBytes(place.dtype, place.shape);
     if (place.bytes < 0 || __builtin_add_overflow(end, place.bytes, &end)) {
-      return InvalidArgument("tensor ", Quoted(place.name), " of shape [",
+      return InvalidArgument("tensor ", JsonQuoted(place.name), " of shape [",
                              absl::StrJoin(place.shape, ","),
                              "] has an impossible size");
     }
@@ -90,7 +75,7 @@ absl::StatusOr<SafetensorsLayout> LayOut(
   std::vector<std::string> entries;
   if (!metadata.empty()) {
     entries.push_back(
-        absl::StrCat(Quoted(kMetadataKey), ":", MetadataJson(metadata)));
+        absl::StrCat(JsonQuoted(kMetadataKey), ":", MetadataJson(metadata)));
   }
   for (const TensorPlace& place : tensors) {
     entries.push_back(TensorJson(place, place.offset));

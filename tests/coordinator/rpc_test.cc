@@ -24,7 +24,7 @@
 #include "core/base/clock.h"
 #include "core/optim/state_layout.h"
 #include "core/os/files.h"
-#include "core/os/ticker.h"
+#include "core/os/thread.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/job_convert.h"

@@ -11,7 +11,7 @@
 #include "coordinator/watch/http.h"
 #include "coordinator/watch/metrics.h"
 #include "core/base/clock.h"
-#include "core/os/ticker.h"
+#include "core/os/thread.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/json_convert.h"

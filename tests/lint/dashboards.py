@@ -11,7 +11,7 @@ import yaml
 from formats import run
 from tree import Problem
 
-DECLARATIONS = ("core/obs/process_metrics.h",
+DECLARATIONS = ("core/obs/metrics.h",
                 *(f"{folder}/metrics.{ending}"
                   for folder in ("coordinator/watch", "worker/control")
                   for ending in ("h", "cc")))

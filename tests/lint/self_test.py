@@ -371,7 +371,7 @@ class Dashboards(LintTest):
         self.dashboard(SECONDS, WAIT, name="dashboards/b.json")
         self.expect(dashboards.check_metrics, "dreams", "'event'")
         self.dashboard()
-        self.look(dashboards.check_metrics, "core/obs/process_metrics.h",
+        self.look(dashboards.check_metrics, "core/obs/metrics.h",
                   '  "process_open_fds"\n', "process_open_fds")
 
     def test_a_dashboard_that_differs_from_its_source_is_caught(self):

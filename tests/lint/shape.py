@@ -40,7 +40,7 @@ OF_DAY = re.compile(
     r"\b(CLOCK_REALTIME|pthread_cond_timedwait|sem_timedwait|timed_mutex)\b|"
     r"\b\w*(Await|When|Wait|Notification)With(Timeout|Deadline)\b|"
     r"\babsl::CondVar\b")
-MAY_NAME_TIME_OF_DAY = ("core/base/clock.cc", "core/rpc/grpc_waits.cc",
+MAY_NAME_TIME_OF_DAY = ("core/base/clock.h", "core/rpc/grpc_waits.cc",
                         "tests/support/set_clock.cc", "tests/support/tsan/")
 PYTHON_OF_DAY = re.compile(r"\btime\.time\(|\bdatetime\.now\(")
 # They compare with times in records of the daemons.

@@ -11,7 +11,7 @@
 #include "core/base/status_macros.h"
 #include "core/job/job_check.h"
 #include "core/plan/memory.h"
-#include "core/schedule/traits.h"
+#include "core/schedule/schedule.h"
 #include "core/simulate/program.h"
 #include "worker/pipeline/step_exchange.h"
 

@@ -7,7 +7,7 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/schedule/asynchronous.h"
-#include "core/schedule/traits.h"
+#include "core/schedule/schedule.h"
 #include "core/simulate/program.h"
 #include "worker/meters/cpu.h"
 

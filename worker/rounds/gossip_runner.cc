@@ -6,7 +6,7 @@
 #include "core/base/status_macros.h"
 #include "core/optim/step_gate.h"
 #include "core/round/rules/rule_blocks.h"
-#include "core/schedule/instruction.h"
+#include "core/schedule/schedule.h"
 #include "worker/rounds/parts/round_part.h"
 
 namespace paceline {

@@ -8,7 +8,7 @@
 #include "core/base/counted.h"
 #include "core/base/status_macros.h"
 #include "core/obs/log.h"
-#include "core/schedule/instruction.h"
+#include "core/schedule/schedule.h"
 #include "core/transfer/checksum.h"
 #include "worker/rounds/parts/round_part.h"
 

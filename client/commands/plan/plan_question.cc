@@ -24,7 +24,6 @@
 #include "core/plan/pipedream/state_space.h"
 #include "core/plan/plan.h"
 #include "core/schedule/schedule.h"
-#include "core/schedule/traits.h"
 
 namespace paceline {
 

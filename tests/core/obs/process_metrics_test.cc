@@ -1,6 +1,4 @@
 // A process shows what it uses.
-#include "core/obs/process_metrics.h"
-
 #include <cstdio>
 #include <string>
 
@@ -9,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/clock.h"
+#include "core/obs/metrics.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
-#include "core/schedule/instruction.h"
+#include "core/schedule/schedule.h"
 #include "paceline/v1/coordinator.pb.h"
 #include "paceline/v1/types.pb.h"
 #include "worker/pipeline/batch_source.h"

@@ -12,7 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "core/base/memory_pool.h"
+#include "core/base/tensor_memory.h"
 
 namespace paceline {
 
