@@ -80,7 +80,7 @@ absl::StatusOr<Document> ParseJson(const std::string& name,
 
 inline constexpr int64_t kMostWhole = std::numeric_limits<int64_t>::max();
 
-// What a field may hold.
+// The values that a field may hold.
 struct JsonBounds {
   int64_t least = 0;  // of a whole number
   int64_t most = kMostWhole;

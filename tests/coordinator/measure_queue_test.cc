@@ -1,4 +1,4 @@
-// Who measures what, and when: questions of tests/golden/coordinator/
+// The queue of measurements answers the questions of tests/golden/coordinator/
 // measurements.txt.
 //
 //   mesh a b            these workers are attached, at b:1

@@ -1,7 +1,7 @@
-// What workers of a pipeline exchange once a step in training.  The replicas of
-// a stage all get the sum of their gradients (ReplicaExchange).  Of parameters
-// that two layers share, the owner adds up the gradients, and all users get the
-// value after an update (TieExchange).
+// Workers of a pipeline exchange gradients and values once a step in training.
+// The replicas of a stage all get the sum of their gradients (ReplicaExchange).
+// The owner of parameters that two layers share adds up the gradients, and all
+// users get the value after an update (TieExchange).
 #pragma once
 
 #include <cstdint>

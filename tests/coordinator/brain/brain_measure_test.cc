@@ -1,5 +1,5 @@
-// What was measured of a job, beside what was predicted.  Who measures what is
-// in tests/golden/coordinator/measuring.txt.
+// The measured times of a job stand beside the predicted ones.  The scripts in
+// tests/golden/coordinator/measuring.txt say who measures.
 #include <vector>
 
 #include "coordinator/jobs/job_text.h"

@@ -92,7 +92,7 @@ class MeshScript {
   }
 
   JobSpec SpecAt(size_t i) const { return SpecOfText(Rest(i)); }
-  // What led here is not told.
+  // Plays the beginning without telling it.
   void Begin(const std::string& job) {
     Submit(SubmissionOf(SpecOfText(job)));
     EXPECT_EQ(out_, "");
@@ -295,7 +295,7 @@ class MeshScript {
     return true;
   }
 
-  // Of the first attempt.
+  // A checkpoint of the first attempt.
   static v1::Checkpoint CheckpointOf(int64_t step) {
     v1::Checkpoint checkpoint;
     checkpoint.mutable_cut()->set_attempt(1);
@@ -655,7 +655,8 @@ class MeshScript {
     }
   }
 
-  // Of the last layer; what the job reads too, if that is known.
+  // Names the holders of the last layer, and the job's inputs if they are
+  // known.
   static std::string HoldersOf(const CheckpointOrder& order) {
     return absl::StrCat(
         ", layer ", order.holders.size(), " from ",

@@ -1,4 +1,4 @@
-// What becomes of jobs and workers, as scripts that are played.
+// Scripts are played and tell what becomes of jobs and workers.
 #include "tests/coordinator/brain/mesh_script.h"
 
 #include <string>

@@ -1,4 +1,4 @@
-// What this end of a call says to messages that cannot be.
+// This end of a call refuses messages that cannot be.
 #include <string>
 #include <utility>
 
