@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdlib>
@@ -82,9 +83,13 @@ extern "C" time_t time(time_t* time) noexcept {
 }
 
 extern "C" long syscall(long number, ...) noexcept {
-  static const auto real =
-      reinterpret_cast<long (*)(long, long, long, long, long, long, long)>(
-          dlsym(RTLD_NEXT, "syscall"));
+  using Call = long(long, long, long, long, long, long, long);
+  // No static with a guard: a thread that waits for a guard calls this.
+  static constinit std::atomic<Call*> known = nullptr;
+  Call* real = known;
+  if (real == nullptr) {
+    known = real = reinterpret_cast<Call*>(dlsym(RTLD_NEXT, "syscall"));
+  }
   va_list list;
   va_start(list, number);
   long words[6];
