@@ -532,13 +532,27 @@ def throttled(pid, share):
         thread.join()
 
 
+def thread_of(pid, name):
+    """The number of the process's thread of this name."""
+    found = []
+
+    def look():
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # another one ends meanwhile
+                if (task / "comm").read_text().strip() == name:
+                    found.append(int(task.name))
+        return found
+
+    assert eventually(look), f"process {pid} has no thread {name}"
+    return found[0]
+
+
 @contextlib.contextmanager
 def frozen_thread(pid, name):
     """The process's thread of this name stands still meanwhile, and the others
     go on.  Skips the test where nobody may trace it."""
     seize, interrupt, detach, wait_all = 0x4206, 0x4207, 17, 0x40000000
-    thread = next(int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()
-                  if (task / "comm").read_text().strip() == name)
+    thread = thread_of(pid, name)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p,
                             ctypes.c_void_p]
