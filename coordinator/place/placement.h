@@ -92,8 +92,8 @@ class PlacementMemo {
  private:
   std::optional<uint64_t> key_;
   std::vector<double> slowness_;
-  // Shared with the work that is under way: it is dropped when nobody wants its
-  // result any more.
+  // The work that is under way holds a weak pointer to it.  The work is dropped
+  // when another placement has replaced this one.
   std::shared_ptr<std::optional<PlacementVerdict>> verdict_;
 };
 uint64_t PlacementKey(const std::vector<int64_t>& numbers);

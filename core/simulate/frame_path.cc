@@ -21,7 +21,7 @@ FramePath::FramePath(World& world) : world_(world) {
   if (credit_frames_ == 0) {
     if (program.training || world.options.steps == 1) return;
     // The data plane grants twice its bound, and the bound of batches that
-    // nothing separates is twice a batch (worker/agent/run_order).
+    // nothing separates is twice a batch (worker/control/run_order).
     credit_frames_ = 4 * program.micro_batches;
   }
   AddChannels();
