@@ -161,8 +161,10 @@ class ProcessCase(unittest.TestCase):
 
     def ended(self, finished, code, *says):
         """A command that ended with `code`, and says so much on stderr."""
-        self.assertEqual(finished.returncode, code,
-                         finished.stderr + finished.stdout)
+        if finished.returncode != code:
+            self.fail(f"ended with {finished.returncode}, not {code}\n"
+                      f"{finished.stdout[-2000:]}\n{finished.stderr}\n"
+                      f"{self.story()}")
         self.has(finished.stderr, *says)
         return finished
 
@@ -387,6 +389,12 @@ class MeshCase(ClientCase):
         self.mesh = Mesh(Settings.programs, workers, *flags)
         self.mesh.__enter__()  # pylint: disable=unnecessary-dunder-call
         self.addCleanup(self._stop)
+
+    def story(self):
+        warnings = (line for log in self.mesh.state.glob("mesh/logs/*.log")
+                    for line in log.read_text().splitlines()
+                    if re.search(r" (warn|error) |attached", line))
+        return "\n".join([super().story(), *warnings])[-6000:]
 
     def _stop(self):
         self.mesh.__exit__(None)
