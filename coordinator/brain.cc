@@ -91,8 +91,8 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     JobEntry& job = mesh_.jobs[id];
     job.record = std::move(record);
     job.restored = true;
-    job.counted_through = job.record.job.recorded_step();
-    job.kept = stored.views[id];
+    job.progress.counted_through = job.record.job.recorded_step();
+    job.groups.kept = stored.views[id];
     if (HasEnded(job.record.state())) {
       ++mesh_.ended[job.record.state()];
       mesh_.by_end.emplace(job.record.job.ended_unix_ms(), id);
@@ -150,7 +150,7 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(const v1::Registration& sent,
     }
   }
   if (JobEntry* const job = mesh_.JobOf(verdict.id)) {
-    job->renew.erase(verdict.id);
+    if (job->group.has_value()) job->group->renew.erase(verdict.id);
     CheckWorkers(*job, moment);
   }
   pipelines_.OnAttached(*mesh_.membership.Find(verdict.id), moment);
@@ -443,7 +443,8 @@ StandingOrder Brain::OrderOf(const Member& member, const JobEntry* job) const {
     return {std::nullopt, mesh_.measures.OrderOf(member.registration.name())};
   }
   StandingOrder order = {pipelines_.OrderOf(*job, member.id), std::nullopt};
-  order.renew = !order.run.has_value() && job->renew.contains(member.id);
+  order.renew = !order.run.has_value() && job->group.has_value() &&
+                job->group->renew.contains(member.id);
   if (job->IsPaused()) {
     order.measure = mesh_.measures.OrderOf(member.registration.name());
   }
@@ -538,12 +539,13 @@ v1::Job Brain::ViewStored(JobRecord record) const {
 
 v1::Job Brain::ViewOf(const JobEntry& job) const {
   v1::Job view = job.record.job;
-  if (job.behind.assigned() && job.record.state() == JobState::kQueued) {
+  if (job.queued.behind.assigned() && job.record.state() == JobState::kQueued) {
     // Not stored: it changes for all waiting jobs when the first of them
     // begins.
-    view.set_why(Sentence({absl::StrCat("waits for job ", job.behind.value,
-                                        ", which is before it in the queue"),
-                           mesh_.slow, mesh_.StoreText()}));
+    view.set_why(
+        Sentence({absl::StrCat("waits for job ", job.queued.behind.value,
+                               ", which is before it in the queue"),
+                  mesh_.slow, mesh_.StoreText()}));
   }
   *view.mutable_spec() = ToProto(job.record.spec);
   std::map<WorkerId, v1::JobMember> members;
@@ -562,8 +564,8 @@ v1::Job Brain::ViewOf(const JobEntry& job) const {
   }
   view.set_samples_per_second(SamplesPerSecond(job));
   view.set_phase(groups_.PhaseOf(job));
-  if (job.recovery != nullptr && job.meter.open().has_value()) {
-    *view.mutable_recovering() = *job.meter.open();
+  if (job.recovery != nullptr && job.attempt.meter.open().has_value()) {
+    *view.mutable_recovering() = *job.attempt.meter.open();
   }
   for (const v1::StageDrift& drift : DriftOf(job.record)) {
     *view.add_drift() = drift;

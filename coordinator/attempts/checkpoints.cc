@@ -117,8 +117,9 @@ void Checkpoints::Serve(Moment moment) {
     }
     const bool is_due =
         job->record.spec.train.checkpoint_every > 0 && safe.step >= DueAt(*job);
-    if (is_due || (exports_.contains(job->record.id()) &&
-                   safe.step >= job->deposit_from)) {
+    if (is_due ||
+        (exports_.contains(job->record.id()) &&
+         (!job->group.has_value() || safe.step >= job->group->deposit_from))) {
       return Begin(*job, safe, moment);
     }
   }
@@ -302,7 +303,7 @@ absl::StatusOr<std::optional<CheckpointId>> Checkpoints::OnExport(
       job->group->begun()) {
     const int64_t next = job->recovery->furthest() + 1;
     const int64_t steps = job->record.job.steps();
-    job->deposit_from = steps > 0 ? std::min(next, steps) : next;
+    job->group->deposit_from = steps > 0 ? std::min(next, steps) : next;
     exports_.insert(id);
     return std::nullopt;
   }

@@ -36,7 +36,7 @@ bool IsPunished(GroupExit exit) {
 // A repeated record counts once.
 void AddCosine(const v1::RoundRecord& record, JobEntry& job) {
   const auto [newest, is_new] =
-      job.cosine_steps.try_emplace(record.server(), record.step());
+      job.groups.cosine_steps.try_emplace(record.server(), record.step());
   if (!is_new && record.step() <= newest->second) return;
   newest->second = record.step();
   v1::Conflict& conflict = *job.record.job.mutable_conflict();
@@ -116,16 +116,10 @@ void Groups::Start(JobEntry& job, int64_t step, Moment moment) {
     workers.push_back(WorkerOf(*member));
     shares[stage.worker] = stage.share;
   }
-  job.events.ForgetEvaluations(record.evaluated_step());
-  job.said_running = job.said_deadline = false;
-  job.deposit_from = 0;
+  job.groups.events.ForgetEvaluations(record.evaluated_step());
   job.lost_error = absl::OkStatus();
-  job.returns.clear();
-  job.renew.clear();
-  job.unfit.clear();
-  job.cramped.clear();
-  job.incomplete_saves = 0;
-  job.kept = {record.attempt(), {}, {}, job.kept.faults_are_spent};
+  job.groups.kept = {
+      record.attempt(), {}, {}, job.groups.kept.faults_are_spent};
   job.group.emplace(OptionsOf(job), std::nullopt);
   job.group->Begin(workers, shares, step, moment.now);
   TakeNews(job, moment);
@@ -133,17 +127,16 @@ void Groups::Start(JobEntry& job, int64_t step, Moment moment) {
 
 void Groups::OnLeft(JobEntry& job) {
   job.group.reset();
-  job.evaluating.clear();
-  job.renew.clear();
   job.saving = false;
 }
 
 void Groups::Restore(JobEntry& job, Moment moment) {
-  const View view = job.kept.view;
-  if (view.id == ViewId() || job.kept.attempt != job.record.job.attempt()) {
+  const View view = job.groups.kept.view;
+  if (view.id == ViewId() ||
+      job.groups.kept.attempt != job.record.job.attempt()) {
     return;
   }
-  job.group.emplace(OptionsOf(job), view, job.kept.excluded);
+  job.group.emplace(OptionsOf(job), view, job.groups.kept.excluded);
   for (const StageOfPlan& stage : job.record.stages) {
     const Member* const member = mesh_.membership.Find(stage.worker);
     const v1::JobWorker* const worker = FindWorker(job.record, stage.worker);
@@ -151,8 +144,8 @@ void Groups::Restore(JobEntry& job, Moment moment) {
     job.group->Admit(WorkerOf(*member), stage.share, moment.now);
   }
   job.group->TakeNews();  // the stored view is no news
-  job.said_running = job.record.job.step() > 0;
-  job.events.ForgetEvaluations(job.record.job.evaluated_step());
+  job.group->said_running = job.record.job.step() > 0;
+  job.groups.events.ForgetEvaluations(job.record.job.evaluated_step());
   for (const ViewMember& member : view.members) {
     if (job.group->Has(member.id)) continue;
     job.group->OnGone(member.id, GroupExit::kRestarted,
@@ -212,13 +205,13 @@ void Groups::TakeReport(JobEntry& job, const Member& member,
 
 void Groups::TakeRound(JobEntry& job, const v1::RoundRecord& record,
                        Moment moment) {
-  const auto event = job.events.OnRecord(
+  const auto event = job.groups.events.OnRecord(
       record, [this](WorkerId worker) { return mesh_.NameOf(worker); });
   if (event.has_value()) mesh_.AddEvent(job, event->kind, event->text, moment);
   if (record.has_cosine()) AddCosine(record, job);
   const double longest = job.record.spec.aggregation.deadline;
   if (record.seconds() < longest || !HasLatePart(record)) return;
-  if (std::exchange(job.said_deadline, true)) return;
+  if (std::exchange(job.group->said_deadline, true)) return;
   mesh_.AddEvent(
       job, "warning",
       absl::StrFormat(
@@ -234,17 +227,17 @@ void Groups::TakePartEvaluation(JobEntry& job, WorkerId worker,
                                 const v1::EvaluationRecord& part,
                                 Moment moment) {
   const std::optional<v1::EvaluationRecord> sum =
-      job.events.OnEvaluation(worker, part);
+      job.groups.events.OnEvaluation(worker, part);
   if (!sum.has_value()) return;
   if (sum->step() <= job.record.job.evaluated_step()) return;
-  const auto [open, is_new] = job.evaluating.try_emplace(sum->step());
+  const auto [open, is_new] = job.group->evaluating.try_emplace(sum->step());
   open->second.sum = *sum;
   if (is_new) {
     for (const MemberId& member : MembersAt(*job.group->view(), sum->step())) {
       open->second.members.insert(member.worker);
     }
   }
-  while (!job.evaluating.empty() && EvaluationIsOver(job)) {
+  while (!job.group->evaluating.empty() && EvaluationIsOver(job)) {
     EndEvaluation(job, moment);
   }
 }
@@ -252,12 +245,12 @@ void Groups::TakePartEvaluation(JobEntry& job, WorkerId worker,
 // A member sends its parts in the order of their steps.  The part of a lost
 // member is awaited until a later evaluation has begun.
 bool Groups::EvaluationIsOver(const JobEntry& job) {
-  const auto& [step, evaluation] = *job.evaluating.begin();
-  std::set<WorkerId> sent = job.events.EvaluatedBy(step);
+  const auto& [step, evaluation] = *job.group->evaluating.begin();
+  std::set<WorkerId> sent = job.groups.events.EvaluatedBy(step);
   if (sent.empty()) return true;  // its parts are forgotten: too many are open
-  const bool later = job.evaluating.size() > 1;
-  for (const auto& [other, unused] : job.evaluating) {
-    sent.merge(job.events.EvaluatedBy(other));
+  const bool later = job.group->evaluating.size() > 1;
+  for (const auto& [other, unused] : job.group->evaluating) {
+    sent.merge(job.groups.events.EvaluatedBy(other));
   }
   const View& view = *job.group->view();
   const auto is_gone = [&view](WorkerId worker) {
@@ -274,16 +267,18 @@ bool Groups::EvaluationIsOver(const JobEntry& job) {
 }
 
 void Groups::EndEvaluation(JobEntry& job, Moment moment) {
-  const auto open = job.evaluating.extract(job.evaluating.begin());
+  const auto open =
+      job.group->evaluating.extract(job.group->evaluating.begin());
   const v1::EvaluationRecord& evaluation = open.mapped().sum;
   job.record.job.set_evaluated_step(evaluation.step());
   std::vector<std::string> missing;
-  const std::set<WorkerId> there = job.events.EvaluatedBy(evaluation.step());
+  const std::set<WorkerId> there =
+      job.groups.events.EvaluatedBy(evaluation.step());
   for (const WorkerId worker : open.mapped().members) {
     if (there.count(worker) == 0) missing.push_back(mesh_.NameOf(worker));
   }
   const std::string text = EvaluationText(job.record.spec, evaluation);
-  if (!missing.empty() || evaluation.samples() < job.most_evaluated) {
+  if (!missing.empty() || evaluation.samples() < job.groups.most_evaluated) {
     return mesh_.AddEvent(
         job, "incomplete",
         absl::StrCat(text, ", not the whole test set: it does not count",
@@ -293,7 +288,7 @@ void Groups::EndEvaluation(JobEntry& job, Moment moment) {
                                         absl::StrJoin(missing, ", "))),
         moment);
   }
-  job.most_evaluated = evaluation.samples();
+  job.groups.most_evaluated = evaluation.samples();
   job.record.job.set_accuracy(evaluation.accuracy());
   SetBroken(evaluation, job.record.job);
   mesh_.actions.writes.records[job.record.id()].evaluations.push_back(
@@ -302,7 +297,7 @@ void Groups::EndEvaluation(JobEntry& job, Moment moment) {
 }
 
 void Groups::TakeNews(JobEntry& job, Moment moment) {
-  JobGroup& group = *job.group;
+  GroupState& group = *job.group;
   GroupNews news = group.TakeNews();
   Keep(job, news);
   counts_.views += news.views;
@@ -312,36 +307,36 @@ void Groups::TakeNews(JobEntry& job, Moment moment) {
   for (const GroupEvent& event : news.events) {
     mesh_.AddEvent(job, event.kind, event.text, moment);
   }
-  if (group.advanced()) job.lost_groups = job.false_starts = 0;
+  if (group.advanced()) job.groups.lost = job.groups.false_starts = 0;
   if (group.lost() || group.torn()) return OnOver(job, moment);
   on_change_(job, moment);
   if (!job.group.has_value()) return;  // the attempt is not adopted
-  if (!job.said_running && group.begun()) {
-    job.said_running = true;
+  if (!group.said_running && group.begun()) {
+    group.said_running = true;
     mesh_.AddEvent(
         job, "running",
         absl::StrCat("the group trains: view ", ViewText(group.view()->id),
                      " of ", Counted(group.members(), "member")),
         moment);
   }
-  if (job.saving || moment.now < job.save_again || !group.AllDone()) return;
+  if (job.saving || moment.now < group.save_again || !group.AllDone()) return;
   if (HasRounds(job.record.spec) &&
       group.FindLastMismatch(job.record.job.steps())) {
     return TakeNews(job, moment);
   }
-  while (!job.evaluating.empty()) EndEvaluation(job, moment);
+  while (!group.evaluating.empty()) EndEvaluation(job, moment);
   progress_.OnAllDone(job, moment);
 }
 
 void Groups::Keep(JobEntry& job, const GroupNews& news) {
   if (!news.view.has_value() && news.leavers.empty()) return;
-  if (news.view.has_value()) job.kept.view = *news.view;
+  if (news.view.has_value()) job.groups.kept.view = *news.view;
   for (const GroupLeaver& leaver : news.leavers) {
-    job.kept.excluded[leaver.id.worker] = leaver.id.incarnation;
+    job.groups.kept.excluded[leaver.id.worker] = leaver.id.incarnation;
   }
   // Survives a power cut: a coordinator that took an older view for the newest
   // would count on members that were removed since.
-  mesh_.actions.writes.views[job.record.id()] = job.kept;
+  mesh_.actions.writes.views[job.record.id()] = job.groups.kept;
   mesh_.actions.writes.durable = true;
 }
 
@@ -354,7 +349,7 @@ void Groups::TakeLeaver(JobEntry& job, const GroupLeaver& leaver,
     mesh_.Put(job);
     mesh_.queue_changed = true;
   }
-  JobEntry::Return& back = job.returns[worker];
+  GroupState::Return& back = job.group->returns[worker];
   back.due = moment.now;
   if (leaver.exit == GroupExit::kMismatch && job.recovery != nullptr) {
     job.recovery->Distrust(leaver.id);
@@ -372,9 +367,9 @@ void Groups::OnRepaired(const Member& member, const v1::Heartbeat& heartbeat,
                         Moment moment) {
   for (const int64_t id : heartbeat.repaired_jobs()) {
     JobEntry* const job = mesh_.FindJob(JobId{id});
-    if (job == nullptr) continue;
-    const auto back = job->returns.find(member.id);
-    if (back == job->returns.end()) continue;
+    if (job == nullptr || !job->group.has_value()) continue;
+    const auto back = job->group->returns.find(member.id);
+    if (back == job->group->returns.end()) continue;
     back->second.due = std::min(back->second.due, moment.now);
   }
 }
@@ -390,14 +385,14 @@ void Groups::OnOver(JobEntry& job, Moment moment) {
         AdviceAfter(job.lost_error, job.record.spec), moment);
   }
   if (group.begun()) {
-    job.kept.faults_are_spent = true;
-    mesh_.actions.writes.views[job.record.id()] = job.kept;
+    job.groups.kept.faults_are_spent = true;
+    mesh_.actions.writes.views[job.record.id()] = job.groups.kept;
     mesh_.actions.writes.durable = true;
   }
   if (!group.ended() && !group.advanced() &&
-      ++job.lost_groups >= kMostLostGroups) {
+      ++job.groups.lost >= kMostLostGroups) {
     return mesh_.FailJob(job,
-                         absl::StrCat("its group was lost ", job.lost_groups,
+                         absl::StrCat("its group was lost ", job.groups.lost,
                                       " times without a step"),
                          SubmitAgain(), moment);
   }
@@ -409,11 +404,11 @@ bool Groups::WaitsForUpload(JobEntry& job, const absl::Status& error,
   // The member that uploads the weights may have changed at the last moment.
   if (!job.group.has_value() || !job.saving ||
       !absl::IsFailedPrecondition(error) ||
-      ++job.incomplete_saves > kMostIncompleteSaves) {
+      ++job.group->incomplete_saves > kMostIncompleteSaves) {
     return false;
   }
   job.saving = false;
-  job.save_again = moment.now + kSavePause;
+  job.group->save_again = moment.now + kSavePause;
   return true;
 }
 
@@ -421,11 +416,11 @@ bool Groups::AddTo(const JobEntry& job, const Member& member,
                    RunOrder& run) const {
   run.group = job.group->OrderOf(member.process());
   if (!run.group.has_value()) return false;
-  run.group->deposit_from = job.deposit_from;
+  run.group->deposit_from = job.group->deposit_from;
   if (job.recovery->NeedsFollowers()) {
     run.group->deposit_every = run.spec.pipeline.snapshot_every;
   }
-  if (job.kept.faults_are_spent) {
+  if (job.groups.kept.faults_are_spent) {
     std::erase_if(run.spec.faults, [](const FaultSpec& fault) {
       return fault.kind != kSkipStage;
     });
@@ -453,7 +448,7 @@ std::string Groups::PhaseOf(const JobEntry& job) {
     return "saving";
   }
   if (job.group->paused()) return "paused";
-  return job.said_running ? "training" : "preparing";
+  return job.group->said_running ? "training" : "preparing";
 }
 
 void Groups::Check(JobEntry& job, Moment moment) {
@@ -490,8 +485,8 @@ void Groups::CheckProcess(JobEntry& job, WorkerId worker, Moment moment) {
   }
   const MemberId id = member->process();
   if (present != nullptr && *present != id) {
-    if (!group.begun() && job.false_starts < kMostFalseStarts) {
-      ++job.false_starts;
+    if (!group.begun() && job.groups.false_starts < kMostFalseStarts) {
+      ++job.groups.false_starts;
       return group.End(absl::StrCat("worker ", mesh_.NameOf(worker),
                                     " started anew before the run"));
     }
@@ -520,7 +515,7 @@ void Groups::SetDraining(JobEntry& job, WorkerId worker, bool drain,
 }
 
 void Groups::RefreshRenewals(JobEntry& job, Moment moment) {
-  job.renew.clear();
+  job.group->renew.clear();
   for (const v1::JobWorker& part : job.record.job.workers()) {
     const WorkerId worker{part.id()};
     const Member* const member = mesh_.membership.Find(worker);
@@ -530,8 +525,8 @@ void Groups::RefreshRenewals(JobEntry& job, Moment moment) {
       continue;
     }
     if (job.group->IsExcluded(member->process()) &&
-        job.returns[worker].due <= moment.now) {
-      job.renew.insert(worker);
+        job.group->returns[worker].due <= moment.now) {
+      job.group->renew.insert(worker);
     }
   }
 }
@@ -544,7 +539,7 @@ bool Groups::HasRoom(const JobEntry& job) {
 void Groups::AdmitJoiners(Moment moment) {
   for (const JobId id : mesh_.open) {
     const JobEntry& job = mesh_.jobs.at(id);
-    if (job.record.state() == JobState::kQueued && !job.may_be_passed) {
+    if (job.record.state() == JobState::kQueued && !job.queued.may_be_passed) {
       return;  // the queued job may want the workers
     }
   }
@@ -562,7 +557,7 @@ void Groups::AdmitJoinersOf(JobEntry& job, Moment moment) {
     const Member& member = *candidate.member;
     const Incarnation process = member.incarnation();
     if (!IsIdle(candidate) || !HasRoom(job) ||
-        job.unfit[member.id] == process || CannotDial(job, member)) {
+        job.group->unfit[member.id] == process || CannotDial(job, member)) {
       continue;
     }
     const absl::StatusOr<ModelDescription> model = Describe(job.record.spec);
@@ -570,7 +565,7 @@ void Groups::AdmitJoinersOf(JobEntry& job, Moment moment) {
         !CheckJoiner(SpecOfAttempt(job.record), *model,
                      job.record.job.cpu_capability(), member, mesh_.measured)
              .ok()) {
-      job.unfit[member.id] = process;
+      job.group->unfit[member.id] = process;
       continue;
     }
     if (!HasMemory(job, member, *model, moment)) continue;
@@ -610,7 +605,7 @@ bool Groups::HasMemory(JobEntry& job, const Member& joiner,
                        const ModelDescription& model, Moment moment) {
   const std::vector<const Member*> members = MembersOf(job);
   const Incarnation process = joiner.incarnation();
-  auto& [refused, size] = job.cramped[joiner.id];
+  auto& [refused, size] = job.group->cramped[joiner.id];
   const bool known = refused == process;
   if (known && members.size() >= size) return false;
   const absl::Status room =

@@ -143,8 +143,8 @@ void JobQueue::Serve(Moment moment) {
   is_placing_ = false;
   for (JobEntry* const job : mesh_.OpenJobs()) {
     if (job->record.state() != JobState::kQueued) continue;
-    job->may_be_passed = false;
-    job->behind = head;
+    job->queued.may_be_passed = false;
+    job->queued.behind = head;
     if (head.assigned()) {
       if (is_placing_) PlaceNow(*job);  // while the head's is being made
       continue;
@@ -152,7 +152,7 @@ void JobQueue::Serve(Moment moment) {
     if (HoldsTheQueue(*job, settled, moment)) {
       head = job->record.id();
     } else if (job->record.state() == JobState::kQueued) {
-      job->may_be_passed = true;
+      job->queued.may_be_passed = true;
     } else {
       look_.reset();  // the job has workers now
     }
@@ -215,21 +215,22 @@ bool JobQueue::HoldsTheQueue(JobEntry& job, bool settled, Moment moment) {
   }
   if (WaitsForSettling(job, verdict)) return true;
   if (verdict.plan.has_value()) {
-    job.begins = &verdict;
+    job.queued.begins = &verdict;
     pipelines_.Begin(job, moment);
-    job.begins = nullptr;
-    job.start = job.someday = {};
+    job.queued.begins = nullptr;
+    job.queued.start = job.queued.someday = {};
     return false;
   }
   // It holds up others only if all present workers, if idle, could run it: else
   // it may wait for ever.  A suspect worker counts as present.
-  const PlacementVerdict* const someday = Place(job, job.someday, &Look::there);
+  const PlacementVerdict* const someday =
+      Place(job, job.queued.someday, &Look::there);
   const bool holds = someday == nullptr || someday->plan.has_value();
   std::string keeps;
   for (const JobId ahead : verdict.waits_for) {
     const JobEntry& other = mesh_.jobs.at(ahead);
     const std::string text =
-        PreparingText(other.record, other.preparing_since,
+        PreparingText(other.record, other.progress.preparing_since,
                       mesh_.policy.preparing_bound, moment.now);
     if (text.empty()) continue;
     keeps = Sentence({keeps, absl::StrCat("job ", ahead.value, ": ", text)});

@@ -69,7 +69,7 @@ class JobQueue {
   const PlacementVerdict* Place(JobEntry& job, PlacementMemo& memo,
                                 Seen Look::*seen);
   const PlacementVerdict* PlaceNow(JobEntry& job) {
-    return Place(job, job.start, &Look::free);
+    return Place(job, job.queued.start, &Look::free);
   }
   bool HoldsTheQueue(JobEntry& job, bool settled, Moment moment);
   bool WaitsForSettling(JobEntry& job, const PlacementVerdict& verdict);

@@ -137,7 +137,7 @@ void Pipelines::MakeRecovery(JobEntry& job) {
         return PlanFor(*mesh_.FindJob(id), there);
       });
   job.recovery->OnCheckpoint(NewestCheckpoint(job.record));
-  if (policy.stateless) job.watch = PlanWatch(kStatelessPolicy);
+  if (policy.stateless) job.attempt.watch = PlanWatch(kStatelessPolicy);
 }
 
 void Pipelines::Introduce(const Member& member, JobRecovery& recovery,
@@ -248,6 +248,7 @@ const PlacementVerdict* Pipelines::Place(
 PlacedStages Pipelines::PlanFor(JobEntry& job,
                                 const std::vector<RunCandidate>& there) const {
   JobSpec spec = job.record.spec;
+  PlacementVerdict& verdict = job.attempt.verdict;
   if (!job.record.job.cpu_capability().empty()) {
     spec.cpu_capability = job.record.job.cpu_capability();
   }
@@ -273,10 +274,11 @@ PlacedStages Pipelines::PlanFor(JobEntry& job,
           absl::StrCat(member->registration.name(), " (", why, ")"));
     }
     processes[id] = each.process;
-    candidates.push_back(
-        {member, JobId{}, mesh_.measures.Holds(member->registration.name()),
-         mesh_.IsDrained(id), !each.no_data.empty(),
-         taken || !each.unfit.empty(), job.watch.SlownessOf(each.process)});
+    candidates.push_back({member, JobId{},
+                          mesh_.measures.Holds(member->registration.name()),
+                          mesh_.IsDrained(id), !each.no_data.empty(),
+                          taken || !each.unfit.empty(),
+                          job.attempt.watch.SlownessOf(each.process)});
   }
   // A process that did not leave in time gets no stage; it starts anew.
   for (const Candidate& each : mesh_.Candidates()) {
@@ -287,34 +289,34 @@ PlacedStages Pipelines::PlanFor(JobEntry& job,
   const JobSpec present = IsInference(spec) || job.record.job.attempt() == 0
                               ? spec
                               : WithThoseThere(spec, candidates);
-  const PlacementVerdict* placed = job.begins != nullptr
-                                       ? job.begins
-                                       : Place(present, candidates, job.placed);
+  const PlacementVerdict* placed =
+      job.queued.begins != nullptr
+          ? job.queued.begins
+          : Place(present, candidates, job.attempt.placed);
   if (placed == nullptr) return std::nullopt;
-  job.verdict = *placed;
-  if (!job.verdict.plan.has_value() && job.record.job.attempt() > 0) {
+  verdict = *placed;
+  if (!verdict.plan.has_value() && job.record.job.attempt() > 0) {
     if (const std::optional<JobSpec> rest = WithoutLost(job, spec)) {
-      placed = Place(*rest, candidates, job.without_lost);
+      placed = Place(*rest, candidates, job.attempt.without_lost);
       if (placed == nullptr) return std::nullopt;
-      job.verdict = *placed;
+      verdict = *placed;
       for (size_t i = spec.faults.size(); i < rest->faults.size(); ++i) {
-        job.verdict.skipped_blocks.push_back(rest->faults[i].block);
+        verdict.skipped_blocks.push_back(rest->faults[i].block);
       }
     }
   }
-  if (!job.verdict.undescribed.ok()) return job.verdict.undescribed;
-  if (!job.verdict.plan.has_value()) {
+  if (!verdict.undescribed.ok()) return verdict.undescribed;
+  if (!verdict.plan.has_value()) {
     const std::string cannot =
         unfit.empty() ? ""
                       : absl::StrCat("cannot use ", absl::StrJoin(unfit, ", "));
-    return absl::UnavailableError(
-        Sentence({job.verdict.impossible.ok()
-                      ? job.verdict.why
-                      : std::string(job.verdict.impossible.message()),
-                  cannot}));
+    return absl::UnavailableError(Sentence(
+        {verdict.impossible.ok() ? verdict.why
+                                 : std::string(verdict.impossible.message()),
+         cannot}));
   }
   std::vector<RunPlace> places;
-  for (const StageOfPlan& stage : job.verdict.plan->stages) {
+  for (const StageOfPlan& stage : verdict.plan->stages) {
     places.push_back({stage.layers, processes.at(stage.worker)});
   }
   return places;
@@ -325,7 +327,7 @@ bool Pipelines::LeavesIdle(const JobEntry& job) const {
          std::any_of(mesh_.open.begin(), mesh_.open.end(), [this](JobId id) {
            const JobEntry& other = mesh_.jobs.at(id);
            return other.record.state() == JobState::kQueued &&
-                  !other.may_be_passed;
+                  !other.queued.may_be_passed;
          });
 }
 
@@ -334,11 +336,12 @@ std::optional<MoveEstimate> Pipelines::EstimateMove(
   const JobRecord& record = job.record;
   const auto model = Describe(record.spec);
   if (!model.ok()) return std::nullopt;
-  const std::vector<StageOfPlan>& better = job.verdict.plan->stages;
+  const std::vector<StageOfPlan>& better = job.attempt.verdict.plan->stages;
   std::map<WorkerId, double> slowness;
   for (const auto& all : {job.recovery->places(), places}) {
     for (const RunPlace& place : all) {
-      slowness[place.process.worker] = job.watch.SlownessOf(place.process);
+      slowness[place.process.worker] =
+          job.attempt.watch.SlownessOf(place.process);
     }
   }
   const auto now =
@@ -350,7 +353,7 @@ std::optional<MoveEstimate> Pipelines::EstimateMove(
     return std::nullopt;
   }
   MoveEstimate estimate;
-  estimate.step_seconds = job.watch.step_seconds();
+  estimate.step_seconds = job.attempt.watch.step_seconds();
   // The ratio cancels costs that both estimates lack.  A rate does not need the
   // number of inference's micro-batches.
   estimate.better_step_seconds = estimate.step_seconds *
@@ -366,28 +369,30 @@ std::optional<MoveEstimate> Pipelines::EstimateMove(
     estimate.bytes = transfer.bytes;
     estimate.bytes_per_second = transfer.bytes_per_second;
   }
-  estimate.restart_seconds = absl::ToDoubleSeconds(job.watch.restart());
+  estimate.restart_seconds = absl::ToDoubleSeconds(job.attempt.watch.restart());
   return estimate;
 }
 
 void Pipelines::LookForBetterPlan(JobEntry& job, RecoveryActions& actions,
                                   Moment moment) {
+  AttemptState& attempt = job.attempt;
   if (IsDataParallel(job.record.spec) ||
       job.recovery->phase() != JobPhase::kRunning) {
     return;
   }
   // The speeds stay those of this look until its plan is made.
-  if (!std::exchange(job.looks, false) &&
-      (!job.watch.IsDue(moment.now) ||
-       !job.watch.Measure(job.record, job.record.job.estimate(), moment.now))) {
+  if (!std::exchange(attempt.looks, false) &&
+      (!attempt.watch.IsDue(moment.now) ||
+       !attempt.watch.Measure(job.record, job.record.job.estimate(),
+                              moment.now))) {
     return;
   }
-  const PlacedStages places = job.recovery->PlanNow();  // sets job.verdict
-  job.looks = !places.has_value();
-  if (job.looks || !places->ok()) return;
+  const PlacedStages places = job.recovery->PlanNow();  // sets attempt.verdict
+  attempt.looks = !places.has_value();
+  if (attempt.looks || !places->ok()) return;
   const auto estimate = EstimateMove(job, **places);
   if (!estimate.has_value()) return;
-  const MoveVerdict verdict = job.watch.Decide(*estimate, moment.now);
+  const MoveVerdict verdict = attempt.watch.Decide(*estimate, moment.now);
   if (!verdict.move) return;
   job.recovery->OnBetterPlan(
       absl::StrCat("there is a better plan: ", verdict.why), moment.now,
@@ -415,7 +420,7 @@ void Pipelines::OnAttached(const Member& member, Moment moment) {
 
 void Pipelines::OnLost(const Member& member, Moment moment) {
   if (JobEntry* const job = mesh_.JobOf(member.id)) {
-    job->meter.SetDetection(moment.now - member.gone_since);
+    job->attempt.meter.SetDetection(moment.now - member.gone_since);
   }
   ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
     const v1::Job& record = job.record.job;
@@ -511,12 +516,13 @@ bool Pipelines::OnHeartbeat(const Member& member,
     }
     const v1::KeptState& kept = heartbeat.kept();
     const int64_t attempt = job.recovery->attempt();
+    v1::KeptState& most_kept = job.attempt.most_kept;
     if (kept.attempt() != attempt || !is_its) {
       report.kept.reset();
     } else if (report.kept.has_value() &&
-               (job.most_kept.attempt() != attempt ||
-                kept.applied() > job.most_kept.applied())) {
-      job.most_kept = kept;
+               (most_kept.attempt() != attempt ||
+                kept.applied() > most_kept.applied())) {
+      most_kept = kept;
     }
     report.settled = RunsAt(job.record.job.cpu_capability(), member);
     job.recovery->OnReport(member.process(), report, moment.now, actions);
@@ -547,7 +553,8 @@ void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
   const AttemptRow& row = attempt.row;
   const bool is_group = IsDataParallel(job.record.spec);
   const int64_t reached = job.record.job.step();
-  mesh_.BeginAttempt(job, job.verdict, row.attempt, row.base.step, moment);
+  mesh_.BeginAttempt(job, job.attempt.verdict, row.attempt, row.base.step,
+                     moment);
   if (job.recovery == nullptr) return;  // its predictions have no layout
   if (is_group && reached > row.base.step) {
     mesh_.AddEvent(job, "again",
@@ -574,7 +581,7 @@ void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
   if (is_group) groups_.Start(job, row.base.step, moment);
   mesh_.Put(job);
   RecoveryActions actions;
-  job.watched.clear();
+  job.attempt.watched.clear();
   job.recovery->OnStored(row.attempt, true, moment.now, actions);
   Carry(job, actions, moment);
 }
@@ -582,23 +589,24 @@ void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
 void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
                              Moment moment) {
   const bool moves = job.recovery->moves();
-  if (!moves || job.meter.open().has_value()) {
-    job.meter.OnTransition(transition, job.record.job.step(),
-                           job.recovery->base(), job.recovery->why(), moment);
+  if (!moves || job.attempt.meter.open().has_value()) {
+    job.attempt.meter.OnTransition(transition, job.record.job.step(),
+                                   job.recovery->base(), job.recovery->why(),
+                                   moment);
   }
   if (transition.to == JobPhase::kLeaving) groups_.OnLeft(job);
   switch (transition.to) {
     case JobPhase::kStopping:
     case JobPhase::kLeaving:
     case JobPhase::kChoosing:
-      job.watch.OnStopped(transition.cause == JobCause::kMove || moves,
-                          moment.now);
+      job.attempt.watch.OnStopped(transition.cause == JobCause::kMove || moves,
+                                  moment.now);
       break;
     case JobPhase::kPaused:
-      job.watch.OnPaused();
+      job.attempt.watch.OnPaused();
       break;
     case JobPhase::kRunning:
-      job.watch.OnRunning(job.record, moment.now);
+      job.attempt.watch.OnRunning(job.record, moment.now);
       if (job.group.has_value()) break;  // says that it trains
       mesh_.AddEvent(job, "running",
                      IsInference(job.record.spec)
@@ -643,13 +651,13 @@ void Pipelines::AddTo(StandingOrder& standing, const MemberId& process) const {
     if (order->settle) standing.settle = job.record.job.cpu_capability();
     keep.number = std::max(keep.number, order->number);
     keep.keep[id] = order->keep;
+    const v1::KeptState& kept = job.attempt.most_kept;
     // Without a verdict, the step is run again.
     if (order->finish.has_value() &&
-        job.most_kept.attempt() == job.recovery->attempt() &&
-        job.most_kept.applied() == *order->finish &&
-        job.most_kept.has_verdict()) {
-      keep.finish[id] = {job.most_kept.attempt(), *order->finish,
-                         FromProto(job.most_kept.verdict())};
+        kept.attempt() == job.recovery->attempt() &&
+        kept.applied() == *order->finish && kept.has_verdict()) {
+      keep.finish[id] = {kept.attempt(), *order->finish,
+                         FromProto(kept.verdict())};
     }
     for (const Follow& follow : order->follow) {
       keep.follow.push_back({id, job.recovery->attempt(), follow.source,
@@ -667,7 +675,7 @@ std::vector<PeerReport> Pipelines::Watch(JobEntry& job, const Member& member,
   if (run.attempt() != job.recovery->attempt() || !report.member.has_value()) {
     return {};
   }
-  JobEntry::Watched& watched = job.watched[member.process()];
+  AttemptState::Watched& watched = job.attempt.watched[member.process()];
   watched.work.OnHeard(moment.now, mesh_.policy.membership.lease);
   watched.work.OnReport(run.phase() == v1::RunState::PHASE_RUNNING,
                         report.member->turn, report.heartbeat.progress(),
@@ -691,6 +699,7 @@ std::vector<PeerReport> Pipelines::Watch(JobEntry& job, const Member& member,
 // Predictions for an unmeasured machine may be far off: they may raise the
 // bound above the measurements, not lower it.
 absl::Duration Pipelines::InstructionBound(JobEntry& job) const {
+  double& longest = job.attempt.micro_batch_seconds;
   double seconds = 0;
   bool all_measured = true;
   for (const v1::StageDrift& drift : DriftOf(job.record)) {
@@ -698,25 +707,25 @@ absl::Duration Pipelines::InstructionBound(JobEntry& job) const {
     seconds += std::max(drift.predicted_seconds(), drift.measured_seconds());
   }
   if (all_measured) {
-    job.micro_batch_seconds = std::max(job.micro_batch_seconds, seconds);
+    longest = std::max(longest, seconds);
   }
   return std::max(
-      job.micro_batch_seconds > 0 ? mesh_.policy.membership.lease
-                                  : kLongestInstruction,
-      absl::Seconds(kPatience * std::max(seconds, job.micro_batch_seconds)));
+      longest > 0 ? mesh_.policy.membership.lease : kLongestInstruction,
+      absl::Seconds(kPatience * std::max(seconds, longest)));
 }
 
 void Pipelines::Judge(JobEntry& job, RecoveryActions& actions, Moment moment) {
   if (IsDataParallel(job.record.spec)) return;
   JobRecovery& recovery = *job.recovery;
-  for (auto cut = job.cut_off.begin(); cut != job.cut_off.end();) {
+  for (auto cut = job.attempt.cut_off.begin();
+       cut != job.attempt.cut_off.end();) {
     if (moment.now - cut->second <
         (job.IsPaused() ? kCutOffPause : kCutOffTime)) {
       ++cut;
       continue;
     }
     recovery.SetCutOff(cut->first, "", moment.now, actions);
-    cut = job.cut_off.erase(cut);
+    cut = job.attempt.cut_off.erase(cut);
   }
   const absl::Duration bound = InstructionBound(job);
   recovery.SetLeaveBound(bound);
@@ -727,7 +736,7 @@ void Pipelines::Judge(JobEntry& job, RecoveryActions& actions, Moment moment) {
   }
   View view;
   std::map<MemberId, MemberReport> links;
-  for (const auto& [process, watched] : job.watched) {
+  for (const auto& [process, watched] : job.attempt.watched) {
     const Member* const member = mesh_.membership.Find(process.worker);
     if (member == nullptr || member->process() != process ||
         member->state != MemberState::kLive) {
@@ -752,7 +761,7 @@ void Pipelines::Judge(JobEntry& job, RecoveryActions& actions, Moment moment) {
   // Both live, so either may hold other stages, but not adjacent ones.
   const std::string why = absl::StrCat(
       "the link to ", mesh_.NameOf(cut->accuser.worker), " is cut");
-  job.cut_off[cut->member.worker] = moment.now;
+  job.attempt.cut_off[cut->member.worker] = moment.now;
   recovery.SetCutOff(cut->member.worker, why, moment.now, actions);
   recovery.OnStuck(cut->member, why, moment.now, actions);
 }
@@ -792,9 +801,9 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
   began.MergeFrom(read);  // skips unset fields
   v1::JobWorker& part = *FindWorker(job.record, worker);
   part.mutable_run()->set_phase(heartbeat.run().phase());
-  job.meter.OnFetched(heartbeat.run().fetch_seconds());
+  job.attempt.meter.OnFetched(heartbeat.run().fetch_seconds());
   v1::Recovery recovery = job.record.job.recovery();
-  if (job.meter.OnStep(job.record.job.step(), moment, recovery)) {
+  if (job.attempt.meter.OnStep(job.record.job.step(), moment, recovery)) {
     *job.record.job.mutable_recovery() = recovery;
     mesh_.recoveries.push_back(recovery);
     mesh_.AddEvent(

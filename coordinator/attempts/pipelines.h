@@ -96,8 +96,8 @@ class Pipelines {
                                 PlacementMemo& memo) const;
   // Whether the job leaves idle workers to a job that waits in the queue.
   bool LeavesIdle(const JobEntry& job) const;
-  // Estimates the time that the plan of job.verdict saves, which has these
-  // places; nothing: not known.
+  // Estimates the time that the plan of job.attempt.verdict saves, which has
+  // these places; nothing: not known.
   std::optional<MoveEstimate> EstimateMove(
       const JobEntry& job, const std::vector<RunPlace>& places) const;
   void LookForBetterPlan(JobEntry& job, RecoveryActions& actions,

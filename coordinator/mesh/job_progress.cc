@@ -94,11 +94,12 @@ bool JobProgress::TakeRecords(JobEntry& job, const Member& member,
 // steps.  A record that is repeated after a lost acknowledgement counts once.
 void JobProgress::TakeStep(JobEntry& job, WorkerId worker,
                            const v1::StepRecord& part, Moment moment) {
+  ProgressState& progress = job.progress;
   if (part.step() > MostSteps(job.record)) return;
-  int64_t& told = job.told[worker];
-  if (part.step() <= std::max(told, job.counted_through)) return;
+  int64_t& told = progress.told[worker];
+  if (part.step() <= std::max(told, progress.counted_through)) return;
   told = part.step();
-  const auto [found, is_new] = job.counted.try_emplace(told, part);
+  const auto [found, is_new] = progress.counted.try_emplace(told, part);
   v1::StepRecord& step = found->second;
   if (is_new) {
     CountStep(job, step, moment);
@@ -108,9 +109,9 @@ void JobProgress::TakeStep(JobEntry& job, WorkerId worker,
   if (told == job.record.job.recorded_step())
     job.record.job.set_loss(step.loss());
   mesh_.actions.writes.records[job.record.id()].steps.push_back(step);
-  if (job.counted.size() <= kMostCounted) return;
-  job.counted_through = job.counted.begin()->first;
-  job.counted.erase(job.counted.begin());
+  if (progress.counted.size() <= kMostCounted) return;
+  progress.counted_through = progress.counted.begin()->first;
+  progress.counted.erase(progress.counted.begin());
 }
 
 void JobProgress::CountStep(JobEntry& job, const v1::StepRecord& step,
@@ -131,18 +132,18 @@ void JobProgress::CountStep(JobEntry& job, const v1::StepRecord& step,
   if (step.skipped()) {
     if (record.job.skipping_since() > 0) return;
     record.job.set_skipping_since(step.step());
-    if (++job.skip_runs > kMostSkipRuns) return;
+    if (++job.progress.skip_runs > kMostSkipRuns) return;
     mesh_.AddEvent(job, "skipping",
                    absl::StrCat("steps are skipped from step ", step.step(),
                                 " on: ", SkipReason(step),
-                                job.skip_runs == kMostSkipRuns
+                                job.progress.skip_runs == kMostSkipRuns
                                     ? "; later ones are only counted"
                                     : ""),
                    moment);
   } else if (record.job.skipping_since() > 0) {
     const int64_t skipped = step.step() - record.job.skipping_since();
     record.job.set_skipping_since(0);
-    if (job.skip_runs > kMostSkipRuns) return;
+    if (job.progress.skip_runs > kMostSkipRuns) return;
     mesh_.AddEvent(
         job, "applying",
         absl::StrCat("steps apply again from step ", step.step(), " on, after ",
@@ -209,9 +210,9 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
   }
   TakeMarks(job, worker, run);
   if (run.phase() == v1::RunState::PHASE_PREPARING) {
-    job.preparing_since.try_emplace(worker, moment.now);
+    job.progress.preparing_since.try_emplace(worker, moment.now);
   } else {
-    job.preparing_since.erase(worker);
+    job.progress.preparing_since.erase(worker);
   }
   mesh_.Put(job);
 }
@@ -254,6 +255,7 @@ void JobProgress::TakeNotes(JobEntry& job, const v1::RunState& run,
 }
 
 void JobProgress::TakeFlow(JobEntry& job, Moment moment) {
+  ProgressState& progress = job.progress;
   if (!IsInference(job.record.spec)) return;
   // Counts the micro-batches that any replica of the last stage finished.
   int64_t micro_batches = job.record.job.predicted_base().through();
@@ -264,9 +266,9 @@ void JobProgress::TakeFlow(JobEntry& job, Moment moment) {
   }
   micro_batches = std::min(micro_batches, MostSteps(job.record));
   if (micro_batches <= job.record.job.step()) return;
-  const int64_t before = job.recent.empty() ? 0 : job.flow_samples;
+  const int64_t before = progress.recent.empty() ? 0 : progress.flow_samples;
   job.record.job.set_step(micro_batches);
-  job.flow_samples = samples;
+  progress.flow_samples = samples;
   AddRate(job, {micro_batches, Bounded(samples - before), moment.unix_ms});
 }
 
@@ -277,7 +279,7 @@ void JobProgress::TakeMarks(JobEntry& job, WorkerId worker,
   if (!HoldsLast(job.record, worker)) return;
   v1::Job& record = job.record.job;
   const int64_t total = MicroBatchesOf(job.record);
-  std::map<int64_t, v1::PredictedMark>& own = job.marks[worker];
+  std::map<int64_t, v1::PredictedMark>& own = job.progress.marks[worker];
   for (const v1::PredictedMark& mark : run.predicted()) {
     if (mark.through() > record.predicted().through() &&
         mark.through() <= total) {
@@ -290,8 +292,8 @@ void JobProgress::TakeMarks(JobEntry& job, WorkerId worker,
     bool have_all_passed = true;
     for (const v1::JobWorker* const last : LastStageOf(job.record)) {
       const WorkerId id{last->id()};
-      const auto passed = job.marks[id].find(newest->first);
-      if (passed == job.marks[id].end()) {
+      const auto passed = job.progress.marks[id].find(newest->first);
+      if (passed == job.progress.marks[id].end()) {
         have_all_passed = have_all_passed && !HasTurn(job.record, id);
         continue;
       }
@@ -302,7 +304,7 @@ void JobProgress::TakeMarks(JobEntry& job, WorkerId worker,
     }
     if (!have_all_passed) continue;
     record.mutable_predicted()->Swap(&sum);
-    for (auto& [id, marks] : job.marks) {
+    for (auto& [id, marks] : job.progress.marks) {
       marks.erase(marks.begin(),
                   marks.upper_bound(record.predicted().through()));
     }
@@ -311,16 +313,18 @@ void JobProgress::TakeMarks(JobEntry& job, WorkerId worker,
 }
 
 void JobProgress::AddRate(JobEntry& job, const Rate& rate) {
+  ProgressState& progress = job.progress;
   // A clock that was set back would make the window empty.
-  if (!job.recent.empty() &&
-      job.recent.back().unix_ms - rate.unix_ms >= kRateWindowMs) {
-    job.recent.clear();
+  if (!progress.recent.empty() &&
+      progress.recent.back().unix_ms - rate.unix_ms >= kRateWindowMs) {
+    progress.recent.clear();
   }
-  job.recent.push_back(rate);
-  while (job.recent.size() > kMostRates ||
-         (job.recent.size() > 2 &&
-          job.recent.back().unix_ms - job.recent[1].unix_ms >= kRateWindowMs)) {
-    job.recent.pop_front();
+  progress.recent.push_back(rate);
+  while (progress.recent.size() > kMostRates ||
+         (progress.recent.size() > 2 &&
+          progress.recent.back().unix_ms - progress.recent[1].unix_ms >=
+              kRateWindowMs)) {
+    progress.recent.pop_front();
   }
 }
 
@@ -392,11 +396,13 @@ void JobProgress::OnAllDone(JobEntry& job, Moment moment) {
 }
 
 double SamplesPerSecond(const JobEntry& job) {
-  if (job.recent.size() < 2) return job.record.job.samples_per_second();
+  const ProgressState& progress = job.progress;
+  if (progress.recent.size() < 2) return job.record.job.samples_per_second();
   int64_t samples = 0;
-  for (const Rate& rate : job.recent) samples += rate.samples;
-  samples -= job.recent.front().samples;  // done before the window began
-  const int64_t ms = job.recent.back().unix_ms - job.recent.front().unix_ms;
+  for (const Rate& rate : progress.recent) samples += rate.samples;
+  samples -= progress.recent.front().samples;  // done before the window began
+  const int64_t ms =
+      progress.recent.back().unix_ms - progress.recent.front().unix_ms;
   return ms <= 0 ? 0 : 1000.0 * static_cast<double>(samples) / ms;
 }
 

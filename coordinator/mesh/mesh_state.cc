@@ -202,7 +202,7 @@ void MeshState::RefreshWhy(JobEntry& job, Moment moment) {
   if (!interruption.empty() && interruption != "paused") {
     why = absl::StrCat(interruption, ": ", why);
   }
-  SetWhy(job, Sentence({PreparingText(job.record, job.preparing_since,
+  SetWhy(job, Sentence({PreparingText(job.record, job.progress.preparing_since,
                                       policy.preparing_bound, moment.now),
                         job.group.has_value() ? job.group->PausedText() : "",
                         why, StoreText()}));
@@ -220,7 +220,7 @@ void ResetProgress(JobEntry& job, int64_t step) {
   if (kept.broken_step() > step) kept.clear_broken_step();
   // Steps after `step` are run again, and then counted again.
   const int64_t counted = std::count_if(
-      job.counted.begin(), job.counted.end(),
+      job.progress.counted.begin(), job.progress.counted.end(),
       [&](auto& each) { return each.first > step && each.second.skipped(); });
   const int64_t taken = std::max(counted, TakeSkipsBack(step, kept));
   kept.set_skipped_steps(
@@ -229,13 +229,11 @@ void ResetProgress(JobEntry& job, int64_t step) {
   kept.clear_timed_seconds();
   kept.clear_timed_steps();
   kept.clear_samples_per_second();
-  job.counted_through = kept.recorded_step();
-  job.counted.clear();
-  job.told.clear();
+  const int skip_runs = job.progress.skip_runs;
+  job.progress = ProgressState();
+  job.progress.counted_through = kept.recorded_step();
+  job.progress.skip_runs = skip_runs;
   *kept.mutable_predicted_base() = kept.predicted();
-  job.marks.clear();
-  job.preparing_since.clear();
-  job.recent.clear();
 }
 
 }  // namespace
@@ -360,19 +358,16 @@ void MeshState::EndJob(JobEntry& job, JobState state, const std::string& why,
   record.job.set_why(ToUtf8(why, kMaxStatusMessageBytes));
   record.job.set_ended_unix_ms(moment.unix_ms);
   job.saving = false;
-  job.preparing_since.clear();
-  if (const std::string rounds = job.events.Summary();
+  job.progress.preparing_since.clear();
+  if (const std::string rounds = job.groups.events.Summary();
       job.group.has_value() && !rounds.empty()) {
     AddEvent(job, "rounds", rounds, moment);
   }
   job.group.reset();
   job.recovery.reset();
-  job.returns.clear();
-  job.renew.clear();
   for (v1::JobWorker& worker : *record.job.mutable_workers()) {
     LetGo(job, worker);
   }
-  job.counted.clear();
   open.erase(record.id());
   running.erase(record.id());
   ++ended[state];

@@ -114,36 +114,40 @@ struct Rate {
   int64_t samples;
   int64_t unix_ms;
 };
-// A job as the coordinator knows it: its record and its unstored state.
-struct JobEntry {
-  JobRecord record;
-  std::deque<Rate> recent;
-  int64_t flow_samples = 0;  // inference: finished as of recent.back()
-  bool saving = false;       // all workers are done; the file is being closed
-  std::optional<Instant> saved_at;  // the result is stored
-  bool restored = false;            // loaded at start
-  // Queued: it waits for absent workers and holds up no other job.
+
+// What a queued job waits for; JobQueue's.
+struct QueuedState {
+  // It waits for absent workers and holds up no other job.
   bool may_be_passed = false;
-  // Queued: that job is before this one, so this one's needs were not judged.
+  // That job is before this one, so this one's needs were not judged.
   JobId behind;
   PlacementMemo start;    // on idle workers
   PlacementMemo someday;  // on all workers present, as if idle
   // `start`'s, while the first attempt begins.
   const PlacementVerdict* begins = nullptr;
-  int skip_runs = 0;  // with an event of their own
+};
+
+// The progress of the present attempt; JobProgress's.
+struct ProgressState {
   // The steps that were recorded: all up to counted_through, and those in
   // `counted`, each with the known parts of its batch.
   int64_t counted_through = 0;
   std::map<int64_t, v1::StepRecord> counted;
   std::map<WorkerId, int64_t> told;  // the last step that each recorded
+  std::deque<Rate> recent;
+  int64_t flow_samples = 0;  // inference: finished as of recent.back()
+  int skip_runs = 0;         // with an event of their own; of all attempts
   // When each worker that prepares was first heard to.
   std::map<WorkerId, Instant> preparing_since;
+  // Inference: each worker's marks of the attempt, by `through`; those below
+  // Job.predicted are dropped.
+  std::map<WorkerId, std::map<int64_t, v1::PredictedMark>> marks;
+};
 
-  // Set while the job runs: decides how it goes on after a loss.
-  std::unique_ptr<JobRecovery> recovery;
+// Where a job runs, and how well; Pipelines'.
+struct AttemptState {
   RecoveryMeter meter;
-  // The placement that was decided last.
-  PlacementVerdict verdict;
+  PlacementVerdict verdict;    // of the placement that was decided last
   PlacementMemo placed;        // on workers without another job
   PlacementMemo without_lost;  // on the same, without lost stages
   // Each process's reports on its compute thread and its links, by process of
@@ -161,16 +165,40 @@ struct JobEntry {
   double micro_batch_seconds = 0;
   PlanWatch watch;
   bool looks = false;  // for a better plan, which is being made
-  // Inference: each worker's marks of the attempt, by `through`; those below
-  // Job.predicted are dropped.
-  std::map<WorkerId, std::map<int64_t, v1::PredictedMark>> marks;
-  // Set while a data-parallel job runs.
-  std::optional<JobGroup> group;
+};
+
+// The round group of the present attempt, and what Groups notes of it.
+struct GroupState : JobGroup {
+  using JobGroup::JobGroup;
+
   // Its members deposit the first state from this step on; 0: none.
   int64_t deposit_from = 0;
-  GroupEventLog events;
   bool said_running = false;
   bool said_deadline = false;  // that the round's deadline is short
+  // Evaluations that may lack parts, by step.
+  struct OpenEvaluation {
+    v1::EvaluationRecord sum;
+    std::set<WorkerId> members;  // of the view when the first part came
+  };
+  std::map<int64_t, OpenEvaluation> evaluating;
+  Instant save_again;  // earliest time, after an incomplete upload
+  int incomplete_saves = 0;
+  // When a process that was removed shall start anew.
+  struct Return {
+    int times = 0;
+    Instant due;
+  };
+  std::map<WorkerId, Return> returns;
+  std::set<WorkerId> renew;  // shall start anew now
+  // Processes that cannot become members; they are not asked twice.
+  std::map<WorkerId, Incarnation> unfit;
+  // Processes for which a group of that many members lacked memory.
+  std::map<WorkerId, std::pair<Incarnation, size_t>> cramped;
+};
+
+// The round groups of all attempts; Groups'.
+struct GroupsState {
+  GroupEventLog events;
   // The step of each server's newest record with a cosine: servers take turns,
   // and their records come in any order.
   std::map<int64_t, int64_t> cosine_steps;
@@ -180,32 +208,30 @@ struct JobEntry {
   // Consecutive attempts that ended before a worker was ready, or before a
   // step.
   int false_starts = 0;
-  int lost_groups = 0;
-  absl::Status lost_error;  // of the last member that failed
-  // Evaluations that may lack parts, by step.
-  struct OpenEvaluation {
-    v1::EvaluationRecord sum;
-    std::set<WorkerId> members;  // of the view when the first part came
-  };
-  std::map<int64_t, OpenEvaluation> evaluating;
+  int lost = 0;
   int64_t most_evaluated = 0;  // samples of the largest evaluation
-  Instant save_again;          // earliest time, after an incomplete upload
-  int incomplete_saves = 0;
-  // When a process that was removed shall start anew.
-  struct Return {
-    int times = 0;
-    Instant due;
-  };
-  std::map<WorkerId, Return> returns;
-  std::set<WorkerId> renew;  // shall start anew now
+};
+
+// A job as the coordinator knows it: its record and its unstored state.
+struct JobEntry {
   // "paused", "moving" or "recovering" for a pipeline that does not run, else
   // "".
   absl::string_view Interruption() const;
   bool IsPaused() const { return Interruption() == "paused"; }
-  // Processes that cannot become members; they are not asked twice.
-  std::map<WorkerId, Incarnation> unfit;
-  // Processes for which a group of that many members lacked memory.
-  std::map<WorkerId, std::pair<Incarnation, size_t>> cramped;
+
+  JobRecord record;
+  bool restored = false;            // loaded at start
+  bool saving = false;              // all workers are done
+  std::optional<Instant> saved_at;  // the result is stored
+  absl::Status lost_error;          // of the last member that failed
+  QueuedState queued;
+  ProgressState progress;
+  // Set while the job runs: decides how it goes on after a loss.
+  std::unique_ptr<JobRecovery> recovery;
+  AttemptState attempt;
+  // Set while a data-parallel job runs.
+  std::optional<GroupState> group;
+  GroupsState groups;
 };
 
 // Thread-compatible; lives on the coordinator's loop.
