@@ -115,7 +115,7 @@ struct Rate {
   int64_t unix_ms;
 };
 
-// What a queued job waits for; JobQueue's.
+// The state of a queued job; JobQueue's.
 struct QueuedState {
   // It waits for absent workers and holds up no other job.
   bool may_be_passed = false;
