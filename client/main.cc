@@ -37,7 +37,6 @@
 #include "client/render/console.h"
 #include "client/rpc/grpc_control_client.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/job/job_model.h"
 #include "core/job/made_with.h"
 #include "core/os/discovery.h"

@@ -9,7 +9,7 @@
 #include "coordinator/jobs/advice.h"
 #include "coordinator/jobs/job_text.h"
 #include "core/base/counted.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/base/utf8.h"
 #include "core/cluster/registration.h"
 #include "core/job/aggregation.h"

@@ -12,7 +12,7 @@
 #include "absl/time/clock.h"
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/jobs/list_page.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/base/version.h"
 #include "core/obs/log.h"
 #include "core/os/steady_wait.h"

@@ -28,7 +28,7 @@
 #include "coordinator/watch/http.h"
 #include "coordinator/watch/metrics.h"
 #include "core/base/clock.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/base/version.h"
 #include "core/obs/http_server.h"
 #include "core/obs/log.h"

@@ -26,7 +26,7 @@
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/obs/log.h"
 #include "core/obs/notify.h"
 #include "core/os/config_file.h"

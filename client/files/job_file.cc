@@ -23,7 +23,6 @@
 #include "client/files/yaml.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/data/data_sets.h"
 #include "core/job/job_check.h"
 #include "core/job/job_keys.h"

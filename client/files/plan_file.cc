@@ -8,7 +8,6 @@
 #include "client/values/document.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {

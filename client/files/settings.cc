@@ -17,7 +17,6 @@
 #include "client/files/whole_file.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/cluster/worker_name.h"
 #include "core/job/spec/job_spec.h"
 #include "core/os/discovery.h"

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/cluster/job_state.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"

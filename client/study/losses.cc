@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {

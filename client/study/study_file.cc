@@ -16,7 +16,6 @@
 #include "client/values/plan_options.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 
 namespace paceline {

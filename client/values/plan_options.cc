@@ -1,7 +1,6 @@
 #include "client/values/plan_options.h"
 
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/job/spec/spec_problems.h"
 
 namespace paceline {

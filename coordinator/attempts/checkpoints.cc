@@ -10,7 +10,6 @@
 #include "coordinator/jobs/job_text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/data/batch.h"
 #include "core/job/aggregation.h"
 #include "core/rpc/convert/job_convert.h"

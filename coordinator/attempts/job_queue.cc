@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/jobs/advice.h"
 #include "coordinator/jobs/job_text.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/job/aggregation.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/report_convert.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/jobs/list_page.h"
 #include "core/base/counted.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/model/description.h"
 #include "core/plan/inputs.h"
 #include "core/rpc/convert/job_convert.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/jobs/list_page.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/cluster/registration.h"
 #include "core/job/aggregation.h"
 #include "core/rpc/convert/job_convert.h"

@@ -8,7 +8,7 @@
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/mesh/job_progress.h"
 #include "core/base/counted.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/base/utf8.h"
 #include "core/job/aggregation.h"
 #include "core/job/made_with.h"

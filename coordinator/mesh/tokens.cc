@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "coordinator/jobs/list_page.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/cluster/worker_name.h"
 
 namespace paceline {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/jobs/job_text.h"
 #include "core/base/counted.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/cluster/registration.h"
 #include "core/plan/memory.h"
 #include "core/simulate/estimate.h"

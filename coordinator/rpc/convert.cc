@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/base/version.h"
 #include "core/cluster/registration.h"
 #include "core/os/host_port.h"

@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/cluster/run_order.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"

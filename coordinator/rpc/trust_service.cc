@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/clock.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/cluster/worker_name.h"
 #include "core/obs/log.h"
 #include "core/os/files.h"

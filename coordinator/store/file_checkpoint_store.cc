@@ -17,7 +17,6 @@
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/store/file_system.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/job/made_with.h"
 #include "core/os/byte_file.h"
 #include "core/os/steady_wait.h"

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {

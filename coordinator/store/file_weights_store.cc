@@ -17,7 +17,7 @@
 #include "coordinator/jobs/records.h"
 #include "coordinator/store/file_system.h"
 #include "core/base/counted.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 

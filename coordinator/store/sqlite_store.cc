@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "coordinator/jobs/list_page.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/rpc/convert/group_convert.h"
 #include "core/rpc/convert/measurement_convert.h"
 

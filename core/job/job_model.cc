@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/job/made_with.h"
 #include "core/model/stage_drop.h"
 

@@ -8,7 +8,6 @@
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/job/spec/spec_problems.h"
 #include "core/model/catalog.h"
 #include "core/model/fine_tuning.h"

@@ -12,7 +12,6 @@
 #include "absl/strings/strip.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/model/catalog.h"
 #include "core/model/chain.h"
 #include "core/model/operation.h"

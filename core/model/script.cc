@@ -4,7 +4,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/model/chain.h"
 
 namespace paceline {

@@ -20,7 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "core/base/check.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/os/host_port.h"
 #include "core/os/thread.h"
 #include "httplib.h"

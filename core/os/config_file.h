@@ -18,7 +18,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 
 namespace paceline {
 

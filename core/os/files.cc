@@ -14,7 +14,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {

@@ -17,7 +17,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {

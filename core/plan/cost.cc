@@ -8,7 +8,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/plan/cost_table.h"
 #include "core/plan/memory.h"
 

@@ -12,7 +12,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/job/spec/precision.h"
 #include "core/job/spec/recompute.h"
 #include "core/model/operation.h"

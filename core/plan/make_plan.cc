@@ -14,7 +14,6 @@
 #include "absl/strings/strip.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/job/job_keys.h"
 #include "core/plan/cut.h"
 #include "core/plan/memory.h"

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {

@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/base/statistics.h"
-#include "core/base/status_macros.h"
 #include "core/predict/curve.h"
 #include "core/predict/time_predictor.h"
 

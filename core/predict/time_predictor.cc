@@ -8,7 +8,6 @@
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/base/statistics.h"
-#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/os/host_port.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/grpc_waits.h"

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/os/files.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/status.h"

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {

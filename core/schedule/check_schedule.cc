@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/schedule/asynchronous.h"
 #include "core/schedule/dry_run.h"
 #include "core/schedule/schedule.h"

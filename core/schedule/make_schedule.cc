@@ -11,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/schedule/asynchronous.h"
 #include "core/schedule/schedule.h"
 

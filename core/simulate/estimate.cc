@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/plan/why.h"
 #include "core/schedule/route.h"
 #include "core/schedule/schedule.h"

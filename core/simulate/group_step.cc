@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/job/aggregation.h"
 #include "core/plan/memory.h"
 #include "core/round/view.h"

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/plan/stage_memory.h"
 #include "core/schedule/schedule.h"
 

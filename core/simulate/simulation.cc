@@ -4,7 +4,6 @@
 
 #include "absl/status/status.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/schedule/schedule.h"
 #include "core/simulate/program.h"
 #include "core/simulate/runner.h"

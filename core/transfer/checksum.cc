@@ -13,7 +13,7 @@
 
 #include "absl/strings/escaping.h"
 #include "core/base/check.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/os/byte_file.h"
 
 namespace paceline {

@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {

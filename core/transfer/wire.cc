@@ -5,7 +5,6 @@
 #include <iterator>
 
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {

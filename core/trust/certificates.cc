@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/check.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/transfer/checksum.h"
 #include "openssl/bio.h"
 #include "openssl/ec.h"

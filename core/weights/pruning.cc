@@ -11,7 +11,6 @@
 #include "absl/types/span.h"
 #include "core/base/check.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/model/catalog.h"
 #include "core/model/operation.h"
 

@@ -21,7 +21,6 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/os/byte_file.h"
 #include "core/transfer/checksum.h"
 

@@ -7,7 +7,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 
 namespace paceline {

@@ -14,7 +14,7 @@
 #include "client/study/measures.h"
 #include "client/study/study_file.h"
 #include "client/study/table.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/job/spec/precision.h"
 #include "core/obs/log.h"
 #include "core/optim/optimizer.h"

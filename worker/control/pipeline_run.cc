@@ -7,7 +7,6 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/job/job_model.h"
 #include "core/obs/log.h"
 #include "core/recover/run_state.h"

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/job/job_check.h"
 #include "core/plan/memory.h"
 #include "core/schedule/schedule.h"

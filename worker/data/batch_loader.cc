@@ -13,7 +13,6 @@
 #include "absl/types/span.h"
 #include "core/base/check.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/base/tensor_memory.h"
 #include "core/data/data_sets.h"
 #include "core/job/aggregation.h"

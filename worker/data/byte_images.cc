@@ -12,7 +12,6 @@
 #include "core/base/check.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/os/read_access.h"
 #include "core/transfer/checksum.h"
 

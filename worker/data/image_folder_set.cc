@@ -10,7 +10,6 @@
 #include "absl/strings/str_replace.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/data/data_sets.h"
 #include "core/obs/log.h"
 #include "core/os/byte_file.h"

@@ -16,7 +16,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_format.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {

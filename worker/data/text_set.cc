@@ -17,7 +17,6 @@
 #include "core/base/check.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/data/data_sets.h"
 #include "core/os/read_access.h"

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/data/data_sets.h"
 #include "core/obs/log.h"
 #include "core/weights/predictions.h"

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/data/data_sets.h"
 #include "core/optim/optimizer.h"
 #include "core/round/rules/rule_blocks.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/schedule/asynchronous.h"
 #include "core/schedule/schedule.h"
 #include "core/simulate/program.h"

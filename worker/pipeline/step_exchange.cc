@@ -9,7 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/errors.h"
 #include "core/base/random.h"
-#include "core/base/status_macros.h"
 #include "core/optim/step_gate.h"
 #include "core/round/rules/rule_blocks.h"
 #include "core/schedule/schedule.h"

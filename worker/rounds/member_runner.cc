@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/counted.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/obs/log.h"
 #include "core/schedule/schedule.h"
 #include "core/transfer/checksum.h"

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/random.h"
-#include "core/base/status_macros.h"
 #include "core/obs/log.h"
 #include "core/optim/step_gate.h"
 #include "core/round/rules/rule_traits.h"

@@ -21,7 +21,7 @@
 #include "absl/types/span.h"
 #include "c10/util/Exception.h"
 #include "core/base/dtype.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/model/initialize.h"
 #include "core/model/stage_drop.h"
 #include "core/optim/optimizer.h"

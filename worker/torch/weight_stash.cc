@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "torch/torch.h"
 #include "worker/torch/tensor_bridge.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/base/clock.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/obs/log.h"
 #include "core/rpc/convert/group_convert.h"
 #include "core/rpc/convert/measurement_convert.h"

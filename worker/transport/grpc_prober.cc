@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/os/host_port.h"
 #include "core/os/thread.h"
 #include "core/rpc/call_deadline.h"

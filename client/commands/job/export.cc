@@ -16,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/job/job_model.h"
 #include "core/model/description.h"
 #include "core/os/files.h"

@@ -11,7 +11,6 @@
 #include "client/render/report.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 
 namespace paceline {
 

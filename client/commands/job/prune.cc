@@ -19,7 +19,6 @@
 #include "client/values/document.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/job/job_model.h"
 #include "core/model/catalog.h"
 #include "core/plan/memory.h"

@@ -21,7 +21,6 @@
 #include "client/render/sections.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/job/job_model.h"
 #include "core/model/description.h"
 #include "core/rpc/convert/job_convert.h"

@@ -11,7 +11,6 @@
 #include "client/values/text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/data/batch.h"
 #include "core/job/aggregation.h"
 #include "core/job/job_check.h"

@@ -30,7 +30,6 @@
 #include "client/values/text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/os/files.h"
 #include "core/trust/secret.h"
 

@@ -13,7 +13,6 @@
 #include "client/values/text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/job/aggregation.h"
 #include "core/plan/machines.h"
 #include "core/plan/memory.h"

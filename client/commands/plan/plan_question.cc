@@ -14,7 +14,6 @@
 #include "client/values/text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/cluster/registration.h"
 #include "core/job/job_model.h"
 #include "core/model/description.h"

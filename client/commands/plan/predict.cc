@@ -14,7 +14,6 @@
 #include "client/values/text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/job/spec/precision.h"
 #include "core/model/description.h"
 

@@ -13,7 +13,6 @@
 #include "client/values/text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/data/data_sets.h"
 #include "core/job/job_check.h"
 #include "core/job/job_model.h"

@@ -17,7 +17,6 @@
 #include "client/values/text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/model/description.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/cut.h"

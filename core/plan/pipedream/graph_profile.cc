@@ -14,7 +14,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {

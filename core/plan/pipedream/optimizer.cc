@@ -12,7 +12,6 @@
 #include "core/base/check.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/plan/memory.h"
 #include "core/plan/why.h"
 

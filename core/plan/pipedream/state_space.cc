@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 
 namespace paceline {
 namespace {

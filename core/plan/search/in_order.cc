@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/plan/cut.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/plan/cost_table.h"
 #include "core/plan/search/policies.h"
 #include "core/plan/why.h"

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/job/spec/job_spec.h"
 #include "core/plan/search/policies.h"
 #include "core/plan/why.h"

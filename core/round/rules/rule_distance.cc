@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/round/rules/rule_blocks.h"
 #include "core/round/rules/rule_kinds.h"
 

@@ -8,7 +8,6 @@
 #include "core/base/check.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/round/rules/rule_kinds.h"
 
 namespace paceline {

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/round/rules/rule_blocks.h"
 #include "core/round/rules/rule_kinds.h"
 

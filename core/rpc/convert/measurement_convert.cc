@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/base/utf8.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/member_convert.h"

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/base/errors.h"
-#include "core/base/status_macros.h"
 #include "core/base/utf8.h"
 #include "core/data/data_sets.h"
 #include "core/job/made_with.h"

@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/rpc/convert/member_convert.h"
 
 namespace paceline {

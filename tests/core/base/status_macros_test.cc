@@ -1,10 +1,9 @@
-#include "core/base/status_macros.h"
-
 #include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

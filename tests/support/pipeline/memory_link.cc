@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/transfer/frame.h"
 #include "worker/pipeline/mailbox.h"
 

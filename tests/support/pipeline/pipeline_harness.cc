@@ -6,7 +6,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/os/thread.h"
 #include "core/plan/plan.h"
 #include "core/schedule/schedule.h"

@@ -15,7 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "core/base/clock.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/os/steady_wait.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/job_convert.h"

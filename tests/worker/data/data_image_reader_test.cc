@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <tuple>
 
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "gmock/gmock.h"
 #include "tests/support/status_checks.h"
 #include "tests/worker/data/data_files.h"

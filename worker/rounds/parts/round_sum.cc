@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/round/rules/rule_blocks.h"
 #include "core/transfer/checksum.h"
 

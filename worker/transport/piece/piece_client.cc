@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/obs/log.h"
 #include "core/os/steady_wait.h"
 #include "core/rpc/convert/report_convert.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "paceline/v1/round.grpc.pb.h"
 #include "worker/transport/round/round_run.h"
 

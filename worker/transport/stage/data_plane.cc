@@ -6,7 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/status.h"

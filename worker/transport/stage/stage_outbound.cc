@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/obs/log.h"
 #include "core/os/steady_wait.h"
 #include "core/transfer/frame.h"

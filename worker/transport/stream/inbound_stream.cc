@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/status.h"

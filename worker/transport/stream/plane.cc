@@ -1,7 +1,7 @@
 #include "worker/transport/stream/plane.h"
 
 #include "absl/strings/str_cat.h"
-#include "core/base/status_macros.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 
