@@ -1,6 +1,5 @@
 """Emulated machines for nightly measurements: deploy/testbed.sh, needs root."""
 
-import json
 import os
 import subprocess
 import sys
@@ -138,17 +137,6 @@ class Bed(Asked):
         return subprocess.run(self.command("paceline", *arguments), text=True,
                               capture_output=True, check=False, timeout=timeout)
 
-    def ask(self, *arguments, listen=None):
-        """Runs the client with -o json, which must succeed; what it says
-        meanwhile, line by line, for `listen`."""
-        if listen is None:
-            return self.document(self.run(*arguments, "-o", "json"))
-        command = self.command("paceline", *arguments, "-o", "json")
-        with subprocess.Popen(command, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True) as process:
-            for line in process.stderr:
-                listen(line.rstrip("\n"))
-            document = process.stdout.read()
-        if process.returncode != 0:
-            raise subprocess.CalledProcessError(process.returncode, command)
-        return json.loads(document)
+    def ask(self, *arguments):
+        """Runs the client with -o json, which must succeed."""
+        return self.document(self.run(*arguments, "-o", "json"))

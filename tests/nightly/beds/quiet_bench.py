@@ -10,17 +10,25 @@ little was taken and a node alone was as fast before the nodes together as after
 them, whatever these measured.
 """
 
-import re
+from typing import NamedTuple
 
-# Of all CPUs' time, during a case and the workers alone beside it.
+# Of all CPUs' time, while a try ran.
 MOST_STOLEN = 0.02
 # Between the time of a worker alone before and after.
 MOST_DRIFT = 0.03
-# Rounds at most, as a multiple of those that are asked for.
+# Tries at most, as a multiple of those that are asked for.
 PATIENCE = 3
 
-STARTS = re.compile(r"job (\d+)  (?!queued)")
-NOTES = re.compile(r"(\d+) stages?, .*samples/s")
+
+class Try(NamedTuple):
+    """One round of cases."""
+    stolen: float  # the part of the box that the host took meanwhile
+    rows: list
+
+    def unrest(self):
+        """How far it is from one that counts: at most 1 does."""
+        drift = max(row["drift"] for row in self.rows)
+        return max(self.stolen / MOST_STOLEN, drift / MOST_DRIFT)
 
 
 def cpu_times():
@@ -30,90 +38,42 @@ def cpu_times():
     return times[7], sum(times)
 
 
-class StolenShare:
-    """What of the box was taken while a case ran, and what it is compared with,
-    from what a bench says meanwhile."""
-
-    def __init__(self, paired):
-        self._paired = paired
-        self._begin = cpu_times()
-        self._starts = {}
-
-    def read(self, line):
-        """The share, where the line ends a case; else None."""
-        if start := STARTS.match(line):
-            self._starts.setdefault(int(start[1]), cpu_times())
-        note = NOTES.match(line)
-        if not note:
-            return None
-        starts = [self._starts[job] for job in sorted(self._starts)]
-        # Of a pair there is a worker alone before and after; else one is the
-        # first of all.
-        if int(note[1]) == 1:
-            starts = starts[-1:]
-        elif self._paired:
-            starts = starts[-3:]
-        stolen, all_times = starts[0] if starts else self._begin
-        stolen_now, all_now = cpu_times()
-        return (stolen_now - stolen) / max(1, all_now - all_times)
+def try_once(bed, command):
+    stolen, every = cpu_times()
+    rows = bed.ask(*command, "--tries", "1")["rows"]
+    stolen_now, every_now = cpu_times()
+    return Try((stolen_now - stolen) / max(1, every_now - every), rows)
 
 
-def run_once(bed, command):
-    """[(share stolen, row)] of one round of cases."""
-    shares = []
-    share = StolenShare("--paired" in command)
-
-    def listen(line):
-        taken = share.read(line)
-        if taken is not None:
-            shares.append(taken)
-            line = f"{line} (the host took {100 * taken:.1f} %)"
-        print(line, flush=True)
-
-    rows = bed.ask(*command, "--tries", "1", listen=listen)["rows"]
-    if len(rows) != len(shares):
-        raise RuntimeError(f"{len(rows)} rows of which {len(shares)} were timed")
-    return list(zip(shares, rows))
-
-
-def unrest(share, row):
-    """How far a try is from one that counts: at most 1 does."""
-    return max(share / MOST_STOLEN, row["drift"] / MOST_DRIFT)
-
-
-def median(tries, count):
-    """The row in the middle of the first `count` quiet tries, or where those are
-    missing of the quietest ones; with `stolen` and `drift`, the most of a try
-    that counts."""
-    quiet = [each for each in tries if unrest(*each) <= 1][:count]
+def medians(tries, count):
+    """Each row in the middle of the first `count` quiet tries, or where those
+    are missing of the quietest ones; with `stolen` and `drift`, the most of a
+    try that counts."""
+    quiet = [each for each in tries if each.unrest() <= 1][:count]
     if len(quiet) < count:
-        quiet = sorted(tries, key=lambda each: unrest(*each))[:count]
-    ordered = sorted(quiet, key=lambda each: (each[1]["speedup"],
-                                              each[1]["throughput"]))
-    row = dict(ordered[(len(ordered) - 1) // 2][1])
-    row["stolen"] = max(share for share, _ in quiet)
-    row["drift"] = max(each["drift"] for _, each in quiet)
-    return row
+        quiet = sorted(tries, key=Try.unrest)[:count]
+    found = []
+    for rows in zip(*(each.rows for each in quiet)):
+        ordered = sorted(rows, key=lambda row: (row["speedup"],
+                                                row["throughput"]))
+        found.append({**ordered[(len(ordered) - 1) // 2],
+                      "stolen": max(each.stolen for each in quiet),
+                      "drift": max(row["drift"] for row in rows)})
+    return found
 
 
 def quiet_bench(bed, kind, stages, count, *more):
     """The rows of `paceline bench KIND --stages STAGES ...`, each the median of
-    `count` tries."""
-    tries = {}  # (stages, policy, schedule) -> [(share stolen, row)]
-    missing = list(stages)
-    for turn in range(count * PATIENCE):
-        # The profile of the first round is good for all.
-        known = ["--no-profile"] if turn > 0 else []
-        for share, row in run_once(bed, [
-                "bench", kind, "--stages", ",".join(map(str, missing)), *more,
-                *known]):
-            key = (row["stages"], row["policy"], row["schedule"])
-            tries.setdefault(key, []).append((share, row))
-        if turn + 1 < count:
-            continue
-        missing = [each for each in stages if any(
-            sum(unrest(*each) <= 1 for each in found) < count
-            for key, found in tries.items() if key[0] == each and each > 1)]
-        if not missing:
-            break
-    return [median(found, count) for found in tries.values()]
+    `count` tries.  A number of stages is a command of its own, and is tried
+    again without the others."""
+    rows, known = [], []
+    for each in stages:
+        tries = []
+        while (len(tries) < count * PATIENCE and
+               sum(one.unrest() <= 1 for one in tries) < count):
+            tries.append(try_once(bed, ["bench", kind, "--stages", str(each),
+                                        *more, *known]))
+            # The profile of the first one is good for all.
+            known = ["--no-profile"]
+        rows += medians(tries, count)
+    return rows

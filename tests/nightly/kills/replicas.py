@@ -27,7 +27,6 @@ import time
 from collections import Counter, defaultdict
 
 from kills.recoveries import BEGINS, recovery_of, show
-from kills.rounds import FIELD, LINE
 from mesh import tensors_of
 from nightly import say, step_seconds
 
@@ -36,6 +35,8 @@ NAMES = [name for stage in STAGES for name in stage]
 MICRO_BATCHES = 8
 MOST_DIFFERENCE = 1e-5
 STOPPED_SECONDS = 0.1
+LINE = re.compile(r"(\S+)Z \S+ (\w+) (.*)")
+FIELD = re.compile(r"(\w+)=(\S+)")
 DONE = re.compile(r"(\d+)(F|B|STEP)(\d*)$")
 
 JOB = f"""\
