@@ -32,13 +32,12 @@ class Checkpoints(OwnDisk):
     shared = 3
 
     def test_a_job_goes_on_from_a_checkpoint_on_other_stages_to_the_same_bytes(self):
-        job = self.write(JOB)
-        number = self.detach(job, ENDLESS)
+        number = self.detach(JOB, ENDLESS)
         self.await_checkpoint()
         # Stops it.
-        self.expect_undisturbed(number, job)
+        self.expect_undisturbed(JOB)
         steps = f"train.steps={self.step() + 30}"
-        expected = self.submit(job, "pipeline.stages=1", steps)
+        expected = self.submit(JOB, "pipeline.stages=1", steps)
 
         self.ended(self.resume(number, "model.name=mlp", "pipeline.stages=2"),
                    2, "the job's model has")
@@ -51,20 +50,18 @@ class Checkpoints(OwnDisk):
         self.has(story, f"of job {number}", "attempt 1 begins from step")
 
     def test_a_job_goes_on_from_its_checkpoint_when_all_workers_were_killed(self):
-        job = self.write(JOB)
-        number = self.detach(job, ENDLESS)
+        number = self.detach(JOB, ENDLESS)
         self.await_checkpoint()
         self.assertTrue(self.files_of(number), list(self.disk.iterdir()))
 
         self.kill("w1", "w2", "w3")
 
         self.await_event("attempt 2 begins from step")
-        self.expect_undisturbed(number, job)
+        self.expect_undisturbed(JOB)
 
     def test_a_job_that_diverges_ends_soon_and_keeps_what_was_good(self):
         """The learning rate of a resumed job ruins its weights."""
-        job = self.write(JOB)
-        number = str(self.submit(job)["id"])
+        number = str(self.submit(JOB)["id"])
         good = self.weights_of(number)
 
         self.ended(self.resume(number, "train.learning_rate.base=1e18",
@@ -92,9 +89,8 @@ class DamagedCheckpoint(OwnDisk):
     shared = 3
 
     def test_one_that_the_disk_changed_is_noticed_and_not_gone_on_from(self):
-        job = self.write(SMALL)
         # None is on its way when the first one is there.
-        number = self.detach(job, ENDLESS, "train.checkpoint_every=800")
+        number = self.detach(SMALL, ENDLESS, "train.checkpoint_every=800")
         workers = [each["pid"] for each in self.workers()]
         self.await_checkpoint()
 
@@ -108,7 +104,7 @@ class DamagedCheckpoint(OwnDisk):
         # An attempt may begin from it before its damage is seen.
         self.soon(lambda: self.events().count("begins from the beginning") == 2)
         self.has(self.events(), "is not the one in its manifest")
-        self.expect_undisturbed(number, job)
+        self.expect_undisturbed(SMALL)
 
 
 class CheckpointFolder(DaemonsCase):
@@ -140,5 +136,5 @@ class CheckpointFolder(DaemonsCase):
 
         self.await_words(self.coordinator_of("second", "--adopt-checkpoints"),
                          "coordinator is ready")
-        self.assertEqual(self.detach(self.write(SMALL)), "8")
+        self.assertEqual(self.detach(SMALL), "8")
         self.assertTrue(kept.exists())

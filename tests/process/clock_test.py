@@ -49,7 +49,7 @@ class Clock(MeshCase):
 
     def train(self, workers=4):
         self.start(workers)
-        self.begin(self.write(SMALL), "train.evaluate_every=0", step=3)
+        self.begin(SMALL, "train.evaluate_every=0", step=3)
 
     def test_set_back_by_an_hour_a_stopped_worker_is_missed_in_its_lease(self):
         self.train()

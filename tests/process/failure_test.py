@@ -27,16 +27,15 @@ class Failure(MeshCase):
         """Job 1's weights stay where they were; what comes then must not be
         taken for it, nor write over it."""
         self.start(1)
-        file = self.write(SMALL)
-        short = ("train.steps=2", "pipeline.stages=1")
-        first = self.submit(file, *short)
+        short = (SMALL, "train.steps=2", "pipeline.stages=1")
+        first = self.submit(*short)
 
         os.kill(self.pid_of_coordinator(), signal.SIGKILL)
         for ending in ("", "-wal", "-shm"):
             (self.mesh.state / f"mesh/coordinator/coordinator.db{ending}") \
                 .unlink(missing_ok=True)
         self.soon(lambda: self.client("job", "list").returncode == 0)
-        second = self.submit(file, *short, "train.seed=3")
+        second = self.submit(*short, "train.seed=3")
 
         self.assertEqual(second["id"], 2)
         for key in ("weights_sha256", "weights_path"):
@@ -44,7 +43,7 @@ class Failure(MeshCase):
 
     def test_the_only_worker_is_waited_for_and_comes_back_by_name(self):
         self.start(1)
-        self.begin(self.write(SMALL), "pipeline.stages=1", step=0)
+        self.begin(SMALL, "pipeline.stages=1", step=0)
         victim = self.pid_of_worker("w1")
 
         os.kill(victim, signal.SIGKILL)
@@ -63,16 +62,12 @@ class Unhurt(MeshCase):
     shared = 2
 
     def test_missing_data_is_found_before_the_job(self):
-        job = self.write(SMALL)
-
-        refused = self.try_submit(job, "data.name=idx",
-                                  "data.path=/no/such/folder")
-        empty = self.try_submit(job, "data.name=idx",
-                                f"data.path={self.folder}")
-
-        self.ended(refused, 2, "data.path /no/such/folder: No such file or "
-                   "directory on w1, w2", "nothing was submitted")
-        self.ended(empty, 2, "train-images-idx3-ubyte", "nothing was submitted")
+        for path, *says in (("/no/such/folder", "data.path /no/such/folder: "
+                             "No such file or directory on w1, w2"),
+                            (self.folder, "train-images-idx3-ubyte")):
+            self.ended(self.try_submit(SMALL, "data.name=idx",
+                                       f"data.path={path}"), 2,
+                       "nothing was submitted", *says)
 
     def test_a_port_in_use_is_named_and_nothing_is_left_running(self):
         port = self.address.rsplit(":", 1)[1]
@@ -95,7 +90,7 @@ class Unhurt(MeshCase):
             run("bash", "-c", "printf 'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n'"
                               f" > /dev/tcp/127.0.0.1/{port}")
 
-        self.submit(self.write(SMALL), "train.steps=2", "pipeline.stages=2")
+        self.submit(SMALL, "train.steps=2", "pipeline.stages=2")
 
         self.assertEqual({worker["pid"] for worker in self.workers()}, before,
                          "somebody died")
@@ -172,7 +167,7 @@ class FailureByTheClock(MeshCase):
     def test_a_coordinator_stopped_beyond_the_lease_accuses_nobody(self):
         """As one on a laptop that was shut for a while."""
         self.start(2)
-        self.begin(self.write(SMALL), "pipeline.stages=2", step=0)
+        self.begin(SMALL, "pipeline.stages=2", step=0)
 
         with stopped(self.pid_of_coordinator()):
             time.sleep(4.5)  # 1.5 leases

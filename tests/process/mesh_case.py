@@ -239,27 +239,29 @@ class ClientCase(ProcessCase):
     def story(self):
         return self.run_client("job", "events", "last").stdout
 
-    def try_submit(self, file, *sets, flags=()):
+    def try_submit(self, job, *sets, flags=()):
+        """job: a file, or the text of one."""
+        file = self.write(job) if "\n" in job else job
         return self.client("job", "submit", file, *sets_of(sets), *flags)
 
-    def submit(self, file, *sets):
+    def submit(self, job, *sets):
         """Waits for the job, which must succeed; its document."""
-        finished = self.good(self.try_submit(file, *sets, flags=("-o", "json")))
+        finished = self.good(self.try_submit(job, *sets, flags=("-o", "json")))
         job = json.loads(finished.stdout)
         self.assertEqual(job["state"], "succeeded", finished.stdout)
         return job
 
-    def detach(self, file, *sets):
+    def detach(self, job, *sets):
         """The job's number while it runs."""
         self.number = str(json.loads(self.good(self.try_submit(
-            file, *sets, flags=("--detach", "-o", "json"))).stdout)["id"])
+            job, *sets, flags=("--detach", "-o", "json"))).stdout)["id"])
         return self.number
 
-    def begin(self, file, *sets, step=20):
+    def begin(self, job, *sets, step=20):
         """The number of an endless job that has come so far."""
-        job = self.detach(file, *sets, ENDLESS)
+        number = self.detach(job, *sets, ENDLESS)
         self.await_step_after(step)
-        return job
+        return number
 
     def finished(self, job=None):
         """Waits for a job that runs, which must succeed; its document."""
@@ -314,24 +316,23 @@ class ClientCase(ProcessCase):
             return None
         return int(step[1]), hashlib.sha256(path.read_bytes()).hexdigest()
 
-    def expect_undisturbed(self, job, file, *sets):
-        """Asserts that an endless job, beyond what has happened to it so far,
-        has the weights that it would have otherwise; stops it.  Returns the
-        number of the steps that were compared."""
-        happened = self.step(job)
+    def expect_undisturbed(self, job, *sets):
+        """Asserts that the endless job that was begun last, beyond what has
+        happened to it so far, has the weights that it would have otherwise;
+        stops it."""
+        happened = self.step()
         found = []
 
         def beyond():
-            found[:] = [self.weights_so_far(job)]
+            found[:] = [self.weights_so_far(self.number)]
             return found[0] and found[0][0] > happened
         self.soon(beyond, lambda: found)
-        self.assertEqual(self.job(job)["state"], "running", self.events(job))
-        self.stop(job)
+        self.assertEqual(self.job()["state"], "running", self.events())
+        self.stop()
         step, weights = found[0]
-        alone = self.submit(file, *sets, f"train.steps={step}",
+        alone = self.submit(job, *sets, f"train.steps={step}",
                             "train.evaluate_every=0")
-        self.assertEqual(weights, alone["weights_sha256"], self.events(job))
-        return step
+        self.assertEqual(weights, alone["weights_sha256"], self.events())
 
     def workers(self):
         return self.ask("node", "list")["workers"]

@@ -26,7 +26,7 @@ class TimeParts(MeshCase):
         """In one job at least: a host that takes the CPU between two parts has
         that time counted in none."""
         self.start(2)
-        self.detach(self.write(JOB))
+        self.detach(JOB)
 
         def parts():
             return [worker["seconds"] for worker in self.job()["workers"]]
@@ -41,7 +41,7 @@ class Metrics(MeshCase):
     shared = 2
 
     def test_promtool_accepts_both_daemons_while_a_job_runs(self):
-        self.begin(self.write(JOB), step=2)
+        self.begin(JOB, step=2)
         targets = self.discovered()
         self.assertEqual(len(targets), 3, "the coordinator and two workers")
 
@@ -65,7 +65,7 @@ class Scraped(MeshCase):
         self.start(3)
         prometheus = self.enterContext(Prometheus(self.folder, self.http))
         self.soon(lambda: prometheus.value("sum(up)") == 4, "sum(up)")
-        self.detach(self.write(GROUP_JOB))
+        self.detach(GROUP_JOB)
         rounds = 'sum(paceline_worker_rounds_total{outcome="committed"})'
 
         self.soon(lambda: prometheus.value(rounds) > 0, rounds)

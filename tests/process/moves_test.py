@@ -13,8 +13,7 @@ class Moves(MeshCase):
     shared = 3
 
     def test_a_drained_worker_hands_its_stage_over_and_may_be_ended(self):
-        job = self.write(JOB)
-        number = self.begin(job)
+        number = self.begin(JOB)
         replayed = self.replayed()
 
         said = self.client("node", "drain", "w2").stdout
@@ -23,7 +22,7 @@ class Moves(MeshCase):
         self.kill("w2")
 
         self.await_event("attempt 2 begins from step")
-        self.expect_undisturbed(number, job, "pipeline.stages=2")
+        self.expect_undisturbed(JOB, "pipeline.stages=2")
         # Nobody missed it, and no step was run twice.
         self.assertEqual(self.job()["attempt"], 2, self.events())
         self.assertEqual(self.replayed(), replayed)
@@ -34,14 +33,13 @@ class Moves(MeshCase):
                                   [self.http])
 
     def test_a_worker_that_is_asked_to_end_hands_its_stage_over_first(self):
-        job = self.write(JOB)
-        number = self.begin(job)
+        self.begin(JOB)
 
         os.kill(self.pid_of_worker("w2"), signal.SIGTERM)
 
         self.await_event("attempt 2 begins from step")
         self.soon(lambda: "worker w2 is stopped" in self.log("coordinator"))
-        self.expect_undisturbed(number, job)
+        self.expect_undisturbed(JOB)
         self.has(self.events(), "worker w2 gets no new work")
         self.assertNotIn("lost", self.events())
 
@@ -52,13 +50,13 @@ class Moves(MeshCase):
         self.kill(self.holder(stage))
 
     def test_inference_goes_on_after_the_predictions_that_are_stored(self):
-        infer = self.write("""
+        infer = """
 kind: infer
 model: {name: lenet}
 data: {name: synthetic, test_samples: 12000}
 infer: {micro_batch: 4}
 pipeline: {stages: 3}
-""")
+"""
         expected = self.submit(infer, "pipeline.stages=1")
         self.detach(infer)
         self.kill_after(100, stage=1)
@@ -72,13 +70,13 @@ pipeline: {stages: 3}
         self.assertGreater(base, 0, events)
 
     def test_a_throttled_replica_gets_a_smaller_share(self):
-        infer = self.write("""
+        infer = """
 kind: infer
 model: {name: vit, depth: 6, width: 64, heads: 4, patch: 7}
 data: {name: synthetic, test_samples: 14000}
 infer: {micro_batch: 4}
 pipeline: {cuts: [3], workers: [w3, w1, w2], replicas: [1, 2]}
-""")
+"""
         expected = self.submit(infer, "pipeline.cuts=", "pipeline.workers=",
                                "pipeline.replicas=", "pipeline.stages=1")
         self.detach(infer)
@@ -98,9 +96,8 @@ pipeline: {cuts: [3], workers: [w3, w1, w2], replicas: [1, 2]}
                     for each in self.job()["workers"] if each["name"] == worker)
 
     def test_a_stream_goes_on_from_a_batch_end(self):
-        job = self.write(JOB)
-        stream = ("pipeline.schedule=pipedream", "pipeline.stages=2", ENDLESS)
-        self.detach(job, *stream)
+        self.detach(JOB, "pipeline.schedule=pipedream", "pipeline.stages=2",
+                    ENDLESS)
         self.kill_after(40, stage=1)
         self.await_event("attempt 2 begins from step")
         self.await_more_steps(20)

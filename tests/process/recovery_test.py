@@ -18,12 +18,12 @@ class Recovery(MeshCase):
 
     def test_a_killed_worker_costs_neither_the_job_nor_a_byte(self):
         for victim in ("w3", "w1"):
-            job = self.begin(self.write(JOB))
+            self.begin(JOB)
 
             self.kill(victim)
 
-            self.expect_recovered(job)
-            self.has(self.events(job), victim)
+            self.expect_recovered()
+            self.has(self.events(), victim)
 
     def test_a_coordinator_killed_in_training_costs_no_step(self):
         before = len(self.jobs())
@@ -35,53 +35,52 @@ class Recovery(MeshCase):
 
         self.kill_coordinator()
 
-        self.expect_undisturbed(self.number, self.write(JOB))
+        self.expect_undisturbed(JOB)
         self.ends(client, STOPPED)
         document = self.job()
         steps = [each["step"] for each in document["loss"]]
         self.assertEqual(steps, list(range(steps[0], steps[-1] + 1)))
         self.assertEqual(document["attempt"], 1, self.events())
 
-    def expect_recovered(self, job, *sets, attempt=2):
-        self.await_event(f"attempt {attempt} begins from step", job)
-        self.expect_undisturbed(job, self.write(JOB), *sets)
+    def expect_recovered(self, *sets, attempt=2):
+        self.await_event(f"attempt {attempt} begins from step")
+        self.expect_undisturbed(JOB, *sets)
 
     def test_two_that_are_killed_at_once_cost_no_more_than_one(self):
-        job = self.begin(self.write(JOB))
+        self.begin(JOB)
 
         self.kill("w2", "w4")
 
-        self.expect_recovered(job)
+        self.expect_recovered()
 
     def test_one_that_is_killed_while_another_is_recovered_from(self):
-        job = self.begin(self.write(JOB))
+        self.begin(JOB)
 
         self.kill("w2")
         self.await_event("attempt 2 begins")
         self.kill("w3")
 
-        self.expect_recovered(job, attempt=3)
+        self.expect_recovered(attempt=3)
 
     def test_a_worker_that_stands_still_costs_its_lease(self):
-        job = self.begin(self.write(JOB))
+        self.begin(JOB)
 
         with stopped(self.pid_of_worker("w3")):
             self.await_event("attempt 2 begins from step")
 
-        self.expect_recovered(job)
+        self.expect_recovered()
 
     def test_a_job_pauses_while_its_data_differ_and_no_longer(self):
         """The file of the same name is another one when the first stage
         moves; those that have it open still read the one before."""
         words = "the line closes up. " * 400
         text = self.write(words, "text.txt")
-        job = self.write(f"""
+        self.detach(f"""
 model: {{name: gpt, depth: 2, width: 16, heads: 2}}
 data: {{name: text, path: {text}, block: 16}}
 train: {{steps: 100000, batch: 8, micro_batch: 2}}
 pipeline: {{stages: 3}}
 """)
-        self.detach(job)
         self.await_step_after(20)
         first = self.holder(0)
 
@@ -103,15 +102,11 @@ pipeline: {{stages: 3}}
 
     def test_the_last_of_two_machines_goes_on_alone(self):
         with self.without("w3"), self.without("w4"):
-            job = self.begin(self.write(JOB), "pipeline.stages=2")
+            self.begin(JOB, "pipeline.stages=2")
 
             self.kill("w1")
 
-            self.expect_recovered(job, "pipeline.stages=2")
-
-
-# Without kinks, at which sums that round otherwise would part.
-VIT = "{name: vit, depth: 2, width: 16, heads: 2, patch: 7}"
+            self.expect_recovered("pipeline.stages=2")
 
 
 class Replicas(MeshCase):
@@ -119,15 +114,15 @@ class Replicas(MeshCase):
     alone = True
     own = 3
 
-    def setUp(self):
-        super().setUp()
-        self.file = self.write(
-            JOB.replace("{name: lenet}", VIT).replace(
-                "stages: 4", "cuts: [3], workers: [w1, w2, w3], replicas: [1, 2]"))
+    JOB = JOB.replace(
+        # Without kinks, at which sums that round otherwise would part.
+        "{name: lenet}", "{name: vit, depth: 2, width: 16, heads: 2, patch: 7}"
+    ).replace("stages: 4",
+              "cuts: [3], workers: [w1, w2, w3], replicas: [1, 2]")
 
     def expect_as_one_process(self, document):
         """As far as it got."""
-        one = self.submit(self.file, "pipeline.cuts=", "pipeline.stages=1",
+        one = self.submit(self.JOB, "pipeline.cuts=", "pipeline.stages=1",
                           "pipeline.workers=", "pipeline.replicas=",
                           f"train.steps={document['step']}")
         expected = {each["step"]: each["value"] for each in one["loss"]}
@@ -138,15 +133,15 @@ class Replicas(MeshCase):
         return one
 
     def test_train_as_one_process_and_do_without_one_of_them(self):
-        whole = self.submit(self.file)
+        whole = self.submit(self.JOB)
         one = self.expect_as_one_process(whole)
         self.assertEqual(whole["test_accuracy"], one["test_accuracy"])
 
-        job = self.begin(self.file, step=30)
+        job = self.begin(self.JOB, step=30)
         self.kill("w3")
         self.await_event("attempt 2 begins")
         self.await_more_steps(20)
-        self.stop(job)
+        self.stop()
 
         self.expect_as_one_process(self.job(job))
         events = self.events(job)
@@ -161,7 +156,7 @@ class RecoveryByTheClock(MeshCase):
     own = 3
 
     def test_a_worker_that_stands_still_below_the_lease_is_the_one_it_was(self):
-        self.begin(self.write(SMALL))
+        self.begin(SMALL)
 
         with stopped(self.pid_of_worker("w2")):
             self.soon(lambda: self.state_of("w2") == "suspect")

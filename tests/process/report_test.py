@@ -47,13 +47,12 @@ class Report(MeshCase):
 
     def test_has_all_forms_of_a_recovered_and_of_a_stopped_job(self):
         self.start(4)
-        file = self.write(FILE)
-        job = self.detach(file, f"train.steps={STEPS}",
+        job = self.detach(FILE, f"train.steps={STEPS}",
                           "train.evaluate_every=2")
         self.await_step_after(3)
         self.kill(self.holder(1))
         self.finished()
-        other = self.begin(file, step=3)
+        other = self.begin(FILE, step=3)
         self.stop()
 
         self.check_page(job, other)

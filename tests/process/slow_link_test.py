@@ -120,7 +120,7 @@ class SlowLinks(DaemonsCase):
 
     def test_a_checkpoint_and_its_export_come_over_links_that_break(self):
         self.start(slow_to_worker=True)
-        self.detach(self.write(JOB))
+        self.detach(JOB)
         self.await_step_after(20)
         to_coordinator = self.slow(self.address)
         self.link.cut_after(300_000)
@@ -139,7 +139,7 @@ class SlowLinks(DaemonsCase):
 
     def test_a_job_is_resumed_over_a_link_that_breaks(self):
         self.start(slow_to_coordinator=True)
-        self.detach(self.write(JOB), "train.checkpoint_every=10")
+        self.detach(JOB, "train.checkpoint_every=10")
         self.soon(lambda: self.job()["checkpoints"])
         self.stop()
         self.await_idle(1)

@@ -69,7 +69,7 @@ class Outsiders(RestartingCase):
 
     def check_ends_no_job(self, tls):
         self.start(2, tls)
-        job = (self.write(SMALL), "pipeline.stages=2")
+        job = (SMALL, "pipeline.stages=2")
         trust = ()
         if tls:
             self.mesh.join("w9", self.ask("token", "create")["token"])
@@ -88,7 +88,7 @@ class Outsiders(RestartingCase):
         self.await_event("attempt 2 begins")
         self.assertIsNone(hostile.poll(), hostile.errors.read_text())
         hostile.kill()
-        self.expect_undisturbed(number, *job)
+        self.expect_undisturbed(*job)
 
     def test_a_worker_outside_of_a_job_does_not_end_it(self):
         self.check_ends_no_job(tls=False)

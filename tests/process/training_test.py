@@ -37,15 +37,13 @@ class Training(MeshCase):
     shared = 4
 
     def at_any_number_of_stages_in_every_synchronous_schedule(self, text):
-        file = self.write(text)
-
         hashes, curves = set(), set()
         # Every one with every other: tests/nightly/jobs/same_bytes.py.
         for stages, schedule in (
                 (1, "1f1b"), (2, "gpipe"), (2, "interleaved-1f1b"),
                 (3, "1f1b"), (3, "zero-bubble"), (4, "gpipe"),
                 (4, "zero-bubble"), (4, "interleaved-1f1b")):
-            job = self.submit(file, f"pipeline.stages={stages}",
+            job = self.submit(text, f"pipeline.stages={stages}",
                               f"pipeline.schedule={schedule}")
             self.assertEqual(job["step"], job["steps"])
             self.assertEqual(len(job["weights_sha256"]), 64)
@@ -65,7 +63,7 @@ class Training(MeshCase):
         """Four stages on two workers, dealt out in turn; three would not be.
         The faster worker begins."""
         with self.without("w4"):
-            job = self.submit(self.write(LENET_JOB), "pipeline.stages=4",
+            job = self.submit(LENET_JOB, "pipeline.stages=4",
                               "pipeline.schedule=interleaved-1f1b")
 
         self.assertEqual(sorted(worker["stages"] for worker in job["workers"]),
@@ -74,11 +72,10 @@ class Training(MeshCase):
     def test_pipedream_learns_and_shows_how_stale_its_gradients_are(self):
         """One stage updates after every micro-batch too, and has nothing to be
         late with: four stages learn about as well."""
-        file = self.write(PIPEDREAM_JOB)
-        one = self.submit(file, "pipeline.stages=1")
+        one = self.submit(PIPEDREAM_JOB, "pipeline.stages=1")
         for vertical_sync in (False, True):
-            job = self.submit(
-                file, f"pipeline.vertical_sync={str(vertical_sync).lower()}")
+            job = self.submit(PIPEDREAM_JOB, "pipeline.vertical_sync="
+                              f"{str(vertical_sync).lower()}")
 
             self.assertEqual(job["step"], 40)
             loss = [each["value"] for each in job["loss"]]
@@ -101,9 +98,9 @@ class Training(MeshCase):
         self.assertIn("staleness", self.client("job", "show", "last").stdout)
 
     def test_tells_everything_of_a_job_as_json(self):
-        submitted = self.submit(self.write(LENET_JOB), "pipeline.stages=4")
+        self.submit(LENET_JOB, "pipeline.stages=4")
 
-        job = self.job(str(submitted["id"]))
+        job = self.job("last")
 
         self.assertEqual(job["steps"], 12)
         self.assertEqual(len(job["loss"]), 12)
@@ -126,17 +123,15 @@ class Training(MeshCase):
             self.assertGreater(seconds["evaluation"], 0, worker)
 
     def test_runs_several_stages_on_a_worker_and_says_so(self):
-        finished = self.good(self.try_submit(self.write(LENET_JOB),
-                                             "pipeline.stages=6"))
+        finished = self.good(self.try_submit(LENET_JOB, "pipeline.stages=6"))
         self.assertIn("6 stages", finished.stderr + finished.stdout)
 
     def test_a_codec_sends_fewer_bytes_and_trains_nearly_the_same(self):
-        file = self.write(VIT_JOB)
         sent = 'paceline_worker_frame_bytes_total{direction="sent"'
         size, loss, hashes = {}, {}, set()
         for codec in ("fp32", "bf16", "fp16", "int8"):
             before = self.sum_of_metric(sent)
-            job = self.submit(file, "pipeline.stages=2",
+            job = self.submit(VIT_JOB, "pipeline.stages=2",
                               f"pipeline.codec={codec}")
             size[codec] = self.sum_of_metric(sent) - before
             loss[codec] = job["loss"][-1]["value"]
@@ -155,9 +150,8 @@ class Training(MeshCase):
                                    delta=0.02 * loss["fp32"], msg=codec)
 
     def test_queues_a_second_job_and_runs_it_after_the_first(self):
-        file = self.write(LENET_JOB)
-        first = self.detach(file, "pipeline.stages=4", "train.steps=60")
-        self.submit(file, "pipeline.stages=4")
+        first = self.detach(LENET_JOB, "pipeline.stages=4", "train.steps=60")
+        self.submit(LENET_JOB, "pipeline.stages=4")
 
         self.assertEqual(self.job(first)["state"], "succeeded")
 
@@ -165,10 +159,9 @@ class Training(MeshCase):
         """Between jobs a worker becomes another process image under the same
         pid."""
         before = self.pid_of_worker("w2")
-        file = self.write(LENET_JOB)
-
-        low = self.submit(file, "cpu_capability=default", "pipeline.stages=4")
-        alone = self.submit(file, "cpu_capability=default")
+        low, alone = (self.submit(LENET_JOB, "cpu_capability=default",
+                                  f"pipeline.stages={stages}")
+                      for stages in (4, 1))
 
         self.assertEqual(low["cpu_capability"], "default")
         # Before the first attempt, which the end of a process would end.

@@ -101,7 +101,7 @@ class Top(MeshCase):
 
     def test_a_terminal_shows_the_mesh_through_kills_and_sizes(self):
         self.start(4)
-        self.detach(self.write(NAMED), ENDLESS, "train.evaluate_every=0")
+        self.detach(NAMED, ENDLESS, "train.evaluate_every=0")
         terminal = Terminal(80, 24, program("paceline"), "top",
                             PACELINE_COORDINATOR=self.address)
         self.shows(terminal, "training", "3 busy, 1 idle", "to w")
@@ -130,7 +130,7 @@ class Top(MeshCase):
         for process, text in ((nodes, "w2"), (top, "workers: 2 idle")):
             self.soon(lambda p=process, t=text: t in p.out.read_text())
 
-        self.submit(self.write(NAMED), "train.steps=800", "pipeline.stages=2")
+        self.submit(NAMED, "train.steps=800", "pipeline.stages=2")
 
         self.soon(lambda: "job 1  succeeded" in top.out.read_text())
         self.has(top.out.read_text(), "job 1  submitted",
@@ -175,9 +175,8 @@ class Page(MeshCase):
 
     def test_a_browser_shows_the_mesh_through_kills(self):
         self.start(4)
-        file = self.write(NAMED)
-        self.submit(file, "name=first-try", "train.steps=2")
-        job = self.detach(file, "name=digits", ENDLESS,
+        self.submit(NAMED, "name=first-try", "train.steps=2")
+        job = self.detach(NAMED, "name=digits", ENDLESS,
                           "train.evaluate_every=0")
         desktop = self.open(1280)
         self.shows(desktop, "3 busy, 1 idle", "stage 0", "as measured", "Loss",
@@ -203,7 +202,7 @@ class Page(MeshCase):
         self.stop(job)
         self.shows(desktop, "stopped")
 
-        self.submit(file, "train.steps=2")
+        self.submit(NAMED, "train.steps=2")
         self.shows(desktop, "<img src=x")
         self.assertNotEqual(desktop.title, "hacked")
         self.fits(desktop, 1280)
@@ -214,7 +213,7 @@ class Page(MeshCase):
 
     def test_the_page_is_a_table_without_its_script(self):
         self.start(1)
-        self.submit(self.write(NAMED), "train.steps=2", "pipeline.stages=1")
+        self.submit(NAMED, "train.steps=2", "pipeline.stages=1")
 
         page = get(self.http, "/")
 

@@ -76,13 +76,30 @@ def write_logits(folder, name, sizes, shape, classes, logits):
     print(name, "logits up to", float(logits.abs().max()))
 
 
+def fill(model):
+    state = model.state_dict()
+    for word, name in enumerate(sorted(state)):
+        if not name.endswith("num_batches_tracked"):
+            state[name] = draw(name, tuple(state[name].shape), word)
+    model.load_state_dict(state)
+    return model.eval()
+
+
 OPTIONS = {"golden": Path, "full": Path}
 
 
-def write_all(run, write, golden, full):
-    """Calls write(folder, full?, entry) for every entry that is asked for."""
+def write_all(run, golden, full, logits_of):
+    """Writes what is asked for of `golden` or `full`: lists of (name, sizes,
+    shape, classes, what makes the model).  logits_of(model, shape)."""
     folder = run.golden or run.full
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    for entry in golden if run.golden else full:
-        write(folder, run.full is not None, entry)
+    for name, sizes, shape, classes, make in golden if run.golden else full:
+        model = fill(make())
+        if run.full:
+            write_safetensors(folder / f"{name}.safetensors",
+                              model.state_dict())
+        with torch.no_grad():
+            logits = logits_of(model, shape)
+        write_logits(folder, name, {} if run.full else sizes, shape, classes,
+                     logits)

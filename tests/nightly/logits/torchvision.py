@@ -8,18 +8,8 @@ python3-torch and python3-torchvision.
 import numpy as np
 import torch
 import torchvision
-from logits.drawn import (OPTIONS, SAMPLES, draw, uniforms, write_all,
-                          write_logits, write_safetensors)
+from logits.drawn import OPTIONS, SAMPLES, uniforms, write_all
 from torchvision.models.vgg import VGG, make_layers
-
-
-def fill(model):
-    state = model.state_dict()
-    for word, name in enumerate(sorted(state)):
-        if not name.endswith("num_batches_tracked"):
-            state[name] = draw(name, tuple(state[name].shape), word)
-    model.load_state_dict(state)
-    return model.eval()
 
 
 def small_vgg(width):
@@ -146,18 +136,11 @@ FULL = [(name, {}, (3, 224, 224), 1000, getattr(torchvision.models, name))
         for name in ("vit_b_16", "resnet18", "resnet50", "vgg11", "vgg16")]
 
 
-def write(folder, with_weights, entry):
-    name, sizes, shape, classes, make = entry
-    model = fill(make())
+def logits_of(model, shape):
     images = uniforms(12345, SAMPLES * int(np.prod(shape))) * 2 - 1
-    images = torch.from_numpy(
-        images.reshape((SAMPLES, *shape)).astype(np.float32))
-    with torch.no_grad():
-        logits = model(images)
-    write_logits(folder, name, sizes, shape, classes, logits)
-    if with_weights:
-        write_safetensors(folder / f"{name}.safetensors", model.state_dict())
+    return model(torch.from_numpy(
+        images.reshape((SAMPLES, *shape)).astype(np.float32)))
 
 
 def main(run):
-    write_all(run, write, GOLDEN, FULL)
+    write_all(run, GOLDEN, FULL, logits_of)

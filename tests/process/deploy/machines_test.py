@@ -45,7 +45,7 @@ class FourMachines(MachinesCase):
         fourth.pull_the_plug()
         self.await_event("attempt 3 begins from step")
         self.has(self.events(), "pl3: ", "pl4: silent for")
-        self.expect_undisturbed(self.number, job)
+        self.expect_undisturbed(job)
         self.soon(lambda: "pl3" in self.idle())
         self.assertEqual([each.property("paceline-worker", "NRestarts")
                           for each in self.machines[:3]], ["0", "0", "1"])
