@@ -38,36 +38,27 @@ MOST_OF_IDEAL = 1.3
 MINUTES = 10  # so long a job stays after a move
 
 
-class Job:
-    def __init__(self, bed, file=JOB[0], sets=JOB[1:]):
-        self.bed = bed
-        self.number = bed.submit(file, *sets)
+def level(bed, job):
+    """Seconds a step takes from now on.  By the number of steps: of a long
+    job's curve not every step is shown."""
+    begin, step = time.monotonic(), bed.show(job)["step"]
+    time.sleep(LEVEL_SECONDS)
+    return (time.monotonic() - begin) / (bed.show(job)["step"] - step)
 
-    def show(self):
-        return self.bed.show(self.number)
 
-    def await_step(self, step):
-        self.bed.await_step(self.number, step)
+def await_attempt(bed, job, wanted, after_seconds=0):
+    """When it was there; None: it did not come."""
+    def there():
+        shown = bed.show(job)
+        if shown["state"] not in ("running", "queued"):
+            raise RuntimeError(f"{shown['state']}: {shown['why']}")
+        return shown["attempt"] >= wanted
+    came = eventually(there, after_seconds + PATIENCE_SECONDS, 1)
+    return time.time() if came else None
 
-    def level(self):
-        """Seconds a step takes from now on.  By the number of steps: of a long
-        job's curve not every step is shown."""
-        begin, step = time.monotonic(), self.show()["step"]
-        time.sleep(LEVEL_SECONDS)
-        return (time.monotonic() - begin) / (self.show()["step"] - step)
 
-    def await_attempt(self, wanted, after_seconds=0):
-        """When it was there; None: it did not come."""
-        def there():
-            shown = self.show()
-            if shown["state"] not in ("running", "queued"):
-                raise RuntimeError(f"{shown['state']}: {shown['why']}")
-            return shown["attempt"] >= wanted
-        came = eventually(there, after_seconds + PATIENCE_SECONDS, 1)
-        return time.time() if came else None
-
-    def tell(self):
-        say(self.bed.run("job", "events", self.number).stdout)
+def tell(bed, job):
+    say(bed.run("job", "events", job).stdout)
 
 
 def shares(run, bed):
@@ -75,58 +66,58 @@ def shares(run, bed):
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(INFER % 1_000_000)
         file.flush()
-        job = Job(bed, file.name, ())
-        job.await_step(100)
-        both = 1 / job.level()
-        bed.stop_job(job.number)
+        job = bed.submit(file.name)
+        bed.await_step(job, 100)
+        both = 1 / level(bed, job)
+        bed.stop_job(job)
         rate = both * (1 + LEFT_AT) / 2
-        job = Job(bed, file.name, (
-            f"data.test_samples={int(8 * rate * IDEAL_SECONDS)}",))
-    job.await_step(50)
+        job = bed.submit(file.name, "data.test_samples="
+                         f"{int(8 * rate * IDEAL_SECONDS)}")
+    bed.await_step(job, 50)
     bed.testbed("set", "--cpu-of", f"2={0.4 * LEFT_AT}")
     time.sleep(SETTLED_SECONDS)
-    begin, shown = time.monotonic(), job.show()
+    begin, shown = time.monotonic(), bed.show(job)
     ideal = (shown["steps"] - shown["step"]) / rate
-    shown = bed.finish(job.number)
+    shown = bed.finish(job)
     took = time.monotonic() - begin
     say(f"{both:.1f} micro-batches a second by both; with one at "
         f"{LEFT_AT:.0%}, from {SETTLED_SECONDS} s on: {took:.1f} s, the ideal "
         f"is {ideal:.1f} s; {shown['attempt']} attempts")
     run.at_most("shares: times the ideal", MOST_OF_IDEAL, took / ideal)
     if run.wrong:
-        job.tell()
+        tell(bed, job)
 
 
 def slowed(run, bed, job):
-    normal = job.level()
+    normal = level(bed, job)
     bed.testbed("set", "--cpu-of", f"{SLOW}=0.2")
     begin = time.time()
-    moved = job.await_attempt(2)
+    moved = await_attempt(bed, job, 2)
     if moved is None:
         run.wrong.append("no layers moved off the slow machine")
         return
-    left = min(event["unix_ms"] / 1e3 for event in bed.events(job.number)
+    left = min(event["unix_ms"] / 1e3 for event in bed.events(job)
                if event["unix_ms"] / 1e3 > begin)
-    staying = step_seconds(job.show(), begin, left)
-    after = job.level()
+    staying = step_seconds(bed.show(job), begin, left)
+    after = level(bed, job)
     say(f"a step takes {normal:.3f} s, {staying:.3f} s on the slow machine, "
         f"{after:.3f} s after the move {moved - begin:.0f} s later")
     run.at_least("slowed: times as fast after the move", LEAST_GAIN,
                  staying / after)
-    attempt = job.show()["attempt"]
+    attempt = bed.show(job)["attempt"]
     time.sleep(max(0.0, moved + 60 * MINUTES - time.time()))
     run.at_most(f"slowed: moves in the {MINUTES} minutes after it", 1,
-                job.show()["attempt"] - attempt)
+                bed.show(job)["attempt"] - attempt)
 
 
 def joined(run, bed, job):
-    before = job.level()
-    attempt = job.show()["attempt"]
+    before = level(bed, job)
+    attempt = bed.show(job)["attempt"]
     bed.testbed("start", str(NODES + 1))
-    if job.await_attempt(attempt + 1, 60 * MINUTES) is None:
+    if await_attempt(bed, job, attempt + 1, 60 * MINUTES) is None:
         run.wrong.append("a machine that joined was not used")
         return
-    say(f"a fifth machine joined: a step takes {job.level():.3f} s, "
+    say(f"a fifth machine joined: a step takes {level(bed, job):.3f} s, "
         f"{before:.3f} s before")
 
 
@@ -144,10 +135,10 @@ def main(run):
         return
     with run.bed(nodes=NODES + 1) as bed:
         bed.testbed("kill", str(NODES + 1))
-        job = Job(bed)
-        job.await_step(20)
+        job = bed.submit(*JOB)
+        bed.await_step(job, 20)
         for part in parts:
             PARTS[part](run, bed, job)
-        bed.stop_job(job.number)
+        bed.stop_job(job)
         if run.wrong:
-            job.tell()
+            tell(bed, job)

@@ -4,8 +4,8 @@ Brings a bed up, and for each model with 1 to 4 stages and both schedules
 profiles the model there and trains it; then all of it again with one slow
 machine.  A cell is the median of some tries, each with a profile of its own:
 that is what a prediction is off by, the profile's luck too.  The box may be
-shared, and its speed changes: a try counts when a fixed loop ran as fast while
-it trained as while the profile was taken.  A prediction may be off by a tenth.
+shared, and its speed changes: a try counts when a fixed loop ran as fast before
+the profile, before the try and after it.  A prediction may be off by a tenth.
 Exits 77 when the box did not keep its speed for long enough, at most --within
 seconds a bed and model.
 
@@ -15,7 +15,6 @@ seconds a bed and model.
 import fnmatch
 import statistics
 import sys
-import threading
 import time
 
 from bed import NODES, ROOT
@@ -23,11 +22,10 @@ from nightly import Skip, say
 
 OPTIONS = {"steps": 40, "tries": 3, "nodes": NODES, "within": 3600.0,
            "name": "p", "cells": "*"}
-PERIOD_SECONDS = 0.05
-WARM_LOOP = 10_000
-LOOP = 40_000  # about 1 ms: two percent of a core
+LOOP = 40_000  # about 1 ms
+TURNS = 200
 MOST_OFF = 0.10
-MOST_DRIFT = 0.04  # of the box between profile and try
+MOST_DRIFT = 0.04  # of the box, from the profile to the try's end
 MOST_ROUNDS = 20
 
 # model -> job file
@@ -36,56 +34,17 @@ MODELS = {"lenet": ROOT / "deploy/jobs/fashion-mnist.yaml",
 SLOW_NODE = 3
 
 
-def loop_seconds(count):
-    """CPU seconds of a fixed piece of work on this thread."""
-    begin = time.thread_time_ns()
-    total = 0
-    for i in range(count):
-        total += i * i
-    return (time.thread_time_ns() - begin) * 1e-9
-
-
-class Speed:
-    """Of the box in some stretch of time."""
-
-    def __init__(self, samples):
-        ordered = sorted(samples)
-        self.mean = statistics.mean(ordered)
-        tenth = len(ordered) // 10
-        # What nine in ten loops lie within, as a part of them.
-        self.spread = (ordered[-1 - tenth] - ordered[tenth]) / self.mean
-
-    def is_steady(self):
-        return self.spread < 0.25
-
-
-class BoxSpeed:
-    """Times the same loop again and again on a thread; a context manager.  A
+def loop_seconds():
+    """CPU seconds of a fixed piece of work, the median of some turns.  A
     virtual machine slows down by half when somebody else's work comes to the
     other thread of its core, and says nothing of it."""
-
-    def __init__(self):
-        self._samples = []  # (monotonic time, CPU seconds)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self):
-        while not self._ended.wait(PERIOD_SECONDS):
-            loop_seconds(WARM_LOOP)
-            self._samples.append((time.monotonic(), loop_seconds(LOOP)))
-
-    def since(self, begin):
-        """The Speed since time.monotonic() was `begin`."""
-        return Speed([seconds for at, seconds in self._samples if at >= begin]
-                     or [loop_seconds(LOOP)])
+    def turn():
+        begin = time.thread_time_ns()
+        total = 0
+        for i in range(LOOP):
+            total += i * i
+        return (time.thread_time_ns() - begin) * 1e-9
+    return statistics.median(turn() for _ in range(TURNS))
 
 
 def profile(bed, model, nodes):
@@ -102,48 +61,28 @@ def train(bed, model, stages, schedule, steps):
     return job["predicted_step_seconds"], job["measured_step_seconds"]
 
 
-class Rounds:
-    """On one bed: the profile of a model, then each of its cells that has not
-    enough tries yet once, and again."""
-
-    def __init__(self, run, bed, box):
-        self.bed = bed
-        self.box = box
-        self.asked = run
-
-    def run(self, model, cells):
-        """cell -> its tries, (predicted, measured) seconds of a step; fewer
-        than asked where the box does not keep its speed."""
-        tries = {cell: [] for cell in cells}
-        first = time.monotonic()
-        for _ in range(MOST_ROUNDS):
-            missing = [cell for cell in cells
-                       if len(tries[cell]) < self.asked.tries]
-            begin = time.monotonic()
-            if not missing or begin - first > self.asked.within:
-                break
-            profile(self.bed, model, self.asked.nodes)
-            profiled = self.box.since(begin)
-            if not profiled.is_steady():
-                print(f"box: loops spread {profiled.spread:.1%} while the "
-                      "profile was taken", file=sys.stderr)
-                continue
-            for cell in missing:
-                begin = time.monotonic()
-                step = train(self.bed, *cell, self.asked.steps)
-                if self._is_valid(profiled, begin):
-                    tries[cell].append(step)
-        return tries
-
-    def _is_valid(self, profiled, begin):
-        """Whether the box kept the speed it was profiled with since `begin`."""
-        speed = self.box.since(begin)
-        drift = speed.mean / profiled.mean - 1
-        if speed.is_steady() and abs(drift) <= MOST_DRIFT:
-            return True
-        print(f"box: loops take {drift:+.1%} of the profile's, spread "
-              f"{speed.spread:.1%}", file=sys.stderr)
-        return False
+def tries_of(run, bed, model, cells):
+    """cell -> its tries, (predicted, measured) seconds of a step; fewer than
+    asked where the box does not keep its speed.  After each profile each cell
+    that has not enough tries yet is trained once."""
+    tries = {cell: [] for cell in cells}
+    first = time.monotonic()
+    for _ in range(MOST_ROUNDS):
+        missing = [cell for cell in cells if len(tries[cell]) < run.tries]
+        if not missing or time.monotonic() - first > run.within:
+            break
+        unprofiled = loop_seconds()
+        profile(bed, model, run.nodes)
+        for cell in missing:
+            profiled = loop_seconds()
+            step = train(bed, *cell, run.steps)
+            speeds = unprofiled, profiled, loop_seconds()
+            drift = max(speeds) / min(speeds) - 1
+            if drift <= MOST_DRIFT:
+                tries[cell].append(step)
+            else:
+                print(f"box: loops differ by {drift:.1%}", file=sys.stderr)
+    return tries
 
 
 def off_by(step):
@@ -188,11 +127,10 @@ def main(run):
         if not cells:
             continue
         run.name = prefix + bed_name
-        with run.bed(*more, nodes=run.nodes) as bed, BoxSpeed() as box:
-            rounds = Rounds(run, bed, box)
+        with run.bed(*more, nodes=run.nodes) as bed:
             for model in MODELS:
                 of_model = [cell for cell in cells if cell[0] == model]
-                for cell, tries in rounds.run(model, of_model).items():
+                for cell, tries in tries_of(run, bed, model, of_model).items():
                     steady.append(show(
                         run, f"{bed_name}/{'/'.join(map(str, cell))}", tries))
     if not steady:

@@ -48,9 +48,10 @@ def medians(document):
     return found
 
 
-def study(mesh, name, *sets):
-    """Its medians; prints its table."""
-    words = ("study", STUDIES / f"{name}.yaml", *sets_of(sets))
+def study(mesh, file, *sets):
+    """Runs a study of deploy/studies/, or of another file; its medians.  Prints
+    its table."""
+    words = ("study", STUDIES / file, *sets_of(sets))
     say(mesh.run(*words, timeout=7200).stdout)
     return medians(mesh.ask(*words))
 
@@ -59,7 +60,7 @@ def splits(run):
     run.needs(root=True)
     with run.bed() as bed:
         bed.ask("profile", "--model", "deit_small_patch16_224", "--batch", "2")
-        found = study(bed, "splits")
+        found = study(bed, "splits.yaml")
     run.at_least("splits, four stages: speed-up", 3.62,
                  found["4 optimal"]["speedup"])
     run.at_most("splits, not in a row's losses", 0.02,
@@ -68,7 +69,7 @@ def splits(run):
 
 def amp(run):
     with run.mesh(1) as mesh:
-        found = study(mesh, "amp")
+        found = study(mesh, "amp.yaml")
     full, half = found["precision=fp32"], found["precision=bf16"]
     ratio = half["step_time"] / full["step_time"]
     # Other CPUs multiply bf16 no faster than fp32.
@@ -102,7 +103,7 @@ def loaders(run):
     with run.mesh(1) as mesh:
         folder = mesh.state / "pictures"
         make_pictures(folder)
-        found = study(mesh, "loaders", f"data.path={folder}")
+        found = study(mesh, "loaders.yaml", f"data.path={folder}")
     times = {label: row["step_time"] for label, row in found.items()}
     run.at_most("loaders: the default / the best", 1.05,
                 times["workers=1"] / min(times.values()))
@@ -110,7 +111,7 @@ def loaders(run):
 
 def distribution(run):
     with run.mesh(NODES) as mesh:
-        found = study(mesh, "distribution")
+        found = study(mesh, "distribution.yaml")
     accuracy = {label: row["accuracy"] for label, row in found.items()}
     run.at_least("distribution: by-label loses with gossip", 0.02,
                  accuracy["gossip iid"] - accuracy["gossip by-label"])
@@ -168,7 +169,7 @@ def lora(run):
         say(f"sections: accuracy {learned['test_accuracy']:.4f}")
         weights = mesh.state / "bert.safetensors"
         mesh.export(learned["id"], weights)
-        found = study(mesh, "lora-against-full", f"model.weights={weights}",
+        found = study(mesh, "lora-against-full.yaml", f"model.weights={weights}",
                       f"data.path={mesh.state}/apart.txt")
     full, adapted = found["full"], found["lora"]
     run.at_most("lora: accuracy lost", 0.01,
