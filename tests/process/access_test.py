@@ -21,8 +21,11 @@ infer: {{micro_batch: 4}}
 
 
 class AccessCase(DaemonsCase):
-    def begin(self, tls):
-        self.tls = tls
+    light = True
+    tls = True
+
+    def setUp(self):
+        super().setUp()
         self.data = self.folder / "data"
         self.data.mkdir()
         self.secret = self.folder / "secret.txt"
@@ -46,9 +49,6 @@ class AccessCase(DaemonsCase):
         self.await_idle(before + 1)
         return worker
 
-    def try_submit(self, job, *sets, flags=()):
-        return super().try_submit(self.write(job), *sets, flags=flags)
-
     def refused(self, job, *says):
         """A job that wants what it may not read."""
         self.ended(self.try_submit(job), 2, "jobs may not read it",
@@ -56,16 +56,7 @@ class AccessCase(DaemonsCase):
 
 
 class Access(AccessCase):
-    light = True
-
-    def test_a_job_reads_what_data_dirs_allow_over_plain(self):
-        self.reads_below_the_data_dirs_and_never_the_state(tls=False)
-
-    def test_a_job_reads_what_data_dirs_allow_over_tls(self):
-        self.reads_below_the_data_dirs_and_never_the_state(tls=True)
-
-    def reads_below_the_data_dirs_and_never_the_state(self, tls):
-        self.begin(tls)
+    def test_a_job_reads_below_the_data_dirs_and_never_the_state(self):
         second = self.folder / "second"
         second.mkdir()
         # The worker's state is below a folder that jobs may read.
@@ -106,14 +97,7 @@ class Access(AccessCase):
         self.ended(self.client("job", "wait", "last"), 1)
         self.has(self.job()["why"], "jobs may not read it")
 
-    def test_every_path_of_a_job_is_judged_over_plain(self):
-        self.judges_every_path(tls=False)
-
-    def test_every_path_of_a_job_is_judged_over_tls(self):
-        self.judges_every_path(tls=True)
-
-    def judges_every_path(self, tls):
-        self.begin(tls)
+    def test_every_path_of_a_job_is_judged(self):
         self.start_reader("w1", "--data-dir", self.data)
         lenet = "model: {name: lenet}\n"
         synthetic = "data: {name: synthetic}\n"
@@ -135,7 +119,6 @@ class Access(AccessCase):
                 self.refused(job + "pipeline: {stages: 1}\n")
 
     def test_a_worker_without_the_option_reads_public_data_alone(self):
-        self.begin(tls=True)
         self.start_reader("w1")
         self.refused(infer(self.secret), "not below /usr/share/datasets")
         shown = self.ask("node", "show", "w1")
@@ -146,28 +129,13 @@ class Access(AccessCase):
                  for each in json.loads(doctor.stdout)["checks"]}
         self.has(found["jobs may read"], "/usr/share/datasets on w1")
 
-    def test_the_name_of_a_live_worker_is_not_taken_over_plain(self):
-        self.begin(tls=False)
-        self.start_reader("w1")
-        before = self.ask("node", "show", "w1")["pid"]
-        self.ends(self.start_worker("w1", "--coordinator", self.address,
-                                    "--machine-id", "other",
-                                    state=self.folder / "other"), REFUSED,
-                  "--name")
-        self.assertEqual(self.ask("node", "show", "w1")["pid"], before)
-
 
 class Scripts(AccessCase):
-    def test_a_worker_may_forbid_scripts_over_plain(self):
-        self.forbids_scripts(tls=False)
+    light = False
 
-    def test_a_worker_may_forbid_scripts_over_tls(self):
-        self.forbids_scripts(tls=True)
-
-    def forbids_scripts(self, tls):
+    def test_a_worker_may_forbid_them(self):
         if not Settings.torch:
             self.skipTest("wants LibTorch")
-        self.begin(tls)
         shutil.copy(SCRIPTS / "scripted.pt", self.data)
         job = ("model: {name: script, file: " f"{self.data / 'scripted.pt'}}}\n"
                "data: {name: synthetic, shape: [2, 4, 4], classes: 3,\n"
@@ -191,3 +159,22 @@ class Scripts(AccessCase):
         self.await_step_after(0)
         allows.kill()
         self.soon(lambda: "--no-scripts" in self.job()["why"], self.job)
+
+
+class ScriptsWithoutTls(Scripts):
+    shared = True  # with the tests of another class, as one entry
+    tls = False
+
+
+class AccessWithoutTls(Access):
+    shared = True
+    tls = False
+
+    def test_the_name_of_a_live_worker_is_not_taken(self):
+        self.start_reader("w1")
+        before = self.ask("node", "show", "w1")["pid"]
+        self.ends(self.start_worker("w1", "--coordinator", self.address,
+                                    "--machine-id", "other",
+                                    state=self.folder / "other"), REFUSED,
+                  "--name")
+        self.assertEqual(self.ask("node", "show", "w1")["pid"], before)

@@ -4,13 +4,13 @@ that are started by hand, and the client.
 Whole meshes take all cores, and some tests watch the clock too: ctest runs a
 class with the line `alone = True` when nothing else runs; the others hold on a
 busy box.  A class with the line `shared = N` is one entry of ctest: its tests
-share a mesh of N workers, and leave every worker idle.  A class with the line
+share a mesh of N workers, and leave every worker idle.  (So is one that takes
+over the tests of another class.)  A class with the line
 `light = True` is about no computing: its workers have the FakeEngine, and start
 in a tenth of the time.
 """
 
 import contextlib
-import ctypes
 import hashlib
 import json
 import os
@@ -539,37 +539,3 @@ def throttled(pid, share):
     finally:
         ended.set()
         thread.join()
-
-
-def thread_of(pid, name):
-    """The number of the process's thread of this name."""
-    found = []
-
-    def look():
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):  # another one ends meanwhile
-                if (task / "comm").read_text().strip() == name:
-                    found.append(int(task.name))
-        return found
-
-    assert eventually(look), f"process {pid} has no thread {name}"
-    return found[0]
-
-
-@contextlib.contextmanager
-def frozen_thread(pid, name):
-    """The process's thread of this name stands still meanwhile, and the others
-    go on.  Skips the test where nobody may trace it."""
-    seize, interrupt, detach, wait_all = 0x4206, 0x4207, 17, 0x40000000
-    thread = thread_of(pid, name)
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p,
-                            ctypes.c_void_p]
-    if libc.ptrace(seize, thread, None, None) != 0:
-        raise unittest.SkipTest(f"no tracing: {os.strerror(ctypes.get_errno())}")
-    libc.ptrace(interrupt, thread, None, None)
-    os.waitpid(thread, wait_all)
-    try:
-        yield
-    finally:
-        libc.ptrace(detach, thread, None, None)
