@@ -46,35 +46,6 @@ readonly PROGRAMS=(paceline paceline-coordinator paceline-worker)
 # the one that has PyTorch and a browser.
 script() { /usr/bin/python3 tests/nightly/run.py "$@"; }
 
-# README.md says what each area is.  These are a script that runs the three
-# programs, and after a colon what else has to be built for it.
-declare -A SCRIPTS=(
-  [same-bytes]="jobs/same_bytes"
-  [precision]="jobs/variants --part precision"
-  [codecs]="jobs/variants --part codecs"
-  [soak]="jobs/soak"
-  [kills]="kills/rounds"
-  [pipeline-kills]="kills/pipeline"
-  [replicas]="kills/replicas"
-  [coordinator-kills]="kills/coordinator"
-  [tls-cost]="jobs/costs --part tls --turns 6"
-  [strangers]="scale/strangers"
-  [liars]="rounds/liars"
-  [moves]="beds/moves"
-  [bed]="beds/prediction"
-  [replicas-bed]="beds/replicas"
-  [speed]="beds/speed: bench_plain_vit"
-  [ddp]="rounds/ddp_beside"
-  [studies]="beds/studies"
-)
-
-run_script() {
-  local words=() more=() script=${SCRIPTS[$1]}
-  read -ra words <<<"${script%%:*}"
-  [[ $script != *:* ]] || read -ra more <<<"${script#*:}"
-  with_programs "${more[@]}" -- "${words[@]}"
-}
-
 # with_programs [TARGET...] -- SCRIPT [OPTION...]
 with_programs() {
   local targets=()
@@ -84,6 +55,24 @@ with_programs() {
   script "$@"
 }
 
+# README.md says what each area is.
+area_same_bytes() { with_programs -- jobs/same_bytes; }
+area_precision() { with_programs -- jobs/variants --part precision; }
+area_codecs() { with_programs -- jobs/variants --part codecs; }
+area_soak() { with_programs -- jobs/soak; }
+area_kills() { with_programs -- kills/rounds; }
+area_pipeline_kills() { with_programs -- kills/pipeline; }
+area_replicas() { with_programs -- kills/replicas; }
+area_coordinator_kills() { with_programs -- kills/coordinator; }
+area_tls_cost() { with_programs -- jobs/costs --part tls --turns 6; }
+area_strangers() { with_programs -- scale/strangers; }
+area_liars() { with_programs -- rounds/liars; }
+area_moves() { with_programs -- beds/moves; }
+area_bed() { with_programs -- beds/prediction; }
+area_replicas_bed() { with_programs -- beds/replicas; }
+area_speed() { with_programs bench_plain_vit -- beds/speed; }
+area_ddp() { with_programs -- rounds/ddp_beside; }
+area_studies() { with_programs -- beds/studies; }
 area_repeat() { suite release --repeat until-fail:20; }
 area_torch_free() { suite torch-free; }
 area_tsan() { suite tsan; }
@@ -109,7 +98,7 @@ model() {
   local program=${1}_simulation
   deploy/build.sh release "$program"
   "build/release/bin/$program" --schedules "$2" --coverage
-  "tests/core/$1/model_check.py" nightly
+  tests/core/model_check.py "$1" nightly
 }
 area_rounds() { model round 1000000; }
 area_recover() { model recover 200000; }
@@ -246,7 +235,7 @@ main() {
         ;;
       --area)  # one area in this process; what --nightly calls
         is_area "${2:-}" || refuse "no nightly area '${2:-}'"
-        if [[ ${SCRIPTS[$2]:-} ]]; then run_script "$2"; else "area_${2//-/_}"; fi
+        "area_${2//-/_}"
         return
         ;;
       --help | -h) usage; return ;;

@@ -7,24 +7,18 @@ real Prometheus scrapes them:
   pipedream  three stages without a flush
   rolling    four members; the job's own faults kill two, and spoil parts
   replicas   two stages, of which two workers hold the first
-  slow       three stages, int8 between them, over slow links (as root)
+  coded      three stages, int8 between them
 
 Then each expression of each panel is asked for, as Grafana would.  Asked: an
 answer to each, and a line in each panel that changes (but for FLAT, whose lines
 come and go).  The kill is seen where it should be.  The answers are kept in
 --out, for render.py.
-
-As root all of it is in a network namespace of its own, whose loopback device is
-slow for the last job.
 """
 
 import json
 import math
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -32,14 +26,12 @@ from dashboards.prometheus import DASHBOARDS, Prometheus
 from mesh import eventually
 from nightly import say
 
-OPTIONS = {"seconds": 25.0, "out": Path("build/dashboards"),
-           "in_namespace": False}
+OPTIONS = {"seconds": 25.0, "out": Path("build/dashboards")}
 WORKERS = 4
 PAUSE_SECONDS = 5  # from a worker's death to its next life
 SCRAPED_SECONDS = 4
 # The most of a run at a time: such a line only comes and goes.
 FLAT = {"Versions of the weights", "Bytes of these versions"}
-SLOW_LINK = ("tbf", "rate", "60mbit", "burst", "256kb", "latency", "200ms")
 
 PIPELINE = """
 model: {name: lenet}
@@ -73,7 +65,7 @@ faults:
 """,
     "replicas": PIPELINE.replace(
         "stages: 3,", "cuts: [2], workers: [w1, w2, w3], replicas: [2, 1],"),
-    "slow": PIPELINE.replace("stages: 3,", "stages: 3, codec: int8,"),
+    "coded": PIPELINE.replace("stages: 3,", "stages: 3, codec: int8,"),
 }
 
 
@@ -142,13 +134,6 @@ def events():
 # --- What happens in the mesh -------------------------------------------------
 
 
-def slow_links(slow):
-    """Only in the namespace that main() made."""
-    change = ("replace", "dev", "lo", "root", *SLOW_LINK) if slow else (
-        "del", "dev", "lo", "root")
-    subprocess.run(["tc", "qdisc", *change], check=True)
-
-
 def run_job(mesh, name, seconds, meanwhile=None):
     file = mesh.state / f"{name}.yaml"
     file.write_text(JOBS[name], encoding="utf-8")
@@ -214,40 +199,6 @@ class Kill:
         return wrong
 
 
-def record(run, slow):
-    """Runs the jobs."""
-    with run.restarting_mesh(WORKERS, pause=PAUSE_SECONDS, tls=True) as mesh:
-        folder = mesh.state / "prometheus"
-        folder.mkdir()
-        with Prometheus(folder, mesh.addresses["http"]) as prometheus:
-            if not eventually(lambda: prometheus.value("sum(up)") > WORKERS, 60):
-                raise RuntimeError("Prometheus does not find the mesh")
-            time.sleep(SCRAPED_SECONDS)
-            kill = Kill(mesh)
-            begin = time.time()
-            for name in JOBS:
-                if slow and name == "slow":
-                    slow_links(True)
-                run_job(mesh, name, run.seconds,
-                        kill if name == "pipeline" else None)
-            if slow:
-                slow_links(False)
-            time.sleep(SCRAPED_SECONDS)
-            end = time.time()
-            asked, happened = panels(), events()
-            for panel in (*asked, *happened):
-                panel.ask(prometheus, begin, end)
-            keep(run.out, asked, happened, begin, end)
-    for panel in asked:
-        good, words = panel.verdict()
-        print(f"{panel.dashboard}: {panel.title}: {words}")
-        if not good:
-            run.wrong.append(f"{panel.dashboard}: {panel.title}: {words}")
-    print(f"{len(asked)} panels, {sum(len(each.targets) for each in asked)} "
-          "expressions")
-    run.wrong += kill.unseen((*asked, *happened), run.seconds)
-
-
 def keep(folder, asked, happened, begin, end):
     """For render.py.  NaN is no JSON."""
     def line(name, points):
@@ -263,11 +214,29 @@ def keep(folder, asked, happened, begin, end):
 
 
 def main(run):
-    if os.geteuid() == 0 and not run.in_namespace:
-        os.execvp("unshare", ["unshare", "--net", sys.executable, *sys.argv,
-                              "--in-namespace"])
-    if run.in_namespace:
-        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    else:
-        print("links stay fast: only root can make slow ones")
-    record(run, slow=run.in_namespace)
+    with run.restarting_mesh(WORKERS, pause=PAUSE_SECONDS, tls=True) as mesh:
+        folder = mesh.state / "prometheus"
+        folder.mkdir()
+        with Prometheus(folder, mesh.addresses["http"]) as prometheus:
+            if not eventually(lambda: prometheus.value("sum(up)") > WORKERS, 60):
+                raise RuntimeError("Prometheus does not find the mesh")
+            time.sleep(SCRAPED_SECONDS)
+            kill = Kill(mesh)
+            begin = time.time()
+            for name in JOBS:
+                run_job(mesh, name, run.seconds,
+                        kill if name == "pipeline" else None)
+            time.sleep(SCRAPED_SECONDS)
+            end = time.time()
+            asked, happened = panels(), events()
+            for panel in (*asked, *happened):
+                panel.ask(prometheus, begin, end)
+            keep(run.out, asked, happened, begin, end)
+    for panel in asked:
+        good, words = panel.verdict()
+        print(f"{panel.dashboard}: {panel.title}: {words}")
+        if not good:
+            run.wrong.append(f"{panel.dashboard}: {panel.title}: {words}")
+    print(f"{len(asked)} panels, {sum(len(each.targets) for each in asked)} "
+          "expressions")
+    run.wrong += kill.unseen((*asked, *happened), run.seconds)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What spin.py takes for a success, and what it must not."""
+"""What model_check.py takes for a success, and what it must not."""
 
 import os
 import subprocess
@@ -10,8 +10,8 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 # pylint: disable=wrong-import-position
-from model_check import APPLIES_OUT_OF_TURN, DIVERGES, protocol
-from spin import SKIPPED, Case, problem_of
+from model_check import (APPLIES_OUT_OF_TURN, DIVERGES, SKIPPED, Case,
+                         problem_of, protocol)
 
 PROTOCOL = protocol("protocol", "N=3")
 BROKEN = Case("broken", "N=3", DIVERGES)
@@ -67,7 +67,7 @@ class Running(unittest.TestCase):
     def test_skips_with_a_reason_where_spin_is_missing(self):
         result = subprocess.run(
             [sys.executable, Path(__file__).with_name("model_check.py"),
-             "three"], env={**os.environ, "PATH": "/nowhere"},
+             "round", "three"], env={**os.environ, "PATH": "/nowhere"},
             capture_output=True, text=True, check=False)
 
         self.assertEqual(result.returncode, SKIPPED)
