@@ -4,7 +4,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/job_changes.h"
 
 namespace paceline {
 namespace {
@@ -57,49 +56,6 @@ TEST(DataSets, SayWhatASampleIs) {
   EXPECT_EQ(VocabularyOf(DefaultDataSpec("text-pairs")), 256);
 }
 
-// Changes that make a data set's defaults bad.
-const std::pair<const char*, BadJob> kBadData[] = {
-    {"cifar10", {"data.path=", "needs the place"}},
-    {"imagefolder", {"data.path=", "needs the place"}},
-    {"text", {"data.path=", "needs the place"}},
-    {"text-labels", {"data.padding=256", "from 0 to 255, got 256"}},
-    {"text-labels", {"data.test_fraction=1.5", "in [0, 1]"}},
-    {"synthetic-labels",
-     {"data.vocabulary=10; data.padding=10", "from 0 to 9, got 10"}},
-    {"synthetic-labels", {"data.vocabulary=1", "got 1"}},
-    {"synthetic-labels", {"data.shape=3", "set data.block"}},
-    {"cifar10",
-     {"data.shape=3,224,224", "3,32,32, got 3,224,224; leave it out"}},
-    {"cifar100", {"data.classes=10", "has 100 classes, got 10"}},
-    {"cifar10", {"data.crop=random-resized", "choose one of: center, random"}},
-    {"imagefolder", {"data.crop=centre", "did you mean 'center'?"}},
-    {"imagefolder", {"data.flip=1.5", "in [0, 1], got 1.5"}},
-    {"imagefolder",
-     {"data.shape=4,8,8", "1 (grey) or 3 (colours) channels, got 4,8,8"}},
-    {"imagefolder", {"data.shape=224,224", "channels,height,width"}},
-    {"imagefolder", {"data.classes=1", "got 1"}},
-    {"imagefolder", {"data.resize=200", "from 224, the longer side"}},
-    {"imagefolder", {"data.resize=20000", "to 16384"}},
-    {"imagefolder", {"data.mean=0.5,0.5", "has 2 numbers"}},
-    {"imagefolder", {"data.deviation=0.2,0,0.2", "greater than 0, got 0"}},
-    {"idx", {"data.mean=0.5,0.5,0.5", "has 3 numbers; give one"}},
-    {"text", {"data.block=0", "from 1 to"}},
-    {"text", {"data.shape=3,8,8", "set data.block"}},
-    {"text", {"data.tokens=words", "choose one of: byte, character, uint16"}},
-    {"text", {"data.classes=65", "at least 256"}},
-    {"text", {"data.test_fraction=2", "in [0, 1], got 2"}},
-    {"text-pairs", {"data.path=", "needs the place"}},
-    {"text-pairs", {"data.classes=100", "at least 256"}},
-    {"text-pairs", {"data.test_fraction=-1", "in [0, 1]"}},
-    {"synthetic-pairs",
-     {"data.shape=16", "shape [2 x block], which is 32, got 16"}},
-    {"synthetic-pairs", {"data.shape=2; data.block=1", "got 1"}},
-    {"synthetic-pairs", {"data.classes=4", "from 5 to"}},
-    {"synthetic-pairs", {"data.test_samples=-1", "got -1"}},
-    {"synthetic-tokens", {"data.train_samples=0", "got 0"}},
-    {"synthetic-tokens", {"data.classes=1", "got 1"}},
-};
-
 TEST(DataSets, HaveAsManySamplesAsTheirFilesAlwaysHave) {
   DataSpec data = DefaultDataSpec("synthetic");
   data.train_samples = 7;
@@ -107,23 +63,6 @@ TEST(DataSets, HaveAsManySamplesAsTheirFilesAlwaysHave) {
   EXPECT_EQ(TrainSamplesOf(DefaultDataSpec("cifar10")), 50000);
   EXPECT_EQ(TrainSamplesOf(DefaultDataSpec("fashion-mnist")), 60000);
   EXPECT_EQ(TrainSamplesOf(DefaultDataSpec("imagefolder")), 0);
-}
-
-TEST(DataSets, NameEveryBadValueAlone) {
-  for (const auto& [name, bad] : kBadData) {
-    JobSpec spec;
-    spec.data = DefaultDataSpec(name);
-    spec.data.path = "/somewhere";
-    ChangeJob(spec, bad.changes);
-
-    SpecProblems problems;
-    CheckDataSpec(spec.data, problems);
-
-    const std::vector<SpecProblem> found = problems.Take();
-    ASSERT_EQ(found.size(), 1u) << name << " " << bad.changes;
-    EXPECT_EQ(found[0].path, bad.Path()) << bad.changes;
-    EXPECT_THAT(found[0].why, HasSubstr(bad.why)) << name;
-  }
 }
 
 TEST(DataSets, NameTheOneThatWasMeant) {
