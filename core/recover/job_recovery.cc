@@ -138,10 +138,10 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
     if (distrusted_.count(process) == 0) {
       holdings_.Set(process, peer.machine, *report.pieces);
     }
-    holdings_changed_ = true;
+    changed_.holdings = true;
   }
   if (report.refuses_pieces != peer.report.refuses_pieces) {
-    holdings_changed_ = orders_changed_ = true;
+    changed_.holdings = changed_.orders = true;
     AddEvent(actions, "copies",
              absl::StrCat(peer.name,
                           report.refuses_pieces
@@ -161,7 +161,7 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
   // The process may be concerned only now: it needs an order then.
   if (is_first || report.attempt != peer.report.attempt ||
       peer.has_pieces != had_pieces) {
-    orders_changed_ = true;
+    changed_.orders = true;
   }
   peer.report = report;
   peer.report.pieces.reset();
@@ -218,13 +218,14 @@ void JobRecovery::OnRoster(const Roster& roster, Instant now,
     if (roster.sound_step < base_.step && base_ != checkpoint_)
       torn_[base_.attempt] = roster.sound_step;
   }
-  holdings_changed_ = orders_changed_ = true;
+  changed_.holdings = changed_.orders = true;
   Advance(now, actions);
 }
 
 void JobRecovery::OnStored(int64_t attempt, bool ok, Instant now,
                            RecoveryActions& actions) {
-  if (!storing_.has_value() || storing_->row.attempt != attempt) return;
+  if (!choice_.storing.has_value() || choice_.storing->row.attempt != attempt)
+    return;
   if (ok) {
     Announce(actions);
   } else {
@@ -232,8 +233,8 @@ void JobRecovery::OnStored(int64_t attempt, bool ok, Instant now,
     // number, so the next row of this number takes its place.
     why_ = absl::StrCat("attempt ", attempt, " could not be stored");
     AddEvent(actions, "store", why_);
-    retry_at_ = now + policy_.store_retry;
-    storing_.reset();
+    choice_.retry_at = now + policy_.store_retry;
+    choice_.storing.reset();
   }
   Advance(now, actions);
 }
@@ -251,9 +252,9 @@ void JobRecovery::OnStandstill(absl::Duration duration, Instant now) {
     since = std::min(since + duration, now);
   };
   for (auto& [worker, peer] : peers_) shift(peer.since);
-  shift(leave_since_);
-  shift(finish_since_);
-  shift(settling_since_);
+  shift(leaving_.since);
+  if (finishing_.has_value()) shift(finishing_->since);
+  shift(choice_.settling_since);
 }
 
 // --- The phases --------------------------------------------------------------
@@ -298,7 +299,7 @@ bool JobRecovery::Go(JobCause cause, std::string why,
     moves_ = cause == JobCause::kAllStopped ||
              (moves_ && row.to != JobPhase::kLeaving);
     phase_ = row.to;
-    orders_changed_ = true;
+    changed_.orders = true;
     why_ = std::move(why);
     actions.push_back(row);
     return true;
@@ -430,13 +431,13 @@ bool JobRecovery::WatchWork(Instant now, RecoveryActions& actions) {
   }
   if (phase_ == JobPhase::kRunning) {
     if (stopped > 0) {
-      stop_ = true;
+      stop_ = Stop::kAsked;
       return Go(JobCause::kMove, "a stage has stopped", actions);
     }
     return drains && Drain(now, actions);
   }
   if (stopped < all || stopped_at.size() != 1) return false;
-  stopped_ = true;
+  stop_ = Stop::kAllStopped;
   return Go(JobCause::kAllStopped,
             absl::StrCat("all stages stopped after step ", *stopped_at.begin()),
             actions);
@@ -464,7 +465,7 @@ bool JobRecovery::Move(const std::string& why, Instant now,
     Leave(JobCause::kLoss, why, now, actions);
     return moves_ = true;  // nothing is lost
   }
-  stop_ = true;
+  stop_ = Stop::kAsked;
   return Go(JobCause::kMove, why, actions);
 }
 
@@ -491,19 +492,19 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
       return Go(JobCause::kHopeless, text, actions);
   } else {
     const bool went_on =
-        furthest_ > failed_furthest_ || base_.step > failed_base_;
-    failures_ = went_on ? 1 : failures_ + 1;
-    failed_furthest_ = furthest_;
-    failed_base_ = base_.step;
-    failed_to_begin_ = phase_ == JobPhase::kStarting;
-    if (failures_ >= policy_.most_failures) {
-      hindrance_ = absl::StrCat(Counted(failures_, "attempt"),
-                                " failed without a step after ", furthest_,
-                                "; last: ", text);
+        furthest_ > failures_.furthest || base_.step > failures_.base;
+    failures_.in_row = went_on ? 1 : failures_.in_row + 1;
+    failures_.furthest = furthest_;
+    failures_.base = base_.step;
+    failures_.to_begin = phase_ == JobPhase::kStarting;
+    if (failures_.in_row >= policy_.most_failures) {
+      failures_.hindrance = absl::StrCat(Counted(failures_.in_row, "attempt"),
+                                         " failed without a step after ",
+                                         furthest_, "; last: ", text);
       // A disk may have room again, and a link may come back.
       if (!(absl::IsResourceExhausted(error) && furthest_ > 0) &&
-          !(absl::IsUnavailable(error) && failed_to_begin_ && base_.step > 0))
-        return Go(JobCause::kHopeless, hindrance_, actions);
+          !(absl::IsUnavailable(error) && failures_.to_begin && base_.step > 0))
+        return Go(JobCause::kHopeless, failures_.hindrance, actions);
     }
   }
   return Leave(JobCause::kFailure, text, now, actions);
@@ -513,11 +514,11 @@ bool JobRecovery::Leave(JobCause cause, const std::string& why, Instant now,
                         RecoveryActions& actions) {
   Go(cause, why, actions);
   AddEvent(actions, "left", absl::StrCat("attempt ", attempt_, " ends: ", why));
-  leave_mark_ = orders_.last;
-  leave_since_ = now;
+  leaving_.mark = orders_.last;
+  leaving_.since = now;
   issued_.clear();  // so that every process gets an order after the mark
-  stopped_ = false;
-  finish_.reset();
+  stop_ = Stop::kNotAsked;
+  finishing_.reset();
   OnMembersChanged();
   return true;
 }
@@ -535,7 +536,7 @@ bool JobRecovery::AllLeft() const {
       places_.begin(), places_.end(), [this](const RunPlace& place) {
         return FindLive(place.process) != nullptr;
       });
-  if (stopped_ && all_there) return true;
+  if (stop_ == Stop::kAllStopped && all_there) return true;
   return std::all_of(peers_.begin(), peers_.end(), [this](const auto& each) {
     const Peer& peer = each.second;
     return !IsCounted(peer) || !IsConcerned(peer) || HasLeft(peer);
@@ -545,16 +546,16 @@ bool JobRecovery::AllLeft() const {
 bool JobRecovery::WaitForLeave(Instant now, RecoveryActions& actions) {
   for (const auto& [worker, peer] : peers_) {
     if (!IsCounted(peer) || !IsConcerned(peer) || HasLeft(peer)) continue;
-    if (now - std::max(leave_since_, peer.since) >= policy_.leave_bound) {
+    if (now - std::max(leaving_.since, peer.since) >= policy_.leave_bound) {
       Exclude(peer, absl::StrCat("does not leave attempt ", attempt_), actions);
     }
   }
   if (!AllHeard() || !AllLeft()) return false;
-  finish_ = StepToFinish();
-  if (!finish_.has_value()) return Go(JobCause::kAllLeft, why_, actions);
-  finish_since_ = now;
-  return Go(JobCause::kCanFinish,
-            absl::StrCat("replicas finish step ", *finish_), actions);
+  const std::optional<int64_t> step = StepToFinish();
+  if (!step.has_value()) return Go(JobCause::kAllLeft, why_, actions);
+  finishing_ = Finishing{*step, now};
+  return Go(JobCause::kCanFinish, absl::StrCat("replicas finish step ", *step),
+            actions);
 }
 
 void JobRecovery::Exclude(const Peer& peer, const std::string& why,
@@ -581,32 +582,33 @@ std::optional<int64_t> JobRecovery::StepToFinish() const {
 }
 
 bool JobRecovery::WaitForFinish(Instant now, RecoveryActions& actions) {
-  const Cut cut{attempt_, *finish_};
+  const auto& [step, since] = *finishing_;
+  const Cut cut{attempt_, step};
   if (holdings_.Copies().count(cut) > 0) {
     return Go(JobCause::kFinished,
-              absl::StrCat("step ", *finish_, " is applied everywhere"),
-              actions);
+              absl::StrCat("step ", step, " is applied everywhere"), actions);
   }
-  if (StepToFinish() != finish_) {
+  if (StepToFinish() != step) {
     ++losses_;
     return Leave(JobCause::kLoss, "a replica was lost while it finished", now,
                  actions);
   }
-  if (now - finish_since_ < policy_.leave_bound) return false;
-  return Go(JobCause::kFinished,
-            absl::StrCat("step ", *finish_, " is run again"), actions);
+  if (now - since < policy_.leave_bound) return false;
+  return Go(JobCause::kFinished, absl::StrCat("step ", step, " is run again"),
+            actions);
 }
 
 bool JobRecovery::Reconsider(Instant now, RecoveryActions& actions) {
-  const bool is_over =
-      paused_until_.has_value() ? now >= *paused_until_ : members_changed_;
+  const bool is_over = choice_.paused_until.has_value()
+                           ? now >= *choice_.paused_until
+                           : changed_.members;
   if (!is_over) return false;
-  paused_until_.reset();
+  choice_.paused_until.reset();
   return Go(JobCause::kMembersChanged, "looks for workers again", actions);
 }
 
 bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
-  if (storing_.has_value() || !AllHeard()) return false;
+  if (choice_.storing.has_value() || !AllHeard()) return false;
   if (!AllLeft()) {
     return Leave(JobCause::kReturned,
                  "a worker may run it still, or hold more than it said", now,
@@ -619,28 +621,28 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
     losses_ = 0;
     return PauseFor(policy_.loss_pause, why, now, actions);
   }
-  if (!hindrance_.empty()) {
-    failures_ =
+  if (!failures_.hindrance.empty()) {
+    failures_.in_row =
         policy_.most_failures - 1;  // one attempt shows whether it still fails
-    return PauseFor(policy_.hindrance_pause, std::exchange(hindrance_, ""), now,
-                    actions);
+    return PauseFor(policy_.hindrance_pause,
+                    std::exchange(failures_.hindrance, ""), now, actions);
   }
-  if (retry_at_.has_value() && now < *retry_at_) return false;
-  if (!plan_.has_value()) plan_ = PlanNow();
-  if (!plan_.has_value()) return false;
-  members_changed_ = false;
-  if (!plan_->ok()) {
-    return Pause(JobCause::kNoPlan, std::string(plan_->status().message()),
-                 actions);
+  if (now < choice_.retry_at) return false;
+  if (!choice_.plan.has_value()) choice_.plan = PlanNow();
+  if (!choice_.plan.has_value()) return false;
+  changed_.members = false;
+  if (!choice_.plan->ok()) {
+    return Pause(JobCause::kNoPlan,
+                 std::string(choice_.plan->status().message()), actions);
   }
-  if (WaitsForSettling(**plan_, now, actions)) return false;
+  if (WaitsForSettling(**choice_.plan, now, actions)) return false;
   const Cut base = ChooseBase();
   if (WaitsForReturn(base, now)) {
-    waited_ = true;
+    choice_.waited = true;
     return false;
   }
-  if (std::exchange(waited_, false)) {
-    plan_.reset();  // other jobs may have its workers by now
+  if (std::exchange(choice_.waited, false)) {
+    choice_.plan.reset();  // other jobs may have its workers by now
     return true;
   }
   if (recorded_.has_value() && base.step > *recorded_) {
@@ -648,24 +650,24 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
              absl::StrCat("records of steps ", *recorded_ + 1, " to ",
                           base.step, " are missing"));
   }
-  retry_at_.reset();
-  storing_ = Pending{{NextAttempt(), base}, **plan_};
-  undecided_step_ = std::min(undecided_step_.value_or(base.step), base.step);
-  why_ = absl::StrCat("attempt ", storing_->row.attempt, " is being stored");
-  actions.push_back(StoreAttempt{storing_->row, storing_->places});
+  const Pending& next =
+      choice_.storing.emplace(Pending{{NextAttempt(), base}, **choice_.plan});
+  choice_.undecided_step = std::min(choice_.undecided_step, base.step);
+  why_ = absl::StrCat("attempt ", next.row.attempt, " is being stored");
+  actions.push_back(StoreAttempt{next.row, next.places});
   return false;
 }
 
 bool JobRecovery::PauseFor(absl::Duration pause, const std::string& why,
                            Instant now, RecoveryActions& actions) {
-  paused_until_ = now + pause;
+  choice_.paused_until = now + pause;
   return Pause(JobCause::kTooManyLosses, why, actions);
 }
 
 bool JobRecovery::Pause(JobCause cause, const std::string& why,
                         RecoveryActions& actions) {
-  if (why != last_pause_) AddEvent(actions, "paused", why);
-  last_pause_ = why;
+  if (why != choice_.last_pause) AddEvent(actions, "paused", why);
+  choice_.last_pause = why;
   return Go(cause, why, actions);
 }
 
@@ -679,21 +681,22 @@ bool JobRecovery::WaitsForSettling(const std::vector<RunPlace>& places,
       unsettled.insert(place.process);
     }
   }
-  if (unsettled != settling_) {
-    settling_since_ = now;
-    orders_changed_ = true;
+  if (unsettled != choice_.settling) {
+    choice_.settling_since = now;
+    changed_.orders = true;
   }
-  settling_ = std::move(unsettled);
-  if (settling_.empty()) return false;
-  why_ = absl::StrCat(NameOf(*settling_.begin()),
+  choice_.settling = std::move(unsettled);
+  if (choice_.settling.empty()) return false;
+  why_ = absl::StrCat(NameOf(*choice_.settling.begin()),
                       " takes over the job's CPU environment");
   // A process loads its libraries again: that takes longer than to leave.
-  if (now - settling_since_ < policy_.return_period) return true;
-  for (const MemberId& process : std::set<MemberId>(std::move(settling_))) {
+  if (now - choice_.settling_since < policy_.return_period) return true;
+  for (const MemberId& process :
+       std::set<MemberId>(std::move(choice_.settling))) {
     Exclude(*FindLive(process), "does not take over the job's CPU environment",
             actions);
   }
-  settling_.clear();
+  choice_.settling.clear();
   return true;
 }
 
@@ -731,7 +734,8 @@ Cut JobRecovery::ChooseBase() const {
   if (checkpoint_ != Cut()) ++copies[checkpoint_];
   const Cut newest = NewestCut(copies, 1, IsValidCut());
   // After a stop the members still send these records, or repeat them.
-  if (!recorded_.has_value() || newest.step <= *recorded_ || stopped_) {
+  if (!recorded_.has_value() || newest.step <= *recorded_ ||
+      stop_ == Stop::kAllStopped) {
     return newest;
   }
   const Cut recorded = NewestCut(copies, 1, [this](Cut cut) {
@@ -742,24 +746,23 @@ Cut JobRecovery::ChooseBase() const {
 
 // The attempt is stored: from now on other processes may see it.
 void JobRecovery::Announce(RecoveryActions& actions) {
-  lineage_.Add(storing_->row);
-  attempt_ = seen_attempt_ = storing_->row.attempt;
-  base_ = storing_->row.base;
-  places_ = std::move(storing_->places);
-  storing_.reset();
-  undecided_step_.reset();
-  plan_.reset();  // a later plan is made at the speeds of its time
-  stop_ = stopped_ = failed_to_begin_ = false;
+  Pending stored = *std::move(choice_.storing);
+  choice_ = {};
+  lineage_.Add(stored.row);
+  attempt_ = seen_attempt_ = stored.row.attempt;
+  base_ = stored.row.base;
+  places_ = std::move(stored.places);
+  stop_ = Stop::kNotAsked;
+  failures_.to_begin = false;
   recovered_ = base_ == Cut() || policy_.stateless || policy_.views;
   roster_ = {};
   roster_.members = places_;
-  last_pause_.clear();
-  finish_.reset();
+  finishing_.reset();
   uploaded_.clear();
   for (auto& [worker, peer] : peers_) {
     peer.was_ordered &= peer.presence != Peer::Presence::kLive;
   }
-  orders_changed_ = holdings_changed_ = true;
+  changed_.orders = changed_.holdings = true;
   furthest_ = policy_.views ? base_.step : std::max(furthest_, base_.step);
   sources_ = HoldersOf(base_);
   AddEvent(actions, "attempt",
@@ -771,17 +774,17 @@ void JobRecovery::Announce(RecoveryActions& actions) {
 // --- Members -----------------------------------------------------------------
 
 void JobRecovery::OnMembersChanged() {
-  members_changed_ = holdings_changed_ = orders_changed_ = true;
+  changed_.members = changed_.holdings = changed_.orders = true;
   drain_refused_ = false;
-  plan_.reset();
+  choice_.plan.reset();
 }
 
 // The peer's process is gone.  If the last attempt failed before it ran, that
 // failure does not count: the loss of a concerned process explains it.
 void JobRecovery::OnGone(const Peer& peer) {
   if (peer.presence == Peer::Presence::kLive && IsConcerned(peer) &&
-      std::exchange(failed_to_begin_, false) && failures_ > 0) {
-    --failures_;
+      std::exchange(failures_.to_begin, false) && failures_.in_row > 0) {
+    --failures_.in_row;
   }
   holdings_.Remove(peer.process);
   issued_.erase(peer.process);
@@ -878,28 +881,27 @@ bool JobRecovery::MayGo(WorkerId worker) const {
 // --- The floor and the orders ------------------------------------------------
 
 void JobRecovery::UpdateFloor(RecoveryActions& actions) {
-  if (!holdings_changed_ || phase_ == JobPhase::kQueued ||
+  if (!changed_.holdings || phase_ == JobPhase::kQueued ||
       phase_ == JobPhase::kAdopting) {
     return;
   }
   if (!floor_.has_value()) {
     if (!AllHeard()) return;
     floor_ = reported_floor_;
-    orders_changed_ = true;
+    changed_.orders = true;
   }
-  holdings_changed_ = false;
+  changed_.holdings = false;
   // A floor above a base that may be stored would let workers drop that base.
   Cut computed =
       NewestCut(holdings_.Copies(Draining()), CopiesWanted(), [this](Cut cut) {
-        return IsValid(cut) &&
-               (!undecided_step_.has_value() || cut.step <= *undecided_step_);
+        return IsValid(cut) && cut.step <= choice_.undecided_step;
       });
   if (policy_.stateless) computed = checkpoint_;
   // A new attempt may have begun below it.
   const Cut before = IsValid(*floor_) ? *floor_ : Cut();
   const Cut after = FloorAfter(before, computed);
   if (after > *floor_) losses_ = 0;
-  orders_changed_ = orders_changed_ || after != *floor_;
+  changed_.orders = changed_.orders || after != *floor_;
   floor_ = after;
   if (!recovered_ && *floor_ >= Cut{attempt_, base_.step}) {
     recovered_ = true;
@@ -951,11 +953,11 @@ JobOrder JobRecovery::MakeOrder(const MemberId& process) const {
   JobOrder order;
   const bool runs = IsMember(process) || roster_.listeners.count(process) > 0;
   if (IsOrdered() && runs) {
-    order.run = RunPlan{attempt_, base_, {}, sources_, stop_};
+    order.run = RunPlan{attempt_, base_, {}, sources_, stop_ == Stop::kAsked};
     // Views name the members of a group.
     if (!policy_.views) order.run->places = places_;
   }
-  order.settle = settling_.count(process) > 0;
+  order.settle = choice_.settling.count(process) > 0;
   if (policy_.stateless) return order;
   order.keep.floor = floor_;
   for (const AttemptRow& row : lineage_.rows()) {
@@ -967,22 +969,22 @@ JobOrder JobRecovery::MakeOrder(const MemberId& process) const {
   if (phase_ == JobPhase::kStarting && base_ != Cut()) {
     order.keep.pins.insert(base_);
   }
-  if (phase_ == JobPhase::kFinishing) order.finish = finish_;
+  if (phase_ == JobPhase::kFinishing) order.finish = finishing_->step;
   return order;
 }
 
 void JobRecovery::SendOrders(RecoveryActions& actions) {
-  if (!orders_changed_ || phase_ == JobPhase::kQueued ||
+  if (!changed_.orders || phase_ == JobPhase::kQueued ||
       phase_ == JobPhase::kAdopting) {
     return;
   }
-  orders_changed_ = false;
+  changed_.orders = false;
   const std::map<MemberId, std::vector<Follow>> followers_of = Followers();
   for (auto& [worker, peer] : peers_) {
     if (peer.presence != Peer::Presence::kLive) continue;
     const auto follows = followers_of.find(peer.process);
     if (!IsConcerned(peer) && follows == followers_of.end() &&
-        settling_.count(peer.process) == 0) {
+        choice_.settling.count(peer.process) == 0) {
       continue;
     }
     JobOrder order = MakeOrder(peer.process);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -167,7 +168,7 @@ class JobRecovery {
   void Distrust(const MemberId& process) {
     distrusted_.insert(process);
     holdings_.Remove(process);
-    holdings_changed_ = true;
+    changed_.holdings = true;
   }
   // The planner may find a plan that it did not find before: another job has
   // released workers, or a profile has come.
@@ -183,7 +184,7 @@ class JobRecovery {
   void OnRecorded(int64_t step) { recorded_ = step; }
   // The coordinator itself can serve this cut, instead of the one before.
   void OnCheckpoint(Cut cut) {
-    holdings_changed_ = holdings_changed_ || cut != checkpoint_;
+    changed_.holdings = changed_.holdings || cut != checkpoint_;
     checkpoint_ = cut;
   }
   // The last state of these layers is stored durably.  Ignored if `attempt` is
@@ -194,7 +195,7 @@ class JobRecovery {
   void SetPin(Cut cut, bool pinned, Instant now, RecoveryActions& actions) {
     if (pinned) pins_.insert(cut);
     if (!pinned) pins_.erase(cut);
-    orders_changed_ = true;
+    changed_.orders = true;
     Advance(now, actions);
   }
 
@@ -280,7 +281,7 @@ class JobRecovery {
            (torn == torn_.end() || cut.step <= torn->second);
   }
   virtual bool HasLeft(const Peer& peer) const {
-    return peer.report.echo > leave_mark_;
+    return peer.report.echo > leaving_.mark;
   }
   virtual bool IsExcluded(const MemberId& process) const {
     return excluded_.count(process) > 0;
@@ -305,9 +306,46 @@ class JobRecovery {
   // workers report.
   static constexpr int64_t kMostLostRows = 1000;
 
+  // How far the members are in the stop that a move asks for.
+  enum class Stop : uint8_t { kNotAsked, kAsked, kAllStopped };
   struct Pending {
     AttemptRow row;
     std::vector<RunPlace> places;
+  };
+  // Between two attempts; new with each.
+  struct Choice {
+    PlacedStages plan;  // present
+    std::set<MemberId> settling;
+    Instant settling_since;
+    bool waited = false;  // for a return, since the plan was made
+    std::optional<Pending> storing;
+    // The lowest base step of attempts that may be stored, but are not
+    // announced.
+    int64_t undecided_step = std::numeric_limits<int64_t>::max();
+    Instant retry_at;  // after the store has failed
+    std::optional<Instant> paused_until;
+    std::string last_pause;  // why
+  };
+  struct Leaving {
+    OrderNumber mark;  // orders after it are without the run
+    Instant since;
+  };
+  struct Finishing {
+    int64_t step = 0;
+    Instant since;
+  };
+  struct Failures {
+    int in_row = 0;
+    bool to_begin = false;  // the last one, before its attempt ran
+    int64_t furthest = -1;  // at the last one
+    int64_t base = 0;       // likewise
+    std::string hindrance;  // why it waits: memory, a disk, a link
+  };
+  // Changes that Advance() has not answered yet.
+  struct Changed {
+    bool holdings = false;  // or the peers that count
+    bool members = false;   // since a plan was asked for
+    bool orders = false;    // or values that they depend on
   };
 
   void Advance(Instant now, RecoveryActions& actions);
@@ -417,9 +455,16 @@ class JobRecovery {
   JobPhase phase_ = JobPhase::kQueued;
   std::string why_;
   bool moves_ = false;
+  Choice choice_;
+  Leaving leaving_;
+  std::optional<Finishing> finishing_;
+  Failures failures_;
+  int losses_ = 0;
+  Changed changed_;
+  bool drain_refused_ = false;
+  std::string last_refusal_;
+
   Holdings holdings_;
-  bool holdings_changed_ = false;  // or the peers that count
-  bool members_changed_ = false;   // since a plan was asked for
   std::set<MemberId> excluded_;
   std::set<MemberId> distrusted_;
   // The last sound step of attempts whose group was torn.
@@ -428,7 +473,6 @@ class JobRecovery {
   std::set<WorkerId> told_;
   int64_t lost_rows_ = 0;  // that a restored store may lack
   std::map<MemberId, JobOrder> issued_;
-  bool orders_changed_ = false;  // or values that they depend on
 
   // The newest attempt.
   int64_t attempt_ = 0;
@@ -436,8 +480,7 @@ class JobRecovery {
   std::vector<RunPlace> places_;
   Roster roster_;  // of a group
   std::vector<std::vector<MemberId>> sources_;
-  bool stop_ = false;       // members were asked to stop
-  bool stopped_ = false;    // all members have stopped
+  Stop stop_ = Stop::kNotAsked;
   bool recovered_ = true;   // its first snapshot is safe
   std::set<int> uploaded_;  // layers
 
@@ -446,31 +489,7 @@ class JobRecovery {
   std::set<Cut> pins_;
   Cut checkpoint_;
   std::optional<int64_t> recorded_;
-
-  OrderNumber leave_mark_;  // orders after it are without the run
-  Instant leave_since_;
-  std::optional<int64_t> finish_;
-  Instant finish_since_;
-  PlacedStages plan_;  // present
-  std::set<MemberId> settling_;
-  Instant settling_since_;
-  std::optional<Pending> storing_;
-  // The lowest base step of attempts that may be stored, but are not announced.
-  std::optional<int64_t> undecided_step_;
-  std::optional<Instant> retry_at_;
-  std::optional<Instant> paused_until_;
-  std::string last_pause_;  // why
-  bool waited_ = false;     // for a return, since the plan was made
-  bool drain_refused_ = false;
-  std::string last_refusal_;
-
-  int failures_ = 0;
-  bool failed_to_begin_ = false;  // the last attempt, before it ran
-  int64_t furthest_ = 0;          // the newest applied step
-  int64_t failed_furthest_ = -1;  // at the last failure
-  int64_t failed_base_ = 0;       // likewise
-  std::string hindrance_;         // why it waits: memory, a disk, a link
-  int losses_ = 0;
+  int64_t furthest_ = 0;  // the newest applied step
 };
 
 }  // namespace paceline
