@@ -599,11 +599,9 @@ bool JobRecovery::WaitForFinish(Instant now, RecoveryActions& actions) {
 }
 
 bool JobRecovery::Reconsider(Instant now, RecoveryActions& actions) {
-  const bool is_over = choice_.paused_until.has_value()
-                           ? now >= *choice_.paused_until
-                           : changed_.members;
-  if (!is_over) return false;
-  choice_.paused_until.reset();
+  std::optional<Instant>& until = choice_.paused_until;
+  if (until.has_value() ? now < *until : !changed_.members) return false;
+  until.reset();
   return Go(JobCause::kMembersChanged, "looks for workers again", actions);
 }
 
