@@ -51,23 +51,23 @@ def panels(tree):
                 yield path, panel.get("title", "?"), target.get("expr", "")
 
 
+def yaml_files(tree, *keys):
+    """Path -> content of each that has these keys."""
+    loaded = {path: yaml.safe_load(tree.text(path)) or {}
+              for path in tree.with_suffix(".yml", ".yaml")
+              if path.startswith("dashboards/")}
+    return {path: content for path, content in loaded.items()
+            if all(key in content for key in keys)}
+
+
 def rule_files(tree):
-    return [path for path in tree.with_suffix(".yml", ".yaml")
-            if path.startswith("dashboards/")
-            and "groups" in (yaml.safe_load(tree.text(path)) or {})]
-
-
-def rule_tests(tree):
-    return [path for path in tree.with_suffix(".yml", ".yaml")
-            if path.startswith("dashboards/")
-            and "rule_files" in (load := yaml.safe_load(tree.text(path)) or {})
-            and "tests" in load]
+    return yaml_files(tree, "groups")
 
 
 def alerts(tree):
     """Yields (file, rule) of every alert."""
-    for path in rule_files(tree):
-        for group in yaml.safe_load(tree.text(path))["groups"]:
+    for path, content in rule_files(tree).items():
+        for group in content["groups"]:
             for rule in group.get("rules", []):
                 if "alert" in rule:
                     yield path, rule
@@ -116,20 +116,15 @@ def plain(expression):
 
 def check_promtool(tree):
     """promtool accepts configuration, rules, their tests, each expression."""
-    for path in tree.with_suffix("prometheus.yml"):
-        complaint = run(["promtool", "check", "config", str(tree.root / path)])
-        if complaint:
-            yield Problem(path, 0, complaint)
-    for path in rule_files(tree):
-        complaint = run(["promtool", "check", "rules", str(tree.root / path)])
-        if complaint:
-            yield Problem(path, 0, complaint)
-    tested = ""
-    for path in rule_tests(tree):
-        tested += tree.text(path)
-        complaint = run(["promtool", "test", "rules", str(tree.root / path)])
-        if complaint:
-            yield Problem(path, 0, complaint)
+    tests = yaml_files(tree, "rule_files", "tests")
+    for words, paths in (("check config", tree.with_suffix("prometheus.yml")),
+                         ("check rules", rule_files(tree)),
+                         ("test rules", tests)):
+        for path in paths:
+            complaint = run(["promtool", *words.split(), str(tree.root / path)])
+            if complaint:
+                yield Problem(path, 0, complaint)
+    tested = "".join(map(tree.text, tests))
     for path, rule in alerts(tree):
         name = rule["alert"]
         if name not in tested:

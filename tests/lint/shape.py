@@ -104,38 +104,40 @@ def check_length(tree):
                               f"the wall is {MAX_FUNCTION_LINES}")
 
 
+def found(tree, path, pattern):
+    """Yields (line number, what matches) in what is no comment."""
+    for number, line in enumerate(tree.lines(path), 1):
+        code = (line.split("#")[0] if path.endswith(".py") else
+                without_comments(line))
+        if match := pattern.search(code):
+            yield number, match[0]
+
+
 def check_purity(tree):
     """Logic reads no clock and holds no lock; tests do not sleep."""
     for path in tree.sources():
         in_test = path.startswith("tests/") and not path.startswith(MAY_SLEEP)
         if not in_test and not path.startswith(PURE):
             continue
-        pattern = SLEEP if in_test else IMPURE
-        for number, line in enumerate(tree.lines(path), 1):
-            match = pattern.search(without_comments(line))
-            if match:
-                why = ("a test must not sleep: use a FakeClock or wait for "
-                       "the event" if in_test else
-                       "logic is given clock, threads and output")
-                yield Problem(path, number, f"{match[0]!r}: {why}")
+        why = ("a test must not sleep: use a FakeClock or wait for the event"
+               if in_test else "logic is given clock, threads and output")
+        for number, words in found(tree, path, SLEEP if in_test else IMPURE):
+            yield Problem(path, number, f"{words!r}: {why}")
 
 
 def check_clocks(tree):
     """Durations, deadlines and waits are on the monotonic clock."""
     for path in [*tree.sources(), *tree.with_suffix(".py")]:
-        python = path.endswith(".py")
-        if path.startswith(MAY_NAME_TIME_OF_DAY_IN_PYTHON if python else
-                           MAY_NAME_TIME_OF_DAY):
+        allowed, pattern = ((MAY_NAME_TIME_OF_DAY_IN_PYTHON, PYTHON_OF_DAY)
+                            if path.endswith(".py") else
+                            (MAY_NAME_TIME_OF_DAY, OF_DAY))
+        if path.startswith(allowed):
             continue
-        pattern = PYTHON_OF_DAY if python else OF_DAY
-        for number, line in enumerate(tree.lines(path), 1):
-            match = pattern.search(line.split("#")[0] if python else
-                                   without_comments(line))
-            if match:
-                yield Problem(path, number, f"{match[0]!r} is a time of day, "
-                              "which may be set: wait and measure on the "
-                              "monotonic clock (core/os/steady_wait.h, "
-                              "clock.h, core/rpc/call_deadline.h)")
+        for number, words in found(tree, path, pattern):
+            yield Problem(path, number, f"{words!r} is a time of day, which "
+                          "may be set: wait and measure on the monotonic clock "
+                          "(core/os/steady_wait.h, clock.h, "
+                          "core/rpc/call_deadline.h)")
 
 
 def check_layout(tree):

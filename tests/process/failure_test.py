@@ -11,6 +11,9 @@ from mesh_case import (ANY_PORT, REFUSED, ROOT, SMALL, DaemonsCase, MeshCase,
                        get, program, run, stopped)
 
 
+DAEMONS = ("paceline-coordinator", "paceline-worker")
+
+
 def start_reachable(case, name, *options):
     """A worker that has told its addresses, as `ports`."""
     file = case.folder / "ports.json"
@@ -147,18 +150,6 @@ class ByHand(DaemonsCase):
         self.assertEqual(log.count("no coordinator"), 1, log)
         self.assertEqual(self.state_of("lonely"), "stopped")
 
-    def test_values_that_could_never_work_are_refused_at_the_start(self):
-        worker, coordinator = (program("paceline-worker"),
-                               program("paceline-coordinator"))
-        for flag, code, *command in (
-                ("--coordinator", REFUSED, worker, "--coordinator", "nowhere",
-                 "--listen", ANY_PORT, "--http", ANY_PORT, "--state", self.folder),
-                ("--lease", REFUSED, coordinator, "--lease", "nan", "--state",
-                 self.folder),
-                ("--state", REFUSED, coordinator, "--state", ""),
-                ("--state", 2, program("paceline"), "up", "--state", "")):
-            self.ended(run(*command, seconds=60), code, flag)
-
 
 class FailureByTheClock(MeshCase):
     alone = True
@@ -185,7 +176,7 @@ class Configuration(DaemonsCase):
     light = True
 
     def daemons(self):
-        for name in ("paceline-coordinator", "paceline-worker"):
+        for name in DAEMONS:
             with self.subTest(name):
                 yield name
 
@@ -212,10 +203,19 @@ class Configuration(DaemonsCase):
                            f"{daemon}: {self.file}:2: {message}")
 
     def test_a_mistake_in_a_flag_is_not_tried_again_either(self):
-        for daemon in self.daemons():
-            self.ended(self.run_with(daemon, "", "--lisen", "h:1"), REFUSED)
-            self.ended(self.run_with(daemon, "", "--listen", "7400"), REFUSED,
-                       "--listen: '7400' is not HOST:PORT")
+        for daemon, flag, value, *says in (
+                *((daemon, *row) for daemon in DAEMONS for row in (
+                    ("--lisen", "h:1"),
+                    ("--listen", "7400",
+                     "--listen: '7400' is not HOST:PORT"))),
+                ("paceline-coordinator", "--lease", "nan", "--lease"),
+                ("paceline-worker", "--coordinator", "nowhere", "--coordinator")):
+            self.ended(self.run_with(daemon, "", "--http", ANY_PORT, flag, value),
+                       REFUSED, *says)
+        for code, *words in ((REFUSED, "paceline-coordinator"),
+                             (2, "paceline", "up")):
+            self.ended(run(program(words[0]), *words[1:], "--state", ""), code,
+                       "--state")
 
     def supervised(self, daemon, *flags):
         """Starts it as systemd does; what it sends, in lines."""

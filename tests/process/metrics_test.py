@@ -1,22 +1,10 @@
 """A mesh shows metrics, discovery and health."""
 
-from mesh_case import MeshCase, get, run
+from mesh_case import ENDLESS, JOB, SMALL, MeshCase, get, run
 from dashboards.prometheus import Prometheus
 
-JOB = """
-model: {name: lenet}
-data: {name: synthetic, train_samples: 256, test_samples: 64}
-train: {steps: 1000000, batch: 64, micro_batch: 16}
-pipeline: {stages: 2}
-"""
-
-GROUP_JOB = """
-model: {name: lenet}
-data: {name: synthetic, train_samples: 256, test_samples: 64}
-train: {steps: 1000000, batch: 48, micro_batch: 16, evaluate_every: 0}
-aggregation: {mode: rolling}
-faults: [{worker: w2, step: 30, kind: kill}]
-"""
+GROUP = ("aggregation.mode=rolling", "pipeline.stages=0",
+         'faults=[{"worker": "w2", "step": 30, "kind": "kill"}]', ENDLESS)
 
 
 class TimeParts(MeshCase):
@@ -26,7 +14,7 @@ class TimeParts(MeshCase):
         """In one job at least: a host that takes the CPU between two parts has
         that time counted in none."""
         self.start(2)
-        self.detach(JOB)
+        self.detach(JOB, "pipeline.stages=2", ENDLESS)
 
         def parts():
             return [worker["seconds"] for worker in self.job()["workers"]]
@@ -41,7 +29,7 @@ class Metrics(MeshCase):
     shared = 2
 
     def test_promtool_accepts_both_daemons_while_a_job_runs(self):
-        self.begin(JOB, step=2)
+        self.begin(SMALL, "pipeline.stages=2", step=2)
         targets = self.discovered()
         self.assertEqual(len(targets), 3, "the coordinator and two workers")
 
@@ -65,7 +53,7 @@ class Scraped(MeshCase):
         self.start(3)
         prometheus = self.enterContext(Prometheus(self.folder, self.http))
         self.soon(lambda: prometheus.value("sum(up)") == 4, "sum(up)")
-        self.detach(GROUP_JOB)
+        self.detach(SMALL, *GROUP)
         rounds = 'sum(paceline_worker_rounds_total{outcome="committed"})'
 
         self.soon(lambda: prometheus.value(rounds) > 0, rounds)

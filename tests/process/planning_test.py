@@ -15,20 +15,13 @@ pipeline: {schedule: 1f1b}
 """
 
 LENET = """
-name: lenet
 model: {name: lenet}
-data: {name: synthetic, train_samples: 512, test_samples: 64}
-train: {steps: 8, batch: 256, micro_batch: 32}
-pipeline: {stages: 2, schedule: gpipe}
-"""
-
-VIT = """
-name: vit
-model: {name: vit, depth: 4, width: 64, heads: 4}
 data: {name: synthetic, train_samples: 512, test_samples: 64}
 train: {steps: 4, batch: 256, micro_batch: 32, optimizer: {name: adamw}}
 pipeline: {stages: 2, schedule: gpipe}
 """
+VIT = LENET.replace("{name: lenet}",
+                    "{name: vit, depth: 4, width: 64, heads: 4}")
 
 
 class Planning(MeshCase):

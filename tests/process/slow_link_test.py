@@ -7,18 +7,15 @@ import threading
 import time
 from pathlib import Path
 
-from mesh_case import DaemonsCase, free_port, program, run
+from mesh_case import (ENDLESS, SMALL, DaemonsCase, free_port, program,
+                       run)
 
 BYTES_PER_SECOND = 60_000
 BUFFER = 32_768
 
 # The state of its largest layer takes 13 s over such a link.
-JOB = """
-model: {name: mlp, hidden: [256, 16]}
-data: {name: synthetic, train_samples: 512, test_samples: 64}
-train: {steps: 1000000, batch: 32, micro_batch: 16}
-pipeline: {stages: 1}
-"""
+JOB = (SMALL, "model.hidden=[256,16]", "train.optimizer.name=sgd",
+       "pipeline.stages=1", ENDLESS)
 
 
 class SlowLink:
@@ -120,7 +117,7 @@ class SlowLinks(DaemonsCase):
 
     def test_a_checkpoint_and_its_export_come_over_links_that_break(self):
         self.start(slow_to_worker=True)
-        self.detach(JOB)
+        self.detach(*JOB)
         self.await_step_after(20)
         to_coordinator = self.slow(self.address)
         self.link.cut_after(300_000)
@@ -139,7 +136,7 @@ class SlowLinks(DaemonsCase):
 
     def test_a_job_is_resumed_over_a_link_that_breaks(self):
         self.start(slow_to_coordinator=True)
-        self.detach(JOB, "train.checkpoint_every=10")
+        self.detach(*JOB, "train.checkpoint_every=10")
         self.soon(lambda: self.job()["checkpoints"])
         self.stop()
         self.await_idle(1)

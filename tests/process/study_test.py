@@ -3,15 +3,11 @@ The winner of a race trains on from where it was."""
 
 import json
 
-from mesh_case import MeshCase
+from mesh_case import SMALL, MeshCase
 
 STUDY = """
 name: seeds
-base:
-  model: {name: mlp, hidden: [16, 16]}
-  data: {name: synthetic, train_samples: 512, test_samples: 64}
-  train: {steps: 800, batch: 32, micro_batch: 8, evaluate_every: 0}
-  pipeline: {stages: 2}
+base: job.yaml
 vary:
   train.optimizer.name: [sgd, adamw]
   train.batch: [16, 32]
@@ -25,12 +21,6 @@ base: job.yaml
 vary: {train.seed: [1, 2, 3, 4]}
 race: {halving: 2, on: loss, budget: 120}
 """
-JOB = """
-model: {name: mlp, hidden: [16, 16]}
-data: {name: synthetic, train_samples: 512, test_samples: 64}
-train: {batch: 32, micro_batch: 8, evaluate_every: 0}
-pipeline: {stages: 1}
-"""
 
 
 class Study(MeshCase):
@@ -42,6 +32,7 @@ class Study(MeshCase):
 
     def test_goes_on_after_it_and_a_worker_were_killed(self):
         self.start(3)
+        self.write(SMALL.replace("steps: 160", "steps: 800"))
         file = self.write(STUDY, "study.yaml")
         study = self.background("study", file)
         self.soon(lambda: len(self.jobs()) > 1, study)
@@ -70,7 +61,7 @@ class Study(MeshCase):
 
     def test_of_a_race_ends_with_the_weights_of_an_undisturbed_job(self):
         self.start(2)
-        job = self.write(JOB)
+        self.write(SMALL.replace("steps: 160, ", ""))
         file = self.write(RACE, "race.yaml")
 
         document = self.run_study(file)
@@ -81,7 +72,7 @@ class Study(MeshCase):
                          [10, 10, 20, steps])
         last = next(trial["jobs"][-1]["job"] for trial in trials
                     if trial["label"] == document["winner"])
-        alone = self.submit(job, f"train.seed={seed}", f"train.steps={steps}",
-                            "pipeline.stages=2")
+        alone = self.submit(SMALL, f"train.seed={seed}",
+                            f"train.steps={steps}")
         self.assertEqual(self.job(str(last))["weights_sha256"],
                          alone["weights_sha256"])

@@ -39,25 +39,14 @@ LINE = re.compile(r"(\S+)Z \S+ (\w+) (.*)")
 FIELD = re.compile(r"(\w+)=(\S+)")
 DONE = re.compile(r"(\d+)(F|B|STEP)(\d*)$")
 
-JOB = f"""\
-name: replica-kills
-model: {{name: vit, depth: 2, width: 16, heads: 2, patch: 7, dropout: 0.1}}
-data: {{name: synthetic, train_samples: 960, test_samples: 64}}
-threads: 1
-train:
-  steps: 200
-  batch: {6 * MICRO_BATCHES}
-  micro_batch: 6
-  seed: 1
-  optimizer: {{name: sgd, momentum: 0.9}}
-  learning_rate: {{base: 0.01}}
-  clip_norm: 1.0
-  evaluate_every: 0
-pipeline:
-  cuts: [3]
-  workers: [{", ".join(NAMES)}]
-  replicas: [2, 3]
-"""
+JOB = ("deploy/jobs/vit-small.yaml", "model.depth=2", "model.width=16",
+       "model.heads=2", "data.name=synthetic", "data.train_samples=960",
+       "data.test_samples=64", "train.steps=200",
+       f"train.batch={6 * MICRO_BATCHES}", "train.micro_batch=6",
+       "train.optimizer.name=sgd", "train.optimizer.momentum=0.9",
+       "train.learning_rate.base=0.01", "train.evaluate_every=0",
+       "pipeline.stages=0", "pipeline.cuts=[3]", "pipeline.replicas=[2,3]",
+       f"pipeline.workers=[{','.join(NAMES)}]")
 
 
 class Logs:
@@ -143,9 +132,7 @@ class Disturber:
         self.random = random.Random(run.seed)
         self.recoveries = []
         self.wrong = run.wrong
-        self.file = mesh.state / "job.yaml"
-        self.file.write_text(JOB, encoding="utf-8")
-        self.normal = Outcome(mesh, mesh.train(self.file)["id"])
+        self.normal = Outcome(mesh, mesh.train(*JOB)["id"])
         self.step_seconds = step_seconds(self.normal.shown)
         say(f"undisturbed: {self.normal.shown['steps']} steps of "
             f"{1e3 * self.step_seconds:.1f} ms")
@@ -154,7 +141,7 @@ class Disturber:
     def hit(self, part):
         """One job of which PARTS[part] kills, and tells (life, time) of each."""
         self.mesh.await_all_idle()
-        number = self.mesh.submit(self.file)
+        number = self.mesh.submit(*JOB)
         steps = self.normal.shown["steps"]
         self.mesh.await_step(number, steps // 10)
         time.sleep(self.random.uniform(0, 0.4) * steps * self.step_seconds)

@@ -43,22 +43,9 @@ MOST_JOBS_EXTRA = 4
 
 # A part of a batch is one micro-batch, so that a round takes tens of ms with
 # five processes on two cores.
-JOB = """\
-name: rounds-kill
-model: {{name: lenet}}
-data: {{name: fashion-mnist}}
-threads: 1
-train:
-  steps: {steps}
-  batch: 160
-  micro_batch: 32
-  seed: 1
-  optimizer: {{name: sgd, momentum: 0.9}}
-  learning_rate: {{base: 0.02}}
-  evaluate_every: 0
-aggregation: {{mode: rolling, members: 5}}
-faults: {faults}
-"""
+JOB = ("deploy/jobs/data-parallel.yaml", "train.batch=160",
+       "train.micro_batch=32", "train.evaluate_every=0",
+       f"aggregation.members={MEMBERS}")
 
 
 class Kill(NamedTuple):
@@ -81,11 +68,9 @@ class Job:
     """A job that has ended, with its kills, and what is told of it."""
 
     def __init__(self, mesh, steps, kills):
-        file = mesh.state / "job.yaml"
         faults = json.dumps([kill.fault() for kill in kills])
-        file.write_text(JOB.format(steps=steps, faults=faults),
-                        encoding="utf-8")
-        self.number = mesh.submit(file)
+        self.number = mesh.submit(*JOB, f"train.steps={steps}",
+                                  f"faults={faults}")
         self.states = defaultdict(set)  # by step
         self.shown = self.look(mesh)
         while self.shown["state"] in ("queued", "running"):

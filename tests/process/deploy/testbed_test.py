@@ -54,19 +54,22 @@ def start(*command):
                             text=True)
 
 
+def text_of(path):
+    """Of a file that may be gone."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def is_alive(pid):
     """A zombie is not alive: that it is collected is init's concern."""
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    status = text_of(f"/proc/{pid}/status")
+    return status != "" and "State:\tZ" not in status
 
 
 def names_in(folder):
-    try:
-        return set(os.listdir(folder))
-    except FileNotFoundError:
-        return set()
+    return set(os.listdir(folder)) if Path(folder).exists() else set()
 
 
 def left_of(bed):
@@ -78,14 +81,8 @@ def left_of(bed):
                            "/var/lib/paceline-testbed")
             for name in sorted(names_in(folder))
             if name in (bed, f"paceline-{bed}") or of_bed.fullmatch(name)]
-    for pid in filter(str.isdigit, names_in("/proc")):
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if f"paceline-{bed}.".encode() in command:
-            left.append(f"process {pid}")
-    return left
+    return left + [f"process {pid}" for pid in names_in("/proc")
+                   if f"paceline-{bed}." in text_of(f"/proc/{pid}/cmdline")]
 
 
 def why_no_bed():
@@ -176,7 +173,7 @@ class StandingBed(Bed):
     def tearDown(self):
         pass
 
-    def test_exec_sees_a_worker_on_each_machine(self):
+    def test_exec_runs_a_command_beside_a_worker_on_each_machine(self):
         workers = json.loads(self.run_on_bed(
             "exec", "--", "paceline", "node", "list", "-o",
             "json").stdout)["workers"]
@@ -185,8 +182,6 @@ class StandingBed(Bed):
                           for worker in workers], [(f"node-{i}", "idle",
                                                     self.address_of(i)
                                                     + ":7401") for i in (1, 2)])
-
-    def test_exec_ends_with_the_commands_exit_code(self):
         self.run_on_bed("exec", "--", "bash", "-c", "exit 42", code=42)
         self.run_on_bed("exec", "paceline-no-such-command", code=127)
 
@@ -203,17 +198,15 @@ class StandingBed(Bed):
         self.assertEqual("no cubic" not in self.said.stderr, can_be_had,
                          self.said.stderr)
 
-    def test_a_bed_that_stands_is_not_made_again(self):
+    def test_what_does_not_go_with_a_bed_that_stands_is_refused(self):
         before = self.status()
 
         self.up(code=2, says=("stands already", "down --name " + self.name))
-
-        self.assertEqual(self.status(), before)
-
-    def test_a_node_that_is_not_there_is_refused(self):
         for command in (("kill", "3"), ("set", "--rate-of", "3=1gbit")):
             self.run_on_bed(*command, code=2,
                             says=["no node 3; this bed has 1 to 2"])
+
+        self.assertEqual(self.status(), before)
 
     def test_a_killed_node_stays_down_until_it_is_started(self):
         before = self.node(1)["pid"]
@@ -240,8 +233,9 @@ class Testbed(Bed):
         up.stderr.close()
         self.assertNotEqual(left_of(self.name), [])
 
-    def test_status_tells_what_was_asked_for(self):
-        self.up("--cpu-of", "2=0.25", "--rate-of", "2=20mbit")
+    def test_status_tells_what_was_asked_for_and_a_state_folder_stays(self):
+        self.up("--cpu-of", "2=0.25", "--rate-of", "2=20mbit", "--state",
+                self.folder / "state")
 
         status = self.status()
 
@@ -251,6 +245,9 @@ class Testbed(Bed):
                           for node in status["nodes"]],
                          [(0.4, "1gbit", True), (0.25, "20mbit", True)])
         self.assertEqual(status["nodes"][1]["rate_bits_per_second"], 20_000_000)
+        self.run_on_bed("down")
+        self.assertIn("worker is ready",
+                      (self.folder / "state/logs/node-2.log").read_text())
 
     def test_down_ends_exactly_what_the_bed_started(self):
         self.up()
@@ -271,25 +268,20 @@ class Testbed(Bed):
             self.assertIsNone(outside.poll())
             outside.kill()
 
-    def test_down_removes_what_a_killed_up_left(self):
+    def test_after_a_killed_up_down_removes_what_it_left_and_up_begins_anew(self):
+        for has_record in (True, False):
+            self.break_off_an_up()
+            if not has_record:
+                shutil.rmtree(f"/var/lib/paceline-testbed/{self.name}")
+                # Killed before a namespace had its mark: only the record would
+                # know it.
+                run("ip", "-n", f"paceline-{self.name}.2", "link", "set", "dev",
+                    "lo", "alias", f"paceline-testbed:{self.name}")
+
+            self.run_on_bed("down")
+            self.assertEqual(left_of(self.name), [])
+
         self.break_off_an_up()
-
-        self.run_on_bed("down")
-        self.assertEqual(left_of(self.name), [])
-
-    def test_down_needs_no_record(self):
-        self.break_off_an_up()
-        shutil.rmtree(f"/var/lib/paceline-testbed/{self.name}")
-        # Killed before a namespace had its mark: only the record would know it.
-        run("ip", "-n", f"paceline-{self.name}.2", "link", "set", "dev", "lo",
-            "alias", f"paceline-testbed:{self.name}")
-
-        self.run_on_bed("down")
-        self.assertEqual(left_of(self.name), [])
-
-    def test_up_begins_anew_after_a_killed_up(self):
-        self.break_off_an_up()
-
         self.assertIn("broken off", self.up().stderr)
         self.assertEqual(self.node(2)["alive"], True)
 
@@ -303,14 +295,6 @@ class Testbed(Bed):
         self.up("--bin", self.folder, code=1, says=("node-1 ended", "broken"))
 
         self.assertEqual(left_of(self.name), [])
-
-    def test_a_state_folder_stays_and_the_daemons_log_there(self):
-        self.up("--state", self.folder / "state")
-
-        self.run_on_bed("down")
-
-        self.assertIn("worker is ready",
-                      (self.folder / "state/logs/node-2.log").read_text())
 
     def test_beds_stand_side_by_side(self):
         other = self.name + "-1"
@@ -334,17 +318,13 @@ class Testbed(Bed):
         finally:
             run("ip", "netns", "del", taken)
 
-    def test_without_a_cgroup_it_says_what_to_do(self):
+    def test_what_is_missing_is_named_with_what_to_do(self):
         self.ended(testbed(*self.up_arguments(),
                            PACELINE_CGROUP_ROOT=str(self.folder)), 2,
                    "no cgroup with a CPU controller", str(self.folder),
                    "mount -t cgroup2")
-
-    def test_without_programs_it_says_how_to_build_them(self):
         self.up("--bin", self.folder, code=2,
                 says=(str(self.folder), "deploy/build.sh release"))
-
-    def test_without_a_bed_exec_is_not_found_and_down_has_nothing_to_do(self):
         for command in (("exec", "true"), ("status",), ("kill", "1"),
                         ("set", "--cpu-of", "1=0.2")):
             self.run_on_bed(*command, code=3, says=[f"no bed '{self.name}'"])
@@ -418,9 +398,8 @@ class Anybody(ProcessCase):
     script on their own."""
 
     def bash(self, script, *arguments, **environment):
-        finished = self.good(run("bash", "-c", script, ROOT, *arguments,
-                                 **environment))
-        return finished
+        return self.good(run("bash", "-c", script, ROOT, *arguments,
+                             **environment))
 
     def test_without_root_it_says_so(self):
         as_nobody = ()
@@ -430,8 +409,8 @@ class Anybody(ProcessCase):
             if run(*as_nobody, "test", "-r", SCRIPT).returncode != 0:
                 self.skipTest(f"nobody may read {SCRIPT}")
 
-        up = self.ended(run(*as_nobody, "bash", SCRIPT, "up"), 2, "needs root",
-                        "sudo")
+        self.ended(run(*as_nobody, "bash", SCRIPT, "up"), 2, "needs root",
+                   "sudo")
 
     def test_without_cubic_it_says_so_and_goes_on(self):
         finished = self.bash("""
