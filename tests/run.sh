@@ -56,7 +56,7 @@ with_programs() {
 }
 
 # README.md says what each area is.
-area_same_bytes() { with_programs -- jobs/same_bytes; }
+area_same_bytes() { with_programs -- jobs/variants --part stages --steps 60; }
 area_precision() { with_programs -- jobs/variants --part precision; }
 area_codecs() { with_programs -- jobs/variants --part codecs; }
 area_soak() { with_programs -- jobs/soak; }

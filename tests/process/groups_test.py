@@ -97,6 +97,7 @@ class Watched(GroupCase):
 
 class KilledServer(Watched):
     """Each phase kills another worker: `up` waits longer after each death."""
+    light = True
     shared = MEMBERS
 
     def step_served_by(self, name, first):

@@ -2,7 +2,6 @@
 
 import os
 import re
-from pathlib import Path
 
 from mesh_case import ROOT, MeshCase, png
 from mesh import tensors_of
@@ -16,13 +15,12 @@ class Inference(MeshCase):
 
     def infer_file(self, model, more=""):
         """An inference job of this model on DATA, with `more` lines."""
-        return self.write(f"kind: infer\nmodel: {model}\n{DATA}"
-                          f"infer: {{micro_batch: 4}}\n{more}", "infer.yaml")
+        return (f"kind: infer\nmodel: {model}\n{DATA}"
+                f"infer: {{micro_batch: 4}}\n{more}")
 
     def test_writes_the_predictions_of_trained_weights(self):
-        trained = self.submit(self.write(
-            f"model: {{name: lenet}}\n{DATA}"
-            "train: {steps: 3, batch: 16, micro_batch: 4}\n"))
+        trained = self.submit(f"model: {{name: lenet}}\n{DATA}train: {{steps: "
+                              "3, batch: 16, micro_batch: 4}\n")
 
         infer = self.infer_file(f"{{name: lenet, weights: {self.export()}}}")
         one = self.submit(infer, "pipeline.stages=1")
@@ -90,11 +88,10 @@ class DeadStage(MeshCase):
         # Nobody starts it again.
         middle = self.start_worker("w9", "--coordinator", self.address)
         self.await_idle(3)
-        infer = self.write(
-            "kind: infer\nmodel: {name: vit, depth: 3, width: 32}\n"
-            "data: {name: synthetic, test_samples: 6000}\n"
-            "infer: {micro_batch: 4, tolerate: skip}\n"
-            "pipeline: {cuts: [3, 5], workers: [w1, w9, w2]}\n")
+        infer = ("kind: infer\nmodel: {name: vit, depth: 3, width: 32}\n"
+                 "data: {name: synthetic, test_samples: 6000}\n"
+                 "infer: {micro_batch: 4, tolerate: skip}\n"
+                 "pipeline: {cuts: [3, 5], workers: [w1, w9, w2]}\n")
         job = self.detach(infer)
         self.await_step_after(40, job)
         middle.kill()
@@ -112,10 +109,8 @@ class DeadStage(MeshCase):
 
         sets = ["pipeline.cuts=", "pipeline.workers=", "pipeline.stages=1"]
         _, whole = self.result(str(self.submit(infer, *sets)["id"]))
-        faulty = self.write(
-            Path(infer).read_text() +
-            "faults: [{kind: skip-stage, block: 1}]\n", "faulty.yaml")
-        _, without = self.result(str(self.submit(faulty, *sets)["id"]))
+        _, without = self.result(str(self.submit(
+            infer + "faults: [{kind: skip-stage, block: 1}]\n", *sets)["id"]))
         self.assertEqual(classes, whole[:since] + without[since:])
 
     def result(self, job):
@@ -159,8 +154,7 @@ pipeline: {stages: 2}
                     content[:len(content) // 2] if i < cut else content)
 
     def train(self, *sets):
-        return self.submit(self.write(self.JOB), f"data.path={self.pictures}",
-                           *sets)
+        return self.submit(self.JOB, f"data.path={self.pictures}", *sets)
 
     def test_a_corrupt_picture_is_named_in_the_log_and_the_job_goes_on(self):
         self.begin(damaged=1)
@@ -198,7 +192,7 @@ pipeline: {stages: 2}
         (self.pictures / "train/steep/9.png").write_bytes(b"no picture")
         (self.pictures / "train/steep/10.png").write_bytes(b"no picture")
         for sets in placements:
-            self.ended(self.try_submit(self.write(self.JOB), "train.epochs=50",
+            self.ended(self.try_submit(self.JOB, "train.epochs=50",
                                        f"data.path={self.pictures}", *sets), 1)
             job = self.job("last")
             self.assertEqual((job["state"], job["attempt"]), ("failed", 1),
@@ -211,8 +205,7 @@ pipeline: {stages: 2}
         for i in range(40):
             (self.pictures / "many" / f"{i:02}.png").write_bytes(
                 b"no picture" if i in (1, 2, 4, 5, 7) else png(40, 40, rising))
-        self.ended(self.try_submit(self.write(self.JOB, "infer.yaml"),
-                                   "kind=infer",
+        self.ended(self.try_submit(self.JOB, "kind=infer",
                                    f"data.path={self.pictures}/many",
                                    "infer.micro_batch=2", "pipeline.stages=1",
                                    "pipeline.replicas=[3]",
@@ -227,9 +220,9 @@ pipeline: {stages: 2}
         self.train("data.workers=1")
         weights = self.export()
 
-        job = self.submit(self.write(self.JOB, "infer.yaml"), "kind=infer",
+        job = self.submit(self.JOB, "kind=infer", "infer.micro_batch=5",
                           f"data.path={self.pictures}/train/flat",
-                          f"model.weights={weights}", "infer.micro_batch=5")
+                          f"model.weights={weights}")
         out = self.export(name="predictions.safetensors")
 
         self.assertEqual(job["steps"], 3, "micro-batches")
@@ -247,8 +240,7 @@ pipeline: {stages: 2}
     def test_predictions_carry_the_names_of_files_and_classes(self):
         self.begin(damaged=0)
 
-        self.submit(self.write(self.JOB, "infer.yaml"), "kind=infer",
-                    f"data.path={self.pictures}", "infer.micro_batch=2")
+        self.train("kind=infer", "infer.micro_batch=2")
         tensors = {name: values.tobytes() for name, values in tensors_of(
             self.export(name="predictions.safetensors")).items()}
 
@@ -265,8 +257,7 @@ pipeline: {stages: 2}
     def test_too_many_corrupt_pictures_fail_the_job(self):
         self.begin(damaged=2)
 
-        self.ended(self.try_submit(self.write(self.JOB),
-                                   f"data.path={self.pictures}"), 2,
+        self.ended(self.try_submit(self.JOB, f"data.path={self.pictures}"), 2,
                    "3 of 24 images cannot be read")
 
 
@@ -317,11 +308,10 @@ class Bench(MeshCase):
             self.assertGreaterEqual(row["losses"]["fill"], 0)
 
     def test_that_cannot_be_finished_is_not_begun(self):
-        bench = self.ended(self.client("bench", "train", "--model", "lenet",
-                                       "--stages", "2,4", "--schedule",
-                                       "1f1b,interleaved-1f1b", "--micro-batch",
-                                       "4", "--micro-batches", "3", "--steps",
-                                       "2", "--no-profile", "--keep-jobs"), 2,
-                           "nothing was run: 4 stages, optimal, "
-                           "interleaved-1f1b: ", "a multiple of 2")
+        self.ended(self.client("bench", "train", "--model", "lenet", "--stages",
+                               "2,4", "--schedule", "1f1b,interleaved-1f1b",
+                               "--micro-batch", "4", "--micro-batches", "3",
+                               "--steps", "2", "--no-profile", "--keep-jobs"), 2,
+                   "nothing was run: 4 stages, optimal, interleaved-1f1b: ",
+                   "a multiple of 2")
         self.assertEqual(self.ask("job", "list")["jobs"], [])

@@ -30,30 +30,28 @@ def without_metadata(path):
 class Inputs(MeshCase):
     shared = 1
 
-    def refuse(self, file, *sets, says):
+    def refuse(self, job, *sets, says):
         """Refused by a dry run and a submission; nothing is queued."""
         before = self.jobs()
         for flags in (("--dry-run",), ()):
-            self.ended(self.try_submit(file, *sets, flags=flags), 2,
+            self.ended(self.try_submit(job, *sets, flags=flags), 2,
                        "nothing was submitted", *says)
         self.assertEqual(self.jobs(), before)
 
     def test_weights_say_what_they_were_made_with(self):
-        job = self.write(VIT)
-        self.submit(job)
+        self.submit(VIT)
         weights = self.export()
         made = self.ask("model", "inspect", weights)["metadata"]
         self.assertEqual(made["model.heads"], "4")
         self.assertIn("gelu", made["operations"])
 
-        self.submit(job, f"model.weights={weights}")
+        self.submit(VIT, f"model.weights={weights}")
         for kind in ("train", "infer"):
-            self.refuse(job, f"model.weights={weights}", "model.heads=8",
+            self.refuse(VIT, f"model.weights={weights}", "model.heads=8",
                         f"kind={kind}",
                         says=["model.heads 4, and the job has 8"])
-        self.ended(self.try_submit(job,
-                                   f"model.weights={without_metadata(weights)}",
-                                   "model.heads=8"), 0,
+        self.ended(self.try_submit(VIT, "model.heads=8", "model.weights="
+                                   f"{without_metadata(weights)}"), 0,
                    "does not say with what it was made", "model.heads 8")
         self.has(self.events("last"), "does not say with what it was made")
         self.ended(self.client(
@@ -64,27 +62,25 @@ class Inputs(MeshCase):
                    "model.heads 4, and the job has 2")
 
     def test_what_is_no_weights_or_does_not_fit_is_named_before_the_queue(self):
-        job = self.write(VIT)
         pointer = self.write("version https://git-lfs.github.com/spec/v1\n"
                              "oid sha256:0\nsize 1\n", "w.safetensors")
-        self.refuse(job, f"model.weights={pointer}",
+        self.refuse(VIT, f"model.weights={pointer}",
                     says=["a Git LFS pointer", pointer])
-        self.submit(job)
+        self.submit(VIT)
         weights = self.export()
-        self.refuse(job, f"model.weights={weights}", "data.classes=7",
+        self.refuse(VIT, f"model.weights={weights}", "data.classes=7",
                     says=["class head", "model.reset_head: true"])
 
     def test_data_that_changed_is_not_gone_on_from(self):
         lines = [f"{i % 2}\tnumber {i}\n" for i in range(200)]
         text = self.write("".join(lines), "texts.txt")
-        job = self.write(f"""
+        self.detach(f"""
 model: {{name: bert, depth: 1, width: 8, heads: 2}}
 data: {{name: text-labels, path: {text}, block: 16}}
 train: {{steps: 1000000, batch: 8, micro_batch: 4, checkpoint_every: 5,
          evaluate_every: 0}}
 """)
-        self.detach(job)
-        self.soon(lambda: self.job()["checkpoints"])
+        self.await_checkpoint()
         self.stop()
         step = self.job()["checkpoints"][-1]
         lines[101] = "0\tnumber 101\n"  # one label, between any samples
@@ -105,12 +101,12 @@ train: {{steps: 1000000, batch: 8, micro_batch: 4, checkpoint_every: 5,
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(png(8, 8, lambda *_: (40 * i,)))
         (self.folder / "pictures" / "dog" / "a.webp").write_text("RIFF")
-        job = self.write(f"""
+        job = f"""
 model: {{name: mlp, hidden: [8]}}
 data: {{name: imagefolder, path: {self.folder}/pictures, shape: [1, 8, 8],
         classes: 2}}
 train: {{steps: 2, batch: 4, micro_batch: 2}}
-""")
+"""
         submitted = self.try_submit(job)
 
         note = "1 file is not used, for example"

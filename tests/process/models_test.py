@@ -45,13 +45,13 @@ class Models(MeshCase):
 
     @needs_torch
     def test_a_script_trains_with_the_same_bytes_on_any_number_of_stages(self):
-        one = self.same_bytes_on(self.write(script_job("scripted.pt")), 1, 4)
+        one = self.same_bytes_on(script_job("scripted.pt"), 1, 4)
 
         self.assertIsNotNone(one["test_accuracy"])
 
     @needs_torch
     def test_a_script_infers_with_the_weights_that_it_was_trained_to(self):
-        file = self.write(script_job("scripted.pt"))
+        file = script_job("scripted.pt")
         trained = self.submit(file)
         weights = self.export()
 
@@ -70,7 +70,7 @@ class Models(MeshCase):
         for name, why in (("traced.pt", "it was traced"),
                           ("nowhere.pt", "nowhere.pt: No such file or "
                            "directory on w1")):
-            self.ended(self.try_submit(self.write(script_job(name))), 2, why)
+            self.ended(self.try_submit(script_job(name)), 2, why)
 
     def test_a_gpt_ends_with_the_same_bytes_on_any_number_of_stages(self):
         text = self.write("the line closes up. " * 200, "text.txt")
@@ -135,11 +135,11 @@ train: {steps: 3, batch: 8, micro_batch: 2}
                             ("vgg11, width: 4", PICTURES),
                             ("bert, depth: 2, width: 16, heads: 2", PHRASES)):
             with self.subTest(model):
-                self.same_bytes_on(self.write(f"""
+                self.same_bytes_on(f"""
 model: {{name: {model}}}
 data: {data}
 train: {{steps: 2, batch: 8, micro_batch: 2, optimizer: {{name: adamw}}}}
-"""), 1, 2, 4)
+""", 1, 2, 4)
 
     def test_weights_of_one_job_are_where_another_begins(self):
         job = self.write("""
@@ -222,7 +222,7 @@ class EndlessScript(MeshCase):
         stuck = self.pid_of_worker("w1")
 
         begin = time.monotonic()
-        submitted = self.try_submit(self.write(script_job("endless.pt")),
+        submitted = self.try_submit(script_job("endless.pt"),
                                     flags=("--timeout", "2s"))
 
         self.assertLess(time.monotonic() - begin, 60)

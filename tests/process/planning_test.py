@@ -95,7 +95,7 @@ class Planning(MeshCase):
             self.assertEqual(names[worker["id"]], device, job)
 
     def test_exports_predicted_beside_measured(self):
-        job = self.detach(self.write(JOB), "train.steps=100000")
+        job = self.detach(JOB, "train.steps=100000")
 
         def exported(what):
             """Of this job; those before it have ended."""
@@ -106,9 +106,7 @@ class Planning(MeshCase):
         self.stop()
 
     def test_bf16_ends_with_the_same_bytes_in_one_stage_and_two(self):
-        file = self.write(VIT)
-
-        one, two = (self.submit(file, "precision=bf16",
+        one, two = (self.submit(VIT, "precision=bf16",
                                 f"pipeline.stages={stages}")
                     for stages in (1, 2))
 
@@ -117,8 +115,7 @@ class Planning(MeshCase):
 
     def test_bf16_begins_at_the_weights_of_a_file_and_infers_with_them(self):
         """The file's float32 weights are the master weights of the run."""
-        file = self.write(VIT)
-        trained = self.submit(file)
+        trained = self.submit(VIT)
         weights = f"model.weights={self.export()}"
 
         def first_loss(job):
@@ -127,11 +124,11 @@ class Planning(MeshCase):
         def test_loss(job):
             return job["evaluations"][-1]["loss"]
 
-        anew = self.submit(file, "precision=bf16")
-        on = self.submit(file, "precision=bf16", weights)
-        fp32 = self.submit(file, "kind=infer", weights)
-        bf16 = self.submit(file, "kind=infer", weights, "precision=bf16")
-        alone = self.submit(file, "kind=infer", weights, "precision=bf16",
+        anew = self.submit(VIT, "precision=bf16")
+        on = self.submit(VIT, "precision=bf16", weights)
+        fp32 = self.submit(VIT, "kind=infer", weights)
+        bf16 = self.submit(VIT, "kind=infer", weights, "precision=bf16")
+        alone = self.submit(VIT, "kind=infer", weights, "precision=bf16",
                             "pipeline.stages=1")
 
         self.assertLess(first_loss(on), first_loss(anew), "it begins anew")
@@ -171,13 +168,12 @@ class Unprofiled(MeshCase):
                            f"link w1 to w9: cannot dial w9 ({closed})")
         self.assertNotIn("not measured: link w9", asked.stderr)
 
-        file = self.write(LENET)
-        job = self.detach(file, "pipeline.cuts=[3]",
+        job = self.detach(LENET, "pipeline.cuts=[3]",
                           "pipeline.workers=[w1, w9]")
         self.soon(lambda: named in self.job(job)["why"], lambda: self.job(job))
         self.assertNotIn("not attached", self.job(job)["why"])
         self.stop(job)
-        self.submit(file, "pipeline.stages=0")
+        self.submit(LENET, "pipeline.stages=0")
 
     def test_a_dry_run_assumes_layers_and_links_were_probed_at_the_start(self):
         """Nobody asked for a profile."""
@@ -197,8 +193,7 @@ class Memory(MeshCase):
 
     def submit_within_a_factor(self, text, checkpointing):
         """Predicted and measured peaks lie within twice of each other."""
-        job = self.submit(self.write(text),
-                          f"train.activation_checkpointing={checkpointing}")
+        job = self.submit(text, f"train.activation_checkpointing={checkpointing}")
         for worker in job["workers"]:
             predicted = worker["predicted_memory_bytes"]
             peak = worker["peak_memory_bytes"]

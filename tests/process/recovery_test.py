@@ -16,14 +16,38 @@ class Recovery(MeshCase):
     """Each test kills other workers: `up` waits longer after each death."""
     shared = 4
 
-    def test_a_killed_worker_costs_neither_the_job_nor_a_byte(self):
-        for victim in ("w3", "w1"):
-            self.begin(JOB)
+    def recovers(self, strike):
+        """The job goes on from a step, and all workers come back."""
+        attempt = self.job()["attempt"]
+        strike()
+        self.await_event(f"attempt {attempt + 1} begins from step")
+        self.await_more_steps()
+        self.soon(lambda: {each["state"] for each in self.workers()} <=
+                  {"idle", "busy"}, self.workers)
 
-            self.kill(victim)
+    def test_workers_that_die_or_stand_still_cost_neither_the_job_nor_a_byte(
+            self):
+        self.begin(JOB)
 
-            self.expect_recovered()
-            self.has(self.events(), victim)
+        for victims in (("w3",), ("w1",), ("w2", "w4")):
+            self.recovers(lambda names=victims: self.kill(*names))
+            self.has(self.events(), *victims)
+
+        def one_while_another_is_recovered_from():
+            attempt = self.job()["attempt"]
+            self.kill("w3")
+            self.await_event(f"attempt {attempt + 1} begins")
+            self.kill("w4")
+            self.await_event(f"attempt {attempt + 2} begins from step")
+        self.recovers(one_while_another_is_recovered_from)
+
+        def one_stands_still_beyond_its_lease():
+            attempt = self.job()["attempt"]
+            with stopped(self.pid_of_worker(self.holder(1))):
+                self.await_event(f"attempt {attempt + 1} begins from step")
+        self.recovers(one_stands_still_beyond_its_lease)
+
+        self.expect_undisturbed(JOB)
 
     def test_a_coordinator_killed_in_training_costs_no_step(self):
         before = len(self.jobs())
@@ -41,34 +65,6 @@ class Recovery(MeshCase):
         steps = [each["step"] for each in document["loss"]]
         self.assertEqual(steps, list(range(steps[0], steps[-1] + 1)))
         self.assertEqual(document["attempt"], 1, self.events())
-
-    def expect_recovered(self, *sets, attempt=2):
-        self.await_event(f"attempt {attempt} begins from step")
-        self.expect_undisturbed(JOB, *sets)
-
-    def test_two_that_are_killed_at_once_cost_no_more_than_one(self):
-        self.begin(JOB)
-
-        self.kill("w2", "w4")
-
-        self.expect_recovered()
-
-    def test_one_that_is_killed_while_another_is_recovered_from(self):
-        self.begin(JOB)
-
-        self.kill("w2")
-        self.await_event("attempt 2 begins")
-        self.kill("w3")
-
-        self.expect_recovered(attempt=3)
-
-    def test_a_worker_that_stands_still_costs_its_lease(self):
-        self.begin(JOB)
-
-        with stopped(self.pid_of_worker("w3")):
-            self.await_event("attempt 2 begins from step")
-
-        self.expect_recovered()
 
     def test_a_job_pauses_while_its_data_differ_and_no_longer(self):
         """The file of the same name is another one when the first stage
@@ -106,7 +102,8 @@ pipeline: {{stages: 3}}
 
             self.kill("w1")
 
-            self.expect_recovered("pipeline.stages=2")
+            self.await_event("attempt 2 begins from step")
+            self.expect_undisturbed(JOB, "pipeline.stages=2")
 
 
 class Replicas(MeshCase):

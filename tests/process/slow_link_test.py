@@ -137,7 +137,7 @@ class SlowLinks(DaemonsCase):
     def test_a_job_is_resumed_over_a_link_that_breaks(self):
         self.start(slow_to_coordinator=True)
         self.detach(*JOB, "train.checkpoint_every=10")
-        self.soon(lambda: self.job()["checkpoints"])
+        self.await_checkpoint()
         self.stop()
         self.await_idle(1)
 

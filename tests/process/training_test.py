@@ -38,7 +38,7 @@ class Training(MeshCase):
 
     def at_any_number_of_stages_in_every_synchronous_schedule(self, text):
         hashes, curves = set(), set()
-        # Every one with every other: tests/nightly/jobs/same_bytes.py.
+        # Every one with every other: tests/nightly/jobs/variants.py.
         for stages, schedule in (
                 (1, "1f1b"), (2, "gpipe"), (2, "interleaved-1f1b"),
                 (3, "1f1b"), (3, "zero-bubble"), (4, "gpipe"),

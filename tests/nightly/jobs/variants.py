@@ -1,6 +1,8 @@
-"""What ways of computing and sending one job cost, in one table a model.
+"""What ways of computing and sending one job change of its result, and cost.
 
 Parts:
+  stages     {1, 2, 3, 4} stages x every synchronous schedule, for each model:
+             one hash of the weights and one loss curve
   precision  fp32, bf16, and activations computed once more: time of a step, peak
              memory of the fullest worker beside what the planner predicted,
              accuracy.  A way of keeping activations changes no byte of the
@@ -11,6 +13,8 @@ Parts:
 Times are for the reader: other work on the machine moves them.
 """
 
+import itertools
+
 from nightly import say
 
 FASHION_MNIST = "deploy/jobs/fashion-mnist.yaml"
@@ -20,6 +24,9 @@ JOBS = {
     "vit": ("deploy/jobs/vit-small.yaml", "model.width=192", "model.heads=3",
             "train.learning_rate.warmup_steps=50"),
 }
+SCHEDULES = ("gpipe", "1f1b", "zero-bubble", "interleaved-1f1b")
+# Dropout, AdamW and clipping are switched on in the second file.
+FILES = {"lenet": FASHION_MNIST, "vit": "deploy/jobs/vit-small.yaml"}
 STAGE = "train.activation_checkpointing=stage"
 VARIANTS = {
     "fp32": (),
@@ -28,6 +35,24 @@ VARIANTS = {
     "every-2": ("train.activation_checkpointing=every-2",),
     "bf16, stage": ("precision=bf16", STAGE),
 }
+
+
+def stages(run):
+    with run.mesh(4) as mesh:
+        for model in run.model:
+            first = None
+            for count, schedule in itertools.product((1, 2, 3, 4), SCHEDULES):
+                job = mesh.train(FILES[model], f"pipeline.stages={count}",
+                                 f"pipeline.schedule={schedule}",
+                                 f"train.steps={run.steps}")
+                job["curve"] = [(point["step"], point["value"])
+                                for point in job["loss"]]
+                first = first or job
+                case = f"{model:6} stages={count} {schedule:16}"
+                say(case, job["weights_sha256"], len(job["curve"]), "steps")
+                run.same(case, job, {
+                    "step": run.steps, "curve": first["curve"],
+                    "weights_sha256": first["weights_sha256"]})
 
 
 def of_fullest_worker(job, what):
@@ -80,5 +105,5 @@ def codecs(run):
                         accuracy["fp32"] - accuracy[codec])
 
 
-PARTS = {"precision": precision, "codecs": codecs}
+PARTS = {"stages": stages, "precision": precision, "codecs": codecs}
 OPTIONS = {"steps": 300, "model": JOBS}

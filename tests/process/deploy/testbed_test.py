@@ -81,8 +81,8 @@ def left_of(bed):
                            "/var/lib/paceline-testbed")
             for name in sorted(names_in(folder))
             if name in (bed, f"paceline-{bed}") or of_bed.fullmatch(name)]
-    return left + [f"process {pid}" for pid in names_in("/proc")
-                   if f"paceline-{bed}." in text_of(f"/proc/{pid}/cmdline")]
+    return left + [str(file) for file in Path("/proc").glob("[0-9]*/cmdline")
+                   if f"paceline-{bed}." in text_of(file)]
 
 
 def why_no_bed():
