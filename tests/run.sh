@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover kills liars pruning
+readonly AREAS=(quickstart repeat same-bytes precision torchvision language codecs soak rounds recover joint kills liars pruning
   pipeline-kills coordinator-kills snapshot-cost tls-cost strangers fuzz moves chaos scale bench bed replicas replicas-bed
   speed round-speed ddp studies dashboards torch-free tsan asan trixie machines arm64)
 
@@ -102,6 +102,10 @@ model() {
 }
 area_rounds() { model round 1000000; }
 area_recover() { model recover 200000; }
+area_joint() {
+  deploy/build.sh release joint_simulation
+  build/release/bin/joint_simulation --schedules 200000 --coverage
+}
 
 area_snapshot_cost() {
   with_programs -- jobs/costs --part snapshots

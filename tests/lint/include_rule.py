@@ -120,6 +120,9 @@ RULES = [
     # Tests see what the folder they test sees, and GoogleTest.
     (r"tests/core/rpc/", WIRE | {"gtest", "posix"},
      [CORE_LOGIC, RPC, r"tests/support/"]),
+    (r"tests/core/joint/", {"gtest"},
+     [CORE_LOGIC, r"coordinator/jobs/job_group\.h$",
+      r"tests/core/(recover|world)/"]),
     (r"tests/core/", {"gtest", "json", "cli11", "posix"},
      [CORE_LOGIC, OBS, r"core/trust/", r"client/files/job_file\.h$",
       r"tests/(core/(round|world)|support)/"]),
