@@ -11,5 +11,6 @@ string(REGEX MATCHALL "(^|\n)[A-Za-z][^ \n]*\\." suites "${list}")
 foreach(suite ${suites})
   string(REGEX REPLACE "^\n|\\.$" "" suite "${suite}")
   add_test(${prefix}.${suite} ${program} --gtest_filter=${suite}.*)
-  set_tests_properties(${prefix}.${suite} PROPERTIES ${properties})
+  # Of half a core each: what computes counts for two, what waits for one.
+  set_tests_properties(${prefix}.${suite} PROPERTIES ${properties} PROCESSORS 2)
 endforeach()

@@ -56,6 +56,7 @@ class Checkpoints(OwnDisk):
 
         self.kill("w1", "w2", "w3")
 
+        self.await_event("waits for")
         self.await_event("attempt 2 begins from step")
         self.expect_undisturbed(JOB)
 

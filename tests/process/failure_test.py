@@ -44,20 +44,6 @@ class Failure(MeshCase):
         for key in ("weights_sha256", "weights_path"):
             self.assertNotEqual(second[key], first[key])
 
-    def test_the_only_worker_is_waited_for_and_comes_back_by_name(self):
-        self.start(1)
-        self.begin(SMALL, "pipeline.stages=1", step=0)
-        victim = self.pid_of_worker("w1")
-
-        os.kill(victim, signal.SIGKILL)
-
-        self.await_event("waits for a worker")
-        self.soon(lambda: self.pid_of_worker("w1") != victim)
-        self.await_step_after(0)
-        self.has(self.client("job", "events", "1").stdout, "w1",
-                 "attempt 2 begins from the beginning")
-        self.stop()
-
 
 class Unhurt(MeshCase):
     """Nobody dies of it."""

@@ -109,7 +109,15 @@ class KilledServer(Watched):
         place = [worker for _, worker in ids].index(name)
         return first + (place - first) % MEMBERS
 
+    def test_costs_its_part_and_comes_back_whenever_it_is_killed(self):
+        for phase, victim in (("computing", "w2"), ("gathering", "w3"),
+                              ("spreading", "w4"), ("committing", "w5")):
+            with self.subTest(phase):
+                self.await_idle(MEMBERS)
+                self.costs_its_part_and_comes_back(phase, victim)
+
     def costs_its_part_and_comes_back(self, phase, victim):
+        self.hashes.clear()
         self.detach(self.job_text(
             100_000,
             "aggregation: {mode: rolling}\nfaults:\n"
@@ -129,18 +137,6 @@ class KilledServer(Watched):
         # It never began anew, nor left a step out.
         self.assertEqual(self.look()["skipped_steps"], 0)
         self.end_undiverged()
-
-    def test_computing(self):
-        self.costs_its_part_and_comes_back("computing", "w2")
-
-    def test_gathering(self):
-        self.costs_its_part_and_comes_back("gathering", "w3")
-
-    def test_spreading(self):
-        self.costs_its_part_and_comes_back("spreading", "w4")
-
-    def test_committing(self):
-        self.costs_its_part_and_comes_back("committing", "w5")
 
 
 class KeptGroups(GroupCase):

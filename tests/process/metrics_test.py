@@ -38,9 +38,6 @@ class Metrics(MeshCase):
             checked = run("bash", "-c", f"promtool check metrics < {file}")
             self.assertEqual(checked.returncode, 0,
                              target + checked.stderr + checked.stdout)
-
-    def test_both_daemons_are_healthy_and_ready(self):
-        for target in self.discovered():
             self.assertEqual(get(target, "/healthz"), "ok\n", target)
             self.assertEqual(get(target, "/readyz"), "ready\n", target)
 

@@ -108,7 +108,6 @@ pipeline: {{stages: 3}}
 
 class Replicas(MeshCase):
     """Stage 0 on w1, stage 1 on w2 and w3."""
-    alone = True
     own = 3
 
     JOB = JOB.replace(

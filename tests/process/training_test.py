@@ -97,10 +97,6 @@ class Training(MeshCase):
                                    for versions in job["versions"]), 0)
         self.assertIn("staleness", self.client("job", "show", "last").stdout)
 
-    def test_runs_several_stages_on_a_worker_and_says_so(self):
-        finished = self.good(self.try_submit(LENET_JOB, "pipeline.stages=6"))
-        self.assertIn("6 stages", finished.stderr + finished.stdout)
-
     def test_a_codec_sends_fewer_bytes_and_trains_nearly_the_same(self):
         sent = 'paceline_worker_frame_bytes_total{direction="sent"'
         size, loss, hashes = {}, {}, set()

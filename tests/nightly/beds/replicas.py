@@ -12,50 +12,38 @@ counts.
 """
 
 import statistics
-import tempfile
-from pathlib import Path
 
 from bed import NODES
+from mesh import sets_of
 from nightly import middle_step_seconds, say
 
-JOB = """
-data: {{name: synthetic, shape: [3, 64, 64], classes: 10, train_samples: 4096}}
-train:
-  {{steps: {steps}, batch: {batch}, micro_batch: 32, evaluate_every: 0,
-   optimizer: {{name: sgd, momentum: 0.9}}, learning_rate: {{base: 0.01}}}}
-model: {{name: vgg16, width: 8}}
-pipeline: {{{pipeline}}}
-"""
-REPLICAS = "replicate: allowed"
+FILE = "deploy/jobs/fashion-mnist.yaml"
+JOB = ("model.name=vgg16", "model.width=8", "data.name=synthetic",
+       "data.shape=[3,64,64]", "data.train_samples=4096",
+       "train.micro_batch=32", "train.evaluate_every=0", "pipeline.stages=0")
+REPLICAS = "pipeline.replicate=allowed"
 SLOW = 2
 
 
 class Place:
-    """A bed with the folder of its job files."""
+    """A bed, and the job that is run there with other keys of its pipeline."""
 
-    def __init__(self, run, bed, folder, steps, batch):
+    def __init__(self, run, bed, steps, batch):
         self.run = run
         self.bed = bed
-        self.folder = Path(folder)
-        self.steps = steps
-        self.batch = batch
-
-    def file(self, pipeline):
-        file = self.folder / "bed_replicas.yaml"
-        file.write_text(JOB.format(steps=self.steps, batch=self.batch,
-                                   pipeline=pipeline), encoding="utf-8")
-        return str(file)
+        self.job = (*JOB, f"train.steps={steps}", f"train.batch={batch}")
 
     def profile(self, turn=1):
         """One node after the other: what shares this box must not disturb
         them.  The first turn has one already."""
         for node in range(1, NODES + 1) if turn else ():
-            self.bed.ask("profile", "-f", self.file(""), "--worker",
+            self.bed.ask("profile", "-f", FILE, *sets_of(self.job), "--worker",
                          f"node-{node}")
 
-    def stages(self, pipeline):
+    def stages(self, *pipeline):
         """The plan's: (first layer, worker, share) of each replica."""
-        shown = self.bed.ask("job", "submit", "--dry-run", self.file(pipeline))
+        shown = self.bed.ask("job", "submit", "--dry-run", FILE,
+                             *sets_of((*self.job, *pipeline)))
         return [(stage["first_layer"], stage["worker"], stage["share"])
                 for stage in shown["stages"]]
 
@@ -64,10 +52,11 @@ class Place:
         predictions = []
 
         def measure(pipeline):
-            shown = self.bed.train(self.file(pipeline))
+            shown = self.bed.train(FILE, *self.job, *pipeline)
             seconds, predicted = (middle_step_seconds(shown),
                                   shown["predicted_step_seconds"])
-            say(f"{what}: {pipeline or 'as it is'}: predicted {predicted:.3f} s")
+            say(f"{what}: {' '.join(pipeline) or 'as it is'}: predicted "
+                f"{predicted:.3f} s")
             if pipeline == fast:
                 predictions.append(seconds / predicted)
             return seconds
@@ -78,7 +67,7 @@ class Place:
 
 def front(place):
     say(f"front: the plan is {place.stages(REPLICAS)}")
-    ratio, off = place.compare("front", "", REPLICAS)
+    ratio, off = place.compare("front", (), (REPLICAS,))
     place.run.at_least("heavy front: as fast as the best without replicas",
                        1.15, ratio)
     place.run.at_most("heavy front: measured / predicted", 1.10, off)
@@ -87,15 +76,14 @@ def front(place):
 
 def layout_of(stages, shares):
     """The keys of a job whose one stage these workers hold."""
-    keys = (f"stages: 1, replicas: [{len(stages)}], "
-            f"workers: [{', '.join(worker for _, worker, _ in stages)}]")
-    if not shares:
-        return keys
-    return f"{keys}, shares: {[share for _, _, share in stages]}"
+    keys = ("pipeline.stages=1", f"pipeline.replicas=[{len(stages)}]",
+            f"pipeline.workers=[{','.join(each[1] for each in stages)}]")
+    share = f"pipeline.shares={[share for _, _, share in stages]}"
+    return (*keys, share) if shares else keys
 
 
 def half(place):
-    stages = place.stages("stages: 1, " + REPLICAS)
+    stages = place.stages("pipeline.stages=1", REPLICAS)
     say(f"half: the plan is {stages}")
     ratio, _ = place.compare("half", layout_of(stages, False),
                              layout_of(stages, True))
@@ -114,7 +102,7 @@ def main(run):
     run.needs(root=True)
     for name in run.part:
         more, steps, batch, part = PARTS[name]
-        with run.bed(*more) as bed, tempfile.TemporaryDirectory() as folder:
-            place = Place(run, bed, folder, steps, batch)
+        with run.bed(*more) as bed:
+            place = Place(run, bed, steps, batch)
             place.profile()
             part(place)
