@@ -221,20 +221,13 @@ class Mesh(Asked):
                 return self.document(result)
 
     def processes(self):
-        """pid -> command line words of the daemons."""
-        found = {}
-        for folder in Path("/proc").iterdir():
-            if not folder.name.isdigit():
-                continue
-            try:
-                words = (folder / "cmdline").read_bytes().decode().split("\0")
-                session = (folder / "stat").read_text().rsplit(")", 1)[1]
-            except OSError:
-                continue
-            # Field 6 of stat(5): the session, which `up` leads.
-            if int(session.split()[3]) == self.process.pid:
-                found[int(folder.name)] = words
-        return found
+        """pid -> command line words of the daemons, whose session `up` leads."""
+        listed = subprocess.run(
+            ["ps", "--no-headers", "-ww", "-o", "pid,args", "--sid",
+             str(self.process.pid)], stdout=subprocess.PIPE, text=True,
+            check=False).stdout
+        return {int(pid): words for pid, *words in map(str.split,
+                                                       listed.splitlines())}
 
 
 class Life:

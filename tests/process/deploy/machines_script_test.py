@@ -99,20 +99,18 @@ class MachinesScript(ProcessCase):
         self.assertFalse(any("full sudo -n systemctl" in line
                              for line in calls), calls)
 
-    def test_a_machine_of_another_mesh_is_told_and_left_alone(self):
+    def test_a_machine_that_cannot_join_is_told_and_left_alone(self):
         for name in ("joined-two", "elsewhere"):
             (self.folder / name).touch()
+        for arguments, why in (
+                (("--coordinator", "c:7400", "two"),
+                 "two: has joined another mesh"),
+                # Without its coordinator.
+                (("away", "two"), "nothing was joined")):
+            finished, calls = self.run_script(*arguments)
 
-        finished, calls = self.run_script("--coordinator", "c:7400", "two")
-
-        self.ended(finished, 1, "two: has joined another mesh")
-        self.assertFalse([line for line in calls if "scp" in line])
-
-    def test_without_its_coordinator_nothing_is_joined(self):
-        finished, calls = self.run_script("away", "two")
-
-        self.ended(finished, 1, "nothing was joined")
-        self.assertEqual(len(calls), 1, calls)
+            self.ended(finished, 1, why)
+            self.assertFalse([line for line in calls if "scp" in line])
 
     def test_a_coordinator_elsewhere_gives_tokens_to_who_is_logged_in(self):
         finished, calls = self.run_script("--coordinator", "pi:7411", "one")
