@@ -36,15 +36,12 @@ OPTIONS = {"tries": 3, "name": "speed", "model": "deit_small_patch16_224",
 
 def show(rows):
     for row in rows:
-        losses = row["losses"]
+        losses = "  ".join(f"{name} {100 * row['losses'][name]:5.1f} %"
+                           for name in ("fill", "imbalance", "transfer",
+                                        "slowdown", "unexplained"))
         say(f"  {row['stages']} stages  {row['policy']:8} "
             f"{row['schedule'] or '':16} {row['throughput']:8.3f} samples/s  "
-            f"{row['speedup']:5.2f}x  bound {row['bound']:5.2f}  "
-            f"fill {100 * losses['fill']:5.1f} %  "
-            f"imbalance {100 * losses['imbalance']:5.1f} %  "
-            f"transfer {100 * losses['transfer']:5.1f} %  "
-            f"slowdown {100 * losses['slowdown']:5.1f} %  "
-            f"unexplained {100 * losses['unexplained']:5.1f} %  "
+            f"{row['speedup']:5.2f}x  bound {row['bound']:5.2f}  {losses}  "
             f"host took {100 * row['stolen']:4.1f} %  "
             f"drift {100 * row['drift']:4.1f} %")
 

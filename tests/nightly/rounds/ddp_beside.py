@@ -97,22 +97,17 @@ def compare(run, place, asked, folder, part):
     predictions_by_shards(run, asked, folder, part)
 
 
-def loopback(run):
-    with run.mesh(NODES) as mesh:
-        compare(run, Place(), mesh, mesh.state, "loopback")
-
-
-def bed(run):
-    with run.bed() as emulated:
-        compare(run, Place(emulated), emulated,
-                f"/var/lib/paceline-testbed/{run.name}", "bed")
-
-
-PARTS = {"loopback": loopback, "bed": bed}
-OPTIONS = {"model": tuple(way[0] for way in WAYS), "turns": 5, "name": "ddp"}
+OPTIONS = {"part": ("loopback", "bed"), "model": tuple(way[0] for way in WAYS),
+           "turns": 5, "name": "ddp"}
 
 
 def main(run):
     run.needs(root="bed" in run.part, torch=True)
     for part in run.part:
-        PARTS[part](run)
+        if part == "loopback":
+            with run.mesh(NODES) as mesh:
+                compare(run, Place(), mesh, mesh.state, part)
+        else:
+            with run.bed() as bed:
+                compare(run, Place(bed), bed,
+                        f"/var/lib/paceline-testbed/{run.name}", part)
