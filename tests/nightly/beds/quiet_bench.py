@@ -12,7 +12,7 @@ them, whatever these measured.
 
 from typing import NamedTuple
 
-# Of all CPUs' time, while a try ran.
+# Of all CPUs' time, in a round of cases.
 MOST_STOLEN = 0.02
 # Between the time of a worker alone before and after.
 MOST_DRIFT = 0.03
@@ -21,8 +21,8 @@ PATIENCE = 3
 
 
 class Try(NamedTuple):
-    """One round of cases."""
-    stolen: float  # the part of the box that the host took meanwhile
+    """The rows of one number of stages in one round of cases."""
+    stolen: float  # the part of the box that the host took in that round
     rows: list
 
     def unrest(self):
@@ -38,11 +38,14 @@ def cpu_times():
     return times[7], sum(times)
 
 
-def try_once(bed, command):
+def run_round(bed, command):
+    """number of stages -> Try."""
     stolen, every = cpu_times()
     rows = bed.ask(*command, "--tries", "1")["rows"]
     stolen_now, every_now = cpu_times()
-    return Try((stolen_now - stolen) / max(1, every_now - every), rows)
+    share = (stolen_now - stolen) / max(1, every_now - every)
+    return {stages: Try(share, [row for row in rows if row["stages"] == stages])
+            for stages in dict.fromkeys(row["stages"] for row in rows)}
 
 
 def medians(tries, count):
@@ -64,16 +67,19 @@ def medians(tries, count):
 
 def quiet_bench(bed, kind, stages, count, *more):
     """The rows of `paceline bench KIND --stages STAGES ...`, each the median of
-    `count` tries.  A number of stages is a command of its own, and is tried
-    again without the others."""
-    rows, known = [], []
-    for each in stages:
-        tries = []
-        while (len(tries) < count * PATIENCE and
-               sum(one.unrest() <= 1 for one in tries) < count):
-            tries.append(try_once(bed, ["bench", kind, "--stages", str(each),
-                                        *more, *known]))
-            # The profile of the first one is good for all.
-            known = ["--no-profile"]
-        rows += medians(tries, count)
-    return rows
+    `count` tries.  What has not enough quiet ones then is tried again."""
+    tries = {}  # number of stages -> its tries
+    missing, known = stages, []
+    for turn in range(count * PATIENCE):
+        found = run_round(bed, ["bench", kind, "--stages",
+                                ",".join(map(str, missing)), *more, *known])
+        # The profile of the first round is good for all.
+        known = ["--no-profile"]
+        for each, one in found.items():
+            tries.setdefault(each, []).append(one)
+        if turn + 1 >= count:
+            missing = [each for each in stages if each > 1 and sum(
+                one.unrest() <= 1 for one in tries[each]) < count]
+            if not missing:
+                break
+    return [row for each in tries.values() for row in medians(each, count)]

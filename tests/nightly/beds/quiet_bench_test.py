@@ -10,23 +10,27 @@ QUIET, NOISY = MOST_STOLEN / 2, MOST_STOLEN * 3
 STEADY, DRIFTED = MOST_DRIFT / 2, MOST_DRIFT * 2
 
 
-def row(speedup, drift=0.0):
-    return {"drift": drift, "speedup": speedup, "throughput": 2 * speedup}
+def row(speedup, drift=0.0, stages=4):
+    return {"drift": drift, "speedup": speedup, "throughput": 2 * speedup,
+            "stages": stages}
 
 
 class FakeBed:
-    """Runs a bench of two rows; the host takes such shares of the box."""
+    """Runs a bench of one worker alone and of the stages that are asked for;
+    the host takes such shares of the box."""
 
-    def __init__(self, tries):
-        self.tries = iter(tries)  # (share, drift)
+    def __init__(self, rounds):
+        self.rounds = iter(rounds)  # (share, number of stages -> drift)
         self.times = [0, 0]
         self.commands = []
 
     def ask(self, *command):
-        self.commands.append(command)
-        share, drift = next(self.tries)
+        self.commands.append((command[3], "--no-profile" in command))
+        share, drifts = next(self.rounds)
         self.times = [self.times[0] + 1000 * share, self.times[1] + 1000]
-        return {"rows": [row(1.0), row(2.0, drift)]}
+        return {"rows": [row(1.0, stages=1)] + [
+            row(each / 2, drifts.get(each, 0), each)
+            for each in map(int, command[3].split(",")) if each > 1]}
 
 
 class QuietBench(unittest.TestCase):
@@ -41,24 +45,25 @@ class QuietBench(unittest.TestCase):
             found, = medians([Try(share, [one]) for share, one in tries], 3)
             self.assertEqual(found, {**row(4), **expected})
 
-    def test_tries_a_number_of_stages_again_until_enough_tries_are_quiet(self):
-        quiet = (QUIET, STEADY)
-        for second, count, stolen in (
-                ([quiet, quiet], 4, QUIET),
-                ([quiet, (NOISY, STEADY), quiet], 5, QUIET),
-                ([(QUIET, DRIFTED), quiet, quiet], 5, QUIET),
-                (6 * [(NOISY, STEADY)], 8, NOISY)):  # as often as it may
-            bed = FakeBed([quiet, quiet, *second])
+    def test_tries_again_what_was_disturbed(self):
+        quiet, drifted, noisy = ((QUIET, {4: STEADY}), (QUIET, {4: DRIFTED}),
+                                 (NOISY, {}))
+        for rounds, asked, stolen in (
+                ([quiet, quiet], [], QUIET),
+                ([drifted, quiet, quiet], ["4"], QUIET),
+                ([quiet, noisy, quiet], ["2,4"], QUIET),
+                (6 * [noisy], 4 * ["2,4"], NOISY)):  # as often as it may
+            bed = FakeBed(rounds)
             with mock.patch.object(quiet_bench, "cpu_times",
                                    lambda bed=bed: bed.times):
-                rows = quiet_bench.quiet_bench(bed, "infer", [2, 4], 2)
+                rows = quiet_bench.quiet_bench(bed, "infer", [1, 2, 4], 2)
 
-            self.assertEqual(len(rows), 4)
+            self.assertEqual([each["stages"] for each in rows], [1, 2, 4])
             self.assertAlmostEqual(rows[-1]["stolen"], stolen)
-            words = [(command[3], "--no-profile" in command)
-                     for command in bed.commands]
-            self.assertEqual(words, [("2", False), ("2", True)] +
-                             (count - 2) * [("4", True)])
+            self.assertLessEqual(rows[-1]["drift"], MOST_DRIFT)
+            self.assertEqual(bed.commands, [
+                ("1,2,4", False), ("1,2,4", True),
+                *((words, True) for words in asked)])
 
 
 if __name__ == "__main__":
