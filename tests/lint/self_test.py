@@ -58,7 +58,8 @@ def table(text):
 
 
 class IncludeRule(LintTest):
-    # A file, and headers that it may not include, then such as it may.
+    # A file, and headers that it may not include.  The check itself runs over
+    # the tree, which is full of those that a file may.
     REFUSED = table("""
 core/base/a.cc <spdlog/spdlog.h> "core/model/a.h"
 core/model/a.cc <torch/torch.h>
@@ -98,29 +99,10 @@ tests/core/plan/a_test.cc <grpcpp/grpcpp.h>
 tests/worker/a_test.cc <torch/torch.h>
 tests/cluster/a_test.cc "worker/torch/engine.h"
 """)
-    ALLOWED = table("""
-core/transfer/a.cc <xxhash.h>
-core/plan/a.cc "core/model/a.h" "absl/status/status.h" <vector>
-core/rpc/a.cc "paceline/v1/types.pb.h"
-core/obs/a.cc <spdlog/spdlog.h>
-coordinator/store/a.cc <sqlite3.h>
-coordinator/main.cc "coordinator/store/store.h"
-worker/control/a.cc "paceline/v1/coordinator.pb.h"
-worker/control/a.cc "core/rpc/convert/job_convert.h"
-worker/torch/a.cc <torch/torch.h>
-worker/main.cc "worker/torch/engine.h"
-worker/data/a.cc <zlib.h>
-worker/options.cc <CLI/CLI.hpp>
-client/files/a.cc <yaml-cpp/yaml.h>
-client/commands/a.cc "paceline/v1/control.pb.h"
-client/commands/a.cc "core/rpc/convert/job_convert.h"
-tests/core/plan/a_test.cc "gtest/gtest.h"
-tests/torch/a_test.cc <torch/torch.h>
-""")
 
     def setUp(self):
         super().setUp()
-        for _, header in self.REFUSED + self.ALLOWED:
+        for _, header in self.REFUSED:
             if include_rule.kind_of(header[1:-1]) == "own":
                 self.write(header[1:-1], "#pragma once\n")
 
@@ -128,13 +110,12 @@ tests/torch/a_test.cc <torch/torch.h>
         self.look(include_rule.check, path,
                   f"int before;\n  #  include {header}\n", *words)
 
-    def test_each_refused_include_is_caught_and_each_allowed_one_passes(self):
+    def test_each_refused_include_is_caught(self):
         for path, header in self.REFUSED:
             self.include(path, header, f"{path}:2:", header[1:-1],
                          "include rule")
             self.write(path, "")
-        for path, header in self.ALLOWED:
-            self.include(path, header)
+        self.include("core/base/a.cc", "<vector>")
 
     def test_every_rule_refuses_something(self):
         """A row that lets everything through is a hole, main.cc apart."""
@@ -168,11 +149,7 @@ class Shape(LintTest):
                   "vector")
         self.look(shape.check_header, A_CC, own + vector)
 
-    def test_a_file_of_1001_lines_is_caught(self):
-        self.look(shape.check_length, A_H, ONCE + "\n" * 999)
-        self.look(shape.check_length, A_H, ONCE + "\n" * 1000, "1001 lines")
-
-    def test_a_function_of_81_lines_is_caught_and_no_class_or_table(self):
+    def test_a_function_of_81_lines_is_caught_and_a_file_of_1001(self):
         for head, indent in (("int f(\n    int a) {\n", ""),
                              ("class C {\n public:\n  int f(\n"
                               "      int a) {\n", "  ")):
@@ -181,6 +158,8 @@ class Shape(LintTest):
                           f"namespace n {{\n\n{head}" +
                           f"{indent}  a++;\n" * (lines - 3) +
                           f"{indent}}}\n}}  // namespace n\n", *words)
+        self.look(shape.check_length, A_CC, "\n" * 1000)
+        self.look(shape.check_length, A_CC, "\n" * 1001, "1001 lines")
         self.look(shape.check_length, A_CC,
                   "struct S {\n" + "  int a;\n" * 100 + "};\n\n"
                   "const int kT[] = {\n" + "    1,\n" * 100 + "};\n")
@@ -224,13 +203,13 @@ class Shape(LintTest):
         said = self.said(shape.check_layout)
         self.assertIn("scripts: is not in the fixed top level (TOP_LEVEL)", said)
 
-    def test_refused_folder_and_document_names_are_caught(self):
+    def test_refused_names_and_folders_without_a_readme_are_caught(self):
         self.write("core/README.md", "")
-        self.look(shape.check_layout, "core/utils/a.py", "", "utils")
-        (self.root / "core/utils/a.py").unlink()
-        self.look(shape.check_layout, "core/notes.md", "", "README.md files")
-
-    def test_folders_need_a_readme(self):
+        for path, why in (("core/utils/a.py", "utils"),
+                          ("core/notes.md", "README.md files")):
+            self.look(shape.check_layout, path, "", why)
+            (self.root / path).unlink()
+        (self.root / "core/README.md").unlink()
         self.look(shape.check_layout, A_CC, "", "core: has no README.md")
         self.write("core/README.md", "")
         self.look(shape.check_layout, "core/base/b.cc", "")
