@@ -233,6 +233,10 @@ void Checkpoints::OnKept(const absl::Status& kept, Moment moment) {
     job->recovery->OnCheckpoint(NewestCheckpoint(job->record));
   }
   Retain(*job);
+  // A cut that was under way already may be older than what was asked for.
+  if (job->group.has_value() && made.cut.step < job->group->deposit_from) {
+    return;
+  }
   AnswerExport(made.job, CheckpointId{made.job, made.cut.step});
 }
 
