@@ -10,17 +10,7 @@ import time
 from mesh_case import (ANY_PORT, REFUSED, ROOT, SMALL, DaemonsCase, MeshCase,
                        get, program, run, stopped)
 
-
 DAEMONS = ("paceline-coordinator", "paceline-worker")
-
-
-def start_reachable(case, name, *options):
-    """A worker that has told its addresses, as `ports`."""
-    file = case.folder / "ports.json"
-    worker = case.start_worker(name, "--port-file", file, *options)
-    case.soon(lambda: file.exists() and file.read_text(), worker)
-    worker.ports = json.loads(file.read_text())
-    return worker
 
 
 class Failure(MeshCase):
@@ -58,15 +48,6 @@ class Unhurt(MeshCase):
                                        f"data.path={path}"), 2,
                        "nothing was submitted", *says)
 
-    def test_a_port_in_use_is_named_and_nothing_is_left_running(self):
-        port = self.address.rsplit(":", 1)[1]
-        state = self.folder / "state"
-
-        self.ended(run(program("paceline"), "up", "--workers", "1", "--port",
-                       port, "--http-port", "0", "--state", state, seconds=30),
-                   1, port)
-        self.assertEqual(run("pgrep", "-f", state).stdout, "")
-
     def test_random_bytes_on_every_port_hurt_nobody(self):
         before = {worker["pid"] for worker in self.workers()}
         addresses = [self.address, self.http]
@@ -83,17 +64,6 @@ class Unhurt(MeshCase):
 
         self.assertEqual({worker["pid"] for worker in self.workers()}, before,
                          "somebody died")
-
-    def test_advertising_port_zero_names_the_port_that_was_bound(self):
-        worker = start_reachable(self, "zero", "--coordinator", self.address,
-                                 "--machine-id", "zero", "--advertise",
-                                 "localhost:0")
-
-        bound = "localhost:" + worker.ports["grpc"].rsplit(":", 1)[1]
-        self.soon(lambda: any(each["name"] == "zero" and each["address"]
-                              == bound for each in self.workers()), bound)
-        worker.terminate()
-        self.ends(worker, 0)
 
 
 class ByHand(DaemonsCase):
@@ -120,9 +90,11 @@ class ByHand(DaemonsCase):
 
     def test_a_worker_without_a_coordinator_finds_it_when_it_comes(self):
         """It says once that there is none."""
-        worker = start_reachable(self, "lonely", "--coordinator", self.address,
-                                 "--log-level", "debug")
-        http = worker.ports["http"]
+        ports = self.folder / "ports.json"
+        worker = self.start_worker("lonely", "--coordinator", self.address,
+                                   "--log-level", "debug", "--port-file", ports)
+        self.soon(lambda: ports.exists() and ports.read_text(), worker)
+        http = json.loads(ports.read_text())["http"]
         self.await_words(worker, "no coordinator")
         self.assertEqual(get(http, "/healthz"), "ok\n")
         self.assertIn("not attached", get(http, "/readyz"))

@@ -123,24 +123,6 @@ class Top(MeshCase):
         self.has(terminal.text, "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h")
         self.stop()
 
-    def test_a_pipe_gets_a_line_for_each_change(self):
-        self.start(2)
-        top = self.background("top")
-        nodes = self.background("node", "list", "--watch")
-        for process, text in ((nodes, "w2"), (top, "workers: 2 idle")):
-            self.soon(lambda p=process, t=text: t in p.out.read_text())
-
-        self.submit(NAMED, "train.steps=800", "pipeline.stages=2")
-
-        self.soon(lambda: "job 1  succeeded" in top.out.read_text())
-        self.has(top.out.read_text(), "job 1  submitted",
-                 "worker w1 is busy", "worker w1 is idle")
-        self.assertNotIn("\x1b", top.out.read_text())
-        self.soon(lambda: "busy" in nodes.out.read_text())
-        for process in (top, nodes):
-            process.send_signal(signal.SIGINT)
-            self.ends(process, 130)
-
 
 class Page(MeshCase):
     light = True
