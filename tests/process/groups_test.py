@@ -303,13 +303,6 @@ class Rounds(Watched):
     shared = 3
     flags = PATIENT
 
-    def test_a_test_set_of_fewer_micro_batches_than_members_has_an_accuracy(self):
-        job = self.submit(self.job_text(10, test_samples=4))  # one of them
-
-        self.assertEqual(job["evaluations"][-1]["samples"], 4)
-        self.assertIsNotNone(job["test_accuracy"])
-        self.assertNotIn("incomplete", self.events())
-
     def test_need_no_coordinator_while_every_member_answers(self):
         self.begin()
         worker = [self.workers()[0]["http_address"]]
@@ -375,17 +368,6 @@ class Rounds(Watched):
         self.await_joined("w2")
         self.nobody_diverged()
         self.stop()
-
-    def test_what_a_rule_needs_of_the_workers_is_told_at_submit(self):
-        """Nobody says how many members there shall be, and three are there."""
-        for rule, code, *says in (
-                ("trimmed-mean, k: 2", 2, "leaves no part of 3 members",
-                 "set aggregation.min_parts to at least 5"),
-                ("median, k: 1, min_parts: 2", 0,
-                 "note: a round may close with min_parts=2 of 3 parts")):
-            self.ended(self.try_submit(self.job_text(
-                10, f"aggregation: {{mode: rolling, rule: {rule}}}\n"),
-                                       flags=("--dry-run",)), code, *says)
 
 
 class Liars(GroupCase):

@@ -61,12 +61,6 @@ class Inference(MeshCase):
 
         self.submit(infer, "infer.samples=4")
 
-    def test_shares_a_stage_out_where_that_is_fastest(self):
-        """Without cuts of its own the policy may share stages out, and does so
-        on workers that are alike."""
-        many = self.submit(self.infer_file("{name: mlp, hidden: []}"))
-        self.assertGreater(len(many["workers"]), many["stages"])
-
     def test_gives_the_same_predictions_with_more_stages_than_workers(self):
         """A worker then runs several stages that do not follow each other."""
         infer = self.infer_file("{name: lenet}", "pipeline: {policy: equal}\n")

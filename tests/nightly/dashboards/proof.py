@@ -53,7 +53,7 @@ pipeline: {stages: 3, schedule: pipedream}
 model: {name: lenet}
 data: {name: synthetic, train_samples: 1024, test_samples: 64}
 train: {steps: 1000000, batch: 64, micro_batch: 16, evaluate_every: 0}
-aggregation: {mode: rolling, min_parts: 3, shards: 1}
+aggregation: {mode: rolling, min_parts: 3, shards: 1, conflict: true}
 faults:
   - {worker: w1, step: 20, steps: 20, kind: bit-flip}
   - {worker: w4, step: 40, steps: 20, kind: nan}
