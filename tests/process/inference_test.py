@@ -169,46 +169,6 @@ pipeline: {stages: 2}
         for same in (three, whole):
             self.assertEqual(same["weights_sha256"], one["weights_sha256"])
 
-    def test_a_verdict_on_damage_does_not_depend_on_how_many_workers_read(self):
-        """Of 24 pictures two may be damaged: each of three readers meets fewer
-        of three than it may."""
-        self.begin(damaged=0)
-        (self.pictures / "train/flat/1.png").write_bytes(b"no picture")
-        (self.pictures / "train/steep/4.png").write_bytes(b"no picture")
-        placements = (("pipeline.stages=1",),
-                      ("pipeline.stages=1", "aggregation.mode=rolling",
-                       "aggregation.min_parts=3"))
-
-        for sets in placements:
-            good = self.train(*sets, "train.epochs=1")
-            self.assertIn("could not read 2 samples, which were left out",
-                          good["why"], sets)
-        (self.pictures / "train/steep/9.png").write_bytes(b"no picture")
-        (self.pictures / "train/steep/10.png").write_bytes(b"no picture")
-        for sets in placements:
-            self.ended(self.try_submit(self.JOB, "train.epochs=50",
-                                       f"data.path={self.pictures}", *sets), 1)
-            job = self.job("last")
-            self.assertEqual((job["state"], job["attempt"]), ("failed", 1),
-                             self.events("last"))
-            self.has(job["why"], "3 of 24 training samples cannot be read",
-                     "may do without 2")
-
-        # Not those that are looked at before the job is queued, every third.
-        (self.pictures / "many").mkdir()
-        for i in range(40):
-            (self.pictures / "many" / f"{i:02}.png").write_bytes(
-                b"no picture" if i in (1, 2, 4, 5, 7) else png(40, 40, rising))
-        self.ended(self.try_submit(self.JOB, "kind=infer",
-                                   f"data.path={self.pictures}/many",
-                                   "infer.micro_batch=2", "pipeline.stages=1",
-                                   "pipeline.replicas=[3]",
-                                   "pipeline.workers=[w1,w2,w3]"), 1)
-        job = self.job("last")
-        self.assertEqual(job["attempt"], 1, self.events("last"))
-        self.has(job["why"], "5 of 40 test samples cannot be read",
-                 "may do without 4")
-
     def test_pictures_of_no_class_are_inferred_one_of_them_corrupt(self):
         self.begin(damaged=1)
         self.train("data.workers=1")

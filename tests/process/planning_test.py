@@ -4,7 +4,7 @@ that was predicted, in each precision."""
 import json
 import os
 
-from mesh_case import MeshCase, Settings, free_port, get
+from mesh_case import MeshCase, Settings, get
 
 JOB = """
 name: planned
@@ -146,34 +146,6 @@ class Planning(MeshCase):
 
 class Unprofiled(MeshCase):
     light = True
-
-    def test_a_worker_that_cannot_be_dialled_is_named_and_works_alone(self):
-        """It dials the others, and nobody reaches what it advertises."""
-        self.start(1)
-        closed = f"127.0.0.1:{free_port()}"
-        worker = self.start_worker("w9", "--advertise", closed,
-                                   "--coordinator", self.address)
-        self.soon(lambda: len(self.workers()) == 2, worker)
-        named = f"w1 cannot dial w9 ({closed})"
-        found = []
-
-        def doctor_says():
-            found[:] = [self.client("doctor", "-o", "json")]
-            return named in found[0].stdout
-        self.soon(doctor_says, found)
-        self.assertEqual(found[0].returncode, 1)
-        self.has(found[0].stdout, "--advertise")
-        asked = self.ended(self.client("profile", "--model", "lenet", "--batch",
-                                       "16", "--links"), 1,
-                           f"link w1 to w9: cannot dial w9 ({closed})")
-        self.assertNotIn("not measured: link w9", asked.stderr)
-
-        job = self.detach(LENET, "pipeline.cuts=[3]",
-                          "pipeline.workers=[w1, w9]")
-        self.soon(lambda: named in self.job(job)["why"], lambda: self.job(job))
-        self.assertNotIn("not attached", self.job(job)["why"])
-        self.stop(job)
-        self.submit(LENET, "pipeline.stages=0")
 
     def test_a_dry_run_assumes_layers_and_links_were_probed_at_the_start(self):
         """Nobody asked for a profile."""

@@ -59,16 +59,6 @@ class Training(MeshCase):
     def test_a_vit_ends_with_the_same_bytes(self):
         self.at_any_number_of_stages_in_every_synchronous_schedule(VIT_JOB)
 
-    def test_interleaved_gives_every_worker_several_stages(self):
-        """Four stages on two workers, dealt out in turn; three would not be.
-        The faster worker begins."""
-        with self.without("w4"):
-            job = self.submit(LENET_JOB, "pipeline.stages=4",
-                              "pipeline.schedule=interleaved-1f1b")
-
-        self.assertEqual(sorted(worker["stages"] for worker in job["workers"]),
-                         [[0, 2], [1, 3]], self.events("last"))
-
     def test_pipedream_learns_and_shows_how_stale_its_gradients_are(self):
         """One stage updates after every micro-batch too, and has nothing to be
         late with: four stages learn about as well."""
