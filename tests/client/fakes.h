@@ -25,11 +25,11 @@
 #include "core/model/description.h"
 #include "core/rpc/convert/job_convert.h"
 #include "gmock/gmock.h"
-#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/fake_clock.h"
 #include "tests/support/says.h"
+#include "tests/support/text_proto.h"
 #include "tests/support/well_said.h"
 
 namespace paceline {
@@ -56,15 +56,6 @@ class FakePauser final : public Pauser {
   FakeClock& clock_;
   int sleeps_ = 0;
 };
-
-// A message from its text form, which may be a part of it only.
-template <typename Message>
-Message Parse(const std::string& text) {
-  Message message;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message))
-      << text;
-  return message;
-}
 
 // Gives what it was given, in order; then an end.
 class FakeMeshStream final : public MeshStream {
@@ -107,9 +98,9 @@ class FakeControlClient : public ControlClient {
     // Two a page, as below.
     v1::GetEventsResponse page;
     for (const v1::JobEvent& event : events.events()) {
-      if (event.sequence() > after && page.events_size() < 2) {
-        *page.add_events() = event;
-      }
+      // One without a number cannot be stored yet, and comes every time.
+      const bool is_due = event.sequence() == 0 || event.sequence() > after;
+      if (is_due && page.events_size() < 2) *page.add_events() = event;
     }
     return page;
   }
@@ -428,6 +419,35 @@ inline v1::ListWorkersResponse IdleWorkers(
     worker.mutable_registration()->set_memory_bytes(int64_t{8} << 30);
   }
   return listed;
+}
+
+// Two workers that train in two stages, an idle one and a lost one.
+inline v1::MeshUpdate WholeMesh() {
+  v1::MeshUpdate mesh = Parse<v1::MeshUpdate>(R"(
+    whole: true unix_ms: 1000 version: "1"
+    job_counts { key: "queued" value: 31 } job_counts { key: "running" value: 1 }
+    events { unix_ms: 500 job: 7 kind: "running" text: "on w1, w2" })");
+  for (int i = 1; i <= 2; ++i) {
+    v1::Worker& worker = *mesh.add_workers();
+    worker = AWorker(i, absl::StrCat("w", i), v1::WORKER_STATE_BUSY);
+    worker.set_job(7);
+    worker.add_stages(i - 1);
+  }
+  *mesh.add_workers() = AWorker(3, "w3");
+  *mesh.add_workers() = AWorker(4, "w4", v1::WORKER_STATE_LOST);
+  v1::Job& job = *mesh.add_jobs();
+  job = RunningJob(10, 40);
+  job.set_loss(0.5);
+  job.MergeFrom(Parse<v1::Job>(R"(
+    workers { id: 1 name: "w1"
+      run { seconds { forward: 2 backward: 3 receive_wait: 4 wall: 10 } } }
+    workers { id: 2 name: "w2" }
+    drift { stage: 0 worker_id: 1 measured_seconds: 0.012 }
+    links { from: "w1" to: "w2" capacity_bytes_per_second: 1048576
+            sent_bytes_per_second: 262144 })"));
+  *job.mutable_workers(0)->mutable_stages() = Placed({{0, 0, 4, 1, "w1"}});
+  *job.mutable_workers(1)->mutable_stages() = Placed({{1, 4, 8, 2, "w2"}});
+  return mesh;
 }
 
 inline JobSpec LenetSpec(int64_t micro_batch) {

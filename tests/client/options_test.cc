@@ -41,34 +41,6 @@ TEST(Options, GlobalOnesMayStandBeforeAndAfterTheCommand) {
   }
 }
 
-TEST(Options, SetMayBeRepeatedAndTakesOneWord) {
-  const ClientOptions options =
-      Parsed("job submit --set a.b=1 job.yaml --set c=[1,2] --timeout 2m");
-
-  EXPECT_EQ(options.command, Command::kJobSubmit);
-  EXPECT_EQ(options.target, "job.yaml");
-  EXPECT_EQ(options.sets, (std::vector<std::string>{"a.b=1", "c=[1,2]"}));
-  EXPECT_EQ(options.timeout, absl::Minutes(2));
-}
-
-TEST(Options, AgainStandsForTheFile) {
-  const ClientOptions options =
-      Parsed("job submit --again last --set train.steps=3 --plan p.json");
-
-  EXPECT_EQ(options.command, Command::kJobSubmit);
-  EXPECT_EQ(options.again, "last");
-  EXPECT_EQ(options.target, "");
-}
-
-TEST(Options, ListTakesStatesAsAListAndWideIsAForm) {
-  const ClientOptions options =
-      Parsed("job list --state queued,running --name night -o wide");
-
-  EXPECT_THAT(options.filter.states, ElementsAre("queued", "running"));
-  EXPECT_EQ(options.filter.name, "night");
-  EXPECT_EQ(options.output, "wide");
-}
-
 TEST(Options, AContextIsSetUsedAndNamedByAnyCommand) {
   const ClientOptions set = Parsed("context set lab pi-1:7400");
   EXPECT_EQ(set.command, Command::kContextSet);
@@ -97,34 +69,11 @@ TEST(Options, ExportsDashOIsAFile) {
   EXPECT_FALSE(options.output.has_value());
 }
 
-TEST(Options, ResumeTakesWhatSubmitTakesAndAStep) {
-  const ClientOptions options =
-      Parsed("job resume 3 --from 40 --set pipeline.stages=2 --detach");
-
-  EXPECT_EQ(options.command, Command::kJobResume);
-  EXPECT_EQ(options.target, "3");
-  EXPECT_EQ(options.from_step, 40);
-  EXPECT_THAT(options.sets, ElementsAre("pipeline.stages=2"));
-  EXPECT_TRUE(options.detach);
-  EXPECT_EQ(Parsed("job resume last").from_step, 0);
-}
-
 // It wrote the weights to a file called json.
 TEST(Options, ExportsDashOIsNoForm) {
   const ClientOptions options = Parsed("job export 3 -o ./json --output json");
   EXPECT_EQ(options.export_file, "./json");
   EXPECT_EQ(options.output, "json");
-}
-
-TEST(Options, AStudyIsOfOneFile) {
-  const ClientOptions options =
-      Parsed("study s.yaml --set a.b=1 --report r.tex --dry-run --yes");
-
-  EXPECT_EQ(options.command, Command::kStudy);
-  EXPECT_EQ(options.study.file, "s.yaml");
-  EXPECT_THAT(options.study.sets, ElementsAre("a.b=1"));
-  EXPECT_EQ(options.study.report, "r.tex");
-  EXPECT_TRUE(options.study.dry_run && options.study.yes);
 }
 
 TEST(Options, AReportIsOfSeveralJobsAndItsDashOIsAFile) {
@@ -159,22 +108,6 @@ TEST(Options, MistakesAreUsageErrorsThatSayWhatWouldBeRight) {
     return stop.err;
   });
   EXPECT_LT(Stopped(std::string(5000, 'x')).err.size(), 1000u);
-}
-
-TEST(Options, ProfileTakesWorkersLinksAndSets) {
-  const ClientOptions options = Parsed(
-      "profile --model lenet --batch 8 --worker w1 --worker w2 "
-      "--no-links --set model.depth=2 --timeout 90");
-
-  EXPECT_EQ(options.command, Command::kProfile);
-  EXPECT_EQ(options.profile.model, "lenet");
-  EXPECT_EQ(options.profile.batch, 8);
-  EXPECT_EQ(options.profile.workers, (std::vector<std::string>{"w1", "w2"}));
-  EXPECT_EQ(options.profile.links, false);
-  EXPECT_EQ(Parsed("profile --model m --batch 1").profile.links, std::nullopt);
-  EXPECT_EQ(Parsed("profile --model m --batch 1 --links").profile.links, true);
-  EXPECT_EQ(options.profile.sets, (std::vector<std::string>{"model.depth=2"}));
-  EXPECT_EQ(options.timeout, absl::Seconds(90));
 }
 
 TEST(Options, PlanTakesAMeshAJobOrAProfile) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <memory>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,7 @@
 #include "core/base/errors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/client/command_script.h"
 #include "tests/client/fakes.h"
 #include "tests/support/golden.h"
 
@@ -644,228 +646,41 @@ class StudyMesh final : public FakeControlClient {
   int away = 0;         // the so many-th submission gets no answer
 };
 
-struct StudyBed : CommandBed {
-  explicit StudyBed(const std::string& text,
-                    OutputFormat format = OutputFormat::kTable)
-      : CommandBed(format) {
-    options.file = folder.Write("s.yaml", absl::StrCat(kBase, text));
+class StudyScript final : public CommandScript {
+ public:
+  StudyScript() : CommandScript(std::make_unique<StudyMesh>()) {
+    folder().Write("job.yaml",
+                   "model: {name: lenet}\ndata: {name: synthetic}\n"
+                   "train: {steps: 20, batch: 32, micro_batch: 8, seed: 5}\n");
   }
-  ExitCode Run() {
-    return StudyCommand({mesh, console, clock, pauser}, options);
+
+ private:
+  StudyMesh& mesh() { return static_cast<StudyMesh&>(client()); }
+
+  // busy | deleted JOB | away N
+  bool Do(const std::string& verb) override {
+    if (verb == "busy") {
+      mesh().busy = true;
+    } else if (verb == "deleted") {
+      mesh().deleted = Number(1);
+    } else if (verb == "away") {
+      mesh().away = static_cast<int>(Number(1));
+    } else {
+      return CommandScript::Do(verb);
+    }
+    return true;
   }
-  TemporaryFolder folder;
-  StudyMesh mesh;
-  StudyOptions options;
+  void TellCalls() override {
+    CommandScript::TellCalls();
+    Say(absl::StrCat("the mesh has ", mesh().held.size(), " jobs, ",
+                     mesh().Open(), " open, at most ", mesh().most_open));
+  }
 };
 
-TEST(StudyCommand, RunsTrialsSideBySideAndPrintsATableAndAPlot) {
-  StudyBed bed(
-      "vary: {train.batch: [16, 32]}\nrepeat: 2\n"
-      "measure: [accuracy, time, energy]\n");
-
-  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
-
-  EXPECT_EQ(bed.mesh.held.size(), 4);
-  EXPECT_EQ(bed.mesh.most_open, 2) << "as many as workers";
-  EXPECT_THAT(bed.out.str(),
-              Says("TRAIN.BATCH", "16 ", "0.9012 (0.9012..0.9012)",
-                   "65 s (65..65)", "2/2", "batch=32 |o"));
-  EXPECT_THAT(bed.out.str(), Not(HasSubstr("WHY")));
-}
-
-TEST(StudyCommand, OfAnExclusiveStudyHasOneJobAtATime) {
-  StudyBed bed("vary: {train.batch: [16, 32]}\nexclusive: true\n");
-
-  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
-
-  EXPECT_EQ(bed.mesh.held.size(), 2);
-  EXPECT_EQ(bed.mesh.most_open, 1);
-}
-
-TEST(StudyCommand, TellsBadTrialsAndRunsTheOthers) {
-  StudyBed bed("vary: {pipeline.stages: [8, 3, 7, -1, 2]}\n",
-               OutputFormat::kJson);
-  bed.options.report = bed.folder.Path("r.html");
-
-  EXPECT_EQ(bed.Run(), kExitFailed);
-
-  EXPECT_THAT(bed.folder.Read("r.html"), HasSubstr("a file is missing"));
-  std::vector<std::string> reasons;
-  const nlohmann::json output = bed.Output();
-  for (const auto& trial : output["trials"]) {
-    const auto& why = trial["jobs"][0]["why"];
-    reasons.push_back(why.is_null() ? "" : why.get<std::string>());
-  }
-  EXPECT_THAT(
-      reasons,
-      ElementsAre("no worker has the memory", "job 1 failed: a file is missing",
-                  "it cannot be placed: waits for 5 more workers",
-                  HasSubstr("got -1"), ""));
-  EXPECT_EQ(bed.mesh.Open(), 0) << "the one without a place is taken back";
-  EXPECT_GE(bed.clock.Now() - At(100), kStuckTime);
-}
-
-TEST(StudyCommand, GoesOnWhereItWasInterrupted) {
-  StudyBed bed("vary: {train.batch: [16, 32, 64]}\nexclusive: true\n");
-  bed.pauser.leave_at = 3;
-  EXPECT_EQ(bed.Run(), kExitInterrupted);
-  EXPECT_THAT(bed.err.str(), Says("jobs 2 go on", "same command"));
-  EXPECT_EQ(bed.out.str(), "");
-  ASSERT_EQ(bed.mesh.held.size(), 2);
-
-  bed.pauser.leave_at = 1000;
-  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
-
-  EXPECT_EQ(bed.mesh.held.size(), 3);
-  EXPECT_EQ(bed.mesh.submitted.size(), 3) << "each once";
-  EXPECT_THAT(bed.err.str(), HasSubstr("2 of its 3 jobs are there already"));
-}
-
-TEST(StudyCommand, SubmitsAgainUnderTheSameIdWhenNoAnswerCame) {
-  StudyBed bed("vary: {train.batch: [16, 32]}\n");
-  bed.mesh.away = 2;
-
-  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
-
-  EXPECT_EQ(bed.mesh.held.size(), 2);
-  ASSERT_EQ(bed.mesh.submitted.size(), 3);
-  EXPECT_EQ(bed.mesh.submitted[1].request_id(),
-            bed.mesh.submitted[2].request_id());
-}
-
-TEST(StudyCommand, TellsAJobThatSomebodyDeleted) {
-  StudyBed bed("vary: {train.batch: [16]}\n");
-  bed.mesh.deleted = 1;
-
-  EXPECT_EQ(bed.Run(), kExitFailed);
-
-  EXPECT_THAT(bed.out.str(), Says("0/1", "job 1 was deleted"));
-}
-
-TEST(StudyCommand, ADryRunPredictsEachTrialAndSubmitsNothing) {
-  StudyBed bed(
-      "vary: {train.steps: [20, 0], pipeline.stages: [1, 8]}\nrepeat: 3\n",
-      OutputFormat::kJson);
-  bed.options.dry_run = true;
-
-  EXPECT_EQ(bed.Run(), kExitFailed) << "a trial is refused";
-  EXPECT_TRUE(bed.mesh.held.empty());
-  EXPECT_THAT(bed.Output(), Includes(R"({"jobs": 12, "seconds": 222.0})"));
-  EXPECT_THAT(bed.Output()["trials"][0],
-              Includes(R"({"label": "steps=20 stages=1", "seconds": 10.0,
-                           "stages": 1, "why": null})"));
-  EXPECT_EQ(bed.Output()["trials"][1]["why"], "no worker has the memory");
-  EXPECT_EQ(bed.Output()["trials"][2]["seconds"], 64) << "an epoch";
-}
-
-TEST(StudyCommand, ADryRunOnABusyMeshSaysWhyThereAreNoTimes) {
-  StudyBed bed("vary: {train.batch: [16]}\n");
-  bed.mesh.busy = true;
-  bed.options.dry_run = true;
-
-  EXPECT_EQ(bed.Run(), kExitOk) << "the trial is good";
-
-  EXPECT_THAT(bed.out.str(), Says("queued: it waits for 1 more worker",
-                                  "their times are not known"));
-}
-
-TEST(StudyCommand, OfARaceGoesOnFromTheCheckpointsOfItsRungs) {
-  StudyBed bed("vary: {train.seed: [1, 2, 3]}\nrace: {on: loss, budget: 50}\n",
-               OutputFormat::kJson);
-
-  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
-
-  ASSERT_EQ(bed.mesh.submitted.size(), 6);
-  const v1::SubmitJobRequest& last = bed.mesh.submitted.back();
-  EXPECT_EQ(last.resume().job(), 4) << "all losses are equal";
-  EXPECT_EQ(last.resume().step(), 10);
-  EXPECT_EQ(last.spec().train().steps(), 35);
-  EXPECT_EQ(last.spec().cpu_capability(), "avx2");
-  EXPECT_THAT(bed.Output(), Includes(R"({"winner": "seed=1"})"));
-  EXPECT_EQ(bed.Output()["trials"][0]["jobs"].size(), 3);
-  EXPECT_EQ(bed.Output()["trials"][0]["values"]["time"]["jobs"], 1);
-  EXPECT_THAT(bed.err.str(), HasSubstr("job 6 has its weights after 35 steps"));
-
-  bed.out.str("");
-  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
-  EXPECT_EQ(bed.mesh.submitted.size(), 6) << "each rung once";
-}
-
-TEST(StudyCommand, ADryRunOfARaceSaysItsRungs) {
-  StudyBed bed("vary: {train.seed: [1, 2, 3]}\nrace: {on: loss, budget: 50}\n");
-  bed.options.dry_run = true;
-
-  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
-
-  EXPECT_THAT(bed.out.str(),
-              Says("3 trials to step 5\n2 trials to step 10\n1 trial to step "
-                   "35\n6 jobs",
-                   "take 25 s"));
-}
-
-TEST(StudyCommand, OfTenThousandJobsWantsYes) {
-  std::vector<int> seeds(100);
-  for (int i = 0; i < 100; ++i) seeds[i] = i;
-  const std::string hundred = absl::StrJoin(seeds, ", ");
-  StudyBed bed(
-      absl::StrCat("vary: {train.seed: [", hundred, "]}\n", "repeat: 100\n"));
-  bed.options.dry_run = true;
-  EXPECT_EQ(bed.Run(), kExitUsage);
-  EXPECT_THAT(bed.err.str(), Says("10000", "--yes"));
-
-  bed.options.yes = true;
-  EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
-
-  StudyBed huge(absl::StrCat("vary: {train.seed: [", hundred,
-                             "], train.steps: [", hundred, "]}\n",
-                             "repeat: 100\n"));
-  huge.options.yes = true;
-  EXPECT_EQ(huge.Run(), kExitUsage);
-  EXPECT_THAT(huge.err.str(), HasSubstr("more than 100000"));
-}
-
-TEST(StudyCommand, WritesAReport) {
-  StudyBed bed("vary: {train.batch: [16, 32]}\nmeasure: [accuracy]\n");
-  for (const auto& [name, word] : std::map<std::string, std::string>{
-           {"r.html", "<svg"},
-           {"r.csv", "jobs,batch=16,5,1,succeeded,0.90125,"},
-           {"r.tex", "\\begin{tabular}"}}) {
-    bed.options.report = bed.folder.Path(name);
-    EXPECT_EQ(bed.Run(), kExitOk) << bed.err.str();
-    EXPECT_THAT(bed.folder.Read(name), Says(word, "0.9012"));
-  }
-}
-
-TEST(StudyCommand, GivesProgramsNumbersWithoutUnits) {
-  StudyBed bed("vary: {pipeline.stages: [1, 3]}\nrepeat: 2\nmeasure: [time]\n");
-  bed.options.report = bed.folder.Path("r.csv");
-
-  EXPECT_EQ(bed.Run(), kExitFailed) << "three stages fail";
-
-  EXPECT_THAT(bed.folder.Read("r.csv"),
-              Says("trials,pipeline.stages,time,time least,time most,jobs,why",
-                   "trials,1,65,65,65,2/2,\n", "trials,3,,,,0/2,"));
-}
-
-TEST(StudyCommand, LooksWhetherItsReportCanBeWrittenBeforeItRunsJobs) {
-  StudyBed bed("vary: {train.batch: [16, 32]}\n");
-  for (const char* const file : {"none/r.csv", ""}) {
-    bed.options.report = bed.folder.Path(file);
-    EXPECT_EQ(bed.Run(), kExitUsage);
-    EXPECT_THAT(bed.err.str(), HasSubstr("cannot write"));
-  }
-  EXPECT_TRUE(bed.mesh.submitted.empty());
-
-  bed.options.report = bed.folder.Path("r.csv");
-  bed.folder.Write("r.csv", "old");
-  bed.pauser.leave_at = 1;
-  EXPECT_EQ(bed.Run(), kExitInterrupted);
-  EXPECT_EQ(bed.folder.Read("r.csv"), "old");
-}
-
-TEST(StudyCommand, TakesOnlyReportsThatItCanWrite) {
-  EXPECT_EQ(WhyNoStudyReport("r.tex"), "");
-  EXPECT_THAT(WhyNoStudyReport("r.pdf"), HasSubstr(".html, .csv and .tex"));
+TEST(StudyCommand, AnswersACommandLine) {
+  ExpectAnswers("client/studies", [](const std::string& script) {
+    return StudyScript().Play(script);
+  });
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ PlanFile Reread(const PlanFile& plan) {
   return ParsePlanFile("p.json", PlanFileText(plan)).value();
 }
 
-json Parsed(const PlanFile& plan) { return json::parse(PlanFileText(plan)); }
+json PlanJson(const PlanFile& plan) { return json::parse(PlanFileText(plan)); }
 
 TEST(PlanFile, ReadsBackAsItWasFreeLinksTooOrIsNotWritten) {
   const std::string path = testing::TempDir() + "/whole_plan.json";
@@ -188,7 +188,7 @@ TEST(PlanFile, KeepsWhatLayersShareAndThatTimesArePredicted) {
 }
 
 TEST(PlanFile, OfOldHasNoTiesAndIsRead) {
-  json value = Parsed(TiedPlan(2));
+  json value = PlanJson(TiedPlan(2));
   for (const char* key : {"ties", "splits", "owner_copies", "sync_overlaps"}) {
     value["problem"].erase(key);
   }
@@ -345,8 +345,8 @@ std::string DamageAnswer(const std::string& question) {
       question, absl::StrCat(words[0], words.size() > 1 ? " " : "")));
   if (!absl::StrContains(words[0], "text")) {
     json value = is_profile            ? ProfileJson()
-                 : words[0] == "lenet" ? Parsed(LenetPlan())
-                                       : Parsed(TiedPlan(2));
+                 : words[0] == "lenet" ? PlanJson(LenetPlan())
+                                       : PlanJson(TiedPlan(2));
     const json::json_pointer at(words[1]);
     json& parent = value[at.parent_pointer()];
     if (words[2] != "-") {
