@@ -14,7 +14,6 @@
 namespace paceline {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -110,30 +109,6 @@ TEST(BrainInfer, CountsWhatHasComeOutOfTheLastStage) {
       << "16 samples in the second after the first report";
   const v1::JobWorker worker = mesh.Job().workers(a_is_last ? 0 : 1);
   EXPECT_EQ(worker.run().flow().samples(), 20);
-}
-
-TEST(BrainInfer, OrdersASharedStageWithItsRoute) {
-  Mesh mesh;
-  for (const char* const name : {"a", "b", "c"}) mesh.Attach(name, name[0]);
-  JobSpec spec = InferSpecOf(0);
-  spec.pipeline.cuts = {2};
-  spec.pipeline.workers = {"a", "b", "c"};
-  spec.pipeline.replicas = {1, 2};
-  spec.pipeline.shares = {1, 1, 3};
-
-  mesh.Submit(spec);
-
-  ASSERT_TRUE(mesh.submit_error().ok()) << mesh.submit_error();
-  const std::optional<RunOrder>& order = mesh.Order(StreamId{3}).run;
-  ASSERT_TRUE(order.has_value());
-  ASSERT_THAT(order->stages, SizeIs(3));
-  EXPECT_EQ(order->stages[1].stage, 1);
-  EXPECT_EQ(order->stages[2].stage, 1);
-  EXPECT_EQ(order->stages[2].worker_name, "c");
-  EXPECT_EQ(order->stages[2].share, 3);
-  ASSERT_THAT(order->routes, SizeIs(2));
-  EXPECT_THAT(order->routes[1].turns(), ElementsAre(1, 0, 1, 1));
-  EXPECT_THAT(mesh.Story(), Tells("2 stages on a, b, c"));
 }
 
 }  // namespace

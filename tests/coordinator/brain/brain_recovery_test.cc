@@ -10,14 +10,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"
-#include "tests/support/says.h"
 
 namespace paceline {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
-using ::testing::Not;
 
 // Three stages on workers "a", "b" and "c", all running.
 class PipelineOfThree : public testing::Test, public Mesh {
@@ -35,19 +32,6 @@ class PipelineOfThree : public testing::Test, public Mesh {
   }
   void Say(StreamId stream, int64_t step) {
     ASSERT_TRUE(Send(stream, At(step)).ok());
-  }
-  void SayAtWork(StreamId stream) {
-    v1::Heartbeat heartbeat = At(1);
-    heartbeat.mutable_run()->mutable_member()->set_turn(1);
-    ASSERT_TRUE(Send(stream, heartbeat).ok());
-  }
-  // The workers that the newest order to that one names.
-  std::vector<std::string> Placed(StreamId stream) {
-    std::vector<std::string> names;
-    for (const StagePlacement& stage : Order(stream).run->stages) {
-      names.push_back(stage.worker_name);
-    }
-    return names;
   }
   // Those that leave the attempt, and say so.
   void Leave(const std::vector<StreamId>& streams) {
@@ -99,60 +83,6 @@ TEST_F(PipelineOfThree, EveryCommitLeavesEveryJobOnceAndNoneBehind) {
   EXPECT_EQ(State(second), JobState::kRunning);
   EXPECT_THAT(states,
               ElementsAre(v1::JOB_STATE_RUNNING, v1::JOB_STATE_SUCCEEDED));
-}
-
-TEST_F(PipelineOfThree, AWorkerThatHangsInAnInstructionIsTakenOut) {
-  // Nothing is known of how long an instruction may take: a minute.
-  for (int64_t ms = 0; ms < 60'000; ms += 500) {
-    SayAtWork(b_);
-    Say(a_, 1);
-    Say(c_, 1);
-    ASSERT_TRUE(Order(a_).run.has_value()) << ms;
-    Pass(500);
-  }
-  SayAtWork(b_);
-  Pass(50);
-
-  EXPECT_THAT(Story(), Tells("b: it answers", "instruction for 60.0 s"));
-  Leave({a_, c_});
-  // It does not leave either, and is asked to execute itself anew.
-  for (int64_t ms = 0; ms <= 60'000; ms += 500) {
-    SayIdle({a_, c_});
-    v1::Heartbeat stuck = At(1);
-    stuck.mutable_echo()->set_term(1);
-    stuck.mutable_run()->set_attempt(1);
-    ASSERT_TRUE(Send(b_, stuck).ok());
-    Pass(500);
-  }
-
-  EXPECT_THAT(Placed(a_), Not(Contains("b")));
-  EXPECT_TRUE(Order(b_).renew);
-  EXPECT_THAT(Events(), Contains("excluded"));
-}
-
-TEST_F(PipelineOfThree, AMeasuredInstructionHasTheLeaseAtLeast) {
-  const auto timed = [&](StreamId stream, bool at_work) {
-    v1::Heartbeat heartbeat = At(1);
-    heartbeat.mutable_run()->mutable_member()->set_turn(at_work ? 1 : 0);
-    for (int stage = 0; stage < 3; ++stage) {
-      v1::StageTime& time = *heartbeat.mutable_run()->add_stage_times();
-      time.set_stage(stage);
-      time.set_seconds(0.1);
-      time.set_micro_batches(10);
-    }
-    ASSERT_TRUE(Send(stream, heartbeat).ok());
-  };
-  for (int64_t ms = 0; ms < 3000; ms += 500) {
-    timed(a_, false);
-    timed(b_, true);
-    timed(c_, false);
-    ASSERT_TRUE(Order(a_).run.has_value()) << ms;
-    Pass(500);
-  }
-  timed(b_, true);
-  Pass(50);
-
-  EXPECT_THAT(Story(), Tells("no instruction for 3.0 s"));
 }
 
 }  // namespace

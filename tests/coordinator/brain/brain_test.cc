@@ -18,24 +18,6 @@ using ::testing::ElementsAre;
 
 using BrainOfOne = MeshWithAJob;
 
-TEST(Brain, OrderCarriesAllStagesWithAddressesAndSettledValues) {
-  Mesh mesh;
-  const StreamId a = mesh.Attach(
-      "a", 1, [](auto& worker) { worker.set_cpu_capability("avx2"); });
-  mesh.Attach("b", 2);
-
-  const JobId job = mesh.Submit(SpecOf(2));
-
-  const RunOrder& run = *mesh.Order(a).run;
-  EXPECT_EQ(run.fence, (Fence{job, 1, 1}));
-  ASSERT_EQ(run.stages.size(), 2u);
-  EXPECT_EQ(run.stages[0].address, "a:7401");
-  EXPECT_EQ(run.stages[1].worker_name, "b");
-  EXPECT_EQ(run.cpu_capability, "avx2");
-  EXPECT_EQ(run.threads, 1);
-  EXPECT_THAT(mesh.notes(), Tells("unlike CPUs"));
-}
-
 TEST_F(BrainOfOne, OrderIsSentAgainOnReattachAndOnlyThen) {
   EXPECT_EQ(Orders(a_), 2u);  // idle, then the job
 

@@ -26,6 +26,8 @@ class GroupMesh : public Mesh {
     StreamId stream;
     bool silent = false;  // sends no heartbeats while time passes
     bool hangs = false;   // its heartbeats say the same for ever
+    // It is sent for ever, and no order is carried out.
+    std::optional<v1::Heartbeat> stuck_in;
     v1::RunState::Phase phase = kRunning;
     MemberReport report;
     int64_t progress = 0;
@@ -73,29 +75,6 @@ class GroupMesh : public Mesh {
     const StreamId stream = worker(name).stream;
     return Orders(stream) == 0 ? std::nullopt : Order(stream).run;
   }
-  bool IsAskedToRenew(const std::string& name) {
-    const StreamId stream = worker(name).stream;
-    return Orders(stream) > 0 && Order(stream).renew;
-  }
-  View ViewOf(const std::string& name) { return Run(name)->group->view; }
-  // "w1 w2" of the view that `name` was told.
-  std::string Members(const std::string& name) {
-    std::string text;
-    for (const ViewMember& member : ViewOf(name).members) {
-      text +=
-          (text.empty() ? "w" : " w") + std::to_string(member.id.worker.value);
-    }
-    return text;
-  }
-  // Returns the names of all workers that may send.
-  std::string Workers(const std::string& name) {
-    std::string text;
-    const auto run = Run(name);  // outlives the loop over a part of it
-    for (const GroupWorker& each : run->group->workers) {
-      text += (text.empty() ? "" : " ") + each.name;
-    }
-    return text;
-  }
 
   // It takes the newest order's view over, and says what it says.
   void Say(const std::string& name, int64_t next) {
@@ -107,6 +86,7 @@ class GroupMesh : public Mesh {
   void Say(const std::string& name) { Send(name, Beat(name)); }
   v1::Heartbeat Beat(const std::string& name) {
     Worker& worker = workers_.at(name);
+    if (worker.stuck_in.has_value()) return *worker.stuck_in;
     std::optional<RunOrder> run = Run(name);
     // Without any order of this coordinator it runs on.
     if (Orders(worker.stream) == 0) run = worker.ran;
@@ -152,26 +132,6 @@ class GroupMesh : public Mesh {
     }
   }
 
-  // A link from `from` to `to` breaks; zero: it works.
-  void Link(const std::string& from, const std::string& to, bool broken,
-            absl::Duration owing = absl::ZeroDuration()) {
-    std::vector<PeerReport>& peers = worker(from).report.peers;
-    std::erase_if(peers,
-                  [&](const PeerReport& peer) { return peer.peer == Id(to); });
-    if (broken || owing > absl::ZeroDuration()) {
-      peers.push_back({Id(to),
-                       broken ? absl::Milliseconds(1) : absl::ZeroDuration(),
-                       false, owing});
-    }
-    Say(from);
-  }
-
-  // Nobody listens at `to`, says `from`.
-  void Refuse(const std::string& from, const std::string& to) {
-    worker(from).report.peers.push_back({Id(to), {}, /*refused=*/true, {}});
-    Say(from);
-  }
-
   using Mesh::Break;
   void Break(const std::string& name) {
     Break(worker(name).stream);
@@ -211,15 +171,6 @@ inline GroupMesh Later(const GroupMesh& before) {
   GroupMesh mesh(before.stored(), before.ms());
   mesh.GoOnWith(before);
   return mesh;
-}
-
-// How many processes of its group are members, or listen.
-inline int MembersOf(const v1::Job& job, bool listen) {
-  return static_cast<int>(std::count_if(
-      job.workers().begin(), job.workers().end(),
-      [listen](const v1::JobWorker& worker) {
-        return worker.has_member() && worker.member().listens() == listen;
-      }));
 }
 
 }  // namespace paceline

@@ -17,8 +17,13 @@
 //   break | silence | hang w1       its stream, its heartbeats, its thread
 //   go | stand | train MS           time passes; members work, wait, or step on
 //   pass MS w1 w2                   ... with heartbeats of these without a run
-//   later                           another coordinator
-//   look                            what it tells at the end of each script too
+//   compute SECONDS a=1 b=2 c       stages compute, those of b twice as long as
+//                                   was measured; c sends heartbeats, no more
+//   stopped a                       after 7 steps, with the states of layers
+//   stuck a                         it runs on whatever it is told
+//   later                           another coordinator has what was stored
+//   order a | places | nodes        its order, where stages are, all workers
+//   look                            what the end of each script tells
 //
 // The other verbs are called as what they ask of the coordinator.
 #pragma once
@@ -41,43 +46,14 @@
 #include "core/rpc/convert/measurement_convert.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/brain/group_mesh.h"
+#include "tests/support/script.h"
 
 namespace paceline {
 
-class MeshScript {
- public:
-  std::string Play(const std::string& script) {
-    for (const absl::string_view line : absl::StrSplit(script, '\n')) {
-      words_ = absl::StrSplit(line, ' ', absl::SkipEmpty());
-      if (words_.empty()) continue;
-      EXPECT_TRUE(Do(words_[0])) << line;
-    }
-    Look();
-    return out_;
-  }
-
+class MeshScript final : public Script {
  private:
   using Worker = GroupMesh::Worker;
 
-  std::string Word(size_t i) const {
-    return i < words_.size() ? words_[i] : "";
-  }
-  int64_t Number(size_t i, int64_t otherwise = 0) const {
-    int64_t number = otherwise;
-    if (i < words_.size()) {
-      EXPECT_TRUE(absl::SimpleAtoi(words_[i], &number)) << words_[i];
-    }
-    return number;
-  }
-  // The text from that word on.
-  std::string Rest(size_t i) const {
-    if (i >= words_.size()) return "";
-    return absl::StrJoin(words_.begin() + static_cast<std::ptrdiff_t>(i),
-                         words_.end(), " ");
-  }
-  absl::Status StatusAt(size_t i) const {
-    return absl::Status(static_cast<absl::StatusCode>(Number(i)), Rest(i + 1));
-  }
   // All workers whose names stand from that word on.
   std::vector<StreamId> StreamsAt(size_t i) {
     std::vector<StreamId> streams;
@@ -86,11 +62,6 @@ class MeshScript {
     }
     return streams;
   }
-  void Say(const std::string& text) { absl::StrAppend(&out_, text, "\n"); }
-  void SayOf(const absl::Status& status) {
-    if (!status.ok()) Say(status.ToString());
-  }
-
   JobSpec SpecAt(size_t i) const { return SpecOfText(Rest(i)); }
   // Plays the beginning without telling it.
   void Begin(const std::string& job) {
@@ -175,8 +146,89 @@ class MeshScript {
     mesh_->Send(name, heartbeat);
   }
 
+  // The part of its stage's micro-batches that the plan's place `at` has.
+  double ShareOf(size_t at) const {
+    const std::vector<StageOfPlan> stages = mesh_->Record().stages;
+    double sum = 0;
+    for (const StageOfPlan& stage : stages) {
+      if (stage.layers == stages[at].layers) sum += stage.share;
+    }
+    return stages[at].share / sum;
+  }
+
+  // Its stages have computed for a second, in `slowness` times the time that
+  // was measured.  Of an inference's last stage the predictions are stored.
+  void SayTimes(const std::string& name, double slowness) {
+    const JobRecord record = mesh_->Record();
+    const bool infers = IsInference(record.spec);
+    const double layer_seconds = infers ? 0.01 : 0.02;
+    const auto all = static_cast<int>(Describe(record.spec)->layers.size());
+    const int64_t more =
+        infers ? static_cast<int64_t>(1 / layer_seconds / all / slowness) : 20;
+    v1::Heartbeat heartbeat = mesh_->Mesh::Beat(kRunning, infers ? 0 : 5);
+    v1::RunState& run = *heartbeat.mutable_run();
+    run.set_steps(100'000);
+    if (infers) run.set_total_samples(100'000);
+    for (int i = 0; i < std::ssize(record.stages); ++i) {
+      if (mesh_->StageWorker(mesh_->job(), i) != name) continue;
+      v1::StageTime& time = *run.add_stage_times();
+      const v1::StageTime before = record.job.stage_times_size() > i
+                                       ? record.job.stage_times(i)
+                                       : v1::StageTime();
+      const LayerRange layers = record.stages[i].layers;
+      time.set_stage(StageNumbers(record.stages)[i]);
+      time.set_micro_batches(before.micro_batches() + more);
+      time.set_seconds(before.seconds() + slowness * layer_seconds *
+                                              (layers.last - layers.first) *
+                                              static_cast<double>(more));
+      if (!infers) {
+        run.set_timed_steps(record.job.timed_steps() + 1);
+        run.set_step_seconds(record.job.timed_seconds() + 1);
+      } else if (layers.last == all) {
+        run.mutable_flow()->set_micro_batches(time.micro_batches());
+        run.mutable_flow()->set_samples(time.micro_batches());
+        const auto done = static_cast<double>(time.micro_batches());
+        const auto through = record.job.predicted_base().through() +
+                             static_cast<int64_t>(done / ShareOf(i));
+        for (int64_t mark = 8; mark <= through; mark += 8) {
+          run.add_predicted()->set_through(mark);
+        }
+      }
+    }
+    mesh_->Send(name, heartbeat);
+  }
+  void Compute() {
+    std::map<std::string, double> slowness;
+    std::vector<StreamId> idle;
+    for (size_t i = 2; Has(i); ++i) {
+      const std::vector<std::string> parts = absl::StrSplit(words_[i], '=');
+      if (parts.size() == 1) {
+        idle.push_back(mesh_->worker(parts[0]).stream);
+      } else {
+        slowness[parts[0]] = std::stod(parts[1]);
+      }
+    }
+    for (int64_t second = 0; second < Number(1); ++second) {
+      mesh_->Mesh::Pass(1000, idle);
+      for (const auto& [name, times] : slowness) SayTimes(name, times);
+    }
+  }
+  void Stopped(const std::string& name) {
+    v1::Heartbeat heartbeat = mesh_->Mesh::Beat(kStopped, 7);
+    heartbeat.mutable_run()->set_stopped_at(7);
+    heartbeat.mutable_run()->clear_steps();
+    v1::PiecesHeld::OfJob& held = *heartbeat.mutable_pieces()->add_jobs();
+    held.set_job(mesh_->job().value);
+    *held.add_cuts() = WholeCut({heartbeat.run().attempt(), 7});
+    mesh_->Send(name, heartbeat);
+  }
+
   bool DoTime(const std::string& verb) {
-    if (verb == "go" || verb == "stand") {
+    if (verb == "compute") {
+      Compute();
+    } else if (verb == "stopped") {
+      Stopped(Word(1));
+    } else if (verb == "go" || verb == "stand") {
       mesh_->Pass(Number(1), /*progress=*/verb == "go");
     } else if (verb == "pass") {
       mesh_->Mesh::Pass(Number(1), StreamsAt(2));
@@ -248,6 +300,10 @@ class MeshScript {
     } else if (verb == "hang") {
       mesh_->worker(name).hangs = true;
       mesh_->worker(name).report.turn = 9;
+    } else if (verb == "stuck") {
+      v1::Heartbeat heartbeat = mesh_->Beat(name);
+      heartbeat.mutable_echo()->set_term(1);
+      mesh_->worker(name).stuck_in = heartbeat;
     } else if (verb == "leave" || verb == "restart") {
       mesh_->Leave(mesh_->worker(name).stream, verb == "restart");
       Say(absl::StrCat("acknowledged: ", mesh_->acks().back().sequence));
@@ -304,21 +360,30 @@ class MeshScript {
     return checkpoint;
   }
 
-  // The named workers run, and hold all pieces of the named steps' cuts.
+  v1::PiecesHeld::HeldCut WholeCut(const Cut& at) const {
+    v1::PiecesHeld::HeldCut cut;
+    *cut.mutable_cut() = ToProto(at);
+    cut.add_layers()->set_last(
+        static_cast<int>(Describe(mesh_->Record().spec)->layers.size()));
+    return cut;
+  }
+
+  // The named workers run, and hold all pieces of the named steps' cuts, which
+  // are of the present attempt or "ATTEMPT/STEP".
   void Hold() {
     std::vector<std::string> names;
     v1::PiecesHeld held;
     int64_t step = 0;
     for (size_t i = 1; i < words_.size(); ++i) {
-      if (!absl::SimpleAtoi(words_[i], &step)) {
+      const std::vector<std::string> parts = absl::StrSplit(words_[i], '/');
+      if (!absl::SimpleAtoi(parts.back(), &step)) {
         names.push_back(words_[i]);
         continue;
       }
+      const int64_t attempt = parts.size() > 1 ? std::stoll(parts[0])
+                                               : mesh_->Record().job.attempt();
       if (held.jobs().empty()) held.add_jobs();
-      v1::PiecesHeld::HeldCut& cut = *held.mutable_jobs(0)->add_cuts();
-      cut.mutable_cut()->set_attempt(mesh_->Record().job.attempt());
-      cut.mutable_cut()->set_step(step);
-      cut.add_layers()->set_last(4);
+      *held.mutable_jobs(0)->add_cuts() = WholeCut({attempt, step});
     }
     for (const std::string& name : names) {
       mesh_->worker(name).phase = kRunning;
@@ -481,11 +546,62 @@ class MeshScript {
     return true;
   }
 
-  bool Do(const std::string& verb) {
-    if (verb == "look") {
-      Look();
-      return true;
+  // Tells what of an order LookAtWorkers() leaves out.
+  void LookAtOrder(const std::string& name) {
+    const RunOrder run = *mesh_->Run(name);
+    std::string text = absl::StrCat(name, ": ", run.cpu_capability,
+                                    ", threads ", run.threads, ", stages");
+    for (const StagePlacement& stage : run.stages) {
+      absl::StrAppend(&text, " ", stage.stage, "[", stage.layers.first, ",",
+                      stage.layers.last, ") on ", NameOf(stage.worker), " at ",
+                      stage.address);
+      if (stage.share != 1) absl::StrAppend(&text, " share ", stage.share);
     }
+    for (const RouteTable& route : run.routes) {
+      absl::StrAppend(&text, ", turns ", absl::StrJoin(route.turns(), " "));
+    }
+    if (run.group.has_value()) {
+      absl::StrAppend(&text, ", ", NameOf(run.group->uploader.worker),
+                      " uploads");
+      for (const GroupWorker& worker : run.group->workers) {
+        absl::StrAppend(&text, ", ", worker.name, " at ", worker.address);
+      }
+    }
+    for (const FaultSpec& fault : run.spec.faults) {
+      absl::StrAppend(&text, ", fault ", fault.kind, " of ", fault.worker);
+    }
+    Say(text);
+  }
+  void LookAtPlaces() {
+    const std::vector<StageOfPlan> stages = mesh_->Record().stages;
+    for (size_t i = 0; i < stages.size(); ++i) {
+      Say(absl::StrCat(
+          "layers ", stages[i].layers.first, " to ", stages[i].layers.last,
+          " on ", mesh_->StageWorker(mesh_->job(), i), ", share ", ShareOf(i)));
+    }
+  }
+  void LookAtNodes() {
+    for (const v1::Worker& view : mesh_->ViewWorkers()) {
+      Say(absl::StrCat(view.registration().name(), " is ",
+                       WorkerStateName(view.state()), ", job ", view.job(),
+                       ", stages ", absl::StrJoin(view.stages(), " "),
+                       view.drained() ? ", drained" : ""));
+    }
+  }
+
+  bool Do(const std::string& verb) override {
+    if (verb == "order") {
+      LookAtOrder(Word(1));
+    } else if (verb == "places") {
+      LookAtPlaces();
+    } else if (verb == "nodes") {
+      LookAtNodes();
+    } else {
+      return DoEvent(verb);
+    }
+    return true;
+  }
+  bool DoEvent(const std::string& verb) {
     return DoBeat(verb) || DoTime(verb) || DoMesh(verb) || DoJob(verb) ||
            DoMeasure(verb);
   }
@@ -560,6 +676,8 @@ class MeshScript {
       absl::StrAppend(&text, ", ", run.inputs.ShortDebugString());
     }
     if (run.stop_after_batch) absl::StrAppend(&text, ", to stop");
+    if (run.evaluated) absl::StrAppend(&text, ", evaluated");
+    if (run.trained) absl::StrAppend(&text, ", trained");
     if (run.skipped_in_row > 0) {
       absl::StrAppend(&text, ", ", run.skipped_in_row, " skipped in a row");
     }
@@ -704,15 +822,12 @@ class MeshScript {
     }
   }
 
-  void Look() {
-    if (!out_.empty()) Say("--");
+  void Look() override {
     for (int64_t id = 1; id <= jobs_; ++id) LookAtJob(JobId{id});
     LookAtWorkers();
     LookAtActions();
   }
 
-  std::vector<std::string> words_;  // of the line
-  std::string out_;
   StoredState stored_;
   std::unique_ptr<GroupMesh> mesh_ = std::make_unique<GroupMesh>();
   int64_t jobs_ = 0;

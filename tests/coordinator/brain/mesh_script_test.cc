@@ -17,6 +17,8 @@ TEST(MeshScripts, OfGroups) { ExpectAnswers("coordinator/groups", Play); }
 
 TEST(MeshScripts, OfPipelines) { ExpectAnswers("coordinator/pipelines", Play); }
 
+TEST(MeshScripts, OfMoves) { ExpectAnswers("coordinator/moves", Play); }
+
 TEST(MeshScripts, OfCheckpoints) {
   ExpectAnswers("coordinator/checkpoints", Play);
 }
