@@ -3,18 +3,21 @@
 #include <cmath>
 #include <set>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/job/job_model.h"
 #include "core/model/catalog.h"
 #include "core/model/initialize.h"
 #include "core/model/operation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/golden.h"
+#include "tests/support/job_changes.h"
 #include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 ModelDescription Describe(const ModelSpec& spec) {
   const CatalogEntry* const entry = FindModel(spec.name);
@@ -22,11 +25,6 @@ ModelDescription Describe(const ModelSpec& spec) {
 }
 
 ModelSpec Named(const std::string& name) { return DefaultModel(name); }
-
-std::string WhyNot(const ModelSpec& spec, const Shape& input, int classes) {
-  const auto model = DescribeModel(spec, input, classes);
-  return model.ok() ? "nothing" : std::string(model.status().message());
-}
 
 std::vector<std::string> ParameterNamesOf(const Layer& layer) {
   std::vector<std::string> names;
@@ -79,49 +77,94 @@ TEST(Description, EveryParameterBelongsToOneOperation) {
   }
 }
 
-TEST(Description, LenetHasLayersForEightStages) {
-  const ModelDescription model = Describe(Named("lenet"));
-
-  ASSERT_EQ(model.layers.size(), 8u);
-  EXPECT_EQ(model.layers[0].output, (Shape{16, 28, 28}));
-  // 2 * 3 * 3 multiply-adds a value, then the relu.
-  EXPECT_EQ(model.layers[0].forward_flops, (18 + 1) * 16 * 28 * 28);
+std::string ShapeText(const Shape& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ","), "]");
 }
 
-TEST(Description, VitSplitsEachBlockInTwoAndNamesLikeTimm) {
-  const ModelDescription model = Describe(Named("vit"));
-
-  ASSERT_EQ(model.layers.size(), 1u + 2 * 4 + 1);
-  EXPECT_THAT(ParameterNamesOf(model.layers[0]),
-              ElementsAre("patch_embed.proj.weight", "patch_embed.proj.bias",
-                          "cls_token", "pos_embed"));
-  EXPECT_EQ(model.layers[0].output, (Shape{17, 64}));
-  EXPECT_EQ(model.layers[2].name, "blocks.0.mlp");
-  EXPECT_THAT(
-      ParameterNamesOf(model.layers[1]),
-      ElementsAre("blocks.0.norm1.weight", "blocks.0.norm1.bias",
-                  "blocks.0.attn.qkv.weight", "blocks.0.attn.qkv.bias",
-                  "blocks.0.attn.proj.weight", "blocks.0.attn.proj.bias"));
-  EXPECT_THAT(ParameterNamesOf(model.layers[2]),
-              ElementsAre("blocks.0.norm2.weight", "blocks.0.norm2.bias",
-                          "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc1.bias",
-                          "blocks.0.mlp.fc2.weight", "blocks.0.mlp.fc2.bias"));
-  EXPECT_THAT(
-      ParameterNamesOf(model.layers[9]),
-      ElementsAre("norm.weight", "norm.bias", "head.weight", "head.bias"));
-  EXPECT_EQ(model.layers[1].parameters[2].shape, (Shape{192, 64}));
+std::string TensorText(const SampleTensor& tensor) {
+  return absl::StrCat(DTypeName(tensor.dtype), ShapeText(tensor.shape));
 }
 
-TEST(Description, MlpHasOneLayerMoreThanHiddenSizes) {
-  ModelSpec spec = Named("mlp");
-  spec.hidden = {32};
-  const ModelDescription model = Describe(spec);
-  spec.hidden = {};
+std::string ParameterText(const Parameter& parameter) {
+  return absl::StrCat(parameter.name, ShapeText(parameter.shape),
+                      parameter.frozen      ? " frozen"
+                      : parameter.trainable ? ""
+                                            : " buffer");
+}
 
-  ASSERT_EQ(model.layers.size(), 2u);
-  EXPECT_EQ(model.layers[0].parameters[0].shape, (Shape{32, 784}));
-  EXPECT_EQ(model.layers[1].parameters[0].shape, (Shape{10, 32}));
-  EXPECT_EQ(Describe(spec).layers.size(), 1u);
+std::string LayerText(const Layer& layer) {
+  std::string text = absl::StrCat(layer.name, ":");
+  for (const SampleTensor& tensor : BoundaryTensors(layer)) {
+    absl::StrAppend(&text, " ", TensorText(tensor));
+  }
+  absl::StrAppend(&text, ", ", GradientTensors(layer).size(), " come back, ",
+                  layer.output_bytes, " bytes, ", layer.activation_bytes,
+                  " kept, ", layer.forward_flops, " flops");
+  if (layer.block >= 0) absl::StrAppend(&text, ", block ", layer.block);
+  if (layer.skipped) absl::StrAppend(&text, ", skipped");
+  if (layer.backward_share != 1) {
+    absl::StrAppend(&text, ", backward ", layer.backward_share);
+  }
+  for (const Parameter& parameter : layer.parameters) {
+    absl::StrAppend(&text, "\n  ", ParameterText(parameter));
+  }
+  for (const Parameter& parameter : layer.borrowed) {
+    absl::StrAppend(&text, "\n  borrows ", ParameterText(parameter));
+  }
+  return text;
+}
+
+// A question is "sums" or "layers", a model, "on SHAPE CLASSES" unless it is on
+// the data that it is made for, and changes of the job.
+std::string Answer(const std::string& question) {
+  std::vector<std::string> words = absl::StrSplit(question, ' ');
+  const std::string what = words.at(0);
+  JobSpec job;
+  job.model = Named(words.at(1));
+  words.erase(words.begin(), words.begin() + 2);
+  if (const CatalogEntry* const entry = FindModel(job.model.name)) {
+    job.data.shape = entry->input;
+    job.data.classes = entry->classes;
+  }
+  if (!words.empty() && words[0] == "on") {
+    job.data.shape.clear();
+    for (const auto size : absl::StrSplit(words[1], ',', absl::SkipEmpty())) {
+      job.data.shape.push_back(std::stoll(std::string(size)));
+    }
+    job.data.classes = std::stoi(words[2]);
+    words.erase(words.begin(), words.begin() + 3);
+  }
+  ChangeJob(job, absl::StrJoin(words, " "));
+  const auto model = DescribeModel(job);
+  if (!model.ok()) return model.status().ToString();
+  int64_t trainable = 0, frozen = 0;
+  double flops = 0;
+  for (const Layer& layer : model->layers) {
+    flops += layer.forward_flops;
+    for (const Parameter& parameter : layer.parameters) {
+      if (parameter.trainable) trainable += NumElements(parameter.shape);
+      if (parameter.frozen) frozen += NumElements(parameter.shape);
+    }
+  }
+  std::string text = absl::StrCat(
+      model->layers.size(), " layers of ",
+      TensorText({model->input_dtype, model->input}), ", labels ",
+      ShapeText(model->label_shape), " of ", model->classes, ", ", trainable,
+      " train, ", frozen, " do not, ", flops, " flops",
+      model->vocabulary > 0 ? absl::StrCat(", vocabulary ", model->vocabulary)
+                            : "");
+  for (const SharedParameter& shared : SharedParameters(*model, true)) {
+    absl::StrAppend(&text, "\nshared: ", shared.name, ShapeText(shared.shape));
+  }
+  if (what == "sums") return text;
+  for (const Layer& layer : model->layers) {
+    absl::StrAppend(&text, "\n", LayerText(layer));
+  }
+  return text;
+}
+
+TEST(Description, AnswersWithLayersAndTheirTensors) {
+  ExpectAnswers("core/models", Answer);
 }
 
 TEST(Description, DropoutAddsOperationsButNoParameters) {
@@ -143,30 +186,6 @@ TEST(Description, DropoutAddsOperationsButNoParameters) {
     }
     EXPECT_GT(more, 0u) << name;
   }
-}
-
-TEST(Description, ImpossibleRequestsAreRefusedWithBothNumbers) {
-  EXPECT_THAT(WhyNot(Named("vitt"), {1, 28, 28}, 10),
-              HasSubstr("did you mean 'vit'?"));
-  EXPECT_THAT(WhyNot(Named("mlp"), {}, 10), HasSubstr("shape []"));
-  EXPECT_THAT(WhyNot(Named("mlp"), {-1, -28}, 10), HasSubstr("[-1, -28]"));
-  EXPECT_THAT(WhyNot(Named("mlp"), {28}, 1), HasSubstr("classes is 1"));
-  EXPECT_THAT(WhyNot(Named("lenet"), {784}, 10), HasSubstr("[784]"));
-  EXPECT_THAT(WhyNot(Named("lenet"), {1, 28, 3}, 10), HasSubstr("4 x 4"));
-  EXPECT_THAT(WhyNot(Named("vit"), {28, 28}, 10), HasSubstr("[28, 28]"));
-
-  ModelSpec spec = Named("vit");
-  spec.width = 1 << 20;
-  EXPECT_THAT(WhyNot(spec, {1, 28, 28}, 10), HasSubstr("width"));
-  spec = Named("mlp");
-  spec.dropout = std::nan("");
-  EXPECT_THAT(WhyNot(spec, {28}, 10), HasSubstr("dropout"));
-}
-
-TEST(Description, TheSmallestImagesThatFitAreTaken) {
-  EXPECT_EQ(WhyNot(Named("lenet"), {1, 4, 4}, 2), "nothing");
-  EXPECT_EQ(WhyNot(Named("vit"), {3, 7, 7}, 2), "nothing");
-  EXPECT_EQ(WhyNot(Named("mlp"), {1}, 2), "nothing");
 }
 
 TEST(Operation, RefusesWhatDoesNotFit) {
@@ -277,55 +296,6 @@ TEST(Initialize, BiasesAreZeroAndScalesOne) {
   EXPECT_EQ(Initialize(vit.layers[1], 1, 1, 0), std::vector<float>(64, 1.0f));
   EXPECT_EQ(Initialize(vit.layers[1], 1, 1, 1), std::vector<float>(64, 0.0f));
   EXPECT_EQ(Initialize(vit.layers[1], 1, 1, 5), std::vector<float>(64, 0.0f));
-}
-
-TEST(Description, GptNamesLikeHuggingFaceAndBorrowsItsEmbedding) {
-  ModelSpec spec = Named("gpt");
-  spec.depth = 1;
-
-  const ModelDescription model = DescribeModel(spec, {16}, 40).value();
-
-  ASSERT_EQ(model.layers.size(), 4u);
-  EXPECT_EQ(model.input_dtype, DType::kI64);
-  EXPECT_EQ(model.vocabulary, 40);
-  EXPECT_EQ(model.label_shape, Shape{16});
-  EXPECT_THAT(ParameterNamesOf(model.layers[0]),
-              ElementsAre("transformer.wte.weight", "transformer.wpe.weight"));
-  EXPECT_THAT(
-      ParameterNamesOf(model.layers[1]),
-      ElementsAre("transformer.h.0.ln_1.weight", "transformer.h.0.ln_1.bias",
-                  "transformer.h.0.attn.c_attn.weight",
-                  "transformer.h.0.attn.c_attn.bias",
-                  "transformer.h.0.attn.c_proj.weight",
-                  "transformer.h.0.attn.c_proj.bias"));
-  EXPECT_EQ(model.layers[1].parameters[2].shape, (Shape{128, 384}))
-      << "[in, out], as Conv1D";
-  EXPECT_THAT(ParameterNamesOf(model.layers[3]),
-              ElementsAre("transformer.ln_f.weight", "transformer.ln_f.bias"));
-  EXPECT_EQ(model.layers[3].borrowed_bytes, 4 * 40 * 128);
-  EXPECT_EQ(SharedParameters(model),
-            (std::vector<SharedParameter>{
-                {"transformer.wte.weight", {40, 128}, 0, 3}}));
-}
-
-TEST(Description, BertCarriesAMaskBesideAndClassifies) {
-  const ModelDescription model =
-      DescribeModel(Named("roberta"), {16}, 3).value();
-
-  ASSERT_EQ(model.layers.size(), 1u + 2 * 4 + 1);
-  EXPECT_EQ(model.label_shape, Shape{});
-  EXPECT_THAT(BoundaryTensors(model.layers[2]),
-              ElementsAre(SampleTensor{DType::kF32, {16, 128}},
-                          SampleTensor{DType::kU8, {16}}));
-  EXPECT_EQ(model.layers[2].output_bytes, 16 * 128 * 4 + 16);
-  EXPECT_EQ(InputTensors(model, 0),
-            (std::vector<SampleTensor>{{DType::kI64, {16}}}));
-  EXPECT_THAT(
-      ParameterNamesOf(model.layers.back()),
-      ElementsAre("classifier.dense.weight", "classifier.dense.bias",
-                  "classifier.out_proj.weight", "classifier.out_proj.bias"));
-  EXPECT_EQ(ParameterNamesOf(model.layers[1])[0],
-            "roberta.encoder.layer.0.attention.self.query.weight");
 }
 
 TEST(Description, WhatIsBorrowedBeginsAsItsOwner) {

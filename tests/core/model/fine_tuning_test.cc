@@ -15,11 +15,7 @@ namespace paceline {
 namespace {
 
 using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::EndsWith;
-using ::testing::IsSubsetOf;
 using ::testing::StartsWith;
-using ::testing::UnorderedElementsAre;
 
 // Has two blocks, with `changes` as a job file has them.
 ModelDescription Small(const std::string& name, const std::string& changes) {
@@ -36,142 +32,10 @@ ModelDescription Small(const std::string& name, const std::string& changes) {
       .value();
 }
 
-std::set<std::string> Names(const ModelDescription& model, bool trainable) {
-  std::set<std::string> names;
-  for (const Layer& layer : model.layers) {
-    for (const Parameter& parameter : layer.parameters) {
-      EXPECT_FALSE(parameter.trainable && parameter.frozen) << parameter.name;
-      if (parameter.trainable == trainable) names.insert(parameter.name);
-    }
-  }
-  return names;
-}
-
-std::vector<double> BackwardShares(const ModelDescription& model) {
-  std::vector<double> shares;
-  for (const Layer& layer : model.layers) {
-    shares.push_back(layer.backward_share);
-  }
-  return shares;
-}
-
-TEST(Freeze, LeavesTheLastLayersToTrain) {
-  const ModelDescription model = Small("bert", "train.only=last-2");
-
-  EXPECT_THAT(
-      Names(model, true),
-      UnorderedElementsAre("bert.encoder.layer.1.intermediate.dense.weight",
-                           "bert.encoder.layer.1.intermediate.dense.bias",
-                           "bert.encoder.layer.1.output.dense.weight",
-                           "bert.encoder.layer.1.output.dense.bias",
-                           "bert.encoder.layer.1.output.LayerNorm.weight",
-                           "bert.encoder.layer.1.output.LayerNorm.bias",
-                           "bert.pooler.dense.weight", "bert.pooler.dense.bias",
-                           "classifier.weight", "classifier.bias"));
-  // Nothing comes back to the layers below.
-  EXPECT_THAT(BackwardShares(model), ElementsAre(0, 0, 0, 0, 1, 1));
-}
-
-TEST(Freeze, TakesAllLayersForTheLastOnes) {
-  EXPECT_EQ(Names(Small("bert", "train.only=last-6"), false).size(), 0u);
-}
-
-TEST(Freeze, KeepsTheHeadOrTheNormalisations) {
-  EXPECT_THAT(Names(Small("vit", "train.only=head"), true),
-              UnorderedElementsAre("norm.weight", "norm.bias", "head.weight",
-                                   "head.bias"));
-  EXPECT_THAT(Names(Small("roberta", "train.only=norm"), true),
-              Each(testing::HasSubstr("LayerNorm")));
-  const auto resnet = Names(Small("resnet18", "train.only=norm"), true);
-  EXPECT_TRUE(resnet.contains("bn1.weight"));
-  EXPECT_TRUE(resnet.contains("layer2.0.downsample.1.weight"));
-  EXPECT_FALSE(resnet.contains("layer2.0.downsample.0.weight"));
-  EXPECT_FALSE(resnet.contains("fc.weight"));
-}
-
 // Running statistics stay buffers, which the rounds carry.
 TEST(Freeze, LeavesBuffersAlone) {
   EXPECT_TRUE(HasBuffers(Small("resnet18", "train.only=head")));
   EXPECT_FALSE(HasBuffers(Small("gpt", "train.only=head")));
-}
-
-TEST(Freeze, ASharedParameterTrainsWhereItsOwnerDoes) {
-  const ModelDescription head = Small("gpt", "train.only=head");
-  EXPECT_THAT(SharedParameters(head), testing::IsEmpty());
-  EXPECT_EQ(SharedParameters(head, /*frozen_too=*/true).size(), 1u);
-  EXPECT_TRUE(head.layers.back().borrowed[0].frozen);
-  EXPECT_EQ(SharedParameters(Small("gpt", "train.only=last-6")).size(), 1u);
-}
-
-TEST(Lora, PutsAdaptersBesideTheTargetsAndFreezesTheRest) {
-  const ModelDescription model =
-      Small("bert", "model.lora.rank=3; model.lora.targets=value,output.dense");
-
-  EXPECT_THAT(Names(model, true),
-              UnorderedElementsAre(
-                  "bert.encoder.layer.0.attention.self.value.lora_A.weight",
-                  "bert.encoder.layer.0.attention.self.value.lora_B.weight",
-                  "bert.encoder.layer.0.attention.output.dense.lora_A.weight",
-                  "bert.encoder.layer.0.attention.output.dense.lora_B.weight",
-                  "bert.encoder.layer.0.output.dense.lora_A.weight",
-                  "bert.encoder.layer.0.output.dense.lora_B.weight",
-                  "bert.encoder.layer.1.attention.self.value.lora_A.weight",
-                  "bert.encoder.layer.1.attention.self.value.lora_B.weight",
-                  "bert.encoder.layer.1.attention.output.dense.lora_A.weight",
-                  "bert.encoder.layer.1.attention.output.dense.lora_B.weight",
-                  "bert.encoder.layer.1.output.dense.lora_A.weight",
-                  "bert.encoder.layer.1.output.dense.lora_B.weight",
-                  "classifier.weight", "classifier.bias"));
-}
-
-// Each family's names for queries and values; a roberta's head is two maps.
-TEST(Lora, TakesQueriesAndValuesUnlessTold) {
-  const struct {
-    const char* model;
-    std::vector<std::string> maps;  // behind the first adapters
-    std::vector<std::string> head;
-  } kCases[] = {
-      {"bert",
-       {"attention.self.query", "attention.self.value"},
-       {"classifier.weight", "classifier.bias"}},
-      {"roberta",
-       {"attention.self.query", "attention.self.value"},
-       {"classifier.dense.weight", "classifier.dense.bias",
-        "classifier.out_proj.weight", "classifier.out_proj.bias"}},
-      {"gpt", {"attn.c_attn"}, {}},
-      {"vit", {"attn.qkv"}, {"head.weight", "head.bias"}},
-      {"vit_b_16",
-       {"self_attention.in_proj"},
-       {"heads.head.weight", "heads.head.bias"}},
-  };
-  for (const auto& [name, maps, head] : kCases) {
-    const auto trained = Names(Small(name, "model.lora.rank=2"), true);
-    EXPECT_EQ(trained.size(), 2 * 2 * maps.size() + head.size()) << name;
-    EXPECT_THAT(head, IsSubsetOf(trained));
-    for (const std::string& map : maps) {
-      EXPECT_THAT(trained,
-                  testing::Contains(EndsWith("1." + map + ".lora_B.weight")))
-          << name;
-    }
-  }
-}
-
-TEST(Lora, AdaptersCostLittleAndHalveTheBackward) {
-  const ModelDescription plain = Small("gpt", "");
-  const ModelDescription model =
-      Small("gpt", "model.lora.rank=2; model.lora.targets=c_attn,c_fc");
-
-  // The attention has 2 x 8 and 24 x 2, for six tokens.
-  const Layer& attention = model.layers[1];
-  EXPECT_EQ(attention.parameter_bytes,
-            plain.layers[1].parameter_bytes + 4 * (2 * 8 + 24 * 2));
-  EXPECT_EQ(attention.forward_flops,
-            plain.layers[1].forward_flops + 2 * 6 * 2 * (8 + 24));
-  EXPECT_EQ(attention.activation_bytes,
-            plain.layers[1].activation_bytes + 4 * 6 * 2);
-  EXPECT_EQ(model.layers[0].backward_share, 0);
-  EXPECT_GT(attention.backward_share, 0.5);
-  EXPECT_LT(attention.backward_share, 0.7);
 }
 
 TEST(Lora, BeginsAsTheModelWithoutAdapters) {

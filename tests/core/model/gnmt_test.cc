@@ -11,36 +11,11 @@
 namespace paceline {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-
 ModelSpec Spec(int32_t depth = 3) {
   ModelSpec spec = DefaultModel("gnmt");
   spec.depth = depth;
   spec.width = 8;
   return spec;
-}
-
-std::string WhyNotGnmt(const ModelSpec& spec, const Shape& input, int classes) {
-  const auto model = DescribeModel(spec, input, classes);
-  EXPECT_TRUE(model.ok() || absl::IsInvalidArgument(model.status()));
-  return model.ok() ? "nothing" : std::string(model.status().message());
-}
-
-TEST(Gnmt, HasALayerForEachLstmAndOneForAttention) {
-  const ModelDescription model = DescribeModel(Spec(), {12}, 20).value();
-
-  std::vector<std::string> names;
-  for (const Layer& layer : model.layers) names.push_back(layer.name);
-  EXPECT_THAT(
-      names, ElementsAre("encoder.embed", "encoder.0", "encoder.1", "encoder.2",
-                         "decoder.embed", "decoder.0", "decoder.attention",
-                         "decoder.1", "decoder.2", "classifier"));
-  EXPECT_EQ(model.input_dtype, DType::kI64);
-  EXPECT_EQ(model.vocabulary, 20);
-  EXPECT_EQ(model.classes, 20);
-  EXPECT_EQ(model.label_shape, Shape{6});
-  EXPECT_EQ(model.layers.back().output, (Shape{6, 20}));
 }
 
 // Eight LSTM layers of 1024, as MLPerf and PipeDream trained it.
@@ -62,44 +37,6 @@ TEST(Gnmt, ReachesTheSizeThatIsKnownByItsName) {
                         2 * width * width + 2 * width + 1 +  // attention
                         3 * lstm(2 * width) +  // rest of the decoder
                         32320 * (width + 1));  // scores
-}
-
-TEST(Gnmt, SeveralTensorsCrossABoundaryAndTheFloatsComeBack) {
-  const ModelDescription model = DescribeModel(Spec(), {12}, 20).value();
-  const SampleTensor states{DType::kF32, {6, 8}};
-  const SampleTensor mask{DType::kU8, {6}};
-  const SampleTensor target{DType::kI64, {6}};
-
-  EXPECT_THAT(BoundaryTensors(model.layers[0]),
-              ElementsAre(states, mask, target));
-  EXPECT_THAT(GradientTensors(model.layers[0]), ElementsAre(states));
-  EXPECT_THAT(BoundaryTensors(model.layers[4]),
-              ElementsAre(states, mask, states))
-      << "the encoder's output goes beside";
-  EXPECT_THAT(GradientTensors(model.layers[5]), ElementsAre(states, states));
-  EXPECT_THAT(BoundaryTensors(model.layers[6]), ElementsAre(states, states))
-      << "the context alone";
-  EXPECT_THAT(BoundaryTensors(model.layers[7]), ElementsAre(states, states));
-  EXPECT_THAT(BoundaryTensors(model.layers[8]), ElementsAre(states))
-      << "nobody needs it any more";
-  EXPECT_EQ(model.layers[5].output_bytes, 6 * 8 * 4 + 6 + 6 * 8 * 4);
-}
-
-TEST(Gnmt, ImpossibleSizesAreRefusedWithBothNumbers) {
-  EXPECT_THAT(WhyNotGnmt(Spec(0), {12}, 20),
-              HasSubstr("depth must be from 2 to"));
-  EXPECT_THAT(WhyNotGnmt(Spec(1), {12}, 20), HasSubstr("got 1"));
-  EXPECT_EQ(WhyNotGnmt(Spec(2), {12}, 20), "nothing");
-  ModelSpec spec = Spec();
-  spec.width = 0;
-  EXPECT_THAT(WhyNotGnmt(spec, {12}, 20), HasSubstr("width must be from 1"));
-  spec = Spec();
-  spec.vocabulary = 10;
-  EXPECT_THAT(WhyNotGnmt(spec, {12}, 20),
-              HasSubstr("knows 10 tokens, the data set has 20"));
-  EXPECT_THAT(WhyNotGnmt(Spec(), {11}, 20), HasSubstr("samples of shape [11]"));
-  EXPECT_THAT(WhyNotGnmt(Spec(), {1, 28, 28}, 20), HasSubstr("[1, 28, 28]"));
-  EXPECT_EQ(WhyNotGnmt(Spec(), {2}, 2), "nothing") << "the smallest there is";
 }
 
 TEST(Gnmt, OperationsRefuseWhatDoesNotFit) {

@@ -28,25 +28,8 @@ JobSpec SmallJob(const std::string& name, const std::string& changes = "") {
   return job;
 }
 
-std::vector<int> Blocks(const std::string& name) {
-  std::vector<int> blocks;
-  const ModelDescription model = DescribeModel(SmallJob(name)).value();
-  for (const Layer& layer : model.layers) blocks.push_back(layer.block);
-  return blocks;
-}
-
 std::string WhyNot(const std::string& name, int64_t block) {
   return WhyNotSkipped(DescribeModel(SmallJob(name)).value(), block);
-}
-
-TEST(NumberBlocks, JoinsTheHalvesOfATransformersBlock) {
-  for (const char* name : {"vit", "bert", "gpt"}) {
-    EXPECT_THAT(Blocks(name), ElementsAre(-1, 0, 0, 1, 1, -1)) << name;
-  }
-}
-
-TEST(NumberBlocks, CountsTheBlocksOfAResnet) {
-  EXPECT_THAT(Blocks("resnet18"), ElementsAre(-1, 0, 1, 2, 3, 4, 5, 6, 7, -1));
 }
 
 TEST(WhyNotSkipped, RefusesWhatFollowingLayersCouldNotDoWithout) {
@@ -55,22 +38,6 @@ TEST(WhyNotSkipped, RefusesWhatFollowingLayersCouldNotDoWithout) {
   EXPECT_THAT(WhyNot("resnet18", 2), HasSubstr("another shape"));
   EXPECT_THAT(WhyNot("vit", 2), HasSubstr("only blocks 0 to 1"));
   EXPECT_THAT(WhyNot("vgg11", 0), HasSubstr("no residual blocks"));
-}
-
-TEST(SkipStage, LeavesTheParametersOfItsBlockAsTheyAre) {
-  const ModelDescription model =
-      DescribeModel(SmallJob("vit",
-                             "faults[0].kind=skip-stage; "
-                             "faults[0].block=1"))
-          .value();
-
-  for (const Layer& layer : model.layers) {
-    EXPECT_EQ(layer.skipped, layer.block == 1) << layer.name;
-    EXPECT_EQ(layer.forward_flops == 0, layer.skipped) << layer.name;
-    for (const Parameter& parameter : layer.parameters) {
-      EXPECT_EQ(parameter.frozen, layer.skipped) << parameter.name;
-    }
-  }
 }
 
 TEST(SkipStage, IsForEveryModeAndOfNoWorker) {
