@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 READY_SECONDS = 130
 STOP_SECONDS = 30
@@ -230,14 +231,11 @@ class Mesh(Asked):
                                                        listed.splitlines())}
 
 
-class Life:
-    """One process of a daemon.  Times are those of time.time()."""
-
-    def __init__(self, daemon, number, log):
-        self.worker = daemon
-        self.number = number
-        self.log = log
-        self.began = None  # just before the exec
+class Life(NamedTuple):
+    """One process of a daemon."""
+    worker: str
+    number: int
+    log: Path
 
 
 class Daemon:
@@ -279,7 +277,6 @@ class Daemon:
     def _start(self):
         number = len(self.lives)
         life = Life(self.name, number, self._logs / f"{self.name}.{number}.log")
-        life.began = time.time()
         self._process = spawn(life.log, *self._command, start_new_session=True)
         self.lives.append(life)
 

@@ -161,13 +161,8 @@ class Scripts(AccessCase):
         self.soon(lambda: "--no-scripts" in self.job()["why"], self.job)
 
 
-class ScriptsWithoutTls(Scripts):
-    shared = True  # with the tests of another class, as one entry
-    tls = False
-
-
 class AccessWithoutTls(Access):
-    shared = True
+    shared = True  # with the tests of another class, as one entry
     tls = False
 
     def test_the_name_of_a_live_worker_is_not_taken(self):

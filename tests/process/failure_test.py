@@ -40,14 +40,6 @@ class Unhurt(MeshCase):
     light = True
     shared = 2
 
-    def test_missing_data_is_found_before_the_job(self):
-        for path, *says in (("/no/such/folder", "data.path /no/such/folder: "
-                             "No such file or directory on w1, w2"),
-                            (self.folder, "train-images-idx3-ubyte")):
-            self.ended(self.try_submit(SMALL, "data.name=idx",
-                                       f"data.path={path}"), 2,
-                       "nothing was submitted", *says)
-
     def test_random_bytes_on_every_port_hurt_nobody(self):
         before = {worker["pid"] for worker in self.workers()}
         addresses = [self.address, self.http]

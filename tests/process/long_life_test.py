@@ -106,17 +106,3 @@ class LongLife(ProcessCase):
         self.assertIn("upkeep", every)
         for work, count in every.items():
             self.assertEqual(short[work], count, work)
-
-    def test_a_damaged_page_that_no_start_reads_ends_it(self):
-        path = self.coordinator.state / "coordinator.db"
-        pages = path.stat().st_size // 4096
-        with open(path, "r+b") as file:
-            for page in range(pages // 2, pages // 2 + 20):
-                file.seek(page * 4096)
-                file.write(b"\x5a" * 512)
-
-        self.coordinator.start()
-
-        self.assertEqual(self.coordinator.process.wait(60), 1)
-        self.has(self.coordinator.log.read_text(), "ready", "is damaged",
-                 "move the file away")

@@ -19,7 +19,6 @@ import signal
 import struct
 import subprocess
 import tempfile
-import threading
 import time
 import unittest
 import urllib.error
@@ -351,7 +350,7 @@ class ClientCase(ProcessCase):
     def await_idle(self, count):
         self.soon(lambda: sum(each["state"] == "idle"
                               for each in self.workers()) == count,
-                  lambda: self.workers())
+                  self.workers)
 
 
 class MeshCase(ClientCase):
@@ -359,7 +358,6 @@ class MeshCase(ClientCase):
     a class the same one."""
     shared = 0  # workers of the mesh that the tests of a class share
     flags = ()  # of `up`, for that mesh
-    own = 0  # workers of the mesh that each of them has to itself
 
     @classmethod
     def setUpClass(cls):
@@ -378,8 +376,6 @@ class MeshCase(ClientCase):
             self.number = "last"  # until detach()
             self.await_idle(self.shared)
             self.addCleanup(self._stop_jobs)
-        if self.own:
-            self.start(self.own)
 
     def _stop_jobs(self):
         for job in self.jobs():
@@ -411,15 +407,6 @@ class MeshCase(ClientCase):
     @property
     def http(self):
         return self.mesh.addresses["http"]
-
-    @contextlib.contextmanager
-    def without(self, worker):
-        """The worker gets no work meanwhile."""
-        self.good(self.client("node", "drain", worker))
-        try:
-            yield
-        finally:
-            self.good(self.client("node", "undrain", worker))
 
     def background(self, *arguments):
         """A client that goes on beside the test."""
@@ -518,24 +505,3 @@ def stopped(pid):
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
-
-
-@contextlib.contextmanager
-def throttled(pid, share):
-    """The process gets that part of the time meanwhile, as under a quota."""
-    period = 0.1
-    ended = threading.Event()
-
-    def throttle():
-        while not ended.is_set():
-            os.kill(pid, signal.SIGSTOP)
-            ended.wait(period * (1 - share))
-            os.kill(pid, signal.SIGCONT)
-            ended.wait(period * share)
-    thread = threading.Thread(target=throttle)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()

@@ -1,7 +1,6 @@
 """Models of every kind, somebody's own script too, and their weights, which
 leave a mesh as a file that the client itself can read and judge."""
 
-import json
 import os
 import signal
 import time
@@ -140,47 +139,6 @@ model: {{name: {model}}}
 data: {data}
 train: {{steps: 2, batch: 8, micro_batch: 2, optimizer: {{name: adamw}}}}
 """, 1, 2, 4)
-
-    def test_weights_of_one_job_are_where_another_begins(self):
-        job = self.write("""
-model: {name: resnet18, width: 4}
-data: {name: synthetic, shape: [3, 16, 16], classes: 5, train_samples: 32, test_samples: 0}
-train: {steps: 2, batch: 8, micro_batch: 4}
-pipeline: {stages: 2}
-""")
-        self.submit(job)
-        weights = f"model.weights={self.export()}"
-
-        self.submit(job, weights, "train.seed=7")
-        other_classes = self.try_submit(job, weights, "data.classes=6")
-        self.submit(job, weights, "data.classes=6", "model.reset_head=true")
-
-        self.ended(other_classes, 2, "fc.weight [5, 32], need [6, 32]",
-                   "model.reset_head: true")
-
-    def test_weights_of_a_job_are_exported_checked_and_inspected(self):
-        file = str(self.folder / "w.safetensors")
-        job = self.submit(self.write("""
-model: {name: lenet}
-data: {name: synthetic, train_samples: 64, test_samples: 32}
-train: {steps: 2, batch: 32, micro_batch: 16}
-pipeline: {stages: 2}
-"""))
-
-        # Here -o is the file's.
-        exporting = self.client("--output", "json", "job", "export", "last",
-                                "--output-file", file)
-        weights = self.ask("model", "inspect", file)
-
-        self.good(exporting)
-        exported = json.loads(exporting.stdout)
-        self.assertEqual(exported["sha256"], job["weights_sha256"])
-        self.assertEqual(weights["sha256"], job["weights_sha256"])
-        self.assertEqual(weights["bytes"], exported["bytes"])
-        self.assertEqual(len(weights["tensors"]), exported["tensors"])
-        self.assertGreaterEqual(
-            weights["values"], self.ask("model", "inspect",
-                                        "lenet")["parameters"])
 
     def test_weights_are_pruned_by_steps_on_the_mesh_and_learn_from_the_whole_model(
             self):

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 
-from mesh_case import ENDLESS, JOB, MeshCase, throttled
+from mesh_case import ENDLESS, JOB, MeshCase
 
 
 class Moves(MeshCase):
@@ -68,27 +68,6 @@ pipeline: {stages: 3}
             self.assertEqual(document[key], expected[key], events)
         base = int(events.split("attempt 2 begins from step ")[1].split()[0])
         self.assertGreater(base, 0, events)
-
-    def test_a_throttled_replica_gets_a_smaller_share(self):
-        self.detach("""
-kind: infer
-model: {name: vit, depth: 6, width: 64, heads: 4, patch: 7}
-data: {name: synthetic, test_samples: 1000000}
-infer: {micro_batch: 4, outputs: false}
-pipeline: {cuts: [3], workers: [w3, w1, w2], replicas: [1, 2]}
-""")
-        self.await_step_after(100)
-        with throttled(self.pid_of_worker("w2"), 0.05):
-            self.await_event("there is a better plan")
-            self.soon(lambda: self.job()["attempt"] >= 2
-                      and self.share("w2") < 0.8 * self.share("w1"),
-                      self.job)
-        self.await_more_steps(20)
-        self.stop()
-
-    def share(self, worker):
-        return next(each["placements"][0]["share"]
-                    for each in self.job()["workers"] if each["name"] == worker)
 
     def test_a_stream_goes_on_from_a_batch_end(self):
         self.detach(JOB, "pipeline.schedule=pipedream", "pipeline.stages=2",

@@ -33,11 +33,11 @@ class Planning(MeshCase):
 
     def test_measures_every_layer_of_every_worker_and_their_links(self):
         profile = self.ask("profile", "--model", "lenet", "--batch", "16",
-                           "--all")
+                           "--all", "--set", "precision=bf16")
 
         self.assertEqual(len(profile["profiles"]), 3, profile)
         for one in profile["profiles"]:
-            self.assertEqual(one["micro_batch"], 16)
+            self.assertEqual((one["micro_batch"], one["dtype"]), (16, "bf16"))
             self.assertGreater(len(one["layers"]), 3)
             self.assertGreater(one["layers"][0]["forward_seconds"], 0)
             self.assertGreater(one["layers"][-1]["backward_seconds"], 0)
@@ -136,12 +136,6 @@ class Planning(MeshCase):
         self.assertAlmostEqual(test_loss(bf16), test_loss(fp32), delta=0.02)
         self.assertNotEqual(bf16["weights_sha256"], fp32["weights_sha256"])
         self.assertEqual(bf16["weights_sha256"], alone["weights_sha256"])
-
-    def test_profiles_are_of_the_jobs_precision(self):
-        profiles = self.ask("profile", "--model", "lenet", "--batch", "16",
-                            "--set", "precision=bf16")["profiles"]
-
-        self.assertEqual([one["dtype"] for one in profiles], 3 * ["bf16"])
 
 
 class Unprofiled(MeshCase):

@@ -66,19 +66,9 @@ class Recovery(MeshCase):
         self.assertEqual(steps, list(range(steps[0], steps[-1] + 1)))
         self.assertEqual(document["attempt"], 1, self.events())
 
-    def test_the_last_of_two_machines_goes_on_alone(self):
-        with self.without("w3"), self.without("w4"):
-            self.begin(JOB, "pipeline.stages=2")
-
-            self.kill("w1")
-
-            self.await_event("attempt 2 begins from step")
-            self.expect_undisturbed(JOB, "pipeline.stages=2")
-
 
 class Replicas(MeshCase):
     """Stage 0 on w1, stage 1 on w2 and w3."""
-    own = 3
 
     JOB = JOB.replace(
         # Without kinks, at which sums that round otherwise would part.
@@ -99,6 +89,7 @@ class Replicas(MeshCase):
         return one
 
     def test_train_as_one_process_and_do_without_one_of_them(self):
+        self.start(3)
         whole = self.submit(self.JOB)
         one = self.expect_as_one_process(whole)
         self.assertEqual(whole["test_accuracy"], one["test_accuracy"])
@@ -119,9 +110,9 @@ class Replicas(MeshCase):
 class RecoveryByTheClock(MeshCase):
     alone = True
     light = True
-    own = 3
 
     def test_a_worker_that_stands_still_below_the_lease_is_the_one_it_was(self):
+        self.start(3)
         self.begin(SMALL)
 
         with stopped(self.pid_of_worker("w2")):

@@ -2,6 +2,7 @@
 which breaks in the middle: they take their time, and go on from the byte
 reached."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -16,6 +17,12 @@ BUFFER = 32_768
 # The state of its largest layer takes 13 s over such a link.
 JOB = (SMALL, "model.hidden=[256,16]", "train.optimizer.name=sgd",
        "pipeline.stages=1", ENDLESS)
+
+
+def end(*sockets):
+    for each in sockets:
+        with contextlib.suppress(OSError):  # it has ended
+            each.shutdown(socket.SHUT_RDWR)
 
 
 class SlowLink:
@@ -36,11 +43,7 @@ class SlowLink:
 
     def cut(self):
         """Ends all connections; new ones come through."""
-        for each in self._sockets:
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # it has ended
+        end(*self._sockets)
 
     def close(self):
         self._listener.close()
@@ -76,20 +79,14 @@ class SlowLink:
 
     def _pass_on(self, source, sink):
         free_at = time.monotonic()
-        try:
+        with contextlib.suppress(OSError):  # it was cut
             while data := source.recv(4096):
                 free_at = max(free_at, time.monotonic()) + \
                     len(data) / BYTES_PER_SECOND
                 time.sleep(max(0, free_at - time.monotonic()))
                 sink.sendall(data)
                 self.passed += len(data)
-        except OSError:
-            pass  # it was cut
-        for each in (source, sink):
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # the other direction has done so
+        end(source, sink)
 
 
 class SlowLinks(DaemonsCase):

@@ -64,7 +64,3 @@ class QuietBench(unittest.TestCase):
             self.assertEqual(bed.commands, [
                 ("1,2,4", False), ("1,2,4", True),
                 *((words, True) for words in asked)])
-
-
-if __name__ == "__main__":
-    unittest.main()
