@@ -15,7 +15,10 @@ enum class JointFlaw : uint8_t {
   kStopAtReportedStep,  // a stop keeps a step that a member has reported
   kMixDepositors,       // gossip: any process's pieces make a cut
   kFloorIsBase,         // the furthest step of a group is its base
+  // No mistake of its own: nothing that is known and not mended is passed over
+  // (World::PassOver()).
+  kPassOverNothing,
 };
-constexpr int kJointFlaws = 7;
+constexpr int kJointFlaws = 8;
 
 }  // namespace paceline

@@ -14,23 +14,11 @@ using recover_world::Fault;
 using recover_world::kFaults;
 using recover_world::kMs;
 
-v1::RunState::Phase ToProto(WorkPhase phase) {
-  switch (phase) {
-    case WorkPhase::kIdle:
-      return v1::RunState::PHASE_UNSPECIFIED;
-    case WorkPhase::kGathering:
-      return v1::RunState::PHASE_PREPARING;
-    case WorkPhase::kRunning:
-      return v1::RunState::PHASE_RUNNING;
-    case WorkPhase::kStopped:
-      return v1::RunState::PHASE_STOPPED;
-    case WorkPhase::kDone:
-      return v1::RunState::PHASE_DONE;
-    case WorkPhase::kFailed:
-      return v1::RunState::PHASE_FAILED;
-  }
-  return v1::RunState::PHASE_UNSPECIFIED;
-}
+// By WorkPhase.
+constexpr v1::RunState::Phase kPhases[] = {
+    v1::RunState::PHASE_UNSPECIFIED, v1::RunState::PHASE_PREPARING,
+    v1::RunState::PHASE_RUNNING,     v1::RunState::PHASE_STOPPED,
+    v1::RunState::PHASE_DONE,        v1::RunState::PHASE_FAILED};
 
 recover_world::WorldOptions BaseOptions(const WorldOptions& options) {
   recover_world::WorldOptions base;
@@ -171,7 +159,7 @@ void World::SendDown(const MemberId& to, const JobOrder& order) {
   // An attempt that is stored at once has given a newer one meanwhile.
   const JobOrder* const newest = job_->OrderOf(to);
   if (newest != nullptr && newest->number > order.number) return;
-  Outgoing outgoing{issued_, to, order, std::nullopt, kept_.view.id};
+  Outgoing outgoing{issued_, to, order, std::nullopt};
   if (order.run.has_value()) outgoing.group = GroupOrderOf(to);
   if (!outgoing.group.has_value()) outgoing.order.run.reset();
   sent_[to] = outgoing.group;
@@ -248,8 +236,7 @@ void World::RestoreJob() {
   reached_ = 0;
   Base::RestoreJob();
   kept_ = disk_;
-  // It does not know any more whom it did not trust, and which steps were torn.
-  forgiven_ = forgiven_ || corrupted_;
+  if (corrupted_) PassOver();
   if (disk_.attempt != rows_.back().attempt) {
     return Fail("attempt ", rows_.back().attempt,
                 " is stored without its first view");
@@ -296,8 +283,8 @@ void World::SeeReport(Worker& /*worker*/, JobReport& report) {
   if (report.phase == WorkPhase::kFailed && group_->Has(id)) {
     group_->OnGone(id, GroupExit::kFailed, std::string(report.error.message()));
   } else if (report.attempt > 0) {
-    group_->OnReport(id, ToProto(report.phase), said_->member, said_->progress,
-                     Now());
+    group_->OnReport(id, kPhases[static_cast<int>(report.phase)], said_->member,
+                     said_->progress, Now());
   }
   group_->OnTick(Now());
   TakeNews();
@@ -451,7 +438,8 @@ void World::CheckWatchdogs() {
 void World::MakeCheckpoint() {
   if (fetching_ || finished_ || !job_->floor().has_value()) return;
   const Cut safe = *job_->floor();
-  if (safe == Cut()) return;
+  // The states after the last step are compared before the job is saved.
+  if (safe == Cut() || safe.step == last_step_) return;
   const int64_t last = std::max(checkpoint_.step, failed_at_);
   const bool is_due =
       checkpoint_every_ > 0 &&
@@ -631,11 +619,13 @@ void World::CheckRow(const StoreAttempt& store) {
     if (!worker.alive() || link == links_.end() || worker.job != job_number_) {
       continue;
     }
+    const bool leaves_job = MemberOf(worker).job != job_number_;
+    const int64_t runs = leaves_job ? 0 : worker.ordered_attempt();
     if (!link->second.lost) {
       const bool has_pieces =
           !worker.pieces.empty() &&
           worker.pieces.rbegin()->first.cut.attempt >= attempt;
-      if (has_pieces || worker.ordered_attempt() >= attempt) {
+      if (has_pieces || runs >= attempt) {
         Fail("attempt ", attempt, " is known to ", worker, " already");
       }
       continue;
@@ -643,8 +633,7 @@ void World::CheckRow(const StoreAttempt& store) {
     // One that has a later state may come back.
     const absl::Duration lost =
         absl::Microseconds(now_us() - link->second.lost_at_us);
-    if (base.step < reached_ && worker.ordered_attempt() == attempt - 1 &&
-        worker.ordered_attempt() == job_->attempt() &&
+    if (base.step < reached_ && runs == job_->attempt() &&
         worker.step > base.step && excluded_.count(worker.id()) == 0 &&
         (worker.cut || worker.frozen()) &&
         lost < return_period_ - absl::Milliseconds(20)) {
@@ -676,23 +665,17 @@ world::Coverage WorldResult::NewCoverage() {
         row.cells.assign(row.cells.size(), '-');
       }
     }
-    made->tables.push_back({"of a group",
-                            {{"view", "xx"},
-                             {"join", "xx"},
-                             {"evicted", "xx"},
-                             {"drained", "xx"},
-                             {"mismatch", "x-"},
-                             {"torn", "x-"},
-                             {"lost", "xx"},
-                             {"adopted", "xx"},
-                             {"not adopted", "xx"},
-                             {"restored", "xx"},
-                             {"checkpoint", "xx"},
-                             {"export", "xx"},
-                             {"resumed", "xx"},
-                             {"from a checkpoint", "xx"},
-                             {"goes back", "xx"}},
-                            {"rounds", "gossip"}});
+    world::Table group{"of a group", {}, {"rounds", "gossip"}};
+    for (const char* const name :
+         {"view", "join", "evicted", "drained", "mismatch", "torn", "lost",
+          "adopted", "not adopted", "restored", "checkpoint", "export",
+          "resumed", "from a checkpoint", "goes back"}) {
+      group.rows.push_back({name, "xx"});
+    }
+    for (const Moment only_rounds : {Moment::kMismatch, Moment::kTorn}) {
+      group.rows[static_cast<int>(only_rounds)].cells = "x-";
+    }
+    made->tables.push_back(group);
     return made;
   }();
   return world::Coverage(*tables);

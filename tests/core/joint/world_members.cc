@@ -208,6 +208,7 @@ void World::BeginRun(Worker& worker) {
     worker.step = run.base.step;
     member.state = {options_.seed, 0, false};
     if (run.base != Cut()) {
+      if (accused_.count(worker.id()) > 0) PassOver();
       CheckUse(Word(worker), run.base, layers);
       const Origin& origin = origins_[layers.at(0)];
       member.state = {origin.state, worker.step, origin.tainted};
@@ -270,10 +271,9 @@ void World::KeepState(Worker& worker, bool /*keep_state*/) {
   Member& member = MemberOf(worker);
   if (member.has_state && worker.phase != WorkPhase::kFailed &&
       member.job == worker.job && member.state_step > worker.run->base.step) {
-    // It leaves before the others have compared, or others copy it.
     if (member.state.tainted &&
         (accused_.count(worker.id()) == 0 || IsFollowed(worker.id()))) {
-      forgiven_ = true;
+      PassOver();
     }
     DepositState(worker, member.state_step, member.state);
   }
@@ -538,8 +538,7 @@ void World::OnState(Worker& worker, int64_t steps, bool took_over) {
   const auto confirmed = std::exchange(member.unconfirmed, std::nullopt);
   if (took_over || member.job != worker.job) return;
   if (confirmed.has_value()) {
-    // Rounds do not always compare the states, though they commit.
-    forgiven_ = forgiven_ || confirmed->second.tainted;
+    if (confirmed->second.tainted) PassOver();
     DepositState(worker, confirmed->first, confirmed->second);
   }
   if (!IsDue(member, steps)) return;

@@ -108,7 +108,6 @@ class World final : public recover_world::World {
     MemberId to;
     JobOrder order;
     std::optional<GroupOrder> group;
-    ViewId view;
   };
 
   // --- world_members.cc: a worker's process ---
@@ -223,6 +222,18 @@ class World final : public recover_world::World {
   void AskExport(bool stops);
   void ResumeJob();
   bool Corrupt(Worker& worker);
+  // A wrong state may be used from now on, since the product does not see it:
+  //   - a round commits without comparing all states, where a hash was late or
+  //     a leveller has brought its result;
+  //   - a member that leaves deposits what nobody has compared, and copies of
+  //     that count even if the coordinator does not trust the member;
+  //   - a member that is not trusted begins the next attempt from its own
+  //     store;
+  //   - a coordinator that starts anew knows neither whom the last one did not
+  //     trust nor which steps were torn.
+  void PassOver() {
+    forgiven_ = forgiven_ || joint_.flaw != JointFlaw::kPassOverNothing;
+  }
   // The layers are used: as a base, a checkpoint or a result.
   void CheckUse(const std::string& by, Cut cut,
                 const std::map<int, uint64_t>& layers);
