@@ -4,32 +4,20 @@
 #include <set>
 
 #include "core/data/data_sets.h"
-#include "tests/worker/data/data_files.h"
+#include "tests/support/golden.h"
+#include "tests/worker/data/data_script.h"
 #include "worker/data/synthetic.h"
 
 namespace paceline {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
 
-std::string Little16(const std::vector<int>& tokens) {
-  std::string bytes;
-  for (const int token : tokens) {
-    bytes += static_cast<char>(token);
-    bytes += static_cast<char>(token >> 8);
-  }
-  return bytes;
+std::string Play(const std::string& script) {
+  return DataScript().Play(script);
 }
 
-std::string BytesUpTo(int count) {
-  std::string text;
-  for (int i = 0; i < count; ++i) text += static_cast<char>(i);
-  return text;
-}
+TEST(Texts, AreReadAsTheyLie) { ExpectAnswers("worker/texts", Play); }
 
 // A sample: its tokens and its labels, in a row.
 using TokenSample = std::vector<int64_t>;
@@ -37,8 +25,8 @@ using Samples = std::set<TokenSample>;
 
 class TokensTest : public DataTest {
  protected:
-  explicit TokensTest(const std::string& name = "text", int block = 4) {
-    Take(name, block);
+  TokensTest() {
+    Take("text", 4);
     spec_.data.test_fraction = 0;
     spec_.train.batch = 64;
     spec_.train.micro_batch = 64;
@@ -78,129 +66,16 @@ class TokensTest : public DataTest {
   }
 };
 
-TEST_F(TokensTest, CutsBytesIntoBlocksAndSaysWhatFollows) {
-  folder_.Write("input.txt", "abcdefghijk\xff");
-  EXPECT_THAT(Splits(),
-              ElementsAre(Samples{{'a', 'b', 'c', 'd', 'b', 'c', 'd', 'e'},
-                                  {'e', 'f', 'g', 'h', 'f', 'g', 'h', 'i'}}))
-      << "the rest is less than a block and one";
-
-  folder_.Write("input.txt", "abcde");
-  EXPECT_EQ(Splits()[0].size(), 1u) << "just one block";
-}
-
-TEST_F(TokensTest, InferenceTakesTheEndOfATextAndSpeaksOfNoTraining) {
-  spec_.kind = "infer";
-  for (const auto& [text, fraction, refusal] :
-       {std::tuple{"abcdefghij", 0.9, ""},
-        {"abcdefghij", 1.0, ""},
-        {"abcd", 1.0,
-         "what is to be predicted has 4 tokens, a block of 4 needs 5; lower "
-         "data.block"},
-        {"abcd", 0.5,
-         "has 2 tokens, a block of 4 needs 5; lower data.block; "
-         "data.test_fraction 1 takes all of it"},
-        {"abcdefghij", 0.0, "data.test_fraction 1 takes all of a text"}}) {
-    folder_.Write("input.txt", text);
-    spec_.data.test_fraction = fraction;
-
-    const absl::Status opened = OpenBatchSource(spec_, {}).status();
-
-    if (*refusal == '\0') {
-      EXPECT_TRUE(opened.ok()) << opened;
-      continue;
-    }
-    EXPECT_THAT(std::string(opened.message()),
-                AllOf(HasSubstr(refusal), Not(HasSubstr("training"))));
-  }
-}
-
-TEST_F(TokensTest, SaysWhatIsWrongWithAText) {
-  const struct {
-    std::string text;
-    const char* tokens;
-    int classes;
-    double test_fraction;
-    std::vector<const char*> why;
-  } kBad[] = {
-      {"abcd",
-       "byte",
-       256,
-       0,
-       {"training split has 4 tokens", "needs 5", "lower data.block"}},
-      {"", "byte", 256, 0, {"has 0 tokens"}},
-      {std::string(49, 'x'),
-       "byte",
-       256,
-       0.1,
-       {"test split has 4 tokens", "data.test_fraction"}},
-      {"abcdefghij",
-       "character",
-       9,
-       0,
-       {"10 different characters", "data.classes is 9"}},
-      {Little16({1, 2, 3, 4, 100, 5}),
-       "uint16",
-       100,
-       0,
-       {"token 100 at position 4", "data.classes is 100"}},
-      {Little16({1, 2, 3, 4, 5}) + "x", "uint16", 256, 0, {"has 11 bytes"}},
-      {"abcdefghij", "words", 256, 0, {"data.tokens: unknown kind of tokens"}},
-      {"abc\xff", "character", 256, 0, {"is not UTF-8 at byte 3; "}},
-  };
-  for (const auto& bad : kBad) {
-    folder_.Write("input.txt", bad.text);
-    spec_.data.tokens = bad.tokens;
-    spec_.data.classes = bad.classes;
-    spec_.data.test_fraction = bad.test_fraction;
-    const std::string refusal = Refusal();
-    for (const char* why : bad.why) EXPECT_THAT(refusal, HasSubstr(why));
-  }
-  for (const std::string text :
-       {"abc\x80", "abc\xc3", "abc\xc3(", "abc\xc0\x80", "abc\xed\xa0\x80",
-        "abc\xf4\x90\x80\x80", "abc\xe2\x82"}) {
-    folder_.Write("input.txt", text);
-    EXPECT_THAT(Refusal(), HasSubstr("is not UTF-8 at byte "));
-  }
-}
-
-TEST_F(TokensTest, EvaluatesOnTheEndOfTheFileOrOnAllOfIt) {
-  folder_.Write("input.txt", BytesUpTo(100));
-  spec_.data.test_fraction = 0.25;
-  const auto all = WalkAll(spec_);
-  ASSERT_EQ(all.size(), 2u);
-  EXPECT_THAT(all[0][0].shape, ElementsAre(18, 4)) << "of 75 tokens";
-  EXPECT_THAT(all[1][0].shape, ElementsAre(6, 4)) << "of 25 tokens";
-  EXPECT_EQ(all[1][0].As<int64_t>()[0], 75);
-  EXPECT_EQ(all[1][1].As<int64_t>().back(), 99);
-  for (const int64_t token : all[0][1].As<int64_t>()) EXPECT_LT(token, 75);
-
-  spec_.data.test_fraction = 1;  // for inference
-  const auto whole = WalkAll(spec_);
-  ASSERT_EQ(whole.size(), 2u);
-  EXPECT_THAT(whole[1][0].shape, ElementsAre(24, 4)) << "of 100 tokens";
-  EXPECT_EQ(whole[1][0].As<int64_t>()[0], 0);
-}
-
 TEST_F(TokensTest, ShufflesBlocksAnewEveryEpoch) {
-  folder_.Write("input.txt", BytesUpTo(200));
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += static_cast<char>(i);
+  folder_.Write("input.txt", text);
   spec_.train.epochs = 2;
   const auto all = WalkAll(spec_);
 
   EXPECT_NE(BytesOf({all[0]}), BytesOf({all[1]}));
   spec_.data.workers = 5;
   EXPECT_TRUE(BytesOf(WalkAll(spec_)) == BytesOf(all));
-}
-
-TEST_F(TokensTest, NumbersCharactersByTheirRank) {
-  folder_.Write("input.txt",
-                "c\xc3\xa4"
-                "a\xf0\x9f\x9a\xb2"
-                "a");  // cäa🚲a
-  spec_.data.tokens = "character";
-  spec_.data.classes = 4;
-
-  EXPECT_THAT(Splits(), ElementsAre(Samples{{1, 2, 0, 3, 2, 0, 3, 0}}));
 }
 
 TEST_F(TokensTest, ReadsCharactersThatTwoPiecesOfTheFileShare) {
@@ -219,66 +94,17 @@ TEST_F(TokensTest, ReadsTokensOfTwoBytesInSeveralReads) {
   spec_.data.classes = 65536;
   SetBlock(10'000);
   std::vector<int> tokens;
-  for (int i = 0; i < 10'001; ++i) tokens.push_back(i * 5 % 65536);
-  folder_.Write("input.txt", Little16(tokens));
+  std::string bytes;
+  for (int i = 0; i < 10'001; ++i) {
+    tokens.push_back(i * 5 % 65536);
+    bytes += static_cast<char>(tokens.back());
+    bytes += static_cast<char>(tokens.back() >> 8);
+  }
+  folder_.Write("input.txt", bytes);
   TokenSample expected(tokens.begin(), tokens.end() - 1);
   expected.insert(expected.end(), tokens.begin() + 1, tokens.end());
 
   EXPECT_EQ(Splits(), std::vector<Samples>{{expected}});
-}
-
-TEST_F(TokensTest, TakesTheTwoFilesOfAFolder) {
-  spec_.data.path = folder_.path();
-  spec_.data.tokens = "character";
-  folder_.Write("train.txt", "bbbbb");
-  folder_.Write("val.txt", "ababa");
-  EXPECT_THAT(Splits(), ElementsAre(Samples{{1, 1, 1, 1, 1, 1, 1, 1}},
-                                    Samples{{0, 1, 0, 1, 1, 0, 1, 0}}))
-      << "characters of both have the same numbers";
-
-  spec_.data.tokens = "uint16";
-  folder_.Write("train.bin", Little16({1, 2, 3, 4, 5}));
-  folder_.Write("val.bin", Little16({6, 7, 8, 9, 10}));
-  EXPECT_THAT(Splits(), ElementsAre(Samples{{1, 2, 3, 4, 2, 3, 4, 5}},
-                                    Samples{{6, 7, 8, 9, 7, 8, 9, 10}}));
-  folder_.Write("val.bin", Little16({6, 7}));
-  EXPECT_THAT(Refusal(), HasSubstr("test split has 2 tokens"));
-}
-
-TEST_F(TokensTest, SaysWhatIsNotUsedAndWhatIsNoText) {
-  const auto notes = [this](const std::string& text) {
-    folder_.Write("input.txt", text);
-    const auto source = OpenBatchSource(spec_);
-    EXPECT_TRUE(source.ok()) << source.status();
-    return source.ok() ? (*source)->Facts().notes : std::vector<std::string>();
-  };
-  EXPECT_THAT(notes("abcdefghi"), IsEmpty()) << "two blocks and what follows";
-
-  EXPECT_THAT(notes("abcdefghijk"),
-              ElementsAre(HasSubstr("the last 2 tokens for training and 0")));
-  EXPECT_THAT(notes("abcdef\r\n\n"), ElementsAre(HasSubstr("CR LF")));
-  EXPECT_THAT(notes("\xef\xbb\xbf"
-                    "abcdef"),
-              ElementsAre(HasSubstr("byte-order mark")));
-  EXPECT_THAT(notes(std::string("\xff\xfe"
-                                "a\0b\0c\0z",
-                                9)),
-              ElementsAre(HasSubstr("UTF-16")));
-}
-
-TEST_F(TokensTest, AByteOrderMarkIsNoCharacter) {
-  spec_.data.tokens = "character";
-  folder_.Write("input.txt",
-                "\xef\xbb\xbf"
-                "abcde");
-
-  EXPECT_THAT(Splits(), ElementsAre(Samples{{0, 1, 2, 3, 1, 2, 3, 4}}));
-  EXPECT_EQ(OpenBatchSource(spec_).value()->Facts().classes,
-            "U+0061\nU+0062\nU+0063\nU+0064\nU+0065");
-  folder_.Write("input.txt", std::string("\xff\xfe"
-                                         "a\0b\0c\0",
-                                         8));
-  EXPECT_THAT(Refusal(), HasSubstr("is UTF-16; save it as UTF-8"));
 }
 
 TEST_F(TokensTest, KnowsAFileByItsBytes) {
@@ -295,86 +121,10 @@ TEST_F(TokensTest, KnowsAFileByItsBytes) {
   EXPECT_NE(before, 0u);
 }
 
-TEST_F(TokensTest, NamesWhatElseIsInTheFolder) {
-  spec_.data.path = folder_.path();
-  folder_.Write("train.txt", "bbbbb");
-  folder_.Write("val.txt", "ababa");
-  folder_.Write("more.txt", "ababa");
-
-  EXPECT_THAT(OpenBatchSource(spec_).value()->Facts().notes,
-              ElementsAre(AllOf(HasSubstr("1 file is not used"),
-                                HasSubstr("more.txt"))));
-}
-
-class TextLabelsTest : public TokensTest {
- protected:
-  TextLabelsTest() : TokensTest("text-labels", 6) { spec_.data.classes = 12; }
-};
-
-TEST_F(TextLabelsTest, BeginsCutsAndFillsUp) {
-  spec_.data.padding = 1;
-  folder_.Write("input.txt", "0\tab\n11\tabcdefgh\n3\t\n3\ta\tb");
-
-  EXPECT_THAT(Splits(), ElementsAre(Samples{{2, 'a', 'b', 1, 1, 1, 0},
-                                            {2, 'a', 'b', 'c', 'd', 'e', 11},
-                                            {2, 1, 1, 1, 1, 1, 3},
-                                            {2, 'a', '\t', 'b', 1, 1, 3}}));
-}
-
-TEST_F(TextLabelsTest, TheLastLinesAreTheTestSplitOrAFileOfTheirOwn) {
-  spec_.data.test_fraction = 0.5;
-  folder_.Write("input.txt", "0\ta\n1\tb\n2\tc\n3\td\n");
-  auto splits = Splits();
-  ASSERT_EQ(splits.size(), 2u);
-  EXPECT_EQ(splits[0].size(), 2u);
-  EXPECT_TRUE(splits[1].contains({2, 'd', 0, 0, 0, 0, 3}));
-
-  folder_.Write("two/train.txt", "0\ta\n1\tb\n2\tc\n");
-  folder_.Write("two/val.txt", "4\te\n");
-  spec_.data.path = folder_.Path("two");
-  splits = Splits();
-  ASSERT_EQ(splits.size(), 2u);
-  EXPECT_EQ(splits[0].size(), 3u);
-  EXPECT_EQ(splits[1], (Samples{{2, 'e', 0, 0, 0, 0, 4}}));
-}
-
-// Nobody trains on them: they may have no label.
-TEST_F(TextLabelsTest, AMarkAtTheBeginningAndReturnsAtTheEndsAreNoText) {
-  SetBlock(4);
-  folder_.Write("input.txt", "0\ta\n1\tb\rc\n");
-  const auto plain = Splits();
-  folder_.Write("input.txt",
-                "\xef\xbb\xbf"
-                "0\ta\r\n1\tb\rc\r\n");
-
-  EXPECT_EQ(Splits(), plain);
-
-  folder_.Write("input.txt", std::string("\xff\xfe"
-                                         "0\0\t\0a\0\n\0",
-                                         10));
-  EXPECT_THAT(Refusal(), HasSubstr("is UTF-16; save it as UTF-8"));
-}
-
-TEST_F(TextLabelsTest, SaysThatTheLinesAreSortedOrCut) {
-  spec_.data.test_fraction = 0.25;
-  const auto notes = [this](const std::string& text) {
-    folder_.Write("input.txt", text);
-    return OpenBatchSource(spec_).value()->Facts().notes;
-  };
-  EXPECT_THAT(notes("0\ta\n1\tb\n0\tc\n1\td\n"), IsEmpty());
-
-  EXPECT_THAT(notes("0\ta\n0\tb\n1\tc\n1\td\n"),
-              ElementsAre(AllOf(HasSubstr("sorted by label"),
-                                HasSubstr("evaluation gets the labels 1 and "
-                                          "training 0, 1"))));
-  EXPECT_THAT(notes("0\ta\n0\tb\n0\tc\n1\td\n"),
-              ElementsAre(HasSubstr("sorted by label")));
-  EXPECT_THAT(notes("0\tabcdefghijklmnopqrst\n1\tb\n0\tc\n1\td\n"),
-              ElementsAre(HasSubstr("the ends of 1 of 4 lines are not used")));
-}
-
 // Only some parts of a large text were hashed.
-TEST_F(TextLabelsTest, KnowsEachLineOfALargeFile) {
+TEST_F(TokensTest, KnowsEachLineOfALargeFile) {
+  Take("text-labels", 6);
+  spec_.data.test_fraction = 0;
   constexpr size_t kLine = 1 << 20;
   constexpr int kLines = 66;
   std::string text;
@@ -394,85 +144,9 @@ TEST_F(TextLabelsTest, KnowsEachLineOfALargeFile) {
   }
 }
 
-TEST_F(TextLabelsTest, AllLinesMayBeForInference) {
-  folder_.Write("input.txt", "0\ta\n-100\tb\n");
-  EXPECT_THAT(Refusal(), HasSubstr("line 2 has label -100, none, from which "
-                                   "nothing can be learnt"));
-
-  spec_.kind = "infer";
-  spec_.data.test_fraction = 1;
-  const auto splits = Splits();
-
-  ASSERT_EQ(splits.size(), 2u);
-  EXPECT_EQ(splits[1],
-            (Samples{{2, 'a', 0, 0, 0, 0, 0}, {2, 'b', 0, 0, 0, 0, kNoLabel}}));
-  for (const char* label : {"-1", "--100", "-", "1-00"}) {
-    folder_.Write("input.txt", absl::StrCat(label, "\ta\n"));
-    EXPECT_THAT(Refusal(), HasSubstr("line 1 does not begin with a label"))
-        << label;
-  }
-}
-
-TEST_F(TextLabelsTest, NamesTheLineThatIsWrong) {
-  const std::pair<std::string, const char*> kBad[] = {
-      {"0\ta\nhello\n", "line 2 does not begin with a label"},
-      {"0\ta\n-1\tb\n", "line 2 does not begin with a label"},
-      {"\ta\n", "line 1 does not begin with a label"},
-      {"12\ta\n", "line 1 has label 12, the job's data.classes is 12"},
-      {"99999999999\ta\n", "line 1 does not begin with a label"},
-      {"0\ta\n1\n", "line 2 has no tabulator"},
-      {"0\ta\n\n1\tb\n", "line 2 has no tabulator"},
-      {"0\ta\n1", "line 2 has no tabulator"},
-      {std::string("0\ta\n1\tb\0c\n", 10), "line 2 has a byte 0 in its text"},
-      {"", "has 0 lines for training"},
-  };
-  for (const auto& [text, why] : kBad) {
-    folder_.Write("input.txt", text);
-    EXPECT_THAT(Refusal(), AllOf(HasSubstr("input.txt"), HasSubstr(why)))
-        << text;
-  }
-  spec_.data.test_fraction = 0.1;
-  folder_.Write("input.txt", "0\ta\n1\tb\n");
-  EXPECT_THAT(Refusal(), HasSubstr("0 for evaluation"));
-}
-
 constexpr int64_t kPairBlock = 5;
 
-class PairsTest : public TokensTest {
- protected:
-  PairsTest() : TokensTest("text-pairs", kPairBlock) {}
-};
-
-TEST_F(PairsTest, BeginEndFillUpAndAreCut) {
-  folder_.Write("input.txt", "ab\txyz\nabcdefg\tuvwxyz\na\t\nb\ta\tb");
-
-  const int64_t no = kNoLabel;
-  EXPECT_THAT(
-      Splits(),
-      ElementsAre(Samples{
-          {'a', 'b', 0, 0, 0, 2, 'x', 'y', 'z', 0, 'x', 'y', 'z', 3, no},
-          {'a', 'b', 'c', 'd', 'e', 2, 'u', 'v', 'w', 'x', 'u', 'v', 'w', 'x',
-           3},
-          {'a', 0, 0, 0, 0, 2, 0, 0, 0, 0, 3, no, no, no, no},
-          {'b', 0, 0, 0, 0, 2, 'a', '\t', 'b', 0, 'a', '\t', 'b', 3, no}}));
-}
-
-TEST_F(PairsTest, NameTheLineThatIsNoPair) {
-  const std::pair<std::string, const char*> kBad[] = {
-      {"a\tb\nno tabulator\n", "input.txt: line 2"},
-      {"a\tb\nno tabulator\n", "SOURCE TAB TARGET"},
-      {"\tb\n", "line 1 has nothing before its tabulator"},
-      {"a\tb\n\n", "line 2 has no tabulator"},
-      {"a\tb\x03\n", "line 1 has a byte 3"},
-      {std::string("a\0\tb\n", 5), "line 1 has a byte 0"},
-      {"", "has 0 lines for training"}};
-  for (const auto& [text, why] : kBad) {
-    folder_.Write("input.txt", text);
-    EXPECT_THAT(Refusal(), HasSubstr(why)) << text;
-  }
-}
-
-TEST_F(PairsTest, SyntheticTargetsAreTheirSourcesBackwardsInAnotherAlphabet) {
+TEST_F(TokensTest, SyntheticTargetsAreTheirSourcesBackwardsInAnotherAlphabet) {
   Take("synthetic-pairs", kPairBlock);
   spec_.data.train_samples = 40;
   spec_.data.test_samples = 9;
@@ -502,7 +176,7 @@ TEST_F(PairsTest, SyntheticTargetsAreTheirSourcesBackwardsInAnotherAlphabet) {
   EXPECT_EQ(Splits(), splits) << "the same every time";
 }
 
-TEST_F(PairsTest, TheAlphabetHasEveryWordOnceAndIsTheSeeds) {
+TEST_F(TokensTest, TheAlphabetHasEveryWordOnceAndIsTheSeeds) {
   Take("synthetic-pairs", kPairBlock);
   std::set<int64_t> words;
   const SyntheticSet pairs(spec_.data, 1), other(spec_.data, 2);
