@@ -69,7 +69,7 @@ inline constexpr MemberId kCoordinatorProcess{WorkerId{0}, {1}};
 // A process that holds the pieces of some layers of a cut.
 struct PieceSource {
   LayerRange layers;
-  MemberId holder;
+  MemberId holder = kCoordinatorProcess;
   std::string address;  // empty: the coordinator's
 
   friend bool operator==(const PieceSource&, const PieceSource&) = default;

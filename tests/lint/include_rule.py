@@ -43,9 +43,11 @@ STANDARD = re.compile(
     r"[a-z_]+$|(assert|ctype|errno|float|inttypes|limits|math|stddef|stdint|"
     r"setjmp|stdio|stdlib|string|time)\.h$")
 OWN = re.compile(r"(core|coordinator|worker|client|tests)/")
-# core/job/spec/generate.py makes these while the project is built.
+# core/job/spec/generate.py and core/rpc/convert/mirror.py make these while the
+# project is built.
 MADE = {"core/job/spec/job_spec.gen.h", "core/job/job_keys.gen.inc",
-        "core/rpc/convert/job_convert.gen.inc"}
+        "core/rpc/convert/job_convert.gen.inc",
+        "core/rpc/convert/mirror.gen.inc"}
 
 CORE_LOGIC = (r"core/(base|os|job|data|model|plan|predict|schedule|simulate|"
               r"cluster|round|recover|optim|transfer|weights)/")

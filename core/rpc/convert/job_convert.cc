@@ -8,16 +8,11 @@
 #include "core/base/utf8.h"
 #include "core/data/data_sets.h"
 #include "core/model/catalog.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/status.h"
 
 namespace paceline {
 namespace {
-
-// A value that nobody knows becomes kUnspecified, which no parameter may have.
-DType DTypeFromProto(v1::DType dtype) {
-  return dtype > 0 && dtype < kDTypes ? static_cast<DType>(dtype)
-                                      : DType::kUnspecified;
-}
 
 template <typename Repeated, typename Vector>
 void TakeAll(const Repeated& from, Vector& to) {
@@ -69,48 +64,16 @@ absl::Status CheckNorms(const v1::StepReport& proto) {
 }  // namespace
 
 ScriptModel FromProto(const v1::ScriptModel& proto) {
-  ScriptModel script;
-  script.sha256 = proto.sha256();
-  TakeAll(proto.input(), script.input);
-  script.vocabulary = proto.vocabulary();
-  for (const v1::ScriptLayer& from : proto.layers()) {
-    ScriptLayer layer;
-    layer.name = from.name();
-    TakeAll(from.output(), layer.output);
-    layer.forward_flops = from.forward_flops();
-    layer.activation_bytes = from.activation_bytes();
-    layer.writes_input = from.writes_input();
-    for (const v1::Parameter& parameter : from.parameters()) {
-      layer.parameters.push_back(
-          {parameter.name(),
-           {parameter.shape().begin(), parameter.shape().end()},
-           parameter.trainable(),
-           DTypeFromProto(parameter.dtype())});
-    }
-    script.layers.push_back(std::move(layer));
-  }
-  return script;
+  return Taken<ScriptModel>(proto);
 }
 
 v1::ScriptModel ToProto(const ScriptModel& script) {
-  v1::ScriptModel proto;
-  proto.set_sha256(script.sha256);
-  proto.mutable_input()->Add(script.input.begin(), script.input.end());
-  proto.set_vocabulary(script.vocabulary);
-  for (const ScriptLayer& layer : script.layers) {
-    v1::ScriptLayer& to = *proto.add_layers();
-    // Names come from a file that may hold any bytes.
-    to.set_name(ToUtf8(layer.name, kMaxStatusMessageBytes));
-    to.mutable_output()->Add(layer.output.begin(), layer.output.end());
-    to.set_forward_flops(layer.forward_flops);
-    to.set_activation_bytes(layer.activation_bytes);
-    to.set_writes_input(layer.writes_input);
-    for (const Parameter& parameter : layer.parameters) {
-      v1::Parameter& into = *to.add_parameters();
-      into.set_name(ToUtf8(parameter.name, kMaxStatusMessageBytes));
-      into.mutable_shape()->Add(parameter.shape.begin(), parameter.shape.end());
-      into.set_trainable(parameter.trainable);
-      into.set_dtype(static_cast<v1::DType>(parameter.dtype));
+  auto proto = Given<v1::ScriptModel>(script);
+  // Names come from a file that may hold any bytes.
+  for (v1::ScriptLayer& layer : *proto.mutable_layers()) {
+    layer.set_name(ToUtf8(layer.name(), kMaxStatusMessageBytes));
+    for (v1::Parameter& parameter : *layer.mutable_parameters()) {
+      parameter.set_name(ToUtf8(parameter.name(), kMaxStatusMessageBytes));
     }
   }
   return proto;
@@ -153,16 +116,7 @@ v1::JobSpec ToProto(const JobSpec& spec) {
 }
 
 v1::StepReport ToProto(const StepReport& report) {
-  v1::StepReport proto;
-  proto.set_step(report.step);
-  proto.set_stage(report.stage);
-  proto.set_result_hash(report.result_hash);
-  proto.mutable_squared_norms()->Add(report.squared_norms.begin(),
-                                     report.squared_norms.end());
-  proto.set_finite(report.finite);
-  proto.set_samples(report.samples);
-  proto.set_replica(report.replica);
-  return proto;
+  return Given<v1::StepReport>(report);
 }
 
 absl::StatusOr<StepReport> FromProto(const v1::StepReport& proto) {
@@ -172,42 +126,15 @@ absl::StatusOr<StepReport> FromProto(const v1::StepReport& proto) {
                      " stage=", proto.stage(), " samples=", proto.samples()));
   }
   if (absl::Status status = CheckNorms(proto); !status.ok()) return status;
-  StepReport report;
-  report.step = proto.step();
-  report.stage = proto.stage();
-  report.result_hash = proto.result_hash();
-  report.squared_norms.assign(proto.squared_norms().begin(),
-                              proto.squared_norms().end());
-  report.finite = proto.finite();
-  report.samples = proto.samples();
-  report.replica = proto.replica();
-  return report;
+  return Taken<StepReport>(proto);
 }
 
 v1::StepVerdict ToProto(const StepVerdict& verdict) {
-  v1::StepVerdict proto;
-  proto.set_step(verdict.step);
-  proto.set_skip(verdict.skip);
-  proto.set_why(verdict.why);
-  proto.set_gradient_scale(verdict.gradient_scale);
-  proto.set_learning_rate(verdict.learning_rate);
-  proto.set_bias_correction1(verdict.bias_correction1);
-  proto.set_bias_correction2_sqrt(verdict.bias_correction2_sqrt);
-  proto.set_gradient_norm(verdict.gradient_norm);
-  return proto;
+  return Given<v1::StepVerdict>(verdict);
 }
 
 StepVerdict FromProto(const v1::StepVerdict& proto) {
-  StepVerdict verdict;
-  verdict.step = proto.step();
-  verdict.skip = proto.skip();
-  verdict.why = proto.why();
-  verdict.gradient_scale = proto.gradient_scale();
-  verdict.learning_rate = proto.learning_rate();
-  verdict.bias_correction1 = proto.bias_correction1();
-  verdict.bias_correction2_sqrt = proto.bias_correction2_sqrt();
-  verdict.gradient_norm = proto.gradient_norm();
-  return verdict;
+  return Taken<StepVerdict>(proto);
 }
 
 }  // namespace paceline

@@ -1,6 +1,5 @@
 #include "core/rpc/convert/measurement_convert.h"
 
-#include <cmath>
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +7,7 @@
 #include "core/base/utf8.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/member_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"
 
@@ -18,81 +18,13 @@ namespace {
 // and come out of files.
 constexpr size_t kMaxNameBytes = 1024;
 
-absl::Status CheckMeasured(absl::string_view what, double value) {
-  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("measurement: ", what, " is ", value,
-                   ", need a finite number that is not negative"));
-}
-
-v1::MeasuredSeconds ToProto(const MeasuredSeconds& seconds) {
-  v1::MeasuredSeconds proto;
-  proto.set_wall(seconds.wall);
-  proto.set_spread(seconds.spread);
-  proto.set_cpu(seconds.cpu);
-  return proto;
-}
-
-absl::StatusOr<MeasuredSeconds> SecondsFromProto(
-    const v1::MeasuredSeconds& proto) {
-  PACELINE_RETURN_IF_ERROR(CheckMeasured("wall", proto.wall()));
-  PACELINE_RETURN_IF_ERROR(CheckMeasured("spread", proto.spread()));
-  PACELINE_RETURN_IF_ERROR(CheckMeasured("cpu", proto.cpu()));
-  return MeasuredSeconds{proto.wall(), proto.spread(), proto.cpu()};
-}
-
-v1::LayerMeasurement ToProto(const LayerMeasurement& layer) {
-  v1::LayerMeasurement proto;
-  proto.set_name(ToUtf8(layer.name, kMaxNameBytes));
-  proto.set_kind(ToUtf8(layer.kind, kMaxNameBytes));
-  *proto.mutable_forward() = ToProto(layer.forward);
-  *proto.mutable_backward() = ToProto(layer.backward);
-  proto.set_update_seconds(layer.update_seconds);
-  proto.set_flops(layer.flops);
-  proto.set_output_bytes(layer.output_bytes);
-  proto.set_parameter_bytes(layer.parameter_bytes);
-  proto.set_kept_bytes(layer.kept_bytes);
-  return proto;
-}
-
-absl::StatusOr<LayerMeasurement> LayerFromProto(
-    const v1::LayerMeasurement& proto) {
-  LayerMeasurement layer;
-  layer.name = proto.name();
-  layer.kind = proto.kind();
-  PACELINE_ASSIGN_OR_RETURN(layer.forward, SecondsFromProto(proto.forward()));
-  PACELINE_ASSIGN_OR_RETURN(layer.backward, SecondsFromProto(proto.backward()));
-  PACELINE_RETURN_IF_ERROR(
-      CheckMeasured("update_seconds", proto.update_seconds()));
-  PACELINE_RETURN_IF_ERROR(CheckMeasured("flops", proto.flops()));
-  PACELINE_RETURN_IF_ERROR(
-      CheckMeasured("output_bytes", static_cast<double>(proto.output_bytes())));
-  PACELINE_RETURN_IF_ERROR(CheckMeasured(
-      "parameter_bytes", static_cast<double>(proto.parameter_bytes())));
-  PACELINE_RETURN_IF_ERROR(
-      CheckMeasured("kept_bytes", static_cast<double>(proto.kept_bytes())));
-  layer.update_seconds = proto.update_seconds();
-  layer.flops = proto.flops();
-  layer.output_bytes = proto.output_bytes();
-  layer.parameter_bytes = proto.parameter_bytes();
-  layer.kept_bytes = proto.kept_bytes();
-  return layer;
-}
-
 absl::Status CheckDevice(const v1::DeviceProfile& proto) {
   if (proto.layers().empty() || proto.layers_size() > kMaxProfiledLayers) {
     return absl::InvalidArgumentError(
         absl::StrCat("measurement: a profile of ", proto.layers_size(),
                      " layers, need 1 to ", kMaxProfiledLayers));
   }
-  PACELINE_RETURN_IF_ERROR(
-      CheckMeasured("frame_seconds", proto.frame_seconds()));
-  PACELINE_RETURN_IF_ERROR(
-      CheckMeasured("frame_seconds_per_byte", proto.frame_seconds_per_byte()));
-  PACELINE_RETURN_IF_ERROR(CheckMeasured("gate_seconds", proto.gate_seconds()));
-  PACELINE_RETURN_IF_ERROR(
-      CheckMeasured("quota_period_seconds", proto.quota_period_seconds()));
-  PACELINE_RETURN_IF_ERROR(CheckMeasured("cpu_share", proto.cpu_share()));
+  PACELINE_RETURN_IF_ERROR(CheckNumbers(proto));
   if (proto.cpu_share() == 0 || proto.micro_batch() < 1 ||
       proto.threads() < 1) {
     return absl::InvalidArgumentError(
@@ -106,83 +38,34 @@ absl::Status CheckDevice(const v1::DeviceProfile& proto) {
 }  // namespace
 
 v1::DeviceProfile ToProto(const DeviceProfile& profile) {
-  v1::DeviceProfile proto;
-  proto.set_model(profile.key.model);
-  proto.set_micro_batch(profile.key.micro_batch);
-  proto.set_dtype(profile.key.dtype);
-  proto.set_threads(profile.key.threads);
-  proto.set_device(profile.key.device);
-  proto.set_cpu_capability(profile.cpu_capability);
+  auto proto = Given<v1::DeviceProfile>(profile);
   proto.set_cpu_model(ToUtf8(profile.cpu_model, kMaxNameBytes));
-  for (const LayerMeasurement& layer : profile.layers) {
-    *proto.add_layers() = ToProto(layer);
+  for (v1::LayerMeasurement& layer : *proto.mutable_layers()) {
+    layer.set_name(ToUtf8(layer.name(), kMaxNameBytes));
+    layer.set_kind(ToUtf8(layer.kind(), kMaxNameBytes));
   }
-  proto.set_runs(profile.runs);
-  proto.set_frame_seconds(profile.frame_seconds);
-  proto.set_frame_seconds_per_byte(profile.frame_seconds_per_byte);
-  proto.set_gate_seconds(profile.gate_seconds);
-  proto.set_cpu_share(profile.cpu_share);
-  proto.set_quota_period_seconds(profile.quota_period_seconds);
-  proto.set_measured_unix_ms(profile.measured_unix_ms);
   return proto;
 }
 
 absl::StatusOr<DeviceProfile> FromProto(const v1::DeviceProfile& proto) {
   PACELINE_RETURN_IF_ERROR(CheckDevice(proto));
-  DeviceProfile profile;
-  profile.key = {proto.model(), proto.micro_batch(), proto.dtype(),
-                 proto.threads(), proto.device()};
-  profile.cpu_capability = proto.cpu_capability();
-  profile.cpu_model = proto.cpu_model();
-  for (const v1::LayerMeasurement& layer : proto.layers()) {
-    PACELINE_ASSIGN_OR_RETURN(profile.layers.emplace_back(),
-                              LayerFromProto(layer));
-  }
-  profile.runs = proto.runs();
-  profile.frame_seconds = proto.frame_seconds();
-  profile.frame_seconds_per_byte = proto.frame_seconds_per_byte();
-  profile.gate_seconds = proto.gate_seconds();
-  profile.cpu_share = proto.cpu_share();
-  profile.quota_period_seconds = proto.quota_period_seconds();
-  profile.measured_unix_ms = proto.measured_unix_ms();
-  return profile;
+  return Taken<DeviceProfile>(proto);
 }
 
 v1::LinkMeasurement ToProto(const LinkMeasurement& link) {
-  v1::LinkMeasurement proto;
-  proto.set_from(link.from);
-  proto.set_to(link.to);
-  proto.set_bytes_per_second(link.bytes_per_second);
-  proto.set_latency_seconds(link.latency_seconds);
-  proto.set_measured_unix_ms(link.measured_unix_ms);
-  proto.set_send_cpu_seconds_per_byte(link.send_cpu_seconds_per_byte);
-  proto.set_receive_cpu_seconds_per_byte(link.receive_cpu_seconds_per_byte);
-  proto.set_error(link.error);
-  return proto;
+  return Given<v1::LinkMeasurement>(link);
 }
 
 absl::StatusOr<LinkMeasurement> FromProto(const v1::LinkMeasurement& proto) {
-  PACELINE_RETURN_IF_ERROR(
-      CheckMeasured("bytes_per_second", proto.bytes_per_second()));
-  PACELINE_RETURN_IF_ERROR(
-      CheckMeasured("latency_seconds", proto.latency_seconds()));
-  PACELINE_RETURN_IF_ERROR(CheckMeasured("send_cpu_seconds_per_byte",
-                                         proto.send_cpu_seconds_per_byte()));
-  PACELINE_RETURN_IF_ERROR(CheckMeasured("receive_cpu_seconds_per_byte",
-                                         proto.receive_cpu_seconds_per_byte()));
+  PACELINE_RETURN_IF_ERROR(CheckNumbers(proto));
   if (proto.bytes_per_second() == 0 || proto.from() == proto.to()) {
     return absl::InvalidArgumentError(
         absl::StrCat("measurement: a link from ", proto.from(), " to ",
                      proto.to(), " of 0 bytes/s, or to itself"));
   }
-  return LinkMeasurement{proto.from(),
-                         proto.to(),
-                         proto.bytes_per_second(),
-                         proto.latency_seconds(),
-                         proto.measured_unix_ms(),
-                         proto.send_cpu_seconds_per_byte(),
-                         proto.receive_cpu_seconds_per_byte(),
-                         ToUtf8(proto.error(), kMaxStatusMessageBytes)};
+  auto link = Taken<LinkMeasurement>(proto);
+  link.error = ToUtf8(link.error, kMaxStatusMessageBytes);
+  return link;
 }
 
 v1::MeasureOrder ToProto(const MeasureOrder& order) {

@@ -13,6 +13,7 @@
 #include "core/rpc/convert/group_convert.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/member_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/status.h"
 #include "google/protobuf/message.h"
 
@@ -177,43 +178,31 @@ void CleanRun(v1::RunState& run) {
 
 }  // namespace
 
-v1::Cut ToProto(Cut cut) {
-  v1::Cut proto;
-  proto.set_attempt(cut.attempt);
-  proto.set_step(cut.step);
-  return proto;
-}
+v1::Cut ToProto(Cut cut) { return Given<v1::Cut>(cut); }
 
 v1::LayerRange ToProto(const LayerRange& layers) {
-  v1::LayerRange proto;
-  proto.set_first(layers.first);
-  proto.set_last(layers.last);
-  return proto;
+  return Given<v1::LayerRange>(layers);
 }
 
 namespace {
 
-absl::StatusOr<Cut> ReadCut(const v1::Cut& proto) {
+absl::Status CheckCut(const v1::Cut& proto) {
   if (proto.attempt() < 0 || proto.attempt() > kMostAttempts ||
       proto.step() < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a cut at step ", proto.step(), " of attempt ", proto.attempt(),
         ", need steps of at least 0 and attempts of 0 to ", kMostAttempts));
   }
-  return Cut{proto.attempt(), proto.step()};
+  return absl::OkStatus();
 }
 
-absl::StatusOr<LayerRange> ReadLayers(const v1::LayerRange& proto) {
+absl::Status CheckLayers(const v1::LayerRange& proto) {
   if (proto.first() < 0 || proto.last() <= proto.first()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "pieces of layers [", proto.first(), ", ", proto.last(), ")"));
   }
-  return LayerRange{proto.first(), proto.last()};
+  return absl::OkStatus();
 }
-
-}  // namespace
-
-namespace {
 
 // Keeps a peer from having the coordinator count for ever.  Jobs and cuts count
 // too.
@@ -226,12 +215,12 @@ absl::Status CheckPieces(const v1::PiecesHeld& held) {
     PACELINE_RETURN_IF_ERROR(CheckCount("pieces: job", job.job()));
     pieces += 1 + job.cuts_size();
     PACELINE_RETURN_IF_ERROR(CheckSize("pieces", pieces, kMostPieces));
-    PACELINE_RETURN_IF_ERROR(ReadCut(job.floor()).status());
+    PACELINE_RETURN_IF_ERROR(CheckCut(job.floor()));
     for (const v1::PiecesHeld::HeldCut& cut : job.cuts()) {
-      PACELINE_RETURN_IF_ERROR(ReadCut(cut.cut()).status());
-      for (const v1::LayerRange& range : cut.layers()) {
-        PACELINE_ASSIGN_OR_RETURN(const LayerRange layers, ReadLayers(range));
-        pieces += layers.last - layers.first;
+      PACELINE_RETURN_IF_ERROR(CheckCut(cut.cut()));
+      for (const v1::LayerRange& layers : cut.layers()) {
+        PACELINE_RETURN_IF_ERROR(CheckLayers(layers));
+        pieces += layers.last() - layers.first();
         PACELINE_RETURN_IF_ERROR(CheckSize("pieces", pieces, kMostPieces));
       }
     }
@@ -271,166 +260,80 @@ absl::Status ErrorOf(const v1::RunState& run) {
 }
 
 v1::StagePlacement ToProto(const StagePlacement& stage) {
-  v1::StagePlacement proto;
-  proto.set_stage(stage.stage);
-  proto.set_first_layer(stage.layers.first);
-  proto.set_last_layer(stage.layers.last);
-  proto.set_worker_id(stage.worker.value);
-  proto.set_worker_name(stage.worker_name);
-  proto.set_address(stage.address);
-  proto.set_share(stage.share);
-  return proto;
-}
-
-StagePlacement FromProto(const v1::StagePlacement& proto) {
-  StagePlacement stage;
-  stage.stage = proto.stage();
-  stage.layers = {proto.first_layer(), proto.last_layer()};
-  stage.worker = WorkerId{proto.worker_id()};
-  stage.worker_name = proto.worker_name();
-  stage.address = proto.address();
-  stage.share = proto.share();
-  return stage;
+  return Given<v1::StagePlacement>(stage);
 }
 
 void AddKeep(const KeepOrder& order, v1::StandingOrder& proto) {
-  proto.mutable_number()->set_term(order.number.term);
-  proto.mutable_number()->set_n(order.number.n);
+  Write(order.number, *proto.mutable_number());
   for (const auto& [job, rule] : order.keep) {
     v1::KeepOrder& into = *proto.add_keep();
     into.set_job(job.value);
-    if (rule.floor.has_value()) *into.mutable_floor() = ToProto(*rule.floor);
-    for (const AttemptRow& row : rule.rows) {
-      v1::AttemptRow& attempt = *into.add_attempts();
-      attempt.set_attempt(row.attempt);
-      *attempt.mutable_base() = ToProto(row.base);
-    }
-    for (const Cut cut : rule.pins) *into.add_pins() = ToProto(cut);
+    if (rule.floor.has_value()) Write(*rule.floor, *into.mutable_floor());
+    WriteAll(rule.rows, *into.mutable_attempts());
+    WriteAll(rule.pins, *into.mutable_pins());
     for (const FollowOrder& follow : order.follow) {
-      if (follow.job != job) continue;
-      v1::FollowOrder& followed = *into.add_follow();
-      *followed.mutable_source() = ToProto(follow.source);
-      followed.set_address(follow.address);
-      *followed.mutable_layers() = ToProto(follow.layers);
+      if (follow.job == job) Write(follow, *into.add_follow());
     }
     const auto finish = order.finish.find(job);
-    if (finish == order.finish.end()) continue;
-    v1::FinishOrder& finished = *into.mutable_finish();
-    finished.set_attempt(finish->second.attempt);
-    finished.set_step(finish->second.step);
-    *finished.mutable_verdict() = ToProto(finish->second.verdict);
+    if (finish != order.finish.end()) {
+      Write(finish->second, *into.mutable_finish());
+    }
   }
 }
 
 absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto) {
   KeepOrder order;
-  order.number = {proto.number().term(), proto.number().n()};
+  Read(proto.number(), order.number);
   for (const v1::KeepOrder& keep : proto.keep()) {
-    KeepRule& rule = order.keep[JobId{keep.job()}];
-    if (keep.has_floor()) {
-      PACELINE_ASSIGN_OR_RETURN(rule.floor, ReadCut(keep.floor()));
-    }
+    PACELINE_RETURN_IF_ERROR(CheckNumbers(keep));
+    const JobId job{keep.job()};
+    KeepRule& rule = order.keep[job];
+    if (keep.has_floor()) Read(keep.floor(), Place(rule.floor));
+    ReadAll(keep.attempts(), rule.rows);
     int64_t newest = 0;
-    for (const v1::AttemptRow& row : keep.attempts()) {
-      if (row.attempt() <= newest) {
+    for (const AttemptRow& row : rule.rows) {
+      if (row.attempt <= newest) {
         return absl::InvalidArgumentError(
-            absl::StrCat("order: attempt ", row.attempt(), " of job ",
-                         keep.job(), " stands behind attempt ", newest));
+            absl::StrCat("order: attempt ", row.attempt, " of job ", job.value,
+                         " stands behind attempt ", newest));
       }
-      newest = row.attempt();
-      PACELINE_ASSIGN_OR_RETURN(const Cut base, ReadCut(row.base()));
-      rule.rows.push_back({newest, base});
+      newest = row.attempt;
     }
-    for (const v1::Cut& pin : keep.pins()) {
-      PACELINE_ASSIGN_OR_RETURN(const Cut cut, ReadCut(pin));
-      rule.pins.insert(cut);
-    }
+    for (const v1::Cut& pin : keep.pins()) rule.pins.insert(Taken<Cut>(pin));
     for (const v1::FollowOrder& follow : keep.follow()) {
+      PACELINE_RETURN_IF_ERROR(CheckLayers(follow.layers()));
       FollowOrder& into = order.follow.emplace_back();
-      into.job = JobId{keep.job()};
+      Read(follow, into);
+      into.job = job;
       into.attempt = newest;
-      PACELINE_ASSIGN_OR_RETURN(into.source, FromProto(follow.source()));
-      into.address = follow.address();
-      PACELINE_ASSIGN_OR_RETURN(into.layers, ReadLayers(follow.layers()));
     }
-    if (!keep.has_finish()) continue;
-    order.finish[JobId{keep.job()}] = {keep.finish().attempt(),
-                                       keep.finish().step(),
-                                       FromProto(keep.finish().verdict())};
+    if (keep.has_finish()) Read(keep.finish(), order.finish[job]);
   }
   return order;
 }
 
 v1::RunOrder ToProto(const RunOrder& order) {
-  v1::RunOrder proto;
-  proto.set_job(order.fence.job.value);
-  proto.set_attempt(order.fence.attempt);
-  proto.set_plan_version(order.fence.plan_version);
-  if (order.base != Cut()) *proto.mutable_base() = ToProto(order.base);
-  for (const PieceSource& source : order.sources) {
-    v1::PieceSource& into = *proto.add_sources();
-    *into.mutable_layers() = ToProto(source.layers);
-    if (source.holder == kCoordinatorProcess) continue;
-    *into.mutable_holder() = ToProto(source.holder);
-    into.set_address(source.address);
-  }
-  proto.set_stop_after_batch(order.stop_after_batch);
-  proto.set_evaluated(order.evaluated);
-  proto.set_trained(order.trained);
-  *proto.mutable_spec() = ToProto(order.spec);
-  for (const StagePlacement& stage : order.stages) {
-    *proto.add_stages() = ToProto(stage);
-  }
-  proto.set_cpu_capability(order.cpu_capability);
-  proto.set_threads(order.threads);
-  for (const RouteTable& route : order.routes) {
-    v1::StageRoute& into = *proto.add_routes();
-    for (const int turn : route.turns()) into.add_turns(turn);
-  }
-  if (order.group.has_value()) *proto.mutable_group() = ToProto(*order.group);
-  *proto.mutable_inputs() = order.inputs;
-  proto.set_skipped_in_row(order.skipped_in_row);
-  return proto;
+  return Given<v1::RunOrder>(order);
 }
 
 absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto) {
-  RunOrder order;
-  order.fence = {JobId{proto.job()}, proto.attempt(), proto.plan_version()};
-  PACELINE_ASSIGN_OR_RETURN(order.base, ReadCut(proto.base()));
+  PACELINE_RETURN_IF_ERROR(CheckNumbers(proto, /*except=*/"spec"));
   for (const v1::PieceSource& source : proto.sources()) {
-    PieceSource& into = order.sources.emplace_back();
-    PACELINE_ASSIGN_OR_RETURN(into.layers, ReadLayers(source.layers()));
-    into.holder = kCoordinatorProcess;
-    if (!source.has_holder()) continue;
-    PACELINE_ASSIGN_OR_RETURN(into.holder, FromProto(source.holder()));
-    into.address = source.address();
+    PACELINE_RETURN_IF_ERROR(CheckLayers(source.layers()));
   }
-  order.stop_after_batch = proto.stop_after_batch();
-  order.evaluated = proto.evaluated();
-  order.trained = proto.trained();
-  order.spec = FromProto(proto.spec());
+  int next = 0;
   for (const v1::StagePlacement& stage : proto.stages()) {
-    const int next = StageCount(order);
-    if (stage.stage() != next &&
-        (order.stages.empty() || stage.stage() != next - 1)) {
+    if (stage.stage() != next && (next == 0 || stage.stage() != next - 1)) {
       return absl::InvalidArgumentError(
           absl::StrCat("order: stage ", stage.stage(), " stands where stage ",
                        next, " comes next"));
     }
-    order.stages.push_back(FromProto(stage));
-  }
-  order.cpu_capability = proto.cpu_capability();
-  order.threads = proto.threads();
-  for (const v1::StageRoute& route : proto.routes()) {
-    order.routes.emplace_back(
-        std::vector<int>(route.turns().begin(), route.turns().end()));
+    next = stage.stage() + 1;
   }
   if (proto.has_group()) {
-    PACELINE_ASSIGN_OR_RETURN(order.group, FromProto(proto.group()));
+    PACELINE_RETURN_IF_ERROR(FromProto(proto.group()).status());
   }
-  order.inputs = proto.inputs();
-  order.skipped_in_row = Usable(proto.skipped_in_row());
-  return order;
+  return Taken<RunOrder>(proto);
 }
 
 absl::StatusOr<PieceWish> FromProto(const v1::PieceRequest& proto,
@@ -464,7 +367,7 @@ absl::StatusOr<PieceWish> FromProto(const v1::PieceRequest& proto,
           ") are asked for, need some between ", next, " and ", kMostLayers);
     }
     next = range.last();
-    wish.layers.push_back({range.first(), range.last()});
+    wish.layers.push_back(Taken<LayerRange>(range));
   }
   if (wish.layers.empty()) {
     return InvalidArgument("pieces of no layers are asked for");

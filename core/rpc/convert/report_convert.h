@@ -37,7 +37,6 @@ absl::Status CheckHeartbeat(v1::Heartbeat& heartbeat);
 absl::Status ErrorOf(const v1::RunState& run);
 
 v1::StagePlacement ToProto(const StagePlacement& stage);
-StagePlacement FromProto(const v1::StagePlacement& proto);
 
 v1::Cut ToProto(Cut cut);
 v1::LayerRange ToProto(const LayerRange& layers);

@@ -1,0 +1,139 @@
+"""Makes the functions that copy structs of the logic from and to messages.
+
+usage: mirror.py PROTOC PROTO_FOLDER OUTPUT_FILE
+
+For each pair of MIRRORS the output has
+  void Read(const v1::MESSAGE& from, STRUCT& to)
+  void Write(const STRUCT& from, v1::MESSAGE& to)
+core/rpc/convert/mirror.h includes it and has the rest.
+"""
+
+import pathlib
+import subprocess
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).parents[2] / "job/spec"))
+from generate import read_text_format  # noqa: E402
+
+PROTOS = ["coordinator", "job", "round", "stage", "types"]
+
+# Structs with the names and fields of their messages; what others hold is first.
+ALIKE = """
+    Cut LayerRange AttemptRow OrderNumber
+    RoundResult PartOffer Want Spread Hold Commit TooOld Answer Fetch Copy
+    ParameterOffer ParameterAnswer StepVerdict FinishOrder
+    Parameter ScriptLayer ScriptModel
+    MeasuredSeconds LayerMeasurement LinkMeasurement
+    FollowOrder PieceSource
+""".split()
+# (message, struct, place of a field in the struct where it has another name).
+# None: the struct has no such field.  A time whose place lacks the field's unit
+# is an absl::Duration there.
+FIRST = [
+    ("GroupMember", "MemberId",
+     {"worker_id": "worker", "incarnation": "incarnation.value"}),
+    ("ViewNumber", "ViewId", {}),
+    ("ViewMember", "ViewMember", {"member": "id"}),
+    ("Contributor", "Contributor", {}),
+    ("ShardResult", "ShardResult", {"arrivals_us": "arrivals"}),
+]
+LAST = [
+    ("StepReport", "StepReport",
+     {"job": None, "attempt": None, "plan_version": None}),
+    ("DeviceProfile", "DeviceProfile",
+     {key: f"key.{key}"
+      for key in ("model", "micro_batch", "dtype", "threads", "device")}),
+    ("GroupWorker", "GroupWorker", {"member": "id"}),
+    ("GroupOrder", "View",
+     {"view": "id", "workers": None, "uploader": None, "lease_ms": None,
+      "deposit_every": None, "deposit_from": None}),
+    ("GroupOrder", "GroupOrder",
+     {"view": "view.id", "members": "view.members",
+      "leveller": "view.leveller", "lease_ms": "lease"}),
+    ("PeerState", "PeerReport", {"broken_ms": "broken", "owing_ms": "owing"}),
+    ("MemberState", "MemberReport",
+     {"idle_ms": "idle", "slowest_ms": "slowest", "mismatch": None}),
+    ("StagePlacement", "StagePlacement",
+     {"first_layer": "layers.first", "last_layer": "layers.last",
+      "worker_id": "worker"}),
+    ("RunOrder", "RunOrder",
+     {"job": "fence.job", "attempt": "fence.attempt",
+      "plan_version": "fence.plan_version"}),
+]
+MIRRORS = [*FIRST, *((name, name, {}) for name in ALIKE), *LAST]
+
+UNITS = {"ms": "absl::Milliseconds(1)", "us": "absl::Microseconds(1)"}
+
+
+def read_protos(protoc, folder):
+    """Message -> its fields."""
+    described = subprocess.run(
+        [protoc, "-I", folder, "--include_imports",
+         "--descriptor_set_out=/dev/stdout",
+         *(f"paceline/v1/{name}.proto" for name in PROTOS)],
+        check=True, stdout=subprocess.PIPE).stdout
+    text = subprocess.run(
+        [protoc, "-I", folder,
+         "--decode=google.protobuf.FileDescriptorSet",
+         "google/protobuf/descriptor.proto"],
+        input=described, check=True, stdout=subprocess.PIPE).stdout.decode()
+    files = read_text_format(iter(text.splitlines()))["file"]
+    return {message["name"][0]: message["field"]
+            for file in files for message in file["message_type"]}
+
+
+def unit_of(name, place):
+    """The unit of a time that the struct has as a duration, or None."""
+    stem, _, unit = name.rpartition("_")
+    same = place.rpartition(".")[2] == stem
+    return UNITS.get(unit) if same else None
+
+
+def copies(field, place):
+    """The statements that read a field and write it."""
+    name = field["name"][0]
+    unit = unit_of(name, place)
+    if field["label"] == ["LABEL_REPEATED"]:
+        times = f", {unit}" if unit else ""
+        return (f"ReadAll(from.{name}(){times}, to.{place});",
+                f"WriteAll(from.{place}{times}, *to.mutable_{name}());")
+    kind = field["type"][0]
+    value = f"ValueOf(from.{place})"
+    is_there = f"if (HasValue(from.{place})) "
+    if kind == "TYPE_MESSAGE":
+        return (f"if (from.has_{name}()) Read(from.{name}(), Place(to.{place}));",
+                f"{is_there}Write({value}, *to.mutable_{name}());")
+    times = f" * {unit}" if unit else ""
+    plain = f"Plain({value}{f', {unit}' if unit else ''})"
+    if kind == "TYPE_ENUM":
+        enum = field["type_name"][0].removeprefix(".paceline.v1.")
+        plain = f"static_cast<v1::{enum.replace('.', '_')}>({value})"
+    known = f"if (from.has_{name}()) " if field["proto3_optional"] else ""
+    return (f"{known}Read(from.{name}(){times}, Place(to.{place}));",
+            f"{is_there if known else ''}to.set_{name}({plain});")
+
+
+def mirror(message, struct, places, fields):
+    """The two functions of a pair."""
+    pairs = [copies(field, place) for field in fields
+             if (place := places.get(field["name"][0], field["name"][0]))]
+    heads = (f"Read(const v1::{message}& from, {struct}& to)",
+             f"Write(const {struct}& from, v1::{message}& to)")
+    text = ""
+    for side, head in enumerate(heads):
+        body = "".join(f"  {pair[side]}\n" for pair in pairs)
+        text += f"inline void {head} {{\n{body}}}\n"
+    return text
+
+
+def main(protoc, folder, output):
+    messages = read_protos(protoc, folder)
+    text = "".join(mirror(message, struct, places, messages[message])
+                   for message, struct, places in MIRRORS)
+    path = pathlib.Path(output)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"// {pathlib.Path(__file__).name} makes this file.\n{text}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
