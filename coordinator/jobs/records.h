@@ -6,13 +6,13 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
 #include "core/base/ids.h"
 #include "core/cluster/job_state.h"
-#include "core/cluster/measure_order.h"
 #include "core/cluster/run_order.h"
 #include "core/job/spec/job_spec.h"
 #include "core/plan/plan.h"
@@ -69,8 +69,8 @@ v1::Job ToStored(const JobRecord& record);
 absl::StatusOr<JobRecord> FromStored(v1::Job job);
 
 struct StandingOrder {
-  std::optional<RunOrder> run;          // absent: train nothing
-  std::optional<MeasureOrder> measure;  // never beside a run
+  std::optional<RunOrder> run;              // absent: train nothing
+  std::optional<v1::MeasureOrder> measure;  // never beside a run
   // Its process was removed from a round group and shall start anew.  Never
   // beside a run or a measurement.
   bool renew = false;
@@ -80,7 +80,15 @@ struct StandingOrder {
   bool released = false;  // it is leaving, and may end now
   std::map<std::string, int64_t> revoked = {};  // as MeshState
 
-  friend bool operator==(const StandingOrder&, const StandingOrder&) = default;
+  // A measurement's id stands for all of it.
+  friend bool operator==(const StandingOrder& a, const StandingOrder& b) {
+    const auto key = [](const StandingOrder& order) {
+      return std::tuple(order.measure.has_value() ? order.measure->id() : 0,
+                        order.renew, order.released);
+    };
+    return key(a) == key(b) && a.run == b.run && a.keep == b.keep &&
+           a.settle == b.settle && a.revoked == b.revoked;
+  }
 };
 
 }  // namespace paceline

@@ -41,21 +41,21 @@ void Sort(v1::GetProfileResponse& view) {
 }  // namespace
 
 bool MeasureQueue::IsScript(const Task& task) {
-  return task.order.layers.has_value() && NeedsWorker(task.order.layers->model);
+  return task.spec.has_value() && NeedsWorker(task.spec->model);
 }
 
 std::string MeasureQueue::TextOf(const Task& task) {
   if (!task.peer.empty()) {
     return absl::StrCat("link ", task.worker, " to ", task.peer);
   }
-  return absl::StrCat(task.order.files.empty() ? "layers on " : "files on ",
+  return absl::StrCat(task.order.has_files() ? "files on " : "layers on ",
                       task.worker);
 }
 
 MeasureQueue::Task MeasureQueue::NewTask(int64_t request,
                                          const std::string& worker) {
   Task task;
-  task.order.id = next_id_++;
+  task.order.set_id(next_id_++);
   task.request = request;
   task.worker = worker;
   return task;
@@ -65,7 +65,7 @@ MeasureQueue::Task MeasureQueue::NewLink(int64_t request,
                                          const std::string& from,
                                          const std::string& to) {
   Task task = NewTask(request, from);
-  task.order.link = LinkTarget{to, ""};
+  task.order.mutable_link()->set_name(to);
   task.peer = to;
   return task;
 }
@@ -110,10 +110,11 @@ int64_t MeasureQueue::RequestFiles(const v1::StartProfileRequest& asked,
                                    const std::vector<std::string>& workers) {
   const int64_t request = NewRequest();
   for (const std::string& worker : workers) {
-    MeasureOrder& order = tasks_.emplace_back(NewTask(request, worker)).order;
-    order.files.assign(asked.files().begin(), asked.files().end());
-    if (asked.has_spec()) order.reader = FromProto(asked.spec());
-    order.inputs = asked.inputs();
+    v1::MeasureFiles& order =
+        *tasks_.emplace_back(NewTask(request, worker)).order.mutable_files();
+    *order.mutable_paths() = asked.files();
+    if (asked.has_spec()) *order.mutable_spec() = asked.spec();
+    *order.mutable_inputs() = asked.inputs();
   }
   return request;
 }
@@ -125,8 +126,9 @@ int64_t MeasureQueue::Request(const JobSpec& spec,
   const int64_t request = NewRequest();
   for (const std::string& worker : workers) {
     Task& task = tasks_.emplace_back(NewTask(request, worker));
-    task.order.layers = spec;
-    task.order.cpu_capability = cpu_capability;
+    task.spec = spec;
+    *task.order.mutable_layers()->mutable_spec() = ToProto(spec);
+    task.order.mutable_layers()->set_cpu_capability(cpu_capability);
   }
   for (size_t i = 0; links && i < workers.size(); ++i) {
     for (size_t j = 0; j < workers.size(); ++j) {
@@ -144,7 +146,7 @@ void MeasureQueue::End(const Task& task, const absl::Status& error) {
 
 void MeasureQueue::KeepAsked(const Task& task, v1::Measurement& measurement) {
   if (!IsScript(task)) measurement.clear_script();
-  const std::optional<JobSpec>& spec = task.order.layers;
+  const std::optional<JobSpec>& spec = task.spec;
   if (!spec.has_value() || IsScript(task) ||
       measurement.profile().device() != task.worker ||
       measurement.profile().model() !=
@@ -176,7 +178,7 @@ void MeasureQueue::KeepAsked(const Task& task, v1::Measurement& measurement) {
 std::optional<v1::Measurement> MeasureQueue::OnMeasurement(
     const std::string& worker, v1::Measurement measurement) {
   const Task* const task = RunningOn(worker);
-  if (task == nullptr || task->order.id != measurement.id()) {
+  if (task == nullptr || task->order.id() != measurement.id()) {
     return std::nullopt;
   }
   KeepAsked(*task, measurement);
@@ -239,10 +241,10 @@ absl::Status MeasureQueue::Judge(
       return absl::CancelledError("nobody waits for it any more");
     }
   }
-  const absl::Duration limit = IsScript(task) ? policy_.script_limit
-                               : !task.order.files.empty() ? policy_.files_limit
-                               : task.peer.empty() ? policy_.layers_limit
-                                                   : policy_.link_limit;
+  const absl::Duration limit = IsScript(task)           ? policy_.script_limit
+                               : task.order.has_files() ? policy_.files_limit
+                               : task.peer.empty()      ? policy_.layers_limit
+                                                        : policy_.link_limit;
   if (task.running && now - *task.since >= limit) {
     return absl::DeadlineExceededError(absl::StrCat(
         "not finished after ", absl::FormatDuration(limit),
@@ -268,7 +270,7 @@ void MeasureQueue::BeginOwn(
     const auto peer = std::find_if(own.peers.begin(), own.peers.end(), is_free);
     if (peer == own.peers.end()) continue;
     begin(own.running.emplace(NewLink(0, worker, *peer)));
-    own.last = own.running->order.id;
+    own.last = own.running->order.id();
     own.peers.erase(peer);
   }
 }
@@ -301,8 +303,8 @@ void MeasureQueue::Assign(const std::vector<MeasureWorker>& workers,
   const auto begin = [&](Task& task) {
     task.running = true;
     task.since = now;
-    if (task.order.link.has_value()) {
-      task.order.link->address = by_name[task.peer].address;
+    if (task.order.has_link()) {
+      task.order.mutable_link()->set_address(by_name[task.peer].address);
     }
     take(task);
   };
@@ -361,12 +363,12 @@ const MeasureQueue::Task* MeasureQueue::RunningOn(
 
 void MeasureQueue::Remove(const Task& task) {
   if (task.request == 0) return own_.at(task.worker).running.reset();
-  std::erase_if(tasks_, [id = task.order.id](const Task& each) {
-    return each.order.id == id;
+  std::erase_if(tasks_, [id = task.order.id()](const Task& each) {
+    return each.order.id() == id;
   });
 }
 
-std::optional<MeasureOrder> MeasureQueue::OrderOf(
+std::optional<v1::MeasureOrder> MeasureQueue::OrderOf(
     const std::string& worker) const {
   const Task* const task = RunningOn(worker);
   if (task == nullptr) return std::nullopt;

@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
-#include "core/cluster/measure_order.h"
+#include "core/job/spec/job_spec.h"
 #include "paceline/v1/control.pb.h"
 
 namespace paceline {
@@ -86,7 +86,7 @@ class MeasureQueue {
   // Starts, takes back and fails measurements.  workers: all known ones.
   void Assign(const std::vector<MeasureWorker>& workers, Instant now);
 
-  std::optional<MeasureOrder> OrderOf(const std::string& worker) const;
+  std::optional<v1::MeasureOrder> OrderOf(const std::string& worker) const;
   // Whether `worker` takes part in a person's measurement that runs, with all
   // its workers attached.
   bool Holds(const std::string& worker) const;
@@ -97,8 +97,9 @@ class MeasureQueue {
 
  private:
   struct Task {
-    int64_t request = 0;  // 0: the mesh's own
-    MeasureOrder order;   // link's address is filled in when it begins
+    int64_t request = 0;          // 0: the mesh's own
+    v1::MeasureOrder order;       // link's address is filled in when it begins
+    std::optional<JobSpec> spec;  // of `order.layers`
     std::string worker;
     std::string peer;  // empty: layers
     bool running = false;

@@ -121,9 +121,7 @@ absl::StatusOr<WorkerReport> FromProto(v1::Heartbeat heartbeat) {
 v1::StandingOrder ToProto(const StandingOrder& order) {
   v1::StandingOrder proto;
   if (order.run.has_value()) *proto.mutable_run() = ToProto(*order.run);
-  if (order.measure.has_value()) {
-    *proto.mutable_measure() = ToProto(*order.measure);
-  }
+  if (order.measure.has_value()) *proto.mutable_measure() = *order.measure;
   proto.set_renew(order.renew);
   proto.set_settle(order.settle);
   proto.set_released(order.released);

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
+#include "paceline/v1/coordinator.pb.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "tests/cluster/plane_server.h"
 #include "worker/transport/grpc_prober.h"
@@ -17,9 +18,16 @@ namespace {
 
 using ::testing::HasSubstr;
 
+v1::MeasureLink LinkTo(const std::string& address) {
+  v1::MeasureLink link;
+  link.set_name("b");
+  link.set_address(address);
+  return link;
+}
+
 class ProbeTest : public testing::Test {
  protected:
-  LinkTarget target() const { return {"b", server_.address()}; }
+  v1::MeasureLink target() const { return LinkTo(server_.address()); }
 
   PlaneServer<DataPlane, PlaneOptions> server_;
   CancelToken cancel_;
@@ -42,7 +50,7 @@ TEST_F(ProbeTest, MeasuresTheWayToTheOther) {
 }
 
 TEST_F(ProbeTest, SaysWhoCannotBeReached) {
-  const LinkTarget nobody = target();
+  const v1::MeasureLink nobody = target();
   server_.Stop();
 
   const auto link = ProbeLink("a", nobody, cancel_);
@@ -84,8 +92,8 @@ class LyingNeighbour final : public v1::Stage::Service {
   }
   ~LyingNeighbour() override { server_.server->Shutdown(); }
 
-  LinkTarget target() const {
-    return {"b", "127.0.0.1:" + std::to_string(server_.port)};
+  v1::MeasureLink target() const {
+    return LinkTo("127.0.0.1:" + std::to_string(server_.port));
   }
 
  private:

@@ -90,23 +90,23 @@ class QueueScript {
     return true;
   }
 
-  static std::string TextOf(const MeasureOrder& order) {
-    if (order.link.has_value()) {
-      return absl::StrCat("dials ", order.link->name, " at ",
-                          order.link->address);
+  static std::string TextOf(const v1::MeasureOrder& order) {
+    if (order.has_link()) {
+      return absl::StrCat("dials ", order.link().name(), " at ",
+                          order.link().address());
     }
-    if (!order.files.empty()) {
-      return "looks for " + absl::StrJoin(order.files, " ");
+    if (order.has_files()) {
+      return "looks for " + absl::StrJoin(order.files().paths(), " ");
     }
-    return absl::StrCat("measures ", order.layers->model.name, " at ",
-                        order.cpu_capability);
+    return absl::StrCat("measures ", order.layers().spec().model().name(),
+                        " at ", order.layers().cpu_capability());
   }
   void Look() {
     for (const auto& [name, state] : states_) {
       const auto order = queue_.OrderOf(name);
       if (!order.has_value() && !queue_.Holds(name)) continue;
       Say(absl::StrCat(name, queue_.Holds(name) ? " (held)" : "", ": ",
-                       order.has_value() ? absl::StrCat("order ", order->id,
+                       order.has_value() ? absl::StrCat("order ", order->id(),
                                                         ": ", TextOf(*order))
                                          : "no order"));
     }
@@ -116,12 +116,12 @@ class QueueScript {
   void Answer(const std::string& name, const std::string& text) {
     const auto order = queue_.OrderOf(name);
     v1::Measurement answer;
-    if (order.has_value()) answer.set_id(order->id);
+    if (order.has_value()) answer.set_id(order->id());
     if (!text.empty()) {
       MergeText(text, answer);
-    } else if (order.has_value() && order->link.has_value()) {
+    } else if (order.has_value() && order->has_link()) {
       *answer.add_links() =
-          ToProto(LinkMeasurement{name, order->link->name, 1e8, 1e-3, 0});
+          ToProto(LinkMeasurement{name, order->link().name(), 1e8, 1e-3, 0});
     }
     const auto kept = queue_.OnMeasurement(name, answer);
     Say(kept.has_value() ? "kept: " + kept->ShortDebugString() : "not kept");
@@ -131,7 +131,7 @@ class QueueScript {
     bool more = false;
     for (const auto& [name, state] : states_) {
       const auto order = queue_.OrderOf(name);
-      if (!order.has_value() || !order->link.has_value()) continue;
+      if (!order.has_value() || !order->has_link()) continue;
       more = true;
       Say(absl::StrCat(name, " ", TextOf(*order)));
       const size_t told = out_.size();

@@ -241,9 +241,15 @@ void Agent::OnOrder(std::optional<RunOrder> order, OrderNumber number) {
   ReturnRun();
 }
 
-void Agent::OnMeasure(std::optional<MeasureOrder> order) {
+bool Agent::IsOrdered(int64_t measurement) const {
+  return measure_.has_value() && measure_->id() == measurement;
+}
+
+void Agent::OnMeasure(std::optional<v1::MeasureOrder> order) {
   SteadyLock lock(&mutex_);
-  if (order == measure_) return;
+  if (order.has_value() ? IsOrdered(order->id()) : !measure_.has_value()) {
+    return;
+  }
   measure_ = std::move(order);
   measure_is_new_ = true;
   measurement_.reset();
@@ -558,16 +564,18 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
   return run.Run();
 }
 
-void Agent::Measure(const MeasureOrder& order, const CancelToken& cancel) {
-  if (order.layers.has_value() && NeedsRestart(order.cpu_capability)) return;
+void Agent::Measure(const v1::MeasureOrder& order, const CancelToken& cancel) {
+  if (order.has_layers() && NeedsRestart(order.layers().cpu_capability())) {
+    return;
+  }
   v1::Measurement measurement = options_.measure(order, cancel);
   Log(LogLevel::kInfo, "measured",
-      {{"measurement", order.id},
-       {"what", order.link.has_value() ? order.link->name : "layers"},
+      {{"measurement", order.id()},
+       {"what", order.has_link() ? order.link().name() : "layers"},
        {"status", ErrorOf(measurement).ToString()}});
   {
     SteadyLock lock(&mutex_);
-    if (measure_ != order) return;  // withdrawn meanwhile
+    if (!IsOrdered(order.id())) return;  // withdrawn meanwhile
     measurement_ = std::move(measurement);
   }
   recorder_.NoteChange();

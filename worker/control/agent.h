@@ -15,7 +15,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "core/base/clock.h"
-#include "core/cluster/measure_order.h"
 #include "core/cluster/run_order.h"
 #include "core/os/cancel_token.h"
 #include "core/os/steady_wait.h"
@@ -32,7 +31,7 @@ namespace paceline {
 
 struct AgentOptions {
   // Carries out orders to measure, on the compute thread.
-  std::function<v1::Measurement(const MeasureOrder&, const CancelToken&)>
+  std::function<v1::Measurement(const v1::MeasureOrder&, const CancelToken&)>
       measure;
   // Bounds what round groups keep; 0: not known.
   int64_t memory_bytes = 0;
@@ -92,7 +91,7 @@ class Agent {
 
   // The standing order's other half: measure this, or nothing.  The same id
   // again changes nothing.  Never given beside a run.
-  void OnMeasure(std::optional<MeasureOrder> order);
+  void OnMeasure(std::optional<v1::MeasureOrder> order);
 
   // A new control stream: records not acknowledged are due again.
   void OnAttached();
@@ -124,7 +123,7 @@ class Agent {
   // agent ends.
   struct Work {
     std::optional<RunOrder> run;
-    std::optional<MeasureOrder> measure;
+    std::optional<v1::MeasureOrder> measure;
     std::shared_ptr<CancelToken> cancel;
   };
 
@@ -139,7 +138,9 @@ class Agent {
   Work AwaitWork();
   void Run(const RunOrder& order, const CancelToken& cancel);
   absl::Status RunJob(const RunOrder& order, const CancelToken& cancel);
-  void Measure(const MeasureOrder& order, const CancelToken& cancel);
+  void Measure(const v1::MeasureOrder& order, const CancelToken& cancel);
+  bool IsOrdered(int64_t measurement) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CloseRun();
   // The present run, or null.  It is not closed before ReturnRun(), which
   // follows unless it is null.
@@ -178,7 +179,7 @@ class Agent {
   WorkState state_ ABSL_GUARDED_BY(mutex_);
   std::optional<RunOrder> order_ ABSL_GUARDED_BY(mutex_);  // the newest
   WorkStep next_ ABSL_GUARDED_BY(mutex_) = WorkStep::kNothing;
-  std::optional<MeasureOrder> measure_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::MeasureOrder> measure_ ABSL_GUARDED_BY(mutex_);
   bool measure_is_new_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<v1::Measurement> measurement_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -446,9 +446,9 @@ int64_t BytesAt(const std::string& path) {
 
 // Opens what a job would open, and says what is wrong with it or worth a note.
 // A file that cannot be read is not opened again.
-void LookInto(const MeasureOrder& order, RunFactory& factory,
+void LookInto(const v1::MeasureFiles& order, RunFactory& factory,
               const CancelToken& cancel, v1::Measurement& measurement) {
-  const JobSpec& spec = *order.reader;
+  const JobSpec spec = FromProto(order.spec());
   if (!CheckSpecOfOrder(spec).ok()) return;
   // A script may be one that no worker has looked into.
   const absl::StatusOr<ModelDescription> model = DescribeModel(spec);
@@ -463,7 +463,7 @@ void LookInto(const MeasureOrder& order, RunFactory& factory,
       return;
     }
     absl::Status status = open();
-    status.Update(CheckInputs(read, order.inputs, spec));
+    status.Update(CheckInputs(read, order.inputs(), spec));
     if (status.ok()) return;
     v1::MissingFile& wrong = *measurement.add_missing();
     wrong.set_path(path);
@@ -494,7 +494,8 @@ void LookInto(const MeasureOrder& order, RunFactory& factory,
       WeightsOrigin of_teacher;
       PACELINE_RETURN_IF_ERROR(
           weigh(TeacherOf(spec), *model->teacher, of_teacher));
-      if (order.inputs.teacher() == 0 || is_large(spec.train.distill.weights)) {
+      if (order.inputs().teacher() == 0 ||
+          is_large(spec.train.distill.weights)) {
         return absl::OkStatus();
       }
       PACELINE_ASSIGN_OR_RETURN(
@@ -522,9 +523,9 @@ void LookInto(const MeasureOrder& order, RunFactory& factory,
   CleanNotes(*measurement.mutable_notes());
 }
 
-absl::Status Fill(const MeasureOrder& order, const MeasureParts& parts,
+absl::Status Fill(const v1::MeasureOrder& order, const MeasureParts& parts,
                   const CancelToken& cancel, v1::Measurement& measurement) {
-  for (const std::string& path : order.files) {
+  for (const std::string& path : order.files().paths()) {
     const absl::Status readable = CheckReadable(path);
     if (readable.ok()) continue;
     v1::MissingFile& missing = *measurement.add_missing();
@@ -534,43 +535,44 @@ absl::Status Fill(const MeasureOrder& order, const MeasureParts& parts,
     absl::ConsumePrefix(&why, absl::StrCat(path, ": "));
     missing.set_why(ToUtf8(why, kMaxNoteBytes));
   }
-  if (!order.files.empty()) {
-    if (order.reader.has_value()) {
-      LookInto(order, parts.factory, cancel, measurement);
+  if (order.has_files()) {
+    if (order.files().has_spec()) {
+      LookInto(order.files(), parts.factory, cancel, measurement);
     }
     return cancel.status();
   }
   if (parts.prober == nullptr) {
     return absl::UnimplementedError("this worker cannot measure");
   }
-  if (order.link.has_value()) {
+  if (order.has_link()) {
     PACELINE_ASSIGN_OR_RETURN(
         LinkMeasurement link,
-        parts.prober->ProbeLink(parts.name, *order.link, cancel));
+        parts.prober->ProbeLink(parts.name, order.link(), cancel));
     link.measured_unix_ms = absl::ToUnixMillis(parts.clock.Today());
     *measurement.add_links() = ToProto(link);
     return absl::OkStatus();
   }
-  PACELINE_RETURN_IF_ERROR(CheckSpecOfOrder(*order.layers));
-  if (NeedsWorker(order.layers->model)) {
-    parts.factory.SetThreads(order.layers->threads);
+  const JobSpec spec = FromProto(order.layers().spec());
+  PACELINE_RETURN_IF_ERROR(CheckSpecOfOrder(spec));
+  if (NeedsWorker(spec.model)) {
+    parts.factory.SetThreads(spec.threads);
     PACELINE_ASSIGN_OR_RETURN(const ScriptModel script,
-                              parts.factory.ReadScript(*order.layers));
+                              parts.factory.ReadScript(spec));
     *measurement.mutable_script() = ToProto(script);
     return absl::OkStatus();
   }
   PACELINE_ASSIGN_OR_RETURN(const DeviceProfile profile,
-                            MeasureLayers(*order.layers, parts, cancel));
+                            MeasureLayers(spec, parts, cancel));
   *measurement.mutable_profile() = ToProto(profile);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-v1::Measurement CarryOut(const MeasureOrder& order, const MeasureParts& parts,
-                         const CancelToken& cancel) {
+v1::Measurement CarryOut(const v1::MeasureOrder& order,
+                         const MeasureParts& parts, const CancelToken& cancel) {
   v1::Measurement measurement;
-  measurement.set_id(order.id);
+  measurement.set_id(order.id());
   SetError(Fill(order, parts, cancel, measurement), measurement);
   return measurement;
 }

@@ -11,7 +11,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/cluster/measure_order.h"
 #include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
 #include "core/os/cancel_token.h"
@@ -96,7 +95,7 @@ class Prober {
   // InvalidArgument  it answers with a number that is none;
   // FailedPrecondition  `target` has the address of this worker
   virtual absl::StatusOr<LinkMeasurement> ProbeLink(
-      const std::string& self, const LinkTarget& target,
+      const std::string& self, const v1::MeasureLink& target,
       const CancelToken& cancel) = 0;
 
   // Measures the cost of the data plane's frames on this machine.
@@ -116,7 +115,7 @@ struct MeasureParts {
 
 // Blocks until everything is measured or `cancel` says otherwise.  On the
 // compute thread; never fails but in the answer's error.
-v1::Measurement CarryOut(const MeasureOrder& order, const MeasureParts& parts,
-                         const CancelToken& cancel);
+v1::Measurement CarryOut(const v1::MeasureOrder& order,
+                         const MeasureParts& parts, const CancelToken& cancel);
 
 }  // namespace paceline

@@ -179,8 +179,13 @@ void AttachClient::OnMessage(const v1::CoordinatorMessage& message) {
       }
       return;
     }
-    case v1::CoordinatorMessage::kOrder:
-      return OnOrder(message.order());
+    case v1::CoordinatorMessage::kOrder: {
+      const absl::Status taken = OnOrder(message.order());
+      if (taken.ok()) return;
+      return Log(LogLevel::kError,
+                 "an order that cannot be carried out was dropped",
+                 {{"status", taken.ToString()}});
+    }
     case v1::CoordinatorMessage::kAck:
       return OnAck(message.ack().sequence());
     case v1::CoordinatorMessage::KIND_NOT_SET:
@@ -188,31 +193,38 @@ void AttachClient::OnMessage(const v1::CoordinatorMessage& message) {
   }
 }
 
-void AttachClient::OnOrder(const v1::StandingOrder& order) {
-  absl::StatusOr<WorkerOrder> parsed = FromProto(order);
-  if (!parsed.ok()) {
-    Log(LogLevel::kError, "an order that cannot be carried out was dropped",
-        {{"status", parsed.status().ToString()}});
-    return;
+absl::Status AttachClient::OnOrder(const v1::StandingOrder& order) {
+  std::optional<RunOrder> run;
+  if (order.has_run()) {
+    PACELINE_ASSIGN_OR_RETURN(run, FromProto(order.run()));
   }
+  std::optional<v1::MeasureOrder> measure;
+  if (order.has_measure()) {
+    PACELINE_RETURN_IF_ERROR(CheckMeasureOrder(order.measure()));
+    measure = order.measure();
+  }
+  PACELINE_ASSIGN_OR_RETURN(const KeepOrder keep, KeepFromProto(order));
   for (const v1::RevokedHolder& each : order.revoked()) {
     RevokeCertificates(each.holder(), absl::FromUnixMillis(each.unix_ms()));
   }
   {
     SteadyLock lock(&mutex_);
-    released_ = parsed->released;
+    released_ = order.released();
   }
-  agent_.OnKeep(parsed->keep);
-  agent_.OnMeasure(std::move(parsed->measure));
-  agent_.OnOrder(std::move(parsed->run), parsed->keep.number);
-  const bool settles = !parsed->settle.empty();
-  if ((!parsed->renew && !settles) || options_.renew == nullptr) return;
-  if (std::exchange(renews_, true)) return;
+  agent_.OnKeep(keep);
+  agent_.OnMeasure(std::move(measure));
+  agent_.OnOrder(std::move(run), keep.number);
+  const bool settles = !order.settle().empty();
+  if ((!order.renew() && !settles) || options_.renew == nullptr ||
+      std::exchange(renews_, true)) {
+    return absl::OkStatus();
+  }
   Log(LogLevel::kWarn,
       settles ? "starting anew, at the CPU capability of a job to come"
               : "taken out of its job: starting anew to take part in it again");
-  options_.renew(settles ? parsed->settle
+  options_.renew(settles ? order.settle()
                          : options_.registration.started_for());
+  return absl::OkStatus();
 }
 
 void AttachClient::OnAck(int64_t sequence) {
@@ -270,21 +282,6 @@ void AttachClient::HeartbeatLoop() {
     // The reader sees a failed write as the end of its stream.
     session->stream->Write(message);
   }
-}
-
-absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto) {
-  WorkerOrder order;
-  if (proto.has_run()) {
-    PACELINE_ASSIGN_OR_RETURN(order.run, FromProto(proto.run()));
-  }
-  if (proto.has_measure()) {
-    PACELINE_ASSIGN_OR_RETURN(order.measure, FromProto(proto.measure()));
-  }
-  order.renew = proto.renew();
-  order.settle = proto.settle();
-  order.released = proto.released();
-  PACELINE_ASSIGN_OR_RETURN(order.keep, KeepFromProto(proto));
-  return order;
 }
 
 }  // namespace paceline

@@ -71,7 +71,8 @@ class AttachClient {
   void HeartbeatLoop();
   absl::Status RunSession();
   void OnMessage(const v1::CoordinatorMessage& message);
-  void OnOrder(const v1::StandingOrder& order);
+  // Errors: InvalidArgument  no coordinator of ours sends such an order
+  absl::Status OnOrder(const v1::StandingOrder& order);
   void OnAck(int64_t sequence);
   void LogBroken(const absl::Status& status);
   void LogDeclined(const absl::Status& status);
@@ -108,19 +109,5 @@ class AttachClient {
   Thread heartbeat_thread_;
   Thread attach_thread_;
 };
-
-// The coordinator's order to the worker; without run and measure: be idle.
-struct WorkerOrder {
-  std::optional<RunOrder> run;
-  std::optional<MeasureOrder> measure;
-  bool renew = false;  // execute itself anew
-  KeepOrder keep;
-  std::string settle = {};  // do so at this CPU capability; empty: no need
-  bool released = false;    // a worker that is leaving may go
-};
-
-// Errors: InvalidArgument  stages are not numbered 0, 1, 2, ...; an order to
-// measure nothing; KeepFromProto() refuses
-absl::StatusOr<WorkerOrder> FromProto(const v1::StandingOrder& proto);
 
 }  // namespace paceline

@@ -92,7 +92,7 @@ absl::Status Daemon::Start() {
   agent_ = std::make_unique<Agent>(
       AgentOptions{
           .measure =
-              [this](const MeasureOrder& order, const CancelToken& cancel) {
+              [this](const v1::MeasureOrder& order, const CancelToken& cancel) {
                 return CarryOut(order,
                                 {options_.worker.name, options_.cpu_capability,
                                  CpuModelName(), MemoryShare(), prober_.get(),

@@ -79,10 +79,10 @@ struct Transfer {
 // The asking side's stream.
 class Probe {
  public:
-  Probe(const LinkTarget& target, const CancelToken& cancel)
+  Probe(const v1::MeasureLink& target, const CancelToken& cancel)
       : target_(target),
         cancel_(cancel),
-        stub_(v1::Stage::NewStub(MakeChannel(target.address))) {
+        stub_(v1::Stage::NewStub(MakeChannel(target.address()))) {
     context_.set_deadline(DeadlineAfter(kDeadline));
     stream_ = stub_->Probe(&context_);
   }
@@ -100,7 +100,7 @@ class Probe {
   // number as this worker's.
   absl::Status CheckReply(const Message& reply) const;
 
-  const LinkTarget& target_;
+  const v1::MeasureLink& target_;
   const CancelToken& cancel_;
   const std::unique_ptr<v1::Stage::Stub> stub_;
   grpc::ClientContext context_;
@@ -116,7 +116,7 @@ absl::Status Probe::Why() {
   return absl::Status(
       status.ok() || absl::IsCancelled(status) ? absl::StatusCode::kUnavailable
                                                : status.code(),
-      absl::StrCat("cannot dial ", target_.name, " (", target_.address, ")",
+      absl::StrCat("cannot dial ", target_.name(), " (", target_.address(), ")",
                    reached_ ? ", which broke off" : "", ": ",
                    status.message()));
 }
@@ -126,7 +126,7 @@ absl::Status Probe::CheckReply(const Message& reply) const {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("the link to ", target_.name, " (", target_.address,
+      absl::StrCat("the link to ", target_.name(), " (", target_.address(),
                    ") cannot be measured: it says that its process took ",
                    reply.cpu_seconds(),
                    " CPU seconds, need a finite number that is not negative"));
@@ -193,10 +193,10 @@ grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe(
 }
 
 absl::StatusOr<LinkMeasurement> ProbeLink(const std::string& self,
-                                          const LinkTarget& target,
+                                          const v1::MeasureLink& target,
                                           const CancelToken& cancel) {
   Probe probe(target, cancel);
-  LinkMeasurement link{.from = self, .to = target.name};
+  LinkMeasurement link{.from = self, .to = target.name()};
   PACELINE_ASSIGN_OR_RETURN(link.latency_seconds, probe.LatencySeconds());
   PACELINE_ASSIGN_OR_RETURN(const Transfer byte,
                             probe.OfAByte(2 * link.latency_seconds));

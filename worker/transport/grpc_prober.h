@@ -8,7 +8,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "core/cluster/measure_order.h"
 #include "core/os/cancel_token.h"
 #include "core/rpc/stream_limit.h"
 #include "grpcpp/support/server_callback.h"
@@ -32,7 +31,7 @@ grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe(
 //
 // Errors: as Prober::ProbeLink.
 absl::StatusOr<LinkMeasurement> ProbeLink(const std::string& self,
-                                          const LinkTarget& target,
+                                          const v1::MeasureLink& target,
                                           const CancelToken& cancel);
 
 // Measures the cost of the data plane itself: two planes of this process
@@ -65,13 +64,13 @@ class GrpcProber final : public Prober {
       : bound_(std::move(bound)), advertised_(std::move(advertised)) {}
 
   absl::StatusOr<LinkMeasurement> ProbeLink(
-      const std::string& self, const LinkTarget& target,
+      const std::string& self, const v1::MeasureLink& target,
       const CancelToken& cancel) override {
-    if (IsOwnAddress(target.address, bound_, advertised_)) {
+    if (IsOwnAddress(target.address(), bound_, advertised_)) {
       return absl::FailedPreconditionError(
-          absl::StrCat("cannot dial ", target.name, " (", target.address,
+          absl::StrCat("cannot dial ", target.name(), " (", target.address(),
                        "), which is the address of ", self, " itself: start ",
-                       target.name, " with --advertise HOST:PORT"));
+                       target.name(), " with --advertise HOST:PORT"));
     }
     return paceline::ProbeLink(self, target, cancel);
   }

@@ -37,28 +37,36 @@ def read_text_format(lines):
     return message
 
 
-def read_proto(protoc, folder):
+def read_protos(protoc, folder, protos):
     """Name -> message with its fields; each has its `options` and `comment`."""
     protoc = [protoc, "-I", folder]
     described = subprocess.run(
         [*protoc, "--include_source_info", "--descriptor_set_out=/dev/stdout",
-         PROTO], check=True, stdout=subprocess.PIPE).stdout
+         *protos], check=True, stdout=subprocess.PIPE).stdout
     text = subprocess.run(
         [*protoc, "--decode=google.protobuf.FileDescriptorSet", PROTO],
         input=described, check=True, stdout=subprocess.PIPE).stdout.decode()
-    file = read_text_format(iter(text.splitlines()))["file"][0]
-    comments = {tuple(map(int, place["path"])): place["leading_comments"][0]
-                for place in file["source_code_info"][0]["location"]
-                if place["leading_comments"]}
     messages = {}
-    for m, message in enumerate(file["message_type"]):
-        for f, field in enumerate(message["field"]):
-            field["comment"] = comments.get((4, m, 2, f), "")
-            options = (field["options"] or [{}])[0]
-            options = options.get("[paceline.v1.key]", [{}])[0]
-            field["key"] = {name: value[0] for name, value in options.items()}
-        messages[message["name"][0]] = message["field"]
+    for file in read_text_format(iter(text.splitlines()))["file"]:
+        comments = {tuple(map(int, place["path"])): place["leading_comments"][0]
+                    for place in file["source_code_info"][0]["location"]
+                    if place["leading_comments"]}
+        for m, message in enumerate(file["message_type"]):
+            for f, field in enumerate(message["field"]):
+                field["comment"] = comments.get((4, m, 2, f), "")
+                options = (field["options"] or [{}])[0]
+                options = options.get("[paceline.v1.key]", [{}])[0]
+                field["key"] = {name: value[0]
+                                for name, value in options.items()}
+            messages[message["name"][0]] = message["field"]
     return messages
+
+
+def write_text(path, text):
+    """Leaves a file as it is that has the text, and so what is made of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
 
 
 def cpp_type(field):
@@ -188,7 +196,7 @@ def conversions(key):
 
 
 def main(protoc, folder, output):
-    messages = read_proto(protoc, folder)
+    messages = read_protos(protoc, folder, [PROTO])
     keys = list(keys_of(messages, messages["JobSpec"]))
     take, give = zip(*map(conversions, keys))
     made = f"// {pathlib.Path(__file__).name} makes this file of {PROTO}.\n"
@@ -205,9 +213,7 @@ def main(protoc, folder, output):
             "void GiveKeys(const JobSpec& spec, v1::JobSpec& proto) {\n"
             f"{''.join(give)}}}\n"}
     for name, text in files.items():
-        path = pathlib.Path(output, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(made + text)
+        write_text(pathlib.Path(output, name), made + text)
 
 
 if __name__ == "__main__":

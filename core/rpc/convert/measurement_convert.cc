@@ -68,47 +68,9 @@ absl::StatusOr<LinkMeasurement> FromProto(const v1::LinkMeasurement& proto) {
   return link;
 }
 
-v1::MeasureOrder ToProto(const MeasureOrder& order) {
-  v1::MeasureOrder proto;
-  proto.set_id(order.id);
-  if (order.layers.has_value()) {
-    *proto.mutable_layers()->mutable_spec() = ToProto(*order.layers);
-    proto.mutable_layers()->set_cpu_capability(order.cpu_capability);
-  } else if (order.link.has_value()) {
-    proto.mutable_link()->set_name(order.link->name);
-    proto.mutable_link()->set_address(order.link->address);
-  } else {
-    proto.mutable_files()->mutable_paths()->Add(order.files.begin(),
-                                                order.files.end());
-    *proto.mutable_files()->mutable_inputs() = order.inputs;
-    if (order.reader.has_value()) {
-      *proto.mutable_files()->mutable_spec() = ToProto(*order.reader);
-    }
-  }
-  return proto;
-}
-
-absl::StatusOr<MeasureOrder> FromProto(const v1::MeasureOrder& proto) {
-  MeasureOrder order;
-  order.id = proto.id();
-  switch (proto.what_case()) {
-    case v1::MeasureOrder::kLayers:
-      order.layers = FromProto(proto.layers().spec());
-      order.cpu_capability = proto.layers().cpu_capability();
-      return order;
-    case v1::MeasureOrder::kLink:
-      order.link = LinkTarget{proto.link().name(), proto.link().address()};
-      return order;
-    case v1::MeasureOrder::kFiles:
-      order.files.assign(proto.files().paths().begin(),
-                         proto.files().paths().end());
-      order.inputs = proto.files().inputs();
-      if (proto.files().has_spec()) {
-        order.reader = FromProto(proto.files().spec());
-      }
-      return order;
-    case v1::MeasureOrder::WHAT_NOT_SET:
-      break;
+absl::Status CheckMeasureOrder(const v1::MeasureOrder& order) {
+  if (order.what_case() != v1::MeasureOrder::WHAT_NOT_SET) {
+    return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
       "an order to measure that names neither layers nor a link nor files");

@@ -1,10 +1,9 @@
-// Measurements and the orders for them: the check of an answer, and protos of
-// profiles, links and orders to the logic's structs and back.
+// Measurements and the orders for them: checks of both, and protos of profiles
+// and links to the logic's structs and back.
 #pragma once
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/cluster/measure_order.h"
 #include "core/plan/measurement.h"
 #include "paceline/v1/coordinator.pb.h"
 #include "paceline/v1/types.pb.h"
@@ -25,9 +24,8 @@ v1::LinkMeasurement ToProto(const LinkMeasurement& link);
 // Errors: InvalidArgument  a bandwidth that is not above 0, a latency below 0.
 absl::StatusOr<LinkMeasurement> FromProto(const v1::LinkMeasurement& proto);
 
-v1::MeasureOrder ToProto(const MeasureOrder& order);
-// Errors: InvalidArgument  it says neither layers nor link.
-absl::StatusOr<MeasureOrder> FromProto(const v1::MeasureOrder& proto);
+// Errors: InvalidArgument  it says neither layers nor link nor files
+absl::Status CheckMeasureOrder(const v1::MeasureOrder& order);
 
 // Errors: InvalidArgument  as above, a code that does not exist, or more than
 // kMaxMeasuredLinks, or more missing files than kMaxFilesLookedFor.

@@ -9,13 +9,13 @@ core/rpc/convert/mirror.h includes it and has the rest.
 """
 
 import pathlib
-import subprocess
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).parents[2] / "job/spec"))
-from generate import read_text_format  # noqa: E402
+from generate import read_protos, write_text  # noqa: E402
 
-PROTOS = ["coordinator", "job", "round", "stage", "types"]
+PROTOS = [f"paceline/v1/{name}.proto"
+          for name in ("coordinator", "job", "round", "stage", "types")]
 
 # Structs with the names and fields of their messages; what others hold is first.
 ALIKE = """
@@ -65,23 +65,6 @@ MIRRORS = [*FIRST, *((name, name, {}) for name in ALIKE), *LAST]
 UNITS = {"ms": "absl::Milliseconds(1)", "us": "absl::Microseconds(1)"}
 
 
-def read_protos(protoc, folder):
-    """Message -> its fields."""
-    described = subprocess.run(
-        [protoc, "-I", folder, "--include_imports",
-         "--descriptor_set_out=/dev/stdout",
-         *(f"paceline/v1/{name}.proto" for name in PROTOS)],
-        check=True, stdout=subprocess.PIPE).stdout
-    text = subprocess.run(
-        [protoc, "-I", folder,
-         "--decode=google.protobuf.FileDescriptorSet",
-         "google/protobuf/descriptor.proto"],
-        input=described, check=True, stdout=subprocess.PIPE).stdout.decode()
-    files = read_text_format(iter(text.splitlines()))["file"]
-    return {message["name"][0]: message["field"]
-            for file in files for message in file["message_type"]}
-
-
 def unit_of(name, place):
     """The unit of a time that the struct has as a duration, or None."""
     stem, _, unit = name.rpartition("_")
@@ -127,12 +110,11 @@ def mirror(message, struct, places, fields):
 
 
 def main(protoc, folder, output):
-    messages = read_protos(protoc, folder)
+    messages = read_protos(protoc, folder, PROTOS)
     text = "".join(mirror(message, struct, places, messages[message])
                    for message, struct, places in MIRRORS)
-    path = pathlib.Path(output)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"// {pathlib.Path(__file__).name} makes this file.\n{text}")
+    write_text(pathlib.Path(output),
+               f"// {pathlib.Path(__file__).name} makes this file.\n{text}")
 
 
 if __name__ == "__main__":

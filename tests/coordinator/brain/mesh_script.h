@@ -481,19 +481,19 @@ class MeshScript final : public Script {
   }
   void LookAtMeasures() {
     for (const auto& [name, worker] : mesh_->workers()) {
-      const std::optional<MeasureOrder> order =
+      const std::optional<v1::MeasureOrder> order =
           mesh_->Order(worker.stream).measure;
       if (!order.has_value()) continue;
-      if (order->link.has_value()) {
-        Say(absl::StrCat(name, " dials ", order->link->name));
-      } else if (order->layers.has_value()) {
-        Say(absl::StrCat(name, " measures ", order->layers->model.name, " ",
-                         order->layers->model.file));
+      if (order->has_link()) {
+        Say(absl::StrCat(name, " dials ", order->link().name()));
+      } else if (order->has_layers()) {
+        const v1::ModelSpec& model = order->layers().spec().model();
+        Say(absl::StrCat(name, " measures ", model.name(), " ", model.file()));
       } else {
-        Say(absl::StrCat(
-            name, " looks for ", absl::StrJoin(order->files, " "),
-            order->reader.has_value() ? " as a job does, with " : "",
-            order->inputs.ShortDebugString()));
+        const v1::MeasureFiles& files = order->files();
+        Say(absl::StrCat(name, " looks for ", absl::StrJoin(files.paths(), " "),
+                         files.has_spec() ? " as a job does, with " : "",
+                         files.inputs().ShortDebugString()));
       }
     }
   }

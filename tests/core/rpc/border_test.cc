@@ -79,6 +79,10 @@ std::string AnswerTo(const std::string& question) {
     return Judge<v1::Measurement>(
         "", changes, [](auto& answer) { return CheckMeasurement(answer); });
   }
+  if (name == "MeasureOrder") {
+    return Judge<v1::MeasureOrder>(
+        "", changes, [](auto& order) { return CheckMeasureOrder(order); });
+  }
   if (name == "RoundRecord") {
     return Judge<v1::RoundRecord>(
         kRound, changes, [](auto& round) { return CheckRoundRecord(round); });

@@ -194,23 +194,6 @@ TEST(SetError, TakesAMessageOfAnyBytesAndAnyLength) {
   EXPECT_EQ(ErrorOf(run), absl::InternalError("no reason was given"));
 }
 
-TEST(MeasureOrders, ToLookForFilesArriveAsTheyWere) {
-  MeasureOrder order;
-  order.id = 7;
-  order.files = {"/data", "/net.pt"};
-  order.reader.emplace().model.name = "lenet";
-  order.inputs.set_teacher(8);
-
-  const auto arrived = FromProto(ToProto(order));
-
-  ASSERT_TRUE(arrived.ok()) << arrived.status();
-  EXPECT_EQ(arrived->id, 7);
-  EXPECT_EQ(arrived->files, order.files);
-  EXPECT_EQ(arrived->reader.value().model.name, "lenet");
-  EXPECT_EQ(arrived->inputs.teacher(), 8u);
-  EXPECT_FALSE(arrived->layers.has_value() || arrived->link.has_value());
-}
-
 TEST(ConvertMeasurement, CarriesNamesOfAnyBytes) {
   DeviceProfile profile;
   profile.key.micro_batch = 1;

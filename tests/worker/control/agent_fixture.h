@@ -201,7 +201,7 @@ class AgentTest : public ::testing::Test {
   Agent& agent() {
     if (agent_ != nullptr) return *agent_;
     AgentOptions options;
-    options.measure = [this](const MeasureOrder& order,
+    options.measure = [this](const v1::MeasureOrder& order,
                              const CancelToken& cancel) {
       return CarryOut(
           order, {"w", "avx2", "", 0, prober_used_, factory_, *clock_used_},

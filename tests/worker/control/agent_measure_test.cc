@@ -1,8 +1,11 @@
 // Tests the measurements of an agent, and how it leaves one.
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "core/data/data_sets.h"
 #include "core/os/read_access.h"
+#include "core/rpc/convert/job_convert.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/temp_folder.h"
@@ -20,14 +23,14 @@ using ::testing::SizeIs;
 class FakeProber final : public Prober {
  public:
   absl::StatusOr<LinkMeasurement> ProbeLink(
-      const std::string& self, const LinkTarget& target,
+      const std::string& self, const v1::MeasureLink& target,
       const CancelToken& cancel) override {
     if (blocks) {
       const absl::Status why = cancel.Pause(kLongest);
       cancelled.Notify();
       return why;
     }
-    return LinkMeasurement{self, target.name, 1e8, 1e-3, 0};
+    return LinkMeasurement{self, target.name(), 1e8, 1e-3, 0};
   }
   absl::StatusOr<FrameCost> MeasureFrames(const CancelToken&) override {
     return FrameCost{1e-4, 1e-9, 2e-4};
@@ -41,26 +44,35 @@ class MeasuringAgentTest : public AgentTest {
  protected:
   MeasuringAgentTest() { prober_used_ = &prober_; }
 
-  MeasureOrder LinkOrder(int64_t id) {
-    MeasureOrder order;
-    order.id = id;
-    order.link = LinkTarget{"b", "b:1"};
+  v1::MeasureOrder LinkOrder(int64_t id) {
+    v1::MeasureOrder order;
+    order.set_id(id);
+    order.mutable_link()->set_name("b");
+    order.mutable_link()->set_address("b:1");
     return order;
   }
-  MeasureOrder LayersOrder() {
-    MeasureOrder order;
-    order.id = 1;
-    order.layers = Order(1).spec;
-    order.cpu_capability = "avx2";
+  v1::MeasureOrder LayersOrder() {
+    v1::MeasureOrder order;
+    order.set_id(1);
+    *order.mutable_layers()->mutable_spec() = ToProto(Order(1).spec);
+    order.mutable_layers()->set_cpu_capability("avx2");
     return order;
   }
-  MeasureOrder ScriptOrder() {
-    MeasureOrder order = LayersOrder();
-    order.layers->model.name = kScriptModel;
-    order.layers->model.file = "/net.pt";
+  v1::MeasureOrder ScriptOrder() {
+    v1::MeasureOrder order = LayersOrder();
+    v1::ModelSpec& model =
+        *order.mutable_layers()->mutable_spec()->mutable_model();
+    model.set_name(kScriptModel);
+    model.set_file("/net.pt");
     return order;
   }
-  v1::Measurement Measure(const MeasureOrder& order) {
+  static v1::MeasureOrder FilesOrder(const std::vector<std::string>& paths) {
+    v1::MeasureOrder order;
+    order.set_id(1);
+    order.mutable_files()->mutable_paths()->Add(paths.begin(), paths.end());
+    return order;
+  }
+  v1::Measurement Measure(const v1::MeasureOrder& order) {
     agent().OnMeasure(order);
     const v1::Heartbeat beat = AwaitBeat(
         agent(),
@@ -85,8 +97,8 @@ TEST_F(MeasuringAgentTest, AnswersUntilTheOrderIsWithdrawn) {
 }
 
 TEST_F(MeasuringAgentTest, MeasuresTheLayersOfASpec) {
-  MeasureOrder order = LayersOrder();
-  order.layers->threads = 2;
+  v1::MeasureOrder order = LayersOrder();
+  order.mutable_layers()->mutable_spec()->set_threads(2);
 
   const v1::Measurement answer = Measure(order);
 
@@ -110,11 +122,7 @@ TEST_F(MeasuringAgentTest, LooksIntoAScriptThatNobodyHasLookedInto) {
 }
 
 TEST_F(MeasuringAgentTest, NamesTheFilesThatItCannotRead) {
-  MeasureOrder order;
-  order.id = 1;
-  order.files = {"/", "/no/such/file"};
-
-  const v1::Measurement answer = Measure(order);
+  const v1::Measurement answer = Measure(FilesOrder({"/", "/no/such/file"}));
 
   EXPECT_TRUE(answer.error_code() == 0) << answer.error_message();
   ASSERT_THAT(answer.missing(), SizeIs(1));
@@ -125,11 +133,9 @@ TEST_F(MeasuringAgentTest, NamesTheFilesThatItCannotRead) {
 TEST_F(MeasuringAgentTest,
        SaysOfAFileThatJobsMayNotReadNotEvenWhetherItIsThere) {
   LimitReads(ReadAccess{.folders = {"/usr/share/datasets"}});
-  MeasureOrder order;
-  order.id = 1;
-  order.files = {"/etc/passwd", "/no/such/file"};
 
-  const v1::Measurement answer = Measure(order);
+  const v1::Measurement answer =
+      Measure(FilesOrder({"/etc/passwd", "/no/such/file"}));
   LimitReads(std::nullopt);
 
   ASSERT_THAT(answer.missing(), SizeIs(2));
@@ -143,21 +149,21 @@ class LookingAgentTest : public MeasuringAgentTest {
  protected:
   LookingAgentTest() {
     folder_.Write("texts.txt", "0\ta\n1\tbcdefghij\n0\tc\n1\td\n");
-    order_.id = 1;
-    JobSpec& spec = order_.reader.emplace();
-    spec.model = DefaultModel("bert");
-    spec.model.depth = 1;
-    spec.model.weights = "/good";
-    spec.data = DefaultDataSpec("text-labels");
-    spec.data.path = folder_.Path("texts.txt");
-    spec.data.block = 4;
-    spec.data.shape = {4};
-    spec.data.test_fraction = 0.25;
-    order_.files = {spec.data.path};
+    order_ = FilesOrder({folder_.Path("texts.txt")});
+    spec().mutable_model()->set_name("bert");
+    spec().mutable_model()->set_depth(1);
+    spec().mutable_model()->set_weights("/good");
+    v1::DataSpec& data = *spec().mutable_data();
+    data.set_name("text-labels");
+    data.set_path(folder_.Path("texts.txt"));
+    data.set_block(4);
+    data.set_test_fraction(0.25);
   }
 
+  v1::JobSpec& spec() { return *order_.mutable_files()->mutable_spec(); }
+
   const TempFolder folder_;
-  MeasureOrder order_;
+  v1::MeasureOrder order_;
 };
 
 TEST_F(LookingAgentTest, OpensWhatTheJobWouldOpenAndSaysWhatItFound) {
@@ -171,7 +177,7 @@ TEST_F(LookingAgentTest, OpensWhatTheJobWouldOpenAndSaysWhatItFound) {
 }
 
 TEST_F(LookingAgentTest, SaysWhatDoesNotFitTheJob) {
-  order_.reader->model.weights = "/bad";
+  spec().mutable_model()->set_weights("/bad");
   folder_.Write("texts.txt", "0\ta\n7\tb\n");
 
   const v1::Measurement answer = Measure(order_);
@@ -183,7 +189,7 @@ TEST_F(LookingAgentTest, SaysWhatDoesNotFitTheJob) {
 
 // Labels that were changed between stop and resume were not noticed.
 TEST_F(LookingAgentTest, SaysThatTheDataIsNotWhatItWas) {
-  order_.inputs.set_contents(7);
+  order_.mutable_files()->mutable_inputs()->set_contents(7);
 
   const v1::Measurement answer = Measure(order_);
 
@@ -195,7 +201,7 @@ TEST_F(LookingAgentTest, SaysThatTheDataIsNotWhatItWas) {
 
 // A worker read tens of gigabytes while a job waited for it.
 TEST_F(LookingAgentTest, LeavesLargeFilesToTheJob) {
-  std::filesystem::resize_file(order_.reader->data.path, 300 << 20);
+  std::filesystem::resize_file(spec().data().path(), 300 << 20);
 
   const v1::Measurement answer = Measure(order_);
 
@@ -206,7 +212,7 @@ TEST_F(LookingAgentTest, LeavesLargeFilesToTheJob) {
 }
 
 TEST_F(LookingAgentTest, OpensNothingMoreOnceItIsCancelled) {
-  order_.reader->model.weights = "/bad";
+  spec().mutable_model()->set_weights("/bad");
   CancelToken cancel;
   cancel.Cancel(absl::CancelledError("the standing order has changed"));
 
@@ -219,8 +225,8 @@ TEST_F(LookingAgentTest, OpensNothingMoreOnceItIsCancelled) {
 }
 
 TEST_F(LookingAgentTest, OpensNothingOfAJobThatCannotBe) {
-  order_.reader->train.batch = 0;
-  order_.files.push_back("/no/such/file");
+  spec().mutable_train()->set_batch(0);
+  order_.mutable_files()->add_paths("/no/such/file");
 
   const v1::Measurement answer = Measure(order_);
 
@@ -229,8 +235,8 @@ TEST_F(LookingAgentTest, OpensNothingOfAJobThatCannotBe) {
 }
 
 TEST_F(MeasuringAgentTest, DoesNotMeasureASpecThatCannotBe) {
-  MeasureOrder order = LayersOrder();
-  order.layers->train.micro_batch = 0;
+  v1::MeasureOrder order = LayersOrder();
+  order.mutable_layers()->mutable_spec()->mutable_train()->set_micro_batch(0);
 
   const v1::Measurement answer = Measure(order);
 
@@ -241,8 +247,8 @@ TEST_F(MeasuringAgentTest, DoesNotMeasureASpecThatCannotBe) {
 }
 
 TEST_F(MeasuringAgentTest, StartsAnewForAnotherCapabilityBeforeItMeasures) {
-  MeasureOrder order = LayersOrder();
-  order.cpu_capability = "default";
+  v1::MeasureOrder order = LayersOrder();
+  order.mutable_layers()->set_cpu_capability("default");
 
   agent().OnMeasure(order);
   restarted_.WaitForNotification();
