@@ -13,12 +13,13 @@
 #include "core/data/batch.h"
 #include "core/job/aggregation.h"
 #include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/convert/report_convert.h"
 
 namespace paceline {
 namespace {
 
-Cut CutOf(const v1::Cut& cut) { return {cut.attempt(), cut.step()}; }
+Cut CutOf(const v1::Cut& cut) { return Taken<Cut>(cut); }
 
 // The valid checkpoints of the list, and the one with which the job began.
 std::map<int64_t, CheckpointId> CheckpointsOf(const JobRecord& record) {
@@ -58,9 +59,7 @@ absl::StatusOr<StateLayout> LayOutState(const JobSpec& spec) {
 
 Lineage LineageOf(const JobRecord& record) {
   std::vector<AttemptRow> rows;
-  for (const v1::AttemptRow& row : record.job.attempts()) {
-    rows.push_back({row.attempt(), CutOf(row.base())});
-  }
+  ReadAll(record.job.attempts(), rows);
   return Lineage(std::move(rows));
 }
 

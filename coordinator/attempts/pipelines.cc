@@ -16,6 +16,7 @@
 #include "core/base/errors.h"
 #include "core/job/aggregation.h"
 #include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/transfer/checksum.h"
 
@@ -574,9 +575,7 @@ void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
   while (!rows.empty() && rows.rbegin()->attempt() >= row.attempt) {
     rows.RemoveLast();
   }
-  v1::AttemptRow& stored = *rows.Add();
-  stored.set_attempt(row.attempt);
-  *stored.mutable_base() = ToProto(row.base);
+  Write(row, *rows.Add());
   // Its first view is stored with the attempt.
   if (is_group) groups_.Start(job, row.base.step, moment);
   mesh_.Put(job);

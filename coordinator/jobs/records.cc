@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/mirror.h"
 
 namespace paceline {
 namespace {
@@ -81,13 +82,7 @@ bool IsBroken(const v1::Job& job, int64_t step) {
 v1::Job ToStored(const JobRecord& record) {
   v1::Job job = record.job;
   *job.mutable_spec() = ToProto(record.spec);
-  for (const StageOfPlan& stage : record.stages) {
-    v1::StagePlacement& into = *job.add_stages();
-    into.set_first_layer(stage.layers.first);
-    into.set_last_layer(stage.layers.last);
-    into.set_worker_id(stage.worker.value);
-    into.set_share(stage.share);
-  }
+  WriteAll(record.stages, *job.mutable_stages());
   return job;
 }
 
@@ -104,11 +99,7 @@ absl::StatusOr<JobRecord> FromStored(v1::Job job) {
   }
   JobRecord record;
   record.spec = FromProto(job.spec());
-  for (const v1::StagePlacement& stage : job.stages()) {
-    record.stages.push_back({{stage.first_layer(), stage.last_layer()},
-                             WorkerId{stage.worker_id()},
-                             stage.share()});
-  }
+  ReadAll(job.stages(), record.stages);
   job.clear_spec();
   job.clear_stages();
   record.job = std::move(job);

@@ -12,6 +12,7 @@
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/measurement_convert.h"
 #include "core/rpc/convert/member_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/simulate/estimate.h"
 #include "core/simulate/group_step.h"
 
@@ -37,23 +38,6 @@ std::string LowestCapability(const std::string& precision,
     }
   }
   return lowest;
-}
-
-v1::RunEstimate ToProto(const RunEstimate& estimate) {
-  v1::RunEstimate proto;
-  proto.set_step_seconds(estimate.step_seconds);
-  proto.set_samples_per_second(estimate.samples_per_second);
-  proto.set_bubble_share(estimate.bubble_share);
-  proto.set_bound(estimate.bound);
-  proto.set_source(estimate.source);
-  proto.set_measured(estimate.measured);
-  proto.set_shards(estimate.shards);
-  proto.set_shards_why(estimate.shards_why);
-  proto.mutable_stage_seconds()->Add(estimate.stage_seconds.begin(),
-                                     estimate.stage_seconds.end());
-  proto.mutable_layer_seconds()->Add(estimate.layer_seconds.begin(),
-                                     estimate.layer_seconds.end());
-  return proto;
 }
 
 }  // namespace
@@ -112,7 +96,7 @@ std::optional<v1::RunEstimate> MeshMeasurements::EstimateOf(
           ? EstimateGroup(spec, model, members, mesh_.measured)
           : EstimateRun(spec, model, placed, workers, mesh_.measured);
   if (!estimate.ok()) return std::nullopt;
-  return ToProto(*estimate);
+  return Given<v1::RunEstimate>(*estimate);
 }
 
 v1::StartProfileResponse MeshMeasurements::LookForFiles(

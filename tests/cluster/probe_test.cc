@@ -66,7 +66,7 @@ TEST_F(ProbeTest, EndsWhenCancelled) {
 }
 
 TEST_F(ProbeTest, AnswersAnyMessageWithoutAPayload) {
-  const auto stub = v1::Stage::NewStub(MakeChannel(target().address));
+  const auto stub = v1::Stage::NewStub(MakeChannel(target().address()));
   grpc::ClientContext context;
   const auto stream = stub->Probe(&context);
   v1::ProbeMessage message;

@@ -16,6 +16,7 @@
 #include "core/os/read_access.h"
 #include "core/rpc/convert/group_convert.h"
 #include "core/rpc/convert/measurement_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/convert/report_convert.h"
 #include "worker/control/run_order.h"
 
@@ -185,14 +186,12 @@ void Agent::AddPieces(v1::PiecesHeld& held) const {
     v1::PiecesHeld::OfJob& of_job = *held.add_jobs();
     of_job.set_job(job.value);
     if (const std::optional<Cut> floor = store.Floor(job)) {
-      *of_job.mutable_floor() = ToProto(*floor);
+      Write(*floor, *of_job.mutable_floor());
     }
     for (const auto& [cut, layers] : cuts) {
       v1::PiecesHeld::HeldCut& into = *of_job.add_cuts();
-      *into.mutable_cut() = ToProto(cut);
-      for (const LayerRange& range : layers) {
-        *into.add_layers() = ToProto(range);
-      }
+      Write(cut, *into.mutable_cut());
+      WriteAll(layers, *into.mutable_layers());
     }
   }
 }
@@ -289,8 +288,7 @@ MarkedHeartbeat Agent::Heartbeat() {
     heartbeat.set_restarting(end_ == WorkerEnd::kRestarting);
     heartbeat.set_stopping(end_ == WorkerEnd::kStopping);
     heartbeat.set_leaving(end_ == WorkerEnd::kLeaving);
-    heartbeat.mutable_echo()->set_term(state_.echo().term);
-    heartbeat.mutable_echo()->set_n(state_.echo().n);
+    Write(state_.echo(), *heartbeat.mutable_echo());
     says_pieces =
         options_.pieces != nullptr && std::exchange(pieces_are_new_, false);
     if (says_pieces) pieces_said_ = clock_.Now();

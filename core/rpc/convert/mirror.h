@@ -1,6 +1,7 @@
 // Copies structs of the logic from and to the messages that mirror them, field
 // by field.  mirror.py has the table of the pairs and makes their functions.
-// Only for the files of this folder, which check what a peer has sent.
+// Nothing is checked here: the FromProto() of this folder check what a peer has
+// sent.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +19,13 @@
 #include "core/job/spec/script_model.h"
 #include "core/optim/step_gate.h"
 #include "core/plan/measurement.h"
+#include "core/plan/plan.h"
 #include "core/recover/order.h"
 #include "core/round/message.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/schedule/route.h"
+#include "core/simulate/estimate.h"
+#include "paceline/v1/control.pb.h"
 #include "paceline/v1/coordinator.pb.h"
 #include "paceline/v1/round.pb.h"
 #include "paceline/v1/stage.pb.h"
@@ -133,6 +137,7 @@ inline void WriteAll(const std::vector<absl::Duration>& from,
 
 #include "core/rpc/convert/mirror.gen.inc"
 
+// Taken: the struct of a message.  Given: the message of a struct.
 template <typename Struct, typename Message>
 Struct Taken(const Message& message) {
   Struct value;

@@ -15,7 +15,8 @@ sys.path.append(str(pathlib.Path(__file__).parents[2] / "job/spec"))
 from generate import read_protos, write_text  # noqa: E402
 
 PROTOS = [f"paceline/v1/{name}.proto"
-          for name in ("coordinator", "job", "round", "stage", "types")]
+          for name in ("control", "coordinator", "job", "round", "stage",
+                       "types")]
 
 # Structs with the names and fields of their messages; what others hold is first.
 ALIKE = """
@@ -24,7 +25,7 @@ ALIKE = """
     ParameterOffer ParameterAnswer StepVerdict FinishOrder
     Parameter ScriptLayer ScriptModel
     MeasuredSeconds LayerMeasurement LinkMeasurement
-    FollowOrder PieceSource
+    FollowOrder PieceSource RunEstimate
 """.split()
 # (message, struct, place of a field in the struct where it has another name).
 # None: the struct has no such field.  A time whose place lacks the field's unit
@@ -56,6 +57,10 @@ LAST = [
     ("StagePlacement", "StagePlacement",
      {"first_layer": "layers.first", "last_layer": "layers.last",
       "worker_id": "worker"}),
+    ("StagePlacement", "StageOfPlan",
+     {"first_layer": "layers.first", "last_layer": "layers.last",
+      "worker_id": "worker", "stage": None, "worker_name": None,
+      "address": None}),
     ("RunOrder", "RunOrder",
      {"job": "fence.job", "attempt": "fence.attempt",
       "plan_version": "fence.plan_version"}),

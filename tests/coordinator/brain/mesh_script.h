@@ -463,7 +463,7 @@ class MeshScript final : public Script {
                     : ticket.status().ToString());
   }
   void Answer(const std::string& name, v1::Measurement measurement) {
-    measurement.set_id(mesh_->Order(mesh_->worker(name).stream).measure->id);
+    measurement.set_id(mesh_->Order(mesh_->worker(name).stream).measure->id());
     v1::Heartbeat heartbeat;
     *heartbeat.mutable_measurement() = std::move(measurement);
     SayOf(mesh_->Mesh::Send(mesh_->worker(name).stream, heartbeat));
