@@ -318,7 +318,7 @@ std::vector<BadFrames> AllBadFrames() {
        "a stream of worker 2 with a frame of worker 3"},
       {"NegativeStep",
        {MessageBytes(header, MessageFrom(1, Commit{-1, 1}))},
-       "the step is -1, need 0 to"},
+       "Commit.step is -1, need 0 to"},
   };
 }
 
